@@ -1,0 +1,1 @@
+//! SASL state machines and the password store.

@@ -1,0 +1,1 @@
+//! A bucket: vBuckets, the commit log and the memory quota put together.

@@ -1,0 +1,1 @@
+//! The cluster map: what clients are told about nodes and vBuckets.

@@ -1,0 +1,1 @@
+//! The Disk trait, its posix implementation, and one that injects faults and simulates crashes.

@@ -1,0 +1,1 @@
+//! JSON text: validation now, sub-document paths later.

@@ -1,0 +1,1 @@
+//! The commit log: segments, group commit, recovery.

@@ -1,0 +1,1 @@
+//! Bytes to requests and responses: binary protocol, framing extras, memcached text protocol.

@@ -1,0 +1,1 @@
+//! Front-end threads, connections, dispatch, management over HTTP.

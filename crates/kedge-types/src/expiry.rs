@@ -1,0 +1,54 @@
+//! When a document expires.
+
+use crate::limits::RELATIVE_EXPIRY_SECS_MAX;
+
+/// Unix second after which a document is gone; 0 is never.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Expiry(pub u32);
+
+impl Expiry {
+    /// Never.
+    pub const NEVER: Self = Self(0);
+
+    /// From a client's number: 0 never, up to 30 days relative to `unix_secs`, above that a Unix second (which may
+    /// be in the past: the document is then expired at once).
+    #[must_use]
+    pub const fn from_wire(wire: u32, unix_secs: u64) -> Self {
+        if wire == 0 || wire > RELATIVE_EXPIRY_SECS_MAX {
+            return Self(wire);
+        }
+        let at = unix_secs.saturating_add(wire as u64);
+        Self(if at > u32::MAX as u64 {
+            u32::MAX
+        } else {
+            at as u32
+        })
+    }
+
+    /// Whether a document with this expiry is gone at `unix_secs`.
+    #[must_use]
+    pub const fn has_passed(self, unix_secs: u64) -> bool {
+        self.0 != 0 && (self.0 as u64) <= unix_secs
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn relative_up_to_thirty_days_absolute_above() {
+        let now = 1_700_000_000;
+        assert_eq!(Expiry::from_wire(0, now), Expiry::NEVER);
+        assert_eq!(Expiry::from_wire(1, now), Expiry(1_700_000_001));
+        assert_eq!(Expiry::from_wire(2_592_000, now), Expiry(1_702_592_000));
+        assert_eq!(Expiry::from_wire(2_592_001, now), Expiry(2_592_001));
+        assert!(
+            Expiry::from_wire(2_592_001, now).has_passed(now),
+            "an absolute time in the past"
+        );
+        assert!(!Expiry::NEVER.has_passed(u64::MAX));
+        assert!(!Expiry(10).has_passed(9));
+        assert!(Expiry(10).has_passed(10));
+    }
+}

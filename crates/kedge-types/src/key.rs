@@ -1,0 +1,172 @@
+//! Document keys.
+
+use crate::leb128::{decode_leb128, encode_leb128};
+use crate::limits::{KEY_BYTES_MAX, KEY_IN_COLLECTION_BYTES_MAX, STORED_KEY_BYTES_MAX};
+use crate::{CollectionId, VbId};
+use std::fmt;
+
+/// A document's key as it is stored: the collection id as canonical LEB128, then the logical key. Lives on the
+/// stack (a key is short and needed for every request), so making one never allocates.
+#[derive(Clone, Copy)]
+pub struct DocKey {
+    bytes: [u8; STORED_KEY_BYTES_MAX],
+    len: u8,
+    prefix: u8,
+}
+
+/// Why bytes are not a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// No byte after the collection prefix.
+    Empty,
+    /// Longer than [`KEY_BYTES_MAX`] in the default collection, [`KEY_IN_COLLECTION_BYTES_MAX`] elsewhere.
+    TooLong,
+    /// The collection prefix is not canonical LEB128 of a `u32`.
+    BadPrefix,
+}
+
+impl fmt::Display for KeyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Empty => "the key is empty",
+            Self::TooLong => "the key is too long",
+            Self::BadPrefix => "the collection id in front of the key is not canonical LEB128",
+        })
+    }
+}
+
+impl std::error::Error for KeyError {}
+
+impl DocKey {
+    /// The key `logical` in `collection`.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the key is empty or too long.
+    pub fn new(collection: CollectionId, logical: &[u8]) -> Result<Self, KeyError> {
+        let (prefix, prefix_len) = encode_leb128(collection.get());
+        Self::check_len(collection, logical)?;
+        let mut bytes = [0; STORED_KEY_BYTES_MAX];
+        bytes[..prefix_len].copy_from_slice(&prefix[..prefix_len]);
+        bytes[prefix_len..prefix_len + logical.len()].copy_from_slice(logical);
+        Ok(Self {
+            bytes,
+            len: (prefix_len + logical.len()) as u8,
+            prefix: prefix_len as u8,
+        })
+    }
+
+    /// A key as a client with collections sends it: prefix and logical key.
+    ///
+    /// # Errors
+    /// [`KeyError`] when the prefix is malformed, or the logical key empty or too long.
+    pub fn from_prefixed(wire: &[u8]) -> Result<Self, KeyError> {
+        let Some((collection, prefix_len)) = decode_leb128(wire) else {
+            return Err(if wire.is_empty() {
+                KeyError::Empty
+            } else {
+                KeyError::BadPrefix
+            });
+        };
+        Self::check_len(CollectionId(collection), &wire[prefix_len..])?;
+        let mut bytes = [0; STORED_KEY_BYTES_MAX];
+        bytes[..wire.len()].copy_from_slice(wire);
+        Ok(Self {
+            bytes,
+            len: wire.len() as u8,
+            prefix: prefix_len as u8,
+        })
+    }
+
+    fn check_len(collection: CollectionId, logical: &[u8]) -> Result<(), KeyError> {
+        let max = if collection == CollectionId::DEFAULT {
+            KEY_BYTES_MAX
+        } else {
+            KEY_IN_COLLECTION_BYTES_MAX
+        };
+        match logical.len() {
+            0 => Err(KeyError::Empty),
+            len if len > max => Err(KeyError::TooLong),
+            _ => Ok(()),
+        }
+    }
+
+    /// The stored form: collection prefix and logical key.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// The key without its collection prefix.
+    #[must_use]
+    pub fn logical(&self) -> &[u8] {
+        &self.bytes[usize::from(self.prefix)..usize::from(self.len)]
+    }
+
+    /// The collection that the key is in.
+    #[must_use]
+    pub fn collection(&self) -> CollectionId {
+        CollectionId(decode_leb128(self.as_bytes()).map_or(0, |(id, _)| id))
+    }
+
+    /// The vBucket of this key among `vbuckets`.
+    #[must_use]
+    pub fn vbucket(&self, vbuckets: u16) -> VbId {
+        VbId::of_key(self.logical(), vbuckets)
+    }
+}
+
+impl PartialEq for DocKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_bytes() == other.as_bytes()
+    }
+}
+
+impl Eq for DocKey {}
+
+impl fmt::Debug for DocKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.collection(), self.logical().escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_ways_of_making_a_key_agree() {
+        for (collection, wire) in [
+            (0, &b"\x00hello"[..]),
+            (8, b"\x08hello"),
+            (0x555, b"\xd5\x0ahello"),
+        ] {
+            let made = DocKey::new(CollectionId(collection), b"hello").unwrap();
+            let parsed = DocKey::from_prefixed(wire).unwrap();
+            assert_eq!(made, parsed);
+            assert_eq!(made.as_bytes(), wire);
+            assert_eq!(made.logical(), b"hello");
+            assert_eq!(made.collection(), CollectionId(collection));
+            assert_eq!(made.vbucket(1024), VbId(528), "the prefix does not count");
+        }
+    }
+
+    #[test]
+    fn limits_depend_on_the_collection() {
+        let long = [b'k'; 251];
+        assert!(DocKey::new(CollectionId(0), &long[..250]).is_ok());
+        assert_eq!(DocKey::new(CollectionId(0), &long), Err(KeyError::TooLong));
+        assert!(DocKey::new(CollectionId(u32::MAX), &long[..246]).is_ok());
+        assert_eq!(
+            DocKey::new(CollectionId(8), &long[..247]),
+            Err(KeyError::TooLong)
+        );
+        assert_eq!(DocKey::new(CollectionId(0), b""), Err(KeyError::Empty));
+        assert_eq!(DocKey::from_prefixed(b""), Err(KeyError::Empty));
+        assert_eq!(DocKey::from_prefixed(b"\x08"), Err(KeyError::Empty));
+        assert_eq!(
+            DocKey::from_prefixed(b"\x80\x00k"),
+            Err(KeyError::BadPrefix)
+        );
+    }
+}

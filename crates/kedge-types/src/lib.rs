@@ -1,0 +1,23 @@
+//! The words every crate shares: newtypes, limits, clocks.
+//!
+//! Nothing here does I/O or starts a thread. A number that has a meaning has a type, so that a seqno cannot be
+//! passed where a CAS is wanted; every limit of the server stands in [`limits`].
+
+mod clock;
+mod datatype;
+mod durability;
+mod expiry;
+mod ids;
+mod key;
+mod leb128;
+pub mod limits;
+mod status;
+
+pub use clock::{Clock, ManualClock, Now, SystemClock};
+pub use datatype::Datatype;
+pub use durability::{Durability, DurabilityLevel};
+pub use expiry::Expiry;
+pub use ids::{Cas, CollectionId, RevSeqno, Seqno, VbId, VbUuid};
+pub use key::{DocKey, KeyError};
+pub use leb128::{LEB128_MAX_BYTES, decode_leb128, encode_leb128};
+pub use status::Status;

@@ -1,0 +1,1 @@
+//! A vBucket as a state machine: hash table, checkpoints, durability monitor, failover table.
