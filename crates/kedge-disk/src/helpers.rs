@@ -1,0 +1,36 @@
+//! What is made of several operations of a [`Disk`].
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use crate::{Disk, DiskError};
+
+/// Reads a whole file.
+///
+/// # Errors
+/// What [`Disk::open`] and [`crate::File::read_at`] give.
+pub fn read_file(disk: &dyn Disk, path: &Path) -> Result<Vec<u8>, DiskError> {
+    let file = disk.open(path)?;
+    let len = file.len()?;
+    let mut bytes = vec![0; usize::try_from(len).expect("a file that fits the address space")];
+    file.read_at(&mut bytes, 0)?;
+    Ok(bytes)
+}
+
+/// Replaces a file's contents in one step that is durable when it returns: after a crash the file
+/// has the old contents or the new, never a mixture. Uses the name with `.tmp` appended.
+///
+/// # Errors
+/// What the operations of the [`Disk`] give; the old file is still there then, unless the last
+/// step, the sync of the directory, failed: either may be there.
+pub fn replace_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), DiskError> {
+    let mut temporary = OsString::from(path);
+    temporary.push(".tmp");
+    let temporary = Path::new(&temporary);
+    let file = disk.create(temporary)?;
+    file.write_at(bytes, 0)?;
+    // Sync before the rename: the name may only ever point at contents that are durable.
+    file.sync_all()?;
+    disk.rename(temporary, path)?;
+    disk.sync_dir(path.parent().unwrap_or(Path::new(".")))
+}
