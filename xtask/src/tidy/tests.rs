@@ -1,0 +1,226 @@
+//! Each rule is shown a text that breaks it and one that keeps it; then the repository itself is checked.
+
+use std::path::{Path, PathBuf};
+
+use super::{docs, layers, lexer, source};
+
+fn manifest(name: &str, tables: &str) -> String {
+    format!("[package]\nname = \"{name}\"\n[lints]\nworkspace = true\n{tables}")
+}
+
+fn layer_messages(text: String) -> Vec<String> {
+    let manifests = [(PathBuf::from("crates/x/Cargo.toml"), text)];
+    let findings = layers::check(&manifests).expect("the text is TOML");
+    findings
+        .into_iter()
+        .map(|finding| finding.to_string())
+        .collect()
+}
+
+#[track_caller]
+fn check_layers(name: &str, tables: &str, expected: Option<&str>) {
+    let messages = layer_messages(manifest(name, tables));
+    match expected {
+        None => assert_eq!(messages, Vec::<String>::new()),
+        Some(part) => {
+            assert_eq!(messages.len(), 1, "{messages:?}");
+            assert!(
+                messages[0].contains(part),
+                "{messages:?} does not contain {part:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn edges_point_downwards_only() {
+    let down = "[dependencies]\nkedge-types.workspace = true\n";
+    check_layers("kedge-log", down, None);
+    check_layers(
+        "kedge-log",
+        "[dependencies]\nkedge-vbucket.workspace = true\n",
+        Some("sideways"),
+    );
+    check_layers(
+        "kedge-log",
+        "[dependencies]\nkedge-bucket.workspace = true\n",
+        Some("upwards"),
+    );
+    check_layers(
+        "kedge-types",
+        "[dependencies]\nkedge-types.workspace = true\n",
+        Some("sideways"),
+    );
+}
+
+#[test]
+fn every_kind_of_dependency_is_an_edge() {
+    for kind in [
+        "dev-dependencies",
+        "build-dependencies",
+        "target.'cfg(unix)'.dependencies",
+    ] {
+        let upwards = format!("[{kind}]\nkedge-server = {{ workspace = true }}\n");
+        check_layers("kedge-types", &upwards, Some("upwards"));
+    }
+    let renamed = "[dependencies]\nengine = { workspace = true, package = \"kedge-bucket\" }\n";
+    check_layers("kedge-types", renamed, Some("upwards"));
+}
+
+#[test]
+fn manifests_keep_to_the_workspace() {
+    let version = "[dependencies]\nserde = \"1.0\"\n";
+    check_layers("kedge-log", version, Some("serde.workspace = true"));
+    check_layers("kedge-lgo", "", Some("has no layer"));
+    check_layers(
+        "kedge-server",
+        "[dependencies]\nkedge-lgo.workspace = true\n",
+        Some("no layer"),
+    );
+    let bare = layer_messages("[package]\nname = \"kedge-log\"\n".to_owned());
+    assert!(bare[0].contains("lints"), "{bare:?}");
+}
+
+#[test]
+fn messages_name_path_and_line() {
+    let messages = layer_messages(manifest(
+        "kedge-log",
+        "[dependencies]\nkedge.workspace = true\n",
+    ));
+    assert!(
+        messages[0].starts_with("crates/x/Cargo.toml:6: "),
+        "{messages:?}"
+    );
+}
+
+#[test]
+fn a_manifest_that_is_not_toml_is_an_error() {
+    let manifests = [(PathBuf::from("crates/x/Cargo.toml"), "[package".to_owned())];
+    let error = layers::check(&manifests).expect_err("the text is not TOML");
+    assert!(error.to_string().contains("crates/x/Cargo.toml"));
+}
+
+#[test]
+fn comments_and_literals_are_not_code() {
+    let cases = [
+        ("a // todo!()\nb", "a \nb"),
+        ("a /* x /* y */ z */ b", "a  b"),
+        ("f(\"todo!() \\\" unsafe\") g", "f(\"\") g"),
+        ("r#\"unsafe \" here\"# x", "r#\"\"# x"),
+        ("br\"unsafe\" x", "br\"\" x"),
+        ("'\"' unsafe", "'' unsafe"),
+        ("'\\'' unsafe", "'' unsafe"),
+        ("fn f<'a>(x: &'a str) {}", "fn f<'a>(x: &'a str) {}"),
+        ("\"unterminated", "\""),
+        ("attr\"x\"", "attr\"\""),
+        ("\"ä\nunsafe\" é", "\"\n\" é"),
+    ];
+    for (text, expected) in cases {
+        let squeezed: String = lexer::code_only(text)
+            .split(' ')
+            .filter(|part| !part.is_empty())
+            .collect();
+        let wanted: String = expected
+            .split(' ')
+            .filter(|part| !part.is_empty())
+            .collect();
+        assert_eq!(squeezed, wanted, "{text:?}");
+        assert_eq!(
+            lexer::code_only(text).lines().count(),
+            text.lines().count(),
+            "{text:?}"
+        );
+    }
+}
+
+fn source_lines(path: &str, text: &str) -> Vec<usize> {
+    source::check(Path::new(path), text)
+        .findings
+        .iter()
+        .map(|finding| finding.line)
+        .collect()
+}
+
+#[test]
+fn what_may_not_be_written() {
+    let path = "crates/kedge-log/src/lib.rs";
+    let cases = [
+        ("fn f() {\n    todo!()\n}", vec![2]),
+        ("fn f() { unimplemented!(\"later\") }", vec![1]),
+        ("#[ignore]\nfn f() {}", vec![1]),
+        ("#[ignore = \"slow\"]\nfn f() {}", vec![1]),
+        ("#[allow(dead_code)]\nfn f() {}", vec![1]),
+        ("#![allow(missing_docs)]", vec![1]),
+        ("#[cfg_attr(test, allow(dead_code))]\nfn f() {}", vec![1]),
+        ("#[expect(dead_code, reason = \"r\")]\nfn f() {}", vec![]),
+        ("fn f() { limiter.allow(1) }", vec![]),
+        ("fn f() { unsafe { g() } }", vec![1]),
+        ("#![deny(unsafe_code)]", vec![]),
+        ("// unsafe, todo!()", vec![]),
+        ("fn f() { mytodo!() }", vec![]),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(source_lines(path, text), expected, "{text:?}");
+    }
+}
+
+#[test]
+fn tests_do_not_sleep() {
+    let sleep = "fn f() {\n    std::thread::sleep(d);\n}\n";
+    assert_eq!(source_lines("crates/a/tests/it/main.rs", sleep), [2]);
+    assert_eq!(source_lines("crates/a/src/tests.rs", sleep), [2]);
+    assert_eq!(source_lines("crates/a/src/lib.rs", sleep), []);
+    assert_eq!(
+        source_lines("crates/a/src/lib.rs", &format!("#[cfg(test)]\n{sleep}")),
+        [3]
+    );
+    let reasoned =
+        "fn f() {\n    // sleep: the clock under test is the real one\n    sleep(d);\n}\n";
+    assert_eq!(source_lines("crates/a/tests/it/main.rs", reasoned), []);
+    let empty = "// sleep:\nfn f() { sleep(d) }\n";
+    assert_eq!(source_lines("crates/a/tests/it/main.rs", empty), [2]);
+}
+
+#[test]
+fn a_long_file_says_why() {
+    let long = "fn f() {}\n".repeat(901);
+    assert_eq!(source_lines("crates/a/src/lib.rs", &long), [0]);
+    assert_eq!(source_lines("crates/a/src/lib.rs", &long[10..]), []);
+    let said = format!("//! The table.\n//! Long because it is one table.\n{long}");
+    assert_eq!(source_lines("crates/a/src/lib.rs", &said), []);
+}
+
+#[test]
+fn a_crate_has_one_integration_binary() {
+    assert_eq!(source_lines("crates/a/tests/more.rs", ""), [0]);
+    assert_eq!(source_lines("crates/a/tests/it/more.rs", ""), []);
+}
+
+#[test]
+fn links_lead_somewhere() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let text = "[a](src/main.rs) [b](#part) [c](https://x.invalid/y)\n[d](src/gone.rs#x)\n```\n[e](no)\n```\n";
+    let findings = docs::check_links(root, Path::new("doc.md"), text);
+    let lines: Vec<usize> = findings.iter().map(|finding| finding.line).collect();
+    assert_eq!(lines, [2]);
+}
+
+#[test]
+fn a_table_names_every_constant() {
+    let source = "pub const A_MAX: u32 = 1;\nconst HIDDEN: u32 = 2;\npub const B_MAX: u32 = 3;\n";
+    let findings = docs::check_table(source, "docs/limits.md", "| `A_MAX` | ... |");
+    assert_eq!(findings.len(), 1);
+    assert!(findings[0].message.contains("`B_MAX`"));
+}
+
+#[test]
+fn the_repository_is_tidy() {
+    let root = crate::repository_root().expect("the package lies in the repository");
+    let report = super::check(&root).expect("the tree can be read");
+    let messages: Vec<String> = report.findings.iter().map(ToString::to_string).collect();
+    assert!(messages.is_empty(), "\n{}", messages.join("\n"));
+    assert!(
+        report.manifests > 8 && report.files > 40,
+        "the walk saw too little: {report:?}"
+    );
+}
