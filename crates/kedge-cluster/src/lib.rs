@@ -1,1 +1,43 @@
 //! The cluster map: what clients are told about nodes and vBuckets.
+//!
+//! [`ClusterView`] is the embedded coordinator of one node. It knows the buckets that exist and the ports they are
+//! reached at, and composes the *config* documents that clients route by. A config is composed once per revision,
+//! bucket and host, and handed out as bytes: clients ask for it every few seconds.
+//!
+//! Invariants:
+//! * There is one revision for all configs, of the cluster and of every bucket: a client may compare the revision it
+//!   knows of one with that of another.
+//! * A revision is saved before anyone can see it, so that it never comes back with another content after a restart.
+//! * Reading never waits for a writer.
+
+mod config;
+mod error;
+mod manifest;
+mod state;
+mod view;
+
+pub use config::{BUCKET_CAPABILITIES, Config, NODE_SERVICES, ServerMap, host_text, socket_text};
+pub use error::ClusterError;
+pub use manifest::{DEFAULT_MANIFEST_JSON, DEFAULT_MANIFEST_REST_JSON, DEFAULT_MANIFEST_UID};
+pub use state::ClusterState;
+pub use view::{BucketEntry, Change, ChangeKind, ClusterView, Ports, SaveState, Snapshot};
+
+/// The Couchbase Server version that Kedge claims to be, everywhere a client can ask: clients choose features by it.
+///
+/// From 8.0.0 on, clients expect `clusterName`, `clusterUUID` and `nodeUUID` in configs, and no memcached buckets.
+pub const CLAIMED_VERSION: &str = "8.0.0-0000-enterprise";
+
+/// [`CLAIMED_VERSION`] as the `clusterCompatibility` number of the REST interface: major * 65536 + minor.
+pub const CLAIMED_COMPATIBILITY: u32 = 8 << 16;
+
+/// The server group that every node is in.
+pub const SERVER_GROUP: &str = "Group 1";
+
+/// The version of a config. Newer is greater: epochs are compared first, then revisions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision {
+    /// `revEpoch` in a config; grows when revisions had to start again.
+    pub epoch: i64,
+    /// `rev` in a config.
+    pub rev: i64,
+}

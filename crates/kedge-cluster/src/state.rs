@@ -1,0 +1,74 @@
+//! What the cluster remembers over a restart.
+
+use std::fmt::Write as _;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ClusterError;
+
+const VERSION: u32 = 1;
+
+/// The identity of the cluster and of this node, and the last revision that was handed out. A small JSON document;
+/// where it lives is the caller's matter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterState {
+    version: u32,
+    /// 32 hexadecimal digits.
+    pub cluster_uuid: String,
+    /// A name for people; may be empty.
+    pub cluster_name: String,
+    /// 32 hexadecimal digits.
+    pub node_uuid: String,
+    /// The last revision of the configs.
+    pub rev: i64,
+}
+
+impl ClusterState {
+    /// The state of a new cluster. `random` becomes the two uuids.
+    #[must_use]
+    pub fn new(random: [u8; 32]) -> Self {
+        let (cluster, node) = random.split_at(16);
+        Self {
+            version: VERSION,
+            cluster_uuid: hex(cluster),
+            cluster_name: String::new(),
+            node_uuid: hex(node),
+            rev: 0,
+        }
+    }
+
+    /// Reads what [`Self::to_json`] wrote.
+    ///
+    /// # Errors
+    /// `Damaged` when it is not such a document, `Version` when a newer Kedge wrote it.
+    pub fn from_json(json: &[u8]) -> Result<Self, ClusterError> {
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        // The version first: a newer document may have fields that would be called damage here.
+        let Version { version } = serde_json::from_slice(json).map_err(ClusterError::Damaged)?;
+        if version != VERSION {
+            return Err(ClusterError::Version {
+                found: version,
+                supported: VERSION,
+            });
+        }
+        serde_json::from_slice(json).map_err(ClusterError::Damaged)
+    }
+
+    /// The document to save.
+    #[must_use]
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec_pretty(self).expect("strings and numbers always serialise")
+    }
+}
+
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
