@@ -1,1 +1,65 @@
-//! SASL state machines and the password store.
+//! SASL state machines, the password store, and what a user may do.
+//!
+//! Everything here is sans-IO: messages come in as bytes and leave as bytes, times come in as
+//! arguments, and the store becomes JSON text that somebody else writes. The only thing taken from
+//! the outside is randomness (salts, nonces, keys), from the operating system.
+//!
+//! * [`UserStore`] holds users, their salted credentials and their [`Roles`].
+//! * [`ServerSession`] answers one login: PLAIN (RFC 4616) or SCRAM (RFC 5802, RFC 7677, and the
+//!   same construction with SHA-512).
+//! * [`ClientSession`] is the other side, for our own tools.
+//!
+//! # Invariants
+//!
+//! * No password is kept, in memory or in the JSON text: only salts, StoredKeys and ServerKeys.
+//! * A user that does not exist costs the same work, and gets messages of the same length, as a
+//!   user whose password was wrong; its salt is the same each time, also after a restart.
+//! * Whatever decides about a secret is compared in constant time, and intermediate secrets are
+//!   overwritten when they are dropped.
+//! * A session owns what it needs. The store may change or go away between two messages.
+//!
+//! # Example
+//!
+//! ```
+//! use kedge_auth::{ClientSession, ClientStep, Mechanism, ServerSession, Step, UserStore, random_nonce};
+//!
+//! let mut store = UserStore::new()?;
+//! store.add("ada", "lovelace", "data_reader[default]".parse()?, 1_700_000_000)?;
+//!
+//! let mechanism = Mechanism::ScramSha512;
+//! let (mut client, first) = ClientSession::start(mechanism, "ada", "lovelace", random_nonce)?;
+//! let (mut server, step) = ServerSession::start(&store, mechanism, &first, random_nonce);
+//! let Step::Continue(challenge) = step else { panic!("SCRAM takes two steps") };
+//! let ClientStep::Send(last) = client.step(&challenge)? else { panic!("a proof is due") };
+//! let Step::Done { user, payload } = server.step(&last) else { panic!("the password is right") };
+//! assert_eq!(user, "ada");
+//! assert_eq!(client.step(&payload)?, ClientStep::Done);
+//! # Ok::<(), kedge_auth::Error>(())
+//! ```
+
+mod cache;
+mod client;
+mod credential;
+mod error;
+mod hash;
+mod limits;
+mod mechanism;
+mod message;
+mod persist;
+mod random;
+mod roles;
+mod server;
+mod store;
+
+pub use client::{ClientSession, ClientStep};
+pub use error::{Error, NameProblem, PasswordProblem, RoleProblem, StoreProblem};
+pub use limits::{
+    DISPLAY_NAME_BYTES_MAX, ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, MESSAGE_BYTES_MAX,
+    PASSWORD_BYTES_MAX, ROLES_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_MAX,
+};
+pub use mechanism::Mechanism;
+pub use persist::STORE_VERSION;
+pub use random::random_nonce;
+pub use roles::{Privilege, Role, RoleInfo, RoleKind, Roles, roles_catalogue};
+pub use server::{Failure, ServerSession, Step};
+pub use store::{User, UserStore};

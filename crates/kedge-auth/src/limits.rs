@@ -1,0 +1,61 @@
+//! Every limit of this crate. What meets one gets an error with a name, never a crash.
+
+/// Longest user name, in bytes (what Couchbase's management interface allows).
+pub const USER_NAME_BYTES_MAX: usize = 128;
+
+/// Longest display name, in bytes.
+pub const DISPLAY_NAME_BYTES_MAX: usize = 256;
+
+/// Longest password, in bytes.
+pub const PASSWORD_BYTES_MAX: usize = 1_024;
+
+/// Longest SASL message that is looked at, in bytes. A longer one fails the login.
+pub const MESSAGE_BYTES_MAX: usize = 4_096;
+
+/// Most users in one store.
+pub const USERS_MAX: usize = 16_384;
+
+/// Most roles of one user.
+pub const ROLES_PER_USER_MAX: usize = 256;
+
+/// PBKDF2 iterations of a new password unless the store says otherwise: the least that RFC 7677
+/// section 4 allows. Each SCRAM client pays it at each connection.
+pub const ITERATIONS_DEFAULT: u32 = 4_096;
+
+/// Fewest PBKDF2 iterations, for a store and for what a server may ask of our client
+/// (RFC 7677 section 4).
+pub const ITERATIONS_MIN: u32 = 4_096;
+
+/// Most PBKDF2 iterations. It bounds the time one PLAIN login can take here, and how long a
+/// hostile server can keep our client busy (RFC 5802 section 9).
+pub const ITERATIONS_MAX: u32 = 1_000_000;
+
+/// Length of a new salt, in bytes.
+pub(crate) const SALT_BYTES: usize = 16;
+
+/// Shortest and longest salt taken from a stored file or a server, in bytes.
+pub(crate) const SALT_BYTES_MIN: usize = 8;
+/// See [`SALT_BYTES_MIN`].
+pub(crate) const SALT_BYTES_MAX: usize = 64;
+
+/// Length of the key that fake salts are derived from, in bytes.
+pub(crate) const FALLBACK_KEY_BYTES: usize = 32;
+
+/// Randomness in a nonce of ours, in bytes; a multiple of 3, so that base64 needs no padding.
+pub(crate) const NONCE_BYTES: usize = 24;
+
+/// Most users whose verified password is remembered (about 200 bytes each).
+pub(crate) const VERIFIED_MAX: usize = 1_024;
+
+/// Longest name of a bucket in a role, in bytes.
+pub(crate) const BUCKET_NAME_BYTES_MAX: usize = 100;
+
+/// Longest name of a scope or collection in a role, in bytes.
+pub(crate) const SCOPE_NAME_BYTES_MAX: usize = 251;
+
+// A login message must be able to carry the longest name, twice escaped by a factor of three
+// (authorisation identity and user name), and the longest password.
+const _: () = assert!(2 * 3 * USER_NAME_BYTES_MAX + PASSWORD_BYTES_MAX < MESSAGE_BYTES_MAX);
+const _: () = assert!(SALT_BYTES >= SALT_BYTES_MIN && SALT_BYTES <= SALT_BYTES_MAX);
+const _: () = assert!(ITERATIONS_MIN <= ITERATIONS_DEFAULT && ITERATIONS_DEFAULT <= ITERATIONS_MAX);
+const _: () = assert!(NONCE_BYTES.is_multiple_of(3));

@@ -1,0 +1,273 @@
+//! The stored form of a [`UserStore`]: JSON, version 1.
+//!
+//! ```json
+//! {
+//!   "version": 1,
+//!   "fallback_salt_key": "<base64, 32 bytes>",
+//!   "iterations": 4096,
+//!   "users": [
+//!     {
+//!       "id": "ada",
+//!       "name": "Ada Lovelace",
+//!       "roles": ["admin", "data_reader[default]"],
+//!       "password_change_date": 1700000000,
+//!       "credentials": {
+//!         "SCRAM-SHA512": {
+//!           "iterations": 4096,
+//!           "salt": "<base64, 8 to 64 bytes>",
+//!           "stored_key": "<base64, as long as the hash>",
+//!           "server_key": "<base64, as long as the hash>"
+//!         },
+//!         "SCRAM-SHA256": {}, "SCRAM-SHA1": {}
+//!       }
+//!     }
+//!   ]
+//! }
+//! ```
+//!
+//! Times are seconds since 1970 (UTC). All three credentials are always there, each with the four
+//! fields. An unknown field is an error: what this program does not understand it must not drop at
+//! the next write. Any change of the form is a new version.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
+
+use crate::cache::VerifiedCache;
+use crate::credential::{Credential, Credentials};
+use crate::error::{Error, StoreProblem};
+use crate::hash::{Hash, Secret};
+use crate::limits::{ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES_MAX, SALT_BYTES_MIN, USERS_MAX};
+use crate::roles::Roles;
+use crate::store::{User, UserStore, check_display_name, check_name};
+
+/// The version of the stored form that is written and read.
+pub const STORE_VERSION: u64 = 1;
+
+/// Read first, so that a form of the future is told from a broken one.
+#[derive(Deserialize)]
+struct VersionDoc {
+    version: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StoreDoc {
+    version: u64,
+    fallback_salt_key: Zeroizing<String>,
+    iterations: u32,
+    users: Vec<UserDoc>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UserDoc {
+    id: String,
+    name: String,
+    roles: Vec<String>,
+    password_change_date: u64,
+    credentials: CredentialsDoc,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CredentialsDoc {
+    #[serde(rename = "SCRAM-SHA512")]
+    sha512: CredentialDoc,
+    #[serde(rename = "SCRAM-SHA256")]
+    sha256: CredentialDoc,
+    #[serde(rename = "SCRAM-SHA1")]
+    sha1: CredentialDoc,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CredentialDoc {
+    iterations: u32,
+    salt: String,
+    stored_key: Zeroizing<String>,
+    server_key: Zeroizing<String>,
+}
+
+impl UserStore {
+    /// The store as JSON text.
+    ///
+    /// It holds no password, but keys that let one be guessed offline and a server be impersonated:
+    /// keep the file private to the server's own account.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        let doc = StoreDoc {
+            version: STORE_VERSION,
+            fallback_salt_key: encode(&*self.fallback_salt_key),
+            iterations: self.iterations,
+            users: self.users.values().map(UserDoc::from).collect(),
+        };
+        let mut text = serde_json::to_string_pretty(&doc).expect("text and numbers become JSON");
+        text.push('\n');
+        text
+    }
+
+    /// Reads what [`to_json`](Self::to_json) wrote.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedVersion`], [`Error::MalformedStore`], [`Error::CorruptStore`],
+    /// [`Error::TooManyUsers`]; [`Error::BadName`], [`Error::BadDisplayName`],
+    /// [`Error::UnknownRole`], [`Error::BadRole`] and [`Error::TooManyRoles`] for what no store
+    /// would have accepted; [`Error::NoRandomness`].
+    pub fn from_json(text: &str) -> Result<Self, Error> {
+        let VersionDoc { version } = serde_json::from_str(text).map_err(malformed)?;
+        if version != STORE_VERSION {
+            return Err(Error::UnsupportedVersion {
+                found: version,
+                supported: STORE_VERSION,
+            });
+        }
+        let doc: StoreDoc = serde_json::from_str(text).map_err(malformed)?;
+        let corrupt = |problem| Error::CorruptStore {
+            user: None,
+            problem,
+        };
+        if doc.users.len() > USERS_MAX {
+            return Err(Error::TooManyUsers);
+        }
+        if !iterations_are_sane(doc.iterations) {
+            return Err(corrupt(StoreProblem::Iterations));
+        }
+        let key = decode(&doc.fallback_salt_key).and_then(|key| key.as_slice().try_into().ok());
+        let mut users = BTreeMap::new();
+        for user in doc.users {
+            let user = User::try_from(user)?;
+            match users.entry(user.id.clone()) {
+                Entry::Vacant(entry) => entry.insert(user),
+                Entry::Occupied(entry) => {
+                    let user = Some(entry.key().clone());
+                    return Err(Error::CorruptStore {
+                        user,
+                        problem: StoreProblem::Duplicate,
+                    });
+                }
+            };
+        }
+        Ok(Self {
+            users,
+            fallback_salt_key: Zeroizing::new(key.ok_or(corrupt(StoreProblem::FallbackKey))?),
+            iterations: doc.iterations,
+            verified: VerifiedCache::new()?,
+        })
+    }
+}
+
+impl From<&User> for UserDoc {
+    fn from(user: &User) -> Self {
+        Self {
+            id: user.id.clone(),
+            name: user.name.clone(),
+            roles: user.roles.iter().map(ToString::to_string).collect(),
+            password_change_date: user.password_change_date_s,
+            credentials: CredentialsDoc {
+                sha512: CredentialDoc::from(&user.credentials.sha512),
+                sha256: CredentialDoc::from(&user.credentials.sha256),
+                sha1: CredentialDoc::from(&user.credentials.sha1),
+            },
+        }
+    }
+}
+
+impl TryFrom<UserDoc> for User {
+    type Error = Error;
+
+    fn try_from(doc: UserDoc) -> Result<Self, Error> {
+        check_name(&doc.id)?;
+        check_display_name(&doc.name)?;
+        let roles = doc
+            .roles
+            .iter()
+            .map(|role| role.parse())
+            .collect::<Result<Vec<_>, Error>>()?;
+        let credential = |doc_credential: &CredentialDoc, hash| {
+            doc_credential
+                .decode(hash)
+                .map_err(|problem| Error::CorruptStore {
+                    user: Some(doc.id.clone()),
+                    problem,
+                })
+        };
+        let credentials = Credentials {
+            sha512: credential(&doc.credentials.sha512, Hash::Sha512)?,
+            sha256: credential(&doc.credentials.sha256, Hash::Sha256)?,
+            sha1: credential(&doc.credentials.sha1, Hash::Sha1)?,
+        };
+        Ok(Self {
+            id: doc.id,
+            name: doc.name,
+            roles: Roles::new(roles)?,
+            password_change_date_s: doc.password_change_date,
+            credentials,
+        })
+    }
+}
+
+impl From<&Credential> for CredentialDoc {
+    fn from(credential: &Credential) -> Self {
+        Self {
+            iterations: credential.iterations,
+            salt: STANDARD.encode(&credential.salt),
+            stored_key: encode(&credential.stored_key),
+            server_key: encode(&credential.server_key),
+        }
+    }
+}
+
+impl CredentialDoc {
+    fn decode(&self, hash: Hash) -> Result<Credential, StoreProblem> {
+        if !iterations_are_sane(self.iterations) {
+            return Err(StoreProblem::Iterations);
+        }
+        let salt = STANDARD
+            .decode(&self.salt)
+            .map_err(|_| StoreProblem::Salt)?;
+        if !(SALT_BYTES_MIN..=SALT_BYTES_MAX).contains(&salt.len()) {
+            return Err(StoreProblem::Salt);
+        }
+        let key = |text: &str| {
+            decode(text)
+                .filter(|key| key.len() == hash.len())
+                .ok_or(StoreProblem::Key)
+        };
+        Ok(Credential {
+            hash,
+            iterations: self.iterations,
+            salt,
+            stored_key: key(&self.stored_key)?,
+            server_key: key(&self.server_key)?,
+        })
+    }
+}
+
+fn iterations_are_sane(iterations: u32) -> bool {
+    (ITERATIONS_MIN..=ITERATIONS_MAX).contains(&iterations)
+}
+
+fn encode(bytes: &[u8]) -> Zeroizing<String> {
+    Zeroizing::new(STANDARD.encode(bytes))
+}
+
+fn decode(text: &str) -> Option<Secret> {
+    STANDARD.decode(text).ok().map(Zeroizing::new)
+}
+
+// Only the place: serde's message can quote the text, and the text holds keys.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the shape that map_err wants"
+)]
+fn malformed(error: serde_json::Error) -> Error {
+    Error::MalformedStore {
+        line: error.line(),
+        column: error.column(),
+    }
+}

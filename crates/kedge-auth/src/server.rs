@@ -1,0 +1,224 @@
+//! The server's side of a login.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use subtle::Choice;
+use thiserror::Error;
+
+use crate::credential::Credential;
+use crate::error::Error;
+use crate::hash::Hash;
+use crate::limits::MESSAGE_BYTES_MAX;
+use crate::mechanism::Mechanism;
+use crate::message;
+use crate::store::UserStore;
+
+/// What to answer to a client's message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Send this and wait for the next message ("authentication continues").
+    Continue(Vec<u8>),
+    /// The client is who it says. The user may have been removed from the store since the login
+    /// began: look its roles up.
+    Done {
+        /// The user's name.
+        user: String,
+        /// What to send with the success: the server's signature for SCRAM, nothing for PLAIN.
+        payload: Vec<u8>,
+    },
+    /// The login failed; send an error without any detail. [`ServerSession::failure`] says why,
+    /// for the log.
+    Failed,
+}
+
+/// Why a login failed. For the log, not for the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// A message breaks the grammar or the limits, or does not continue the one before.
+    #[error("malformed SASL message")]
+    Malformed,
+    /// The client demands channel binding, which is not offered.
+    #[error("channel binding is not supported")]
+    ChannelBinding,
+    /// The client wants to act as another user than the one that logs in.
+    #[error("acting as another user is not supported")]
+    OtherIdentity,
+    /// The user does not exist or the password is wrong. Which of both is not said on purpose.
+    #[error("unknown user or wrong password")]
+    BadCredentials,
+    /// A message came after the login had ended.
+    #[error("SASL message out of turn")]
+    OutOfTurn,
+    /// The nonce source failed, or gave a nonce that is empty or holds a comma.
+    #[error("no nonce")]
+    NoNonce,
+}
+
+/// One login, from the client's first message to its end. Owns all it needs.
+pub struct ServerSession {
+    mechanism: Mechanism,
+    user: Option<String>,
+    failure: Option<Failure>,
+    pending: Option<Box<Pending>>,
+}
+
+/// What a SCRAM login remembers while the client computes its proof.
+struct Pending {
+    user: String,
+    user_known: Choice,
+    credential: Credential,
+    channel_binding: String,
+    client_first_bare: Vec<u8>,
+    server_first: Vec<u8>,
+    nonce: Vec<u8>,
+}
+
+impl ServerSession {
+    /// Begins a login with the client's first message.
+    ///
+    /// `nonce_source` gives the server's part of the nonce: printable text without `,`; outside of
+    /// tests it is [`random_nonce`](crate::random_nonce). PLAIN does not call it.
+    ///
+    /// A SCRAM mechanism answers [`Step::Continue`] or fails on a malformed message; the store's
+    /// users make no difference before the proof. PLAIN ends at once; it takes one PBKDF2, which is
+    /// milliseconds, unless this password was verified lately.
+    pub fn start(
+        store: &UserStore,
+        mechanism: Mechanism,
+        client_first: &[u8],
+        nonce_source: impl FnOnce() -> Result<String, Error>,
+    ) -> (Self, Step) {
+        let mut session = Self {
+            mechanism,
+            user: None,
+            failure: None,
+            pending: None,
+        };
+        let result = if client_first.len() > MESSAGE_BYTES_MAX {
+            Err(Failure::Malformed)
+        } else if let Some(hash) = mechanism.hash() {
+            session.start_scram(store, hash, client_first, nonce_source)
+        } else {
+            session.start_plain(store, client_first)
+        };
+        let step = session.settle(result);
+        (session, step)
+    }
+
+    /// Goes on with the client's next message. After [`Step::Done`] or [`Step::Failed`] there is
+    /// none, and this fails.
+    pub fn step(&mut self, client_final: &[u8]) -> Step {
+        let result = match self.pending.take() {
+            None => Err(Failure::OutOfTurn),
+            Some(_) if client_final.len() > MESSAGE_BYTES_MAX => Err(Failure::Malformed),
+            Some(pending) => pending.finish(client_final),
+        };
+        self.settle(result)
+    }
+
+    /// The mechanism that the login began with.
+    #[must_use]
+    pub const fn mechanism(&self) -> Mechanism {
+        self.mechanism
+    }
+
+    /// The user that the client says it is, once known; proven only after [`Step::Done`].
+    #[must_use]
+    pub fn claimed_user(&self) -> Option<&str> {
+        self.user.as_deref()
+    }
+
+    /// Why the login failed, if it did.
+    #[must_use]
+    pub const fn failure(&self) -> Option<Failure> {
+        self.failure
+    }
+
+    fn settle(&mut self, result: Result<Step, Failure>) -> Step {
+        result.unwrap_or_else(|failure| {
+            self.pending = None;
+            self.failure = Some(failure);
+            Step::Failed
+        })
+    }
+
+    fn start_plain(&mut self, store: &UserStore, message: &[u8]) -> Result<Step, Failure> {
+        let (user, password) = message::parse_plain(message)?;
+        self.user = Some(user.to_owned());
+        if !store.verify_password(user, password) {
+            return Err(Failure::BadCredentials);
+        }
+        Ok(Step::Done {
+            user: user.to_owned(),
+            payload: Vec::new(),
+        })
+    }
+
+    fn start_scram(
+        &mut self,
+        store: &UserStore,
+        hash: Hash,
+        message: &[u8],
+        nonce_source: impl FnOnce() -> Result<String, Error>,
+    ) -> Result<Step, Failure> {
+        let first = message::parse_client_first(message)?;
+        self.user = Some(first.user.clone());
+
+        let server_nonce = nonce_source().map_err(|_| Failure::NoNonce)?;
+        if server_nonce.is_empty() || server_nonce.contains(',') {
+            return Err(Failure::NoNonce);
+        }
+        let nonce = [first.nonce, server_nonce.as_bytes()].concat();
+
+        let (user_known, credential) = store.credential_or_fallback(&first.user, hash);
+        let server_first = message::server_first(&nonce, &credential.salt, credential.iterations);
+        self.pending = Some(Box::new(Pending {
+            user: first.user,
+            user_known,
+            credential,
+            channel_binding: STANDARD.encode(first.gs2_header),
+            client_first_bare: first.bare.to_vec(),
+            server_first: server_first.clone(),
+            nonce,
+        }));
+        Ok(Step::Continue(server_first))
+    }
+}
+
+impl Pending {
+    fn finish(self, message: &[u8]) -> Result<Step, Failure> {
+        let last = message::parse_client_final(message)?;
+        if last.channel_binding != self.channel_binding.as_bytes() || last.nonce != self.nonce {
+            return Err(Failure::Malformed);
+        }
+        let auth_message = message::auth_message(
+            &self.client_first_bare,
+            &self.server_first,
+            last.without_proof,
+        );
+        let fits = self.credential.fits_proof(&last.proof, &auth_message);
+        // Signed before the verdict, so that the work is the same for any verdict.
+        let signature = self.credential.server_signature(&auth_message);
+        if !bool::from(fits & self.user_known) {
+            return Err(Failure::BadCredentials);
+        }
+        let payload = format!("v={}", STANDARD.encode(&*signature)).into_bytes();
+        Ok(Step::Done {
+            user: self.user,
+            payload,
+        })
+    }
+}
+
+impl fmt::Debug for ServerSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ServerSession")
+            .field("mechanism", &self.mechanism)
+            .field("user", &self.user)
+            .field("failure", &self.failure)
+            .finish_non_exhaustive()
+    }
+}

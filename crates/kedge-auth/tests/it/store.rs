@@ -1,0 +1,405 @@
+//! The user store: operations, limits and the stored form.
+
+use std::collections::BTreeMap;
+
+use kedge_auth::{
+    DISPLAY_NAME_BYTES_MAX, Error, ITERATIONS_MAX, ITERATIONS_MIN, NameProblem, PASSWORD_BYTES_MAX,
+    PasswordProblem, Privilege, Roles, STORE_VERSION, StoreProblem, USER_NAME_BYTES_MAX, UserStore,
+};
+use proptest::prelude::*;
+
+use crate::{GOLDEN, cases, golden, logs_in};
+
+#[test]
+fn user_names() {
+    let mut store = UserStore::new().unwrap();
+    let longest = "x".repeat(USER_NAME_BYTES_MAX);
+    for good in [
+        "a",
+        "Administrator",
+        "first.last",
+        "a-b_c+d!~",
+        "two words",
+        "\u{4e2d}",
+        &longest,
+    ] {
+        assert_eq!(store.add(good, "pw", Roles::default(), 0), Ok(()), "{good}");
+        assert!(store.exists(good));
+    }
+    let mut bad = vec![
+        (String::new(), NameProblem::Empty),
+        (
+            format!("{longest}x"),
+            NameProblem::TooLong(USER_NAME_BYTES_MAX),
+        ),
+        ("a\u{85}b".to_owned(), NameProblem::Forbidden('\u{85}')),
+    ];
+    for c in "()<>@,;:\\\"/[]?={}\0\n\t\x7f".chars() {
+        bad.push((format!("a{c}b"), NameProblem::Forbidden(c)));
+    }
+    let before = store.to_json();
+    for (name, problem) in bad {
+        let result = store.add(&name, "pw", Roles::default(), 0);
+        assert_eq!(result, Err(Error::BadName(problem)), "{name:?}");
+    }
+    assert_eq!(store.to_json(), before);
+}
+
+#[test]
+fn passwords() {
+    let mut store = golden();
+    let before = store.to_json();
+    for (password, problem) in [
+        (String::new(), PasswordProblem::Empty),
+        ("x".repeat(PASSWORD_BYTES_MAX + 1), PasswordProblem::TooLong),
+        ("a\0b".to_owned(), PasswordProblem::HoldsNul),
+    ] {
+        let error = Err(Error::BadPassword(problem));
+        assert_eq!(store.add("new", &password, Roles::default(), 0), error);
+        assert_eq!(store.set_password("user", &password, 0), error);
+        assert!(!store.verify_password("user", password.as_bytes()));
+    }
+    assert_eq!(store.to_json(), before);
+}
+
+#[test]
+fn errors_name_the_user_and_change_nothing() {
+    let mut store = golden();
+    let before = store.to_json();
+    let unknown = || Err(Error::UnknownUser("nobody".to_owned()));
+    assert_eq!(store.set_password("nobody", "pw", 0), unknown());
+    assert_eq!(store.set_roles("nobody", Roles::admin()), unknown());
+    assert_eq!(store.set_display_name("nobody", "N"), unknown());
+    assert_eq!(store.remove("nobody"), unknown());
+    let exists = Err(Error::UserExists("user".to_owned()));
+    assert_eq!(store.add("user", "pw", Roles::admin(), 0), exists);
+    for (name, problem) in [
+        (
+            "x".repeat(DISPLAY_NAME_BYTES_MAX + 1),
+            NameProblem::TooLong(DISPLAY_NAME_BYTES_MAX),
+        ),
+        ("a\nb".to_owned(), NameProblem::Forbidden('\n')),
+    ] {
+        assert_eq!(
+            store.set_display_name("user", &name),
+            Err(Error::BadDisplayName(problem))
+        );
+    }
+    for iterations in [0, ITERATIONS_MIN - 1, ITERATIONS_MAX + 1] {
+        assert_eq!(
+            store.set_iterations(iterations),
+            Err(Error::BadIterations(iterations))
+        );
+    }
+    assert_eq!(store.to_json(), before);
+}
+
+#[test]
+fn a_user_is_what_was_set() {
+    let mut store = UserStore::new().unwrap();
+    assert!(store.is_empty());
+    store
+        .add("bob", "one", "data_reader[b]".parse().unwrap(), 5)
+        .unwrap();
+    store.add("al", "two", Roles::admin(), 6).unwrap();
+    store
+        .set_display_name("bob", "Bob <b@example.com>")
+        .unwrap();
+    assert_eq!(
+        store.list().map(|u| u.id()).collect::<Vec<_>>(),
+        ["al", "bob"]
+    );
+    assert_eq!(store.len(), 2);
+    let bob = store.get("bob").unwrap();
+    assert_eq!((bob.id(), bob.name()), ("bob", "Bob <b@example.com>"));
+    assert_eq!(
+        (
+            bob.roles().to_string().as_str(),
+            bob.password_change_date_s()
+        ),
+        ("data_reader[b]", 5)
+    );
+    assert!(store.allows("bob", Privilege::Read, Some("b")));
+    assert!(!store.allows("bob", Privilege::Write, Some("b")));
+    assert!(!store.allows("nobody", Privilege::Access, None));
+
+    store
+        .set_roles("bob", "data_writer[b]".parse().unwrap())
+        .unwrap();
+    store.set_password("bob", "three", 9).unwrap();
+    let bob = store.get("bob").unwrap();
+    assert_eq!(
+        (
+            bob.roles().to_string().as_str(),
+            bob.password_change_date_s()
+        ),
+        ("data_writer[b]", 9)
+    );
+    assert!(store.get("nobody").is_none());
+}
+
+#[test]
+fn a_verified_password_is_forgotten_when_it_changes() {
+    let mut store = golden();
+    for _ in 0..2 {
+        assert!(store.verify_password("user", b"pencil"));
+        assert!(!store.verify_password("user", b"eraser"));
+        assert!(!store.verify_password("nobody", b"pencil"));
+    }
+    store.set_password("user", "eraser", 0).unwrap();
+    assert!(!store.verify_password("user", b"pencil"));
+    assert!(store.verify_password("user", b"eraser"));
+    store.remove("user").unwrap();
+    assert!(!store.verify_password("user", b"eraser"));
+    store.add("user", "ruler", Roles::default(), 0).unwrap();
+    assert!(!store.verify_password("user", b"eraser"));
+    assert!(store.verify_password("user", b"ruler"));
+
+    let copy = store.clone();
+    store.set_password("user", "chalk", 0).unwrap();
+    assert!(copy.verify_password("user", b"ruler"));
+    assert!(!store.verify_password("user", b"ruler"));
+}
+
+#[test]
+fn the_same_password_is_stored_differently_each_time() {
+    let mut store = UserStore::new().unwrap();
+    store.add("one", "same", Roles::default(), 0).unwrap();
+    store.add("two", "same", Roles::default(), 0).unwrap();
+    let text = store.to_json();
+    let keys: Vec<&str> = text
+        .lines()
+        .filter(|l| l.contains("_key") || l.contains("\"salt\""))
+        .collect();
+    let distinct: std::collections::BTreeSet<_> = keys.iter().collect();
+    assert_eq!(
+        (keys.len(), distinct.len()),
+        (1 + 2 * 9, 1 + 2 * 9),
+        "{text}"
+    );
+    assert!(!text.contains("same"));
+}
+
+#[test]
+fn the_golden_file_reads_and_writes_as_itself() {
+    let store = golden();
+    assert_eq!(store.to_json(), GOLDEN);
+    let user = store.get("user").unwrap();
+    assert_eq!(user.name(), "Ada Lovelace");
+    assert_eq!(
+        user.roles().to_string(),
+        "bucket_admin[*],data_reader[travel:inventory:hotel]"
+    );
+    assert_eq!(user.password_change_date_s(), 1_700_000_001);
+}
+
+#[test]
+fn a_store_survives_being_written_and_read() {
+    let mut store = UserStore::new().unwrap();
+    store.set_iterations(4_097).unwrap();
+    store
+        .add("ada", "one", "admin,data_reader[b:s:c]".parse().unwrap(), 7)
+        .unwrap();
+    store.set_display_name("ada", "\"A\" \u{4e2d}").unwrap();
+    let read = UserStore::from_json(&store.to_json()).unwrap();
+    assert_eq!(read.to_json(), store.to_json());
+    assert_eq!(read.iterations(), 4_097);
+    assert!(logs_in(&read, "ada", "one"));
+    let empty = UserStore::new().unwrap();
+    assert_eq!(
+        UserStore::from_json(&empty.to_json()).unwrap().to_json(),
+        empty.to_json()
+    );
+}
+
+#[test]
+fn corrupt_files_are_refused_by_name() {
+    let at_user = |problem| Error::CorruptStore {
+        user: Some("user".to_owned()),
+        problem,
+    };
+    let whole = |problem| Error::CorruptStore {
+        user: None,
+        problem,
+    };
+    let version = |found| Error::UnsupportedVersion {
+        found,
+        supported: STORE_VERSION,
+    };
+    for (from, to, error) in [
+        ("\"version\": 1", "\"version\": 2", version(2)),
+        ("\"version\": 1", "\"version\": 0", version(0)),
+        // What a later version looks like inside does not matter.
+        (
+            "\"version\": 1,\n  \"fallback_salt_key\"",
+            "\"version\": 3, \"else\"",
+            version(3),
+        ),
+        (
+            "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
+            "AAEC",
+            whole(StoreProblem::FallbackKey),
+        ),
+        (
+            "AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=",
+            "!",
+            whole(StoreProblem::FallbackKey),
+        ),
+        (
+            "\"iterations\": 4096,\n  \"users\"",
+            "\"iterations\": 1,\n  \"users\"",
+            whole(StoreProblem::Iterations),
+        ),
+        (
+            "4096,\n          \"salt\": \"QSXC",
+            "0,\n          \"salt\": \"QSXC",
+            at_user(StoreProblem::Iterations),
+        ),
+        ("QSXCR+Q6sek8bf92", "QSXC", at_user(StoreProblem::Salt)),
+        (
+            "QSXCR+Q6sek8bf92",
+            "QSXCR+Q6sek8bf9",
+            at_user(StoreProblem::Salt),
+        ),
+        (
+            "6dlGYMOdZcOPutkcNY8U2g7vK9Y=",
+            "6dlGYMOdZcOPutkcNY8U2g7v",
+            at_user(StoreProblem::Key),
+        ),
+        (
+            "D+CSWLOshSulAsxiupA+qs2/fTE=",
+            "D+CSWLOshSulAsxiupA+qs2/fTE",
+            at_user(StoreProblem::Key),
+        ),
+        (
+            "\"id\": \"Administrator\"",
+            "\"id\": \"user\"",
+            at_user(StoreProblem::Duplicate),
+        ),
+        (
+            "\"id\": \"user\"",
+            "\"id\": \"us@er\"",
+            Error::BadName(NameProblem::Forbidden('@')),
+        ),
+        (
+            "Ada Lovelace",
+            "Ada\\u0000",
+            Error::BadDisplayName(NameProblem::Forbidden('\0')),
+        ),
+        (
+            "bucket_admin[*]",
+            "bucket_king[*]",
+            Error::UnknownRole("bucket_king".to_owned()),
+        ),
+    ] {
+        assert!(GOLDEN.contains(from), "{from}");
+        let text = GOLDEN.replace(from, to);
+        assert_eq!(
+            UserStore::from_json(&text).err(),
+            Some(error),
+            "{from} -> {to}"
+        );
+    }
+    for (from, to) in [
+        ("\"version\": 1", "\"version\": \"1\""),
+        ("\"version\": 1,", ""),
+        ("\"iterations\": 4096", "\"iterations\": -1"),
+        ("\"SCRAM-SHA1\"", "\"SCRAM-SHA2\""),
+        ("\"name\": \"\"", "\"name\": \"\", \"color\": 1"),
+        (
+            "\"password_change_date\": 1700000000",
+            "\"password_change_date\": null",
+        ),
+    ] {
+        assert!(GOLDEN.contains(from), "{from}");
+        let error = UserStore::from_json(&GOLDEN.replace(from, to)).err();
+        assert!(
+            matches!(error, Some(Error::MalformedStore { .. })),
+            "{from} -> {to}: {error:?}"
+        );
+    }
+}
+
+#[test]
+fn errors_about_the_file_quote_nothing_from_it() {
+    let key = "6dlGYMOdZcOPutkcNY8U2g7vK9Y=";
+    for text in [
+        GOLDEN.replace(&format!("\"{key}\""), &format!("[\"{key}\"]")),
+        GOLDEN.replace(&format!("\"{key}\""), &format!("{{\"{key}\": 1}}")),
+        GOLDEN.replace(key, &key[1..]),
+    ] {
+        let error = UserStore::from_json(&text).expect_err("corrupt");
+        assert!(
+            !format!("{error} {error:?}").contains(&key[2..10]),
+            "{error:?}"
+        );
+    }
+}
+
+#[test]
+fn a_truncated_file_is_malformed() {
+    let end = GOLDEN.trim_end().len();
+    for len in (0..end).step_by(7).chain([end - 1]) {
+        let error = UserStore::from_json(&GOLDEN[..len]).err();
+        assert!(
+            matches!(error, Some(Error::MalformedStore { .. })),
+            "{len}: {error:?}"
+        );
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Op {
+    Add(u8, u8),
+    SetPassword(u8, u8),
+    Remove(u8),
+    Verify(u8, u8),
+    Restart,
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let (user, password) = (0..3_u8, 0..2_u8);
+    prop_oneof![
+        1 => (user.clone(), password.clone()).prop_map(|(u, p)| Op::Add(u, p)),
+        1 => (user.clone(), password.clone()).prop_map(|(u, p)| Op::SetPassword(u, p)),
+        1 => user.clone().prop_map(Op::Remove),
+        4 => (user, password).prop_map(|(u, p)| Op::Verify(u, p)),
+        1 => Just(Op::Restart),
+    ]
+}
+
+proptest! {
+    // Few, as most operations cost one to three PBKDF2.
+    #![proptest_config(cases(16))]
+
+    #[test]
+    fn the_store_is_a_map_of_passwords(ops in proptest::collection::vec(op(), 1..25)) {
+        let mut store = UserStore::new().unwrap();
+        let mut model: BTreeMap<String, String> = BTreeMap::new();
+        let name = |u: u8| format!("user{u}");
+        let password = |p: u8| format!("password{p}");
+        for op in ops {
+            match op {
+                Op::Add(u, p) => {
+                    let added = store.add(&name(u), &password(p), Roles::default(), 0);
+                    prop_assert_eq!(added.is_ok(), !model.contains_key(&name(u)));
+                    model.entry(name(u)).or_insert(password(p));
+                }
+                Op::SetPassword(u, p) => {
+                    let set = store.set_password(&name(u), &password(p), 0);
+                    prop_assert_eq!(set.is_ok(), model.contains_key(&name(u)));
+                    model.entry(name(u)).and_modify(|known| *known = password(p));
+                }
+                Op::Remove(u) => {
+                    prop_assert_eq!(store.remove(&name(u)).is_ok(), model.remove(&name(u)).is_some());
+                }
+                Op::Verify(u, p) => {
+                    let expected = model.get(&name(u)) == Some(&password(p));
+                    prop_assert_eq!(store.verify_password(&name(u), password(p).as_bytes()), expected);
+                }
+                Op::Restart => store = UserStore::from_json(&store.to_json()).unwrap(),
+            }
+            prop_assert_eq!(store.list().map(|u| u.id()).collect::<Vec<_>>(), model.keys().collect::<Vec<_>>());
+        }
+    }
+}
