@@ -1,0 +1,64 @@
+import uuid
+from datetime import timedelta
+
+import pytest
+from couchbase.auth import PasswordAuthenticator
+from couchbase.cluster import Cluster
+from couchbase.options import ClusterOptions, ClusterTimeoutOptions
+
+import kedge_server
+
+
+def connect(server, **timeouts):
+    options = ClusterOptions(
+        PasswordAuthenticator(kedge_server.USER, kedge_server.PASSWORD),
+        timeout_options=ClusterTimeoutOptions(
+            bootstrap_timeout=timedelta(seconds=20),
+            kv_timeout=timedelta(seconds=20),
+            kv_durable_timeout=timedelta(seconds=20),
+            **timeouts,
+        ),
+    )
+    return Cluster(server.connection_string, options)
+
+
+@pytest.fixture(scope="session")
+def server():
+    started = kedge_server.Server()
+    try:
+        yield started.start()
+    finally:
+        started.remove()
+
+
+@pytest.fixture
+def own_server():
+    """A server that only one test uses, so that it may be ended."""
+    started = kedge_server.Server()
+    try:
+        yield started.start()
+    finally:
+        started.remove()
+
+
+@pytest.fixture(scope="session")
+def cluster(server):
+    connected = connect(server)
+    connected.wait_until_ready(timedelta(seconds=20))
+    yield connected
+    connected.close()
+
+
+@pytest.fixture(scope="session")
+def bucket(cluster):
+    return cluster.bucket(kedge_server.BUCKET)
+
+
+@pytest.fixture(scope="session")
+def collection(bucket):
+    return bucket.default_collection()
+
+
+@pytest.fixture
+def key(request):
+    return f"{request.node.name}-{uuid.uuid4().hex}"

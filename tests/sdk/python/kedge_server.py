@@ -1,0 +1,104 @@
+"""Starts, stops and kills a Kedge server for tests.
+
+The binary is `target/release/kedge` of this repository unless KEDGE_BIN names another one.
+"""
+
+import os
+import pathlib
+import queue
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
+USER = "Administrator"
+PASSWORD = "password"
+BUCKET = "default"
+READY_SECONDS = 30
+STOP_SECONDS = 20
+
+_READY = re.compile(r"ready kv=(\S+):(\d+) mgmt=(\S+):(\d+) memcached=(\S+):(\d+)")
+
+
+def binary():
+    path = pathlib.Path(os.environ.get("KEDGE_BIN", REPOSITORY / "target/release/kedge"))
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: run `cargo build --release -p kedge`, or set KEDGE_BIN")
+    return path
+
+
+class Server:
+    """A server with a data directory of its own; its ports stay the same when it is started again."""
+
+    def __init__(self, *arguments):
+        self._arguments = arguments
+        self._directory = pathlib.Path(tempfile.mkdtemp(prefix="kedge-test-"))
+        self._process = None
+        self.kv_port = self.mgmt_port = self.memcached_port = 0
+
+    @property
+    def connection_string(self):
+        return f"couchbase://127.0.0.1:{self.kv_port}"
+
+    def start(self):
+        command = [
+            str(binary()), "serve",
+            "--data-dir", str(self._directory / "data"),
+            "--kv-port", str(self.kv_port),
+            "--mgmt-port", str(self.mgmt_port),
+            "--memcached-port", str(self.memcached_port),
+            "--listen", "127.0.0.1",
+            "--bucket", BUCKET, "--user", USER, "--password", PASSWORD,
+            *self._arguments,
+        ]
+        with open(self._directory / "stderr", "ab") as stderr:
+            self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stderr, text=True)
+        match = _READY.match(self._first_line())
+        if match is None:
+            raise RuntimeError(f"the server did not become ready:\n{self.stderr()}")
+        self.kv_port, self.mgmt_port, self.memcached_port = (int(match[n]) for n in (2, 4, 6))
+        return self
+
+    def _first_line(self):
+        lines = queue.Queue()
+
+        def read():
+            for line in self._process.stdout:
+                lines.put(line)
+            lines.put("")
+
+        threading.Thread(target=read, daemon=True).start()
+        try:
+            return lines.get(timeout=READY_SECONDS)
+        except queue.Empty:
+            self._process.kill()
+            return ""
+
+    def stderr(self):
+        return (self._directory / "stderr").read_text(errors="replace")
+
+    @property
+    def pid(self):
+        return self._process.pid
+
+    def is_running(self):
+        return self._process is not None and self._process.poll() is None
+
+    def terminate(self):
+        """SIGTERM; returns the exit code."""
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(STOP_SECONDS)
+
+    def kill(self):
+        """SIGKILL: no goodbye, nothing is flushed."""
+        self._process.kill()
+        self._process.wait(STOP_SECONDS)
+
+    def remove(self):
+        """Ends the server if it runs and removes its data directory."""
+        if self.is_running():
+            self.kill()
+        shutil.rmtree(self._directory, ignore_errors=True)
