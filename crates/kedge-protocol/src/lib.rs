@@ -1,1 +1,3 @@
 //! Bytes to requests and responses: binary protocol, framing extras, memcached text protocol.
+
+pub mod binary;

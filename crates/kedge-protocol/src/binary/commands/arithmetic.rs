@@ -1,0 +1,77 @@
+//! INCREMENT, DECREMENT and their quiet forms.
+
+use crate::binary::fields::{Fields, Shape};
+use crate::binary::{Request, RequestWriter};
+use kedge_types::Status;
+
+const SHAPE: Shape = Shape {
+    extras: &[20],
+    ..Shape::KEY_ONLY
+};
+
+/// A change to a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic<'a> {
+    /// How much to add or subtract.
+    pub delta: u64,
+    /// The value of a new counter.
+    pub initial: u64,
+    /// Expiry of a new counter as the client gave it; [`Arithmetic::NO_CREATE`] means that a missing counter is
+    /// [`Status::KeyNotFound`].
+    pub expiry: u32,
+    /// The counter.
+    pub key: &'a [u8],
+}
+
+impl<'a> Arithmetic<'a> {
+    /// The expiry that says: do not create.
+    pub const NO_CREATE: u32 = u32::MAX;
+
+    /// Whether a missing counter is created.
+    #[must_use]
+    pub const fn creates(&self) -> bool {
+        self.expiry != Self::NO_CREATE
+    }
+
+    /// Checks and reads the request.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when the extras are not twenty bytes, it has a value, a CAS or a datatype, or no key.
+    #[inline]
+    pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
+        SHAPE.check_document(request)?;
+        let mut extras = Fields::new(request.extras);
+        Ok(Self {
+            delta: extras.u64()?,
+            initial: extras.u64()?,
+            expiry: extras.u32()?,
+            key: request.key,
+        })
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, writer: &RequestWriter<'_>, out: &mut Vec<u8>) {
+        let mut extras = [0; 20];
+        extras[..8].copy_from_slice(&self.delta.to_be_bytes());
+        extras[8..16].copy_from_slice(&self.initial.to_be_bytes());
+        extras[16..].copy_from_slice(&self.expiry.to_be_bytes());
+        writer.write(&extras, self.key, &[], out);
+    }
+}
+
+/// The value of a reply: the counter as eight bytes (a GET of it reads decimal text).
+#[must_use]
+#[inline]
+pub const fn encode_counter(counter: u64) -> [u8; 8] {
+    counter.to_be_bytes()
+}
+
+/// Reads the value of a reply.
+///
+/// # Errors
+/// [`Status::Invalid`] when it is not eight bytes.
+pub fn decode_counter(value: &[u8]) -> Result<u64, Status> {
+    let mut fields = Fields::new(value);
+    let counter = fields.u64()?;
+    fields.end(counter)
+}

@@ -1,0 +1,39 @@
+//! FLUSH and FLUSHQ of memcached clients (memcached `doc/protocol-binary.xml` section 4.13).
+
+use crate::binary::fields::{Fields, Part, Shape};
+use crate::binary::{Request, RequestWriter};
+use kedge_types::Status;
+
+const SHAPE: Shape = Shape {
+    extras: &[0, 4],
+    key: Part::Forbidden,
+    ..Shape::KEY_ONLY
+};
+
+/// Empties the bucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flush {
+    /// When: 0 at once, else like an expiry (seconds from now, or a Unix second).
+    pub delay: u32,
+}
+
+impl Flush {
+    /// Checks and reads the request.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when the extras are neither absent nor four bytes, or anything else is there.
+    pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
+        SHAPE.check(request)?;
+        let delay = if request.extras.is_empty() {
+            0
+        } else {
+            Fields::new(request.extras).u32()?
+        };
+        Ok(Self { delay })
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, writer: &RequestWriter<'_>, out: &mut Vec<u8>) {
+        writer.write(&self.delay.to_be_bytes(), &[], &[], out);
+    }
+}

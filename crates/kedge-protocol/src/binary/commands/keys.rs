@@ -1,0 +1,85 @@
+//! GET_KEYS.
+
+use crate::binary::fields::{Fields, Shape};
+use crate::binary::{Request, RequestWriter};
+use kedge_types::Status;
+
+const SHAPE: Shape = Shape {
+    extras: &[0, 4],
+    ..Shape::KEY_ONLY
+};
+
+/// Keys to list, in order, from one of them on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetKeys<'a> {
+    /// Most keys to return.
+    pub count: u32,
+    /// The first key that may be returned.
+    pub start: &'a [u8],
+}
+
+impl<'a> GetKeys<'a> {
+    /// Keys returned when the client gives no number.
+    pub const COUNT_DEFAULT: u32 = 1000;
+
+    /// Checks and reads the request.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when the extras are neither absent nor four bytes, it has a value, a CAS or a datatype, or
+    /// no key.
+    pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
+        SHAPE.check_document(request)?;
+        let count = if request.extras.is_empty() {
+            Self::COUNT_DEFAULT
+        } else {
+            Fields::new(request.extras).u32()?
+        };
+        Ok(Self {
+            count,
+            start: request.key,
+        })
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, writer: &RequestWriter<'_>, out: &mut Vec<u8>) {
+        writer.write(&self.count.to_be_bytes(), self.start, &[], out);
+    }
+}
+
+/// Appends a key to the value of a reply: two bytes of length, then the key.
+///
+/// # Panics
+/// When the key is longer than 65,535 bytes.
+pub fn push_key(key: &[u8], out: &mut Vec<u8>) {
+    let len = u16::try_from(key.len()).expect("a key fits its length field");
+    out.extend_from_slice(&len.to_be_bytes());
+    out.extend_from_slice(key);
+}
+
+/// Keys in the value of a reply, as made by [`push_key`].
+#[derive(Clone, Copy, Debug)]
+pub struct KeyList<'a>(Fields<'a>);
+
+impl<'a> KeyList<'a> {
+    /// Reads the value of a reply.
+    #[must_use]
+    pub const fn new(value: &'a [u8]) -> Self {
+        Self(Fields::new(value))
+    }
+}
+
+impl<'a> Iterator for KeyList<'a> {
+    type Item = Result<&'a [u8], Status>;
+
+    /// The next key; [`Status::Invalid`], then nothing more, when the list ends in the middle of one.
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let key = self.0.u16().and_then(|len| self.0.take(usize::from(len)));
+        if key.is_err() {
+            self.0 = Fields::new(&[]);
+        }
+        Some(key)
+    }
+}

@@ -1,0 +1,84 @@
+//! GET_LOCKED and UNLOCK_KEY.
+
+use crate::binary::fields::{Fields, Part, Shape};
+use crate::binary::{Request, RequestWriter};
+use kedge_types::{Cas, Status};
+
+const LOCK: Shape = Shape {
+    extras: &[0, 4],
+    ..Shape::KEY_ONLY
+};
+const UNLOCK: Shape = Shape {
+    cas: Part::Required,
+    ..Shape::KEY_ONLY
+};
+
+/// A document to read and lock. The reply's CAS is the token that unlocks it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetLocked<'a> {
+    /// Seconds that the lock holds, as the client gave them; 0 or none at all is
+    /// [`kedge_types::limits::LOCK_SECS_DEFAULT`], and so is more than [`kedge_types::limits::LOCK_SECS_MAX`].
+    pub lock_secs: Option<u32>,
+    /// The document.
+    pub key: &'a [u8],
+}
+
+impl<'a> GetLocked<'a> {
+    /// Checks and reads the request.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when the extras are neither absent nor four bytes, it has a value, a CAS or a datatype, or
+    /// no key.
+    pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
+        LOCK.check_document(request)?;
+        let lock_secs = if request.extras.is_empty() {
+            None
+        } else {
+            Some(Fields::new(request.extras).u32()?)
+        };
+        Ok(Self {
+            lock_secs,
+            key: request.key,
+        })
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, writer: &RequestWriter<'_>, out: &mut Vec<u8>) {
+        match self.lock_secs {
+            Some(secs) => writer.write(&secs.to_be_bytes(), self.key, &[], out),
+            None => writer.write(&[], self.key, &[], out),
+        }
+    }
+}
+
+/// A document to unlock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unlock<'a> {
+    /// The document.
+    pub key: &'a [u8],
+    /// The CAS that GET_LOCKED returned.
+    pub cas: Cas,
+}
+
+impl<'a> Unlock<'a> {
+    /// Checks and reads the request.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when it has extras, a value or a datatype, or no key or CAS.
+    pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
+        UNLOCK.check_document(request)?;
+        Ok(Self {
+            key: request.key,
+            cas: request.cas,
+        })
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, writer: &RequestWriter<'_>, out: &mut Vec<u8>) {
+        RequestWriter {
+            cas: self.cas,
+            ..*writer
+        }
+        .write(&[], self.key, &[], out);
+    }
+}

@@ -1,0 +1,55 @@
+//! NOOP, VERSION, QUIT, QUITQ, SASL_LIST_MECHS: a header and nothing else. VERBOSITY.
+
+use crate::binary::fields::{Fields, Part, Shape};
+use crate::binary::{Request, RequestWriter};
+use kedge_types::Status;
+
+/// A request that is only a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeaderOnly;
+
+impl HeaderOnly {
+    /// Checks the request.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when anything but the header is there, or it has a CAS or datatype.
+    pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
+        Shape::EMPTY.check(request)?;
+        Ok(Self)
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, writer: &RequestWriter<'_>, out: &mut Vec<u8>) {
+        writer.write(&[], &[], &[], out);
+    }
+}
+
+/// A log level to set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verbosity {
+    /// The level.
+    pub level: u32,
+}
+
+impl Verbosity {
+    /// Checks and reads the request.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when the extras are not four bytes, or anything else is there.
+    pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
+        const SHAPE: Shape = Shape {
+            extras: &[4],
+            key: Part::Forbidden,
+            ..Shape::KEY_ONLY
+        };
+        SHAPE.check(request)?;
+        Ok(Self {
+            level: Fields::new(request.extras).u32()?,
+        })
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, writer: &RequestWriter<'_>, out: &mut Vec<u8>) {
+        writer.write(&self.level.to_be_bytes(), &[], &[], out);
+    }
+}

@@ -1,0 +1,54 @@
+//! One command family per file: what a request must look like, and how its reply is laid out.
+//!
+//! `decode` checks a [`super::Request`] (lengths, which parts must and must not be there, datatype bits, CAS) and
+//! gives its fields types; what is wrong is answered with the status it returns. `encode` writes the request for a
+//! client: opcode, vBucket, opaque and framing extras come from the [`super::RequestWriter`], CAS and datatype from
+//! the command where it has them. Whether a datatype bit was negotiated is for the caller to check
+//! ([`super::Request::datatype`]), as is the form of a key (collection prefix or none).
+
+mod arithmetic;
+mod collections;
+mod concat;
+mod config;
+mod flush;
+mod get;
+mod hello;
+mod keys;
+mod lock;
+mod meta;
+mod misc;
+mod observe;
+mod random_key;
+//RS
+mod remove;
+mod sasl;
+mod seqno;
+mod stat;
+mod store;
+//SD
+mod touch;
+
+pub use arithmetic::{Arithmetic, decode_counter, encode_counter};
+pub use collections::{
+    CollectionIdReply, GetCollectionId, GetManifest, GetScopeId, ScopeIdReply, SetManifest,
+};
+pub use concat::Concat;
+pub use config::{GetClusterConfig, GetErrorMap, SelectBucket};
+pub use flush::Flush;
+pub use get::{Get, GetReply};
+pub use hello::{Agent, Hello};
+pub use keys::{GetKeys, KeyList, push_key};
+pub use lock::{GetLocked, Unlock};
+pub use meta::{GetMeta, GetMetaReply, MetaVersion, WithMeta, WithMetaOptions};
+pub use misc::{HeaderOnly, Verbosity};
+pub use observe::{KeyState, Observe, ObserveReply, ObserveSeqno, ObserveSeqnoReply, ObservedKey};
+pub use random_key::GetRandomKey;
+pub use remove::Remove;
+pub use sasl::SaslStart;
+pub use seqno::{
+    FailoverEntry, GetAllVbSeqnos, SeqnoPersistence, VbStateFilter, decode_failover_log,
+    decode_vb_seqnos, push_failover_entry, push_vb_seqno,
+};
+pub use stat::Stat;
+pub use store::{MutationToken, Store};
+pub use touch::Touch;

@@ -1,0 +1,39 @@
+//! TOUCH, GAT, GATQ, and GATK, GATKQ of memcached clients.
+
+use crate::binary::fields::{Fields, Shape};
+use crate::binary::{Request, RequestWriter};
+use kedge_types::Status;
+
+const SHAPE: Shape = Shape {
+    extras: &[4],
+    ..Shape::KEY_ONLY
+};
+
+/// A new expiry for a document. The reply to TOUCH has no extras but a mutation token; clients check that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Touch<'a> {
+    /// Expiry as the client gave it.
+    pub expiry: u32,
+    /// The document.
+    pub key: &'a [u8],
+}
+
+impl<'a> Touch<'a> {
+    /// Checks and reads the request.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when the extras are not four bytes, it has a value, a CAS or a datatype, or no key.
+    #[inline]
+    pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
+        SHAPE.check_document(request)?;
+        Ok(Self {
+            expiry: Fields::new(request.extras).u32()?,
+            key: request.key,
+        })
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, writer: &RequestWriter<'_>, out: &mut Vec<u8>) {
+        writer.write(&self.expiry.to_be_bytes(), self.key, &[], out);
+    }
+}

@@ -1,0 +1,260 @@
+//! Frames from a client: where one ends, and what its header says.
+//!
+//! Layout of the header: memcached `doc/protocol-binary.xml` section 2, Couchbase's flexible framing (magic 0x08 and
+//! 0x18) as every SDK sends it. All numbers are big-endian. Invariants:
+//! * nothing is read beyond the frame, and nothing is allocated;
+//! * a frame whose lengths do not add up has no end that could be trusted, so the connection must be closed.
+
+use super::client::ReplyFrame;
+use kedge_types::{Cas, Datatype, Status, VbId};
+
+/// Length of every header, in bytes.
+pub const HEADER_BYTES: usize = 24;
+
+/// First byte of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum Magic {
+    /// Request of a client, classic framing.
+    ClientRequest = 0x80,
+    /// Request of a client, flexible framing.
+    AltClientRequest = 0x08,
+    /// Reply to a client, classic framing.
+    ClientResponse = 0x81,
+    /// Reply to a client, flexible framing.
+    AltClientResponse = 0x18,
+    /// Request of the server to a client that negotiated Duplex.
+    ServerRequest = 0x82,
+    /// A client's reply to that.
+    ServerResponse = 0x83,
+}
+
+impl Magic {
+    /// The magic with this number.
+    #[must_use]
+    pub const fn from_wire(byte: u8) -> Option<Self> {
+        match byte {
+            0x80 => Some(Self::ClientRequest),
+            0x08 => Some(Self::AltClientRequest),
+            0x81 => Some(Self::ClientResponse),
+            0x18 => Some(Self::AltClientResponse),
+            0x82 => Some(Self::ServerRequest),
+            0x83 => Some(Self::ServerResponse),
+            _ => None,
+        }
+    }
+
+    /// The number on the wire.
+    #[must_use]
+    pub const fn wire(self) -> u8 {
+        self as u8
+    }
+
+    const fn is_flexible(self) -> bool {
+        matches!(self, Self::AltClientRequest | Self::AltClientResponse)
+    }
+}
+
+/// Why a connection cannot go on: no reply is possible.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// The first byte is no magic that this side accepts. Close the connection.
+    #[error("the first byte of the frame is {0:#04x}, which is no magic accepted here")]
+    BadMagic(u8),
+    /// Framing extras, extras and key together are longer than the body. Close the connection.
+    #[error("the parts of the frame need {parts} bytes but its body has {body}")]
+    LengthMismatch {
+        /// Bytes of framing extras, extras and key together.
+        parts: usize,
+        /// Bytes of the body.
+        body: usize,
+    },
+    /// The body is longer than allowed. Close the connection.
+    #[error("the frame's body has {body} bytes, more than the {max} allowed")]
+    TooLong {
+        /// Bytes of the body as the header claims.
+        body: usize,
+        /// Bytes allowed.
+        max: usize,
+    },
+}
+
+/// A client's request. All slices point into the buffer that was parsed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request<'a> {
+    /// Number of the command; [`super::Opcode::from_wire`] names it.
+    pub opcode: u8,
+    /// Datatype bits as they came; bits without meaning are possible. See [`Request::datatype`].
+    pub datatype: u8,
+    /// The vBucket that the client computed.
+    pub vb: VbId,
+    /// Copied into the reply bit for bit.
+    pub opaque: u32,
+    /// CAS, 0 when none was given.
+    pub cas: Cas,
+    /// Framing extras, for [`super::FrameInfos::parse`]. Empty with classic framing.
+    pub framing: &'a [u8],
+    /// Extras: fields of the command.
+    pub extras: &'a [u8],
+    /// Key, with its collection prefix when Collections was negotiated.
+    pub key: &'a [u8],
+    /// Value.
+    pub value: &'a [u8],
+}
+
+impl Request<'_> {
+    /// The datatype, when all its bits mean something and stand in `negotiated`.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] otherwise.
+    pub fn datatype(&self, negotiated: Datatype) -> Result<Datatype, Status> {
+        match Datatype::from_bits(self.datatype) {
+            Some(datatype) if negotiated.contains(datatype) => Ok(datatype),
+            _ => Err(Status::Invalid),
+        }
+    }
+}
+
+/// What stands at the front of a receive buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parse<'a> {
+    /// The frame is not all there.
+    Incomplete {
+        /// Bytes of the whole frame from the start of the buffer; [`HEADER_BYTES`] while the header is not complete.
+        need: usize,
+    },
+    /// A request.
+    Frame {
+        /// The request.
+        request: Request<'a>,
+        /// Bytes that it took.
+        consumed: usize,
+    },
+    /// A client's reply to a request of the server (magic 0x83). There is nothing to answer.
+    ServerResponse {
+        /// The reply.
+        reply: ReplyFrame<'a>,
+        /// Bytes that it took.
+        consumed: usize,
+    },
+    /// No frame; close the connection without an answer.
+    Fatal(FrameError),
+}
+
+/// A frame split at its seams, whatever its magic.
+pub(super) struct Split<'a> {
+    pub(super) magic: Magic,
+    pub(super) opcode: u8,
+    pub(super) datatype: u8,
+    /// vBucket of a request, status of a reply.
+    pub(super) vb_or_status: u16,
+    pub(super) opaque: u32,
+    pub(super) cas: Cas,
+    pub(super) framing: &'a [u8],
+    pub(super) extras: &'a [u8],
+    pub(super) key: &'a [u8],
+    pub(super) value: &'a [u8],
+    pub(super) consumed: usize,
+}
+
+pub(super) enum SplitError {
+    Incomplete { need: usize },
+    Fatal(FrameError),
+}
+
+/// Splits the frame at the front of `buf`, if its magic is one of `accepted`.
+#[inline]
+pub(super) fn split<'a>(
+    buf: &'a [u8],
+    max_body: usize,
+    accepted: &[Magic],
+) -> Result<Split<'a>, SplitError> {
+    let Some(&first) = buf.first() else {
+        return Err(SplitError::Incomplete { need: HEADER_BYTES });
+    };
+    // The magic is judged before the header is complete: whoever speaks another protocol is not left hanging.
+    let magic = Magic::from_wire(first)
+        .filter(|magic| accepted.contains(magic))
+        .ok_or(SplitError::Fatal(FrameError::BadMagic(first)))?;
+    let Some((header, after)) = buf.split_first_chunk::<HEADER_BYTES>() else {
+        return Err(SplitError::Incomplete { need: HEADER_BYTES });
+    };
+    let (framing_len, key_len) = if magic.is_flexible() {
+        (usize::from(header[2]), usize::from(header[3]))
+    } else {
+        (0, usize::from(u16::from_be_bytes([header[2], header[3]])))
+    };
+    let extras_len = usize::from(header[4]);
+    let body = u32::from_be_bytes([header[8], header[9], header[10], header[11]]) as usize;
+    let parts = framing_len + extras_len + key_len;
+    if body > max_body {
+        return Err(SplitError::Fatal(FrameError::TooLong {
+            body,
+            max: max_body,
+        }));
+    }
+    if parts > body {
+        return Err(SplitError::Fatal(FrameError::LengthMismatch {
+            parts,
+            body,
+        }));
+    }
+    let need = HEADER_BYTES + body;
+    let Some(body) = after.get(..body) else {
+        return Err(SplitError::Incomplete { need });
+    };
+    let (framing, rest) = body.split_at(framing_len);
+    let (extras, rest) = rest.split_at(extras_len);
+    let (key, value) = rest.split_at(key_len);
+    Ok(Split {
+        magic,
+        opcode: header[1],
+        datatype: header[5],
+        vb_or_status: u16::from_be_bytes([header[6], header[7]]),
+        opaque: u32::from_be_bytes([header[12], header[13], header[14], header[15]]),
+        cas: Cas(u64::from_be_bytes([
+            header[16], header[17], header[18], header[19], header[20], header[21], header[22],
+            header[23],
+        ])),
+        framing,
+        extras,
+        key,
+        value,
+        consumed: need,
+    })
+}
+
+/// Parses the frame at the front of `buf`, which came from a client. Magics 0x80, 0x08 and 0x83 are accepted;
+/// `max_body` is the most bytes that may follow the header ([`kedge_types::limits::FRAME_BODY_BYTES_MAX`]).
+#[must_use]
+#[inline]
+pub fn parse_frame(buf: &[u8], max_body: usize) -> Parse<'_> {
+    const ACCEPTED: [Magic; 3] = [
+        Magic::ClientRequest,
+        Magic::AltClientRequest,
+        Magic::ServerResponse,
+    ];
+    match split(buf, max_body, &ACCEPTED) {
+        Err(SplitError::Incomplete { need }) => Parse::Incomplete { need },
+        Err(SplitError::Fatal(error)) => Parse::Fatal(error),
+        Ok(split) if split.magic == Magic::ServerResponse => Parse::ServerResponse {
+            consumed: split.consumed,
+            reply: ReplyFrame::from_split(&split),
+        },
+        Ok(split) => Parse::Frame {
+            consumed: split.consumed,
+            request: Request {
+                opcode: split.opcode,
+                datatype: split.datatype,
+                vb: VbId(split.vb_or_status),
+                opaque: split.opaque,
+                cas: split.cas,
+                framing: split.framing,
+                extras: split.extras,
+                key: split.key,
+                value: split.value,
+            },
+        },
+    }
+}
