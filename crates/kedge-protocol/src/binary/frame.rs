@@ -114,6 +114,26 @@ impl Request<'_> {
             _ => Err(Status::Invalid),
         }
     }
+
+    /// Whether the value is one raw Snappy block.
+    #[must_use]
+    #[inline]
+    pub const fn is_compressed(&self) -> bool {
+        self.datatype & Datatype::SNAPPY.bits() != 0
+    }
+
+    /// The same request with its value inflated, for codecs that look into the value.
+    #[must_use]
+    pub const fn with_inflated<'b>(&self, inflated: &'b [u8]) -> Request<'b>
+    where
+        Self: 'b,
+    {
+        Request {
+            datatype: self.datatype & !Datatype::SNAPPY.bits(),
+            value: inflated,
+            ..*self
+        }
+    }
 }
 
 /// What stands at the front of a receive buffer.

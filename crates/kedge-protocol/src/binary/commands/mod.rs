@@ -19,13 +19,13 @@ mod meta;
 mod misc;
 mod observe;
 mod random_key;
-//RS
+pub mod range_scan;
 mod remove;
 mod sasl;
 mod seqno;
 mod stat;
 mod store;
-//SD
+pub mod subdoc;
 mod touch;
 
 pub use arithmetic::{Arithmetic, decode_counter, encode_counter};
