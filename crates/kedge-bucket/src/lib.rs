@@ -1,1 +1,43 @@
 //! A bucket: vBuckets, the commit log and the memory quota put together.
+//!
+//! [`Bucket`] owns the vBuckets, each behind its own lock, and the log that makes their changes durable. A command
+//! runs to its end on the thread that brings it; one that has to wait for the disk is parked under a [`Cookie`] and
+//! completed later through [`Completions`].
+
+mod bucket;
+mod commit;
+mod config;
+mod counters;
+mod documents;
+mod error;
+mod maintenance;
+mod open;
+mod queries;
+mod quota;
+mod record;
+mod stats;
+mod timings;
+
+pub use bucket::{Bucket, BucketSetup, Completions, Ctx, LoadReport, Recovery, Write};
+pub use config::{BucketChange, BucketConfig, CompressionMode, ConflictResolution, EvictionPolicy};
+pub use counters::Counter;
+pub use error::BucketError;
+pub use kedge_vbucket::{
+    Completion, ConcatMode, Cookie, Document, Item, Meta, Mutated, ObserveSeqno, ObserveState,
+    Outcome, StoreMode, VbState,
+};
+pub use queries::VbFigures;
+pub use timings::{Timing, TimingSnapshot, Timings};
+
+/// An increment or decrement; `expiry` is the number of the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic {
+    /// Subtract rather than add.
+    pub negative: bool,
+    /// By how much.
+    pub delta: u64,
+    /// The value of a counter that is made new; `None`: it is not made.
+    pub initial: Option<u64>,
+    /// The expiry of a counter that is made new, relative or absolute as on the wire.
+    pub expiry: u32,
+}

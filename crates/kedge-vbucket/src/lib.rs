@@ -1,1 +1,34 @@
 //! A vBucket as a state machine: hash table, checkpoints, durability monitor, failover table.
+//!
+//! [`VBucket`] owns all state of one partition of a bucket and changes it in steps: a method gets the time and what a
+//! client wants, and returns what to answer. It starts no thread, opens no file and looks at no clock, so the same
+//! code runs under a lock in the server and under a seed in a test. What must be written is queued in its checkpoints;
+//! what became of parked commands is queued in [`VBucket::take_done`].
+
+mod checkpoint;
+mod durability;
+mod failover;
+mod hash_table;
+mod hlc;
+mod item;
+mod lock;
+mod observe;
+mod read;
+mod replay;
+mod value;
+mod vbucket;
+mod write;
+
+pub use checkpoint::{Change, Checkpoints, CursorId, Position};
+pub use durability::{Completion, Cookie, Done};
+pub use failover::FailoverTable;
+pub use foldhash::fast::RandomState;
+pub use hash_table::{HashTable, KeyHash, SLOT_BYTES};
+pub use hlc::HybridClock;
+pub use item::{Deletion, ITEM_OVERHEAD_BYTES, Item, ItemMeta};
+pub use observe::{ObserveSeqno, ObserveState};
+pub use read::{Document, Meta};
+pub use replay::ReplayError;
+pub use value::{CompressionMode, NewValue};
+pub use vbucket::{VBucket, VbSetup, VbState};
+pub use write::{Arithmetic, ConcatMode, Mutated, Outcome, StoreMode, Write};

@@ -1,0 +1,357 @@
+//! The bucket itself: its parts, and how a step of a vBucket is accounted for.
+
+use crate::commit::{Committer, Dirty, DirtyList, LogWriter};
+use crate::config::{BucketChange, BucketConfig};
+use crate::counters::{Counter, Counters};
+use crate::quota::Quota;
+use crate::timings::{Timing, Timings};
+use kedge_disk::Disk;
+use kedge_log::LogStats;
+use kedge_types::{Cas, Clock, DocKey, Durability, DurabilityLevel, Now, Status, VbId, VbUuid};
+use kedge_vbucket::{Completion, Cookie, Done, RandomState, VBucket, VbSetup, VbState};
+use parking_lot::{Mutex, RwLock};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
+
+/// Parts of all hash tables together: with few vBuckets each has many, so that no rehash takes long.
+const TABLE_SHARDS: usize = 8_192;
+const TABLE_SHARDS_PER_VBUCKET_MAX: usize = 1_024;
+/// Uuids have 48 bits, as some clients keep them in floating-point numbers.
+const UUID_MASK: u64 = (1 << 48) - 1;
+
+/// Where completions of parked commands go. Called by the log writer, by the maintenance thread, or by a front-end
+/// thread inside [`Bucket::kick`].
+pub trait Completions: Send + Sync {
+    /// Takes what is in `done`.
+    fn complete(&self, done: &mut Vec<(Cookie, Completion)>);
+}
+
+/// Who asks, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Ctx {
+    /// The time.
+    pub now: Now,
+    /// Index of the front-end thread, whose stripe of the counters is used.
+    pub thread: u16,
+}
+
+/// What all writes share.
+#[derive(Clone, Copy, Debug)]
+pub struct Write<'a> {
+    /// The vBucket.
+    pub vb: VbId,
+    /// The document.
+    pub key: &'a DocKey,
+    /// The version it must have; 0 for any.
+    pub cas: Cas,
+    /// The level of a SyncWrite.
+    pub durability: Option<Durability>,
+    /// Keep the expiry of the document that is there.
+    pub preserve_ttl: bool,
+    /// Who is told when the write was parked.
+    pub cookie: Cookie,
+}
+
+/// What recovery does about damage in the middle of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recovery {
+    /// Refuse to open.
+    #[default]
+    Strict,
+    /// Skip what is damaged, and say how much.
+    Salvage,
+}
+
+/// What a bucket is opened with.
+#[derive(Clone)]
+pub struct BucketSetup {
+    /// The file system.
+    pub disk: Arc<dyn Disk>,
+    /// The bucket's own directory.
+    pub dir: PathBuf,
+    /// Its settings.
+    pub config: BucketConfig,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Where completions go.
+    pub completions: Arc<dyn Completions>,
+    /// Number of front-end threads, whose [`Ctx::thread`] is below it.
+    pub threads: u16,
+    /// What recovery does about damage.
+    pub recovery: Recovery,
+    /// Called once when the bucket cannot go on without risking what it acknowledged (a sync failed, say). The
+    /// process should end.
+    pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// What loading found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadReport {
+    /// Records read.
+    pub records: u64,
+    /// Bytes of the log.
+    pub bytes: u64,
+    /// Documents there are.
+    pub documents: u64,
+    /// Whether the last shutdown was clean.
+    pub clean: bool,
+    /// Damaged places that salvage skipped.
+    pub skipped: u64,
+    /// How long it took, in microseconds.
+    pub took_us: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Phase {
+    Loading = 0,
+    Open = 1,
+    Closed = 2,
+    Failed = 3,
+}
+
+/// A bucket. Share it as `Arc<Bucket>`.
+pub struct Bucket {
+    pub(crate) setup: BucketSetup,
+    pub(crate) config: RwLock<Arc<BucketConfig>>,
+    pub(crate) vbuckets: Box<[Mutex<VBucket>]>,
+    pub(crate) quota: Quota,
+    pub(crate) counters: Counters,
+    pub(crate) timings: Timings,
+    pub(crate) dirty: DirtyList,
+    pub(crate) writer: LogWriter,
+    pub(crate) committer: OnceLock<Mutex<Committer>>,
+    pub(crate) phase: AtomicU8,
+    /// Parked commands that were not completed yet.
+    pub(crate) parked: AtomicI64,
+    pub(crate) random: AtomicU64,
+    pub(crate) loaded: crate::open::Loaded,
+    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
+    pub(crate) log_stats: Mutex<LogStats>,
+}
+
+impl std::fmt::Debug for Bucket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bucket")
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Bucket {
+    pub(crate) fn new(setup: BucketSetup, uuid: [u8; 16]) -> Self {
+        let vbuckets = setup.config.vbuckets;
+        let per_vbucket = TABLE_SHARDS / usize::from(vbuckets).max(1);
+        let shards = per_vbucket.clamp(1, TABLE_SHARDS_PER_VBUCKET_MAX);
+        let hasher = RandomState::default();
+        let vbucket = |id| {
+            let id = VbId(id);
+            VBucket::new(VbSetup {
+                id,
+                uuid: first_uuid(uuid, id),
+                shards,
+                hasher: hasher.clone(),
+            })
+        };
+        Self {
+            vbuckets: (0..vbuckets).map(|id| Mutex::new(vbucket(id))).collect(),
+            quota: Quota::new(setup.config.quota_bytes),
+            counters: Counters::new(setup.threads),
+            timings: Timings::new(setup.threads),
+            dirty: DirtyList::default(),
+            writer: LogWriter::default(),
+            committer: OnceLock::new(),
+            phase: AtomicU8::new(Phase::Loading as u8),
+            parked: AtomicI64::new(0),
+            random: AtomicU64::new(random_u64()),
+            loaded: crate::open::Loaded::default(),
+            threads: Mutex::new(Vec::new()),
+            log_stats: Mutex::default(),
+            config: RwLock::new(Arc::new(setup.config.clone())),
+            setup,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.setup.config.name
+    }
+
+    /// Its settings as they are now.
+    #[must_use]
+    pub fn config(&self) -> Arc<BucketConfig> {
+        self.config.read().clone()
+    }
+
+    /// Number of its vBuckets.
+    #[must_use]
+    pub fn vbuckets(&self) -> u16 {
+        self.setup.config.vbuckets
+    }
+
+    /// Changes settings. The caller keeps them on disk.
+    ///
+    /// # Errors
+    /// A sentence that names the setting that makes no sense; nothing was changed then.
+    pub fn update(&self, change: &BucketChange) -> Result<Arc<BucketConfig>, String> {
+        let mut config = self.config.write();
+        let changed = Arc::new(change.apply(&config));
+        changed.check()?;
+        self.quota.set_limit(changed.quota_bytes);
+        *config = changed.clone();
+        Ok(changed)
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Loading,
+            1 => Phase::Open,
+            2 => Phase::Closed,
+            _ => Phase::Failed,
+        }
+    }
+
+    /// Whether documents are still being read from the log; commands get a temporary failure until that is done.
+    #[must_use]
+    pub fn is_loading(&self) -> bool {
+        self.phase() == Phase::Loading
+    }
+
+    /// Runs one step of an active vBucket and accounts for what it did.
+    pub(crate) fn step<R>(
+        &self,
+        now: Now,
+        vb: VbId,
+        step: impl FnOnce(&mut VBucket) -> R,
+    ) -> Result<R, Status> {
+        if self.phase() != Phase::Open {
+            return Err(Status::TemporaryFailure);
+        }
+        let vbucket = self.vbuckets.get(vb.index()).ok_or(Status::NotMyVbucket)?;
+        let mut guard = vbucket.lock();
+        if guard.state() != VbState::Active {
+            return Err(Status::NotMyVbucket);
+        }
+        let (result, mut done) = self.account(now, &mut guard, step);
+        drop(guard);
+        if !done.is_empty() {
+            self.deliver(now, &mut done);
+        }
+        Ok(result)
+    }
+
+    /// Runs a step under the lock that the caller holds: memory is accounted for, the log is told of changes, and
+    /// what ended is handed back to be delivered without the lock.
+    pub(crate) fn account<R>(
+        &self,
+        now: Now,
+        vbucket: &mut VBucket,
+        step: impl FnOnce(&mut VBucket) -> R,
+    ) -> (R, Vec<Done>) {
+        let bytes = vbucket.bytes() as i64;
+        let checkpoint = vbucket.checkpoint_bytes() as i64;
+        let result = step(vbucket);
+        self.quota.add(
+            vbucket.bytes() as i64 - bytes,
+            vbucket.checkpoint_bytes() as i64 - checkpoint,
+        );
+        if vbucket.take_newly_queued() {
+            self.dirty.push(Dirty {
+                vb: vbucket.id(),
+                since_ns: now.mono_ns,
+            });
+            self.writer.on_dirty();
+        }
+        let mut done = Vec::new();
+        if vbucket.has_done() {
+            vbucket.take_done(&mut done);
+        }
+        (result, done)
+    }
+
+    /// Hands completions to who waits for them.
+    pub(crate) fn deliver(&self, now: Now, done: &mut Vec<Done>) {
+        let mut completions = Vec::with_capacity(done.len());
+        for Done {
+            cookie,
+            completion,
+            committed,
+            began_ns,
+        } in done.drain(..)
+        {
+            if let Some(level) = committed {
+                let us = now.mono_ns.saturating_sub(began_ns) / 1_000;
+                self.timings
+                    .record_us(u16::MAX, sync_write_timing(level), us);
+            }
+            completions.push((cookie, completion));
+        }
+        self.parked
+            .fetch_sub(completions.len() as i64, Ordering::Relaxed);
+        self.setup.completions.complete(&mut completions);
+    }
+
+    /// The histograms.
+    #[must_use]
+    pub fn timings(&self) -> &Timings {
+        &self.timings
+    }
+
+    /// A count over all threads.
+    #[must_use]
+    pub fn counter(&self, counter: Counter) -> u64 {
+        self.counters.sum(counter)
+    }
+
+    /// Sets counts and histograms to 0.
+    pub fn reset_stats(&self) {
+        self.counters.reset();
+        self.timings.reset();
+    }
+
+    pub(crate) fn next_random(&self) -> u64 {
+        // SplitMix64 (Steele, Lea, Flood 2014): enough to pick documents at random.
+        let mut z = self
+            .random
+            .fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+pub(crate) fn sync_write_timing(level: DurabilityLevel) -> Timing {
+    match level {
+        DurabilityLevel::Majority => Timing::SyncWriteMajority,
+        DurabilityLevel::MajorityAndPersistOnActive => Timing::SyncWriteMajorityAndPersistToActive,
+        DurabilityLevel::PersistToMajority => Timing::SyncWritePersistToMajority,
+    }
+}
+
+/// The uuid of a vBucket's first branch follows from the bucket's: so an empty bucket needs no record in its log.
+fn first_uuid(bucket: [u8; 16], vb: VbId) -> VbUuid {
+    let (high, low) = bucket.split_at(8);
+    let word = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("8 bytes"));
+    let mixed = (word(high) ^ u64::from(vb.get()).wrapping_mul(0x9e37_79b9_7f4a_7c15))
+        .wrapping_mul(0xbf58_476d_1ce4_e5b9)
+        ^ word(low);
+    uuid(mixed)
+}
+
+/// A uuid for a branch that begins now.
+pub(crate) fn new_uuid() -> VbUuid {
+    uuid(random_u64())
+}
+
+fn uuid(number: u64) -> VbUuid {
+    VbUuid(((number ^ (number >> 32)) & UUID_MASK).max(1))
+}
+
+pub(crate) fn random_u64() -> u64 {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).expect("the system has random bytes");
+    u64::from_ne_bytes(bytes)
+}

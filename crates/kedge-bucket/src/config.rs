@@ -1,0 +1,213 @@
+//! What a bucket is told to be.
+
+use kedge_types::DurabilityLevel;
+use serde::{Deserialize, Serialize};
+
+/// The settings of one bucket, kept as `bucket.json` in its directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BucketConfig {
+    /// Its name.
+    pub name: String,
+    /// Its identity; a bucket that is dropped and made again is another one. 32 hexadecimal digits.
+    pub uuid: String,
+    /// Number of vBuckets, 1 to 65,535. Cannot be changed.
+    pub vbuckets: u16,
+    /// Memory for documents, in bytes.
+    pub quota_bytes: u64,
+    /// Whether clients may empty it.
+    pub flush_enabled: bool,
+    /// What is done with compressed values.
+    #[serde(default)]
+    pub compression: CompressionMode,
+    /// Longest time to live of its documents, in seconds; 0 is no limit.
+    #[serde(default)]
+    pub max_ttl_secs: u32,
+    /// Every write is at least this durable: 0 none, else the number of the level on the wire.
+    #[serde(default)]
+    pub durability_min_level: u8,
+    /// Replicas wished for. One node keeps none.
+    #[serde(default)]
+    pub replicas: u8,
+    /// What is evicted when memory runs out. Nothing is, by now: writes get a temporary failure.
+    #[serde(default)]
+    pub eviction_policy: EvictionPolicy,
+    /// How writes with metadata of their own are compared.
+    #[serde(default)]
+    pub conflict_resolution: ConflictResolution,
+    /// Most changes that one sync of the log covers.
+    #[serde(default = "default_batch_items")]
+    pub flusher_batch_max_items: usize,
+    /// Most bytes that one sync of the log covers; one larger document is still written.
+    #[serde(default = "default_batch_bytes")]
+    pub flush_batch_max_bytes: usize,
+    /// How long a change that nobody waits for may stay in memory only, in milliseconds.
+    #[serde(default = "default_log_interval_ms")]
+    pub log_interval_ms: u64,
+}
+
+fn default_batch_items() -> usize {
+    BucketConfig::BATCH_ITEMS_DEFAULT
+}
+
+fn default_batch_bytes() -> usize {
+    BucketConfig::BATCH_BYTES_DEFAULT
+}
+
+fn default_log_interval_ms() -> u64 {
+    BucketConfig::LOG_INTERVAL_MS_DEFAULT
+}
+
+impl BucketConfig {
+    /// Default of `flusher_batch_max_items`.
+    pub const BATCH_ITEMS_DEFAULT: usize = 20_000;
+    /// Default of `flush_batch_max_bytes`: 16 MiB.
+    pub const BATCH_BYTES_DEFAULT: usize = 16 << 20;
+    /// Default of `log_interval_ms`.
+    pub const LOG_INTERVAL_MS_DEFAULT: u64 = 20;
+
+    /// A bucket with a new identity and default settings.
+    #[must_use]
+    pub fn new(name: &str, vbuckets: u16, quota_bytes: u64) -> Self {
+        let mut uuid = [0; 16];
+        getrandom::fill(&mut uuid).expect("the system has random bytes");
+        Self {
+            name: name.to_owned(),
+            uuid: uuid.iter().map(|byte| format!("{byte:02x}")).collect(),
+            vbuckets,
+            quota_bytes,
+            flush_enabled: false,
+            compression: CompressionMode::default(),
+            max_ttl_secs: 0,
+            durability_min_level: 0,
+            replicas: 0,
+            eviction_policy: EvictionPolicy::default(),
+            conflict_resolution: ConflictResolution::default(),
+            flusher_batch_max_items: Self::BATCH_ITEMS_DEFAULT,
+            flush_batch_max_bytes: Self::BATCH_BYTES_DEFAULT,
+            log_interval_ms: Self::LOG_INTERVAL_MS_DEFAULT,
+        }
+    }
+
+    /// The least durable level of its writes.
+    #[must_use]
+    pub fn min_level(&self) -> Option<DurabilityLevel> {
+        DurabilityLevel::from_wire(self.durability_min_level)
+    }
+
+    /// Its identity as bytes; `None` when the text is not 32 hexadecimal digits.
+    #[must_use]
+    pub fn uuid_bytes(&self) -> Option<[u8; 16]> {
+        let number = u128::from_str_radix(&self.uuid, 16)
+            .ok()
+            .filter(|_| self.uuid.len() == 32)?;
+        Some(number.to_be_bytes())
+    }
+
+    /// What makes the settings unusable, if anything does.
+    ///
+    /// # Errors
+    /// A sentence that names the setting.
+    pub fn check(&self) -> Result<(), String> {
+        if self.vbuckets == 0 {
+            return Err("vbuckets must be at least 1".to_owned());
+        }
+        if self.uuid_bytes().is_none() {
+            return Err(format!(
+                "uuid must be 32 hexadecimal digits, not {:?}",
+                self.uuid
+            ));
+        }
+        if self.durability_min_level != 0 && self.min_level().is_none() {
+            return Err(format!(
+                "durability_min_level {} is not 0 to 3",
+                self.durability_min_level
+            ));
+        }
+        if self.flusher_batch_max_items == 0 || self.flush_batch_max_bytes == 0 {
+            return Err(
+                "flusher_batch_max_items and flush_batch_max_bytes must be at least 1".to_owned(),
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What is done with compressed values.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CompressionMode {
+    /// Values are kept inflated.
+    Off,
+    /// What a client sent compressed is kept so.
+    #[default]
+    Passive,
+}
+
+impl From<CompressionMode> for kedge_vbucket::CompressionMode {
+    fn from(mode: CompressionMode) -> Self {
+        match mode {
+            CompressionMode::Off => Self::Off,
+            CompressionMode::Passive => Self::Passive,
+        }
+    }
+}
+
+/// What may be evicted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EvictionPolicy {
+    /// Values; keys and metadata stay.
+    #[default]
+    ValueOnly,
+    /// Whole documents.
+    FullEviction,
+}
+
+/// How writes with metadata of their own are compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ConflictResolution {
+    /// By revision.
+    #[default]
+    Seqno,
+    /// By CAS: the last write wins.
+    Lww,
+}
+
+/// A change of settings while the bucket runs; `None` leaves one as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BucketChange {
+    /// New quota in bytes.
+    pub quota_bytes: Option<u64>,
+    /// Whether clients may empty it.
+    pub flush_enabled: Option<bool>,
+    /// What is done with compressed values.
+    pub compression: Option<CompressionMode>,
+    /// Longest time to live.
+    pub max_ttl_secs: Option<u32>,
+    /// Least durable level, 0 to 3.
+    pub durability_min_level: Option<u8>,
+    /// Replicas wished for.
+    pub replicas: Option<u8>,
+    /// What may be evicted.
+    pub eviction_policy: Option<EvictionPolicy>,
+}
+
+impl BucketChange {
+    /// `config` with this change.
+    #[must_use]
+    pub fn apply(&self, config: &BucketConfig) -> BucketConfig {
+        let mut config = config.clone();
+        config.quota_bytes = self.quota_bytes.unwrap_or(config.quota_bytes);
+        config.flush_enabled = self.flush_enabled.unwrap_or(config.flush_enabled);
+        config.compression = self.compression.unwrap_or(config.compression);
+        config.max_ttl_secs = self.max_ttl_secs.unwrap_or(config.max_ttl_secs);
+        config.durability_min_level = self
+            .durability_min_level
+            .unwrap_or(config.durability_min_level);
+        config.replicas = self.replicas.unwrap_or(config.replicas);
+        config.eviction_policy = self.eviction_policy.unwrap_or(config.eviction_policy);
+        config
+    }
+}

@@ -1,0 +1,118 @@
+//! Counts of what a bucket did, striped by thread so that counting costs no shared cache line.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// What is counted. The names are those of the general statistics.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Counter {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Counter {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name in the statistics.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Reads.
+    CmdGet = "cmd_get",
+    /// Reads that found a document.
+    GetHits = "get_hits",
+    /// Reads that found none.
+    GetMisses = "get_misses",
+    /// Stores and concats.
+    CmdSet = "cmd_set",
+    /// Deletes that found a document.
+    DeleteHits = "delete_hits",
+    /// Deletes that found none.
+    DeleteMisses = "delete_misses",
+    /// Increments that found or made a counter.
+    IncrHits = "incr_hits",
+    /// Increments that did not.
+    IncrMisses = "incr_misses",
+    /// Decrements that found or made a counter.
+    DecrHits = "decr_hits",
+    /// Decrements that did not.
+    DecrMisses = "decr_misses",
+    /// Touches.
+    CmdTouch = "cmd_touch",
+    /// Touches that found a document.
+    TouchHits = "touch_hits",
+    /// Touches that found none.
+    TouchMisses = "touch_misses",
+    /// Writes whose CAS was that of the document.
+    CasHits = "cas_hits",
+    /// Writes with a CAS that found no document.
+    CasMisses = "cas_misses",
+    /// Writes whose CAS was another.
+    CasBadval = "cas_badval",
+    /// Reads that locked.
+    CmdLock = "cmd_lock",
+    /// Commands that met the lock of another.
+    LockErrors = "lock_errors",
+    /// Times that the bucket was emptied.
+    CmdFlush = "cmd_flush",
+    /// Writes refused for want of memory.
+    TmpOomErrors = "ep_tmp_oom_errors",
+    /// SyncWrites that began.
+    SyncWriteAccepted = "vb_active_sync_write_accepted_count",
+    /// SyncWrites that were committed.
+    SyncWriteCommitted = "vb_active_sync_write_committed_count",
+    /// SyncWrites that were aborted.
+    SyncWriteAborted = "vb_active_sync_write_aborted_count",
+}
+
+/// One thread's counts. Only that thread adds to them.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Stripe([AtomicU64; Counter::ALL.len()]);
+
+/// All counts of a bucket.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    stripes: Box<[Stripe]>,
+}
+
+impl Counters {
+    pub(crate) fn new(threads: u16) -> Self {
+        let stripe = || Stripe(std::array::from_fn(|_| AtomicU64::new(0)));
+        Self {
+            stripes: (0..threads).map(|_| stripe()).collect(),
+        }
+    }
+
+    /// Adds on behalf of `thread`, the only one that writes to its stripe; so no atomic addition is needed.
+    pub(crate) fn add(&self, thread: u16, counter: Counter, by: u64) {
+        let Some(stripe) = self.stripes.get(usize::from(thread)) else {
+            return;
+        };
+        let cell = &stripe.0[counter as usize];
+        cell.store(cell.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+    }
+
+    pub(crate) fn sum(&self, counter: Counter) -> u64 {
+        self.stripes
+            .iter()
+            .map(|stripe| stripe.0[counter as usize].load(Ordering::Relaxed))
+            .sum()
+    }
+
+    pub(crate) fn reset(&self) {
+        for cell in self.stripes.iter().flat_map(|stripe| &stripe.0) {
+            cell.store(0, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,326 @@
+//! Commands on documents.
+
+use crate::Arithmetic;
+use crate::bucket::{Bucket, Ctx, Write, sync_write_timing};
+use crate::counters::Counter;
+use kedge_types::{Cas, Datatype, DocKey, Durability, Expiry, Status, VbId};
+use kedge_vbucket::{
+    ConcatMode, Document, ITEM_OVERHEAD_BYTES, Meta, Mutated, NewValue, Outcome, SLOT_BYTES,
+    StoreMode, VBucket,
+};
+use std::sync::atomic::Ordering;
+
+impl Bucket {
+    /// Shows a document to `read`, which runs under the vBucket's lock: copy a small value there, clone the item of a
+    /// large one.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `NotMyVbucket`, `TemporaryFailure` while loading.
+    pub fn get<R>(
+        &self,
+        ctx: Ctx,
+        vb: VbId,
+        key: &DocKey,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<R, Status> {
+        let result = self.step(ctx.now, vb, |vbucket| vbucket.get(ctx.now, key, read))?;
+        self.count(ctx, Counter::CmdGet);
+        self.count(
+            ctx,
+            if result.is_ok() {
+                Counter::GetHits
+            } else {
+                Counter::GetMisses
+            },
+        );
+        result
+    }
+
+    /// The metadata of a document or tombstone.
+    ///
+    /// # Errors
+    /// As [`Bucket::get`].
+    pub fn get_meta(&self, ctx: Ctx, vb: VbId, key: &DocKey) -> Result<Meta, Status> {
+        self.step(ctx.now, vb, |vbucket| vbucket.get_meta(ctx.now, key))?
+    }
+
+    /// Stores a value. `datatype` is what the client says of it; whether it is JSON is found out here. `expiry` is the
+    /// number of the wire.
+    ///
+    /// # Errors
+    /// `KeyExists`, `KeyNotFound`, `Locked`, `TooBig`, `Invalid`, `SyncWriteInProgress`, `NoMemory`,
+    /// `TemporaryFailure`, `NotMyVbucket`.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the fields of the command, once each"
+    )]
+    pub fn store(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        mode: StoreMode,
+        value: &[u8],
+        datatype: Datatype,
+        flags: u32,
+        expiry: u32,
+    ) -> Result<Outcome<Mutated>, Status> {
+        let config = self.config.read().clone();
+        let value = NewValue::check(value, datatype, config.compression.into())?;
+        self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
+        let expiry = self.expiry(ctx, expiry);
+        self.count(ctx, Counter::CmdSet);
+        self.write(ctx, write, |vbucket, inner| {
+            vbucket.store(ctx.now, inner, mode, &value, flags, expiry)
+        })
+    }
+
+    /// Puts bytes in front of or behind a value.
+    ///
+    /// # Errors
+    /// `NotStored` when there is none; else as [`Bucket::store`].
+    pub fn concat(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        mode: ConcatMode,
+        value: &[u8],
+        datatype: Datatype,
+    ) -> Result<Outcome<Mutated>, Status> {
+        let value = NewValue::check(value, datatype, kedge_vbucket::CompressionMode::Off)?;
+        self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
+        self.count(ctx, Counter::CmdSet);
+        self.write(ctx, write, |vbucket, inner| {
+            vbucket.concat(ctx.now, inner, mode, &value.bytes)
+        })
+    }
+
+    /// Deletes a document.
+    ///
+    /// # Errors
+    /// As [`Bucket::store`]. Memory is no reason: deleting makes room.
+    pub fn delete(&self, ctx: Ctx, write: &Write<'_>) -> Result<Outcome<Mutated>, Status> {
+        self.refuse_on_full_disk()?;
+        let result = self.write(ctx, write, |vbucket, inner| vbucket.delete(ctx.now, inner));
+        self.count_hit(ctx, &result, Counter::DeleteHits, Counter::DeleteMisses);
+        result
+    }
+
+    /// Adds to or subtracts from a counter and gives its new value.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `DeltaBadValue`; else as [`Bucket::store`].
+    pub fn arithmetic(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        op: Arithmetic,
+    ) -> Result<Outcome<(Mutated, u64)>, Status> {
+        self.admit(ctx, write.key.as_bytes().len() + 20)?;
+        let Arithmetic {
+            negative,
+            delta,
+            initial,
+            expiry,
+        } = op;
+        let op = kedge_vbucket::Arithmetic {
+            negative,
+            delta,
+            initial,
+            expiry: self.expiry(ctx, expiry),
+        };
+        let result = self.write(ctx, write, |vbucket, inner| {
+            vbucket.arithmetic(ctx.now, inner, &op)
+        });
+        let (hit, miss) = if negative {
+            (Counter::DecrHits, Counter::DecrMisses)
+        } else {
+            (Counter::IncrHits, Counter::IncrMisses)
+        };
+        self.count_hit(ctx, &result, hit, miss);
+        result
+    }
+
+    /// Gives a document another expiry, the number of the wire.
+    ///
+    /// # Errors
+    /// As [`Bucket::store`].
+    pub fn touch(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        expiry: u32,
+    ) -> Result<Outcome<Mutated>, Status> {
+        self.refuse_on_full_disk()?;
+        let expiry = self.expiry(ctx, expiry);
+        self.count(ctx, Counter::CmdTouch);
+        let result = self.write(ctx, write, |vbucket, inner| {
+            vbucket.touch(ctx.now, inner, expiry)
+        });
+        self.count_hit(ctx, &result, Counter::TouchHits, Counter::TouchMisses);
+        result
+    }
+
+    /// [`Bucket::touch`], then shows the document to `read`. When it was parked, the completion has the document.
+    ///
+    /// # Errors
+    /// As [`Bucket::touch`].
+    pub fn get_and_touch<R>(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        expiry: u32,
+        read: impl FnOnce(Document<'_>, Mutated) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        self.refuse_on_full_disk()?;
+        let expiry = self.expiry(ctx, expiry);
+        self.count(ctx, Counter::CmdTouch);
+        let result = self.write(ctx, write, |vbucket, inner| {
+            vbucket.get_and_touch(ctx.now, inner, expiry, read)
+        });
+        self.count_hit(ctx, &result, Counter::TouchHits, Counter::TouchMisses);
+        result
+    }
+
+    /// Locks a document for `secs` seconds (0: the default) and shows it to `read`, with the CAS that opens the lock.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `Locked`, `SyncWriteInProgress`, `NotMyVbucket`, `TemporaryFailure` while loading.
+    pub fn get_and_lock<R>(
+        &self,
+        ctx: Ctx,
+        vb: VbId,
+        key: &DocKey,
+        secs: u32,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<R, Status> {
+        self.count(ctx, Counter::CmdLock);
+        let result = self.step(ctx.now, vb, |vbucket| {
+            vbucket.get_and_lock(ctx.now, key, secs, read)
+        })?;
+        self.count_error(ctx, result.as_ref().err());
+        result
+    }
+
+    /// Opens a lock.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `NotLocked`, `Locked` with another CAS, `SyncWriteInProgress`.
+    pub fn unlock(&self, ctx: Ctx, vb: VbId, key: &DocKey, cas: Cas) -> Result<(), Status> {
+        let result = self.step(ctx.now, vb, |vbucket| vbucket.unlock(ctx.now, key, cas))?;
+        self.count_error(ctx, result.as_ref().err());
+        result
+    }
+
+    /// What all writes do: raise the level to the bucket's minimum, run the step, count.
+    fn write<R>(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        step: impl FnOnce(&mut VBucket, &kedge_vbucket::Write<'_>) -> Result<Outcome<R>, Status>,
+    ) -> Result<Outcome<R>, Status> {
+        let durability = self.durability(write.durability);
+        let inner = kedge_vbucket::Write {
+            key: write.key,
+            cas: write.cas,
+            durability,
+            preserve_ttl: write.preserve_ttl,
+            cookie: write.cookie,
+        };
+        if durability.is_some() {
+            // Counted before the step: the completion may come before this thread goes on.
+            self.parked.fetch_add(1, Ordering::Relaxed);
+        }
+        let result = self
+            .step(ctx.now, write.vb, |vbucket| step(vbucket, &inner))
+            .flatten();
+        if let Some(durability) = durability {
+            match &result {
+                Ok(Outcome::Parked) => {}
+                Ok(Outcome::Done(_)) => {
+                    self.parked.fetch_sub(1, Ordering::Relaxed);
+                    self.timings
+                        .record_us(ctx.thread, sync_write_timing(durability.level), 0);
+                }
+                Err(_) => {
+                    self.parked.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+            if result.is_ok() {
+                self.count(ctx, Counter::SyncWriteAccepted);
+            }
+        }
+        self.count_error(ctx, result.as_ref().err());
+        if !write.cas.is_none() {
+            match &result {
+                Ok(_) => self.count(ctx, Counter::CasHits),
+                Err(Status::KeyNotFound) => self.count(ctx, Counter::CasMisses),
+                Err(Status::KeyExists) => self.count(ctx, Counter::CasBadval),
+                Err(_) => {}
+            }
+        }
+        result
+    }
+
+    fn durability(&self, asked: Option<Durability>) -> Option<Durability> {
+        let Some(min) = self.config.read().min_level() else {
+            return asked;
+        };
+        let asked = asked.unwrap_or(Durability {
+            level: min,
+            timeout_ms: None,
+        });
+        Some(Durability {
+            level: asked.level.max(min),
+            ..asked
+        })
+    }
+
+    fn expiry(&self, ctx: Ctx, wire: u32) -> Expiry {
+        let secs = ctx.now.unix_secs();
+        let expiry = Expiry::from_wire(wire, secs);
+        let max_ttl = self.config.read().max_ttl_secs;
+        if max_ttl == 0 {
+            return expiry;
+        }
+        let latest = u32::try_from(secs + u64::from(max_ttl)).unwrap_or(u32::MAX);
+        if expiry == Expiry::NEVER {
+            Expiry(latest)
+        } else {
+            expiry.min(Expiry(latest))
+        }
+    }
+
+    fn admit(&self, ctx: Ctx, payload: usize) -> Result<(), Status> {
+        let admitted = self.quota.admit(payload + ITEM_OVERHEAD_BYTES + SLOT_BYTES);
+        if admitted.is_err() {
+            self.count(ctx, Counter::TmpOomErrors);
+        }
+        admitted
+    }
+
+    fn refuse_on_full_disk(&self) -> Result<(), Status> {
+        if self.quota.disk_full() {
+            Err(Status::TemporaryFailure)
+        } else {
+            Ok(())
+        }
+    }
+
+    fn count(&self, ctx: Ctx, counter: Counter) {
+        self.counters.add(ctx.thread, counter, 1);
+    }
+
+    fn count_hit<T>(&self, ctx: Ctx, result: &Result<T, Status>, hit: Counter, miss: Counter) {
+        match result {
+            Ok(_) => self.count(ctx, hit),
+            Err(Status::KeyNotFound) => self.count(ctx, miss),
+            Err(_) => {}
+        }
+    }
+
+    fn count_error(&self, ctx: Ctx, error: Option<&Status>) {
+        if error == Some(&Status::Locked) {
+            self.count(ctx, Counter::LockErrors);
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! How a bucket comes to life, and how it ends.
+
+use crate::bucket::{Bucket, BucketSetup, LoadReport, Phase, Recovery, new_uuid, random_u64};
+use crate::commit::Committer;
+use crate::error::BucketError;
+use crate::record;
+use kedge_disk::Disk;
+use kedge_log::{Log, LogConfig, Lsn, Record, RecoveryMode};
+use kedge_vbucket::Change;
+use parking_lot::{Condvar, Mutex};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The folder of the log in a bucket's directory.
+const LOG_DIR: &str = "log";
+
+/// What became of loading, for who waits for it.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    result: Mutex<Option<Result<LoadReport, Option<BucketError>>>>,
+    changed: Condvar,
+}
+
+impl Loaded {
+    fn set(&self, result: Result<LoadReport, BucketError>) {
+        *self.result.lock() = Some(result.map_err(Some));
+        self.changed.notify_all();
+    }
+
+    fn wait(&self, name: &str) -> Result<LoadReport, BucketError> {
+        let mut result = self.result.lock();
+        loop {
+            match &mut *result {
+                Some(Ok(report)) => return Ok(report.clone()),
+                Some(Err(error)) => {
+                    let gone = || BucketError::NotLoaded(name.to_owned());
+                    return Err(error.take().unwrap_or_else(gone));
+                }
+                None => self.changed.wait(&mut result),
+            }
+        }
+    }
+}
+
+impl Bucket {
+    /// Opens a bucket, or makes it if its directory is empty. Returns at once; documents are read from the log on a
+    /// thread of its own, and until that is done commands get a temporary failure.
+    ///
+    /// # Errors
+    /// [`BucketError::Config`], [`BucketError::Disk`] when the directory cannot be made, [`BucketError::Thread`].
+    pub fn open(setup: BucketSetup) -> Result<Arc<Self>, BucketError> {
+        let config_error = |why| BucketError::Config {
+            name: setup.config.name.clone(),
+            why,
+        };
+        setup.config.check().map_err(config_error)?;
+        let uuid = setup
+            .config
+            .uuid_bytes()
+            .ok_or_else(|| config_error("uuid".to_owned()))?;
+        setup.disk.create_dir_all(&setup.dir.join(LOG_DIR))?;
+        let bucket = Arc::new(Self::new(setup, uuid));
+        bucket.spawn("load", move |bucket| bucket.load(uuid))?;
+        Ok(bucket)
+    }
+
+    /// Waits until loading is done.
+    ///
+    /// # Errors
+    /// Why it failed.
+    pub fn wait_loaded(&self) -> Result<LoadReport, BucketError> {
+        self.loaded.wait(self.name())
+    }
+
+    fn spawn(
+        self: &Arc<Self>,
+        what: &str,
+        run: impl FnOnce(&Arc<Self>) + Send + 'static,
+    ) -> Result<(), BucketError> {
+        let bucket = Arc::clone(self);
+        let name = format!("{what}:{}", self.name());
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || run(&bucket));
+        self.threads
+            .lock()
+            .push(thread.map_err(BucketError::Thread)?);
+        Ok(())
+    }
+
+    fn load(self: &Arc<Self>, uuid: [u8; 16]) {
+        let before = self.setup.clock.now();
+        let result = self.replay(uuid).and_then(|(report, committer)| {
+            *self.log_stats.lock() = committer.log.stats();
+            let preparer = committer.log.preparer();
+            // Loading happens once.
+            let _ = self.committer.set(Mutex::new(committer));
+            self.spawn("log", |bucket| bucket.run_log_writer())?;
+            self.spawn("upkeep", move |bucket| bucket.run_maintenance(&preparer))?;
+            let took_us = (self.setup.clock.now().mono_ns - before.mono_ns) / 1_000;
+            Ok(LoadReport { took_us, ..report })
+        });
+        match &result {
+            Ok(report) => {
+                let (open, loading) = (Phase::Open as u8, Phase::Loading as u8);
+                // A shutdown that came meanwhile stays one.
+                let _ =
+                    self.phase
+                        .compare_exchange(loading, open, Ordering::AcqRel, Ordering::Acquire);
+                tracing::info!(
+                    bucket = self.name(),
+                    documents = report.documents,
+                    records = report.records,
+                    ms = report.took_us / 1_000,
+                    clean = report.clean,
+                    "the bucket is loaded"
+                );
+            }
+            Err(error) => {
+                self.phase.store(Phase::Failed as u8, Ordering::Release);
+                tracing::error!(bucket = self.name(), %error, "the bucket cannot be loaded");
+            }
+        }
+        self.loaded.set(result);
+    }
+
+    fn replay(&self, uuid: [u8; 16]) -> Result<(LoadReport, Committer), BucketError> {
+        let mode = match self.setup.recovery {
+            Recovery::Strict => RecoveryMode::Strict,
+            Recovery::Salvage => RecoveryMode::Salvage,
+        };
+        let config = LogConfig {
+            salt: random_u64(),
+            ..LogConfig::default()
+        };
+        let mut resets = vec![Lsn(0); self.vbuckets.len()].into_boxed_slice();
+        let mut clean = true;
+        let (log, report) = Log::open(
+            Arc::clone(&self.setup.disk),
+            &self.log_dir(),
+            uuid,
+            config,
+            mode,
+            &mut |record: Record<'_>| {
+                clean = record.kind == record::KIND_CLEAN;
+                self.replay_record(&record, &mut resets)
+            },
+        )?;
+        let documents = self.finish_replay(clean)?;
+        let report = LoadReport {
+            records: report.records,
+            bytes: report.bytes,
+            documents,
+            clean,
+            skipped: report.skipped_places,
+            took_us: 0,
+        };
+        Ok((report, Committer::new(log, resets)))
+    }
+
+    fn replay_record(&self, record: &Record<'_>, resets: &mut [Lsn]) -> Result<(), BucketError> {
+        let vb = record.vb;
+        let Some(change) = record::parse(record.kind, vb, record.payload)? else {
+            return Ok(());
+        };
+        let why = "it names a vBucket that the bucket does not have";
+        let vbucket = self
+            .vbuckets
+            .get(vb.index())
+            .ok_or(BucketError::Record { vb, why })?;
+        if matches!(change, Change::Reset(_)) {
+            resets[vb.index()] = record.lsn;
+        }
+        vbucket
+            .lock()
+            .replay(change)
+            .map_err(|source| BucketError::Replay { vb, source })
+    }
+
+    fn finish_replay(&self, clean: bool) -> Result<u64, BucketError> {
+        let now = self.setup.clock.now();
+        let mut documents = 0;
+        for vbucket in &self.vbuckets {
+            let mut vbucket = vbucket.lock();
+            let vb = vbucket.id();
+            // What replay put there was not accounted for.
+            self.quota
+                .add(vbucket.bytes() as i64, vbucket.checkpoint_bytes() as i64);
+            let branch = (!clean).then(new_uuid);
+            let (result, _) =
+                self.account(now, &mut vbucket, |vbucket| vbucket.finish_replay(branch));
+            result.map_err(|source| BucketError::Replay { vb, source })?;
+            documents += vbucket.documents() as u64;
+        }
+        Ok(documents)
+    }
+
+    fn log_dir(&self) -> PathBuf {
+        self.setup.dir.join(LOG_DIR)
+    }
+
+    /// Ends the bucket: what was written is made durable, who still waits is answered, its threads end. Harmless when
+    /// called twice.
+    pub fn shutdown(&self) {
+        // Loading cannot be interrupted; its threads must not start after this.
+        let _ = self.wait_loaded();
+        let before = self.phase.swap(Phase::Closed as u8, Ordering::AcqRel);
+        if before == Phase::Closed as u8 {
+            return;
+        }
+        self.writer.stop();
+        self.stop_maintenance();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads {
+            if thread.thread().id() != std::thread::current().id() {
+                let _ = thread.join();
+            }
+        }
+        if before == Phase::Open as u8
+            && let Err(error) = self.close_log()
+        {
+            tracing::error!(bucket = self.name(), %error, "the log could not be closed cleanly");
+        }
+        self.answer_all();
+    }
+
+    fn close_log(&self) -> Result<(), BucketError> {
+        let Some(committer) = self.committer.get() else {
+            return Ok(());
+        };
+        let mut committer = committer.lock();
+        self.commit_all(&mut committer)?;
+        committer.close().map_err(BucketError::from)
+    }
+
+    fn answer_all(&self) {
+        let now = self.setup.clock.now();
+        for vbucket in &self.vbuckets {
+            let (_, mut done) = {
+                let mut vbucket = vbucket.lock();
+                self.account(now, &mut vbucket, kedge_vbucket::VBucket::on_shutdown)
+            };
+            if !done.is_empty() {
+                self.deliver(now, &mut done);
+            }
+        }
+    }
+
+    /// Ends the bucket and removes its directory.
+    ///
+    /// # Errors
+    /// What the disk says; a part of the directory may be gone then.
+    pub fn destroy(&self) -> Result<(), BucketError> {
+        self.shutdown();
+        remove_dir(&*self.setup.disk, &self.setup.dir)
+    }
+}
+
+fn remove_dir(disk: &dyn Disk, dir: &Path) -> Result<(), BucketError> {
+    disk.remove_dir_all(dir)?;
+    if let Some(parent) = dir.parent() {
+        disk.sync_dir(parent)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,229 @@
+//! Questions about vBuckets, and waiting for the disk.
+
+use crate::bucket::{Bucket, Ctx, Phase, new_uuid};
+use crate::counters::Counter;
+use crate::error::BucketError;
+use kedge_types::{Cas, CollectionId, DocKey, Seqno, Status, VbId, VbUuid};
+use kedge_vbucket::{Cookie, Document, ObserveSeqno, ObserveState, Outcome, VbState};
+use std::sync::atomic::Ordering;
+
+/// Figures of one vBucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VbFigures {
+    /// Its number.
+    pub vb: VbId,
+    /// What it is to its node.
+    pub state: VbState,
+    /// Live documents.
+    pub documents: usize,
+    /// Tombstones.
+    pub tombstones: usize,
+    /// Bytes of documents, slots and checkpoints.
+    pub bytes: usize,
+    /// Changes on their way to the log.
+    pub queued: usize,
+    /// Last seqno given out.
+    pub high_seqno: Seqno,
+    /// Last seqno that clients without SyncWrites may hear of.
+    pub visible_seqno: Seqno,
+    /// Everything up to this is on disk.
+    pub persisted_seqno: Seqno,
+    /// Highest seqno of a forgotten tombstone.
+    pub purge_seqno: Seqno,
+    /// Number of the open checkpoint.
+    pub checkpoint: u64,
+    /// Last CAS given out.
+    pub max_cas: Cas,
+    /// Documents that expired since the start.
+    pub expired: u64,
+    /// (uuid, seqno), newest first.
+    pub failover: Vec<(VbUuid, Seqno)>,
+}
+
+impl Bucket {
+    /// A live document of `collection`, chosen at random.
+    ///
+    /// # Errors
+    /// `KeyNotFound` when there is none, `TemporaryFailure` while loading.
+    pub fn random_document<R>(
+        &self,
+        ctx: Ctx,
+        collection: CollectionId,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<R, Status> {
+        if self.phase() != Phase::Open {
+            return Err(Status::TemporaryFailure);
+        }
+        let random = self.next_random();
+        let count = self.vbuckets.len();
+        let start = (random >> 32) as usize % count;
+        let mut read = Some(read);
+        for index in (start..count).chain(0..start) {
+            let vbucket = self.vbuckets[index].lock();
+            if vbucket.documents() == 0 {
+                continue;
+            }
+            let found = vbucket.random_document(ctx.now, collection, random, |document| {
+                read.take().map(|read| read(document))
+            });
+            if let Some(result) = found.flatten() {
+                return Ok(result);
+            }
+        }
+        Err(Status::KeyNotFound)
+    }
+
+    /// Gives the keys of a vBucket from `start` on to `each`, in order, without collection prefix, at most `count`.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`, `TemporaryFailure` while loading.
+    pub fn keys_from(
+        &self,
+        ctx: Ctx,
+        vb: VbId,
+        start: &DocKey,
+        count: u32,
+        mut each: impl FnMut(&[u8]),
+    ) -> Result<(), Status> {
+        let keys = self.step(ctx.now, vb, |vbucket| {
+            vbucket.keys_from(ctx.now, start, count as usize)
+        })?;
+        keys.iter().for_each(|key| each(key));
+        Ok(())
+    }
+
+    /// Whether a key's last change is on disk, and its CAS.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`, `TemporaryFailure` while loading.
+    pub fn observe_key(
+        &self,
+        ctx: Ctx,
+        vb: VbId,
+        key: &DocKey,
+    ) -> Result<(ObserveState, Cas), Status> {
+        self.step(ctx.now, vb, |vbucket| vbucket.observe_key(ctx.now, key))
+    }
+
+    /// How far the branch `uuid` of a vBucket is.
+    ///
+    /// # Errors
+    /// `KeyNotFound` for an unknown uuid; `NotMyVbucket`, `TemporaryFailure` while loading.
+    pub fn observe_seqno(&self, ctx: Ctx, vb: VbId, uuid: VbUuid) -> Result<ObserveSeqno, Status> {
+        self.step(ctx.now, vb, |vbucket| vbucket.observe_seqno(uuid))
+            .flatten()
+    }
+
+    /// (uuid, seqno) of a vBucket's branches, newest first.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`, `TemporaryFailure` while loading.
+    pub fn failover_log(&self, ctx: Ctx, vb: VbId) -> Result<Vec<(VbUuid, Seqno)>, Status> {
+        self.step(ctx.now, vb, |vbucket| vbucket.failover().entries().to_vec())
+    }
+
+    /// Waits until a seqno is on disk; a completion says so, or `TemporaryFailure` after 30 s.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`, `TemporaryFailure` while loading.
+    pub fn seqno_persistence(
+        &self,
+        ctx: Ctx,
+        vb: VbId,
+        seqno: Seqno,
+        cookie: Cookie,
+    ) -> Result<Outcome<()>, Status> {
+        self.parked.fetch_add(1, Ordering::Relaxed);
+        let outcome = self.step(ctx.now, vb, |vbucket| {
+            vbucket.seqno_persistence(ctx.now, seqno, cookie)
+        });
+        if outcome != Ok(Outcome::Parked) {
+            self.parked.fetch_sub(1, Ordering::Relaxed);
+        }
+        outcome
+    }
+
+    /// The last seqno of every vBucket in `state` (any but dead when `None`); with `visible_only` the last that
+    /// clients without SyncWrites may hear of.
+    #[must_use]
+    pub fn vbucket_seqnos(&self, state: Option<VbState>, visible_only: bool) -> Vec<(VbId, Seqno)> {
+        let mut seqnos = Vec::with_capacity(self.vbuckets.len());
+        for vbucket in &self.vbuckets {
+            let vbucket = vbucket.lock();
+            let wanted = state.map_or(vbucket.state() != VbState::Dead, |state| {
+                vbucket.state() == state
+            });
+            if wanted {
+                let seqno = if visible_only {
+                    vbucket.visible_seqno()
+                } else {
+                    vbucket.high_seqno()
+                };
+                seqnos.push((vbucket.id(), seqno));
+            }
+        }
+        seqnos
+    }
+
+    /// The state of a vBucket.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when there is none of this number.
+    pub fn vbucket_state(&self, vb: VbId) -> Result<VbState, Status> {
+        let vbucket = self.vbuckets.get(vb.index()).ok_or(Status::NotMyVbucket)?;
+        Ok(vbucket.lock().state())
+    }
+
+    /// Figures of one vBucket, `None` when there is none of this number.
+    #[must_use]
+    pub fn vbucket_figures(&self, vb: VbId) -> Option<VbFigures> {
+        let vbucket = self.vbuckets.get(vb.index())?.lock();
+        Some(VbFigures {
+            vb,
+            state: vbucket.state(),
+            documents: vbucket.documents(),
+            tombstones: vbucket.tombstones(),
+            bytes: vbucket.bytes(),
+            queued: vbucket.queued(),
+            high_seqno: vbucket.high_seqno(),
+            visible_seqno: vbucket.visible_seqno(),
+            persisted_seqno: vbucket.persisted_seqno(),
+            purge_seqno: vbucket.purge_seqno(),
+            checkpoint: vbucket.checkpoint_id(),
+            max_cas: vbucket.last_cas(),
+            expired: vbucket.expired(),
+            failover: vbucket.failover().entries().to_vec(),
+        })
+    }
+
+    /// Throws all documents away. Every vBucket begins a new history, which is on disk when this returns, and the log
+    /// before it is given back.
+    ///
+    /// # Errors
+    /// `NotSupported` unless the bucket allows it; `TemporaryFailure` while loading, or when the log cannot be
+    /// written now (memory is empty then, and a restart would bring the documents back).
+    pub fn flush_all(&self, ctx: Ctx) -> Result<(), Status> {
+        if !self.config().flush_enabled {
+            return Err(Status::NotSupported);
+        }
+        for id in 0..self.vbuckets() {
+            self.step(ctx.now, VbId(id), |vbucket| vbucket.reset(new_uuid()))?;
+        }
+        self.counters.add(ctx.thread, Counter::CmdFlush, 1);
+        self.sync().map_err(|error| {
+            tracing::error!(bucket = self.name(), %error, "the flush is not on disk yet");
+            Status::TemporaryFailure
+        })
+    }
+
+    /// Makes everything that was written so far durable before it returns.
+    ///
+    /// # Errors
+    /// What the log says.
+    pub fn sync(&self) -> Result<(), BucketError> {
+        let Some(committer) = self.committer.get() else {
+            return Err(BucketError::NotLoaded(self.name().to_owned()));
+        };
+        self.commit_all(&mut committer.lock())
+    }
+}

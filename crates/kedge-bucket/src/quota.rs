@@ -1,0 +1,115 @@
+//! The memory of a bucket.
+
+use kedge_types::Status;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+
+/// Writes are refused above this part of the quota.
+const MUTATION_RATIO: f64 = 0.93;
+/// Part of the quota that changes on their way to the log may hold.
+const CHECKPOINT_RATIO: f64 = 0.2;
+
+/// Live bytes against the quota. Counted are items, the slots of the hash tables, and the checkpoints; not what the
+/// allocator adds, nor buffers of connections.
+#[derive(Debug)]
+pub(crate) struct Quota {
+    used: AtomicI64,
+    checkpoints: AtomicI64,
+    limit: AtomicU64,
+    disk_full: AtomicBool,
+}
+
+impl Quota {
+    pub(crate) fn new(limit: u64) -> Self {
+        Self {
+            used: AtomicI64::new(0),
+            checkpoints: AtomicI64::new(0),
+            limit: AtomicU64::new(limit),
+            disk_full: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn set_limit(&self, limit: u64) {
+        self.limit.store(limit, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_disk_full(&self, full: bool) -> bool {
+        self.disk_full.swap(full, Ordering::Relaxed)
+    }
+
+    pub(crate) fn disk_full(&self) -> bool {
+        self.disk_full.load(Ordering::Relaxed)
+    }
+
+    /// Accounts for a step of a vBucket that changed its bytes, and those of its checkpoints among them.
+    pub(crate) fn add(&self, bytes: i64, checkpoint_bytes: i64) {
+        if bytes != 0 {
+            self.used.fetch_add(bytes, Ordering::Relaxed);
+        }
+        if checkpoint_bytes != 0 {
+            self.checkpoints
+                .fetch_add(checkpoint_bytes, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn used(&self) -> u64 {
+        u64::try_from(self.used.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    pub(crate) fn checkpoint_bytes(&self) -> u64 {
+        u64::try_from(self.checkpoints.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is room for a write of `bytes`.
+    ///
+    /// # Errors
+    /// `NoMemory` when it could never fit; `TemporaryFailure` when it does not fit now, the disk is full, or too much
+    /// waits for the disk.
+    pub(crate) fn admit(&self, bytes: usize) -> Result<(), Status> {
+        let limit = self.limit() as f64 * MUTATION_RATIO;
+        let bytes = bytes as f64;
+        if bytes > limit {
+            return Err(Status::NoMemory);
+        }
+        let waiting = self.checkpoint_bytes() as f64;
+        let full = self.used() as f64 + bytes > limit
+            || waiting > self.limit() as f64 * CHECKPOINT_RATIO
+            || self.disk_full();
+        if full {
+            Err(Status::TemporaryFailure)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refuses_what_does_not_fit_and_says_whether_it_ever_will() {
+        let quota = Quota::new(1_000);
+        assert_eq!(quota.admit(931), Err(Status::NoMemory));
+        assert_eq!(quota.admit(930), Ok(()));
+        quota.add(900, 0);
+        assert_eq!(quota.admit(31), Err(Status::TemporaryFailure));
+        assert_eq!(quota.admit(30), Ok(()));
+        quota.add(-900, 201);
+        assert_eq!(
+            quota.admit(1),
+            Err(Status::TemporaryFailure),
+            "too much waits for the disk"
+        );
+        quota.add(0, -1);
+        assert_eq!(quota.admit(1), Ok(()));
+        quota.set_disk_full(true);
+        assert_eq!(quota.admit(1), Err(Status::TemporaryFailure));
+        quota.set_disk_full(false);
+        quota.set_limit(10_000);
+        assert_eq!(quota.admit(5_000), Ok(()));
+    }
+}

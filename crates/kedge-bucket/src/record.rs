@@ -1,0 +1,163 @@
+//! What the commit log's records say: a vBucket's changes as bytes, and back. `docs/formats/log.md` has the tables.
+
+use crate::error::BucketError;
+use kedge_log::{Batch, LogError};
+use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno, VbId, VbUuid};
+use kedge_vbucket::{Change, Deletion, FailoverTable, Item, ItemMeta};
+
+const KIND_DOCUMENT: u8 = 1;
+const KIND_PREPARE: u8 = 2;
+const KIND_COMMIT: u8 = 3;
+const KIND_ABORT: u8 = 4;
+const KIND_STATE: u8 = 5;
+const KIND_RESET: u8 = 6;
+/// The last record of a clean shutdown.
+pub(crate) const KIND_CLEAN: u8 = 7;
+
+/// Seqno, CAS, revision, flags, expiry, datatype, state, level, key length.
+const META_BYTES: usize = 36;
+const STATE_DELETED: u8 = 1;
+const STATE_EXPIRED: u8 = 2;
+
+/// Adds a change to a batch.
+///
+/// # Errors
+/// [`LogError::RecordTooLarge`]; no document is that large.
+pub(crate) fn push(batch: &mut Batch, vb: VbId, change: &Change) -> Result<(), LogError> {
+    match change {
+        Change::Document(item) => push_item(batch, KIND_DOCUMENT, vb, item),
+        Change::Prepare(item) => push_item(batch, KIND_PREPARE, vb, item),
+        Change::Commit { item, prepared } => push_end(batch, KIND_COMMIT, vb, item, *prepared),
+        Change::Abort { item, prepared } => push_end(batch, KIND_ABORT, vb, item, *prepared),
+        Change::State(table) => batch.push(KIND_STATE, vb, &[&table_bytes(table)]),
+        Change::Reset(table) => batch.push(KIND_RESET, vb, &[&table_bytes(table)]),
+    }
+}
+
+fn push_item(batch: &mut Batch, kind: u8, vb: VbId, item: &Item) -> Result<(), LogError> {
+    batch.push(kind, vb, &[&meta_bytes(item), item.key(), item.value()])
+}
+
+/// A commit or abort repeats no value: the prepare's record has it.
+fn push_end(
+    batch: &mut Batch,
+    kind: u8,
+    vb: VbId,
+    item: &Item,
+    prepared: Seqno,
+) -> Result<(), LogError> {
+    batch.push(
+        kind,
+        vb,
+        &[&prepared.get().to_le_bytes(), &meta_bytes(item), item.key()],
+    )
+}
+
+fn meta_bytes(item: &Item) -> [u8; META_BYTES] {
+    let meta = item.meta();
+    let state = match meta.deleted {
+        None => 0,
+        Some(Deletion::Explicit) => STATE_DELETED,
+        Some(Deletion::Expired) => STATE_DELETED | STATE_EXPIRED,
+    };
+    let mut bytes = [0; META_BYTES];
+    bytes[0..8].copy_from_slice(&meta.seqno.get().to_le_bytes());
+    bytes[8..16].copy_from_slice(&meta.cas.get().to_le_bytes());
+    bytes[16..24].copy_from_slice(&meta.rev.get().to_le_bytes());
+    bytes[24..28].copy_from_slice(&meta.flags.to_le_bytes());
+    bytes[28..32].copy_from_slice(&meta.expiry.0.to_le_bytes());
+    bytes[32] = meta.datatype.bits();
+    bytes[33] = state;
+    bytes[34] = meta.level.map_or(0, |level| level as u8);
+    bytes[35] = item.key().len() as u8;
+    bytes
+}
+
+fn table_bytes(table: &FailoverTable) -> Vec<u8> {
+    table
+        .entries()
+        .iter()
+        .flat_map(|(uuid, seqno)| [uuid.get().to_le_bytes(), seqno.get().to_le_bytes()])
+        .flatten()
+        .collect()
+}
+
+/// Reads a record back. `None`: it says that the shutdown was clean.
+///
+/// # Errors
+/// [`BucketError::Record`] when it is not what [`push`] writes.
+pub(crate) fn parse(kind: u8, vb: VbId, payload: &[u8]) -> Result<Option<Change>, BucketError> {
+    let wrong = |why| BucketError::Record { vb, why };
+    let change = match kind {
+        KIND_DOCUMENT => Change::Document(parse_item(payload).map_err(wrong)?),
+        KIND_PREPARE => Change::Prepare(parse_item(payload).map_err(wrong)?),
+        KIND_COMMIT => {
+            let (prepared, item) = parse_end(payload).map_err(wrong)?;
+            Change::Commit { item, prepared }
+        }
+        KIND_ABORT => {
+            let (prepared, item) = parse_end(payload).map_err(wrong)?;
+            Change::Abort { item, prepared }
+        }
+        KIND_STATE => Change::State(Box::new(parse_table(payload).map_err(wrong)?)),
+        KIND_RESET => Change::Reset(Box::new(parse_table(payload).map_err(wrong)?)),
+        KIND_CLEAN => return Ok(None),
+        _ => {
+            return Err(wrong(
+                "its kind is unknown; a newer version may have written it",
+            ));
+        }
+    };
+    Ok(Some(change))
+}
+
+fn parse_end(payload: &[u8]) -> Result<(Seqno, Item), &'static str> {
+    let (prepared, rest) = payload
+        .split_first_chunk()
+        .ok_or("it is too short for the prepare's seqno")?;
+    Ok((Seqno(u64::from_le_bytes(*prepared)), parse_item(rest)?))
+}
+
+fn parse_item(payload: &[u8]) -> Result<Item, &'static str> {
+    let (meta, rest) = payload
+        .split_first_chunk::<META_BYTES>()
+        .ok_or("it is too short for metadata")?;
+    let long = |at: usize| u64::from_le_bytes(meta[at..at + 8].try_into().expect("8 bytes"));
+    let word = |at: usize| u32::from_le_bytes(meta[at..at + 4].try_into().expect("4 bytes"));
+    let deleted = match meta[33] {
+        0 => None,
+        STATE_DELETED => Some(Deletion::Explicit),
+        3 => Some(Deletion::Expired),
+        _ => return Err("its state is unknown"),
+    };
+    if meta[34] > 3 {
+        return Err("its durability level is unknown");
+    }
+    let (key, value) = rest
+        .split_at_checked(usize::from(meta[35]))
+        .ok_or("its key is cut off")?;
+    let meta = ItemMeta {
+        seqno: Seqno(long(0)),
+        cas: Cas(long(8)),
+        rev: RevSeqno(long(16)),
+        flags: word(24),
+        expiry: Expiry(word(28)),
+        datatype: Datatype::from_bits(meta[32]).ok_or("its datatype is unknown")?,
+        deleted,
+        level: DurabilityLevel::from_wire(meta[34]),
+    };
+    Ok(Item::new(&meta, key, &[value]))
+}
+
+fn parse_table(payload: &[u8]) -> Result<FailoverTable, &'static str> {
+    let (entries, rest) = payload.as_chunks::<16>();
+    if !rest.is_empty() {
+        return Err("its failover table is cut off");
+    }
+    let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
+    let entries = entries
+        .iter()
+        .map(|entry| (VbUuid(number(&entry[..8])), Seqno(number(&entry[8..]))));
+    FailoverTable::from_entries(entries.collect())
+        .ok_or("its failover table is empty or out of order")
+}

@@ -1,0 +1,92 @@
+//! The figures of a bucket, by the names that operators of this kind of server know.
+
+use crate::bucket::{Bucket, Phase};
+use crate::counters::Counter;
+use std::sync::atomic::Ordering;
+
+impl Bucket {
+    /// Gives the general statistics to `each`, a name and a value at a time.
+    pub fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
+        for counter in Counter::ALL {
+            each(counter.name(), &self.counters.sum(*counter).to_string());
+        }
+        for (name, value) in self.figures() {
+            each(name, &value.to_string());
+        }
+        let config = self.config();
+        each("ep_bucket_type", "persistent");
+        each("ep_backend", "couchdb");
+        each(
+            "ep_warmup_thread",
+            if self.is_loading() {
+                "running"
+            } else {
+                "complete"
+            },
+        );
+        each(
+            "ep_degraded_mode",
+            if self.phase() == Phase::Open {
+                "0"
+            } else {
+                "1"
+            },
+        );
+        each(
+            "ep_flush_enabled",
+            if config.flush_enabled {
+                "true"
+            } else {
+                "false"
+            },
+        );
+        each("uuid", &config.uuid);
+    }
+
+    /// The statistics that are numbers and no counters.
+    #[must_use]
+    pub fn figures(&self) -> Vec<(&'static str, u64)> {
+        let mut documents = 0;
+        let mut tombstones = 0;
+        let mut queued = 0;
+        let mut expired = 0;
+        for vbucket in &self.vbuckets {
+            let vbucket = vbucket.lock();
+            documents += vbucket.documents() as u64;
+            tombstones += vbucket.tombstones() as u64;
+            queued += vbucket.queued() as u64;
+            expired += vbucket.expired();
+        }
+        let limit = self.quota.limit();
+        let log = *self.log_stats.lock();
+        vec![
+            ("curr_items", documents),
+            ("curr_items_tot", documents),
+            ("vb_active_num", self.vbuckets.len() as u64),
+            ("vb_active_curr_items", documents),
+            ("vb_active_tombstones", tombstones),
+            ("vb_active_expired", expired),
+            ("vb_replica_num", 0),
+            ("vb_pending_num", 0),
+            ("mem_used", self.quota.used()),
+            ("ep_max_size", limit),
+            ("ep_mem_high_wat", limit / 100 * 85),
+            ("ep_mem_low_wat", limit / 100 * 75),
+            ("ep_checkpoint_memory", self.quota.checkpoint_bytes()),
+            ("ep_queue_size", queued),
+            ("ep_diskqueue_items", queued),
+            (
+                "ep_parked_commands",
+                u64::try_from(self.parked.load(Ordering::Relaxed)).unwrap_or(0),
+            ),
+            ("ep_disk_full", u64::from(self.quota.disk_full())),
+            ("ep_log_bytes", log.data_bytes),
+            ("ep_log_file_bytes", log.size_bytes + log.spare_bytes),
+            ("ep_log_segments", log.segments),
+            ("ep_log_syncs", log.syncs),
+            ("ep_log_batches", log.appended_batches),
+            ("ep_log_records", log.appended_records),
+            ("ep_log_appended_bytes", log.appended_bytes),
+        ]
+    }
+}

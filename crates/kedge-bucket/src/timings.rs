@@ -1,0 +1,168 @@
+//! How long things took.
+
+use histogram::AtomicHistogram;
+
+/// 32 steps for every power of two: a value is known to about 3 %.
+const GROUPING_POWER: u8 = 5;
+/// Values up to 2^36 us, about 19 hours.
+const MAX_VALUE_POWER: u8 = 36;
+
+macro_rules! timings {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// What is timed, in microseconds unless said otherwise.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Timing {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Timing {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name, as `kedge timings` takes it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+timings! {
+    /// GET and its relatives.
+    Get = "get",
+    /// SET, ADD, REPLACE, APPEND, PREPEND.
+    Set = "set",
+    /// DELETE.
+    Delete = "delete",
+    /// INCREMENT, DECREMENT.
+    Arithmetic = "arithmetic",
+    /// TOUCH, GAT.
+    Touch = "touch",
+    /// GET_LOCKED, UNLOCK.
+    Lock = "lock",
+    /// GET_META.
+    GetMeta = "get_meta",
+    /// STAT.
+    Stat = "stat",
+    /// From the prepare to the commit of a SyncWrite.
+    SyncWriteMajority = "sync_write_commit_majority",
+    /// From the prepare to the commit of a SyncWrite.
+    SyncWriteMajorityAndPersistToActive = "sync_write_commit_majority_and_persist_to_active",
+    /// From the prepare to the commit of a SyncWrite.
+    SyncWritePersistToMajority = "sync_write_commit_persist_to_majority",
+    /// Write and sync of one batch of the log.
+    LogSync = "log_sync",
+    /// Changes in one batch of the log (a count, not a time).
+    LogBatchItems = "log_batch_items",
+    /// From the first change that a vBucket queued to its being on disk.
+    StorageAge = "storage_age",
+}
+
+/// Counts by value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TimingSnapshot {
+    /// How many values there are.
+    pub count: u64,
+    /// Lowest value, highest value, and how many lie between them, both included; empty ones are left out.
+    pub buckets: Vec<(u64, u64, u64)>,
+}
+
+/// The histograms of a bucket, striped by thread. Stripe `threads` is for everyone who is no front-end thread.
+#[derive(Debug)]
+pub struct Timings {
+    stripes: Box<[Box<[AtomicHistogram]>]>,
+}
+
+impl Timings {
+    pub(crate) fn new(threads: u16) -> Self {
+        let histogram = || {
+            AtomicHistogram::new(GROUPING_POWER, MAX_VALUE_POWER)
+                .expect("the constants fit each other")
+        };
+        let stripe = || Timing::ALL.iter().map(|_| histogram()).collect();
+        Self {
+            stripes: (0..=threads).map(|_| stripe()).collect(),
+        }
+    }
+
+    /// Counts one value on behalf of front-end thread `thread`.
+    pub fn record_us(&self, thread: u16, timing: Timing, us: u64) {
+        let stripe = self
+            .stripes
+            .get(usize::from(thread))
+            .unwrap_or(&self.stripes[self.stripes.len() - 1]);
+        let us = us.min((1 << MAX_VALUE_POWER) - 1);
+        // The value fits, so the histogram takes it.
+        let _ = stripe[timing as usize].increment(us);
+    }
+
+    /// The histogram of that name, summed over the threads.
+    #[must_use]
+    pub fn snapshot(&self, name: &str) -> Option<TimingSnapshot> {
+        let timing = *Timing::ALL.iter().find(|timing| timing.name() == name)?;
+        let mut sum: Vec<(u64, u64, u64)> = Vec::new();
+        for stripe in &self.stripes {
+            let loaded = stripe[timing as usize].load();
+            for (index, bucket) in loaded.iter().enumerate() {
+                if sum.len() <= index {
+                    sum.push((bucket.start(), bucket.end(), 0));
+                }
+                sum[index].2 += bucket.count();
+            }
+        }
+        sum.retain(|(_, _, count)| *count > 0);
+        Some(TimingSnapshot {
+            count: sum.iter().map(|(_, _, count)| count).sum(),
+            buckets: sum,
+        })
+    }
+
+    /// Forgets everything.
+    pub fn reset(&self) {
+        for histogram in self.stripes.iter().flat_map(|stripe| stripe.iter()) {
+            histogram.drain();
+        }
+    }
+}
+
+impl TimingSnapshot {
+    /// The value below or at which `percentile` (0 to 100) percent of all lie; 0 when there are none.
+    #[must_use]
+    pub fn percentile(&self, percentile: f64) -> u64 {
+        let rank = (self.count as f64 * percentile / 100.0).ceil() as u64;
+        let mut seen = 0;
+        for (_, high, count) in &self.buckets {
+            seen += count;
+            if seen >= rank.max(1) {
+                return *high;
+            }
+        }
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripes_add_up() {
+        let timings = Timings::new(2);
+        for (thread, us) in [(0, 10), (1, 10), (2, 1_000), (9, u64::MAX)] {
+            timings.record_us(thread, Timing::Get, us);
+        }
+        let snapshot = timings.snapshot("get").unwrap();
+        assert_eq!(snapshot.count, 4);
+        assert_eq!(snapshot.buckets[0], (10, 10, 2));
+        assert_eq!(snapshot.percentile(50.0), 10);
+        let high = snapshot.percentile(75.0);
+        assert!((1_000..1_040).contains(&high), "{high}");
+        assert_eq!(timings.snapshot("no such"), None);
+        timings.reset();
+        assert_eq!(timings.snapshot("get").unwrap().count, 0);
+    }
+}

@@ -1,0 +1,333 @@
+//! The ordered queue of a vBucket's changes, read by cursors.
+//!
+//! Invariants:
+//! * Entries stand in seqno order, which is the order of the log and of the durability monitor.
+//! * An entry stays until every cursor has passed it.
+//! * A cursor moves only forward, and only to where its reader says that the work is done; a reader that failed reads
+//!   the same entries again.
+//!
+//! The queue is cut into checkpoints: runs of entries whose end is a consistent point. Nothing is de-duplicated within
+//! one; who wants only the newest of each key (a flush into a file) does so on the batch that it takes.
+
+use crate::failover::FailoverTable;
+use crate::item::Item;
+use kedge_types::Seqno;
+use std::collections::VecDeque;
+
+/// A checkpoint is closed when it holds this many entries.
+const CHECKPOINT_ENTRIES_MAX: u64 = 10_000;
+/// An empty queue gives its memory back when it had room for more than this many entries.
+const IDLE_CAPACITY: usize = 32;
+
+/// One change of a vBucket.
+#[derive(Clone, Debug)]
+pub enum Change {
+    /// A document or tombstone written without a durability level.
+    Document(Item),
+    /// A SyncWrite that waits for its level.
+    Prepare(Item),
+    /// The prepare of this key was committed as this item.
+    Commit {
+        /// The committed document or tombstone.
+        item: Item,
+        /// The seqno of the prepare.
+        prepared: Seqno,
+    },
+    /// The prepare of this key was given up.
+    Abort {
+        /// A tombstone with key and seqno of the abort.
+        item: Item,
+        /// The seqno of the prepare.
+        prepared: Seqno,
+    },
+    /// The history changed: a new branch began.
+    State(Box<FailoverTable>),
+    /// Everything before was thrown away; the history begins anew.
+    Reset(Box<FailoverTable>),
+}
+
+impl Change {
+    /// The item, of a change that has one.
+    #[must_use]
+    pub fn item(&self) -> Option<&Item> {
+        match self {
+            Self::Document(item)
+            | Self::Prepare(item)
+            | Self::Commit { item, .. }
+            | Self::Abort { item, .. } => Some(item),
+            Self::State(_) | Self::Reset(_) => None,
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        size_of::<Self>() + self.item().map_or(64, Item::heap_bytes)
+    }
+}
+
+/// Names a cursor of one vBucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CursorId(usize);
+
+/// A place in the queue: how many entries were ever queued before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Position(u64);
+
+/// The checkpoints of a vBucket.
+#[derive(Debug, Default)]
+pub struct Checkpoints {
+    entries: VecDeque<Change>,
+    /// Position of the first entry.
+    first: u64,
+    cursors: Vec<u64>,
+    bytes: usize,
+    open_id: u64,
+    open_from: u64,
+    /// Position behind the last reset: what was read before it says nothing of the history after it.
+    reset_at: u64,
+}
+
+impl Checkpoints {
+    /// An empty queue with the first checkpoint open.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            open_id: 1,
+            ..Self::default()
+        }
+    }
+
+    /// A cursor that reads what is queued from now on.
+    pub fn add_cursor(&mut self) -> CursorId {
+        self.cursors.push(self.end());
+        CursorId(self.cursors.len() - 1)
+    }
+
+    fn end(&self) -> u64 {
+        self.first + self.entries.len() as u64
+    }
+
+    /// Queues a change.
+    pub fn push(&mut self, change: Change) {
+        if self.end() - self.open_from >= CHECKPOINT_ENTRIES_MAX {
+            self.open_id += 1;
+            self.open_from = self.end();
+        }
+        self.bytes += change.bytes();
+        let resets = matches!(change, Change::Reset(_));
+        self.entries.push_back(change);
+        if resets {
+            self.reset_at = self.end();
+        }
+    }
+
+    /// Whether the cursor has entries to read.
+    #[must_use]
+    pub fn has_more(&self, cursor: CursorId) -> bool {
+        self.cursors[cursor.0] < self.end()
+    }
+
+    /// Copies entries from the cursor on to `out`, without moving it, and says where they end: at most `max_entries`,
+    /// and no more than `max_bytes` unless the first alone is larger.
+    pub fn peek(
+        &self,
+        cursor: CursorId,
+        max_entries: usize,
+        max_bytes: usize,
+        out: &mut Vec<Change>,
+    ) -> Position {
+        let from = self.cursors[cursor.0];
+        let mut to = from;
+        let mut bytes = 0;
+        for change in self
+            .entries
+            .range((from - self.first) as usize..)
+            .take(max_entries)
+        {
+            bytes += change.bytes();
+            if bytes > max_bytes && to > from {
+                break;
+            }
+            out.push(change.clone());
+            to += 1;
+        }
+        Position(to)
+    }
+
+    /// The seqno of the last change in front of `to` that has one, as far as the cursor has not moved past it: 0 when
+    /// a reset is the last, `None` when a reset is still to come or nothing in front of `to` has a seqno.
+    #[must_use]
+    pub fn seqno_before(&self, cursor: CursorId, to: Position) -> Option<Seqno> {
+        if to.0 < self.reset_at {
+            return None;
+        }
+        let from = (self.cursors[cursor.0] - self.first) as usize;
+        let to = (to.0 - self.first) as usize;
+        self.entries
+            .range(from..to)
+            .rev()
+            .find_map(|change| match change {
+                Change::Reset(_) => Some(Seqno(0)),
+                other => other.item().map(Item::seqno),
+            })
+    }
+
+    /// Moves the cursor to `to`, the work on what lies before it being done, and forgets what no cursor needs.
+    ///
+    /// # Panics
+    /// If the cursor would move back or beyond the end: a reader lost count.
+    pub fn advance(&mut self, cursor: CursorId, to: Position) {
+        let at = &mut self.cursors[cursor.0];
+        assert!(
+            *at <= to.0 && to.0 <= self.first + self.entries.len() as u64,
+            "a cursor only moves forward"
+        );
+        *at = to.0;
+        let slowest = self.cursors.iter().copied().min().unwrap_or(self.first);
+        for change in self.entries.drain(..(slowest - self.first) as usize) {
+            self.bytes -= change.bytes();
+        }
+        self.first = slowest;
+        if self.entries.is_empty() && self.entries.capacity() > IDLE_CAPACITY {
+            self.entries = VecDeque::new();
+        }
+    }
+
+    /// Entries queued.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nothing is queued.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Bytes of what is queued. Items that are in the hash table too are counted here as well: the figure says what
+    /// the queue keeps alive.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Number of the open checkpoint.
+    #[must_use]
+    pub fn open_id(&self) -> u64 {
+        self.open_id
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::ItemMeta;
+
+    fn change(seqno: u64) -> Change {
+        let meta = ItemMeta {
+            seqno: Seqno(seqno),
+            ..ItemMeta::default()
+        };
+        Change::Document(Item::new(&meta, b"key", &[b"value"]))
+    }
+
+    fn seqnos(changes: &[Change]) -> Vec<u64> {
+        changes
+            .iter()
+            .map(|change| change.item().unwrap().seqno().get())
+            .collect()
+    }
+
+    #[test]
+    fn an_entry_stays_until_the_slowest_cursor_passed_it() {
+        let mut queue = Checkpoints::new();
+        let log = queue.add_cursor();
+        let replica = queue.add_cursor();
+        for seqno in 1..=5 {
+            queue.push(change(seqno));
+        }
+        let mut batch = Vec::new();
+        let to = queue.peek(log, 3, usize::MAX, &mut batch);
+        assert_eq!(seqnos(&batch), [1, 2, 3]);
+        queue.advance(log, to);
+        assert_eq!(queue.len(), 5, "the replica has read nothing");
+        let mut all = Vec::new();
+        let to = queue.peek(replica, 100, usize::MAX, &mut all);
+        assert_eq!(seqnos(&all), [1, 2, 3, 4, 5]);
+        queue.advance(replica, to);
+        assert_eq!(queue.len(), 2);
+        assert!(queue.has_more(log) && !queue.has_more(replica));
+    }
+
+    #[test]
+    fn a_failed_reader_reads_the_same_again() {
+        let mut queue = Checkpoints::new();
+        let log = queue.add_cursor();
+        queue.push(change(1));
+        queue.push(change(2));
+        for _ in 0..3 {
+            let mut batch = Vec::new();
+            queue.peek(log, 10, usize::MAX, &mut batch);
+            assert_eq!(seqnos(&batch), [1, 2]);
+        }
+        assert!(queue.bytes() > 0);
+        let to = queue.peek(log, 10, usize::MAX, &mut Vec::new());
+        queue.advance(log, to);
+        assert_eq!((queue.len(), queue.bytes()), (0, 0));
+    }
+
+    #[test]
+    fn a_reset_hides_the_seqnos_before_it() {
+        let reset = || Change::Reset(Box::new(FailoverTable::new(kedge_types::VbUuid(1))));
+        let mut queue = Checkpoints::new();
+        let log = queue.add_cursor();
+        queue.push(change(7));
+        let before = queue.peek(log, 10, usize::MAX, &mut Vec::new());
+        assert_eq!(queue.seqno_before(log, before), Some(Seqno(7)));
+        queue.push(reset());
+        let at = queue.peek(log, 10, usize::MAX, &mut Vec::new());
+        queue.push(change(1));
+        let after = queue.peek(log, 10, usize::MAX, &mut Vec::new());
+        assert_eq!(
+            queue.seqno_before(log, before),
+            None,
+            "of a history that is gone"
+        );
+        assert_eq!(queue.seqno_before(log, at), Some(Seqno(0)));
+        assert_eq!(queue.seqno_before(log, after), Some(Seqno(1)));
+    }
+
+    #[test]
+    fn a_batch_is_bounded_by_bytes_but_never_empty() {
+        let mut queue = Checkpoints::new();
+        let log = queue.add_cursor();
+        for seqno in 1..=3 {
+            queue.push(change(seqno));
+        }
+        for (max_bytes, expected) in [(0, 1), (change(1).bytes() * 2, 2), (usize::MAX, 3)] {
+            let mut batch = Vec::new();
+            queue.peek(log, 10, max_bytes, &mut batch);
+            assert_eq!(batch.len(), expected, "{max_bytes}");
+        }
+    }
+
+    #[test]
+    fn checkpoints_close_when_full() {
+        let mut queue = Checkpoints::new();
+        for seqno in 0..=CHECKPOINT_ENTRIES_MAX {
+            queue.push(change(seqno));
+        }
+        assert_eq!(queue.open_id(), 2);
+    }
+
+    #[test]
+    #[should_panic(expected = "only moves forward")]
+    fn a_cursor_does_not_move_back() {
+        let mut queue = Checkpoints::new();
+        let log = queue.add_cursor();
+        queue.push(change(1));
+        let to = queue.peek(log, 1, usize::MAX, &mut Vec::new());
+        queue.advance(log, to);
+        queue.advance(log, Position(0));
+    }
+}

@@ -1,0 +1,141 @@
+//! SyncWrites in flight, and others who wait for the disk.
+//!
+//! Invariants:
+//! * Prepares stand in seqno order and end in that order: the first that is not ready holds up all behind it.
+//! * A key has at most one prepare.
+//! * A prepare that was read back from the log has no deadline: someone may have seen it committed, so it is committed
+//!   and never given up.
+
+use crate::item::Item;
+use crate::write::Mutated;
+use kedge_types::{DurabilityLevel, Seqno, Status};
+use std::collections::{HashMap, VecDeque};
+
+/// What a parked command is known by; the number means something to who gave it only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Cookie(pub u64);
+
+/// The end of a parked command.
+#[derive(Clone, Debug)]
+pub enum Completion {
+    /// A SyncWrite ended. `item` is the committed document; `None` when it failed.
+    SyncWrite {
+        /// What the client is told.
+        result: Result<Mutated, Status>,
+        /// The committed document or tombstone.
+        item: Option<Item>,
+    },
+    /// A wait for a seqno to be persisted ended.
+    Persisted(Result<(), Status>),
+}
+
+/// A parked command that ended, and how long it took.
+#[derive(Clone, Debug)]
+pub struct Done {
+    /// Whose.
+    pub cookie: Cookie,
+    /// How it ended.
+    pub completion: Completion,
+    /// The level, for a SyncWrite that was committed.
+    pub committed: Option<DurabilityLevel>,
+    /// When it began, in nanoseconds of the monotonic clock.
+    pub began_ns: u64,
+}
+
+/// One SyncWrite that waits.
+#[derive(Debug)]
+pub(crate) struct Prepare {
+    pub(crate) item: Item,
+    pub(crate) level: DurabilityLevel,
+    pub(crate) waiter: Option<Waiter>,
+}
+
+/// Who waits for a prepare, and until when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiter {
+    pub(crate) cookie: Cookie,
+    pub(crate) began_ns: u64,
+    pub(crate) deadline_ns: u64,
+}
+
+/// The durability monitor of an active vBucket whose chain is itself alone: a majority of one.
+#[derive(Debug, Default)]
+pub(crate) struct Prepares {
+    queue: VecDeque<Prepare>,
+    keys: HashMap<Box<[u8]>, Seqno>,
+}
+
+impl Prepares {
+    /// Whether a SyncWrite is in flight for the key.
+    pub(crate) fn holds(&self, key: &[u8]) -> bool {
+        !self.keys.is_empty() && self.keys.contains_key(key)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, prepare: Prepare) {
+        let seqno = prepare.item.seqno();
+        assert!(
+            self.queue
+                .back()
+                .is_none_or(|last| last.item.seqno() < seqno),
+            "prepares come in seqno order"
+        );
+        let other = self.keys.insert(prepare.item.key().into(), seqno);
+        assert!(other.is_none(), "a key has one prepare at most");
+        self.queue.push_back(prepare);
+    }
+
+    /// Takes the first prepare if its level is reached with what is on disk.
+    pub(crate) fn take_ready(&mut self, persisted: Seqno) -> Option<Prepare> {
+        let first = self.queue.front()?;
+        let ready = !first.level.needs_persistence() || first.item.seqno() <= persisted;
+        if ready { self.take_first() } else { None }
+    }
+
+    /// Takes the first prepare if its time is up.
+    pub(crate) fn take_late(&mut self, mono_ns: u64) -> Option<Prepare> {
+        let waiter = self.queue.front()?.waiter?;
+        if waiter.deadline_ns <= mono_ns {
+            self.take_first()
+        } else {
+            None
+        }
+    }
+
+    /// Takes the prepare of a key, wherever it stands: replay of a commit or abort.
+    pub(crate) fn take_key(&mut self, key: &[u8]) -> Option<Prepare> {
+        let seqno = self.keys.remove(key)?;
+        let index = self
+            .queue
+            .iter()
+            .position(|prepare| prepare.item.seqno() == seqno)?;
+        self.queue.remove(index)
+    }
+
+    /// Gives up waiting for all of them; they stay prepared.
+    pub(crate) fn take_waiters(&mut self) -> impl Iterator<Item = Waiter> {
+        self.queue
+            .iter_mut()
+            .filter_map(|prepare| prepare.waiter.take())
+    }
+
+    fn take_first(&mut self) -> Option<Prepare> {
+        let prepare = self.queue.pop_front()?;
+        self.keys.remove(prepare.item.key());
+        Some(prepare)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}
+
+/// A wait for a seqno to be persisted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PersistWaiter {
+    pub(crate) seqno: Seqno,
+    pub(crate) waiter: Waiter,
+}

@@ -1,0 +1,90 @@
+//! The history of a vBucket's branches.
+
+use kedge_types::limits::FAILOVER_ENTRIES_MAX;
+use kedge_types::{Seqno, VbUuid};
+
+/// (vBucket uuid, seqno at which the branch began), newest first, never empty, at most
+/// [`FAILOVER_ENTRIES_MAX`] long.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailoverTable {
+    entries: Vec<(VbUuid, Seqno)>,
+}
+
+impl FailoverTable {
+    /// The table of a vBucket that begins now.
+    #[must_use]
+    pub fn new(uuid: VbUuid) -> Self {
+        Self {
+            entries: vec![(uuid, Seqno(0))],
+        }
+    }
+
+    /// A table read back; `None` when it is empty or its seqnos grow towards older entries.
+    #[must_use]
+    pub fn from_entries(entries: Vec<(VbUuid, Seqno)>) -> Option<Self> {
+        let ordered = entries.windows(2).all(|pair| pair[0].1 >= pair[1].1);
+        (!entries.is_empty() && ordered).then_some(Self { entries })
+    }
+
+    /// Begins a new branch at `seqno`. Entries that began later belong to a branch that is dead.
+    pub fn begin(&mut self, uuid: VbUuid, seqno: Seqno) {
+        self.entries.retain(|(_, began)| *began <= seqno);
+        self.entries.insert(0, (uuid, seqno));
+        self.entries.truncate(FAILOVER_ENTRIES_MAX);
+    }
+
+    /// The uuid of the branch that is written now.
+    #[must_use]
+    pub fn uuid(&self) -> VbUuid {
+        self.entries[0].0
+    }
+
+    /// All entries, newest first.
+    #[must_use]
+    pub fn entries(&self) -> &[(VbUuid, Seqno)] {
+        &self.entries
+    }
+
+    /// Where the branch `uuid` ended: the seqno at which the next newer one began. `None` when `uuid` is unknown or
+    /// the newest.
+    #[must_use]
+    pub fn ended_at(&self, uuid: VbUuid) -> Option<Seqno> {
+        let index = self.entries.iter().position(|(known, _)| *known == uuid)?;
+        index.checked_sub(1).map(|newer| self.entries[newer].1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_new_branch_forgets_the_dead_ones() {
+        let mut table = FailoverTable::new(VbUuid(1));
+        table.begin(VbUuid(2), Seqno(10));
+        table.begin(VbUuid(3), Seqno(20));
+        assert_eq!(table.ended_at(VbUuid(1)), Some(Seqno(10)));
+        assert_eq!(table.ended_at(VbUuid(3)), None);
+        table.begin(VbUuid(4), Seqno(15));
+        assert_eq!(
+            table.entries(),
+            [
+                (VbUuid(4), Seqno(15)),
+                (VbUuid(2), Seqno(10)),
+                (VbUuid(1), Seqno(0))
+            ]
+        );
+        for n in 0..100 {
+            table.begin(VbUuid(100 + n), Seqno(100 + n));
+        }
+        assert_eq!(table.entries().len(), FAILOVER_ENTRIES_MAX);
+        assert_eq!(table.uuid(), VbUuid(199));
+    }
+
+    #[test]
+    fn what_is_read_back_is_checked() {
+        assert_eq!(FailoverTable::from_entries(vec![]), None);
+        let wrong = vec![(VbUuid(1), Seqno(1)), (VbUuid(2), Seqno(2))];
+        assert_eq!(FailoverTable::from_entries(wrong), None);
+    }
+}

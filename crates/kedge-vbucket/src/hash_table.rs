@@ -1,0 +1,221 @@
+//! Where a vBucket finds its documents by key.
+//!
+//! The table is cut into shards by hash, and each shard grows by itself, so that the longest pause of a growing table
+//! is the rehash of one shard, not of all documents.
+
+use crate::item::Item;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable as RawTable;
+use hashbrown::hash_table::Entry;
+use std::hash::BuildHasher;
+
+/// Bytes that a slot of a shard takes: the pointer and one control byte.
+pub const SLOT_BYTES: usize = size_of::<Item>() + 1;
+
+/// Documents and tombstones of one vBucket, by stored key.
+#[derive(Debug)]
+pub struct HashTable {
+    shards: Box<[RawTable<Item>]>,
+    hasher: RandomState,
+    documents: usize,
+    tombstones: usize,
+    item_bytes: usize,
+    slot_bytes: usize,
+}
+
+/// A key's hash, computed once per command.
+#[derive(Clone, Copy, Debug)]
+pub struct KeyHash(u64);
+
+impl HashTable {
+    /// An empty table of `shards` parts (rounded up to a power of two). It allocates nothing for documents yet.
+    #[must_use]
+    pub fn new(shards: usize, hasher: RandomState) -> Self {
+        let shards = (0..shards.next_power_of_two())
+            .map(|_| RawTable::new())
+            .collect();
+        Self {
+            shards,
+            hasher,
+            documents: 0,
+            tombstones: 0,
+            item_bytes: 0,
+            slot_bytes: 0,
+        }
+    }
+
+    /// The hash of a stored key.
+    #[must_use]
+    pub fn hash(&self, key: &[u8]) -> KeyHash {
+        KeyHash(self.hasher.hash_one(key))
+    }
+
+    /// The bits that choose the shard are neither those that choose a slot (the lowest) nor those kept in the control
+    /// byte (the highest).
+    fn shard_index(&self, hash: KeyHash) -> usize {
+        (hash.0 >> 40) as usize & (self.shards.len() - 1)
+    }
+
+    /// The document or tombstone with this key.
+    #[must_use]
+    pub fn find(&self, hash: KeyHash, key: &[u8]) -> Option<&Item> {
+        self.shards[self.shard_index(hash)].find(hash.0, |item| item.key() == key)
+    }
+
+    /// Puts `item` in place of what has its key and returns that.
+    pub fn put(&mut self, hash: KeyHash, item: Item) -> Option<Item> {
+        let index = self.shard_index(hash);
+        self.count(&item, true);
+        let shard = &mut self.shards[index];
+        let slots_before = shard.allocation_size();
+        let hasher = &self.hasher;
+        let key = item.key();
+        let found = shard.entry(
+            hash.0,
+            |other| other.key() == key,
+            |other| hasher.hash_one(other.key()),
+        );
+        let old = match found {
+            Entry::Occupied(mut slot) => Some(std::mem::replace(slot.get_mut(), item)),
+            Entry::Vacant(slot) => {
+                slot.insert(item);
+                None
+            }
+        };
+        self.slot_bytes = self.slot_bytes + self.shards[index].allocation_size() - slots_before;
+        if let Some(old) = &old {
+            self.count(old, false);
+        }
+        old
+    }
+
+    /// Takes the item with this key out.
+    pub fn remove(&mut self, hash: KeyHash, key: &[u8]) -> Option<Item> {
+        let index = self.shard_index(hash);
+        let entry = self.shards[index]
+            .find_entry(hash.0, |item| item.key() == key)
+            .ok()?;
+        let (item, _) = entry.remove();
+        self.count(&item, false);
+        Some(item)
+    }
+
+    fn count(&mut self, item: &Item, add: bool) {
+        let kind = if item.is_deleted() {
+            &mut self.tombstones
+        } else {
+            &mut self.documents
+        };
+        if add {
+            *kind += 1;
+            self.item_bytes += item.heap_bytes();
+        } else {
+            *kind -= 1;
+            self.item_bytes -= item.heap_bytes();
+        }
+    }
+
+    /// Forgets everything and gives the memory back.
+    pub fn clear(&mut self) {
+        *self = Self::new(self.shards.len(), self.hasher.clone());
+    }
+
+    /// Live documents.
+    #[must_use]
+    pub fn documents(&self) -> usize {
+        self.documents
+    }
+
+    /// Tombstones.
+    #[must_use]
+    pub fn tombstones(&self) -> usize {
+        self.tombstones
+    }
+
+    /// Bytes of items and slots.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.item_bytes + self.slot_bytes
+    }
+
+    /// All items, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Item> {
+        self.shards.iter().flatten()
+    }
+
+    /// Number of shards, for visits that go shard by shard.
+    #[must_use]
+    pub fn shard_count(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// All items of one shard, in no order.
+    pub fn shard(&self, index: usize) -> impl ExactSizeIterator<Item = &Item> {
+        self.shards[index].iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::{Deletion, ITEM_OVERHEAD_BYTES, ItemMeta};
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    fn item(key: &[u8], value: &[u8], deleted: bool) -> Item {
+        let meta = ItemMeta {
+            deleted: deleted.then_some(Deletion::Explicit),
+            ..ItemMeta::default()
+        };
+        Item::new(&meta, key, &[value])
+    }
+
+    #[test]
+    fn a_document_costs_at_most_64_bytes_beside_key_and_value_at_every_size() {
+        let mut table = HashTable::new(8, RandomState::default());
+        let mut worst: f64 = 0.0;
+        for n in 0..300_000u32 {
+            let key = n.to_be_bytes();
+            let hash = table.hash(&key);
+            table.put(hash, item(&key, b"12345678", false));
+            if n > 20_000 {
+                let beside = table.bytes() as f64 / table.documents() as f64 - 12.0;
+                worst = worst.max(beside);
+            }
+        }
+        assert!(worst <= 64.0, "{worst} bytes");
+        assert!(
+            worst >= ITEM_OVERHEAD_BYTES as f64 + SLOT_BYTES as f64,
+            "the slots are counted"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_like_a_map(
+            steps in proptest::collection::vec((0u8..40, any::<bool>(), any::<bool>(), 0usize..30), 1..400)
+        ) {
+            let mut table = HashTable::new(4, RandomState::default());
+            let mut model = BTreeMap::new();
+            for (key, remove, deleted, len) in steps {
+                let key = [key];
+                let hash = table.hash(&key);
+                if remove {
+                    let gone = table.remove(hash, &key).map(|item| item.value().len());
+                    prop_assert_eq!(gone, model.remove(&key).map(|(len, _)| len));
+                } else {
+                    let old = table.put(hash, item(&key, &vec![1; len], deleted));
+                    prop_assert_eq!(old.map(|item| item.value().len()), model.insert(key, (len, deleted)).map(|(len, _)| len));
+                }
+                for (key, (len, deleted)) in &model {
+                    let found = table.find(table.hash(key), key).unwrap();
+                    prop_assert_eq!((found.value().len(), found.is_deleted()), (*len, *deleted));
+                }
+                prop_assert_eq!(table.tombstones(), model.values().filter(|(_, deleted)| *deleted).count());
+                prop_assert_eq!(table.documents() + table.tombstones(), model.len());
+                let bytes: usize = model.values().map(|(len, _)| ITEM_OVERHEAD_BYTES + 1 + len).sum();
+                prop_assert_eq!(table.item_bytes, bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,359 @@
+//! A stored document: one allocation, reference counted, never changed once made.
+//!
+//! Invariants:
+//! * An [`Item`] points at a live allocation of [`Header`] followed by `key_len` bytes of key and `value_len` bytes of
+//!   value, all initialised before the first `Item` exists.
+//! * Nothing but the reference count is written after that. A document changes by being replaced; so a front-end
+//!   thread may send a value, and the commit log may write it, without a lock and without a copy.
+//! * [`ITEM_OVERHEAD_BYTES`] is what a document costs beside key and value, its slot in the hash table apart.
+
+use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::fmt;
+use std::ptr::{NonNull, copy_nonoverlapping};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+
+/// Bytes of an item beside its key and its value.
+pub const ITEM_OVERHEAD_BYTES: usize = size_of::<Header>();
+
+const _: () = assert!(ITEM_OVERHEAD_BYTES == 40);
+const _: () = assert!(size_of::<Item>() == 8 && size_of::<Option<Item>>() == 8);
+
+/// Seqno and revision share words with small fields, so both have 48 bits, as on disk.
+const LOW_48: u64 = (1 << 48) - 1;
+/// References at which the process stops rather than wrap; far more than there are cursors and connections.
+const REFS_MAX: u32 = u32::MAX / 2;
+
+const STATE_DELETED: u8 = 1;
+const STATE_EXPIRED: u8 = 2;
+const STATE_LEVEL_SHIFT: u8 = 2;
+
+#[repr(C)]
+struct Header {
+    refs: AtomicU32,
+    value_len: u32,
+    cas: u64,
+    /// Seqno in the low 48 bits, key length above, datatype on top.
+    seqno_key_datatype: u64,
+    /// Revision in the low 48 bits, state bits above; the top byte is free.
+    rev_state: u64,
+    flags: u32,
+    /// Expiry of a document, time of deletion of a tombstone, both in Unix seconds.
+    expiry: u32,
+}
+
+/// What is known of a document beside key and value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ItemMeta {
+    /// Version.
+    pub cas: Cas,
+    /// Place in the vBucket's order.
+    pub seqno: Seqno,
+    /// Count of changes.
+    pub rev: RevSeqno,
+    /// The client's own 32 bits.
+    pub flags: u32,
+    /// When it expires; for a tombstone, when it was deleted.
+    pub expiry: Expiry,
+    /// What the value is made of.
+    pub datatype: Datatype,
+    /// Whether this is a tombstone.
+    pub deleted: Option<Deletion>,
+    /// The level of the SyncWrite that it is, or was, a prepare of.
+    pub level: Option<DurabilityLevel>,
+}
+
+/// How a document came to be deleted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deletion {
+    /// A client deleted it.
+    Explicit,
+    /// It expired.
+    Expired,
+}
+
+/// A document, tombstone or prepare. Cloning counts a reference.
+pub struct Item {
+    header: NonNull<Header>,
+}
+
+// SAFETY: the allocation is immutable but for the atomic reference count.
+#[expect(unsafe_code, reason = "a thin pointer that is shared between threads")]
+unsafe impl Send for Item {}
+// SAFETY: as above; `&Item` gives shared access to immutable bytes only.
+#[expect(unsafe_code, reason = "a thin pointer that is shared between threads")]
+unsafe impl Sync for Item {}
+
+impl Item {
+    /// Makes an item from a stored key and a value that is given in pieces.
+    ///
+    /// # Panics
+    /// If the key is longer than 255 bytes or the value than 4 GiB; both were checked when they came in.
+    #[must_use]
+    pub fn new(meta: &ItemMeta, key: &[u8], value: &[&[u8]]) -> Self {
+        let value_len: usize = value.iter().map(|piece| piece.len()).sum();
+        let key_len = u8::try_from(key.len()).expect("a key has at most 251 bytes");
+        let header = Header {
+            refs: AtomicU32::new(1),
+            value_len: u32::try_from(value_len).expect("a value has at most 20 MiB"),
+            cas: meta.cas.get(),
+            seqno_key_datatype: (meta.seqno.get() & LOW_48)
+                | (u64::from(key_len) << 48)
+                | (u64::from(meta.datatype.bits()) << 56),
+            rev_state: (meta.rev.get() & LOW_48) | (u64::from(state_bits(meta)) << 48),
+            flags: meta.flags,
+            expiry: meta.expiry.0,
+        };
+        Self {
+            header: write_allocation(header, key, value, value_len),
+        }
+    }
+
+    #[expect(unsafe_code, reason = "reads the header behind the thin pointer")]
+    fn header(&self) -> &Header {
+        // SAFETY: `self.header` points at an initialised header for as long as `self` holds its reference.
+        unsafe { self.header.as_ref() }
+    }
+
+    #[expect(unsafe_code, reason = "key and value lie behind the header")]
+    fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        // SAFETY: callers pass offsets inside `key_len + value_len`, which `new` initialised behind the header; the
+        // bytes are immutable and live as long as `self`.
+        unsafe {
+            let start = self.header.as_ptr().add(1).cast::<u8>().add(offset);
+            std::slice::from_raw_parts(start, len)
+        }
+    }
+
+    fn key_len(&self) -> usize {
+        usize::from((self.header().seqno_key_datatype >> 48) as u8)
+    }
+
+    fn state(&self) -> u8 {
+        (self.header().rev_state >> 48) as u8
+    }
+
+    /// The stored key: collection prefix and logical key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.bytes(0, self.key_len())
+    }
+
+    /// The value as stored; the datatype says whether it is compressed.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        self.bytes(self.key_len(), self.header().value_len as usize)
+    }
+
+    /// Its version.
+    #[must_use]
+    pub fn cas(&self) -> Cas {
+        Cas(self.header().cas)
+    }
+
+    /// Its place in the vBucket's order.
+    #[must_use]
+    pub fn seqno(&self) -> Seqno {
+        Seqno(self.header().seqno_key_datatype & LOW_48)
+    }
+
+    /// Its count of changes.
+    #[must_use]
+    pub fn rev_seqno(&self) -> RevSeqno {
+        RevSeqno(self.header().rev_state & LOW_48)
+    }
+
+    /// The client's own 32 bits.
+    #[must_use]
+    pub fn flags(&self) -> u32 {
+        self.header().flags
+    }
+
+    /// When it expires; for a tombstone, when it was deleted.
+    #[must_use]
+    pub fn expiry(&self) -> Expiry {
+        Expiry(self.header().expiry)
+    }
+
+    /// What its value is made of.
+    #[must_use]
+    pub fn datatype(&self) -> Datatype {
+        Datatype::from_bits((self.header().seqno_key_datatype >> 56) as u8).unwrap_or_default()
+    }
+
+    /// Whether it is a tombstone.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.state() & STATE_DELETED != 0
+    }
+
+    /// The level of the SyncWrite that it is, or was, a prepare of.
+    #[must_use]
+    pub fn level(&self) -> Option<DurabilityLevel> {
+        DurabilityLevel::from_wire((self.state() >> STATE_LEVEL_SHIFT) & 3)
+    }
+
+    /// Everything but key and value.
+    #[must_use]
+    pub fn meta(&self) -> ItemMeta {
+        let deleted = self
+            .is_deleted()
+            .then(|| match self.state() & STATE_EXPIRED {
+                0 => Deletion::Explicit,
+                _ => Deletion::Expired,
+            });
+        ItemMeta {
+            cas: self.cas(),
+            seqno: self.seqno(),
+            rev: self.rev_seqno(),
+            flags: self.flags(),
+            expiry: self.expiry(),
+            datatype: self.datatype(),
+            deleted,
+            level: self.level(),
+        }
+    }
+
+    /// The same key and value with other metadata.
+    #[must_use]
+    pub fn with_meta(&self, meta: &ItemMeta) -> Self {
+        Self::new(meta, self.key(), &[self.value()])
+    }
+
+    /// Bytes that the item takes: overhead, key and value.
+    #[must_use]
+    pub fn heap_bytes(&self) -> usize {
+        ITEM_OVERHEAD_BYTES + self.key_len() + self.header().value_len as usize
+    }
+}
+
+fn state_bits(meta: &ItemMeta) -> u8 {
+    let deleted = match meta.deleted {
+        None => 0,
+        Some(Deletion::Explicit) => STATE_DELETED,
+        Some(Deletion::Expired) => STATE_DELETED | STATE_EXPIRED,
+    };
+    deleted | (meta.level.map_or(0, |level| level as u8) << STATE_LEVEL_SHIFT)
+}
+
+fn layout(payload: usize) -> Layout {
+    let size = ITEM_OVERHEAD_BYTES + payload;
+    Layout::from_size_align(size, align_of::<Header>())
+        .expect("an item is far smaller than isize::MAX")
+}
+
+#[expect(unsafe_code, reason = "one allocation for header, key and value")]
+fn write_allocation(
+    header: Header,
+    key: &[u8],
+    value: &[&[u8]],
+    value_len: usize,
+) -> NonNull<Header> {
+    let layout = layout(key.len() + value_len);
+    // SAFETY: the layout is not empty. Everything written stays inside it: the header first, then the key, then the
+    // pieces of the value, whose lengths sum to `value_len`.
+    unsafe {
+        let Some(start) = NonNull::new(alloc(layout).cast::<Header>()) else {
+            handle_alloc_error(layout)
+        };
+        start.write(header);
+        let mut at = start.as_ptr().add(1).cast::<u8>();
+        for piece in std::iter::once(&key).chain(value) {
+            copy_nonoverlapping(piece.as_ptr(), at, piece.len());
+            at = at.add(piece.len());
+        }
+        start
+    }
+}
+
+impl Clone for Item {
+    fn clone(&self) -> Self {
+        let refs = self.header().refs.fetch_add(1, Ordering::Relaxed);
+        assert!(refs < REFS_MAX, "an item has too many references");
+        Self {
+            header: self.header,
+        }
+    }
+}
+
+impl Drop for Item {
+    #[expect(
+        unsafe_code,
+        reason = "gives the allocation back with the last reference"
+    )]
+    fn drop(&mut self) {
+        if self.header().refs.fetch_sub(1, Ordering::Release) != 1 {
+            return;
+        }
+        // What other holders did with the item happens before it goes.
+        fence(Ordering::Acquire);
+        let layout = layout(self.key_len() + self.header().value_len as usize);
+        // SAFETY: this was the last reference; the allocation was made with the same layout, since the lengths in the
+        // header never change.
+        unsafe { dealloc(self.header.as_ptr().cast(), layout) }
+    }
+}
+
+impl fmt::Debug for Item {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Item")
+            .field("key", &self.key().escape_ascii().to_string())
+            .field("value_bytes", &self.value().len())
+            .field("meta", &self.meta())
+            .finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn fields_do_not_run_into_each_other() {
+        let meta = ItemMeta {
+            cas: Cas(u64::MAX),
+            seqno: Seqno(LOW_48),
+            rev: RevSeqno(LOW_48),
+            flags: u32::MAX,
+            expiry: Expiry(u32::MAX),
+            datatype: Datatype::JSON.union(Datatype::SNAPPY),
+            deleted: Some(Deletion::Expired),
+            level: Some(DurabilityLevel::PersistToMajority),
+        };
+        let item = Item::new(&meta, &[7; 251], &[b"ab", b"", b"c"]);
+        assert_eq!(item.meta(), meta);
+        assert_eq!(item.key(), [7; 251]);
+        assert_eq!(item.value(), b"abc");
+        assert_eq!(item.heap_bytes(), 40 + 251 + 3);
+        let zero = item.with_meta(&ItemMeta::default());
+        assert_eq!(zero.meta(), ItemMeta::default());
+        assert_eq!(zero.value(), b"abc");
+    }
+
+    #[test]
+    fn clones_share_and_outlive_each_other() {
+        let item = Item::new(&ItemMeta::default(), b"k", &[b"value"]);
+        let clones: Vec<Item> = (0..100).map(|_| item.clone()).collect();
+        drop(item);
+        std::thread::scope(|scope| {
+            for clone in clones {
+                scope.spawn(move || assert_eq!(clone.value(), b"value"));
+            }
+        });
+    }
+
+    proptest! {
+        #[test]
+        fn holds_what_it_was_given(
+            key in proptest::collection::vec(any::<u8>(), 1..=251),
+            value in proptest::collection::vec(any::<u8>(), 0..600),
+            cut in 0usize..600,
+        ) {
+            let cut = cut.min(value.len());
+            let item = Item::new(&ItemMeta::default(), &key, &[&value[..cut], &value[cut..]]);
+            prop_assert_eq!(item.key(), &key[..]);
+            prop_assert_eq!(item.value(), &value[..]);
+        }
+    }
+}

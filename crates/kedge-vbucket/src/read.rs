@@ -1,0 +1,203 @@
+//! Reading documents, and letting go of what expired.
+
+use crate::checkpoint::Change;
+use crate::hash_table::KeyHash;
+use crate::item::{Deletion, Item, ItemMeta};
+use crate::vbucket::VBucket;
+use kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
+use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, Now, RevSeqno, Seqno, Status};
+
+/// A document as a reader sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Document<'a> {
+    /// Key, value and metadata.
+    pub item: &'a Item,
+    /// Its version; [`Cas::LOCKED`] while another holds its lock.
+    pub cas: Cas,
+}
+
+/// What GET_META tells of a document or tombstone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Meta {
+    /// Its version; [`Cas::LOCKED`] while it is locked.
+    pub cas: Cas,
+    /// The client's own 32 bits.
+    pub flags: u32,
+    /// When it expires, or was deleted.
+    pub expiry: Expiry,
+    /// Count of changes.
+    pub rev_seqno: RevSeqno,
+    /// Place in the vBucket's order.
+    pub seqno: Seqno,
+    /// What the value is made of.
+    pub datatype: Datatype,
+    /// Whether it is a tombstone.
+    pub deleted: bool,
+}
+
+impl VBucket {
+    /// Shows the document to `read`.
+    ///
+    /// # Errors
+    /// `KeyNotFound`.
+    pub fn get<R>(
+        &mut self,
+        now: Now,
+        key: &DocKey,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<R, Status> {
+        let bytes = key.as_bytes();
+        let hash = self.table.hash(bytes);
+        let locked = self.locks.holds(bytes, now);
+        match self.table.find(hash, bytes) {
+            Some(item) if !item.is_deleted() && !item.expiry().has_passed(now.unix_secs()) => {
+                let cas = if locked { Cas::LOCKED } else { item.cas() };
+                Ok(read(Document { item, cas }))
+            }
+            _ => {
+                // Lets go of it if it just expired.
+                self.live(now, hash, bytes);
+                Err(Status::KeyNotFound)
+            }
+        }
+    }
+
+    /// The metadata of a document or tombstone.
+    ///
+    /// # Errors
+    /// `KeyNotFound`.
+    pub fn get_meta(&mut self, now: Now, key: &DocKey) -> Result<Meta, Status> {
+        let bytes = key.as_bytes();
+        let hash = self.table.hash(bytes);
+        self.live(now, hash, bytes);
+        let locked = self.locks.holds(bytes, now);
+        let item = self.table.find(hash, bytes).ok_or(Status::KeyNotFound)?;
+        Ok(Meta {
+            cas: if locked { Cas::LOCKED } else { item.cas() },
+            flags: item.flags(),
+            expiry: item.expiry(),
+            rev_seqno: item.rev_seqno(),
+            seqno: item.seqno(),
+            datatype: item.datatype(),
+            deleted: item.is_deleted(),
+        })
+    }
+
+    /// The live document with this key. One that has expired becomes a tombstone here, unless a SyncWrite on it is in
+    /// flight, which will replace it.
+    pub(crate) fn live(&mut self, now: Now, hash: KeyHash, key: &[u8]) -> Option<Item> {
+        let item = self.table.find(hash, key)?;
+        if item.is_deleted() {
+            return None;
+        }
+        if !item.expiry().has_passed(now.unix_secs()) {
+            return Some(item.clone());
+        }
+        if !self.prepares.holds(key) {
+            let item = item.clone();
+            self.expire(now, hash, &item);
+        }
+        None
+    }
+
+    fn expire(&mut self, now: Now, hash: KeyHash, item: &Item) {
+        let tombstone = self.tombstone(now, item.key(), Deletion::Expired, item.rev_seqno());
+        self.locks.remove(item.key());
+        self.expired += 1;
+        self.visible_seqno = self.high_seqno;
+        self.table.put(hash, tombstone.clone());
+        self.checkpoints.push(Change::Document(tombstone));
+    }
+
+    pub(crate) fn tombstone(&mut self, now: Now, key: &[u8], why: Deletion, rev: RevSeqno) -> Item {
+        let meta = ItemMeta {
+            cas: self.clock.next(now.unix_ns),
+            seqno: self.next_seqno(),
+            rev: RevSeqno(rev.get() + 1),
+            expiry: Expiry(u32::try_from(now.unix_secs()).unwrap_or(u32::MAX)),
+            deleted: Some(why),
+            ..ItemMeta::default()
+        };
+        Item::new(&meta, key, &[])
+    }
+
+    /// Visits one shard of the hash table: lets expired documents go, forgets tombstones that are old enough and on
+    /// disk, and forgets locks whose time is up.
+    pub fn sweep(&mut self, now: Now, shard: usize) {
+        self.locks.forget_late(now);
+        let secs = now.unix_secs();
+        let mut expired = Vec::new();
+        let mut old = Vec::new();
+        for item in self.table.shard(shard) {
+            if item.is_deleted() {
+                let age = secs.saturating_sub(u64::from(item.expiry().0));
+                if age > TOMBSTONE_PURGE_AGE_SECS && item.seqno() <= self.persisted_seqno {
+                    old.push(item.clone());
+                }
+            } else if item.expiry().has_passed(secs) && !self.prepares.holds(item.key()) {
+                expired.push(item.clone());
+            }
+        }
+        for item in expired {
+            let hash = self.table.hash(item.key());
+            self.expire(now, hash, &item);
+        }
+        for item in old {
+            let hash = self.table.hash(item.key());
+            self.purged_rev = self.purged_rev.max(item.rev_seqno());
+            self.purge_seqno = self.purge_seqno.max(item.seqno());
+            self.table.remove(hash, item.key());
+        }
+    }
+
+    /// A live document of `collection`, chosen by `random`, if the vBucket has one.
+    pub fn random_document<R>(
+        &self,
+        now: Now,
+        collection: CollectionId,
+        random: u64,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Option<R> {
+        let shards = self.table.shard_count();
+        let start = random as usize % shards;
+        let wanted = |item: &&Item| {
+            !item.is_deleted()
+                && !item.expiry().has_passed(now.unix_secs())
+                && in_collection(item.key(), collection)
+        };
+        for shard in (start..shards).chain(0..start) {
+            let items = self.table.shard(shard);
+            let skip = (random >> 16) as usize % items.len().max(1);
+            let after = self.table.shard(shard).skip(skip).find(wanted);
+            let found = after.or_else(|| self.table.shard(shard).take(skip).find(wanted));
+            if let Some(item) = found {
+                return Some(read(Document {
+                    item,
+                    cas: item.cas(),
+                }));
+            }
+        }
+        None
+    }
+
+    /// The live keys from `start` on in order of their bytes, at most `count`, without collection prefix.
+    #[must_use]
+    pub fn keys_from(&self, now: Now, start: &DocKey, count: usize) -> Vec<Box<[u8]>> {
+        let collection = start.collection();
+        let prefix = start.as_bytes().len() - start.logical().len();
+        let mut keys: Vec<&[u8]> = self
+            .table
+            .iter()
+            .filter(|item| !item.is_deleted() && !item.expiry().has_passed(now.unix_secs()))
+            .filter(|item| in_collection(item.key(), collection) && item.key() >= start.as_bytes())
+            .map(|item| &item.key()[prefix..])
+            .collect();
+        keys.sort_unstable();
+        keys.truncate(count);
+        keys.into_iter().map(Into::into).collect()
+    }
+}
+
+fn in_collection(key: &[u8], collection: CollectionId) -> bool {
+    kedge_types::decode_leb128(key).is_some_and(|(id, _)| id == collection.get())
+}

@@ -1,0 +1,381 @@
+//! The state of one vBucket.
+
+use crate::checkpoint::{Change, Checkpoints, CursorId, Position};
+use crate::durability::{Completion, Done, PersistWaiter, Prepare, Prepares, Waiter};
+use crate::failover::FailoverTable;
+use crate::hash_table::HashTable;
+use crate::hlc::HybridClock;
+use crate::item::{Deletion, Item, ItemMeta};
+use crate::lock::Locks;
+use crate::replay::ReplayError;
+use crate::write::Mutated;
+use foldhash::fast::RandomState;
+use kedge_types::{Now, RevSeqno, Seqno, Status, VbId, VbUuid};
+
+/// What a vBucket is to its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum VbState {
+    /// Takes reads and writes.
+    Active = 1,
+    /// Follows an active on another node.
+    Replica = 2,
+    /// Becomes active soon.
+    Pending = 3,
+    /// Answers nothing.
+    Dead = 4,
+}
+
+/// What a vBucket is made with.
+#[derive(Clone, Debug)]
+pub struct VbSetup {
+    /// Its number.
+    pub id: VbId,
+    /// The uuid of its first branch.
+    pub uuid: VbUuid,
+    /// Parts of its hash table.
+    pub shards: usize,
+    /// Seed of its hash table.
+    pub hasher: RandomState,
+}
+
+/// One partition of a bucket: documents, their order, and what waits for the disk.
+#[derive(Debug)]
+pub struct VBucket {
+    pub(crate) id: VbId,
+    pub(crate) state: VbState,
+    pub(crate) table: HashTable,
+    pub(crate) checkpoints: Checkpoints,
+    pub(crate) log_cursor: CursorId,
+    pub(crate) clock: HybridClock,
+    pub(crate) failover: FailoverTable,
+    pub(crate) prepares: Prepares,
+    pub(crate) locks: Locks,
+    pub(crate) persist_waiters: Vec<PersistWaiter>,
+    pub(crate) done: Vec<Done>,
+    pub(crate) high_seqno: Seqno,
+    /// The last seqno whose change is visible to clients without SyncWrites: all but prepares and aborts.
+    pub(crate) visible_seqno: Seqno,
+    pub(crate) persisted_seqno: Seqno,
+    /// The highest revision of a tombstone that was forgotten: a new document of the same key must not start below.
+    pub(crate) purged_rev: RevSeqno,
+    pub(crate) purge_seqno: Seqno,
+    pub(crate) expired: u64,
+    /// A commit or abort without prepare that replay met and no reset has made needless yet.
+    pub(crate) orphan: Option<ReplayError>,
+    queued_for_log: bool,
+}
+
+impl VBucket {
+    /// An empty, active vBucket.
+    #[must_use]
+    pub fn new(setup: VbSetup) -> Self {
+        let mut checkpoints = Checkpoints::new();
+        let log_cursor = checkpoints.add_cursor();
+        Self {
+            id: setup.id,
+            state: VbState::Active,
+            table: HashTable::new(setup.shards, setup.hasher),
+            checkpoints,
+            log_cursor,
+            clock: HybridClock::default(),
+            failover: FailoverTable::new(setup.uuid),
+            prepares: Prepares::default(),
+            locks: Locks::default(),
+            persist_waiters: Vec::new(),
+            done: Vec::new(),
+            high_seqno: Seqno(0),
+            visible_seqno: Seqno(0),
+            persisted_seqno: Seqno(0),
+            purged_rev: RevSeqno(0),
+            purge_seqno: Seqno(0),
+            expired: 0,
+            orphan: None,
+            queued_for_log: false,
+        }
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> VbId {
+        self.id
+    }
+
+    /// What it is to its node.
+    #[must_use]
+    pub fn state(&self) -> VbState {
+        self.state
+    }
+
+    /// Its history.
+    #[must_use]
+    pub fn failover(&self) -> &FailoverTable {
+        &self.failover
+    }
+
+    /// The last seqno given out.
+    #[must_use]
+    pub fn high_seqno(&self) -> Seqno {
+        self.high_seqno
+    }
+
+    /// The last seqno that a client without SyncWrites may hear of.
+    #[must_use]
+    pub fn visible_seqno(&self) -> Seqno {
+        self.visible_seqno
+    }
+
+    /// Everything up to this seqno is on disk.
+    #[must_use]
+    pub fn persisted_seqno(&self) -> Seqno {
+        self.persisted_seqno
+    }
+
+    /// The highest seqno of a tombstone that was forgotten.
+    #[must_use]
+    pub fn purge_seqno(&self) -> Seqno {
+        self.purge_seqno
+    }
+
+    /// The last CAS given out.
+    #[must_use]
+    pub fn last_cas(&self) -> kedge_types::Cas {
+        self.clock.last()
+    }
+
+    /// Live documents.
+    #[must_use]
+    pub fn documents(&self) -> usize {
+        self.table.documents()
+    }
+
+    /// Tombstones kept.
+    #[must_use]
+    pub fn tombstones(&self) -> usize {
+        self.table.tombstones()
+    }
+
+    /// Documents that expired since the start.
+    #[must_use]
+    pub fn expired(&self) -> u64 {
+        self.expired
+    }
+
+    /// Changes that wait for the log.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.checkpoints.len()
+    }
+
+    /// Number of the open checkpoint.
+    #[must_use]
+    pub fn checkpoint_id(&self) -> u64 {
+        self.checkpoints.open_id()
+    }
+
+    /// Bytes of documents, slots and checkpoints.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.table.bytes() + self.checkpoints.bytes()
+    }
+
+    /// Bytes of the checkpoints alone.
+    #[must_use]
+    pub fn checkpoint_bytes(&self) -> usize {
+        self.checkpoints.bytes()
+    }
+
+    /// Its documents and tombstones.
+    #[must_use]
+    pub fn table(&self) -> &HashTable {
+        &self.table
+    }
+
+    /// Whether SyncWrites or waits for the disk are under way, so that time must be passed to
+    /// [`VBucket::on_time`].
+    #[must_use]
+    pub fn has_waiters(&self) -> bool {
+        !self.prepares.is_empty() || !self.persist_waiters.is_empty()
+    }
+
+    pub(crate) fn mutated(&self, item: &Item) -> Mutated {
+        Mutated {
+            cas: item.cas(),
+            uuid: self.failover.uuid(),
+            seqno: item.seqno(),
+        }
+    }
+
+    pub(crate) fn next_seqno(&mut self) -> Seqno {
+        self.high_seqno = self.high_seqno.next();
+        self.high_seqno
+    }
+
+    /// Whether the log has to be told that changes wait here: true once for every time the queue fills.
+    pub fn take_newly_queued(&mut self) -> bool {
+        !self.queued_for_log && self.checkpoints.has_more(self.log_cursor) && {
+            self.queued_for_log = true;
+            true
+        }
+    }
+
+    /// Copies changes that the log has not written yet to `out`, in seqno order, and says where they end; bounded as
+    /// in [`Checkpoints::peek`].
+    pub fn changes_for_log(&self, max: usize, max_bytes: usize, out: &mut Vec<Change>) -> Position {
+        self.checkpoints.peek(self.log_cursor, max, max_bytes, out)
+    }
+
+    /// The log holds everything up to `to`, synced. Returns whether more waits.
+    pub fn on_logged(&mut self, to: Position) -> bool {
+        if let Some(seqno) = self.checkpoints.seqno_before(self.log_cursor, to) {
+            self.persisted_seqno = self.persisted_seqno.max(seqno);
+        }
+        self.checkpoints.advance(self.log_cursor, to);
+        self.commit_ready();
+        if !self.persist_waiters.is_empty() {
+            self.answer_persisted();
+        }
+        self.queued_for_log = self.checkpoints.has_more(self.log_cursor);
+        self.queued_for_log
+    }
+
+    fn answer_persisted(&mut self) {
+        let persisted = self.persisted_seqno;
+        let (reached, waiting) = std::mem::take(&mut self.persist_waiters)
+            .into_iter()
+            .partition(|wait| wait.seqno <= persisted);
+        self.persist_waiters = waiting;
+        self.answer_persist_waiters(reached, Ok(()));
+    }
+
+    fn answer_persist_waiters(&mut self, waiters: Vec<PersistWaiter>, result: Result<(), Status>) {
+        self.done.extend(waiters.into_iter().map(|wait| Done {
+            cookie: wait.waiter.cookie,
+            completion: Completion::Persisted(result),
+            committed: None,
+            began_ns: wait.waiter.began_ns,
+        }));
+    }
+
+    /// Commits, in order, the prepares whose level is reached.
+    pub(crate) fn commit_ready(&mut self) {
+        while let Some(prepare) = self.prepares.take_ready(self.persisted_seqno) {
+            self.commit(&prepare);
+        }
+    }
+
+    fn commit(&mut self, prepare: &Prepare) {
+        let meta = ItemMeta {
+            seqno: self.next_seqno(),
+            ..prepare.item.meta()
+        };
+        let item = prepare.item.with_meta(&meta);
+        self.visible_seqno = self.high_seqno;
+        let hash = self.table.hash(item.key());
+        self.table.put(hash, item.clone());
+        self.checkpoints.push(Change::Commit {
+            item: item.clone(),
+            prepared: prepare.item.seqno(),
+        });
+        if let Some(waiter) = prepare.waiter {
+            self.done.push(Done {
+                cookie: waiter.cookie,
+                completion: Completion::SyncWrite {
+                    result: Ok(self.mutated(&item)),
+                    item: Some(item),
+                },
+                committed: Some(prepare.level),
+                began_ns: waiter.began_ns,
+            });
+        }
+    }
+
+    /// Aborts, in order, the SyncWrites whose time is up, and ends waits for the disk that took too long.
+    pub fn on_time(&mut self, now: Now) {
+        while let Some(prepare) = self.prepares.take_late(now.mono_ns) {
+            self.abort(&prepare, now);
+        }
+        self.commit_ready();
+        if self
+            .persist_waiters
+            .iter()
+            .any(|wait| wait.waiter.deadline_ns <= now.mono_ns)
+        {
+            let (late, waiting) = std::mem::take(&mut self.persist_waiters)
+                .into_iter()
+                .partition(|wait| wait.waiter.deadline_ns <= now.mono_ns);
+            self.persist_waiters = waiting;
+            self.answer_persist_waiters(late, Err(Status::TemporaryFailure));
+        }
+    }
+
+    fn abort(&mut self, prepare: &Prepare, now: Now) {
+        let meta = ItemMeta {
+            seqno: self.next_seqno(),
+            expiry: kedge_types::Expiry(now.unix_secs() as u32),
+            deleted: Some(Deletion::Explicit),
+            ..prepare.item.meta()
+        };
+        let item = Item::new(&meta, prepare.item.key(), &[]);
+        self.checkpoints.push(Change::Abort {
+            item,
+            prepared: prepare.item.seqno(),
+        });
+        if let Some(waiter) = prepare.waiter {
+            self.done.push(ambiguous(waiter));
+        }
+    }
+
+    /// The node stops: everyone who still waits hears that the outcome is not known. Prepares stay prepared.
+    pub fn on_shutdown(&mut self) {
+        let waiters: Vec<Waiter> = self.prepares.take_waiters().collect();
+        self.done.extend(waiters.into_iter().map(ambiguous));
+        let waiting = std::mem::take(&mut self.persist_waiters);
+        self.answer_persist_waiters(waiting, Err(Status::TemporaryFailure));
+    }
+
+    /// Whether [`VBucket::take_done`] has something to give.
+    #[must_use]
+    pub fn has_done(&self) -> bool {
+        !self.done.is_empty()
+    }
+
+    /// What became of parked commands since the last call.
+    pub fn take_done(&mut self, out: &mut Vec<Done>) {
+        out.append(&mut self.done);
+    }
+
+    /// Throws everything away and begins a new history under `uuid`. Whoever waits hears that the outcome is not
+    /// known. What the log has not written yet is not worth writing any more, but stays queued in front of the reset,
+    /// as positions were handed out.
+    pub fn reset(&mut self, uuid: VbUuid) {
+        self.on_shutdown();
+        self.forget_all(FailoverTable::new(uuid));
+        self.checkpoints
+            .push(Change::Reset(Box::new(self.failover.clone())));
+    }
+
+    pub(crate) fn forget_all(&mut self, failover: FailoverTable) {
+        self.table.clear();
+        self.prepares.clear();
+        self.locks = Locks::default();
+        self.failover = failover;
+        self.high_seqno = Seqno(0);
+        self.visible_seqno = Seqno(0);
+        self.persisted_seqno = Seqno(0);
+        self.purged_rev = RevSeqno(0);
+        self.purge_seqno = Seqno(0);
+    }
+}
+
+fn ambiguous(waiter: Waiter) -> Done {
+    Done {
+        cookie: waiter.cookie,
+        completion: Completion::SyncWrite {
+            result: Err(Status::SyncWriteAmbiguous),
+            item: None,
+        },
+        committed: None,
+        began_ns: waiter.began_ns,
+    }
+}

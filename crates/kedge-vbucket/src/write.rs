@@ -1,0 +1,413 @@
+//! Changing documents.
+//!
+//! Every change goes the same way: find what is there; check prepare, lock and CAS; make the new item with the next
+//! seqno and CAS; then either put it into the table and the checkpoint, or, for a SyncWrite, into the checkpoint and
+//! the durability monitor, to become visible when it is committed.
+
+use crate::checkpoint::Change;
+use crate::durability::{Completion, Cookie, Prepare, Waiter};
+use crate::hash_table::KeyHash;
+use crate::item::{Deletion, Item, ItemMeta};
+use crate::read::Document;
+use crate::value::{NewValue, inflated};
+use crate::vbucket::VBucket;
+use kedge_types::limits::DURABILITY_TIMEOUT_MS_DEFAULT;
+use kedge_types::{Cas, DocKey, Durability, Expiry, Now, RevSeqno, Seqno, Status, VbUuid};
+use std::borrow::Cow;
+
+/// What all writes share.
+#[derive(Clone, Copy, Debug)]
+pub struct Write<'a> {
+    /// The document.
+    pub key: &'a DocKey,
+    /// The version it must have; 0 for any.
+    pub cas: Cas,
+    /// The level of a SyncWrite.
+    pub durability: Option<Durability>,
+    /// Keep the expiry of the document that is there.
+    pub preserve_ttl: bool,
+    /// Who is told when the write was parked.
+    pub cookie: Cookie,
+}
+
+/// A write that was done, or is to be completed later under its cookie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome<T> {
+    /// Done.
+    Done(T),
+    /// To be completed later.
+    Parked,
+}
+
+/// What a client is told of its write: the new version, and the parts of a mutation token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mutated {
+    /// The new version.
+    pub cas: Cas,
+    /// The branch of the vBucket.
+    pub uuid: VbUuid,
+    /// The seqno of the change; of the commit, for a SyncWrite.
+    pub seqno: Seqno,
+}
+
+/// When a store succeeds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StoreMode {
+    /// Always.
+    Set,
+    /// If the document is not there.
+    Add,
+    /// If it is there.
+    Replace,
+}
+
+/// Which end a concat works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConcatMode {
+    /// Behind the value.
+    Append,
+    /// In front of it.
+    Prepend,
+}
+
+/// An increment or decrement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic {
+    /// Subtract rather than add.
+    pub negative: bool,
+    /// By how much.
+    pub delta: u64,
+    /// The value of a counter that is made new; `None`: it is not made.
+    pub initial: Option<u64>,
+    /// The expiry of a counter that is made new.
+    pub expiry: Expiry,
+}
+
+impl<T> Outcome<T> {
+    /// The same outcome with what was done changed by `with`.
+    pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Outcome<U> {
+        match self {
+            Self::Done(done) => Outcome::Done(with(done)),
+            Self::Parked => Outcome::Parked,
+        }
+    }
+}
+
+/// What a write found, and the fields of what it will make.
+struct Found {
+    hash: KeyHash,
+    old: Option<Item>,
+}
+
+impl VBucket {
+    /// Stores a value.
+    ///
+    /// # Errors
+    /// `KeyExists`, `KeyNotFound`, `Locked`, `SyncWriteInProgress`.
+    pub fn store(
+        &mut self,
+        now: Now,
+        write: &Write<'_>,
+        mode: StoreMode,
+        value: &NewValue<'_>,
+        flags: u32,
+        expiry: Expiry,
+    ) -> Result<Outcome<Mutated>, Status> {
+        let found = self.find_for_write(now, write)?;
+        match (mode, &found.old) {
+            (StoreMode::Add, Some(_)) => return Err(Status::KeyExists),
+            (StoreMode::Replace, None) => return Err(Status::KeyNotFound),
+            _ => {}
+        }
+        self.check_version(now, write, found.old.as_ref())?;
+        let expiry = match &found.old {
+            Some(old) if write.preserve_ttl => old.expiry(),
+            _ => expiry,
+        };
+        let meta = ItemMeta {
+            flags,
+            expiry,
+            datatype: value.datatype,
+            ..ItemMeta::default()
+        };
+        Ok(self.apply(now, write, &found, meta, &value.bytes))
+    }
+
+    /// Puts bytes in front of or behind a value. Flags and expiry stay.
+    ///
+    /// # Errors
+    /// `NotStored` when it is not there; `TooBig`; `KeyExists`, `Locked`, `SyncWriteInProgress`.
+    pub fn concat(
+        &mut self,
+        now: Now,
+        write: &Write<'_>,
+        mode: ConcatMode,
+        bytes: &[u8],
+    ) -> Result<Outcome<Mutated>, Status> {
+        let found = self.find_for_write(now, write)?;
+        let Some(old) = found.old.clone() else {
+            return Err(if write.cas.is_none() {
+                Status::NotStored
+            } else {
+                Status::KeyNotFound
+            });
+        };
+        self.check_version(now, write, Some(&old))?;
+        let there = inflated(old.value(), old.datatype())?;
+        let joined = match mode {
+            ConcatMode::Append => [&there, bytes].concat(),
+            ConcatMode::Prepend => [bytes, &there].concat(),
+        };
+        let value = NewValue::plain(Cow::Owned(joined))?;
+        let meta = ItemMeta {
+            flags: old.flags(),
+            expiry: old.expiry(),
+            datatype: value.datatype,
+            ..ItemMeta::default()
+        };
+        Ok(self.apply(now, write, &found, meta, &value.bytes))
+    }
+
+    /// Deletes a document; a tombstone stays.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `KeyExists`, `Locked`, `SyncWriteInProgress`.
+    pub fn delete(&mut self, now: Now, write: &Write<'_>) -> Result<Outcome<Mutated>, Status> {
+        let found = self.find_for_write(now, write)?;
+        if found.old.is_none() {
+            return Err(Status::KeyNotFound);
+        }
+        self.check_version(now, write, found.old.as_ref())?;
+        let meta = ItemMeta {
+            deleted: Some(Deletion::Explicit),
+            expiry: Expiry(u32::try_from(now.unix_secs()).unwrap_or(u32::MAX)),
+            ..ItemMeta::default()
+        };
+        Ok(self.apply(now, write, &found, meta, &[]))
+    }
+
+    /// Adds to or subtracts from a counter, kept as decimal text. Adding wraps at 2^64, subtracting stops at 0.
+    ///
+    /// # Errors
+    /// `KeyNotFound` when it is not there and is not to be made; `DeltaBadValue` when it is no number; `KeyExists`,
+    /// `Locked`, `SyncWriteInProgress`.
+    pub fn arithmetic(
+        &mut self,
+        now: Now,
+        write: &Write<'_>,
+        op: &Arithmetic,
+    ) -> Result<Outcome<(Mutated, u64)>, Status> {
+        let found = self.find_for_write(now, write)?;
+        let (number, meta) = match &found.old {
+            None => {
+                let initial = op.initial.ok_or(Status::KeyNotFound)?;
+                self.check_version(now, write, None)?;
+                (
+                    initial,
+                    ItemMeta {
+                        expiry: op.expiry,
+                        ..ItemMeta::default()
+                    },
+                )
+            }
+            Some(old) => {
+                self.check_version(now, write, Some(old))?;
+                let there = counter(&inflated(old.value(), old.datatype())?)?;
+                let number = if op.negative {
+                    there.saturating_sub(op.delta)
+                } else {
+                    there.wrapping_add(op.delta)
+                };
+                (
+                    number,
+                    ItemMeta {
+                        flags: old.flags(),
+                        expiry: old.expiry(),
+                        ..ItemMeta::default()
+                    },
+                )
+            }
+        };
+        let value = NewValue::plain(Cow::Owned(number.to_string().into_bytes()))?;
+        let meta = ItemMeta {
+            datatype: value.datatype,
+            ..meta
+        };
+        Ok(self
+            .apply(now, write, &found, meta, &value.bytes)
+            .map(|mutated| (mutated, number)))
+    }
+
+    /// Gives a document another expiry. With the one that it has, nothing changes.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `KeyExists`, `Locked`, `SyncWriteInProgress`.
+    pub fn touch(
+        &mut self,
+        now: Now,
+        write: &Write<'_>,
+        expiry: Expiry,
+    ) -> Result<Outcome<Mutated>, Status> {
+        let found = self.find_for_write(now, write)?;
+        let Some(old) = found.old.clone() else {
+            return Err(Status::KeyNotFound);
+        };
+        self.check_version(now, write, Some(&old))?;
+        if old.expiry() == expiry && write.durability.is_none() {
+            return Ok(Outcome::Done(self.mutated(&old)));
+        }
+        let meta = ItemMeta {
+            expiry,
+            deleted: None,
+            level: None,
+            ..old.meta()
+        };
+        Ok(self.apply(now, write, &found, meta, old.value()))
+    }
+
+    /// [`VBucket::touch`], then shows the document to `read`. A SyncWrite is read from its completion instead.
+    ///
+    /// # Errors
+    /// As [`VBucket::touch`].
+    pub fn get_and_touch<R>(
+        &mut self,
+        now: Now,
+        write: &Write<'_>,
+        expiry: Expiry,
+        read: impl FnOnce(Document<'_>, Mutated) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        let outcome = self.touch(now, write, expiry)?;
+        Ok(outcome.map(|mutated| {
+            let key = write.key.as_bytes();
+            let item = self
+                .table
+                .find(self.table.hash(key), key)
+                .expect("it was touched just now");
+            read(
+                Document {
+                    item,
+                    cas: item.cas(),
+                },
+                mutated,
+            )
+        }))
+    }
+
+    fn find_for_write(&mut self, now: Now, write: &Write<'_>) -> Result<Found, Status> {
+        let key = write.key.as_bytes();
+        if self.prepares.holds(key) {
+            return Err(Status::SyncWriteInProgress);
+        }
+        let hash = self.table.hash(key);
+        Ok(Found {
+            hash,
+            old: self.live(now, hash, key),
+        })
+    }
+
+    /// The document is not locked by another and has the version asked for.
+    fn check_version(
+        &mut self,
+        now: Now,
+        write: &Write<'_>,
+        old: Option<&Item>,
+    ) -> Result<(), Status> {
+        let Some(old) = old else {
+            return if write.cas.is_none() {
+                Ok(())
+            } else {
+                Err(Status::KeyNotFound)
+            };
+        };
+        let same = write.cas == old.cas();
+        if self.locks.holds(write.key.as_bytes(), now) && !same {
+            return Err(Status::Locked);
+        }
+        if !write.cas.is_none() && !same {
+            return Err(Status::KeyExists);
+        }
+        Ok(())
+    }
+
+    /// Makes the new item and lets it take its way. `meta` holds what the command decided; version, seqno and
+    /// revision are added here.
+    fn apply(
+        &mut self,
+        now: Now,
+        write: &Write<'_>,
+        found: &Found,
+        meta: ItemMeta,
+        value: &[u8],
+    ) -> Outcome<Mutated> {
+        let key = write.key.as_bytes();
+        let rev = match &found.old {
+            Some(old) => old.rev_seqno(),
+            None => self
+                .table
+                .find(found.hash, key)
+                .map_or(self.purged_rev, Item::rev_seqno),
+        };
+        self.locks.remove(key);
+        let meta = ItemMeta {
+            cas: self.clock.next(now.unix_ns),
+            seqno: self.next_seqno(),
+            rev: RevSeqno(rev.get() + 1),
+            level: write.durability.map(|durability| durability.level),
+            ..meta
+        };
+        let item = Item::new(&meta, key, &[value]);
+        match write.durability {
+            None => {
+                let mutated = self.mutated(&item);
+                self.visible_seqno = self.high_seqno;
+                self.table.put(found.hash, item.clone());
+                self.checkpoints.push(Change::Document(item));
+                Outcome::Done(mutated)
+            }
+            Some(durability) => self.prepare(now, durability, write.cookie, item),
+        }
+    }
+
+    fn prepare(
+        &mut self,
+        now: Now,
+        durability: Durability,
+        cookie: Cookie,
+        item: Item,
+    ) -> Outcome<Mutated> {
+        let timeout_ms = durability
+            .timeout_ms
+            .map_or(DURABILITY_TIMEOUT_MS_DEFAULT, u32::from);
+        let deadline_ns = now.mono_ns + u64::from(timeout_ms) * 1_000_000;
+        self.checkpoints.push(Change::Prepare(item.clone()));
+        self.prepares.add(Prepare {
+            item,
+            level: durability.level,
+            waiter: Some(Waiter {
+                cookie,
+                began_ns: now.mono_ns,
+                deadline_ns,
+            }),
+        });
+        self.commit_ready();
+        match self.take_done_of(cookie) {
+            Some(Completion::SyncWrite {
+                result: Ok(mutated),
+                ..
+            }) => Outcome::Done(mutated),
+            _ => Outcome::Parked,
+        }
+    }
+}
+
+/// A counter's value: decimal digits, at most 20, up to 2^64 - 1. Trailing spaces, which memcached leaves behind when
+/// a number gets shorter, do not count.
+fn counter(text: &[u8]) -> Result<u64, Status> {
+    let digits = text.trim_ascii_end();
+    let plain = !digits.is_empty() && digits.len() <= 20 && digits.iter().all(u8::is_ascii_digit);
+    let number = std::str::from_utf8(digits)
+        .ok()
+        .filter(|_| plain)
+        .and_then(|text| text.parse().ok());
+    number.ok_or(Status::DeltaBadValue)
+}
