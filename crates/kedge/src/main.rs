@@ -1,1 +1,5 @@
-fn main() {}
+//! The kedge binary.
+
+fn main() -> std::process::ExitCode {
+    kedge::cli::main()
+}

@@ -1,0 +1,520 @@
+//! One connection of the binary protocol.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use kedge_auth::{ClientSession, ClientStep, Mechanism, random_nonce};
+use kedge_protocol::binary::{
+    Feature, Features, FrameInfos, HEADER_BYTES, Opcode, ParseReply, RequestWriter, parse_response,
+};
+use kedge_types::limits::FRAME_BODY_BYTES_MAX;
+use kedge_types::{Cas, Datatype, Durability, DurabilityLevel, Seqno, Status, VbId, VbUuid};
+
+use super::error::{ClientError, status_text};
+use super::topology::Topology;
+
+/// What the server's log calls us.
+const AGENT: &str = concat!("kedge-tools/", env!("CARGO_PKG_VERSION"));
+/// Bytes asked of the socket at once.
+const READ_BYTES: usize = 64 << 10;
+/// Longest time one answer may take: a SyncWrite's default timeout and some.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(45);
+
+/// Who logs in, and how.
+#[derive(Clone, Debug)]
+pub struct Login {
+    /// User name.
+    pub user: String,
+    /// Password.
+    pub password: String,
+    /// SASL mechanism.
+    pub mechanism: Mechanism,
+}
+
+/// An answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// Status as it came.
+    pub code: u16,
+    /// CAS.
+    pub cas: Cas,
+    /// Datatype bits.
+    pub datatype: u8,
+    /// Extras.
+    pub extras: Vec<u8>,
+    /// Key.
+    pub key: Vec<u8>,
+    /// Value.
+    pub value: Vec<u8>,
+}
+
+/// A document as GET shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// CAS.
+    pub cas: Cas,
+    /// Flags.
+    pub flags: u32,
+    /// Value.
+    pub value: Vec<u8>,
+}
+
+/// What a mutation became.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// CAS of the document, or of the tombstone.
+    pub cas: Cas,
+    /// History that the seqno belongs to.
+    pub uuid: VbUuid,
+    /// Seqno of the mutation.
+    pub seqno: Seqno,
+}
+
+/// A connection to a key-value port.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    address: String,
+    received: Vec<u8>,
+    out: Vec<u8>,
+    opaque: u32,
+    vbuckets: u16,
+}
+
+impl Connection {
+    /// Connects. Each address of the host is tried for up to `timeout`.
+    ///
+    /// # Errors
+    /// [`ClientError::Connect`].
+    pub fn open(host: &str, port: u16, timeout: Duration) -> Result<Self, ClientError> {
+        let address = if host.contains(':') {
+            format!("[{host}]:{port}")
+        } else {
+            format!("{host}:{port}")
+        };
+        let failed = |source| ClientError::Connect {
+            address: address.clone(),
+            source,
+        };
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for candidate in (host, port).to_socket_addrs().map_err(failed)? {
+            match TcpStream::connect_timeout(&candidate, timeout) {
+                Err(error) => last = error,
+                Ok(stream) => {
+                    stream.set_nodelay(true).map_err(failed)?;
+                    stream
+                        .set_read_timeout(Some(ANSWER_TIMEOUT))
+                        .map_err(failed)?;
+                    stream
+                        .set_write_timeout(Some(ANSWER_TIMEOUT))
+                        .map_err(failed)?;
+                    return Ok(Self {
+                        stream,
+                        address,
+                        received: Vec::new(),
+                        out: Vec::new(),
+                        opaque: 0,
+                        vbuckets: 0,
+                    });
+                }
+            }
+        }
+        Err(failed(last))
+    }
+
+    /// Connects, negotiates, logs in and chooses a bucket: ready for documents.
+    ///
+    /// # Errors
+    /// Whatever a step gives.
+    pub fn ready(
+        host: &str,
+        port: u16,
+        login: &Login,
+        bucket: &str,
+        timeout: Duration,
+    ) -> Result<Self, ClientError> {
+        let mut connection = Self::open(host, port, timeout)?;
+        connection.hello(&[])?;
+        connection.login(login)?;
+        connection.select_bucket(bucket)?;
+        let topology = connection.topology()?;
+        connection.vbuckets = topology.vbuckets.ok_or_else(|| {
+            connection.unexpected("the configuration of a bucket without vBuckets".to_owned())
+        })?;
+        Ok(connection)
+    }
+
+    /// `HOST:PORT` as it was given.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// vBuckets of the chosen bucket; 0 before [`Connection::ready`] knew.
+    #[must_use]
+    pub const fn vbuckets(&self) -> u16 {
+        self.vbuckets
+    }
+
+    /// Bounds the wait for each answer from now on.
+    ///
+    /// # Errors
+    /// [`ClientError::Io`].
+    pub fn set_answer_timeout(&mut self, timeout: Duration) -> Result<(), ClientError> {
+        let set = self.stream.set_read_timeout(Some(timeout));
+        set.and_then(|()| self.stream.set_write_timeout(Some(timeout)))
+            .map_err(|source| self.broke(source))
+    }
+
+    /// The socket, for a caller that goes on by itself.
+    ///
+    /// # Errors
+    /// [`ClientError::Unexpected`] if the server sent something that nobody asked for.
+    pub fn into_stream(self) -> Result<TcpStream, ClientError> {
+        if self.received.is_empty() {
+            Ok(self.stream)
+        } else {
+            Err(self.unexpected(format!("{} bytes unasked", self.received.len())))
+        }
+    }
+
+    /// Negotiates what these tools need, and `extra`. Returns what was granted.
+    ///
+    /// # Errors
+    /// Transport errors, or the server's refusal.
+    pub fn hello(&mut self, extra: &[Feature]) -> Result<Features, ClientError> {
+        let mut features = Features::of(&[
+            Feature::MutationSeqno,
+            Feature::Xerror,
+            Feature::SelectBucket,
+            Feature::Json,
+            Feature::AltRequestSupport,
+            Feature::SyncReplication,
+        ]);
+        for feature in extra {
+            features = features.with(*feature);
+        }
+        let mut list = Vec::new();
+        features.encode(&mut list);
+        let reply = self.expect(
+            &RequestWriter::new(Opcode::Hello),
+            &[],
+            AGENT.as_bytes(),
+            &list,
+        )?;
+        Features::parse(&reply.value)
+            .map_err(|status| self.unexpected(format!("features: {}", status.name())))
+    }
+
+    /// Logs in.
+    ///
+    /// # Errors
+    /// [`ClientError::Login`] when user or password is wrong, [`ClientError::Sasl`] when the server
+    /// could not prove that it knows the password, transport errors.
+    pub fn login(&mut self, login: &Login) -> Result<(), ClientError> {
+        let name = login.mechanism.name();
+        let (mut session, mut message) =
+            ClientSession::start(login.mechanism, &login.user, &login.password, random_nonce)?;
+        let mut opcode = Opcode::SaslAuth;
+        loop {
+            let reply = self.call(&RequestWriter::new(opcode), &[], name.as_bytes(), &message)?;
+            match Status::from_wire(reply.code) {
+                Some(Status::Success | Status::AuthContinue) => {}
+                Some(Status::AuthError) => {
+                    return Err(ClientError::Login {
+                        user: login.user.clone(),
+                    });
+                }
+                _ => return Err(refused(opcode, &reply)),
+            }
+            match session.step(&reply.value)? {
+                ClientStep::Send(next) => message = next,
+                ClientStep::Done => return Ok(()),
+            }
+            opcode = Opcode::SaslStep;
+        }
+    }
+
+    /// Chooses a bucket.
+    ///
+    /// # Errors
+    /// The server's refusal (`AccessDenied` for a bucket that does not exist), transport errors.
+    pub fn select_bucket(&mut self, bucket: &str) -> Result<(), ClientError> {
+        let writer = RequestWriter::new(Opcode::SelectBucket);
+        self.expect(&writer, &[], bucket.as_bytes(), &[]).map(drop)
+    }
+
+    /// The configuration of the chosen bucket, or of the cluster when none is chosen.
+    ///
+    /// # Errors
+    /// The server's refusal, transport errors, [`ClientError::Unexpected`] when it cannot be read.
+    pub fn topology(&mut self) -> Result<Topology, ClientError> {
+        let reply = self.expect(&RequestWriter::new(Opcode::GetClusterConfig), &[], &[], &[])?;
+        Topology::parse(&reply.value)
+            .map_err(|what| self.unexpected(format!("its configuration: {what}")))
+    }
+
+    /// A group of statistics, in the server's order.
+    ///
+    /// # Errors
+    /// The server's refusal (`KeyNotFound` for an unknown group), transport errors.
+    pub fn stat(&mut self, group: &str) -> Result<Vec<(String, String)>, ClientError> {
+        let mut rows = Vec::new();
+        let mut reply = self.expect(
+            &RequestWriter::new(Opcode::Stat),
+            &[],
+            group.as_bytes(),
+            &[],
+        )?;
+        while !reply.key.is_empty() {
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            rows.push((text(&reply.key), text(&reply.value)));
+            reply = self.receive(Opcode::Stat)?;
+            if reply.code != Status::Success as u16 {
+                return Err(refused(Opcode::Stat, &reply));
+            }
+        }
+        Ok(rows)
+    }
+
+    /// A document; `None` when there is none.
+    ///
+    /// # Errors
+    /// The server's refusal, transport errors.
+    pub fn get(&mut self, key: &[u8]) -> Result<Option<Document>, ClientError> {
+        let reply = self.call(&self.document(Opcode::Get, key), &[], key, &[])?;
+        match Status::from_wire(reply.code) {
+            Some(Status::KeyNotFound) => Ok(None),
+            Some(Status::Success) => {
+                let flags = reply
+                    .extras
+                    .first_chunk()
+                    .map(|bytes| u32::from_be_bytes(*bytes));
+                let flags = flags.ok_or_else(|| self.unexpected("GET without flags".to_owned()))?;
+                Ok(Some(Document {
+                    cas: reply.cas,
+                    flags,
+                    value: reply.value,
+                }))
+            }
+            _ => Err(refused(Opcode::Get, &reply)),
+        }
+    }
+
+    /// Stores a document without expiry, whatever was there.
+    ///
+    /// # Errors
+    /// The server's refusal, transport errors. After one that [is fatal](ClientError::is_fatal)
+    /// nobody knows whether the document was stored.
+    pub fn set(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        durability: Option<DurabilityLevel>,
+    ) -> Result<Stored, ClientError> {
+        self.mutate(Opcode::Set, &[0; 8], key, value, durability)
+    }
+
+    /// Removes a document.
+    ///
+    /// # Errors
+    /// As [`Connection::set`]; `KeyNotFound` when there is none.
+    pub fn delete(
+        &mut self,
+        key: &[u8],
+        durability: Option<DurabilityLevel>,
+    ) -> Result<Stored, ClientError> {
+        self.mutate(Opcode::Delete, &[], key, &[], durability)
+    }
+
+    /// Sends a mutation of one document.
+    ///
+    /// # Errors
+    /// As [`Connection::set`].
+    pub fn mutate(
+        &mut self,
+        opcode: Opcode,
+        extras: &[u8],
+        key: &[u8],
+        value: &[u8],
+        durability: Option<DurabilityLevel>,
+    ) -> Result<Stored, ClientError> {
+        let mut writer = self.document(opcode, key);
+        writer.infos = FrameInfos {
+            durability: durability.map(|level| Durability {
+                level,
+                timeout_ms: None,
+            }),
+            ..FrameInfos::default()
+        };
+        let reply = self.expect(&writer, extras, key, value)?;
+        let (Some(uuid), Some(seqno)) = (
+            reply.extras.first_chunk::<8>(),
+            reply.extras.last_chunk::<8>(),
+        ) else {
+            return Err(self.unexpected("a mutation without its token".to_owned()));
+        };
+        Ok(Stored {
+            cas: reply.cas,
+            uuid: VbUuid(u64::from_be_bytes(*uuid)),
+            seqno: Seqno(u64::from_be_bytes(*seqno)),
+        })
+    }
+
+    /// A request about a document of the default collection.
+    #[must_use]
+    pub fn document(&self, opcode: Opcode, key: &[u8]) -> RequestWriter<'static> {
+        let mut writer = RequestWriter::new(opcode);
+        if self.vbuckets > 0 {
+            writer.vb = VbId::of_key(key, self.vbuckets);
+        }
+        writer
+    }
+
+    /// Sends a request and waits for its answer, which must be success.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] for any other status, transport errors.
+    pub fn expect(
+        &mut self,
+        writer: &RequestWriter<'_>,
+        extras: &[u8],
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Reply, ClientError> {
+        let reply = self.call(writer, extras, key, value)?;
+        if reply.code == Status::Success as u16 {
+            Ok(reply)
+        } else {
+            Err(refused(writer.opcode, &reply))
+        }
+    }
+
+    /// Sends a request and waits for its answer, whatever its status. The opaque is chosen here.
+    ///
+    /// # Errors
+    /// Transport errors.
+    pub fn call(
+        &mut self,
+        writer: &RequestWriter<'_>,
+        extras: &[u8],
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<Reply, ClientError> {
+        self.opaque = self.opaque.wrapping_add(1);
+        let request = RequestWriter {
+            opaque: self.opaque,
+            ..*writer
+        };
+        self.out.clear();
+        request.write(extras, key, value, &mut self.out);
+        self.stream
+            .write_all(&self.out)
+            .map_err(|source| ClientError::Io {
+                address: self.address.clone(),
+                source,
+            })?;
+        self.receive(writer.opcode)
+    }
+
+    /// Waits for the next answer to the last request. What the server asks is passed over.
+    fn receive(&mut self, opcode: Opcode) -> Result<Reply, ClientError> {
+        loop {
+            let consumed = match parse_response(&self.received, FRAME_BODY_BYTES_MAX) {
+                ParseReply::Incomplete { need } => {
+                    self.fill(need)?;
+                    continue;
+                }
+                ParseReply::Fatal(source) => {
+                    return Err(ClientError::Protocol {
+                        address: self.address.clone(),
+                        source,
+                    });
+                }
+                ParseReply::ServerRequest { consumed, .. } => consumed,
+                ParseReply::Reply { reply, consumed } => {
+                    if reply.opaque != self.opaque || reply.opcode != opcode.wire() {
+                        let what = format!(
+                            "opcode 0x{:02x}, opaque {} instead of 0x{:02x}, {}",
+                            reply.opcode,
+                            reply.opaque,
+                            opcode.wire(),
+                            self.opaque,
+                        );
+                        return Err(self.unexpected(what));
+                    }
+                    let owned = Reply {
+                        code: reply.status_code,
+                        cas: reply.cas,
+                        datatype: reply.datatype,
+                        extras: reply.extras.to_vec(),
+                        key: reply.key.to_vec(),
+                        value: reply.value.to_vec(),
+                    };
+                    self.received.drain(..consumed);
+                    return Ok(owned);
+                }
+            };
+            self.received.drain(..consumed);
+        }
+    }
+
+    /// Reads until at least `need` bytes are there.
+    fn fill(&mut self, need: usize) -> Result<(), ClientError> {
+        let need = need.max(HEADER_BYTES);
+        while self.received.len() < need {
+            let have = self.received.len();
+            self.received.resize(have + READ_BYTES.max(need - have), 0);
+            let read = self.stream.read(&mut self.received[have..]);
+            self.received.truncate(have + *read.as_ref().unwrap_or(&0));
+            match read {
+                Ok(0) => {
+                    return Err(ClientError::Closed {
+                        address: self.address.clone(),
+                    });
+                }
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(self.broke(source)),
+            }
+        }
+        Ok(())
+    }
+
+    fn broke(&self, source: io::Error) -> ClientError {
+        ClientError::Io {
+            address: self.address.clone(),
+            source,
+        }
+    }
+
+    fn unexpected(&self, what: String) -> ClientError {
+        ClientError::Unexpected {
+            address: self.address.clone(),
+            what,
+        }
+    }
+}
+
+/// The error of a status, with the server's own words when it sent any.
+fn refused(opcode: Opcode, reply: &Reply) -> ClientError {
+    let json = reply.datatype & Datatype::JSON.bits() != 0;
+    let body: Option<serde_json::Value> = json
+        .then(|| serde_json::from_slice(&reply.value).ok())
+        .flatten();
+    let context = body.and_then(|body| Some(body.get("error")?.get("context")?.as_str()?.into()));
+    ClientError::Refused {
+        command: opcode.name(),
+        code: reply.code,
+        context: context.unwrap_or_default(),
+    }
+}
+
+impl Reply {
+    /// The status in words, for reports.
+    #[must_use]
+    pub fn status_text(&self) -> String {
+        status_text(self.code)
+    }
+}

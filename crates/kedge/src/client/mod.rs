@@ -1,0 +1,10 @@
+//! Connections of our own tools and tests: blocking, one request at a time, every wait bounded.
+
+mod connection;
+mod error;
+mod topology;
+
+pub use connection::{Connection, Document, Login, Reply, Stored};
+pub use error::ClientError;
+pub(crate) use error::status_text;
+pub use topology::Topology;

@@ -1,0 +1,94 @@
+//! What a tool needs of a cluster configuration.
+
+use serde::Deserialize;
+
+/// The part of a terse configuration that tools read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// Revision of the configuration.
+    pub rev: i64,
+    /// vBuckets of the bucket; `None` in a configuration without a bucket.
+    pub vbuckets: Option<u16>,
+    /// Management port of the node that answered, when it says one.
+    pub mgmt_port: Option<u16>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Terse {
+    rev: i64,
+    #[serde(default)]
+    nodes_ext: Vec<NodeExt>,
+    v_bucket_server_map: Option<VBucketServerMap>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct NodeExt {
+    #[serde(default)]
+    this_node: bool,
+    services: Services,
+}
+
+#[derive(Deserialize)]
+struct Services {
+    mgmt: Option<u16>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VBucketServerMap {
+    v_bucket_map: Vec<Vec<i32>>,
+}
+
+impl Topology {
+    /// Reads the JSON of GET_CLUSTER_CONFIG.
+    ///
+    /// # Errors
+    /// What is wrong with it, in words.
+    pub fn parse(json: &[u8]) -> Result<Self, String> {
+        let terse: Terse = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let node = terse.nodes_ext.iter().find(|node| node.this_node);
+        let node = node.or_else(|| terse.nodes_ext.first());
+        let vbuckets = match &terse.v_bucket_server_map {
+            None => None,
+            Some(map) => match u16::try_from(map.v_bucket_map.len()) {
+                Ok(count) if count > 0 => Some(count),
+                _ => return Err(format!("a map of {} vBuckets", map.v_bucket_map.len())),
+            },
+        };
+        Ok(Self {
+            rev: terse.rev,
+            vbuckets,
+            mgmt_port: node.and_then(|node| node.services.mgmt),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configurations_are_read() {
+        let bucket = br#"{"rev":7,"nodesExt":[{"services":{"kv":1,"mgmt":2},"hostname":"a"},
+            {"services":{"kv":3,"mgmt":4},"thisNode":true}],"name":"b",
+            "vBucketServerMap":{"vBucketMap":[[0,-1],[0,1]],"serverList":["a:1"]}}"#;
+        let expected = Topology {
+            rev: 7,
+            vbuckets: Some(2),
+            mgmt_port: Some(4),
+        };
+        assert_eq!(Topology::parse(bucket), Ok(expected));
+        let global = br#"{"rev":1,"nodesExt":[{"services":{"kv":1}}]}"#;
+        let expected = Topology {
+            rev: 1,
+            vbuckets: None,
+            mgmt_port: None,
+        };
+        assert_eq!(Topology::parse(global), Ok(expected));
+        let empty_map = br#"{"rev":1,"vBucketServerMap":{"vBucketMap":[]}}"#;
+        assert!(Topology::parse(empty_map).is_err());
+        assert!(Topology::parse(b"[]").is_err());
+    }
+}

@@ -1,0 +1,9 @@
+//! The `kedge` binary as a library: the client of our own tools, and the commands.
+//!
+//! Only [`cli::main`] and what the tests of the real process need are public.
+
+pub mod cli;
+pub mod client;
+mod load;
+mod output;
+pub mod target;

@@ -1,0 +1,369 @@
+//! One connection of the generator: requests in flight, bytes to send, bytes that came.
+
+use std::collections::VecDeque;
+use std::io::{self, Read, Write};
+use std::ops::Range;
+
+use mio::net::TcpStream;
+
+use super::generate::{Random, Schedule, Values};
+use super::tally::{Kind, Tally};
+use super::wire::{Outcome, Reply, Wire};
+
+/// Bytes of requests that may wait for a socket; large values are not all built at once.
+const OUT_BYTES_MAX: usize = 1 << 20;
+
+/// A request in flight.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// When latency began to count.
+    start_ns: u64,
+    kind: Kind,
+    busy: bool,
+}
+
+/// What is going on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Items are stored, each once, in order.
+    Populate,
+    /// Requests as the flags say.
+    Run,
+}
+
+/// What the connections of a thread share.
+pub(super) struct Core<W> {
+    pub(super) wire: W,
+    pub(super) phase: Phase,
+    pub(super) items: u64,
+    pub(super) sequential: bool,
+    pub(super) in_batches: bool,
+    /// A SET when a random `u32` is below it.
+    pub(super) set_below: u64,
+    pub(super) random: Random,
+    pub(super) values: Values,
+    pub(super) tally: Tally,
+    pub(super) buffer: Vec<u8>,
+    /// No request is due at or after this time.
+    pub(super) end_ns: u64,
+    pub(super) in_flight: usize,
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug)]
+pub(super) enum Lost {
+    Closed,
+    Io(io::Error),
+    Broken(&'static str),
+}
+
+impl Lost {
+    pub(super) fn name(&self) -> String {
+        match self {
+            Self::Closed => "connection lost: closed by the server".to_owned(),
+            Self::Io(error) => format!("connection lost: {}", error.kind()),
+            Self::Broken(what) => format!("connection lost: {what}"),
+        }
+    }
+}
+
+/// One connection.
+pub(super) struct Conn {
+    pub(super) stream: Option<TcpStream>,
+    pub(super) given_up: bool,
+    /// When a request began to wait for an answer, or the last answer came.
+    pub(super) heard_ns: u64,
+    /// When requests are due; `None` when answers make room for them.
+    pub(super) schedule: Option<Schedule>,
+    /// Requests that are still to be sent.
+    pub(super) requests_left: u64,
+    share: Range<u64>,
+    next_item: u64,
+    out: Vec<u8>,
+    sent: usize,
+    tail: Vec<u8>,
+    need: usize,
+    slots: Vec<Slot>,
+    free: Vec<u32>,
+    order: VecDeque<u32>,
+}
+
+impl Conn {
+    pub(super) fn new(stream: TcpStream) -> Self {
+        Self {
+            stream: Some(stream),
+            given_up: false,
+            heard_ns: 0,
+            schedule: None,
+            requests_left: 0,
+            share: 0..0,
+            next_item: 0,
+            out: Vec::new(),
+            sent: 0,
+            tail: Vec::new(),
+            need: 0,
+            slots: Vec::new(),
+            free: Vec::new(),
+            order: VecDeque::new(),
+        }
+    }
+
+    /// Readies the connection for a phase. Nothing may be in flight.
+    pub(super) fn begin(&mut self, window: usize, requests: u64, share: Range<u64>) {
+        self.slots = vec![
+            Slot {
+                start_ns: 0,
+                kind: Kind::Get,
+                busy: false
+            };
+            window
+        ];
+        self.forget();
+        self.requests_left = requests;
+        self.next_item = share.start;
+        self.share = share;
+    }
+
+    /// Drops what was in flight and half sent or received. Returns how many requests that were.
+    pub(super) fn forget(&mut self) -> usize {
+        let in_flight = self.in_flight();
+        for slot in &mut self.slots {
+            slot.busy = false;
+        }
+        self.free.clear();
+        self.free.extend((0..self.slots.len() as u32).rev());
+        self.order.clear();
+        self.out.clear();
+        self.sent = 0;
+        self.tail.clear();
+        self.need = 0;
+        in_flight
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.slots.len() - self.free.len()
+    }
+
+    /// Whether bytes wait for the socket.
+    pub(super) fn has_unsent(&self) -> bool {
+        self.sent < self.out.len()
+    }
+
+    /// Whether a request that is due could be sent now.
+    pub(super) fn can_send(&self) -> bool {
+        self.stream.is_some() && self.requests_left > 0 && !self.free.is_empty()
+    }
+
+    /// Whether this connection will not send another request before `end_ns`.
+    pub(super) fn is_done(&self, end_ns: u64, now_ns: u64) -> bool {
+        self.given_up
+            || self.requests_left == 0
+            || match &self.schedule {
+                Some(schedule) => schedule.due_ns() >= end_ns,
+                None => now_ns >= end_ns,
+            }
+    }
+
+    /// Sends what is due and fits.
+    pub(super) fn pump<W: Wire>(&mut self, core: &mut Core<W>, now_ns: u64) -> Result<(), Lost> {
+        if self.stream.is_none() {
+            return Ok(());
+        }
+        loop {
+            let added = self.fill(core, now_ns);
+            if !self.flush(&mut core.tally)? || !added {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Builds requests until the window is full. Returns whether it stopped earlier, at the bound of
+    /// bytes that may wait.
+    fn fill<W: Wire>(&mut self, core: &mut Core<W>, now_ns: u64) -> bool {
+        if core.in_batches && core.phase == Phase::Run && self.in_flight() > 0 {
+            return false;
+        }
+        if self.in_flight() == 0 {
+            self.heard_ns = now_ns;
+        }
+        while self.requests_left > 0 && !self.free.is_empty() {
+            if self.out.len() - self.sent >= OUT_BYTES_MAX {
+                return true;
+            }
+            let start_ns = match &mut self.schedule {
+                None if now_ns >= core.end_ns => return false,
+                None => now_ns,
+                Some(schedule) => {
+                    let due_ns = schedule.due_ns();
+                    if due_ns > now_ns || due_ns >= core.end_ns {
+                        return false;
+                    }
+                    schedule.advance();
+                    due_ns
+                }
+            };
+            self.request(core, start_ns);
+        }
+        false
+    }
+
+    #[inline]
+    fn request<W: Wire>(&mut self, core: &mut Core<W>, start_ns: u64) {
+        let Some(slot) = self.free.pop() else { return };
+        let item = if core.phase == Phase::Populate || core.sequential {
+            let item = self.next_item;
+            self.next_item += 1;
+            if self.next_item >= self.share.end {
+                self.next_item = self.share.start;
+            }
+            item
+        } else {
+            core.random.below(core.items)
+        };
+        let is_set = core.phase == Phase::Populate || (core.random.next() >> 32) < core.set_below;
+        let kind = if is_set { Kind::Set } else { Kind::Get };
+        if !is_set {
+            core.wire.get(&mut self.out, item, slot);
+        } else {
+            let value = core.values.next(&mut core.random);
+            if core.phase == Phase::Populate {
+                core.wire.populate(&mut self.out, item, slot, value);
+            } else {
+                core.wire.set(&mut self.out, item, slot, value);
+            }
+        }
+        self.slots[slot as usize] = Slot {
+            start_ns,
+            kind,
+            busy: true,
+        };
+        if !W::HAS_OPAQUE {
+            self.order.push_back(slot);
+        }
+        self.requests_left -= 1;
+        core.in_flight += 1;
+    }
+
+    /// Writes what waits. Returns whether all of it went.
+    fn flush(&mut self, tally: &mut Tally) -> Result<bool, Lost> {
+        let Some(stream) = &mut self.stream else {
+            return Ok(true);
+        };
+        while self.sent < self.out.len() {
+            match stream.write(&self.out[self.sent..]) {
+                Ok(0) => return Err(Lost::Closed),
+                Ok(written) => {
+                    self.sent += written;
+                    tally.bytes_sent += written as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(Lost::Io(error)),
+            }
+        }
+        self.out.clear();
+        self.sent = 0;
+        Ok(true)
+    }
+
+    /// Reads and counts all that has come; `now` is asked after each read. Sends what that makes room
+    /// for. `counted` hears of the answers and errors of each read.
+    pub(super) fn receive<W: Wire>(
+        &mut self,
+        core: &mut Core<W>,
+        now: impl Fn() -> u64,
+        mut counted: impl FnMut(u64, u64),
+    ) -> Result<(), Lost> {
+        loop {
+            let have = self.tail.len();
+            let room = self.need.max(have + 1);
+            if core.buffer.len() < room {
+                core.buffer.resize(room, 0);
+            }
+            core.buffer[..have].copy_from_slice(&self.tail);
+            let Some(stream) = &mut self.stream else {
+                return Ok(());
+            };
+            let read = match stream.read(&mut core.buffer[have..]) {
+                Ok(0) => return Err(Lost::Closed),
+                Ok(read) => read,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(Lost::Io(error)),
+            };
+            let now_ns = now();
+            self.heard_ns = now_ns;
+            core.tally.bytes_received += read as u64;
+            let drained = have + read < core.buffer.len();
+            // The buffer is taken out while the counts are changed.
+            let buffer = std::mem::take(&mut core.buffer);
+            let answered = self.answers(core, &buffer[..have + read], now_ns);
+            core.buffer = buffer;
+            let (answers, errors) = answered?;
+            counted(answers, errors);
+            self.pump(core, now_ns)?;
+            // Readiness is edge-triggered: after a short read the next bytes are a new edge.
+            if drained {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Counts the answers in `bytes` and keeps the incomplete one at their end.
+    fn answers<W: Wire>(
+        &mut self,
+        core: &mut Core<W>,
+        bytes: &[u8],
+        now_ns: u64,
+    ) -> Result<(u64, u64), Lost> {
+        let (mut at, mut answers, mut errors) = (0, 0, 0);
+        self.need = 0;
+        while at < bytes.len() {
+            match core.wire.reply(&bytes[at..]) {
+                Reply::Incomplete { need } => {
+                    self.need = need;
+                    break;
+                }
+                Reply::Broken(what) => return Err(Lost::Broken(what)),
+                Reply::Done {
+                    consumed,
+                    opaque,
+                    outcome,
+                } => {
+                    at += consumed;
+                    answers += 1;
+                    errors += u64::from(self.settle(core, opaque, outcome, now_ns)?);
+                }
+            }
+        }
+        self.tail.clear();
+        self.tail.extend_from_slice(&bytes[at..]);
+        Ok((answers, errors))
+    }
+
+    /// Counts one answer and frees its slot. Returns whether it was an error.
+    #[inline]
+    fn settle<W: Wire>(
+        &mut self,
+        core: &mut Core<W>,
+        opaque: u32,
+        outcome: Outcome<'_>,
+        now_ns: u64,
+    ) -> Result<bool, Lost> {
+        let index = if W::HAS_OPAQUE {
+            Some(opaque)
+        } else {
+            self.order.pop_front()
+        };
+        let slot = index.and_then(|index| self.slots.get_mut(index as usize));
+        let (Some(index), Some(slot)) = (index, slot.filter(|slot| slot.busy)) else {
+            return Err(Lost::Broken("an answer that nobody asked for"));
+        };
+        slot.busy = false;
+        self.free.push(index);
+        core.in_flight -= 1;
+        Ok(core
+            .tally
+            .answered(slot.kind, outcome, now_ns.saturating_sub(slot.start_ns)))
+    }
+}

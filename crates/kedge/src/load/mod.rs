@@ -1,0 +1,243 @@
+//! `kedge load`: a load generator for Kedge, memcached and Redis.
+//!
+//! One thread of the operating system drives many connections over one poll. It shares the machine with the
+//! server it measures, so it does little per request: frames are copied from templates, answers are only
+//! looked at for their end and status, and a connection is read once and written once per turn.
+
+mod connect;
+mod connection;
+mod generate;
+mod options;
+mod report;
+mod tally;
+mod wire;
+mod worker;
+
+use std::io::{self, IsTerminal};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressStyle};
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+pub(crate) use options::{LoadArgs, PlanError};
+
+use self::generate::share;
+use self::options::{Plan, Protocol};
+use self::report::Report;
+use self::tally::{Progress, Tally};
+use self::wire::{Binary, Resp, Text, Wire};
+use self::worker::Worker;
+use crate::client::ClientError;
+use crate::output;
+
+/// Pause between looks at how far a run is.
+const SHOW_EVERY: Duration = Duration::from_millis(200);
+
+/// Why a run did not take place.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum LoadError {
+    /// The flags make no sense.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The server cannot be reached or does not let us in.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// The operating system refused something.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// All connections were lost and none came back.
+    #[error("all connections were lost, and none came back")]
+    Stranded,
+}
+
+/// Runs the load and prints its report. Returns whether every request was answered as it should be.
+///
+/// # Errors
+/// [`LoadError`] when there is nothing to report, or all connections are gone.
+pub(crate) fn run(args: &LoadArgs) -> Result<bool, LoadError> {
+    let plan = Arc::new(Plan::new(args)?);
+    raise_file_limit();
+    match plan.protocol {
+        Protocol::Couchbase => {
+            let vbuckets = connect::vbuckets(&plan)?;
+            let wire = Binary::new(&plan.key_prefix, vbuckets, plan.durability);
+            run_with(&plan, &wire, args.json)
+        }
+        Protocol::Memcached => run_with(&plan, &Binary::new(&plan.key_prefix, 0, None), args.json),
+        Protocol::MemcachedText => run_with(&plan, &Text::new(&plan.key_prefix), args.json),
+        Protocol::Redis => run_with(&plan, &Resp::new(&plan.key_prefix), args.json),
+    }
+}
+
+fn run_with<W: Wire>(plan: &Arc<Plan>, wire: &W, json: bool) -> Result<bool, LoadError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        // A second signal ends the process at once.
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))?;
+        signal_hook::flag::register(signal, Arc::clone(&stop))?;
+    }
+    let streams = connect::open_all(plan)?;
+    let progress = Arc::new(Progress::default());
+    let mut workers = make_workers(plan, wire, streams, &progress, &stop)?;
+    let show = !json && io::stderr().is_terminal();
+
+    let mut populated = None;
+    if plan.populate_window > 0 {
+        let shown = Shown::new(show, "storing", Some(plan.items), None);
+        populated = Some(drive(&mut workers, Worker::populate, &progress, &shown)?);
+    }
+    let total = plan
+        .requests
+        .map(|each| each.saturating_mul(plan.connections as u64));
+    let shown = Shown::new(show, "running", total, plan.duration);
+    let stranded_before = workers.iter().all(Worker::is_stranded);
+    let tally = if stop.load(Ordering::Relaxed) || stranded_before {
+        Tally::new()
+    } else {
+        drive(&mut workers, Worker::run, &progress, &shown)?
+    };
+    let report = Report::new(plan, populated.as_ref(), &tally);
+    output::print(&if json { report.json() } else { report.table() })?;
+    if workers.iter().all(Worker::is_stranded) {
+        return Err(LoadError::Stranded);
+    }
+    Ok(report.is_clean())
+}
+
+fn make_workers<W: Wire>(
+    plan: &Arc<Plan>,
+    wire: &W,
+    mut streams: Vec<TcpStream>,
+    progress: &Arc<Progress>,
+    stop: &Arc<AtomicBool>,
+) -> Result<Vec<Worker<W>>, LoadError> {
+    let mut workers = Vec::with_capacity(plan.workers);
+    for at in (0..plan.workers).rev() {
+        let first = share(plan.connections as u64, at, plan.workers).start as usize;
+        let part = streams.split_off(first);
+        workers.push(Worker::new(
+            plan,
+            wire.clone(),
+            first,
+            part,
+            progress,
+            stop,
+        )?);
+    }
+    Ok(workers)
+}
+
+/// Lets all workers do one phase at once and merges their counts.
+fn drive<W: Wire>(
+    workers: &mut [Worker<W>],
+    phase: impl Fn(&mut Worker<W>) -> io::Result<Tally> + Sync,
+    progress: &Progress,
+    shown: &Shown,
+) -> Result<Tally, LoadError> {
+    progress.done.store(0, Ordering::Relaxed);
+    progress.errors.store(0, Ordering::Relaxed);
+    let result = thread::scope(|scope| {
+        let phase = &phase;
+        let threads: Vec<_> = workers
+            .iter_mut()
+            .map(|worker| scope.spawn(move || phase(worker)))
+            .collect();
+        while shown.is_on() && !threads.iter().all(thread::ScopedJoinHandle::is_finished) {
+            shown.update(progress);
+            thread::sleep(SHOW_EVERY);
+        }
+        let mut merged = Tally::new();
+        for thread in threads {
+            merged.merge(
+                &thread
+                    .join()
+                    .expect("a thread of the generator does not panic")?,
+            );
+        }
+        Ok(merged)
+    });
+    shown.finish();
+    result
+}
+
+/// How far a phase is, on a terminal.
+struct Shown {
+    bar: Option<ProgressBar>,
+    began: Instant,
+    length: Length,
+}
+
+/// What the length of the bar means.
+#[derive(Clone, Copy)]
+enum Length {
+    Requests,
+    Milliseconds,
+    Endless,
+}
+
+impl Shown {
+    fn new(on: bool, what: &'static str, total: Option<u64>, duration: Option<Duration>) -> Self {
+        let (length, full) = match (total, duration) {
+            (Some(total), None) => (Length::Requests, total),
+            (_, Some(duration)) => (Length::Milliseconds, duration.as_millis() as u64),
+            (None, None) => (Length::Endless, 0),
+        };
+        let bar = on.then(|| {
+            let template = match length {
+                Length::Endless => "{prefix} {spinner} {elapsed} {msg}",
+                Length::Requests | Length::Milliseconds => {
+                    "{prefix} [{bar:30}] {percent:>3} % {elapsed} {msg}"
+                }
+            };
+            let style = ProgressStyle::with_template(template);
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            ProgressBar::new(full)
+                .with_style(style.progress_chars("#>-"))
+                .with_prefix(what)
+        });
+        Self {
+            bar,
+            began: Instant::now(),
+            length,
+        }
+    }
+
+    const fn is_on(&self) -> bool {
+        self.bar.is_some()
+    }
+
+    fn update(&self, progress: &Progress) {
+        let Some(bar) = &self.bar else { return };
+        let done = progress.done.load(Ordering::Relaxed);
+        let errors = progress.errors.load(Ordering::Relaxed);
+        let seconds = self.began.elapsed().as_secs_f64().max(1e-3);
+        match self.length {
+            Length::Requests => bar.set_position(done),
+            Length::Milliseconds => bar.set_position((seconds * 1e3) as u64),
+            Length::Endless => bar.tick(),
+        }
+        bar.set_message(format!(
+            "{:.0} ops/s, {errors} errors",
+            done as f64 / seconds
+        ));
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Allows as many open files as the system lets us: each connection is one.
+fn raise_file_limit() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // When it fails, opening the connections says what is missing.
+    let _ = setrlimit(Resource::Nofile, limit);
+}

@@ -1,0 +1,425 @@
+//! Flags of `kedge load`, and the plan that they make.
+
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use kedge_auth::{Mechanism, PASSWORD_BYTES_MAX, USER_NAME_BYTES_MAX};
+use kedge_types::DurabilityLevel;
+use kedge_types::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
+
+use super::wire::KEY_DIGITS;
+use crate::client::Login;
+use crate::target::{Scheme, Target};
+
+/// Most connections of one run.
+const CONNECTIONS_MAX: usize = 60_000;
+/// Most requests in flight on one connection.
+const WINDOW_MAX: usize = 65_536;
+/// Requests in flight on one connection while the items are stored before the run.
+const POPULATE_WINDOW: usize = 64;
+
+/// What is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Protocol {
+    /// Couchbase's binary protocol, with login and bucket.
+    Couchbase,
+    /// Plain memcached, binary.
+    Memcached,
+    /// Plain memcached, text.
+    MemcachedText,
+    /// Redis: RESP GET and SET.
+    Redis,
+}
+
+impl Protocol {
+    /// The name on the command line.
+    #[must_use]
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Couchbase => "couchbase",
+            Self::Memcached => "memcached",
+            Self::MemcachedText => "memcached-text",
+            Self::Redis => "redis",
+        }
+    }
+
+    const fn scheme(self) -> Scheme {
+        match self {
+            Self::Couchbase => Scheme::Couchbase,
+            Self::Memcached | Self::MemcachedText => Scheme::Memcached,
+            Self::Redis => Scheme::Redis,
+        }
+    }
+}
+
+/// When a SET is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum Level {
+    /// As soon as it is in memory.
+    None,
+    /// In the memory of a majority.
+    Majority,
+    /// The same, and on the active's disk.
+    MajorityAndPersistToActive,
+    /// On the disks of a majority.
+    PersistToMajority,
+}
+
+impl Level {
+    const fn durability(self) -> Option<DurabilityLevel> {
+        match self {
+            Self::None => None,
+            Self::Majority => Some(DurabilityLevel::Majority),
+            Self::MajorityAndPersistToActive => Some(DurabilityLevel::MajorityAndPersistOnActive),
+            Self::PersistToMajority => Some(DurabilityLevel::PersistToMajority),
+        }
+    }
+}
+
+/// Measure a server under a load of GETs and SETs.
+///
+/// Every connection has its own requests in flight (--pipeline, or --batch-size). Without --rate-limit it
+/// sends the next request when an answer comes; with it, requests are due at a fixed rate, and latency
+/// counts from when a request was due, not from when it could be sent.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct LoadArgs {
+    /// couchbase://HOST:PORT/BUCKET, memcached://HOST:PORT or redis://HOST:PORT
+    #[arg(short = 'U', long = "url", env = "KEDGE_URL")]
+    #[arg(default_value = "couchbase://127.0.0.1:11210/default")]
+    pub(crate) url: String,
+    /// User to log in as
+    #[arg(short, long, env = "KEDGE_USER", default_value = "Administrator")]
+    pub(crate) user: String,
+    /// Password of the user
+    #[arg(short = 'P', long, env = "KEDGE_PASSWORD", default_value = "password")]
+    #[arg(hide_env_values = true)]
+    pub(crate) password: String,
+    /// What to speak; by default what the URL's scheme says
+    #[arg(long)]
+    pub(crate) protocol: Option<Protocol>,
+    /// Items that the keys are taken from
+    #[arg(short = 'I', long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) num_items: u64,
+    /// Text before the 20 digits of a key
+    #[arg(long, default_value = "")]
+    pub(crate) key_prefix: String,
+    /// Independent connections (not threads of the operating system)
+    #[arg(short = 't', long, default_value_t = 1)]
+    pub(crate) num_threads: usize,
+    /// Threads of the operating system that drive the connections
+    #[arg(long, default_value_t = 1)]
+    pub(crate) worker_threads: usize,
+    /// Smallest value, in bytes
+    #[arg(short = 'm', long, default_value_t = 50)]
+    pub(crate) min_size: usize,
+    /// Largest value, in bytes; sizes are spread evenly
+    #[arg(short = 'M', long, default_value_t = 5120)]
+    pub(crate) max_size: usize,
+    /// Percent of requests that are SETs
+    #[arg(short = 'r', long, default_value_t = 33, value_parser = clap::value_parser!(u8).range(..=100))]
+    pub(crate) set_pct: u8,
+    /// Requests sent together on a connection; the next ones follow when all are answered
+    #[arg(short = 'B', long, default_value_t = 1)]
+    pub(crate) batch_size: usize,
+    /// Requests kept in flight on a connection; each answer makes room for the next request
+    #[arg(long, default_value_t = 1, conflicts_with = "batch_size")]
+    pub(crate) pipeline: usize,
+    /// Batches per connection; -1 or 0: until --duration or Ctrl-C
+    #[arg(short = 'c', long, default_value_t = -1, allow_negative_numbers = true)]
+    pub(crate) num_cycles: i64,
+    /// Seconds to run
+    #[arg(short, long, value_name = "SECS", value_parser = seconds)]
+    pub(crate) duration: Option<Duration>,
+    /// Seconds at the beginning that are not measured
+    #[arg(long, value_name = "SECS", default_value = "0", value_parser = seconds)]
+    pub(crate) warmup: Duration,
+    /// Values of random bytes instead of repeated text
+    #[arg(short = 'R', long)]
+    pub(crate) random_body: bool,
+    /// Each connection goes through its share of the items in order
+    #[arg(long)]
+    pub(crate) sequential: bool,
+    /// Do not store all items before the run
+    #[arg(short = 'n', long)]
+    pub(crate) no_population: bool,
+    /// When a SET is answered (couchbase only)
+    #[arg(long, default_value = "none")]
+    pub(crate) durability: Level,
+    /// Requests per second in all, due at fixed times
+    #[arg(long, value_name = "OPS")]
+    pub(crate) rate_limit: Option<f64>,
+    /// Seconds after which a request that is not answered ends its connection
+    #[arg(long, value_name = "SECS", default_value = "45", value_parser = seconds)]
+    pub(crate) timeout: Duration,
+    /// Seconds to try to get a lost connection back
+    #[arg(long, value_name = "SECS", default_value = "30", value_parser = seconds)]
+    pub(crate) reconnect: Duration,
+    /// Seed of keys, sizes and kinds of requests
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Print one JSON object instead of a table
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let number: f64 = text
+        .parse()
+        .map_err(|_| "expected a number of seconds".to_owned())?;
+    Duration::try_from_secs_f64(number).map_err(|error| error.to_string())
+}
+
+/// What the flags come to, checked.
+#[derive(Clone, Debug)]
+pub(super) struct Plan {
+    pub(super) protocol: Protocol,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) bucket: String,
+    pub(super) login: Login,
+    pub(super) items: u64,
+    pub(super) key_prefix: String,
+    pub(super) connections: usize,
+    pub(super) workers: usize,
+    pub(super) size_min: usize,
+    pub(super) size_max: usize,
+    pub(super) set_pct: u8,
+    /// Requests in flight on one connection during the run.
+    pub(super) window: usize,
+    /// Requests in flight on one connection while items are stored before it; 0 to store none.
+    pub(super) populate_window: usize,
+    /// Refill the window only when all of it is answered.
+    pub(super) in_batches: bool,
+    /// Requests per connection.
+    pub(super) requests: Option<u64>,
+    pub(super) duration: Option<Duration>,
+    pub(super) warmup: Duration,
+    pub(super) random_body: bool,
+    pub(super) sequential: bool,
+    pub(super) durability: Option<DurabilityLevel>,
+    pub(super) rate: Option<f64>,
+    pub(super) timeout: Duration,
+    pub(super) reconnect: Duration,
+    pub(super) seed: u64,
+}
+
+/// Flags that make no plan.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct PlanError(String);
+
+fn require(holds: bool, otherwise: &str) -> Result<(), PlanError> {
+    if holds {
+        Ok(())
+    } else {
+        Err(PlanError(otherwise.to_owned()))
+    }
+}
+
+impl Plan {
+    pub(super) fn new(args: &LoadArgs) -> Result<Self, PlanError> {
+        let target = Target::parse(&args.url).map_err(|error| PlanError(error.to_string()))?;
+        let protocol = match (args.protocol, target.scheme) {
+            (Some(protocol), _) => protocol,
+            (None, None | Some(Scheme::Couchbase)) => Protocol::Couchbase,
+            (None, Some(Scheme::Memcached)) => Protocol::Memcached,
+            (None, Some(Scheme::Redis)) => Protocol::Redis,
+            (None, Some(Scheme::Http)) => {
+                return Err(PlanError(
+                    "http:// is no address of a key-value port".to_owned(),
+                ));
+            }
+        };
+        check(args, protocol)?;
+        let cycles = u64::try_from(args.num_cycles).unwrap_or(0);
+        let batch = args.batch_size.max(1);
+        Ok(Self {
+            protocol,
+            port: target.port_or(protocol.scheme()),
+            host: target.host,
+            bucket: target.bucket.unwrap_or_else(|| "default".to_owned()),
+            login: Login {
+                user: args.user.clone(),
+                password: args.password.clone(),
+                // The cheapest of the SCRAM kinds where processors have SHA-256 in hardware:
+                // thousands of connections are opened before a run.
+                mechanism: Mechanism::ScramSha256,
+            },
+            items: args.num_items,
+            key_prefix: args.key_prefix.clone(),
+            connections: args.num_threads,
+            workers: args.worker_threads.min(args.num_threads),
+            size_min: args.min_size,
+            size_max: args.max_size,
+            set_pct: args.set_pct,
+            window: args.pipeline.max(batch),
+            populate_window: if args.no_population {
+                0
+            } else {
+                POPULATE_WINDOW
+            },
+            in_batches: batch > 1,
+            requests: (cycles > 0).then(|| cycles.saturating_mul(batch as u64)),
+            duration: args.duration,
+            warmup: args.warmup,
+            random_body: args.random_body,
+            sequential: args.sequential,
+            durability: args.durability.durability(),
+            rate: args.rate_limit,
+            timeout: args.timeout,
+            reconnect: args.reconnect,
+            seed: args.seed,
+        })
+    }
+
+    /// Whether answers are worth having out of order: otherwise a durable write holds up those behind it.
+    pub(super) const fn wants_unordered(&self) -> bool {
+        self.window > 1 && self.durability.is_some()
+    }
+}
+
+fn check(args: &LoadArgs, protocol: Protocol) -> Result<(), PlanError> {
+    require(
+        (1..=CONNECTIONS_MAX).contains(&args.num_threads),
+        "--num-threads: expected 1 to 60000 connections",
+    )?;
+    require(
+        (1..=256).contains(&args.worker_threads),
+        "--worker-threads: expected 1 to 256",
+    )?;
+    require(
+        args.min_size <= args.max_size,
+        "--min-size is larger than --max-size",
+    )?;
+    require(
+        args.max_size <= VALUE_BYTES_MAX,
+        "--max-size: a value has at most 20 MiB",
+    )?;
+    require(
+        (1..=WINDOW_MAX).contains(&args.pipeline) && (1..=WINDOW_MAX).contains(&args.batch_size),
+        "--pipeline and --batch-size: expected 1 to 65536",
+    )?;
+    let key_len = args.key_prefix.len() + KEY_DIGITS;
+    require(
+        key_len <= KEY_BYTES_MAX,
+        "--key-prefix: a key has at most 250 bytes",
+    )?;
+    let printable = args.key_prefix.bytes().all(|b| b.is_ascii_graphic());
+    require(
+        printable,
+        "--key-prefix: expected printable ASCII without spaces",
+    )?;
+    require(
+        args.durability == Level::None || protocol == Protocol::Couchbase,
+        "--durability needs the couchbase protocol",
+    )?;
+    require(
+        args.rate_limit
+            .is_none_or(|rate| rate.is_finite() && rate > 0.0 && rate <= 1e8),
+        "--rate-limit: expected more than 0 and at most 100000000 requests per second",
+    )?;
+    require(
+        args.rate_limit.is_none() || args.batch_size <= 1,
+        "--rate-limit goes with --pipeline, not with --batch-size",
+    )?;
+    require(
+        args.duration.is_none_or(|it| it > args.warmup),
+        "--warmup is as long as --duration",
+    )?;
+    require(
+        !args.timeout.is_zero(),
+        "--timeout: expected more than 0 seconds",
+    )?;
+    let credentials_fit = args.user.len() <= USER_NAME_BYTES_MAX
+        && args.password.len() <= PASSWORD_BYTES_MAX
+        && !args.password.is_empty();
+    require(credentials_fit, "user or password is empty or too long")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        load: LoadArgs,
+    }
+
+    fn plan(flags: &str) -> Result<Plan, String> {
+        let words = std::iter::once("load").chain(flags.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        Plan::new(&line.load).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_flags_of_the_documentation_make_a_plan() {
+        let plan = plan(
+            "-U couchbase://127.0.0.1:12000/b -u U -P p --num-items 10 --num-threads 3 --min-size 5 \
+             --max-size 6 --set-pct 100 --batch-size 4 --num-cycles 7 --random-body --sequential \
+             --no-population --durability persist_to_majority --rate-limit 10 --json",
+        );
+        assert_eq!(
+            plan.expect_err("both"),
+            "--rate-limit goes with --pipeline, not with --batch-size"
+        );
+        let plan = self::plan(
+            "-U couchbase://127.0.0.1:12000/b -u U -P p --num-items 10 --num-threads 3 --min-size 5 \
+             --max-size 6 --set-pct 100 --batch-size 4 --num-cycles 7 --random-body --sequential \
+             --no-population --durability persist_to_majority --json",
+        )
+        .expect("a plan");
+        assert_eq!(
+            (plan.host.as_str(), plan.port, plan.bucket.as_str()),
+            ("127.0.0.1", 12000, "b")
+        );
+        assert_eq!(
+            (plan.connections, plan.window, plan.requests),
+            (3, 4, Some(28))
+        );
+        assert_eq!(plan.durability, Some(DurabilityLevel::PersistToMajority));
+        assert_eq!(plan.populate_window, 0);
+        assert!(plan.in_batches && plan.wants_unordered());
+    }
+
+    #[test]
+    fn the_scheme_says_the_protocol_unless_a_flag_does() {
+        for (flags, protocol, port) in [
+            ("", Protocol::Couchbase, 11210),
+            ("-U memcached://h", Protocol::Memcached, 11211),
+            ("-U redis://h", Protocol::Redis, 6379),
+            (
+                "-U h --protocol memcached-text",
+                Protocol::MemcachedText,
+                11211,
+            ),
+            ("-U h:5 --protocol redis", Protocol::Redis, 5),
+        ] {
+            let plan = plan(flags).expect(flags);
+            assert_eq!((plan.protocol, plan.port), (protocol, port), "{flags}");
+        }
+    }
+
+    #[test]
+    fn flags_that_make_no_plan_say_why() {
+        for (flags, words) in [
+            ("--num-threads 0", "--num-threads"),
+            ("--min-size 7 --max-size 6", "--min-size"),
+            ("--max-size 20971521", "20 MiB"),
+            ("--set-pct 101", "set-pct"),
+            ("--num-items 0", "num-items"),
+            ("--durability majority --protocol redis", "couchbase"),
+            ("--durability sometimes", "sometimes"),
+            ("--rate-limit 0", "--rate-limit"),
+            ("--duration 1 --warmup 1", "--warmup"),
+            ("-U couchbases://h", "TLS"),
+            ("--pipeline 0", "--pipeline"),
+        ] {
+            let error = plan(flags).expect_err(flags);
+            assert!(error.contains(words), "{flags}: {error}");
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! What a run counts.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
+
+use hdrhistogram::Histogram;
+
+use super::wire::Outcome;
+use crate::client::status_text;
+
+/// Longest latency that is told apart from longer ones, in nanoseconds (10 minutes).
+const LATENCY_NS_MAX: u64 = 600_000_000_000;
+/// Significant digits of latencies.
+const DIGITS: u8 = 3;
+/// Most kinds of errors that are counted by name.
+const ERROR_KINDS_MAX: usize = 64;
+
+/// The kind of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Get,
+    Set,
+}
+
+/// Seen while a run goes on, by the thread that shows how far it is.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    pub(super) done: AtomicU64,
+    pub(super) errors: AtomicU64,
+}
+
+/// Counts of one thread, or of several merged.
+#[derive(Clone, Debug)]
+pub(super) struct Tally {
+    /// Latencies of GETs that were answered with an item or with a miss, in nanoseconds.
+    pub(super) gets: Histogram<u64>,
+    /// Latencies of SETs that were stored, in nanoseconds.
+    pub(super) sets: Histogram<u64>,
+    /// Of the GETs, those that found nothing.
+    pub(super) misses: u64,
+    /// Everything else that became of a request, by name.
+    pub(super) errors: BTreeMap<String, u64>,
+    /// Connections that were lost, and of them those that came back.
+    pub(super) lost: u64,
+    pub(super) reconnected: u64,
+    /// Bytes both ways.
+    pub(super) bytes_sent: u64,
+    pub(super) bytes_received: u64,
+    /// From the beginning of what is counted to the last answer, in nanoseconds.
+    pub(super) elapsed_ns: u64,
+}
+
+impl Tally {
+    pub(super) fn new() -> Self {
+        let histogram = Histogram::new_with_bounds(1, LATENCY_NS_MAX, DIGITS);
+        let histogram = histogram.expect("the bounds of a histogram are valid");
+        Self {
+            gets: histogram.clone(),
+            sets: histogram,
+            misses: 0,
+            errors: BTreeMap::new(),
+            lost: 0,
+            reconnected: 0,
+            bytes_sent: 0,
+            bytes_received: 0,
+            elapsed_ns: 0,
+        }
+    }
+
+    /// Counts an answer. Returns whether it was an error.
+    #[inline]
+    pub(super) fn answered(&mut self, kind: Kind, outcome: Outcome<'_>, latency_ns: u64) -> bool {
+        match (kind, outcome) {
+            (Kind::Get, Outcome::Done) => self.gets.saturating_record(latency_ns),
+            (Kind::Get, Outcome::Missing) => {
+                self.misses += 1;
+                self.gets.saturating_record(latency_ns);
+            }
+            (Kind::Set, Outcome::Done) => self.sets.saturating_record(latency_ns),
+            (_, outcome) => {
+                self.error(&outcome_name(outcome), 1);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Counts `times` requests that came to nothing.
+    #[cold]
+    pub(super) fn error(&mut self, name: &str, times: u64) {
+        if times == 0 {
+            return;
+        }
+        if let Some(count) = self.errors.get_mut(name) {
+            *count += times;
+        } else if self.errors.len() < ERROR_KINDS_MAX {
+            self.errors.insert(name.to_owned(), times);
+        } else {
+            *self.errors.entry("other".to_owned()).or_default() += times;
+        }
+    }
+
+    /// Requests that were answered as they should be.
+    pub(super) fn ops(&self) -> u64 {
+        self.gets.len() + self.sets.len()
+    }
+
+    /// Requests that were not.
+    pub(super) fn error_count(&self) -> u64 {
+        self.errors.values().sum()
+    }
+
+    /// Adds what another thread counted at the same time.
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in [(&mut self.gets, &other.gets), (&mut self.sets, &other.sets)] {
+            mine.add(theirs)
+                .expect("all histograms have the same bounds");
+        }
+        for (name, count) in &other.errors {
+            self.error(name, *count);
+        }
+        self.misses += other.misses;
+        self.lost += other.lost;
+        self.reconnected += other.reconnected;
+        self.bytes_sent += other.bytes_sent;
+        self.bytes_received += other.bytes_received;
+        self.elapsed_ns = self.elapsed_ns.max(other.elapsed_ns);
+    }
+
+    /// All latencies, in nanoseconds.
+    pub(super) fn latencies(&self) -> Histogram<u64> {
+        let mut all = self.gets.clone();
+        all.add(&self.sets)
+            .expect("all histograms have the same bounds");
+        all
+    }
+}
+
+fn outcome_name(outcome: Outcome<'_>) -> String {
+    /// Enough of an error in words to tell it from others.
+    const WORDS_BYTES_MAX: usize = 80;
+    match outcome {
+        Outcome::Done => "unexpected success".to_owned(),
+        Outcome::Missing => "not stored: no such item".to_owned(),
+        Outcome::Status(code) => status_text(code),
+        Outcome::Text(words) => {
+            String::from_utf8_lossy(&words[..words.len().min(WORDS_BYTES_MAX)]).into_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kedge_types::Status;
+
+    use super::*;
+
+    #[test]
+    fn answers_are_counted_by_kind_and_outcome() {
+        let mut tally = Tally::new();
+        let busy = Outcome::Status(Status::TemporaryFailure.wire());
+        for (kind, outcome, is_error) in [
+            (Kind::Get, Outcome::Done, false),
+            (Kind::Get, Outcome::Missing, false),
+            (Kind::Get, busy, true),
+            (Kind::Set, Outcome::Done, false),
+            (Kind::Set, Outcome::Missing, true),
+            (Kind::Set, busy, true),
+            (Kind::Set, Outcome::Text(b"ERROR"), true),
+        ] {
+            assert_eq!(
+                tally.answered(kind, outcome, 1000),
+                is_error,
+                "{kind:?} {outcome:?}"
+            );
+        }
+        let mut both = tally.clone();
+        both.merge(&tally);
+        assert_eq!((both.ops(), both.misses, both.error_count()), (6, 2, 8));
+        assert_eq!(both.errors["TemporaryFailure (0x86)"], 4);
+        assert_eq!(both.latencies().max(), 1000);
+    }
+
+    #[test]
+    fn kinds_of_errors_are_bounded() {
+        let mut tally = Tally::new();
+        for number in 0..1000 {
+            tally.error(&format!("error {number}"), 1);
+        }
+        assert_eq!(tally.error_count(), 1000);
+        assert!(tally.errors.len() <= ERROR_KINDS_MAX + 1);
+    }
+}

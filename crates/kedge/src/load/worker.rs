@@ -1,0 +1,373 @@
+//! One thread of the generator: an event loop over its share of the connections.
+
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Token, Waker};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use super::connect::Reconnector;
+use super::connection::{Conn, Core, Lost, Phase};
+use super::generate::{Random, Schedule, Values, share};
+use super::options::Plan;
+use super::tally::{Progress, Tally};
+use super::wire::Wire;
+
+const TIMER: Token = Token(usize::MAX);
+const REOPENED: Token = Token(usize::MAX - 1);
+/// Bytes asked of a socket at once.
+const READ_BYTES: usize = 256 << 10;
+/// How often deadlines and Ctrl-C are looked at.
+const TICK: Duration = Duration::from_millis(100);
+/// How long after the end answers are waited for, beyond the timeout of a request.
+const NEVER_NS: u64 = u64::MAX;
+/// Unsent requests of a schedule are waited for this long after its end.
+const CATCH_UP_NS: u64 = 10_000_000_000;
+
+/// One thread's connections.
+pub(super) struct Worker<W> {
+    plan: Arc<Plan>,
+    core: Core<W>,
+    conns: Vec<Conn>,
+    /// Position of the first connection among all, and how many there are in all.
+    first: usize,
+    poll: Poll,
+    timer: Option<OwnedFd>,
+    reconnector: Reconnector,
+    progress: Arc<Progress>,
+    stop: Arc<AtomicBool>,
+    began: Instant,
+}
+
+impl<W: Wire> Worker<W> {
+    /// Takes over opened connections. `first` is the position of the first among all of the plan.
+    pub(super) fn new(
+        plan: &Arc<Plan>,
+        wire: W,
+        first: usize,
+        streams: Vec<TcpStream>,
+        progress: &Arc<Progress>,
+        stop: &Arc<AtomicBool>,
+    ) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let mut conns = Vec::with_capacity(streams.len());
+        for (at, stream) in streams.into_iter().enumerate() {
+            conns.push(Conn::new(register(&poll, stream, at)?));
+        }
+        let timer = if plan.rate.is_some() {
+            let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
+            let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
+            let source = &mut SourceFd(&timer.as_raw_fd());
+            poll.registry()
+                .register(source, TIMER, Interest::READABLE)?;
+            Some(timer)
+        } else {
+            None
+        };
+        let waker = Waker::new(poll.registry(), REOPENED)?;
+        let reconnector = Reconnector::start(Arc::clone(plan), move || {
+            // Without a wake the next tick finds it.
+            let _ = waker.wake();
+        })?;
+        let mut random = Random::new(plan.seed ^ (first as u64) << 32);
+        let values = Values::new(plan, &mut random);
+        let core = Core {
+            wire,
+            phase: Phase::Populate,
+            items: plan.items,
+            sequential: plan.sequential,
+            in_batches: plan.in_batches,
+            set_below: (u64::from(plan.set_pct) << 32) / 100,
+            random,
+            values,
+            tally: Tally::new(),
+            buffer: vec![0; READ_BYTES],
+            end_ns: NEVER_NS,
+            in_flight: 0,
+        };
+        Ok(Self {
+            plan: Arc::clone(plan),
+            core,
+            conns,
+            first,
+            poll,
+            timer,
+            reconnector,
+            progress: Arc::clone(progress),
+            stop: Arc::clone(stop),
+            began: Instant::now(),
+        })
+    }
+
+    /// Stores this thread's share of the items.
+    pub(super) fn populate(&mut self) -> io::Result<Tally> {
+        let all = self.plan.connections;
+        for (at, conn) in self.conns.iter_mut().enumerate() {
+            let part = share(self.plan.items, self.first + at, all);
+            conn.schedule = None;
+            conn.begin(self.plan.populate_window, part.end - part.start, part);
+        }
+        self.core.phase = Phase::Populate;
+        self.drive(NEVER_NS, 0)
+    }
+
+    /// Runs the load.
+    pub(super) fn run(&mut self) -> io::Result<Tally> {
+        let all = self.plan.connections;
+        for (at, conn) in self.conns.iter_mut().enumerate() {
+            let at = self.first + at;
+            let part = share(self.plan.items, at, all);
+            // With more connections than items some have no share: they take all of them.
+            let part = if part.is_empty() {
+                0..self.plan.items
+            } else {
+                part
+            };
+            conn.schedule = self.plan.rate.map(|rate| Schedule::new(rate, at, all));
+            conn.begin(
+                self.plan.window,
+                self.plan.requests.unwrap_or(u64::MAX),
+                part,
+            );
+        }
+        self.core.phase = Phase::Run;
+        let end_ns = self.plan.duration.map_or(NEVER_NS, nanoseconds);
+        self.drive(end_ns, nanoseconds(self.plan.warmup))
+    }
+
+    /// Serves the connections until all requests due before `end_ns` are answered. What is answered
+    /// before `warm_ns` is not counted.
+    fn drive(&mut self, end_ns: u64, warm_ns: u64) -> io::Result<Tally> {
+        self.began = Instant::now();
+        self.core.tally = Tally::new();
+        self.core.end_ns = end_ns;
+        let mut counting_since_ns = 0;
+        let mut next_tick_ns = nanoseconds(TICK);
+        let mut events = Events::with_capacity(1024);
+        for at in 0..self.conns.len() {
+            self.pump(at);
+        }
+        loop {
+            let now_ns = self.now_ns();
+            if counting_since_ns < warm_ns && now_ns >= warm_ns {
+                self.core.tally = Tally::new();
+                counting_since_ns = now_ns;
+            }
+            if now_ns >= next_tick_ns {
+                next_tick_ns = now_ns + nanoseconds(TICK);
+                self.tick(now_ns);
+            }
+            if self.is_over(now_ns) {
+                break;
+            }
+            self.arm_timer(now_ns)?;
+            match self.poll.poll(&mut events, Some(TICK)) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                other => other?,
+            }
+            for event in &events {
+                match event.token() {
+                    TIMER => self.pump_due(),
+                    REOPENED => self.take_reopened(),
+                    Token(at) => self.ready(at, event.is_readable(), event.is_writable()),
+                }
+            }
+        }
+        self.account_for_the_rest();
+        let elapsed_ns = self.now_ns().saturating_sub(counting_since_ns);
+        let mut tally = std::mem::replace(&mut self.core.tally, Tally::new());
+        tally.elapsed_ns = elapsed_ns;
+        Ok(tally)
+    }
+
+    fn now_ns(&self) -> u64 {
+        nanoseconds(self.began.elapsed())
+    }
+
+    fn is_over(&self, now_ns: u64) -> bool {
+        let end_ns = self.core.end_ns;
+        if self.core.in_flight > 0 {
+            return false;
+        }
+        let caught_up = now_ns >= end_ns.saturating_add(CATCH_UP_NS);
+        caught_up || self.conns.iter().all(|conn| conn.is_done(end_ns, now_ns))
+    }
+
+    /// Sends what is due on one connection.
+    fn pump(&mut self, at: usize) {
+        let now_ns = self.now_ns();
+        if let Err(lost) = self.conns[at].pump(&mut self.core, now_ns) {
+            self.lost(at, &lost);
+        }
+    }
+
+    fn ready(&mut self, at: usize, readable: bool, writable: bool) {
+        let (conn, core, progress) = (&mut self.conns[at], &mut self.core, &self.progress);
+        if conn.stream.is_none() {
+            return;
+        }
+        let began = self.began;
+        if readable {
+            let counted = |answers: u64, errors: u64| {
+                progress.done.fetch_add(answers, Ordering::Relaxed);
+                if errors > 0 {
+                    progress.errors.fetch_add(errors, Ordering::Relaxed);
+                }
+            };
+            let now = || nanoseconds(began.elapsed());
+            if let Err(lost) = conn.receive(core, now, counted) {
+                return self.lost(at, &lost);
+            }
+        }
+        if writable && self.conns[at].has_unsent() {
+            self.pump(at);
+        }
+    }
+
+    /// A connection broke: what was in flight on it is an error, and it is opened again.
+    #[cold]
+    fn lost(&mut self, at: usize, lost: &Lost) {
+        let conn = &mut self.conns[at];
+        conn.stream = None;
+        let in_flight = conn.forget();
+        self.core.in_flight -= in_flight;
+        self.core.tally.lost += 1;
+        self.core.tally.error(&lost.name(), in_flight as u64);
+        self.progress
+            .errors
+            .fetch_add(in_flight as u64, Ordering::Relaxed);
+        if conn.is_done(self.core.end_ns, nanoseconds(self.began.elapsed())) {
+            conn.given_up = true;
+        } else {
+            self.reconnector.lost(at);
+        }
+    }
+
+    #[cold]
+    fn take_reopened(&mut self) {
+        for (at, result) in self.reconnector.take() {
+            let registered = match result {
+                Ok(stream) => register(&self.poll, stream, at).map_err(|error| error.to_string()),
+                Err(error) => Err(error.to_string()),
+            };
+            match registered {
+                Ok(stream) => {
+                    self.conns[at].stream = Some(stream);
+                    self.core.tally.reconnected += 1;
+                    self.pump(at);
+                }
+                Err(error) => {
+                    self.conns[at].given_up = true;
+                    self.core
+                        .tally
+                        .error(&format!("not reconnected: {error}"), 1);
+                }
+            }
+        }
+    }
+
+    /// Looks at deadlines.
+    fn tick(&mut self, now_ns: u64) {
+        if self.stop.load(Ordering::Relaxed) {
+            self.core.end_ns = self.core.end_ns.min(now_ns);
+        }
+        let timeout_ns = nanoseconds(self.plan.timeout);
+        for at in 0..self.conns.len() {
+            let conn = &self.conns[at];
+            let waits_ns = now_ns.saturating_sub(conn.heard_ns);
+            if conn.stream.is_some() && conn.in_flight() > 0 && waits_ns > timeout_ns {
+                self.lost(at, &Lost::Broken("no answer in time"));
+            } else if conn.schedule.is_some() {
+                self.pump(at);
+            }
+        }
+        // Its wake may have been lost.
+        self.take_reopened();
+    }
+
+    /// Requests that were due but are not sent when the run is over did not get what they asked for.
+    fn account_for_the_rest(&mut self) {
+        let end_ns = self.core.end_ns;
+        let behind = |conn: &Conn| conn.schedule.as_ref().map_or(0, |it| it.behind(end_ns));
+        if end_ns != NEVER_NS {
+            let unsent = self.conns.iter().map(behind).sum();
+            self.core.tally.error("due but never sent", unsent);
+        }
+        for conn in &mut self.conns {
+            conn.schedule = None;
+        }
+    }
+
+    /// Sends what a schedule says is due.
+    fn pump_due(&mut self) {
+        if let Some(timer) = &self.timer {
+            // Only the wake matters, not how often the timer expired.
+            let _ = rustix::io::read(timer, &mut [0_u8; 8]);
+        }
+        let now_ns = self.now_ns();
+        for at in 0..self.conns.len() {
+            if self.conns[at]
+                .schedule
+                .is_some_and(|schedule| schedule.due_ns() <= now_ns)
+            {
+                self.pump(at);
+            }
+        }
+    }
+
+    /// Wakes this thread when the next request is due; the poll's own timeout counts in milliseconds.
+    fn arm_timer(&self, now_ns: u64) -> io::Result<()> {
+        let Some(timer) = &self.timer else {
+            return Ok(());
+        };
+        let due = |conn: &Conn| {
+            let schedule = conn.schedule.filter(|_| conn.can_send())?;
+            Some(schedule.due_ns())
+        };
+        let Some(next_ns) = self.conns.iter().filter_map(due).min() else {
+            return Ok(());
+        };
+        // A time of 0 would disarm it.
+        let wait_ns = next_ns.saturating_sub(now_ns).max(1);
+        let wait = Timespec {
+            tv_sec: (wait_ns / 1_000_000_000) as i64,
+            tv_nsec: (wait_ns % 1_000_000_000) as i64,
+        };
+        let once = Itimerspec {
+            it_interval: Timespec {
+                tv_sec: 0,
+                tv_nsec: 0,
+            },
+            it_value: wait,
+        };
+        timerfd_settime(timer, TimerfdTimerFlags::empty(), &once)?;
+        Ok(())
+    }
+
+    /// Whether every connection is gone for good.
+    pub(super) fn is_stranded(&self) -> bool {
+        self.conns.iter().all(|conn| conn.given_up)
+    }
+}
+
+fn register(poll: &Poll, stream: TcpStream, at: usize) -> io::Result<mio::net::TcpStream> {
+    stream.set_read_timeout(None)?;
+    stream.set_write_timeout(None)?;
+    stream.set_nonblocking(true)?;
+    let mut stream = mio::net::TcpStream::from_std(stream);
+    let both = Interest::READABLE | Interest::WRITABLE;
+    poll.registry().register(&mut stream, Token(at), both)?;
+    Ok(stream)
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

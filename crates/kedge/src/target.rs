@@ -1,0 +1,223 @@
+//! Where a tool connects: `couchbase://HOST:PORT/BUCKET` and its relatives.
+
+use std::fmt;
+
+use kedge_types::limits::BUCKET_NAME_BYTES_MAX;
+
+/// Port of the key-value protocol.
+pub const KV_PORT: u16 = 11210;
+/// Port of plain memcached.
+pub const MEMCACHED_PORT: u16 = 11211;
+/// Port of Redis.
+pub const REDIS_PORT: u16 = 6379;
+/// Port of management over HTTP.
+pub const MGMT_PORT: u16 = 8091;
+
+/// What is spoken at an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scheme {
+    /// The memcached binary protocol with Couchbase's extensions.
+    Couchbase,
+    /// Plain memcached.
+    Memcached,
+    /// RESP.
+    Redis,
+    /// Management over HTTP.
+    Http,
+}
+
+impl Scheme {
+    /// The port when none is given.
+    #[must_use]
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Self::Couchbase => KV_PORT,
+            Self::Memcached => MEMCACHED_PORT,
+            Self::Redis => REDIS_PORT,
+            Self::Http => MGMT_PORT,
+        }
+    }
+}
+
+/// A parsed address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// What the text said is spoken there; `None` when it named no scheme.
+    pub scheme: Option<Scheme>,
+    /// Host name or address, without the brackets of IPv6.
+    pub host: String,
+    /// Port, when one was given.
+    pub port: Option<u16>,
+    /// Bucket, when one was given.
+    pub bucket: Option<String>,
+}
+
+/// Why a text is no address.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TargetError {
+    /// The scheme is none of ours.
+    #[error("unknown scheme \"{0}\"; known are couchbase, memcached, redis and http")]
+    Scheme(String),
+    /// TLS was asked for.
+    #[error("{0} asks for TLS, which is not supported yet; use couchbase:// or http://")]
+    Tls(String),
+    /// There is no host.
+    #[error("no host in \"{0}\"; expected SCHEME://HOST:PORT/BUCKET")]
+    Host(String),
+    /// The port is no number from 1 to 65,535.
+    #[error("bad port \"{0}\"; expected 1 to 65535")]
+    Port(String),
+    /// The bucket's name is too long.
+    #[error("bucket name longer than {BUCKET_NAME_BYTES_MAX} bytes")]
+    Bucket,
+}
+
+impl Target {
+    /// Parses `[SCHEME://]HOST[:PORT][/BUCKET][?OPTIONS]`. IPv6 addresses stand in brackets. Options
+    /// are for the SDKs and mean nothing here.
+    ///
+    /// # Errors
+    /// [`TargetError`] names what is wrong.
+    pub fn parse(text: &str) -> Result<Self, TargetError> {
+        let (scheme, rest) = match text.split_once("://") {
+            Some((scheme, rest)) => (Some(parse_scheme(scheme)?), rest),
+            None => (None, text),
+        };
+        let rest = rest.split('?').next().unwrap_or_default();
+        let (place, bucket) = match rest.split_once('/') {
+            Some((place, bucket)) => (place, Some(bucket.trim_end_matches('/'))),
+            None => (rest, None),
+        };
+        let (host, port) = split_place(place).ok_or_else(|| TargetError::Host(text.to_owned()))?;
+        let port = match port {
+            None => None,
+            Some(digits) => match digits.parse() {
+                Ok(port) if port > 0 => Some(port),
+                _ => return Err(TargetError::Port(digits.to_owned())),
+            },
+        };
+        let bucket = bucket.filter(|name| !name.is_empty());
+        if bucket.is_some_and(|name| name.len() > BUCKET_NAME_BYTES_MAX) {
+            return Err(TargetError::Bucket);
+        }
+        Ok(Self {
+            scheme,
+            host: host.to_owned(),
+            port,
+            bucket: bucket.map(str::to_owned),
+        })
+    }
+
+    /// The port, or the scheme's own when the text had none.
+    #[must_use]
+    pub fn port_or(&self, scheme: Scheme) -> u16 {
+        self.port.unwrap_or_else(|| scheme.default_port())
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.host)?;
+        match self.port {
+            Some(port) => write!(f, ":{port}"),
+            None => Ok(()),
+        }
+    }
+}
+
+fn parse_scheme(scheme: &str) -> Result<Scheme, TargetError> {
+    match scheme {
+        "couchbase" => Ok(Scheme::Couchbase),
+        "memcached" => Ok(Scheme::Memcached),
+        "redis" => Ok(Scheme::Redis),
+        "http" => Ok(Scheme::Http),
+        "couchbases" | "https" | "rediss" => Err(TargetError::Tls(format!("{scheme}://"))),
+        other => Err(TargetError::Scheme(other.to_owned())),
+    }
+}
+
+/// Host and port text; `None` when there is no host.
+fn split_place(place: &str) -> Option<(&str, Option<&str>)> {
+    if let Some(rest) = place.strip_prefix('[') {
+        let (host, after) = rest.split_once(']')?;
+        let port = after.strip_prefix(':');
+        // Text between the bracket and the colon belongs to nothing.
+        return (!host.is_empty() && (after.is_empty() || port.is_some())).then_some((host, port));
+    }
+    let (host, port) = match place.split_once(':') {
+        Some((host, port)) => (host, Some(port)),
+        None => (place, None),
+    };
+    (!host.is_empty()).then_some((host, port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(
+        scheme: Option<Scheme>,
+        host: &str,
+        port: Option<u16>,
+        bucket: Option<&str>,
+    ) -> Result<Target, TargetError> {
+        Ok(Target {
+            scheme,
+            host: host.into(),
+            port,
+            bucket: bucket.map(str::to_owned),
+        })
+    }
+
+    #[test]
+    fn addresses_are_parsed() {
+        use Scheme::{Couchbase, Http, Memcached, Redis};
+        let table = [
+            (
+                "couchbase://127.0.0.1:12000/default",
+                target(Some(Couchbase), "127.0.0.1", Some(12000), Some("default")),
+            ),
+            ("couchbase://h", target(Some(Couchbase), "h", None, None)),
+            (
+                "couchbase://h/b/?network=x",
+                target(Some(Couchbase), "h", None, Some("b")),
+            ),
+            (
+                "memcached://h:1",
+                target(Some(Memcached), "h", Some(1), None),
+            ),
+            (
+                "redis://[::1]:6379",
+                target(Some(Redis), "::1", Some(6379), None),
+            ),
+            (
+                "http://[fe80::1]/",
+                target(Some(Http), "fe80::1", None, None),
+            ),
+            (
+                "localhost:11211",
+                target(None, "localhost", Some(11211), None),
+            ),
+            (
+                "couchbases://h",
+                Err(TargetError::Tls("couchbases://".into())),
+            ),
+            ("ftp://h", Err(TargetError::Scheme("ftp".into()))),
+            (
+                "couchbase://",
+                Err(TargetError::Host("couchbase://".into())),
+            ),
+            ("[::1]x:5", Err(TargetError::Host("[::1]x:5".into()))),
+            ("h:0", Err(TargetError::Port("0".into()))),
+            ("h:65536", Err(TargetError::Port("65536".into()))),
+        ];
+        for (text, expected) in table {
+            assert_eq!(Target::parse(text), expected, "{text}");
+        }
+        assert_eq!(
+            Target::parse(&format!("h/{}", "b".repeat(101))),
+            Err(TargetError::Bucket)
+        );
+    }
+}
