@@ -1,0 +1,321 @@
+//! What each command does and refuses.
+
+use crate::tools::*;
+use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, Seqno, Status, VbUuid};
+use kedge_vbucket::{
+    Arithmetic, CompressionMode, ConcatMode, Meta, NewValue, ObserveState, Outcome, StoreMode,
+    Write,
+};
+
+#[test]
+fn store_modes_and_versions() {
+    let vb = &mut vbucket();
+    let k = key("k");
+    let w = write(&k);
+    assert_eq!(
+        store(vb, at(0), &w, StoreMode::Replace, b"0"),
+        Err(Status::KeyNotFound)
+    );
+    let first = done(store(vb, at(0), &w, StoreMode::Add, b"1").unwrap());
+    assert_eq!((first.seqno, first.uuid), (Seqno(1), VbUuid(0xabc)));
+    assert_eq!(
+        store(vb, at(0), &w, StoreMode::Add, b"2"),
+        Err(Status::KeyExists)
+    );
+    let second = done(store(vb, at(1), &w, StoreMode::Replace, b"3").unwrap());
+    assert!(second.cas > first.cas && second.seqno == Seqno(2));
+    let stale = Write {
+        cas: first.cas,
+        ..w
+    };
+    assert_eq!(
+        store(vb, at(1), &stale, StoreMode::Set, b"4"),
+        Err(Status::KeyExists)
+    );
+    let fresh = Write {
+        cas: second.cas,
+        ..w
+    };
+    done(store(vb, at(1), &fresh, StoreMode::Set, b"5").unwrap());
+    assert_eq!(get(vb, at(1), "k").unwrap(), b"5");
+    let other = key("missing");
+    let missing = Write {
+        cas: Cas(9),
+        ..write(&other)
+    };
+    assert_eq!(
+        store(vb, at(1), &missing, StoreMode::Set, b"6"),
+        Err(Status::KeyNotFound)
+    );
+    assert_eq!(vb.documents(), 1);
+}
+
+#[test]
+fn a_tombstone_keeps_the_revision_going() {
+    let vb = &mut vbucket();
+    set(vb, at(0), "k", b"1");
+    let k = key("k");
+    let deleted = done(vb.delete(at(5), &write(&k)).unwrap());
+    assert_eq!(vb.delete(at(5), &write(&k)), Err(Status::KeyNotFound));
+    assert_eq!(get(vb, at(5), "k"), Err(Status::KeyNotFound));
+    let meta = vb.get_meta(at(5), &k).unwrap();
+    let expected = Meta {
+        cas: deleted.cas,
+        flags: 0,
+        expiry: Expiry(at(5).unix_secs() as u32),
+        rev_seqno: 2.into(),
+        seqno: Seqno(2),
+        datatype: Datatype::RAW,
+        deleted: true,
+    };
+    assert_eq!(meta, expected);
+    set(vb, at(6), "k", b"{}");
+    let meta = vb.get_meta(at(6), &k).unwrap();
+    assert_eq!(
+        (meta.rev_seqno.get(), meta.deleted, meta.datatype),
+        (3, false, Datatype::JSON)
+    );
+    assert_eq!((vb.documents(), vb.tombstones()), (1, 0));
+}
+
+#[test]
+fn concat_keeps_flags_and_expiry_and_sees_json_again() {
+    let vb = &mut vbucket();
+    let k = key("k");
+    let w = write(&k);
+    assert_eq!(
+        vb.concat(at(0), &w, ConcatMode::Append, b"x"),
+        Err(Status::NotStored)
+    );
+    let expiry = Expiry(at(100).unix_secs() as u32);
+    done(
+        vb.store(at(0), &w, StoreMode::Set, &value(b"{\"a\":"), 77, expiry)
+            .unwrap(),
+    );
+    assert_eq!(vb.get_meta(at(0), &k).unwrap().datatype, Datatype::RAW);
+    done(vb.concat(at(0), &w, ConcatMode::Append, b"1}").unwrap());
+    done(vb.concat(at(0), &w, ConcatMode::Prepend, b"  ").unwrap());
+    assert_eq!(get(vb, at(0), "k").unwrap(), b"  {\"a\":1}");
+    let meta = vb.get_meta(at(0), &k).unwrap();
+    assert_eq!(
+        (meta.flags, meta.expiry, meta.datatype),
+        (77, expiry, Datatype::JSON)
+    );
+}
+
+#[test]
+fn concat_and_counters_inflate_what_is_compressed() {
+    let vb = &mut vbucket();
+    let k = key("k");
+    let text = vec![b'9'; 200];
+    let packed = snap::raw::Encoder::new().compress_vec(&text).unwrap();
+    let compressed = NewValue::check(&packed, Datatype::SNAPPY, CompressionMode::Passive).unwrap();
+    done(
+        vb.store(
+            at(0),
+            &write(&k),
+            StoreMode::Set,
+            &compressed,
+            0,
+            Expiry::NEVER,
+        )
+        .unwrap(),
+    );
+    assert!(
+        vb.get_meta(at(0), &k)
+            .unwrap()
+            .datatype
+            .contains(Datatype::SNAPPY)
+    );
+    done(
+        vb.concat(at(0), &write(&k), ConcatMode::Append, b"!")
+            .unwrap(),
+    );
+    assert_eq!(get(vb, at(0), "k").unwrap(), [&text[..], b"!"].concat());
+}
+
+#[test]
+fn counters() {
+    let vb = &mut vbucket();
+    let k = key("n");
+    let w = write(&k);
+    let up = Arithmetic {
+        negative: false,
+        delta: 5,
+        initial: None,
+        expiry: Expiry::NEVER,
+    };
+    assert_eq!(vb.arithmetic(at(0), &w, &up), Err(Status::KeyNotFound));
+    let made = vb
+        .arithmetic(
+            at(0),
+            &w,
+            &Arithmetic {
+                initial: Some(10),
+                ..up
+            },
+        )
+        .unwrap();
+    assert_eq!(done(made).1, 10, "the initial value, not yet counted up");
+    assert_eq!(done(vb.arithmetic(at(0), &w, &up).unwrap()).1, 15);
+    let down = Arithmetic {
+        negative: true,
+        delta: 100,
+        ..up
+    };
+    assert_eq!(
+        done(vb.arithmetic(at(0), &w, &down).unwrap()).1,
+        0,
+        "stops at 0"
+    );
+    set(vb, at(0), "n", b"18446744073709551615");
+    assert_eq!(done(vb.arithmetic(at(0), &w, &up).unwrap()).1, 4, "wraps");
+    assert_eq!(get(vb, at(0), "n").unwrap(), b"4");
+    for bad in [
+        &b"abc"[..],
+        b"",
+        b"-1",
+        b"1.5",
+        b"18446744073709551616",
+        b"+3",
+        b"1 2",
+    ] {
+        set(vb, at(0), "n", bad);
+        assert_eq!(
+            vb.arithmetic(at(0), &w, &up),
+            Err(Status::DeltaBadValue),
+            "{bad:?}"
+        );
+        assert_eq!(get(vb, at(0), "n").unwrap(), bad, "nothing was changed");
+    }
+    set(vb, at(0), "n", b"9  ");
+    assert_eq!(done(vb.arithmetic(at(0), &w, &up).unwrap()).1, 14);
+}
+
+#[test]
+fn preserve_ttl_keeps_what_is_there() {
+    let vb = &mut vbucket();
+    let k = key("k");
+    let (first, second) = (
+        Expiry(at(100).unix_secs() as u32),
+        Expiry(at(200).unix_secs() as u32),
+    );
+    let keep = Write {
+        preserve_ttl: true,
+        ..write(&k)
+    };
+    done(
+        vb.store(at(0), &keep, StoreMode::Set, &value(b"1"), 0, first)
+            .unwrap(),
+    );
+    done(
+        vb.store(at(0), &keep, StoreMode::Set, &value(b"2"), 0, second)
+            .unwrap(),
+    );
+    assert_eq!(vb.get_meta(at(0), &k).unwrap().expiry, first);
+    done(
+        vb.store(at(0), &write(&k), StoreMode::Set, &value(b"3"), 0, second)
+            .unwrap(),
+    );
+    assert_eq!(vb.get_meta(at(0), &k).unwrap().expiry, second);
+}
+
+#[test]
+fn observing() {
+    let vb = &mut vbucket();
+    let k = key("k");
+    assert_eq!(vb.observe_key(at(0), &k).0, ObserveState::NotFound);
+    let wrote = set(vb, at(0), "k", b"1");
+    assert_eq!(
+        vb.observe_key(at(0), &k),
+        (ObserveState::NotPersisted, wrote.cas)
+    );
+    log_all(vb);
+    assert_eq!(
+        vb.observe_key(at(0), &k),
+        (ObserveState::Persisted, wrote.cas)
+    );
+    done(vb.delete(at(0), &write(&k)).unwrap());
+    assert_eq!(
+        vb.observe_key(at(0), &k).0,
+        ObserveState::DeletedNotPersisted
+    );
+    log_all(vb);
+    assert_eq!(vb.observe_key(at(0), &k).0, ObserveState::NotFound);
+    let seen = vb.observe_seqno(VbUuid(0xabc)).unwrap();
+    assert_eq!(
+        (seen.persisted, seen.current, seen.failover),
+        (Seqno(2), Seqno(2), None)
+    );
+    assert_eq!(vb.observe_seqno(VbUuid(1)), Err(Status::KeyNotFound));
+}
+
+#[test]
+fn waiting_for_the_disk_ends_or_times_out() {
+    let vb = &mut vbucket();
+    set(vb, at(0), "k", b"1");
+    let cookie = kedge_vbucket::Cookie(5);
+    assert_eq!(
+        vb.seqno_persistence(at(0), Seqno(1), cookie),
+        Outcome::Parked
+    );
+    assert_eq!(
+        vb.seqno_persistence(at(0), Seqno(2), kedge_vbucket::Cookie(6)),
+        Outcome::Parked
+    );
+    log_all(vb);
+    let mut ended = Vec::new();
+    vb.take_done(&mut ended);
+    assert_eq!(
+        ended.iter().map(|done| done.cookie.0).collect::<Vec<_>>(),
+        [5]
+    );
+    assert_eq!(
+        vb.seqno_persistence(at(0), Seqno(1), cookie),
+        Outcome::Done(())
+    );
+    vb.on_time(at(31));
+    vb.take_done(&mut ended);
+    assert!(
+        format!("{:?}", ended[1].completion).contains("TemporaryFailure"),
+        "{ended:?}"
+    );
+    assert!(!vb.has_waiters());
+}
+
+#[test]
+fn keys_and_random_documents_stay_in_their_collection() {
+    let vb = &mut vbucket();
+    for name in ["b", "a", "c"] {
+        set(vb, at(0), name, b"default");
+    }
+    let other = DocKey::new(CollectionId(8), b"z").unwrap();
+    done(store(vb, at(0), &write(&other), StoreMode::Set, b"other").unwrap());
+    let k = key("c");
+    done(vb.delete(at(0), &write(&k)).unwrap());
+    let names = |keys: Vec<Box<[u8]>>| keys.iter().map(|key| key[0] as char).collect::<String>();
+    assert_eq!(names(vb.keys_from(at(0), &key("a"), 10)), "ab");
+    assert_eq!(names(vb.keys_from(at(0), &key("b"), 10)), "b");
+    assert_eq!(names(vb.keys_from(at(0), &key("a"), 1)), "a");
+    assert_eq!(
+        names(vb.keys_from(at(0), &DocKey::new(CollectionId(8), b"a").unwrap(), 10)),
+        "z"
+    );
+    let mut seen = std::collections::BTreeSet::new();
+    for random in 0..1_000u64 {
+        let random = random.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let found = vb.random_document(at(0), CollectionId::DEFAULT, random, |document| {
+            document.item.key()[1]
+        });
+        seen.insert(found.unwrap());
+    }
+    assert_eq!(
+        seen.into_iter().collect::<Vec<_>>(),
+        [b'a', b'b'],
+        "all live ones, no others"
+    );
+    assert!(
+        vb.random_document(at(0), CollectionId(9), 1, |_| ())
+            .is_none()
+    );
+}

@@ -1,0 +1,97 @@
+//! GET_LOCKED and what it keeps others from.
+
+use crate::tools::*;
+use kedge_types::{Cas, Expiry, Status};
+use kedge_vbucket::{Arithmetic, ConcatMode, StoreMode, Write};
+
+#[test]
+fn only_the_holder_changes_a_locked_document() {
+    let vb = &mut vbucket();
+    let before = set(vb, at(0), "k", b"1");
+    let k = key("k");
+    let w = write(&k);
+    let lock = vb
+        .get_and_lock(at(0), &k, 10, |document| document.cas)
+        .unwrap();
+    assert!(lock > before.cas);
+    assert_eq!(vb.get_and_lock(at(1), &k, 10, |_| ()), Err(Status::Locked));
+    assert_eq!(
+        vb.get(at(1), &k, |document| document.cas),
+        Ok(Cas::LOCKED),
+        "reads go on"
+    );
+    assert_eq!(vb.get_meta(at(1), &k).unwrap().cas, Cas::LOCKED);
+    for cas in [Cas(0), before.cas, Cas::LOCKED] {
+        let w = Write { cas, ..w };
+        assert_eq!(
+            store(vb, at(1), &w, StoreMode::Set, b"2"),
+            Err(Status::Locked)
+        );
+        assert_eq!(vb.delete(at(1), &w), Err(Status::Locked));
+        assert_eq!(vb.touch(at(1), &w, Expiry::NEVER), Err(Status::Locked));
+        assert_eq!(
+            vb.concat(at(1), &w, ConcatMode::Append, b"2"),
+            Err(Status::Locked)
+        );
+        let op = Arithmetic {
+            negative: false,
+            delta: 1,
+            initial: None,
+            expiry: Expiry::NEVER,
+        };
+        assert_eq!(vb.arithmetic(at(1), &w, &op), Err(Status::Locked));
+        assert_eq!(vb.unlock(at(1), &k, cas), Err(Status::Locked));
+    }
+    done(
+        store(
+            vb,
+            at(1),
+            &Write { cas: lock, ..w },
+            StoreMode::Set,
+            b"mine",
+        )
+        .unwrap(),
+    );
+    assert_eq!(
+        vb.unlock(at(1), &k, lock),
+        Err(Status::NotLocked),
+        "the write opened it"
+    );
+    done(store(vb, at(1), &w, StoreMode::Set, b"anyone").unwrap());
+}
+
+#[test]
+fn a_lock_ends_by_itself_or_by_unlock() {
+    let vb = &mut vbucket();
+    set(vb, at(0), "k", b"1");
+    let k = key("k");
+    for (secs, ends) in [(5, 5), (0, 15), (31, 15), (30, 30)] {
+        let lock = vb
+            .get_and_lock(at(0), &k, secs, |document| document.cas)
+            .unwrap();
+        assert_eq!(
+            vb.get_and_lock(at(ends - 1), &k, 1, |_| ()),
+            Err(Status::Locked),
+            "{secs}"
+        );
+        vb.unlock(at(ends), &k, lock).expect_err("its time is up");
+    }
+    let lock = vb
+        .get_and_lock(at(100), &k, 30, |document| document.cas)
+        .unwrap();
+    vb.unlock(at(101), &k, lock).unwrap();
+    assert_eq!(vb.get(at(101), &k, |document| document.cas), Ok(lock));
+    assert_eq!(
+        vb.unlock(at(101), &key("missing"), lock),
+        Err(Status::KeyNotFound)
+    );
+    assert_eq!(
+        vb.get_and_lock(at(101), &key("missing"), 1, |_| ()),
+        Err(Status::KeyNotFound)
+    );
+    let deleted = Write {
+        cas: lock,
+        ..write(&k)
+    };
+    done(vb.delete(at(102), &deleted).unwrap());
+}

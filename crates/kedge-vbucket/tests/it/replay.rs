@@ -1,0 +1,151 @@
+//! Bringing a vBucket back.
+
+use crate::tools::*;
+use kedge_types::DurabilityLevel::PersistToMajority;
+use kedge_types::{Expiry, Seqno, VbUuid};
+use kedge_vbucket::{Change, ReplayError, StoreMode, VBucket};
+
+fn replayed(changes: &[Change], branch: Option<VbUuid>) -> Result<VBucket, ReplayError> {
+    let mut vb = vbucket();
+    for change in changes {
+        vb.replay(change.clone())?;
+    }
+    vb.finish_replay(branch)?;
+    Ok(vb)
+}
+
+/// What a client can tell of a vBucket.
+fn visible(vb: &VBucket) -> Vec<String> {
+    let mut all: Vec<String> = vb
+        .table()
+        .iter()
+        .map(|item| format!("{item:?} {:?}", item.value()))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn gives_back_what_was_logged() {
+    let mut vb = vbucket();
+    let k = key("durable");
+    set(&mut vb, at(0), "a", b"1");
+    set(&mut vb, at(1), "b", b"{}");
+    store(
+        &mut vb,
+        at(1),
+        &durable(&k, PersistToMajority, 1),
+        StoreMode::Set,
+        b"x",
+    )
+    .unwrap();
+    let mut changes = log_all(&mut vb);
+    let a = key("a");
+    vb.delete(at(2), &write(&a)).unwrap();
+    vb.touch(at(3), &write(&k), Expiry(u32::MAX)).unwrap();
+    changes.extend(log_all(&mut vb));
+    let again = replayed(&changes, None).unwrap();
+    assert_eq!(visible(&again), visible(&vb));
+    assert_eq!(again.high_seqno(), vb.high_seqno());
+    assert_eq!(again.persisted_seqno(), vb.high_seqno());
+    assert!(again.last_cas() >= vb.last_cas());
+    assert_eq!(again.failover(), vb.failover());
+}
+
+#[test]
+fn a_prepare_without_an_end_is_committed() {
+    let mut vb = vbucket();
+    let k = key("k");
+    store(
+        &mut vb,
+        at(0),
+        &durable(&k, PersistToMajority, 1),
+        StoreMode::Set,
+        b"x",
+    )
+    .unwrap();
+    let changes = log_all(&mut vb);
+    let mut again = replayed(&changes, Some(VbUuid(5))).unwrap();
+    assert_eq!(get(&mut again, at(0), "k").unwrap(), b"x");
+    assert_eq!(again.high_seqno(), Seqno(2));
+    let queued = log_all(&mut again);
+    assert!(
+        matches!(
+            &queued[..],
+            [
+                Change::State(_),
+                Change::Commit {
+                    prepared: Seqno(1),
+                    ..
+                }
+            ]
+        ),
+        "{queued:?}"
+    );
+}
+
+#[test]
+fn an_unclean_stop_begins_a_branch_if_there_was_anything() {
+    let mut vb = vbucket();
+    set(&mut vb, at(0), "a", b"1");
+    let changes = log_all(&mut vb);
+    let again = replayed(&changes, Some(VbUuid(5))).unwrap();
+    assert_eq!(
+        again.failover().entries(),
+        [(VbUuid(5), Seqno(1)), (VbUuid(0xabc), Seqno(0))]
+    );
+    let empty = replayed(&[], Some(VbUuid(5))).unwrap();
+    assert_eq!(empty.failover().uuid(), VbUuid(0xabc));
+}
+
+#[test]
+fn a_reset_undoes_what_came_before() {
+    let mut vb = vbucket();
+    set(&mut vb, at(0), "a", b"1");
+    vb.reset(VbUuid(9));
+    set(&mut vb, at(1), "b", b"2");
+    let changes = log_all(&mut vb);
+    let mut again = replayed(&changes, None).unwrap();
+    assert_eq!(visible(&again), visible(&vb));
+    assert_eq!(again.failover().uuid(), VbUuid(9));
+    assert!(get(&mut again, at(1), "a").is_err());
+}
+
+#[test]
+fn what_does_not_hang_together_is_refused() {
+    let mut vb = vbucket();
+    let k = key("k");
+    set(&mut vb, at(0), "a", b"1");
+    store(
+        &mut vb,
+        at(0),
+        &durable(&k, PersistToMajority, 1),
+        StoreMode::Set,
+        b"x",
+    )
+    .unwrap();
+    let mut changes = log_all(&mut vb);
+    changes.extend(log_all(&mut vb));
+    let [document, prepare, commit] = &changes[..] else {
+        panic!("{changes:?}")
+    };
+    let twice = [document.clone(), document.clone()];
+    let order = ReplayError::Order {
+        high: Seqno(1),
+        seqno: Seqno(1),
+    };
+    assert_eq!(replayed(&twice, None).unwrap_err(), order);
+    let orphan = [document.clone(), commit.clone()];
+    let missing = ReplayError::NoPrepare { prepared: Seqno(2) };
+    assert_eq!(replayed(&orphan, None).unwrap_err(), missing);
+    let no_level = [Change::Prepare(document.item().unwrap().clone())];
+    assert_eq!(
+        replayed(&no_level, None).unwrap_err(),
+        ReplayError::BadPrepare { prepared: Seqno(1) }
+    );
+    // The log may have lost what lies before a reset.
+    vb.reset(VbUuid(9));
+    let reset = log_all(&mut vb).remove(0);
+    assert!(replayed(&[commit.clone(), reset], None).is_ok());
+    assert!(replayed(&[prepare.clone(), commit.clone()], None).is_ok());
+}

@@ -1,0 +1,257 @@
+//! SyncWrites with a majority of one.
+
+use crate::tools::*;
+use kedge_types::DurabilityLevel::{Majority, MajorityAndPersistOnActive, PersistToMajority};
+use kedge_types::{Expiry, Now, Seqno, Status, VbUuid};
+use kedge_vbucket::{Arithmetic, Change, Outcome, StoreMode};
+
+#[test]
+fn majority_is_answered_from_memory() {
+    let vb = &mut vbucket();
+    let k = key("k");
+    let mutated = done(store(vb, at(0), &durable(&k, Majority, 1), StoreMode::Set, b"1").unwrap());
+    assert_eq!(mutated.seqno, Seqno(2), "the commit's seqno");
+    assert_eq!(get(vb, at(0), "k").unwrap(), b"1");
+    let changes = log_all(vb);
+    assert!(
+        matches!(
+            &changes[..],
+            [
+                Change::Prepare(_),
+                Change::Commit {
+                    prepared: Seqno(1),
+                    ..
+                }
+            ]
+        ),
+        "{changes:?}"
+    );
+    assert!(results(vb).is_empty(), "answered already");
+}
+
+#[test]
+fn persist_levels_wait_for_the_log_and_show_nothing_before() {
+    for level in [MajorityAndPersistOnActive, PersistToMajority] {
+        let vb = &mut vbucket();
+        set(vb, at(0), "k", b"old");
+        log_all(vb);
+        let k = key("k");
+        assert_eq!(
+            store(vb, at(0), &durable(&k, level, 9), StoreMode::Set, b"new"),
+            Ok(Outcome::Parked)
+        );
+        assert_eq!(
+            get(vb, at(0), "k").unwrap(),
+            b"old",
+            "a prepare is visible to no reader"
+        );
+        assert_eq!(vb.visible_seqno(), Seqno(1));
+        assert!(results(vb).is_empty());
+        let logged = log_all(vb);
+        assert!(matches!(&logged[..], [Change::Prepare(_)]));
+        let ended = results(vb);
+        assert_eq!(ended[0].0, 9);
+        assert_eq!(ended[0].1.unwrap().seqno, Seqno(3));
+        assert_eq!(get(vb, at(0), "k").unwrap(), b"new");
+        assert_eq!(
+            (vb.high_seqno(), vb.visible_seqno(), vb.persisted_seqno()),
+            (Seqno(3), Seqno(3), Seqno(2))
+        );
+    }
+}
+
+#[test]
+fn a_key_with_a_prepare_takes_no_other_write() {
+    let vb = &mut vbucket();
+    set(vb, at(0), "k", b"1");
+    let k = key("k");
+    store(
+        vb,
+        at(0),
+        &durable(&k, PersistToMajority, 1),
+        StoreMode::Set,
+        b"2",
+    )
+    .unwrap();
+    let w = write(&k);
+    let busy = Status::SyncWriteInProgress;
+    assert_eq!(store(vb, at(0), &w, StoreMode::Set, b"3"), Err(busy));
+    assert_eq!(
+        store(vb, at(0), &durable(&k, Majority, 2), StoreMode::Set, b"3"),
+        Err(busy)
+    );
+    assert_eq!(vb.delete(at(0), &w), Err(busy));
+    assert_eq!(vb.touch(at(0), &w, Expiry::NEVER), Err(busy));
+    assert_eq!(vb.get_and_lock(at(0), &k, 1, |_| ()), Err(busy));
+    let op = Arithmetic {
+        negative: false,
+        delta: 1,
+        initial: None,
+        expiry: Expiry::NEVER,
+    };
+    assert_eq!(vb.arithmetic(at(0), &w, &op), Err(busy));
+    log_all(vb);
+    done(store(vb, at(0), &w, StoreMode::Set, b"3").unwrap());
+}
+
+#[test]
+fn they_end_in_the_order_in_which_they_were_prepared() {
+    let vb = &mut vbucket();
+    let (a, b, c) = (key("a"), key("b"), key("c"));
+    store(
+        vb,
+        at(0),
+        &durable(&a, PersistToMajority, 1),
+        StoreMode::Set,
+        b"1",
+    )
+    .unwrap();
+    // Ready at once, yet it may not overtake.
+    let second = store(vb, at(0), &durable(&b, Majority, 2), StoreMode::Set, b"2");
+    assert_eq!(second, Ok(Outcome::Parked));
+    store(
+        vb,
+        at(0),
+        &durable(&c, PersistToMajority, 3),
+        StoreMode::Set,
+        b"3",
+    )
+    .unwrap();
+    let mut changes = Vec::new();
+    let to = vb.changes_for_log(1, usize::MAX, &mut changes);
+    vb.on_logged(to);
+    let order = |vb: &mut _| {
+        results(vb)
+            .iter()
+            .map(|(cookie, _)| *cookie)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(order(vb), [1, 2], "the third is not on disk");
+    log_all(vb);
+    assert_eq!(order(vb), [3]);
+}
+
+#[test]
+fn a_write_that_takes_too_long_is_aborted_and_its_outcome_is_ambiguous() {
+    let vb = &mut vbucket();
+    set(vb, at(0), "k", b"old");
+    let k = key("k");
+    store(
+        vb,
+        at(0),
+        &durable(&k, PersistToMajority, 4),
+        StoreMode::Set,
+        b"new",
+    )
+    .unwrap();
+    vb.on_time(Now {
+        mono_ns: 1_999_999_999,
+        ..at(0)
+    });
+    assert!(results(vb).is_empty());
+    vb.on_time(at(2));
+    assert_eq!(results(vb), [(4, Err(Status::SyncWriteAmbiguous))]);
+    assert_eq!(get(vb, at(2), "k").unwrap(), b"old");
+    let changes = log_all(vb);
+    assert!(
+        matches!(
+            &changes[1..],
+            [
+                Change::Prepare(_),
+                Change::Abort {
+                    prepared: Seqno(2),
+                    ..
+                }
+            ]
+        ),
+        "{changes:?}"
+    );
+    set(vb, at(2), "k", b"free again");
+    assert!(results(vb).is_empty(), "answered once");
+}
+
+#[test]
+fn deletes_counters_and_touches_can_be_durable() {
+    let vb = &mut vbucket();
+    set(vb, at(0), "k", b"5");
+    let k = key("k");
+    let op = Arithmetic {
+        negative: false,
+        delta: 1,
+        initial: None,
+        expiry: Expiry::NEVER,
+    };
+    assert_eq!(
+        vb.arithmetic(at(0), &durable(&k, PersistToMajority, 1), &op),
+        Ok(Outcome::Parked)
+    );
+    log_all(vb);
+    assert_eq!(get(vb, at(0), "k").unwrap(), b"6");
+    let later = Expiry(at(50).unix_secs() as u32);
+    vb.touch(at(0), &durable(&k, PersistToMajority, 2), later)
+        .unwrap();
+    log_all(vb);
+    assert_eq!(vb.get_meta(at(0), &k).unwrap().expiry, later);
+    vb.delete(at(0), &durable(&k, PersistToMajority, 3))
+        .unwrap();
+    assert!(get(vb, at(0), "k").is_ok());
+    log_all(vb);
+    assert_eq!(get(vb, at(0), "k"), Err(Status::KeyNotFound));
+    assert_eq!(results(vb).len(), 3);
+}
+
+#[test]
+fn stopping_answers_everyone_and_loses_no_prepare() {
+    let vb = &mut vbucket();
+    let k = key("k");
+    store(
+        vb,
+        at(0),
+        &durable(&k, PersistToMajority, 1),
+        StoreMode::Set,
+        b"1",
+    )
+    .unwrap();
+    vb.on_shutdown();
+    assert_eq!(results(vb), [(1, Err(Status::SyncWriteAmbiguous))]);
+    log_all(vb);
+    assert!(results(vb).is_empty());
+    assert_eq!(
+        get(vb, at(0), "k").unwrap(),
+        b"1",
+        "it was committed all the same"
+    );
+}
+
+#[test]
+fn a_reset_answers_everyone_and_begins_anew() {
+    let vb = &mut vbucket();
+    set(vb, at(0), "a", b"1");
+    let k = key("k");
+    store(
+        vb,
+        at(0),
+        &durable(&k, PersistToMajority, 1),
+        StoreMode::Set,
+        b"1",
+    )
+    .unwrap();
+    let mut changes = Vec::new();
+    let in_flight = vb.changes_for_log(usize::MAX, usize::MAX, &mut changes);
+    vb.reset(VbUuid(0xdef));
+    assert_eq!(results(vb), [(1, Err(Status::SyncWriteAmbiguous))]);
+    assert_eq!(
+        (vb.documents(), vb.high_seqno(), vb.failover().uuid()),
+        (0, Seqno(0), VbUuid(0xdef))
+    );
+    let after = set(vb, at(1), "a", b"2");
+    assert_eq!((after.seqno, after.uuid), (Seqno(1), VbUuid(0xdef)));
+    vb.on_logged(in_flight);
+    assert_eq!(
+        vb.persisted_seqno(),
+        Seqno(0),
+        "seqnos of the old history say nothing of the new"
+    );
+    log_all(vb);
+    assert_eq!(vb.persisted_seqno(), Seqno(1));
+}

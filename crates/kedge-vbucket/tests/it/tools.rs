@@ -1,0 +1,102 @@
+//! What the tests share.
+
+use kedge_types::{
+    Cas, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, Expiry, Now, Status, VbId,
+    VbUuid,
+};
+use kedge_vbucket::{
+    Change, Completion, CompressionMode, Cookie, Done, Mutated, NewValue, Outcome, RandomState,
+    StoreMode, VBucket, VbSetup, Write,
+};
+
+/// A moment: `secs` seconds after an arbitrary start.
+pub fn at(secs: u64) -> Now {
+    Now {
+        unix_ns: (1_700_000_000 + secs) * 1_000_000_000,
+        mono_ns: secs * 1_000_000_000,
+    }
+}
+
+pub fn vbucket() -> VBucket {
+    VBucket::new(VbSetup {
+        id: VbId(7),
+        uuid: VbUuid(0xabc),
+        shards: 4,
+        hasher: RandomState::default(),
+    })
+}
+
+pub fn key(text: &str) -> DocKey {
+    DocKey::new(CollectionId::DEFAULT, text.as_bytes()).unwrap()
+}
+
+pub fn write(key: &DocKey) -> Write<'_> {
+    Write {
+        key,
+        cas: Cas(0),
+        durability: None,
+        preserve_ttl: false,
+        cookie: Cookie(0),
+    }
+}
+
+pub fn durable(key: &DocKey, level: DurabilityLevel, cookie: u64) -> Write<'_> {
+    let durability = Some(Durability {
+        level,
+        timeout_ms: Some(2_000),
+    });
+    Write {
+        durability,
+        cookie: Cookie(cookie),
+        ..write(key)
+    }
+}
+
+pub fn value(bytes: &[u8]) -> NewValue<'_> {
+    NewValue::check(bytes, Datatype::RAW, CompressionMode::Off).unwrap()
+}
+
+pub fn store(
+    vb: &mut VBucket,
+    now: Now,
+    write: &Write<'_>,
+    mode: StoreMode,
+    bytes: &[u8],
+) -> Result<Outcome<Mutated>, Status> {
+    vb.store(now, write, mode, &value(bytes), 0, Expiry::NEVER)
+}
+
+pub fn set(vb: &mut VBucket, now: Now, name: &str, bytes: &[u8]) -> Mutated {
+    let key = key(name);
+    done(store(vb, now, &write(&key), StoreMode::Set, bytes).unwrap())
+}
+
+pub fn done<T>(outcome: Outcome<T>) -> T {
+    match outcome {
+        Outcome::Done(done) => done,
+        Outcome::Parked => panic!("parked"),
+    }
+}
+
+pub fn get(vb: &mut VBucket, now: Now, name: &str) -> Result<Vec<u8>, Status> {
+    vb.get(now, &key(name), |document| document.item.value().to_vec())
+}
+
+/// All changes that wait for the log, which then has them.
+pub fn log_all(vb: &mut VBucket) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let to = vb.changes_for_log(usize::MAX, usize::MAX, &mut changes);
+    vb.on_logged(to);
+    changes
+}
+
+pub fn results(vb: &mut VBucket) -> Vec<(u64, Result<Mutated, Status>)> {
+    let mut all: Vec<Done> = Vec::new();
+    vb.take_done(&mut all);
+    all.into_iter()
+        .map(|done| match done.completion {
+            Completion::SyncWrite { result, .. } => (done.cookie.0, result),
+            other => panic!("{other:?}"),
+        })
+        .collect()
+}
