@@ -1,0 +1,162 @@
+//! Is a text JSON?
+
+use crate::scan::Scanner;
+use crate::{JsonError, JsonErrorKind};
+
+/// Most arrays and objects inside one another. A deeper text is not JSON to the server: it is stored as it is, without
+/// the JSON datatype. RFC 8259 section 9 allows such a limit.
+pub const MAX_DEPTH: usize = 1024;
+
+/// Whether `text` is one JSON value with optional white space around it, as RFC 8259 has it: UTF-8, no control
+/// characters in strings, strict numbers, no byte order mark. Escapes of half a surrogate pair are accepted.
+#[must_use]
+pub fn is_json(text: &[u8]) -> bool {
+    validate(text).is_ok()
+}
+
+/// What [`is_json`] answers, with the reason when it is no.
+///
+/// # Errors
+/// The first byte that does not fit. Invalid UTF-8 inside strings is only reported when the text has no other fault.
+pub fn validate(text: &[u8]) -> Result<(), JsonError> {
+    let mut scanner = Scanner::new(text);
+    values(&mut scanner)?;
+    scanner.skip_space();
+    if scanner.peek().is_some() {
+        return Err(scanner.error(JsonErrorKind::TrailingText));
+    }
+    if scanner.saw_beyond_ascii() {
+        std::str::from_utf8(text).map_err(|error| JsonError {
+            offset: error.valid_up_to(),
+            kind: JsonErrorKind::BadUtf8,
+        })?;
+    }
+    Ok(())
+}
+
+/// Moves past one value with all that is inside it.
+fn values(scanner: &mut Scanner<'_>) -> Result<(), JsonError> {
+    let mut open = Nesting::new();
+    loop {
+        scanner.skip_space();
+        match scanner.peek() {
+            Some(b'"') => scanner.string()?,
+            Some(b'-' | b'0'..=b'9') => scanner.number()?,
+            Some(b'{') => {
+                open.push(Container::Object)
+                    .map_err(|TooDeep| scanner.error(JsonErrorKind::TooDeep))?;
+                scanner.bump();
+                scanner.skip_space();
+                if scanner.peek() != Some(b'}') {
+                    name(scanner)?;
+                    continue;
+                }
+            }
+            Some(b'[') => {
+                open.push(Container::Array)
+                    .map_err(|TooDeep| scanner.error(JsonErrorKind::TooDeep))?;
+                scanner.bump();
+                scanner.skip_space();
+                if scanner.peek() != Some(b']') {
+                    continue;
+                }
+            }
+            Some(b't') => scanner.literal(b"true")?,
+            Some(b'f') => scanner.literal(b"false")?,
+            Some(b'n') => scanner.literal(b"null")?,
+            _ => return Err(scanner.error(JsonErrorKind::UnexpectedByte)),
+        }
+        // A value has ended, or its container is about to.
+        loop {
+            let Some(container) = open.top() else {
+                return Ok(());
+            };
+            scanner.skip_space();
+            match (scanner.peek(), container) {
+                (Some(b','), Container::Array) => {
+                    scanner.bump();
+                    break;
+                }
+                (Some(b','), Container::Object) => {
+                    scanner.bump();
+                    scanner.skip_space();
+                    name(scanner)?;
+                    break;
+                }
+                (Some(b']'), Container::Array) | (Some(b'}'), Container::Object) => {
+                    scanner.bump();
+                    open.pop();
+                }
+                _ => return Err(scanner.error(JsonErrorKind::UnexpectedByte)),
+            }
+        }
+    }
+}
+
+/// Moves past a member's name and its colon.
+#[inline]
+fn name(scanner: &mut Scanner<'_>) -> Result<(), JsonError> {
+    if scanner.peek() != Some(b'"') {
+        return Err(scanner.error(JsonErrorKind::UnexpectedByte));
+    }
+    scanner.string()?;
+    scanner.skip_space();
+    if scanner.peek() != Some(b':') {
+        return Err(scanner.error(JsonErrorKind::UnexpectedByte));
+    }
+    scanner.bump();
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Container {
+    Array,
+    Object,
+}
+
+struct TooDeep;
+
+/// The containers that are open, one bit each: set for an object.
+struct Nesting {
+    objects: [u64; MAX_DEPTH / 64],
+    depth: usize,
+}
+
+const _: () = assert!(MAX_DEPTH.is_multiple_of(64));
+
+impl Nesting {
+    fn new() -> Self {
+        Self {
+            objects: [0; MAX_DEPTH / 64],
+            depth: 0,
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, container: Container) -> Result<(), TooDeep> {
+        let word = self.objects.get_mut(self.depth / 64).ok_or(TooDeep)?;
+        let bit = 1 << (self.depth % 64);
+        match container {
+            Container::Array => *word &= !bit,
+            Container::Object => *word |= bit,
+        }
+        self.depth += 1;
+        Ok(())
+    }
+
+    /// The innermost open container.
+    #[inline]
+    fn top(&self) -> Option<Container> {
+        let index = self.depth.checked_sub(1)?;
+        Some(if self.objects[index / 64] >> (index % 64) & 1 == 1 {
+            Container::Object
+        } else {
+            Container::Array
+        })
+    }
+
+    #[inline]
+    fn pop(&mut self) {
+        self.depth -= 1;
+    }
+}

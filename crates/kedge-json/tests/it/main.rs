@@ -1,0 +1,4 @@
+//! Tests of the crate from outside.
+
+mod against_serde_json;
+mod corner_cases;
