@@ -1,0 +1,150 @@
+//! What is to be committed together: a buffer that is filled, appended and used again.
+
+use kedge_types::VbId;
+
+use crate::LogError;
+use crate::format::{ALIGN, BATCH_HEADER_BYTES, BatchHeader, RECORD_HEADER_BYTES, fold_digest};
+
+/// Longest payload of one record, in bytes.
+pub const MAX_PAYLOAD_BYTES: u64 = 1 << 30;
+
+/// A buffer above this is given back after use, so one large batch does not pin its memory.
+const KEEP_BYTES: usize = 16 << 20;
+
+/// Records to be committed together: after a crash all of them are found or none. The memory is
+/// kept from one use to the next.
+#[derive(Debug)]
+pub struct Batch {
+    /// Space for the batch's header, then the records.
+    buf: Vec<u8>,
+    records: u32,
+    digest: u32,
+}
+
+impl Default for Batch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Self {
+        Batch {
+            buf: vec![0; BATCH_HEADER_BYTES],
+            records: 0,
+            digest: 0,
+        }
+    }
+
+    /// Adds a record. Its payload is the parts, joined; `kind` is the caller's to give a meaning.
+    ///
+    /// # Errors
+    /// [`LogError::RecordTooLarge`] above [`MAX_PAYLOAD_BYTES`]; the batch is as before.
+    pub fn push(&mut self, kind: u8, vb: VbId, parts: &[&[u8]]) -> Result<(), LogError> {
+        let bytes = parts.iter().map(|part| part.len() as u64).sum();
+        if bytes > MAX_PAYLOAD_BYTES {
+            return Err(LogError::RecordTooLarge { bytes });
+        }
+        self.push_with(kind, vb, |buf| {
+            for part in parts {
+                buf.extend_from_slice(part);
+            }
+        })
+    }
+
+    /// Adds a record whose payload `write` appends to the buffer it is given. It must only append.
+    ///
+    /// # Errors
+    /// [`LogError::RecordTooLarge`] above [`MAX_PAYLOAD_BYTES`]; the batch is as before.
+    ///
+    /// # Panics
+    /// If `write` made the buffer shorter.
+    pub fn push_with(
+        &mut self,
+        kind: u8,
+        vb: VbId,
+        write: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), LogError> {
+        let start = self.buf.len();
+        let payload = start + RECORD_HEADER_BYTES;
+        self.buf.resize(payload, 0);
+        write(&mut self.buf);
+        assert!(
+            self.buf.len() >= payload,
+            "the payload's writer may only append"
+        );
+        let bytes = (self.buf.len() - payload) as u64;
+        if bytes > MAX_PAYLOAD_BYTES {
+            self.buf.truncate(start);
+            return Err(LogError::RecordTooLarge { bytes });
+        }
+        // Batches start on the alignment and so does every record, so that the end of the buffer
+        // decides the padding.
+        self.buf.resize(self.buf.len().next_multiple_of(ALIGN), 0);
+        let record = &mut self.buf[start..];
+        record[4..8].copy_from_slice(&(bytes as u32).to_le_bytes());
+        record[8] = kind;
+        record[10..12].copy_from_slice(&vb.0.to_le_bytes());
+        let crc = crc32c::crc32c(&record[4..]);
+        record[..4].copy_from_slice(&crc.to_le_bytes());
+        self.records += 1;
+        self.digest = fold_digest(self.digest, crc);
+        Ok(())
+    }
+
+    /// Bytes that the batch takes in the log.
+    pub fn len_bytes(&self) -> u64 {
+        self.buf.len() as u64
+    }
+
+    /// How many records it has.
+    pub fn records(&self) -> u32 {
+        self.records
+    }
+
+    /// Whether it has no records.
+    pub fn is_empty(&self) -> bool {
+        self.records == 0
+    }
+
+    /// Forgets the records and keeps the memory.
+    pub fn clear(&mut self) {
+        self.buf.truncate(BATCH_HEADER_BYTES);
+        self.buf.shrink_to(KEEP_BYTES);
+        self.records = 0;
+        self.digest = 0;
+    }
+
+    /// Completes the header and gives the bytes to `write`, with zeros behind them up to
+    /// `padded_bytes`. The batch is the same afterwards and can be written again elsewhere.
+    pub(crate) fn with_bytes<T>(
+        &mut self,
+        place: &BatchPlace,
+        padded_bytes: usize,
+        write: impl FnOnce(&[u8]) -> T,
+    ) -> T {
+        let bytes = self.buf.len();
+        let header = BatchHeader {
+            lsn: place.lsn,
+            durable: place.durable,
+            epoch: place.epoch,
+            bytes: bytes as u64,
+            records: self.records,
+            digest: self.digest,
+        };
+        self.buf[..BATCH_HEADER_BYTES].copy_from_slice(&header.encode(place.salt));
+        self.buf.resize(bytes.max(padded_bytes), 0);
+        let result = write(&self.buf);
+        self.buf.truncate(bytes);
+        result
+    }
+}
+
+/// What a batch's header says that depends on where it is written.
+pub(crate) struct BatchPlace {
+    pub(crate) lsn: crate::Lsn,
+    pub(crate) durable: crate::Lsn,
+    pub(crate) epoch: u64,
+    pub(crate) salt: u64,
+}

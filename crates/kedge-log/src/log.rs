@@ -1,0 +1,350 @@
+//! The open log: appending, changing segments, closing.
+//!
+//! Invariants:
+//! * All before `next` is durable; `next` moves only after a sync returned. So whatever a failed
+//!   append left behind `next` is overwritten by the next one.
+//! * Every file before the current one is complete: the next one's base says where it ends.
+//! * Once an operation other than one on a full disk failed, nothing is written any more.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use kedge_disk::{Disk, File};
+
+use crate::batch::{Batch, BatchPlace};
+use crate::format::{PAGE_BYTES, SegmentHeader};
+use crate::pool::{SegmentPreparer, Shared, Spare};
+use crate::recovery::{self, RecoveryReport};
+use crate::segment::{FileName, Segment, allocate_file, enter_sequence, segment_bytes_for};
+use crate::{LogConfig, LogError, Lsn, Record, RecoveryMode};
+
+/// A commit log that is open for appending. See the crate's documentation.
+pub struct Log {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) owner: [u8; 16],
+    pub(crate) epoch: u64,
+    pub(crate) current: Segment,
+    pub(crate) file: Option<Box<dyn File>>,
+    /// Segments before the current one that are not released, oldest first.
+    pub(crate) sealed: VecDeque<Segment>,
+    /// Where the next batch goes.
+    pub(crate) next: Lsn,
+    /// Damage below this is known and accepted.
+    pub(crate) forgiven: Lsn,
+    /// Whether the last batch is covered by a mark behind it, or there is none.
+    pub(crate) is_marked: bool,
+    pub(crate) has_failed: bool,
+    pub(crate) counters: Counters,
+}
+
+/// What the open log did so far.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Counters {
+    pub(crate) bytes: u64,
+    pub(crate) batches: u64,
+    pub(crate) records: u64,
+    pub(crate) syncs: u64,
+    pub(crate) ready_segments: u64,
+    pub(crate) unready_segments: u64,
+}
+
+/// Figures of an open log, for metrics. Those of appends count from the open on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct LogStats {
+    /// Bytes of the files that hold data: the segments in the sequence.
+    pub size_bytes: u64,
+    /// Bytes of batches in them.
+    pub data_bytes: u64,
+    /// Bytes of the files that are ready to be used, or wait to be recycled or removed.
+    pub spare_bytes: u64,
+    /// Number of segments in the sequence.
+    pub segments: u64,
+    /// Number of files that are ready to become segments.
+    pub spares: u64,
+    /// Bytes appended, with headers and padding to 8 but not that to pages.
+    pub appended_bytes: u64,
+    /// Batches appended, marks not counted.
+    pub appended_batches: u64,
+    /// Records appended.
+    pub appended_records: u64,
+    /// Syncs of segments that a caller waited for.
+    pub syncs: u64,
+    /// Segments filled with zeros in the background.
+    pub prepared_segments: u64,
+    /// Times that the next segment was ready when it was needed.
+    pub ready_segments: u64,
+    /// Times that it was not and a fresh one had to do, whose appends are slower.
+    pub unready_segments: u64,
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log")
+            .field("dir", &self.shared.dir)
+            .field("segment", &self.current.number)
+            .field("next", &self.next)
+            .field("epoch", &self.epoch)
+            .field("has_failed", &self.has_failed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Log {
+    /// Opens the log in `dir`, making it if there is none, and gives every record that is kept to
+    /// `replay`, in the order of their appends. The caller sees to it that no other process has
+    /// the directory ([`Disk::lock_dir`]). `owner` is written to every segment, and a segment of
+    /// another owner is refused.
+    ///
+    /// When it returns, what was replayed is durable. When it fails, what was replayed before
+    /// means nothing; it can be called again and replays the same.
+    ///
+    /// # Errors
+    /// What `replay` gives ends it. [`LogError::Corrupt`], [`LogError::WrongOwner`] and
+    /// [`LogError::UnsupportedVersion`] name the file; [`LogError::NoSpace`] if a first segment
+    /// has no room; what the disk gives.
+    pub fn open<E: From<LogError>>(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        owner: [u8; 16],
+        config: LogConfig,
+        mode: RecoveryMode,
+        replay: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
+    ) -> Result<(Log, RecoveryReport), E> {
+        recovery::open(&disk, dir, owner, config, mode, replay)
+    }
+
+    /// Makes the batch durable: one write, one sync. Returns the position right behind it and
+    /// empties the batch; an empty batch costs nothing.
+    ///
+    /// # Errors
+    /// [`LogError::NoSpace`]: the batch is untouched and can be appended again, alone or with more
+    /// pushed to it. What it contains may still be found after a crash before that.
+    /// After any other error nothing is known about the batch, the log refuses everything with
+    /// [`LogError::PreviousIo`], and the process should end.
+    pub fn append(&mut self, batch: &mut Batch) -> Result<Lsn, LogError> {
+        self.check_usable()?;
+        if batch.is_empty() {
+            return Ok(self.next);
+        }
+        self.commit(batch)?;
+        self.counters.batches += 1;
+        self.counters.records += u64::from(batch.records());
+        self.is_marked = false;
+        batch.clear();
+        Ok(self.next)
+    }
+
+    /// Writes a mark behind the last batch, if there is none: recovery can then tell damage to
+    /// that batch from an append that never finished. For idle moments.
+    ///
+    /// # Errors
+    /// As [`Log::append`].
+    pub fn mark(&mut self) -> Result<(), LogError> {
+        self.check_usable()?;
+        if !self.is_marked {
+            self.commit(&mut Batch::new())?;
+            self.is_marked = true;
+        }
+        Ok(())
+    }
+
+    /// Ends the use of the log, with a mark behind the last batch as [`Log::mark`] writes it.
+    /// A log that is dropped instead has lost nothing either.
+    ///
+    /// # Errors
+    /// As [`Log::append`]; everything that was acknowledged is durable all the same.
+    pub fn close(mut self) -> Result<(), LogError> {
+        self.mark()
+    }
+
+    /// Lets go of all segments whose batches end at or before `lsn`, and returns how many. No I/O:
+    /// the next [`SegmentPreparer::prepare_if_needed`] recycles or removes the files; until then
+    /// an open finds and replays them. The segment that is being written is always kept.
+    pub fn release_before(&mut self, lsn: Lsn) -> usize {
+        let mut released = 0;
+        while let Some(oldest) = self.sealed.front() {
+            let end = self.sealed.get(1).unwrap_or(&self.current).base;
+            if end > lsn {
+                break;
+            }
+            self.shared.release(*oldest);
+            self.sealed.pop_front();
+            released += 1;
+        }
+        released
+    }
+
+    /// A handle for a background thread, which makes the next segments ready.
+    pub fn preparer(&self) -> SegmentPreparer {
+        SegmentPreparer::new(Arc::clone(&self.shared))
+    }
+
+    /// Where the next batch goes; everything before is durable.
+    pub fn next_lsn(&self) -> Lsn {
+        self.next
+    }
+
+    /// The oldest position that is kept.
+    pub fn first_lsn(&self) -> Lsn {
+        self.sealed.front().unwrap_or(&self.current).base
+    }
+
+    /// Figures for metrics.
+    pub fn stats(&self) -> LogStats {
+        let (spares, spare_bytes) = self.shared.spare_files();
+        let sealed_bytes: u64 = self.sealed.iter().map(|segment| segment.bytes).sum();
+        LogStats {
+            size_bytes: sealed_bytes + self.current.bytes,
+            data_bytes: self.next.0 - self.first_lsn().0,
+            spare_bytes,
+            segments: self.sealed.len() as u64 + 1,
+            spares: spares as u64,
+            appended_bytes: self.counters.bytes,
+            appended_batches: self.counters.batches,
+            appended_records: self.counters.records,
+            syncs: self.counters.syncs,
+            prepared_segments: self.shared.prepared(),
+            ready_segments: self.counters.ready_segments,
+            unready_segments: self.counters.unready_segments,
+        }
+    }
+
+    fn check_usable(&self) -> Result<(), LogError> {
+        if self.has_failed {
+            Err(LogError::PreviousIo)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Notes a failure after which nothing may be written.
+    fn note_failure<T>(&mut self, result: Result<T, LogError>) -> Result<T, LogError> {
+        if let Err(error) = &result
+            && !error.is_no_space()
+        {
+            self.has_failed = true;
+        }
+        result
+    }
+
+    fn commit(&mut self, batch: &mut Batch) -> Result<(), LogError> {
+        let result = self.write_and_sync(batch);
+        self.note_failure(result)
+    }
+
+    fn write_and_sync(&mut self, batch: &mut Batch) -> Result<(), LogError> {
+        let bytes = batch.len_bytes();
+        if self.file.is_none() || self.current.capacity_end().0 - self.next.0 < bytes {
+            self.change_segment(bytes)?;
+        }
+        let Some(file) = &self.file else {
+            return Err(LogError::PreviousIo);
+        };
+        let offset = self.current.offset(self.next);
+        // Zeros up to the end of the page: a page that is written whole need not be read first,
+        // and the sync writes all of it anyway.
+        let padded = ((offset + bytes).next_multiple_of(PAGE_BYTES) - offset) as usize;
+        let place = BatchPlace {
+            lsn: self.next,
+            durable: self.next,
+            epoch: self.epoch,
+            salt: self.current.salt,
+        };
+        batch.with_bytes(&place, padded, |bytes| file.write_at(bytes, offset))?;
+        self.counters.syncs += 1;
+        file.sync_data()?;
+        self.next = Lsn(self.next.0 + bytes);
+        self.counters.bytes += bytes;
+        self.note_use();
+        Ok(())
+    }
+
+    /// Tells the preparers how full the current segment is.
+    pub(crate) fn note_use(&self) {
+        self.shared
+            .note_use(self.current.offset(self.next), self.current.bytes);
+    }
+
+    /// Starts a new segment with room for a batch of `batch_bytes`.
+    pub(crate) fn change_segment(&mut self, batch_bytes: u64) -> Result<(), LogError> {
+        let wanted = self.shared.next_segment_bytes();
+        let (from, bytes, file) = self.find_file(batch_bytes, wanted)?;
+        let next = Segment {
+            number: self.current.number + 1,
+            base: self.next,
+            bytes,
+            salt: self.shared.config.salt,
+        };
+        let header = SegmentHeader {
+            number: next.number,
+            base: next.base,
+            owner: self.owner,
+            epoch: self.epoch,
+            salt: next.salt,
+            forgiven: self.forgiven,
+            bytes,
+        };
+        let entered = enter_sequence(&*self.shared.disk, &self.shared.dir, from, &*file, &header);
+        self.counters.syncs += 2;
+        if let Err(error) = entered {
+            if error.is_no_space() {
+                self.give_back(from, bytes);
+            }
+            return Err(error);
+        }
+        match from {
+            FileName::Spare(_) => self.counters.ready_segments += 1,
+            _ => self.counters.unready_segments += 1,
+        }
+        if self.current.number > 0 {
+            self.sealed.push_back(self.current);
+        }
+        self.current = next;
+        self.file = Some(file);
+        self.note_use();
+        Ok(())
+    }
+
+    /// A spare, or else a new file: of the size that is wanted, or on a nearly full disk the
+    /// smallest that does.
+    fn find_file(
+        &self,
+        batch_bytes: u64,
+        wanted: u64,
+    ) -> Result<(FileName, u64, Box<dyn File>), LogError> {
+        let Shared {
+            disk, dir, config, ..
+        } = &*self.shared;
+        let needed = segment_bytes_for(batch_bytes, config.first_segment_bytes);
+        if let Some(spare) = self.shared.take_spare(segment_bytes_for(batch_bytes, 0)) {
+            let name = FileName::Spare(spare.number);
+            let file = disk.open(&dir.join(name.to_string()))?;
+            return Ok((name, spare.bytes, file));
+        }
+        let name = FileName::Unfinished(self.shared.new_number());
+        let path = dir.join(name.to_string());
+        let bytes = segment_bytes_for(batch_bytes, wanted);
+        match allocate_file(&**disk, &path, bytes) {
+            Err(error) if error.is_no_space() && needed < bytes => {
+                Ok((name, needed, allocate_file(&**disk, &path, needed)?))
+            }
+            result => Ok((name, bytes, result?)),
+        }
+    }
+
+    /// Keeps a file for the next attempt after it could not become a segment for want of space.
+    fn give_back(&self, from: FileName, bytes: u64) {
+        match from {
+            FileName::Spare(number) => self.shared.give_back(Spare { number, bytes }),
+            // Frees the space; if that fails too, the next open does it.
+            other => drop(
+                self.shared
+                    .disk
+                    .remove(&self.shared.dir.join(other.to_string())),
+            ),
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Opening a log: what a crash left is read, judged and made safe to continue.
+//!
+//! The steps, in an order that makes a crash at any of them harmless:
+//! 1. Read the directory; remove unfinished files; sync it, so that all names found are durable.
+//! 2. Read and check all segment headers ([`plan`]).
+//! 3. Read all batches, in order, and give their records to the caller ([`scan`]).
+//! 4. Write the last batch again, unchanged, and sync: it may be in the page cache only, and if a
+//!    sync failed before, not even a sync would bring it to the disk.
+//! 5. Append a mark of the new epoch: whatever lies behind it is older than everything to come.
+//!
+//! The last two write only over bytes that are the same or behind the tail, so running them again
+//! after a crash in the middle finds the same records.
+
+mod plan;
+mod reader;
+mod scan;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kedge_disk::Disk;
+
+use crate::format::{ALIGN, BATCH_HEADER_BYTES};
+use crate::log::{Counters, Log};
+use crate::pool::Shared;
+use crate::segment::Segment;
+use crate::{LogConfig, LogError, Lsn, Record, RecoveryMode};
+
+use plan::Plan;
+use scan::{Scan, Scanned};
+
+/// What is rewritten at once, in bytes.
+const REWRITE_BYTES: u64 = 1 << 20;
+
+/// A place in a file of the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// The file.
+    pub file: PathBuf,
+    /// Where in it, in bytes.
+    pub offset: u64,
+}
+
+/// What [`Log::open`] found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct RecoveryReport {
+    /// There was no log, so an empty one was made.
+    pub is_new: bool,
+    /// Segments found.
+    pub segments: u64,
+    /// Bytes of sound batches.
+    pub bytes: u64,
+    /// Sound batches, with marks.
+    pub batches: u64,
+    /// Records given to the caller.
+    pub records: u64,
+    /// Oldest position that is kept. A caller that needs an older one has lost segments.
+    pub first_lsn: Lsn,
+    /// Where an append was begun that never finished, if it left a trace. Cut off; nothing that
+    /// was acknowledged is concerned.
+    pub torn_tail: Option<Place>,
+    /// Damaged places that were skipped: all in the salvage mode, and in the strict mode those that
+    /// an earlier salvage accepted.
+    pub skipped_places: u64,
+    /// Bytes of log that these took. What they contained is lost.
+    pub skipped_bytes: u64,
+    /// The first of these places.
+    pub first_skipped: Option<Place>,
+    /// Bytes that the medium did not give. Salvage mode only.
+    pub unreadable_bytes: u64,
+}
+
+/// See [`Log::open`].
+pub(crate) fn open<E: From<LogError>>(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    owner: [u8; 16],
+    config: LogConfig,
+    mode: RecoveryMode,
+    replay: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
+) -> Result<(Log, RecoveryReport), E> {
+    let config = config.rounded();
+    let files = plan::read_directory(&**disk, dir, &config)?;
+    let shared = Shared::new(Arc::clone(disk), dir.to_owned(), config, files.spares);
+    let mut log = Log {
+        shared: Arc::new(shared),
+        owner,
+        epoch: 1,
+        current: Segment {
+            number: 0,
+            base: Lsn(0),
+            bytes: 0,
+            salt: 0,
+        },
+        file: None,
+        sealed: std::collections::VecDeque::new(),
+        next: Lsn(0),
+        forgiven: Lsn(0),
+        is_marked: true,
+        has_failed: false,
+        counters: Counters::default(),
+    };
+    if files.segments.is_empty() {
+        log.change_segment(0)?;
+        let report = RecoveryReport {
+            is_new: true,
+            ..RecoveryReport::default()
+        };
+        return Ok((log, report));
+    }
+    let plan = plan::plan(&**disk, dir, owner, mode, &files.segments)?;
+    let mut scan = Scan::new(&**disk, dir, mode, &plan, replay);
+    for planned in &plan.segments {
+        scan.segment(planned)?;
+    }
+    let mut scanned = scan.finish();
+    scanned.report.segments = files.segments.len() as u64;
+    let report = std::mem::take(&mut scanned.report);
+    resume(&mut log, &plan, scanned)?;
+    Ok((log, report))
+}
+
+/// Makes the end of the log safe to append to.
+fn resume(log: &mut Log, plan: &Plan, scanned: Scanned) -> Result<(), LogError> {
+    log.epoch = scanned.max_epoch + 1;
+    log.next = scanned.next;
+    log.forgiven = plan.forgiven;
+    log.sealed = plan.files.iter().copied().collect();
+    if let Some(last) = log.sealed.pop_back() {
+        log.current = last;
+    }
+    if plan.is_tail_lost {
+        // Positions that the lost file may have used are not used again.
+        log.current.base = log.next;
+        log.next = Lsn((log.next.0 + log.current.bytes).next_multiple_of(ALIGN as u64));
+    } else {
+        log.file = scanned.file;
+        log.note_use();
+        rewrite_tail(log, scanned.rewrite_from)?;
+    }
+    if scanned.has_new_damage {
+        // The new segment's header says which damage is known from now on.
+        log.forgiven = log.next;
+        return log.change_segment(0);
+    }
+    Ok(())
+}
+
+/// Writes the batches from `from` to the end again, and when they are durable a mark behind them.
+fn rewrite_tail(log: &mut Log, from: Lsn) -> Result<(), LogError> {
+    let Some(file) = &log.file else { return Ok(()) };
+    let end = log.current.offset(log.next);
+    let mut at = log.current.offset(from.max(log.current.base));
+    let mut buf = vec![0; REWRITE_BYTES.min(end.saturating_sub(at)) as usize];
+    while at < end {
+        let piece = &mut buf[..REWRITE_BYTES.min(end - at) as usize];
+        file.read_at(piece, at)?;
+        file.write_at(piece, at)?;
+        at += piece.len() as u64;
+    }
+    file.sync_data()?;
+    log.counters.syncs += 1;
+    log.is_marked = false;
+    if end + BATCH_HEADER_BYTES as u64 <= log.current.bytes {
+        log.mark()?;
+    }
+    // Without room for a mark there is none for a batch either, and the next segment's header
+    // states the new epoch before the first batch of it.
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

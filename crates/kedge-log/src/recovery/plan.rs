@@ -1,0 +1,302 @@
+//! What is in the directory of a log, and in which order it has to be read.
+
+use std::path::{Path, PathBuf};
+
+use kedge_disk::Disk;
+
+use crate::format::{NotAHeader, PAGE_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION};
+use crate::pool::Spare;
+use crate::segment::{FileName, Segment};
+use crate::{LogConfig, LogError, Lsn, Problem, RecoveryMode};
+
+/// Files of a log.
+#[derive(Debug, Default)]
+pub(super) struct Files {
+    /// Numbers, ascending.
+    pub(super) segments: Vec<u64>,
+    pub(super) spares: Vec<Spare>,
+}
+
+/// Reads the directory of a log with a rounded `config`, making it if there is none, and removes what a crash left unfinished.
+pub(super) fn read_directory(
+    disk: &dyn Disk,
+    dir: &Path,
+    config: &LogConfig,
+) -> Result<Files, LogError> {
+    disk.create_dir_all(dir)?;
+    let mut files = Files::default();
+    for name in disk.list(dir)? {
+        let path = dir.join(&name);
+        match FileName::parse(&name) {
+            Some(FileName::Segment(number)) => files.segments.push(number),
+            Some(FileName::Unfinished(_)) => disk.remove(&path)?,
+            Some(FileName::Spare(number)) => {
+                let bytes = disk.len(&path)?;
+                let is_kept = files.spares.len() < config.max_spares
+                    && bytes <= config.segment_bytes
+                    && bytes > SEGMENT_HEADER_BYTES
+                    && bytes.is_multiple_of(PAGE_BYTES);
+                if is_kept {
+                    files.spares.push(Spare { number, bytes });
+                } else {
+                    disk.remove(&path)?;
+                }
+            }
+            None => {}
+        }
+    }
+    files.segments.sort_unstable();
+    // A process that was killed between a rename and this sync leaves names that are not durable
+    // yet: neither may a batch be acknowledged in such a segment, nor such a spare be overwritten.
+    disk.sync_dir(dir)?;
+    Ok(files)
+}
+
+/// Where the batches of a segment end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// Where the next segment starts.
+    At(Lsn),
+    /// Not known, as the next segment is lost.
+    Unknown,
+    /// Where the log ends: to be found.
+    Tail,
+}
+
+/// A segment to be read.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Planned {
+    pub(super) segment: Segment,
+    pub(super) file_bytes: u64,
+    pub(super) epoch: u64,
+    pub(super) end: End,
+}
+
+/// A segment that cannot be read as a whole, or is not there.
+#[derive(Debug)]
+pub(super) struct Lost {
+    pub(super) file: PathBuf,
+    pub(super) offset: u64,
+    pub(super) problem: Problem,
+    /// Start of the next segment that is sound; `None` at the end of the log.
+    before: Option<Lsn>,
+    /// Whether nothing of it can be read.
+    is_whole: bool,
+}
+
+impl Lost {
+    fn into_error(self) -> LogError {
+        LogError::Corrupt {
+            file: self.file,
+            offset: self.offset,
+            problem: self.problem,
+        }
+    }
+}
+
+/// The segments of a log, in order.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) segments: Vec<Planned>,
+    pub(super) lost: Vec<Lost>,
+    /// All files, also those that cannot be read: they are released in their turn.
+    pub(super) files: Vec<Segment>,
+    /// Damage below this was accepted by an earlier salvage.
+    pub(super) forgiven: Lsn,
+    /// Whether a segment is lost that no earlier salvage knew of.
+    pub(super) has_new_losses: bool,
+    /// Whether the last file's header is lost.
+    pub(super) is_tail_lost: bool,
+}
+
+/// One file as pass one sees it.
+struct Found {
+    number: u64,
+    file_bytes: u64,
+    header: Option<SegmentHeader>,
+}
+
+/// Reads all headers and checks that they are one sequence. Batches are not looked at.
+pub(super) fn plan(
+    disk: &dyn Disk,
+    dir: &Path,
+    owner: [u8; 16],
+    mode: RecoveryMode,
+    numbers: &[u64],
+) -> Result<Plan, LogError> {
+    let path = |number| dir.join(FileName::Segment(number).to_string());
+    let mut found = Vec::with_capacity(numbers.len());
+    for &number in numbers {
+        found.push(read_header(disk, &path(number), number, owner, mode)?);
+    }
+    let mut lost = Vec::new();
+    let mut last_base = Lsn(0);
+    for (index, file) in found.iter().enumerate() {
+        let base = file.header.map(|header| header.base);
+        let before = base.or_else(|| found[index..].iter().find_map(|f| Some(f.header?.base)));
+        let mut lose = |number, offset, problem, is_whole| {
+            lost.push(Lost {
+                file: path(number),
+                offset,
+                problem,
+                before,
+                is_whole,
+            });
+        };
+        if index > 0 && found[index - 1].number + 1 != file.number {
+            lose(
+                found[index - 1].number + 1,
+                0,
+                Problem::MissingSegment,
+                true,
+            );
+        }
+        let Some(header) = file.header else {
+            lose(file.number, 0, Problem::SegmentHeader, true);
+            continue;
+        };
+        if header.number != file.number {
+            return Err(corrupt(path(file.number), Problem::SegmentNumber));
+        }
+        if header.base < last_base {
+            return Err(corrupt(path(file.number), Problem::SegmentStart));
+        }
+        last_base = header.base;
+        if file.file_bytes < header.bytes {
+            let before = found[index + 1..].iter().find_map(|f| Some(f.header?.base));
+            let (file, offset) = (path(file.number), file.file_bytes);
+            let problem = Problem::SegmentLength;
+            lost.push(Lost {
+                file,
+                offset,
+                problem,
+                before,
+                is_whole: false,
+            });
+        }
+    }
+    let forgiven = found
+        .iter()
+        .filter_map(|file| Some(file.header?.forgiven))
+        .max();
+    let plan = Plan {
+        segments: planned(&found),
+        files: files(&found),
+        has_new_losses: false,
+        lost,
+        forgiven: forgiven.unwrap_or_default(),
+        is_tail_lost: found.last().is_some_and(|file| file.header.is_none()),
+    };
+    judge(plan, mode)
+}
+
+/// Refuses losses that the mode and earlier salvages do not allow.
+fn judge(mut plan: Plan, mode: RecoveryMode) -> Result<Plan, LogError> {
+    let forgiven = plan.forgiven;
+    let is_new = |lost: &Lost| lost.before.is_none_or(|before| before > forgiven);
+    if let Some(at) = plan.lost.iter().position(is_new) {
+        if mode == RecoveryMode::Strict || plan.segments.is_empty() {
+            return Err(plan.lost.swap_remove(at).into_error());
+        }
+        plan.has_new_losses = true;
+    }
+    Ok(plan)
+}
+
+/// All files as far as releasing them is concerned. One without a header has the positions of
+/// none, so it goes with the one before it.
+fn files(found: &[Found]) -> Vec<Segment> {
+    let segment = |(index, file): (usize, &Found)| {
+        let next_base = found[index..]
+            .iter()
+            .find_map(|file| Some(file.header?.base));
+        // A file that was cut must not be recycled as if it had its full length.
+        let bytes = file
+            .header
+            .map_or(file.file_bytes, |h| h.bytes.min(file.file_bytes));
+        Segment {
+            number: file.number,
+            base: next_base.unwrap_or_default(),
+            bytes,
+            salt: file.header.map_or(0, |header| header.salt),
+        }
+    };
+    found.iter().enumerate().map(segment).collect()
+}
+
+fn planned(found: &[Found]) -> Vec<Planned> {
+    let mut segments = Vec::with_capacity(found.len());
+    for (index, file) in found.iter().enumerate() {
+        let Some(header) = file.header else { continue };
+        let end = match found.get(index + 1) {
+            None => End::Tail,
+            Some(next) if next.number == file.number + 1 => {
+                next.header.map_or(End::Unknown, |next| End::At(next.base))
+            }
+            Some(_) => End::Unknown,
+        };
+        segments.push(Planned {
+            segment: Segment {
+                number: header.number,
+                base: header.base,
+                bytes: header.bytes,
+                salt: header.salt,
+            },
+            file_bytes: file.file_bytes,
+            epoch: header.epoch,
+            end,
+        });
+    }
+    segments
+}
+
+fn read_header(
+    disk: &dyn Disk,
+    path: &Path,
+    number: u64,
+    owner: [u8; 16],
+    mode: RecoveryMode,
+) -> Result<Found, LogError> {
+    let file = disk.open(path)?;
+    let file_bytes = file.len()?;
+    let mut page = vec![0; file_bytes.min(SEGMENT_HEADER_BYTES) as usize];
+    match file.read_at(&mut page, 0) {
+        Err(_) if mode == RecoveryMode::Salvage => page.clear(),
+        result => result?,
+    }
+    let header = match SegmentHeader::decode(&page) {
+        Ok(header) if header.owner != owner => {
+            return Err(LogError::WrongOwner {
+                file: path.to_owned(),
+            });
+        }
+        Ok(header) => Some(header),
+        Err(NotAHeader::Version(version)) if version > VERSION => {
+            return Err(LogError::UnsupportedVersion {
+                file: path.to_owned(),
+                version,
+            });
+        }
+        Err(_) => None,
+    };
+    Ok(Found {
+        number,
+        file_bytes,
+        header,
+    })
+}
+
+fn corrupt(file: PathBuf, problem: Problem) -> LogError {
+    LogError::Corrupt {
+        file,
+        offset: 0,
+        problem,
+    }
+}
+
+impl Lost {
+    /// Whether the file as a whole counts as one damaged place of the report.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_whole
+    }
+}

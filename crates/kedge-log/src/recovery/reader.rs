@@ -1,0 +1,124 @@
+//! Reads a segment file in large blocks, and looks for batch headers in it.
+
+use kedge_disk::{DiskError, File};
+
+use crate::Lsn;
+use crate::format::{ALIGN, BATCH_HEADER_BYTES, BATCH_MAGIC, BatchHeader};
+use crate::segment::Segment;
+
+/// What is read at once, in bytes.
+const BLOCK_BYTES: u64 = 4 << 20;
+/// What is given up at once when the medium cannot be read, in bytes.
+const PIECE_BYTES: usize = 4096;
+
+/// A window onto a segment file.
+pub(super) struct SegmentReader {
+    pub(super) file: Box<dyn File>,
+    pub(super) segment: Segment,
+    /// Bytes of the file that are looked at: never more than it has, a multiple of 8.
+    len: u64,
+    buf: Vec<u8>,
+    /// Where in the file `buf[..filled]` is from.
+    start: u64,
+    filled: usize,
+    /// Whether what cannot be read counts as zeros.
+    is_tolerant: bool,
+    /// Bytes that could not be read so far.
+    pub(super) unreadable_bytes: u64,
+}
+
+impl SegmentReader {
+    /// `file_bytes` is how long the file is, whatever its header says; `buf` is reused memory.
+    pub(super) fn new(
+        file: Box<dyn File>,
+        segment: Segment,
+        file_bytes: u64,
+        buf: Vec<u8>,
+        is_tolerant: bool,
+    ) -> Self {
+        let len = file_bytes.min(segment.bytes) / ALIGN as u64 * ALIGN as u64;
+        SegmentReader {
+            file,
+            segment,
+            len,
+            buf,
+            start: 0,
+            filled: 0,
+            is_tolerant,
+            unreadable_bytes: 0,
+        }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(super) fn into_parts(self) -> (Box<dyn File>, Vec<u8>) {
+        (self.file, self.buf)
+    }
+
+    /// The bytes of the file from `offset` on. The caller stays within [`SegmentReader::len`], so
+    /// no more memory is taken than the file has bytes.
+    pub(super) fn get(&mut self, offset: u64, bytes: u64) -> Result<&[u8], DiskError> {
+        assert!(offset + bytes <= self.len, "a read beyond the segment");
+        let is_here = offset >= self.start && offset + bytes <= self.start + self.filled as u64;
+        if !is_here {
+            let wanted = bytes.max(BLOCK_BYTES).min(self.len - offset) as usize;
+            if self.buf.len() < wanted {
+                self.buf.resize(wanted, 0);
+            }
+            self.filled = 0;
+            self.fill(offset, wanted)?;
+            self.start = offset;
+            self.filled = wanted;
+        }
+        let from = (offset - self.start) as usize;
+        Ok(&self.buf[from..from + bytes as usize])
+    }
+
+    fn fill(&mut self, offset: u64, wanted: usize) -> Result<(), DiskError> {
+        match self.file.read_at(&mut self.buf[..wanted], offset) {
+            Err(_) if self.is_tolerant => {}
+            result => return result,
+        }
+        for (index, piece) in self.buf[..wanted].chunks_mut(PIECE_BYTES).enumerate() {
+            let at = offset + (index * PIECE_BYTES) as u64;
+            if self.file.read_at(piece, at).is_err() {
+                piece.fill(0);
+                self.unreadable_bytes += piece.len() as u64;
+            }
+        }
+        Ok(())
+    }
+
+    /// The first place from `from` on (a multiple of 8) where a sound batch header stands that was
+    /// written for that place and that `accept` takes.
+    pub(super) fn find_header(
+        &mut self,
+        from: u64,
+        mut accept: impl FnMut(&BatchHeader) -> bool,
+    ) -> Result<Option<(u64, BatchHeader)>, DiskError> {
+        let header_bytes = BATCH_HEADER_BYTES as u64;
+        let segment = self.segment;
+        let mut at = from;
+        while at + header_bytes <= self.len {
+            let bytes = BLOCK_BYTES.min(self.len - at);
+            let block = self.get(at, bytes)?;
+            let last = block.len() - BATCH_HEADER_BYTES;
+            for index in (0..=last).step_by(ALIGN) {
+                if block[index..index + BATCH_MAGIC.len()] != BATCH_MAGIC {
+                    continue;
+                }
+                let offset = at + index as u64;
+                let lsn = Lsn(segment.base.0 + offset - segment.offset(segment.base));
+                if let Some(header) = BatchHeader::decode(&block[index..], segment.salt, lsn)
+                    && accept(&header)
+                {
+                    return Ok(Some((offset, header)));
+                }
+            }
+            at += (last + ALIGN) as u64;
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,137 @@
+//! Segment files: their names, and how one comes into the sequence.
+
+use std::fmt;
+use std::path::Path;
+
+use kedge_disk::{Disk, File};
+
+use crate::format::{PAGE_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
+use crate::{LogError, Lsn};
+
+/// Names of the files in the directory of a log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum FileName {
+    /// A segment, by its number in the sequence.
+    Segment(u64),
+    /// A file full of written blocks, ready to become a segment. Its contents mean nothing.
+    Spare(u64),
+    /// A file that is being made. Found at an open it is left over from a crash.
+    Unfinished(u64),
+}
+
+impl fmt::Display for FileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FileName::Segment(number) => write!(f, "{number:020}.log"),
+            FileName::Spare(number) => write!(f, "spare-{number:020}"),
+            FileName::Unfinished(number) => write!(f, "unfinished-{number:020}"),
+        }
+    }
+}
+
+impl FileName {
+    /// What a name means; `None` for files that are not the log's.
+    pub(crate) fn parse(name: &str) -> Option<Self> {
+        let parsed = if let Some(number) = name.strip_prefix("spare-") {
+            FileName::Spare(number.parse().ok()?)
+        } else if let Some(number) = name.strip_prefix("unfinished-") {
+            FileName::Unfinished(number.parse().ok()?)
+        } else {
+            FileName::Segment(name.strip_suffix(".log")?.parse().ok()?)
+        };
+        // Only the exact spelling: "1.log" is not the log's.
+        (parsed.to_string() == name).then_some(parsed)
+    }
+}
+
+/// A segment in the sequence.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Segment {
+    pub(crate) number: u64,
+    /// Position of its first batch.
+    pub(crate) base: Lsn,
+    /// Length of the file.
+    pub(crate) bytes: u64,
+    /// Goes into the checksums of its batch headers.
+    pub(crate) salt: u64,
+}
+
+impl Segment {
+    /// Where in the file the position `lsn` lies.
+    pub(crate) fn offset(&self, lsn: Lsn) -> u64 {
+        SEGMENT_HEADER_BYTES + (lsn.0 - self.base.0)
+    }
+
+    /// The position right behind the last byte of the file.
+    pub(crate) fn capacity_end(&self) -> Lsn {
+        Lsn(self.base.0 + self.bytes - SEGMENT_HEADER_BYTES)
+    }
+}
+
+/// The length of a segment file that has room for batches of `batch_bytes`, at least `wanted`.
+pub(crate) fn segment_bytes_for(batch_bytes: u64, wanted: u64) -> u64 {
+    wanted
+        .max(SEGMENT_HEADER_BYTES + batch_bytes)
+        .max(2 * PAGE_BYTES)
+        .next_multiple_of(PAGE_BYTES)
+}
+
+/// Makes a file with reserved space and without a place in the sequence.
+pub(crate) fn allocate_file(
+    disk: &dyn Disk,
+    path: &Path,
+    bytes: u64,
+) -> Result<Box<dyn File>, LogError> {
+    let file = disk.create(path)?;
+    if let Err(error) = file.allocate(bytes) {
+        // The space is needed by others; if it cannot be removed now, the next open does.
+        drop(disk.remove(path));
+        return Err(error.into());
+    }
+    Ok(file)
+}
+
+/// Gives a file its header and its place in the sequence.
+///
+/// The order is what makes a named segment trustworthy: header, sync, name, sync of the directory,
+/// and only then the first batch.
+pub(crate) fn enter_sequence(
+    disk: &dyn Disk,
+    dir: &Path,
+    from: FileName,
+    file: &dyn File,
+    header: &SegmentHeader,
+) -> Result<(), LogError> {
+    file.write_at(&header.encode(), 0)?;
+    file.sync_all()?;
+    let name = FileName::Segment(header.number).to_string();
+    disk.rename(&dir.join(from.to_string()), &dir.join(name))?;
+    disk.sync_dir(dir)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FileName;
+
+    #[test]
+    fn names_read_back_and_only_exactly() {
+        for name in [
+            FileName::Segment(1),
+            FileName::Spare(u64::MAX),
+            FileName::Unfinished(0),
+        ] {
+            assert_eq!(FileName::parse(&name.to_string()), Some(name));
+        }
+        for other in [
+            "1.log",
+            "LOCK",
+            "spare-1",
+            "0000000000000000000x.log",
+            ".log",
+            "spare-",
+        ] {
+            assert_eq!(FileName::parse(other), None, "{other}");
+        }
+    }
+}

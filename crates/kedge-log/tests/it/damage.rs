@@ -1,0 +1,327 @@
+//! Damage to what was durable: found and named, or skipped and counted, never overlooked.
+
+use std::path::Path;
+
+use kedge_disk::{Disk, SimDisk, read_file, replace_file};
+use kedge_log::{LogError, Problem};
+
+use crate::support::{Rec, append, dir, open, records, salvage, segment_path};
+
+/// A log of several batches in three segments. Returns the records per batch.
+fn log_with_batches(disk: &SimDisk, is_closed: bool) -> Vec<Vec<Rec>> {
+    let mut log = open(disk).expect("open").log;
+    let batches: Vec<_> = (0..9)
+        .map(|n| records(n, 1 + n % 3, 800 + 100 * n))
+        .collect();
+    for batch in &batches {
+        append(&mut log, batch).expect("append");
+    }
+    assert_eq!(log.stats().segments, 2 + 1);
+    if is_closed {
+        log.close().expect("close");
+    }
+    batches
+}
+
+fn segments(disk: &SimDisk) -> Vec<std::path::PathBuf> {
+    let names = disk.list(dir()).expect("list");
+    names
+        .iter()
+        .filter(|name| name.ends_with(".log"))
+        .map(|name| dir().join(name))
+        .collect()
+}
+
+#[track_caller]
+fn expect_corrupt(disk: &SimDisk, path: &Path, problem: Problem) -> u64 {
+    match open(disk).map(|_| ()) {
+        Err(LogError::Corrupt {
+            file,
+            offset,
+            problem: found,
+        }) => {
+            assert_eq!((file.as_path(), found), (path, problem));
+            offset
+        }
+        other => panic!("{problem:?} expected, {other:?} found"),
+    }
+}
+
+#[test]
+fn a_flip_of_any_byte_is_named_or_harmless() {
+    for is_closed in [true, false] {
+        let disk = SimDisk::new(1);
+        let batches = log_with_batches(&disk, is_closed);
+        let all: Vec<Rec> = batches.concat();
+        let last = batches[batches.len() - 1].len();
+        let (mut named, mut cut) = (0, 0);
+        for path in segments(&disk) {
+            let len = disk.len(&path).expect("length");
+            for offset in 0..len {
+                let disk = disk.fork();
+                disk.flip(&path, offset, 1 << (offset % 8));
+                match open(&disk) {
+                    Ok(opened) if opened.records == all => {}
+                    Ok(opened) => {
+                        // What cannot be told from an append that never finished.
+                        assert!(!is_closed, "{} {offset}", path.display());
+                        assert_eq!(opened.records, all[..all.len() - last]);
+                        assert!(opened.report.torn_tail.is_some(), "offset {offset}");
+                        cut += 1;
+                    }
+                    Err(LogError::Corrupt {
+                        file, offset: at, ..
+                    }) => {
+                        assert_eq!(file, path);
+                        assert!(at <= offset + 8, "{at} for a flip at {offset}");
+                        named += 1;
+                        let rescued = salvage(&disk).expect("salvage");
+                        assert!(rescued.records.len() < all.len());
+                        assert!(rescued.records.iter().all(|record| all.contains(record)));
+                        assert_eq!(rescued.report.skipped_places, 1);
+                    }
+                    Err(error) => panic!("{} {offset}: {error}", path.display()),
+                }
+            }
+        }
+        assert!(named > 5000, "{named} flips were named");
+        assert_eq!(
+            cut > 0,
+            !is_closed,
+            "{cut} flips were taken for a torn tail"
+        );
+    }
+}
+
+#[test]
+fn an_open_covers_the_last_batch_as_a_close_does() {
+    let disk = SimDisk::new(1);
+    let batches = log_with_batches(&disk, false);
+    let end = open(&disk).expect("open").log.next_lsn();
+    assert!(end.0 > 0);
+    let path = segments(&disk).pop().expect("a segment");
+    let bytes = read_file(&disk, &path).expect("read");
+    let needle = &batches[8][0].2;
+    let at = bytes
+        .windows(needle.len())
+        .position(|window| window == needle)
+        .expect("the record");
+    disk.flip(&path, at as u64, 4);
+    expect_corrupt(&disk, &path, Problem::RecordChecksum);
+}
+
+#[test]
+fn salvage_skips_counts_and_is_remembered() {
+    let disk = SimDisk::new(1);
+    let batches = log_with_batches(&disk, true);
+    let first = segment_path(1);
+    // The second batch of the first segment, and the first of the second.
+    let at = 4096 + 56 + (12 + 800_u64).next_multiple_of(8);
+    disk.flip(&first, at + 100, 0xff);
+    disk.flip(&segment_path(2), 4096 + 10, 0xff);
+    expect_corrupt(&disk, &first, Problem::RecordChecksum);
+
+    let rescued = salvage(&disk).expect("salvage");
+    let lost_first = batches[1].clone();
+    let expected: Vec<Rec> = batches
+        .iter()
+        .flatten()
+        .filter(|record| rescued.records.contains(record))
+        .cloned()
+        .collect();
+    assert_eq!(rescued.records, expected, "in order, none twice");
+    assert!(
+        lost_first
+            .iter()
+            .all(|record| !rescued.records.contains(record))
+    );
+    assert_eq!(rescued.report.skipped_places, 2);
+    let lost_bytes = rescued.report.skipped_bytes;
+    assert!(lost_bytes > 1000, "{lost_bytes}");
+    let place = rescued.report.first_skipped.expect("a place");
+    assert_eq!((place.file, place.offset / 1000), (first, (at + 56) / 1000));
+
+    // It goes on, and from now on the strict mode knows.
+    let mut log = rescued.log;
+    let more = records(50, 3, 300);
+    append(&mut log, &more).expect("append");
+    drop(log);
+    disk.crash(9);
+    let opened = open(&disk).expect("the damage is known");
+    assert_eq!(opened.records, [expected, more.clone()].concat());
+    assert_eq!(
+        (opened.report.skipped_places, opened.report.skipped_bytes),
+        (2, lost_bytes)
+    );
+
+    // Once the damaged segments are released nothing remembers them.
+    let mut log = opened.log;
+    let next = log.next_lsn();
+    log.release_before(next);
+    while log.preparer().prepare_if_needed().expect("retire") {}
+    drop(log);
+    let opened = open(&disk).expect("open");
+    assert_eq!(opened.report.skipped_places, 0);
+    assert_eq!(opened.records, more);
+    // New damage is not forgiven.
+    let path = segments(&disk).pop().expect("a segment");
+    disk.flip(&path, 4096 + 60, 1);
+    expect_corrupt(&disk, &path, Problem::RecordChecksum);
+}
+
+#[test]
+fn missing_short_and_foreign_segments_are_named() {
+    type Damage = fn(&SimDisk);
+    let cases: [(Damage, u64, Problem, u64); 4] = [
+        (
+            |disk| disk.remove(&segment_path(2)).expect("remove"),
+            2,
+            Problem::MissingSegment,
+            0,
+        ),
+        (
+            |disk| {
+                disk.open(&segment_path(2))
+                    .expect("open")
+                    .set_len(9000)
+                    .expect("cut");
+            },
+            2,
+            Problem::SegmentLength,
+            9000,
+        ),
+        (
+            |disk| {
+                let bytes = read_file(disk, &segment_path(1)).expect("read");
+                replace_file(disk, &segment_path(2), &bytes).expect("replace");
+            },
+            2,
+            Problem::SegmentNumber,
+            0,
+        ),
+        (
+            |disk| {
+                disk.open(&segment_path(3))
+                    .expect("open")
+                    .set_len(0)
+                    .expect("cut");
+            },
+            3,
+            Problem::SegmentHeader,
+            0,
+        ),
+    ];
+    for (damage, number, problem, offset) in cases {
+        let disk = SimDisk::new(1);
+        let batches = log_with_batches(&disk, true);
+        damage(&disk);
+        assert_eq!(
+            expect_corrupt(&disk, &segment_path(number), problem),
+            offset
+        );
+        if problem == Problem::SegmentNumber {
+            continue;
+        }
+        let rescued = salvage(&disk).expect("salvage");
+        let all = batches.concat();
+        assert!(rescued.records.len() < all.len() && !rescued.records.is_empty());
+        assert!(
+            rescued.records.iter().all(|record| all.contains(record)),
+            "{problem:?}"
+        );
+        let mut log = rescued.log;
+        append(&mut log, &records(70, 1, 10)).expect("append");
+        drop(log);
+        let opened = open(&disk).expect("the damage is known");
+        assert_eq!(
+            opened.records.len(),
+            rescued.records.len() + 1,
+            "{problem:?}"
+        );
+        // Released bit by bit, with a crash at any point, it never becomes unreadable.
+        let mut log = opened.log;
+        for lsn in opened.lsns {
+            log.release_before(lsn);
+            log.preparer().prepare_if_needed().expect("retire");
+            let disk = disk.fork();
+            disk.crash(lsn.0);
+            open(&disk).unwrap_or_else(|error| panic!("{problem:?}, {lsn}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn a_log_of_another_owner_or_version_is_refused() {
+    let disk = SimDisk::new(1);
+    log_with_batches(&disk, true);
+    let sim = std::sync::Arc::new(disk);
+    let result = kedge_log::Log::open::<LogError>(
+        sim,
+        dir(),
+        [0; 16],
+        crate::support::config(),
+        kedge_log::RecoveryMode::Salvage,
+        &mut |_| panic!("no record of another owner is replayed"),
+    );
+    assert!(matches!(result, Err(LogError::WrongOwner { file }) if file == segment_path(1)));
+}
+
+#[test]
+fn unreadable_sectors_are_an_error_or_skipped() {
+    let disk = SimDisk::new(1);
+    let batches = log_with_batches(&disk, true);
+    disk.make_unreadable(&segment_path(2), 6000);
+    let error = open(&disk).map(|_| ()).expect_err("a bad sector");
+    assert!(
+        matches!(&error, LogError::Io(error) if error.path == segment_path(2)),
+        "{error}"
+    );
+    let rescued = salvage(&disk).expect("salvage");
+    assert!(
+        rescued.report.unreadable_bytes >= 512,
+        "{:?}",
+        rescued.report
+    );
+    assert!(rescued.records.len() < batches.concat().len());
+    assert!(rescued.records.ends_with(&batches[8]));
+}
+
+#[test]
+fn a_log_without_any_header_is_not_salvaged_to_nothing() {
+    let disk = SimDisk::new(1);
+    log_with_batches(&disk, true);
+    for path in segments(&disk) {
+        disk.flip(&path, 3, 1);
+        disk.flip(&path, 2048 + 3, 1);
+    }
+    let result = salvage(&disk).map(|_| ());
+    assert!(matches!(
+        result,
+        Err(LogError::Corrupt {
+            problem: Problem::SegmentHeader,
+            ..
+        })
+    ));
+}
+
+#[test]
+fn a_failing_last_segment_is_salvaged_up_to_its_damage() {
+    let disk = SimDisk::new(1);
+    let batches = log_with_batches(&disk, true);
+    for at in [0, 2048] {
+        disk.flip(&segment_path(3), at, 1);
+    }
+    expect_corrupt(&disk, &segment_path(3), Problem::SegmentHeader);
+    let rescued = salvage(&disk).expect("salvage");
+    let all = batches.concat();
+    assert_eq!(rescued.records, all[..rescued.records.len()]);
+    let before = rescued.log.next_lsn();
+    let mut log = rescued.log;
+    let end = append(&mut log, &records(1, 1, 1)).expect("append");
+    assert!(end > before);
+    drop(log);
+    assert_eq!(
+        open(&disk).expect("open").records.len(),
+        rescued.records.len() + 1
+    );
+}

@@ -1,0 +1,172 @@
+//! Failed syncs, failing devices and full disks.
+
+use kedge_disk::{Disk, Fault, Operation, SimDisk};
+use kedge_log::{Batch, LogError};
+
+use crate::support::{append, dir, fill, open, records};
+
+#[test]
+fn after_a_failed_sync_the_log_refuses_everything() {
+    let disk = SimDisk::new(3);
+    let mut log = open(&disk).expect("open").log;
+    append(&mut log, &records(1, 2, 100)).expect("append");
+    disk.fail_next(Operation::Sync, Fault::Io);
+    let error = append(&mut log, &records(2, 2, 3000)).expect_err("the sync fails");
+    assert!(matches!(error, LogError::SyncFailed(_)), "{error}");
+    let before = disk.operations();
+    let error = append(&mut log, &records(3, 1, 10)).expect_err("closed");
+    assert!(matches!(error, LogError::PreviousIo), "{error}");
+    assert!(matches!(log.mark(), Err(LogError::PreviousIo)));
+    assert!(matches!(
+        log.append(&mut Batch::new()),
+        Err(LogError::PreviousIo)
+    ));
+    assert!(matches!(log.close(), Err(LogError::PreviousIo)));
+    assert_eq!(disk.operations(), before, "nothing more was written");
+}
+
+#[test]
+fn what_a_failed_sync_dropped_is_written_again_by_the_recovery() {
+    // The page cache shows the batch, the disk does not have it, and the kernel says that there is
+    // nothing to sync: without a rewrite the recovery would publish what the next crash takes.
+    for seed in 0..20 {
+        let disk = SimDisk::new(seed);
+        let mut log = open(&disk).expect("open").log;
+        append(&mut log, &records(1, 2, 100)).expect("append");
+        disk.fail_next(Operation::Sync, Fault::Io);
+        append(&mut log, &records(2, 3, 1000)).expect_err("the sync fails");
+        disk.kill_process();
+        let found = open(&disk).expect("open").records;
+        assert_eq!(found.len(), 5, "the cache still has all of it");
+        disk.crash(seed);
+        assert_eq!(open(&disk).expect("open").records, found, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_and_recovers_when_there_is_room() {
+    let disk = SimDisk::new(1);
+    disk.set_capacity(Some(20_000));
+    let mut log = open(&disk).expect("open").log;
+    let mut expected = Vec::new();
+    let mut batch = Batch::new();
+    let mut refused = 0;
+    for n in 0..30 {
+        let records = records(n, 2, 700);
+        fill(&mut batch, &records);
+        expected.extend(records);
+        let next = log.next_lsn();
+        if let Err(error) = log.append(&mut batch) {
+            assert!(error.is_no_space(), "{error}");
+            assert_eq!(log.next_lsn(), next);
+            refused += 1;
+            // Still refused, still nothing lost, and a small batch that fits is taken.
+            assert!(
+                log.append(&mut batch)
+                    .expect_err("still full")
+                    .is_no_space()
+            );
+            disk.set_capacity(Some(disk.used_bytes() + 17_000));
+            log.append(&mut batch).expect("there is room");
+        }
+        assert!(batch.is_empty());
+    }
+    assert!(refused >= 2, "the disk was full {refused} times");
+    let unfinished = |name: &String| name.starts_with("unfinished");
+    assert!(
+        !disk.list(dir()).expect("list").iter().any(unfinished),
+        "no litter"
+    );
+    drop(log);
+    disk.crash(1);
+    assert_eq!(open(&disk).expect("open").records, expected);
+}
+
+#[test]
+fn a_nearly_full_disk_gets_a_small_segment() {
+    let disk = SimDisk::new(1);
+    let mut log = open(&disk).expect("open").log;
+    disk.set_capacity(Some(8192 + 8192 + 100));
+    for n in 0..6 {
+        append(&mut log, &records(n, 1, 1000)).expect("the wanted 16 KiB do not fit, 8 KiB do");
+    }
+    assert_eq!(log.stats().size_bytes, 16384);
+    append(&mut log, &records(9, 1, 100)).expect("append");
+}
+
+#[test]
+fn no_space_at_any_operation_is_survived() {
+    let run = |number: Option<u64>| {
+        let disk = SimDisk::new(5);
+        let mut log = open(&disk).expect("open").log;
+        let base = disk.operations();
+        if let Some(number) = number {
+            disk.fail_operation(base + number, Fault::NoSpace);
+        }
+        let mut expected = Vec::new();
+        let mut batch = Batch::new();
+        let mut has_failed = false;
+        for n in 0..12 {
+            let records = records(n, 2, 200 * n);
+            fill(&mut batch, &records);
+            expected.extend(records);
+            match log.append(&mut batch) {
+                Ok(_) => {}
+                Err(LogError::NoSpace(_)) => drop(log.append(&mut batch).expect("room again")),
+                // A sync that reports a full disk is a failed sync like any other.
+                Err(LogError::SyncFailed(_)) => {
+                    has_failed = true;
+                    break;
+                }
+                Err(error) => panic!("operation {number:?}: {error}"),
+            }
+            if n % 4 == 0 {
+                drop(log.preparer().prepare_if_needed());
+            }
+        }
+        let operations = disk.operations() - base;
+        drop(log);
+        disk.crash(number.unwrap_or(0));
+        let found = open(&disk)
+            .unwrap_or_else(|e| panic!("operation {number:?}: {e}"))
+            .records;
+        // The batch of a failed sync may be there or not.
+        let least = expected.len() - if has_failed { 2 } else { 0 };
+        assert!(
+            found.len() >= least,
+            "operation {number:?}: {} of {least}",
+            found.len()
+        );
+        assert_eq!(found, expected[..found.len()], "operation {number:?}");
+        operations
+    };
+    let operations = run(None);
+    for number in 1..=operations {
+        run(Some(number));
+    }
+}
+
+#[test]
+fn a_preparer_that_fails_does_not_hurt_the_log() {
+    let disk = SimDisk::new(1);
+    let mut log = open(&disk).expect("open").log;
+    append(&mut log, &records(1, 2, 1000)).expect("append");
+    let preparer = log.preparer();
+    assert!(preparer.is_needed());
+    for (op, fault) in [
+        (Operation::Create, Fault::NoSpace),
+        (Operation::Allocate, Fault::NoSpace),
+        (Operation::Write, Fault::NoSpace),
+        (Operation::Write, Fault::Io),
+        (Operation::Sync, Fault::Io),
+    ] {
+        disk.fail_next(op, fault);
+        let error = preparer.prepare_if_needed().expect_err("ordered");
+        assert_eq!(error.is_no_space(), fault == Fault::NoSpace, "{error}");
+        assert_eq!(disk.list(dir()).expect("list").len(), 1, "no litter");
+        append(&mut log, &records(2, 1, 10)).expect("append");
+    }
+    assert!(preparer.prepare_if_needed().expect("now it works"));
+    assert!(!preparer.prepare_if_needed().expect("nothing more to do"));
+    assert_eq!(log.stats().spares, 1);
+}

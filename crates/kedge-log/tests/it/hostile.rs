@@ -1,0 +1,69 @@
+//! Files that anybody may have written: an error or a log, never a panic.
+
+use kedge_disk::{Disk, SimDisk, replace_file};
+use proptest::prelude::*;
+
+use crate::support::{append, dir, open, records, salvage, segment_path};
+
+/// Opens in both modes; what the outcome is does not matter, that there is one does.
+fn try_everything(disk: &SimDisk) {
+    for mode in [open, salvage] {
+        let disk = disk.fork();
+        if let Ok(opened) = mode(&disk) {
+            let mut log = opened.log;
+            append(&mut log, &records(1, 1, 100)).expect("a log that opens can be used");
+            drop(log);
+            let again = open(&disk).expect("and opens again");
+            assert_eq!(again.records.len(), opened.records.len() + 1);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn random_files(files in prop::collection::vec(prop::collection::vec(any::<u8>(), 0..9000), 1..4)) {
+        let disk = SimDisk::new(1);
+        disk.create_dir_all(dir()).expect("create");
+        for (number, bytes) in files.iter().enumerate() {
+            replace_file(&disk, &segment_path(number as u64 + 1), bytes).expect("write");
+        }
+        try_everything(&disk);
+    }
+
+    #[test]
+    fn damaged_logs(
+        batches in prop::collection::vec((1..4_usize, 0..3000_usize), 1..12),
+        is_closed in any::<bool>(),
+        flips in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 1..=255_u8), 1..6),
+        cut in any::<Option<(prop::sample::Index, prop::sample::Index)>>(),
+        removed in any::<Option<prop::sample::Index>>(),
+    ) {
+        let disk = SimDisk::new(1);
+        let mut log = open(&disk).expect("open").log;
+        for (n, (count, payload_bytes)) in batches.into_iter().enumerate() {
+            append(&mut log, &records(n, count, payload_bytes)).expect("append");
+        }
+        if is_closed {
+            log.close().expect("close");
+        }
+        let names = disk.list(dir()).expect("list");
+        for (file, offset, mask) in flips {
+            let path = dir().join(file.get(&names));
+            // Half of them near the headers, where they do most harm.
+            let len = disk.len(&path).expect("length") as usize;
+            let offset = offset.index(if mask % 2 == 0 { len } else { 4500 });
+            disk.flip(&path, offset as u64, mask);
+        }
+        if let Some((file, len)) = cut {
+            let path = dir().join(file.get(&names));
+            let file = disk.open(&path).expect("open");
+            file.set_len(len.index(file.len().expect("length") as usize) as u64).expect("cut");
+        }
+        if let Some(file) = removed {
+            disk.remove(&dir().join(file.get(&names))).expect("remove");
+        }
+        try_everything(&disk);
+    }
+}

@@ -1,0 +1,205 @@
+//! What is appended comes back, whatever the sizes, closes and releases.
+
+use kedge_disk::SimDisk;
+use kedge_log::{Batch, LogError, Lsn, MAX_PAYLOAD_BYTES};
+use kedge_types::VbId;
+use proptest::prelude::*;
+
+use crate::support::{Rec, append, fill, open, records};
+
+#[test]
+fn an_empty_log_opens_empty_again_and_again() {
+    let disk = SimDisk::new(1);
+    let opened = open(&disk).expect("open");
+    assert!(opened.report.is_new);
+    assert_eq!(opened.log.next_lsn(), Lsn(0));
+    for _ in 0..3 {
+        let opened = open(&disk).expect("open");
+        assert!(!opened.report.is_new);
+        assert_eq!(opened.records, []);
+        assert_eq!(opened.report.segments, 1);
+        opened.log.close().expect("close");
+    }
+}
+
+#[test]
+fn one_append_is_one_write_and_one_sync() {
+    let disk = SimDisk::new(1);
+    let mut log = open(&disk).expect("open").log;
+    let before = (disk.operations(), log.stats().syncs);
+    let end = append(&mut log, &records(1, 10, 100)).expect("append");
+    assert_eq!(disk.operations() - before.0, 2);
+    let stats = log.stats();
+    assert_eq!(stats.syncs - before.1, 1);
+    assert_eq!((stats.appended_batches, stats.appended_records), (1, 10));
+    assert_eq!(stats.appended_bytes, 56 + 10 * (12 + 100));
+    assert_eq!(stats.data_bytes, stats.appended_bytes);
+    assert_eq!(end, Lsn(stats.appended_bytes));
+    assert_eq!(
+        (stats.size_bytes, stats.segments, stats.spare_bytes),
+        (8192, 1, 0)
+    );
+}
+
+#[test]
+fn a_batch_is_used_again_and_an_empty_one_costs_nothing() {
+    let disk = SimDisk::new(1);
+    let mut log = open(&disk).expect("open").log;
+    let mut batch = Batch::new();
+    let before = disk.operations();
+    assert_eq!(log.append(&mut batch).expect("append"), Lsn(0));
+    assert_eq!(disk.operations(), before);
+    let mut expected = Vec::new();
+    for n in 0..5 {
+        let records = records(n, n + 1, 10 + n);
+        fill(&mut batch, &records);
+        assert_eq!(batch.records() as usize, records.len());
+        let (next, bytes) = (log.next_lsn(), batch.len_bytes());
+        assert_eq!(log.append(&mut batch).expect("append"), Lsn(next.0 + bytes));
+        assert!(batch.is_empty());
+        expected.extend(records);
+    }
+    batch
+        .push_with(9, VbId(3), |out| out.extend_from_slice(b"written"))
+        .expect("push");
+    batch.clear();
+    batch
+        .push_with(9, VbId(3), |_| ())
+        .expect("an empty payload");
+    log.append(&mut batch).expect("append");
+    expected.push((9, 3, Vec::new()));
+    drop(log);
+    let opened = open(&disk).expect("open");
+    assert_eq!(opened.records, expected);
+    assert_eq!(opened.lsns[0], Lsn(0));
+    assert!(opened.lsns.is_sorted());
+}
+
+#[test]
+fn a_record_above_the_limit_leaves_the_batch_alone() {
+    let mut batch = Batch::new();
+    batch.push(1, VbId(1), &[b"small"]).expect("push");
+    let bytes = batch.len_bytes();
+    // The same part many times: the sum is refused before anything is copied.
+    let part = vec![0; 1 << 20];
+    let parts = vec![part.as_slice(); (MAX_PAYLOAD_BYTES >> 20) as usize + 1];
+    let error = batch.push(1, VbId(1), &parts).expect_err("too large");
+    assert!(matches!(error, LogError::RecordTooLarge { bytes } if bytes > MAX_PAYLOAD_BYTES));
+    assert_eq!((batch.len_bytes(), batch.records()), (bytes, 1));
+}
+
+#[test]
+fn the_replay_can_be_stopped_by_its_receiver() {
+    #[derive(Debug)]
+    enum Mine {
+        Log(LogError),
+        Enough(u64),
+    }
+    impl From<LogError> for Mine {
+        fn from(error: LogError) -> Self {
+            Mine::Log(error)
+        }
+    }
+    let disk = SimDisk::new(1);
+    append(&mut open(&disk).expect("open").log, &records(1, 5, 10)).expect("append");
+    let mut seen = 0;
+    let result = kedge_log::Log::open::<Mine>(
+        std::sync::Arc::new(disk.clone()),
+        crate::support::dir(),
+        crate::support::OWNER,
+        crate::support::config(),
+        kedge_log::RecoveryMode::Strict,
+        &mut |_| {
+            seen += 1;
+            if seen == 3 {
+                Err(Mine::Enough(seen))
+            } else {
+                Ok(())
+            }
+        },
+    );
+    assert!(matches!(result, Err(Mine::Enough(3))));
+    let result: Result<_, Mine> = Err(LogError::PreviousIo.into());
+    assert!(matches!(
+        result,
+        Err::<(), _>(Mine::Log(LogError::PreviousIo))
+    ));
+    assert_eq!(open(&disk).expect("open").records.len(), 5);
+}
+
+/// One step of a random history.
+#[derive(Debug, Clone)]
+enum Step {
+    Append {
+        count: usize,
+        payload_bytes: usize,
+    },
+    Mark,
+    Prepare,
+    /// Releases a fraction (in 1/8) of what is kept.
+    Release(u64),
+    Reopen {
+        clean: bool,
+        crash: Option<u64>,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let sizes = prop_oneof![8 => 0..200_usize, 2 => 1000..5000_usize, 1 => 16000..40000_usize];
+    prop_oneof![
+        10 => (1..6_usize, sizes)
+            .prop_map(|(count, payload_bytes)| Step::Append { count, payload_bytes }),
+        1 => Just(Step::Mark),
+        3 => Just(Step::Prepare),
+        1 => (0..9_u64).prop_map(Step::Release),
+        2 => (any::<bool>(), any::<Option<u64>>())
+            .prop_map(|(clean, crash)| Step::Reopen { clean, crash }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// Against a list: after any history every open gives the whole of it from the release on.
+    #[test]
+    fn every_history_comes_back(steps in prop::collection::vec(step(), 1..60)) {
+        let disk = SimDisk::new(1);
+        let mut log = open(&disk).expect("open").log;
+        let mut history: Vec<(Lsn, Rec)> = Vec::new();
+        let mut released = Lsn(0);
+        for (n, step) in steps.into_iter().enumerate() {
+            match step {
+                Step::Append { count, payload_bytes } => {
+                    let records = records(n, count, payload_bytes);
+                    let end = append(&mut log, &records).expect("append");
+                    history.extend(records.into_iter().map(|record| (end, record)));
+                }
+                Step::Mark => log.mark().expect("mark"),
+                Step::Prepare => drop(log.preparer().prepare_if_needed().expect("prepare")),
+                Step::Release(eighths) => {
+                    let first = log.first_lsn().0;
+                    released = Lsn(first + (log.next_lsn().0 - first) * eighths / 8);
+                    log.release_before(released);
+                    prop_assert!(log.first_lsn() <= released);
+                }
+                Step::Reopen { clean, crash } => {
+                    if clean {
+                        log.close().expect("close");
+                    } else {
+                        drop(log);
+                    }
+                    if let Some(seed) = crash {
+                        disk.crash(seed);
+                    }
+                    let opened = open(&disk).expect("open");
+                    log = opened.log;
+                    let found = opened.records.len();
+                    prop_assert!(found <= history.len());
+                    let (gone, kept) = history.split_at(history.len() - found);
+                    prop_assert!(gone.iter().all(|(end, _)| *end <= released));
+                    prop_assert!(kept.iter().map(|(_, record)| record).eq(&opened.records));
+                }
+            }
+        }
+    }
+}
