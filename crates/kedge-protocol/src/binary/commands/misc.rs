@@ -1,4 +1,4 @@
-//! NOOP, VERSION, QUIT, QUITQ, SASL_LIST_MECHS: a header and nothing else. VERBOSITY.
+//! NOOP, VERSION, QUIT, QUITQ, SASL_LIST_MECHS: a header and nothing else. VERBOSITY. GET_CMD_TIMER.
 
 use crate::binary::fields::{Fields, Part, Shape};
 use crate::binary::{Request, RequestWriter};
@@ -51,5 +51,41 @@ impl Verbosity {
     /// Appends the request.
     pub fn encode(&self, writer: &RequestWriter<'_>, out: &mut Vec<u8>) {
         writer.write(&self.level.to_be_bytes(), &[], &[], out);
+    }
+}
+
+/// A latency histogram to fetch. The reply's value is JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetCmdTimer<'a> {
+    /// Number of the command whose histogram is wanted.
+    pub opcode: u8,
+    /// The bucket: empty for the selected one, [`GetCmdTimer::ALL_BUCKETS`] for the sum of all.
+    pub bucket: &'a [u8],
+}
+
+impl<'a> GetCmdTimer<'a> {
+    /// The name that stands for all buckets.
+    pub const ALL_BUCKETS: &'static [u8] = b"/all/";
+
+    /// Checks and reads the request.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when the extras are not one byte, or it has a value, a CAS or a datatype.
+    pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
+        const SHAPE: Shape = Shape {
+            extras: &[1],
+            key: Part::Optional,
+            ..Shape::KEY_ONLY
+        };
+        SHAPE.check(request)?;
+        Ok(Self {
+            opcode: Fields::new(request.extras).u8()?,
+            bucket: request.key,
+        })
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, writer: &RequestWriter<'_>, out: &mut Vec<u8>) {
+        writer.write(&[self.opcode], self.bucket, &[], out);
     }
 }

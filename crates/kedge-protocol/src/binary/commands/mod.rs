@@ -40,7 +40,7 @@ pub use hello::{Agent, Hello};
 pub use keys::{GetKeys, KeyList, push_key};
 pub use lock::{GetLocked, Unlock};
 pub use meta::{GetMeta, GetMetaReply, MetaVersion, WithMeta, WithMetaOptions};
-pub use misc::{HeaderOnly, Verbosity};
+pub use misc::{GetCmdTimer, HeaderOnly, Verbosity};
 pub use observe::{KeyState, Observe, ObserveReply, ObserveSeqno, ObserveSeqnoReply, ObservedKey};
 pub use random_key::GetRandomKey;
 pub use remove::Remove;
