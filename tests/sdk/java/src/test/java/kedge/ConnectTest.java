@@ -1,0 +1,87 @@
+package kedge;
+
+import static kedge.Shared.CLUSTER;
+import static kedge.Shared.COLLECTION;
+import static kedge.Shared.LIMIT;
+import static kedge.Shared.SERVER;
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import com.couchbase.client.core.diagnostics.ClusterState;
+import com.couchbase.client.core.diagnostics.PingState;
+import com.couchbase.client.core.error.CouchbaseException;
+import com.couchbase.client.core.error.FeatureNotAvailableException;
+import com.couchbase.client.core.error.ServiceNotAvailableException;
+import com.couchbase.client.core.error.UnambiguousTimeoutException;
+import com.couchbase.client.core.service.ServiceType;
+import com.couchbase.client.java.Cluster;
+import com.couchbase.client.java.diagnostics.PingOptions;
+import com.couchbase.client.java.kv.GetOptions;
+import com.couchbase.client.java.kv.ScanType;
+import java.time.Duration;
+import java.util.Set;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.params.ParameterizedTest;
+import org.junit.jupiter.params.provider.CsvSource;
+
+class ConnectTest {
+  @Test
+  void clusterAndBucketBecomeReady() {
+    CLUSTER.waitUntilReady(LIMIT);
+    assertNotNull(COLLECTION);
+    assertEquals(ClusterState.ONLINE, CLUSTER.diagnostics().state());
+  }
+
+  @Test
+  void pingReachesTheKeyValueService() {
+    assertNotNull(COLLECTION);
+    var report = CLUSTER.ping(PingOptions.pingOptions().serviceTypes(Set.of(ServiceType.KV)));
+    var endpoints = report.endpoints().get(ServiceType.KV);
+    assertFalse(endpoints.isEmpty());
+    assertTrue(endpoints.stream().allMatch(endpoint -> endpoint.state() == PingState.OK));
+  }
+
+  @ParameterizedTest
+  @CsvSource({"Administrator,wrong", "nobody,password", "nobody,wrong"})
+  void wrongCredentials(String user, String password) {
+    Cluster wrong = Shared.connect(SERVER, user, password);
+    try {
+      var bucket = wrong.bucket(KedgeServer.BUCKET);
+      var error =
+          assertThrows(
+              UnambiguousTimeoutException.class, () -> bucket.waitUntilReady(Duration.ofSeconds(2)));
+      assertTrue(error.toString().contains("AUTHENTICATION_ERROR"), error::toString);
+    } finally {
+      wrong.disconnect();
+    }
+  }
+
+  @Test
+  void missingBucket() {
+    var missing = CLUSTER.bucket("no-such-bucket");
+    assertThrows(
+        UnambiguousTimeoutException.class, () -> missing.waitUntilReady(Duration.ofSeconds(2)));
+  }
+
+  @Test
+  void servicesThatAreNotThereFailAtOnce() {
+    assertThrows(ServiceNotAvailableException.class, () -> CLUSTER.query("SELECT 1"));
+  }
+
+  @Test
+  void namedCollectionsFailCleanly() {
+    var named = CLUSTER.bucket(KedgeServer.BUCKET).scope("s").collection("c");
+    var options = GetOptions.getOptions().timeout(Duration.ofSeconds(2));
+    assertThrows(CouchbaseException.class, () -> named.get("key", options));
+  }
+
+  @Test
+  void rangeScansFailCleanly() {
+    assertThrows(
+        FeatureNotAvailableException.class,
+        () -> COLLECTION.scan(ScanType.prefixScan("p")).count());
+  }
+}
