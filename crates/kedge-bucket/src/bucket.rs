@@ -16,8 +16,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 
 /// Parts of all hash tables together: with few vBuckets each has many, so that no rehash takes long.
-const TABLE_SHARDS: usize = 8_192;
-const TABLE_SHARDS_PER_VBUCKET_MAX: usize = 1_024;
+const TABLE_SHARDS: usize = 1_024;
 /// Uuids have 48 bits, as some clients keep them in floating-point numbers.
 const UUID_MASK: u64 = (1 << 48) - 1;
 
@@ -143,8 +142,7 @@ impl std::fmt::Debug for Bucket {
 impl Bucket {
     pub(crate) fn new(setup: BucketSetup, uuid: [u8; 16]) -> Self {
         let vbuckets = setup.config.vbuckets;
-        let per_vbucket = TABLE_SHARDS / usize::from(vbuckets).max(1);
-        let shards = per_vbucket.clamp(1, TABLE_SHARDS_PER_VBUCKET_MAX);
+        let shards = (TABLE_SHARDS / usize::from(vbuckets).max(1)).max(1);
         let hasher = RandomState::default();
         let vbucket = |id| {
             let id = VbId(id);

@@ -10,14 +10,14 @@ use kedge_vbucket::{
 };
 
 /// A moment: `secs` seconds after an arbitrary start.
-pub fn at(secs: u64) -> Now {
+pub(crate) fn at(secs: u64) -> Now {
     Now {
         unix_ns: (1_700_000_000 + secs) * 1_000_000_000,
         mono_ns: secs * 1_000_000_000,
     }
 }
 
-pub fn vbucket() -> VBucket {
+pub(crate) fn vbucket() -> VBucket {
     VBucket::new(VbSetup {
         id: VbId(7),
         uuid: VbUuid(0xabc),
@@ -26,11 +26,11 @@ pub fn vbucket() -> VBucket {
     })
 }
 
-pub fn key(text: &str) -> DocKey {
+pub(crate) fn key(text: &str) -> DocKey {
     DocKey::new(CollectionId::DEFAULT, text.as_bytes()).unwrap()
 }
 
-pub fn write(key: &DocKey) -> Write<'_> {
+pub(crate) fn write(key: &DocKey) -> Write<'_> {
     Write {
         key,
         cas: Cas(0),
@@ -40,7 +40,7 @@ pub fn write(key: &DocKey) -> Write<'_> {
     }
 }
 
-pub fn durable(key: &DocKey, level: DurabilityLevel, cookie: u64) -> Write<'_> {
+pub(crate) fn durable(key: &DocKey, level: DurabilityLevel, cookie: u64) -> Write<'_> {
     let durability = Some(Durability {
         level,
         timeout_ms: Some(2_000),
@@ -52,11 +52,11 @@ pub fn durable(key: &DocKey, level: DurabilityLevel, cookie: u64) -> Write<'_> {
     }
 }
 
-pub fn value(bytes: &[u8]) -> NewValue<'_> {
+pub(crate) fn value(bytes: &[u8]) -> NewValue<'_> {
     NewValue::check(bytes, Datatype::RAW, CompressionMode::Off).unwrap()
 }
 
-pub fn store(
+pub(crate) fn store(
     vb: &mut VBucket,
     now: Now,
     write: &Write<'_>,
@@ -66,31 +66,31 @@ pub fn store(
     vb.store(now, write, mode, &value(bytes), 0, Expiry::NEVER)
 }
 
-pub fn set(vb: &mut VBucket, now: Now, name: &str, bytes: &[u8]) -> Mutated {
+pub(crate) fn set(vb: &mut VBucket, now: Now, name: &str, bytes: &[u8]) -> Mutated {
     let key = key(name);
     done(store(vb, now, &write(&key), StoreMode::Set, bytes).unwrap())
 }
 
-pub fn done<T>(outcome: Outcome<T>) -> T {
+pub(crate) fn done<T>(outcome: Outcome<T>) -> T {
     match outcome {
         Outcome::Done(done) => done,
         Outcome::Parked => panic!("parked"),
     }
 }
 
-pub fn get(vb: &mut VBucket, now: Now, name: &str) -> Result<Vec<u8>, Status> {
+pub(crate) fn get(vb: &mut VBucket, now: Now, name: &str) -> Result<Vec<u8>, Status> {
     vb.get(now, &key(name), |document| document.item.value().to_vec())
 }
 
 /// All changes that wait for the log, which then has them.
-pub fn log_all(vb: &mut VBucket) -> Vec<Change> {
+pub(crate) fn log_all(vb: &mut VBucket) -> Vec<Change> {
     let mut changes = Vec::new();
     let to = vb.changes_for_log(usize::MAX, usize::MAX, &mut changes);
     vb.on_logged(to);
     changes
 }
 
-pub fn results(vb: &mut VBucket) -> Vec<(u64, Result<Mutated, Status>)> {
+pub(crate) fn results(vb: &mut VBucket) -> Vec<(u64, Result<Mutated, Status>)> {
     let mut all: Vec<Done> = Vec::new();
     vb.take_done(&mut all);
     all.into_iter()

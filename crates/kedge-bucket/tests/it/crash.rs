@@ -1,0 +1,110 @@
+//! Power failures at every operation of the disk: what was acknowledged is there.
+//!
+//! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many.
+
+use crate::tools::*;
+use kedge_disk::{Fault, SimDisk};
+use kedge_types::Status;
+use std::collections::BTreeMap;
+
+fn seeds() -> Vec<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    match number("KEDGE_SEED") {
+        Some(seed) => vec![seed],
+        None => (1..=number("KEDGE_SEEDS").unwrap_or(150)).collect(),
+    }
+}
+
+/// What one key may hold after the crash: the last acknowledged value or anything written after it.
+#[derive(Default)]
+struct Expected {
+    acknowledged: u64,
+    written: u64,
+}
+
+fn run(seed: u64) {
+    println!("seed {seed}");
+    let disk = SimDisk::new(seed);
+    let place = sim(&disk);
+    let mut expected: BTreeMap<String, Expected> = BTreeMap::new();
+    let mut version = 0;
+    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = move |below: u64| {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        random % below
+    };
+    for round in 0..3 {
+        let open = place.open();
+        check(&open, &mut expected, seed, round);
+        disk.fail_operation(disk.operations() + 1 + next(40), Fault::PowerLoss);
+        let mut cookie = 0;
+        while open.sink.fatal().is_empty() {
+            let mut waiting = Vec::new();
+            for _ in 0..=next(4) {
+                let name = format!("key-{}", next(12));
+                version += 1;
+                cookie += 1;
+                let value = format!("{version:020}")
+                    .into_bytes()
+                    .repeat(1 + next(300) as usize);
+                match open.persist(&name, &value, cookie) {
+                    Ok(()) => {
+                        let entry = expected.entry(name.clone()).or_default();
+                        entry.written = version;
+                        waiting.push((cookie, name, version));
+                    }
+                    Err(Status::SyncWriteInProgress | Status::TemporaryFailure) => {}
+                    Err(other) => panic!("{other:?}"),
+                }
+            }
+            open.bucket.kick(next(2) == 0);
+            for (cookie, name, version) in waiting {
+                until("a completion or the end", || {
+                    open.sink.get(cookie).is_some() || !open.sink.fatal().is_empty()
+                });
+                if open.sink.get(cookie).is_some() && open.sink.wait(cookie).is_ok() {
+                    expected.get_mut(&name).unwrap().acknowledged = version;
+                }
+            }
+        }
+        open.bucket.shutdown();
+        disk.crash(seed + round);
+    }
+    let open = place.open();
+    check(&open, &mut expected, seed, 99);
+    open.bucket.shutdown();
+}
+
+fn check(open: &Open, expected: &mut BTreeMap<String, Expected>, seed: u64, round: u64) {
+    for (name, expected) in expected {
+        let found = match open.get(name) {
+            Ok(value) => {
+                let (first, rest) = value.split_at(20);
+                assert!(
+                    rest.chunks(20).all(|chunk| chunk == first),
+                    "half a value, seed {seed}"
+                );
+                std::str::from_utf8(first).unwrap().parse().unwrap()
+            }
+            Err(Status::KeyNotFound) => 0,
+            Err(other) => panic!("{other:?}"),
+        };
+        let range = expected.acknowledged..=expected.written;
+        assert!(
+            range.contains(&found),
+            "{name} holds {found}, not {range:?}, seed {seed}, round {round}"
+        );
+        // What was found is on disk: it may not be lost again.
+        expected.acknowledged = found;
+        expected.written = found;
+    }
+}
+
+#[test]
+fn acknowledged_writes_survive_power_failures_at_any_operation() {
+    for seed in seeds() {
+        run(seed);
+    }
+}

@@ -1,0 +1,120 @@
+//! Memory and disk that run out, and syncs that fail.
+
+use crate::tools::*;
+use kedge_bucket::BucketChange;
+use kedge_disk::{Fault, Operation, SimDisk};
+use kedge_types::Status;
+
+#[test]
+fn over_the_quota_writes_are_refused_and_deletes_make_room() {
+    let mut place = sim(&SimDisk::new(1));
+    place.config.quota_bytes = 1 << 20;
+    let open = place.open();
+    let value = vec![b'x'; 10_000];
+    let mut stored = 0;
+    loop {
+        match open.set(&format!("key-{stored}"), &value) {
+            Ok(_) => stored += 1,
+            Err(Status::TemporaryFailure) if open.figure("ep_queue_size") > 0 => {
+                open.bucket.sync().unwrap()
+            }
+            Err(Status::TemporaryFailure) => break,
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    assert!(
+        (80..=98).contains(&stored),
+        "{stored} documents of 10 kB in 93 % of 1 MiB"
+    );
+    assert_eq!(
+        open.set("never", &vec![b'x'; 2 << 20]),
+        Err(Status::NoMemory)
+    );
+    assert!(open.get("key-0").is_ok());
+    for n in 0..10 {
+        let k = key(&format!("key-{n}"));
+        open.bucket.delete(open.ctx(), &write(&k)).unwrap();
+    }
+    open.bucket.sync().unwrap();
+    open.set("fits", &value).unwrap();
+    open.bucket
+        .update(&BucketChange {
+            quota_bytes: Some(8 << 20),
+            ..BucketChange::default()
+        })
+        .unwrap();
+    open.bucket.sync().unwrap();
+    open.set("fits too", &vec![b'x'; 1_200_000]).unwrap();
+    open.bucket.shutdown();
+}
+
+#[test]
+fn a_full_disk_gives_temporary_failures_and_recovers_by_itself() {
+    let disk = SimDisk::new(2);
+    let place = sim(&disk);
+    let open = place.open();
+    open.persist("before", b"1", 1).unwrap();
+    open.bucket.kick(false);
+    open.sink.wait(1).unwrap();
+    disk.set_capacity(Some(disk.used_bytes()));
+    let value = vec![b'x'; 1 << 20];
+    let mut acknowledged = vec![];
+    let mut cookie = 1;
+    until("writes are refused", || {
+        cookie += 1;
+        match open.persist(&format!("key-{cookie}"), &value, cookie) {
+            Ok(()) => {
+                open.bucket.kick(false);
+                acknowledged.push(cookie);
+                open.figure("ep_disk_full") == 1
+            }
+            Err(Status::TemporaryFailure) => true,
+            Err(other) => panic!("{other:?}"),
+        }
+    });
+    until("the full disk shows", || open.figure("ep_disk_full") == 1);
+    assert_eq!(open.set("refused", b"1"), Err(Status::TemporaryFailure));
+    assert_eq!(open.get("before").unwrap(), b"1", "reads go on");
+    assert!(open.sink.fatal().is_empty());
+    disk.set_capacity(None);
+    for cookie in &acknowledged {
+        open.sink.wait(*cookie).unwrap();
+    }
+    until("writes are taken again", || open.set("after", b"1").is_ok());
+    open.bucket.sync().unwrap();
+    disk.crash(3);
+    open.bucket.shutdown();
+    let again = place.open();
+    for cookie in acknowledged {
+        assert_eq!(again.get(&format!("key-{cookie}")).unwrap(), value);
+    }
+    assert_eq!(again.get("after").unwrap(), b"1");
+    again.bucket.shutdown();
+}
+
+#[test]
+fn a_failed_sync_is_fatal_and_acknowledges_nothing() {
+    let disk = SimDisk::new(3);
+    let place = sim(&disk);
+    let open = place.open();
+    open.persist("before", b"1", 1).unwrap();
+    open.bucket.kick(true);
+    open.sink.wait(1).unwrap();
+    open.bucket.sync().unwrap();
+    disk.fail_next(Operation::Sync, Fault::Io);
+    open.persist("lost", b"1", 2).unwrap();
+    open.bucket.kick(false);
+    until("the failure is told", || !open.sink.fatal().is_empty());
+    assert!(
+        open.sink.fatal()[0].contains("sync"),
+        "{:?}",
+        open.sink.fatal()
+    );
+    assert_eq!(open.set("refused", b"1"), Err(Status::TemporaryFailure));
+    open.bucket.shutdown();
+    assert_eq!(open.sink.wait(2), Err(Status::SyncWriteAmbiguous));
+    disk.crash(4);
+    let again = place.open();
+    assert_eq!(again.get("before").unwrap(), b"1");
+    again.bucket.shutdown();
+}

@@ -1,0 +1,211 @@
+//! Opening, closing, emptying, dropping.
+
+use crate::tools::*;
+use kedge_bucket::{Bucket, BucketChange, BucketConfig, BucketError, Completion, Cookie, Outcome};
+use kedge_disk::{PosixDisk, SimDisk};
+use kedge_types::{Seqno, Status, VbId};
+use std::sync::Arc;
+
+#[test]
+fn what_was_written_is_there_after_a_clean_restart() {
+    let place = sim(&SimDisk::new(1));
+    let first = place.open();
+    for n in 0..500 {
+        first
+            .set(&format!("key-{n}"), format!("value-{n}").as_bytes())
+            .unwrap();
+    }
+    let uuids = |open: &Open| -> Vec<_> {
+        all_vbuckets()
+            .map(|vb| open.bucket.failover_log(open.ctx(), vb).unwrap())
+            .collect()
+    };
+    let before = uuids(&first);
+    first.bucket.shutdown();
+    first.bucket.shutdown();
+    assert_eq!(first.set("late", b"x"), Err(Status::TemporaryFailure));
+    let again = place.open();
+    let report = again.bucket.wait_loaded().unwrap();
+    assert_eq!((report.documents, report.clean), (500, true));
+    for n in 0..500 {
+        assert_eq!(
+            again.get(&format!("key-{n}")).unwrap(),
+            format!("value-{n}").as_bytes()
+        );
+    }
+    assert_eq!(uuids(&again), before, "no branch began");
+    again.bucket.shutdown();
+}
+
+#[test]
+fn an_unclean_stop_begins_a_branch_where_documents_are() {
+    let disk = SimDisk::new(2);
+    let place = sim(&disk);
+    let first = place.open();
+    first.set("a", b"1").unwrap();
+    first.bucket.sync().unwrap();
+    disk.kill_process();
+    let again = place.open();
+    assert!(!again.bucket.wait_loaded().unwrap().clean);
+    assert_eq!(again.get("a").unwrap(), b"1");
+    let with_data = key("a").vbucket(4);
+    for vb in all_vbuckets() {
+        let entries = again.bucket.failover_log(again.ctx(), vb).unwrap();
+        assert_eq!(entries.len(), if vb == with_data { 2 } else { 1 });
+    }
+    again.bucket.shutdown();
+    first.bucket.shutdown();
+}
+
+#[test]
+fn commands_get_a_temporary_failure_until_loading_is_done() {
+    let place = sim(&SimDisk::new(3));
+    let sink = Arc::new(Sink::default());
+    let bucket = Bucket::open(place.setup(&sink)).unwrap();
+    let open = Open::new(bucket, sink);
+    // Whichever is the case when it is asked, it is one of the two, and never "not mine".
+    match open.get("a") {
+        Err(Status::TemporaryFailure | Status::KeyNotFound) => {}
+        other => panic!("{other:?}"),
+    }
+    open.bucket.wait_loaded().unwrap();
+    assert_eq!(open.get("a"), Err(Status::KeyNotFound));
+    open.bucket.shutdown();
+}
+
+#[test]
+fn a_vbucket_that_is_not_there_is_not_mine() {
+    let open = sim(&SimDisk::new(4)).open();
+    let key = key("a");
+    let result = open.bucket.get(open.ctx(), VbId(4), &key, |_| ());
+    assert_eq!(result, Err(Status::NotMyVbucket));
+    open.bucket.shutdown();
+}
+
+#[test]
+fn a_flush_stays_a_flush_after_a_crash_and_gives_the_log_back() {
+    let disk = SimDisk::new(5);
+    let place = sim(&disk);
+    let open = place.open();
+    let value = vec![b'v'; 100_000];
+    for n in 0..60 {
+        open.set(&format!("key-{n}"), &value).unwrap();
+        open.bucket.sync().unwrap();
+    }
+    let before = open.figure("ep_log_bytes");
+    assert!(before > 6_000_000, "{before}");
+    open.bucket.flush_all(open.ctx()).unwrap();
+    assert_eq!(open.get("key-1"), Err(Status::KeyNotFound));
+    assert!(
+        open.figure("ep_log_bytes") < before / 2,
+        "segments were given back"
+    );
+    assert!(open.figure("mem_used") < 100_000);
+    open.set("after", b"1").unwrap();
+    open.bucket.sync().unwrap();
+    disk.crash(9);
+    let again = place.open();
+    assert_eq!(again.bucket.wait_loaded().unwrap().documents, 1);
+    assert_eq!(again.get("after").unwrap(), b"1");
+    again
+        .bucket
+        .update(&BucketChange {
+            flush_enabled: Some(false),
+            ..BucketChange::default()
+        })
+        .unwrap();
+    assert_eq!(
+        again.bucket.flush_all(again.ctx()),
+        Err(Status::NotSupported)
+    );
+    again.bucket.shutdown();
+    open.bucket.shutdown();
+}
+
+#[test]
+fn destroying_leaves_nothing_behind() {
+    let disk = SimDisk::new(6);
+    let place = sim(&disk);
+    let open = place.open();
+    open.set("a", b"1").unwrap();
+    open.bucket.destroy().unwrap();
+    assert!(!place.disk.exists(&place.dir).unwrap());
+    let fresh = place.open();
+    assert_eq!(fresh.get("a"), Err(Status::KeyNotFound));
+    fresh.bucket.shutdown();
+}
+
+#[test]
+fn waiting_for_a_seqno_ends_when_it_is_on_disk() {
+    let open = sim(&SimDisk::new(7)).open();
+    let key = key("a");
+    let vb = key.vbucket(4);
+    open.set("a", b"1").unwrap();
+    let outcome = open
+        .bucket
+        .seqno_persistence(open.ctx(), vb, Seqno(1), Cookie(3))
+        .unwrap();
+    if outcome == Outcome::Parked {
+        open.bucket.kick(false);
+        assert!(matches!(
+            open.sink.wait_any(3),
+            Completion::Persisted(Ok(()))
+        ));
+    }
+    let far = open
+        .bucket
+        .seqno_persistence(open.ctx(), vb, Seqno(99), Cookie(4))
+        .unwrap();
+    assert_eq!(far, Outcome::Parked);
+    open.bucket.shutdown();
+    assert!(matches!(
+        open.sink.wait_any(4),
+        Completion::Persisted(Err(Status::TemporaryFailure))
+    ));
+}
+
+#[test]
+fn bad_settings_are_refused_by_name() {
+    let mut place = sim(&SimDisk::new(8));
+    place.config.vbuckets = 0;
+    let refused = Bucket::open(place.setup(&Arc::new(Sink::default()))).unwrap_err();
+    assert!(
+        matches!(&refused, BucketError::Config { why, .. } if why.contains("vbuckets")),
+        "{refused}"
+    );
+    let text = serde_json::to_string(&BucketConfig::new("b", 16, 1 << 20)).unwrap();
+    let back: BucketConfig = serde_json::from_str(&text).unwrap();
+    assert_eq!((back.vbuckets, back.flush_enabled), (16, false));
+    let unknown = text.replacen("\"name\"", "\"nmae\"", 1);
+    assert!(
+        serde_json::from_str::<BucketConfig>(&unknown)
+            .unwrap_err()
+            .to_string()
+            .contains("nmae")
+    );
+}
+
+#[test]
+fn works_on_the_real_disk_with_documents_of_every_size() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut place = sim(&SimDisk::new(10));
+    place.disk = Arc::new(PosixDisk);
+    place.dir = dir.path().join("bucket");
+    let open = place.open();
+    let sizes = [0, 1, 100, 4_095, 4_096, 100_000, 3 << 20, 20 << 20];
+    for size in sizes {
+        open.set(&format!("size-{size}"), &vec![b'x'; size])
+            .unwrap();
+    }
+    assert_eq!(
+        open.set("too-large", &vec![b'x'; (20 << 20) + 1]),
+        Err(Status::TooBig)
+    );
+    open.bucket.sync().unwrap();
+    open.bucket.shutdown();
+    let again = place.open();
+    for size in sizes {
+        assert_eq!(again.get(&format!("size-{size}")).unwrap().len(), size);
+    }
+    again.bucket.shutdown();
+}

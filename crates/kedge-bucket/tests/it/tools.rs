@@ -1,0 +1,242 @@
+//! What the tests share.
+
+use kedge_bucket::{
+    Bucket, BucketConfig, BucketSetup, Completion, Completions, Cookie, Ctx, Mutated, Outcome,
+    Recovery, StoreMode, Write,
+};
+use kedge_disk::{Disk, SimDisk};
+use kedge_types::{
+    Cas, Clock, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, Now, Status,
+    SystemClock, VbId,
+};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
+
+/// Generous: nothing here takes long, and a test that meets it has failed.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// Collects completions and fatal errors.
+#[derive(Debug, Default)]
+pub(crate) struct Sink {
+    done: Mutex<HashMap<u64, Completion>>,
+    fatal: Mutex<Vec<String>>,
+    changed: Condvar,
+}
+
+impl Completions for Sink {
+    fn complete(&self, done: &mut Vec<(Cookie, Completion)>) {
+        let mut all = self.done.lock().unwrap();
+        for (cookie, completion) in done.drain(..) {
+            let before = all.insert(cookie.0, completion);
+            assert!(before.is_none(), "cookie {} was completed twice", cookie.0);
+        }
+        self.changed.notify_all();
+    }
+}
+
+impl Sink {
+    /// What became of a SyncWrite, once it ended.
+    pub(crate) fn wait(&self, cookie: u64) -> Result<Mutated, Status> {
+        match self.wait_any(cookie) {
+            Completion::SyncWrite { result, .. } => result,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    pub(crate) fn wait_any(&self, cookie: u64) -> Completion {
+        let started = Instant::now();
+        let mut all = self.done.lock().unwrap();
+        loop {
+            if let Some(completion) = all.get(&cookie) {
+                return completion.clone();
+            }
+            assert!(
+                started.elapsed() < DEADLINE,
+                "cookie {cookie} was never completed"
+            );
+            all = self
+                .changed
+                .wait_timeout(all, Duration::from_millis(100))
+                .unwrap()
+                .0;
+        }
+    }
+
+    pub(crate) fn get(&self, cookie: u64) -> Option<Completion> {
+        self.done.lock().unwrap().get(&cookie).cloned()
+    }
+
+    pub(crate) fn fatal(&self) -> Vec<String> {
+        self.fatal.lock().unwrap().clone()
+    }
+}
+
+/// Waits until `what` is so.
+pub(crate) fn until(why: &str, mut what: impl FnMut() -> bool) {
+    let started = Instant::now();
+    while !what() {
+        assert!(started.elapsed() < DEADLINE, "{why}");
+        std::thread::yield_now();
+    }
+}
+
+/// A disk that buckets are opened on, one after the other.
+pub(crate) struct Place {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) dir: PathBuf,
+    pub(crate) config: BucketConfig,
+}
+
+pub(crate) fn sim(disk: &SimDisk) -> Place {
+    let disk = Arc::new(disk.clone());
+    let dir = PathBuf::from("/data/bucket");
+    disk.create_dir_all(&dir).unwrap();
+    let mut config = BucketConfig::new("test", 4, 1 << 30);
+    config.uuid = "00112233445566778899aabbccddeeff".to_owned();
+    config.flush_enabled = true;
+    Place { disk, dir, config }
+}
+
+/// An open bucket and its sink.
+pub(crate) struct Open {
+    pub(crate) bucket: Arc<Bucket>,
+    pub(crate) sink: Arc<Sink>,
+    clock: SystemClock,
+}
+
+impl Place {
+    pub(crate) fn setup(&self, sink: &Arc<Sink>) -> BucketSetup {
+        let fatal = Arc::clone(sink);
+        BucketSetup {
+            disk: Arc::clone(&self.disk),
+            dir: self.dir.clone(),
+            config: self.config.clone(),
+            clock: Arc::new(SystemClock::new()),
+            completions: Arc::clone(sink) as Arc<dyn Completions>,
+            threads: 2,
+            recovery: Recovery::Strict,
+            on_fatal: Arc::new(move |why| fatal.fatal.lock().unwrap().push(why.to_owned())),
+        }
+    }
+
+    pub(crate) fn open(&self) -> Open {
+        let sink = Arc::new(Sink::default());
+        let bucket = Bucket::open(self.setup(&sink)).unwrap();
+        bucket.wait_loaded().unwrap();
+        Open {
+            bucket,
+            sink,
+            clock: SystemClock::new(),
+        }
+    }
+}
+
+pub(crate) fn key(name: &str) -> DocKey {
+    DocKey::new(CollectionId::DEFAULT, name.as_bytes()).unwrap()
+}
+
+pub(crate) fn write(key: &DocKey) -> Write<'_> {
+    Write {
+        vb: key.vbucket(4),
+        key,
+        cas: Cas(0),
+        durability: None,
+        preserve_ttl: false,
+        cookie: Cookie(0),
+    }
+}
+
+impl Open {
+    pub(crate) fn ctx(&self) -> Ctx {
+        Ctx {
+            now: self.clock.now(),
+            thread: 0,
+        }
+    }
+
+    pub(crate) fn set(&self, name: &str, value: &[u8]) -> Result<Mutated, Status> {
+        let key = key(name);
+        self.store(&write(&key), value)
+            .map(|outcome| match outcome {
+                Outcome::Done(mutated) => mutated,
+                Outcome::Parked => panic!("parked"),
+            })
+    }
+
+    pub(crate) fn store(
+        &self,
+        write: &Write<'_>,
+        value: &[u8],
+    ) -> Result<Outcome<Mutated>, Status> {
+        self.bucket.store(
+            self.ctx(),
+            write,
+            StoreMode::Set,
+            value,
+            Datatype::RAW,
+            0,
+            0,
+        )
+    }
+
+    /// Begins a SyncWrite that has to be on disk.
+    pub(crate) fn persist(&self, name: &str, value: &[u8], cookie: u64) -> Result<(), Status> {
+        let key = key(name);
+        let durability = Some(Durability {
+            level: DurabilityLevel::PersistToMajority,
+            timeout_ms: None,
+        });
+        let write = Write {
+            durability,
+            cookie: Cookie(cookie),
+            ..write(&key)
+        };
+        let outcome = self.store(&write, value)?;
+        assert_eq!(outcome, Outcome::Parked);
+        Ok(())
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Result<Vec<u8>, Status> {
+        let key = key(name);
+        self.bucket
+            .get(self.ctx(), key.vbucket(4), &key, |document| {
+                document.item.value().to_vec()
+            })
+    }
+
+    pub(crate) fn figure(&self, name: &str) -> u64 {
+        let figures = self.bucket.figures();
+        figures
+            .iter()
+            .find(|(known, _)| *known == name)
+            .unwrap_or_else(|| panic!("no {name}"))
+            .1
+    }
+}
+
+pub(crate) fn later(ctx: Ctx, secs: u64) -> Ctx {
+    let ns = secs * 1_000_000_000;
+    Ctx {
+        now: Now {
+            unix_ns: ctx.now.unix_ns + ns,
+            mono_ns: ctx.now.mono_ns + ns,
+        },
+        ..ctx
+    }
+}
+
+pub(crate) fn all_vbuckets() -> impl Iterator<Item = VbId> {
+    (0..4).map(VbId)
+}
+
+impl Open {
+    pub(crate) fn new(bucket: Arc<Bucket>, sink: Arc<Sink>) -> Self {
+        Self {
+            bucket,
+            sink,
+            clock: SystemClock::new(),
+        }
+    }
+}
