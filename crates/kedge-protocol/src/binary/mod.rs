@@ -8,6 +8,30 @@
 //! 3. [`Response::write`] appends the reply.
 //!
 //! [`parse_response`] and [`RequestWriter`] are the same from the client's side.
+//!
+//! ```
+//! use kedge_protocol::binary::commands::{Get, GetReply};
+//! use kedge_protocol::binary::{Opcode, Parse, RequestWriter, Response, parse_frame};
+//! use kedge_types::{Status, limits::FRAME_BODY_BYTES_MAX};
+//!
+//! let mut received = Vec::new();
+//! Get { key: b"hello" }.encode(&RequestWriter::new(Opcode::Get), &mut received);
+//!
+//! let Parse::Frame { request, consumed } = parse_frame(&received, FRAME_BODY_BYTES_MAX) else {
+//!     panic!("the frame is complete");
+//! };
+//! assert_eq!(consumed, received.len());
+//! assert_eq!(Get::decode(&request), Ok(Get { key: b"hello" }));
+//!
+//! let mut sent = Vec::new();
+//! Response {
+//!     extras: &GetReply { flags: 0 }.encode(),
+//!     value: b"world",
+//!     ..Response::new(request.opcode, request.opaque, Status::Success)
+//! }
+//! .write(&mut sent);
+//! assert_eq!(sent.len(), 24 + 4 + 5);
+//! ```
 
 mod client;
 pub mod commands;

@@ -443,6 +443,16 @@ impl Opcode {
             None => Status::UnknownCommand,
         }
     }
+
+    /// [`Opcode::unsupported_status`] for a connection of this kind. A plain memcached server knows no number that it
+    /// does not serve, and its clients' test suites check that.
+    #[must_use]
+    pub const fn unsupported_status_for(number: u8, kind: ConnectionKind) -> Status {
+        match kind {
+            ConnectionKind::Couchbase => Self::unsupported_status(number),
+            ConnectionKind::Memcached => Status::UnknownCommand,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -512,6 +522,8 @@ mod tests {
             (0xee, Status::UnknownCommand),
         ] {
             assert_eq!(Opcode::unsupported_status(number), status, "{number:#x}");
+            let plain = Opcode::unsupported_status_for(number, ConnectionKind::Memcached);
+            assert_eq!(plain, Status::UnknownCommand);
         }
     }
 }
