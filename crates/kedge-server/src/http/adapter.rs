@@ -1,0 +1,87 @@
+//! The registry of buckets as management sees it.
+
+use kedge_bucket::{Bucket, BucketChange, BucketConfig, Timing, TimingSnapshot};
+use kedge_types::limits::BUCKETS_MAX;
+
+use super::{BucketFacts, Buckets, BucketsError};
+use crate::registry::{BucketRegistry, RegistryError};
+
+impl From<RegistryError> for BucketsError {
+    fn from(error: RegistryError) -> Self {
+        match error {
+            RegistryError::Exists(_) => Self::Exists,
+            RegistryError::NotFound(_) => Self::NotFound,
+            RegistryError::TooMany => Self::TooMany(BUCKETS_MAX),
+            RegistryError::FlushDisabled(_) => Self::FlushDisabled,
+            RegistryError::Refused(_) => Self::Temporary(error.to_string()),
+            RegistryError::BadSetting(_) | RegistryError::BadName(_) => {
+                Self::Refused(error.to_string())
+            }
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+fn facts(bucket: &Bucket) -> BucketFacts {
+    let figures = bucket.figures();
+    let figure = |name: &str| {
+        figures
+            .iter()
+            .find(|(known, _)| *known == name)
+            .map_or(0, |(_, value)| *value)
+    };
+    BucketFacts {
+        config: BucketConfig::clone(&bucket.config()),
+        loading: bucket.is_loading(),
+        items: figure("curr_items"),
+        mem_used_bytes: figure("mem_used"),
+        disk_bytes: figure("ep_log_file_bytes"),
+    }
+}
+
+impl Buckets for BucketRegistry {
+    fn get(&self, name: &str) -> Option<BucketFacts> {
+        Some(facts(&*Self::get(self, name)?))
+    }
+
+    fn list(&self) -> Vec<BucketFacts> {
+        Self::list(self)
+            .iter()
+            .map(|bucket| facts(bucket))
+            .collect()
+    }
+
+    fn create(&self, config: BucketConfig) -> Result<(), BucketsError> {
+        Self::create(self, config)?;
+        Ok(())
+    }
+
+    fn update(&self, name: &str, change: &BucketChange) -> Result<(), BucketsError> {
+        Ok(Self::update(self, name, change)?)
+    }
+
+    fn remove(&self, name: &str) -> Result<(), BucketsError> {
+        Ok(self.drop_bucket(name)?)
+    }
+
+    fn flush(&self, name: &str) -> Result<(), BucketsError> {
+        Ok(Self::flush(self, name)?)
+    }
+
+    fn stats(&self, name: &str) -> Option<Vec<(String, String)>> {
+        let mut stats = Vec::new();
+        Self::get(self, name)?
+            .stats(&mut |name, text| stats.push((name.to_owned(), text.to_owned())));
+        Some(stats)
+    }
+
+    fn timings(&self, name: &str) -> Option<Vec<(&'static str, TimingSnapshot)>> {
+        let bucket = Self::get(self, name)?;
+        let timings = Timing::ALL.iter().map(|timing| timing.name());
+        Some(
+            timings
+                .filter_map(|name| Some((name, bucket.timings().snapshot(name)?)))
+                .collect(),
+        )
+    }
+}

@@ -1,0 +1,182 @@
+//! `/pools/default/buckets` and the terse documents of one bucket.
+
+use axum::body::Bytes;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use kedge_auth::Privilege;
+use serde_json::{Map, Value, json};
+
+use super::bucket_form::{self, Errors};
+use super::call::Call;
+use super::documents::Composer;
+use super::form::Form;
+use super::reply::{Handled, Reply, done, ok, ok_bytes};
+use super::{BucketFacts, BucketsError, HttpState, stream};
+
+impl Call {
+    /// The bucket, if the caller may do that with it and the query names no other of that name.
+    pub(crate) fn bucket(&self, name: &str, privilege: Privilege) -> Result<BucketFacts, Reply> {
+        // The right first: who has none on a bucket does not learn whether it is there.
+        self.caller.require(privilege, Some(name))?;
+        let facts = self
+            .buckets()
+            .get(name)
+            .ok_or_else(Reply::no_such_resource)?;
+        if self
+            .query
+            .get("bucket_uuid")
+            .is_some_and(|uuid| uuid != facts.config.uuid)
+        {
+            return Err(Reply::text(
+                StatusCode::NOT_FOUND,
+                "Bucket uuid does not match the requested.",
+            ));
+        }
+        Ok(facts)
+    }
+}
+
+fn bucket_document(state: &HttpState, host: &str, facts: &BucketFacts) -> Vec<u8> {
+    let cluster = state.parts.cluster.snapshot();
+    let composer = Composer {
+        state,
+        cluster: &cluster,
+        host,
+    };
+    serde_json::to_vec(&composer.bucket(facts)).expect("documents of text and numbers serialise")
+}
+
+fn refusal(error: &BucketsError) -> Reply {
+    let bad = |field, text: &str| Reply::field_error(StatusCode::BAD_REQUEST, field, text);
+    match error {
+        BucketsError::NotFound => Reply::no_such_resource(),
+        BucketsError::Exists => bad("name", "Bucket with given name already exists"),
+        BucketsError::TooMany(_) | BucketsError::Refused(_) => bad("_", &error.to_string()),
+        // A shape of its own: SDKs look for this text.
+        BucketsError::FlushDisabled => Reply::json(
+            StatusCode::BAD_REQUEST,
+            &json!({ "_": "Flush is disabled for the bucket" }),
+        ),
+        BucketsError::Temporary(_) => {
+            Reply::field_error(StatusCode::SERVICE_UNAVAILABLE, "_", error.to_string())
+        }
+        BucketsError::Failed(why) => Reply::failed("change the bucket", why),
+    }
+}
+
+fn invalid(errors: &Errors) -> Reply {
+    Reply::json(StatusCode::BAD_REQUEST, &json!({ "errors": errors }))
+}
+
+pub(crate) async fn list(call: Call) -> Handled {
+    call.caller.require(Privilege::Access, None)?;
+    let mut document = vec![b'['];
+    for facts in call.buckets().list() {
+        if call
+            .caller
+            .roles
+            .allows(Privilege::Access, Some(&facts.config.name))
+        {
+            if document.len() > 1 {
+                document.push(b',');
+            }
+            document.extend(bucket_document(&call.state, &call.host, &facts));
+        }
+    }
+    document.push(b']');
+    ok_bytes(document.into())
+}
+
+pub(crate) async fn get(call: Call, Path(name): Path<String>) -> Handled {
+    let facts = call.bucket(&name, Privilege::Access)?;
+    ok_bytes(bucket_document(&call.state, &call.host, &facts).into())
+}
+
+pub(crate) async fn create(call: Call, form: Form) -> Handled {
+    call.caller.require(Privilege::Admin, None)?;
+    let config = bucket_form::new_bucket(&form, call.state.parts.vbuckets_default)
+        .map_err(|errors| invalid(&errors))?;
+    call.blocking(|state| state.parts.buckets.create(config))
+        .await?
+        .map_err(|error| refusal(&error))?;
+    Ok(Reply::text(StatusCode::ACCEPTED, ""))
+}
+
+pub(crate) async fn update(call: Call, Path(name): Path<String>, form: Form) -> Handled {
+    let facts = call.bucket(&name, Privilege::Manage)?;
+    let change =
+        bucket_form::changed_bucket(&form, &facts.config).map_err(|errors| invalid(&errors))?;
+    call.blocking(move |state| state.parts.buckets.update(&name, &change))
+        .await?
+        .map_err(|error| refusal(&error))?;
+    done()
+}
+
+pub(crate) async fn remove(call: Call, Path(name): Path<String>) -> Handled {
+    call.caller.require(Privilege::Admin, None)?;
+    call.bucket(&name, Privilege::Admin)?;
+    call.blocking(move |state| state.parts.buckets.remove(&name))
+        .await?
+        .map_err(|error| refusal(&error))?;
+    done()
+}
+
+pub(crate) async fn flush(call: Call, Path(name): Path<String>) -> Handled {
+    call.bucket(&name, Privilege::Flush)?;
+    call.blocking(move |state| state.parts.buckets.flush(&name))
+        .await?
+        .map_err(|error| refusal(&error))?;
+    done()
+}
+
+/// `GET .../stats`: the figures of now, in the shape of samples over time. There is one sample.
+pub(crate) async fn stats(call: Call, Path(name): Path<String>) -> Handled {
+    call.bucket(&name, Privilege::Stats)?;
+    let stats = call
+        .buckets()
+        .stats(&name)
+        .ok_or_else(Reply::no_such_resource)?;
+    let samples: Map<String, Value> = stats
+        .into_iter()
+        .filter_map(|(name, text)| Some((name, json!([text.parse::<f64>().ok()?]))))
+        .collect();
+    ok(&json!({ "op": { "samples": samples, "samplesCount": 1, "isPersistent": true } }))
+}
+
+/// `GET /pools/default/b/BUCKET`.
+pub(crate) async fn terse(call: Call, Path(name): Path<String>) -> Handled {
+    call.bucket(&name, Privilege::Access)?;
+    let config = call.state.parts.cluster.bucket_config(&name, &call.host);
+    let config = config.ok_or_else(Reply::no_such_resource)?;
+    ok_bytes(Bytes::from_owner(config.json.clone()))
+}
+
+/// `GET /pools/default/bs/BUCKET`.
+pub(crate) async fn terse_streaming(call: Call, Path(name): Path<String>) -> Handled {
+    let uuid = call.bucket(&name, Privilege::Access)?.config.uuid;
+    let host = call.host.clone();
+    stream::documents(&call.state, move |state| {
+        same_bucket(state, &name, &uuid)?;
+        let config = state.parts.cluster.bucket_config(&name, &host)?;
+        Some(Bytes::from_owner(config.json.clone()))
+    })
+}
+
+/// `GET /pools/default/bucketsStreaming/BUCKET`.
+pub(crate) async fn streaming(call: Call, Path(name): Path<String>) -> Handled {
+    let uuid = call.bucket(&name, Privilege::Access)?.config.uuid;
+    let host = call.host.clone();
+    stream::documents(&call.state, move |state| {
+        let facts = same_bucket(state, &name, &uuid)?;
+        Some(bucket_document(state, &host, &facts).into())
+    })
+}
+
+/// The bucket, unless it was dropped since the stream began; another of the same name is another bucket. The cluster map
+/// is asked too: it is what says, by its change, that a bucket goes, when the bucket itself may still be there.
+fn same_bucket(state: &HttpState, name: &str, uuid: &str) -> Option<BucketFacts> {
+    let facts = state.parts.buckets.get(name)?;
+    let cluster = state.parts.cluster.snapshot();
+    let mapped = cluster.bucket(name).map(|entry| entry.uuid);
+    (facts.config.uuid == uuid && mapped == facts.config.uuid_bytes()).then_some(facts)
+}

@@ -1,0 +1,74 @@
+//! What a handler is given.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::extract::{FromRequest, FromRequestParts, Request};
+use axum::http::request::Parts;
+
+use super::auth::Caller;
+use super::form::{self, Form};
+use super::reply::Reply;
+use super::{Buckets, HttpState};
+
+/// The address that a connection came in at: documents name this host, which the client is known to reach.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LocalAddress(pub(crate) SocketAddr);
+
+/// One request: who calls, where, and the state to work on.
+pub(crate) struct Call {
+    pub(crate) state: Arc<HttpState>,
+    pub(crate) caller: Caller,
+    /// The host to put into documents.
+    pub(crate) host: String,
+    /// The fields of the query.
+    pub(crate) query: Form,
+}
+
+impl Call {
+    /// Runs what may block where it holds nobody up.
+    pub(crate) async fn blocking<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&HttpState) -> T + Send + 'static,
+    ) -> Result<T, Reply> {
+        let state = self.state.clone();
+        tokio::task::spawn_blocking(move || work(&state))
+            .await
+            .map_err(|error| Reply::failed("finish the request", &error))
+    }
+
+    pub(crate) fn buckets(&self) -> &dyn Buckets {
+        &*self.state.parts.buckets
+    }
+}
+
+impl FromRequestParts<Arc<HttpState>> for Call {
+    type Rejection = Reply;
+
+    async fn from_request_parts(
+        parts: &mut Parts,
+        state: &Arc<HttpState>,
+    ) -> Result<Self, Self::Rejection> {
+        let caller = parts.extensions.get::<Caller>().cloned();
+        let local = parts.extensions.get::<LocalAddress>().copied();
+        let (Some(caller), Some(LocalAddress(local))) = (caller, local) else {
+            return Err(Reply::unauthorized());
+        };
+        Ok(Self {
+            state: state.clone(),
+            caller,
+            host: kedge_cluster::host_text(local.ip()),
+            query: Form::parse(parts.uri.query().unwrap_or_default().as_bytes()),
+        })
+    }
+}
+
+impl FromRequest<Arc<HttpState>> for Form {
+    type Rejection = Reply;
+
+    async fn from_request(request: Request, _: &Arc<HttpState>) -> Result<Self, Self::Rejection> {
+        let body: Body = request.into_body();
+        Ok(Self::parse(&form::read(body).await?))
+    }
+}

@@ -1,0 +1,235 @@
+//! The documents about nodes and buckets.
+//!
+//! Names and shapes are those of Couchbase Server's REST interface, `GET /pools/default` and
+//! `GET /pools/default/buckets/BUCKET`. A figure that is not measured is absent rather than invented.
+
+use kedge_bucket::{BucketConfig, CompressionMode, ConflictResolution, EvictionPolicy};
+use kedge_cluster::{
+    BUCKET_CAPABILITIES, CLAIMED_COMPATIBILITY, CLAIMED_VERSION, DEFAULT_MANIFEST_UID,
+    NODE_SERVICES, SERVER_GROUP, ServerMap, Snapshot, socket_text,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::bucket_form::DURABILITY_LEVELS;
+use super::{BucketFacts, HttpState, machine};
+
+/// What documents are made of: the state, the cluster at one revision, and the host that the caller reached.
+pub(crate) struct Composer<'a> {
+    pub(crate) state: &'a HttpState,
+    pub(crate) cluster: &'a Snapshot,
+    pub(crate) host: &'a str,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct BucketDocument {
+    name: String,
+    node_locator: &'static str,
+    bucket_type: &'static str,
+    storage_backend: &'static str,
+    uuid: String,
+    uri: String,
+    streaming_uri: String,
+    #[serde(rename = "numVBuckets")]
+    num_vbuckets: u16,
+    bucket_capabilities_ver: &'static str,
+    bucket_capabilities: &'static [&'static str],
+    collections_manifest_uid: String,
+    #[serde(rename = "vBucketServerMap")]
+    server_map: ServerMap,
+    auth_type: &'static str,
+    auto_compaction_settings: bool,
+    replica_index: bool,
+    replica_number: u8,
+    quota: Value,
+    basic_stats: Value,
+    eviction_policy: &'static str,
+    durability_min_level: &'static str,
+    conflict_resolution_type: &'static str,
+    #[serde(rename = "maxTTL")]
+    max_ttl: u32,
+    compression_mode: &'static str,
+    nodes: [Value; 1],
+    controllers: Value,
+    stats: Value,
+}
+
+fn basic_stats(facts: &BucketFacts) -> Value {
+    let quota = facts.config.quota_bytes.max(1);
+    json!({
+        "quotaPercentUsed": facts.mem_used_bytes as f64 * 100.0 / quota as f64,
+        "itemCount": facts.items,
+        "memUsed": facts.mem_used_bytes,
+        "diskUsed": facts.disk_bytes,
+    })
+}
+
+fn controllers(config: &BucketConfig, uri: &str) -> Value {
+    // Clients tell from the controller whether the bucket can be flushed.
+    if config.flush_enabled {
+        return json!({ "flush": format!("{uri}/controller/doFlush") });
+    }
+    json!({})
+}
+
+/// The name of a bucket in a path: `%` is the only character of a bucket's name that a path cannot hold.
+fn path_text(name: &str) -> String {
+    name.replace('%', "%25")
+}
+
+impl Composer<'_> {
+    /// One bucket.
+    pub(crate) fn bucket(&self, facts: &BucketFacts) -> BucketDocument {
+        let config = &facts.config;
+        let path = path_text(&config.name);
+        let uri = format!("/pools/default/buckets/{path}");
+        let quota = config.quota_bytes;
+        BucketDocument {
+            name: config.name.clone(),
+            node_locator: "vbucket",
+            bucket_type: "membase",
+            storage_backend: "couchstore",
+            uuid: config.uuid.clone(),
+            streaming_uri: format!(
+                "/pools/default/bucketsStreaming/{path}?bucket_uuid={}",
+                config.uuid
+            ),
+            num_vbuckets: config.vbuckets,
+            bucket_capabilities_ver: "",
+            bucket_capabilities: BUCKET_CAPABILITIES,
+            collections_manifest_uid: format!("{DEFAULT_MANIFEST_UID:x}"),
+            server_map: ServerMap::new(config.vbuckets, self.host, self.cluster.ports()),
+            auth_type: "sasl",
+            auto_compaction_settings: false,
+            replica_index: false,
+            replica_number: config.replicas,
+            quota: json!({ "ram": quota, "rawRAM": quota }),
+            basic_stats: basic_stats(facts),
+            eviction_policy: match config.eviction_policy {
+                EvictionPolicy::ValueOnly => "valueOnly",
+                EvictionPolicy::FullEviction => "fullEviction",
+            },
+            durability_min_level: DURABILITY_LEVELS
+                .get(usize::from(config.durability_min_level))
+                .unwrap_or(&DURABILITY_LEVELS[0]),
+            conflict_resolution_type: match config.conflict_resolution {
+                ConflictResolution::Seqno => "seqno",
+                ConflictResolution::Lww => "lww",
+            },
+            max_ttl: config.max_ttl_secs,
+            compression_mode: match config.compression {
+                CompressionMode::Off => "off",
+                CompressionMode::Passive => "passive",
+            },
+            nodes: [self.node(facts.loading)],
+            controllers: controllers(config, &uri),
+            stats: json!({ "uri": format!("{uri}/stats") }),
+            uri,
+        }
+    }
+
+    /// This node, as it stands in lists of nodes. `loading`: it still reads what is asked about.
+    pub(crate) fn node(&self, loading: bool) -> Value {
+        let ports = self.cluster.ports();
+        let management = socket_text(self.host, ports.mgmt);
+        let mut node = json!({
+            "clusterMembership": "active",
+            "recoveryType": "none",
+            "status": if loading { "warmup" } else { "healthy" },
+            "otpNode": format!("ns_1@{}", self.host),
+            "thisNode": true,
+            "hostname": management,
+            "configuredHostname": management,
+            "nodeUUID": self.cluster.state().node_uuid,
+            "clusterCompatibility": CLAIMED_COMPATIBILITY,
+            "version": CLAIMED_VERSION,
+            "os": std::env::consts::OS,
+            "ports": { "direct": ports.kv },
+            "services": NODE_SERVICES,
+            "serverGroup": SERVER_GROUP,
+            "addressFamily": if self.host.contains(':') { "inet6" } else { "inet" },
+            "nodeEncryption": false,
+            // Text, not a number: SDKs read it as such.
+            "uptime": self.state.started.elapsed().as_secs().to_string(),
+        });
+        if let Some(memory) = machine::memory() {
+            node["memoryTotal"] = memory.total.into();
+            node["memoryFree"] = memory.available.into();
+        }
+        node
+    }
+
+    /// `GET /pools/default`.
+    pub(crate) fn cluster(&self) -> Value {
+        let buckets = self.state.parts.buckets.list();
+        let loading = buckets.iter().any(|bucket| bucket.loading);
+        let sum = |of: fn(&BucketFacts) -> u64| buckets.iter().map(of).sum::<u64>();
+        let quota = sum(|bucket| bucket.config.quota_bytes);
+        let mem_used = sum(|bucket| bucket.mem_used_bytes);
+        let mut ram = json!({
+            "quotaTotal": quota,
+            "quotaTotalPerNode": quota,
+            "quotaUsed": quota,
+            "quotaUsedPerNode": quota,
+            "usedByData": mem_used,
+        });
+        if let Some(memory) = machine::memory() {
+            ram["total"] = memory.total.into();
+            ram["used"] = (memory.total - memory.available.min(memory.total)).into();
+        }
+        let mut hdd = json!({ "usedByData": sum(|bucket| bucket.disk_bytes) });
+        if let Some(room) = machine::room(&self.state.parts.data_dir) {
+            hdd["total"] = room.total.into();
+            hdd["quotaTotal"] = room.total.into();
+            hdd["free"] = room.free.into();
+            hdd["used"] = (room.total - room.free.min(room.total)).into();
+        }
+        json!({
+            "name": "default",
+            "clusterName": self.cluster.state().cluster_name,
+            "nodes": [self.node(loading)],
+            "buckets": {
+                "uri": "/pools/default/buckets",
+                "terseBucketsBase": "/pools/default/b/",
+                "terseStreamingBucketsBase": "/pools/default/bs/",
+            },
+            "bucketNames": buckets.iter().map(|bucket| json!({
+                "bucketName": bucket.config.name,
+                "uuid": bucket.config.uuid,
+            })).collect::<Vec<_>>(),
+            "balanced": true,
+            "rebalanceStatus": "none",
+            "tasks": { "uri": "/pools/default/tasks" },
+            "maxBucketCount": kedge_types::limits::BUCKETS_MAX,
+            "memoryQuota": quota >> 20,
+            "storageTotals": { "ram": ram, "hdd": hdd },
+        })
+    }
+
+    /// `GET /pools/default/terseClusterInfo`: the cluster's config, and what the name promises.
+    pub(crate) fn terse_cluster(&self) -> Value {
+        let config = self.cluster.global_config(self.host);
+        let mut document: Value =
+            serde_json::from_slice(&config.json).expect("the cluster map composes JSON");
+        document["orchestrator"] = format!("ns_1@{}", self.host).into();
+        document["isBalanced"] = true.into();
+        document["clusterCompatVersion"] = "8.0".into();
+        document
+    }
+
+    /// `GET /pools`.
+    pub(crate) fn pools(&self, admin: bool, read_only_admin: bool) -> Value {
+        let uuid = &self.cluster.state().cluster_uuid;
+        json!({
+            "implementationVersion": CLAIMED_VERSION,
+            "isAdminCreds": admin,
+            "isROAdminCreds": read_only_admin,
+            "isEnterprise": true,
+            "isDeveloperPreview": false,
+            "allowedServices": NODE_SERVICES,
+            "uuid": uuid,
+            "pools": [{ "name": "default", "uri": format!("/pools/default?uuid={uuid}") }],
+        })
+    }
+}

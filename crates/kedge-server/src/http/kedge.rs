@@ -1,0 +1,61 @@
+//! What is Kedge's own: timings and statistics for its command line.
+
+use axum::extract::Path;
+use kedge_auth::Privilege;
+use kedge_bucket::TimingSnapshot;
+use serde_json::{Map, Value, json};
+
+use super::call::Call;
+use super::reply::{Handled, Reply, ok};
+
+/// `[[low, high, count], ...]`, both ends included.
+fn histogram(snapshot: &TimingSnapshot) -> Value {
+    json!({ "count": snapshot.count, "buckets": snapshot.buckets })
+}
+
+/// `GET /kedge/timings/BUCKET`: every histogram that has a value, in microseconds but for `log_batch_items`.
+pub(crate) async fn timings(call: Call, Path(bucket): Path<String>) -> Handled {
+    call.bucket(&bucket, Privilege::Stats)?;
+    let timings = call
+        .buckets()
+        .timings(&bucket)
+        .ok_or_else(Reply::no_such_resource)?;
+    let timings: Map<String, Value> = timings
+        .iter()
+        .filter(|(_, snapshot)| snapshot.count > 0)
+        .map(|(name, snapshot)| ((*name).to_owned(), histogram(snapshot)))
+        .collect();
+    ok(&json!({ "bucket": bucket, "timings": timings }))
+}
+
+/// `GET /kedge/timings/BUCKET/NAME`: one histogram, which may be empty.
+pub(crate) async fn timing(call: Call, Path((bucket, name)): Path<(String, String)>) -> Handled {
+    call.bucket(&bucket, Privilege::Stats)?;
+    let timings = call
+        .buckets()
+        .timings(&bucket)
+        .ok_or_else(Reply::no_such_resource)?;
+    let found = timings.iter().find(|(known, _)| *known == name);
+    let (_, snapshot) = found.ok_or_else(Reply::no_such_resource)?;
+    let mut document = histogram(snapshot);
+    document["bucket"] = bucket.into();
+    document["name"] = name.into();
+    ok(&document)
+}
+
+/// `GET /kedge/stats`: all statistics of the server and of each bucket that the caller may see.
+pub(crate) async fn stats(call: Call) -> Handled {
+    call.caller.require(Privilege::Stats, None)?;
+    let mut server = Map::new();
+    (call.state.parts.stats)(&mut |name, text| {
+        server.insert(name.to_owned(), text.into());
+    });
+    let mut buckets = Map::new();
+    for facts in call.buckets().list() {
+        let name = facts.config.name;
+        let stats = call.buckets().stats(&name).unwrap_or_default();
+        let stats: Map<String, Value> = stats.into_iter().map(|(k, v)| (k, v.into())).collect();
+        buckets.insert(name, stats.into());
+    }
+    ok(&json!({ "server": server, "buckets": buckets }))
+}

@@ -1,0 +1,356 @@
+//! `GET /metrics`: figures for Prometheus, in the OpenMetrics text format.
+//!
+//! Which statistic becomes which metric stands in two tables; nothing is counted for the sake of metrics alone.
+
+use kedge_auth::Privilege;
+use kedge_bucket::TimingSnapshot;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use super::HttpState;
+use super::call::Call;
+use super::reply::{Handled, Reply, ok_typed};
+
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A statistic, the metric it becomes, whether it only grows, and what to say of it. The encoder ends the name of
+/// what only grows with `_total`.
+pub(super) type Row = (&'static str, &'static str, bool, &'static str);
+
+/// Statistics of the server as a whole.
+pub(super) const SERVER: &[Row] = &[
+    (
+        "uptime",
+        "kedge_uptime_seconds",
+        false,
+        "Seconds since the server started",
+    ),
+    (
+        "curr_connections",
+        "kedge_connections",
+        false,
+        "Open connections of clients",
+    ),
+    (
+        "total_connections",
+        "kedge_connections_accepted",
+        true,
+        "Connections accepted",
+    ),
+    (
+        "rejected_connections",
+        "kedge_connections_rejected",
+        true,
+        "Connections refused at the limit",
+    ),
+    (
+        "bytes_read",
+        "kedge_received_bytes",
+        true,
+        "Bytes read from clients",
+    ),
+    (
+        "bytes_written",
+        "kedge_sent_bytes",
+        true,
+        "Bytes written to clients",
+    ),
+    (
+        "max_connections",
+        "kedge_connections_limit",
+        false,
+        "Most connections at a time",
+    ),
+    (
+        "timed_out_connections",
+        "kedge_connections_timed_out",
+        true,
+        "Connections closed by a time limit",
+    ),
+    (
+        "malformed_connections",
+        "kedge_connections_malformed",
+        true,
+        "Connections closed for sending no request",
+    ),
+    ("cmd_total", "kedge_commands", true, "Commands executed"),
+    ("auth_cmds", "kedge_logins", true, "Logins tried"),
+    ("auth_errors", "kedge_logins_failed", true, "Logins refused"),
+];
+
+/// Statistics of each bucket.
+pub(super) const BUCKET: &[Row] = &[
+    ("curr_items", "kedge_bucket_items", false, "Documents"),
+    (
+        "mem_used",
+        "kedge_bucket_mem_used_bytes",
+        false,
+        "Memory that counts against the quota",
+    ),
+    (
+        "ep_max_size",
+        "kedge_bucket_quota_bytes",
+        false,
+        "Memory quota",
+    ),
+    (
+        "vb_active_tombstones",
+        "kedge_bucket_tombstones",
+        false,
+        "Deleted documents that are remembered",
+    ),
+    (
+        "vb_active_expired",
+        "kedge_bucket_expired",
+        true,
+        "Documents that expired",
+    ),
+    (
+        "ep_queue_size",
+        "kedge_bucket_queued_items",
+        false,
+        "Changes that are not on disk yet",
+    ),
+    (
+        "ep_parked_commands",
+        "kedge_bucket_parked_commands",
+        false,
+        "Commands that wait for the disk",
+    ),
+    (
+        "ep_disk_full",
+        "kedge_bucket_disk_full",
+        false,
+        "1 while the disk has no room for the log",
+    ),
+    (
+        "ep_log_bytes",
+        "kedge_bucket_log_bytes",
+        false,
+        "Size of the log",
+    ),
+    (
+        "ep_log_file_bytes",
+        "kedge_bucket_log_file_bytes",
+        false,
+        "Size of the log's files, spare ones included",
+    ),
+    (
+        "ep_log_syncs",
+        "kedge_bucket_log_syncs",
+        true,
+        "Syncs of the log",
+    ),
+    (
+        "ep_log_appended_bytes",
+        "kedge_bucket_log_appended_bytes",
+        true,
+        "Bytes written to the log",
+    ),
+    ("cmd_get", "kedge_bucket_reads", true, "Reads"),
+    (
+        "get_hits",
+        "kedge_bucket_read_hits",
+        true,
+        "Reads that found a document",
+    ),
+    (
+        "get_misses",
+        "kedge_bucket_read_misses",
+        true,
+        "Reads that found none",
+    ),
+    (
+        "cmd_set",
+        "kedge_bucket_writes",
+        true,
+        "Stores, appends and prepends",
+    ),
+    (
+        "delete_hits",
+        "kedge_bucket_deletes",
+        true,
+        "Deletes that found a document",
+    ),
+    ("cmd_touch", "kedge_bucket_touches", true, "Touches"),
+    (
+        "ep_tmp_oom_errors",
+        "kedge_bucket_writes_over_quota",
+        true,
+        "Writes refused for want of memory",
+    ),
+    (
+        "vb_active_sync_write_accepted_count",
+        "kedge_bucket_sync_writes_accepted",
+        true,
+        "SyncWrites that began",
+    ),
+    (
+        "vb_active_sync_write_committed_count",
+        "kedge_bucket_sync_writes_committed",
+        true,
+        "SyncWrites that were committed",
+    ),
+    (
+        "vb_active_sync_write_aborted_count",
+        "kedge_bucket_sync_writes_aborted",
+        true,
+        "SyncWrites that were aborted",
+    ),
+];
+
+/// The one histogram that does not count microseconds.
+const BATCH_ITEMS: &str = "log_batch_items";
+
+/// One bucket at the time of the scrape.
+#[derive(Debug)]
+struct BucketSample {
+    name: String,
+    stats: Vec<(String, String)>,
+    timings: Vec<(&'static str, TimingSnapshot)>,
+}
+
+/// All figures at the time of the scrape.
+#[derive(Debug)]
+struct Sample {
+    server: Vec<(String, String)>,
+    buckets: Vec<BucketSample>,
+}
+
+impl Sample {
+    fn take(state: &HttpState) -> Self {
+        let mut server = Vec::new();
+        (state.parts.stats)(&mut |name, text| server.push((name.to_owned(), text.to_owned())));
+        let source = &state.parts.buckets;
+        let buckets = source.list().into_iter().map(|facts| facts.config.name);
+        Self {
+            server,
+            buckets: buckets
+                .map(|name| BucketSample {
+                    stats: source.stats(&name).unwrap_or_default(),
+                    timings: source.timings(&name).unwrap_or_default(),
+                    name,
+                })
+                .collect(),
+        }
+    }
+}
+
+fn value(stats: &[(String, String)], name: &str) -> Option<f64> {
+    let (_, text) = stats.iter().find(|(known, _)| known == name)?;
+    text.parse().ok()
+}
+
+fn metric_type(grows: bool) -> MetricType {
+    if grows {
+        MetricType::Counter
+    } else {
+        MetricType::Gauge
+    }
+}
+
+fn encode_value(encoder: MetricEncoder<'_>, grows: bool, value: f64) -> std::fmt::Result {
+    if grows {
+        return ConstCounter::new(value).encode(encoder);
+    }
+    ConstGauge::new(value).encode(encoder)
+}
+
+/// A histogram with one bucket for each power of two: enough to draw, and the same from scrape to scrape. `unit`: how
+/// many of the recorded values make one of the metric's. The sum is estimated from the middles of the finer buckets.
+fn encode_histogram(
+    encoder: &mut MetricEncoder<'_>,
+    snapshot: &TimingSnapshot,
+    unit: f64,
+) -> std::fmt::Result {
+    /// 2^27 us are two minutes; what takes longer is in the last bucket.
+    const POWERS: usize = 28;
+    let mut buckets: Vec<(f64, u64)> = (0..POWERS)
+        .map(|power| ((1_u64 << power) as f64 / unit, 0))
+        .collect();
+    buckets.push((f64::INFINITY, 0));
+    let mut sum = 0.0;
+    for (low, high, count) in &snapshot.buckets {
+        // The first power of two that is not below the value.
+        let power = high.max(&1).next_power_of_two().trailing_zeros() as usize;
+        buckets[power.min(POWERS)].1 += count;
+        sum += (low + high) as f64 / 2.0 * *count as f64 / unit;
+    }
+    encoder.encode_histogram::<NoLabelSet>(sum, snapshot.count, &buckets, None)
+}
+
+impl Collector for Sample {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        for (stat, name, grows, help) in SERVER {
+            if let Some(value) = value(&self.server, stat) {
+                let metric = encoder.encode_descriptor(name, help, None, metric_type(*grows))?;
+                encode_value(metric, *grows, value)?;
+            }
+        }
+        for (stat, name, grows, help) in BUCKET {
+            let mut family = encoder.encode_descriptor(name, help, None, metric_type(*grows))?;
+            for bucket in &self.buckets {
+                if let Some(value) = value(&bucket.stats, stat) {
+                    let labels = [("bucket", bucket.name.as_str())];
+                    encode_value(family.encode_family(&labels)?, *grows, value)?;
+                }
+            }
+        }
+        self.encode_timings(&mut encoder)
+    }
+}
+
+impl Sample {
+    fn encode_timings(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
+        let help = "Time that operations took";
+        let mut family = encoder.encode_descriptor(
+            "kedge_bucket_duration_seconds",
+            help,
+            None,
+            MetricType::Histogram,
+        )?;
+        for bucket in &self.buckets {
+            let timed = bucket
+                .timings
+                .iter()
+                .filter(|(name, _)| *name != BATCH_ITEMS);
+            for (name, snapshot) in timed.filter(|(_, snapshot)| snapshot.count > 0) {
+                let labels = [("bucket", bucket.name.as_str()), ("operation", name)];
+                encode_histogram(&mut family.encode_family(&labels)?, snapshot, 1e6)?;
+            }
+        }
+        let help = "Changes that one sync of the log covered";
+        let mut family = encoder.encode_descriptor(
+            "kedge_bucket_log_batch_items",
+            help,
+            None,
+            MetricType::Histogram,
+        )?;
+        for bucket in &self.buckets {
+            for (_, snapshot) in bucket
+                .timings
+                .iter()
+                .filter(|(name, _)| *name == BATCH_ITEMS)
+            {
+                let labels = [("bucket", bucket.name.as_str())];
+                encode_histogram(&mut family.encode_family(&labels)?, snapshot, 1.0)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `GET /metrics`.
+pub(crate) async fn metrics(call: Call) -> Handled {
+    call.caller.require(Privilege::Stats, None)?;
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Sample::take(&call.state)));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)
+        .map_err(|error| Reply::failed("write the metrics", &error))?;
+    ok_typed(CONTENT_TYPE, text)
+}

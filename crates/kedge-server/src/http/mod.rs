@@ -1,0 +1,121 @@
+//! Management over HTTP: what SDKs and operators ask beside the data.
+//!
+//! Paths, forms and documents are those of Couchbase Server's REST interface as far as SDKs touch them, so that they
+//! connect unchanged; what is Kedge's own is under `/kedge/` and `/metrics`. A handler parses, asks [`Buckets`], the
+//! [`ClusterView`] or the [`Users`], and composes a document; it holds no state of its own.
+//!
+//! Everything runs on one thread, "kedge-http"; what may wait for a disk or costs a password hash goes to a blocking
+//! thread that ends when it is idle.
+
+mod adapter;
+mod auth;
+mod backend;
+mod bucket_form;
+mod buckets;
+mod call;
+mod collections;
+mod documents;
+mod form;
+mod kedge;
+mod machine;
+mod metrics;
+mod pools;
+mod reply;
+mod router;
+mod serve;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod users;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kedge_cluster::{ClusterView, Revision};
+use tokio::sync::watch;
+
+pub use backend::{BucketFacts, Buckets, BucketsError};
+pub use serve::{HttpHandle, start};
+
+use crate::users::Users;
+
+/// Largest body of a request, in bytes.
+pub const BODY_BYTES_MAX: usize = 1 << 20;
+/// Largest header of a request, in bytes.
+pub const HEADER_BYTES_MAX: usize = 32 << 10;
+/// Most connections at a time; one more gets 503.
+pub const CONNECTIONS_MAX: usize = 256;
+/// How long the next request's header may take to arrive, which also ends idle connections.
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a request's body may take to arrive.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long requests under way may take when the server stops.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Calls its argument with the name and value of each statistic of the server as a whole.
+pub type ServerStats = Box<dyn Fn(&mut dyn FnMut(&str, &str)) + Send + Sync>;
+
+/// What management works on.
+pub struct HttpParts {
+    /// The buckets.
+    pub buckets: Arc<dyn Buckets>,
+    /// The cluster map.
+    pub cluster: Arc<ClusterView>,
+    /// Who may log in.
+    pub users: Arc<Users>,
+    /// Statistics of the server as a whole.
+    pub stats: ServerStats,
+    /// The data directory, to tell how much room there is.
+    pub data_dir: PathBuf,
+    /// vBuckets of a bucket that is created without `numVBuckets`.
+    pub vbuckets_default: u16,
+}
+
+/// [`HttpParts`], and what goes with them while they are served.
+pub struct HttpState {
+    parts: HttpParts,
+    started: Instant,
+    /// The newest revision; streams send a document whenever it changes.
+    revisions: watch::Sender<Revision>,
+    /// Becomes true when the server stops; streams end.
+    stopping: watch::Sender<bool>,
+}
+
+impl std::fmt::Debug for HttpState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpState").finish_non_exhaustive()
+    }
+}
+
+impl HttpState {
+    /// State for one server. It subscribes to the changes of the cluster.
+    #[must_use]
+    pub fn new(parts: HttpParts) -> Self {
+        let (revisions, _) = watch::channel(parts.cluster.revision());
+        let newest = revisions.clone();
+        parts.cluster.subscribe(move |change| {
+            // Changes may be heard of out of order.
+            newest.send_if_modified(|known| {
+                let newer = change.revision > *known;
+                *known = change.revision.max(*known);
+                newer
+            });
+        });
+        Self {
+            parts,
+            started: Instant::now(),
+            revisions,
+            stopping: watch::Sender::new(false),
+        }
+    }
+
+    /// Ends when the server stops.
+    fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stopping = self.stopping.subscribe();
+        async move {
+            // The other end is dropped with the server: that is a stop too.
+            let _ = stopping.wait_for(|stopping| *stopping).await;
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! `/pools` and what is below it, but for buckets.
+
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use kedge_auth::Privilege;
+use serde_json::json;
+
+use super::call::Call;
+use super::documents::Composer;
+use super::form::Form;
+use super::reply::{Handled, Reply, done, ok, ok_bytes, ok_typed};
+use super::stream;
+
+/// Longest name of a cluster, in bytes.
+const CLUSTER_NAME_BYTES_MAX: usize = 256;
+
+/// Someone listens; the only path without a password.
+pub(crate) async fn ping() -> Handled {
+    ok_typed("text/plain; charset=utf-8", "Kedge\n".to_owned())
+}
+
+/// `GET /whoami`.
+pub(crate) async fn whoami(call: Call) -> Handled {
+    let caller = &call.caller;
+    ok(&json!({
+        "id": caller.id,
+        "domain": "local",
+        "name": caller.name,
+        "roles": caller.roles,
+    }))
+}
+
+pub(crate) async fn pools(call: Call) -> Handled {
+    let admin = call.caller.roles.allows(Privilege::Admin, None);
+    let inspects = call.caller.roles.allows(Privilege::Inspect, None);
+    let cluster = call.state.parts.cluster.snapshot();
+    ok(&composer(&call, &cluster).pools(admin, inspects && !admin))
+}
+
+fn composer<'a>(call: &'a Call, cluster: &'a kedge_cluster::Snapshot) -> Composer<'a> {
+    Composer {
+        state: &call.state,
+        cluster,
+        host: &call.host,
+    }
+}
+
+pub(crate) async fn default_pool(call: Call) -> Handled {
+    call.caller.require(Privilege::Access, None)?;
+    let cluster = call.state.parts.cluster.snapshot();
+    ok(&composer(&call, &cluster).cluster())
+}
+
+/// `POST /pools/default`: the cluster's name. Memory quotas are the buckets' own.
+pub(crate) async fn rename(call: Call, form: Form) -> Handled {
+    call.caller.require(Privilege::Admin, None)?;
+    let Some(name) = form.get("clusterName").map(str::to_owned) else {
+        return Err(Reply::field_error(
+            StatusCode::BAD_REQUEST,
+            "_",
+            "clusterName is the only setting of the cluster",
+        ));
+    };
+    if name.len() > CLUSTER_NAME_BYTES_MAX || name.chars().any(char::is_control) {
+        let text =
+            format!("must be at most {CLUSTER_NAME_BYTES_MAX} bytes without control characters");
+        return Err(Reply::field_error(
+            StatusCode::BAD_REQUEST,
+            "clusterName",
+            text,
+        ));
+    }
+    call.blocking(move |state| state.parts.cluster.set_cluster_name(&name))
+        .await?
+        .map_err(|error| Reply::failed("rename the cluster", &error))?;
+    done()
+}
+
+pub(crate) async fn nodes(call: Call) -> Handled {
+    call.caller.require(Privilege::Access, None)?;
+    let cluster = call.state.parts.cluster.snapshot();
+    let loading = call.buckets().list().iter().any(|bucket| bucket.loading);
+    ok(&json!({ "name": "default", "nodes": [composer(&call, &cluster).node(loading)] }))
+}
+
+pub(crate) async fn node_services(call: Call) -> Handled {
+    call.caller.require(Privilege::Access, None)?;
+    let config = call.state.parts.cluster.global_config(&call.host);
+    ok_bytes(Bytes::from_owner(config.json.clone()))
+}
+
+pub(crate) async fn node_services_streaming(call: Call) -> Handled {
+    call.caller.require(Privilege::Access, None)?;
+    let host = call.host.clone();
+    stream::documents(&call.state, move |state| {
+        let config = state.parts.cluster.global_config(&host);
+        Some(Bytes::from_owner(config.json.clone()))
+    })
+}
+
+pub(crate) async fn terse_cluster_info(call: Call) -> Handled {
+    call.caller.require(Privilege::Access, None)?;
+    let cluster = call.state.parts.cluster.snapshot();
+    ok(&composer(&call, &cluster).terse_cluster())
+}
+
+/// `GET /pools/default/tasks`: nothing here takes long enough to be one.
+pub(crate) async fn tasks(call: Call) -> Handled {
+    call.caller.require(Privilege::Access, None)?;
+    ok(&json!([]))
+}

@@ -1,0 +1,120 @@
+//! Replies, in the shapes that SDKs match on.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+/// A refusal, or any reply that ends a handler early.
+#[derive(Debug)]
+pub(crate) struct Reply(Box<Response>);
+
+impl Reply {
+    pub(crate) fn text(status: StatusCode, text: impl Into<String>) -> Self {
+        let body = Body::from(text.into());
+        Self::new(status, "text/plain; charset=utf-8", body)
+    }
+
+    pub(crate) fn json(status: StatusCode, document: &impl Serialize) -> Self {
+        let bytes = serde_json::to_vec(document).expect("documents of text and numbers serialise");
+        Self::new(status, "application/json", Body::from(bytes))
+    }
+
+    fn new(status: StatusCode, content_type: &'static str, body: Body) -> Self {
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        let content_type = HeaderValue::from_static(content_type);
+        response
+            .headers_mut()
+            .insert(header::CONTENT_TYPE, content_type);
+        Self(Box::new(response))
+    }
+
+    /// `{"errors":{FIELD:TEXT}}`; a field of `_` means the request as a whole.
+    pub(crate) fn field_error(status: StatusCode, field: &str, text: impl Into<String>) -> Self {
+        Self::json(status, &json!({ "errors": { field: text.into() } }))
+    }
+
+    /// 404 of a bucket.
+    pub(crate) fn no_such_resource() -> Self {
+        Self::text(StatusCode::NOT_FOUND, "Requested resource not found.")
+    }
+
+    /// 403 with the privilege that is missing.
+    pub(crate) fn forbidden(permission: &str) -> Self {
+        let message = "Forbidden. User needs the following permissions";
+        Self::json(
+            StatusCode::FORBIDDEN,
+            &json!({ "message": message, "permissions": [permission] }),
+        )
+    }
+
+    /// 401, which asks for a password.
+    pub(crate) fn unauthorized() -> Self {
+        let mut reply = Self::text(StatusCode::UNAUTHORIZED, "Authentication is required.");
+        let challenge = HeaderValue::from_static("Basic realm=\"Kedge\", charset=\"UTF-8\"");
+        reply
+            .0
+            .headers_mut()
+            .insert(header::WWW_AUTHENTICATE, challenge);
+        reply
+    }
+
+    /// 500; the reason is logged here, since nobody further up sees it.
+    pub(crate) fn failed(what: &str, why: &dyn std::fmt::Display) -> Self {
+        tracing::error!("management: cannot {what}: {why}");
+        Self::field_error(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "_",
+            format!("cannot {what}: {why}"),
+        )
+    }
+}
+
+impl IntoResponse for Reply {
+    fn into_response(self) -> Response {
+        *self.0
+    }
+}
+
+/// What every handler returns; the reply of an error is as good a reply as the other.
+pub(crate) type Handled = Result<Reply, Reply>;
+
+/// 200 with a document.
+pub(crate) fn ok(document: &impl Serialize) -> Handled {
+    Ok(Reply::json(StatusCode::OK, document))
+}
+
+/// 200 with a document that is JSON already.
+pub(crate) fn ok_bytes(json: axum::body::Bytes) -> Handled {
+    Ok(Reply::new(
+        StatusCode::OK,
+        "application/json",
+        Body::from(json),
+    ))
+}
+
+/// 200 with a body that goes on.
+pub(crate) fn ok_stream(body: Body) -> Handled {
+    Ok(Reply::new(StatusCode::OK, "application/json", body))
+}
+
+/// 200 with plain text of a given content type.
+pub(crate) fn ok_typed(content_type: &'static str, text: String) -> Handled {
+    Ok(Reply::new(StatusCode::OK, content_type, Body::from(text)))
+}
+
+/// 200 without a document, for calls that change something.
+pub(crate) fn done() -> Handled {
+    Ok(Reply::new(
+        StatusCode::OK,
+        "application/json",
+        Body::empty(),
+    ))
+}
+
+/// 200 with `""`, what user management answers.
+pub(crate) fn done_text() -> Handled {
+    ok(&Value::String(String::new()))
+}

@@ -1,0 +1,188 @@
+//! Every path, in one place.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{StatusCode, Uri};
+use axum::middleware::from_fn_with_state;
+use axum::response::Response;
+use axum::routing::{get, post, put};
+use tower::ServiceExt as _;
+
+use super::call::{Call, LocalAddress};
+use super::reply::{Handled, Reply};
+use super::{HttpState, auth, buckets, collections, kedge, metrics, pools, users};
+
+/// Answers requests. A clone is cheap.
+#[derive(Clone)]
+pub(crate) struct App(Router);
+
+impl App {
+    pub(crate) fn new(state: Arc<HttpState>) -> Self {
+        let router = Router::new()
+            .route("/", get(pools::ping))
+            .route("/whoami", get(pools::whoami))
+            .route("/controller/changePassword", post(users::change_password))
+            .merge(pool_routes())
+            .merge(bucket_routes())
+            .merge(user_routes())
+            .route("/metrics", get(metrics::metrics))
+            .route("/kedge/stats", get(kedge::stats))
+            .route("/kedge/timings/{bucket}", get(kedge::timings))
+            .route("/kedge/timings/{bucket}/{name}", get(kedge::timing))
+            .fallback(not_found)
+            .method_not_allowed_fallback(method_not_allowed)
+            .layer(from_fn_with_state(state.clone(), auth::authenticate))
+            .with_state(state);
+        Self(router)
+    }
+
+    /// Answers one request that came in at `local`.
+    pub(crate) async fn call(self, mut request: Request<Body>, local: LocalAddress) -> Response {
+        normalise(&mut request);
+        request.extensions_mut().insert(local);
+        let answered: Result<Response, Infallible> = self.0.oneshot(request).await;
+        answered.unwrap_or_else(|never| match never {})
+    }
+}
+
+type Routes = Router<Arc<HttpState>>;
+
+fn pool_routes() -> Routes {
+    Router::new()
+        .route("/pools", get(pools::pools))
+        .route(
+            "/pools/default",
+            get(pools::default_pool).post(pools::rename),
+        )
+        .route("/pools/nodes", get(pools::nodes))
+        .route("/pools/default/nodeServices", get(pools::node_services))
+        .route(
+            "/pools/default/nodeServicesStreaming",
+            get(pools::node_services_streaming),
+        )
+        .route(
+            "/pools/default/terseClusterInfo",
+            get(pools::terse_cluster_info),
+        )
+        .route("/pools/default/tasks", get(pools::tasks))
+}
+
+fn bucket_routes() -> Routes {
+    const BUCKET: &str = "/pools/default/buckets/{bucket}";
+    Router::new()
+        .route("/pools/default/b/{bucket}", get(buckets::terse))
+        .route("/pools/default/bs/{bucket}", get(buckets::terse_streaming))
+        .route(
+            "/pools/default/bucketsStreaming/{bucket}",
+            get(buckets::streaming),
+        )
+        .route(
+            "/pools/default/buckets",
+            get(buckets::list).post(buckets::create),
+        )
+        .route(
+            BUCKET,
+            get(buckets::get)
+                .post(buckets::update)
+                .delete(buckets::remove),
+        )
+        .route(
+            &format!("{BUCKET}/controller/doFlush"),
+            post(buckets::flush),
+        )
+        .route(&format!("{BUCKET}/stats"), get(buckets::stats))
+        .route(
+            &format!("{BUCKET}/scopes"),
+            get(collections::manifest).post(collections::create_scope),
+        )
+        .route(
+            &format!("{BUCKET}/scopes/@ensureManifest/{{uid}}"),
+            post(collections::ensure_manifest),
+        )
+        .route(
+            &format!("{BUCKET}/scopes/{{scope}}"),
+            axum::routing::delete(collections::remove_scope),
+        )
+        .route(
+            &format!("{BUCKET}/scopes/{{scope}}/collections"),
+            post(collections::create_collection),
+        )
+        .route(
+            &format!("{BUCKET}/scopes/{{scope}}/collections/{{collection}}"),
+            axum::routing::delete(collections::change_collection)
+                .patch(collections::change_collection),
+        )
+}
+
+fn user_routes() -> Routes {
+    Router::new()
+        .route("/settings/rbac/users", get(users::list))
+        .route("/settings/rbac/users/{domain}", get(users::list_domain))
+        .route(
+            "/settings/rbac/users/{domain}/{user}",
+            put(users::put).get(users::get).delete(users::remove),
+        )
+        .route("/settings/rbac/roles", get(users::roles))
+        .route("/settings/rbac/groups", get(users::groups))
+        .route(
+            "/settings/rbac/groups/{group}",
+            get(users::group).put(users::group).delete(users::group),
+        )
+}
+
+async fn not_found(_: Call) -> Handled {
+    Err(Reply::text(StatusCode::NOT_FOUND, "Not found."))
+}
+
+async fn method_not_allowed(_: Call) -> Handled {
+    Err(Reply::text(
+        StatusCode::METHOD_NOT_ALLOWED,
+        "Method Not Allowed",
+    ))
+}
+
+/// Takes slashes off the end of the path: some clients send them, some do not.
+fn normalise(request: &mut Request<Body>) {
+    let uri = request.uri();
+    let path = uri.path();
+    let trimmed = path.trim_end_matches('/');
+    if trimmed.len() == path.len() || path.len() == 1 {
+        return;
+    }
+    let path = if trimmed.is_empty() { "/" } else { trimmed };
+    let text = match uri.query() {
+        Some(query) => format!("{path}?{query}"),
+        None => path.to_owned(),
+    };
+    // What was part of a valid URI is one itself.
+    if let Ok(shorter) = text.parse::<Uri>() {
+        *request.uri_mut() = shorter;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slashes_at_the_end_do_not_count() {
+        for (uri, expected) in [
+            ("/", "/"),
+            ("//", "/"),
+            ("/pools", "/pools"),
+            ("/pools/", "/pools"),
+            ("/pools//", "/pools"),
+            ("/pools/?a=b/", "/pools?a=b/"),
+            ("/pools?a=/", "/pools?a=/"),
+            ("/a%2F/", "/a%2F"),
+        ] {
+            let mut request = Request::builder().uri(uri).body(Body::empty()).unwrap();
+            normalise(&mut request);
+            assert_eq!(request.uri().to_string(), expected, "{uri}");
+        }
+    }
+}

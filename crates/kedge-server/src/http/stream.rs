@@ -1,0 +1,67 @@
+//! Documents that are sent again whenever they change, on a reply that does not end.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes};
+use http_body::Frame;
+use tokio::sync::mpsc;
+
+use super::HttpState;
+use super::reply::{Handled, Reply, ok_stream};
+
+/// What stands between two documents, and after each.
+const SEPARATOR: &[u8] = b"\n\n\n\n";
+
+/// The reading end: a body of unknown length.
+struct Stream(mpsc::Receiver<Bytes>);
+
+impl http_body::Body for Stream {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        self.0
+            .poll_recv(cx)
+            .map(|bytes| Some(Ok(Frame::data(bytes?))))
+    }
+}
+
+/// Sends what `compose` makes now and at each new revision of the cluster, until it makes nothing, the client goes or
+/// the server stops. A client that reads slowly gets the newest document next, not every one.
+///
+/// Replies 404 when there is no document to begin with.
+pub(crate) fn documents(
+    state: &Arc<HttpState>,
+    compose: impl Fn(&HttpState) -> Option<Bytes> + Send + 'static,
+) -> Handled {
+    let mut revisions = state.revisions.subscribe();
+    let mut document = Some(compose(state).ok_or_else(Reply::no_such_resource)?);
+    let (sender, receiver) = mpsc::channel(1);
+    let state = state.clone();
+    tokio::spawn(async move {
+        let mut stopped = std::pin::pin!(state.stopped());
+        while let Some(bytes) = document {
+            let sent = async {
+                sender.send(bytes).await.is_ok()
+                    && sender.send(Bytes::from_static(SEPARATOR)).await.is_ok()
+                    && revisions.changed().await.is_ok()
+            };
+            let go_on = tokio::select! {
+                sent = sent => sent,
+                // A send that is waiting when the client goes fails by itself; this is for the wait for a change.
+                () = sender.closed() => false,
+                () = &mut stopped => false,
+            };
+            if !go_on {
+                return;
+            }
+            document = compose(&state);
+        }
+    });
+    ok_stream(Body::new(Stream(receiver)))
+}

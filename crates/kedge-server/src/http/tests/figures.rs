@@ -1,0 +1,80 @@
+//! Statistics, timings and metrics.
+
+use kedge_bucket::Timing;
+
+use super::Server;
+use crate::http::metrics;
+
+#[test]
+fn statistics() {
+    let server = Server::start();
+    let stats = server.get("/kedge/stats").json();
+    assert_eq!(stats["server"]["curr_connections"], "3");
+    assert_eq!(stats["buckets"]["default"]["curr_items"], "0");
+    let samples = server.get("/pools/default/buckets/default/stats").json();
+    assert_eq!(
+        samples["op"]["samples"]["curr_items"],
+        serde_json::json!([0.0])
+    );
+}
+
+#[test]
+fn timings() {
+    let server = Server::start();
+    let bucket = server.registry.get("default").unwrap();
+    for us in [7, 7, 100] {
+        bucket.timings().record_us(0, Timing::Get, us);
+    }
+    let all = server.get("/kedge/timings/default").json();
+    assert_eq!(all["bucket"], "default");
+    assert_eq!(all["timings"]["get"]["count"], 3);
+    assert_eq!(
+        all["timings"]["get"]["buckets"][0],
+        serde_json::json!([7, 7, 2])
+    );
+    assert!(all["timings"].get("set").is_none());
+    let one = server.get("/kedge/timings/default/get").json();
+    assert_eq!(one["name"], "get");
+    assert_eq!(one["buckets"], all["timings"]["get"]["buckets"]);
+    assert_eq!(server.get("/kedge/timings/default/set").json()["count"], 0);
+    assert_eq!(server.get("/kedge/timings/default/no_such").status, 404);
+}
+
+#[test]
+fn metrics_say_what_the_statistics_say() {
+    let server = Server::start();
+    let bucket = server.registry.get("default").unwrap();
+    for us in [7, 8, 9, 1 << 35] {
+        bucket.timings().record_us(0, Timing::Get, us);
+    }
+    let reply = server.get("/metrics");
+    assert!(
+        reply
+            .header("content-type")
+            .unwrap()
+            .starts_with("application/openmetrics-text")
+    );
+    let text = reply.body;
+    for line in [
+        "kedge_connections 3.0",
+        "kedge_bucket_items{bucket=\"default\"} 0.0",
+        "kedge_bucket_quota_bytes{bucket=\"default\"} 67108864.0",
+        "kedge_bucket_reads_total{bucket=\"default\"} 0.0",
+        "kedge_bucket_duration_seconds_count{bucket=\"default\",operation=\"get\"} 4",
+        "kedge_bucket_duration_seconds_bucket{le=\"0.000004\",bucket=\"default\",operation=\"get\"} 0",
+        "kedge_bucket_duration_seconds_bucket{le=\"0.000008\",bucket=\"default\",operation=\"get\"} 2",
+        "kedge_bucket_duration_seconds_bucket{le=\"0.000016\",bucket=\"default\",operation=\"get\"} 3",
+        "kedge_bucket_duration_seconds_bucket{le=\"+Inf\",bucket=\"default\",operation=\"get\"} 4",
+        "# EOF",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    assert!(!text.contains("operation=\"set\""), "{text}");
+    // Every statistic that is to become a metric is one that a bucket has.
+    let mut stats = Vec::new();
+    bucket.stats(&mut |name, _| stats.push(name.to_owned()));
+    for (stat, name, ..) in metrics::BUCKET {
+        assert!(stats.iter().any(|known| known == stat), "{stat}");
+        assert!(text.contains(&format!("# HELP {name} ")), "{name}");
+    }
+}

@@ -1,0 +1,123 @@
+//! Management through real sockets, with real buckets.
+
+mod buckets;
+mod client;
+mod documents;
+mod figures;
+mod sockets;
+mod streams;
+mod users;
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kedge_auth::{Roles, UserStore};
+use kedge_bucket::{BucketConfig, Completion, Completions, Cookie, Recovery};
+use kedge_cluster::Ports;
+use kedge_disk::PosixDisk;
+use kedge_types::SystemClock;
+
+use super::{HttpHandle, HttpParts, HttpState, start};
+use crate::registry::{BucketRegistry, RegistrySetup};
+use crate::users::Users;
+use client::{Client, Reply};
+
+const VBUCKETS: u16 = 4;
+const KV_PORT: u16 = 11210;
+
+struct Nobody;
+
+impl Completions for Nobody {
+    fn complete(&self, done: &mut Vec<(Cookie, Completion)>) {
+        done.clear();
+    }
+}
+
+/// A server with the bucket "default" and the user root, whose password is "secret".
+struct Server {
+    address: SocketAddr,
+    registry: Arc<BucketRegistry>,
+    handle: Option<HttpHandle>,
+    // Last, so that files go when nothing uses them any more.
+    dir: tempfile::TempDir,
+}
+
+impl Server {
+    fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let setup = RegistrySetup {
+            disk: Arc::new(PosixDisk),
+            data_dir: dir.path().to_owned(),
+            clock: Arc::new(SystemClock::new()),
+            completions: Arc::new(Nobody),
+            threads: 1,
+            recovery: Recovery::default(),
+            on_fatal: Arc::new(|why| panic!("{why}")),
+        };
+        let ports = Ports {
+            kv: KV_PORT,
+            mgmt: address.port(),
+        };
+        let registry = Arc::new(BucketRegistry::open(setup, ports).unwrap());
+        let bucket = registry
+            .create(BucketConfig::new("default", VBUCKETS, 64 << 20))
+            .unwrap();
+        bucket.wait_loaded().unwrap();
+        let handle = start(
+            listener,
+            HttpState::new(parts(&registry, dir.path().to_owned())),
+        )
+        .unwrap();
+        Self {
+            address,
+            registry,
+            handle: Some(handle),
+            dir,
+        }
+    }
+
+    /// A new connection that logs in as root with each request.
+    fn connect(&self) -> Client {
+        self.connect_as("root", "secret")
+    }
+
+    fn connect_as(&self, user: &str, password: &str) -> Client {
+        Client::connect(self.address, Some((user, password)))
+    }
+
+    fn get(&self, path: &str) -> Reply {
+        self.connect().request("GET", path, "")
+    }
+
+    fn post(&self, path: &str, form: &str) -> Reply {
+        self.connect().request("POST", path, form)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.handle.take());
+        self.registry.shutdown();
+    }
+}
+
+fn parts(registry: &Arc<BucketRegistry>, data_dir: PathBuf) -> HttpParts {
+    let mut users = UserStore::new().unwrap();
+    users
+        .add("root", "secret", Roles::admin(), 1_700_000_000)
+        .unwrap();
+    HttpParts {
+        buckets: registry.clone(),
+        cluster: registry.cluster().clone(),
+        users: Arc::new(Users::new(users, Box::new(|_| Ok(())))),
+        stats: Box::new(|each| {
+            each("curr_connections", "3");
+            each("version", "text");
+        }),
+        data_dir,
+        vbuckets_default: 16,
+    }
+}

@@ -1,0 +1,180 @@
+//! The users, shared by everyone who logs in and the few who change them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use kedge_auth::UserStore;
+use kedge_disk::{Disk, DiskError, read_file, replace_file};
+use parking_lot::Mutex;
+
+/// Saves the users, durably.
+pub type SaveUsers =
+    Box<dyn Fn(&UserStore) -> Result<(), Box<dyn std::error::Error + Send + Sync>> + Send + Sync>;
+
+/// Why users could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UsersError {
+    /// The change itself was refused.
+    #[error(transparent)]
+    Refused(#[from] kedge_auth::Error),
+    /// Nobody could manage the server afterwards.
+    #[error("the last user with the role admin must stay")]
+    LastAdmin,
+    /// The users could not be saved.
+    #[error("cannot save the users: {0}")]
+    Save(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The file of users cannot be read.
+    #[error(transparent)]
+    Read(#[from] DiskError),
+    /// The file of users is not what this version writes.
+    #[error("{}: {source}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: kedge_auth::Error,
+    },
+}
+
+/// All users. Reading never waits; a change is saved before it is seen.
+pub struct Users {
+    current: ArcSwap<UserStore>,
+    save: Mutex<SaveUsers>,
+}
+
+impl std::fmt::Debug for Users {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Users").finish_non_exhaustive()
+    }
+}
+
+impl Users {
+    /// The users kept in a file, which is replaced whenever they change. There are none when there is no file.
+    ///
+    /// # Errors
+    /// `Read`, `Damaged`; `Refused` when the system has no random bytes.
+    pub fn open(disk: Arc<dyn Disk>, path: PathBuf) -> Result<Self, UsersError> {
+        let store = if disk.exists(&path)? {
+            let bytes = read_file(&*disk, &path)?;
+            UserStore::from_json(&String::from_utf8_lossy(&bytes)).map_err(|source| {
+                UsersError::Damaged {
+                    path: path.clone(),
+                    source,
+                }
+            })?
+        } else {
+            UserStore::new()?
+        };
+        let save =
+            move |store: &UserStore| Ok(replace_file(&*disk, &path, store.to_json().as_bytes())?);
+        Ok(Self::new(store, Box::new(save)))
+    }
+
+    /// These users, and how to save them when they change.
+    #[must_use]
+    pub fn new(store: UserStore, save: SaveUsers) -> Self {
+        Self {
+            current: ArcSwap::from_pointee(store),
+            save: Mutex::new(save),
+        }
+    }
+
+    /// The users now. Never blocks.
+    #[must_use]
+    pub fn read(&self) -> Arc<UserStore> {
+        self.current.load_full()
+    }
+
+    /// Changes the users. Nothing changes when `change` or the saving fails.
+    ///
+    /// # Errors
+    /// `Refused` with what `change` returned; `LastAdmin` when there were users with all rights before and there would
+    /// be none; `Save`.
+    pub fn change<T>(
+        &self,
+        change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::Error>,
+    ) -> Result<T, UsersError> {
+        let save = self.save.lock();
+        let before = self.current.load();
+        let mut store = UserStore::clone(&before);
+        let done = change(&mut store)?;
+        if admins(&before) > 0 && admins(&store) == 0 {
+            return Err(UsersError::LastAdmin);
+        }
+        save(&store).map_err(UsersError::Save)?;
+        self.current.store(Arc::new(store));
+        Ok(done)
+    }
+}
+
+fn admins(store: &UserStore) -> usize {
+    store
+        .list()
+        .filter(|user| user.roles().allows(kedge_auth::Privilege::Admin, None))
+        .count()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn users_survive_a_restart() {
+        let disk: Arc<dyn Disk> = Arc::new(kedge_disk::PosixDisk);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("users.json");
+        let users = Users::open(disk.clone(), path.clone()).unwrap();
+        assert!(users.read().is_empty());
+        users
+            .change(|store| store.add("ada", "lovelace", "admin".parse()?, 1))
+            .unwrap();
+        let users = Users::open(disk.clone(), path.clone()).unwrap();
+        assert!(users.read().verify_password("ada", b"lovelace"));
+        std::fs::write(&path, "{").unwrap();
+        let damaged = Users::open(disk, path).unwrap_err();
+        assert!(damaged.to_string().contains("users.json"), "{damaged}");
+    }
+
+    fn users(works: bool) -> Users {
+        let mut store = UserStore::new().unwrap();
+        store
+            .add("root", "secret", kedge_auth::Roles::admin(), 1)
+            .unwrap();
+        Users::new(
+            store,
+            Box::new(move |_| {
+                if works {
+                    Ok(())
+                } else {
+                    Err("no space".into())
+                }
+            }),
+        )
+    }
+
+    #[test]
+    fn a_change_is_seen_when_it_was_saved() {
+        for works in [true, false] {
+            let users = users(works);
+            let done = users.change(|store| store.add("ada", "lovelace", "ro_admin".parse()?, 2));
+            assert_eq!(done.is_ok(), works);
+            assert_eq!(users.read().exists("ada"), works);
+        }
+    }
+
+    #[test]
+    fn the_last_admin_stays() {
+        let users = users(true);
+        let removed = users.change(|store| store.remove("root"));
+        assert!(matches!(removed, Err(UsersError::LastAdmin)), "{removed:?}");
+        let demoted = users.change(|store| store.set_roles("root", "ro_admin".parse()?));
+        assert!(matches!(demoted, Err(UsersError::LastAdmin)), "{demoted:?}");
+        users
+            .change(|store| store.add("ada", "lovelace", "admin".parse()?, 2))
+            .unwrap();
+        users.change(|store| store.remove("root")).unwrap();
+        assert!(!users.read().exists("root"));
+    }
+}
