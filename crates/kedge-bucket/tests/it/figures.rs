@@ -142,7 +142,7 @@ fn questions_about_keys_and_vbuckets() {
     let mut keys = Vec::new();
     bucket
         .keys_from(open.ctx(), vb, &key("\u{1}"), 10, |key| {
-            keys.push(key.to_vec())
+            keys.push(key.to_vec());
         })
         .unwrap();
     assert_eq!(keys, [b"a"]);

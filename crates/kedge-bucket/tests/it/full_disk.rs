@@ -16,7 +16,7 @@ fn over_the_quota_writes_are_refused_and_deletes_make_room() {
         match open.set(&format!("key-{stored}"), &value) {
             Ok(_) => stored += 1,
             Err(Status::TemporaryFailure) if open.figure("ep_queue_size") > 0 => {
-                open.bucket.sync().unwrap()
+                open.bucket.sync().unwrap();
             }
             Err(Status::TemporaryFailure) => break,
             Err(other) => panic!("{other:?}"),

@@ -26,7 +26,7 @@ fn a_read_lets_go_of_what_expired_and_the_log_hears_of_it() {
         panic!("{changes:?}")
     };
     assert!(tombstone.is_deleted() && tombstone.seqno().get() == 2);
-    assert_eq!(vb.get_meta(at(10), &key("k")).unwrap().deleted, true);
+    assert!(vb.get_meta(at(10), &key("k")).unwrap().deleted);
     assert_eq!(vb.expired(), 1);
     assert_eq!(get(vb, at(11), "k"), Err(Status::KeyNotFound));
     assert_eq!(vb.expired(), 1, "once");
@@ -80,7 +80,7 @@ fn a_sweep_finds_what_nobody_reads() {
     }
     set(vb, at(0), "stays", b"1");
     let sweep = |vb: &mut VBucket, secs| {
-        (0..vb.table().shard_count()).for_each(|shard| vb.sweep(at(secs), shard))
+        (0..vb.table().shard_count()).for_each(|shard| vb.sweep(at(secs), shard));
     };
     sweep(vb, 9);
     assert_eq!((vb.documents(), vb.tombstones()), (101, 0));
