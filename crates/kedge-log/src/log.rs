@@ -31,8 +31,6 @@ pub struct Log {
     pub(crate) sealed: VecDeque<Segment>,
     /// Where the next batch goes.
     pub(crate) next: Lsn,
-    /// Damage below this is known and accepted.
-    pub(crate) forgiven: Lsn,
     /// Whether the last batch is covered by a mark behind it, or there is none.
     pub(crate) is_marked: bool,
     pub(crate) has_failed: bool,
@@ -113,7 +111,7 @@ impl Log {
         mode: RecoveryMode,
         replay: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
     ) -> Result<(Log, RecoveryReport), E> {
-        recovery::open(&disk, dir, owner, config, mode, replay)
+        recovery::open(disk, dir, owner, config, mode, replay)
     }
 
     /// Makes the batch durable: one write, one sync. Returns the position right behind it and
@@ -238,7 +236,7 @@ impl Log {
     fn write_and_sync(&mut self, batch: &mut Batch) -> Result<(), LogError> {
         let bytes = batch.len_bytes();
         if self.file.is_none() || self.current.capacity_end().0 - self.next.0 < bytes {
-            self.change_segment(bytes)?;
+            self.change_segment(bytes, Lsn(0))?;
         }
         let Some(file) = &self.file else {
             return Err(LogError::PreviousIo);
@@ -268,8 +266,13 @@ impl Log {
             .note_use(self.current.offset(self.next), self.current.bytes);
     }
 
-    /// Starts a new segment with room for a batch of `batch_bytes`.
-    pub(crate) fn change_segment(&mut self, batch_bytes: u64) -> Result<(), LogError> {
+    /// Starts a new segment with room for a batch of `batch_bytes`. Its header tells later opens
+    /// to accept damage below `forgiven`.
+    pub(crate) fn change_segment(
+        &mut self,
+        batch_bytes: u64,
+        forgiven: Lsn,
+    ) -> Result<(), LogError> {
         let wanted = self.shared.next_segment_bytes();
         let (from, bytes, file) = self.find_file(batch_bytes, wanted)?;
         let next = Segment {
@@ -284,7 +287,7 @@ impl Log {
             owner: self.owner,
             epoch: self.epoch,
             salt: next.salt,
-            forgiven: self.forgiven,
+            forgiven,
             bytes,
         };
         let entered = enter_sequence(&*self.shared.disk, &self.shared.dir, from, &*file, &header);

@@ -73,7 +73,7 @@ pub struct RecoveryReport {
 
 /// See [`Log::open`].
 pub(crate) fn open<E: From<LogError>>(
-    disk: &Arc<dyn Disk>,
+    disk: Arc<dyn Disk>,
     dir: &Path,
     owner: [u8; 16],
     config: LogConfig,
@@ -81,10 +81,10 @@ pub(crate) fn open<E: From<LogError>>(
     replay: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
 ) -> Result<(Log, RecoveryReport), E> {
     let config = config.rounded();
-    let files = plan::read_directory(&**disk, dir, &config)?;
-    let shared = Shared::new(Arc::clone(disk), dir.to_owned(), config, files.spares);
+    let files = plan::read_directory(&*disk, dir, &config)?;
+    let shared = Arc::new(Shared::new(disk, dir.to_owned(), config, files.spares));
     let mut log = Log {
-        shared: Arc::new(shared),
+        shared: Arc::clone(&shared),
         owner,
         epoch: 1,
         current: Segment {
@@ -96,21 +96,20 @@ pub(crate) fn open<E: From<LogError>>(
         file: None,
         sealed: std::collections::VecDeque::new(),
         next: Lsn(0),
-        forgiven: Lsn(0),
         is_marked: true,
         has_failed: false,
         counters: Counters::default(),
     };
     if files.segments.is_empty() {
-        log.change_segment(0)?;
+        log.change_segment(0, Lsn(0))?;
         let report = RecoveryReport {
             is_new: true,
             ..RecoveryReport::default()
         };
         return Ok((log, report));
     }
-    let plan = plan::plan(&**disk, dir, owner, mode, &files.segments)?;
-    let mut scan = Scan::new(&**disk, dir, mode, &plan, replay);
+    let plan = plan::plan(&*shared.disk, dir, owner, mode, &files.segments)?;
+    let mut scan = Scan::new(&*shared.disk, dir, mode, &plan, replay);
     for planned in &plan.segments {
         scan.segment(planned)?;
     }
@@ -125,7 +124,6 @@ pub(crate) fn open<E: From<LogError>>(
 fn resume(log: &mut Log, plan: &Plan, scanned: Scanned) -> Result<(), LogError> {
     log.epoch = scanned.max_epoch + 1;
     log.next = scanned.next;
-    log.forgiven = plan.forgiven;
     log.sealed = plan.files.iter().copied().collect();
     if let Some(last) = log.sealed.pop_back() {
         log.current = last;
@@ -133,16 +131,16 @@ fn resume(log: &mut Log, plan: &Plan, scanned: Scanned) -> Result<(), LogError> 
     if plan.is_tail_lost {
         // Positions that the lost file may have used are not used again.
         log.current.base = log.next;
-        log.next = Lsn((log.next.0 + log.current.bytes).next_multiple_of(ALIGN as u64));
+        let lost = log.current.bytes.max(log.shared.config.segment_bytes);
+        log.next = Lsn((log.next.0 + lost).next_multiple_of(ALIGN as u64));
     } else {
         log.file = scanned.file;
         log.note_use();
         rewrite_tail(log, scanned.rewrite_from)?;
     }
     if scanned.has_new_damage {
-        // The new segment's header says which damage is known from now on.
-        log.forgiven = log.next;
-        return log.change_segment(0);
+        // All damage known so far is before the new segment, which is kept as long as any of it.
+        return log.change_segment(0, log.next);
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use kedge_disk::{Disk, SimDisk, read_file, replace_file};
-use kedge_log::{LogError, Problem};
+use kedge_log::{LogError, Lsn, Problem};
 
 use crate::support::{Rec, append, dir, open, records, salvage, segment_path};
 
@@ -172,7 +172,7 @@ fn salvage_skips_counts_and_is_remembered() {
 #[test]
 fn missing_short_and_foreign_segments_are_named() {
     type Damage = fn(&SimDisk);
-    let cases: [(Damage, u64, Problem, u64); 4] = [
+    let cases: [(Damage, u64, Problem, u64); 6] = [
         (
             |disk| disk.remove(&segment_path(2)).expect("remove"),
             2,
@@ -189,6 +189,27 @@ fn missing_short_and_foreign_segments_are_named() {
             2,
             Problem::SegmentLength,
             9000,
+        ),
+        (
+            |disk| {
+                disk.open(&segment_path(3))
+                    .expect("open")
+                    .set_len(5000)
+                    .expect("cut");
+            },
+            3,
+            Problem::SegmentLength,
+            5000,
+        ),
+        (
+            |disk| {
+                [9, 2057]
+                    .into_iter()
+                    .for_each(|at| disk.flip(&segment_path(2), at, 1));
+            },
+            2,
+            Problem::SegmentHeader,
+            0,
         ),
         (
             |disk| {
@@ -214,6 +235,7 @@ fn missing_short_and_foreign_segments_are_named() {
     for (damage, number, problem, offset) in cases {
         let disk = SimDisk::new(1);
         let batches = log_with_batches(&disk, true);
+        let next = open(&disk.fork()).expect("open").log.next_lsn();
         damage(&disk);
         assert_eq!(
             expect_corrupt(&disk, &segment_path(number), problem),
@@ -230,6 +252,10 @@ fn missing_short_and_foreign_segments_are_named() {
             "{problem:?}"
         );
         let mut log = rescued.log;
+        assert!(
+            log.next_lsn() > Lsn(next.0 - 100),
+            "{problem:?}: a position is used twice"
+        );
         append(&mut log, &records(70, 1, 10)).expect("append");
         drop(log);
         let opened = open(&disk).expect("the damage is known");
@@ -247,6 +273,15 @@ fn missing_short_and_foreign_segments_are_named() {
             disk.crash(lsn.0);
             open(&disk).unwrap_or_else(|error| panic!("{problem:?}, {lsn}: {error}"));
         }
+        // In the end no damaged file is left, neither as a segment nor as a spare.
+        log.release_before(Lsn(u64::MAX));
+        log.preparer().prepare_if_needed().expect("retire");
+        assert_eq!(segments(&disk).len(), 1, "{problem:?}");
+        for n in 0..60 {
+            append(&mut log, &records(n, 1, 1000)).expect("append");
+        }
+        drop(log);
+        assert_eq!(open(&disk).expect("open").records.len(), 61, "{problem:?}");
     }
 }
 

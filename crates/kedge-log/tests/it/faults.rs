@@ -147,6 +147,25 @@ fn no_space_at_any_operation_is_survived() {
 }
 
 #[test]
+fn a_ready_segment_is_kept_when_it_could_not_be_used() {
+    let disk = SimDisk::new(1);
+    let mut log = open(&disk).expect("open").log;
+    append(&mut log, &records(1, 1, 3000)).expect("append");
+    log.preparer().prepare_if_needed().expect("prepare");
+    disk.fail_next(Operation::Write, Fault::NoSpace);
+    assert!(
+        append(&mut log, &records(2, 1, 3000))
+            .expect_err("ordered")
+            .is_no_space()
+    );
+    assert_eq!(log.stats().spares, 1);
+    append(&mut log, &records(2, 1, 3000)).expect("append");
+    assert_eq!((log.stats().spares, log.stats().ready_segments), (0, 1));
+    drop(log);
+    assert_eq!(open(&disk).expect("open").records.len(), 2);
+}
+
+#[test]
 fn a_preparer_that_fails_does_not_hurt_the_log() {
     let disk = SimDisk::new(1);
     let mut log = open(&disk).expect("open").log;

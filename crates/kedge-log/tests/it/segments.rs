@@ -1,6 +1,6 @@
 //! The life of segment files: small first, ready ahead, recycled, released.
 
-use kedge_disk::{Disk, SimDisk};
+use kedge_disk::{Disk, SimDisk, read_file};
 use kedge_log::{LogConfig, Lsn, RecoveryMode};
 
 use crate::support::{append, config, dir, open, open_with, records};
@@ -116,6 +116,20 @@ fn released_segments_are_recycled_up_to_a_number_and_leave_no_trace() {
         kept.extend(records);
     }
     assert!(log.stats().ready_segments >= 1, "the recycled one was used");
+    // Each write reaches to the end of its page, which needs no read then and has no old bytes.
+    let last = names(&disk)
+        .into_iter()
+        .rfind(|name| name.ends_with(".log"))
+        .expect("a segment");
+    let bytes = read_file(&disk, &dir().join(last)).expect("read");
+    let filler = [(124 * 31 % 256) as u8; 64];
+    let used = bytes
+        .windows(64)
+        .rposition(|window| window == filler)
+        .expect("the last record");
+    let page = (used + 64 + 8..bytes.len()).take_while(|at| at % 4096 != 0);
+    assert!(page.clone().count() > 100);
+    assert!(page.into_iter().all(|at| bytes[at] == 0));
     drop(log);
     for seed in 0..10 {
         let disk = disk.fork();
