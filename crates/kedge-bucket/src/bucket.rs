@@ -3,6 +3,7 @@
 use crate::commit::{Committer, Dirty, DirtyList, LogWriter};
 use crate::config::{BucketChange, BucketConfig};
 use crate::counters::{Counter, Counters};
+use crate::hot::Hot;
 use crate::quota::Quota;
 use crate::timings::{Timing, Timings};
 use kedge_disk::Disk;
@@ -116,6 +117,7 @@ pub struct Bucket {
     pub(crate) setup: BucketSetup,
     pub(crate) config: RwLock<Arc<BucketConfig>>,
     pub(crate) vbuckets: Box<[Mutex<VBucket>]>,
+    pub(crate) hot: Hot,
     pub(crate) quota: Quota,
     pub(crate) counters: Counters,
     pub(crate) timings: Timings,
@@ -155,6 +157,7 @@ impl Bucket {
         };
         Self {
             vbuckets: (0..vbuckets).map(|id| Mutex::new(vbucket(id))).collect(),
+            hot: Hot::new(&setup.config),
             quota: Quota::new(setup.config.quota_bytes),
             counters: Counters::new(setup.threads),
             timings: Timings::new(setup.threads),
@@ -199,6 +202,7 @@ impl Bucket {
         let changed = Arc::new(change.apply(&config));
         changed.check()?;
         self.quota.set_limit(changed.quota_bytes);
+        self.hot.set(&changed);
         *config = changed.clone();
         Ok(changed)
     }

@@ -144,15 +144,6 @@ pub enum CompressionMode {
     Passive,
 }
 
-impl From<CompressionMode> for kedge_vbucket::CompressionMode {
-    fn from(mode: CompressionMode) -> Self {
-        match mode {
-            CompressionMode::Off => Self::Off,
-            CompressionMode::Passive => Self::Passive,
-        }
-    }
-}
-
 /// What may be evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

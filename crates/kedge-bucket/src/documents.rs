@@ -3,7 +3,7 @@
 use crate::Arithmetic;
 use crate::bucket::{Bucket, Ctx, Write, sync_write_timing};
 use crate::counters::Counter;
-use kedge_types::{Cas, Datatype, DocKey, Durability, Expiry, Status, VbId};
+use kedge_types::{Cas, Datatype, DocKey, Expiry, Status, VbId};
 use kedge_vbucket::{
     ConcatMode, Document, ITEM_OVERHEAD_BYTES, Meta, Mutated, NewValue, Outcome, SLOT_BYTES,
     StoreMode, VBucket,
@@ -64,8 +64,7 @@ impl Bucket {
         flags: u32,
         expiry: u32,
     ) -> Result<Outcome<Mutated>, Status> {
-        let config = self.config.read().clone();
-        let value = NewValue::check(value, datatype, config.compression.into())?;
+        let value = NewValue::check(value, datatype, self.hot.compression())?;
         self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         let expiry = self.expiry(ctx, expiry);
         self.count(ctx, Counter::CmdSet);
@@ -218,7 +217,7 @@ impl Bucket {
         write: &Write<'_>,
         step: impl FnOnce(&mut VBucket, &kedge_vbucket::Write<'_>) -> Result<Outcome<R>, Status>,
     ) -> Result<Outcome<R>, Status> {
-        let durability = self.durability(write.durability);
+        let durability = self.hot.durability(write.durability);
         let inner = kedge_vbucket::Write {
             key: write.key,
             cas: write.cas,
@@ -261,33 +260,8 @@ impl Bucket {
         result
     }
 
-    fn durability(&self, asked: Option<Durability>) -> Option<Durability> {
-        let Some(min) = self.config.read().min_level() else {
-            return asked;
-        };
-        let asked = asked.unwrap_or(Durability {
-            level: min,
-            timeout_ms: None,
-        });
-        Some(Durability {
-            level: asked.level.max(min),
-            ..asked
-        })
-    }
-
     fn expiry(&self, ctx: Ctx, wire: u32) -> Expiry {
-        let secs = ctx.now.unix_secs();
-        let expiry = Expiry::from_wire(wire, secs);
-        let max_ttl = self.config.read().max_ttl_secs;
-        if max_ttl == 0 {
-            return expiry;
-        }
-        let latest = u32::try_from(secs + u64::from(max_ttl)).unwrap_or(u32::MAX);
-        if expiry == Expiry::NEVER {
-            Expiry(latest)
-        } else {
-            expiry.min(Expiry(latest))
-        }
+        self.hot.expiry(wire, ctx.now.unix_secs())
     }
 
     fn admit(&self, ctx: Ctx, payload: usize) -> Result<(), Status> {

@@ -10,6 +10,7 @@ mod config;
 mod counters;
 mod documents;
 mod error;
+mod hot;
 mod maintenance;
 mod open;
 mod queries;

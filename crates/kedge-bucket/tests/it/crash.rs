@@ -23,7 +23,7 @@ struct Expected {
 }
 
 fn run(seed: u64) {
-    println!("seed {seed}");
+    eprintln!("seed {seed}");
     let disk = SimDisk::new(seed);
     let place = sim(&disk);
     let mut expected: BTreeMap<String, Expected> = BTreeMap::new();
