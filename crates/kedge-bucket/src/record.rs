@@ -1,4 +1,4 @@
-//! What the commit log's records say: a vBucket's changes as bytes, and back. `docs/formats/log.md` has the tables.
+//! What the commit log's records say: a vBucket's changes as bytes, and back. `docs/formats/records.md` has the tables.
 
 use crate::error::BucketError;
 use kedge_log::{Batch, LogError};
@@ -160,4 +160,122 @@ fn parse_table(payload: &[u8]) -> Result<FailoverTable, &'static str> {
         .map(|entry| (VbUuid(number(&entry[..8])), Seqno(number(&entry[8..]))));
     FailoverTable::from_entries(entries.collect())
         .ok_or("its failover table is empty or out of order")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn item(meta: &ItemMeta, value: &[u8]) -> Item {
+        Item::new(meta, b"\x00key", &[value])
+    }
+
+    /// What the log would hand back for a change.
+    fn payload(change: &Change) -> (u8, Vec<u8>) {
+        let parts: Vec<Vec<u8>> = match change {
+            Change::Document(item) | Change::Prepare(item) => {
+                vec![
+                    meta_bytes(item).to_vec(),
+                    item.key().to_vec(),
+                    item.value().to_vec(),
+                ]
+            }
+            Change::Commit { item, prepared } | Change::Abort { item, prepared } => {
+                vec![
+                    prepared.get().to_le_bytes().to_vec(),
+                    meta_bytes(item).to_vec(),
+                    item.key().to_vec(),
+                ]
+            }
+            Change::State(table) | Change::Reset(table) => vec![table_bytes(table)],
+        };
+        let kind = match change {
+            Change::Document(_) => KIND_DOCUMENT,
+            Change::Prepare(_) => KIND_PREPARE,
+            Change::Commit { .. } => KIND_COMMIT,
+            Change::Abort { .. } => KIND_ABORT,
+            Change::State(_) => KIND_STATE,
+            Change::Reset(_) => KIND_RESET,
+        };
+        (kind, parts.concat())
+    }
+
+    #[test]
+    fn the_bytes_are_those_of_the_document() {
+        let meta = ItemMeta {
+            seqno: Seqno(1),
+            cas: Cas(2),
+            rev: RevSeqno(3),
+            flags: 4,
+            expiry: Expiry(5),
+            datatype: Datatype::JSON,
+            deleted: Some(Deletion::Expired),
+            level: Some(DurabilityLevel::PersistToMajority),
+        };
+        let mut expected = vec![0; META_BYTES];
+        for (at, byte) in [
+            (0, 1),
+            (8, 2),
+            (16, 3),
+            (24, 4),
+            (28, 5),
+            (32, 1),
+            (33, 3),
+            (34, 3),
+            (35, 4),
+        ] {
+            expected[at] = byte;
+        }
+        assert_eq!(meta_bytes(&item(&meta, b"")), expected[..]);
+    }
+
+    #[test]
+    fn every_kind_comes_back() {
+        let level = Some(DurabilityLevel::Majority);
+        let meta = ItemMeta {
+            seqno: Seqno(9),
+            cas: Cas(8),
+            level,
+            ..ItemMeta::default()
+        };
+        let table = Box::new(FailoverTable::new(VbUuid(7)));
+        for change in [
+            Change::Document(item(&meta, b"value")),
+            Change::Prepare(item(&meta, b"value")),
+            Change::Commit {
+                item: item(&meta, b""),
+                prepared: Seqno(3),
+            },
+            Change::Abort {
+                item: item(&meta, b""),
+                prepared: Seqno(3),
+            },
+            Change::State(table.clone()),
+            Change::Reset(table),
+        ] {
+            let (kind, bytes) = payload(&change);
+            let back = parse(kind, VbId(0), &bytes).unwrap().unwrap();
+            assert_eq!(format!("{back:?}"), format!("{change:?}"));
+            for cut in 0..bytes.len().min(META_BYTES) {
+                assert!(
+                    parse(kind, VbId(5), &bytes[..cut]).is_err() || cut % 16 == 0,
+                    "{kind} cut at {cut}"
+                );
+            }
+        }
+        assert!(parse(KIND_CLEAN, VbId(0), b"").unwrap().is_none());
+        let unknown = parse(99, VbId(5), b"").unwrap_err().to_string();
+        assert!(
+            unknown.contains("vBucket 5") && unknown.contains("newer version"),
+            "{unknown}"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_break_it(kind in 0u8..9, bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+            let _ = parse(kind, VbId(0), &bytes);
+        }
+    }
 }
