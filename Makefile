@@ -1,0 +1,55 @@
+# make run     build and serve from ./data
+# make test    everything: unit, integration, crash and hostile tests, tidy, every SDK, memcached clients
+# make bench   the benchmarks; QUICK=1 for a run under two minutes
+# make lint    format, clippy, tidy
+
+CARGO ?= cargo
+KEDGE := target/release/kedge
+SUITES := python go node java rust memcached
+
+# Suites have a server each, so they do not disturb each other; more at once only wait for the processor.
+JOBS ?= 2
+
+.PHONY: help run build test test-cargo test-suites $(SUITES:%=test-%) tidy bench bench-kv lint fmt config-doc
+
+help:
+	@sed -n 's/^# make/make/p' Makefile
+
+build:
+	$(CARGO) build --release -p kedge
+
+run: build
+	$(KEDGE) serve --data-dir ./data
+
+test: build
+	@status=0; \
+	$(MAKE) --no-print-directory test-cargo || status=1; \
+	$(MAKE) --no-print-directory test-suites || status=1; \
+	tests/run summary; \
+	exit $$status
+
+test-cargo:
+	$(CARGO) test --workspace
+	$(CARGO) run -q -p xtask -- tidy
+
+test-suites: build
+	@rm -f $(SUITES:%=.cache/log/%.log)
+	@$(MAKE) --no-print-directory --keep-going --jobs=$(JOBS) --output-sync=target $(SUITES:%=test-%)
+
+$(SUITES:%=test-%): test-%:
+	@tests/run $*
+
+tidy:
+	$(CARGO) run -q -p xtask -- tidy
+
+bench: bench-kv
+
+lint:
+	$(CARGO) fmt --all -- --check
+	$(CARGO) fmt --manifest-path tests/sdk/rust/Cargo.toml -- --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) run -q -p xtask -- tidy
+
+fmt:
+	$(CARGO) fmt --all
+	$(CARGO) fmt --manifest-path tests/sdk/rust/Cargo.toml
