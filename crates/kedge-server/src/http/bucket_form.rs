@@ -170,7 +170,16 @@ impl Reader<'_> {
     }
 
     fn wrong(&mut self, field: &'static str, text: impl Into<String>) {
-        self.errors.insert(field, text.into());
+        self.errors.insert(error_key(field), text.into());
+    }
+}
+
+/// Two fields have another name in errors than in forms; SDKs know both.
+fn error_key(field: &'static str) -> &'static str {
+    match field {
+        "ramQuotaMB" => "ramQuota",
+        "durabilityMinLevel" => "durability_min_level",
+        _ => field,
     }
 }
 
@@ -208,7 +217,7 @@ pub(crate) fn new_bucket(form: &Form, vbuckets_default: u16) -> Result<BucketCon
     let fields = Fields::read(form, &mut errors);
     if form.get("ramQuotaMB").is_none() {
         let text = "The RAM Quota must be specified and must be a positive integer.";
-        errors.insert("ramQuotaMB", text.to_owned());
+        errors.insert(error_key("ramQuotaMB"), text.to_owned());
     }
     if !errors.is_empty() {
         return Err(errors);
@@ -316,10 +325,10 @@ mod tests {
             ("name=a/b", "name", "can only contain"),
             ("name=.a", "name", "start with dot"),
             (&long, "name", "exceed 100"),
-            ("ramQuotaMB=", "ramQuotaMB", "from 1"),
-            ("ramQuotaMB=0", "ramQuotaMB", "from 1"),
-            ("ramQuotaMB=-1", "ramQuotaMB", "from 1"),
-            ("ramQuotaMB=99999999999999999999", "ramQuotaMB", "from 1"),
+            ("ramQuotaMB=", "ramQuota", "from 1"),
+            ("ramQuotaMB=0", "ramQuota", "from 1"),
+            ("ramQuotaMB=-1", "ramQuota", "from 1"),
+            ("ramQuotaMB=99999999999999999999", "ramQuota", "from 1"),
             ("bucketType=ephemeral", "bucketType", "not supported"),
             ("bucketType=memcached", "bucketType", "not supported"),
             ("bucketType=x", "bucketType", "invalid"),
@@ -332,7 +341,7 @@ mod tests {
             ("evictionPolicy=noEviction", "evictionPolicy", "valueOnly"),
             (
                 "durabilityMinLevel=all",
-                "durabilityMinLevel",
+                "durability_min_level",
                 "none, majority",
             ),
             ("maxTTL=2147483648", "maxTTL", "2147483647"),
@@ -362,7 +371,7 @@ mod tests {
         let errors = new_bucket(&form(""), 8).unwrap_err();
         assert_eq!(
             errors.keys().copied().collect::<Vec<_>>(),
-            ["name", "ramQuotaMB"]
+            ["name", "ramQuota"]
         );
     }
 
@@ -391,7 +400,7 @@ mod tests {
             ("numVBuckets=16", "numVBuckets"),
             ("conflictResolutionType=lww", "conflictResolutionType"),
             ("bucketType=ephemeral", "bucketType"),
-            ("ramQuotaMB=x", "ramQuotaMB"),
+            ("ramQuotaMB=x", "ramQuota"),
         ] {
             let errors = changed_bucket(&form(fields), &current).unwrap_err();
             assert_eq!(
