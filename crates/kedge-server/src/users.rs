@@ -83,7 +83,7 @@ impl Users {
 
     /// The users now. Never blocks.
     #[must_use]
-    pub fn load(&self) -> Arc<UserStore> {
+    pub fn read(&self) -> Arc<UserStore> {
         self.current.load_full()
     }
 
@@ -126,12 +126,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("users.json");
         let users = Users::open(disk.clone(), path.clone()).unwrap();
-        assert!(users.load().is_empty());
+        assert!(users.read().is_empty());
         users
             .change(|store| store.add("ada", "lovelace", "admin".parse()?, 1))
             .unwrap();
         let users = Users::open(disk.clone(), path.clone()).unwrap();
-        assert!(users.load().verify_password("ada", b"lovelace"));
+        assert!(users.read().verify_password("ada", b"lovelace"));
         std::fs::write(&path, "{").unwrap();
         let damaged = Users::open(disk, path).unwrap_err();
         assert!(damaged.to_string().contains("users.json"), "{damaged}");
@@ -160,7 +160,7 @@ mod tests {
             let users = users(works);
             let done = users.change(|store| store.add("ada", "lovelace", "ro_admin".parse()?, 2));
             assert_eq!(done.is_ok(), works);
-            assert_eq!(users.load().exists("ada"), works);
+            assert_eq!(users.read().exists("ada"), works);
         }
     }
 
@@ -175,6 +175,6 @@ mod tests {
             .change(|store| store.add("ada", "lovelace", "admin".parse()?, 2))
             .unwrap();
         users.change(|store| store.remove("root")).unwrap();
-        assert!(!users.load().exists("root"));
+        assert!(!users.read().exists("root"));
     }
 }

@@ -74,7 +74,7 @@ pub(crate) async fn authenticate(
     };
     // A password that was not seen before costs milliseconds: not on the thread that all others wait for.
     let caller = tokio::task::spawn_blocking(move || {
-        let users = state.parts.users.load();
+        let users = state.parts.users.read();
         if !users.verify_password(&id, &password) {
             return None;
         }

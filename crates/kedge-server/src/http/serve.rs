@@ -14,7 +14,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use super::call::LocalAddress;
@@ -68,6 +68,15 @@ impl Drop for HttpHandle {
 /// # Errors
 /// When the system refuses a thread, or the listener is not usable.
 pub fn start(listener: TcpListener, state: HttpState) -> io::Result<HttpHandle> {
+    start_with(listener, state, HEADER_TIMEOUT)
+}
+
+/// [`start`] with another time for headers to arrive.
+pub(super) fn start_with(
+    listener: TcpListener,
+    state: HttpState,
+    header_timeout: Duration,
+) -> io::Result<HttpHandle> {
     listener.set_nonblocking(true)?;
     let state = Arc::new(state);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -85,7 +94,7 @@ pub fn start(listener: TcpListener, state: HttpState) -> io::Result<HttpHandle> 
     let thread = std::thread::Builder::new()
         .name("kedge-http".to_owned())
         .spawn(move || {
-            runtime.block_on(accept(listener, served));
+            runtime.block_on(accept(listener, served, header_timeout));
             // A call that still blocks on the disk is not waited for.
             runtime.shutdown_background();
         })?;
@@ -95,8 +104,17 @@ pub fn start(listener: TcpListener, state: HttpState) -> io::Result<HttpHandle> 
     })
 }
 
-async fn accept(listener: tokio::net::TcpListener, state: Arc<HttpState>) {
+async fn accept(
+    listener: tokio::net::TcpListener,
+    state: Arc<HttpState>,
+    header_timeout: Duration,
+) {
     let app = App::new(state.clone());
+    let mut protocol = http1::Builder::new();
+    protocol
+        .timer(TokioTimer::new())
+        .header_read_timeout(header_timeout)
+        .max_header_size(HEADER_BYTES_MAX);
     let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     let mut stopped = std::pin::pin!(state.stopped());
@@ -110,7 +128,11 @@ async fn accept(listener: tokio::net::TcpListener, state: Arc<HttpState>) {
         match accepted {
             Ok((stream, _)) => match free.clone().try_acquire_owned() {
                 Ok(place) => {
-                    connections.spawn(connection(stream, app.clone(), state.clone(), place));
+                    let served = connection(stream, protocol.clone(), app.clone(), state.clone());
+                    connections.spawn(async move {
+                        served.await;
+                        drop(place);
+                    });
                 }
                 // A best effort: who does not read it sees the connection close.
                 Err(_) => drop(stream.try_write(FULL)),
@@ -126,12 +148,7 @@ async fn accept(listener: tokio::net::TcpListener, state: Arc<HttpState>) {
     let _ = tokio::time::timeout(STOP_TIMEOUT, all_ended).await;
 }
 
-async fn connection(
-    stream: TcpStream,
-    app: App,
-    state: Arc<HttpState>,
-    _place: OwnedSemaphorePermit,
-) {
+async fn connection(stream: TcpStream, protocol: http1::Builder, app: App, state: Arc<HttpState>) {
     let Ok(local) = stream.local_addr().map(LocalAddress) else {
         return;
     };
@@ -146,11 +163,7 @@ async fn connection(
             Ok::<_, std::convert::Infallible>(response)
         }
     });
-    let serving = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_TIMEOUT)
-        .max_header_size(HEADER_BYTES_MAX)
-        .serve_connection(TokioIo::new(stream), service);
+    let serving = protocol.serve_connection(TokioIo::new(stream), service);
     let mut serving = std::pin::pin!(serving);
     let ended = tokio::select! {
         ended = serving.as_mut() => ended,

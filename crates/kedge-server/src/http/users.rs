@@ -100,7 +100,7 @@ fn local_only(domain: &str) -> Result<(), Reply> {
 /// `GET /settings/rbac/users`.
 pub(crate) async fn list(call: Call) -> Handled {
     call.caller.require(Privilege::Inspect, None)?;
-    let users = call.state.parts.users.load();
+    let users = call.state.parts.users.read();
     ok(&users.list().map(document).collect::<Vec<_>>())
 }
 
@@ -117,7 +117,7 @@ pub(crate) async fn list_domain(call: Call, Path(domain): Path<String>) -> Handl
 /// `GET /settings/rbac/users/DOMAIN/USER`.
 pub(crate) async fn get(call: Call, Path((domain, id)): Path<(String, String)>) -> Handled {
     call.caller.require(Privilege::Inspect, None)?;
-    let users = call.state.parts.users.load();
+    let users = call.state.parts.users.read();
     match users.get(&id) {
         Some(user) if domain == LOCAL => ok(&document(user)),
         _ => Err(unknown_user()),

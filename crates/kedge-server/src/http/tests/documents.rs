@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::{KV_PORT, Server, VBUCKETS};
+use crate::http::documents::Composer;
 
 #[track_caller]
 fn has(document: &Value, pointers: &[&str]) {
@@ -178,4 +179,23 @@ fn small_things() {
     assert_eq!(whoami["id"], "root");
     assert_eq!(whoami["domain"], "local");
     assert_eq!(whoami["roles"][0]["role"], "admin");
+}
+
+#[test]
+fn a_bucket_that_loads_is_not_healthy_yet() {
+    let server = Server::start();
+    let parts = super::parts(&server.registry, server.dir.path().to_owned());
+    let mut facts = parts.buckets.get("default").unwrap();
+    facts.loading = true;
+    let state = crate::http::HttpState::new(parts);
+    let cluster = server.registry.cluster().snapshot();
+    let composer = Composer {
+        state: &state,
+        cluster: &cluster,
+        host: "::1",
+    };
+    let bucket = serde_json::to_value(composer.bucket(&facts)).unwrap();
+    assert_eq!(bucket["nodes"][0]["status"], "warmup");
+    let hostname = bucket["nodes"][0]["hostname"].as_str().unwrap();
+    assert!(hostname.starts_with("[::1]:"), "{hostname}");
 }

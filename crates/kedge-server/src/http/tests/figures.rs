@@ -77,4 +77,9 @@ fn metrics_say_what_the_statistics_say() {
         assert!(stats.iter().any(|known| known == stat), "{stat}");
         assert!(text.contains(&format!("# HELP {name} ")), "{name}");
     }
+    let mut stats = Vec::new();
+    crate::Metrics::new(1).stats(&mut |name, _| stats.push(name.to_owned()));
+    for (stat, ..) in metrics::SERVER {
+        assert!(stats.iter().any(|known| known == stat), "{stat}");
+    }
 }

@@ -11,6 +11,7 @@ mod users;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kedge_auth::{Roles, UserStore};
 use kedge_bucket::{BucketConfig, Completion, Completions, Cookie, Recovery};
@@ -18,7 +19,8 @@ use kedge_cluster::Ports;
 use kedge_disk::PosixDisk;
 use kedge_types::SystemClock;
 
-use super::{HttpHandle, HttpParts, HttpState, start};
+use super::serve::start_with;
+use super::{HEADER_TIMEOUT, HttpHandle, HttpParts, HttpState};
 use crate::registry::{BucketRegistry, RegistrySetup};
 use crate::users::Users;
 use client::{Client, Reply};
@@ -45,6 +47,10 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
+        Self::start_with(HEADER_TIMEOUT)
+    }
+
+    fn start_with(header_timeout: Duration) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -66,11 +72,8 @@ impl Server {
             .create(BucketConfig::new("default", VBUCKETS, 64 << 20))
             .unwrap();
         bucket.wait_loaded().unwrap();
-        let handle = start(
-            listener,
-            HttpState::new(parts(&registry, dir.path().to_owned())),
-        )
-        .unwrap();
+        let state = HttpState::new(parts(&registry, dir.path().to_owned()));
+        let handle = start_with(listener, state, header_timeout).unwrap();
         Self {
             address,
             registry,

@@ -1,5 +1,7 @@
 //! Connections: what clients may send, and what is too much.
 
+use std::time::Duration;
+
 use super::Server;
 use super::client::Client;
 use crate::http::{BODY_BYTES_MAX, CONNECTIONS_MAX, HEADER_BYTES_MAX};
@@ -154,4 +156,21 @@ fn the_port_is_free_after_a_stop() {
     assert_eq!(idle.rest(), "");
     drop(std::net::TcpListener::bind(server.address).unwrap());
     assert!(server.dir.path().exists());
+}
+
+#[test]
+fn who_is_slow_to_ask_is_let_go() {
+    let server = Server::start_with(Duration::from_millis(50));
+    let mut silent = Client::connect(server.address, None);
+    let mut slow = Client::connect(server.address, None);
+    slow.send(b"GET / HTTP/1.1\r\nHo");
+    let mut idle = server.connect();
+    assert_eq!(idle.request("GET", "/whoami", "").status, 200);
+    for client in [&mut silent, &mut slow, &mut idle] {
+        let rest = client.rest();
+        assert!(
+            rest.is_empty() || rest.starts_with("HTTP/1.1 408"),
+            "{rest}"
+        );
+    }
 }
