@@ -1,1 +1,26 @@
 //! Front-end threads, connections, dispatch, management over HTTP.
+
+mod acceptor;
+mod commands;
+mod connection;
+mod cookie;
+mod error;
+mod front_end;
+mod histogram;
+pub mod http;
+mod inbox;
+pub mod limits;
+mod login;
+mod metrics;
+mod output;
+pub mod registry;
+mod server;
+mod session;
+mod shared;
+mod text_exec;
+pub mod users;
+
+pub use error::ServerError;
+pub use limits::Limits;
+pub use metrics::{Metrics, MetricsSnapshot};
+pub use server::{MemcachedConfig, Server, ServerConfig, Services};

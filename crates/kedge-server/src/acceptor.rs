@@ -1,0 +1,186 @@
+//! The thread that accepts connections and deals them out to the front-end threads, in turn.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use mio::net::{TcpListener, TcpStream};
+use mio::{Events, Interest, Poll, Token, Waker};
+use socket2::{SockRef, TcpKeepalive};
+
+use crate::ServerError;
+use crate::inbox::{Accepted, FrontEnds, Message, Port};
+use crate::limits::Limits;
+use crate::metrics::Metrics;
+
+const WAKER: Token = Token(usize::MAX);
+/// How long accepting rests when the system has no file descriptor or memory for a connection: asking again at once
+/// would only burn time that closing one needs.
+const BACK_OFF: Duration = Duration::from_millis(100);
+
+/// A socket that clients connect to.
+pub(crate) struct Listener {
+    pub(crate) socket: TcpListener,
+    pub(crate) port: Port,
+}
+
+/// The running thread.
+pub(crate) struct Acceptor {
+    waker: Arc<Waker>,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+struct Work {
+    poll: Poll,
+    listeners: Vec<Listener>,
+    front_ends: Arc<FrontEnds>,
+    threads: u16,
+    next: u16,
+    limits: Limits,
+    metrics: Arc<Metrics>,
+    stop: Arc<AtomicBool>,
+    /// Whether a listener could not accept and is to be asked again after a while.
+    backed_off: bool,
+}
+
+impl Acceptor {
+    /// Starts the thread "kedge-accept".
+    ///
+    /// # Errors
+    /// `Start`.
+    pub(crate) fn start(
+        mut listeners: Vec<Listener>,
+        front_ends: Arc<FrontEnds>,
+        threads: u16,
+        limits: Limits,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, ServerError> {
+        let failed = |source| ServerError::Start {
+            what: "the accepting thread",
+            source,
+        };
+        let poll = Poll::new().map_err(failed)?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(failed)?);
+        for (at, listener) in listeners.iter_mut().enumerate() {
+            let registry = poll.registry();
+            registry
+                .register(&mut listener.socket, Token(at), Interest::READABLE)
+                .map_err(failed)?;
+        }
+        let stop = Arc::new(AtomicBool::new(false));
+        let work = Work {
+            poll,
+            listeners,
+            front_ends,
+            threads,
+            next: 0,
+            limits,
+            metrics,
+            stop: stop.clone(),
+            backed_off: false,
+        };
+        let thread = std::thread::Builder::new()
+            .name("kedge-accept".to_owned())
+            .spawn(move || work.run())
+            .map_err(failed)?;
+        Ok(Self {
+            waker,
+            stop,
+            thread,
+        })
+    }
+
+    /// Closes the listening sockets; who connects from now on is refused by the system.
+    pub(crate) fn stop(self) {
+        self.stop.store(true, Ordering::SeqCst);
+        // When waking fails the thread is gone already.
+        let _ = self.waker.wake();
+        let _ = self.thread.join();
+    }
+}
+
+impl Work {
+    fn run(mut self) {
+        let mut events = Events::with_capacity(64);
+        while !self.stop.load(Ordering::SeqCst) {
+            let timeout = self.backed_off.then_some(BACK_OFF);
+            if let Err(error) = self.poll.poll(&mut events, timeout)
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                tracing::error!(%error, "no connections can be accepted any more");
+                return;
+            }
+            let all = std::mem::take(&mut self.backed_off);
+            for at in 0..self.listeners.len() {
+                let ready = events.iter().any(|event| event.token() == Token(at));
+                if ready || all {
+                    self.accept_all(at);
+                }
+            }
+        }
+    }
+
+    /// The poll is edge-triggered, so all that wait are taken.
+    fn accept_all(&mut self, at: usize) {
+        while !self.stop.load(Ordering::SeqCst) {
+            match self.listeners[at].socket.accept() {
+                Ok((stream, peer)) => self.deal(stream, peer, self.listeners[at].port),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The client went away while it waited; the next one may not have.
+                Err(error)
+                    if matches!(
+                        error.kind(),
+                        io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
+                    ) => {}
+                Err(error) => {
+                    tracing::warn!(%error, "a connection cannot be accepted now");
+                    Metrics::count(&self.metrics.accept_errors);
+                    self.backed_off = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn deal(&mut self, stream: TcpStream, peer: SocketAddr, port: Port) {
+        let open = self.metrics.open.load(Ordering::Relaxed);
+        if open >= u64::from(self.limits.connections_max) {
+            Metrics::count(&self.metrics.rejected);
+            return;
+        }
+        let prepared = self.prepare(&stream).and_then(|()| stream.local_addr());
+        let local = match prepared {
+            Ok(local) => local.ip(),
+            // It is gone already.
+            Err(error) => {
+                tracing::debug!(%peer, %error, "a connection was lost before it began");
+                return;
+            }
+        };
+        Metrics::count(&self.metrics.accepted);
+        self.metrics.open.fetch_add(1, Ordering::Relaxed);
+        let accepted = Accepted {
+            stream,
+            port,
+            peer,
+            local,
+        };
+        self.front_ends
+            .send(self.next, Message::Connection(Box::new(accepted)));
+        self.next = (self.next + 1) % self.threads;
+    }
+
+    fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
+        // Replies are sent when a turn has composed all of them; to wait for more would only delay them.
+        stream.set_nodelay(true)?;
+        let keepalive = TcpKeepalive::new()
+            .with_time(self.limits.keepalive_idle)
+            .with_interval(self.limits.keepalive_interval)
+            .with_retries(self.limits.keepalive_probes);
+        SockRef::from(stream).set_tcp_keepalive(&keepalive)
+    }
+}

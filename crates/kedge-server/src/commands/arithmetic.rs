@@ -1,0 +1,32 @@
+//! INCREMENT, DECREMENT and their quiet forms.
+
+use kedge_bucket::{Arithmetic, Outcome};
+use kedge_protocol::binary::Opcode;
+use kedge_protocol::binary::commands::{self, encode_counter};
+
+use super::{Command, Done};
+use crate::session::{Failure, ReplyKind, Rights};
+
+pub(super) fn arithmetic(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let wire = commands::Arithmetic::decode(command.request)?;
+    let op = Arithmetic {
+        negative: matches!(command.opcode, Opcode::Decrement | Opcode::Decrementq),
+        delta: wire.delta,
+        initial: wire.creates().then_some(wire.initial),
+        expiry: if wire.creates() { wire.expiry } else { 0 },
+    };
+    let target =
+        command
+            .session
+            .target(command.request, wire.key, Rights::READ.and(Rights::WRITE))?;
+    let write = target.write(command.session, &command.infos, command.request.cas);
+    match target.bucket.arithmetic(command.turn.ctx(), &write, op)? {
+        Outcome::Done((mutated, number)) => {
+            command
+                .composer
+                .mutation(&mutated, &encode_counter(number), command.out);
+            Ok(Done::Replied)
+        }
+        Outcome::Parked => Ok(command.park(ReplyKind::Counter)),
+    }
+}

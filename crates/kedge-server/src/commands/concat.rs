@@ -1,0 +1,25 @@
+//! APPEND, PREPEND and their quiet forms.
+
+use kedge_bucket::ConcatMode;
+use kedge_protocol::binary::Opcode;
+use kedge_protocol::binary::commands::Concat;
+
+use super::{Command, Done};
+use crate::session::{Failure, Rights};
+
+pub(super) fn concat(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let mode = match command.opcode {
+        Opcode::Prepend | Opcode::Prependq => ConcatMode::Prepend,
+        _ => ConcatMode::Append,
+    };
+    let concat = Concat::decode(command.request)?;
+    let target = command
+        .session
+        .target(command.request, concat.key, Rights::WRITE)?;
+    let write = target.write(command.session, &command.infos, concat.cas);
+    let ctx = command.turn.ctx();
+    let outcome = target
+        .bucket
+        .concat(ctx, &write, mode, concat.value, concat.datatype)?;
+    Ok(command.mutated(outcome))
+}

@@ -1,0 +1,146 @@
+//! SELECT_BUCKET, LIST_BUCKETS, GET_ERROR_MAP, GET_CLUSTER_CONFIG, and the cluster map that is pushed to clients.
+
+use kedge_auth::Privilege;
+use kedge_bucket::Bucket;
+use kedge_cluster::{Config, Revision, host_text};
+use kedge_protocol::binary::commands::{GetClusterConfig, GetErrorMap, HeaderOnly, SelectBucket};
+use kedge_protocol::binary::{
+    self, ClustermapChangeNotification, ConnectionKind, Feature, Response,
+};
+use kedge_types::{Datatype, Status};
+use std::sync::Arc;
+
+use super::{Command, Done};
+use crate::output::Output;
+use crate::session::{Failure, Rights, Session};
+use crate::shared::Shared;
+
+/// A bucket that does not exist is answered like one that the user may not use: SDKs take any other status for "not
+/// there yet" and go on asking until they time out.
+pub(super) fn select_bucket(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    const REFUSED: Failure = Failure::new(
+        Status::AccessDenied,
+        "there is no such bucket, or the user may not use it",
+    );
+    let select = SelectBucket::decode(command.request)?;
+    let shared = command.turn.shared;
+    let users = shared.users.read();
+    if select.name == SelectBucket::NO_BUCKET {
+        command.session.bucket = None;
+    } else {
+        let name = std::str::from_utf8(select.name).map_err(|_| REFUSED)?;
+        let bucket = shared.registry.get(name).ok_or(REFUSED)?;
+        let may = match (&command.session.user, command.session.kind()) {
+            (Some(user), _) => Rights::of(&users, user, Some(name)).allow(Rights::ACCESS),
+            (None, ConnectionKind::Couchbase) => false,
+            // Without a login, plain memcached clients have the one bucket that is theirs.
+            (None, ConnectionKind::Memcached) => shared.memcached_bucket.as_deref() == Some(name),
+        };
+        if !may {
+            return Err(REFUSED);
+        }
+        command.session.bucket = Some(bucket);
+    }
+    command.session.forget_maps();
+    command.session.work_out_rights(&users);
+    Ok(command.success())
+}
+
+pub(super) fn list_buckets(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    HeaderOnly::decode(command.request)?;
+    let shared = command.turn.shared;
+    let users = shared.users.read();
+    let seen = |name: &str| match &command.session.user {
+        Some(user) => users.allows(user, Privilege::Access, Some(name)),
+        None => shared.memcached_bucket.as_deref() == Some(name),
+    };
+    let buckets = shared.registry.list();
+    let names: Vec<&str> = buckets
+        .iter()
+        .map(|b| b.name())
+        .filter(|name| seen(name))
+        .collect();
+    command
+        .composer
+        .value(Datatype::RAW, names.join(" ").as_bytes(), command.out);
+    Ok(Done::Replied)
+}
+
+pub(super) fn error_map(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let wire = GetErrorMap::decode(command.request)?;
+    let map = binary::error_map(wire.version).ok_or(Status::KeyNotFound)?;
+    command
+        .composer
+        .value(Datatype::JSON, map.as_bytes(), command.out);
+    Ok(Done::Replied)
+}
+
+impl Session {
+    /// The cluster map for this connection: of its bucket, or of the cluster without one.
+    fn cluster_map(&self, shared: &Shared) -> Option<Arc<Config>> {
+        let host = host_text(self.local);
+        match self.bucket.as_deref().map(Bucket::name) {
+            Some(bucket) => shared.cluster().bucket_config(bucket, &host),
+            None => Some(shared.cluster().global_config(&host)),
+        }
+    }
+}
+
+pub(super) fn cluster_config(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let wire = GetClusterConfig::decode(command.request)?;
+    let session = &mut *command.session;
+    let config = session
+        .cluster_map(command.turn.shared)
+        .ok_or(Status::KeyNotFound)?;
+    let known = wire.known.map(|(epoch, rev)| Revision { epoch, rev });
+    session.map_told = Some(config.revision);
+    if known.is_some_and(|known| known >= config.revision) {
+        return Ok(command.success());
+    }
+    session.map_sent = Some(config.revision);
+    let (value, datatype) = session.map_bytes(&config);
+    let response = command.composer.response(Status::Success);
+    Response {
+        value,
+        datatype,
+        ..response
+    }
+    .write(command.out.buffer());
+    Ok(Done::Replied)
+}
+
+/// Tells a client of a new cluster map if it asked for that: only of its version where it asked for that form too.
+/// Nothing is sent that the client was sent already.
+pub(crate) fn push_map(session: &mut Session, shared: &Shared, out: &mut Output) {
+    let full = session
+        .features
+        .contains(Feature::ClustermapChangeNotification);
+    let brief = session
+        .features
+        .contains(Feature::ClustermapChangeNotificationBrief);
+    if !session.is_authenticated() || !(full || brief) {
+        return;
+    }
+    let Some(config) = session.cluster_map(shared) else {
+        return;
+    };
+    if session.map_told.is_some_and(|told| told >= config.revision) {
+        return;
+    }
+    session.map_told = Some(config.revision);
+    if !brief {
+        session.map_sent = Some(config.revision);
+    }
+    let (map, datatype) = session.map_bytes(&config);
+    ClustermapChangeNotification {
+        epoch: config.revision.epoch,
+        rev: config.revision.rev,
+        bucket: session
+            .bucket
+            .as_deref()
+            .map_or(&[], |bucket| bucket.name().as_bytes()),
+        map: (!brief).then_some(map),
+        snappy: datatype.contains(Datatype::SNAPPY),
+    }
+    .write(0, out.buffer());
+}

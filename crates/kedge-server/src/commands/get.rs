@@ -1,0 +1,25 @@
+//! GET, GETQ, GETK, GETKQ.
+
+use kedge_protocol::binary::Opcode;
+use kedge_protocol::binary::commands::Get;
+
+use super::{Command, Done};
+use crate::session::{Failure, Rights};
+
+pub(super) fn get(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let Get { key } = Get::decode(command.request)?;
+    let echoed = match command.opcode {
+        Opcode::Getk | Opcode::Getkq => key,
+        _ => &[],
+    };
+    let target = command.session.target(command.request, key, Rights::READ)?;
+    let ctx = command.turn.ctx();
+    target
+        .bucket
+        .get(ctx, target.vb, &target.key, |document| {
+            command
+                .composer
+                .document(document.item, document.cas, echoed, command.out)
+        })??;
+    Ok(Done::Replied)
+}

@@ -1,0 +1,48 @@
+//! HELLO.
+
+use kedge_protocol::binary::commands::Hello;
+use kedge_protocol::binary::{Feature, Features};
+use kedge_types::Datatype;
+
+use super::{Command, Done};
+use crate::session::Failure;
+
+/// What is granted when it is asked for. Left out is what the server does not do yet, as clients would use it.
+const GRANTED: Features = Features::of(&[
+    Feature::TcpNodelay,
+    Feature::MutationSeqno,
+    Feature::Xerror,
+    Feature::SelectBucket,
+    Feature::Snappy,
+    Feature::Json,
+    Feature::Duplex,
+    Feature::ClustermapChangeNotification,
+    Feature::UnorderedExecution,
+    Feature::Tracing,
+    Feature::AltRequestSupport,
+    Feature::SyncReplication,
+    Feature::Collections,
+    Feature::SnappyEverywhere,
+    Feature::PreserveTtl,
+    Feature::GetClusterConfigWithKnownVersion,
+    Feature::DedupeNotMyVbucketClustermap,
+    Feature::ClustermapChangeNotificationBrief,
+]);
+
+pub(super) fn hello(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let hello = Hello::decode(command.request)?;
+    let granted = hello.features.intersection(GRANTED);
+    if !hello.agent.is_empty() {
+        tracing::debug!(
+            peer = %command.session.peer,
+            agent = %hello.agent.escape_ascii(),
+            features = ?granted,
+            "hello"
+        );
+    }
+    let mut list = Vec::new();
+    granted.encode(&mut list);
+    command.session.features = granted;
+    command.composer.value(Datatype::RAW, &list, command.out);
+    Ok(Done::Replied)
+}

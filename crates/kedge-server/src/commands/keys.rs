@@ -1,0 +1,43 @@
+//! GET_RANDOM_KEY and GET_KEYS.
+
+use kedge_protocol::binary::commands::{GetKeys, GetRandomKey, push_key};
+use kedge_types::{CollectionId, Datatype, Status};
+
+use super::{Command, Done};
+use crate::session::{Failure, Rights};
+
+/// Most keys in one reply, which bounds how long a vBucket is held.
+const KEYS_MAX: u32 = 10_000;
+
+pub(super) fn random(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let wire = GetRandomKey::decode(command.request)?;
+    let collection = wire.collection.unwrap_or(CollectionId::DEFAULT);
+    if collection != CollectionId::DEFAULT {
+        return Err(Status::UnknownCollection.into());
+    }
+    let bucket = command.session.bucket(Rights::READ)?;
+    bucket.random_document(command.turn.ctx(), collection, |document| {
+        // Behind the one-byte prefix of the default collection, whether or not the client negotiated collections.
+        let key = &document.item.key()[1..];
+        command
+            .composer
+            .document(document.item, document.cas, key, command.out)
+    })??;
+    Ok(Done::Replied)
+}
+
+pub(super) fn list(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let wire = GetKeys::decode(command.request)?;
+    let target = command
+        .session
+        .target(command.request, wire.start, Rights::READ)?;
+    let count = wire.count.min(KEYS_MAX);
+    let mut keys = Vec::new();
+    target
+        .bucket
+        .keys_from(command.turn.ctx(), target.vb, &target.key, count, |key| {
+            push_key(key, &mut keys);
+        })?;
+    command.composer.value(Datatype::RAW, &keys, command.out);
+    Ok(Done::Replied)
+}

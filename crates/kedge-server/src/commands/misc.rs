@@ -1,0 +1,44 @@
+//! NOOP, VERSION, VERBOSITY, QUIT, QUITQ.
+
+use kedge_cluster::CLAIMED_VERSION;
+use kedge_protocol::binary::ConnectionKind;
+use kedge_protocol::binary::commands::{HeaderOnly, Verbosity};
+use kedge_types::Datatype;
+
+use super::{Command, Done};
+use crate::session::Failure;
+
+/// The version as memcached clients read it, who expect three numbers: the claimed one up to the first dash.
+pub(crate) fn plain_version() -> &'static str {
+    CLAIMED_VERSION.split('-').next().unwrap_or(CLAIMED_VERSION)
+}
+
+pub(super) fn noop(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    HeaderOnly::decode(command.request)?;
+    Ok(command.success())
+}
+
+pub(super) fn version(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    HeaderOnly::decode(command.request)?;
+    let version = match command.session.kind() {
+        ConnectionKind::Couchbase => CLAIMED_VERSION,
+        ConnectionKind::Memcached => plain_version(),
+    };
+    command
+        .composer
+        .value(Datatype::RAW, version.as_bytes(), command.out);
+    Ok(Done::Replied)
+}
+
+/// What is logged is the server's setting; a client does not change it. The command is answered since memcached
+/// clients expect it to work.
+pub(super) fn verbosity(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    Verbosity::decode(command.request)?;
+    Ok(command.success())
+}
+
+pub(super) fn quit(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    HeaderOnly::decode(command.request)?;
+    command.composer.success(command.out);
+    Ok(Done::Close)
+}

@@ -1,0 +1,16 @@
+//! DELETE and DELETEQ.
+
+use kedge_protocol::binary::commands::Remove;
+
+use super::{Command, Done};
+use crate::session::{Failure, Rights};
+
+pub(super) fn remove(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let remove = Remove::decode(command.request)?;
+    let target = command
+        .session
+        .target(command.request, remove.key, Rights::WRITE)?;
+    let write = target.write(command.session, &command.infos, remove.cas);
+    let outcome = target.bucket.delete(command.turn.ctx(), &write)?;
+    Ok(command.mutated(outcome))
+}

@@ -1,0 +1,64 @@
+//! SEQNO_PERSISTENCE, GET_ALL_VB_SEQNOS, GET_FAILOVER_LOG.
+
+use kedge_bucket::{Outcome, VbState};
+use kedge_protocol::binary::Feature;
+use kedge_protocol::binary::commands::{
+    FailoverEntry, GetAllVbSeqnos, HeaderOnly, SeqnoPersistence, VbStateFilter,
+    push_failover_entry, push_vb_seqno,
+};
+use kedge_types::{CollectionId, Datatype, Status};
+
+use super::{Command, Done};
+use crate::session::{Failure, ReplyKind, Rights};
+
+pub(super) fn persistence(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let wire = SeqnoPersistence::decode(command.request)?;
+    let bucket = command.session.bucket(Rights::READ)?;
+    let cookie = command
+        .session
+        .id()
+        .cookie(command.session.flights.next_slot());
+    let ctx = command.turn.ctx();
+    match bucket.seqno_persistence(ctx, command.request.vb, wire.seqno, cookie)? {
+        Outcome::Done(()) => Ok(command.success()),
+        Outcome::Parked => Ok(command.park(ReplyKind::StatusOnly)),
+    }
+}
+
+pub(super) fn all_vbuckets(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let wire = GetAllVbSeqnos::decode(command.request)?;
+    let bucket = command.session.bucket(Rights::READ)?;
+    // There is no other collection, so what is asked of the default one is asked of all.
+    if wire
+        .collection
+        .is_some_and(|collection| collection != CollectionId::DEFAULT)
+    {
+        return Err(Status::UnknownCollection.into());
+    }
+    let state = match wire.state {
+        None => None,
+        Some(VbStateFilter::Active) => Some(VbState::Active),
+        Some(VbStateFilter::Replica) => Some(VbState::Replica),
+        Some(VbStateFilter::Pending) => Some(VbState::Pending),
+        Some(VbStateFilter::Dead) => Some(VbState::Dead),
+        Some(VbStateFilter::Alive) => None,
+    };
+    let visible_only = !command.session.features.contains(Feature::SyncReplication);
+    let mut value = Vec::new();
+    for (vb, seqno) in bucket.vbucket_seqnos(state, visible_only) {
+        push_vb_seqno(vb, seqno, &mut value);
+    }
+    command.composer.value(Datatype::RAW, &value, command.out);
+    Ok(Done::Replied)
+}
+
+pub(super) fn failover_log(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    HeaderOnly::decode(command.request)?;
+    let bucket = command.session.bucket(Rights::READ)?;
+    let mut value = Vec::new();
+    for (vb_uuid, seqno) in bucket.failover_log(command.turn.ctx(), command.request.vb)? {
+        push_failover_entry(FailoverEntry { vb_uuid, seqno }, &mut value);
+    }
+    command.composer.value(Datatype::RAW, &value, command.out);
+    Ok(Done::Replied)
+}

@@ -1,0 +1,30 @@
+//! SET, ADD, REPLACE and their quiet forms.
+
+use kedge_bucket::StoreMode;
+use kedge_protocol::binary::Opcode;
+use kedge_protocol::binary::commands::Store;
+
+use super::{Command, Done};
+use crate::session::{Failure, Rights};
+
+pub(super) fn store(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let mode = match command.opcode {
+        Opcode::Add | Opcode::Addq => StoreMode::Add,
+        Opcode::Replace | Opcode::Replaceq => StoreMode::Replace,
+        _ => StoreMode::Set,
+    };
+    let store = Store::decode(command.request)?;
+    let target = command
+        .session
+        .target(command.request, store.key, Rights::WRITE)?;
+    let outcome = target.bucket.store(
+        command.turn.ctx(),
+        &target.write(command.session, &command.infos, store.cas),
+        mode,
+        store.value,
+        store.datatype,
+        store.flags,
+        store.expiry,
+    )?;
+    Ok(command.mutated(outcome))
+}

@@ -1,0 +1,51 @@
+//! TOUCH, GAT, GATQ, and GATK, GATKQ of memcached clients.
+
+use kedge_bucket::Outcome;
+use kedge_protocol::binary::Opcode;
+use kedge_protocol::binary::commands::Touch;
+
+use super::{Command, Done};
+use crate::session::{Failure, ReplyKind, Rights};
+
+/// Clients take any extras in the reply to TOUCH for an error, so it has none, not even a mutation token.
+pub(super) fn touch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let touch = Touch::decode(command.request)?;
+    let target = command
+        .session
+        .target(command.request, touch.key, Rights::WRITE)?;
+    let write = target.write(command.session, &command.infos, command.request.cas);
+    match target
+        .bucket
+        .touch(command.turn.ctx(), &write, touch.expiry)?
+    {
+        Outcome::Done(mutated) => {
+            command.composer.cas(mutated.cas, command.out);
+            Ok(Done::Replied)
+        }
+        Outcome::Parked => Ok(command.park(ReplyKind::Touched)),
+    }
+}
+
+pub(super) fn get_and_touch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let touch = Touch::decode(command.request)?;
+    let with_key = matches!(command.opcode, Opcode::Gatk | Opcode::Gatkq);
+    let echoed = if with_key { touch.key } else { &[] };
+    let needed = Rights::READ.and(Rights::WRITE);
+    let target = command.session.target(command.request, touch.key, needed)?;
+    let write = target.write(command.session, &command.infos, command.request.cas);
+    let ctx = command.turn.ctx();
+    let outcome = target
+        .bucket
+        .get_and_touch(ctx, &write, touch.expiry, |document, _| {
+            command
+                .composer
+                .document(document.item, document.cas, echoed, command.out)
+        })?;
+    match outcome {
+        Outcome::Done(composed) => {
+            composed?;
+            Ok(Done::Replied)
+        }
+        Outcome::Parked => Ok(command.park(ReplyKind::Document { with_key })),
+    }
+}

@@ -1,0 +1,397 @@
+//! A socket and the session on it: receiving, letting the session execute, sending.
+//!
+//! The poll is edge-triggered, so what is known of the socket's readiness is kept here: it is readable until a receive
+//! came back short, and writable until a send did.
+//!
+//! Bytes are received into a buffer that the connections of a thread share, and executed from there. Only the beginning
+//! of a frame whose rest has not come is kept with the connection, so one that does nothing holds no buffer.
+
+use std::io::{self, Read};
+use std::time::Duration;
+
+use mio::net::TcpStream;
+
+use crate::limits::{Limits, RECEIVE_BUFFER_BYTES, SLOW_SENDER_PROGRESS_BYTES};
+use crate::metrics::ThreadMetrics;
+use crate::output::Output;
+use crate::session::{Halt, Session, Turn};
+
+/// Memory for frames too large for the receive buffer grows by this much ahead of what has come, in bytes: a client
+/// must send data to make the server keep memory for it.
+const GROW_AHEAD_BYTES: usize = 1 << 20;
+
+/// What a front-end thread does with a connection next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing until the socket is ready, or a parked command ends.
+    Wait,
+    /// Go on with it, but let others have their turn first.
+    Again,
+    /// Close it.
+    Close,
+}
+
+/// When something began that must not take for ever, nanoseconds of the monotonic clock.
+#[derive(Clone, Copy, Debug)]
+struct Slow {
+    since_ns: u64,
+    /// Bytes there were then.
+    bytes: usize,
+}
+
+/// A connection of a front-end thread.
+pub(crate) struct Connection {
+    stream: TcpStream,
+    pub(crate) session: Session,
+    /// Received and not executed; from `tail_at` on.
+    tail: Vec<u8>,
+    tail_at: usize,
+    pub(crate) out: Output,
+    halt: Halt,
+    readable: bool,
+    writable: bool,
+    /// The client sends no more, and that it does not is still to be received, behind its last bytes.
+    ending: bool,
+    /// The client sends no more.
+    ended: bool,
+    /// No request is read any more; the connection ends when what is in flight was answered.
+    draining: bool,
+    /// Already in the thread's list of those that want another go.
+    pub(crate) queued_again: bool,
+    /// The turn in which it was last handled.
+    pub(crate) last_turn: u64,
+    accepted_ns: u64,
+    active_ns: u64,
+    incomplete: Option<Slow>,
+    stalled: Option<Slow>,
+}
+
+/// What a thread lends to a connection while it is handled.
+pub(crate) struct Lent<'l> {
+    /// [`RECEIVE_BUFFER_BYTES`] long.
+    pub(crate) receive: &'l mut [u8],
+    /// Buffers of connections that have sent all.
+    pub(crate) outputs: &'l mut OutputPool,
+    pub(crate) metrics: &'l ThreadMetrics,
+}
+
+/// Output buffers that nobody uses. Only connections with something to send have one.
+#[derive(Default)]
+pub(crate) struct OutputPool(Vec<Output>);
+
+impl OutputPool {
+    /// Most that are kept.
+    const KEPT_MAX: usize = 8;
+
+    fn take(&mut self) -> Output {
+        self.0.pop().unwrap_or_default()
+    }
+
+    /// Takes back a buffer that is empty.
+    pub(crate) fn give(&mut self, mut output: Output) {
+        if self.0.len() < Self::KEPT_MAX {
+            output.recycle();
+            self.0.push(output);
+        }
+    }
+}
+
+impl Connection {
+    pub(crate) fn new(stream: TcpStream, session: Session, now_ns: u64) -> Self {
+        Self {
+            stream,
+            session,
+            tail: Vec::new(),
+            tail_at: 0,
+            out: Output::default(),
+            halt: Halt::NeedBytes(1),
+            readable: true,
+            writable: true,
+            ending: false,
+            ended: false,
+            draining: false,
+            queued_again: false,
+            last_turn: 0,
+            accepted_ns: now_ns,
+            active_ns: now_ns,
+            incomplete: None,
+            stalled: None,
+        }
+    }
+
+    pub(crate) fn stream_mut(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
+    /// The poll says that the socket is ready.
+    pub(crate) fn on_ready(&mut self, readable: bool, writable: bool, ending: bool) {
+        self.readable |= readable || ending;
+        self.writable |= writable;
+        self.ending |= ending;
+    }
+
+    /// Takes no more requests. Those in flight are still answered.
+    pub(crate) fn drain(&mut self) {
+        self.draining = true;
+    }
+
+    /// A buffer to compose into, before something is composed outside of [`Self::serve`].
+    pub(crate) fn borrow_output(&mut self, outputs: &mut OutputPool) {
+        if self.out.is_bare() {
+            self.out = outputs.take();
+        }
+    }
+
+    /// Makes all the progress that is to be made: execute what was received, receive more, send.
+    pub(crate) fn serve(&mut self, turn: &mut Turn<'_>, lent: &mut Lent<'_>) -> Verdict {
+        self.active_ns = turn.now.mono_ns;
+        self.borrow_output(lent.outputs);
+        let again = match self.execute(turn, lent) {
+            Ok(again) => again,
+            Err(error) => return self.lost(&error),
+        };
+        if let Err(error) = self.send(lent.metrics) {
+            return self.lost(&error);
+        }
+        self.watch(turn.now.mono_ns);
+        if self.out.is_empty() {
+            lent.outputs.give(std::mem::take(&mut self.out));
+            if self.is_over() {
+                return Verdict::Close;
+            }
+        }
+        if again { Verdict::Again } else { Verdict::Wait }
+    }
+
+    /// Whether nothing more will come of it.
+    fn is_over(&self) -> bool {
+        match self.halt {
+            Halt::Close | Halt::Malformed => true,
+            _ => (self.ended || self.draining) && self.session.in_flight() == 0,
+        }
+    }
+
+    fn lost(&mut self, error: &io::Error) -> Verdict {
+        tracing::debug!(peer = %self.session.peer, %error, "a connection was lost");
+        Verdict::Close
+    }
+
+    /// Executes and receives until there is nothing to do, or others are to have their turn: then true.
+    fn execute(&mut self, turn: &mut Turn<'_>, lent: &mut Lent<'_>) -> io::Result<bool> {
+        let mut received = 0;
+        loop {
+            if self.draining {
+                return Ok(false);
+            }
+            self.execute_tail(turn);
+            match self.halt {
+                Halt::Close | Halt::Malformed | Halt::Parked => return Ok(false),
+                Halt::Full => {
+                    self.send(lent.metrics)?;
+                    if !self.out.is_empty() {
+                        return Ok(false);
+                    }
+                    // All was sent; go on with what was received.
+                    self.out.recycle();
+                    self.halt = Halt::NeedBytes(1);
+                }
+                Halt::NeedBytes(need) => {
+                    if !self.readable || self.ended {
+                        return Ok(false);
+                    }
+                    if received >= RECEIVE_BUFFER_BYTES {
+                        return Ok(true);
+                    }
+                    received += self.receive(need, turn, lent)?;
+                }
+            }
+        }
+    }
+
+    /// Executes what is kept, unless it is known to be too little.
+    fn execute_tail(&mut self, turn: &mut Turn<'_>) {
+        let waiting = self.tail.len() - self.tail_at;
+        let enough = match self.halt {
+            Halt::NeedBytes(need) => waiting >= need,
+            Halt::Parked => true,
+            Halt::Full | Halt::Close | Halt::Malformed => false,
+        };
+        if waiting == 0 || !enough {
+            if self.halt == Halt::Parked && !self.session.is_held() {
+                self.halt = Halt::NeedBytes(1);
+            }
+            return;
+        }
+        let (consumed, halt) =
+            self.session
+                .on_bytes(turn, &self.tail[self.tail_at..], &mut self.out);
+        self.halt = halt;
+        self.tail_at += consumed;
+        if consumed > 0 {
+            self.incomplete = None;
+        }
+        if self.tail_at == self.tail.len() {
+            self.tail = Vec::new();
+            self.tail_at = 0;
+        }
+    }
+
+    /// Receives once; `need` is the length of the frame that is incomplete. Returns how many bytes came.
+    fn receive(
+        &mut self,
+        need: usize,
+        turn: &mut Turn<'_>,
+        lent: &mut Lent<'_>,
+    ) -> io::Result<usize> {
+        let kept = self.tail.len() - self.tail_at;
+        if need > RECEIVE_BUFFER_BYTES {
+            return self.receive_large(need, lent.metrics);
+        }
+        assert!(
+            kept < RECEIVE_BUFFER_BYTES,
+            "what is kept is less than the frame that is incomplete"
+        );
+        let space = RECEIVE_BUFFER_BYTES - kept;
+        let count = match self.stream.read(&mut lent.receive[kept..]) {
+            Ok(0) => {
+                self.ended = true;
+                return Ok(0);
+            }
+            Ok(count) => count,
+            Err(error) => return self.not_now(error),
+        };
+        lent.metrics.read(count);
+        // Less than there was room for: the socket is empty, and the poll tells of what comes. It does not tell again
+        // of the end when it has told of it.
+        self.readable = count == space || self.ending;
+        lent.receive[..kept].copy_from_slice(&self.tail[self.tail_at..]);
+        let filled = &lent.receive[..kept + count];
+        self.tail_at = 0;
+        let (consumed, halt) = self.session.on_bytes(turn, filled, &mut self.out);
+        self.halt = halt;
+        if consumed > 0 {
+            self.incomplete = None;
+        }
+        self.tail = filled[consumed..].to_vec();
+        Ok(count)
+    }
+
+    /// Receives the rest of a frame that does not fit the shared buffer, into memory of its own.
+    fn receive_large(&mut self, need: usize, metrics: &ThreadMetrics) -> io::Result<usize> {
+        if self.tail_at > 0 {
+            self.tail.drain(..self.tail_at);
+            self.tail_at = 0;
+        }
+        let before = self.tail.len();
+        let rest = need - before;
+        self.tail
+            .reserve_exact(rest.min(before.max(GROW_AHEAD_BYTES)));
+        let limit = rest.min(self.tail.capacity() - before);
+        let result = (&mut self.stream)
+            .take(limit as u64)
+            .read_to_end(&mut self.tail);
+        let count = self.tail.len() - before;
+        metrics.read(count);
+        match result {
+            Ok(_) if count < limit => {
+                self.ended = true;
+                Ok(count)
+            }
+            Ok(_) => Ok(count),
+            Err(error) => self.not_now(error).map(|_| count),
+        }
+    }
+
+    fn not_now(&mut self, error: io::Error) -> io::Result<usize> {
+        match error.kind() {
+            io::ErrorKind::WouldBlock => {
+                self.readable = false;
+                Ok(0)
+            }
+            // The socket is still readable: it is tried again.
+            io::ErrorKind::Interrupted => Ok(0),
+            _ => Err(error),
+        }
+    }
+
+    /// Sends as much as the socket takes.
+    fn send(&mut self, metrics: &ThreadMetrics) -> io::Result<()> {
+        while self.writable && !self.out.is_empty() {
+            match self.out.write_to(&mut self.stream) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => metrics.wrote(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes note of what must not stay as it is for ever.
+    fn watch(&mut self, now_ns: u64) {
+        let queued = self.out.queued();
+        if queued == 0 {
+            self.stalled = None;
+        } else {
+            let progress = self.stalled.is_none_or(|slow| queued < slow.bytes);
+            if progress {
+                self.stalled = Some(Slow {
+                    since_ns: now_ns,
+                    bytes: queued,
+                });
+            }
+        }
+        let kept = self.tail.len() - self.tail_at;
+        if kept == 0 || !matches!(self.halt, Halt::NeedBytes(_)) {
+            self.incomplete = None;
+        } else {
+            let progress = self
+                .incomplete
+                .is_none_or(|slow| kept >= slow.bytes + SLOW_SENDER_PROGRESS_BYTES);
+            if progress {
+                self.incomplete = Some(Slow {
+                    since_ns: now_ns,
+                    bytes: kept,
+                });
+            }
+        }
+    }
+
+    /// When a limit of time is met unless something happens, and which one; nanoseconds of the monotonic clock.
+    pub(crate) fn deadline(&self, limits: &Limits) -> Option<(u64, &'static str)> {
+        let after =
+            |since_ns: u64, limit: Duration| since_ns.saturating_add(limit.as_nanos() as u64);
+        let mut nearest: Option<(u64, &'static str)> = None;
+        let mut consider = |at: u64, what| {
+            if nearest.is_none_or(|(nearest, _)| at < nearest) {
+                nearest = Some((at, what));
+            }
+        };
+        if !self.session.is_authenticated() {
+            consider(
+                after(self.accepted_ns, limits.unauthenticated),
+                "did not log in",
+            );
+        }
+        if let Some(slow) = self.incomplete {
+            consider(after(slow.since_ns, limits.slow_sender), "sends too slowly");
+        }
+        if let Some(slow) = self.stalled {
+            consider(
+                after(slow.since_ns, limits.send_stall),
+                "does not read its replies",
+            );
+        }
+        let busy = self.session.in_flight() > 0 || self.stalled.is_some();
+        if !limits.idle.is_zero() && !busy {
+            consider(after(self.active_ns, limits.idle), "is idle");
+        }
+        nearest
+    }
+
+    /// Whether it ended because what came was no request.
+    pub(crate) fn is_malformed(&self) -> bool {
+        self.halt == Halt::Malformed
+    }
+}

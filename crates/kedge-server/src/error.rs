@@ -1,0 +1,46 @@
+//! Why the server does not start, or not stop cleanly.
+
+use std::net::SocketAddr;
+
+use kedge_bucket::BucketError;
+
+use crate::registry::RegistryError;
+
+/// Why the server does not start, or did not stop cleanly.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The address cannot be listened on: taken, not of this machine, or not allowed.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// The address asked for.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// A setting makes no sense.
+    #[error("{0}")]
+    Config(String),
+    /// A bucket cannot be opened or made.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// A bucket could not be loaded.
+    #[error("bucket {name} cannot be loaded: {source}")]
+    Load {
+        /// The bucket.
+        name: String,
+        /// Why.
+        source: BucketError,
+    },
+    /// The system refuses a thread, a poll or a wake-up.
+    #[error("cannot start {what}: {source}")]
+    Start {
+        /// What was to be started.
+        what: &'static str,
+        /// What the system says.
+        source: std::io::Error,
+    },
+    /// Threads did not end in time. Nothing that was acknowledged is lost: buckets are synced all the same.
+    #[error("{0} front-end threads were still at work at the deadline")]
+    Deadline(usize),
+}

@@ -1,0 +1,486 @@
+//! A front-end thread: one event loop, and the connections that stay with it.
+//!
+//! A turn of the loop: wait for sockets or messages; handle each connection that has something to do, with one send
+//! each; read the inbox; tell the buckets in which commands were parked to commit; read the inbox again, since that may
+//! have completed commands on this very thread.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kedge_auth::UserStore;
+use kedge_bucket::{Bucket, Completion, Cookie};
+use mio::event::Event;
+use mio::{Events, Interest, Poll, Token};
+use slab::Slab;
+
+use crate::connection::{Connection, Lent, OutputPool, Verdict};
+use crate::cookie::ConnectionId;
+use crate::inbox::{Accepted, FrontEnds, Login, Message};
+use crate::limits::RECEIVE_BUFFER_BYTES;
+use crate::metrics::Metrics;
+use crate::session::{Flow, Session, Turn};
+use crate::shared::Shared;
+
+/// The token of the inbox's waker; connections have their slots.
+pub(crate) const WAKER: Token = Token(usize::MAX);
+/// Events taken at a time.
+const EVENTS: usize = 1_024;
+/// Limits of time are looked at no more often than this.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+/// After so many turns in which one connection alone was active, the thread commits on its behalf: nobody is held up.
+const SOLO_TURNS: u32 = 3;
+
+/// Why a connection is gone, for the log and the counters.
+enum Gone {
+    Ended,
+    Malformed,
+    TimedOut(&'static str),
+}
+
+/// A slot's connection, and how many were there before it.
+struct Seat {
+    generation: u32,
+    connection: Connection,
+}
+
+/// A front-end thread.
+pub(crate) struct FrontEnd {
+    thread: u16,
+    poll: Poll,
+    front_ends: Arc<FrontEnds>,
+    shared: Arc<Shared>,
+    seats: Slab<Seat>,
+    generation: u32,
+    /// Slots of connections that want another go.
+    again: Vec<usize>,
+    /// Slots of connections that were told something by a message and are to be served.
+    told: Vec<usize>,
+    messages: Vec<Message>,
+    kicks: Vec<Arc<Bucket>>,
+    receive: Box<[u8]>,
+    outputs: OutputPool,
+    turn: u64,
+    /// Connections handled in this turn, and the last of them.
+    active: u32,
+    last_active: usize,
+    solo_turns: u32,
+    /// When limits of time are looked at next, nanoseconds of the monotonic clock.
+    sweep_ns: Option<u64>,
+    registry_generation: u64,
+    users: Arc<UserStore>,
+    stopping: bool,
+    aborting: bool,
+}
+
+impl FrontEnd {
+    pub(crate) fn new(
+        thread: u16,
+        poll: Poll,
+        front_ends: Arc<FrontEnds>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        Self {
+            thread,
+            poll,
+            front_ends,
+            seats: Slab::new(),
+            generation: 0,
+            again: Vec::new(),
+            told: Vec::new(),
+            messages: Vec::new(),
+            kicks: Vec::new(),
+            receive: vec![0; RECEIVE_BUFFER_BYTES].into(),
+            outputs: OutputPool::default(),
+            turn: 0,
+            active: 0,
+            last_active: usize::MAX,
+            solo_turns: 0,
+            sweep_ns: None,
+            registry_generation: shared.registry.generation(),
+            users: shared.users.read(),
+            shared,
+            stopping: false,
+            aborting: false,
+        }
+    }
+
+    /// The life of the thread. It ends when it was told to stop and its connections are gone.
+    pub(crate) fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS);
+        while !self.aborting && !(self.stopping && self.seats.is_empty()) {
+            let timeout = self.timeout();
+            if let Err(error) = self.poll.poll(&mut events, timeout)
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                // Nothing can be served without it.
+                panic!("the poll of a front-end thread failed: {error}");
+            }
+            self.front_ends.inbox(self.thread).awake();
+            self.take_turn(&events);
+        }
+        for seat in self.seats.drain() {
+            drop(seat);
+            self.shared
+                .metrics
+                .open
+                .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        }
+        self.shared.metrics.thread(self.thread).set_connections(0);
+    }
+
+    /// How long the poll may wait: not at all while there is something to do.
+    fn timeout(&self) -> Option<Duration> {
+        if !self.again.is_empty() || !self.front_ends.inbox(self.thread).may_sleep() {
+            return Some(Duration::ZERO);
+        }
+        let at = self.sweep_ns?;
+        Some(Duration::from_nanos(
+            at.saturating_sub(self.shared.clock.mono_ns()),
+        ))
+    }
+
+    fn take_turn(&mut self, events: &Events) {
+        let shared = self.shared.clone();
+        let mut kicks = std::mem::take(&mut self.kicks);
+        let now = shared.now();
+        let mut turn = Turn {
+            shared: &shared,
+            thread: self.thread,
+            now,
+            last_ns: now.mono_ns,
+            kicks: &mut kicks,
+        };
+        self.turn += 1;
+        self.active = 0;
+        shared.metrics.thread(self.thread).turn();
+        self.refresh_if_changed(&shared);
+        let again = std::mem::take(&mut self.again);
+        for event in events.iter().filter(|event| event.token() != WAKER) {
+            self.on_event(event, &mut turn);
+        }
+        for slot in again {
+            self.go_again(slot, &mut turn);
+        }
+        self.read_inbox(&mut turn);
+        self.commit(&mut turn);
+        if self.sweep_ns.is_some_and(|at| at <= turn.last_ns) {
+            self.sweep(turn.last_ns);
+        }
+        kicks.clear();
+        self.kicks = kicks;
+    }
+
+    fn on_event(&mut self, event: &Event, turn: &mut Turn<'_>) {
+        let slot = event.token().0;
+        let Some(seat) = self.seats.get_mut(slot) else {
+            return;
+        };
+        // An error is found out by the receive that it makes fail.
+        let ending = event.is_read_closed() || event.is_error();
+        seat.connection
+            .on_ready(event.is_readable(), event.is_writable(), ending);
+        self.serve(slot, turn);
+    }
+
+    fn go_again(&mut self, slot: usize, turn: &mut Turn<'_>) {
+        if let Some(seat) = self.seats.get_mut(slot)
+            && seat.connection.queued_again
+        {
+            seat.connection.queued_again = false;
+            self.serve(slot, turn);
+        }
+    }
+
+    fn serve(&mut self, slot: usize, turn: &mut Turn<'_>) {
+        let Some(seat) = self.seats.get_mut(slot) else {
+            return;
+        };
+        let connection = &mut seat.connection;
+        if connection.last_turn != self.turn {
+            connection.last_turn = self.turn;
+            self.active += 1;
+            if self.last_active != slot {
+                self.last_active = slot;
+                self.solo_turns = 0;
+            }
+        }
+        let mut lent = Lent {
+            receive: &mut self.receive,
+            outputs: &mut self.outputs,
+            metrics: turn.shared.metrics.thread(self.thread),
+        };
+        match connection.serve(turn, &mut lent) {
+            Verdict::Wait => {}
+            Verdict::Again => {
+                if !connection.queued_again {
+                    connection.queued_again = true;
+                    self.again.push(slot);
+                }
+            }
+            Verdict::Close => {
+                let malformed = connection.is_malformed();
+                self.close(
+                    slot,
+                    &if malformed {
+                        Gone::Malformed
+                    } else {
+                        Gone::Ended
+                    },
+                );
+                return;
+            }
+        }
+        let deadline = connection.deadline(&turn.shared.limits);
+        self.sweep_at(deadline.map(|(at, _)| at), turn.now.mono_ns);
+    }
+
+    /// Makes sure that limits of time are looked at when the one at `at` may be met.
+    fn sweep_at(&mut self, at: Option<u64>, now_ns: u64) {
+        let Some(at) = at else {
+            return;
+        };
+        let at = at.max(now_ns + SWEEP_INTERVAL.as_nanos() as u64);
+        if self.sweep_ns.is_none_or(|known| at < known) {
+            self.sweep_ns = Some(at);
+        }
+    }
+
+    /// Closes connections that met a limit of time, and finds out when the next one may.
+    fn sweep(&mut self, now_ns: u64) {
+        let shared = self.shared.clone();
+        self.sweep_ns = None;
+        let mut late = Vec::new();
+        let mut next = None;
+        for (slot, seat) in &self.seats {
+            match seat.connection.deadline(&shared.limits) {
+                Some((at, what)) if at <= now_ns => late.push((slot, what)),
+                Some((at, _)) => next = Some(next.map_or(at, |next: u64| next.min(at))),
+                None => {}
+            }
+        }
+        for (slot, what) in late {
+            self.close(slot, &Gone::TimedOut(what));
+        }
+        self.sweep_at(next, now_ns);
+    }
+
+    fn close(&mut self, slot: usize, why: &Gone) {
+        let Some(mut seat) = self.seats.try_remove(slot) else {
+            return;
+        };
+        let metrics = &self.shared.metrics;
+        match why {
+            Gone::Ended => {}
+            Gone::Malformed => Metrics::count(&metrics.malformed),
+            Gone::TimedOut(what) => {
+                Metrics::count(&metrics.timed_out);
+                tracing::debug!(peer = %seat.connection.session.peer, "closing a connection that {what}");
+            }
+        }
+        // Closing the socket takes it out of the poll in any case.
+        let _ = self
+            .poll
+            .registry()
+            .deregister(seat.connection.stream_mut());
+        metrics
+            .open
+            .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        metrics
+            .thread(self.thread)
+            .set_connections(self.seats.len());
+    }
+
+    fn read_inbox(&mut self, turn: &mut Turn<'_>) {
+        let mut messages = std::mem::take(&mut self.messages);
+        self.front_ends.inbox(self.thread).take(&mut messages);
+        for message in messages.drain(..) {
+            match message {
+                Message::Connection(accepted) => self.welcome(*accepted, turn),
+                Message::Completed(cookie, completion) => self.completed(cookie, completion, turn),
+                Message::LoggedIn(cookie, login) => self.logged_in(cookie, *login, turn),
+                Message::ClusterChanged => self.push_maps(turn),
+                Message::Stop => self.stop(),
+                Message::Abort => self.aborting = true,
+            }
+        }
+        self.messages = messages;
+        let told = std::mem::take(&mut self.told);
+        for &slot in &told {
+            if let Some(seat) = self.seats.get_mut(slot)
+                && seat.connection.queued_again
+            {
+                seat.connection.queued_again = false;
+                self.serve(slot, turn);
+            }
+        }
+        if self.told.is_empty() {
+            self.told = told;
+            self.told.clear();
+        }
+    }
+
+    /// Serves the connection when the inbox was read, once for all that it was told.
+    fn tell(&mut self, slot: usize) {
+        if let Some(seat) = self.seats.get_mut(slot)
+            && !seat.connection.queued_again
+        {
+            seat.connection.queued_again = true;
+            self.told.push(slot);
+        }
+    }
+
+    fn welcome(&mut self, accepted: Accepted, turn: &mut Turn<'_>) {
+        let metrics = &turn.shared.metrics;
+        if self.stopping {
+            metrics
+                .open
+                .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            return;
+        }
+        let Accepted {
+            mut stream,
+            port,
+            peer,
+            local,
+        } = accepted;
+        let entry = self.seats.vacant_entry();
+        let slot = entry.key();
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = self
+            .poll
+            .registry()
+            .register(&mut stream, Token(slot), interest)
+        {
+            tracing::warn!(%peer, %error, "a connection cannot be polled");
+            metrics
+                .open
+                .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            return;
+        }
+        self.generation = self.generation.wrapping_add(1);
+        let id = ConnectionId::new(self.thread, slot, self.generation);
+        let session = Session::new(id, port, local, peer, turn.shared);
+        let connection = Connection::new(stream, session, turn.now.mono_ns);
+        entry.insert(Seat {
+            generation: id.generation,
+            connection,
+        });
+        metrics
+            .thread(self.thread)
+            .set_connections(self.seats.len());
+        // The client may have sent something before the socket was registered.
+        self.tell(slot);
+    }
+
+    /// The slot of the connection that a cookie names, if that is still there.
+    fn find(&mut self, cookie: Cookie) -> Option<(usize, u8)> {
+        let (id, command) = ConnectionId::of(cookie);
+        let slot = id.slot as usize;
+        let seat = self.seats.get(slot)?;
+        (seat.generation == id.generation).then_some((slot, command))
+    }
+
+    fn completed(&mut self, cookie: Cookie, completion: Completion, turn: &mut Turn<'_>) {
+        if let Some((slot, command)) = self.find(cookie) {
+            self.answer(slot, |connection| {
+                connection
+                    .session
+                    .on_completion(turn, command, completion, &mut connection.out)
+            });
+        }
+    }
+
+    fn logged_in(&mut self, cookie: Cookie, login: Login, turn: &mut Turn<'_>) {
+        if let Some((slot, command)) = self.find(cookie) {
+            self.answer(slot, |connection| {
+                connection
+                    .session
+                    .on_login(turn, command, login, &mut connection.out)
+            });
+        }
+    }
+
+    fn answer(&mut self, slot: usize, compose: impl FnOnce(&mut Connection) -> Flow) {
+        let connection = &mut self.seats[slot].connection;
+        connection.borrow_output(&mut self.outputs);
+        if compose(connection) == Flow::Close {
+            self.close(slot, &Gone::Ended);
+        } else {
+            self.tell(slot);
+        }
+    }
+
+    /// Commits what was parked, and answers what that completed.
+    fn commit(&mut self, turn: &mut Turn<'_>) {
+        self.solo_turns = if self.active == 1 {
+            self.solo_turns.saturating_add(1)
+        } else {
+            0
+        };
+        let lead = self.solo_turns > SOLO_TURNS && self.again.is_empty();
+        while !turn.kicks.is_empty() {
+            for bucket in turn.kicks.drain(..) {
+                bucket.kick(lead);
+            }
+            self.read_inbox(turn);
+        }
+    }
+
+    /// Buckets or users may be others than in the last turn.
+    fn refresh_if_changed(&mut self, shared: &Shared) {
+        let generation = shared.registry.generation();
+        let users = shared.users.read();
+        if generation == self.registry_generation && Arc::ptr_eq(&users, &self.users) {
+            return;
+        }
+        self.registry_generation = generation;
+        self.users = users;
+        for (_, seat) in &mut self.seats {
+            seat.connection.session.refresh(shared);
+        }
+    }
+
+    fn push_maps(&mut self, turn: &mut Turn<'_>) {
+        self.refresh_if_changed(turn.shared);
+        let mut pushed = Vec::new();
+        for (slot, seat) in &mut self.seats {
+            let connection = &mut seat.connection;
+            connection.borrow_output(&mut self.outputs);
+            connection
+                .session
+                .push_map(turn.shared, &mut connection.out);
+            if connection.out.is_empty() {
+                self.outputs.give(std::mem::take(&mut connection.out));
+            } else {
+                pushed.push(slot);
+            }
+        }
+        pushed.into_iter().for_each(|slot| self.tell(slot));
+    }
+
+    fn stop(&mut self) {
+        self.stopping = true;
+        let drain = |(slot, seat): (usize, &mut Seat)| {
+            seat.connection.drain();
+            slot
+        };
+        let slots: Vec<usize> = self.seats.iter_mut().map(drain).collect();
+        slots.into_iter().for_each(|slot| self.tell(slot));
+    }
+}
+
+/// Makes a panic of a front-end thread end the process: its connections would hang for ever, and what it held may be
+/// half changed.
+pub(crate) fn abort_on_panic(run: impl FnOnce()) {
+    struct Bomb(Instant);
+    impl Drop for Bomb {
+        fn drop(&mut self) {
+            tracing::error!(after = ?self.0.elapsed(), "a front-end thread panicked; the process ends");
+            std::process::abort();
+        }
+    }
+    let bomb = Bomb(Instant::now());
+    run();
+    std::mem::forget(bomb);
+}

@@ -1,0 +1,65 @@
+//! Limits of connections: settings of the server, with their defaults.
+
+use std::time::Duration;
+
+use kedge_types::limits::FRAME_BODY_BYTES_MAX;
+
+/// Most front-end threads; a cookie has ten bits for the thread.
+pub const THREADS_MAX: u16 = 256;
+/// Most connections of one front-end thread; a cookie has twenty bits for the connection.
+pub const CONNECTIONS_PER_THREAD_MAX: u32 = 1 << 20;
+/// Values larger than this are sent from where they lie, in bytes. Below it a copy is cheaper than another segment.
+pub const COPY_VALUE_BYTES_MAX: usize = 16 << 10;
+/// Bytes that one front-end thread receives in one go.
+pub const RECEIVE_BUFFER_BYTES: usize = 256 << 10;
+/// A sender that adds this many bytes to its unfinished frame is not slow; its time starts again.
+pub const SLOW_SENDER_PROGRESS_BYTES: usize = 64 << 10;
+
+/// What connections may take, and for how long. `docs/limits.md` says what a client sees when it meets one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Most connections at a time, all ports of this protocol together. One more is accepted and closed at once.
+    /// Lowered at start-up to what the limit of open files allows.
+    pub connections_max: u32,
+    /// How long a connection of the KV port may take to log in.
+    pub unauthenticated: Duration,
+    /// How long a connection may do nothing; zero is for ever.
+    pub idle: Duration,
+    /// How long a frame may stay incomplete; it starts again with every [`SLOW_SENDER_PROGRESS_BYTES`].
+    pub slow_sender: Duration,
+    /// How long replies may wait for a client that does not read them.
+    pub send_stall: Duration,
+    /// Bytes of replies queued for one connection above which its requests are not read; one reply more may be queued.
+    pub queued_bytes_max: usize,
+    /// Largest frame body, in bytes, before the client logged in.
+    pub unauthenticated_body_bytes_max: usize,
+    /// Largest frame body, in bytes.
+    pub body_bytes_max: usize,
+    /// Silence after which TCP asks whether the other side is there.
+    pub keepalive_idle: Duration,
+    /// Time between such questions.
+    pub keepalive_interval: Duration,
+    /// How many may stay unanswered.
+    pub keepalive_probes: u32,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections_max: 60_000,
+            unauthenticated: Duration::from_secs(5),
+            idle: Duration::ZERO,
+            slow_sender: Duration::from_secs(30),
+            send_stall: Duration::from_secs(60),
+            queued_bytes_max: 1 << 20,
+            unauthenticated_body_bytes_max: 64 << 10,
+            body_bytes_max: FRAME_BODY_BYTES_MAX,
+            keepalive_idle: Duration::from_secs(360),
+            keepalive_interval: Duration::from_secs(10),
+            keepalive_probes: 3,
+        }
+    }
+}
+
+const _: () = assert!(COPY_VALUE_BYTES_MAX < RECEIVE_BUFFER_BYTES);
+const _: () = assert!(SLOW_SENDER_PROGRESS_BYTES <= RECEIVE_BUFFER_BYTES);

@@ -1,0 +1,224 @@
+//! What the server as a whole counts: connections, bytes, statuses.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use kedge_types::Status;
+
+/// Statuses have numbers below this.
+const STATUSES: usize = 0x100;
+
+/// Counts of one front-end thread, the only one that writes them. Readers may see them a moment late.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(crate) struct ThreadMetrics {
+    connections: AtomicU64,
+    bytes_read: AtomicU64,
+    bytes_written: AtomicU64,
+    commands: AtomicU64,
+    turns: AtomicU64,
+    statuses: Box<[AtomicU64]>,
+}
+
+/// Adds to a count that only the calling thread writes, so no atomic addition is needed.
+fn bump(count: &AtomicU64, by: u64) {
+    count.store(
+        count.load(Ordering::Relaxed).wrapping_add(by),
+        Ordering::Relaxed,
+    );
+}
+
+impl ThreadMetrics {
+    fn new() -> Self {
+        Self {
+            connections: AtomicU64::new(0),
+            bytes_read: AtomicU64::new(0),
+            bytes_written: AtomicU64::new(0),
+            commands: AtomicU64::new(0),
+            turns: AtomicU64::new(0),
+            statuses: (0..STATUSES).map(|_| AtomicU64::new(0)).collect(),
+        }
+    }
+
+    pub(crate) fn set_connections(&self, count: usize) {
+        self.connections.store(count as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn read(&self, bytes: usize) {
+        bump(&self.bytes_read, bytes as u64);
+    }
+
+    pub(crate) fn wrote(&self, bytes: usize) {
+        bump(&self.bytes_written, bytes as u64);
+    }
+
+    pub(crate) fn turn(&self) {
+        bump(&self.turns, 1);
+    }
+
+    pub(crate) fn command(&self) {
+        bump(&self.commands, 1);
+    }
+
+    pub(crate) fn replied(&self, status: Status) {
+        if let Some(count) = self.statuses.get(usize::from(status.wire())) {
+            bump(count, 1);
+        }
+    }
+}
+
+/// The server's own counts.
+#[derive(Debug)]
+pub struct Metrics {
+    started: Instant,
+    threads: Box<[ThreadMetrics]>,
+    pub(crate) open: AtomicU64,
+    pub(crate) accepted: AtomicU64,
+    pub(crate) rejected: AtomicU64,
+    pub(crate) accept_errors: AtomicU64,
+    pub(crate) auth_commands: AtomicU64,
+    pub(crate) auth_errors: AtomicU64,
+    pub(crate) timed_out: AtomicU64,
+    pub(crate) malformed: AtomicU64,
+    connections_max: AtomicU64,
+}
+
+/// One reading of the server's counts. They start at 0 with the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetricsSnapshot {
+    /// Seconds since the start.
+    pub uptime_s: u64,
+    /// Connections now.
+    pub curr_connections: u64,
+    /// Connections there ever were, refused ones not counted.
+    pub total_connections: u64,
+    /// Connections refused because there were too many.
+    pub rejected_connections: u64,
+    /// Most connections at a time.
+    pub max_connections: u64,
+    /// Times that accepting failed, for want of file descriptors for example.
+    pub accept_errors: u64,
+    /// Logins tried.
+    pub auth_commands: u64,
+    /// Logins that failed.
+    pub auth_errors: u64,
+    /// Connections closed by a time limit.
+    pub timed_out_connections: u64,
+    /// Connections closed because what they sent was no request.
+    pub malformed_connections: u64,
+    /// Bytes received.
+    pub bytes_read: u64,
+    /// Bytes sent.
+    pub bytes_written: u64,
+    /// Commands executed.
+    pub commands: u64,
+    /// Turns of the event loops.
+    pub turns: u64,
+    /// Front-end threads.
+    pub threads: u64,
+}
+
+impl Metrics {
+    pub(crate) fn new(threads: u16) -> Self {
+        Self {
+            started: Instant::now(),
+            threads: (0..threads).map(|_| ThreadMetrics::new()).collect(),
+            open: AtomicU64::new(0),
+            accepted: AtomicU64::new(0),
+            rejected: AtomicU64::new(0),
+            accept_errors: AtomicU64::new(0),
+            auth_commands: AtomicU64::new(0),
+            auth_errors: AtomicU64::new(0),
+            timed_out: AtomicU64::new(0),
+            malformed: AtomicU64::new(0),
+            connections_max: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn thread(&self, thread: u16) -> &ThreadMetrics {
+        &self.threads[usize::from(thread)]
+    }
+
+    pub(crate) fn set_connections_max(&self, max: u64) {
+        self.connections_max.store(max, Ordering::Relaxed);
+    }
+
+    /// One more of a rare event, from whichever thread.
+    pub(crate) fn count(count: &AtomicU64) {
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The counts now.
+    #[must_use]
+    pub fn snapshot(&self) -> MetricsSnapshot {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let sum =
+            |of: fn(&ThreadMetrics) -> &AtomicU64| self.threads.iter().map(|t| load(of(t))).sum();
+        MetricsSnapshot {
+            uptime_s: self.started.elapsed().as_secs(),
+            curr_connections: load(&self.open),
+            total_connections: load(&self.accepted),
+            rejected_connections: load(&self.rejected),
+            max_connections: load(&self.connections_max),
+            accept_errors: load(&self.accept_errors),
+            auth_commands: load(&self.auth_commands),
+            auth_errors: load(&self.auth_errors),
+            timed_out_connections: load(&self.timed_out),
+            malformed_connections: load(&self.malformed),
+            bytes_read: sum(|t| &t.bytes_read),
+            bytes_written: sum(|t| &t.bytes_written),
+            commands: sum(|t| &t.commands),
+            turns: sum(|t| &t.turns),
+            threads: self.threads.len() as u64,
+        }
+    }
+
+    /// Replies sent so far with each status that was sent at all.
+    #[must_use]
+    pub fn responses(&self) -> Vec<(Status, u64)> {
+        let count = |status: Status| -> u64 {
+            let at = usize::from(status.wire());
+            self.threads
+                .iter()
+                .map(|t| t.statuses[at].load(Ordering::Relaxed))
+                .sum()
+        };
+        let counts = Status::ALL.iter().map(|&status| (status, count(status)));
+        counts.filter(|(_, count)| *count > 0).collect()
+    }
+
+    /// Connections of each front-end thread now.
+    #[must_use]
+    pub fn connections_by_thread(&self) -> Vec<u64> {
+        self.threads
+            .iter()
+            .map(|t| t.connections.load(Ordering::Relaxed))
+            .collect()
+    }
+
+    /// Calls `each` with the name and value of every count, under the names that memcached gives them where it has
+    /// the same (memcached doc/protocol.txt, "General-purpose statistics").
+    pub fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
+        let now = self.snapshot();
+        let rows = [
+            ("uptime", now.uptime_s),
+            ("threads", now.threads),
+            ("curr_connections", now.curr_connections),
+            ("total_connections", now.total_connections),
+            ("rejected_connections", now.rejected_connections),
+            ("max_connections", now.max_connections),
+            ("accept_errors", now.accept_errors),
+            ("auth_cmds", now.auth_commands),
+            ("auth_errors", now.auth_errors),
+            ("timed_out_connections", now.timed_out_connections),
+            ("malformed_connections", now.malformed_connections),
+            ("bytes_read", now.bytes_read),
+            ("bytes_written", now.bytes_written),
+            ("cmd_total", now.commands),
+            ("event_loop_turns", now.turns),
+        ];
+        for (name, value) in rows {
+            each(name, &value.to_string());
+        }
+    }
+}

@@ -1,0 +1,409 @@
+//! The buckets of the server: made, changed and dropped while it runs, and kept in the data directory.
+//!
+//! Layout: `buckets/NAME/bucket.json` holds a bucket's settings, and the bucket's own files lie beside it.
+//! `bucket.json` is what makes a directory a bucket: it is written last when one is made, and removed first when one is
+//! dropped. A directory without it is what a crash left in between, and is removed at start-up.
+//!
+//! Invariants:
+//! * Reading ([`BucketRegistry::get`], [`BucketRegistry::list`]) never waits for a change.
+//! * Changes happen one at a time, also of different buckets.
+//! * A bucket leaves the cluster map before it leaves the registry, and the registry before its files go.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use kedge_bucket::{
+    Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, Completions, Ctx, Recovery,
+};
+use kedge_cluster::{
+    BucketEntry, ClusterError, ClusterState, ClusterView, DEFAULT_MANIFEST_UID, Ports,
+};
+use kedge_disk::{Disk, DiskError, read_file, replace_file};
+use kedge_types::limits::{BUCKET_NAME_BYTES_MAX, BUCKETS_MAX};
+use kedge_types::{Clock, Status};
+use parking_lot::Mutex;
+
+/// Why a bucket could not be made, changed, dropped or opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// There is a bucket of that name, or one that differs only in upper and lower case.
+    #[error("bucket {0} already exists")]
+    Exists(String),
+    /// There is none.
+    #[error("there is no bucket {0}")]
+    NotFound(String),
+    /// The name cannot be a bucket's.
+    #[error("a bucket name {0}")]
+    BadName(&'static str),
+    /// The server has as many as it may.
+    #[error("the server has {BUCKETS_MAX} buckets, as many as it may have")]
+    TooMany,
+    /// The bucket may not be emptied.
+    #[error("flush is not enabled for bucket {0}")]
+    FlushDisabled(String),
+    /// Emptying it failed.
+    #[error("the bucket answers {}", .0.name())]
+    Refused(Status),
+    /// A setting makes no sense; the sentence names it.
+    #[error("{0}")]
+    BadSetting(String),
+    /// The bucket's settings cannot be read.
+    #[error("{}: {why}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The bucket cannot be opened or removed.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The cluster's state cannot be read or saved.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The system has no random bytes.
+    #[error("the system has no random bytes")]
+    Random,
+}
+
+/// What the buckets live on.
+#[derive(Clone)]
+pub struct RegistrySetup {
+    /// The file system.
+    pub disk: Arc<dyn Disk>,
+    /// The data directory; this process has its lock.
+    pub data_dir: PathBuf,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Where completions of parked commands go.
+    pub completions: Arc<dyn Completions>,
+    /// Front-end threads. [`Ctx::thread`] of who is none of them is this number.
+    pub threads: u16,
+    /// What recovery does about damage in a log.
+    pub recovery: Recovery,
+    /// Called when a bucket cannot go on safely; should end the process.
+    pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+type Buckets = BTreeMap<String, Arc<Bucket>>;
+
+/// The buckets of the server.
+pub struct BucketRegistry {
+    setup: RegistrySetup,
+    cluster: Arc<ClusterView>,
+    buckets: ArcSwap<Buckets>,
+    /// Grows whenever a bucket comes or goes.
+    generation: AtomicU64,
+    /// Held while a change is made.
+    change: Mutex<()>,
+}
+
+impl std::fmt::Debug for BucketRegistry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<String> = self.buckets.load().keys().cloned().collect();
+        f.debug_struct("BucketRegistry")
+            .field("buckets", &names)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BucketRegistry {
+    /// Opens every bucket of the data directory; they load behind. Makes the cluster map, which tells clients that
+    /// `ports` are where this node listens.
+    ///
+    /// # Errors
+    /// `Damaged`, `Disk`, `Cluster`, `Bucket`.
+    pub fn open(setup: RegistrySetup, ports: Ports) -> Result<Self, RegistryError> {
+        let mut buckets = Buckets::new();
+        for config in read_configs(&setup)? {
+            let bucket = open_bucket(&setup, config)?;
+            buckets.insert(bucket.name().to_owned(), bucket);
+        }
+        let entries: Vec<BucketEntry> = buckets.values().map(|b| entry(&b.config())).collect();
+        let cluster = open_cluster(&setup, ports, entries)?;
+        Ok(Self {
+            setup,
+            cluster: Arc::new(cluster),
+            buckets: ArcSwap::from_pointee(buckets),
+            generation: AtomicU64::new(1),
+            change: Mutex::new(()),
+        })
+    }
+
+    /// The cluster map, which names the buckets that are here.
+    #[must_use]
+    pub fn cluster(&self) -> &Arc<ClusterView> {
+        &self.cluster
+    }
+
+    /// The bucket of that name. Never blocks.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Arc<Bucket>> {
+        self.buckets.load().get(name).cloned()
+    }
+
+    /// All buckets, ordered by name. Never blocks.
+    #[must_use]
+    pub fn list(&self) -> Vec<Arc<Bucket>> {
+        self.buckets.load().values().cloned().collect()
+    }
+
+    /// A number that grows whenever a bucket comes or goes.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Makes a bucket. When it returns, clients can select it.
+    ///
+    /// # Errors
+    /// `BadName`, `BadSetting`, `Exists`, `TooMany`; `Disk`, `Bucket` or `Cluster` when it could not be made, and then
+    /// it is not there.
+    pub fn create(&self, config: BucketConfig) -> Result<Arc<Bucket>, RegistryError> {
+        let _one_at_a_time = self.change.lock();
+        check_name(&config.name)?;
+        config.check().map_err(RegistryError::BadSetting)?;
+        let before = self.buckets.load();
+        if before
+            .keys()
+            .any(|name| name.eq_ignore_ascii_case(&config.name))
+        {
+            return Err(RegistryError::Exists(config.name));
+        }
+        if before.len() >= BUCKETS_MAX {
+            return Err(RegistryError::TooMany);
+        }
+        let dir = bucket_dir(&self.setup.data_dir, &config.name);
+        // What an unfinished drop left behind must not become part of the new bucket.
+        self.setup.disk.remove_dir_all(&dir)?;
+        self.setup.disk.create_dir_all(&dir)?;
+        save_config(&self.setup, &config)?;
+        let bucket = match open_bucket(&self.setup, config) {
+            Ok(bucket) => bucket,
+            Err(error) => {
+                remove_config(&self.setup, &dir)?;
+                self.setup.disk.remove_dir_all(&dir)?;
+                return Err(error);
+            }
+        };
+        self.publish(|buckets| {
+            buckets.insert(bucket.name().to_owned(), bucket.clone());
+        });
+        if let Err(error) = self.cluster.put_bucket(entry(&bucket.config())) {
+            self.forget(&bucket)?;
+            return Err(error.into());
+        }
+        Ok(bucket)
+    }
+
+    /// Changes settings of a bucket. Clients hear of a new revision of the map, so that they look again.
+    ///
+    /// # Errors
+    /// `NotFound`, `BadSetting`; `Disk` or `Cluster` when the change holds now but may not hold after a restart.
+    pub fn update(&self, name: &str, change: &BucketChange) -> Result<(), RegistryError> {
+        let _one_at_a_time = self.change.lock();
+        let bucket = self.existing(name)?;
+        let config = bucket.update(change).map_err(RegistryError::BadSetting)?;
+        save_config(&self.setup, &config)?;
+        self.cluster.put_bucket(entry(&config))?;
+        Ok(())
+    }
+
+    /// Drops a bucket and all that is in it. Connections that selected it get `NoBucket` from then on.
+    ///
+    /// # Errors
+    /// `NotFound`; `Cluster` and nothing was dropped; `Disk` or `Bucket` and it is gone, but files may remain until
+    /// the next start.
+    pub fn drop_bucket(&self, name: &str) -> Result<(), RegistryError> {
+        let _one_at_a_time = self.change.lock();
+        let bucket = self.existing(name)?;
+        self.cluster.remove_bucket(name)?;
+        self.forget(&bucket)
+    }
+
+    /// Empties a bucket.
+    ///
+    /// # Errors
+    /// `NotFound`, `FlushDisabled`, `Refused`.
+    pub fn flush(&self, name: &str) -> Result<(), RegistryError> {
+        let bucket = self.existing(name)?;
+        bucket.flush_all(self.ctx()).map_err(|status| match status {
+            Status::NotSupported => RegistryError::FlushDisabled(name.to_owned()),
+            other => RegistryError::Refused(other),
+        })
+    }
+
+    /// The context of who is no front-end thread.
+    #[must_use]
+    pub fn ctx(&self) -> Ctx {
+        Ctx {
+            now: self.setup.clock.now(),
+            thread: self.setup.threads,
+        }
+    }
+
+    /// Syncs and closes every bucket.
+    pub fn shutdown(&self) {
+        let _one_at_a_time = self.change.lock();
+        for bucket in self.buckets.load().values() {
+            bucket.shutdown();
+        }
+    }
+
+    fn existing(&self, name: &str) -> Result<Arc<Bucket>, RegistryError> {
+        self.get(name)
+            .ok_or_else(|| RegistryError::NotFound(name.to_owned()))
+    }
+
+    fn publish(&self, change: impl FnOnce(&mut Buckets)) {
+        let mut buckets = Buckets::clone(&self.buckets.load());
+        change(&mut buckets);
+        self.buckets.store(Arc::new(buckets));
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn forget(&self, bucket: &Bucket) -> Result<(), RegistryError> {
+        let name = bucket.name();
+        self.publish(|buckets| {
+            buckets.remove(name);
+        });
+        let dir = bucket_dir(&self.setup.data_dir, name);
+        remove_config(&self.setup, &dir)?;
+        bucket.destroy()?;
+        Ok(())
+    }
+}
+
+/// Whether a bucket may have this name.
+///
+/// # Errors
+/// `BadName`, which completes the sentence "a bucket name ...".
+pub fn check_name(name: &str) -> Result<(), RegistryError> {
+    let bad = |why| Err(RegistryError::BadName(why));
+    if name.is_empty() {
+        return bad("must not be empty");
+    }
+    if name.len() > BUCKET_NAME_BYTES_MAX {
+        return bad("has at most 100 characters");
+    }
+    // It is the name of a directory too, so neither of the two dots, nor anything hidden.
+    if name.starts_with('.') {
+        return bad("does not begin with a full stop");
+    }
+    if !name
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"_-.%".contains(&b))
+    {
+        return bad("has only the characters A-Z, a-z, 0-9, _, -, . and %");
+    }
+    Ok(())
+}
+
+fn buckets_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("buckets")
+}
+
+fn bucket_dir(data_dir: &Path, name: &str) -> PathBuf {
+    buckets_dir(data_dir).join(name)
+}
+
+fn config_path(dir: &Path) -> PathBuf {
+    dir.join("bucket.json")
+}
+
+fn save_config(setup: &RegistrySetup, config: &BucketConfig) -> Result<(), RegistryError> {
+    let path = config_path(&bucket_dir(&setup.data_dir, &config.name));
+    let json = serde_json::to_vec_pretty(config).map_err(|error| RegistryError::Damaged {
+        path: path.clone(),
+        why: error.to_string(),
+    })?;
+    Ok(replace_file(&*setup.disk, &path, &json)?)
+}
+
+fn remove_config(setup: &RegistrySetup, dir: &Path) -> Result<(), RegistryError> {
+    setup.disk.remove(&config_path(dir))?;
+    Ok(setup.disk.sync_dir(dir)?)
+}
+
+/// The settings of every bucket, after what crashes left behind was removed.
+fn read_configs(setup: &RegistrySetup) -> Result<Vec<BucketConfig>, RegistryError> {
+    let dir = buckets_dir(&setup.data_dir);
+    setup.disk.create_dir_all(&dir)?;
+    let mut configs = Vec::new();
+    for name in setup.disk.list(&dir)? {
+        let dir = bucket_dir(&setup.data_dir, &name);
+        let path = config_path(&dir);
+        if !setup.disk.exists(&path)? {
+            tracing::warn!(
+                bucket = name,
+                "removing what is left of a bucket that was not finished or dropped"
+            );
+            setup.disk.remove_dir_all(&dir)?;
+            continue;
+        }
+        let damaged = |why: String| RegistryError::Damaged {
+            path: path.clone(),
+            why,
+        };
+        let bytes = read_file(&*setup.disk, &path)?;
+        let config: BucketConfig =
+            serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+        config.check().map_err(damaged)?;
+        if config.name != name {
+            return Err(damaged(format!(
+                "it names bucket {}, not {name}",
+                config.name
+            )));
+        }
+        configs.push(config);
+    }
+    Ok(configs)
+}
+
+fn open_bucket(setup: &RegistrySetup, config: BucketConfig) -> Result<Arc<Bucket>, RegistryError> {
+    Ok(Bucket::open(BucketSetup {
+        disk: setup.disk.clone(),
+        dir: bucket_dir(&setup.data_dir, &config.name),
+        config,
+        clock: setup.clock.clone(),
+        completions: setup.completions.clone(),
+        threads: setup.threads,
+        recovery: setup.recovery,
+        on_fatal: setup.on_fatal.clone(),
+    })?)
+}
+
+fn entry(config: &BucketConfig) -> BucketEntry {
+    BucketEntry {
+        name: config.name.clone(),
+        // `BucketConfig::check` was asked before any bucket opens.
+        uuid: config.uuid_bytes().unwrap_or_default(),
+        vbuckets: config.vbuckets,
+        manifest_uid: DEFAULT_MANIFEST_UID,
+    }
+}
+
+fn open_cluster(
+    setup: &RegistrySetup,
+    ports: Ports,
+    entries: Vec<BucketEntry>,
+) -> Result<ClusterView, RegistryError> {
+    let path = setup.data_dir.join("cluster.json");
+    let state = if setup.disk.exists(&path)? {
+        ClusterState::from_json(&read_file(&*setup.disk, &path)?)?
+    } else {
+        let mut random = [0; 32];
+        getrandom::fill(&mut random).map_err(|_| RegistryError::Random)?;
+        ClusterState::new(random)
+    };
+    let disk = setup.disk.clone();
+    let save = move |state: &ClusterState| Ok(replace_file(&*disk, &path, &state.to_json())?);
+    Ok(ClusterView::new(state, ports, entries, Box::new(save))?)
+}

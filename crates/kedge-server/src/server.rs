@@ -1,0 +1,430 @@
+//! Starting and stopping the whole server.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use kedge_bucket::{BucketConfig, Recovery};
+use kedge_cluster::Ports;
+use kedge_disk::Disk;
+use kedge_types::SystemClock;
+use mio::{Poll, Waker};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::{Domain, Socket, Type};
+
+use crate::ServerError;
+use crate::acceptor::{Acceptor, Listener};
+use crate::front_end::{FrontEnd, WAKER, abort_on_panic};
+use crate::http::{self, HttpHandle, HttpParts, HttpState};
+use crate::inbox::{FrontEnds, Inbox, Message, Port};
+use crate::limits::{Limits, THREADS_MAX};
+use crate::login::Logins;
+use crate::metrics::Metrics;
+use crate::registry::{BucketRegistry, RegistrySetup};
+use crate::shared::Shared;
+use crate::users::Users;
+
+/// Connections that the system may hold for us until they are accepted.
+const BACKLOG: i32 = 1_024;
+/// File descriptors that are not connections of the KV and memcached ports: logs, listeners, polls, HTTP.
+const RESERVED_FILES: u64 = 512;
+/// How long threads that were told to end at once may take.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Where plain memcached clients are served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemcachedConfig {
+    /// The address. Whoever reaches it needs no login, so it should be a loopback address.
+    pub listen: IpAddr,
+    /// The port; 0 for any free one.
+    pub port: u16,
+    /// The bucket that these clients see.
+    pub bucket: String,
+}
+
+/// What the server is to be.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// The address of the KV and management ports.
+    pub listen: IpAddr,
+    /// The port of the binary protocol; 0 for any free one.
+    pub kv_port: u16,
+    /// The port of management over HTTP; 0 for any free one.
+    pub mgmt_port: u16,
+    /// Where plain memcached clients are served, if anywhere.
+    pub memcached: Option<MemcachedConfig>,
+    /// The data directory; this process has its lock.
+    pub data_dir: PathBuf,
+    /// Front-end threads; 0 is one per core.
+    pub threads: u16,
+    /// Limits of connections.
+    pub limits: Limits,
+    /// A bucket to make when there is none of that name.
+    pub create: Option<BucketConfig>,
+    /// vBuckets of a bucket that management makes without saying how many.
+    pub vbuckets_default: u16,
+    /// What recovery does about damage in a log.
+    pub recovery: Recovery,
+}
+
+/// What the server works with.
+#[derive(Clone)]
+pub struct Services {
+    /// The file system.
+    pub disk: Arc<dyn Disk>,
+    /// Where time comes from.
+    pub clock: Arc<SystemClock>,
+    /// Who may log in.
+    pub users: Arc<Users>,
+    /// Called with a sentence when a bucket cannot go on without risking what it acknowledged; should end the process.
+    pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// A running server. Dropping it without [`Server::stop`] leaves its threads running.
+pub struct Server {
+    kv: SocketAddr,
+    mgmt: SocketAddr,
+    memcached: Option<SocketAddr>,
+    registry: Arc<BucketRegistry>,
+    metrics: Arc<Metrics>,
+    front_ends: Arc<FrontEnds>,
+    acceptor: Acceptor,
+    http: HttpHandle,
+    threads: Vec<JoinHandle<()>>,
+    /// A message for each front-end thread that ended.
+    ended: Receiver<()>,
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server")
+            .field("kv", &self.kv)
+            .field("mgmt", &self.mgmt)
+            .field("memcached", &self.memcached)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// Binds the ports, opens the buckets and starts the threads. Returns when clients can connect; buckets may still
+    /// be loading, and answer temporary failures until they are done ([`Server::wait_loaded`]).
+    ///
+    /// # Errors
+    /// `Listen`, `Config`, `Registry`, `Start`; nothing runs then.
+    pub fn start(mut config: ServerConfig, services: Services) -> Result<Self, ServerError> {
+        let threads = thread_count(config.threads)?;
+        let kv = bind(SocketAddr::new(config.listen, config.kv_port))?;
+        let mgmt = bind(SocketAddr::new(config.listen, config.mgmt_port))?;
+        let memcached = match &config.memcached {
+            Some(memcached) => Some(bind(SocketAddr::new(memcached.listen, memcached.port))?),
+            None => None,
+        };
+        config.limits.connections_max = allowed_connections(config.limits.connections_max);
+        let (polls, front_ends) = make_inboxes(threads)?;
+        let addresses = (
+            kv.1,
+            mgmt.1,
+            memcached.as_ref().map(|(_, address)| *address),
+        );
+        let ports = Ports {
+            kv: kv.1.port(),
+            mgmt: mgmt.1.port(),
+        };
+        let registry = open_registry(&config, &services, &front_ends, threads, ports)?;
+        let metrics = Arc::new(Metrics::new(threads));
+        metrics.set_connections_max(u64::from(config.limits.connections_max));
+        let http = start_http(mgmt.0, &config, &services, &registry, &metrics)?;
+        let (logins, _) = Logins::start(&front_ends).map_err(|source| ServerError::Start {
+            what: "the login thread",
+            source,
+        })?;
+        let shared = Arc::new(Shared {
+            registry: registry.clone(),
+            users: services.users.clone(),
+            limits: config.limits.clone(),
+            metrics: metrics.clone(),
+            clock: services.clock.clone(),
+            memcached_bucket: config
+                .memcached
+                .as_ref()
+                .map(|memcached| memcached.bucket.clone()),
+            logins,
+        });
+        let (end, ended) = channel();
+        let threads_running = start_front_ends(polls, &front_ends, &shared, &end)?;
+        let mut listeners = vec![Listener {
+            socket: mio_listener(kv.0)?,
+            port: Port::Kv,
+        }];
+        if let Some((socket, _)) = memcached {
+            listeners.push(Listener {
+                socket: mio_listener(socket)?,
+                port: Port::Memcached,
+            });
+        }
+        let limits = config.limits.clone();
+        let acceptor = Acceptor::start(
+            listeners,
+            front_ends.clone(),
+            threads,
+            limits,
+            metrics.clone(),
+        )?;
+        Ok(Self {
+            kv: addresses.0,
+            mgmt: addresses.1,
+            memcached: addresses.2,
+            registry,
+            metrics,
+            front_ends,
+            acceptor,
+            http,
+            threads: threads_running,
+            ended,
+        })
+    }
+
+    /// Where the binary protocol is served; a real port.
+    #[must_use]
+    pub fn kv_addr(&self) -> SocketAddr {
+        self.kv
+    }
+
+    /// Where management is served; a real port.
+    #[must_use]
+    pub fn mgmt_addr(&self) -> SocketAddr {
+        self.mgmt
+    }
+
+    /// Where plain memcached clients are served, if they are; a real port.
+    #[must_use]
+    pub fn memcached_addr(&self) -> Option<SocketAddr> {
+        self.memcached
+    }
+
+    /// The buckets.
+    #[must_use]
+    pub fn registry(&self) -> &Arc<BucketRegistry> {
+        &self.registry
+    }
+
+    /// The server's own counts.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// Waits until every bucket that exists now is loaded.
+    ///
+    /// # Errors
+    /// `Load` for the first one that cannot be.
+    pub fn wait_loaded(&self) -> Result<(), ServerError> {
+        for bucket in self.registry.list() {
+            bucket.wait_loaded().map_err(|source| ServerError::Load {
+                name: bucket.name().to_owned(),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Accepts nothing more, answers what is in flight for as long as `deadline` allows, and then makes everything
+    /// durable and ends.
+    ///
+    /// # Errors
+    /// `Deadline` when threads did not end. The buckets are synced and closed all the same.
+    pub fn stop(self, deadline: Duration) -> Result<(), ServerError> {
+        self.acceptor.stop();
+        self.front_ends.send_all(|| Message::Stop);
+        let mut left = wait_for(&self.ended, self.threads.len(), deadline);
+        if left > 0 {
+            tracing::warn!(
+                threads = left,
+                "connections are closed with commands in flight"
+            );
+            self.front_ends.send_all(|| Message::Abort);
+            left = wait_for(&self.ended, left, ABORT_TIMEOUT);
+        }
+        self.http.stop();
+        self.registry.shutdown();
+        if left > 0 {
+            return Err(ServerError::Deadline(left));
+        }
+        for thread in self.threads {
+            // A panic ends the process, so there is none to hear of.
+            let _ = thread.join();
+        }
+        Ok(())
+    }
+}
+
+/// Waits until `count` threads ended; returns how many did not in time.
+fn wait_for(ended: &Receiver<()>, count: usize, time: Duration) -> usize {
+    let end = Instant::now() + time;
+    for seen in 0..count {
+        if ended
+            .recv_timeout(end.saturating_duration_since(Instant::now()))
+            .is_err()
+        {
+            return count - seen;
+        }
+    }
+    0
+}
+
+fn thread_count(asked: u16) -> Result<u16, ServerError> {
+    if asked > THREADS_MAX {
+        return Err(ServerError::Config(format!(
+            "{asked} front-end threads are more than the {THREADS_MAX} there may be"
+        )));
+    }
+    if asked > 0 {
+        return Ok(asked);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(u16::try_from(cores).unwrap_or(THREADS_MAX).min(THREADS_MAX))
+}
+
+/// The connections that the limit of open files allows, at most `wanted`; the soft limit is raised to the hard one.
+fn allowed_connections(wanted: u32) -> u32 {
+    let limit = getrlimit(Resource::Nofile);
+    // A process may always raise its soft limit to the hard one; should it not work, the old one holds.
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let allowed = files.saturating_sub(RESERVED_FILES).max(files / 2);
+    let allowed = u32::try_from(allowed).unwrap_or(u32::MAX);
+    if allowed < wanted {
+        tracing::warn!(
+            wanted,
+            allowed,
+            "the limit of open files allows fewer connections"
+        );
+    }
+    wanted.min(allowed)
+}
+
+fn bind(address: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), ServerError> {
+    let listen = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        // A restart must not wait for the connections of the process before it to be forgotten.
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        let listener = std::net::TcpListener::from(socket);
+        let real = listener.local_addr()?;
+        Ok((listener, real))
+    };
+    listen().map_err(|source| ServerError::Listen { address, source })
+}
+
+fn mio_listener(socket: std::net::TcpListener) -> Result<mio::net::TcpListener, ServerError> {
+    socket
+        .set_nonblocking(true)
+        .map_err(|source| ServerError::Start {
+            what: "a listening socket",
+            source,
+        })?;
+    Ok(mio::net::TcpListener::from_std(socket))
+}
+
+fn make_inboxes(threads: u16) -> Result<(Vec<Poll>, Arc<FrontEnds>), ServerError> {
+    let failed = |source| ServerError::Start {
+        what: "a front-end thread",
+        source,
+    };
+    let mut polls = Vec::new();
+    let mut inboxes = Vec::new();
+    for _ in 0..threads {
+        let poll = Poll::new().map_err(failed)?;
+        inboxes.push(Inbox::new(
+            Waker::new(poll.registry(), WAKER).map_err(failed)?,
+        ));
+        polls.push(poll);
+    }
+    Ok((polls, Arc::new(FrontEnds::new(inboxes))))
+}
+
+fn open_registry(
+    config: &ServerConfig,
+    services: &Services,
+    front_ends: &Arc<FrontEnds>,
+    threads: u16,
+    ports: Ports,
+) -> Result<Arc<BucketRegistry>, ServerError> {
+    let setup = RegistrySetup {
+        disk: services.disk.clone(),
+        data_dir: config.data_dir.clone(),
+        clock: services.clock.clone(),
+        completions: front_ends.clone(),
+        threads,
+        recovery: config.recovery,
+        on_fatal: services.on_fatal.clone(),
+    };
+    let registry = BucketRegistry::open(setup, ports)?;
+    if let Some(bucket) = &config.create
+        && registry.get(&bucket.name).is_none()
+    {
+        registry.create(bucket.clone())?;
+    }
+    let changed = front_ends.clone();
+    registry
+        .cluster()
+        .subscribe(move |_| changed.send_all(|| Message::ClusterChanged));
+    Ok(Arc::new(registry))
+}
+
+fn start_http(
+    listener: std::net::TcpListener,
+    config: &ServerConfig,
+    services: &Services,
+    registry: &Arc<BucketRegistry>,
+    metrics: &Arc<Metrics>,
+) -> Result<HttpHandle, ServerError> {
+    let counts = metrics.clone();
+    let state = HttpState::new(HttpParts {
+        buckets: registry.clone(),
+        cluster: registry.cluster().clone(),
+        users: services.users.clone(),
+        stats: Box::new(move |each| counts.stats(each)),
+        data_dir: config.data_dir.clone(),
+        vbuckets_default: config.vbuckets_default,
+    });
+    http::start(listener, state).map_err(|source| ServerError::Start {
+        what: "the management thread",
+        source,
+    })
+}
+
+fn start_front_ends(
+    polls: Vec<Poll>,
+    front_ends: &Arc<FrontEnds>,
+    shared: &Arc<Shared>,
+    end: &Sender<()>,
+) -> Result<Vec<JoinHandle<()>>, ServerError> {
+    let mut threads = Vec::new();
+    for (thread, poll) in (0_u16..).zip(polls) {
+        let (front_ends, shared, end) = (front_ends.clone(), shared.clone(), end.clone());
+        let spawned = std::thread::Builder::new()
+            .name(format!("kedge-fe-{thread}"))
+            .spawn(move || {
+                abort_on_panic(|| FrontEnd::new(thread, poll, front_ends, shared).run());
+                // Nobody listens any more when the deadline has passed.
+                let _ = end.send(());
+            });
+        let failed = |source| ServerError::Start {
+            what: "a front-end thread",
+            source,
+        };
+        threads.push(spawned.map_err(failed)?);
+    }
+    Ok(threads)
+}

@@ -1,0 +1,170 @@
+//! Composing replies of the binary protocol.
+
+use std::borrow::Cow;
+
+use kedge_bucket::{Item, Mutated};
+use kedge_protocol::binary::commands::{GetReply, MutationToken};
+use kedge_protocol::binary::{Feature, Features, Opcode, Response};
+use kedge_types::limits::INFLATED_BYTES_MAX;
+use kedge_types::{Cas, Datatype, Status};
+
+use crate::limits::COPY_VALUE_BYTES_MAX;
+use crate::output::Output;
+
+/// What must be known of a request to answer it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Composer {
+    /// Number of the opcode, also of one that is unknown.
+    pub(crate) number: u8,
+    pub(crate) opaque: u32,
+    /// `None` for a number that has no meaning.
+    pub(crate) opcode: Option<Opcode>,
+    pub(crate) features: Features,
+}
+
+impl Composer {
+    /// Whether a reply with this status is left out, as the command is a quiet one.
+    #[inline]
+    pub(crate) fn is_quiet_about(&self, status: Status) -> bool {
+        self.opcode.is_some_and(|opcode| opcode.suppresses(status))
+    }
+
+    /// A reply without anything but header and, when Tracing was negotiated, a place for the server duration, which
+    /// is filled in when the command has ended.
+    #[inline]
+    pub(crate) fn response(&self, status: Status) -> Response<'static> {
+        let traced = self.features.contains(Feature::Tracing);
+        Response {
+            server_duration: traced.then_some(0),
+            ..Response::new(self.number, self.opaque, status)
+        }
+    }
+
+    /// Success without anything, unless the command is quiet about it.
+    pub(crate) fn success(&self, out: &mut Output) {
+        if !self.is_quiet_about(Status::Success) {
+            self.response(Status::Success).write(out.buffer());
+        }
+    }
+
+    /// Success with a value.
+    pub(crate) fn value(&self, datatype: Datatype, value: &[u8], out: &mut Output) {
+        let datatype = self.known(datatype);
+        Response {
+            datatype,
+            value,
+            ..self.response(Status::Success)
+        }
+        .write(out.buffer());
+    }
+
+    /// The success of a mutation, with its value (of a counter) if it has one.
+    #[inline]
+    pub(crate) fn mutation(&self, mutated: &Mutated, value: &[u8], out: &mut Output) {
+        if self.is_quiet_about(Status::Success) {
+            return;
+        }
+        let response = Response {
+            cas: mutated.cas,
+            value,
+            ..self.response(Status::Success)
+        };
+        if self.features.contains(Feature::MutationSeqno) {
+            let token = MutationToken {
+                vb_uuid: mutated.uuid,
+                seqno: mutated.seqno,
+            };
+            Response {
+                extras: &token.encode(),
+                ..response
+            }
+            .write(out.buffer());
+        } else {
+            response.write(out.buffer());
+        }
+    }
+
+    /// Success with nothing but a CAS.
+    pub(crate) fn cas(&self, cas: Cas, out: &mut Output) {
+        if !self.is_quiet_about(Status::Success) {
+            Response {
+                cas,
+                ..self.response(Status::Success)
+            }
+            .write(out.buffer());
+        }
+    }
+
+    /// Success with a document. A client that did not negotiate a datatype never sees it: compressed values are
+    /// inflated for it.
+    ///
+    /// # Errors
+    /// `Internal` when the stored value does not inflate; nothing was composed then.
+    #[inline]
+    pub(crate) fn document(
+        &self,
+        item: &Item,
+        cas: Cas,
+        key: &[u8],
+        out: &mut Output,
+    ) -> Result<(), Status> {
+        let extras = GetReply {
+            flags: item.flags(),
+        }
+        .encode();
+        let value = self.plain(item)?;
+        let response = Response {
+            cas,
+            key,
+            extras: &extras,
+            datatype: self.known(item.datatype()),
+            ..self.response(Status::Success)
+        };
+        match value {
+            Cow::Borrowed(value) if value.len() > COPY_VALUE_BYTES_MAX => {
+                response.write_head(value.len(), out.buffer());
+                out.push_value(item.clone());
+            }
+            value => Response {
+                value: &value,
+                ..response
+            }
+            .write(out.buffer()),
+        }
+        Ok(())
+    }
+
+    fn plain<'a>(&self, item: &'a Item) -> Result<Cow<'a, [u8]>, Status> {
+        if self.takes_snappy() {
+            Ok(Cow::Borrowed(item.value()))
+        } else {
+            inflated(item)
+        }
+    }
+
+    fn takes_snappy(&self) -> bool {
+        self.features.datatypes().contains(Datatype::SNAPPY)
+    }
+
+    /// The bits of `datatype` that the client negotiated.
+    fn known(&self, datatype: Datatype) -> Datatype {
+        datatype.intersection(self.features.datatypes())
+    }
+}
+
+/// The value of an item without compression.
+///
+/// # Errors
+/// `Internal` when it does not inflate, which was checked when it was stored.
+pub(crate) fn inflated(item: &Item) -> Result<Cow<'_, [u8]>, Status> {
+    let value = item.value();
+    if !item.datatype().contains(Datatype::SNAPPY) {
+        return Ok(Cow::Borrowed(value));
+    }
+    match snap::raw::decompress_len(value) {
+        Ok(len) if len <= INFLATED_BYTES_MAX => {}
+        _ => return Err(Status::Internal),
+    }
+    let inflated = snap::raw::Decoder::new().decompress_vec(value);
+    Ok(Cow::Owned(inflated.map_err(|_| Status::Internal)?))
+}

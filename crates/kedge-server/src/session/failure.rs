@@ -1,0 +1,126 @@
+//! Why a command failed, and what the client is told of it.
+
+use kedge_bucket::Bucket;
+use kedge_cluster::{DEFAULT_MANIFEST_UID, host_text};
+use kedge_protocol::binary::{
+    ConnectionKind, Feature, Remap, Response, remap_without_xerror, write_error_context,
+    write_unknown_manifest_entity,
+};
+use kedge_types::{Datatype, Status};
+
+use super::{Composer, Flow, Session};
+use crate::output::Output;
+use crate::shared::Shared;
+
+/// Why a command failed. The context is for a person; it names what is wrong with the request, never whose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    pub(crate) status: Status,
+    pub(crate) context: &'static str,
+}
+
+impl Failure {
+    pub(crate) const fn new(status: Status, context: &'static str) -> Self {
+        Self { status, context }
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self {
+            status,
+            context: "",
+        }
+    }
+}
+
+impl Session {
+    /// Answers a failed command, or says that the connection must be closed because the client would not understand
+    /// any answer.
+    pub(crate) fn fail(
+        &mut self,
+        shared: &Shared,
+        composer: &Composer,
+        failure: Failure,
+        out: &mut Output,
+    ) -> Flow {
+        let status = match self.wire_status(failure.status) {
+            Remap::Send(status) => status,
+            Remap::Close => return Flow::Close,
+        };
+        if composer.is_quiet_about(status) {
+            return Flow::Next;
+        }
+        match status {
+            Status::NotMyVbucket => self.not_my_vbucket(shared, composer, out),
+            Status::UnknownCollection | Status::UnknownScope => {
+                let body = write_unknown_manifest_entity(None, DEFAULT_MANIFEST_UID);
+                self.json_body(composer, status, &body, out);
+            }
+            _ if failure.context.is_empty() => composer.response(status).write(out.buffer()),
+            _ => {
+                let body = write_error_context(failure.context, None);
+                self.json_body(composer, status, &body, out);
+            }
+        }
+        Flow::Next
+    }
+
+    fn wire_status(&self, status: Status) -> Remap {
+        if self.features.contains(Feature::Xerror) {
+            return Remap::Send(status);
+        }
+        let remap = remap_without_xerror(status, self.features.contains(Feature::Collections));
+        // A plain memcached client takes any number it does not know for an error, which is all it has to know.
+        match (remap, self.kind()) {
+            (Remap::Close, ConnectionKind::Memcached) => Remap::Send(status),
+            (remap, _) => remap,
+        }
+    }
+
+    /// Error bodies are for those who negotiated JSON; others get none.
+    fn json_body(&self, composer: &Composer, status: Status, body: &str, out: &mut Output) {
+        let response = composer.response(status);
+        if self.features.contains(Feature::Json) {
+            Response {
+                datatype: Datatype::JSON,
+                value: body.as_bytes(),
+                ..response
+            }
+            .write(out.buffer());
+        } else {
+            response.write(out.buffer());
+        }
+    }
+
+    /// The cluster map goes with it, unless the client asked not to get the same one twice and has it already.
+    fn not_my_vbucket(&mut self, shared: &Shared, composer: &Composer, out: &mut Output) {
+        let response = composer.response(Status::NotMyVbucket);
+        let host = host_text(self.local);
+        let config = self
+            .bucket
+            .as_deref()
+            .map(Bucket::name)
+            .and_then(|name| shared.cluster().bucket_config(name, &host));
+        let Some(config) = config else {
+            return response.write(out.buffer());
+        };
+        let has_it = self.map_sent.is_some_and(|sent| sent >= config.revision);
+        if has_it
+            && self
+                .features
+                .contains(Feature::DedupeNotMyVbucketClustermap)
+        {
+            return response.write(out.buffer());
+        }
+        self.map_sent = Some(config.revision);
+        self.map_told = Some(config.revision);
+        let (value, datatype) = self.map_bytes(&config);
+        Response {
+            value,
+            datatype,
+            ..response
+        }
+        .write(out.buffer());
+    }
+}

@@ -1,0 +1,144 @@
+//! Commands of one connection that were parked and not answered yet.
+//!
+//! Invariants:
+//! * Without UnorderedExecution at most one command is in flight, and nothing is executed until it ended.
+//! * With it, only reorderable commands are in flight together. One that is not, or that carries a barrier, is alone:
+//!   it waits until none is in flight, and nothing starts before it ended.
+
+use kedge_protocol::binary::Opcode;
+use kedge_types::limits::UNORDERED_COMMANDS_MAX;
+
+/// How the reply of a parked command is composed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReplyKind {
+    /// CAS and mutation token.
+    Mutation,
+    /// Neither extras nor value: TOUCH.
+    Touched,
+    /// The number of the counter.
+    Counter,
+    /// The document; with its key for GATK.
+    Document {
+        /// Whether the key is in the reply.
+        with_key: bool,
+    },
+    /// Nothing but the status.
+    StatusOnly,
+    /// The end of a login.
+    Login,
+    /// A reply of the text protocol.
+    Text(crate::text_exec::TextReply),
+}
+
+/// A parked command.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    pub(crate) opcode: Opcode,
+    pub(crate) opaque: u32,
+    pub(crate) kind: ReplyKind,
+    /// When it began, nanoseconds of the monotonic clock.
+    pub(crate) start_ns: u64,
+}
+
+/// The parked commands of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct Flights {
+    slots: Vec<Option<Flight>>,
+    count: u8,
+    alone: bool,
+}
+
+const _: () = assert!(UNORDERED_COMMANDS_MAX <= u8::MAX as usize);
+
+impl Flights {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether the next command must wait, whatever it is.
+    pub(crate) fn hold_all(&self, unordered: bool) -> bool {
+        self.count > 0
+            && (!unordered || self.alone || usize::from(self.count) >= UNORDERED_COMMANDS_MAX)
+    }
+
+    /// The slot that the next parked command gets. Known before the command runs, since it may be completed before the
+    /// one who runs it hears that it was parked.
+    pub(crate) fn next_slot(&self) -> u8 {
+        let free = self.slots.iter().position(Option::is_none);
+        free.unwrap_or(self.slots.len()) as u8
+    }
+
+    /// Parks a command in [`Self::next_slot`]. `alone`: nothing may start before it ends.
+    pub(crate) fn park(&mut self, flight: Flight, alone: bool) {
+        let slot = usize::from(self.next_slot());
+        assert!(
+            slot < UNORDERED_COMMANDS_MAX,
+            "more commands in flight than there are slots"
+        );
+        if slot == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[slot] = Some(flight);
+        self.count += 1;
+        self.alone |= alone;
+    }
+
+    /// Takes a command that ended; `None` when there is none in the slot.
+    pub(crate) fn take(&mut self, slot: u8) -> Option<Flight> {
+        let flight = self.slots.get_mut(usize::from(slot))?.take()?;
+        self.count -= 1;
+        if self.count == 0 {
+            self.alone = false;
+            // Connections are many and most never park a command again soon.
+            self.slots = Vec::new();
+        }
+        Some(flight)
+    }
+
+    /// How many are in flight.
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flight(opaque: u32) -> Flight {
+        Flight {
+            opcode: Opcode::Set,
+            opaque,
+            kind: ReplyKind::Mutation,
+            start_ns: 0,
+        }
+    }
+
+    #[test]
+    fn in_order_holds_with_one_and_unordered_with_all_slots() {
+        let mut flights = Flights::default();
+        assert!(!flights.hold_all(false));
+        flights.park(flight(1), false);
+        assert!(flights.hold_all(false));
+        assert!(!flights.hold_all(true));
+        for opaque in 2..=UNORDERED_COMMANDS_MAX as u32 {
+            assert!(!flights.hold_all(true));
+            flights.park(flight(opaque), false);
+        }
+        assert!(flights.hold_all(true), "all slots are taken");
+        assert_eq!(flights.take(4).unwrap().opaque, 5);
+        assert_eq!(flights.next_slot(), 4, "a free slot is used again");
+        assert!(flights.take(4).is_none(), "a command ends once");
+        assert!(!flights.hold_all(true));
+    }
+
+    #[test]
+    fn one_that_is_alone_holds_everything_until_it_ends() {
+        let mut flights = Flights::default();
+        flights.park(flight(1), true);
+        assert!(flights.hold_all(true));
+        assert!(flights.take(0).is_some());
+        assert!(!flights.hold_all(true));
+        assert!(flights.is_empty());
+    }
+}

@@ -1,0 +1,34 @@
+//! What every front-end thread sees of the server.
+
+use std::sync::Arc;
+
+use kedge_cluster::ClusterView;
+use kedge_types::{Clock, Now, SystemClock};
+
+use crate::limits::Limits;
+use crate::login::Logins;
+use crate::metrics::Metrics;
+use crate::registry::BucketRegistry;
+use crate::users::Users;
+
+/// What every front-end thread sees of the server.
+pub(crate) struct Shared {
+    pub(crate) registry: Arc<BucketRegistry>,
+    pub(crate) users: Arc<Users>,
+    pub(crate) limits: Limits,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) clock: Arc<SystemClock>,
+    /// The bucket of the memcached port.
+    pub(crate) memcached_bucket: Option<String>,
+    pub(crate) logins: Logins,
+}
+
+impl Shared {
+    pub(crate) fn cluster(&self) -> &ClusterView {
+        self.registry.cluster()
+    }
+
+    pub(crate) fn now(&self) -> Now {
+        self.clock.now()
+    }
+}
