@@ -7,6 +7,10 @@ mod frames;
 mod replies;
 mod shapes;
 mod subdoc;
+mod text;
+mod text_classic;
+mod text_meta;
+mod text_stream;
 
 use kedge_protocol::binary::{Parse, Request, parse_frame};
 

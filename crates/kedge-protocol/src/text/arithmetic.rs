@@ -1,0 +1,46 @@
+//! `incr <key> <value> [noreply]` and `decr <key> <value> [noreply]` (memcached doc/protocol.txt, "Increment/Decrement").
+
+use super::line::{Fault, Stop, Tokens, is_key, is_noreply, parse_u64};
+use super::reply;
+
+/// A number to count up or down. Answer [`reply::write_number`], [`reply::NOT_FOUND`] or [`reply::NON_NUMERIC`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arithmetic<'a> {
+    /// The key, 1 to 250 bytes.
+    pub key: &'a [u8],
+    /// Which way.
+    pub direction: Direction,
+    /// By how much.
+    pub delta: u64,
+    /// Whether the client wants no reply.
+    pub noreply: bool,
+}
+
+/// Which way to count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// Up; wraps around at 2^64.
+    #[default]
+    Increment,
+    /// Down; stops at 0.
+    Decrement,
+}
+
+pub(super) fn parse(tokens: Tokens<'_>, direction: Direction) -> Result<Arithmetic<'_>, Stop> {
+    let ([key, delta, last], count) = tokens.array();
+    let noreply = match count {
+        2 => false,
+        3 => is_noreply(last),
+        _ => return Err(Fault::new(reply::ERROR).into()),
+    };
+    if !is_key(key) {
+        return Err(Fault::new(reply::BAD_FORMAT).unless(noreply).into());
+    }
+    let delta = parse_u64(delta).ok_or(Fault::new(reply::INVALID_DELTA).unless(noreply))?;
+    Ok(Arithmetic {
+        key,
+        direction,
+        delta,
+        noreply,
+    })
+}

@@ -1,0 +1,34 @@
+//! `delete <key> [noreply]` (memcached doc/protocol.txt, "Deletion").
+
+use super::line::{Fault, Stop, Tokens, is_key, is_noreply};
+use super::reply;
+
+/// A document to delete. Answer [`reply::DELETED`] or [`reply::NOT_FOUND`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delete<'a> {
+    /// The key, 1 to 250 bytes.
+    pub key: &'a [u8],
+    /// Whether the client wants no reply.
+    pub noreply: bool,
+}
+
+pub(super) fn parse(tokens: Tokens<'_>) -> Result<Delete<'_>, Stop> {
+    let ([key, second, third], count) = tokens.array();
+    // Old clients send the time to hold deletions back, which can only be 0 nowadays.
+    let noreply = match count {
+        1 => false,
+        2 if second == b"0" => false,
+        2 if is_noreply(second) => true,
+        3 if second == b"0" && is_noreply(third) => true,
+        2 | 3 => {
+            return Err(Fault::new(reply::DELETE_USAGE)
+                .unless(is_noreply(third))
+                .into());
+        }
+        _ => return Err(Fault::new(reply::ERROR).into()),
+    };
+    if !is_key(key) {
+        return Err(Fault::new(reply::BAD_FORMAT).unless(noreply).into());
+    }
+    Ok(Delete { key, noreply })
+}

@@ -1,0 +1,66 @@
+//! `ma <key> <flags>*` (memcached doc/protocol.txt, "Meta Arithmetic").
+
+use super::flags::Flags;
+use super::{MetaKey, MetaReturns, MetaStatus};
+use crate::text::line::{Fault, Stop, Tokens};
+use crate::text::reply;
+use crate::text::{Direction, Exptime};
+
+/// A number to count up or down. Answer [`write_meta_value`](super::write_meta_value) with the new number in decimal if
+/// `value` is set, [`NON_NUMERIC`](reply::NON_NUMERIC), and [`write_meta`](super::write_meta) otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaArithmetic<'a> {
+    /// The key.
+    pub key: MetaKey<'a>,
+    /// What the reply has to tell.
+    pub returns: MetaReturns<'a>,
+    /// M: which way.
+    pub direction: Direction,
+    /// D: by how much; 1 if not given.
+    pub delta: u64,
+    /// J: the number that a document which is made gets; 0 if not given.
+    pub initial: u64,
+    /// N: if there is no document, make one with this expiration time.
+    pub vivify: Option<Exptime>,
+    /// T: the expiration time that the document gets.
+    pub exptime: Option<Exptime>,
+    /// C: count only if the document has this CAS; unlike elsewhere in the text protocol, 0 is as if not given.
+    pub compare_cas: Option<u64>,
+    /// E: the CAS that the document gets.
+    pub new_cas: Option<u64>,
+    /// v: answer with the new number.
+    pub value: bool,
+    /// q: see [`Self::is_silent`].
+    pub quiet: bool,
+}
+
+impl MetaArithmetic<'_> {
+    /// Whether `status` is not answered; with `value`, [`MetaStatus::Done`] stands for the reply with the number.
+    #[must_use]
+    pub fn is_silent(&self, status: MetaStatus) -> bool {
+        self.quiet && status == MetaStatus::Done
+    }
+}
+
+pub(in crate::text) fn parse(mut tokens: Tokens<'_>) -> Result<MetaArithmetic<'_>, Stop> {
+    let key = tokens.next().ok_or(Fault::new(reply::ERROR))?;
+    let flags = Flags::parse(key, tokens)?;
+    let direction = match flags.mode {
+        None | Some(b'I' | b'+') => Direction::Increment,
+        Some(b'D' | b'-') => Direction::Decrement,
+        Some(_) => return Err(Fault::new(reply::BAD_ARITHMETIC_MODE).into()),
+    };
+    Ok(MetaArithmetic {
+        key: flags.returns.key,
+        returns: flags.returns,
+        direction,
+        delta: flags.delta.unwrap_or(1),
+        initial: flags.initial.unwrap_or_default(),
+        vivify: flags.vivify,
+        exptime: flags.exptime,
+        compare_cas: flags.compare_cas.filter(|&cas| cas != 0),
+        new_cas: flags.new_cas,
+        value: flags.value,
+        quiet: flags.quiet,
+    })
+}

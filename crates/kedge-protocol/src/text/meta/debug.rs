@@ -1,0 +1,60 @@
+//! `me <key> [b]` (memcached doc/protocol.txt, "Meta Debug").
+
+use super::flags::Flags;
+use super::{MetaKey, MetaTtl};
+use crate::text::line::{Fault, Stop, Tokens};
+use crate::text::reply::{self, push_number};
+
+/// A document whose metadata a human wants to see. Answer [`write_meta_debug`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaDebug<'a> {
+    /// The key.
+    pub key: MetaKey<'a>,
+}
+
+/// The metadata of a document that [`write_meta_debug`] shows. What the server does not know is left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaDebugItem {
+    /// When it expires.
+    pub ttl: MetaTtl,
+    /// Seconds since it was last accessed.
+    pub last_access_secs: Option<u32>,
+    /// Its CAS.
+    pub cas: u64,
+    /// Whether it was fetched before.
+    pub fetched: Option<bool>,
+    /// Bytes that it takes, key and metadata included.
+    pub size: u64,
+}
+
+pub(in crate::text) fn parse(mut tokens: Tokens<'_>) -> Result<MetaDebug<'_>, Stop> {
+    let key = tokens.next().ok_or(Fault::new(reply::BAD_FORMAT))?;
+    let flags = Flags::parse(key, tokens)?;
+    Ok(MetaDebug {
+        key: flags.returns.key,
+    })
+}
+
+/// Appends the reply to `me`: `ME <key> <name>=<value>*`, or `EN` if there is no document.
+pub fn write_meta_debug(out: &mut Vec<u8>, key: &MetaKey<'_>, item: Option<&MetaDebugItem>) {
+    let Some(item) = item else {
+        out.extend_from_slice(b"EN\r\n");
+        return;
+    };
+    out.extend_from_slice(b"ME ");
+    out.extend_from_slice(key.written());
+    out.extend_from_slice(b" exp=");
+    item.ttl.push(out);
+    if let Some(secs) = item.last_access_secs {
+        out.extend_from_slice(b" la=");
+        push_number(out, secs);
+    }
+    out.extend_from_slice(b" cas=");
+    push_number(out, item.cas);
+    if let Some(fetched) = item.fetched {
+        out.extend_from_slice(if fetched { b" fetch=yes" } else { b" fetch=no" });
+    }
+    out.extend_from_slice(b" size=");
+    push_number(out, item.size);
+    out.extend_from_slice(b"\r\n");
+}

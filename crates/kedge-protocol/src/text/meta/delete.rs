@@ -1,0 +1,54 @@
+//! `md <key> <flags>*` (memcached doc/protocol.txt, "Meta Delete").
+
+use super::flags::Flags;
+use super::{MetaKey, MetaReturns, MetaStatus};
+use crate::text::Exptime;
+use crate::text::line::{Fault, Stop, Tokens};
+use crate::text::reply;
+
+/// A document to delete, or to mark as stale. Answer with [`write_meta`](super::write_meta).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaDelete<'a> {
+    /// The key.
+    pub key: MetaKey<'a>,
+    /// What the reply has to tell.
+    pub returns: MetaReturns<'a>,
+    /// C: delete only if the document has this CAS. As in [`Store::cas`](crate::text::Store::cas), no document has 0.
+    pub compare_cas: Option<u64>,
+    /// E: the CAS that the document gets if it stays.
+    pub new_cas: Option<u64>,
+    /// I: keep the document but mark it as stale, with a new CAS.
+    pub invalidate: bool,
+    /// x: keep the document but take its value away.
+    pub remove_value: bool,
+    /// T: the expiration time that the document gets if it stays.
+    pub exptime: Option<Exptime>,
+    /// F: the client flags that the document gets if its value is taken away; 0 if not given.
+    pub client_flags: u32,
+    /// q: see [`Self::is_silent`].
+    pub quiet: bool,
+}
+
+impl MetaDelete<'_> {
+    /// Whether `status` is not answered.
+    #[must_use]
+    pub fn is_silent(&self, status: MetaStatus) -> bool {
+        self.quiet && status == MetaStatus::Done
+    }
+}
+
+pub(in crate::text) fn parse(mut tokens: Tokens<'_>) -> Result<MetaDelete<'_>, Stop> {
+    let key = tokens.next().ok_or(Fault::new(reply::ERROR))?;
+    let flags = Flags::parse(key, tokens)?;
+    Ok(MetaDelete {
+        key: flags.returns.key,
+        returns: flags.returns,
+        compare_cas: flags.compare_cas,
+        new_cas: flags.new_cas,
+        invalidate: flags.invalidate,
+        remove_value: flags.remove_value,
+        exptime: flags.exptime,
+        client_flags: flags.client_flags.unwrap_or_default(),
+        quiet: flags.quiet,
+    })
+}

@@ -1,0 +1,60 @@
+//! `mg <key> <flags>*` (memcached doc/protocol.txt, "Meta Get").
+
+use super::flags::Flags;
+use super::{MetaKey, MetaReturns, MetaStatus};
+use crate::text::Exptime;
+use crate::text::line::{Fault, Stop, Tokens};
+use crate::text::reply;
+
+/// A document to get, or to touch, or to know something about.
+///
+/// Answer [`write_meta_value`](super::write_meta_value) if `value` is set and `compare_cas` is not the document's, and
+/// [`write_meta`](super::write_meta) otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaGet<'a> {
+    /// The key.
+    pub key: MetaKey<'a>,
+    /// What the reply has to tell.
+    pub returns: MetaReturns<'a>,
+    /// v: answer with the value.
+    pub value: bool,
+    /// u: do not count this as an access.
+    pub no_bump: bool,
+    /// T: the expiration time that the document gets.
+    pub touch: Option<Exptime>,
+    /// N: if there is no document, make an empty one with this expiration time.
+    pub vivify: Option<Exptime>,
+    /// R: if less time is left than this, the client wins the right to recache.
+    pub recache: Option<Exptime>,
+    /// C: leave out the value if the document has this CAS.
+    pub compare_cas: Option<u64>,
+    /// E: the CAS of a document that is made.
+    pub new_cas: Option<u64>,
+    /// q: see [`Self::is_silent`].
+    pub quiet: bool,
+}
+
+impl MetaGet<'_> {
+    /// Whether `status` is not answered.
+    #[must_use]
+    pub fn is_silent(&self, status: MetaStatus) -> bool {
+        self.quiet && status == MetaStatus::Miss
+    }
+}
+
+pub(in crate::text) fn parse(mut tokens: Tokens<'_>) -> Result<MetaGet<'_>, Stop> {
+    let key = tokens.next().ok_or(Fault::new(reply::ERROR))?;
+    let flags = Flags::parse(key, tokens)?;
+    Ok(MetaGet {
+        key: flags.returns.key,
+        returns: flags.returns,
+        value: flags.value,
+        no_bump: flags.no_bump,
+        touch: flags.exptime,
+        vivify: flags.vivify,
+        recache: flags.recache,
+        compare_cas: flags.compare_cas,
+        new_cas: flags.new_cas,
+        quiet: flags.quiet,
+    })
+}

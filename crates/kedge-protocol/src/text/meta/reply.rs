@@ -1,0 +1,189 @@
+//! Replies to meta commands.
+
+use super::MetaKey;
+use crate::text::line::Tokens;
+use crate::text::reply::push_number;
+
+/// What a request wants to be told, in its order: its flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaReturns<'a> {
+    pub(super) key: MetaKey<'a>,
+    tokens: Tokens<'a>,
+    /// One bit for each flag of the request, by its ASCII code.
+    seen: u128,
+}
+
+impl<'a> MetaReturns<'a> {
+    pub(super) const fn new(key: MetaKey<'a>, tokens: Tokens<'a>) -> Self {
+        Self {
+            key,
+            tokens,
+            seen: 0,
+        }
+    }
+
+    /// Notes `flag`, an ASCII character; whether it is new.
+    pub(super) fn see(&mut self, flag: u8) -> bool {
+        let bit = 1 << flag;
+        let is_new = self.seen & bit == 0;
+        self.seen |= bit;
+        is_new
+    }
+
+    /// Whether the request has `flag`: what is not wanted need not be found out.
+    #[must_use]
+    pub fn wants(&self, flag: u8) -> bool {
+        flag.is_ascii() && self.seen >> flag & 1 == 1
+    }
+
+    /// The opaque token of the request.
+    #[must_use]
+    pub fn opaque(&self) -> Option<&'a [u8]> {
+        let mut tokens = self.tokens;
+        tokens.find_map(|token| token.strip_prefix(b"O"))
+    }
+}
+
+/// How a meta command ended, other than with a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MetaStatus {
+    /// `HD`: found, stored, deleted or counted.
+    Done,
+    /// `EN`: there is no such document (`mg`).
+    Miss,
+    /// `NF`: there is no such document (`ms`, `md`, `ma`).
+    NotFound,
+    /// `NS`: not stored, as the mode's condition was not met.
+    NotStored,
+    /// `EX`: the document has another CAS.
+    Exists,
+}
+
+impl MetaStatus {
+    /// The two characters of the reply.
+    #[must_use]
+    pub const fn code(self) -> &'static [u8; 2] {
+        match self {
+            Self::Done => b"HD",
+            Self::Miss => b"EN",
+            Self::NotFound => b"NF",
+            Self::NotStored => b"NS",
+            Self::Exists => b"EX",
+        }
+    }
+}
+
+/// How long a document lives on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MetaTtl {
+    /// For ever; written as -1.
+    Unlimited,
+    /// This many seconds.
+    Secs(u32),
+}
+
+impl MetaTtl {
+    pub(super) fn push(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Unlimited => out.extend_from_slice(b"-1"),
+            Self::Secs(secs) => push_number(out, secs),
+        }
+    }
+}
+
+/// What there is to tell about a document. What is `None` is left out of a reply, though the request has its flag; the
+/// default knows nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MetaItem {
+    /// c: its CAS.
+    pub cas: Option<u64>,
+    /// f: its client flags.
+    pub client_flags: Option<u32>,
+    /// s: bytes of its value.
+    pub size: Option<u64>,
+    /// t: how long it lives on.
+    pub ttl: Option<MetaTtl>,
+    /// l: seconds since it was last accessed.
+    pub last_access_secs: Option<u32>,
+    /// h: whether it was accessed before.
+    pub hit_before: Option<bool>,
+    /// W: the client has won the right to recache it.
+    pub won: bool,
+    /// X: it is stale.
+    pub stale: bool,
+    /// Z: another client has won the right to recache it.
+    pub token_sent: bool,
+}
+
+/// Appends a reply without a value: `<code> <flags>*`.
+pub fn write_meta(
+    out: &mut Vec<u8>,
+    status: MetaStatus,
+    returns: &MetaReturns<'_>,
+    item: &MetaItem,
+) {
+    out.extend_from_slice(status.code());
+    push_flags(out, returns, item);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// Appends a reply with a value: `VA <size> <flags>*`, and the value.
+pub fn write_meta_value(
+    out: &mut Vec<u8>,
+    value: &[u8],
+    returns: &MetaReturns<'_>,
+    item: &MetaItem,
+) {
+    out.extend_from_slice(b"VA ");
+    push_number(out, value.len());
+    push_flags(out, returns, item);
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn push_flags(out: &mut Vec<u8>, returns: &MetaReturns<'_>, item: &MetaItem) {
+    for token in returns.tokens {
+        match token[0] {
+            b'O' => {
+                out.push(b' ');
+                out.extend_from_slice(token);
+            }
+            b'k' => {
+                out.extend_from_slice(b" k");
+                out.extend_from_slice(returns.key.written());
+                if returns.key.is_base64() {
+                    out.extend_from_slice(b" b");
+                }
+            }
+            b'c' => push_some(out, b" c", item.cas),
+            b'f' => push_some(out, b" f", item.client_flags),
+            b's' => push_some(out, b" s", item.size),
+            b'l' => push_some(out, b" l", item.last_access_secs),
+            b'h' => push_some(out, b" h", item.hit_before.map(u8::from)),
+            b't' => {
+                if let Some(ttl) = item.ttl {
+                    out.extend_from_slice(b" t");
+                    ttl.push(out);
+                }
+            }
+            _ => {}
+        }
+    }
+    for (flag, is_set) in [
+        (b" Z", item.token_sent),
+        (b" X", item.stale),
+        (b" W", item.won),
+    ] {
+        if is_set {
+            out.extend_from_slice(flag);
+        }
+    }
+}
+
+fn push_some(out: &mut Vec<u8>, flag: &[u8], number: Option<impl itoa::Integer>) {
+    if let Some(number) = number {
+        out.extend_from_slice(flag);
+        push_number(out, number);
+    }
+}

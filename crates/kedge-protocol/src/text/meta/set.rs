@@ -1,0 +1,76 @@
+//! `ms <key> <datalen> <flags>*` (memcached doc/protocol.txt, "Meta Set").
+
+use super::flags::Flags;
+use super::{MetaKey, MetaReturns, MetaStatus};
+use crate::text::line::{Body, Fault, Stop, Tokens, parse_length};
+use crate::text::reply;
+use crate::text::{Exptime, StoreMode};
+
+/// A value to store. Answer with [`write_meta`](super::write_meta).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MetaSet<'a> {
+    /// The key.
+    pub key: MetaKey<'a>,
+    /// What the reply has to tell.
+    pub returns: MetaReturns<'a>,
+    /// M: when and how it is stored.
+    pub mode: StoreMode,
+    /// The value, without its line end.
+    pub value: &'a [u8],
+    /// F: opaque to the server; 0 if not given.
+    pub client_flags: u32,
+    /// T: the expiration time; never if not given.
+    pub exptime: Exptime,
+    /// N: append and prepend make the document if there is none, with this expiration time.
+    pub vivify: Option<Exptime>,
+    /// C: store only if the document has this CAS. As in [`Store::cas`](crate::text::Store::cas), no document has 0.
+    pub compare_cas: Option<u64>,
+    /// E: the CAS that the document gets.
+    pub new_cas: Option<u64>,
+    /// I: with `compare_cas` older than the document's, store and mark the document as stale.
+    pub invalidate: bool,
+    /// q: see [`Self::is_silent`].
+    pub quiet: bool,
+}
+
+impl MetaSet<'_> {
+    /// Whether `status` is not answered.
+    #[must_use]
+    pub fn is_silent(&self, status: MetaStatus) -> bool {
+        self.quiet && status == MetaStatus::Done
+    }
+}
+
+pub(in crate::text) fn parse<'a>(
+    mut tokens: Tokens<'a>,
+    body: &mut Body<'a>,
+) -> Result<MetaSet<'a>, Stop> {
+    let key = tokens.next().ok_or(Fault::new(reply::ERROR))?;
+    let len = tokens
+        .next()
+        .and_then(parse_length)
+        .ok_or(Fault::new(reply::BAD_FORMAT))?;
+    let flags = Flags::parse(key, tokens).map_err(|fault| fault.and_swallow(len))?;
+    let mode = match flags.mode {
+        None | Some(b'S') => StoreMode::Set,
+        Some(b'E') => StoreMode::Add,
+        Some(b'R') => StoreMode::Replace,
+        Some(b'A') => StoreMode::Append,
+        Some(b'P') => StoreMode::Prepend,
+        Some(_) => return Err(Fault::new(reply::BAD_SET_MODE).and_swallow(len).into()),
+    };
+    Ok(MetaSet {
+        key: flags.returns.key,
+        returns: flags.returns,
+        mode,
+        // Errors are answered in quiet mode too.
+        value: body.take_value(len, false)?,
+        client_flags: flags.client_flags.unwrap_or_default(),
+        exptime: flags.exptime.unwrap_or(Exptime::NEVER),
+        vivify: flags.vivify,
+        compare_cas: flags.compare_cas,
+        new_cas: flags.new_cas,
+        invalidate: flags.invalidate,
+        quiet: flags.quiet,
+    })
+}

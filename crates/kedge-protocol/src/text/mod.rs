@@ -1,0 +1,182 @@
+//! The memcached text protocol: classic and meta commands (memcached doc/protocol.txt).
+//!
+//! [`parse`] finds the command at the front of a receive buffer and gives it types; [`reply`] and [`meta`] append what
+//! is answered. Neither knows of sockets or buckets. Where protocol.txt is silent, the answers are those of memcached
+//! 1.6, with these differences, each of which keeps bytes of a value from being taken for commands, or is a promise of
+//! protocol.txt that memcached does not keep:
+//! * a value whose length is known is swallowed whenever its command is refused, not only when it is too large;
+//! * keys with control characters are refused;
+//! * a line's limit does not depend on how the network cut it into pieces.
+//!
+//! Architecture Invariant: parsing borrows from the buffer and never allocates, and nothing is kept between two calls:
+//! the same bytes give the same commands however they arrive.
+
+mod arithmetic;
+mod delete;
+mod exptime;
+pub mod limits;
+mod line;
+pub mod meta;
+mod oneliners;
+pub mod reply;
+mod retrieve;
+mod store;
+mod touch;
+
+pub use arithmetic::{Arithmetic, Direction};
+pub use delete::Delete;
+pub use exptime::Exptime;
+pub use limits::TextLimits;
+pub use oneliners::{FlushAll, Stats, Verbosity};
+pub use retrieve::{Keys, Retrieve};
+pub use store::{Store, StoreMode};
+pub use touch::Touch;
+
+use line::{Body, Fault, Line, Stop, Tokens, find_line};
+use meta::{MetaArithmetic, MetaDebug, MetaDelete, MetaGet, MetaSet};
+
+/// What stands at the front of a receive buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parsed<'a> {
+    /// The command is not all there.
+    Incomplete {
+        /// Bytes of the whole command from the start of the buffer when its line is there, else one more than there
+        /// are.
+        need: usize,
+    },
+    /// A command.
+    Command {
+        /// The command.
+        command: TextCommand<'a>,
+        /// Bytes that it took, value included.
+        consumed: usize,
+    },
+    /// A command that is refused.
+    Invalid {
+        /// What to answer, line end included; empty when the client wants no answer.
+        reply: &'static [u8],
+        /// Bytes of the buffer that it took.
+        consumed: usize,
+        /// Bytes after those, in the buffer or still to come, that belong to its value and have to be skipped.
+        swallow: u64,
+        /// Whether the connection must be closed once the reply is out, as what follows cannot be trusted.
+        close: bool,
+    },
+}
+
+/// A command of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TextCommand<'a> {
+    /// `get`, `gets`, `gat`, `gats`.
+    Retrieve(Retrieve<'a>),
+    /// `set`, `add`, `replace`, `append`, `prepend`, `cas`.
+    Store(Store<'a>),
+    /// `delete`.
+    Delete(Delete<'a>),
+    /// `incr`, `decr`.
+    Arithmetic(Arithmetic<'a>),
+    /// `touch`.
+    Touch(Touch<'a>),
+    /// `flush_all`.
+    FlushAll(FlushAll),
+    /// `stats`.
+    Stats(Stats<'a>),
+    /// `version`.
+    Version,
+    /// `verbosity`.
+    Verbosity(Verbosity),
+    /// `quit`: close without an answer, once what was asked before is answered.
+    Quit,
+    /// `mn`: answer [`reply::META_NOOP`].
+    MetaNoop,
+    /// `mg`.
+    MetaGet(MetaGet<'a>),
+    /// `ms`.
+    MetaSet(MetaSet<'a>),
+    /// `md`.
+    MetaDelete(MetaDelete<'a>),
+    /// `ma`.
+    MetaArithmetic(MetaArithmetic<'a>),
+    /// `me`.
+    MetaDebug(MetaDebug<'a>),
+}
+
+/// Parses the command at the front of `buf`, and reads nothing behind it.
+#[must_use]
+pub fn parse<'a>(buf: &'a [u8], limits: &TextLimits) -> Parsed<'a> {
+    let Line { text, end } = match find_line(buf, limits) {
+        Ok(line) => line,
+        Err(Stop::Incomplete { need }) => return Parsed::Incomplete { need },
+        Err(Stop::Fault(fault)) => return invalid(fault, buf.len()),
+    };
+    let mut tokens = Tokens::new(text);
+    let name = tokens.next().unwrap_or_default();
+    let mut body = Body::new(buf, end, limits);
+    match dispatch(name, tokens, &mut body) {
+        Ok(command) => Parsed::Command {
+            command,
+            consumed: body.consumed(),
+        },
+        Err(Stop::Incomplete { need }) => Parsed::Incomplete { need },
+        Err(Stop::Fault(fault)) => invalid(fault, body.consumed()),
+    }
+}
+
+fn invalid(fault: Fault, consumed: usize) -> Parsed<'static> {
+    Parsed::Invalid {
+        reply: fault.reply,
+        consumed,
+        swallow: fault.swallow,
+        close: fault.close,
+    }
+}
+
+/// Every command there is.
+fn dispatch<'a>(
+    name: &[u8],
+    tokens: Tokens<'a>,
+    body: &mut Body<'a>,
+) -> Result<TextCommand<'a>, Stop> {
+    use TextCommand as C;
+    Ok(match name {
+        b"get" => C::Retrieve(retrieve::parse(tokens, false, false)?),
+        b"gets" => C::Retrieve(retrieve::parse(tokens, true, false)?),
+        b"gat" => C::Retrieve(retrieve::parse(tokens, false, true)?),
+        b"gats" => C::Retrieve(retrieve::parse(tokens, true, true)?),
+        b"set" => C::Store(store::parse(tokens, body, StoreMode::Set)?),
+        b"add" => C::Store(store::parse(tokens, body, StoreMode::Add)?),
+        b"replace" => C::Store(store::parse(tokens, body, StoreMode::Replace)?),
+        b"append" => C::Store(store::parse(tokens, body, StoreMode::Append)?),
+        b"prepend" => C::Store(store::parse(tokens, body, StoreMode::Prepend)?),
+        b"cas" => C::Store(store::parse_cas(tokens, body)?),
+        b"delete" => C::Delete(delete::parse(tokens)?),
+        b"incr" => C::Arithmetic(arithmetic::parse(tokens, Direction::Increment)?),
+        b"decr" => C::Arithmetic(arithmetic::parse(tokens, Direction::Decrement)?),
+        b"touch" => C::Touch(touch::parse(tokens)?),
+        b"flush_all" => C::FlushAll(oneliners::parse_flush_all(tokens)?),
+        b"stats" => C::Stats(oneliners::parse_stats(tokens)),
+        b"verbosity" => C::Verbosity(oneliners::parse_verbosity(tokens)?),
+        // Arguments of these three are ignored; libmemcached's memcapable sends some and expects that.
+        b"version" => C::Version,
+        b"quit" => C::Quit,
+        b"mn" => C::MetaNoop,
+        b"mg" => C::MetaGet(meta::parse_get(tokens)?),
+        b"ms" => C::MetaSet(meta::parse_set(tokens, body)?),
+        b"md" => C::MetaDelete(meta::parse_delete(tokens)?),
+        b"ma" => C::MetaArithmetic(meta::parse_arithmetic(tokens)?),
+        b"me" => C::MetaDebug(meta::parse_debug(tokens)?),
+        b"shutdown" => return Err(Fault::new(reply::SHUTDOWN_REFUSED).into()),
+        _ => return Err(unknown(tokens).into()),
+    })
+}
+
+/// A name that is no command. A browser that was tricked into talking to this port is cut off before it gets to the
+/// part of its request that a web page chose.
+fn unknown(tokens: Tokens<'_>) -> Fault {
+    let is_http = tokens.last().is_some_and(|last| last.starts_with(b"HTTP/"));
+    if is_http {
+        Fault::new(b"").and_close()
+    } else {
+        Fault::new(reply::ERROR)
+    }
+}

@@ -1,0 +1,72 @@
+//! `flush_all [delay] [noreply]`, `stats [args]`, `verbosity <level> [noreply]` (memcached doc/protocol.txt, "Other
+//! commands" and "Statistics").
+
+use super::Exptime;
+use super::line::{Fault, Stop, Tokens, is_noreply, parse_u32};
+use super::reply;
+
+/// All documents are to go. Answer [`reply::OK`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlushAll {
+    /// When; [`Exptime::NEVER`] and the past are at once.
+    pub delay: Exptime,
+    /// Whether the client wants no reply.
+    pub noreply: bool,
+}
+
+/// Statistics. Answer [`reply::write_stat`] for each and [`reply::END`] last; [`reply::ERROR`] for a group that there is
+/// not, [`reply::RESET`] for `reset`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stats<'a> {
+    /// What the client wrote after the command, without spaces at the ends; empty for the general statistics.
+    pub args: &'a [u8],
+}
+
+/// How much to log. Answer [`reply::OK`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Verbosity {
+    /// The level.
+    pub level: u32,
+    /// Whether the client wants no reply.
+    pub noreply: bool,
+}
+
+pub(super) fn parse_flush_all(tokens: Tokens<'_>) -> Result<FlushAll, Stop> {
+    let ([first, second], count) = tokens.array();
+    let (delay, noreply) = match count {
+        0 => return Ok(FlushAll::at_once(false)),
+        1 if is_noreply(first) => return Ok(FlushAll::at_once(true)),
+        1 => (first, false),
+        2 => (first, is_noreply(second)),
+        _ => return Err(Fault::new(reply::ERROR).into()),
+    };
+    let delay = Exptime::parse(delay).ok_or(Fault::new(reply::INVALID_EXPTIME).unless(noreply))?;
+    Ok(FlushAll { delay, noreply })
+}
+
+impl FlushAll {
+    const fn at_once(noreply: bool) -> Self {
+        Self {
+            delay: Exptime::NEVER,
+            noreply,
+        }
+    }
+}
+
+pub(super) fn parse_stats(tokens: Tokens<'_>) -> Stats<'_> {
+    Stats {
+        args: tokens.rest(),
+    }
+}
+
+pub(super) fn parse_verbosity(tokens: Tokens<'_>) -> Result<Verbosity, Stop> {
+    let ([level, second], count) = tokens.array();
+    let noreply = match count {
+        // `verbosity noreply` has no level, and yet no reply: libmemcached's memcapable expects silence.
+        1 => is_noreply(level),
+        2 => is_noreply(second),
+        _ => return Err(Fault::new(reply::ERROR).into()),
+    };
+    let level = parse_u32(level).ok_or(Fault::new(reply::BAD_FORMAT).unless(noreply))?;
+    Ok(Verbosity { level, noreply })
+}

@@ -1,0 +1,55 @@
+//! `get <key>*`, `gets <key>*`, `gat <exptime> <key>*`, `gats <exptime> <key>*` (memcached doc/protocol.txt, "Retrieval
+//! command" and "Get And Touch").
+
+use super::Exptime;
+use super::line::{Fault, Stop, Tokens, is_key};
+use super::reply;
+
+/// A retrieval of one or more keys. For each that is there answer [`reply::write_value`], and [`reply::END`] last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Retrieve<'a> {
+    /// The keys, at least one, in the order of the request; each 1 to 250 bytes.
+    pub keys: Keys<'a>,
+    /// Whether values are answered with their CAS (`gets`, `gats`).
+    pub with_cas: bool,
+    /// The expiration time that documents get (`gat`, `gats`).
+    pub touch: Option<Exptime>,
+}
+
+/// The keys of a retrieval. They are found in the line as they are asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Keys<'a>(Tokens<'a>);
+
+impl<'a> Iterator for Keys<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        self.0.next()
+    }
+}
+
+pub(super) fn parse(
+    mut tokens: Tokens<'_>,
+    with_cas: bool,
+    touch: bool,
+) -> Result<Retrieve<'_>, Stop> {
+    let exptime = if touch { tokens.next() } else { None };
+    if tokens.rest().is_empty() {
+        return Err(Fault::new(reply::ERROR).into());
+    }
+    let touch = match exptime {
+        Some(token) => Some(Exptime::parse(token).ok_or(Fault::new(reply::INVALID_EXPTIME))?),
+        None => None,
+    };
+    // All or none: a bad key after good ones must not cut a reply short.
+    let mut unseen = tokens;
+    if !unseen.all(is_key) {
+        return Err(Fault::new(reply::BAD_FORMAT).into());
+    }
+    Ok(Retrieve {
+        keys: Keys(tokens),
+        with_cas,
+        touch,
+    })
+}
