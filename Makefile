@@ -44,6 +44,10 @@ tidy:
 
 bench: bench-kv
 
+# docs/config.md is printed by the table of settings.
+config-doc: build
+	$(KEDGE) config --markdown > docs/config.md
+
 lint:
 	$(CARGO) fmt --all -- --check
 	$(CARGO) fmt --manifest-path tests/sdk/rust/Cargo.toml -- --check
