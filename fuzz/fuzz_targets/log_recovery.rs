@@ -1,0 +1,103 @@
+//! Any files in the directory of a log: opening it is an error or gives a log that can be used and opened again, in
+//! both recovery modes, and never a panic.
+//!
+//! The first byte chooses: with an even one the rest is cut into raw segment files; with an odd one it is a list of
+//! patches (segment, offset, bits to flip) to a sound log, which reach deeper as most checksums still match.
+#![no_main]
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, OnceLock};
+
+use kedge_disk::{Disk, SimDisk, replace_file};
+use kedge_log::{Batch, Log, LogConfig, LogError, RecoveryMode};
+use kedge_types::VbId;
+use libfuzzer_sys::fuzz_target;
+
+const PATCH_BYTES: usize = 4;
+
+fn dir() -> &'static Path {
+    Path::new("/log")
+}
+
+fn segment(number: usize) -> PathBuf {
+    dir().join(format!("{number:020}.log"))
+}
+
+fn open(disk: &SimDisk, mode: RecoveryMode) -> Result<(Log, u64), LogError> {
+    let config = LogConfig {
+        first_segment_bytes: 8192,
+        segment_bytes: 16384,
+        ..LogConfig::default()
+    };
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let mut records = 0;
+    let (log, _) = Log::open::<LogError>(disk, dir(), [1; 16], config, mode, &mut |_| {
+        records += 1;
+        Ok(())
+    })?;
+    Ok((log, records))
+}
+
+fn append(log: &mut Log, payload: &[u8]) {
+    let mut batch = Batch::new();
+    batch.push(1, VbId(2), &[payload]).expect("a small record");
+    log.append(&mut batch)
+        .expect("a log that opens can be used");
+}
+
+/// Three segments and a little more, closed.
+fn sound_log() -> SimDisk {
+    static SOUND: OnceLock<SimDisk> = OnceLock::new();
+    let build = || {
+        let disk = SimDisk::new(1);
+        let (mut log, _) = open(&disk, RecoveryMode::Strict).expect("an empty disk");
+        for n in 0..18 {
+            append(&mut log, &vec![n as u8; 200 * n]);
+        }
+        log.close().expect("close");
+        disk
+    };
+    SOUND.get_or_init(build).fork()
+}
+
+fn raw_files(bytes: &[u8]) -> SimDisk {
+    let disk = SimDisk::new(1);
+    disk.create_dir_all(dir()).expect("create");
+    for (index, piece) in bytes.chunks(8192).take(4).enumerate() {
+        replace_file(&disk, &segment(index + 1), piece).expect("write");
+    }
+    disk
+}
+
+fn patched(patches: &[u8]) -> SimDisk {
+    let disk = sound_log();
+    for patch in patches.chunks_exact(PATCH_BYTES) {
+        let path = segment(1 + usize::from(patch[0] % 3));
+        let offset = u64::from(u16::from_le_bytes([patch[1], patch[2]]));
+        if offset < disk.len(&path).expect("a segment") {
+            disk.flip(&path, offset, patch[3]);
+        }
+    }
+    disk
+}
+
+fuzz_target!(|input: &[u8]| {
+    let Some((&kind, rest)) = input.split_first() else {
+        return;
+    };
+    let disk = if kind % 2 == 0 {
+        raw_files(rest)
+    } else {
+        patched(rest)
+    };
+    for mode in [RecoveryMode::Strict, RecoveryMode::Salvage] {
+        let disk = disk.fork();
+        let Ok((mut log, records)) = open(&disk, mode) else {
+            continue;
+        };
+        append(&mut log, b"one more");
+        drop(log);
+        let (_, again) = open(&disk, RecoveryMode::Strict).expect("it opens again");
+        assert_eq!(again, records + 1);
+    }
+});
