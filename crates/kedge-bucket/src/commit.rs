@@ -27,6 +27,9 @@ use std::time::Duration;
 /// How long the log writer waits before it tries a full disk again.
 const DISK_FULL_RETRY: Duration = Duration::from_millis(100);
 
+/// After this much quiet a mark is written behind the last batch.
+const IDLE_MARK: Duration = Duration::from_secs(1);
+
 /// A vBucket that has changes for the log, and since when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Dirty {
@@ -185,8 +188,17 @@ impl Bucket {
         // The state is set before the lists are looked at, and who fills a list looks at the state after: so one of
         // the two sees the other.
         writer.state.store(IDLE, Ordering::SeqCst);
+        let mut marked = false;
         while !wanted() && self.nothing_to_log() {
-            std::thread::park();
+            if marked {
+                std::thread::park();
+                continue;
+            }
+            std::thread::park_timeout(IDLE_MARK);
+            if !wanted() && self.nothing_to_log() {
+                self.mark_log();
+                marked = true;
+            }
         }
         writer.state.store(TIMED, Ordering::SeqCst);
         let started = std::time::Instant::now();
@@ -194,6 +206,18 @@ impl Bucket {
             std::thread::park_timeout(interval.saturating_sub(started.elapsed()));
         }
         writer.state.store(RUNNING, Ordering::SeqCst);
+    }
+
+    /// Lets a later recovery tell damage to the last batch from one that was never finished.
+    fn mark_log(&self) {
+        let Some(committer) = self.committer.get() else {
+            return;
+        };
+        let marked = committer.lock().log.mark();
+        match marked {
+            Err(error) if error.is_no_space() => {}
+            result => self.on_commit_result(&result.map(|()| 0)),
+        }
     }
 
     fn nothing_to_log(&self) -> bool {
