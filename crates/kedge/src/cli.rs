@@ -1,37 +1,123 @@
 //! The command line.
 
+use std::fmt::Display;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::load;
+use crate::tools::{bucket, stats, timings, user};
+use crate::{load, output, serve, settings};
+
+/// Exit codes beside 0; clap's own is 2 for a command line that makes no sense.
+mod exit {
+    /// The command failed; standard error says why.
+    pub(super) const FAILED: u8 = 1;
+    /// `kedge load` ran, and some requests were not answered as they should be.
+    pub(super) const REQUESTS_FAILED: u8 = 3;
+}
 
 /// Memory-first, durable key-value server for JSON and binary documents.
 #[derive(Parser)]
 #[command(name = "kedge", version, arg_required_else_help = true)]
 struct Cli {
     #[command(subcommand)]
-    command: Command,
+    command: Tool,
 }
 
+/// Commands whose flags are declared beside them. `serve` and `config` are made from the table of
+/// settings instead.
 #[derive(Subcommand)]
-enum Command {
+enum Tool {
     /// Measure a server under a load of GETs and SETs
-    Load(load::LoadArgs),
+    Load(Box<load::LoadArgs>),
+    /// Show the server's statistics
+    Stats(stats::StatsArgs),
+    /// Show how long commands and syncs took
+    Timings(timings::TimingsArgs),
+    /// Add, remove and list users, and change passwords
+    User(user::UserArgs),
+    /// Make, drop, list and empty buckets
+    Bucket(bucket::BucketArgs),
+    /// Print the version
+    Version,
+}
+
+#[derive(Args)]
+struct ConfigArgs {
+    /// Print docs/config.md instead: all settings and what they mean
+    #[arg(long)]
+    markdown: bool,
+}
+
+fn command() -> Command {
+    let serve = Command::new("serve").about("Run the server");
+    let config = Command::new("config")
+        .about("Print the settings that serve would use, and where each comes from");
+    Cli::command()
+        .subcommand(settings::arguments(serve).display_order(0))
+        .subcommand(ConfigArgs::augment_args(settings::arguments(config)))
 }
 
 /// Parses the command line and runs the command.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = Cli::parse();
-    match cli.command {
-        Command::Load(args) => match load::run(&args) {
-            Ok(true) => ExitCode::SUCCESS,
-            Ok(false) => ExitCode::from(3),
-            Err(error) => {
-                eprintln!("kedge load: {error}");
-                ExitCode::FAILURE
-            }
+    let matches = command().get_matches();
+    match matches.subcommand() {
+        Some(("serve", matches)) => return serve::run(matches),
+        Some(("config", matches)) => {
+            let markdown = matches.get_flag("markdown");
+            let text = if markdown {
+                Ok(settings::markdown())
+            } else {
+                config_text(matches)
+            };
+            return finish("config", text.map(|text| output::print(&text)));
+        }
+        _ => {}
+    }
+    // What is not one of these was refused by clap.
+    let tool = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli.command,
+        Err(error) => error.exit(),
+    };
+    match tool {
+        Tool::Load(args) => match load::run(&args) {
+            Ok(false) => ExitCode::from(exit::REQUESTS_FAILED),
+            other => finish("load", other),
         },
+        Tool::Stats(args) => finish("stats", stats::run(&args)),
+        Tool::Timings(args) => finish("timings", timings::run(&args)),
+        Tool::User(args) => finish("user", user::run(&args)),
+        Tool::Bucket(args) => finish("bucket", bucket::run(&args)),
+        Tool::Version => finish(
+            "version",
+            output::print(&format!("kedge {}\n", env!("CARGO_PKG_VERSION"))),
+        ),
+    }
+}
+
+fn config_text(matches: &clap::ArgMatches) -> Result<String, settings::SettingsError> {
+    let effective = settings::Effective::new(matches, |name| std::env::var_os(name))?;
+    Ok(settings::text(&effective))
+}
+
+/// The exit code of a command; its error goes to standard error.
+fn finish<T>(command: &str, result: Result<T, impl Display>) -> ExitCode {
+    match result {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("kedge {command}: {error}");
+            ExitCode::from(exit::FAILED)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        command().debug_assert();
     }
 }

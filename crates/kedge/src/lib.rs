@@ -6,4 +6,7 @@ pub mod cli;
 pub mod client;
 mod load;
 mod output;
+mod serve;
+mod settings;
 pub mod target;
+mod tools;

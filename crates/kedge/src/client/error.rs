@@ -57,6 +57,14 @@ pub enum ClientError {
         /// The server's own words, or nothing.
         context: String,
     },
+    /// Management refused.
+    #[error("the server refused (HTTP {code}): {words}")]
+    Http {
+        /// Status code.
+        code: u16,
+        /// The server's own words.
+        words: String,
+    },
     /// User or password is wrong.
     #[error("authentication as \"{user}\" failed: wrong user or password")]
     Login {
@@ -82,7 +90,10 @@ impl ClientError {
     /// Whether the connection cannot be used any more.
     #[must_use]
     pub const fn is_fatal(&self) -> bool {
-        !matches!(self, Self::Refused { .. } | Self::Login { .. })
+        !matches!(
+            self,
+            Self::Refused { .. } | Self::Login { .. } | Self::Http { .. }
+        )
     }
 }
 

@@ -2,9 +2,11 @@
 
 mod connection;
 mod error;
+mod http;
 mod topology;
 
 pub use connection::{Connection, Document, Login, Reply, Stored};
 pub use error::ClientError;
 pub(crate) use error::status_text;
+pub use http::{HttpClient, HttpReply, encode};
 pub use topology::Topology;

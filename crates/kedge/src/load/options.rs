@@ -10,6 +10,7 @@ use kedge_types::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use super::wire::KEY_DIGITS;
 use crate::client::Login;
 use crate::target::{Scheme, Target};
+use crate::tools::Access;
 
 /// Most connections of one run.
 const CONNECTIONS_MAX: usize = 60_000;
@@ -84,17 +85,6 @@ impl Level {
 /// counts from when a request was due, not from when it could be sent.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LoadArgs {
-    /// couchbase://HOST:PORT/BUCKET, memcached://HOST:PORT or redis://HOST:PORT
-    #[arg(short = 'U', long = "url", env = "KEDGE_URL")]
-    #[arg(default_value = "couchbase://127.0.0.1:11210/default")]
-    pub(crate) url: String,
-    /// User to log in as
-    #[arg(short, long, env = "KEDGE_USER", default_value = "Administrator")]
-    pub(crate) user: String,
-    /// Password of the user
-    #[arg(short = 'P', long, env = "KEDGE_PASSWORD", default_value = "password")]
-    #[arg(hide_env_values = true)]
-    pub(crate) password: String,
     /// What to speak; by default what the URL's scheme says
     #[arg(long)]
     pub(crate) protocol: Option<Protocol>,
@@ -161,6 +151,8 @@ pub(crate) struct LoadArgs {
     /// Print one JSON object instead of a table
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) access: Access,
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {
@@ -219,7 +211,8 @@ fn require(holds: bool, otherwise: &str) -> Result<(), PlanError> {
 
 impl Plan {
     pub(super) fn new(args: &LoadArgs) -> Result<Self, PlanError> {
-        let target = Target::parse(&args.url).map_err(|error| PlanError(error.to_string()))?;
+        let target =
+            Target::parse(&args.access.url).map_err(|error| PlanError(error.to_string()))?;
         let protocol = match (args.protocol, target.scheme) {
             (Some(protocol), _) => protocol,
             (None, None | Some(Scheme::Couchbase)) => Protocol::Couchbase,
@@ -240,8 +233,8 @@ impl Plan {
             host: target.host,
             bucket: target.bucket.unwrap_or_else(|| "default".to_owned()),
             login: Login {
-                user: args.user.clone(),
-                password: args.password.clone(),
+                user: args.access.user.clone(),
+                password: args.access.password.clone(),
                 // The cheapest of the SCRAM kinds where processors have SHA-256 in hardware:
                 // thousands of connections are opened before a run.
                 mechanism: Mechanism::ScramSha256,
@@ -331,9 +324,9 @@ fn check(args: &LoadArgs, protocol: Protocol) -> Result<(), PlanError> {
         !args.timeout.is_zero(),
         "--timeout: expected more than 0 seconds",
     )?;
-    let credentials_fit = args.user.len() <= USER_NAME_BYTES_MAX
-        && args.password.len() <= PASSWORD_BYTES_MAX
-        && !args.password.is_empty();
+    let credentials_fit = args.access.user.len() <= USER_NAME_BYTES_MAX
+        && args.access.password.len() <= PASSWORD_BYTES_MAX
+        && !args.access.password.is_empty();
     require(credentials_fit, "user or password is empty or too long")
 }
 

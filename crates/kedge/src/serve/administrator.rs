@@ -1,0 +1,156 @@
+//! The user that manages the server, and its password.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use kedge_auth::{Privilege, Roles};
+use kedge_server::users::Users;
+
+use super::ServeError;
+use crate::settings::{DEFAULT_PASSWORD, Effective, Settings};
+
+/// What is to be done about the user that the settings name.
+#[derive(Debug, PartialEq, Eq)]
+enum Action {
+    Nothing,
+    Add,
+    SetPassword,
+    Refuse,
+}
+
+/// What the directory and the settings say.
+#[derive(Clone, Copy, Debug)]
+struct Situation {
+    /// There is no user at all.
+    first_start: bool,
+    user_exists: bool,
+    user_given: bool,
+    password_given: bool,
+    password_right: bool,
+}
+
+const fn decide(it: Situation) -> Action {
+    match it {
+        Situation {
+            first_start: true, ..
+        } => Action::Add,
+        Situation {
+            user_exists: true,
+            password_given: true,
+            password_right: false,
+            ..
+        } => Action::SetPassword,
+        Situation {
+            user_exists: true, ..
+        } => Action::Nothing,
+        // The default user may have been removed on purpose.
+        Situation {
+            user_given: false,
+            password_given: false,
+            ..
+        } => Action::Nothing,
+        Situation {
+            password_given: true,
+            ..
+        } => Action::Add,
+        // A new administrator with the password that everybody knows was surely not meant.
+        Situation {
+            password_given: false,
+            ..
+        } => Action::Refuse,
+    }
+}
+
+/// Makes the administrator on the first start; later, does what was explicitly asked for.
+pub(super) fn ensure(users: &Users, effective: &Effective) -> Result<(), ServeError> {
+    let Settings { user, password, .. } = &effective.settings;
+    let store = users.read();
+    let password_given = effective.is_given("password");
+    let user_exists = store.exists(user);
+    let action = decide(Situation {
+        first_start: store.is_empty(),
+        user_exists,
+        user_given: effective.is_given("user"),
+        password_given,
+        password_right: password_given
+            && user_exists
+            && store.verify_password(user, password.as_bytes()),
+    });
+    drop(store);
+    match action {
+        Action::Nothing => Ok(()),
+        Action::Refuse => Err(ServeError::Administrator(format!(
+            "there is no user \"{user}\" yet; give --password too, to make it"
+        ))),
+        Action::Add => {
+            users.change(|store| store.add(user, password, Roles::admin(), now_s()))?;
+            tracing::info!(user, "made the administrator");
+            Ok(())
+        }
+        Action::SetPassword => {
+            users.change(|store| store.set_password(user, password, now_s()))?;
+            tracing::warn!(
+                user,
+                "the password was replaced by the one given at this start"
+            );
+            Ok(())
+        }
+    }
+}
+
+/// Refuses an address that others reach while an administrator has the default password.
+pub(super) fn check_exposure(users: &Users, settings: &Settings) -> Result<(), ServeError> {
+    if settings.listen.to_canonical().is_loopback() {
+        return Ok(());
+    }
+    let store = users.read();
+    let weak = store.list().find(|user| {
+        user.roles().allows(Privilege::Admin, None)
+            && store.verify_password(user.id(), DEFAULT_PASSWORD.as_bytes())
+    });
+    match weak {
+        None => Ok(()),
+        Some(user) => Err(ServeError::DefaultPassword {
+            listen: settings.listen,
+            user: user.id().to_owned(),
+        }),
+    }
+}
+
+fn now_s() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_situation_is_decided() {
+        // first start, user exists, user given, password given, password right
+        for (flags, action) in [
+            ("fnnnn", Action::Add),
+            ("f--p-", Action::Add),
+            ("-e---", Action::Nothing),
+            ("-eu--", Action::Nothing),
+            ("-e-pr", Action::Nothing),
+            ("-e-p-", Action::SetPassword),
+            ("-eup-", Action::SetPassword),
+            ("-----", Action::Nothing),
+            ("--u--", Action::Refuse),
+            ("---p-", Action::Add),
+            ("--up-", Action::Add),
+        ] {
+            let has = |letter| flags.contains(letter);
+            let situation = Situation {
+                first_start: has('f'),
+                user_exists: has('e'),
+                user_given: has('u'),
+                password_given: has('p'),
+                password_right: has('r'),
+            };
+            assert_eq!(decide(situation), action, "{flags}");
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! `kedge serve`: the server as a process.
+//!
+//! The order of a start: settings, signals, the directory's lock, users, server, and when the documents are
+//! there the line `ready ...` on standard output. Nothing slow stands before the ports are open.
+
+mod administrator;
+mod signals;
+
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Weak};
+use std::thread;
+
+use clap::ArgMatches;
+use kedge_bucket::{BucketConfig, CompressionMode, Recovery};
+use kedge_disk::{Disk, DiskError, PosixDisk};
+use kedge_server::registry::BucketRegistry;
+use kedge_server::users::{Users, UsersError};
+use kedge_server::{Limits, MemcachedConfig, Server, ServerConfig, ServerError, Services};
+use kedge_types::SystemClock;
+use tracing_subscriber::EnvFilter;
+
+use crate::output;
+use crate::settings::{Compression, Effective, LogLevel, Recover, Settings, SettingsError};
+
+/// Exit code after a sync failed: what is on disk is not known any more (`EX_IOERR` of sysexits.h).
+const EXIT_IO: i32 = 74;
+const USERS_FILE: &str = "users.json";
+
+/// Why the server does not run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+enum ServeError {
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error("cannot use the data directory {}: {source}", path.display())]
+    DataDir { path: PathBuf, source: DiskError },
+    #[error(
+        "the data directory {} is in use by another process; stop that one, or give --data-dir",
+        path.display()
+    )]
+    InUse { path: PathBuf },
+    #[error(transparent)]
+    Users(#[from] UsersError),
+    #[error("{0}")]
+    Administrator(String),
+    #[error(
+        "refusing to listen on {listen}: \"{user}\" has the default password, which everybody knows; \
+         give another with --password or KEDGE_PASSWORD"
+    )]
+    DefaultPassword { listen: IpAddr, user: String },
+    #[error(transparent)]
+    Server(#[from] ServerError),
+    #[error("{0}")]
+    Load(String),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// What the main thread waits for.
+enum Event {
+    /// All documents are in memory, or why not.
+    Loaded(Result<(), String>),
+    /// Somebody wants us to stop; the signal's name.
+    Stop(&'static str),
+}
+
+/// Runs the server until a signal stops it.
+pub(crate) fn run(matches: &ArgMatches) -> ExitCode {
+    let result = Effective::new(matches, |name| std::env::var_os(name))
+        .map_err(ServeError::from)
+        .and_then(|effective| {
+            start_logging(effective.settings.log_level);
+            serve(&effective)
+        });
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("kedge serve: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve(effective: &Effective) -> Result<(), ServeError> {
+    let settings = &effective.settings;
+    let (events, inbox) = mpsc::channel();
+    signals::watch(events.clone())?;
+
+    let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
+    // Held until the end: whoever has it is the only one to write here.
+    let _lock = lock(&*disk, &settings.data_dir)?;
+    let users = Arc::new(Users::open(
+        Arc::clone(&disk),
+        settings.data_dir.join(USERS_FILE),
+    )?);
+    administrator::ensure(&users, effective)?;
+    administrator::check_exposure(&users, settings)?;
+
+    let services = Services {
+        disk,
+        clock: Arc::new(SystemClock::new()),
+        users,
+        on_fatal: Arc::new(|why| {
+            eprintln!("kedge serve: cannot go on safely: {why}");
+            // At once: nothing may be written, or answered, after this.
+            signal_hook::low_level::exit(EXIT_IO);
+        }),
+    };
+    let server = Server::start(server_config(settings), services)?;
+    announce_when_loaded(server.registry(), events)?;
+    loop {
+        match inbox.recv() {
+            Ok(Event::Loaded(Ok(()))) => output::print(&ready_line(&server))?,
+            Ok(Event::Loaded(Err(why))) => {
+                // The other buckets end cleanly; why this one does not load is what matters.
+                let _ = server.stop(settings.shutdown_timeout);
+                return Err(ServeError::Load(why));
+            }
+            Ok(Event::Stop(signal)) => {
+                tracing::info!(signal, "stopping");
+                server.stop(settings.shutdown_timeout)?;
+                tracing::info!("stopped");
+                return Ok(());
+            }
+            // The thread that waits for signals never ends.
+            Err(mpsc::RecvError) => unreachable!("signals are always watched"),
+        }
+    }
+}
+
+fn lock(disk: &dyn Disk, path: &Path) -> Result<kedge_disk::DirLock, ServeError> {
+    let unusable = |source| ServeError::DataDir {
+        path: path.to_owned(),
+        source,
+    };
+    disk.create_dir_all(path).map_err(unusable)?;
+    disk.lock_dir(path).map_err(|error| {
+        if error.is_locked() {
+            ServeError::InUse {
+                path: path.to_owned(),
+            }
+        } else {
+            unusable(error)
+        }
+    })
+}
+
+fn server_config(settings: &Settings) -> ServerConfig {
+    let memcached_bucket = if settings.memcached_bucket.is_empty() {
+        settings.bucket.clone()
+    } else {
+        settings.memcached_bucket.clone()
+    };
+    ServerConfig {
+        listen: settings.listen,
+        kv_port: settings.kv_port,
+        mgmt_port: settings.mgmt_port,
+        memcached: settings.memcached_enabled.then_some(MemcachedConfig {
+            listen: settings.memcached_listen,
+            port: settings.memcached_port,
+            bucket: memcached_bucket,
+        }),
+        data_dir: settings.data_dir.clone(),
+        threads: settings.threads,
+        limits: Limits {
+            connections_max: settings.connections_max,
+            unauthenticated: settings.unauthenticated_timeout,
+            idle: settings.idle_timeout,
+            slow_sender: settings.slow_sender_timeout,
+            send_stall: settings.send_timeout,
+            queued_bytes_max: usize::try_from(settings.queued_bytes_max.0).unwrap_or(usize::MAX),
+            ..Limits::default()
+        },
+        create: (!settings.bucket.is_empty()).then(|| bucket_config(settings)),
+        vbuckets_default: settings.vbuckets,
+        recovery: match settings.recover {
+            Recover::Strict => Recovery::Strict,
+            Recover::Salvage => Recovery::Salvage,
+        },
+    }
+}
+
+fn bucket_config(settings: &Settings) -> BucketConfig {
+    BucketConfig {
+        flush_enabled: settings.flush_enabled,
+        compression: match settings.compression {
+            Compression::Off => CompressionMode::Off,
+            Compression::Passive => CompressionMode::Passive,
+        },
+        flusher_batch_max_items: settings.flusher_batch_max_items as usize,
+        flush_batch_max_bytes: usize::try_from(settings.flush_batch_max_bytes.0)
+            .unwrap_or(usize::MAX),
+        log_interval_ms: u64::try_from(settings.log_interval.as_millis()).unwrap_or(u64::MAX),
+        ..BucketConfig::new(&settings.bucket, settings.vbuckets, settings.bucket_quota.0)
+    }
+}
+
+/// Waits on a thread of its own, so that a signal is heard while documents are loaded.
+fn announce_when_loaded(
+    registry: &Arc<BucketRegistry>,
+    events: Sender<Event>,
+) -> Result<(), ServeError> {
+    // A bucket that is dropped before it is loaded must not be kept.
+    let buckets: Vec<_> = registry
+        .list()
+        .iter()
+        .map(|bucket| (bucket.name().to_owned(), Arc::downgrade(bucket)))
+        .collect();
+    thread::Builder::new()
+        .name("kedge-loading".to_owned())
+        .spawn(move || {
+            let mut result = Ok(());
+            for (name, bucket) in &buckets {
+                let Some(bucket) = Weak::upgrade(bucket) else {
+                    continue;
+                };
+                if let Err(error) = bucket.wait_loaded() {
+                    result = Err(format!("bucket \"{name}\" cannot be loaded: {error}"));
+                    break;
+                }
+            }
+            // Nobody listens any more when the server is stopping.
+            let _ = events.send(Event::Loaded(result));
+        })?;
+    Ok(())
+}
+
+fn ready_line(server: &Server) -> String {
+    let memcached = server
+        .memcached_addr()
+        .map_or_else(|| "off".to_owned(), |it| it.to_string());
+    format!(
+        "ready kv={} mgmt={} memcached={memcached}\n",
+        server.kv_addr(),
+        server.mgmt_addr()
+    )
+}
+
+fn start_logging(level: LogLevel) {
+    let level = match level {
+        LogLevel::Error => "error",
+        LogLevel::Warn => "warn",
+        LogLevel::Info => "info",
+        LogLevel::Debug => "debug",
+        LogLevel::Trace => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .init();
+}

@@ -1,0 +1,42 @@
+//! SIGTERM and SIGINT.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
+use signal_hook::iterator::Signals;
+
+use super::Event;
+
+/// Exit code when a second signal comes before the server has stopped, as shells have it for SIGINT.
+const EXIT_SECOND_SIGNAL: i32 = 130;
+
+/// Sends [`Event::Stop`] when a signal comes. A second one ends the process at once.
+pub(super) fn watch(events: Sender<Event>) -> io::Result<()> {
+    let stopping = Arc::new(AtomicBool::new(false));
+    for signal in [SIGTERM, SIGINT] {
+        // Handlers run in the order of their registration: the first signal finds the flag down and raises it.
+        flag::register_conditional_shutdown(signal, EXIT_SECOND_SIGNAL, Arc::clone(&stopping))?;
+        flag::register(signal, Arc::clone(&stopping))?;
+    }
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    thread::Builder::new()
+        .name("kedge-signals".to_owned())
+        .spawn(move || {
+            for signal in signals.forever() {
+                let name = if signal == SIGTERM {
+                    "SIGTERM"
+                } else {
+                    "SIGINT"
+                };
+                if events.send(Event::Stop(name)).is_err() {
+                    return;
+                }
+            }
+        })?;
+    Ok(())
+}

@@ -1,0 +1,362 @@
+//! Settings of the server: a default, a file, the environment and flags, the later ones stronger.
+
+mod document;
+mod nearest;
+mod table;
+mod value;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command, value_parser};
+
+pub(crate) use document::{markdown, text};
+use nearest::nearest;
+pub(crate) use table::{DEFAULT_PASSWORD, Settings};
+use table::{Setting, TABLE};
+pub(crate) use value::{Compression, LogLevel, Recover};
+
+/// The flag that names the configuration file; it is none of the settings in it.
+const CONFIG: &str = "config";
+
+/// Where a value comes from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    Default,
+    File(PathBuf),
+    Environment(String),
+    Flag(String),
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File(path) => write!(f, "{}", path.display()),
+            Self::Environment(variable) => f.write_str(variable),
+            Self::Flag(flag) => f.write_str(flag),
+        }
+    }
+}
+
+/// Why there are no settings.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum SettingsError {
+    #[error("{}: {source}", path.display())]
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{}: {source}", path.display())]
+    Syntax {
+        path: PathBuf,
+        source: Box<toml::de::Error>,
+    },
+    #[error("{}: unknown setting \"{key}\"; did you mean \"{nearest}\"?", path.display())]
+    Unknown {
+        path: PathBuf,
+        key: String,
+        nearest: &'static str,
+    },
+    #[error("{origin}: {name}: {why}, not \"{text}\"")]
+    Value {
+        origin: Source,
+        name: &'static str,
+        why: String,
+        text: String,
+    },
+    #[error("{name}: {why}")]
+    Refused { name: &'static str, why: String },
+}
+
+/// Settings, and where each comes from.
+#[derive(Debug)]
+pub(crate) struct Effective {
+    pub(crate) settings: Settings,
+    origins: BTreeMap<&'static str, (String, Source)>,
+}
+
+impl Effective {
+    /// Puts together the settings of the default, the file, the environment and the flags.
+    ///
+    /// `variable` gives an environment variable.
+    pub(crate) fn new(
+        matches: &ArgMatches,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<Self, SettingsError> {
+        let mut origins = BTreeMap::new();
+        for row in TABLE {
+            origins.insert(row.name, ((row.default)(), Source::Default));
+        }
+        let file = matches.get_one::<PathBuf>(CONFIG).cloned();
+        let file = file.or_else(|| variable(&variable_name(CONFIG)).map(PathBuf::from));
+        if let Some(path) = file {
+            read_file(&path, &mut origins)?;
+        }
+        for row in TABLE {
+            let name = variable_name(row.name);
+            if let Some(text) = variable(&name) {
+                let text = text.to_string_lossy().into_owned();
+                set(&mut origins, row, text, Source::Environment(name))?;
+            }
+            if matches.value_source(row.name) == Some(ValueSource::CommandLine)
+                && let Some(text) = matches.get_one::<String>(row.name)
+            {
+                let flag = format!("--{}", flag_name(row.name));
+                set(&mut origins, row, text.clone(), Source::Flag(flag))?;
+            }
+        }
+        let settings = Settings::build(|name| origins.get(name).map_or("", |(text, _)| text));
+        let settings = settings.map_err(|(name, why)| SettingsError::Refused { name, why })?;
+        check(&settings)?;
+        Ok(Self { settings, origins })
+    }
+
+    /// Whether somebody chose the value, be it the default one.
+    pub(crate) fn is_given(&self, name: &str) -> bool {
+        self.origins
+            .get(name)
+            .is_some_and(|(_, source)| *source != Source::Default)
+    }
+}
+
+/// The arguments of a command that takes settings.
+pub(crate) fn arguments(command: Command) -> Command {
+    let file = Arg::new(CONFIG)
+        .long(CONFIG)
+        .value_name("FILE")
+        .value_parser(value_parser!(PathBuf))
+        .help("Configuration file in TOML; its keys are the names of these flags with underscores")
+        .long_help(
+            "Configuration file in TOML; its keys are the names of these flags with underscores. \
+             Flags are stronger than environment variables (KEDGE_ and the name in capitals), and \
+             these are stronger than the file.",
+        );
+    command.arg(file).args(TABLE.iter().map(argument))
+}
+
+fn argument(row: &'static Setting) -> Arg {
+    let default = match row.default_note {
+        Some(note) => note.to_owned(),
+        None => (row.default)(),
+    };
+    let arg = Arg::new(row.name)
+        .long(flag_name(row.name))
+        .value_name(row.name.to_uppercase())
+        .help(format!("{} [default: {default}]", row.doc))
+        .help_heading(row.group);
+    if row.kind == <bool as value::Value>::KIND {
+        return arg.num_args(0..=1).default_missing_value("true");
+    }
+    arg
+}
+
+fn flag_name(name: &str) -> String {
+    name.replace('_', "-")
+}
+
+fn variable_name(name: &str) -> String {
+    format!("KEDGE_{}", name.to_uppercase())
+}
+
+type Origins = BTreeMap<&'static str, (String, Source)>;
+
+fn set(
+    origins: &mut Origins,
+    row: &'static Setting,
+    text: String,
+    origin: Source,
+) -> Result<(), SettingsError> {
+    match (row.check)(&text) {
+        Ok(shown) => {
+            origins.insert(row.name, (shown, origin));
+            Ok(())
+        }
+        Err(why) => {
+            let text = if row.secret { "***".to_owned() } else { text };
+            Err(SettingsError::Value {
+                origin,
+                name: row.name,
+                why,
+                text,
+            })
+        }
+    }
+}
+
+fn read_file(path: &Path, origins: &mut Origins) -> Result<(), SettingsError> {
+    let text = std::fs::read_to_string(path).map_err(|source| SettingsError::Read {
+        path: path.to_owned(),
+        source,
+    })?;
+    let file: toml::Table = text.parse().map_err(|source| SettingsError::Syntax {
+        path: path.to_owned(),
+        source: Box::new(source),
+    })?;
+    for (key, value) in file {
+        let Some(row) = TABLE.iter().find(|row| row.name == key) else {
+            let nearest = nearest(&key, TABLE.iter().map(|row| row.name)).unwrap_or_default();
+            return Err(SettingsError::Unknown {
+                path: path.to_owned(),
+                key,
+                nearest,
+            });
+        };
+        let text = match value {
+            toml::Value::String(text) => text,
+            other => other.to_string(),
+        };
+        set(origins, row, text, Source::File(path.to_owned()))?;
+    }
+    Ok(())
+}
+
+/// What single values cannot say about themselves.
+fn check(settings: &Settings) -> Result<(), SettingsError> {
+    let refused = |name, why: &str| {
+        Err(SettingsError::Refused {
+            name,
+            why: why.to_owned(),
+        })
+    };
+    if settings.vbuckets == 0 {
+        return refused("vbuckets", "a bucket has at least 1 vBucket");
+    }
+    if settings.flusher_batch_max_items == 0 {
+        return refused("flusher_batch_max_items", "a batch has at least 1 item");
+    }
+    if settings.flush_batch_max_bytes.0 == 0 {
+        return refused("flush_batch_max_bytes", "a batch has at least 1 byte");
+    }
+    if settings.password.is_empty() {
+        return refused("password", "it is empty");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// Settings from flags, environment and a file's text.
+    fn load(
+        flags: &[&str],
+        environment: &[(&str, &str)],
+        file: Option<&str>,
+    ) -> Result<Effective, String> {
+        let mut words: Vec<String> = std::iter::once("serve")
+            .chain(flags.iter().copied())
+            .map(str::to_owned)
+            .collect();
+        let mut handle = tempfile::NamedTempFile::new().map_err(|error| error.to_string())?;
+        if let Some(text) = file {
+            handle
+                .write_all(text.as_bytes())
+                .map_err(|error| error.to_string())?;
+            words.push("--config".to_owned());
+            words.push(handle.path().display().to_string());
+        }
+        let matches = arguments(Command::new("serve"))
+            .try_get_matches_from(words)
+            .map_err(|error| error.to_string())?;
+        let variable = |name: &str| {
+            let found = environment.iter().find(|(known, _)| *known == name)?;
+            Some(OsString::from(found.1))
+        };
+        let path = handle.path().display().to_string();
+        Effective::new(&matches, variable).map_err(|error| error.to_string().replace(&path, "FILE"))
+    }
+
+    #[test]
+    fn later_sources_are_stronger() {
+        let file = "kv_port = 1\nmgmt_port = 2\nmemcached_port = 3\nflush_enabled = false\n\
+                    bucket_quota = \"64MiB\"\n";
+        let environment = [("KEDGE_MGMT_PORT", "20"), ("KEDGE_MEMCACHED_PORT", "30")];
+        let flags = ["--memcached-port", "300", "--recover=salvage"];
+        let all = load(&flags, &environment, Some(file)).expect("settings");
+        let settings = &all.settings;
+        assert_eq!(
+            (
+                settings.kv_port,
+                settings.mgmt_port,
+                settings.memcached_port
+            ),
+            (1, 20, 300)
+        );
+        assert_eq!(settings.bucket_quota.0, 64 << 20);
+        assert_eq!(settings.recover, Recover::Salvage);
+        assert!(!settings.flush_enabled && settings.memcached_enabled);
+        assert!(all.is_given("kv_port") && !all.is_given("bucket"));
+        let source = |name| all.origins[name].1.to_string();
+        assert_eq!(source("mgmt_port"), "KEDGE_MGMT_PORT");
+        assert_eq!(source("memcached_port"), "--memcached-port");
+        assert_eq!(source("listen"), "default");
+    }
+
+    #[test]
+    fn a_flag_that_is_true_or_false_may_stand_alone() {
+        let on = load(&["--flush-enabled", "--kv-port", "5"], &[], None).expect("settings");
+        assert!(on.settings.flush_enabled);
+        let off = load(&["--flush-enabled", "false"], &[], None).expect("settings");
+        assert!(!off.settings.flush_enabled);
+    }
+
+    #[test]
+    fn what_is_wrong_is_named() {
+        let table: [(&[&str], Option<&str>, &str); 8] = [
+            (
+                &[],
+                Some("kv_prt = 1"),
+                "FILE: unknown setting \"kv_prt\"; did you mean \"kv_port\"?",
+            ),
+            (&[], Some("vbucket = 1"), "did you mean \"vbuckets\"?"),
+            (
+                &[],
+                Some("kv_port = 70000"),
+                "FILE: kv_port: expected a number from 0 to 65535",
+            ),
+            (&[], Some("kv_port = [1]"), "kv_port: expected a number"),
+            (&[], Some("kv_port ="), "FILE: TOML parse error"),
+            (
+                &["--vbuckets", "0"],
+                None,
+                "vbuckets: a bucket has at least 1 vBucket",
+            ),
+            (
+                &["--listen", "here"],
+                None,
+                "--listen: listen: expected an IP address, not \"here\"",
+            ),
+            (
+                &["--config", "/no/such/file"],
+                None,
+                "/no/such/file: No such file",
+            ),
+        ];
+        for (flags, file, words) in table {
+            let error = load(flags, &[], file).expect_err(words);
+            assert!(error.contains(words), "{error}");
+        }
+        let error = load(&[], &[("KEDGE_THREADS", "many")], None).expect_err("no number");
+        assert!(
+            error.starts_with("KEDGE_THREADS: threads: expected"),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn every_default_is_valid() {
+        for row in TABLE {
+            let default = (row.default)();
+            assert_eq!((row.check)(&default), Ok(default), "{}", row.name);
+            assert!(row.doc.ends_with('.'), "{}", row.name);
+        }
+        load(&[], &[], None).expect("the defaults are settings");
+    }
+}

@@ -1,0 +1,183 @@
+//! The table of settings: the one place that names them.
+//!
+//! From it come the struct [`Settings`], the flags of `kedge serve`, the environment variables, the keys of a
+//! configuration file, what `kedge config` prints, and `docs/config.md`.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use kedge_bucket::BucketConfig;
+use kedge_server::Limits;
+
+use super::value::{Bytes, Compression, LogLevel, Recover, Value};
+use crate::target::{KV_PORT, MEMCACHED_PORT, MGMT_PORT};
+
+/// A row of the table.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// Name in a configuration file; the flag has dashes instead of underscores, the environment
+    /// variable is in capitals after `KEDGE_`.
+    pub(crate) name: &'static str,
+    /// What belongs together.
+    pub(crate) group: &'static str,
+    /// What its values look like.
+    pub(crate) kind: &'static str,
+    /// What it does.
+    pub(crate) doc: &'static str,
+    /// What stands for the default in documentation when it depends on the machine.
+    pub(crate) default_note: Option<&'static str>,
+    /// Whether its value must not be shown.
+    pub(crate) secret: bool,
+    /// Checks a value and gives it in the form in which it is shown.
+    pub(crate) check: fn(&str) -> Result<String, String>,
+    /// The default, as it is shown.
+    pub(crate) default: fn() -> String,
+}
+
+fn check<T: Value>(text: &str) -> Result<String, String> {
+    T::read(text).map(|value| value.show())
+}
+
+const fn first(notes: &[&'static str]) -> Option<&'static str> {
+    match notes {
+        [note, ..] => Some(note),
+        [] => None,
+    }
+}
+
+macro_rules! settings {
+    ($(
+        [$group:literal]
+        $($name:ident: $type:ty = $default:expr, $doc:literal $(, default_note = $note:literal)? $(, secret = $secret:literal)?;)*
+    )*) => {
+        /// All settings of a server.
+        #[derive(Clone, Debug)]
+        pub(crate) struct Settings {
+            $($(#[doc = $doc] pub(crate) $name: $type,)*)*
+        }
+
+        /// All rows, in the order of the documentation.
+        pub(crate) static TABLE: &[Setting] = &[
+            $($(Setting {
+                name: stringify!($name),
+                group: $group,
+                kind: <$type as Value>::KIND,
+                doc: $doc,
+                default_note: first(&[$($note)?]),
+                secret: false $(|| $secret)?,
+                check: check::<$type>,
+                default: || -> String { let value: $type = $default; value.show() },
+            },)*)*
+        ];
+
+        impl Settings {
+            /// Makes the settings from the text of each; `text` is asked for every name of the table.
+            ///
+            /// # Errors
+            /// The name of the setting and what was expected.
+            pub(super) fn build<'a>(
+                text: impl Fn(&str) -> &'a str,
+            ) -> Result<Self, (&'static str, String)> {
+                Ok(Self {
+                    $($($name: <$type as Value>::read(text(stringify!($name)))
+                        .map_err(|why| (stringify!($name), why))?,)*)*
+                })
+            }
+        }
+    };
+}
+
+/// The address that only this machine reaches.
+const LOOPBACK: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+
+settings! {
+    ["Files and addresses"]
+    data_dir: PathBuf = PathBuf::from("./data"),
+        "Directory of everything the server keeps. Made if it is not there. One process at a time uses it.";
+    listen: IpAddr = LOOPBACK,
+        "Address that the key-value and management ports are bound to. Anything but loopback is refused while the \
+         administrator's password is the default one.";
+    kv_port: u16 = KV_PORT,
+        "Port of the key-value protocol, for Couchbase's SDKs. 0 is any free port.";
+    mgmt_port: u16 = MGMT_PORT,
+        "Port of management over HTTP. 0 is any free port.";
+    memcached_port: u16 = MEMCACHED_PORT,
+        "Port for plain memcached clients, binary and text. 0 is any free port.";
+    memcached_enabled: bool = true,
+        "Whether plain memcached clients are served at all.";
+    memcached_listen: IpAddr = LOOPBACK,
+        "Address that the memcached port is bound to. Its clients need not log in: let it be reached by nobody else.";
+    memcached_bucket: String = String::new(),
+        "Bucket that plain memcached clients reach. Empty: that of `bucket`.", default_note = "that of `bucket`";
+
+    ["First start"]
+    user: String = "Administrator".to_owned(),
+        "Name of the administrator, made if it is not there.";
+    password: String = DEFAULT_PASSWORD.to_owned(),
+        "The administrator's password. Given on a later start, it replaces the one that is kept.", secret = true;
+    bucket: String = "default".to_owned(),
+        "Bucket that is made if it is not there. Empty: none.";
+    vbuckets: u16 = 1024,
+        "vBuckets of a bucket that is made, 1 to 65535. It cannot be changed later.";
+    bucket_quota: Bytes = Bytes(half_of_memory()),
+        "Memory for the documents of the bucket that is made; a write that does not fit gets a temporary failure.",
+        default_note = "half of the machine's memory";
+    flush_enabled: bool = true,
+        "Whether clients may empty the bucket that is made, as memcached's `flush_all` does.";
+    compression: Compression = Compression::Passive,
+        "Of the bucket that is made: what is done with values that clients send compressed.";
+
+    ["Durability"]
+    recover: Recover = Recover::Strict,
+        "What to do about damage in the middle of a log. A torn end, as a loss of power leaves it, is always cut off.";
+    flusher_batch_max_items: u32 = BucketConfig::BATCH_ITEMS_DEFAULT as u32,
+        "Of the bucket that is made: most changes that one sync of the log covers.";
+    flush_batch_max_bytes: Bytes = Bytes(BucketConfig::BATCH_BYTES_DEFAULT as u64),
+        "Of the bucket that is made: most bytes that one sync of the log covers. A larger document is still written.";
+    log_interval: Duration = Duration::from_millis(BucketConfig::LOG_INTERVAL_MS_DEFAULT),
+        "Of the bucket that is made: how long a change that no client waits for may be in memory only.";
+
+    ["Threads and log"]
+    threads: u16 = 0,
+        "Front-end threads. 0: one for each core.", default_note = "one for each core";
+    log_level: LogLevel = LogLevel::Info,
+        "Least important messages that are logged to standard error. The variable `RUST_LOG` overrides it with more \
+         detail.";
+
+    ["Limits"]
+    connections_max: u32 = Limits::default().connections_max,
+        "Most client connections at a time. It is lowered to what the limit of open files allows; one more is closed \
+         at once.";
+    unauthenticated_timeout: Duration = Limits::default().unauthenticated,
+        "Time that a client of the key-value port has to log in.";
+    idle_timeout: Duration = Limits::default().idle,
+        "Time without a request after which a connection is closed. 0s: never.";
+    slow_sender_timeout: Duration = Limits::default().slow_sender,
+        "Time that a request may stay incomplete.";
+    send_timeout: Duration = Limits::default().send_stall,
+        "Time that replies may wait for a client that does not read them.";
+    queued_bytes_max: Bytes = Bytes(Limits::default().queued_bytes_max as u64),
+        "Bytes of replies queued for one connection above which its requests are not read.";
+    shutdown_timeout: Duration = Duration::from_secs(3),
+        "Time that requests in flight have to end after SIGTERM or SIGINT; then what is queued is synced.";
+}
+
+/// The password that everybody knows.
+pub(crate) const DEFAULT_PASSWORD: &str = "password";
+
+const _: () = assert!(BucketConfig::BATCH_ITEMS_DEFAULT <= u32::MAX as usize);
+
+/// Half of the memory that this machine, or the control group that we run in, has; in whole MiB.
+fn half_of_memory() -> u64 {
+    const MIB: u64 = 1 << 20;
+    let info = rustix::system::sysinfo();
+    let machine = info.totalram.saturating_mul(u64::from(info.mem_unit));
+    // cgroup v2; "max" when there is no limit, and no such file outside of a group.
+    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max");
+    let group = group
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(u64::MAX);
+    (machine.min(group) / 2 / MIB).max(1) * MIB
+}

@@ -1,0 +1,138 @@
+//! The operator's commands: what they share.
+
+pub(crate) mod bucket;
+pub(crate) mod stats;
+pub(crate) mod table;
+pub(crate) mod timings;
+pub(crate) mod user;
+
+use std::io;
+use std::time::Duration;
+
+use clap::Args;
+use kedge_auth::Mechanism;
+
+use crate::client::{ClientError, Connection, HttpClient, Login};
+use crate::target::{Scheme, Target, TargetError};
+
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where a tool connects, and as whom.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Access {
+    /// couchbase://HOST:PORT/BUCKET; commands that use management also take http://HOST:PORT
+    #[arg(short = 'U', long = "url", env = "KEDGE_URL", global = true)]
+    #[arg(default_value = "couchbase://127.0.0.1:11210/default")]
+    pub(crate) url: String,
+    /// User to log in as
+    #[arg(
+        short,
+        long,
+        env = "KEDGE_USER",
+        default_value = "Administrator",
+        global = true
+    )]
+    pub(crate) user: String,
+    /// Password of the user
+    #[arg(
+        short = 'P',
+        long,
+        env = "KEDGE_PASSWORD",
+        default_value = "password",
+        global = true
+    )]
+    #[arg(hide_env_values = true)]
+    pub(crate) password: String,
+}
+
+/// Why a tool could not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ToolError {
+    #[error(transparent)]
+    Target(#[from] TargetError),
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl Access {
+    fn target(&self) -> Result<Target, ToolError> {
+        Ok(Target::parse(&self.url)?)
+    }
+
+    fn login(&self) -> Login {
+        Login {
+            user: self.user.clone(),
+            password: self.password.clone(),
+            mechanism: Mechanism::ScramSha512,
+        }
+    }
+
+    /// The bucket of the URL.
+    pub(crate) fn bucket(&self) -> Result<String, ToolError> {
+        Ok(self
+            .target()?
+            .bucket
+            .unwrap_or_else(|| "default".to_owned()))
+    }
+
+    /// A logged-in connection to the key-value port, with the URL's bucket.
+    pub(crate) fn connect(&self) -> Result<Connection, ToolError> {
+        let target = self.target()?;
+        if matches!(
+            target.scheme,
+            Some(Scheme::Http | Scheme::Redis | Scheme::Memcached)
+        ) {
+            return Err(ToolError::Usage(format!(
+                "{}: this command needs couchbase://HOST:PORT/BUCKET",
+                self.url
+            )));
+        }
+        let port = target.port_or(Scheme::Couchbase);
+        let bucket = self.bucket()?;
+        Ok(Connection::ready(
+            &target.host,
+            port,
+            &self.login(),
+            &bucket,
+            CONNECT_TIMEOUT,
+        )?)
+    }
+
+    /// Management of the server: at an http:// URL as it stands, else where the server's
+    /// configuration says.
+    pub(crate) fn management(&self) -> Result<HttpClient, ToolError> {
+        let target = self.target()?;
+        let port = match target.scheme {
+            Some(Scheme::Http) => target.port_or(Scheme::Http),
+            Some(Scheme::Redis | Scheme::Memcached) => {
+                return Err(ToolError::Usage(format!(
+                    "{}: this command needs couchbase://HOST:PORT or http://HOST:PORT",
+                    self.url
+                )));
+            }
+            Some(Scheme::Couchbase) | None => self.management_port(&target)?,
+        };
+        Ok(HttpClient::new(
+            &target.host,
+            port,
+            &self.user,
+            &self.password,
+        ))
+    }
+
+    fn management_port(&self, target: &Target) -> Result<u16, ToolError> {
+        let port = target.port_or(Scheme::Couchbase);
+        let mut connection = Connection::open(&target.host, port, CONNECT_TIMEOUT)?;
+        connection.hello(&[])?;
+        connection.login(&self.login())?;
+        let told = connection.topology()?.mgmt_port;
+        told.ok_or_else(|| {
+            ToolError::Usage("the server does not say where its management is".to_owned())
+        })
+    }
+}

@@ -1,0 +1,247 @@
+//! How the process starts, refuses to start, and stops.
+
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kedge_types::{DurabilityLevel, Status};
+use rustix::process::Signal;
+
+use crate::process::{PATIENCE, Server, connect_to, kedge, run, serve};
+
+/// How long the issue gives a stop.
+const STOP_MAX: Duration = Duration::from_secs(5);
+const PERSIST: Option<DurabilityLevel> = Some(DurabilityLevel::PersistToMajority);
+
+#[test]
+fn sigterm_and_sigint_stop_cleanly_under_load() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for signal in [Signal::TERM, Signal::INT] {
+        let server = Server::start(dir.path(), &[]);
+        let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        let took = thread::scope(|scope| {
+            for number in 0..4 {
+                let mut connection = server.connect();
+                let (stop, done) = (&stop, &done);
+                scope.spawn(move || {
+                    let key = format!("key-{number}");
+                    let mut last = 0_u64;
+                    while !stop.load(Ordering::Relaxed) {
+                        last += 1;
+                        let level = if last.is_multiple_of(2) {
+                            PERSIST
+                        } else {
+                            None
+                        };
+                        match connection.set(key.as_bytes(), last.to_string().as_bytes(), level) {
+                            Ok(_) => done.fetch_add(1, Ordering::Relaxed),
+                            // Refused, or closed: the server is stopping.
+                            Err(_) => return,
+                        };
+                    }
+                });
+            }
+            let deadline = Instant::now() + PATIENCE;
+            while done.load(Ordering::Relaxed) < 200 {
+                assert!(Instant::now() < deadline, "the writers are at work");
+                thread::yield_now();
+            }
+            let began = Instant::now();
+            server.signal(signal);
+            let (status, stderr) = server.wait();
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(status.code(), Some(0), "{stderr}");
+            began.elapsed()
+        });
+        assert!(took < STOP_MAX, "stopping took {took:?}");
+    }
+    // After a clean stop also what nobody waited for is there.
+    let server = Server::start(dir.path(), &[]);
+    let mut connection = server.connect();
+    connection
+        .set(b"not waited for", b"x", None)
+        .expect("a write");
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().0.code(), Some(0));
+    let server = Server::start(dir.path(), &[]);
+    let found = server.connect().get(b"not waited for").expect("an answer");
+    assert_eq!(found.expect("a document").value, b"x");
+}
+
+#[test]
+fn a_second_process_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &[]);
+    let (code, stdout, stderr) = run(&mut serve(dir.path(), &[]));
+    assert_eq!((code, stdout.as_str()), (Some(1), ""));
+    assert!(stderr.contains("in use by another process"), "{stderr}");
+    server
+        .connect()
+        .set(b"k", b"v", PERSIST)
+        .expect("the first one goes on");
+    server.kill();
+    Server::start(dir.path(), &[]);
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &[]);
+    let other = tempfile::tempdir().expect("a directory");
+    let port = server.kv.port().to_string();
+    let (code, stdout, stderr) = run(&mut serve(other.path(), &["--kv-port", &port]));
+    assert_eq!((code, stdout.as_str()), (Some(1), ""));
+    assert!(stderr.contains(&port), "{stderr}");
+}
+
+#[test]
+fn others_are_let_in_only_with_a_password_of_ones_own() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let open = [
+        "--listen=0.0.0.0",
+        "--kv-port=0",
+        "--mgmt-port=0",
+        "--memcached-port=0",
+    ];
+    let mut refused = kedge(&["serve", "--data-dir"]);
+    let (code, stdout, stderr) = run(refused.arg(dir.path()).args(open));
+    assert_eq!((code, stdout.as_str()), (Some(1), ""));
+    assert!(stderr.contains("default password"), "{stderr}");
+    let server = Server::start(dir.path(), &["--listen=0.0.0.0"]);
+    assert!(server.kv.ip().is_unspecified());
+    assert!(
+        server.memcached.ip().is_loopback(),
+        "plain memcached has no login"
+    );
+}
+
+#[test]
+fn a_password_given_later_replaces_the_old_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &[]);
+    server.connect();
+    server.kill();
+    // Without any, it stays; the default password does not come back.
+    let mut command = kedge(&["serve", "--data-dir"]);
+    command
+        .arg(dir.path())
+        .args(["--kv-port=0", "--mgmt-port=0", "--memcached-port=0"]);
+    let server = Server::spawn(command).expect("it starts");
+    server.connect();
+    let error = connect_to(server.kv, "password").expect_err("not the password");
+    assert_eq!(error.status(), Some(Status::AuthError));
+    server.kill();
+    let server = Server::start(dir.path(), &["--password=other"]);
+    connect_to(server.kv, "other").expect("the new password");
+    server.try_connect().expect_err("the old password");
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused_before_anything_is_made() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    let file = dir.path().join("kedge.toml");
+    std::fs::write(&file, "memcached_prot = 1\n").expect("a file");
+    let (code, _, stderr) = run(serve(&data, &["--config"]).arg(&file));
+    assert_eq!(code, Some(1));
+    assert!(
+        stderr.contains("did you mean \"memcached_port\"?"),
+        "{stderr}"
+    );
+    let (code, _, stderr) = run(&mut serve(&data, &["--no-such-flag"]));
+    assert_eq!(code, Some(2));
+    assert!(stderr.contains("--no-such-flag"), "{stderr}");
+    assert!(!data.exists());
+}
+
+#[test]
+fn what_was_written_is_there_after_many_restarts() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for round in 0..5_u32 {
+        let server = Server::start(dir.path(), &[]);
+        let mut connection = server.connect();
+        for earlier in 0..round {
+            let key = format!("round-{earlier}");
+            let found = connection
+                .get(key.as_bytes())
+                .expect("an answer")
+                .expect("a document");
+            assert_eq!(found.value, earlier.to_string().as_bytes());
+        }
+        let key = format!("round-{round}");
+        connection
+            .set(key.as_bytes(), round.to_string().as_bytes(), PERSIST)
+            .expect("a write");
+        if round % 2 == 0 {
+            server.kill();
+        } else {
+            server.signal(Signal::TERM);
+            assert_eq!(server.wait().0.code(), Some(0));
+        }
+    }
+}
+
+/// A file system of 96 MiB of its own, half of it taken, in a namespace of its own. `None` where the system
+/// does not allow it.
+fn server_on_a_small_disk(dir: &std::path::Path) -> Option<Server> {
+    let can = Command::new("unshare").args(["-rm", "true"]).output();
+    if !can.is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: no permission to make a file system");
+        return None;
+    }
+    let inner = serve(&dir.join("data"), &[]);
+    let mut command = Command::new("unshare");
+    command
+        .args(["-rm", "sh", "-c"])
+        .arg(
+            "mount -t tmpfs -o size=96m none \"$0\" && head -c 48m /dev/zero > \"$0/ballast\" && exec \"$@\"",
+        )
+        .arg(dir)
+        .arg(inner.get_program())
+        .args(inner.get_args())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .process_group(0);
+    Some(Server::spawn(command).expect("it starts"))
+}
+
+#[test]
+fn a_full_disk_is_a_temporary_failure() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let Some(mut server) = server_on_a_small_disk(dir.path()) else {
+        return;
+    };
+    let mut connection = server.connect();
+    let value = vec![b'v'; 512 << 10];
+    let mut stored = 0_u32;
+    let error = loop {
+        let key = format!("key-{stored}");
+        match connection.set(key.as_bytes(), &value, PERSIST) {
+            Ok(_) => stored += 1,
+            Err(error) => break error,
+        }
+        assert!(stored < 1000, "96 MiB do not take {stored} times 512 KiB");
+    };
+    assert_eq!(error.status(), Some(Status::TemporaryFailure), "{error}");
+    assert!(stored > 10, "{stored}");
+    let found = connection
+        .get(b"key-0")
+        .expect("reads go on")
+        .expect("a document");
+    assert_eq!(found.value, value);
+    let ballast = format!(
+        "/proc/{}/root{}/ballast",
+        server.pid(),
+        dir.path().display()
+    );
+    std::fs::remove_file(ballast).expect("the ballast goes");
+    let deadline = Instant::now() + PATIENCE;
+    while let Err(error) = connection.set(b"after", &value, PERSIST) {
+        assert_eq!(error.status(), Some(Status::TemporaryFailure), "{error}");
+        assert!(Instant::now() < deadline, "writes do not recover");
+        thread::yield_now();
+    }
+    assert!(server.is_alive());
+}

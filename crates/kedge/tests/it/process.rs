@@ -1,0 +1,209 @@
+//! A server process of a test.
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use kedge::client::{ClientError, Connection, Login};
+use kedge_auth::Mechanism;
+
+/// Longest wait for something that is due at once: the machine may be busy.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const USER: &str = "Administrator";
+pub(crate) const PASSWORD: &str = "secret-of-the-test";
+
+/// A running server. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Server {
+    child: Child,
+    stderr: Option<JoinHandle<String>>,
+    pub(crate) kv: SocketAddr,
+    pub(crate) mgmt: SocketAddr,
+    pub(crate) memcached: SocketAddr,
+}
+
+/// `kedge` with these arguments, its output piped.
+pub(crate) fn kedge(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kedge"));
+    clean_environment(&mut command).args(args);
+    command
+}
+
+/// What the test's own environment says must not be taken for settings.
+fn clean_environment(command: &mut Command) -> &mut Command {
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("KEDGE_") {
+            command.env_remove(name);
+        }
+    }
+    command.env_remove("RUST_LOG");
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+}
+
+/// `kedge serve` on any free ports.
+pub(crate) fn serve(dir: &Path, more: &[&str]) -> Command {
+    let mut command = kedge(&["serve", "--data-dir"]);
+    command
+        .arg(dir)
+        .args(["--kv-port=0", "--mgmt-port=0", "--memcached-port=0"]);
+    command
+        .args(["--user", USER, "--password", PASSWORD, "--vbuckets=64"])
+        .args(more);
+    command
+}
+
+impl Server {
+    /// Starts a server and waits for its `ready` line.
+    pub(crate) fn start(dir: &Path, more: &[&str]) -> Self {
+        Self::spawn(serve(dir, more))
+            .unwrap_or_else(|error| panic!("the server did not start: {error}"))
+    }
+
+    /// Starts a command and waits for its `ready` line; the error is what it said instead.
+    pub(crate) fn spawn(mut command: Command) -> Result<Self, String> {
+        let mut child = command.spawn().expect("the command starts");
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let mut stderr = child.stderr.take().expect("stderr is piped");
+        let stderr = thread::spawn(move || {
+            let mut text = String::new();
+            let _ = stderr.read_to_string(&mut text);
+            text
+        });
+        let (lines, ready) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = lines.send(line);
+            }
+        });
+        let line = ready.recv_timeout(PATIENCE);
+        let address = |name: &str| {
+            let line = line.as_ref().ok()?;
+            let word = line
+                .strip_prefix("ready ")?
+                .split(' ')
+                .find_map(|it| it.strip_prefix(name));
+            word?.parse().ok()
+        };
+        let (kv, mgmt, memcached) = (address("kv="), address("mgmt="), address("memcached="));
+        if let (Some(kv), Some(mgmt), Some(memcached)) = (kv, mgmt, memcached) {
+            return Ok(Self {
+                child,
+                stderr: Some(stderr),
+                kv,
+                mgmt,
+                memcached,
+            });
+        }
+        let _ = child.kill();
+        let status = child.wait();
+        Err(format!(
+            "{line:?}, {status:?}: {}",
+            stderr.join().unwrap_or_default()
+        ))
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal.
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, signal).expect("the process is ours");
+    }
+
+    /// Kills it as `kill -9` does.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().expect("the process is ours");
+        self.child.wait().expect("the process is ours");
+    }
+
+    /// Waits for its end, at most [`PATIENCE`]. Returns how it ended and what it wrote to standard error.
+    pub(crate) fn wait(mut self) -> (ExitStatus, String) {
+        let status = wait_for(&mut self.child);
+        let stderr = self.stderr.take().expect("the end is waited for once");
+        (status, stderr.join().expect("reading does not panic"))
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn is_alive(&mut self) -> bool {
+        self.child
+            .try_wait()
+            .expect("the process is ours")
+            .is_none()
+    }
+
+    /// Resident memory in bytes.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
+        let status = status.expect("the process runs");
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .expect("VmRSS");
+        let kib: u64 = line
+            .trim()
+            .trim_end_matches(" kB")
+            .parse()
+            .expect("a number");
+        kib << 10
+    }
+
+    /// A logged-in connection with the bucket `default`.
+    pub(crate) fn connect(&self) -> Connection {
+        self.try_connect().expect("a connection")
+    }
+
+    /// The same, for a server that may be gone.
+    pub(crate) fn try_connect(&self) -> Result<Connection, ClientError> {
+        connect_to(self.kv, PASSWORD)
+    }
+}
+
+/// A logged-in connection with the bucket `default`. PLAIN, as a debug build takes its time with SCRAM.
+pub(crate) fn connect_to(kv: SocketAddr, password: &str) -> Result<Connection, ClientError> {
+    let login = Login {
+        user: USER.to_owned(),
+        password: password.to_owned(),
+        mechanism: Mechanism::Plain,
+    };
+    Connection::ready(&kv.ip().to_string(), kv.port(), &login, "default", PATIENCE)
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits for the end of a process.
+pub(crate) fn wait_for(child: &mut Child) -> ExitStatus {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(status) = child.try_wait().expect("the process is ours") {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "the process does not end");
+        // sleep: the standard library has no wait with a deadline
+        thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Runs a command to its end: exit code, standard output, standard error.
+pub(crate) fn run(command: &mut Command) -> (Option<i32>, String, String) {
+    let output = command.output().expect("the command starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
+}

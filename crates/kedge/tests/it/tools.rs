@@ -1,0 +1,219 @@
+//! The operator's commands against a real server.
+
+use crate::process::{PASSWORD, Server, kedge, run};
+use kedge_types::DurabilityLevel;
+
+/// Runs a tool against the server; it must succeed.
+fn tool(server: &Server, args: &[&str]) -> String {
+    let (code, stdout, stderr) = try_tool(server, PASSWORD, args);
+    assert_eq!(code, Some(0), "{args:?}: {stdout}{stderr}");
+    stdout
+}
+
+fn try_tool(server: &Server, password: &str, args: &[&str]) -> (Option<i32>, String, String) {
+    let url = format!("couchbase://{}/default", server.kv);
+    run(kedge(args).args(["-U", &url, "-u", "Administrator", "-P", password]))
+}
+
+fn start() -> (tempfile::TempDir, Server) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &[]);
+    (dir, server)
+}
+
+#[test]
+fn stats_and_timings_are_shown() {
+    let (_dir, server) = start();
+    let mut connection = server.connect();
+    for number in 0..10_u32 {
+        let key = number.to_be_bytes();
+        connection
+            .set(&key, b"v", Some(DurabilityLevel::PersistToMajority))
+            .expect("a write");
+        connection.get(&key).expect("an answer");
+    }
+    let stats = tool(&server, &["stats"]);
+    let items = stats
+        .lines()
+        .find(|line| line.starts_with("curr_items "))
+        .expect("curr_items");
+    assert!(items.ends_with(" 10"), "{items}");
+    let json = tool(&server, &["stats", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["curr_items"], "10");
+    let timings = tool(&server, &["timings"]);
+    for name in [
+        "get",
+        "set",
+        "sync_write_commit_persist_to_majority",
+        "log_sync",
+    ] {
+        assert!(
+            timings.contains(&format!("\"{name}\"")),
+            "{name}: {timings}"
+        );
+    }
+    let get = tool(&server, &["timings", "get"]);
+    assert!(
+        get.contains("Total: 10 operations") && get.contains("(100.0000%)"),
+        "{get}"
+    );
+    let (code, _, stderr) = try_tool(&server, PASSWORD, &["timings", "no_such"]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("no histogram \"no_such\""), "{stderr}");
+}
+
+#[test]
+fn buckets_are_managed() {
+    let (_dir, server) = start();
+    tool(
+        &server,
+        &[
+            "bucket",
+            "create",
+            "other",
+            "--quota",
+            "100",
+            "--flush-enabled",
+        ],
+    );
+    let list = tool(&server, &["bucket", "list"]);
+    assert!(
+        list.lines()
+            .any(|line| line.starts_with("other ") && line.ends_with("yes")),
+        "{list}"
+    );
+    let (code, _, stderr) = try_tool(&server, PASSWORD, &["bucket", "create", "other"]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("already exists"), "{stderr}");
+    server.connect().set(b"k", b"v", None).expect("a write");
+    tool(&server, &["bucket", "flush", "default"]);
+    assert!(server.connect().get(b"k").expect("an answer").is_none());
+    tool(&server, &["bucket", "drop", "other"]);
+    let (code, _, stderr) = try_tool(&server, PASSWORD, &["bucket", "drop", "other"]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("404"), "{stderr}");
+}
+
+#[test]
+fn users_are_managed() {
+    let (_dir, server) = start();
+    let new = "--new-password=first";
+    tool(
+        &server,
+        &["user", "add", "ada", "--roles", "data_reader[default]", new],
+    );
+    let (code, _, stderr) = try_tool(&server, PASSWORD, &["user", "add", "ada", new]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("already"), "{stderr}");
+    let list = tool(&server, &["user", "list"]);
+    let ada = list
+        .lines()
+        .find(|line| line.starts_with("ada"))
+        .expect("a row");
+    assert!(ada.ends_with("data_reader[default]"), "{list}");
+    tool(&server, &["user", "passwd", "ada", "--new-password=second"]);
+    let list = tool(&server, &["user", "list"]);
+    assert!(list.contains("data_reader[default]"), "roles stay: {list}");
+    let url = format!("couchbase://{}/default", server.kv);
+    let as_ada = |password: &str| {
+        run(kedge(&["bucket", "list"]).args(["-U", &url, "-u", "ada", "-P", password])).2
+    };
+    assert!(
+        as_ada("first").contains("authentication as \"ada\" failed"),
+        "{}",
+        as_ada("first")
+    );
+    assert!(
+        !as_ada("second").contains("authentication"),
+        "{}",
+        as_ada("second")
+    );
+    tool(&server, &["user", "remove", "ada"]);
+    assert!(as_ada("second").contains("authentication as \"ada\" failed"));
+}
+
+#[test]
+fn errors_say_what_to_check() {
+    let (_dir, server) = start();
+    let (code, _, stderr) = try_tool(&server, "wrong", &["stats"]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("wrong user or password"), "{stderr}");
+    let (code, _, stderr) = run(kedge(&["stats", "-U", "couchbase://127.0.0.1:1"]).arg("-Px"));
+    assert_eq!(code, Some(1));
+    assert!(
+        stderr.contains("127.0.0.1:1") && stderr.contains("is the server running"),
+        "{stderr}"
+    );
+    let (code, _, stderr) = run(&mut kedge(&["stats", "-U", "couchbases://h"]));
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("TLS"), "{stderr}");
+    let (code, stdout, _) = run(&mut kedge(&["version"]));
+    assert_eq!(
+        (code, stdout),
+        (Some(0), format!("kedge {}\n", env!("CARGO_PKG_VERSION")))
+    );
+}
+
+#[test]
+fn load_drives_every_protocol() {
+    let (_dir, server) = start();
+    let counts = |url: String, more: &[&str]| {
+        let mut command = kedge(&[
+            "load",
+            "-U",
+            &url,
+            "-P",
+            PASSWORD,
+            "--json",
+            "--num-items=100",
+        ]);
+        command
+            .args(["--num-threads=3", "--num-cycles=40", "--max-size=600"])
+            .args(more);
+        let (code, stdout, stderr) = run(&mut command);
+        assert_eq!(code, Some(0), "{stdout}{stderr}");
+        let report: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+        assert_eq!(
+            (&report["errors"], &report["misses"]),
+            (&0.into(), &0.into()),
+            "{report}"
+        );
+        assert_eq!(report["populated"], 100, "{report}");
+        for field in [
+            "ops_per_s",
+            "p50_us",
+            "p99_us",
+            "p999_us",
+            "max_us",
+            "seconds",
+        ] {
+            assert!(
+                report[field].as_f64().expect("a number") > 0.0,
+                "{field}: {report}"
+            );
+        }
+        report["ops"].as_u64().expect("a number")
+    };
+    let kv = || format!("couchbase://{}/default", server.kv);
+    let plain = || format!("memcached://{}", server.memcached);
+    assert_eq!(counts(kv(), &[]), 120);
+    assert_eq!(
+        counts(kv(), &["--batch-size=5", "--random-body", "--sequential"]),
+        600
+    );
+    let durable = [
+        "--durability=persist_to_majority",
+        "--set-pct=100",
+        "--pipeline=8",
+    ];
+    assert_eq!(counts(kv(), &durable), 120);
+    assert_eq!(
+        counts(plain(), &["--pipeline=8", "--worker-threads=2"]),
+        120
+    );
+    assert_eq!(
+        counts(plain(), &["--protocol=memcached-text", "--rate-limit=2000"]),
+        120
+    );
+}
