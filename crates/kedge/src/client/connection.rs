@@ -80,6 +80,7 @@ pub struct Connection {
     out: Vec<u8>,
     opaque: u32,
     vbuckets: u16,
+    durability_timeout_ms: Option<u16>,
 }
 
 impl Connection {
@@ -116,6 +117,7 @@ impl Connection {
                         out: Vec::new(),
                         opaque: 0,
                         vbuckets: 0,
+                        durability_timeout_ms: None,
                     });
                 }
             }
@@ -165,6 +167,12 @@ impl Connection {
         let set = self.stream.set_read_timeout(Some(timeout));
         set.and_then(|()| self.stream.set_write_timeout(Some(timeout)))
             .map_err(|source| self.broke(source))
+    }
+
+    /// Milliseconds that the server may take for each durable write from now on; `None` is the
+    /// server's own default.
+    pub fn set_durability_timeout(&mut self, timeout_ms: Option<u16>) {
+        self.durability_timeout_ms = timeout_ms;
     }
 
     /// The socket, for a caller that goes on by itself.
@@ -344,7 +352,7 @@ impl Connection {
         writer.infos = FrameInfos {
             durability: durability.map(|level| Durability {
                 level,
-                timeout_ms: None,
+                timeout_ms: self.durability_timeout_ms,
             }),
             ..FrameInfos::default()
         };

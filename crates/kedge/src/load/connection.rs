@@ -110,15 +110,14 @@ impl Conn {
 
     /// Readies the connection for a phase. Nothing may be in flight.
     pub(super) fn begin(&mut self, window: usize, requests: u64, share: Range<u64>) {
-        self.slots = vec![
-            Slot {
-                start_ns: 0,
-                kind: Kind::Get,
-                busy: false
-            };
-            window
-        ];
         self.forget();
+        let idle = Slot {
+            start_ns: 0,
+            kind: Kind::Get,
+            busy: false,
+        };
+        self.slots = vec![idle; window];
+        self.free = (0..window as u32).rev().collect();
         self.requests_left = requests;
         self.next_item = share.start;
         self.share = share;

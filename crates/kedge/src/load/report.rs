@@ -90,7 +90,7 @@ impl Report {
             p99_us: all.p99_us,
             p999_us: all.p999_us,
             max_us: all.max_us,
-            seconds: (seconds * 1e3).round() / 1e3,
+            seconds: (seconds * 1e6).round() / 1e6,
             get: Latency::of(&run.gets),
             set: Latency::of(&run.sets),
             misses: run.misses,

@@ -136,7 +136,11 @@ pub(crate) fn arguments(command: Command) -> Command {
              Flags are stronger than environment variables (KEDGE_ and the name in capitals), and \
              these are stronger than the file.",
         );
-    command.arg(file).args(TABLE.iter().map(argument))
+    // The last of several wins, so that a script can add its own to given ones.
+    command
+        .args_override_self(true)
+        .arg(file)
+        .args(TABLE.iter().map(argument))
 }
 
 fn argument(row: &'static Setting) -> Arg {
@@ -315,7 +319,7 @@ mod tests {
                 Some("kv_prt = 1"),
                 "FILE: unknown setting \"kv_prt\"; did you mean \"kv_port\"?",
             ),
-            (&[], Some("vbucket = 1"), "did you mean \"vbuckets\"?"),
+            (&[], Some("vbucketz = 1"), "did you mean \"vbuckets\"?"),
             (
                 &[],
                 Some("kv_port = 70000"),

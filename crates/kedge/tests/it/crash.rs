@@ -9,6 +9,7 @@
 //! `KEDGE_CRASH_ROUNDS` is the number of kills (50), `KEDGE_CRASH_SEED` repeats a run's choices.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -26,12 +27,29 @@ const KEYS_PER_WRITER: u64 = 24;
 const ROUNDS_DEFAULT: u64 = 50;
 
 /// A state that a document may be in.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct State {
     /// `None` when there is no document.
     value: Option<Vec<u8>>,
     /// What the server said about it; `None` if it did not answer.
     stored: Option<Stored>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}", brief(self.value.as_deref()), self.stored)
+    }
+}
+
+/// A value without its padding.
+fn brief(value: Option<&[u8]>) -> String {
+    match value {
+        None => "no document".to_owned(),
+        Some(value) => {
+            let text = String::from_utf8_lossy(value);
+            format!("{:?} in {} bytes", text.trim_end_matches('.'), value.len())
+        }
+    }
 }
 
 /// The states that one document may be in after a crash: the last persisted one, and later ones.
@@ -74,7 +92,8 @@ impl History {
         let allowed = self.0.iter().rev().find(|state| state.value == value);
         let Some(state) = allowed else {
             panic!(
-                "{key}: found {value:?} with {cas:?}, allowed are {:#?}",
+                "{key}: found {} with {cas:?}, allowed are {:#?}",
+                brief(value.as_deref()),
                 self.0
             );
         };

@@ -206,6 +206,7 @@ fn load_drives_every_protocol() {
         "--durability=persist_to_majority",
         "--set-pct=100",
         "--pipeline=8",
+        "--sequential",
     ];
     assert_eq!(counts(kv(), &durable), 120);
     assert_eq!(
