@@ -108,7 +108,7 @@ impl FrontEnd {
     /// The life of the thread. It ends when it was told to stop and its connections are gone.
     pub(crate) fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
-        while !self.aborting && !(self.stopping && self.seats.is_empty()) {
+        while !self.is_over() {
             let timeout = self.timeout();
             if let Err(error) = self.poll.poll(&mut events, timeout)
                 && error.kind() != io::ErrorKind::Interrupted
@@ -127,6 +127,10 @@ impl FrontEnd {
                 .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
         }
         self.shared.metrics.thread(self.thread).set_connections(0);
+    }
+
+    fn is_over(&self) -> bool {
+        self.aborting || (self.stopping && self.seats.is_empty())
     }
 
     /// How long the poll may wait: not at all while there is something to do.

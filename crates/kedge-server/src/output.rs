@@ -57,6 +57,15 @@ impl Output {
         });
     }
 
+    /// Takes back what was composed since [`Self::position`] was `position`, none of which was sent.
+    pub(crate) fn truncate(&mut self, position: usize) {
+        self.bytes.truncate(position);
+        while self.large.back().is_some_and(|large| large.at > position) {
+            let large = self.large.pop_back();
+            self.large_bytes -= large.map_or(0, |large| large.item.value().len());
+        }
+    }
+
     /// Bytes that were not sent yet.
     pub(crate) fn queued(&self) -> usize {
         self.bytes.len() - self.sent + self.large_bytes

@@ -25,6 +25,7 @@ use crate::login::Logins;
 use crate::metrics::Metrics;
 use crate::registry::{BucketRegistry, RegistrySetup};
 use crate::shared::Shared;
+use crate::text_exec::Marks;
 use crate::users::Users;
 
 /// Connections that the system may hold for us until they are accepted.
@@ -146,12 +147,13 @@ impl Server {
             users: services.users.clone(),
             limits: config.limits.clone(),
             metrics: metrics.clone(),
-            clock: services.clock.clone(),
+            clock: services.clock,
             memcached_bucket: config
                 .memcached
                 .as_ref()
                 .map(|memcached| memcached.bucket.clone()),
             logins,
+            marks: Marks::default(),
         });
         let (end, ended) = channel();
         let threads_running = start_front_ends(polls, &front_ends, &shared, &end)?;
@@ -165,7 +167,7 @@ impl Server {
                 port: Port::Memcached,
             });
         }
-        let limits = config.limits.clone();
+        let limits = config.limits;
         let acceptor = Acceptor::start(
             listeners,
             front_ends.clone(),

@@ -9,6 +9,7 @@ use crate::limits::Limits;
 use crate::login::Logins;
 use crate::metrics::Metrics;
 use crate::registry::BucketRegistry;
+use crate::text_exec::Marks;
 use crate::users::Users;
 
 /// What every front-end thread sees of the server.
@@ -21,6 +22,8 @@ pub(crate) struct Shared {
     /// The bucket of the memcached port.
     pub(crate) memcached_bucket: Option<String>,
     pub(crate) logins: Logins,
+    /// What meta commands remember of documents.
+    pub(crate) marks: Marks,
 }
 
 impl Shared {

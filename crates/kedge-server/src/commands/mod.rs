@@ -28,7 +28,9 @@ use kedge_types::{Cas, CollectionId, DocKey, KeyError, Status, VbId};
 use std::sync::Arc;
 
 pub(crate) use config::push_map;
+pub(crate) use misc::plain_version;
 pub(crate) use sasl::logged_in;
+pub(crate) use stat::group_stats;
 
 use crate::output::Output;
 use crate::session::{Composer, Failure, Flight, ReplyKind, Rights, Session, Turn, inflated};
@@ -279,7 +281,7 @@ pub(crate) fn dispatch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failur
 /// What the client is told instead of success.
 pub(crate) fn complete(
     composer: &Composer,
-    kind: ReplyKind,
+    kind: &ReplyKind,
     completion: Completion,
     out: &mut Output,
 ) -> Result<(), Failure> {
@@ -301,7 +303,7 @@ pub(crate) fn complete(
         }
         ReplyKind::Document { with_key } => {
             let item = document()?;
-            let key = if with_key { logical_key(item) } else { &[] };
+            let key = if *with_key { logical_key(item) } else { &[] };
             composer.document(item, mutated.cas, key, out)?;
         }
         ReplyKind::StatusOnly | ReplyKind::Login | ReplyKind::Text(_) => composer.success(out),

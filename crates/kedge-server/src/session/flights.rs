@@ -9,7 +9,7 @@ use kedge_protocol::binary::Opcode;
 use kedge_types::limits::UNORDERED_COMMANDS_MAX;
 
 /// How the reply of a parked command is composed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum ReplyKind {
     /// CAS and mutation token.
     Mutation,
@@ -26,8 +26,8 @@ pub(crate) enum ReplyKind {
     StatusOnly,
     /// The end of a login.
     Login,
-    /// A reply of the text protocol.
-    Text(crate::text_exec::TextReply),
+    /// A reply of the text protocol: the bytes of the command.
+    Text(Box<[u8]>),
 }
 
 /// A parked command.

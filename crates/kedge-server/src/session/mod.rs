@@ -392,13 +392,13 @@ impl Session {
         let Some(flight) = self.flights.take(slot) else {
             return Flow::Next;
         };
-        if let ReplyKind::Text(reply) = flight.kind {
-            text_exec::on_completion(reply, &completion, out);
+        if let ReplyKind::Text(bytes) = &flight.kind {
+            text_exec::on_completion(self, turn, bytes, completion, out);
             return Flow::Next;
         }
         let composer = self.composer_of(&flight);
         let begin = out.position();
-        let result = commands::complete(&composer, flight.kind, completion, out);
+        let result = commands::complete(&composer, &flight.kind, completion, out);
         self.answered(turn, &flight, composer, result, begin, out)
     }
 

@@ -1,0 +1,359 @@
+//! The classic commands.
+
+use kedge_bucket::{Arithmetic as BucketArithmetic, ConcatMode, Mutated, Outcome as BucketOutcome};
+use kedge_bucket::{Item, StoreMode as BucketMode};
+use kedge_protocol::text::{
+    Arithmetic, Delete, Direction, FlushAll, Retrieve, Stats, Store, StoreMode, Touch, Verbosity,
+    reply,
+};
+use kedge_types::{Cas, Datatype, Status};
+use std::borrow::Cow;
+use std::io::Write as _;
+
+use super::{Exec, Outcome, Target, Written, target, write_status};
+use crate::commands::{group_stats, plain_version};
+use crate::limits::COPY_VALUE_BYTES_MAX;
+use crate::output::Output;
+use crate::session::{Rights, inflated};
+
+/// Appends `VALUE ...` with the document.
+fn write_item(
+    out: &mut Output,
+    key: &[u8],
+    item: &Item,
+    cas: Cas,
+    with_cas: bool,
+) -> Result<(), Status> {
+    let cas = with_cas.then_some(cas.get());
+    match inflated(item)? {
+        Cow::Borrowed(value) if value.len() > COPY_VALUE_BYTES_MAX => {
+            let buffer = out.buffer();
+            buffer.extend_from_slice(b"VALUE ");
+            buffer.extend_from_slice(key);
+            // Writing to a vector does not fail.
+            let _ = match cas {
+                Some(cas) => write!(buffer, " {} {} {cas}\r\n", item.flags(), value.len()),
+                None => write!(buffer, " {} {}\r\n", item.flags(), value.len()),
+            };
+            out.push_value(item.clone());
+            out.buffer().extend_from_slice(b"\r\n");
+        }
+        value => reply::write_value(out.buffer(), key, item.flags(), &value, cas),
+    }
+    Ok(())
+}
+
+/// A miss is no error, and a document that cannot be read now makes the whole retrieval one.
+pub(super) fn retrieve(exec: &mut Exec<'_, '_>, command: &Retrieve<'_>) -> Outcome {
+    let begin = exec.out.position();
+    // Parking one key of several would need the place to go on from.
+    if command.touch.is_some() && command.keys.count() > 1 && is_durable(exec) {
+        return refused(
+            exec,
+            "gat of several keys on a bucket with a minimum durability level",
+        );
+    }
+    for key in command.keys {
+        match retrieve_one(exec, command, key) {
+            Ok(BucketOutcome::Done(())) | Err(Status::KeyNotFound) => {}
+            Ok(BucketOutcome::Parked) => return exec.park(),
+            Err(status) => {
+                exec.out.truncate(begin);
+                write_status(exec.out, status);
+                return Outcome::Answered;
+            }
+        }
+    }
+    exec.reply(reply::END);
+    Outcome::Answered
+}
+
+fn retrieve_one(
+    exec: &mut Exec<'_, '_>,
+    command: &Retrieve<'_>,
+    key: &[u8],
+) -> Result<BucketOutcome<()>, Status> {
+    let ctx = exec.turn.ctx();
+    let Exec { session, out, .. } = exec;
+    let target = target(session, key)?;
+    let with_cas = command.with_cas;
+    let Some(exptime) = command.touch else {
+        target
+            .bucket
+            .get(ctx, target.vb, &target.key, |document| {
+                write_item(out, key, document.item, document.cas, with_cas)
+            })??;
+        return Ok(BucketOutcome::Done(()));
+    };
+    let write = target.write(Cas(0));
+    let outcome = target
+        .bucket
+        .get_and_touch(ctx, &write, exptime.to_wire(), |document, _| {
+            write_item(out, key, document.item, document.cas, with_cas)
+        })?;
+    Ok(match outcome {
+        BucketOutcome::Done(written) => BucketOutcome::Done(written?),
+        BucketOutcome::Parked => BucketOutcome::Parked,
+    })
+}
+
+pub(super) fn retrieved(
+    exec: &mut Exec<'_, '_>,
+    command: &Retrieve<'_>,
+    result: Result<Written<'_>, Status>,
+) {
+    let mut keys = command.keys;
+    let result = result.and_then(|written| match (written.item, keys.next()) {
+        (Some(item), Some(key)) => {
+            write_item(exec.out, key, item, written.mutated.cas, command.with_cas)
+        }
+        _ => Ok(()),
+    });
+    match result {
+        Ok(()) | Err(Status::KeyNotFound) => exec.reply(reply::END),
+        Err(status) => write_status(exec.out, status),
+    }
+}
+
+/// Whether writes of the bucket are parked.
+pub(super) fn is_durable(exec: &Exec<'_, '_>) -> bool {
+    let bucket = exec.session.bucket.as_ref();
+    bucket.is_some_and(|bucket| bucket.config().min_level().is_some())
+}
+
+pub(super) fn refused(exec: &mut Exec<'_, '_>, what: &str) -> Outcome {
+    reply::write_server_error(exec.out.buffer(), &format!("{what} is not supported"));
+    Outcome::Answered
+}
+
+pub(super) fn store(exec: &mut Exec<'_, '_>, command: &Store<'_>) -> Outcome {
+    match run_store(exec, command) {
+        Ok(BucketOutcome::Parked) => return exec.park(),
+        Ok(BucketOutcome::Done(_)) => stored(exec, command, Ok(())),
+        Err(status) => stored(exec, command, Err(status)),
+    }
+    Outcome::Answered
+}
+
+fn run_store(exec: &Exec<'_, '_>, command: &Store<'_>) -> Result<BucketOutcome<Mutated>, Status> {
+    let ctx = exec.turn.ctx();
+    let target = exec.target(command.key)?;
+    if command.cas == Some(0) {
+        // No document has this CAS, so it is told whether there is one.
+        target.bucket.get(ctx, target.vb, &target.key, |_| ())?;
+        return Err(Status::KeyExists);
+    }
+    let write = target.write(Cas(command.cas.unwrap_or(0)));
+    store_as(
+        &target,
+        ctx,
+        &write,
+        command.mode,
+        &Value {
+            bytes: command.value,
+            flags: command.client_flags,
+            expiry: command.exptime.to_wire(),
+        },
+    )
+}
+
+/// What is stored.
+pub(super) struct Value<'v> {
+    pub(super) bytes: &'v [u8],
+    pub(super) flags: u32,
+    pub(super) expiry: u32,
+}
+
+pub(super) fn store_as(
+    target: &Target<'_>,
+    ctx: kedge_bucket::Ctx,
+    write: &kedge_bucket::Write<'_>,
+    mode: StoreMode,
+    value: &Value<'_>,
+) -> Result<BucketOutcome<Mutated>, Status> {
+    let raw = Datatype::RAW;
+    let mode = match mode {
+        StoreMode::Set => BucketMode::Set,
+        StoreMode::Add => BucketMode::Add,
+        StoreMode::Replace => BucketMode::Replace,
+        StoreMode::Append => {
+            return target
+                .bucket
+                .concat(ctx, write, ConcatMode::Append, value.bytes, raw);
+        }
+        StoreMode::Prepend => {
+            return target
+                .bucket
+                .concat(ctx, write, ConcatMode::Prepend, value.bytes, raw);
+        }
+    };
+    target.bucket.store(
+        ctx,
+        write,
+        mode,
+        value.bytes,
+        raw,
+        value.flags,
+        value.expiry,
+    )
+}
+
+pub(super) fn stored(exec: &mut Exec<'_, '_>, command: &Store<'_>, result: Result<(), Status>) {
+    if command.noreply {
+        return;
+    }
+    match (result, command.cas) {
+        (Ok(()), _) => exec.reply(reply::STORED),
+        (Err(Status::KeyExists), Some(_)) => exec.reply(reply::EXISTS),
+        (Err(Status::KeyNotFound), Some(_)) => exec.reply(reply::NOT_FOUND),
+        (Err(Status::KeyExists | Status::KeyNotFound | Status::NotStored), None) => {
+            exec.reply(reply::NOT_STORED);
+        }
+        (Err(status), _) => write_status(exec.out, status),
+    }
+}
+
+pub(super) fn delete(exec: &mut Exec<'_, '_>, command: &Delete<'_>) -> Outcome {
+    let ctx = exec.turn.ctx();
+    let result = exec
+        .target(command.key)
+        .and_then(|target| target.bucket.delete(ctx, &target.write(Cas(0))));
+    match result {
+        Ok(BucketOutcome::Parked) => return exec.park(),
+        Ok(BucketOutcome::Done(_)) => deleted(exec, command, Ok(())),
+        Err(status) => deleted(exec, command, Err(status)),
+    }
+    Outcome::Answered
+}
+
+pub(super) fn deleted(exec: &mut Exec<'_, '_>, command: &Delete<'_>, result: Result<(), Status>) {
+    if !command.noreply {
+        found(exec, reply::DELETED, result);
+    }
+}
+
+fn found(exec: &mut Exec<'_, '_>, done: &[u8], result: Result<(), Status>) {
+    match result {
+        Ok(()) => exec.reply(done),
+        Err(Status::KeyNotFound) => exec.reply(reply::NOT_FOUND),
+        Err(status) => write_status(exec.out, status),
+    }
+}
+
+pub(super) fn touch(exec: &mut Exec<'_, '_>, command: &Touch<'_>) -> Outcome {
+    let ctx = exec.turn.ctx();
+    let expiry = command.exptime.to_wire();
+    let result = exec
+        .target(command.key)
+        .and_then(|target| target.bucket.touch(ctx, &target.write(Cas(0)), expiry));
+    match result {
+        Ok(BucketOutcome::Parked) => return exec.park(),
+        Ok(BucketOutcome::Done(_)) => touched(exec, command, Ok(())),
+        Err(status) => touched(exec, command, Err(status)),
+    }
+    Outcome::Answered
+}
+
+pub(super) fn touched(exec: &mut Exec<'_, '_>, command: &Touch<'_>, result: Result<(), Status>) {
+    if !command.noreply {
+        found(exec, reply::TOUCHED, result);
+    }
+}
+
+pub(super) fn arithmetic(exec: &mut Exec<'_, '_>, command: &Arithmetic<'_>) -> Outcome {
+    let ctx = exec.turn.ctx();
+    let op = BucketArithmetic {
+        negative: command.direction == Direction::Decrement,
+        delta: command.delta,
+        initial: None,
+        expiry: 0,
+    };
+    let result = exec
+        .target(command.key)
+        .and_then(|target| target.bucket.arithmetic(ctx, &target.write(Cas(0)), op));
+    match result {
+        Ok(BucketOutcome::Parked) => return exec.park(),
+        Ok(BucketOutcome::Done((_, number))) => counted(exec, command, Ok(number)),
+        Err(status) => counted(exec, command, Err(status)),
+    }
+    Outcome::Answered
+}
+
+pub(super) fn counted(
+    exec: &mut Exec<'_, '_>,
+    command: &Arithmetic<'_>,
+    result: Result<u64, Status>,
+) {
+    if command.noreply {
+        return;
+    }
+    match result {
+        Ok(number) => reply::write_number(exec.out.buffer(), number),
+        Err(Status::KeyNotFound) => exec.reply(reply::NOT_FOUND),
+        Err(status) => write_status(exec.out, status),
+    }
+}
+
+pub(super) fn flush_all(exec: &mut Exec<'_, '_>, command: &FlushAll) -> Outcome {
+    let ctx = exec.turn.ctx();
+    let result = match exec.session.bucket(Rights::FLUSH) {
+        // Nothing empties a bucket behind its clients, so not later either.
+        _ if command.delay.get() > 0 => Err(Status::NotSupported),
+        Ok(bucket) => bucket.flush_all(ctx),
+        Err(failure) => Err(failure.status),
+    };
+    if command.noreply {
+        return Outcome::Answered;
+    }
+    match result {
+        Ok(()) => exec.reply(reply::OK),
+        Err(Status::NotSupported) if command.delay.get() > 0 => {
+            reply::write_server_error(exec.out.buffer(), "a delayed flush_all is not supported");
+        }
+        Err(Status::NotSupported) => {
+            reply::write_client_error(exec.out.buffer(), "flush_all not allowed");
+        }
+        Err(status) => write_status(exec.out, status),
+    }
+    Outcome::Answered
+}
+
+pub(super) fn stats(exec: &mut Exec<'_, '_>, command: &Stats<'_>) -> Outcome {
+    let begin = exec.out.position();
+    let Exec {
+        session, turn, out, ..
+    } = exec;
+    let buffer = out.buffer();
+    let mut each = |name: &str, value: &str| {
+        reply::write_stat(buffer, name.as_bytes(), value.as_bytes());
+    };
+    let group = std::str::from_utf8(command.args).map_err(|_| Status::Invalid);
+    let result = group.and_then(|group| {
+        group_stats(session, turn.shared, group, &mut each).map_err(|failure| failure.status)
+    });
+    match result {
+        Ok(()) if command.args == b"reset" => exec.reply(reply::RESET),
+        Ok(()) => exec.reply(reply::END),
+        Err(status) => {
+            out.truncate(begin);
+            match status {
+                Status::KeyNotFound | Status::Invalid => exec.reply(reply::ERROR),
+                other => write_status(out, other),
+            }
+        }
+    }
+    Outcome::Answered
+}
+
+pub(super) fn version(exec: &mut Exec<'_, '_>) -> Outcome {
+    reply::write_version(exec.out.buffer(), plain_version());
+    Outcome::Answered
+}
+
+/// What is logged is the server's setting; see the binary command.
+pub(super) fn verbosity(exec: &mut Exec<'_, '_>, command: Verbosity) -> Outcome {
+    if !command.noreply {
+        exec.reply(reply::OK);
+    }
+    Outcome::Answered
+}

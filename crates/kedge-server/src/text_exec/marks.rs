@@ -1,0 +1,184 @@
+//! What meta commands remember of a document beside the document: that it is stale, and that a client was asked to
+//! recache it (memcached doc/protocol.txt, "Meta Get": flags W, X, Z).
+//!
+//! Marks are hints and live in memory only. A mark holds for one CAS: it is void once the document was written again,
+//! by whomever, so nothing else in the server needs to know of marks.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+/// Most documents that are marked at a time. When there are more, marks are forgotten: some client then recaches once
+/// more than it had to, or takes a stale value for a good one until it expires.
+const MARKS_MAX: usize = 1 << 16;
+
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    cas: u64,
+    stale: bool,
+    token_sent: bool,
+}
+
+/// What a client is told of a document's marks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Told {
+    /// W: it has won the right to recache.
+    pub(super) won: bool,
+    /// X: what it got is stale.
+    pub(super) stale: bool,
+    /// Z: another has won it.
+    pub(super) token_sent: bool,
+}
+
+/// The marks of the documents of the memcached port's bucket.
+#[derive(Debug, Default)]
+pub(crate) struct Marks {
+    /// Kept beside the map, so that reading costs no lock while there is none.
+    count: AtomicUsize,
+    map: Mutex<HashMap<Box<[u8]>, Mark>>,
+}
+
+impl Marks {
+    /// A client read the document of this CAS; `recache` is whether so little of its time is left that the client
+    /// wants to recache it.
+    pub(super) fn on_read(&self, key: &[u8], cas: u64, recache: bool) -> Told {
+        if !recache && self.count.load(Ordering::Relaxed) == 0 {
+            return Told::default();
+        }
+        let mut map = self.map.lock();
+        let known = match map.get(key) {
+            Some(mark) if mark.cas == cas => Some(*mark),
+            Some(_) => {
+                map.remove(key);
+                None
+            }
+            None => None,
+        };
+        let mark = known.unwrap_or(Mark {
+            cas,
+            stale: false,
+            token_sent: false,
+        });
+        let won = (mark.stale || recache) && !mark.token_sent;
+        if won {
+            insert(
+                &mut map,
+                key,
+                Mark {
+                    token_sent: true,
+                    ..mark
+                },
+            );
+        }
+        self.count.store(map.len(), Ordering::Relaxed);
+        Told {
+            won,
+            stale: mark.stale,
+            token_sent: mark.token_sent,
+        }
+    }
+
+    /// A client made an empty document, to fill it: it has won.
+    pub(super) fn on_vivified(&self, key: &[u8], cas: u64) {
+        self.set(
+            key,
+            Mark {
+                cas,
+                stale: false,
+                token_sent: true,
+            },
+        );
+    }
+
+    /// A client said that the document, which has this CAS now, is stale.
+    pub(super) fn on_invalidated(&self, key: &[u8], cas: u64) {
+        self.set(
+            key,
+            Mark {
+                cas,
+                stale: true,
+                token_sent: false,
+            },
+        );
+    }
+
+    fn set(&self, key: &[u8], mark: Mark) {
+        let mut map = self.map.lock();
+        insert(&mut map, key, mark);
+        self.count.store(map.len(), Ordering::Relaxed);
+    }
+}
+
+fn insert(map: &mut HashMap<Box<[u8]>, Mark>, key: &[u8], mark: Mark) {
+    if map.len() >= MARKS_MAX {
+        map.clear();
+    }
+    map.insert(key.into(), mark);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOTHING: Told = Told {
+        won: false,
+        stale: false,
+        token_sent: false,
+    };
+    const WON: Told = Told {
+        won: true,
+        stale: false,
+        token_sent: false,
+    };
+    const SENT: Told = Told {
+        won: false,
+        stale: false,
+        token_sent: true,
+    };
+
+    #[test]
+    fn one_client_wins() {
+        let marks = Marks::default();
+        assert_eq!(marks.on_read(b"k", 1, false), NOTHING);
+        assert_eq!(marks.on_read(b"k", 1, true), WON);
+        assert_eq!(marks.on_read(b"k", 1, true), SENT);
+        assert_eq!(marks.on_read(b"k", 1, false), SENT);
+        assert_eq!(marks.on_read(b"other", 1, false), NOTHING);
+        marks.on_vivified(b"v", 7);
+        assert_eq!(marks.on_read(b"v", 7, false), SENT);
+    }
+
+    #[test]
+    fn a_stale_document_is_recached_by_one() {
+        let marks = Marks::default();
+        marks.on_invalidated(b"k", 2);
+        assert_eq!(marks.on_read(b"k", 2, false), Told { stale: true, ..WON });
+        assert_eq!(
+            marks.on_read(b"k", 2, false),
+            Told {
+                stale: true,
+                ..SENT
+            }
+        );
+        assert_eq!(
+            marks.on_read(b"k", 3, false),
+            NOTHING,
+            "it was written again"
+        );
+        assert_eq!(
+            marks.on_read(b"k", 2, false),
+            NOTHING,
+            "and the mark is gone"
+        );
+    }
+
+    #[test]
+    fn there_are_never_more_than_the_limit() {
+        let marks = Marks::default();
+        for number in 0..=MARKS_MAX as u64 {
+            marks.on_vivified(&number.to_be_bytes(), 1);
+        }
+        assert_eq!(marks.map.lock().len(), 1);
+    }
+}

@@ -1,0 +1,216 @@
+//! What clients do before their first document.
+
+use kedge_auth::Mechanism;
+use kedge_protocol::binary::commands::{GetErrorMap, SelectBucket};
+use kedge_protocol::binary::{Feature, Features, Opcode, RequestWriter};
+use kedge_types::Status;
+
+use crate::client::{Client, SDK_FEATURES};
+use crate::server::{Kedge, PASSWORD, USER};
+
+#[test]
+fn every_mechanism_logs_in_and_a_wrong_password_does_not() {
+    let kedge = Kedge::start();
+    for mechanism in Mechanism::ALL {
+        for (user, password, expected) in [
+            (USER, PASSWORD, Status::Success),
+            (USER, "wrong", Status::AuthError),
+            ("nobody", PASSWORD, Status::AuthError),
+        ] {
+            let mut client = kedge.connect();
+            client.hello(SDK_FEATURES);
+            assert_eq!(
+                client.sasl(mechanism, user, password),
+                expected,
+                "{mechanism:?} {user}"
+            );
+            let may = expected == Status::Success;
+            let selected = client.try_select("default").status;
+            assert_eq!(selected == Status::Success, may, "{mechanism:?} {user}");
+        }
+    }
+    let metrics = kedge.server().metrics().snapshot();
+    assert_eq!(metrics.auth_commands, 12);
+    assert_eq!(metrics.auth_errors, 8);
+}
+
+#[test]
+fn mechanisms_are_listed_strongest_first() {
+    let kedge = Kedge::start();
+    let listed = kedge.connect().simple(Opcode::SaslListMechs).ok().text();
+    assert_eq!(listed, "SCRAM-SHA512 SCRAM-SHA256 SCRAM-SHA1 PLAIN");
+}
+
+#[test]
+fn before_the_login_only_what_leads_to_it_is_allowed() {
+    let kedge = Kedge::start();
+    let mut client = kedge.connect();
+    client.hello(SDK_FEATURES);
+    for opcode in [
+        Opcode::Get,
+        Opcode::Stat,
+        Opcode::GetClusterConfig,
+        Opcode::SelectBucket,
+        Opcode::ListBuckets,
+        Opcode::CollectionsGetManifest,
+    ] {
+        assert_eq!(
+            client.simple(opcode).status,
+            Status::AccessDenied,
+            "{opcode:?}"
+        );
+    }
+    for opcode in [Opcode::Noop, Opcode::Version, Opcode::SaslListMechs] {
+        client.simple(opcode).ok();
+    }
+    assert_eq!(
+        client.simple(Opcode::Version).text(),
+        "8.0.0-0000-enterprise"
+    );
+}
+
+#[test]
+fn a_client_that_knows_no_extended_status_is_closed_instead_of_told_one() {
+    let kedge = Kedge::start();
+    let mut client = kedge.connect();
+    let frame = client.request(Opcode::Get).key("k");
+    client.send(&frame.bytes());
+    client.assert_closed();
+}
+
+#[test]
+fn a_bucket_that_is_not_there_is_answered_like_one_that_is_not_allowed() {
+    let kedge = Kedge::start();
+    let mut client = kedge.connect();
+    client.hello(SDK_FEATURES);
+    client.log_in("reader", PASSWORD);
+    for name in ["missing", "", "\u{e4}"] {
+        assert_eq!(
+            client.try_select(name).status,
+            Status::AccessDenied,
+            "{name:?}"
+        );
+    }
+    assert_eq!(client.get("k").status, Status::NoBucket);
+    client.select("default");
+    assert_eq!(client.get("k").status, Status::KeyNotFound);
+    assert_eq!(
+        client.set("k", b"v").status,
+        Status::AccessDenied,
+        "the role only reads"
+    );
+    client.select(std::str::from_utf8(SelectBucket::NO_BUCKET).unwrap());
+    assert_eq!(client.get("k").status, Status::NoBucket);
+}
+
+#[test]
+fn the_error_map_comes_in_the_version_asked_for() {
+    let kedge = Kedge::start();
+    for (asked, got) in [(1, Some("1")), (2, Some("2")), (7, Some("2")), (0, None)] {
+        let mut client = kedge.connect();
+        let mut bytes = Vec::new();
+        GetErrorMap { version: asked }.encode(&RequestWriter::new(Opcode::GetErrorMap), &mut bytes);
+        client.send(&bytes);
+        let reply = client.reply();
+        match got {
+            None => assert_eq!(reply.status, Status::KeyNotFound),
+            Some(version) => {
+                let map: serde_json::Value = serde_json::from_slice(&reply.ok().value).unwrap();
+                assert_eq!(map["version"].to_string(), version);
+            }
+        }
+    }
+}
+
+#[test]
+fn a_whole_bootstrap_may_come_in_one_write() {
+    let kedge = Kedge::start();
+    let mut client = kedge.connect();
+    // As libcouchbase does it: all with opaque 0.
+    let mut bytes = Vec::new();
+    let hello = kedge_protocol::binary::commands::Hello {
+        agent: b"{\"a\":\"x\"}",
+        features: SDK_FEATURES,
+    };
+    hello.encode(&RequestWriter::new(Opcode::Hello), &mut bytes);
+    GetErrorMap { version: 1 }.encode(&RequestWriter::new(Opcode::GetErrorMap), &mut bytes);
+    RequestWriter::new(Opcode::SaslListMechs).write(&[], &[], &[], &mut bytes);
+    client.send(&bytes);
+    for opcode in [Opcode::Hello, Opcode::GetErrorMap, Opcode::SaslListMechs] {
+        let reply = client.reply().ok();
+        assert_eq!((reply.opcode, reply.opaque), (opcode.wire(), 0));
+    }
+}
+
+#[test]
+fn hello_replaces_what_was_negotiated() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    assert!(client.features.contains(Feature::Collections));
+    assert!(
+        !client.features.contains(Feature::Xattr),
+        "not granted before it works"
+    );
+    client.set("k", b"v").ok();
+    client.hello(Features::of(&[Feature::Xerror]));
+    assert_eq!(
+        client.get("k").ok().value,
+        b"v",
+        "the key has no prefix any more"
+    );
+    client.hello(Features::NONE);
+    assert_eq!(client.features, Features::NONE);
+}
+
+#[test]
+fn hello_with_features_that_exclude_each_other_changes_nothing() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    let frame = client
+        .request(Opcode::Hello)
+        .value(&Feature::ClustermapChangeNotification.wire().to_be_bytes());
+    assert_eq!(client.call(&frame).status, Status::Invalid);
+    client.set("k", b"v").ok();
+}
+
+#[test]
+fn a_removed_user_may_do_nothing_more() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    client.set("k", b"v").ok();
+    kedge.users.change(|users| users.remove(USER)).unwrap();
+    assert_eq!(client.get("k").status, Status::AccessDenied);
+}
+
+#[test]
+fn an_unfinished_login_is_no_login() {
+    let kedge = Kedge::start();
+    let mut client = kedge.connect();
+    client.hello(SDK_FEATURES);
+    let step = client.request(Opcode::SaslStep);
+    let step = crate::client::Frame {
+        key: b"SCRAM-SHA512".to_vec(),
+        ..step
+    }
+    .value(b"c=biws,r=x,p=eA==");
+    assert_eq!(client.call(&step).status, Status::AuthError);
+    let first = client.request(Opcode::SaslAuth);
+    let first = crate::client::Frame {
+        key: b"SCRAM-SHA512".to_vec(),
+        ..first
+    }
+    .value(b"n,,n=app,r=abc");
+    assert_eq!(client.call(&first).status, Status::AuthContinue);
+    assert_eq!(client.try_select("default").status, Status::AccessDenied);
+    let unknown = client.request(Opcode::SaslAuth);
+    let unknown = crate::client::Frame {
+        key: b"CRAM-MD5".to_vec(),
+        ..unknown
+    };
+    assert_eq!(client.call(&unknown).status, Status::AuthError);
+    assert_eq!(
+        Client::sasl(&mut client, Mechanism::Plain, USER, PASSWORD),
+        Status::Success
+    );
+    client.select("default");
+}

@@ -1,0 +1,16 @@
+//! The server over sockets.
+
+mod bootstrap;
+mod client;
+mod commands;
+mod config;
+mod hostile;
+mod limits;
+mod memcached;
+mod meta;
+mod order;
+mod registry;
+mod server;
+mod stats;
+mod text;
+mod volume;

@@ -1,0 +1,167 @@
+//! A server for one test, on a disk in memory.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use kedge_auth::Roles;
+use kedge_bucket::{BucketConfig, Recovery};
+use kedge_disk::{Disk, SimDisk};
+use kedge_server::users::Users;
+use kedge_server::{Limits, MemcachedConfig, Server, ServerConfig, Services};
+use kedge_types::SystemClock;
+
+use crate::client::{Client, Text};
+
+pub(crate) const USER: &str = "app";
+pub(crate) const PASSWORD: &str = "password";
+const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// A running server, stopped when it goes.
+pub(crate) struct Kedge {
+    server: Option<Server>,
+    pub(crate) users: Arc<Users>,
+    disk: Arc<SimDisk>,
+}
+
+/// What differs from a server as most tests want it.
+pub(crate) struct Setup {
+    pub(crate) limits: Limits,
+    pub(crate) threads: u16,
+    pub(crate) bucket: BucketConfig,
+    pub(crate) disk: Arc<SimDisk>,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let mut bucket = BucketConfig::new("default", 16, 256 << 20);
+        bucket.flush_enabled = true;
+        Self {
+            limits: Limits::default(),
+            threads: 1,
+            bucket,
+            disk: Arc::new(SimDisk::new(1)),
+        }
+    }
+}
+
+/// Users are made once: their passwords cost time.
+fn user_store() -> kedge_auth::UserStore {
+    static STORE: OnceLock<kedge_auth::UserStore> = OnceLock::new();
+    let make = || {
+        let mut store = kedge_auth::UserStore::new().unwrap();
+        store.set_iterations(kedge_auth::ITERATIONS_MIN).unwrap();
+        let users = [
+            (USER, "bucket_full_access[*]"),
+            ("root", "admin"),
+            ("reader", "data_reader[default]"),
+        ];
+        for (user, roles) in users {
+            store
+                .add(user, PASSWORD, roles.parse::<Roles>().unwrap(), 1)
+                .unwrap();
+        }
+        store
+    };
+    STORE.get_or_init(make).clone()
+}
+
+impl Kedge {
+    /// A server as most tests want it: one front-end thread, one bucket "default" that is loaded.
+    pub(crate) fn start() -> Self {
+        Self::with(Setup::default())
+    }
+
+    pub(crate) fn with(setup: Setup) -> Self {
+        let disk: Arc<dyn Disk> = setup.disk.clone();
+        let data_dir = PathBuf::from("/data");
+        disk.create_dir_all(&data_dir).unwrap();
+        let users = Arc::new(Users::new(user_store(), Box::new(|_| Ok(()))));
+        let config = ServerConfig {
+            listen: LOOPBACK,
+            kv_port: 0,
+            mgmt_port: 0,
+            memcached: Some(MemcachedConfig {
+                listen: LOOPBACK,
+                port: 0,
+                bucket: setup.bucket.name.clone(),
+            }),
+            data_dir,
+            threads: setup.threads,
+            limits: setup.limits,
+            create: Some(setup.bucket),
+            vbuckets_default: 16,
+            recovery: Recovery::Strict,
+        };
+        let services = Services {
+            disk,
+            clock: Arc::new(SystemClock::new()),
+            users: users.clone(),
+            on_fatal: Arc::new(|why| panic!("{why}")),
+        };
+        let server = Server::start(config, services).unwrap();
+        server.wait_loaded().unwrap();
+        Self {
+            server: Some(server),
+            users,
+            disk: setup.disk,
+        }
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        self.server.as_ref().unwrap()
+    }
+
+    /// A connection to the KV port that has said nothing.
+    pub(crate) fn connect(&self) -> Client {
+        Client::connect(self.server().kv_addr())
+    }
+
+    /// A connection that logged in and selected the bucket, without any feature.
+    pub(crate) fn bare(&self) -> Client {
+        let mut client = self.connect();
+        client.log_in(USER, PASSWORD);
+        client.select("default");
+        client
+    }
+
+    /// A connection as an SDK's: features, login, bucket.
+    pub(crate) fn client(&self) -> Client {
+        let mut client = self.connect();
+        client.hello(crate::client::SDK_FEATURES);
+        client.log_in(USER, PASSWORD);
+        client.select("default");
+        client
+    }
+
+    /// A connection to the memcached port for the binary protocol.
+    pub(crate) fn memcached(&self) -> Client {
+        Client::connect(self.server().memcached_addr().unwrap())
+    }
+
+    /// A connection to the memcached port for the text protocol.
+    pub(crate) fn text(&self) -> Text {
+        Text::connect(self.server().memcached_addr().unwrap())
+    }
+
+    /// Stops it and gives back the disk.
+    pub(crate) fn stop(mut self) -> Arc<SimDisk> {
+        self.server
+            .take()
+            .unwrap()
+            .stop(Duration::from_secs(10))
+            .unwrap();
+        self.disk.clone()
+    }
+}
+
+impl Drop for Kedge {
+    fn drop(&mut self) {
+        if let Some(server) = self.server.take()
+            && !std::thread::panicking()
+        {
+            server.stop(Duration::from_secs(10)).unwrap();
+        }
+    }
+}
