@@ -2,7 +2,7 @@ use couchbase::error::ErrorKind;
 use couchbase::management::buckets::bucket_settings::BucketSettings;
 use serde_json::json;
 
-use crate::{setup, until_gone, want_content, want_error, within};
+use crate::{exists, setup, until_gone, want_content, want_error, within};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn create_use_flush_drop() {
@@ -39,12 +39,7 @@ async fn create_use_flush_drop() {
     within(bucket.wait_until_ready(None)).await.unwrap();
     let other = bucket.default_collection();
     within(other.upsert("key", 1, None)).await.unwrap();
-    assert!(
-        !within(setup.collection.exists("key", None))
-            .await
-            .unwrap()
-            .exists()
-    );
+    assert!(!exists(&setup.collection, "key").await);
     within(manager.flush_bucket("other", None)).await.unwrap();
     until_gone(&other, "key").await;
     within(other.upsert("key", 2, None)).await.unwrap();

@@ -1,12 +1,11 @@
 use std::time::Duration;
 
-use couchbase::error::ErrorKind;
 use couchbase::options::diagnostic_options::{PingOptions, WaitUntilReadyOptions};
 use couchbase::options::kv_options::GetOptions;
 use couchbase::results::diagnostics::PingState;
 use couchbase::service_type::ServiceType;
 
-use crate::server::{BUCKET, PASSWORD, USER};
+use crate::server::{BUCKET, PASSWORD, Server, USER};
 use crate::{connect, fail_fast, setup, within};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -38,15 +37,15 @@ async fn ping_reaches_the_key_value_service() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn wrong_credentials() {
-    let setup = setup().await;
+async fn wrong_credentials_never_connect() {
+    // The SDK goes on trying, whatever the server answered; what a caller sees is its own timeout.
+    let server = Server::start();
     for (user, password) in [(USER, "wrong"), ("nobody", PASSWORD), ("nobody", "wrong")] {
-        let error = connect(&setup.server, user, password)
-            .await
-            .err()
-            .expect("refused");
-        assert_eq!(error.kind(), &ErrorKind::AuthenticationFailure, "{error}");
+        let attempt = connect(&server, user, password);
+        let result = tokio::time::timeout(Duration::from_secs(1), attempt).await;
+        assert!(!matches!(result, Ok(Ok(_))), "{user} with {password}");
     }
+    connect(&server, USER, PASSWORD).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -7,7 +7,7 @@ use couchbase::options::kv_options::{InsertOptions, RemoveOptions, ReplaceOption
 use couchbase::transcoding;
 use serde_json::json;
 
-use crate::{in_parallel, setup, until_gone, want_content, want_error, within};
+use crate::{exists, in_parallel, setup, until_gone, want_content, want_error, within};
 
 const LARGEST: usize = 20 << 20;
 const SECOND: Duration = Duration::from_secs(1);
@@ -87,26 +87,16 @@ async fn insert_replace_remove() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn exists() {
+async fn exists_and_its_cas() {
     let setup = setup().await;
     let collection = &setup.collection;
-    assert!(
-        !within(collection.exists("key", None))
-            .await
-            .unwrap()
-            .exists()
-    );
+    assert!(!exists(collection, "key").await);
     let stored = within(collection.upsert("key", 1, None)).await.unwrap();
     let found = within(collection.exists("key", None)).await.unwrap();
     assert!(found.exists());
     assert_eq!(found.cas(), stored.cas());
     within(collection.remove("key", None)).await.unwrap();
-    assert!(
-        !within(collection.exists("key", None))
-            .await
-            .unwrap()
-            .exists()
-    );
+    assert!(!exists(collection, "key").await);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -289,10 +279,5 @@ async fn ten_thousand_documents() {
         }
     })
     .await;
-    assert!(
-        !within(setup.collection.exists("key-0", None))
-            .await
-            .unwrap()
-            .exists()
-    );
+    assert!(!exists(&setup.collection, "key-0").await);
 }

@@ -4,9 +4,9 @@ import static kedge.Shared.CLUSTER;
 import static kedge.Shared.COLLECTION;
 import static kedge.Shared.LIMIT;
 import static kedge.Shared.SERVER;
+import static kedge.Shared.newKey;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
-import static org.junit.jupiter.api.Assertions.assertNotNull;
 import static org.junit.jupiter.api.Assertions.assertThrows;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
@@ -31,14 +31,14 @@ class ConnectTest {
   @Test
   void clusterAndBucketBecomeReady() {
     CLUSTER.waitUntilReady(LIMIT);
-    assertNotNull(COLLECTION);
+    COLLECTION.upsert(newKey(), 1);
     assertEquals(ClusterState.ONLINE, CLUSTER.diagnostics().state());
   }
 
   @Test
   void pingReachesTheKeyValueService() {
-    assertNotNull(COLLECTION);
-    var report = CLUSTER.ping(PingOptions.pingOptions().serviceTypes(Set.of(ServiceType.KV)));
+    var options = PingOptions.pingOptions().serviceTypes(Set.of(ServiceType.KV));
+    var report = CLUSTER.bucket(KedgeServer.BUCKET).ping(options);
     var endpoints = report.endpoints().get(ServiceType.KV);
     assertFalse(endpoints.isEmpty());
     assertTrue(endpoints.stream().allMatch(endpoint -> endpoint.state() == PingState.OK));
@@ -53,7 +53,7 @@ class ConnectTest {
       var error =
           assertThrows(
               UnambiguousTimeoutException.class, () -> bucket.waitUntilReady(Duration.ofSeconds(2)));
-      assertTrue(error.toString().contains("AUTHENTICATION_ERROR"), error::toString);
+      assertTrue(error.toString().contains("User authentication failed"), error::toString);
     } finally {
       wrong.disconnect();
     }
@@ -61,9 +61,17 @@ class ConnectTest {
 
   @Test
   void missingBucket() {
-    var missing = CLUSTER.bucket("no-such-bucket");
-    assertThrows(
-        UnambiguousTimeoutException.class, () -> missing.waitUntilReady(Duration.ofSeconds(2)));
+    // A connection of its own: the SDK goes on trying, and its cluster is not ready meanwhile.
+    Cluster own = Shared.connect(SERVER, KedgeServer.USER, KedgeServer.PASSWORD);
+    try {
+      var missing = own.bucket("no-such-bucket");
+      var error =
+          assertThrows(
+              UnambiguousTimeoutException.class, () -> missing.waitUntilReady(Duration.ofSeconds(2)));
+      assertTrue(error.toString().contains("NO_ACCESS"), error::toString);
+    } finally {
+      own.disconnect();
+    }
   }
 
   @Test
