@@ -44,6 +44,9 @@ tidy:
 
 bench: bench-kv
 
+bench-kv:
+	python3 bench/kv.py
+
 # docs/config.md is printed by the table of settings.
 config-doc: build
 	$(KEDGE) config --markdown > docs/config.md
