@@ -10,6 +10,9 @@ use std::time::Duration;
 const PARKED_TICK: Duration = Duration::from_millis(20);
 /// How soon a command that was parked just now is noticed, and how soon a log segment is made ready.
 const IDLE_TICK: Duration = Duration::from_millis(100);
+/// Segments are filled with zeros no faster than this. A log that grows faster is under a load whose syncs are long for
+/// the bytes that they carry; writing every byte twice would only take the disk away from it.
+const PREPARE_BYTES_PER_SEC: u64 = 16 << 20;
 /// A sweep of all documents for what has expired takes this long, spread evenly.
 const SWEEP_SECS: u64 = 60;
 
@@ -36,6 +39,7 @@ impl Bucket {
             last_ns: self.setup.clock.now().mono_ns,
             ..Sweep::default()
         };
+        let mut prepare_ns = 0;
         loop {
             let parked = self.parked.load(Ordering::Relaxed) > 0;
             std::thread::park_timeout(if parked { PARKED_TICK } else { IDLE_TICK });
@@ -43,7 +47,10 @@ impl Bucket {
                 crate::bucket::Phase::Loading | crate::bucket::Phase::Open => {}
                 _ => return,
             }
-            self.prepare_segment(preparer);
+            let now_ns = self.setup.clock.now().mono_ns;
+            if prepare_ns <= now_ns && preparer.is_needed() {
+                prepare_ns = now_ns + self.prepare_segment(preparer);
+            }
             if parked {
                 self.check_time();
             }
@@ -51,11 +58,14 @@ impl Bucket {
         }
     }
 
-    fn prepare_segment(&self, preparer: &SegmentPreparer) {
-        if preparer.is_needed()
-            && let Err(error) = preparer.prepare_if_needed()
-        {
-            tracing::warn!(bucket = self.name(), %error, "no log segment could be made ready");
+    /// Makes the next log segment ready and says how many nanoseconds to wait before the one after it.
+    fn prepare_segment(&self, preparer: &SegmentPreparer) -> u64 {
+        match preparer.prepare_if_needed() {
+            Ok(_) => preparer.ready_bytes() * 1_000_000_000 / PREPARE_BYTES_PER_SEC,
+            Err(error) => {
+                tracing::warn!(bucket = self.name(), %error, "no log segment could be made ready");
+                1_000_000_000
+            }
         }
     }
 

@@ -183,6 +183,11 @@ impl SegmentPreparer {
         self.shared.wants_work()
     }
 
+    /// Bytes of the segments that are ready, or wait to be recycled or removed.
+    pub fn ready_bytes(&self) -> u64 {
+        self.shared.spare_files().1
+    }
+
     /// Recycles what was released and makes the next segment ready. `true` if there was something
     /// to do. Takes as long as writing a segment takes.
     ///
