@@ -7,6 +7,8 @@ mod compose;
 mod failure;
 mod flights;
 mod rights;
+#[cfg(test)]
+mod tests;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

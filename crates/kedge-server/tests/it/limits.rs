@@ -1,1 +1,155 @@
-//! Written next.
+//! What happens at the limits of a connection.
+
+use std::io::{ErrorKind, Write};
+use std::time::{Duration, Instant};
+
+use kedge_protocol::binary::Opcode;
+use kedge_server::Limits;
+
+use crate::client::Client;
+use crate::server::{Kedge, Setup};
+
+fn kedge(limits: Limits) -> Kedge {
+    Kedge::with(Setup {
+        limits,
+        ..Setup::default()
+    })
+}
+
+/// Short, and no shorter than what works takes.
+const SHORT: Duration = Duration::from_millis(300);
+
+fn took(what: impl FnOnce()) -> Duration {
+    let begin = Instant::now();
+    what();
+    begin.elapsed()
+}
+
+#[test]
+fn one_connection_more_than_the_limit_is_closed() {
+    let kedge = kedge(Limits {
+        connections_max: 3,
+        ..Limits::default()
+    });
+    let mut clients: Vec<Client> = (0..3).map(|_| kedge.client()).collect();
+    for mut one_more in [kedge.connect(), kedge.memcached()] {
+        one_more.assert_closed();
+    }
+    let metrics = kedge.server().metrics().snapshot();
+    assert_eq!(
+        (metrics.curr_connections, metrics.rejected_connections),
+        (3, 2)
+    );
+    clients[0].simple(Opcode::Noop).ok();
+    let quit = clients[0].request(Opcode::Quit);
+    clients[0].call(&quit).ok();
+    clients[0].assert_closed();
+    // The count goes down before the socket is closed.
+    kedge.client();
+}
+
+#[test]
+fn who_does_not_log_in_is_closed() {
+    let kedge = kedge(Limits {
+        unauthenticated: SHORT,
+        ..Limits::default()
+    });
+    let mut logged_in = kedge.client();
+    let mut plain = kedge.memcached();
+    let mut idle = kedge.connect();
+    let mut busy = kedge.connect();
+    busy.simple(Opcode::Noop).ok();
+    let time = took(|| idle.assert_closed());
+    assert!(time < SHORT * 20, "{time:?}");
+    busy.assert_closed();
+    logged_in.simple(Opcode::Noop).ok();
+    plain.simple(Opcode::Noop).ok();
+    assert_eq!(kedge.server().metrics().snapshot().timed_out_connections, 2);
+}
+
+#[test]
+fn who_sends_too_slowly_is_closed() {
+    let kedge = kedge(Limits {
+        slow_sender: SHORT,
+        ..Limits::default()
+    });
+    let mut other = kedge.client();
+    let mut slow = kedge.client();
+    let set = slow.request(Opcode::Set).store("k", &[0; 1_000]).bytes();
+    slow.send(&set[..500]);
+    slow.assert_closed();
+    let mut text = kedge.text();
+    text.stream.write_all(b"set a 0 0 10\r\nabc").unwrap();
+    text.assert_closed();
+    other.simple(Opcode::Noop).ok();
+    assert_eq!(kedge.server().metrics().snapshot().timed_out_connections, 2);
+}
+
+#[test]
+fn who_does_nothing_is_closed_when_the_operator_wants_that() {
+    let kedge = kedge(Limits {
+        idle: SHORT,
+        ..Limits::default()
+    });
+    let mut idle = kedge.client();
+    let mut text = kedge.text();
+    idle.assert_closed();
+    text.assert_closed();
+    kedge.client().simple(Opcode::Noop).ok();
+}
+
+/// Asks for large values without reading any, until the server takes no more requests. Returns the bytes it took.
+fn ask_without_reading(client: &mut Client) -> usize {
+    client.set("large", &vec![0; 1 << 20]).ok();
+    let get = client.request(Opcode::Get).key("large").bytes();
+    let requests = get.repeat(1_000);
+    client.stream.set_write_timeout(Some(SHORT)).unwrap();
+    let mut taken = 0;
+    loop {
+        match client.stream.write(&requests) {
+            Ok(count) => taken += count,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return taken;
+            }
+            Err(error) => panic!("{error} after {taken} bytes"),
+        }
+        assert!(taken < 256 << 20, "the server goes on reading");
+    }
+}
+
+#[test]
+fn a_client_that_does_not_read_is_not_read_from() {
+    let kedge = kedge(Limits::default());
+    let mut greedy = kedge.client();
+    let taken = ask_without_reading(&mut greedy);
+    let written = kedge.server().metrics().snapshot().bytes_written;
+    // What the sockets' buffers hold was sent, and no more; the rest was never composed.
+    assert!(
+        written < 64 << 20,
+        "{written} bytes for {taken} bytes of requests"
+    );
+    kedge.client().simple(Opcode::Noop).ok();
+    // And it goes on when the client reads: as many replies as whole requests were sent.
+    let request = greedy.request(Opcode::Get).key("large").bytes().len();
+    for _ in 0..(taken / request).min(100) {
+        assert_eq!(greedy.reply().ok().value.len(), 1 << 20);
+    }
+}
+
+#[test]
+fn a_client_that_never_reads_is_closed() {
+    let kedge = kedge(Limits {
+        send_stall: SHORT,
+        ..Limits::default()
+    });
+    let mut greedy = kedge.client();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    greedy.set("large", &vec![0; 1 << 20]).ok();
+    let get = greedy.request(Opcode::Get).key("large").bytes();
+    greedy.send(&get.repeat(100));
+    let mut other = kedge.client();
+    while kedge.server().metrics().snapshot().timed_out_connections == 0 {
+        assert!(Instant::now() < deadline);
+        other.simple(Opcode::Noop).ok();
+    }
+}

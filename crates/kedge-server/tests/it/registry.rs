@@ -1,1 +1,258 @@
-//! Written next.
+//! Buckets made and dropped while the server runs, and found again after a restart.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kedge_bucket::{BucketChange, BucketConfig, Completion, Completions, Cookie, Recovery};
+use kedge_cluster::Ports;
+use kedge_disk::{Disk, Fault, Operation, PosixDisk, SimDisk};
+use kedge_server::registry::{BucketRegistry, RegistryError, RegistrySetup, check_name};
+use kedge_types::{Status, SystemClock};
+
+use crate::client::SDK_FEATURES;
+use crate::server::{Kedge, PASSWORD, USER};
+
+struct Nobody;
+
+impl Completions for Nobody {
+    fn complete(&self, done: &mut Vec<(Cookie, Completion)>) {
+        done.clear();
+    }
+}
+
+fn on_disk(dir: &Path) -> Result<BucketRegistry, RegistryError> {
+    open(Arc::new(PosixDisk), dir)
+}
+
+fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<BucketRegistry, RegistryError> {
+    let setup = RegistrySetup {
+        disk,
+        data_dir: dir.to_owned(),
+        clock: Arc::new(SystemClock::new()),
+        completions: Arc::new(Nobody),
+        threads: 1,
+        recovery: Recovery::Strict,
+        on_fatal: Arc::new(|why| panic!("{why}")),
+    };
+    BucketRegistry::open(setup, Ports { kv: 1, mgmt: 2 })
+}
+
+fn config(name: &str) -> BucketConfig {
+    BucketConfig::new(name, 4, 64 << 20)
+}
+
+fn names(registry: &BucketRegistry) -> Vec<String> {
+    registry
+        .list()
+        .iter()
+        .map(|bucket| bucket.name().to_owned())
+        .collect()
+}
+
+#[test]
+fn buckets_and_their_settings_survive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = on_disk(dir.path()).unwrap();
+    let revision = registry.cluster().revision();
+    for name in ["b", "a", "c"] {
+        registry.create(config(name)).unwrap();
+    }
+    let change = BucketChange {
+        quota_bytes: Some(99 << 20),
+        ..BucketChange::default()
+    };
+    registry.update("a", &change).unwrap();
+    registry.drop_bucket("c").unwrap();
+    assert_eq!(names(&registry), ["a", "b"]);
+    assert!(registry.cluster().snapshot().bucket("c").is_none());
+    let uuid = registry.get("a").unwrap().config().uuid.clone();
+    let last = registry.cluster().revision();
+    assert!(last.rev >= revision.rev + 5, "every change has a revision");
+    registry.shutdown();
+    drop(registry);
+
+    let registry = on_disk(dir.path()).unwrap();
+    assert_eq!(names(&registry), ["a", "b"]);
+    let again = registry.get("a").unwrap().config();
+    assert_eq!((again.quota_bytes, &again.uuid), (99 << 20, &uuid));
+    assert!(registry.cluster().revision() > last);
+    assert!(!dir.path().join("buckets/c").exists());
+    registry.shutdown();
+}
+
+#[test]
+fn what_is_not_allowed_is_refused_and_changes_nothing() {
+    let registry = open(Arc::new(SimDisk::new(1)), Path::new("/data")).unwrap();
+    registry.create(config("a")).unwrap();
+    let generation = registry.generation();
+    let bad = BucketConfig {
+        vbuckets: 0,
+        ..config("b")
+    };
+    assert!(matches!(
+        registry.create(config("a")),
+        Err(RegistryError::Exists(_))
+    ));
+    assert!(matches!(
+        registry.create(config("A")),
+        Err(RegistryError::Exists(_))
+    ));
+    assert!(matches!(
+        registry.create(config("a/b")),
+        Err(RegistryError::BadName(_))
+    ));
+    assert!(matches!(
+        registry.create(bad),
+        Err(RegistryError::BadSetting(_))
+    ));
+    assert!(matches!(
+        registry.drop_bucket("b"),
+        Err(RegistryError::NotFound(_))
+    ));
+    let none = BucketChange::default();
+    assert!(matches!(
+        registry.update("b", &none),
+        Err(RegistryError::NotFound(_))
+    ));
+    assert!(matches!(
+        registry.flush("a"),
+        Err(RegistryError::FlushDisabled(_))
+    ));
+    assert_eq!(registry.generation(), generation);
+    for number in 1..30 {
+        registry.create(config(&format!("n{number}"))).unwrap();
+    }
+    assert!(matches!(
+        registry.create(config("more")),
+        Err(RegistryError::TooMany)
+    ));
+    registry.shutdown();
+}
+
+#[test]
+fn names_of_buckets() {
+    for good in ["a", "default", "travel-sample", "A_1.%", &"x".repeat(100)] {
+        assert!(check_name(good).is_ok(), "{good}");
+    }
+    for bad in [
+        "",
+        ".",
+        "..",
+        ".hidden",
+        "a b",
+        "a/b",
+        "\u{e4}",
+        "a\0",
+        &"x".repeat(101),
+    ] {
+        assert!(check_name(bad).is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn what_a_crash_leaves_of_a_bucket_is_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = on_disk(dir.path()).unwrap();
+    for name in ["kept", "dropped"] {
+        registry
+            .create(config(name))
+            .unwrap()
+            .wait_loaded()
+            .unwrap();
+    }
+    registry.shutdown();
+    drop(registry);
+    let buckets = dir.path().join("buckets");
+    // Made up to the last step, or dropped up to the first.
+    std::fs::create_dir_all(buckets.join("made/log")).unwrap();
+    std::fs::write(buckets.join("made/bucket.json.tmp"), "{").unwrap();
+    std::fs::remove_file(buckets.join("dropped/bucket.json")).unwrap();
+    let registry = on_disk(dir.path()).unwrap();
+    assert_eq!(names(&registry), ["kept"]);
+    assert!(!buckets.join("made").exists() && !buckets.join("dropped").exists());
+    registry
+        .create(config("made"))
+        .unwrap()
+        .wait_loaded()
+        .unwrap();
+    registry.shutdown();
+}
+
+#[test]
+fn a_bucket_made_up_to_its_last_step_is_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let made = dir.path().join("buckets/made");
+    std::fs::create_dir_all(&made).unwrap();
+    std::fs::write(
+        made.join("bucket.json"),
+        serde_json::to_vec(&config("made")).unwrap(),
+    )
+    .unwrap();
+    let registry = on_disk(dir.path()).unwrap();
+    registry.get("made").unwrap().wait_loaded().unwrap();
+    assert!(registry.cluster().snapshot().bucket("made").is_some());
+    registry.shutdown();
+}
+
+#[test]
+fn a_settings_file_that_makes_no_sense_is_named() {
+    let other = serde_json::to_string(&config("b")).unwrap();
+    let none = serde_json::to_string(&BucketConfig {
+        vbuckets: 0,
+        ..config("a")
+    })
+    .unwrap();
+    for text in ["{\"name\":", "", "{}", &other, &none] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("buckets/a/bucket.json");
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        let Err(error) = on_disk(dir.path()) else {
+            panic!("it opens")
+        };
+        let start = format!("{}: ", path.display());
+        assert!(error.to_string().starts_with(&start), "{error}");
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_a_bucket_and_leaves_nothing() {
+    let disk = Arc::new(SimDisk::new(1));
+    let registry = open(disk.clone(), Path::new("/data")).unwrap();
+    disk.fail_next(Operation::Write, Fault::NoSpace);
+    assert!(registry.create(config("a")).is_err());
+    assert!(registry.list().is_empty());
+    registry.create(config("a")).unwrap();
+    registry.shutdown();
+}
+
+#[test]
+fn connections_of_a_dropped_bucket_have_none() {
+    let kedge = Kedge::start();
+    let registry = kedge.server().registry();
+    registry
+        .create(config("other"))
+        .unwrap()
+        .wait_loaded()
+        .unwrap();
+    let mut client = kedge.connect();
+    client.hello(SDK_FEATURES);
+    client.log_in(USER, PASSWORD);
+    client.select("other");
+    let mut stays = kedge.client();
+    stays.set("k", b"v").ok();
+    registry.drop_bucket("other").unwrap();
+    assert_eq!(client.get("k").status, Status::NoBucket);
+    assert_eq!(client.try_select("other").status, Status::AccessDenied);
+    client.select("default");
+    assert_eq!(stays.get("k").ok().value, b"v");
+    registry.drop_bucket("default").unwrap();
+    let mut plain = kedge.text();
+    plain.expect("get k\r\n", "SERVER_ERROR there is no bucket\r\n");
+    registry
+        .create(BucketConfig::new("default", 16, 64 << 20))
+        .unwrap()
+        .wait_loaded()
+        .unwrap();
+    plain.expect("get k\r\n", "END\r\n");
+}

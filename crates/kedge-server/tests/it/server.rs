@@ -22,7 +22,6 @@ const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 pub(crate) struct Kedge {
     server: Option<Server>,
     pub(crate) users: Arc<Users>,
-    disk: Arc<SimDisk>,
 }
 
 /// What differs from a server as most tests want it.
@@ -30,7 +29,8 @@ pub(crate) struct Setup {
     pub(crate) limits: Limits,
     pub(crate) threads: u16,
     pub(crate) bucket: BucketConfig,
-    pub(crate) disk: Arc<SimDisk>,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) data_dir: PathBuf,
 }
 
 impl Default for Setup {
@@ -42,6 +42,7 @@ impl Default for Setup {
             threads: 1,
             bucket,
             disk: Arc::new(SimDisk::new(1)),
+            data_dir: PathBuf::from("/data"),
         }
     }
 }
@@ -74,9 +75,7 @@ impl Kedge {
     }
 
     pub(crate) fn with(setup: Setup) -> Self {
-        let disk: Arc<dyn Disk> = setup.disk.clone();
-        let data_dir = PathBuf::from("/data");
-        disk.create_dir_all(&data_dir).unwrap();
+        setup.disk.create_dir_all(&setup.data_dir).unwrap();
         let users = Arc::new(Users::new(user_store(), Box::new(|_| Ok(()))));
         let config = ServerConfig {
             listen: LOOPBACK,
@@ -87,7 +86,7 @@ impl Kedge {
                 port: 0,
                 bucket: setup.bucket.name.clone(),
             }),
-            data_dir,
+            data_dir: setup.data_dir,
             threads: setup.threads,
             limits: setup.limits,
             create: Some(setup.bucket),
@@ -95,7 +94,7 @@ impl Kedge {
             recovery: Recovery::Strict,
         };
         let services = Services {
-            disk,
+            disk: setup.disk,
             clock: Arc::new(SystemClock::new()),
             users: users.clone(),
             on_fatal: Arc::new(|why| panic!("{why}")),
@@ -105,7 +104,6 @@ impl Kedge {
         Self {
             server: Some(server),
             users,
-            disk: setup.disk,
         }
     }
 
@@ -145,14 +143,13 @@ impl Kedge {
         Text::connect(self.server().memcached_addr().unwrap())
     }
 
-    /// Stops it and gives back the disk.
-    pub(crate) fn stop(mut self) -> Arc<SimDisk> {
+    /// Stops it.
+    pub(crate) fn stop(mut self) {
         self.server
             .take()
             .unwrap()
             .stop(Duration::from_secs(10))
             .unwrap();
-        self.disk.clone()
     }
 }
 

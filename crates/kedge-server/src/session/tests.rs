@@ -1,0 +1,394 @@
+//! Sessions without sockets: bytes in, bytes out, and commands that stay parked until the test lets the log be synced.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use kedge_bucket::{BucketConfig, Recovery};
+use kedge_cluster::Ports;
+use kedge_disk::SimDisk;
+use kedge_protocol::binary::commands::Hello;
+use kedge_protocol::binary::{ParseReply, RequestWriter, parse_response};
+use kedge_types::{Durability, DurabilityLevel, SystemClock, VbId};
+use mio::{Poll, Waker};
+
+use super::*;
+use crate::inbox::{FrontEnds, Inbox, Message};
+use crate::limits::Limits;
+use crate::login::Logins;
+use crate::registry::{BucketRegistry, RegistrySetup};
+use crate::text_exec::Marks;
+use crate::users::Users;
+
+/// Long enough that nothing is written to the log unless the test says so.
+const NEVER_MS: u64 = 1 << 40;
+
+struct Rig {
+    shared: Shared,
+    front_ends: Arc<FrontEnds>,
+    bucket: Arc<Bucket>,
+    session: Session,
+    out: Output,
+    kicks: Vec<Arc<Bucket>>,
+    /// What was given to the session and not consumed.
+    waiting: Vec<u8>,
+    /// Replies are read up to here.
+    read: usize,
+    _poll: Poll,
+}
+
+fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
+    let mut store = UserStore::new().unwrap();
+    store
+        .add(
+            "app",
+            "password",
+            "bucket_full_access[default]".parse().unwrap(),
+            1,
+        )
+        .unwrap();
+    let clock = Arc::new(SystemClock::new());
+    let setup = RegistrySetup {
+        disk: Arc::new(SimDisk::new(1)),
+        data_dir: PathBuf::from("/data"),
+        clock: clock.clone(),
+        completions: front_ends.clone(),
+        threads: 1,
+        recovery: Recovery::Strict,
+        on_fatal: Arc::new(|why| panic!("{why}")),
+    };
+    let registry = BucketRegistry::open(setup, Ports { kv: 1, mgmt: 2 }).unwrap();
+    let mut config = BucketConfig::new("default", 4, 64 << 20);
+    config.log_interval_ms = NEVER_MS;
+    registry.create(config).unwrap().wait_loaded().unwrap();
+    Shared {
+        registry: Arc::new(registry),
+        users: Arc::new(Users::new(store, Box::new(|_| Ok(())))),
+        limits: Limits {
+            queued_bytes_max: 4 << 10,
+            ..Limits::default()
+        },
+        metrics: Arc::new(Metrics::new(1)),
+        clock,
+        memcached_bucket: Some("default".to_owned()),
+        logins: Logins::start(front_ends).unwrap().0,
+        marks: Marks::default(),
+    }
+}
+
+impl Rig {
+    /// A session on `port`, logged in where that is needed, with these features.
+    fn new(port: Port, features: Features) -> Self {
+        let poll = Poll::new().unwrap();
+        let waker = Waker::new(poll.registry(), crate::front_end::WAKER).unwrap();
+        let front_ends = Arc::new(FrontEnds::new(vec![Inbox::new(waker)]));
+        let shared = shared(&front_ends);
+        let local = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let peer = SocketAddr::new(local, 9);
+        let mut session = Session::new(ConnectionId::new(0, 5, 77), port, local, peer, &shared);
+        let bucket = shared.registry.get("default").unwrap();
+        if port == Port::Kv {
+            session.user = Some("app".into());
+            session.bucket = Some(bucket.clone());
+            session.refresh(&shared);
+        }
+        let mut rig = Self {
+            shared,
+            front_ends,
+            bucket,
+            session,
+            out: Output::default(),
+            kicks: Vec::new(),
+            waiting: Vec::new(),
+            read: 0,
+            _poll: poll,
+        };
+        if features != Features::NONE {
+            let mut bytes = Vec::new();
+            let writer = RequestWriter::new(Opcode::Hello);
+            Hello {
+                agent: b"",
+                features,
+            }
+            .encode(&writer, &mut bytes);
+            rig.give(&bytes);
+            assert_eq!(rig.replies(), [(0, Status::Success)]);
+        }
+        rig
+    }
+
+    fn give(&mut self, bytes: &[u8]) -> Halt {
+        self.waiting.extend_from_slice(bytes);
+        let now = self.shared.now();
+        let mut turn = Turn {
+            shared: &self.shared,
+            thread: 0,
+            now,
+            last_ns: now.mono_ns,
+            kicks: &mut self.kicks,
+        };
+        let (consumed, halt) = self
+            .session
+            .on_bytes(&mut turn, &self.waiting, &mut self.out);
+        self.waiting.drain(..consumed);
+        halt
+    }
+
+    /// Lets the log be synced, hands completions to the session, and lets it go on. Returns how many there were.
+    fn sync(&mut self) -> usize {
+        self.bucket.sync().unwrap();
+        let mut messages = Vec::new();
+        self.front_ends.inbox(0).take(&mut messages);
+        let mut count = 0;
+        for message in messages {
+            let Message::Completed(cookie, completion) = message else {
+                continue;
+            };
+            let (id, slot) = ConnectionId::of(cookie);
+            assert_eq!(id, self.session.id());
+            let now = self.shared.now();
+            let mut turn = Turn {
+                shared: &self.shared,
+                thread: 0,
+                now,
+                last_ns: now.mono_ns,
+                kicks: &mut self.kicks,
+            };
+            self.session
+                .on_completion(&mut turn, slot, completion, &mut self.out);
+            count += 1;
+        }
+        self.give(&[]);
+        count
+    }
+
+    /// Opaque and status of the replies that came since the last call.
+    fn replies(&mut self) -> Vec<(u32, Status)> {
+        let all = self.out.to_vec();
+        let mut replies = Vec::new();
+        while let ParseReply::Reply { reply, consumed } = parse_response(&all[self.read..], 1 << 20)
+        {
+            replies.push((reply.opaque, reply.status().unwrap()));
+            self.read += consumed;
+        }
+        replies
+    }
+}
+
+fn frame(opcode: Opcode, opaque: u32, key: &str, infos: FrameInfos<'_>) -> Vec<u8> {
+    let extras: &[u8] = if matches!(opcode, Opcode::Set) {
+        &[0; 8]
+    } else {
+        &[]
+    };
+    let mut bytes = Vec::new();
+    RequestWriter {
+        opaque,
+        infos,
+        vb: VbId::of_key(key.as_bytes(), 4),
+        ..RequestWriter::new(opcode)
+    }
+    .write(extras, key.as_bytes(), &[], &mut bytes);
+    bytes
+}
+
+const DURABLE: FrameInfos<'static> = FrameInfos {
+    durability: Some(Durability {
+        level: DurabilityLevel::PersistToMajority,
+        timeout_ms: None,
+    }),
+    barrier: false,
+    stream_id: None,
+    impersonate: None,
+    preserve_ttl: false,
+    token_id: None,
+    privilege: None,
+};
+
+fn durable_set(opaque: u32) -> Vec<u8> {
+    frame(Opcode::Set, opaque, &format!("key{opaque}"), DURABLE)
+}
+
+fn get(opaque: u32) -> Vec<u8> {
+    frame(Opcode::Get, opaque, "nothing", FrameInfos::default())
+}
+
+const UNORDERED: Features = Features::of(&[Feature::Xerror, Feature::UnorderedExecution]);
+const OK: Status = Status::Success;
+const MISS: Status = Status::KeyNotFound;
+
+#[test]
+fn replies_come_in_order_behind_a_parked_command() {
+    let mut rig = Rig::new(Port::Kv, Features::of(&[Feature::Xerror]));
+    let bytes = [get(1), durable_set(2), get(3), durable_set(4), get(5)].concat();
+    assert_eq!(rig.give(&bytes), Halt::Parked);
+    assert_eq!(rig.replies(), [(1, MISS)], "nothing overtakes");
+    assert_eq!(rig.kicks.len(), 1, "the bucket is to be told once");
+    assert_eq!(rig.sync(), 1);
+    assert_eq!(rig.replies(), [(2, OK), (3, MISS)]);
+    assert_eq!(rig.sync(), 1);
+    assert_eq!(rig.replies(), [(4, OK), (5, MISS)]);
+    assert!(rig.waiting.is_empty());
+}
+
+#[test]
+fn unordered_commands_overtake_a_parked_one() {
+    let mut rig = Rig::new(Port::Kv, UNORDERED);
+    let bytes = [durable_set(1), get(2), durable_set(3), get(4)].concat();
+    assert_eq!(rig.give(&bytes), Halt::NeedBytes(24));
+    assert_eq!(rig.replies(), [(2, MISS), (4, MISS)]);
+    assert_eq!(rig.session.in_flight(), 2);
+    assert_eq!(rig.sync(), 2);
+    let mut replies = rig.replies();
+    replies.sort_by_key(|(opaque, _)| *opaque);
+    assert_eq!(replies, [(1, OK), (3, OK)]);
+}
+
+#[test]
+fn a_barrier_waits_for_all_before_it_and_holds_all_behind_it() {
+    let mut rig = Rig::new(Port::Kv, UNORDERED);
+    let barrier = FrameInfos {
+        barrier: true,
+        ..DURABLE
+    };
+    let bytes = [
+        durable_set(1),
+        frame(Opcode::Set, 2, "b", barrier),
+        get(3),
+        durable_set(4),
+    ]
+    .concat();
+    assert_eq!(rig.give(&bytes), Halt::Parked);
+    assert_eq!(rig.replies(), [], "the barrier has not begun");
+    assert_eq!(rig.session.in_flight(), 1);
+    assert_eq!(rig.sync(), 1);
+    assert_eq!(rig.replies(), [(1, OK)]);
+    assert_eq!(rig.session.in_flight(), 1, "the barrier is alone in flight");
+    assert_eq!(rig.give(&get(5)), Halt::Parked);
+    assert_eq!(rig.replies(), []);
+    assert_eq!(rig.sync(), 1);
+    assert_eq!(rig.replies(), [(2, OK), (3, MISS), (5, MISS)]);
+    assert_eq!(rig.sync(), 1);
+    assert_eq!(rig.replies(), [(4, OK)]);
+}
+
+#[test]
+fn what_cannot_be_reordered_waits_and_holds() {
+    let mut rig = Rig::new(Port::Kv, UNORDERED);
+    let noop = frame(Opcode::Noop, 2, "", FrameInfos::default());
+    let bytes = [durable_set(1), noop, get(3)].concat();
+    assert_eq!(rig.give(&bytes), Halt::Parked);
+    assert_eq!(rig.replies(), []);
+    rig.sync();
+    assert_eq!(rig.replies(), [(1, OK), (2, OK), (3, MISS)]);
+}
+
+#[test]
+fn no_more_are_in_flight_than_the_limit() {
+    let mut rig = Rig::new(Port::Kv, UNORDERED);
+    let limit = kedge_types::limits::UNORDERED_COMMANDS_MAX as u32;
+    let bytes: Vec<u8> = (1..=limit + 3).flat_map(durable_set).collect();
+    assert_eq!(rig.give(&bytes), Halt::Parked);
+    assert_eq!(rig.session.in_flight() as u32, limit);
+    assert_eq!(rig.sync() as u32, limit);
+    assert_eq!(rig.session.in_flight(), 3);
+    assert_eq!(rig.sync(), 3);
+    assert_eq!(rig.replies().len() as u32, limit + 3);
+}
+
+#[test]
+fn hello_and_select_bucket_are_refused_while_commands_are_in_flight() {
+    let mut rig = Rig::new(Port::Kv, UNORDERED);
+    let mut hello = Vec::new();
+    let writer = RequestWriter {
+        opaque: 2,
+        ..RequestWriter::new(Opcode::Hello)
+    };
+    Hello {
+        agent: b"",
+        features: Features::NONE,
+    }
+    .encode(&writer, &mut hello);
+    let select = frame(Opcode::SelectBucket, 3, "default", FrameInfos::default());
+    rig.give(&[durable_set(1), hello.clone(), select].concat());
+    assert_eq!(rig.replies(), [(2, Status::Invalid), (3, Status::Invalid)]);
+    rig.sync();
+    rig.give(&hello);
+    assert_eq!(rig.replies(), [(1, OK), (2, OK)]);
+    assert_eq!(rig.session.features, Features::NONE);
+}
+
+#[test]
+fn replies_that_pile_up_stop_the_execution() {
+    let mut rig = Rig::new(Port::Kv, Features::of(&[Feature::Xerror]));
+    let bytes: Vec<u8> = (0..1_000).flat_map(get).collect();
+    assert_eq!(rig.give(&bytes), Halt::Full);
+    let queued = rig.out.queued();
+    assert!(
+        (4 << 10..5 << 10).contains(&queued),
+        "the limit and one reply: {queued}"
+    );
+    let mut count = rig.replies().len();
+    while count < 1_000 {
+        let mut sink = Vec::new();
+        rig.out.write_to(&mut sink).unwrap();
+        rig.out.recycle();
+        rig.read = 0;
+        rig.give(&[]);
+        count += rig.replies().len();
+    }
+    assert!(rig.waiting.is_empty());
+}
+
+#[test]
+fn frames_cut_anywhere_mean_the_same() {
+    let bytes = [durable_set(1), get(2), durable_set(3)].concat();
+    for cut in 0..=bytes.len() {
+        let mut rig = Rig::new(Port::Kv, Features::of(&[Feature::Xerror]));
+        rig.give(&bytes[..cut]);
+        rig.give(&bytes[cut..]);
+        rig.sync();
+        rig.sync();
+        assert_eq!(rig.replies(), [(1, OK), (2, MISS), (3, OK)], "cut at {cut}");
+    }
+}
+
+#[test]
+fn a_dropped_bucket_is_let_go_of() {
+    let mut rig = Rig::new(Port::Kv, Features::of(&[Feature::Xerror]));
+    rig.give(&get(1));
+    rig.shared.registry.drop_bucket("default").unwrap();
+    rig.session.refresh(&rig.shared);
+    assert!(rig.session.bucket.is_none());
+    rig.give(&get(2));
+    assert_eq!(rig.replies(), [(1, MISS), (2, Status::NoBucket)]);
+    rig.shared
+        .registry
+        .create(BucketConfig::new("default", 4, 64 << 20))
+        .unwrap();
+    rig.session.refresh(&rig.shared);
+    assert!(
+        rig.session.bucket.is_none(),
+        "another bucket of that name is another bucket"
+    );
+}
+
+#[test]
+fn the_first_byte_decides_the_dialect_of_the_memcached_port() {
+    let mut rig = Rig::new(Port::Memcached, Features::NONE);
+    assert_eq!(rig.give(&[]), Halt::NeedBytes(1));
+    rig.give(b"mn\r\n");
+    assert_eq!(rig.out.to_vec(), b"MN\r\n");
+    let mut rig = Rig::new(Port::Memcached, Features::NONE);
+    rig.give(&frame(Opcode::Noop, 1, "", FrameInfos::default()));
+    assert_eq!(rig.replies(), [(1, OK)]);
+    assert_eq!(rig.give(b"get a\r\n"), Halt::Malformed, "and it stays");
+}
+
+#[test]
+fn a_completion_that_nobody_waits_for_is_ignored() {
+    let mut rig = Rig::new(Port::Kv, UNORDERED);
+    rig.give(&durable_set(1));
+    rig.session.flights = Flights::default();
+    assert_eq!(rig.sync(), 1);
+    assert_eq!(rig.replies(), []);
+}
