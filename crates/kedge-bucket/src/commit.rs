@@ -66,6 +66,8 @@ pub(crate) struct Committer {
     taken: Vec<Taken>,
     changes: Vec<Change>,
     done: Vec<Done>,
+    /// The last batch met its limits: more was waiting than it could take.
+    was_full: bool,
     /// Where the last reset of each vBucket stands in the log; 0 for none.
     resets: Box<[Lsn]>,
 }
@@ -86,6 +88,7 @@ impl Committer {
             taken: Vec::new(),
             changes: Vec::new(),
             done: Vec::new(),
+            was_full: false,
             resets,
         }
     }
@@ -167,13 +170,19 @@ impl Bucket {
     pub(crate) fn run_log_writer(&self) {
         let writer = &self.writer;
         writer.thread.get_or_init(std::thread::current);
+        let mut was_full = false;
         while !writer.stop.load(Ordering::SeqCst) && self.phase() != Phase::Failed {
-            self.wait_for_work();
+            if !was_full {
+                self.wait_for_work();
+            }
             writer.urgent.store(false, Ordering::SeqCst);
             let Some(committer) = self.committer.get() else {
                 return;
             };
-            let result = self.commit_once(&mut committer.lock());
+            let mut committer = committer.lock();
+            let result = self.commit_once(&mut committer);
+            was_full = result.is_ok() && committer.was_full;
+            drop(committer);
             self.on_commit_result(&result);
             if matches!(&result, Err(error) if error.is_no_space()) {
                 std::thread::park_timeout(DISK_FULL_RETRY);
@@ -269,6 +278,7 @@ impl Bucket {
     pub(crate) fn commit_once(&self, committer: &mut Committer) -> Result<usize, LogError> {
         self.dirty.take_into(&mut committer.queue);
         let items = self.collect(committer)?;
+        committer.was_full = !committer.queue.is_empty();
         if items == 0 {
             return Ok(0);
         }
