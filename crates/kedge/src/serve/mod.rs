@@ -4,15 +4,17 @@
 //! there the line `ready ...` on standard output. Nothing slow stands before the ports are open.
 
 mod administrator;
+mod huge_pages;
 mod signals;
 
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc::{self, Sender};
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
 use std::thread;
+use std::time::Duration;
 
 use clap::ArgMatches;
 use kedge_bucket::{BucketConfig, CompressionMode, Recovery};
@@ -23,12 +25,15 @@ use kedge_server::{Limits, MemcachedConfig, Server, ServerConfig, ServerError, S
 use kedge_types::SystemClock;
 use tracing_subscriber::EnvFilter;
 
+use self::huge_pages::HugePages;
 use crate::output;
 use crate::settings::{Compression, Effective, LogLevel, Recover, Settings, SettingsError};
 
 /// Exit code after a sync failed: what is on disk is not known any more (`EX_IOERR` of sysexits.h).
 const EXIT_IO: i32 = 74;
 const USERS_FILE: &str = "users.json";
+/// Pause between looks at the memory, while huge pages are off.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Why the server does not run.
 #[derive(Debug, thiserror::Error)]
@@ -87,6 +92,7 @@ pub(crate) fn run(matches: &ArgMatches) -> ExitCode {
 
 fn serve(effective: &Effective) -> Result<(), ServeError> {
     let settings = &effective.settings;
+    let mut huge_pages = HugePages::off_until_needed();
     let (events, inbox) = mpsc::channel();
     signals::watch(events.clone())?;
 
@@ -113,7 +119,12 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
     let server = Server::start(server_config(settings), services)?;
     announce_when_loaded(server.registry(), events)?;
     loop {
-        match inbox.recv() {
+        let event = if huge_pages.wants_another_look() {
+            inbox.recv_timeout(LOOK_EVERY)
+        } else {
+            inbox.recv().map_err(RecvTimeoutError::from)
+        };
+        match event {
             Ok(Event::Loaded(Ok(()))) => output::print(&ready_line(&server))?,
             Ok(Event::Loaded(Err(why))) => {
                 // The other buckets end cleanly; why this one does not load is what matters.
@@ -126,8 +137,9 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
                 tracing::info!("stopped");
                 return Ok(());
             }
+            Err(RecvTimeoutError::Timeout) => huge_pages.look(),
             // The thread that waits for signals never ends.
-            Err(mpsc::RecvError) => unreachable!("signals are always watched"),
+            Err(RecvTimeoutError::Disconnected) => unreachable!("signals are always watched"),
         }
     }
 }
