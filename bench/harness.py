@@ -81,6 +81,7 @@ class Process:
 
     def stop(self, how=signal.SIGTERM):
         if self.popen.poll() is None:
+            self.popen.send_signal(signal.SIGCONT)
             self.popen.send_signal(how)
             try:
                 self.popen.wait(30)
@@ -113,6 +114,13 @@ class Process:
 def _stop_all():
     for process in list(_running):
         process.stop(signal.SIGKILL)
+
+
+def only(process):
+    """Lets one server run and freezes the others: what they do behind their replies is not this one's cost.
+    `None` freezes all."""
+    for other in _running:
+        other.popen.send_signal(signal.SIGCONT if other is process else signal.SIGSTOP)
 
 
 def free_port():

@@ -14,8 +14,8 @@ import sys
 import time
 
 from harness import (
-    KEDGE, QUICK, WORK, Bars, Process, Watch, build, free_port, fresh_dir, machine, median, need, quiet, say, table,
-    wait_for_port, write_results,
+    KEDGE, QUICK, WORK, Bars, Process, Watch, build, free_port, fresh_dir, machine, median, need, only, quiet, say,
+    table, wait_for_port, write_results,
 )
 
 SERVER_THREADS = 2
@@ -145,11 +145,13 @@ def plain():
             ("kedge_kv_port", kedge.kv_url, kedge.process),
         ]
         items = ["--num-items", ITEMS, "--num-threads", PLAIN_CONNECTIONS, *size(VALUE_BYTES)]
-        for _, url, _ in targets[:2]:
+        for _, url, process in targets[:2]:
+            only(process)
             load(url, *items, "--num-cycles", 1)
         for case, flags in cases:
             order = targets[turn % 3:] + targets[:turn % 3]
             for target, url, process in order:
+                only(process)
                 cpu = process.cpu_seconds()
                 report = load(url, *items, *flags, "--no-population", "--duration", PLAIN_SECONDS)
                 if report["errors"] or report["misses"]:
@@ -213,9 +215,11 @@ def durable():
         ]
         for count in DURABLE_CONNECTIONS:
             if count == 1:
+                only(None)
                 samples["bare_append"].append(bare("append"))
                 samples["bare_overwrite"].append(bare("overwrite"))
             for target, url, process, flags in targets if turn % 2 == 0 else reversed(targets):
+                only(process)
                 cpu = process.cpu_seconds()
                 # In order, so that no two connections write one document at a time.
                 report = load(
