@@ -63,7 +63,10 @@ pub(crate) struct Connection {
     accepted_ns: u64,
     active_ns: u64,
     incomplete: Option<Slow>,
-    stalled: Option<Slow>,
+    /// Since when nothing was sent though there is something to send, nanoseconds of the monotonic clock.
+    stalled_ns: Option<u64>,
+    /// Something was sent since that was looked at.
+    sent_some: bool,
 }
 
 /// What a thread lends to a connection while it is handled.
@@ -115,7 +118,8 @@ impl Connection {
             accepted_ns: now_ns,
             active_ns: now_ns,
             incomplete: None,
-            stalled: None,
+            stalled_ns: None,
+            sent_some: false,
         }
     }
 
@@ -261,6 +265,8 @@ impl Connection {
             Err(error) => return self.not_now(error),
         };
         lent.metrics.read(count);
+        // Commands begin when they are here.
+        turn.last_ns = turn.shared.clock.mono_ns();
         // Less than there was room for: the socket is empty, and the poll tells of what comes. It does not tell again
         // of the end when it has told of it.
         self.readable = count == space || self.ending;
@@ -319,7 +325,10 @@ impl Connection {
         while self.writable && !self.out.is_empty() {
             match self.out.write_to(&mut self.stream) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(count) => metrics.wrote(count),
+                Ok(count) => {
+                    metrics.wrote(count);
+                    self.sent_some = true;
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
@@ -330,17 +339,11 @@ impl Connection {
 
     /// Takes note of what must not stay as it is for ever.
     fn watch(&mut self, now_ns: u64) {
-        let queued = self.out.queued();
-        if queued == 0 {
-            self.stalled = None;
-        } else {
-            let progress = self.stalled.is_none_or(|slow| queued < slow.bytes);
-            if progress {
-                self.stalled = Some(Slow {
-                    since_ns: now_ns,
-                    bytes: queued,
-                });
-            }
+        let sent_some = std::mem::take(&mut self.sent_some);
+        if self.out.is_empty() {
+            self.stalled_ns = None;
+        } else if sent_some || self.stalled_ns.is_none() {
+            self.stalled_ns = Some(now_ns);
         }
         let kept = self.tail.len() - self.tail_at;
         if kept == 0 || !matches!(self.halt, Halt::NeedBytes(_)) {
@@ -377,13 +380,13 @@ impl Connection {
         if let Some(slow) = self.incomplete {
             consider(after(slow.since_ns, limits.slow_sender), "sends too slowly");
         }
-        if let Some(slow) = self.stalled {
+        if let Some(since_ns) = self.stalled_ns {
             consider(
-                after(slow.since_ns, limits.send_stall),
+                after(since_ns, limits.send_stall),
                 "does not read its replies",
             );
         }
-        let busy = self.session.in_flight() > 0 || self.stalled.is_some();
+        let busy = self.session.in_flight() > 0 || self.stalled_ns.is_some();
         if !limits.idle.is_zero() && !busy {
             consider(after(self.active_ns, limits.idle), "is idle");
         }

@@ -108,6 +108,8 @@ impl FrontEnd {
     /// The life of the thread. It ends when it was told to stop and its connections are gone.
     pub(crate) fn run(mut self) {
         let mut events = Events::with_capacity(EVENTS);
+        // Cloned once: threads that count the same references in every turn would slow each other down.
+        let shared = self.shared.clone();
         while !self.is_over() {
             let timeout = self.timeout();
             if let Err(error) = self.poll.poll(&mut events, timeout)
@@ -117,7 +119,7 @@ impl FrontEnd {
                 panic!("the poll of a front-end thread failed: {error}");
             }
             self.front_ends.inbox(self.thread).awake();
-            self.take_turn(&events);
+            self.take_turn(&shared, &events);
         }
         for seat in self.seats.drain() {
             drop(seat);
@@ -144,12 +146,11 @@ impl FrontEnd {
         ))
     }
 
-    fn take_turn(&mut self, events: &Events) {
-        let shared = self.shared.clone();
+    fn take_turn(&mut self, shared: &Shared, events: &Events) {
         let mut kicks = std::mem::take(&mut self.kicks);
         let now = shared.now();
         let mut turn = Turn {
-            shared: &shared,
+            shared,
             thread: self.thread,
             now,
             last_ns: now.mono_ns,
@@ -158,7 +159,7 @@ impl FrontEnd {
         self.turn += 1;
         self.active = 0;
         shared.metrics.thread(self.thread).turn();
-        self.refresh_if_changed(&shared);
+        self.refresh_if_changed(shared);
         let again = std::mem::take(&mut self.again);
         for event in events.iter().filter(|event| event.token() != WAKER) {
             self.on_event(event, &mut turn);

@@ -42,7 +42,7 @@ pub(super) fn select_bucket(command: &mut Command<'_, '_, '_>) -> Result<Done, F
         command.session.bucket = Some(bucket);
     }
     command.session.forget_maps();
-    command.session.work_out_rights(&users);
+    command.session.work_out_rights(shared, &users);
     Ok(command.success())
 }
 
@@ -118,7 +118,9 @@ pub(crate) fn push_map(session: &mut Session, shared: &Shared, out: &mut Output)
     let brief = session
         .features
         .contains(Feature::ClustermapChangeNotificationBrief);
-    if !session.is_authenticated() || !(full || brief) {
+    // Who does not read what was sent before gets no more; the next revision is as good.
+    let is_full = out.queued() > shared.limits.queued_bytes_max;
+    if !session.is_authenticated() || !(full || brief) || is_full {
         return;
     }
     let Some(config) = session.cluster_map(shared) else {

@@ -190,19 +190,18 @@ impl Session {
     /// Looks again at the buckets and users, which changed: a bucket that was dropped is let go of, and what the user
     /// may do is worked out anew.
     pub(crate) fn refresh(&mut self, shared: &Shared) {
-        if self.dialect == Dialect::Couchbase {
-            if let Some(bucket) = &self.bucket {
-                let current = shared.registry.get(bucket.name());
-                if !current.is_some_and(|current| Arc::ptr_eq(&current, bucket)) {
-                    self.bucket = None;
-                    self.forget_maps();
-                }
+        if let Some(bucket) = &self.bucket {
+            let current = shared.registry.get(bucket.name());
+            if !current.is_some_and(|current| Arc::ptr_eq(&current, bucket)) {
+                self.bucket = None;
+                self.forget_maps();
             }
-        } else {
+        }
+        if self.bucket.is_none() && self.dialect != Dialect::Couchbase {
             let name = shared.memcached_bucket.as_deref();
             self.bucket = name.and_then(|name| shared.registry.get(name));
         }
-        self.work_out_rights(&shared.users.read());
+        self.work_out_rights(shared, &shared.users.read());
     }
 
     /// What the client was sent was of another bucket.
@@ -212,13 +211,13 @@ impl Session {
     }
 
     /// Works out what the user may do with the bucket that is selected now.
-    pub(crate) fn work_out_rights(&mut self, users: &UserStore) {
-        self.rights = if self.dialect != Dialect::Couchbase {
-            Rights::ALL
-        } else if let Some(user) = &self.user {
-            Rights::of(users, user, self.bucket.as_deref().map(Bucket::name))
-        } else {
-            Rights::NONE
+    pub(crate) fn work_out_rights(&mut self, shared: &Shared, users: &UserStore) {
+        let bucket = self.bucket.as_deref().map(Bucket::name);
+        let is_memcacheds = bucket.is_none() || bucket == shared.memcached_bucket.as_deref();
+        self.rights = match &self.user {
+            _ if self.dialect != Dialect::Couchbase && is_memcacheds => Rights::ALL,
+            Some(user) => Rights::of(users, user, bucket),
+            None => Rights::NONE,
         };
     }
 

@@ -10,6 +10,7 @@ mod memcached;
 mod meta;
 mod order;
 mod registry;
+mod replies;
 mod server;
 mod stats;
 mod text;

@@ -1,0 +1,201 @@
+//! Which replies come, and what stands in them beside the document.
+
+use kedge_protocol::binary::{Feature, Features, Opcode};
+use kedge_types::{Datatype, DurabilityLevel, Status};
+
+use crate::client::{Client, Frame, SDK_FEATURES};
+use crate::commands::count;
+use crate::server::Kedge;
+
+#[test]
+fn quiet_commands_answer_only_what_is_not_expected() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    let mut bytes = Vec::new();
+    let mut expected = Vec::new();
+    let none = count(1, 0, u32::MAX);
+    let rows: [(Opcode, &str, Option<Status>); 12] = [
+        (Opcode::Setq, "a", None),
+        (Opcode::Addq, "a", Some(Status::KeyExists)),
+        (Opcode::Addq, "b", None),
+        (Opcode::Replaceq, "no", Some(Status::KeyNotFound)),
+        (Opcode::Getq, "no", None),
+        (Opcode::Getkq, "a", Some(Status::Success)),
+        (Opcode::Appendq, "a", None),
+        (Opcode::Incrementq, "no", Some(Status::KeyNotFound)),
+        (Opcode::GetqMeta, "no", None),
+        (Opcode::Deleteq, "a", None),
+        (Opcode::Deleteq, "a", Some(Status::KeyNotFound)),
+        (Opcode::Getq, "a", None),
+    ];
+    for (opcode, key, status) in rows {
+        let frame = client.request(opcode).key(key);
+        let frame = match opcode {
+            Opcode::Setq | Opcode::Addq | Opcode::Replaceq => frame.extras(&[0; 8]).value(b"v"),
+            Opcode::Appendq => frame.value(b"w"),
+            Opcode::Incrementq => frame.extras(&none),
+            _ => frame,
+        };
+        bytes.extend(frame.bytes());
+        expected.extend(status.map(|status| (frame.opaque, status)));
+    }
+    let noop = client.request(Opcode::Noop);
+    bytes.extend(noop.bytes());
+    expected.push((noop.opaque, Status::Success));
+    client.send(&bytes);
+    for (opaque, status) in expected {
+        let reply = client.reply();
+        assert_eq!((reply.opaque, reply.status), (opaque, status));
+        if reply.opcode == Opcode::Getkq.wire() {
+            assert_eq!(
+                (reply.key.as_slice(), reply.value.as_slice()),
+                (&b"\0a"[..], &b"v"[..])
+            );
+        }
+    }
+    let quit = client.request(Opcode::Quitq);
+    client.send(&quit.bytes());
+    client.assert_closed();
+}
+
+#[test]
+fn error_bodies_are_for_those_who_negotiated_json() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    let frame = client.request(Opcode::GetCmdTimer);
+    let reply = client.call(&frame);
+    assert_eq!(
+        (reply.status, reply.datatype),
+        (Status::Invalid, Datatype::JSON.bits())
+    );
+    let body: serde_json::Value = serde_json::from_slice(&reply.value).unwrap();
+    assert_eq!(body["error"]["context"], "extras must be one opcode");
+    client.hello(Features::of(&[Feature::Xerror]));
+    let frame = client.request(Opcode::GetCmdTimer);
+    let reply = client.call(&frame);
+    assert_eq!(
+        (reply.status, reply.datatype, reply.value),
+        (Status::Invalid, 0, vec![])
+    );
+}
+
+#[test]
+fn server_durations_come_with_tracing_only() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    assert_eq!(client.set("k", b"v").ok().duration, None);
+    client.hello(SDK_FEATURES.with(Feature::Tracing));
+    assert!(client.set("k", b"v").ok().duration.is_some());
+    assert!(client.get("k").ok().duration.is_some());
+    assert!(client.get("no").duration.is_some(), "errors have one too");
+    let set = client
+        .request(Opcode::Set)
+        .store("k", b"v")
+        .durable(DurabilityLevel::PersistToMajority);
+    assert!(client.call(&set).ok().duration.is_some());
+    let large = vec![b'x'; 1 << 20];
+    client.set("large", &large).ok();
+    let got = client.get("large").ok();
+    assert!(got.duration.is_some());
+    assert_eq!(got.value, large);
+}
+
+#[test]
+fn what_is_not_served_is_told_so() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    for &opcode in Opcode::ALL {
+        let served = !matches!(
+            client.simple_status(opcode),
+            Status::NotSupported | Status::UnknownCommand
+        );
+        // FLUSH needs the bucket to allow it, which this one does.
+        let expected = SERVED.contains(&opcode);
+        assert_eq!(served, expected, "{opcode:?}");
+    }
+    let unknown = Frame::new(Opcode::Get, 1).bytes();
+    let unknown = [&unknown[..1], &[0xff], &unknown[2..]].concat();
+    client.send(&unknown);
+    assert_eq!(client.reply().status, Status::UnknownCommand);
+}
+
+/// What a Couchbase connection is served; HELLO, QUIT and the logins are tried elsewhere.
+const SERVED: &[Opcode] = &[
+    Opcode::Get,
+    Opcode::Set,
+    Opcode::Add,
+    Opcode::Replace,
+    Opcode::Delete,
+    Opcode::Increment,
+    Opcode::Decrement,
+    Opcode::Flush,
+    Opcode::Getq,
+    Opcode::Noop,
+    Opcode::Version,
+    Opcode::Getk,
+    Opcode::Getkq,
+    Opcode::Append,
+    Opcode::Prepend,
+    Opcode::Stat,
+    Opcode::Setq,
+    Opcode::Addq,
+    Opcode::Replaceq,
+    Opcode::Deleteq,
+    Opcode::Incrementq,
+    Opcode::Decrementq,
+    Opcode::Flushq,
+    Opcode::Appendq,
+    Opcode::Prependq,
+    Opcode::Verbosity,
+    Opcode::Touch,
+    Opcode::Gat,
+    Opcode::Gatq,
+    Opcode::Hello,
+    Opcode::SaslListMechs,
+    Opcode::SaslAuth,
+    Opcode::SaslStep,
+    Opcode::GetVbucket,
+    Opcode::GetAllVbSeqnos,
+    Opcode::ListBuckets,
+    Opcode::SelectBucket,
+    Opcode::ObserveSeqno,
+    Opcode::Observe,
+    Opcode::GetLocked,
+    Opcode::UnlockKey,
+    Opcode::GetFailoverLog,
+    Opcode::GetMeta,
+    Opcode::GetqMeta,
+    Opcode::GetClusterConfig,
+    Opcode::GetRandomKey,
+    Opcode::SeqnoPersistence,
+    Opcode::GetKeys,
+    Opcode::CollectionsGetManifest,
+    Opcode::CollectionsGetId,
+    Opcode::CollectionsGetScopeId,
+    Opcode::GetCmdTimer,
+    Opcode::GetErrorMap,
+    Opcode::Quit,
+    Opcode::Quitq,
+];
+
+impl Client {
+    /// The status that an otherwise empty request gets; what closes the connection is not sent.
+    fn simple_status(&mut self, opcode: Opcode) -> Status {
+        match opcode {
+            // Would change or end this connection, or answers several frames or none.
+            Opcode::Hello
+            | Opcode::SaslListMechs
+            | Opcode::SaslAuth
+            | Opcode::SaslStep
+            | Opcode::SelectBucket
+            | Opcode::Quit
+            | Opcode::Quitq
+            | Opcode::Stat
+            | Opcode::Flush
+            | Opcode::Flushq => Status::Success,
+            // On this connection these numbers are those of the ioctl commands.
+            Opcode::Gatk | Opcode::Gatkq => Status::NotSupported,
+            _ => self.simple(opcode).status,
+        }
+    }
+}
