@@ -27,7 +27,7 @@ const REOPENED: Token = Token(usize::MAX - 1);
 const READ_BYTES: usize = 256 << 10;
 /// How often deadlines and Ctrl-C are looked at.
 const TICK: Duration = Duration::from_millis(100);
-/// How long after the end answers are waited for, beyond the timeout of a request.
+/// An end that does not come.
 const NEVER_NS: u64 = u64::MAX;
 /// Unsent requests of a schedule are waited for this long after its end.
 const CATCH_UP_NS: u64 = 10_000_000_000;
@@ -153,6 +153,10 @@ impl<W: Wire> Worker<W> {
         let mut next_tick_ns = nanoseconds(TICK);
         let mut events = Events::with_capacity(1024);
         for at in 0..self.conns.len() {
+            if self.conns[at].stream.is_none() && !self.conns[at].given_up {
+                // Lost with nothing left to do in the phase before.
+                self.reconnector.lost(at);
+            }
             self.pump(at);
         }
         loop {
@@ -244,9 +248,7 @@ impl<W: Wire> Worker<W> {
         self.progress
             .errors
             .fetch_add(in_flight as u64, Ordering::Relaxed);
-        if conn.is_done(self.core.end_ns, nanoseconds(self.began.elapsed())) {
-            conn.given_up = true;
-        } else {
+        if !conn.is_done(self.core.end_ns, nanoseconds(self.began.elapsed())) {
             self.reconnector.lost(at);
         }
     }
@@ -352,7 +354,7 @@ impl<W: Wire> Worker<W> {
         Ok(())
     }
 
-    /// Whether every connection is gone for good.
+    /// Whether every connection is gone for good, though there was more to do.
     pub(super) fn is_stranded(&self) -> bool {
         self.conns.iter().all(|conn| conn.given_up)
     }

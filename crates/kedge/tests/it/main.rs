@@ -3,6 +3,7 @@
 mod crash;
 mod hostile;
 mod lifecycle;
+mod load_faults;
 mod process;
 mod random;
 mod tools;
