@@ -28,17 +28,18 @@ struct Cli {
 /// settings instead.
 #[derive(Subcommand)]
 enum Tool {
-    /// Measure a server under a load of GETs and SETs
+    #[command(display_order = 1)]
     Load(Box<load::LoadArgs>),
-    /// Show the server's statistics
+    #[command(display_order = 2)]
     Stats(stats::StatsArgs),
-    /// Show how long commands and syncs took
+    #[command(display_order = 3)]
     Timings(timings::TimingsArgs),
-    /// Add, remove and list users, and change passwords
+    #[command(display_order = 4)]
     User(user::UserArgs),
-    /// Make, drop, list and empty buckets
+    #[command(display_order = 5)]
     Bucket(bucket::BucketArgs),
     /// Print the version
+    #[command(display_order = 7)]
     Version,
 }
 
@@ -52,7 +53,8 @@ struct ConfigArgs {
 fn command() -> Command {
     let serve = Command::new("serve").about("Run the server");
     let config = Command::new("config")
-        .about("Print the settings that serve would use, and where each comes from");
+        .about("Print the settings that serve would use, and where each comes from")
+        .display_order(6);
     Cli::command()
         .subcommand(settings::arguments(serve).display_order(0))
         .subcommand(ConfigArgs::augment_args(settings::arguments(config)))
