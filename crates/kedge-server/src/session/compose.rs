@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use kedge_bucket::{Item, Mutated};
 use kedge_protocol::binary::commands::{GetReply, MutationToken};
-use kedge_protocol::binary::{Feature, Features, Opcode, Response};
+use kedge_protocol::binary::{ConnectionKind, Feature, Features, Opcode, Response};
 use kedge_types::limits::INFLATED_BYTES_MAX;
 use kedge_types::{Cas, Datatype, Status};
 
@@ -19,6 +19,7 @@ pub(crate) struct Composer {
     pub(crate) opaque: u32,
     /// `None` for a number that has no meaning.
     pub(crate) opcode: Option<Opcode>,
+    pub(crate) kind: ConnectionKind,
     pub(crate) features: Features,
 }
 
@@ -65,7 +66,7 @@ impl Composer {
             return;
         }
         let response = Response {
-            cas: mutated.cas,
+            cas: self.cas_of(mutated),
             value,
             ..self.response(Status::Success)
         };
@@ -81,6 +82,16 @@ impl Composer {
             .write(out.buffer());
         } else {
             response.write(out.buffer());
+        }
+    }
+
+    /// The CAS of a tombstone is for Couchbase clients only. Others check that there is none: libmemcached's memcapable
+    /// does.
+    fn cas_of(&self, mutated: &Mutated) -> Cas {
+        let deleted = matches!(self.opcode, Some(Opcode::Delete | Opcode::Deleteq));
+        match self.kind {
+            ConnectionKind::Memcached if deleted => Cas(0),
+            _ => mutated.cas,
         }
     }
 

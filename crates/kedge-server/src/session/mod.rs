@@ -288,6 +288,7 @@ impl Session {
             number: request.opcode,
             opaque: request.opaque,
             opcode,
+            kind: self.kind(),
             features: self.features,
         };
         let begin = out.position();
@@ -425,6 +426,7 @@ impl Session {
             number: flight.opcode.wire(),
             opaque: flight.opaque,
             opcode: Some(flight.opcode),
+            kind: self.kind(),
             features: self.features,
         }
     }

@@ -34,6 +34,8 @@ fn needs_neither_login_nor_bucket_nor_vbucket() {
         .call(&frame(Opcode::Set, "k").extras(&[0; 8]).value(b"v"))
         .ok();
     assert!(reply.extras.is_empty() && reply.cas != 0);
+    let deleted = client.call(&frame(Opcode::Delete, "k")).ok();
+    assert_eq!(deleted.cas, 0, "memcapable checks that");
 }
 
 #[test]
