@@ -16,7 +16,7 @@ use crate::record;
 use crate::timings::Timing;
 use kedge_log::{Batch, Log, LogError, Lsn};
 use kedge_types::{Now, VbId};
-use kedge_vbucket::{Change, Done, Position};
+use kedge_vbucket::{AfterLog, Change, Done, Position};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -63,6 +63,8 @@ pub(crate) struct Committer {
     pub(crate) log: Log,
     batch: Batch,
     queue: VecDeque<Dirty>,
+    /// vBuckets with nothing but commits for the log, see [`AfterLog::CommitsOnly`].
+    lazy: Vec<Dirty>,
     taken: Vec<Taken>,
     changes: Vec<Change>,
     done: Vec<Done>,
@@ -85,12 +87,18 @@ impl Committer {
             log,
             batch: Batch::new(),
             queue: VecDeque::new(),
+            lazy: Vec::new(),
             taken: Vec::new(),
             changes: Vec::new(),
             done: Vec::new(),
             was_full: false,
             resets,
         }
+    }
+
+    /// Whether something is left to write, now or later.
+    fn has_work(&self) -> bool {
+        !self.queue.is_empty() || !self.lazy.is_empty()
     }
 
     /// Ends the log: the last record says that the shutdown was clean.
@@ -155,7 +163,7 @@ impl Bucket {
             && let Some(mut committer) = committer.try_lock()
         {
             let result = self.commit_once(&mut committer);
-            let more = !committer.queue.is_empty();
+            let more = committer.has_work();
             drop(committer);
             self.on_commit_result(&result);
             if more {
@@ -233,7 +241,7 @@ impl Bucket {
         let queued = self
             .committer
             .get()
-            .is_some_and(|committer| !committer.lock().queue.is_empty());
+            .is_some_and(|committer| committer.lock().has_work());
         !queued && self.dirty.is_empty()
     }
 
@@ -268,6 +276,7 @@ impl Bucket {
             let result = self.commit_once(committer);
             self.on_commit_result(&result);
             result?;
+            self.queue_lazy(committer);
             if committer.queue.is_empty() && self.dirty.is_empty() {
                 return Ok(());
             }
@@ -277,6 +286,15 @@ impl Bucket {
     /// One batch: take, append and sync, publish. Returns how many changes it had.
     pub(crate) fn commit_once(&self, committer: &mut Committer) -> Result<usize, LogError> {
         self.dirty.take_into(&mut committer.queue);
+        let start_ns = self.setup.clock.now().mono_ns;
+        let interval_ns = self.config().log_interval_ms * 1_000_000;
+        if committer
+            .lazy
+            .first()
+            .is_some_and(|first| first.since_ns + interval_ns <= start_ns)
+        {
+            self.queue_lazy(committer);
+        }
         let items = self.collect(committer)?;
         committer.was_full = !committer.queue.is_empty();
         if items == 0 {
@@ -302,6 +320,15 @@ impl Bucket {
         self.publish(committer, now, lsn);
         *self.log_stats.lock() = committer.log.stats();
         Ok(items)
+    }
+
+    /// Queues the vBuckets that have only commits for the log, unless a newer change has queued them already.
+    fn queue_lazy(&self, committer: &mut Committer) {
+        for dirty in committer.lazy.drain(..) {
+            if self.vbuckets[dirty.vb.index()].lock().take_newly_queued() {
+                committer.queue.push_back(dirty);
+            }
+        }
     }
 
     /// Fills the batch from the queue, up to its limits.
@@ -342,6 +369,7 @@ impl Bucket {
     fn publish(&self, committer: &mut Committer, now: Now, lsn: Lsn) {
         let Committer {
             queue,
+            lazy,
             taken,
             done,
             resets,
@@ -357,14 +385,17 @@ impl Bucket {
                 any_reset = true;
             }
             let mut vbucket = self.vbuckets[dirty.vb.index()].lock();
-            let (more, mut ended) =
+            let (after, mut ended) =
                 self.account(now, &mut vbucket, |vbucket| vbucket.on_logged(to));
             done.append(&mut ended);
-            if more {
-                queue.push_back(Dirty {
-                    vb: dirty.vb,
-                    since_ns: now.mono_ns,
-                });
+            let left = Dirty {
+                vb: dirty.vb,
+                since_ns: now.mono_ns,
+            };
+            match after {
+                AfterLog::More => queue.push_back(left),
+                AfterLog::CommitsOnly => lazy.push(left),
+                AfterLog::Nothing => {}
             }
         }
         if any_reset && let Some(floor) = resets.iter().min() {

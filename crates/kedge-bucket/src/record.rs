@@ -213,7 +213,7 @@ mod tests {
             deleted: Some(Deletion::Expired),
             level: Some(DurabilityLevel::PersistToMajority),
         };
-        let mut expected = vec![0; META_BYTES];
+        let mut expected = [0; META_BYTES];
         for (at, byte) in [
             (0, 1),
             (8, 2),
@@ -227,7 +227,7 @@ mod tests {
         ] {
             expected[at] = byte;
         }
-        assert_eq!(meta_bytes(&item(&meta, b"")), expected[..]);
+        assert_eq!(meta_bytes(&item(&meta, b"")), expected);
     }
 
     #[test]

@@ -6,10 +6,12 @@
 //! * A prepare that was read back from the log has no deadline: someone may have seen it committed, so it is committed
 //!   and never given up.
 
+use crate::hash_table::KeyHash;
 use crate::item::Item;
 use crate::write::Mutated;
+use hashbrown::HashTable;
 use kedge_types::{DurabilityLevel, Seqno, Status};
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 
 /// What a parked command is known by; the number means something to who gave it only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -45,6 +47,7 @@ pub struct Done {
 /// One SyncWrite that waits.
 #[derive(Debug)]
 pub(crate) struct Prepare {
+    pub(crate) hash: KeyHash,
     pub(crate) item: Item,
     pub(crate) level: DurabilityLevel,
     pub(crate) waiter: Option<Waiter>,
@@ -62,13 +65,17 @@ pub(crate) struct Waiter {
 #[derive(Debug, Default)]
 pub(crate) struct Prepares {
     queue: VecDeque<Prepare>,
-    keys: HashMap<Box<[u8]>, Seqno>,
+    keys: HashTable<(KeyHash, Item)>,
 }
 
 impl Prepares {
     /// Whether a SyncWrite is in flight for the key.
-    pub(crate) fn holds(&self, key: &[u8]) -> bool {
-        !self.keys.is_empty() && self.keys.contains_key(key)
+    pub(crate) fn holds(&self, hash: KeyHash, key: &[u8]) -> bool {
+        !self.keys.is_empty()
+            && self
+                .keys
+                .find(hash.get(), |(_, item)| item.key() == key)
+                .is_some()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -76,15 +83,18 @@ impl Prepares {
     }
 
     pub(crate) fn add(&mut self, prepare: Prepare) {
-        let seqno = prepare.item.seqno();
+        let Prepare { hash, item, .. } = &prepare;
+        let in_order = self
+            .queue
+            .back()
+            .is_none_or(|last| last.item.seqno() < item.seqno());
+        assert!(in_order, "prepares come in seqno order");
         assert!(
-            self.queue
-                .back()
-                .is_none_or(|last| last.item.seqno() < seqno),
-            "prepares come in seqno order"
+            !self.holds(*hash, item.key()),
+            "a key has one prepare at most"
         );
-        let other = self.keys.insert(prepare.item.key().into(), seqno);
-        assert!(other.is_none(), "a key has one prepare at most");
+        self.keys
+            .insert_unique(hash.get(), (*hash, item.clone()), |(hash, _)| hash.get());
         self.queue.push_back(prepare);
     }
 
@@ -106,13 +116,21 @@ impl Prepares {
     }
 
     /// Takes the prepare of a key, wherever it stands: replay of a commit or abort.
-    pub(crate) fn take_key(&mut self, key: &[u8]) -> Option<Prepare> {
-        let seqno = self.keys.remove(key)?;
+    pub(crate) fn take_key(&mut self, hash: KeyHash, key: &[u8]) -> Option<Prepare> {
+        let seqno = self.forget_key(hash, key)?.seqno();
         let index = self
             .queue
             .iter()
             .position(|prepare| prepare.item.seqno() == seqno)?;
         self.queue.remove(index)
+    }
+
+    fn forget_key(&mut self, hash: KeyHash, key: &[u8]) -> Option<Item> {
+        let entry = self
+            .keys
+            .find_entry(hash.get(), |(_, item)| item.key() == key)
+            .ok()?;
+        Some(entry.remove().0.1)
     }
 
     /// Gives up waiting for all of them; they stay prepared.
@@ -124,7 +142,7 @@ impl Prepares {
 
     fn take_first(&mut self) -> Option<Prepare> {
         let prepare = self.queue.pop_front()?;
-        self.keys.remove(prepare.item.key());
+        self.forget_key(prepare.hash, prepare.item.key());
         Some(prepare)
     }
 

@@ -27,6 +27,12 @@ pub struct HashTable {
 #[derive(Clone, Copy, Debug)]
 pub struct KeyHash(u64);
 
+impl KeyHash {
+    pub(crate) fn get(self) -> u64 {
+        self.0
+    }
+}
+
 impl HashTable {
     /// An empty table of `shards` parts (rounded up to a power of two). It allocates nothing for documents yet.
     #[must_use]

@@ -3,8 +3,8 @@
 //! Invariants:
 //! * An [`Item`] points at a live allocation of [`Header`] followed by `key_len` bytes of key and `value_len` bytes of
 //!   value, all initialised before the first `Item` exists.
-//! * Nothing but the reference count is written after that. A document changes by being replaced; so a front-end
-//!   thread may send a value, and the commit log may write it, without a lock and without a copy.
+//! * Nothing but the reference count is written while an item is shared. A document changes by being replaced; so a
+//!   front-end thread may send a value, and the commit log may write it, without a lock and without a copy.
 //! * [`ITEM_OVERHEAD_BYTES`] is what a document costs beside key and value, its slot in the hash table apart.
 
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno};
@@ -220,6 +220,26 @@ impl Item {
         Self::new(meta, self.key(), &[self.value()])
     }
 
+    /// The same item at another seqno. Costs a copy only while others hold it too.
+    #[must_use]
+    #[expect(
+        unsafe_code,
+        reason = "writes the header of an item that nobody else holds"
+    )]
+    pub fn with_seqno(mut self, seqno: Seqno) -> Self {
+        if self.header().refs.load(Ordering::Acquire) != 1 {
+            return self.with_meta(&ItemMeta {
+                seqno,
+                ..self.meta()
+            });
+        }
+        // SAFETY: this is the only reference, and it is owned here, so nobody reads the header or clones the item
+        // meanwhile; what earlier holders did with it happened before, as their drop released the count read above.
+        let header = unsafe { self.header.as_mut() };
+        header.seqno_key_datatype = (header.seqno_key_datatype & !LOW_48) | (seqno.get() & LOW_48);
+        self
+    }
+
     /// Bytes that the item takes: overhead, key and value.
     #[must_use]
     pub fn heap_bytes(&self) -> usize {
@@ -329,6 +349,37 @@ mod tests {
         let zero = item.with_meta(&ItemMeta::default());
         assert_eq!(zero.meta(), ItemMeta::default());
         assert_eq!(zero.value(), b"abc");
+    }
+
+    #[test]
+    fn another_seqno_changes_nothing_else_and_nobody_elses_item() {
+        let meta = ItemMeta {
+            seqno: Seqno(5),
+            cas: Cas(7),
+            flags: 9,
+            ..ItemMeta::default()
+        };
+        let item = Item::new(&meta, b"key", &[b"value"]);
+        let at = item.header;
+        let item = item.with_seqno(Seqno(6));
+        assert_eq!(item.header, at, "no copy");
+        let other = item.clone();
+        let third = item.with_seqno(Seqno(LOW_48));
+        assert_eq!(
+            other.meta(),
+            ItemMeta {
+                seqno: Seqno(6),
+                ..meta
+            }
+        );
+        assert_eq!(
+            third.meta(),
+            ItemMeta {
+                seqno: Seqno(LOW_48),
+                ..meta
+            }
+        );
+        assert_eq!((third.key(), third.value()), (&b"key"[..], &b"value"[..]));
     }
 
     #[test]

@@ -30,5 +30,5 @@ pub use observe::{ObserveSeqno, ObserveState};
 pub use read::{Document, Meta};
 pub use replay::ReplayError;
 pub use value::{CompressionMode, NewValue};
-pub use vbucket::{VBucket, VbSetup, VbState};
+pub use vbucket::{AfterLog, VBucket, VbSetup, VbState};
 pub use write::{Arithmetic, ConcatMode, Mutated, Outcome, StoreMode, Write};

@@ -57,7 +57,7 @@ impl VBucket {
     ) -> Result<R, Status> {
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
-        if self.prepares.holds(bytes) {
+        if self.prepares.holds(hash, bytes) {
             return Err(Status::SyncWriteInProgress);
         }
         let Some(item) = self.live(now, hash, bytes) else {
@@ -87,7 +87,7 @@ impl VBucket {
     pub fn unlock(&mut self, now: Now, key: &DocKey, cas: Cas) -> Result<(), Status> {
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
-        if self.prepares.holds(bytes) {
+        if self.prepares.holds(hash, bytes) {
             return Err(Status::SyncWriteInProgress);
         }
         let Some(item) = self.live(now, hash, bytes) else {

@@ -93,7 +93,7 @@ impl VBucket {
         if !item.expiry().has_passed(now.unix_secs()) {
             return Some(item.clone());
         }
-        if !self.prepares.holds(key) {
+        if !self.prepares.holds(hash, key) {
             let item = item.clone();
             self.expire(now, hash, &item);
         }
@@ -134,7 +134,9 @@ impl VBucket {
                 if age > TOMBSTONE_PURGE_AGE_SECS && item.seqno() <= self.persisted_seqno {
                     old.push(item.clone());
                 }
-            } else if item.expiry().has_passed(secs) && !self.prepares.holds(item.key()) {
+            } else if item.expiry().has_passed(secs)
+                && !self.prepares.holds(self.table.hash(item.key()), item.key())
+            {
                 expired.push(item.clone());
             }
         }

@@ -5,7 +5,7 @@
 
 use crate::checkpoint::Change;
 use crate::durability::Prepare;
-use crate::item::{Item, ItemMeta};
+use crate::item::Item;
 use crate::vbucket::VBucket;
 use kedge_types::{Seqno, VbUuid};
 use std::fmt;
@@ -70,10 +70,14 @@ impl VBucket {
             }
             Change::Prepare(item) => {
                 let prepared = item.seqno();
-                let level = item.level().filter(|_| !self.prepares.holds(item.key()));
+                let hash = self.table.hash(item.key());
+                let level = item
+                    .level()
+                    .filter(|_| !self.prepares.holds(hash, item.key()));
                 let level = level.ok_or(ReplayError::BadPrepare { prepared })?;
                 self.replay_seqno(&item)?;
                 self.prepares.add(Prepare {
+                    hash,
                     item,
                     level,
                     waiter: None,
@@ -83,14 +87,9 @@ impl VBucket {
                 let Some(prepare) = self.replayed_prepare(&item, prepared)? else {
                     return Ok(());
                 };
-                let meta = ItemMeta {
-                    seqno: item.seqno(),
-                    ..prepare.item.meta()
-                };
-                let committed = prepare.item.with_meta(&meta);
+                let committed = prepare.item.with_seqno(item.seqno());
                 self.visible_seqno = self.high_seqno;
-                let hash = self.table.hash(committed.key());
-                self.table.put(hash, committed);
+                self.table.put(prepare.hash, committed);
             }
             Change::Abort { item, prepared } => {
                 self.replayed_prepare(&item, prepared)?;
@@ -125,7 +124,9 @@ impl VBucket {
         prepared: Seqno,
     ) -> Result<Option<Prepare>, ReplayError> {
         self.replay_seqno(item)?;
-        let prepare = self.prepares.take_key(item.key());
+        let prepare = self
+            .prepares
+            .take_key(self.table.hash(item.key()), item.key());
         if prepare.is_none() {
             self.orphan
                 .get_or_insert(ReplayError::NoPrepare { prepared });

@@ -26,6 +26,18 @@ pub enum VbState {
     Dead = 4,
 }
 
+/// What waits for the log when a part of it was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AfterLog {
+    /// Nothing.
+    Nothing,
+    /// Only commits of what was just written. Nobody waits for these: they may go with the next change of the
+    /// vBucket, which [`VBucket::take_newly_queued`] tells of, or after a while by themselves.
+    CommitsOnly,
+    /// Changes that came meanwhile: the vBucket stays queued.
+    More,
+}
+
 /// What a vBucket is made with.
 #[derive(Clone, Debug)]
 pub struct VbSetup {
@@ -225,18 +237,23 @@ impl VBucket {
         self.checkpoints.peek(self.log_cursor, max, max_bytes, out)
     }
 
-    /// The log holds everything up to `to`, synced. Returns whether more waits.
-    pub fn on_logged(&mut self, to: Position) -> bool {
+    /// The log holds everything up to `to`, synced.
+    pub fn on_logged(&mut self, to: Position) -> AfterLog {
         if let Some(seqno) = self.checkpoints.seqno_before(self.log_cursor, to) {
             self.persisted_seqno = self.persisted_seqno.max(seqno);
         }
         self.checkpoints.advance(self.log_cursor, to);
+        let more = self.checkpoints.has_more(self.log_cursor);
         self.commit_ready();
         if !self.persist_waiters.is_empty() {
             self.answer_persisted();
         }
-        self.queued_for_log = self.checkpoints.has_more(self.log_cursor);
-        self.queued_for_log
+        self.queued_for_log = more;
+        match (more, self.checkpoints.has_more(self.log_cursor)) {
+            (true, _) => AfterLog::More,
+            (false, true) => AfterLog::CommitsOnly,
+            (false, false) => AfterLog::Nothing,
+        }
     }
 
     fn answer_persisted(&mut self) {
@@ -260,22 +277,18 @@ impl VBucket {
     /// Commits, in order, the prepares whose level is reached.
     pub(crate) fn commit_ready(&mut self) {
         while let Some(prepare) = self.prepares.take_ready(self.persisted_seqno) {
-            self.commit(&prepare);
+            self.commit(prepare);
         }
     }
 
-    fn commit(&mut self, prepare: &Prepare) {
-        let meta = ItemMeta {
-            seqno: self.next_seqno(),
-            ..prepare.item.meta()
-        };
-        let item = prepare.item.with_meta(&meta);
+    fn commit(&mut self, prepare: Prepare) {
+        let prepared = prepare.item.seqno();
+        let item = prepare.item.with_seqno(self.next_seqno());
         self.visible_seqno = self.high_seqno;
-        let hash = self.table.hash(item.key());
-        self.table.put(hash, item.clone());
+        self.table.put(prepare.hash, item.clone());
         self.checkpoints.push(Change::Commit {
             item: item.clone(),
-            prepared: prepare.item.seqno(),
+            prepared,
         });
         if let Some(waiter) = prepare.waiter {
             self.done.push(Done {

@@ -295,10 +295,10 @@ impl VBucket {
 
     fn find_for_write(&mut self, now: Now, write: &Write<'_>) -> Result<Found, Status> {
         let key = write.key.as_bytes();
-        if self.prepares.holds(key) {
+        let hash = self.table.hash(key);
+        if self.prepares.holds(hash, key) {
             return Err(Status::SyncWriteInProgress);
         }
-        let hash = self.table.hash(key);
         Ok(Found {
             hash,
             old: self.live(now, hash, key),
@@ -364,7 +364,7 @@ impl VBucket {
                 self.checkpoints.push(Change::Document(item));
                 Outcome::Done(mutated)
             }
-            Some(durability) => self.prepare(now, durability, write.cookie, item),
+            Some(durability) => self.prepare(now, durability, write.cookie, found.hash, item),
         }
     }
 
@@ -373,6 +373,7 @@ impl VBucket {
         now: Now,
         durability: Durability,
         cookie: Cookie,
+        hash: KeyHash,
         item: Item,
     ) -> Outcome<Mutated> {
         let timeout_ms = durability
@@ -381,6 +382,7 @@ impl VBucket {
         let deadline_ns = now.mono_ns + u64::from(timeout_ms) * 1_000_000;
         self.checkpoints.push(Change::Prepare(item.clone()));
         self.prepares.add(Prepare {
+            hash,
             item,
             level: durability.level,
             waiter: Some(Waiter {
