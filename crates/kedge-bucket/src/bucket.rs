@@ -7,7 +7,7 @@ use crate::hot::Hot;
 use crate::quota::Quota;
 use crate::timings::{Timing, Timings};
 use kedge_disk::Disk;
-use kedge_log::LogStats;
+use kedge_log::{LogStats, SegmentPreparer};
 use kedge_types::{Cas, Clock, DocKey, Durability, DurabilityLevel, Now, Status, VbId, VbUuid};
 use kedge_vbucket::{Completion, Cookie, Done, RandomState, VBucket, VbSetup, VbState};
 use parking_lot::{Mutex, RwLock};
@@ -124,6 +124,7 @@ pub struct Bucket {
     pub(crate) dirty: DirtyList,
     pub(crate) writer: LogWriter,
     pub(crate) committer: OnceLock<Mutex<Committer>>,
+    pub(crate) preparer: OnceLock<SegmentPreparer>,
     pub(crate) phase: AtomicU8,
     /// Parked commands that were not completed yet.
     pub(crate) parked: AtomicI64,
@@ -164,6 +165,7 @@ impl Bucket {
             dirty: DirtyList::default(),
             writer: LogWriter::default(),
             committer: OnceLock::new(),
+            preparer: OnceLock::new(),
             phase: AtomicU8::new(Phase::Loading as u8),
             parked: AtomicI64::new(0),
             random: AtomicU64::new(random_u64()),

@@ -28,13 +28,16 @@ struct Sweep {
 
 impl Bucket {
     pub(crate) fn stop_maintenance(&self) {
+        if let Some(preparer) = self.preparer.get() {
+            preparer.stop();
+        }
         for thread in self.threads.lock().iter() {
             let thread: &Thread = thread.thread();
             thread.unpark();
         }
     }
 
-    pub(crate) fn run_maintenance(&self, preparer: &SegmentPreparer) {
+    pub(crate) fn run_maintenance(&self) {
         let mut sweep = Sweep {
             last_ns: self.setup.clock.now().mono_ns,
             ..Sweep::default()
@@ -48,7 +51,10 @@ impl Bucket {
                 _ => return,
             }
             let now_ns = self.setup.clock.now().mono_ns;
-            if prepare_ns <= now_ns && preparer.is_needed() {
+            if prepare_ns <= now_ns
+                && let Some(preparer) = self.preparer.get()
+                && preparer.is_needed()
+            {
                 prepare_ns = now_ns + self.prepare_segment(preparer);
             }
             if parked {

@@ -93,11 +93,11 @@ impl Bucket {
         let before = self.setup.clock.now();
         let result = self.replay(uuid).and_then(|(report, committer)| {
             *self.log_stats.lock() = committer.log.stats();
-            let preparer = committer.log.preparer();
             // Loading happens once.
+            let _ = self.preparer.set(committer.log.preparer());
             let _ = self.committer.set(Mutex::new(committer));
             self.spawn("log", |bucket| bucket.run_log_writer())?;
-            self.spawn("upkeep", move |bucket| bucket.run_maintenance(&preparer))?;
+            self.spawn("upkeep", |bucket| bucket.run_maintenance())?;
             let took_us = (self.setup.clock.now().mono_ns - before.mono_ns) / 1_000;
             Ok(LoadReport { took_us, ..report })
         });

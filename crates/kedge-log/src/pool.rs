@@ -9,7 +9,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use kedge_disk::{Disk, File};
@@ -43,6 +43,7 @@ pub(crate) struct Shared {
     used: AtomicU64,
     current_bytes: AtomicU64,
     prepared: AtomicU64,
+    stopping: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -78,6 +79,7 @@ impl Shared {
             used: AtomicU64::new(0),
             current_bytes: AtomicU64::new(0),
             prepared: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
         }
     }
 
@@ -188,6 +190,12 @@ impl SegmentPreparer {
         self.shared.spare_files().1
     }
 
+    /// Makes this and every other preparer of the log stop soon, for good: a process that ends does not wait for a
+    /// whole segment to be filled.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::Relaxed);
+    }
+
     /// Recycles what was released and makes the next segment ready. `true` if there was something
     /// to do. Takes as long as writing a segment takes.
     ///
@@ -249,10 +257,12 @@ impl SegmentPreparer {
         let number = self.shared.new_number();
         let unfinished = dir.join(FileName::Unfinished(number).to_string());
         let file = allocate_file(&**disk, &unfinished, bytes)?;
-        let filled = self.fill(&*file, bytes);
-        if let Err(error) = filled {
-            drop(disk.remove(&unfinished));
-            return Err(error);
+        match self.fill(&*file, bytes) {
+            Ok(true) => {}
+            unfilled => {
+                drop(disk.remove(&unfinished));
+                return unfilled.map(|_| ());
+            }
         }
         disk.rename(&unfinished, &dir.join(FileName::Spare(number).to_string()))?;
         disk.sync_dir(dir)?;
@@ -261,10 +271,14 @@ impl SegmentPreparer {
         Ok(())
     }
 
-    fn fill(&self, file: &dyn File, bytes: u64) -> Result<(), LogError> {
+    /// Writes zeros and syncs them; `false` when it was told to stop before the end.
+    fn fill(&self, file: &dyn File, bytes: u64) -> Result<bool, LogError> {
         let zeros = vec![0; FILL_WRITE_BYTES.min(bytes) as usize];
         let mut at = 0;
         while at < bytes {
+            if self.shared.stopping.load(Ordering::Relaxed) {
+                return Ok(false);
+            }
             let len = FILL_WRITE_BYTES.min(bytes - at);
             file.write_at(&zeros[..len as usize], at)?;
             at += len;
@@ -273,7 +287,7 @@ impl SegmentPreparer {
             }
         }
         file.sync_all()?;
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -45,6 +45,27 @@ fn segments_grow_fourfold_and_ready_ones_are_used() {
 }
 
 #[test]
+fn a_stopped_preparer_leaves_nothing_half_done() {
+    let disk = SimDisk::new(1);
+    let config = LogConfig {
+        first_segment_bytes: 8192,
+        segment_bytes: 64 << 10,
+        ..LogConfig::default()
+    };
+    let mut log = open_with(&disk, config, RecoveryMode::Strict)
+        .expect("open")
+        .log;
+    append(&mut log, &records(1, 3, 900)).expect("append");
+    let preparer = log.preparer();
+    assert!(preparer.is_needed());
+    preparer.stop();
+    preparer.prepare_if_needed().expect("prepare");
+    assert_eq!(log.stats().prepared_segments, 0);
+    assert_eq!(names(&disk).len(), 1, "{:?}", names(&disk));
+    append(&mut log, &records(2, 5, 900)).expect("the log manages without");
+}
+
+#[test]
 fn an_idle_log_stays_small() {
     let disk = SimDisk::new(1);
     let log = open_with(&disk, LogConfig::default(), RecoveryMode::Strict)
