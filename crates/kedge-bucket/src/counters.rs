@@ -67,6 +67,8 @@ counters! {
     CmdFlush = "cmd_flush",
     /// Writes refused for want of memory.
     TmpOomErrors = "ep_tmp_oom_errors",
+    /// Writes whose answer was held back because the disk was behind.
+    HeldBack = "ep_held_back_writes",
     /// SyncWrites that began.
     SyncWriteAccepted = "vb_active_sync_write_accepted_count",
     /// SyncWrites that were committed.

@@ -68,9 +68,10 @@ impl Bucket {
         self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         let expiry = self.expiry(ctx, expiry);
         self.count(ctx, Counter::CmdSet);
-        self.write(ctx, write, |vbucket, inner| {
+        let result = self.write(ctx, write, |vbucket, inner| {
             vbucket.store(ctx.now, inner, mode, &value, flags, expiry)
-        })
+        });
+        self.hold_back_if_behind(ctx, write, result)
     }
 
     /// Puts bytes in front of or behind a value.
@@ -88,9 +89,10 @@ impl Bucket {
         let value = NewValue::check(value, datatype, kedge_vbucket::CompressionMode::Off)?;
         self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         self.count(ctx, Counter::CmdSet);
-        self.write(ctx, write, |vbucket, inner| {
+        let result = self.write(ctx, write, |vbucket, inner| {
             vbucket.concat(ctx.now, inner, mode, &value.bytes)
-        })
+        });
+        self.hold_back_if_behind(ctx, write, result)
     }
 
     /// Deletes a document.
@@ -208,6 +210,36 @@ impl Bucket {
         let result = self.step(ctx.now, vb, |vbucket| vbucket.unlock(ctx.now, key, cas))?;
         self.count_error(ctx, result.as_ref().err());
         result
+    }
+
+    /// A write that succeeded is answered when it is on disk, if the disk is behind: so clients go no faster than it.
+    fn hold_back_if_behind(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        result: Result<Outcome<Mutated>, Status>,
+    ) -> Result<Outcome<Mutated>, Status> {
+        let Ok(Outcome::Done(mutated)) = result else {
+            return result;
+        };
+        if !self.quota.is_behind() {
+            return result;
+        }
+        self.parked.fetch_add(1, Ordering::Relaxed);
+        let outcome = self.step(ctx.now, write.vb, |vbucket| {
+            vbucket.hold_back(ctx.now, write.key, mutated, write.cookie)
+        });
+        match outcome {
+            Ok(Outcome::Parked) => {
+                self.count(ctx, Counter::HeldBack);
+                Ok(Outcome::Parked)
+            }
+            // It is on disk already, or the bucket ends: the write was done in any case.
+            _ => {
+                self.parked.fetch_sub(1, Ordering::Relaxed);
+                Ok(Outcome::Done(mutated))
+            }
+        }
     }
 
     /// What all writes do: raise the level to the bucket's minimum, run the step, count.

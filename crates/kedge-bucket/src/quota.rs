@@ -8,6 +8,11 @@ const MUTATION_RATIO: f64 = 0.93;
 /// Part of the quota that changes on their way to the log may hold.
 const CHECKPOINT_RATIO: f64 = 0.2;
 
+/// From this part of the quota on, and at most from this many bytes on, writers are held back until the disk has what
+/// they wrote. At the speed of a slow disk the rest is written within the time that a shutdown may take.
+const BEHIND_RATIO: f64 = 0.1;
+const BEHIND_BYTES_MAX: f64 = 256.0 * 1024.0 * 1024.0;
+
 /// Live bytes against the quota. Counted are items, the slots of the hash tables, and the checkpoints; not what the
 /// allocator adds, nor buffers of connections.
 #[derive(Debug)]
@@ -63,6 +68,12 @@ impl Quota {
         self.limit.load(Ordering::Relaxed)
     }
 
+    /// Whether so much waits for the disk that writers are to be held back.
+    pub(crate) fn is_behind(&self) -> bool {
+        let mark = (self.limit() as f64 * BEHIND_RATIO).min(BEHIND_BYTES_MAX);
+        self.checkpoint_bytes() as f64 > mark
+    }
+
     /// Whether there is room for a write of `bytes`.
     ///
     /// # Errors
@@ -98,7 +109,11 @@ mod tests {
         quota.add(900, 0);
         assert_eq!(quota.admit(31), Err(Status::TemporaryFailure));
         assert_eq!(quota.admit(30), Ok(()));
-        quota.add(-900, 201);
+        assert!(!quota.is_behind());
+        quota.add(-900, 101);
+        assert!(quota.is_behind());
+        assert_eq!(quota.admit(1), Ok(()));
+        quota.add(0, 100);
         assert_eq!(
             quota.admit(1),
             Err(Status::TemporaryFailure),

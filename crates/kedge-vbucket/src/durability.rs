@@ -152,8 +152,32 @@ impl Prepares {
 }
 
 /// A wait for a seqno to be persisted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct PersistWaiter {
     pub(crate) seqno: Seqno,
     pub(crate) waiter: Waiter,
+    /// The write whose answer was held back, see [`crate::VBucket::hold_back`]; `None` for who asked for the wait.
+    pub(crate) write: Option<(Mutated, Item)>,
+}
+
+impl PersistWaiter {
+    /// How it ends. A write that was held back has succeeded long before, whatever becomes of the wait.
+    pub(crate) fn end(self, result: Result<(), Status>) -> Done {
+        let completion = match self.write {
+            Some((mutated, item)) => Completion::SyncWrite {
+                result: Ok(mutated),
+                item: Some(item),
+            },
+            None => Completion::Persisted(result),
+        };
+        let Waiter {
+            cookie, began_ns, ..
+        } = self.waiter;
+        Done {
+            cookie,
+            completion,
+            committed: None,
+            began_ns,
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! What clients ask about the disk.
 
 use crate::durability::{Completion, Cookie, Done, PersistWaiter, Waiter};
+use crate::item::Item;
 use crate::vbucket::VBucket;
-use crate::write::Outcome;
+use crate::write::{Mutated, Outcome};
 use kedge_types::limits::SEQNO_PERSISTENCE_SECS;
 use kedge_types::{Cas, DocKey, Now, Seqno, Status, VbUuid};
 
@@ -80,14 +81,42 @@ impl VBucket {
         if seqno <= self.persisted_seqno {
             return Outcome::Done(());
         }
+        self.wait_for(now, seqno, cookie, None);
+        Outcome::Parked
+    }
+
+    /// Holds back the answer to a write that was done: its client is to go no faster than the disk. It is answered
+    /// when the write is on disk, or when the wait takes as long as [`VBucket::seqno_persistence`] would.
+    pub fn hold_back(
+        &mut self,
+        now: Now,
+        key: &DocKey,
+        mutated: Mutated,
+        cookie: Cookie,
+    ) -> Outcome<Mutated> {
+        let hash = self.table.hash(key.as_bytes());
+        match self.table.find(hash, key.as_bytes()) {
+            Some(item) if mutated.seqno > self.persisted_seqno => {
+                let item = item.clone();
+                self.wait_for(now, mutated.seqno, cookie, Some((mutated, item)));
+                Outcome::Parked
+            }
+            _ => Outcome::Done(mutated),
+        }
+    }
+
+    fn wait_for(&mut self, now: Now, seqno: Seqno, cookie: Cookie, write: Option<(Mutated, Item)>) {
         let deadline_ns = now.mono_ns + SEQNO_PERSISTENCE_SECS * 1_000_000_000;
         let waiter = Waiter {
             cookie,
             began_ns: now.mono_ns,
             deadline_ns,
         };
-        self.persist_waiters.push(PersistWaiter { seqno, waiter });
-        Outcome::Parked
+        self.persist_waiters.push(PersistWaiter {
+            seqno,
+            waiter,
+            write,
+        });
     }
 
     /// Takes the completion of `cookie` back out if it came at once, so that its command need not be parked.

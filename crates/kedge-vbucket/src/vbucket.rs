@@ -266,12 +266,8 @@ impl VBucket {
     }
 
     fn answer_persist_waiters(&mut self, waiters: Vec<PersistWaiter>, result: Result<(), Status>) {
-        self.done.extend(waiters.into_iter().map(|wait| Done {
-            cookie: wait.waiter.cookie,
-            completion: Completion::Persisted(result),
-            committed: None,
-            began_ns: wait.waiter.began_ns,
-        }));
+        self.done
+            .extend(waiters.into_iter().map(|wait| wait.end(result)));
     }
 
     /// Commits, in order, the prepares whose level is reached.

@@ -1,7 +1,7 @@
 //! Memory and disk that run out, and syncs that fail.
 
 use crate::tools::*;
-use kedge_bucket::BucketChange;
+use kedge_bucket::{BucketChange, Cookie, Outcome, Write};
 use kedge_disk::{Fault, Operation, SimDisk};
 use kedge_types::Status;
 
@@ -45,6 +45,49 @@ fn over_the_quota_writes_are_refused_and_deletes_make_room() {
         .unwrap();
     open.bucket.sync().unwrap();
     open.set("fits too", &vec![b'x'; 1_200_000]).unwrap();
+    open.bucket.shutdown();
+}
+
+#[test]
+fn writers_go_no_faster_than_the_disk_and_lose_nothing() {
+    let mut place = sim(&SimDisk::new(7));
+    place.config.quota_bytes = 100 << 20;
+    place.config.log_interval_ms = 600_000;
+    let open = place.open();
+    let value = vec![b'x'; 1 << 20];
+    let mut held_back = Vec::new();
+    for n in 1..=14 {
+        let k = key(&format!("key-{n}"));
+        match open.store(
+            &Write {
+                cookie: Cookie(n),
+                ..write(&k)
+            },
+            &value,
+        ) {
+            Ok(Outcome::Done(_)) => assert!(n <= 10, "{n} MiB wait for the disk"),
+            Ok(Outcome::Parked) => held_back.push(n),
+            Err(error) => panic!("{error:?}"),
+        }
+        assert!(
+            open.get(&format!("key-{n}")).is_ok(),
+            "it was written all the same"
+        );
+    }
+    assert_eq!(held_back, [10, 11, 12, 13, 14]);
+    let mut counts = String::new();
+    open.bucket
+        .stats(&mut |name, value| counts += &format!("{name}={value};"));
+    assert!(counts.contains("ep_held_back_writes=5;"), "{counts}");
+    assert!(held_back.iter().all(|n| open.sink.get(*n).is_none()));
+    open.bucket.kick(false);
+    for n in held_back {
+        assert!(open.sink.wait(n).unwrap().seqno.get() > 0);
+    }
+    assert!(matches!(
+        open.store(&write(&key("after")), b"1"),
+        Ok(Outcome::Done(_))
+    ));
     open.bucket.shutdown();
 }
 

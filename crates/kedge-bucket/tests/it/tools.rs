@@ -11,6 +11,7 @@ use kedge_types::{
 };
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -104,6 +105,8 @@ pub(crate) struct Open {
     pub(crate) bucket: Arc<Bucket>,
     pub(crate) sink: Arc<Sink>,
     clock: SystemClock,
+    /// For writes whose cookie does not matter; above those that tests choose.
+    cookies: AtomicU64,
 }
 
 impl Place {
@@ -125,11 +128,7 @@ impl Place {
         let sink = Arc::new(Sink::default());
         let bucket = Bucket::open(self.setup(&sink)).unwrap();
         bucket.wait_loaded().unwrap();
-        Open {
-            bucket,
-            sink,
-            clock: SystemClock::new(),
-        }
+        Open::new(bucket, sink)
     }
 }
 
@@ -158,11 +157,19 @@ impl Open {
 
     pub(crate) fn set(&self, name: &str, value: &[u8]) -> Result<Mutated, Status> {
         let key = key(name);
-        self.store(&write(&key), value)
-            .map(|outcome| match outcome {
-                Outcome::Done(mutated) => mutated,
-                Outcome::Parked => panic!("parked"),
-            })
+        let cookie = self.cookies.fetch_add(1, Ordering::Relaxed);
+        let write = Write {
+            cookie: Cookie(cookie),
+            ..write(&key)
+        };
+        match self.store(&write, value)? {
+            Outcome::Done(mutated) => Ok(mutated),
+            // Held back, as the disk is behind.
+            Outcome::Parked => {
+                self.bucket.kick(false);
+                self.sink.wait(cookie)
+            }
+        }
     }
 
     pub(crate) fn store(
@@ -237,6 +244,7 @@ impl Open {
             bucket,
             sink,
             clock: SystemClock::new(),
+            cookies: AtomicU64::new(1 << 32),
         }
     }
 }

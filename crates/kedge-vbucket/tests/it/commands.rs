@@ -284,6 +284,32 @@ fn waiting_for_the_disk_ends_or_times_out() {
 }
 
 #[test]
+fn an_answer_that_is_held_back_is_a_success_however_the_wait_ends() {
+    let vb = &mut vbucket();
+    let k = key("k");
+    let ends: [fn(&mut kedge_vbucket::VBucket); 4] = [
+        |vb| drop(log_all(vb)),
+        |vb| vb.on_time(at(31)),
+        |vb| vb.on_shutdown(),
+        |vb| vb.reset(VbUuid(1)),
+    ];
+    for end in ends {
+        let wrote = set(vb, at(0), "k", b"1");
+        let cookie = kedge_vbucket::Cookie(8);
+        assert_eq!(vb.hold_back(at(0), &k, wrote, cookie), Outcome::Parked);
+        assert!(results(vb).is_empty());
+        end(vb);
+        assert_eq!(results(vb), [(8, Ok(wrote))]);
+    }
+    let wrote = set(vb, at(0), "k", b"1");
+    log_all(vb);
+    assert_eq!(
+        vb.hold_back(at(0), &k, wrote, kedge_vbucket::Cookie(9)),
+        Outcome::Done(wrote)
+    );
+}
+
+#[test]
 fn keys_and_random_documents_stay_in_their_collection() {
     let vb = &mut vbucket();
     for name in ["b", "a", "c"] {
