@@ -4,6 +4,8 @@
 //! tested by value. Rules of order: see [`flights`].
 
 mod compose;
+#[cfg(test)]
+mod counting;
 mod failure;
 mod flights;
 mod rights;

@@ -392,3 +392,47 @@ fn a_completion_that_nobody_waits_for_is_ignored() {
     assert_eq!(rig.sync(), 1);
     assert_eq!(rig.replies(), []);
 }
+
+/// Executes one frame at a time with an output that is always empty, as a connection does that sends all.
+fn execute_each(rig: &mut Rig, frames: &[Vec<u8>]) {
+    for frame in frames {
+        let now = rig.shared.now();
+        let mut turn = Turn {
+            shared: &rig.shared,
+            thread: 0,
+            now,
+            last_ns: now.mono_ns,
+            kicks: &mut rig.kicks,
+        };
+        let (consumed, _) = rig.session.on_bytes(&mut turn, frame, &mut rig.out);
+        assert_eq!(consumed, frame.len());
+        let reply = rig.out.buffer();
+        assert_eq!(reply[6..8], [0, 0], "the status of the reply");
+        reply.clear();
+    }
+}
+
+#[test]
+fn a_get_allocates_nothing_and_a_set_its_document() {
+    const COMMANDS: u64 = 1_000;
+    let features = Features::of(&[Feature::Xerror, Feature::MutationSeqno, Feature::Json]);
+    let mut rig = Rig::new(Port::Kv, features);
+    rig.out.buffer().clear();
+    let frames = |opcode| -> Vec<Vec<u8>> {
+        let key = |n: u64| format!("key-{}", n % 100);
+        let infos = FrameInfos::default;
+        (0..COMMANDS)
+            .map(|n| frame(opcode, n as u32, &key(n), infos()))
+            .collect()
+    };
+    let (sets, gets) = (frames(Opcode::Set), frames(Opcode::Get));
+    execute_each(&mut rig, &sets);
+    execute_each(&mut rig, &gets);
+    assert_eq!(counting::allocations(|| execute_each(&mut rig, &gets)), 0);
+    // Beside the documents, the queues for the log double now and then.
+    let set = counting::allocations(|| execute_each(&mut rig, &sets));
+    assert!(
+        (COMMANDS..COMMANDS + 20).contains(&set),
+        "{set} allocations"
+    );
+}
