@@ -183,6 +183,12 @@ pub struct BucketChange {
     pub replicas: Option<u8>,
     /// What may be evicted.
     pub eviction_policy: Option<EvictionPolicy>,
+    /// Most changes that one sync of the log covers.
+    pub flusher_batch_max_items: Option<usize>,
+    /// Most bytes that one sync of the log covers.
+    pub flush_batch_max_bytes: Option<usize>,
+    /// How long a change that nobody waits for may stay in memory only.
+    pub log_interval_ms: Option<u64>,
 }
 
 impl BucketChange {
@@ -199,6 +205,13 @@ impl BucketChange {
             .unwrap_or(config.durability_min_level);
         config.replicas = self.replicas.unwrap_or(config.replicas);
         config.eviction_policy = self.eviction_policy.unwrap_or(config.eviction_policy);
+        config.flusher_batch_max_items = self
+            .flusher_batch_max_items
+            .unwrap_or(config.flusher_batch_max_items);
+        config.flush_batch_max_bytes = self
+            .flush_batch_max_bytes
+            .unwrap_or(config.flush_batch_max_bytes);
+        config.log_interval_ms = self.log_interval_ms.unwrap_or(config.log_interval_ms);
         config
     }
 }

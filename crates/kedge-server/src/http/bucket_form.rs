@@ -268,6 +268,7 @@ fn change(fields: &Fields) -> BucketChange {
         durability_min_level: fields.durability_min_level,
         replicas: fields.replicas,
         eviction_policy: fields.eviction_policy,
+        ..BucketChange::default()
     }
 }
 

@@ -4,6 +4,7 @@
 //! there the line `ready ...` on standard output. Nothing slow stands before the ports are open.
 
 mod administrator;
+mod bucket;
 mod huge_pages;
 mod signals;
 
@@ -17,9 +18,9 @@ use std::thread;
 use std::time::Duration;
 
 use clap::ArgMatches;
-use kedge_bucket::{BucketConfig, CompressionMode, Recovery};
+use kedge_bucket::Recovery;
 use kedge_disk::{Disk, DiskError, PosixDisk};
-use kedge_server::registry::BucketRegistry;
+use kedge_server::registry::{BucketRegistry, RegistryError};
 use kedge_server::users::{Users, UsersError};
 use kedge_server::{Limits, MemcachedConfig, Server, ServerConfig, ServerError, Services};
 use kedge_types::SystemClock;
@@ -27,7 +28,7 @@ use tracing_subscriber::EnvFilter;
 
 use self::huge_pages::HugePages;
 use crate::output;
-use crate::settings::{Compression, Effective, LogLevel, Recover, Settings, SettingsError};
+use crate::settings::{Effective, LogLevel, Recover, Settings, SettingsError};
 
 /// Exit code after a sync failed: what is on disk is not known any more (`EX_IOERR` of sysexits.h).
 const EXIT_IO: i32 = 74;
@@ -59,6 +60,8 @@ enum ServeError {
     DefaultPassword { listen: IpAddr, user: String },
     #[error(transparent)]
     Server(#[from] ServerError),
+    #[error(transparent)]
+    Bucket(#[from] RegistryError),
     #[error("{0}")]
     Load(String),
     #[error("{0}")]
@@ -117,6 +120,7 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
         }),
     };
     let server = Server::start(server_config(settings), services)?;
+    bucket::apply_given(server.registry(), effective)?;
     announce_when_loaded(server.registry(), events)?;
     loop {
         let event = if huge_pages.wants_another_look() {
@@ -187,27 +191,12 @@ fn server_config(settings: &Settings) -> ServerConfig {
             queued_bytes_max: usize::try_from(settings.queued_bytes_max.0).unwrap_or(usize::MAX),
             ..Limits::default()
         },
-        create: (!settings.bucket.is_empty()).then(|| bucket_config(settings)),
+        create: (!settings.bucket.is_empty()).then(|| bucket::config(settings)),
         vbuckets_default: settings.vbuckets,
         recovery: match settings.recover {
             Recover::Strict => Recovery::Strict,
             Recover::Salvage => Recovery::Salvage,
         },
-    }
-}
-
-fn bucket_config(settings: &Settings) -> BucketConfig {
-    BucketConfig {
-        flush_enabled: settings.flush_enabled,
-        compression: match settings.compression {
-            Compression::Off => CompressionMode::Off,
-            Compression::Passive => CompressionMode::Passive,
-        },
-        flusher_batch_max_items: settings.flusher_batch_max_items as usize,
-        flush_batch_max_bytes: usize::try_from(settings.flush_batch_max_bytes.0)
-            .unwrap_or(usize::MAX),
-        log_interval_ms: u64::try_from(settings.log_interval.as_millis()).unwrap_or(u64::MAX),
-        ..BucketConfig::new(&settings.bucket, settings.vbuckets, settings.bucket_quota.0)
     }
 }
 

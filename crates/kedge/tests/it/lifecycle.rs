@@ -11,7 +11,7 @@ use rustix::process::Signal;
 
 use crate::process::{PATIENCE, Server, connect_to, kedge, run, serve};
 
-/// How long the issue gives a stop.
+/// How long a stop may take.
 const STOP_MAX: Duration = Duration::from_secs(5);
 const PERSIST: Option<DurabilityLevel> = Some(DurabilityLevel::PersistToMajority);
 
@@ -257,4 +257,30 @@ fn a_full_disk_is_a_temporary_failure() {
         thread::yield_now();
     }
     assert!(server.is_alive());
+}
+
+#[test]
+fn settings_that_are_given_reach_a_bucket_that_was_there() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let quota = |server: &Server| {
+        let stats = server.connect().stat("").expect("statistics");
+        let found = stats.into_iter().find(|(name, _)| name == "ep_max_size");
+        found.expect("the quota").1
+    };
+    let first = Server::start(dir.path(), &["--bucket-quota", "64MiB"]);
+    assert_eq!(quota(&first), "67108864");
+    first.signal(Signal::TERM);
+    first.wait();
+    let unchanged = Server::start(dir.path(), &[]);
+    assert_eq!(quota(&unchanged), "67108864", "a default changes nothing");
+    unchanged.signal(Signal::TERM);
+    unchanged.wait();
+    let other = Server::start(dir.path(), &["--bucket-quota", "128MiB", "--vbuckets", "7"]);
+    assert_eq!(quota(&other), "134217728");
+    other.signal(Signal::TERM);
+    let (_, stderr) = other.wait();
+    assert!(
+        stderr.contains("cannot be changed") && stderr.contains("keeps="),
+        "{stderr}"
+    );
 }

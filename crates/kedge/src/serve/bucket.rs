@@ -1,0 +1,103 @@
+//! The bucket that the settings name.
+
+use kedge_bucket::{BucketChange, BucketConfig, CompressionMode};
+use kedge_server::registry::{BucketRegistry, RegistryError};
+
+use crate::settings::{Compression, Effective, Settings};
+
+/// What the bucket is made like when it is not there.
+pub(super) fn config(settings: &Settings) -> BucketConfig {
+    BucketConfig {
+        flush_enabled: settings.flush_enabled,
+        compression: match settings.compression {
+            Compression::Off => CompressionMode::Off,
+            Compression::Passive => CompressionMode::Passive,
+        },
+        flusher_batch_max_items: settings.flusher_batch_max_items as usize,
+        flush_batch_max_bytes: usize::try_from(settings.flush_batch_max_bytes.0)
+            .unwrap_or(usize::MAX),
+        log_interval_ms: u64::try_from(settings.log_interval.as_millis()).unwrap_or(u64::MAX),
+        ..BucketConfig::new(&settings.bucket, settings.vbuckets, settings.bucket_quota.0)
+    }
+}
+
+/// Gives a bucket that was there before what is asked for now. Only what was given explicitly counts: a default
+/// must not undo what was changed while the server ran.
+pub(super) fn apply_given(
+    registry: &BucketRegistry,
+    effective: &Effective,
+) -> Result<(), RegistryError> {
+    let Some(bucket) = registry.get(&effective.settings.bucket) else {
+        return Ok(());
+    };
+    let (is, asked) = (bucket.config(), config(&effective.settings));
+    let change = change(&is, &asked, |name| effective.is_given(name));
+    if change != BucketChange::default() {
+        tracing::info!(bucket = is.name, ?change, "the bucket gets other settings");
+        registry.update(&is.name, &change)?;
+    }
+    if effective.is_given("vbuckets") && is.vbuckets != asked.vbuckets {
+        tracing::warn!(
+            bucket = is.name,
+            asked = asked.vbuckets,
+            keeps = is.vbuckets,
+            "the number of vBuckets is chosen when a bucket is made and cannot be changed"
+        );
+    }
+    Ok(())
+}
+
+fn change(is: &BucketConfig, asked: &BucketConfig, given: impl Fn(&str) -> bool) -> BucketChange {
+    fn other<T: PartialEq>(given: bool, is: &T, asked: T) -> Option<T> {
+        (given && *is != asked).then_some(asked)
+    }
+    BucketChange {
+        quota_bytes: other(given("bucket_quota"), &is.quota_bytes, asked.quota_bytes),
+        flush_enabled: other(
+            given("flush_enabled"),
+            &is.flush_enabled,
+            asked.flush_enabled,
+        ),
+        compression: other(given("compression"), &is.compression, asked.compression),
+        flusher_batch_max_items: other(
+            given("flusher_batch_max_items"),
+            &is.flusher_batch_max_items,
+            asked.flusher_batch_max_items,
+        ),
+        flush_batch_max_bytes: other(
+            given("flush_batch_max_bytes"),
+            &is.flush_batch_max_bytes,
+            asked.flush_batch_max_bytes,
+        ),
+        log_interval_ms: other(
+            given("log_interval"),
+            &is.log_interval_ms,
+            asked.log_interval_ms,
+        ),
+        ..BucketChange::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_was_given_and_differs_is_changed() {
+        let is = BucketConfig::new("b", 16, 1 << 20);
+        let asked = BucketConfig {
+            flush_enabled: true,
+            log_interval_ms: 5,
+            ..BucketConfig::new("b", 16, 2 << 20)
+        };
+        assert_eq!(change(&is, &asked, |_| false), BucketChange::default());
+        assert_eq!(change(&is, &is, |_| true), BucketChange::default());
+        let quota = change(&is, &asked, |name| name == "bucket_quota");
+        let expected = BucketChange {
+            quota_bytes: Some(2 << 20),
+            ..BucketChange::default()
+        };
+        assert_eq!(quota, expected);
+        assert_eq!(change(&is, &asked, |_| true).apply(&is).log_interval_ms, 5);
+    }
+}
