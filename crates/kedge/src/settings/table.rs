@@ -121,22 +121,22 @@ settings! {
     vbuckets: u16 = 1024,
         "vBuckets of a bucket that is made, 1 to 65535. It cannot be changed later.";
     bucket_quota: Bytes = Bytes(half_of_memory()),
-        "Memory for the documents of the bucket that is made; a write that does not fit gets a temporary failure.",
+        "Memory for the documents of `bucket`; a write that does not fit gets a temporary failure. Given on a later start, it changes the bucket that is there, as do the settings below that say \"of `bucket`\".",
         default_note = "half of the machine's memory";
     flush_enabled: bool = true,
-        "Whether clients may empty the bucket that is made, as memcached's `flush_all` does.";
+        "Of `bucket`: whether clients may empty it, as memcached's `flush_all` does.";
     compression: Compression = Compression::Passive,
-        "Of the bucket that is made: what is done with values that clients send compressed.";
+        "Of `bucket`: what is done with values that clients send compressed.";
 
     ["Durability"]
     recover: Recover = Recover::Strict,
         "What to do about damage in the middle of a log. A torn end, as a loss of power leaves it, is always cut off.";
     flusher_batch_max_items: u32 = BucketConfig::BATCH_ITEMS_DEFAULT as u32,
-        "Of the bucket that is made: most changes that one sync of the log covers.";
+        "Of `bucket`: most changes that one sync of the log covers.";
     flush_batch_max_bytes: Bytes = Bytes(BucketConfig::BATCH_BYTES_DEFAULT as u64),
-        "Of the bucket that is made: most bytes that one sync of the log covers. A larger document is still written.";
+        "Of `bucket`: most bytes that one sync of the log covers. A larger document is still written.";
     log_interval: Duration = Duration::from_millis(BucketConfig::LOG_INTERVAL_MS_DEFAULT),
-        "Of the bucket that is made: how long a change that no client waits for may be in memory only.";
+        "Of `bucket`: how long a change that no client waits for may be in memory only.";
 
     ["Threads and log"]
     threads: u16 = 0,
