@@ -247,11 +247,28 @@ impl Bucket {
         Ok(result)
     }
 
-    /// Runs a step under the lock that the caller holds: memory is accounted for, the log is told of changes, and
-    /// what ended is handed back to be delivered without the lock.
+    /// [`Self::measure`], and the log is told of changes.
     pub(crate) fn account<R>(
         &self,
         now: Now,
+        vbucket: &mut VBucket,
+        step: impl FnOnce(&mut VBucket) -> R,
+    ) -> (R, Vec<Done>) {
+        let outcome = self.measure(vbucket, step);
+        if vbucket.take_newly_queued() {
+            self.dirty.push(Dirty {
+                vb: vbucket.id(),
+                since_ns: now.mono_ns,
+            });
+            self.writer.on_dirty();
+        }
+        outcome
+    }
+
+    /// Runs a step under the lock that the caller holds: memory is accounted for, and what ended is handed back to be
+    /// delivered without the lock.
+    pub(crate) fn measure<R>(
+        &self,
         vbucket: &mut VBucket,
         step: impl FnOnce(&mut VBucket) -> R,
     ) -> (R, Vec<Done>) {
@@ -262,13 +279,6 @@ impl Bucket {
             vbucket.bytes() as i64 - bytes,
             vbucket.checkpoint_bytes() as i64 - checkpoint,
         );
-        if vbucket.take_newly_queued() {
-            self.dirty.push(Dirty {
-                vb: vbucket.id(),
-                since_ns: now.mono_ns,
-            });
-            self.writer.on_dirty();
-        }
         let mut done = Vec::new();
         if vbucket.has_done() {
             vbucket.take_done(&mut done);

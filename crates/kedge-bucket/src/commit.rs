@@ -385,8 +385,7 @@ impl Bucket {
                 any_reset = true;
             }
             let mut vbucket = self.vbuckets[dirty.vb.index()].lock();
-            let (after, mut ended) =
-                self.account(now, &mut vbucket, |vbucket| vbucket.on_logged(to));
+            let (after, mut ended) = self.measure(&mut vbucket, |vbucket| vbucket.on_logged(to));
             done.append(&mut ended);
             let left = Dirty {
                 vb: dirty.vb,

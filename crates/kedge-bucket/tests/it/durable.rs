@@ -68,6 +68,33 @@ fn one_sync_serves_all_that_waits() {
 }
 
 #[test]
+fn the_record_of_a_commit_rides_with_the_next_change_or_follows_by_itself() {
+    let mut place = sim(&SimDisk::new(13));
+    place.config.log_interval_ms = 600_000;
+    let open = place.open();
+    open.persist("key", b"1", 1).unwrap();
+    open.bucket.kick(false);
+    open.sink.wait(1).unwrap();
+    let written = |open: &Open| (open.figure("ep_log_records"), open.figure("ep_queue_size"));
+    until("the batch is done with", || written(&open) == (1, 1));
+    open.persist("key", b"2", 2).unwrap();
+    open.bucket.kick(false);
+    open.sink.wait(2).unwrap();
+    until("the first commit went along", || written(&open) == (3, 1));
+    open.bucket.shutdown();
+    let mut place = sim(&SimDisk::new(14));
+    place.config.log_interval_ms = 1;
+    let open = place.open();
+    open.persist("key", b"1", 1).unwrap();
+    open.bucket.kick(true);
+    open.sink.wait(1).unwrap();
+    until("the commit is logged though nothing comes", || {
+        written(&open) == (2, 0)
+    });
+    open.bucket.shutdown();
+}
+
+#[test]
 fn the_buckets_minimum_raises_every_write() {
     let open = sim(&SimDisk::new(4)).open();
     let change = BucketChange {
