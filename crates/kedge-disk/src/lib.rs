@@ -134,6 +134,12 @@ pub trait File: fmt::Debug + Send + Sync {
     /// As [`File::sync_data`].
     fn sync_all(&self) -> Result<(), DiskError>;
 
+    /// Tells the system that these bytes will not be read soon, so that memory which caches them may serve others. A
+    /// hint: it changes nothing that can be seen, and may do nothing. Bytes that are not synced stay cached.
+    fn forget(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
+
     /// Cuts the file, or extends it with zeros that may take no space.
     ///
     /// # Errors

@@ -182,6 +182,13 @@ impl File for PosixFile {
         self.file.sync_all().map_err(self.error(Operation::Sync))
     }
 
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn forget(&self, offset: u64, len: u64) {
+        let len = std::num::NonZeroU64::new(len);
+        // A hint: nothing is lost when it is not taken.
+        let _ = rustix::fs::fadvise(&self.file, offset, len, rustix::fs::Advice::DontNeed);
+    }
+
     fn set_len(&self, len: u64) -> Result<(), DiskError> {
         self.file
             .set_len(len)

@@ -20,6 +20,11 @@ use crate::recovery::{self, RecoveryReport};
 use crate::segment::{FileName, Segment, allocate_file, enter_sequence, segment_bytes_for};
 use crate::{LogConfig, LogError, Lsn, Record, RecoveryMode};
 
+/// Batches of at least this size are not kept in the system's cache once they are on disk: nobody reads them before
+/// the next open, and the memory that they were written through serves the next batch, instead of fresh memory that
+/// has to be found for each.
+const FORGET_BYTES: u64 = 256 << 10;
+
 /// A commit log that is open for appending. See the crate's documentation.
 pub struct Log {
     pub(crate) shared: Arc<Shared>,
@@ -254,6 +259,9 @@ impl Log {
         batch.with_bytes(&place, padded, |bytes| file.write_at(bytes, offset))?;
         self.counters.syncs += 1;
         file.sync_data()?;
+        if bytes >= FORGET_BYTES {
+            file.forget(offset, bytes);
+        }
         self.next = Lsn(self.next.0 + bytes);
         self.counters.bytes += bytes;
         self.note_use();
