@@ -147,7 +147,9 @@ impl Bucket {
                 self.replay_record(&record, &mut resets)
             },
         )?;
-        let documents = self.finish_replay(clean)?;
+        // Damage that was accepted, now or by an earlier salvage, may have taken prepares and left their commits.
+        let salvaged = report.skipped_places > 0;
+        let documents = self.finish_replay(clean, salvaged)?;
         let report = LoadReport {
             records: report.records,
             bytes: report.bytes,
@@ -178,7 +180,7 @@ impl Bucket {
             .map_err(|source| BucketError::Replay { vb, source })
     }
 
-    fn finish_replay(&self, clean: bool) -> Result<u64, BucketError> {
+    fn finish_replay(&self, clean: bool, salvaged: bool) -> Result<u64, BucketError> {
         let now = self.setup.clock.now();
         let mut documents = 0;
         for vbucket in &self.vbuckets {
@@ -187,6 +189,9 @@ impl Bucket {
             // What replay put there was not accounted for.
             self.quota
                 .add(vbucket.bytes() as i64, vbucket.checkpoint_bytes() as i64);
+            if salvaged {
+                vbucket.forgive_orphan();
+            }
             let branch = (!clean).then(new_uuid);
             let (result, _) =
                 self.account(now, &mut vbucket, |vbucket| vbucket.finish_replay(branch));

@@ -1,7 +1,10 @@
 //! Opening, closing, emptying, dropping.
 
 use crate::tools::*;
-use kedge_bucket::{Bucket, BucketChange, BucketConfig, BucketError, Completion, Cookie, Outcome};
+use kedge_bucket::{
+    Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, Completion, Cookie, Outcome,
+    Recovery, Write,
+};
 use kedge_disk::{PosixDisk, SimDisk};
 use kedge_types::{Seqno, Status, VbId};
 use std::sync::Arc;
@@ -207,5 +210,85 @@ fn works_on_the_real_disk_with_documents_of_every_size() {
     for size in sizes {
         assert_eq!(again.get(&format!("size-{size}")).unwrap().len(), size);
     }
+    again.bucket.shutdown();
+}
+
+#[test]
+fn a_bucket_has_1_to_65535_vbuckets() {
+    for (seed, vbuckets) in [(21, 1), (22, u16::MAX)] {
+        let mut place = sim(&SimDisk::new(seed));
+        place.config.vbuckets = vbuckets;
+        let last = VbId(vbuckets - 1);
+        let k = key("k");
+        let open = place.open();
+        assert_eq!(open.bucket.vbuckets(), vbuckets);
+        let in_last = Write {
+            vb: last,
+            ..write(&k)
+        };
+        assert!(matches!(open.store(&in_last, b"1"), Ok(Outcome::Done(_))));
+        let beyond = open.bucket.get(open.ctx(), VbId(u16::MAX), &k, |_| ());
+        assert_eq!(beyond, Err(Status::NotMyVbucket));
+        open.bucket.shutdown();
+        let again = place.open();
+        let found = again.bucket.get(again.ctx(), last, &k, |document| {
+            document.item.value().to_vec()
+        });
+        assert_eq!(found.unwrap(), b"1");
+        again.bucket.shutdown();
+    }
+}
+
+#[test]
+fn damage_is_refused_with_its_place_and_salvaged_when_told_to() {
+    let disk = SimDisk::new(23);
+    let place = sim(&disk);
+    let open = place.open();
+    for n in 1..=20 {
+        open.persist(&format!("key-{n}"), &[b'v'; 600], n).unwrap();
+        open.bucket.kick(true);
+        open.sink.wait(n).unwrap();
+        open.bucket.sync().unwrap();
+    }
+    open.bucket.shutdown();
+    let log = place.dir.join("log");
+    let segment = place
+        .disk
+        .list(&log)
+        .unwrap()
+        .into_iter()
+        .find(|name| name.ends_with(".log"));
+    let path = log.join(segment.unwrap());
+    // Behind the header page, in the records of the first few documents.
+    for offset in [4_096 + 900, 4_096 + 2_500] {
+        disk.flip(&path, offset, 0x55);
+    }
+    let sink = Arc::new(Sink::default());
+    let refused = Bucket::open(place.setup(&sink)).unwrap();
+    let why = refused.wait_loaded().unwrap_err().to_string();
+    assert!(
+        why.contains(".log at byte") && why.contains("expected"),
+        "{why}"
+    );
+    refused.shutdown();
+    let salvage = BucketSetup {
+        recovery: Recovery::Salvage,
+        ..place.setup(&sink)
+    };
+    let open = Open::new(Bucket::open(salvage).unwrap(), sink);
+    let report = open.bucket.wait_loaded().unwrap();
+    assert!(
+        report.skipped > 0 && (10..20).contains(&report.documents),
+        "{report:?}"
+    );
+    assert_eq!(open.get("key-20").unwrap(), [b'v'; 600]);
+    open.set("after", b"1").unwrap();
+    open.bucket.shutdown();
+    let again = place.open();
+    assert_eq!(
+        again.get("after").unwrap(),
+        b"1",
+        "strict again: what was skipped is known"
+    );
     again.bucket.shutdown();
 }
