@@ -152,7 +152,7 @@ impl Work {
             Metrics::count(&self.metrics.rejected);
             return;
         }
-        let prepared = self.prepare(&stream).and_then(|()| stream.local_addr());
+        let prepared = prepare(&stream, &self.limits).and_then(|()| stream.local_addr());
         let local = match prepared {
             Ok(local) => local.ip(),
             // It is gone already.
@@ -173,14 +173,47 @@ impl Work {
             .send(self.next, Message::Connection(Box::new(accepted)));
         self.next = (self.next + 1) % self.threads;
     }
+}
 
-    fn prepare(&self, stream: &TcpStream) -> io::Result<()> {
-        // Replies are sent when a turn has composed all of them; to wait for more would only delay them.
-        stream.set_nodelay(true)?;
-        let keepalive = TcpKeepalive::new()
-            .with_time(self.limits.keepalive_idle)
-            .with_interval(self.limits.keepalive_interval)
-            .with_retries(self.limits.keepalive_probes);
-        SockRef::from(stream).set_tcp_keepalive(&keepalive)
+/// Sets what every connection has: no delay of replies, and questions to a client that went silent, so that a half-open
+/// connection ends.
+fn prepare(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
+    // Replies are sent when a turn has composed all of them; to wait for more would only delay them.
+    stream.set_nodelay(true)?;
+    let keepalive = TcpKeepalive::new()
+        .with_time(limits.keepalive_idle)
+        .with_interval(limits.keepalive_interval)
+        .with_retries(limits.keepalive_probes);
+    SockRef::from(stream).set_tcp_keepalive(&keepalive)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_open_connections_are_asked_for_and_end() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let _client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, _) = listener.accept().unwrap();
+        let stream = TcpStream::from_std(accepted);
+        let limits = Limits {
+            keepalive_idle: Duration::from_secs(77),
+            keepalive_interval: Duration::from_secs(5),
+            keepalive_probes: 4,
+            ..Limits::default()
+        };
+        prepare(&stream, &limits).unwrap();
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
+        assert_eq!(socket.tcp_keepalive_time().unwrap(), limits.keepalive_idle);
+        assert_eq!(
+            socket.tcp_keepalive_interval().unwrap(),
+            limits.keepalive_interval
+        );
+        assert_eq!(
+            socket.tcp_keepalive_retries().unwrap(),
+            limits.keepalive_probes
+        );
     }
 }
