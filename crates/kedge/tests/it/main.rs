@@ -1,6 +1,7 @@
 //! Tests of the real process, over its real ports.
 
 mod crash;
+mod faults;
 mod hostile;
 mod lifecycle;
 mod load_faults;

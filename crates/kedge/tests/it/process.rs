@@ -34,7 +34,7 @@ pub(crate) fn kedge(args: &[&str]) -> Command {
 }
 
 /// What the test's own environment says must not be taken for settings.
-fn clean_environment(command: &mut Command) -> &mut Command {
+pub(crate) fn clean_environment(command: &mut Command) -> &mut Command {
     for (name, _) in std::env::vars_os() {
         if name.to_string_lossy().starts_with("KEDGE_") {
             command.env_remove(name);

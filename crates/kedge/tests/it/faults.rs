@@ -1,0 +1,158 @@
+//! A log that cannot be written, descriptors that run out, a log that is damaged: on the real process.
+
+use std::net::TcpStream;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kedge_types::DurabilityLevel;
+use rustix::process::Signal;
+
+use crate::process::{PATIENCE, Server, clean_environment, run, serve};
+
+const PERSIST: Option<DurabilityLevel> = Some(DurabilityLevel::PersistToMajority);
+/// What the process says with when it cannot go on without risking what it acknowledged.
+const EXIT_IO: i32 = 74;
+
+/// The command, begun by a shell that sets limits first.
+fn limited(limits: &str, command: &Command) -> Command {
+    let mut shell = Command::new("sh");
+    clean_environment(&mut shell)
+        .args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")])
+        .arg(command.get_program())
+        .args(command.get_args());
+    shell
+}
+
+#[test]
+fn a_log_that_cannot_be_written_ends_the_process_and_loses_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // No file may grow beyond 3 MiB (`ulimit` counts 512-byte blocks): the second segment is larger.
+    let command = limited("trap '' XFSZ; ulimit -f 6144", &serve(dir.path(), &[]));
+    let server = Server::spawn(command).expect("a server");
+    let mut connection = server.connect();
+    let value = vec![b'v'; 64 << 10];
+    let mut acknowledged = 0;
+    while acknowledged < 1000
+        && connection
+            .set(key(acknowledged).as_bytes(), &value, PERSIST)
+            .is_ok()
+    {
+        acknowledged += 1;
+    }
+    assert!(
+        (5..1000).contains(&acknowledged),
+        "{acknowledged} writes fit"
+    );
+    let (status, stderr) = server.wait();
+    assert_eq!(status.code(), Some(EXIT_IO), "{stderr}");
+    assert!(stderr.contains("cannot go on safely"), "{stderr}");
+    let again = Server::start(dir.path(), &[]);
+    let mut connection = again.connect();
+    for n in 0..acknowledged {
+        let found = connection.get(key(n).as_bytes()).expect("an answer");
+        assert_eq!(found.expect("it was acknowledged").value, value);
+    }
+}
+
+fn key(n: u32) -> String {
+    format!("key-{n}")
+}
+
+#[test]
+fn when_descriptors_run_out_who_is_connected_notices_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let command = limited("ulimit -n 80", &serve(dir.path(), &[]));
+    let server = Server::spawn(command).expect("a server");
+    let mut before = server.connect();
+    let crowd: Vec<_> = (0..200)
+        .filter_map(|_| TcpStream::connect(server.kv).ok())
+        .collect();
+    assert!(
+        crowd.len() > 100,
+        "the system takes connections: {}",
+        crowd.len()
+    );
+    for n in 0..50 {
+        before
+            .set(key(n).as_bytes(), b"x", PERSIST)
+            .expect("a write");
+    }
+    drop(crowd);
+    let deadline = Instant::now() + PATIENCE;
+    let mut after = loop {
+        match server.try_connect() {
+            Ok(connection) => break connection,
+            Err(error) => assert!(Instant::now() < deadline, "{error}"),
+        }
+        // sleep: a connection that is refused is tried again.
+        thread::sleep(Duration::from_millis(20));
+    };
+    assert!(after.get(b"key-1").expect("an answer").is_some());
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().0.code(), Some(0));
+}
+
+#[test]
+fn a_damaged_log_is_refused_with_its_place_and_salvaged_on_demand() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &[]);
+    let mut connection = server.connect();
+    for n in 0..40 {
+        connection
+            .set(key(n).as_bytes(), &[b'v'; 600], PERSIST)
+            .expect("a write");
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().0.code(), Some(0));
+    let segment = first_segment(dir.path());
+    let file = std::fs::File::options()
+        .write(true)
+        .open(&segment)
+        .expect("the segment");
+    file.write_all_at(&[0xff; 64], 4_096 + 5_000)
+        .expect("the damage");
+    let (code, stdout, stderr) = run(&mut serve(dir.path(), &[]));
+    assert_eq!((code, stdout.as_str()), (Some(1), ""), "{stderr}");
+    let name = segment.file_name().expect("a name").to_string_lossy();
+    assert!(
+        stderr.contains(&*name) && stderr.contains("at byte"),
+        "{stderr}"
+    );
+    let salvaged = Server::start(dir.path(), &["--recover", "salvage"]);
+    let mut connection = salvaged.connect();
+    let there = (0..40).filter(|n| {
+        connection
+            .get(key(*n).as_bytes())
+            .expect("an answer")
+            .is_some()
+    });
+    let there: Vec<u32> = there.collect();
+    assert!(
+        (20..40).contains(&there.len()) && there.contains(&39),
+        "{there:?}"
+    );
+    salvaged.signal(Signal::TERM);
+    salvaged.wait();
+    let strict = Server::start(dir.path(), &[]);
+    assert!(
+        strict
+            .connect()
+            .get(key(39).as_bytes())
+            .expect("an answer")
+            .is_some()
+    );
+}
+
+fn first_segment(data_dir: &Path) -> PathBuf {
+    let log = data_dir.join("buckets/default/log");
+    let names = std::fs::read_dir(log).expect("the log's directory");
+    let mut segments: Vec<PathBuf> = names
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.extension().is_some_and(|ending| ending == "log"))
+        .collect();
+    segments.sort();
+    segments.swap_remove(0)
+}
