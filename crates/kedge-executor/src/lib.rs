@@ -1,0 +1,74 @@
+//! Task pools: work is scheduled on Reader, Writer, AuxIO and NonIO threads, sleeps until a time or a wake, and ends
+//! with its owner.
+//!
+//! * A [`Task`] belongs to a [`Kind`] (pool, priority, how long a run should take) and to an owner. Each run says what
+//!   comes [`Next`].
+//! * [`Executor::wake`] posts and returns; no wake is lost, and a task never runs on two threads at once.
+//! * [`Executor::submit`] runs a closure once; its [`Handle`] is waited for or awaited.
+//! * [`Executor::unregister`] ends all tasks of an owner.
+//! * [`Manual`] is the same executor without threads, with a clock that moves when told.
+//!
+//! How it works: the state of a task is one atomic word (`state`), its place in a slab is found by its id without a
+//! lock (`slab`). Each pool has a queue in the order of priorities and owners' turns (`queue`), under one lock together
+//! with who sleeps and who searches (`pool`). Deadlines are in the tasks; a heap knows only when to look at them
+//! (`timers`).
+
+mod awaited;
+mod clock;
+mod config;
+mod context;
+mod error;
+mod executor;
+mod info;
+mod job;
+mod kind;
+mod manual;
+mod owners;
+mod pool;
+mod promise;
+mod queue;
+mod run;
+mod slab;
+mod state;
+mod stats;
+mod sync;
+mod threads;
+mod timers;
+mod workers;
+
+pub use config::{Config, TaskSpec};
+pub use context::Context;
+pub use error::{Ended, Refused};
+pub use executor::Executor;
+pub use job::{Handle, Next, Task};
+pub use kind::{Kind, Pool, Priority};
+pub use manual::Manual;
+pub use owners::OwnerId;
+pub use queue::PATIENCE;
+pub use slab::MAX_TASKS;
+pub use stats::{Histogram, KindInfo, PoolInfo, TaskInfo, TaskState};
+pub use threads::{MAX_THREADS, Threads};
+
+/// Names a task for as long as the executor lives: no two tasks have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct TaskId(u64);
+
+impl TaskId {
+    pub(crate) fn new(index: u32, generation: u32) -> Self {
+        Self(u64::from(generation) << 32 | u64::from(index))
+    }
+
+    pub(crate) fn index(self) -> u32 {
+        self.0 as u32
+    }
+
+    pub(crate) fn generation(self) -> u32 {
+        (self.0 >> 32) as u32
+    }
+
+    /// As a number, for logs and statistics.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,309 @@
+//! The threads of one pool: who runs, who looks for work, who sleeps.
+//!
+//! Waking a sleeping thread costs about 20 us, a hundred times what a short task takes. So at most one thread of a pool
+//! is the *searcher*: it spins for work, was woken for it just now, or runs tasks that are so quick that it will look
+//! again before another could be awake. While there is one, a new task wakes nobody.
+//!
+//! Invariants:
+//! * A task in the queue has a searcher, or a thread that was not idle since the task came and looks at the queue when
+//!   its run ends, or there is no idle thread; or the searcher has lost its role for being late ([`STALE_NS`]): the next
+//!   task or the watch (see `workers`) wakes another within about a millisecond.
+//! * An idle thread is in `idle`, once, and sleeps until its `awake` is set by who took it out.
+
+use crate::Priority;
+use crate::kind::Pool;
+use crate::queue::{Index, RunQueue};
+use crate::stats::PoolInfo;
+use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, Thread, thread};
+use std::sync::{Arc, OnceLock};
+
+/// A searcher that has not looked at the queue for this long is not waited for.
+const STALE_NS: u64 = 100_000;
+/// Spinning pays while new work comes within this time of running out of it.
+const SPIN_WORTH_NS: u64 = 50_000;
+/// So long a thread spins for work.
+pub(crate) const SPIN_NS: u64 = 50_000;
+/// Weight of one gap between two tasks in their average: 1/8.
+const GAP_SHIFT: u32 = 3;
+/// With more quick tasks waiting than this a second thread helps.
+const BACKLOG: usize = 32;
+
+/// A thread of the pool, as the others see it.
+#[derive(Debug, Default)]
+pub(crate) struct Worker {
+    awake: AtomicBool,
+    thread: OnceLock<Thread>,
+}
+
+impl Worker {
+    pub(crate) fn enter(&self) {
+        self.thread.get_or_init(thread::current);
+    }
+
+    pub(crate) fn sleep(&self) {
+        while !self.awake.swap(false, Ordering::SeqCst) {
+            thread::park();
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        self.awake.store(true, Ordering::SeqCst);
+        // A thread that has not begun yet sees `awake` before it sleeps.
+        if let Some(thread) = self.thread.get() {
+            thread.unpark();
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Searcher {
+    worker: usize,
+    since_ns: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct PoolShared {
+    pub(crate) pool: Pool,
+    /// Length of the queue, for who spins.
+    queued: AtomicU32,
+    state: Mutex<PoolState>,
+}
+
+#[derive(Debug, Default)]
+struct PoolState {
+    queue: RunQueue,
+    searcher: Option<Searcher>,
+    /// Those that sleep; who fell asleep last is woken first.
+    idle: Vec<usize>,
+    workers: Vec<Arc<Worker>>,
+    /// Threads that should be; those with a higher number end.
+    target: usize,
+    /// Threads that are.
+    running: Vec<bool>,
+    /// When the queue was found empty, in ns, until a task comes.
+    empty_since_ns: Option<u64>,
+    /// Average time from then to the task's coming, in ns.
+    gap_ns: u64,
+}
+
+/// What a thread is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// Run this task.
+    Run(Index),
+    /// Look for work without sleeping, for [`SPIN_NS`], then ask again having `spun`.
+    Spin,
+    /// Sleep until woken, then ask again.
+    Sleep,
+    /// End.
+    Retire,
+}
+
+/// What a new task means for the threads.
+#[derive(Debug)]
+pub(crate) enum Notice {
+    /// This one must be woken.
+    Wake(Arc<Worker>),
+    /// Somebody will look; the watch should see to it that he does.
+    Watch,
+    /// All threads are at work, and look when they are done.
+    Nothing,
+}
+
+impl PoolShared {
+    pub(crate) fn new(pool: Pool) -> Self {
+        Self {
+            pool,
+            queued: AtomicU32::new(0),
+            state: Mutex::new(PoolState {
+                gap_ns: SPIN_WORTH_NS,
+                ..PoolState::default()
+            }),
+        }
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        self.queued.load(Ordering::SeqCst) > 0
+    }
+
+    pub(crate) fn push(&self, priority: Priority, owner: u16, task: Index, now_ns: u64) -> Notice {
+        let mut state = self.state.lock();
+        state.queue.push(priority, owner, task);
+        self.publish(&state);
+        if let Some(empty_ns) = state.empty_since_ns.take() {
+            let gap_ns = now_ns.saturating_sub(empty_ns).min(10 * SPIN_WORTH_NS);
+            state.gap_ns = state.gap_ns - (state.gap_ns >> GAP_SHIFT) + (gap_ns >> GAP_SHIFT);
+        }
+        state.notice(now_ns)
+    }
+
+    /// Notes how long the queue is, for those who look at it without the lock.
+    fn publish(&self, state: &PoolState) {
+        let len = state.queue.len() as u32;
+        self.queued.store(len, Ordering::SeqCst);
+    }
+
+    /// Takes the next task, for who drives a pool without threads.
+    pub(crate) fn pop(&self) -> Option<Index> {
+        let mut state = self.state.lock();
+        let task = state.queue.pop();
+        self.publish(&state);
+        task
+    }
+
+    /// What thread `me` does next. `is_quick` tells whether a task is over before another thread could be awake; `spun`
+    /// that the thread has looked for work as long as it should. The second value is another thread to be woken.
+    pub(crate) fn next(
+        &self,
+        me: usize,
+        now_ns: u64,
+        spun: bool,
+        is_quick: impl Fn(Index) -> bool,
+    ) -> (Turn, Option<Arc<Worker>>) {
+        let mut state = self.state.lock();
+        if me >= state.target {
+            return (Turn::Retire, state.retire(me, now_ns));
+        }
+        let mine = state.searcher.is_none_or(|searcher| searcher.worker == me);
+        let Some(task) = state.queue.pop() else {
+            state.empty_since_ns.get_or_insert(now_ns);
+            if mine && !spun && state.gap_ns < SPIN_WORTH_NS {
+                state.search(me, now_ns);
+                return (Turn::Spin, None);
+            }
+            if mine {
+                state.searcher = None;
+            }
+            state.idle.push(me);
+            return (Turn::Sleep, None);
+        };
+        self.publish(&state);
+        if mine {
+            if is_quick(task) && state.queue.len() <= BACKLOG {
+                state.search(me, now_ns);
+            } else {
+                state.searcher = None;
+            }
+        }
+        let help = if state.queue.len() > 0 && state.searcher.is_none() {
+            state.wake_one(now_ns)
+        } else {
+            None
+        };
+        (Turn::Run(task), help)
+    }
+
+    /// Wakes a thread if tasks wait and nobody has looked at them for too long.
+    pub(crate) fn watch(&self, now_ns: u64) {
+        let notice = {
+            let mut state = self.state.lock();
+            if state.queue.len() == 0 {
+                return;
+            }
+            state.notice(now_ns)
+        };
+        if let Notice::Wake(worker) = notice {
+            worker.wake();
+        }
+    }
+
+    /// Changes the number of threads. Returns the numbers of those to be begun.
+    pub(crate) fn resize(&self, target: usize) -> Vec<(usize, Arc<Worker>)> {
+        let mut state = self.state.lock();
+        state.target = target;
+        while state.workers.len() < target {
+            state.workers.push(Arc::new(Worker::default()));
+            state.running.push(false);
+        }
+        let mut idle = std::mem::take(&mut state.idle);
+        idle.retain(|&number| {
+            let stays = number < target;
+            if !stays {
+                state.workers[number].wake();
+            }
+            stays
+        });
+        state.idle = idle;
+        let mut begun = Vec::new();
+        for number in 0..target {
+            if !std::mem::replace(&mut state.running[number], true) {
+                state.workers[number] = Arc::new(Worker::default());
+                begun.push((number, state.workers[number].clone()));
+            }
+        }
+        begun
+    }
+
+    /// Takes an owner's tasks out of the queue.
+    pub(crate) fn strip(&self, owner: u16, into: &mut Vec<Index>) {
+        let mut state = self.state.lock();
+        state.queue.strip(owner, into);
+        self.publish(&state);
+    }
+
+    pub(crate) fn info(&self) -> PoolInfo {
+        let state = self.state.lock();
+        PoolInfo {
+            pool: self.pool,
+            threads: state.target,
+            idle: state.idle.len(),
+            queued: state.queue.len(),
+        }
+    }
+}
+
+impl Notice {
+    /// Wakes who is to be woken. Returns whether the watch is wanted.
+    pub(crate) fn act(self) -> bool {
+        match self {
+            Self::Wake(worker) => {
+                worker.wake();
+                true
+            }
+            Self::Watch => true,
+            Self::Nothing => false,
+        }
+    }
+}
+
+impl PoolState {
+    fn search(&mut self, worker: usize, since_ns: u64) {
+        self.searcher = Some(Searcher { worker, since_ns });
+    }
+
+    /// There is work: who sees to it?
+    fn notice(&mut self, now_ns: u64) -> Notice {
+        if self.idle.is_empty() {
+            return Notice::Nothing;
+        }
+        let patience_ns = if self.queue.len() > BACKLOG {
+            STALE_NS / 4
+        } else {
+            STALE_NS
+        };
+        if let Some(searcher) = self.searcher
+            && now_ns < searcher.since_ns + patience_ns
+        {
+            return Notice::Watch;
+        }
+        self.wake_one(now_ns).map_or(Notice::Nothing, Notice::Wake)
+    }
+
+    /// Makes a sleeping thread the searcher.
+    fn wake_one(&mut self, now_ns: u64) -> Option<Arc<Worker>> {
+        let number = self.idle.pop()?;
+        self.search(number, now_ns);
+        Some(self.workers[number].clone())
+    }
+
+    fn retire(&mut self, me: usize, now_ns: u64) -> Option<Arc<Worker>> {
+        self.running[me] = false;
+        if self.searcher.is_some_and(|searcher| searcher.worker == me) {
+            self.searcher = None;
+        }
+        if self.queue.len() > 0 && self.searcher.is_none() {
+            return self.wake_one(now_ns);
+        }
+        None
+    }
+}

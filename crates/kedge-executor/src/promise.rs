@@ -1,0 +1,108 @@
+//! A value that one thread makes and another waits for: by spinning a little, by parking, or by polling.
+
+use crate::sync::{AtomicBool, Mutex, Ordering, Thread, relax, thread};
+use std::task::{Poll, Waker};
+
+/// Turns of the waiting loop before the thread parks. About 2 us: the answer of a thread that is at work already.
+const SPINS: u32 = if cfg!(kedge_model) { 2 } else { 64 };
+/// After those, turns in which other threads may have the processor: so an answer can come from the same core.
+const YIELDS: u32 = if cfg!(kedge_model) { 0 } else { 16 };
+
+#[derive(Debug)]
+pub(crate) struct Promise<T> {
+    kept: AtomicBool,
+    inner: Mutex<Inner<T>>,
+}
+
+#[derive(Debug)]
+struct Inner<T> {
+    value: Option<T>,
+    waiter: Option<Waiter>,
+}
+
+#[derive(Debug)]
+enum Waiter {
+    Thread(Thread),
+    Task(Waker),
+}
+
+impl Waiter {
+    fn wake(self) {
+        match self {
+            Self::Thread(thread) => thread.unpark(),
+            Self::Task(waker) => waker.wake(),
+        }
+    }
+}
+
+impl<T> Promise<T> {
+    pub(crate) fn new() -> Self {
+        Self {
+            kept: AtomicBool::new(false),
+            inner: Mutex::new(Inner {
+                value: None,
+                waiter: None,
+            }),
+        }
+    }
+
+    /// Gives the value, once.
+    pub(crate) fn keep(&self, value: T) {
+        let waiter = {
+            let mut inner = self.inner.lock();
+            inner.value = Some(value);
+            inner.waiter.take()
+        };
+        self.kept.store(true, Ordering::Release);
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    }
+
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::Acquire)
+    }
+
+    /// Waits for the value. For one waiter, once. `soon` says that the value is worth spinning for.
+    pub(crate) fn wait(&self, soon: bool) -> T {
+        if soon {
+            self.spin();
+        }
+        loop {
+            {
+                let mut inner = self.inner.lock();
+                if let Some(value) = inner.value.take() {
+                    return value;
+                }
+                inner.waiter = Some(Waiter::Thread(thread::current()));
+            }
+            thread::park();
+        }
+    }
+
+    fn spin(&self) {
+        for _ in 0..SPINS {
+            if self.is_kept() {
+                return;
+            }
+            relax();
+        }
+        for _ in 0..YIELDS {
+            if self.is_kept() {
+                return;
+            }
+            thread::yield_now();
+        }
+    }
+
+    pub(crate) fn poll(&self, waker: &Waker) -> Poll<T> {
+        let mut inner = self.inner.lock();
+        match inner.value.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                inner.waiter = Some(Waiter::Task(waker.clone()));
+                Poll::Pending
+            }
+        }
+    }
+}

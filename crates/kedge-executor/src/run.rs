@@ -1,0 +1,227 @@
+//! One run of a task, and the end of tasks and owners.
+
+use crate::TaskId;
+use crate::clock::nanos;
+use crate::context::Context;
+use crate::executor::{Executor, Inner};
+use crate::job::{Body, Next, Outcome};
+use crate::owners::OwnerId;
+use crate::queue::Index;
+use crate::slab::{NEVER, Slot};
+use crate::state::{Ended, Phase, Posted};
+use crate::stats::KindStats;
+use crate::sync::Ordering;
+use std::cell::Cell;
+use std::time::Duration;
+
+thread_local! {
+    /// The owner of the task that this thread runs.
+    static RUNNING_FOR: Cell<Option<u16>> = const { Cell::new(None) };
+}
+
+impl Inner {
+    /// Runs a task that was taken from the run queue. Returns the time at its end.
+    pub(crate) fn run(&self, executor: &Executor, index: Index, now_ns: u64, thread: usize) -> u64 {
+        let slot = self.slab.slot(index);
+        let id = TaskId::new(index, slot.state.load().generation());
+        let begun = slot.state.begin();
+        if begun.awaited {
+            self.awaited.tell(id, !begun.cancelled);
+        }
+        if begun.cancelled {
+            self.bury(id, slot, None);
+            return self.clock.now_ns();
+        }
+        let body = slot.cell.lock().body.take();
+        let Some(mut body) = body else {
+            self.bury(id, slot, None);
+            return self.clock.now_ns();
+        };
+        slot.runs.fetch_add(1, Ordering::Relaxed);
+        let context = Context {
+            executor,
+            id,
+            now_ns,
+            last: begun.last,
+        };
+        let before = RUNNING_FOR.replace(Some(slot.owner()));
+        let outcome = body.run(&context);
+        RUNNING_FOR.set(before);
+        let end_ns = self.clock.now_ns();
+        let run_ns = end_ns.saturating_sub(now_ns);
+        let kind = self.kinds.get(slot.kind());
+        let queue_ns = now_ns.saturating_sub(slot.queued_ns.load(Ordering::Relaxed));
+        kind.record(thread, queue_ns, run_ns);
+        self.note_slow(id, slot, kind, run_ns);
+        slot.run_ns.fetch_add(run_ns, Ordering::Relaxed);
+        let next = match outcome {
+            Outcome::Next(next) => next,
+            Outcome::Panicked(text) => {
+                note_panic(kind, id, &text);
+                Next::Done
+            }
+        };
+        let next = if begun.last { Next::Done } else { next };
+        self.follow(id, slot, body, next, end_ns);
+        end_ns
+    }
+
+    /// What a run is followed by.
+    fn follow(&self, id: TaskId, slot: &Slot, body: Body, next: Next, now_ns: u64) {
+        let after = match next {
+            Next::Done => {
+                self.bury(id, slot, Some(body));
+                return;
+            }
+            Next::Again | Next::Snooze(Duration::ZERO) => {
+                slot.cell.lock().body = Some(body);
+                slot.state.end_again()
+            }
+            Next::Snooze(_) | Next::Sleep => {
+                // The deadline stands before the task sleeps: a timer that sees it asleep sees the right one.
+                let deadline_ns = match next {
+                    Next::Snooze(time) => now_ns.saturating_add(nanos(time)),
+                    _ => NEVER,
+                };
+                slot.deadline_ns.store(deadline_ns, Ordering::SeqCst);
+                slot.cell.lock().body = Some(body);
+                slot.state.end_asleep()
+            }
+        };
+        match after {
+            Ended::Asleep => self.arm(id.index(), slot, now_ns),
+            Ended::Queue => self.queue_at(id.index(), now_ns),
+            Ended::Dead => self.bury(id, slot, None),
+        }
+    }
+
+    /// Drops a task that this thread has, and gives its place back. `body` is given when it is not in the slot.
+    fn bury(&self, id: TaskId, slot: &Slot, body: Option<Body>) {
+        if slot.state.end_dead() {
+            self.awaited.tell(id, false);
+        }
+        let (body, description) = {
+            let mut cell = slot.cell.lock();
+            let description = std::mem::take(&mut cell.description);
+            (body.or_else(|| cell.body.take()), description)
+        };
+        drop(description);
+        if let Some(text) = body.and_then(Body::dispose) {
+            note_panic(self.kinds.get(slot.kind()), id, &text);
+        }
+        let owner = slot.owner();
+        slot.state.free();
+        self.slab.give_back(id.index());
+        self.owners.on_gone(owner);
+    }
+
+    fn note_slow(&self, id: TaskId, slot: &Slot, stats: &KindStats, run_ns: u64) {
+        let expected = stats.kind.expected();
+        if run_ns <= nanos(expected) {
+            return;
+        }
+        stats.slow.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(
+            kind = stats.kind.name(),
+            task = id.get(),
+            owner = self.owners.name(slot.owner()),
+            description = %slot.cell.lock().description,
+            took_ms = run_ns / 1_000_000,
+            expected_ms = expected.as_millis() as u64,
+            "a task ran for longer than it should"
+        );
+    }
+
+    /// The timer looks at a slot: a sleeper that is due is queued, one that is not is looked at later.
+    pub(crate) fn visit(&self, index: Index, now_ns: u64) {
+        let slot = self.slab.slot(index);
+        let view = slot.state.load();
+        if view.phase() != Some(Phase::Asleep) {
+            return;
+        }
+        if slot.deadline_ns.load(Ordering::SeqCst) > now_ns {
+            self.arm(index, slot, now_ns);
+        } else if slot.state.wake_sleep(view) {
+            self.queue_at(index, now_ns);
+        }
+    }
+
+    pub(crate) fn unregister(&self, owner: OwnerId, force: bool, executor: &Executor) {
+        assert!(
+            RUNNING_FOR.get() != Some(owner.index()),
+            "a task cannot wait for the end of its own owner"
+        );
+        self.end_owner(owner, force, executor);
+    }
+
+    /// Ends an owner; a task of its own that calls this is not waited for.
+    pub(crate) fn end_owner(&self, owner: OwnerId, force: bool, executor: &Executor) {
+        let own = RUNNING_FOR.get() == Some(owner.index());
+        if !self.owners.close(owner) {
+            if !own {
+                self.owners.wait_forgotten(owner);
+            }
+            return;
+        }
+        for id in self.tasks_of(owner) {
+            self.end_task(id, force);
+        }
+        self.strip(owner);
+        let is_gone = || self.tasks_of(owner).len() <= usize::from(own);
+        executor.drive_until(is_gone);
+        self.owners.wait(is_gone);
+        self.owners.forget(owner);
+    }
+
+    fn tasks_of(&self, owner: OwnerId) -> Vec<TaskId> {
+        let of_owner = self.slab.iter().filter_map(|(index, slot)| {
+            let view = slot.state.load();
+            let is_task = view.phase().is_some() && slot.owner() == owner.index();
+            is_task.then(|| TaskId::new(index, view.generation()))
+        });
+        of_owner.collect()
+    }
+
+    fn end_task(&self, id: TaskId, force: bool) {
+        let slot = self.slab.slot(id.index());
+        let posted = if !force && slot.cell.lock().wants_last_run {
+            slot.state.wake_for_last_run(id.generation())
+        } else {
+            slot.state.cancel(id.generation())
+        };
+        if posted == Posted::Queue {
+            self.queue(id.index());
+        }
+    }
+
+    /// Drops an owner's tasks that are cancelled and wait for a thread: it might come late.
+    fn strip(&self, owner: OwnerId) {
+        let mut stripped = Vec::new();
+        for pool in &self.pools {
+            pool.strip(owner.index(), &mut stripped);
+        }
+        for index in stripped {
+            let slot = self.slab.slot(index);
+            let view = slot.state.load();
+            if view.is_cancelled() {
+                let id = TaskId::new(index, view.generation());
+                if slot.state.begin().awaited {
+                    self.awaited.tell(id, false);
+                }
+                self.bury(id, slot, None);
+            } else {
+                self.queue(index);
+            }
+        }
+    }
+}
+
+fn note_panic(stats: &KindStats, id: TaskId, text: &str) {
+    stats.panics.fetch_add(1, Ordering::Relaxed);
+    tracing::error!(
+        kind = stats.kind.name(),
+        task = id.get(),
+        panic = text,
+        "a task panicked and is gone"
+    );
+}

@@ -1,0 +1,221 @@
+//! The threads: those of the pools, and the timer's, which wakes sleepers that are due and watches that tasks are
+//! looked at.
+
+use crate::config::Config;
+use crate::executor::Executor;
+use crate::kind::Pool;
+use crate::pool::{SPIN_NS, Turn, Worker};
+use crate::slab::NEVER;
+use crate::sync::{AtomicBool, Mutex, Ordering, Thread, relax, thread};
+use std::io;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+/// Turns of the spinning loop between two looks at the clock; about 1 us.
+const SPINS_PER_LOOK: u32 = if cfg!(kedge_model) { 1 } else { 32 };
+/// The watch looks at the pools this often while there is a reason to.
+const WATCH_TICK: Duration = Duration::from_millis(1);
+/// So many looks, then somebody must want the watch again.
+const WATCH_TICKS: u32 = 16;
+
+#[derive(Debug)]
+pub(crate) struct Workers {
+    config: Config,
+    threads: Mutex<Vec<thread::JoinHandle<()>>>,
+    timer: OnceLock<Thread>,
+    watching: AtomicBool,
+}
+
+impl Workers {
+    pub(crate) fn new(config: Config) -> Self {
+        Self {
+            config,
+            threads: Mutex::default(),
+            timer: OnceLock::new(),
+            watching: AtomicBool::new(false),
+        }
+    }
+
+    /// Asks for the watch: a task was queued, and the thread that should look at it may be held up.
+    pub(crate) fn want_watch(&self) {
+        if !self.watching.load(Ordering::SeqCst) && !self.watching.swap(true, Ordering::SeqCst) {
+            self.wake_timer();
+        }
+    }
+
+    pub(crate) fn wake_timer(&self) {
+        if let Some(timer) = self.timer.get() {
+            timer.unpark();
+        }
+    }
+}
+
+impl Executor {
+    fn spawn(&self, name: String, run: impl FnOnce(&Self) + Send + 'static) -> io::Result<()> {
+        let executor = Self::unguarded(&self.inner);
+        let thread = thread::Builder::new()
+            .name(name)
+            .spawn(move || run(&executor))?;
+        let mut threads = self.inner.workers.threads.lock();
+        threads.retain(|thread| !is_finished(thread));
+        threads.push(thread);
+        Ok(())
+    }
+
+    pub(crate) fn begin_timer(&self) -> io::Result<()> {
+        if cfg!(kedge_model) {
+            // Models have no time to wait for: they fire timers themselves.
+            return Ok(());
+        }
+        self.spawn("timer".to_owned(), Self::run_timer)
+    }
+
+    pub(crate) fn resize(&self, pool: Pool, count: usize) -> io::Result<()> {
+        let begun = self.inner.pools[pool as usize].resize(count);
+        for (number, worker) in begun {
+            let name = format!("{}-{number}", pool.name());
+            self.spawn(name, move |executor| {
+                executor.run_worker(pool, number, &worker);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Ends the threads and waits for them, except for the calling one.
+    pub(crate) fn end_threads(&self) {
+        for pool in &self.inner.pools {
+            pool.resize(0);
+        }
+        self.inner.workers.wake_timer();
+        let threads = std::mem::take(&mut *self.inner.workers.threads.lock());
+        for thread in threads {
+            if thread.thread().id() != thread::current().id() {
+                // Tasks' panics are caught, so there is none to be passed on.
+                let _ = thread.join();
+            }
+        }
+    }
+
+    fn run_worker(&self, pool: Pool, me: usize, worker: &Worker) {
+        worker.enter();
+        if pool == Pool::AuxIo {
+            lower_priority(self.inner.workers.config.auxio_nice);
+        }
+        let inner = &self.inner;
+        let shared = &inner.pools[pool as usize];
+        let is_quick = |index| inner.kinds.get(inner.slab.slot(index).kind()).is_quick();
+        let mut now_ns = inner.clock.now_ns();
+        let mut spun = false;
+        loop {
+            let (turn, help) = shared.next(me, now_ns, spun, is_quick);
+            if let Some(other) = help {
+                other.wake();
+            }
+            match turn {
+                Turn::Run(index) => {
+                    spun = false;
+                    now_ns = inner.run(self, index, now_ns, me);
+                }
+                Turn::Spin => {
+                    spun = !self.spin(pool, now_ns);
+                    now_ns = inner.clock.now_ns();
+                }
+                Turn::Sleep => {
+                    worker.sleep();
+                    spun = false;
+                    now_ns = inner.clock.now_ns();
+                }
+                Turn::Retire => return,
+            }
+        }
+    }
+
+    /// Looks for work without sleeping. Returns whether there is some.
+    fn spin(&self, pool: Pool, since_ns: u64) -> bool {
+        let pool = &self.inner.pools[pool as usize];
+        loop {
+            for _ in 0..SPINS_PER_LOOK {
+                if pool.has_work() {
+                    return true;
+                }
+                relax();
+            }
+            if self.inner.clock.now_ns() > since_ns + SPIN_NS {
+                return false;
+            }
+        }
+    }
+
+    fn run_timer(&self) {
+        let workers = &self.inner.workers;
+        workers.timer.get_or_init(thread::current);
+        let mut ticks = 0;
+        loop {
+            let next_ns = self.fire_timers();
+            if self.is_stopped() && self.inner.pools.iter().all(|pool| pool.info().threads == 0) {
+                return;
+            }
+            let now_ns = self.inner.clock.now_ns();
+            if workers.watching.load(Ordering::SeqCst) {
+                ticks += 1;
+                if ticks > WATCH_TICKS {
+                    ticks = 0;
+                    workers.watching.store(false, Ordering::SeqCst);
+                }
+                // After the watch ended too: who queued a task before that did not ask for it again.
+                for pool in &self.inner.pools {
+                    pool.watch(now_ns);
+                }
+            }
+            if next_ns == NEVER && !workers.watching.load(Ordering::SeqCst) {
+                thread::park();
+                continue;
+            }
+            let mut wait = Duration::from_nanos(next_ns.saturating_sub(now_ns));
+            if workers.watching.load(Ordering::SeqCst) {
+                wait = wait.min(WATCH_TICK);
+            }
+            thread::park_timeout(wait);
+        }
+    }
+
+    /// Queues the sleepers that are due. Returns when to come back, in ns.
+    pub(crate) fn fire_timers(&self) -> u64 {
+        let inner = &self.inner;
+        let mut due = Vec::new();
+        loop {
+            let now_ns = inner.clock.now_ns();
+            let next_ns = inner.timers.take_due(&inner.slab, now_ns, &mut due);
+            if due.is_empty() {
+                return next_ns;
+            }
+            for index in due.drain(..) {
+                inner.visit(index, now_ns);
+            }
+        }
+    }
+}
+
+#[cfg(not(kedge_model))]
+fn is_finished(thread: &thread::JoinHandle<()>) -> bool {
+    thread.is_finished()
+}
+
+#[cfg(kedge_model)]
+fn is_finished(_: &thread::JoinHandle<()>) -> bool {
+    false
+}
+
+/// Makes the calling thread give way to others. Where that is not possible nothing changes.
+fn lower_priority(nice: i32) {
+    #[cfg(all(target_os = "linux", not(kedge_model)))]
+    {
+        use rustix::process::{getpriority_process, setpriority_process};
+        // On Linux "the calling process" means the calling thread here.
+        if let Ok(now) = getpriority_process(None) {
+            let _ = setpriority_process(None, now + nice.clamp(0, 19));
+        }
+    }
+    #[cfg(not(all(target_os = "linux", not(kedge_model))))]
+    let _ = nice;
+}
