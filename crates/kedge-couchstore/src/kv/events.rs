@@ -1,0 +1,185 @@
+//! System events: what their bodies say. Couchstore file format, sections 3.1 and 3.4.
+//!
+//! Fields of the flatbuffers have the order of the struct's, and their ids count from 0.
+
+use super::flatbuf::{Field, Table, finish};
+use super::manifest::max_ttl;
+use super::{KvError, ManifestUid, ScopeId, SystemEventKind};
+use kedge_types::{CollectionId, Seqno};
+
+/// A change of the collection manifest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SystemEvent {
+    /// A collection was created.
+    CollectionOpened(CollectionOpened),
+    /// A collection was dropped.
+    CollectionDropped(CollectionDropped),
+    /// A collection's settings are these now.
+    CollectionModified(CollectionOpened),
+    /// A scope was created.
+    ScopeOpened(ScopeOpened),
+    /// A scope was dropped.
+    ScopeDropped(ScopeDropped),
+}
+
+/// Settings of a collection.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct CollectionOpened {
+    /// The manifest that brought it.
+    pub uid: ManifestUid,
+    /// The scope that it is in.
+    pub scope: ScopeId,
+    /// Its id.
+    pub collection: CollectionId,
+    /// Seconds that its documents live, if it has a rule; 0 is for ever, whatever the bucket says.
+    pub max_ttl: Option<u32>,
+    /// Its name.
+    pub name: String,
+    /// Whether the history of its documents is kept.
+    pub history: bool,
+    /// Of the default collection, the highest seqno that clients may see.
+    pub default_collection_max_visible: Seqno,
+    /// Whether its use is counted.
+    pub metered: bool,
+    /// The manifest that flushed it last.
+    pub flush_uid: ManifestUid,
+}
+
+/// What is said of a collection that was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CollectionDropped {
+    /// The manifest that no longer has it.
+    pub uid: ManifestUid,
+    /// The scope that it was in.
+    pub scope: ScopeId,
+    /// Its id.
+    pub collection: CollectionId,
+    /// Whether it was one of the system's own.
+    pub is_system: bool,
+}
+
+/// What is said of a new scope.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ScopeOpened {
+    /// The manifest that brought it.
+    pub uid: ManifestUid,
+    /// Its id.
+    pub scope: ScopeId,
+    /// Its name.
+    pub name: String,
+}
+
+/// What is said of a scope that was dropped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ScopeDropped {
+    /// The manifest that no longer has it.
+    pub uid: ManifestUid,
+    /// Its id.
+    pub scope: ScopeId,
+    /// Whether it was one of the system's own.
+    pub is_system: bool,
+}
+
+impl SystemEvent {
+    /// The body of the event under a key of this kind; `deleted` is the entry's flag.
+    ///
+    /// # Errors
+    /// It is not the flatbuffer that it should be, or a change of settings has the deleted flag.
+    pub fn decode(kind: SystemEventKind, deleted: bool, body: &[u8]) -> Result<Self, KvError> {
+        let table = Table::root(body)?;
+        match (kind, deleted) {
+            (SystemEventKind::Collection, false) => Ok(Self::CollectionOpened(collection(&table)?)),
+            (SystemEventKind::ModifyCollection, false) => {
+                Ok(Self::CollectionModified(collection(&table)?))
+            }
+            (SystemEventKind::ModifyCollection, true) => Err(KvError::Entry {
+                expected: "a change of settings without the deleted flag",
+            }),
+            (SystemEventKind::Collection, true) => Ok(Self::CollectionDropped(CollectionDropped {
+                uid: ManifestUid(table.u64(0)?),
+                scope: ScopeId(table.u32(1)?),
+                collection: CollectionId(table.u32(2)?),
+                is_system: table.bool(3)?,
+            })),
+            (SystemEventKind::Scope, false) => Ok(Self::ScopeOpened(ScopeOpened {
+                uid: ManifestUid(table.u64(0)?),
+                scope: ScopeId(table.u32(1)?),
+                name: table.string(2)?.to_owned(),
+            })),
+            (SystemEventKind::Scope, true) => Ok(Self::ScopeDropped(ScopeDropped {
+                uid: ManifestUid(table.u64(0)?),
+                scope: ScopeId(table.u32(1)?),
+                is_system: table.bool(2)?,
+            })),
+        }
+    }
+
+    /// The body.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::CollectionOpened(event) | Self::CollectionModified(event) => finish(&[
+                Field::U64(event.uid.0),
+                Field::U32(event.scope.0),
+                Field::U32(event.collection.get()),
+                Field::Bool(event.max_ttl.is_some()),
+                Field::U32(event.max_ttl.unwrap_or_default()),
+                Field::Str(&event.name),
+                Field::Bool(event.history),
+                Field::U64(event.default_collection_max_visible.get()),
+                Field::Bool(event.metered),
+                Field::U64(event.flush_uid.0),
+            ]),
+            Self::CollectionDropped(event) => finish(&[
+                Field::U64(event.uid.0),
+                Field::U32(event.scope.0),
+                Field::U32(event.collection.get()),
+                Field::Bool(event.is_system),
+            ]),
+            Self::ScopeOpened(event) => finish(&[
+                Field::U64(event.uid.0),
+                Field::U32(event.scope.0),
+                Field::Str(&event.name),
+            ]),
+            Self::ScopeDropped(event) => finish(&[
+                Field::U64(event.uid.0),
+                Field::U32(event.scope.0),
+                Field::Bool(event.is_system),
+            ]),
+        }
+    }
+
+    /// What the key and the deleted flag of the event's entry are: kind, subject, and whether it drops it.
+    #[must_use]
+    pub const fn key(&self) -> (SystemEventKind, u32, bool) {
+        match self {
+            Self::CollectionOpened(event) => {
+                (SystemEventKind::Collection, event.collection.get(), false)
+            }
+            Self::CollectionDropped(event) => {
+                (SystemEventKind::Collection, event.collection.get(), true)
+            }
+            Self::CollectionModified(event) => (
+                SystemEventKind::ModifyCollection,
+                event.collection.get(),
+                false,
+            ),
+            Self::ScopeOpened(event) => (SystemEventKind::Scope, event.scope.0, false),
+            Self::ScopeDropped(event) => (SystemEventKind::Scope, event.scope.0, true),
+        }
+    }
+}
+
+fn collection(table: &Table<'_>) -> Result<CollectionOpened, KvError> {
+    Ok(CollectionOpened {
+        uid: ManifestUid(table.u64(0)?),
+        scope: ScopeId(table.u32(1)?),
+        collection: CollectionId(table.u32(2)?),
+        max_ttl: max_ttl(table, 3, 4)?,
+        name: table.string(5)?.to_owned(),
+        history: table.bool(6)?,
+        default_collection_max_visible: Seqno(table.u64(7)?),
+        metered: table.bool(8)?,
+        flush_uid: ManifestUid(table.u64(9)?),
+    })
+}

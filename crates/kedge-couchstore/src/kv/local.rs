@@ -1,0 +1,56 @@
+//! The local documents that every vBucket's file has, by their names. Couchstore file format, section 3.4.
+
+use super::{CollectionStats, CommittedManifest, DroppedCollections, KvError, OpenCollections};
+use super::{Scopes, VbStateDocument};
+use kedge_types::{CollectionId, Seqno};
+
+/// Name of the [`VbStateDocument`]. A file without it is no vBucket's.
+pub const VBSTATE_NAME: &[u8] = b"_local/vbstate";
+/// Name of the [`CommittedManifest`].
+pub const MANIFEST_NAME: &[u8] = b"_local/collections/manifest";
+/// Name of the [`OpenCollections`].
+pub const OPEN_COLLECTIONS_NAME: &[u8] = b"_local/collections/open";
+/// Name of the [`Scopes`].
+pub const OPEN_SCOPES_NAME: &[u8] = b"_local/scope/open";
+/// Name of the [`DroppedCollections`].
+pub const DROPPED_COLLECTIONS_NAME: &[u8] = b"_local/collections/dropped";
+
+/// A local document whose name says what it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LocalDocument {
+    /// The state of the vBucket.
+    VbState(Box<VbStateDocument>),
+    /// The version of the manifest.
+    Manifest(CommittedManifest),
+    /// The open collections.
+    OpenCollections(OpenCollections),
+    /// The open scopes.
+    Scopes(Scopes),
+    /// The collections whose documents are still to be purged.
+    DroppedCollections(DroppedCollections),
+    /// Statistics of one collection.
+    Stats(CollectionId, CollectionStats),
+}
+
+impl LocalDocument {
+    /// Decodes the value as its name says; `None` if the name is none of those known. `high_seqno` is the update seqno
+    /// of the header that the document was read under.
+    ///
+    /// # Errors
+    /// The value is not what its name says.
+    pub fn decode(name: &[u8], value: &[u8], high_seqno: Seqno) -> Result<Option<Self>, KvError> {
+        Ok(Some(match name {
+            VBSTATE_NAME => Self::VbState(Box::new(VbStateDocument::decode(value, high_seqno)?)),
+            MANIFEST_NAME => Self::Manifest(CommittedManifest::decode(value)?),
+            OPEN_COLLECTIONS_NAME => Self::OpenCollections(OpenCollections::decode(value)?),
+            OPEN_SCOPES_NAME => Self::Scopes(Scopes::decode(value)?),
+            DROPPED_COLLECTIONS_NAME => {
+                Self::DroppedCollections(DroppedCollections::decode(value)?)
+            }
+            _ => match CollectionStats::collection_of(name) {
+                Some(collection) => Self::Stats(collection, CollectionStats::decode(value)?),
+                None => return Ok(None),
+            },
+        }))
+    }
+}

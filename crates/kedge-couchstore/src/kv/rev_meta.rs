@@ -1,0 +1,205 @@
+//! `rev_meta`: what the engine keeps of a document beside seqno and revision. Couchstore file format, section 3.2.
+//!
+//! ```text
+//! u64 CAS | u32 expiry or time of deletion | 4 bytes flags | u8 code | u8 datatype              18 bytes (version 1)
+//!                                                            + u8 ignored                       19 bytes (version 2)
+//!                                                            + u8 operation | u48 details       25 bytes (version 3)
+//! ```
+//! Numbers are big-endian. The length is the version.
+
+use super::KvError;
+use kedge_types::{Cas, Datatype, DurabilityLevel, Seqno};
+
+/// The length of the longest metadata.
+pub const REV_META_BYTES_MAX: usize = V3_BYTES;
+
+const V0_BYTES: usize = 16;
+const V1_BYTES: usize = 18;
+const V2_BYTES: usize = 19;
+const V3_BYTES: usize = 25;
+
+/// Low bits of byte 16. They mean nothing, but the tools of most releases refuse an entry without them, and some
+/// releases write 0: so they are written, and ignored where they are read.
+const FLEX_CODE: u8 = 0x01;
+const DELETED_BY_TTL: u8 = 0x80;
+
+const PENDING: u8 = 0;
+const LEGACY_COMMIT: u8 = 1;
+const ABORT: u8 = 2;
+
+const U48_MAX: u64 = (1 << 48) - 1;
+
+/// The metadata of one document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RevMeta {
+    /// Its CAS.
+    pub cas: Cas,
+    /// Unix second: of a live document when it expires (0: never), of a tombstone when it was deleted.
+    pub exptime: u32,
+    /// The client's flags, byte by byte as they came over the wire.
+    pub flags: [u8; 4],
+    /// Who deleted it. Of a live document nothing but [`DeleteSource::Explicit`] makes sense.
+    pub delete_source: DeleteSource,
+    /// What the value is made of.
+    pub datatype: Datatype,
+    /// What an entry of the prepare namespace is; `None` for all others.
+    pub sync_write: Option<SyncWrite>,
+}
+
+/// Why a tombstone is one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DeleteSource {
+    /// A client deleted the document.
+    #[default]
+    Explicit,
+    /// It expired.
+    Ttl,
+}
+
+/// What stands in the prepare namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncWrite {
+    /// A SyncWrite that was not yet committed or aborted when it was written.
+    Pending {
+        /// The level that the client asked for.
+        level: DurabilityLevel,
+        /// Whether it is a SyncDelete.
+        is_delete: bool,
+    },
+    /// A commit as early releases wrote it; today's are ordinary entries under the committed key.
+    LegacyCommit {
+        /// The prepare that it completed.
+        prepare: Seqno,
+    },
+    /// A SyncWrite that was aborted.
+    Abort {
+        /// The prepare that it completed.
+        prepare: Seqno,
+    },
+}
+
+/// Encoded metadata, on the stack.
+#[derive(Debug, Clone, Copy)]
+pub struct RevMetaBytes {
+    bytes: [u8; V3_BYTES],
+    len: u8,
+}
+
+impl RevMetaBytes {
+    /// The bytes as they go to the file.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+}
+
+impl AsRef<[u8]> for RevMetaBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.as_slice()
+    }
+}
+
+impl RevMeta {
+    /// Metadata of version 1, 2 or 3.
+    ///
+    /// # Errors
+    /// Another length, an unknown bit of the datatype, an unknown operation or level.
+    pub fn decode(bytes: &[u8]) -> Result<Self, KvError> {
+        let sync_write = match bytes.len() {
+            V1_BYTES | V2_BYTES => None,
+            V3_BYTES => Some(SyncWrite::decode(bytes[18], u48(&bytes[19..25]))?),
+            V0_BYTES => return Err(KvError::RevMetaVersion0),
+            found => return Err(KvError::RevMetaLength { found }),
+        };
+        let mut cas = [0; 8];
+        cas.copy_from_slice(&bytes[0..8]);
+        let mut exptime = [0; 4];
+        exptime.copy_from_slice(&bytes[8..12]);
+        let mut flags = [0; 4];
+        flags.copy_from_slice(&bytes[12..16]);
+        let datatype = bytes[17];
+        Ok(Self {
+            cas: Cas(u64::from_be_bytes(cas)),
+            exptime: u32::from_be_bytes(exptime),
+            flags,
+            delete_source: if bytes[16] & DELETED_BY_TTL == 0 {
+                DeleteSource::Explicit
+            } else {
+                DeleteSource::Ttl
+            },
+            datatype: Datatype::from_bits(datatype).ok_or(KvError::Datatype { found: datatype })?,
+            sync_write,
+        })
+    }
+
+    /// Version 1, or version 3 when there is a [`SyncWrite`].
+    ///
+    /// # Panics
+    /// If a prepare's seqno does not fit 48 bits: no document of a couchstore file has such a seqno.
+    #[must_use]
+    pub fn encode(&self) -> RevMetaBytes {
+        let mut bytes = [0; V3_BYTES];
+        bytes[0..8].copy_from_slice(&self.cas.get().to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.exptime.to_be_bytes());
+        bytes[12..16].copy_from_slice(&self.flags);
+        bytes[16] = match self.delete_source {
+            DeleteSource::Explicit => FLEX_CODE,
+            DeleteSource::Ttl => FLEX_CODE | DELETED_BY_TTL,
+        };
+        bytes[17] = self.datatype.bits();
+        let Some(sync_write) = self.sync_write else {
+            return RevMetaBytes {
+                bytes,
+                len: V1_BYTES as u8,
+            };
+        };
+        let (operation, details) = sync_write.encode();
+        assert!(details <= U48_MAX, "a prepare's seqno fits 48 bits");
+        bytes[18] = operation;
+        bytes[19..25].copy_from_slice(&details.to_be_bytes()[2..]);
+        RevMetaBytes {
+            bytes,
+            len: V3_BYTES as u8,
+        }
+    }
+}
+
+impl SyncWrite {
+    fn decode(operation: u8, details: u64) -> Result<Self, KvError> {
+        match operation {
+            PENDING => {
+                let level = details >> 1;
+                let known = u8::try_from(level)
+                    .ok()
+                    .and_then(DurabilityLevel::from_wire);
+                Ok(Self::Pending {
+                    level: known.ok_or(KvError::DurabilityLevel { found: level })?,
+                    is_delete: details & 1 != 0,
+                })
+            }
+            LEGACY_COMMIT => Ok(Self::LegacyCommit {
+                prepare: Seqno(details),
+            }),
+            ABORT => Ok(Self::Abort {
+                prepare: Seqno(details),
+            }),
+            found => Err(KvError::SyncWriteOperation { found }),
+        }
+    }
+
+    fn encode(self) -> (u8, u64) {
+        match self {
+            Self::Pending { level, is_delete } => {
+                (PENDING, u64::from(level as u8) << 1 | u64::from(is_delete))
+            }
+            Self::LegacyCommit { prepare } => (LEGACY_COMMIT, prepare.get()),
+            Self::Abort { prepare } => (ABORT, prepare.get()),
+        }
+    }
+}
+
+fn u48(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0, |number, &byte| number << 8 | u64::from(byte))
+}

@@ -1,0 +1,333 @@
+//! `_local/vbstate`: what a vBucket is to its node and how far it came. Couchstore file format, section 3.4.
+//!
+//! JSON, its numbers mostly decimal strings. What must hold:
+//! * All fields are written each time, in the order of their names, as the original does.
+//! * A field that is not known is dropped: whoever wrote it would write it anew, and may have meant something that the
+//!   next change makes wrong.
+
+use super::KvError;
+use kedge_types::{Cas, Seqno, VbUuid};
+use serde::{Deserialize, Serialize};
+
+/// The version of the document that is written.
+const VERSION: u32 = 4;
+
+/// The state of a vBucket. Its high seqno and purge seqno are not in here: the file's header has them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VbStateDocument {
+    /// What the vBucket is to its node.
+    pub state: VbStateKind,
+    /// The highest seqno of a tombstone.
+    pub max_deleted_seqno: Seqno,
+    /// Start of the snapshot that the last flush belongs to.
+    pub snap_start: Seqno,
+    /// Its end: until the high seqno is there, the vBucket is between two consistent points.
+    pub snap_end: Seqno,
+    /// The highest CAS.
+    pub max_cas: Cas,
+    /// From which seqno on a CAS is a time; `None` if no such is known.
+    pub hlc_epoch: Option<Seqno>,
+    /// Whether a document may have extended attributes.
+    pub might_contain_xattrs: bool,
+    /// Whether keys carry a collection id; of a file where they do not nothing else can be read.
+    pub namespaces_supported: bool,
+    /// The version of the document that was read. Always written as today's.
+    pub version: u32,
+    /// The highest prepare that is committed or aborted.
+    pub completed_seqno: Seqno,
+    /// The highest prepare in the file.
+    pub prepared_seqno: Seqno,
+    /// Up to where prepares were acknowledged.
+    pub high_prepared_seqno: Seqno,
+    /// The highest seqno that clients may see.
+    pub max_visible_seqno: Seqno,
+    /// Prepares in the file, without aborts.
+    pub on_disk_prepares: u64,
+    /// Bodies, keys and metadata of these.
+    pub on_disk_prepare_bytes: u64,
+    /// What the last flush was made of.
+    pub checkpoint: CheckpointKind,
+    /// Who wrote it: free text.
+    pub build: String,
+    /// Branches of the vBucket's history, the newest first. Old files have none.
+    pub failover_table: Option<Vec<FailoverEntry>>,
+    /// Nodes that have to acknowledge SyncWrites, a list for each chain; `None` for one that is not there now.
+    pub replication_topology: Option<Vec<Vec<Option<String>>>>,
+}
+
+/// What a vBucket is to its node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum VbStateKind {
+    /// Takes reads and writes.
+    Active,
+    /// Follows an active on another node.
+    Replica,
+    /// Becomes active soon.
+    Pending,
+    /// Answers nothing.
+    Dead,
+}
+
+/// What a flush was made of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+pub enum CheckpointKind {
+    /// Changes as they happened.
+    #[default]
+    Memory,
+    /// A snapshot of another node's disk.
+    Disk,
+    /// The first of these, which started from nothing.
+    InitialDisk,
+}
+
+/// A branch of a vBucket's history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailoverEntry {
+    /// Its name.
+    #[serde(rename = "id", with = "uuid")]
+    pub uuid: VbUuid,
+    /// The seqno that it starts at.
+    #[serde(rename = "seq", with = "seq")]
+    pub start: Seqno,
+}
+
+/// Whether a snapshot fits the file that it stands in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotRange {
+    /// It does.
+    Sound,
+    /// It did not, and now does: an active's snapshots are made by itself.
+    Repaired,
+    /// It does not, and what the vBucket holds is not to be trusted.
+    Unusable,
+}
+
+/// The document as it stands, in the order of its names.
+#[derive(Serialize, Deserialize)]
+struct Json {
+    #[serde(default)]
+    build: String,
+    #[serde(default)]
+    checkpoint_type: CheckpointKind,
+    #[serde(default, with = "decimal")]
+    completed_seqno: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    failover_table: Option<Vec<FailoverEntry>>,
+    #[serde(default, with = "decimal")]
+    high_prepared_seqno: u64,
+    #[serde(default = "no_epoch", with = "decimal")]
+    hlc_epoch: i64,
+    #[serde(with = "decimal")]
+    max_cas: u64,
+    #[serde(with = "decimal")]
+    max_deleted_seqno: u64,
+    #[serde(default, with = "decimal_or_none")]
+    max_visible_seqno: Option<u64>,
+    #[serde(default)]
+    might_contain_xattrs: bool,
+    #[serde(default)]
+    namespaces_supported: bool,
+    #[serde(default, with = "decimal")]
+    on_disk_prepare_bytes: u64,
+    #[serde(default, with = "decimal")]
+    on_disk_prepares: u64,
+    #[serde(default, with = "decimal")]
+    prepared_seqno: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    replication_topology: Option<Vec<Vec<Option<String>>>>,
+    #[serde(with = "decimal")]
+    snap_end: u64,
+    #[serde(with = "decimal")]
+    snap_start: u64,
+    state: VbStateKind,
+    #[serde(default = "first_version")]
+    version: u32,
+}
+
+impl VbStateDocument {
+    /// A vBucket without history.
+    #[must_use]
+    pub fn new(state: VbStateKind) -> Self {
+        Self {
+            state,
+            max_deleted_seqno: Seqno(0),
+            snap_start: Seqno(0),
+            snap_end: Seqno(0),
+            max_cas: Cas(0),
+            hlc_epoch: None,
+            might_contain_xattrs: false,
+            namespaces_supported: true,
+            version: VERSION,
+            completed_seqno: Seqno(0),
+            prepared_seqno: Seqno(0),
+            high_prepared_seqno: Seqno(0),
+            max_visible_seqno: Seqno(0),
+            on_disk_prepares: 0,
+            on_disk_prepare_bytes: 0,
+            checkpoint: CheckpointKind::Memory,
+            build: String::new(),
+            failover_table: None,
+            replication_topology: None,
+        }
+    }
+
+    /// The local document of a file whose header has `high_seqno` as its update seqno.
+    ///
+    /// # Errors
+    /// It is no JSON, lacks a field that has to be there, or one has the wrong type or is out of range.
+    pub fn decode(json: &[u8], high_seqno: Seqno) -> Result<Self, KvError> {
+        let json: Json = serde_json::from_slice(json).map_err(|error| KvError::VbState {
+            reason: error.to_string(),
+        })?;
+        let hlc_epoch = match json.hlc_epoch {
+            -1 => None,
+            epoch => Some(Seqno(u64::try_from(epoch).map_err(|_| {
+                KvError::VbState {
+                    reason: format!("`hlc_epoch` of -1 or more is wanted, found {epoch}"),
+                }
+            })?)),
+        };
+        Ok(Self {
+            state: json.state,
+            max_deleted_seqno: Seqno(json.max_deleted_seqno),
+            snap_start: Seqno(json.snap_start),
+            snap_end: Seqno(json.snap_end),
+            // Some releases wrote "not known" as all ones.
+            max_cas: Cas(if json.max_cas == u64::MAX {
+                0
+            } else {
+                json.max_cas
+            }),
+            hlc_epoch,
+            might_contain_xattrs: json.might_contain_xattrs,
+            namespaces_supported: json.namespaces_supported,
+            version: json.version,
+            completed_seqno: Seqno(json.completed_seqno),
+            prepared_seqno: Seqno(json.prepared_seqno),
+            high_prepared_seqno: Seqno(json.high_prepared_seqno),
+            max_visible_seqno: json.max_visible_seqno.map_or(high_seqno, Seqno),
+            on_disk_prepares: json.on_disk_prepares,
+            on_disk_prepare_bytes: json.on_disk_prepare_bytes,
+            checkpoint: json.checkpoint_type,
+            build: json.build,
+            failover_table: json.failover_table,
+            replication_topology: json.replication_topology,
+        })
+    }
+
+    /// The local document.
+    ///
+    /// # Panics
+    /// If `hlc_epoch` is beyond 2^63: no seqno is.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let hlc_epoch = self.hlc_epoch.map_or(-1, |epoch| {
+            i64::try_from(epoch.get()).expect("seqnos have at most 48 bits")
+        });
+        let json = Json {
+            build: self.build.clone(),
+            checkpoint_type: self.checkpoint,
+            completed_seqno: self.completed_seqno.get(),
+            failover_table: self.failover_table.clone(),
+            high_prepared_seqno: self.high_prepared_seqno.get(),
+            hlc_epoch,
+            max_cas: self.max_cas.get(),
+            max_deleted_seqno: self.max_deleted_seqno.get(),
+            max_visible_seqno: Some(self.max_visible_seqno.get()),
+            might_contain_xattrs: self.might_contain_xattrs,
+            namespaces_supported: self.namespaces_supported,
+            on_disk_prepare_bytes: self.on_disk_prepare_bytes,
+            on_disk_prepares: self.on_disk_prepares,
+            prepared_seqno: self.prepared_seqno.get(),
+            replication_topology: self.replication_topology.clone(),
+            snap_end: self.snap_end.get(),
+            snap_start: self.snap_start.get(),
+            state: self.state,
+            version: VERSION,
+        };
+        serde_json::to_vec(&json).expect("strings, numbers and truths always have a JSON text")
+    }
+
+    /// Holds the snapshot against the file's high seqno, which has to be within it. What to do with a vBucket that is
+    /// [`SnapshotRange::Unusable`] is to build it anew from another node.
+    pub fn check_snapshot(&mut self, high_seqno: Seqno) -> SnapshotRange {
+        if (self.snap_start..=self.snap_end).contains(&high_seqno) {
+            return SnapshotRange::Sound;
+        }
+        if self.state != VbStateKind::Active {
+            return SnapshotRange::Unusable;
+        }
+        (self.snap_start, self.snap_end) = (high_seqno, high_seqno);
+        SnapshotRange::Repaired
+    }
+}
+
+const fn no_epoch() -> i64 {
+    -1
+}
+
+const fn first_version() -> u32 {
+    1
+}
+
+/// A number as a string of decimal digits.
+mod decimal {
+    use serde::de::{Deserialize as _, Deserializer, Error as _};
+    use serde::ser::Serializer;
+    use std::borrow::Cow;
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    pub(super) fn serialize<T: Display, S: Serializer>(n: &T, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(n)
+    }
+
+    pub(super) fn deserialize<'de, T: FromStr, D: Deserializer<'de>>(d: D) -> Result<T, D::Error> {
+        let text = Cow::<str>::deserialize(d)?;
+        // `FromStr` takes a plus sign, which nothing writes.
+        let digits = text.strip_prefix('-').unwrap_or(&text);
+        let number = text.parse().ok();
+        number
+            .filter(|_| digits.bytes().all(|digit| digit.is_ascii_digit()))
+            .ok_or_else(|| D::Error::custom("a number in decimal digits is wanted"))
+    }
+}
+
+mod decimal_or_none {
+    use serde::de::Deserializer;
+    use serde::ser::Serializer;
+
+    pub(super) fn serialize<S: Serializer>(n: &Option<u64>, s: S) -> Result<S::Ok, S::Error> {
+        match n {
+            Some(n) => super::decimal::serialize(n, s),
+            None => s.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
+        super::decimal::deserialize(d).map(Some)
+    }
+}
+
+/// A newtype over a bare JSON number.
+macro_rules! bare_number {
+    ($module:ident, $name:ident) => {
+        mod $module {
+            use kedge_types::$name;
+            use serde::de::{Deserialize as _, Deserializer};
+            use serde::ser::Serializer;
+
+            pub(super) fn serialize<S: Serializer>(n: &$name, s: S) -> Result<S::Ok, S::Error> {
+                s.serialize_u64(n.get())
+            }
+
+            pub(super) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<$name, D::Error> {
+                u64::deserialize(d).map($name)
+            }
+        }
+    };
+}
+
+bare_number!(uuid, VbUuid);
+bare_number!(seq, Seqno);
