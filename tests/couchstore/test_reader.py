@@ -195,7 +195,7 @@ class Hostile(unittest.TestCase):
         data = sample("s1k_10commits_compacted.couch.2").data
         whole = check_file(CouchFile(data))
         gap = range(len(data[: whole["header"]].rstrip(b"\0")), whole["header"])
-        for at in range(0, len(data), 997):
+        for at in range(0, len(data), 1999):
             damaged = bytearray(data)
             damaged[at] ^= 1 << (at % 8)
             if at in gap:
@@ -209,7 +209,8 @@ class Hostile(unittest.TestCase):
             damaged = bytearray(data)
             damaged[at] ^= (0x01, 0x80, 0xFF)[at % 3]
             self.check(bytes(damaged))
-            self.check(data[:at])
+            if at % 7 == 0:
+                self.check(data[:at])
 
     def check(self, data):
         try:

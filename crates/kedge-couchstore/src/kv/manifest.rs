@@ -224,9 +224,8 @@ pub(super) fn max_ttl(
 /// Decodes the tables of field 0 of the root.
 fn entries<'a, T>(
     bytes: &'a [u8],
-    decode: impl FnMut(&Table<'a>) -> Result<T, KvError>,
+    mut decode: impl FnMut(&Table<'a>) -> Result<T, KvError>,
 ) -> Result<Vec<T>, KvError> {
-    let mut decode = decode;
     let root = Table::root(bytes)?;
     root.tables(0)?.map(|table| decode(&table?)).collect()
 }
