@@ -10,7 +10,7 @@ SUITES := python go node java rust memcached
 # Suites have a server each, so they do not disturb each other; more at once only wait for the processor.
 JOBS ?= 2
 
-.PHONY: help run build test test-cargo test-suites $(SUITES:%=test-%) tidy bench bench-kv lint fmt config-doc
+.PHONY: help run build test test-cargo test-suites $(SUITES:%=test-%) tidy bench bench-kv bench-executor lint fmt config-doc
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -42,10 +42,13 @@ $(SUITES:%=test-%): test-%:
 tidy:
 	$(CARGO) run -q -p xtask -- tidy
 
-bench: bench-kv
+bench: bench-kv bench-executor
 
 bench-kv:
 	python3 bench/kv.py
+
+bench-executor:
+	python3 bench/executor.py
 
 # docs/config.md is printed by the table of settings.
 config-doc: build
@@ -54,9 +57,11 @@ config-doc: build
 lint:
 	$(CARGO) fmt --all -- --check
 	$(CARGO) fmt --manifest-path tests/sdk/rust/Cargo.toml -- --check
+	$(CARGO) fmt --manifest-path bench/executor/Cargo.toml -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) run -q -p xtask -- tidy
 
 fmt:
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path tests/sdk/rust/Cargo.toml
+	$(CARGO) fmt --manifest-path bench/executor/Cargo.toml

@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+"""make bench-executor: Kedge's task pools beside older designs and bare hand-overs.
+
+`bench/executor` measures: everything in one process, interleaved, several rounds. This adds the look at the machine, the
+medians, the bars and the reports. QUICK=1 is a run under two minutes. See bench/README.md for what is measured and how.
+"""
+
+import json
+import subprocess
+import sys
+
+from harness import QUICK, ROOT, WORK, Bars, Watch, machine, median, quiet, say, table, write_results
+
+MANIFEST = ROOT / "bench" / "executor" / "Cargo.toml"
+OURS = "kedge"
+SEMANTIC = ["single_mutex", "one_scheduler"]
+# What our handle must reach of each.
+BARE = {"tokio_spawn": 1.0, "tokio_spawn_blocking": 1.0, "rayon": 1.0, "threadpool": 1.0, "crossbeam": 0.5}
+NOTICES = ["handle", "condvar"]
+LONG_LIVED = ["longlived_16", "longlived_64"]
+# Benchmarks whose throughput and fairness must last as threads are added.
+SCALING = {"oneshot_handle": "oneshot_handle", "oneshot_condvar": "oneshot_condvar"} | {
+    name: f"{name}_wake" for name in LONG_LIVED
+}
+FLOOR = "futex_across_cores"
+FIELDS = ["items_per_s", "fairness", "cpu_us_per_item", "settled_per_s"]
+
+TITLES = {
+    "floor": "The floor: two threads give each other a turn",
+    "oneshot_handle": "OneShot, result through a handle",
+    "oneshot_condvar": "OneShot, result through a condition variable",
+    "busy_handle": "OneShot, handle, all cores busy with other work",
+    "busy_condvar": "OneShot, condition variable, all cores busy with other work",
+    "longlived_16_wake": "LongLived, 16 tasks, `wake`",
+    "longlived_16_wake_and_wait": "LongLived, 16 tasks, `wake_and_wait`",
+    "longlived_64_wake": "LongLived, 64 tasks, `wake`",
+    "longlived_64_wake_and_wait": "LongLived, 64 tasks, `wake_and_wait`",
+    "timeouts": "TimeoutAddCancel",
+}
+
+
+# ---- measuring
+
+
+def cargo(*words):
+    """The tables of the benchmark are part of our output."""
+    command = ["cargo", "bench", "-q", "--manifest-path", MANIFEST, "--bench", "executor", *words]
+    if subprocess.run([str(word) for word in command], cwd=ROOT).returncode != 0:
+        sys.exit("the benchmark did not end well")
+
+
+class Figures:
+    """Samples by benchmark, size (threads, or tasks of TimeoutAddCancel) and contender."""
+
+    def __init__(self, samples):
+        self.tree = {}
+        for sample in samples:
+            sizes = self.tree.setdefault(sample["bench"], {}).setdefault(sample["contender"], {})
+            fields = sizes.setdefault(sample["size"], {})
+            for field in FIELDS:
+                if sample[field] is not None:
+                    fields.setdefault(field, []).append(sample[field])
+
+    def contenders(self, bench):
+        return list(self.tree[bench])
+
+    def sizes(self, bench):
+        return list(next(iter(self.tree[bench].values())))
+
+    def median(self, bench, contender, size, field="items_per_s"):
+        return median(self.tree[bench][contender][size][field])
+
+    def ratio(self, bench, rival, size):
+        """Of medians."""
+        return self.median(bench, OURS, size) / max(self.median(bench, rival, size), 1e-9)
+
+    def floor(self):
+        floors = self.tree["floor"]
+        name = FLOOR if FLOOR in floors else next(iter(floors))
+        return self.median("floor", name, 2)
+
+
+# ---- bars
+
+
+def set_bars(figures, idle, bars):
+    """Every bar is the worst of its numbers of threads."""
+
+    def worst(bench, rival, sizes=None):
+        return min(figures.ratio(bench, rival, size) for size in sizes or figures.sizes(bench))
+
+    for notice in NOTICES:
+        bench = f"oneshot_{notice}"
+        more = [size for size in figures.sizes(bench) if size > 1]
+        for rival in SEMANTIC:
+            bars.at_least(f"{bench}_1_vs_{rival}", worst(bench, rival, [1]), 1.0, "x")
+            bars.at_least(f"{bench}_vs_{rival}", worst(bench, rival, more), 3.0, "x")
+    for rival, limit in BARE.items():
+        bars.at_least(f"oneshot_handle_vs_{rival}", worst("oneshot_handle", rival), limit, "x")
+    for name in LONG_LIVED:
+        for rival in SEMANTIC:
+            bars.at_least(f"{name}_vs_{rival}", worst(f"{name}_wake", rival), 4.0, "x")
+    for size in figures.sizes("timeouts"):
+        for rival in SEMANTIC:
+            bars.at_least(f"timeouts_{size}_vs_{rival}", worst("timeouts", rival, [size]), 1.0, "x")
+    for name, bench in SCALING.items():
+        many, few = (figures.median(bench, OURS, size) for size in (16, 4))
+        bars.at_least(f"{name}_16_vs_4_threads", many / few, 0.8, "x")
+    for name, bench in SCALING.items():
+        fairness = min(figures.median(bench, OURS, size, "fairness") for size in figures.sizes(bench))
+        bars.at_least(f"{name}_least_vs_most_served", fairness, 0.3, "x")
+    for notice in NOTICES:
+        for rival in SEMANTIC:
+            bars.at_least(f"busy_{notice}_vs_{rival}", worst(f"busy_{notice}", rival), 1.0, "x")
+    for name in LONG_LIVED:
+        for size in (8, 16):
+            post, wait = (figures.median(f"{name}_{how}", OURS, size) for how in ("wake", "wake_and_wait"))
+            bars.at_least(f"{name}_wake_vs_and_wait_{size}", post / wait, 1.3, "x")
+    bars.at_most("idle_share_of_a_core", idle[OURS]["core_share"] * 100, 0.1, "%")
+
+
+# ---- reports
+
+
+def thousands(value):
+    return f"{value / 1e3:,.1f}" if value < 1e5 else f"{value / 1e3:,.0f}"
+
+
+def head(bench, figures):
+    unit = "tasks" if bench == "timeouts" else "thread"
+    return [f"{size:,} {unit}{'s' if unit == 'thread' and size > 1 else ''}" for size in figures.sizes(bench)]
+
+
+def bench_report(bench, figures):
+    sizes = figures.sizes(bench)
+    floor = figures.floor()
+    first, second, ratios = [], [], []
+    for contender in figures.contenders(bench):
+        throughput = [figures.median(bench, contender, size) for size in sizes]
+        first.append([contender, *map(thousands, throughput)])
+        details = []
+        for size, items in zip(sizes, throughput):
+            cell = f"{figures.median(bench, contender, size, 'cpu_us_per_item'):.2f}"
+            if bench == "timeouts":
+                cell += f" / {thousands(figures.median(bench, contender, size, 'settled_per_s'))}"
+            else:
+                cell += f" / {figures.median(bench, contender, size, 'fairness'):.2f} / {items / floor:.1f}"
+            details.append(cell)
+        second.append([contender, *details])
+        if contender != OURS:
+            ratios.append([contender, *(f"{figures.ratio(bench, contender, size):.2f}" for size in sizes)])
+    columns = head(bench, figures)
+    detail = "k items/s until the pool has acted" if bench == "timeouts" else "least / most served / times the floor"
+    return (
+        f"## {TITLES[bench]}\n\n" + table(["thousand items/s", *columns], first) + "\n"
+        + table([f"{OURS} divided by", *columns], ratios) + "\n"
+        + table([f"CPU us per item / {detail}", *columns], second)
+    )
+
+
+def floor_report(figures):
+    rows = []
+    for name in figures.contenders("floor"):
+        items = figures.median("floor", name, 2)
+        rows.append([name, thousands(items), f"{1e6 / items:.2f}", f"{figures.median('floor', name, 2, 'cpu_us_per_item'):.2f}"])
+    return (
+        f"## {TITLES['floor']}\n\n\"Times the floor\" below is items/s divided by the first row, or by the second on one core.\n\n"
+        + table(["means and place", "thousand round trips/s", "us", "CPU us"], rows)
+    )
+
+
+def idle_report(idle):
+    rows = [
+        [name, each["threads"], f"{each['core_share'] * 100:.4f} %", f"{each['switches_per_s']:.1f}"]
+        for name, each in idle.items()
+    ]
+    return "## Idle: all pools, 1,000 snoozing tasks\n\n" + table(
+        ["pool", "threads", "of one core", "context switches/s"], rows
+    )
+
+
+def main():
+    WORK.mkdir(parents=True, exist_ok=True)
+    path = WORK / "executor-samples.json"
+    say("building the benchmark and its rivals")
+    cargo("--no-run")
+    reasons = quiet()
+    for reason in reasons:
+        say(f"the machine is not quiet: {reason}")
+    watch = Watch()
+    cargo("--", "--json", path)
+    measured = json.loads(path.read_text())
+    path.unlink()
+    others = watch.read()
+    if others["others_share"] > 0.05 or others["steal_share"] > 0.02:
+        reasons.append(
+            f"during the run others used {others['others_share']:.0%} of the machine and the hypervisor took "
+            f"{others['steal_share']:.0%}"
+        )
+        say(f"the machine was not quiet: {reasons[-1]}")
+    figures, idle, bars, host = Figures(measured["samples"]), measured["idle"], Bars(), machine()
+    set_bars(figures, idle, bars)
+    state = "quiet" if not reasons else "NOT quiet: " + "; ".join(reasons)
+    effort = measured["effort"]
+    intro = (
+        f"{host['cores']} cores, {host['processor']}, Linux {host['kernel']}. The machine was {state}."
+        f"{' A quick run.' if QUICK else ''}\n\nMedians of {effort['rounds']} rounds, {effort['measured_s']} s per cell, "
+        f"contenders interleaved. As many pool threads as front threads. {', '.join(SEMANTIC)} have tasks as {OURS} has; "
+        f"the others hand over closures and nothing more. A bar is the worst of its numbers of threads.\n\n"
+    )
+    sections = [floor_report(figures)]
+    sections += [bench_report(bench, figures) for bench in TITLES if bench != "floor"]
+    sections.append(idle_report(idle))
+    data = {
+        "machine": host, "not_quiet": reasons, "during": others, "quick": QUICK, "effort": effort,
+        "samples": figures.tree, "idle": idle,
+    }
+    write_results("executor", "Task pools: make bench-executor", data, intro + "\n".join(sections), bars)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+//! `kedge-executor` as the server uses it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kedge_executor::{Config, Executor, Kind, Next, OwnerId, Priority, TaskId, TaskSpec, Threads};
+
+use crate::pool::{Pool, Slot, TaskPool, WholePool, work};
+
+const EXPECTED: Duration = Duration::from_secs(1);
+const NON_IO: kedge_executor::Pool = kedge_executor::Pool::NonIo;
+
+static ONE_SHOT: Kind = Kind::new("bench_one_shot", NON_IO, Priority::Normal, EXPECTED);
+static LONG_LIVED: Kind = Kind::new("bench_long_lived", NON_IO, Priority::Normal, EXPECTED);
+
+/// See the header of the file.
+#[derive(Debug)]
+pub struct Ours {
+    executor: Executor,
+    owner: OwnerId,
+}
+
+impl Ours {
+    fn with(config: Config) -> Self {
+        let executor = Executor::new(config).expect("threads can be started");
+        let owner = executor
+            .register("bench")
+            .expect("an executor takes an owner");
+        Self { executor, owner }
+    }
+}
+
+impl Pool for Ours {
+    const NAME: &'static str = "kedge";
+
+    fn start(threads: usize) -> Self {
+        // The other pools take no part: they sleep.
+        Self::with(Config {
+            nonio: Threads::Fixed(threads),
+            ..Config::default()
+        })
+    }
+
+    fn spawn<J: FnOnce() + Send + 'static>(&self, job: J) {
+        drop(self.executor.submit_as(&ONE_SHOT, self.owner, job));
+    }
+
+    fn call(&self, _: &Arc<Slot>, input: u64) -> u64 {
+        let handle = self
+            .executor
+            .submit_as(&ONE_SHOT, self.owner, move || work(input));
+        handle.wait().expect("the closure runs")
+    }
+}
+
+impl TaskPool for Ours {
+    type Id = TaskId;
+
+    fn add<R: FnMut() + Send + 'static>(&self, wake_in: Option<Duration>, mut run: R) -> TaskId {
+        let spec = TaskSpec {
+            first_run: wake_in,
+            ..TaskSpec::new(&LONG_LIVED, self.owner)
+        };
+        let task = move |_: &kedge_executor::Context<'_>| {
+            run();
+            Next::Sleep
+        };
+        self.executor
+            .schedule(spec, task)
+            .expect("the executor takes a task")
+    }
+
+    fn wake(&self, id: TaskId) {
+        self.executor.wake(id);
+    }
+
+    fn wake_and_wait(&self, id: TaskId) -> bool {
+        self.executor.wake_and_wait(id)
+    }
+
+    fn snooze(&self, id: TaskId, wake_in: Duration) {
+        self.executor.snooze(id, wake_in);
+    }
+
+    fn cancel(&self, id: TaskId) {
+        self.executor.cancel(id);
+    }
+}
+
+impl WholePool for Ours {
+    fn start_whole() -> Self {
+        Self::with(Config::default())
+    }
+}

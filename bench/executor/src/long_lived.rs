@@ -1,0 +1,64 @@
+//! LongLived: a number of tasks in all, divided over the front threads, asleep for ever. One item: wake the next task and
+//! wait until it has run; the run counts, posts, and goes back to sleep.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::baton::{BATON_SPIN, Baton};
+use crate::measure::{Outcome, Window, measure};
+use crate::pool::TaskPool;
+
+/// How a task is woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    /// Post and go on.
+    Post,
+    /// Wait until the pool has acted.
+    AndWait,
+}
+
+/// Runs one cell.
+///
+/// # Panics
+/// When tasks ran more or less often than they were woken.
+#[must_use]
+pub fn run<P: TaskPool>(threads: usize, tasks: usize, wake: Wake, window: Window) -> Outcome {
+    let pool = P::start(threads);
+    let runs = Arc::new(AtomicU64::new(0));
+    let batons: Vec<_> = (0..threads)
+        .map(|_| Arc::new(Baton::new(BATON_SPIN)))
+        .collect();
+    let ids: Vec<_> = (0..tasks)
+        .map(|index| {
+            let (baton, runs) = (Arc::clone(&batons[index % threads]), Arc::clone(&runs));
+            pool.add(None, move || {
+                runs.fetch_add(1, Ordering::Relaxed);
+                baton.post();
+            })
+        })
+        .collect();
+    let no_others = || Duration::ZERO;
+    let outcome = measure(threads, window, no_others, |front, progress| {
+        let mut own = ids.iter().skip(front).step_by(threads).cycle();
+        let baton = &batons[front];
+        while progress.go_on()
+            && let Some(id) = own.next()
+        {
+            baton.reset();
+            match wake {
+                Wake::Post => pool.wake(*id),
+                Wake::AndWait => assert!(pool.wake_and_wait(*id), "a task that is there"),
+            }
+            baton.wait();
+            progress.add(1);
+        }
+    });
+    for id in ids {
+        pool.cancel(id);
+    }
+    drop(pool);
+    let runs = runs.load(Ordering::Relaxed);
+    assert_eq!(runs, outcome.total_items, "one run for one wake");
+    outcome
+}

@@ -1,0 +1,241 @@
+//! Which cells there are, and the order in which they run.
+//!
+//! Cells with the same benchmark and the same number of threads form a group; the contenders of a group run one after the
+//! other, in an order that changes from round to round, so that neighbours in time see the same machine.
+
+use std::time::Duration;
+
+use crate::contenders::{
+    Crossbeam, OneScheduler, Ours, Rayon, SingleMutex, Threadpool, TokioSpawn, TokioSpawnBlocking,
+};
+use crate::floor;
+use crate::long_lived::{self, Wake};
+use crate::measure::{Outcome, Window};
+use crate::one_shot::{self, Notice};
+use crate::pool::{Pool, TaskPool};
+use crate::timeouts;
+
+/// Front threads, and pool threads.
+pub const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
+/// Tasks in all, of LongLived.
+pub const LONG_LIVED: [usize; 2] = [16, 64];
+/// Tasks that are snoozed.
+pub const TIMEOUTS: [usize; 3] = [1_000, 4_096, 30_000];
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy)]
+pub struct Effort {
+    /// Samples per cell.
+    pub rounds: usize,
+    /// How long each takes.
+    pub window: Window,
+    /// How long a pool is watched when idle.
+    pub idle: Duration,
+}
+
+impl Effort {
+    /// What figures are published from.
+    pub const FULL: Self = Self {
+        rounds: 5,
+        window: Window {
+            warm_up: Duration::from_millis(60),
+            measured: Duration::from_millis(450),
+        },
+        idle: Duration::from_secs(10),
+    };
+
+    /// A look.
+    pub const QUICK: Self = Self {
+        rounds: 3,
+        window: Window {
+            warm_up: Duration::from_millis(20),
+            measured: Duration::from_millis(80),
+        },
+        idle: Duration::from_secs(3),
+    };
+}
+
+/// What one run of a cell gave.
+#[derive(Debug, Clone, Copy)]
+pub struct Measured {
+    /// Of all benchmarks.
+    pub outcome: Outcome,
+    /// Of TimeoutAddCancel only.
+    pub settled_per_s: Option<f64>,
+}
+
+impl From<Outcome> for Measured {
+    fn from(outcome: Outcome) -> Self {
+        Self {
+            outcome,
+            settled_per_s: None,
+        }
+    }
+}
+
+type Run = Box<dyn Fn(Window) -> Option<Measured>>;
+
+/// Cells that are compared with each other.
+pub struct Group {
+    /// Name of the benchmark.
+    pub bench: String,
+    /// Threads, or tasks of TimeoutAddCancel.
+    pub size: usize,
+    cells: Vec<(&'static str, Run)>,
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.bench, self.size)
+    }
+}
+
+/// One figure with where it comes from.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    /// Name of the benchmark.
+    pub bench: String,
+    /// Threads, or tasks of TimeoutAddCancel.
+    pub size: usize,
+    /// Who.
+    pub contender: &'static str,
+    /// Counted from 0.
+    pub round: usize,
+    /// What.
+    pub measured: Measured,
+}
+
+/// All groups whose benchmark's name contains `filter`.
+#[must_use]
+pub fn groups(filter: &str) -> Vec<Group> {
+    let mut groups = vec![floors()];
+    for (name, notice) in [("handle", Notice::Handle), ("condvar", Notice::Condvar)] {
+        for threads in THREADS {
+            groups.push(one_shots(&format!("oneshot_{name}"), threads, notice));
+            groups.push(busy(&format!("busy_{name}"), threads, notice));
+        }
+    }
+    for tasks in LONG_LIVED {
+        for (name, wake) in [("wake", Wake::Post), ("wake_and_wait", Wake::AndWait)] {
+            for threads in THREADS {
+                groups.push(long_lived(
+                    &format!("longlived_{tasks}_{name}"),
+                    threads,
+                    tasks,
+                    wake,
+                ));
+            }
+        }
+    }
+    groups.extend(TIMEOUTS.map(timeouts));
+    groups.retain(|group| group.bench.contains(filter));
+    groups
+}
+
+fn floors() -> Group {
+    let cells = floor::CASES.map(|case| {
+        let run: Run = Box::new(move |window| floor::run(case, window).map(Measured::from));
+        (case.name, run)
+    });
+    Group {
+        bench: "floor".to_owned(),
+        size: 2,
+        cells: cells.into(),
+    }
+}
+
+fn one_shot<P: Pool>(threads: usize, notice: Notice, busy: bool) -> (&'static str, Run) {
+    let run = move |window| Some(one_shot::run::<P>(threads, notice, busy, window).into());
+    (P::NAME, Box::new(run))
+}
+
+fn one_shots(bench: &str, threads: usize, notice: Notice) -> Group {
+    Group {
+        bench: bench.to_owned(),
+        size: threads,
+        cells: vec![
+            one_shot::<Ours>(threads, notice, false),
+            one_shot::<SingleMutex>(threads, notice, false),
+            one_shot::<OneScheduler>(threads, notice, false),
+            one_shot::<Crossbeam>(threads, notice, false),
+            one_shot::<TokioSpawn>(threads, notice, false),
+            one_shot::<TokioSpawnBlocking>(threads, notice, false),
+            one_shot::<Rayon>(threads, notice, false),
+            one_shot::<Threadpool>(threads, notice, false),
+        ],
+    }
+}
+
+/// The pools with task semantics, while other threads keep all cores busy.
+fn busy(bench: &str, threads: usize, notice: Notice) -> Group {
+    Group {
+        bench: bench.to_owned(),
+        size: threads,
+        cells: vec![
+            one_shot::<Ours>(threads, notice, true),
+            one_shot::<SingleMutex>(threads, notice, true),
+            one_shot::<OneScheduler>(threads, notice, true),
+        ],
+    }
+}
+
+fn long_lived(bench: &str, threads: usize, tasks: usize, wake: Wake) -> Group {
+    fn cell<P: TaskPool>(threads: usize, tasks: usize, wake: Wake) -> (&'static str, Run) {
+        let run = move |window| Some(long_lived::run::<P>(threads, tasks, wake, window).into());
+        (P::NAME, Box::new(run))
+    }
+    Group {
+        bench: bench.to_owned(),
+        size: threads,
+        cells: vec![
+            cell::<Ours>(threads, tasks, wake),
+            cell::<SingleMutex>(threads, tasks, wake),
+            cell::<OneScheduler>(threads, tasks, wake),
+        ],
+    }
+}
+
+fn timeouts(tasks: usize) -> Group {
+    fn cell<P: TaskPool>(tasks: usize) -> (&'static str, Run) {
+        let run = move |window| {
+            let given = timeouts::run::<P>(tasks, window);
+            Some(Measured {
+                outcome: given.outcome,
+                settled_per_s: Some(given.settled_per_s),
+            })
+        };
+        (P::NAME, Box::new(run))
+    }
+    Group {
+        bench: "timeouts".to_owned(),
+        size: tasks,
+        cells: vec![
+            cell::<Ours>(tasks),
+            cell::<SingleMutex>(tasks),
+            cell::<OneScheduler>(tasks),
+        ],
+    }
+}
+
+/// Runs all groups as often as the effort says; `tell` hears of each round.
+pub fn run(groups: &[Group], effort: Effort, tell: impl Fn(usize)) -> Vec<Sample> {
+    let mut samples = Vec::new();
+    for round in 0..effort.rounds {
+        tell(round);
+        for group in groups {
+            let contenders = group.cells.len();
+            for turn in 0..contenders {
+                let (contender, cell) = &group.cells[(turn + round) % contenders];
+                let measured = cell(effort.window);
+                samples.extend(measured.map(|measured| Sample {
+                    bench: group.bench.clone(),
+                    size: group.size,
+                    contender,
+                    round,
+                    measured,
+                }));
+            }
+        }
+    }
+    samples
+}

@@ -1,0 +1,132 @@
+//! Samples as a table of medians for people, and as JSON for `bench/executor.py`.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::idle::Idle;
+use crate::plan::{Effort, Sample};
+
+/// A column of figures.
+type Figure = fn(&Sample) -> f64;
+
+const FIGURES: [(&str, Figure); 3] = [
+    ("thousand items/s", |sample| {
+        sample.measured.outcome.items_per_s / 1e3
+    }),
+    ("least / most served front thread", |sample| {
+        sample.measured.outcome.fairness
+    }),
+    ("CPU us per item", |sample| {
+        sample.measured.outcome.cpu_us_per_item
+    }),
+];
+
+/// Medians of all samples, a table per benchmark and figure.
+#[must_use]
+pub fn tables(samples: &[Sample]) -> String {
+    let mut text = String::new();
+    for bench in in_order(samples.iter().map(|sample| sample.bench.as_str())) {
+        let of_bench: Vec<_> = samples
+            .iter()
+            .filter(|sample| sample.bench == bench)
+            .collect();
+        let sizes = in_order(of_bench.iter().map(|sample| sample.size));
+        let contenders = in_order(of_bench.iter().map(|sample| sample.contender));
+        for (name, figure) in FIGURES {
+            let _ = write!(text, "\n{:34}", format!("{bench}: {name}"));
+            for size in &sizes {
+                let _ = write!(text, "{size:>10}");
+            }
+            for contender in &contenders {
+                let _ = write!(text, "\n  {contender:32}");
+                for size in &sizes {
+                    let cell = of_bench
+                        .iter()
+                        .filter(|sample| sample.contender == *contender && sample.size == *size);
+                    let _ = write!(text, "{:>10.2}", median(cell.map(|sample| figure(sample))));
+                }
+            }
+            text.push('\n');
+        }
+    }
+    text
+}
+
+/// Everything, for a program.
+#[must_use]
+pub fn json(effort: &Effort, samples: &[Sample], idle: &[(String, Value)]) -> Value {
+    let samples: Vec<_> = samples
+        .iter()
+        .map(|sample| {
+            let outcome = &sample.measured.outcome;
+            json!({
+                "bench": sample.bench,
+                "size": sample.size,
+                "contender": sample.contender,
+                "round": sample.round,
+                "items_per_s": rounded(outcome.items_per_s),
+                "fairness": rounded(outcome.fairness),
+                "cpu_us_per_item": rounded(outcome.cpu_us_per_item),
+                "settled_per_s": sample.measured.settled_per_s.map(rounded),
+            })
+        })
+        .collect();
+    let idle: serde_json::Map<_, _> = idle.iter().cloned().collect();
+    json!({
+        "effort": {
+            "rounds": effort.rounds,
+            "measured_s": effort.window.measured.as_secs_f64(),
+            "idle_s": effort.idle.as_secs_f64(),
+        },
+        "samples": samples,
+        "idle": idle,
+    })
+}
+
+/// One idle pool, for the process that asked for it.
+#[must_use]
+pub fn idle_json(idle: &Idle) -> Value {
+    json!({
+        "threads": idle.threads,
+        "core_share": idle.core_share,
+        "switches_per_s": rounded(idle.switches_per_s),
+    })
+}
+
+/// Enough digits for any figure here, and no more.
+fn rounded(value: f64) -> f64 {
+    (value * 1e4).round() / 1e4
+}
+
+fn in_order<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
+    let mut seen = Vec::new();
+    for value in values {
+        if !seen.contains(&value) {
+            seen.push(value);
+        }
+    }
+    seen
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        count if count % 2 == 1 => values[count / 2],
+        count => f64::midpoint(values[count / 2 - 1], values[count / 2]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_median_is_in_the_middle() {
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
+        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), 2.5);
+        assert!(median(std::iter::empty()).is_nan());
+    }
+}

@@ -1,0 +1,67 @@
+//! TimeoutAddCancel: many tasks, one pool thread. One item: snooze a task for a random 10 to 30 s. Nothing runs.
+
+use std::time::{Duration, Instant};
+
+use crate::measure::{Outcome, Window, measure};
+use crate::pool::TaskPool;
+use crate::random::Random;
+
+const SHORTEST_US: u64 = 10_000_000;
+const LONGEST_US: u64 = 30_000_000;
+/// A cell is not longer than this.
+const LONGEST_CELL: Duration = Duration::from_millis(150);
+/// Items between two looks at the flag that ends the cell.
+const STRIDE: u64 = 16;
+
+/// What a cell tells beside the usual.
+#[derive(Debug, Clone, Copy)]
+pub struct Timeouts {
+    /// The caller's view: a snooze that only posts is over when it is posted.
+    pub outcome: Outcome,
+    /// Items per second until the pool has also acted on the last one.
+    pub settled_per_s: f64,
+}
+
+/// A random time to snooze for.
+pub fn snooze_time(random: &mut Random) -> Duration {
+    Duration::from_micros(SHORTEST_US + random.below(LONGEST_US - SHORTEST_US))
+}
+
+/// Runs one cell.
+///
+/// # Panics
+/// When the pool has lost the task that tells when it is through.
+#[must_use]
+pub fn run<P: TaskPool>(tasks: usize, window: Window) -> Timeouts {
+    // What posts faster than its pool acts has a queue that grows all the while.
+    let window = Window {
+        measured: window.measured.min(LONGEST_CELL),
+        ..window
+    };
+    let pool = P::start(1);
+    let mut random = Random::new(tasks as u64);
+    let ids: Vec<_> = (0..tasks)
+        .map(|_| pool.add(Some(snooze_time(&mut random)), || {}))
+        .collect();
+    let last = pool.add(None, || {});
+    assert!(pool.wake_and_wait(last), "a task that is there");
+
+    let began = Instant::now();
+    let no_others = || Duration::ZERO;
+    let outcome = measure(1, window, no_others, |_, progress| {
+        let mut random = random.clone();
+        let mut all = ids.iter().cycle();
+        while progress.go_on() {
+            for id in all.by_ref().take(STRIDE as usize) {
+                pool.snooze(*id, snooze_time(&mut random));
+            }
+            progress.add(STRIDE);
+        }
+    });
+    assert!(pool.wake_and_wait(last), "a task that is there");
+    let settled_per_s = outcome.total_items as f64 / began.elapsed().as_secs_f64();
+    Timeouts {
+        outcome,
+        settled_per_s,
+    }
+}
