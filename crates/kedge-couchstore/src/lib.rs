@@ -1,5 +1,108 @@
 //! Couchstore files: append-only, copy-on-write files with two B+trees over the documents of a vBucket, by id and by
 //! seqno, and a third of local documents. This crate opens, reads, writes and rolls them back as Couchbase's own
 //! library does, and knows no log and no buckets.
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! use kedge_couchstore::{Body, ContentMeta, Create, Form, Mutation, Options, Writer};
+//! use kedge_disk::{Disk, SimDisk};
+//! use kedge_types::{RevSeqno, Seqno};
+//!
+//! # fn main() -> Result<(), kedge_couchstore::Error> {
+//! let (disk, path) = (SimDisk::new(1), Path::new("/data/0.couch.1"));
+//! disk.create_dir_all(Path::new("/data"))?;
+//! let mut writer = Writer::create(&disk, path, &Create::default(), &Options::default())?;
+//! let document = Mutation {
+//!     key: b"\0hello",
+//!     seqno: Seqno(1),
+//!     rev: RevSeqno(1),
+//!     deleted: false,
+//!     content_meta: ContentMeta(0),
+//!     rev_meta: &[0; 18],
+//!     body: Body::Compress(b"{}"),
+//! };
+//! writer.save(&[document], &mut |_| {})?;
+//! writer.save_locals(&[(b"_local/vbstate", Some(b"{}"))])?;
+//! writer.commit(0)?;
+//!
+//! let snapshot = writer.snapshot();
+//! let entry = snapshot.get(b"\0hello")?.expect("it is there");
+//! assert_eq!(entry.seqno(), Seqno(1));
+//! assert_eq!(snapshot.body(&entry, Form::Plain)?.as_deref(), Some(&b"{}"[..]));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What must hold:
+//! * Files are read as Couchbase's library reads them, versions 11 to 14, and what is written it can read.
+//! * A commit that returned is found by every later open. One that did not is found whole or not at all.
+//! * A snapshot never changes and never waits.
+//! * Hostile bytes give an error with file, offset and what was expected: never a panic, an endless walk, or more
+//!   memory than the size of the file justifies.
 
+mod compress;
+mod crypto;
+mod error;
+mod file;
+mod format;
 pub mod kv;
+pub mod limits;
+mod problem;
+mod read;
+mod tree;
+mod write;
+
+use std::fmt;
+
+pub use crypto::EncryptionKey;
+pub use error::{Error, Refusal};
+pub use format::header::{Header, Previous, TreeBytes, Version};
+pub use problem::Problem;
+pub use read::{
+    ContentMeta, Document, Documents, Entry, Form, IdScan, Locals, SeqnoScan, Snapshot,
+};
+pub use write::{Body, Change, Create, LocalChange, Mutation, OldVersion, Writer};
+
+/// A position in a couchstore file, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Offset(
+    /// The position.
+    pub u64,
+);
+
+impl fmt::Display for Offset {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How files are opened.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What to do when what looks like the newest header is damaged.
+    pub on_damage: OnDamage,
+    /// Keys of encrypted files.
+    pub keys: Vec<EncryptionKey>,
+    /// Memory for interior nodes of the trees, in bytes, for each open file.
+    pub cache_bytes_max: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            on_damage: OnDamage::Refuse,
+            keys: Vec::new(),
+            cache_bytes_max: 8 << 20,
+        }
+    }
+}
+
+/// What to do about damage behind the newest sound header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnDamage {
+    /// It is an error, as something that was committed may be lost.
+    Refuse,
+    /// Go on to an older header.
+    Recover,
+}

@@ -1,0 +1,158 @@
+//! What can go wrong, told apart by what the caller can do.
+
+use std::path::PathBuf;
+
+use kedge_disk::DiskError;
+use kedge_types::Seqno;
+
+use crate::{Offset, Problem};
+
+/// An operation on a couchstore file that failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The disk is full. What was committed last is untouched and readable; the writer refuses everything after it,
+    /// and a new one may go on when there is room.
+    #[error("no space for a couchstore file: {0}")]
+    NoSpace(#[source] DiskError),
+    /// A sync failed: what it covered may be lost even if a later sync succeeds.
+    #[error("a sync of a couchstore file failed, what is durable is unknown: {0}")]
+    SyncFailed(#[source] DiskError),
+    /// Another operation of the disk failed.
+    #[error("a couchstore file cannot be read or written: {0}")]
+    Io(#[source] DiskError),
+    /// An earlier operation of this writer failed, so it refuses this one. Open the file again.
+    #[error("{} is closed for writing by an earlier error", file.display())]
+    PreviousIo {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The file is damaged, or is no couchstore file.
+    #[error("{} is damaged at byte {}: {problem}", file.display(), offset.0)]
+    Corrupt {
+        /// The file.
+        file: PathBuf,
+        /// Where in the file: the start of the header, block or chunk that is wrong.
+        offset: Offset,
+        /// What was expected and not found.
+        problem: Problem,
+    },
+    /// Nothing in the file is a header: nothing was ever committed, or it is no couchstore file.
+    #[error("{} has no header: expected one at a multiple of 4096 bytes", file.display())]
+    NoHeader {
+        /// The file.
+        file: PathBuf,
+    },
+    /// The file was written by a newer version of the format.
+    #[error("{} has a header of version {version} at byte {}, only 11 to 14 are known", file.display(), offset.0)]
+    UnknownVersion {
+        /// The file.
+        file: PathBuf,
+        /// Where the header is.
+        offset: Offset,
+        /// The version it states.
+        version: u8,
+    },
+    /// The file is encrypted, and none of the keys that were given has this name.
+    #[error("{} is encrypted with the key {key_id:?}, which was not given", file.display())]
+    KeyNeeded {
+        /// The file.
+        file: PathBuf,
+        /// The name of the key.
+        key_id: String,
+    },
+    /// A file of this name exists already.
+    #[error("{} exists already", file.display())]
+    Exists {
+        /// The file.
+        file: PathBuf,
+    },
+    /// What was asked for cannot be stored. Nothing was changed.
+    #[error("refused: {0}")]
+    Refused(#[from] Refusal),
+}
+
+/// Why a batch or document cannot be stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// Two documents of a batch have the same key.
+    #[error("documents {0} and {1} of the batch have the same key")]
+    DuplicateKey(usize, usize),
+    /// Two documents of a batch have the same seqno.
+    #[error("two documents of the batch have the seqno {0}")]
+    DuplicateSeqno(Seqno),
+    /// A seqno is not above those that the file has.
+    #[error("the seqno {seqno} is not above {newest}, which the file has reached")]
+    OldSeqno {
+        /// The seqno.
+        seqno: Seqno,
+        /// The highest of the file.
+        newest: Seqno,
+    },
+    /// Keys have to come in ascending order here.
+    #[error("key or seqno number {0} is not above the one before it")]
+    NotAscending(u64),
+    /// A key is empty or too long.
+    #[error("document {0} has a key of no bytes, or of more than 4095")]
+    KeyLength(usize),
+    /// A body is too long.
+    #[error("document {0} has a body that is too large")]
+    BodyLength(usize),
+    /// Private metadata or a local document is too long.
+    #[error("document {0} has metadata or contents that are too large")]
+    ValueLength(usize),
+    /// A number does not fit its 48 bits.
+    #[error("document {0} has a seqno of 0, or a seqno or revision above 2^48 - 1")]
+    NumberRange(usize),
+    /// The batch has more documents than one save takes.
+    #[error("a batch of more than 2^32 - 1 documents")]
+    BatchLength,
+    /// The file would grow beyond what its pointers can address.
+    #[error("the file has reached 2^47 bytes")]
+    FileFull,
+    /// The version cannot do this: encryption needs version 14, new files have 13 or 14.
+    #[error("this version of the format cannot do this")]
+    Version,
+    /// There are changes that are not committed.
+    #[error("there are changes that are neither committed nor given up")]
+    Uncommitted,
+}
+
+impl Error {
+    /// Whether the disk was full. A new writer can go on when there is room.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Error::NoSpace(_))
+    }
+
+    /// Whether a sync failed, so that what is durable is unknown.
+    #[must_use]
+    pub fn is_sync_failure(&self) -> bool {
+        matches!(self, Error::SyncFailed(_))
+    }
+
+    /// Whether the file's contents are wrong, rather than an operation on it.
+    #[must_use]
+    pub fn is_damage(&self) -> bool {
+        matches!(self, Error::Corrupt { .. } | Error::NoHeader { .. })
+    }
+
+    /// Whether there is no such file.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, Error::Io(error) if error.is_not_found())
+    }
+}
+
+impl From<DiskError> for Error {
+    fn from(error: DiskError) -> Self {
+        if error.is_sync_failure() {
+            Error::SyncFailed(error)
+        } else if error.is_no_space() {
+            Error::NoSpace(error)
+        } else {
+            Error::Io(error)
+        }
+    }
+}

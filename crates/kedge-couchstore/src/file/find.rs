@@ -1,0 +1,171 @@
+//! Finding headers: the newest one, backwards from the end of the file, and older ones (couchstore file format,
+//! section 5).
+
+use std::path::Path;
+
+use kedge_disk::File;
+
+use super::window::read_up_to;
+use crate::format::block::{DATA, HEADER, METADATA};
+use crate::format::header::{Header, NotAHeader, Previous};
+use crate::limits::{BLOCK_BYTES, HEADER_BYTES_MAX};
+use crate::{Error, Offset, OnDamage, Problem};
+
+/// The newest header of a file, and what had to be passed over to reach it.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) header: Header,
+    /// Length of the file when it was searched.
+    pub(crate) file_bytes: u64,
+    /// Blocks behind the header whose type byte is not that of data, though no sound header is there.
+    pub(crate) damaged: Vec<Offset>,
+}
+
+/// What a block begins with.
+enum Block {
+    Data,
+    Header(Box<Header>),
+    Damaged(Problem),
+    UnknownVersion(u8),
+}
+
+/// The newest header.
+pub(crate) fn newest(
+    file: &dyn File,
+    path: &Path,
+    file_bytes: u64,
+    on_damage: OnDamage,
+) -> Result<Found, Error> {
+    let mut damaged = Vec::new();
+    // The last byte of a file may be the type byte of a block that was never written.
+    let last = file_bytes.saturating_sub(2);
+    let first_block = last - last % BLOCK_BYTES;
+    let search = Search {
+        file,
+        path,
+        file_bytes,
+        on_damage,
+    };
+    match search.backwards(first_block, &mut damaged)? {
+        Some(header) => Ok(Found {
+            header,
+            file_bytes,
+            damaged,
+        }),
+        None => Err(Error::NoHeader {
+            file: path.to_owned(),
+        }),
+    }
+}
+
+/// The header before `header`, or `None` if it is the oldest.
+pub(crate) fn older(
+    file: &dyn File,
+    path: &Path,
+    header: &Header,
+    on_damage: OnDamage,
+) -> Result<Option<Header>, Error> {
+    let search = Search {
+        file,
+        path,
+        file_bytes: header.offset.0,
+        on_damage,
+    };
+    let below = match header.previous {
+        Previous::None => return Ok(None),
+        Previous::Unknown => header.offset.0,
+        Previous::At(at) if at >= header.offset => header.offset.0,
+        // If no header is there, as before the first one of a compacted file, the search goes on below it.
+        Previous::At(at) => at.0 + 1,
+    };
+    let Some(last) = below.checked_sub(1) else {
+        return Ok(None);
+    };
+    search.backwards(last - last % BLOCK_BYTES, &mut Vec::new())
+}
+
+/// The header at exactly this place.
+pub(crate) fn at(
+    file: &dyn File,
+    path: &Path,
+    offset: Offset,
+    file_bytes: u64,
+) -> Result<Header, Error> {
+    let search = Search {
+        file,
+        path,
+        file_bytes,
+        on_damage: OnDamage::Refuse,
+    };
+    if !offset.0.is_multiple_of(BLOCK_BYTES) || offset.0 >= file_bytes {
+        return Err(search.corrupt(offset.0, Problem::NotAHeader));
+    }
+    match search.block(offset.0)? {
+        Block::Header(header) => Ok(*header),
+        Block::Data => Err(search.corrupt(offset.0, Problem::NotAHeader)),
+        Block::Damaged(problem) => Err(search.corrupt(offset.0, problem)),
+        Block::UnknownVersion(version) => Err(search.unknown(offset.0, version)),
+    }
+}
+
+struct Search<'a> {
+    file: &'a dyn File,
+    path: &'a Path,
+    file_bytes: u64,
+    on_damage: OnDamage,
+}
+
+impl Search<'_> {
+    /// The first sound header at or before the block at `at`.
+    fn backwards(&self, mut at: u64, damaged: &mut Vec<Offset>) -> Result<Option<Header>, Error> {
+        loop {
+            match self.block(at)? {
+                Block::Header(header) => return Ok(Some(*header)),
+                Block::Data => {}
+                Block::UnknownVersion(version) => return Err(self.unknown(at, version)),
+                Block::Damaged(problem) => {
+                    // Old compacted files have a stray type byte at 0, with no header behind it.
+                    let stray = at == 0 && !matches!(problem, Problem::BlockType(_));
+                    if self.on_damage == OnDamage::Refuse && !stray {
+                        return Err(self.corrupt(at, problem));
+                    }
+                    damaged.push(Offset(at));
+                }
+            }
+            let Some(before) = at.checked_sub(BLOCK_BYTES) else {
+                return Ok(None);
+            };
+            at = before;
+        }
+    }
+
+    fn block(&self, at: u64) -> Result<Block, Error> {
+        let wanted = HEADER_BYTES_MAX as usize + 5;
+        let bytes = read_up_to(self.file, at, wanted, self.file_bytes)?;
+        Ok(match bytes.first() {
+            None | Some(&(DATA | METADATA)) => Block::Data,
+            Some(&HEADER) => match Header::parse(Offset(at), &bytes) {
+                Ok(header) => Block::Header(Box::new(header)),
+                Err(NotAHeader::Damaged(problem)) => Block::Damaged(problem),
+                Err(NotAHeader::UnknownVersion(version)) => Block::UnknownVersion(version),
+            },
+            Some(&other) => Block::Damaged(Problem::BlockType(other)),
+        })
+    }
+
+    fn corrupt(&self, at: u64, problem: Problem) -> Error {
+        Error::Corrupt {
+            file: self.path.to_owned(),
+            offset: Offset(at),
+            problem,
+        }
+    }
+
+    fn unknown(&self, at: u64, version: u8) -> Error {
+        Error::UnknownVersion {
+            file: self.path.to_owned(),
+            offset: Offset(at),
+            version,
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Reading chunks from the disk: exactly what is needed for a look-up, far ahead for a scan.
+
+use kedge_disk::File;
+
+use super::shared::Shared;
+use crate::format::block::{end_of, strip, uninterrupted};
+use crate::limits::BLOCK_BYTES;
+use crate::{Error, Offset, Problem};
+
+/// A first read of a chunk whose size is not known is no longer than this.
+const GUESS_BYTES_MAX: u64 = 4096;
+/// The first read ahead of a scan; doubled while the scan goes on forwards.
+const AHEAD_BYTES_MIN: usize = 16 << 10;
+
+/// What is known of a chunk before it is read.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Expect {
+    /// It has exactly this many bytes on disk.
+    Exactly(u32),
+    /// It has at most this many bytes on disk, if the file is sound: one read of so many, or of some, usually has it
+    /// all.
+    UpTo(u64),
+}
+
+/// Some bytes of a file in memory. Not shared: each reader has its own.
+#[derive(Debug)]
+pub(crate) struct Window {
+    bytes: Vec<u8>,
+    start: u64,
+    /// How far to read ahead at most; 0 reads what is needed.
+    ahead_max: usize,
+    ahead: usize,
+    /// A chunk without the type bytes within it, or decrypted.
+    stripped: Vec<u8>,
+}
+
+impl Window {
+    /// For look-ups: every read is as long as what is wanted.
+    pub(crate) fn exact() -> Self {
+        Window::ahead(0)
+    }
+
+    /// For scans: reads up to `ahead_max` bytes at once while the chunks that are asked for ascend.
+    pub(crate) fn ahead(ahead_max: usize) -> Self {
+        Window {
+            bytes: Vec::new(),
+            start: 0,
+            ahead_max,
+            ahead: 0,
+            stripped: Vec::new(),
+        }
+    }
+
+    /// The body of the chunk at `at`, checked and decrypted. It has to end before `end`, the header that refers to it.
+    pub(crate) fn chunk(
+        &mut self,
+        shared: &Shared,
+        at: Offset,
+        expect: Expect,
+        bytes_max: u32,
+        end: Offset,
+    ) -> Result<&[u8], Error> {
+        let codec = shared.codec();
+        let corrupt = |problem| shared.corrupt(at, problem);
+        let head_bytes = codec.head_bytes() as u64;
+        let first = match expect {
+            Expect::Exactly(bytes) => u64::from(bytes),
+            Expect::UpTo(bytes) => bytes.min(GUESS_BYTES_MAX),
+        };
+        let first_end = end_of(at.0, first.max(head_bytes)).min(end.0);
+        if end_of(at.0, head_bytes) > first_end {
+            return Err(corrupt(Problem::ChunkLength(0)));
+        }
+        self.hold(shared, at.0, first_end, end.0)?;
+        let body_bytes = codec.body_bytes(self.payload(at.0, head_bytes as usize));
+        let body_bytes = body_bytes.map_err(corrupt)?;
+        let chunk_bytes = head_bytes + u64::from(body_bytes);
+        if let Expect::Exactly(expected) = expect
+            && chunk_bytes != u64::from(expected)
+        {
+            return Err(corrupt(Problem::BodySize {
+                expected,
+                found: chunk_bytes,
+            }));
+        }
+        let chunk_end = end_of(at.0, chunk_bytes);
+        if chunk_end > end.0 || body_bytes > bytes_max {
+            return Err(corrupt(Problem::ChunkLength(body_bytes.into())));
+        }
+        self.hold(shared, at.0, chunk_end, end.0)?;
+        if codec.is_sealed() {
+            self.payload_copy(at.0, chunk_bytes as usize);
+            return codec.open(at.0, &mut self.stripped).map_err(corrupt);
+        }
+        let chunk = self.payload(at.0, chunk_bytes as usize);
+        codec.check(chunk).map_err(corrupt)
+    }
+
+    /// The raw bytes from `at` on, which are in the window.
+    fn raw(&self, at: u64) -> &[u8] {
+        &self.bytes[(at - self.start) as usize..]
+    }
+
+    /// Payload that is in the window, in one piece.
+    fn payload(&mut self, at: u64, payload: usize) -> &[u8] {
+        match uninterrupted(at, payload as u64) {
+            Some(skip) => &self.raw(at)[skip..skip + payload],
+            None => {
+                self.payload_copy(at, payload);
+                &self.stripped
+            }
+        }
+    }
+
+    fn payload_copy(&mut self, at: u64, payload: usize) {
+        let raw = &self.bytes[(at - self.start) as usize..];
+        self.stripped.clear();
+        strip(at, raw, payload, &mut self.stripped);
+    }
+
+    /// Makes the window contain the bytes from `at` to `needed_end`; nothing is read behind `end`.
+    fn hold(&mut self, shared: &Shared, at: u64, needed_end: u64, end: u64) -> Result<(), Error> {
+        let held_end = self.start + self.bytes.len() as u64;
+        if at >= self.start && needed_end <= held_end {
+            return Ok(());
+        }
+        let follows = at >= self.start && at <= held_end + self.ahead.max(AHEAD_BYTES_MIN) as u64;
+        self.ahead = if follows && !self.bytes.is_empty() {
+            (self.ahead * 2).clamp(AHEAD_BYTES_MIN, self.ahead_max.max(AHEAD_BYTES_MIN))
+        } else {
+            0
+        };
+        let ahead = self.ahead.min(self.ahead_max) as u64;
+        let read_end = needed_end
+            .max((at + ahead) / BLOCK_BYTES * BLOCK_BYTES)
+            .min(end);
+        let read_end = read_end.max(needed_end);
+        let keep = if at >= self.start && at < held_end {
+            // Bytes at the window's end that are wanted again move to its start.
+            let from = (at - self.start) as usize;
+            self.bytes.drain(..from);
+            self.bytes.len()
+        } else {
+            self.bytes.clear();
+            0
+        };
+        self.start = at;
+        self.bytes.resize((read_end - at) as usize, 0);
+        let read = shared.read_at(&mut self.bytes[keep..], Offset(at + keep as u64));
+        if read.is_err() {
+            self.bytes.clear();
+        }
+        read
+    }
+}
+
+/// Reads as many of the wanted bytes as the file has.
+pub(crate) fn read_up_to(
+    file: &dyn File,
+    at: u64,
+    wanted: usize,
+    file_bytes: u64,
+) -> Result<Vec<u8>, Error> {
+    let len = file_bytes.saturating_sub(at).min(wanted as u64) as usize;
+    let mut bytes = vec![0; len];
+    file.read_at(&mut bytes, at)?;
+    Ok(bytes)
+}

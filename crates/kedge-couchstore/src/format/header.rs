@@ -1,0 +1,362 @@
+//! Headers: what a commit leaves behind, the roots of the three trees (couchstore file format, sections 1.4 and 1.5).
+
+use kedge_types::Seqno;
+
+use super::block::HEADER;
+use super::bytes::{be48, u16_at, u32_at, u48_at, u64_at};
+use super::pointer::{IdReduce, NoReduce, Pointer, Reduce, SeqnoReduce};
+use crate::limits::HEADER_BYTES_MAX;
+use crate::{Offset, Problem};
+
+/// What stands for "no previous header": 47 bits, all set.
+const NO_PREVIOUS: u64 = (1 << 47) - 1;
+/// Block type, length and checksum.
+pub(crate) const PREFIX_BYTES: usize = 9;
+
+/// A version of the file format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Version {
+    /// CRC-32 everywhere.
+    V11,
+    /// CRC-32C everywhere, as in all later ones.
+    V12,
+    /// A time in every header.
+    V13,
+    /// A pointer to the previous header in every header; encryption.
+    V14,
+}
+
+impl Version {
+    /// The version of this number.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        match number {
+            11 => Some(Version::V11),
+            12 => Some(Version::V12),
+            13 => Some(Version::V13),
+            14 => Some(Version::V14),
+            _ => None,
+        }
+    }
+
+    /// Its number, as in a header.
+    #[must_use]
+    pub fn number(self) -> u8 {
+        match self {
+            Version::V11 => 11,
+            Version::V12 => 12,
+            Version::V13 => 13,
+            Version::V14 => 14,
+        }
+    }
+
+    /// Bytes of a header's body before the roots.
+    fn fixed_bytes(self) -> usize {
+        match self {
+            Version::V11 | Version::V12 => 25,
+            Version::V13 => 33,
+            Version::V14 => 39,
+        }
+    }
+
+    fn crc(self, body: &[u8]) -> u32 {
+        match self {
+            Version::V11 => crc32fast::hash(body),
+            _ => crc32c::crc32c(body),
+        }
+    }
+}
+
+/// What a header says of the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Previous {
+    /// Nothing: the version has no such field, and the file has to be searched.
+    Unknown,
+    /// There is none.
+    None,
+    /// Here. A compacted file's first header says 0, where no header is.
+    At(Offset),
+}
+
+/// A sound header.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Header {
+    pub(crate) offset: Offset,
+    pub(crate) version: Version,
+    pub(crate) update_seqno: Seqno,
+    pub(crate) purge_seqno: Seqno,
+    pub(crate) purge_pointer: u64,
+    pub(crate) timestamp_ns: u64,
+    pub(crate) previous: Previous,
+    pub(crate) encrypted: bool,
+    pub(crate) by_seqno: Option<Pointer<SeqnoReduce>>,
+    pub(crate) by_id: Option<Pointer<IdReduce>>,
+    pub(crate) local: Option<Pointer<NoReduce>>,
+}
+
+/// Why bytes are no header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NotAHeader {
+    Damaged(Problem),
+    UnknownVersion(u8),
+}
+
+impl From<Problem> for NotAHeader {
+    fn from(problem: Problem) -> Self {
+        NotAHeader::Damaged(problem)
+    }
+}
+
+impl Header {
+    /// The header of a file in which nothing was stored yet.
+    pub(crate) fn empty(offset: Offset, version: Version, encrypted: bool) -> Self {
+        Header {
+            offset,
+            version,
+            update_seqno: Seqno(0),
+            purge_seqno: Seqno(0),
+            purge_pointer: 0,
+            timestamp_ns: 0,
+            previous: Previous::None,
+            encrypted,
+            by_seqno: None,
+            by_id: None,
+            local: None,
+        }
+    }
+
+    /// Appends the header as it stands on a block boundary, from the type byte on.
+    pub(crate) fn put(&self, block_type: u8, out: &mut Vec<u8>) {
+        let start = out.len();
+        out.push(block_type);
+        out.extend_from_slice(&[0; PREFIX_BYTES - 1]);
+        out.push(self.version.number());
+        for number in [self.update_seqno.0, self.purge_seqno.0, self.purge_pointer] {
+            out.extend_from_slice(&be48(number));
+        }
+        for size in [
+            root_bytes(self.by_seqno.as_ref()),
+            root_bytes(self.by_id.as_ref()),
+            root_bytes(self.local.as_ref()),
+        ] {
+            out.extend_from_slice(&size.to_be_bytes());
+        }
+        if self.version >= Version::V13 {
+            out.extend_from_slice(&self.timestamp_ns.to_be_bytes());
+        }
+        if self.version >= Version::V14 {
+            let previous = match self.previous {
+                Previous::At(offset) => offset.0,
+                Previous::None | Previous::Unknown => NO_PREVIOUS,
+            };
+            out.extend_from_slice(&be48(previous << 1 | u64::from(self.encrypted)));
+        }
+        if let Some(root) = &self.by_seqno {
+            root.put_root(out);
+        }
+        if let Some(root) = &self.by_id {
+            root.put_root(out);
+        }
+        if let Some(root) = &self.local {
+            root.put_root(out);
+        }
+        let body = &out[start + PREFIX_BYTES..];
+        let length = body.len() as u32 + 4;
+        let crc = self.version.crc(body);
+        out[start + 1..start + 5].copy_from_slice(&length.to_be_bytes());
+        out[start + 5..start + 9].copy_from_slice(&crc.to_be_bytes());
+    }
+
+    /// The header at `offset`, a block boundary whose type byte was that of a header. `bytes` are those from `offset`
+    /// on, as far as the file goes but no more than a header can have.
+    pub(crate) fn parse(offset: Offset, bytes: &[u8]) -> Result<Self, NotAHeader> {
+        let body = framed_body(bytes)?;
+        let crc = u32_at(bytes, 5);
+        let (&number, _) = body.split_first().ok_or(Problem::HeaderParts)?;
+        let Some(version) = Version::from_number(number) else {
+            // Which checksum a newer version has is unknown; if it is neither of ours, the number is damage.
+            let sound = crc == crc32c::crc32c(body) || crc == crc32fast::hash(body);
+            return Err(if sound {
+                NotAHeader::UnknownVersion(number)
+            } else {
+                Problem::HeaderChecksum.into()
+            });
+        };
+        if crc != version.crc(body) {
+            return Err(Problem::HeaderChecksum.into());
+        }
+        Ok(Self::parse_body(offset, version, body)?)
+    }
+
+    fn parse_body(offset: Offset, version: Version, body: &[u8]) -> Result<Self, Problem> {
+        let fixed = version.fixed_bytes();
+        if body.len() < fixed {
+            return Err(Problem::HeaderParts);
+        }
+        let mut header = Header::empty(offset, version, false);
+        header.update_seqno = Seqno(u48_at(body, 1));
+        header.purge_seqno = Seqno(u48_at(body, 7));
+        header.purge_pointer = u48_at(body, 13);
+        header.previous = Previous::Unknown;
+        if version >= Version::V13 {
+            header.timestamp_ns = u64_at(body, 25);
+        }
+        if version >= Version::V14 {
+            let packed = u48_at(body, 33);
+            header.encrypted = packed & 1 == 1;
+            header.previous = match packed >> 1 {
+                NO_PREVIOUS => Previous::None,
+                at => Previous::At(Offset(at)),
+            };
+        }
+        if header.purge_pointer > offset.0 {
+            return Err(Problem::PurgePointer(header.purge_pointer));
+        }
+        let sizes = [19, 21, 23].map(|at| u16_at(body, at));
+        if fixed + sizes.iter().copied().map(usize::from).sum::<usize>() != body.len() {
+            return Err(Problem::HeaderParts);
+        }
+        let (by_seqno, rest) = body[fixed..].split_at(sizes[0].into());
+        let (by_id, local) = rest.split_at(sizes[1].into());
+        header.by_seqno = parse_root(offset, by_seqno)?;
+        header.by_id = parse_root(offset, by_id)?;
+        header.local = parse_root(offset, local)?;
+        Ok(header)
+    }
+
+    /// Where the header is.
+    #[must_use]
+    pub fn offset(&self) -> Offset {
+        self.offset
+    }
+
+    /// The version of the format.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The highest seqno that the file had reached.
+    #[must_use]
+    pub fn update_seqno(&self) -> Seqno {
+        self.update_seqno
+    }
+
+    /// The highest seqno of a tombstone that was purged.
+    #[must_use]
+    pub fn purge_seqno(&self) -> Seqno {
+        self.purge_seqno
+    }
+
+    /// When it was committed, in nanoseconds since 1970, as whoever committed it said; 0 before version 13.
+    #[must_use]
+    pub fn timestamp_ns(&self) -> u64 {
+        self.timestamp_ns
+    }
+
+    /// What it says of the header before it.
+    #[must_use]
+    pub fn previous(&self) -> Previous {
+        self.previous
+    }
+
+    /// Whether the file is encrypted.
+    #[must_use]
+    pub fn is_encrypted(&self) -> bool {
+        self.encrypted
+    }
+
+    /// Documents that are not tombstones.
+    #[must_use]
+    pub fn live_count(&self) -> u64 {
+        self.by_id.map_or(0, |root| root.reduce.live)
+    }
+
+    /// Tombstones.
+    #[must_use]
+    pub fn deleted_count(&self) -> u64 {
+        self.by_id.map_or(0, |root| root.reduce.deleted)
+    }
+
+    /// Bytes on disk of all bodies that are referred to.
+    #[must_use]
+    pub fn body_bytes(&self) -> u64 {
+        self.by_id.map_or(0, |root| root.reduce.body_bytes)
+    }
+
+    /// Bytes on disk of the nodes of the three trees.
+    #[must_use]
+    pub fn tree_bytes(&self) -> TreeBytes {
+        TreeBytes {
+            by_id: self.by_id.map_or(0, |root| root.subtree_bytes),
+            by_seqno: self.by_seqno.map_or(0, |root| root.subtree_bytes),
+            local: self.local.map_or(0, |root| root.subtree_bytes),
+        }
+    }
+
+    /// Bytes of the file that this header still needs: bodies and nodes.
+    #[must_use]
+    pub fn used_bytes(&self) -> u64 {
+        let trees = self.tree_bytes();
+        self.body_bytes() + trees.by_id + trees.by_seqno + trees.local
+    }
+}
+
+/// Bytes on disk of the nodes of each tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TreeBytes {
+    /// Of the tree by document key.
+    pub by_id: u64,
+    /// Of the tree by seqno.
+    pub by_seqno: u64,
+    /// Of the tree of local documents.
+    pub local: u64,
+}
+
+/// The body of a framed header of any kind, by its length alone; `bytes` begin with the type byte.
+pub(crate) fn framed_body(bytes: &[u8]) -> Result<&[u8], Problem> {
+    if bytes.len() < 5 {
+        return Err(Problem::HeaderShort);
+    }
+    let length = u32_at(bytes, 1);
+    if !(4..=HEADER_BYTES_MAX).contains(&length) {
+        return Err(Problem::HeaderLength(length));
+    }
+    bytes
+        .get(PREFIX_BYTES..5 + length as usize)
+        .ok_or(Problem::HeaderShort)
+}
+
+/// Frames the body of a metadata header.
+pub(crate) fn put_framed(block_type: u8, body: &[u8], out: &mut Vec<u8>) {
+    out.push(block_type);
+    out.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
+    out.extend_from_slice(&crc32c::crc32c(body).to_be_bytes());
+    out.extend_from_slice(body);
+}
+
+fn root_bytes<R: Reduce>(root: Option<&Pointer<R>>) -> u16 {
+    root.map_or(0, |_| Pointer::<R>::ROOT_BYTES as u16)
+}
+
+fn parse_root<R: Reduce>(header: Offset, bytes: &[u8]) -> Result<Option<Pointer<R>>, Problem> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    if bytes.len() != Pointer::<R>::ROOT_BYTES {
+        return Err(Problem::RootSize {
+            expected: Pointer::<R>::ROOT_BYTES as u16,
+            found: bytes.len() as u16,
+        });
+    }
+    let root = Pointer::take_root(bytes);
+    if root.offset == 0 || root.offset >= header.0 {
+        return Err(Problem::RootOffset(root.offset));
+    }
+    Ok(Some(root))
+}
+
+const _: () = assert!(HEADER == 1, "a header in the first byte of a block says so");
+
+#[cfg(test)]
+mod tests;

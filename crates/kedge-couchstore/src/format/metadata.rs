@@ -1,0 +1,72 @@
+//! The metadata header of an encrypted file: which key, and what the file's own key is derived from (couchstore file
+//! format, section 1.7).
+
+use crate::Problem;
+
+/// Version that is written.
+pub(crate) const VERSION: u8 = 1;
+/// Bytes of the random context that is written.
+pub(crate) const CONTEXT_BYTES: usize = 32;
+
+/// The body of a metadata header.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Metadata {
+    pub(crate) version: u8,
+    pub(crate) key_id: String,
+    pub(crate) context: Vec<u8>,
+}
+
+impl Metadata {
+    /// Appends the body.
+    pub(crate) fn put(&self, out: &mut Vec<u8>) {
+        out.push(self.version);
+        for field in [self.key_id.as_bytes(), &self.context] {
+            out.push(u8::try_from(field.len()).expect("fields of at most 255 bytes"));
+            out.extend_from_slice(field);
+        }
+    }
+
+    /// The body that `bytes` are.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, Problem> {
+        let (version, rest) = bytes.split_first().ok_or(Problem::MetadataHeader)?;
+        let (key_id, rest) = field(rest)?;
+        let (context, rest) = field(rest)?;
+        if !rest.is_empty() {
+            return Err(Problem::MetadataHeader);
+        }
+        Ok(Metadata {
+            version: *version,
+            key_id: String::from_utf8(key_id.to_vec()).map_err(|_| Problem::MetadataHeader)?,
+            context: context.to_vec(),
+        })
+    }
+}
+
+fn field(bytes: &[u8]) -> Result<(&[u8], &[u8]), Problem> {
+    let (len, rest) = bytes.split_first().ok_or(Problem::MetadataHeader)?;
+    rest.split_at_checked(usize::from(*len))
+        .ok_or(Problem::MetadataHeader)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metadata_survives_and_nothing_else_parses() {
+        let metadata = Metadata {
+            version: 1,
+            key_id: "testkey".to_owned(),
+            context: vec![5; 32],
+        };
+        let mut bytes = Vec::new();
+        metadata.put(&mut bytes);
+        assert_eq!(bytes.len(), 1 + 1 + 7 + 1 + 32);
+        assert_eq!(Metadata::parse(&bytes), Ok(metadata));
+        for len in 0..bytes.len() {
+            assert_eq!(Metadata::parse(&bytes[..len]), Err(Problem::MetadataHeader));
+        }
+        bytes.push(0);
+        assert_eq!(Metadata::parse(&bytes), Err(Problem::MetadataHeader));
+    }
+}

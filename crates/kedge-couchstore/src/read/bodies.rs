@@ -1,0 +1,62 @@
+//! Bodies of documents, as stored and as they were.
+
+use crate::compress::inflate;
+use crate::file::shared::Shared;
+use crate::file::window::{Expect, Window};
+use crate::limits::{BODY_BYTES_MAX, INFLATED_BODY_BYTES_MAX};
+use crate::{Entry, Error, Offset, Problem, Snapshot};
+
+/// A document with its body.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Document {
+    /// All but the body.
+    pub entry: Entry,
+    /// The body, if there is one.
+    pub body: Option<Vec<u8>>,
+}
+
+/// How to give bodies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// Decompressed where the store compressed it.
+    Plain,
+    /// As it is in its chunk: what another file can store without work.
+    Stored,
+}
+
+impl Snapshot {
+    /// The body of an entry of this file; `None` if it has none.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk.
+    pub fn body(&self, entry: &Entry, form: Form) -> Result<Option<Vec<u8>>, Error> {
+        let mut window = Window::exact();
+        read_body(&self.shared, &mut window, self.header.offset, entry, form)
+    }
+}
+
+/// Reads the body of an entry through `window`.
+pub(super) fn read_body(
+    shared: &Shared,
+    window: &mut Window,
+    end: Offset,
+    entry: &Entry,
+    form: Form,
+) -> Result<Option<Vec<u8>>, Error> {
+    let fields = entry.fields();
+    let at = Offset(fields.body);
+    if fields.body == 0 && fields.body_bytes == 0 {
+        return Ok(None);
+    }
+    if fields.body == 0 || fields.body >= end.0 {
+        return Err(shared.corrupt(end, Problem::BodyPointer(fields.body)));
+    }
+    let expect = Expect::Exactly(fields.body_bytes);
+    let stored = window.chunk(shared, at, expect, BODY_BYTES_MAX as u32, end)?;
+    let plain = form == Form::Plain && entry.content_meta().is_compressed();
+    if !plain || stored.is_empty() {
+        return Ok(Some(stored.to_vec()));
+    }
+    let body = inflate(stored, INFLATED_BODY_BYTES_MAX);
+    Ok(Some(body.map_err(|problem| shared.corrupt(at, problem))?))
+}

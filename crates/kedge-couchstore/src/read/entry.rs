@@ -1,0 +1,146 @@
+//! What a tree says of one document.
+
+use std::fmt;
+use std::sync::Arc;
+
+use kedge_types::{RevSeqno, Seqno};
+
+use crate::format::bytes::u48_at;
+use crate::format::entry::{Fields, ID_FIXED_BYTES, SEQNO_FIXED_BYTES};
+use crate::tree::node::{Node, NodeEntry};
+
+/// A document or tombstone without its body. Cheap to clone: it holds on to the node that it was found in.
+#[derive(Clone)]
+pub struct Entry {
+    node: Arc<[u8]>,
+    key: (u32, u32),
+    rev_meta: (u32, u32),
+    fields: Fields,
+}
+
+/// What a body is, as its document says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ContentMeta(
+    /// The byte in the file.
+    pub u8,
+);
+
+impl ContentMeta {
+    /// Set where the body is compressed with Snappy by the store.
+    pub const COMPRESSED: u8 = 0x80;
+    /// A JSON document that the store compressed.
+    pub const COMPRESSED_JSON: ContentMeta = ContentMeta(Self::COMPRESSED);
+    /// Bytes that are not JSON.
+    pub const NOT_JSON: ContentMeta = ContentMeta(3);
+
+    /// Whether the body is compressed by the store, so that reading it decompresses it.
+    #[must_use]
+    pub fn is_compressed(self) -> bool {
+        self.0 & Self::COMPRESSED != 0
+    }
+}
+
+impl Entry {
+    /// An entry of a checked leaf of the tree by id.
+    pub(crate) fn from_id(node: &Node, entry: &NodeEntry<'_>) -> Self {
+        let fields = Fields::take_id(entry.value).expect("the node was checked");
+        let end = entry.end();
+        let value = end - entry.value.len();
+        Entry {
+            node: Arc::clone(node.bytes()),
+            key: ((value - entry.key.len()) as u32, value as u32),
+            rev_meta: ((value + ID_FIXED_BYTES) as u32, end as u32),
+            fields,
+        }
+    }
+
+    /// An entry of a checked leaf of the tree by seqno.
+    pub(crate) fn from_seqno(node: &Node, entry: &NodeEntry<'_>) -> Self {
+        let seqno = u48_at(entry.key, 0);
+        let (fields, key_bytes) =
+            Fields::take_seqno(seqno, entry.value).expect("the node was checked");
+        let end = entry.end();
+        let key = end - entry.value.len() + SEQNO_FIXED_BYTES;
+        Entry {
+            node: Arc::clone(node.bytes()),
+            key: (key as u32, (key + key_bytes) as u32),
+            rev_meta: ((key + key_bytes) as u32, end as u32),
+            fields,
+        }
+    }
+
+    fn bytes(&self, (start, end): (u32, u32)) -> &[u8] {
+        &self.node[start as usize..end as usize]
+    }
+
+    pub(crate) fn fields(&self) -> &Fields {
+        &self.fields
+    }
+
+    /// The key as stored.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        self.bytes(self.key)
+    }
+
+    /// The private metadata.
+    #[must_use]
+    pub fn rev_meta(&self) -> &[u8] {
+        self.bytes(self.rev_meta)
+    }
+
+    /// The seqno.
+    #[must_use]
+    pub fn seqno(&self) -> Seqno {
+        Seqno(self.fields.seqno)
+    }
+
+    /// The revision.
+    #[must_use]
+    pub fn rev(&self) -> RevSeqno {
+        RevSeqno(self.fields.rev)
+    }
+
+    /// Whether it is a tombstone.
+    #[must_use]
+    pub fn is_deleted(&self) -> bool {
+        self.fields.deleted
+    }
+
+    /// What the body is.
+    #[must_use]
+    pub fn content_meta(&self) -> ContentMeta {
+        ContentMeta(self.fields.content_meta)
+    }
+
+    /// Where the body is; `None` if there is none at all.
+    #[must_use]
+    pub fn body_offset(&self) -> Option<crate::Offset> {
+        (self.fields.body != 0).then_some(crate::Offset(self.fields.body))
+    }
+
+    /// Bytes on disk of the body.
+    #[must_use]
+    pub fn disk_bytes(&self) -> u32 {
+        self.fields.body_bytes
+    }
+}
+
+/// Both trees have to say the same of a document.
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.fields == other.fields
+            && self.key() == other.key()
+            && self.rev_meta() == other.rev_meta()
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Entry")
+            .field("key", &self.key().escape_ascii().to_string())
+            .field("rev_meta", &self.rev_meta().escape_ascii().to_string())
+            .field("fields", &self.fields)
+            .finish()
+    }
+}

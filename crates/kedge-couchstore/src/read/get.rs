@@ -1,0 +1,150 @@
+//! Looking documents up.
+
+use std::ops::{Bound, RangeBounds};
+
+use kedge_types::Seqno;
+
+use super::bodies::read_body;
+use super::{Document, Entry, Form, Snapshot};
+use crate::Error;
+use crate::file::window::Window;
+use crate::format::bytes::be48;
+use crate::limits::U48_MAX;
+use crate::tree::node::Node;
+use crate::tree::search::{Nodes, Windows};
+use crate::tree::{ById, BySeqno, Local};
+
+impl Snapshot {
+    fn nodes<'a>(&'a self, windows: &'a mut Windows) -> Nodes<'a> {
+        Nodes::new(&self.shared, self.header.offset, windows)
+    }
+
+    /// The document or tombstone of a key. Reads one leaf of the tree, and what interior nodes are not in memory.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Entry>, Error> {
+        let Some(root) = &self.header.by_id else {
+            return Ok(None);
+        };
+        let found = self.nodes(&mut Windows::exact()).find::<ById>(root, key)?;
+        Ok(found.map(|(node, start)| {
+            let entry = node.entry(start).expect("it was just found");
+            Entry::from_id(&node, &entry)
+        }))
+    }
+
+    /// The document or tombstone of a seqno.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk.
+    pub fn get_by_seqno(&self, seqno: Seqno) -> Result<Option<Entry>, Error> {
+        let Some(root) = &self.header.by_seqno else {
+            return Ok(None);
+        };
+        if seqno.0 > U48_MAX {
+            return Ok(None);
+        }
+        let found = self
+            .nodes(&mut Windows::exact())
+            .find::<BySeqno>(root, &be48(seqno.0))?;
+        Ok(found.map(|(node, start)| {
+            let entry = node.entry(start).expect("it was just found");
+            Entry::from_seqno(&node, &entry)
+        }))
+    }
+
+    /// The documents and tombstones of many keys, in the order of `keys`. The tree is walked once.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk.
+    pub fn get_many<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<Vec<Option<Entry>>, Error> {
+        let mut entries = vec![None; keys.len()];
+        let Some(root) = &self.header.by_id else {
+            return Ok(entries);
+        };
+        let mut sorted: Vec<(usize, &[u8])> = keys.iter().map(AsRef::as_ref).enumerate().collect();
+        sorted.sort_unstable_by_key(|(_, key)| *key);
+        let found = &mut |index: usize, node: &Node, entry: crate::tree::node::NodeEntry<'_>| {
+            entries[index] = Some(Entry::from_id(node, &entry));
+            Ok(())
+        };
+        self.nodes(&mut Windows::exact())
+            .find_many::<ById, &[u8]>(root, &sorted, 0, found)?;
+        Ok(entries)
+    }
+
+    /// As [`Snapshot::get_many`], with the bodies, which are read in the order in which they lie in the file.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk.
+    pub fn get_many_documents<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        form: Form,
+    ) -> Result<Vec<Option<Document>>, Error> {
+        let entries = self.get_many(keys)?;
+        let mut order: Vec<usize> = (0..entries.len()).collect();
+        order.sort_unstable_by_key(|at| entries[*at].as_ref().map(|entry| entry.fields().body));
+        let mut window = Window::exact();
+        let mut documents: Vec<Option<Document>> = vec![None; entries.len()];
+        for at in order {
+            if let Some(entry) = &entries[at] {
+                let end = self.header.offset;
+                let body = read_body(&self.shared, &mut window, end, entry, form)?;
+                documents[at] = Some(Document {
+                    entry: entry.clone(),
+                    body,
+                });
+            }
+        }
+        Ok(documents)
+    }
+
+    /// How many documents and tombstones have a seqno in this range, from the sums in the tree.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk.
+    pub fn count_seqnos(&self, range: impl RangeBounds<Seqno>) -> Result<u64, Error> {
+        let Some(root) = &self.header.by_seqno else {
+            return Ok(0);
+        };
+        let from = match range.start_bound() {
+            Bound::Included(seqno) => seqno.0,
+            Bound::Excluded(seqno) => seqno.0.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let to = match range.end_bound() {
+            Bound::Included(seqno) => seqno.0.saturating_add(1),
+            Bound::Excluded(seqno) => seqno.0,
+            Bound::Unbounded => u64::MAX,
+        };
+        let mut windows = Windows::exact();
+        let mut nodes = self.nodes(&mut windows);
+        let below = |nodes: &mut Nodes<'_>, seqno: u64| {
+            if seqno > U48_MAX {
+                return Ok(root.reduce.count);
+            }
+            nodes.count_below(root, &be48(seqno))
+        };
+        let (to, from) = (below(&mut nodes, to)?, below(&mut nodes, from)?);
+        Ok(to.saturating_sub(from))
+    }
+
+    /// The contents of a local document.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk.
+    pub fn local(&self, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let Some(root) = &self.header.local else {
+            return Ok(None);
+        };
+        let found = self
+            .nodes(&mut Windows::exact())
+            .find::<Local>(root, name)?;
+        Ok(found.map(|(node, start)| {
+            let entry = node.entry(start).expect("it was just found");
+            entry.value.to_vec()
+        }))
+    }
+}

@@ -1,0 +1,213 @@
+//! Scans: iterators over documents in the order of seqnos or keys, and over local documents.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+
+use kedge_types::Seqno;
+
+use super::bodies::read_body;
+use super::{Document, Entry, Form, Snapshot};
+use crate::Error;
+use crate::file::window::Window;
+use crate::format::bytes::be48;
+use crate::format::pointer::Pointer;
+use crate::limits::U48_MAX;
+use crate::tree::cursor::Cursor;
+use crate::tree::node::{Node, NodeEntry};
+use crate::tree::search::{Nodes, Windows};
+use crate::tree::{ById, BySeqno, Local, Tree};
+
+/// How far ahead leaves and bodies are read, in bytes.
+const AHEAD_BYTES_MAX: usize = 512 << 10;
+
+/// A walk over the leaves of one tree. Owns what it reads with, so that it can be kept beside the snapshot.
+#[derive(Debug)]
+struct Walk<T: Tree> {
+    snapshot: Snapshot,
+    windows: Windows,
+    cursor: Cursor<T>,
+    /// Keys end here.
+    end: Bound<Vec<u8>>,
+    done: bool,
+}
+
+impl<T: Tree> Walk<T> {
+    fn new(
+        snapshot: &Snapshot,
+        root: Option<Pointer<T::Reduce>>,
+        start: Bound<&[u8]>,
+        end: Bound<Vec<u8>>,
+    ) -> Result<Self, Error> {
+        let mut walk = Walk {
+            snapshot: snapshot.clone(),
+            windows: Windows::scan(AHEAD_BYTES_MAX),
+            cursor: Cursor::new(root),
+            end,
+            done: false,
+        };
+        let shared = Arc::clone(&walk.snapshot.shared);
+        let mut nodes = Nodes::new(&shared, walk.snapshot.header.offset, &mut walk.windows);
+        match start {
+            Bound::Included(key) => walk.cursor.seek(&mut nodes, key)?,
+            Bound::Excluded(key) => walk.cursor.seek(&mut nodes, &[key, &[0]].concat())?,
+            Bound::Unbounded => {}
+        }
+        Ok(walk)
+    }
+
+    /// What `make` makes of the next entry.
+    fn next<R>(
+        &mut self,
+        make: impl FnOnce(&Node, &NodeEntry<'_>) -> R,
+    ) -> Option<Result<R, Error>> {
+        if self.done {
+            return None;
+        }
+        let shared = &*self.snapshot.shared;
+        let mut nodes = Nodes::new(shared, self.snapshot.header.offset, &mut self.windows);
+        let next = match self.cursor.next(&mut nodes) {
+            Ok(Some((node, entry))) => {
+                let within = match &self.end {
+                    Bound::Included(end) => entry.key <= &**end,
+                    Bound::Excluded(end) => entry.key < &**end,
+                    Bound::Unbounded => true,
+                };
+                within.then(|| Ok(make(node, &entry)))
+            }
+            Ok(None) => None,
+            Err(error) => {
+                self.done = true;
+                return Some(Err(error));
+            }
+        };
+        self.done = next.is_none();
+        next
+    }
+}
+
+/// Documents and tombstones in the order of seqnos. Ends after an error.
+#[derive(Debug)]
+pub struct SeqnoScan(Walk<BySeqno>);
+
+/// Documents and tombstones in the order of keys. Ends after an error.
+#[derive(Debug)]
+pub struct IdScan(Walk<ById>);
+
+/// Local documents, name and contents, in the order of names. Ends after an error.
+#[derive(Debug)]
+pub struct Locals(Walk<Local>);
+
+impl Iterator for SeqnoScan {
+    type Item = Result<Entry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next(Entry::from_seqno)
+    }
+}
+
+impl Iterator for IdScan {
+    type Item = Result<Entry, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next(Entry::from_id)
+    }
+}
+
+impl Iterator for Locals {
+    type Item = Result<(Vec<u8>, Vec<u8>), Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0
+            .next(|_, entry| (entry.key.to_vec(), entry.value.to_vec()))
+    }
+}
+
+/// A scan with bodies. Ends after an error.
+#[derive(Debug)]
+pub struct Documents<S> {
+    scan: S,
+    snapshot: Snapshot,
+    form: Form,
+    window: Window,
+    done: bool,
+}
+
+impl<S: Iterator<Item = Result<Entry, Error>>> Iterator for Documents<S> {
+    type Item = Result<Document, Error>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.done {
+            return None;
+        }
+        let document = self.scan.next()?.and_then(|entry| {
+            let Snapshot { shared, header } = &self.snapshot;
+            let body = read_body(shared, &mut self.window, header.offset, &entry, self.form)?;
+            Ok(Document { entry, body })
+        });
+        self.done = document.is_err();
+        Some(document)
+    }
+}
+
+macro_rules! with_bodies {
+    ($scan:ident) => {
+        impl $scan {
+            /// The same scan with bodies, which are read far ahead where they lie in the order of the scan.
+            #[must_use]
+            pub fn with_bodies(self, form: Form) -> Documents<$scan> {
+                Documents {
+                    snapshot: self.0.snapshot.clone(),
+                    scan: self,
+                    form,
+                    window: Window::ahead(AHEAD_BYTES_MAX),
+                    done: false,
+                }
+            }
+        }
+    };
+}
+with_bodies!(SeqnoScan);
+with_bodies!(IdScan);
+
+impl Snapshot {
+    /// Documents and tombstones with a seqno in this range, in the order of seqnos.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk, on the way to the first.
+    pub fn scan_seqnos(&self, range: impl RangeBounds<Seqno>) -> Result<SeqnoScan, Error> {
+        let key = |seqno: &Seqno| be48(seqno.0.min(U48_MAX)).to_vec();
+        let start = range.start_bound().map(key);
+        let start = match &start {
+            Bound::Included(key) => Bound::Included(&**key),
+            Bound::Excluded(key) => Bound::Excluded(&**key),
+            Bound::Unbounded => Bound::Unbounded,
+        };
+        let end = match range.end_bound() {
+            // All seqnos of a file are below this one.
+            Bound::Excluded(seqno) if seqno.0 > U48_MAX => Bound::Unbounded,
+            end => end.map(key),
+        };
+        let walk = Walk::new(self, self.header.by_seqno, start, end)?;
+        Ok(SeqnoScan(walk))
+    }
+
+    /// Documents and tombstones with a key in this range, in the order of keys. All of them: `..`; those of a prefix
+    /// or collection: from it up to what comes behind it.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk, on the way to the first.
+    pub fn scan_ids(&self, range: impl RangeBounds<[u8]>) -> Result<IdScan, Error> {
+        let end = range.end_bound().map(<[u8]>::to_vec);
+        let walk = Walk::new(self, self.header.by_id, range.start_bound(), end)?;
+        Ok(IdScan(walk))
+    }
+
+    /// All local documents.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk, on the way to the first.
+    pub fn locals(&self) -> Result<Locals, Error> {
+        let walk = Walk::new(self, self.header.local, Bound::Unbounded, Bound::Unbounded)?;
+        Ok(Locals(walk))
+    }
+}

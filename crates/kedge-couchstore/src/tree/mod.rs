@@ -1,0 +1,111 @@
+//! B+trees, copy-on-write: nodes and how to read, search, update and build them (couchstore file format, section 2).
+//!
+//! What holds in a sound tree, and what a reader relies on only after it has checked it:
+//! * A child was written before its parent, so its offset is smaller: no tree has a cycle.
+//! * Keys ascend within a node; an interior node has for each child the last key below it.
+//! * No node is empty; an empty tree has no root.
+
+pub(crate) mod build;
+pub(crate) mod count;
+pub(crate) mod cursor;
+pub(crate) mod node;
+pub(crate) mod pack;
+pub(crate) mod search;
+pub(crate) mod update;
+
+use crate::format::bytes::{u32_at, u48_at};
+use crate::format::entry::{Fields, ID_FIXED_BYTES, SEQNO_FIXED_BYTES};
+use crate::format::pointer::{IdReduce, NoReduce, Reduce, SeqnoReduce};
+
+/// One of the three trees: what its leaves hold.
+pub(crate) trait Tree: Copy + std::fmt::Debug {
+    /// What it adds up.
+    type Reduce: Reduce;
+
+    /// Tells the trees apart, from 0 to 3.
+    const NUMBER: u64;
+
+    /// What a node is remembered by. A hostile file may refer to one node from two trees, which check different things.
+    fn cache_key(offset: u64) -> u64 {
+        offset << 2 | Self::NUMBER
+    }
+
+    /// Whether an entry of a leaf has the shape of this tree's.
+    fn is_sound(key: &[u8], value: &[u8]) -> bool;
+
+    /// What one entry adds.
+    fn reduce(value: &[u8]) -> Self::Reduce;
+
+    /// Bytes at the end of an entry of a leaf that resemble the end of the entry before it, even where the two have
+    /// keys of different lengths. `None`: entries do not resemble each other.
+    fn tail_bytes(value: &[u8]) -> Option<usize>;
+}
+
+/// The tree by document key.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ById;
+
+/// The tree by seqno.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct BySeqno;
+
+/// The tree of local documents.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Local;
+
+impl Tree for ById {
+    type Reduce = IdReduce;
+    const NUMBER: u64 = 0;
+
+    fn is_sound(_: &[u8], value: &[u8]) -> bool {
+        value.len() >= ID_FIXED_BYTES
+    }
+
+    fn reduce(value: &[u8]) -> IdReduce {
+        let deleted = u64::from(value[10] >> 7);
+        IdReduce {
+            live: 1 - deleted,
+            deleted,
+            body_bytes: u32_at(value, 6).into(),
+        }
+    }
+
+    fn tail_bytes(value: &[u8]) -> Option<usize> {
+        Some(value.len())
+    }
+}
+
+impl Tree for BySeqno {
+    type Reduce = SeqnoReduce;
+    const NUMBER: u64 = 1;
+
+    fn is_sound(key: &[u8], value: &[u8]) -> bool {
+        key.len() == 6 && Fields::take_seqno(u48_at(key, 0), value).is_some()
+    }
+
+    fn reduce(_: &[u8]) -> SeqnoReduce {
+        SeqnoReduce { count: 1 }
+    }
+
+    fn tail_bytes(value: &[u8]) -> Option<usize> {
+        let (_, key_bytes) = Fields::take_seqno(0, value)?;
+        Some(value.len() - SEQNO_FIXED_BYTES - key_bytes)
+    }
+}
+
+impl Tree for Local {
+    type Reduce = NoReduce;
+    const NUMBER: u64 = 2;
+
+    fn is_sound(_: &[u8], _: &[u8]) -> bool {
+        true
+    }
+
+    fn reduce(_: &[u8]) -> NoReduce {
+        NoReduce
+    }
+
+    fn tail_bytes(_: &[u8]) -> Option<usize> {
+        None
+    }
+}

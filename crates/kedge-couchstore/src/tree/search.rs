@@ -1,0 +1,163 @@
+//! Looking keys up: one, or many in one walk.
+
+use super::Tree;
+use super::node::{Node, NodeEntry};
+use crate::file::shared::Shared;
+use crate::file::window::{Expect, Window};
+use crate::format::pointer::Pointer;
+use crate::limits::{DEPTH_MAX, NODE_CHUNK_BYTES_MAX};
+use crate::{Error, Offset, Problem};
+
+/// What nodes are read with.
+#[derive(Debug)]
+pub(crate) struct Windows {
+    exact: Window,
+    /// For leaves that lie beside each other.
+    ahead: Window,
+    /// Whether interior nodes that were read go to the cache.
+    remembers: bool,
+}
+
+impl Windows {
+    /// For look-ups: interior nodes are remembered.
+    pub(crate) fn exact() -> Self {
+        Windows {
+            exact: Window::exact(),
+            ahead: Window::exact(),
+            remembers: true,
+        }
+    }
+
+    /// For scans, which read leaves up to `ahead_max` bytes ahead, and leave the cache as it is.
+    pub(crate) fn scan(ahead_max: usize) -> Self {
+        Windows {
+            exact: Window::exact(),
+            ahead: Window::ahead(ahead_max),
+            remembers: false,
+        }
+    }
+
+    /// For updates, which read leaves ahead where many change, and remember interior nodes.
+    pub(crate) fn update(ahead_max: usize) -> Self {
+        Windows {
+            remembers: true,
+            ..Windows::scan(ahead_max)
+        }
+    }
+}
+
+/// Reads the nodes that a header refers to.
+#[derive(Debug)]
+pub(crate) struct Nodes<'a> {
+    pub(crate) shared: &'a Shared,
+    /// Nothing that is read reaches behind this: the header.
+    end: Offset,
+    windows: &'a mut Windows,
+}
+
+impl<'a> Nodes<'a> {
+    /// Reads nodes before `end`.
+    pub(crate) fn new(shared: &'a Shared, end: Offset, windows: &'a mut Windows) -> Self {
+        Nodes {
+            shared,
+            end,
+            windows,
+        }
+    }
+
+    /// The node that `pointer` refers to.
+    pub(crate) fn node<T: Tree>(&mut self, pointer: &Pointer<T::Reduce>) -> Result<Node, Error> {
+        let (shared, at) = (self.shared, Offset(pointer.offset));
+        if let Some(node) = shared.cache().get(T::cache_key(at.0)) {
+            return Ok(node);
+        }
+        let expect = Expect::UpTo(pointer.subtree_bytes);
+        let window = &mut self.windows.exact;
+        let body = window.chunk(shared, at, expect, NODE_CHUNK_BYTES_MAX, self.end)?;
+        let node = Node::decode::<T>(at.0, body).map_err(|problem| shared.corrupt(at, problem))?;
+        if self.windows.remembers && !node.is_leaf() {
+            shared.cache().insert(T::cache_key(at.0), node.clone());
+        }
+        Ok(node)
+    }
+
+    /// The node that `pointer` refers to, read ahead as it is expected to be a leaf beside others. Reuses the memory
+    /// of `node`.
+    pub(crate) fn leaf<T: Tree>(
+        &mut self,
+        pointer: &Pointer<T::Reduce>,
+        node: &mut Option<Node>,
+    ) -> Result<(), Error> {
+        let (shared, at) = (self.shared, Offset(pointer.offset));
+        let expect = Expect::UpTo(pointer.subtree_bytes);
+        let window = &mut self.windows.ahead;
+        let body = window.chunk(shared, at, expect, NODE_CHUNK_BYTES_MAX, self.end)?;
+        let decoded = match node {
+            Some(node) => node.decode_again::<T>(at.0, body),
+            None => Node::decode::<T>(at.0, body).map(|decoded| *node = Some(decoded)),
+        };
+        decoded.map_err(|problem| shared.corrupt(at, problem))
+    }
+
+    pub(crate) fn too_deep<T: Tree>(&self, pointer: &Pointer<T::Reduce>) -> Error {
+        self.shared.corrupt(Offset(pointer.offset), Problem::Depth)
+    }
+
+    /// The leaf that has `key`, and where in it the entry starts.
+    pub(crate) fn find<T: Tree>(
+        &mut self,
+        root: &Pointer<T::Reduce>,
+        key: &[u8],
+    ) -> Result<Option<(Node, usize)>, Error> {
+        let mut pointer = *root;
+        for _ in 0..DEPTH_MAX {
+            let node = self.node::<T>(&pointer)?;
+            let found = node.entries().find(|entry| entry.key >= key);
+            let Some(entry) = found else {
+                return Ok(None);
+            };
+            if node.is_leaf() {
+                let start = entry.start;
+                return Ok((entry.key == key).then_some((node, start)));
+            }
+            pointer = entry.pointer::<T>();
+        }
+        Err(self.too_deep::<T>(&pointer))
+    }
+
+    /// Looks up ascending keys in one walk; `found` is told the index of each key that is there.
+    pub(crate) fn find_many<T: Tree, K: AsRef<[u8]>>(
+        &mut self,
+        pointer: &Pointer<T::Reduce>,
+        keys: &[(usize, K)],
+        depth: usize,
+        found: &mut dyn FnMut(usize, &Node, NodeEntry<'_>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        if depth == DEPTH_MAX {
+            return Err(self.too_deep::<T>(pointer));
+        }
+        let node = self.node::<T>(pointer)?;
+        let mut left = keys;
+        for entry in node.entries() {
+            let below = left.partition_point(|(_, key)| key.as_ref() <= entry.key);
+            let (here, rest) = left.split_at(below);
+            left = rest;
+            if here.is_empty() {
+                continue;
+            }
+            if node.is_leaf() {
+                for (index, key) in here {
+                    if key.as_ref() == entry.key {
+                        found(*index, &node, entry)?;
+                    }
+                }
+            } else {
+                self.find_many::<T, K>(&entry.pointer::<T>(), here, depth + 1, found)?;
+            }
+            if left.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,190 @@
+//! The end of a file that is being written: chunks go into a buffer, and from there to the disk in large writes.
+//!
+//! Invariant: a position is written once. After an error nothing more is, so that what readers have in memory is what
+//! is in the file.
+
+use std::sync::Arc;
+
+use crate::file::shared::Shared;
+use crate::format::block::{DATA, boundary, insert};
+use crate::limits::{BLOCK_BYTES, OFFSET_MAX};
+use crate::tree::node::Node;
+use crate::{Error, Offset, Refusal};
+
+/// The smallest and the largest buffer, in bytes.
+const BUFFER_BYTES_MIN: usize = 16 << 10;
+const BUFFER_BYTES_MAX: usize = 1 << 20;
+/// Memory that the buffer may take for each document of a batch, in bytes.
+const BUFFER_BYTES_PER_DOCUMENT: usize = 16;
+
+/// Appends chunks to a file.
+pub(crate) struct Appender {
+    shared: Arc<Shared>,
+    /// Bytes that follow `written` and are not in the file yet.
+    buffer: Vec<u8>,
+    buffer_bytes_max: usize,
+    written: u64,
+    encoder: Box<snap::raw::Encoder>,
+    /// A chunk's body before it is framed.
+    body: Vec<u8>,
+    sealed: Vec<u8>,
+    failed: bool,
+}
+
+impl std::fmt::Debug for Appender {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Appender")
+            .field("file", &self.shared.path())
+            .field("written", &self.written)
+            .field("buffered", &self.buffer.len())
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Appender {
+    /// Appends at `position`.
+    pub(crate) fn new(shared: Arc<Shared>, position: u64) -> Self {
+        Appender {
+            shared,
+            buffer: Vec::new(),
+            buffer_bytes_max: BUFFER_BYTES_MIN,
+            written: position,
+            encoder: Box::new(snap::raw::Encoder::new()),
+            body: Vec::new(),
+            sealed: Vec::new(),
+            failed: false,
+        }
+    }
+
+    /// Makes the buffer as large as a batch of so many documents justifies.
+    pub(crate) fn expect_documents(&mut self, documents: usize) {
+        let wanted = documents.saturating_mul(BUFFER_BYTES_PER_DOCUMENT);
+        self.buffer_bytes_max = wanted.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX);
+    }
+
+    /// Where the next byte goes.
+    pub(crate) fn position(&self) -> u64 {
+        self.written + self.buffer.len() as u64
+    }
+
+    /// Everything before it is in the file.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// An error if an earlier operation failed.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.failed {
+            return Err(Error::PreviousIo {
+                file: self.shared.path().to_owned(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Appends a chunk with this body; where it is, and its bytes on disk.
+    pub(crate) fn append(&mut self, body: &[u8]) -> Result<(u64, u32), Error> {
+        self.check()?;
+        let at = self.position();
+        let codec = self.shared.codec();
+        let disk_bytes = codec.disk_bytes(body.len());
+        // A header and the type bytes in between have to fit behind it, too.
+        if at + 2 * disk_bytes as u64 + 2 * BLOCK_BYTES > OFFSET_MAX {
+            return Err(Refusal::FileFull.into());
+        }
+        let (head, stored) = codec.encode(at, body, &mut self.sealed);
+        insert(at, head.as_bytes(), &mut self.buffer);
+        insert(
+            self.written + self.buffer.len() as u64,
+            stored,
+            &mut self.buffer,
+        );
+        if self.buffer.len() >= self.buffer_bytes_max {
+            self.write_whole_blocks()?;
+        }
+        Ok((at, disk_bytes as u32))
+    }
+
+    /// Appends a chunk with the body that `fill` makes.
+    pub(crate) fn append_with(
+        &mut self,
+        fill: impl FnOnce(&mut snap::raw::Encoder, &mut Vec<u8>),
+    ) -> Result<(u64, u32), Error> {
+        let mut body = std::mem::take(&mut self.body);
+        body.clear();
+        fill(&mut self.encoder, &mut body);
+        let appended = self.append(&body);
+        self.body = body;
+        appended
+    }
+
+    /// Puts a node that was appended into the cache.
+    pub(crate) fn remember(&self, key: u64, node: Node) {
+        self.shared.cache().insert(key, node);
+    }
+
+    /// Appends zeros up to the next block, and there what `header` appends.
+    pub(crate) fn append_header(
+        &mut self,
+        header: impl FnOnce(Offset, &mut Vec<u8>),
+    ) -> Result<Offset, Error> {
+        self.check()?;
+        let at = boundary(self.position());
+        self.buffer.resize((at - self.written) as usize, DATA);
+        header(Offset(at), &mut self.buffer);
+        Ok(Offset(at))
+    }
+
+    /// Puts everything into the file.
+    pub(crate) fn write_all(&mut self) -> Result<(), Error> {
+        self.write_front(self.buffer.len())
+    }
+
+    /// Makes the file's contents durable.
+    pub(crate) fn sync(&mut self) -> Result<(), Error> {
+        self.check()?;
+        let synced = self.shared.file().sync_data();
+        self.failed |= synced.is_err();
+        Ok(synced?)
+    }
+
+    /// Overwrites the type byte of a block.
+    pub(crate) fn set_block_type(&mut self, at: Offset, block_type: u8) -> Result<(), Error> {
+        self.check()?;
+        let set = self.shared.file().write_at(&[block_type], at.0);
+        self.failed |= set.is_err();
+        Ok(set?)
+    }
+
+    /// Gives the memory of the buffers back.
+    pub(crate) fn shrink(&mut self) {
+        self.buffer.shrink_to(BUFFER_BYTES_MIN);
+        self.body.shrink_to(BUFFER_BYTES_MIN);
+        self.sealed.shrink_to(BUFFER_BYTES_MIN);
+        self.buffer_bytes_max = BUFFER_BYTES_MIN;
+    }
+
+    /// Keeps the bytes of the last block, which is not full, so that it is written once.
+    fn write_whole_blocks(&mut self) -> Result<(), Error> {
+        let position = self.position();
+        let whole = position - position % BLOCK_BYTES;
+        self.write_front(whole.saturating_sub(self.written) as usize)
+    }
+
+    fn write_front(&mut self, bytes: usize) -> Result<(), Error> {
+        self.check()?;
+        if bytes == 0 {
+            return Ok(());
+        }
+        let written = self
+            .shared
+            .file()
+            .write_at(&self.buffer[..bytes], self.written);
+        self.failed |= written.is_err();
+        written?;
+        self.written += bytes as u64;
+        self.buffer.drain(..bytes);
+        Ok(())
+    }
+}

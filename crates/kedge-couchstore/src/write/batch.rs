@@ -1,0 +1,170 @@
+//! What is saved: mutations, in the order that the caller has them, and the orders that the trees want them in.
+
+use kedge_types::{RevSeqno, Seqno};
+
+use crate::limits::{BODY_BYTES_MAX, KEY_BYTES_MAX, REV_META_BYTES_MAX, U48_MAX};
+use crate::{ContentMeta, Refusal};
+
+/// A document or tombstone to be stored.
+#[derive(Debug, Clone, Copy)]
+pub struct Mutation<'a> {
+    /// Its key as stored, of 1 to 4095 bytes.
+    pub key: &'a [u8],
+    /// Its place in the order of the file, above all that are there.
+    pub seqno: Seqno,
+    /// How often it was changed.
+    pub rev: RevSeqno,
+    /// Whether it is a tombstone.
+    pub deleted: bool,
+    /// What the body is; [`ContentMeta::COMPRESSED`] is set by the writer where it compresses.
+    pub content_meta: ContentMeta,
+    /// Private metadata: CAS, expiry, flags, datatype, as the owner of the file encodes them.
+    pub rev_meta: &'a [u8],
+    /// Its body.
+    pub body: Body<'a>,
+}
+
+/// The body of a [`Mutation`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Body<'a> {
+    /// None at all. Not what a tombstone of Couchbase's has: that is `Stored(&[])`.
+    None,
+    /// Stored as it is.
+    Stored(&'a [u8]),
+    /// Compressed by the writer, which then says so in the content metadata.
+    Compress(&'a [u8]),
+}
+
+/// An order in which to visit the mutations of a batch.
+#[derive(Debug)]
+pub(crate) enum Order {
+    AsGiven(usize),
+    Indices(Vec<u32>),
+}
+
+impl Order {
+    pub(crate) fn len(&self) -> usize {
+        match self {
+            Order::AsGiven(len) => *len,
+            Order::Indices(indices) => indices.len(),
+        }
+    }
+
+    /// The index of the mutation at this place of the order.
+    pub(crate) fn get(&self, at: usize) -> usize {
+        match self {
+            Order::AsGiven(_) => at,
+            Order::Indices(indices) => indices[at] as usize,
+        }
+    }
+}
+
+/// Refuses what no field can hold.
+pub(crate) fn check_fields(batch: &[Mutation<'_>], newest: Seqno) -> Result<(), Refusal> {
+    if u32::try_from(batch.len()).is_err() {
+        return Err(Refusal::BatchLength);
+    }
+    for (index, mutation) in batch.iter().enumerate() {
+        if mutation.key.is_empty() || mutation.key.len() > KEY_BYTES_MAX {
+            return Err(Refusal::KeyLength(index));
+        }
+        let Mutation { seqno, rev, .. } = *mutation;
+        if seqno.0 == 0 || seqno.0 > U48_MAX || rev.0 > U48_MAX {
+            return Err(Refusal::NumberRange(index));
+        }
+        if seqno <= newest {
+            return Err(Refusal::OldSeqno { seqno, newest });
+        }
+        let body = match mutation.body {
+            Body::None => 0,
+            Body::Stored(body) => body.len(),
+            Body::Compress(body) => snap::raw::max_compress_len(body.len()).max(body.len()),
+        };
+        if body > BODY_BYTES_MAX {
+            return Err(Refusal::BodyLength(index));
+        }
+        if mutation.rev_meta.len() > REV_META_BYTES_MAX {
+            return Err(Refusal::ValueLength(index));
+        }
+    }
+    Ok(())
+}
+
+/// The order by key, in which no two may be equal.
+pub(crate) fn by_key(batch: &[Mutation<'_>]) -> Result<Order, Refusal> {
+    if batch.windows(2).all(|pair| pair[0].key < pair[1].key) {
+        return Ok(Order::AsGiven(batch.len()));
+    }
+    // Keys of a batch often begin alike. What tells most of them apart are the bytes behind that; with those in the
+    // sorted array itself, few comparisons have to look at the keys.
+    let common = common_prefix(batch);
+    let mut order: Vec<(u64, u32)> = batch
+        .iter()
+        .enumerate()
+        .map(|(index, mutation)| (prefix(&mutation.key[common..]), index as u32))
+        .collect();
+    let key = |index: u32| batch[index as usize].key;
+    order.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| key(a.1).cmp(key(b.1))));
+    let mut indices = Vec::with_capacity(order.len());
+    indices.extend(order.iter().map(|(_, index)| *index));
+    let equal = order
+        .windows(2)
+        .find(|pair| pair[0].0 == pair[1].0 && key(pair[0].1) == key(pair[1].1));
+    if let Some(pair) = equal {
+        let (a, b) = (pair[0].1 as usize, pair[1].1 as usize);
+        return Err(Refusal::DuplicateKey(a.min(b), a.max(b)));
+    }
+    Ok(Order::Indices(indices))
+}
+
+/// The order by seqno, in which no two may be equal.
+pub(crate) fn by_seqno(batch: &[Mutation<'_>]) -> Result<Order, Refusal> {
+    if batch.windows(2).all(|pair| pair[0].seqno < pair[1].seqno) {
+        return Ok(Order::AsGiven(batch.len()));
+    }
+    let mut indices: Vec<u32> = (0..batch.len() as u32).collect();
+    let seqno = |index: u32| batch[index as usize].seqno;
+    indices.sort_unstable_by_key(|index| seqno(*index));
+    let equal = indices
+        .windows(2)
+        .find(|pair| seqno(pair[0]) == seqno(pair[1]));
+    if let Some(pair) = equal {
+        return Err(Refusal::DuplicateSeqno(seqno(pair[0])));
+    }
+    Ok(Order::Indices(indices))
+}
+
+/// How many bytes all keys begin with.
+fn common_prefix(batch: &[Mutation<'_>]) -> usize {
+    let Some(first) = batch.first() else {
+        return 0;
+    };
+    let mut common = first.key;
+    for mutation in batch {
+        if !mutation.key.starts_with(common) {
+            let equal = common
+                .iter()
+                .zip(mutation.key)
+                .take_while(|(a, b)| a == b)
+                .count();
+            common = &common[..equal];
+        }
+    }
+    common.len()
+}
+
+/// The first eight bytes as a number that orders as they do. Shorter keys are filled up with zeros, so equal numbers
+/// do not mean equal keys.
+fn prefix(key: &[u8]) -> u64 {
+    match key.first_chunk() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => {
+            let mut bytes = [0; 8];
+            bytes[..key.len()].copy_from_slice(key);
+            u64::from_be_bytes(bytes)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

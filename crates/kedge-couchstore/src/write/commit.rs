@@ -1,0 +1,76 @@
+//! Commits and rollbacks: a header at the end of the file (couchstore file format, sections 4.3 and 7).
+
+use std::sync::Arc;
+
+use super::Writer;
+use crate::format::block::{DATA, HEADER};
+use crate::format::header::{Header, Previous};
+use crate::limits::{BLOCK_BYTES, OFFSET_MAX};
+use crate::{Error, Offset, Problem, Refusal, Snapshot};
+
+impl Writer {
+    /// Makes everything since the last commit durable, all or nothing. `timestamp_ns` goes into the header: usually
+    /// the time, in nanoseconds since 1970.
+    ///
+    /// # Errors
+    /// Those of the disk. If the last step failed the commit may or may not be found later.
+    pub fn commit(&mut self, timestamp_ns: u64) -> Result<Offset, Error> {
+        self.out.check()?;
+        if self.out.position() + 2 * BLOCK_BYTES > OFFSET_MAX {
+            return Err(Refusal::FileFull.into());
+        }
+        let mut header = self.draft.clone();
+        header.timestamp_ns = timestamp_ns;
+        // The draft was made from this header: the newest one, or one that was rewound to.
+        header.previous = Previous::At(self.draft.offset);
+        let offset = self.out.append_header(|offset, out| {
+            header.offset = offset;
+            header.put(DATA, out);
+        })?;
+        self.out.write_all()?;
+        // Sync before the type byte is set: a header may only be seen when all it points to is durable.
+        self.out.sync()?;
+        self.out.set_block_type(offset, HEADER)?;
+        self.out.sync()?;
+        self.out.shrink();
+        self.committed = Arc::new(header.clone());
+        self.draft = header;
+        self.changed = false;
+        Ok(offset)
+    }
+
+    /// Goes back to the state at an older header of this file, for the next commit to make it the newest. Nothing is
+    /// truncated, what came after stays readable by its header.
+    ///
+    /// # Errors
+    /// [`Refusal::Uncommitted`] if there are changes; damage if the file has no such header.
+    pub fn rewind(&mut self, to: &Header) -> Result<(), Error> {
+        self.out.check()?;
+        if self.changed {
+            return Err(Refusal::Uncommitted.into());
+        }
+        // Read again: a header of another file must not become one of this.
+        let found = self.snapshot().at(to.offset())?;
+        if found.header() != to || to.offset > self.committed.offset {
+            return Err(self.shared.corrupt(to.offset, Problem::NotAHeader));
+        }
+        self.changed = to.offset != self.committed.offset;
+        self.draft = to.clone();
+        Ok(())
+    }
+
+    /// The newest header whose update seqno is at most `seqno`: what to rewind to for a rollback.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk.
+    pub fn rollback_point(&self, seqno: kedge_types::Seqno) -> Result<Option<Snapshot>, Error> {
+        let mut snapshot = Some(self.snapshot());
+        while let Some(candidate) = snapshot {
+            if candidate.header().update_seqno() <= seqno {
+                return Ok(Some(candidate));
+            }
+            snapshot = candidate.older()?;
+        }
+        Ok(None)
+    }
+}

@@ -1,0 +1,137 @@
+//! New files (couchstore file format, section 4.1).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kedge_disk::{Disk, File};
+
+use super::Writer;
+use crate::crypto::EncryptionKey;
+use crate::file::shared::Shared;
+use crate::format::block::{DATA, HEADER, METADATA};
+use crate::format::chunk::Codec;
+use crate::format::header::{self, Header, Version};
+use crate::format::metadata::{self, Metadata};
+use crate::limits::BLOCK_BYTES;
+use crate::{Error, Offset, Options, Problem, Refusal};
+
+/// What a new file is like.
+#[derive(Debug, Clone)]
+pub struct Create {
+    /// The version of its format: [`Version::V13`] for tools of Couchbase 7.0 to 7.6, else [`Version::V14`].
+    pub version: Version,
+    /// What to encrypt it with; needs version 14.
+    pub encryption: Option<EncryptionKey>,
+}
+
+impl Default for Create {
+    fn default() -> Self {
+        Create {
+            version: Version::V14,
+            encryption: None,
+        }
+    }
+}
+
+impl Writer {
+    /// Creates a file with an empty header. It counts as created once the first commit returned, and its name is
+    /// durable once the directory was synced.
+    ///
+    /// # Errors
+    /// [`Error::Exists`]; [`Refusal::Version`]; those of the disk.
+    pub fn create(
+        disk: &dyn Disk,
+        path: &Path,
+        create: &Create,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        check_version(create)?;
+        at_start(new_file(disk, path)?, path, create, options)
+    }
+
+    /// Creates a file without a header, for a copy of another: its only one will be that of its first commit, and says
+    /// that there is one before it at 0, where none is.
+    #[expect(
+        dead_code,
+        reason = "compaction, which needs it, is written on top of this"
+    )]
+    pub(crate) fn create_target(
+        disk: &dyn Disk,
+        path: &Path,
+        create: &Create,
+        options: &Options,
+    ) -> Result<Self, Error> {
+        check_version(create)?;
+        let file = new_file(disk, path)?;
+        let (codec, start) = begin(&*file, create)?;
+        let shared = Arc::new(Shared::new(file, path, codec, options));
+        let header = Header::empty(Offset(0), create.version, create.encryption.is_some());
+        let mut position = start;
+        if start == 0 {
+            // Offset 0 means "none" in every pointer, so nothing may be there.
+            shared.file().write_at(&[DATA], 0)?;
+            position = 1;
+        }
+        Ok(Writer::new(shared, header, position))
+    }
+}
+
+fn check_version(create: &Create) -> Result<(), Error> {
+    let enough = if create.encryption.is_some() {
+        Version::V14
+    } else {
+        Version::V13
+    };
+    if create.version < enough {
+        return Err(Refusal::Version.into());
+    }
+    Ok(())
+}
+
+fn new_file(disk: &dyn Disk, path: &Path) -> Result<Box<dyn File>, Error> {
+    if disk.exists(path)? {
+        return Err(Error::Exists {
+            file: path.to_owned(),
+        });
+    }
+    Ok(disk.create(path)?)
+}
+
+/// Writes the first header of an empty file.
+pub(super) fn at_start(
+    file: Box<dyn File>,
+    path: &Path,
+    create: &Create,
+    options: &Options,
+) -> Result<Writer, Error> {
+    let (codec, start) = begin(&*file, create)?;
+    let header = Header::empty(Offset(start), create.version, create.encryption.is_some());
+    let mut bytes = Vec::new();
+    header.put(HEADER, &mut bytes);
+    file.write_at(&bytes, start)?;
+    let shared = Arc::new(Shared::new(file, path, codec, options));
+    Ok(Writer::new(shared, header, start + bytes.len() as u64))
+}
+
+/// Writes the metadata header, if there has to be one; where the first header goes.
+fn begin(file: &dyn File, create: &Create) -> Result<(Codec, u64), Error> {
+    let Some(key) = &create.encryption else {
+        return Ok((Codec::Crc32c, 0));
+    };
+    let mut context = vec![0; metadata::CONTEXT_BYTES];
+    getrandom::fill(&mut context).expect("the system has random numbers");
+    let metadata = Metadata {
+        version: metadata::VERSION,
+        key_id: key.id().to_owned(),
+        context,
+    };
+    let file_key = key
+        .file_key(metadata.version, &metadata.context)
+        .unwrap_or_else(|problem: Problem| unreachable!("a new metadata header: {problem}"));
+    let mut body = Vec::new();
+    metadata.put(&mut body);
+    let mut block = Vec::new();
+    header::put_framed(METADATA, &body, &mut block);
+    file.write_at(&block, 0)?;
+    Ok((Codec::Sealed(Arc::new(file_key)), BLOCK_BYTES))
+}

@@ -1,0 +1,247 @@
+//! Saving a batch: bodies first, then the tree by id, which knows what was there before, then the tree by seqno
+//! (couchstore file format, section 4.2).
+
+use kedge_types::Seqno;
+
+use super::append::Appender;
+use super::batch::{Body, Mutation, Order, by_key, by_seqno, check_fields};
+use super::{Change, OldVersion, Writer};
+use crate::format::bytes::be48;
+use crate::format::entry::{Fields, ID_FIXED_BYTES};
+use crate::format::pointer::Pointer;
+use crate::tree::build::Builder;
+use crate::tree::node::NodeEntry;
+use crate::tree::search::{Nodes, Windows};
+use crate::tree::update::{Changes, update};
+use crate::tree::{ById, BySeqno, Tree};
+use crate::{ContentMeta, Error, Offset, Problem};
+
+/// How far ahead leaves of the old trees are read, in bytes, when many of them change.
+const AHEAD_BYTES_MAX: usize = 128 << 10;
+
+/// Where the bodies of a batch went.
+struct Bodies {
+    offsets: Vec<u64>,
+    disk_bytes: Vec<u32>,
+}
+
+impl Bodies {
+    fn append(out: &mut Appender, batch: &[Mutation<'_>]) -> Result<Self, Error> {
+        let mut bodies = Bodies {
+            offsets: Vec::with_capacity(batch.len()),
+            disk_bytes: Vec::with_capacity(batch.len()),
+        };
+        for mutation in batch {
+            let (offset, disk_bytes) = match mutation.body {
+                Body::None => (0, 0),
+                Body::Stored(body) => out.append(body)?,
+                Body::Compress(body) => out.append_with(|encoder, out| {
+                    crate::compress::deflate(encoder, body, out);
+                })?,
+            };
+            bodies.offsets.push(offset);
+            bodies.disk_bytes.push(disk_bytes);
+        }
+        Ok(bodies)
+    }
+
+    fn fields(&self, index: usize, mutation: &Mutation<'_>) -> Fields {
+        let mut content_meta = mutation.content_meta;
+        if matches!(mutation.body, Body::Compress(_)) {
+            content_meta.0 |= ContentMeta::COMPRESSED;
+        }
+        Fields {
+            seqno: mutation.seqno.0,
+            rev: mutation.rev.0,
+            body: self.offsets[index],
+            body_bytes: self.disk_bytes[index],
+            deleted: mutation.deleted,
+            content_meta: content_meta.0,
+        }
+    }
+}
+
+/// The batch as changes of the tree by id.
+struct IdChanges<'a> {
+    batch: &'a [Mutation<'a>],
+    order: Order,
+    at: usize,
+    bodies: &'a Bodies,
+    /// Seqnos of the versions that were replaced.
+    replaced: Vec<u64>,
+    observe: &'a mut dyn FnMut(Change<'_>),
+}
+
+impl Changes<ById> for IdChanges<'_> {
+    fn next_key(&self) -> Option<&[u8]> {
+        let more = self.at < self.order.len();
+        more.then(|| self.batch[self.order.get(self.at)].key)
+    }
+
+    fn apply(
+        &mut self,
+        old: Option<NodeEntry<'_>>,
+        builder: &mut Builder<'_, ById>,
+    ) -> Result<(), Error> {
+        let index = self.order.get(self.at);
+        self.at += 1;
+        let mutation = &self.batch[index];
+        let fields = self.bodies.fields(index, mutation);
+        let old = old.map(|entry| {
+            let fields = Fields::take_id(entry.value).expect("the node was checked");
+            self.replaced.push(fields.seqno);
+            OldVersion {
+                fields,
+                rev_meta: &entry.value[ID_FIXED_BYTES..],
+            }
+        });
+        (self.observe)(Change {
+            index,
+            disk_bytes: fields.body_bytes,
+            old,
+        });
+        builder.push(mutation.key, |value| {
+            fields.put_id(value);
+            value.extend_from_slice(mutation.rev_meta);
+        })
+    }
+}
+
+/// The batch, and what it replaces, as changes of the tree by seqno.
+struct SeqnoChanges<'a> {
+    batch: &'a [Mutation<'a>],
+    order: Order,
+    at: usize,
+    bodies: &'a Bodies,
+    /// Ascending. All of them are below the seqnos of the batch.
+    replaced: &'a [u64],
+    /// The key of the next change.
+    key: [u8; 6],
+    /// A seqno that was to go and is not there.
+    missing: Option<u64>,
+}
+
+impl SeqnoChanges<'_> {
+    fn prepare(&mut self) {
+        if let Some(seqno) = self.replaced.first() {
+            self.key = be48(*seqno);
+        } else if self.at < self.order.len() {
+            self.key = be48(self.batch[self.order.get(self.at)].seqno.0);
+        }
+    }
+}
+
+impl Changes<BySeqno> for SeqnoChanges<'_> {
+    fn next_key(&self) -> Option<&[u8]> {
+        let more = !self.replaced.is_empty() || self.at < self.order.len();
+        more.then_some(&self.key)
+    }
+
+    fn apply(
+        &mut self,
+        old: Option<NodeEntry<'_>>,
+        builder: &mut Builder<'_, BySeqno>,
+    ) -> Result<(), Error> {
+        if let Some((seqno, rest)) = self.replaced.split_first() {
+            self.replaced = rest;
+            if old.is_none() {
+                self.missing = Some(*seqno);
+            }
+        } else {
+            let index = self.order.get(self.at);
+            self.at += 1;
+            let mutation = &self.batch[index];
+            let fields = self.bodies.fields(index, mutation);
+            builder.push(&self.key, |value| {
+                fields.put_seqno(mutation.key.len(), value);
+                value.extend_from_slice(mutation.key);
+                value.extend_from_slice(mutation.rev_meta);
+            })?;
+        }
+        self.prepare();
+        Ok(())
+    }
+}
+
+impl Writer {
+    /// Adds documents and tombstones to what the next commit makes durable. Keys must differ, seqnos must differ and be
+    /// above all that the file has reached. `observe` hears of each mutation, in the order of keys, what it replaces.
+    ///
+    /// Memory: about 28 bytes a mutation, 8 more for each that replaces another, and a buffer of 16 bytes each but at
+    /// most 1 MiB.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] before anything was changed. Damage of the old trees leaves the writer as it was, though
+    /// `observe` was called; errors of the disk end its use.
+    pub fn save(
+        &mut self,
+        batch: &[Mutation<'_>],
+        observe: &mut dyn FnMut(Change<'_>),
+    ) -> Result<(), Error> {
+        self.out.check()?;
+        check_fields(batch, self.draft.update_seqno)?;
+        let id_order = by_key(batch)?;
+        let seqno_order = by_seqno(batch)?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let last = seqno_order.get(batch.len() - 1);
+        // Trees that were saved since the last commit may be in the buffer only.
+        if self.draft.by_id != self.committed.by_id
+            || self.draft.by_seqno != self.committed.by_seqno
+        {
+            self.out.write_all()?;
+        }
+        self.out.expect_documents(batch.len());
+        let bodies = Bodies::append(&mut self.out, batch)?;
+
+        let mut changes = IdChanges {
+            batch,
+            order: id_order,
+            at: 0,
+            bodies: &bodies,
+            replaced: Vec::new(),
+            observe,
+        };
+        let by_id = self.update_tree(self.draft.by_id, &mut changes)?;
+        let mut replaced = changes.replaced;
+        replaced.sort_unstable();
+
+        let mut changes = SeqnoChanges {
+            batch,
+            order: seqno_order,
+            at: 0,
+            bodies: &bodies,
+            replaced: &replaced,
+            key: [0; 6],
+            missing: None,
+        };
+        changes.prepare();
+        let by_seqno = self.update_tree(self.draft.by_seqno, &mut changes)?;
+        if let Some(seqno) = changes.missing {
+            let root = self.draft.by_seqno.map_or(0, |root| root.offset);
+            return Err(self
+                .shared
+                .corrupt(Offset(root), Problem::SeqnoMissing(seqno)));
+        }
+        self.draft.by_id = by_id;
+        self.draft.by_seqno = by_seqno;
+        self.draft.update_seqno = self.draft.update_seqno.max(Seqno(batch[last].seqno.0));
+        self.changed = true;
+        Ok(())
+    }
+
+    /// Applies changes to one of the trees; its new root.
+    pub(super) fn update_tree<T: Tree>(
+        &mut self,
+        root: Option<Pointer<T::Reduce>>,
+        changes: &mut impl Changes<T>,
+    ) -> Result<Option<Pointer<T::Reduce>>, Error> {
+        let end = Offset(self.out.written());
+        let mut windows = Windows::update(AHEAD_BYTES_MAX);
+        let mut nodes = Nodes::new(&self.shared, end, &mut windows);
+        let mut builder = Builder::<T>::new(&mut self.out, self.sizes);
+        update(&mut nodes, root.as_ref(), changes, &mut builder)?;
+        builder.finish()
+    }
+}
