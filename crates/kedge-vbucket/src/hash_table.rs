@@ -7,6 +7,7 @@ use crate::item::Item;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable as RawTable;
 use hashbrown::hash_table::Entry;
+use kedge_types::Expiry;
 use std::hash::BuildHasher;
 
 /// Bytes that a slot of a shard takes: the pointer and one control byte.
@@ -19,6 +20,8 @@ pub struct HashTable {
     hasher: RandomState,
     documents: usize,
     tombstones: usize,
+    /// Live documents that have an expiry.
+    expiring: usize,
     item_bytes: usize,
     slot_bytes: usize,
 }
@@ -45,6 +48,7 @@ impl HashTable {
             hasher,
             documents: 0,
             tombstones: 0,
+            expiring: 0,
             item_bytes: 0,
             slot_bytes: 0,
         }
@@ -112,11 +116,14 @@ impl HashTable {
         } else {
             &mut self.documents
         };
+        let expires = usize::from(!item.is_deleted() && item.expiry() != Expiry::NEVER);
         if add {
             *kind += 1;
+            self.expiring += expires;
             self.item_bytes += item.heap_bytes();
         } else {
             *kind -= 1;
+            self.expiring -= expires;
             self.item_bytes -= item.heap_bytes();
         }
     }
@@ -136,6 +143,12 @@ impl HashTable {
     #[must_use]
     pub fn tombstones(&self) -> usize {
         self.tombstones
+    }
+
+    /// Live documents that have an expiry.
+    #[must_use]
+    pub fn expiring(&self) -> usize {
+        self.expiring
     }
 
     /// Bytes of items and slots.
@@ -168,8 +181,10 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeMap;
 
+    /// Items with a value of odd length have an expiry.
     fn item(key: &[u8], value: &[u8], deleted: bool) -> Item {
         let meta = ItemMeta {
+            expiry: Expiry(value.len() as u32 % 2),
             deleted: deleted.then_some(Deletion::Explicit),
             ..ItemMeta::default()
         };
@@ -219,6 +234,7 @@ mod tests {
                 }
                 prop_assert_eq!(table.tombstones(), model.values().filter(|(_, deleted)| *deleted).count());
                 prop_assert_eq!(table.documents() + table.tombstones(), model.len());
+                prop_assert_eq!(table.expiring(), model.values().filter(|(len, deleted)| !deleted && len % 2 == 1).count());
                 let bytes: usize = model.values().map(|(len, _)| ITEM_OVERHEAD_BYTES + 1 + len).sum();
                 prop_assert_eq!(table.item_bytes, bytes);
             }

@@ -36,6 +36,10 @@ impl Locks {
         }
     }
 
+    pub(crate) fn is_empty(&self) -> bool {
+        self.until_ns.is_empty()
+    }
+
     /// Forgets locks whose time is up and whose document nobody asked for since.
     pub(crate) fn forget_late(&mut self, now: Now) {
         self.until_ns.retain(|_, until| *until > now.mono_ns);

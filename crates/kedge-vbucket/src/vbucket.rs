@@ -167,6 +167,12 @@ impl VBucket {
         self.table.tombstones()
     }
 
+    /// Whether [`VBucket::sweep`] is wanted soon: documents have an expiry, or are locked. Tombstones can wait.
+    #[must_use]
+    pub fn wants_sweep(&self) -> bool {
+        self.table.expiring() > 0 || !self.locks.is_empty()
+    }
+
     /// Documents that expired since the start.
     #[must_use]
     pub fn expired(&self) -> u64 {

@@ -73,6 +73,25 @@ fn touching_moves_the_expiry_and_the_same_expiry_changes_nothing() {
 }
 
 #[test]
+fn a_sweep_is_wanted_while_something_may_run_out() {
+    let vb = &mut vbucket();
+    let k = key("k");
+    set(vb, at(0), "k", b"1");
+    assert!(!vb.wants_sweep());
+    vb.get_and_lock(at(0), &k, 5, |_| ()).unwrap();
+    assert!(vb.wants_sweep(), "a lock");
+    (0..vb.table().shard_count()).for_each(|shard| vb.sweep(at(6), shard));
+    assert!(!vb.wants_sweep());
+    set_expiring(vb, "k", 10);
+    assert!(vb.wants_sweep(), "an expiry");
+    done(vb.touch(at(6), &write(&k), Expiry::NEVER).unwrap());
+    assert!(!vb.wants_sweep());
+    set_expiring(vb, "k", 10);
+    (0..vb.table().shard_count()).for_each(|shard| vb.sweep(at(10), shard));
+    assert_eq!((vb.tombstones(), vb.wants_sweep()), (1, false));
+}
+
+#[test]
 fn a_sweep_finds_what_nobody_reads() {
     let vb = &mut vbucket();
     for n in 0..100 {
