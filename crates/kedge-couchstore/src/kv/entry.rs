@@ -10,7 +10,9 @@
 //! | abort | prepare | yes | abort | empty |
 //! | system event | system | when it drops | without SyncWrite | a flatbuffer |
 
-use super::{ContentMeta, DeleteSource, DiskKey, KvError, RevMeta, SyncWrite, SystemEventKind};
+use super::datatype_of_value;
+use super::{DeleteSource, DiskKey, KvError, RevMeta, SyncWrite, SystemEventKind};
+use crate::ContentMeta;
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, Seqno};
 
 /// What an entry says of a document beside key, seqno, revision and where the body is.
@@ -131,7 +133,7 @@ impl EntryMeta {
     }
 
     fn new(deleted: bool, cas: Cas, exptime: u32, value: ValueMeta) -> Self {
-        let datatype = ContentMeta::datatype_of_value(value.datatype, value.bytes);
+        let datatype = datatype_of_value(value.datatype, value.bytes);
         Self {
             deleted,
             content_meta: ContentMeta::of_value(datatype, value.bytes),
@@ -155,10 +157,14 @@ impl EntryMeta {
     ///
     /// # Errors
     /// `content_meta` or the metadata is malformed.
-    pub fn decode(deleted: bool, content_meta: u8, rev_meta: &[u8]) -> Result<Self, KvError> {
+    pub fn decode(
+        deleted: bool,
+        content_meta: ContentMeta,
+        rev_meta: &[u8],
+    ) -> Result<Self, KvError> {
         Ok(Self {
             deleted,
-            content_meta: ContentMeta::from_bits(content_meta)?,
+            content_meta: content_meta.check()?,
             rev_meta: RevMeta::decode(rev_meta)?,
         })
     }

@@ -25,7 +25,7 @@ mod vbstate;
 #[cfg(test)]
 mod tests;
 
-pub use content_meta::ContentMeta;
+pub use content_meta::datatype_of_value;
 pub use entry::{EntryMeta, Meaning, ValueMeta};
 pub use error::KvError;
 pub use events::{CollectionDropped, CollectionOpened, ScopeDropped, ScopeOpened, SystemEvent};
@@ -38,6 +38,6 @@ pub use manifest::{
     CommittedManifest, DroppedCollection, DroppedCollections, ManifestUid, OpenCollection,
     OpenCollections, OpenScope, ScopeId, Scopes,
 };
-pub use rev_meta::{DeleteSource, REV_META_BYTES_MAX, RevMeta, RevMetaBytes, SyncWrite};
+pub use rev_meta::{DeleteSource, RevMeta, RevMetaBytes, SyncWrite};
 pub use stats::CollectionStats;
 pub use vbstate::{CheckpointKind, FailoverEntry, SnapshotRange, VbStateDocument, VbStateKind};

@@ -10,9 +10,6 @@
 use super::KvError;
 use kedge_types::{Cas, Datatype, DurabilityLevel, Seqno};
 
-/// The length of the longest metadata.
-pub const REV_META_BYTES_MAX: usize = V3_BYTES;
-
 const V0_BYTES: usize = 16;
 const V1_BYTES: usize = 18;
 const V2_BYTES: usize = 19;

@@ -2,8 +2,10 @@
 
 use super::rev_meta::rev_metas;
 use super::{datatypes, hex};
+use crate::ContentMeta;
 use crate::kv::{
-    ContentMeta, DeleteSource, DiskKey, EntryMeta, KvError, Meaning, SystemEventKind, ValueMeta,
+    DeleteSource, DiskKey, EntryMeta, KvError, Meaning, SystemEventKind, ValueMeta,
+    datatype_of_value,
 };
 use kedge_types::{Cas, CollectionId, Datatype, DurabilityLevel, Expiry, Seqno};
 use proptest::prelude::*;
@@ -26,14 +28,15 @@ impl Golden {
     /// Checks that the bytes mean `meaning`, and that `entry` is what would be written for it.
     fn is(&self, meaning: Meaning, entry: EntryMeta) {
         let mut rev_meta = hex(self.rev_meta);
-        let got = EntryMeta::decode(self.deleted, self.content_meta, &rev_meta).expect("decodes");
+        let content_meta = ContentMeta(self.content_meta);
+        let got = EntryMeta::decode(self.deleted, content_meta, &rev_meta).expect("decodes");
         let key = hex(self.key);
         let key = DiskKey::decode(&key).expect("a key");
         assert_eq!(got.meaning(&key), Ok(meaning));
         assert_eq!(got, entry);
         assert_eq!(
-            (entry.deleted, entry.content_meta.bits()),
-            (self.deleted, self.content_meta)
+            (entry.deleted, entry.content_meta),
+            (self.deleted, content_meta)
         );
         rev_meta[16] |= 1;
         assert_eq!(entry.rev_meta.encode().as_slice(), rev_meta);
@@ -218,7 +221,7 @@ fn how_values_are_stored() {
         (Datatype::XATTR, 1, 0x83),
     ] {
         let meta = ContentMeta::of_value(datatype, bytes);
-        assert_eq!(meta.bits(), bits, "{datatype:?} of {bytes} bytes");
+        assert_eq!(meta.0, bits, "{datatype:?} of {bytes} bytes");
         assert_eq!(meta.is_json(), datatype.contains(json));
         assert_eq!(meta.is_compressed(), bits & 0x80 != 0);
     }
@@ -232,14 +235,19 @@ fn how_values_are_stored() {
         },
     );
     assert_eq!(entry.rev_meta.datatype, Datatype::RAW);
-    assert_eq!(entry.content_meta.bits(), 0x03);
+    assert_eq!(entry.content_meta, ContentMeta::NOT_JSON);
+    assert_eq!(datatype_of_value(json, 0), Datatype::RAW);
+    assert_eq!(datatype_of_value(json, 1), json);
 }
 
 #[test]
 fn every_byte_is_a_content_meta_or_an_error() {
+    let rev_meta = EntryMeta::live(Cas(1), Expiry::NEVER, JSON_VALUE)
+        .rev_meta
+        .encode();
     for bits in 0..=u8::MAX {
-        match ContentMeta::from_bits(bits) {
-            Ok(meta) => assert_eq!((meta.bits(), bits & 0x7c), (bits, 0)),
+        match EntryMeta::decode(false, ContentMeta(bits), rev_meta.as_slice()) {
+            Ok(entry) => assert_eq!((entry.content_meta.0, bits & 0x7c), (bits, 0)),
             Err(error) => {
                 assert_eq!(error, KvError::ContentMeta { found: bits });
                 assert_ne!(bits & 0x7c, 0);
@@ -254,7 +262,7 @@ proptest! {
         let content_meta = ContentMeta::of_value(datatype, bytes);
         let entry = EntryMeta { deleted, content_meta, rev_meta };
         let encoded = rev_meta.encode();
-        let again = EntryMeta::decode(deleted, content_meta.bits(), encoded.as_slice());
+        let again = EntryMeta::decode(deleted, content_meta, encoded.as_slice());
         prop_assert_eq!(again, Ok(entry));
     }
 
