@@ -146,7 +146,7 @@ impl Executor {
             shot,
             id: added.ok(),
             soon: self.inner.kinds.enter(kind).1.is_quick(),
-            executor: Self::unguarded(&self.inner),
+            manual: self.is_manual().then(|| Self::unguarded(&self.inner)),
         }
     }
 

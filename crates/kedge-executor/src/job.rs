@@ -186,7 +186,8 @@ pub struct Handle<T> {
     pub(crate) id: Option<TaskId>,
     /// Its kind usually runs for so short a time that waiting without sleeping pays.
     pub(crate) soon: bool,
-    pub(crate) executor: Executor,
+    /// Of a manual executor, whose work the waiting thread does.
+    pub(crate) manual: Option<Executor>,
 }
 
 impl<T> fmt::Debug for Handle<T> {
@@ -196,7 +197,7 @@ impl<T> fmt::Debug for Handle<T> {
 }
 
 impl<T> Handle<T> {
-    /// The id of the task. None if it was refused.
+    /// The id of the task, to cancel it. None if it was refused.
     #[must_use]
     pub fn id(&self) -> Option<TaskId> {
         self.id
@@ -208,18 +209,15 @@ impl<T> Handle<T> {
         self.shot.promise().is_kept()
     }
 
-    /// Takes care that it does not run, unless it does already. Returns whether that is so.
-    pub fn cancel(&self) -> bool {
-        self.id.is_some_and(|id| self.executor.cancel(id))
-    }
-
     /// Waits for the result. On a manual executor the calling thread does the pools' work meanwhile.
     ///
     /// # Errors
     /// Why there is none, see [`Ended`].
     pub fn wait(self) -> Result<T, Ended> {
         let promise = self.shot.promise();
-        self.executor.drive_until(|| promise.is_kept());
+        if let Some(executor) = &self.manual {
+            executor.drive_until(|| promise.is_kept());
+        }
         promise.wait(self.soon)
     }
 }

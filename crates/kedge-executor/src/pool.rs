@@ -61,11 +61,16 @@ struct Searcher {
     since_ns: u64,
 }
 
+/// On a cache line of its own, so that looking at it does not hold up who uses its neighbours.
+#[derive(Debug)]
+#[repr(align(128))]
+struct OwnLine<T>(T);
+
 #[derive(Debug)]
 pub(crate) struct PoolShared {
     pub(crate) pool: Pool,
     /// Length of the queue, for who spins.
-    queued: AtomicU32,
+    queued: OwnLine<AtomicU32>,
     state: Mutex<PoolState>,
 }
 
@@ -89,9 +94,9 @@ struct PoolState {
 /// What a thread is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Run this task.
-    Run(Index),
-    /// Look for work without sleeping, for [`SPIN_NS`], then ask again having `spun`.
+    /// Run this task. Then, with `spin`, look for work without sleeping before asking again.
+    Run { task: Index, spin: bool },
+    /// Look for work without sleeping, then ask again.
     Spin,
     /// Sleep until woken, then ask again.
     Sleep,
@@ -114,16 +119,16 @@ impl PoolShared {
     pub(crate) fn new(pool: Pool) -> Self {
         Self {
             pool,
-            queued: AtomicU32::new(0),
+            queued: OwnLine(AtomicU32::new(0)),
             state: Mutex::new(PoolState {
-                gap_ns: SPIN_WORTH_NS,
+                gap_ns: SPIN_WORTH_NS / 2,
                 ..PoolState::default()
             }),
         }
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        self.queued.load(Ordering::SeqCst) > 0
+        self.queued.0.load(Ordering::SeqCst) > 0
     }
 
     pub(crate) fn push(&self, priority: Priority, owner: u16, task: Index, now_ns: u64) -> Notice {
@@ -131,8 +136,7 @@ impl PoolShared {
         state.queue.push(priority, owner, task);
         self.publish(&state);
         if let Some(empty_ns) = state.empty_since_ns.take() {
-            let gap_ns = now_ns.saturating_sub(empty_ns).min(10 * SPIN_WORTH_NS);
-            state.gap_ns = state.gap_ns - (state.gap_ns >> GAP_SHIFT) + (gap_ns >> GAP_SHIFT);
+            state.note_gap(now_ns.saturating_sub(empty_ns));
         }
         state.notice(now_ns)
     }
@@ -140,7 +144,7 @@ impl PoolShared {
     /// Notes how long the queue is, for those who look at it without the lock.
     fn publish(&self, state: &PoolState) {
         let len = state.queue.len() as u32;
-        self.queued.store(len, Ordering::SeqCst);
+        self.queued.0.store(len, Ordering::SeqCst);
     }
 
     /// Takes the next task, for who drives a pool without threads.
@@ -151,13 +155,14 @@ impl PoolShared {
         task
     }
 
-    /// What thread `me` does next. `is_quick` tells whether a task is over before another thread could be awake; `spun`
-    /// that the thread has looked for work as long as it should. The second value is another thread to be woken.
+    /// What thread `me` does next. `is_quick` tells whether a task is over before another thread could be awake;
+    /// `spun_ns` how long the thread has looked for work without sleeping, if it has. The second value is another
+    /// thread to be woken.
     pub(crate) fn next(
         &self,
         me: usize,
         now_ns: u64,
-        spun: bool,
+        spun_ns: Option<u64>,
         is_quick: impl Fn(Index) -> bool,
     ) -> (Turn, Option<Arc<Worker>>) {
         let mut state = self.state.lock();
@@ -166,11 +171,12 @@ impl PoolShared {
         }
         let mine = state.searcher.is_none_or(|searcher| searcher.worker == me);
         let Some(task) = state.queue.pop() else {
-            state.empty_since_ns.get_or_insert(now_ns);
-            if mine && !spun && state.gap_ns < SPIN_WORTH_NS {
+            if mine && spun_ns.is_none() && state.gap_ns < SPIN_WORTH_NS {
                 state.search(me, now_ns);
                 return (Turn::Spin, None);
             }
+            let empty_ns = now_ns - spun_ns.unwrap_or(0);
+            state.empty_since_ns.get_or_insert(empty_ns);
             if mine {
                 state.searcher = None;
             }
@@ -178,6 +184,9 @@ impl PoolShared {
             return (Turn::Sleep, None);
         };
         self.publish(&state);
+        if let Some(spun_ns) = spun_ns {
+            state.note_gap(spun_ns);
+        }
         if mine {
             if is_quick(task) && state.queue.len() <= BACKLOG {
                 state.search(me, now_ns);
@@ -190,7 +199,8 @@ impl PoolShared {
         } else {
             None
         };
-        (Turn::Run(task), help)
+        let spin = mine && state.searcher.is_some() && state.gap_ns < SPIN_WORTH_NS;
+        (Turn::Run { task, spin }, help)
     }
 
     /// Wakes a thread if tasks wait and nobody has looked at them for too long.
@@ -267,6 +277,12 @@ impl Notice {
 }
 
 impl PoolState {
+    /// So long it took from running out of work to the next task.
+    fn note_gap(&mut self, gap_ns: u64) {
+        let gap_ns = gap_ns.min(2 * SPIN_WORTH_NS);
+        self.gap_ns = self.gap_ns - (self.gap_ns >> GAP_SHIFT) + (gap_ns >> GAP_SHIFT);
+    }
+
     fn search(&mut self, worker: usize, since_ns: u64) {
         self.searcher = Some(Searcher { worker, since_ns });
     }

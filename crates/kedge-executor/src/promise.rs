@@ -2,11 +2,13 @@
 
 use crate::sync::{AtomicBool, Mutex, Ordering, Thread, relax, thread};
 use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
 /// Turns of the waiting loop before the thread parks. About 2 us: the answer of a thread that is at work already.
 const SPINS: u32 = if cfg!(kedge_model) { 2 } else { 64 };
-/// After those, turns in which other threads may have the processor: so an answer can come from the same core.
-const YIELDS: u32 = if cfg!(kedge_model) { 0 } else { 16 };
+/// After those, time in which other threads may have the processor, so that the answer can come from the same core. Not
+/// for long: who gives way is served last by the operating system.
+const YIELD_TIME: Duration = Duration::from_micros(30);
 
 #[derive(Debug)]
 pub(crate) struct Promise<T> {
@@ -87,7 +89,8 @@ impl<T> Promise<T> {
             }
             relax();
         }
-        for _ in 0..YIELDS {
+        let since = Instant::now();
+        while !cfg!(kedge_model) && since.elapsed() < YIELD_TIME {
             if self.is_kept() {
                 return;
             }

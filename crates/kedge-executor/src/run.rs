@@ -23,8 +23,8 @@ impl Inner {
     /// Runs a task that was taken from the run queue. Returns the time at its end.
     pub(crate) fn run(&self, executor: &Executor, index: Index, now_ns: u64, thread: usize) -> u64 {
         let slot = self.slab.slot(index);
-        let id = TaskId::new(index, slot.state.load().generation());
         let begun = slot.state.begin();
+        let id = TaskId::new(index, begun.generation);
         if begun.awaited {
             self.awaited.tell(id, !begun.cancelled);
         }
@@ -37,7 +37,8 @@ impl Inner {
             self.bury(id, slot, None);
             return self.clock.now_ns();
         };
-        slot.runs.fetch_add(1, Ordering::Relaxed);
+        let runs = slot.runs.load(Ordering::Relaxed);
+        slot.runs.store(runs.wrapping_add(1), Ordering::Relaxed);
         let context = Context {
             executor,
             id,
@@ -53,7 +54,8 @@ impl Inner {
         let queue_ns = now_ns.saturating_sub(slot.queued_ns.load(Ordering::Relaxed));
         kind.record(thread, queue_ns, run_ns);
         self.note_slow(id, slot, kind, run_ns);
-        slot.run_ns.fetch_add(run_ns, Ordering::Relaxed);
+        let before_ns = slot.run_ns.load(Ordering::Relaxed);
+        slot.run_ns.store(before_ns + run_ns, Ordering::Relaxed);
         let next = match outcome {
             Outcome::Next(next) => next,
             Outcome::Panicked(text) => {
@@ -97,20 +99,14 @@ impl Inner {
 
     /// Drops a task that this thread has, and gives its place back. `body` is given when it is not in the slot.
     fn bury(&self, id: TaskId, slot: &Slot, body: Option<Body>) {
-        if slot.state.end_dead() {
-            self.awaited.tell(id, false);
-        }
-        let (body, description) = {
-            let mut cell = slot.cell.lock();
-            let description = std::mem::take(&mut cell.description);
-            (body.or_else(|| cell.body.take()), description)
-        };
-        drop(description);
+        let body = body.or_else(|| slot.cell.lock().body.take());
         if let Some(text) = body.and_then(Body::dispose) {
             note_panic(self.kinds.get(slot.kind()), id, &text);
         }
         let owner = slot.owner();
-        slot.state.free();
+        if slot.state.free() {
+            self.awaited.tell(id, false);
+        }
         self.slab.give_back(id.index());
         self.owners.on_gone(owner);
     }

@@ -90,6 +90,8 @@ pub(crate) enum Posted {
 /// How a run begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Begun {
+    /// Of the task.
+    pub(crate) generation: u32,
     /// It must not run: drop it.
     pub(crate) cancelled: bool,
     /// Someone waits to hear that it began.
@@ -134,13 +136,6 @@ impl State {
         let word = u64::from(generation) << GENERATION_SHIFT | phase;
         self.0.store(word, Ordering::SeqCst);
         generation
-    }
-
-    /// Gives the place back.
-    pub(crate) fn free(&self) {
-        let generation = u64::from(self.load().generation());
-        self.0
-            .store(generation << GENERATION_SHIFT | FREE, Ordering::SeqCst);
     }
 
     /// Makes it run once more: now if it sleeps, after its run if it runs. With `flag` something else is noted too.
@@ -240,6 +235,7 @@ impl State {
         });
         let (Ok(View(word)) | Err(View(word))) = before;
         Begun {
+            generation: View(word).generation(),
             cancelled: word & CANCELLED != 0,
             awaited: word & AWAITED != 0,
             last: word & LAST != 0,
@@ -277,11 +273,15 @@ impl State {
         }
     }
 
-    /// The run was the last one: nothing that comes now is taken. Returns whether someone waits for another run.
-    pub(crate) fn end_dead(&self) -> bool {
-        let before = self.update(|view| Some(view.0 | CANCELLED));
-        let (Ok(View(word)) | Err(View(word))) = before;
-        word & AWAITED != 0
+    /// Gives the place back, whose task was dropped. Returns whether someone waits for another run.
+    pub(crate) fn free(&self) -> bool {
+        let generation = self.load().generation();
+        // Only the flags can have changed meanwhile: nobody but the caller moves it on.
+        let before = self.0.swap(
+            u64::from(generation) << GENERATION_SHIFT | FREE,
+            Ordering::SeqCst,
+        );
+        before & AWAITED != 0
     }
 }
 
@@ -306,6 +306,7 @@ mod tests {
     }
 
     const PLAIN: Begun = Begun {
+        generation: 1,
         cancelled: false,
         awaited: false,
         last: false,
@@ -352,8 +353,7 @@ mod tests {
     fn an_old_id_finds_nothing() {
         let (state, old) = filled(true);
         state.begin();
-        assert!(!state.end_dead());
-        state.free();
+        assert!(!state.free());
         assert_eq!(state.wake(old), Posted::Gone);
         let new = state.fill(false);
         assert_ne!(old, new);
@@ -400,7 +400,7 @@ mod tests {
         let begun = state.begin();
         assert!(begun.awaited && begun.last && !begun.cancelled);
         assert_eq!(state.wake_awaited(generation), Posted::Noted);
-        assert!(state.end_dead());
+        assert!(state.free());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::config::Config;
 use crate::executor::Executor;
 use crate::kind::Pool;
-use crate::pool::{SPIN_NS, Turn, Worker};
+use crate::pool::{PoolShared, SPIN_NS, Turn, Worker};
 use crate::slab::NEVER;
 use crate::sync::{AtomicBool, Mutex, Ordering, Thread, relax, thread};
 use std::io;
@@ -105,43 +105,45 @@ impl Executor {
         let shared = &inner.pools[pool as usize];
         let is_quick = |index| inner.kinds.get(inner.slab.slot(index).kind()).is_quick();
         let mut now_ns = inner.clock.now_ns();
-        let mut spun = false;
+        let mut spun_ns = None;
         loop {
-            let (turn, help) = shared.next(me, now_ns, spun, is_quick);
+            let (turn, help) = shared.next(me, now_ns, spun_ns.take(), is_quick);
             if let Some(other) = help {
                 other.wake();
             }
-            match turn {
-                Turn::Run(index) => {
-                    spun = false;
-                    now_ns = inner.run(self, index, now_ns, me);
+            let spin = match turn {
+                Turn::Run { task, spin } => {
+                    now_ns = inner.run(self, task, now_ns, me);
+                    spin
                 }
-                Turn::Spin => {
-                    spun = !self.spin(pool, now_ns);
-                    now_ns = inner.clock.now_ns();
-                }
+                Turn::Spin => true,
                 Turn::Sleep => {
                     worker.sleep();
-                    spun = false;
                     now_ns = inner.clock.now_ns();
+                    false
                 }
                 Turn::Retire => return,
+            };
+            if spin {
+                let since_ns = now_ns;
+                now_ns = self.spin(shared, since_ns);
+                spun_ns = Some(now_ns - since_ns);
             }
         }
     }
 
-    /// Looks for work without sleeping. Returns whether there is some.
-    fn spin(&self, pool: Pool, since_ns: u64) -> bool {
-        let pool = &self.inner.pools[pool as usize];
+    /// Looks for work without sleeping. Returns the time at which it found some or gave up.
+    fn spin(&self, pool: &PoolShared, since_ns: u64) -> u64 {
         loop {
             for _ in 0..SPINS_PER_LOOK {
                 if pool.has_work() {
-                    return true;
+                    return self.inner.clock.now_ns();
                 }
                 relax();
             }
-            if self.inner.clock.now_ns() > since_ns + SPIN_NS {
-                return false;
+            let now_ns = self.inner.clock.now_ns();
+            if now_ns > since_ns + SPIN_NS {
+                return now_ns;
             }
         }
     }
