@@ -41,6 +41,7 @@
 //! * Hostile bytes give an error with file, offset and what was expected: never a panic, an endless walk, or more
 //!   memory than the size of the file justifies.
 
+mod check;
 mod compress;
 mod crypto;
 mod error;
@@ -55,6 +56,7 @@ mod write;
 
 use std::fmt;
 
+pub use check::Checked;
 pub use crypto::EncryptionKey;
 pub use error::{Error, Refusal};
 pub use format::header::{Header, Previous, TreeBytes, Version};

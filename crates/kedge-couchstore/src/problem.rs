@@ -81,6 +81,23 @@ pub enum Problem {
     /// The tree by id knows a seqno that the tree by seqno does not have.
     #[error("expected the seqno {0} in the tree by seqno")]
     SeqnoMissing(u64),
+    /// An interior node does not have the last key of its child.
+    #[error("expected the last key below an entry to be its own, at byte {0} of the node")]
+    LastKey(u32),
+    /// The sums of a subtree are not those of its entries.
+    #[error("expected other sums of the subtree")]
+    Reduce,
+    /// The size of a subtree is not that of its nodes.
+    #[error("expected {expected} bytes of nodes in the subtree, its pointer says {found}")]
+    SubtreeBytes {
+        /// What the nodes have.
+        expected: u64,
+        /// What the pointer says.
+        found: u64,
+    },
+    /// The trees by id and by seqno do not say the same.
+    #[error("expected both trees to have the same documents, they differ at seqno {0}")]
+    TreesDiffer(u64),
     /// A tree has more levels than are possible.
     #[error("expected a tree of at most 64 levels")]
     Depth,

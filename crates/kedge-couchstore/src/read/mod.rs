@@ -107,6 +107,10 @@ impl Snapshot {
         })
     }
 
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
     fn with_header(&self, header: Header) -> Result<Snapshot, Error> {
         if !self.shared.fits(&header) {
             // Nobody changes the version or encryption of a file that is there.

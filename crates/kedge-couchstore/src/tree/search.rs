@@ -81,6 +81,20 @@ impl<'a> Nodes<'a> {
         Ok(node)
     }
 
+    /// The node that `pointer` refers to, from the disk, and its bytes there.
+    pub(crate) fn node_and_bytes<T: Tree>(
+        &mut self,
+        pointer: &Pointer<T::Reduce>,
+    ) -> Result<(Node, u64), Error> {
+        let (shared, at) = (self.shared, Offset(pointer.offset));
+        let expect = Expect::UpTo(pointer.subtree_bytes);
+        let window = &mut self.windows.exact;
+        let body = window.chunk(shared, at, expect, NODE_CHUNK_BYTES_MAX, self.end)?;
+        let node = Node::decode::<T>(at.0, body).map_err(|problem| shared.corrupt(at, problem))?;
+        let bytes = shared.codec().disk_bytes(body.len());
+        Ok((node, bytes as u64))
+    }
+
     /// The node that `pointer` refers to, read ahead as it is expected to be a leaf beside others. Reuses the memory
     /// of `node`.
     pub(crate) fn leaf<T: Tree>(

@@ -1,2 +1,16 @@
 //! Couchstore files: those of Couchbase's own library with what its tools say of them, and our own on a simulated disk
 //! that crashes, fails and fills up.
+
+mod crash;
+mod encrypted;
+mod faults;
+mod golden;
+mod history;
+mod hostile;
+mod model;
+mod support;
+mod torn;
+mod writer;
+
+mod kv;
+mod python;

@@ -1,0 +1,99 @@
+//! Encrypted files, written and read by this crate.
+
+use kedge_couchstore::{Create, EncryptionKey, Error, Options, Refusal, Snapshot, Version, Writer};
+use kedge_disk::SimDisk;
+
+use crate::support::{Doc, by_id, disk, path, save};
+
+fn key() -> EncryptionKey {
+    EncryptionKey::new("some key", [0x42; 32])
+}
+
+fn options() -> Options {
+    Options {
+        keys: vec![EncryptionKey::new("another", [1; 32]), key()],
+        ..Options::default()
+    }
+}
+
+fn written(disk: &SimDisk) -> Vec<Doc> {
+    let new = Create {
+        version: Version::V14,
+        encryption: Some(key()),
+    };
+    let mut writer = Writer::create(disk, path(), &new, &options()).expect("create");
+    let docs: Vec<Doc> = (0..300)
+        .map(|n| Doc::new(format!("key-{n:03}"), 1 + n))
+        .collect();
+    save(&mut writer, &docs[..150]).expect("save");
+    writer
+        .save_locals(&[(b"_local/vbstate", Some(b"{}"))])
+        .expect("save");
+    writer.commit(1).expect("commit");
+    drop(writer);
+    let mut writer = Writer::open(disk, path(), &options()).expect("open");
+    save(&mut writer, &docs[150..]).expect("save");
+    writer.commit(2).expect("commit");
+    docs
+}
+
+#[test]
+fn an_encrypted_file_is_read_with_its_key_only() {
+    let disk = disk(1);
+    let docs = written(&disk);
+    let snapshot = Snapshot::open(&disk, path(), &options()).expect("open");
+    assert!(snapshot.header().is_encrypted());
+    assert_eq!(by_id(&snapshot).expect("scan"), docs);
+    snapshot.check(&mut |_| {}).expect("sound");
+    assert_eq!(
+        snapshot
+            .history()
+            .map(|found| found.expect("a header"))
+            .count(),
+        3
+    );
+    let error = Snapshot::open(&disk, path(), &Options::default()).expect_err("no key");
+    assert!(matches!(error, Error::KeyNeeded { key_id, .. } if key_id == "some key"));
+    let wrong = Options {
+        keys: vec![EncryptionKey::new("some key", [0x43; 32])],
+        ..Options::default()
+    };
+    let snapshot = Snapshot::open(&disk, path(), &wrong).expect("headers are plain");
+    assert!(by_id(&snapshot).expect_err("the wrong key").is_damage());
+}
+
+#[test]
+fn nothing_of_a_document_is_legible() {
+    let disk = disk(1);
+    written(&disk);
+    let bytes = kedge_disk::read_file(&disk, path()).expect("read");
+    for word in [&b"key-0"[..], b"body of", b"_local"] {
+        assert!(!bytes.windows(word.len()).any(|window| window == word));
+    }
+    assert_eq!(bytes[0], 2, "the metadata header");
+    assert!(bytes.windows(8).any(|window| window == b"some key"));
+}
+
+#[test]
+fn damage_is_seen() {
+    let disk = disk(1);
+    written(&disk);
+    let bytes = kedge_disk::read_file(&disk, path()).expect("read");
+    for at in [3, 12, 40, 50] {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        let disk = crate::support::disk_with(&damaged);
+        let error = Snapshot::open(&disk, path(), &options()).expect_err("damage");
+        assert!(matches!(error, Error::Corrupt { .. }), "byte {at}: {error}");
+    }
+}
+
+#[test]
+fn older_versions_cannot_be_encrypted() {
+    let new = Create {
+        version: Version::V13,
+        encryption: Some(key()),
+    };
+    let refused = Writer::create(&disk(1), path(), &new, &options());
+    assert!(matches!(refused, Err(Error::Refused(Refusal::Version))));
+}

@@ -1,0 +1,394 @@
+//! Writing: what is refused, what a batch reports, what lands where.
+
+use kedge_couchstore::{
+    Body, Create, Error, Form, Mutation, Options, Refusal, Snapshot, Version, Writer,
+};
+use kedge_disk::{Disk, SimDisk};
+use kedge_types::Seqno;
+
+use crate::support::{Doc, Rng, by_id, by_seqno, create, disk, open, path, save};
+
+fn refusal(result: Result<(), Error>) -> Refusal {
+    match result {
+        Err(Error::Refused(refusal)) => refusal,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_new_file_begins_as_those_of_the_original() {
+    let disk = disk(1);
+    let mut writer = create(&disk);
+    assert_eq!(disk.len(path()).expect("a length"), 48);
+    let first = kedge_disk::read_file(&disk, path()).expect("read");
+    // Section 9 of the format.
+    let expected = "010000002b978bad3a0e000000000000000000000000000000000000000000000000\
+                    0000000000000000fffffffffffe";
+    let hex: String = first.iter().map(|byte| format!("{byte:02x}")).collect();
+    assert_eq!(hex, expected.replace(' ', ""));
+    assert_eq!(writer.commit(7).expect("commit").0, 4096);
+    let snapshot = open(&disk).expect("open");
+    assert_eq!(snapshot.header().timestamp_ns(), 7);
+    assert_eq!(snapshot.history().count(), 2);
+    assert_eq!(by_id(&snapshot).expect("scan"), []);
+    let again = Writer::create(&disk, path(), &Create::default(), &Options::default());
+    assert!(matches!(again, Err(Error::Exists { .. })));
+}
+
+#[test]
+fn the_version_of_a_file_stays() {
+    for version in [Version::V13, Version::V14] {
+        let disk = disk(1);
+        let new = Create {
+            version,
+            encryption: None,
+        };
+        let mut writer = Writer::create(&disk, path(), &new, &Options::default()).expect("create");
+        save(&mut writer, &[Doc::new("a", 1)]).expect("save");
+        writer.commit(1).expect("commit");
+        let mut writer = Writer::open(&disk, path(), &Options::default()).expect("open");
+        save(&mut writer, &[Doc::new("b", 2)]).expect("save");
+        writer.commit(2).expect("commit");
+        let snapshot = open(&disk).expect("open");
+        let versions: Vec<_> = snapshot
+            .history()
+            .map(|found| found.expect("a header").header().version())
+            .collect();
+        assert_eq!(versions, [version; 3]);
+        snapshot.check(&mut |_| {}).expect("sound");
+    }
+    for version in [Version::V11, Version::V12] {
+        let new = Create {
+            version,
+            encryption: None,
+        };
+        let refused = Writer::create(&disk(1), path(), &new, &Options::default());
+        assert_eq!(refusal(refused.map(|_| ())), Refusal::Version);
+    }
+}
+
+#[test]
+fn older_versions_are_appended_to_in_their_own_way() {
+    for name in [
+        "s200_v11_legacycrc.couch.1",
+        "s200_v12.couch.1",
+        "s200_v13.couch.1",
+        "rich.couch.1",
+    ] {
+        let disk = crate::support::disk_with(&crate::support::golden(name));
+        let before = open(&disk).expect("open");
+        let version = before.header().version();
+        let mut expected = by_id(&before).expect("scan");
+        let mut writer = Writer::open(&disk, path(), &Options::default()).expect("open");
+        let new: Vec<Doc> = (0..300)
+            .map(|n| Doc::new(format!("new-{n:03}"), 1000 + n))
+            .collect();
+        save(&mut writer, &new).expect("save");
+        writer.commit(1).expect("commit");
+        let after = open(&disk).expect("open");
+        assert_eq!(after.header().version(), version, "{name}");
+        after
+            .check(&mut |_| {})
+            .unwrap_or_else(|error| panic!("{name}: {error}"));
+        expected.extend(new);
+        expected.sort_by(|a, b| a.key.cmp(&b.key));
+        assert_eq!(by_id(&after).expect("scan"), expected, "{name}");
+        assert_eq!(by_id(&before).expect("scan").len(), expected.len() - 300);
+    }
+}
+
+#[test]
+fn a_batch_reports_what_it_replaces() {
+    let disk = disk(1);
+    let mut writer = create(&disk);
+    let docs = [Doc::new("b", 1), Doc::new("a", 2), Doc::new("c", 3)];
+    let mut seen = Vec::new();
+    let batch: Vec<Mutation<'_>> = docs.iter().map(Doc::mutation).collect();
+    writer
+        .save(&batch, &mut |change| {
+            seen.push((change.index, change.old.is_some()))
+        })
+        .expect("save");
+    assert_eq!(seen, [(1, false), (0, false), (2, false)]);
+    writer.commit(1).expect("commit");
+    let stored = open(&disk)
+        .expect("open")
+        .get(b"b")
+        .expect("get")
+        .expect("there");
+    let tombstone = Doc {
+        deleted: true,
+        body: Some(Vec::new()),
+        compress: false,
+        rev: 2,
+        ..Doc::new("b", 9)
+    };
+    let mut seen = Vec::new();
+    writer
+        .save(&[tombstone.mutation()], &mut |change| {
+            let old = change.old.expect("it was there");
+            assert_eq!(old.seqno(), stored.seqno());
+            assert_eq!(old.rev(), stored.rev());
+            assert_eq!(old.rev_meta(), stored.rev_meta());
+            assert_eq!(old.content_meta(), stored.content_meta());
+            assert_eq!(old.disk_bytes(), stored.disk_bytes());
+            assert!(!old.is_deleted());
+            seen.push(change.disk_bytes);
+        })
+        .expect("save");
+    // An empty body is a chunk of 8 bytes.
+    assert_eq!(seen, [8]);
+    writer.commit(2).expect("commit");
+    let snapshot = open(&disk).expect("open");
+    assert_eq!(
+        (
+            snapshot.header().live_count(),
+            snapshot.header().deleted_count()
+        ),
+        (2, 1)
+    );
+    assert_eq!(by_seqno(&snapshot).expect("scan").last(), Some(&tombstone));
+}
+
+#[test]
+fn what_cannot_be_stored_is_refused_and_changes_nothing() {
+    let disk = disk(1);
+    let mut writer = create(&disk);
+    save(&mut writer, &[Doc::new("a", 5)]).expect("save");
+    writer.commit(1).expect("commit");
+    let bytes = disk.len(path()).expect("a length");
+    let twice = [Doc::new("x", 6), Doc::new("y", 7), Doc::new("x", 8)];
+    assert_eq!(
+        refusal(save(&mut writer, &twice)),
+        Refusal::DuplicateKey(0, 2)
+    );
+    let twice = [Doc::new("x", 6), Doc::new("y", 6)];
+    assert_eq!(
+        refusal(save(&mut writer, &twice)),
+        Refusal::DuplicateSeqno(Seqno(6))
+    );
+    let old = Refusal::OldSeqno {
+        seqno: Seqno(5),
+        newest: Seqno(5),
+    };
+    assert_eq!(refusal(save(&mut writer, &[Doc::new("x", 5)])), old);
+    let twice: [(&[u8], Option<&[u8]>); 2] = [(b"n", Some(b"1")), (b"n", None)];
+    assert_eq!(
+        refusal(writer.save_locals(&twice)),
+        Refusal::DuplicateKey(0, 1)
+    );
+    assert_eq!(
+        refusal(writer.save_locals(&[(b"", None)])),
+        Refusal::KeyLength(0)
+    );
+    assert!(!writer.has_changes());
+    assert_eq!(disk.len(path()).expect("a length"), bytes);
+    save(&mut writer, &[Doc::new("x", 6)]).expect("it goes on");
+}
+
+#[test]
+fn several_saves_make_one_commit_and_what_is_given_up_is_gone() {
+    let disk = disk(1);
+    let mut writer = create(&disk);
+    let docs: Vec<Doc> = (1..=400)
+        .map(|n| Doc::new(format!("{:03}", n * 7 % 401), n))
+        .collect();
+    for part in docs.chunks(50) {
+        save(&mut writer, part).expect("save");
+        writer
+            .save_locals(&[(b"_local/n", Some(b"1"))])
+            .expect("save");
+    }
+    writer
+        .save_locals(&[(b"_local/m", Some(b"2")), (b"_local/n", None)])
+        .expect("save");
+    writer.set_purge_seqno(Seqno(3));
+    writer.raise_update_seqno(Seqno(500));
+    assert!(matches!(
+        by_id(&open(&disk).expect("open")).as_deref(),
+        Ok([])
+    ));
+    writer.commit(1).expect("commit");
+    save(&mut writer, &[Doc::new("lost", 501)]).expect("save");
+    writer.give_up();
+    save(&mut writer, &[Doc::new("kept", 501)]).expect("save");
+    writer.commit(1).expect("commit");
+    let snapshot = open(&disk).expect("open");
+    snapshot.check(&mut |_| {}).expect("sound");
+    assert_eq!(snapshot.header().live_count(), 401);
+    assert_eq!(snapshot.header().purge_seqno(), Seqno(3));
+    assert_eq!(snapshot.get(b"lost").expect("get"), None);
+    let locals: Result<Vec<_>, _> = snapshot.locals().expect("scan").collect();
+    assert_eq!(
+        locals.expect("locals"),
+        [(b"_local/m".to_vec(), b"2".to_vec())]
+    );
+    let older = snapshot.older().expect("older").expect("there");
+    assert_eq!(older.header().update_seqno(), Seqno(500));
+}
+
+#[test]
+fn bodies_keep_their_form() {
+    let disk = disk(1);
+    let mut writer = create(&disk);
+    let mut rng = Rng(3);
+    let large = rng.bytes(3 << 20);
+    let forms = [
+        ("large", Body::Compress(&large)),
+        ("empty", Body::Stored(b"")),
+        ("nothing", Body::Compress(b"")),
+        ("plain", Body::Stored(b"as it is")),
+        ("none", Body::None),
+        ("repeated", Body::Compress(&[7; 100_000])),
+    ];
+    let docs: Vec<Doc> = forms
+        .iter()
+        .zip(1..)
+        .map(|((key, _), n)| Doc::new(*key, n))
+        .collect();
+    let batch: Vec<Mutation<'_>> = docs
+        .iter()
+        .zip(&forms)
+        .map(|(doc, (_, body))| Mutation {
+            body: *body,
+            ..doc.mutation()
+        })
+        .collect();
+    writer.save(&batch, &mut |_| {}).expect("save");
+    writer.commit(1).expect("commit");
+    let snapshot = open(&disk).expect("open");
+    snapshot.check(&mut |_| {}).expect("sound");
+    for (key, body) in forms {
+        let entry = snapshot.get(key.as_bytes()).expect("get").expect("there");
+        let plain = snapshot.body(&entry, Form::Plain).expect("a body");
+        let (expected, compressed) = match body {
+            Body::None => (None, false),
+            Body::Stored(bytes) => (Some(bytes), false),
+            Body::Compress(bytes) => (Some(bytes), true),
+        };
+        assert_eq!(plain.as_deref(), expected, "{key}");
+        assert_eq!(entry.content_meta().is_compressed(), compressed, "{key}");
+    }
+    let repeated = snapshot.get(b"repeated").expect("get").expect("there");
+    let stored = snapshot
+        .body(&repeated, Form::Stored)
+        .expect("a body")
+        .expect("there");
+    assert!(stored.len() < 10_000);
+    assert_eq!(repeated.disk_bytes() as usize, 8 + stored.len());
+}
+
+#[test]
+fn long_keys_and_metadata_and_many_locals_make_sound_trees() {
+    let disk = disk(1);
+    let mut writer = create(&disk);
+    let docs: Vec<Doc> = (1..200_u64)
+        .map(|n| Doc {
+            rev_meta: vec![n as u8; (n * 20) as usize],
+            ..Doc::new(
+                [vec![b'k'; (n * 20) as usize], n.to_be_bytes().to_vec()].concat(),
+                n,
+            )
+        })
+        .collect();
+    save(&mut writer, &docs).expect("save");
+    let large = vec![5; 200_000];
+    let names: Vec<String> = (0..300).map(|n| format!("_local/{n}")).collect();
+    let locals: Vec<(&[u8], Option<&[u8]>)> = names
+        .iter()
+        .map(|name| (name.as_bytes(), Some(&large[..name.len() * 700 % 9000 + 1])))
+        .collect();
+    writer.save_locals(&locals).expect("save");
+    writer
+        .save_locals(&[(b"_local/large", Some(&large))])
+        .expect("save");
+    writer.commit(1).expect("commit");
+    let snapshot = open(&disk).expect("open");
+    assert_eq!(snapshot.check(&mut |_| {}).expect("sound").locals, 301);
+    assert_eq!(by_seqno(&snapshot).expect("scan"), docs);
+    assert_eq!(snapshot.local(b"_local/large").expect("get").as_ref(), Some(&large));
+    let removed: Vec<(&[u8], Option<&[u8]>)> =
+        locals.iter().map(|(name, _)| (*name, None)).collect();
+    writer.save_locals(&removed).expect("save");
+    writer
+        .save_locals(&[(b"_local/large", None), (b"absent", None)])
+        .expect("save");
+    writer.commit(2).expect("commit");
+    let snapshot = open(&disk).expect("open");
+    assert_eq!(snapshot.header().tree_bytes().local, 0);
+    assert_eq!(snapshot.locals().expect("scan").count(), 0);
+}
+
+#[test]
+fn bounds_of_scans() {
+    let disk = disk(1);
+    let mut writer = create(&disk);
+    let docs: Vec<Doc> = (0..100)
+        .map(|n| Doc::new(format!("k{n:02}"), 10 + 2 * n))
+        .collect();
+    save(&mut writer, &docs).expect("save");
+    writer.commit(1).expect("commit");
+    let snapshot = open(&disk).expect("open");
+    let ids = |range: (std::ops::Bound<&[u8]>, std::ops::Bound<&[u8]>)| -> Vec<u64> {
+        let scan = snapshot.scan_ids(range).expect("scan");
+        scan.map(|entry| (entry.expect("an entry").seqno().0 - 10) / 2)
+            .collect()
+    };
+    use std::ops::Bound::{Excluded, Included, Unbounded};
+    let all: Vec<u64> = (0..100).collect();
+    assert_eq!(ids((Unbounded, Unbounded)), all);
+    assert_eq!(ids((Included(b"k50"), Unbounded)), all[50..]);
+    assert_eq!(ids((Excluded(b"k50"), Unbounded)), all[51..]);
+    assert_eq!(ids((Excluded(b"k5"), Included(b"k60"))), all[50..=60]);
+    assert_eq!(ids((Unbounded, Excluded(b"k60"))), all[..60]);
+    assert!(ids((Included(b"l"), Unbounded)).is_empty());
+    assert!(ids((Unbounded, Included(b"a"))).is_empty());
+    let seqnos = |range: (std::ops::Bound<Seqno>, std::ops::Bound<Seqno>)| -> usize {
+        snapshot.scan_seqnos(range).expect("scan").count()
+    };
+    assert_eq!(seqnos((Included(Seqno(0)), Unbounded)), 100);
+    assert_eq!(seqnos((Excluded(Seqno(10)), Included(Seqno(20)))), 5);
+    assert_eq!(seqnos((Included(Seqno(11)), Excluded(Seqno(u64::MAX)))), 99);
+    assert_eq!(seqnos((Included(Seqno(u64::MAX)), Unbounded)), 0);
+}
+
+#[test]
+fn a_snapshot_outlives_the_name_of_its_file() {
+    let disk = disk(1);
+    let mut writer = create(&disk);
+    let docs: Vec<Doc> = (0..500)
+        .map(|n| Doc::new(format!("k{n:03}"), 1 + n))
+        .collect();
+    save(&mut writer, &docs).expect("save");
+    writer.commit(1).expect("commit");
+    let snapshot = writer.snapshot();
+    disk.remove(path()).expect("remove");
+    assert_eq!(by_id(&snapshot).expect("scan"), docs);
+    assert!(open(&disk).expect_err("it is gone").is_not_found());
+}
+
+#[test]
+fn readers_and_a_writer_share_a_file() {
+    let disk = SimDisk::new(1);
+    disk.create_dir_all(std::path::Path::new("/data"))
+        .expect("a directory");
+    let mut writer = create(&disk);
+    let mut snapshots: Vec<(u64, Snapshot)> = Vec::new();
+    for round in 0..20_u64 {
+        let docs: Vec<Doc> = (0..100)
+            .map(|n| {
+                Doc::new(
+                    format!("k{:03}", (n * 13 + round * 7) % 500),
+                    round * 100 + n + 1,
+                )
+            })
+            .collect();
+        save(&mut writer, &docs).expect("save");
+        for (count, snapshot) in &snapshots {
+            assert_eq!(by_id(snapshot).expect("scan").len() as u64, *count);
+        }
+        writer.commit(round).expect("commit");
+        let snapshot = writer.snapshot();
+        snapshots.push((snapshot.header().live_count(), snapshot));
+    }
+}
