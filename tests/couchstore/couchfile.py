@@ -103,10 +103,12 @@ class Node:
 
 
 class CouchFile:
-    """A whole file in memory."""
+    """A whole file in memory. As it does not change, a chunk that was read and found sound stays so."""
 
     def __init__(self, data):
         self.data = data
+        self.chunks = {}
+        self.nodes = {}
 
     @classmethod
     def open(cls, path):
@@ -138,6 +140,11 @@ class CouchFile:
 
     def chunk(self, offset, version, what):
         """The body of the data chunk at `offset`, and where it ends."""
+        if (offset, version) not in self.chunks:
+            self.chunks[offset, version] = self._read_chunk(offset, version, what)
+        return self.chunks[offset, version]
+
+    def _read_chunk(self, offset, version, what):
         head, position = self.run(offset, 8, what)
         length, crc = number(head[:4]), number(head[4:])
         if not length & 0x80000000:
@@ -198,7 +205,7 @@ class CouchFile:
         roots = {}
         for name, size in sizes.items():
             if size not in (0, ROOT_BYTES[name]):
-                raise Damage(offset, f"expected a {name} root of 0 or {ROOT_BYTES[name]} bytes, found {size}")
+                raise Damage(offset, f"expected the {name} root to have 0 or {ROOT_BYTES[name]} bytes, found {size}")
             if size:
                 roots[name] = Root(fields.number(6), fields.number(6), fields.take(size - 12))
         for name, root in roots.items():
@@ -267,6 +274,11 @@ class CouchFile:
 
     def node(self, offset, version):
         """The tree node at `offset`."""
+        if (offset, version) not in self.nodes:
+            self.nodes[offset, version] = self._read_node(offset, version)
+        return self.nodes[offset, version]
+
+    def _read_node(self, offset, version):
         body, end = self.chunk(offset, version, "a tree node")
         try:
             plain = decompress(body)
