@@ -60,7 +60,8 @@ fn usage(word: &str) -> ! {
 
 /// Watches an idle pool in a process of its own.
 fn watch_idle(name: &str, time: Duration) -> Value {
-    let this = env::current_exe().expect("a process knows its program");
+    // This very program, even when another was built in its place since it was started.
+    let this = "/proc/self/exe";
     let seconds = time.as_secs().to_string();
     let child = Command::new(this).args(["--idle", name, &seconds]).output();
     let output = child.expect("a process can be started").stdout;
