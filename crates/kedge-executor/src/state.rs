@@ -146,7 +146,7 @@ impl State {
             }
             match view.0 & PHASE {
                 ASLEEP => Some(view.with_phase(QUEUED) | flag),
-                QUEUED if flag == 0 => None,
+                // Written even if it is the same: only so does the run that comes see what the caller wrote before.
                 QUEUED => Some(view.0 | flag),
                 _ => Some(view.0 | WOKEN | flag),
             }
@@ -154,13 +154,6 @@ impl State {
         match posted {
             Ok(before) if before.is(ASLEEP) => Posted::Queue,
             Ok(_) => Posted::Noted,
-            Err(view) if view.generation() == generation && view.is(QUEUED) => {
-                if view.is_cancelled() {
-                    Posted::Gone
-                } else {
-                    Posted::Noted
-                }
-            }
             Err(_) => Posted::Gone,
         }
     }
