@@ -79,7 +79,7 @@ fn histories(version: Version) {
         None => SEEDS,
     };
     for seed in seeds {
-        println!("seed {seed}, {version:?}");
+        eprintln!("seed {seed}, {version:?}");
         let dir = tempfile::tempdir().expect("a directory");
         let mut history = History::new(dir.path().join("0.couch.1"), version, seed);
         for _ in 0..STEPS {
@@ -118,10 +118,10 @@ impl Random {
 
     /// Mostly short, sometimes longer than a block, rarely longer than many.
     fn body(&mut self) -> Vec<u8> {
-        let len = match self.below(60) {
+        let len = match self.below(400) {
             0 => 100_000,
-            1..=6 => self.below(10_000),
-            7..=12 => 0,
+            1..=20 => self.below(10_000),
+            21..=80 => 0,
             _ => self.below(300),
         };
         if self.one_in(2) {
