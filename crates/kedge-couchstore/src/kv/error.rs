@@ -57,6 +57,12 @@ pub enum KvError {
         /// The part that is missing or wrong.
         expected: &'static str,
     },
+    /// A value is not what its datatype says.
+    #[error("expected a value with {expected}")]
+    Value {
+        /// The part that is missing or wrong.
+        expected: &'static str,
+    },
     /// `_local/vbstate` is not the JSON that it has to be.
     #[error("expected the state of a vBucket as JSON: {reason}")]
     VbState {

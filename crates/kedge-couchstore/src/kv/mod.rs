@@ -20,6 +20,7 @@ mod local;
 mod manifest;
 mod rev_meta;
 mod stats;
+mod value;
 mod vbstate;
 
 #[cfg(test)]
@@ -40,4 +41,5 @@ pub use manifest::{
 };
 pub use rev_meta::{DeleteSource, RevMeta, RevMetaBytes, SyncWrite};
 pub use stats::CollectionStats;
+pub use value::{Attributes, Value};
 pub use vbstate::{CheckpointKind, FailoverEntry, SnapshotRange, VbStateDocument, VbStateKind};

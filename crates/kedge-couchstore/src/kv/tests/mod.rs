@@ -6,6 +6,7 @@ mod key;
 mod local;
 mod manifest;
 mod rev_meta;
+mod value;
 mod vbstate;
 
 use kedge_types::{CollectionId, Datatype, DurabilityLevel, Seqno};
