@@ -142,19 +142,19 @@ def bench_report(bench, figures):
         for size, items in zip(sizes, throughput):
             cell = f"{figures.median(bench, contender, size, 'cpu_us_per_item'):.2f}"
             if bench == "timeouts":
-                cell += f" / {thousands(figures.median(bench, contender, size, 'settled_per_s'))}"
+                cell += f" · {thousands(figures.median(bench, contender, size, 'settled_per_s'))}"
             else:
-                cell += f" / {figures.median(bench, contender, size, 'fairness'):.2f} / {items / floor:.1f}"
+                cell += f" · {figures.median(bench, contender, size, 'fairness'):.2f} · {items / floor:.1f}"
             details.append(cell)
         second.append([contender, *details])
         if contender != OURS:
             ratios.append([contender, *(f"{figures.ratio(bench, contender, size):.2f}" for size in sizes)])
     columns = head(bench, figures)
-    detail = "k items/s until the pool has acted" if bench == "timeouts" else "least / most served / times the floor"
+    detail = "k items/s until the pool has acted" if bench == "timeouts" else "least by most served · times the floor"
     return (
         f"## {TITLES[bench]}\n\n" + table(["thousand items/s", *columns], first) + "\n"
         + table([f"{OURS} divided by", *columns], ratios) + "\n"
-        + table([f"CPU us per item / {detail}", *columns], second)
+        + table([f"CPU us per item · {detail}", *columns], second)
     )
 
 
