@@ -1,1 +1,244 @@
-//! placeholder
+//! Power loss at every single operation of a history, and of what an open does after it.
+
+use kedge_couchstore::{Create, Error, Options, Snapshot, Version, Writer};
+use kedge_disk::{Disk, Fault, SimDisk};
+use kedge_types::Seqno;
+
+use crate::support::{Doc, by_id, disk, open, path, save};
+
+/// What a reader sees: documents, the local document, update seqno.
+type State = (Vec<Doc>, Option<Vec<u8>>, u64);
+
+/// What a history had done when the power failed.
+#[derive(Default)]
+struct Done {
+    /// States whose commits returned, oldest first.
+    committed: Vec<State>,
+    /// The state that was being committed.
+    in_flight: Option<State>,
+}
+
+fn state_of(snapshot: &Snapshot) -> State {
+    snapshot.check(&mut |_| {}).expect("sound");
+    let local = snapshot.local(b"_local/vbstate").expect("a local document");
+    let docs = by_id(snapshot).expect("documents");
+    (docs, local, snapshot.header().update_seqno().0)
+}
+
+struct History<'a> {
+    disk: &'a SimDisk,
+    done: &'a mut Done,
+    docs: std::collections::BTreeMap<Vec<u8>, Doc>,
+    seqno: u64,
+}
+
+impl History<'_> {
+    fn commit(&mut self, writer: &mut Writer, docs: &[Doc]) -> Result<(), Error> {
+        save(writer, docs)?;
+        for doc in docs {
+            self.docs.insert(doc.key.clone(), doc.clone());
+            self.seqno = doc.seqno;
+        }
+        self.finish(writer)
+    }
+
+    fn finish(&mut self, writer: &mut Writer) -> Result<(), Error> {
+        let local = self.seqno.to_string().into_bytes();
+        writer.save_locals(&[(b"_local/vbstate", Some(&local))])?;
+        let state = (
+            self.docs.values().cloned().collect(),
+            Some(local),
+            self.seqno,
+        );
+        self.done.in_flight = Some(state.clone());
+        writer.commit(self.seqno)?;
+        self.done.in_flight = None;
+        self.done.committed.push(state);
+        Ok(())
+    }
+
+    fn docs(&self, count: u64, body_bytes: usize) -> Vec<Doc> {
+        (1..=count)
+            .map(|n| Doc {
+                body: Some(vec![n as u8; body_bytes]),
+                compress: false,
+                ..Doc::new(
+                    format!("k{}", (self.seqno * 7 + n * 11) % 90),
+                    self.seqno + n,
+                )
+            })
+            .collect::<Vec<_>>()
+    }
+
+    /// Every kind of operation on a file: small and large commits, local documents alone, reopens, a rollback, an early
+    /// sync, changes that are given up.
+    fn run(&mut self, version: Version) -> Result<(), Error> {
+        let new = Create {
+            version,
+            encryption: None,
+        };
+        let mut writer = Writer::create(self.disk, path(), &new, &Options::default())?;
+        self.disk.sync_dir(path().parent().expect("a directory"))?;
+        for (count, body_bytes) in [(1, 10), (20, 300), (3, 4000), (40, 1500)] {
+            let docs = self.docs(count, body_bytes);
+            self.commit(&mut writer, &docs)?;
+        }
+        self.finish(&mut writer)?;
+        drop(writer);
+        let mut writer = Writer::open(self.disk, path(), &Options::default())?;
+        let lost = self.docs(5, 100);
+        save(&mut writer, &lost)?;
+        writer.sync()?;
+        writer.give_up();
+        let docs = self.docs(30, 200);
+        self.commit(&mut writer, &docs)?;
+        let point = writer.rollback_point(Seqno(25))?.expect("there is one");
+        writer.rewind(point.header())?;
+        self.docs = by_id(&point)?
+            .into_iter()
+            .map(|doc| (doc.key.clone(), doc))
+            .collect();
+        self.seqno = point.header().update_seqno().0;
+        self.finish(&mut writer)?;
+        let mut writer = Writer::open(self.disk, path(), &Options::default())?;
+        let docs = self.docs(12, 700);
+        self.commit(&mut writer, &docs)
+    }
+}
+
+fn run(disk: &SimDisk, version: Version, done: &mut Done) -> Result<(), Error> {
+    let mut history = History {
+        disk,
+        done,
+        docs: std::collections::BTreeMap::new(),
+        seqno: 0,
+    };
+    history.run(version)
+}
+
+/// The history stopped at each of its operations.
+fn stopped(fault: Fault) -> impl Iterator<Item = (SimDisk, Done, String)> {
+    [Version::V13, Version::V14]
+        .into_iter()
+        .flat_map(move |version| {
+            let whole = disk(1);
+            let before = whole.operations();
+            run(&whole, version, &mut Done::default()).expect("nothing goes wrong");
+            let operations = whole.operations();
+            assert!(
+                operations - before > 40,
+                "the history does {operations} operations"
+            );
+            (before + 1..=operations).map(move |number| {
+                let disk = disk(number);
+                disk.fail_operation(number, fault);
+                let mut done = Done::default();
+                let result = run(&disk, version, &mut done);
+                assert!(result.is_err(), "operation {number} failed");
+                (disk, done, format!("{version:?}, operation {number}"))
+            })
+        })
+}
+
+/// Checks what is found after a crash: the last state whose commit returned, or the one in flight.
+fn check(disk: &SimDisk, done: &Done, what: &str) -> Option<State> {
+    let snapshot = match open(disk) {
+        Ok(snapshot) => snapshot,
+        // Before the first commit returned there may be no file, or nothing in it.
+        Err(error) => {
+            let none = error.is_not_found() || matches!(error, Error::NoHeader { .. });
+            assert!(none && done.committed.is_empty(), "{what}: {error}");
+            return None;
+        }
+    };
+    let found = state_of(&snapshot);
+    let empty = (Vec::new(), None, 0);
+    let last = done.committed.last().unwrap_or(&empty);
+    assert!(
+        found == *last || Some(&found) == done.in_flight.as_ref(),
+        "{what}: found {} documents at {}",
+        found.0.len(),
+        found.2
+    );
+    Some(found)
+}
+
+#[test]
+fn a_power_loss_at_every_operation_leaves_the_last_commit() {
+    for (disk, done, what) in stopped(Fault::PowerLoss) {
+        for seed in 0..10 {
+            let what = format!("{what}, seed {seed}");
+            let disk = disk.fork();
+            disk.crash(seed);
+            let Some(found) = check(&disk, &done, &what) else {
+                continue;
+            };
+            // It goes on, and neither this state nor the next is lost in another crash.
+            let mut writer = Writer::open(&disk, path(), &Options::default())
+                .unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(state_of(&writer.snapshot()), found, "{what}");
+            disk.crash(seed + 100);
+            assert_eq!(state_of(&open(&disk).expect("open")), found, "{what}");
+            writer = Writer::open(&disk, path(), &Options::default()).expect("open");
+            let seqno = found.2 + 1;
+            save(&mut writer, &[Doc::new("more", seqno)]).expect("save");
+            writer.commit(1).expect("commit");
+            drop(writer);
+            disk.crash(seed + 200);
+            let snapshot = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+            let again = state_of(&snapshot);
+            assert_eq!(again.2, seqno, "{what}");
+            assert!(again.0.iter().any(|doc| doc.key == b"more"), "{what}");
+        }
+    }
+}
+
+#[test]
+fn what_a_writer_found_is_durable() {
+    // The story: a process is killed, or a sync fails, between the setting of a header's type byte and its sync. The
+    // next process finds the commit in the kernel's memory and builds on it; then the power fails.
+    for (disk, done, what) in stopped(Fault::Io) {
+        disk.kill_process();
+        if check(&disk, &done, &what).is_none() {
+            continue;
+        }
+        let writer = Writer::open(&disk, path(), &Options::default()).expect("open");
+        let found = state_of(&writer.snapshot());
+        drop(writer);
+        // The name is the business of whoever made the file.
+        disk.sync_dir(path().parent().expect("a directory"))
+            .expect("sync");
+        for seed in 0..6 {
+            let disk = disk.fork();
+            disk.crash(seed);
+            let snapshot = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(state_of(&snapshot), found, "{what}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_power_loss_while_a_file_is_opened_changes_nothing() {
+    for (disk, done, what) in stopped(Fault::PowerLoss).step_by(3) {
+        disk.crash(7);
+        let Some(found) = check(&disk, &done, &what) else {
+            continue;
+        };
+        let undisturbed = disk.fork();
+        drop(Writer::open(&undisturbed, path(), &Options::default()).expect("open"));
+        for step in 1..=undisturbed.operations() - disk.operations() {
+            for seed in 0..4 {
+                let disk = disk.fork();
+                disk.fail_operation(disk.operations() + step, Fault::PowerLoss);
+                drop(Writer::open(&disk, path(), &Options::default()));
+                disk.crash(seed);
+                let snapshot = open(&disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+                assert_eq!(
+                    state_of(&snapshot),
+                    found,
+                    "{what}, step {step}, seed {seed}"
+                );
+            }
+        }
+    }
+}

@@ -45,13 +45,7 @@ fn an_encrypted_file_is_read_with_its_key_only() {
     assert!(snapshot.header().is_encrypted());
     assert_eq!(by_id(&snapshot).expect("scan"), docs);
     snapshot.check(&mut |_| {}).expect("sound");
-    assert_eq!(
-        snapshot
-            .history()
-            .map(|found| found.expect("a header"))
-            .count(),
-        3
-    );
+    assert_eq!(snapshot.history().filter(Result::is_ok).count(), 3);
     let error = Snapshot::open(&disk, path(), &Options::default()).expect_err("no key");
     assert!(matches!(error, Error::KeyNeeded { key_id, .. } if key_id == "some key"));
     let wrong = Options {

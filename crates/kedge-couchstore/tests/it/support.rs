@@ -154,6 +154,6 @@ pub(crate) fn seed(default: u64) -> u64 {
         .ok()
         .and_then(|text| text.parse().ok());
     let seed = seed.unwrap_or(default);
-    println!("KEDGE_SEED={seed}");
+    eprintln!("KEDGE_SEED={seed}");
     seed
 }

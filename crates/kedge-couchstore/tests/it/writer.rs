@@ -106,7 +106,7 @@ fn a_batch_reports_what_it_replaces() {
     let batch: Vec<Mutation<'_>> = docs.iter().map(Doc::mutation).collect();
     writer
         .save(&batch, &mut |change| {
-            seen.push((change.index, change.old.is_some()))
+            seen.push((change.index, change.old.is_some()));
         })
         .expect("save");
     assert_eq!(seen, [(1, false), (0, false), (2, false)]);
@@ -306,7 +306,10 @@ fn long_keys_and_metadata_and_many_locals_make_sound_trees() {
     let snapshot = open(&disk).expect("open");
     assert_eq!(snapshot.check(&mut |_| {}).expect("sound").locals, 301);
     assert_eq!(by_seqno(&snapshot).expect("scan"), docs);
-    assert_eq!(snapshot.local(b"_local/large").expect("get").as_ref(), Some(&large));
+    assert_eq!(
+        snapshot.local(b"_local/large").expect("get").as_ref(),
+        Some(&large)
+    );
     let removed: Vec<(&[u8], Option<&[u8]>)> =
         locals.iter().map(|(name, _)| (*name, None)).collect();
     writer.save_locals(&removed).expect("save");

@@ -1,1 +1,170 @@
+use std::path::Path;
+use std::sync::Arc;
 
+use kedge_disk::{Disk, SimDisk};
+
+use super::*;
+use crate::file::shared::Shared;
+use crate::format::chunk::Codec;
+use crate::tree::Local;
+use crate::tree::cursor::Cursor;
+use crate::tree::search::{Nodes, Windows};
+use crate::{Offset, Options};
+
+fn appender() -> (Arc<Shared>, Appender) {
+    let disk = SimDisk::new(1);
+    disk.create_dir_all(Path::new("/d")).expect("a directory");
+    let path = Path::new("/d/tree");
+    let file = disk.create(path).expect("a file");
+    let shared = Arc::new(Shared::new(file, path, Codec::Crc32c, &Options::default()));
+    (Arc::clone(&shared), Appender::new(shared, 1))
+}
+
+type Entry = (Vec<u8>, Vec<u8>);
+
+fn entries(count: u32, value_bytes: usize) -> Vec<Entry> {
+    let entry = |n: u32| (n.to_be_bytes().to_vec(), vec![n as u8; value_bytes]);
+    (0..count).map(entry).collect()
+}
+
+fn read(
+    shared: &Shared,
+    root: Option<Pointer<crate::format::pointer::NoReduce>>,
+    end: u64,
+) -> Vec<Entry> {
+    let mut windows = Windows::exact();
+    let mut nodes = Nodes::new(shared, Offset(end), &mut windows);
+    let mut cursor = Cursor::<Local>::new(root);
+    let mut entries = Vec::new();
+    while let Some((_, entry)) = cursor.next(&mut nodes).expect("a sound tree") {
+        entries.push((entry.key.to_vec(), entry.value.to_vec()));
+    }
+    entries
+}
+
+/// Sizes of the nodes of a tree, for each level from the root down.
+fn sizes(
+    shared: &Shared,
+    root: &Pointer<crate::format::pointer::NoReduce>,
+    end: u64,
+) -> Vec<Vec<usize>> {
+    let mut windows = Windows::exact();
+    let mut nodes = Nodes::new(shared, Offset(end), &mut windows);
+    let mut levels = Vec::new();
+    let mut level = vec![*root];
+    while !level.is_empty() {
+        let mut below = Vec::new();
+        let mut sizes = Vec::new();
+        for pointer in level {
+            let node = nodes.node::<Local>(&pointer).expect("a node");
+            sizes.push(node.bytes().len());
+            if !node.is_leaf() {
+                below.extend(node.entries().map(|entry| entry.pointer::<Local>()));
+            }
+        }
+        levels.push(sizes);
+        level = below;
+    }
+    levels
+}
+
+#[test]
+fn a_tree_has_what_was_pushed_and_its_nodes_are_well_filled() {
+    for (count, value_bytes) in [
+        (1, 10),
+        (7, 10),
+        (8, 50),
+        (1000, 50),
+        (20_000, 20),
+        (50, 3000),
+        (6, 70_000),
+    ] {
+        let (shared, mut out) = appender();
+        let expected = entries(count, value_bytes);
+        let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+        for (key, value) in &expected {
+            builder
+                .push(key, |out| out.extend_from_slice(value))
+                .expect("push");
+        }
+        let root = builder.finish().expect("finish").expect("a root");
+        out.write_all().expect("write");
+        let end = out.written();
+        assert!(
+            read(&shared, Some(root), end) == expected,
+            "{count} of {value_bytes}"
+        );
+        let levels = sizes(&shared, &root, end);
+        assert_eq!(levels[0].len(), 1, "one root");
+        let NodeSizes {
+            leaf_bytes,
+            interior_bytes,
+        } = NodeSizes::UPDATE;
+        for (depth, level) in levels.iter().enumerate() {
+            let is_leaf = depth + 1 == levels.len();
+            let target = if is_leaf { leaf_bytes } else { interior_bytes };
+            for bytes in level {
+                // The last two of a level share what is left.
+                assert!(
+                    level.len() < 3 || *bytes >= target * 2 / 3,
+                    "{bytes} of {target}"
+                );
+                let large = 2 * target + value_bytes * 8 + 100;
+                assert!(*bytes <= large, "{bytes} of {target}");
+            }
+        }
+    }
+}
+
+#[test]
+fn nothing_makes_no_tree() {
+    let (_, mut out) = appender();
+    let builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+    assert_eq!(builder.finish().expect("finish"), None);
+    assert_eq!(out.position(), 1);
+}
+
+#[test]
+fn untouched_subtrees_of_any_height_stay_in_order() {
+    let (shared, mut out) = appender();
+    let all = entries(900, 30);
+    let mut roots = Vec::new();
+    for part in all.chunks(300) {
+        let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+        for (key, value) in part {
+            builder
+                .push(key, |out| out.extend_from_slice(value))
+                .expect("push");
+        }
+        roots.push(builder.finish().expect("finish").expect("a root"));
+    }
+    out.write_all().expect("write");
+    let height = sizes(&shared, &roots[0], out.written()).len() - 1;
+    let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+    // The first and the last stay, what is between is written anew.
+    builder
+        .push_subtree(height, &all[299].0, &roots[0])
+        .expect("push");
+    for (key, value) in &all[300..600] {
+        builder
+            .push(key, |out| out.extend_from_slice(value))
+            .expect("push");
+    }
+    builder
+        .push_subtree(height, &all[899].0, &roots[2])
+        .expect("push");
+    let root = builder.finish().expect("finish");
+    out.write_all().expect("write");
+    assert!(read(&shared, root, out.written()) == all);
+}
+
+#[test]
+fn a_single_subtree_needs_no_node_above_it() {
+    let (_, mut out) = appender();
+    let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+    builder.push(b"k", |_| {}).expect("push");
+    let root = builder.finish().expect("finish").expect("a root");
+    let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+    builder.push_subtree(0, b"k", &root).expect("push");
+    assert_eq!(builder.finish().expect("finish"), Some(root));
+}
