@@ -56,7 +56,7 @@ mod write;
 
 use std::fmt;
 
-pub use check::Checked;
+pub use check::{CheckObserver, Checked};
 pub use crypto::EncryptionKey;
 pub use error::{Error, Refusal};
 pub use format::header::{Header, Previous, TreeBytes, Version};

@@ -98,6 +98,17 @@ pub enum Problem {
     /// The trees by id and by seqno do not say the same.
     #[error("expected both trees to have the same documents, they differ at seqno {0}")]
     TreesDiffer(u64),
+    /// An entry has a seqno above the highest that the header says was reached.
+    #[error("expected seqnos up to {newest}, found {found}")]
+    SeqnoAbove {
+        /// The seqno found.
+        found: u64,
+        /// What the header says.
+        newest: u64,
+    },
+    /// Bodies add up to more than the file has room for, so entries share them.
+    #[error("expected each entry to have a body of its own, together they have {0} bytes")]
+    BodiesOverlap(u64),
     /// A tree has more levels than are possible.
     #[error("expected a tree of at most 64 levels")]
     Depth,

@@ -15,6 +15,7 @@ use kedge_disk::Disk;
 
 use crate::file::find;
 use crate::file::shared::Shared;
+use crate::file::window::Window;
 use crate::format::header::Header;
 use crate::{Error, Offset, Options, Problem};
 
@@ -109,6 +110,16 @@ impl Snapshot {
 
     pub(crate) fn shared(&self) -> &Shared {
         &self.shared
+    }
+
+    /// As [`Snapshot::body`], through a window that reads ahead or is used again.
+    pub(crate) fn body_through(
+        &self,
+        window: &mut Window,
+        entry: &Entry,
+        form: Form,
+    ) -> Result<Option<Vec<u8>>, Error> {
+        bodies::read_body(&self.shared, window, self.header.offset, entry, form)
     }
 
     fn with_header(&self, header: Header) -> Result<Snapshot, Error> {

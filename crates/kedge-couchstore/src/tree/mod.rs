@@ -25,6 +25,9 @@ pub(crate) trait Tree: Copy + std::fmt::Debug {
     /// Tells the trees apart, from 0 to 3.
     const NUMBER: u64;
 
+    /// Whether its entries are documents.
+    const IS_OF_DOCUMENTS: bool = true;
+
     /// What a node is remembered by. A hostile file may refer to one node from two trees, which check different things.
     fn cache_key(offset: u64) -> u64 {
         offset << 2 | Self::NUMBER
@@ -96,6 +99,7 @@ impl Tree for BySeqno {
 impl Tree for Local {
     type Reduce = NoReduce;
     const NUMBER: u64 = 2;
+    const IS_OF_DOCUMENTS: bool = false;
 
     fn is_sound(_: &[u8], _: &[u8]) -> bool {
         true

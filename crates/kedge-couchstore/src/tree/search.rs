@@ -81,14 +81,20 @@ impl<'a> Nodes<'a> {
         Ok(node)
     }
 
-    /// The node that `pointer` refers to, from the disk, and its bytes there.
+    /// The node that `pointer` refers to, from the disk, and its bytes there; read ahead if it is expected to be a leaf
+    /// beside others.
     pub(crate) fn node_and_bytes<T: Tree>(
         &mut self,
         pointer: &Pointer<T::Reduce>,
+        ahead: bool,
     ) -> Result<(Node, u64), Error> {
         let (shared, at) = (self.shared, Offset(pointer.offset));
         let expect = Expect::UpTo(pointer.subtree_bytes);
-        let window = &mut self.windows.exact;
+        let window = if ahead {
+            &mut self.windows.ahead
+        } else {
+            &mut self.windows.exact
+        };
         let body = window.chunk(shared, at, expect, NODE_CHUNK_BYTES_MAX, self.end)?;
         let node = Node::decode::<T>(at.0, body).map_err(|problem| shared.corrupt(at, problem))?;
         let bytes = shared.codec().disk_bytes(body.len());
