@@ -1,0 +1,29 @@
+//! Finding where two sound trees differ, once it is known that they do: a look-up for each entry.
+
+use super::walk::walk;
+use super::{Check, Stop};
+use crate::tree::{ById, BySeqno};
+use crate::{Entry, Problem};
+
+pub(super) fn find(check: &mut Check<'_>) -> Result<(), Stop> {
+    let snapshot = check.snapshot.clone();
+    let header = snapshot.header();
+    walk::<ById>(check, header.by_id, &mut |check, leaf, node, entry| {
+        let entry = Entry::from_id(node, &entry);
+        match snapshot.get_by_seqno(entry.seqno()) {
+            Ok(Some(other)) if other == entry => Ok(()),
+            Ok(_) => check.tell(leaf, Problem::TreesDiffer(entry.seqno().0)),
+            Err(error) => check.tell_error(error),
+        }
+    })?;
+    // Of a document that both have, the walk above told.
+    walk::<BySeqno>(check, header.by_seqno, &mut |check, leaf, node, entry| {
+        let entry = Entry::from_seqno(node, &entry);
+        match snapshot.get(entry.key()) {
+            Ok(Some(other)) if other.seqno() == entry.seqno() => Ok(()),
+            Ok(_) => check.tell(leaf, Problem::TreesDiffer(entry.seqno().0)),
+            Err(error) => check.tell_error(error),
+        }
+    })?;
+    Ok(())
+}
