@@ -1,12 +1,15 @@
 //! The bucket itself: its parts, and how a step of a vBucket is accounted for.
 
-use crate::commit::{Committer, Dirty, DirtyList, LogWriter};
+use crate::commit::{Committer, Dirty, DirtyList};
 use crate::config::{BucketChange, BucketConfig};
 use crate::counters::{Counter, Counters};
 use crate::hot::Hot;
+use crate::log_writer::LogWriter;
 use crate::quota::Quota;
+use crate::tasks::Sleeper;
 use crate::timings::{Timing, Timings};
 use kedge_disk::Disk;
+use kedge_executor::{Executor, OwnerId};
 use kedge_log::{LogStats, SegmentPreparer};
 use kedge_types::{Cas, Clock, DocKey, Durability, DurabilityLevel, Now, Status, VbId, VbUuid};
 use kedge_vbucket::{Completion, Cookie, Done, RandomState, VBucket, VbSetup, VbState};
@@ -14,15 +17,14 @@ use parking_lot::{Mutex, RwLock};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::JoinHandle;
 
 /// Parts of all hash tables together: with few vBuckets each has many, so that no rehash takes long.
 const TABLE_SHARDS: usize = 1_024;
 /// Uuids have 48 bits, as some clients keep them in floating-point numbers.
 const UUID_MASK: u64 = (1 << 48) - 1;
 
-/// Where completions of parked commands go. Called by the log writer, by the maintenance thread, or by a front-end
-/// thread inside [`Bucket::kick`].
+/// Where completions of parked commands go. Called by the bucket's tasks, or by a front-end thread inside
+/// [`Bucket::kick`].
 pub trait Completions: Send + Sync {
     /// Takes what is in `done`.
     fn complete(&self, done: &mut Vec<(Cookie, Completion)>);
@@ -75,6 +77,8 @@ pub struct BucketSetup {
     pub config: BucketConfig,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
+    /// Runs what the bucket does by itself. Its tasks belong to an owner `bucket:NAME`.
+    pub executor: Executor,
     /// Where completions go.
     pub completions: Arc<dyn Completions>,
     /// Number of front-end threads, whose [`Ctx::thread`] is below it.
@@ -115,6 +119,8 @@ pub(crate) enum Phase {
 /// A bucket. Share it as `Arc<Bucket>`.
 pub struct Bucket {
     pub(crate) setup: BucketSetup,
+    /// Whom its tasks belong to.
+    pub(crate) owner: OwnerId,
     pub(crate) config: RwLock<Arc<BucketConfig>>,
     pub(crate) vbuckets: Box<[Mutex<VBucket>]>,
     pub(crate) hot: Hot,
@@ -125,12 +131,15 @@ pub struct Bucket {
     pub(crate) writer: LogWriter,
     pub(crate) committer: OnceLock<Mutex<Committer>>,
     pub(crate) preparer: OnceLock<SegmentPreparer>,
+    /// The tasks that rest while there is nothing for them to do.
+    pub(crate) timeouts: Sleeper,
+    pub(crate) sweeper: Sleeper,
+    pub(crate) segments: Sleeper,
     pub(crate) phase: AtomicU8,
     /// Parked commands that were not completed yet.
     pub(crate) parked: AtomicI64,
     pub(crate) random: AtomicU64,
     pub(crate) loaded: crate::open::Loaded,
-    pub(crate) threads: Mutex<Vec<JoinHandle<()>>>,
     pub(crate) log_stats: Mutex<LogStats>,
 }
 
@@ -143,7 +152,7 @@ impl std::fmt::Debug for Bucket {
 }
 
 impl Bucket {
-    pub(crate) fn new(setup: BucketSetup, uuid: [u8; 16]) -> Self {
+    pub(crate) fn new(setup: BucketSetup, owner: OwnerId, uuid: [u8; 16]) -> Self {
         let vbuckets = setup.config.vbuckets;
         let shards = (TABLE_SHARDS / usize::from(vbuckets).max(1)).max(1);
         let hasher = RandomState::default();
@@ -166,13 +175,16 @@ impl Bucket {
             writer: LogWriter::default(),
             committer: OnceLock::new(),
             preparer: OnceLock::new(),
+            timeouts: Sleeper::default(),
+            sweeper: Sleeper::default(),
+            segments: Sleeper::default(),
             phase: AtomicU8::new(Phase::Loading as u8),
             parked: AtomicI64::new(0),
             random: AtomicU64::new(random_u64()),
             loaded: crate::open::Loaded::default(),
-            threads: Mutex::new(Vec::new()),
             log_stats: Mutex::default(),
             config: RwLock::new(Arc::new(setup.config.clone())),
+            owner,
             setup,
         }
     }
@@ -260,7 +272,7 @@ impl Bucket {
                 vb: vbucket.id(),
                 since_ns: now.mono_ns,
             });
-            self.writer.on_dirty();
+            self.on_dirty();
         }
         outcome
     }
@@ -279,6 +291,7 @@ impl Bucket {
             vbucket.bytes() as i64 - bytes,
             vbucket.checkpoint_bytes() as i64 - checkpoint,
         );
+        self.on_changed(vbucket);
         let mut done = Vec::new();
         if vbucket.has_done() {
             vbucket.take_done(&mut done);

@@ -6,9 +6,7 @@
 //! * Seqnos are published as persisted, and parked commands completed, only after the sync returned.
 //! * What could not be written stays where it was: cursors move only after the sync.
 //!
-//! Usually the log writer's thread commits. A front-end thread does so itself when nobody else of its connections
-//! would be held up (see [`Bucket::kick`]), because waking another thread and being woken by it costs about as much as
-//! the sync.
+//! When it is time for a commit is decided in `log_writer`.
 
 use crate::bucket::{Bucket, Phase};
 use crate::error::BucketError;
@@ -19,16 +17,7 @@ use kedge_types::{Now, VbId};
 use kedge_vbucket::{AfterLog, Change, Done, Position};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::thread::Thread;
-use std::time::Duration;
-
-/// How long the log writer waits before it tries a full disk again.
-const DISK_FULL_RETRY: Duration = Duration::from_millis(100);
-
-/// After this much quiet a mark is written behind the last batch.
-const IDLE_MARK: Duration = Duration::from_secs(1);
+use std::sync::atomic::Ordering;
 
 /// A vBucket that has changes for the log, and since when.
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +41,7 @@ impl DirtyList {
         queue.extend(self.list.lock().drain(..));
     }
 
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.list.lock().is_empty()
     }
 }
@@ -68,7 +57,6 @@ pub(crate) struct Committer {
     taken: Vec<Taken>,
     changes: Vec<Change>,
     done: Vec<Done>,
-    /// The last batch met its limits: more was waiting than it could take.
     was_full: bool,
     /// Where the last reset of each vBucket stands in the log; 0 for none.
     resets: Box<[Lsn]>,
@@ -97,8 +85,13 @@ impl Committer {
     }
 
     /// Whether something is left to write, now or later.
-    fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         !self.queue.is_empty() || !self.lazy.is_empty()
+    }
+
+    /// Whether the last batch met its limits: more was waiting than it could take.
+    pub(crate) fn was_full(&self) -> bool {
+        self.was_full
     }
 
     /// Ends the log: the last record says that the shutdown was clean.
@@ -110,142 +103,8 @@ impl Committer {
     }
 }
 
-const RUNNING: u8 = 0;
-/// Parked until the interval for changes that nobody waits for is over.
-const TIMED: u8 = 1;
-/// Parked until something is written.
-const IDLE: u8 = 2;
-
-/// How the log writer's thread is reached.
-#[derive(Debug, Default)]
-pub(crate) struct LogWriter {
-    thread: OnceLock<Thread>,
-    state: AtomicU8,
-    urgent: AtomicBool,
-    stop: AtomicBool,
-}
-
-impl LogWriter {
-    /// A vBucket became dirty. Only an idle writer needs to hear of it.
-    pub(crate) fn on_dirty(&self) {
-        if self.state.load(Ordering::SeqCst) == IDLE {
-            self.wake();
-        }
-    }
-
-    /// Someone waits for a sync.
-    fn on_urgent(&self) {
-        self.urgent.store(true, Ordering::SeqCst);
-        if self.state.load(Ordering::SeqCst) != RUNNING {
-            self.wake();
-        }
-    }
-
-    fn wake(&self) {
-        if let Some(thread) = self.thread.get() {
-            thread.unpark();
-        }
-    }
-
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::SeqCst);
-        self.wake();
-    }
-}
-
 impl Bucket {
-    /// To be called at the end of a turn in which a command was parked. With `lead` this thread may commit itself if
-    /// the log is idle; it does so when no other connection of the thread would be held up. Completions come through
-    /// the sink, before this returns when it led.
-    pub fn kick(&self, lead: bool) {
-        if lead
-            && let Some(committer) = self.committer.get()
-            && let Some(mut committer) = committer.try_lock()
-        {
-            let result = self.commit_once(&mut committer);
-            let more = committer.has_work();
-            drop(committer);
-            self.on_commit_result(&result);
-            if more {
-                self.writer.on_dirty();
-            }
-            return;
-        }
-        self.writer.on_urgent();
-    }
-
-    /// The life of the log writer's thread.
-    pub(crate) fn run_log_writer(&self) {
-        let writer = &self.writer;
-        writer.thread.get_or_init(std::thread::current);
-        let mut was_full = false;
-        while !writer.stop.load(Ordering::SeqCst) && self.phase() != Phase::Failed {
-            if !was_full {
-                self.wait_for_work();
-            }
-            writer.urgent.store(false, Ordering::SeqCst);
-            let Some(committer) = self.committer.get() else {
-                return;
-            };
-            let mut committer = committer.lock();
-            let result = self.commit_once(&mut committer);
-            was_full = result.is_ok() && committer.was_full;
-            drop(committer);
-            self.on_commit_result(&result);
-            if matches!(&result, Err(error) if error.is_no_space()) {
-                std::thread::park_timeout(DISK_FULL_RETRY);
-            }
-        }
-    }
-
-    fn wait_for_work(&self) {
-        let writer = &self.writer;
-        let interval = Duration::from_millis(self.config().log_interval_ms);
-        let wanted = || writer.urgent.load(Ordering::SeqCst) || writer.stop.load(Ordering::SeqCst);
-        // The state is set before the lists are looked at, and who fills a list looks at the state after: so one of
-        // the two sees the other.
-        writer.state.store(IDLE, Ordering::SeqCst);
-        let mut marked = false;
-        while !wanted() && self.nothing_to_log() {
-            if marked {
-                std::thread::park();
-                continue;
-            }
-            std::thread::park_timeout(IDLE_MARK);
-            if !wanted() && self.nothing_to_log() {
-                self.mark_log();
-                marked = true;
-            }
-        }
-        writer.state.store(TIMED, Ordering::SeqCst);
-        let started = std::time::Instant::now();
-        while !wanted() && started.elapsed() < interval {
-            std::thread::park_timeout(interval.saturating_sub(started.elapsed()));
-        }
-        writer.state.store(RUNNING, Ordering::SeqCst);
-    }
-
-    /// Lets a later recovery tell damage to the last batch from one that was never finished.
-    fn mark_log(&self) {
-        let Some(committer) = self.committer.get() else {
-            return;
-        };
-        let marked = committer.lock().log.mark();
-        match marked {
-            Err(error) if error.is_no_space() => {}
-            result => self.on_commit_result(&result.map(|()| 0)),
-        }
-    }
-
-    fn nothing_to_log(&self) -> bool {
-        let queued = self
-            .committer
-            .get()
-            .is_some_and(|committer| committer.lock().has_work());
-        !queued && self.dirty.is_empty()
-    }
-
-    fn on_commit_result(&self, result: &Result<usize, LogError>) {
+    pub(crate) fn on_commit_result(&self, result: &Result<usize, LogError>) {
         match result {
             Ok(0) => {}
             Ok(_) => {
@@ -296,7 +155,6 @@ impl Bucket {
             self.queue_lazy(committer);
         }
         let items = self.collect(committer)?;
-        committer.was_full = !committer.queue.is_empty();
         if items == 0 {
             return Ok(0);
         }
@@ -319,6 +177,7 @@ impl Bucket {
             .record_us(u16::MAX, Timing::LogBatchItems, items as u64);
         self.publish(committer, now, lsn);
         *self.log_stats.lock() = committer.log.stats();
+        self.on_log_moved();
         Ok(items)
     }
 
@@ -339,9 +198,11 @@ impl Bucket {
             queue,
             taken,
             changes,
+            was_full,
             ..
         } = committer;
         batch.clear();
+        let mut left = false;
         let mut items = 0;
         while items < config.flusher_batch_max_items
             && batch.len_bytes() < config.flush_batch_max_bytes as u64
@@ -351,9 +212,12 @@ impl Bucket {
             };
             let max = config.flusher_batch_max_items - items;
             let max_bytes = config.flush_batch_max_bytes - batch.len_bytes() as usize;
-            let to = self.vbuckets[dirty.vb.index()]
-                .lock()
-                .changes_for_log(max, max_bytes, changes);
+            let to = {
+                let vbucket = self.vbuckets[dirty.vb.index()].lock();
+                let to = vbucket.changes_for_log(max, max_bytes, changes);
+                left |= vbucket.queued() > changes.len();
+                to
+            };
             let mut reset = false;
             items += changes.len();
             for change in changes.drain(..) {
@@ -362,6 +226,7 @@ impl Bucket {
             }
             taken.push(Taken { dirty, to, reset });
         }
+        *was_full = left || !queue.is_empty();
         Ok(items)
     }
 

@@ -225,13 +225,14 @@ impl Bucket {
         if !self.quota.is_behind() {
             return result;
         }
-        self.parked.fetch_add(1, Ordering::Relaxed);
+        self.parked.fetch_add(1, Ordering::SeqCst);
         let outcome = self.step(ctx.now, write.vb, |vbucket| {
             vbucket.hold_back(ctx.now, write.key, mutated, write.cookie)
         });
         match outcome {
             Ok(Outcome::Parked) => {
                 self.count(ctx, Counter::HeldBack);
+                self.on_parked();
                 Ok(Outcome::Parked)
             }
             // It is on disk already, or the bucket ends: the write was done in any case.
@@ -259,14 +260,14 @@ impl Bucket {
         };
         if durability.is_some() {
             // Counted before the step: the completion may come before this thread goes on.
-            self.parked.fetch_add(1, Ordering::Relaxed);
+            self.parked.fetch_add(1, Ordering::SeqCst);
         }
         let result = self
             .step(ctx.now, write.vb, |vbucket| step(vbucket, &inner))
             .flatten();
         if let Some(durability) = durability {
             match &result {
-                Ok(Outcome::Parked) => {}
+                Ok(Outcome::Parked) => self.on_parked(),
                 Ok(Outcome::Done(_)) => {
                     self.parked.fetch_sub(1, Ordering::Relaxed);
                     self.timings

@@ -1,6 +1,7 @@
 //! Why a bucket does not open.
 
 use kedge_disk::DiskError;
+use kedge_executor::Refused;
 use kedge_log::LogError;
 use kedge_types::VbId;
 use kedge_vbucket::ReplayError;
@@ -39,10 +40,10 @@ pub enum BucketError {
         /// What does not fit.
         source: ReplayError,
     },
-    /// The system refuses a thread.
-    #[error("cannot start a thread: {0}")]
-    Thread(std::io::Error),
-    /// Loading failed; the reason was given to who waited first.
+    /// The executor takes no tasks any more, or has too many.
+    #[error("the bucket's tasks are refused: {0}")]
+    Executor(#[from] Refused),
+    /// Loading failed, and the reason was given to who waited first; or it was cut short by the bucket's end.
     #[error("bucket {0} could not be loaded")]
     NotLoaded(String),
 }

@@ -2,7 +2,7 @@
 //!
 //! [`Bucket`] owns the vBuckets, each behind its own lock, and the log that makes their changes durable. A command
 //! runs to its end on the thread that brings it; one that has to wait for the disk is parked under a [`Cookie`] and
-//! completed later through [`Completions`].
+//! completed later through [`Completions`]. What the bucket does by itself are tasks of an executor.
 
 mod bucket;
 mod commit;
@@ -11,12 +11,16 @@ mod counters;
 mod documents;
 mod error;
 mod hot;
-mod maintenance;
+mod log_writer;
 mod open;
 mod queries;
 mod quota;
 mod record;
+mod segments;
 mod stats;
+mod sweep;
+mod tasks;
+mod timeouts;
 mod timings;
 
 pub use bucket::{Bucket, BucketSetup, Completions, Ctx, LoadReport, Recovery, Write};

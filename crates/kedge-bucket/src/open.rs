@@ -4,7 +4,9 @@ use crate::bucket::{Bucket, BucketSetup, LoadReport, Phase, Recovery, new_uuid, 
 use crate::commit::Committer;
 use crate::error::BucketError;
 use crate::record;
+use crate::tasks::WARMUP;
 use kedge_disk::Disk;
+use kedge_executor::{Context, Next, Task, TaskSpec};
 use kedge_log::{Log, LogConfig, Lsn, Record, RecoveryMode};
 use kedge_vbucket::Change;
 use parking_lot::{Condvar, Mutex};
@@ -16,39 +18,91 @@ use std::sync::atomic::Ordering;
 const LOG_DIR: &str = "log";
 
 /// What became of loading, for who waits for it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Loaded {
-    result: Mutex<Option<Result<LoadReport, Option<BucketError>>>>,
+    outcome: Mutex<LoadOutcome>,
     changed: Condvar,
 }
 
+#[derive(Default)]
+struct LoadOutcome {
+    result: Option<Result<LoadReport, Option<BucketError>>>,
+    /// Called once there is a result.
+    listeners: Vec<Box<dyn FnOnce() + Send>>,
+}
+
 impl Loaded {
+    /// The first result counts.
     fn set(&self, result: Result<LoadReport, BucketError>) {
-        *self.result.lock() = Some(result.map_err(Some));
+        let listeners = {
+            let mut outcome = self.outcome.lock();
+            if outcome.result.is_some() {
+                return;
+            }
+            outcome.result = Some(result.map_err(Some));
+            std::mem::take(&mut outcome.listeners)
+        };
         self.changed.notify_all();
+        for listener in listeners {
+            listener();
+        }
+    }
+
+    fn listen(&self, listener: Box<dyn FnOnce() + Send>) {
+        let mut outcome = self.outcome.lock();
+        if outcome.result.is_none() {
+            outcome.listeners.push(listener);
+            return;
+        }
+        drop(outcome);
+        listener();
     }
 
     fn wait(&self, name: &str) -> Result<LoadReport, BucketError> {
-        let mut result = self.result.lock();
+        let mut outcome = self.outcome.lock();
         loop {
-            match &mut *result {
+            match &mut outcome.result {
                 Some(Ok(report)) => return Ok(report.clone()),
                 Some(Err(error)) => {
                     let gone = || BucketError::NotLoaded(name.to_owned());
                     return Err(error.take().unwrap_or_else(gone));
                 }
-                None => self.changed.wait(&mut result),
+                None => self.changed.wait(&mut outcome),
             }
         }
     }
 }
 
+/// The task that loads a bucket.
+struct Warmup {
+    bucket: Arc<Bucket>,
+    uuid: [u8; 16],
+}
+
+impl Task for Warmup {
+    fn run(&mut self, _: &Context<'_>) -> Next {
+        self.bucket.load(self.uuid);
+        Next::Done
+    }
+}
+
+impl Drop for Warmup {
+    fn drop(&mut self) {
+        // It was cancelled before it ran, or panicked: nobody may wait for ever.
+        let bucket = &self.bucket;
+        bucket
+            .loaded
+            .set(Err(BucketError::NotLoaded(bucket.name().to_owned())));
+        bucket.leave_loading(Phase::Failed);
+    }
+}
+
 impl Bucket {
-    /// Opens a bucket, or makes it if its directory is empty. Returns at once; documents are read from the log on a
-    /// thread of its own, and until that is done commands get a temporary failure.
+    /// Opens a bucket, or makes it if its directory is empty. Returns at once; documents are read from the log by a
+    /// task, and until that is done commands get a temporary failure.
     ///
     /// # Errors
-    /// [`BucketError::Config`], [`BucketError::Disk`] when the directory cannot be made, [`BucketError::Thread`].
+    /// [`BucketError::Config`], [`BucketError::Disk`] when the directory cannot be made, [`BucketError::Executor`].
     pub fn open(setup: BucketSetup) -> Result<Arc<Self>, BucketError> {
         let config_error = |why| BucketError::Config {
             name: setup.config.name.clone(),
@@ -60,8 +114,21 @@ impl Bucket {
             .uuid_bytes()
             .ok_or_else(|| config_error("uuid".to_owned()))?;
         setup.disk.create_dir_all(&setup.dir.join(LOG_DIR))?;
-        let bucket = Arc::new(Self::new(setup, uuid));
-        bucket.spawn("load", move |bucket| bucket.load(uuid))?;
+        let executor = setup.executor.clone();
+        let owner = executor.register(&format!("bucket:{}", setup.config.name))?;
+        let bucket = Arc::new(Self::new(setup, owner, uuid));
+        let spec = TaskSpec {
+            description: "reads the documents from the log".into(),
+            ..TaskSpec::new(&WARMUP, owner)
+        };
+        let warmup = Warmup {
+            bucket: Arc::clone(&bucket),
+            uuid,
+        };
+        if let Err(refused) = executor.schedule(spec, warmup) {
+            executor.unregister(owner, true);
+            return Err(refused.into());
+        }
         Ok(bucket)
     }
 
@@ -73,20 +140,18 @@ impl Bucket {
         self.loaded.wait(self.name())
     }
 
-    fn spawn(
-        self: &Arc<Self>,
-        what: &str,
-        run: impl FnOnce(&Arc<Self>) + Send + 'static,
-    ) -> Result<(), BucketError> {
-        let bucket = Arc::clone(self);
-        let name = format!("{what}:{}", self.name());
-        let thread = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || run(&bucket));
-        self.threads
-            .lock()
-            .push(thread.map_err(BucketError::Thread)?);
-        Ok(())
+    /// Calls `tell` once loading is done, or has failed: at once if it has by now, else from the task that loads.
+    /// From then on [`Bucket::wait_loaded`] does not wait.
+    pub fn when_loaded(&self, tell: impl FnOnce() + Send + 'static) {
+        self.loaded.listen(Box::new(tell));
+    }
+
+    /// Ends loading. False when the bucket was shut down meanwhile: it stays so.
+    fn leave_loading(&self, to: Phase) -> bool {
+        let (loading, to) = (Phase::Loading as u8, to as u8);
+        self.phase
+            .compare_exchange(loading, to, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
     }
 
     fn load(self: &Arc<Self>, uuid: [u8; 16]) {
@@ -96,18 +161,13 @@ impl Bucket {
             // Loading happens once.
             let _ = self.preparer.set(committer.log.preparer());
             let _ = self.committer.set(Mutex::new(committer));
-            self.spawn("log", |bucket| bucket.run_log_writer())?;
-            self.spawn("upkeep", |bucket| bucket.run_maintenance())?;
+            self.begin_tasks()?;
             let took_us = (self.setup.clock.now().mono_ns - before.mono_ns) / 1_000;
             Ok(LoadReport { took_us, ..report })
         });
         match &result {
             Ok(report) => {
-                let (open, loading) = (Phase::Open as u8, Phase::Loading as u8);
-                // A shutdown that came meanwhile stays one.
-                let _ =
-                    self.phase
-                        .compare_exchange(loading, open, Ordering::AcqRel, Ordering::Acquire);
+                self.leave_loading(Phase::Open);
                 tracing::info!(
                     bucket = self.name(),
                     documents = report.documents,
@@ -118,8 +178,9 @@ impl Bucket {
                 );
             }
             Err(error) => {
-                self.phase.store(Phase::Failed as u8, Ordering::Release);
-                tracing::error!(bucket = self.name(), %error, "the bucket cannot be loaded");
+                if self.leave_loading(Phase::Failed) {
+                    tracing::error!(bucket = self.name(), %error, "the bucket cannot be loaded");
+                }
             }
         }
         self.loaded.set(result);
@@ -162,6 +223,10 @@ impl Bucket {
     }
 
     fn replay_record(&self, record: &Record<'_>, resets: &mut [Lsn]) -> Result<(), BucketError> {
+        if self.phase() != Phase::Loading {
+            // The bucket is being shut down: nobody waits for the rest.
+            return Err(BucketError::NotLoaded(self.name().to_owned()));
+        }
         let vb = record.vb;
         let Some(change) = record::parse(record.kind, vb, record.payload)? else {
             return Ok(());
@@ -205,24 +270,18 @@ impl Bucket {
         self.setup.dir.join(LOG_DIR)
     }
 
-    /// Ends the bucket: what was written is made durable, who still waits is answered, its threads end. Harmless when
-    /// called twice.
+    /// Ends the bucket: what was written is made durable, who still waits is answered, its tasks end. Loading is cut
+    /// short. Harmless when called twice.
     pub fn shutdown(&self) {
-        // Loading cannot be interrupted; its threads must not start after this.
-        let _ = self.wait_loaded();
         let before = self.phase.swap(Phase::Closed as u8, Ordering::AcqRel);
         if before == Phase::Closed as u8 {
             return;
         }
-        self.writer.stop();
-        self.stop_maintenance();
-        let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads {
-            if thread.thread().id() != std::thread::current().id() {
-                let _ = thread.join();
-            }
+        if let Some(preparer) = self.preparer.get() {
+            preparer.stop();
         }
-        if before == Phase::Open as u8
+        self.setup.executor.unregister(self.owner, true);
+        if before != Phase::Failed as u8
             && let Err(error) = self.close_log()
         {
             tracing::error!(bucket = self.name(), %error, "the log could not be closed cleanly");
@@ -230,6 +289,7 @@ impl Bucket {
         self.answer_all();
     }
 
+    /// Writes what is left and the mark of a clean end. Nothing to do when loading did not come to its end.
     fn close_log(&self) -> Result<(), BucketError> {
         let Some(committer) = self.committer.get() else {
             return Ok(());

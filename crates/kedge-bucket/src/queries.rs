@@ -133,11 +133,13 @@ impl Bucket {
         seqno: Seqno,
         cookie: Cookie,
     ) -> Result<Outcome<()>, Status> {
-        self.parked.fetch_add(1, Ordering::Relaxed);
+        self.parked.fetch_add(1, Ordering::SeqCst);
         let outcome = self.step(ctx.now, vb, |vbucket| {
             vbucket.seqno_persistence(ctx.now, seqno, cookie)
         });
-        if outcome != Ok(Outcome::Parked) {
+        if outcome == Ok(Outcome::Parked) {
+            self.on_parked();
+        } else {
             self.parked.fetch_sub(1, Ordering::Relaxed);
         }
         outcome

@@ -13,10 +13,12 @@ pub mod limits;
 mod login;
 mod metrics;
 mod output;
+pub mod pools;
 pub mod registry;
 mod server;
 mod session;
 mod shared;
+mod tasks;
 mod text_exec;
 pub mod users;
 

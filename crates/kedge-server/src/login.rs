@@ -1,18 +1,25 @@
 //! Logins that take long.
 //!
-//! SASL PLAIN costs a PBKDF2, which is milliseconds: too long for an event loop that other clients wait for. One
-//! thread works such logins out; SCRAM, whose hard work is the client's, stays in the event loop.
+//! SASL PLAIN costs a PBKDF2, which is milliseconds: too long for an event loop that other clients wait for. A task
+//! works such logins out, one after the other in the order in which they came: a flood of them takes one core at most.
+//! SCRAM, whose hard work is the client's, stays in the event loop.
+//!
+//! Invariant: while the queue has jobs the task runs or will; who adds the first one wakes it.
 
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-use std::thread::JoinHandle;
 
 use kedge_auth::{Mechanism, ServerSession, UserStore, random_nonce};
 use kedge_bucket::Cookie;
+use kedge_executor::{Context, Executor, Next, Refused, TaskId, TaskSpec};
 use kedge_types::Status;
+use parking_lot::Mutex;
 use zeroize::Zeroizing;
 
+use crate::front_end::abort_on_panic;
 use crate::inbox::{FrontEnds, Login, Message};
+use crate::pools::TaskPools;
+use crate::tasks::AUTHENTICATION;
 
 /// Logins that may wait; one more is told to try again.
 const QUEUE_MAX: usize = 1_024;
@@ -25,19 +32,36 @@ pub(crate) struct LoginJob {
     pub(crate) message: Zeroizing<Vec<u8>>,
 }
 
-/// The way to the thread.
-#[derive(Clone)]
-pub(crate) struct Logins(SyncSender<LoginJob>);
+type Queue = Mutex<VecDeque<LoginJob>>;
+
+/// The way to the task.
+pub(crate) struct Logins {
+    queue: Arc<Queue>,
+    executor: Executor,
+    task: TaskId,
+}
 
 impl Logins {
-    /// Starts the thread "kedge-login". It ends when the last [`Logins`] is dropped.
-    pub(crate) fn start(front_ends: &Arc<FrontEnds>) -> std::io::Result<(Self, JoinHandle<()>)> {
-        let (sender, jobs) = sync_channel(QUEUE_MAX);
+    /// Begins the task. It ends with the executor.
+    ///
+    /// # Errors
+    /// [`Refused`] after the executor's end.
+    pub(crate) fn start(pools: &TaskPools, front_ends: &Arc<FrontEnds>) -> Result<Self, Refused> {
+        let queue = Arc::new(Queue::default());
+        let spec = TaskSpec {
+            description: "verifies passwords of SASL PLAIN".into(),
+            first_run: None,
+            ..TaskSpec::new(&AUTHENTICATION, pools.owner())
+        };
+        let jobs = queue.clone();
         let front_ends = Arc::downgrade(front_ends);
-        let thread = std::thread::Builder::new()
-            .name("kedge-login".to_owned())
-            .spawn(move || work(&jobs, &front_ends))?;
-        Ok((Self(sender), thread))
+        let executor = pools.executor().clone();
+        let task = executor.schedule(spec, move |_: &Context<'_>| work_one(&jobs, &front_ends))?;
+        Ok(Self {
+            queue,
+            executor,
+            task,
+        })
     }
 
     /// Hands a login over; its end comes as a [`Message::LoggedIn`].
@@ -45,23 +69,41 @@ impl Logins {
     /// # Errors
     /// `TemporaryFailure` when too many wait, or the server stops.
     pub(crate) fn submit(&self, job: LoginJob) -> Result<(), Status> {
-        self.0.try_send(job).map_err(|error| match error {
-            TrySendError::Full(_) | TrySendError::Disconnected(_) => Status::TemporaryFailure,
-        })
+        let is_first = {
+            let mut queue = self.queue.lock();
+            if queue.len() >= QUEUE_MAX {
+                return Err(Status::TemporaryFailure);
+            }
+            queue.push_back(job);
+            queue.len() == 1
+        };
+        if is_first && !self.executor.wake(self.task) {
+            return Err(Status::TemporaryFailure);
+        }
+        Ok(())
     }
 }
 
-fn work(jobs: &Receiver<LoginJob>, front_ends: &Weak<FrontEnds>) {
-    for job in jobs {
-        let (session, step) =
-            ServerSession::start(&job.users, job.mechanism, &job.message, random_nonce);
-        let Some(front_ends) = front_ends.upgrade() else {
-            return;
-        };
-        let thread = crate::cookie::ConnectionId::of(job.cookie).0.thread;
-        front_ends.send(
-            thread,
-            Message::LoggedIn(job.cookie, Box::new(Login { session, step })),
-        );
-    }
+/// Works the next login out. The others wait in the queue: tasks that are due get a turn between them.
+fn work_one(queue: &Queue, front_ends: &Weak<FrontEnds>) -> Next {
+    let (job, is_last) = {
+        let mut queue = queue.lock();
+        let job = queue.pop_front();
+        (job, queue.is_empty())
+    };
+    let (Some(job), Some(front_ends)) = (job, front_ends.upgrade()) else {
+        return Next::Sleep;
+    };
+    abort_on_panic(|| work_out(&job, &front_ends));
+    if is_last { Next::Sleep } else { Next::Again }
+}
+
+fn work_out(job: &LoginJob, front_ends: &FrontEnds) {
+    let (session, step) =
+        ServerSession::start(&job.users, job.mechanism, &job.message, random_nonce);
+    let thread = crate::cookie::ConnectionId::of(job.cookie).0.thread;
+    front_ends.send(
+        thread,
+        Message::LoggedIn(job.cookie, Box::new(Login { session, step })),
+    );
 }

@@ -22,6 +22,7 @@ use kedge_cluster::{
     BucketEntry, ClusterError, ClusterState, ClusterView, DEFAULT_MANIFEST_UID, Ports,
 };
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
+use kedge_executor::Executor;
 use kedge_types::limits::{BUCKET_NAME_BYTES_MAX, BUCKETS_MAX};
 use kedge_types::{Clock, Status};
 use parking_lot::Mutex;
@@ -82,6 +83,8 @@ pub struct RegistrySetup {
     pub data_dir: PathBuf,
     /// Where time comes from.
     pub clock: Arc<dyn Clock>,
+    /// Runs what buckets do by themselves.
+    pub executor: Executor,
     /// Where completions of parked commands go.
     pub completions: Arc<dyn Completions>,
     /// Front-end threads. [`Ctx::thread`] of who is none of them is this number.
@@ -373,6 +376,7 @@ fn open_bucket(setup: &RegistrySetup, config: BucketConfig) -> Result<Arc<Bucket
         dir: bucket_dir(&setup.data_dir, &config.name),
         config,
         clock: setup.clock.clone(),
+        executor: setup.executor.clone(),
         completions: setup.completions.clone(),
         threads: setup.threads,
         recovery: setup.recovery,

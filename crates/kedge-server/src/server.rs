@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use kedge_bucket::{BucketConfig, Recovery};
 use kedge_cluster::Ports;
 use kedge_disk::Disk;
+use kedge_executor::Config as PoolsConfig;
 use kedge_types::SystemClock;
 use mio::{Poll, Waker};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -23,6 +24,7 @@ use crate::inbox::{FrontEnds, Inbox, Message, Port};
 use crate::limits::{Limits, THREADS_MAX};
 use crate::login::Logins;
 use crate::metrics::Metrics;
+use crate::pools::TaskPools;
 use crate::registry::{BucketRegistry, RegistrySetup};
 use crate::shared::Shared;
 use crate::text_exec::Marks;
@@ -61,6 +63,8 @@ pub struct ServerConfig {
     pub data_dir: PathBuf,
     /// Front-end threads; 0 is one per core.
     pub threads: u16,
+    /// Threads of the task pools.
+    pub pools: PoolsConfig,
     /// Limits of connections.
     pub limits: Limits,
     /// A bucket to make when there is none of that name.
@@ -91,6 +95,7 @@ pub struct Server {
     memcached: Option<SocketAddr>,
     registry: Arc<BucketRegistry>,
     metrics: Arc<Metrics>,
+    pools: Arc<TaskPools>,
     front_ends: Arc<FrontEnds>,
     acceptor: Acceptor,
     http: HttpHandle,
@@ -114,8 +119,22 @@ impl Server {
     /// be loading, and answer temporary failures until they are done ([`Server::wait_loaded`]).
     ///
     /// # Errors
-    /// `Listen`, `Config`, `Registry`, `Start`; nothing runs then.
-    pub fn start(mut config: ServerConfig, services: Services) -> Result<Self, ServerError> {
+    /// `Listen`, `Config`, `Registry`, `Start`; no task runs then.
+    pub fn start(config: ServerConfig, services: Services) -> Result<Self, ServerError> {
+        let pools = TaskPools::start(config.pools).map_err(|source| ServerError::Start {
+            what: "the task pools",
+            source,
+        })?;
+        let pools = Arc::new(pools);
+        let executor = pools.executor().clone();
+        Self::start_on(pools, config, services).inspect_err(|_| executor.shutdown())
+    }
+
+    fn start_on(
+        pools: Arc<TaskPools>,
+        mut config: ServerConfig,
+        services: Services,
+    ) -> Result<Self, ServerError> {
         let threads = thread_count(config.threads)?;
         let kv = bind(SocketAddr::new(config.listen, config.kv_port))?;
         let mgmt = bind(SocketAddr::new(config.listen, config.mgmt_port))?;
@@ -134,19 +153,20 @@ impl Server {
             kv: kv.1.port(),
             mgmt: mgmt.1.port(),
         };
-        let registry = open_registry(&config, &services, &front_ends, threads, ports)?;
+        let registry = open_registry(&config, &services, &pools, &front_ends, threads, ports)?;
         let metrics = Arc::new(Metrics::new(threads));
         metrics.set_connections_max(u64::from(config.limits.connections_max));
-        let http = start_http(mgmt.0, &config, &services, &registry, &metrics)?;
-        let (logins, _) = Logins::start(&front_ends).map_err(|source| ServerError::Start {
-            what: "the login thread",
-            source,
+        let http = start_http(mgmt.0, &config, &services, &registry, &metrics, &pools)?;
+        let logins = Logins::start(&pools, &front_ends).map_err(|refused| ServerError::Start {
+            what: "the task of logins",
+            source: std::io::Error::other(refused),
         })?;
         let shared = Arc::new(Shared {
             registry: registry.clone(),
             users: services.users.clone(),
             limits: config.limits.clone(),
             metrics: metrics.clone(),
+            pools: pools.clone(),
             clock: services.clock,
             memcached_bucket: config
                 .memcached
@@ -181,6 +201,7 @@ impl Server {
             memcached: addresses.2,
             registry,
             metrics,
+            pools,
             front_ends,
             acceptor,
             http,
@@ -219,6 +240,12 @@ impl Server {
         &self.metrics
     }
 
+    /// The task pools.
+    #[must_use]
+    pub fn pools(&self) -> &Arc<TaskPools> {
+        &self.pools
+    }
+
     /// Waits until every bucket that exists now is loaded.
     ///
     /// # Errors
@@ -252,6 +279,7 @@ impl Server {
         }
         self.http.stop();
         self.registry.shutdown();
+        self.pools.executor().shutdown();
         if left > 0 {
             return Err(ServerError::Deadline(left));
         }
@@ -358,6 +386,7 @@ fn make_inboxes(threads: u16) -> Result<(Vec<Poll>, Arc<FrontEnds>), ServerError
 fn open_registry(
     config: &ServerConfig,
     services: &Services,
+    pools: &TaskPools,
     front_ends: &Arc<FrontEnds>,
     threads: u16,
     ports: Ports,
@@ -366,6 +395,7 @@ fn open_registry(
         disk: services.disk.clone(),
         data_dir: config.data_dir.clone(),
         clock: services.clock.clone(),
+        executor: pools.executor().clone(),
         completions: front_ends.clone(),
         threads,
         recovery: config.recovery,
@@ -390,6 +420,7 @@ fn start_http(
     services: &Services,
     registry: &Arc<BucketRegistry>,
     metrics: &Arc<Metrics>,
+    pools: &Arc<TaskPools>,
 ) -> Result<HttpHandle, ServerError> {
     let counts = metrics.clone();
     let state = HttpState::new(HttpParts {
@@ -397,6 +428,7 @@ fn start_http(
         cluster: registry.cluster().clone(),
         users: services.users.clone(),
         stats: Box::new(move |each| counts.stats(each)),
+        pools: pools.clone(),
         data_dir: config.data_dir.clone(),
         vbuckets_default: config.vbuckets_default,
     });

@@ -8,6 +8,7 @@ use kedge_types::{Clock, Now, SystemClock};
 use crate::limits::Limits;
 use crate::login::Logins;
 use crate::metrics::Metrics;
+use crate::pools::TaskPools;
 use crate::registry::BucketRegistry;
 use crate::text_exec::Marks;
 use crate::users::Users;
@@ -18,6 +19,7 @@ pub(crate) struct Shared {
     pub(crate) users: Arc<Users>,
     pub(crate) limits: Limits,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) pools: Arc<TaskPools>,
     pub(crate) clock: Arc<SystemClock>,
     /// The bucket of the memcached port.
     pub(crate) memcached_bucket: Option<String>,

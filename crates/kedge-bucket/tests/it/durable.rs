@@ -3,7 +3,7 @@
 use crate::tools::*;
 use kedge_bucket::{BucketChange, Cookie, Outcome, Write};
 use kedge_disk::SimDisk;
-use kedge_types::{Durability, DurabilityLevel, Status};
+use kedge_types::{Durability, DurabilityLevel};
 use std::collections::BTreeSet;
 
 #[test]
@@ -68,33 +68,6 @@ fn one_sync_serves_all_that_waits() {
 }
 
 #[test]
-fn the_record_of_a_commit_rides_with_the_next_change_or_follows_by_itself() {
-    let mut place = sim(&SimDisk::new(13));
-    place.config.log_interval_ms = 600_000;
-    let open = place.open();
-    open.persist("key", b"1", 1).unwrap();
-    open.bucket.kick(false);
-    open.sink.wait(1).unwrap();
-    let written = |open: &Open| (open.figure("ep_log_records"), open.figure("ep_queue_size"));
-    until("the batch is done with", || written(&open) == (1, 1));
-    open.persist("key", b"2", 2).unwrap();
-    open.bucket.kick(false);
-    open.sink.wait(2).unwrap();
-    until("the first commit went along", || written(&open) == (3, 1));
-    open.bucket.shutdown();
-    let mut place = sim(&SimDisk::new(14));
-    place.config.log_interval_ms = 1;
-    let open = place.open();
-    open.persist("key", b"1", 1).unwrap();
-    open.bucket.kick(true);
-    open.sink.wait(1).unwrap();
-    until("the commit is logged though nothing comes", || {
-        written(&open) == (2, 0)
-    });
-    open.bucket.shutdown();
-}
-
-#[test]
 fn the_buckets_minimum_raises_every_write() {
     let open = sim(&SimDisk::new(4)).open();
     let change = BucketChange {
@@ -138,44 +111,6 @@ fn the_buckets_minimum_raises_every_write() {
             .contains("durability_min_level")
     );
     open.bucket.shutdown();
-}
-
-#[test]
-fn a_write_that_cannot_reach_the_disk_in_time_is_ambiguous() {
-    let disk = SimDisk::new(5);
-    let open = sim(&disk).open();
-    disk.set_capacity(Some(0));
-    fill_until_refused(&open);
-    disk.set_capacity(None);
-    until("there is room again", || open.set("a", b"1").is_ok());
-    disk.set_capacity(Some(disk.used_bytes()));
-    let big = vec![b'x'; 5 << 20];
-    let k = key("slow");
-    let durability = Some(Durability {
-        level: DurabilityLevel::PersistToMajority,
-        timeout_ms: Some(50),
-    });
-    let write = Write {
-        durability,
-        cookie: Cookie(77),
-        ..write(&k)
-    };
-    assert_eq!(open.store(&write, &big), Ok(Outcome::Parked));
-    open.bucket.kick(false);
-    assert_eq!(open.sink.wait(77), Err(Status::SyncWriteAmbiguous));
-    disk.set_capacity(None);
-    open.bucket.shutdown();
-}
-
-fn fill_until_refused(open: &Open) {
-    let value = vec![b'x'; 1 << 20];
-    let mut n = 0;
-    until("writes are refused", || {
-        n += 1;
-        let refused = open.set(&format!("fill-{}", n % 8), &value) == Err(Status::TemporaryFailure);
-        let _ = open.bucket.sync();
-        refused
-    });
 }
 
 #[test]

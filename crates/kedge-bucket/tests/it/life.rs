@@ -65,7 +65,7 @@ fn commands_get_a_temporary_failure_until_loading_is_done() {
     let place = sim(&SimDisk::new(3));
     let sink = Arc::new(Sink::default());
     let bucket = Bucket::open(place.setup(&sink)).unwrap();
-    let open = Open::new(bucket, sink);
+    let open = place.opened(bucket, sink);
     // Whichever is the case when it is asked, it is one of the two, and never "not mine".
     match open.get("a") {
         Err(Status::TemporaryFailure | Status::KeyNotFound) => {}
@@ -275,7 +275,7 @@ fn damage_is_refused_with_its_place_and_salvaged_when_told_to() {
         recovery: Recovery::Salvage,
         ..place.setup(&sink)
     };
-    let open = Open::new(Bucket::open(salvage).unwrap(), sink);
+    let open = place.opened(Bucket::open(salvage).unwrap(), sink);
     let report = open.bucket.wait_loaded().unwrap();
     assert!(
         report.skipped > 0 && (10..20).contains(&report.documents),
@@ -291,4 +291,64 @@ fn damage_is_refused_with_its_place_and_salvaged_when_told_to() {
         "strict again: what was skipped is known"
     );
     again.bucket.shutdown();
+}
+
+#[test]
+fn a_bucket_that_is_dropped_under_load_leaves_no_task_behind() {
+    let mut place = sim(&SimDisk::new(24));
+    place.executor = executor();
+    for round in 0..10 {
+        let open = place.open();
+        let refused = std::sync::atomic::AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..3_u64 {
+                let (open, refused) = (&open, &refused);
+                scope.spawn(move || {
+                    let mut cookie = thread * 1_000_000;
+                    loop {
+                        cookie += 1;
+                        if open.persist(&format!("{cookie}"), b"1", cookie).is_err() {
+                            break;
+                        }
+                        open.bucket.kick(cookie.is_multiple_of(3));
+                    }
+                    refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                });
+            }
+            until("writes are taken", || {
+                open.figure("curr_items") > 50 * round
+            });
+            open.bucket.destroy().unwrap();
+            assert_eq!(place.executor.tasks(), [], "round {round}");
+        });
+        assert_eq!(refused.into_inner(), 3);
+        assert!(!place.disk.exists(&place.dir).unwrap());
+    }
+    place.executor.shutdown();
+}
+
+#[test]
+fn a_bucket_that_ends_while_it_loads_has_everything_the_next_time() {
+    let mut place = sim(&SimDisk::new(25));
+    place.executor = executor();
+    let open = place.open();
+    for n in 0..20_000 {
+        open.set(&format!("key-{n}"), b"1").unwrap();
+    }
+    open.bucket.shutdown();
+    for _ in 0..20 {
+        let bucket = Bucket::open(place.setup(&Arc::new(Sink::default()))).unwrap();
+        bucket.shutdown();
+        assert_eq!(place.executor.tasks(), []);
+        // Whichever came first, someone who waits is answered.
+        match bucket.wait_loaded() {
+            Ok(report) => assert_eq!(report.documents, 20_000),
+            Err(BucketError::NotLoaded(_)) => {}
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+    let again = place.open();
+    assert_eq!(again.figure("curr_items"), 20_000);
+    again.bucket.shutdown();
+    place.executor.shutdown();
 }

@@ -1,5 +1,6 @@
 //! A bucket from outside, on simulated and real disks.
 
+mod by_hand;
 mod crash;
 mod durable;
 mod figures;

@@ -5,14 +5,15 @@ use kedge_bucket::{
     Recovery, StoreMode, Write,
 };
 use kedge_disk::{Disk, SimDisk};
+use kedge_executor::{Config, Executor, Manual, Threads};
 use kedge_types::{
-    Cas, Clock, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, Now, Status,
-    SystemClock, VbId,
+    Cas, Clock, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, ManualClock, Now,
+    Status, SystemClock, VbId,
 };
 use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Generous: nothing here takes long, and a test that meets it has failed.
@@ -88,6 +89,27 @@ pub(crate) struct Place {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
     pub(crate) config: BucketConfig,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) executor: Executor,
+}
+
+/// The executor of the tests that do not drive one by hand.
+fn shared_executor() -> Executor {
+    static EXECUTOR: OnceLock<Executor> = OnceLock::new();
+    EXECUTOR.get_or_init(executor).clone()
+}
+
+/// An executor with two threads in each pool.
+pub(crate) fn executor() -> Executor {
+    let threads = Threads::Fixed(2);
+    let config = Config {
+        reader: threads,
+        writer: threads,
+        auxio: threads,
+        nonio: threads,
+        ..Config::default()
+    };
+    Executor::new(config).unwrap()
 }
 
 pub(crate) fn sim(disk: &SimDisk) -> Place {
@@ -97,14 +119,51 @@ pub(crate) fn sim(disk: &SimDisk) -> Place {
     let mut config = BucketConfig::new("test", 4, 1 << 30);
     config.uuid = "00112233445566778899aabbccddeeff".to_owned();
     config.flush_enabled = true;
-    Place { disk, dir, config }
+    Place {
+        disk,
+        dir,
+        config,
+        clock: Arc::new(SystemClock::new()),
+        executor: shared_executor(),
+    }
 }
+
+/// Time, and the tasks, of buckets that a test drives step by step.
+pub(crate) struct Steps {
+    clock: Arc<ManualClock>,
+    manual: Manual,
+}
+
+impl Steps {
+    /// Runs what is due. Returns how many runs that took.
+    pub(crate) fn run(&self) -> usize {
+        self.manual.run_ready()
+    }
+
+    /// Lets time pass, a millisecond or a thousandth of it at a time. Returns how many runs that took.
+    pub(crate) fn pass(&self, time: Duration) -> usize {
+        let step = (time / 1_000).max(Duration::from_millis(1));
+        let mut left = time;
+        let mut runs = self.run();
+        while left > Duration::ZERO {
+            let step = step.min(left);
+            self.clock.advance(step.as_nanos() as u64);
+            runs += self.manual.advance(step);
+            left -= step;
+        }
+        runs
+    }
+}
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const SEC: Duration = Duration::from_secs(1);
 
 /// An open bucket and its sink.
 pub(crate) struct Open {
     pub(crate) bucket: Arc<Bucket>,
     pub(crate) sink: Arc<Sink>,
-    clock: SystemClock,
+    pub(crate) executor: Executor,
+    clock: Arc<dyn Clock>,
     /// For writes whose cookie does not matter; above those that tests choose.
     cookies: AtomicU64,
 }
@@ -116,7 +175,8 @@ impl Place {
             disk: Arc::clone(&self.disk),
             dir: self.dir.clone(),
             config: self.config.clone(),
-            clock: Arc::new(SystemClock::new()),
+            clock: Arc::clone(&self.clock),
+            executor: self.executor.clone(),
             completions: Arc::clone(sink) as Arc<dyn Completions>,
             threads: 2,
             recovery: Recovery::Strict,
@@ -128,7 +188,39 @@ impl Place {
         let sink = Arc::new(Sink::default());
         let bucket = Bucket::open(self.setup(&sink)).unwrap();
         bucket.wait_loaded().unwrap();
-        Open::new(bucket, sink)
+        self.opened(bucket, sink)
+    }
+
+    pub(crate) fn opened(&self, bucket: Arc<Bucket>, sink: Arc<Sink>) -> Open {
+        Open {
+            bucket,
+            sink,
+            executor: self.executor.clone(),
+            clock: Arc::clone(&self.clock),
+            cookies: AtomicU64::new(1 << 32),
+        }
+    }
+
+    /// From now on tasks run, and time passes, when the test says so.
+    pub(crate) fn by_hand(&mut self) -> Steps {
+        let clock = Arc::new(ManualClock::new(Now {
+            unix_ns: 1_700_000_000_000_000_000,
+            mono_ns: 1_000_000_000,
+        }));
+        let (executor, manual) = Manual::new();
+        self.clock = clock.clone();
+        self.executor = executor;
+        Steps { clock, manual }
+    }
+
+    /// [`Place::open`] with tasks that run by hand.
+    pub(crate) fn open_by_hand(&mut self) -> (Open, Steps) {
+        let steps = self.by_hand();
+        let sink = Arc::new(Sink::default());
+        let bucket = Bucket::open(self.setup(&sink)).unwrap();
+        steps.run();
+        bucket.wait_loaded().unwrap();
+        (self.opened(bucket, sink), steps)
     }
 }
 
@@ -213,6 +305,15 @@ impl Open {
             })
     }
 
+    /// How often the tasks of that kind ran; None without one.
+    pub(crate) fn runs(&self, kind: &str) -> Option<u32> {
+        let tasks = self.executor.tasks();
+        tasks
+            .iter()
+            .find(|task| task.kind == kind)
+            .map(|task| task.runs)
+    }
+
     pub(crate) fn figure(&self, name: &str) -> u64 {
         let figures = self.bucket.figures();
         figures
@@ -236,15 +337,4 @@ pub(crate) fn later(ctx: Ctx, secs: u64) -> Ctx {
 
 pub(crate) fn all_vbuckets() -> impl Iterator<Item = VbId> {
     (0..4).map(VbId)
-}
-
-impl Open {
-    pub(crate) fn new(bucket: Arc<Bucket>, sink: Arc<Sink>) -> Self {
-        Self {
-            bucket,
-            sink,
-            clock: SystemClock::new(),
-            cookies: AtomicU64::new(1 << 32),
-        }
-    }
 }

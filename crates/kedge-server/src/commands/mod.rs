@@ -17,6 +17,7 @@ mod sasl;
 mod seqno;
 mod stat;
 mod store;
+mod task_stats;
 mod timer;
 mod touch;
 mod vbucket;

@@ -5,7 +5,7 @@ use kedge_cluster::CLAIMED_VERSION;
 use kedge_protocol::binary::commands::Stat;
 use kedge_types::{Status, VbId};
 
-use super::{Command, Done};
+use super::{Command, Done, task_stats};
 use crate::histogram;
 use crate::session::{Failure, Rights, Session};
 use crate::shared::Shared;
@@ -73,6 +73,18 @@ pub(crate) fn group_stats(
         "connections" => connections(shared, session, each)?,
         "responses" => responses(shared, session, each)?,
         "settings" => settings(shared, session, each)?,
+        "tasks" => {
+            node(session)?;
+            task_stats::tasks(shared, session, each);
+        }
+        "scheduler" => {
+            node(session)?;
+            task_stats::scheduler(&shared.pools, each);
+        }
+        "runtimes" => {
+            node(session)?;
+            task_stats::runtimes(&shared.pools, each);
+        }
         // What memcached would tell of its slabs; there are none.
         "items" | "slabs" | "sizes" => {
             bucket()?;

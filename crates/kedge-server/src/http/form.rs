@@ -22,6 +22,12 @@ impl Form {
         self.raw(field).map(str::trim)
     }
 
+    /// All fields, in their order.
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&str, &str)> {
+        let fields = self.0.iter();
+        fields.map(|(name, text)| (name.as_str(), text.trim()))
+    }
+
     /// A field's text as it was given.
     pub(crate) fn raw(&self, field: &str) -> Option<&str> {
         let found = self.0.iter().rev().find(|(name, _)| name == field)?;

@@ -13,28 +13,32 @@ fn histogram(snapshot: &TimingSnapshot) -> Value {
     json!({ "count": snapshot.count, "buckets": snapshot.buckets })
 }
 
-/// `GET /kedge/timings/BUCKET`: every histogram that has a value, in microseconds but for `log_batch_items`.
-pub(crate) async fn timings(call: Call, Path(bucket): Path<String>) -> Handled {
-    call.bucket(&bucket, Privilege::Stats)?;
+/// The histograms of a bucket, and those of the kinds of tasks, which count for all buckets.
+fn all_timings(call: &Call, bucket: &str) -> Result<Vec<(String, TimingSnapshot)>, Reply> {
+    call.bucket(bucket, Privilege::Stats)?;
     let timings = call
         .buckets()
-        .timings(&bucket)
+        .timings(bucket)
         .ok_or_else(Reply::no_such_resource)?;
-    let timings: Map<String, Value> = timings
+    let own = timings
+        .into_iter()
+        .map(|(name, snapshot)| (name.to_owned(), snapshot));
+    Ok(own.chain(call.state.parts.pools.timings()).collect())
+}
+
+/// `GET /kedge/timings/BUCKET`: every histogram that has a value, in microseconds but for `log_batch_items`.
+pub(crate) async fn timings(call: Call, Path(bucket): Path<String>) -> Handled {
+    let timings: Map<String, Value> = all_timings(&call, &bucket)?
         .iter()
         .filter(|(_, snapshot)| snapshot.count > 0)
-        .map(|(name, snapshot)| ((*name).to_owned(), histogram(snapshot)))
+        .map(|(name, snapshot)| (name.clone(), histogram(snapshot)))
         .collect();
     ok(&json!({ "bucket": bucket, "timings": timings }))
 }
 
 /// `GET /kedge/timings/BUCKET/NAME`: one histogram, which may be empty.
 pub(crate) async fn timing(call: Call, Path((bucket, name)): Path<(String, String)>) -> Handled {
-    call.bucket(&bucket, Privilege::Stats)?;
-    let timings = call
-        .buckets()
-        .timings(&bucket)
-        .ok_or_else(Reply::no_such_resource)?;
+    let timings = all_timings(&call, &bucket)?;
     let found = timings.iter().find(|(known, _)| *known == name);
     let (_, snapshot) = found.ok_or_else(Reply::no_such_resource)?;
     let mut document = histogram(snapshot);

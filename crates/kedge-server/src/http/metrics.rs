@@ -1,6 +1,6 @@
 //! `GET /metrics`: figures for Prometheus, in the OpenMetrics text format.
 //!
-//! Which statistic becomes which metric stands in two tables; nothing is counted for the sake of metrics alone.
+//! Which statistic becomes which metric stands in tables; nothing is counted for the sake of metrics alone.
 
 use kedge_auth::Privilege;
 use kedge_bucket::TimingSnapshot;
@@ -14,6 +14,7 @@ use prometheus_client::registry::Registry;
 use super::HttpState;
 use super::call::Call;
 use super::reply::{Handled, Reply, ok_typed};
+use super::task_metrics::TaskSample;
 
 const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -219,6 +220,7 @@ struct BucketSample {
 struct Sample {
     server: Vec<(String, String)>,
     buckets: Vec<BucketSample>,
+    tasks: TaskSample,
 }
 
 impl Sample {
@@ -236,6 +238,7 @@ impl Sample {
                     name,
                 })
                 .collect(),
+            tasks: TaskSample::take(&state.parts.pools),
         }
     }
 }
@@ -245,7 +248,7 @@ fn value(stats: &[(String, String)], name: &str) -> Option<f64> {
     text.parse().ok()
 }
 
-fn metric_type(grows: bool) -> MetricType {
+pub(super) fn metric_type(grows: bool) -> MetricType {
     if grows {
         MetricType::Counter
     } else {
@@ -253,7 +256,11 @@ fn metric_type(grows: bool) -> MetricType {
     }
 }
 
-fn encode_value(encoder: MetricEncoder<'_>, grows: bool, value: f64) -> std::fmt::Result {
+pub(super) fn encode_value(
+    encoder: MetricEncoder<'_>,
+    grows: bool,
+    value: f64,
+) -> std::fmt::Result {
     if grows {
         return ConstCounter::new(value).encode(encoder);
     }
@@ -262,7 +269,7 @@ fn encode_value(encoder: MetricEncoder<'_>, grows: bool, value: f64) -> std::fmt
 
 /// A histogram with one bucket for each power of two: enough to draw, and the same from scrape to scrape. `unit`: how
 /// many of the recorded values make one of the metric's. The sum is estimated from the middles of the finer buckets.
-fn encode_histogram(
+pub(super) fn encode_histogram(
     encoder: &mut MetricEncoder<'_>,
     snapshot: &TimingSnapshot,
     unit: f64,
@@ -300,7 +307,8 @@ impl Collector for Sample {
                 }
             }
         }
-        self.encode_timings(&mut encoder)
+        self.encode_timings(&mut encoder)?;
+        self.tasks.encode(&mut encoder)
     }
 }
 

@@ -24,8 +24,10 @@ mod reply;
 mod router;
 mod serve;
 mod stream;
+mod task_metrics;
 #[cfg(test)]
 mod tests;
+mod threads;
 mod users;
 
 use std::path::PathBuf;
@@ -38,6 +40,7 @@ use tokio::sync::watch;
 pub use backend::{BucketFacts, Buckets, BucketsError};
 pub use serve::{HttpHandle, start};
 
+use crate::pools::TaskPools;
 use crate::users::Users;
 
 /// Largest body of a request, in bytes.
@@ -66,6 +69,8 @@ pub struct HttpParts {
     pub users: Arc<Users>,
     /// Statistics of the server as a whole.
     pub stats: ServerStats,
+    /// The task pools, to tell of them and to change them.
+    pub pools: Arc<TaskPools>,
     /// The data directory, to tell how much room there is.
     pub data_dir: PathBuf,
     /// vBuckets of a bucket that is created without `numVBuckets`.

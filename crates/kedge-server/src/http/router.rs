@@ -14,7 +14,7 @@ use tower::ServiceExt as _;
 
 use super::call::{Call, LocalAddress};
 use super::reply::{Handled, Reply};
-use super::{HttpState, auth, buckets, collections, kedge, metrics, pools, users};
+use super::{HttpState, auth, buckets, collections, kedge, metrics, pools, threads, users};
 
 /// Answers requests. A clone is cheap.
 #[derive(Clone)]
@@ -69,6 +69,10 @@ fn pool_routes() -> Routes {
             get(pools::terse_cluster_info),
         )
         .route("/pools/default/tasks", get(pools::tasks))
+        .route(
+            "/pools/default/settings/memcached/global",
+            get(threads::get).post(threads::set),
+        )
 }
 
 fn bucket_routes() -> Routes {

@@ -15,6 +15,8 @@ use super::*;
 use crate::inbox::{FrontEnds, Inbox, Message};
 use crate::limits::Limits;
 use crate::login::Logins;
+use crate::pools::TaskPools;
+use crate::pools::tests::FEW_THREADS;
 use crate::registry::{BucketRegistry, RegistrySetup};
 use crate::text_exec::Marks;
 use crate::users::Users;
@@ -47,10 +49,12 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
         )
         .unwrap();
     let clock = Arc::new(SystemClock::new());
+    let pools = Arc::new(TaskPools::start(FEW_THREADS).unwrap());
     let setup = RegistrySetup {
         disk: Arc::new(SimDisk::new(1)),
         data_dir: PathBuf::from("/data"),
         clock: clock.clone(),
+        executor: pools.executor().clone(),
         completions: front_ends.clone(),
         threads: 1,
         recovery: Recovery::Strict,
@@ -70,7 +74,8 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
         metrics: Arc::new(Metrics::new(1)),
         clock,
         memcached_bucket: Some("default".to_owned()),
-        logins: Logins::start(front_ends).unwrap().0,
+        logins: Logins::start(&pools, front_ends).unwrap(),
+        pools,
         marks: Marks::default(),
     }
 }

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use kedge_bucket::{BucketChange, BucketConfig, Completion, Completions, Cookie, Recovery};
 use kedge_cluster::Ports;
 use kedge_disk::{Disk, Fault, Operation, PosixDisk, SimDisk};
+use kedge_executor::Executor;
 use kedge_server::registry::{BucketRegistry, RegistryError, RegistrySetup, check_name};
 use kedge_types::{Status, SystemClock};
 
 use crate::client::SDK_FEATURES;
-use crate::server::{Kedge, PASSWORD, USER};
+use crate::server::{FEW_THREADS, Kedge, PASSWORD, USER};
 
 struct Nobody;
 
@@ -29,6 +30,7 @@ fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<BucketRegistry, RegistryError
         disk,
         data_dir: dir.to_owned(),
         clock: Arc::new(SystemClock::new()),
+        executor: Executor::new(FEW_THREADS).unwrap(),
         completions: Arc::new(Nobody),
         threads: 1,
         recovery: Recovery::Strict,

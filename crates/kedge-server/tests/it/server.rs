@@ -8,6 +8,7 @@ use std::time::Duration;
 use kedge_auth::Roles;
 use kedge_bucket::{BucketConfig, Recovery};
 use kedge_disk::{Disk, SimDisk};
+use kedge_executor::{Config, Threads};
 use kedge_server::users::Users;
 use kedge_server::{Limits, MemcachedConfig, Server, ServerConfig, Services};
 use kedge_types::SystemClock;
@@ -16,6 +17,14 @@ use crate::client::{Client, Text};
 
 pub(crate) const USER: &str = "app";
 pub(crate) const PASSWORD: &str = "password";
+/// Many servers run at a time.
+pub(crate) const FEW_THREADS: Config = Config {
+    reader: Threads::Fixed(1),
+    writer: Threads::Fixed(1),
+    auxio: Threads::Fixed(1),
+    nonio: Threads::Fixed(1),
+    auxio_nice: 0,
+};
 const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 /// A running server, stopped when it goes.
@@ -88,6 +97,7 @@ impl Kedge {
             }),
             data_dir: setup.data_dir,
             threads: setup.threads,
+            pools: FEW_THREADS,
             limits: setup.limits,
             create: Some(setup.bucket),
             vbuckets_default: 16,

@@ -182,6 +182,13 @@ fn server_config(settings: &Settings) -> ServerConfig {
         }),
         data_dir: settings.data_dir.clone(),
         threads: settings.threads,
+        pools: kedge_executor::Config {
+            reader: settings.num_reader_threads,
+            writer: settings.num_writer_threads,
+            auxio: settings.num_auxio_threads,
+            nonio: settings.num_nonio_threads,
+            ..kedge_executor::Config::default()
+        },
         limits: Limits {
             connections_max: settings.connections_max,
             unauthenticated: settings.unauthenticated_timeout,

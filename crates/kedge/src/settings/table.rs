@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kedge_bucket::BucketConfig;
+use kedge_executor::Threads;
 use kedge_server::Limits;
 
 use super::value::{Bytes, Compression, LogLevel, Recover, Value};
@@ -141,6 +142,14 @@ settings! {
     ["Threads and log"]
     threads: u16 = 0,
         "Front-end threads. 0: one for each core.", default_note = "one for each core";
+    num_reader_threads: Threads = Threads::Balanced,
+        "Threads for reads of the disk that clients wait for; none is needed while all documents are in memory. `balanced`: one for each core, 4 to 16; `disk_io_optimized`: two for each core, 4 to 128. This and the three settings below can be changed while the server runs, until its next start: `kedge config set num_reader_threads=8`.";
+    num_writer_threads: Threads = Threads::Balanced,
+        "Threads that write to disk what clients wait for: the logs of all buckets. `balanced`: 4; `disk_io_optimized`: two for each core, 4 to 128.";
+    num_auxio_threads: Threads = Threads::Balanced,
+        "Threads for long work on files: log segments made ready, logs replayed at the start. `balanced`: two for each core, 2 to 128.";
+    num_nonio_threads: Threads = Threads::Balanced,
+        "Threads for work that needs the processor only: time-outs, expiry, passwords. `balanced`: three for ten cores, 2 to 8.";
     log_level: LogLevel = LogLevel::Info,
         "Least important messages that are logged to standard error. The variable `RUST_LOG` overrides it with more \
          detail.";

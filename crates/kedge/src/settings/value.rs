@@ -5,6 +5,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kedge_executor::Threads;
+use kedge_server::pools::{THREADS_KIND, parse_threads, threads_text};
+
 /// A kind of value.
 pub(crate) trait Value: Sized {
     /// What it looks like, for documentation and error messages.
@@ -45,6 +48,18 @@ plain! {
     u32: "a number from 0 to 4294967295",
     bool: "true or false",
     IpAddr: "an IP address",
+}
+
+impl Value for Threads {
+    const KIND: &'static str = THREADS_KIND;
+
+    fn read(text: &str) -> Result<Self, String> {
+        parse_threads(text)
+    }
+
+    fn show(&self) -> String {
+        threads_text(*self)
+    }
 }
 
 impl Value for String {
@@ -264,5 +279,9 @@ mod tests {
         check::<u16>("65536", None, "");
         check("true", Some(&true), "true");
         check::<bool>("yes", None, "");
+        check("balanced", Some(&Threads::Balanced), "balanced");
+        check("17", Some(&Threads::Fixed(17)), "17");
+        check::<Threads>("0", None, "");
+        check::<Threads>("many", None, "");
     }
 }

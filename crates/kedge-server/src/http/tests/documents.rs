@@ -184,7 +184,11 @@ fn small_things() {
 #[test]
 fn a_bucket_that_loads_is_not_healthy_yet() {
     let server = Server::start();
-    let parts = super::parts(&server.registry, server.dir.path().to_owned());
+    let parts = super::parts(
+        &server.registry,
+        &server.pools,
+        server.dir.path().to_owned(),
+    );
     let mut facts = parts.buckets.get("default").unwrap();
     facts.loading = true;
     let state = crate::http::HttpState::new(parts);

@@ -21,6 +21,8 @@ use kedge_types::SystemClock;
 
 use super::serve::start_with;
 use super::{HEADER_TIMEOUT, HttpHandle, HttpParts, HttpState};
+use crate::pools::TaskPools;
+use crate::pools::tests::FEW_THREADS;
 use crate::registry::{BucketRegistry, RegistrySetup};
 use crate::users::Users;
 use client::{Client, Reply};
@@ -40,6 +42,7 @@ impl Completions for Nobody {
 struct Server {
     address: SocketAddr,
     registry: Arc<BucketRegistry>,
+    pools: Arc<TaskPools>,
     handle: Option<HttpHandle>,
     // Last, so that files go when nothing uses them any more.
     dir: tempfile::TempDir,
@@ -54,10 +57,12 @@ impl Server {
         let dir = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
+        let pools = Arc::new(TaskPools::start(FEW_THREADS).unwrap());
         let setup = RegistrySetup {
             disk: Arc::new(PosixDisk),
             data_dir: dir.path().to_owned(),
             clock: Arc::new(SystemClock::new()),
+            executor: pools.executor().clone(),
             completions: Arc::new(Nobody),
             threads: 1,
             recovery: Recovery::default(),
@@ -72,11 +77,12 @@ impl Server {
             .create(BucketConfig::new("default", VBUCKETS, 64 << 20))
             .unwrap();
         bucket.wait_loaded().unwrap();
-        let state = HttpState::new(parts(&registry, dir.path().to_owned()));
+        let state = HttpState::new(parts(&registry, &pools, dir.path().to_owned()));
         let handle = start_with(listener, state, header_timeout).unwrap();
         Self {
             address,
             registry,
+            pools,
             handle: Some(handle),
             dir,
         }
@@ -104,10 +110,11 @@ impl Drop for Server {
     fn drop(&mut self) {
         drop(self.handle.take());
         self.registry.shutdown();
+        self.pools.executor().shutdown();
     }
 }
 
-fn parts(registry: &Arc<BucketRegistry>, data_dir: PathBuf) -> HttpParts {
+fn parts(registry: &Arc<BucketRegistry>, pools: &Arc<TaskPools>, data_dir: PathBuf) -> HttpParts {
     let mut users = UserStore::new().unwrap();
     users
         .add("root", "secret", Roles::admin(), 1_700_000_000)
@@ -120,6 +127,7 @@ fn parts(registry: &Arc<BucketRegistry>, data_dir: PathBuf) -> HttpParts {
             each("curr_connections", "3");
             each("version", "text");
         }),
+        pools: pools.clone(),
         data_dir,
         vbuckets_default: 16,
     }

@@ -1,0 +1,234 @@
+//! When the log is written: at once when someone waits, else after an interval, and a mark when all is quiet.
+//!
+//! The log writer is a task. Usually it commits; a front-end thread does so itself when nobody else of its connections
+//! would be held up (see [`Bucket::kick`]), because waking another thread and being woken by it costs about as much as
+//! the sync.
+//!
+//! Invariants:
+//! * `state` says how the task rests, and is set before the lists are looked at; who fills a list looks at the state
+//!   after. So one of the two sees the other.
+//! * While `state` is [`RUNNING`] a run is under way or on its way, and looks at everything: nobody wakes the task.
+
+use crate::bucket::Bucket;
+use crate::tasks::Work;
+use kedge_executor::{Next, TaskId};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::time::Duration;
+
+/// How long the log writer waits before it tries a full disk again.
+const DISK_FULL_RETRY: Duration = Duration::from_millis(100);
+/// After this much quiet a mark is written behind the last batch.
+const IDLE_MARK: Duration = Duration::from_secs(1);
+
+/// A run is under way, or will come by itself.
+const RUNNING: u8 = 0;
+/// The task sleeps until the interval for changes that nobody waits for is over.
+const TIMED: u8 = 1;
+/// The task sleeps until something is written.
+const IDLE: u8 = 2;
+/// Something was written while the task fell asleep: the interval is to begin.
+const BEGIN: u8 = 3;
+
+/// How the log writer is reached.
+#[derive(Debug, Default)]
+pub(crate) struct LogWriter {
+    task: OnceLock<TaskId>,
+    state: AtomicU8,
+    /// Someone waits for a sync.
+    urgent: AtomicBool,
+}
+
+impl LogWriter {
+    /// To be known before the task runs first.
+    pub(crate) fn set_task(&self, task: TaskId) {
+        // Tasks begin once.
+        let _ = self.task.set(task);
+    }
+
+    fn is_urgent(&self) -> bool {
+        self.urgent.load(Ordering::SeqCst)
+    }
+
+    fn set_state(&self, state: u8) {
+        self.state.store(state, Ordering::SeqCst);
+    }
+
+    /// Moves from one state to another. False when it was in neither.
+    fn change(&self, from: u8, to: u8) -> bool {
+        self.state
+            .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
+            .is_ok()
+    }
+}
+
+/// What the task rests for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Rest {
+    /// It does not: the last run left something, or there was none.
+    #[default]
+    None,
+    /// For the interval, until this time of the executor's clock.
+    Interval(Duration),
+    /// For something to do.
+    Work,
+}
+
+/// The task.
+#[derive(Debug, Default)]
+pub(crate) struct LogCommit {
+    rest: Rest,
+    /// The mark stands behind the last batch.
+    marked: bool,
+}
+
+impl Work for LogCommit {
+    fn run(&mut self, bucket: &Bucket, now: Duration) -> Next {
+        let writer = &bucket.writer;
+        let before = writer.state.swap(RUNNING, Ordering::SeqCst);
+        let urgent = writer.urgent.swap(false, Ordering::SeqCst);
+        match self.rest {
+            _ if urgent => {}
+            Rest::None => {}
+            // A wake that came late must not cut the next interval short.
+            Rest::Interval(end) if now < end => return self.begin_interval(bucket, now, end - now),
+            Rest::Interval(_) => {}
+            // The interval began without a run, see `Bucket::on_dirty`, and is over.
+            Rest::Work if before == TIMED => {}
+            Rest::Work => {
+                if before == IDLE && !self.marked && bucket.nothing_to_log() {
+                    bucket.mark_log();
+                    self.marked = true;
+                }
+                return self.rest(bucket, now);
+            }
+        }
+        self.commit(bucket, now)
+    }
+}
+
+impl LogCommit {
+    fn commit(&mut self, bucket: &Bucket, now: Duration) -> Next {
+        self.rest = Rest::None;
+        self.marked = false;
+        let Some(committer) = bucket.committer.get() else {
+            return Next::Done;
+        };
+        let mut committer = committer.lock();
+        let result = bucket.commit_once(&mut committer);
+        let was_full = result.is_ok() && committer.was_full();
+        drop(committer);
+        bucket.on_commit_result(&result);
+        match result {
+            Ok(_) if was_full => Next::Again,
+            Ok(_) => self.rest(bucket, now),
+            Err(error) if error.is_no_space() => Next::Snooze(DISK_FULL_RETRY),
+            Err(_) => Next::Done,
+        }
+    }
+
+    /// Nothing has to be done now: what comes next?
+    fn rest(&mut self, bucket: &Bucket, now: Duration) -> Next {
+        let writer = &bucket.writer;
+        writer.set_state(IDLE);
+        if !bucket.nothing_to_log() {
+            let interval = Duration::from_millis(bucket.config().log_interval_ms);
+            return self.begin_interval(bucket, now, interval);
+        }
+        if writer.is_urgent() {
+            return self.go_on(bucket);
+        }
+        self.rest = Rest::Work;
+        if self.marked {
+            Next::Sleep
+        } else {
+            Next::Snooze(IDLE_MARK)
+        }
+    }
+
+    fn begin_interval(&mut self, bucket: &Bucket, now: Duration, interval: Duration) -> Next {
+        bucket.writer.set_state(TIMED);
+        if bucket.writer.is_urgent() {
+            return self.go_on(bucket);
+        }
+        self.rest = Rest::Interval(now + interval);
+        Next::Snooze(interval)
+    }
+
+    fn go_on(&mut self, bucket: &Bucket) -> Next {
+        bucket.writer.set_state(RUNNING);
+        self.rest = Rest::None;
+        Next::Again
+    }
+}
+
+impl Bucket {
+    /// To be called at the end of a turn in which a command was parked. With `lead` this thread may commit itself if
+    /// the log is idle; it does so when no other connection of the thread would be held up. Completions come through
+    /// the sink, before this returns when it led.
+    pub fn kick(&self, lead: bool) {
+        if lead
+            && let Some(committer) = self.committer.get()
+            && let Some(mut committer) = committer.try_lock()
+        {
+            let result = self.commit_once(&mut committer);
+            let more = committer.has_work();
+            drop(committer);
+            self.on_commit_result(&result);
+            if more {
+                self.on_dirty();
+            }
+            return;
+        }
+        self.on_urgent();
+    }
+
+    /// A vBucket became dirty. Only an idle writer needs to hear of it.
+    pub(crate) fn on_dirty(&self) {
+        let writer = &self.writer;
+        if writer.state.load(Ordering::SeqCst) != IDLE || !writer.change(IDLE, TIMED) {
+            return;
+        }
+        let Some(task) = writer.task.get() else {
+            return;
+        };
+        let interval = Duration::from_millis(self.config().log_interval_ms);
+        // No thread is woken before the interval is over.
+        if !self.setup.executor.snooze(*task, interval) {
+            // It was falling asleep just now: one more run begins the interval.
+            writer.change(TIMED, BEGIN);
+            self.setup.executor.wake(*task);
+        }
+    }
+
+    /// Someone waits for a sync.
+    fn on_urgent(&self) {
+        let writer = &self.writer;
+        writer.urgent.store(true, Ordering::SeqCst);
+        if writer.state.swap(RUNNING, Ordering::SeqCst) != RUNNING
+            && let Some(task) = writer.task.get()
+        {
+            self.setup.executor.wake(*task);
+        }
+    }
+
+    /// Lets a later recovery tell damage to the last batch from one that was never finished.
+    fn mark_log(&self) {
+        let Some(committer) = self.committer.get() else {
+            return;
+        };
+        let marked = committer.lock().log.mark();
+        match marked {
+            Err(error) if error.is_no_space() => {}
+            result => self.on_commit_result(&result.map(|()| 0)),
+        }
+    }
+
+    fn nothing_to_log(&self) -> bool {
+        let queued = self
+            .committer
+            .get()
+            .is_some_and(|committer| committer.lock().has_work());
+        !queued && self.dirty.is_empty()
+    }
+}

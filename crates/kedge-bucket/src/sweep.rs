@@ -1,0 +1,100 @@
+//! Sweeps of all documents for what has expired, and of all tombstones for those that are old enough.
+//!
+//! Invariant: while a vBucket wants a sweep ([`VBucket::wants_sweep`]), every shard of every hash table is visited once
+//! in [`ROUND_SECS`].
+
+use crate::bucket::Bucket;
+use crate::tasks::Work;
+use kedge_executor::Next;
+use kedge_vbucket::VBucket;
+use std::time::Duration;
+
+/// A sweep of everything takes this long, spread evenly.
+const ROUND_SECS: u64 = 60;
+/// So often a sweep goes on.
+const TICK: Duration = Duration::from_secs(1);
+/// Shards of one run; others may run before the next one.
+const SHARDS_PER_RUN: u32 = 64;
+/// Nothing expires by itself: so often tombstones are looked at.
+const TOMBSTONES: Duration = Duration::from_secs(600);
+
+/// The task: where a sweep is.
+#[derive(Debug, Default)]
+pub(crate) struct ExpirySweep {
+    /// A round is under way.
+    sweeping: bool,
+    vbucket: usize,
+    shard: usize,
+    last_ns: u64,
+    /// Shards owed to the pace, in fractions.
+    owed: f64,
+}
+
+impl Work for ExpirySweep {
+    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
+        if !self.sweeping {
+            return self.begin_or_rest(bucket);
+        }
+        let now = bucket.setup.clock.now();
+        let shards = bucket.vbuckets[0].lock().table().shard_count();
+        let all = (shards * bucket.vbuckets.len()) as f64;
+        let elapsed_secs = now.mono_ns.saturating_sub(self.last_ns) as f64 / 1e9;
+        self.last_ns = now.mono_ns;
+        self.owed = (self.owed + all * elapsed_secs / ROUND_SECS as f64).min(all);
+        for _ in 0..SHARDS_PER_RUN {
+            if self.owed < 1.0 {
+                return Next::Snooze(TICK);
+            }
+            self.owed -= 1.0;
+            let mut vbucket = bucket.vbuckets[self.vbucket].lock();
+            let shard = self.shard;
+            bucket.account(now, &mut vbucket, |vbucket| vbucket.sweep(now, shard));
+            drop(vbucket);
+            self.shard += 1;
+            if self.shard == shards {
+                self.shard = 0;
+                self.vbucket += 1;
+            }
+            if self.vbucket == bucket.vbuckets.len() {
+                self.vbucket = 0;
+                return self.begin_or_rest(bucket);
+            }
+        }
+        Next::Again
+    }
+}
+
+impl ExpirySweep {
+    /// Between two rounds, or after a rest: begins a round if there is something to look for.
+    fn begin_or_rest(&mut self, bucket: &Bucket) -> Next {
+        let any = |wants: fn(&VBucket) -> bool| {
+            let mut vbuckets = bucket.vbuckets.iter();
+            vbuckets.any(|vbucket| wants(&vbucket.lock()))
+        };
+        bucket.sweeper.lie_down();
+        let was_sweeping = self.sweeping;
+        self.sweeping =
+            any(VBucket::wants_sweep) || (!was_sweeping && any(|vbucket| vbucket.tombstones() > 0));
+        if !self.sweeping {
+            return Next::Snooze(TOMBSTONES);
+        }
+        bucket.sweeper.get_up();
+        if !was_sweeping {
+            self.owed = 0.0;
+            self.last_ns = bucket.setup.clock.now().mono_ns;
+        }
+        Next::Snooze(TICK)
+    }
+}
+
+impl Bucket {
+    /// A vBucket was changed by the caller, who holds its lock. Cheap unless the sweep rests and has to begin.
+    pub(crate) fn on_changed(&self, vbucket: &VBucket) {
+        if self.sweeper.is_asleep()
+            && vbucket.wants_sweep()
+            && let Some(task) = self.sweeper.rouse()
+        {
+            self.setup.executor.wake(task);
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The bucket's work on the executor: its kinds of tasks, and what all of them share.
+//!
+//! Invariants:
+//! * All tasks of a bucket belong to its owner: [`Bucket::shutdown`] unregisters it, and none is left.
+//! * A task that panics ends the bucket: one that goes on without its log writer would acknowledge nothing and say
+//!   nothing.
+
+use crate::bucket::{Bucket, Phase};
+use crate::error::BucketError;
+use crate::log_writer::LogCommit;
+use crate::segments::LogSegment;
+use crate::sweep::ExpirySweep;
+use crate::timeouts::DurabilityTimeout;
+use kedge_executor::{Context, Kind, Next, Pool, Priority, Task, TaskId, TaskSpec};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+/// Group commit. A run is one append and one sync.
+pub(crate) static LOG_COMMIT: Kind = Kind::new("log_commit", Pool::Writer, Priority::High, ms(500));
+/// Time-outs of parked commands.
+pub(crate) static DURABILITY_TIMEOUT: Kind =
+    Kind::new("durability_timeout", Pool::NonIo, Priority::High, ms(100));
+/// Documents that expired, and tombstones that are old enough.
+pub(crate) static EXPIRY_SWEEP: Kind =
+    Kind::new("expiry_sweep", Pool::NonIo, Priority::Low, ms(100));
+/// A log segment made ready: up to 64 MiB of zeros.
+pub(crate) static LOG_SEGMENT: Kind =
+    Kind::new("log_segment", Pool::AuxIo, Priority::Normal, ms(5_000));
+/// Replay of the log at the start.
+pub(crate) static WARMUP: Kind = Kind::new("warmup", Pool::AuxIo, Priority::High, ms(60_000));
+
+/// What one of the bucket's lasting tasks does in a run.
+pub(crate) trait Work: Send + 'static {
+    /// Runs once, at `now` of the executor's clock.
+    fn run(&mut self, bucket: &Bucket, now: Duration) -> Next;
+}
+
+/// [`Work`] as a task: it ends with its bucket, and its panic ends the bucket.
+struct Lasting<W> {
+    bucket: Arc<Bucket>,
+    kind: &'static Kind,
+    work: W,
+}
+
+impl<W: Work> Task for Lasting<W> {
+    fn run(&mut self, context: &Context<'_>) -> Next {
+        if !matches!(self.bucket.phase(), Phase::Loading | Phase::Open) {
+            return Next::Done;
+        }
+        let run = AssertUnwindSafe(|| self.work.run(&self.bucket, context.now()));
+        catch_unwind(run).unwrap_or_else(|panic| {
+            self.bucket
+                .fail(&format!("the task {} panicked", self.kind.name()));
+            // The executor counts it, and drops the task.
+            resume_unwind(panic)
+        })
+    }
+}
+
+/// The way to a task that sleeps until there is work for it.
+///
+/// Who makes work does so, and then calls [`Sleeper::rouse`]; the task calls [`Sleeper::lie_down`], and then looks for
+/// work once more. So one of the two sees the other, and no work is left lying.
+#[derive(Debug, Default)]
+pub(crate) struct Sleeper {
+    task: OnceLock<TaskId>,
+    asleep: AtomicBool,
+}
+
+impl Sleeper {
+    /// To be known before the task runs first.
+    pub(crate) fn set_task(&self, task: TaskId) {
+        // Tasks begin once.
+        let _ = self.task.set(task);
+    }
+
+    pub(crate) fn is_asleep(&self) -> bool {
+        self.asleep.load(Ordering::SeqCst)
+    }
+
+    /// The task, once for each time that it lay down: the caller makes it run.
+    pub(crate) fn rouse(&self) -> Option<TaskId> {
+        let was_asleep = self.is_asleep() && self.asleep.swap(false, Ordering::SeqCst);
+        was_asleep.then(|| self.task.get().copied()).flatten()
+    }
+
+    pub(crate) fn lie_down(&self) {
+        self.asleep.store(true, Ordering::SeqCst);
+    }
+
+    /// The task found work after it lay down, or its time to look has come.
+    pub(crate) fn get_up(&self) {
+        self.asleep.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Bucket {
+    /// Begins the tasks that last as long as the bucket is open.
+    pub(crate) fn begin_tasks(self: &Arc<Self>) -> Result<(), BucketError> {
+        let executor = &self.setup.executor;
+        let task = self.add(
+            &LOG_COMMIT,
+            "appends what waits for the log, and syncs",
+            LogCommit::default(),
+        )?;
+        self.writer.set_task(task);
+        executor.wake(task);
+        let task = self.add(
+            &DURABILITY_TIMEOUT,
+            "ends parked commands whose time is up",
+            DurabilityTimeout,
+        )?;
+        self.timeouts.set_task(task);
+        executor.wake(task);
+        let task = self.add(
+            &EXPIRY_SWEEP,
+            "lets go of expired documents and old tombstones",
+            ExpirySweep::default(),
+        )?;
+        self.sweeper.set_task(task);
+        executor.wake(task);
+        let task = self.add(&LOG_SEGMENT, "makes the next log segment ready", LogSegment)?;
+        self.segments.set_task(task);
+        executor.snooze(task, LogSegment::FIRST_LOOK);
+        Ok(())
+    }
+
+    /// Adds a task that sleeps until it is woken: so its id is known before it runs.
+    fn add(
+        self: &Arc<Self>,
+        kind: &'static Kind,
+        description: &'static str,
+        work: impl Work,
+    ) -> Result<TaskId, BucketError> {
+        let spec = TaskSpec {
+            description: description.into(),
+            first_run: None,
+            ..TaskSpec::new(kind, self.owner)
+        };
+        let task = Lasting {
+            bucket: Arc::clone(self),
+            kind,
+            work,
+        };
+        Ok(self.setup.executor.schedule(spec, task)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_lies_down_is_roused_once() {
+        let (executor, manual) = kedge_executor::Manual::new();
+        let owner = executor.register("test").unwrap();
+        let spec = TaskSpec {
+            first_run: None,
+            ..TaskSpec::new(&EXPIRY_SWEEP, owner)
+        };
+        let task = executor
+            .schedule(spec, |_: &Context<'_>| Next::Sleep)
+            .unwrap();
+        let sleeper = Sleeper::default();
+        sleeper.set_task(task);
+        assert_eq!(sleeper.rouse(), None, "it is about to run");
+        sleeper.lie_down();
+        assert_eq!(sleeper.rouse(), Some(task));
+        assert_eq!(sleeper.rouse(), None);
+        sleeper.lie_down();
+        sleeper.get_up();
+        assert_eq!(sleeper.rouse(), None);
+        assert_eq!(manual.run_ready(), 0);
+    }
+}

@@ -1,0 +1,423 @@
+//! What a bucket does by itself, step by step: commits, time-outs, sweeps, log segments, loading.
+
+use crate::tools::*;
+use kedge_bucket::{Bucket, BucketError, Completion, Completions, Cookie, Outcome, Write};
+use kedge_disk::{Fault, Operation, SimDisk};
+use kedge_executor::TaskState;
+use kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
+use kedge_types::{Durability, DurabilityLevel, Seqno, Status};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Batches that the log has, and records in them.
+fn logged(open: &Open) -> (u64, u64) {
+    (open.figure("ep_log_batches"), open.figure("ep_log_records"))
+}
+
+#[test]
+fn what_nobody_waits_for_is_logged_together_when_the_interval_is_over() {
+    let (open, steps) = sim(&SimDisk::new(1)).open_by_hand();
+    steps.pass(SEC * 5);
+    let runs = open.runs("log_commit");
+    for n in 0..5 {
+        open.set(&format!("key-{n}"), b"1").unwrap();
+        steps.pass(MS * 3);
+    }
+    steps.pass(MS * 4);
+    assert_eq!(logged(&open), (0, 0));
+    assert_eq!(
+        open.runs("log_commit"),
+        runs,
+        "no thread is woken before the interval is over"
+    );
+    steps.pass(MS);
+    assert_eq!(logged(&open), (1, 5));
+    open.set("key", b"2").unwrap();
+    steps.pass(MS * 20);
+    assert_eq!(logged(&open), (2, 6));
+    open.bucket.shutdown();
+}
+
+#[test]
+fn who_waits_does_not_wait_for_the_interval() {
+    let (open, steps) = sim(&SimDisk::new(2)).open_by_hand();
+    steps.pass(SEC * 5);
+    for round in 1..=3 {
+        // Once from rest, and in the middle of an interval.
+        open.set("other", b"1").unwrap();
+        steps.pass(MS * 5);
+        open.persist("key", b"1", round).unwrap();
+        open.bucket.kick(false);
+        assert!(open.sink.get(round).is_none());
+        steps.run();
+        assert!(open.sink.wait(round).is_ok());
+    }
+    open.persist("key", b"2", 4).unwrap();
+    open.bucket.kick(true);
+    assert!(open.sink.wait(4).is_ok(), "who leads needs no task");
+    open.bucket.shutdown();
+}
+
+#[test]
+fn a_batch_that_is_full_is_followed_by_the_next_at_once() {
+    let mut place = sim(&SimDisk::new(3));
+    place.config.flusher_batch_max_items = 10;
+    let (open, steps) = place.open_by_hand();
+    steps.pass(SEC * 5);
+    for n in 0..35 {
+        open.set(&format!("key-{n}"), b"1").unwrap();
+    }
+    open.bucket.kick(false);
+    steps.run();
+    assert_eq!(logged(&open), (4, 35));
+    open.bucket.shutdown();
+}
+
+#[test]
+fn a_mark_follows_the_last_batch_and_then_the_log_rests() {
+    let disk = SimDisk::new(4);
+    let (open, steps) = sim(&disk).open_by_hand();
+    steps.pass(SEC * 5);
+    open.set("key", b"1").unwrap();
+    steps.pass(MS * 1_019);
+    let before = disk.operations();
+    steps.pass(MS * 2);
+    assert!(disk.operations() > before, "the mark");
+    let (after, runs) = (disk.operations(), open.runs("log_commit"));
+    steps.pass(SEC * 3_600);
+    assert_eq!((disk.operations(), open.runs("log_commit")), (after, runs));
+    open.bucket.shutdown();
+}
+
+#[test]
+fn an_idle_bucket_does_next_to_nothing() {
+    let (open, steps) = sim(&SimDisk::new(5)).open_by_hand();
+    open.set("key", b"1").unwrap();
+    steps.pass(SEC * 60);
+    assert_eq!(steps.pass(SEC * 3_600), 6, "looks for old tombstones");
+    let tasks = open.executor.tasks();
+    let mut kinds: Vec<_> = tasks.iter().map(|task| task.kind).collect();
+    kinds.sort_unstable();
+    assert_eq!(
+        kinds,
+        [
+            "durability_timeout",
+            "expiry_sweep",
+            "log_commit",
+            "log_segment"
+        ]
+    );
+    assert!(tasks.iter().all(|task| task.owner == "bucket:test"));
+    assert!(
+        tasks
+            .iter()
+            .all(|task| matches!(task.state, TaskState::Snoozing(_)))
+    );
+    open.bucket.shutdown();
+    assert_eq!(open.executor.tasks(), []);
+}
+
+#[test]
+fn the_record_of_a_commit_rides_with_the_next_change_or_follows_by_itself() {
+    let mut place = sim(&SimDisk::new(6));
+    place.config.log_interval_ms = 600_000;
+    let (open, steps) = place.open_by_hand();
+    let written = |open: &Open| (open.figure("ep_log_records"), open.figure("ep_queue_size"));
+    open.persist("key", b"1", 1).unwrap();
+    open.bucket.kick(false);
+    steps.run();
+    assert!(open.sink.wait(1).is_ok());
+    assert_eq!(written(&open), (1, 1));
+    steps.pass(SEC * 599);
+    assert_eq!(written(&open), (1, 1), "it waits for company");
+    open.persist("key", b"2", 2).unwrap();
+    open.bucket.kick(false);
+    steps.run();
+    assert!(open.sink.wait(2).is_ok());
+    assert_eq!(written(&open), (3, 1), "the first commit went along");
+    steps.pass(SEC * 601);
+    assert_eq!(written(&open), (4, 0), "nothing came");
+    open.bucket.shutdown();
+}
+
+#[test]
+fn a_full_disk_is_tried_again_after_a_while() {
+    let disk = SimDisk::new(7);
+    let (open, steps) = sim(&disk).open_by_hand();
+    steps.pass(SEC * 5);
+    disk.set_capacity(Some(disk.used_bytes()));
+    open.persist("big", &vec![b'x'; 5 << 20], 1).unwrap();
+    open.bucket.kick(false);
+    steps.run();
+    assert_eq!(open.figure("ep_disk_full"), 1);
+    let runs = open.runs("log_commit").unwrap();
+    open.bucket.kick(false);
+    steps.pass(MS * 99);
+    assert_eq!(open.runs("log_commit"), Some(runs), "kicks don't make room");
+    steps.pass(MS * 901);
+    assert_eq!(open.runs("log_commit"), Some(runs + 10));
+    disk.set_capacity(None);
+    steps.pass(MS * 100);
+    assert!(open.sink.wait(1).is_ok());
+    assert_eq!(open.figure("ep_disk_full"), 0);
+    open.bucket.shutdown();
+}
+
+#[test]
+fn a_write_that_cannot_reach_the_disk_in_time_is_ambiguous() {
+    let disk = SimDisk::new(8);
+    let (open, steps) = sim(&disk).open_by_hand();
+    steps.pass(SEC * 5);
+    disk.set_capacity(Some(disk.used_bytes()));
+    let key = key("slow");
+    let write = Write {
+        durability: Some(Durability {
+            level: DurabilityLevel::PersistToMajority,
+            timeout_ms: Some(50),
+        }),
+        cookie: Cookie(77),
+        ..write(&key)
+    };
+    assert_eq!(
+        open.store(&write, &vec![b'x'; 5 << 20]),
+        Ok(Outcome::Parked)
+    );
+    open.bucket.kick(false);
+    steps.pass(MS * 49);
+    assert!(open.sink.get(77).is_none());
+    steps.pass(MS * 20);
+    assert_eq!(open.sink.wait(77), Err(Status::SyncWriteAmbiguous));
+    disk.set_capacity(None);
+    open.bucket.shutdown();
+}
+
+#[test]
+fn time_outs_are_looked_at_only_while_something_is_parked() {
+    let (open, steps) = sim(&SimDisk::new(9)).open_by_hand();
+    steps.pass(SEC * 5);
+    let begun = open.runs("durability_timeout").unwrap();
+    assert_eq!(begun, 1, "it found nothing to do");
+    let vb = key("a").vbucket(4);
+    let wait = |cookie| {
+        open.bucket
+            .seqno_persistence(open.ctx(), vb, Seqno(99), Cookie(cookie))
+    };
+    assert_eq!(wait(1), Ok(Outcome::Parked));
+    steps.pass(SEC * 10);
+    assert_eq!(
+        open.runs("durability_timeout"),
+        Some(begun + 500),
+        "every 20 ms"
+    );
+    assert_eq!(wait(2), Ok(Outcome::Parked));
+    steps.pass(SEC * 20);
+    let refused = |cookie| match open.sink.get(cookie) {
+        Some(Completion::Persisted(result)) => Some(result),
+        _ => None,
+    };
+    assert_eq!(refused(1), Some(Err(Status::TemporaryFailure)));
+    assert_eq!(refused(2), None);
+    steps.pass(SEC * 11);
+    assert_eq!(refused(2), Some(Err(Status::TemporaryFailure)));
+    let runs = open.runs("durability_timeout");
+    steps.pass(SEC * 600);
+    assert_eq!(open.runs("durability_timeout"), runs);
+    open.bucket.shutdown();
+}
+
+#[test]
+fn who_is_answered_at_once_is_looked_at_once_at_most() {
+    let (open, steps) = sim(&SimDisk::new(10)).open_by_hand();
+    steps.pass(SEC * 5);
+    let runs = open.runs("durability_timeout").unwrap();
+    for n in 1..=100 {
+        open.persist("key", b"1", n).unwrap();
+        open.bucket.kick(true);
+        assert!(open.sink.wait(n).is_ok());
+    }
+    steps.pass(SEC);
+    assert_eq!(open.runs("durability_timeout"), Some(runs + 1));
+    open.bucket.shutdown();
+}
+
+fn touch(open: &Open, name: &str, expiry: u32) {
+    let key = key(name);
+    let touched = open.bucket.touch(open.ctx(), &write(&key), expiry);
+    assert!(matches!(touched, Ok(Outcome::Done(_))));
+}
+
+#[test]
+fn a_sweep_lets_go_of_what_nobody_reads_within_a_minute_of_its_end() {
+    let (open, steps) = sim(&SimDisk::new(11)).open_by_hand();
+    for n in 0..200 {
+        open.set(&format!("key-{n}"), b"1").unwrap();
+    }
+    steps.pass(SEC * 700);
+    let idle = open.runs("expiry_sweep").unwrap();
+    assert!(idle <= 3, "nothing has an expiry: {idle} runs");
+    for n in 0..100 {
+        touch(&open, &format!("key-{n}"), 100);
+    }
+    steps.pass(SEC * 99);
+    assert_eq!(open.figure("vb_active_expired"), 0);
+    steps.pass(SEC * 31);
+    let half_way = open.figure("vb_active_expired");
+    assert!(
+        (20..80).contains(&half_way),
+        "the work is spread: {half_way} of 100 after half a minute"
+    );
+    steps.pass(SEC * 31);
+    assert_eq!(open.figure("vb_active_expired"), 100);
+    assert_eq!(open.figure("curr_items"), 100);
+    // Nothing else will expire.
+    steps.pass(SEC * 120);
+    let runs = open.runs("expiry_sweep").unwrap();
+    steps.pass(SEC * 400);
+    assert!(open.runs("expiry_sweep").unwrap() - runs <= 1);
+    open.bucket.shutdown();
+}
+
+#[test]
+fn old_tombstones_are_forgotten_though_nothing_expires() {
+    let (open, steps) = sim(&SimDisk::new(12)).open_by_hand();
+    open.set("key", b"1").unwrap();
+    let key = key("key");
+    open.bucket.delete(open.ctx(), &write(&key)).unwrap();
+    let age = Duration::from_secs(TOMBSTONE_PURGE_AGE_SECS);
+    steps.pass(age - SEC);
+    assert_eq!(open.figure("vb_active_tombstones"), 1);
+    // A look every ten minutes, and a round of one.
+    steps.pass(SEC * 1_000);
+    assert_eq!(open.figure("vb_active_tombstones"), 0);
+    open.bucket.shutdown();
+}
+
+fn spares(place: &Place) -> usize {
+    let names = place.disk.list(&place.dir.join("log")).unwrap();
+    names.iter().filter(|name| name.contains("spare")).count()
+}
+
+#[test]
+fn a_log_that_fills_gets_its_next_segment_in_time() {
+    let mut place = sim(&SimDisk::new(13));
+    let (open, steps) = place.open_by_hand();
+    steps.pass(SEC * 5);
+    let looks = open.runs("log_segment").unwrap();
+    assert_eq!((looks, spares(&place)), (1, 0), "an idle log stays small");
+    open.set("a", &vec![b'x'; 400_000]).unwrap();
+    steps.pass(MS * 21);
+    assert_eq!(spares(&place), 1, "the commit asked for it");
+    steps.pass(SEC);
+    let looks = open.runs("log_segment").unwrap();
+    steps.pass(SEC * 600);
+    assert_eq!(open.runs("log_segment"), Some(looks), "and it rests again");
+    open.bucket.shutdown();
+}
+
+#[test]
+fn a_segment_that_cannot_be_made_is_tried_again() {
+    let disk = SimDisk::new(14);
+    let mut place = sim(&disk);
+    let (open, steps) = place.open_by_hand();
+    steps.pass(SEC * 5);
+    open.set("a", &vec![b'x'; 400_000]).unwrap();
+    open.bucket.sync().unwrap();
+    disk.fail_next(Operation::Write, Fault::NoSpace);
+    steps.run();
+    assert_eq!(spares(&place), 0);
+    steps.pass(SEC);
+    assert_eq!(spares(&place), 1);
+    open.bucket.shutdown();
+}
+
+#[test]
+fn loading_tells_who_asked_to_hear_of_it() {
+    let mut place = sim(&SimDisk::new(15));
+    let steps = place.by_hand();
+    let sink = Arc::new(Sink::default());
+    let bucket = Bucket::open(place.setup(&sink)).unwrap();
+    let told = Arc::new(AtomicU32::new(0));
+    let listen = || {
+        let told = Arc::clone(&told);
+        bucket.when_loaded(move || {
+            told.fetch_add(1, Ordering::Relaxed);
+        });
+    };
+    listen();
+    let open = place.opened(Arc::clone(&bucket), sink);
+    assert!(bucket.is_loading());
+    assert_eq!(open.get("key"), Err(Status::TemporaryFailure));
+    assert_eq!(told.load(Ordering::Relaxed), 0);
+    steps.run();
+    assert_eq!(told.load(Ordering::Relaxed), 1);
+    listen();
+    assert_eq!(told.load(Ordering::Relaxed), 2, "it is loaded by now");
+    assert!(bucket.wait_loaded().is_ok() && !bucket.is_loading());
+    bucket.shutdown();
+}
+
+/// Cuts loading short before it began; what is on disk stays as it is.
+#[test]
+fn a_bucket_may_end_before_it_is_loaded() {
+    let disk = SimDisk::new(16);
+    let mut place = sim(&disk);
+    let (open, _steps) = place.open_by_hand();
+    open.set("key", b"1").unwrap();
+    open.bucket.shutdown();
+    let _steps = place.by_hand();
+    let sink = Arc::new(Sink::default());
+    let bucket = Bucket::open(place.setup(&sink)).unwrap();
+    let before = disk.operations();
+    bucket.shutdown();
+    assert_eq!(disk.operations(), before);
+    assert!(matches!(
+        bucket.wait_loaded(),
+        Err(BucketError::NotLoaded(_))
+    ));
+    assert_eq!(place.executor.tasks(), []);
+    let (open, _steps) = place.open_by_hand();
+    assert!(open.bucket.wait_loaded().unwrap().clean);
+    assert_eq!(open.get("key").unwrap(), b"1");
+    open.bucket.shutdown();
+}
+
+struct Panics;
+
+impl Completions for Panics {
+    fn complete(&self, _: &mut Vec<(Cookie, Completion)>) {
+        panic!("as the test wants it");
+    }
+}
+
+#[test]
+fn a_task_that_panics_ends_the_bucket() {
+    let mut place = sim(&SimDisk::new(17));
+    let steps = place.by_hand();
+    let sink = Arc::new(Sink::default());
+    let setup = kedge_bucket::BucketSetup {
+        completions: Arc::new(Panics),
+        ..place.setup(&sink)
+    };
+    let open = place.opened(Bucket::open(setup).unwrap(), Arc::clone(&sink));
+    steps.run();
+    open.persist("key", b"1", 1).unwrap();
+    open.bucket.kick(false);
+    steps.run();
+    assert_eq!(sink.fatal(), ["the task log_commit panicked"]);
+    assert_eq!(open.set("key", b"2"), Err(Status::TemporaryFailure));
+    assert_eq!(open.runs("log_commit"), None);
+    open.bucket.shutdown();
+    assert_eq!(open.executor.tasks(), []);
+}
+
+#[test]
+fn an_executor_that_ended_takes_no_bucket() {
+    let mut place = sim(&SimDisk::new(18));
+    place.by_hand();
+    place.executor.shutdown();
+    let refused = Bucket::open(place.setup(&Arc::new(Sink::default())));
+    assert!(matches!(refused, Err(BucketError::Executor(_))));
+    assert!(place.disk.exists(Path::new("/data/bucket")).unwrap());
+}

@@ -1,0 +1,118 @@
+//! The metrics of the task pools.
+
+use kedge_bucket::TimingSnapshot;
+use kedge_executor::{KindInfo, PoolInfo};
+use prometheus_client::encoding::DescriptorEncoder;
+use prometheus_client::metrics::MetricType;
+
+use super::metrics::{encode_histogram, encode_value, metric_type};
+use crate::pools::{TaskPools, snapshot};
+
+/// A metric with one value for each pool or kind: its name, whether it only grows, what to say of it, and its value.
+type Row<T> = (&'static str, bool, &'static str, fn(&T) -> u64);
+
+/// Metrics of each pool.
+const POOLS: &[Row<PoolInfo>] = &[
+    (
+        "kedge_pool_threads",
+        false,
+        "Threads that the task pool should have",
+        |pool| pool.threads as u64,
+    ),
+    (
+        "kedge_pool_idle_threads",
+        false,
+        "Threads of the task pool that have nothing to do",
+        |pool| pool.idle as u64,
+    ),
+    (
+        "kedge_pool_queued_tasks",
+        false,
+        "Tasks that are due and wait for a thread of the pool",
+        |pool| pool.queued as u64,
+    ),
+];
+
+/// Metrics of each kind of task.
+const KINDS: &[Row<KindInfo>] = &[
+    ("kedge_task_runs", true, "Runs of tasks", |kind| {
+        kind.run_time.count
+    }),
+    (
+        "kedge_task_panics",
+        true,
+        "Runs of tasks that panicked",
+        |kind| kind.panics,
+    ),
+    (
+        "kedge_task_slow_runs",
+        true,
+        "Runs of tasks that took longer than they should",
+        |kind| kind.slow,
+    ),
+];
+
+/// A histogram for each kind: its name, what to say of it, and its values.
+type Times = (&'static str, &'static str, fn(&KindInfo) -> TimingSnapshot);
+
+/// Histograms of each kind of task, in seconds.
+const TIMES: &[Times] = &[
+    (
+        "kedge_task_queue_seconds",
+        "Time that tasks waited for a thread when they were due",
+        |kind| snapshot(&kind.queue_time),
+    ),
+    (
+        "kedge_task_run_seconds",
+        "Time that runs of tasks took",
+        |kind| snapshot(&kind.run_time),
+    ),
+];
+
+/// The task pools at the time of the scrape.
+#[derive(Debug)]
+pub(super) struct TaskSample {
+    pools: Vec<PoolInfo>,
+    kinds: Vec<KindInfo>,
+}
+
+impl TaskSample {
+    pub(super) fn take(pools: &TaskPools) -> Self {
+        Self {
+            pools: pools.executor().pools(),
+            kinds: pools.executor().kinds(),
+        }
+    }
+
+    pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
+        for (name, grows, help, value) in POOLS {
+            let mut family = encoder.encode_descriptor(name, help, None, metric_type(*grows))?;
+            for pool in &self.pools {
+                let labels = [("pool", pool.pool.name())];
+                encode_value(family.encode_family(&labels)?, *grows, value(pool) as f64)?;
+            }
+        }
+        for (name, grows, help, value) in KINDS {
+            let mut family = encoder.encode_descriptor(name, help, None, metric_type(*grows))?;
+            for info in &self.kinds {
+                let labels = labels(info);
+                encode_value(family.encode_family(&labels)?, *grows, value(info) as f64)?;
+            }
+        }
+        for (name, help, snapshot) in TIMES {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Histogram)?;
+            for info in &self.kinds {
+                let labels = labels(info);
+                encode_histogram(&mut family.encode_family(&labels)?, &snapshot(info), 1e6)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn labels(info: &KindInfo) -> [(&'static str, &'static str); 2] {
+    [
+        ("kind", info.kind.name()),
+        ("pool", info.kind.pool().name()),
+    ]
+}

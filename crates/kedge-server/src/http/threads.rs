@@ -1,0 +1,88 @@
+//! `/pools/default/settings/memcached/global`: the threads of the task pools, as Couchbase Server's REST interface has
+//! them ("Setting Thread Allocations"). A change holds until the next start.
+
+use axum::http::StatusCode;
+use kedge_auth::Privilege;
+use kedge_executor::{Pool, Threads};
+use serde_json::{Map, Value};
+
+use super::call::Call;
+use super::form::Form;
+use super::reply::{Handled, Reply, ok};
+use crate::pools::{TaskPools, parse_threads, setting_name, threads_text};
+
+/// What all four settings are now.
+fn document(pools: &TaskPools) -> Value {
+    let member = |pool: Pool| {
+        let value = match pools.threads(pool) {
+            Threads::Fixed(count) => count.into(),
+            other => threads_text(other).into(),
+        };
+        (setting_name(pool).to_owned(), value)
+    };
+    Value::Object(Pool::ALL.into_iter().map(member).collect())
+}
+
+/// The changes of a form, or what is wrong with each field that makes no sense.
+fn changes(form: &Form) -> Result<Vec<(Pool, Threads)>, Map<String, Value>> {
+    let mut changes = Vec::new();
+    let mut errors = Map::new();
+    for (name, text) in form.fields() {
+        let pool = Pool::ALL
+            .into_iter()
+            .find(|pool| setting_name(*pool) == name);
+        let read = match (pool, text) {
+            (Some(pool), "default") => Ok((pool, Threads::Balanced)),
+            (Some(pool), text) => parse_threads(text).map(|threads| (pool, threads)),
+            (None, _) => {
+                let names = Pool::ALL.map(setting_name).join(", ");
+                Err(format!("there is no such setting; there are {names}"))
+            }
+        };
+        match read {
+            Ok(change) => changes.push(change),
+            Err(why) => {
+                errors.insert(name.to_owned(), why.into());
+            }
+        }
+    }
+    if errors.is_empty() {
+        Ok(changes)
+    } else {
+        Err(errors)
+    }
+}
+
+/// `GET`: the settings in force.
+pub(crate) async fn get(call: Call) -> Handled {
+    call.caller.require(Privilege::Inspect, None)?;
+    ok(&document(&call.state.parts.pools))
+}
+
+/// `POST`: changes those that are given, all or none, and answers what is in force then.
+pub(crate) async fn set(call: Call, form: Form) -> Handled {
+    call.caller.require(Privilege::Admin, None)?;
+    let changes = changes(&form).map_err(|errors| {
+        Reply::json(
+            StatusCode::BAD_REQUEST,
+            &serde_json::json!({ "errors": errors }),
+        )
+    })?;
+    let user = call.caller.id.clone();
+    // Beginning threads takes a moment.
+    call.blocking(move |state| {
+        for (pool, threads) in changes {
+            state.parts.pools.set_threads(pool, threads)?;
+            tracing::info!(
+                user,
+                setting = setting_name(pool),
+                value = threads_text(threads),
+                "the threads of a pool were changed"
+            );
+        }
+        Ok::<_, std::io::Error>(())
+    })
+    .await?
+    .map_err(|error| Reply::failed("change the threads", &error))?;
+    ok(&document(&call.state.parts.pools))
+}
