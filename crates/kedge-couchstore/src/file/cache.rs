@@ -3,74 +3,106 @@
 //! Only interior nodes: there are few of them, every look-up needs one per level, and with them in memory a look-up
 //! reads one leaf. Leaves are left to the kernel's cache.
 //!
-//! Two generations: what is used moves to the young one; when that is half full, the old one is dropped and the young
-//! one becomes old. What was not used for that long is forgotten.
+//! The hand of a clock goes round over the nodes: what was used since it passed last stays, what was not goes.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::tree::node::Node;
 
-/// What an entry takes beside its bytes: key, pointers, counters, the map's own.
-const OVERHEAD_BYTES: usize = 80;
+/// What an entry takes beside its bytes: counters of the shared node, its place on the clock, the map's own.
+const OVERHEAD_BYTES: usize = 96;
 
 #[derive(Debug)]
 pub(crate) struct NodeCache {
-    generations: Mutex<Generations>,
-    generation_bytes_max: usize,
+    clock: Mutex<Clock>,
+    bytes_max: usize,
 }
 
 #[derive(Debug, Default)]
-struct Generations {
-    young: HashMap<u64, Node, foldhash::fast::RandomState>,
-    old: HashMap<u64, Node, foldhash::fast::RandomState>,
-    young_bytes: usize,
+struct Clock {
+    /// Where on the clock a node is.
+    places: HashMap<u64, u32, foldhash::fast::RandomState>,
+    nodes: Vec<Place>,
+    hand: usize,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Place {
+    key: u64,
+    node: Node,
+    /// Whether it was used since the hand passed.
+    used: bool,
 }
 
 impl NodeCache {
     /// A cache of about `bytes_max` bytes; 0 caches nothing.
     pub(crate) fn new(bytes_max: usize) -> Self {
         NodeCache {
-            generations: Mutex::default(),
-            generation_bytes_max: bytes_max / 2,
+            clock: Mutex::default(),
+            bytes_max,
         }
     }
 
-    /// The node at `offset`, if it is in memory.
-    pub(crate) fn get(&self, offset: u64) -> Option<Node> {
-        let mut generations = self.lock();
-        if let Some(node) = generations.young.get(&offset) {
-            return Some(node.clone());
-        }
-        let node = generations.old.remove(&offset)?;
-        self.put(&mut generations, offset, node.clone());
-        Some(node)
+    /// The node of `key`, if it is in memory.
+    pub(crate) fn get(&self, key: u64) -> Option<Node> {
+        let clock = &mut *self.lock();
+        let at = *clock.places.get(&key)?;
+        let place = &mut clock.nodes[at as usize];
+        place.used = true;
+        Some(place.node.clone())
     }
 
     /// Remembers an interior node.
-    pub(crate) fn insert(&self, offset: u64, node: Node) {
-        self.put(&mut self.lock(), offset, node);
-    }
-
-    fn put(&self, generations: &mut Generations, offset: u64, node: Node) {
+    pub(crate) fn insert(&self, key: u64, node: Node) {
         let bytes = node.bytes().len() + OVERHEAD_BYTES;
-        if bytes > self.generation_bytes_max {
+        if bytes > self.bytes_max {
             return;
         }
-        if generations.young_bytes + bytes > self.generation_bytes_max {
-            generations.old = std::mem::take(&mut generations.young);
-            generations.young_bytes = 0;
+        let clock = &mut *self.lock();
+        if clock.places.contains_key(&key) {
+            return;
         }
-        if generations.young.insert(offset, node).is_none() {
-            generations.young_bytes += bytes;
+        while clock.bytes + bytes > self.bytes_max {
+            clock.evict();
         }
+        clock.bytes += bytes;
+        clock.places.insert(key, clock.nodes.len() as u32);
+        clock.nodes.push(Place {
+            key,
+            node,
+            used: false,
+        });
     }
 
-    fn lock(&self) -> MutexGuard<'_, Generations> {
+    fn lock(&self) -> MutexGuard<'_, Clock> {
         // Nothing in here can panic half way, so what another thread left is sound.
-        self.generations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Clock {
+    /// Removes one node. Ends: after one round none is marked as used.
+    fn evict(&mut self) {
+        loop {
+            if self.hand >= self.nodes.len() {
+                self.hand = 0;
+            }
+            let place = &mut self.nodes[self.hand];
+            if std::mem::take(&mut place.used) {
+                self.hand += 1;
+                continue;
+            }
+            let gone = self.nodes.swap_remove(self.hand);
+            self.places.remove(&gone.key);
+            self.bytes -= gone.node.bytes().len() + OVERHEAD_BYTES;
+            if let Some(moved) = self.nodes.get(self.hand) {
+                self.places.insert(moved.key, self.hand as u32);
+            }
+            self.hand += 1;
+            return;
+        }
     }
 }
 
@@ -81,14 +113,38 @@ mod tests {
     #[test]
     fn what_is_used_stays_and_the_rest_goes() {
         let cache = NodeCache::new(20 * (100 + OVERHEAD_BYTES));
-        for offset in 0..1000 {
-            cache.insert(offset, Node::trusted(&[0; 100]));
-            assert!(cache.get(0).is_some(), "used all the time, at {offset}");
+        for key in 0..1000 {
+            cache.insert(key, Node::trusted(&[0; 100]));
+            assert!(cache.get(0).is_some(), "used all the time, at {key}");
         }
         assert!(cache.get(999).is_some());
         assert!(cache.get(500).is_none());
-        let generations = cache.lock();
-        assert!(generations.young.len() + generations.old.len() <= 20);
+        let clock = cache.lock();
+        assert_eq!(clock.nodes.len(), 20);
+        assert_eq!(clock.places.len(), 20);
+        for (at, place) in clock.nodes.iter().enumerate() {
+            assert_eq!(clock.places.get(&place.key), Some(&(at as u32)));
+        }
+    }
+
+    #[test]
+    fn nodes_of_any_size_stay_within_the_limit() {
+        let cache = NodeCache::new(10_000);
+        for key in 0..3000_u64 {
+            cache.insert(
+                key % 700,
+                Node::trusted(&vec![0; (key * 37 % 3000) as usize]),
+            );
+            cache.get(key % 13);
+            let clock = cache.lock();
+            let bytes: usize = clock
+                .nodes
+                .iter()
+                .map(|place| place.node.bytes().len() + OVERHEAD_BYTES)
+                .sum();
+            assert_eq!(bytes, clock.bytes);
+            assert!(bytes <= 10_000);
+        }
     }
 
     #[test]

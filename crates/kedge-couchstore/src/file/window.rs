@@ -12,6 +12,9 @@ const GUESS_BYTES_MAX: u64 = 4096;
 /// The first read ahead of a scan; doubled while the scan goes on forwards.
 const AHEAD_BYTES_MIN: usize = 16 << 10;
 
+/// Bytes that are read for nothing rather than begun behind: about what a read costs more than a longer one.
+const GAP_BYTES_MAX: u64 = 4096;
+
 /// What is known of a chunk before it is read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Expect {
@@ -124,7 +127,7 @@ impl Window {
         if at >= self.start && needed_end <= held_end {
             return Ok(());
         }
-        let follows = at >= self.start && at <= held_end + self.ahead.max(AHEAD_BYTES_MIN) as u64;
+        let follows = at >= self.start && at <= held_end + GAP_BYTES_MAX;
         self.ahead = if follows && !self.bytes.is_empty() {
             (self.ahead * 2).clamp(AHEAD_BYTES_MIN, self.ahead_max.max(AHEAD_BYTES_MIN))
         } else {
