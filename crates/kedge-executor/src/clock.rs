@@ -1,6 +1,7 @@
 //! The time of an executor: real, or moved by hand.
 
-use crate::sync::{AtomicU64, Ordering};
+// Not of `sync`: threads do not meet here, and a model has enough to try without the orders of looks at the clock.
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 #[cfg(not(kedge_model))]
 use std::time::Instant;

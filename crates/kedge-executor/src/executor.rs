@@ -55,6 +55,8 @@ pub(crate) struct Inner {
     /// Owner of closures that have none.
     common: OwnerId,
     stopped: AtomicBool,
+    /// A task ended everything: the threads end after the last task.
+    pub(crate) end_of_tasks: AtomicBool,
 }
 
 impl Executor {
@@ -85,6 +87,7 @@ impl Executor {
             workers,
             common,
             stopped: AtomicBool::new(false),
+            end_of_tasks: AtomicBool::new(false),
         });
         Self {
             _guard: Some(Arc::new(Guard(inner.clone()))),
@@ -108,7 +111,15 @@ impl Executor {
         if self.is_stopped() {
             return Err(Refused::NoOwner);
         }
-        self.inner.owners.open(name).ok_or(Refused::TooMany)
+        let owners = &self.inner.owners;
+        let owner = owners.open(name).ok_or(Refused::TooMany)?;
+        if self.is_stopped() {
+            // The shutdown may have looked for owners before this one was there.
+            owners.close(owner);
+            owners.forget(owner);
+            return Err(Refused::NoOwner);
+        }
+        Ok(owner)
     }
 
     /// Adds a task.
@@ -226,14 +237,13 @@ impl Executor {
         self.resize(pool, threads.count(pool, cores()))
     }
 
-    /// Ends everything: all tasks are cancelled, runs under way end, threads end. A task may call it; its own thread
-    /// ends after it.
+    /// Ends everything: all tasks are cancelled, runs under way end, threads end. Returns when that is so; but a task,
+    /// or the destructor of one, that calls this is not held up: then the threads end after the last task.
     pub fn shutdown(&self) {
         self.inner.stopped.store(true, Ordering::SeqCst);
-        for owner in self.inner.owners.all() {
-            self.inner.end_owner(owner, true, self);
+        if self.inner.end_owners(self) {
+            self.end_threads();
         }
-        self.end_threads();
     }
 
     pub(crate) fn is_stopped(&self) -> bool {
@@ -322,6 +332,12 @@ impl Inner {
     pub(crate) fn queue_at(&self, index: u32, now_ns: u64) {
         let slot = self.slab.slot(index);
         slot.queued_ns.store(now_ns, Ordering::Relaxed);
+        self.push(index, now_ns);
+    }
+
+    /// Puts a task back that has been in the run queue, so that it waits since then.
+    pub(crate) fn push(&self, index: u32, now_ns: u64) {
+        let slot = self.slab.slot(index);
         let kind = self.kinds.get(slot.kind()).kind;
         let pool = &self.pools[kind.pool() as usize];
         let notice = pool.push(kind.priority(), slot.owner(), index, now_ns);

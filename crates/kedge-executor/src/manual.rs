@@ -6,8 +6,8 @@ use crate::config::Config;
 use crate::executor::Executor;
 use crate::kind::Pool;
 use crate::slab::NEVER;
-use crate::sync::Ordering;
 use crate::workers::Workers;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Drives an executor that has no threads.

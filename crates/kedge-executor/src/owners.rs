@@ -5,8 +5,8 @@
 
 use crate::sync::{AtomicU32, Condvar, Mutex, Ordering};
 
-/// Owners that there may be at a time.
-pub(crate) const MAX_OWNERS: usize = 1_024;
+/// Owners that there may be at a time. Few in models, which try the orders of all looks at them.
+pub(crate) const MAX_OWNERS: usize = if cfg!(kedge_model) { 4 } else { 1_024 };
 
 const FREE: u32 = 0;
 const OPEN: u32 = 1;
@@ -24,6 +24,11 @@ pub struct OwnerId {
 impl OwnerId {
     pub(crate) fn index(self) -> u16 {
         self.index
+    }
+
+    /// The word while it is being ended.
+    fn closing(self) -> u32 {
+        self.word & !PHASE | CLOSING
     }
 }
 
@@ -73,9 +78,13 @@ impl Owners {
 
     /// Refuses further tasks. False if it was not open.
     pub(crate) fn close(&self, owner: OwnerId) -> bool {
-        let closing = owner.word & !PHASE | CLOSING;
         self.word(owner.index)
-            .compare_exchange(owner.word, closing, Ordering::SeqCst, Ordering::SeqCst)
+            .compare_exchange(
+                owner.word,
+                owner.closing(),
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            )
             .is_ok()
     }
 
@@ -87,7 +96,7 @@ impl Owners {
         }
     }
 
-    /// Waits until `is_gone`, which is asked again after every [`Self::on_gone`].
+    /// Waits until `is_gone`, which is asked again after every [`Self::on_gone`] and [`Self::forget`].
     pub(crate) fn wait(&self, is_gone: impl Fn() -> bool) {
         let mut names = self.names.lock();
         while !is_gone() {
@@ -95,27 +104,36 @@ impl Owners {
         }
     }
 
-    /// Forgets an owner that was closed and has no tasks.
+    /// Whether it was closed and is not forgotten yet.
+    pub(crate) fn is_closing(&self, owner: OwnerId) -> bool {
+        self.word(owner.index).load(Ordering::SeqCst) == owner.closing()
+    }
+
+    /// Forgets an owner that was closed and has no tasks. Several may do so, and one of them does.
     pub(crate) fn forget(&self, owner: OwnerId) {
         let free = owner.word & !PHASE | FREE;
-        self.word(owner.index).store(free, Ordering::SeqCst);
-        let _names = self.names.lock();
-        self.progress.notify_all();
+        let forgotten = self.word(owner.index).compare_exchange(
+            owner.closing(),
+            free,
+            Ordering::SeqCst,
+            Ordering::SeqCst,
+        );
+        if forgotten.is_ok() {
+            let _names = self.names.lock();
+            self.progress.notify_all();
+        }
     }
 
-    /// Waits until an owner that somebody else closed is forgotten.
-    pub(crate) fn wait_forgotten(&self, owner: OwnerId) {
-        let closing = owner.word & !PHASE | CLOSING;
-        self.wait(|| self.word(owner.index).load(Ordering::SeqCst) != closing);
-    }
-
-    /// All that are open.
+    /// All that there are, those too that are closed and not forgotten yet.
     pub(crate) fn all(&self) -> Vec<OwnerId> {
-        let owners = self.words.iter().enumerate().map(|(at, word)| OwnerId {
-            index: at as u16,
-            word: word.load(Ordering::SeqCst),
+        let owners = self.words.iter().enumerate().filter_map(|(at, word)| {
+            let word = word.load(Ordering::SeqCst);
+            (word & PHASE != FREE).then_some(OwnerId {
+                index: at as u16,
+                word: word & !PHASE | OPEN,
+            })
         });
-        owners.filter(|owner| owner.word & PHASE == OPEN).collect()
+        owners.collect()
     }
 
     pub(crate) fn name(&self, owner: u16) -> String {

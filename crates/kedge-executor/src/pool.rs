@@ -203,18 +203,20 @@ impl PoolShared {
         (Turn::Run { task, spin }, help)
     }
 
-    /// Wakes a thread if tasks wait and nobody has looked at them for too long.
-    pub(crate) fn watch(&self, now_ns: u64) {
-        let notice = {
+    /// Wakes a thread if tasks wait and nobody has looked at them for too long. Returns whether to come back: tasks
+    /// wait, and threads sleep.
+    pub(crate) fn watch(&self, now_ns: u64) -> bool {
+        let (notice, wanted) = {
             let mut state = self.state.lock();
             if state.queue.len() == 0 {
-                return;
+                return false;
             }
-            state.notice(now_ns)
+            (state.notice(now_ns), !state.idle.is_empty())
         };
         if let Notice::Wake(worker) = notice {
             worker.wake();
         }
+        wanted
     }
 
     /// Changes the number of threads. Returns the numbers of those to be begun.
@@ -242,6 +244,20 @@ impl PoolShared {
             }
         }
         begun
+    }
+
+    /// These threads could not be begun: the pool has those with lower numbers only.
+    pub(crate) fn not_begun(&self, numbers: impl Iterator<Item = usize>) {
+        let mut target = usize::MAX;
+        {
+            let mut state = self.state.lock();
+            for number in numbers {
+                state.running[number] = false;
+                target = target.min(number);
+            }
+            target = target.min(state.target);
+        }
+        self.resize(target);
     }
 
     /// Takes an owner's tasks out of the queue.

@@ -10,13 +10,13 @@ use crate::queue::Index;
 use crate::slab::{NEVER, Slot};
 use crate::state::{Ended, Phase, Posted};
 use crate::stats::KindStats;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, thread_local};
 use std::cell::Cell;
 use std::time::Duration;
 
 thread_local! {
-    /// The owner of the task that this thread runs.
-    static RUNNING_FOR: Cell<Option<u16>> = const { Cell::new(None) };
+    /// The executor and the owner whose task this thread runs or drops.
+    static ON_BEHALF_OF: Cell<Option<(usize, u16)>> = const { Cell::new(None) };
 }
 
 impl Inner {
@@ -45,9 +45,7 @@ impl Inner {
             now_ns,
             last: begun.last,
         };
-        let before = RUNNING_FOR.replace(Some(slot.owner()));
-        let outcome = body.run(&context);
-        RUNNING_FOR.set(before);
+        let outcome = self.on_behalf_of(slot.owner(), || body.run(&context));
         let end_ns = self.clock.now_ns();
         let run_ns = end_ns.saturating_sub(now_ns);
         let kind = self.kinds.get(slot.kind());
@@ -100,15 +98,37 @@ impl Inner {
     /// Drops a task that this thread has, and gives its place back. `body` is given when it is not in the slot.
     fn bury(&self, id: TaskId, slot: &Slot, body: Option<Body>) {
         let body = body.or_else(|| slot.cell.lock().body.take());
-        if let Some(text) = body.and_then(Body::dispose) {
+        let owner = slot.owner();
+        let panicked = self.on_behalf_of(owner, || body.and_then(Body::dispose));
+        if let Some(text) = panicked {
             note_panic(self.kinds.get(slot.kind()), id, &text);
         }
-        let owner = slot.owner();
         if slot.state.free() {
             self.awaited.tell(id, false);
         }
         self.slab.give_back(id.index());
         self.owners.on_gone(owner);
+        self.end_if_over();
+    }
+
+    /// Does what a task of that owner asks for. It must not panic.
+    fn on_behalf_of<T>(&self, owner: u16, work: impl FnOnce() -> T) -> T {
+        let me = Some((self.address(), owner));
+        let before = ON_BEHALF_OF.with(|of| of.replace(me));
+        let result = work();
+        ON_BEHALF_OF.with(|of| of.set(before));
+        result
+    }
+
+    /// The owner of the task of this executor that this thread runs or drops.
+    fn working_for(&self) -> Option<u16> {
+        let (executor, owner) = ON_BEHALF_OF.with(Cell::get)?;
+        (executor == self.address()).then_some(owner)
+    }
+
+    /// Tells executors apart.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
     }
 
     fn note_slow(&self, id: TaskId, slot: &Slot, stats: &KindStats, run_ns: u64) {
@@ -144,38 +164,69 @@ impl Inner {
 
     pub(crate) fn unregister(&self, owner: OwnerId, force: bool, executor: &Executor) {
         assert!(
-            RUNNING_FOR.get() != Some(owner.index()),
+            self.working_for() != Some(owner.index()),
             "a task cannot wait for the end of its own owner"
         );
-        self.end_owner(owner, force, executor);
+        self.end_owner(owner, force);
+        self.wait_for_end(owner, executor);
     }
 
-    /// Ends an owner; a task of its own that calls this is not waited for.
-    pub(crate) fn end_owner(&self, owner: OwnerId, force: bool, executor: &Executor) {
-        let own = RUNNING_FOR.get() == Some(owner.index());
-        if !self.owners.close(owner) {
-            if !own {
-                self.owners.wait_forgotten(owner);
+    /// Ends all owners. Returns whether that is waited for: a task that ended them is none to wait for others, who may
+    /// do the same.
+    pub(crate) fn end_owners(&self, executor: &Executor) -> bool {
+        let owners = self.owners.all();
+        for owner in &owners {
+            self.end_owner(*owner, true);
+        }
+        if self.working_for().is_some() {
+            self.end_of_tasks.store(true, Ordering::SeqCst);
+            return false;
+        }
+        for owner in owners {
+            self.wait_for_end(owner, executor);
+        }
+        true
+    }
+
+    /// Takes no more tasks of an owner, and ends those that it has.
+    fn end_owner(&self, owner: OwnerId, force: bool) {
+        let closed = self.owners.close(owner);
+        // If somebody else ends it already, last runs may be left, which force does not wait for.
+        if closed || force && self.owners.is_closing(owner) {
+            for id in self.tasks_of(owner) {
+                self.end_task(id, force);
             }
-            return;
+            self.strip(owner);
         }
-        for id in self.tasks_of(owner) {
-            self.end_task(id, force);
-        }
-        self.strip(owner);
-        let is_gone = || self.tasks_of(owner).len() <= usize::from(own);
-        executor.drive_until(is_gone);
-        self.owners.wait(is_gone);
+    }
+
+    /// Waits until an owner that was ended has no task left.
+    fn wait_for_end(&self, owner: OwnerId, executor: &Executor) {
+        let is_over = || !self.owners.is_closing(owner) || self.tasks_of(owner).next().is_none();
+        executor.drive_until(is_over);
+        self.owners.wait(is_over);
         self.owners.forget(owner);
     }
 
-    fn tasks_of(&self, owner: OwnerId) -> Vec<TaskId> {
-        let of_owner = self.slab.iter().filter_map(|(index, slot)| {
+    /// Ends the threads after the last task, when it was a task that ended everything: who waits does it himself.
+    fn end_if_over(&self) {
+        if self.end_of_tasks.load(Ordering::SeqCst) && self.tasks().next().is_none() {
+            self.workers.retire(&self.pools);
+        }
+    }
+
+    /// The tasks there are, and their owners.
+    fn tasks(&self) -> impl Iterator<Item = (TaskId, u16)> {
+        self.slab.iter().filter_map(|(index, slot)| {
             let view = slot.state.load();
-            let is_task = view.phase().is_some() && slot.owner() == owner.index();
-            is_task.then(|| TaskId::new(index, view.generation()))
-        });
-        of_owner.collect()
+            view.phase()?;
+            Some((TaskId::new(index, view.generation()), slot.owner()))
+        })
+    }
+
+    fn tasks_of(&self, owner: OwnerId) -> impl Iterator<Item = TaskId> {
+        let of_owner = self.tasks().filter(move |(_, of)| *of == owner.index());
+        of_owner.map(|(id, _)| id)
     }
 
     fn end_task(&self, id: TaskId, force: bool) {
@@ -206,7 +257,7 @@ impl Inner {
                 }
                 self.bury(id, slot, None);
             } else {
-                self.queue(index);
+                self.push(index, self.clock.now_ns());
             }
         }
     }

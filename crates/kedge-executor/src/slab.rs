@@ -11,10 +11,10 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
 
-/// Places of a page.
-const PAGE: usize = 64;
+/// Places of a page. Few in models, which try the orders of all looks at them.
+const PAGE: usize = if cfg!(kedge_model) { 4 } else { 64 };
 /// Pages of segment 0; every further segment has twice as many as the one before.
-const FIRST_PAGES: usize = 8;
+const FIRST_PAGES: usize = if cfg!(kedge_model) { 1 } else { 8 };
 const SEGMENTS: usize = 12;
 /// Tasks that there may be at a time: 2,096,640.
 pub const MAX_TASKS: usize = PAGE * FIRST_PAGES * ((1 << SEGMENTS) - 1);
@@ -88,7 +88,7 @@ struct Page {
 impl Page {
     fn new() -> Self {
         Self {
-            free: AtomicU64::new(u64::MAX),
+            free: AtomicU64::new(u64::MAX >> (64 - PAGE)),
             slots: std::array::from_fn(|_| Slot::default()),
         }
     }

@@ -8,6 +8,7 @@ use std as primitives;
 pub(crate) use primitives::sync::MutexGuard;
 pub(crate) use primitives::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 pub(crate) use primitives::thread::{self, Thread};
+pub(crate) use primitives::thread_local;
 
 /// A lock that a panic elsewhere does not close: nothing panics while it holds one, as tasks run on no lock.
 #[derive(Debug, Default)]
@@ -46,5 +47,5 @@ pub(crate) fn relax() {
     #[cfg(not(kedge_model))]
     std::hint::spin_loop();
     #[cfg(kedge_model)]
-    shuttle::thread::yield_now();
+    thread::yield_now();
 }

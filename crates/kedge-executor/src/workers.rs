@@ -43,6 +43,17 @@ impl Workers {
         }
     }
 
+    /// Has the threads of all pools end when they have no run under way.
+    pub(crate) fn retire(&self, pools: &[PoolShared]) {
+        // Under the lock: who begins threads meanwhile would not know that there are to be none.
+        let threads = self.threads.lock();
+        for pool in pools {
+            pool.resize(0);
+        }
+        drop(threads);
+        self.wake_timer();
+    }
+
     pub(crate) fn wake_timer(&self) {
         if let Some(timer) = self.timer.get() {
             timer.unpark();
@@ -51,15 +62,15 @@ impl Workers {
 }
 
 impl Executor {
-    fn spawn(&self, name: String, run: impl FnOnce(&Self) + Send + 'static) -> io::Result<()> {
+    fn spawn(
+        &self,
+        name: String,
+        run: impl FnOnce(&Self) + Send + 'static,
+    ) -> io::Result<thread::JoinHandle<()>> {
         let executor = Self::unguarded(&self.inner);
-        let thread = thread::Builder::new()
+        thread::Builder::new()
             .name(name)
-            .spawn(move || run(&executor))?;
-        let mut threads = self.inner.workers.threads.lock();
-        threads.retain(|thread| !is_finished(thread));
-        threads.push(thread);
-        Ok(())
+            .spawn(move || run(&executor))
     }
 
     pub(crate) fn begin_timer(&self) -> io::Result<()> {
@@ -67,26 +78,39 @@ impl Executor {
             // Models have no time to wait for: they fire timers themselves.
             return Ok(());
         }
-        self.spawn("timer".to_owned(), Self::run_timer)
+        let timer = self.spawn("timer".to_owned(), Self::run_timer)?;
+        self.inner.workers.threads.lock().push(timer);
+        Ok(())
     }
 
     pub(crate) fn resize(&self, pool: Pool, count: usize) -> io::Result<()> {
-        let begun = self.inner.pools[pool as usize].resize(count);
-        for (number, worker) in begun {
+        let mut threads = self.inner.workers.threads.lock();
+        if self.is_stopped() {
+            return Ok(());
+        }
+        threads.retain(|thread| !is_finished(thread));
+        let shared = &self.inner.pools[pool as usize];
+        let mut begun = shared.resize(count).into_iter();
+        while let Some((number, worker)) = begun.next() {
             let name = format!("{}-{number}", pool.name());
-            self.spawn(name, move |executor| {
+            let thread = self.spawn(name, move |executor| {
                 executor.run_worker(pool, number, &worker);
-            })?;
+            });
+            match thread {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    let rest = begun.map(|(number, _)| number);
+                    shared.not_begun([number].into_iter().chain(rest));
+                    return Err(error);
+                }
+            }
         }
         Ok(())
     }
 
     /// Ends the threads and waits for them, except for the calling one.
     pub(crate) fn end_threads(&self) {
-        for pool in &self.inner.pools {
-            pool.resize(0);
-        }
-        self.inner.workers.wake_timer();
+        self.inner.workers.retire(&self.inner.pools);
         let threads = std::mem::take(&mut *self.inner.workers.threads.lock());
         for thread in threads {
             if thread.thread().id() != thread::current().id() {
@@ -165,8 +189,14 @@ impl Executor {
                     workers.watching.store(false, Ordering::SeqCst);
                 }
                 // After the watch ended too: who queued a task before that did not ask for it again.
-                for pool in &self.inner.pools {
-                    pool.watch(now_ns);
+                let wanted = self
+                    .inner
+                    .pools
+                    .iter()
+                    .fold(false, |wanted, pool| pool.watch(now_ns) | wanted);
+                if wanted {
+                    ticks = 0;
+                    workers.watching.store(true, Ordering::SeqCst);
                 }
             }
             if next_ns == NEVER && !workers.watching.load(Ordering::SeqCst) {

@@ -1,0 +1,215 @@
+//! Kinds, executors and tasks that tests are made of.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kedge_executor::{
+    Config, Context, Executor, Kind, Manual, Next, OwnerId, Pool, Priority, Task, TaskId, TaskSpec,
+    Threads,
+};
+
+/// How long something may take that should take next to nothing: only a broken executor needs it.
+pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+pub(crate) const HOUR: Duration = Duration::from_secs(3_600);
+
+/// A run may take this long before it is called slow: on a busy machine a run of nothing may take long.
+const LONG: Duration = HOUR;
+
+pub(crate) static HIGH: Kind = Kind::new("high", Pool::NonIo, Priority::High, LONG);
+pub(crate) static NORMAL: Kind = Kind::new("normal", Pool::NonIo, Priority::Normal, LONG);
+pub(crate) static LOW: Kind = Kind::new("low", Pool::NonIo, Priority::Low, LONG);
+pub(crate) static READER: Kind = Kind::new("read", Pool::Reader, Priority::Normal, LONG);
+pub(crate) static WRITER: Kind = Kind::new("write", Pool::Writer, Priority::Normal, LONG);
+pub(crate) static AUXIO: Kind = Kind::new("copy", Pool::AuxIo, Priority::Normal, LONG);
+
+/// A manual executor with an owner.
+pub(crate) fn manual() -> (Executor, Manual, OwnerId) {
+    let (executor, manual) = Manual::new();
+    let owner = executor.register("owner").unwrap();
+    (executor, manual, owner)
+}
+
+/// An executor with so many threads in each pool, and an owner.
+pub(crate) fn threaded(threads: usize) -> (Executor, OwnerId) {
+    let threads = Threads::Fixed(threads);
+    let executor = Executor::new(Config {
+        reader: threads,
+        writer: threads,
+        auxio: threads,
+        nonio: threads,
+        ..Config::default()
+    });
+    let executor = executor.unwrap();
+    let owner = executor.register("owner").unwrap();
+    (executor, owner)
+}
+
+/// A task that sleeps until it is woken.
+pub(crate) fn asleep(kind: &'static Kind, owner: OwnerId) -> TaskSpec {
+    TaskSpec {
+        first_run: None,
+        ..TaskSpec::new(kind, owner)
+    }
+}
+
+/// A task that runs first when that time is over.
+pub(crate) fn after(kind: &'static Kind, owner: OwnerId, time: Duration) -> TaskSpec {
+    TaskSpec {
+        first_run: Some(time),
+        ..TaskSpec::new(kind, owner)
+    }
+}
+
+/// Counts, and is shared with tasks.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counter(Arc<AtomicU32>);
+
+impl Counter {
+    pub(crate) fn add(&self) -> u32 {
+        self.0.fetch_add(1, Ordering::SeqCst) + 1
+    }
+
+    pub(crate) fn get(&self) -> u32 {
+        self.0.load(Ordering::SeqCst)
+    }
+
+    /// A task that counts its runs and always says the same.
+    pub(crate) fn task(&self, next: Next) -> impl Task + use<> {
+        let counter = self.clone();
+        move |_: &Context<'_>| {
+            counter.add();
+            next
+        }
+    }
+
+    pub(crate) fn wait_for(&self, count: u32) {
+        eventually(|| self.get() >= count);
+    }
+}
+
+/// What happened, in order.
+#[derive(Debug)]
+pub(crate) struct Log<T>(Arc<Mutex<Vec<T>>>);
+
+impl<T> Clone for Log<T> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<T> Default for Log<T> {
+    fn default() -> Self {
+        Self(Arc::default())
+    }
+}
+
+impl<T> Log<T> {
+    pub(crate) fn note(&self, event: T) {
+        self.0.lock().unwrap().push(event);
+    }
+
+    /// Takes out what happened so far.
+    pub(crate) fn take(&self) -> Vec<T> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+/// Does something when it is dropped.
+pub(crate) struct OnDrop<F: FnOnce()>(Option<F>);
+
+impl<F: FnOnce()> OnDrop<F> {
+    pub(crate) fn new(then: F) -> Self {
+        Self(Some(then))
+    }
+
+    /// Keeps it alive up to here: a closure that calls this captures all of it.
+    pub(crate) fn touch(&self) {}
+}
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        if let Some(then) = self.0.take() {
+            then();
+        }
+    }
+}
+
+/// A task that sleeps, and does something when it is dropped.
+pub(crate) fn dropping(then: impl FnOnce() + Send + 'static) -> impl Task {
+    let guard = OnDrop::new(then);
+    move |_: &Context<'_>| {
+        guard.touch();
+        Next::Sleep
+    }
+}
+
+/// A thread's work that must end: the test fails if it does not.
+pub(crate) fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    finish(&begin(work))
+}
+
+/// Begins work on a thread of its own, for [`finish`].
+pub(crate) fn begin<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+    let (done, result) = channel();
+    thread::spawn(move || {
+        // Nobody listens any more when the test has failed.
+        let _ = done.send(work());
+    });
+    result
+}
+
+/// The result of what was begun.
+pub(crate) fn finish<T>(result: &Receiver<T>) -> T {
+    match result.recv_timeout(DEADLINE) {
+        Ok(value) => value,
+        Err(error) => panic!("what should end did not: {error}"),
+    }
+}
+
+/// Waits until something holds.
+pub(crate) fn eventually(holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "what should happen did not");
+        // sleep: nothing tells of the change that is waited for
+        thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// A place where threads wait until it is opened.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Gate(Arc<(Mutex<bool>, std::sync::Condvar)>);
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+
+    pub(crate) fn pass(&self) {
+        let open = self.0.0.lock().unwrap();
+        let closed = |open: &mut bool| !*open;
+        let (open, _) = self.0.1.wait_timeout_while(open, DEADLINE, closed).unwrap();
+        assert!(*open, "the gate was not opened in time");
+    }
+}
+
+/// Keeps the only thread of [`Pool::NonIo`] at work until the gate opens. Returns when it is.
+pub(crate) fn occupy(executor: &Executor, owner: OwnerId) -> (TaskId, Gate) {
+    let (began, gate) = (Gate::default(), Gate::default());
+    let (tell, pass) = (began.clone(), gate.clone());
+    let task = move |_: &Context<'_>| {
+        tell.open();
+        pass.pass();
+        Next::Done
+    };
+    let id = executor
+        .schedule(TaskSpec::new(&HIGH, owner), task)
+        .unwrap();
+    began.pass();
+    (id, gate)
+}

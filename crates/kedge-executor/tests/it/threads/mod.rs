@@ -1,0 +1,5 @@
+//! With threads.
+
+mod end;
+mod held_up;
+mod wakes;
