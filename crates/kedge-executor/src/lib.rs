@@ -14,6 +14,7 @@
 //! (`timers`).
 
 mod awaited;
+mod backoff;
 mod clock;
 mod config;
 mod context;

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! * A task in the queue has a searcher, or a thread that was not idle since the task came and looks at the queue when
-//!   its run ends, or there is no idle thread; or the searcher has lost its role for being late ([`STALE_NS`]): the next
+//!   its run ends, or there is no idle thread; or the searcher is late: the next
 //!   task or the watch (see `workers`) wakes another within about a millisecond.
 //! * An idle thread is in `idle`, once, and sleeps until its `awake` is set by who took it out.
 
@@ -14,17 +14,14 @@ use crate::Priority;
 use crate::kind::Pool;
 use crate::queue::{Index, RunQueue};
 use crate::stats::PoolInfo;
-use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering, Thread, thread};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Mutex, Ordering, Thread, thread};
 use std::sync::{Arc, OnceLock};
 
-/// A searcher that has not looked at the queue for this long is not waited for.
-const STALE_NS: u64 = 100_000;
-/// Spinning pays while new work comes within this time of running out of it.
-const SPIN_WORTH_NS: u64 = 50_000;
-/// So long a thread spins for work.
-pub(crate) const SPIN_NS: u64 = 50_000;
-/// Weight of one gap between two tasks in their average: 1/8.
-const GAP_SHIFT: u32 = 3;
+/// A searcher that runs a task or spins is waited for this long after it was heard of. More than a quick task takes, and
+/// not much more: it may have lost its processor.
+const ALIVE_NS: u64 = 5_000;
+/// A searcher that was woken is waited for this long.
+const WAKES_NS: u64 = 20_000;
 /// With more quick tasks waiting than this a second thread helps.
 const BACKLOG: usize = 32;
 
@@ -58,7 +55,8 @@ impl Worker {
 #[derive(Clone, Copy, Debug)]
 struct Searcher {
     worker: usize,
-    since_ns: u64,
+    /// So long it is waited for.
+    until_ns: u64,
 }
 
 /// On a cache line of its own, so that looking at it does not hold up who uses its neighbours.
@@ -66,11 +64,19 @@ struct Searcher {
 #[repr(align(128))]
 struct OwnLine<T>(T);
 
+/// What passes between who queues a task and who spins for it, without the lock.
+#[derive(Debug, Default)]
+struct Signals {
+    /// Length of the queue.
+    queued: AtomicU32,
+    /// So long the searcher that spins is waited for, in ns.
+    spins_until_ns: AtomicU64,
+}
+
 #[derive(Debug)]
 pub(crate) struct PoolShared {
     pub(crate) pool: Pool,
-    /// Length of the queue, for who spins.
-    queued: OwnLine<AtomicU32>,
+    signals: OwnLine<Signals>,
     state: Mutex<PoolState>,
 }
 
@@ -85,19 +91,15 @@ struct PoolState {
     target: usize,
     /// Threads that are.
     running: Vec<bool>,
-    /// When the queue was found empty, in ns, until a task comes.
-    empty_since_ns: Option<u64>,
-    /// Average time from then to the task's coming, in ns.
-    gap_ns: u64,
 }
 
 /// What a thread is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Turn {
-    /// Run this task. Then, with `spin`, look for work without sleeping before asking again.
-    Run { task: Index, spin: bool },
-    /// Look for work without sleeping, then ask again.
-    Spin,
+    /// Run this task. Then, with `look`, look for work as for [`Turn::Look`].
+    Run { task: Index, look: bool },
+    /// Look for work without sleeping while that pays, then ask again.
+    Look,
     /// Sleep until woken, then ask again.
     Sleep,
     /// End.
@@ -119,32 +121,39 @@ impl PoolShared {
     pub(crate) fn new(pool: Pool) -> Self {
         Self {
             pool,
-            queued: OwnLine(AtomicU32::new(0)),
-            state: Mutex::new(PoolState {
-                gap_ns: SPIN_WORTH_NS / 2,
-                ..PoolState::default()
-            }),
+            signals: OwnLine(Signals::default()),
+            state: Mutex::default(),
         }
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        self.queued.0.load(Ordering::SeqCst) > 0
+        self.signals.0.queued.load(Ordering::SeqCst) > 0
     }
 
     pub(crate) fn push(&self, priority: Priority, owner: u16, task: Index, now_ns: u64) -> Notice {
         let mut state = self.state.lock();
         state.queue.push(priority, owner, task);
         self.publish(&state);
-        if let Some(empty_ns) = state.empty_since_ns.take() {
-            state.note_gap(now_ns.saturating_sub(empty_ns));
-        }
-        state.notice(now_ns)
+        state.notice(now_ns, self.spins_until_ns())
+    }
+
+    /// The searcher spins.
+    pub(crate) fn spins(&self, now_ns: u64) {
+        let until_ns = now_ns + ALIVE_NS;
+        self.signals
+            .0
+            .spins_until_ns
+            .store(until_ns, Ordering::Relaxed);
+    }
+
+    fn spins_until_ns(&self) -> u64 {
+        self.signals.0.spins_until_ns.load(Ordering::Relaxed)
     }
 
     /// Notes how long the queue is, for those who look at it without the lock.
     fn publish(&self, state: &PoolState) {
         let len = state.queue.len() as u32;
-        self.queued.0.store(len, Ordering::SeqCst);
+        self.signals.0.queued.store(len, Ordering::SeqCst);
     }
 
     /// Takes the next task, for who drives a pool without threads.
@@ -156,13 +165,13 @@ impl PoolShared {
     }
 
     /// What thread `me` does next. `is_quick` tells whether a task is over before another thread could be awake;
-    /// `spun_ns` how long the thread has looked for work without sleeping, if it has. The second value is another
+    /// `has_looked` that the thread need not be told to look for work before it sleeps. The second value is another
     /// thread to be woken.
     pub(crate) fn next(
         &self,
         me: usize,
         now_ns: u64,
-        spun_ns: Option<u64>,
+        has_looked: bool,
         is_quick: impl Fn(Index) -> bool,
     ) -> (Turn, Option<Arc<Worker>>) {
         let mut state = self.state.lock();
@@ -171,25 +180,22 @@ impl PoolShared {
         }
         let mine = state.searcher.is_none_or(|searcher| searcher.worker == me);
         let Some(task) = state.queue.pop() else {
-            if mine && spun_ns.is_none() && state.gap_ns < SPIN_WORTH_NS {
-                state.search(me, now_ns);
-                return (Turn::Spin, None);
+            if mine && !has_looked {
+                state.search(me, now_ns + ALIVE_NS);
+                return (Turn::Look, None);
             }
-            let empty_ns = now_ns - spun_ns.unwrap_or(0);
-            state.empty_since_ns.get_or_insert(empty_ns);
             if mine {
                 state.searcher = None;
+                self.signals.0.spins_until_ns.store(0, Ordering::Relaxed);
             }
             state.idle.push(me);
             return (Turn::Sleep, None);
         };
         self.publish(&state);
-        if let Some(spun_ns) = spun_ns {
-            state.note_gap(spun_ns);
-        }
         if mine {
+            self.signals.0.spins_until_ns.store(0, Ordering::Relaxed);
             if is_quick(task) && state.queue.len() <= BACKLOG {
-                state.search(me, now_ns);
+                state.search(me, now_ns + ALIVE_NS);
             } else {
                 state.searcher = None;
             }
@@ -199,8 +205,8 @@ impl PoolShared {
         } else {
             None
         };
-        let spin = mine && state.searcher.is_some() && state.gap_ns < SPIN_WORTH_NS;
-        (Turn::Run { task, spin }, help)
+        let look = state.searcher.is_some_and(|searcher| searcher.worker == me);
+        (Turn::Run { task, look }, help)
     }
 
     /// Wakes a thread if tasks wait and nobody has looked at them for too long. Returns whether to come back: tasks
@@ -211,7 +217,10 @@ impl PoolShared {
             if state.queue.len() == 0 {
                 return false;
             }
-            (state.notice(now_ns), !state.idle.is_empty())
+            (
+                state.notice(now_ns, self.spins_until_ns()),
+                !state.idle.is_empty(),
+            )
         };
         if let Notice::Wake(worker) = notice {
             worker.wake();
@@ -293,28 +302,17 @@ impl Notice {
 }
 
 impl PoolState {
-    /// So long it took from running out of work to the next task.
-    fn note_gap(&mut self, gap_ns: u64) {
-        let gap_ns = gap_ns.min(2 * SPIN_WORTH_NS);
-        self.gap_ns = self.gap_ns - (self.gap_ns >> GAP_SHIFT) + (gap_ns >> GAP_SHIFT);
+    fn search(&mut self, worker: usize, until_ns: u64) {
+        self.searcher = Some(Searcher { worker, until_ns });
     }
 
-    fn search(&mut self, worker: usize, since_ns: u64) {
-        self.searcher = Some(Searcher { worker, since_ns });
-    }
-
-    /// There is work: who sees to it?
-    fn notice(&mut self, now_ns: u64) -> Notice {
+    /// There is work: who sees to it? `spins_until_ns` is as in [`Signals`].
+    fn notice(&mut self, now_ns: u64, spins_until_ns: u64) -> Notice {
         if self.idle.is_empty() {
             return Notice::Nothing;
         }
-        let patience_ns = if self.queue.len() > BACKLOG {
-            STALE_NS / 4
-        } else {
-            STALE_NS
-        };
         if let Some(searcher) = self.searcher
-            && now_ns < searcher.since_ns + patience_ns
+            && now_ns < searcher.until_ns.max(spins_until_ns)
         {
             return Notice::Watch;
         }
@@ -324,7 +322,7 @@ impl PoolState {
     /// Makes a sleeping thread the searcher.
     fn wake_one(&mut self, now_ns: u64) -> Option<Arc<Worker>> {
         let number = self.idle.pop()?;
-        self.search(number, now_ns);
+        self.search(number, now_ns + WAKES_NS);
         Some(self.workers[number].clone())
     }
 

@@ -1,10 +1,11 @@
 //! The threads: those of the pools, and the timer's, which wakes sleepers that are due and watches that tasks are
 //! looked at.
 
+use crate::backoff::Backoff;
 use crate::config::Config;
 use crate::executor::Executor;
 use crate::kind::Pool;
-use crate::pool::{PoolShared, SPIN_NS, Turn, Worker};
+use crate::pool::{PoolShared, Turn, Worker};
 use crate::slab::NEVER;
 use crate::sync::{AtomicBool, Mutex, Ordering, Thread, relax, thread};
 use std::io;
@@ -13,6 +14,11 @@ use std::time::Duration;
 
 /// Turns of the spinning loop between two looks at the clock; about 1 us.
 const SPINS_PER_LOOK: u32 = if cfg!(kedge_model) { 1 } else { 32 };
+/// So long a thread spins for work: longer than it takes to wake one. When none came in that time, as the pool has little
+/// to do or others need the processor, it does so ever more rarely.
+const SPIN_NS: u64 = 30_000;
+/// Times without spinning, at most, before it is tried again.
+const UNPAID_SPINS: u32 = 64;
 /// The watch looks at the pools this often while there is a reason to.
 const WATCH_TICK: Duration = Duration::from_millis(1);
 /// So many looks, then somebody must want the watch again.
@@ -129,18 +135,20 @@ impl Executor {
         let shared = &inner.pools[pool as usize];
         let is_quick = |index| inner.kinds.get(inner.slab.slot(index).kind()).is_quick();
         let mut now_ns = inner.clock.now_ns();
-        let mut spun_ns = None;
+        let mut has_looked = false;
+        let mut backoff = Backoff::new(UNPAID_SPINS);
         loop {
-            let (turn, help) = shared.next(me, now_ns, spun_ns.take(), is_quick);
+            let (turn, help) = shared.next(me, now_ns, has_looked, is_quick);
+            has_looked = false;
             if let Some(other) = help {
                 other.wake();
             }
-            let spin = match turn {
-                Turn::Run { task, spin } => {
+            let look = match turn {
+                Turn::Run { task, look } => {
                     now_ns = inner.run(self, task, now_ns, me);
-                    spin
+                    look && !shared.has_work()
                 }
-                Turn::Spin => true,
+                Turn::Look => true,
                 Turn::Sleep => {
                     worker.sleep();
                     now_ns = inner.clock.now_ns();
@@ -148,28 +156,31 @@ impl Executor {
                 }
                 Turn::Retire => return,
             };
-            if spin {
-                let since_ns = now_ns;
-                now_ns = self.spin(shared, since_ns);
-                spun_ns = Some(now_ns - since_ns);
+            if look {
+                has_looked = true;
+                if backoff.try_now() {
+                    let since_ns = now_ns;
+                    now_ns = self.spin(shared, since_ns);
+                    backoff.note(now_ns < since_ns + SPIN_NS);
+                }
             }
         }
     }
 
     /// Looks for work without sleeping. Returns the time at which it found some or gave up.
     fn spin(&self, pool: &PoolShared, since_ns: u64) -> u64 {
-        loop {
+        let mut now_ns = since_ns;
+        while now_ns < since_ns + SPIN_NS {
+            pool.spins(now_ns);
             for _ in 0..SPINS_PER_LOOK {
                 if pool.has_work() {
                     return self.inner.clock.now_ns();
                 }
                 relax();
             }
-            let now_ns = self.inner.clock.now_ns();
-            if now_ns > since_ns + SPIN_NS {
-                return now_ns;
-            }
+            now_ns = self.inner.clock.now_ns();
         }
+        now_ns
     }
 
     fn run_timer(&self) {
