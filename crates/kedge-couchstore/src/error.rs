@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use kedge_disk::DiskError;
 use kedge_types::Seqno;
 
+use crate::kv::KvError;
 use crate::{Offset, Problem};
 
 /// An operation on a couchstore file that failed.
@@ -67,6 +68,20 @@ pub enum Error {
         /// The file.
         file: PathBuf,
     },
+    /// A local document is not what its name says.
+    #[error("{} has a local document {name} that cannot be understood: {reason}", file.display())]
+    Local {
+        /// The file.
+        file: PathBuf,
+        /// The name of the document.
+        name: String,
+        /// What was expected.
+        #[source]
+        reason: KvError,
+    },
+    /// A compaction was stopped by its hooks.
+    #[error("the compaction was stopped")]
+    Stopped,
     /// What was asked for cannot be stored. Nothing was changed.
     #[error("refused: {0}")]
     Refused(#[from] Refusal),
@@ -114,6 +129,9 @@ pub enum Refusal {
     /// The version cannot do this: encryption needs version 14, new files have 13 or 14.
     #[error("this version of the format cannot do this")]
     Version,
+    /// A snapshot to catch up with is not a later state of the file that was copied.
+    #[error("the snapshot is not one that follows the copied one in the same file")]
+    NotNewer,
     /// There are changes that are not committed.
     #[error("there are changes that are neither committed nor given up")]
     Uncommitted,
@@ -135,7 +153,10 @@ impl Error {
     /// Whether the file's contents are wrong, rather than an operation on it.
     #[must_use]
     pub fn is_damage(&self) -> bool {
-        matches!(self, Error::Corrupt { .. } | Error::NoHeader { .. })
+        matches!(
+            self,
+            Error::Corrupt { .. } | Error::NoHeader { .. } | Error::Local { .. }
+        )
     }
 
     /// Whether there is no such file.

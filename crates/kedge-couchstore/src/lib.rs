@@ -42,6 +42,7 @@
 //!   memory than the size of the file justifies.
 
 mod check;
+pub mod compact;
 mod compress;
 mod crypto;
 mod error;

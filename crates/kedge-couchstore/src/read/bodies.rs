@@ -33,6 +33,34 @@ impl Snapshot {
         let mut window = Window::exact();
         read_body(&self.shared, &mut window, self.header.offset, entry, form)
     }
+
+    /// The body of an entry of this file as it is in its chunk, read through `window`; `None` if it has none.
+    pub(crate) fn stored_body<'w>(
+        &self,
+        window: &'w mut Window,
+        entry: &Entry,
+    ) -> Result<Option<&'w [u8]>, Error> {
+        stored(&self.shared, window, self.header.offset, entry)
+    }
+}
+
+fn stored<'w>(
+    shared: &Shared,
+    window: &'w mut Window,
+    end: Offset,
+    entry: &Entry,
+) -> Result<Option<&'w [u8]>, Error> {
+    let fields = entry.fields();
+    if fields.body == 0 && fields.body_bytes == 0 {
+        return Ok(None);
+    }
+    if fields.body == 0 || fields.body >= end.0 {
+        return Err(shared.corrupt(end, Problem::BodyPointer(fields.body)));
+    }
+    let expect = Expect::Exactly(fields.body_bytes);
+    let at = Offset(fields.body);
+    let body = window.chunk(shared, at, expect, BODY_BYTES_MAX as u32, end)?;
+    Ok(Some(body))
 }
 
 /// Reads the body of an entry through `window`.
@@ -43,20 +71,14 @@ pub(super) fn read_body(
     entry: &Entry,
     form: Form,
 ) -> Result<Option<Vec<u8>>, Error> {
-    let fields = entry.fields();
-    let at = Offset(fields.body);
-    if fields.body == 0 && fields.body_bytes == 0 {
+    let Some(stored) = stored(shared, window, end, entry)? else {
         return Ok(None);
-    }
-    if fields.body == 0 || fields.body >= end.0 {
-        return Err(shared.corrupt(end, Problem::BodyPointer(fields.body)));
-    }
-    let expect = Expect::Exactly(fields.body_bytes);
-    let stored = window.chunk(shared, at, expect, BODY_BYTES_MAX as u32, end)?;
+    };
     let plain = form == Form::Plain && entry.content_meta().is_compressed();
     if !plain || stored.is_empty() {
         return Ok(Some(stored.to_vec()));
     }
     let body = inflate(stored, INFLATED_BODY_BYTES_MAX);
+    let at = Offset(entry.fields().body);
     Ok(Some(body.map_err(|problem| shared.corrupt(at, problem))?))
 }

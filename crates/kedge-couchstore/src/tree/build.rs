@@ -34,6 +34,13 @@ impl NodeSizes {
         leaf_bytes: 340,
         interior_bytes: 450,
     };
+
+    /// For copies, which are read more than they are changed: fewer and larger leaves, so that the interior nodes of
+    /// many documents stay in memory.
+    pub(crate) const COPY: NodeSizes = NodeSizes {
+        leaf_bytes: 1000,
+        interior_bytes: 1000,
+    };
 }
 
 /// What is being built.
@@ -110,6 +117,11 @@ impl<'w, T: Tree> Builder<'w, T> {
             remembers: true,
             tree: PhantomData,
         }
+    }
+
+    /// What nodes are appended to, for whatever comes between them.
+    pub(crate) fn out(&mut self) -> &mut Appender {
+        self.out
     }
 
     /// Adds an entry to the leaves; `value` appends its value.

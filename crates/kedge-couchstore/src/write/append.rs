@@ -28,6 +28,9 @@ pub(crate) struct Appender {
     /// A chunk's body before it is framed.
     body: Vec<u8>,
     sealed: Vec<u8>,
+    /// A sync follows whenever this many bytes were written since the last one.
+    sync_each_bytes: u64,
+    synced: u64,
     failed: bool,
 }
 
@@ -53,6 +56,8 @@ impl Appender {
             encoder: Box::new(snap::raw::Encoder::new()),
             body: Vec::new(),
             sealed: Vec::new(),
+            sync_each_bytes: u64::MAX,
+            synced: position,
             failed: false,
         }
     }
@@ -61,6 +66,13 @@ impl Appender {
     pub(crate) fn expect_documents(&mut self, documents: usize) {
         let wanted = documents.saturating_mul(BUFFER_BYTES_PER_DOCUMENT);
         self.buffer_bytes_max = wanted.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX);
+    }
+
+    /// Makes the buffer as large as it can be, and syncs each time that so many bytes were written: a copy of a file
+    /// then has little left to sync at its end, and at no time leaves much to whoever else syncs.
+    pub(crate) fn expect_copy(&mut self, sync_each_bytes: u64) {
+        self.buffer_bytes_max = BUFFER_BYTES_MAX;
+        self.sync_each_bytes = sync_each_bytes;
     }
 
     /// Where the next byte goes.
@@ -146,6 +158,7 @@ impl Appender {
         self.check()?;
         let synced = self.shared.file().sync_data();
         self.failed |= synced.is_err();
+        self.synced = self.written;
         Ok(synced?)
     }
 
@@ -185,6 +198,9 @@ impl Appender {
         written?;
         self.written += bytes as u64;
         self.buffer.drain(..bytes);
+        if self.written - self.synced >= self.sync_each_bytes {
+            self.sync()?;
+        }
         Ok(())
     }
 }

@@ -50,18 +50,16 @@ impl Writer {
     }
 
     /// Creates a file without a header, for a copy of another: its only one will be that of its first commit, and says
-    /// that there is one before it at 0, where none is.
-    #[expect(
-        dead_code,
-        reason = "compaction, which needs it, is written on top of this"
-    )]
+    /// that there is one before it at 0, where none is. Version 11 is possible here, for copies of such files.
     pub(crate) fn create_target(
         disk: &dyn Disk,
         path: &Path,
         create: &Create,
         options: &Options,
     ) -> Result<Self, Error> {
-        check_version(create)?;
+        if create.version != Version::V11 || create.encryption.is_some() {
+            check_version(create)?;
+        }
         let file = new_file(disk, path)?;
         let (codec, start) = begin(&*file, create)?;
         let shared = Arc::new(Shared::new(file, path, codec, options));
@@ -116,7 +114,11 @@ pub(super) fn at_start(
 /// Writes the metadata header, if there has to be one; where the first header goes.
 fn begin(file: &dyn File, create: &Create) -> Result<(Codec, u64), Error> {
     let Some(key) = &create.encryption else {
-        return Ok((Codec::Crc32c, 0));
+        let codec = match create.version {
+            Version::V11 => Codec::Crc32,
+            _ => Codec::Crc32c,
+        };
+        return Ok((codec, 0));
     };
     let mut context = vec![0; metadata::CONTEXT_BYTES];
     getrandom::fill(&mut context).expect("the system has random numbers");

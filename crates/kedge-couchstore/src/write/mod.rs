@@ -35,13 +35,13 @@ pub use locals::LocalChange;
 #[derive(Debug)]
 pub struct Writer {
     shared: Arc<Shared>,
-    out: Appender,
+    pub(crate) out: Appender,
     /// The newest header in the file.
     committed: Arc<Header>,
     /// The header to come.
-    draft: Header,
+    pub(crate) draft: Header,
     /// Whether the header to come differs from the newest one.
-    changed: bool,
+    pub(crate) changed: bool,
     sizes: NodeSizes,
 }
 

@@ -1,0 +1,126 @@
+//! Names of targets and of temporary files, and how they go away.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kedge_disk::Disk;
+
+use crate::Error;
+
+/// What is behind the source's name in that of a target.
+const TARGET_SUFFIX: &str = ".compact";
+/// What is behind the target's name in those of temporary files, before a number.
+const TEMPORARY_INFIX: &str = ".btree-tmp_";
+
+/// Where a file is compacted to until it takes the place of another: `0.couch.7.compact` for `0.couch.7`. Names like
+/// this are those that [`remove_leftovers`] removes.
+#[must_use]
+pub fn target_path(source: &Path) -> PathBuf {
+    with_suffix(source, TARGET_SUFFIX)
+}
+
+/// Where a temporary file of a compaction is.
+pub(super) fn temporary_path(target: &Path, number: u32) -> PathBuf {
+    with_suffix(target, &format!("{TEMPORARY_INFIX}{number}"))
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    name.into()
+}
+
+fn is_leftover(name: &str) -> bool {
+    let target = match name.rsplit_once(TEMPORARY_INFIX) {
+        Some((target, number))
+            if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) =>
+        {
+            target
+        }
+        _ => name,
+    };
+    target
+        .strip_suffix(TARGET_SUFFIX)
+        .is_some_and(|source| !source.is_empty())
+}
+
+/// Removes what compactions that a crash ended left in a directory; the names of what was there. For whoever opens the
+/// directory, before any compaction begins.
+///
+/// # Errors
+/// Those of the disk.
+pub fn remove_leftovers(disk: &dyn Disk, dir: &Path) -> Result<Vec<String>, Error> {
+    let mut names = disk.list(dir)?;
+    names.retain(|name| is_leftover(name));
+    for name in &names {
+        disk.remove(&dir.join(name))?;
+    }
+    if !names.is_empty() {
+        disk.sync_dir(dir)?;
+    }
+    Ok(names)
+}
+
+/// A file that is removed unless it is finished.
+#[derive(Debug)]
+pub(super) struct Unfinished {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    keep: bool,
+}
+
+impl Unfinished {
+    pub(super) fn new(disk: &Arc<dyn Disk>, path: &Path) -> Self {
+        Unfinished {
+            disk: Arc::clone(disk),
+            path: path.to_owned(),
+            keep: false,
+        }
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// It stays.
+    pub(super) fn keep(mut self) {
+        self.keep = true;
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.keep {
+            // If it cannot be removed, or was not created yet, the next start takes care of it. There is nobody here
+            // to tell, and whoever ended the compaction has an error of its own.
+            let _ = self.disk.remove(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leftovers_are_known_by_their_names() {
+        let target = target_path(Path::new("0.couch.7"));
+        assert_eq!(target, Path::new("0.couch.7.compact"));
+        let temporary = temporary_path(&target, 12);
+        assert_eq!(temporary, Path::new("0.couch.7.compact.btree-tmp_12"));
+        for (name, is) in [
+            ("0.couch.7.compact", true),
+            ("0.couch.7.compact.btree-tmp_12", true),
+            ("0.couch.7", false),
+            ("0.couch.7.compact.btree-tmp_", false),
+            ("0.couch.7.compact.btree-tmp_1x", false),
+            ("0.couch.7.btree-tmp_1", false),
+            (".compact", false),
+            ("0.couch.7.compact.1", false),
+            ("stats.json", false),
+        ] {
+            assert_eq!(is_leftover(name), is, "{name}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! What the target has less than the source, in the counts that local documents keep.
+//!
+//! The source counts every change against what *it* had under the key. So while catching up, a new version of a
+//! document whose old one was left out makes the target as the source is, as far as this document goes: what was taken
+//! off for the old one comes back.
+
+use std::collections::HashMap;
+
+use kedge_types::CollectionId;
+
+use super::local_error;
+use crate::compact::LocalPatch;
+use crate::kv::{CollectionStats, DiskKey, Meaning, VBSTATE_NAME, VbStateDocument};
+use crate::kv::{EntryMeta, KvError};
+use crate::{ContentMeta, Entry, Error, OldVersion, Snapshot};
+
+/// How the target's counts differ from the source's.
+#[derive(Debug)]
+pub(super) struct Adjustments {
+    /// What the main pass copied: what it left out can be found there.
+    copied: Snapshot,
+    /// Bytes of each collection's entries.
+    collections: HashMap<CollectionId, i64>,
+    prepares: i64,
+    prepare_bytes: i64,
+    /// What a body takes more in the target, in bytes: not 0 where one of both files is encrypted.
+    more_per_body: i64,
+    has_left_out: bool,
+    /// A look-up that failed, to be told when there is a way to.
+    failed: Option<Error>,
+}
+
+/// What of an entry decides how it counts.
+#[derive(Clone, Copy)]
+struct Kind<'a> {
+    key: &'a [u8],
+    is_deleted: bool,
+    content_meta: ContentMeta,
+    rev_meta: &'a [u8],
+}
+
+impl<'a> Kind<'a> {
+    fn of(entry: &'a Entry) -> Self {
+        Kind {
+            key: entry.key(),
+            is_deleted: entry.is_deleted(),
+            content_meta: entry.content_meta(),
+            rev_meta: entry.rev_meta(),
+        }
+    }
+
+    /// The collection that it counts for, and whether it is a prepare.
+    fn decode(&self) -> Result<(Option<CollectionId>, bool), KvError> {
+        let key = DiskKey::decode(self.key)?;
+        let DiskKey::Document {
+            collection,
+            prepared,
+            ..
+        } = key
+        else {
+            return Ok((None, false));
+        };
+        if !prepared || self.is_deleted {
+            return Ok((Some(collection), false));
+        }
+        let meta = EntryMeta::decode(self.is_deleted, self.content_meta, self.rev_meta)?;
+        let is_prepare = matches!(meta.meaning(&key)?, Meaning::Prepare { .. });
+        Ok((Some(collection), is_prepare))
+    }
+}
+
+/// What an entry counts in bytes.
+fn bytes_of(entry: &Entry) -> i64 {
+    i64::from(entry.disk_bytes()) + (entry.key().len() + entry.rev_meta().len()) as i64
+}
+
+impl Adjustments {
+    pub(super) fn new(source: &Snapshot) -> Self {
+        Adjustments {
+            copied: source.clone(),
+            collections: HashMap::new(),
+            prepares: 0,
+            prepare_bytes: 0,
+            more_per_body: 0,
+            has_left_out: false,
+            failed: None,
+        }
+    }
+
+    /// The main pass leaves an entry out.
+    pub(super) fn left_out(&mut self, entry: &Entry) {
+        self.has_left_out = true;
+        self.add(Kind::of(entry), -1, -bytes_of(entry));
+    }
+
+    /// An entry was copied.
+    pub(super) fn copied(
+        &mut self,
+        entry: &Entry,
+        disk_bytes: u32,
+        replaced: Option<OldVersion<'_>>,
+    ) {
+        if entry.disk_bytes() > 0 {
+            self.more_per_body = i64::from(disk_bytes) - i64::from(entry.disk_bytes());
+            if self.more_per_body != 0 {
+                self.add(Kind::of(entry), 0, self.more_per_body);
+            }
+        }
+        if let Some(old) = replaced {
+            if old.disk_bytes() > 0 && self.more_per_body != 0 {
+                let kind = Kind {
+                    key: entry.key(),
+                    is_deleted: old.is_deleted(),
+                    content_meta: old.content_meta(),
+                    rev_meta: old.rev_meta(),
+                };
+                self.add(kind, 0, -self.more_per_body);
+            }
+            return;
+        }
+        let is_later = entry.seqno() > self.copied.header().update_seqno();
+        if is_later && self.has_left_out {
+            match self.copied.get(entry.key()) {
+                Ok(Some(old)) => self.add(Kind::of(&old), 1, bytes_of(&old)),
+                Ok(None) => {}
+                Err(error) => self.failed = Some(error),
+            }
+        }
+    }
+
+    /// Adds so many entries like this one, and so many bytes. What is not understood is counted by nobody.
+    fn add(&mut self, kind: Kind<'_>, entries: i64, bytes: i64) {
+        let Ok((collection, is_prepare)) = kind.decode() else {
+            return;
+        };
+        if let Some(collection) = collection {
+            *self.collections.entry(collection).or_default() += bytes;
+        }
+        if is_prepare {
+            self.prepares += entries;
+            self.prepare_bytes += bytes;
+        }
+    }
+
+    /// Says so in the target's local documents.
+    pub(super) fn apply(&mut self, locals: &mut LocalPatch) -> Result<(), Error> {
+        if let Some(error) = self.failed.take() {
+            return Err(error);
+        }
+        for (collection, bytes) in &self.collections {
+            let name = CollectionStats::name(*collection);
+            // The statistics of a collection go with the collection.
+            let Some(value) = locals.get(name.as_bytes())? else {
+                continue;
+            };
+            let mut stats = CollectionStats::decode(&value)
+                .map_err(|reason| local_error(locals.source(), name.as_bytes(), reason))?;
+            if let Some(disk_bytes) = &mut stats.disk_bytes
+                && *bytes != 0
+            {
+                *disk_bytes = disk_bytes.saturating_add_signed(*bytes);
+                locals.set(name.as_bytes(), stats.encode());
+            }
+        }
+        if (self.prepares, self.prepare_bytes) == (0, 0) {
+            return Ok(());
+        }
+        let Some(value) = locals.get(VBSTATE_NAME)? else {
+            return Ok(());
+        };
+        let newest = locals.source().header().update_seqno();
+        let mut state = VbStateDocument::decode(&value, newest)
+            .map_err(|reason| local_error(locals.source(), VBSTATE_NAME, reason))?;
+        state.on_disk_prepares = state.on_disk_prepares.saturating_add_signed(self.prepares);
+        state.on_disk_prepare_bytes = state
+            .on_disk_prepare_bytes
+            .saturating_add_signed(self.prepare_bytes);
+        locals.set(VBSTATE_NAME, state.encode());
+        Ok(())
+    }
+}

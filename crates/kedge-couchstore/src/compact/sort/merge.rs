@@ -1,0 +1,87 @@
+//! Merging runs: a heap of their current records.
+
+use std::ops::Range;
+
+use super::record;
+use super::spill::{RunReader, Spill};
+use crate::Error;
+use crate::compact::meter::Meter;
+
+/// Runs that are being merged.
+#[derive(Debug)]
+pub(super) struct Merge {
+    readers: Vec<RunReader>,
+    /// Runs that are not at their end. None has a key below that of the one at half its place.
+    heap: Vec<usize>,
+    /// Whether the record of the first was given out, and it has to go on.
+    was_taken: bool,
+}
+
+impl Merge {
+    /// Merges these runs of `spill`, which all other calls have to be given, too.
+    pub(super) fn new(
+        spill: &Spill,
+        runs: &[Range<u64>],
+        meter: &mut Meter<'_>,
+    ) -> Result<Self, Error> {
+        let mut merge = Merge {
+            readers: runs.iter().cloned().map(RunReader::new).collect(),
+            heap: Vec::with_capacity(runs.len()),
+            was_taken: false,
+        };
+        for (number, reader) in merge.readers.iter_mut().enumerate() {
+            if reader.advance(spill, meter)? {
+                merge.heap.push(number);
+            }
+        }
+        for place in (0..merge.heap.len() / 2).rev() {
+            merge.sift_down(place);
+        }
+        Ok(merge)
+    }
+
+    /// The next record.
+    pub(super) fn next(
+        &mut self,
+        spill: &Spill,
+        meter: &mut Meter<'_>,
+    ) -> Result<Option<&[u8]>, Error> {
+        if std::mem::take(&mut self.was_taken) {
+            let first = self.heap[0];
+            if !self.readers[first].advance(spill, meter)? {
+                self.heap.swap_remove(0);
+            }
+            self.sift_down(0);
+        }
+        let Some(first) = self.heap.first() else {
+            return Ok(None);
+        };
+        self.was_taken = true;
+        Ok(Some(self.readers[*first].record()))
+    }
+
+    fn sift_down(&mut self, mut place: usize) {
+        loop {
+            let left = 2 * place + 1;
+            if left >= self.heap.len() {
+                return;
+            }
+            let right = left + 1;
+            let below = if right < self.heap.len() && self.key(right) < self.key(left) {
+                right
+            } else {
+                left
+            };
+            if self.key(place) <= self.key(below) {
+                return;
+            }
+            self.heap.swap(place, below);
+            place = below;
+        }
+    }
+
+    /// The current key of the run at this place of the heap.
+    fn key(&self, place: usize) -> &[u8] {
+        record::key(self.readers[self.heap[place]].record())
+    }
+}

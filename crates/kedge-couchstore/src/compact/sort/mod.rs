@@ -1,0 +1,234 @@
+//! Sorting records by key within a bound of memory: runs are sorted in memory, written to a temporary file where there
+//! is more than one, and merged.
+//!
+//! What must hold:
+//! * Memory: the records of one run while they are collected; one block of each run while they are merged, of as many
+//!   at once as fit. Where there are more runs, some are merged to longer ones first.
+//! * What is read back is what was written: blocks have checksums, and are encrypted where the target is.
+//! * Temporary files have no names but for a moment, so nothing has to be removed, however the compaction ends.
+
+mod merge;
+mod run;
+mod spill;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kedge_disk::Disk;
+
+use super::leftovers::temporary_path;
+use super::meter::Meter;
+use crate::Error;
+use merge::Merge;
+use run::Run;
+use spill::Spill;
+
+/// Smallest and largest blocks of temporary files, in bytes.
+const BLOCK_BYTES_MIN: usize = 512;
+const BLOCK_BYTES_MAX: usize = 64 << 10;
+/// Bounds of the memory for sorting, in bytes. A run's records are numbered by their position in 32 bits.
+const MEMORY_BYTES_MIN: usize = 4 << 10;
+const MEMORY_BYTES_MAX: usize = 1 << 30;
+
+/// Where runs go that do not fit into memory.
+#[derive(Debug)]
+struct Place {
+    disk: Arc<dyn Disk>,
+    target: PathBuf,
+    is_secret: bool,
+    /// Temporary files made so far.
+    files: u32,
+    block_bytes: usize,
+}
+
+impl Place {
+    fn new_spill(&mut self) -> Result<Spill, Error> {
+        let path = temporary_path(&self.target, self.files);
+        self.files += 1;
+        let file = self.disk.create(&path)?;
+        // The handle keeps the file. Without a name it goes away with the process at the latest.
+        self.disk.remove(&path)?;
+        Ok(Spill::new(file, path, self.is_secret, self.block_bytes))
+    }
+}
+
+/// Takes records in any order.
+#[derive(Debug)]
+pub(super) struct Sorter {
+    place: Place,
+    run: Run,
+    spill: Option<Spill>,
+    /// How many runs are merged at once.
+    fan_in: usize,
+}
+
+impl Sorter {
+    /// Sorts in about `memory_bytes`, with temporary files beside `target`.
+    pub(super) fn new(
+        disk: &Arc<dyn Disk>,
+        target: &Path,
+        memory_bytes: usize,
+        is_secret: bool,
+    ) -> Self {
+        let memory = memory_bytes.clamp(MEMORY_BYTES_MIN, MEMORY_BYTES_MAX);
+        let block_bytes = (memory / 16).clamp(BLOCK_BYTES_MIN, BLOCK_BYTES_MAX);
+        Sorter {
+            place: Place {
+                disk: Arc::clone(disk),
+                target: target.to_owned(),
+                is_secret,
+                files: 0,
+                block_bytes,
+            },
+            run: Run::new(memory),
+            spill: None,
+            // One more block is being written while runs are merged to a longer one.
+            fan_in: (memory / block_bytes - 1).max(2),
+        }
+    }
+
+    /// Adds a record; `value` appends its value.
+    pub(super) fn push(
+        &mut self,
+        key: &[u8],
+        meter: &mut Meter<'_>,
+        value: impl FnOnce(&mut Vec<u8>),
+    ) -> Result<(), Error> {
+        if self.run.is_full() {
+            self.spill_run(meter)?;
+        }
+        self.run.push(key, value);
+        Ok(())
+    }
+
+    /// All records in the order of their keys.
+    pub(super) fn finish(mut self, meter: &mut Meter<'_>) -> Result<Sorted, Error> {
+        if self.spill.is_none() {
+            self.run.sort();
+            return Ok(Sorted(From::Memory(self.run, 0)));
+        }
+        self.spill_run(meter)?;
+        let Sorter {
+            mut place,
+            run,
+            spill,
+            fan_in,
+        } = self;
+        // Its memory is that of the blocks from here on.
+        drop(run);
+        let mut spill = spill.expect("a run was spilled");
+        while spill.runs().len() > fan_in {
+            spill = merge_some(&mut place, &spill, fan_in, meter)?;
+        }
+        let runs = spill.runs().to_vec();
+        Ok(Sorted(From::Merge(
+            Merge::new(&spill, &runs, meter)?,
+            spill,
+        )))
+    }
+
+    fn spill_run(&mut self, meter: &mut Meter<'_>) -> Result<(), Error> {
+        self.run.sort();
+        let spill = match &mut self.spill {
+            Some(spill) => spill,
+            None => self.spill.insert(self.place.new_spill()?),
+        };
+        for number in 0..self.run.len() {
+            spill.push(self.run.record(number), meter)?;
+        }
+        spill.end_run(meter)?;
+        self.run.clear();
+        Ok(())
+    }
+}
+
+/// Merges each `fan_in` runs to one, in another file.
+fn merge_some(
+    place: &mut Place,
+    from: &Spill,
+    fan_in: usize,
+    meter: &mut Meter<'_>,
+) -> Result<Spill, Error> {
+    let mut to = place.new_spill()?;
+    for runs in from.runs().chunks(fan_in) {
+        let mut merge = Merge::new(from, runs, meter)?;
+        while let Some(record) = merge.next(from, meter)? {
+            to.push(record, meter)?;
+        }
+        to.end_run(meter)?;
+    }
+    Ok(to)
+}
+
+/// A record's key and value.
+pub(super) type KeyValue<'a> = (&'a [u8], &'a [u8]);
+
+/// Records in the order of their keys.
+#[derive(Debug)]
+pub(super) struct Sorted(From);
+
+#[derive(Debug)]
+enum From {
+    /// They fit into memory; and which one is next.
+    Memory(Run, usize),
+    /// They are in a file.
+    Merge(Merge, Spill),
+}
+
+impl Sorted {
+    /// The next record.
+    pub(super) fn next(&mut self, meter: &mut Meter<'_>) -> Result<Option<KeyValue<'_>>, Error> {
+        let record = match &mut self.0 {
+            From::Memory(run, at) => {
+                let number = *at;
+                *at += 1;
+                (number < run.len()).then(|| run.record(number))
+            }
+            From::Merge(merge, spill) => merge.next(spill, meter)?,
+        };
+        Ok(record.map(record::split))
+    }
+}
+
+/// A record: the lengths of key and value, 16 bits each, then both.
+mod record {
+    /// Bytes of the two lengths.
+    pub(super) const LENGTHS_BYTES: usize = 4;
+
+    /// Appends a record.
+    pub(super) fn put(key: &[u8], value: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
+        let start = out.len();
+        out.extend_from_slice(&[0; LENGTHS_BYTES]);
+        out.extend_from_slice(key);
+        let value_start = out.len();
+        value(out);
+        let lengths = [key.len(), out.len() - value_start].map(|len| {
+            u16::try_from(len)
+                .expect("lengths were checked")
+                .to_le_bytes()
+        });
+        out[start..start + LENGTHS_BYTES].copy_from_slice(lengths.as_flattened());
+    }
+
+    /// The record at the start of `bytes`.
+    pub(super) fn first(bytes: &[u8]) -> Option<&[u8]> {
+        let lengths: &[u8; LENGTHS_BYTES] = bytes.first_chunk()?;
+        let [key, value] = [[lengths[0], lengths[1]], [lengths[2], lengths[3]]]
+            .map(|bytes| usize::from(u16::from_le_bytes(bytes)));
+        bytes.get(..LENGTHS_BYTES + key + value)
+    }
+
+    /// The key of a record.
+    pub(super) fn key(record: &[u8]) -> &[u8] {
+        split(record).0
+    }
+
+    /// Key and value of a record.
+    pub(super) fn split(record: &[u8]) -> (&[u8], &[u8]) {
+        let key = usize::from(u16::from_le_bytes([record[0], record[1]]));
+        record[LENGTHS_BYTES..].split_at(key)
+    }
+}
+
+#[cfg(test)]
+mod tests;
