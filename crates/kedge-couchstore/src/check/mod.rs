@@ -8,6 +8,8 @@
 
 mod differences;
 mod sum;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use std::ops::ControlFlow;
@@ -239,7 +241,11 @@ impl Bodies {
             self.overlap = true;
             return check.tell(leaf, Problem::BodiesOverlap(self.bytes));
         }
-        let body = (check.snapshot).body_through(&mut self.window, entry, Form::Plain);
+        let mut body = (check.snapshot).body_through(&mut self.window, entry, Form::Plain);
+        if matches!(body, Err(Error::Io(_))) {
+            // What cannot be read may lie ahead, in the body of another.
+            body = check.snapshot.body(entry, Form::Plain);
+        }
         match body {
             Ok(body) => {
                 check.observer.document(leaf, entry, body.as_deref());

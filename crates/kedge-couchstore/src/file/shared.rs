@@ -32,7 +32,15 @@ impl Shared {
         path: &Path,
         options: &Options,
     ) -> Result<(Arc<Self>, Found), Error> {
-        let file = disk.open(path)?;
+        Shared::of_file(disk.open(path)?, path, options)
+    }
+
+    /// Finds the newest header of an open file.
+    pub(crate) fn of_file(
+        file: Box<dyn File>,
+        path: &Path,
+        options: &Options,
+    ) -> Result<(Arc<Self>, Found), Error> {
         let found = find::newest(&*file, path, file.len()?, options.on_damage)?;
         let codec = codec_of(&*file, path, &found.header, &options.keys)?;
         let shared = Shared::new(file, path, codec, options);

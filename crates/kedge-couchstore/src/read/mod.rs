@@ -6,12 +6,13 @@
 mod bodies;
 mod entry;
 mod get;
+mod nodes;
 mod scan;
 
 use std::path::Path;
 use std::sync::Arc;
 
-use kedge_disk::Disk;
+use kedge_disk::{Disk, File};
 
 use crate::file::find;
 use crate::file::shared::Shared;
@@ -21,6 +22,7 @@ use crate::{Error, Offset, Options, Problem};
 
 pub use bodies::{Document, Form};
 pub use entry::{ContentMeta, Entry};
+pub use nodes::{NodeItem, Totals, TreeKind, TreeNode, TreeNodes};
 pub use scan::{Documents, IdScan, Locals, SeqnoScan};
 
 /// A file as one of its commits left it. Cheap to clone.
@@ -38,6 +40,16 @@ impl Snapshot {
     /// to go on to an older one; [`Error::UnknownVersion`]; [`Error::KeyNeeded`]; those of the disk.
     pub fn open(disk: &dyn Disk, path: &Path, options: &Options) -> Result<Self, Error> {
         let (shared, found) = Shared::open(disk, path, options)?;
+        Ok(Snapshot::new(shared, Arc::new(found.header)))
+    }
+
+    /// As [`Snapshot::open`], of a file that the caller opened in a way of its own. Nothing is written to it; `path`
+    /// is what errors call it.
+    ///
+    /// # Errors
+    /// As [`Snapshot::open`].
+    pub fn of_file(file: Box<dyn File>, path: &Path, options: &Options) -> Result<Self, Error> {
+        let (shared, found) = Shared::of_file(file, path, options)?;
         Ok(Snapshot::new(shared, Arc::new(found.header)))
     }
 

@@ -33,7 +33,7 @@ fn open(name: &str) -> Snapshot {
 }
 
 /// The key as the original's tools print it.
-fn print_key(key: &DiskKey<'_>) -> String {
+pub(crate) fn print_key(key: &DiskKey<'_>) -> String {
     match key {
         DiskKey::SystemEvent { kind, subject } => {
             let name = format!("{kind:?}").to_lowercase();

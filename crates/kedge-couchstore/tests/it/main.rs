@@ -8,6 +8,7 @@ mod golden;
 mod history;
 mod hostile;
 mod model;
+mod nodes;
 mod support;
 mod torn;
 mod writer;
