@@ -246,6 +246,16 @@ impl Executor {
         }
     }
 
+    /// Begins the timer's thread, which models have only if they ask for it.
+    ///
+    /// # Errors
+    /// What the system says when a thread cannot be begun.
+    #[cfg(kedge_model)]
+    #[doc(hidden)]
+    pub fn begin_timer_of_model(&self) -> io::Result<()> {
+        self.begin_timer_thread()
+    }
+
     pub(crate) fn is_stopped(&self) -> bool {
         self.inner.stopped.load(Ordering::SeqCst)
     }
@@ -276,19 +286,21 @@ impl Inner {
         let deadline_ns = spec
             .first_run
             .map_or(NEVER, |after| now_ns.saturating_add(nanos(after)));
-        slot.deadline_ns.store(deadline_ns, Ordering::SeqCst);
+        // Nobody looks before the state is filled.
+        slot.deadline_ns.store(deadline_ns, Ordering::Relaxed);
         let queued = deadline_ns <= now_ns;
         let id = TaskId::new(index, slot.state.fill(queued));
+        // Nobody runs it before this is known: see `owners`.
+        if !self.owners.is_open(spec.owner) {
+            self.withdraw(id, slot);
+            return Err(Refused::NoOwner);
+        }
         if queued {
             self.queue_at(index, now_ns);
         } else {
-            self.arm(index, slot, now_ns);
+            self.follow_end(id, slot, slot.state.end_asleep(), now_ns);
         }
-        if self.owners.is_open(spec.owner) {
-            return Ok(id);
-        }
-        self.cancel(id);
-        Err(Refused::NoOwner)
+        Ok(id)
     }
 
     pub(crate) fn wake(&self, id: TaskId) -> bool {

@@ -66,13 +66,17 @@ pub(crate) enum Outcome {
 }
 
 impl Body {
-    pub(crate) fn run(&mut self, context: &Context<'_>) -> Outcome {
+    /// Runs once. A closure is gone then, a task is given back.
+    pub(crate) fn run(self, context: &Context<'_>) -> (Outcome, Option<Self>) {
         match self {
-            Self::Task(task) => match catch_unwind(AssertUnwindSafe(|| task.run(context))) {
-                Ok(next) => Outcome::Next(next),
-                Err(panic) => Outcome::Panicked(panic_text(&*panic)),
-            },
-            Self::Job(job) => job.run(),
+            Self::Task(mut task) => {
+                let outcome = match catch_unwind(AssertUnwindSafe(|| task.run(context))) {
+                    Ok(next) => Outcome::Next(next),
+                    Err(panic) => Outcome::Panicked(panic_text(&*panic)),
+                };
+                (outcome, Some(Self::Task(task)))
+            }
+            Self::Job(job) => (job.run(), None),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Whom tasks belong to.
 //!
-//! Invariant: who adds a task fills its place, then looks whether the owner is open; who ends an owner closes it, then
-//! looks for its tasks. So one of them sees the other, and no task outlives its owner.
+//! Invariant: who adds a task fills its place, then looks whether the owner is open, then lets it run; who ends an owner
+//! closes it, then looks for its tasks. So one of them sees the other, and no task outlives its owner.
 
 use crate::sync::{AtomicU32, Condvar, Mutex, Ordering};
 

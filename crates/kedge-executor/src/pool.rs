@@ -82,8 +82,8 @@ pub(crate) struct PoolShared {
 
 #[derive(Debug, Default)]
 struct PoolState {
-    queue: RunQueue,
     searcher: Option<Searcher>,
+    queue: RunQueue,
     /// Those that sleep; who fell asleep last is woken first.
     idle: Vec<usize>,
     workers: Vec<Arc<Worker>>,
@@ -153,7 +153,7 @@ impl PoolShared {
     /// Notes how long the queue is, for those who look at it without the lock.
     fn publish(&self, state: &PoolState) {
         let len = state.queue.len() as u32;
-        self.signals.0.queued.store(len, Ordering::SeqCst);
+        self.signals.0.queued.store(len, Ordering::Release);
     }
 
     /// Takes the next task, for who drives a pool without threads.

@@ -17,8 +17,18 @@ pub(crate) type Index = u32;
 
 #[derive(Debug, Default)]
 pub(crate) struct RunQueue {
-    classes: [Class; Priority::COUNT],
     len: usize,
+    /// A task that came while nothing else waited. It stays here, on the memory that who queues and who runs it touch
+    /// anyway, until it is taken or another comes.
+    single: Option<Waiting>,
+    classes: [Class; Priority::COUNT],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    priority: Priority,
+    owner: u16,
+    task: Index,
 }
 
 /// The tasks of one priority.
@@ -38,6 +48,32 @@ impl RunQueue {
     }
 
     pub(crate) fn push(&mut self, priority: Priority, owner: u16, task: Index) {
+        let waiting = Waiting {
+            priority,
+            owner,
+            task,
+        };
+        self.len += 1;
+        if self.len == 1 {
+            self.single = Some(waiting);
+            return;
+        }
+        self.sort_in_single();
+        self.sort_in(waiting);
+    }
+
+    fn sort_in_single(&mut self) {
+        if let Some(single) = self.single.take() {
+            self.sort_in(single);
+        }
+    }
+
+    fn sort_in(&mut self, waiting: Waiting) {
+        let Waiting {
+            priority,
+            owner,
+            task,
+        } = waiting;
         let class = &mut self.classes[priority as usize];
         let at = usize::from(owner);
         if class.owners.len() <= at {
@@ -48,12 +84,15 @@ impl RunQueue {
             class.ring.push_back(owner);
         }
         tasks.push_back(task);
-        self.len += 1;
     }
 
     pub(crate) fn pop(&mut self) -> Option<Index> {
         if self.len == 0 {
             return None;
+        }
+        if let Some(single) = self.single.take() {
+            self.len = 0;
+            return Some(single.task);
         }
         let chosen = self.choose()?;
         for lower in &mut self.classes[chosen + 1..] {
@@ -85,6 +124,7 @@ impl RunQueue {
 
     /// Takes out all that an owner has here.
     pub(crate) fn strip(&mut self, owner: u16, into: &mut Vec<Index>) {
+        self.sort_in_single();
         for class in &mut self.classes {
             if let Some(tasks) = class.owners.get_mut(usize::from(owner)) {
                 self.len -= tasks.len();

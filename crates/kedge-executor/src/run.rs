@@ -33,7 +33,7 @@ impl Inner {
             return self.clock.now_ns();
         }
         let body = slot.cell.lock().body.take();
-        let Some(mut body) = body else {
+        let Some(body) = body else {
             self.bury(id, slot, None);
             return self.clock.now_ns();
         };
@@ -45,7 +45,7 @@ impl Inner {
             now_ns,
             last: begun.last,
         };
-        let outcome = self.on_behalf_of(slot.owner(), || body.run(&context));
+        let (outcome, body) = self.on_behalf_of(slot.owner(), || body.run(&context));
         let end_ns = self.clock.now_ns();
         let run_ns = end_ns.saturating_sub(now_ns);
         let kind = self.kinds.get(slot.kind());
@@ -67,14 +67,17 @@ impl Inner {
     }
 
     /// What a run is followed by.
-    fn follow(&self, id: TaskId, slot: &Slot, body: Body, next: Next, now_ns: u64) {
+    fn follow(&self, id: TaskId, slot: &Slot, body: Option<Body>, next: Next, now_ns: u64) {
         let after = match next {
             Next::Done => {
-                self.bury(id, slot, Some(body));
+                match body {
+                    Some(body) => self.bury(id, slot, Some(body)),
+                    None => self.vacate(id, slot),
+                }
                 return;
             }
             Next::Again | Next::Snooze(Duration::ZERO) => {
-                slot.cell.lock().body = Some(body);
+                slot.cell.lock().body = body;
                 slot.state.end_again()
             }
             Next::Snooze(_) | Next::Sleep => {
@@ -84,15 +87,30 @@ impl Inner {
                     _ => NEVER,
                 };
                 slot.deadline_ns.store(deadline_ns, Ordering::SeqCst);
-                slot.cell.lock().body = Some(body);
+                slot.cell.lock().body = body;
                 slot.state.end_asleep()
             }
         };
+        self.follow_end(id, slot, after, now_ns);
+    }
+
+    /// What the state says after a run that left the body in the slot.
+    pub(crate) fn follow_end(&self, id: TaskId, slot: &Slot, after: Ended, now_ns: u64) {
         match after {
             Ended::Asleep => self.arm(id.index(), slot, now_ns),
             Ended::Queue => self.queue_at(id.index(), now_ns),
             Ended::Dead => self.bury(id, slot, None),
         }
+    }
+
+    /// Takes back a task that nobody could run yet. Its caller has it then, and drops it: its owner need not wait.
+    pub(crate) fn withdraw(&self, id: TaskId, slot: &Slot) {
+        let (owner, body) = (slot.owner(), slot.cell.lock().body.take());
+        slot.state.free();
+        self.slab.give_back(id.index());
+        self.owners.on_gone(owner);
+        self.end_if_over();
+        drop(body);
     }
 
     /// Drops a task that this thread has, and gives its place back. `body` is given when it is not in the slot.
@@ -103,6 +121,12 @@ impl Inner {
         if let Some(text) = panicked {
             note_panic(self.kinds.get(slot.kind()), id, &text);
         }
+        self.vacate(id, slot);
+    }
+
+    /// Gives the place of a task back that is dropped.
+    fn vacate(&self, id: TaskId, slot: &Slot) {
+        let owner = slot.owner();
         if slot.state.free() {
             self.awaited.tell(id, false);
         }

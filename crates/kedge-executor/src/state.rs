@@ -129,10 +129,11 @@ impl State {
             .map_err(View)
     }
 
-    /// Fills a free place, whose owner the caller is. Returns the generation of the task.
+    /// Fills a free place, whose owner the caller is: with a task that he puts into the run queue, or, if it is not to
+    /// be `queued`, takes to its sleep with [`Self::end_asleep`]. Returns the generation of the task.
     pub(crate) fn fill(&self, queued: bool) -> u32 {
         let generation = self.load().generation().wrapping_add(1);
-        let phase = if queued { QUEUED } else { ASLEEP };
+        let phase = if queued { QUEUED } else { RUNNING };
         let word = u64::from(generation) << GENERATION_SHIFT | phase;
         self.0.store(word, Ordering::SeqCst);
         generation
@@ -295,6 +296,9 @@ mod tests {
     fn filled(queued: bool) -> (State, u32) {
         let state = State::default();
         let generation = state.fill(queued);
+        if !queued {
+            assert_eq!(state.end_asleep(), Ended::Asleep);
+        }
         (state, generation)
     }
 
@@ -349,6 +353,7 @@ mod tests {
         assert!(!state.free());
         assert_eq!(state.wake(old), Posted::Gone);
         let new = state.fill(false);
+        assert_eq!(state.end_asleep(), Ended::Asleep);
         assert_ne!(old, new);
         assert_eq!(state.wake(old), Posted::Gone);
         assert_eq!(state.cancel(old), Posted::Gone);

@@ -4,7 +4,7 @@ use crate::kind::{Kind, MAX_KINDS, Pool};
 use crate::{Priority, TaskId};
 use histogram::AtomicHistogram;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// 32 steps for every power of two: a value is known to about 3 %.
@@ -32,6 +32,8 @@ pub struct Histogram {
 struct Stripe {
     queue_us: AtomicHistogram,
     run_us: AtomicHistogram,
+    /// Average run time, in ns.
+    mean_ns: AtomicU64,
 }
 
 impl Stripe {
@@ -43,6 +45,7 @@ impl Stripe {
         Self {
             queue_us: histogram(),
             run_us: histogram(),
+            mean_ns: AtomicU64::new(QUICK_NS),
         }
     }
 }
@@ -52,7 +55,8 @@ impl Stripe {
 pub(crate) struct KindStats {
     pub(crate) kind: &'static Kind,
     stripes: [OnceLock<Box<Stripe>>; STRIPES],
-    mean_ns: AtomicU64,
+    /// Whether its runs are so short that waking another thread for one would take longer.
+    quick: AtomicBool,
     pub(crate) panics: AtomicU64,
     pub(crate) slow: AtomicU64,
 }
@@ -62,7 +66,7 @@ impl KindStats {
         Self {
             kind,
             stripes: std::array::from_fn(|_| OnceLock::new()),
-            mean_ns: AtomicU64::new(QUICK_NS),
+            quick: AtomicBool::new(false),
             panics: AtomicU64::new(0),
             slow: AtomicU64::new(0),
         }
@@ -74,14 +78,17 @@ impl KindStats {
         // The values fit, so the histograms take them.
         let _ = stripe.queue_us.increment((queue_ns / 1_000).min(limit));
         let _ = stripe.run_us.increment((run_ns / 1_000).min(limit));
-        let mean = self.mean_ns.load(Ordering::Relaxed);
-        let mean = mean - (mean >> MEAN_SHIFT) + (run_ns >> MEAN_SHIFT);
-        self.mean_ns.store(mean, Ordering::Relaxed);
+        let mean_ns = stripe.mean_ns.load(Ordering::Relaxed);
+        let mean_ns = mean_ns - (mean_ns >> MEAN_SHIFT) + (run_ns >> MEAN_SHIFT);
+        stripe.mean_ns.store(mean_ns, Ordering::Relaxed);
+        // Written when it changes only: others read it all the time.
+        if self.is_quick() != (mean_ns < QUICK_NS) {
+            self.quick.store(mean_ns < QUICK_NS, Ordering::Relaxed);
+        }
     }
 
-    /// Whether its runs are so short that waking another thread for one would take longer.
     pub(crate) fn is_quick(&self) -> bool {
-        self.mean_ns.load(Ordering::Relaxed) < QUICK_NS
+        self.quick.load(Ordering::Relaxed)
     }
 
     fn sum(&self, which: impl Fn(&Stripe) -> &AtomicHistogram) -> Histogram {

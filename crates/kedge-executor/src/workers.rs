@@ -7,7 +7,7 @@ use crate::executor::Executor;
 use crate::kind::Pool;
 use crate::pool::{PoolShared, Turn, Worker};
 use crate::slab::NEVER;
-use crate::sync::{AtomicBool, Mutex, Ordering, Thread, relax, thread};
+use crate::sync::{AtomicBool, Mutex, Ordering, Thread, park_timeout, relax, thread};
 use std::io;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -81,9 +81,13 @@ impl Executor {
 
     pub(crate) fn begin_timer(&self) -> io::Result<()> {
         if cfg!(kedge_model) {
-            // Models have no time to wait for: they fire timers themselves.
+            // The watch would cover up that nobody looks at a task. Models that need a timer begin it themselves.
             return Ok(());
         }
+        self.begin_timer_thread()
+    }
+
+    pub(crate) fn begin_timer_thread(&self) -> io::Result<()> {
         let timer = self.spawn("timer".to_owned(), Self::run_timer)?;
         self.inner.workers.threads.lock().push(timer);
         Ok(())
@@ -218,7 +222,7 @@ impl Executor {
             if workers.watching.load(Ordering::SeqCst) {
                 wait = wait.min(WATCH_TICK);
             }
-            thread::park_timeout(wait);
+            park_timeout(wait);
         }
     }
 

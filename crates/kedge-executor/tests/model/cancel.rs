@@ -1,0 +1,87 @@
+//! Cancelling: once, and for good.
+
+use kedge_executor::Next;
+use shuttle::thread;
+
+use crate::support::{Level, Probe, Wrong, asleep, check, executor};
+
+/// Of those who cancel one succeeds; the task is dropped once, after its run.
+#[test]
+fn one_of_many_cancels_and_no_run_follows() {
+    check(|| {
+        let (executor, owner) = executor(2);
+        let (wrong, dropped, runs) = (Wrong::default(), Level::default(), Level::default());
+        let counted = runs.clone();
+        let probe = Probe::new(&wrong, &dropped);
+        let task = probe.task(move || {
+            counted.add();
+            Next::Sleep
+        });
+        let id = executor.schedule(asleep(owner), task).unwrap();
+        let waker = {
+            let executor = executor.clone();
+            thread::spawn(move || {
+                let before = executor.wake(id);
+                executor.wake(id) && before
+            })
+        };
+        let cancellers = [(), ()].map(|()| {
+            let (executor, runs) = (executor.clone(), runs.clone());
+            thread::spawn(move || executor.cancel(id).then(|| runs.get()))
+        });
+        let cancelled = cancellers.map(|canceller| canceller.join().unwrap());
+        waker.join().unwrap();
+        dropped.wait_for(1);
+        let before: Vec<u32> = cancelled.into_iter().flatten().collect();
+        assert_eq!(before.len(), 1, "one cancels");
+        // The run that was under way counts itself at its end.
+        assert!(runs.get() <= before[0] + 1);
+        assert!(!executor.wake(id));
+        assert!(!executor.cancel(id));
+        executor.shutdown();
+        assert_eq!(dropped.get(), 1);
+        wrong.check();
+    });
+}
+
+/// An id that is cancelled and used again by the next task finds nothing.
+#[test]
+fn an_old_id_never_touches_a_new_task() {
+    check(|| {
+        let (executor, owner) = executor(1);
+        let (wrong, dropped) = (Wrong::default(), Level::default());
+        let old = executor.schedule(
+            asleep(owner),
+            Probe::new(&wrong, &dropped).task(|| Next::Sleep),
+        );
+        let old = old.unwrap();
+        let canceller = {
+            let executor = executor.clone();
+            thread::spawn(move || {
+                executor.cancel(old);
+                executor.cancel(old);
+                executor.wake(old);
+                executor.snooze(old, std::time::Duration::ZERO);
+            })
+        };
+        let (kept, runs) = (Level::default(), Level::default());
+        let counted = runs.clone();
+        let new = executor.schedule(
+            asleep(owner),
+            Probe::new(&wrong, &kept).task(move || {
+                counted.add();
+                Next::Sleep
+            }),
+        );
+        let new = new.unwrap();
+        canceller.join().unwrap();
+        dropped.wait_for(1);
+        assert_eq!((kept.get(), runs.get()), (0, 0));
+        assert_ne!(old, new);
+        assert!(executor.cancel(new));
+        kept.wait_for(1);
+        assert_eq!(runs.get(), 0);
+        wrong.check();
+        executor.shutdown();
+    });
+}
