@@ -9,6 +9,7 @@
 //!
 //! Source of all facts: couchstore file format, section 3.
 
+mod audit;
 mod content_meta;
 mod entry;
 mod error;
@@ -26,6 +27,7 @@ mod vbstate;
 #[cfg(test)]
 mod tests;
 
+pub use audit::{Audit, Disagreement};
 pub use content_meta::datatype_of_value;
 pub use entry::{EntryMeta, Meaning, ValueMeta};
 pub use error::KvError;
