@@ -6,8 +6,8 @@
 //!
 //! Invariants:
 //! * A task in the queue has a searcher, or a thread that was not idle since the task came and looks at the queue when
-//!   its run ends, or there is no idle thread; or the searcher is late: the next
-//!   task or the watch (see `workers`) wakes another within about a millisecond.
+//!   its run ends, or there is no idle thread. If the searcher turns out to be held up, the next task wakes another, or
+//!   the watch (see `workers`) does so within about a millisecond.
 //! * An idle thread is in `idle`, once, and sleeps until its `awake` is set by who took it out.
 
 use crate::Priority;
@@ -293,7 +293,7 @@ impl Notice {
         match self {
             Self::Wake(worker) => {
                 worker.wake();
-                true
+                false
             }
             Self::Watch => true,
             Self::Nothing => false,
