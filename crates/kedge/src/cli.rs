@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
-use crate::tools::{bucket, stats, timings, user};
+use crate::tools::{bucket, set, stats, timings, user};
 use crate::{load, output, serve, settings};
 
 /// Exit codes beside 0; clap's own is 2 for a command line that makes no sense.
@@ -54,6 +54,7 @@ fn command() -> Command {
     let serve = Command::new("serve").about("Run the server");
     let config = Command::new("config")
         .about("Print the settings that serve would use, and where each comes from")
+        .subcommand(set::SetArgs::augment_args(Command::new("set")))
         .display_order(6);
     Cli::command()
         .subcommand(settings::arguments(serve).display_order(0))
@@ -67,6 +68,12 @@ pub fn main() -> ExitCode {
     match matches.subcommand() {
         Some(("serve", matches)) => return serve::run(matches),
         Some(("config", matches)) => {
+            if let Some(("set", matches)) = matches.subcommand() {
+                return match set::SetArgs::from_arg_matches(matches) {
+                    Ok(args) => finish("config set", set::run(&args)),
+                    Err(error) => error.exit(),
+                };
+            }
             let markdown = matches.get_flag("markdown");
             let text = if markdown {
                 Ok(settings::markdown())

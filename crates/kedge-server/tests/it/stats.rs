@@ -1,7 +1,9 @@
 //! STAT and GET_CMD_TIMER.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
+use std::time::{Duration, Instant};
 
+use kedge_executor::{TaskInfo, TaskState};
 use kedge_protocol::binary::Opcode;
 use kedge_types::Status;
 use serde_json::Value;
@@ -100,6 +102,132 @@ fn groups_and_what_they_hold() {
     assert_eq!(stat(&mut client, "").unwrap()["cmd_get"], "0");
 }
 
+/// Waits until the tasks that begin with a bucket have run, and the one that loads it is gone.
+fn settle(kedge: &Kedge) {
+    let started = Instant::now();
+    let has_settled = |tasks: &[TaskInfo]| {
+        tasks.iter().all(|task| task.kind != "warmup")
+            && ["log_commit", "expiry_sweep"].iter().all(|kind| {
+                tasks.iter().any(|task| {
+                    task.kind == *kind && task.runs > 0 && task.state != TaskState::Running
+                })
+            })
+    };
+    while !has_settled(&kedge.server().pools().executor().tasks()) {
+        assert!(started.elapsed() < Duration::from_secs(20), "tasks run");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn tasks_and_how_long_they_waited_and_ran() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    client.set("k", b"v").ok();
+    settle(&kedge);
+    let tasks = stat(&mut client, "tasks").unwrap();
+    let json = |name: &String| -> Value { serde_json::from_str(&tasks[name]).unwrap() };
+    let pool = |name: &str| json(&format!("pool:{name}"));
+    for name in ["reader", "writer", "auxio", "nonio"] {
+        assert_eq!(pool(name)["threads"], 1, "{name}");
+        assert!(pool(name)["idle"].is_u64() && pool(name)["queued"].is_u64());
+    }
+    let rows: Vec<Value> = tasks
+        .keys()
+        .filter(|name| name.starts_with("task:"))
+        .map(json)
+        .collect();
+    for (owner, kind, pool, priority) in [
+        ("bucket:default", "log_commit", "writer", "high"),
+        ("bucket:default", "durability_timeout", "nonio", "high"),
+        ("bucket:default", "expiry_sweep", "nonio", "low"),
+        ("bucket:default", "log_segment", "auxio", "normal"),
+        ("server", "authentication", "nonio", "high"),
+    ] {
+        let found = rows.iter().find(|row| row["kind"] == kind);
+        let row = found.unwrap_or_else(|| panic!("{kind}: {rows:?}"));
+        assert_eq!(
+            (&row["owner"], &row["pool"], &row["priority"]),
+            (&owner.into(), &pool.into(), &priority.into()),
+            "{row}"
+        );
+        assert!(!row["description"].as_str().unwrap().is_empty());
+        assert!(row["runs"].is_u64() && row["run_time_us"].is_u64());
+        let state = row["state"].as_str().unwrap();
+        assert!(
+            ["sleeping", "snoozing", "queued", "running"].contains(&state),
+            "{row}"
+        );
+        assert_eq!(row["sleeps_us"].is_u64(), state == "snoozing", "{row}");
+    }
+    assert_eq!(rows.len(), 5, "loading is over: {rows:?}");
+    for group in ["scheduler", "runtimes"] {
+        let kinds = stat(&mut client, group).unwrap();
+        for kind in ["warmup", "log_commit", "expiry_sweep"] {
+            let histogram: Value = serde_json::from_str(&kinds[kind]).unwrap();
+            assert!(histogram["total"].as_u64().unwrap() > 0, "{group} {kind}");
+        }
+        assert!(!kinds.contains_key("no such kind"));
+    }
+}
+
+#[test]
+fn tasks_of_other_peoples_buckets_are_not_shown() {
+    let kedge = Kedge::start();
+    let owners = |client: &mut Client| {
+        let tasks = stat(client, "tasks").unwrap();
+        let owners = tasks.values().filter_map(|row| {
+            let row: Value = serde_json::from_str(row).unwrap();
+            Some(row.get("owner")?.as_str()?.to_owned())
+        });
+        owners.collect::<BTreeSet<_>>()
+    };
+    kedge
+        .users
+        .change(|store| {
+            let roles = "bucket_full_access[default]".parse().unwrap();
+            store.add("one", PASSWORD, roles, 1)
+        })
+        .unwrap();
+    kedge
+        .server()
+        .registry()
+        .create(kedge_bucket::BucketConfig::new("other", 4, 64 << 20))
+        .unwrap()
+        .wait_loaded()
+        .unwrap();
+    for (user, expected) in [
+        ("root", vec!["bucket:default", "bucket:other", "server"]),
+        ("one", vec!["bucket:default", "server"]),
+    ] {
+        let mut client = kedge.connect();
+        client.log_in(user, PASSWORD);
+        client.select("default");
+        let found = owners(&mut client);
+        assert!(found.iter().eq(expected.iter()), "{user}: {found:?}");
+    }
+    assert!(
+        kedge
+            .text()
+            .until("stats tasks\r\n", "END")
+            .contains("log_commit")
+    );
+}
+
+#[test]
+fn a_dropped_bucket_leaves_no_task() {
+    let kedge = Kedge::start();
+    let registry = kedge.server().registry();
+    for _ in 0..5 {
+        let config = kedge_bucket::BucketConfig::new("other", 4, 64 << 20);
+        registry.create(config).unwrap();
+        // While it loads, or while its tasks begin.
+        registry.drop_bucket("other").unwrap();
+        let tasks = kedge.server().pools().executor().tasks();
+        assert!(tasks.iter().all(|task| task.owner != "bucket:other"));
+    }
+}
+
 #[test]
 fn rights_are_needed() {
     let kedge = Kedge::start();
@@ -109,7 +237,15 @@ fn rights_are_needed() {
     assert_eq!(stat(&mut client, ""), Err(Status::AccessDenied));
     assert_eq!(stat(&mut client, "timings"), Err(Status::NoBucket));
     client.select("default");
-    for group in ["", "timings", "reset", "connections"] {
+    for group in [
+        "",
+        "timings",
+        "reset",
+        "connections",
+        "tasks",
+        "scheduler",
+        "runtimes",
+    ] {
         assert_eq!(
             stat(&mut client, group),
             Err(Status::AccessDenied),

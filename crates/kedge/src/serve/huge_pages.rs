@@ -5,16 +5,27 @@
 //! each, a server without any documents has 16 MiB resident of which it uses two. So they are turned off at the
 //! start and on again when memory is used in earnest.
 
+use std::time::Duration;
+
 use rustix::param::page_size;
 use rustix::thread::disable_transparent_huge_pages;
 
 /// Resident memory from which huge pages are used, in bytes: far above an idle server, far below a busy one.
 const FROM_BYTES: u64 = 48 << 20;
+/// Pause between looks while memory grows.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+/// Pause between looks while nothing happens.
+const PAUSE_MAX: Duration = Duration::from_secs(1);
+/// What is no growth, in bytes.
+const STEADY_BYTES: u64 = 256 << 10;
 
 /// Whether huge pages are turned off, and may be turned on later.
 #[derive(Debug)]
 pub(super) struct HugePages {
     off: bool,
+    /// Resident memory at the last look.
+    seen_bytes: u64,
+    pause: Duration,
 }
 
 impl HugePages {
@@ -23,19 +34,33 @@ impl HugePages {
         // A system that does not know of this wastes some memory, and nothing else.
         Self {
             off: disable_transparent_huge_pages(true).is_ok(),
+            seen_bytes: 0,
+            pause: PAUSE_MIN,
         }
     }
 
-    /// Whether [`HugePages::look`] has to be called again.
-    pub(super) const fn wants_another_look(&self) -> bool {
-        self.off
+    /// When [`HugePages::look`] has to be called again, if it has to.
+    pub(super) fn next_look(&self) -> Option<Duration> {
+        self.off.then_some(self.pause)
     }
 
     /// Turns huge pages on if enough memory is resident.
     pub(super) fn look(&mut self) {
-        if self.off && resident_bytes().is_none_or(|bytes| bytes >= FROM_BYTES) {
+        let bytes = resident_bytes().unwrap_or(FROM_BYTES);
+        if self.off && bytes >= FROM_BYTES {
             self.off = disable_transparent_huge_pages(false).is_err();
         }
+        self.note(bytes);
+    }
+
+    /// Looks come more rarely while nothing grows: an idle server is to sleep.
+    fn note(&mut self, bytes: u64) {
+        self.pause = if bytes > self.seen_bytes + STEADY_BYTES {
+            PAUSE_MIN
+        } else {
+            (2 * self.pause).min(PAUSE_MAX)
+        };
+        self.seen_bytes = bytes;
     }
 }
 
@@ -50,6 +75,23 @@ fn resident_bytes() -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn looks_come_often_only_while_memory_grows() {
+        let mut pages = HugePages {
+            off: true,
+            seen_bytes: 0,
+            pause: PAUSE_MIN,
+        };
+        let mut pauses = Vec::new();
+        for mib in [10, 10, 10, 10, 10, 10, 9, 10, 10] {
+            pages.note(mib << 20);
+            pauses.push(pages.next_look().expect("they are off").as_millis());
+        }
+        assert_eq!(pauses, [100, 200, 400, 800, 1000, 1000, 1000, 100, 200]);
+        pages.off = false;
+        assert_eq!(pages.next_look(), None);
+    }
 
     #[test]
     fn resident_memory_is_known() {

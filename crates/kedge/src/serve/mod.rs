@@ -14,12 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
-use std::thread;
-use std::time::Duration;
 
 use clap::ArgMatches;
-use kedge_bucket::Recovery;
+use kedge_bucket::{Bucket, Recovery};
 use kedge_disk::{Disk, DiskError, PosixDisk};
+use kedge_executor::Config as PoolsConfig;
 use kedge_server::registry::{BucketRegistry, RegistryError};
 use kedge_server::users::{Users, UsersError};
 use kedge_server::{Limits, MemcachedConfig, Server, ServerConfig, ServerError, Services};
@@ -33,8 +32,6 @@ use crate::settings::{Effective, LogLevel, Recover, Settings, SettingsError};
 /// Exit code after a sync failed: what is on disk is not known any more (`EX_IOERR` of sysexits.h).
 const EXIT_IO: i32 = 74;
 const USERS_FILE: &str = "users.json";
-/// Pause between looks at the memory, while huge pages are off.
-const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 /// Why the server does not run.
 #[derive(Debug, thiserror::Error)]
@@ -70,8 +67,8 @@ enum ServeError {
 
 /// What the main thread waits for.
 enum Event {
-    /// All documents are in memory, or why not.
-    Loaded(Result<(), String>),
+    /// A bucket has all its documents in memory, or failed to load.
+    Loaded(Weak<Bucket>),
     /// Somebody wants us to stop; the signal's name.
     Stop(&'static str),
 }
@@ -121,19 +118,26 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
     };
     let server = Server::start(server_config(settings), services)?;
     bucket::apply_given(server.registry(), effective)?;
-    announce_when_loaded(server.registry(), events)?;
+    let mut loading = announce_loaded(server.registry(), &events);
+    if loading == 0 {
+        output::print(&ready_line(&server))?;
+    }
     loop {
-        let event = if huge_pages.wants_another_look() {
-            inbox.recv_timeout(LOOK_EVERY)
-        } else {
-            inbox.recv().map_err(RecvTimeoutError::from)
+        let event = match huge_pages.next_look() {
+            Some(pause) => inbox.recv_timeout(pause),
+            None => inbox.recv().map_err(RecvTimeoutError::from),
         };
         match event {
-            Ok(Event::Loaded(Ok(()))) => output::print(&ready_line(&server))?,
-            Ok(Event::Loaded(Err(why))) => {
-                // The other buckets end cleanly; why this one does not load is what matters.
-                let _ = server.stop(settings.shutdown_timeout);
-                return Err(ServeError::Load(why));
+            Ok(Event::Loaded(bucket)) => {
+                if let Err(error) = check_loaded(server.registry(), &bucket) {
+                    // The other buckets end cleanly; why this one does not load is what matters.
+                    let _ = server.stop(settings.shutdown_timeout);
+                    return Err(error);
+                }
+                loading -= 1;
+                if loading == 0 {
+                    output::print(&ready_line(&server))?;
+                }
             }
             Ok(Event::Stop(signal)) => {
                 tracing::info!(signal, "stopping");
@@ -182,12 +186,12 @@ fn server_config(settings: &Settings) -> ServerConfig {
         }),
         data_dir: settings.data_dir.clone(),
         threads: settings.threads,
-        pools: kedge_executor::Config {
+        pools: PoolsConfig {
             reader: settings.num_reader_threads,
             writer: settings.num_writer_threads,
             auxio: settings.num_auxio_threads,
             nonio: settings.num_nonio_threads,
-            ..kedge_executor::Config::default()
+            ..PoolsConfig::default()
         },
         limits: Limits {
             connections_max: settings.connections_max,
@@ -207,34 +211,33 @@ fn server_config(settings: &Settings) -> ServerConfig {
     }
 }
 
-/// Waits on a thread of its own, so that a signal is heard while documents are loaded.
-fn announce_when_loaded(
-    registry: &Arc<BucketRegistry>,
-    events: Sender<Event>,
-) -> Result<(), ServeError> {
-    // A bucket that is dropped before it is loaded must not be kept.
-    let buckets: Vec<_> = registry
-        .list()
-        .iter()
-        .map(|bucket| (bucket.name().to_owned(), Arc::downgrade(bucket)))
-        .collect();
-    thread::Builder::new()
-        .name("kedge-loading".to_owned())
-        .spawn(move || {
-            let mut result = Ok(());
-            for (name, bucket) in &buckets {
-                let Some(bucket) = Weak::upgrade(bucket) else {
-                    continue;
-                };
-                if let Err(error) = bucket.wait_loaded() {
-                    result = Err(format!("bucket \"{name}\" cannot be loaded: {error}"));
-                    break;
-                }
-            }
+/// Sends [`Event::Loaded`] for each bucket as soon as it is loaded, and returns how many there are.
+fn announce_loaded(registry: &BucketRegistry, events: &Sender<Event>) -> usize {
+    let buckets = registry.list();
+    for bucket in &buckets {
+        // One that is dropped before it is loaded must not be kept.
+        let (told, events) = (Arc::downgrade(bucket), events.clone());
+        bucket.when_loaded(move || {
             // Nobody listens any more when the server is stopping.
-            let _ = events.send(Event::Loaded(result));
-        })?;
-    Ok(())
+            let _ = events.send(Event::Loaded(told));
+        });
+    }
+    buckets.len()
+}
+
+/// Why a bucket that is done with loading cannot be served. One that was dropped meanwhile is not missed.
+fn check_loaded(registry: &BucketRegistry, bucket: &Weak<Bucket>) -> Result<(), ServeError> {
+    let Some(bucket) = bucket.upgrade() else {
+        return Ok(());
+    };
+    let current = registry.get(bucket.name());
+    if !current.is_some_and(|current| Arc::ptr_eq(&current, &bucket)) {
+        return Ok(());
+    }
+    bucket.wait_loaded().map(|_| ()).map_err(|error| {
+        let name = bucket.name();
+        ServeError::Load(format!("bucket \"{name}\" cannot be loaded: {error}"))
+    })
 }
 
 fn ready_line(server: &Server) -> String {

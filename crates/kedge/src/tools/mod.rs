@@ -1,8 +1,10 @@
 //! The operator's commands: what they share.
 
 pub(crate) mod bucket;
+pub(crate) mod set;
 pub(crate) mod stats;
 pub(crate) mod table;
+pub(crate) mod tasks;
 pub(crate) mod timings;
 pub(crate) mod user;
 

@@ -4,6 +4,7 @@ use clap::Args;
 use serde_json::{Map, Value};
 
 use super::table::table;
+use super::tasks;
 use super::{Access, ToolError};
 use crate::client::ClientError;
 use crate::output;
@@ -11,7 +12,8 @@ use crate::output;
 /// Show the server's statistics
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StatsArgs {
-    /// Group, such as vbucket, vbucket-seqno, timings, config or connections; without one, the general ones
+    /// Group, such as vbucket, vbucket-seqno, timings, config, connections, tasks, scheduler or runtimes; without
+    /// one, the general ones
     #[arg(default_value = "")]
     group: String,
     /// Print one JSON object instead of a table
@@ -37,6 +39,8 @@ pub(crate) fn run(args: &StatsArgs) -> Result<(), ToolError> {
             .map(|(name, value)| (name, value.into()))
             .collect();
         format!("{}\n", Value::from(object))
+    } else if args.group == "tasks" {
+        tasks::tables(&rows)
     } else {
         table(
             "lr",

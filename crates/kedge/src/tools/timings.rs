@@ -4,21 +4,24 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{Access, ToolError};
-use crate::client::{ClientError, encode};
+use crate::client::{ClientError, HttpClient, encode};
 use crate::output;
 
 /// Widest bar, in characters.
 const BAR_WIDTH: u64 = 44;
+/// Histograms that there are for each kind of task, `queue_time.log_commit` for example.
+const PER_KIND: [&str; 2] = ["queue_time", "run_time"];
 /// Most rows of one histogram; neighbours are put together until they are not more.
 const ROWS_MAX: usize = 32;
 
-/// Show how long commands and syncs took
+/// Show how long commands, syncs and tasks took
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TimingsArgs {
-    /// Histograms, such as get, set, log_sync or sync_write_commit_persist_to_majority; without one, all that
-    /// have values
+    /// Histograms, such as get, set, log_sync, sync_write_commit_persist_to_majority, queue_time:log_commit or
+    /// run_time (of all kinds of tasks); without one, all that have values
     names: Vec<String>,
     /// Print JSON instead of bars
     #[arg(long)]
@@ -40,23 +43,24 @@ pub(crate) fn run(args: &TimingsArgs) -> Result<(), ToolError> {
     let all = format!("/kedge/timings/{}", encode(&bucket));
     let mut found = Vec::new();
     if args.names.is_empty() {
-        let mut document = client.json(&all)?;
-        let timings = document
-            .get_mut("timings")
-            .and_then(serde_json::Value::as_object_mut);
-        found.extend(timings.map(std::mem::take).into_iter().flatten());
-    } else {
-        for name in &args.names {
-            let document = match client.json(&format!("{all}/{}", encode(name))) {
-                Err(ClientError::Http { code: 404, .. }) => {
-                    return Err(ToolError::Usage(format!(
-                        "there is no histogram \"{name}\" of bucket \"{bucket}\""
-                    )));
-                }
-                other => other?,
-            };
-            found.push((name.clone(), document));
+        found = with_values(&client, &all)?;
+    }
+    for name in &args.names {
+        if PER_KIND.contains(&name.as_str()) {
+            let of_kinds = with_values(&client, &all)?.into_iter();
+            found.extend(of_kinds.filter(|(known, _)| known.split('.').next() == Some(name)));
+            continue;
         }
+        let name = name.replace(':', ".");
+        let document = match client.json(&format!("{all}/{}", encode(&name))) {
+            Err(ClientError::Http { code: 404, .. }) => {
+                return Err(ToolError::Usage(format!(
+                    "there is no histogram \"{name}\" of bucket \"{bucket}\""
+                )));
+            }
+            other => other?,
+        };
+        found.push((name, document));
     }
     let mut text = String::new();
     for (name, document) in found {
@@ -76,6 +80,13 @@ pub(crate) fn run(args: &TimingsArgs) -> Result<(), ToolError> {
         text = format!("nothing was timed yet in bucket \"{bucket}\"\n");
     }
     Ok(output::print(&text)?)
+}
+
+/// All histograms that have values.
+fn with_values(client: &HttpClient, path: &str) -> Result<Vec<(String, Value)>, ToolError> {
+    let mut document = client.json(path)?;
+    let timings = document.get_mut("timings").and_then(Value::as_object_mut);
+    Ok(timings.map(std::mem::take).into_iter().flatten().collect())
 }
 
 /// Rows `[low - high]us (cumulative %) count | ####`, and the total.

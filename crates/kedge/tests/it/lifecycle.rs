@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kedge_executor::{Pool, Threads};
 use kedge_types::{DurabilityLevel, Status};
 use rustix::process::Signal;
 
-use crate::process::{PATIENCE, Server, connect_to, kedge, run, serve};
+use crate::process::{PATIENCE, Server, connect_to, kedge, run, serve, threads_of};
 
 /// How long a stop may take.
 const STOP_MAX: Duration = Duration::from_secs(5);
@@ -283,4 +284,93 @@ fn settings_that_are_given_reach_a_bucket_that_was_there() {
         stderr.contains("cannot be changed") && stderr.contains("keeps="),
         "{stderr}"
     );
+}
+
+#[test]
+fn threads_have_names_and_their_number_is_set() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let more = [
+        "--threads=2",
+        "--num-reader-threads=1",
+        "--num-writer-threads=3",
+        "--num-auxio-threads=2",
+        "--num-nonio-threads=disk_io_optimized",
+    ];
+    let server = Server::start(dir.path(), &more);
+    server.connect().set(b"k", b"v", PERSIST).expect("a write");
+    let mut expected: Vec<String> = [
+        "kedge",
+        "kedge-accept",
+        "kedge-fe-0",
+        "kedge-fe-1",
+        "kedge-http",
+        "kedge-signals",
+        "timer",
+        "reader-0",
+        "writer-0",
+        "writer-1",
+        "writer-2",
+        "auxio-0",
+        "auxio-1",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    let cores = thread::available_parallelism().expect("it is known").get();
+    let nonio = Threads::DiskIoOptimized.count(Pool::NonIo, cores);
+    expected.extend((0..nonio).map(|number| format!("nonio-{number}")));
+    expected.sort_unstable();
+    // Management's helpers come and go.
+    let named = || {
+        let mut names = threads_of(server.pid());
+        names.retain(|name| name != "kedge-http-io");
+        names.sort_unstable();
+        names
+    };
+    let deadline = Instant::now() + PATIENCE;
+    while named() != expected {
+        assert!(Instant::now() < deadline, "{:?}", named());
+        thread::yield_now();
+    }
+    for (flag, value) in [
+        ("--num-reader-threads", "0"),
+        ("--num-writer-threads", "129"),
+        ("--num-auxio-threads", "fast"),
+        ("--num-nonio-threads", ""),
+    ] {
+        let other = tempfile::tempdir().expect("a directory");
+        let (code, _, stderr) = run(&mut serve(other.path(), &[flag, value]));
+        assert_eq!(code, Some(1), "{flag} {value}");
+        assert!(
+            stderr.contains(flag) && stderr.contains("a number from 1 to 128"),
+            "{stderr}"
+        );
+    }
+}
+
+#[test]
+fn a_stop_while_documents_are_loaded_loses_none() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &[]);
+    let mut connection = server.connect();
+    for number in 0..2_000_u32 {
+        connection
+            .set(&number.to_be_bytes(), &[b'v'; 1_000], None)
+            .expect("a write");
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().0.code(), Some(0));
+    for _ in 0..5 {
+        let mut child = serve(dir.path(), &[]).spawn().expect("it starts");
+        let began = Instant::now();
+        // sleep: any moment of the start will do
+        thread::sleep(Duration::from_millis(20));
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, Signal::TERM).expect("it is ours");
+        crate::process::wait_for(&mut child);
+        assert!(began.elapsed() < STOP_MAX);
+    }
+    let server = Server::start(dir.path(), &[]);
+    let stats = server.connect().stat("").expect("statistics");
+    let items = stats.into_iter().find(|(name, _)| name == "curr_items");
+    assert_eq!(items.expect("the count").1, "2000");
 }

@@ -184,6 +184,16 @@ impl Drop for Server {
     }
 }
 
+/// Names of the threads of a process, as `top -H` shows them.
+pub(crate) fn threads_of(pid: u32) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process runs");
+    // A thread may end while it is looked at.
+    let names = tasks
+        .filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok())
+        .map(|name| name.trim().to_owned());
+    names.collect()
+}
+
 /// Waits for the end of a process.
 pub(crate) fn wait_for(child: &mut Child) -> ExitStatus {
     let deadline = Instant::now() + PATIENCE;

@@ -1,7 +1,8 @@
 //! The operator's commands against a real server.
 
-use crate::process::{PASSWORD, Server, kedge, run};
+use crate::process::{PASSWORD, PATIENCE, Server, kedge, run, threads_of};
 use kedge_types::DurabilityLevel;
+use std::time::Instant;
 
 /// Runs a tool against the server; it must succeed.
 fn tool(server: &Server, args: &[&str]) -> String {
@@ -217,4 +218,103 @@ fn load_drives_every_protocol() {
         counts(plain(), &["--protocol=memcached-text", "--rate-limit=2000"]),
         120
     );
+}
+
+#[test]
+fn tasks_and_their_times_are_shown() {
+    let (_dir, server) = start();
+    let mut connection = server.connect();
+    connection
+        .set(b"k", b"v", Some(DurabilityLevel::PersistToMajority))
+        .expect("a write");
+    let tasks = tool(&server, &["stats", "tasks"]);
+    let line = |start: &[&str]| {
+        tasks
+            .lines()
+            .map(|line| line.split_whitespace().collect::<Vec<_>>())
+            .find(|words| words.windows(start.len()).any(|at| at == start))
+            .unwrap_or_else(|| panic!("{start:?}: {tasks}"))
+    };
+    for pool in ["reader", "writer", "auxio", "nonio"] {
+        assert_eq!(line(&[pool]).len(), 4);
+    }
+    line(&["bucket:default", "log_commit", "writer", "high"]);
+    line(&["bucket:default", "durability_timeout", "nonio", "high"]);
+    line(&["bucket:default", "expiry_sweep", "nonio", "low"]);
+    line(&["bucket:default", "log_segment", "auxio", "normal"]);
+    line(&["server", "authentication", "nonio", "high", "sleeping"]);
+    for group in ["scheduler", "runtimes"] {
+        let json = tool(&server, &["stats", group, "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        for kind in ["warmup", "authentication"] {
+            let histogram = json[kind].as_str().expect("a histogram");
+            let histogram: serde_json::Value = serde_json::from_str(histogram).expect("JSON");
+            assert!(histogram["total"].as_u64() > Some(0), "{group} {kind}");
+        }
+    }
+    let times = tool(
+        &server,
+        &["timings", "queue_time", "run_time:authentication"],
+    );
+    for name in [
+        "queue_time.warmup",
+        "queue_time.authentication",
+        "run_time.authentication",
+    ] {
+        assert!(
+            times.contains(&format!("for \"{name}\"")),
+            "{name}: {times}"
+        );
+    }
+    assert!(!times.contains("run_time.warmup"), "{times}");
+    let all = tool(&server, &["timings"]);
+    assert!(
+        all.contains("\"run_time.warmup\"") && all.contains("\"set\""),
+        "{all}"
+    );
+    let (code, _, stderr) = try_tool(&server, PASSWORD, &["timings", "run_time.no_such"]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("no histogram"), "{stderr}");
+}
+
+#[test]
+fn threads_are_changed_while_the_server_runs() {
+    let (_dir, server) = start();
+    let pools = |server: &Server| {
+        let threads = threads_of(server.pid());
+        ["reader-", "writer-", "auxio-", "nonio-"]
+            .map(|pool| threads.iter().filter(|name| name.starts_with(pool)).count())
+    };
+    let before = pools(&server);
+    assert!(before.iter().all(|count| *count >= 2), "{before:?}");
+    let changes = ["num_reader_threads=7", "num_nonio_threads=1"];
+    let said = tool(&server, &["config", "set", changes[0], changes[1]]);
+    assert!(
+        said.contains("num_reader_threads = 7\n")
+            && said.contains("num_nonio_threads = 1\n")
+            && said.contains("num_writer_threads = \"balanced\"\n"),
+        "{said}"
+    );
+    let expected = [7, before[1], before[2], 1];
+    let deadline = Instant::now() + PATIENCE;
+    while pools(&server) != expected {
+        assert!(Instant::now() < deadline, "{:?}", pools(&server));
+        std::thread::yield_now();
+    }
+    server.connect().set(b"k", b"v", None).expect("a write");
+    assert_eq!(
+        tool(&server, &["config", "set"]),
+        said,
+        "nothing is changed"
+    );
+    for (change, words) in [
+        ("num_reader_threads=0", "1 to 128"),
+        ("num_threads=1", "num_reader_threads"),
+        ("num_reader_threads", "NAME=VALUE"),
+    ] {
+        let (code, _, stderr) = try_tool(&server, PASSWORD, &["config", "set", change]);
+        assert_eq!(code, Some(1), "{change}");
+        assert!(stderr.contains(words), "{change}: {stderr}");
+    }
+    assert_eq!(pools(&server), expected);
 }

@@ -38,6 +38,38 @@ fn timings() {
     assert_eq!(one["buckets"], all["timings"]["get"]["buckets"]);
     assert_eq!(server.get("/kedge/timings/default/set").json()["count"], 0);
     assert_eq!(server.get("/kedge/timings/default/no_such").status, 404);
+    let warmup = "/kedge/timings/default/run_time.warmup";
+    assert_eq!(server.get(warmup).json()["count"], 1);
+    for name in ["queue_time.warmup", "run_time.expiry_sweep"] {
+        let count = &all["timings"][name]["count"];
+        assert!(count.as_u64() > Some(0), "{name}: {all}");
+    }
+    let unknown = "/kedge/timings/default/run_time.no_such";
+    assert_eq!(server.get(unknown).status, 404);
+}
+
+#[test]
+fn metrics_tell_of_pools_and_tasks() {
+    let server = Server::start();
+    let panics = server
+        .pools
+        .executor()
+        .submit(kedge_executor::Pool::Writer, || panic!("as the test wants"));
+    assert!(panics.wait().is_err());
+    let text = server.get("/metrics").body;
+    for line in [
+        "kedge_pool_threads{pool=\"writer\"} 1.0",
+        "kedge_pool_queued_tasks{pool=\"reader\"} 0.0",
+        "kedge_pool_idle_threads{pool=\"reader\"} 1.0",
+        "kedge_task_runs_total{kind=\"warmup\",pool=\"auxio\"} 1.0",
+        "kedge_task_panics_total{kind=\"writer_closure\",pool=\"writer\"} 1.0",
+        "kedge_task_panics_total{kind=\"log_commit\",pool=\"writer\"} 0.0",
+        "kedge_task_slow_runs_total{kind=\"warmup\",pool=\"auxio\"} 0.0",
+        "kedge_task_queue_seconds_count{kind=\"warmup\",pool=\"auxio\"} 1",
+        "kedge_task_run_seconds_count{kind=\"warmup\",pool=\"auxio\"} 1",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
 }
 
 #[test]

@@ -6,17 +6,19 @@ mod documents;
 mod figures;
 mod sockets;
 mod streams;
+mod threads;
 mod users;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use kedge_auth::{Roles, UserStore};
 use kedge_bucket::{BucketConfig, Completion, Completions, Cookie, Recovery};
 use kedge_cluster::Ports;
 use kedge_disk::PosixDisk;
+use kedge_executor::Executor;
 use kedge_types::SystemClock;
 
 use super::serve::start_with;
@@ -77,6 +79,7 @@ impl Server {
             .create(BucketConfig::new("default", VBUCKETS, 64 << 20))
             .unwrap();
         bucket.wait_loaded().unwrap();
+        settle(pools.executor());
         let state = HttpState::new(parts(&registry, &pools, dir.path().to_owned()));
         let handle = start_with(listener, state, header_timeout).unwrap();
         Self {
@@ -103,6 +106,23 @@ impl Server {
 
     fn post(&self, path: &str, form: &str) -> Reply {
         self.connect().request("POST", path, form)
+    }
+}
+
+/// Waits until the task that loaded the bucket is gone and counted, and every thread is at rest.
+fn settle(executor: &Executor) {
+    let started = Instant::now();
+    let is_at_rest = || {
+        executor.tasks().iter().all(|task| {
+            task.kind != "warmup" && task.runs + u32::from(task.kind == "log_segment") > 0
+        }) && executor
+            .pools()
+            .iter()
+            .all(|pool| pool.idle == pool.threads)
+    };
+    while !is_at_rest() {
+        assert!(started.elapsed() < Duration::from_secs(20), "tasks run");
+        std::thread::yield_now();
     }
 }
 
