@@ -241,11 +241,7 @@ impl Bodies {
             self.overlap = true;
             return check.tell(leaf, Problem::BodiesOverlap(self.bytes));
         }
-        let mut body = (check.snapshot).body_through(&mut self.window, entry, Form::Plain);
-        if matches!(body, Err(Error::Io(_))) {
-            // What cannot be read may lie ahead, in the body of another.
-            body = check.snapshot.body(entry, Form::Plain);
-        }
+        let body = (check.snapshot).body_through(&mut self.window, entry, Form::Plain);
         match body {
             Ok(body) => {
                 check.observer.document(leaf, entry, body.as_deref());

@@ -100,12 +100,7 @@ impl Walk<'_, '_, '_> {
         let snapshot = self.check.snapshot;
         let end = snapshot.header().offset();
         let ahead = self.leaf_depth == Some(depth);
-        let mut nodes = Nodes::new(snapshot.shared(), end, &mut self.windows);
-        match nodes.node_and_bytes::<T>(pointer, ahead) {
-            // What cannot be read may lie ahead, in another node.
-            Err(Error::Io(_)) if ahead => nodes.node_and_bytes::<T>(pointer, false),
-            read => read,
-        }
+        Nodes::new(snapshot.shared(), end, &mut self.windows).node_and_bytes::<T>(pointer, ahead)
     }
 
     fn leaf<T: Tree>(&mut self, at: Offset, node: &Node) -> Result<Option<Below<T::Reduce>>, Stop> {

@@ -74,7 +74,13 @@ impl Window {
         if end_of(at.0, head_bytes) > first_end {
             return Err(corrupt(Problem::ChunkLength(0)));
         }
-        self.hold(shared, at.0, first_end, end.0)?;
+        if let Err(error) = self.hold(shared, at.0, first_end, end.0) {
+            // The guess may reach behind the chunk, to what cannot be read.
+            let Expect::UpTo(_) = expect else {
+                return Err(error);
+            };
+            self.hold_exactly(shared, at.0, end_of(at.0, head_bytes))?;
+        }
         let body_bytes = codec.body_bytes(self.payload(at.0, head_bytes as usize));
         let body_bytes = body_bytes.map_err(corrupt)?;
         let chunk_bytes = head_bytes + u64::from(body_bytes);
@@ -150,6 +156,22 @@ impl Window {
         self.start = at;
         self.bytes.resize((read_end - at) as usize, 0);
         let read = shared.read_at(&mut self.bytes[keep..], Offset(at + keep as u64));
+        if read.is_err() {
+            self.bytes.clear();
+            if read_end > needed_end {
+                // What cannot be read may lie ahead, where nobody asked for it yet.
+                return self.hold_exactly(shared, at, needed_end);
+            }
+        }
+        read
+    }
+
+    /// Makes the window contain these bytes and no others.
+    fn hold_exactly(&mut self, shared: &Shared, at: u64, end: u64) -> Result<(), Error> {
+        self.start = at;
+        self.bytes.clear();
+        self.bytes.resize((end - at) as usize, 0);
+        let read = shared.read_at(&mut self.bytes, Offset(at));
         if read.is_err() {
             self.bytes.clear();
         }

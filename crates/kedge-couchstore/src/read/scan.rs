@@ -19,6 +19,8 @@ use crate::tree::{ById, BySeqno, Local, Tree};
 
 /// How far ahead leaves and bodies are read, in bytes.
 const AHEAD_BYTES_MAX: usize = 512 << 10;
+/// Errors after which a scan ends although it goes on behind damage, as a hostile file has paths without end.
+const ERRORS_MAX: u32 = 1000;
 
 /// A walk over the leaves of one tree. Owns what it reads with, so that it can be kept beside the snapshot.
 #[derive(Debug)]
@@ -28,6 +30,8 @@ struct Walk<T: Tree> {
     cursor: Cursor<T>,
     /// Keys end here.
     end: Bound<Vec<u8>>,
+    /// How many errors do not end the walk.
+    errors_left: u32,
     done: bool,
 }
 
@@ -43,6 +47,7 @@ impl<T: Tree> Walk<T> {
             windows: Windows::scan(AHEAD_BYTES_MAX),
             cursor: Cursor::new(root),
             end,
+            errors_left: 0,
             done: false,
         };
         let shared = Arc::clone(&walk.snapshot.shared);
@@ -76,7 +81,9 @@ impl<T: Tree> Walk<T> {
             }
             Ok(None) => None,
             Err(error) => {
-                self.done = true;
+                // The cursor is behind the pointer that it could not follow.
+                self.done = self.errors_left == 0;
+                self.errors_left = self.errors_left.saturating_sub(1);
                 return Some(Err(error));
             }
         };
@@ -129,6 +136,8 @@ pub struct Documents<S> {
     snapshot: Snapshot,
     form: Form,
     window: Window,
+    /// Whether it goes on behind a body that is damaged.
+    past_damage: bool,
     done: bool,
 }
 
@@ -144,7 +153,7 @@ impl<S: Iterator<Item = Result<Entry, Error>>> Iterator for Documents<S> {
             let body = read_body(shared, &mut self.window, header.offset, &entry, self.form)?;
             Ok(Document { entry, body })
         });
-        self.done = document.is_err();
+        self.done = document.is_err() && !self.past_damage;
         Some(document)
     }
 }
@@ -152,11 +161,21 @@ impl<S: Iterator<Item = Result<Entry, Error>>> Iterator for Documents<S> {
 macro_rules! with_bodies {
     ($scan:ident) => {
         impl $scan {
+            /// The same scan, which goes on behind damage: what a damaged node refers to is left out, and so is a
+            /// document whose body is damaged. The errors come in between. After many errors about nodes it ends all
+            /// the same.
+            #[must_use]
+            pub fn past_damage(mut self) -> Self {
+                self.0.errors_left = ERRORS_MAX;
+                self
+            }
+
             /// The same scan with bodies, which are read far ahead where they lie in the order of the scan.
             #[must_use]
             pub fn with_bodies(self, form: Form) -> Documents<$scan> {
                 Documents {
                     snapshot: self.0.snapshot.clone(),
+                    past_damage: self.0.errors_left > 0,
                     scan: self,
                     form,
                     window: Window::ahead(AHEAD_BYTES_MAX),
