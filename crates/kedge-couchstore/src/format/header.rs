@@ -125,6 +125,17 @@ impl Header {
         }
     }
 
+    /// As it is read back: without what its version has no fields for.
+    pub(crate) fn into_read(mut self) -> Self {
+        if self.version < Version::V14 {
+            self.previous = Previous::Unknown;
+        }
+        if self.version < Version::V13 {
+            self.timestamp_ns = 0;
+        }
+        self
+    }
+
     /// Appends the header as it stands on a block boundary, from the type byte on.
     pub(crate) fn put(&self, block_type: u8, out: &mut Vec<u8>) {
         let start = out.len();

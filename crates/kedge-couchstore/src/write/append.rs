@@ -68,10 +68,11 @@ impl Appender {
         self.buffer_bytes_max = wanted.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX);
     }
 
-    /// Makes the buffer as large as it can be, and syncs each time that so many bytes were written: a copy of a file
-    /// then has little left to sync at its end, and at no time leaves much to whoever else syncs.
+    /// Makes the buffer large, and syncs each time that so many bytes were written: a copy of a file then has little
+    /// left to sync at its end, and at no time leaves much to whoever else syncs.
     pub(crate) fn expect_copy(&mut self, sync_each_bytes: u64) {
-        self.buffer_bytes_max = BUFFER_BYTES_MAX;
+        let wanted = usize::try_from(sync_each_bytes).unwrap_or(BUFFER_BYTES_MAX);
+        self.buffer_bytes_max = wanted.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX);
         self.sync_each_bytes = sync_each_bytes;
     }
 
@@ -118,15 +119,15 @@ impl Appender {
         Ok((at, disk_bytes as u32))
     }
 
-    /// Appends a chunk with the body that `fill` makes.
+    /// Appends a chunk with the body that `fill` makes: it writes over what is in the buffer and says how long the body
+    /// is.
     pub(crate) fn append_with(
         &mut self,
-        fill: impl FnOnce(&mut snap::raw::Encoder, &mut Vec<u8>),
+        fill: impl FnOnce(&mut snap::raw::Encoder, &mut Vec<u8>) -> usize,
     ) -> Result<(u64, u32), Error> {
         let mut body = std::mem::take(&mut self.body);
-        body.clear();
-        fill(&mut self.encoder, &mut body);
-        let appended = self.append(&body);
+        let len = fill(&mut self.encoder, &mut body);
+        let appended = self.append(&body[..len]);
         self.body = body;
         appended
     }
@@ -173,7 +174,8 @@ impl Appender {
     /// Gives the memory of the buffers back.
     pub(crate) fn shrink(&mut self) {
         self.buffer.shrink_to(BUFFER_BYTES_MIN);
-        self.body.shrink_to(BUFFER_BYTES_MIN);
+        self.body.truncate(BUFFER_BYTES_MIN);
+        self.body.shrink_to_fit();
         self.sealed.shrink_to(BUFFER_BYTES_MIN);
         self.buffer_bytes_max = BUFFER_BYTES_MIN;
     }

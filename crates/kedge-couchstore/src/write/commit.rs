@@ -33,6 +33,7 @@ impl Writer {
         self.out.set_block_type(offset, HEADER)?;
         self.out.sync()?;
         self.out.shrink();
+        let header = header.into_read();
         self.committed = Arc::new(header.clone());
         self.draft = header;
         self.changed = false;

@@ -108,7 +108,8 @@ pub(super) fn at_start(
     header.put(HEADER, &mut bytes);
     file.write_at(&bytes, start)?;
     let shared = Arc::new(Shared::new(file, path, codec, options));
-    Ok(Writer::new(shared, header, start + bytes.len() as u64))
+    let end = start + bytes.len() as u64;
+    Ok(Writer::new(shared, header.into_read(), end))
 }
 
 /// Writes the metadata header, if there has to be one; where the first header goes.

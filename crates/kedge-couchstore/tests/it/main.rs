@@ -1,6 +1,13 @@
 //! Couchstore files: those of Couchbase's own library with what its tools say of them, and our own on a simulated disk
 //! that crashes, fails and fills up.
 
+mod compact;
+mod compact_faults;
+mod compact_golden;
+mod compact_growing;
+mod compact_hooks;
+mod compact_model;
+mod compact_purge;
 mod crash;
 mod encrypted;
 mod faults;

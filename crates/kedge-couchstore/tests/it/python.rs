@@ -39,7 +39,7 @@ fn python(arguments: &[&str]) -> Option<Output> {
 }
 
 /// The lines that the reader prints, or what it complains about.
-fn read(arguments: &[&str]) -> Option<Vec<Value>> {
+pub(crate) fn read(arguments: &[&str]) -> Option<Vec<Value>> {
     let output = python(&[&["reader.py"], arguments].concat())?;
     let text = String::from_utf8(output.stdout).expect("JSON is UTF-8");
     let errors = String::from_utf8_lossy(&output.stderr);

@@ -150,6 +150,8 @@ fn a_temporary_file_that_changed_is_noticed() {
         spill.end_run(&mut meter).expect("end");
         let runs = spill.runs().to_vec();
         let bytes = disk.used_bytes();
+        let synced = disk.open(Path::new("/data/t")).expect("open").sync_data();
+        synced.expect("sync, as only what is on the platter can be damaged");
         for at in (0..bytes).step_by(7) {
             disk.flip(Path::new("/data/t"), at, 0x10);
             let mut read = || -> Result<usize, Error> {

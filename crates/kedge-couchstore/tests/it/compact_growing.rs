@@ -1,0 +1,220 @@
+//! Compactions of a file that is written to meanwhile, as often as a compaction gives a chance to, and catching up.
+
+use std::ops::ControlFlow;
+
+use kedge_couchstore::compact::{Compaction, Hooks, KeepAll, Progress, Settings, Verdict};
+use kedge_couchstore::{Create, Entry, Error, Options, Refusal, Snapshot, Version, Writer};
+use kedge_disk::{Disk, SimDisk};
+use kedge_types::Seqno;
+
+use crate::compact::{compact, content, history, open_target, target, tiny};
+use crate::support::{Doc, Rng, create, disk, path, save, seed};
+
+/// A writer that goes on whenever it is asked.
+struct Source {
+    rng: Rng,
+    writer: Writer,
+    commits: u64,
+}
+
+impl Source {
+    fn commit(&mut self) {
+        let start = self.writer.update_seqno().0;
+        let count = [1, 5, 100][self.rng.below(3) as usize];
+        let mut keys: Vec<u64> = (0..count).map(|_| self.rng.below(900)).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let docs: Vec<Doc> = keys
+            .into_iter()
+            .zip(start + 1 + self.rng.below(3)..)
+            .map(|(key, seqno)| Doc {
+                deleted: self.rng.below(4) == 0,
+                body: (self.rng.below(9) > 0).then(|| vec![1; self.rng.below(3000) as usize]),
+                compress: false,
+                ..Doc::new(format!("key-{key:05}"), seqno)
+            })
+            .collect();
+        save(&mut self.writer, &docs).expect("save");
+        let name = format!("_local/{}", self.rng.below(20)).into_bytes();
+        let value = (self.rng.below(4) > 0).then(|| start.to_string().into_bytes());
+        self.writer
+            .save_locals(&[(&name, value.as_deref())])
+            .expect("save");
+        if self.rng.below(5) == 0 {
+            self.writer.set_purge_seqno(Seqno(start / 2));
+        }
+        self.commits += 1;
+        self.writer.commit(self.commits).expect("commit");
+    }
+}
+
+/// Lets the source go on between the steps of a compaction, for a while.
+struct Busy<'a> {
+    source: &'a mut Source,
+    left: u64,
+}
+
+impl Busy<'_> {
+    fn step(&mut self, one_in: u64) {
+        if self.left > 0 && self.source.rng.below(one_in) == 0 {
+            self.left -= 1;
+            self.source.commit();
+        }
+    }
+}
+
+impl Hooks for Busy<'_> {
+    fn filter(&mut self, _: &Entry, _: Option<&[u8]>) -> Verdict {
+        self.step(40);
+        Verdict::Keep
+    }
+
+    fn pace(&mut self, _: u64, _: &Progress) -> ControlFlow<()> {
+        self.step(2);
+        ControlFlow::Continue(())
+    }
+}
+
+#[test]
+fn a_target_catches_up_with_a_source_that_goes_on() {
+    let first = seed(300);
+    for seed in first..first + 20 {
+        println!("seed {seed}");
+        let disk = disk(seed);
+        let create = Create {
+            version: [Version::V13, Version::V14][(seed % 2) as usize],
+            encryption: None,
+        };
+        let writer = Writer::create(&disk, path(), &create, &Options::default());
+        let mut source = Source {
+            rng: Rng(seed),
+            writer: writer.expect("create"),
+            commits: 0,
+        };
+        for _ in 0..20 {
+            source.commit();
+        }
+        let settings = Settings {
+            create,
+            memory_bytes: [1, 50_000, 16 << 20][source.rng.below(3) as usize],
+            ..Settings::default()
+        };
+        let from = source.writer.snapshot();
+        let as_copied = content(&from);
+        let left = source.rng.below(30);
+        let mut busy = Busy {
+            source: &mut source,
+            left,
+        };
+        let mut compaction = compact(&disk, &from, &settings, &mut busy).expect("compact");
+        assert_eq!(content(&open_target(&disk)), as_copied, "the main pass");
+        let mut commits = 1;
+        for _ in 0..6 {
+            let to = source.writer.snapshot();
+            let is_new = to.header().offset() > compaction.source().offset();
+            let expected = content(&to);
+            let left = source.rng.below(6);
+            let mut busy = Busy {
+                source: &mut source,
+                left,
+            };
+            let caught_up = compaction.catch_up(&to, &mut busy).expect("catch up");
+            commits += u64::from(is_new);
+            assert_eq!(caught_up.source_bytes > 0, is_new);
+            assert_eq!(compaction.source(), to.header());
+            // The purge seqno is never lowered by what the source says.
+            let mut found = content(&open_target(&disk));
+            assert!(found.purge_seqno >= expected.purge_seqno);
+            found.purge_seqno = expected.purge_seqno;
+            assert_eq!(found, expected);
+        }
+        // Nothing new: no commit.
+        let to = source.writer.snapshot();
+        compaction.catch_up(&to, &mut KeepAll).expect("catch up");
+        commits += u64::from(open_target(&disk).history().count() as u64 > commits);
+        compaction.catch_up(&to, &mut KeepAll).expect("catch up");
+        compaction.finish().expect("finish");
+        assert_eq!(open_target(&disk).history().count() as u64, commits);
+    }
+}
+
+fn begun(disk: &SimDisk) -> (Writer, Compaction) {
+    let mut writer = create(disk);
+    history(&mut writer, 3);
+    let compaction = compact(disk, &writer.snapshot(), &tiny(), &mut KeepAll).expect("compact");
+    (writer, compaction)
+}
+
+fn refused(disk: &SimDisk, compaction: Compaction, newest: &Snapshot) {
+    let mut compaction = compaction;
+    let error = compaction
+        .catch_up(newest, &mut KeepAll)
+        .expect_err("it does not follow");
+    assert!(
+        matches!(error, Error::Refused(Refusal::NotNewer)),
+        "{error}"
+    );
+    let error = compaction
+        .catch_up(newest, &mut KeepAll)
+        .expect_err("it failed before");
+    assert!(matches!(error, Error::PreviousIo { .. }), "{error}");
+    compaction.finish().expect_err("it failed before");
+    assert!(!disk.exists(target()).expect("exists"));
+}
+
+#[test]
+fn a_state_that_does_not_follow_is_refused() {
+    // An older one.
+    let disk1 = disk(1);
+    let (writer, compaction) = begun(&disk1);
+    let older = writer.snapshot().older().expect("older").expect("there");
+    refused(&disk1, compaction, &older);
+
+    // After a rollback, even if the file has gone beyond the seqno since.
+    let disk2 = disk(2);
+    let (mut writer, compaction) = begun(&disk2);
+    let older = writer.snapshot().older().expect("older").expect("there");
+    writer.rewind(older.header()).expect("rewind");
+    writer.commit(1).expect("commit");
+    history(&mut writer, 2);
+    refused(&disk2, compaction, &writer.snapshot());
+
+    // After a rollback that came with new documents in one commit: only a header's pointer shows it.
+    let disk3 = disk(3);
+    let (mut writer, compaction) = begun(&disk3);
+    let older = writer.snapshot().older().expect("older").expect("there");
+    writer.rewind(older.header()).expect("rewind");
+    save(&mut writer, &[Doc::new("other", 100_000)]).expect("save");
+    writer.commit(1).expect("commit");
+    refused(&disk3, compaction, &writer.snapshot());
+
+    // Another file.
+    let disk4 = disk(4);
+    let (_, compaction) = begun(&disk4);
+    let other = disk(5);
+    let mut writer = create(&other);
+    save(&mut writer, &[Doc::new("first", 1)]).expect("save");
+    history(&mut writer, 4);
+    save(&mut writer, &[Doc::new("other", 100_000)]).expect("save");
+    writer.commit(1).expect("commit");
+    refused(&disk4, compaction, &writer.snapshot());
+}
+
+#[test]
+fn catching_up_is_paced_and_stops_when_told() {
+    struct Stop;
+    impl Hooks for Stop {
+        fn pace(&mut self, _: u64, _: &Progress) -> ControlFlow<()> {
+            ControlFlow::Break(())
+        }
+    }
+    let disk = disk(1);
+    let (mut writer, mut compaction) = begun(&disk);
+    history(&mut writer, 3);
+    let error = compaction
+        .catch_up(&writer.snapshot(), &mut Stop)
+        .expect_err("it is stopped");
+    assert!(matches!(error, Error::Stopped), "{error}");
+    drop(compaction);
+    assert!(!disk.exists(target()).expect("exists"));
+}
