@@ -33,14 +33,27 @@ pub(crate) fn inflate(compressed: &[u8], max: usize) -> Result<Vec<u8>, Problem>
     Ok(out)
 }
 
+/// Compresses `plain` over what is in `scratch`, which is made longer where needed; the length of the result.
+pub(crate) fn deflate_over(
+    encoder: &mut snap::raw::Encoder,
+    plain: &[u8],
+    scratch: &mut Vec<u8>,
+) -> usize {
+    let needed = snap::raw::max_compress_len(plain.len());
+    if scratch.len() < needed {
+        scratch.resize(needed, 0);
+    }
+    encoder
+        .compress(plain, scratch)
+        .expect("the buffer has the length that is asked for")
+}
+
 /// Compresses `plain` and appends the result to `out`.
+#[cfg(test)]
 pub(crate) fn deflate(encoder: &mut snap::raw::Encoder, plain: &[u8], out: &mut Vec<u8>) {
-    let start = out.len();
-    out.resize(start + snap::raw::max_compress_len(plain.len()), 0);
-    let written = encoder
-        .compress(plain, &mut out[start..])
-        .expect("the buffer has the length that is asked for");
-    out.truncate(start + written);
+    let mut packed = Vec::new();
+    let len = deflate_over(encoder, plain, &mut packed);
+    out.extend_from_slice(&packed[..len]);
 }
 
 #[cfg(test)]

@@ -88,7 +88,7 @@ pub struct Options {
     pub on_damage: OnDamage,
     /// Keys of encrypted files.
     pub keys: Vec<EncryptionKey>,
-    /// Memory for interior nodes of the trees, in bytes, for each open file.
+    /// Memory for interior nodes of the trees, in bytes, for each open file. All of them take about 16 bytes a document.
     pub cache_bytes_max: usize,
 }
 
@@ -97,7 +97,7 @@ impl Default for Options {
         Options {
             on_damage: OnDamage::Refuse,
             keys: Vec::new(),
-            cache_bytes_max: 8 << 20,
+            cache_bytes_max: 32 << 20,
         }
     }
 }

@@ -21,17 +21,18 @@ pub(crate) struct NodeCache {
 
 #[derive(Debug, Default)]
 struct Clock {
-    /// Where on the clock a node is.
-    places: HashMap<u64, u32, foldhash::fast::RandomState>,
-    nodes: Vec<Place>,
+    nodes: HashMap<u64, Place, foldhash::fast::RandomState>,
+    /// The keys of all nodes, in the order in which the hand passes them.
+    ring: Vec<u64>,
     hand: usize,
     bytes: usize,
 }
 
 #[derive(Debug)]
 struct Place {
-    key: u64,
     node: Node,
+    /// Where its key is in the ring.
+    at: u32,
     /// Whether it was used since the hand passed.
     used: bool,
 }
@@ -48,8 +49,7 @@ impl NodeCache {
     /// The node of `key`, if it is in memory.
     pub(crate) fn get(&self, key: u64) -> Option<Node> {
         let clock = &mut *self.lock();
-        let at = *clock.places.get(&key)?;
-        let place = &mut clock.nodes[at as usize];
+        let place = clock.nodes.get_mut(&key)?;
         place.used = true;
         Some(place.node.clone())
     }
@@ -61,19 +61,25 @@ impl NodeCache {
             return;
         }
         let clock = &mut *self.lock();
-        if clock.places.contains_key(&key) {
+        if clock.nodes.contains_key(&key) {
             return;
         }
         while clock.bytes + bytes > self.bytes_max {
             clock.evict();
         }
         clock.bytes += bytes;
-        clock.places.insert(key, clock.nodes.len() as u32);
-        clock.nodes.push(Place {
-            key,
+        let place = Place {
             node,
+            at: clock.ring.len() as u32,
             used: false,
-        });
+        };
+        clock.nodes.insert(key, place);
+        clock.ring.push(key);
+    }
+
+    /// Forgets a node.
+    pub(crate) fn remove(&self, key: u64) {
+        self.lock().remove(key);
     }
 
     fn lock(&self) -> MutexGuard<'_, Clock> {
@@ -86,22 +92,36 @@ impl Clock {
     /// Removes one node. Ends: after one round none is marked as used.
     fn evict(&mut self) {
         loop {
-            if self.hand >= self.nodes.len() {
+            if self.hand >= self.ring.len() {
                 self.hand = 0;
             }
-            let place = &mut self.nodes[self.hand];
+            let key = self.ring[self.hand];
+            let place = self
+                .nodes
+                .get_mut(&key)
+                .expect("the ring has keys of nodes");
             if std::mem::take(&mut place.used) {
                 self.hand += 1;
                 continue;
             }
-            let gone = self.nodes.swap_remove(self.hand);
-            self.places.remove(&gone.key);
-            self.bytes -= gone.node.bytes().len() + OVERHEAD_BYTES;
-            if let Some(moved) = self.nodes.get(self.hand) {
-                self.places.insert(moved.key, self.hand as u32);
-            }
+            self.remove(key);
             self.hand += 1;
             return;
+        }
+    }
+
+    /// Removes a node, if it is there; the last key of the ring takes its place.
+    fn remove(&mut self, key: u64) {
+        let Some(gone) = self.nodes.remove(&key) else {
+            return;
+        };
+        self.bytes -= gone.node.bytes().len() + OVERHEAD_BYTES;
+        self.ring.swap_remove(gone.at as usize);
+        if let Some(moved) = self.ring.get(gone.at as usize) {
+            self.nodes
+                .get_mut(moved)
+                .expect("the ring has keys of nodes")
+                .at = gone.at;
         }
     }
 }
@@ -121,9 +141,9 @@ mod tests {
         assert!(cache.get(500).is_none());
         let clock = cache.lock();
         assert_eq!(clock.nodes.len(), 20);
-        assert_eq!(clock.places.len(), 20);
-        for (at, place) in clock.nodes.iter().enumerate() {
-            assert_eq!(clock.places.get(&place.key), Some(&(at as u32)));
+        assert_eq!(clock.ring.len(), 20);
+        for (at, key) in clock.ring.iter().enumerate() {
+            assert_eq!(clock.nodes[key].at, at as u32);
         }
     }
 
@@ -136,10 +156,14 @@ mod tests {
                 Node::trusted(&vec![0; (key * 37 % 3000) as usize]),
             );
             cache.get(key % 13);
+            if key % 5 == 0 {
+                cache.remove(key % 11);
+                assert!(cache.get(key % 11).is_none());
+            }
             let clock = cache.lock();
             let bytes: usize = clock
                 .nodes
-                .iter()
+                .values()
                 .map(|place| place.node.bytes().len() + OVERHEAD_BYTES)
                 .sum();
             assert_eq!(bytes, clock.bytes);

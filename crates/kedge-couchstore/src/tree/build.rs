@@ -31,8 +31,8 @@ pub(crate) struct NodeSizes {
 impl NodeSizes {
     /// For files that are updated: what is rewritten for one change is small.
     pub(crate) const UPDATE: NodeSizes = NodeSizes {
-        leaf_bytes: 340,
-        interior_bytes: 450,
+        leaf_bytes: 400,
+        interior_bytes: 900,
     };
 
     /// For copies, which are read more than they are changed: fewer and larger leaves, so that the interior nodes of
@@ -49,6 +49,8 @@ pub(crate) struct Builder<'w, T: Tree> {
     out: &'w mut Appender,
     sizes: NodeSizes,
     levels: Vec<Level>,
+    /// No level below this one has entries that wait to be written.
+    lowest_waiting: usize,
     /// Whether interior nodes that are written go to the cache.
     pub(crate) remembers: bool,
     tree: PhantomData<T>,
@@ -114,6 +116,7 @@ impl<'w, T: Tree> Builder<'w, T> {
             out,
             sizes,
             levels: Vec::new(),
+            lowest_waiting: 0,
             remembers: true,
             tree: PhantomData,
         }
@@ -130,28 +133,41 @@ impl<'w, T: Tree> Builder<'w, T> {
         key: &[u8],
         value: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Error> {
-        self.add(0, key, value)
+        self.lowest_waiting = 0;
+        let level = self.level(0);
+        let start = level.bytes.len();
+        level.starts.push(start as u32);
+        level.bytes.extend_from_slice(&[0; LENGTHS_BYTES]);
+        level.bytes.extend_from_slice(key);
+        value(&mut level.bytes);
+        let value_bytes = level.bytes.len() - start - LENGTHS_BYTES - key.len();
+        let lengths = pack_lengths(key.len(), value_bytes);
+        level.bytes[start..start + LENGTHS_BYTES].copy_from_slice(&lengths);
+        self.write_if_full(0)
     }
 
     /// Adds an entry that stood in another leaf.
     pub(crate) fn push_raw(&mut self, entry: &[u8]) -> Result<(), Error> {
+        self.lowest_waiting = 0;
         let level = self.level(0);
         level.starts.push(level.bytes.len() as u32);
         level.bytes.extend_from_slice(entry);
         self.write_if_full(0)
     }
 
-    /// Adds a subtree that stays as it is, `height` levels above the leaves or at them (0).
-    pub(crate) fn push_subtree(
-        &mut self,
-        height: usize,
-        key: &[u8],
-        pointer: &Pointer<T::Reduce>,
-    ) -> Result<(), Error> {
-        for below in 0..=height {
-            self.write_rest(below)?;
+    /// Adds a subtree that stays as it is, `height` levels above the leaves or at them (0). `entry` is the one that
+    /// points to it, in another interior node.
+    pub(crate) fn push_subtree(&mut self, height: usize, entry: &[u8]) -> Result<(), Error> {
+        if self.lowest_waiting <= height {
+            for below in 0..=height {
+                self.write_rest(below)?;
+            }
         }
-        self.add(height + 1, key, |value| pointer.put_value(value))
+        self.lowest_waiting = self.lowest_waiting.max(height + 1);
+        let level = self.level(height + 1);
+        level.starts.push(level.bytes.len() as u32);
+        level.bytes.extend_from_slice(entry);
+        self.write_if_full(height + 1)
     }
 
     /// Bytes that wait to become a leaf.
@@ -192,24 +208,6 @@ impl<'w, T: Tree> Builder<'w, T> {
             self.levels.push(level);
         }
         &mut self.levels[height]
-    }
-
-    fn add(
-        &mut self,
-        height: usize,
-        key: &[u8],
-        value: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), Error> {
-        let level = self.level(height);
-        let start = level.bytes.len();
-        level.starts.push(start as u32);
-        level.bytes.extend_from_slice(&[0; LENGTHS_BYTES]);
-        level.bytes.extend_from_slice(key);
-        value(&mut level.bytes);
-        let value_bytes = level.bytes.len() - start - LENGTHS_BYTES - key.len();
-        let lengths = pack_lengths(key.len(), value_bytes);
-        level.bytes[start..start + LENGTHS_BYTES].copy_from_slice(&lengths);
-        self.write_if_full(height)
     }
 
     fn write_if_full(&mut self, height: usize) -> Result<(), Error> {
@@ -267,9 +265,9 @@ impl<'w, T: Tree> Builder<'w, T> {
             last_key = key_start..key_start + entry.key.len();
             at = entry.end();
         }
-        let (offset, chunk_bytes) = self.out.append_with(|encoder, out| {
-            pack::<T>(node, encoder, out);
-        })?;
+        let (offset, chunk_bytes) = self
+            .out
+            .append_with(|encoder, out| pack::<T>(node, encoder, out))?;
         if height > 0 && self.remembers {
             self.out.remember(T::cache_key(offset), Node::trusted(node));
         }

@@ -6,7 +6,7 @@
 
 use super::Tree;
 use super::node::{FIRST_ENTRY, LEAF, entry_at};
-use crate::compress::deflate;
+use crate::compress::deflate_over;
 
 /// Copies shorter than this take more than they save.
 const COPY_BYTES_MIN: usize = 4;
@@ -16,16 +16,27 @@ const NEAR_BYTES: usize = 2048;
 const FAR_BYTES_MAX: usize = u16::MAX as usize;
 /// Longest copy in one element.
 const COPY_BYTES_MAX: usize = 64;
+/// Literals up to this length are copied as if they had it, which takes one instruction.
+const SHORT_BYTES: usize = 16;
 
-/// Appends the compressed form of a node to `out`.
-pub(crate) fn pack<T: Tree>(node: &[u8], encoder: &mut snap::raw::Encoder, out: &mut Vec<u8>) {
+/// Writes the compressed form of a node over what is in `scratch`, which is made longer where needed; its length.
+pub(crate) fn pack<T: Tree>(
+    node: &[u8],
+    encoder: &mut snap::raw::Encoder,
+    scratch: &mut Vec<u8>,
+) -> usize {
     let first = entry_at(node, FIRST_ENTRY).expect("no node is empty");
     let is_leaf = node[0] == LEAF;
     if is_leaf && T::tail_bytes(first.value).is_none() {
-        deflate(encoder, node, out);
-        return;
+        return deflate_over(encoder, node, scratch);
     }
-    let mut packer = Packer::new(node, out);
+    // The copy behind a literal saves two bytes or more, so only a literal of more than 256 bytes, whose tag has five,
+    // makes the result longer than the node, and the last one, which has no copy behind it.
+    let longest = node.len() + node.len() / 64 + 5 + 5 + SHORT_BYTES;
+    if scratch.len() < longest {
+        scratch.resize(longest, 0);
+    }
+    let mut packer = Packer::new(node, scratch);
     let mut before = first;
     while let Some(entry) = entry_at(node, before.end()) {
         let tail = if is_leaf {
@@ -35,22 +46,24 @@ pub(crate) fn pack<T: Tree>(node: &[u8], encoder: &mut snap::raw::Encoder, out: 
         };
         let head_distance = entry.start - before.start;
         let tail_distance = entry.raw.len();
-        let split = entry.end() - tail;
         if head_distance == tail_distance {
             packer.compare(entry.start, entry.end(), head_distance);
         } else {
+            let split = entry.end() - tail;
             packer.compare(entry.start, split, head_distance);
             packer.compare(split, entry.end(), tail_distance);
         }
         before = entry;
     }
-    packer.finish();
+    packer.finish()
 }
 
 struct Packer<'a> {
     node: &'a [u8],
-    out: &'a mut Vec<u8>,
-    /// Everything before it is in `out`.
+    out: &'a mut [u8],
+    /// How much of `out` is written.
+    len: usize,
+    /// Everything of the node before it is written.
     done: usize,
     /// Start of the run of equal bytes that reaches up to where the comparison stands.
     run: usize,
@@ -61,21 +74,28 @@ struct Packer<'a> {
 }
 
 impl<'a> Packer<'a> {
-    fn new(node: &'a [u8], out: &'a mut Vec<u8>) -> Self {
-        let mut len = node.len();
-        while len >= 0x80 {
-            out.push(len as u8 | 0x80);
-            len >>= 7;
-        }
-        out.push(len as u8);
-        Packer {
+    fn new(node: &'a [u8], out: &'a mut [u8]) -> Self {
+        let mut packer = Packer {
             node,
             out,
+            len: 0,
             done: 0,
             run: 0,
             distance: 0,
             at: 0,
+        };
+        let mut len = node.len();
+        while len >= 0x80 {
+            packer.put(&[len as u8 | 0x80]);
+            len >>= 7;
         }
+        packer.put(&[len as u8]);
+        packer
+    }
+
+    fn put(&mut self, bytes: &[u8]) {
+        self.out[self.len..self.len + bytes.len()].copy_from_slice(bytes);
+        self.len += bytes.len();
     }
 
     /// Compares the bytes from `from` to `to` with those that are `distance` before them.
@@ -84,42 +104,66 @@ impl<'a> Packer<'a> {
             self.end_run();
         }
         let mut at = from.max(distance).min(to);
-        while at < to {
-            let equal = self.equal_bytes(at, to, distance);
-            if equal > 0 && self.distance == 0 {
-                self.run = at;
-                self.distance = distance;
-            }
-            at += equal;
-            self.at = at;
-            if at < to {
+        loop {
+            if self.distance != 0 {
+                at += self.equal_bytes(at, to, distance);
+                self.at = at;
+                if at == to {
+                    return;
+                }
                 self.end_run();
                 at += 1;
-                while at < to && self.node[at] != self.node[at - distance] {
-                    at += 1;
-                }
             }
+            at = self.next_run(at, to, distance);
+            if at == to {
+                break;
+            }
+            self.run = at;
+            self.distance = distance;
         }
         self.at = to;
     }
 
+    /// The eight bytes at `at`, with zeros where they are equal to those that are `distance` before them.
+    fn differing(&self, at: usize, distance: usize) -> u64 {
+        let eight =
+            |at: usize| -> [u8; 8] { self.node[at..at + 8].try_into().expect("eight bytes") };
+        u64::from_le_bytes(eight(at)) ^ u64::from_le_bytes(eight(at - distance))
+    }
+
     /// How many bytes from `at` on are those that are `distance` before them.
-    fn equal_bytes(&self, at: usize, to: usize, distance: usize) -> usize {
-        let here = &self.node[at..to];
-        let there = &self.node[at - distance..to - distance];
-        let mut equal = 0;
-        for (a, b) in here.chunks_exact(8).zip(there.chunks_exact(8)) {
-            let differ = u64::from_le_bytes(a.try_into().expect("eight bytes"))
-                ^ u64::from_le_bytes(b.try_into().expect("eight bytes"));
-            if differ != 0 {
-                return equal + differ.trailing_zeros() as usize / 8;
+    fn equal_bytes(&self, mut at: usize, to: usize, distance: usize) -> usize {
+        let from = at;
+        while at + 8 <= to {
+            let differing = self.differing(at, distance);
+            if differing != 0 {
+                return at - from + differing.trailing_zeros() as usize / 8;
             }
-            equal += 8;
+            at += 8;
         }
-        while equal < here.len() && here[equal] == there[equal] {
-            equal += 1;
+        while at < to && self.node[at] == self.node[at - distance] {
+            at += 1;
         }
-        equal
+        at - from
+    }
+
+    /// Where the next run begins that is long enough for a copy, or might be as `to` ends it; `to` if there is none.
+    fn next_run(&self, mut at: usize, to: usize, distance: usize) -> usize {
+        const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+        while at + 8 <= to {
+            let differing = self.differing(at, distance);
+            // The high bit of every byte that is zero; then of every one that begins four of them.
+            let zeros = !(((differing & LOW) + LOW) | differing | LOW);
+            let runs = zeros & (zeros >> 8) & (zeros >> 16) & (zeros >> 24);
+            if runs != 0 {
+                return at + runs.trailing_zeros() as usize / 8;
+            }
+            at += 8 - (COPY_BYTES_MIN - 1);
+        }
+        while at < to && self.node[at] != self.node[at - distance] {
+            at += 1;
+        }
+        at
     }
 
     /// Writes the run as a copy, if that is shorter.
@@ -145,34 +189,42 @@ impl<'a> Packer<'a> {
     fn copy(&mut self, len: usize, distance: usize) {
         if len < 12 && distance < NEAR_BYTES {
             let tag = 1 | (len - 4) << 2 | (distance >> 8) << 5;
-            self.out.extend_from_slice(&[tag as u8, distance as u8]);
+            self.put(&[tag as u8, distance as u8]);
         } else {
             let tag = 2 | (len - 1) << 2;
-            self.out
-                .extend_from_slice(&[tag as u8, distance as u8, (distance >> 8) as u8]);
+            self.put(&[tag as u8, distance as u8, (distance >> 8) as u8]);
         }
     }
 
     /// Writes everything before `to` that was not written yet as it is.
     fn literal(&mut self, to: usize) {
-        let bytes = &self.node[self.done..to];
-        let Some(last) = bytes.len().checked_sub(1) else {
+        let from = self.done;
+        let bytes = to - from;
+        let Some(last) = bytes.checked_sub(1) else {
             return;
         };
         match last {
-            0..60 => self.out.push((last << 2) as u8),
-            60..0x100 => self.out.extend_from_slice(&[60 << 2, last as u8]),
+            0..60 => self.put(&[(last << 2) as u8]),
+            60..0x100 => self.put(&[60 << 2, last as u8]),
             _ => {
-                self.out.push(63 << 2);
-                self.out.extend_from_slice(&(last as u32).to_le_bytes());
+                self.put(&[63 << 2]);
+                self.put(&(last as u32).to_le_bytes());
             }
         }
-        self.out.extend_from_slice(bytes);
+        if bytes <= SHORT_BYTES && from + SHORT_BYTES <= self.node.len() {
+            let short = &self.node[from..from + SHORT_BYTES];
+            self.out[self.len..self.len + SHORT_BYTES].copy_from_slice(short);
+            self.len += bytes;
+        } else {
+            let bytes = &self.node[from..to];
+            self.put(bytes);
+        }
     }
 
-    fn finish(mut self) {
+    fn finish(mut self) -> usize {
         self.end_run();
         self.literal(self.node.len());
+        self.len
     }
 }
 

@@ -119,6 +119,11 @@ impl<'a> Nodes<'a> {
         decoded.map_err(|problem| shared.corrupt(at, problem))
     }
 
+    /// Drops a node from the cache.
+    pub(crate) fn forget<T: Tree>(&self, pointer: &Pointer<T::Reduce>) {
+        self.shared.cache().remove(T::cache_key(pointer.offset));
+    }
+
     pub(crate) fn too_deep<T: Tree>(&self, pointer: &Pointer<T::Reduce>) -> Error {
         self.shared.corrupt(Offset(pointer.offset), Problem::Depth)
     }

@@ -93,34 +93,34 @@ impl<T: Tree, C: Changes<T>> Walk<'_, '_, '_, T, C> {
             return Ok(());
         }
         let height_below = height.saturating_sub(1);
-        let mut entries = node.entries().peekable();
-        while let Some(entry) = entries.next() {
-            let child = entry.pointer::<T>();
+        for entry in node.entries() {
             // Beyond the last key of the tree everything belongs to the last subtree.
-            let is_last = entries.peek().is_none() && last.is_none();
+            let is_last = last.is_none() && entry.end() == node.bytes().len();
             let changes = self
                 .changes
                 .next_key()
                 .is_some_and(|key| is_last || key <= entry.key);
-            if changes || (height == 1 && self.joins(&child)) {
+            if changes || (height == 1 && self.joins(&entry)) {
                 let last = (!is_last).then_some(entry.key);
-                self.subtree(&child, height_below, last, depth + 1)?;
+                self.subtree(&entry.pointer::<T>(), height_below, last, depth + 1)?;
             } else {
-                self.builder.push_subtree(height_below, entry.key, &child)?;
+                self.builder.push_subtree(height_below, entry.raw)?;
             }
         }
+        // What replaces it is in the cache now; nobody but readers of older headers needs it again.
+        self.nodes.forget::<T>(pointer);
         Ok(())
     }
 
     /// Whether to write an untouched leaf again, since it and the one that is being written are both small: that
     /// costs little once, and keeps nodes from becoming ever smaller where documents go.
-    fn joins(&self, leaf: &Pointer<T::Reduce>) -> bool {
+    fn joins(&self, leaf: &NodeEntry<'_>) -> bool {
         let waiting = self.builder.waiting_leaf_bytes();
         let wanted = self.builder.leaf_bytes();
         // Compressed, a leaf has about half its bytes.
         waiting > 0
             && waiting < wanted / 2
-            && waiting as u64 + 2 * leaf.subtree_bytes <= wanted as u64
+            && waiting as u64 + 2 * leaf.pointer::<T>().subtree_bytes <= wanted as u64
     }
 
     fn leaf(&mut self, node: &Node, last: Option<&[u8]>) -> Result<(), Error> {

@@ -141,9 +141,15 @@ fn untouched_subtrees_of_any_height_stay_in_order() {
     out.write_all().expect("write");
     let height = sizes(&shared, &roots[0], out.written()).len() - 1;
     let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+    let entry = |key: &[u8], root: &Pointer<_>| {
+        let mut entry = pack_lengths(key.len(), 14).to_vec();
+        entry.extend_from_slice(key);
+        root.put_value(&mut entry);
+        entry
+    };
     // The first and the last stay, what is between is written anew.
     builder
-        .push_subtree(height, &all[299].0, &roots[0])
+        .push_subtree(height, &entry(&all[299].0, &roots[0]))
         .expect("push");
     for (key, value) in &all[300..600] {
         builder
@@ -151,7 +157,7 @@ fn untouched_subtrees_of_any_height_stay_in_order() {
             .expect("push");
     }
     builder
-        .push_subtree(height, &all[899].0, &roots[2])
+        .push_subtree(height, &entry(&all[899].0, &roots[2]))
         .expect("push");
     let root = builder.finish().expect("finish");
     out.write_all().expect("write");
@@ -165,6 +171,9 @@ fn a_single_subtree_needs_no_node_above_it() {
     builder.push(b"k", |_| {}).expect("push");
     let root = builder.finish().expect("finish").expect("a root");
     let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
-    builder.push_subtree(0, b"k", &root).expect("push");
+    let mut entry = pack_lengths(1, 14).to_vec();
+    entry.push(b'k');
+    root.put_value(&mut entry);
+    builder.push_subtree(0, &entry).expect("push");
     assert_eq!(builder.finish().expect("finish"), Some(root));
 }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::compress::inflate;
+use crate::compress::{deflate, inflate};
 use crate::format::bytes::{be48, pack_lengths};
 use crate::format::entry::Fields;
 use crate::tree::{ById, BySeqno, Local};
@@ -18,7 +18,8 @@ fn node(type_byte: u8, entries: &[(Vec<u8>, Vec<u8>)]) -> Vec<u8> {
 
 fn packed<T: Tree>(node: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    pack::<T>(node, &mut snap::raw::Encoder::new(), &mut out);
+    let len = pack::<T>(node, &mut snap::raw::Encoder::new(), &mut out);
+    out.truncate(len);
     out
 }
 
