@@ -158,3 +158,6 @@ impl<T: Tree> Cursor<T> {
         None
     }
 }
+
+#[cfg(test)]
+mod tests;

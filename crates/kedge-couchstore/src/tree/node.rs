@@ -194,3 +194,6 @@ fn check_child<T: Tree>(parent: u64, value: &[u8]) -> Option<Result<(), Problem>
         Ok(())
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use kedge_couchstore::{Error, OnDamage, Options, Problem, Snapshot, Writer};
 use kedge_disk::{Disk, SimDisk};
 
-use crate::support::{disk_with, golden, path};
+use crate::support::{Doc, disk_with, golden, open, path, save};
 
 const LAST_HEADER: usize = 266_240;
 
@@ -156,4 +156,29 @@ fn damage_in_a_body_is_seen_when_it_is_read() {
         ),
         "{error}"
     );
+}
+
+#[test]
+fn a_lone_type_byte_at_the_end_makes_no_header_of_what_follows() {
+    // The story: a file ends with the type byte of a header that was never written. The data of the next commit lies
+    // behind it, the process ends before that commit, and the block looks like a damaged header to every strict open.
+    let disk = disk_with(&torn("T6"));
+    let mut writer = Writer::open(&disk, path(), &Options::default()).expect("open");
+    let docs: Vec<Doc> = (0..200)
+        .map(|n| Doc::new(format!("k{n}"), 2000 + n))
+        .collect();
+    save(&mut writer, &docs).expect("save");
+    writer.sync().expect("sync");
+    drop(writer);
+    let snapshot = open(&disk).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(snapshot.header().update_seqno().0, 900);
+    let mut writer = Writer::open(&disk, path(), &Options::default()).expect("open");
+    save(&mut writer, &docs).expect("save");
+    writer.commit(1).expect("commit");
+    let live = open(&disk)
+        .expect("open")
+        .check(&mut |_| {})
+        .expect("sound")
+        .live;
+    assert_eq!(live, 1100);
 }
