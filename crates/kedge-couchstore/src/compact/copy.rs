@@ -14,6 +14,7 @@ use super::{LocalPatch, Settings, Verdict, local};
 use crate::compress::inflate;
 use crate::file::window::Window;
 use crate::format::bytes::{be48, u48_at};
+use crate::format::entry::ID_FIXED_BYTES;
 use crate::limits::{INFLATED_BODY_BYTES_MAX, KEY_BYTES_MAX, REV_META_BYTES_MAX};
 use crate::tree::build::{Builder, NodeSizes};
 use crate::tree::{ById, BySeqno};
@@ -162,7 +163,8 @@ impl Pass<'_, '_> {
             value.extend_from_slice(key);
             value.extend_from_slice(rev_meta);
         })?;
-        self.sorter.push(key, self.meter, |value| {
+        let value_bytes = ID_FIXED_BYTES + rev_meta.len();
+        self.sorter.push(key, value_bytes, self.meter, |value| {
             fields.put_id(value);
             value.extend_from_slice(rev_meta);
         })?;

@@ -87,17 +87,18 @@ impl Sorter {
         }
     }
 
-    /// Adds a record; `value` appends its value.
+    /// Adds a record; `value` appends its value, which has `value_bytes`.
     pub(super) fn push(
         &mut self,
         key: &[u8],
+        value_bytes: usize,
         meter: &mut Meter<'_>,
         value: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Error> {
-        if self.run.is_full() {
+        if !self.run.has_room(record::bytes(key, value_bytes)) {
             self.spill_run(meter)?;
         }
-        self.run.push(key, value);
+        self.run.push(key, value_bytes, value);
         Ok(())
     }
 
@@ -195,19 +196,26 @@ mod record {
     /// Bytes of the two lengths.
     pub(super) const LENGTHS_BYTES: usize = 4;
 
+    /// Bytes of a record.
+    pub(super) fn bytes(key: &[u8], value_bytes: usize) -> usize {
+        LENGTHS_BYTES + key.len() + value_bytes
+    }
+
     /// Appends a record.
-    pub(super) fn put(key: &[u8], value: impl FnOnce(&mut Vec<u8>), out: &mut Vec<u8>) {
-        let start = out.len();
-        out.extend_from_slice(&[0; LENGTHS_BYTES]);
+    pub(super) fn put(
+        key: &[u8],
+        value_bytes: usize,
+        value: impl FnOnce(&mut Vec<u8>),
+        out: &mut Vec<u8>,
+    ) {
+        let end = out.len() + bytes(key, value_bytes);
+        for len in [key.len(), value_bytes] {
+            let len = u16::try_from(len).expect("lengths were checked");
+            out.extend_from_slice(&len.to_le_bytes());
+        }
         out.extend_from_slice(key);
-        let value_start = out.len();
         value(out);
-        let lengths = [key.len(), out.len() - value_start].map(|len| {
-            u16::try_from(len)
-                .expect("lengths were checked")
-                .to_le_bytes()
-        });
-        out[start..start + LENGTHS_BYTES].copy_from_slice(lengths.as_flattened());
+        assert_eq!(out.len(), end, "a value has the length that was said");
     }
 
     /// The record at the start of `bytes`.

@@ -7,8 +7,8 @@ const INDEX_BYTES: usize = size_of::<(u64, u32)>();
 /// How much of the memory is for records; the rest is for their order. With the usual lengths of keys both are full at
 /// the same time.
 const RECORDS_SHARE: (usize, usize) = (4, 5);
-/// Memory grows by at least this, in bytes.
-const GROWTH_BYTES_MIN: usize = 4 << 10;
+/// Memory is this much at least, in bytes.
+const CAPACITY_BYTES_MIN: usize = 4 << 10;
 
 /// Records that are sorted together.
 #[derive(Debug)]
@@ -41,18 +41,28 @@ impl Run {
         self.order.len()
     }
 
-    /// Whether it should be emptied before more is added. One record always fits.
-    pub(super) fn is_full(&self) -> bool {
-        self.bytes.len() >= self.bytes_max || self.order.len() >= self.records_max
+    /// Whether a record of so many bytes fits. One always does.
+    pub(super) fn has_room(&self, record_bytes: usize) -> bool {
+        let fits = self.bytes.len() + record_bytes <= self.bytes_max
+            && self.order.len() < self.records_max;
+        fits || self.order.is_empty()
     }
 
-    pub(super) fn push(&mut self, key: &[u8], value: impl FnOnce(&mut Vec<u8>)) {
-        grow(&mut self.bytes, self.bytes_max, GROWTH_BYTES_MIN);
+    pub(super) fn push(
+        &mut self,
+        key: &[u8],
+        value_bytes: usize,
+        value: impl FnOnce(&mut Vec<u8>),
+    ) {
+        let record_bytes = record::bytes(key, value_bytes);
         grow(
-            &mut self.order,
-            self.records_max,
-            GROWTH_BYTES_MIN / INDEX_BYTES,
+            &mut self.bytes,
+            record_bytes,
+            CAPACITY_BYTES_MIN,
+            self.bytes_max,
         );
+        let records_min = CAPACITY_BYTES_MIN / INDEX_BYTES;
+        grow(&mut self.order, 1, records_min, self.records_max);
         if let Some((_, last)) = self.order.last() {
             let first = record::key(&self.bytes);
             let common = self.common.min(key.len());
@@ -68,7 +78,7 @@ impl Run {
             self.common = key.len();
         }
         self.order.push((0, self.bytes.len() as u32));
-        record::put(key, value, &mut self.bytes);
+        record::put(key, value_bytes, value, &mut self.bytes);
     }
 
     pub(super) fn sort(&mut self) {
@@ -106,10 +116,11 @@ impl Run {
     }
 }
 
-/// Makes room ahead, up to `max` elements and not beyond it: doubling at the end would take twice what was allowed.
-fn grow<T>(elements: &mut Vec<T>, max: usize, min: usize) {
-    if elements.capacity() - elements.len() < min && elements.capacity() < max {
-        let wanted = (elements.capacity() * 2).clamp(min, max.max(min));
+/// Makes room for `more` elements by doubling, but up to `max`: twice what is allowed would be taken otherwise.
+fn grow<T>(elements: &mut Vec<T>, more: usize, min: usize, max: usize) {
+    let needed = elements.len() + more;
+    if elements.capacity() < needed {
+        let wanted = (elements.capacity() * 2).max(min).min(max).max(needed);
         elements.reserve_exact(wanted - elements.len());
     }
 }

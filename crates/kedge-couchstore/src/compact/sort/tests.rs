@@ -61,7 +61,9 @@ fn sorted(mut sorter: Sorter, keys: &[Vec<u8>]) -> Vec<(Vec<u8>, Vec<u8>)> {
     for (n, key) in keys.iter().enumerate() {
         let value = value(n);
         sorter
-            .push(key, &mut meter, |out| out.extend_from_slice(&value))
+            .push(key, value.len(), &mut meter, |out| {
+                out.extend_from_slice(&value);
+            })
             .expect("push");
     }
     let mut sorted = sorter.finish(&mut meter).expect("finish");
@@ -119,18 +121,25 @@ fn keys_that_come_in_order_or_backwards_are_no_trouble() {
 #[test]
 fn a_run_takes_no_more_memory_than_it_may() {
     for memory in [4 << 10, 100_000, 16 << 20] {
-        let mut run = Run::new(memory);
-        let mut n = 0_u32;
-        while !run.is_full() {
-            run.push(&scatter(n).to_be_bytes(), |value| {
-                value.extend_from_slice(&[1; 41]);
-            });
-            n += 1;
+        for value_bytes in [0, 41, 400] {
+            let mut run = Run::new(memory);
+            let mut n = 0_u32;
+            while run.has_room(record::bytes(&[0; 4], value_bytes)) {
+                run.push(&scatter(n).to_be_bytes(), value_bytes, |value| {
+                    value.resize(value.len() + value_bytes, 1);
+                });
+                n += 1;
+            }
+            let (bytes, records) = run.capacity();
+            let all = bytes + records * size_of::<(u64, u32)>();
+            assert!(all <= memory.max(8 << 10), "{all} of {memory}");
+            // With the usual lengths none of it is wasted.
+            let used = n as usize * (record::bytes(&[0; 4], value_bytes) + 16);
+            assert!(
+                value_bytes != 41 || used > memory * 3 / 4,
+                "{used} of {memory}"
+            );
         }
-        let (bytes, records) = run.capacity();
-        let all = bytes + records * size_of::<(u64, u32)>();
-        assert!(all <= memory + (16 << 10), "{all} of {memory}");
-        assert!(n as usize > memory / 100, "{n} in {memory}");
     }
 }
 
@@ -144,7 +153,7 @@ fn a_temporary_file_that_changed_is_noticed() {
         let mut meter = Meter::new(hooks, &mut progress);
         for n in 0..200_u8 {
             let mut out = Vec::new();
-            record::put(&[n], |value| value.extend_from_slice(&[n; 9]), &mut out);
+            record::put(&[n], 9, |value| value.extend_from_slice(&[n; 9]), &mut out);
             spill.push(&out, &mut meter).expect("push");
         }
         spill.end_run(&mut meter).expect("end");
@@ -192,7 +201,7 @@ fn sorting_is_paced_and_stops_when_told() {
     let (mut hooks, mut progress) = (Stop(3 << 20), progress());
     let mut meter = Meter::new(&mut hooks, &mut progress);
     let result = (0..100_000_u32).try_for_each(|n| {
-        sorter.push(&scatter(n).to_be_bytes(), &mut meter, |value| {
+        sorter.push(&scatter(n).to_be_bytes(), 41, &mut meter, |value| {
             value.extend_from_slice(&[1; 41]);
         })
     });
