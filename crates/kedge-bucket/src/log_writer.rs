@@ -9,7 +9,7 @@
 //!   after. So one of the two sees the other.
 //! * While `state` is [`RUNNING`] a run is under way or on its way, and looks at everything: nobody wakes the task.
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Phase};
 use crate::tasks::Work;
 use kedge_executor::{Next, TaskId};
 use std::sync::OnceLock;
@@ -20,6 +20,9 @@ use std::time::Duration;
 const DISK_FULL_RETRY: Duration = Duration::from_millis(100);
 /// After this much quiet a mark is written behind the last batch.
 const IDLE_MARK: Duration = Duration::from_secs(1);
+
+/// A run goes on with the next batch for so long while someone waits; then tasks of other buckets have their turn.
+const TURN: Duration = Duration::from_millis(10);
 
 /// A run is under way, or will come by itself.
 const RUNNING: u8 = 0;
@@ -70,8 +73,8 @@ enum Rest {
     None,
     /// For the interval, until this time of the executor's clock.
     Interval(Duration),
-    /// For something to do.
-    Work,
+    /// For something to do; for a mark from this time on.
+    Work(Duration),
 }
 
 /// The task.
@@ -91,16 +94,23 @@ impl Work for LogCommit {
             _ if urgent => {}
             Rest::None => {}
             // A wake that came late must not cut the next interval short.
-            Rest::Interval(end) if now < end => return self.begin_interval(bucket, now, end - now),
+            Rest::Interval(end) if now < end => {
+                if let Some(next) = self.begin_interval(bucket, now, end - now) {
+                    return next;
+                }
+            }
             Rest::Interval(_) => {}
             // The interval began without a run, see `Bucket::on_dirty`, and is over.
-            Rest::Work if before == TIMED => {}
-            Rest::Work => {
-                if before == IDLE && !self.marked && bucket.nothing_to_log() {
+            Rest::Work(_) if before == TIMED => {}
+            Rest::Work(mark_at) => {
+                let is_quiet = before == IDLE && now >= mark_at;
+                if is_quiet && !self.marked && bucket.nothing_to_log() {
                     bucket.mark_log();
                     self.marked = true;
                 }
-                return self.rest(bucket, now);
+                if let Some(next) = self.rest(bucket, now) {
+                    return next;
+                }
             }
         }
         self.commit(bucket, now)
@@ -108,27 +118,42 @@ impl Work for LogCommit {
 }
 
 impl LogCommit {
+    /// Commits until nobody waits: a turn through the queue of the pool between two batches would cost a wake.
     fn commit(&mut self, bucket: &Bucket, now: Duration) -> Next {
-        self.rest = Rest::None;
-        self.marked = false;
-        let Some(committer) = bucket.committer.get() else {
-            return Next::Done;
-        };
-        let mut committer = committer.lock();
-        let result = bucket.commit_once(&mut committer);
-        let was_full = result.is_ok() && committer.was_full();
-        drop(committer);
-        bucket.on_commit_result(&result);
-        match result {
-            Ok(_) if was_full => Next::Again,
-            Ok(_) => self.rest(bucket, now),
-            Err(error) if error.is_no_space() => Next::Snooze(DISK_FULL_RETRY),
-            Err(_) => Next::Done,
+        let writer = &bucket.writer;
+        let began_ns = bucket.setup.clock.now().mono_ns;
+        loop {
+            self.rest = Rest::None;
+            self.marked = false;
+            // Who waits by now has its change in the lists that are looked at next.
+            writer.urgent.store(false, Ordering::SeqCst);
+            let Some(committer) = bucket.committer.get() else {
+                return Next::Done;
+            };
+            let mut committer = committer.lock();
+            let result = bucket.commit_once(&mut committer);
+            let was_full = result.is_ok() && committer.was_full();
+            drop(committer);
+            bucket.on_commit_result(&result);
+            match result {
+                Ok(_) if was_full => {}
+                Ok(_) => {
+                    if let Some(next) = self.rest(bucket, now) {
+                        return next;
+                    }
+                }
+                Err(error) if error.is_no_space() => return Next::Snooze(DISK_FULL_RETRY),
+                Err(_) => return Next::Done,
+            }
+            let took_ns = bucket.setup.clock.now().mono_ns.saturating_sub(began_ns);
+            if took_ns >= TURN.as_nanos() as u64 || bucket.phase() == Phase::Closed {
+                return Next::Again;
+            }
         }
     }
 
-    /// Nothing has to be done now: what comes next?
-    fn rest(&mut self, bucket: &Bucket, now: Duration) -> Next {
+    /// Nothing has to be done now: what comes next? None when someone waits all the same; the task goes on then.
+    fn rest(&mut self, bucket: &Bucket, now: Duration) -> Option<Next> {
         let writer = &bucket.writer;
         writer.set_state(IDLE);
         if !bucket.nothing_to_log() {
@@ -138,27 +163,32 @@ impl LogCommit {
         if writer.is_urgent() {
             return self.go_on(bucket);
         }
-        self.rest = Rest::Work;
-        if self.marked {
+        self.rest = Rest::Work(now + IDLE_MARK);
+        Some(if self.marked {
             Next::Sleep
         } else {
             Next::Snooze(IDLE_MARK)
-        }
+        })
     }
 
-    fn begin_interval(&mut self, bucket: &Bucket, now: Duration, interval: Duration) -> Next {
+    fn begin_interval(
+        &mut self,
+        bucket: &Bucket,
+        now: Duration,
+        interval: Duration,
+    ) -> Option<Next> {
         bucket.writer.set_state(TIMED);
         if bucket.writer.is_urgent() {
             return self.go_on(bucket);
         }
         self.rest = Rest::Interval(now + interval);
-        Next::Snooze(interval)
+        Some(Next::Snooze(interval))
     }
 
-    fn go_on(&mut self, bucket: &Bucket) -> Next {
+    fn go_on(&mut self, bucket: &Bucket) -> Option<Next> {
         bucket.writer.set_state(RUNNING);
         self.rest = Rest::None;
-        Next::Again
+        None
     }
 }
 
