@@ -163,7 +163,7 @@ impl<'w, T: Tree> Builder<'w, T> {
                 self.write_rest(below)?;
             }
         }
-        self.lowest_waiting = self.lowest_waiting.max(height + 1);
+        self.lowest_waiting = height + 1;
         let level = self.level(height + 1);
         level.starts.push(level.bytes.len() as u32);
         level.bytes.extend_from_slice(entry);

@@ -164,6 +164,43 @@ fn untouched_subtrees_of_any_height_stay_in_order() {
     assert!(read(&shared, root, out.written()) == all);
 }
 
+/// A low subtree between high ones once waited until the high ones behind it were added: an update that emptied the last
+/// leaves below an interior node, and left the ones before them, put them out of order.
+#[test]
+fn a_low_subtree_between_high_ones_stays_in_order() {
+    let (shared, mut out) = appender();
+    let all = entries(605, 30);
+    let parts = [&all[..300], &all[300..305], &all[305..]];
+    let mut subtrees = Vec::new();
+    for part in parts {
+        let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+        for (key, value) in part {
+            builder
+                .push(key, |out| out.extend_from_slice(value))
+                .expect("push");
+        }
+        let root = builder.finish().expect("finish").expect("a root");
+        let key = &part.last().expect("entries").0;
+        let mut entry = pack_lengths(key.len(), 14).to_vec();
+        entry.extend_from_slice(key);
+        root.put_value(&mut entry);
+        subtrees.push((root, entry));
+    }
+    out.write_all().expect("write");
+    let heights = subtrees
+        .iter()
+        .map(|(root, _)| sizes(&shared, root, out.written()).len() - 1);
+    let heights: Vec<usize> = heights.collect();
+    assert!(heights[0] > heights[1] && heights[1] < heights[2]);
+    let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
+    for (height, (_, entry)) in heights.iter().zip(&subtrees) {
+        builder.push_subtree(*height, entry).expect("push");
+    }
+    let root = builder.finish().expect("finish");
+    out.write_all().expect("write");
+    assert!(read(&shared, root, out.written()) == all);
+}
+
 #[test]
 fn a_single_subtree_needs_no_node_above_it() {
     let (_, mut out) = appender();
