@@ -10,7 +10,7 @@ SUITES := python go node java rust memcached
 # Suites have a server each, so they do not disturb each other; more at once only wait for the processor.
 JOBS ?= 2
 
-.PHONY: help run build test test-cargo test-suites $(SUITES:%=test-%) tidy bench bench-kv bench-executor lint fmt config-doc
+.PHONY: help run build test test-cargo test-suites $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore lint fmt config-doc
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -42,13 +42,16 @@ $(SUITES:%=test-%): test-%:
 tidy:
 	$(CARGO) run -q -p xtask -- tidy
 
-bench: bench-kv bench-executor
+bench: bench-kv bench-executor bench-couchstore
 
 bench-kv:
 	python3 bench/kv.py
 
 bench-executor:
 	python3 bench/executor.py
+
+bench-couchstore:
+	python3 bench/couchstore.py
 
 # docs/config.md is printed by the table of settings.
 config-doc: build
@@ -58,6 +61,7 @@ lint:
 	$(CARGO) fmt --all -- --check
 	$(CARGO) fmt --manifest-path tests/sdk/rust/Cargo.toml -- --check
 	$(CARGO) fmt --manifest-path bench/executor/Cargo.toml -- --check
+	$(CARGO) fmt --manifest-path bench/couchstore/Cargo.toml -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) run -q -p xtask -- tidy
 
@@ -65,3 +69,4 @@ fmt:
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path tests/sdk/rust/Cargo.toml
 	$(CARGO) fmt --manifest-path bench/executor/Cargo.toml
+	$(CARGO) fmt --manifest-path bench/couchstore/Cargo.toml

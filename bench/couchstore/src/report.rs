@@ -1,0 +1,117 @@
+//! Samples as a table of medians for people, and as JSON for `bench/couchstore.py`.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use crate::documents::DOCUMENT_BYTES;
+use crate::plan::{Effort, Sample};
+
+/// A column of figures.
+type Figure = fn(&Sample) -> f64;
+
+const FIGURES: [(&str, Figure); 9] = [
+    ("CPU us", |sample| {
+        sample.taken.cpu.as_secs_f64() * 1e6 / sample.items as f64
+    }),
+    ("wall us", |sample| {
+        sample.taken.wall.as_secs_f64() * 1e6 / sample.items as f64
+    }),
+    ("peak KiB", |sample| sample.taken.peak_bytes as f64 / 1024.0),
+    ("peak B/item", |sample| {
+        sample.taken.peak_bytes as f64 / sample.items as f64
+    }),
+    ("allocs", |sample| {
+        sample.taken.allocations as f64 / sample.items as f64
+    }),
+    ("amplif.", |sample| {
+        sample.taken.io.written_bytes as f64 / (sample.items as usize * DOCUMENT_BYTES) as f64
+    }),
+    ("reads", |sample| {
+        sample.taken.io.reads as f64 / sample.items as f64
+    }),
+    ("read B", |sample| {
+        sample.taken.io.read_bytes as f64 / sample.items as f64
+    }),
+    ("writes", |sample| {
+        sample.taken.io.writes as f64 / sample.items as f64
+    }),
+];
+
+/// Medians of all samples, per item.
+#[must_use]
+pub fn table(samples: &[Sample]) -> String {
+    let mut text = format!("{:32}", "per item");
+    for (name, _) in FIGURES {
+        let _ = write!(text, "{name:>12}");
+    }
+    text.push('\n');
+    let mut cells: Vec<_> = samples.iter().map(cell).collect();
+    cells.sort_unstable();
+    cells.dedup();
+    for name in cells {
+        let (site, work, size) = name;
+        let _ = write!(text, "{:32}", format!("{site} {work} {size}"));
+        let of_cell: Vec<_> = samples
+            .iter()
+            .filter(|sample| cell(sample) == name)
+            .collect();
+        for (_, figure) in FIGURES {
+            let figure = median(of_cell.iter().map(|sample| figure(sample)));
+            let _ = write!(text, "{figure:>12.3}");
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn cell(sample: &Sample) -> (&'static str, &'static str, u32) {
+    (sample.site, sample.work, sample.size)
+}
+
+/// Everything, for a program.
+#[must_use]
+pub fn json(effort: &Effort, samples: &[Sample]) -> Value {
+    let samples: Vec<_> = samples
+        .iter()
+        .map(|sample| {
+            let taken = &sample.taken;
+            json!({
+                "work": sample.work,
+                "site": sample.site,
+                "size": sample.size,
+                "round": sample.round,
+                "items": sample.items,
+                "cpu_us": micros(taken.cpu),
+                "wall_us": micros(taken.wall),
+                "peak_bytes": taken.peak_bytes,
+                "allocations": taken.allocations,
+                "reads": taken.io.reads,
+                "read_bytes": taken.io.read_bytes,
+                "writes": taken.io.writes,
+                "small_writes": taken.io.small_writes,
+                "written_bytes": taken.io.written_bytes,
+                "syncs": taken.io.syncs,
+            })
+        })
+        .collect();
+    json!({
+        "rounds": effort.rounds,
+        "document_bytes": DOCUMENT_BYTES,
+        "samples": samples,
+    })
+}
+
+fn micros(time: std::time::Duration) -> f64 {
+    time.as_nanos() as f64 / 1e3
+}
+
+fn median(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<_> = values.collect();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        count if count % 2 == 1 => values[count / 2],
+        count => f64::midpoint(values[count / 2 - 1], values[count / 2]),
+    }
+}

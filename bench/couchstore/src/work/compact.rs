@@ -1,0 +1,26 @@
+//! Compaction of a whole file.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kedge_couchstore::compact::{Compaction, KeepAll, Settings, target_path};
+use kedge_couchstore::{Error, Options, Snapshot};
+use kedge_disk::Disk;
+
+use super::Site;
+use crate::measure::{Taken, measure};
+
+/// Copies all documents of a file to another; where that is, how many there are, and what it took.
+///
+/// # Errors
+/// Those of the library.
+pub fn compact(site: &Site, source: &Path) -> Result<(PathBuf, u64, Taken), Error> {
+    let target = target_path(source);
+    let disk: Arc<dyn Disk> = Arc::clone(&site.disk) as _;
+    let (progress, taken) = measure(&site.disk, || {
+        let source = Snapshot::open(&*disk, source, &Options::default())?;
+        let settings = Settings::default();
+        Compaction::run(&disk, &source, &target, &settings, &mut KeepAll)?.finish()
+    });
+    Ok((target, progress?.kept, taken))
+}
