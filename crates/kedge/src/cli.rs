@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::tools::couchstore::{FileError, check, dump};
 use crate::tools::{bucket, set, stats, timings, user};
 use crate::{load, output, serve, settings};
 
@@ -38,8 +39,12 @@ enum Tool {
     User(user::UserArgs),
     #[command(display_order = 5)]
     Bucket(bucket::BucketArgs),
-    /// Print the version
+    #[command(display_order = 6)]
+    Dump(Box<dump::DumpArgs>),
     #[command(display_order = 7)]
+    Check(check::CheckArgs),
+    /// Print the version
+    #[command(display_order = 9)]
     Version,
 }
 
@@ -55,7 +60,7 @@ fn command() -> Command {
     let config = Command::new("config")
         .about("Print the settings that serve would use, and where each comes from")
         .subcommand(set::SetArgs::augment_args(Command::new("set")))
-        .display_order(6);
+        .display_order(8);
     Cli::command()
         .subcommand(settings::arguments(serve).display_order(0))
         .subcommand(ConfigArgs::augment_args(settings::arguments(config)))
@@ -98,6 +103,8 @@ pub fn main() -> ExitCode {
         Tool::Timings(args) => finish("timings", timings::run(&args)),
         Tool::User(args) => finish("user", user::run(&args)),
         Tool::Bucket(args) => finish("bucket", bucket::run(&args)),
+        Tool::Dump(args) => finish_file("dump", dump::run(&args).map(|()| 0)),
+        Tool::Check(args) => finish_file("check", check::run(&args)),
         Tool::Version => finish(
             "version",
             output::print(&format!("kedge {}\n", env!("CARGO_PKG_VERSION"))),
@@ -117,6 +124,17 @@ fn finish<T>(command: &str, result: Result<T, impl Display>) -> ExitCode {
         Err(error) => {
             eprintln!("kedge {command}: {error}");
             ExitCode::from(exit::FAILED)
+        }
+    }
+}
+
+/// The exit code of a command about files, which says what is wrong with them.
+fn finish_file(command: &str, result: Result<u8, FileError>) -> ExitCode {
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            eprintln!("kedge {command}: {error}");
+            ExitCode::from(error.exit_code())
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The operator's commands: what they share.
 
 pub(crate) mod bucket;
+pub(crate) mod couchstore;
 pub(crate) mod set;
 pub(crate) mod stats;
 pub(crate) mod table;

@@ -1,0 +1,108 @@
+//! The check of one file.
+
+use std::ops::ControlFlow;
+
+use kedge_couchstore::kv::{Audit, KvError, VBSTATE_NAME};
+use kedge_couchstore::{CheckObserver, Entry, Error, Offset, OnDamage, Options, Snapshot};
+
+use super::super::{FileError, open};
+use super::Shown;
+use super::report::{FileReport, Finding};
+
+/// Checks a file as far as it can be read, and puts all that is found into the report.
+pub(super) fn check(report: &mut FileReport, strict: &Options, every_header: bool, shown: &Shown) {
+    if let Err(error) = try_check(report, strict, every_header, shown) {
+        report.failed(&error);
+    }
+}
+
+fn try_check(
+    report: &mut FileReport,
+    strict: &Options,
+    every_header: bool,
+    shown: &Shown,
+) -> Result<(), FileError> {
+    let newest = match open(&report.named.path, strict) {
+        // What looks like the newest header is damaged: that is told, and the one before it is checked.
+        Err(FileError::Store(error @ Error::Corrupt { .. })) => {
+            report.damage(Finding::of(&error));
+            let lenient = Options {
+                on_damage: OnDamage::Recover,
+                ..strict.clone()
+            };
+            open(&report.named.path, &lenient)?
+        }
+        opened => opened?,
+    };
+    report.opened(&newest)?;
+    check_commit(report, &newest, shown)?;
+    if !every_header {
+        return Ok(());
+    }
+    for older in newest.history().skip(1) {
+        match older {
+            Ok(older) => check_commit(report, &older, shown)?,
+            Err(error) if error.is_damage() => report.damage(Finding::of(&error)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn check_commit(
+    report: &mut FileReport,
+    snapshot: &Snapshot,
+    shown: &Shown,
+) -> Result<(), FileError> {
+    let header = snapshot.header();
+    let entries = header.live_count().saturating_add(header.deleted_count());
+    shown.expect(entries.saturating_mul(2));
+    // A file without the state of a vBucket is of another use: what its documents mean is not known.
+    let state = snapshot.local(VBSTATE_NAME);
+    let mut watch = Watch {
+        audit: matches!(state, Ok(Some(_))).then(|| Audit::new(header.update_seqno())),
+        report,
+        shown,
+    };
+    let checked = snapshot.check_all(&mut watch)?;
+    let audit = watch.audit;
+    report.checked(&checked);
+    if let Some(audit) = audit.filter(|_| report.is_sound()) {
+        report.notes(&audit.disagreements());
+    }
+    Ok(())
+}
+
+/// Takes down what a check finds, and looks into the documents that are whole.
+struct Watch<'a> {
+    audit: Option<Audit>,
+    report: &'a mut FileReport,
+    shown: &'a Shown,
+}
+
+impl CheckObserver for Watch<'_> {
+    fn progress(&mut self, entries: u64) {
+        self.shown.advance(entries);
+    }
+
+    fn damage(&mut self, damage: Error) -> ControlFlow<()> {
+        self.report.damage(Finding::of(&damage));
+        ControlFlow::Continue(())
+    }
+
+    fn document(&mut self, leaf: Offset, entry: &Entry, body: Option<&[u8]>) {
+        let result = self.audit.as_mut().map(|it| it.document(entry, body));
+        if let Some(Err(error)) = result {
+            self.report
+                .damage(Finding::of_document(leaf, entry, &error));
+        }
+    }
+
+    fn local(&mut self, leaf: Offset, name: &[u8], value: &[u8]) {
+        let result: Option<Result<(), KvError>> =
+            self.audit.as_mut().map(|it| it.local(name, value));
+        if let Some(Err(error)) = result {
+            self.report.damage(Finding::of_local(leaf, name, &error));
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! `kedge dump`: what a couchstore file has, as JSON, one object a line. Nothing is kept, so memory does not grow with
+//! the file.
+
+mod document;
+mod local;
+mod select;
+mod tree;
+
+use std::io::{self, BufWriter, Write};
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use kedge_couchstore::{Document, Entry, Error, Form, OnDamage, Snapshot, TreeKind};
+use serde::Serialize;
+
+use self::document::DocumentLine;
+use self::select::Selection;
+use super::header::HeaderLine;
+use super::{FileError, Keys, open, text};
+
+/// Bytes that are collected before they are written.
+const OUTPUT_BYTES: usize = 64 << 10;
+
+/// Print what a couchstore file has, as JSON lines
+///
+/// Without flags: all documents and tombstones, in the order of seqnos, as of the newest commit.
+/// Exit codes: 0 done, 1 the file is damaged, 2 it cannot be read.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DumpArgs {
+    /// The file, such as data/0.couch.1
+    file: PathBuf,
+    #[command(flatten)]
+    what: What,
+    #[command(flatten)]
+    selection: select::SelectArgs,
+    /// Use the commit whose header is at this offset, instead of the newest
+    #[arg(long, value_name = "OFFSET", value_parser = text::number)]
+    header: Option<u64>,
+    /// Use the commit so many before the newest
+    #[arg(long, value_name = "N", conflicts_with = "header")]
+    older: Option<u32>,
+    /// Leave the bodies out
+    #[arg(long)]
+    no_body: bool,
+    /// What to do about damage
+    #[arg(long, value_enum, default_value_t = Mode::Strict)]
+    mode: Mode,
+    #[command(flatten)]
+    keys: Keys,
+}
+
+#[derive(Args, Clone, Debug)]
+#[group(multiple = false)]
+struct What {
+    /// Documents in the order of keys
+    #[arg(long)]
+    by_id: bool,
+    /// Local documents
+    #[arg(long)]
+    local: bool,
+    /// Headers, newest first
+    #[arg(long)]
+    headers: bool,
+    /// The nodes of a tree
+    #[arg(long, value_enum, value_name = "TREE")]
+    tree: Option<TreeName>,
+    /// The document of this key, and its prepare
+    #[arg(long)]
+    key: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum TreeName {
+    /// By document key
+    Id,
+    /// By seqno
+    Seq,
+    /// Of local documents
+    Local,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Mode {
+    /// Refuse a file whose newest header is damaged, and end at the first damage
+    #[value(alias = "normal")]
+    Strict,
+    /// Go back to the newest sound header, and on behind damage
+    Recover,
+}
+
+impl TreeName {
+    const fn kind(self) -> TreeKind {
+        match self {
+            Self::Id => TreeKind::ById,
+            Self::Seq => TreeKind::BySeqno,
+            Self::Local => TreeKind::Local,
+        }
+    }
+
+    const fn text(self) -> &'static str {
+        match self {
+            Self::Id => "id",
+            Self::Seq => "seq",
+            Self::Local => "local",
+        }
+    }
+}
+
+/// Prints what is asked for.
+///
+/// # Errors
+/// [`FileError`]; what was printed before it is sound.
+pub(crate) fn run(args: &DumpArgs) -> Result<(), FileError> {
+    let selection = Selection::new(&args.selection, args.what.by_id)?;
+    let on_damage = match args.mode {
+        Mode::Strict => OnDamage::Refuse,
+        Mode::Recover => OnDamage::Recover,
+    };
+    let snapshot = chosen(args, &open(&args.file, &args.keys.options(on_damage)?)?)?;
+    let mut dump = Dump {
+        args,
+        out: BufWriter::with_capacity(OUTPUT_BYTES, io::stdout().lock()),
+        damaged: 0,
+    };
+    let printed = dump.print(&snapshot, &selection);
+    let flushed = dump.out.flush().map_err(FileError::from);
+    match printed.and(flushed) {
+        // Whoever reads it has seen enough.
+        Err(FileError::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        Ok(()) if dump.damaged > 0 => Err(FileError::Damaged {
+            file: args.file.clone(),
+            places: dump.damaged,
+        }),
+        other => other,
+    }
+}
+
+/// The commit that the flags ask for.
+fn chosen(args: &DumpArgs, newest: &Snapshot) -> Result<Snapshot, FileError> {
+    if let Some(offset) = args.header {
+        return Ok(newest.at(kedge_couchstore::Offset(offset))?);
+    }
+    let older = args.older.unwrap_or(0) as usize;
+    match newest.history().nth(older) {
+        Some(snapshot) => Ok(snapshot?),
+        None => Err(FileError::Usage(format!(
+            "{} has {} commits, there is none {older} before the newest",
+            args.file.display(),
+            newest.history().count()
+        ))),
+    }
+}
+
+struct Dump<'a, W: Write> {
+    args: &'a DumpArgs,
+    out: W,
+    /// Places that were passed over.
+    damaged: u64,
+}
+
+impl<W: Write> Dump<'_, W> {
+    fn print(&mut self, snapshot: &Snapshot, selection: &Selection) -> Result<(), FileError> {
+        let what = &self.args.what;
+        let recover = self.args.mode == Mode::Recover;
+        if what.headers {
+            return self.each(snapshot.history(), |dump, found| {
+                dump.line(&HeaderLine::new(&found))
+            });
+        }
+        if what.local {
+            let high_seqno = snapshot.header().update_seqno();
+            return self.each(snapshot.locals()?, |dump, (name, value)| {
+                dump.line(&local::LocalLine::new(&name, &value, high_seqno))
+            });
+        }
+        if let Some(name) = what.tree {
+            return self.each(snapshot.nodes_of(name.kind()), |dump, node| {
+                dump.line(&tree::NodeLine::new(name.text(), &node))
+            });
+        }
+        if let Some(key) = &what.key {
+            return self.one_key(snapshot, &selection.forms_of(key)?);
+        }
+        if what.by_id {
+            let scan = snapshot.scan_ids(selection.keys())?;
+            let scan = if recover { scan.past_damage() } else { scan };
+            return if self.args.no_body {
+                self.entries(scan, selection)
+            } else {
+                self.documents(scan.with_bodies(Form::Plain), selection)
+            };
+        }
+        let scan = snapshot.scan_seqnos(selection.seqnos())?;
+        let scan = if recover { scan.past_damage() } else { scan };
+        if self.args.no_body {
+            self.entries(scan, selection)
+        } else {
+            self.documents(scan.with_bodies(Form::Plain), selection)
+        }
+    }
+
+    fn one_key(&mut self, snapshot: &Snapshot, forms: &[Vec<u8>]) -> Result<(), FileError> {
+        let mut found = false;
+        for entry in snapshot.get_many(forms)?.into_iter().flatten() {
+            found = true;
+            if self.args.no_body {
+                self.line(&DocumentLine::new(&entry))?;
+            } else {
+                let body = snapshot.body(&entry, Form::Plain)?;
+                self.line(&DocumentLine::with_body(&entry, body.as_deref()))?;
+            }
+        }
+        if !found {
+            eprintln!("kedge dump: no document has this key");
+        }
+        Ok(())
+    }
+
+    fn entries(
+        &mut self,
+        scan: impl Iterator<Item = Result<Entry, Error>>,
+        selection: &Selection,
+    ) -> Result<(), FileError> {
+        self.each(scan, |dump, entry| {
+            if selection.takes(&entry) {
+                dump.line(&DocumentLine::new(&entry))?;
+            }
+            Ok(())
+        })
+    }
+
+    fn documents(
+        &mut self,
+        scan: impl Iterator<Item = Result<Document, Error>>,
+        selection: &Selection,
+    ) -> Result<(), FileError> {
+        self.each(scan, |dump, Document { entry, body }| {
+            if selection.takes(&entry) {
+                dump.line(&DocumentLine::with_body(&entry, body.as_deref()))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Does something with each item. Damage ends it, or is told of and passed over, as the flags ask.
+    fn each<T>(
+        &mut self,
+        items: impl Iterator<Item = Result<T, Error>>,
+        mut print: impl FnMut(&mut Self, T) -> Result<(), FileError>,
+    ) -> Result<(), FileError> {
+        for item in items {
+            match item {
+                Ok(item) => print(self, item)?,
+                Err(error) if self.args.mode == Mode::Recover => {
+                    self.damaged += 1;
+                    eprintln!("kedge dump: {error}");
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn line(&mut self, line: &impl Serialize) -> Result<(), FileError> {
+        serde_json::to_writer(&mut self.out, line).map_err(io::Error::from)?;
+        Ok(self.out.write_all(b"\n")?)
+    }
+}

@@ -1,0 +1,96 @@
+//! What the commands about couchstore files share: how files are opened, keys, errors and exit codes.
+
+pub(crate) mod check;
+pub(crate) mod dump;
+mod header;
+mod keys;
+mod read_only;
+mod text;
+
+use std::io;
+use std::path::Path;
+
+use clap::Args;
+use kedge_couchstore::{OnDamage, Options, Snapshot};
+
+use self::keys::KeyError;
+
+/// Memory for interior nodes, in bytes: a tool walks, and has little use for them.
+const CACHE_BYTES_MAX: usize = 8 << 20;
+
+/// Keys of encrypted files.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct Keys {
+    /// Key of encrypted files: its name, and 32 bytes in hex or base64, or @FILE that has them. May be repeated
+    #[arg(long = "encryption-key", value_name = "NAME=KEY")]
+    #[arg(env = "KEDGE_ENCRYPTION_KEY", hide_env_values = true)]
+    keys: Vec<String>,
+}
+
+/// Why a command about a file did not do all that it was asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum FileError {
+    /// Damage, or the disk.
+    #[error(transparent)]
+    Store(kedge_couchstore::Error),
+    /// The file is encrypted, and its key was not given.
+    #[error("{0}; give it with --encryption-key {1}=KEY")]
+    KeyNeeded(kedge_couchstore::Error, String),
+    /// Damage that was told of already.
+    #[error("{} is damaged in {places} places; what they held is left out", file.display())]
+    Damaged {
+        /// The file.
+        file: std::path::PathBuf,
+        /// Bad places.
+        places: u64,
+    },
+    /// A key is none.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// Standard output.
+    #[error("standard output: {0}")]
+    Output(#[from] io::Error),
+    /// The command line makes no sense.
+    #[error("{0}")]
+    Usage(String),
+}
+
+impl FileError {
+    /// 1 where the file is damaged, 2 where it cannot be read, or the command line makes no sense.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Store(error) if error.is_damage() => 1,
+            Self::Damaged { .. } => 1,
+            _ => 2,
+        }
+    }
+}
+
+impl From<kedge_couchstore::Error> for FileError {
+    fn from(error: kedge_couchstore::Error) -> Self {
+        match &error {
+            kedge_couchstore::Error::KeyNeeded { key_id, .. } => {
+                let key_id = key_id.clone();
+                Self::KeyNeeded(error, key_id)
+            }
+            _ => Self::Store(error),
+        }
+    }
+}
+
+impl Keys {
+    fn options(&self, on_damage: OnDamage) -> Result<Options, FileError> {
+        Ok(Options {
+            on_damage,
+            keys: keys::parse_all(&self.keys)?,
+            cache_bytes_max: CACHE_BYTES_MAX,
+        })
+    }
+}
+
+/// Opens a file without the right to write to it.
+fn open(path: &Path, options: &Options) -> Result<Snapshot, FileError> {
+    let file = read_only::open(path).map_err(kedge_couchstore::Error::from)?;
+    Ok(Snapshot::of_file(file, path, options)?)
+}
