@@ -2,6 +2,8 @@
 
 /// Chances passed over after the first failure.
 const FIRST_PAUSE: u32 = 4;
+/// Chances passed over at most.
+const LAST_PAUSE: u32 = 64;
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
@@ -9,15 +11,11 @@ pub(crate) struct Backoff {
     pause: u32,
     /// Chances still to be passed over.
     left: u32,
-    /// Chances passed over at most.
-    most: u32,
 }
 
 impl Backoff {
-    /// `most` chances are passed over at a time when attempts never pay.
-    pub(crate) const fn new(most: u32) -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
-            most,
             pause: FIRST_PAUSE,
             left: 0,
         }
@@ -33,10 +31,10 @@ impl Backoff {
     /// How the attempt went.
     pub(crate) fn note(&mut self, paid: bool) {
         if paid {
-            *self = Self::new(self.most);
+            *self = Self::new();
         } else {
             self.left = self.pause;
-            self.pause = (2 * self.pause).min(self.most);
+            self.pause = (2 * self.pause).min(LAST_PAUSE);
         }
     }
 }
@@ -47,7 +45,7 @@ mod tests {
 
     #[test]
     fn what_pays_is_tried_every_time_and_what_does_not_ever_more_rarely() {
-        let mut backoff = Backoff::new(4_096);
+        let mut backoff = Backoff::new();
         let attempts = |backoff: &mut Backoff, chances: u32, paid| {
             let mut count = 0;
             for _ in 0..chances {
@@ -61,8 +59,8 @@ mod tests {
         assert_eq!(attempts(&mut backoff, 100, true), 100);
         assert_eq!(attempts(&mut backoff, 1 + 4 + 1 + 8 + 1, false), 3);
         let rare = attempts(&mut backoff, 1_000_000, false);
-        assert!((200..300).contains(&rare), "{rare}");
-        attempts(&mut backoff, 4_097, true);
+        assert!((15_000..16_000).contains(&rare), "{rare}");
+        attempts(&mut backoff, LAST_PAUSE + 1, true);
         assert_eq!(attempts(&mut backoff, 100, true), 100);
     }
 }

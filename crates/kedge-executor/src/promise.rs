@@ -1,24 +1,10 @@
 //! A value that one thread makes and another waits for: by spinning a little, by parking, or by polling.
 
-use crate::backoff::Backoff;
 use crate::sync::{AtomicBool, Mutex, Ordering, Thread, relax, thread};
-use std::cell::Cell;
 use std::task::{Poll, Waker};
-use std::time::{Duration, Instant};
 
 /// Turns of the waiting loop before the thread parks. About 2 us: the answer of a thread that is at work already.
 const SPINS: u32 = if cfg!(kedge_model) { 2 } else { 64 };
-/// After those, time in which other threads may have the processor, so that the answer can come from the same core.
-const YIELD_TIME: Duration = Duration::from_micros(30);
-/// When giving way took this long, threads with other work have the processor: then it is done ever more rarely.
-const YIELD_LOST: Duration = Duration::from_micros(500);
-
-/// Waits without giving way, at most, before it is tried again.
-const LOST_MOST: u32 = 4_096;
-
-thread_local! {
-    static BACKOFF: Cell<Backoff> = const { Cell::new(Backoff::new(LOST_MOST)) };
-}
 
 #[derive(Debug)]
 pub(crate) struct Promise<T> {
@@ -99,15 +85,6 @@ impl<T> Promise<T> {
             }
             relax();
         }
-        let mut backoff = BACKOFF.get();
-        if !cfg!(kedge_model) && backoff.try_now() {
-            let since = Instant::now();
-            while !self.is_kept() && since.elapsed() < YIELD_TIME {
-                thread::yield_now();
-            }
-            backoff.note(since.elapsed() < YIELD_LOST);
-        }
-        BACKOFF.set(backoff);
     }
 
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<T> {

@@ -17,8 +17,6 @@ const SPINS_PER_LOOK: u32 = if cfg!(kedge_model) { 1 } else { 32 };
 /// So long a thread spins for work: longer than it takes to wake one. When none came in that time, as the pool has little
 /// to do or others need the processor, it does so ever more rarely.
 const SPIN_NS: u64 = 30_000;
-/// Times without spinning, at most, before it is tried again.
-const UNPAID_SPINS: u32 = 64;
 /// The watch looks at the pools this often while there is a reason to.
 const WATCH_TICK: Duration = Duration::from_millis(1);
 /// So many looks, then somebody must want the watch again.
@@ -140,7 +138,7 @@ impl Executor {
         let is_quick = |index| inner.kinds.get(inner.slab.slot(index).kind()).is_quick();
         let mut now_ns = inner.clock.now_ns();
         let mut has_looked = false;
-        let mut backoff = Backoff::new(UNPAID_SPINS);
+        let mut backoff = Backoff::new();
         loop {
             let (turn, help) = shared.next(me, now_ns, has_looked, is_quick);
             has_looked = false;
