@@ -198,7 +198,8 @@ impl Executor {
         }
         let now_ns = inner.clock.now_ns();
         let deadline_ns = now_ns.saturating_add(nanos(time));
-        slot.deadline_ns.store(deadline_ns, Ordering::SeqCst);
+        // Published with the state.
+        slot.deadline_ns.store(deadline_ns, Ordering::Relaxed);
         match slot.state.end_asleep() {
             After::Asleep => inner.arm(id.index(), slot, now_ns),
             After::Queue => inner.queue(id.index()),

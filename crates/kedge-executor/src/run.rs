@@ -86,7 +86,7 @@ impl Inner {
                     Next::Snooze(time) => now_ns.saturating_add(nanos(time)),
                     _ => NEVER,
                 };
-                slot.deadline_ns.store(deadline_ns, Ordering::SeqCst);
+                slot.deadline_ns.store(deadline_ns, Ordering::Relaxed);
                 slot.cell.lock().body = body;
                 slot.state.end_asleep()
             }
