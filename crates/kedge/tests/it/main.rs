@@ -1,5 +1,7 @@
 //! Tests of the real process, over its real ports.
 
+mod couchstore;
+mod couchstore_check;
 mod crash;
 mod faults;
 mod hostile;

@@ -10,7 +10,9 @@ use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use kedge_couchstore::{Document, Entry, Error, Form, OnDamage, Snapshot, TreeKind};
+use kedge_couchstore::{
+    Document, Entry, Error, Form, Offset, OnDamage, Problem, Snapshot, TreeKind,
+};
 use serde::Serialize;
 
 use self::document::DocumentLine;
@@ -138,7 +140,16 @@ pub(crate) fn run(args: &DumpArgs) -> Result<(), FileError> {
 /// The commit that the flags ask for.
 fn chosen(args: &DumpArgs, newest: &Snapshot) -> Result<Snapshot, FileError> {
     if let Some(offset) = args.header {
-        return Ok(newest.at(kedge_couchstore::Offset(offset))?);
+        return match newest.at(Offset(offset)) {
+            Err(Error::Corrupt {
+                problem: Problem::NotAHeader,
+                ..
+            }) => Err(FileError::Usage(format!(
+                "{} has no header at byte {offset}",
+                args.file.display()
+            ))),
+            found => Ok(found?),
+        };
     }
     let older = args.older.unwrap_or(0) as usize;
     match newest.history().nth(older) {
