@@ -23,10 +23,6 @@ impl TaskPools {
     /// What the system says when a thread cannot be begun.
     pub fn start(config: Config) -> io::Result<Self> {
         let executor = Executor::new(config)?;
-        Self::of(executor, config)
-    }
-
-    fn of(executor: Executor, config: Config) -> io::Result<Self> {
         let owner = executor.register(OWNER).map_err(io::Error::other)?;
         Ok(Self {
             executor,

@@ -89,9 +89,12 @@ pub(crate) fn group_stats(
         "items" | "slabs" | "sizes" => {
             bucket()?;
         }
-        "reset" => session
-            .bucket(Rights::STATS.and(Rights::FLUSH))?
-            .reset_stats(),
+        "reset" => {
+            session
+                .bucket(Rights::STATS.and(Rights::FLUSH))?
+                .reset_stats();
+            task_stats::reset(shared, session);
+        }
         _ => {
             return Err(Failure::new(
                 Status::KeyNotFound,

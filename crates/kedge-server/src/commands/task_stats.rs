@@ -1,6 +1,7 @@
 //! The groups of STAT about tasks: `tasks`, `scheduler` and `runtimes`, named as in Couchbase Server's `cbstats`
 //! (its documentation, "cbstats tasks", "scheduler", "runtimes").
 
+use kedge_auth::Privilege;
 use kedge_executor::{Histogram, KindInfo, PoolInfo, TaskInfo, TaskState};
 use serde_json::json;
 
@@ -9,7 +10,6 @@ use crate::histogram;
 use crate::pools::{TaskPools, snapshot};
 use crate::session::Session;
 use crate::shared::Shared;
-use kedge_auth::Privilege;
 
 /// Every pool and every task, each as a JSON object. Tasks of buckets that the user knows nothing of are left out.
 pub(super) fn tasks(shared: &Shared, session: &Session, each: Each<'_>) {
@@ -33,6 +33,15 @@ pub(super) fn scheduler(pools: &TaskPools, each: Each<'_>) {
 /// How long tasks ran, by kind.
 pub(super) fn runtimes(pools: &TaskPools, each: Each<'_>) {
     histograms(pools, |info| &info.run_time, each);
+}
+
+/// Sets the histograms of tasks to 0. They count for all buckets, so who has a right on one alone does not change them.
+pub(super) fn reset(shared: &Shared, session: &Session) {
+    let users = shared.users.read();
+    let may = |user: &str| users.allows(user, Privilege::Stats, None);
+    if session.user.as_deref().is_some_and(may) {
+        shared.pools.executor().reset_stats();
+    }
 }
 
 fn histograms(pools: &TaskPools, which: fn(&KindInfo) -> &Histogram, each: Each<'_>) {

@@ -196,6 +196,7 @@ fn tasks_of_other_peoples_buckets_are_not_shown() {
         .unwrap()
         .wait_loaded()
         .unwrap();
+    settle(&kedge);
     for (user, expected) in [
         ("root", vec!["bucket:default", "bucket:other", "server"]),
         ("one", vec!["bucket:default", "server"]),
@@ -205,6 +206,15 @@ fn tasks_of_other_peoples_buckets_are_not_shown() {
         client.select("default");
         let found = owners(&mut client);
         assert!(found.iter().eq(expected.iter()), "{user}: {found:?}");
+    }
+    // Their times count for all buckets.
+    let mut client = kedge.connect();
+    for (user, is_reset) in [("one", false), ("root", true)] {
+        client.log_in(user, PASSWORD);
+        client.select("default");
+        stat(&mut client, "reset").unwrap();
+        let left = stat(&mut client, "runtimes").unwrap();
+        assert_eq!(!left.contains_key("warmup"), is_reset, "{user}");
     }
     assert!(
         kedge
