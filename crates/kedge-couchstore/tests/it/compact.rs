@@ -24,6 +24,12 @@ pub(crate) fn shared(disk: &SimDisk) -> Arc<dyn Disk> {
     Arc::new(disk.clone())
 }
 
+/// A compaction may begin on one thread and end on another.
+const _: fn() = || {
+    fn is_send<T: Send>() {}
+    is_send::<Compaction>();
+};
+
 /// So little memory that hundreds of entries make many runs, and several rounds of merging.
 pub(crate) fn tiny() -> Settings {
     Settings {

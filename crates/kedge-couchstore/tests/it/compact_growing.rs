@@ -43,6 +43,11 @@ impl Source {
         if self.rng.below(5) == 0 {
             self.writer.set_purge_seqno(Seqno(start / 2));
         }
+        if self.rng.below(5) == 0 {
+            // As where the highest seqno is that of something that is not stored.
+            let seqno = Seqno(self.writer.update_seqno().0 + 7);
+            self.writer.raise_update_seqno(seqno);
+        }
         self.commits += 1;
         self.writer.commit(self.commits).expect("commit");
     }
@@ -179,6 +184,21 @@ fn a_state_that_does_not_follow_is_refused() {
     history(&mut writer, 2);
     refused(&disk2, compaction, &writer.snapshot());
 
+    // The same in a version whose headers do not point to the one before: one of them has a lower seqno.
+    let disk13 = disk(13);
+    let new = Create {
+        version: Version::V13,
+        encryption: None,
+    };
+    let mut writer = Writer::create(&disk13, path(), &new, &Options::default()).expect("create");
+    history(&mut writer, 3);
+    let older = writer.snapshot().older().expect("older").expect("there");
+    let compaction = compact(&disk13, &writer.snapshot(), &tiny(), &mut KeepAll).expect("compact");
+    writer.rewind(older.header()).expect("rewind");
+    writer.commit(1).expect("commit");
+    history(&mut writer, 2);
+    refused(&disk13, compaction, &writer.snapshot());
+
     // After a rollback that came with new documents in one commit: only a header's pointer shows it.
     let disk3 = disk(3);
     let (mut writer, compaction) = begun(&disk3);
@@ -217,4 +237,31 @@ fn catching_up_is_paced_and_stops_when_told() {
     assert!(matches!(error, Error::Stopped), "{error}");
     drop(compaction);
     assert!(!disk.exists(target()).expect("exists"));
+}
+
+#[test]
+fn what_was_purged_stays_purged_for_those_who_ask() {
+    let disk = disk(1);
+    let mut writer = create(&disk);
+    history(&mut writer, 3);
+    let mut filter = |entry: &Entry, _: Option<&[u8]>| match entry.is_deleted() {
+        true => Verdict::Purge,
+        false => Verdict::Keep,
+    };
+    let compaction = compact(&disk, &writer.snapshot(), &tiny(), &mut filter);
+    let mut compaction = compaction.expect("compact");
+    let purged = open_target(&disk).header().purge_seqno();
+    assert!(purged > Seqno(0));
+    for (of_source, expected) in [(purged.0 - 1, purged.0), (purged.0 + 1, purged.0 + 1)] {
+        history(&mut writer, 1);
+        writer.set_purge_seqno(Seqno(of_source));
+        writer.commit(1).expect("commit");
+        compaction
+            .catch_up(&writer.snapshot(), &mut filter)
+            .expect("catch up");
+        let found = content(&open_target(&disk));
+        assert_eq!(found.purge_seqno, Seqno(expected));
+        // The filter is not asked about what is new.
+        assert!(found.docs.last().expect("documents").deleted);
+    }
 }
