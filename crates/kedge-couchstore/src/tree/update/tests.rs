@@ -54,10 +54,17 @@ struct Tree {
     shared: Arc<Shared>,
     out: Appender,
     root: Option<Pointer<NoReduce>>,
+    sizes: NodeSizes,
 }
 
+/// So small that few entries make a deep tree.
+const SMALL: NodeSizes = NodeSizes {
+    leaf_bytes: 60,
+    interior_bytes: 100,
+};
+
 impl Tree {
-    fn new() -> Self {
+    fn new(sizes: NodeSizes) -> Self {
         let disk = SimDisk::new(1);
         disk.create_dir_all(Path::new("/d")).expect("a directory");
         let path = Path::new("/d/tree");
@@ -67,6 +74,7 @@ impl Tree {
             out: Appender::new(Arc::clone(&shared), 1),
             shared,
             root: None,
+            sizes,
         }
     }
 
@@ -81,7 +89,7 @@ impl Tree {
         };
         let mut windows = Windows::update(1 << 16);
         let mut nodes = Nodes::new(&self.shared, Offset(self.out.written()), &mut windows);
-        let mut builder = Builder::new(&mut self.out, NodeSizes::UPDATE);
+        let mut builder = Builder::new(&mut self.out, self.sizes);
         update(&mut nodes, self.root.as_ref(), &mut changes, &mut builder).expect("update");
         self.root = builder.finish().expect("finish");
         self.out.write_all().expect("write");
@@ -104,19 +112,30 @@ impl Tree {
     }
 }
 
+/// Single keys here and there, and ranges of keys that are all set or all removed: those empty leaves and whole
+/// subtrees.
 fn batches() -> impl Strategy<Value = Vec<Batch>> {
-    let value = prop::option::weighted(0.6, prop::collection::vec(any::<u8>(), 0..60));
-    let key = (0..600_u32).prop_map(|n| format!("key{n:04}").into_bytes());
-    let batch = prop::collection::btree_map(key, value, 1..150);
-    prop::collection::vec(batch, 1..12)
+    let value = || prop::option::weighted(0.6, prop::collection::vec(any::<u8>(), 0..60));
+    let key = |n: u32| format!("key{n:04}").into_bytes();
+    let single = prop::collection::btree_map((0..600_u32).prop_map(key), value(), 0..10);
+    // Of about the length of a leaf, and of many.
+    let len = prop_oneof![1..12_u32, 1..250_u32];
+    let ranges = prop::collection::vec((0..600_u32, len, value()), 0..8);
+    let batch = (single, ranges).prop_map(move |(mut batch, ranges)| {
+        for (from, len, value) in ranges {
+            batch.extend((from..from + len).map(|n| (key(n), value.clone())));
+        }
+        batch
+    });
+    prop::collection::vec(batch, 1..20)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig::with_cases(192))]
 
     #[test]
     fn a_tree_is_a_map(batches in batches()) {
-        let mut tree = Tree::new();
+        let mut tree = Tree::new(SMALL);
         let mut map: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
         for batch in &batches {
             let mut expected = Vec::new();
@@ -140,7 +159,7 @@ fn numbered(range: std::ops::Range<u32>, value: Option<&[u8]>) -> Batch {
 
 #[test]
 fn what_does_not_change_is_not_written_again() {
-    let mut tree = Tree::new();
+    let mut tree = Tree::new(NodeSizes::UPDATE);
     tree.apply(&numbered(0..20_000, Some(&[7; 30])));
     let before = tree.written();
     tree.apply(&numbered(10_000..10_001, Some(&[8; 30])));
@@ -155,7 +174,7 @@ fn what_does_not_change_is_not_written_again() {
 
 #[test]
 fn small_neighbours_are_joined_where_entries_go() {
-    let mut tree = Tree::new();
+    let mut tree = Tree::new(NodeSizes::UPDATE);
     tree.apply(&numbered(0..4000, Some(&[7; 30])));
     let bytes = |tree: &Tree| tree.root.expect("a root").subtree_bytes;
     let full = bytes(&tree);
