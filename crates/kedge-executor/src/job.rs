@@ -70,35 +70,46 @@ impl Body {
     pub(crate) fn run(self, context: &Context<'_>) -> (Outcome, Option<Self>) {
         match self {
             Self::Task(mut task) => {
-                let outcome = match catch_unwind(AssertUnwindSafe(|| task.run(context))) {
-                    Ok(next) => Outcome::Next(next),
-                    Err(panic) => Outcome::Panicked(panic_text(&*panic)),
-                };
+                let outcome =
+                    caught(|| task.run(context)).map_or_else(Outcome::Panicked, Outcome::Next);
                 (outcome, Some(Self::Task(task)))
             }
-            Self::Job(job) => (job.run(), None),
+            Self::Job(job) => {
+                // A result that nobody waits for is dropped here, and who waits may be a future's waker.
+                let outcome = caught(move || job.run());
+                (outcome.unwrap_or_else(Outcome::Panicked), None)
+            }
         }
     }
 
     /// Lets go of a task that will not run again.
     pub(crate) fn dispose(self) -> Option<String> {
-        catch_unwind(AssertUnwindSafe(|| match self {
+        caught(|| match self {
             Self::Task(task) => drop(task),
             Self::Job(job) => job.cancel(),
-        }))
+        })
         .err()
-        .map(|panic| panic_text(&*panic))
     }
 }
 
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    if let Some(text) = panic.downcast_ref::<&str>() {
+/// Does what may panic; then the panic's text is the error.
+fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(panic_text)
+}
+
+fn panic_text(panic: Box<dyn Any + Send>) -> String {
+    let text = if let Some(text) = panic.downcast_ref::<&str>() {
         (*text).to_owned()
     } else if let Some(text) = panic.downcast_ref::<String>() {
         text.clone()
     } else {
         "no text".to_owned()
+    };
+    // What it carries may panic when it is dropped. What that one carries is left alone.
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
+        std::mem::forget(another);
     }
+    text
 }
 
 /// A closure that runs once.
@@ -135,13 +146,12 @@ impl<F: FnOnce() -> T + Send, T: Send> Job for Shot<F, T> {
         let Some(closure) = self.closure.lock().take() else {
             return Outcome::Next(Next::Done);
         };
-        match catch_unwind(AssertUnwindSafe(closure)) {
+        match caught(closure) {
             Ok(value) => {
                 self.promise.keep(Ok(value));
                 Outcome::Next(Next::Done)
             }
-            Err(panic) => {
-                let text = panic_text(&*panic);
+            Err(text) => {
                 self.promise.keep(Err(Ended::Panicked(text.clone())));
                 Outcome::Panicked(text)
             }

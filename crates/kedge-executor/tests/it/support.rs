@@ -7,8 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use kedge_executor::{
-    Config, Context, Executor, Kind, Manual, Next, OwnerId, Pool, Priority, Task, TaskId, TaskSpec,
-    Threads,
+    Config, Context, Executor, Kind, KindInfo, Manual, Next, OwnerId, Pool, Priority, Task, TaskId,
+    TaskSpec, Threads,
 };
 
 /// How long something may take that should take next to nothing: only a broken executor needs it.
@@ -62,6 +62,13 @@ pub(crate) fn after(kind: &'static Kind, owner: OwnerId, time: Duration) -> Task
         first_run: Some(time),
         ..TaskSpec::new(kind, owner)
     }
+}
+
+/// What is known of a kind.
+pub(crate) fn histogram_of(executor: &Executor, kind: &Kind) -> KindInfo {
+    let kinds = executor.kinds();
+    let info = kinds.iter().find(|info| std::ptr::eq(info.kind, kind));
+    info.expect("there were such tasks").clone()
 }
 
 /// Counts, and is shared with tasks.

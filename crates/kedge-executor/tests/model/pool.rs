@@ -86,7 +86,7 @@ fn no_thread_outlives_a_shutdown() {
             thread::spawn(move || {
                 executor
                     .set_threads(Pool::NonIo, Threads::Fixed(2))
-                    .unwrap()
+                    .unwrap();
             })
         };
         let handle = executor.submit_as(&KIND, owner, || ());

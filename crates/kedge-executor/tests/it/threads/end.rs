@@ -152,7 +152,7 @@ fn a_destructor_cannot_unregister_its_own_owner() {
 /// A pool that got threads while the executor ended kept them.
 #[test]
 fn no_thread_is_begun_after_the_end() {
-    for _ in 0..300 {
+    for _ in 0..100 {
         let (executor, owner) = threaded(1);
         let resizes = {
             let executor = executor.clone();

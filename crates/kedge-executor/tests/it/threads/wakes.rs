@@ -12,7 +12,7 @@ use crate::support::{NORMAL, asleep, eventually, threaded};
 /// waker had written before, and the run that began at that moment saw neither the value nor another wake.
 #[test]
 fn a_run_sees_what_was_written_before_the_wake_that_it_answers() {
-    const ROUNDS: u64 = 400_000;
+    const ROUNDS: u64 = 200_000;
     let (executor, owner) = threaded(1);
     let (data, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (from, to) = (data.clone(), seen.clone());

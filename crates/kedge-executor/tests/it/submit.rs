@@ -1,0 +1,203 @@
+//! Closures that run once, and who waits for them.
+
+use std::pin::Pin;
+use std::task::{Context as Polled, Poll, Waker};
+
+use kedge_executor::{Ended, Handle, Pool, TaskState};
+
+use crate::support::{
+    Counter, Gate, HOUR, NORMAL, OnDrop, READER, begin, finish, manual, occupy, threaded, within,
+};
+
+fn poll<T>(handle: &mut Handle<T>) -> Poll<Result<T, Ended>> {
+    Pin::new(handle).poll(&mut Polled::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_closure_runs_once_on_its_pool() {
+    let (executor, manual, owner) = manual();
+    let handle = executor.submit(Pool::Writer, || "result");
+    assert!(!handle.is_finished());
+    assert!(!manual.run_one(Pool::Reader));
+    assert!(manual.run_one(Pool::Writer));
+    assert!(handle.is_finished());
+    assert_eq!(handle.wait(), Ok("result"));
+    let handle = executor.submit_as(&READER, owner, || 7);
+    let id = handle.id().unwrap();
+    let task = executor
+        .tasks()
+        .into_iter()
+        .find(|task| task.id == id)
+        .unwrap();
+    assert_eq!(
+        (task.owner.as_str(), task.kind, task.state),
+        ("owner", "read", TaskState::Queued)
+    );
+    assert_eq!(
+        handle.wait(),
+        Ok(7),
+        "who waits does the work on a manual executor"
+    );
+    assert!(!executor.wake(id));
+    assert_eq!(manual.advance(HOUR), 0);
+}
+
+#[test]
+fn a_handle_is_a_future() {
+    let (executor, manual, owner) = manual();
+    let mut handle = executor.submit_as(&NORMAL, owner, || 7);
+    assert_eq!(poll(&mut handle), Poll::Pending);
+    manual.run_ready();
+    assert_eq!(poll(&mut handle), Poll::Ready(Ok(7)));
+}
+
+#[test]
+fn a_closure_that_is_cancelled_does_not_run() {
+    let (executor, manual, owner) = manual();
+    let runs = Counter::default();
+    let counted = runs.clone();
+    let mut handle = executor.submit_as(&NORMAL, owner, move || counted.add());
+    assert!(executor.cancel(handle.id().unwrap()));
+    assert!(!executor.cancel(handle.id().unwrap()));
+    assert_eq!(poll(&mut handle), Poll::Pending, "its pool drops it");
+    manual.run_ready();
+    assert_eq!(poll(&mut handle), Poll::Ready(Err(Ended::Cancelled)));
+    assert_eq!(runs.get(), 0);
+}
+
+#[test]
+fn a_closure_that_is_cancelled_while_it_runs_gives_its_result() {
+    let (executor, _manual, owner) = manual();
+    let cancels = executor.clone();
+    let handle = executor.submit_as(&NORMAL, owner, move || {
+        let id = cancels.tasks()[0].id;
+        cancels.cancel(id)
+    });
+    assert_eq!(handle.wait(), Ok(true));
+    assert!(executor.tasks().is_empty());
+}
+
+#[test]
+fn a_handle_that_is_dropped_changes_nothing() {
+    let (executor, manual, owner) = manual();
+    let drops = Counter::default();
+    let dropped = drops.clone();
+    drop(executor.submit_as(&NORMAL, owner, move || {
+        OnDrop::new(move || {
+            dropped.add();
+        })
+    }));
+    assert_eq!(manual.run_ready(), 1);
+    assert_eq!(drops.get(), 1, "the result too is dropped");
+}
+
+#[test]
+fn a_result_waits_for_who_asks_late() {
+    let (executor, manual, owner) = manual();
+    let handle = executor.submit_as(&NORMAL, owner, || vec![1, 2, 3]);
+    manual.run_ready();
+    executor.unregister(owner, true);
+    executor.shutdown();
+    drop((executor, manual));
+    assert_eq!(handle.wait(), Ok(vec![1, 2, 3]));
+}
+
+/// A closure may submit others and wait for them, on other pools.
+#[test]
+fn closures_wait_for_closures() {
+    let (executor, _manual, _owner) = manual();
+    let inner = executor.clone();
+    let handle = executor.submit(Pool::NonIo, move || {
+        let read = inner.submit(Pool::Reader, || 20).wait().unwrap();
+        read + inner.submit(Pool::Writer, || 1).wait().unwrap()
+    });
+    assert_eq!(handle.wait(), Ok(21));
+}
+
+/// It would wait for ever, and says so.
+#[test]
+fn a_closure_that_waits_for_itself_is_found_out() {
+    let (executor, _manual, owner) = manual();
+    let inner = executor.clone();
+    let handle = executor.submit_as(&NORMAL, owner, move || {
+        let running = inner.tasks()[0].id;
+        inner.wake_and_wait(running)
+    });
+    let Err(Ended::Panicked(text)) = handle.wait() else {
+        panic!("it waited, for what?");
+    };
+    assert!(text.contains("nothing is left to run"), "{text}");
+}
+
+#[test]
+fn closures_are_awaited_by_an_asynchronous_program() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let (executor, owner) = threaded(2);
+    let sum = within(move || {
+        runtime.block_on(async {
+            let handles: Vec<_> = (0..100)
+                .map(|nth| executor.submit_as(&NORMAL, owner, move || nth))
+                .collect();
+            let mut sum = 0;
+            for handle in handles {
+                sum += handle.await.unwrap();
+            }
+            let panics = executor.submit_as(&NORMAL, owner, || panic!("a text"));
+            assert_eq!(
+                panics.await,
+                Err::<(), _>(Ended::Panicked("a text".to_owned()))
+            );
+            sum
+        })
+    });
+    assert_eq!(sum, 99 * 100 / 2);
+}
+
+/// A future that nobody polls any more: its closure runs, its waker is woken, nothing else happens.
+#[test]
+fn a_future_that_lost_a_race_is_dropped() {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .build()
+        .unwrap();
+    let (executor, owner) = threaded(1);
+    let (_, gate) = occupy(&executor, owner);
+    let (late, done) = (Counter::default(), Gate::default());
+    let (counted, opens) = (late.clone(), done.clone());
+    runtime.block_on(async {
+        let slow = executor.submit_as(&NORMAL, owner, move || {
+            counted.add();
+            opens.open();
+        });
+        let quick = executor.submit(Pool::Reader, || 1);
+        tokio::select! {
+            biased;
+            _ = slow => panic!("the pool is busy"),
+            result = quick => assert_eq!(result, Ok(1)),
+        }
+    });
+    gate.open();
+    done.pass();
+    assert_eq!(late.get(), 1);
+}
+
+#[test]
+fn who_waits_on_threads_hears_of_the_end() {
+    let (executor, owner) = threaded(1);
+    let (_, gate) = occupy(&executor, owner);
+    let handles: Vec<_> = (0..4)
+        .map(|nth| executor.submit_as(&NORMAL, owner, move || nth))
+        .collect();
+    assert!(executor.cancel(handles[0].id().unwrap()));
+    let waiters: Vec<_> = handles
+        .into_iter()
+        .map(|handle| begin(move || handle.wait()))
+        .collect();
+    let ended = begin(move || executor.unregister(owner, true));
+    for waiter in &waiters {
+        assert_eq!(finish(waiter), Err(Ended::Cancelled));
+    }
+    gate.open();
+    finish(&ended);
+}

@@ -1,0 +1,232 @@
+//! What a wake comes to, in each phase of a task.
+
+use std::time::Duration;
+
+use kedge_executor::{Context, Next, Pool, TaskSpec, TaskState};
+
+use crate::support::{
+    Counter, HIGH, HOUR, Log, NORMAL, READER, SECOND, after, asleep, histogram_of, manual,
+};
+
+#[test]
+fn a_sleeper_runs_once_however_often_it_is_woken() {
+    let (executor, manual, owner) = manual();
+    let runs = Counter::default();
+    let id = executor
+        .schedule(asleep(&NORMAL, owner), runs.task(Next::Sleep))
+        .unwrap();
+    assert_eq!(manual.advance(HOUR), 0);
+    assert!(executor.wake(id));
+    assert!(executor.wake(id));
+    assert_eq!(runs.get(), 0, "a wake only posts");
+    assert_eq!(manual.run_ready(), 1);
+    assert_eq!(manual.advance(HOUR), 0);
+    assert!(executor.wake(id));
+    assert_eq!(manual.run_ready(), 1);
+    assert_eq!(runs.get(), 2);
+}
+
+/// Trap 1: the run decides to sleep after the wake has come.
+#[test]
+fn a_wake_during_a_run_leads_to_another_whatever_the_run_says() {
+    for next in [
+        Next::Sleep,
+        Next::Snooze(HOUR),
+        Next::Snooze(Duration::ZERO),
+        Next::Again,
+    ] {
+        let (executor, manual, owner) = manual();
+        let runs = Counter::default();
+        let counted = runs.clone();
+        let task = move |context: &Context<'_>| {
+            if counted.add() > 1 {
+                return Next::Sleep;
+            }
+            assert!(context.executor().wake(context.id()));
+            assert!(context.executor().wake(context.id()));
+            next
+        };
+        executor
+            .schedule(TaskSpec::new(&NORMAL, owner), task)
+            .unwrap();
+        assert_eq!(manual.run_ready(), 2, "{next:?}");
+        assert_eq!(manual.advance(2 * HOUR), 0, "{next:?}");
+    }
+}
+
+#[test]
+fn a_wake_during_the_last_run_changes_nothing() {
+    let (executor, manual, owner) = manual();
+    let task = |context: &Context<'_>| {
+        assert!(context.executor().wake(context.id()));
+        Next::Done
+    };
+    let id = executor
+        .schedule(TaskSpec::new(&NORMAL, owner), task)
+        .unwrap();
+    assert_eq!(manual.run_ready(), 1);
+    assert!(executor.tasks().is_empty());
+    assert!(!executor.wake(id));
+}
+
+/// Trap 3: the wake overtakes the timer, which then has nothing to do.
+#[test]
+fn a_wake_cancels_the_timer() {
+    let (executor, manual, owner) = manual();
+    let times = Log::default();
+    let noted = times.clone();
+    let task = move |context: &Context<'_>| {
+        noted.note(context.now().as_secs());
+        Next::Snooze(60 * SECOND)
+    };
+    let id = executor
+        .schedule(after(&NORMAL, owner, 60 * SECOND), task)
+        .unwrap();
+    manual.advance(10 * SECOND);
+    assert!(executor.wake(id));
+    manual.advance(100 * SECOND);
+    assert_eq!(times.take(), [10, 70]);
+    manual.advance(10 * SECOND);
+    assert!(executor.wake(id));
+    assert!(executor.wake(id));
+    manual.advance(110 * SECOND);
+    assert_eq!(times.take(), [120, 180]);
+}
+
+/// A wake without a deadline before, then sleep for ever: the timer that was overtaken does not end that.
+#[test]
+fn a_timer_that_was_overtaken_does_not_end_a_later_sleep() {
+    let (executor, manual, owner) = manual();
+    let runs = Counter::default();
+    let spec = after(&NORMAL, owner, 10 * SECOND);
+    let id = executor.schedule(spec, runs.task(Next::Sleep)).unwrap();
+    assert!(executor.wake(id));
+    assert_eq!(manual.advance(HOUR), 1);
+}
+
+#[test]
+fn a_task_that_is_queued_runs_once_for_all_wakes() {
+    let (executor, manual, owner) = manual();
+    let runs = Counter::default();
+    let id = executor
+        .schedule(TaskSpec::new(&NORMAL, owner), runs.task(Next::Sleep))
+        .unwrap();
+    assert!(executor.wake(id));
+    assert!(executor.wake(id));
+    assert_eq!(executor.tasks()[0].state, TaskState::Queued);
+    assert_eq!(manual.run_ready(), 1);
+}
+
+#[test]
+fn who_is_not_there_cannot_be_woken() {
+    let (executor, manual, owner) = manual();
+    let runs = Counter::default();
+    let done = executor
+        .schedule(TaskSpec::new(&NORMAL, owner), runs.task(Next::Done))
+        .unwrap();
+    let cancelled = executor
+        .schedule(asleep(&NORMAL, owner), runs.task(Next::Sleep))
+        .unwrap();
+    assert!(executor.cancel(cancelled));
+    assert!(!executor.wake(cancelled), "though it is not dropped yet");
+    manual.run_ready();
+    for id in [done, cancelled] {
+        assert!(!executor.wake(id));
+        assert!(!executor.wake_and_wait(id));
+        assert!(!executor.snooze(id, SECOND));
+        assert!(!executor.cancel(id));
+    }
+    assert_eq!(runs.get(), 1);
+}
+
+#[test]
+fn a_task_wakes_others() {
+    let (executor, manual, owner) = manual();
+    let order = Log::default();
+    let noted = order.clone();
+    let sleeper = executor.schedule(asleep(&HIGH, owner), move |_: &Context<'_>| {
+        noted.note("woken");
+        Next::Sleep
+    });
+    let (sleeper, noted) = (sleeper.unwrap(), order.clone());
+    let waker = move |context: &Context<'_>| {
+        noted.note("wakes");
+        assert!(context.executor().wake(sleeper));
+        noted.note("ends");
+        Next::Snooze(SECOND)
+    };
+    executor
+        .schedule(TaskSpec::new(&READER, owner), waker)
+        .unwrap();
+    manual.advance(SECOND);
+    assert_eq!(order.take(), ["wakes", "ends", "woken"].repeat(2));
+}
+
+/// Trap 4: measured from when it was last due, and not from an earlier time.
+#[test]
+fn the_queue_time_is_counted_from_the_last_time_that_a_task_was_due() {
+    static AGAIN: kedge_executor::Kind = kedge_executor::Kind::new(
+        "again",
+        Pool::NonIo,
+        kedge_executor::Priority::Normal,
+        SECOND,
+    );
+    let (executor, manual, owner) = manual();
+    let runs = Counter::default();
+    let task = move |_: &Context<'_>| match runs.add() % 3 {
+        1 => Next::Again,
+        2 => Next::Snooze(HOUR),
+        _ => Next::Sleep,
+    };
+    let id = executor
+        .schedule(after(&AGAIN, owner, 10 * SECOND), task)
+        .unwrap();
+    assert_eq!(manual.advance(2 * HOUR), 3);
+    assert!(executor.wake(id));
+    assert_eq!(manual.advance(2 * HOUR), 3);
+    // No time passes on the manual executor while a task waits.
+    let queue_time = histogram_of(&executor, &AGAIN).queue_time;
+    assert_eq!((queue_time.count, queue_time.buckets), (6, vec![(0, 0, 6)]));
+}
+
+/// On a manual executor the caller does the pools' work while it waits.
+#[test]
+fn wake_and_wait_returns_when_the_run_has_begun() {
+    let (executor, manual, owner) = manual();
+    let runs = Counter::default();
+    let id = executor
+        .schedule(asleep(&NORMAL, owner), runs.task(Next::Sleep))
+        .unwrap();
+    assert!(executor.wake_and_wait(id));
+    assert_eq!(runs.get(), 1);
+    assert_eq!(manual.run_ready(), 0);
+    let ended = executor.schedule(asleep(&HIGH, owner), {
+        let executor = executor.clone();
+        move |_: &Context<'_>| {
+            assert!(executor.cancel(id));
+            Next::Sleep
+        }
+    });
+    assert!(executor.wake(ended.unwrap()));
+    assert!(
+        !executor.wake_and_wait(id),
+        "it was cancelled before its run"
+    );
+    assert_eq!(runs.get(), 1);
+}
+
+/// It waits for itself, which would never end: the manual executor says so, the task is gone, the rest goes on.
+#[test]
+fn a_task_that_waits_for_its_own_run_is_found_out() {
+    let (executor, manual, owner) = manual();
+    let task = |context: &Context<'_>| {
+        context.executor().wake_and_wait(context.id());
+        Next::Sleep
+    };
+    executor
+        .schedule(TaskSpec::new(&NORMAL, owner), task)
+        .unwrap();
+    assert_eq!(manual.run_ready(), 1);
+    assert!(executor.tasks().is_empty());
+    assert_eq!(histogram_of(&executor, &NORMAL).panics, 1);
+}
