@@ -1,6 +1,7 @@
 //! Couchstore files: those of Couchbase's own library with what its tools say of them, and our own on a simulated disk
 //! that crashes, fails and fills up.
 
+mod audit;
 mod compact;
 mod compact_faults;
 mod compact_golden;
@@ -16,6 +17,7 @@ mod history;
 mod hostile;
 mod model;
 mod nodes;
+mod salvage;
 mod support;
 mod torn;
 mod writer;
