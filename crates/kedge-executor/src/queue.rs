@@ -130,6 +130,9 @@ impl RunQueue {
                 self.len -= tasks.len();
                 into.extend(tasks.drain(..));
                 class.ring.retain(|other| *other != owner);
+                if class.ring.is_empty() {
+                    class.passed = 0;
+                }
             }
         }
     }
