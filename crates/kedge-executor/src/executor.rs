@@ -348,6 +348,14 @@ impl Inner {
         self.push(index, now_ns);
     }
 
+    /// Queues a task after its run. Its thread looks at the queue next, so no other is woken for it.
+    pub(crate) fn queue_again(&self, index: u32, now_ns: u64) {
+        let slot = self.slab.slot(index);
+        slot.queued_ns.store(now_ns, Ordering::Relaxed);
+        let kind = self.kinds.get(slot.kind()).kind;
+        self.pools[kind.pool() as usize].push_own(kind.priority(), slot.owner(), index);
+    }
+
     /// Puts a task back that has been in the run queue, so that it waits since then.
     pub(crate) fn push(&self, index: u32, now_ns: u64) {
         let slot = self.slab.slot(index);

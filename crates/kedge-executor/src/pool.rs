@@ -130,6 +130,13 @@ impl PoolShared {
         self.signals.0.queued.load(Ordering::SeqCst) > 0
     }
 
+    /// Queues a task on behalf of a thread of the pool that asks for its [`Turn`] next.
+    pub(crate) fn push_own(&self, priority: Priority, owner: u16, task: Index) {
+        let mut state = self.state.lock();
+        state.queue.push(priority, owner, task);
+        self.publish(&state);
+    }
+
     pub(crate) fn push(&self, priority: Priority, owner: u16, task: Index, now_ns: u64) -> Notice {
         let mut state = self.state.lock();
         state.queue.push(priority, owner, task);

@@ -91,7 +91,11 @@ impl Inner {
                 slot.state.end_asleep()
             }
         };
-        self.follow_end(id, slot, after, now_ns);
+        if after == Ended::Queue {
+            self.queue_again(id.index(), now_ns);
+        } else {
+            self.follow_end(id, slot, after, now_ns);
+        }
     }
 
     /// What the state says after a run that left the body in the slot.
