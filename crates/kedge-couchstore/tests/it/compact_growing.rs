@@ -265,3 +265,33 @@ fn what_was_purged_stays_purged_for_those_who_ask() {
         assert!(found.docs.last().expect("documents").deleted);
     }
 }
+
+#[test]
+fn catching_up_takes_many_documents_in_batches_that_fit_into_memory() {
+    #[derive(Default)]
+    struct Largest(u64);
+    impl Hooks for Largest {
+        fn pace(&mut self, bytes: u64, _: &Progress) -> ControlFlow<()> {
+            self.0 = self.0.max(bytes);
+            ControlFlow::Continue(())
+        }
+    }
+    let disk = disk(1);
+    let (mut writer, mut compaction) = begun(&disk);
+    let start = writer.update_seqno().0;
+    let docs: Vec<Doc> = (1..=600)
+        .map(|n| Doc {
+            body: Some(vec![1; 5000]),
+            compress: false,
+            ..Doc::new(format!("key-{n:05}"), start + n)
+        })
+        .collect();
+    save(&mut writer, &docs).expect("save");
+    writer.commit(1).expect("commit");
+    let mut largest = Largest::default();
+    let caught_up = compaction.catch_up(&writer.snapshot(), &mut largest);
+    assert_eq!(caught_up.expect("catch up").entries, 600);
+    // 3 MB of bodies: what is written at once is announced at once.
+    assert!(largest.0 <= 256 << 10, "{}", largest.0);
+    assert_eq!(content(&open_target(&disk)), content(&writer.snapshot()));
+}
