@@ -1,15 +1,17 @@
 //! Shutdown, the end of owners, and of the executor.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use kedge_executor::{Context, Ended, Next, Pool, Refused, TaskSpec, Threads};
+use kedge_executor::{Context, Ended, Kind, Next, Pool, Priority, Refused, TaskSpec, Threads};
 
+use super::{name_of, this_thread};
 use crate::support::{
-    Counter, Gate, HIGH, NORMAL, OnDrop, asleep, begin, eventually, finish, manual, occupy,
-    threaded, within,
+    AUXIO, Counter, Gate, HIGH, HOUR, NORMAL, OnDrop, READER, WRITER, asleep, begin, eventually,
+    finish, histogram_of, manual, occupy, threaded, within,
 };
 
 /// Shutdown did not wait for owners that somebody else was ending, and took the threads away that their last runs
@@ -170,4 +172,182 @@ fn no_thread_is_begun_after_the_end() {
         assert!(executor.pools().iter().all(|pool| pool.threads == 0));
         assert!(matches!(handle.wait(), Ok(()) | Err(Ended::Cancelled)));
     }
+}
+
+/// Queued, running and snoozing ones, of several owners, on all pools.
+#[test]
+fn a_shutdown_ends_whatever_there_is() {
+    let (executor, owner) = threaded(2);
+    let drops = Counter::default();
+    let kinds = [&NORMAL, &READER, &WRITER, &AUXIO];
+    for nth in 0..400_u32 {
+        let dropped = drops.clone();
+        let guard = OnDrop::new(move || {
+            dropped.add();
+        });
+        let spec = TaskSpec {
+            first_run: Some(Duration::from_millis(u64::from(nth % 3) * 5)),
+            ..TaskSpec::new(kinds[nth as usize % 4], owner)
+        };
+        let task = move |_: &Context<'_>| {
+            guard.touch();
+            match nth % 5 {
+                0 => Next::Again,
+                1 => Next::Snooze(Duration::from_micros(30)),
+                2 => Next::Snooze(Duration::from_secs(30)),
+                _ => Next::Sleep,
+            }
+        };
+        executor.schedule(spec, task).unwrap();
+    }
+    let waits = (0..20).map(|nth| executor.submit(Pool::NonIo, move || nth));
+    let waits: Vec<_> = waits.collect();
+    let ends = executor.clone();
+    within(move || ends.shutdown());
+    assert_eq!(drops.get(), 400);
+    assert!(executor.tasks().is_empty());
+    for (nth, handle) in waits.into_iter().enumerate() {
+        let result = within(move || handle.wait());
+        assert!(
+            result == Ok(nth) || result == Err(Ended::Cancelled),
+            "{result:?}"
+        );
+    }
+    let refused = executor.submit(Pool::NonIo, || 1).wait();
+    assert_eq!(refused, Err(Ended::Refused(Refused::NoOwner)));
+}
+
+/// Threads are still there when others than the last clone go, and no more when the last one does.
+#[test]
+fn the_threads_end_with_the_last_clone() {
+    let (executor, owner) = threaded(2);
+    let clone = executor.clone();
+    let handles = Pool::ALL.map(|pool| executor.submit(pool, this_thread));
+    let threads = handles.map(|handle| handle.wait().unwrap());
+    drop(executor);
+    assert_eq!(clone.submit_as(&NORMAL, owner, || 1).wait(), Ok(1));
+    assert!(threads.iter().all(|thread| name_of(*thread).is_some()));
+    within(move || drop(clone));
+    for thread in threads {
+        eventually(|| name_of(thread).is_none());
+    }
+}
+
+/// What a run has of its executor does not keep it: else a task that keeps a clone of that would keep itself.
+#[test]
+fn a_clone_of_what_a_run_sees_does_not_keep_the_executor() {
+    let (executor, owner) = threaded(1);
+    let kept = Arc::new(std::sync::Mutex::new(None));
+    let keeps = kept.clone();
+    let task = move |context: &Context<'_>| {
+        *keeps.lock().unwrap() = Some(context.executor().clone());
+        Next::Sleep
+    };
+    executor
+        .schedule(TaskSpec::new(&NORMAL, owner), task)
+        .unwrap();
+    eventually(|| kept.lock().unwrap().is_some());
+    within(move || drop(executor));
+    let kept = kept.lock().unwrap().take().unwrap();
+    assert!(kept.tasks().is_empty());
+    assert_eq!(kept.register("late"), Err(Refused::NoOwner));
+}
+
+/// It returns when no task of the owner runs, and none begins later.
+#[test]
+fn an_owner_that_ended_runs_nothing() {
+    for round in 0..50_u32 {
+        let (executor, owner) = threaded(2);
+        let ended = Arc::new(AtomicBool::new(false));
+        let late = Counter::default();
+        let schedulers = [(), ()].map(|()| {
+            let (executor, ended, late) = (executor.clone(), ended.clone(), late.clone());
+            begin(move || {
+                loop {
+                    let (ended, late) = (ended.clone(), late.clone());
+                    let mut spec = TaskSpec::new(&NORMAL, owner);
+                    spec.wants_last_run = true;
+                    let task = move |_: &Context<'_>| {
+                        if ended.load(Ordering::SeqCst) {
+                            late.add();
+                        }
+                        Next::Snooze(Duration::from_micros(10))
+                    };
+                    match executor.schedule(spec, task) {
+                        Ok(id) => executor.wake(id),
+                        Err(refused) => return refused,
+                    };
+                }
+            })
+        });
+        eventually(|| executor.tasks().len() > 20);
+        executor.unregister(owner, round % 2 == 0);
+        ended.store(true, Ordering::SeqCst);
+        for scheduler in &schedulers {
+            assert_eq!(finish(scheduler), Refused::NoOwner);
+        }
+        assert_eq!(late.get(), 0);
+        assert!(executor.tasks().is_empty());
+    }
+}
+
+/// The time in the queue is counted from when a task was due, though its owner's end has looked at it.
+#[test]
+fn the_end_of_an_owner_does_not_hide_how_long_a_task_has_waited() {
+    static WAITED: Kind = Kind::new("waited", Pool::NonIo, Priority::Normal, HOUR);
+    const TIME: Duration = Duration::from_millis(5);
+    let (executor, owner) = threaded(1);
+    let busy = executor.register("busy").unwrap();
+    let (_, gate) = occupy(&executor, busy);
+    let spec = TaskSpec {
+        wants_last_run: true,
+        ..TaskSpec::new(&WAITED, owner)
+    };
+    executor
+        .schedule(spec, Counter::default().task(Next::Sleep))
+        .unwrap();
+    // sleep: the time in the queue is what the test is about
+    thread::sleep(TIME);
+    let ends = executor.clone();
+    let ended = begin(move || ends.unregister(owner, false));
+    eventually(|| executor.submit_as(&NORMAL, owner, || ()).id().is_none());
+    gate.open();
+    finish(&ended);
+    let (_, high_us, _) = histogram_of(&executor, &WAITED).queue_time.buckets[0];
+    assert!(u128::from(high_us) >= TIME.as_micros(), "{high_us} us");
+}
+
+#[test]
+fn a_task_ends_another_owner_whose_tasks_run() {
+    let (executor, owner) = threaded(3);
+    let other = executor.register("other").unwrap();
+    let runs = Counter::default();
+    for _ in 0..10 {
+        executor
+            .schedule(TaskSpec::new(&NORMAL, other), runs.task(Next::Again))
+            .unwrap();
+    }
+    runs.wait_for(100);
+    let (tell, told) = channel();
+    let task = move |context: &Context<'_>| {
+        context.executor().unregister(other, true);
+        let left = context
+            .executor()
+            .tasks()
+            .iter()
+            .filter(|task| task.owner == "other")
+            .count();
+        tell.send(left).unwrap();
+        context.executor().unregister(owner, true);
+        tell.send(usize::MAX).unwrap();
+        Next::Sleep
+    };
+    executor
+        .schedule(TaskSpec::new(&HIGH, owner), task)
+        .unwrap();
+    assert_eq!(finish(&told), 0);
+    // Its own owner it cannot end; the panic is the end of the task.
+    eventually(|| executor.tasks().is_empty());
+    assert!(told.try_recv().is_err());
+    assert_eq!(executor.submit_as(&NORMAL, owner, || 1).wait(), Ok(1));
 }

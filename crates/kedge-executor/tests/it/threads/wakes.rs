@@ -2,11 +2,12 @@
 
 use std::hint::spin_loop;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use kedge_executor::{Context, Next, TaskState};
 
-use crate::support::{NORMAL, asleep, eventually, threaded};
+use crate::support::{Counter, NORMAL, asleep, begin, eventually, finish, threaded};
 
 /// A wake of a task that was queued already only looked at its state: the processor could let that look pass what the
 /// waker had written before, and the run that began at that moment saw neither the value nor another wake.
@@ -42,4 +43,78 @@ fn a_run_sees_what_was_written_before_the_wake_that_it_answers() {
             assert!(is_seen(), "round {round}: the wake was lost");
         }
     }
+}
+
+/// Many wake one task, whose runs end in every way: it is never on two threads, and a run follows the last wake.
+#[test]
+fn a_task_runs_on_one_thread_at_a_time_and_after_every_wake() {
+    const WAKERS: u64 = 4;
+    const WAKES: u64 = 5_000;
+    let (executor, owner) = threaded(3);
+    let (written, seen) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (from, to) = (written.clone(), seen.clone());
+    let (inside, together, mut runs) = (AtomicBool::new(false), Counter::default(), 0_u64);
+    let noted = together.clone();
+    let task = move |_: &Context<'_>| {
+        if inside.swap(true, Ordering::SeqCst) {
+            noted.add();
+        }
+        to.store(from.load(Ordering::SeqCst), Ordering::SeqCst);
+        runs += 1;
+        for _ in 0..runs % 64 {
+            spin_loop();
+        }
+        inside.store(false, Ordering::SeqCst);
+        match runs % 4 {
+            0 => Next::Again,
+            1 => Next::Snooze(Duration::from_micros(50)),
+            2 => Next::Snooze(Duration::from_secs(1_000)),
+            _ => Next::Sleep,
+        }
+    };
+    let id = executor.schedule(asleep(&NORMAL, owner), task).unwrap();
+    let wakers: Vec<_> = (0..WAKERS)
+        .map(|waker| {
+            let (executor, written) = (executor.clone(), written.clone());
+            begin(move || {
+                for nth in 0..WAKES {
+                    written.fetch_add(1, Ordering::SeqCst);
+                    assert!(executor.wake(id));
+                    if nth % 7 == waker {
+                        executor.snooze(id, Duration::from_micros(20));
+                    }
+                }
+            })
+        })
+        .collect();
+    for waker in &wakers {
+        finish(waker);
+    }
+    eventually(|| seen.load(Ordering::SeqCst) == WAKERS * WAKES);
+    executor.unregister(owner, true);
+    assert_eq!(together.get(), 0);
+}
+
+/// Tasks that wake each other in a ring, each run because of one wake: none gets stuck.
+#[test]
+fn tasks_wake_each_other_across_pools() {
+    const ROUNDS: u32 = 2_000;
+    let (executor, owner) = threaded(2);
+    let ids = Arc::new(std::sync::OnceLock::<Vec<kedge_executor::TaskId>>::new());
+    let laps = Counter::default();
+    let kinds = [&NORMAL, &crate::support::READER, &crate::support::WRITER];
+    let tasks = kinds.iter().enumerate().map(|(nth, kind)| {
+        let (ids, laps) = (ids.clone(), laps.clone());
+        let task = move |context: &Context<'_>| {
+            if laps.add() < ROUNDS {
+                let ids = ids.get().expect("they are asleep until it is set");
+                assert!(context.executor().wake(ids[(nth + 1) % ids.len()]));
+            }
+            Next::Sleep
+        };
+        executor.schedule(asleep(kind, owner), task).unwrap()
+    });
+    let first = ids.get_or_init(|| tasks.collect())[0];
+    assert!(executor.wake(first));
+    laps.wait_for(ROUNDS);
 }

@@ -1,0 +1,199 @@
+//! The threads of pools: how many, what they are called, and how that changes.
+
+use std::collections::BTreeSet;
+use std::env;
+use std::process::Command;
+use std::sync::{Arc, Barrier};
+
+use kedge_executor::{Config, Context, Executor, Next, Pool, TaskSpec, Threads};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use super::{name_of, nice_of, this_thread};
+use crate::support::{Counter, NORMAL, begin, eventually, finish, threaded, within};
+
+/// All threads of a pool, each seen at work while all the others are.
+fn at_work(executor: &Executor, pool: Pool, count: usize) -> Vec<i32> {
+    let barrier = Arc::new(Barrier::new(count));
+    let handles: Vec<_> = (0..count)
+        .map(|_| {
+            let barrier = barrier.clone();
+            executor.submit(pool, move || {
+                barrier.wait();
+                this_thread()
+            })
+        })
+        .collect();
+    within(move || {
+        handles
+            .into_iter()
+            .map(|handle| handle.wait().unwrap())
+            .collect()
+    })
+}
+
+#[test]
+fn threads_have_the_names_of_their_pools_and_numbers() {
+    let executor = Executor::new(Config {
+        reader: Threads::Fixed(3),
+        writer: Threads::Fixed(1),
+        auxio: Threads::Fixed(2),
+        nonio: Threads::Fixed(11),
+        ..Config::default()
+    });
+    let executor = executor.unwrap();
+    for (pool, count) in Pool::ALL.into_iter().zip([3, 1, 2, 11]) {
+        let names: BTreeSet<_> = at_work(&executor, pool, count)
+            .into_iter()
+            .map(|thread| name_of(thread).unwrap())
+            .collect();
+        let expected: BTreeSet<_> = (0..count)
+            .map(|number| format!("{}-{number}", pool.name()))
+            .collect();
+        assert_eq!(names, expected);
+        assert_eq!(executor.pools()[pool as usize].threads, count);
+    }
+}
+
+#[test]
+fn auxio_gives_way_to_the_others() {
+    for nice in [0, 5, 100] {
+        let executor = Executor::new(Config {
+            auxio_nice: nice,
+            ..Config::default()
+        })
+        .unwrap();
+        let usual = nice_of(this_thread());
+        let nice_in = |pool| {
+            executor
+                .submit(pool, || nice_of(this_thread()))
+                .wait()
+                .unwrap()
+        };
+        for pool in [Pool::Reader, Pool::Writer, Pool::NonIo] {
+            assert_eq!(nice_in(pool), usual);
+        }
+        // 19 is as far as one can give way.
+        assert_eq!(nice_in(Pool::AuxIo), (usual + nice).min(19));
+    }
+}
+
+/// As many tasks at once as there are threads, again and again, with other sizes.
+#[test]
+fn a_pool_has_as_many_threads_as_it_was_told_last() {
+    let (executor, _owner) = threaded(2);
+    let mut before: Vec<i32> = Vec::new();
+    for count in [2, 5, 1, 3, 3, 8, 1] {
+        executor
+            .set_threads(Pool::NonIo, Threads::Fixed(count))
+            .unwrap();
+        let now = at_work(&executor, Pool::NonIo, count);
+        assert_eq!(now.iter().collect::<BTreeSet<_>>().len(), count);
+        // Those that are too many end.
+        for thread in before.iter().filter(|thread| !now.contains(thread)) {
+            eventually(|| name_of(*thread).is_none());
+        }
+        before = now;
+    }
+}
+
+#[test]
+fn a_pool_that_changes_its_size_all_the_time_runs_everything() {
+    const TASKS: u32 = 3_000;
+    let (executor, owner) = threaded(2);
+    let done = Counter::default();
+    let (sizes, told) = (executor.clone(), done.clone());
+    let resizes = begin(move || {
+        let mut count = 1;
+        while told.get() < TASKS {
+            count = count * 7 % 11;
+            sizes
+                .set_threads(Pool::NonIo, Threads::Fixed(count))
+                .unwrap();
+        }
+    });
+    for nth in 0..TASKS {
+        let (counted, mut runs) = (done.clone(), 0);
+        let task = move |_: &Context<'_>| {
+            runs += 1;
+            if runs < 3 {
+                return if nth % 2 == 0 {
+                    Next::Again
+                } else {
+                    Next::Snooze(std::time::Duration::from_micros(10))
+                };
+            }
+            counted.add();
+            Next::Done
+        };
+        executor
+            .schedule(TaskSpec::new(&NORMAL, owner), task)
+            .unwrap();
+    }
+    done.wait_for(TASKS);
+    finish(&resizes);
+    eventually(|| executor.tasks().is_empty());
+}
+
+/// A task may have its own thread end: it is at work until it is done.
+#[test]
+fn a_task_changes_the_size_of_its_own_pool() {
+    let (executor, _owner) = threaded(4);
+    let inner = executor.clone();
+    let handle = executor.submit(Pool::NonIo, move || {
+        for count in [1, 6, 2] {
+            inner
+                .set_threads(Pool::NonIo, Threads::Fixed(count))
+                .unwrap();
+        }
+    });
+    assert_eq!(within(move || handle.wait()), Ok(()));
+    assert_eq!(at_work(&executor, Pool::NonIo, 2).len(), 2);
+}
+
+/// In a process of its own, whose memory is limited until threads cannot be begun.
+#[test]
+fn threads_that_cannot_be_begun_are_not_counted() {
+    const CHILD: &str = "KEDGE_TEST_WITHOUT_MEMORY";
+    if env::var_os(CHILD).is_some() {
+        run_out_of_memory();
+        return;
+    }
+    let name = "threads::size::threads_that_cannot_be_begun_are_not_counted";
+    let child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", name, "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&child.stdout).into_owned()
+        + &String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success(), "{text}");
+    assert!(text.contains("1 passed"), "{text}");
+}
+
+fn run_out_of_memory() {
+    let (executor, _owner) = threaded(2);
+    at_work(&executor, Pool::NonIo, 2);
+    let status = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: u64 = status.split_whitespace().next().unwrap().parse().unwrap();
+    let before = getrlimit(Resource::As);
+    // The stack of a thread takes two megabytes.
+    let limit = pages * rustix::param::page_size() as u64 + (40 << 20);
+    setrlimit(
+        Resource::As,
+        Rlimit {
+            current: Some(limit),
+            maximum: before.maximum,
+        },
+    )
+    .unwrap();
+    let result = executor.set_threads(Pool::NonIo, Threads::Fixed(100));
+    setrlimit(Resource::As, before).unwrap();
+    assert!(result.is_err(), "40 MB are enough for 100 threads?");
+    let count = executor.pools()[Pool::NonIo as usize].threads;
+    assert!((2..100).contains(&count), "{count}");
+    assert_eq!(at_work(&executor, Pool::NonIo, count).len(), count);
+    executor
+        .set_threads(Pool::NonIo, Threads::Fixed(100))
+        .unwrap();
+    assert_eq!(at_work(&executor, Pool::NonIo, 100).len(), 100);
+}
