@@ -68,6 +68,11 @@ pub use read::{
 };
 pub use write::{Body, Change, Create, LocalChange, Mutation, OldVersion, Writer};
 
+/// Runs the example of the README as a test.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 /// A position in a couchstore file, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Offset(
