@@ -10,7 +10,7 @@ SUITES := python go node java rust memcached
 # Suites have a server each, so they do not disturb each other; more at once only wait for the processor.
 JOBS ?= 2
 
-.PHONY: help run build test test-cargo test-suites $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore lint fmt config-doc
+.PHONY: help run build test test-cargo test-model test-suites $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore lint fmt config-doc
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -30,7 +30,12 @@ test: build
 
 test-cargo:
 	$(CARGO) test --workspace
+	$(MAKE) --no-print-directory test-model
 	$(CARGO) run -q -p xtask -- tidy
+
+# The schedules of threads that meet in the executor, tried one after the other.
+test-model:
+	RUSTFLAGS="--cfg kedge_model" $(CARGO) test --release -p kedge-executor --test model --target-dir target/model
 
 test-suites: build
 	@rm -f $(SUITES:%=.cache/log/%.log)
