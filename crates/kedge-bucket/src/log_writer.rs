@@ -66,15 +66,21 @@ impl LogWriter {
 }
 
 /// What the task rests for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// It does not: the last run left something, or there was none.
-    #[default]
+    /// It does not: the last run left something.
     None,
     /// For the interval, until this time of the executor's clock.
     Interval(Duration),
     /// For something to do; for a mark from this time on.
     Work(Duration),
+}
+
+impl Default for Rest {
+    /// What is written before the first run waits for the interval as well.
+    fn default() -> Self {
+        Self::Work(Duration::ZERO)
+    }
 }
 
 /// The task.
