@@ -22,6 +22,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Pools of threads and the tasks on them. Clones are the same executor; when the last one goes it shuts down.
+///
+/// A task that holds a clone keeps the executor until the task is gone; one that clones [`crate::Context::executor`] does
+/// not, and finds it shut down after that.
 #[derive(Clone)]
 pub struct Executor {
     pub(crate) inner: Arc<Inner>,
