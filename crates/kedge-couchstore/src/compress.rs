@@ -28,9 +28,40 @@ pub(crate) fn inflate_into(compressed: &[u8], out: &mut [u8]) -> Result<(), Prob
 
 /// Decompresses into a new buffer.
 pub(crate) fn inflate(compressed: &[u8], max: usize) -> Result<Vec<u8>, Problem> {
+    if let Some(literal) = only_literal(compressed)
+        && literal.len() <= max
+    {
+        return Ok(literal.to_vec());
+    }
     let mut out = vec![0; inflated_bytes(compressed, max)?];
     inflate_into(compressed, &mut out)?;
     Ok(out)
+}
+
+/// What is stored, if it is all one literal, which is what becomes of bytes that cannot be compressed.
+fn only_literal(compressed: &[u8]) -> Option<&[u8]> {
+    let (mut len, mut rest) = (0_u64, compressed);
+    for shift in [0, 7, 14, 21, 28] {
+        let (byte, behind) = rest.split_first()?;
+        (len, rest) = (len | u64::from(byte & 0x7f) << shift, behind);
+        if byte & 0x80 == 0 {
+            break;
+        }
+    }
+    let (tag, rest) = rest.split_first()?;
+    if tag & 3 != 0 {
+        return None;
+    }
+    // The length less one, or in how many bytes that follows.
+    let (less_one, literal) = match usize::from(tag >> 2) {
+        less_one @ 0..60 => (less_one as u64, rest),
+        more => {
+            let (bytes, literal) = rest.split_at_checked(more - 59)?;
+            let number = |number, byte: &u8| number << 8 | u64::from(*byte);
+            (bytes.iter().rev().fold(0, number), literal)
+        }
+    };
+    (literal.len() as u64 == len && less_one + 1 == len).then_some(literal)
 }
 
 /// Compresses `plain` over what is in `scratch`, which is made longer where needed; the length of the result.
@@ -75,5 +106,41 @@ mod tests {
         assert_eq!(inflate(&packed, 999), Err(Problem::SnappyLength(1000)));
         packed.pop();
         assert_eq!(inflate(&packed, 1000), Err(Problem::Snappy));
+    }
+
+    #[test]
+    fn what_could_not_be_compressed_is_found_as_it_is() {
+        let mut state = 1_u32;
+        let mut random = |len: usize| -> Vec<u8> {
+            let next = |_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 24) as u8
+            };
+            (0..len).map(next).collect()
+        };
+        for len in [
+            1, 59, 60, 61, 62, 255, 256, 257, 512, 4000, 65_536, 65_537, 70_000,
+        ] {
+            let plain = random(len);
+            let mut packed = Vec::new();
+            deflate(&mut snap::raw::Encoder::new(), &plain, &mut packed);
+            // Longer ones are compressed in parts.
+            if len <= 65_536 {
+                assert_eq!(only_literal(&packed), Some(&*plain), "{len}");
+            }
+            assert_eq!(inflate(&packed, len), Ok(plain), "{len}");
+            for damaged in 0..packed.len().min(8) {
+                let mut packed = packed.clone();
+                packed[damaged] ^= 0x14;
+                let expected = snap::raw::Decoder::new().decompress_vec(&packed);
+                assert_eq!(
+                    inflate(&packed, 1 << 30).ok(),
+                    expected.ok(),
+                    "{len} {damaged}"
+                );
+            }
+            packed.push(0);
+            assert_eq!(inflate(&packed, len), Err(Problem::Snappy), "{len}");
+        }
     }
 }

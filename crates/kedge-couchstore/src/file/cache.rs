@@ -6,6 +6,7 @@
 //! The hand of a clock goes round over the nodes: what was used since it passed last stays, what was not goes.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::tree::node::Node;
@@ -17,6 +18,33 @@ const OVERHEAD_BYTES: usize = 96;
 pub(crate) struct NodeCache {
     clock: Mutex<Clock>,
     bytes_max: usize,
+    /// Of each tree.
+    leaf_depths: [LeafDepth; 4],
+}
+
+/// How many levels below the root a tree's leaves were last: a hint, as there may be snapshots with other trees.
+#[derive(Debug)]
+pub(crate) struct LeafDepth(AtomicUsize);
+
+impl Default for LeafDepth {
+    fn default() -> Self {
+        LeafDepth(AtomicUsize::new(usize::MAX))
+    }
+}
+
+impl LeafDepth {
+    /// Whether it is this one.
+    pub(crate) fn is(&self, depth: usize) -> bool {
+        self.0.load(Ordering::Relaxed) == depth
+    }
+
+    /// Hears of a node at this depth.
+    pub(crate) fn learn(&self, depth: usize, is_leaf: bool) {
+        if is_leaf != self.is(depth) {
+            let known = if is_leaf { depth } else { usize::MAX };
+            self.0.store(known, Ordering::Relaxed);
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +71,13 @@ impl NodeCache {
         NodeCache {
             clock: Mutex::default(),
             bytes_max,
+            leaf_depths: Default::default(),
         }
+    }
+
+    /// Where the leaves of the tree of this number are.
+    pub(crate) fn leaf_depth(&self, tree: u64) -> &LeafDepth {
+        &self.leaf_depths[tree as usize]
     }
 
     /// The node of `key`, if it is in memory.

@@ -9,6 +9,7 @@ use super::cache::NodeCache;
 use super::find::{self, Found};
 use crate::crypto::EncryptionKey;
 use crate::format::block::METADATA;
+use crate::format::checksum::crc32c;
 use crate::format::chunk::Codec;
 use crate::format::header::{self, Header, Version};
 use crate::format::metadata::Metadata;
@@ -123,7 +124,7 @@ fn codec_of(
         return Err(corrupt(Problem::MetadataHeader));
     }
     let body = header::framed_body(&block).map_err(corrupt)?;
-    if block[5..9] != crc32c::crc32c(body).to_be_bytes() {
+    if block[5..9] != crc32c(body).to_be_bytes() {
         return Err(corrupt(Problem::HeaderChecksum));
     }
     let metadata = Metadata::parse(body).map_err(corrupt)?;

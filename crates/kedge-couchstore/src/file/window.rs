@@ -1,9 +1,12 @@
 //! Reading chunks from the disk: exactly what is needed for a look-up, far ahead for a scan.
 
+use std::ops::Range;
+
 use kedge_disk::File;
 
 use super::shared::Shared;
 use crate::format::block::{end_of, strip, uninterrupted};
+use crate::format::chunk::Codec;
 use crate::limits::BLOCK_BYTES;
 use crate::{Error, Offset, Problem};
 
@@ -28,7 +31,10 @@ pub(crate) enum Expect {
 /// Some bytes of a file in memory. Not shared: each reader has its own.
 #[derive(Debug)]
 pub(crate) struct Window {
+    /// Memory, of which the first `len` bytes are what the file has from `start` on. It only grows, as to clear it
+    /// before it is read over takes a good part of what the reading takes.
     bytes: Vec<u8>,
+    len: usize,
     start: u64,
     /// How far to read ahead at most; 0 reads what is needed.
     ahead_max: usize,
@@ -47,6 +53,7 @@ impl Window {
     pub(crate) fn ahead(ahead_max: usize) -> Self {
         Window {
             bytes: Vec::new(),
+            len: 0,
             start: 0,
             ahead_max,
             ahead: 0,
@@ -65,6 +72,9 @@ impl Window {
     ) -> Result<&[u8], Error> {
         let codec = shared.codec();
         let corrupt = |problem| shared.corrupt(at, problem);
+        if let Some(chunk) = self.whole_chunk(codec, at.0, expect, bytes_max, end.0) {
+            return codec.check(&self.bytes[chunk]).map_err(corrupt);
+        }
         let head_bytes = codec.head_bytes() as u64;
         let first = match expect {
             Expect::Exactly(bytes) => u64::from(bytes),
@@ -79,7 +89,7 @@ impl Window {
             let Expect::UpTo(_) = expect else {
                 return Err(error);
             };
-            self.hold_exactly(shared, at.0, end_of(at.0, head_bytes))?;
+            self.fill(shared, at.0, 0, end_of(at.0, head_bytes))?;
         }
         let body_bytes = codec.body_bytes(self.payload(at.0, head_bytes as usize));
         let body_bytes = body_bytes.map_err(corrupt)?;
@@ -105,9 +115,35 @@ impl Window {
         codec.check(chunk).map_err(corrupt)
     }
 
+    /// Where in memory a sound chunk is, head and body, if it is there in one piece and can be checked where it is: what
+    /// a scan finds nearly always.
+    fn whole_chunk(
+        &self,
+        codec: &Codec,
+        at: u64,
+        expect: Expect,
+        bytes_max: u32,
+        end: u64,
+    ) -> Option<Range<usize>> {
+        let held = &self.bytes[..self.len];
+        let start = usize::try_from(at.checked_sub(self.start)?).ok()?;
+        let start = start + uninterrupted(at, codec.head_bytes() as u64)?;
+        let head = held.get(start..start + codec.head_bytes())?;
+        let body_bytes = codec.body_bytes(head).ok()?;
+        let chunk_bytes = codec.head_bytes() as u64 + u64::from(body_bytes);
+        let is_expected = match expect {
+            Expect::Exactly(bytes) => chunk_bytes == u64::from(bytes),
+            Expect::UpTo(_) => body_bytes <= bytes_max,
+        };
+        uninterrupted(at, chunk_bytes)?;
+        let chunk = start..start + chunk_bytes as usize;
+        let is_here = chunk.end <= held.len() && self.start + chunk.end as u64 <= end;
+        (is_expected && is_here && !codec.is_sealed()).then_some(chunk)
+    }
+
     /// The raw bytes from `at` on, which are in the window.
     fn raw(&self, at: u64) -> &[u8] {
-        &self.bytes[(at - self.start) as usize..]
+        &self.bytes[(at - self.start) as usize..self.len]
     }
 
     /// Payload that is in the window, in one piece.
@@ -122,19 +158,19 @@ impl Window {
     }
 
     fn payload_copy(&mut self, at: u64, payload: usize) {
-        let raw = &self.bytes[(at - self.start) as usize..];
+        let raw = &self.bytes[(at - self.start) as usize..self.len];
         self.stripped.clear();
         strip(at, raw, payload, &mut self.stripped);
     }
 
     /// Makes the window contain the bytes from `at` to `needed_end`; nothing is read behind `end`.
     fn hold(&mut self, shared: &Shared, at: u64, needed_end: u64, end: u64) -> Result<(), Error> {
-        let held_end = self.start + self.bytes.len() as u64;
+        let held_end = self.start + self.len as u64;
         if at >= self.start && needed_end <= held_end {
             return Ok(());
         }
         let follows = at >= self.start && at <= held_end + GAP_BYTES_MAX;
-        self.ahead = if follows && !self.bytes.is_empty() {
+        self.ahead = if follows && self.len > 0 {
             (self.ahead * 2).clamp(AHEAD_BYTES_MIN, self.ahead_max.max(AHEAD_BYTES_MIN))
         } else {
             0
@@ -142,40 +178,35 @@ impl Window {
         let ahead = self.ahead.min(self.ahead_max) as u64;
         let read_end = needed_end
             .max((at + ahead) / BLOCK_BYTES * BLOCK_BYTES)
-            .min(end);
-        let read_end = read_end.max(needed_end);
+            .min(end)
+            .max(needed_end);
         let keep = if at >= self.start && at < held_end {
             // Bytes at the window's end that are wanted again move to its start.
             let from = (at - self.start) as usize;
-            self.bytes.drain(..from);
-            self.bytes.len()
+            self.bytes.copy_within(from..self.len, 0);
+            self.len - from
         } else {
-            self.bytes.clear();
             0
         };
-        self.start = at;
-        self.bytes.resize((read_end - at) as usize, 0);
-        let read = shared.read_at(&mut self.bytes[keep..], Offset(at + keep as u64));
-        if read.is_err() {
-            self.bytes.clear();
-            if read_end > needed_end {
-                // What cannot be read may lie ahead, where nobody asked for it yet.
-                return self.hold_exactly(shared, at, needed_end);
-            }
+        let read = self.fill(shared, at, keep, read_end);
+        if read.is_err() && read_end > needed_end {
+            // What cannot be read may lie ahead, where nobody asked for it yet.
+            return self.fill(shared, at, 0, needed_end);
         }
         read
     }
 
-    /// Makes the window contain these bytes and no others.
-    fn hold_exactly(&mut self, shared: &Shared, at: u64, end: u64) -> Result<(), Error> {
-        self.start = at;
-        self.bytes.clear();
-        self.bytes.resize((end - at) as usize, 0);
-        let read = shared.read_at(&mut self.bytes, Offset(at));
-        if read.is_err() {
-            self.bytes.clear();
+    /// Makes the window contain the bytes from `at` to `end`; the first `keep` of them are at its start.
+    fn fill(&mut self, shared: &Shared, at: u64, keep: usize, end: u64) -> Result<(), Error> {
+        let wanted = (end - at) as usize;
+        if self.bytes.len() < wanted {
+            self.bytes.resize(wanted, 0);
         }
-        read
+        // Nothing is held until the read is known to have worked.
+        (self.start, self.len) = (at, 0);
+        shared.read_at(&mut self.bytes[keep..wanted], Offset(at + keep as u64))?;
+        self.len = wanted;
+        Ok(())
     }
 }
 

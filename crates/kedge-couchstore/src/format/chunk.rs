@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::bytes::u32_at;
+use super::checksum::{crc32, crc32c};
 use crate::Problem;
 use crate::crypto::{FileKey, TAG_BYTES};
 
@@ -46,8 +47,8 @@ impl Codec {
         scratch: &'a mut Vec<u8>,
     ) -> (Head, &'a [u8]) {
         let crc = match self {
-            Codec::Crc32 => crc32fast::hash(body),
-            Codec::Crc32c => crc32c::crc32c(body),
+            Codec::Crc32 => crc32(body),
+            Codec::Crc32c => crc32c(body),
             Codec::Sealed(key) => {
                 scratch.clear();
                 scratch.extend_from_slice(body);
@@ -78,8 +79,8 @@ impl Codec {
     pub(crate) fn check<'a>(&self, chunk: &'a [u8]) -> Result<&'a [u8], Problem> {
         let (head, body) = chunk.split_at(self.head_bytes());
         let crc = match self {
-            Codec::Crc32 => crc32fast::hash(body),
-            Codec::Crc32c => crc32c::crc32c(body),
+            Codec::Crc32 => crc32(body),
+            Codec::Crc32c => crc32c(body),
             Codec::Sealed(_) => return Err(Problem::ChunkSeal),
         };
         if crc == u32_at(head, 4) {

@@ -4,6 +4,7 @@ use kedge_types::Seqno;
 
 use super::block::HEADER;
 use super::bytes::{be48, u16_at, u32_at, u48_at, u64_at};
+use super::checksum::{crc32, crc32c};
 use super::pointer::{IdReduce, NoReduce, Pointer, Reduce, SeqnoReduce};
 use crate::limits::HEADER_BYTES_MAX;
 use crate::{Offset, Problem};
@@ -61,8 +62,8 @@ impl Version {
 
     fn crc(self, body: &[u8]) -> u32 {
         match self {
-            Version::V11 => crc32fast::hash(body),
-            _ => crc32c::crc32c(body),
+            Version::V11 => crc32(body),
+            _ => crc32c(body),
         }
     }
 }
@@ -186,7 +187,7 @@ impl Header {
         let (&number, _) = body.split_first().ok_or(Problem::HeaderParts)?;
         let Some(version) = Version::from_number(number) else {
             // Which checksum a newer version has is unknown; if it is neither of ours, the number is damage.
-            let sound = crc == crc32c::crc32c(body) || crc == crc32fast::hash(body);
+            let sound = crc == crc32c(body) || crc == crc32(body);
             return Err(if sound {
                 NotAHeader::UnknownVersion(number)
             } else {
@@ -342,7 +343,7 @@ pub(crate) fn framed_body(bytes: &[u8]) -> Result<&[u8], Problem> {
 pub(crate) fn put_framed(block_type: u8, body: &[u8], out: &mut Vec<u8>) {
     out.push(block_type);
     out.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
-    out.extend_from_slice(&crc32c::crc32c(body).to_be_bytes());
+    out.extend_from_slice(&crc32c(body).to_be_bytes());
     out.extend_from_slice(body);
 }
 

@@ -3,6 +3,7 @@
 
 pub(crate) mod block;
 pub(crate) mod bytes;
+pub(crate) mod checksum;
 pub(crate) mod chunk;
 pub(crate) mod entry;
 pub(crate) mod header;

@@ -148,13 +148,19 @@ impl<S: Iterator<Item = Result<Entry, Error>>> Iterator for Documents<S> {
         if self.done {
             return None;
         }
-        let document = self.scan.next()?.and_then(|entry| {
-            let Snapshot { shared, header } = &self.snapshot;
-            let body = read_body(shared, &mut self.window, header.offset, &entry, self.form)?;
-            Ok(Document { entry, body })
-        });
-        self.done = document.is_err() && !self.past_damage;
-        Some(document)
+        let Snapshot { shared, header } = &self.snapshot;
+        let error = match self.scan.next()? {
+            Ok(entry) => {
+                let end = header.offset;
+                match read_body(shared, &mut self.window, end, &entry, self.form) {
+                    Ok(body) => return Some(Ok(Document { entry, body })),
+                    Err(error) => error,
+                }
+            }
+            Err(error) => error,
+        };
+        self.done = !self.past_damage;
+        Some(Err(error))
     }
 }
 

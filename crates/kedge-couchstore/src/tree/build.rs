@@ -26,6 +26,9 @@ const ENTRIES_MIN: usize = 4;
 pub(crate) struct NodeSizes {
     pub(crate) leaf_bytes: usize,
     pub(crate) interior_bytes: usize,
+    /// So many bytes of entries are gathered before leaves are made of them, which then lie beside each other whatever
+    /// else is appended between the entries.
+    pub(crate) together_bytes: usize,
 }
 
 impl NodeSizes {
@@ -33,13 +36,16 @@ impl NodeSizes {
     pub(crate) const UPDATE: NodeSizes = NodeSizes {
         leaf_bytes: 400,
         interior_bytes: 900,
+        together_bytes: 0,
     };
 
     /// For copies, which are read more than they are changed: fewer and larger leaves, so that the interior nodes of
-    /// many documents stay in memory.
+    /// many documents stay in memory, and some of them beside each other, so that a scan that wants no bodies reads them
+    /// together.
     pub(crate) const COPY: NodeSizes = NodeSizes {
         leaf_bytes: 1000,
         interior_bytes: 1000,
+        together_bytes: 16 << 10,
     };
 }
 
@@ -59,53 +65,88 @@ pub(crate) struct Builder<'w, T: Tree> {
 /// The node under construction at one level.
 #[derive(Debug)]
 struct Level {
+    type_byte: u8,
+    /// Entries from [`FIRST_ENTRY`] on. Before that, and before each entry that waits, is a byte that may be anything.
     bytes: Vec<u8>,
     starts: Vec<u32>,
+    /// How many of the entries are written.
+    written: usize,
 }
 
 impl Level {
     fn new(height: usize) -> Self {
         Level {
-            bytes: vec![type_byte(height)],
+            type_byte: type_byte(height),
+            bytes: vec![0; FIRST_ENTRY],
             starts: Vec::new(),
+            written: 0,
         }
+    }
+
+    /// How many entries wait to be written.
+    fn waiting(&self) -> usize {
+        self.starts.len() - self.written
+    }
+
+    /// Bytes of the node that all of them would be.
+    fn waiting_bytes(&self) -> usize {
+        FIRST_ENTRY + self.bytes.len() - self.end_of(0)
+    }
+
+    /// Adds an entry that `put` appends.
+    fn add(&mut self, put: impl FnOnce(&mut Vec<u8>)) {
+        self.starts.push(self.bytes.len() as u32);
+        put(&mut self.bytes);
     }
 
     /// The number of entries to write so that both nodes have `target` bytes, if there are enough.
     fn full(&self, target: usize) -> Option<usize> {
-        let bytes = self.bytes.len();
-        let usual = bytes >= 2 * target && self.starts.len() >= 2 * ENTRIES_MIN;
+        let bytes = self.waiting_bytes();
+        let usual = bytes >= 2 * target && self.waiting() >= 2 * ENTRIES_MIN;
         if usual {
             return Some(self.split_at(target, ENTRIES_MIN));
         }
-        let large = bytes >= NODE_SPLIT_BYTES && self.starts.len() >= 2;
+        let large = bytes >= NODE_SPLIT_BYTES && self.waiting() >= 2;
         large.then(|| self.split_at(target, 1))
     }
 
     /// The fewest entries, but at least `min`, that have `target` bytes and leave an entry behind them.
     fn split_at(&self, target: usize, min: usize) -> usize {
-        let enough = self
-            .starts
-            .partition_point(|start| (*start as usize) < target);
-        enough.clamp(min, self.starts.len() - 1)
+        let target = self.end_of(0) - FIRST_ENTRY + target;
+        let enough =
+            self.starts[self.written..].partition_point(|start| (*start as usize) < target);
+        enough.clamp(min, self.waiting() - 1)
     }
 
-    /// Where the first `entries` entries end.
+    /// Where the first `entries` entries that wait end.
     fn end_of(&self, entries: usize) -> usize {
-        match self.starts.get(entries) {
+        match self.starts.get(self.written + entries) {
             Some(start) => *start as usize,
             None => self.bytes.len(),
         }
     }
 
-    /// Drops the first `entries` entries, which were written.
+    /// The node of the first `entries` entries that wait.
+    fn node(&mut self, entries: usize) -> &[u8] {
+        let (start, end) = (self.end_of(0) - FIRST_ENTRY, self.end_of(entries));
+        // What was there belonged to an entry that is written.
+        self.bytes[start] = self.type_byte;
+        &self.bytes[start..end]
+    }
+
+    /// Drops the first `entries` entries that wait, as they were written. What is behind them moves to the front only
+    /// now and then.
     fn drop_front(&mut self, entries: usize) {
-        let end = self.end_of(entries);
-        self.bytes.drain(FIRST_ENTRY..end);
-        self.starts.drain(..entries);
-        let shift = (end - FIRST_ENTRY) as u32;
+        self.written += entries;
+        if self.waiting() > self.written {
+            return;
+        }
+        let moved = self.end_of(0) - FIRST_ENTRY;
+        self.bytes.drain(..moved);
+        self.starts.drain(..self.written);
+        self.written = 0;
         for start in &mut self.starts {
-            *start -= shift;
+            *start -= moved as u32;
         }
     }
 }
@@ -134,24 +175,22 @@ impl<'w, T: Tree> Builder<'w, T> {
         value: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), Error> {
         self.lowest_waiting = 0;
-        let level = self.level(0);
-        let start = level.bytes.len();
-        level.starts.push(start as u32);
-        level.bytes.extend_from_slice(&[0; LENGTHS_BYTES]);
-        level.bytes.extend_from_slice(key);
-        value(&mut level.bytes);
-        let value_bytes = level.bytes.len() - start - LENGTHS_BYTES - key.len();
-        let lengths = pack_lengths(key.len(), value_bytes);
-        level.bytes[start..start + LENGTHS_BYTES].copy_from_slice(&lengths);
+        self.level(0).add(|bytes| {
+            let start = bytes.len();
+            bytes.extend_from_slice(&[0; LENGTHS_BYTES]);
+            bytes.extend_from_slice(key);
+            value(bytes);
+            let value_bytes = bytes.len() - start - LENGTHS_BYTES - key.len();
+            let lengths = pack_lengths(key.len(), value_bytes);
+            bytes[start..start + LENGTHS_BYTES].copy_from_slice(&lengths);
+        });
         self.write_if_full(0)
     }
 
     /// Adds an entry that stood in another leaf.
     pub(crate) fn push_raw(&mut self, entry: &[u8]) -> Result<(), Error> {
         self.lowest_waiting = 0;
-        let level = self.level(0);
-        level.starts.push(level.bytes.len() as u32);
-        level.bytes.extend_from_slice(entry);
+        self.level(0).add(|bytes| bytes.extend_from_slice(entry));
         self.write_if_full(0)
     }
 
@@ -164,16 +203,15 @@ impl<'w, T: Tree> Builder<'w, T> {
             }
         }
         self.lowest_waiting = height + 1;
-        let level = self.level(height + 1);
-        level.starts.push(level.bytes.len() as u32);
-        level.bytes.extend_from_slice(entry);
+        self.level(height + 1)
+            .add(|bytes| bytes.extend_from_slice(entry));
         self.write_if_full(height + 1)
     }
 
     /// Bytes that wait to become a leaf.
     pub(crate) fn waiting_leaf_bytes(&self) -> usize {
         match self.levels.first() {
-            Some(leaf) if !leaf.starts.is_empty() => leaf.bytes.len(),
+            Some(leaf) if leaf.waiting() > 0 => leaf.waiting_bytes(),
             _ => 0,
         }
     }
@@ -189,11 +227,11 @@ impl<'w, T: Tree> Builder<'w, T> {
         while height < self.levels.len() {
             let above_is_empty = self.levels[height + 1..]
                 .iter()
-                .all(|level| level.starts.is_empty());
-            let level = &self.levels[height];
-            if height > 0 && above_is_empty && level.starts.len() == 1 {
+                .all(|level| level.waiting() == 0);
+            let level = &mut self.levels[height];
+            if height > 0 && above_is_empty && level.waiting() == 1 {
                 // The only node below is the root: no node is needed above it.
-                let entry = entry_at(&level.bytes, FIRST_ENTRY).expect("there is one");
+                let entry = entry_at(level.node(1), FIRST_ENTRY).expect("there is one");
                 return Ok(Some(entry.pointer::<T>()));
             }
             self.write_rest(height)?;
@@ -212,26 +250,34 @@ impl<'w, T: Tree> Builder<'w, T> {
 
     fn write_if_full(&mut self, height: usize) -> Result<(), Error> {
         let target = self.target(height);
+        let together_bytes = self.sizes.together_bytes;
+        if height == 0 && self.levels[0].waiting_bytes() < together_bytes {
+            return Ok(());
+        }
         while let Some(entries) = self.levels[height].full(target) {
             self.write(height, entries)?;
         }
         Ok(())
     }
 
-    /// Writes all that a level has: one node, or two if they are large enough.
+    /// Writes all that a level has.
     fn write_rest(&mut self, height: usize) -> Result<(), Error> {
         let target = self.target(height);
-        let level = self.level(height);
-        let entries = level.starts.len();
+        self.level(height);
+        while let Some(entries) = self.levels[height].full(target) {
+            self.write(height, entries)?;
+        }
+        let level = &self.levels[height];
+        let entries = level.waiting();
         if entries == 0 {
             return Ok(());
         }
-        let bytes = level.bytes.len();
+        let bytes = level.waiting_bytes();
         if bytes >= target + target / 2 && entries >= 2 * ENTRIES_MIN {
             let half = level.split_at(bytes / 2, ENTRIES_MIN);
             self.write(height, half)?;
         }
-        let rest = self.levels[height].starts.len();
+        let rest = self.levels[height].waiting();
         self.write(height, rest)
     }
 
@@ -247,8 +293,8 @@ impl<'w, T: Tree> Builder<'w, T> {
     fn write(&mut self, height: usize, entries: usize) -> Result<(), Error> {
         // Levels above have to exist before this one is borrowed.
         self.level(height + 1);
-        let level = &self.levels[height];
-        let node = &level.bytes[..level.end_of(entries)];
+        let (lower, upper) = self.levels.split_at_mut(height + 1);
+        let node = lower[height].node(entries);
         let mut reduce = T::Reduce::default();
         let mut below_bytes = 0_u64;
         let mut at = FIRST_ENTRY;
@@ -276,15 +322,13 @@ impl<'w, T: Tree> Builder<'w, T> {
             subtree_bytes: below_bytes + u64::from(chunk_bytes),
             reduce,
         };
-        let (lower, upper) = self.levels.split_at_mut(height + 1);
-        let key = &lower[height].bytes[last_key];
-        let above = &mut upper[0];
-        above.starts.push(above.bytes.len() as u32);
-        let lengths = pack_lengths(key.len(), Pointer::<T::Reduce>::VALUE_BYTES);
-        above.bytes.extend_from_slice(&lengths);
-        above.bytes.extend_from_slice(key);
-        pointer.put_value(&mut above.bytes);
-        self.levels[height].drop_front(entries);
+        let key = &node[last_key];
+        upper[0].add(|bytes| {
+            bytes.extend_from_slice(&pack_lengths(key.len(), Pointer::<T::Reduce>::VALUE_BYTES));
+            bytes.extend_from_slice(key);
+            pointer.put_value(bytes);
+        });
+        lower[height].drop_front(entries);
         self.write_if_full(height + 1)
     }
 }

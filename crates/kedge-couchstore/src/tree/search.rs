@@ -67,10 +67,32 @@ impl<'a> Nodes<'a> {
 
     /// The node that `pointer` refers to.
     pub(crate) fn node<T: Tree>(&mut self, pointer: &Pointer<T::Reduce>) -> Result<Node, Error> {
-        let (shared, at) = (self.shared, Offset(pointer.offset));
-        if let Some(node) = shared.cache().get(T::cache_key(at.0)) {
+        if let Some(node) = self.shared.cache().get(T::cache_key(pointer.offset)) {
             return Ok(node);
         }
+        self.read::<T>(pointer)
+    }
+
+    /// The node that `pointer` refers to, `depth` levels below the root. Leaves are not in the cache, and not looked for
+    /// there once it is known where they are.
+    fn node_at<T: Tree>(
+        &mut self,
+        pointer: &Pointer<T::Reduce>,
+        depth: usize,
+    ) -> Result<Node, Error> {
+        let leaf_depth = self.shared.cache().leaf_depth(T::NUMBER);
+        let node = if leaf_depth.is(depth) {
+            self.read::<T>(pointer)?
+        } else {
+            self.node::<T>(pointer)?
+        };
+        leaf_depth.learn(depth, node.is_leaf());
+        Ok(node)
+    }
+
+    /// The node that `pointer` refers to, from the disk.
+    fn read<T: Tree>(&mut self, pointer: &Pointer<T::Reduce>) -> Result<Node, Error> {
+        let (shared, at) = (self.shared, Offset(pointer.offset));
         let expect = Expect::UpTo(pointer.subtree_bytes);
         let window = &mut self.windows.exact;
         let body = window.chunk(shared, at, expect, NODE_CHUNK_BYTES_MAX, self.end)?;
@@ -135,8 +157,8 @@ impl<'a> Nodes<'a> {
         key: &[u8],
     ) -> Result<Option<(Node, usize)>, Error> {
         let mut pointer = *root;
-        for _ in 0..DEPTH_MAX {
-            let node = self.node::<T>(&pointer)?;
+        for depth in 0..DEPTH_MAX {
+            let node = self.node_at::<T>(&pointer, depth)?;
             let found = node.entries().find(|entry| entry.key >= key);
             let Some(entry) = found else {
                 return Ok(None);
@@ -161,7 +183,7 @@ impl<'a> Nodes<'a> {
         if depth == DEPTH_MAX {
             return Err(self.too_deep::<T>(pointer));
         }
-        let node = self.node::<T>(pointer)?;
+        let node = self.node_at::<T>(pointer, depth)?;
         let mut left = keys;
         for entry in node.entries() {
             let below = left.partition_point(|(_, key)| key.as_ref() <= entry.key);

@@ -79,41 +79,80 @@ fn a_tree_has_what_was_pushed_and_its_nodes_are_well_filled() {
         (50, 3000),
         (6, 70_000),
     ] {
-        let (shared, mut out) = appender();
-        let expected = entries(count, value_bytes);
-        let mut builder = Builder::<Local>::new(&mut out, NodeSizes::UPDATE);
-        for (key, value) in &expected {
-            builder
-                .push(key, |out| out.extend_from_slice(value))
-                .expect("push");
-        }
-        let root = builder.finish().expect("finish").expect("a root");
-        out.write_all().expect("write");
-        let end = out.written();
-        assert!(
-            read(&shared, Some(root), end) == expected,
-            "{count} of {value_bytes}"
-        );
-        let levels = sizes(&shared, &root, end);
-        assert_eq!(levels[0].len(), 1, "one root");
-        let NodeSizes {
-            leaf_bytes,
-            interior_bytes,
-        } = NodeSizes::UPDATE;
-        for (depth, level) in levels.iter().enumerate() {
-            let is_leaf = depth + 1 == levels.len();
-            let target = if is_leaf { leaf_bytes } else { interior_bytes };
-            for bytes in level {
-                // The last two of a level share what is left.
-                assert!(
-                    level.len() < 3 || *bytes >= target * 2 / 3,
-                    "{bytes} of {target}"
-                );
-                let large = 2 * target + value_bytes * 8 + 100;
-                assert!(*bytes <= large, "{bytes} of {target}");
-            }
+        check_tree(NodeSizes::UPDATE, count, value_bytes);
+        check_tree(NodeSizes::COPY, count, value_bytes);
+    }
+}
+
+fn check_tree(targets: NodeSizes, count: u32, value_bytes: usize) {
+    let (shared, mut out) = appender();
+    let expected = entries(count, value_bytes);
+    let mut builder = Builder::<Local>::new(&mut out, targets);
+    for (key, value) in &expected {
+        builder
+            .push(key, |out| out.extend_from_slice(value))
+            .expect("push");
+    }
+    let root = builder.finish().expect("finish").expect("a root");
+    out.write_all().expect("write");
+    let end = out.written();
+    assert!(
+        read(&shared, Some(root), end) == expected,
+        "{count} of {value_bytes}"
+    );
+    let levels = sizes(&shared, &root, end);
+    assert_eq!(levels[0].len(), 1, "one root");
+    for (depth, level) in levels.iter().enumerate() {
+        let is_leaf = depth + 1 == levels.len();
+        let target = if is_leaf {
+            targets.leaf_bytes
+        } else {
+            targets.interior_bytes
+        };
+        for bytes in level {
+            // The last two of a level share what is left.
+            assert!(
+                level.len() < 3 || *bytes >= target * 2 / 3,
+                "{bytes} of {target}"
+            );
+            let large = 2 * target + value_bytes * 8 + 100;
+            assert!(*bytes <= large, "{bytes} of {target}");
         }
     }
+}
+
+#[test]
+fn leaves_of_copies_lie_beside_each_other_though_bodies_come_between_their_entries() {
+    let (shared, mut out) = appender();
+    let expected = entries(5000, 60);
+    let mut builder = Builder::<Local>::new(&mut out, NodeSizes::COPY);
+    for (key, value) in &expected {
+        builder.out().append(&[9; 500]).expect("append");
+        builder
+            .push(key, |out| out.extend_from_slice(value))
+            .expect("push");
+    }
+    let root = builder.finish().expect("finish").expect("a root");
+    out.write_all().expect("write");
+    let end = out.written();
+    assert!(read(&shared, Some(root), end) == expected);
+    let mut windows = Windows::exact();
+    let mut nodes = Nodes::new(&shared, Offset(end), &mut windows);
+    let (mut leaves, mut level) = (Vec::new(), vec![root]);
+    while let Some(pointer) = level.pop() {
+        let node = nodes.node::<Local>(&pointer).expect("a node");
+        if node.is_leaf() {
+            leaves.push(pointer);
+        } else {
+            level.extend(node.entries().map(|entry| entry.pointer::<Local>()));
+        }
+    }
+    leaves.sort_unstable_by_key(|leaf| leaf.offset);
+    let beside = |pair: &&[Pointer<_>]| {
+        crate::format::block::end_of(pair[0].offset, pair[0].subtree_bytes) == pair[1].offset
+    };
+    let groups = leaves.len() - leaves.windows(2).filter(beside).count();
+    assert!(groups * 8 < leaves.len(), "{groups} of {}", leaves.len());
 }
 
 #[test]

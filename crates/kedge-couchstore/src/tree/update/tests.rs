@@ -61,6 +61,7 @@ struct Tree {
 const SMALL: NodeSizes = NodeSizes {
     leaf_bytes: 60,
     interior_bytes: 100,
+    together_bytes: 0,
 };
 
 impl Tree {
