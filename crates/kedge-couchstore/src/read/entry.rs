@@ -9,10 +9,11 @@ use crate::format::bytes::u48_at;
 use crate::format::entry::{Fields, ID_FIXED_BYTES, SEQNO_FIXED_BYTES};
 use crate::tree::node::{Node, NodeEntry};
 
-/// A document or tombstone without its body. Cheap to clone: it holds on to the node that it was found in.
+/// A document or tombstone without its body. Cheap to clone: its bytes are shared, with the other entries of its node
+/// where a scan found it.
 #[derive(Clone)]
 pub struct Entry {
-    node: Arc<[u8]>,
+    memory: Arc<[u8]>,
     key: (u32, u32),
     rev_meta: (u32, u32),
     fields: Fields,
@@ -43,11 +44,20 @@ impl ContentMeta {
 impl Entry {
     /// An entry of a checked leaf of the tree by id.
     pub(crate) fn from_id(node: &Node, entry: &NodeEntry<'_>) -> Self {
+        Entry::by_id(Arc::clone(node.memory()), entry.start, entry)
+    }
+
+    /// As [`Entry::from_id`], with memory of its own.
+    pub(crate) fn copied_from_id(entry: &NodeEntry<'_>) -> Self {
+        Entry::by_id(entry.raw.into(), 0, entry)
+    }
+
+    fn by_id(memory: Arc<[u8]>, start: usize, entry: &NodeEntry<'_>) -> Self {
         let fields = Fields::take_id(entry.value).expect("the node was checked");
-        let end = entry.end();
+        let end = start + entry.raw.len();
         let value = end - entry.value.len();
         Entry {
-            node: Arc::clone(node.bytes()),
+            memory,
             key: ((value - entry.key.len()) as u32, value as u32),
             rev_meta: ((value + ID_FIXED_BYTES) as u32, end as u32),
             fields,
@@ -56,13 +66,22 @@ impl Entry {
 
     /// An entry of a checked leaf of the tree by seqno.
     pub(crate) fn from_seqno(node: &Node, entry: &NodeEntry<'_>) -> Self {
+        Entry::by_seqno(Arc::clone(node.memory()), entry.start, entry)
+    }
+
+    /// As [`Entry::from_seqno`], with memory of its own.
+    pub(crate) fn copied_from_seqno(entry: &NodeEntry<'_>) -> Self {
+        Entry::by_seqno(entry.raw.into(), 0, entry)
+    }
+
+    fn by_seqno(memory: Arc<[u8]>, start: usize, entry: &NodeEntry<'_>) -> Self {
         let seqno = u48_at(entry.key, 0);
         let (fields, key_bytes) =
             Fields::take_seqno(seqno, entry.value).expect("the node was checked");
-        let end = entry.end();
+        let end = start + entry.raw.len();
         let key = end - entry.value.len() + SEQNO_FIXED_BYTES;
         Entry {
-            node: Arc::clone(node.bytes()),
+            memory,
             key: (key as u32, (key + key_bytes) as u32),
             rev_meta: ((key + key_bytes) as u32, end as u32),
             fields,
@@ -70,7 +89,7 @@ impl Entry {
     }
 
     fn bytes(&self, (start, end): (u32, u32)) -> &[u8] {
-        &self.node[start as usize..end as usize]
+        &self.memory[start as usize..end as usize]
     }
 
     pub(crate) fn fields(&self) -> &Fields {

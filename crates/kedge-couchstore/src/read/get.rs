@@ -10,7 +10,7 @@ use crate::Error;
 use crate::file::window::Window;
 use crate::format::bytes::be48;
 use crate::limits::U48_MAX;
-use crate::tree::node::Node;
+use crate::tree::node::NodeEntry;
 use crate::tree::search::{Nodes, Windows};
 use crate::tree::{ById, BySeqno, Local};
 
@@ -27,11 +27,9 @@ impl Snapshot {
         let Some(root) = &self.header.by_id else {
             return Ok(None);
         };
-        let found = self.nodes(&mut Windows::exact()).find::<ById>(root, key)?;
-        Ok(found.map(|(node, start)| {
-            let entry = node.entry(start).expect("it was just found");
-            Entry::from_id(&node, &entry)
-        }))
+        let mut windows = Windows::exact();
+        let mut nodes = self.nodes(&mut windows);
+        nodes.find::<ById, _>(root, key, |entry| Entry::copied_from_id(&entry))
     }
 
     /// The document or tombstone of a seqno.
@@ -45,13 +43,10 @@ impl Snapshot {
         if seqno.0 > U48_MAX {
             return Ok(None);
         }
-        let found = self
-            .nodes(&mut Windows::exact())
-            .find::<BySeqno>(root, &be48(seqno.0))?;
-        Ok(found.map(|(node, start)| {
-            let entry = node.entry(start).expect("it was just found");
-            Entry::from_seqno(&node, &entry)
-        }))
+        let mut windows = Windows::exact();
+        let mut nodes = self.nodes(&mut windows);
+        let copied = |entry: NodeEntry<'_>| Entry::copied_from_seqno(&entry);
+        nodes.find::<BySeqno, _>(root, &be48(seqno.0), copied)
     }
 
     /// The documents and tombstones of many keys, in the order of `keys`. The tree is walked once.
@@ -65,9 +60,8 @@ impl Snapshot {
         };
         let mut sorted: Vec<(usize, &[u8])> = keys.iter().map(AsRef::as_ref).enumerate().collect();
         sorted.sort_unstable_by_key(|(_, key)| *key);
-        let found = &mut |index: usize, node: &Node, entry: crate::tree::node::NodeEntry<'_>| {
-            entries[index] = Some(Entry::from_id(node, &entry));
-            Ok(())
+        let found = &mut |index: usize, entry: NodeEntry<'_>| {
+            entries[index] = Some(Entry::copied_from_id(&entry));
         };
         self.nodes(&mut Windows::exact())
             .find_many::<ById, &[u8]>(root, &sorted, 0, found)?;
@@ -139,12 +133,8 @@ impl Snapshot {
         let Some(root) = &self.header.local else {
             return Ok(None);
         };
-        let found = self
-            .nodes(&mut Windows::exact())
-            .find::<Local>(root, name)?;
-        Ok(found.map(|(node, start)| {
-            let entry = node.entry(start).expect("it was just found");
-            entry.value.to_vec()
-        }))
+        let mut windows = Windows::exact();
+        let mut nodes = self.nodes(&mut windows);
+        nodes.find::<Local, _>(root, name, |entry| entry.value.to_vec())
     }
 }

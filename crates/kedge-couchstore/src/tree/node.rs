@@ -25,31 +25,36 @@ pub(crate) fn type_byte(height: usize) -> u8 {
 /// A node that passed [`Node::check`]. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Node {
-    bytes: Arc<[u8]>,
+    /// Memory, of which the first `len` bytes are the node.
+    memory: Arc<[u8]>,
+    len: usize,
 }
 
 impl Node {
     /// The node in the body of a chunk at `offset`.
     pub(crate) fn decode<T: Tree>(offset: u64, compressed: &[u8]) -> Result<Self, Problem> {
         let len = inflated_bytes(compressed, NODE_BYTES_MAX)?;
-        let mut bytes: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
-        let inside = Arc::get_mut(&mut bytes).expect("nobody else has it yet");
+        let mut memory: Arc<[u8]> = std::iter::repeat_n(0, len).collect();
+        let inside = Arc::get_mut(&mut memory).expect("nobody else has it yet");
         inflate_into(compressed, inside)?;
-        check::<T>(offset, &bytes)?;
-        Ok(Node { bytes })
+        check::<T>(offset, &memory)?;
+        Ok(Node { memory, len })
     }
 
-    /// As [`Node::decode`], into the memory of a node that nobody else holds any more, if it has the same length.
+    /// As [`Node::decode`], into the memory of a node that nobody else holds any more, if it is large enough.
     pub(crate) fn decode_again<T: Tree>(
         &mut self,
         offset: u64,
         compressed: &[u8],
     ) -> Result<(), Problem> {
         let len = inflated_bytes(compressed, NODE_BYTES_MAX)?;
-        match Arc::get_mut(&mut self.bytes) {
-            Some(inside) if inside.len() == len => {
+        match Arc::get_mut(&mut self.memory) {
+            Some(inside) if inside.len() >= len => {
+                let inside = &mut inside[..len];
                 inflate_into(compressed, inside)?;
-                check::<T>(offset, inside)
+                check::<T>(offset, inside)?;
+                self.len = len;
+                Ok(())
             }
             _ => {
                 *self = Node::decode::<T>(offset, compressed)?;
@@ -61,28 +66,34 @@ impl Node {
     /// Wraps bytes that were just encoded by this crate.
     pub(crate) fn trusted(bytes: &[u8]) -> Self {
         Node {
-            bytes: bytes.into(),
+            memory: bytes.into(),
+            len: bytes.len(),
         }
     }
 
-    /// The node's bytes, shared.
-    pub(crate) fn bytes(&self) -> &Arc<[u8]> {
-        &self.bytes
+    /// The node's bytes.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.memory[..self.len]
+    }
+
+    /// Shared memory that begins with the node's bytes.
+    pub(crate) fn memory(&self) -> &Arc<[u8]> {
+        &self.memory
     }
 
     pub(crate) fn is_leaf(&self) -> bool {
-        self.bytes[0] == LEAF
+        self.memory[0] == LEAF
     }
 
     /// The entry at `at`, which is [`FIRST_ENTRY`] or the end of another; `None` at the node's end.
     pub(crate) fn entry(&self, at: usize) -> Option<NodeEntry<'_>> {
-        entry_at(&self.bytes, at)
+        entry_at(self.bytes(), at)
     }
 
     /// All entries.
     pub(crate) fn entries(&self) -> Entries<'_> {
         Entries {
-            bytes: &self.bytes,
+            bytes: self.bytes(),
             at: FIRST_ENTRY,
         }
     }

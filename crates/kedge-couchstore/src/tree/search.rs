@@ -16,6 +16,8 @@ pub(crate) struct Windows {
     ahead: Window,
     /// Whether interior nodes that were read go to the cache.
     remembers: bool,
+    /// Memory of a leaf that was looked at.
+    spare: Option<Node>,
 }
 
 impl Windows {
@@ -25,6 +27,7 @@ impl Windows {
             exact: Window::exact(),
             ahead: Window::exact(),
             remembers: true,
+            spare: None,
         }
     }
 
@@ -34,6 +37,7 @@ impl Windows {
             exact: Window::exact(),
             ahead: Window::ahead(ahead_max),
             remembers: false,
+            spare: None,
         }
     }
 
@@ -96,11 +100,17 @@ impl<'a> Nodes<'a> {
         let expect = Expect::UpTo(pointer.subtree_bytes);
         let window = &mut self.windows.exact;
         let body = window.chunk(shared, at, expect, NODE_CHUNK_BYTES_MAX, self.end)?;
-        let node = Node::decode::<T>(at.0, body).map_err(|problem| shared.corrupt(at, problem))?;
-        if self.windows.remembers && !node.is_leaf() {
-            shared.cache().insert(T::cache_key(at.0), node.clone());
+        let mut spare = self.windows.spare.take();
+        let decoded = decode_over::<T>(&mut spare, at, body);
+        decoded.map_err(|problem| shared.corrupt(at, problem))?;
+        let node = spare.expect("it was just decoded");
+        if !self.windows.remembers || node.is_leaf() {
+            return Ok(node);
         }
-        Ok(node)
+        let kept = Node::trusted(node.bytes());
+        shared.cache().insert(T::cache_key(at.0), kept.clone());
+        self.windows.spare = Some(node);
+        Ok(kept)
     }
 
     /// The node that `pointer` refers to, from the disk, and its bytes there; read ahead if it is expected to be a leaf
@@ -134,11 +144,7 @@ impl<'a> Nodes<'a> {
         let expect = Expect::UpTo(pointer.subtree_bytes);
         let window = &mut self.windows.ahead;
         let body = window.chunk(shared, at, expect, NODE_CHUNK_BYTES_MAX, self.end)?;
-        let decoded = match node {
-            Some(node) => node.decode_again::<T>(at.0, body),
-            None => Node::decode::<T>(at.0, body).map(|decoded| *node = Some(decoded)),
-        };
-        decoded.map_err(|problem| shared.corrupt(at, problem))
+        decode_over::<T>(node, at, body).map_err(|problem| shared.corrupt(at, problem))
     }
 
     /// Drops a node from the cache.
@@ -150,22 +156,21 @@ impl<'a> Nodes<'a> {
         self.shared.corrupt(Offset(pointer.offset), Problem::Depth)
     }
 
-    /// The leaf that has `key`, and where in it the entry starts.
-    pub(crate) fn find<T: Tree>(
+    /// What `found` makes of the entry of `key`, if there is one.
+    pub(crate) fn find<T: Tree, R>(
         &mut self,
         root: &Pointer<T::Reduce>,
         key: &[u8],
-    ) -> Result<Option<(Node, usize)>, Error> {
+        found: impl FnOnce(NodeEntry<'_>) -> R,
+    ) -> Result<Option<R>, Error> {
         let mut pointer = *root;
         for depth in 0..DEPTH_MAX {
             let node = self.node_at::<T>(&pointer, depth)?;
-            let found = node.entries().find(|entry| entry.key >= key);
-            let Some(entry) = found else {
+            let Some(entry) = node.entries().find(|entry| entry.key >= key) else {
                 return Ok(None);
             };
             if node.is_leaf() {
-                let start = entry.start;
-                return Ok((entry.key == key).then_some((node, start)));
+                return Ok((entry.key == key).then(|| found(entry)));
             }
             pointer = entry.pointer::<T>();
         }
@@ -178,7 +183,7 @@ impl<'a> Nodes<'a> {
         pointer: &Pointer<T::Reduce>,
         keys: &[(usize, K)],
         depth: usize,
-        found: &mut dyn FnMut(usize, &Node, NodeEntry<'_>) -> Result<(), Error>,
+        found: &mut dyn FnMut(usize, NodeEntry<'_>),
     ) -> Result<(), Error> {
         if depth == DEPTH_MAX {
             return Err(self.too_deep::<T>(pointer));
@@ -195,7 +200,7 @@ impl<'a> Nodes<'a> {
             if node.is_leaf() {
                 for (index, key) in here {
                     if key.as_ref() == entry.key {
-                        found(*index, &node, entry)?;
+                        found(*index, entry);
                     }
                 }
             } else {
@@ -205,6 +210,20 @@ impl<'a> Nodes<'a> {
                 break;
             }
         }
+        if node.is_leaf() {
+            self.windows.spare = Some(node);
+        }
         Ok(())
+    }
+}
+
+/// Decodes a node into the memory of another, if there is one.
+fn decode_over<T: Tree>(node: &mut Option<Node>, at: Offset, body: &[u8]) -> Result<(), Problem> {
+    match node {
+        Some(node) => node.decode_again::<T>(at.0, body),
+        None => {
+            *node = Some(Node::decode::<T>(at.0, body)?);
+            Ok(())
+        }
     }
 }

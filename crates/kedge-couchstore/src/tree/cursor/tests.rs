@@ -95,9 +95,11 @@ fn a_tree_that_is_too_deep_is_refused() {
         cursor.seek(&mut nodes, b"k").expect_err("too deep")
     ));
     assert!(is_depth(
-        nodes.find::<Local>(&root, b"k").expect_err("too deep")
+        nodes
+            .find::<Local, _>(&root, b"k", |_| ())
+            .expect_err("too deep")
     ));
-    let many = nodes.find_many::<Local, _>(&root, &[(0, b"k")], 0, &mut |_, _, _| Ok(()));
+    let many = nodes.find_many::<Local, _>(&root, &[(0, b"k")], 0, &mut |_, _| ());
     assert!(is_depth(many.expect_err("too deep")));
 }
 

@@ -99,7 +99,7 @@ fn memory_is_used_again_only_when_nobody_else_has_it() {
         .decode_again::<Local>(9, &packed(&two))
         .expect("sound");
     assert_eq!(
-        (&kept.bytes()[..], &reused.bytes()[..]),
+        (&kept.bytes()[..], reused.bytes()),
         (&one[..], &two[..])
     );
     let before = reused.bytes().as_ptr();
@@ -107,7 +107,7 @@ fn memory_is_used_again_only_when_nobody_else_has_it() {
         .decode_again::<Local>(9, &packed(&one))
         .expect("sound");
     assert_eq!(
-        (&reused.bytes()[..], reused.bytes().as_ptr()),
+        (reused.bytes(), reused.bytes().as_ptr()),
         (&one[..], before)
     );
 }
