@@ -10,7 +10,12 @@ use super::Shown;
 use super::report::{FileReport, Finding};
 
 /// Checks a file as far as it can be read, and puts all that is found into the report.
-pub(super) fn check(report: &mut FileReport, strict: &Options, every_header: bool, shown: &Shown) {
+pub(super) fn check(
+    report: &mut FileReport,
+    strict: &Options,
+    every_header: bool,
+    shown: &mut Shown,
+) {
     if let Err(error) = try_check(report, strict, every_header, shown) {
         report.failed(&error);
     }
@@ -20,7 +25,7 @@ fn try_check(
     report: &mut FileReport,
     strict: &Options,
     every_header: bool,
-    shown: &Shown,
+    shown: &mut Shown,
 ) -> Result<(), FileError> {
     let newest = match open(&report.named.path, strict) {
         // What looks like the newest header is damaged: that is told, and the one before it is checked.
@@ -52,7 +57,7 @@ fn try_check(
 fn check_commit(
     report: &mut FileReport,
     snapshot: &Snapshot,
-    shown: &Shown,
+    shown: &mut Shown,
 ) -> Result<(), FileError> {
     let header = snapshot.header();
     let entries = header.live_count().saturating_add(header.deleted_count());

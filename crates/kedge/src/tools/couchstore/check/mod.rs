@@ -40,12 +40,12 @@ pub(crate) struct CheckArgs {
 pub(crate) fn run(args: &CheckArgs) -> Result<u8, FileError> {
     let files = names::files(&args.paths)?;
     let strict = args.keys.options(OnDamage::Refuse)?;
-    let shown = Shown::new(!args.json && io::stderr().is_terminal());
+    let mut shown = Shown::new(!args.json && io::stderr().is_terminal());
     let mut totals = Totals::default();
     for (number, named) in files.iter().enumerate() {
         shown.next_file(number + 1, files.len());
         let mut report = FileReport::new(named);
-        file::check(&mut report, &strict, args.every_header, &shown);
+        file::check(&mut report, &strict, args.every_header, &mut shown);
         shown.hide();
         totals.add(&report);
         output::print(&if args.json {
@@ -64,32 +64,36 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, FileError> {
 
 /// How far the check of a file is, on a terminal.
 struct Shown {
+    is_on: bool,
+    prefix: String,
     bar: Option<ProgressBar>,
 }
 
 impl Shown {
-    fn new(on: bool) -> Self {
-        let bar = on.then(|| {
-            let template = "{prefix} [{bar:30}] {percent:>3} % {elapsed} {per_sec} entries";
-            let style = ProgressStyle::with_template(template);
-            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
-            ProgressBar::new(0).with_style(style.progress_chars("#>-"))
-        });
-        Self { bar }
-    }
-
-    fn next_file(&self, number: usize, files: usize) {
-        if let Some(bar) = &self.bar {
-            bar.reset();
-            bar.set_length(0);
-            bar.set_prefix(format!("checking {number}/{files}"));
+    fn new(is_on: bool) -> Self {
+        Self {
+            is_on,
+            prefix: String::new(),
+            bar: None,
         }
     }
 
+    fn next_file(&mut self, number: usize, files: usize) {
+        self.prefix = format!("checking {number}/{files}");
+    }
+
     /// So many more entries are to be gone through.
-    fn expect(&self, entries: u64) {
+    fn expect(&mut self, entries: u64) {
         if let Some(bar) = &self.bar {
             bar.inc_length(entries);
+        } else if self.is_on {
+            let template = "{prefix} [{bar:30}] {percent:>3} % {elapsed} {human_pos}/{human_len}";
+            let style = ProgressStyle::with_template(template);
+            let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+            let bar = ProgressBar::new(entries)
+                .with_style(style.progress_chars("#>-"))
+                .with_prefix(self.prefix.clone());
+            self.bar = Some(bar);
         }
     }
 
@@ -100,8 +104,8 @@ impl Shown {
     }
 
     /// Makes room for lines of text.
-    fn hide(&self) {
-        if let Some(bar) = &self.bar {
+    fn hide(&mut self) {
+        if let Some(bar) = self.bar.take() {
             bar.finish_and_clear();
         }
     }
