@@ -86,3 +86,37 @@ fn a_snooze_and_a_wake_give_a_run_each_or_one_together() {
         executor.shutdown();
     });
 }
+
+/// The timer has found the task due when its deadline moves away: it is too late to wake it.
+#[test]
+fn a_deadline_that_moved_away_ends_no_sleep() {
+    check(|| {
+        let (executor, owner) = executor(1);
+        executor.begin_timer_of_model().unwrap();
+        let (wrong, dropped, runs) = (Wrong::default(), Level::default(), Level::default());
+        let counted = runs.clone();
+        let task = Probe::new(&wrong, &dropped).task(move || {
+            counted.add();
+            Next::Sleep
+        });
+        let spec = TaskSpec {
+            first_run: Some(SOON),
+            ..TaskSpec::new(&KIND, owner)
+        };
+        let id = executor.schedule(spec, task).unwrap();
+        let moved = executor
+            .snooze(id, Duration::from_secs(3_600))
+            .then(|| runs.get());
+        for _ in 0..8 {
+            thread::yield_now();
+        }
+        executor.unregister(owner, true);
+        if let Some(before) = moved {
+            // It slept then, and nobody woke it.
+            assert_eq!(runs.get(), before);
+        }
+        assert!(runs.get() <= 1);
+        wrong.check();
+        executor.shutdown();
+    });
+}
