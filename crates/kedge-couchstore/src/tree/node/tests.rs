@@ -98,10 +98,7 @@ fn memory_is_used_again_only_when_nobody_else_has_it() {
     reused
         .decode_again::<Local>(9, &packed(&two))
         .expect("sound");
-    assert_eq!(
-        (&kept.bytes()[..], reused.bytes()),
-        (&one[..], &two[..])
-    );
+    assert_eq!((kept.bytes(), reused.bytes()), (&one[..], &two[..]));
     let before = reused.bytes().as_ptr();
     reused
         .decode_again::<Local>(9, &packed(&one))
