@@ -116,6 +116,16 @@ impl NodeCache {
         self.lock().remove(key);
     }
 
+    /// Forgets all nodes.
+    pub(crate) fn clear(&self) {
+        *self.lock() = Clock::default();
+    }
+
+    /// What it takes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lock().bytes
+    }
+
     fn lock(&self) -> MutexGuard<'_, Clock> {
         // Nothing in here can panic half way, so what another thread left is sound.
         self.clock.lock().unwrap_or_else(PoisonError::into_inner)

@@ -36,6 +36,26 @@ impl Shared {
         Shared::of_file(disk.open(path)?, path, options)
     }
 
+    /// Opens a file that has this header.
+    pub(crate) fn open_at(
+        disk: &dyn Disk,
+        path: &Path,
+        options: &Options,
+        header: &Header,
+    ) -> Result<Arc<Self>, Error> {
+        let file = disk.open(path)?;
+        let found = find::at(&*file, path, header.offset, file.len()?)?;
+        if found != *header {
+            return Err(Error::Corrupt {
+                file: path.to_owned(),
+                offset: header.offset,
+                problem: Problem::NotAHeader,
+            });
+        }
+        let codec = codec_of(&*file, path, header, &options.keys)?;
+        Ok(Arc::new(Shared::new(file, path, codec, options)))
+    }
+
     /// Finds the newest header of an open file.
     pub(crate) fn of_file(
         file: Box<dyn File>,
@@ -72,6 +92,10 @@ impl Shared {
 
     pub(crate) fn cache(&self) -> &NodeCache {
         &self.cache
+    }
+
+    pub(crate) fn memory_bytes(&self) -> usize {
+        size_of::<Self>() + self.path.capacity() + self.cache.bytes()
     }
 
     pub(crate) fn on_damage(&self) -> OnDamage {

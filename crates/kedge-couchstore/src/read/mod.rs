@@ -28,8 +28,8 @@ pub use scan::{Documents, IdScan, Locals, SeqnoScan};
 /// A file as one of its commits left it. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
-    shared: Arc<Shared>,
-    header: Arc<Header>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) header: Arc<Header>,
 }
 
 impl Snapshot {
@@ -51,6 +51,20 @@ impl Snapshot {
     pub fn of_file(file: Box<dyn File>, path: &Path, options: &Options) -> Result<Self, Error> {
         let (shared, found) = Shared::of_file(file, path, options)?;
         Ok(Snapshot::new(shared, Arc::new(found.header)))
+    }
+
+    /// Opens a file at a header that is known to be in it, without a search.
+    ///
+    /// # Errors
+    /// [`Problem::NotAHeader`] if another or none is there; otherwise as [`Snapshot::open`].
+    pub fn open_at(
+        disk: &dyn Disk,
+        path: &Path,
+        options: &Options,
+        header: &Header,
+    ) -> Result<Self, Error> {
+        let shared = Shared::open_at(disk, path, options, header)?;
+        Ok(Snapshot::new(shared, Arc::new(header.clone())))
     }
 
     pub(crate) fn new(shared: Arc<Shared>, header: Arc<Header>) -> Self {
@@ -75,6 +89,13 @@ impl Snapshot {
     /// Those of the disk.
     pub fn file_bytes(&self) -> Result<u64, Error> {
         Ok(self.shared.file().len()?)
+    }
+
+    /// Memory that the file takes while it is open, shared with every other snapshot and the writer that have its handle,
+    /// in bytes: its nodes, mostly.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.shared.memory_bytes()
     }
 
     /// The same file at the header that is its newest now.

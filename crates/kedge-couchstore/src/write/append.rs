@@ -86,6 +86,11 @@ impl Appender {
         self.written
     }
 
+    /// Whether everything is in the file, as far as is known.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.buffer.is_empty() && !self.failed
+    }
+
     /// An error if an earlier operation failed.
     pub(crate) fn check(&self) -> Result<(), Error> {
         if self.failed {

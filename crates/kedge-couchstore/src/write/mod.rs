@@ -132,6 +132,28 @@ impl Writer {
         Ok(writer)
     }
 
+    /// Goes on at the end of the file of `snapshot`, sharing its handle and its nodes, without looking for the newest
+    /// header and without a sync: cheap enough for one commit. What comes behind the snapshot's header is never part of
+    /// the file again.
+    ///
+    /// Only for a header that this process knows to be durable, as [`Writer::open`] or [`Writer::commit`] made it, and
+    /// that nobody wrote a commit behind that counts.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn resume(snapshot: &Snapshot) -> Result<Self, Error> {
+        let Snapshot { shared, header } = snapshot;
+        // All chunks end before their header, so a lone type byte at the end is that of an empty block.
+        let file_bytes = snapshot.file_bytes()?;
+        let lone = file_bytes % crate::limits::BLOCK_BYTES == 1;
+        let position = file_bytes - u64::from(lone);
+        Ok(Writer::new(
+            Arc::clone(shared),
+            (**header).clone(),
+            position,
+        ))
+    }
+
     fn new(shared: Arc<Shared>, header: Header, position: u64) -> Self {
         Writer {
             out: Appender::new(Arc::clone(&shared), position),
@@ -198,5 +220,14 @@ impl Writer {
     pub fn sync(&mut self) -> Result<(), Error> {
         self.out.write_all()?;
         self.out.sync()
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        // Nodes of what was not written are in the cache under places that the next writer will write other nodes to.
+        if self.changed || !self.out.is_settled() {
+            self.shared.cache().clear();
+        }
     }
 }

@@ -395,3 +395,104 @@ fn readers_and_a_writer_share_a_file() {
         snapshots.push((snapshot.header().live_count(), snapshot));
     }
 }
+
+#[test]
+fn a_writer_goes_on_behind_a_snapshot_without_a_sync() {
+    let disk = disk(1);
+    let mut writer = create(&disk);
+    let mut all: Vec<Doc> = (1..=200).map(|n| Doc::new(format!("k{n:04}"), n)).collect();
+    save(&mut writer, &all).expect("save");
+    writer.commit(1).expect("commit");
+    let mut snapshot = writer.snapshot();
+    drop(writer);
+    for n in 1..=20 {
+        let before = disk.operations();
+        let mut writer = Writer::resume(&snapshot).expect("it goes on");
+        assert_eq!(disk.operations(), before);
+        let more: Vec<Doc> = (1..=10)
+            .map(|m| Doc::new(format!("k{:04}", n * 7 + m * 3), 200 + n * 10 + m))
+            .collect();
+        save(&mut writer, &more).expect("save");
+        all.retain(|doc| more.iter().all(|new| new.key != doc.key));
+        all.extend(more);
+        writer.commit(n).expect("commit");
+        assert!(disk.operations() <= before + 5);
+        snapshot = writer.snapshot();
+    }
+    all.sort_by(|a, b| a.key.cmp(&b.key));
+    let opened = open(&disk).expect("open");
+    opened.check(&mut |_| {}).expect("sound");
+    assert_eq!(by_id(&opened).expect("scan"), all);
+    assert_eq!(by_id(&snapshot).expect("scan"), all);
+    assert_eq!(snapshot.header(), opened.header());
+    assert!(
+        snapshot.memory_bytes() > opened.memory_bytes(),
+        "it has nodes in memory"
+    );
+}
+
+#[test]
+fn nodes_that_were_not_written_are_not_taken_for_those_that_are_later() {
+    for room in [0, 3000, 20_000, 40_000] {
+        let disk = disk(2);
+        let mut writer = create(&disk);
+        let first: Vec<Doc> = (1..=500).map(|n| Doc::new(format!("k{n:04}"), n)).collect();
+        save(&mut writer, &first).expect("save");
+        writer.commit(1).expect("commit");
+        let snapshot = writer.snapshot();
+        drop(writer);
+        // Some fail on the way, some are given up with all in the buffer, some with all in the file.
+        disk.set_capacity(Some(disk.used_bytes() + room));
+        for step in 0..3 {
+            let mut lost = Writer::resume(&snapshot).expect("it goes on");
+            let batch: Vec<Doc> = (1..=300)
+                .map(|n| Doc::new(format!("x{:04}", n * (step + 1)), 600 + n))
+                .collect();
+            let saved = save(&mut lost, &batch);
+            if step == 1 {
+                let _ = saved.and_then(|()| lost.sync());
+            }
+        }
+        disk.set_capacity(None);
+        let mut writer = Writer::resume(&snapshot).expect("it goes on");
+        let second: Vec<Doc> = (1..=300)
+            .map(|n| Doc::new(format!("y{n:04}"), 600 + n))
+            .collect();
+        save(&mut writer, &second).expect("save");
+        writer.commit(2).expect("commit");
+        let all = [first, second].concat();
+        for snapshot in [writer.snapshot(), open(&disk).expect("open")] {
+            snapshot.check(&mut |_| {}).expect("sound");
+            for doc in &all {
+                let entry = snapshot.get(&doc.key).expect("sound").expect("it is there");
+                assert_eq!(entry.seqno().0, doc.seqno);
+            }
+            assert_eq!(by_id(&snapshot).expect("scan"), all);
+        }
+    }
+}
+
+#[test]
+fn a_file_is_opened_at_a_header_that_is_known() {
+    let disk = disk(3);
+    let mut writer = create(&disk);
+    let docs: Vec<Doc> = (1..=50).map(|n| Doc::new(format!("k{n:04}"), n)).collect();
+    save(&mut writer, &docs[..20]).expect("save");
+    writer.commit(1).expect("commit");
+    let first = writer.header().clone();
+    save(&mut writer, &docs[20..]).expect("save");
+    writer.commit(2).expect("commit");
+    let options = Options::default();
+    for (header, count) in [(&first, 20), (writer.header(), 50)] {
+        let snapshot = Snapshot::open_at(&disk, path(), &options, header).expect("open");
+        assert_eq!(by_id(&snapshot).expect("scan"), docs[..count]);
+    }
+    // Another file of that name.
+    disk.remove(path()).expect("remove");
+    let mut other = create(&disk);
+    other.commit(7).expect("commit");
+    for header in [&first, writer.header()] {
+        let error = Snapshot::open_at(&disk, path(), &options, header).expect_err("another file");
+        assert!(error.is_damage(), "{error}");
+    }
+}
