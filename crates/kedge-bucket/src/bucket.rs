@@ -12,7 +12,7 @@ use kedge_disk::Disk;
 use kedge_executor::{Executor, OwnerId};
 use kedge_log::{LogStats, SegmentPreparer};
 use kedge_types::{Cas, Clock, DocKey, Durability, DurabilityLevel, Now, Status, VbId, VbUuid};
-use kedge_vbucket::{Completion, Cookie, Done, RandomState, VBucket, VbSetup, VbState};
+use kedge_vbucket::{Completion, Cookie, Done, Persistence, RandomState, VBucket, VbSetup, VbState};
 use parking_lot::{Mutex, RwLock};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -163,6 +163,7 @@ impl Bucket {
                 uuid: first_uuid(uuid, id),
                 shards,
                 hasher: hasher.clone(),
+                persistence: Persistence::LogOnly,
             })
         };
         Self {

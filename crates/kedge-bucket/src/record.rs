@@ -13,6 +13,7 @@ const KIND_STATE: u8 = 5;
 const KIND_RESET: u8 = 6;
 /// The last record of a clean shutdown.
 pub(crate) const KIND_CLEAN: u8 = 7;
+const KIND_ROLLBACK: u8 = 8;
 
 /// Seqno, CAS, revision, flags, expiry, datatype, state, level, key length.
 const META_BYTES: usize = 36;
@@ -31,6 +32,10 @@ pub(crate) fn push(batch: &mut Batch, vb: VbId, change: &Change) -> Result<(), L
         Change::Abort { item, prepared } => push_end(batch, KIND_ABORT, vb, item, *prepared),
         Change::State(table) => batch.push(KIND_STATE, vb, &[&table_bytes(table)]),
         Change::Reset(table) => batch.push(KIND_RESET, vb, &[&table_bytes(table)]),
+        Change::Rollback { to, table } => {
+            let to = to.get().to_le_bytes();
+            batch.push(KIND_ROLLBACK, vb, &[&to, &table_bytes(table)])
+        }
     }
 }
 
@@ -101,6 +106,16 @@ pub(crate) fn parse(kind: u8, vb: VbId, payload: &[u8]) -> Result<Option<Change>
         }
         KIND_STATE => Change::State(Box::new(parse_table(payload).map_err(wrong)?)),
         KIND_RESET => Change::Reset(Box::new(parse_table(payload).map_err(wrong)?)),
+        KIND_ROLLBACK => {
+            let (to, rest) = payload
+                .split_first_chunk()
+                .ok_or("it is too short for the seqno")
+                .map_err(wrong)?;
+            Change::Rollback {
+                to: Seqno(u64::from_le_bytes(*to)),
+                table: Box::new(parse_table(rest).map_err(wrong)?),
+            }
+        }
         KIND_CLEAN => return Ok(None),
         _ => {
             return Err(wrong(
@@ -189,6 +204,9 @@ mod tests {
                 ]
             }
             Change::State(table) | Change::Reset(table) => vec![table_bytes(table)],
+            Change::Rollback { to, table } => {
+                vec![to.get().to_le_bytes().to_vec(), table_bytes(table)]
+            }
         };
         let kind = match change {
             Change::Document(_) => KIND_DOCUMENT,
@@ -197,6 +215,7 @@ mod tests {
             Change::Abort { .. } => KIND_ABORT,
             Change::State(_) => KIND_STATE,
             Change::Reset(_) => KIND_RESET,
+            Change::Rollback { .. } => KIND_ROLLBACK,
         };
         (kind, parts.concat())
     }
@@ -230,6 +249,15 @@ mod tests {
         assert_eq!(meta_bytes(&item(&meta, b"")), expected);
     }
 
+    /// Whether a failover table of fewer entries ends at `cut`.
+    fn is_whole(kind: u8, cut: usize) -> bool {
+        match kind {
+            KIND_STATE | KIND_RESET => cut >= 16 && cut.is_multiple_of(16),
+            KIND_ROLLBACK => cut >= 24 && cut % 16 == 8,
+            _ => false,
+        }
+    }
+
     #[test]
     fn every_kind_comes_back() {
         let level = Some(DurabilityLevel::Majority);
@@ -252,14 +280,18 @@ mod tests {
                 prepared: Seqno(3),
             },
             Change::State(table.clone()),
-            Change::Reset(table),
+            Change::Reset(table.clone()),
+            Change::Rollback {
+                to: Seqno(6),
+                table,
+            },
         ] {
             let (kind, bytes) = payload(&change);
             let back = parse(kind, VbId(0), &bytes).unwrap().unwrap();
             assert_eq!(format!("{back:?}"), format!("{change:?}"));
             for cut in 0..bytes.len().min(META_BYTES) {
                 assert!(
-                    parse(kind, VbId(5), &bytes[..cut]).is_err() || cut % 16 == 0,
+                    parse(kind, VbId(5), &bytes[..cut]).is_err() || is_whole(kind, cut),
                     "{kind} cut at {cut}"
                 );
             }
@@ -274,7 +306,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(kind in 0u8..9, bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+        fn no_bytes_break_it(kind in 0u8..10, bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
             let _ = parse(kind, VbId(0), &bytes);
         }
     }

@@ -44,6 +44,13 @@ pub enum Change {
     State(Box<FailoverTable>),
     /// Everything before was thrown away; the history begins anew.
     Reset(Box<FailoverTable>),
+    /// Everything behind a seqno was thrown away; a new branch begins there.
+    Rollback {
+        /// The last seqno that stays.
+        to: Seqno,
+        /// The history with the new branch.
+        table: Box<FailoverTable>,
+    },
 }
 
 impl Change {
@@ -55,7 +62,7 @@ impl Change {
             | Self::Prepare(item)
             | Self::Commit { item, .. }
             | Self::Abort { item, .. } => Some(item),
-            Self::State(_) | Self::Reset(_) => None,
+            Self::State(_) | Self::Reset(_) | Self::Rollback { .. } => None,
         }
     }
 
@@ -82,7 +89,7 @@ pub struct Checkpoints {
     bytes: usize,
     open_id: u64,
     open_from: u64,
-    /// Position behind the last reset: what was read before it says nothing of the history after it.
+    /// Position behind the last reset or rollback: what was read before it says nothing of the history after it.
     reset_at: u64,
 }
 
@@ -113,7 +120,7 @@ impl Checkpoints {
             self.open_from = self.end();
         }
         self.bytes += change.bytes();
-        let resets = matches!(change, Change::Reset(_));
+        let resets = matches!(change, Change::Reset(_) | Change::Rollback { .. });
         self.entries.push_back(change);
         if resets {
             self.reset_at = self.end();
@@ -135,6 +142,16 @@ impl Checkpoints {
         max_bytes: usize,
         out: &mut Vec<Change>,
     ) -> Position {
+        let to = self.until(cursor, max_entries, max_bytes);
+        let from = (self.cursors[cursor.0] - self.first) as usize;
+        let entries = self.entries.range(from..(to.0 - self.first) as usize);
+        out.extend(entries.cloned());
+        to
+    }
+
+    /// Where entries from the cursor on end that are bounded as in [`Checkpoints::peek`].
+    #[must_use]
+    pub fn until(&self, cursor: CursorId, max_entries: usize, max_bytes: usize) -> Position {
         let from = self.cursors[cursor.0];
         let mut to = from;
         let mut bytes = 0;
@@ -147,14 +164,33 @@ impl Checkpoints {
             if bytes > max_bytes && to > from {
                 break;
             }
-            out.push(change.clone());
             to += 1;
         }
         Position(to)
     }
 
-    /// The seqno of the last change in front of `to` that has one, as far as the cursor has not moved past it: 0 when
-    /// a reset is the last, `None` when a reset is still to come or nothing in front of `to` has a seqno.
+    /// Whether the cursor has passed the last reset or rollback.
+    #[must_use]
+    pub fn is_in_last_history(&self, cursor: CursorId) -> bool {
+        self.is_behind_last_reset(Position(self.cursors[cursor.0]))
+    }
+
+    /// Whether `at` lies behind the last reset or rollback.
+    #[must_use]
+    pub fn is_behind_last_reset(&self, at: Position) -> bool {
+        at.0 >= self.reset_at
+    }
+
+    /// What the cursor passes on its way to `to`, as far as it belongs to the history that is written now.
+    pub fn passing(&self, cursor: CursorId, to: Position) -> impl Iterator<Item = &Change> {
+        let from = self.cursors[cursor.0].max(self.reset_at).min(to.0);
+        self.entries
+            .range((from - self.first) as usize..(to.0 - self.first) as usize)
+    }
+
+    /// The seqno of the last change in front of `to` that has one, as far as the cursor has not moved past it: where
+    /// the history goes on when a reset or rollback is the last, `None` when one is still to come or nothing in front
+    /// of `to` has a seqno.
     #[must_use]
     pub fn seqno_before(&self, cursor: CursorId, to: Position) -> Option<Seqno> {
         if to.0 < self.reset_at {
@@ -167,6 +203,7 @@ impl Checkpoints {
             .rev()
             .find_map(|change| match change {
                 Change::Reset(_) => Some(Seqno(0)),
+                Change::Rollback { to, .. } => Some(*to),
                 other => other.item().map(Item::seqno),
             })
     }

@@ -8,9 +8,11 @@
 
 use crate::hash_table::KeyHash;
 use crate::item::Item;
+use crate::observe::ObserveState;
+use crate::read::Meta;
 use crate::write::Mutated;
 use hashbrown::HashTable;
-use kedge_types::{DurabilityLevel, Seqno, Status};
+use kedge_types::{Cas, DurabilityLevel, Seqno, Status};
 use std::collections::VecDeque;
 
 /// What a parked command is known by; the number means something to who gave it only.
@@ -20,12 +22,38 @@ pub struct Cookie(pub u64);
 /// The end of a parked command.
 #[derive(Clone, Debug)]
 pub enum Completion {
-    /// A SyncWrite ended. `item` is the committed document; `None` when it failed.
+    /// A SyncWrite ended, or another mutation that was parked: it needed the document from the disk first. `item` is
+    /// the document now; `None` when it failed.
     SyncWrite {
         /// What the client is told.
         result: Result<Mutated, Status>,
         /// The committed document or tombstone.
         item: Option<Item>,
+    },
+    /// A counter was changed that had to be read from the disk first.
+    Counter {
+        /// What the client is told, and the new number.
+        result: Result<(Mutated, u64), Status>,
+    },
+    /// A document was read from the disk, and locked if that was asked for.
+    Read {
+        /// The document with its value, and the CAS that the client is told.
+        result: Result<(Item, Cas), Status>,
+    },
+    /// The metadata of a document or tombstone was read from the disk.
+    Meta {
+        /// What GET_META tells.
+        result: Result<Meta, Status>,
+    },
+    /// OBSERVE had to look at the disk.
+    Observed {
+        /// What OBSERVE tells of the key.
+        result: Result<(ObserveState, Cas), Status>,
+    },
+    /// Keys were listed from the disk.
+    Keys {
+        /// In order, without collection prefix.
+        result: Result<Vec<Box<[u8]>>, Status>,
     },
     /// A wait for a seqno to be persisted ended.
     Persisted(Result<(), Status>),
@@ -82,13 +110,18 @@ impl Prepares {
         self.queue.is_empty()
     }
 
+    /// Whether there is a prepare at `seqno` or behind it.
+    pub(crate) fn has_reached(&self, seqno: Seqno) -> bool {
+        let last = self.queue.back();
+        last.is_some_and(|last| last.item.seqno() >= seqno)
+    }
+
     pub(crate) fn add(&mut self, prepare: Prepare) {
         let Prepare { hash, item, .. } = &prepare;
-        let in_order = self
-            .queue
-            .back()
-            .is_none_or(|last| last.item.seqno() < item.seqno());
-        assert!(in_order, "prepares come in seqno order");
+        assert!(
+            !self.has_reached(item.seqno()),
+            "prepares come in seqno order"
+        );
         assert!(
             !self.holds(*hash, item.key()),
             "a key has one prepare at most"
@@ -115,13 +148,11 @@ impl Prepares {
         }
     }
 
-    /// Takes the prepare of a key, wherever it stands: replay of a commit or abort.
-    pub(crate) fn take_key(&mut self, hash: KeyHash, key: &[u8]) -> Option<Prepare> {
-        let seqno = self.forget_key(hash, key)?.seqno();
-        let index = self
-            .queue
-            .iter()
-            .position(|prepare| prepare.item.seqno() == seqno)?;
+    /// Takes the prepare of a key at `seqno`, wherever it stands: replay of a commit or abort.
+    pub(crate) fn take(&mut self, hash: KeyHash, key: &[u8], seqno: Seqno) -> Option<Prepare> {
+        let wanted = |prepare: &Prepare| prepare.item.seqno() == seqno && prepare.item.key() == key;
+        let index = self.queue.iter().position(wanted)?;
+        self.forget_key(hash, key);
         self.queue.remove(index)
     }
 

@@ -72,7 +72,7 @@ impl HashTable {
         self.shards[self.shard_index(hash)].find(hash.0, |item| item.key() == key)
     }
 
-    /// Puts `item` in place of what has its key and returns that.
+    /// Puts `item` in place of what has its key and returns that, marked as replaced.
     pub fn put(&mut self, hash: KeyHash, item: Item) -> Option<Item> {
         let index = self.shard_index(hash);
         self.count(&item, true);
@@ -94,6 +94,7 @@ impl HashTable {
         };
         self.slot_bytes = self.slot_bytes + self.shards[index].allocation_size() - slots_before;
         if let Some(old) = &old {
+            old.mark_replaced();
             self.count(old, false);
         }
         old

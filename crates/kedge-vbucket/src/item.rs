@@ -3,7 +3,7 @@
 //! Invariants:
 //! * An [`Item`] points at a live allocation of [`Header`] followed by `key_len` bytes of key and `value_len` bytes of
 //!   value, all initialised before the first `Item` exists.
-//! * Nothing but the reference count is written while an item is shared. A document changes by being replaced; so a
+//! * Nothing but the reference count and the mark of a replaced item is written while an item is shared. A document changes by being replaced; so a
 //!   front-end thread may send a value, and the commit log may write it, without a lock and without a copy.
 //! * [`ITEM_OVERHEAD_BYTES`] is what a document costs beside key and value, its slot in the hash table apart.
 
@@ -11,7 +11,7 @@ use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ptr::{NonNull, copy_nonoverlapping};
-use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// Bytes of an item beside its key and its value.
 pub const ITEM_OVERHEAD_BYTES: usize = size_of::<Header>();
@@ -27,6 +27,10 @@ const REFS_MAX: u32 = u32::MAX / 2;
 const STATE_DELETED: u8 = 1;
 const STATE_EXPIRED: u8 = 2;
 const STATE_LEVEL_SHIFT: u8 = 2;
+/// The copy that GET_LOCKED made: its CAS is not on disk.
+const STATE_LOCK_COPY: u64 = 16 << 48;
+/// It left the hash table for a newer version.
+const STATE_REPLACED: u64 = 64 << 48;
 
 #[repr(C)]
 struct Header {
@@ -36,7 +40,7 @@ struct Header {
     /// Seqno in the low 48 bits, key length above, datatype on top.
     seqno_key_datatype: u64,
     /// Revision in the low 48 bits, state bits above; the top byte is free.
-    rev_state: u64,
+    rev_state: AtomicU64,
     flags: u32,
     /// Expiry of a document, time of deletion of a tombstone, both in Unix seconds.
     expiry: u32,
@@ -100,7 +104,9 @@ impl Item {
             seqno_key_datatype: (meta.seqno.get() & LOW_48)
                 | (u64::from(key_len) << 48)
                 | (u64::from(meta.datatype.bits()) << 56),
-            rev_state: (meta.rev.get() & LOW_48) | (u64::from(state_bits(meta)) << 48),
+            rev_state: AtomicU64::new(
+                (meta.rev.get() & LOW_48) | (u64::from(state_bits(meta)) << 48),
+            ),
             flags: meta.flags,
             expiry: meta.expiry.0,
         };
@@ -129,8 +135,43 @@ impl Item {
         usize::from((self.header().seqno_key_datatype >> 48) as u8)
     }
 
+    /// Revision, state bits and marks. Whoever reads them needs no order with other memory.
+    fn rev_state(&self) -> u64 {
+        self.header().rev_state.load(Ordering::Relaxed)
+    }
+
     fn state(&self) -> u8 {
-        (self.header().rev_state >> 48) as u8
+        (self.rev_state() >> 48) as u8
+    }
+
+    /// It leaves the hash table for a newer version.
+    pub(crate) fn mark_replaced(&self) {
+        self.header()
+            .rev_state
+            .fetch_or(STATE_REPLACED, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_replaced(&self) -> bool {
+        self.rev_state() & STATE_REPLACED != 0
+    }
+
+    /// The same document with the CAS that opens its lock. That is not a change: no disk hears of it.
+    pub(crate) fn lock_copy(&self, cas: Cas) -> Self {
+        let copy = self.with_meta(&ItemMeta { cas, ..self.meta() });
+        copy.header()
+            .rev_state
+            .fetch_or(STATE_LOCK_COPY, Ordering::Relaxed);
+        copy
+    }
+
+    /// Whether both are the same allocation.
+    #[cfg(test)]
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.header == other.header
+    }
+
+    pub(crate) fn is_lock_copy(&self) -> bool {
+        self.rev_state() & STATE_LOCK_COPY != 0
     }
 
     /// The stored key: collection prefix and logical key.
@@ -160,7 +201,7 @@ impl Item {
     /// Its count of changes.
     #[must_use]
     pub fn rev_seqno(&self) -> RevSeqno {
-        RevSeqno(self.header().rev_state & LOW_48)
+        RevSeqno(self.rev_state() & LOW_48)
     }
 
     /// The client's own 32 bits.

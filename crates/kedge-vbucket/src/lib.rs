@@ -5,6 +5,7 @@
 //! code runs under a lock in the server and under a seed in a test. What must be written is queued in its checkpoints;
 //! what became of parked commands is queued in [`VBucket::take_done`].
 
+mod base;
 mod checkpoint;
 mod durability;
 mod failover;
@@ -15,10 +16,13 @@ mod lock;
 mod observe;
 mod read;
 mod replay;
+mod rollback;
+mod settle;
 mod value;
 mod vbucket;
 mod write;
 
+pub use base::Base;
 pub use checkpoint::{Change, Checkpoints, CursorId, Position};
 pub use durability::{Completion, Cookie, Done};
 pub use failover::FailoverTable;
@@ -28,7 +32,10 @@ pub use hlc::HybridClock;
 pub use item::{Deletion, ITEM_OVERHEAD_BYTES, Item, ItemMeta};
 pub use observe::{ObserveSeqno, ObserveState};
 pub use read::{Document, Meta};
-pub use replay::ReplayError;
+pub use replay::{ReplayError, Rewind};
+pub use settle::{
+    Aborted, Part, PersistedState, Persistence, Settle, SettleBatch, UnsettledFigures,
+};
 pub use value::{CompressionMode, NewValue};
 pub use vbucket::{AfterLog, VBucket, VbSetup, VbState};
 pub use write::{Arithmetic, ConcatMode, Mutated, Outcome, StoreMode, Write};

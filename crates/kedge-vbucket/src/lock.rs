@@ -1,6 +1,5 @@
 //! Documents locked by GET_LOCKED.
 
-use crate::item::ItemMeta;
 use crate::read::Document;
 use crate::vbucket::VBucket;
 use kedge_types::limits::{LOCK_SECS_DEFAULT, LOCK_SECS_MAX};
@@ -71,7 +70,7 @@ impl VBucket {
             return Err(Status::Locked);
         }
         let cas = self.clock.next(now.unix_ns);
-        let locked = item.with_meta(&ItemMeta { cas, ..item.meta() });
+        let locked = item.lock_copy(cas);
         let secs = if secs == 0 || secs > LOCK_SECS_MAX {
             LOCK_SECS_DEFAULT
         } else {
@@ -80,7 +79,7 @@ impl VBucket {
         let until = now.mono_ns + u64::from(secs) * 1_000_000_000;
         self.locks.until_ns.insert(bytes.into(), until);
         let result = read(Document { item: &locked, cas });
-        self.table.put(hash, locked);
+        self.put(hash, locked);
         Ok(result)
     }
 

@@ -105,7 +105,7 @@ impl VBucket {
         self.locks.remove(item.key());
         self.expired += 1;
         self.visible_seqno = self.high_seqno;
-        self.table.put(hash, tombstone.clone());
+        self.put(hash, tombstone.clone());
         self.checkpoints.push(Change::Document(tombstone));
     }
 
@@ -121,17 +121,21 @@ impl VBucket {
         Item::new(&meta, key, &[])
     }
 
-    /// Visits one shard of the hash table: lets expired documents go, forgets tombstones that are old enough and on
-    /// disk, and forgets locks whose time is up.
+    /// Visits one shard of the hash table: lets expired documents go, forgets tombstones that are old enough and where
+    /// they stay, and forgets locks whose time is up.
     pub fn sweep(&mut self, now: Now, shard: usize) {
         self.locks.forget_late(now);
+        if self.is_rewinding() {
+            return;
+        }
         let secs = now.unix_secs();
+        let kept = self.kept_seqno();
         let mut expired = Vec::new();
         let mut old = Vec::new();
         for item in self.table.shard(shard) {
             if item.is_deleted() {
                 let age = secs.saturating_sub(u64::from(item.expiry().0));
-                if age > TOMBSTONE_PURGE_AGE_SECS && item.seqno() <= self.persisted_seqno {
+                if age > TOMBSTONE_PURGE_AGE_SECS && item.seqno() <= kept {
                     old.push(item.clone());
                 }
             } else if item.expiry().has_passed(secs)
@@ -147,7 +151,9 @@ impl VBucket {
         for item in old {
             let hash = self.table.hash(item.key());
             self.purged_rev = self.purged_rev.max(item.rev_seqno());
-            self.purge_seqno = self.purge_seqno.max(item.seqno());
+            if !self.has_file() {
+                self.purge_seqno = self.purge_seqno.max(item.seqno());
+            }
             self.table.remove(hash, item.key());
         }
     }

@@ -1,10 +1,21 @@
-//! Bringing a vBucket back from the log.
+//! Bringing a vBucket back from its file and the log.
 //!
-//! Changes come in the order in which they were queued. Each vBucket's seqnos must grow; a log that says otherwise is
-//! damaged in a way that its checksums do not show, and is refused.
+//! Changes come in the order in which they were queued. Each vBucket's seqnos must grow until a reset or rollback; a log
+//! that says otherwise is damaged in a way that its checksums do not show, and is refused.
+//!
+//! What must hold:
+//! * The file may be ahead of a record, as the log is not cut where it could be. What the file has is skipped.
+//! * A reset or rollback is in the log before the file follows, and names a branch of the history that nothing before it
+//!   knows. So a file that knows this branch is from after the record: what was applied before is forgotten, and replay
+//!   begins again with the file. A file that does not know it is void, or has to be rewound.
+//! * Nothing follows a rollback in the log before the file does, but a reset.
+//! * Until the last such record was met, records and file may be of different histories. What does not fit between them
+//!   is an error only if none follows.
 
+use crate::base::Base;
 use crate::checkpoint::Change;
 use crate::durability::Prepare;
+use crate::failover::FailoverTable;
 use crate::item::Item;
 use crate::vbucket::VBucket;
 use kedge_types::{Seqno, VbUuid};
@@ -31,6 +42,20 @@ pub enum ReplayError {
         /// The seqno of the prepare.
         prepared: Seqno,
     },
+    /// The file has to be rewound first, or was not rewound to this seqno.
+    NotRewound {
+        /// The last seqno that stays.
+        to: Seqno,
+    },
+}
+
+/// Where a file has to go back to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rewind {
+    /// The last seqno that stays.
+    pub to: Seqno,
+    /// The history that the file has to have then.
+    pub failover: FailoverTable,
 }
 
 impl fmt::Display for ReplayError {
@@ -49,11 +74,37 @@ impl fmt::Display for ReplayError {
                     "the prepare at seqno {prepared} has no level, or its key has one already"
                 )
             }
+            Self::NotRewound { to } => write!(f, "the file was not rewound to seqno {to}"),
         }
     }
 }
 
 impl std::error::Error for ReplayError {}
+
+/// How far the replay of a vBucket is.
+#[derive(Debug, Default)]
+pub(crate) struct Replay {
+    /// What its file holds, until the log was read.
+    base: Option<Box<Base>>,
+    /// The last seqno that the log had in this history.
+    last: Seqno,
+    /// What does not fit and may be of a history that ends in a reset or rollback still to come.
+    orphan: Option<ReplayError>,
+    rewind: Option<Rewind>,
+}
+
+impl Replay {
+    pub(crate) fn begin_from(&mut self, base: Base) {
+        self.base = Some(Box::new(base));
+        self.rewind = None;
+    }
+
+    /// The log goes on behind `last`.
+    fn restart(&mut self, last: Seqno) {
+        self.last = last;
+        self.orphan = None;
+    }
+}
 
 impl VBucket {
     /// Applies one change. A commit needs no value: that of its prepare is taken.
@@ -61,82 +112,164 @@ impl VBucket {
     /// # Errors
     /// [`ReplayError`] when it does not fit what came before; nothing was changed then.
     pub fn replay(&mut self, change: Change) -> Result<(), ReplayError> {
+        if !matches!(change, Change::Reset(_) | Change::Rollback { .. }) {
+            self.has_followed()?;
+        }
         match change {
             Change::Document(item) => {
-                self.replay_seqno(&item)?;
-                self.visible_seqno = self.high_seqno;
-                let hash = self.table.hash(item.key());
-                self.table.put(hash, item);
+                if self.replay_seqno(&item)? {
+                    self.replay_document(&Change::Document(item.clone()), item);
+                }
             }
-            Change::Prepare(item) => {
-                let prepared = item.seqno();
-                let hash = self.table.hash(item.key());
-                let level = item
-                    .level()
-                    .filter(|_| !self.prepares.holds(hash, item.key()));
-                let level = level.ok_or(ReplayError::BadPrepare { prepared })?;
-                self.replay_seqno(&item)?;
-                self.prepares.add(Prepare {
-                    hash,
-                    item,
-                    level,
-                    waiter: None,
-                });
-            }
+            Change::Prepare(item) => self.replay_prepare(item)?,
             Change::Commit { item, prepared } => {
-                let Some(prepare) = self.replayed_prepare(&item, prepared)? else {
-                    return Ok(());
-                };
-                let committed = prepare.item.with_seqno(item.seqno());
-                self.visible_seqno = self.high_seqno;
-                self.table.put(prepare.hash, committed);
+                if let Some(prepare) = self.replay_end(&item, prepared)? {
+                    let item = prepare.item.with_seqno(item.seqno());
+                    let change = Change::Commit {
+                        item: item.clone(),
+                        prepared,
+                    };
+                    self.replay_document(&change, item);
+                }
             }
             Change::Abort { item, prepared } => {
-                self.replayed_prepare(&item, prepared)?;
+                if self.replay_end(&item, prepared)?.is_some() {
+                    self.unsettled.on_logged(&Change::Abort { item, prepared });
+                }
             }
-            Change::State(failover) => self.failover = *failover,
-            Change::Reset(failover) => {
-                self.forget_all(*failover);
-                self.orphan = None;
-            }
+            Change::State(failover) => self.replay_state(failover),
+            Change::Reset(failover) => self.replay_reset(*failover)?,
+            Change::Rollback { to, table } => self.replay_rollback(to, *table)?,
         }
         self.persisted_seqno = self.high_seqno;
         Ok(())
     }
 
-    fn replay_seqno(&mut self, item: &Item) -> Result<(), ReplayError> {
-        if item.seqno() <= self.high_seqno {
-            return Err(ReplayError::Order {
-                high: self.high_seqno,
-                seqno: item.seqno(),
-            });
+    /// Something follows a rollback that the file does not know: the file has forgotten its branch, in a later rollback
+    /// or reset.
+    fn has_followed(&mut self) -> Result<(), ReplayError> {
+        let Some(Rewind { to, .. }) = self.replay.rewind.take() else {
+            return Ok(());
+        };
+        if self.begin_again_if(|_| true)? {
+            Ok(())
+        } else {
+            Err(ReplayError::NotRewound { to })
         }
-        self.high_seqno = item.seqno();
+    }
+
+    /// Whether a change is to be applied: the file may have it.
+    fn replay_seqno(&mut self, item: &Item) -> Result<bool, ReplayError> {
+        let seqno = item.seqno();
+        let high = self.replay.last;
+        if seqno <= high {
+            return Err(ReplayError::Order { high, seqno });
+        }
+        self.replay.last = seqno;
         self.clock.raise_to(item.cas());
+        if seqno <= self.settled_seqno() {
+            return Ok(false);
+        }
+        self.high_seqno = seqno;
+        Ok(true)
+    }
+
+    fn replay_document(&mut self, change: &Change, item: Item) {
+        self.visible_seqno = self.high_seqno;
+        self.unsettled.on_logged(change);
+        self.put(self.table.hash(item.key()), item);
+    }
+
+    fn replay_prepare(&mut self, item: Item) -> Result<(), ReplayError> {
+        let prepared = item.seqno();
+        let bad = ReplayError::BadPrepare { prepared };
+        let level = item.level().ok_or(bad)?;
+        if !self.replay_seqno(&item)? {
+            return Ok(());
+        }
+        let hash = self.table.hash(item.key());
+        if self.prepares.holds(hash, item.key()) {
+            self.replay.orphan.get_or_insert(bad);
+            return Ok(());
+        }
+        self.unsettled.on_logged(&Change::Prepare(item.clone()));
+        self.prepares.add(Prepare {
+            hash,
+            item,
+            level,
+            waiter: None,
+        });
         Ok(())
     }
 
-    /// The prepare that a commit or abort ends. When it is not there, its part of the log may have been given back
-    /// after a reset that is still to come; without one, [`VBucket::finish_replay`] refuses.
-    fn replayed_prepare(
-        &mut self,
-        item: &Item,
-        prepared: Seqno,
-    ) -> Result<Option<Prepare>, ReplayError> {
-        self.replay_seqno(item)?;
-        let prepare = self
-            .prepares
-            .take_key(self.table.hash(item.key()), item.key());
+    /// The prepare that a commit or abort ends; `None` when the file has the end, or there is no prepare: its part of
+    /// the log may have been given back after a reset that is still to come. Without one, [`VBucket::finish_replay`]
+    /// refuses.
+    fn replay_end(&mut self, item: &Item, prepared: Seqno) -> Result<Option<Prepare>, ReplayError> {
+        if !self.replay_seqno(item)? {
+            return Ok(None);
+        }
+        let hash = self.table.hash(item.key());
+        let prepare = self.prepares.take(hash, item.key(), prepared);
         if prepare.is_none() {
-            self.orphan
-                .get_or_insert(ReplayError::NoPrepare { prepared });
+            let missing = ReplayError::NoPrepare { prepared };
+            self.replay.orphan.get_or_insert(missing);
         }
         Ok(prepare)
     }
 
-    /// Accepts commits and aborts whose prepares are not there: salvage skipped these.
+    /// A branch that is known is older than what the file says.
+    fn replay_state(&mut self, failover: Box<FailoverTable>) {
+        let known = self.failover.entries();
+        if known.iter().all(|(uuid, _)| *uuid != failover.uuid()) {
+            self.failover = (*failover).clone();
+            self.unsettled.on_logged(&Change::State(failover));
+        }
+    }
+
+    fn replay_reset(&mut self, failover: FailoverTable) -> Result<(), ReplayError> {
+        self.replay.restart(Seqno(0));
+        self.replay.rewind = None;
+        if self.begin_again_if(|base| base.knows(failover.uuid()))? {
+            return Ok(());
+        }
+        self.forget_all(failover);
+        self.unsettled.replaces_file = self.replay.base.is_some();
+        self.unsettled.state_changed = self.has_file();
+        Ok(())
+    }
+
+    fn replay_rollback(&mut self, to: Seqno, failover: FailoverTable) -> Result<(), ReplayError> {
+        self.replay.restart(to);
+        self.replay.rewind = None;
+        if !self.begin_again_if(|base| base.knows(failover.uuid()))? {
+            self.forget_all(failover.clone());
+            self.replay.rewind = Some(Rewind { to, failover });
+        }
+        Ok(())
+    }
+
+    /// Begins again with the file if it is a file that `wanted` says.
+    fn begin_again_if(&mut self, wanted: impl Fn(&Base) -> bool) -> Result<bool, ReplayError> {
+        let Some(base) = self.replay.base.take_if(|base| wanted(base)) else {
+            return Ok(false);
+        };
+        let result = self.start_from(&base);
+        self.replay.base = Some(base);
+        result.map(|()| true)
+    }
+
+    /// Accepts commits and aborts whose prepares are not there, and prepares that are there twice: salvage skipped
+    /// what lies between.
     pub fn forgive_orphan(&mut self) {
-        self.orphan = None;
+        self.replay.orphan = None;
+    }
+
+    /// All of the log was read. A crash came between a rollback and its file: the file has to be rewound, and the
+    /// vBucket begins from it again with [`VBucket::begin_from`], before [`VBucket::finish_replay`].
+    #[must_use]
+    pub fn needs_rewind(&self) -> Option<&Rewind> {
+        self.replay.rewind.as_ref()
     }
 
     /// All of the log was read. Prepares that it left open are committed: they are on disk, so a majority of one has
@@ -144,13 +277,23 @@ impl VBucket {
     /// what was given out and not persisted is lost.
     ///
     /// # Errors
-    /// [`ReplayError::NoPrepare`] when a commit or abort had none.
+    /// [`ReplayError::NoPrepare`] when a commit or abort had none, [`ReplayError::BadPrepare`],
+    /// [`ReplayError::NotRewound`].
     pub fn finish_replay(&mut self, branch: Option<VbUuid>) -> Result<(), ReplayError> {
-        if let Some(orphan) = self.orphan {
+        if let Some(orphan) = self.replay.orphan {
             return Err(orphan);
         }
+        if let Some(Rewind { to, .. }) = self.replay.rewind {
+            return Err(ReplayError::NotRewound { to });
+        }
+        let base = std::mem::take(&mut self.replay).base;
         if let Some(uuid) = branch.filter(|_| self.high_seqno > Seqno(0)) {
-            self.failover.begin(uuid, self.high_seqno);
+            // Between two consistent points, only the older one is.
+            let torn = base.filter(|base| {
+                self.settled_seqno() > Seqno(0) && self.high_seqno < base.state.snap_end
+            });
+            let began = torn.map_or(self.high_seqno, |base| base.state.snap_start);
+            self.failover.begin(uuid, began);
             self.checkpoints
                 .push(Change::State(Box::new(self.failover.clone())));
         }

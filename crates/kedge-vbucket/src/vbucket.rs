@@ -4,10 +4,12 @@ use crate::checkpoint::{Change, Checkpoints, CursorId, Position};
 use crate::durability::{Completion, Done, PersistWaiter, Prepare, Prepares, Waiter};
 use crate::failover::FailoverTable;
 use crate::hash_table::HashTable;
+use crate::hash_table::KeyHash;
 use crate::hlc::HybridClock;
 use crate::item::{Deletion, Item, ItemMeta};
 use crate::lock::Locks;
-use crate::replay::ReplayError;
+use crate::replay::Replay;
+use crate::settle::{Persistence, Unsettled};
 use crate::write::Mutated;
 use foldhash::fast::RandomState;
 use kedge_types::{Now, RevSeqno, Seqno, Status, VbId, VbUuid};
@@ -49,6 +51,8 @@ pub struct VbSetup {
     pub shards: usize,
     /// Seed of its hash table.
     pub hasher: RandomState,
+    /// Where its changes are kept.
+    pub persistence: Persistence,
 }
 
 /// One partition of a bucket: documents, their order, and what waits for the disk.
@@ -73,8 +77,10 @@ pub struct VBucket {
     pub(crate) purged_rev: RevSeqno,
     pub(crate) purge_seqno: Seqno,
     pub(crate) expired: u64,
-    /// A commit or abort without prepare that replay met and no reset has made needless yet.
-    pub(crate) orphan: Option<ReplayError>,
+    pub(crate) unsettled: Unsettled,
+    pub(crate) replay: Replay,
+    /// It was rolled back, and its file has not followed yet.
+    pub(crate) rewinding: bool,
     queued_for_log: bool,
 }
 
@@ -102,7 +108,9 @@ impl VBucket {
             purged_rev: RevSeqno(0),
             purge_seqno: Seqno(0),
             expired: 0,
-            orphan: None,
+            unsettled: Unsettled::new(setup.persistence),
+            replay: Replay::default(),
+            rewinding: false,
             queued_for_log: false,
         }
     }
@@ -191,10 +199,10 @@ impl VBucket {
         self.checkpoints.open_id()
     }
 
-    /// Bytes of documents, slots and checkpoints.
+    /// Bytes of documents, slots and checkpoints, and of what else waits for the file.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.table.bytes() + self.checkpoints.bytes()
+        self.table.bytes() + self.checkpoints.bytes() + self.unsettled.pinned_bytes()
     }
 
     /// Bytes of the checkpoints alone.
@@ -224,6 +232,13 @@ impl VBucket {
         }
     }
 
+    /// Puts an item into the hash table. The version that leaves it may stay alive for the file only.
+    pub(crate) fn put(&mut self, hash: KeyHash, item: Item) {
+        if let Some(old) = self.table.put(hash, item) {
+            self.unsettled.on_replaced(&old, self.persisted_seqno);
+        }
+    }
+
     pub(crate) fn next_seqno(&mut self) -> Seqno {
         self.high_seqno = self.high_seqno.next();
         self.high_seqno
@@ -243,12 +258,12 @@ impl VBucket {
         self.checkpoints.peek(self.log_cursor, max, max_bytes, out)
     }
 
-    /// The log holds everything up to `to`, synced.
+    /// The log holds everything up to `to`, synced; the vBucket's file does, with [`Persistence::Direct`].
     pub fn on_logged(&mut self, to: Position) -> AfterLog {
         if let Some(seqno) = self.checkpoints.seqno_before(self.log_cursor, to) {
             self.persisted_seqno = self.persisted_seqno.max(seqno);
         }
-        self.checkpoints.advance(self.log_cursor, to);
+        self.pass_on(to);
         let more = self.checkpoints.has_more(self.log_cursor);
         self.commit_ready();
         if !self.persist_waiters.is_empty() {
@@ -287,7 +302,7 @@ impl VBucket {
         let prepared = prepare.item.seqno();
         let item = prepare.item.with_seqno(self.next_seqno());
         self.visible_seqno = self.high_seqno;
-        self.table.put(prepare.hash, item.clone());
+        self.put(prepare.hash, item.clone());
         self.checkpoints.push(Change::Commit {
             item: item.clone(),
             prepared,
@@ -366,6 +381,7 @@ impl VBucket {
     pub fn reset(&mut self, uuid: VbUuid) {
         self.on_shutdown();
         self.forget_all(FailoverTable::new(uuid));
+        self.unsettled.replaces_file = self.has_file();
         self.checkpoints
             .push(Change::Reset(Box::new(self.failover.clone())));
     }
@@ -374,6 +390,8 @@ impl VBucket {
         self.table.clear();
         self.prepares.clear();
         self.locks = Locks::default();
+        self.unsettled.begin_history();
+        self.rewinding = false;
         self.failover = failover;
         self.high_seqno = Seqno(0);
         self.visible_seqno = Seqno(0);

@@ -360,7 +360,7 @@ impl VBucket {
             None => {
                 let mutated = self.mutated(&item);
                 self.visible_seqno = self.high_seqno;
-                self.table.put(found.hash, item.clone());
+                self.put(found.hash, item.clone());
                 self.checkpoints.push(Change::Document(item));
                 Outcome::Done(mutated)
             }

@@ -1,9 +1,14 @@
 //! A vBucket from outside.
 
 mod commands;
+mod direct;
+mod disk;
 mod expiry;
+mod histories;
+mod life;
 mod locks;
 mod model;
 mod replay;
+mod settling;
 mod sync_writes;
 mod tools;

@@ -5,8 +5,8 @@ use kedge_types::{
     VbUuid,
 };
 use kedge_vbucket::{
-    Change, Completion, CompressionMode, Cookie, Done, Mutated, NewValue, Outcome, RandomState,
-    StoreMode, VBucket, VbSetup, Write,
+    Change, Completion, CompressionMode, Cookie, Done, Mutated, NewValue, Outcome, Persistence,
+    RandomState, StoreMode, VBucket, VbSetup, Write,
 };
 
 /// A moment: `secs` seconds after an arbitrary start.
@@ -18,11 +18,16 @@ pub(crate) fn at(secs: u64) -> Now {
 }
 
 pub(crate) fn vbucket() -> VBucket {
+    vbucket_with(Persistence::LogOnly)
+}
+
+pub(crate) fn vbucket_with(persistence: Persistence) -> VBucket {
     VBucket::new(VbSetup {
         id: VbId(7),
         uuid: VbUuid(0xabc),
         shards: 4,
         hasher: RandomState::default(),
+        persistence,
     })
 }
 

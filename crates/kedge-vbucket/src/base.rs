@@ -1,0 +1,99 @@
+//! What a vBucket's file brings back, before the log's records are applied to it.
+
+use crate::durability::Prepare;
+use crate::item::Item;
+use crate::replay::ReplayError;
+use crate::settle::{Marks, PersistedState};
+use crate::vbucket::VBucket;
+use kedge_types::{Seqno, VbUuid};
+
+/// What a vBucket's file holds, its documents apart.
+#[derive(Clone, Debug)]
+pub struct Base {
+    /// What it says of its vBucket.
+    pub state: PersistedState,
+    /// Its last seqno.
+    pub high_seqno: Seqno,
+    /// Its prepares that did not end: those above `state.completed`, aborts apart.
+    pub prepares: Vec<Item>,
+}
+
+impl Base {
+    /// Whether the file was written after the branch `uuid` began.
+    pub(crate) fn knows(&self, uuid: VbUuid) -> bool {
+        let branches = self.state.failover.entries();
+        branches.iter().any(|(known, _)| *known == uuid)
+    }
+
+    fn marks(&self) -> Marks {
+        Marks {
+            visible: self.state.visible.min(self.high_seqno),
+            prepared: self.state.prepared.min(self.high_seqno),
+            completed: self.state.completed.min(self.high_seqno),
+        }
+    }
+}
+
+impl VBucket {
+    /// Begins with what the vBucket's file holds, and forgets what was there; replay of the log follows or goes on.
+    ///
+    /// # Errors
+    /// [`ReplayError::BadPrepare`] when the prepares do not hang together; the vBucket is of no use then.
+    pub fn begin_from(&mut self, base: Base) -> Result<(), ReplayError> {
+        self.start_from(&base)?;
+        self.replay.begin_from(base);
+        Ok(())
+    }
+
+    pub(crate) fn start_from(&mut self, base: &Base) -> Result<(), ReplayError> {
+        self.forget_all(base.state.failover.clone());
+        self.state = base.state.state;
+        self.high_seqno = base.high_seqno;
+        self.persisted_seqno = base.high_seqno;
+        self.purged_rev = base.state.max_deleted_rev;
+        self.purge_seqno = base.state.purge;
+        self.take_over(base)
+    }
+
+    /// Takes marks and prepares from the file, to which memory is to go back.
+    pub(crate) fn take_over(&mut self, base: &Base) -> Result<(), ReplayError> {
+        let marks = base.marks();
+        self.visible_seqno = marks.visible;
+        self.clock.raise_to(base.state.max_cas);
+        self.unsettled
+            .begin(base.high_seqno, marks, base.state.max_deleted_rev);
+        let mut prepares = base.prepares.clone();
+        prepares.sort_unstable_by_key(Item::seqno);
+        for item in prepares {
+            let hash = self.table.hash(item.key());
+            let free = !self.prepares.holds(hash, item.key());
+            let fits = free && !self.prepares.has_reached(item.seqno());
+            let level = item.level().filter(|_| fits);
+            let level = level.ok_or(ReplayError::BadPrepare {
+                prepared: item.seqno(),
+            })?;
+            self.prepares.add(Prepare {
+                hash,
+                item,
+                level,
+                waiter: None,
+            });
+        }
+        Ok(())
+    }
+
+    /// A document or tombstone was read from the file while [`VBucket::history`] was `history`: it goes into the hash
+    /// table unless something as new is there. Says whether it did.
+    pub fn warm(&mut self, history: u32, item: Item) -> bool {
+        if history != self.history() || item.seqno() > self.settled_seqno() {
+            return false;
+        }
+        let hash = self.table.hash(item.key());
+        let there = self.table.find(hash, item.key());
+        let newer = there.is_none_or(|there| there.seqno() < item.seqno());
+        if newer {
+            self.put(hash, item);
+        }
+        newer
+    }
+}

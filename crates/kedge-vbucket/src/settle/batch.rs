@@ -1,0 +1,307 @@
+//! What is settled at once, cut into commits of the file.
+
+use super::{PersistedState, Settle};
+use crate::checkpoint::Change;
+use foldhash::fast::RandomState;
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use kedge_types::Seqno;
+use std::hash::BuildHasher;
+use std::ops::Range;
+
+/// Older versions of a key are looked for among this many changes: a table of their keys stays small, and what is
+/// written twice for it is little.
+const WINDOW: usize = 1 << 17;
+
+/// How far the versions that a file has, or the log, have come.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marks {
+    /// The last document, committed or without a level.
+    pub(crate) visible: Seqno,
+    /// The last prepare.
+    pub(crate) prepared: Seqno,
+    /// The last prepare that ended.
+    pub(crate) completed: Seqno,
+}
+
+/// The end of a prepare.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    /// The seqno of its commit or abort.
+    pub(crate) at: Seqno,
+    /// The seqno of the prepare.
+    pub(crate) prepared: Seqno,
+}
+
+/// All that a vBucket had to settle at one moment. [`SettleBatch::parts`] gives what is to be written; then it goes
+/// back to [`crate::VBucket::end_settle`], whatever came of it.
+#[derive(Debug)]
+pub struct SettleBatch {
+    /// In seqno order.
+    pub(crate) items: Vec<Settle>,
+    /// In order.
+    pub(crate) ends: Vec<End>,
+    pub(crate) before: Marks,
+    pub(crate) after: Marks,
+    pub(crate) state: PersistedState,
+    pub(crate) history: u32,
+    pub(crate) replaces_file: bool,
+    pub(crate) upto: Seqno,
+}
+
+/// One commit of the file.
+#[derive(Debug)]
+pub struct Part<'a> {
+    /// In seqno order, a key at most once in each namespace. Empty when only the state changed.
+    pub items: &'a [Settle],
+    /// What the file is to say of its vBucket with this commit.
+    pub state: PersistedState,
+    /// The file has everything up to here then.
+    pub upto: Seqno,
+}
+
+impl SettleBatch {
+    /// Names the history that it belongs to. When the vBucket has another by now, there is no use in writing it.
+    #[must_use]
+    pub fn history(&self) -> u32 {
+        self.history
+    }
+
+    /// Whether the vBucket was reset: the file's content is void, and the first part goes into an empty one.
+    #[must_use]
+    pub fn replaces_file(&self) -> bool {
+        self.replaces_file
+    }
+
+    /// The file has everything up to here when all parts are written.
+    #[must_use]
+    pub fn upto(&self) -> Seqno {
+        self.upto
+    }
+
+    /// What the file says of its vBucket when all parts are written.
+    #[must_use]
+    pub fn state(&self) -> &PersistedState {
+        &self.state
+    }
+
+    /// What the file says when it is made for this batch and nothing is in it.
+    #[must_use]
+    pub fn empty_state(&self) -> PersistedState {
+        PersistedState {
+            snap_start: Seqno(0),
+            snap_end: Seqno(0),
+            visible: Seqno(0),
+            prepared: Seqno(0),
+            completed: Seqno(0),
+            purge: Seqno(0),
+            ..self.state.clone()
+        }
+    }
+
+    /// The changes that are left, older versions included until [`SettleBatch::parts`] was called.
+    #[must_use]
+    pub fn items(&self) -> &[Settle] {
+        &self.items
+    }
+
+    /// Lets go of versions that newer ones among these make needless, and gives what is left in commits of at most
+    /// `max_items` and `max_bytes` (of keys, values and their overhead), unless one item alone is larger. There is at
+    /// least one.
+    pub fn parts(
+        &mut self,
+        max_items: usize,
+        max_bytes: usize,
+    ) -> impl ExactSizeIterator<Item = Part<'_>> {
+        self.drop_old_documents();
+        let cuts = self.cut(max_items.max(1), max_bytes);
+        let last = cuts.len() - 1;
+        let batch = &*self;
+        let mut marks = batch.before;
+        let mut ends = batch.ends.iter().peekable();
+        cuts.into_iter().enumerate().map(move |(index, cut)| {
+            let items = &batch.items[cut];
+            let upto = match items.last() {
+                Some(item) if index < last => item.item().seqno(),
+                _ => batch.upto,
+            };
+            marks.pass(items);
+            while let Some(end) = ends.next_if(|end| end.at <= upto) {
+                marks.completed = end.prepared;
+            }
+            let mut state = batch.state.clone();
+            if index < last {
+                state.visible = marks.visible;
+                state.prepared = marks.prepared.max(marks.completed);
+                state.completed = marks.completed;
+            }
+            Part { items, state, upto }
+        })
+    }
+
+    /// Documents and tombstones that are not in the hash table any more, and of which a newer version follows.
+    fn drop_old_documents(&mut self) {
+        let replaced =
+            |settle: &Settle| settle.is_committed_namespace() && settle.item().is_replaced();
+        if !self.items.iter().any(replaced) {
+            return;
+        }
+        let mut drop = Bits::new(self.items.len());
+        let mut newer = Keys::default();
+        for start in (0..self.items.len()).step_by(WINDOW) {
+            let window = start..self.items.len().min(start + WINDOW);
+            newer.clear();
+            for index in window.rev() {
+                let settle = &self.items[index];
+                if settle.is_committed_namespace() && newer.has_or_put(&self.items, index) {
+                    drop.set(index);
+                }
+            }
+        }
+        self.retain_not(&drop);
+    }
+
+    /// Where the parts lie. A key has one prepare in a part: the last; those before it have ended within the part. A
+    /// prepare whose end stands in a later part stays: without it the log could not bring its commit back.
+    fn cut(&mut self, max_items: usize, max_bytes: usize) -> Vec<Range<usize>> {
+        let mut cuts = Vec::new();
+        let mut drop = Bits::new(self.items.len());
+        let mut dropped = 0;
+        let mut newer = Keys::default();
+        let (mut start, mut bytes) = (0, 0);
+        for index in 0..=self.items.len() {
+            let size = self
+                .items
+                .get(index)
+                .map_or(0, |settle| settle.item().heap_bytes());
+            let full = index - start >= max_items || bytes + size > max_bytes;
+            if index == self.items.len() || (full && index > start) {
+                let before = dropped;
+                newer.clear();
+                for old in (start..index).rev() {
+                    let settle = &self.items[old];
+                    if !settle.is_committed_namespace() && newer.has_or_put(&self.items, old) {
+                        drop.set(old);
+                        dropped += 1;
+                    }
+                }
+                cuts.push(start - before..index - dropped);
+                (start, bytes) = (index, 0);
+            }
+            bytes += size;
+        }
+        if dropped > 0 {
+            self.retain_not(&drop);
+        }
+        cuts
+    }
+
+    fn retain_not(&mut self, drop: &Bits) {
+        let mut index = 0;
+        self.items.retain(|_| {
+            index += 1;
+            !drop.get(index - 1)
+        });
+    }
+
+    /// How far the file has come when it has everything up to `seqno`.
+    pub(crate) fn marks_at(&self, seqno: Seqno) -> Marks {
+        let mut marks = self.before;
+        let count = self
+            .items
+            .partition_point(|settle| settle.item().seqno() <= seqno);
+        marks.pass(&self.items[..count]);
+        if let Some(end) = self.ends.iter().rfind(|end| end.at <= seqno) {
+            marks.completed = end.prepared;
+        }
+        marks.prepared = marks.prepared.max(marks.completed);
+        marks
+    }
+}
+
+impl End {
+    pub(crate) fn of(change: &Change) -> Option<Self> {
+        match change {
+            Change::Commit { item, prepared } | Change::Abort { item, prepared } => Some(Self {
+                at: item.seqno(),
+                prepared: *prepared,
+            }),
+            _ => None,
+        }
+    }
+}
+
+impl Marks {
+    pub(crate) fn on_change(&mut self, change: &Change) {
+        match change {
+            Change::Document(item) => self.visible = item.seqno(),
+            Change::Prepare(item) => self.prepared = item.seqno(),
+            Change::Commit { item, prepared } => {
+                self.visible = item.seqno();
+                self.completed = *prepared;
+            }
+            Change::Abort { prepared, .. } => self.completed = *prepared,
+            Change::State(_) | Change::Reset(_) | Change::Rollback { .. } => {}
+        }
+    }
+
+    /// Goes past `items`, the ends of prepares apart.
+    fn pass(&mut self, items: &[Settle]) {
+        for settle in items {
+            match settle {
+                Settle::Document(item) => self.visible = item.seqno(),
+                Settle::Prepare(item) => self.prepared = item.seqno(),
+                Settle::Abort(_) => {}
+            }
+        }
+    }
+}
+
+/// Which keys were met, as indices of items.
+#[derive(Default)]
+struct Keys {
+    met: HashTable<u32>,
+    hasher: RandomState,
+}
+
+impl Keys {
+    fn clear(&mut self) {
+        self.met.clear();
+    }
+
+    /// Whether the key of the item at `index` was met; now it has been.
+    fn has_or_put(&mut self, items: &[Settle], index: usize) -> bool {
+        let key = |index: u32| items[index as usize].item().key();
+        let index = u32::try_from(index).expect("fewer changes than 2^32 wait");
+        let hash = self.hasher.hash_one(key(index));
+        let entry = self.met.entry(
+            hash,
+            |other| key(*other) == key(index),
+            |other| self.hasher.hash_one(key(*other)),
+        );
+        match entry {
+            Entry::Occupied(_) => true,
+            Entry::Vacant(slot) => {
+                slot.insert(index);
+                false
+            }
+        }
+    }
+}
+
+/// A bit for each item.
+struct Bits(Vec<u64>);
+
+impl Bits {
+    fn new(len: usize) -> Self {
+        Self(vec![0; len.div_ceil(64)])
+    }
+
+    fn set(&mut self, index: usize) {
+        self.0[index / 64] |= 1 << (index % 64);
+    }
+
+    fn get(&self, index: usize) -> bool {
+        self.0[index / 64] & (1 << (index % 64)) != 0
+    }
+}

@@ -1,0 +1,152 @@
+//! A vBucket's part in settling.
+
+use super::batch::{End, Marks, SettleBatch};
+use super::{PersistedState, Persistence, Settle, UnsettledFigures};
+use crate::checkpoint::{Change, Position};
+use crate::vbucket::VBucket;
+use kedge_types::Seqno;
+
+impl VBucket {
+    /// What the log has and the file has not.
+    #[must_use]
+    pub fn unsettled(&self) -> UnsettledFigures {
+        self.unsettled.figures()
+    }
+
+    /// Everything up to this seqno is in the vBucket's file.
+    #[must_use]
+    pub fn settled_seqno(&self) -> Seqno {
+        self.unsettled.settled()
+    }
+
+    /// Changes with every reset and rollback. What was read from the file while it was another is of no use any more.
+    #[must_use]
+    pub fn history(&self) -> u32 {
+        self.unsettled.history()
+    }
+
+    /// Whether documents are kept in a file, so that the log need not keep them.
+    pub(crate) fn has_file(&self) -> bool {
+        self.unsettled.persistence != Persistence::LogOnly
+    }
+
+    /// What lies up to here stays where it is kept for good: a tombstone may leave memory.
+    pub(crate) fn kept_seqno(&self) -> Seqno {
+        if self.has_file() {
+            self.settled_seqno()
+        } else {
+            self.persisted_seqno
+        }
+    }
+
+    /// What a file says that has everything that the log has.
+    #[must_use]
+    pub fn persisted_state(&self) -> PersistedState {
+        let Marks {
+            visible,
+            prepared,
+            completed,
+        } = self.unsettled.marks();
+        PersistedState {
+            state: self.state,
+            failover: self.failover.clone(),
+            max_cas: self.clock.last(),
+            snap_start: self.settled_seqno(),
+            snap_end: self.persisted_seqno,
+            visible,
+            prepared: prepared.max(completed),
+            completed,
+            max_deleted_rev: self.unsettled.deleted_rev().max(self.purged_rev),
+            purge: self.purge_seqno,
+        }
+    }
+
+    /// Takes everything that the log has and the file has not, to be written to the file. `None` when there is
+    /// nothing, when a batch is being written already, or when the log does not have the last reset or rollback yet:
+    /// the file may follow only then.
+    pub fn begin_settle(&mut self) -> Option<SettleBatch> {
+        let may = self.has_file()
+            && !self.unsettled.is_frozen()
+            && !self.rewinding
+            && self.checkpoints.is_in_last_history(self.log_cursor);
+        if !may || !self.unsettled.has_work() {
+            return None;
+        }
+        let state = self.persisted_state();
+        Some(self.unsettled.freeze(state, self.persisted_seqno))
+    }
+
+    /// A part of a batch of `history` is in the file, synced, and with it everything up to `upto`.
+    pub fn settled(&mut self, history: u32, upto: Seqno) {
+        self.unsettled.on_settled(history, upto);
+    }
+
+    /// A batch is not being written any more: it is in the file, or failed. What [`VBucket::settled`] was not told of
+    /// is to be settled again. What comes back is of no use to anyone; dropping it takes a while, so not under a lock.
+    #[must_use = "it is to be dropped without the vBucket's lock"]
+    pub fn end_settle(&mut self, batch: SettleBatch) -> Vec<Settle> {
+        self.unsettled.thaw(batch)
+    }
+
+    /// With [`Persistence::Direct`]: what the file lacks, bounded as in [`crate::Checkpoints::peek`], and where that
+    /// ends, which [`VBucket::on_logged`] is told once it is written. No batch: there is nothing to write up to there.
+    #[must_use]
+    pub fn direct_batch(&self, max: usize, max_bytes: usize) -> (Option<SettleBatch>, Position) {
+        let to = self.checkpoints.until(self.log_cursor, max, max_bytes);
+        let before = self.unsettled.marks();
+        let mut after = before;
+        let mut state = self.persisted_state();
+        let (mut items, mut ends) = (Vec::new(), Vec::new());
+        let mut state_changed = false;
+        for change in self.checkpoints.passing(self.log_cursor, to) {
+            after.on_change(change);
+            state_changed |= matches!(change, Change::State(_));
+            if let Change::Document(item) | Change::Commit { item, .. } = change
+                && item.is_deleted()
+            {
+                state.max_deleted_rev = state.max_deleted_rev.max(item.rev_seqno());
+            }
+            ends.extend(End::of(change));
+            items.extend(Settle::of(change));
+        }
+        let replaces_file =
+            self.unsettled.replaces_file && self.checkpoints.is_behind_last_reset(to);
+        if items.is_empty() && !state_changed && !replaces_file {
+            return (None, to);
+        }
+        let last = items.last().map(|settle| settle.item().seqno());
+        let upto = last.unwrap_or(self.persisted_seqno);
+        state.snap_end = upto;
+        state.visible = after.visible;
+        state.prepared = after.prepared.max(after.completed);
+        state.completed = after.completed;
+        let batch = SettleBatch {
+            items,
+            ends,
+            before,
+            after,
+            state,
+            history: self.history(),
+            replaces_file,
+            upto,
+        };
+        (Some(batch), to)
+    }
+
+    /// The log cursor moves to `to`.
+    pub(crate) fn pass_on(&mut self, to: Position) {
+        for change in self.checkpoints.passing(self.log_cursor, to) {
+            match self.unsettled.persistence {
+                Persistence::LogOnly => break,
+                Persistence::LogThenFile => self.unsettled.on_logged(change),
+                Persistence::Direct => self.unsettled.on_written(change),
+            }
+        }
+        self.checkpoints.advance(self.log_cursor, to);
+        if self.unsettled.persistence == Persistence::Direct
+            && self.checkpoints.is_in_last_history(self.log_cursor)
+        {
+            self.unsettled.settle_at_once(self.persisted_seqno);
+        }
+    }
+}

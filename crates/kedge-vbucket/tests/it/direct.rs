@@ -1,0 +1,164 @@
+//! Without a log: batches go into the file at once.
+
+use crate::disk::{Disk, Settling, apply, documents};
+use crate::tools::*;
+use kedge_types::DurabilityLevel::{Majority, PersistToMajority};
+use kedge_types::{Seqno, VbUuid};
+use kedge_vbucket::{Change, Persistence, StoreMode, VBucket};
+use proptest::prelude::*;
+
+const WHOLE: Settling = Settling {
+    max_items: usize::MAX,
+    parts: usize::MAX,
+    ends: true,
+};
+
+fn direct() -> VBucket {
+    vbucket_with(Persistence::Direct)
+}
+
+/// Writes the next batch. The vBucket is told unless the node ends before.
+fn flush(vb: &mut VBucket, disk: &mut Disk, max: usize, tell: bool) {
+    let mut changes = Vec::new();
+    let end = vb.changes_for_log(max, usize::MAX, &mut changes);
+    let (batch, to) = vb.direct_batch(max, usize::MAX);
+    assert_eq!(to, end);
+    if let Some(mut batch) = batch {
+        disk.write(vb, &mut batch, WHOLE);
+    }
+    for change in changes {
+        apply(&mut disk.logged, change);
+    }
+    if tell {
+        vb.on_logged(to);
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(u8),
+    Delete(u8),
+    Durable(u8, bool),
+    Late,
+    Flush(usize),
+    Reset,
+    Crash(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        8 => (0u8..4).prop_map(Step::Set),
+        3 => (0u8..4).prop_map(Step::Delete),
+        6 => (0u8..4, any::<bool>()).prop_map(|(key, persist)| Step::Durable(key, persist)),
+        1 => Just(Step::Late),
+        6 => (0usize..8).prop_map(Step::Flush),
+        1 => Just(Step::Reset),
+        1 => (0usize..4).prop_map(Step::Crash),
+    ];
+    proptest::collection::vec(step, 1..100)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn a_crash_leaves_what_was_written(steps in steps()) {
+        let mut vb = direct();
+        let mut disk = Disk::default();
+        let mut secs = 0;
+        for (turn, step) in steps.iter().enumerate() {
+            let value = turn.to_string();
+            let uuid = VbUuid(turn as u64 + 1);
+            match step {
+                Step::Set(id) => {
+                    let key = key(&id.to_string());
+                    let _ = store(&mut vb, at(secs), &write(&key), StoreMode::Set, value.as_bytes());
+                }
+                Step::Delete(id) => drop(vb.delete(at(secs), &write(&key(&id.to_string())))),
+                Step::Durable(id, persist) => {
+                    let key = key(&id.to_string());
+                    let write = durable(&key, if *persist { PersistToMajority } else { Majority }, 1);
+                    let _ = store(&mut vb, at(secs), &write, StoreMode::Set, value.as_bytes());
+                }
+                Step::Late => {
+                    secs += 100;
+                    vb.on_time(at(secs));
+                }
+                Step::Flush(max) => flush(&mut vb, &mut disk, *max, true),
+                Step::Reset => vb.reset(uuid),
+                Step::Crash(max) => {
+                    // What stands before a reset that is not in the file is of no use to it.
+                    let pending = vb.unsettled().replaces_file;
+                    flush(&mut vb, &mut disk, if pending { 0 } else { *max }, false);
+                    if pending {
+                        flush(&mut vb, &mut disk, usize::MAX, false);
+                    }
+                    vb = disk.recover(direct(), Some(uuid));
+                    let live = vb.table().iter().filter(|item| !item.is_deleted());
+                    prop_assert_eq!(live.count(), disk.expected(at(secs)).len());
+                    prop_assert_eq!(vb.settled_seqno(), disk.file().map_or(Seqno(0), |file| file.high));
+                }
+            }
+            vb.take_done(&mut Vec::new());
+            let mut changes = disk.logged.clone();
+            let mut queued: Vec<Change> = Vec::new();
+            vb.changes_for_log(usize::MAX, usize::MAX, &mut queued);
+            queued.into_iter().for_each(|change| apply(&mut changes, change));
+            let expected = documents(&changes, at(secs));
+            prop_assert_eq!(vb.documents(), expected.len());
+            for (key, bytes) in expected {
+                let found = vb.table().find(vb.table().hash(&key), &key);
+                prop_assert_eq!(found.map(|item| item.value().to_vec()), Some(bytes));
+            }
+            prop_assert_eq!(vb.settled_seqno(), vb.persisted_seqno());
+            prop_assert_eq!(vb.unsettled().items, 0);
+        }
+    }
+}
+
+#[test]
+fn a_batch_has_the_newest_of_each_key_and_persisted_levels_wait_for_it() {
+    let mut vb = direct();
+    let mut disk = Disk::default();
+    let k = key("k");
+    set(&mut vb, at(0), "a", b"1");
+    set(&mut vb, at(0), "a", b"2");
+    store(
+        &mut vb,
+        at(0),
+        &durable(&k, PersistToMajority, 7),
+        StoreMode::Set,
+        b"x",
+    )
+    .unwrap();
+    flush(&mut vb, &mut disk, usize::MAX, true);
+    let file = disk.file().unwrap();
+    assert_eq!((file.documents.len(), file.high), (1, Seqno(3)));
+    assert_eq!(
+        (file.state.visible, file.state.prepared),
+        (Seqno(2), Seqno(3))
+    );
+    assert_eq!(results(&mut vb)[0].0, 7);
+    assert_eq!(
+        vb.direct_batch(1, 1).0.map(|batch| batch.upto()),
+        Some(Seqno(4))
+    );
+    flush(&mut vb, &mut disk, usize::MAX, true);
+    assert_eq!(disk.file().unwrap().state.completed, Seqno(3));
+    assert!(vb.direct_batch(usize::MAX, usize::MAX).0.is_none());
+}
+
+#[test]
+fn what_a_log_left_behind_is_settled_first() {
+    let mut vb = crate::disk::file_vbucket();
+    let mut disk = Disk::default();
+    set(&mut vb, at(0), "a", b"1");
+    disk.log(&mut vb, usize::MAX);
+    let mut vb = disk.recover(direct(), None);
+    assert_eq!((vb.unsettled().items, vb.settled_seqno()), (1, Seqno(0)));
+    disk.settle(&mut vb, WHOLE);
+    assert_eq!((vb.unsettled().items, vb.settled_seqno()), (0, Seqno(1)));
+    set(&mut vb, at(0), "b", b"1");
+    flush(&mut vb, &mut disk, usize::MAX, true);
+    assert_eq!(disk.file().unwrap().documents.len(), 2);
+}

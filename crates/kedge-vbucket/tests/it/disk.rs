@@ -1,0 +1,265 @@
+//! A log and a file in their simplest form: what a vBucket leaves behind in a crash.
+
+use kedge_types::{Now, Seqno, VbUuid};
+use kedge_vbucket::{
+    Base, Change, FailoverTable, Item, Part, PersistedState, Persistence, Rewind, Settle,
+    SettleBatch, VBucket,
+};
+use std::collections::BTreeMap;
+
+type Key = Vec<u8>;
+
+/// A header of a file and all that it leads to.
+#[derive(Clone, Debug)]
+pub(crate) struct File {
+    pub(crate) documents: BTreeMap<Key, Item>,
+    prepares: BTreeMap<Key, Settle>,
+    pub(crate) state: PersistedState,
+    pub(crate) high: Seqno,
+}
+
+impl File {
+    pub(crate) fn new(state: PersistedState) -> Self {
+        Self {
+            documents: BTreeMap::new(),
+            prepares: BTreeMap::new(),
+            state,
+            high: Seqno(0),
+        }
+    }
+
+    /// What a couchstore file asks of a commit is asked here too.
+    fn commit(&mut self, part: &Part<'_>) {
+        let mut met = std::collections::BTreeSet::new();
+        for settle in part.items {
+            let item = settle.item();
+            assert!(item.seqno() > self.high, "above what the file has");
+            assert!(
+                met.insert((settle.is_committed_namespace(), item.key().to_vec())),
+                "a key is once in a namespace"
+            );
+            let key = item.key().to_vec();
+            match settle {
+                Settle::Document(item) => drop(self.documents.insert(key, item.clone())),
+                other => drop(self.prepares.insert(key, other.clone())),
+            }
+        }
+        let highest = part.items.iter().map(|settle| settle.item().seqno()).max();
+        self.high = highest.unwrap_or(self.high);
+        assert_eq!(self.high, part.upto);
+        self.state = part.state.clone();
+        assert!(self.state.snap_start <= self.high && self.high <= self.state.snap_end);
+    }
+
+    /// Whether all of a batch is in it.
+    pub(crate) fn is_consistent(&self) -> bool {
+        self.high == self.state.snap_end
+    }
+
+    pub(crate) fn base(&self) -> Base {
+        let open = |settle: &&Settle| {
+            let seqno = settle.item().seqno();
+            seqno > self.state.completed && seqno <= self.state.prepared
+        };
+        let open = self.prepares.values().filter(open);
+        let open = open.filter_map(|settle| match settle {
+            Settle::Prepare(item) => Some(item.clone()),
+            _ => None,
+        });
+        Base {
+            prepares: open.collect(),
+            state: self.state.clone(),
+            high_seqno: self.high,
+        }
+    }
+}
+
+/// The log, the headers of the file, and what all of it is to amount to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Disk {
+    pub(crate) log: Vec<Change>,
+    /// Every change that was logged since the last reset, whatever the log has given back.
+    pub(crate) logged: Vec<Change>,
+    /// Headers, the newest last. Empty: there is no file.
+    pub(crate) headers: Vec<File>,
+}
+
+/// How far a settle comes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Settling {
+    pub(crate) max_items: usize,
+    /// So many parts are written.
+    pub(crate) parts: usize,
+    /// Then it ends properly; if not, the node does.
+    pub(crate) ends: bool,
+}
+
+impl Disk {
+    pub(crate) fn file(&self) -> Option<&File> {
+        self.headers.last()
+    }
+
+    /// Writes up to `max` changes to the log. The vBucket is told later.
+    pub(crate) fn append(&mut self, vb: &VBucket, max: usize) -> kedge_vbucket::Position {
+        let mut changes = Vec::new();
+        let to = vb.changes_for_log(max, usize::MAX, &mut changes);
+        for change in changes {
+            self.log.push(as_logged(&change));
+            apply(&mut self.logged, change);
+        }
+        to
+    }
+
+    pub(crate) fn log(&mut self, vb: &mut VBucket, max: usize) {
+        let to = self.append(vb, max);
+        vb.on_logged(to);
+    }
+
+    pub(crate) fn settle(&mut self, vb: &mut VBucket, how: Settling) {
+        let Some(mut batch) = vb.begin_settle() else {
+            return;
+        };
+        self.write(vb, &mut batch, how);
+        if how.ends {
+            drop(vb.end_settle(batch));
+        }
+    }
+
+    pub(crate) fn write(&mut self, vb: &mut VBucket, batch: &mut SettleBatch, how: Settling) {
+        let history = batch.history();
+        if batch.replaces_file() || self.headers.is_empty() {
+            self.headers = vec![File::new(batch.empty_state())];
+        }
+        let parts = batch.parts(how.max_items, usize::MAX);
+        assert!(parts.len() > 0);
+        for part in parts.take(how.parts) {
+            assert!(part.items.len() <= how.max_items);
+            let mut next = self.headers.last().expect("a file").clone();
+            next.commit(&part);
+            self.headers.push(next);
+            vb.settled(history, part.upto);
+        }
+    }
+
+    /// The log gives back what lies before the first record that is needed.
+    pub(crate) fn release(&mut self, vb: &VBucket) {
+        let figures = vb.unsettled();
+        if figures.state_changed || figures.replaces_file {
+            return;
+        }
+        let cuts = |change: &Change| matches!(change, Change::Reset(_) | Change::Rollback { .. });
+        let last_history = self.log.iter().rposition(cuts).map_or(0, |at| at + 1);
+        let is_settled = |change: &Change| {
+            let item = change.item();
+            item.is_none_or(|item| item.seqno() <= vb.settled_seqno())
+        };
+        let history = &self.log[last_history..];
+        let settled = history
+            .iter()
+            .take_while(|change| is_settled(change))
+            .count();
+        // The record that began the history may go once the file has followed.
+        self.log.drain(..last_history + settled);
+    }
+
+    /// The file goes back to the header of `to`.
+    pub(crate) fn rewind(&mut self, to: Seqno, failover: FailoverTable) {
+        while self.headers.last().is_some_and(|file| file.high > to) {
+            self.headers.pop();
+        }
+        let mut file = self.headers.last().expect("a header that old").clone();
+        assert_eq!(file.high, to);
+        file.state.failover = failover;
+        self.headers.push(file);
+    }
+
+    /// A new process finds this.
+    pub(crate) fn recover(&mut self, mut vb: VBucket, branch: Option<VbUuid>) -> VBucket {
+        if let Some(file) = self.file() {
+            vb.begin_from(file.base()).unwrap();
+        }
+        for change in self.log.clone() {
+            vb.replay(change).unwrap();
+        }
+        if let Some(Rewind { to, failover }) = vb.needs_rewind().cloned() {
+            self.rewind(to, failover);
+            vb.begin_from(self.file().unwrap().base()).unwrap();
+        }
+        vb.finish_replay(branch).unwrap();
+        let history = vb.history();
+        if let Some(file) = self.file()
+            && !vb.unsettled().replaces_file
+        {
+            for item in file.documents.values() {
+                vb.warm(history, item.clone());
+            }
+        }
+        vb
+    }
+
+    /// What is to be there now: everything logged, and after a restart prepares are committed.
+    pub(crate) fn expected(&self, now: Now) -> BTreeMap<Key, Vec<u8>> {
+        let mut changes = self.logged.clone();
+        let open = open_prepares(&changes);
+        changes.extend(open.into_iter().map(Change::Document));
+        documents(&changes, now)
+    }
+}
+
+/// A commit or abort repeats no value in the log.
+fn as_logged(change: &Change) -> Change {
+    let bare = |item: &Item| Item::new(&item.meta(), item.key(), &[]);
+    match change {
+        Change::Commit { item, prepared } => Change::Commit {
+            item: bare(item),
+            prepared: *prepared,
+        },
+        other => other.clone(),
+    }
+}
+
+/// Adds a change to a history, which a reset or rollback cuts.
+pub(crate) fn apply(history: &mut Vec<Change>, change: Change) {
+    match &change {
+        Change::Reset(_) => history.clear(),
+        Change::Rollback { to, .. } => history.retain(|change| {
+            let item = change.item();
+            item.is_none_or(|item| item.seqno() <= *to)
+        }),
+        _ => {}
+    }
+    history.push(change);
+}
+
+pub(crate) fn open_prepares(changes: &[Change]) -> Vec<Item> {
+    let mut open: Vec<Item> = Vec::new();
+    for change in changes {
+        match change {
+            Change::Prepare(item) => open.push(item.clone()),
+            Change::Commit { prepared, .. } | Change::Abort { prepared, .. } => {
+                open.retain(|item| item.seqno() != *prepared);
+            }
+            _ => {}
+        }
+    }
+    open
+}
+
+/// The documents that a history leaves.
+pub(crate) fn documents(changes: &[Change], now: Now) -> BTreeMap<Key, Vec<u8>> {
+    let mut documents = BTreeMap::new();
+    for change in changes {
+        if let Change::Document(item) | Change::Commit { item, .. } = change {
+            if item.is_deleted() || item.expiry().has_passed(now.unix_secs()) {
+                documents.remove(item.key());
+            } else {
+                documents.insert(item.key().to_vec(), item.value().to_vec());
+            }
+        }
+    }
+    documents
+}
+
+pub(crate) fn file_vbucket() -> VBucket {
+    crate::tools::vbucket_with(Persistence::LogThenFile)
+}

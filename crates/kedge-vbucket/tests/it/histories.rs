@@ -1,0 +1,357 @@
+//! Resets, rollbacks and branches, with the file before and behind the log's record of them.
+
+use crate::disk::{Disk, File, Settling, file_vbucket};
+use crate::tools::*;
+use kedge_types::DurabilityLevel::PersistToMajority;
+use kedge_types::{Seqno, Status, VbUuid};
+use kedge_vbucket::{FailoverTable, ReplayError, StoreMode, VBucket};
+
+const WHOLE: Settling = Settling {
+    max_items: usize::MAX,
+    parts: usize::MAX,
+    ends: true,
+};
+
+fn names(vb: &VBucket) -> String {
+    let live = vb.table().iter().filter(|item| !item.is_deleted());
+    let mut names: Vec<String> = live
+        .map(|item| String::from_utf8_lossy(&item.key()[1..]).into_owned())
+        .collect();
+    names.sort();
+    names.join(" ")
+}
+
+fn log_and_settle(vb: &mut VBucket, disk: &mut Disk) {
+    disk.log(vb, usize::MAX);
+    disk.settle(vb, WHOLE);
+}
+
+/// Two documents in the file; a third in the log.
+fn begun() -> (VBucket, Disk) {
+    let mut vb = file_vbucket();
+    let mut disk = Disk::default();
+    set(&mut vb, at(0), "a", b"1");
+    set(&mut vb, at(0), "b", b"1");
+    log_and_settle(&mut vb, &mut disk);
+    set(&mut vb, at(0), "c", b"1");
+    disk.log(&mut vb, usize::MAX);
+    (vb, disk)
+}
+
+#[test]
+fn a_reset_is_finished_after_a_crash() {
+    let (mut vb, mut disk) = begun();
+    vb.reset(VbUuid(9));
+    let not_logged = disk.clone().recover(file_vbucket(), None);
+    assert_eq!(names(&not_logged), "a b c");
+    set(&mut vb, at(1), "d", b"1");
+    disk.log(&mut vb, usize::MAX);
+
+    // The file is from before the reset.
+    let mut void = disk.clone().recover(file_vbucket(), None);
+    assert_eq!(names(&void), "d");
+    assert_eq!(
+        (void.high_seqno(), void.settled_seqno()),
+        (Seqno(1), Seqno(0))
+    );
+    assert_eq!(void.failover().uuid(), VbUuid(9));
+    assert!(void.begin_settle().unwrap().replaces_file());
+
+    // The file was made anew, and nothing was written to it.
+    let mut empty = disk.clone();
+    let state = vb.begin_settle().unwrap().empty_state();
+    empty.headers = vec![File::new(state)];
+    let mut empty = empty.recover(file_vbucket(), None);
+    assert_eq!(names(&empty), "d");
+    assert!(!empty.begin_settle().unwrap().replaces_file());
+
+    // The file has followed, and more; the log still has everything.
+    let mut vb = disk.recover(file_vbucket(), None);
+    log_and_settle(&mut vb, &mut disk);
+    set(&mut vb, at(1), "e", b"1");
+    log_and_settle(&mut vb, &mut disk);
+    let again = disk.clone().recover(file_vbucket(), None);
+    assert_eq!(names(&again), "d e");
+    assert_eq!(
+        (again.high_seqno(), again.settled_seqno()),
+        (Seqno(2), Seqno(2))
+    );
+    assert_eq!(again.unsettled().items, 0);
+}
+
+#[test]
+fn of_two_resets_the_file_may_be_behind_either() {
+    for followed in 0..3 {
+        let (mut vb, mut disk) = begun();
+        for (turn, name) in ["d", "e"].iter().enumerate() {
+            vb.reset(VbUuid(20 + turn as u64));
+            set(&mut vb, at(1), name, b"1");
+            disk.log(&mut vb, usize::MAX);
+            if turn < followed {
+                disk.settle(&mut vb, WHOLE);
+            }
+        }
+        let mut again = disk.recover(file_vbucket(), None);
+        assert_eq!(names(&again), "e", "{followed}");
+        let replaces = again.begin_settle().map(|batch| batch.replaces_file());
+        assert_eq!(replaces, [Some(true), Some(true), None][followed]);
+    }
+}
+
+#[test]
+fn records_of_an_old_history_may_contradict_the_file() {
+    let mut vb = file_vbucket();
+    let mut disk = Disk::default();
+    let k = key("k");
+    for n in 0..6 {
+        set(&mut vb, at(0), &format!("x{n}"), b"1");
+    }
+    let w = durable(&k, PersistToMajority, 1);
+    store(&mut vb, at(0), &w, StoreMode::Set, b"old").unwrap();
+    disk.log(&mut vb, usize::MAX);
+    vb.reset(VbUuid(9));
+    // In the new history the same key has a prepare that is in the file and has not ended.
+    store(&mut vb, at(0), &w, StoreMode::Set, b"new").unwrap();
+    disk.log(&mut vb, usize::MAX);
+    disk.settle(&mut vb, WHOLE);
+    assert_eq!(disk.file().unwrap().base().prepares.len(), 1);
+    // The log was cut behind the old prepare's beginning, and has its commit.
+    let again = disk.recover(file_vbucket(), None);
+    assert_eq!(names(&again), "k");
+    assert_eq!(again.high_seqno(), Seqno(2), "it was committed");
+}
+
+#[test]
+fn a_rollback_is_finished_after_a_crash() {
+    let (mut vb, mut disk) = begun();
+    set(&mut vb, at(1), "a", b"newer");
+    log_and_settle(&mut vb, &mut disk);
+    set(&mut vb, at(1), "d", b"1");
+    let keys = vb.rollback(Seqno(2), VbUuid(9));
+    assert_eq!(keys.len(), 3);
+    assert!(vb.is_rewinding() && vb.begin_settle().is_none());
+    assert_eq!((names(&vb), vb.high_seqno()), ("b".to_owned(), Seqno(2)));
+    let not_logged = disk.clone().recover(file_vbucket(), None);
+    assert_eq!(names(&not_logged), "a b c");
+    disk.log(&mut vb, usize::MAX);
+
+    let mut log_only = disk.clone();
+    let again = log_only.recover(file_vbucket(), None);
+    assert_eq!(names(&again), "a b");
+    assert_eq!(
+        (again.high_seqno(), again.settled_seqno()),
+        (Seqno(2), Seqno(2))
+    );
+    assert_eq!(
+        again.failover().entries(),
+        [(VbUuid(9), Seqno(2)), (VbUuid(0xabc), Seqno(0))]
+    );
+    assert_eq!(
+        log_only.file().unwrap().high,
+        Seqno(2),
+        "the file was rewound"
+    );
+
+    disk.rewind(Seqno(2), vb.failover().clone());
+    vb.rewound(&disk.file().unwrap().base()).unwrap();
+    let history = vb.history();
+    for item in disk.file().unwrap().documents.values() {
+        vb.warm(history, item.clone());
+    }
+    assert_eq!(get(&mut vb, at(2), "a").unwrap(), b"1", "its older version");
+    set(&mut vb, at(2), "e", b"1");
+    log_and_settle(&mut vb, &mut disk);
+    let again = disk.recover(file_vbucket(), None);
+    assert_eq!(names(&again), "a b e");
+    assert_eq!(again.unsettled().items, 0, "all of it is in the file");
+}
+
+#[test]
+fn a_rollback_answers_who_waits_and_opens_what_was_open() {
+    let mut vb = file_vbucket();
+    let mut disk = Disk::default();
+    let (k, l) = (key("k"), key("l"));
+    let w = durable(&k, PersistToMajority, 1);
+    store(&mut vb, at(0), &w, StoreMode::Set, b"x").unwrap();
+    log_and_settle(&mut vb, &mut disk);
+    log_and_settle(&mut vb, &mut disk);
+    assert_eq!(results(&mut vb).len(), 1);
+    let w = durable(&l, PersistToMajority, 2);
+    store(&mut vb, at(0), &w, StoreMode::Set, b"y").unwrap();
+    // Prepared at 1, committed at 2, prepared at 3. Back to 1.
+    vb.rollback(Seqno(1), VbUuid(9));
+    assert_eq!(results(&mut vb), [(2, Err(Status::SyncWriteAmbiguous))]);
+    assert_eq!(names(&vb), "");
+    disk.log(&mut vb, usize::MAX);
+    disk.rewind(Seqno(1), vb.failover().clone());
+    let wrong = file_base(Seqno(7), vb.failover());
+    assert_eq!(
+        vb.rewound(&wrong),
+        Err(ReplayError::NotRewound { to: Seqno(1) })
+    );
+    vb.rewound(&disk.file().unwrap().base()).unwrap();
+    assert_eq!((names(&vb), vb.high_seqno()), ("k".to_owned(), Seqno(2)));
+    assert_eq!(vb.failover().uuid(), VbUuid(9));
+}
+
+fn file_base(high_seqno: Seqno, failover: &FailoverTable) -> kedge_vbucket::Base {
+    let mut state = file_vbucket().persisted_state();
+    state.failover = failover.clone();
+    kedge_vbucket::Base {
+        state,
+        high_seqno,
+        prepares: Vec::new(),
+    }
+}
+
+#[test]
+#[should_panic(expected = "only what is in the file")]
+fn nobody_goes_back_to_what_is_not_in_the_file() {
+    let (mut vb, _) = begun();
+    vb.rollback(Seqno(3), VbUuid(9));
+}
+
+#[test]
+fn replay_does_not_end_before_the_file_is_rewound() {
+    let (mut vb, mut disk) = begun();
+    vb.rollback(Seqno(2), VbUuid(9));
+    disk.log(&mut vb, usize::MAX);
+    let mut again = file_vbucket();
+    again.begin_from(disk.file().unwrap().base()).unwrap();
+    for change in disk.log.iter().cloned() {
+        again.replay(change).unwrap();
+    }
+    let rewind = again.needs_rewind().unwrap();
+    assert_eq!((rewind.to, rewind.failover.uuid()), (Seqno(2), VbUuid(9)));
+    let refused = ReplayError::NotRewound { to: Seqno(2) };
+    assert_eq!(again.finish_replay(None).unwrap_err(), refused);
+    let mut alone = file_vbucket();
+    alone.replay(disk.log.last().unwrap().clone()).unwrap();
+    let after = disk.log[0].clone();
+    assert_eq!(
+        alone.replay(after).unwrap_err(),
+        refused,
+        "there is no file at all"
+    );
+}
+
+#[test]
+fn a_file_may_have_forgotten_the_branch_of_a_rollback() {
+    for again_by_reset in [false, true] {
+        let (mut vb, mut disk) = begun();
+        let roll = |vb: &mut VBucket, disk: &mut Disk, to, uuid| {
+            disk.settle(vb, WHOLE);
+            vb.rollback(to, uuid);
+            disk.log(vb, usize::MAX);
+            disk.rewind(to, vb.failover().clone());
+            vb.rewound(&disk.file().unwrap().base()).unwrap();
+        };
+        set(&mut vb, at(0), "d", b"1");
+        disk.log(&mut vb, usize::MAX);
+        disk.settle(&mut vb, WHOLE);
+        set(&mut vb, at(0), "e", b"1");
+        disk.log(&mut vb, usize::MAX);
+        roll(&mut vb, &mut disk, Seqno(4), VbUuid(20));
+        set(&mut vb, at(0), "f", b"1");
+        disk.log(&mut vb, usize::MAX);
+        if again_by_reset {
+            vb.reset(VbUuid(21));
+            set(&mut vb, at(0), "g", b"1");
+            log_and_settle(&mut vb, &mut disk);
+        } else {
+            roll(&mut vb, &mut disk, Seqno(2), VbUuid(21));
+        }
+        let failover = disk.file().unwrap().state.failover.clone();
+        assert!(
+            failover
+                .entries()
+                .iter()
+                .all(|(uuid, _)| *uuid != VbUuid(20))
+        );
+        let headers = disk.headers.len();
+        let again = disk.recover(file_vbucket(), None);
+        assert_eq!(names(&again), if again_by_reset { "g" } else { "a b" });
+        assert_eq!(disk.headers.len(), headers, "nothing was rewound");
+    }
+}
+
+#[test]
+fn branches_that_the_file_knows_are_not_begun_again() {
+    let (_, mut disk) = begun();
+    for uuid in [5, 6] {
+        let mut vb = disk.recover(file_vbucket(), Some(VbUuid(uuid)));
+        disk.log(&mut vb, usize::MAX);
+        disk.settle(&mut vb, WHOLE);
+    }
+    let expected = [
+        (VbUuid(6), Seqno(3)),
+        (VbUuid(5), Seqno(3)),
+        (VbUuid(0xabc), Seqno(0)),
+    ];
+    let again = disk.recover(file_vbucket(), None);
+    assert_eq!(again.failover().entries(), expected);
+    assert!(!again.unsettled().state_changed, "the file has the newest");
+    disk.headers.truncate(1);
+    let again = disk.recover(file_vbucket(), None);
+    assert_eq!(again.failover().entries(), expected, "the log has it too");
+    assert!(again.unsettled().state_changed);
+}
+
+#[test]
+fn a_file_between_two_consistent_points_begins_its_branch_at_the_older_one() {
+    let (mut vb, mut disk) = begun();
+    set(&mut vb, at(0), "d", b"1");
+    disk.log(&mut vb, usize::MAX);
+    let half = Settling {
+        max_items: 1,
+        parts: 1,
+        ends: false,
+    };
+    disk.settle(&mut vb, half);
+    let with_log = disk.recover(file_vbucket(), Some(VbUuid(5)));
+    assert_eq!(with_log.failover().entries()[0], (VbUuid(5), Seqno(4)));
+    disk.log.clear();
+    let without = disk.recover(file_vbucket(), Some(VbUuid(5)));
+    assert_eq!(without.failover().entries()[0], (VbUuid(5), Seqno(2)));
+}
+
+#[test]
+fn what_was_read_from_an_old_file_warms_nothing() {
+    let (mut vb, mut disk) = begun();
+    let item = disk
+        .file()
+        .unwrap()
+        .documents
+        .values()
+        .next()
+        .unwrap()
+        .clone();
+    let history = vb.history();
+    assert!(!vb.warm(history, item.clone()), "it is there");
+    vb.reset(VbUuid(9));
+    assert!(!vb.warm(history, item.clone()));
+    for n in 0..4 {
+        set(&mut vb, at(1), &format!("n{n}"), b"1");
+    }
+    log_and_settle(&mut vb, &mut disk);
+    assert!(!vb.warm(history, item), "of another history");
+    assert_eq!(names(&vb), "n0 n1 n2 n3");
+    let fresh = disk.recover(file_vbucket(), None);
+    let mut cold = file_vbucket();
+    cold.begin_from(disk.file().unwrap().base()).unwrap();
+    cold.finish_replay(None).unwrap();
+    assert_eq!(
+        (cold.documents(), cold.high_seqno()),
+        (0, fresh.high_seqno())
+    );
+    let history = cold.history();
+    let newest = set(&mut cold, at(2), "n1", b"new");
+    for item in disk.file().unwrap().documents.values() {
+        cold.warm(history, item.clone());
+    }
+    assert_eq!(names(&cold), "n0 n1 n2 n3");
+    assert_eq!(
+        cold.get_meta(at(2), &key("n1")).unwrap().seqno,
+        newest.seqno
+    );
+}

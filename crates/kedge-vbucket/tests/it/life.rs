@@ -1,0 +1,243 @@
+//! The whole life of a vBucket with log and file, against the plain list of its changes: after a crash at any moment it
+//! is what it was at the last change that was logged.
+
+use crate::disk::{Disk, Settling, apply, documents, file_vbucket};
+use crate::tools::*;
+use kedge_types::DurabilityLevel::{Majority, PersistToMajority};
+use kedge_types::{Seqno, VbUuid};
+use kedge_vbucket::{Change, StoreMode, VBucket};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(u8, Vec<u8>),
+    Delete(u8),
+    Durable(u8, Vec<u8>, bool),
+    Lock(u8),
+    /// SyncWrites that wait are aborted.
+    Late,
+    Log(usize),
+    Settle(Settling),
+    Release,
+    Reset,
+    /// To a header this far back, when it is one to go back to; and how many of its steps are taken.
+    Rollback(usize, u8),
+    /// So many more changes are in the log, and nobody was told.
+    Crash(usize),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let bytes = || proptest::collection::vec(b'0'..=b'9', 1..6);
+    let settling =
+        (1usize..6, 0usize..6, any::<bool>()).prop_map(|(max_items, parts, ends)| Settling {
+            max_items,
+            parts,
+            ends,
+        });
+    let whole = Settling {
+        max_items: 100,
+        parts: 100,
+        ends: true,
+    };
+    let step = prop_oneof![
+        8 => (0u8..5, bytes()).prop_map(|(key, bytes)| Step::Set(key, bytes)),
+        3 => (0u8..5).prop_map(Step::Delete),
+        6 => (0u8..5, bytes(), any::<bool>()).prop_map(|(key, bytes, persist)| Step::Durable(key, bytes, persist)),
+        1 => (0u8..5).prop_map(Step::Lock),
+        1 => Just(Step::Late),
+        6 => (0usize..6).prop_map(Step::Log),
+        4 => settling.prop_map(Step::Settle),
+        2 => Just(Step::Settle(whole)),
+        2 => Just(Step::Release),
+        1 => Just(Step::Reset),
+        1 => (0usize..4, 0u8..4).prop_map(|(back, steps)| Step::Rollback(back, steps)),
+        1 => (0usize..4).prop_map(Step::Crash),
+    ];
+    proptest::collection::vec(step, 1..120)
+}
+
+struct Life {
+    vb: VBucket,
+    disk: Disk,
+    secs: u64,
+    uuid: u64,
+}
+
+fn name(key: u8) -> String {
+    format!("key-{key}")
+}
+
+impl Life {
+    fn new() -> Self {
+        Self {
+            vb: file_vbucket(),
+            disk: Disk::default(),
+            secs: 0,
+            uuid: 1,
+        }
+    }
+
+    fn next_uuid(&mut self) -> VbUuid {
+        self.uuid += 1;
+        VbUuid(self.uuid)
+    }
+
+    fn step(&mut self, step: &Step) {
+        let now = at(self.secs);
+        match step {
+            Step::Set(id, bytes) => {
+                let key = key(&name(*id));
+                let _ = store(&mut self.vb, now, &write(&key), StoreMode::Set, bytes);
+            }
+            Step::Delete(id) => {
+                let key = key(&name(*id));
+                let _ = self.vb.delete(now, &write(&key));
+            }
+            Step::Durable(id, bytes, persist) => {
+                let key = key(&name(*id));
+                let level = if *persist {
+                    PersistToMajority
+                } else {
+                    Majority
+                };
+                let write = durable(&key, level, 1);
+                let _ = store(&mut self.vb, now, &write, StoreMode::Set, bytes);
+            }
+            Step::Lock(id) => {
+                let _ = self.vb.get_and_lock(now, &key(&name(*id)), 1, |_| ());
+                self.secs += 2;
+            }
+            Step::Late => {
+                self.secs += 100;
+                self.vb.on_time(at(self.secs));
+            }
+            Step::Log(max) => self.disk.log(&mut self.vb, *max),
+            Step::Settle(how) => {
+                self.disk.settle(&mut self.vb, *how);
+                if !how.ends {
+                    self.crash();
+                }
+            }
+            Step::Release => self.disk.release(&self.vb),
+            Step::Reset => {
+                let uuid = self.next_uuid();
+                self.vb.reset(uuid);
+            }
+            Step::Rollback(back, steps) => self.rollback(*back, *steps),
+            Step::Crash(logged) => {
+                self.disk.append(&self.vb, *logged);
+                self.crash();
+            }
+        }
+    }
+
+    fn rollback(&mut self, back: usize, steps: u8) {
+        let headers = &self.disk.headers;
+        let file = headers.len().checked_sub(back + 1).map(|at| &headers[at]);
+        let Some(to) = file
+            .filter(|file| file.is_consistent())
+            .map(|file| file.high)
+        else {
+            return;
+        };
+        if self.vb.unsettled().replaces_file {
+            return;
+        }
+        let uuid = self.next_uuid();
+        let keys = self.vb.rollback(to, uuid);
+        if steps > 0 {
+            self.disk.log(&mut self.vb, usize::MAX);
+        }
+        if steps > 1 {
+            self.disk.rewind(to, self.vb.failover().clone());
+        }
+        if steps <= 2 {
+            return self.crash();
+        }
+        let file = self.disk.file().unwrap().clone();
+        self.vb.rewound(&file.base()).unwrap();
+        let history = self.vb.history();
+        for key in keys {
+            if let Some(item) = file.documents.get(&key[..]) {
+                self.vb.warm(history, item.clone());
+            }
+        }
+    }
+
+    /// Another process finds log and file.
+    fn crash(&mut self) {
+        let branch = self.next_uuid();
+        self.vb = self.disk.recover(file_vbucket(), Some(branch));
+        let expected = self.disk.expected(at(self.secs));
+        assert_eq!(
+            table(&self.vb),
+            expected,
+            "at the last change that was logged"
+        );
+        if self.vb.high_seqno() > Seqno(0) {
+            assert_eq!(self.vb.failover().uuid(), branch);
+        }
+    }
+
+    /// The table is what the changes say, logged or not.
+    fn check(&mut self) {
+        self.vb.take_done(&mut Vec::new());
+        let mut changes = self.disk.logged.clone();
+        let mut queued = Vec::new();
+        self.vb.changes_for_log(usize::MAX, usize::MAX, &mut queued);
+        for change in queued {
+            apply(&mut changes, change);
+        }
+        assert_eq!(table(&self.vb), documents(&changes, at(self.secs)));
+        assert_eq!(self.vb.documents(), table(&self.vb).len());
+        assert!(self.vb.settled_seqno() <= self.vb.persisted_seqno());
+        assert!(self.vb.persisted_seqno() <= self.vb.high_seqno());
+        let last = changes
+            .iter()
+            .filter_map(Change::item)
+            .map(|item| item.seqno())
+            .max();
+        assert_eq!(self.vb.high_seqno(), last.unwrap_or(Seqno(0)));
+    }
+}
+
+/// The live documents.
+fn table(vb: &VBucket) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let live = vb.table().iter().filter(|item| !item.is_deleted());
+    live.map(|item| (item.key().to_vec(), item.value().to_vec()))
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
+
+    #[test]
+    fn a_crash_leaves_what_was_logged(steps in steps()) {
+        let mut life = Life::new();
+        for step in &steps {
+            life.step(step);
+            life.check();
+        }
+        // In the end all of it is logged and settled, and the file alone brings it back.
+        let whole = Settling { max_items: 3, parts: usize::MAX, ends: true };
+        for _ in 0..3 {
+            life.disk.log(&mut life.vb, usize::MAX);
+            life.disk.settle(&mut life.vb, whole);
+        }
+        let figures = life.vb.unsettled();
+        prop_assert_eq!((figures.items, figures.pinned_bytes), (0, 0));
+        life.disk.release(&life.vb);
+        prop_assert!(life.disk.log.is_empty());
+        let before = table(&life.vb);
+        let failover = life.vb.failover().clone();
+        let settled = life.vb.settled_seqno();
+        let again = life.disk.recover(file_vbucket(), None);
+        prop_assert_eq!(table(&again), before);
+        if life.disk.file().is_some() {
+            prop_assert_eq!(again.failover(), &failover);
+            prop_assert_eq!(again.settled_seqno(), settled);
+            prop_assert!(again.last_cas() >= life.disk.file().unwrap().state.max_cas);
+        }
+    }
+}

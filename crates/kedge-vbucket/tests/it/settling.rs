@@ -1,0 +1,217 @@
+//! What is settled, in which parts, and what stays when it fails.
+
+use crate::disk::{Disk, Settling, file_vbucket};
+use crate::tools::*;
+use kedge_types::DurabilityLevel::PersistToMajority;
+use kedge_types::{Seqno, VbUuid};
+use kedge_vbucket::{Change, Settle, SettleBatch, StoreMode, VBucket};
+
+const WHOLE: Settling = Settling {
+    max_items: usize::MAX,
+    parts: usize::MAX,
+    ends: true,
+};
+
+/// The parts of a batch: seqnos, and how far the file has come with each.
+fn parts(batch: &mut SettleBatch, max_items: usize, max_bytes: usize) -> Vec<(Vec<u64>, u64)> {
+    let seqnos = |items: &[Settle]| {
+        let seqnos = items.iter().map(|settle| settle.item().seqno().get());
+        seqnos.collect::<Vec<_>>()
+    };
+    batch
+        .parts(max_items, max_bytes)
+        .map(|part| (seqnos(part.items), part.upto.get()))
+        .collect()
+}
+
+fn prepare(vb: &mut VBucket, name: &str, bytes: &[u8]) {
+    let key = key(name);
+    let write = durable(&key, PersistToMajority, 1);
+    store(vb, at(0), &write, StoreMode::Set, bytes).unwrap();
+}
+
+#[test]
+fn only_what_the_log_has_is_settled_and_one_batch_at_a_time() {
+    let vb = &mut file_vbucket();
+    assert!(vb.begin_settle().is_none());
+    set(vb, at(0), "a", b"1");
+    assert!(vb.begin_settle().is_none(), "not logged");
+    log_all(vb);
+    set(vb, at(0), "b", b"1");
+    let mut batch = vb.begin_settle().unwrap();
+    assert_eq!(parts(&mut batch, 10, 1_000), [(vec![1], 1)]);
+    log_all(vb);
+    assert!(vb.begin_settle().is_none(), "one is being written");
+    assert_eq!(vb.unsettled().items, 2);
+    vb.settled(batch.history(), batch.upto());
+    assert_eq!(vb.settled_seqno(), Seqno(1));
+    drop(vb.end_settle(batch));
+    assert_eq!(vb.unsettled().items, 1);
+    let mut batch = vb.begin_settle().unwrap();
+    assert_eq!(parts(&mut batch, 10, 1_000), [(vec![2], 2)]);
+    assert_eq!(
+        (batch.state().snap_start, batch.state().snap_end),
+        (Seqno(1), Seqno(2))
+    );
+}
+
+#[test]
+fn a_key_is_written_once_and_parts_keep_to_their_limits() {
+    let vb = &mut file_vbucket();
+    for name in ["a", "b", "a", "c", "a", "d"] {
+        set(vb, at(0), name, b"12345678");
+    }
+    log_all(vb);
+    set(vb, at(0), "d", b"not logged: the old one is to be written");
+    let mut batch = vb.begin_settle().unwrap();
+    assert_eq!(
+        parts(&mut batch, 2, usize::MAX),
+        [(vec![2, 4], 4), (vec![5, 6], 6)]
+    );
+    let one = batch.items()[0].item().heap_bytes();
+    assert_eq!(parts(&mut batch, 9, one * 3).len(), 2);
+    assert_eq!(parts(&mut batch, 9, 1).len(), 4, "one at least");
+}
+
+#[test]
+fn a_prepare_is_in_the_file_as_long_as_its_end_is_not() {
+    let vb = &mut file_vbucket();
+    prepare(vb, "k", b"first");
+    set(vb, at(0), "other", b"1");
+    log_all(vb);
+    prepare(vb, "k", b"second");
+    log_all(vb);
+    log_all(vb);
+    // 1 prepare, 2 other, 3 commit of 1, 4 prepare, 5 commit of 4.
+    let mut batch = vb.begin_settle().unwrap();
+    let completed: Vec<_> = batch
+        .parts(2, usize::MAX)
+        .map(|part| {
+            (
+                part.items.len(),
+                part.upto.get(),
+                part.state.completed.get(),
+            )
+        })
+        .collect();
+    assert_eq!(completed, [(2, 2, 0), (2, 5, 4)]);
+    let mut disk = Disk::default();
+    disk.write(
+        vb,
+        &mut batch,
+        Settling {
+            parts: 1,
+            max_items: 2,
+            ..WHOLE
+        },
+    );
+    let file = disk.file().unwrap();
+    assert_eq!(file.base().prepares[0].value(), b"first");
+    assert!(!file.is_consistent());
+    drop(vb.end_settle(batch));
+    let mut batch = vb.begin_settle().unwrap();
+    assert_eq!(parts(&mut batch, 10, usize::MAX), [(vec![4, 5], 5)]);
+}
+
+#[test]
+fn what_was_not_written_comes_again_and_nothing_else() {
+    let vb = &mut file_vbucket();
+    for n in 1..=6 {
+        set(vb, at(0), &format!("k{n}"), b"1");
+    }
+    log_all(vb);
+    let mut batch = vb.begin_settle().unwrap();
+    let history = batch.history();
+    let first = batch.parts(2, usize::MAX).next().unwrap().upto;
+    vb.settled(history, first);
+    set(vb, at(0), "k4", b"22");
+    set(vb, at(0), "k7", b"1");
+    log_all(vb);
+    drop(vb.end_settle(batch));
+    assert_eq!((vb.settled_seqno(), vb.unsettled().items), (Seqno(2), 6));
+    let mut batch = vb.begin_settle().unwrap();
+    assert_eq!(
+        parts(&mut batch, 10, usize::MAX),
+        [(vec![3, 5, 6, 7, 8], 8)]
+    );
+    assert_eq!(batch.state().snap_start, Seqno(2));
+}
+
+#[test]
+fn a_reset_voids_what_waits_and_what_is_being_written() {
+    let vb = &mut file_vbucket();
+    set(vb, at(0), "a", b"1");
+    log_all(vb);
+    let mut batch = vb.begin_settle().unwrap();
+    set(vb, at(0), "b", b"1");
+    log_all(vb);
+    set(vb, at(0), "c", b"1");
+    vb.reset(VbUuid(9));
+    let upto = batch.parts(1, 1).last().unwrap().upto;
+    vb.settled(batch.history(), upto);
+    assert_eq!(vb.settled_seqno(), Seqno(0), "of a history that is gone");
+    assert!(vb.unsettled().pinned_bytes > 0, "the batch is still held");
+    drop(vb.end_settle(batch));
+    assert_eq!((vb.unsettled().pinned_bytes, vb.unsettled().items), (0, 0));
+    assert!(
+        vb.begin_settle().is_none(),
+        "the log does not have the reset"
+    );
+    set(vb, at(1), "d", b"1");
+    let logged = log_all(vb);
+    assert!(matches!(logged[1], Change::Reset(_)));
+    let batch = vb.begin_settle().unwrap();
+    assert!(batch.replaces_file());
+    assert_eq!(batch.items().len(), 1);
+    drop(vb.end_settle(batch));
+    let batch = vb.begin_settle().unwrap();
+    assert!(batch.replaces_file(), "still, as it was not written");
+    vb.settled(batch.history(), batch.upto());
+    drop(vb.end_settle(batch));
+    assert!(!vb.unsettled().replaces_file && vb.begin_settle().is_none());
+}
+
+#[test]
+fn a_state_that_changed_is_settled_without_items() {
+    let mut vb = file_vbucket();
+    let mut disk = Disk::default();
+    set(&mut vb, at(0), "a", b"1");
+    disk.log(&mut vb, usize::MAX);
+    disk.settle(&mut vb, WHOLE);
+    let mut vb = disk.recover(file_vbucket(), Some(VbUuid(5)));
+    assert!(vb.begin_settle().is_none(), "the branch is not logged");
+    disk.log(&mut vb, usize::MAX);
+    assert!(vb.unsettled().state_changed);
+    let mut batch = vb.begin_settle().unwrap();
+    assert_eq!(parts(&mut batch, 10, 10), [(vec![], 1)]);
+    assert_eq!(batch.state().failover.uuid(), VbUuid(5));
+    drop(vb.end_settle(batch));
+    assert!(vb.unsettled().state_changed, "it was not written");
+}
+
+#[test]
+fn a_tombstone_leaves_memory_only_when_it_is_in_the_file() {
+    let old = 10 + kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
+    let mut vb = file_vbucket();
+    let mut disk = Disk::default();
+    set(&mut vb, at(0), "a", b"1");
+    vb.delete(at(0), &write(&key("a"))).unwrap();
+    disk.log(&mut vb, usize::MAX);
+    let sweep = |vb: &mut VBucket| {
+        (0..vb.table().shard_count()).for_each(|shard| vb.sweep(at(old), shard));
+    };
+    sweep(&mut vb);
+    assert_eq!(vb.tombstones(), 1);
+    disk.settle(&mut vb, WHOLE);
+    sweep(&mut vb);
+    assert_eq!(
+        (vb.tombstones(), vb.purge_seqno()),
+        (0, Seqno(0)),
+        "the file has it"
+    );
+    assert_eq!(disk.file().unwrap().state.max_deleted_rev.get(), 2);
+    let mut again = disk.recover(file_vbucket(), None);
+    set(&mut again, at(old), "new", b"1");
+    let meta = again.get_meta(at(old), &key("new")).unwrap();
+    assert_eq!(meta.rev_seqno.get(), 3, "above every tombstone");
+}
