@@ -1,0 +1,230 @@
+//! Items as entries of a file, and back. Couchstore file format, sections 3.1 and 3.2.
+//!
+//! What comes back is what was stored, but for two things that a file has no place for: the level of a SyncWrite that is
+//! over, and the datatype of a value without bytes.
+
+use kedge_couchstore::kv::{
+    DeleteSource, EntryMeta, KvError, Meaning, PREPARE_PREFIX, RevMetaBytes, SyncWrite, ValueMeta,
+    datatype_of_value, split_prepare,
+};
+use kedge_couchstore::{Body, ContentMeta, Entry, Mutation, kv::DiskKey};
+use kedge_types::{Expiry, Seqno};
+use kedge_vbucket::{Deletion, Item, ItemMeta, Settle};
+
+/// A batch of items in the form that a file wants them in.
+pub(crate) struct Batch<'a> {
+    items: &'a [Settle],
+    encoded: Vec<Encoded>,
+    /// Keys of prepares and aborts, one behind the other.
+    keys: Vec<u8>,
+}
+
+struct Encoded {
+    rev_meta: RevMetaBytes,
+    content_meta: ContentMeta,
+    deleted: bool,
+    /// Where the key ends in `keys`; 0 if it is the item's own.
+    key_end: u32,
+}
+
+impl<'a> Batch<'a> {
+    /// Encodes items.
+    ///
+    /// # Panics
+    /// If a prepare has no level.
+    pub(crate) fn new(items: &'a [Settle]) -> Self {
+        let mut keys = Vec::new();
+        let encode = |settle: &Settle| {
+            let meta = meta_of(settle);
+            let key_end = if let Settle::Document(_) = settle {
+                0
+            } else {
+                keys.push(PREPARE_PREFIX);
+                keys.extend_from_slice(settle.item().key());
+                u32::try_from(keys.len()).expect("the keys of a batch have less than 4 GiB")
+            };
+            Encoded {
+                rev_meta: meta.rev_meta.encode(),
+                content_meta: meta.content_meta,
+                deleted: meta.deleted,
+                key_end,
+            }
+        };
+        let encoded = items.iter().map(encode).collect();
+        Batch {
+            items,
+            encoded,
+            keys,
+        }
+    }
+
+    /// The batch in the order of the items.
+    pub(crate) fn mutations(&self) -> Vec<Mutation<'_>> {
+        let both = self.items.iter().zip(&self.encoded);
+        both.map(|(settle, encoded)| self.mutation(settle.item(), encoded))
+            .collect()
+    }
+
+    fn mutation<'b>(&'b self, item: &'b Item, encoded: &'b Encoded) -> Mutation<'b> {
+        let key = match encoded.key_end as usize {
+            0 => item.key(),
+            end => &self.keys[end - item.key().len() - 1..end],
+        };
+        Mutation {
+            key,
+            seqno: item.seqno(),
+            rev: item.rev_seqno(),
+            deleted: encoded.deleted,
+            content_meta: encoded.content_meta,
+            rev_meta: encoded.rev_meta.as_slice(),
+            body: match encoded.content_meta.is_compressed() {
+                true => Body::Compress(item.value()),
+                false => Body::Stored(item.value()),
+            },
+        }
+    }
+}
+
+fn meta_of(settle: &Settle) -> EntryMeta {
+    let item = settle.item();
+    let meta = item.meta();
+    let value = ValueMeta {
+        // The number is the client's bytes read as big-endian.
+        flags: meta.flags.to_be_bytes(),
+        datatype: meta.datatype,
+        bytes: item.value().len(),
+    };
+    match settle {
+        Settle::Document(_) => match meta.deleted {
+            None => EntryMeta::live(meta.cas, meta.expiry, value),
+            Some(how) => EntryMeta::tombstone(meta.cas, meta.expiry.0, source(how), value),
+        },
+        Settle::Prepare(_) => {
+            let level = meta.level.expect("a prepare has a level");
+            let mut entry = EntryMeta::prepare(meta.cas, meta.expiry, value, level);
+            if let Some(how) = meta.deleted {
+                // What the tombstone will say when the prepare is committed.
+                entry.rev_meta.delete_source = source(how);
+                entry.rev_meta.sync_write = Some(SyncWrite::Pending {
+                    level,
+                    is_delete: true,
+                });
+            }
+            entry
+        }
+        Settle::Abort(aborted) => {
+            let mut entry = EntryMeta::abort(meta.cas, meta.expiry.0, aborted.prepared);
+            entry.rev_meta.flags = value.flags;
+            entry
+        }
+    }
+}
+
+fn source(how: Deletion) -> DeleteSource {
+    match how {
+        Deletion::Explicit => DeleteSource::Explicit,
+        Deletion::Expired => DeleteSource::Ttl,
+    }
+}
+
+/// What a [`Record`] is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// A committed document or tombstone.
+    Document,
+    /// A SyncWrite; over, if a completed seqno is not below its own.
+    Prepare,
+    /// The end of a SyncWrite that did not come to be.
+    Abort {
+        /// The seqno of the prepare, whose place it took.
+        prepared: Seqno,
+    },
+}
+
+/// A document, tombstone, prepare or abort that was read from a file.
+#[derive(Clone, Debug)]
+pub struct Record {
+    entry: Entry,
+    kind: RecordKind,
+    meta: ItemMeta,
+    value: Option<Vec<u8>>,
+}
+
+impl Record {
+    /// Understands an entry; `None` if it is nothing that a client ever wrote. `value` is the body as it was, `None` if
+    /// it was not read.
+    pub(crate) fn decode(entry: Entry, value: Option<Vec<u8>>) -> Result<Option<Self>, KvError> {
+        let key = DiskKey::decode(entry.key())?;
+        let deleted = entry.is_deleted();
+        let entry_meta = EntryMeta::decode(deleted, entry.content_meta(), entry.rev_meta())?;
+        let (kind, level, is_deleted) = match entry_meta.meaning(&key)? {
+            Meaning::Live => (RecordKind::Document, None, false),
+            Meaning::Tombstone => (RecordKind::Document, None, true),
+            Meaning::Prepare { level, is_delete } => (RecordKind::Prepare, Some(level), is_delete),
+            Meaning::Abort { prepare } => (RecordKind::Abort { prepared: prepare }, None, true),
+            Meaning::LegacyCommit { .. } | Meaning::SystemEvent { .. } => return Ok(None),
+        };
+        let rev_meta = entry_meta.rev_meta;
+        let how = match rev_meta.delete_source {
+            DeleteSource::Explicit => Deletion::Explicit,
+            DeleteSource::Ttl => Deletion::Expired,
+        };
+        let bytes = value.as_ref().map_or(usize::MAX, Vec::len);
+        let meta = ItemMeta {
+            cas: rev_meta.cas,
+            seqno: entry.seqno(),
+            rev: entry.rev(),
+            flags: u32::from_be_bytes(rev_meta.flags),
+            expiry: Expiry(rev_meta.exptime),
+            datatype: datatype_of_value(rev_meta.datatype, bytes),
+            deleted: is_deleted.then_some(how),
+            level,
+        };
+        Ok(Some(Record {
+            entry,
+            kind,
+            meta,
+            value,
+        }))
+    }
+
+    /// The stored key: collection prefix and logical key.
+    #[must_use]
+    pub fn key(&self) -> &[u8] {
+        split_prepare(self.entry.key()).1
+    }
+
+    /// What it is.
+    #[must_use]
+    pub fn kind(&self) -> RecordKind {
+        self.kind
+    }
+
+    /// Everything but key and value.
+    #[must_use]
+    pub fn meta(&self) -> &ItemMeta {
+        &self.meta
+    }
+
+    /// Bytes that the value takes in the file.
+    #[must_use]
+    pub fn disk_bytes(&self) -> u32 {
+        self.entry.disk_bytes()
+    }
+
+    /// The value as stored; `None` if it was not read.
+    #[must_use]
+    pub fn value(&self) -> Option<&[u8]> {
+        self.value.as_deref()
+    }
+
+    /// As an item; `None` if the value was not read.
+    #[must_use]
+    pub fn item(&self) -> Option<Item> {
+        let value = self.value.as_deref()?;
+        Some(Item::new(&self.meta, self.key(), &[value]))
+    }
+}
+
+#[cfg(test)]
+mod tests;

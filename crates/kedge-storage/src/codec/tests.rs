@@ -1,0 +1,202 @@
+//! Every item that can be, written to a file and read back.
+
+use std::path::Path;
+
+use kedge_couchstore::kv::Audit;
+use kedge_couchstore::{Create, Form, Options, Writer};
+use kedge_disk::{Disk, SimDisk};
+use kedge_types::{Cas, Datatype, DurabilityLevel, RevSeqno};
+use kedge_vbucket::Aborted;
+use proptest::prelude::*;
+
+use super::*;
+
+const U48_MAX: u64 = (1 << 48) - 1;
+
+fn deletions() -> impl Strategy<Value = Option<Deletion>> {
+    prop_oneof![
+        Just(None),
+        Just(Some(Deletion::Explicit)),
+        Just(Some(Deletion::Expired))
+    ]
+}
+
+fn levels() -> impl Strategy<Value = DurabilityLevel> {
+    (1u8..=3).prop_map(|level| DurabilityLevel::from_wire(level).expect("a level"))
+}
+
+/// Values whose datatype says what they are.
+fn values() -> impl Strategy<Value = (Datatype, Vec<u8>)> {
+    let compressed = |plain: &[u8]| {
+        // Raw Snappy: the length, and one literal.
+        let len = plain.len() as u8;
+        [&[len, (len - 1) << 2], plain].concat()
+    };
+    prop_oneof![
+        Just((Datatype::RAW, Vec::new())),
+        proptest::collection::vec(any::<u8>(), 1..300).prop_map(|value| (Datatype::RAW, value)),
+        (0u32..1000).prop_map(|n| (Datatype::JSON, format!("{{\"n\":{n}}}").into_bytes())),
+        proptest::collection::vec(any::<u8>(), 1..60)
+            .prop_map(move |plain| (Datatype::SNAPPY, compressed(&plain))),
+        (0u32..1000).prop_map(move |n| {
+            let json = format!("[{n}]");
+            (
+                Datatype::JSON.union(Datatype::SNAPPY),
+                compressed(json.as_bytes()),
+            )
+        }),
+        (0u8..10).prop_map(|n| {
+            let pair = [b"_sync\0".as_slice(), &[b'0' + n], b"\0"].concat();
+            let mut value = (pair.len() as u32 + 4).to_be_bytes().to_vec();
+            value.extend_from_slice(&(pair.len() as u32).to_be_bytes());
+            value.extend_from_slice(&pair);
+            value.extend_from_slice(b"document");
+            (Datatype::XATTR, value)
+        }),
+    ]
+}
+
+prop_compose! {
+    fn metas()(
+        cas in any::<u64>(),
+        seqno in 1..=U48_MAX,
+        rev in 0..=U48_MAX,
+        flags in any::<u32>(),
+        expiry in any::<u32>(),
+        deleted in deletions(),
+        level in levels(),
+    ) -> ItemMeta {
+        ItemMeta {
+            cas: Cas(cas),
+            seqno: Seqno(seqno),
+            rev: RevSeqno(rev),
+            flags,
+            expiry: Expiry(expiry),
+            datatype: Datatype::RAW,
+            deleted,
+            level: Some(level),
+        }
+    }
+}
+
+prop_compose! {
+    fn items()(
+        meta in metas(),
+        collection in prop_oneof![Just(&[0][..]), Just(&[8][..]), Just(&[0xb4, 0x24][..])],
+        key in proptest::collection::vec(any::<u8>(), 1..=246),
+        (datatype, value) in values(),
+        kind in 0u8..4,
+        prepared in 1..=U48_MAX,
+    ) -> Settle {
+        let key = [collection, &key].concat();
+        let item = |meta: ItemMeta| {
+            let value = if meta.deleted.is_none() { &value[..] } else { &[] };
+            let datatype = datatype_of_value(datatype, value.len());
+            Item::new(&ItemMeta { datatype, ..meta }, &key, &[value])
+        };
+        match kind {
+            0 => Settle::Prepare(item(meta)),
+            1 => Settle::Abort(Box::new(Aborted {
+                item: item(ItemMeta { deleted: Some(Deletion::Explicit), level: None, ..meta }),
+                prepared: Seqno(prepared),
+            })),
+            // As committed: of what level it was is not kept.
+            _ => Settle::Document(item(ItemMeta { level: None, ..meta })),
+        }
+    }
+}
+
+/// What comes back from a file that a batch was written to, in the order of seqnos.
+fn through_a_file(items: &[Settle]) -> Vec<Record> {
+    let (disk, path) = (SimDisk::new(1), Path::new("/d/0.couch.1"));
+    disk.create_dir_all(Path::new("/d")).expect("a directory");
+    let options = Options::default();
+    let mut writer = Writer::create(&disk, path, &Create::default(), &options).expect("create");
+    let batch = Batch::new(items);
+    writer.save(&batch.mutations(), &mut |_| {}).expect("save");
+    writer.commit(1).expect("commit");
+    let snapshot = writer.snapshot();
+    snapshot.check(&mut |_| {}).expect("sound");
+    let mut audit = Audit::new(snapshot.header().update_seqno());
+    let scan = snapshot.scan_seqnos(..).expect("a scan");
+    let documents = scan.with_bodies(Form::Plain);
+    documents
+        .map(|document| {
+            let document = document.expect("a document");
+            let body = document
+                .body
+                .expect("every entry has a body, if an empty one");
+            audit
+                .document(&document.entry, Some(&body))
+                .expect("nothing to complain about");
+            let record = Record::decode(document.entry, Some(body)).expect("it is understood");
+            record.expect("a client's")
+        })
+        .collect()
+}
+
+proptest! {
+    #[test]
+    fn what_was_written_comes_back(batch in proptest::collection::vec(items(), 1..20)) {
+        let mut batch = batch;
+        batch.sort_by_key(|settle| settle.item().seqno());
+        batch.dedup_by_key(|settle| settle.item().seqno());
+        let mut seen = std::collections::BTreeSet::new();
+        batch.retain(|settle| {
+            seen.insert((settle.is_committed_namespace(), settle.item().key().to_vec()))
+        });
+        let records = through_a_file(&batch);
+        prop_assert_eq!(records.len(), batch.len());
+        for (record, settle) in records.iter().zip(&batch) {
+            let item = record.item().expect("with its value");
+            prop_assert_eq!(item.key(), settle.item().key());
+            prop_assert_eq!(item.value(), settle.item().value());
+            prop_assert_eq!(item.meta(), settle.item().meta());
+            let kind = match settle {
+                Settle::Document(_) => RecordKind::Document,
+                Settle::Prepare(_) => RecordKind::Prepare,
+                Settle::Abort(aborted) => RecordKind::Abort { prepared: aborted.prepared },
+            };
+            prop_assert_eq!(record.kind(), kind);
+        }
+    }
+}
+
+#[test]
+fn flags_are_the_clients_bytes() {
+    let meta = ItemMeta {
+        seqno: Seqno(1),
+        // What a client sends as the bytes 02 00 00 06.
+        flags: 0x0200_0006,
+        ..ItemMeta::default()
+    };
+    let items = [Settle::Document(Item::new(&meta, b"\0k", &[b"v"]))];
+    let batch = Batch::new(&items);
+    let mutations = batch.mutations();
+    assert_eq!(mutations[0].rev_meta[12..16], [2, 0, 0, 6]);
+    assert_eq!(through_a_file(&items)[0].meta().flags, 0x0200_0006);
+}
+
+#[test]
+fn prepares_have_keys_of_their_own() {
+    let item = |seqno: u64, key: &[u8]| {
+        let meta = ItemMeta {
+            seqno: Seqno(seqno),
+            level: Some(DurabilityLevel::Majority),
+            ..ItemMeta::default()
+        };
+        Item::new(&meta, key, &[b"v"])
+    };
+    let items = [
+        Settle::Prepare(item(1, b"\0a")),
+        Settle::Document(item(2, b"\0a")),
+        Settle::Prepare(item(3, b"\0bc")),
+    ];
+    let batch = Batch::new(&items);
+    let mutations = batch.mutations();
+    let keys: Vec<&[u8]> = mutations.iter().map(|mutation| mutation.key).collect();
+    assert_eq!(keys, [&b"\x02\0a"[..], b"\0a", b"\x02\0bc"]);
+    let records = through_a_file(&items);
+    let keys: Vec<&[u8]> = records.iter().map(Record::key).collect();
+    assert_eq!(keys, [&b"\0a"[..], b"\0a", b"\0bc"]);
+}

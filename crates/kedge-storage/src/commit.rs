@@ -1,0 +1,202 @@
+//! Changing files: commits, new files in place of others, removal.
+
+use kedge_couchstore::Writer;
+use kedge_types::{Seqno, VbId};
+use kedge_vbucket::{PersistedState, Settle};
+
+use crate::codec::Batch;
+use crate::facts::{Changes, Facts};
+use crate::slot::WriteGuard;
+use crate::stats::Counters;
+use crate::{Storage, StorageError};
+
+/// What a commit did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Committed {
+    /// The highest seqno of the file.
+    pub high_seqno: Seqno,
+    /// The length of the file, in bytes.
+    pub file_bytes: u64,
+    /// A bit for each item.
+    live_before: Vec<u64>,
+}
+
+impl Committed {
+    /// Whether the file had a live document, or a prepare that was not over, in the place of item number `index` of the
+    /// batch.
+    #[must_use]
+    pub fn was_live(&self, index: usize) -> bool {
+        let word = self.live_before.get(index / 64).copied().unwrap_or(0);
+        word & 1 << (index % 64) != 0
+    }
+}
+
+impl Storage {
+    /// Writes items to the vBucket's file, and what the vBucket is after them, in one commit that is durable when this
+    /// returns. A vBucket without a file gets its first. The items have seqnos above all that the file has, each key
+    /// once in each namespace, in any order; there may be none.
+    ///
+    /// `now_ns`, nanoseconds since 1970, goes into the commit's header. Memory: about 200 bytes an item beside the
+    /// items.
+    ///
+    /// # Errors
+    /// [`StorageError::is_no_space`]: nothing was written that counts. [`StorageError::is_fatal`]: nobody knows. After
+    /// all others the same items may be given again, too: a commit that failed does not count.
+    ///
+    /// # Panics
+    /// If a prepare has no level, or a seqno is above 2^48.
+    pub fn commit(
+        &self,
+        vb: VbId,
+        items: &[Settle],
+        state: &PersistedState,
+        now_ns: u64,
+    ) -> Result<Committed, StorageError> {
+        let mut guard = self.writer(vb);
+        let commit = Commit {
+            items,
+            state,
+            now_ns,
+        };
+        let committed = if guard.has_file() {
+            commit.append(&mut guard)
+        } else {
+            commit.begin(&mut guard)
+        };
+        match &committed {
+            Ok(_) => {
+                Counters::count(&self.counters.commits);
+                Counters::add(&self.counters.committed_items, items.len() as u64);
+            }
+            Err(error) => guard.failed(error),
+        }
+        committed
+    }
+
+    /// Gives the vBucket a new, empty file in the place of the one it has: what a reset does. A compaction under way is
+    /// stopped first.
+    ///
+    /// # Errors
+    /// Those of the disk. The old file counts then, unless [`StorageError::is_fatal`].
+    pub fn replace(
+        &self,
+        vb: VbId,
+        state: &PersistedState,
+        now_ns: u64,
+    ) -> Result<(), StorageError> {
+        let _alone = self.slot(vb).maintenance().exclusive();
+        let mut guard = self.writer(vb);
+        let commit = Commit {
+            items: &[],
+            state,
+            now_ns,
+        };
+        let replaced = commit.begin(&mut guard).map(|_| ());
+        if let Err(error) = &replaced {
+            guard.failed(error);
+        }
+        replaced
+    }
+
+    /// Removes the vBucket's file, if it has one, durably. A compaction under way is stopped first. A later commit makes
+    /// a new file.
+    ///
+    /// # Errors
+    /// Those of the disk. The file counts then, unless [`StorageError::is_fatal`].
+    pub fn remove(&self, vb: VbId) -> Result<(), StorageError> {
+        let _alone = self.slot(vb).maintenance().exclusive();
+        let mut guard = self.writer(vb);
+        let removed = guard.remove();
+        if let Err(error) = &removed {
+            guard.failed(error);
+        }
+        removed
+    }
+
+    /// Makes durable what counts of the vBucket's file. Every commit is when it returns, but the last one of an earlier
+    /// process may be in the kernel's memory only: before anything is forgotten because a file has it, this has to be
+    /// called once for the file. Costs nothing after that, or after a commit.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk.
+    pub fn make_durable(&self, vb: VbId) -> Result<(), StorageError> {
+        let guard = self.writer(vb);
+        if guard.is_durable() {
+            return Ok(());
+        }
+        let opened = guard.writer().map(drop);
+        if let Err(error) = &opened {
+            guard.failed(error);
+        }
+        opened
+    }
+}
+
+/// One commit.
+struct Commit<'a> {
+    items: &'a [Settle],
+    state: &'a PersistedState,
+    now_ns: u64,
+}
+
+impl Commit<'_> {
+    /// Behind what the vBucket's file has.
+    fn append(&self, guard: &mut WriteGuard<'_>) -> Result<Committed, StorageError> {
+        let facts = guard.facts()?.clone();
+        let mut writer = guard.writer()?;
+        let (committed, facts) = self.write(&mut writer, &facts)?;
+        guard.committed(&writer, facts);
+        Ok(committed)
+    }
+
+    /// As the beginning of a new file (couchstore file format, section 4.1).
+    fn begin(&self, guard: &mut WriteGuard<'_>) -> Result<Committed, StorageError> {
+        let made = guard.create().and_then(|mut writer| {
+            let (committed, facts) = self.write(&mut writer, &Facts::new())?;
+            let from = guard.boot_path();
+            guard.install(&from, writer.header(), writer.file_bytes(), facts)?;
+            Ok(committed)
+        });
+        if made.is_err() {
+            guard.clear_boot();
+        }
+        made
+    }
+
+    fn write(
+        &self,
+        writer: &mut Writer,
+        facts: &Facts,
+    ) -> Result<(Committed, Facts), StorageError> {
+        let mut changes = Changes::default();
+        let mut live_before = vec![0_u64; self.items.len().div_ceil(64)];
+        {
+            let batch = Batch::new(self.items);
+            let mutations = batch.mutations();
+            writer.save(&mutations, &mut |change| {
+                let index = change.index;
+                let was_live = change.old.as_ref().is_some_and(|old| !old.is_deleted());
+                live_before[index / 64] |= u64::from(was_live) << (index % 64);
+                let mutation = &mutations[index];
+                let (key, meta) = (mutation.key.len(), mutation.rev_meta.len());
+                changes.add(&self.items[index], &change, key, meta);
+            })?;
+        }
+        let facts = facts.after(self.state, &changes);
+        let locals = facts.locals(&changes);
+        let locals: Vec<_> = locals
+            .iter()
+            .map(|(name, value)| (&**name, Some(&**value)))
+            .collect();
+        writer.save_locals(&locals)?;
+        // A compaction may have purged more than the vBucket has heard of.
+        writer.set_purge_seqno(writer.header().purge_seqno().max(self.state.purge));
+        writer.commit(self.now_ns)?;
+        let committed = Committed {
+            high_seqno: writer.header().update_seqno(),
+            file_bytes: writer.file_bytes(),
+            live_before,
+        };
+        Ok((committed, facts))
+    }
+}

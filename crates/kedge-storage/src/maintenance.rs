@@ -1,0 +1,52 @@
+//! What takes long, and how it is asked to end.
+//!
+//! Compaction, rollback, replacing and removing of one vBucket's file exclude each other. A compaction gives way to all
+//! others: it ends at its next entry when one of them waits, or when the bucket is closed.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use parking_lot::{Mutex, MutexGuard};
+
+/// Operations that exclude each other, one of which can be asked to end.
+#[derive(Debug, Default)]
+pub(crate) struct Maintenance {
+    lock: Mutex<()>,
+    waiting: AtomicU32,
+}
+
+impl Maintenance {
+    /// For whoever has to wait for nobody: a compaction under way ends at its next entry.
+    pub(crate) fn exclusive(&self) -> MutexGuard<'_, ()> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let guard = self.lock.lock();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        guard
+    }
+
+    /// For a compaction, unless something else is under way.
+    #[expect(dead_code, reason = "compaction comes with its own change")]
+    pub(crate) fn begin(&self) -> Option<MutexGuard<'_, ()>> {
+        self.lock.try_lock()
+    }
+
+    /// Whether the compaction under way has to end.
+    #[expect(dead_code, reason = "compaction comes with its own change")]
+    pub(crate) fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+}
+
+/// Whether everything is to end.
+#[derive(Debug, Default)]
+pub(crate) struct Stopping(AtomicBool);
+
+impl Stopping {
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    #[expect(dead_code, reason = "compaction comes with its own change")]
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}

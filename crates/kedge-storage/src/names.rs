@@ -1,0 +1,136 @@
+//! Names of files (couchstore file format, section 3.5), and what a crash may have left under them.
+//!
+//! ```text
+//! 17.couch.3                      the file of vBucket 17, in its third revision
+//! 17.couch.boot                   a file that is being made
+//! 17.couch.3.compact              the copy of a compaction, and beside it 17.couch.3.compact.btree-tmp_N
+//! ```
+
+use std::path::Path;
+
+use kedge_couchstore::compact::remove_leftovers;
+use kedge_disk::Disk;
+use kedge_types::VbId;
+
+use crate::StorageError;
+
+const INFIX: &str = ".couch.";
+const BOOT: &str = "boot";
+
+/// Which of a vBucket's files, one after the other, it is: the first is 1.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(
+    /// The number in the file's name.
+    pub u64,
+);
+
+impl Revision {
+    pub(crate) fn next(self) -> Self {
+        Revision(self.0 + 1)
+    }
+}
+
+/// The name of a vBucket's file.
+pub(crate) fn file_name(vb: VbId, revision: Revision) -> String {
+    format!("{vb}{INFIX}{}", revision.0)
+}
+
+/// The name of a vBucket's file while it is being made.
+pub(crate) fn boot_name(vb: VbId) -> String {
+    format!("{vb}{INFIX}{BOOT}")
+}
+
+/// What a name says. Only names in the form that they are given have a meaning, so that no file has two.
+fn parse(name: &str) -> Option<(VbId, &str)> {
+    let (vb, rest) = name.split_once(INFIX)?;
+    let number = vb.parse().ok()?;
+    (VbId(number).to_string() == vb).then_some((VbId(number), rest))
+}
+
+/// The newest revision of each vBucket's file; 0 where there is none. Older ones go, and so does what is not complete.
+/// Files of vBuckets that there are none of are left alone.
+pub(crate) fn take_stock(
+    disk: &dyn Disk,
+    dir: &Path,
+    vbuckets: u16,
+) -> Result<Vec<Revision>, StorageError> {
+    remove_leftovers(disk, dir)?;
+    let mut newest = vec![Revision::default(); usize::from(vbuckets)];
+    let mut needless = Vec::new();
+    for name in disk.list(dir)? {
+        let Some((vb, rest)) = parse(&name) else {
+            continue;
+        };
+        let Some(known) = newest.get_mut(usize::from(vb.get())) else {
+            continue;
+        };
+        if rest == BOOT {
+            needless.push(name);
+            continue;
+        }
+        let Some(revision) = rest.parse().ok().map(Revision) else {
+            continue;
+        };
+        if file_name(vb, revision) != name || revision.0 == 0 {
+            continue;
+        }
+        let older = revision.min(*known);
+        *known = revision.max(*known);
+        if older.0 > 0 {
+            needless.push(file_name(vb, older));
+        }
+    }
+    for name in &needless {
+        disk.remove(&dir.join(name))?;
+    }
+    // Names that an earlier process made may be in the kernel's memory only, and what is written from now on under them
+    // has to be found.
+    disk.sync_dir(dir)?;
+    Ok(newest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kedge_disk::SimDisk;
+
+    #[test]
+    fn the_newest_revision_counts_and_what_is_incomplete_goes() {
+        let (disk, dir) = (SimDisk::new(1), Path::new("/data"));
+        disk.create_dir_all(dir).expect("a directory");
+        let (kept, gone) = (
+            [
+                "0.couch.2",
+                "1.couch.10",
+                "3.couch.1",
+                "4.couch.1",
+                "02.couch.3",
+                "2.couch.04",
+                "2.couch.0",
+                "2.couch.+7",
+                "2.couch.x",
+                "bucket.json",
+                "master.couch.1",
+                "couch.1",
+            ],
+            [
+                "0.couch.1",
+                "1.couch.9",
+                "1.couch.8",
+                "2.couch.boot",
+                "0.couch.2.compact",
+                "0.couch.2.compact.btree-tmp_3",
+            ],
+        );
+        for name in kept.iter().chain(&gone) {
+            disk.create(&dir.join(name)).expect("a file");
+        }
+        let newest = take_stock(&disk, dir, 4).expect("a directory");
+        assert_eq!(newest, [2, 10, 0, 1].map(Revision));
+        let mut left = kept.map(str::to_owned);
+        left.sort();
+        assert_eq!(disk.list(dir).expect("a directory"), left);
+        disk.crash(7);
+        assert_eq!(take_stock(&disk, dir, 4).expect("a directory"), newest);
+    }
+}

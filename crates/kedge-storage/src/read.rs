@@ -1,0 +1,63 @@
+//! Looking documents up.
+
+use std::ops::Bound;
+
+use kedge_couchstore::Form;
+use kedge_couchstore::kv::PREPARE_PREFIX;
+use kedge_types::VbId;
+use kedge_vbucket::Item;
+
+use crate::scan::understand;
+use crate::{RecordKind, Storage, StorageError};
+
+impl Storage {
+    /// The committed documents and tombstones of stored keys, with their values, in the order of `keys`; `None` where
+    /// the file has none. All are of one commit.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk: of any of the documents, so that whoever wants the others asks for each alone.
+    pub fn get_many(&self, vb: VbId, keys: &[&[u8]]) -> Result<Vec<Option<Item>>, StorageError> {
+        let Some(file) = self.reader(vb)? else {
+            return Ok(vec![None; keys.len()]);
+        };
+        let documents = file.get_many_documents(keys, Form::Plain)?.into_iter();
+        let item = |document: Option<kedge_couchstore::Document>| {
+            let Some(document) = document else {
+                return Ok(None);
+            };
+            let value = document.body.unwrap_or_default();
+            let record = understand(file.path(), document.entry, Some(value))?;
+            let committed = record.filter(|record| record.kind() == RecordKind::Document);
+            Ok(committed.and_then(|record| record.item()))
+        };
+        documents.map(item).collect()
+    }
+
+    /// Stored keys of live committed documents in ascending order: the first `max` of those that are not below `from`.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk.
+    pub fn keys(&self, vb: VbId, from: &[u8], max: usize) -> Result<Vec<Vec<u8>>, StorageError> {
+        let mut keys = Vec::new();
+        let Some(file) = self.reader(vb)? else {
+            return Ok(keys);
+        };
+        // Prepares and aborts lie together, between the keys of the default collection and those of others.
+        let prepares = from.max(&[PREPARE_PREFIX]);
+        let others = from.max(&[PREPARE_PREFIX + 1]);
+        let before = (Bound::Included(from), Bound::Excluded(prepares));
+        let behind = (Bound::Included(others), Bound::Unbounded);
+        for entry in file.scan_ids(before)?.chain(file.scan_ids(behind)?) {
+            if keys.len() == max {
+                break;
+            }
+            let entry = entry?;
+            if entry.is_deleted() {
+                continue;
+            }
+            let record = understand(file.path(), entry, None)?;
+            keys.extend(record.map(|record| record.key().to_vec()));
+        }
+        Ok(keys)
+    }
+}

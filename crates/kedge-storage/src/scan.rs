@@ -1,0 +1,126 @@
+//! Reading all that changed, in the order in which it did.
+
+use std::iter::FusedIterator;
+use std::ops::RangeBounds;
+use std::path::{Path, PathBuf};
+
+use kedge_couchstore::{Documents, Entry, Error as FileError, Form, SeqnoScan};
+use kedge_types::{Seqno, VbId};
+
+use crate::stats::CountedScan;
+use crate::{Record, Storage, StorageError};
+
+/// Documents, tombstones, prepares and aborts of one commit in the order of seqnos. Ends after an error.
+///
+/// It has a handle of its own: it goes on also when the file grows, is replaced or removed meanwhile.
+#[derive(Debug)]
+pub struct Scan {
+    entries: Entries,
+    file: PathBuf,
+    high_seqno: Seqno,
+    purge_seqno: Seqno,
+    done: bool,
+    _counted: CountedScan,
+}
+
+#[derive(Debug)]
+enum Entries {
+    Without(Box<SeqnoScan>),
+    With(Box<Documents<SeqnoScan>>),
+}
+
+/// An entry, and its body if it is read.
+type EntryAndBody = (Entry, Option<Vec<u8>>);
+
+impl Entries {
+    fn next(&mut self) -> Option<Result<EntryAndBody, FileError>> {
+        match self {
+            Entries::Without(scan) => Some(scan.next()?.map(|entry| (entry, None))),
+            Entries::With(scan) => Some(scan.next()?.map(|document| {
+                let value = document.body.unwrap_or_default();
+                (document.entry, Some(value))
+            })),
+        }
+    }
+}
+
+impl Scan {
+    /// The highest seqno of the commit.
+    #[must_use]
+    pub fn high_seqno(&self) -> Seqno {
+        self.high_seqno
+    }
+
+    /// The highest seqno of a tombstone that was purged before the commit.
+    #[must_use]
+    pub fn purge_seqno(&self) -> Seqno {
+        self.purge_seqno
+    }
+}
+
+impl Iterator for Scan {
+    type Item = Result<Record, StorageError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        while !self.done {
+            let record = match self.entries.next() {
+                None => Ok(None),
+                Some(Ok((entry, value))) => match understand(&self.file, entry, value) {
+                    Ok(None) => continue,
+                    record => record,
+                },
+                Some(Err(error)) => Err(error.into()),
+            };
+            self.done = !matches!(record, Ok(Some(_)));
+            return record.transpose();
+        }
+        None
+    }
+}
+
+impl FusedIterator for Scan {}
+
+impl Storage {
+    /// Reads what has a seqno in this range, with values if `bodies` says so; `None` if the vBucket has no file.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk.
+    pub fn scan(
+        &self,
+        vb: VbId,
+        range: impl RangeBounds<Seqno>,
+        bodies: bool,
+    ) -> Result<Option<Scan>, StorageError> {
+        let Some(file) = self.reader(vb)? else {
+            return Ok(None);
+        };
+        let file = file.into_snapshot();
+        let entries = file.scan_seqnos(range)?;
+        Ok(Some(Scan {
+            entries: match bodies {
+                true => Entries::With(Box::new(entries.with_bodies(Form::Plain))),
+                false => Entries::Without(Box::new(entries)),
+            },
+            file: file.path().to_owned(),
+            high_seqno: file.header().update_seqno(),
+            purge_seqno: file.header().purge_seqno(),
+            done: false,
+            _counted: CountedScan::new(&self.counters),
+        }))
+    }
+}
+
+/// What an entry of a file is; `None` if it is nothing that a client ever wrote.
+pub(crate) fn understand(
+    file: &Path,
+    entry: Entry,
+    value: Option<Vec<u8>>,
+) -> Result<Option<Record>, StorageError> {
+    let (seqno, offset) = (entry.seqno(), entry.body_offset());
+    Record::decode(entry, value).map_err(|reason| StorageError::Entry {
+        file: file.to_owned(),
+        seqno,
+        offset: offset.map_or(0, |offset| offset.0),
+        reason,
+    })
+}

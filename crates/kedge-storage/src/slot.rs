@@ -1,0 +1,428 @@
+//! The place of one vBucket's file: which revision it is, at which header, and who may use it.
+//!
+//! ```text
+//! Slot::maintenance   for whole operations that exclude each other: compaction, rollback, replacing, removing
+//! Slot::written       to write: for a whole commit, for the end of a compaction, for whatever changes the revision
+//! Slot::current       short: which revision and header count, and the handle that is kept open
+//! ```
+//!
+//! Invariants:
+//! * The revision, and the header that counts, change only through [`WriteGuard`], which has `written` for as long as it
+//!   lives. A [`Writer`] comes from there, too, so that it belongs to the file that counts until the guard is gone.
+//! * The header that counts is that of the last commit that returned. A commit that failed may have left a later one in
+//!   the file: it is never read, and the next commit goes on behind the one that counts.
+//! * A [`Reader`] is a snapshot. It stays what it was when its file grows, is replaced or removed.
+//! * A file is opened under `current`, so that it cannot be removed between choosing its name and opening it.
+
+use std::marker::PhantomData;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use kedge_couchstore::{Create, Error as FileError, Header, Snapshot, Writer};
+use kedge_disk::Disk;
+use kedge_types::VbId;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::facts::Facts;
+use crate::maintenance::Maintenance;
+use crate::names::{Revision, boot_name, file_name};
+use crate::stats::Counters;
+use crate::{Storage, StorageError};
+
+/// One vBucket's place.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    vb: VbId,
+    maintenance: Maintenance,
+    written: Mutex<Written>,
+    current: Mutex<Current>,
+}
+
+/// What only those need who write.
+#[derive(Debug, Default)]
+struct Written {
+    /// What the file says at the header that counts; `None` until it is needed.
+    facts: Option<Facts>,
+    /// Older revisions that could not be removed.
+    left: Vec<Revision>,
+    /// Whether an older revision was removed without a sync of the directory since.
+    removed: bool,
+}
+
+#[derive(Debug)]
+struct Current {
+    /// The highest revision that the vBucket's file had, also when there is none now.
+    revision: Revision,
+    file: Place,
+    /// The handle that is kept open.
+    open: Option<Snapshot>,
+}
+
+/// What is known of the file.
+#[derive(Debug)]
+enum Place {
+    /// There is none.
+    Missing,
+    /// There is one that was not looked at yet.
+    Unread,
+    /// There is one, and this counts.
+    At(Box<At>),
+}
+
+/// What counts of a file.
+#[derive(Debug, Clone)]
+struct At {
+    header: Header,
+    file_bytes: u64,
+    /// Whether the header is known to be durable: that of a file that was found may be in the kernel's memory only.
+    durable: bool,
+}
+
+impl Slot {
+    /// The place of a vBucket whose newest file was found to have this revision; 0 if there is none.
+    pub(crate) fn new(vb: VbId, revision: Revision) -> Self {
+        Slot {
+            vb,
+            maintenance: Maintenance::default(),
+            written: Mutex::default(),
+            current: Mutex::new(Current {
+                revision,
+                file: match revision {
+                    Revision(0) => Place::Missing,
+                    _ => Place::Unread,
+                },
+                open: None,
+            }),
+        }
+    }
+
+    pub(crate) fn maintenance(&self) -> &Maintenance {
+        &self.maintenance
+    }
+}
+
+/// A handle for reading: the file as its last commit left it.
+#[derive(Debug)]
+pub(crate) struct Reader<'a> {
+    snapshot: Snapshot,
+    slot: PhantomData<&'a Slot>,
+}
+
+impl Reader<'_> {
+    /// For what reads on for long: the file stays readable, also when it is replaced or removed meanwhile.
+    pub(crate) fn into_snapshot(self) -> Snapshot {
+        self.snapshot
+    }
+}
+
+impl Deref for Reader<'_> {
+    type Target = Snapshot;
+
+    fn deref(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+/// The right to write to a vBucket's file, and to give it another.
+#[derive(Debug)]
+pub(crate) struct WriteGuard<'a> {
+    storage: &'a Storage,
+    slot: &'a Slot,
+    written: MutexGuard<'a, Written>,
+}
+
+impl Storage {
+    /// A handle for reading; `None` if the vBucket has no file.
+    pub(crate) fn reader(&self, vb: VbId) -> Result<Option<Reader<'_>>, StorageError> {
+        let snapshot = self.snapshot(self.slot(vb))?;
+        self.close_excess();
+        Ok(snapshot.map(|snapshot| Reader {
+            snapshot,
+            slot: PhantomData,
+        }))
+    }
+
+    /// The right to write to the vBucket's file. Waits for whoever has it.
+    pub(crate) fn writer(&self, vb: VbId) -> WriteGuard<'_> {
+        let slot = self.slot(vb);
+        WriteGuard {
+            storage: self,
+            slot,
+            written: slot.written.lock(),
+        }
+    }
+
+    fn snapshot(&self, slot: &Slot) -> Result<Option<Snapshot>, StorageError> {
+        let mut current = slot.current.lock();
+        let snapshot = match (&current.open, &current.file) {
+            (_, Place::Missing) => return Ok(None),
+            (Some(open), _) => {
+                Counters::count(&self.counters.hits);
+                open.clone()
+            }
+            (None, file) => {
+                let path = self.dir.join(file_name(slot.vb, current.revision));
+                let disk = &*self.disk;
+                let opened = match file {
+                    Place::At(at) => Snapshot::open_at(disk, &path, &self.options, &at.header)?,
+                    _ => Snapshot::open(disk, &path, &self.options)?,
+                };
+                Counters::count(&self.counters.misses);
+                opened
+            }
+        };
+        if let Place::Unread = current.file {
+            current.file = Place::At(Box::new(At {
+                header: snapshot.header().clone(),
+                file_bytes: snapshot.file_bytes()?,
+                durable: false,
+            }));
+        }
+        self.keep(slot, &mut current, &snapshot);
+        Ok(Some(snapshot))
+    }
+
+    /// Keeps a handle open, if any is to be.
+    fn keep(&self, slot: &Slot, current: &mut Current, snapshot: &Snapshot) {
+        if self.open_files.keeps() {
+            current.open = Some(snapshot.clone());
+            self.open_files
+                .used(slot.vb, snapshot.memory_bytes() as u64);
+        } else {
+            self.close(slot, current);
+        }
+    }
+
+    fn close(&self, slot: &Slot, current: &mut Current) {
+        current.open = None;
+        self.open_files.closed(slot.vb);
+    }
+
+    /// Closes what may not stay open. No lock of a slot's current file is held here.
+    pub(crate) fn close_excess(&self) {
+        while let Some(vb) = self.open_files.excess() {
+            let slot = self.slot(vb);
+            let mut current = slot.current.lock();
+            // It may have been used, or closed, since.
+            if self.open_files.excess() == Some(vb) {
+                Counters::count(&self.counters.evictions);
+                self.close(slot, &mut current);
+            }
+        }
+    }
+
+    /// Which revision the vBucket's file has, what counts of it, and how long it is; `None` if it has no file. Opens
+    /// it only if it was not looked at yet.
+    pub(crate) fn what_counts(
+        &self,
+        vb: VbId,
+    ) -> Result<Option<(Revision, Header, u64)>, StorageError> {
+        let slot = self.slot(vb);
+        let unread = matches!(slot.current.lock().file, Place::Unread);
+        if unread {
+            self.reader(vb)?;
+        }
+        let current = slot.current.lock();
+        Ok(match &current.file {
+            Place::At(at) => Some((current.revision, at.header.clone(), at.file_bytes)),
+            _ => None,
+        })
+    }
+}
+
+impl WriteGuard<'_> {
+    /// Whether the vBucket has a file.
+    pub(crate) fn has_file(&self) -> bool {
+        !matches!(self.slot.current.lock().file, Place::Missing)
+    }
+
+    /// The file that counts, as its last commit left it; `None` if there is none.
+    pub(crate) fn newest(&self) -> Result<Option<Reader<'_>>, StorageError> {
+        self.storage.reader(self.slot.vb)
+    }
+
+    /// What the file says; of a vBucket without one, what the first has to begin with.
+    pub(crate) fn facts(&mut self) -> Result<&mut Facts, StorageError> {
+        if self.written.facts.is_none() {
+            let facts = match self.newest()? {
+                Some(file) => Facts::read(&file)?,
+                None => Facts::new(),
+            };
+            self.written.facts = Some(facts);
+        }
+        Ok(self.written.facts.as_mut().expect("it was just set"))
+    }
+
+    /// A writer that goes on behind the header that counts.
+    ///
+    /// # Panics
+    /// If there is no file.
+    pub(crate) fn writer(&self) -> Result<Writer, StorageError> {
+        let newest = self.newest()?.expect("the vBucket has a file");
+        let durable = match &self.slot.current.lock().file {
+            Place::At(at) => at.durable,
+            _ => false,
+        };
+        if durable {
+            return Ok(Writer::resume(&newest)?);
+        }
+        // The first in this process: the header that was found may never have been synced.
+        let mut writer = Writer::open(&*self.storage.disk, newest.path(), &self.storage.options)?;
+        if writer.header() != newest.header() {
+            writer.rewind(newest.header())?;
+        }
+        let mut current = self.slot.current.lock();
+        if let Place::At(at) = &mut current.file {
+            at.durable = true;
+        }
+        Ok(writer)
+    }
+
+    /// Whether the header that counts is known to be durable.
+    pub(crate) fn is_durable(&self) -> bool {
+        match &self.slot.current.lock().file {
+            Place::Missing => true,
+            Place::Unread => false,
+            Place::At(at) => at.durable,
+        }
+    }
+
+    /// The file has a new commit, and this is what it says now.
+    pub(crate) fn committed(&mut self, writer: &Writer, facts: Facts) {
+        self.written.facts = Some(facts);
+        let mut current = self.slot.current.lock();
+        current.file = Place::At(Box::new(At {
+            header: writer.header().clone(),
+            file_bytes: writer.file_bytes(),
+            durable: true,
+        }));
+        self.storage
+            .keep(self.slot, &mut current, &writer.snapshot());
+        drop(current);
+        self.storage.close_excess();
+    }
+
+    /// Something went wrong while writing: the handle is not used again, unless that is known to do no harm.
+    pub(crate) fn failed(&self, error: &StorageError) {
+        Counters::count(&self.storage.counters.failed_commits);
+        let harmless = matches!(error, StorageError::File(FileError::Refused(_)));
+        if !harmless && !error.is_no_space() {
+            let mut current = self.slot.current.lock();
+            self.storage.close(self.slot, &mut current);
+        }
+    }
+
+    /// Where a new file of the vBucket is made, until it is complete.
+    pub(crate) fn boot_path(&self) -> PathBuf {
+        self.storage.dir.join(boot_name(self.slot.vb))
+    }
+
+    /// Which revision counts, or counted last.
+    pub(crate) fn revision(&self) -> Revision {
+        self.slot.current.lock().revision
+    }
+
+    /// Removes a new file that did not become complete. If that fails, the next one to be made, or the next start, tries
+    /// again.
+    pub(crate) fn clear_boot(&self) {
+        let _ = self.storage.disk.remove(&self.boot_path());
+    }
+
+    /// Begins a new file. What another left under its name goes.
+    pub(crate) fn create(&self) -> Result<Writer, StorageError> {
+        let (disk, path) = (&*self.storage.disk, self.boot_path());
+        if disk.exists(&path)? {
+            disk.remove(&path)?;
+        }
+        Ok(Writer::create(
+            disk,
+            &path,
+            &Create::default(),
+            &self.storage.options,
+        )?)
+    }
+
+    /// Lets the complete and durable file at `from`, whose newest header this is, take the place of the one that
+    /// counts, as its next revision. The other one goes.
+    pub(crate) fn install(
+        &mut self,
+        from: &Path,
+        header: &Header,
+        file_bytes: u64,
+        facts: Facts,
+    ) -> Result<(), StorageError> {
+        let Storage { disk, dir, .. } = self.storage;
+        let (old, new) = {
+            let current = self.slot.current.lock();
+            let old = (!matches!(current.file, Place::Missing)).then_some(current.revision);
+            (old, current.revision.next())
+        };
+        disk.rename(from, &dir.join(file_name(self.slot.vb, new)))?;
+        // Sync before the old file goes: until then it is the one that a crash leaves.
+        disk.sync_dir(dir)?;
+        self.written.facts = Some(facts);
+        self.written.removed = false;
+        let mut current = self.slot.current.lock();
+        self.storage.close(self.slot, &mut current);
+        current.revision = new;
+        current.file = Place::At(Box::new(At {
+            header: header.clone(),
+            file_bytes,
+            durable: true,
+        }));
+        drop(current);
+        let Some(old) = old else {
+            return Ok(());
+        };
+        match disk.remove(&dir.join(file_name(self.slot.vb, old))) {
+            Ok(()) => self.written.removed = true,
+            Err(_) => {
+                // It is in nobody's way while there is a newer one.
+                self.written.left.push(old);
+                Counters::count(&self.storage.counters.files_left);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that no older revision comes back when the one that counts is gone.
+    fn remove_older(&mut self) -> Result<(), StorageError> {
+        let Storage { disk, dir, .. } = self.storage;
+        while let Some(old) = self.written.left.last() {
+            remove_if_there(&**disk, &dir.join(file_name(self.slot.vb, *old)))?;
+            self.written.left.pop();
+            self.written.removed = true;
+        }
+        if self.written.removed {
+            disk.sync_dir(dir)?;
+            self.written.removed = false;
+        }
+        Ok(())
+    }
+
+    /// Removes the file, durably.
+    pub(crate) fn remove(&mut self) -> Result<(), StorageError> {
+        let Storage { disk, dir, .. } = self.storage;
+        if !self.has_file() {
+            return Ok(());
+        }
+        self.remove_older()?;
+        let mut current = self.slot.current.lock();
+        remove_if_there(
+            &**disk,
+            &dir.join(file_name(self.slot.vb, current.revision)),
+        )?;
+        self.storage.close(self.slot, &mut current);
+        current.file = Place::Missing;
+        drop(current);
+        self.written.facts = None;
+        Ok(disk.sync_dir(dir)?)
+    }
+}
+
+fn remove_if_there(disk: &dyn Disk, path: &Path) -> Result<(), StorageError> {
+    match disk.remove(path) {
+        Err(error) if !error.is_not_found() => Err(error.into()),
+        _ => Ok(()),
+    }
+}

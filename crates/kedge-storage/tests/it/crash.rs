@@ -1,0 +1,216 @@
+//! Power loss at every single operation of a history of one vBucket, and at every operation of the recovery after it.
+
+use kedge_disk::{Disk, Fault, SimDisk};
+use kedge_storage::{Storage, StorageConfig, StorageError};
+
+use crate::support::{
+    Contents, VB, abort, audit, config, contents, dir, document, documents, keep, key, open,
+    open_with, path_of, prepare, state, tombstone,
+};
+
+/// What a vBucket's file is: nothing, or its documents and the uuid of its history.
+type State = Option<(Contents, u64)>;
+
+/// What a history had done when the power failed.
+#[derive(Default)]
+struct Done {
+    /// The state whose change returned last.
+    now: State,
+    /// The one that was being made.
+    next: Option<State>,
+}
+
+fn state_of(storage: &Storage) -> Result<State, StorageError> {
+    let Some(contents) = contents(storage, VB)? else {
+        return Ok(None);
+    };
+    let loaded = storage.load(VB)?.expect("it has a file");
+    Ok(Some((contents, loaded.state.failover.uuid().get())))
+}
+
+impl Done {
+    fn change(
+        &mut self,
+        next: State,
+        change: impl FnOnce() -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        self.next = Some(next.clone());
+        change()?;
+        (self.now, self.next) = (next, None);
+        Ok(())
+    }
+
+    fn commit(
+        &mut self,
+        storage: &Storage,
+        uuid: u64,
+        items: &[kedge_vbucket::Settle],
+    ) -> Result<(), StorageError> {
+        let (mut next, _) = self.now.clone().unwrap_or_default();
+        for settle in items {
+            keep(&mut next, settle);
+        }
+        let high = items.last().expect("items").item().seqno().get();
+        self.change(Some((next, uuid)), || {
+            storage
+                .commit(VB, items, &state(uuid, high), high)
+                .map(drop)
+        })
+    }
+
+    fn replace(&mut self, storage: &Storage, uuid: u64) -> Result<(), StorageError> {
+        self.change(Some((Contents::new(), uuid)), || {
+            storage.replace(VB, &state(uuid, 0), 1)
+        })
+    }
+
+    fn remove(&mut self, storage: &Storage) -> Result<(), StorageError> {
+        self.change(None, || storage.remove(VB))
+    }
+
+    /// Everything that can be done to a file.
+    fn run(&mut self, disk: &SimDisk, keep_files_open: bool) -> Result<(), StorageError> {
+        let config = StorageConfig {
+            keep_files_open,
+            ..config(4)
+        };
+        let open = |disk| open_with(disk, &config);
+        let storage = open(disk)?;
+        self.commit(&storage, 1, &documents(1..=3))?;
+        self.commit(&storage, 1, &documents(4..=40))?;
+        let items = [
+            prepare(41, &key(1), b"prepared"),
+            tombstone(42, &key(2)),
+            document(43, &key(3), &[7; 6000]),
+        ];
+        self.commit(&storage, 1, &items)?;
+        drop(storage);
+        let storage = open(disk)?;
+        self.commit(&storage, 1, &[abort(44, &key(1), 41)])?;
+        self.replace(&storage, 2)?;
+        self.commit(&storage, 2, &documents(1..=5))?;
+        self.replace(&storage, 3)?;
+        self.remove(&storage)?;
+        self.commit(&storage, 4, &documents(1..=2))?;
+        self.remove(&storage)?;
+        self.replace(&storage, 5)?;
+        self.replace(&storage, 6)?;
+        drop(storage);
+        let storage = open(disk)?;
+        storage.make_durable(VB)?;
+        self.commit(&storage, 6, &documents(10..=30))
+    }
+}
+
+/// The history stopped at each of its operations.
+fn stopped() -> impl Iterator<Item = (SimDisk, Done, String)> {
+    let whole = SimDisk::new(0);
+    Done::default().run(&whole, true).expect("no faults");
+    let operations = whole.operations();
+    assert!(operations > 60, "{operations} operations");
+    (1..=2 * operations).map(move |number| {
+        let step = number.div_ceil(2);
+        let disk = SimDisk::new(step);
+        disk.fail_operation(step, Fault::PowerLoss);
+        let mut done = Done::default();
+        let result = done.run(&disk, number % 2 == 0);
+        result.expect_err("the power fails");
+        (disk, done, format!("power lost at operation {step}"))
+    })
+}
+
+/// Opens after a crash: what is found is what was there, or what was being made.
+fn check_found(disk: &SimDisk, done: &Done, context: &str) {
+    let storage = open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
+    let found = state_of(&storage).unwrap_or_else(|error| panic!("{context}: {error}"));
+    let is_one = found == done.now || done.next.as_ref() == Some(&found);
+    assert!(is_one, "{context}: found {found:?}");
+    audit(disk, VB);
+    let files = disk.list(dir()).expect("a directory");
+    assert_eq!(
+        files.len(),
+        usize::from(found.is_some()),
+        "{context}: {files:?}"
+    );
+    // It goes on from there.
+    let (mut next, uuid) = found.unwrap_or_default();
+    let items = documents(100..=110);
+    items.iter().for_each(|settle| keep(&mut next, settle));
+    let committed = storage.commit(VB, &items, &state(uuid.max(1), 110), 9);
+    committed.unwrap_or_else(|error| panic!("{context}: {error}"));
+    drop(storage);
+    disk.crash(77);
+    let storage = open(disk).expect("open");
+    let (found, _) = state_of(&storage).expect("sound").expect("a file");
+    assert_eq!(found, next, "{context}");
+}
+
+#[test]
+fn a_crash_leaves_what_was_there_or_what_was_being_made() {
+    for (disk, done, context) in stopped() {
+        for seed in 0..6 {
+            let disk = disk.fork();
+            disk.crash(seed);
+            check_found(&disk, &done, &format!("{context}, seed {seed}"));
+        }
+    }
+}
+
+#[test]
+fn a_process_that_was_killed_leaves_what_was_there_or_what_was_being_made() {
+    for (disk, done, context) in stopped() {
+        disk.kill_process();
+        let storage = open(&disk).expect("open");
+        let found = state_of(&storage).expect("sound");
+        // What the next process saw and made durable stays, whatever happens then.
+        storage.make_durable(VB).expect("sync");
+        drop(storage);
+        for seed in 0..4 {
+            let disk = disk.fork();
+            disk.crash(seed);
+            let storage = open(&disk).expect("open");
+            assert_eq!(
+                state_of(&storage).expect("sound"),
+                found,
+                "{context}, seed {seed}"
+            );
+        }
+        check_found(&disk, &done, &context);
+    }
+}
+
+#[test]
+fn a_crash_while_leftovers_are_removed_does_no_harm() {
+    for (disk, done, context) in stopped() {
+        disk.crash(1);
+        for step in 1.. {
+            let disk = disk.fork();
+            let before = disk.operations();
+            disk.fail_operation(before + step, Fault::PowerLoss);
+            if open(&disk).is_ok() {
+                assert!(disk.operations() < before + step);
+                break;
+            }
+            disk.crash(step);
+            check_found(&disk, &done, &format!("{context}, again at {step}"));
+        }
+    }
+}
+
+#[test]
+fn a_removed_file_stays_removed_when_an_older_one_could_not_be() {
+    let disk = SimDisk::new(1);
+    let storage = open(&disk).expect("open");
+    storage
+        .commit(VB, &documents(1..=3), &state(1, 3), 1)
+        .expect("commit");
+    disk.fail_next(kedge_disk::Operation::Remove, Fault::Io);
+    storage.replace(VB, &state(2, 0), 2).expect("replace");
+    assert_eq!(storage.stats().files_left, 1);
+    storage.remove(VB).expect("remove");
+    for seed in 0..10 {
+        let disk = disk.fork();
+        disk.crash(seed);
+        assert_eq!(path_of(&disk, VB), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! Thousands of files that come and go leave nothing behind.
+
+use std::sync::Arc;
+
+use kedge_disk::{Disk, PosixDisk, SimDisk};
+use kedge_storage::{Storage, StorageConfig};
+use kedge_types::VbId;
+
+use crate::support::{Rng, config, dir, documents, key, seed, state};
+
+const VBUCKETS: u16 = 16;
+
+/// Creates, commits, reads, scans, replaces and removes, over and over.
+fn cycles(storage: &Storage, cycles: u64, rng: &mut Rng) {
+    for cycle in 0..cycles {
+        let vb = VbId((cycle % u64::from(VBUCKETS)) as u16);
+        storage
+            .commit(vb, &documents(1..=3), &state(1, 3), cycle)
+            .expect("commit");
+        storage
+            .commit(vb, &documents(4..=5), &state(1, 5), cycle)
+            .expect("commit");
+        let keys = [key(2), key(9)];
+        let wanted: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
+        let found = storage.get_many(vb, &wanted).expect("a look-up");
+        assert!(found[0].is_some() && found[1].is_none());
+        let scan = storage
+            .scan(vb, .., rng.below(2) == 0)
+            .expect("a scan")
+            .expect("a file");
+        match rng.below(3) {
+            0 => assert_eq!(scan.count(), 5),
+            1 => drop(scan),
+            _ => {
+                storage.replace(vb, &state(2, 0), cycle).expect("replace");
+                storage
+                    .commit(vb, &documents(1..=1), &state(2, 1), cycle)
+                    .expect("commit");
+                assert_eq!(scan.count(), 5);
+            }
+        }
+        storage.remove(vb).expect("remove");
+    }
+}
+
+#[test]
+fn ten_thousand_files_leave_no_file_and_no_handle() {
+    let mut rng = Rng(seed(1));
+    for (keep_files_open, max_open_files) in [(true, 3), (false, 3), (true, 100)] {
+        let disk = SimDisk::new(1);
+        let config = StorageConfig {
+            keep_files_open,
+            max_open_files,
+            ..config(VBUCKETS)
+        };
+        let storage = Storage::open(Arc::new(disk.clone()), dir(), &config).expect("open");
+        cycles(&storage, 3400, &mut rng);
+        let stats = storage.stats();
+        assert_eq!(
+            (stats.handles, stats.kept_files, stats.kept_bytes),
+            (0, 0, 0)
+        );
+        assert_eq!(
+            (stats.scans, stats.files_left, stats.failed_commits),
+            (0, 0, 0)
+        );
+        assert_eq!(disk.list(dir()).expect("a directory"), Vec::<String>::new());
+        assert_eq!(disk.used_bytes(), 0);
+    }
+}
+
+/// Descriptors of this process that are open on files below `dir`.
+fn descriptors(dir: &std::path::Path) -> usize {
+    let entries = std::fs::read_dir("/proc/self/fd").expect("descriptors");
+    let links = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| link.starts_with(dir)).count()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_kernel_has_no_descriptor_of_them_either() {
+    let temporary = tempfile::tempdir().expect("a directory");
+    let dir = temporary.path().canonicalize().expect("a path");
+    let config = StorageConfig {
+        max_open_files: 3,
+        ..config(VBUCKETS)
+    };
+    let storage = Storage::open(Arc::new(PosixDisk), &dir, &config).expect("open");
+    cycles(&storage, 60, &mut Rng(1));
+    assert_eq!(descriptors(&dir), 0);
+    for vb in (0..VBUCKETS).map(VbId) {
+        for seqno in 1..=2 {
+            let items = documents(seqno..=seqno);
+            storage
+                .commit(vb, &items, &state(1, seqno), 1)
+                .expect("commit");
+        }
+    }
+    assert_eq!(descriptors(&dir), 3);
+    assert_eq!(storage.stats().handles, 3);
+    drop(storage);
+    assert_eq!(descriptors(&dir), 0);
+    let names = PosixDisk.list(&dir).expect("a directory");
+    assert_eq!(names.len(), usize::from(VBUCKETS));
+}

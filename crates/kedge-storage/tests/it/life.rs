@@ -1,0 +1,340 @@
+//! The life of one file: what its commits say, what they cost, what stays open.
+
+use std::sync::Arc;
+
+use kedge_couchstore::kv::{VBSTATE_NAME, VbStateDocument, VbStateKind};
+use kedge_couchstore::{Options, Snapshot};
+use kedge_disk::{Disk, SimDisk};
+use kedge_storage::{RecordKind, Revision, Storage, StorageConfig};
+use kedge_types::{Cas, RevSeqno, Seqno, VbId, VbUuid};
+use kedge_vbucket::{FailoverTable, PersistedState, VbState};
+
+use crate::support::{
+    VB, abort, audit, config, contents, dir, document, documents, key, open, open_with, path_of,
+    prepare, state, tombstone,
+};
+
+fn vbstate(disk: &SimDisk) -> VbStateDocument {
+    let path = path_of(disk, VB).expect("a file");
+    let snapshot = Snapshot::open(disk, &path, &Options::default()).expect("open");
+    let json = snapshot
+        .local(VBSTATE_NAME)
+        .expect("a look-up")
+        .expect("a state");
+    VbStateDocument::decode(&json, snapshot.header().update_seqno()).expect("a state")
+}
+
+#[test]
+fn a_commit_takes_two_syncs_and_a_new_file_one_of_the_directory() {
+    for keep_files_open in [true, false] {
+        let disk = SimDisk::new(1);
+        let config = StorageConfig {
+            keep_files_open,
+            ..config(4)
+        };
+        let storage = open_with(&disk, &config).expect("open");
+        let syncs = |storage: &Storage| {
+            let stats = storage.stats();
+            (stats.syncs, stats.directory_syncs)
+        };
+        storage
+            .commit(VB, &documents(1..=10), &state(1, 10), 1)
+            .expect("commit");
+        // One of these was when the directory was opened.
+        assert_eq!(syncs(&storage), (2, 2));
+        for n in 2..=20 {
+            storage
+                .commit(
+                    VB,
+                    &documents(n * 10 + 1..=n * 10 + 10),
+                    &state(1, n * 10 + 10),
+                    n,
+                )
+                .expect("commit");
+            assert_eq!(syncs(&storage), (2 * n, 2));
+        }
+        storage.make_durable(VB).expect("it is");
+        assert_eq!(syncs(&storage), (40, 2));
+        let kept = u64::from(keep_files_open);
+        assert_eq!(
+            (storage.stats().kept_files, storage.stats().handles),
+            (kept, kept)
+        );
+        drop(storage);
+        // The header that is found is synced once, before the first commit behind it.
+        let storage = open_with(&disk, &config).expect("open");
+        storage
+            .commit(VB, &documents(500..=500), &state(1, 500), 1)
+            .expect("commit");
+        storage
+            .commit(VB, &documents(501..=501), &state(1, 501), 1)
+            .expect("commit");
+        assert_eq!(syncs(&storage), (5, 1));
+    }
+}
+
+#[test]
+fn an_open_file_is_opened_once_and_holds_little() {
+    let storage = open(&SimDisk::new(1)).expect("open");
+    for n in 0..200 {
+        let vb = VbId((n % 4) as u16);
+        storage
+            .commit(
+                vb,
+                &documents(n * 50 + 1..=n * 50 + 50),
+                &state(1, n * 50 + 50),
+                n,
+            )
+            .expect("commit");
+        let key = key(n * 50 + 7);
+        let found = storage.get_many(vb, &[&key]).expect("a look-up");
+        assert!(found[0].is_some());
+    }
+    let stats = storage.stats();
+    // Two for each: the one that it was made with, and the one under its name.
+    assert_eq!((stats.opened, stats.handles, stats.kept_files), (8, 4, 4));
+    assert_eq!((stats.commits, stats.committed_items), (200, 10_000));
+    assert!(
+        stats.kept_bytes < 4 * 64 * 1024,
+        "{} bytes",
+        stats.kept_bytes
+    );
+    storage.set_open_files(&StorageConfig {
+        max_open_files: 1,
+        ..config(4)
+    });
+    let stats = storage.stats();
+    assert_eq!(
+        (stats.handles, stats.kept_files, stats.evictions),
+        (1, 1, 3)
+    );
+}
+
+#[test]
+fn the_state_says_what_the_vbucket_and_the_file_are() {
+    let disk = SimDisk::new(2);
+    let storage = open(&disk).expect("open");
+    let mut failover = FailoverTable::new(VbUuid(5));
+    failover.begin(VbUuid(6), Seqno(2));
+    let first = PersistedState {
+        state: VbState::Replica,
+        failover: failover.clone(),
+        max_cas: Cas(u64::MAX - 1),
+        snap_start: Seqno(1),
+        snap_end: Seqno(9),
+        visible: Seqno(3),
+        prepared: Seqno(5),
+        completed: Seqno(4),
+        max_deleted_rev: RevSeqno(77),
+        purge: Seqno(2),
+    };
+    let items = [
+        document(1, &key(1), b"one"),
+        prepare(4, &key(2), b"two"),
+        prepare(5, &key(3), b"three"),
+    ];
+    storage.commit(VB, &items, &first, 1).expect("commit");
+    let said = vbstate(&disk);
+    assert_eq!(said.state, VbStateKind::Replica);
+    assert_eq!(said.max_deleted_seqno, Seqno(77));
+    assert_eq!(
+        (said.prepared_seqno, said.completed_seqno),
+        (Seqno(5), Seqno(4))
+    );
+    assert_eq!(
+        (said.high_prepared_seqno, said.on_disk_prepares),
+        (Seqno(5), 2)
+    );
+    assert_eq!((said.version, said.namespaces_supported), (4, true));
+    assert!(said.build.starts_with("kedge "), "{}", said.build);
+    assert!(!said.might_contain_xattrs);
+    drop(storage);
+    let storage = open(&disk).expect("open");
+    let loaded = storage.load(VB).expect("load").expect("a file");
+    assert_eq!(loaded.state, first);
+    assert_eq!(
+        (loaded.documents, loaded.tombstones, loaded.high_seqno),
+        (1, 0, Seqno(5))
+    );
+    assert_eq!(loaded.prepares.len(), 1, "the one that is not over");
+    assert_eq!(loaded.prepares[0].value(), b"three");
+    assert_eq!(loaded.prepares[0].meta(), items[2].item().meta());
+    // A purge seqno that the file has is not taken back by who has not heard of it.
+    let items = [
+        document(6, &key(3), b"three"),
+        abort(7, &key(2), 4),
+        tombstone(8, &key(1)),
+    ];
+    let second = PersistedState {
+        purge: Seqno(1),
+        completed: Seqno(5),
+        ..first
+    };
+    let committed = storage.commit(VB, &items, &second, 2).expect("commit");
+    let was_live: Vec<bool> = (0..3).map(|index| committed.was_live(index)).collect();
+    assert_eq!(was_live, [false, true, true]);
+    let loaded = storage.load(VB).expect("load").expect("a file");
+    assert_eq!(loaded.state.purge, Seqno(2));
+    assert_eq!(
+        (loaded.documents, loaded.tombstones, loaded.prepares.len()),
+        (1, 2, 0)
+    );
+    assert_eq!(vbstate(&disk).on_disk_prepares, 1);
+    audit(&disk, VB);
+}
+
+#[test]
+fn a_state_alone_is_a_commit() {
+    let disk = SimDisk::new(3);
+    let storage = open(&disk).expect("open");
+    storage.commit(VB, &[], &state(1, 0), 1).expect("commit");
+    assert_eq!(
+        contents(&storage, VB)
+            .expect("a scan")
+            .map(|found| found.len()),
+        Some(0)
+    );
+    storage
+        .commit(VB, &documents(1..=2), &state(1, 2), 2)
+        .expect("commit");
+    let committed = storage.commit(VB, &[], &state(9, 2), 3).expect("commit");
+    assert_eq!(committed.high_seqno, Seqno(2));
+    let loaded = storage.load(VB).expect("load").expect("a file");
+    assert_eq!(loaded.state.failover.uuid(), VbUuid(9));
+    audit(&disk, VB);
+}
+
+#[test]
+fn items_have_to_be_new_and_a_refusal_changes_nothing() {
+    let storage = open(&SimDisk::new(4)).expect("open");
+    storage
+        .commit(VB, &documents(1..=20), &state(1, 20), 1)
+        .expect("commit");
+    storage.load(VB).expect("load").expect("a file");
+    let before = storage.stats();
+    for refused in [
+        documents(20..=30),
+        [documents(21..=21), documents(21..=21)].concat(),
+    ] {
+        let error = storage
+            .commit(VB, &refused, &state(1, 30), 2)
+            .expect_err("refused");
+        assert!(
+            !error.is_damage() && !error.is_fatal() && !error.is_no_space(),
+            "{error}"
+        );
+    }
+    let after = storage.stats();
+    assert_eq!(
+        (before.opened, before.written_bytes),
+        (after.opened, after.written_bytes)
+    );
+    storage
+        .commit(VB, &documents(21..=30), &state(1, 30), 2)
+        .expect("commit");
+    assert_eq!(
+        contents(&storage, VB)
+            .expect("a scan")
+            .expect("a file")
+            .len(),
+        30
+    );
+}
+
+#[test]
+fn revisions_ascend_and_old_ones_go() {
+    let disk = SimDisk::new(5);
+    let storage = open(&disk).expect("open");
+    let revision = || {
+        storage
+            .file_figures(VB)
+            .expect("figures")
+            .map(|file| file.revision)
+    };
+    assert_eq!(revision(), None);
+    storage
+        .commit(VB, &documents(1..=2), &state(1, 2), 1)
+        .expect("commit");
+    assert_eq!(revision(), Some(Revision(1)));
+    storage.replace(VB, &state(2, 0), 1).expect("replace");
+    assert_eq!(revision(), Some(Revision(2)));
+    storage.remove(VB).expect("remove");
+    storage.remove(VB).expect("there is none");
+    assert_eq!(revision(), None);
+    storage
+        .commit(VB, &documents(1..=2), &state(3, 2), 1)
+        .expect("commit");
+    assert_eq!(revision(), Some(Revision(3)));
+    assert_eq!(disk.list(dir()).expect("a directory"), ["0.couch.3"]);
+    drop(storage);
+    let storage = open(&disk).expect("open");
+    let loaded = storage.load(VB).expect("load").expect("a file");
+    assert_eq!(loaded.revision, Revision(3));
+}
+
+#[test]
+fn a_scan_goes_on_when_its_file_is_replaced_and_removed() {
+    let disk = SimDisk::new(6);
+    let storage = open(&disk).expect("open");
+    storage
+        .commit(VB, &documents(1..=500), &state(1, 500), 1)
+        .expect("commit");
+    let mut scan = storage
+        .scan(VB, Seqno(101).., true)
+        .expect("a scan")
+        .expect("a file");
+    assert_eq!(
+        (scan.high_seqno(), scan.purge_seqno()),
+        (Seqno(500), Seqno(0))
+    );
+    let without = storage
+        .scan(VB, Seqno(400)..=Seqno(450), false)
+        .expect("a scan");
+    assert_eq!(storage.stats().scans, 2);
+    assert_eq!(
+        scan.next().expect("a record").expect("sound").meta().seqno,
+        Seqno(101)
+    );
+    storage.replace(VB, &state(2, 0), 2).expect("replace");
+    storage
+        .commit(VB, &documents(1..=2), &state(2, 2), 3)
+        .expect("commit");
+    storage.remove(VB).expect("remove");
+    let seqnos = scan.map(|record| record.expect("sound").meta().seqno.get());
+    assert!(seqnos.eq(102..=500));
+    for record in without.expect("a file") {
+        let record = record.expect("sound");
+        assert_eq!(
+            (record.kind(), record.value()),
+            (RecordKind::Document, None)
+        );
+        assert!(record.item().is_none() && record.disk_bytes() > 8);
+    }
+    let stats = storage.stats();
+    assert_eq!((stats.scans, stats.handles), (0, 0));
+}
+
+#[test]
+fn files_of_other_releases_go_on_where_they_end() {
+    // What Couchbase's library made, with statistics that are right.
+    let golden = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../kedge-couchstore/tests/golden/s1k_10commits.couch.1"
+    );
+    let bytes = std::fs::read(golden).expect("a golden file");
+    let disk = SimDisk::new(7);
+    disk.create_dir_all(dir()).expect("a directory");
+    let file = disk.create(&dir().join("0.couch.1")).expect("create");
+    file.write_at(&bytes, 0).expect("write");
+    let storage = Storage::open(Arc::new(disk.clone()), dir(), &config(4)).expect("open");
+    let loaded = storage.load(VB).expect("load").expect("a file");
+    assert_eq!(loaded.documents, 1000);
+    let before = vbstate(&disk);
+    let (high, mut state) = (loaded.high_seqno.get(), loaded.state);
+    (state.snap_start, state.snap_end) = (Seqno(high + 1), Seqno(high + 1));
+    let items = [document(high + 1, &key(1), b"more")];
+    storage.commit(VB, &items, &state, 1).expect("commit");
+    assert_eq!(vbstate(&disk).hlc_epoch, before.hlc_epoch);
+    let loaded = storage.load(VB).expect("load").expect("a file");
+    assert_eq!(loaded.documents, 1001);
+}

@@ -1,0 +1,9 @@
+//! The files of a bucket on disks that crash, fail and fill up, and beside each other.
+
+mod crash;
+mod faults;
+mod leaks;
+mod life;
+mod model;
+mod support;
+mod threads;

@@ -1,0 +1,236 @@
+//! What the tests have in common: a bucket's files in memory, items, pseudo-random numbers, and the check that nothing
+//! in a file contradicts anything else.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kedge_couchstore::kv::Audit;
+use kedge_couchstore::{Form, Options, Snapshot};
+use kedge_disk::{Disk, SimDisk};
+use kedge_storage::{RecordKind, Storage, StorageConfig, StorageError};
+use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno, VbId, VbUuid};
+use kedge_vbucket::{
+    Aborted, Deletion, FailoverTable, Item, ItemMeta, PersistedState, Settle, VbState,
+};
+
+pub(crate) const VB: VbId = VbId(0);
+
+pub(crate) fn dir() -> &'static Path {
+    Path::new("/data/bucket")
+}
+
+pub(crate) fn config(vbuckets: u16) -> StorageConfig {
+    StorageConfig::new(vbuckets)
+}
+
+pub(crate) fn open_with(disk: &SimDisk, config: &StorageConfig) -> Result<Storage, StorageError> {
+    Storage::open(Arc::new(disk.clone()), dir(), config)
+}
+
+pub(crate) fn open(disk: &SimDisk) -> Result<Storage, StorageError> {
+    open_with(disk, &config(4))
+}
+
+/// The state of an active vBucket that is at a consistent point.
+pub(crate) fn state(uuid: u64, high: u64) -> PersistedState {
+    PersistedState {
+        state: VbState::Active,
+        failover: FailoverTable::new(VbUuid(uuid)),
+        max_cas: Cas(high),
+        snap_start: Seqno(high),
+        snap_end: Seqno(high),
+        visible: Seqno(high),
+        prepared: Seqno(0),
+        completed: Seqno(0),
+        max_deleted_rev: RevSeqno(0),
+        purge: Seqno(0),
+    }
+}
+
+pub(crate) fn key(n: u64) -> Vec<u8> {
+    format!("\0key-{n:05}").into_bytes()
+}
+
+pub(crate) fn meta(seqno: u64) -> ItemMeta {
+    ItemMeta {
+        cas: Cas(seqno << 16),
+        seqno: Seqno(seqno),
+        rev: RevSeqno(1),
+        flags: 7,
+        expiry: Expiry(0),
+        datatype: Datatype::RAW,
+        deleted: None,
+        level: None,
+    }
+}
+
+pub(crate) fn document(seqno: u64, key: &[u8], value: &[u8]) -> Settle {
+    Settle::Document(Item::new(&meta(seqno), key, &[value]))
+}
+
+pub(crate) fn tombstone(seqno: u64, key: &[u8]) -> Settle {
+    let meta = ItemMeta {
+        deleted: Some(Deletion::Explicit),
+        expiry: Expiry(1_700_000_000),
+        ..meta(seqno)
+    };
+    Settle::Document(Item::new(&meta, key, &[]))
+}
+
+pub(crate) fn prepare(seqno: u64, key: &[u8], value: &[u8]) -> Settle {
+    let meta = ItemMeta {
+        level: Some(DurabilityLevel::PersistToMajority),
+        ..meta(seqno)
+    };
+    Settle::Prepare(Item::new(&meta, key, &[value]))
+}
+
+pub(crate) fn abort(seqno: u64, key: &[u8], prepared: u64) -> Settle {
+    let meta = ItemMeta {
+        deleted: Some(Deletion::Explicit),
+        expiry: Expiry(1_700_000_000),
+        ..meta(seqno)
+    };
+    Settle::Abort(Box::new(Aborted {
+        item: Item::new(&meta, key, &[]),
+        prepared: Seqno(prepared),
+    }))
+}
+
+/// A batch of documents with these seqnos under different keys.
+pub(crate) fn documents(seqnos: std::ops::RangeInclusive<u64>) -> Vec<Settle> {
+    seqnos
+        .map(|seqno| document(seqno, &key(seqno), format!("value {seqno}").as_bytes()))
+        .collect()
+}
+
+/// Keys and namespaces with the items under them.
+pub(crate) type Contents = BTreeMap<(Vec<u8>, bool), Kept>;
+
+/// An item as the tests keep it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Kept {
+    pub(crate) meta: ItemMeta,
+    pub(crate) value: Vec<u8>,
+    pub(crate) kind: RecordKind,
+}
+
+pub(crate) fn keep(contents: &mut Contents, settle: &Settle) {
+    let item = settle.item();
+    let place = (item.key().to_vec(), settle.is_committed_namespace());
+    let kept = Kept {
+        meta: item.meta(),
+        value: item.value().to_vec(),
+        kind: match settle {
+            Settle::Document(_) => RecordKind::Document,
+            Settle::Prepare(_) => RecordKind::Prepare,
+            Settle::Abort(aborted) => RecordKind::Abort {
+                prepared: aborted.prepared,
+            },
+        },
+    };
+    contents.insert(place, kept);
+}
+
+/// All that a vBucket's file has, from a scan; `None` if it has no file.
+pub(crate) fn contents(storage: &Storage, vb: VbId) -> Result<Option<Contents>, StorageError> {
+    let Some(scan) = storage.scan(vb, .., true)? else {
+        return Ok(None);
+    };
+    let mut contents = Contents::new();
+    let mut last = Seqno(0);
+    for record in scan {
+        let record = record?;
+        assert!(record.meta().seqno > last, "in the order of seqnos");
+        last = record.meta().seqno;
+        let committed = record.kind() == RecordKind::Document;
+        let kept = Kept {
+            meta: *record.meta(),
+            value: record.value().expect("with its value").to_vec(),
+            kind: record.kind(),
+        };
+        let twice = contents.insert((record.key().to_vec(), committed), kept);
+        assert!(twice.is_none(), "each key once");
+    }
+    Ok(Some(contents))
+}
+
+/// The path of the only file that a vBucket has.
+pub(crate) fn path_of(disk: &dyn Disk, vb: VbId) -> Option<PathBuf> {
+    let prefix = format!("{vb}.couch.");
+    let names = disk.list(dir()).expect("a directory");
+    let mut names = names.into_iter().filter(|name| name.starts_with(&prefix));
+    let name = names.next()?;
+    assert_eq!(names.next(), None, "one file a vBucket");
+    Some(dir().join(name))
+}
+
+/// Holds everything that a vBucket's file says against everything else that it says.
+pub(crate) fn audit(disk: &dyn Disk, vb: VbId) {
+    let Some(path) = path_of(disk, vb) else {
+        return;
+    };
+    let snapshot = Snapshot::open(disk, &path, &Options::default()).expect("open");
+    snapshot.check(&mut |_| {}).expect("sound");
+    let mut audit = Audit::new(snapshot.header().update_seqno());
+    for local in snapshot.locals().expect("a scan") {
+        let (name, value) = local.expect("a local document");
+        audit.local(&name, &value).expect("as its name says");
+    }
+    let scan = snapshot.scan_seqnos(..).expect("a scan");
+    let mut disk_bytes = 0;
+    let mut prepare_bytes = 0;
+    for document in scan.with_bodies(Form::Plain) {
+        let document = document.expect("a document");
+        let entry = &document.entry;
+        audit
+            .document(entry, document.body.as_deref())
+            .expect("sound");
+        let bytes = entry.key().len() + entry.rev_meta().len() + entry.disk_bytes() as usize;
+        disk_bytes += bytes as u64;
+        if entry.key()[0] == 2 && !entry.is_deleted() {
+            prepare_bytes += bytes as u64;
+        }
+    }
+    assert!(audit.is_vbucket());
+    assert_eq!(audit.disagreements(), []);
+    assert_eq!(
+        audit.state().expect("a state").on_disk_prepare_bytes,
+        prepare_bytes
+    );
+    let stated = snapshot.local(b"|0x0|").expect("a look-up");
+    let stated = stated.map(|stats| {
+        kedge_couchstore::kv::CollectionStats::decode(&stats)
+            .expect("statistics")
+            .disk_bytes
+    });
+    assert_eq!(stated.flatten().unwrap_or(0), disk_bytes);
+}
+
+/// SplitMix64: small, and the same everywhere.
+pub(crate) struct Rng(pub(crate) u64);
+
+impl Rng {
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// The seed of a test with random numbers, from the environment or always the same. Printed, so that a failure says it.
+pub(crate) fn seed(default: u64) -> u64 {
+    let seed = std::env::var("KEDGE_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok());
+    let seed = seed.unwrap_or(default);
+    eprintln!("KEDGE_SEED={seed}");
+    seed
+}

@@ -1,0 +1,141 @@
+//! Readers beside writers: each sees one commit as a whole, and never one that is older than one it saw before, unless
+//! the file was replaced.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use kedge_disk::SimDisk;
+use kedge_storage::{Storage, StorageConfig};
+use kedge_types::{Seqno, VbId};
+use kedge_vbucket::Settle;
+
+use crate::support::{VB, config, dir, document, key, open_with, state};
+
+const KEYS: u64 = 8;
+/// Seqnos that the commits of one file take.
+const ROUNDS: u64 = 40;
+
+/// All keys with the number of the commit as their value.
+fn round(base: u64, round: u64) -> Vec<Settle> {
+    let value = (base + round).to_be_bytes();
+    (0..KEYS)
+        .map(|n| document(round * KEYS + n + 1, &key(n), &value))
+        .collect()
+}
+
+/// The number of the commit that was found; all values have to be of one.
+fn read(storage: &Storage, scan: bool) -> Option<u64> {
+    let mut values: Vec<Vec<u8>> = if scan {
+        let scan = storage.scan(VB, Seqno(1).., true).expect("a scan")?;
+        scan.map(|record| record.expect("sound").value().expect("a value").to_vec())
+            .collect()
+    } else {
+        let keys: Vec<Vec<u8>> = (0..KEYS).map(key).collect();
+        let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
+        let found = storage.get_many(VB, &keys).expect("a look-up");
+        found
+            .into_iter()
+            .flatten()
+            .map(|item| item.value().to_vec())
+            .collect()
+    };
+    let count = values.len() as u64;
+    assert!(count == 0 || count == KEYS, "{count} of {KEYS} keys");
+    values.dedup();
+    assert!(values.len() <= 1, "values of {} commits", values.len());
+    let value = values.pop()?;
+    Some(u64::from_be_bytes(value.try_into().expect("a number")))
+}
+
+#[test]
+fn readers_see_whole_commits_while_files_grow_and_are_replaced() {
+    for config in [
+        StorageConfig {
+            max_open_files: 1,
+            ..config(2)
+        },
+        StorageConfig {
+            keep_files_open: false,
+            ..config(2)
+        },
+        config(2),
+    ] {
+        let disk = SimDisk::new(1);
+        let storage = Arc::new(open_with(&disk, &config).expect("open"));
+        let done = AtomicBool::new(false);
+        let committed = AtomicU64::new(0);
+        let one = [document(1, b"\0k", b"v")];
+        storage
+            .commit(VbId(1), &one, &state(1, 1), 1)
+            .expect("commit");
+        std::thread::scope(|scope| {
+            for reader in 0..2 {
+                let (storage, done, committed) = (Arc::clone(&storage), &done, &committed);
+                scope.spawn(move || {
+                    let mut newest = 0;
+                    let mut reads = 0_u64;
+                    while !done.load(Ordering::Acquire) || reads == 0 {
+                        let before = committed.load(Ordering::Acquire);
+                        if let Some(found) = read(&storage, reads % 3 == reader) {
+                            assert!(found >= newest, "{found} after {newest}");
+                            assert!(found >= before, "{found}, but {before} was committed");
+                            newest = found;
+                        }
+                        // The other vBucket's file takes the only place that there may be.
+                        let other = storage.get_many(VbId(1), &[b"\0k"]);
+                        assert!(other.expect("a look-up")[0].is_some());
+                        reads += 1;
+                    }
+                });
+            }
+            for file in 0..6 {
+                let base = file * ROUNDS + 1;
+                for n in 0..ROUNDS {
+                    let items = round(base, n);
+                    let high = (n + 1) * KEYS;
+                    storage
+                        .commit(VB, &items, &state(file + 1, high), n)
+                        .expect("commit");
+                    committed.store(base + n, Ordering::Release);
+                }
+                storage
+                    .replace(VB, &state(file + 2, 0), 1)
+                    .expect("replace");
+            }
+            done.store(true, Ordering::Release);
+        });
+        let stats = storage.stats();
+        assert_eq!(stats.handles, stats.kept_files);
+    }
+}
+
+#[test]
+fn those_who_write_wait_for_each_other() {
+    let disk = SimDisk::new(2);
+    let storage = Storage::open(Arc::new(disk), dir(), &config(2)).expect("open");
+    let next = AtomicU64::new(1);
+    let turn = parking_lot::Mutex::new(());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..50 {
+                    // Seqnos are given out in order; other vBuckets' commits go on beside them.
+                    let turn = turn.lock();
+                    let seqno = next.fetch_add(1, Ordering::Relaxed);
+                    let items = [document(seqno, &key(seqno), b"v")];
+                    storage
+                        .commit(VB, &items, &state(1, seqno), 1)
+                        .expect("commit");
+                    drop(turn);
+                    storage.load(VB).expect("load").expect("a file");
+                    storage.replace(VbId(1), &state(1, 0), 1).expect("replace");
+                    if seqno.is_multiple_of(3) {
+                        storage.remove(VbId(1)).expect("remove");
+                    }
+                }
+            });
+        }
+    });
+    let loaded = storage.load(VB).expect("load").expect("a file");
+    assert_eq!((loaded.documents, loaded.high_seqno), (200, Seqno(200)));
+}
