@@ -92,8 +92,9 @@ impl Storage {
             now_ns,
         };
         let replaced = commit.begin(&mut guard).map(|_| ());
-        if let Err(error) = &replaced {
-            guard.failed(error);
+        match &replaced {
+            Ok(()) => guard.remove_left(),
+            Err(error) => guard.failed(error),
         }
         replaced
     }

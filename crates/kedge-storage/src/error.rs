@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use kedge_couchstore::Error as FileError;
 use kedge_couchstore::kv::KvError;
 use kedge_disk::DiskError;
-use kedge_types::Seqno;
+use kedge_types::{Seqno, VbId};
+
+use crate::import::ImportProblem;
 
 /// An operation on the files of a bucket that failed.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +40,20 @@ pub enum StorageError {
         #[source]
         reason: KvError,
     },
+    /// Something that excludes others is done to the vBucket's file already. The same may work later.
+    #[error("the file of vBucket {vb} is being compacted, rolled back or replaced already")]
+    Busy {
+        /// The vBucket.
+        vb: VbId,
+    },
+    /// A file of another node cannot be taken over.
+    #[error("{} cannot be imported: {problem}", file.display())]
+    Import {
+        /// The file, or the directory.
+        file: PathBuf,
+        /// Why.
+        problem: ImportProblem,
+    },
 }
 
 impl StorageError {
@@ -67,7 +83,9 @@ impl StorageError {
     pub fn is_damage(&self) -> bool {
         match self {
             StorageError::File(error) => error.is_damage(),
-            StorageError::Directory(_) => false,
+            StorageError::Directory(_)
+            | StorageError::Busy { .. }
+            | StorageError::Import { .. } => false,
             StorageError::State { .. } | StorageError::Entry { .. } => true,
         }
     }

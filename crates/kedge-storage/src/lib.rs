@@ -16,15 +16,19 @@
 
 mod codec;
 mod commit;
+mod compact;
 mod config;
 mod error;
 mod facts;
+mod import;
 mod load;
 mod maintenance;
 mod metered;
 mod names;
 mod open_files;
+mod pace;
 mod read;
+mod rollback;
 mod scan;
 mod slot;
 mod stats;
@@ -32,10 +36,16 @@ mod storage;
 
 pub use codec::{Record, RecordKind};
 pub use commit::Committed;
+pub use compact::{
+    CompactHooks, CompactPhase, CompactRequest, Compacted, CompactionFigures, Expired,
+};
 pub use config::StorageConfig;
 pub use error::StorageError;
+pub use import::{Import, ImportProblem, Imported};
 pub use load::Loaded;
 pub use names::Revision;
+pub use pace::{PaceConfig, PaceFigures, Pacer};
+pub use rollback::{Reverted, RollbackOutcome, RolledBack};
 pub use scan::Scan;
 pub use stats::{FileFigures, StorageStats};
 pub use storage::Storage;

@@ -7,11 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::compact::CompactionProgress;
+
 /// Operations that exclude each other, one of which can be asked to end.
 #[derive(Debug, Default)]
 pub(crate) struct Maintenance {
     lock: Mutex<()>,
     waiting: AtomicU32,
+    progress: CompactionProgress,
 }
 
 impl Maintenance {
@@ -24,15 +27,18 @@ impl Maintenance {
     }
 
     /// For a compaction, unless something else is under way.
-    #[expect(dead_code, reason = "compaction comes with its own change")]
     pub(crate) fn begin(&self) -> Option<MutexGuard<'_, ()>> {
         self.lock.try_lock()
     }
 
     /// Whether the compaction under way has to end.
-    #[expect(dead_code, reason = "compaction comes with its own change")]
     pub(crate) fn is_waited_for(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// How far the compaction is, if there is one.
+    pub(crate) fn progress(&self) -> &CompactionProgress {
+        &self.progress
     }
 }
 
@@ -45,7 +51,6 @@ impl Stopping {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    #[expect(dead_code, reason = "compaction comes with its own change")]
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }

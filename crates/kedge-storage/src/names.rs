@@ -47,6 +47,14 @@ fn parse(name: &str) -> Option<(VbId, &str)> {
     (VbId(number).to_string() == vb).then_some((VbId(number), rest))
 }
 
+/// Which file a name is that of; `None` if it is that of none that is complete.
+pub(crate) fn revision_of(name: &str) -> Option<(VbId, Revision)> {
+    let (vb, rest) = parse(name)?;
+    let revision = rest.parse().ok().map(Revision)?;
+    let is_one = revision.0 > 0 && file_name(vb, revision) == name;
+    is_one.then_some((vb, revision))
+}
+
 /// The newest revision of each vBucket's file; 0 where there is none. Older ones go, and so does what is not complete.
 /// Files of vBuckets that there are none of are left alone.
 pub(crate) fn take_stock(
@@ -68,12 +76,9 @@ pub(crate) fn take_stock(
             needless.push(name);
             continue;
         }
-        let Some(revision) = rest.parse().ok().map(Revision) else {
+        let Some((_, revision)) = revision_of(&name) else {
             continue;
         };
-        if file_name(vb, revision) != name || revision.0 == 0 {
-            continue;
-        }
         let older = revision.min(*known);
         *known = revision.max(*known);
         if older.0 > 0 {

@@ -343,7 +343,8 @@ impl WriteGuard<'_> {
     }
 
     /// Lets the complete and durable file at `from`, whose newest header this is, take the place of the one that
-    /// counts, as its next revision. The other one goes.
+    /// counts, as its next revision. The other one is left to [`WriteGuard::remove_left`]: before it is let go of, and
+    /// before anything else is done to the file than commits.
     pub(crate) fn install(
         &mut self,
         from: &Path,
@@ -371,18 +372,25 @@ impl WriteGuard<'_> {
             durable: true,
         }));
         drop(current);
-        let Some(old) = old else {
-            return Ok(());
-        };
-        match disk.remove(&dir.join(file_name(self.slot.vb, old))) {
-            Ok(()) => self.written.removed = true,
-            Err(_) => {
-                // It is in nobody's way while there is a newer one.
-                self.written.left.push(old);
-                Counters::count(&self.storage.counters.files_left);
-            }
-        }
+        self.written.left.extend(old);
         Ok(())
+    }
+
+    /// Lets go of the right to write, and removes older revisions then, as that takes long where they are large.
+    pub(crate) fn remove_left(mut self) {
+        let (storage, slot) = (self.storage, self.slot);
+        let mut left = std::mem::take(&mut self.written.left);
+        drop(self);
+        let before = left.len();
+        left.retain(|old| {
+            let path = storage.dir.join(file_name(slot.vb, *old));
+            remove_if_there(&*storage.disk, &path).is_err()
+        });
+        let mut written = slot.written.lock();
+        written.removed |= left.len() < before;
+        // They are in nobody's way while there is a newer one.
+        Counters::add(&storage.counters.files_left, left.len() as u64);
+        written.left.extend(left);
     }
 
     /// Makes sure that no older revision comes back when the one that counts is gone.

@@ -7,3 +7,4 @@ mod life;
 mod model;
 mod support;
 mod threads;
+mod upkeep;

@@ -158,17 +158,26 @@ pub(crate) fn contents(storage: &Storage, vb: VbId) -> Result<Option<Contents>, 
 
 /// The path of the only file that a vBucket has.
 pub(crate) fn path_of(disk: &dyn Disk, vb: VbId) -> Option<PathBuf> {
+    path_in(disk, dir(), vb)
+}
+
+fn path_in(disk: &dyn Disk, dir: &Path, vb: VbId) -> Option<PathBuf> {
     let prefix = format!("{vb}.couch.");
-    let names = disk.list(dir()).expect("a directory");
+    let names = disk.list(dir).expect("a directory");
     let mut names = names.into_iter().filter(|name| name.starts_with(&prefix));
     let name = names.next()?;
     assert_eq!(names.next(), None, "one file a vBucket");
-    Some(dir().join(name))
+    Some(dir.join(name))
 }
 
 /// Holds everything that a vBucket's file says against everything else that it says.
 pub(crate) fn audit(disk: &dyn Disk, vb: VbId) {
-    let Some(path) = path_of(disk, vb) else {
+    audit_in(disk, dir(), vb);
+}
+
+/// As [`audit`], in another directory.
+pub(crate) fn audit_in(disk: &dyn Disk, dir: &Path, vb: VbId) {
+    let Some(path) = path_in(disk, dir, vb) else {
         return;
     };
     let snapshot = Snapshot::open(disk, &path, &Options::default()).expect("open");

@@ -1,0 +1,102 @@
+//! What is found out about a file before anything is copied.
+
+use std::path::PathBuf;
+
+use kedge_couchstore::kv::{FailoverEntry, SnapshotRange, VbStateKind};
+use kedge_couchstore::{Options, Snapshot};
+use kedge_disk::Disk;
+use kedge_types::{Seqno, VbId};
+use kedge_vbucket::VbState;
+
+use super::ImportProblem;
+use crate::facts::Facts;
+use crate::{Storage, StorageError};
+
+/// A file that may be taken over.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub(super) path: PathBuf,
+    pub(super) vb: VbId,
+    pub(super) was: VbState,
+    /// As far as the header says.
+    pub(super) documents: u64,
+    pub(super) high_seqno: Seqno,
+    pub(super) was_there: bool,
+}
+
+impl Candidate {
+    pub(super) fn look_at(
+        storage: &Storage,
+        disk: &dyn Disk,
+        path: PathBuf,
+        vb: VbId,
+    ) -> Result<Self, StorageError> {
+        let vbuckets = storage.vbuckets();
+        if vb.get() >= vbuckets {
+            return Err(refused(path, ImportProblem::NoSuchVbucket { vbuckets }));
+        }
+        let file = Snapshot::open(disk, &path, &Options::default())?;
+        let header = file.header();
+        let mut state = Facts::read(&file)?.document;
+        if !state.namespaces_supported {
+            return Err(refused(path, ImportProblem::WithoutCollections));
+        }
+        let high_seqno = header.update_seqno();
+        if state.check_snapshot(high_seqno) == SnapshotRange::Unusable {
+            let problem = ImportProblem::Snapshot {
+                start: state.snap_start,
+                end: state.snap_end,
+                high_seqno,
+            };
+            return Err(refused(path, problem));
+        }
+        let table = state.failover_table.as_deref().unwrap_or_default();
+        let own = storage.reader(vb)?;
+        let was_there = match &own {
+            Some(own) if own.header().update_seqno() > Seqno(0) => {
+                if !is_of(own, table, &file)? {
+                    let high_seqno = own.header().update_seqno();
+                    return Err(refused(path, ImportProblem::NotEmpty { high_seqno }));
+                }
+                true
+            }
+            // One without documents has nothing to lose.
+            _ => false,
+        };
+        Ok(Candidate {
+            path,
+            vb,
+            was: match state.state {
+                VbStateKind::Active => VbState::Active,
+                VbStateKind::Replica => VbState::Replica,
+                VbStateKind::Pending => VbState::Pending,
+                VbStateKind::Dead => VbState::Dead,
+            },
+            documents: header.live_count().saturating_sub(state.on_disk_prepares),
+            high_seqno,
+            was_there,
+        })
+    }
+}
+
+/// Whether what the bucket has came to be from a file with this history, and may have gone on since.
+fn is_of(own: &Snapshot, table: &[FailoverEntry], file: &Snapshot) -> Result<bool, StorageError> {
+    let own_table = Facts::read(own)?.document.failover_table;
+    if let Some(newest) = table.first() {
+        return Ok(own_table.unwrap_or_default().contains(newest));
+    }
+    // Without a history the contents have to tell.
+    let counts = |snapshot: &Snapshot| {
+        let header = snapshot.header();
+        (
+            header.update_seqno(),
+            header.live_count(),
+            header.deleted_count(),
+        )
+    };
+    Ok(counts(own) == counts(file))
+}
+
+pub(super) fn refused(file: PathBuf, problem: ImportProblem) -> StorageError {
+    StorageError::Import { file, problem }
+}

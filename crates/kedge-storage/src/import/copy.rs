@@ -1,0 +1,213 @@
+//! Copying a file that was checked.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use kedge_couchstore::compact::{
+    Compaction, Hooks, LocalPatch, Progress, Settings, Verdict, target_path,
+};
+use kedge_couchstore::kv::{
+    CollectionStats, DROPPED_COLLECTIONS_NAME, DiskKey, DroppedCollections, EntryMeta,
+    FailoverEntry, KvError, Meaning, VBSTATE_NAME, VbStateDocument, VbStateKind,
+};
+use kedge_couchstore::{Entry, Error as FileError, OldVersion, Options, Snapshot};
+use kedge_disk::Disk;
+use kedge_types::limits::FAILOVER_ENTRIES_MAX;
+use kedge_types::{CollectionId, Seqno, VbId, VbUuid};
+
+use super::ImportProblem;
+use super::check::{Candidate, refused};
+use crate::facts::Facts;
+use crate::maintenance::Stopping;
+use crate::names::file_name;
+use crate::{Storage, StorageError};
+
+/// Copies a file into the bucket's directory, and makes it the vBucket's; how many live documents it has.
+pub(super) fn take_over(
+    storage: &Storage,
+    disk: &dyn Disk,
+    candidate: &Candidate,
+    new_uuid: &mut dyn FnMut(VbId) -> VbUuid,
+) -> Result<u64, StorageError> {
+    let vb = candidate.vb;
+    let _alone = storage.slot(vb).maintenance().exclusive();
+    let mut guard = storage.writer(vb);
+    let mut own_table = Vec::new();
+    if let Some(own) = guard.newest()? {
+        let high_seqno = own.header().update_seqno();
+        // Nobody was to write to it since it was looked at.
+        if high_seqno > Seqno(0) {
+            let problem = ImportProblem::NotEmpty { high_seqno };
+            return Err(refused(candidate.path.clone(), problem));
+        }
+        own_table = Facts::read(&own)?
+            .document
+            .failover_table
+            .unwrap_or_default();
+    }
+    let source = Snapshot::open(disk, &candidate.path, &Options::default())?;
+    let state = new_state(&source, new_uuid(vb), &own_table)?;
+    let mut hooks = Import::new(&source, state, &storage.stopping)?;
+    let target = target_path(&storage.dir.join(file_name(vb, guard.revision())));
+    let settings = Settings::default();
+    let copied = Compaction::run(&storage.disk, &source, &target, &settings, &mut hooks);
+    if let Some((seqno, reason)) = hooks.not_understood.take() {
+        return Err(StorageError::Entry {
+            file: candidate.path.clone(),
+            seqno,
+            offset: 0,
+            reason,
+        });
+    }
+    let copy = copied?;
+    let new = Snapshot::open(&*storage.disk, &target, &storage.options)?;
+    let (header, bytes) = (new.header().clone(), new.file_bytes()?);
+    let facts = Facts::read(&new)?;
+    drop(new);
+    // Until it has its name the copy goes away with the compaction.
+    guard.install(&target, &header, bytes, facts)?;
+    copy.finish()?;
+    guard.remove_left();
+    Ok(hooks.tallies.values().map(|tally| tally.items).sum())
+}
+
+/// What the vBucket is from now on: active, on a new branch.
+fn new_state(
+    source: &Snapshot,
+    uuid: VbUuid,
+    own_table: &[FailoverEntry],
+) -> Result<VbStateDocument, StorageError> {
+    let high_seqno = source.header().update_seqno();
+    let mut state = Facts::read(source)?.document;
+    state.check_snapshot(high_seqno);
+    // A vBucket that follows another may be within a snapshot. What is common to both ends where that began.
+    let start = match high_seqno == state.snap_end {
+        true => high_seqno,
+        false => state.snap_start,
+    };
+    let mut table = vec![FailoverEntry { uuid, start }];
+    let old = state.failover_table.take().unwrap_or_default();
+    table.extend(old.into_iter().filter(|entry| entry.start <= start));
+    // The branches of the empty vBucket stay known, below those of the file: whoever finds one of them elsewhere knows
+    // that it is from before the import.
+    let own = own_table.iter().take(FAILOVER_ENTRIES_MAX - 1);
+    table.truncate(FAILOVER_ENTRIES_MAX - own.len());
+    table.extend(own.filter(|entry| entry.start == Seqno(0)));
+    state.failover_table = Some(table);
+    state.state = VbStateKind::Active;
+    (state.snap_start, state.snap_end) = (high_seqno, high_seqno);
+    // It names nodes of another cluster.
+    state.replication_topology = None;
+    Ok(state)
+}
+
+/// Keeps everything, counts it, and says what the vBucket is.
+struct Import<'a> {
+    state: VbStateDocument,
+    /// What is counted; none of collections that were dropped and are not gone yet.
+    tallies: BTreeMap<CollectionId, CollectionStats>,
+    dropped: BTreeMap<CollectionId, Seqno>,
+    not_understood: Option<(Seqno, KvError)>,
+    stopping: &'a Stopping,
+}
+
+impl<'a> Import<'a> {
+    fn new(
+        source: &Snapshot,
+        state: VbStateDocument,
+        stopping: &'a Stopping,
+    ) -> Result<Self, StorageError> {
+        let facts = Facts::read(source)?;
+        let high_seqnos = facts.collections.into_iter().map(|(collection, stats)| {
+            // What has the highest seqno may have been purged.
+            let tally = CollectionStats {
+                high_seqno: stats.high_seqno,
+                ..CollectionStats::default()
+            };
+            (collection, tally)
+        });
+        let mut hooks = Import {
+            tallies: high_seqnos.collect(),
+            state: VbStateDocument {
+                on_disk_prepares: 0,
+                on_disk_prepare_bytes: 0,
+                ..state
+            },
+            dropped: BTreeMap::new(),
+            not_understood: None,
+            stopping,
+        };
+        let Some(dropped) = source.local(DROPPED_COLLECTIONS_NAME)? else {
+            return Ok(hooks);
+        };
+        let dropped = DroppedCollections::decode(&dropped).map_err(|reason| FileError::Local {
+            file: source.path().to_owned(),
+            name: DROPPED_COLLECTIONS_NAME.escape_ascii().to_string(),
+            reason,
+        })?;
+        for entry in dropped.entries {
+            let end = hooks.dropped.entry(entry.collection).or_default();
+            *end = entry.end.max(*end);
+        }
+        Ok(hooks)
+    }
+
+    fn count(&mut self, entry: &Entry, disk_bytes: u32) -> Result<(), KvError> {
+        let key = DiskKey::decode(entry.key())?;
+        let meta = EntryMeta::decode(entry.is_deleted(), entry.content_meta(), entry.rev_meta())?;
+        let meaning = meta.meaning(&key)?;
+        let bytes = u64::from(disk_bytes) + (entry.key().len() + entry.rev_meta().len()) as u64;
+        if matches!(
+            meaning,
+            Meaning::Prepare { .. } | Meaning::LegacyCommit { .. }
+        ) {
+            self.state.on_disk_prepares += 1;
+            self.state.on_disk_prepare_bytes += bytes;
+        }
+        let DiskKey::Document { collection, .. } = key else {
+            return Ok(());
+        };
+        if (self.dropped.get(&collection)).is_some_and(|end| entry.seqno() <= *end) {
+            return Ok(());
+        }
+        let tally = self.tallies.entry(collection).or_default();
+        tally.items += u64::from(meaning == Meaning::Live);
+        tally.high_seqno = tally.high_seqno.max(entry.seqno());
+        *tally.disk_bytes.get_or_insert(0) += bytes;
+        Ok(())
+    }
+}
+
+impl Hooks for Import<'_> {
+    fn filter(&mut self, _: &Entry, _: Option<&[u8]>) -> Verdict {
+        match self.not_understood {
+            Some(_) => Verdict::Stop,
+            None => Verdict::Keep,
+        }
+    }
+
+    fn copied(&mut self, entry: &Entry, disk_bytes: u32, _: Option<OldVersion<'_>>) {
+        if let Err(reason) = self.count(entry, disk_bytes) {
+            self.not_understood.get_or_insert((entry.seqno(), reason));
+        }
+    }
+
+    fn locals(&mut self, locals: &mut LocalPatch) -> Result<(), FileError> {
+        for (collection, tally) in &mut self.tallies {
+            tally.disk_bytes.get_or_insert(0);
+            locals.set(
+                CollectionStats::name(*collection).as_bytes(),
+                tally.encode(),
+            );
+        }
+        locals.set(VBSTATE_NAME, self.state.encode());
+        Ok(())
+    }
+
+    fn pace(&mut self, _: u64, _: &Progress) -> ControlFlow<()> {
+        match self.stopping.is_set() {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        }
+    }
+}

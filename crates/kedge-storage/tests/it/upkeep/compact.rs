@@ -1,0 +1,403 @@
+//! What a compaction leaves out, and what happens to a vBucket while it runs.
+
+use std::cell::{Cell, RefCell};
+use std::time::{Duration, Instant};
+
+use kedge_storage::{CompactPhase, Revision, Storage, StorageError};
+use kedge_types::{Datatype, Expiry, Seqno};
+use kedge_vbucket::{Item, PersistedState, Settle};
+
+use super::{Hooks, file, keep_all, names, purge, purged};
+use crate::support::{
+    Contents, VB, abort, audit, contents, document, documents, keep, key, meta, open, prepare,
+    state, tombstone,
+};
+use kedge_disk::SimDisk;
+
+const NOTHING: u64 = 0;
+
+fn commit(storage: &Storage, model: &mut Contents, items: &[Settle], state: &PersistedState) {
+    storage.commit(VB, items, state, 1).expect("commit");
+    for item in items {
+        keep(model, item);
+    }
+}
+
+fn found(storage: &Storage) -> Contents {
+    contents(storage, VB).expect("a scan").expect("a file")
+}
+
+/// A vBucket with documents, tombstones, and prepares that are over and that are not.
+fn mixed(storage: &Storage) -> (Contents, PersistedState) {
+    let mut model = Contents::new();
+    commit(storage, &mut model, &documents(1..=300), &state(1, 300));
+    let items = [
+        prepare(301, &key(1), b"over"),
+        prepare(302, &key(2), b"to be aborted"),
+        tombstone(303, &key(3)),
+        tombstone(304, &key(4)),
+        prepare(305, &key(5), b"not over"),
+    ];
+    let mut now = state(1, 305);
+    (now.prepared, now.completed) = (Seqno(305), NOTHING.into());
+    commit(storage, &mut model, &items, &now);
+    let items = [
+        document(306, &key(1), b"over"),
+        abort(307, &key(2), 302),
+        document(308, &key(4), b"again"),
+        tombstone(309, &key(9)),
+        tombstone(310, b"\0not there before"),
+    ];
+    let mut now = state(1, 310);
+    (now.prepared, now.completed) = (Seqno(305), Seqno(302));
+    commit(storage, &mut model, &items, &now);
+    (model, now)
+}
+
+#[test]
+fn what_nobody_needs_any_more_is_left_out_and_all_counts_say_so() {
+    let disk = SimDisk::new(1);
+    let storage = open(&disk).expect("open");
+    let (model, now) = mixed(&storage);
+    let before = storage.file_figures(VB).expect("figures").expect("a file");
+    let mut hooks = Hooks::default();
+    let done = storage.compact(VB, &purge(), &mut hooks);
+    let done = done.expect("compact").expect("a file");
+
+    let left = purged(&model, &purge(), 302);
+    assert_eq!(found(&storage), left);
+    audit(&disk, VB);
+    assert_eq!((done.tombstones, done.prepares, done.expired), (3, 1, 0));
+    assert_eq!(done.entries, left.len() as u64);
+    // That of the tombstone of key 9; the one above it is the highest of all.
+    assert_eq!(done.purge_seqno, Seqno(309));
+    assert_eq!(done.revision, Revision(2));
+    assert_eq!((done.rounds, done.locked_ns), (1, 7));
+    let after = storage.file_figures(VB).expect("figures").expect("a file");
+    assert_eq!(done.bytes_before, before.file_bytes);
+    assert_eq!(done.bytes_after, after.file_bytes);
+    assert!(after.file_bytes < before.file_bytes);
+    assert_eq!(after.purge_seqno, Seqno(309));
+    assert_eq!(after.high_seqno, Seqno(310));
+    assert_eq!(names(&disk), ["0.couch.2"]);
+    let loaded = storage.load(VB).expect("load").expect("a file");
+    assert_eq!(loaded.state.purge, Seqno(309));
+    assert_eq!(loaded.prepares.len(), 1);
+
+    // It goes on, and a vBucket that has not heard of the purge yet does not undo it.
+    let items = [document(311, &key(5), b"over"), tombstone(312, &key(7))];
+    let mut model = left;
+    let mut next = state(1, 312);
+    (next.prepared, next.completed) = (now.prepared, now.prepared);
+    commit(&storage, &mut model, &items, &next);
+    audit(&disk, VB);
+    let figures = storage.file_figures(VB).expect("figures").expect("a file");
+    assert_eq!(figures.purge_seqno, Seqno(309));
+    drop(storage);
+    let storage = open(&disk).expect("open");
+    assert_eq!(found(&storage), model);
+}
+
+#[test]
+fn tombstones_stay_as_long_as_they_are_wanted() {
+    let requests = [
+        keep_all(),
+        kedge_storage::CompactRequest {
+            purge_before_seqno: Some(Seqno(304)),
+            ..purge()
+        },
+        kedge_storage::CompactRequest {
+            drop_deletes: true,
+            ..keep_all()
+        },
+    ];
+    for (request, purge_seqno) in requests.iter().zip([0, 303, 309]) {
+        let disk = SimDisk::new(1);
+        let storage = open(&disk).expect("open");
+        let (model, _) = mixed(&storage);
+        let done = storage.compact(VB, request, &mut Hooks::default());
+        let done = done.expect("compact").expect("a file");
+        assert_eq!(found(&storage), purged(&model, request, 302), "{request:?}");
+        assert_eq!(done.purge_seqno, Seqno(purge_seqno), "{request:?}");
+        audit(&disk, VB);
+    }
+}
+
+#[test]
+fn what_has_expired_is_reported_and_stays() {
+    let disk = SimDisk::new(1);
+    let storage = open(&disk).expect("open");
+    let expiring = |seqno, key: &[u8], datatype, value: &[u8]| {
+        let meta = kedge_vbucket::ItemMeta {
+            expiry: Expiry(super::DELETED - 1),
+            datatype,
+            ..meta(seqno)
+        };
+        Settle::Document(Item::new(&meta, key, &[value]))
+    };
+    let attributes = b"\0\0\0\x0e\0\0\0\x0a_sync\0{}1\0body";
+    let attributes = &attributes[..];
+    let items = [
+        document(1, &key(1), b"for ever"),
+        expiring(2, &key(2), Datatype::RAW, b"value"),
+        expiring(3, &key(3), Datatype::XATTR, attributes),
+    ];
+    let mut model = Contents::new();
+    commit(&storage, &mut model, &items, &state(1, 3));
+    let mut hooks = Hooks::default();
+    let done = storage.compact(VB, &purge(), &mut hooks);
+    assert_eq!(done.expect("compact").expect("a file").expired, 2);
+    assert_eq!(
+        hooks.expired,
+        [
+            (key(2), Seqno(2), None),
+            (key(3), Seqno(3), Some(attributes.to_vec())),
+        ]
+    );
+    assert_eq!(found(&storage), model);
+}
+
+#[test]
+fn a_vbucket_without_a_file_has_nothing_to_compact() {
+    let disk = SimDisk::new(1);
+    let storage = open(&disk).expect("open");
+    let done = storage.compact(VB, &purge(), &mut Hooks::default());
+    assert_eq!(done.expect("compact"), None);
+    assert_eq!(names(&disk), [""; 0]);
+}
+
+#[test]
+fn commits_go_on_and_are_in_the_new_file() {
+    let disk = SimDisk::new(1);
+    let storage = open(&disk).expect("open");
+    let (model, _) = mixed(&storage);
+    let model = RefCell::new(purged(&model, &purge(), 302));
+    let next = Cell::new(311);
+    let mut hooks = Hooks::on_bytes(|_| {
+        // New documents, changed ones, and some whose old version was left out.
+        let seqno = next.get();
+        let items = [
+            document(seqno, &key(9), b"again"),
+            document(seqno + 1, &key(seqno), b"new"),
+            tombstone(seqno + 2, &key(10)),
+        ];
+        let mut now = state(1, seqno + 2);
+        (now.prepared, now.completed) = (Seqno(305), Seqno(302));
+        commit(&storage, &mut model.borrow_mut(), &items, &now);
+        next.set(seqno + 3);
+    });
+    let done = storage.compact(VB, &purge(), &mut hooks);
+    let done = done.expect("compact").expect("a file");
+    drop(hooks);
+    assert!(next.get() > 313, "there were commits in several rounds");
+    assert!(done.rounds >= 1);
+    audit(&disk, VB);
+    assert_eq!(found(&storage), *model.borrow());
+    drop(storage);
+    assert_eq!(found(&open(&disk).expect("open")), *model.borrow());
+}
+
+#[test]
+fn it_ends_though_others_write_as_fast_as_it_copies() {
+    let disk = SimDisk::new(1);
+    let storage = open(&disk).expect("open");
+    let (model, _) = mixed(&storage);
+    let model = RefCell::new(model);
+    let next = Cell::new(311);
+    let paced = Cell::new(0);
+    let mut hooks = Hooks::on_stop(|| {
+        let figures = storage.compaction(VB).expect("it runs");
+        // Nobody can commit any more: it would wait for ever here.
+        if figures.phase != CompactPhase::Finish {
+            let (first, last) = (next.get(), next.get() + 399);
+            let mut now = state(1, last);
+            (now.prepared, now.completed) = (Seqno(305), Seqno(302));
+            let items = documents(first..=last);
+            commit(&storage, &mut model.borrow_mut(), &items, &now);
+            next.set(last + 1);
+        }
+        false
+    });
+    hooks.on_bytes = Box::new(|_| paced.set(paced.get() + 1));
+    let done = storage.compact(VB, &keep_all(), &mut hooks);
+    let done = done.expect("compact").expect("a file");
+    drop(hooks);
+    assert_eq!(done.rounds, 10);
+    // The main pass and two rounds: after these it was clear that they do not become shorter.
+    assert!((1..10).contains(&paced.get()), "{}", paced.get());
+    audit(&disk, VB);
+    let model = purged(&model.borrow(), &keep_all(), 302);
+    assert_eq!(found(&storage), model);
+}
+
+#[test]
+fn it_can_be_stopped_at_any_moment_and_leaves_nothing() {
+    let disk = SimDisk::new(1);
+    let storage = open(&disk).expect("open");
+    let (model, _) = mixed(&storage);
+    let before = disk.used_bytes();
+    storage.set_open_files(&kedge_storage::StorageConfig {
+        keep_files_open: false,
+        ..crate::support::config(4)
+    });
+    let mut stopped = 0;
+    loop {
+        let mut left = stopped;
+        let mut hooks = Hooks::on_stop(|| {
+            left -= 1;
+            left < 0
+        });
+        let Err(error) = storage.compact(VB, &purge(), &mut hooks) else {
+            break;
+        };
+        assert!(error.is_stopped(), "{error}");
+        assert!(!error.is_fatal() && !error.is_damage());
+        stopped += 1;
+        assert_eq!(names(&disk), ["0.couch.1"]);
+        assert_eq!(disk.used_bytes(), before);
+        assert_eq!(storage.stats().handles, 0);
+        assert_eq!(storage.compaction(VB), None);
+        assert_eq!(found(&storage), model);
+    }
+    assert!(stopped >= 4, "{stopped}");
+    assert_eq!(found(&storage), purged(&model, &purge(), 302));
+    assert_eq!(storage.stats().handles, 0);
+}
+
+#[test]
+fn errors_leave_the_old_file_and_nothing_else() {
+    let disk = SimDisk::new(1);
+    let storage = open(&disk).expect("open");
+    let (model, _) = mixed(&storage);
+    let mut number = 0;
+    loop {
+        let attempt = disk.fork();
+        let storage = open(&attempt).expect("open");
+        number += 1;
+        attempt.fail_operation(attempt.operations() + number, kedge_disk::Fault::NoSpace);
+        let done = storage.compact(VB, &purge(), &mut Hooks::default());
+        attempt.clear_faults();
+        match done {
+            Ok(_) => {
+                // The removal of the old file may have failed: that harms nobody.
+                let removed = names(&attempt).len() == 1;
+                assert_eq!(storage.stats().files_left, u64::from(!removed));
+                if removed {
+                    break;
+                }
+            }
+            Err(error) if error.is_fatal() => {}
+            Err(error) => {
+                assert!(error.is_no_space(), "{error}");
+                assert_eq!(
+                    names(&attempt),
+                    ["0.couch.1"],
+                    "operation {number}: {error}"
+                );
+                assert_eq!(found(&storage), model);
+                // It is not even closed for writing.
+                storage
+                    .commit(VB, &[], &state(1, 310), 1)
+                    .expect("there is room again");
+            }
+        }
+    }
+    assert!(number > 8, "{number}");
+}
+
+#[test]
+fn only_one_at_a_time_works_on_a_file() {
+    let disk = SimDisk::new(1);
+    let storage = open(&disk).expect("open");
+    mixed(&storage);
+    let tried = Cell::new(false);
+    let mut hooks = Hooks::on_bytes(|_| {
+        if !tried.replace(true) {
+            let error = storage.compact(VB, &purge(), &mut Hooks::default());
+            let error = error.expect_err("there is one");
+            assert!(matches!(error, StorageError::Busy { vb: VB }), "{error}");
+        }
+    });
+    storage.compact(VB, &purge(), &mut hooks).expect("compact");
+    drop(hooks);
+    assert!(tried.get());
+}
+
+#[test]
+fn whoever_needs_the_file_for_himself_stops_it() {
+    type Operation = fn(&Storage);
+    let operations: [Operation; 3] = [
+        |storage| storage.remove(VB).expect("remove"),
+        |storage| storage.replace(VB, &state(2, 0), 1).expect("replace"),
+        |storage| {
+            let rolled_back = storage.rollback(VB, Seqno(309), 1, |old, _| old.clone());
+            rolled_back.expect("roll back");
+        },
+    ];
+    for operation in operations {
+        let disk = SimDisk::new(1);
+        let storage = open(&disk).expect("open");
+        mixed(&storage);
+        std::thread::scope(|scope| {
+            let mut begun = None;
+            let mut hooks = Hooks::on_bytes(|_| {
+                let storage = &storage;
+                begun.get_or_insert_with(|| scope.spawn(move || operation(storage)));
+                let deadline = Instant::now() + Duration::from_secs(60);
+                while !storage.compaction(VB).expect("it runs").has_to_end {
+                    assert!(Instant::now() < deadline, "nobody waits for it");
+                    std::thread::yield_now();
+                }
+            });
+            let error = storage.compact(VB, &purge(), &mut hooks);
+            drop(hooks);
+            assert!(error.expect_err("stopped").is_stopped());
+            begun.expect("it was begun").join().expect("done");
+        });
+        let left = names(&disk)
+            .into_iter()
+            .filter(|name| name.ends_with("compact"));
+        assert_eq!(left.count(), 0);
+    }
+}
+
+#[test]
+fn progress_can_be_seen_from_elsewhere() {
+    let disk = SimDisk::new(1);
+    let storage = open(&disk).expect("open");
+    let value = vec![7; 4000];
+    let items: Vec<_> = (1..=500)
+        .map(|seqno| document(seqno, &key(seqno), &value))
+        .collect();
+    storage
+        .commit(VB, &items, &state(1, 500), 1)
+        .expect("commit");
+    let bytes = storage.file_figures(VB).expect("figures").expect("a file");
+    assert_eq!(storage.compaction(VB), None);
+    let last = Cell::new((0, 0, 0));
+    let mut hooks = Hooks::on_bytes(|_| {
+        let figures = storage.compaction(VB).expect("it runs");
+        assert_eq!(figures.entries_total, 500);
+        assert_eq!(figures.file_bytes, bytes.file_bytes);
+        let now = (figures.entries, figures.bytes_read, figures.bytes_written);
+        let before = last.replace(now);
+        assert!(now.0 >= before.0 && now.1 >= before.1 && now.2 >= before.2);
+    });
+    storage.compact(VB, &purge(), &mut hooks).expect("compact");
+    drop(hooks);
+    assert!(last.get().0 > 400, "{:?}", last.get());
+    assert_eq!(storage.compaction(VB), None);
+    assert!(file(&storage).ends_with("0.couch.2"));
+}
+
+#[test]
+fn a_bucket_that_is_closed_stops_all() {
+    let disk = SimDisk::new(1);
+    let storage = open(&disk).expect("open");
+    mixed(&storage);
+    let mut hooks = Hooks::on_bytes(|_| storage.stop());
+    let error = storage.compact(VB, &purge(), &mut hooks);
+    drop(hooks);
+    assert!(error.expect_err("stopped").is_stopped());
+    assert_eq!(names(&disk), ["0.couch.1"]);
+}

@@ -1,0 +1,472 @@
+//! Directories of other nodes: what is taken over, what is refused, and what a vBucket is then.
+
+use std::path::{Path, PathBuf};
+
+use kedge_couchstore::kv::{FailoverEntry, VBSTATE_NAME, VbStateDocument, VbStateKind};
+use kedge_couchstore::{
+    Body, ContentMeta, Document, Error as FileError, Form, Mutation, Options, Snapshot, Version,
+    Writer,
+};
+use kedge_disk::{Disk, PosixDisk, SimDisk};
+use kedge_storage::{Import, ImportProblem, Storage, StorageError};
+use kedge_types::{RevSeqno, Seqno, VbId, VbUuid};
+use kedge_vbucket::VbState;
+
+use super::names;
+use crate::support::{audit, document, open, path_of, state};
+
+/// Where the files to be imported are.
+pub(crate) fn from() -> &'static Path {
+    Path::new("/from")
+}
+
+/// A file that Couchbase's own library wrote.
+pub(crate) fn golden(name: &str) -> Vec<u8> {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../kedge-couchstore/tests/golden");
+    std::fs::read(dir.join(name)).expect("a golden file")
+}
+
+/// Puts a file among those to be imported.
+pub(crate) fn put(disk: &SimDisk, name: &str, bytes: &[u8]) -> PathBuf {
+    disk.create_dir_all(from()).expect("a directory");
+    let path = from().join(name);
+    let file = disk.create(&path).expect("create");
+    file.write_at(bytes, 0).expect("write");
+    file.sync_all().expect("sync");
+    disk.sync_dir(from()).expect("sync");
+    path
+}
+
+/// Changes the state that a file says.
+fn restate(disk: &SimDisk, path: &Path, state: &VbStateDocument) {
+    let mut writer = Writer::open(disk, path, &Options::default()).expect("open");
+    let state = state.encode();
+    writer
+        .save_locals(&[(VBSTATE_NAME, Some(&state))])
+        .expect("save");
+    writer.commit(1).expect("commit");
+}
+
+fn state_of(snapshot: &Snapshot) -> VbStateDocument {
+    let state = snapshot
+        .local(VBSTATE_NAME)
+        .expect("a look-up")
+        .expect("a state");
+    VbStateDocument::decode(&state, snapshot.header().update_seqno()).expect("sound")
+}
+
+/// Everything that a file holds of a document, apart from where.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Held {
+    key: Vec<u8>,
+    seqno: Seqno,
+    rev: RevSeqno,
+    deleted: bool,
+    rev_meta: Vec<u8>,
+    content_meta: ContentMeta,
+    body: Option<Vec<u8>>,
+}
+
+/// All documents of a file.
+pub(crate) fn all(disk: &dyn Disk, path: &Path) -> Vec<Held> {
+    let snapshot = Snapshot::open(disk, path, &Options::default()).expect("open");
+    let scan = snapshot.scan_seqnos(..).expect("a scan");
+    scan.with_bodies(Form::Plain)
+        .map(|document| {
+            let Document { entry, body } = document.expect("a document");
+            Held {
+                key: entry.key().to_vec(),
+                seqno: entry.seqno(),
+                rev: entry.rev(),
+                deleted: entry.is_deleted(),
+                rev_meta: entry.rev_meta().to_vec(),
+                content_meta: entry.content_meta(),
+                body,
+            }
+        })
+        .collect()
+}
+
+pub(crate) fn import(storage: &Storage, disk: &SimDisk) -> Result<Import, StorageError> {
+    storage.import(disk, from(), &mut |vb| VbUuid(7000 + u64::from(vb.get())))
+}
+
+#[test]
+fn the_files_of_every_version_are_taken_over() {
+    let disk = SimDisk::new(1);
+    let files = [
+        ("0.couch.5", "s10_json.couch.1"),
+        ("1.couch.2", "s1k_10commits.couch.1"),
+        ("2.couch.10", "rich.couch.1"),
+        ("3.couch.1", "s200_v11_legacycrc.couch.1"),
+    ];
+    for (name, sample) in files {
+        put(&disk, name, &golden(sample));
+    }
+    // Not looked at: older ones, those of views, leftovers.
+    let ignored = [
+        "0.couch.3",
+        "2.couch.9",
+        "3.couch.1.compact",
+        "access.log.0",
+        "master.couch.1",
+    ];
+    for name in ignored {
+        put(&disk, name, b"whatever");
+    }
+    let storage = open(&disk).expect("open");
+    let done = import(&storage, &disk).expect("import");
+    assert_eq!(done.ignored, ignored);
+    assert_eq!(done.files.len(), 4);
+    assert_eq!(
+        names(&disk),
+        ["0.couch.1", "1.couch.1", "2.couch.1", "3.couch.1"]
+    );
+    for (imported, (name, documents)) in done.files.iter().zip(files.iter().zip([10, 1000, 0, 200]))
+    {
+        let (vb, path) = (imported.vb, from().join(name.0));
+        assert_eq!(imported.file, path);
+        assert_eq!(imported.was, VbState::Active);
+        assert!(!imported.was_there);
+        let own = path_of(&disk, vb).expect("a file");
+        assert_eq!(all(&disk, &own), all(&disk, &path));
+        let (old, new) = (
+            Snapshot::open(&disk, &path, &Options::default()).expect("open"),
+            Snapshot::open(&disk, &own, &Options::default()).expect("open"),
+        );
+        assert_eq!(new.header().version(), Version::V14);
+        assert_eq!(new.header().purge_seqno(), old.header().purge_seqno());
+        let high_seqno = old.header().update_seqno();
+        assert_eq!(
+            (imported.high_seqno, new.header().update_seqno()),
+            (high_seqno, high_seqno)
+        );
+        let loaded = storage.load(vb).expect("load").expect("a file");
+        assert_eq!(
+            loaded.state.failover.entries(),
+            [
+                (VbUuid(7000 + u64::from(vb.get())), high_seqno),
+                (VbUuid(123_456_789_012_345), Seqno(0)),
+            ]
+        );
+        if vb == VbId(2) {
+            // It has collections, one of them dropped, and statistics that were never right.
+            assert_eq!(loaded.prepares.len(), 0);
+            let mut sums = kedge_couchstore::kv::Audit::new(high_seqno);
+            for local in new.locals().expect("a scan") {
+                let (name, value) = local.expect("a local document");
+                sums.local(&name, &value).expect("sound");
+            }
+            for document in new
+                .scan_seqnos(..)
+                .expect("a scan")
+                .with_bodies(Form::Plain)
+            {
+                let document = document.expect("a document");
+                sums.document(&document.entry, document.body.as_deref())
+                    .expect("sound");
+            }
+            assert_eq!(sums.disagreements(), []);
+            assert!(imported.documents > 0);
+        } else {
+            audit(&disk, vb);
+            assert_eq!(imported.documents, documents);
+        }
+        // It is a file like any other.
+        let next = high_seqno.get() + 1;
+        storage
+            .commit(vb, &[document(next, b"\0new", b"new")], &state(1, next), 1)
+            .expect("commit");
+    }
+    // The source was only read.
+    assert_eq!(all(&disk, &from().join("0.couch.5")).len(), 10);
+}
+
+#[test]
+fn a_second_time_finds_all_there() {
+    let disk = SimDisk::new(1);
+    put(&disk, "0.couch.5", &golden("s10_json.couch.1"));
+    let storage = open(&disk).expect("open");
+    import(&storage, &disk).expect("import");
+    let again = import(&storage, &disk).expect("import");
+    assert!(again.files[0].was_there);
+    assert_eq!(again.files[0].documents, 10);
+    assert_eq!(names(&disk), ["0.couch.1"]);
+    // Also when the vBucket has gone on since.
+    let mut now = storage.load(VbId(0)).expect("load").expect("a file").state;
+    (now.snap_start, now.snap_end) = (Seqno(11), Seqno(11));
+    storage
+        .commit(VbId(0), &[document(11, b"\0new", b"new")], &now, 1)
+        .expect("commit");
+    assert!(import(&storage, &disk).expect("import").files[0].was_there);
+}
+
+#[test]
+fn a_vbucket_with_other_documents_is_left_alone() {
+    let disk = SimDisk::new(1);
+    put(&disk, "0.couch.5", &golden("s10_json.couch.1"));
+    put(&disk, "1.couch.5", &golden("s10_json.couch.1"));
+    let storage = open(&disk).expect("open");
+    storage
+        .commit(VbId(1), &[document(3, b"\0mine", b"mine")], &state(1, 3), 1)
+        .expect("commit");
+    let error = import(&storage, &disk).expect_err("not empty");
+    let StorageError::Import { file, problem } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(file, from().join("1.couch.5"));
+    assert_eq!(
+        problem,
+        ImportProblem::NotEmpty {
+            high_seqno: Seqno(3)
+        }
+    );
+    assert_eq!(
+        names(&disk),
+        ["1.couch.1"],
+        "not even the other one came in"
+    );
+}
+
+#[test]
+fn an_empty_vbucket_gets_the_file_and_keeps_its_own_branches_below() {
+    let disk = SimDisk::new(1);
+    put(&disk, "0.couch.5", &golden("s10_json.couch.1"));
+    let storage = open(&disk).expect("open");
+    storage
+        .commit(VbId(0), &[], &state(55, 0), 1)
+        .expect("commit");
+    import(&storage, &disk).expect("import");
+    assert_eq!(names(&disk), ["0.couch.2"]);
+    let loaded = storage.load(VbId(0)).expect("load").expect("a file");
+    assert_eq!(
+        loaded.state.failover.entries(),
+        [
+            (VbUuid(7000), Seqno(10)),
+            (VbUuid(123_456_789_012_345), Seqno(0)),
+            (VbUuid(55), Seqno(0)),
+        ]
+    );
+}
+
+#[test]
+fn vbuckets_of_all_states_become_active() {
+    let kinds = [
+        (VbStateKind::Replica, VbState::Replica),
+        (VbStateKind::Pending, VbState::Pending),
+        (VbStateKind::Dead, VbState::Dead),
+    ];
+    for (kind, was) in kinds {
+        let disk = SimDisk::new(1);
+        let path = put(&disk, "0.couch.5", &golden("s10_json.couch.1"));
+        let snapshot = Snapshot::open(&disk, &path, &Options::default()).expect("open");
+        let entry = |uuid, start| FailoverEntry {
+            uuid: VbUuid(uuid),
+            start: Seqno(start),
+        };
+        let replica = VbStateDocument {
+            state: kind,
+            // In the middle of a snapshot.
+            snap_start: Seqno(6),
+            snap_end: Seqno(14),
+            failover_table: Some(vec![entry(3, 8), entry(2, 4), entry(1, 0)]),
+            replication_topology: Some(vec![vec![Some("n1".to_owned()), None]]),
+            ..state_of(&snapshot)
+        };
+        restate(&disk, &path, &replica);
+        let storage = open(&disk).expect("open");
+        assert_eq!(import(&storage, &disk).expect("import").files[0].was, was);
+        let own = path_of(&disk, VbId(0)).expect("a file");
+        let new = Snapshot::open(&disk, &own, &Options::default()).expect("open");
+        let now = state_of(&new);
+        assert_eq!(now.state, VbStateKind::Active);
+        assert_eq!((now.snap_start, now.snap_end), (Seqno(10), Seqno(10)));
+        assert_eq!(now.replication_topology, None);
+        // What it has in common with others ends where the snapshot began; a later branch is dead.
+        let table = vec![entry(7000, 6), entry(2, 4), entry(1, 0)];
+        assert_eq!(now.failover_table, Some(table));
+        audit(&disk, VbId(0));
+    }
+}
+
+/// What is said of the only file to be imported.
+#[track_caller]
+fn refused(name: &str, bytes: &[u8], change: impl FnOnce(&mut VbStateDocument)) -> StorageError {
+    let disk = SimDisk::new(1);
+    let path = put(&disk, name, bytes);
+    if let Ok(snapshot) = Snapshot::open(&disk, &path, &Options::default())
+        && let Ok(Some(state)) = snapshot.local(VBSTATE_NAME)
+        && let Ok(mut state) = VbStateDocument::decode(&state, snapshot.header().update_seqno())
+    {
+        change(&mut state);
+        restate(&disk, &path, &state);
+    }
+    let storage = open(&disk).expect("open");
+    let error = import(&storage, &disk).expect_err("refused");
+    assert!(
+        error.to_string().contains(&path.display().to_string()),
+        "{error}"
+    );
+    assert_eq!(names(&disk), [""; 0]);
+    assert_eq!(storage.stats().handles, 0);
+    error
+}
+
+#[test]
+fn what_cannot_be_taken_over_is_named_with_the_reason() {
+    let good = golden("s10_json.couch.1");
+    let error = refused("4.couch.1", &good, |_| {});
+    let StorageError::Import { problem, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(problem, ImportProblem::NoSuchVbucket { vbuckets: 4 });
+
+    let error = refused(
+        "0.couch.1",
+        &golden("s200_encrypted_testkey.couch.1"),
+        |_| {},
+    );
+    assert!(
+        matches!(error, StorageError::File(FileError::KeyNeeded { .. })),
+        "{error}"
+    );
+
+    // A state without what it needs.
+    let error = refused("0.couch.1", &golden("s200_v12.couch.1"), |_| {});
+    assert!(
+        matches!(error, StorageError::File(FileError::Local { .. })),
+        "{error}"
+    );
+
+    let error = refused("0.couch.1", b"no couchstore file at all", |_| {});
+    assert!(error.is_damage(), "{error}");
+
+    let error = refused("0.couch.1", &good, |state| {
+        state.namespaces_supported = false;
+    });
+    let StorageError::Import { problem, .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(problem, ImportProblem::WithoutCollections);
+
+    let error = refused("0.couch.1", &good, |state| {
+        state.state = VbStateKind::Replica;
+        (state.snap_start, state.snap_end) = (Seqno(11), Seqno(20));
+    });
+    let StorageError::Import { problem, .. } = error else {
+        panic!("{error}");
+    };
+    assert!(matches!(
+        problem,
+        ImportProblem::Snapshot {
+            start: Seqno(11),
+            ..
+        }
+    ));
+
+    // A body that is damaged is found while it is copied.
+    let mut damaged = good;
+    damaged[0x40] ^= 1;
+    let error = refused("0.couch.1", &damaged, |_| {});
+    assert!(error.is_damage(), "{error}");
+}
+
+#[test]
+fn a_document_that_cannot_be_understood_is_found() {
+    let disk = SimDisk::new(1);
+    let path = put(&disk, "0.couch.1", &golden("s10_json.couch.1"));
+    let mut writer = Writer::open(&disk, &path, &Options::default()).expect("open");
+    let mutation = Mutation {
+        key: b"\0odd",
+        seqno: Seqno(11),
+        rev: RevSeqno(1),
+        deleted: false,
+        content_meta: ContentMeta(3),
+        // Of a release that nobody has any more.
+        rev_meta: &[0; 16],
+        body: Body::Stored(b"odd"),
+    };
+    writer.save(&[mutation], &mut |_| {}).expect("save");
+    writer.commit(1).expect("commit");
+    drop(writer);
+    let storage = open(&disk).expect("open");
+    let error = import(&storage, &disk).expect_err("refused");
+    assert!(
+        matches!(&error, StorageError::Entry { file, seqno: Seqno(11), .. } if *file == path),
+        "{error}"
+    );
+    assert_eq!(names(&disk), [""; 0]);
+}
+
+#[test]
+fn a_directory_without_files_is_no_source() {
+    let disk = SimDisk::new(1);
+    put(&disk, "stats.json", b"{}");
+    let storage = open(&disk).expect("open");
+    let error = import(&storage, &disk).expect_err("nothing");
+    let StorageError::Import { file, problem } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(
+        (file.as_path(), problem),
+        (from(), ImportProblem::NothingThere)
+    );
+    disk.remove_dir_all(from()).expect("remove");
+    assert!(matches!(
+        import(&storage, &disk),
+        Err(StorageError::Directory(_))
+    ));
+}
+
+#[test]
+fn versions_in_between_and_files_without_history_are_taken_over() {
+    for (version, sample) in [(Version::V12, "s200_v12"), (Version::V13, "s200_v13")] {
+        let disk = SimDisk::new(1);
+        let path = put(&disk, "0.couch.1", &golden(&format!("{sample}.couch.1")));
+        // Whoever made these samples wrote no more than `{"state":"active"}`.
+        let mut state = VbStateDocument::new(VbStateKind::Active);
+        state.failover_table = None;
+        restate(&disk, &path, &state);
+        let snapshot = Snapshot::open(&disk, &path, &Options::default()).expect("open");
+        assert_eq!(snapshot.header().version(), version);
+        let storage = open(&disk).expect("open");
+        let done = import(&storage, &disk).expect("import");
+        assert_eq!(
+            (done.files[0].documents, done.files[0].high_seqno),
+            (200, Seqno(200))
+        );
+        let own = path_of(&disk, VbId(0)).expect("a file");
+        assert_eq!(all(&disk, &own), all(&disk, &path));
+        audit(&disk, VbId(0));
+        let loaded = storage.load(VbId(0)).expect("load").expect("a file");
+        assert_eq!(
+            loaded.state.failover.entries(),
+            [(VbUuid(7000), Seqno(200))]
+        );
+        assert!(import(&storage, &disk).expect("import").files[0].was_there);
+    }
+}
+
+#[test]
+fn a_directory_of_a_real_disk_is_taken_over() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (source, target) = (dir.path().join("from"), dir.path().join("bucket"));
+    std::fs::create_dir(&source).expect("a directory");
+    std::fs::write(source.join("3.couch.7"), golden("s10_json.couch.1")).expect("write");
+    let before = std::fs::read(source.join("3.couch.7")).expect("read");
+    let config = crate::support::config(4);
+    let storage = Storage::open(std::sync::Arc::new(PosixDisk), &target, &config).expect("open");
+    let done = storage
+        .import(&PosixDisk, &source, &mut |_| VbUuid(5))
+        .expect("import");
+    assert_eq!((done.files.len(), done.files[0].vb), (1, VbId(3)));
+    assert_eq!(
+        std::fs::read(source.join("3.couch.7")).expect("read"),
+        before
+    );
+    let all_of = |path: &Path| all(&PosixDisk, path);
+    assert_eq!(
+        all_of(&target.join("3.couch.1")),
+        all_of(&source.join("3.couch.7"))
+    );
+}

@@ -1,0 +1,131 @@
+//! What is done to files beside writing and reading: compaction, rollback, import.
+
+mod compact;
+mod compact_crash;
+mod compact_threads;
+mod import;
+mod import_crash;
+mod model;
+mod rollback;
+
+use std::path::PathBuf;
+
+use kedge_disk::Disk;
+use kedge_storage::{CompactHooks, CompactRequest, Expired, RecordKind, Storage};
+use kedge_types::Seqno;
+
+use crate::support::{Contents, VB, dir};
+
+/// When all tombstones of the tests were made.
+pub(crate) const DELETED: u32 = 1_700_000_000;
+
+/// A compaction that purges nothing.
+pub(crate) fn keep_all() -> CompactRequest {
+    CompactRequest {
+        purge_before_unix_secs: 0,
+        purge_before_seqno: None,
+        drop_deletes: false,
+        now_unix_secs: DELETED,
+    }
+}
+
+/// A compaction that purges what it may.
+pub(crate) fn purge() -> CompactRequest {
+    CompactRequest {
+        purge_before_unix_secs: DELETED + 1,
+        ..keep_all()
+    }
+}
+
+/// Hooks that call closures.
+pub(crate) struct Hooks<'a> {
+    pub(crate) on_bytes: Box<dyn FnMut(u64) + 'a>,
+    pub(crate) on_stop: Box<dyn FnMut() -> bool + 'a>,
+    pub(crate) expired: Vec<(Vec<u8>, Seqno, Option<Vec<u8>>)>,
+    now_ns: u64,
+}
+
+impl Default for Hooks<'_> {
+    fn default() -> Self {
+        Hooks {
+            on_bytes: Box::new(|_| {}),
+            on_stop: Box::new(|| false),
+            expired: Vec::new(),
+            now_ns: 0,
+        }
+    }
+}
+
+impl<'a> Hooks<'a> {
+    pub(crate) fn on_bytes(on_bytes: impl FnMut(u64) + 'a) -> Self {
+        Hooks {
+            on_bytes: Box::new(on_bytes),
+            ..Hooks::default()
+        }
+    }
+
+    pub(crate) fn on_stop(on_stop: impl FnMut() -> bool + 'a) -> Self {
+        Hooks {
+            on_stop: Box::new(on_stop),
+            ..Hooks::default()
+        }
+    }
+}
+
+impl CompactHooks for Hooks<'_> {
+    fn expired(&mut self, document: &Expired<'_>) {
+        let value = document.value.map(<[u8]>::to_vec);
+        self.expired
+            .push((document.key.to_vec(), document.seqno, value));
+    }
+
+    fn bytes(&mut self, bytes: u64) {
+        (self.on_bytes)(bytes);
+    }
+
+    fn stop(&mut self) -> bool {
+        (self.on_stop)()
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        self.now_ns += 7;
+        self.now_ns
+    }
+}
+
+/// What a compaction leaves of a file that has these contents.
+pub(crate) fn purged(contents: &Contents, request: &CompactRequest, completed: u64) -> Contents {
+    let high = high_seqno(contents);
+    let mut left = contents.clone();
+    left.retain(|_, kept| {
+        let seqno = kept.meta.seqno;
+        match kept.kind {
+            RecordKind::Prepare => seqno > Seqno(completed),
+            _ if kept.meta.deleted.is_none() || seqno == high => true,
+            _ => {
+                let is_old = DELETED < request.purge_before_unix_secs
+                    && request.purge_before_seqno.is_none_or(|last| seqno <= last);
+                !is_old && !request.drop_deletes
+            }
+        }
+    });
+    left
+}
+
+pub(crate) fn high_seqno(contents: &Contents) -> Seqno {
+    let seqnos = contents.values().map(|kept| kept.meta.seqno);
+    seqnos.max().unwrap_or(Seqno(0))
+}
+
+/// The names of all files, apart from the directory's own.
+pub(crate) fn names(disk: &dyn Disk) -> Vec<String> {
+    disk.list(dir()).expect("a directory")
+}
+
+/// The file of the vBucket that most tests are about.
+pub(crate) fn file(storage: &Storage) -> PathBuf {
+    let figures = storage.file_figures(VB).expect("figures").expect("a file");
+    storage
+        .dir()
+        .join(format!("{VB}.couch.{}", figures.revision.0))
+}
