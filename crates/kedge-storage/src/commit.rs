@@ -1,7 +1,7 @@
 //! Changing files: commits, new files in place of others, removal.
 
 use kedge_couchstore::Writer;
-use kedge_types::{Seqno, VbId};
+use kedge_types::{Datatype, Seqno, VbId};
 use kedge_vbucket::{PersistedState, Settle};
 
 use crate::codec::Batch;
@@ -169,7 +169,8 @@ impl Commit<'_> {
         writer: &mut Writer,
         facts: &Facts,
     ) -> Result<(Committed, Facts), StorageError> {
-        let mut changes = Changes::default();
+        let attributes = |settle: &Settle| settle.item().datatype().contains(Datatype::XATTR);
+        let mut changes = Changes::new(self.items.iter().any(attributes));
         let mut live_before = vec![0_u64; self.items.len().div_ceil(64)];
         {
             let batch = Batch::new(self.items);
@@ -178,9 +179,7 @@ impl Commit<'_> {
                 let index = change.index;
                 let was_live = change.old.as_ref().is_some_and(|old| !old.is_deleted());
                 live_before[index / 64] |= u64::from(was_live) << (index % 64);
-                let mutation = &mutations[index];
-                let (key, meta) = (mutation.key.len(), mutation.rev_meta.len());
-                changes.add(&self.items[index], &change, key, meta);
+                changes.add(&mutations[index], &change);
             })?;
         }
         let facts = facts.after(self.state, &changes);

@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 
 use kedge_couchstore::kv::{
     CollectionStats, FailoverEntry, LocalDocument, VBSTATE_NAME, VbStateDocument, VbStateKind,
+    split_prepare,
 };
-use kedge_couchstore::{Change, Error as FileError, OldVersion, Snapshot};
+use kedge_couchstore::{Change, Error as FileError, Mutation, Snapshot};
 use kedge_types::{CollectionId, Seqno, decode_leb128};
-use kedge_vbucket::{FailoverTable, PersistedState, Settle, VbState};
+use kedge_vbucket::{FailoverTable, PersistedState, VbState};
 
 use crate::StorageError;
 
@@ -184,45 +185,36 @@ struct CollectionChange {
 }
 
 impl Changes {
-    /// Counts one item of a commit. `key_bytes` and `meta_bytes` are those of its key and metadata in the file.
-    pub(crate) fn add(
-        &mut self,
-        item: &Settle,
-        change: &Change<'_>,
-        key_bytes: usize,
-        meta_bytes: usize,
-    ) {
-        let new_bytes = entry_bytes(change.disk_bytes, key_bytes, meta_bytes);
-        let old_bytes =
-            |old: &OldVersion<'_>| entry_bytes(old.disk_bytes(), key_bytes, old.rev_meta().len());
-        let was_live = change.old.as_ref().is_some_and(|old| !old.is_deleted());
-        let live = |is: bool| i64::from(is);
-        let stored = item.item();
-        self.attributes |= stored.datatype().contains(kedge_types::Datatype::XATTR);
-        let collection = self
-            .collections
-            .entry(collection_of(stored.key()))
-            .or_default();
-        collection.high_seqno = collection.high_seqno.max(stored.seqno());
-        collection.disk_bytes += new_bytes - change.old.as_ref().map_or(0, old_bytes);
-        match item {
-            Settle::Document(document) => {
-                collection.items += live(!document.is_deleted()) - live(was_live);
-            }
-            Settle::Prepare(_) | Settle::Abort(_) => {
-                let is_prepare = matches!(item, Settle::Prepare(_));
-                self.prepares += live(is_prepare) - live(was_live);
-                let replaced = change.old.as_ref().filter(|_| was_live);
-                let (new, old) = (live(is_prepare) * new_bytes, replaced.map_or(0, old_bytes));
-                self.prepare_bytes += new - old;
-            }
+    /// Nothing is changed yet; `attributes`: whether a value to come has extended attributes.
+    pub(crate) fn new(attributes: bool) -> Self {
+        Changes {
+            attributes,
+            ..Changes::default()
         }
     }
-}
 
-/// What an entry counts in statistics of bytes: body, key and metadata.
-fn entry_bytes(disk_bytes: u32, key_bytes: usize, meta_bytes: usize) -> i64 {
-    i64::from(disk_bytes) + (key_bytes + meta_bytes) as i64
+    /// Counts one mutation of a commit. It is called in the order of keys, in which items lie anywhere in memory, so it
+    /// looks at nothing but what the writer has just looked at.
+    pub(crate) fn add(&mut self, mutation: &Mutation<'_>, change: &Change<'_>) {
+        let (is_prepared, key) = split_prepare(mutation.key);
+        let bytes = |disk_bytes: u32, meta: &[u8]| {
+            i64::from(disk_bytes) + (mutation.key.len() + meta.len()) as i64
+        };
+        let new_bytes = bytes(change.disk_bytes, mutation.rev_meta);
+        let old = change.old.as_ref();
+        let old_bytes = old.map_or(0, |old| bytes(old.disk_bytes(), old.rev_meta()));
+        let is_live = i64::from(!mutation.deleted);
+        let was_live = i64::from(old.is_some_and(|old| !old.is_deleted()));
+        let collection = self.collections.entry(collection_of(key)).or_default();
+        collection.high_seqno = collection.high_seqno.max(mutation.seqno);
+        collection.disk_bytes += new_bytes - old_bytes;
+        if is_prepared {
+            self.prepares += is_live - was_live;
+            self.prepare_bytes += is_live * new_bytes - was_live * old_bytes;
+        } else {
+            collection.items += is_live - was_live;
+        }
+    }
 }
 
 /// The collection of a stored key.

@@ -3,7 +3,7 @@
 use kedge_couchstore::Form;
 use kedge_couchstore::kv::{PREPARE_PREFIX, SnapshotRange};
 use kedge_types::{Seqno, VbId};
-use kedge_vbucket::{Item, PersistedState};
+use kedge_vbucket::{Base, Item, PersistedState};
 
 use crate::scan::understand;
 use crate::{RecordKind, Revision, Storage, StorageError};
@@ -23,6 +23,18 @@ pub struct Loaded {
     pub prepares: Vec<Item>,
     /// Which of the vBucket's files it is.
     pub revision: Revision,
+}
+
+impl Loaded {
+    /// As what a vBucket begins from.
+    #[must_use]
+    pub fn into_base(self) -> Base {
+        Base {
+            state: self.state,
+            high_seqno: self.high_seqno,
+            prepares: self.prepares,
+        }
+    }
 }
 
 impl Storage {

@@ -159,6 +159,11 @@ fn the_state_says_what_the_vbucket_and_the_file_are() {
     assert_eq!(loaded.prepares.len(), 1, "the one that is not over");
     assert_eq!(loaded.prepares[0].value(), b"three");
     assert_eq!(loaded.prepares[0].meta(), items[2].item().meta());
+    let base = storage.load(VB).expect("load").expect("a file").into_base();
+    assert_eq!(
+        (&base.state, base.high_seqno, base.prepares.len()),
+        (&first, Seqno(5), 1)
+    );
     // A purge seqno that the file has is not taken back by who has not heard of it.
     let items = [
         document(6, &key(3), b"three"),

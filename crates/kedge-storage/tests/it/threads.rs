@@ -110,6 +110,53 @@ fn readers_see_whole_commits_while_files_grow_and_are_replaced() {
 }
 
 #[test]
+fn commits_and_replacements_of_one_file_take_turns() {
+    let disk = SimDisk::new(3);
+    let storage = open_with(&disk, &config(2)).expect("open");
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for reader in 0..2 {
+            let (storage, done) = (&storage, &done);
+            scope.spawn(move || {
+                let mut newest = 0;
+                for reads in 0_u64.. {
+                    if done.load(Ordering::Acquire) {
+                        break;
+                    }
+                    if let Some(found) = read(storage, reads % 2 == reader) {
+                        assert!(found >= newest, "{found} after {newest}");
+                        newest = found;
+                    }
+                }
+            });
+        }
+        let committer = scope.spawn(|| {
+            for n in 0..200 {
+                let high = (n + 1) * KEYS;
+                let committed = storage.commit(VB, &round(0, n), &state(1, high), n);
+                assert_eq!(committed.expect("commit").high_seqno, Seqno(high));
+            }
+        });
+        for n in 1.. {
+            let last = committer.is_finished();
+            storage.replace(VB, &state(n, 0), n).expect("replace");
+            if last {
+                break;
+            }
+        }
+        done.store(true, Ordering::Release);
+    });
+    assert_eq!(
+        read(&storage, true),
+        None,
+        "the last thing was a replacement"
+    );
+    let stats = storage.stats();
+    assert_eq!((stats.commits, stats.failed_commits), (200, 0));
+    assert_eq!(stats.handles, stats.kept_files);
+}
+
+#[test]
 fn those_who_write_wait_for_each_other() {
     let disk = SimDisk::new(2);
     let storage = Storage::open(Arc::new(disk), dir(), &config(2)).expect("open");
