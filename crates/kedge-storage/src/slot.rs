@@ -47,6 +47,8 @@ struct Written {
     left: Vec<Revision>,
     /// Whether an older revision was removed without a sync of the directory since.
     removed: bool,
+    /// Whether nobody knows which of two revisions a crash leaves, so that none of them may get a commit.
+    undecided: bool,
 }
 
 #[derive(Debug)]
@@ -258,6 +260,7 @@ impl WriteGuard<'_> {
     /// # Panics
     /// If there is no file.
     pub(crate) fn writer(&self) -> Result<Writer, StorageError> {
+        self.check()?;
         let newest = self.newest()?.expect("the vBucket has a file");
         let durable = match &self.slot.current.lock().file {
             Place::At(at) => at.durable,
@@ -276,6 +279,18 @@ impl WriteGuard<'_> {
             at.durable = true;
         }
         Ok(writer)
+    }
+
+    /// An error if the vBucket's file must not be written to any more.
+    fn check(&self) -> Result<(), StorageError> {
+        if self.written.undecided {
+            let file = self
+                .storage
+                .dir
+                .join(file_name(self.slot.vb, self.revision()));
+            return Err(FileError::PreviousIo { file }.into());
+        }
+        Ok(())
     }
 
     /// Whether the header that counts is known to be durable.
@@ -330,6 +345,7 @@ impl WriteGuard<'_> {
 
     /// Begins a new file. What another left under its name goes.
     pub(crate) fn create(&self) -> Result<Writer, StorageError> {
+        self.check()?;
         let (disk, path) = (&*self.storage.disk, self.boot_path());
         if disk.exists(&path)? {
             disk.remove(&path)?;
@@ -343,8 +359,7 @@ impl WriteGuard<'_> {
     }
 
     /// Lets the complete and durable file at `from`, whose newest header this is, take the place of the one that
-    /// counts, as its next revision. The other one is left to [`WriteGuard::remove_left`]: before it is let go of, and
-    /// before anything else is done to the file than commits.
+    /// counts, as its next revision. The other one is left to [`WriteGuard::remove_left`].
     pub(crate) fn install(
         &mut self,
         from: &Path,
@@ -352,15 +367,23 @@ impl WriteGuard<'_> {
         file_bytes: u64,
         facts: Facts,
     ) -> Result<(), StorageError> {
+        self.check()?;
         let Storage { disk, dir, .. } = self.storage;
         let (old, new) = {
             let current = self.slot.current.lock();
             let old = (!matches!(current.file, Place::Missing)).then_some(current.revision);
             (old, current.revision.next())
         };
-        disk.rename(from, &dir.join(file_name(self.slot.vb, new)))?;
+        let to = dir.join(file_name(self.slot.vb, new));
+        if let Err(error) = disk.rename(from, &to) {
+            self.written.undecided = disk.exists(&to).unwrap_or(true);
+            return Err(error.into());
+        }
         // Sync before the old file goes: until then it is the one that a crash leaves.
-        disk.sync_dir(dir)?;
+        if let Err(error) = disk.sync_dir(dir) {
+            self.written.undecided = true;
+            return Err(error.into());
+        }
         self.written.facts = Some(facts);
         self.written.removed = false;
         let mut current = self.slot.current.lock();

@@ -126,6 +126,7 @@ impl Storage {
         let mut watch = Watch::new(&source, policy, hooks, progress, stop)?;
         watch.check()?;
         let target = target_path(source.path());
+        self.clear(&target)?;
         let settings = Settings::default();
         let source = source.into_snapshot();
         let compaction = Compaction::run(&self.disk, &source, &target, &settings, &mut watch)?;
@@ -138,6 +139,14 @@ impl Storage {
             compaction,
         };
         work.end(&target).map(Some)
+    }
+
+    /// Removes what a copy that failed left under the name of the next, as it could not be removed then.
+    pub(crate) fn clear(&self, target: &Path) -> Result<(), StorageError> {
+        if self.disk.exists(target)? {
+            self.disk.remove(target)?;
+        }
+        Ok(())
     }
 
     /// How far the compaction of a vBucket is; `None` if there is none.

@@ -49,6 +49,7 @@ pub(super) fn take_over(
     let state = new_state(&source, new_uuid(vb), &own_table)?;
     let mut hooks = Import::new(&source, state, &storage.stopping)?;
     let target = target_path(&storage.dir.join(file_name(vb, guard.revision())));
+    storage.clear(&target)?;
     let settings = Settings::default();
     let copied = Compaction::run(&storage.disk, &source, &target, &settings, &mut hooks);
     if let Some((seqno, reason)) = hooks.not_understood.take() {
