@@ -2,17 +2,23 @@
 
 use crate::commit::{Committer, Dirty, DirtyList};
 use crate::config::{BucketChange, BucketConfig};
-use crate::counters::{Counter, Counters};
+use crate::counters::{Counter, Counters, Totals};
+use crate::floor::Floor;
+use crate::flusher::Flushers;
 use crate::hot::Hot;
-use crate::log_writer::LogWriter;
 use crate::quota::Quota;
+use crate::settler::SettleShard;
 use crate::tasks::Sleeper;
 use crate::timings::{Timing, Timings};
+use crate::writer::Writer;
 use kedge_disk::Disk;
 use kedge_executor::{Executor, OwnerId};
 use kedge_log::{LogStats, SegmentPreparer};
+use kedge_storage::Storage;
 use kedge_types::{Cas, Clock, DocKey, Durability, DurabilityLevel, Now, Status, VbId, VbUuid};
-use kedge_vbucket::{Completion, Cookie, Done, Persistence, RandomState, VBucket, VbSetup, VbState};
+use kedge_vbucket::{
+    Completion, Cookie, Done, Persistence, RandomState, VBucket, VbSetup, VbState,
+};
 use parking_lot::{Mutex, RwLock};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
@@ -127,9 +133,16 @@ pub struct Bucket {
     pub(crate) quota: Quota,
     pub(crate) counters: Counters,
     pub(crate) timings: Timings,
+    pub(crate) totals: Totals,
+    /// One for the log; without a log one for each part of the vBuckets.
+    pub(crate) writers: Box<[Writer]>,
     pub(crate) dirty: DirtyList,
-    pub(crate) writer: LogWriter,
     pub(crate) committer: OnceLock<Mutex<Committer>>,
+    /// Without a log.
+    pub(crate) flushers: Option<Flushers>,
+    pub(crate) settlers: Box<[SettleShard]>,
+    pub(crate) floor: Floor,
+    pub(crate) storage: OnceLock<Storage>,
     pub(crate) preparer: OnceLock<SegmentPreparer>,
     /// The tasks that rest while there is nothing for them to do.
     pub(crate) timeouts: Sleeper,
@@ -139,7 +152,7 @@ pub struct Bucket {
     /// Parked commands that were not completed yet.
     pub(crate) parked: AtomicI64,
     pub(crate) random: AtomicU64,
-    pub(crate) loaded: crate::open::Loaded,
+    pub(crate) loaded: crate::loaded::Loaded,
     pub(crate) log_stats: Mutex<LogStats>,
 }
 
@@ -156,6 +169,7 @@ impl Bucket {
         let vbuckets = setup.config.vbuckets;
         let shards = (TABLE_SHARDS / usize::from(vbuckets).max(1)).max(1);
         let hasher = RandomState::default();
+        let (commit_log, parts) = (setup.config.commit_log, setup.config.shards());
         let vbucket = |id| {
             let id = VbId(id);
             VBucket::new(VbSetup {
@@ -163,7 +177,11 @@ impl Bucket {
                 uuid: first_uuid(uuid, id),
                 shards,
                 hasher: hasher.clone(),
-                persistence: Persistence::LogOnly,
+                persistence: if commit_log {
+                    Persistence::LogThenFile
+                } else {
+                    Persistence::Direct
+                },
             })
         };
         Self {
@@ -172,9 +190,16 @@ impl Bucket {
             quota: Quota::new(setup.config.quota_bytes),
             counters: Counters::new(setup.threads),
             timings: Timings::new(setup.threads),
+            totals: Totals::default(),
+            writers: (0..if commit_log { 1 } else { parts })
+                .map(|_| Writer::default())
+                .collect(),
             dirty: DirtyList::default(),
-            writer: LogWriter::default(),
             committer: OnceLock::new(),
+            flushers: (!commit_log).then(|| Flushers::new(parts, vbuckets)),
+            settlers: (0..parts).map(|_| SettleShard::default()).collect(),
+            floor: Floor::new(vbuckets),
+            storage: OnceLock::new(),
             preparer: OnceLock::new(),
             timeouts: Sleeper::default(),
             sweeper: Sleeper::default(),
@@ -182,7 +207,7 @@ impl Bucket {
             phase: AtomicU8::new(Phase::Loading as u8),
             parked: AtomicI64::new(0),
             random: AtomicU64::new(random_u64()),
-            loaded: crate::open::Loaded::default(),
+            loaded: crate::loaded::Loaded::default(),
             log_stats: Mutex::default(),
             config: RwLock::new(Arc::new(setup.config.clone())),
             owner,
@@ -260,7 +285,7 @@ impl Bucket {
         Ok(result)
     }
 
-    /// [`Self::measure`], and the log is told of changes.
+    /// [`Self::measure`], and who makes changes durable is told of them.
     pub(crate) fn account<R>(
         &self,
         now: Now,
@@ -269,11 +294,17 @@ impl Bucket {
     ) -> (R, Vec<Done>) {
         let outcome = self.measure(vbucket, step);
         if vbucket.take_newly_queued() {
-            self.dirty.push(Dirty {
-                vb: vbucket.id(),
-                since_ns: now.mono_ns,
-            });
-            self.on_dirty();
+            let vb = vbucket.id();
+            let lane = if let Some(flushers) = &self.flushers {
+                flushers.push(vb, now.mono_ns)
+            } else {
+                self.dirty.push(Dirty {
+                    vb,
+                    since_ns: now.mono_ns,
+                });
+                0
+            };
+            self.on_dirty(lane);
         }
         outcome
     }
@@ -287,10 +318,12 @@ impl Bucket {
     ) -> (R, Vec<Done>) {
         let bytes = vbucket.bytes() as i64;
         let checkpoint = vbucket.checkpoint_bytes() as i64;
+        let pinned = vbucket.unsettled().pinned_bytes as i64;
         let result = step(vbucket);
         self.quota.add(
             vbucket.bytes() as i64 - bytes,
             vbucket.checkpoint_bytes() as i64 - checkpoint,
+            vbucket.unsettled().pinned_bytes as i64 - pinned,
         );
         self.on_changed(vbucket);
         let mut done = Vec::new();
@@ -337,6 +370,7 @@ impl Bucket {
     /// Sets counts and histograms to 0.
     pub fn reset_stats(&self) {
         self.counters.reset();
+        self.totals.reset();
         self.timings.reset();
     }
 

@@ -6,7 +6,7 @@
 //! * Seqnos are published as persisted, and parked commands completed, only after the sync returned.
 //! * What could not be written stays where it was: cursors move only after the sync.
 //!
-//! When it is time for a commit is decided in `log_writer`.
+//! When it is time for a commit is decided in `writer`; what becomes of the log's records later in `settler`.
 
 use crate::bucket::{Bucket, Phase};
 use crate::error::BucketError;
@@ -46,6 +46,13 @@ impl DirtyList {
     }
 }
 
+/// Where changes stand in the log, and whether a reset is among them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct InLog {
+    pub(crate) lsn: Lsn,
+    pub(crate) reset: bool,
+}
+
 /// What a commit needs.
 #[derive(Debug)]
 pub(crate) struct Committer {
@@ -58,8 +65,6 @@ pub(crate) struct Committer {
     changes: Vec<Change>,
     done: Vec<Done>,
     was_full: bool,
-    /// Where the last reset of each vBucket stands in the log; 0 for none.
-    resets: Box<[Lsn]>,
 }
 
 #[derive(Debug)]
@@ -70,7 +75,7 @@ struct Taken {
 }
 
 impl Committer {
-    pub(crate) fn new(log: Log, resets: Box<[Lsn]>) -> Self {
+    pub(crate) fn new(log: Log) -> Self {
         Self {
             log,
             batch: Batch::new(),
@@ -80,7 +85,6 @@ impl Committer {
             changes: Vec::new(),
             done: Vec::new(),
             was_full: false,
-            resets,
         }
     }
 
@@ -104,7 +108,7 @@ impl Committer {
 }
 
 impl Bucket {
-    pub(crate) fn on_commit_result(&self, result: &Result<usize, LogError>) {
+    pub(crate) fn on_commit_result(&self, result: &Result<usize, BucketError>) {
         match result {
             Ok(0) => {}
             Ok(_) => {
@@ -116,6 +120,9 @@ impl Bucket {
                 if !self.quota.set_disk_full(true) {
                     tracing::error!(bucket = self.name(), %error, "the disk is full: writes get a temporary failure");
                 }
+            }
+            Err(error) if error.is_passing() => {
+                tracing::error!(bucket = self.name(), %error, "changes cannot be made durable now");
             }
             Err(error) => self.fail(&error.to_string()),
         }
@@ -143,7 +150,7 @@ impl Bucket {
     }
 
     /// One batch: take, append and sync, publish. Returns how many changes it had.
-    pub(crate) fn commit_once(&self, committer: &mut Committer) -> Result<usize, LogError> {
+    pub(crate) fn commit_once(&self, committer: &mut Committer) -> Result<usize, BucketError> {
         self.dirty.take_into(&mut committer.queue);
         let start_ns = self.setup.clock.now().mono_ns;
         let interval_ns = self.config().log_interval_ms * 1_000_000;
@@ -166,7 +173,7 @@ impl Bucket {
             // The cursors have not moved: the same changes are taken again.
             let back = committer.taken.drain(..).map(|taken| taken.dirty);
             committer.queue.extend(back);
-            return Err(error);
+            return Err(error.into());
         }
         self.timings.record_us(
             u16::MAX,
@@ -176,8 +183,7 @@ impl Bucket {
         self.timings
             .record_us(u16::MAX, Timing::LogBatchItems, items as u64);
         self.publish(committer, now, lsn);
-        *self.log_stats.lock() = committer.log.stats();
-        self.on_log_moved();
+        self.on_log_grown(committer);
         Ok(items)
     }
 
@@ -237,21 +243,13 @@ impl Bucket {
             lazy,
             taken,
             done,
-            resets,
-            log,
             ..
         } = committer;
         let mut any_reset = false;
         for Taken { dirty, to, reset } in taken.drain(..) {
-            let age_us = now.mono_ns.saturating_sub(dirty.since_ns) / 1_000;
-            self.timings.record_us(u16::MAX, Timing::StorageAge, age_us);
-            if reset {
-                resets[dirty.vb.index()] = lsn;
-                any_reset = true;
-            }
-            let mut vbucket = self.vbuckets[dirty.vb.index()].lock();
-            let (after, mut ended) = self.measure(&mut vbucket, |vbucket| vbucket.on_logged(to));
-            done.append(&mut ended);
+            any_reset |= reset;
+            let in_log = InLog { lsn, reset };
+            let after = self.publish_one(now, dirty, to, Some(in_log), done);
             let left = Dirty {
                 vb: dirty.vb,
                 since_ns: now.mono_ns,
@@ -262,11 +260,31 @@ impl Bucket {
                 AfterLog::Nothing => {}
             }
         }
-        if any_reset && let Some(floor) = resets.iter().min() {
-            log.release_before(*floor);
+        if any_reset {
+            self.release_log_with(committer);
         }
-        if !done.is_empty() {
-            self.deliver(now, done);
+        if !committer.done.is_empty() {
+            self.deliver(now, &mut committer.done);
         }
+    }
+
+    /// What a vBucket has in front of `to` is durable: cursors move, and who waits for it ends in `done`.
+    pub(crate) fn publish_one(
+        &self,
+        now: Now,
+        dirty: Dirty,
+        to: Position,
+        in_log: Option<InLog>,
+        done: &mut Vec<Done>,
+    ) -> AfterLog {
+        let age_us = now.mono_ns.saturating_sub(dirty.since_ns) / 1_000;
+        self.timings.record_us(u16::MAX, Timing::StorageAge, age_us);
+        let mut vbucket = self.vbuckets[dirty.vb.index()].lock();
+        let (after, mut ended) = self.measure(&mut vbucket, |vbucket| vbucket.on_logged(to));
+        done.append(&mut ended);
+        if let Some(in_log) = in_log {
+            self.note_unsettled(&vbucket, in_log, now.mono_ns);
+        }
+        after
     }
 }

@@ -35,15 +35,51 @@ pub struct BucketConfig {
     /// How writes with metadata of their own are compared.
     #[serde(default)]
     pub conflict_resolution: ConflictResolution,
-    /// Most changes that one sync of the log covers.
+    /// Most changes that one sync of the log, or one commit of a file, covers.
     #[serde(default = "default_batch_items")]
     pub flusher_batch_max_items: usize,
-    /// Most bytes that one sync of the log covers; one larger document is still written.
+    /// Most bytes that one sync of the log, or one commit of a file, covers; one larger document is still written.
     #[serde(default = "default_batch_bytes")]
     pub flush_batch_max_bytes: usize,
     /// How long a change that nobody waits for may stay in memory only, in milliseconds.
     #[serde(default = "default_log_interval_ms")]
     pub log_interval_ms: u64,
+    /// Whether writes are made durable by a log in front of the vBuckets' files, or by the files alone. A change holds
+    /// from the next start on.
+    #[serde(default = "default_true")]
+    pub commit_log: bool,
+    /// How long a change may be in the log before it goes into its vBucket's file, in milliseconds.
+    #[serde(default = "default_settle_age_ms")]
+    pub settle_age_ms: u64,
+    /// Bytes of the log above which changes go into the files earlier.
+    #[serde(default = "default_log_bytes_max")]
+    pub log_bytes_max: u64,
+    /// Whether files stay open between two uses. A change holds from the next start on.
+    #[serde(default = "default_true")]
+    pub keep_files_open: bool,
+    /// Most files that stay open. A change holds from the next start on.
+    #[serde(default = "default_max_open_files")]
+    pub max_open_files: u32,
+    /// Parts of the vBuckets, each of which writes its files by itself; 0 is one for each core. A change holds from the
+    /// next start on.
+    #[serde(default)]
+    pub num_shards: u16,
+}
+
+fn default_true() -> bool {
+    true
+}
+
+fn default_settle_age_ms() -> u64 {
+    BucketConfig::SETTLE_AGE_MS_DEFAULT
+}
+
+fn default_log_bytes_max() -> u64 {
+    BucketConfig::LOG_BYTES_MAX_DEFAULT
+}
+
+fn default_max_open_files() -> u32 {
+    BucketConfig::MAX_OPEN_FILES_DEFAULT
 }
 
 fn default_batch_items() -> usize {
@@ -63,8 +99,16 @@ impl BucketConfig {
     pub const BATCH_ITEMS_DEFAULT: usize = 20_000;
     /// Default of `flush_batch_max_bytes`: 16 MiB.
     pub const BATCH_BYTES_DEFAULT: usize = 16 << 20;
+    /// Most parts that `num_shards` may ask for.
+    pub const SHARDS_MAX: u16 = 128;
     /// Default of `log_interval_ms`.
     pub const LOG_INTERVAL_MS_DEFAULT: u64 = 20;
+    /// Default of `settle_age_ms`: 10 s.
+    pub const SETTLE_AGE_MS_DEFAULT: u64 = 10_000;
+    /// Default of `log_bytes_max`: 256 MiB.
+    pub const LOG_BYTES_MAX_DEFAULT: u64 = 256 << 20;
+    /// Default of `max_open_files`.
+    pub const MAX_OPEN_FILES_DEFAULT: u32 = 1_024;
 
     /// A bucket with a new identity and default settings.
     #[must_use]
@@ -86,7 +130,24 @@ impl BucketConfig {
             flusher_batch_max_items: Self::BATCH_ITEMS_DEFAULT,
             flush_batch_max_bytes: Self::BATCH_BYTES_DEFAULT,
             log_interval_ms: Self::LOG_INTERVAL_MS_DEFAULT,
+            commit_log: true,
+            settle_age_ms: Self::SETTLE_AGE_MS_DEFAULT,
+            log_bytes_max: Self::LOG_BYTES_MAX_DEFAULT,
+            keep_files_open: true,
+            max_open_files: Self::MAX_OPEN_FILES_DEFAULT,
+            num_shards: 0,
         }
+    }
+
+    /// Parts of the vBuckets that write their files by themselves.
+    #[must_use]
+    pub fn shards(&self) -> u16 {
+        let cores = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let wanted = match self.num_shards {
+            0 => u16::try_from(cores()).unwrap_or(Self::SHARDS_MAX),
+            number => number,
+        };
+        wanted.clamp(1, Self::SHARDS_MAX.min(self.vbuckets.max(1)))
     }
 
     /// The least durable level of its writes.
@@ -128,6 +189,16 @@ impl BucketConfig {
             return Err(
                 "flusher_batch_max_items and flush_batch_max_bytes must be at least 1".to_owned(),
             );
+        }
+        if self.max_open_files == 0 {
+            return Err("max_open_files must be at least 1".to_owned());
+        }
+        if self.num_shards > Self::SHARDS_MAX {
+            return Err(format!(
+                "num_shards {} is not 0 to {}",
+                self.num_shards,
+                Self::SHARDS_MAX
+            ));
         }
         Ok(())
     }
@@ -189,6 +260,18 @@ pub struct BucketChange {
     pub flush_batch_max_bytes: Option<usize>,
     /// How long a change that nobody waits for may stay in memory only.
     pub log_interval_ms: Option<u64>,
+    /// Whether a log makes writes durable, from the next start on.
+    pub commit_log: Option<bool>,
+    /// How long a change may be in the log before it goes into its vBucket's file.
+    pub settle_age_ms: Option<u64>,
+    /// Bytes of the log above which changes go into the files earlier.
+    pub log_bytes_max: Option<u64>,
+    /// Whether files stay open, from the next start on.
+    pub keep_files_open: Option<bool>,
+    /// Most files that stay open, from the next start on.
+    pub max_open_files: Option<u32>,
+    /// Parts of the vBuckets, from the next start on.
+    pub num_shards: Option<u16>,
 }
 
 impl BucketChange {
@@ -212,6 +295,12 @@ impl BucketChange {
             .flush_batch_max_bytes
             .unwrap_or(config.flush_batch_max_bytes);
         config.log_interval_ms = self.log_interval_ms.unwrap_or(config.log_interval_ms);
+        config.commit_log = self.commit_log.unwrap_or(config.commit_log);
+        config.settle_age_ms = self.settle_age_ms.unwrap_or(config.settle_age_ms);
+        config.log_bytes_max = self.log_bytes_max.unwrap_or(config.log_bytes_max);
+        config.keep_files_open = self.keep_files_open.unwrap_or(config.keep_files_open);
+        config.max_open_files = self.max_open_files.unwrap_or(config.max_open_files);
+        config.num_shards = self.num_shards.unwrap_or(config.num_shards);
         config
     }
 }

@@ -118,3 +118,68 @@ impl Counters {
         }
     }
 }
+
+macro_rules! totals {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// What is counted of the work that the bucket does by itself.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Total {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Total {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name in the statistics.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+totals! {
+    /// Commits of vBuckets' files that settled what the log has.
+    SettleCommits = "ep_settle_commits",
+    /// Documents, tombstones, prepares and aborts in them.
+    SettledItems = "ep_settled_items",
+    /// Bytes of these, keys and overhead included.
+    SettledBytes = "ep_settled_bytes",
+    /// Attempts to settle that failed.
+    SettleFailures = "ep_settle_failures",
+    /// Commits of vBuckets' files without a log.
+    FlushCommits = "ep_flush_commits",
+    /// Attempts at them that failed.
+    FlushFailures = "ep_flush_failures",
+}
+
+/// Counts of what happens seldom enough for one counter each.
+#[derive(Debug)]
+pub(crate) struct Totals([AtomicU64; Total::ALL.len()]);
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Totals {
+    pub(crate) fn add(&self, total: Total, by: u64) {
+        self.0[total as usize].fetch_add(by, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self, total: Total) -> u64 {
+        self.0[total as usize].load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn reset(&self) {
+        for cell in &self.0 {
+            cell.store(0, Ordering::Relaxed);
+        }
+    }
+}

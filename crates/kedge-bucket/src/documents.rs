@@ -232,6 +232,7 @@ impl Bucket {
         match outcome {
             Ok(Outcome::Parked) => {
                 self.count(ctx, Counter::HeldBack);
+                self.on_waiting(write.vb);
                 self.on_parked();
                 Ok(Outcome::Parked)
             }
@@ -267,7 +268,10 @@ impl Bucket {
             .flatten();
         if let Some(durability) = durability {
             match &result {
-                Ok(Outcome::Parked) => self.on_parked(),
+                Ok(Outcome::Parked) => {
+                    self.on_waiting(write.vb);
+                    self.on_parked();
+                }
                 Ok(Outcome::Done(_)) => {
                     self.parked.fetch_sub(1, Ordering::Relaxed);
                     self.timings

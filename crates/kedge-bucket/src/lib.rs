@@ -1,6 +1,7 @@
 //! A bucket: vBuckets, the commit log and the memory quota put together.
 //!
-//! [`Bucket`] owns the vBuckets, each behind its own lock, and the log that makes their changes durable. A command
+//! [`Bucket`] owns the vBuckets, each behind its own lock, the log that makes their changes durable, and the files that
+//! they go into later; without a log, the files alone. A command
 //! runs to its end on the thread that brings it; one that has to wait for the disk is parked under a [`Cookie`] and
 //! completed later through [`Completions`]. What the bucket does by itself are tasks of an executor.
 
@@ -9,23 +10,30 @@ mod commit;
 mod config;
 mod counters;
 mod documents;
+mod end;
 mod error;
+mod floor;
+mod flusher;
 mod hot;
-mod log_writer;
+mod loaded;
+mod mark;
 mod open;
 mod queries;
 mod quota;
 mod record;
+mod recover;
 mod segments;
+mod settler;
 mod stats;
 mod sweep;
 mod tasks;
 mod timeouts;
 mod timings;
+mod writer;
 
 pub use bucket::{Bucket, BucketSetup, Completions, Ctx, LoadReport, Recovery, Write};
 pub use config::{BucketChange, BucketConfig, CompressionMode, ConflictResolution, EvictionPolicy};
-pub use counters::Counter;
+pub use counters::{Counter, Total};
 pub use error::BucketError;
 pub use kedge_vbucket::{
     Completion, ConcatMode, Cookie, Document, Item, Meta, Mutated, ObserveSeqno, ObserveState,

@@ -28,6 +28,10 @@ pub struct VbFigures {
     pub visible_seqno: Seqno,
     /// Everything up to this is on disk.
     pub persisted_seqno: Seqno,
+    /// Everything up to this is in the vBucket's file.
+    pub settled_seqno: Seqno,
+    /// Changes that are in the log and not in the file.
+    pub unsettled: usize,
     /// Highest seqno of a forgotten tombstone.
     pub purge_seqno: Seqno,
     /// Number of the open checkpoint.
@@ -138,6 +142,7 @@ impl Bucket {
             vbucket.seqno_persistence(ctx.now, seqno, cookie)
         });
         if outcome == Ok(Outcome::Parked) {
+            self.on_waiting(vb);
             self.on_parked();
         } else {
             self.parked.fetch_sub(1, Ordering::Relaxed);
@@ -190,6 +195,8 @@ impl Bucket {
             high_seqno: vbucket.high_seqno(),
             visible_seqno: vbucket.visible_seqno(),
             persisted_seqno: vbucket.persisted_seqno(),
+            settled_seqno: vbucket.settled_seqno(),
+            unsettled: vbucket.unsettled().items,
             purge_seqno: vbucket.purge_seqno(),
             checkpoint: vbucket.checkpoint_id(),
             max_cas: vbucket.last_cas(),
@@ -221,11 +228,24 @@ impl Bucket {
     /// Makes everything that was written so far durable before it returns.
     ///
     /// # Errors
-    /// What the log says.
+    /// What the log says, or the files without one.
     pub fn sync(&self) -> Result<(), BucketError> {
+        if self.is_direct() {
+            self.storage()?;
+            return self.flush_everything();
+        }
         let Some(committer) = self.committer.get() else {
             return Err(BucketError::NotLoaded(self.name().to_owned()));
         };
         self.commit_all(&mut committer.lock())
+    }
+
+    /// Brings everything that was written so far into the vBuckets' files before it returns.
+    ///
+    /// # Errors
+    /// What the log and the files say.
+    pub fn settle(&self) -> Result<(), BucketError> {
+        self.sync()?;
+        self.settle_all(|| false)
     }
 }

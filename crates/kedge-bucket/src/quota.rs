@@ -8,6 +8,11 @@ const MUTATION_RATIO: f64 = 0.93;
 /// Part of the quota that changes on their way to the log may hold.
 const CHECKPOINT_RATIO: f64 = 0.2;
 
+/// Part of the quota that only what waits to be settled may hold; then it is settled early.
+const PINNED_RATIO: f64 = 0.1;
+/// Above this part of the quota memory is short: what waits to be settled goes first, so that it can be let go.
+const HIGH_RATIO: f64 = 0.85;
+
 /// From this part of the quota on, and at most from this many bytes on, writers are held back until the disk has what
 /// they wrote. At the speed of a slow disk the rest is written within the time that a shutdown may take.
 const BEHIND_RATIO: f64 = 0.1;
@@ -19,6 +24,7 @@ const BEHIND_BYTES_MAX: f64 = 256.0 * 1024.0 * 1024.0;
 pub(crate) struct Quota {
     used: AtomicI64,
     checkpoints: AtomicI64,
+    pinned: AtomicI64,
     limit: AtomicU64,
     disk_full: AtomicBool,
 }
@@ -28,6 +34,7 @@ impl Quota {
         Self {
             used: AtomicI64::new(0),
             checkpoints: AtomicI64::new(0),
+            pinned: AtomicI64::new(0),
             limit: AtomicU64::new(limit),
             disk_full: AtomicBool::new(false),
         }
@@ -45,8 +52,9 @@ impl Quota {
         self.disk_full.load(Ordering::Relaxed)
     }
 
-    /// Accounts for a step of a vBucket that changed its bytes, and those of its checkpoints among them.
-    pub(crate) fn add(&self, bytes: i64, checkpoint_bytes: i64) {
+    /// Accounts for a step of a vBucket that changed its bytes, and among them those of its checkpoints and those that
+    /// only what is to be settled keeps.
+    pub(crate) fn add(&self, bytes: i64, checkpoint_bytes: i64, pinned_bytes: i64) {
         if bytes != 0 {
             self.used.fetch_add(bytes, Ordering::Relaxed);
         }
@@ -54,6 +62,21 @@ impl Quota {
             self.checkpoints
                 .fetch_add(checkpoint_bytes, Ordering::Relaxed);
         }
+        if pinned_bytes != 0 {
+            self.pinned.fetch_add(pinned_bytes, Ordering::Relaxed);
+        }
+    }
+
+    /// Bytes that only what waits to be settled keeps.
+    pub(crate) fn pinned_bytes(&self) -> u64 {
+        u64::try_from(self.pinned.load(Ordering::Relaxed)).unwrap_or(0)
+    }
+
+    /// Whether memory is short that settling would give back, or let be given back.
+    pub(crate) fn is_short_of_settling(&self) -> bool {
+        let (limit, pinned) = (self.limit() as f64, self.pinned_bytes() as f64);
+        pinned > limit * PINNED_RATIO
+            || (self.used() as f64 > limit * HIGH_RATIO && pinned > limit * PINNED_RATIO / 10.0)
     }
 
     pub(crate) fn used(&self) -> u64 {
@@ -106,20 +129,20 @@ mod tests {
         let quota = Quota::new(1_000);
         assert_eq!(quota.admit(931), Err(Status::NoMemory));
         assert_eq!(quota.admit(930), Ok(()));
-        quota.add(900, 0);
+        quota.add(900, 0, 0);
         assert_eq!(quota.admit(31), Err(Status::TemporaryFailure));
         assert_eq!(quota.admit(30), Ok(()));
         assert!(!quota.is_behind());
-        quota.add(-900, 101);
+        quota.add(-900, 101, 0);
         assert!(quota.is_behind());
         assert_eq!(quota.admit(1), Ok(()));
-        quota.add(0, 100);
+        quota.add(0, 100, 0);
         assert_eq!(
             quota.admit(1),
             Err(Status::TemporaryFailure),
             "too much waits for the disk"
         );
-        quota.add(0, -1);
+        quota.add(0, -1, 0);
         assert_eq!(quota.admit(1), Ok(()));
         quota.set_disk_full(true);
         assert_eq!(quota.admit(1), Err(Status::TemporaryFailure));

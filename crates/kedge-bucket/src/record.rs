@@ -87,6 +87,17 @@ fn table_bytes(table: &FailoverTable) -> Vec<u8> {
         .collect()
 }
 
+/// The seqno of a record that changes a document, without looking at the rest; `None` for all others.
+pub(crate) fn seqno(kind: u8, payload: &[u8]) -> Option<Seqno> {
+    let meta = match kind {
+        KIND_DOCUMENT | KIND_PREPARE => payload,
+        KIND_COMMIT | KIND_ABORT => payload.get(8..)?,
+        _ => return None,
+    };
+    let seqno = meta.first_chunk()?;
+    Some(Seqno(u64::from_le_bytes(*seqno)))
+}
+
 /// Reads a record back. `None`: it says that the shutdown was clean.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! The figures of a bucket, by the names that operators of this kind of server know.
 
 use crate::bucket::{Bucket, Phase};
-use crate::counters::Counter;
+use crate::counters::{Counter, Total};
 use std::sync::atomic::Ordering;
 
 impl Bucket {
@@ -50,12 +50,14 @@ impl Bucket {
         let mut tombstones = 0;
         let mut queued = 0;
         let mut expired = 0;
+        let mut unsettled = 0;
         for vbucket in &self.vbuckets {
             let vbucket = vbucket.lock();
             documents += vbucket.documents() as u64;
             tombstones += vbucket.tombstones() as u64;
             queued += vbucket.queued() as u64;
             expired += vbucket.expired();
+            unsettled += vbucket.unsettled().items as u64;
         }
         let limit = self.quota.limit();
         let log = *self.log_stats.lock();
@@ -87,6 +89,39 @@ impl Bucket {
             ("ep_log_batches", log.appended_batches),
             ("ep_log_records", log.appended_records),
             ("ep_log_appended_bytes", log.appended_bytes),
+            ("ep_log_needed_bytes", self.floor.needed_bytes(0)),
+            ("ep_unsettled_items", unsettled),
+            ("ep_pinned_bytes", self.quota.pinned_bytes()),
+        ]
+        .into_iter()
+        .chain(self.totals())
+        .chain(self.storage_figures())
+        .collect()
+    }
+
+    fn totals(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let totals = Total::ALL.iter();
+        totals.map(|total| (total.name(), self.totals.get(*total)))
+    }
+
+    fn storage_figures(&self) -> [(&'static str, u64); 14] {
+        let storage = self.storage.get().map(kedge_storage::Storage::stats);
+        let storage = storage.unwrap_or_default();
+        [
+            ("ep_storage_commits", storage.commits),
+            ("ep_storage_committed_items", storage.committed_items),
+            ("ep_storage_failed_commits", storage.failed_commits),
+            ("ep_storage_open_files", storage.kept_files),
+            ("ep_storage_open_files_bytes", storage.kept_bytes),
+            ("ep_storage_handles", storage.handles),
+            ("ep_storage_opened", storage.opened),
+            ("ep_storage_hits", storage.hits),
+            ("ep_storage_misses", storage.misses),
+            ("ep_storage_evictions", storage.evictions),
+            ("ep_storage_read_bytes", storage.read_bytes),
+            ("ep_storage_written_bytes", storage.written_bytes),
+            ("ep_storage_syncs", storage.syncs + storage.directory_syncs),
+            ("ep_storage_scans", storage.scans),
         ]
     }
 }

@@ -7,10 +7,11 @@
 
 use crate::bucket::{Bucket, Phase};
 use crate::error::BucketError;
-use crate::log_writer::LogCommit;
 use crate::segments::LogSegment;
+use crate::settler::Settle;
 use crate::sweep::ExpirySweep;
 use crate::timeouts::DurabilityTimeout;
+use crate::writer::WriteOut;
 use kedge_executor::{Context, Kind, Next, Pool, Priority, Task, TaskId, TaskSpec};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,6 +24,10 @@ const fn ms(ms: u64) -> Duration {
 
 /// Group commit. A run is one append and one sync.
 pub(crate) static LOG_COMMIT: Kind = Kind::new("log_commit", Pool::Writer, Priority::High, ms(500));
+/// Without a log: commits of vBuckets' files. A run is as many as someone waits for.
+pub(crate) static FLUSH: Kind = Kind::new("flush", Pool::Writer, Priority::High, ms(500));
+/// What the log has goes into the vBuckets' files. A run is one commit.
+pub(crate) static SETTLE: Kind = Kind::new("settle", Pool::Writer, Priority::Normal, ms(500));
 /// Time-outs of parked commands.
 pub(crate) static DURABILITY_TIMEOUT: Kind =
     Kind::new("durability_timeout", Pool::NonIo, Priority::High, ms(100));
@@ -34,6 +39,11 @@ pub(crate) static LOG_SEGMENT: Kind =
     Kind::new("log_segment", Pool::AuxIo, Priority::Normal, ms(5_000));
 /// Replay of the log at the start.
 pub(crate) static WARMUP: Kind = Kind::new("warmup", Pool::AuxIo, Priority::High, ms(60_000));
+/// The files of some vBuckets read at the start, beside `warmup`.
+pub(crate) static LOAD: Kind = Kind::new("load", Pool::Reader, Priority::High, ms(60_000));
+/// What a process before has left in files is made durable.
+pub(crate) static MAKE_DURABLE: Kind =
+    Kind::new("make_durable", Pool::AuxIo, Priority::Normal, ms(5_000));
 
 /// What one of the bucket's lasting tasks does in a run.
 pub(crate) trait Work: Send + 'static {
@@ -80,6 +90,10 @@ impl Sleeper {
         let _ = self.task.set(task);
     }
 
+    pub(crate) fn task(&self) -> Option<TaskId> {
+        self.task.get().copied()
+    }
+
     pub(crate) fn is_asleep(&self) -> bool {
         self.asleep.load(Ordering::SeqCst)
     }
@@ -87,7 +101,7 @@ impl Sleeper {
     /// The task, once for each time that it lay down: the caller makes it run.
     pub(crate) fn rouse(&self) -> Option<TaskId> {
         let was_asleep = self.is_asleep() && self.asleep.swap(false, Ordering::SeqCst);
-        was_asleep.then(|| self.task.get().copied()).flatten()
+        was_asleep.then(|| self.task()).flatten()
     }
 
     pub(crate) fn lie_down(&self) {
@@ -104,13 +118,7 @@ impl Bucket {
     /// Begins the tasks that last as long as the bucket is open.
     pub(crate) fn begin_tasks(self: &Arc<Self>) -> Result<(), BucketError> {
         let executor = &self.setup.executor;
-        let task = self.add(
-            &LOG_COMMIT,
-            "appends what waits for the log, and syncs",
-            LogCommit::default(),
-        )?;
-        self.writer.set_task(task);
-        executor.wake(task);
+        self.begin_writers()?;
         let task = self.add(
             &DURABILITY_TIMEOUT,
             "ends parked commands whose time is up",
@@ -125,9 +133,37 @@ impl Bucket {
         )?;
         self.sweeper.set_task(task);
         executor.wake(task);
-        let task = self.add(&LOG_SEGMENT, "makes the next log segment ready", LogSegment)?;
-        self.segments.set_task(task);
-        executor.snooze(task, LogSegment::FIRST_LOOK);
+        if !self.is_direct() {
+            let task = self.add(&LOG_SEGMENT, "makes the next log segment ready", LogSegment)?;
+            self.segments.set_task(task);
+            executor.snooze(task, LogSegment::FIRST_LOOK);
+        }
+        self.make_durable_behind();
+        Ok(())
+    }
+
+    /// Begins the tasks that make changes durable, and those that bring them into the files.
+    fn begin_writers(self: &Arc<Self>) -> Result<(), BucketError> {
+        let executor = &self.setup.executor;
+        let (kind, does) = if self.is_direct() {
+            (&FLUSH, "commits what waits for the vBuckets' files")
+        } else {
+            (&LOG_COMMIT, "appends what waits for the log, and syncs")
+        };
+        for (lane, writer) in self.writers.iter().enumerate() {
+            let task = self.add(kind, does, WriteOut::new(lane))?;
+            writer.set_task(task);
+            executor.wake(task);
+        }
+        if self.is_direct() {
+            return Ok(());
+        }
+        for (shard, settler) in self.settlers.iter().enumerate() {
+            let does = "brings what the log has into the vBuckets' files";
+            let task = self.add(&SETTLE, does, Settle::new(shard))?;
+            settler.sleeper.set_task(task);
+            executor.wake(task);
+        }
         Ok(())
     }
 

@@ -58,6 +58,10 @@ timings! {
     LogSync = "log_sync",
     /// Changes in one batch of the log (a count, not a time).
     LogBatchItems = "log_batch_items",
+    /// One commit of a vBucket's file, its two syncs included.
+    SettleCommit = "settle_commit",
+    /// Documents in one commit of a vBucket's file (a count, not a time).
+    SettleBatchItems = "settle_batch_items",
     /// From the first change that a vBucket queued to its being on disk.
     StorageAge = "storage_age",
 }

@@ -168,13 +168,10 @@ impl Log {
     /// an open finds and replays them. The segment that is being written is always kept.
     pub fn release_before(&mut self, lsn: Lsn) -> usize {
         let mut released = 0;
-        while let Some(oldest) = self.sealed.front() {
-            let end = self.sealed.get(1).unwrap_or(&self.current).base;
-            if end > lsn {
-                break;
-            }
-            self.shared.release(*oldest);
-            self.sealed.pop_front();
+        while self.oldest_end().is_some_and(|end| end <= lsn)
+            && let Some(oldest) = self.sealed.pop_front()
+        {
+            self.shared.release(oldest);
             released += 1;
         }
         released
@@ -193,6 +190,13 @@ impl Log {
     /// The oldest position that is kept.
     pub fn first_lsn(&self) -> Lsn {
         self.sealed.front().unwrap_or(&self.current).base
+    }
+
+    /// Where the oldest segment ends that [`Log::release_before`] would let go of; `None` when there is only the one
+    /// that is being written.
+    pub fn oldest_end(&self) -> Option<Lsn> {
+        self.sealed.front()?;
+        Some(self.sealed.get(1).unwrap_or(&self.current).base)
     }
 
     /// Figures for metrics.

@@ -321,13 +321,64 @@ fn config_path(dir: &Path) -> PathBuf {
     dir.join("bucket.json")
 }
 
+/// The settings that a bucket was left with; `None` when there is no such bucket.
+///
+/// # Errors
+/// `Disk`, `Damaged`.
+pub fn stored_config(
+    disk: &dyn Disk,
+    data_dir: &Path,
+    name: &str,
+) -> Result<Option<BucketConfig>, RegistryError> {
+    let path = config_path(&bucket_dir(data_dir, name));
+    if name.is_empty() || !disk.exists(&path)? {
+        return Ok(None);
+    }
+    read_config(disk, &path).map(Some)
+}
+
+/// Changes the settings of a bucket that is not open: some can only be changed so.
+///
+/// # Errors
+/// `BadSetting`, `Disk`.
+pub fn change_stored(
+    disk: &dyn Disk,
+    data_dir: &Path,
+    is: &BucketConfig,
+    change: &BucketChange,
+) -> Result<(), RegistryError> {
+    let config = change.apply(is);
+    config.check().map_err(RegistryError::BadSetting)?;
+    write_config(disk, data_dir, &config)
+}
+
 fn save_config(setup: &RegistrySetup, config: &BucketConfig) -> Result<(), RegistryError> {
-    let path = config_path(&bucket_dir(&setup.data_dir, &config.name));
+    write_config(&*setup.disk, &setup.data_dir, config)
+}
+
+fn write_config(
+    disk: &dyn Disk,
+    data_dir: &Path,
+    config: &BucketConfig,
+) -> Result<(), RegistryError> {
+    let path = config_path(&bucket_dir(data_dir, &config.name));
     let json = serde_json::to_vec_pretty(config).map_err(|error| RegistryError::Damaged {
         path: path.clone(),
         why: error.to_string(),
     })?;
-    Ok(replace_file(&*setup.disk, &path, &json)?)
+    Ok(replace_file(disk, &path, &json)?)
+}
+
+fn read_config(disk: &dyn Disk, path: &Path) -> Result<BucketConfig, RegistryError> {
+    let damaged = |why: String| RegistryError::Damaged {
+        path: path.to_owned(),
+        why,
+    };
+    let bytes = read_file(disk, path)?;
+    let config: BucketConfig =
+        serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+    config.check().map_err(damaged)?;
+    Ok(config)
 }
 
 fn remove_config(setup: &RegistrySetup, dir: &Path) -> Result<(), RegistryError> {
@@ -351,19 +402,12 @@ fn read_configs(setup: &RegistrySetup) -> Result<Vec<BucketConfig>, RegistryErro
             setup.disk.remove_dir_all(&dir)?;
             continue;
         }
-        let damaged = |why: String| RegistryError::Damaged {
-            path: path.clone(),
-            why,
-        };
-        let bytes = read_file(&*setup.disk, &path)?;
-        let config: BucketConfig =
-            serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
-        config.check().map_err(damaged)?;
+        let config = read_config(&*setup.disk, &path)?;
         if config.name != name {
-            return Err(damaged(format!(
-                "it names bucket {}, not {name}",
-                config.name
-            )));
+            return Err(RegistryError::Damaged {
+                path,
+                why: format!("it names bucket {}, not {name}", config.name),
+            });
         }
         configs.push(config);
     }

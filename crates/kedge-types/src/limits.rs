@@ -36,6 +36,8 @@ pub const SEQNO_PERSISTENCE_SECS: u64 = 30;
 pub const FAILOVER_ENTRIES_MAX: usize = 25;
 /// Age after which a tombstone may go, in seconds (3 days).
 pub const TOMBSTONE_PURGE_AGE_SECS: u64 = 259_200;
+/// How long a shutdown goes on bringing into the vBuckets' files what the log has, in milliseconds; all buckets together.
+pub const SHUTDOWN_SETTLE_MS: u64 = 2_000;
 
 const _: () = assert!(KEY_BYTES_MAX < STORED_KEY_BYTES_MAX);
 const _: () =

@@ -85,6 +85,8 @@ fn a_mark_follows_the_last_batch_and_then_the_log_rests() {
     let before = disk.operations();
     steps.pass(MS * 2);
     assert!(disk.operations() > before, "the mark");
+    steps.pass(SEC * 10);
+    assert_eq!(open.figure("ep_settle_commits"), 1);
     let (after, runs) = (disk.operations(), open.runs("log_commit"));
     steps.pass(SEC * 3_600);
     assert_eq!((disk.operations(), open.runs("log_commit")), (after, runs));
@@ -106,7 +108,8 @@ fn an_idle_bucket_does_next_to_nothing() {
             "durability_timeout",
             "expiry_sweep",
             "log_commit",
-            "log_segment"
+            "log_segment",
+            "settle"
         ]
     );
     assert!(tasks.iter().all(|task| task.owner == "bucket:test"));

@@ -119,6 +119,7 @@ pub(crate) fn sim(disk: &SimDisk) -> Place {
     let mut config = BucketConfig::new("test", 4, 1 << 30);
     config.uuid = "00112233445566778899aabbccddeeff".to_owned();
     config.flush_enabled = true;
+    config.num_shards = 1;
     Place {
         disk,
         dir,

@@ -1,7 +1,10 @@
 //! The bucket that the settings name.
 
+use std::time::Duration;
+
 use kedge_bucket::{BucketChange, BucketConfig, CompressionMode};
-use kedge_server::registry::{BucketRegistry, RegistryError};
+use kedge_disk::Disk;
+use kedge_server::registry::{RegistryError, change_stored, stored_config};
 
 use crate::settings::{Compression, Effective, Settings};
 
@@ -16,25 +19,33 @@ pub(super) fn config(settings: &Settings) -> BucketConfig {
         flusher_batch_max_items: settings.flusher_batch_max_items as usize,
         flush_batch_max_bytes: usize::try_from(settings.flush_batch_max_bytes.0)
             .unwrap_or(usize::MAX),
-        log_interval_ms: u64::try_from(settings.log_interval.as_millis()).unwrap_or(u64::MAX),
+        log_interval_ms: millis(settings.log_interval),
+        commit_log: settings.commit_log,
+        settle_age_ms: millis(settings.settle_age),
+        log_bytes_max: settings.log_bytes_max.0,
+        keep_files_open: settings.keep_files_open,
+        max_open_files: settings.max_open_files,
+        num_shards: settings.num_shards,
         ..BucketConfig::new(&settings.bucket, settings.vbuckets, settings.bucket_quota.0)
     }
 }
 
-/// Gives a bucket that was there before what is asked for now. Only what was given explicitly counts: a default
-/// must not undo what was changed while the server ran.
-pub(super) fn apply_given(
-    registry: &BucketRegistry,
-    effective: &Effective,
-) -> Result<(), RegistryError> {
-    let Some(bucket) = registry.get(&effective.settings.bucket) else {
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Gives a bucket that was there before what is asked for now, before it is opened. Only what was given explicitly
+/// counts: a default must not undo what was changed while the server ran.
+pub(super) fn apply_given(disk: &dyn Disk, effective: &Effective) -> Result<(), RegistryError> {
+    let asked = config(&effective.settings);
+    let data_dir = &effective.settings.data_dir;
+    let Some(is) = stored_config(disk, data_dir, &asked.name)? else {
         return Ok(());
     };
-    let (is, asked) = (bucket.config(), config(&effective.settings));
     let change = change(&is, &asked, |name| effective.is_given(name));
     if change != BucketChange::default() {
         tracing::info!(bucket = is.name, ?change, "the bucket gets other settings");
-        registry.update(&is.name, &change)?;
+        change_stored(disk, data_dir, &is, &change)?;
     }
     if effective.is_given("vbuckets") && is.vbuckets != asked.vbuckets {
         tracing::warn!(
@@ -74,6 +85,28 @@ fn change(is: &BucketConfig, asked: &BucketConfig, given: impl Fn(&str) -> bool)
             &is.log_interval_ms,
             asked.log_interval_ms,
         ),
+        commit_log: other(given("commit_log"), &is.commit_log, asked.commit_log),
+        settle_age_ms: other(
+            given("settle_age"),
+            &is.settle_age_ms,
+            asked.settle_age_ms,
+        ),
+        log_bytes_max: other(
+            given("log_bytes_max"),
+            &is.log_bytes_max,
+            asked.log_bytes_max,
+        ),
+        keep_files_open: other(
+            given("keep_files_open"),
+            &is.keep_files_open,
+            asked.keep_files_open,
+        ),
+        max_open_files: other(
+            given("max_open_files"),
+            &is.max_open_files,
+            asked.max_open_files,
+        ),
+        num_shards: other(given("num_shards"), &is.num_shards, asked.num_shards),
         ..BucketChange::default()
     }
 }

@@ -106,6 +106,7 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
     administrator::ensure(&users, effective)?;
     administrator::check_exposure(&users, settings)?;
 
+    bucket::apply_given(&*disk, effective)?;
     let services = Services {
         disk,
         clock: Arc::new(SystemClock::new()),
@@ -117,7 +118,6 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
         }),
     };
     let server = Server::start(server_config(settings), services)?;
-    bucket::apply_given(server.registry(), effective)?;
     let mut loading = announce_loaded(server.registry(), &events);
     if loading == 0 {
         output::print(&ready_line(&server))?;

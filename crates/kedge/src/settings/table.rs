@@ -133,11 +133,25 @@ settings! {
     recover: Recover = Recover::Strict,
         "What to do about damage in the middle of a log. A torn end, as a loss of power leaves it, is always cut off.";
     flusher_batch_max_items: u32 = BucketConfig::BATCH_ITEMS_DEFAULT as u32,
-        "Of `bucket`: most changes that one sync of the log covers.";
+        "Of `bucket`: most changes that one sync of the log, or one commit of a vBucket's file, covers.";
     flush_batch_max_bytes: Bytes = Bytes(BucketConfig::BATCH_BYTES_DEFAULT as u64),
-        "Of `bucket`: most bytes that one sync of the log covers. A larger document is still written.";
+        "Of `bucket`: most bytes that one sync of the log, or one commit of a vBucket's file, covers. A larger document is still written.";
     log_interval: Duration = Duration::from_millis(BucketConfig::LOG_INTERVAL_MS_DEFAULT),
         "Of `bucket`: how long a change that no client waits for may be in memory only.";
+
+    ["Storage"]
+    commit_log: bool = true,
+        "Of `bucket`: whether writes are made durable by one log for all vBuckets, and go into the vBuckets' files later. Without it each write waits for a commit of its vBucket's file, as in Couchbase.";
+    settle_age: Duration = Duration::from_millis(BucketConfig::SETTLE_AGE_MS_DEFAULT),
+        "Of `bucket`: how long a change stays in the log before it goes into its vBucket's file. A document that changes often is written once in that time.";
+    log_bytes_max: Bytes = Bytes(BucketConfig::LOG_BYTES_MAX_DEFAULT),
+        "Of `bucket`: bytes that the log is to stay below: changes go into the files earlier when it gets there.";
+    keep_files_open: bool = true,
+        "Of `bucket`: whether the files of vBuckets stay open between two uses.";
+    max_open_files: u32 = BucketConfig::MAX_OPEN_FILES_DEFAULT,
+        "Of `bucket`: most files that stay open.";
+    num_shards: u16 = 0,
+        "Of `bucket`: parts of the vBuckets, 1 to 128, each of which writes its files by itself. 0: one for each core.", default_note = "one for each core";
 
     ["Threads and log"]
     threads: u16 = 0,

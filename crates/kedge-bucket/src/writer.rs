@@ -1,8 +1,9 @@
-//! When the log is written: at once when someone waits, else after an interval, and a mark when all is quiet.
+//! When changes are made durable: at once when someone waits, else after an interval, and a mark when all is quiet.
 //!
-//! The log writer is a task. Usually it commits; a front-end thread does so itself when nobody else of its connections
-//! would be held up (see [`Bucket::kick`]), because waking another thread and being woken by it costs about as much as
-//! the sync.
+//! With a commit log there is one writer, that of the log; without one, each part of the vBuckets has one, which commits
+//! their files. A writer is a task. Usually it commits; a front-end thread does so itself when nobody else of its
+//! connections would be held up (see [`Bucket::kick`]), because waking another thread and being woken by it costs about
+//! as much as the sync.
 //!
 //! Invariants:
 //! * `state` says how the task rests, and is set before the lists are looked at; who fills a list looks at the state
@@ -10,13 +11,14 @@
 //! * While `state` is [`RUNNING`] a run is under way or on its way, and looks at everything: nobody wakes the task.
 
 use crate::bucket::{Bucket, Phase};
+use crate::error::BucketError;
 use crate::tasks::Work;
 use kedge_executor::{Next, TaskId};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
 
-/// How long the log writer waits before it tries a full disk again.
+/// How long a writer waits before it tries a full disk again.
 const DISK_FULL_RETRY: Duration = Duration::from_millis(100);
 /// After this much quiet a mark is written behind the last batch.
 const IDLE_MARK: Duration = Duration::from_secs(1);
@@ -33,16 +35,16 @@ const IDLE: u8 = 2;
 /// Something was written while the task fell asleep: the interval is to begin.
 const BEGIN: u8 = 3;
 
-/// How the log writer is reached.
+/// How a writer is reached.
 #[derive(Debug, Default)]
-pub(crate) struct LogWriter {
+pub(crate) struct Writer {
     task: OnceLock<TaskId>,
     state: AtomicU8,
     /// Someone waits for a sync.
     urgent: AtomicBool,
 }
 
-impl LogWriter {
+impl Writer {
     /// To be known before the task runs first.
     pub(crate) fn set_task(&self, task: TaskId) {
         // Tasks begin once.
@@ -85,15 +87,17 @@ impl Default for Rest {
 
 /// The task.
 #[derive(Debug, Default)]
-pub(crate) struct LogCommit {
+pub(crate) struct WriteOut {
+    /// Which of the writers it is.
+    lane: usize,
     rest: Rest,
     /// The mark stands behind the last batch.
     marked: bool,
 }
 
-impl Work for LogCommit {
+impl Work for WriteOut {
     fn run(&mut self, bucket: &Bucket, now: Duration) -> Next {
-        let writer = &bucket.writer;
+        let writer = &bucket.writers[self.lane];
         let before = writer.state.swap(RUNNING, Ordering::SeqCst);
         let urgent = writer.urgent.swap(false, Ordering::SeqCst);
         match self.rest {
@@ -110,7 +114,7 @@ impl Work for LogCommit {
             Rest::Work(_) if before == TIMED => {}
             Rest::Work(mark_at) => {
                 let is_quiet = before == IDLE && now >= mark_at;
-                if is_quiet && !self.marked && bucket.nothing_to_log() {
+                if is_quiet && !self.marked && bucket.next_write(self.lane).is_none() {
                     bucket.mark_log();
                     self.marked = true;
                 }
@@ -123,27 +127,26 @@ impl Work for LogCommit {
     }
 }
 
-impl LogCommit {
+impl WriteOut {
+    pub(crate) fn new(lane: usize) -> Self {
+        Self {
+            lane,
+            ..Self::default()
+        }
+    }
+
     /// Commits until nobody waits: a turn through the queue of the pool between two batches would cost a wake.
     fn commit(&mut self, bucket: &Bucket, now: Duration) -> Next {
-        let writer = &bucket.writer;
+        let writer = &bucket.writers[self.lane];
         let began_ns = bucket.setup.clock.now().mono_ns;
         loop {
             self.rest = Rest::None;
             self.marked = false;
             // Who waits by now has its change in the lists that are looked at next.
             writer.urgent.store(false, Ordering::SeqCst);
-            let Some(committer) = bucket.committer.get() else {
-                return Next::Done;
-            };
-            let mut committer = committer.lock();
-            let result = bucket.commit_once(&mut committer);
-            let was_full = result.is_ok() && committer.was_full();
-            drop(committer);
-            bucket.on_commit_result(&result);
-            match result {
-                Ok(_) if was_full => {}
-                Ok(_) => {
+            match bucket.write_once(self.lane) {
+                Ok(true) => {}
+                Ok(false) => {
                     if let Some(next) = self.rest(bucket, now) {
                         return next;
                     }
@@ -160,10 +163,9 @@ impl LogCommit {
 
     /// Nothing has to be done now: what comes next? None when someone waits all the same; the task goes on then.
     fn rest(&mut self, bucket: &Bucket, now: Duration) -> Option<Next> {
-        let writer = &bucket.writer;
+        let writer = &bucket.writers[self.lane];
         writer.set_state(IDLE);
-        if !bucket.nothing_to_log() {
-            let interval = Duration::from_millis(bucket.config().log_interval_ms);
+        if let Some(interval) = bucket.next_write(self.lane) {
             return self.begin_interval(bucket, now, interval);
         }
         if writer.is_urgent() {
@@ -183,8 +185,9 @@ impl LogCommit {
         now: Duration,
         interval: Duration,
     ) -> Option<Next> {
-        bucket.writer.set_state(TIMED);
-        if bucket.writer.is_urgent() {
+        let writer = &bucket.writers[self.lane];
+        writer.set_state(TIMED);
+        if writer.is_urgent() {
             return self.go_on(bucket);
         }
         self.rest = Rest::Interval(now + interval);
@@ -192,7 +195,7 @@ impl LogCommit {
     }
 
     fn go_on(&mut self, bucket: &Bucket) -> Option<Next> {
-        bucket.writer.set_state(RUNNING);
+        bucket.writers[self.lane].set_state(RUNNING);
         self.rest = Rest::None;
         None
     }
@@ -203,6 +206,9 @@ impl Bucket {
     /// the log is idle; it does so when no other connection of the thread would be held up. Completions come through
     /// the sink, before this returns when it led.
     pub fn kick(&self, lead: bool) {
+        if self.is_direct() {
+            return self.kick_flushers(lead);
+        }
         if lead
             && let Some(committer) = self.committer.get()
             && let Some(mut committer) = committer.try_lock()
@@ -212,16 +218,16 @@ impl Bucket {
             drop(committer);
             self.on_commit_result(&result);
             if more {
-                self.on_dirty();
+                self.on_dirty(0);
             }
             return;
         }
-        self.on_urgent();
+        self.on_urgent(0);
     }
 
     /// A vBucket became dirty. Only an idle writer needs to hear of it.
-    pub(crate) fn on_dirty(&self) {
-        let writer = &self.writer;
+    pub(crate) fn on_dirty(&self, lane: usize) {
+        let writer = &self.writers[lane];
         if writer.state.load(Ordering::SeqCst) != IDLE || !writer.change(IDLE, TIMED) {
             return;
         }
@@ -238,8 +244,8 @@ impl Bucket {
     }
 
     /// Someone waits for a sync.
-    fn on_urgent(&self) {
-        let writer = &self.writer;
+    pub(crate) fn on_urgent(&self, lane: usize) {
+        let writer = &self.writers[lane];
         writer.urgent.store(true, Ordering::SeqCst);
         if writer.state.swap(RUNNING, Ordering::SeqCst) != RUNNING
             && let Some(task) = writer.task.get()
@@ -256,15 +262,36 @@ impl Bucket {
         let marked = committer.lock().log.mark();
         match marked {
             Err(error) if error.is_no_space() => {}
-            result => self.on_commit_result(&result.map(|()| 0)),
+            result => self.on_commit_result(&result.map(|()| 0).map_err(BucketError::from)),
         }
     }
 
-    fn nothing_to_log(&self) -> bool {
+    /// One batch of a writer. Whether more is to be written at once.
+    fn write_once(&self, lane: usize) -> Result<bool, BucketError> {
+        if self.is_direct() {
+            return self.flush_next(lane);
+        }
+        let Some(committer) = self.committer.get() else {
+            return Err(BucketError::NotLoaded(self.name().to_owned()));
+        };
+        let mut committer = committer.lock();
+        let result = self.commit_once(&mut committer);
+        let was_full = result.is_ok() && committer.was_full();
+        drop(committer);
+        self.on_commit_result(&result);
+        result.map(|_| was_full)
+    }
+
+    /// How long what waits for a writer may still wait; None when nothing does.
+    fn next_write(&self, lane: usize) -> Option<Duration> {
+        if self.is_direct() {
+            return self.next_flush(lane);
+        }
         let queued = self
             .committer
             .get()
             .is_some_and(|committer| committer.lock().has_work());
-        !queued && self.dirty.is_empty()
+        (queued || !self.dirty.is_empty())
+            .then(|| Duration::from_millis(self.config().log_interval_ms))
     }
 }

@@ -1,0 +1,88 @@
+//! How a bucket ends.
+
+use crate::bucket::{Bucket, Phase};
+use crate::error::BucketError;
+use crate::mark::Mark;
+use kedge_disk::Disk;
+use kedge_types::limits::SHUTDOWN_SETTLE_MS;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+impl Bucket {
+    /// Ends the bucket: what was written is made durable, who still waits is answered, its tasks end. Loading is cut
+    /// short. Harmless when called twice. Takes [`SHUTDOWN_SETTLE_MS`] longer at most to bring into the vBuckets' files
+    /// what the log has, so that the next start need not.
+    pub fn shutdown(&self) {
+        self.shutdown_within(Duration::from_millis(SHUTDOWN_SETTLE_MS));
+    }
+
+    /// As [`Bucket::shutdown`], with `settle` for what the log has.
+    pub fn shutdown_within(&self, settle: Duration) {
+        let before = self.phase.swap(Phase::Closed as u8, Ordering::AcqRel);
+        if before == Phase::Closed as u8 {
+            return;
+        }
+        if let Some(preparer) = self.preparer.get() {
+            preparer.stop();
+        }
+        if let Some(storage) = self.storage.get() {
+            storage.stop();
+        }
+        self.setup.executor.unregister(self.owner, true);
+        if before == Phase::Open as u8
+            && let Err(error) = self.close(settle)
+        {
+            tracing::error!(bucket = self.name(), %error, "the bucket could not be closed cleanly");
+        }
+        self.answer_all();
+    }
+
+    /// Makes everything durable, and says that the end was clean.
+    fn close(&self, settle: Duration) -> Result<(), BucketError> {
+        if self.is_direct() {
+            self.flush_everything()?;
+            return Ok(Mark::Clean.write(&*self.setup.disk, &self.setup.dir)?);
+        }
+        let Some(committer) = self.committer.get() else {
+            return Ok(());
+        };
+        self.commit_all(&mut committer.lock())?;
+        let now_ns = || self.setup.clock.now().mono_ns;
+        let deadline_ns = now_ns() + settle.as_nanos() as u64;
+        let settled = self.settle_all(|| now_ns() >= deadline_ns);
+        committer.lock().close()?;
+        // What stays in the log is as safe there.
+        settled
+    }
+
+    fn answer_all(&self) {
+        let now = self.setup.clock.now();
+        for vbucket in &self.vbuckets {
+            let (_, mut done) = {
+                let mut vbucket = vbucket.lock();
+                self.account(now, &mut vbucket, kedge_vbucket::VBucket::on_shutdown)
+            };
+            if !done.is_empty() {
+                self.deliver(now, &mut done);
+            }
+        }
+    }
+
+    /// Ends the bucket and removes its directory.
+    ///
+    /// # Errors
+    /// What the disk says; a part of the directory may be gone then.
+    pub fn destroy(&self) -> Result<(), BucketError> {
+        self.shutdown_within(Duration::ZERO);
+        remove_dir(&*self.setup.disk, &self.setup.dir)
+    }
+}
+
+fn remove_dir(disk: &dyn Disk, dir: &Path) -> Result<(), BucketError> {
+    disk.remove_dir_all(dir)?;
+    if let Some(parent) = dir.parent() {
+        disk.sync_dir(parent)?;
+    }
+    Ok(())
+}

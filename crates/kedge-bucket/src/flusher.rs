@@ -1,0 +1,409 @@
+//! Without a commit log: changes go into their vBucket's file at once, a commit of two syncs for each vBucket.
+//!
+//! The vBuckets are cut into parts, each with a flusher. vBuckets that someone waits for come first; the others' turn is
+//! when the interval is over, and while someone waits all the time, every second time.
+//!
+//! Invariants:
+//! * One thread flushes a vBucket at a time: who holds the lock of its [`Flusher`]. No vBucket is locked over a commit.
+//! * A vBucket with changes is marked, and stands in a list or queue of its flusher, once for each mark.
+//! * What is published as persisted is in a commit that returned. What could not be written stays where it was.
+
+use crate::bucket::Bucket;
+use crate::commit::Dirty;
+use crate::counters::Total;
+use crate::error::BucketError;
+use crate::timings::Timing;
+use kedge_types::{Now, VbId};
+use kedge_vbucket::{AfterLog, Done, Position, SettleBatch};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Nobody waits for the commit of a prepare that is in the file, nor is it lost with the process. It goes with the next
+/// change of its vBucket, or after this time by itself. So long also rests a vBucket whose file could not be written.
+const LATER: Duration = Duration::from_secs(1);
+
+/// All flushers of a bucket.
+#[derive(Debug)]
+pub(crate) struct Flushers {
+    shards: Box<[Shard]>,
+    marks: Box<[Mark]>,
+}
+
+/// Where a vBucket stands.
+#[derive(Debug, Default)]
+struct Mark {
+    plain: AtomicBool,
+    waited: AtomicBool,
+    later: AtomicBool,
+    /// Since when it has changes.
+    since_ns: AtomicU64,
+}
+
+/// A flusher, and the way to it.
+#[derive(Debug, Default)]
+struct Shard {
+    lists: Mutex<Lists>,
+    flusher: Mutex<Flusher>,
+    /// Someone waits, and nobody has kicked since.
+    is_waited: AtomicBool,
+}
+
+/// vBuckets that are not in the flusher's queues yet.
+#[derive(Debug, Default)]
+struct Lists {
+    plain: Vec<VbId>,
+    waited: Vec<VbId>,
+}
+
+/// What a flusher works on.
+#[derive(Debug, Default)]
+pub(crate) struct Flusher {
+    /// Someone waits for these.
+    waited: VecDeque<VbId>,
+    /// Nobody does.
+    plain: VecDeque<VbId>,
+    /// So many of `plain` are to be written now.
+    round: usize,
+    /// When the time of these comes, in this order, and whether they were tried before.
+    later: VecDeque<(u64, VbId, bool)>,
+    /// One that someone waits for came last.
+    was_waited: bool,
+    done: Vec<Done>,
+}
+
+impl Flushers {
+    pub(crate) fn new(shards: u16, vbuckets: u16) -> Self {
+        Self {
+            shards: (0..shards).map(|_| Shard::default()).collect(),
+            marks: (0..vbuckets).map(|_| Mark::default()).collect(),
+        }
+    }
+
+    fn shard_of(&self, vb: VbId) -> usize {
+        vb.index() % self.shards.len()
+    }
+
+    /// A vBucket has changes, since now.
+    pub(crate) fn push(&self, vb: VbId, now_ns: u64) -> usize {
+        let (mark, shard) = (&self.marks[vb.index()], self.shard_of(vb));
+        mark.since_ns.store(now_ns, Ordering::Relaxed);
+        if !mark.plain.swap(true, Ordering::SeqCst) {
+            self.shards[shard].lists.lock().plain.push(vb);
+        }
+        shard
+    }
+
+    /// Someone waits for a vBucket.
+    fn wait_for(&self, vb: VbId) {
+        let (mark, shard) = (&self.marks[vb.index()], &self.shards[self.shard_of(vb)]);
+        if !mark.waited.swap(true, Ordering::SeqCst) {
+            shard.lists.lock().waited.push(vb);
+        }
+        shard.is_waited.store(true, Ordering::SeqCst);
+    }
+
+    /// Fetches what was listed since the last time.
+    fn fetch(&self, shard: &Shard, flusher: &mut Flusher) {
+        let mut lists = shard.lists.lock();
+        flusher.waited.extend(lists.waited.drain(..));
+        flusher.plain.extend(lists.plain.drain(..));
+    }
+
+    fn put_later(&self, flusher: &mut Flusher, vb: VbId, now: Now, tried: bool) {
+        let mark = &self.marks[vb.index()];
+        if !mark.later.swap(true, Ordering::SeqCst) || tried {
+            let due_ns = now.mono_ns + LATER.as_nanos() as u64;
+            flusher.later.push_back((due_ns, vb, tried));
+        }
+    }
+}
+
+impl Bucket {
+    pub(crate) fn is_direct(&self) -> bool {
+        self.flushers.is_some()
+    }
+
+    /// A command that waits for the disk was parked in this vBucket. The next kick sees to it.
+    pub(crate) fn on_waiting(&self, vb: VbId) {
+        if let Some(flushers) = &self.flushers {
+            flushers.wait_for(vb);
+        }
+    }
+
+    /// See [`Bucket::kick`].
+    pub(crate) fn kick_flushers(&self, lead: bool) {
+        let Some(flushers) = &self.flushers else {
+            return;
+        };
+        for (lane, shard) in flushers.shards.iter().enumerate() {
+            if !shard.is_waited.swap(false, Ordering::SeqCst) {
+                continue;
+            }
+            match shard.flusher.try_lock() {
+                Some(mut flusher) if lead => {
+                    flushers.fetch(shard, &mut flusher);
+                    self.lead(flushers, &mut flusher);
+                    let left = !flusher.waited.is_empty();
+                    drop(flusher);
+                    if left {
+                        self.on_urgent(lane);
+                    } else if self.next_flush(lane).is_some() {
+                        self.on_dirty(lane);
+                    }
+                }
+                _ => self.on_urgent(lane),
+            }
+        }
+    }
+
+    /// Flushes those that someone waits for by now.
+    fn lead(&self, flushers: &Flushers, flusher: &mut Flusher) {
+        for _ in 0..flusher.waited.len() {
+            let result = self.flush_waited(flushers, flusher);
+            self.on_commit_result(&result);
+        }
+    }
+
+    /// Flushes one vBucket whose time has come. Whether another's has come too.
+    pub(crate) fn flush_next(&self, lane: usize) -> Result<bool, BucketError> {
+        let Some(flushers) = &self.flushers else {
+            return Ok(false);
+        };
+        let shard = &flushers.shards[lane];
+        let mut flusher = shard.flusher.lock();
+        shard.is_waited.store(false, Ordering::SeqCst);
+        flushers.fetch(shard, &mut flusher);
+        self.begin_round(flushers, &mut flusher);
+        let plain_first = flusher.was_waited && flusher.round > 0;
+        let result = if !flusher.waited.is_empty() && !plain_first {
+            self.flush_waited(flushers, &mut flusher)
+        } else if flusher.round > 0 {
+            self.flush_plain(flushers, &mut flusher)
+        } else {
+            return Ok(false);
+        };
+        let more = !flusher.waited.is_empty() || flusher.round > 0;
+        drop(flusher);
+        self.on_commit_result(&result);
+        match result {
+            // It was put aside: the others can be written.
+            Err(error) if error.is_passing() && !error.is_no_space() => Ok(more),
+            other => other.map(|_| more),
+        }
+    }
+
+    /// When the interval is over, all that wait for it by now are to be flushed.
+    fn begin_round(&self, flushers: &Flushers, flusher: &mut Flusher) {
+        let now_ns = self.setup.clock.now().mono_ns;
+        while let Some((due_ns, vb, tried)) = flusher.later.front().copied() {
+            if due_ns > now_ns {
+                break;
+            }
+            flusher.later.pop_front();
+            let mark = &flushers.marks[vb.index()];
+            mark.later.store(false, Ordering::SeqCst);
+            // Unless it has been queued since.
+            if tried || self.vbuckets[vb.index()].lock().take_newly_queued() {
+                mark.since_ns.store(0, Ordering::Relaxed);
+                if !mark.plain.swap(true, Ordering::SeqCst) {
+                    flusher.plain.push_front(vb);
+                }
+            }
+        }
+        if flusher.round == 0
+            && let Some(first) = flusher.plain.front()
+        {
+            let since_ns = flushers.marks[first.index()]
+                .since_ns
+                .load(Ordering::Relaxed);
+            if since_ns + self.config().log_interval_ms * 1_000_000 <= now_ns {
+                flusher.round = flusher.plain.len();
+            }
+        }
+    }
+
+    /// How long what waits for a flusher may still wait; None when nothing does.
+    pub(crate) fn next_flush(&self, lane: usize) -> Option<Duration> {
+        let flushers = self.flushers.as_ref()?;
+        let shard = &flushers.shards[lane];
+        let mut flusher = shard.flusher.lock();
+        flushers.fetch(shard, &mut flusher);
+        if !flusher.waited.is_empty() || flusher.round > 0 {
+            return Some(Duration::ZERO);
+        }
+        let plain_ns = flusher.plain.front().map(|first| {
+            let since = &flushers.marks[first.index()].since_ns;
+            since.load(Ordering::Relaxed) + self.config().log_interval_ms * 1_000_000
+        });
+        let later_ns = flusher.later.front().map(|(due_ns, ..)| *due_ns);
+        let due_ns = plain_ns.into_iter().chain(later_ns).min()?;
+        let now_ns = self.setup.clock.now().mono_ns;
+        Some(Duration::from_nanos(due_ns.saturating_sub(now_ns)))
+    }
+
+    fn flush_waited(
+        &self,
+        flushers: &Flushers,
+        flusher: &mut Flusher,
+    ) -> Result<usize, BucketError> {
+        let Some(vb) = flusher.waited.pop_front() else {
+            return Ok(0);
+        };
+        flusher.was_waited = true;
+        let mark = &flushers.marks[vb.index()];
+        // Before the changes are taken: who comes after that is not forgotten.
+        mark.waited.store(false, Ordering::SeqCst);
+        let result = self.flush_vbucket(flushers, flusher, vb);
+        if result.as_ref().is_err_and(BucketError::is_no_space)
+            && !mark.waited.swap(true, Ordering::SeqCst)
+        {
+            flusher.waited.push_front(vb);
+        }
+        result
+    }
+
+    fn flush_plain(
+        &self,
+        flushers: &Flushers,
+        flusher: &mut Flusher,
+    ) -> Result<usize, BucketError> {
+        let Some(vb) = flusher.plain.pop_front() else {
+            flusher.round = 0;
+            return Ok(0);
+        };
+        flusher.was_waited = false;
+        flusher.round -= 1;
+        let mark = &flushers.marks[vb.index()];
+        mark.plain.store(false, Ordering::SeqCst);
+        let result = self.flush_vbucket(flushers, flusher, vb);
+        if result.as_ref().is_err_and(BucketError::is_no_space)
+            && !mark.plain.swap(true, Ordering::SeqCst)
+        {
+            flusher.plain.push_front(vb);
+        }
+        result
+    }
+
+    /// One commit of a vBucket's file: take, write, publish. Returns how many changes it had.
+    fn flush_vbucket(
+        &self,
+        flushers: &Flushers,
+        flusher: &mut Flusher,
+        vb: VbId,
+    ) -> Result<usize, BucketError> {
+        let config = self.config();
+        let (max, max_bytes) = (config.flusher_batch_max_items, config.flush_batch_max_bytes);
+        let (mut batch, to) = self.vbuckets[vb.index()]
+            .lock()
+            .direct_batch(max, max_bytes);
+        let before = self.setup.clock.now();
+        let written = match &mut batch {
+            Some(batch) => self.write_batch(vb, batch, before.unix_ns),
+            None => Ok(0),
+        };
+        let now = self.setup.clock.now();
+        match &written {
+            Ok(items) if batch.is_some() => {
+                let took_us = now.mono_ns.saturating_sub(before.mono_ns) / 1_000;
+                let timings = &self.timings;
+                timings.record_us(u16::MAX, Timing::SettleCommit, took_us);
+                timings.record_us(u16::MAX, Timing::SettleBatchItems, *items as u64);
+                self.totals.add(Total::FlushCommits, 1);
+            }
+            Ok(_) => {}
+            Err(error) => {
+                self.totals.add(Total::FlushFailures, 1);
+                if !error.is_no_space() {
+                    flushers.put_later(flusher, vb, now, true);
+                }
+                return written;
+            }
+        }
+        self.publish_flushed(flushers, flusher, now, vb, to);
+        written
+    }
+
+    fn write_batch(
+        &self,
+        vb: VbId,
+        batch: &mut SettleBatch,
+        now_ns: u64,
+    ) -> Result<usize, BucketError> {
+        let storage = self.storage()?;
+        let replaces = batch.replaces_file();
+        if replaces {
+            storage.replace(vb, &batch.empty_state(), now_ns)?;
+        }
+        let mut items = 0;
+        // One part: it was cut to size when it was taken.
+        for part in batch.parts(usize::MAX, usize::MAX) {
+            if replaces && part.items.is_empty() {
+                // An empty file that was just made says all there is to say.
+                continue;
+            }
+            storage.commit(vb, part.items, &part.state, now_ns)?;
+            items += part.items.len();
+        }
+        Ok(items)
+    }
+
+    fn publish_flushed(
+        &self,
+        flushers: &Flushers,
+        flusher: &mut Flusher,
+        now: Now,
+        vb: VbId,
+        to: Position,
+    ) {
+        let mark = &flushers.marks[vb.index()];
+        let since_ns = mark.since_ns.load(Ordering::Relaxed);
+        let dirty = Dirty { vb, since_ns };
+        match self.publish_one(now, dirty, to, None, &mut flusher.done) {
+            AfterLog::More => {
+                mark.since_ns.store(now.mono_ns, Ordering::Relaxed);
+                if self.vbuckets[vb.index()].lock().has_waiters() {
+                    if !mark.waited.swap(true, Ordering::SeqCst) {
+                        flusher.waited.push_back(vb);
+                    }
+                } else if !mark.plain.swap(true, Ordering::SeqCst) {
+                    flusher.plain.push_back(vb);
+                }
+            }
+            AfterLog::CommitsOnly => flushers.put_later(flusher, vb, now, false),
+            AfterLog::Nothing => {}
+        }
+        if !flusher.done.is_empty() {
+            self.deliver(now, &mut flusher.done);
+        }
+    }
+
+    /// Flushes until nothing is left.
+    pub(crate) fn flush_everything(&self) -> Result<(), BucketError> {
+        let Some(flushers) = &self.flushers else {
+            return Ok(());
+        };
+        for shard in &flushers.shards {
+            let mut flusher = shard.flusher.lock();
+            loop {
+                flushers.fetch(shard, &mut flusher);
+                for (due_ns, ..) in &mut flusher.later {
+                    *due_ns = 0;
+                }
+                self.begin_round(flushers, &mut flusher);
+                flusher.round = flusher.plain.len();
+                let result = if flusher.waited.is_empty() && flusher.round == 0 {
+                    break;
+                } else if flusher.round > 0 {
+                    self.flush_plain(flushers, &mut flusher)
+                } else {
+                    self.flush_waited(flushers, &mut flusher)
+                };
+                self.on_commit_result(&result);
+                result?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,363 @@
+//! How a bucket comes back: from its vBuckets' files, then from the log, then the documents.
+//!
+//! Each vBucket begins with what its file says of it; the log's records that the file does not have follow. What a reset
+//! or rollback left undone in a file is finished. Then the documents are read from the files, several vBuckets at a
+//! time.
+//!
+//! Invariants:
+//! * Nothing is removed before what replaces it is durable; running this again after a crash in the middle finds the
+//!   same.
+//! * What a file says may be in the kernel's memory only, if the process before was killed. Until all files are durable
+//!   the log is kept as it is; without a log, the bucket does not open.
+
+use crate::bucket::{Bucket, LoadReport, Phase, Recovery, new_uuid, random_u64};
+use crate::commit::{Committer, InLog};
+use crate::error::BucketError;
+use crate::mark::Mark;
+use crate::open::LOG_DIR;
+use crate::record;
+use crate::tasks::LOAD;
+use kedge_executor::Handle;
+use kedge_log::{Log, LogConfig, Record, RecoveryMode};
+use kedge_storage::{Loaded, RecordKind, Storage, StorageConfig};
+use kedge_types::VbId;
+use kedge_vbucket::{Base, Change, Item};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// So many vBuckets are loaded at a time.
+const LOADERS: usize = 4;
+/// Documents are put into a vBucket in pieces of this many, so that its lock is not held for long.
+const WARM_ITEMS: usize = 256;
+
+/// A log that is as long as it may be has so many segments.
+const SEGMENTS: u64 = 4;
+/// However short the log is to be.
+const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+
+/// What was read of the log.
+struct Replay {
+    log: Log,
+    report: LoadReport,
+}
+
+impl Bucket {
+    /// Brings everything back. Gives the log's committer, if there is to be one.
+    pub(crate) fn recover(
+        self: &Arc<Self>,
+        uuid: [u8; 16],
+    ) -> Result<(LoadReport, Option<Committer>), BucketError> {
+        let storage = Storage::open(
+            Arc::clone(&self.setup.disk),
+            &self.setup.dir,
+            &self.storage_config(),
+        )?;
+        // Loading happens once.
+        let _ = self.storage.set(storage);
+        let files = self.load_files()?;
+        let mark = Mark::read(&*self.setup.disk, &self.setup.dir)?;
+        let (mut report, committer) = if self.is_direct() {
+            (self.recover_direct(uuid, mark, files)?, None)
+        } else {
+            let (report, committer) = self.recover_logged(uuid, mark, files)?;
+            (report, Some(committer))
+        };
+        self.load_documents()?;
+        report.documents = self.count_documents();
+        Ok((report, committer))
+    }
+
+    fn storage_config(&self) -> StorageConfig {
+        let config = &self.setup.config;
+        StorageConfig {
+            keep_files_open: config.keep_files_open,
+            max_open_files: config.max_open_files as usize,
+            ..StorageConfig::new(config.vbuckets)
+        }
+    }
+
+    /// The bucket's files, which are there from the beginning of loading on.
+    pub(crate) fn storage(&self) -> Result<&Storage, BucketError> {
+        self.storage
+            .get()
+            .ok_or_else(|| BucketError::NotLoaded(self.name().to_owned()))
+    }
+
+    fn check_loading(&self) -> Result<(), BucketError> {
+        if self.phase() == Phase::Loading {
+            Ok(())
+        } else {
+            // The bucket is being shut down: nobody waits for the rest.
+            Err(BucketError::NotLoaded(self.name().to_owned()))
+        }
+    }
+
+    /// Lets each vBucket begin with what its file says. Returns how many have a file.
+    fn load_files(self: &Arc<Self>) -> Result<usize, BucketError> {
+        let found = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&found);
+        self.for_each_vbucket(move |bucket, vb| {
+            let Some(loaded) = bucket.storage()?.load(vb)? else {
+                return Ok(());
+            };
+            count.fetch_add(1, Ordering::Relaxed);
+            let mut vbucket = bucket.vbuckets[vb.index()].lock();
+            vbucket
+                .begin_from(base(loaded))
+                .map_err(|source| BucketError::Replay { vb, source })
+        })?;
+        Ok(found.load(Ordering::Relaxed))
+    }
+
+    /// Runs `work` for all vBuckets, on several threads. The first error ends it.
+    fn for_each_vbucket(
+        self: &Arc<Self>,
+        work: impl Fn(&Self, VbId) -> Result<(), BucketError> + Send + Sync + 'static,
+    ) -> Result<(), BucketError> {
+        let (work, next) = (Arc::new(work), Arc::new(AtomicUsize::new(0)));
+        let all = {
+            let bucket = Arc::clone(self);
+            move || {
+                loop {
+                    let index = next.fetch_add(1, Ordering::Relaxed);
+                    if index >= bucket.vbuckets.len() {
+                        return Ok(());
+                    }
+                    let result = bucket
+                        .check_loading()
+                        .and_then(|()| work(&bucket, VbId(index as u16)));
+                    if result.is_err() {
+                        // The others need not go on.
+                        next.store(bucket.vbuckets.len(), Ordering::Relaxed);
+                        return result;
+                    }
+                }
+            }
+        };
+        let helpers = LOADERS.min(self.vbuckets.len()) - 1;
+        let others: Vec<Handle<Result<(), BucketError>>> = (0..helpers)
+            .map(|_| {
+                let executor = &self.setup.executor;
+                executor.submit_as(&LOAD, self.owner, all.clone())
+            })
+            .collect();
+        let mut result = all();
+        for other in others {
+            // What the others did not get to, this one has done.
+            if let Ok(of_other) = other.wait() {
+                result = result.and(of_other);
+            }
+        }
+        result.and_then(|()| self.check_loading())
+    }
+
+    /// There is to be no log. What one has, if there is one, goes into the files first.
+    fn recover_direct(
+        self: &Arc<Self>,
+        uuid: [u8; 16],
+        mark: Option<Mark>,
+        files: usize,
+    ) -> Result<LoadReport, BucketError> {
+        let (disk, dir) = (&*self.setup.disk, &self.setup.dir);
+        let log_dir = self.log_dir();
+        let mut report = LoadReport {
+            clean: mark == Some(Mark::Clean) || (mark.is_none() && files == 0),
+            ..LoadReport::default()
+        };
+        if mark.is_none() && disk.exists(&log_dir)? {
+            let replay = self.replay(uuid, report.clean)?;
+            report = replay.report;
+            self.finish_replay(&report)?;
+            self.settle_all(|| self.phase() != Phase::Loading)?;
+            self.check_loading()?;
+        } else {
+            self.finish_replay(&report)?;
+        }
+        self.make_durable()?;
+        // From now on the files are the truth, and the log is void.
+        Mark::Open.write(disk, dir)?;
+        self.remove_log()?;
+        Ok(report)
+    }
+
+    fn recover_logged(
+        self: &Arc<Self>,
+        uuid: [u8; 16],
+        mark: Option<Mark>,
+        files: usize,
+    ) -> Result<(LoadReport, Committer), BucketError> {
+        if mark.is_some() {
+            // The last start had no log; one from before it is void.
+            self.make_durable()?;
+            self.remove_log()?;
+            Mark::remove(&*self.setup.disk, &self.setup.dir)?;
+        }
+        let clean = mark == Some(Mark::Clean) || (mark.is_none() && files == 0);
+        let Replay { log, report } = self.replay(uuid, clean)?;
+        if !report.clean && files > 0 {
+            self.floor.hold(log.first_lsn());
+        }
+        let committer = Committer::new(log);
+        self.finish_replay(&report)?;
+        Ok((report, committer))
+    }
+
+    /// Makes durable what the files have.
+    pub(crate) fn make_durable(self: &Arc<Self>) -> Result<(), BucketError> {
+        self.for_each_vbucket(|bucket, vb| Ok(bucket.storage()?.make_durable(vb)?))
+    }
+
+    fn remove_log(&self) -> Result<(), BucketError> {
+        let log_dir = self.log_dir();
+        if self.setup.disk.exists(&log_dir)? {
+            self.setup.disk.remove_dir_all(&log_dir)?;
+            self.setup.disk.sync_dir(&self.setup.dir)?;
+        }
+        Ok(())
+    }
+
+    /// Reads the log. `clean`: whether the last shutdown was, if there is no log.
+    fn replay(&self, uuid: [u8; 16], clean: bool) -> Result<Replay, BucketError> {
+        let mode = match self.setup.recovery {
+            Recovery::Strict => RecoveryMode::Strict,
+            Recovery::Salvage => RecoveryMode::Salvage,
+        };
+        let config = LogConfig {
+            salt: random_u64(),
+            // The log is given back a segment at a time.
+            segment_bytes: (self.setup.config.log_bytes_max / SEGMENTS)
+                .clamp(SEGMENT_BYTES_MIN, LogConfig::default().segment_bytes),
+            ..LogConfig::default()
+        };
+        let mut is_last_clean = false;
+        let (log, report) = Log::open(
+            Arc::clone(&self.setup.disk),
+            &self.log_dir(),
+            uuid,
+            config,
+            mode,
+            &mut |record: Record<'_>| {
+                is_last_clean = record.kind == record::KIND_CLEAN;
+                self.replay_record(&record)
+            },
+        )?;
+        let report = LoadReport {
+            records: report.records,
+            bytes: report.bytes,
+            documents: 0,
+            clean: is_last_clean || (report.is_new && clean),
+            skipped: report.skipped_places,
+            took_us: 0,
+        };
+        Ok(Replay { log, report })
+    }
+
+    fn replay_record(&self, record: &Record<'_>) -> Result<(), BucketError> {
+        self.check_loading()?;
+        let vb = record.vb;
+        let why = "it names a vBucket that the bucket does not have";
+        let vbucket = self
+            .vbuckets
+            .get(vb.index())
+            .ok_or(BucketError::Record { vb, why })?;
+        let mut vbucket = vbucket.lock();
+        // Most of what is in the file need not be understood.
+        let in_file = |seqno| seqno <= vbucket.settled_seqno();
+        if record::seqno(record.kind, record.payload).is_some_and(in_file) {
+            return Ok(());
+        }
+        let Some(change) = record::parse(record.kind, vb, record.payload)? else {
+            return Ok(());
+        };
+        let replay_error = |source| BucketError::Replay { vb, source };
+        let reset = matches!(change, Change::Reset(_) | Change::Rollback { .. });
+        vbucket.replay(change).map_err(replay_error)?;
+        let in_log = InLog {
+            lsn: record.lsn,
+            reset,
+        };
+        self.floor.need(vb).note_replayed(&vbucket, in_log);
+        Ok(())
+    }
+
+    fn finish_replay(&self, report: &LoadReport) -> Result<(), BucketError> {
+        let now = self.setup.clock.now();
+        // Damage that was accepted, now or by an earlier salvage, may have taken prepares and left their commits.
+        let salvaged = report.skipped > 0;
+        for vbucket in &self.vbuckets {
+            let mut vbucket = vbucket.lock();
+            let vb = vbucket.id();
+            // What replay put there was not accounted for.
+            self.quota.add(
+                vbucket.bytes() as i64,
+                vbucket.checkpoint_bytes() as i64,
+                vbucket.unsettled().pinned_bytes as i64,
+            );
+            if salvaged {
+                vbucket.forgive_orphan();
+            }
+            let branch = (!report.clean).then(new_uuid);
+            let (result, _) =
+                self.account(now, &mut vbucket, |vbucket| vbucket.finish_replay(branch));
+            result.map_err(|source| BucketError::Replay { vb, source })?;
+            self.queue_replayed(&vbucket, now.mono_ns);
+        }
+        Ok(())
+    }
+
+    /// Reads the documents into memory.
+    fn load_documents(self: &Arc<Self>) -> Result<(), BucketError> {
+        self.for_each_vbucket(|bucket, vb| {
+            let (history, settled) = {
+                let vbucket = bucket.vbuckets[vb.index()].lock();
+                (vbucket.history(), vbucket.settled_seqno())
+            };
+            let Some(scan) = bucket.storage()?.scan(vb, ..=settled, true)? else {
+                return Ok(());
+            };
+            let mut items = Vec::with_capacity(WARM_ITEMS);
+            for record in scan {
+                let record = record?;
+                if record.kind() != RecordKind::Document {
+                    continue;
+                }
+                items.extend(record.item());
+                if items.len() == WARM_ITEMS {
+                    bucket.check_loading()?;
+                    bucket.warm(vb, history, &mut items);
+                }
+            }
+            bucket.warm(vb, history, &mut items);
+            Ok(())
+        })
+    }
+
+    fn warm(&self, vb: VbId, history: u32, items: &mut Vec<Item>) {
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        self.measure(&mut vbucket, |vbucket| {
+            for item in items.drain(..) {
+                vbucket.warm(history, item);
+            }
+        });
+    }
+
+    fn count_documents(&self) -> u64 {
+        let documents = |vbucket: &parking_lot::Mutex<kedge_vbucket::VBucket>| {
+            vbucket.lock().documents() as u64
+        };
+        self.vbuckets.iter().map(documents).sum()
+    }
+
+    fn log_dir(&self) -> PathBuf {
+        self.setup.dir.join(LOG_DIR)
+    }
+}
+
+fn base(loaded: Loaded) -> Base {
+    Base {
+        state: loaded.state,
+        high_seqno: loaded.high_seqno,
+        prepares: loaded.prepares,
+    }
+}
