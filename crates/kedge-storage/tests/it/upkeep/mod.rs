@@ -5,6 +5,7 @@ mod compact_crash;
 mod compact_threads;
 mod import;
 mod import_crash;
+mod leaks;
 mod model;
 mod rollback;
 
