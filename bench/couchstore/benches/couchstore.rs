@@ -6,10 +6,10 @@
 use std::path::{Path, PathBuf};
 use std::{env, fs, process};
 
-use kedge_bench_couchstore::alloc::Counting;
+use kedge_bench_common::alloc::Counting;
+use kedge_bench_common::site::Site;
 use kedge_bench_couchstore::plan::{self, Effort};
 use kedge_bench_couchstore::report;
-use kedge_bench_couchstore::work::Site;
 
 /// The allocator of the server, with counters.
 #[global_allocator]

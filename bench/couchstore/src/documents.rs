@@ -3,10 +3,9 @@
 //! Documents are numbered as they were first stored. Their keys are in another order than that, as those of most
 //! applications are.
 
+use kedge_bench_common::random::Random;
 use kedge_couchstore::{Body, ContentMeta, Mutation};
 use kedge_types::{RevSeqno, Seqno};
-
-use crate::random::Random;
 
 /// Bytes of a body.
 pub const BODY_BYTES: usize = 512;

@@ -1,11 +1,7 @@
 //! Benchmarks of `kedge-couchstore`: what saving, reading and compacting documents of 512 random bytes costs in
 //! processor time, memory and I/O. `benches/couchstore.rs` runs them; `bench/README.md` says what is measured and how.
 
-pub mod alloc;
-pub mod counted;
 pub mod documents;
-pub mod measure;
 pub mod plan;
-pub mod random;
 pub mod report;
 pub mod work;

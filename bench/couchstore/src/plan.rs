@@ -3,12 +3,14 @@
 //! In a round each site, one after the other, gets files of its own: new ones of all sizes, of which the largest stays
 //! to be updated, compacted and read. Every round does the same with other random keys.
 
+use kedge_bench_common::measure::Taken;
+use kedge_bench_common::random::Random;
+use kedge_bench_common::site::Site;
 use kedge_couchstore::{Error, Options, Snapshot, Writer};
 
 use crate::documents::Bodies;
-use crate::measure::Taken;
-use crate::random::Random;
-use crate::work::{Site, compact, read, write};
+
+use crate::work::{compact, read, write};
 
 /// Documents of the large file.
 pub const DOCUMENTS: u32 = 1_000_000;

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use kedge_bench_common::figures::{median, micros};
 use serde_json::{Value, json};
 
 use crate::documents::DOCUMENT_BYTES;
@@ -100,18 +101,4 @@ pub fn json(effort: &Effort, samples: &[Sample]) -> Value {
         "document_bytes": DOCUMENT_BYTES,
         "samples": samples,
     })
-}
-
-fn micros(time: std::time::Duration) -> f64 {
-    time.as_nanos() as f64 / 1e3
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<_> = values.collect();
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        count if count % 2 == 1 => values[count / 2],
-        count => f64::midpoint(values[count / 2 - 1], values[count / 2]),
-    }
 }

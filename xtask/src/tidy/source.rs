@@ -12,7 +12,7 @@ const LONG_FILE_LINES: usize = 900;
 /// Files that may contain `unsafe`, and why they need it. Everything else is safe code.
 const UNSAFE_FILES: [(&str, &str); 3] = [
     (
-        "bench/couchstore/src/alloc.rs",
+        "bench/common/src/alloc.rs",
         "an allocator that counts, for a benchmark",
     ),
     (

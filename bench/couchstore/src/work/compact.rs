@@ -3,12 +3,11 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kedge_bench_common::measure::{Taken, measure};
+use kedge_bench_common::site::Site;
 use kedge_couchstore::compact::{Compaction, KeepAll, Settings, target_path};
 use kedge_couchstore::{Error, Options, Snapshot};
 use kedge_disk::Disk;
-
-use super::Site;
-use crate::measure::{Taken, measure};
 
 /// Copies all documents of a file to another; where that is, how many there are, and what it took.
 ///

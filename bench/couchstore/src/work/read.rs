@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
+use kedge_bench_common::measure::{Taken, measure};
+use kedge_bench_common::random::Random;
+use kedge_bench_common::site::Site;
 use kedge_couchstore::{Error, Form, Options, Snapshot, Writer};
 
-use super::Site;
 use crate::documents::{BODY_BYTES, Key, key};
-use crate::measure::{Taken, measure};
-use crate::random::Random;
 
 /// Opens and closes a file to read it, so many times.
 ///

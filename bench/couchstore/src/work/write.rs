@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use kedge_bench_common::measure::{Taken, measure};
+use kedge_bench_common::site::Site;
 use kedge_couchstore::{Create, Error, Mutation, Options, Writer};
 
-use super::Site;
 use crate::documents::{Batch, Bodies, vbstate};
-use crate::measure::{Taken, measure};
 
 /// What a batch takes from the first document to the end of its commit, once it has been put together.
 fn save(writer: &mut Writer, batch: &[Mutation<'_>]) -> Result<(), Error> {
