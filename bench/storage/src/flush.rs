@@ -1,0 +1,254 @@
+//! One vBucket, its file, and the steps with which a bucket brings what is queued into the file.
+
+use std::borrow::Cow;
+
+use kedge_bench_common::counted::CountedDisk;
+use kedge_bench_common::measure::{Taken, measure};
+use kedge_bench_common::random::Random;
+use kedge_bench_common::site::Site;
+use kedge_storage::{Storage, StorageConfig, StorageError};
+use kedge_types::{Cas, CollectionId, DocKey, Expiry, Now, VbId, VbUuid};
+use kedge_vbucket::{
+    Cookie, NewValue, Persistence, RandomState, SettleBatch, StoreMode, VBucket, VbSetup, Write,
+};
+
+/// Bytes of a key, without the byte of its collection.
+pub const KEY_BYTES: usize = 20;
+/// Bytes of a value, which are random: it is not worth compressing.
+pub const VALUE_BYTES: usize = 64;
+
+const VB: VbId = VbId(0);
+/// Parts of the hash table of a bucket with one vBucket.
+const TABLE_SHARDS: usize = 1024;
+/// Most changes and bytes that go to the log at a time, before the measurement.
+const LOG_BATCH: (usize, usize) = (20_000, 16 << 20);
+
+/// How changes get into the file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// There is no log: they are flushed.
+    Direct,
+    /// They are in the log: they are settled.
+    Logged,
+}
+
+impl Mode {
+    /// The name in the results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Logged => "logged",
+        }
+    }
+}
+
+/// Most that one commit takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    /// `flusher_batch_max_items`.
+    pub items: usize,
+    /// `flush_batch_max_bytes`.
+    pub bytes: usize,
+}
+
+impl Limit {
+    /// The defaults of a bucket.
+    pub const ON: Self = Self {
+        items: 20_000,
+        bytes: 16 << 20,
+    };
+    /// None.
+    pub const OFF: Self = Self {
+        items: usize::MAX,
+        bytes: usize::MAX,
+    };
+}
+
+/// A vBucket with its file.
+struct Rig {
+    vbucket: VBucket,
+    storage: Storage,
+    disk: CountedDisk,
+    limit: Limit,
+    clock_ns: u64,
+}
+
+/// Queues `items` new documents in a vBucket whose file is there, open, and has one document, then measures one flush
+/// of them. Returns what it took, and the number of commits.
+///
+/// # Errors
+/// Those of the storage.
+pub fn run(
+    site: &Site,
+    mode: Mode,
+    limit: Limit,
+    items: u32,
+) -> Result<(Taken, u64), StorageError> {
+    let dir = site.path("files");
+    let mut rig = Rig::new(site, mode, limit)?;
+    let mut random = Random::new(items.into());
+    rig.queue(u32::MAX, &mut random);
+    rig.flush(mode)?;
+    for number in 0..items {
+        rig.queue(number, &mut random);
+    }
+    if mode == Mode::Logged {
+        rig.log();
+    }
+    let commits = rig.storage.stats().commits;
+    let disk = rig.disk.clone();
+    let (flushed, taken) = measure(&disk, || rig.flush(mode));
+    flushed?;
+    rig.check(items);
+    let commits = rig.storage.stats().commits - commits;
+    drop(rig);
+    std::fs::remove_dir_all(&dir).expect("the directory can be removed");
+    Ok((taken, commits))
+}
+
+impl Rig {
+    fn new(site: &Site, mode: Mode, limit: Limit) -> Result<Self, StorageError> {
+        let persistence = match mode {
+            Mode::Direct => Persistence::Direct,
+            Mode::Logged => Persistence::LogThenFile,
+        };
+        let vbucket = VBucket::new(VbSetup {
+            id: VB,
+            uuid: VbUuid(0x1234_5678_9abc),
+            shards: TABLE_SHARDS,
+            hasher: RandomState::default(),
+            persistence,
+        });
+        let disk = (*site.disk).clone();
+        let (below, dir) = (site.disk.clone(), site.path("files"));
+        Ok(Rig {
+            vbucket,
+            storage: Storage::open(below, &dir, &StorageConfig::new(1))?,
+            disk,
+            limit,
+            clock_ns: 1_790_000_000_000_000_000,
+        })
+    }
+
+    fn now(&mut self) -> Now {
+        self.clock_ns += 1_000;
+        Now {
+            unix_ns: self.clock_ns,
+            mono_ns: self.clock_ns,
+        }
+    }
+
+    /// Stores a document, which waits in the vBucket from then on.
+    fn queue(&mut self, number: u32, random: &mut Random) {
+        let logical = format!("{:0KEY_BYTES$}", u64::from(number) * 7_368_787);
+        let key = DocKey::new(CollectionId::DEFAULT, logical.as_bytes());
+        let write = Write {
+            key: &key.expect("the key is short"),
+            cas: Cas(0),
+            durability: None,
+            preserve_ttl: false,
+            cookie: Cookie(0),
+        };
+        let value = random.bytes(VALUE_BYTES);
+        let value = NewValue::plain(Cow::Owned(value)).expect("the value is small");
+        let now = self.now();
+        let stored = self
+            .vbucket
+            .store(now, &write, StoreMode::Set, &value, 0, Expiry::NEVER);
+        stored.expect("nothing is in the way of a store");
+    }
+
+    /// What the log writer does, without the log.
+    fn log(&mut self) {
+        let (items, bytes) = LOG_BATCH;
+        let mut changes = Vec::new();
+        loop {
+            let to = self.vbucket.changes_for_log(items, bytes, &mut changes);
+            if changes.is_empty() {
+                return;
+            }
+            self.vbucket.on_logged(to);
+            changes.clear();
+        }
+    }
+
+    /// Brings everything into the file.
+    fn flush(&mut self, mode: Mode) -> Result<(), StorageError> {
+        match mode {
+            Mode::Direct => self.flush_directly(),
+            Mode::Logged => {
+                self.log();
+                self.settle()
+            }
+        }
+    }
+
+    /// As a flusher does: a batch, a commit, and again while there is more.
+    fn flush_directly(&mut self) -> Result<(), StorageError> {
+        loop {
+            let (batch, to) = self
+                .vbucket
+                .direct_batch(self.limit.items, self.limit.bytes);
+            let Some(mut batch) = batch else {
+                return Ok(());
+            };
+            self.write(&mut batch, Limit::OFF)?;
+            self.vbucket.on_logged(to);
+        }
+    }
+
+    /// As a settler does: everything is taken at once, and written in parts.
+    fn settle(&mut self) -> Result<(), StorageError> {
+        let Some(mut batch) = self.vbucket.begin_settle() else {
+            return Ok(());
+        };
+        self.write(&mut batch, self.limit)?;
+        drop(self.vbucket.end_settle(batch));
+        Ok(())
+    }
+
+    fn write(&mut self, batch: &mut SettleBatch, limit: Limit) -> Result<(), StorageError> {
+        let now_ns = self.now().unix_ns;
+        if batch.replaces_file() {
+            self.storage.replace(VB, &batch.empty_state(), now_ns)?;
+        }
+        let history = batch.history();
+        for part in batch.parts(limit.items, limit.bytes) {
+            self.storage.commit(VB, part.items, &part.state, now_ns)?;
+            self.vbucket.settled(history, part.upto);
+        }
+        Ok(())
+    }
+
+    /// Nothing was left out.
+    fn check(&self, items: u32) {
+        let loaded = self.storage.load(VB).expect("the file can be read");
+        let loaded = loaded.expect("the file is there");
+        assert_eq!(loaded.documents, u64::from(items) + 1);
+        assert_eq!(loaded.high_seqno, self.vbucket.high_seqno());
+        assert_eq!(self.vbucket.unsettled().items, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flush_takes_as_many_commits_as_the_limit_says() {
+        let dir = std::env::temp_dir().join(format!("kedge-bench-{}", std::process::id()));
+        let site = Site::new("disk", &dir);
+        let limit = Limit {
+            items: 10,
+            ..Limit::ON
+        };
+        for mode in [Mode::Direct, Mode::Logged] {
+            for (limit, commits) in [(limit, 3), (Limit::OFF, 1)] {
+                let (taken, measured) = run(&site, mode, limit, 25).expect("the disk works");
+                assert_eq!(measured, commits, "{mode:?} {limit:?}");
+                assert_eq!(taken.io.syncs, 2 * commits, "{mode:?} {limit:?}");
+            }
+        }
+    }
+}
