@@ -198,6 +198,46 @@ fn commits_go_on_and_are_in_the_new_file() {
 }
 
 #[test]
+fn commits_that_fail_meanwhile_are_not_in_the_new_file() {
+    for seed in 0..40 {
+        let disk = SimDisk::new(seed);
+        let storage = open(&disk).expect("open");
+        let (model, _) = mixed(&storage);
+        let model = RefCell::new(purged(&model, &purge(), 302));
+        let next = Cell::new(311);
+        let mut hooks = Hooks::on_bytes(|_| {
+            // The write of all, or that of the byte which makes the header one: that byte may have been written.
+            let number = if seed % 2 == 0 { 1 } else { 3 };
+            disk.fail_operation(disk.operations() + number, Fault::Io);
+            let seqno = next.get();
+            let mut now = state(1, seqno + 1);
+            (now.prepared, now.completed) = (Seqno(305), Seqno(302));
+            let items = [
+                document(seqno, &key(20), b"never there"),
+                document(seqno + 1, &key(seqno), b"never there"),
+            ];
+            let error = storage.commit(VB, &items, &now, 1).expect_err("a fault");
+            assert!(!error.is_fatal(), "{error}");
+            if seed % 4 < 2 {
+                // The same seqnos for something else, as nobody heard of the first.
+                let items = [document(seqno, &key(21), b"there")];
+                let mut now = state(1, seqno);
+                (now.prepared, now.completed) = (Seqno(305), Seqno(302));
+                commit(&storage, &mut model.borrow_mut(), &items, &now);
+                next.set(seqno + 1);
+            }
+        });
+        let done = storage.compact(VB, &purge(), &mut hooks);
+        done.expect("compact").expect("a file");
+        drop(hooks);
+        assert_eq!(found(&storage), *model.borrow(), "seed {seed}");
+        audit(&disk, VB);
+        drop(storage);
+        assert_eq!(found(&open(&disk).expect("open")), *model.borrow());
+    }
+}
+
+#[test]
 fn it_ends_though_others_write_as_fast_as_it_copies() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
