@@ -1,15 +1,17 @@
 //! A bucket's couchstore files: one for each vBucket, behind the log.
 //!
 //! [`Storage`] knows which files there are, keeps some of them open, writes batches of changes into them as commits, and
-//! reads documents back. It starts no thread and looks at no clock: who calls it decides when, and on which thread.
+//! reads documents back; it compacts files, rolls them back, and takes over those of other nodes. It starts no thread and
+//! looks at no clock: who calls it decides when, on which thread, and with a [`Pacer`] how fast.
 //!
 //! What must hold:
 //! * A commit that returned is found by every later open. One that did not is found whole or not at all, and not at all
 //!   as long as the process lives.
 //! * Which file a vBucket has changes only under the guard of its slot, which has the handle for writing, too: nobody
 //!   can write to a file that another has replaced. Handles for reading are snapshots, which never change.
-//! * A commit takes two syncs; a new file one more, of the directory. Beside that only what an earlier process left is
-//!   synced, once: the names at the start, and the header of each file before the first commit behind it.
+//! * A commit takes two syncs; a new file one more, of the directory. Beside that only compactions sync what they write,
+//!   and what an earlier process left is synced once: the names at the start, and the header of each file before the
+//!   first commit behind it.
 //! * What is in memory of a file beside its handle is what its last commit says, also after one that failed.
 //!
 //! The names of files and what is in them: `docs/formats/couchstore.md`.
