@@ -3,27 +3,40 @@
 use crate::Arithmetic;
 use crate::bucket::{Bucket, Ctx, Write, sync_write_timing};
 use crate::counters::Counter;
+use crate::outcome::Outcome;
 use kedge_types::{Cas, Datatype, DocKey, Expiry, Status, VbId};
 use kedge_vbucket::{
-    ConcatMode, Document, ITEM_OVERHEAD_BYTES, Meta, Mutated, NewValue, Outcome, SLOT_BYTES,
+    ConcatMode, Cookie, Document, ITEM_OVERHEAD_BYTES, Meta, Mutated, NewValue, SLOT_BYTES,
     StoreMode, VBucket,
 };
 use std::sync::atomic::Ordering;
 
+/// What all reads share.
+#[derive(Clone, Copy, Debug)]
+pub struct Read<'a> {
+    /// The vBucket.
+    pub vb: VbId,
+    /// The document.
+    pub key: &'a DocKey,
+    /// Who is told when the read was parked, as the document must come from the disk.
+    pub cookie: Cookie,
+}
+
 impl Bucket {
     /// Shows a document to `read`, which runs under the vBucket's lock: copy a small value there, clone the item of a
-    /// large one.
+    /// large one. When it was parked, the completion has the document.
     ///
     /// # Errors
     /// `KeyNotFound`, `NotMyVbucket`, `TemporaryFailure` while loading.
     pub fn get<R>(
         &self,
         ctx: Ctx,
-        vb: VbId,
-        key: &DocKey,
+        wanted: &Read<'_>,
         read: impl FnOnce(Document<'_>) -> R,
-    ) -> Result<R, Status> {
-        let result = self.step(ctx.now, vb, |vbucket| vbucket.get(ctx.now, key, read))?;
+    ) -> Result<Outcome<R>, Status> {
+        let result = self.step(ctx.now, wanted.vb, |vbucket| {
+            vbucket.get(ctx.now, wanted.key, read)
+        })?;
         self.count(ctx, Counter::CmdGet);
         self.count(
             ctx,
@@ -33,15 +46,18 @@ impl Bucket {
                 Counter::GetMisses
             },
         );
-        result
+        result.map(Outcome::Done)
     }
 
     /// The metadata of a document or tombstone.
     ///
     /// # Errors
     /// As [`Bucket::get`].
-    pub fn get_meta(&self, ctx: Ctx, vb: VbId, key: &DocKey) -> Result<Meta, Status> {
-        self.step(ctx.now, vb, |vbucket| vbucket.get_meta(ctx.now, key))?
+    pub fn get_meta(&self, ctx: Ctx, wanted: &Read<'_>) -> Result<Outcome<Meta>, Status> {
+        self.step(ctx.now, wanted.vb, |vbucket| {
+            vbucket.get_meta(ctx.now, wanted.key)
+        })?
+        .map(Outcome::Done)
     }
 
     /// Stores a value. `datatype` is what the client says of it; whether it is JSON is found out here. `expiry` is the
@@ -189,17 +205,16 @@ impl Bucket {
     pub fn get_and_lock<R>(
         &self,
         ctx: Ctx,
-        vb: VbId,
-        key: &DocKey,
+        wanted: &Read<'_>,
         secs: u32,
         read: impl FnOnce(Document<'_>) -> R,
-    ) -> Result<R, Status> {
+    ) -> Result<Outcome<R>, Status> {
         self.count(ctx, Counter::CmdLock);
-        let result = self.step(ctx.now, vb, |vbucket| {
-            vbucket.get_and_lock(ctx.now, key, secs, read)
+        let result = self.step(ctx.now, wanted.vb, |vbucket| {
+            vbucket.get_and_lock(ctx.now, wanted.key, secs, read)
         })?;
         self.count_error(ctx, result.as_ref().err());
-        result
+        result.map(Outcome::Done)
     }
 
     /// Opens a lock.
@@ -230,7 +245,7 @@ impl Bucket {
             vbucket.hold_back(ctx.now, write.key, mutated, write.cookie)
         });
         match outcome {
-            Ok(Outcome::Parked) => {
+            Ok(kedge_vbucket::Outcome::Parked) => {
                 self.count(ctx, Counter::HeldBack);
                 self.on_waiting(write.vb);
                 self.on_parked();
@@ -249,7 +264,10 @@ impl Bucket {
         &self,
         ctx: Ctx,
         write: &Write<'_>,
-        step: impl FnOnce(&mut VBucket, &kedge_vbucket::Write<'_>) -> Result<Outcome<R>, Status>,
+        step: impl FnOnce(
+            &mut VBucket,
+            &kedge_vbucket::Write<'_>,
+        ) -> Result<kedge_vbucket::Outcome<R>, Status>,
     ) -> Result<Outcome<R>, Status> {
         let durability = self.hot.durability(write.durability);
         let inner = kedge_vbucket::Write {
@@ -265,7 +283,8 @@ impl Bucket {
         }
         let result = self
             .step(ctx.now, write.vb, |vbucket| step(vbucket, &inner))
-            .flatten();
+            .flatten()
+            .map(Outcome::from);
         if let Some(durability) = durability {
             match &result {
                 Ok(Outcome::Parked) => {

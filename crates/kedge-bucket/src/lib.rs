@@ -18,6 +18,7 @@ mod hot;
 mod loaded;
 mod mark;
 mod open;
+mod outcome;
 mod queries;
 mod quota;
 mod record;
@@ -34,11 +35,13 @@ mod writer;
 pub use bucket::{Bucket, BucketSetup, Completions, Ctx, LoadReport, Recovery, Write};
 pub use config::{BucketChange, BucketConfig, CompressionMode, ConflictResolution, EvictionPolicy};
 pub use counters::{Counter, Total};
+pub use documents::Read;
 pub use error::BucketError;
 pub use kedge_vbucket::{
     Completion, ConcatMode, Cookie, Document, Item, Meta, Mutated, ObserveSeqno, ObserveState,
-    Outcome, StoreMode, VbState,
+    StoreMode, VbState,
 };
+pub use outcome::Outcome;
 pub use queries::VbFigures;
 pub use timings::{Timing, TimingSnapshot, Timings};
 

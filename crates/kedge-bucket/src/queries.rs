@@ -2,9 +2,11 @@
 
 use crate::bucket::{Bucket, Ctx, Phase, new_uuid};
 use crate::counters::Counter;
+use crate::documents::Read;
 use crate::error::BucketError;
-use kedge_types::{Cas, CollectionId, DocKey, Seqno, Status, VbId, VbUuid};
-use kedge_vbucket::{Cookie, Document, ObserveSeqno, ObserveState, Outcome, VbState};
+use crate::outcome::Outcome;
+use kedge_types::{Cas, CollectionId, Seqno, Status, VbId, VbUuid};
+use kedge_vbucket::{Cookie, Document, ObserveSeqno, ObserveState, VbState};
 use std::sync::atomic::Ordering;
 
 /// Figures of one vBucket.
@@ -45,7 +47,8 @@ pub struct VbFigures {
 }
 
 impl Bucket {
-    /// A live document of `collection`, chosen at random.
+    /// A live document of `collection`, chosen at random. `cookie` is told when it was parked, as the document must come
+    /// from the disk.
     ///
     /// # Errors
     /// `KeyNotFound` when there is none, `TemporaryFailure` while loading.
@@ -53,8 +56,9 @@ impl Bucket {
         &self,
         ctx: Ctx,
         collection: CollectionId,
+        _cookie: Cookie,
         read: impl FnOnce(Document<'_>) -> R,
-    ) -> Result<R, Status> {
+    ) -> Result<Outcome<R>, Status> {
         if self.phase() != Phase::Open {
             return Err(Status::TemporaryFailure);
         }
@@ -71,7 +75,7 @@ impl Bucket {
                 read.take().map(|read| read(document))
             });
             if let Some(result) = found.flatten() {
-                return Ok(result);
+                return Ok(Outcome::Done(result));
             }
         }
         Err(Status::KeyNotFound)
@@ -84,16 +88,15 @@ impl Bucket {
     pub fn keys_from(
         &self,
         ctx: Ctx,
-        vb: VbId,
-        start: &DocKey,
+        start: &Read<'_>,
         count: u32,
         mut each: impl FnMut(&[u8]),
-    ) -> Result<(), Status> {
-        let keys = self.step(ctx.now, vb, |vbucket| {
-            vbucket.keys_from(ctx.now, start, count as usize)
+    ) -> Result<Outcome<()>, Status> {
+        let keys = self.step(ctx.now, start.vb, |vbucket| {
+            vbucket.keys_from(ctx.now, start.key, count as usize)
         })?;
         keys.iter().for_each(|key| each(key));
-        Ok(())
+        Ok(Outcome::Done(()))
     }
 
     /// Whether a key's last change is on disk, and its CAS.
@@ -103,10 +106,12 @@ impl Bucket {
     pub fn observe_key(
         &self,
         ctx: Ctx,
-        vb: VbId,
-        key: &DocKey,
-    ) -> Result<(ObserveState, Cas), Status> {
-        self.step(ctx.now, vb, |vbucket| vbucket.observe_key(ctx.now, key))
+        wanted: &Read<'_>,
+    ) -> Result<Outcome<(ObserveState, Cas)>, Status> {
+        self.step(ctx.now, wanted.vb, |vbucket| {
+            vbucket.observe_key(ctx.now, wanted.key)
+        })
+        .map(Outcome::Done)
     }
 
     /// How far the branch `uuid` of a vBucket is.
@@ -141,6 +146,7 @@ impl Bucket {
         let outcome = self.step(ctx.now, vb, |vbucket| {
             vbucket.seqno_persistence(ctx.now, seqno, cookie)
         });
+        let outcome = outcome.map(Outcome::from);
         if outcome == Ok(Outcome::Parked) {
             self.on_waiting(vb);
             self.on_parked();

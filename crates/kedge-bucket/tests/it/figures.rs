@@ -1,7 +1,7 @@
 //! Statistics, memory and limits.
 
 use crate::tools::*;
-use kedge_bucket::{Arithmetic, BucketChange, Counter, ObserveState, Timing, Write};
+use kedge_bucket::{Arithmetic, BucketChange, Cookie, Counter, ObserveState, Read, Timing, Write};
 use kedge_disk::SimDisk;
 use kedge_types::{Cas, CollectionId, Status};
 
@@ -103,26 +103,14 @@ fn the_longest_time_to_live_caps_every_expiry() {
     let k = key("k");
     let secs = open.ctx().now.unix_secs();
     open.set("k", b"1").unwrap();
-    let expiry = u64::from(
-        open.bucket
-            .get_meta(open.ctx(), k.vbucket(4), &k)
-            .unwrap()
-            .expiry
-            .0,
-    );
+    let meta = done(open.bucket.get_meta(open.ctx(), &read(&k))).unwrap();
+    let expiry = u64::from(meta.expiry.0);
     assert!((secs + 100..secs + 110).contains(&expiry));
     open.bucket.touch(open.ctx(), &write(&k), 1_000).unwrap();
-    let expiry = u64::from(
-        open.bucket
-            .get_meta(open.ctx(), k.vbucket(4), &k)
-            .unwrap()
-            .expiry
-            .0,
-    );
+    let meta = done(open.bucket.get_meta(open.ctx(), &read(&k))).unwrap();
+    let expiry = u64::from(meta.expiry.0);
     assert!((secs + 100..secs + 110).contains(&expiry));
-    let gone = open
-        .bucket
-        .get(later(open.ctx(), 200), k.vbucket(4), &k, |_| ());
+    let gone = open.bucket.get(later(open.ctx(), 200), &read(&k), |_| ());
     assert_eq!(gone, Err(Status::KeyNotFound));
     open.bucket.shutdown();
 }
@@ -131,24 +119,28 @@ fn the_longest_time_to_live_caps_every_expiry() {
 fn questions_about_keys_and_vbuckets() {
     let open = sim(&SimDisk::new(4)).open();
     let bucket = &open.bucket;
-    let nothing = bucket.random_document(open.ctx(), CollectionId::DEFAULT, |_| ());
+    let nothing = bucket.random_document(open.ctx(), CollectionId::DEFAULT, Cookie(0), |_| ());
     assert_eq!(nothing, Err(Status::KeyNotFound));
     open.set("a", b"1").unwrap();
     let vb = key("a").vbucket(4);
-    let found = bucket.random_document(open.ctx(), CollectionId::DEFAULT, |document| {
+    let found = bucket.random_document(open.ctx(), CollectionId::DEFAULT, Cookie(0), |document| {
         document.item.value().to_vec()
     });
-    assert_eq!(found.unwrap(), b"1");
+    assert_eq!(done(found).unwrap(), b"1");
     let mut keys = Vec::new();
+    let first = key("\u{1}");
+    let start = Read { vb, ..read(&first) };
     bucket
-        .keys_from(open.ctx(), vb, &key("\u{1}"), 10, |key| {
+        .keys_from(open.ctx(), &start, 10, |key| {
             keys.push(key.to_vec());
         })
         .unwrap();
     assert_eq!(keys, [b"a"]);
     bucket.sync().unwrap();
     assert_eq!(
-        bucket.observe_key(open.ctx(), vb, &key("a")).unwrap().0,
+        done(bucket.observe_key(open.ctx(), &read(&key("a"))))
+            .unwrap()
+            .0,
         ObserveState::Persisted
     );
     let uuid = bucket.failover_log(open.ctx(), vb).unwrap()[0].0;

@@ -3,7 +3,7 @@
 use crate::tools::*;
 use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, Completion, Cookie, Outcome,
-    Recovery, Write,
+    Read, Recovery, Write,
 };
 use kedge_disk::{PosixDisk, SimDisk};
 use kedge_types::{Seqno, Status, VbId};
@@ -81,7 +81,14 @@ fn commands_get_a_temporary_failure_until_loading_is_done() {
 fn a_vbucket_that_is_not_there_is_not_mine() {
     let open = sim(&SimDisk::new(4)).open();
     let key = key("a");
-    let result = open.bucket.get(open.ctx(), VbId(4), &key, |_| ());
+    let result = open.bucket.get(
+        open.ctx(),
+        &Read {
+            vb: VbId(4),
+            ..read(&key)
+        },
+        |_| (),
+    );
     assert_eq!(result, Err(Status::NotMyVbucket));
     open.bucket.shutdown();
 }
@@ -228,14 +235,23 @@ fn a_bucket_has_1_to_65535_vbuckets() {
             ..write(&k)
         };
         assert!(matches!(open.store(&in_last, b"1"), Ok(Outcome::Done(_))));
-        let beyond = open.bucket.get(open.ctx(), VbId(u16::MAX), &k, |_| ());
+        let nowhere = Read {
+            vb: VbId(u16::MAX),
+            ..read(&k)
+        };
+        let beyond = open.bucket.get(open.ctx(), &nowhere, |_| ());
         assert_eq!(beyond, Err(Status::NotMyVbucket));
         open.bucket.shutdown();
         let again = place.open();
-        let found = again.bucket.get(again.ctx(), last, &k, |document| {
-            document.item.value().to_vec()
-        });
-        assert_eq!(found.unwrap(), b"1");
+        let found = again.bucket.get(
+            again.ctx(),
+            &Read {
+                vb: last,
+                ..read(&k)
+            },
+            |document| document.item.value().to_vec(),
+        );
+        assert_eq!(done(found).unwrap(), b"1");
         again.bucket.shutdown();
     }
 }

@@ -2,7 +2,7 @@
 
 use kedge_bucket::{
     Bucket, BucketConfig, BucketSetup, Completion, Completions, Cookie, Ctx, Mutated, Outcome,
-    Recovery, StoreMode, Write,
+    Read, Recovery, StoreMode, Write,
 };
 use kedge_disk::{Disk, SimDisk};
 use kedge_executor::{Config, Executor, Manual, Threads};
@@ -229,6 +229,22 @@ pub(crate) fn key(name: &str) -> DocKey {
     DocKey::new(CollectionId::DEFAULT, name.as_bytes()).unwrap()
 }
 
+/// What a command that was not parked came to.
+pub(crate) fn done<T>(outcome: Result<Outcome<T>, Status>) -> Result<T, Status> {
+    match outcome? {
+        Outcome::Done(done) => Ok(done),
+        Outcome::Parked => panic!("parked"),
+    }
+}
+
+pub(crate) fn read(key: &DocKey) -> Read<'_> {
+    Read {
+        vb: key.vbucket(4),
+        key,
+        cookie: Cookie(0),
+    }
+}
+
 pub(crate) fn write(key: &DocKey) -> Write<'_> {
     Write {
         vb: key.vbucket(4),
@@ -300,10 +316,9 @@ impl Open {
 
     pub(crate) fn get(&self, name: &str) -> Result<Vec<u8>, Status> {
         let key = key(name);
-        self.bucket
-            .get(self.ctx(), key.vbucket(4), &key, |document| {
-                document.item.value().to_vec()
-            })
+        done(self.bucket.get(self.ctx(), &read(&key), |document| {
+            document.item.value().to_vec()
+        }))
     }
 
     /// How often the tasks of that kind ran; None without one.

@@ -5,7 +5,7 @@ use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::{self, encode_counter};
 
 use super::{Command, Done};
-use crate::session::{Failure, ReplyKind, Rights};
+use crate::session::{Failure, Rights};
 
 pub(super) fn arithmetic(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = commands::Arithmetic::decode(command.request)?;
@@ -27,6 +27,6 @@ pub(super) fn arithmetic(command: &mut Command<'_, '_, '_>) -> Result<Done, Fail
                 .mutation(&mutated, &encode_counter(number), command.out);
             Ok(Done::Replied)
         }
-        Outcome::Parked => Ok(command.park(ReplyKind::Counter)),
+        Outcome::Parked => Ok(command.park()),
     }
 }

@@ -14,12 +14,11 @@ pub(super) fn get(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     };
     let target = command.session.target(command.request, key, Rights::READ)?;
     let ctx = command.turn.ctx();
-    target
-        .bucket
-        .get(ctx, target.vb, &target.key, |document| {
-            command
-                .composer
-                .document(document.item, document.cas, echoed, command.out)
-        })??;
-    Ok(Done::Replied)
+    let read = target.read(command.session);
+    let outcome = target.bucket.get(ctx, &read, |document| {
+        command
+            .composer
+            .document(document.item, document.cas, echoed, command.out)
+    })?;
+    command.composed(outcome)
 }

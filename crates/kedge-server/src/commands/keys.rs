@@ -1,5 +1,6 @@
 //! GET_RANDOM_KEY and GET_KEYS.
 
+use kedge_bucket::Outcome;
 use kedge_protocol::binary::commands::{GetKeys, GetRandomKey, push_key};
 use kedge_types::{CollectionId, Datatype, Status};
 
@@ -16,14 +17,15 @@ pub(super) fn random(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure>
         return Err(Status::UnknownCollection.into());
     }
     let bucket = command.session.bucket(Rights::READ)?;
-    bucket.random_document(command.turn.ctx(), collection, |document| {
+    let cookie = command.session.next_cookie();
+    let outcome = bucket.random_document(command.turn.ctx(), collection, cookie, |document| {
         // Behind the one-byte prefix of the default collection, whether or not the client negotiated collections.
         let key = &document.item.key()[1..];
         command
             .composer
             .document(document.item, document.cas, key, command.out)
-    })??;
-    Ok(Done::Replied)
+    })?;
+    command.composed(outcome)
 }
 
 pub(super) fn list(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
@@ -33,11 +35,14 @@ pub(super) fn list(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
         .target(command.request, wire.start, Rights::READ)?;
     let count = wire.count.min(KEYS_MAX);
     let mut keys = Vec::new();
-    target
+    let start = target.read(command.session);
+    let ctx = command.turn.ctx();
+    let outcome = target
         .bucket
-        .keys_from(command.turn.ctx(), target.vb, &target.key, count, |key| {
-            push_key(key, &mut keys);
-        })?;
+        .keys_from(ctx, &start, count, |key| push_key(key, &mut keys))?;
+    if outcome == Outcome::Parked {
+        return Ok(command.park());
+    }
     command.composer.value(Datatype::RAW, &keys, command.out);
     Ok(Done::Replied)
 }

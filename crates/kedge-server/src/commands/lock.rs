@@ -1,7 +1,7 @@
 //! GET_LOCKED and UNLOCK_KEY.
 
-use kedge_protocol::binary::Feature;
 use kedge_protocol::binary::commands::{GetLocked, Unlock};
+use kedge_protocol::binary::{Feature, Features};
 use kedge_types::Status;
 
 use super::{Command, Done};
@@ -9,8 +9,8 @@ use crate::session::{Failure, Rights};
 
 /// A client that does not know the status for a lock is told to try again. For writes that would be wrong: they get
 /// the status of a CAS that does not match instead.
-fn soften(command: &Command<'_, '_, '_>, status: Status) -> Failure {
-    if status == Status::Locked && !command.session.features.contains(Feature::Xerror) {
+pub(super) fn soften(features: Features, status: Status) -> Failure {
+    if status == Status::Locked && !features.contains(Feature::Xerror) {
         return Status::TemporaryFailure.into();
     }
     status.into()
@@ -22,15 +22,14 @@ pub(super) fn get_locked(command: &mut Command<'_, '_, '_>) -> Result<Done, Fail
     let target = command.session.target(command.request, lock.key, needed)?;
     let ctx = command.turn.ctx();
     let secs = lock.lock_secs.unwrap_or(0);
-    let result = target
-        .bucket
-        .get_and_lock(ctx, target.vb, &target.key, secs, |document| {
-            command
-                .composer
-                .document(document.item, document.cas, &[], command.out)
-        });
-    result.map_err(|status| soften(command, status))??;
-    Ok(Done::Replied)
+    let read = target.read(command.session);
+    let result = target.bucket.get_and_lock(ctx, &read, secs, |document| {
+        command
+            .composer
+            .document(document.item, document.cas, &[], command.out)
+    });
+    let outcome = result.map_err(|status| soften(command.session.features, status))?;
+    command.composed(outcome)
 }
 
 pub(super) fn unlock(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
@@ -41,6 +40,6 @@ pub(super) fn unlock(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure>
     let result = target
         .bucket
         .unlock(command.turn.ctx(), target.vb, &target.key, unlock.cas);
-    result.map_err(|status| soften(command, status))?;
+    result.map_err(|status| soften(command.session.features, status))?;
     Ok(command.success())
 }

@@ -1,39 +1,45 @@
 //! GET_META and GETQ_META.
 
+use kedge_bucket::{Meta, Outcome};
 use kedge_protocol::binary::Response;
 use kedge_protocol::binary::commands::{GetMeta, GetMetaReply, MetaVersion};
 use kedge_types::Status;
 
 use super::{Command, Done};
-use crate::session::{Failure, Rights};
+use crate::output::Output;
+use crate::session::{Composer, Failure, ReplyKind, Rights};
 
 pub(super) fn get_meta(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = GetMeta::decode(command.request)?;
     let target = command
         .session
         .target(command.request, wire.key, Rights::READ)?;
-    let meta = target
-        .bucket
-        .get_meta(command.turn.ctx(), target.vb, &target.key)?;
+    let read = target.read(command.session);
+    let outcome = target.bucket.get_meta(command.turn.ctx(), &read)?;
+    let with_datatype = matches!(wire.version, MetaVersion::V2);
+    match outcome {
+        Outcome::Done(meta) => {
+            compose(&command.composer, &meta, with_datatype, command.out);
+            Ok(Done::Replied)
+        }
+        Outcome::Parked => Ok(command.park_as(ReplyKind::Meta { with_datatype })),
+    }
+}
+
+pub(super) fn compose(composer: &Composer, meta: &Meta, with_datatype: bool, out: &mut Output) {
     let mut extras = Vec::with_capacity(21);
     GetMetaReply {
         deleted: meta.deleted,
         flags: meta.flags,
         expiry: meta.expiry.0,
         rev_seqno: meta.rev_seqno,
-        datatype: match wire.version {
-            MetaVersion::V2 => Some(meta.datatype),
-            MetaVersion::V1 => None,
-        },
+        datatype: with_datatype.then_some(meta.datatype),
     }
     .encode(&mut extras);
-    let response = command.composer.response(Status::Success);
-    let cas = meta.cas;
     Response {
-        cas,
+        cas: meta.cas,
         extras: &extras,
-        ..response
+        ..composer.response(Status::Success)
     }
-    .write(command.out.buffer());
-    Ok(Done::Replied)
+    .write(out.buffer());
 }

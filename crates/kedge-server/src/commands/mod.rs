@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod collections;
+mod complete;
 mod concat;
 mod config;
 mod flush;
@@ -22,19 +23,20 @@ mod timer;
 mod touch;
 mod vbucket;
 
-use kedge_bucket::{Bucket, Completion, Item, Mutated, Outcome, Timing, Write};
-use kedge_protocol::binary::commands::encode_counter;
+use kedge_bucket::{Bucket, Mutated, Outcome, Read, Timing, Write};
 use kedge_protocol::binary::{ConnectionKind, Feature, FrameInfos, Opcode, Request};
 use kedge_types::{Cas, CollectionId, DocKey, KeyError, Status, VbId};
 use std::sync::Arc;
 
+pub(crate) use complete::{complete, counter, document, meta_of, mutation, reply_kind};
 pub(crate) use config::push_map;
 pub(crate) use misc::plain_version;
+pub(crate) use observe::{Observing, observed};
 pub(crate) use sasl::logged_in;
 pub(crate) use stat::group_stats;
 
 use crate::output::Output;
-use crate::session::{Composer, Failure, Flight, ReplyKind, Rights, Session, Turn, inflated};
+use crate::session::{Composer, Failure, Flight, ReplyKind, Rights, Session, Turn};
 
 /// A command being executed.
 pub(crate) struct Command<'c, 't, 'r> {
@@ -134,6 +136,16 @@ impl Session {
 }
 
 impl Target<'_> {
+    /// What all reads share.
+    #[inline]
+    pub(crate) fn read(&self, session: &Session) -> Read<'_> {
+        Read {
+            vb: self.vb,
+            key: &self.key,
+            cookie: session.next_cookie(),
+        }
+    }
+
     /// What all writes share.
     #[inline]
     pub(crate) fn write(&self, session: &Session, infos: &FrameInfos<'_>, cas: Cas) -> Write<'_> {
@@ -143,7 +155,7 @@ impl Target<'_> {
             cas,
             durability: infos.durability,
             preserve_ttl: infos.preserve_ttl,
-            cookie: session.id().cookie(session.flights.next_slot()),
+            cookie: session.next_cookie(),
         }
     }
 }
@@ -182,12 +194,32 @@ impl Command<'_, '_, '_> {
                 self.composer.mutation(&mutated, &[], self.out);
                 Done::Replied
             }
-            Outcome::Parked => self.park(ReplyKind::Mutation),
+            Outcome::Parked => self.park(),
         }
     }
 
-    /// The command was given away under the cookie of the next slot.
-    pub(crate) fn park(&mut self, kind: ReplyKind) -> Done {
+    /// The end of a command that composed its reply unless it was parked.
+    #[inline]
+    pub(crate) fn composed(
+        &mut self,
+        outcome: Outcome<Result<(), Status>>,
+    ) -> Result<Done, Failure> {
+        match outcome {
+            Outcome::Done(composed) => {
+                composed?;
+                Ok(Done::Replied)
+            }
+            Outcome::Parked => Ok(self.park()),
+        }
+    }
+
+    /// The command was given away under the cookie of the next slot, and is answered as its opcode is.
+    pub(crate) fn park(&mut self) -> Done {
+        self.park_as(reply_kind(self.opcode))
+    }
+
+    /// [`Self::park`], to be answered in a way that the opcode does not tell alone.
+    pub(crate) fn park_as(&mut self, kind: ReplyKind) -> Done {
         let alone = self.infos.barrier || !self.opcode.is_reorderable();
         let flight = Flight {
             opcode: self.opcode,
@@ -274,56 +306,6 @@ pub(crate) fn dispatch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failur
         Opcode::GetCmdTimer => timer::get(command),
         other => Err(Opcode::unsupported_status(other.wire()).into()),
     }
-}
-
-/// Composes the reply of a parked command that a bucket ended.
-///
-/// # Errors
-/// What the client is told instead of success.
-pub(crate) fn complete(
-    composer: &Composer,
-    kind: &ReplyKind,
-    completion: Completion,
-    out: &mut Output,
-) -> Result<(), Failure> {
-    let (mutated, item) = match completion {
-        Completion::Persisted(result) => {
-            result?;
-            composer.success(out);
-            return Ok(());
-        }
-        Completion::SyncWrite { result, item } => (result?, item),
-    };
-    // A SyncWrite that was committed comes with its document, unless it was a deletion.
-    let document = || item.as_ref().ok_or(Failure::from(Status::Internal));
-    match kind {
-        ReplyKind::Mutation => composer.mutation(&mutated, &[], out),
-        ReplyKind::Touched => composer.cas(mutated.cas, out),
-        ReplyKind::Counter => {
-            composer.mutation(&mutated, &encode_counter(number(document()?)?), out);
-        }
-        ReplyKind::Document { with_key } => {
-            let item = document()?;
-            let key = if *with_key { logical_key(item) } else { &[] };
-            composer.document(item, mutated.cas, key, out)?;
-        }
-        ReplyKind::StatusOnly | ReplyKind::Login | ReplyKind::Text(_) => composer.success(out),
-    }
-    Ok(())
-}
-
-/// The key of an item in the default collection: what stands behind its one-byte prefix.
-fn logical_key(item: &Item) -> &[u8] {
-    &item.key()[1..]
-}
-
-/// The number that a counter's document holds.
-fn number(item: &Item) -> Result<u64, Failure> {
-    let text = inflated(item)?;
-    let number = std::str::from_utf8(&text)
-        .ok()
-        .and_then(|text| text.parse().ok());
-    number.ok_or(Failure::from(Status::Internal))
 }
 
 /// The histogram that a command's time is counted in.

@@ -1,35 +1,117 @@
 //! OBSERVE and OBSERVE_SEQNO.
 
-use kedge_bucket::ObserveState;
-use kedge_protocol::binary::commands::{
-    KeyState, Observe, ObserveReply, ObserveSeqno, ObserveSeqnoReply,
-};
-use kedge_types::Datatype;
+use std::collections::VecDeque;
 
+use kedge_bucket::{Completion, ObserveState, Outcome, Read};
+use kedge_protocol::binary::commands::{
+    KeyState, Observe, ObserveReply, ObserveSeqno, ObserveSeqnoReply, ObservedKey,
+};
+use kedge_types::{Cas, Datatype, VbId};
+
+use super::complete::unexpected;
 use super::{Command, Done};
-use crate::session::{Failure, Rights};
+use crate::output::Output;
+use crate::session::{Ended, Failure, Flight, ReplyKind, Rights, Session, Turn};
+
+/// An OBSERVE that waits for the disk.
+#[derive(Debug)]
+pub(crate) struct Observing {
+    /// What is answered of the keys before.
+    value: Vec<u8>,
+    /// The key that it waits for, and those behind it.
+    keys: VecDeque<(VbId, Box<[u8]>)>,
+}
+
+type Seen = (ObserveState, Cas);
+
+fn push(asked: ObservedKey<'_>, (state, cas): Seen, value: &mut Vec<u8>) {
+    let state = match state {
+        ObserveState::NotPersisted => KeyState::NotPersisted,
+        ObserveState::Persisted => KeyState::Persisted,
+        ObserveState::NotFound => KeyState::NotFound,
+        ObserveState::DeletedNotPersisted => KeyState::DeletedNotPersisted,
+    };
+    ObserveReply {
+        key: asked,
+        state,
+        cas,
+    }
+    .encode(value);
+}
+
+fn look(
+    session: &Session,
+    turn: &Turn<'_>,
+    asked: ObservedKey<'_>,
+) -> Result<Outcome<Seen>, Failure> {
+    let bucket = session.bucket(Rights::READ)?;
+    let key = session.key(asked.key)?;
+    let read = Read {
+        vb: asked.vb,
+        key: &key,
+        cookie: session.next_cookie(),
+    };
+    Ok(bucket.observe_key(turn.ctx(), &read)?)
+}
 
 pub(super) fn keys(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = Observe::decode(command.request)?;
-    let bucket = command.session.bucket(Rights::READ)?;
     let mut value = Vec::new();
-    for asked in wire.keys() {
-        let key = command.session.key(asked.key)?;
-        let (state, cas) = bucket.observe_key(command.turn.ctx(), asked.vb, &key)?;
-        let state = match state {
-            ObserveState::NotPersisted => KeyState::NotPersisted,
-            ObserveState::Persisted => KeyState::Persisted,
-            ObserveState::NotFound => KeyState::NotFound,
-            ObserveState::DeletedNotPersisted => KeyState::DeletedNotPersisted,
-        };
-        ObserveReply {
-            key: asked,
-            state,
-            cas,
+    let mut keys = wire.keys();
+    while let Some(asked) = keys.next() {
+        match look(command.session, command.turn, asked)? {
+            Outcome::Done(seen) => push(asked, seen, &mut value),
+            Outcome::Parked => {
+                let rest = std::iter::once(asked).chain(keys);
+                let keys = rest.map(|asked| (asked.vb, asked.key.into())).collect();
+                return Ok(command.park_as(ReplyKind::Observe(Box::new(Observing { value, keys }))));
+            }
         }
-        .encode(&mut value);
     }
     command.composer.value(Datatype::RAW, &value, command.out);
+    Ok(Done::Replied)
+}
+
+/// The key that an OBSERVE waited for is known; it goes on with the others.
+///
+/// # Errors
+/// What the client is told instead of success.
+pub(crate) fn observed(
+    session: &mut Session,
+    turn: &mut Turn<'_>,
+    ended: Ended,
+    mut observing: Box<Observing>,
+    completion: Completion,
+    out: &mut Output,
+) -> Result<Done, Failure> {
+    let Completion::Observed { result } = completion else {
+        return Err(unexpected(completion).into());
+    };
+    let mut seen = result?;
+    while let Some((vb, key)) = observing.keys.pop_front() {
+        push(ObservedKey { vb, key: &key }, seen, &mut observing.value);
+        let Some((vb, key)) = observing.keys.front() else {
+            break;
+        };
+        match look(session, turn, ObservedKey { vb: *vb, key })? {
+            Outcome::Done(next) => seen = next,
+            Outcome::Parked => {
+                let flight = Flight {
+                    opcode: ended.opcode,
+                    opaque: ended.opaque,
+                    kind: ReplyKind::Observe(observing),
+                    start_ns: ended.start_ns,
+                };
+                // Alone with nothing beside it: it may have come with a barrier.
+                let alone = session.in_flight() == 0 || !ended.opcode.is_reorderable();
+                session.park(turn, flight, alone);
+                return Ok(Done::Parked);
+            }
+        }
+    }
+    session
+        .composer_of(ended)
+        .value(Datatype::RAW, &observing.value, out);
     Ok(Done::Replied)
 }
 

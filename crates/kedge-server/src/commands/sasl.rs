@@ -46,7 +46,7 @@ pub(super) fn auth(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
             mechanism,
             message,
         })?;
-        return Ok(command.park(ReplyKind::Login));
+        return Ok(command.park_as(ReplyKind::Login));
     }
     let (session, step) = ServerSession::start(&users, mechanism, start.message, random_nonce);
     let login = Login { session, step };

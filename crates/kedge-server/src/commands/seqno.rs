@@ -9,19 +9,16 @@ use kedge_protocol::binary::commands::{
 use kedge_types::{CollectionId, Datatype, Status};
 
 use super::{Command, Done};
-use crate::session::{Failure, ReplyKind, Rights};
+use crate::session::{Failure, Rights};
 
 pub(super) fn persistence(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = SeqnoPersistence::decode(command.request)?;
     let bucket = command.session.bucket(Rights::READ)?;
-    let cookie = command
-        .session
-        .id()
-        .cookie(command.session.flights.next_slot());
+    let cookie = command.session.next_cookie();
     let ctx = command.turn.ctx();
     match bucket.seqno_persistence(ctx, command.request.vb, wire.seqno, cookie)? {
         Outcome::Done(()) => Ok(command.success()),
-        Outcome::Parked => Ok(command.park(ReplyKind::StatusOnly)),
+        Outcome::Parked => Ok(command.park()),
     }
 }
 

@@ -5,7 +5,7 @@ use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::Touch;
 
 use super::{Command, Done};
-use crate::session::{Failure, ReplyKind, Rights};
+use crate::session::{Failure, Rights};
 
 /// Clients take any extras in the reply to TOUCH for an error, so it has none, not even a mutation token.
 pub(super) fn touch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
@@ -22,14 +22,16 @@ pub(super) fn touch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> 
             command.composer.cas(mutated.cas, command.out);
             Ok(Done::Replied)
         }
-        Outcome::Parked => Ok(command.park(ReplyKind::Touched)),
+        Outcome::Parked => Ok(command.park()),
     }
 }
 
 pub(super) fn get_and_touch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let touch = Touch::decode(command.request)?;
-    let with_key = matches!(command.opcode, Opcode::Gatk | Opcode::Gatkq);
-    let echoed = if with_key { touch.key } else { &[] };
+    let echoed = match command.opcode {
+        Opcode::Gatk | Opcode::Gatkq => touch.key,
+        _ => &[],
+    };
     let needed = Rights::READ.and(Rights::WRITE);
     let target = command.session.target(command.request, touch.key, needed)?;
     let write = target.write(command.session, &command.infos, command.request.cas);
@@ -41,11 +43,5 @@ pub(super) fn get_and_touch(command: &mut Command<'_, '_, '_>) -> Result<Done, F
                 .composer
                 .document(document.item, document.cas, echoed, command.out)
         })?;
-    match outcome {
-        Outcome::Done(composed) => {
-            composed?;
-            Ok(Done::Replied)
-        }
-        Outcome::Parked => Ok(command.park(ReplyKind::Document { with_key })),
-    }
+    command.composed(outcome)
 }

@@ -4,12 +4,16 @@
 //! * Without UnorderedExecution at most one command is in flight, and nothing is executed until it ended.
 //! * With it, only reorderable commands are in flight together. One that is not, or that carries a barrier, is alone:
 //!   it waits until none is in flight, and nothing starts before it ended.
+//! * A retrieval of several keys in the text protocol has a slot for each document that it waits for; it is alone all
+//!   the same, as every one of its parts is.
 
+use crate::commands::Observing;
+use crate::text_exec::Suspended;
 use kedge_protocol::binary::Opcode;
 use kedge_types::limits::UNORDERED_COMMANDS_MAX;
 
 /// How the reply of a parked command is composed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum ReplyKind {
     /// CAS and mutation token.
     Mutation,
@@ -22,12 +26,25 @@ pub(crate) enum ReplyKind {
         /// Whether the key is in the reply.
         with_key: bool,
     },
+    /// The document that was locked.
+    Locked,
+    /// The metadata of a document; with its datatype for version 2 of GET_META.
+    Meta {
+        /// Whether the datatype is in the reply.
+        with_datatype: bool,
+    },
+    /// A list of keys.
+    Keys,
+    /// OBSERVE, which goes on with its next key.
+    Observe(Box<Observing>),
     /// Nothing but the status.
     StatusOnly,
     /// The end of a login.
     Login,
-    /// A reply of the text protocol: the bytes of the command.
-    Text(Box<[u8]>),
+    /// A command of the text protocol, which goes on where it stopped.
+    Text(Box<Suspended>),
+    /// A document of a retrieval of the text protocol.
+    Part,
 }
 
 /// A parked command.
@@ -81,6 +98,11 @@ impl Flights {
         self.slots[slot] = Some(flight);
         self.count += 1;
         self.alone |= alone;
+    }
+
+    /// Whether a slot is free.
+    pub(crate) fn has_room(&self) -> bool {
+        usize::from(self.count) < UNORDERED_COMMANDS_MAX
     }
 
     /// Takes a command that ended; `None` when there is none in the slot.

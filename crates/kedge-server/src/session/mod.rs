@@ -16,7 +16,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use kedge_auth::{ServerSession, UserStore};
-use kedge_bucket::{Bucket, Completion, Ctx};
+use kedge_bucket::{Bucket, Completion, Cookie, Ctx};
 use kedge_cluster::{Config, Revision};
 use kedge_protocol::binary::{
     ConnectionKind, Feature, Features, FrameInfos, Magic, Opcode, Parse, Request, ServerDuration,
@@ -35,7 +35,7 @@ use crate::inbox::{Login, Port};
 use crate::metrics::Metrics;
 use crate::output::Output;
 use crate::shared::Shared;
-use crate::text_exec;
+use crate::text_exec::{self, Retrieval};
 
 /// Where the server duration stands in a reply that has one: behind the header and the head of its frame info.
 const DURATION_AT: usize = 25;
@@ -126,6 +126,8 @@ pub(crate) struct Session {
     pub(crate) map_told: Option<Revision>,
     /// Bytes of a text value that are still to be skipped.
     pub(crate) swallow: u64,
+    /// A retrieval of the text protocol that waits for documents.
+    pub(crate) retrieval: Option<Box<Retrieval>>,
 }
 
 impl Session {
@@ -153,6 +155,7 @@ impl Session {
             map_sent: None,
             map_told: None,
             swallow: 0,
+            retrieval: None,
         };
         session.refresh(shared);
         session
@@ -173,6 +176,12 @@ impl Session {
     /// only the machine itself reaches it unless it was told otherwise.
     pub(crate) fn is_authenticated(&self) -> bool {
         self.user.is_some() || self.dialect != Dialect::Couchbase
+    }
+
+    /// What the next parked command is known by.
+    #[inline]
+    pub(crate) fn next_cookie(&self) -> Cookie {
+        self.id.cookie(self.flights.next_slot())
     }
 
     /// Whether commands of this connection are being executed.
@@ -396,14 +405,37 @@ impl Session {
         let Some(flight) = self.flights.take(slot) else {
             return Flow::Next;
         };
-        if let ReplyKind::Text(bytes) = &flight.kind {
-            text_exec::on_completion(self, turn, bytes, completion, out);
-            return Flow::Next;
-        }
-        let composer = self.composer_of(&flight);
+        let Flight {
+            opcode,
+            opaque,
+            start_ns,
+            kind,
+        } = flight;
+        let ended = Ended {
+            opcode,
+            opaque,
+            start_ns,
+        };
+        let composer = self.composer_of(ended);
         let begin = out.position();
-        let result = commands::complete(&composer, &flight.kind, completion, out);
-        self.answered(turn, &flight, composer, result, begin, out)
+        let result = match kind {
+            ReplyKind::Text(suspended) => {
+                text_exec::resume(self, turn, &suspended, start_ns, completion, out);
+                return Flow::Next;
+            }
+            ReplyKind::Part => {
+                text_exec::on_part(self, turn, slot, completion, out);
+                return Flow::Next;
+            }
+            ReplyKind::Observe(observing) => {
+                match commands::observed(self, turn, ended, observing, completion, out) {
+                    Ok(Done::Parked) => return Flow::Next,
+                    other => other.map(drop),
+                }
+            }
+            kind => commands::complete(&composer, &kind, completion, out),
+        };
+        self.answered(turn, ended, composer, result, begin, out)
     }
 
     /// A login that was parked ended.
@@ -417,17 +449,22 @@ impl Session {
         let Some(flight) = self.flights.take(slot) else {
             return Flow::Next;
         };
-        let composer = self.composer_of(&flight);
+        let ended = Ended {
+            opcode: flight.opcode,
+            opaque: flight.opaque,
+            start_ns: flight.start_ns,
+        };
+        let composer = self.composer_of(ended);
         let begin = out.position();
         let result = commands::logged_in(self, turn, &composer, login, out);
-        self.answered(turn, &flight, composer, result, begin, out)
+        self.answered(turn, ended, composer, result, begin, out)
     }
 
-    fn composer_of(&self, flight: &Flight) -> Composer {
+    pub(crate) fn composer_of(&self, ended: Ended) -> Composer {
         Composer {
-            number: flight.opcode.wire(),
-            opaque: flight.opaque,
-            opcode: Some(flight.opcode),
+            number: ended.opcode.wire(),
+            opaque: ended.opaque,
+            opcode: Some(ended.opcode),
             kind: self.kind(),
             features: self.features,
         }
@@ -436,7 +473,7 @@ impl Session {
     fn answered(
         &mut self,
         turn: &mut Turn<'_>,
-        flight: &Flight,
+        ended: Ended,
         composer: Composer,
         result: Result<(), Failure>,
         begin: usize,
@@ -451,7 +488,7 @@ impl Session {
             Err(failure) => self.fail(turn.shared, &composer, failure, out),
         };
         turn.last_ns = turn.shared.clock.mono_ns();
-        self.took(turn, Some(flight.opcode), begin, flight.start_ns, out);
+        self.took(turn, Some(ended.opcode), begin, ended.start_ns, out);
         flow
     }
 
@@ -465,6 +502,14 @@ impl Session {
         Metrics::count(&metrics.auth_errors);
         self.login = None;
     }
+}
+
+/// What is known of a parked command that ended, beside how it is answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) opcode: Opcode,
+    pub(crate) opaque: u32,
+    pub(crate) start_ns: u64,
 }
 
 /// What became of a command that was not refused.

@@ -1,7 +1,7 @@
 //! The classic commands.
 
 use kedge_bucket::{Arithmetic as BucketArithmetic, ConcatMode, Mutated, Outcome as BucketOutcome};
-use kedge_bucket::{Item, StoreMode as BucketMode};
+use kedge_bucket::{Item, Meta, StoreMode as BucketMode};
 use kedge_protocol::text::{
     Arithmetic, Delete, Direction, FlushAll, Retrieve, Stats, Store, StoreMode, Touch, Verbosity,
     reply,
@@ -10,14 +10,15 @@ use kedge_types::{Cas, Datatype, Status};
 use std::borrow::Cow;
 use std::io::Write as _;
 
-use super::{Exec, Outcome, Target, Written, target, write_status};
+use super::suspend::Step;
+use super::{Exec, Outcome, Target, retrieval, target, write_status};
 use crate::commands::{group_stats, plain_version};
 use crate::limits::COPY_VALUE_BYTES_MAX;
 use crate::output::Output;
 use crate::session::{Rights, inflated};
 
 /// Appends `VALUE ...` with the document.
-fn write_item(
+pub(super) fn write_item(
     out: &mut Output,
     key: &[u8],
     item: &Item,
@@ -46,17 +47,11 @@ fn write_item(
 /// A miss is no error, and a document that cannot be read now makes the whole retrieval one.
 pub(super) fn retrieve(exec: &mut Exec<'_, '_>, command: &Retrieve<'_>) -> Outcome {
     let begin = exec.out.position();
-    // Parking one key of several would need the place to go on from.
-    if command.touch.is_some() && command.keys.count() > 1 && is_durable(exec) {
-        return refused(
-            exec,
-            "gat of several keys on a bucket with a minimum durability level",
-        );
-    }
-    for key in command.keys {
+    let mut keys = command.keys;
+    while let Some(key) = keys.next() {
         match retrieve_one(exec, command, key) {
             Ok(BucketOutcome::Done(())) | Err(Status::KeyNotFound) => {}
-            Ok(BucketOutcome::Parked) => return exec.park(),
+            Ok(BucketOutcome::Parked) => return retrieval::begin(exec, command, key, keys),
             Err(status) => {
                 exec.out.truncate(begin);
                 write_status(exec.out, status);
@@ -77,42 +72,23 @@ fn retrieve_one(
     let Exec { session, out, .. } = exec;
     let target = target(session, key)?;
     let with_cas = command.with_cas;
-    let Some(exptime) = command.touch else {
-        target
-            .bucket
-            .get(ctx, target.vb, &target.key, |document| {
-                write_item(out, key, document.item, document.cas, with_cas)
-            })??;
-        return Ok(BucketOutcome::Done(()));
-    };
-    let write = target.write(Cas(0));
-    let outcome = target
-        .bucket
-        .get_and_touch(ctx, &write, exptime.to_wire(), |document, _| {
+    let outcome = match command.touch {
+        None => target.bucket.get(ctx, &target.read(), |document| {
             write_item(out, key, document.item, document.cas, with_cas)
-        })?;
+        })?,
+        Some(exptime) => {
+            let write = target.write(Cas(0));
+            target
+                .bucket
+                .get_and_touch(ctx, &write, exptime.to_wire(), |document, _| {
+                    write_item(out, key, document.item, document.cas, with_cas)
+                })?
+        }
+    };
     Ok(match outcome {
         BucketOutcome::Done(written) => BucketOutcome::Done(written?),
         BucketOutcome::Parked => BucketOutcome::Parked,
     })
-}
-
-pub(super) fn retrieved(
-    exec: &mut Exec<'_, '_>,
-    command: &Retrieve<'_>,
-    result: Result<Written<'_>, Status>,
-) {
-    let mut keys = command.keys;
-    let result = result.and_then(|written| match (written.item, keys.next()) {
-        (Some(item), Some(key)) => {
-            write_item(exec.out, key, item, written.mutated.cas, command.with_cas)
-        }
-        _ => Ok(()),
-    });
-    match result {
-        Ok(()) | Err(Status::KeyNotFound) => exec.reply(reply::END),
-        Err(status) => write_status(exec.out, status),
-    }
 }
 
 /// Whether writes of the bucket are parked.
@@ -127,22 +103,35 @@ pub(super) fn refused(exec: &mut Exec<'_, '_>, what: &str) -> Outcome {
 }
 
 pub(super) fn store(exec: &mut Exec<'_, '_>, command: &Store<'_>) -> Outcome {
-    match run_store(exec, command) {
-        Ok(BucketOutcome::Parked) => return exec.park(),
-        Ok(BucketOutcome::Done(_)) => stored(exec, command, Ok(())),
-        Err(status) => stored(exec, command, Err(status)),
+    if command.cas == Some(0) {
+        // No document has this CAS, so it is told whether there is one.
+        let found = exec.look(command.key);
+        return exec.then(Step::Look, found, |exec, found| {
+            looked(exec, command, found)
+        });
     }
-    Outcome::Answered
+    let result = run_store(exec, command);
+    exec.then(Step::Main, result, |exec, result| {
+        stored(exec, command, result.map(drop))
+    })
+}
+
+pub(super) fn looked(
+    exec: &mut Exec<'_, '_>,
+    command: &Store<'_>,
+    found: Result<Meta, Status>,
+) -> Outcome {
+    let status = match found {
+        Ok(meta) if meta.deleted => Status::KeyNotFound,
+        Ok(_) => Status::KeyExists,
+        Err(status) => status,
+    };
+    stored(exec, command, Err(status))
 }
 
 fn run_store(exec: &Exec<'_, '_>, command: &Store<'_>) -> Result<BucketOutcome<Mutated>, Status> {
     let ctx = exec.turn.ctx();
     let target = exec.target(command.key)?;
-    if command.cas == Some(0) {
-        // No document has this CAS, so it is told whether there is one.
-        target.bucket.get(ctx, target.vb, &target.key, |_| ())?;
-        return Err(Status::KeyExists);
-    }
     let write = target.write(Cas(command.cas.unwrap_or(0)));
     store_as(
         &target,
@@ -198,9 +187,13 @@ pub(super) fn store_as(
     )
 }
 
-pub(super) fn stored(exec: &mut Exec<'_, '_>, command: &Store<'_>, result: Result<(), Status>) {
+pub(super) fn stored(
+    exec: &mut Exec<'_, '_>,
+    command: &Store<'_>,
+    result: Result<(), Status>,
+) -> Outcome {
     if command.noreply {
-        return;
+        return Outcome::Answered;
     }
     match (result, command.cas) {
         (Ok(()), _) => exec.reply(reply::STORED),
@@ -211,6 +204,7 @@ pub(super) fn stored(exec: &mut Exec<'_, '_>, command: &Store<'_>, result: Resul
         }
         (Err(status), _) => write_status(exec.out, status),
     }
+    Outcome::Answered
 }
 
 pub(super) fn delete(exec: &mut Exec<'_, '_>, command: &Delete<'_>) -> Outcome {
@@ -218,18 +212,20 @@ pub(super) fn delete(exec: &mut Exec<'_, '_>, command: &Delete<'_>) -> Outcome {
     let result = exec
         .target(command.key)
         .and_then(|target| target.bucket.delete(ctx, &target.write(Cas(0))));
-    match result {
-        Ok(BucketOutcome::Parked) => return exec.park(),
-        Ok(BucketOutcome::Done(_)) => deleted(exec, command, Ok(())),
-        Err(status) => deleted(exec, command, Err(status)),
-    }
-    Outcome::Answered
+    exec.then(Step::Main, result, |exec, result| {
+        deleted(exec, command, result.map(drop))
+    })
 }
 
-pub(super) fn deleted(exec: &mut Exec<'_, '_>, command: &Delete<'_>, result: Result<(), Status>) {
+pub(super) fn deleted(
+    exec: &mut Exec<'_, '_>,
+    command: &Delete<'_>,
+    result: Result<(), Status>,
+) -> Outcome {
     if !command.noreply {
         found(exec, reply::DELETED, result);
     }
+    Outcome::Answered
 }
 
 fn found(exec: &mut Exec<'_, '_>, done: &[u8], result: Result<(), Status>) {
@@ -246,18 +242,20 @@ pub(super) fn touch(exec: &mut Exec<'_, '_>, command: &Touch<'_>) -> Outcome {
     let result = exec
         .target(command.key)
         .and_then(|target| target.bucket.touch(ctx, &target.write(Cas(0)), expiry));
-    match result {
-        Ok(BucketOutcome::Parked) => return exec.park(),
-        Ok(BucketOutcome::Done(_)) => touched(exec, command, Ok(())),
-        Err(status) => touched(exec, command, Err(status)),
-    }
-    Outcome::Answered
+    exec.then(Step::Main, result, |exec, result| {
+        touched(exec, command, result.map(drop))
+    })
 }
 
-pub(super) fn touched(exec: &mut Exec<'_, '_>, command: &Touch<'_>, result: Result<(), Status>) {
+pub(super) fn touched(
+    exec: &mut Exec<'_, '_>,
+    command: &Touch<'_>,
+    result: Result<(), Status>,
+) -> Outcome {
     if !command.noreply {
         found(exec, reply::TOUCHED, result);
     }
+    Outcome::Answered
 }
 
 pub(super) fn arithmetic(exec: &mut Exec<'_, '_>, command: &Arithmetic<'_>) -> Outcome {
@@ -271,27 +269,25 @@ pub(super) fn arithmetic(exec: &mut Exec<'_, '_>, command: &Arithmetic<'_>) -> O
     let result = exec
         .target(command.key)
         .and_then(|target| target.bucket.arithmetic(ctx, &target.write(Cas(0)), op));
-    match result {
-        Ok(BucketOutcome::Parked) => return exec.park(),
-        Ok(BucketOutcome::Done((_, number))) => counted(exec, command, Ok(number)),
-        Err(status) => counted(exec, command, Err(status)),
-    }
-    Outcome::Answered
+    exec.then(Step::Main, result, |exec, result| {
+        counted(exec, command, result.map(|(_, number)| number))
+    })
 }
 
 pub(super) fn counted(
     exec: &mut Exec<'_, '_>,
     command: &Arithmetic<'_>,
     result: Result<u64, Status>,
-) {
+) -> Outcome {
     if command.noreply {
-        return;
+        return Outcome::Answered;
     }
     match result {
         Ok(number) => reply::write_number(exec.out.buffer(), number),
         Err(Status::KeyNotFound) => exec.reply(reply::NOT_FOUND),
         Err(status) => write_status(exec.out, status),
     }
+    Outcome::Answered
 }
 
 pub(super) fn flush_all(exec: &mut Exec<'_, '_>, command: &FlushAll) -> Outcome {

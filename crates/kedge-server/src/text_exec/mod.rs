@@ -1,20 +1,25 @@
 //! The memcached text protocol: what its commands do (memcached doc/protocol.txt).
 //!
 //! A command is executed as the binary ones are; keys are in the default collection, and the vBucket follows from the
-//! key. On a bucket whose writes must be durable a command may be parked: its bytes are kept, and parsed again to
-//! compose the reply when it ends. No other command of the connection runs meanwhile, as replies have no names here.
+//! key. A bucket may park a command, as its write must be durable or its document come from the disk; no other command
+//! of the connection runs meanwhile, as replies have no names here.
 
 mod classic;
 mod marks;
 mod meta;
+mod retrieval;
+mod suspend;
 
-use kedge_bucket::{Bucket, Completion, Item, Mutated, Timing, Write};
+use kedge_bucket::{Bucket, Meta, Outcome as BucketOutcome, Read, Timing, Write};
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::text::{Parsed, TextCommand, TextLimits, parse, reply};
 use kedge_types::{Cas, CollectionId, DocKey, Status, VbId};
 use std::sync::Arc;
 
 pub(crate) use marks::Marks;
+pub(crate) use retrieval::{Retrieval, on_part};
+use suspend::Step;
+pub(crate) use suspend::{Suspended, resume};
 
 use crate::output::Output;
 use crate::session::{Flight, Halt, ReplyKind, Rights, Session, Turn};
@@ -37,6 +42,8 @@ struct Exec<'e, 't> {
     out: &'e mut Output,
     /// The command as it came.
     bytes: &'e [u8],
+    /// When it began, nanoseconds of the monotonic clock.
+    start_ns: u64,
 }
 
 /// A document that a command is about.
@@ -48,6 +55,14 @@ struct Target<'s> {
 }
 
 impl Target<'_> {
+    fn read(&self) -> Read<'_> {
+        Read {
+            vb: self.vb,
+            key: &self.key,
+            cookie: self.session.next_cookie(),
+        }
+    }
+
     fn write(&self, cas: Cas) -> Write<'_> {
         Write {
             vb: self.vb,
@@ -55,7 +70,7 @@ impl Target<'_> {
             cas,
             durability: None,
             preserve_ttl: false,
-            cookie: self.session.id().cookie(self.session.flights.next_slot()),
+            cookie: self.session.next_cookie(),
         }
     }
 }
@@ -85,13 +100,42 @@ impl Exec<'_, '_> {
         self.out.buffer().extend_from_slice(line);
     }
 
-    fn park(&mut self) -> Outcome {
+    /// The metadata of the document that will be written.
+    fn look(&self, key: &[u8]) -> Result<BucketOutcome<Meta>, Status> {
+        let target = self.target(key)?;
+        target.bucket.get_meta(self.turn.ctx(), &target.read())
+    }
+
+    /// Goes on with the result of a step, now or when it ends.
+    fn then<T>(
+        &mut self,
+        step: Step,
+        result: Result<BucketOutcome<T>, Status>,
+        then: impl FnOnce(&mut Self, Result<T, Status>) -> Outcome,
+    ) -> Outcome {
+        match result {
+            Ok(BucketOutcome::Parked) => self.park(step),
+            Ok(BucketOutcome::Done(done)) => then(self, Ok(done)),
+            Err(status) => then(self, Err(status)),
+        }
+    }
+
+    /// Tells the client of a status that its command has no word for.
+    fn fail(&mut self, status: Status) -> Outcome {
+        write_status(self.out, status);
+        Outcome::Answered
+    }
+
+    fn park(&mut self, step: Step) -> Outcome {
         let flight = Flight {
             // No opcode of the binary protocol; a flight has one all the same.
             opcode: Opcode::Noop,
             opaque: 0,
-            kind: ReplyKind::Text(self.bytes.into()),
-            start_ns: self.turn.last_ns,
+            kind: ReplyKind::Text(Box::new(Suspended {
+                bytes: self.bytes.into(),
+                step,
+            })),
+            start_ns: self.start_ns,
         };
         self.session.park(self.turn, flight, true);
         Outcome::Parked
@@ -140,14 +184,16 @@ pub(crate) fn on_bytes(
             Parsed::Command { command, consumed } => {
                 let bytes = &bytes[at..at + consumed];
                 at += consumed;
+                let start_ns = turn.last_ns;
                 let mut exec = Exec {
                     session,
                     turn,
                     out,
                     bytes,
+                    start_ns,
                 };
                 match execute(&mut exec, &command) {
-                    Outcome::Answered => ended(session, turn, &command),
+                    Outcome::Answered => ended(session, turn, timing_of(&command), start_ns),
                     Outcome::Parked => {}
                     Outcome::Close => return (at, Halt::Close),
                 }
@@ -172,21 +218,20 @@ fn execute(exec: &mut Exec<'_, '_>, command: &TextCommand<'_>) -> Outcome {
             exec.reply(reply::META_NOOP);
             Outcome::Answered
         }
-        TextCommand::MetaGet(command) => meta::get(exec, command),
-        TextCommand::MetaSet(command) => meta::set(exec, command),
-        TextCommand::MetaDelete(command) => meta::delete(exec, command),
-        TextCommand::MetaArithmetic(command) => meta::arithmetic(exec, command),
-        TextCommand::MetaDebug(command) => meta::debug(exec, command),
+        TextCommand::MetaGet(command) => meta::get::get(exec, command),
+        TextCommand::MetaSet(command) => meta::set::set(exec, command),
+        TextCommand::MetaDelete(command) => meta::delete::delete(exec, command),
+        TextCommand::MetaArithmetic(command) => meta::arithmetic::arithmetic(exec, command),
+        TextCommand::MetaDebug(command) => meta::debug::debug(exec, command),
     }
 }
 
 /// A command was answered: its time is counted.
-fn ended(session: &Session, turn: &mut Turn<'_>, command: &TextCommand<'_>) {
-    let start_ns = turn.last_ns;
+fn ended(session: &Session, turn: &mut Turn<'_>, timing: Option<Timing>, start_ns: u64) {
     turn.last_ns = turn.shared.clock.mono_ns();
     turn.shared.metrics.thread(turn.thread).command();
     let us = turn.last_ns.saturating_sub(start_ns) / 1_000;
-    if let (Some(bucket), Some(timing)) = (&session.bucket, timing_of(command)) {
+    if let (Some(bucket), Some(timing)) = (&session.bucket, timing) {
         bucket.timings().record_us(turn.thread, timing, us);
     }
 }
@@ -203,73 +248,6 @@ const fn timing_of(command: &TextCommand<'_>) -> Option<Timing> {
         TextCommand::Stats(_) => Timing::Stat,
         _ => return None,
     })
-}
-
-/// What a parked write came to.
-#[derive(Clone, Copy)]
-struct Written<'w> {
-    mutated: Mutated,
-    /// The document, unless it was deleted.
-    item: Option<&'w Item>,
-}
-
-/// Composes the reply of a parked command from its bytes.
-pub(crate) fn on_completion(
-    session: &mut Session,
-    turn: &mut Turn<'_>,
-    bytes: &[u8],
-    completion: Completion,
-    out: &mut Output,
-) {
-    // The same bytes give the same command, which was whole.
-    let Parsed::Command { command, .. } = parse(bytes, &TextLimits::default()) else {
-        return;
-    };
-    let Completion::SyncWrite { result, item } = completion else {
-        return;
-    };
-    let result = result.map(|mutated| Written {
-        mutated,
-        item: item.as_ref(),
-    });
-    let mut exec = Exec {
-        session,
-        turn,
-        out,
-        bytes,
-    };
-    match &command {
-        TextCommand::Retrieve(command) => classic::retrieved(&mut exec, command, result),
-        TextCommand::Store(command) => classic::stored(&mut exec, command, result.map(drop)),
-        TextCommand::Delete(command) => classic::deleted(&mut exec, command, result.map(drop)),
-        TextCommand::Touch(command) => classic::touched(&mut exec, command, result.map(drop)),
-        TextCommand::Arithmetic(command) => {
-            let number = result.and_then(|written| number(written.item));
-            classic::counted(&mut exec, command, number);
-        }
-        TextCommand::MetaGet(command) => meta::got(&mut exec, command, result),
-        TextCommand::MetaSet(command) => {
-            meta::is_set(&mut exec, command, result.map(|written| written.mutated));
-        }
-        TextCommand::MetaDelete(command) => {
-            meta::deleted(&mut exec, command, result.map(|written| written.mutated));
-        }
-        TextCommand::MetaArithmetic(command) => {
-            let counted = result.and_then(|written| Ok((written.mutated, number(written.item)?)));
-            meta::counted(&mut exec, command, counted);
-        }
-        _ => {}
-    }
-    ended(session, turn, &command);
-}
-
-/// The number that a counter's document holds.
-fn number(item: Option<&Item>) -> Result<u64, Status> {
-    let item = item.ok_or(Status::Internal)?;
-    std::str::from_utf8(item.value())
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .ok_or(Status::Internal)
 }
 
 /// Appends what a client is told of a status that its command has no word for.

@@ -1,0 +1,175 @@
+//! Composing the replies of parked commands that a bucket ended.
+//!
+//! What comes back is a document, a number or a status, and never the command: nothing is executed twice.
+
+use kedge_bucket::{Completion, Item, Meta, Mutated};
+use kedge_protocol::binary::Opcode;
+use kedge_protocol::binary::commands::{encode_counter, push_key};
+use kedge_types::{Cas, Datatype, Status};
+
+use super::{lock, meta};
+use crate::output::Output;
+use crate::session::{Composer, Failure, ReplyKind, inflated};
+
+/// How the reply of a parked command is composed, as far as its opcode tells.
+pub(crate) const fn reply_kind(opcode: Opcode) -> ReplyKind {
+    match opcode {
+        Opcode::Get | Opcode::Getq | Opcode::Gat | Opcode::Gatq => {
+            ReplyKind::Document { with_key: false }
+        }
+        Opcode::Getk | Opcode::Getkq | Opcode::Gatk | Opcode::Gatkq | Opcode::GetRandomKey => {
+            ReplyKind::Document { with_key: true }
+        }
+        Opcode::GetLocked => ReplyKind::Locked,
+        Opcode::GetMeta | Opcode::GetqMeta => ReplyKind::Meta {
+            with_datatype: false,
+        },
+        Opcode::GetKeys => ReplyKind::Keys,
+        Opcode::Touch => ReplyKind::Touched,
+        Opcode::Increment | Opcode::Incrementq | Opcode::Decrement | Opcode::Decrementq => {
+            ReplyKind::Counter
+        }
+        Opcode::SeqnoPersistence => ReplyKind::StatusOnly,
+        _ => ReplyKind::Mutation,
+    }
+}
+
+/// Composes the reply of a parked command that a bucket ended.
+///
+/// # Errors
+/// What the client is told instead of success.
+pub(crate) fn complete(
+    composer: &Composer,
+    kind: &ReplyKind,
+    completion: Completion,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    match kind {
+        ReplyKind::Mutation => {
+            let (mutated, _) = mutation(completion)?;
+            composer.mutation(&mutated, &[], out);
+        }
+        ReplyKind::Touched => composer.cas(mutation(completion)?.0.cas, out),
+        ReplyKind::Counter => {
+            let (mutated, number) = counter(completion)?;
+            composer.mutation(&mutated, &encode_counter(number), out);
+        }
+        ReplyKind::Document { with_key } => {
+            let (item, cas) = document(completion)?;
+            let key = if *with_key { logical_key(&item) } else { &[] };
+            composer.document(&item, cas, key, out)?;
+        }
+        ReplyKind::Locked => {
+            let result = document(completion);
+            let (item, cas) = result.map_err(|status| lock::soften(composer.features, status))?;
+            composer.document(&item, cas, &[], out)?;
+        }
+        ReplyKind::Meta { with_datatype } => {
+            meta::compose(composer, &meta_of(completion)?, *with_datatype, out);
+        }
+        ReplyKind::Keys => {
+            let mut value = Vec::new();
+            for key in keys(completion)? {
+                push_key(&key, &mut value);
+            }
+            composer.value(Datatype::RAW, &value, out);
+        }
+        ReplyKind::StatusOnly
+        | ReplyKind::Login
+        | ReplyKind::Observe(_)
+        | ReplyKind::Text(_)
+        | ReplyKind::Part => {
+            status_of(completion)?;
+            composer.success(out);
+        }
+    }
+    Ok(())
+}
+
+/// What a mutation came to, with its document.
+///
+/// # Errors
+/// How it failed; `Internal` when something else than a mutation ended.
+pub(crate) fn mutation(completion: Completion) -> Result<(Mutated, Option<Item>), Status> {
+    match completion {
+        Completion::SyncWrite { result, item } => Ok((result?, item)),
+        Completion::Counter { result } => Ok((result?.0, None)),
+        other => Err(unexpected(other)),
+    }
+}
+
+/// What a counter came to. A SyncWrite that was committed comes with its document, which holds the number.
+///
+/// # Errors
+/// As [`mutation`].
+pub(crate) fn counter(completion: Completion) -> Result<(Mutated, u64), Status> {
+    match completion {
+        Completion::Counter { result } => result,
+        Completion::SyncWrite { result, item } => {
+            let mutated = result?;
+            let item = item.ok_or(Status::Internal)?;
+            let text = inflated(&item)?;
+            let number = std::str::from_utf8(&text)
+                .ok()
+                .and_then(|text| text.parse().ok());
+            Ok((mutated, number.ok_or(Status::Internal)?))
+        }
+        other => Err(unexpected(other)),
+    }
+}
+
+/// The document that was read, or touched.
+///
+/// # Errors
+/// As [`mutation`].
+pub(crate) fn document(completion: Completion) -> Result<(Item, Cas), Status> {
+    match completion {
+        Completion::Read { result } => result,
+        Completion::SyncWrite { result, item } => {
+            let mutated = result?;
+            Ok((item.ok_or(Status::Internal)?, mutated.cas))
+        }
+        other => Err(unexpected(other)),
+    }
+}
+
+/// The metadata that were read.
+///
+/// # Errors
+/// As [`mutation`].
+pub(crate) fn meta_of(completion: Completion) -> Result<Meta, Status> {
+    match completion {
+        Completion::Meta { result } => result,
+        other => Err(unexpected(other)),
+    }
+}
+
+fn keys(completion: Completion) -> Result<Vec<Box<[u8]>>, Status> {
+    match completion {
+        Completion::Keys { result } => result,
+        other => Err(unexpected(other)),
+    }
+}
+
+fn status_of(completion: Completion) -> Result<(), Status> {
+    match completion {
+        Completion::Persisted(result) => result,
+        Completion::SyncWrite { result, .. } => result.map(drop),
+        Completion::Counter { result } => result.map(drop),
+        Completion::Read { result } => result.map(drop),
+        Completion::Meta { result } => result.map(drop),
+        Completion::Observed { result } => result.map(drop),
+        Completion::Keys { result } => result.map(drop),
+    }
+}
+
+/// What a command is told that was ended as another kind of command would be: the failure if it is one, as a bucket
+/// that closes ends all alike.
+pub(crate) fn unexpected(completion: Completion) -> Status {
+    status_of(completion).err().unwrap_or(Status::Internal)
+}
+
+/// The key of an item in the default collection: what stands behind its one-byte prefix.
+fn logical_key(item: &Item) -> &[u8] {
+    &item.key()[1..]
+}

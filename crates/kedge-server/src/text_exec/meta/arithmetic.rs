@@ -1,0 +1,112 @@
+//! `ma`.
+
+use kedge_bucket::{Arithmetic, Meta, Mutated};
+use kedge_protocol::text::meta::{MetaArithmetic, MetaItem, MetaStatus, write_meta_value};
+use kedge_protocol::text::{Direction, Exptime};
+use kedge_types::{Cas, Status};
+
+use super::super::suspend::Step;
+use super::super::{Exec, Outcome};
+use super::{answer, refuse_explicit_cas, with_key};
+
+pub(in super::super) fn arithmetic(
+    exec: &mut Exec<'_, '_>,
+    command: &MetaArithmetic<'_>,
+) -> Outcome {
+    if command.new_cas.is_some() {
+        return refuse_explicit_cas(exec);
+    }
+    let op = Arithmetic {
+        negative: command.direction == Direction::Decrement,
+        delta: command.delta,
+        initial: command.vivify.map(|_| command.initial),
+        expiry: command.vivify.map_or(0, Exptime::to_wire),
+    };
+    let ctx = exec.turn.ctx();
+    let result = with_key(&command.key, |key| {
+        let target = exec.target(key)?;
+        let write = target.write(Cas(command.compare_cas.unwrap_or(0)));
+        target.bucket.arithmetic(ctx, &write, op)
+    });
+    exec.then(Step::Main, result, |exec, result| {
+        changed(exec, command, result)
+    })
+}
+
+/// The counter was changed; it gets another expiry if the client wants that.
+pub(in super::super) fn changed(
+    exec: &mut Exec<'_, '_>,
+    command: &MetaArithmetic<'_>,
+    result: Result<(Mutated, u64), Status>,
+) -> Outcome {
+    let (mutated, number) = match result {
+        Ok(changed) => changed,
+        Err(status) => return failed(exec, command, status),
+    };
+    let Some(exptime) = command.exptime else {
+        return expired(exec, command, mutated, number);
+    };
+    let ctx = exec.turn.ctx();
+    let touched = with_key(&command.key, |key| {
+        let target = exec.target(key)?;
+        let write = target.write(mutated.cas);
+        target.bucket.touch(ctx, &write, exptime.to_wire())
+    });
+    // Somebody may have changed it in between; then it is theirs to say when it expires.
+    exec.then(Step::Expire(mutated, number), touched, |exec, touched| {
+        expired(exec, command, touched.unwrap_or(mutated), number)
+    })
+}
+
+/// The counter is what it will be. Its time to live and flags are looked up only if they are wanted.
+pub(in super::super) fn expired(
+    exec: &mut Exec<'_, '_>,
+    command: &MetaArithmetic<'_>,
+    mutated: Mutated,
+    number: u64,
+) -> Outcome {
+    if !command.returns.wants(b't') && !command.returns.wants(b'f') {
+        return told(exec, command, mutated, number, Err(Status::KeyNotFound));
+    }
+    let found = with_key(&command.key, |key| exec.look(key));
+    exec.then(Step::Tell(mutated, number), found, |exec, found| {
+        told(exec, command, mutated, number, found)
+    })
+}
+
+pub(in super::super) fn told(
+    exec: &mut Exec<'_, '_>,
+    command: &MetaArithmetic<'_>,
+    mutated: Mutated,
+    number: u64,
+    found: Result<Meta, Status>,
+) -> Outcome {
+    let text = number.to_string();
+    let mut item = MetaItem {
+        cas: Some(mutated.cas.get()),
+        size: Some(text.len() as u64),
+        ..MetaItem::default()
+    };
+    if let Ok(meta) = found {
+        item.client_flags = Some(meta.flags);
+        item.ttl = Some(exec.ttl(meta.expiry));
+    }
+    let silent = command.is_silent(MetaStatus::Done);
+    if command.value && !silent {
+        let buffer = exec.out.buffer();
+        write_meta_value(buffer, text.as_bytes(), &command.returns, &item);
+        return Outcome::Answered;
+    }
+    answer(exec, MetaStatus::Done, silent, &command.returns, &item)
+}
+
+fn failed(exec: &mut Exec<'_, '_>, command: &MetaArithmetic<'_>, status: Status) -> Outcome {
+    let status = match status {
+        Status::KeyNotFound => MetaStatus::NotFound,
+        Status::KeyExists => MetaStatus::Exists,
+        Status::NotStored => MetaStatus::NotStored,
+        status => return exec.fail(status),
+    };
+    let silent = command.is_silent(status);
+    answer(exec, status, silent, &command.returns, &MetaItem::default())
+}

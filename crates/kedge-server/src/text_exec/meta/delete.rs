@@ -1,0 +1,92 @@
+//! `md`.
+
+use kedge_bucket::{Mutated, Write};
+use kedge_protocol::text::meta::{MetaDelete, MetaItem, MetaStatus};
+use kedge_protocol::text::{Exptime, StoreMode};
+use kedge_types::{Cas, Status};
+
+use super::super::classic::{Value, store_as};
+use super::super::suspend::Step;
+use super::super::{Exec, Outcome};
+use super::{Seen, answer, refuse_explicit_cas, with_key};
+use crate::session::inflated;
+
+pub(in super::super) fn delete(exec: &mut Exec<'_, '_>, command: &MetaDelete<'_>) -> Outcome {
+    if command.new_cas.is_some() {
+        return refuse_explicit_cas(exec);
+    }
+    if command.invalidate || command.remove_value || command.compare_cas == Some(0) {
+        // The document stays, changed: what it is has to be looked at.
+        let seen = exec.read_meta_key(&command.key);
+        return exec.then(Step::Look, seen, |exec, seen| looked(exec, command, seen));
+    }
+    let ctx = exec.turn.ctx();
+    let result = with_key(&command.key, |key| {
+        let target = exec.target(key)?;
+        let write = target.write(Cas(command.compare_cas.unwrap_or(0)));
+        target.bucket.delete(ctx, &write)
+    });
+    exec.then(Step::Main, result, |exec, result| {
+        deleted(exec, command, result)
+    })
+}
+
+pub(in super::super) fn looked(
+    exec: &mut Exec<'_, '_>,
+    command: &MetaDelete<'_>,
+    seen: Result<Seen, Status>,
+) -> Outcome {
+    let seen = match seen {
+        Ok(seen) if command.compare_cas.is_some_and(|cas| cas != seen.cas.get()) => {
+            return deleted(exec, command, Err(Status::KeyExists));
+        }
+        Ok(seen) => seen,
+        Err(status) => return deleted(exec, command, Err(status)),
+    };
+    let ctx = exec.turn.ctx();
+    let result = with_key(&command.key, |key| {
+        let target = exec.target(key)?;
+        let bytes = inflated(&seen.item)?;
+        let (bytes, flags) = if command.remove_value {
+            (&[][..], command.client_flags)
+        } else {
+            (&bytes[..], seen.item.flags())
+        };
+        let value = Value {
+            bytes,
+            flags,
+            expiry: command.exptime.map_or(0, Exptime::to_wire),
+        };
+        let write = Write {
+            preserve_ttl: command.exptime.is_none(),
+            ..target.write(seen.cas)
+        };
+        store_as(&target, ctx, &write, StoreMode::Set, &value)
+    });
+    exec.then(Step::Main, result, |exec, result| {
+        deleted(exec, command, result)
+    })
+}
+
+pub(in super::super) fn deleted(
+    exec: &mut Exec<'_, '_>,
+    command: &MetaDelete<'_>,
+    result: Result<Mutated, Status>,
+) -> Outcome {
+    let status = match result {
+        Ok(mutated) => {
+            if command.invalidate {
+                let marks = &exec.turn.shared.marks;
+                with_key(&command.key, |key| {
+                    marks.on_invalidated(key, mutated.cas.get());
+                });
+            }
+            MetaStatus::Done
+        }
+        Err(Status::KeyNotFound) => MetaStatus::NotFound,
+        Err(Status::KeyExists) => MetaStatus::Exists,
+        Err(status) => return exec.fail(status),
+    };
+    let silent = command.is_silent(status);
+    answer(exec, status, silent, &command.returns, &MetaItem::default())
+}

@@ -1,0 +1,142 @@
+//! `mg`.
+
+use kedge_bucket::{Mutated, Outcome as BucketOutcome};
+use kedge_protocol::text::StoreMode;
+use kedge_protocol::text::meta::{
+    MetaGet, MetaItem, MetaStatus, MetaTtl, write_meta, write_meta_value,
+};
+use kedge_types::{Cas, Status};
+
+use super::super::classic::{Value, store_as};
+use super::super::marks::Told;
+use super::super::suspend::Step;
+use super::super::{Exec, Outcome};
+use super::{Seen, answer, refuse_explicit_cas, with_key};
+use crate::session::inflated;
+
+pub(in super::super) fn get(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> Outcome {
+    if command.new_cas.is_some() {
+        return refuse_explicit_cas(exec);
+    }
+    let result = match command.touch {
+        None => exec.read_meta_key(&command.key),
+        Some(exptime) => touch(exec, command, exptime.to_wire()),
+    };
+    exec.then(Step::Main, result, |exec, result| {
+        got(exec, command, result)
+    })
+}
+
+fn touch(
+    exec: &Exec<'_, '_>,
+    command: &MetaGet<'_>,
+    expiry: u32,
+) -> Result<BucketOutcome<Seen>, Status> {
+    with_key(&command.key, |key| {
+        let target = exec.target(key)?;
+        let write = target.write(Cas(0));
+        let see = |document: kedge_bucket::Document<'_>, _| Seen::of(document);
+        target
+            .bucket
+            .get_and_touch(exec.turn.ctx(), &write, expiry, see)
+    })
+}
+
+pub(in super::super) fn got(
+    exec: &mut Exec<'_, '_>,
+    command: &MetaGet<'_>,
+    result: Result<Seen, Status>,
+) -> Outcome {
+    match result {
+        Ok(seen) => hit(exec, command, &seen),
+        Err(Status::KeyNotFound) => vivify(exec, command),
+        Err(status) => exec.fail(status),
+    }
+}
+
+fn hit(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>, seen: &Seen) -> Outcome {
+    let value = match inflated(&seen.item) {
+        Ok(value) => value,
+        Err(status) => return exec.fail(status),
+    };
+    let mut item = exec.meta_item(seen, value.len());
+    let recache = match (command.recache, item.ttl) {
+        (Some(limit), Some(MetaTtl::Secs(left))) => i64::from(left) < limit.get(),
+        _ => false,
+    };
+    let marks = &exec.turn.shared.marks;
+    let told = with_key(&command.key, |key| {
+        marks.on_read(key, seen.cas.get(), recache)
+    });
+    tell(&mut item, told);
+    if command.value && command.compare_cas != Some(seen.cas.get()) {
+        write_meta_value(exec.out.buffer(), &value, &command.returns, &item);
+        return Outcome::Answered;
+    }
+    let silent = command.is_silent(MetaStatus::Done);
+    answer(exec, MetaStatus::Done, silent, &command.returns, &item)
+}
+
+fn tell(item: &mut MetaItem, told: Told) {
+    item.won = told.won;
+    item.stale = told.stale;
+    item.token_sent = told.token_sent;
+}
+
+fn miss(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> Outcome {
+    let silent = command.is_silent(MetaStatus::Miss);
+    let nothing = MetaItem::default();
+    answer(exec, MetaStatus::Miss, silent, &command.returns, &nothing)
+}
+
+/// The empty document that a client may ask to be made.
+fn empty(command: &MetaGet<'_>) -> Option<Value<'static>> {
+    let exptime = command.vivify?;
+    Some(Value {
+        bytes: &[],
+        flags: 0,
+        expiry: exptime.to_wire(),
+    })
+}
+
+/// Makes an empty document if the client asked for that.
+fn vivify(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> Outcome {
+    let Some(value) = empty(command) else {
+        return miss(exec, command);
+    };
+    let ctx = exec.turn.ctx();
+    let stored = with_key(&command.key, |key| {
+        let target = exec.target(key)?;
+        store_as(&target, ctx, &target.write(Cas(0)), StoreMode::Add, &value)
+    });
+    exec.then(Step::Vivify, stored, |exec, result| {
+        made(exec, command, result)
+    })
+}
+
+/// The end of making the document; another client may have been faster.
+pub(in super::super) fn made(
+    exec: &mut Exec<'_, '_>,
+    command: &MetaGet<'_>,
+    result: Result<Mutated, Status>,
+) -> Outcome {
+    let (mutated, value) = match (result, empty(command)) {
+        (Ok(mutated), Some(value)) => (mutated, value),
+        (Ok(_), None) | (Err(Status::KeyExists), _) => return miss(exec, command),
+        (Err(status), _) => return exec.fail(status),
+    };
+    let marks = &exec.turn.shared.marks;
+    with_key(&command.key, |key| {
+        marks.on_vivified(key, mutated.cas.get());
+    });
+    let item = MetaItem {
+        won: true,
+        ..exec.written_item(mutated, &value)
+    };
+    if command.value {
+        write_meta_value(exec.out.buffer(), &[], &command.returns, &item);
+    } else {
+        write_meta(exec.out.buffer(), MetaStatus::Done, &command.returns, &item);
+    }
+    Outcome::Answered
+}

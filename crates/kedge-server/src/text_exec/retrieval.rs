@@ -1,0 +1,211 @@
+//! `get`, `gets`, `gat` and `gats` of documents that must come from the disk.
+//!
+//! Documents are answered in the order of the request. All that are not in memory are asked for at once, as far as
+//! there are slots for parked commands, so that a bucket can read them together. What stands in front of the first that
+//! is missing is answered at once; an error of a later one therefore ends a reply that may have begun.
+
+use std::collections::VecDeque;
+
+use kedge_bucket::{Completion, Item, Outcome as BucketOutcome, Timing};
+use kedge_protocol::binary::Opcode;
+use kedge_protocol::text::{Retrieve, reply};
+use kedge_types::limits::UNORDERED_COMMANDS_MAX;
+use kedge_types::{Cas, Status};
+
+use super::classic::{is_durable, write_item};
+use super::{Exec, Outcome, ended, target, write_status};
+use crate::commands::document;
+use crate::output::Output;
+use crate::session::{Flight, ReplyKind, Session, Turn};
+
+/// A retrieval that waits for documents.
+#[derive(Debug)]
+pub(crate) struct Retrieval {
+    with_cas: bool,
+    /// The expiry that documents get, as on the wire.
+    touch: Option<u32>,
+    /// Documents that are asked for at a time.
+    window: usize,
+    start_ns: u64,
+    /// Documents that were asked for and not answered, in order.
+    parts: VecDeque<Part>,
+    /// Keys that were not asked for.
+    rest: VecDeque<Box<[u8]>>,
+    failed: Option<Status>,
+}
+
+#[derive(Debug)]
+struct Part {
+    key: Box<[u8]>,
+    found: Found,
+}
+
+#[derive(Debug)]
+enum Found {
+    /// Not yet: it is parked in this slot.
+    Waits(u8),
+    Document(Item, Cas),
+    Nothing,
+}
+
+/// The document of `key` was parked in `slot`, which [`next_slot`](crate::session::Flights::next_slot) gave; the
+/// retrieval goes on without it.
+pub(super) fn begin<'k>(
+    exec: &mut Exec<'_, '_>,
+    command: &Retrieve<'_>,
+    key: &[u8],
+    rest: impl Iterator<Item = &'k [u8]>,
+) -> Outcome {
+    let touch = command.touch.map(kedge_protocol::text::Exptime::to_wire);
+    // Two SyncWrites of the same document in one request would be in each other's way.
+    let one_by_one = touch.is_some() && is_durable(exec);
+    let retrieval = Box::new(Retrieval {
+        with_cas: command.with_cas,
+        touch,
+        window: if one_by_one {
+            1
+        } else {
+            UNORDERED_COMMANDS_MAX
+        },
+        start_ns: exec.start_ns,
+        parts: VecDeque::from([Part {
+            key: key.into(),
+            found: park(exec.session, exec.turn, exec.start_ns),
+        }]),
+        rest: rest.map(Into::into).collect(),
+        failed: None,
+    });
+    go_on(exec.session, exec.turn, retrieval, exec.out)
+}
+
+fn park(session: &mut Session, turn: &mut Turn<'_>, start_ns: u64) -> Found {
+    let slot = session.flights.next_slot();
+    let flight = Flight {
+        // No opcode of the binary protocol; a flight has one all the same.
+        opcode: Opcode::Noop,
+        opaque: 0,
+        kind: ReplyKind::Part,
+        start_ns,
+    };
+    session.park(turn, flight, true);
+    Found::Waits(slot)
+}
+
+/// A document came, or will not come.
+pub(crate) fn on_part(
+    session: &mut Session,
+    turn: &mut Turn<'_>,
+    slot: u8,
+    completion: Completion,
+    out: &mut Output,
+) {
+    let Some(mut retrieval) = session.retrieval.take() else {
+        return;
+    };
+    let waits = |part: &&mut Part| matches!(part.found, Found::Waits(known) if known == slot);
+    if let Some(part) = retrieval.parts.iter_mut().find(waits) {
+        part.found = match document(completion) {
+            Ok((item, cas)) => Found::Document(item, cas),
+            Err(status) => {
+                if status != Status::KeyNotFound {
+                    retrieval.failed = Some(status);
+                }
+                Found::Nothing
+            }
+        };
+    }
+    go_on(session, turn, retrieval, out);
+}
+
+/// Answers what is known, asks for what is not, and ends the retrieval when nothing is left.
+fn go_on(
+    session: &mut Session,
+    turn: &mut Turn<'_>,
+    mut retrieval: Box<Retrieval>,
+    out: &mut Output,
+) -> Outcome {
+    loop {
+        retrieval.answer(out);
+        let full = retrieval.parts.len() >= retrieval.window || !session.flights.has_room();
+        if full {
+            break;
+        }
+        let Some(key) = retrieval.rest.pop_front() else {
+            break;
+        };
+        match look(session, turn, &retrieval, &key) {
+            Ok(found) => retrieval.parts.push_back(Part { key, found }),
+            Err(status) => retrieval.failed = Some(status),
+        }
+    }
+    if !retrieval.parts.is_empty() {
+        session.retrieval = Some(retrieval);
+        return Outcome::Parked;
+    }
+    match retrieval.failed {
+        None => out.buffer().extend_from_slice(reply::END),
+        Some(status) => write_status(out, status),
+    }
+    let timing = match retrieval.touch {
+        Some(_) => Timing::Touch,
+        None => Timing::Get,
+    };
+    ended(session, turn, Some(timing), retrieval.start_ns);
+    Outcome::Parked
+}
+
+fn look(
+    session: &mut Session,
+    turn: &mut Turn<'_>,
+    retrieval: &Retrieval,
+    key: &[u8],
+) -> Result<Found, Status> {
+    let ctx = turn.ctx();
+    let target = target(session, key)?;
+    let result = match retrieval.touch {
+        None => target.bucket.get(ctx, &target.read(), |document| {
+            Found::Document(document.item.clone(), document.cas)
+        }),
+        Some(expiry) => {
+            let write = target.write(Cas(0));
+            target
+                .bucket
+                .get_and_touch(ctx, &write, expiry, |document, _| {
+                    Found::Document(document.item.clone(), document.cas)
+                })
+        }
+    };
+    match result {
+        Ok(BucketOutcome::Done(found)) => Ok(found),
+        Ok(BucketOutcome::Parked) => Ok(park(session, turn, retrieval.start_ns)),
+        Err(Status::KeyNotFound) => Ok(Found::Nothing),
+        Err(status) => Err(status),
+    }
+}
+
+impl Retrieval {
+    /// Answers the documents in front that are known. After a failure nothing is answered any more, and nothing asked
+    /// for; what was asked for is waited for, as its slot is taken until then.
+    fn answer(&mut self, out: &mut Output) {
+        while self.failed.is_none()
+            && let Some(Part {
+                found: Found::Document(..) | Found::Nothing,
+                ..
+            }) = self.parts.front()
+        {
+            let Some(Part { key, found }) = self.parts.pop_front() else {
+                break;
+            };
+            if let Found::Document(item, cas) = found
+                && let Err(status) = write_item(out, &key, &item, cas, self.with_cas)
+            {
+                self.failed = Some(status);
+            }
+        }
+        if self.failed.is_some() {
+            self.rest.clear();
+            self.parts
+                .retain(|part| matches!(part.found, Found::Waits(_)));
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Commands of the text protocol that were parked, and how they go on.
+//!
+//! A command is a few steps on one document, each of which a bucket may park. What is kept is the bytes of the command
+//! and the step that was parked: when that has ended, the bytes are parsed again, its result is taken for what it is,
+//! and the command goes on with the next step. No step runs twice. Retrievals, which may name many documents, are kept
+//! in `retrieval`.
+
+use kedge_bucket::{Completion, Mutated};
+use kedge_protocol::text::{Parsed, TextCommand, TextLimits, parse};
+
+use super::{Exec, Outcome, classic, ended, meta, timing_of};
+use crate::commands::{counter, document, meta_of, mutation};
+use crate::output::Output;
+use crate::session::{Session, Turn};
+
+/// The step of a command that was parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The one that the command is named for; the only one of most commands.
+    Main,
+    /// Looking at the document that will be written.
+    Look,
+    /// Making a document that was not there.
+    Vivify,
+    /// Giving the counter, which has this number now, another expiry.
+    Expire(Mutated, u64),
+    /// Looking up what is to be told of the counter.
+    Tell(Mutated, u64),
+}
+
+/// A command that waits.
+#[derive(Debug)]
+pub(crate) struct Suspended {
+    /// As it came.
+    pub(super) bytes: Box<[u8]>,
+    pub(super) step: Step,
+}
+
+/// The step that a command waited for has ended; the command goes on.
+pub(crate) fn resume(
+    session: &mut Session,
+    turn: &mut Turn<'_>,
+    suspended: &Suspended,
+    start_ns: u64,
+    completion: Completion,
+    out: &mut Output,
+) {
+    let Suspended { bytes, step } = suspended;
+    // The same bytes give the same command, which was whole.
+    let Parsed::Command { command, .. } = parse(bytes, &TextLimits::default()) else {
+        return;
+    };
+    let mut exec = Exec {
+        session,
+        turn,
+        out,
+        bytes,
+        start_ns,
+    };
+    if go_on(&mut exec, &command, *step, completion) != Outcome::Parked {
+        ended(session, turn, timing_of(&command), start_ns);
+    }
+}
+
+fn go_on(
+    exec: &mut Exec<'_, '_>,
+    command: &TextCommand<'_>,
+    step: Step,
+    completion: Completion,
+) -> Outcome {
+    let mutated = |completion| mutation(completion).map(|(mutated, _)| mutated);
+    match command {
+        TextCommand::Store(command) => match step {
+            Step::Look => classic::looked(exec, command, meta_of(completion)),
+            _ => classic::stored(exec, command, mutated(completion).map(drop)),
+        },
+        TextCommand::Delete(command) => {
+            classic::deleted(exec, command, mutated(completion).map(drop))
+        }
+        TextCommand::Touch(command) => {
+            classic::touched(exec, command, mutated(completion).map(drop))
+        }
+        TextCommand::Arithmetic(command) => {
+            let number = counter(completion).map(|(_, number)| number);
+            classic::counted(exec, command, number)
+        }
+        TextCommand::MetaGet(command) => match step {
+            Step::Vivify => meta::get::made(exec, command, mutated(completion)),
+            _ => meta::get::got(exec, command, document(completion).map(meta::Seen::from)),
+        },
+        TextCommand::MetaSet(command) => match step {
+            Step::Look => meta::set::looked(exec, command, meta_of(completion)),
+            Step::Main => meta::set::written(exec, command, mutated(completion)),
+            _ => meta::set::is_set(exec, command, mutated(completion)),
+        },
+        TextCommand::MetaDelete(command) => match step {
+            Step::Look => {
+                let seen = document(completion).map(meta::Seen::from);
+                meta::delete::looked(exec, command, seen)
+            }
+            _ => meta::delete::deleted(exec, command, mutated(completion)),
+        },
+        TextCommand::MetaArithmetic(command) => match step {
+            Step::Expire(before, number) => {
+                let expired = mutated(completion);
+                meta::arithmetic::expired(exec, command, expired.unwrap_or(before), number)
+            }
+            Step::Tell(mutated, number) => {
+                meta::arithmetic::told(exec, command, mutated, number, meta_of(completion))
+            }
+            _ => meta::arithmetic::changed(exec, command, counter(completion)),
+        },
+        TextCommand::MetaDebug(command) => {
+            meta::debug::seen(exec, command, document(completion).map(meta::Seen::from))
+        }
+        // The others are never parked.
+        _ => Outcome::Answered,
+    }
+}
