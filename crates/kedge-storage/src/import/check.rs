@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use kedge_couchstore::kv::{FailoverEntry, SnapshotRange, VbStateKind};
+use kedge_couchstore::kv::{FailoverEntry, SnapshotRange, VbStateDocument, VbStateKind};
 use kedge_couchstore::{Options, Snapshot};
 use kedge_disk::Disk;
 use kedge_types::{Seqno, VbId};
@@ -50,19 +50,15 @@ impl Candidate {
             };
             return Err(refused(path, problem));
         }
-        let table = state.failover_table.as_deref().unwrap_or_default();
-        let own = storage.reader(vb)?;
-        let was_there = match &own {
-            Some(own) if own.header().update_seqno() > Seqno(0) => {
-                if !is_of(own, table, &file)? {
-                    let high_seqno = own.header().update_seqno();
-                    return Err(refused(path, ImportProblem::NotEmpty { high_seqno }));
-                }
-                true
-            }
+        let mut was_there = false;
+        if let Some(own) = storage.reader(vb)? {
+            was_there = is_of(&own, &state, &file)?;
+            let high_seqno = own.header().update_seqno();
             // One without documents has nothing to lose.
-            _ => false,
-        };
+            if !was_there && high_seqno > Seqno(0) {
+                return Err(refused(path, ImportProblem::NotEmpty { high_seqno }));
+            }
+        }
         Ok(Candidate {
             path,
             vb,
@@ -79,11 +75,29 @@ impl Candidate {
     }
 }
 
-/// Whether what the bucket has came to be from a file with this history, and may have gone on since.
-fn is_of(own: &Snapshot, table: &[FailoverEntry], file: &Snapshot) -> Result<bool, StorageError> {
-    let own_table = Facts::read(own)?.document.failover_table;
+/// The branches that a file's vBucket has in common with what it is taken over to, the newest first, and where the next
+/// one begins.
+pub(super) fn branches(state: &VbStateDocument, high_seqno: Seqno) -> (Seqno, Vec<FailoverEntry>) {
+    // A vBucket that follows another may be within a snapshot. What is common to both ends where that began.
+    let start = match high_seqno == state.snap_end {
+        true => high_seqno,
+        false => state.snap_start,
+    };
+    let known = state.failover_table.iter().flatten();
+    let live = known.filter(|entry| entry.start <= start);
+    (start, live.copied().collect())
+}
+
+/// Whether what the bucket has came to be from this very file, and may have gone on since.
+fn is_of(own: &Snapshot, state: &VbStateDocument, file: &Snapshot) -> Result<bool, StorageError> {
+    let (start, table) = branches(state, file.header().update_seqno());
     if let Some(newest) = table.first() {
-        return Ok(own_table.unwrap_or_default().contains(newest));
+        let own_table = Facts::read(own)?.document.failover_table;
+        // A later state of the same vBucket would have another start here.
+        return Ok(own_table
+            .unwrap_or_default()
+            .windows(2)
+            .any(|pair| pair[0].start == start && pair[1] == *newest));
     }
     // Without a history the contents have to tell.
     let counts = |snapshot: &Snapshot| {
@@ -94,7 +108,7 @@ fn is_of(own: &Snapshot, table: &[FailoverEntry], file: &Snapshot) -> Result<boo
             header.deleted_count(),
         )
     };
-    Ok(counts(own) == counts(file))
+    Ok(own.header().update_seqno() > Seqno(0) && counts(own) == counts(file))
 }
 
 pub(super) fn refused(file: PathBuf, problem: ImportProblem) -> StorageError {

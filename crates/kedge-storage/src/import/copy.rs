@@ -16,7 +16,7 @@ use kedge_types::limits::FAILOVER_ENTRIES_MAX;
 use kedge_types::{CollectionId, Seqno, VbId, VbUuid};
 
 use super::ImportProblem;
-use super::check::{Candidate, refused};
+use super::check::{Candidate, branches, refused};
 use crate::facts::Facts;
 use crate::maintenance::Stopping;
 use crate::names::file_name;
@@ -81,14 +81,9 @@ fn new_state(
     let high_seqno = source.header().update_seqno();
     let mut state = Facts::read(source)?.document;
     state.check_snapshot(high_seqno);
-    // A vBucket that follows another may be within a snapshot. What is common to both ends where that began.
-    let start = match high_seqno == state.snap_end {
-        true => high_seqno,
-        false => state.snap_start,
-    };
+    let (start, old) = branches(&state, high_seqno);
     let mut table = vec![FailoverEntry { uuid, start }];
-    let old = state.failover_table.take().unwrap_or_default();
-    table.extend(old.into_iter().filter(|entry| entry.start <= start));
+    table.extend(old);
     // The branches of the empty vBucket stay known, below those of the file: whoever finds one of them elsewhere knows
     // that it is from before the import.
     let own = own_table.iter().take(FAILOVER_ENTRIES_MAX - 1);

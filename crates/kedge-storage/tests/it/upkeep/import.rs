@@ -202,6 +202,57 @@ fn a_second_time_finds_all_there() {
 }
 
 #[test]
+fn a_later_state_of_the_same_vbucket_is_another_file() {
+    let disk = SimDisk::new(1);
+    let path = put(&disk, "0.couch.5", &golden("s1k_10commits.couch.1"));
+    let mut earlier = Writer::open(&disk, &path, &Options::default()).expect("open");
+    let snapshot = earlier.rollback_point(Seqno(900)).expect("a search");
+    let snapshot = snapshot.expect("it has ten commits");
+    earlier.rewind(snapshot.header()).expect("rewind");
+    earlier.commit(1).expect("commit");
+    drop(earlier);
+    let storage = open(&disk).expect("open");
+    assert_eq!(
+        import(&storage, &disk).expect("import").files[0].high_seqno,
+        Seqno(900)
+    );
+    put(&disk, "0.couch.6", &golden("s1k_10commits.couch.1"));
+    let error = import(&storage, &disk).expect_err("not empty");
+    assert!(
+        matches!(
+            error,
+            StorageError::Import {
+                problem: ImportProblem::NotEmpty {
+                    high_seqno: Seqno(900)
+                },
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_vbucket_without_documents_is_taken_over_once() {
+    let disk = SimDisk::new(1);
+    put(&disk, "0.couch.5", b"");
+    let path = from().join("0.couch.5");
+    let mut empty = Writer::open(&disk, &path, &Options::default()).expect("create");
+    empty.commit(1).expect("commit");
+    drop(empty);
+    let mut state = VbStateDocument::new(VbStateKind::Active);
+    state.failover_table = Some(vec![FailoverEntry {
+        uuid: VbUuid(3),
+        start: Seqno(0),
+    }]);
+    restate(&disk, &path, &state);
+    let storage = open(&disk).expect("open");
+    assert!(!import(&storage, &disk).expect("import").files[0].was_there);
+    assert!(import(&storage, &disk).expect("import").files[0].was_there);
+    assert_eq!(names(&disk), ["0.couch.1"]);
+}
+
+#[test]
 fn a_vbucket_with_other_documents_is_left_alone() {
     let disk = SimDisk::new(1);
     put(&disk, "0.couch.5", &golden("s10_json.couch.1"));
