@@ -37,17 +37,18 @@ def say(text):
 # ---- what has to be there
 
 
-def build():
-    """The release binary and the bare loop."""
+def build(*programs):
+    """The release binary, and programs of one source file in `bench/`."""
     if not GIVEN:
         # Cargo's own output must not stand among the results.
         command = ["cargo", "build", "--release", "-p", "kedge"]
         if subprocess.run(command, cwd=ROOT, stdout=sys.stderr).returncode != 0:
             sys.exit("kedge does not build")
     WORK.mkdir(parents=True, exist_ok=True)
-    source, binary = ROOT / "bench" / "bare_loop.rs", WORK / "bare_loop"
-    if not binary.exists() or binary.stat().st_mtime < source.stat().st_mtime:
-        subprocess.run(["rustc", "-O", "--edition=2024", "-o", binary, source], cwd=WORK, check=True)
+    for program in programs:
+        source, binary = ROOT / "bench" / f"{program}.rs", WORK / program
+        if not binary.exists() or binary.stat().st_mtime < source.stat().st_mtime:
+            subprocess.run(["rustc", "-O", "--edition=2024", "-o", binary, source], cwd=WORK, check=True)
 
 
 def need(program, package):
@@ -111,7 +112,8 @@ class Process:
 
 
 @atexit.register
-def _stop_all():
+def stop_all():
+    """Ends every server that still runs."""
     for process in list(_running):
         process.stop(signal.SIGKILL)
 
@@ -252,6 +254,11 @@ class Bars:
     def at_most(self, name, measured, limit, unit=""):
         self._add(name, measured, "<=", limit, unit, measured <= limit)
 
+    def absent(self, name, sign, limit, unit, why):
+        """What should have been measured and was not."""
+        row = {"name": name, "measured": None, "sign": sign, "limit": limit, "unit": unit, "ok": False, "why": why}
+        self.rows.append(row)
+
     def _add(self, name, measured, sign, limit, unit, ok):
         row = {"name": name, "measured": round(measured, 3), "sign": sign, "limit": limit, "unit": unit, "ok": ok}
         self.rows.append(row)
@@ -259,6 +266,9 @@ class Bars:
     def lines(self):
         for row in self.rows:
             verdict = "ok" if row["ok"] else "missed"
+            if row["measured"] is None:
+                yield f"bar {row['name']} - {row['sign']}{row['limit']:g}{row['unit']} missed ({row['why']})"
+                continue
             yield f"bar {row['name']} {row['measured']:.2f}{row['unit']} {row['sign']}{row['limit']:g}{row['unit']} {verdict}"
 
 
@@ -294,12 +304,14 @@ def svg(title, rows):
 
     for at, row in enumerate(rows):
         y = 64 + at * height
-        measured, limit = max(row["measured"], 1e-9), max(row["limit"], 1e-9)
-        better = measured / limit if row["sign"] == ">=" else limit / measured
+        known = row["measured"] is not None
+        measured, limit = max(row["measured"] or 0, 1e-9), max(row["limit"], 1e-9)
+        better = 1 if not known else measured / limit if row["sign"] == ">=" else limit / measured
         length = max(-1.0, min(1.0, math.log2(better) / 2)) * scale
         x = middle if length >= 0 else middle + length
         colour = "#2a7f4f" if row["ok"] else "#b3392f"
-        label = f'{row["measured"]:.2f}{row["unit"]} (limit {row["sign"]} {row["limit"]:g}{row["unit"]})'
+        label = f'{measured:.2f}{row["unit"]}' if known else "not measured"
+        label += f' (limit {row["sign"]} {row["limit"]:g}{row["unit"]})'
         label = label.replace("<", "&lt;").replace(">", "&gt;")
         out.append(f'<text x="{left - 8}" y="{y + 14}" text-anchor="end">{row["name"]}</text>')
         out.append(f'<rect x="{x:.1f}" y="{y + 2}" width="{max(abs(length), 1):.1f}" height="16" fill="{colour}"/>')

@@ -8,17 +8,15 @@ rounds. QUICK=1 is a run under two minutes. See bench/README.md for what is meas
 import json
 import shutil
 import signal
-import socket
 import subprocess
-import sys
 import time
 
 from harness import (
-    KEDGE, QUICK, WORK, Bars, Process, Watch, build, free_port, fresh_dir, machine, median, need, only, quiet, say,
-    table, wait_for_port, write_results,
+    QUICK, WORK, Bars, Process, Watch, build, free_port, fresh_dir, machine, median, need, only, quiet, say, table,
+    wait_for_port, write_results,
 )
+from node import KEY_BYTES, SERVER_THREADS, Kedge, load, size
 
-SERVER_THREADS = 2
 VALUE_BYTES = 512
 ITEMS = 100_000
 PLAIN_CONNECTIONS = 32
@@ -30,59 +28,9 @@ BARE_SECONDS = 1 if QUICK else 3
 START_ROUNDS = 5 if QUICK else 15
 RESTART_ITEMS, RESTART_BYTES = 1_000_000, 256
 RESTART_ROUNDS = 1 if QUICK else 3
-KEY_BYTES = 20
-LOGIN = ["-u", "Administrator", "-P", "password"]
 
 
 # ---- servers
-
-
-class Kedge:
-    """`kedge serve` on fixed ports, so that nothing has to be read before it can be asked."""
-
-    def __init__(self, data_dir, wait=True, more=()):
-        self.ports = [free_port() for _ in range(3)]
-        command = [KEDGE, "serve", "--data-dir", data_dir, "--threads", SERVER_THREADS, "--bucket-quota", "4GiB"]
-        for name, port in zip(("kv", "mgmt", "memcached"), self.ports):
-            command += [f"--{name}-port", port]
-        self.began = time.perf_counter()
-        self.process = Process("kedge", command + ["--log-level", "warn", *more])
-        if wait:
-            self.first_answer()
-
-    @property
-    def kv_url(self):
-        return f"couchbase://127.0.0.1:{self.ports[0]}/default"
-
-    @property
-    def memcached_url(self):
-        return f"memcached://127.0.0.1:{self.ports[2]}"
-
-    def first_answer(self, key="nothing", expected=b"END\r\n", seconds=60):
-        """Seconds from exec to the first GET that is answered as expected."""
-        request = f"get {key}\r\n".encode()
-        while time.perf_counter() - self.began < seconds:
-            if self.process.died():
-                sys.exit(self.process.complaint())
-            try:
-                with socket.create_connection(("127.0.0.1", self.ports[2]), 5) as connection:
-                    connection.sendall(request)
-                    answer = connection.recv(4096)
-                    if answer.startswith(expected):
-                        return time.perf_counter() - self.began
-            except OSError:
-                pass
-            time.sleep(0.0002)
-        sys.exit(f"kedge does not answer {request!r}")
-
-    def stats(self):
-        done = subprocess.run(
-            [KEDGE, "stats", "--json", "-U", self.kv_url, *LOGIN], capture_output=True, text=True, check=True
-        )
-        return json.loads(done.stdout)
-
-    def stop(self, how=signal.SIGTERM):
-        return self.process.stop(how)
 
 
 def start_memcached():
@@ -107,19 +55,6 @@ def start_redis():
     )
     wait_for_port(process, port)
     return process, f"redis://127.0.0.1:{port}"
-
-
-def load(url, *flags):
-    """One run of the generator; its report."""
-    command = [KEDGE, "load", "-U", url, *LOGIN, "--json", *(str(flag) for flag in flags)]
-    done = subprocess.run(command, capture_output=True, text=True)
-    if done.returncode not in (0, 3):
-        sys.exit(f"{' '.join(map(str, command))}: {done.stderr}")
-    return json.loads(done.stdout)
-
-
-def size(bytes_each):
-    return ["--min-size", bytes_each, "--max-size", bytes_each]
 
 
 # ---- (a) GET and SET beside memcached
@@ -349,7 +284,7 @@ def process_report(start, restart, memory, bars):
 
 
 def main():
-    build()
+    build("bare_loop")
     need("memcached", "memcached")
     need("redis-server", "redis-server")
     reasons = quiet()

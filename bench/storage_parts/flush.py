@@ -1,0 +1,102 @@
+"""FlushVBucket: N changes of one vBucket brought into its file (`bench/storage` measures)."""
+
+import json
+import subprocess
+
+from harness import ROOT, WORK, median, say, table
+
+NAME, TITLE = "flush", "FlushVBucket"
+MANIFEST = ROOT / "bench" / "storage" / "Cargo.toml"
+MOST = 1_000_000
+MODES = ["direct", "logged"]
+BARS = [
+    (f"flush_{mode}_{MOST}_{what}", sign, limit, unit) for mode in MODES
+    for what, sign, limit, unit in (("peak_bytes_per_item", "<=", 8.0, "B"), ("limit_on_vs_off", ">=", 1.3, "x"))
+]
+
+
+def cargo(*words):
+    command = ["cargo", "bench", "-q", "--manifest-path", MANIFEST, "--bench", "storage", *words]
+    # The table is not among the results: ours has the same figures.
+    subprocess.run([str(word) for word in command], cwd=ROOT, check=True, timeout=1800, stdout=subprocess.DEVNULL)
+
+
+def build():
+    cargo("--no-run")
+
+
+def measure():
+    say(TITLE)
+    path = WORK / "flush-samples.json"
+    cargo("--", "--json", path, "--dir", WORK / "data")
+    measured = json.loads(path.read_text())
+    path.unlink()
+    return measured
+
+
+class Figures:
+    """Of each round the median, by mode, limit and number of items."""
+
+    def __init__(self, measured):
+        self.rounds = {}
+        for sample in measured["samples"]:
+            key = (sample["mode"], sample["limited"], sample["items"])
+            self.rounds.setdefault(key, {}).setdefault(sample["round"], []).append(sample)
+        self.items = sorted({items for _, _, items in self.rounds})
+
+    def each(self, mode, limited, items, field):
+        rounds = self.rounds[mode, limited, items].values()
+        return [median(sample[field] for sample in of_round) for of_round in rounds]
+
+    def per_s(self, mode, limited, items):
+        return items * 1e6 / median(self.each(mode, limited, items, "wall_us"))
+
+    def peak_bytes(self, mode, limited, items):
+        return median(self.each(mode, limited, items, "peak_bytes"))
+
+    def speed_up(self, mode, items):
+        """How much faster the limit makes it, round by round."""
+        off, on = (self.each(mode, limited, items, "wall_us") for limited in (False, True))
+        return median(before / after for before, after in zip(off, on))
+
+
+def report(measured, bars):
+    figures = Figures(measured)
+    rows = []
+    for mode in MODES:
+        for limited in (False, True):
+            for items in figures.items:
+                peak = figures.peak_bytes(mode, limited, items)
+                cpu_us = median(figures.each(mode, limited, items, "cpu_us")) / items
+                rows.append(
+                    [
+                        mode, "on" if limited else "off", f"{items:,}", f"{figures.per_s(mode, limited, items):,.0f}",
+                        f"{cpu_us:.2f}", f"{peak:,.0f}", f"{peak / items:,.1f}",
+                        f"{median(figures.each(mode, limited, items, 'commits')):,.0f}",
+                        f"{figures.speed_up(mode, items):.2f}" if limited else "",
+                    ]
+                )
+        bars.at_most(f"flush_{mode}_{MOST}_peak_bytes_per_item", figures.peak_bytes(mode, True, MOST) / MOST, 8.0, "B")
+        bars.at_least(f"flush_{mode}_{MOST}_limit_on_vs_off", figures.speed_up(mode, MOST), 1.3, "x")
+    head = [
+        "mode", "limit", "N", "items/s", "CPU us an item", "PeakFlushBytes", "PeakBytesPerItem", "commits", "limit on vs. off",
+    ]
+    return (
+        f"N new documents wait in one vBucket, with keys of {measured['key_bytes']} bytes and values of "
+        f"{measured['value_bytes']} random ones; its file is there and open. One flush brings them all in: *direct* as "
+        f"without a log, *logged* as a settle of what the log has. Limit on: 20,000 items and 16 MiB a commit. Peaks are what "
+        f"is allocated at a time beyond what was before the flush, so without the queued items. Medians of "
+        f"{measured['rounds']} rounds.\n\n" + table(head, rows)
+    )
+
+
+def plots(measured):
+    """Lines: items/s, and peak bytes an item, by N."""
+    figures = Figures(measured)
+    series = {
+        f"{mode}, limit {'on' if limited else 'off'}": (mode, limited) for mode in MODES for limited in (False, True)
+    }
+    speed = {name: [figures.per_s(*key, items) for items in figures.items] for name, key in series.items()}
+    peak = {name: [figures.peak_bytes(*key, items) / items for items in figures.items] for name, key in series.items()}
+    at = [f"{items:,}" for items in figures.items]
+    return [("flush-speed", "FlushVBucket/N: items/s", at, speed), ("flush-memory", "FlushVBucket/N: PeakBytesPerItem", at, peak)]

@@ -1,0 +1,177 @@
+"""A server that keeps its files under the benchmark's eyes: what it says of itself, what the kernel says of it."""
+
+import base64
+import functools
+import http.client
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+from harness import KEDGE
+from node import PASSWORD, USER, Kedge
+
+
+class NotThere(Exception):
+    """Something that is to be measured is not in this server."""
+
+
+@functools.cache
+def _settings():
+    done = subprocess.run([KEDGE, "config"], capture_output=True, text=True, check=True)
+    return set(re.findall(r"^(\w+) = ", done.stdout, re.MULTILINE))
+
+
+@functools.cache
+def _commands():
+    return subprocess.run([KEDGE, "--help"], capture_output=True, text=True, check=True).stdout
+
+
+def need_settings(*names):
+    for name in names:
+        if name not in _settings():
+            raise NotThere(f"no setting {name}")
+
+
+def need_command(name):
+    if not re.search(rf"^\s+{name}\b", _commands(), re.MULTILINE):
+        raise NotThere(f"no command kedge {name}")
+
+
+class Server(Kedge):
+    """A server with settings, given as words: `commit_log=False`."""
+
+    def __init__(self, data_dir, wait=True, name="kedge", quota="4GiB", **settings):
+        more = []
+        for setting, value in settings.items():
+            more += [f"--{setting.replace('_', '-')}", str(value).lower()]
+        self.data_dir = Path(data_dir)
+        super().__init__(data_dir, wait, more, name, quota)
+
+    def ask(self, path):
+        """A document of management, or None while it does not answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports[1], timeout=30)
+        login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        try:
+            connection.request("GET", path, headers={"Authorization": f"Basic {login}"})
+            answer = connection.getresponse()
+            return json.loads(answer.read()) if answer.status == 200 else None
+        except OSError:
+            return None
+        finally:
+            connection.close()
+
+    def bucket_stats(self):
+        """Figures of the bucket by name; empty while it does not answer. What is no number stays text."""
+        document = self.ask("/kedge/stats") or {}
+        stats = document.get("buckets", {}).get("default", {})
+        return {name: int(text) if text.isdigit() else text for name, text in stats.items()}
+
+    def figure(self, *names):
+        """The first of these statistics that there is."""
+        stats = self.bucket_stats()
+        for name in names:
+            if name in stats:
+                return stats[name]
+        raise NotThere(f"no statistic {names[0]}")
+
+    def timing(self, name):
+        """A histogram: lists of lowest value, highest value, count."""
+        document = self.ask(f"/kedge/timings/default/{name}")
+        return document["buckets"] if document else []
+
+    def wait_for(self, what, holds, seconds):
+        """Asks until the bucket's figures are as they should be; seconds that it took."""
+        began = time.monotonic()
+        while time.monotonic() - began < seconds:
+            if self.process.died():
+                sys.exit(self.process.complaint())
+            stats = self.bucket_stats()
+            if stats and holds(stats):
+                return time.monotonic() - began
+            time.sleep(0.02)
+        sys.exit(f"after {seconds} s still not so: {what}")
+
+    def wait_settled(self, seconds=120):
+        """Until everything is in the vBuckets' files."""
+        def holds(stats):
+            return stats.get("ep_unsettled_items", 0) == 0 and stats["ep_queue_size"] == 0
+        return self.wait_for("everything is settled", holds, seconds)
+
+    def wait_warm(self, seconds=300):
+        return self.wait_for("the bucket is warm", lambda stats: stats.get("ep_warmup_thread") == "complete", seconds)
+
+    def io(self):
+        """What the kernel counts for the process, in bytes."""
+        lines = Path(f"/proc/{self.process.pid}/io").read_text().splitlines()
+        return {name: int(count) for name, count in (line.split(": ") for line in lines)}
+
+
+def mean_between(before, after):
+    """The mean of what a histogram got between two looks, and how many that were. A value counts as the middle of its
+    bucket, which is right to within a few percent."""
+    counts = {(low, high): count for low, high, count in after}
+    for low, high, count in before:
+        counts[low, high] = counts.get((low, high), 0) - count
+    number = sum(counts.values())
+    total = sum((low + high) / 2 * count for (low, high), count in counts.items())
+    return (total / number if number else 0.0), number
+
+
+def files_below(path):
+    return [entry for entry in Path(path).rglob("*") if entry.is_file()]
+
+
+def bytes_below(path):
+    """Bytes that the files below a directory take on the disk."""
+    total = 0
+    for entry in Path(path).rglob("*"):
+        try:
+            total += entry.stat().st_blocks * 512 if entry.is_file() else 0
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def forget_cached(path):
+    """Lets the kernel forget what it has cached of all files below a directory; what is not written yet stays."""
+    for entry in files_below(path):
+        try:
+            descriptor = os.open(entry, os.O_RDONLY)
+        except FileNotFoundError:
+            continue
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+        os.close(descriptor)
+
+
+class Repeat:
+    """Does something again and again beside the benchmark, with a pause in between; `times` counts."""
+
+    def __init__(self, work, pause_s=0.0):
+        self.times, self.failure = 0, None
+        self._work, self._pause_s, self._end = work, pause_s, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self):
+        while not self._end.is_set():
+            try:
+                self._work()
+            except Exception as failure:  # It is raised again in the benchmark's own thread.
+                self.failure = failure
+                return
+            self.times += 1
+            self._end.wait(self._pause_s)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind, *_):
+        self._end.set()
+        self._thread.join()
+        if self.failure and kind is None:
+            raise self.failure
