@@ -249,7 +249,8 @@ impl Bucket {
         for Taken { dirty, to, reset } in taken.drain(..) {
             any_reset |= reset;
             let in_log = InLog { lsn, reset };
-            let after = self.publish_one(now, dirty, to, Some(in_log), done);
+            self.note_storage_age(now, dirty.since_ns);
+            let after = self.publish_one(now, dirty.vb, to, Some(in_log), done);
             let left = Dirty {
                 vb: dirty.vb,
                 since_ns: now.mono_ns,
@@ -268,18 +269,22 @@ impl Bucket {
         }
     }
 
+    /// A vBucket's changes since `since_ns` are durable.
+    pub(crate) fn note_storage_age(&self, now: Now, since_ns: u64) {
+        let age_us = now.mono_ns.saturating_sub(since_ns) / 1_000;
+        self.timings.record_us(u16::MAX, Timing::StorageAge, age_us);
+    }
+
     /// What a vBucket has in front of `to` is durable: cursors move, and who waits for it ends in `done`.
     pub(crate) fn publish_one(
         &self,
         now: Now,
-        dirty: Dirty,
+        vb: VbId,
         to: Position,
         in_log: Option<InLog>,
         done: &mut Vec<Done>,
     ) -> AfterLog {
-        let age_us = now.mono_ns.saturating_sub(dirty.since_ns) / 1_000;
-        self.timings.record_us(u16::MAX, Timing::StorageAge, age_us);
-        let mut vbucket = self.vbuckets[dirty.vb.index()].lock();
+        let mut vbucket = self.vbuckets[vb.index()].lock();
         let (after, mut ended) = self.measure(&mut vbucket, |vbucket| vbucket.on_logged(to));
         done.append(&mut ended);
         if let Some(in_log) = in_log {

@@ -5,11 +5,10 @@
 //!
 //! Invariants:
 //! * One thread flushes a vBucket at a time: who holds the lock of its [`Flusher`]. No vBucket is locked over a commit.
-//! * A vBucket with changes is marked, and stands in a list or queue of its flusher, once for each mark.
+//! * A vBucket with changes is marked, and stands in each list or queue of its flusher once at most.
 //! * What is published as persisted is in a commit that returned. What could not be written stays where it was.
 
 use crate::bucket::Bucket;
-use crate::commit::Dirty;
 use crate::counters::Total;
 use crate::error::BucketError;
 use crate::timings::Timing;
@@ -34,6 +33,8 @@ pub(crate) struct Flushers {
 /// Where a vBucket stands.
 #[derive(Debug, Default)]
 struct Mark {
+    /// It has changes that are to be written soon: what a queue says may be done already.
+    dirty: AtomicBool,
     plain: AtomicBool,
     waited: AtomicBool,
     later: AtomicBool,
@@ -89,6 +90,7 @@ impl Flushers {
     pub(crate) fn push(&self, vb: VbId, now_ns: u64) -> usize {
         let (mark, shard) = (&self.marks[vb.index()], self.shard_of(vb));
         mark.since_ns.store(now_ns, Ordering::Relaxed);
+        mark.dirty.store(true, Ordering::SeqCst);
         if !mark.plain.swap(true, Ordering::SeqCst) {
             self.shards[shard].lists.lock().plain.push(vb);
         }
@@ -207,6 +209,7 @@ impl Bucket {
             // Unless it has been queued since.
             if tried || self.vbuckets[vb.index()].lock().take_newly_queued() {
                 mark.since_ns.store(0, Ordering::Relaxed);
+                mark.dirty.store(true, Ordering::SeqCst);
                 if !mark.plain.swap(true, Ordering::SeqCst) {
                     flusher.plain.push_front(vb);
                 }
@@ -277,6 +280,9 @@ impl Bucket {
         flusher.round -= 1;
         let mark = &flushers.marks[vb.index()];
         mark.plain.store(false, Ordering::SeqCst);
+        if !mark.dirty.load(Ordering::SeqCst) {
+            return Ok(0);
+        }
         let result = self.flush_vbucket(flushers, flusher, vb);
         if result.as_ref().is_err_and(BucketError::is_no_space)
             && !mark.plain.swap(true, Ordering::SeqCst)
@@ -295,6 +301,9 @@ impl Bucket {
     ) -> Result<usize, BucketError> {
         let config = self.config();
         let (max, max_bytes) = (config.flusher_batch_max_items, config.flush_batch_max_bytes);
+        // Before the changes are taken: those that come after that count.
+        let mark = &flushers.marks[vb.index()];
+        mark.dirty.store(false, Ordering::SeqCst);
         let (mut batch, to) = self.vbuckets[vb.index()]
             .lock()
             .direct_batch(max, max_bytes);
@@ -311,9 +320,11 @@ impl Bucket {
                 timings.record_us(u16::MAX, Timing::SettleCommit, took_us);
                 timings.record_us(u16::MAX, Timing::SettleBatchItems, *items as u64);
                 self.totals.add(Total::FlushCommits, 1);
+                self.note_storage_age(now, mark.since_ns.load(Ordering::Relaxed));
             }
             Ok(_) => {}
             Err(error) => {
+                mark.dirty.store(true, Ordering::SeqCst);
                 self.totals.add(Total::FlushFailures, 1);
                 if !error.is_no_space() {
                     flushers.put_later(flusher, vb, now, true);
@@ -358,11 +369,10 @@ impl Bucket {
         to: Position,
     ) {
         let mark = &flushers.marks[vb.index()];
-        let since_ns = mark.since_ns.load(Ordering::Relaxed);
-        let dirty = Dirty { vb, since_ns };
-        match self.publish_one(now, dirty, to, None, &mut flusher.done) {
+        match self.publish_one(now, vb, to, None, &mut flusher.done) {
             AfterLog::More => {
                 mark.since_ns.store(now.mono_ns, Ordering::Relaxed);
+                mark.dirty.store(true, Ordering::SeqCst);
                 if self.vbuckets[vb.index()].lock().has_waiters() {
                     if !mark.waited.swap(true, Ordering::SeqCst) {
                         flusher.waited.push_back(vb);

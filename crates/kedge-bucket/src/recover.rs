@@ -34,7 +34,7 @@ const WARM_ITEMS: usize = 256;
 /// A log that is as long as it may be has so many segments.
 const SEGMENTS: u64 = 4;
 /// However short the log is to be.
-const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
 /// What was read of the log.
 struct Replay {

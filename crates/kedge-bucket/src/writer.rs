@@ -172,7 +172,7 @@ impl WriteOut {
             return self.go_on(bucket);
         }
         self.rest = Rest::Work(now + IDLE_MARK);
-        Some(if self.marked {
+        Some(if self.marked || bucket.is_direct() {
             Next::Sleep
         } else {
             Next::Snooze(IDLE_MARK)

@@ -190,6 +190,11 @@ impl SegmentPreparer {
         self.shared.spare_files().1
     }
 
+    /// Segments that were filled with zeros so far.
+    pub fn filled(&self) -> u64 {
+        self.shared.prepared()
+    }
+
     /// Makes this and every other preparer of the log stop soon, for good: a process that ends does not wait for a
     /// whole segment to be filled.
     pub fn stop(&self) {

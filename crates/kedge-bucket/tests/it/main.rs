@@ -2,8 +2,11 @@
 
 mod by_hand;
 mod crash;
+mod direct;
 mod durable;
 mod figures;
 mod full_disk;
+mod histories;
 mod life;
+mod settle;
 mod tools;

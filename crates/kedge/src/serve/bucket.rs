@@ -86,11 +86,7 @@ fn change(is: &BucketConfig, asked: &BucketConfig, given: impl Fn(&str) -> bool)
             asked.log_interval_ms,
         ),
         commit_log: other(given("commit_log"), &is.commit_log, asked.commit_log),
-        settle_age_ms: other(
-            given("settle_age"),
-            &is.settle_age_ms,
-            asked.settle_age_ms,
-        ),
+        settle_age_ms: other(given("settle_age"), &is.settle_age_ms, asked.settle_age_ms),
         log_bytes_max: other(
             given("log_bytes_max"),
             &is.log_bytes_max,

@@ -1,0 +1,328 @@
+//! From the log into the vBuckets' files, and back from there.
+
+use crate::tools::*;
+use kedge_bucket::{Bucket, BucketChange, Timing};
+use kedge_disk::{Disk, Fault, Operation, SimDisk};
+use kedge_types::{Status, VbId};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The bucket's couchstore files.
+fn files(place: &Place) -> Vec<PathBuf> {
+    let names = place.disk.list(&place.dir).unwrap().into_iter();
+    let files = names.filter(|name| name.contains(".couch."));
+    files.map(|name| place.dir.join(name)).collect()
+}
+
+fn settled(open: &Open) -> (u64, u64) {
+    let commits = open.figure("ep_settle_commits");
+    (commits, open.figure("ep_settled_items"))
+}
+
+#[test]
+fn what_is_settled_comes_from_the_files_and_the_log_is_given_back() {
+    let place = sim(&SimDisk::new(1));
+    let open = place.open();
+    let value = vec![b'v'; 100_000];
+    for n in 0..100 {
+        open.set(&format!("key-{}", n % 70), &value).unwrap();
+        open.bucket.sync().unwrap();
+    }
+    let k = key("key-3");
+    open.bucket.delete(open.ctx(), &write(&k)).unwrap();
+    let before = open.figure("ep_log_bytes");
+    assert!(before > 10_000_000, "{before}");
+    open.bucket.settle().unwrap();
+    assert_eq!(open.figure("ep_unsettled_items"), 0);
+    assert_eq!(open.figure("ep_log_needed_bytes"), 0);
+    assert!(open.figure("ep_log_bytes") < before / 2);
+    assert_eq!(open.figure("ep_pinned_bytes"), 0);
+    for vb in all_vbuckets() {
+        let figures = open.bucket.vbucket_figures(vb).unwrap();
+        assert_eq!(figures.settled_seqno, figures.high_seqno);
+    }
+    open.bucket.shutdown();
+    // Without the log nothing is missing.
+    place.disk.remove_dir_all(&place.dir.join("log")).unwrap();
+    let again = place.open();
+    let report = again.bucket.wait_loaded().unwrap();
+    assert_eq!((report.records, report.documents), (0, 69));
+    for n in 0..70 {
+        match again.get(&format!("key-{n}")) {
+            Ok(found) => assert!(found == value && n != 3, "key-{n}"),
+            Err(error) => assert_eq!((error, n), (Status::KeyNotFound, 3)),
+        }
+    }
+    again.bucket.shutdown();
+}
+
+#[test]
+fn a_change_is_settled_when_its_time_has_come_and_then_all_is_quiet() {
+    let disk = SimDisk::new(2);
+    let (open, steps) = sim(&disk).open_by_hand();
+    steps.pass(SEC * 30);
+    open.set("key", b"1").unwrap();
+    steps.pass(MS * 9_990);
+    assert_eq!(settled(&open), (0, 0));
+    steps.pass(MS * 100);
+    assert_eq!(settled(&open), (1, 1));
+    steps.pass(SEC);
+    let (operations, runs) = (disk.operations(), open.runs("settle"));
+    steps.pass(SEC * 3_600);
+    assert_eq!((disk.operations(), open.runs("settle")), (operations, runs));
+    open.bucket.shutdown();
+}
+
+#[test]
+fn a_document_that_changes_often_is_written_once() {
+    let disk = SimDisk::new(3);
+    let (open, steps) = sim(&disk).open_by_hand();
+    for n in 0..9_000 {
+        open.set("hot", format!("{n}").as_bytes()).unwrap();
+        steps.pass(MS);
+    }
+    assert!(open.figure("ep_pinned_bytes") > 9_000 * 16);
+    steps.pass(SEC * 3);
+    assert_eq!(settled(&open), (1, 1));
+    assert_eq!(open.figure("ep_pinned_bytes"), 0);
+    let written = open.figure("ep_storage_written_bytes");
+    assert!(written < 30_000, "{written} bytes for one document");
+    open.bucket.shutdown();
+}
+
+#[test]
+fn a_large_batch_is_written_in_parts_and_vbuckets_take_turns() {
+    let mut place = sim(&SimDisk::new(4));
+    place.config.flusher_batch_max_items = 10;
+    let (open, steps) = place.open_by_hand();
+    for n in 0..200 {
+        open.set(&format!("key-{n}"), b"1").unwrap();
+    }
+    steps.pass(SEC * 9);
+    let snapshot = |name: &str| open.bucket.timings().snapshot(name).unwrap();
+    steps.pass(SEC * 30);
+    let (commits, items) = settled(&open);
+    assert_eq!(items, 200);
+    assert!((20..=24).contains(&commits), "{commits}");
+    assert_eq!(snapshot(Timing::SettleCommit.name()).count, commits);
+    assert_eq!(
+        snapshot(Timing::SettleBatchItems.name()).percentile(100.0),
+        10
+    );
+    open.bucket.shutdown();
+    let (again, _steps) = place.open_by_hand();
+    assert_eq!(again.figure("curr_items"), 200);
+    again.bucket.shutdown();
+}
+
+#[test]
+fn a_log_that_grows_long_is_settled_early_and_stays_bounded() {
+    let mut place = sim(&SimDisk::new(5));
+    place.config.settle_age_ms = 3_600_000;
+    place.config.log_bytes_max = 8 << 20;
+    let open = place.open();
+    let value = vec![b'v'; 20_000];
+    for n in 0..3_000 {
+        open.set(&format!("key-{}", n % 50), &value).unwrap();
+        if n % 10 == 0 {
+            open.bucket.sync().unwrap();
+            until("the log is given back", || {
+                open.figure("ep_log_needed_bytes") <= 8 << 20
+            });
+        }
+    }
+    assert!(open.figure("ep_settle_commits") > 4);
+    // Besides, the segment that is written and two that are kept for later.
+    until("60 MB were written, and few stay", || {
+        open.figure("ep_log_file_bytes") <= 16 << 20
+    });
+    open.bucket.shutdown();
+    let again = place.open();
+    assert_eq!(again.figure("curr_items"), 50);
+    again.bucket.shutdown();
+}
+
+#[test]
+fn older_versions_that_fill_memory_are_settled_early() {
+    let mut place = sim(&SimDisk::new(6));
+    place.config.settle_age_ms = 3_600_000;
+    place.config.quota_bytes = 20 << 20;
+    let open = place.open();
+    let value = vec![b'v'; 100_000];
+    for _ in 0..200 {
+        open.set("hot", &value).unwrap();
+        open.bucket.sync().unwrap();
+        let pinned = open.figure("ep_pinned_bytes");
+        assert!(pinned < 20 << 20, "{pinned}");
+    }
+    until("memory is given back", || {
+        open.figure("ep_pinned_bytes") < 3 << 20
+    });
+    assert!(open.figure("ep_settle_commits") > 1);
+    open.bucket.shutdown();
+}
+
+#[test]
+fn what_cannot_be_written_stays_in_the_log_and_is_tried_again() {
+    let disk = SimDisk::new(7);
+    let place = sim(&disk);
+    let mut by_hand = sim(&disk);
+    let (open, steps) = by_hand.open_by_hand();
+    open.set("a", b"1").unwrap();
+    steps.pass(SEC * 2);
+    disk.fail_next(Operation::Create, Fault::NoSpace);
+    steps.pass(SEC * 8 + MS * 100);
+    assert_eq!(open.figure("ep_settle_failures"), 1);
+    assert_eq!(settled(&open), (0, 0));
+    assert!(open.figure("ep_log_needed_bytes") > 0);
+    assert_eq!(open.get("a").unwrap(), b"1");
+    open.set("a", b"2").unwrap();
+    steps.pass(SEC * 20);
+    assert_eq!(settled(&open), (1, 1));
+    assert!(open.sink.fatal().is_empty());
+    disk.fail_next(Operation::Sync, Fault::Io);
+    open.set("a", b"3").unwrap();
+    open.bucket.sync().unwrap_err();
+    assert_eq!(open.sink.fatal().len(), 1, "a failed sync ends the process");
+    open.bucket.shutdown();
+    disk.crash(1);
+    let again = place.open();
+    assert_eq!(again.get("a").unwrap(), b"2");
+    again.bucket.shutdown();
+}
+
+#[test]
+fn a_failed_sync_of_a_file_ends_the_process() {
+    let disk = SimDisk::new(8);
+    let mut place = sim(&disk);
+    let (open, steps) = place.open_by_hand();
+    open.set("a", b"1").unwrap();
+    steps.pass(SEC * 2);
+    disk.fail_next(Operation::Sync, Fault::Io);
+    steps.pass(SEC * 10);
+    assert_eq!(open.sink.fatal().len(), 1);
+    open.bucket.shutdown();
+    disk.crash(1);
+    let (again, _steps) = place.open_by_hand();
+    assert_eq!(again.get("a").unwrap(), b"1", "the log has it");
+    again.bucket.shutdown();
+}
+
+/// Why a bucket does not open.
+fn refused(place: &Place) -> String {
+    let bucket = Bucket::open(place.setup(&Arc::new(Sink::default()))).unwrap();
+    let why = bucket.wait_loaded().unwrap_err().to_string();
+    bucket.shutdown();
+    why
+}
+
+/// A bucket that has one file, and the file.
+fn with_one_file(disk: &SimDisk) -> (Place, PathBuf) {
+    let place = sim(disk);
+    let open = place.open();
+    open.set("a", b"1").unwrap();
+    open.bucket.settle().unwrap();
+    open.bucket.shutdown();
+    let file = files(&place).pop().unwrap();
+    (place, file)
+}
+
+#[test]
+fn a_file_that_cannot_be_read_at_the_start_is_named_and_other_buckets_work() {
+    let disk = SimDisk::new(9);
+    let (place, file) = with_one_file(&disk);
+    disk.make_unreadable(&file, 4_100);
+    let why = refused(&place);
+    assert!(why.contains(".couch.1") && why.contains("byte"), "{why}");
+    let other = Place {
+        dir: PathBuf::from("/data/other"),
+        ..place
+    };
+    let open = other.open();
+    open.set("a", b"1").unwrap();
+    open.bucket.settle().unwrap();
+    open.bucket.shutdown();
+}
+
+#[test]
+fn a_damaged_file_is_named_at_the_start() {
+    let disk = SimDisk::new(13);
+    let (place, file) = with_one_file(&disk);
+    // But the bytes that say which blocks are headers.
+    for offset in (0..disk.len(&file).unwrap()).filter(|offset| offset % 4_096 > 0) {
+        disk.flip(&file, offset, 0xff);
+    }
+    let why = refused(&place);
+    assert!(why.contains(".couch.1") && why.contains("byte"), "{why}");
+}
+
+#[test]
+fn a_flush_replaces_the_files() {
+    let place = sim(&SimDisk::new(10));
+    let open = place.open();
+    for n in 0..100 {
+        open.set(&format!("key-{n}"), &[b'v'; 1_000]).unwrap();
+    }
+    open.bucket.settle().unwrap();
+    open.bucket.flush_all(open.ctx()).unwrap();
+    open.set("after", b"1").unwrap();
+    open.bucket.settle().unwrap();
+    let names = files(&place);
+    assert_eq!(names.len(), 4);
+    for name in &names {
+        assert!(name.to_str().unwrap().ends_with(".couch.2"), "{name:?}");
+        assert!(place.disk.len(name).unwrap() < 30_000);
+    }
+    let branches = |open: &Open| -> Vec<_> {
+        let log = |vb| open.bucket.failover_log(open.ctx(), vb).unwrap();
+        all_vbuckets().map(log).collect()
+    };
+    let before = branches(&open);
+    open.bucket.shutdown();
+    place.disk.remove_dir_all(&place.dir.join("log")).unwrap();
+    let again = place.open();
+    assert_eq!(again.figure("curr_items"), 1);
+    let after = branches(&again);
+    for (before, after) in before.iter().zip(&after) {
+        assert!(after.ends_with(before), "{before:?} {after:?}");
+    }
+    again.bucket.shutdown();
+}
+
+#[test]
+fn settings_of_settling_can_be_changed_while_it_runs() {
+    let (open, steps) = sim(&SimDisk::new(11)).open_by_hand();
+    let change = BucketChange {
+        settle_age_ms: Some(100),
+        ..BucketChange::default()
+    };
+    open.bucket.update(&change).unwrap();
+    open.set("key", b"1").unwrap();
+    steps.pass(Duration::from_millis(200));
+    assert_eq!(settled(&open), (1, 1));
+    open.bucket.shutdown();
+}
+
+#[test]
+fn a_shutdown_settles_but_not_for_ever() {
+    let mut place = sim(&SimDisk::new(12));
+    let (open, _steps) = place.open_by_hand();
+    for n in 0..100 {
+        open.set(&format!("key-{n}"), b"1").unwrap();
+    }
+    open.bucket.shutdown_within(Duration::ZERO);
+    assert_eq!(files(&place), Vec::<PathBuf>::new());
+    let (open, _steps) = place.open_by_hand();
+    assert_eq!(open.bucket.wait_loaded().unwrap().documents, 100);
+    open.bucket.shutdown();
+    assert_eq!(files(&place).len(), 4);
+    let (open, _steps) = place.open_by_hand();
+    assert_eq!(open.bucket.wait_loaded().unwrap().documents, 100);
+    assert_eq!(
+        open.bucket.vbucket_figures(VbId(0)).unwrap().unsettled,
+        0,
+        "what the log has is in the files"
+    );
+    open.bucket.shutdown();
+}
