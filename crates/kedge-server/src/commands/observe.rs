@@ -22,6 +22,14 @@ pub(crate) struct Observing {
     keys: VecDeque<(VbId, Box<[u8]>)>,
 }
 
+#[cfg(test)]
+impl Observing {
+    /// One that has answered `value` and waits for the first of `keys`.
+    pub(crate) fn new(value: Vec<u8>, keys: VecDeque<(VbId, Box<[u8]>)>) -> Self {
+        Self { value, keys }
+    }
+}
+
 type Seen = (ObserveState, Cas);
 
 fn push(asked: ObservedKey<'_>, (state, cas): Seen, value: &mut Vec<u8>) {

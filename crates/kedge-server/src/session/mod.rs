@@ -10,7 +10,7 @@ mod failure;
 mod flights;
 mod rights;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

@@ -1,5 +1,7 @@
 //! Sessions without sockets: bytes in, bytes out, and commands that stay parked until the test lets the log be synced.
 
+mod parked;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -21,18 +23,20 @@ use crate::registry::{BucketRegistry, RegistrySetup};
 use crate::text_exec::Marks;
 use crate::users::Users;
 
+pub(crate) use parked::{item, mutation, read};
+
 /// Long enough that nothing is written to the log unless the test says so.
 const NEVER_MS: u64 = 1 << 40;
 
-struct Rig {
-    shared: Shared,
+pub(crate) struct Rig {
+    pub(crate) shared: Shared,
     front_ends: Arc<FrontEnds>,
     bucket: Arc<Bucket>,
-    session: Session,
-    out: Output,
-    kicks: Vec<Arc<Bucket>>,
+    pub(crate) session: Session,
+    pub(crate) out: Output,
+    pub(crate) kicks: Vec<Arc<Bucket>>,
     /// What was given to the session and not consumed.
-    waiting: Vec<u8>,
+    pub(crate) waiting: Vec<u8>,
     /// Replies are read up to here.
     read: usize,
     _poll: Poll,
@@ -82,7 +86,7 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
 
 impl Rig {
     /// A session on `port`, logged in where that is needed, with these features.
-    fn new(port: Port, features: Features) -> Self {
+    pub(crate) fn new(port: Port, features: Features) -> Self {
         let poll = Poll::new().unwrap();
         let waker = Waker::new(poll.registry(), crate::front_end::WAKER).unwrap();
         let front_ends = Arc::new(FrontEnds::new(vec![Inbox::new(waker)]));
@@ -121,7 +125,7 @@ impl Rig {
         rig
     }
 
-    fn give(&mut self, bytes: &[u8]) -> Halt {
+    pub(crate) fn give(&mut self, bytes: &[u8]) -> Halt {
         self.waiting.extend_from_slice(bytes);
         let now = self.shared.now();
         let mut turn = Turn {

@@ -9,6 +9,8 @@ mod marks;
 mod meta;
 mod retrieval;
 mod suspend;
+#[cfg(test)]
+mod tests;
 
 use kedge_bucket::{Bucket, Meta, Outcome as BucketOutcome, Read, Timing, Write};
 use kedge_protocol::binary::Opcode;

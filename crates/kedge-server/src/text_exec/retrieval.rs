@@ -4,6 +4,9 @@
 //! there are slots for parked commands, so that a bucket can read them together. What stands in front of the first that
 //! is missing is answered at once; an error of a later one therefore ends a reply that may have begun.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 
 use kedge_bucket::{Completion, Item, Outcome as BucketOutcome, Timing};
@@ -75,7 +78,7 @@ pub(super) fn begin<'k>(
         rest: rest.map(Into::into).collect(),
         failed: None,
     });
-    go_on(exec.session, exec.turn, retrieval, exec.out)
+    go_on(exec.session, exec.turn, retrieval, exec.out, look)
 }
 
 fn park(session: &mut Session, turn: &mut Turn<'_>, start_ns: u64) -> Found {
@@ -99,22 +102,10 @@ pub(crate) fn on_part(
     completion: Completion,
     out: &mut Output,
 ) {
-    let Some(mut retrieval) = session.retrieval.take() else {
-        return;
-    };
-    let waits = |part: &&mut Part| matches!(part.found, Found::Waits(known) if known == slot);
-    if let Some(part) = retrieval.parts.iter_mut().find(waits) {
-        part.found = match document(completion) {
-            Ok((item, cas)) => Found::Document(item, cas),
-            Err(status) => {
-                if status != Status::KeyNotFound {
-                    retrieval.failed = Some(status);
-                }
-                Found::Nothing
-            }
-        };
+    if let Some(mut retrieval) = session.retrieval.take() {
+        retrieval.arrived(slot, completion);
+        go_on(session, turn, retrieval, out, look);
     }
-    go_on(session, turn, retrieval, out);
 }
 
 /// Answers what is known, asks for what is not, and ends the retrieval when nothing is left.
@@ -123,6 +114,7 @@ fn go_on(
     turn: &mut Turn<'_>,
     mut retrieval: Box<Retrieval>,
     out: &mut Output,
+    mut look: impl FnMut(&mut Session, &mut Turn<'_>, &Retrieval, &[u8]) -> Result<Found, Status>,
 ) -> Outcome {
     loop {
         retrieval.answer(out);
@@ -184,6 +176,22 @@ fn look(
 }
 
 impl Retrieval {
+    fn arrived(&mut self, slot: u8, completion: Completion) {
+        let waits = |part: &&mut Part| matches!(part.found, Found::Waits(known) if known == slot);
+        let Some(part) = self.parts.iter_mut().find(waits) else {
+            return;
+        };
+        part.found = match document(completion) {
+            Ok((item, cas)) => Found::Document(item, cas),
+            Err(status) => {
+                if status != Status::KeyNotFound {
+                    self.failed = Some(status);
+                }
+                Found::Nothing
+            }
+        };
+    }
+
     /// Answers the documents in front that are known. After a failure nothing is answered any more, and nothing asked
     /// for; what was asked for is waited for, as its slot is taken until then.
     fn answer(&mut self, out: &mut Output) {

@@ -1,0 +1,173 @@
+//! Retrievals against a source that parks what the test says, and ends it in the order that the test says.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use kedge_bucket::Bucket;
+use kedge_protocol::binary::Features;
+use kedge_types::Now;
+use proptest::prelude::*;
+
+use super::*;
+use crate::inbox::Port;
+use crate::session::Halt;
+use crate::session::tests::{Rig, item, read};
+
+/// What the source says of a key, by its first letter: `m`emory, `n`othing, `d`isk, `v`oid on disk, `f`ailure, `e`rror
+/// of the disk.
+struct Source {
+    /// Slot and key of what is parked, in the order of asking.
+    parked: Vec<(u8, String)>,
+    most: usize,
+}
+
+fn document(key: &str) -> Found {
+    Found::Document(item(key, key.as_bytes()), Cas(1))
+}
+
+impl Source {
+    fn look(
+        &mut self,
+        session: &mut Session,
+        turn: &mut Turn<'_>,
+        key: &[u8],
+    ) -> Result<Found, Status> {
+        let key = String::from_utf8(key.to_vec()).unwrap();
+        match key.as_bytes()[0] {
+            b'm' => Ok(document(&key)),
+            b'n' => Ok(Found::Nothing),
+            b'f' => Err(Status::TemporaryFailure),
+            _ => {
+                let found = park(session, turn, 0);
+                let Found::Waits(slot) = found else {
+                    unreachable!("it was parked");
+                };
+                self.parked.push((slot, key));
+                self.most = self.most.max(self.parked.len());
+                Ok(found)
+            }
+        }
+    }
+
+    fn completion(key: &str) -> Completion {
+        let failed = |status| Completion::Read {
+            result: Err(status),
+        };
+        match key.as_bytes()[0] {
+            b'v' => failed(Status::KeyNotFound),
+            b'e' => failed(Status::TemporaryFailure),
+            _ => read(key, key.as_bytes()),
+        }
+    }
+}
+
+fn turn<'t>(shared: &'t crate::shared::Shared, kicks: &'t mut Vec<Arc<Bucket>>) -> Turn<'t> {
+    let now: Now = shared.now();
+    Turn {
+        shared,
+        thread: 0,
+        now,
+        last_ns: now.mono_ns,
+        kicks,
+    }
+}
+
+/// Runs a retrieval of `keys`; `pick` chooses which of the parked documents comes next. Returns the reply and the most
+/// that were parked at a time.
+fn run(keys: &[String], window: usize, mut pick: impl FnMut(usize) -> usize) -> (String, usize) {
+    let mut rig = Rig::new(Port::Memcached, Features::NONE);
+    let mut source = Source {
+        parked: Vec::new(),
+        most: 0,
+    };
+    rig.give(b"mn\r\n");
+    rig.fresh();
+    let retrieval = Box::new(Retrieval {
+        with_cas: false,
+        touch: None,
+        window,
+        start_ns: 0,
+        parts: VecDeque::new(),
+        rest: keys.iter().map(|key| key.as_bytes().into()).collect(),
+        failed: None,
+    });
+    go_on(
+        &mut rig.session,
+        &mut turn(&rig.shared, &mut rig.kicks),
+        retrieval,
+        &mut rig.out,
+        |session, turn, _, key| source.look(session, turn, key),
+    );
+    while !source.parked.is_empty() {
+        assert_eq!(rig.give(b"mn\r\n"), Halt::Parked, "nothing overtakes");
+        rig.waiting.clear();
+        let (slot, key) = source.parked.swap_remove(pick(source.parked.len()));
+        let flight = rig.session.flights.take(slot).unwrap();
+        assert!(matches!(flight.kind, ReplyKind::Part));
+        let mut retrieval = rig.session.retrieval.take().unwrap();
+        retrieval.arrived(slot, Source::completion(&key));
+        go_on(
+            &mut rig.session,
+            &mut turn(&rig.shared, &mut rig.kicks),
+            retrieval,
+            &mut rig.out,
+            |session, turn, _, key| source.look(session, turn, key),
+        );
+    }
+    assert!(rig.session.retrieval.is_none() && rig.session.in_flight() == 0);
+    (String::from_utf8(rig.fresh()).unwrap(), source.most)
+}
+
+fn value(key: &str) -> String {
+    format!("VALUE {key} 5 {}\r\n{key}\r\n", key.len())
+}
+
+#[test]
+fn documents_that_come_in_any_order_are_answered_in_that_of_the_request() {
+    let keys = ["d1", "m2", "v3", "d4", "n5", "d6"].map(str::to_owned);
+    let expected = ["d1", "m2", "d4", "d6"].map(value).concat() + "END\r\n";
+    assert_eq!(run(&keys, 32, |_| 0), (expected.clone(), 4));
+    assert_eq!(run(&keys, 32, |count| count - 1), (expected.clone(), 4));
+    assert_eq!(run(&keys, 1, |_| 0), (expected, 1), "one by one");
+}
+
+#[test]
+fn a_failure_ends_the_reply_and_what_was_asked_for_is_waited_for() {
+    let keys = ["m1", "d2", "e3", "d4"].map(str::to_owned);
+    let error = "SERVER_ERROR temporary failure\r\n";
+    let (reply, most) = run(&keys, 32, |_| 0);
+    assert_eq!(most, 3);
+    assert_eq!(reply, value("m1") + &value("d2") + error);
+    let (reply, _) = run(&keys, 32, |count| count - 1);
+    assert_eq!(reply, value("m1") + error, "the failure came before d2");
+    let keys = ["m1", "d2", "f3", "d4"].map(str::to_owned);
+    let (reply, most) = run(&keys, 32, |_| 0);
+    assert_eq!(most, 1, "nothing is asked for behind a failure");
+    assert_eq!(reply, value("m1") + error);
+}
+
+#[test]
+fn a_retrieval_has_no_more_slots_than_there_are() {
+    let keys: Vec<String> = (0..1_000).map(|n| format!("d{n}")).collect();
+    let (reply, most) = run(&keys, UNORDERED_COMMANDS_MAX, |count| count / 2);
+    assert_eq!(most, UNORDERED_COMMANDS_MAX);
+    let expected: String = keys.iter().map(|key| value(key)).collect();
+    assert_eq!(reply, expected + "END\r\n");
+}
+
+proptest! {
+    #[test]
+    fn replies_are_those_of_a_server_that_never_waits(
+        keys in prop::collection::vec("[mndv][0-9]{1,3}", 1..80),
+        window in 1..=UNORDERED_COMMANDS_MAX,
+        picks in prop::collection::vec(any::<prop::sample::Index>(), 80),
+    ) {
+        let mut picks = picks.into_iter();
+        let (reply, most) = run(&keys, window, |count| picks.next().unwrap().index(count));
+        let known: HashMap<char, bool> = [('m', true), ('d', true), ('n', false), ('v', false)].into();
+        let there = keys.iter().filter(|key| known[&key.chars().next().unwrap()]);
+        let expected: String = there.map(|key| value(key)).collect();
+        prop_assert_eq!(reply, expected + "END\r\n");
+        prop_assert!(most <= window);
+    }
+}
