@@ -10,7 +10,7 @@ SUITES := python go node java rust memcached
 # Suites have a server each, so they do not disturb each other; more at once only wait for the processor.
 JOBS ?= 2
 
-.PHONY: help run build test test-cargo test-model test-suites $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore lint fmt config-doc
+.PHONY: help run build test test-cargo test-model test-suites $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage lint fmt config-doc
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -47,7 +47,7 @@ $(SUITES:%=test-%): test-%:
 tidy:
 	$(CARGO) run -q -p xtask -- tidy
 
-bench: bench-kv bench-executor bench-couchstore
+bench: bench-kv bench-executor bench-couchstore bench-storage
 
 bench-kv:
 	python3 bench/kv.py
@@ -58,6 +58,9 @@ bench-executor:
 bench-couchstore:
 	python3 bench/couchstore.py
 
+bench-storage:
+	python3 bench/storage.py
+
 # docs/config.md is printed by the table of settings.
 config-doc: build
 	$(KEDGE) config --markdown > docs/config.md
@@ -66,7 +69,9 @@ lint:
 	$(CARGO) fmt --all -- --check
 	$(CARGO) fmt --manifest-path tests/sdk/rust/Cargo.toml -- --check
 	$(CARGO) fmt --manifest-path bench/executor/Cargo.toml -- --check
+	$(CARGO) fmt --manifest-path bench/common/Cargo.toml -- --check
 	$(CARGO) fmt --manifest-path bench/couchstore/Cargo.toml -- --check
+	$(CARGO) fmt --manifest-path bench/storage/Cargo.toml -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) run -q -p xtask -- tidy
 
@@ -74,4 +79,6 @@ fmt:
 	$(CARGO) fmt --all
 	$(CARGO) fmt --manifest-path tests/sdk/rust/Cargo.toml
 	$(CARGO) fmt --manifest-path bench/executor/Cargo.toml
+	$(CARGO) fmt --manifest-path bench/common/Cargo.toml
 	$(CARGO) fmt --manifest-path bench/couchstore/Cargo.toml
+	$(CARGO) fmt --manifest-path bench/storage/Cargo.toml
