@@ -3,7 +3,7 @@
 use crate::Arithmetic;
 use crate::bucket::{Bucket, Ctx, Write, sync_write_timing};
 use crate::counters::Counter;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, of_step};
 use kedge_types::{Cas, Datatype, DocKey, Expiry, Status, VbId};
 use kedge_vbucket::{
     ConcatMode, Cookie, Document, ITEM_OVERHEAD_BYTES, Meta, Mutated, NewValue, SLOT_BYTES,
@@ -35,7 +35,7 @@ impl Bucket {
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
         let result = self.step(ctx.now, wanted.vb, |vbucket| {
-            vbucket.get(ctx.now, wanted.key, read)
+            of_step(vbucket.get(ctx.now, wanted.key, read))
         })?;
         self.count(ctx, Counter::CmdGet);
         self.count(
@@ -46,7 +46,7 @@ impl Bucket {
                 Counter::GetMisses
             },
         );
-        result.map(Outcome::Done)
+        result
     }
 
     /// The metadata of a document or tombstone.
@@ -55,9 +55,8 @@ impl Bucket {
     /// As [`Bucket::get`].
     pub fn get_meta(&self, ctx: Ctx, wanted: &Read<'_>) -> Result<Outcome<Meta>, Status> {
         self.step(ctx.now, wanted.vb, |vbucket| {
-            vbucket.get_meta(ctx.now, wanted.key)
+            of_step(vbucket.get_meta(ctx.now, wanted.key))
         })?
-        .map(Outcome::Done)
     }
 
     /// Stores a value. `datatype` is what the client says of it; whether it is JSON is found out here. `expiry` is the
@@ -211,10 +210,10 @@ impl Bucket {
     ) -> Result<Outcome<R>, Status> {
         self.count(ctx, Counter::CmdLock);
         let result = self.step(ctx.now, wanted.vb, |vbucket| {
-            vbucket.get_and_lock(ctx.now, wanted.key, secs, read)
+            of_step(vbucket.get_and_lock(ctx.now, wanted.key, secs, read))
         })?;
         self.count_error(ctx, result.as_ref().err());
-        result.map(Outcome::Done)
+        result
     }
 
     /// Opens a lock.
@@ -222,9 +221,11 @@ impl Bucket {
     /// # Errors
     /// `KeyNotFound`, `NotLocked`, `Locked` with another CAS, `SyncWriteInProgress`.
     pub fn unlock(&self, ctx: Ctx, vb: VbId, key: &DocKey, cas: Cas) -> Result<(), Status> {
-        let result = self.step(ctx.now, vb, |vbucket| vbucket.unlock(ctx.now, key, cas))?;
+        let result = self.step(ctx.now, vb, |vbucket| {
+            of_step(vbucket.unlock(ctx.now, key, cas))
+        })?;
         self.count_error(ctx, result.as_ref().err());
-        result
+        result.map(|_| ())
     }
 
     /// A write that succeeded is answered when it is on disk, if the disk is behind: so clients go no faster than it.
@@ -282,9 +283,8 @@ impl Bucket {
             self.parked.fetch_add(1, Ordering::SeqCst);
         }
         let result = self
-            .step(ctx.now, write.vb, |vbucket| step(vbucket, &inner))
-            .flatten()
-            .map(Outcome::from);
+            .step(ctx.now, write.vb, |vbucket| of_step(step(vbucket, &inner)))
+            .flatten();
         if let Some(durability) = durability {
             match &result {
                 Ok(Outcome::Parked) => {

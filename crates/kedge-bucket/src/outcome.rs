@@ -1,5 +1,7 @@
 //! What became of a command that did not fail.
 
+use kedge_types::Status;
+
 /// A command that was done, or is to be completed later under its cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<T> {
@@ -19,11 +21,13 @@ impl<T> Outcome<T> {
     }
 }
 
-impl<T> From<kedge_vbucket::Outcome<T>> for Outcome<T> {
-    fn from(outcome: kedge_vbucket::Outcome<T>) -> Self {
-        match outcome {
-            kedge_vbucket::Outcome::Done(done) => Self::Done(done),
-            kedge_vbucket::Outcome::Parked => Self::Parked,
-        }
+/// What a vBucket's step came to. Documents that are on disk only are not there now.
+pub(crate) fn of_step<T>(
+    step: Result<kedge_vbucket::Outcome<T>, Status>,
+) -> Result<Outcome<T>, Status> {
+    match step? {
+        kedge_vbucket::Outcome::Done(done) => Ok(Outcome::Done(done)),
+        kedge_vbucket::Outcome::Parked => Ok(Outcome::Parked),
+        kedge_vbucket::Outcome::Fetch => Err(Status::TemporaryFailure),
     }
 }

@@ -4,9 +4,9 @@ use crate::bucket::{Bucket, Ctx, Phase, new_uuid};
 use crate::counters::Counter;
 use crate::documents::Read;
 use crate::error::BucketError;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, of_step};
 use kedge_types::{Cas, CollectionId, Seqno, Status, VbId, VbUuid};
-use kedge_vbucket::{Cookie, Document, ObserveSeqno, ObserveState, VbState};
+use kedge_vbucket::{Cookie, Document, ObserveSeqno, ObserveState, Picked, VbState};
 use std::sync::atomic::Ordering;
 
 /// Figures of one vBucket.
@@ -74,7 +74,7 @@ impl Bucket {
             let found = vbucket.random_document(ctx.now, collection, random, |document| {
                 read.take().map(|read| read(document))
             });
-            if let Some(result) = found.flatten() {
+            if let Some(Picked::Shown(Some(result))) = found {
                 return Ok(Outcome::Done(result));
             }
         }
@@ -109,9 +109,9 @@ impl Bucket {
         wanted: &Read<'_>,
     ) -> Result<Outcome<(ObserveState, Cas)>, Status> {
         self.step(ctx.now, wanted.vb, |vbucket| {
-            vbucket.observe_key(ctx.now, wanted.key)
+            of_step(Ok(vbucket.observe_key(ctx.now, wanted.key)))
         })
-        .map(Outcome::Done)
+        .flatten()
     }
 
     /// How far the branch `uuid` of a vBucket is.
@@ -144,9 +144,9 @@ impl Bucket {
     ) -> Result<Outcome<()>, Status> {
         self.parked.fetch_add(1, Ordering::SeqCst);
         let outcome = self.step(ctx.now, vb, |vbucket| {
-            vbucket.seqno_persistence(ctx.now, seqno, cookie)
+            of_step(Ok(vbucket.seqno_persistence(ctx.now, seqno, cookie)))
         });
-        let outcome = outcome.map(Outcome::from);
+        let outcome = outcome.flatten();
         if outcome == Ok(Outcome::Parked) {
             self.on_waiting(vb);
             self.on_parked();

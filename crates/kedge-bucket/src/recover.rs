@@ -329,6 +329,7 @@ impl Bucket {
                 }
             }
             bucket.warm(vb, history, &mut items);
+            bucket.vbuckets[vb.index()].lock().warmed(history, true);
             Ok(())
         })
     }
@@ -358,6 +359,7 @@ fn base(loaded: Loaded) -> Base {
     Base {
         state: loaded.state,
         high_seqno: loaded.high_seqno,
+        documents: loaded.documents,
         prepares: loaded.prepares,
     }
 }

@@ -32,6 +32,7 @@ impl Loaded {
         Base {
             state: self.state,
             high_seqno: self.high_seqno,
+            documents: self.documents,
             prepares: self.prepares,
         }
     }

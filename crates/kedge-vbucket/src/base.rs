@@ -3,6 +3,7 @@
 use crate::durability::Prepare;
 use crate::item::Item;
 use crate::replay::ReplayError;
+use crate::residency::Residency;
 use crate::settle::{Marks, PersistedState};
 use crate::vbucket::VBucket;
 use kedge_types::{Seqno, VbUuid};
@@ -14,6 +15,8 @@ pub struct Base {
     pub state: PersistedState,
     /// Its last seqno.
     pub high_seqno: Seqno,
+    /// Its live documents.
+    pub documents: u64,
     /// Its prepares that did not end: those above `state.completed`, aborts apart.
     pub prepares: Vec<Item>,
 }
@@ -23,6 +26,10 @@ impl Base {
     pub(crate) fn knows(&self, uuid: VbUuid) -> bool {
         let branches = self.state.failover.entries();
         branches.iter().any(|(known, _)| *known == uuid)
+    }
+
+    pub(crate) fn documents(&self) -> usize {
+        usize::try_from(self.documents).unwrap_or(usize::MAX)
     }
 
     fn marks(&self) -> Marks {
@@ -52,6 +59,7 @@ impl VBucket {
         self.persisted_seqno = base.high_seqno;
         self.purged_rev = base.state.max_deleted_rev;
         self.purge_seqno = base.state.purge;
+        self.residency = Residency::cold(base.documents());
         self.take_over(base)
     }
 
@@ -83,17 +91,17 @@ impl VBucket {
     }
 
     /// A document or tombstone was read from the file while [`VBucket::history`] was `history`: it goes into the hash
-    /// table unless something as new is there. Says whether it did.
+    /// table unless its key is there. Says whether it did.
     pub fn warm(&mut self, history: u32, item: Item) -> bool {
-        if history != self.history() || item.seqno() > self.settled_seqno() {
+        if history != self.history() || self.is_warm() || item.seqno() > self.settled_seqno() {
             return false;
         }
         let hash = self.table.hash(item.key());
-        let there = self.table.find(hash, item.key());
-        let newer = there.is_none_or(|there| there.seqno() < item.seqno());
-        if newer {
-            self.put(hash, item);
+        if self.table.find(hash, item.key()).is_some() {
+            self.find_out(hash, item.key(), !item.is_deleted());
+            return false;
         }
-        newer
+        self.put_known(hash, item);
+        true
     }
 }

@@ -13,6 +13,17 @@ use std::hash::BuildHasher;
 /// Bytes that a slot of a shard takes: the pointer and one control byte.
 pub const SLOT_BYTES: usize = size_of::<Item>() + 1;
 
+/// A shard that is filled to less than one in this many slots gives slots back.
+const SHRINK_BELOW: usize = 4;
+
+/// What happens to an item when room is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Stays,
+    LosesValue,
+    Goes,
+}
+
 /// Documents and tombstones of one vBucket, by stored key.
 #[derive(Debug)]
 pub struct HashTable {
@@ -22,6 +33,8 @@ pub struct HashTable {
     tombstones: usize,
     /// Live documents that have an expiry.
     expiring: usize,
+    /// Items whose value is on disk only.
+    without_value: usize,
     item_bytes: usize,
     slot_bytes: usize,
 }
@@ -31,6 +44,10 @@ pub struct HashTable {
 pub struct KeyHash(u64);
 
 impl KeyHash {
+    pub(crate) fn of(hasher: &RandomState, key: &[u8]) -> Self {
+        Self(hasher.hash_one(key))
+    }
+
     pub(crate) fn get(self) -> u64 {
         self.0
     }
@@ -49,6 +66,7 @@ impl HashTable {
             documents: 0,
             tombstones: 0,
             expiring: 0,
+            without_value: 0,
             item_bytes: 0,
             slot_bytes: 0,
         }
@@ -57,7 +75,11 @@ impl HashTable {
     /// The hash of a stored key.
     #[must_use]
     pub fn hash(&self, key: &[u8]) -> KeyHash {
-        KeyHash(self.hasher.hash_one(key))
+        KeyHash::of(&self.hasher, key)
+    }
+
+    pub(crate) fn hasher(&self) -> &RandomState {
+        &self.hasher
     }
 
     /// The bits that choose the shard are neither those that choose a slot (the lowest) nor those kept in the control
@@ -118,15 +140,49 @@ impl HashTable {
             &mut self.documents
         };
         let expires = usize::from(!item.is_deleted() && item.expiry() != Expiry::NEVER);
+        let without_value = usize::from(!item.is_resident());
         if add {
             *kind += 1;
             self.expiring += expires;
+            self.without_value += without_value;
             self.item_bytes += item.heap_bytes();
         } else {
             *kind -= 1;
             self.expiring -= expires;
+            self.without_value -= without_value;
             self.item_bytes -= item.heap_bytes();
         }
+    }
+
+    /// Does what `judge` says with each item of one shard. `goes` is told of those that leave.
+    pub(crate) fn judge(
+        &mut self,
+        index: usize,
+        mut judge: impl FnMut(&Item) -> Verdict,
+        mut goes: impl FnMut(KeyHash, &Item),
+    ) {
+        let mut shard = std::mem::take(&mut self.shards[index]);
+        let slots_before = shard.allocation_size();
+        let hasher = self.hasher.clone();
+        shard.retain(|item| {
+            let verdict = judge(item);
+            if verdict == Verdict::Stays {
+                return true;
+            }
+            self.count(item, false);
+            if verdict == Verdict::Goes {
+                goes(KeyHash::of(&hasher, item.key()), item);
+                return false;
+            }
+            *item = item.without_value();
+            self.count(item, true);
+            true
+        });
+        if shard.len() < shard.capacity() / SHRINK_BELOW {
+            shard.shrink_to(shard.len() * 2, |item| hasher.hash_one(item.key()));
+        }
+        self.slot_bytes = self.slot_bytes + shard.allocation_size() - slots_before;
+        self.shards[index] = shard;
     }
 
     /// Forgets everything and gives the memory back.
@@ -150,6 +206,12 @@ impl HashTable {
     #[must_use]
     pub fn expiring(&self) -> usize {
         self.expiring
+    }
+
+    /// Items whose value is on disk only.
+    #[must_use]
+    pub fn without_value(&self) -> usize {
+        self.without_value
     }
 
     /// Bytes of items and slots.

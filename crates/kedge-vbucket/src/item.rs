@@ -3,10 +3,11 @@
 //! Invariants:
 //! * An [`Item`] points at a live allocation of [`Header`] followed by `key_len` bytes of key and `value_len` bytes of
 //!   value, all initialised before the first `Item` exists.
-//! * Nothing but the reference count and the mark of a replaced item is written while an item is shared. A document changes by being replaced; so a
+//! * Nothing but the reference count, marks and the count of accesses is written while an item is shared. A document changes by being replaced; so a
 //!   front-end thread may send a value, and the commit log may write it, without a lock and without a copy.
 //! * [`ITEM_OVERHEAD_BYTES`] is what a document costs beside key and value, its slot in the hash table apart.
 
+use crate::frequency;
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
@@ -27,6 +28,10 @@ const REFS_MAX: u32 = u32::MAX / 2;
 const STATE_DELETED: u8 = 1;
 const STATE_EXPIRED: u8 = 2;
 const STATE_LEVEL_SHIFT: u8 = 2;
+/// The value is on disk only.
+const STATE_NOT_RESIDENT: u64 = 32 << 48;
+/// Written while nobody knew whether the file has the key.
+const STATE_BLIND: u64 = 128 << 48;
 /// The copy that GET_LOCKED made: its CAS is not on disk.
 const STATE_LOCK_COPY: u64 = 16 << 48;
 /// It left the hash table for a newer version.
@@ -39,7 +44,7 @@ struct Header {
     cas: u64,
     /// Seqno in the low 48 bits, key length above, datatype on top.
     seqno_key_datatype: u64,
-    /// Revision in the low 48 bits, state bits above; the top byte is free.
+    /// Revision in the low 48 bits, state bits and marks above, the count of accesses in the top byte.
     rev_state: AtomicU64,
     flags: u32,
     /// Expiry of a document, time of deletion of a tombstone, both in Unix seconds.
@@ -105,7 +110,9 @@ impl Item {
                 | (u64::from(key_len) << 48)
                 | (u64::from(meta.datatype.bits()) << 56),
             rev_state: AtomicU64::new(
-                (meta.rev.get() & LOW_48) | (u64::from(state_bits(meta)) << 48),
+                (meta.rev.get() & LOW_48)
+                    | (u64::from(state_bits(meta)) << 48)
+                    | (u64::from(frequency::FIRST) << 56),
             ),
             flags: meta.flags,
             expiry: meta.expiry.0,
@@ -144,24 +151,100 @@ impl Item {
         (self.rev_state() >> 48) as u8
     }
 
+    fn mark(&self, bits: u64) {
+        self.header().rev_state.fetch_or(bits, Ordering::Relaxed);
+    }
+
     /// It leaves the hash table for a newer version.
     pub(crate) fn mark_replaced(&self) {
-        self.header()
-            .rev_state
-            .fetch_or(STATE_REPLACED, Ordering::Relaxed);
+        self.mark(STATE_REPLACED);
     }
 
     pub(crate) fn is_replaced(&self) -> bool {
         self.rev_state() & STATE_REPLACED != 0
     }
 
+    /// The file may have a document of this key that memory does not know.
+    pub(crate) fn mark_blind(&self) {
+        self.mark(STATE_BLIND);
+    }
+
+    /// It is known what the file has.
+    pub(crate) fn unmark_blind(&self) {
+        let rev_state = &self.header().rev_state;
+        rev_state.fetch_and(!STATE_BLIND, Ordering::Relaxed);
+    }
+
+    /// Whether it was written while nobody knew whether the file has a document of this key. Whoever writes it to the
+    /// file finds out, and says so with [`crate::VBucket::settled_over`].
+    #[must_use]
+    pub fn is_blind(&self) -> bool {
+        self.rev_state() & STATE_BLIND != 0
+    }
+
     /// The same document with the CAS that opens its lock. That is not a change: no disk hears of it.
     pub(crate) fn lock_copy(&self, cas: Cas) -> Self {
         let copy = self.with_meta(&ItemMeta { cas, ..self.meta() });
-        copy.header()
-            .rev_state
-            .fetch_or(STATE_LOCK_COPY, Ordering::Relaxed);
+        copy.mark(STATE_LOCK_COPY);
+        copy.inherit_frequency(self);
         copy
+    }
+
+    /// Whether its value is here; that of a document without one is.
+    #[must_use]
+    pub fn is_resident(&self) -> bool {
+        self.rev_state() & STATE_NOT_RESIDENT == 0
+    }
+
+    /// The same document without its value, which the disk has.
+    pub(crate) fn without_value(&self) -> Self {
+        let copy = Self::new(&self.meta(), self.key(), &[]);
+        copy.mark(STATE_NOT_RESIDENT | (self.rev_state() & STATE_LOCK_COPY));
+        copy.inherit_frequency(self);
+        copy
+    }
+
+    /// The same document with the value that the disk has, `stored`.
+    pub(crate) fn with_value(&self, stored: &Self) -> Self {
+        let meta = ItemMeta {
+            datatype: stored.datatype(),
+            ..self.meta()
+        };
+        let copy = Self::new(&meta, self.key(), &[stored.value()]);
+        copy.mark(self.rev_state() & STATE_LOCK_COPY);
+        copy.inherit_frequency(self);
+        copy
+    }
+
+    /// How often it was asked for, on a logarithmic scale from 0 to 255. A new document begins in between.
+    #[must_use]
+    pub fn frequency(&self) -> u8 {
+        (self.rev_state() >> 56) as u8
+    }
+
+    /// It was asked for. `random` decides whether that counts.
+    pub(crate) fn count_access(&self, random: u64) {
+        let frequency = self.frequency();
+        if frequency::counts(frequency, random) {
+            self.set_frequency(frequency + 1);
+        }
+    }
+
+    /// Time goes by: what is not asked for any more falls back.
+    pub fn decay(&self) {
+        self.set_frequency(frequency::decayed(self.frequency()));
+    }
+
+    pub(crate) fn inherit_frequency(&self, from: &Self) {
+        self.set_frequency(from.frequency());
+    }
+
+    /// Writers hold the vBucket's lock; one of an item that is in no vBucket may overtake another, which costs no more
+    /// than a wrong count.
+    fn set_frequency(&self, frequency: u8) {
+        let rev_state = &self.header().rev_state;
+        let change = u64::from(self.frequency() ^ frequency) << 56;
+        rev_state.fetch_xor(change, Ordering::Relaxed);
     }
 
     /// Whether both are the same allocation.

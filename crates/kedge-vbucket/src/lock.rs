@@ -2,6 +2,7 @@
 
 use crate::read::Document;
 use crate::vbucket::VBucket;
+use crate::write::Outcome;
 use kedge_types::limits::{LOCK_SECS_DEFAULT, LOCK_SECS_MAX};
 use kedge_types::{Cas, DocKey, Now, Status};
 use std::collections::HashMap;
@@ -27,6 +28,15 @@ impl Locks {
             }
             None => false,
         }
+    }
+
+    /// Whether the key is locked.
+    pub(crate) fn is_locked(&self, key: &[u8], now: Now) -> bool {
+        !self.until_ns.is_empty()
+            && self
+                .until_ns
+                .get(key)
+                .is_some_and(|until| *until > now.mono_ns)
     }
 
     pub(crate) fn remove(&mut self, key: &[u8]) {
@@ -57,18 +67,22 @@ impl VBucket {
         key: &DocKey,
         secs: u32,
         read: impl FnOnce(Document<'_>) -> R,
-    ) -> Result<R, Status> {
+    ) -> Result<Outcome<R>, Status> {
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
         if self.prepares.holds(hash, bytes) {
             return Err(Status::SyncWriteInProgress);
         }
         let Some(item) = self.live(now, hash, bytes) else {
-            return Err(Status::KeyNotFound);
+            return self.absent(hash, bytes);
         };
         if self.locks.holds(bytes, now) {
             return Err(Status::Locked);
         }
+        if !item.is_resident() {
+            return Ok(Outcome::Fetch);
+        }
+        item.count_access(self.next_random());
         let cas = self.clock.next(now.unix_ns);
         let locked = item.lock_copy(cas);
         let secs = if secs == 0 || secs > LOCK_SECS_MAX {
@@ -80,21 +94,21 @@ impl VBucket {
         self.locks.until_ns.insert(bytes.into(), until);
         let result = read(Document { item: &locked, cas });
         self.put(hash, locked);
-        Ok(result)
+        Ok(Outcome::Done(result))
     }
 
     /// Opens a lock.
     ///
     /// # Errors
     /// `KeyNotFound`; `NotLocked`; `Locked` when `cas` is not the lock's; `SyncWriteInProgress`.
-    pub fn unlock(&mut self, now: Now, key: &DocKey, cas: Cas) -> Result<(), Status> {
+    pub fn unlock(&mut self, now: Now, key: &DocKey, cas: Cas) -> Result<Outcome<()>, Status> {
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
         if self.prepares.holds(hash, bytes) {
             return Err(Status::SyncWriteInProgress);
         }
         let Some(item) = self.live(now, hash, bytes) else {
-            return Err(Status::KeyNotFound);
+            return self.absent(hash, bytes);
         };
         if !self.locks.holds(bytes, now) {
             return Err(Status::NotLocked);
@@ -103,6 +117,6 @@ impl VBucket {
             return Err(Status::Locked);
         }
         self.locks.remove(bytes);
-        Ok(())
+        Ok(Outcome::Done(()))
     }
 }

@@ -36,11 +36,12 @@ pub struct ObserveSeqno {
 
 impl VBucket {
     /// Whether a key's last change is on disk.
-    pub fn observe_key(&mut self, now: Now, key: &DocKey) -> (ObserveState, Cas) {
+    pub fn observe_key(&mut self, now: Now, key: &DocKey) -> Outcome<(ObserveState, Cas)> {
         let hash = self.table.hash(key.as_bytes());
         self.live(now, hash, key.as_bytes());
         match self.table.find(hash, key.as_bytes()) {
-            None => (ObserveState::NotFound, Cas(0)),
+            None if self.may_have(hash, key.as_bytes()) => Outcome::Fetch,
+            None => Outcome::Done((ObserveState::NotFound, Cas(0))),
             Some(item) => {
                 let persisted = item.seqno() <= self.persisted_seqno;
                 let state = match (item.is_deleted(), persisted) {
@@ -49,7 +50,7 @@ impl VBucket {
                     (true, false) => ObserveState::DeletedNotPersisted,
                     (true, true) => ObserveState::NotFound,
                 };
-                (state, item.cas())
+                Outcome::Done((state, item.cas()))
             }
         }
     }

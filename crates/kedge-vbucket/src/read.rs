@@ -4,6 +4,7 @@ use crate::checkpoint::Change;
 use crate::hash_table::KeyHash;
 use crate::item::{Deletion, Item, ItemMeta};
 use crate::vbucket::VBucket;
+use crate::write::Outcome;
 use kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
 use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, Now, RevSeqno, Seqno, Status};
 
@@ -14,6 +15,15 @@ pub struct Document<'a> {
     pub item: &'a Item,
     /// Its version; [`Cas::LOCKED`] while another holds its lock.
     pub cas: Cas,
+}
+
+/// A document that was picked at random.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Picked<R> {
+    /// It was shown.
+    Shown(R),
+    /// Its value is on disk only. This is its key.
+    OnDisk(Box<[u8]>),
 }
 
 /// What GET_META tells of a document or tombstone.
@@ -45,20 +55,35 @@ impl VBucket {
         now: Now,
         key: &DocKey,
         read: impl FnOnce(Document<'_>) -> R,
-    ) -> Result<R, Status> {
+    ) -> Result<Outcome<R>, Status> {
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
+        let random = self.next_random();
         let locked = self.locks.holds(bytes, now);
         match self.table.find(hash, bytes) {
             Some(item) if !item.is_deleted() && !item.expiry().has_passed(now.unix_secs()) => {
+                if !item.is_resident() {
+                    return Ok(Outcome::Fetch);
+                }
+                item.count_access(random);
                 let cas = if locked { Cas::LOCKED } else { item.cas() };
-                Ok(read(Document { item, cas }))
+                Ok(Outcome::Done(read(Document { item, cas })))
             }
-            _ => {
+            Some(_) => {
                 // Lets go of it if it just expired.
                 self.live(now, hash, bytes);
                 Err(Status::KeyNotFound)
             }
+            None => self.absent(hash, bytes),
+        }
+    }
+
+    /// What there is to say of a key without a live document in memory.
+    pub(crate) fn absent<R>(&self, hash: KeyHash, key: &[u8]) -> Result<Outcome<R>, Status> {
+        if self.may_have(hash, key) {
+            Ok(Outcome::Fetch)
+        } else {
+            Err(Status::KeyNotFound)
         }
     }
 
@@ -66,13 +91,15 @@ impl VBucket {
     ///
     /// # Errors
     /// `KeyNotFound`.
-    pub fn get_meta(&mut self, now: Now, key: &DocKey) -> Result<Meta, Status> {
+    pub fn get_meta(&mut self, now: Now, key: &DocKey) -> Result<Outcome<Meta>, Status> {
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
         self.live(now, hash, bytes);
         let locked = self.locks.holds(bytes, now);
-        let item = self.table.find(hash, bytes).ok_or(Status::KeyNotFound)?;
-        Ok(Meta {
+        let Some(item) = self.table.find(hash, bytes) else {
+            return self.absent(hash, bytes);
+        };
+        Ok(Outcome::Done(Meta {
             cas: if locked { Cas::LOCKED } else { item.cas() },
             flags: item.flags(),
             expiry: item.expiry(),
@@ -80,7 +107,7 @@ impl VBucket {
             seqno: item.seqno(),
             datatype: item.datatype(),
             deleted: item.is_deleted(),
-        })
+        }))
     }
 
     /// The live document with this key. One that has expired becomes a tombstone here, unless a SyncWrite on it is in
@@ -135,7 +162,8 @@ impl VBucket {
         for item in self.table.shard(shard) {
             if item.is_deleted() {
                 let age = secs.saturating_sub(u64::from(item.expiry().0));
-                if age > TOMBSTONE_PURGE_AGE_SECS && item.seqno() <= kept {
+                let known = self.is_warm() && !item.is_blind();
+                if age > TOMBSTONE_PURGE_AGE_SECS && item.seqno() <= kept && known {
                     old.push(item.clone());
                 }
             } else if item.expiry().has_passed(secs)
@@ -154,18 +182,19 @@ impl VBucket {
             if !self.has_file() {
                 self.purge_seqno = self.purge_seqno.max(item.seqno());
             }
+            self.residency.on_forgotten(&item);
             self.table.remove(hash, item.key());
         }
     }
 
-    /// A live document of `collection`, chosen by `random`, if the vBucket has one.
+    /// A live document of `collection`, chosen by `random`, if the vBucket has one in memory.
     pub fn random_document<R>(
         &self,
         now: Now,
         collection: CollectionId,
         random: u64,
         read: impl FnOnce(Document<'_>) -> R,
-    ) -> Option<R> {
+    ) -> Option<Picked<R>> {
         let shards = self.table.shard_count();
         let start = random as usize % shards;
         let wanted = |item: &&Item| {
@@ -179,16 +208,19 @@ impl VBucket {
             let after = self.table.shard(shard).skip(skip).find(wanted);
             let found = after.or_else(|| self.table.shard(shard).take(skip).find(wanted));
             if let Some(item) = found {
-                return Some(read(Document {
+                if !item.is_resident() {
+                    return Some(Picked::OnDisk(item.key().into()));
+                }
+                return Some(Picked::Shown(read(Document {
                     item,
                     cas: item.cas(),
-                }));
+                })));
             }
         }
         None
     }
 
-    /// The live keys from `start` on in order of their bytes, at most `count`, without collection prefix.
+    /// The live keys in memory from `start` on in order of their bytes, at most `count`, without collection prefix.
     #[must_use]
     pub fn keys_from(&self, now: Now, start: &DocKey, count: usize) -> Vec<Box<[u8]>> {
         let collection = start.collection();

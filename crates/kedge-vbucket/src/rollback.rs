@@ -3,7 +3,7 @@
 //! Only what is in the file can be gone back to: versions that newer ones replaced are nowhere else. So a rollback has
 //! these steps, which whoever owns the file takes: everything is settled; [`VBucket::rollback`]; the log has the
 //! record, synced; the file is rewound; [`VBucket::rewound`]; the keys that left memory are read from the file and given
-//! to [`VBucket::warm`]. After a crash behind the record, replay asks for the
+//! to [`VBucket::warm`]; [`VBucket::warmed`]. After a crash behind the record, replay asks for the
 //! rest, see [`VBucket::needs_rewind`].
 
 use crate::base::Base;
@@ -37,6 +37,7 @@ impl VBucket {
         self.persisted_seqno = to;
         self.visible_seqno = self.visible_seqno.min(to);
         self.unsettled.begin_history();
+        self.residency.on_rollback();
         self.rewinding = true;
         self.checkpoints.push(Change::Rollback {
             to,
@@ -64,6 +65,8 @@ impl VBucket {
         }
         self.take_over(base)?;
         self.purged_rev = self.purged_rev.max(base.state.max_deleted_rev);
+        self.residency
+            .on_rewound(base.documents(), self.table.documents());
         self.rewinding = false;
         self.commit_ready();
         Ok(())

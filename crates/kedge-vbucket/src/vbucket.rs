@@ -9,6 +9,7 @@ use crate::hlc::HybridClock;
 use crate::item::{Deletion, Item, ItemMeta};
 use crate::lock::Locks;
 use crate::replay::Replay;
+use crate::residency::Residency;
 use crate::settle::{Persistence, Unsettled};
 use crate::write::Mutated;
 use foldhash::fast::RandomState;
@@ -79,8 +80,11 @@ pub struct VBucket {
     pub(crate) expired: u64,
     pub(crate) unsettled: Unsettled,
     pub(crate) replay: Replay,
+    pub(crate) residency: Residency,
     /// It was rolled back, and its file has not followed yet.
     pub(crate) rewinding: bool,
+    /// Where the next random number comes from; it decides about nothing but counts of accesses.
+    random: u64,
     queued_for_log: bool,
 }
 
@@ -110,7 +114,9 @@ impl VBucket {
             expired: 0,
             unsettled: Unsettled::new(setup.persistence),
             replay: Replay::default(),
+            residency: Residency::complete(),
             rewinding: false,
+            random: u64::from(setup.id.get()) + 1,
             queued_for_log: false,
         }
     }
@@ -163,13 +169,13 @@ impl VBucket {
         self.clock.last()
     }
 
-    /// Live documents.
+    /// Live documents, in memory or on disk only.
     #[must_use]
     pub fn documents(&self) -> usize {
-        self.table.documents()
+        self.table.documents() + self.residency.on_disk_only()
     }
 
-    /// Tombstones kept.
+    /// Tombstones in memory.
     #[must_use]
     pub fn tombstones(&self) -> usize {
         self.table.tombstones()
@@ -202,7 +208,10 @@ impl VBucket {
     /// Bytes of documents, slots and checkpoints, and of what else waits for the file.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.table.bytes() + self.checkpoints.bytes() + self.unsettled.pinned_bytes()
+        self.table.bytes()
+            + self.checkpoints.bytes()
+            + self.unsettled.pinned_bytes()
+            + self.residency.bytes()
     }
 
     /// Bytes of the checkpoints alone.
@@ -232,11 +241,27 @@ impl VBucket {
         }
     }
 
-    /// Puts an item into the hash table. The version that leaves it may stay alive for the file only.
+    /// Puts a change into the hash table. The version that leaves it may stay alive for the file only.
     pub(crate) fn put(&mut self, hash: KeyHash, item: Item) {
+        if self.may_have(hash, item.key()) {
+            item.mark_blind();
+        }
         if let Some(old) = self.table.put(hash, item) {
+            if old.is_blind()
+                && let Some(new) = self.table.find(hash, old.key())
+            {
+                new.mark_blind();
+            }
             self.unsettled.on_replaced(&old, self.persisted_seqno);
         }
+    }
+
+    /// xorshift64 (G. Marsaglia, 2003).
+    pub(crate) fn next_random(&mut self) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random
     }
 
     pub(crate) fn next_seqno(&mut self) -> Seqno {
@@ -391,6 +416,7 @@ impl VBucket {
         self.prepares.clear();
         self.locks = Locks::default();
         self.unsettled.begin_history();
+        self.residency = Residency::complete();
         self.rewinding = false;
         self.failover = failover;
         self.high_seqno = Seqno(0);

@@ -30,13 +30,15 @@ pub struct Write<'a> {
     pub cookie: Cookie,
 }
 
-/// A write that was done, or is to be completed later under its cookie.
+/// A command that was done, is to be completed later under its cookie, or needs what is on disk only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<T> {
     /// Done.
     Done(T),
     /// To be completed later.
     Parked,
+    /// Nothing was done: the document has to be read from the disk first, see [`VBucket::fetched`].
+    Fetch,
 }
 
 /// What a client is told of its write: the new version, and the parts of a mutation token.
@@ -89,11 +91,20 @@ impl<T> Outcome<T> {
         match self {
             Self::Done(done) => Outcome::Done(with(done)),
             Self::Parked => Outcome::Parked,
+            Self::Fetch => Outcome::Fetch,
         }
     }
 }
 
-/// What a write found, and the fields of what it will make.
+/// How much of the document that is there a write needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Needs {
+    Nothing,
+    Metadata,
+    Value,
+}
+
+/// What a write found.
 struct Found {
     hash: KeyHash,
     old: Option<Item>,
@@ -113,7 +124,16 @@ impl VBucket {
         flags: u32,
         expiry: Expiry,
     ) -> Result<Outcome<Mutated>, Status> {
-        let found = self.find_for_write(now, write)?;
+        // What replaces anything need not know what that is.
+        let blind = mode == StoreMode::Set && write.cas.is_none() && !write.preserve_ttl;
+        let needs = if blind {
+            Needs::Nothing
+        } else {
+            Needs::Metadata
+        };
+        let Some(found) = self.find_for_write(now, write, needs)? else {
+            return Ok(Outcome::Fetch);
+        };
         match (mode, &found.old) {
             (StoreMode::Add, Some(_)) => return Err(Status::KeyExists),
             (StoreMode::Replace, None) => return Err(Status::KeyNotFound),
@@ -144,7 +164,9 @@ impl VBucket {
         mode: ConcatMode,
         bytes: &[u8],
     ) -> Result<Outcome<Mutated>, Status> {
-        let found = self.find_for_write(now, write)?;
+        let Some(found) = self.find_for_write(now, write, Needs::Value)? else {
+            return Ok(Outcome::Fetch);
+        };
         let Some(old) = found.old.clone() else {
             return Err(if write.cas.is_none() {
                 Status::NotStored
@@ -173,7 +195,9 @@ impl VBucket {
     /// # Errors
     /// `KeyNotFound`, `KeyExists`, `Locked`, `SyncWriteInProgress`.
     pub fn delete(&mut self, now: Now, write: &Write<'_>) -> Result<Outcome<Mutated>, Status> {
-        let found = self.find_for_write(now, write)?;
+        let Some(found) = self.find_for_write(now, write, Needs::Metadata)? else {
+            return Ok(Outcome::Fetch);
+        };
         if found.old.is_none() {
             return Err(Status::KeyNotFound);
         }
@@ -197,7 +221,9 @@ impl VBucket {
         write: &Write<'_>,
         op: &Arithmetic,
     ) -> Result<Outcome<(Mutated, u64)>, Status> {
-        let found = self.find_for_write(now, write)?;
+        let Some(found) = self.find_for_write(now, write, Needs::Value)? else {
+            return Ok(Outcome::Fetch);
+        };
         let (number, meta) = match &found.old {
             None => {
                 let initial = op.initial.ok_or(Status::KeyNotFound)?;
@@ -248,13 +274,28 @@ impl VBucket {
         write: &Write<'_>,
         expiry: Expiry,
     ) -> Result<Outcome<Mutated>, Status> {
-        let found = self.find_for_write(now, write)?;
+        self.touch_with(now, write, expiry, Needs::Metadata)
+    }
+
+    fn touch_with(
+        &mut self,
+        now: Now,
+        write: &Write<'_>,
+        expiry: Expiry,
+        needs: Needs,
+    ) -> Result<Outcome<Mutated>, Status> {
+        let Some(found) = self.find_for_write(now, write, needs)? else {
+            return Ok(Outcome::Fetch);
+        };
         let Some(old) = found.old.clone() else {
             return Err(Status::KeyNotFound);
         };
         self.check_version(now, write, Some(&old))?;
         if old.expiry() == expiry && write.durability.is_none() {
             return Ok(Outcome::Done(self.mutated(&old)));
+        }
+        if !old.is_resident() {
+            return Ok(Outcome::Fetch);
         }
         let meta = ItemMeta {
             expiry,
@@ -276,7 +317,7 @@ impl VBucket {
         expiry: Expiry,
         read: impl FnOnce(Document<'_>, Mutated) -> R,
     ) -> Result<Outcome<R>, Status> {
-        let outcome = self.touch(now, write, expiry)?;
+        let outcome = self.touch_with(now, write, expiry, Needs::Value)?;
         Ok(outcome.map(|mutated| {
             let key = write.key.as_bytes();
             let item = self
@@ -293,16 +334,24 @@ impl VBucket {
         }))
     }
 
-    fn find_for_write(&mut self, now: Now, write: &Write<'_>) -> Result<Found, Status> {
+    /// `None`: the disk has to be asked first.
+    fn find_for_write(
+        &mut self,
+        now: Now,
+        write: &Write<'_>,
+        needs: Needs,
+    ) -> Result<Option<Found>, Status> {
         let key = write.key.as_bytes();
         let hash = self.table.hash(key);
         if self.prepares.holds(hash, key) {
             return Err(Status::SyncWriteInProgress);
         }
-        Ok(Found {
-            hash,
-            old: self.live(now, hash, key),
-        })
+        let old = self.live(now, hash, key);
+        let fetch = match &old {
+            Some(old) => needs == Needs::Value && !old.is_resident(),
+            None => needs != Needs::Nothing && self.may_have(hash, key),
+        };
+        Ok((!fetch).then_some(Found { hash, old }))
     }
 
     /// The document is not locked by another and has the version asked for.
@@ -342,10 +391,7 @@ impl VBucket {
         let key = write.key.as_bytes();
         let rev = match &found.old {
             Some(old) => old.rev_seqno(),
-            None => self
-                .table
-                .find(found.hash, key)
-                .map_or(self.purged_rev, Item::rev_seqno),
+            None => self.rev_before(found.hash, key),
         };
         self.locks.remove(key);
         let meta = ItemMeta {
@@ -356,6 +402,10 @@ impl VBucket {
             ..meta
         };
         let item = Item::new(&meta, key, &[value]);
+        if let Some(old) = &found.old {
+            item.inherit_frequency(old);
+            item.count_access(self.next_random());
+        }
         match write.durability {
             None => {
                 let mutated = self.mutated(&item);
@@ -365,6 +415,18 @@ impl VBucket {
                 Outcome::Done(mutated)
             }
             Some(durability) => self.prepare(now, durability, write.cookie, found.hash, item),
+        }
+    }
+
+    /// The revision that a document made anew goes on from.
+    fn rev_before(&self, hash: KeyHash, key: &[u8]) -> RevSeqno {
+        match self.table.find(hash, key) {
+            Some(tombstone) => tombstone.rev_seqno(),
+            None if self.residency.may_have(hash, key) => {
+                let floor = self.residency.rev_floor(self.high_seqno);
+                floor.max(self.purged_rev)
+            }
+            None => self.purged_rev,
         }
     }
 

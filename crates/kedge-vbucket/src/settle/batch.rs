@@ -39,6 +39,8 @@ pub(crate) struct End {
 pub struct SettleBatch {
     /// In seqno order.
     pub(crate) items: Vec<Settle>,
+    /// Prepares that need not be written as long as the parts are those of the last cut.
+    pub(crate) set_aside: Vec<Settle>,
     /// In order.
     pub(crate) ends: Vec<End>,
     pub(crate) before: Marks,
@@ -113,6 +115,7 @@ impl SettleBatch {
         max_items: usize,
         max_bytes: usize,
     ) -> impl ExactSizeIterator<Item = Part<'_>> {
+        self.take_back();
         self.drop_old_documents();
         let cuts = self.cut(max_items.max(1), max_bytes);
         let last = cuts.len() - 1;
@@ -158,7 +161,19 @@ impl SettleBatch {
                 }
             }
         }
-        self.retain_not(&drop);
+        let mut index = 0;
+        self.items.retain(|_| {
+            index += 1;
+            !drop.get(index - 1)
+        });
+    }
+
+    /// With other parts, prepares may be needed that were not with the last.
+    pub(crate) fn take_back(&mut self) {
+        if !self.set_aside.is_empty() {
+            self.items.append(&mut self.set_aside);
+            self.items.sort_by_key(|settle| settle.item().seqno());
+        }
     }
 
     /// Where the parts lie. A key has one prepare in a part: the last; those before it have ended within the part. A
@@ -191,17 +206,14 @@ impl SettleBatch {
             bytes += size;
         }
         if dropped > 0 {
-            self.retain_not(&drop);
+            let mut index = 0;
+            let set_aside = self.items.extract_if(.., |_| {
+                index += 1;
+                drop.get(index - 1)
+            });
+            self.set_aside.extend(set_aside);
         }
         cuts
-    }
-
-    fn retain_not(&mut self, drop: &Bits) {
-        let mut index = 0;
-        self.items.retain(|_| {
-            index += 1;
-            !drop.get(index - 1)
-        });
     }
 
     /// How far the file has come when it has everything up to `seqno`.

@@ -122,6 +122,7 @@ impl VBucket {
         state.completed = after.completed;
         let batch = SettleBatch {
             items,
+            set_aside: Vec::new(),
             ends,
             before,
             after,

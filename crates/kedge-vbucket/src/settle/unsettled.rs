@@ -223,6 +223,7 @@ impl Unsettled {
         self.state_changed = false;
         SettleBatch {
             items,
+            set_aside: Vec::new(),
             ends,
             before: self.at_settled,
             after: self.at_logged,
@@ -257,6 +258,7 @@ impl Unsettled {
         }
         self.at_settled = batch.marks_at(self.settled);
         self.state_changed = true;
+        batch.take_back();
         let written = batch
             .items
             .partition_point(|settle| settle.item().seqno() <= self.settled);

@@ -40,7 +40,7 @@ impl File {
             );
             let key = item.key().to_vec();
             match settle {
-                Settle::Document(item) => drop(self.documents.insert(key, item.clone())),
+                Settle::Document(item) => drop(self.documents.insert(key, copy(item))),
                 other => drop(self.prepares.insert(key, other.clone())),
             }
         }
@@ -49,6 +49,10 @@ impl File {
         assert_eq!(self.high, part.upto);
         self.state = part.state.clone();
         assert!(self.state.snap_start <= self.high && self.high <= self.state.snap_end);
+    }
+
+    pub(crate) fn live(&self) -> impl Iterator<Item = &Item> {
+        self.documents.values().filter(|item| !item.is_deleted())
     }
 
     /// Whether all of a batch is in it.
@@ -70,6 +74,7 @@ impl File {
             prepares: open.collect(),
             state: self.state.clone(),
             high_seqno: self.high,
+            documents: self.live().count() as u64,
         }
     }
 }
@@ -135,9 +140,20 @@ impl Disk {
         for part in parts.take(how.parts) {
             assert!(part.items.len() <= how.max_items);
             let mut next = self.headers.last().expect("a file").clone();
+            let blind = part.items.iter().map(Settle::item);
+            let blind: Vec<(&Item, bool)> = blind
+                .filter(|item| item.is_blind())
+                .map(|item| {
+                    let before = next.documents.get(item.key());
+                    (item, before.is_some_and(|before| !before.is_deleted()))
+                })
+                .collect();
             next.commit(&part);
             self.headers.push(next);
             vb.settled(history, part.upto);
+            for (item, had_document) in blind {
+                vb.settled_over(history, item, had_document);
+            }
         }
     }
 
@@ -173,8 +189,21 @@ impl Disk {
         self.headers.push(file);
     }
 
+    /// A new process finds this, and reads all of it.
+    pub(crate) fn recover(&mut self, vb: VBucket, branch: Option<VbUuid>) -> VBucket {
+        let mut vb = self.recover_cold(vb, branch);
+        let history = vb.history();
+        if let Some(file) = self.file() {
+            for item in file.documents.values() {
+                vb.warm(history, item.clone());
+            }
+        }
+        vb.warmed(history, true);
+        vb
+    }
+
     /// A new process finds this.
-    pub(crate) fn recover(&mut self, mut vb: VBucket, branch: Option<VbUuid>) -> VBucket {
+    pub(crate) fn recover_cold(&mut self, mut vb: VBucket, branch: Option<VbUuid>) -> VBucket {
         if let Some(file) = self.file() {
             vb.begin_from(file.base()).unwrap();
         }
@@ -186,14 +215,6 @@ impl Disk {
             vb.begin_from(self.file().unwrap().base()).unwrap();
         }
         vb.finish_replay(branch).unwrap();
-        let history = vb.history();
-        if let Some(file) = self.file()
-            && !vb.unsettled().replaces_file
-        {
-            for item in file.documents.values() {
-                vb.warm(history, item.clone());
-            }
-        }
         vb
     }
 
@@ -206,6 +227,11 @@ impl Disk {
     }
 }
 
+/// What is read back is not what was in memory.
+fn copy(item: &Item) -> Item {
+    Item::new(&item.meta(), item.key(), &[item.value()])
+}
+
 /// A commit or abort repeats no value in the log.
 fn as_logged(change: &Change) -> Change {
     let bare = |item: &Item| Item::new(&item.meta(), item.key(), &[]);
@@ -214,6 +240,8 @@ fn as_logged(change: &Change) -> Change {
             item: bare(item),
             prepared: *prepared,
         },
+        Change::Document(item) => Change::Document(copy(item)),
+        Change::Prepare(item) => Change::Prepare(copy(item)),
         other => other.clone(),
     }
 }

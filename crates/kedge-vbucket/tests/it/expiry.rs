@@ -26,7 +26,7 @@ fn a_read_lets_go_of_what_expired_and_the_log_hears_of_it() {
         panic!("{changes:?}")
     };
     assert!(tombstone.is_deleted() && tombstone.seqno().get() == 2);
-    assert!(vb.get_meta(at(10), &key("k")).unwrap().deleted);
+    assert!(meta(vb, at(10), &key("k")).deleted);
     assert_eq!(vb.expired(), 1);
     assert_eq!(get(vb, at(11), "k"), Err(Status::KeyNotFound));
     assert_eq!(vb.expired(), 1, "once");
@@ -118,7 +118,7 @@ fn a_sweep_finds_what_nobody_reads() {
     assert!(vb.purge_seqno().get() > 100);
     set(vb, at(20 + TOMBSTONE_PURGE_AGE_SECS), "k1", b"1");
     assert_eq!(
-        vb.get_meta(at(0), &key("k1")).unwrap().rev_seqno.get(),
+        meta(vb, at(0), &key("k1")).rev_seqno.get(),
         3,
         "above the forgotten one"
     );

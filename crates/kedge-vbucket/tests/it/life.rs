@@ -163,6 +163,7 @@ impl Life {
                 self.vb.warm(history, item.clone());
             }
         }
+        self.vb.warmed(history, true);
     }
 
     /// Another process finds log and file.

@@ -2,7 +2,7 @@
 
 use crate::tools::*;
 use kedge_types::{Cas, Expiry, Status};
-use kedge_vbucket::{Arithmetic, ConcatMode, StoreMode, Write};
+use kedge_vbucket::{Arithmetic, ConcatMode, Outcome, StoreMode, Write};
 
 #[test]
 fn only_the_holder_changes_a_locked_document() {
@@ -10,17 +10,18 @@ fn only_the_holder_changes_a_locked_document() {
     let before = set(vb, at(0), "k", b"1");
     let k = key("k");
     let w = write(&k);
-    let lock = vb
-        .get_and_lock(at(0), &k, 10, |document| document.cas)
-        .unwrap();
+    let lock = done(
+        vb.get_and_lock(at(0), &k, 10, |document| document.cas)
+            .unwrap(),
+    );
     assert!(lock > before.cas);
     assert_eq!(vb.get_and_lock(at(1), &k, 10, |_| ()), Err(Status::Locked));
     assert_eq!(
         vb.get(at(1), &k, |document| document.cas),
-        Ok(Cas::LOCKED),
+        Ok(Outcome::Done(Cas::LOCKED)),
         "reads go on"
     );
-    assert_eq!(vb.get_meta(at(1), &k).unwrap().cas, Cas::LOCKED);
+    assert_eq!(meta(vb, at(1), &k).cas, Cas::LOCKED);
     for cas in [Cas(0), before.cas, Cas::LOCKED] {
         let w = Write { cas, ..w };
         assert_eq!(
@@ -66,9 +67,10 @@ fn a_lock_ends_by_itself_or_by_unlock() {
     set(vb, at(0), "k", b"1");
     let k = key("k");
     for (secs, ends) in [(5, 5), (0, 15), (31, 15), (30, 30)] {
-        let lock = vb
-            .get_and_lock(at(0), &k, secs, |document| document.cas)
-            .unwrap();
+        let lock = done(
+            vb.get_and_lock(at(0), &k, secs, |document| document.cas)
+                .unwrap(),
+        );
         assert_eq!(
             vb.get_and_lock(at(ends - 1), &k, 1, |_| ()),
             Err(Status::Locked),
@@ -76,11 +78,15 @@ fn a_lock_ends_by_itself_or_by_unlock() {
         );
         vb.unlock(at(ends), &k, lock).expect_err("its time is up");
     }
-    let lock = vb
-        .get_and_lock(at(100), &k, 30, |document| document.cas)
-        .unwrap();
+    let lock = done(
+        vb.get_and_lock(at(100), &k, 30, |document| document.cas)
+            .unwrap(),
+    );
     vb.unlock(at(101), &k, lock).unwrap();
-    assert_eq!(vb.get(at(101), &k, |document| document.cas), Ok(lock));
+    assert_eq!(
+        vb.get(at(101), &k, |document| document.cas),
+        Ok(Outcome::Done(lock))
+    );
     assert_eq!(
         vb.unlock(at(101), &key("missing"), lock),
         Err(Status::KeyNotFound)

@@ -9,6 +9,7 @@ mod life;
 mod locks;
 mod model;
 mod replay;
+mod residency;
 mod settling;
 mod sync_writes;
 mod tools;

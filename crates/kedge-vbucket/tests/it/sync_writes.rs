@@ -191,7 +191,7 @@ fn deletes_counters_and_touches_can_be_durable() {
     vb.touch(at(0), &durable(&k, PersistToMajority, 2), later)
         .unwrap();
     log_all(vb);
-    assert_eq!(vb.get_meta(at(0), &k).unwrap().expiry, later);
+    assert_eq!(meta(vb, at(0), &k).expiry, later);
     vb.delete(at(0), &durable(&k, PersistToMajority, 3))
         .unwrap();
     assert!(get(vb, at(0), "k").is_ok());

@@ -5,8 +5,8 @@ use kedge_types::{
     VbUuid,
 };
 use kedge_vbucket::{
-    Change, Completion, CompressionMode, Cookie, Done, Mutated, NewValue, Outcome, Persistence,
-    RandomState, StoreMode, VBucket, VbSetup, Write,
+    Change, Completion, CompressionMode, Cookie, Done, Meta, Mutated, NewValue, Outcome,
+    Persistence, RandomState, StoreMode, VBucket, VbSetup, Write,
 };
 
 /// A moment: `secs` seconds after an arbitrary start.
@@ -80,11 +80,17 @@ pub(crate) fn done<T>(outcome: Outcome<T>) -> T {
     match outcome {
         Outcome::Done(done) => done,
         Outcome::Parked => panic!("parked"),
+        Outcome::Fetch => panic!("on disk"),
     }
 }
 
 pub(crate) fn get(vb: &mut VBucket, now: Now, name: &str) -> Result<Vec<u8>, Status> {
-    vb.get(now, &key(name), |document| document.item.value().to_vec())
+    let found = vb.get(now, &key(name), |document| document.item.value().to_vec())?;
+    Ok(done(found))
+}
+
+pub(crate) fn meta(vb: &mut VBucket, now: Now, key: &DocKey) -> Meta {
+    done(vb.get_meta(now, key).unwrap())
 }
 
 /// All changes that wait for the log, which then has them.

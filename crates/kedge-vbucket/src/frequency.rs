@@ -1,0 +1,68 @@
+//! How often a document is asked for, in eight bits.
+//!
+//! A logarithmic counter (R. Morris, "Counting large numbers of events in small registers", 1978): the higher it
+//! stands, the less likely an access counts, so that 255 stands for about a million. A new document begins above the
+//! lowest values, or it would be the first to go; with time all counts fall back, or what was popular once would stay.
+
+/// Where a new document begins.
+pub(crate) const FIRST: u8 = 64;
+/// Above [`FIRST`], an access counts with a probability of 1 in (steps above it x this).
+const SLOWNESS: u64 = 50;
+
+/// Whether an access counts at this height; `random` is any number.
+pub(crate) fn counts(frequency: u8, random: u64) -> bool {
+    if frequency == u8::MAX {
+        return false;
+    }
+    let above = u64::from(frequency.saturating_sub(FIRST));
+    random.is_multiple_of(above * SLOWNESS + 1)
+}
+
+/// What is left of a count after a round.
+pub(crate) fn decayed(frequency: u8) -> u8 {
+    frequency - frequency.div_ceil(8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(accesses: u64) -> u8 {
+        let mut random = 1u64;
+        let mut frequency = FIRST;
+        for _ in 0..accesses {
+            random ^= random << 13;
+            random ^= random >> 7;
+            random ^= random << 17;
+            frequency += u8::from(counts(frequency, random));
+        }
+        frequency
+    }
+
+    #[test]
+    fn counts_grow_with_the_logarithm_of_accesses() {
+        let counts: Vec<u8> = [0, 1, 1_000, 10_000, 100_000, 2_000_000]
+            .map(after)
+            .to_vec();
+        assert_eq!(counts[..2], [FIRST, FIRST + 1]);
+        assert!(counts.is_sorted_by(|low, high| low < high), "{counts:?}");
+        assert!((67..75).contains(&counts[2]), "{counts:?}");
+        assert!((120..140).contains(&counts[4]), "{counts:?}");
+        assert_eq!(counts[5], u8::MAX);
+        assert!(!super::counts(u8::MAX, 0));
+    }
+
+    #[test]
+    fn time_takes_every_count_to_nothing_the_high_ones_faster() {
+        let mut frequency = u8::MAX;
+        let mut rounds = 0;
+        while frequency > 0 {
+            let next = decayed(frequency);
+            assert!(next < frequency);
+            frequency = next;
+            rounds += 1;
+        }
+        assert!((20..40).contains(&rounds), "{rounds}");
+        assert_eq!(decayed(0), 0);
+    }
+}

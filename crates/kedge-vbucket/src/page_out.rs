@@ -1,0 +1,147 @@
+//! Making room: values, or whole documents, leave memory when the file has them.
+
+use crate::durability::Prepares;
+use crate::hash_table::{KeyHash, Verdict};
+use crate::item::Item;
+use crate::lock::Locks;
+use crate::vbucket::VBucket;
+use foldhash::fast::RandomState;
+use kedge_types::{Now, Seqno};
+
+/// What is to leave memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Eviction {
+    /// Values; keys and metadata stay.
+    ValueOnly,
+    /// Documents and tombstones.
+    Full,
+}
+
+/// Which of them.
+#[derive(Clone, Copy, Debug)]
+pub struct PageOut {
+    /// What leaves memory.
+    pub eviction: Eviction,
+    /// Those that are asked for at most this often ([`Item::frequency`]).
+    pub frequency_max: u8,
+    /// Enough when so many bytes were freed.
+    pub bytes: usize,
+    /// The count of accesses of the others falls back.
+    pub decay: bool,
+}
+
+/// What left memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PagedOut {
+    /// Values alone.
+    pub values: usize,
+    /// Documents and tombstones with their keys.
+    pub items: usize,
+    /// Bytes of all of them.
+    pub bytes: usize,
+}
+
+/// What keeps items in memory.
+struct Guard<'a> {
+    settled: Seqno,
+    now: Now,
+    locks: &'a Locks,
+    prepares: &'a Prepares,
+    hasher: RandomState,
+}
+
+impl Guard<'_> {
+    /// Whether an item is where it can be read from again, and nobody is at work on it.
+    fn lets_go(&self, item: &Item) -> bool {
+        item.seqno() <= self.settled
+            && !item.is_blind()
+            && !self.locks.is_locked(item.key(), self.now)
+            && (self.prepares.is_empty()
+                || !self
+                    .prepares
+                    .holds(KeyHash::of(&self.hasher, item.key()), item.key()))
+    }
+}
+
+impl PageOut {
+    fn verdict(&self, guard: &Guard<'_>, item: &Item, full: bool, freed: usize) -> Verdict {
+        let unwanted = item.frequency() <= self.frequency_max && freed < self.bytes;
+        if !unwanted || !guard.lets_go(item) {
+            Verdict::Stays
+        } else if full && !item.is_lock_copy() {
+            Verdict::Goes
+        } else if item.value().is_empty() {
+            Verdict::Stays
+        } else {
+            Verdict::LosesValue
+        }
+    }
+}
+
+impl VBucket {
+    /// Visits one shard of the hash table and lets go of what `how` says. What the file does not have yet stays, and
+    /// what is locked or has a prepare. The CAS that a lock gave is on no disk: its document keeps its metadata.
+    pub fn page_out(&mut self, now: Now, shard: usize, how: &PageOut) -> PagedOut {
+        let mut out = PagedOut::default();
+        if !self.has_file() || self.is_rewinding() {
+            return out;
+        }
+        let full = how.eviction == Eviction::Full && self.is_warm();
+        let keys = self.table.documents() + self.table.tombstones();
+        let guard = Guard {
+            settled: self.unsettled.settled(),
+            now,
+            locks: &self.locks,
+            prepares: &self.prepares,
+            hasher: self.table.hasher().clone(),
+        };
+        let judge = |item: &Item| {
+            let verdict = how.verdict(&guard, item, full, out.bytes);
+            match verdict {
+                Verdict::Stays if how.decay => item.decay(),
+                Verdict::Stays => {}
+                Verdict::LosesValue => {
+                    out.values += 1;
+                    out.bytes += item.value().len();
+                }
+                Verdict::Goes => {
+                    out.items += 1;
+                    out.bytes += item.heap_bytes();
+                }
+            }
+            verdict
+        };
+        let goes = |hash, item: &Item| {
+            if item.is_deleted() {
+                self.purged_rev = self.purged_rev.max(item.rev_seqno());
+            }
+            self.residency.on_left(hash, item, keys);
+        };
+        self.table.judge(shard, judge, goes);
+        out
+    }
+
+    /// Counts what could leave memory of one shard by how often it is asked for, so that a limit can be chosen.
+    pub fn count_frequencies(
+        &self,
+        now: Now,
+        shard: usize,
+        eviction: Eviction,
+        counts: &mut [u64; 256],
+    ) {
+        let full = eviction == Eviction::Full && self.is_warm();
+        let guard = Guard {
+            settled: self.settled_seqno(),
+            now,
+            locks: &self.locks,
+            prepares: &self.prepares,
+            hasher: self.table.hasher().clone(),
+        };
+        for item in self.table.shard(shard) {
+            let has_something = full || !item.value().is_empty();
+            if has_something && guard.lets_go(item) {
+                counts[usize::from(item.frequency())] += 1;
+            }
+        }
+    }
+}
