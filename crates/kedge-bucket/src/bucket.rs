@@ -1,6 +1,7 @@
 //! The bucket itself: its parts, and how a step of a vBucket is accounted for.
 
 use crate::commit::{Committer, Dirty, DirtyList};
+use crate::compaction::Compactions;
 use crate::config::{BucketChange, BucketConfig};
 use crate::counters::{Counter, Counters, Totals};
 use crate::floor::Floor;
@@ -142,6 +143,7 @@ pub struct Bucket {
     pub(crate) flushers: Option<Flushers>,
     pub(crate) settlers: Box<[SettleShard]>,
     pub(crate) floor: Floor,
+    pub(crate) compactions: Compactions,
     pub(crate) storage: OnceLock<Storage>,
     pub(crate) preparer: OnceLock<SegmentPreparer>,
     /// The tasks that rest while there is nothing for them to do.
@@ -199,6 +201,7 @@ impl Bucket {
             flushers: (!commit_log).then(|| Flushers::new(parts, vbuckets)),
             settlers: (0..parts).map(|_| SettleShard::default()).collect(),
             floor: Floor::new(vbuckets),
+            compactions: Compactions::new(&setup.config),
             storage: OnceLock::new(),
             preparer: OnceLock::new(),
             timeouts: Sleeper::default(),
@@ -244,6 +247,8 @@ impl Bucket {
         self.quota.set_limit(changed.quota_bytes);
         self.hot.set(&changed);
         *config = changed.clone();
+        drop(config);
+        self.on_compaction_config(&changed.compaction);
         Ok(changed)
     }
 

@@ -175,11 +175,9 @@ impl Bucket {
             committer.queue.extend(back);
             return Err(error.into());
         }
-        self.timings.record_us(
-            u16::MAX,
-            Timing::LogSync,
-            (now.mono_ns - before.mono_ns) / 1_000,
-        );
+        let took_us = (now.mono_ns - before.mono_ns) / 1_000;
+        self.timings.record_us(u16::MAX, Timing::LogSync, took_us);
+        self.compactions.on_commit(took_us);
         self.timings
             .record_us(u16::MAX, Timing::LogBatchItems, items as u64);
         self.publish(committer, now, lsn);

@@ -1,5 +1,6 @@
 //! What a bucket is told to be.
 
+use crate::compaction::{CompactionChange, CompactionConfig};
 use kedge_types::DurabilityLevel;
 use serde::{Deserialize, Serialize};
 
@@ -64,6 +65,9 @@ pub struct BucketConfig {
     /// next start on.
     #[serde(default)]
     pub num_shards: u16,
+    /// When and how files are compacted.
+    #[serde(default)]
+    pub compaction: CompactionConfig,
 }
 
 fn default_true() -> bool {
@@ -136,6 +140,7 @@ impl BucketConfig {
             keep_files_open: true,
             max_open_files: Self::MAX_OPEN_FILES_DEFAULT,
             num_shards: 0,
+            compaction: CompactionConfig::default(),
         }
     }
 
@@ -200,7 +205,7 @@ impl BucketConfig {
                 Self::SHARDS_MAX
             ));
         }
-        Ok(())
+        self.compaction.check()
     }
 }
 
@@ -272,6 +277,8 @@ pub struct BucketChange {
     pub max_open_files: Option<u32>,
     /// Parts of the vBuckets, from the next start on.
     pub num_shards: Option<u16>,
+    /// When and how files are compacted.
+    pub compaction: CompactionChange,
 }
 
 impl BucketChange {
@@ -301,6 +308,7 @@ impl BucketChange {
         config.keep_files_open = self.keep_files_open.unwrap_or(config.keep_files_open);
         config.max_open_files = self.max_open_files.unwrap_or(config.max_open_files);
         config.num_shards = self.num_shards.unwrap_or(config.num_shards);
+        config.compaction = self.compaction.apply(&config.compaction);
         config
     }
 }

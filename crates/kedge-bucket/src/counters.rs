@@ -156,6 +156,20 @@ totals! {
     FlushCommits = "ep_flush_commits",
     /// Attempts at them that failed.
     FlushFailures = "ep_flush_failures",
+    /// Compactions of vBuckets' files that put a new file in the old one's place.
+    Compactions = "ep_compactions",
+    /// Compactions that failed.
+    CompactionFailures = "ep_compaction_failed",
+    /// Compactions that were cancelled, or ended as something else needed the file.
+    CompactionsCancelled = "ep_compaction_aborted",
+    /// Bytes that compactions read and wrote.
+    CompactionBytes = "ep_compaction_bytes",
+    /// Bytes by which files became smaller.
+    CompactionFreedBytes = "ep_compaction_freed_bytes",
+    /// Tombstones that compactions left out.
+    PurgedTombstones = "ep_compaction_purged_tombstones",
+    /// Documents that compactions found expired, and that were deleted then.
+    ExpiredByCompaction = "ep_expired_compactor",
 }
 
 /// Counts of what happens seldom enough for one counter each.

@@ -30,6 +30,7 @@ impl Bucket {
             storage.stop();
         }
         self.setup.executor.unregister(self.owner, true);
+        self.end_compactions();
         if before == Phase::Open as u8
             && let Err(error) = self.close(settle)
         {

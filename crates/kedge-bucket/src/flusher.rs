@@ -320,6 +320,8 @@ impl Bucket {
                 timings.record_us(u16::MAX, Timing::SettleCommit, took_us);
                 timings.record_us(u16::MAX, Timing::SettleBatchItems, *items as u64);
                 self.totals.add(Total::FlushCommits, 1);
+                self.on_file_changed(vb);
+                self.compactions.on_commit(took_us);
                 self.note_storage_age(now, mark.since_ns.load(Ordering::Relaxed));
             }
             Ok(_) => {}

@@ -7,6 +7,7 @@
 
 mod bucket;
 mod commit;
+mod compaction;
 mod config;
 mod counters;
 mod documents;
@@ -33,10 +34,15 @@ mod timings;
 mod writer;
 
 pub use bucket::{Bucket, BucketSetup, Completions, Ctx, LoadReport, Recovery, Write};
+pub use compaction::{
+    CompactionChange, CompactionConfig, CompactionPace, CompactionPool, CompactionProgress,
+    CompactionReport, CompactionRequest, CompactionTicket,
+};
 pub use config::{BucketChange, BucketConfig, CompressionMode, ConflictResolution, EvictionPolicy};
 pub use counters::{Counter, Total};
 pub use documents::Read;
 pub use error::BucketError;
+pub use kedge_storage::{CompactPhase, CompactionFigures};
 pub use kedge_vbucket::{
     Completion, ConcatMode, Cookie, Document, Item, Meta, Mutated, ObserveSeqno, ObserveState,
     StoreMode, VbState,

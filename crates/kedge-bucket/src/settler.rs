@@ -320,6 +320,7 @@ impl Bucket {
         let bytes: usize = items.iter().map(|it| it.item().heap_bytes()).sum();
         self.totals.add(Total::SettledBytes, bytes as u64);
         self.totals.add(Total::SettleCommits, 1);
+        self.on_file_changed(vb);
         let (history, upto) = (begun.batch.history(), part.upto);
         let mut vbucket = self.vbuckets[vb.index()].lock();
         self.measure(&mut vbucket, |vbucket| vbucket.settled(history, upto));

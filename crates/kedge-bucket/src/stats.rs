@@ -96,6 +96,7 @@ impl Bucket {
         .into_iter()
         .chain(self.totals())
         .chain(self.storage_figures())
+        .chain(self.compaction_figures())
         .collect()
     }
 

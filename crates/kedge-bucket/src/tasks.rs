@@ -6,6 +6,7 @@
 //!   nothing.
 
 use crate::bucket::{Bucket, Phase};
+use crate::compaction::CompactionLook;
 use crate::error::BucketError;
 use crate::segments::LogSegment;
 use crate::settler::Settle;
@@ -44,6 +45,20 @@ pub(crate) static LOAD: Kind = Kind::new("load", Pool::Reader, Priority::High, m
 /// What a process before has left in files is made durable.
 pub(crate) static MAKE_DURABLE: Kind =
     Kind::new("make_durable", Pool::AuxIo, Priority::Normal, ms(5_000));
+
+/// A vBucket's file is compacted. A run is all of it.
+pub(crate) static COMPACTION: Kind =
+    Kind::new("compaction", Pool::AuxIo, Priority::Low, ms(600_000));
+/// The same where commits are made.
+pub(crate) static COMPACTION_ON_WRITER: Kind = Kind::new(
+    "compaction_on_writer",
+    Pool::Writer,
+    Priority::Low,
+    ms(600_000),
+);
+/// A look at files that changed.
+pub(crate) static COMPACTION_LOOK: Kind =
+    Kind::new("compaction_look", Pool::AuxIo, Priority::Normal, ms(1_000));
 
 /// What one of the bucket's lasting tasks does in a run.
 pub(crate) trait Work: Send + 'static {
@@ -138,6 +153,12 @@ impl Bucket {
             self.segments.set_task(task);
             executor.snooze(task, LogSegment::FIRST_LOOK);
         }
+        self.compactions.set_bucket(self);
+        let does = "looks at files that changed for what a compaction would give back";
+        let task = self.add(&COMPACTION_LOOK, does, CompactionLook)?;
+        self.compactions.sleeper.set_task(task);
+        self.mark_all_files();
+        executor.snooze(task, CompactionLook::FIRST);
         self.make_durable_behind();
         Ok(())
     }

@@ -62,6 +62,10 @@ timings! {
     SettleCommit = "settle_commit",
     /// Documents in one commit of a vBucket's file (a count, not a time).
     SettleBatchItems = "settle_batch_items",
+    /// One compaction of a vBucket's file, from its beginning to its end.
+    Compaction = "compaction",
+    /// For how long commits of that file had to wait for it.
+    CompactionLock = "compaction_lock",
     /// From the first change that a vBucket queued to its being on disk.
     StorageAge = "storage_age",
 }

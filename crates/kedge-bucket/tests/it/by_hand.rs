@@ -105,6 +105,7 @@ fn an_idle_bucket_does_next_to_nothing() {
     assert_eq!(
         kinds,
         [
+            "compaction_look",
             "durability_timeout",
             "expiry_sweep",
             "log_commit",

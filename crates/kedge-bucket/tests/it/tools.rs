@@ -1,8 +1,8 @@
 //! What the tests share.
 
 use kedge_bucket::{
-    Bucket, BucketConfig, BucketSetup, Completion, Completions, Cookie, Ctx, Mutated, Outcome,
-    Read, Recovery, StoreMode, Write,
+    Bucket, BucketConfig, BucketSetup, CompactionPace, Completion, Completions, Cookie, Ctx,
+    Mutated, Outcome, Read, Recovery, StoreMode, Write,
 };
 use kedge_disk::{Disk, SimDisk};
 use kedge_executor::{Config, Executor, Manual, Threads};
@@ -209,6 +209,8 @@ impl Place {
             mono_ns: 1_000_000_000,
         }));
         let (executor, manual) = Manual::new();
+        // A rest would be one of the thread that runs the test.
+        self.config.compaction.pace = CompactionPace::Off;
         self.clock = clock.clone();
         self.executor = executor;
         Steps { clock, manual }

@@ -88,6 +88,14 @@ impl VBucket {
         self.unsettled.thaw(batch)
     }
 
+    /// A compaction of the file, begun when [`VBucket::history`] was `history`, has left tombstones out, none of them above
+    /// `upto`.
+    pub fn on_purged(&mut self, history: u32, upto: Seqno) {
+        if history == self.history() {
+            self.purge_seqno = self.purge_seqno.max(upto);
+        }
+    }
+
     /// With [`Persistence::Direct`]: what the file lacks, bounded as in [`crate::Checkpoints::peek`], and where that
     /// ends, which [`VBucket::on_logged`] is told once it is written. No batch: there is nothing to write up to there.
     #[must_use]

@@ -1,0 +1,397 @@
+//! Compaction of the vBuckets' files, beside everything else.
+//!
+//! Who asks, be it the look at files that changed or a client, puts a vBucket into a queue; a task compacts one file and
+//! makes room for the next. The tasks run where the settings say when they begin: on `auxio`, at the pace that commits
+//! do not feel, or on `writer` unhindered, which is there to be compared with.
+//!
+//! Invariants:
+//! * At most as many files are compacted at once as the settings say, one task each.
+//! * A compaction that failed, or gave way to something that needed the file, is repeated after a pause; one that was
+//!   cancelled is not. Whoever waits hears of a failure at once.
+//! * When [`Bucket::shutdown`] returns, nothing is queued, nothing runs, and everyone who waited has heard.
+
+mod config;
+mod look;
+mod pacing;
+mod queue;
+mod run;
+mod ticket;
+
+pub use config::{CompactionChange, CompactionConfig, CompactionPace, CompactionPool};
+pub(crate) use look::CompactionLook;
+pub use ticket::{CompactionReport, CompactionTicket};
+
+use crate::bucket::{Bucket, Phase};
+use crate::config::BucketConfig;
+use crate::counters::Total;
+use crate::tasks::{COMPACTION, COMPACTION_ON_WRITER, Sleeper};
+use kedge_executor::{Context, Executor, Kind, Next, Pool, Task, TaskSpec};
+use kedge_storage::{CompactionFigures, StorageError};
+use kedge_types::{Seqno, Status, VbId};
+use look::Changed;
+use pacing::Pacing;
+use parking_lot::Mutex;
+use queue::{Asked, Job, Queue, Wish};
+use run::Ended;
+use std::collections::BTreeSet;
+use std::sync::{Arc, OnceLock, Weak};
+use ticket::Told;
+
+/// What someone wants to be compacted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CompactionRequest {
+    /// These vBuckets; `None`: all.
+    pub vbuckets: Option<Vec<VbId>>,
+    /// Tombstones of deletes before this Unix second go, in addition to those that are older than the purge age.
+    pub purge_before_secs: Option<u32>,
+    /// Only tombstones up to this seqno go.
+    pub purge_before_seqno: Option<Seqno>,
+    /// All tombstones go.
+    pub drop_deletes: bool,
+}
+
+/// Where the compaction of a vBucket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionProgress {
+    /// The vBucket.
+    pub vb: VbId,
+    /// It has a task; otherwise it is queued.
+    pub is_running: bool,
+    /// What it has done so far, once it has begun to.
+    pub figures: Option<CompactionFigures>,
+}
+
+/// All that a bucket has of compactions.
+#[derive(Debug)]
+pub(crate) struct Compactions {
+    /// Tasks keep their bucket, and commits begin no tasks: so this is how the latter reach it.
+    bucket: OnceLock<Weak<Bucket>>,
+    queue: Mutex<Queue>,
+    pacing: Pacing,
+    changed: Changed,
+    pub(crate) sleeper: Sleeper,
+}
+
+impl Compactions {
+    pub(crate) fn new(config: &BucketConfig) -> Self {
+        Self {
+            bucket: OnceLock::new(),
+            queue: Mutex::default(),
+            pacing: Pacing::new(config.compaction.pace),
+            changed: Changed::new(config.vbuckets),
+            sleeper: Sleeper::default(),
+        }
+    }
+
+    /// To be told before anything is asked for.
+    pub(crate) fn set_bucket(&self, bucket: &Arc<Bucket>) {
+        // Tasks begin once.
+        let _ = self.bucket.set(Arc::downgrade(bucket));
+    }
+
+    /// A commit that clients wait for took so long.
+    pub(crate) fn on_commit(&self, latency_us: u64) {
+        self.pacing.on_commit(latency_us);
+    }
+}
+
+/// The task: one file.
+struct Compaction {
+    bucket: Arc<Bucket>,
+    /// Taken when it ends.
+    job: Option<Job>,
+    is_paced: bool,
+    began: bool,
+}
+
+impl Task for Compaction {
+    fn run(&mut self, _: &Context<'_>) -> Next {
+        self.began = true;
+        if let Some(job) = &self.job {
+            let (vb, wish) = (job.vb, &job.asked.wish);
+            let ended = self
+                .bucket
+                .compact_file(vb, wish, &job.cancel, self.is_paced);
+            if let Some(job) = self.job.take() {
+                self.bucket.end_compaction(job, &ended);
+            }
+            self.bucket.begin_compactions();
+        }
+        Next::Done
+    }
+}
+
+impl Drop for Compaction {
+    fn drop(&mut self) {
+        // It panicked, or the bucket ends before it has begun: nobody may wait for ever.
+        let Some(job) = self.job.take() else {
+            return;
+        };
+        if self.began {
+            self.bucket.totals.add(Total::CompactionFailures, 1);
+        }
+        self.bucket.end_compaction(job, &Ended::Cancelled);
+    }
+}
+
+impl Bucket {
+    /// Asks for a compaction. It is under way when this returns, or will be as soon as others have ended.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when a vBucket is none of the bucket's, `TemporaryFailure` while loading and after the end.
+    pub fn compact(&self, request: &CompactionRequest) -> Result<CompactionTicket, Status> {
+        let vbuckets = self.wanted(request.vbuckets.as_deref())?;
+        if self.phase() != Phase::Open {
+            return Err(Status::TemporaryFailure);
+        }
+        let ticket = CompactionTicket::new(vbuckets.len());
+        let wish = Wish {
+            purge_before_secs: request.purge_before_secs,
+            purge_before_seqno: request.purge_before_seqno,
+            drop_deletes: request.drop_deletes,
+        };
+        let mut queue = self.compactions.queue.lock();
+        for vb in vbuckets {
+            let asked = Asked {
+                wish,
+                tickets: vec![ticket.clone()],
+            };
+            queue.ask(vb, asked);
+        }
+        drop(queue);
+        self.begin_compactions();
+        Ok(ticket)
+    }
+
+    /// Takes vBuckets (all when `None`) out of the queue, and ends their compactions. Says how many there were of both.
+    /// What was under way may have its end a little later, which tickets tell.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when a vBucket is none of the bucket's.
+    pub fn cancel_compaction(&self, vbuckets: Option<&[VbId]>) -> Result<usize, Status> {
+        let vbuckets = self.wanted(vbuckets)?;
+        let mut cancelled = 0;
+        let mut tickets = Vec::new();
+        let mut queue = self.compactions.queue.lock();
+        for vb in vbuckets {
+            let (mut queued, any) = queue.cancel(vb);
+            tickets.append(&mut queued);
+            cancelled += usize::from(any);
+        }
+        drop(queue);
+        for ticket in tickets {
+            ticket.tell(Told::Cancelled);
+        }
+        Ok(cancelled)
+    }
+
+    /// The vBuckets that are being compacted or wait for it.
+    #[must_use]
+    pub fn compactions(&self) -> Vec<CompactionProgress> {
+        let vbuckets = self.compactions.queue.lock().vbuckets();
+        let storage = self.storage.get();
+        let figures = |vb| storage.and_then(|storage| storage.compaction(vb));
+        vbuckets
+            .into_iter()
+            .map(|(vb, is_running)| CompactionProgress {
+                vb,
+                is_running,
+                figures: figures(vb).filter(|_| is_running),
+            })
+            .collect()
+    }
+
+    fn wanted(&self, vbuckets: Option<&[VbId]>) -> Result<BTreeSet<VbId>, Status> {
+        let all = self.vbuckets();
+        let Some(vbuckets) = vbuckets else {
+            return Ok((0..all).map(VbId).collect());
+        };
+        let are_known = vbuckets.iter().all(|vb| vb.get() < all);
+        let wanted = are_known.then(|| vbuckets.iter().copied().collect());
+        wanted.ok_or(Status::NotMyVbucket)
+    }
+
+    /// The settings have changed.
+    pub(crate) fn on_compaction_config(&self, config: &CompactionConfig) {
+        self.compactions.pacing.set(config.pace);
+        // The limit may be higher.
+        self.begin_compactions();
+    }
+
+    /// Begins as many compactions as may be.
+    pub(crate) fn begin_compactions(&self) {
+        let compactions = &self.compactions;
+        let Some(bucket) = compactions.bucket.get().and_then(Weak::upgrade) else {
+            return;
+        };
+        loop {
+            if !matches!(self.phase(), Phase::Loading | Phase::Open) {
+                return self.end_compactions();
+            }
+            let config = self.config().compaction;
+            let limit = self.compactions_at_once(&config);
+            let now_ns = self.setup.clock.now().mono_ns;
+            let Some(job) = compactions.queue.lock().next(now_ns, limit) else {
+                return;
+            };
+            let kind: &'static Kind = match config.pool {
+                CompactionPool::Auxio => &COMPACTION,
+                CompactionPool::Writer => &COMPACTION_ON_WRITER,
+            };
+            let spec = TaskSpec {
+                description: format!("compacts the file of vBucket {}", job.vb).into(),
+                ..TaskSpec::new(kind, self.owner)
+            };
+            let task = Compaction {
+                bucket: Arc::clone(&bucket),
+                job: Some(job),
+                is_paced: config.pool == CompactionPool::Auxio,
+                began: false,
+            };
+            // One that is refused is dropped, and says that it has ended.
+            if self.setup.executor.schedule(spec, task).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn compactions_at_once(&self, config: &CompactionConfig) -> usize {
+        match config.max_concurrent {
+            0 => automatic_limit(&self.setup.executor, self.settlers.len()),
+            wanted => usize::from(wanted),
+        }
+    }
+
+    /// A compaction is over: who waits hears of it, and it is repeated if that may help.
+    fn end_compaction(&self, job: Job, ended: &Ended) {
+        let Job { vb, asked, cancel } = job;
+        let now_ns = self.setup.clock.now().mono_ns;
+        let compactions = &self.compactions;
+        let Asked { wish, tickets } = asked;
+        let told = match ended {
+            Ended::Compacted { done, expired } => Told::Compacted {
+                done,
+                expired: *expired,
+            },
+            Ended::NoFile => Told::NoFile,
+            Ended::Cancelled => {
+                self.totals.add(Total::CompactionsCancelled, 1);
+                Told::Cancelled
+            }
+            Ended::GaveWay => {
+                self.totals.add(Total::CompactionsCancelled, 1);
+                let asked = Asked { wish, tickets };
+                compactions.queue.lock().retry(vb, asked, now_ns, false);
+                return self.wake_look();
+            }
+            Ended::Failed(error) => {
+                let is_wanted = !cancel.load(std::sync::atomic::Ordering::Relaxed);
+                self.on_compaction_failed(vb, wish, is_wanted, now_ns, error);
+                Told::Failed(error)
+            }
+        };
+        if !matches!(ended, Ended::Failed(_)) {
+            compactions.queue.lock().end(vb);
+        }
+        for ticket in tickets {
+            ticket.tell(told);
+        }
+    }
+
+    fn on_compaction_failed(
+        &self,
+        vb: VbId,
+        wish: Wish,
+        is_wanted: bool,
+        now_ns: u64,
+        error: &StorageError,
+    ) {
+        self.totals.add(Total::CompactionFailures, 1);
+        if error.is_fatal() {
+            self.compactions.queue.lock().end(vb);
+            return self.fail(&error.to_string());
+        }
+        if !is_wanted {
+            return self.compactions.queue.lock().end(vb);
+        }
+        let asked = Asked {
+            wish,
+            tickets: Vec::new(),
+        };
+        let mut queue = self.compactions.queue.lock();
+        let pause_ns = queue.retry(vb, asked, now_ns, true);
+        drop(queue);
+        tracing::error!(
+            bucket = self.name(),
+            vbucket = %vb,
+            %error,
+            retry_secs = pause_ns / 1_000_000_000,
+            "a file cannot be compacted, and stays as it is"
+        );
+        self.wake_look();
+    }
+
+    /// The look begins what waits for a pause to end.
+    fn wake_look(&self) {
+        if let Some(task) = self.compactions.sleeper.task() {
+            self.setup.executor.wake(task);
+        }
+    }
+
+    /// Nothing that is queued will begin any more.
+    pub(crate) fn end_compactions(&self) {
+        // All vBuckets of a bucket that is there are known.
+        let _ = self.cancel_compaction(None);
+    }
+
+    pub(crate) fn compaction_figures(&self) -> [(&'static str, u64); 6] {
+        let queue = self.compactions.queue.lock();
+        let (queued, running) = (queue.queued() as u64, queue.running() as u64);
+        drop(queue);
+        let pace = self.compactions.pacing.figures();
+        [
+            ("ep_compactions_queued", queued),
+            ("ep_compactions_running", running),
+            ("ep_compaction_bytes_per_sec", pace.bytes_per_sec),
+            (
+                "ep_compaction_undisturbed_us",
+                pace.undisturbed_us.unwrap_or(0),
+            ),
+            ("ep_compaction_slowed_down", pace.slowed_down),
+            ("ep_compaction_paused_ms", pace.paused_ns / 1_000_000),
+        ]
+    }
+}
+
+/// How many files are compacted at once if nobody says so. Source: couchstore file format, section 11.
+fn automatic_limit(executor: &Executor, shards: usize) -> usize {
+    let pools = executor.pools();
+    let threads = |pool| {
+        let info = pools.iter().find(|info| info.pool == pool);
+        info.map_or(0, |info| info.threads)
+    };
+    limit_of(threads(Pool::Writer), threads(Pool::AuxIo), shards)
+}
+
+fn limit_of(writers: usize, auxio: usize, shards: usize) -> usize {
+    let half = writers.min(shards).min(auxio) / 2;
+    half.min(auxio.saturating_sub(1)).max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn half_of_the_threads_compact_at_once() {
+        for (writers, auxio, shards, expected) in [
+            (4, 4, 2, 1),
+            (4, 8, 8, 2),
+            (16, 2, 16, 1),
+            (128, 128, 128, 64),
+            (0, 0, 1, 1),
+        ] {
+            assert_eq!(limit_of(writers, auxio, shards), expected);
+        }
+    }
+}

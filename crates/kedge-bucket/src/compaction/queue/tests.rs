@@ -1,0 +1,220 @@
+//! Tests of the queue.
+
+use super::*;
+use proptest::prelude::*;
+use std::collections::{BTreeSet, HashSet};
+
+fn by_someone() -> (Asked, CompactionTicket) {
+    let ticket = CompactionTicket::new(1);
+    let asked = Asked {
+        wish: Wish::default(),
+        tickets: vec![ticket.clone()],
+    };
+    (asked, ticket)
+}
+
+#[test]
+fn who_asks_for_what_is_queued_joins_it() {
+    let mut queue = Queue::default();
+    let wish = |secs, seqno, drop_deletes| Wish {
+        purge_before_secs: secs,
+        purge_before_seqno: seqno,
+        drop_deletes,
+    };
+    let limited = wish(Some(10), Some(Seqno(100)), false);
+    for wish in [limited, wish(Some(5), Some(Seqno(200)), true)] {
+        queue.ask(
+            VbId(1),
+            Asked {
+                wish,
+                tickets: vec![CompactionTicket::new(1)],
+            },
+        );
+    }
+    assert_eq!(queue.queued(), 1);
+    let job = queue.next(0, 1).unwrap();
+    assert_eq!(job.asked.wish, wish(Some(10), Some(Seqno(200)), true));
+    assert_eq!(job.asked.tickets.len(), 2);
+    assert_eq!(
+        limited.and(Wish::default()).purge_before_seqno,
+        None,
+        "no limit is more than any"
+    );
+}
+
+#[test]
+fn who_asks_for_what_is_being_compacted_gets_another_one_after_that() {
+    let mut queue = Queue::default();
+    queue.ask(VbId(1), Asked::default());
+    let first = queue.next(0, 8).unwrap();
+    queue.ask(VbId(1), by_someone().0);
+    assert!(queue.next(0, 8).is_none(), "one task a vBucket");
+    queue.end(first.vb);
+    assert_eq!(queue.next(0, 8).unwrap().asked.tickets.len(), 1);
+    assert_eq!((queue.queued(), queue.running()), (0, 1));
+    queue.end(VbId(1));
+    assert_eq!(queue.vbuckets(), []);
+}
+
+#[test]
+fn no_more_run_than_may() {
+    let mut queue = Queue::default();
+    (0..5).for_each(|vb| queue.ask(VbId(vb), Asked::default()));
+    assert_eq!(queue.next(0, 2).unwrap().vb, VbId(0), "in order");
+    assert_eq!(queue.next(0, 2).unwrap().vb, VbId(1));
+    assert!(queue.next(0, 2).is_none());
+    assert!(queue.next(0, 3).is_some(), "the limit may change");
+    queue.end(VbId(0));
+    assert!(queue.next(0, 2).is_none());
+}
+
+#[test]
+fn pauses_double_and_nobody_else_waits_for_them() {
+    let mut queue = Queue::default();
+    queue.ask(VbId(1), Asked::default());
+    let mut now_ns = 0;
+    for expected_secs in [1, 2, 4, 8] {
+        let job = queue.next(now_ns, 1).unwrap();
+        let pause_ns = queue.retry(job.vb, job.asked, now_ns, true);
+        assert_eq!(pause_ns, expected_secs * RETRY_NS);
+        assert_eq!(queue.next_retry_ns(now_ns), Some(now_ns + pause_ns));
+        queue.ask(VbId(2), Asked::default());
+        let other = queue.next(now_ns, 1).unwrap();
+        assert_eq!(other.vb, VbId(2), "others go on");
+        queue.end(VbId(2));
+        queue.ask(VbId(1), Asked::default());
+        assert!(queue.next(now_ns + pause_ns - 1, 1).is_none());
+        now_ns += pause_ns;
+    }
+    let job = queue.next(now_ns, 1).unwrap();
+    queue.retry(job.vb, job.asked, now_ns, true);
+    queue.ask(VbId(1), by_someone().0);
+    assert!(queue.next(now_ns, 1).is_some(), "someone wants it now");
+    queue.end(VbId(1));
+    queue.ask(VbId(1), Asked::default());
+    let job = queue.next(now_ns, 1).unwrap();
+    let pause_ns = queue.retry(job.vb, job.asked, now_ns, true);
+    assert_eq!(pause_ns, RETRY_NS, "what has worked begins anew");
+}
+
+#[test]
+fn a_pause_has_an_end() {
+    let mut queue = Queue::default();
+    queue.ask(VbId(1), Asked::default());
+    let mut longest_ns = 0;
+    for _ in 0..100 {
+        let job = queue.next(u64::MAX, 1).unwrap();
+        longest_ns = queue.retry(job.vb, job.asked, 0, true);
+    }
+    assert_eq!(longest_ns, RETRY_NS_MAX);
+}
+
+#[test]
+fn what_is_cancelled_is_out_of_the_queue_or_told_to_end() {
+    let mut queue = Queue::default();
+    queue.ask(VbId(1), Asked::default());
+    let running = queue.next(0, 1).unwrap();
+    queue.ask(VbId(1), by_someone().0);
+    queue.ask(VbId(2), by_someone().0);
+    let (tickets, any) = queue.cancel(VbId(1));
+    assert!(any && tickets.len() == 1);
+    assert!(running.cancel.load(Ordering::Relaxed));
+    assert_eq!(queue.cancel(VbId(2)).0.len(), 1);
+    assert!(!queue.cancel(VbId(2)).1);
+    assert_eq!((queue.queued(), queue.running()), (0, 1));
+    queue.end(VbId(1));
+    assert_eq!(queue.vbuckets(), []);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Ask(u16, bool),
+    Next(usize),
+    End(usize),
+    Retry(usize),
+    Cancel(u16),
+    Pass(u64),
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        (0..4_u16, any::<bool>()).prop_map(|(vb, waits)| Step::Ask(vb, waits)),
+        (1..4_usize).prop_map(Step::Next),
+        any::<usize>().prop_map(Step::End),
+        any::<usize>().prop_map(Step::Retry),
+        (0..4_u16).prop_map(Step::Cancel),
+        (0..3 * RETRY_NS).prop_map(Step::Pass),
+    ];
+    prop::collection::vec(step, 0..80)
+}
+
+proptest! {
+    /// Against sets: no vBucket runs twice, no limit is passed, no ticket is lost or handed out twice.
+    #[test]
+    fn nothing_is_lost_and_nothing_runs_twice(steps in steps()) {
+        let mut queue = Queue::default();
+        let mut running: Vec<Job> = Vec::new();
+        let mut wanted: BTreeSet<VbId> = BTreeSet::new();
+        let (mut given, mut back, mut now_ns) = (0, 0, 0);
+        for step in steps {
+            match step {
+                Step::Ask(vb, waits) => {
+                    let asked = if waits { by_someone().0 } else { Asked::default() };
+                    given += asked.tickets.len();
+                    queue.ask(VbId(vb), asked);
+                    wanted.insert(VbId(vb));
+                }
+                Step::Next(limit) => match queue.next(now_ns, limit) {
+                    Some(job) => {
+                        prop_assert!(running.len() < limit);
+                        prop_assert!(wanted.remove(&job.vb));
+                        prop_assert!(running.iter().all(|other| other.vb != job.vb));
+                        running.push(job);
+                    }
+                    None => {
+                        let free = wanted.iter().filter(|vb| {
+                            running.iter().all(|job| job.vb != **vb)
+                        });
+                        let pauses = queue.next_retry_ns(now_ns).is_some();
+                        prop_assert!(running.len() >= limit || pauses || free.count() == 0);
+                    }
+                },
+                Step::End(n) | Step::Retry(n) if running.is_empty() => { let _ = n; }
+                Step::End(n) => {
+                    let job = running.swap_remove(n % running.len());
+                    back += job.asked.tickets.len();
+                    queue.end(job.vb);
+                }
+                Step::Retry(n) => {
+                    let job = running.swap_remove(n % running.len());
+                    wanted.insert(job.vb);
+                    queue.retry(job.vb, job.asked, now_ns, n % 2 == 0);
+                }
+                Step::Cancel(vb) => {
+                    back += queue.cancel(VbId(vb)).0.len();
+                    wanted.remove(&VbId(vb));
+                }
+                Step::Pass(ns) => now_ns += ns,
+            }
+            let inside: HashSet<VbId> = queue.vbuckets().iter().map(|(vb, _)| *vb).collect();
+            let expected: HashSet<VbId> =
+                wanted.iter().copied().chain(running.iter().map(|job| job.vb)).collect();
+            prop_assert_eq!(inside, expected);
+            prop_assert_eq!((queue.queued(), queue.running()), (wanted.len(), running.len()));
+        }
+        while let Some(job) = queue.next(u64::MAX, usize::MAX) {
+            back += job.asked.tickets.len();
+            running.push(Job { asked: Asked::default(), ..job });
+        }
+        for job in running {
+            back += job.asked.tickets.len();
+            queue.end(job.vb);
+            while let Some(job) = queue.next(u64::MAX, usize::MAX) {
+                back += job.asked.tickets.len();
+                queue.end(job.vb);
+            }
+        }
+        prop_assert_eq!(back, given);
+        prop_assert_eq!(queue.vbuckets(), []);
+    }
+}

@@ -1,0 +1,239 @@
+//! One compaction of one file: what it calls while it runs, and what becomes of its result.
+//!
+//! Invariants:
+//! * A vBucket's lock is never held over I/O, nor while a compaction rests.
+//! * A compaction rests in small steps, and ends at the next one when somebody waits for its end.
+
+use super::queue::{Cancel, Wish};
+use crate::bucket::{Bucket, Phase};
+use crate::counters::Total;
+use crate::timings::Timing;
+use kedge_storage::{CompactHooks, CompactRequest, Compacted, Expired, Storage, StorageError};
+use kedge_types::{DocKey, VbId};
+use kedge_vbucket::VbState;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A rest is taken in steps of this length at most, between which is looked at whether to go on.
+const REST_STEP: Duration = Duration::from_millis(5);
+/// Expired documents that are deleted at once, under the vBucket's lock.
+const EXPIRE_AT_ONCE: usize = 64;
+
+/// How a compaction ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Compacted {
+        done: Compacted,
+        /// Documents that had expired, and were deleted.
+        expired: u64,
+    },
+    NoFile,
+    /// It was cancelled, or the bucket ends.
+    Cancelled,
+    /// Something else needs the file, or needed it.
+    GaveWay,
+    Failed(StorageError),
+}
+
+/// What a compaction is told while it runs, and asked.
+struct Hooks<'a> {
+    bucket: &'a Bucket,
+    storage: &'a Storage,
+    vb: VbId,
+    cancel: &'a Cancel,
+    is_paced: bool,
+    /// That of the vBucket when it began.
+    history: u32,
+    /// Stored keys of documents that have expired.
+    due: Vec<Box<[u8]>>,
+    expired: u64,
+    bytes: u64,
+}
+
+impl Hooks<'_> {
+    fn is_cancelled(&self) -> bool {
+        self.cancel.load(Ordering::Relaxed) || self.bucket.phase() != Phase::Open
+    }
+
+    /// Whether the vBucket was reset or rolled back since: the file is void, or is going to be another.
+    fn is_void(&self) -> bool {
+        self.bucket.vbuckets[self.vb.index()].lock().history() != self.history
+    }
+
+    fn has_to_end(&self) -> bool {
+        let figures = self.storage.compaction(self.vb);
+        self.is_cancelled() || figures.is_some_and(|figures| figures.has_to_end) || self.is_void()
+    }
+
+    fn rest(&self, mut left: Duration) {
+        while !left.is_zero() && !self.has_to_end() {
+            let step = left.min(REST_STEP);
+            std::thread::sleep(step);
+            left -= step;
+        }
+    }
+
+    fn expire_due(&mut self) {
+        let due = std::mem::take(&mut self.due);
+        for keys in due.chunks(EXPIRE_AT_ONCE) {
+            if self.is_cancelled() {
+                return;
+            }
+            self.expired += self
+                .bucket
+                .expire(self.storage, self.vb, self.history, keys);
+        }
+    }
+}
+
+impl CompactHooks for Hooks<'_> {
+    fn expired(&mut self, document: &Expired<'_>) {
+        self.due.push(document.key.into());
+    }
+
+    fn bytes(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.bucket.totals.add(Total::CompactionBytes, bytes);
+        if !self.due.is_empty() {
+            self.expire_due();
+        }
+        if self.is_paced {
+            let now_ns = self.now_ns();
+            let pause_ns = self.bucket.compactions.pacing.on_bytes(bytes, now_ns);
+            self.rest(Duration::from_nanos(pause_ns));
+        }
+    }
+
+    fn stop(&mut self) -> bool {
+        self.is_cancelled() || self.is_void()
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        self.bucket.setup.clock.now().mono_ns
+    }
+}
+
+impl Bucket {
+    /// Compacts the file of a vBucket on this thread.
+    pub(super) fn compact_file(
+        &self,
+        vb: VbId,
+        wish: &Wish,
+        cancel: &Cancel,
+        is_paced: bool,
+    ) -> Ended {
+        if cancel.load(Ordering::Relaxed) || self.phase() != Phase::Open {
+            return Ended::Cancelled;
+        }
+        let Ok(storage) = self.storage() else {
+            return Ended::Cancelled;
+        };
+        let _unpaced = (!is_paced).then(|| self.compactions.pacing.begin_unpaced());
+        let before = self.setup.clock.now();
+        let now_secs = u32::try_from(before.unix_secs()).unwrap_or(u32::MAX);
+        let of_age = now_secs.saturating_sub(self.config().compaction.purge_age_secs);
+        let request = CompactRequest {
+            purge_before_unix_secs: of_age.max(wish.purge_before_secs.unwrap_or(0)),
+            purge_before_seqno: wish.purge_before_seqno,
+            drop_deletes: wish.drop_deletes,
+            now_unix_secs: now_secs,
+        };
+        let history = self.vbuckets[vb.index()].lock().history();
+        let mut hooks = Hooks {
+            bucket: self,
+            storage,
+            vb,
+            cancel,
+            is_paced,
+            history,
+            due: Vec::new(),
+            expired: 0,
+            bytes: 0,
+        };
+        let result = storage.compact(vb, &request, &mut hooks);
+        // They are due whether there is a new file or not.
+        hooks.expire_due();
+        let (is_cancelled, expired) = (hooks.is_cancelled(), hooks.expired);
+        self.totals.add(Total::ExpiredByCompaction, expired);
+        match result {
+            Ok(Some(done)) => {
+                self.on_compacted(vb, history, &done, before.mono_ns);
+                Ended::Compacted { done, expired }
+            }
+            Ok(None) => Ended::NoFile,
+            Err(error) if error.is_stopped() && is_cancelled => Ended::Cancelled,
+            Err(error) if error.is_stopped() => Ended::GaveWay,
+            Err(StorageError::Busy { .. }) => Ended::GaveWay,
+            Err(error) => Ended::Failed(error),
+        }
+    }
+
+    fn on_compacted(&self, vb: VbId, history: u32, done: &Compacted, began_ns: u64) {
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        self.measure(&mut vbucket, |vbucket| {
+            vbucket.on_purged(history, done.purge_seqno);
+        });
+        drop(vbucket);
+        let took_ns = self.setup.clock.now().mono_ns.saturating_sub(began_ns);
+        let timings = &self.timings;
+        timings.record_us(u16::MAX, Timing::Compaction, took_ns / 1_000);
+        timings.record_us(u16::MAX, Timing::CompactionLock, done.locked_ns / 1_000);
+        self.totals.add(Total::Compactions, 1);
+        self.totals.add(Total::PurgedTombstones, done.tombstones);
+        let freed = done.bytes_before.saturating_sub(done.bytes_after);
+        self.totals.add(Total::CompactionFreedBytes, freed);
+        tracing::debug!(
+            bucket = self.name(),
+            vbucket = %vb,
+            before = done.bytes_before,
+            after = done.bytes_after,
+            tombstones = done.tombstones,
+            ms = took_ns / 1_000_000,
+            "a file is compacted"
+        );
+    }
+
+    /// Deletes those documents that have expired still. Says how many these were.
+    fn expire(&self, storage: &Storage, vb: VbId, history: u32, keys: &[Box<[u8]>]) -> u64 {
+        let mut keys: Vec<DocKey> = keys
+            .iter()
+            .filter_map(|key| DocKey::from_prefixed(key).ok())
+            .collect();
+        let now = self.setup.clock.now();
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        if vbucket.state() != VbState::Active || vbucket.history() != history {
+            return 0;
+        }
+        let before = vbucket.expired();
+        // Looking at a document that has expired lets go of it. What is left is on disk only.
+        self.account(now, &mut vbucket, |vbucket| {
+            keys.retain(|key| vbucket.get_meta(now, key) == Ok(kedge_vbucket::Outcome::Fetch));
+        });
+        let mut expired = vbucket.expired() - before;
+        if keys.is_empty() {
+            return expired;
+        }
+        let ticket = vbucket.fetch_ticket();
+        drop(vbucket);
+        let stored: Vec<&[u8]> = keys.iter().map(DocKey::as_bytes).collect();
+        let found = match storage.get_many(vb, &stored) {
+            Ok(found) => found,
+            // The next compaction finds them again.
+            Err(error) => {
+                tracing::warn!(bucket = self.name(), vbucket = %vb, %error, "expired documents stay for now");
+                return expired;
+            }
+        };
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        let before = vbucket.expired();
+        self.account(now, &mut vbucket, |vbucket| {
+            for (key, item) in keys.iter().zip(found) {
+                let _ = vbucket.fetched(ticket, key.as_bytes(), item);
+                let _ = vbucket.get_meta(now, key);
+            }
+        });
+        // A reset sets it back.
+        expired += vbucket.expired().saturating_sub(before);
+        expired
+    }
+}
