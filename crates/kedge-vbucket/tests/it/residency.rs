@@ -590,6 +590,41 @@ fn a_document_that_was_locked_keeps_the_cas_that_no_disk_has() {
     assert_eq!(meta(&mut vb, at(0), &k).cas, cas);
 }
 
+/// The file was read when the log had the reset already and the file had not followed; the new history came to the
+/// same seqno.
+#[test]
+fn what_was_read_from_a_void_file_is_of_no_use() {
+    let (mut vb, mut disk) = settled(&["a"]);
+    vb.reset(VbUuid(9));
+    let ticket = vb.fetch_ticket();
+    let old = disk.file().unwrap().documents.values().next().cloned();
+    set(&mut vb, at(0), "a", b"new");
+    disk.log(&mut vb, usize::MAX);
+    disk.settle(&mut vb, WHOLE);
+    page_out(&mut vb, Eviction::ValueOnly);
+    let k = key("a");
+    assert_eq!(vb.fetched(ticket, k.as_bytes(), old), Fetched::Stale);
+    assert_eq!(vb.get(at(0), &k, |_| ()), Ok(Outcome::Fetch));
+}
+
+#[test]
+fn a_blind_document_stays_until_someone_found_out() {
+    let (_, mut disk) = settled(&["a"]);
+    let mut vb = disk.recover_cold(file_vbucket(), None);
+    set(&mut vb, at(0), "a", b"blind");
+    disk.log(&mut vb, usize::MAX);
+    let batch = vb.begin_settle().unwrap();
+    let item = batch.items()[0].item().clone();
+    assert!(item.is_blind());
+    vb.settled(batch.history(), batch.upto());
+    assert_eq!(page_out(&mut vb, Eviction::ValueOnly).values, 0);
+    vb.settled_over(batch.history(), &item, true);
+    vb.settled_over(batch.history(), &item, true);
+    drop(vb.end_settle(batch));
+    assert_eq!(vb.documents(), 1, "counted off once");
+    assert_eq!(page_out(&mut vb, Eviction::ValueOnly).values, 1);
+}
+
 #[test]
 fn a_file_that_has_lost_a_document_is_told_of() {
     let (mut vb, _) = settled(&["a"]);
