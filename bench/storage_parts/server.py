@@ -6,6 +6,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -50,7 +51,12 @@ class Server(Kedge):
         for setting, value in settings.items():
             more += [f"--{setting.replace('_', '-')}", str(value).lower()]
         self.data_dir = Path(data_dir)
+        self.is_ending = False
         super().__init__(data_dir, wait, more, name, quota)
+
+    def stop(self, how=signal.SIGTERM):
+        self.is_ending = True
+        return super().stop(how)
 
     def ask(self, path):
         """A document of management, or None while it does not answer."""
@@ -166,12 +172,16 @@ class Repeat:
             self.times += 1
             self._end.wait(self._pause_s)
 
+    def end(self):
+        """Lets what is under way be the last."""
+        self._end.set()
+
     def __enter__(self):
         self._thread.start()
         return self
 
     def __exit__(self, kind, *_):
-        self._end.set()
+        self.end()
         self._thread.join()
         if self.failure and kind is None:
             raise self.failure
