@@ -83,7 +83,7 @@ impl VBucket {
     /// what is locked or has a prepare. The CAS that a lock gave is on no disk: its document keeps its metadata.
     pub fn page_out(&mut self, now: Now, shard: usize, how: &PageOut) -> PagedOut {
         let mut out = PagedOut::default();
-        if !self.has_file() || self.is_rewinding() {
+        if self.is_rewinding() {
             return out;
         }
         let full = how.eviction == Eviction::Full && self.is_warm();

@@ -148,22 +148,22 @@ impl VBucket {
         Item::new(&meta, key, &[])
     }
 
-    /// Visits one shard of the hash table: lets expired documents go, forgets tombstones that are old enough and where
-    /// they stay, and forgets locks whose time is up.
+    /// Visits one shard of the hash table: lets expired documents go, forgets tombstones that are old enough and in the
+    /// file, and forgets locks whose time is up.
     pub fn sweep(&mut self, now: Now, shard: usize) {
         self.locks.forget_late(now);
         if self.is_rewinding() {
             return;
         }
         let secs = now.unix_secs();
-        let kept = self.kept_seqno();
+        let settled = self.settled_seqno();
         let mut expired = Vec::new();
         let mut old = Vec::new();
         for item in self.table.shard(shard) {
             if item.is_deleted() {
                 let age = secs.saturating_sub(u64::from(item.expiry().0));
                 let known = self.is_warm() && !item.is_blind();
-                if age > TOMBSTONE_PURGE_AGE_SECS && item.seqno() <= kept && known {
+                if age > TOMBSTONE_PURGE_AGE_SECS && item.seqno() <= settled && known {
                     old.push(item.clone());
                 }
             } else if item.expiry().has_passed(secs)
@@ -179,9 +179,6 @@ impl VBucket {
         for item in old {
             let hash = self.table.hash(item.key());
             self.purged_rev = self.purged_rev.max(item.rev_seqno());
-            if !self.has_file() {
-                self.purge_seqno = self.purge_seqno.max(item.seqno());
-            }
             self.residency.on_forgotten(&item);
             self.table.remove(hash, item.key());
         }

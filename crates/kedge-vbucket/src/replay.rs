@@ -235,7 +235,7 @@ impl VBucket {
         }
         self.forget_all(failover);
         self.unsettled.replaces_file = self.replay.base.is_some();
-        self.unsettled.state_changed = self.has_file();
+        self.unsettled.state_changed = true;
         Ok(())
     }
 

@@ -406,7 +406,7 @@ impl VBucket {
     pub fn reset(&mut self, uuid: VbUuid) {
         self.on_shutdown();
         self.forget_all(FailoverTable::new(uuid));
-        self.unsettled.replaces_file = self.has_file();
+        self.unsettled.replaces_file = true;
         self.checkpoints
             .push(Change::Reset(Box::new(self.failover.clone())));
     }

@@ -25,20 +25,6 @@ impl VBucket {
         self.unsettled.history()
     }
 
-    /// Whether documents are kept in a file, so that the log need not keep them.
-    pub(crate) fn has_file(&self) -> bool {
-        self.unsettled.persistence != Persistence::LogOnly
-    }
-
-    /// What lies up to here stays where it is kept for good: a tombstone may leave memory.
-    pub(crate) fn kept_seqno(&self) -> Seqno {
-        if self.has_file() {
-            self.settled_seqno()
-        } else {
-            self.persisted_seqno
-        }
-    }
-
     /// What a file says that has everything that the log has.
     #[must_use]
     pub fn persisted_state(&self) -> PersistedState {
@@ -65,8 +51,7 @@ impl VBucket {
     /// nothing, when a batch is being written already, or when the log does not have the last reset or rollback yet:
     /// the file may follow only then.
     pub fn begin_settle(&mut self) -> Option<SettleBatch> {
-        let may = self.has_file()
-            && !self.unsettled.is_frozen()
+        let may = !self.unsettled.is_frozen()
             && !self.rewinding
             && self.checkpoints.is_in_last_history(self.log_cursor);
         if !may || !self.unsettled.has_work() {
@@ -146,7 +131,6 @@ impl VBucket {
     pub(crate) fn pass_on(&mut self, to: Position) {
         for change in self.checkpoints.passing(self.log_cursor, to) {
             match self.unsettled.persistence {
-                Persistence::LogOnly => break,
                 Persistence::LogThenFile => self.unsettled.on_logged(change),
                 Persistence::Direct => self.unsettled.on_written(change),
             }

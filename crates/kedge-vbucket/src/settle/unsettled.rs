@@ -16,8 +16,6 @@ use kedge_types::{RevSeqno, Seqno};
 /// Where a vBucket's changes are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Persistence {
-    /// In the log, for ever.
-    LogOnly,
     /// In the log first, then in the vBucket's file, when it is settled.
     LogThenFile,
     /// In the vBucket's file at once; there is no log.
@@ -145,9 +143,6 @@ impl Unsettled {
 
     /// The log has `change`, or a replay has read it from there.
     pub(crate) fn on_logged(&mut self, change: &Change) {
-        if self.persistence == Persistence::LogOnly {
-            return;
-        }
         self.at_logged.on_change(change);
         match change {
             Change::State(_) => self.state_changed = true,
@@ -195,7 +190,7 @@ impl Unsettled {
     /// not have is counted with the checkpoints, and asked whether it was replaced when it comes here.
     pub(crate) fn on_replaced(&mut self, old: &Item, logged: Seqno) {
         let seqno = old.seqno();
-        if self.persistence != Persistence::LogThenFile || old.is_lock_copy() || seqno > logged {
+        if old.is_lock_copy() || seqno > logged {
             return;
         }
         let bytes = old.heap_bytes();

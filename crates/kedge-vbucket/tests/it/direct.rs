@@ -150,7 +150,7 @@ fn a_batch_has_the_newest_of_each_key_and_persisted_levels_wait_for_it() {
 
 #[test]
 fn what_a_log_left_behind_is_settled_first() {
-    let mut vb = crate::disk::file_vbucket();
+    let mut vb = vbucket();
     let mut disk = Disk::default();
     set(&mut vb, at(0), "a", b"1");
     disk.log(&mut vb, usize::MAX);

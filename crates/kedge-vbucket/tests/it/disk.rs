@@ -2,8 +2,7 @@
 
 use kedge_types::{Now, Seqno, VbUuid};
 use kedge_vbucket::{
-    Base, Change, FailoverTable, Item, Part, PersistedState, Persistence, Rewind, Settle,
-    SettleBatch, VBucket,
+    Base, Change, FailoverTable, Item, Part, PersistedState, Rewind, Settle, SettleBatch, VBucket,
 };
 use std::collections::BTreeMap;
 
@@ -286,8 +285,4 @@ pub(crate) fn documents(changes: &[Change], now: Now) -> BTreeMap<Key, Vec<u8>> 
         }
     }
     documents
-}
-
-pub(crate) fn file_vbucket() -> VBucket {
-    crate::tools::vbucket_with(Persistence::LogThenFile)
 }

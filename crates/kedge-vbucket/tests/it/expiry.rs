@@ -2,7 +2,7 @@
 
 use crate::tools::*;
 use kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
-use kedge_types::{Expiry, Status};
+use kedge_types::{Expiry, Seqno, Status};
 use kedge_vbucket::{Change, StoreMode, VBucket};
 
 fn set_expiring(vb: &mut VBucket, name: &str, secs: u64) {
@@ -111,11 +111,19 @@ fn a_sweep_finds_what_nobody_reads() {
     sweep(vb, 20 + TOMBSTONE_PURGE_AGE_SECS);
     assert_eq!(vb.tombstones(), 100, "not on disk yet");
     log_all(vb);
+    sweep(vb, 20 + TOMBSTONE_PURGE_AGE_SECS);
+    assert_eq!(vb.tombstones(), 100, "in the log only");
+    let batch = vb.begin_settle().unwrap();
+    vb.settled(batch.history(), batch.upto());
+    drop(vb.end_settle(batch));
     sweep(vb, 10 + TOMBSTONE_PURGE_AGE_SECS);
     assert_eq!(vb.tombstones(), 100, "not old enough");
     sweep(vb, 11 + TOMBSTONE_PURGE_AGE_SECS);
     assert_eq!((vb.documents(), vb.tombstones()), (1, 0));
-    assert!(vb.purge_seqno().get() > 100);
+    assert_eq!(vb.purge_seqno().get(), 0, "the file has them");
+    vb.on_purged(vb.history(), Seqno(150));
+    vb.on_purged(vb.history() + 1, Seqno(160));
+    assert_eq!(vb.purge_seqno().get(), 150);
     set(vb, at(20 + TOMBSTONE_PURGE_AGE_SECS), "k1", b"1");
     assert_eq!(
         meta(vb, at(0), &key("k1")).rev_seqno.get(),

@@ -1,6 +1,6 @@
 //! Resets, rollbacks and branches, with the file before and behind the log's record of them.
 
-use crate::disk::{Disk, File, Settling, file_vbucket};
+use crate::disk::{Disk, File, Settling};
 use crate::tools::*;
 use kedge_types::DurabilityLevel::PersistToMajority;
 use kedge_types::{Seqno, Status, VbUuid};
@@ -28,7 +28,7 @@ fn log_and_settle(vb: &mut VBucket, disk: &mut Disk) {
 
 /// Two documents in the file; a third in the log.
 fn begun() -> (VBucket, Disk) {
-    let mut vb = file_vbucket();
+    let mut vb = vbucket();
     let mut disk = Disk::default();
     set(&mut vb, at(0), "a", b"1");
     set(&mut vb, at(0), "b", b"1");
@@ -42,13 +42,13 @@ fn begun() -> (VBucket, Disk) {
 fn a_reset_is_finished_after_a_crash() {
     let (mut vb, mut disk) = begun();
     vb.reset(VbUuid(9));
-    let not_logged = disk.clone().recover(file_vbucket(), None);
+    let not_logged = disk.clone().recover(vbucket(), None);
     assert_eq!(names(&not_logged), "a b c");
     set(&mut vb, at(1), "d", b"1");
     disk.log(&mut vb, usize::MAX);
 
     // The file is from before the reset.
-    let mut void = disk.clone().recover(file_vbucket(), None);
+    let mut void = disk.clone().recover(vbucket(), None);
     assert_eq!(names(&void), "d");
     assert_eq!(
         (void.high_seqno(), void.settled_seqno()),
@@ -61,16 +61,16 @@ fn a_reset_is_finished_after_a_crash() {
     let mut empty = disk.clone();
     let state = vb.begin_settle().unwrap().empty_state();
     empty.headers = vec![File::new(state)];
-    let mut empty = empty.recover(file_vbucket(), None);
+    let mut empty = empty.recover(vbucket(), None);
     assert_eq!(names(&empty), "d");
     assert!(!empty.begin_settle().unwrap().replaces_file());
 
     // The file has followed, and more; the log still has everything.
-    let mut vb = disk.recover(file_vbucket(), None);
+    let mut vb = disk.recover(vbucket(), None);
     log_and_settle(&mut vb, &mut disk);
     set(&mut vb, at(1), "e", b"1");
     log_and_settle(&mut vb, &mut disk);
-    let again = disk.clone().recover(file_vbucket(), None);
+    let again = disk.clone().recover(vbucket(), None);
     assert_eq!(names(&again), "d e");
     assert_eq!(
         (again.high_seqno(), again.settled_seqno()),
@@ -91,7 +91,7 @@ fn of_two_resets_the_file_may_be_behind_either() {
                 disk.settle(&mut vb, WHOLE);
             }
         }
-        let mut again = disk.recover(file_vbucket(), None);
+        let mut again = disk.recover(vbucket(), None);
         assert_eq!(names(&again), "e", "{followed}");
         let replaces = again.begin_settle().map(|batch| batch.replaces_file());
         assert_eq!(replaces, [Some(true), Some(true), None][followed]);
@@ -100,7 +100,7 @@ fn of_two_resets_the_file_may_be_behind_either() {
 
 #[test]
 fn records_of_an_old_history_may_contradict_the_file() {
-    let mut vb = file_vbucket();
+    let mut vb = vbucket();
     let mut disk = Disk::default();
     let k = key("k");
     for n in 0..6 {
@@ -116,7 +116,7 @@ fn records_of_an_old_history_may_contradict_the_file() {
     disk.settle(&mut vb, WHOLE);
     assert_eq!(disk.file().unwrap().base().prepares.len(), 1);
     // The log was cut behind the old prepare's beginning, and has its commit.
-    let again = disk.recover(file_vbucket(), None);
+    let again = disk.recover(vbucket(), None);
     assert_eq!(names(&again), "k");
     assert_eq!(again.high_seqno(), Seqno(2), "it was committed");
 }
@@ -131,12 +131,12 @@ fn a_rollback_is_finished_after_a_crash() {
     assert_eq!(keys.len(), 3);
     assert!(vb.is_rewinding() && vb.begin_settle().is_none());
     assert_eq!((names(&vb), vb.high_seqno()), ("b".to_owned(), Seqno(2)));
-    let not_logged = disk.clone().recover(file_vbucket(), None);
+    let not_logged = disk.clone().recover(vbucket(), None);
     assert_eq!(names(&not_logged), "a b c");
     disk.log(&mut vb, usize::MAX);
 
     let mut log_only = disk.clone();
-    let again = log_only.recover(file_vbucket(), None);
+    let again = log_only.recover(vbucket(), None);
     assert_eq!(names(&again), "a b");
     assert_eq!(
         (again.high_seqno(), again.settled_seqno()),
@@ -161,14 +161,14 @@ fn a_rollback_is_finished_after_a_crash() {
     assert_eq!(get(&mut vb, at(2), "a").unwrap(), b"1", "its older version");
     set(&mut vb, at(2), "e", b"1");
     log_and_settle(&mut vb, &mut disk);
-    let again = disk.recover(file_vbucket(), None);
+    let again = disk.recover(vbucket(), None);
     assert_eq!(names(&again), "a b e");
     assert_eq!(again.unsettled().items, 0, "all of it is in the file");
 }
 
 #[test]
 fn a_rollback_answers_who_waits_and_opens_what_was_open() {
-    let mut vb = file_vbucket();
+    let mut vb = vbucket();
     let mut disk = Disk::default();
     let (k, l) = (key("k"), key("l"));
     let w = durable(&k, PersistToMajority, 1);
@@ -195,7 +195,7 @@ fn a_rollback_answers_who_waits_and_opens_what_was_open() {
 }
 
 fn file_base(high_seqno: Seqno, failover: &FailoverTable) -> kedge_vbucket::Base {
-    let mut state = file_vbucket().persisted_state();
+    let mut state = vbucket().persisted_state();
     state.failover = failover.clone();
     kedge_vbucket::Base {
         state,
@@ -217,7 +217,7 @@ fn replay_does_not_end_before_the_file_is_rewound() {
     let (mut vb, mut disk) = begun();
     vb.rollback(Seqno(2), VbUuid(9));
     disk.log(&mut vb, usize::MAX);
-    let mut again = file_vbucket();
+    let mut again = vbucket();
     again.begin_from(disk.file().unwrap().base()).unwrap();
     for change in disk.log.iter().cloned() {
         again.replay(change).unwrap();
@@ -226,7 +226,7 @@ fn replay_does_not_end_before_the_file_is_rewound() {
     assert_eq!((rewind.to, rewind.failover.uuid()), (Seqno(2), VbUuid(9)));
     let refused = ReplayError::NotRewound { to: Seqno(2) };
     assert_eq!(again.finish_replay(None).unwrap_err(), refused);
-    let mut alone = file_vbucket();
+    let mut alone = vbucket();
     alone.replay(disk.log.last().unwrap().clone()).unwrap();
     let after = disk.log[0].clone();
     assert_eq!(
@@ -270,7 +270,7 @@ fn a_file_may_have_forgotten_the_branch_of_a_rollback() {
                 .all(|(uuid, _)| *uuid != VbUuid(20))
         );
         let headers = disk.headers.len();
-        let again = disk.recover(file_vbucket(), None);
+        let again = disk.recover(vbucket(), None);
         assert_eq!(names(&again), if again_by_reset { "g" } else { "a b" });
         assert_eq!(disk.headers.len(), headers, "nothing was rewound");
     }
@@ -280,7 +280,7 @@ fn a_file_may_have_forgotten_the_branch_of_a_rollback() {
 fn branches_that_the_file_knows_are_not_begun_again() {
     let (_, mut disk) = begun();
     for uuid in [5, 6] {
-        let mut vb = disk.recover(file_vbucket(), Some(VbUuid(uuid)));
+        let mut vb = disk.recover(vbucket(), Some(VbUuid(uuid)));
         disk.log(&mut vb, usize::MAX);
         disk.settle(&mut vb, WHOLE);
     }
@@ -289,11 +289,11 @@ fn branches_that_the_file_knows_are_not_begun_again() {
         (VbUuid(5), Seqno(3)),
         (VbUuid(0xabc), Seqno(0)),
     ];
-    let again = disk.recover(file_vbucket(), None);
+    let again = disk.recover(vbucket(), None);
     assert_eq!(again.failover().entries(), expected);
     assert!(!again.unsettled().state_changed, "the file has the newest");
     disk.headers.truncate(1);
-    let again = disk.recover(file_vbucket(), None);
+    let again = disk.recover(vbucket(), None);
     assert_eq!(again.failover().entries(), expected, "the log has it too");
     assert!(again.unsettled().state_changed);
 }
@@ -309,10 +309,10 @@ fn a_file_between_two_consistent_points_begins_its_branch_at_the_older_one() {
         ends: false,
     };
     disk.settle(&mut vb, half);
-    let with_log = disk.recover(file_vbucket(), Some(VbUuid(5)));
+    let with_log = disk.recover(vbucket(), Some(VbUuid(5)));
     assert_eq!(with_log.failover().entries()[0], (VbUuid(5), Seqno(4)));
     disk.log.clear();
-    let without = disk.recover(file_vbucket(), Some(VbUuid(5)));
+    let without = disk.recover(vbucket(), Some(VbUuid(5)));
     assert_eq!(without.failover().entries()[0], (VbUuid(5), Seqno(2)));
 }
 
@@ -337,8 +337,8 @@ fn what_was_read_from_an_old_file_warms_nothing() {
     log_and_settle(&mut vb, &mut disk);
     assert!(!vb.warm(history, item), "of another history");
     assert_eq!(names(&vb), "n0 n1 n2 n3");
-    let fresh = disk.recover(file_vbucket(), None);
-    let mut cold = file_vbucket();
+    let fresh = disk.recover(vbucket(), None);
+    let mut cold = vbucket();
     cold.begin_from(disk.file().unwrap().base()).unwrap();
     cold.finish_replay(None).unwrap();
     assert_eq!(

@@ -1,7 +1,7 @@
 //! The whole life of a vBucket with log and file, against the plain list of its changes: after a crash at any moment it
 //! is what it was at the last change that was logged.
 
-use crate::disk::{Disk, Settling, apply, documents, file_vbucket};
+use crate::disk::{Disk, Settling, apply, documents};
 use crate::tools::*;
 use kedge_types::DurabilityLevel::{Majority, PersistToMajority};
 use kedge_types::{Seqno, VbUuid};
@@ -71,7 +71,7 @@ fn name(key: u8) -> String {
 impl Life {
     fn new() -> Self {
         Self {
-            vb: file_vbucket(),
+            vb: vbucket(),
             disk: Disk::default(),
             secs: 0,
             uuid: 1,
@@ -169,7 +169,7 @@ impl Life {
     /// Another process finds log and file.
     fn crash(&mut self) {
         let branch = self.next_uuid();
-        self.vb = self.disk.recover(file_vbucket(), Some(branch));
+        self.vb = self.disk.recover(vbucket(), Some(branch));
         let expected = self.disk.expected(at(self.secs));
         assert_eq!(
             table(&self.vb),
@@ -233,7 +233,7 @@ proptest! {
         let before = table(&life.vb);
         let failover = life.vb.failover().clone();
         let settled = life.vb.settled_seqno();
-        let again = life.disk.recover(file_vbucket(), None);
+        let again = life.disk.recover(vbucket(), None);
         prop_assert_eq!(table(&again), before);
         if life.disk.file().is_some() {
             prop_assert_eq!(again.failover(), &failover);

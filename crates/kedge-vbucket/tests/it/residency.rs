@@ -1,7 +1,7 @@
 //! Documents that leave memory and come back, against a map. What was read from the file may come late: for a key that
 //! changed, was deleted, left memory again, or whose vBucket was reset.
 
-use crate::disk::{Disk, Settling, file_vbucket};
+use crate::disk::{Disk, Settling};
 use crate::tools::*;
 use kedge_types::DurabilityLevel::{Majority, PersistToMajority};
 use kedge_types::{Cas, DocKey, Expiry, Status, VbUuid};
@@ -112,7 +112,7 @@ fn doc_key(id: u8) -> DocKey {
 impl World {
     fn new() -> Self {
         Self {
-            vb: file_vbucket(),
+            vb: vbucket(),
             disk: Disk::default(),
             documents: BTreeMap::new(),
             revs: BTreeMap::new(),
@@ -403,7 +403,7 @@ impl World {
     /// What was not logged is lost.
     fn crash(&mut self) {
         let branch = self.next_uuid();
-        self.vb = self.disk.recover_cold(file_vbucket(), Some(branch));
+        self.vb = self.disk.recover_cold(vbucket(), Some(branch));
         self.late.clear();
         self.revs.clear();
         self.documents = expected(&self.disk);
@@ -537,7 +537,7 @@ fn page_out(vb: &mut VBucket, eviction: Eviction) -> kedge_vbucket::PagedOut {
 }
 
 fn settled(names: &[&str]) -> (VBucket, Disk) {
-    let mut vb = file_vbucket();
+    let mut vb = vbucket();
     let mut disk = Disk::default();
     for name in names {
         set(&mut vb, at(0), name, b"12345678");
@@ -610,7 +610,7 @@ fn what_was_read_from_a_void_file_is_of_no_use() {
 #[test]
 fn a_blind_document_stays_until_someone_found_out() {
     let (_, mut disk) = settled(&["a"]);
-    let mut vb = disk.recover_cold(file_vbucket(), None);
+    let mut vb = disk.recover_cold(vbucket(), None);
     set(&mut vb, at(0), "a", b"blind");
     disk.log(&mut vb, usize::MAX);
     let batch = vb.begin_settle().unwrap();
@@ -688,7 +688,7 @@ fn traffic_may_begin_before_anything_was_read() {
     let (vb, mut disk) = settled(&["a", "b"]);
     let rev = vb.table().iter().next().unwrap().rev_seqno();
     drop(vb);
-    let mut vb = disk.recover_cold(file_vbucket(), None);
+    let mut vb = disk.recover_cold(vbucket(), None);
     assert!(!vb.is_warm());
     assert_eq!((vb.documents(), vb.table().documents()), (2, 0));
     let (a, new) = (key("a"), key("new"));

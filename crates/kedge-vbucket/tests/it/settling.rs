@@ -1,6 +1,6 @@
 //! What is settled, in which parts, and what stays when it fails.
 
-use crate::disk::{Disk, Settling, file_vbucket};
+use crate::disk::{Disk, Settling};
 use crate::tools::*;
 use kedge_types::DurabilityLevel::PersistToMajority;
 use kedge_types::{Seqno, VbUuid};
@@ -32,7 +32,7 @@ fn prepare(vb: &mut VBucket, name: &str, bytes: &[u8]) {
 
 #[test]
 fn only_what_the_log_has_is_settled_and_one_batch_at_a_time() {
-    let vb = &mut file_vbucket();
+    let vb = &mut vbucket();
     assert!(vb.begin_settle().is_none());
     set(vb, at(0), "a", b"1");
     assert!(vb.begin_settle().is_none(), "not logged");
@@ -57,7 +57,7 @@ fn only_what_the_log_has_is_settled_and_one_batch_at_a_time() {
 
 #[test]
 fn a_key_is_written_once_and_parts_keep_to_their_limits() {
-    let vb = &mut file_vbucket();
+    let vb = &mut vbucket();
     for name in ["a", "b", "a", "c", "a", "d"] {
         set(vb, at(0), name, b"12345678");
     }
@@ -75,7 +75,7 @@ fn a_key_is_written_once_and_parts_keep_to_their_limits() {
 
 #[test]
 fn a_prepare_is_in_the_file_as_long_as_its_end_is_not() {
-    let vb = &mut file_vbucket();
+    let vb = &mut vbucket();
     prepare(vb, "k", b"first");
     set(vb, at(0), "other", b"1");
     log_all(vb);
@@ -115,7 +115,7 @@ fn a_prepare_is_in_the_file_as_long_as_its_end_is_not() {
 
 #[test]
 fn what_was_not_written_comes_again_and_nothing_else() {
-    let vb = &mut file_vbucket();
+    let vb = &mut vbucket();
     for n in 1..=6 {
         set(vb, at(0), &format!("k{n}"), b"1");
     }
@@ -141,7 +141,7 @@ fn what_was_not_written_comes_again_and_nothing_else() {
 /// let go of. Then the part failed, the next batch was cut between them, and a crash came: the commit had no value.
 #[test]
 fn a_prepare_that_one_cut_did_not_need_is_there_for_the_next() {
-    let vb = &mut file_vbucket();
+    let vb = &mut vbucket();
     let mut disk = Disk::default();
     prepare(vb, "k", b"first");
     set(vb, at(0), "other", b"1");
@@ -159,13 +159,13 @@ fn a_prepare_that_one_cut_did_not_need_is_there_for_the_next() {
         ends: false,
     };
     disk.settle(vb, half);
-    let mut again = disk.recover(file_vbucket(), None);
+    let mut again = disk.recover(vbucket(), None);
     assert_eq!(get(&mut again, at(3), "k").unwrap(), b"first");
 }
 
 #[test]
 fn a_reset_voids_what_waits_and_what_is_being_written() {
-    let vb = &mut file_vbucket();
+    let vb = &mut vbucket();
     set(vb, at(0), "a", b"1");
     log_all(vb);
     let mut batch = vb.begin_settle().unwrap();
@@ -199,12 +199,12 @@ fn a_reset_voids_what_waits_and_what_is_being_written() {
 
 #[test]
 fn a_state_that_changed_is_settled_without_items() {
-    let mut vb = file_vbucket();
+    let mut vb = vbucket();
     let mut disk = Disk::default();
     set(&mut vb, at(0), "a", b"1");
     disk.log(&mut vb, usize::MAX);
     disk.settle(&mut vb, WHOLE);
-    let mut vb = disk.recover(file_vbucket(), Some(VbUuid(5)));
+    let mut vb = disk.recover(vbucket(), Some(VbUuid(5)));
     assert!(vb.begin_settle().is_none(), "the branch is not logged");
     disk.log(&mut vb, usize::MAX);
     assert!(vb.unsettled().state_changed);
@@ -218,7 +218,7 @@ fn a_state_that_changed_is_settled_without_items() {
 #[test]
 fn a_tombstone_leaves_memory_only_when_it_is_in_the_file() {
     let old = 10 + kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
-    let mut vb = file_vbucket();
+    let mut vb = vbucket();
     let mut disk = Disk::default();
     set(&mut vb, at(0), "a", b"1");
     vb.delete(at(0), &write(&key("a"))).unwrap();
@@ -236,7 +236,7 @@ fn a_tombstone_leaves_memory_only_when_it_is_in_the_file() {
         "the file has it"
     );
     assert_eq!(disk.file().unwrap().state.max_deleted_rev.get(), 2);
-    let mut again = disk.recover(file_vbucket(), None);
+    let mut again = disk.recover(vbucket(), None);
     set(&mut again, at(old), "new", b"1");
     let meta = meta(&mut again, at(old), &key("new"));
     assert_eq!(meta.rev_seqno.get(), 3, "above every tombstone");

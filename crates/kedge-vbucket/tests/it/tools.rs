@@ -18,7 +18,7 @@ pub(crate) fn at(secs: u64) -> Now {
 }
 
 pub(crate) fn vbucket() -> VBucket {
-    vbucket_with(Persistence::LogOnly)
+    vbucket_with(Persistence::LogThenFile)
 }
 
 pub(crate) fn vbucket_with(persistence: Persistence) -> VBucket {
