@@ -53,6 +53,10 @@ impl Bucket {
         let deadline_ns = now_ns() + settle.as_nanos() as u64;
         let settled = self.settle_all(|| now_ns() >= deadline_ns);
         committer.lock().close()?;
+        if let Some(preparer) = self.preparer.get() {
+            // So that the next start does not read it.
+            preparer.recycle()?;
+        }
         // What stays in the log is as safe there.
         settled
     }

@@ -31,6 +31,7 @@ mod sweep;
 mod tasks;
 mod timeouts;
 mod timings;
+mod together;
 mod writer;
 
 pub use bucket::{Bucket, BucketSetup, Completions, Ctx, LoadReport, Recovery, Write};

@@ -231,6 +231,21 @@ impl Bucket {
         })
     }
 
+    /// Throws the documents of one vBucket away, and gives the space of its file back. It begins a new history, which is
+    /// on disk when this returns.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`; `TemporaryFailure` as [`Bucket::flush_all`]. That the space is not given back yet is no error.
+    pub fn delete_vbucket(&self, ctx: Ctx, vb: VbId) -> Result<(), Status> {
+        self.step(ctx.now, vb, |vbucket| vbucket.reset(new_uuid()))?;
+        self.sync().map_err(|error| {
+            tracing::error!(bucket = self.name(), vbucket = %vb, %error, "the deletion is not on disk yet");
+            Status::TemporaryFailure
+        })?;
+        self.settle_vbucket(vb);
+        Ok(())
+    }
+
     /// Makes everything that was written so far durable before it returns.
     ///
     /// # Errors

@@ -17,11 +17,11 @@ use crate::mark::Mark;
 use crate::open::LOG_DIR;
 use crate::record;
 use crate::tasks::LOAD;
-use kedge_executor::Handle;
+use crate::together::Together;
 use kedge_log::{Log, LogConfig, Record, RecoveryMode};
-use kedge_storage::{Loaded, RecordKind, Storage, StorageConfig};
+use kedge_storage::{Loaded, RecordKind, RollbackOutcome, Storage, StorageConfig};
 use kedge_types::VbId;
-use kedge_vbucket::{Base, Change, Item};
+use kedge_vbucket::{Base, Change, Item, PersistedState, ReplayError, Rewind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -115,41 +115,21 @@ impl Bucket {
         self: &Arc<Self>,
         work: impl Fn(&Self, VbId) -> Result<(), BucketError> + Send + Sync + 'static,
     ) -> Result<(), BucketError> {
-        let (work, next) = (Arc::new(work), Arc::new(AtomicUsize::new(0)));
-        let all = {
-            let bucket = Arc::clone(self);
-            move || {
-                loop {
-                    let index = next.fetch_add(1, Ordering::Relaxed);
-                    if index >= bucket.vbuckets.len() {
-                        return Ok(());
-                    }
-                    let result = bucket
-                        .check_loading()
-                        .and_then(|()| work(&bucket, VbId(index as u16)));
-                    if result.is_err() {
-                        // The others need not go on.
-                        next.store(bucket.vbuckets.len(), Ordering::Relaxed);
-                        return result;
-                    }
-                }
-            }
+        let count = self.vbuckets.len();
+        let bucket = Arc::clone(self);
+        let work = move |index: usize| {
+            bucket.check_loading()?;
+            work(&bucket, VbId(index as u16))
         };
-        let helpers = LOADERS.min(self.vbuckets.len()) - 1;
-        let others: Vec<Handle<Result<(), BucketError>>> = (0..helpers)
-            .map(|_| {
-                let executor = &self.setup.executor;
-                executor.submit_as(&LOAD, self.owner, all.clone())
-            })
-            .collect();
-        let mut result = all();
-        for other in others {
-            // What the others did not get to, this one has done.
-            if let Ok(of_other) = other.wait() {
-                result = result.and(of_other);
-            }
+        let helpers = LOADERS.min(count) - 1;
+        let together = Together::new(count, work);
+        for _ in 0..helpers {
+            let together = Arc::clone(&together);
+            let help = move || together.help();
+            // One that is refused, or comes too late, is not missed.
+            drop(self.setup.executor.submit_as(&LOAD, self.owner, help));
         }
-        result.and_then(|()| self.check_loading())
+        together.finish()
     }
 
     /// There is to be no log. What one has, if there is one, goes into the files first.
@@ -285,9 +265,16 @@ impl Bucket {
         let now = self.setup.clock.now();
         // Damage that was accepted, now or by an earlier salvage, may have taken prepares and left their commits.
         let salvaged = report.skipped > 0;
-        for vbucket in &self.vbuckets {
+        for (index, vbucket) in self.vbuckets.iter().enumerate() {
+            let vb = VbId(index as u16);
+            let rewind = vbucket.lock().needs_rewind().cloned();
+            let rewound = rewind.map(|rewind| self.rewind_file(vb, &rewind));
+            let rewound = rewound.transpose()?;
             let mut vbucket = vbucket.lock();
-            let vb = vbucket.id();
+            if let Some(base) = rewound {
+                let begun = vbucket.begin_from(base);
+                begun.map_err(|source| BucketError::Replay { vb, source })?;
+            }
             // What replay put there was not accounted for.
             self.quota.add(
                 vbucket.bytes() as i64,
@@ -304,6 +291,23 @@ impl Bucket {
             self.queue_replayed(&vbucket, now.mono_ns);
         }
         Ok(())
+    }
+
+    /// A crash came between a rollback's record and its file: takes the file back, too.
+    fn rewind_file(&self, vb: VbId, rewind: &Rewind) -> Result<Base, BucketError> {
+        let storage = self.storage()?;
+        let now_ns = self.setup.clock.now().unix_ns;
+        let outcome = storage.rollback(vb, rewind.to, now_ns, |then, _| PersistedState {
+            failover: rewind.failover.clone(),
+            ..then.clone()
+        })?;
+        let loaded = match outcome {
+            RollbackOutcome::RolledBack(to) if to.seqno == rewind.to => storage.load(vb)?,
+            _ => None,
+        };
+        // The record names a seqno that the file can go back to, or there would be none.
+        let source = ReplayError::NotRewound { to: rewind.to };
+        loaded.map(base).ok_or(BucketError::Replay { vb, source })
     }
 
     /// Reads the documents into memory.

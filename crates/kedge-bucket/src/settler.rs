@@ -396,6 +396,22 @@ impl Bucket {
         );
     }
 
+    /// Settles a vBucket now, unless that is under way; then it will come to its end.
+    pub(crate) fn settle_vbucket(&self, vb: VbId) {
+        if self.is_direct() {
+            return;
+        }
+        let mut settler = self.settler_of(vb).settler.lock();
+        let since_ns = self.setup.clock.now().mono_ns;
+        // What is in the queue of it finds nothing to do.
+        let due = Due {
+            vb,
+            since_ns,
+            begun: None,
+        };
+        self.settle_due(&mut settler, due);
+    }
+
     /// Settles everything, or as much as `enough` lets it. Whoever writes meanwhile makes it take longer.
     ///
     /// # Errors

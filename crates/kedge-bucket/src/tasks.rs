@@ -38,9 +38,9 @@ pub(crate) static EXPIRY_SWEEP: Kind =
 /// A log segment made ready: up to 64 MiB of zeros.
 pub(crate) static LOG_SEGMENT: Kind =
     Kind::new("log_segment", Pool::AuxIo, Priority::Normal, ms(5_000));
-/// Replay of the log at the start.
-pub(crate) static WARMUP: Kind = Kind::new("warmup", Pool::AuxIo, Priority::High, ms(60_000));
-/// The files of some vBuckets read at the start, beside `warmup`.
+/// Files and log read at the start. Long, but all clients wait for it, and the threads for long work stand back.
+pub(crate) static WARMUP: Kind = Kind::new("warmup", Pool::Reader, Priority::High, ms(60_000));
+/// Help with it.
 pub(crate) static LOAD: Kind = Kind::new("load", Pool::Reader, Priority::High, ms(60_000));
 /// What a process before has left in files is made durable.
 pub(crate) static MAKE_DURABLE: Kind =

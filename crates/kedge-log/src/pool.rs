@@ -201,6 +201,15 @@ impl SegmentPreparer {
         self.shared.stopping.store(true, Ordering::Relaxed);
     }
 
+    /// Recycles or removes what was released; `true` if there was something. Takes a sync for each.
+    ///
+    /// # Errors
+    /// As [`SegmentPreparer::prepare_if_needed`].
+    pub fn recycle(&self) -> Result<bool, LogError> {
+        let _working = self.shared.working.lock().expect("no preparer panics");
+        self.retire_all()
+    }
+
     /// Recycles what was released and makes the next segment ready. `true` if there was something
     /// to do. Takes as long as writing a segment takes.
     ///
@@ -209,13 +218,7 @@ impl SegmentPreparer {
     /// is failing; nothing that was acknowledged is concerned, and the log itself stays usable.
     pub fn prepare_if_needed(&self) -> Result<bool, LogError> {
         let _working = self.shared.working.lock().expect("no preparer panics");
-        let mut did_something = false;
-        loop {
-            let oldest = self.shared.pool().released.front().copied();
-            let Some(segment) = oldest else { break };
-            self.retire(segment)?;
-            did_something = true;
-        }
+        let mut did_something = self.retire_all()?;
         let wanted = {
             let pool = self.shared.pool();
             self.shared
@@ -227,6 +230,18 @@ impl SegmentPreparer {
             did_something = true;
         }
         Ok(did_something)
+    }
+
+    fn retire_all(&self) -> Result<bool, LogError> {
+        let mut did_something = false;
+        loop {
+            let oldest = self.shared.pool().released.front().copied();
+            let Some(segment) = oldest else {
+                return Ok(did_something);
+            };
+            self.retire(segment)?;
+            did_something = true;
+        }
     }
 
     /// Takes the oldest segment out of the sequence.

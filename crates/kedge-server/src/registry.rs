@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use kedge_bucket::{
@@ -23,7 +24,7 @@ use kedge_cluster::{
 };
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 use kedge_executor::Executor;
-use kedge_types::limits::{BUCKET_NAME_BYTES_MAX, BUCKETS_MAX};
+use kedge_types::limits::{BUCKET_NAME_BYTES_MAX, BUCKETS_MAX, SHUTDOWN_SETTLE_MS};
 use kedge_types::{Clock, Status};
 use parking_lot::Mutex;
 
@@ -255,8 +256,10 @@ impl BucketRegistry {
     /// Syncs and closes every bucket.
     pub fn shutdown(&self) {
         let _one_at_a_time = self.change.lock();
-        for bucket in self.buckets.load().values() {
-            bucket.shutdown();
+        let buckets = self.buckets.load();
+        let settle = Duration::from_millis(SHUTDOWN_SETTLE_MS) / buckets.len().max(1) as u32;
+        for bucket in buckets.values() {
+            bucket.shutdown_within(settle);
         }
     }
 

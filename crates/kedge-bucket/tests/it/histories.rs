@@ -252,6 +252,13 @@ impl History {
                     self.all_durable();
                 }
             }
+            97..98 => {
+                let deleted = open.bucket.delete_vbucket(open.ctx(), vb);
+                self.push(vb, Op::Reset);
+                if deleted.is_ok() {
+                    self.all_durable();
+                }
+            }
             _ => {
                 steps.pass(SEC * 2);
             }

@@ -326,3 +326,41 @@ fn a_shutdown_settles_but_not_for_ever() {
     );
     open.bucket.shutdown();
 }
+
+#[test]
+fn a_vbucket_that_is_deleted_is_gone_from_the_disk_and_the_others_are_not() {
+    for commit_log in [true, false] {
+        let disk = SimDisk::new(14);
+        let mut place = sim(&disk);
+        place.config.commit_log = commit_log;
+        let open = place.open();
+        for n in 0..100 {
+            open.set(&format!("key-{n}"), &[b'v'; 1_000]).unwrap();
+        }
+        open.bucket.settle().unwrap();
+        let vb = key("key-5").vbucket(4);
+        let before = open.bucket.failover_log(open.ctx(), vb).unwrap();
+        open.bucket.delete_vbucket(open.ctx(), vb).unwrap();
+        assert_eq!(open.get("key-5"), Err(Status::KeyNotFound));
+        let names = files(&place);
+        let new = |name: &&PathBuf| name.to_str().unwrap().ends_with(".couch.2");
+        assert_eq!(names.iter().filter(new).count(), 1);
+        assert_eq!(names.len(), 4);
+        disk.crash(5);
+        open.bucket.shutdown();
+        let again = place.open();
+        for n in 0..100 {
+            let name = format!("key-{n}");
+            let there = key(&name).vbucket(4) != vb;
+            assert_eq!(again.get(&name).is_ok(), there, "{name}");
+        }
+        let after = again.bucket.failover_log(again.ctx(), vb).unwrap();
+        assert_eq!(after.len(), 1, "a new history, in which nothing happened");
+        assert_ne!(after, before);
+        assert_eq!(
+            again.bucket.delete_vbucket(again.ctx(), VbId(9)),
+            Err(Status::NotMyVbucket)
+        );
+        again.bucket.shutdown();
+    }
+}

@@ -202,6 +202,8 @@ fn vbucket_details(figures: &VbFigures, each: &mut dyn FnMut(&str, &str)) {
         ("queue_size", figures.queued as u64),
         ("high_seqno", figures.high_seqno.get()),
         ("persisted_seqno", figures.persisted_seqno.get()),
+        ("settled_seqno", figures.settled_seqno.get()),
+        ("unsettled_items", figures.unsettled as u64),
         ("max_visible_seqno", figures.visible_seqno.get()),
         ("purge_seqno", figures.purge_seqno.get()),
         ("open_checkpoint_id", figures.checkpoint),
