@@ -16,6 +16,7 @@ mod error;
 mod floor;
 mod flusher;
 mod hot;
+mod import;
 mod loaded;
 mod mark;
 mod open;
@@ -43,7 +44,8 @@ pub use config::{BucketChange, BucketConfig, CompressionMode, ConflictResolution
 pub use counters::{Counter, Total};
 pub use documents::Read;
 pub use error::BucketError;
-pub use kedge_storage::{CompactPhase, CompactionFigures};
+pub use import::import_files;
+pub use kedge_storage::{CompactPhase, CompactionFigures, Import, Imported};
 pub use kedge_vbucket::{
     Completion, ConcatMode, Cookie, Document, Item, Meta, Mutated, ObserveSeqno, ObserveState,
     StoreMode, VbState,

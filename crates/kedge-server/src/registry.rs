@@ -17,7 +17,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use kedge_bucket::{
-    Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, Completions, Ctx, Recovery,
+    Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, Completions, Ctx, Import,
+    Recovery, import_files,
 };
 use kedge_cluster::{
     BucketEntry, ClusterError, ClusterState, ClusterView, DEFAULT_MANIFEST_UID, Ports,
@@ -338,6 +339,35 @@ pub fn stored_config(
         return Ok(None);
     }
     read_config(disk, &path).map(Some)
+}
+
+/// Makes a bucket of the vBucket files of another server, the files `N.couch.R` of `source`. No server may have the data
+/// directory. The bucket is there when all of it is; an import that was cut short is ended by doing it again.
+///
+/// # Errors
+/// `BadName`, `BadSetting`, `Exists`; `Bucket` with the file that cannot be taken over; `Disk`.
+pub fn import(
+    disk: &Arc<dyn Disk>,
+    data_dir: &Path,
+    config: &BucketConfig,
+    source: &Path,
+) -> Result<Import, RegistryError> {
+    check_name(&config.name)?;
+    config.check().map_err(RegistryError::BadSetting)?;
+    let buckets = buckets_dir(data_dir);
+    disk.create_dir_all(&buckets)?;
+    for name in disk.list(&buckets)? {
+        let is_there = disk.exists(&config_path(&bucket_dir(data_dir, &name)))?;
+        if is_there && name.eq_ignore_ascii_case(&config.name) {
+            return Err(RegistryError::Exists(name));
+        }
+    }
+    let dir = bucket_dir(data_dir, &config.name);
+    disk.create_dir_all(&dir)?;
+    let import = import_files(disk, &dir, config.vbuckets, source)?;
+    // Last: what has no settings is no bucket.
+    write_config(&**disk, data_dir, config)?;
+    Ok(import)
 }
 
 /// Changes the settings of a bucket that is not open: some can only be changed so.

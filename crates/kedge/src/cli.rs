@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::tools::couchstore::{FileError, check, dump};
-use crate::tools::{bucket, set, stats, timings, user};
+use crate::tools::{bucket, import, set, stats, timings, user};
 use crate::{load, output, serve, settings};
 
 /// Exit codes beside 0; clap's own is 2 for a command line that makes no sense.
@@ -43,8 +43,10 @@ enum Tool {
     Dump(Box<dump::DumpArgs>),
     #[command(display_order = 7)]
     Check(check::CheckArgs),
+    #[command(display_order = 8)]
+    Import(Box<import::ImportArgs>),
     /// Print the version
-    #[command(display_order = 9)]
+    #[command(display_order = 10)]
     Version,
 }
 
@@ -60,7 +62,7 @@ fn command() -> Command {
     let config = Command::new("config")
         .about("Print the settings that serve would use, and where each comes from")
         .subcommand(set::SetArgs::augment_args(Command::new("set")))
-        .display_order(8);
+        .display_order(9);
     Cli::command()
         .subcommand(settings::arguments(serve).display_order(0))
         .subcommand(ConfigArgs::augment_args(settings::arguments(config)))
@@ -105,6 +107,7 @@ pub fn main() -> ExitCode {
         Tool::Bucket(args) => finish("bucket", bucket::run(&args)),
         Tool::Dump(args) => finish_file("dump", dump::run(&args).map(|()| 0)),
         Tool::Check(args) => finish_file("check", check::run(&args)),
+        Tool::Import(args) => finish("import", import::run(&args)),
         Tool::Version => finish(
             "version",
             output::print(&format!("kedge {}\n", env!("CARGO_PKG_VERSION"))),

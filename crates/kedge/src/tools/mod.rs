@@ -2,6 +2,7 @@
 
 pub(crate) mod bucket;
 pub(crate) mod couchstore;
+pub(crate) mod import;
 pub(crate) mod set;
 pub(crate) mod stats;
 pub(crate) mod table;

@@ -5,6 +5,7 @@ mod couchstore_check;
 mod crash;
 mod faults;
 mod hostile;
+mod import;
 mod lifecycle;
 mod load_faults;
 mod process;

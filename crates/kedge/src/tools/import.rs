@@ -1,0 +1,124 @@
+//! `kedge import`: a bucket from the files of another server.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use clap::Args;
+use kedge_bucket::{BucketConfig, Import, VbState};
+use kedge_disk::{Disk, DiskError, PosixDisk};
+use kedge_server::registry::{self, RegistryError};
+
+use super::table::table;
+use crate::output;
+
+/// Make a bucket of the vBucket files of another server
+///
+/// DIR is a bucket's directory of a Couchbase server, with files such as 17.couch.3; it is only read. The server that
+/// has the data directory must be stopped. Every file is checked and copied; documents, tombstones, revisions and the
+/// history of each vBucket stay what they were.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ImportArgs {
+    /// Directory with the files
+    dir: PathBuf,
+    /// Name of the bucket to make
+    #[arg(long, default_value = "default")]
+    bucket: String,
+    /// Data directory, as of serve
+    #[arg(long, env = "KEDGE_DATA_DIR", default_value = "./data")]
+    data_dir: PathBuf,
+    /// vBuckets of the bucket; as many as it had where it comes from
+    #[arg(long, env = "KEDGE_VBUCKETS", default_value_t = 1_024)]
+    vbuckets: u16,
+    /// Memory for its documents, in MiB
+    #[arg(long, default_value_t = 100, value_name = "MIB")]
+    quota: u64,
+    /// Print one row for each vBucket
+    #[arg(long)]
+    list: bool,
+}
+
+/// Why nothing, or not all, was imported.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum ImportError {
+    #[error("the data directory {} is in use by another process; stop that one first", .0.display())]
+    InUse(PathBuf),
+    #[error("cannot use the data directory {}: {source}", path.display())]
+    DataDir { path: PathBuf, source: DiskError },
+    #[error("there is a bucket \"{0}\" already; give another name with --bucket")]
+    Exists(String),
+    #[error("{0}")]
+    Registry(#[source] RegistryError),
+    #[error("standard output: {0}")]
+    Output(#[from] std::io::Error),
+}
+
+impl From<RegistryError> for ImportError {
+    fn from(error: RegistryError) -> Self {
+        match error {
+            RegistryError::Exists(name) => Self::Exists(name),
+            other => Self::Registry(other),
+        }
+    }
+}
+
+pub(crate) fn run(args: &ImportArgs) -> Result<(), ImportError> {
+    let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
+    let _lock = lock(&*disk, &args.data_dir)?;
+    let config = BucketConfig::new(&args.bucket, args.vbuckets, args.quota << 20);
+    let import = registry::import(&disk, &args.data_dir, &config, &args.dir)?;
+    Ok(output::print(&describe(&args.bucket, &import, args.list))?)
+}
+
+fn lock(disk: &dyn Disk, path: &Path) -> Result<kedge_disk::DirLock, ImportError> {
+    let unusable = |source: DiskError| match source.is_locked() {
+        true => ImportError::InUse(path.to_owned()),
+        false => ImportError::DataDir {
+            path: path.to_owned(),
+            source,
+        },
+    };
+    disk.create_dir_all(path).map_err(unusable)?;
+    disk.lock_dir(path).map_err(unusable)
+}
+
+const fn state_name(state: VbState) -> &'static str {
+    match state {
+        VbState::Active => "active",
+        VbState::Replica => "replica",
+        VbState::Pending => "pending",
+        VbState::Dead => "dead",
+    }
+}
+
+fn describe(bucket: &str, import: &Import, list: bool) -> String {
+    let mut text = String::new();
+    if list {
+        let header = ["VBUCKET", "DOCUMENTS", "HIGH SEQNO", "WAS", "FILE"];
+        let mut rows = vec![header.map(str::to_owned).to_vec()];
+        for file in &import.files {
+            rows.push(vec![
+                file.vb.to_string(),
+                file.documents.to_string(),
+                file.high_seqno.get().to_string(),
+                state_name(file.was).to_owned(),
+                file.file.display().to_string(),
+            ]);
+        }
+        text = table("rrrll", &rows);
+    }
+    for name in &import.ignored {
+        text.push_str(&format!("not taken over: {name}\n"));
+    }
+    let documents: u64 = import.files.iter().map(|file| file.documents).sum();
+    let files = import.files.len();
+    let before = import.files.iter().filter(|file| file.was_there).count();
+    text.push_str(&format!(
+        "bucket \"{bucket}\" is made: {documents} documents in {files} vBuckets"
+    ));
+    if before > 0 {
+        text.push_str(&format!(", {before} of them from an import before"));
+    }
+    text.push('\n');
+    text
+}

@@ -1,0 +1,124 @@
+//! Buckets made of the files of another server.
+
+use std::path::{Path, PathBuf};
+
+use crate::process::{PASSWORD, Server, kedge, run};
+
+fn golden(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../kedge-couchstore/tests/golden")
+        .join(name)
+}
+
+/// A directory as another server leaves it: two vBuckets, an older file of one, and what is no vBucket's.
+fn source() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (name, file) in [
+        ("3.couch.5", "s10_json.couch.1"),
+        ("3.couch.4", "s200_v13.couch.1"),
+        ("17.couch.2", "s1k_10commits.couch.1"),
+        ("master.couch.1", "s10_json.couch.1"),
+    ] {
+        std::fs::copy(golden(file), dir.path().join(name)).expect("a copy");
+    }
+    dir
+}
+
+fn import(source: &Path, data: &Path, more: &[&str]) -> (Option<i32>, String, String) {
+    let mut command = kedge(&["import"]);
+    command.arg(source).arg("--data-dir").arg(data);
+    run(command.args(["--bucket=moved", "--vbuckets=64"]).args(more))
+}
+
+fn stat(server: &Server, name: &str) -> String {
+    let url = format!("couchbase://{}/moved", server.kv);
+    let (code, stdout, stderr) = run(&mut kedge(&[
+        "stats",
+        "--json",
+        "-U",
+        &url,
+        "-u",
+        "Administrator",
+        "-P",
+        PASSWORD,
+    ]));
+    assert_eq!(code, Some(0), "{stderr}");
+    let stats: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
+    stats[name].as_str().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn an_imported_bucket_is_served_with_all_its_documents() {
+    let (source, data) = (source(), tempfile::tempdir().expect("a directory"));
+    let (code, stdout, stderr) = import(source.path(), data.path(), &["--list"]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        stdout.ends_with("bucket \"moved\" is made: 1010 documents in 2 vBuckets\n"),
+        "{stdout}"
+    );
+    assert!(
+        stdout.contains("not taken over: 3.couch.4\nnot taken over: master.couch.1\n"),
+        "{stdout}"
+    );
+    assert!(stdout.contains("3.couch.5\n") && stdout.contains("17.couch.2\n"));
+
+    let server = Server::start(data.path(), &["--bucket=moved"]);
+    assert_eq!(stat(&server, "curr_items"), "1010");
+    let (code, _, stderr) = import(source.path(), data.path(), &[]);
+    assert_eq!(code, Some(1), "the server has the directory");
+    assert!(stderr.contains("is in use by another process"), "{stderr}");
+    server.signal(rustix::process::Signal::TERM);
+    let (status, stderr) = server.wait();
+    assert!(status.success(), "{stderr}");
+
+    let (code, _, stderr) = import(source.path(), data.path(), &[]);
+    assert_eq!(code, Some(1));
+    assert!(
+        stderr.contains("there is a bucket \"moved\" already"),
+        "{stderr}"
+    );
+    // What a crash leaves does not come back in another shape either.
+    let server = Server::start(data.path(), &["--bucket=moved"]);
+    assert_eq!(stat(&server, "curr_items"), "1010");
+    server.kill();
+    let server = Server::start(data.path(), &["--bucket=moved"]);
+    assert_eq!(stat(&server, "curr_items"), "1010");
+}
+
+#[test]
+fn an_import_that_was_cut_short_is_ended_by_doing_it_again() {
+    let (source, data) = (source(), tempfile::tempdir().expect("a directory"));
+    let (code, _, stderr) = import(source.path(), data.path(), &[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let bucket = data.path().join("buckets/moved");
+    std::fs::remove_file(bucket.join("bucket.json")).expect("the settings");
+    std::fs::remove_file(bucket.join("17.couch.1")).expect("a file");
+    let (code, stdout, stderr) = import(source.path(), data.path(), &[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(
+        stdout.contains("1010 documents in 2 vBuckets, 1 of them from an import before"),
+        "{stdout}"
+    );
+}
+
+#[test]
+fn what_cannot_be_imported_is_named_and_makes_no_bucket() {
+    let (source, data) = (source(), tempfile::tempdir().expect("a directory"));
+    let damaged = source.path().join("5.couch.1");
+    std::fs::write(&damaged, vec![0xff; 8_192]).expect("a file");
+    let (code, _, stderr) = import(source.path(), data.path(), &[]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("5.couch.1"), "{stderr}");
+    std::fs::rename(&damaged, source.path().join("64.couch.1")).expect("a name");
+    let (code, _, stderr) = import(source.path(), data.path(), &[]);
+    assert_eq!(code, Some(1));
+    assert!(
+        stderr.contains("64.couch.1") && stderr.contains("only 64 vBuckets"),
+        "{stderr}"
+    );
+    assert!(!data.path().join("buckets/moved/bucket.json").exists());
+    let empty = tempfile::tempdir().expect("a directory");
+    let (code, _, stderr) = import(empty.path(), data.path(), &[]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("no file of a vBucket"), "{stderr}");
+}
