@@ -420,17 +420,18 @@ impl Bucket {
         let failures = self.totals.get(Total::SettleFailures);
         for shard in &self.settlers {
             let mut settler = shard.settler.lock();
-            let mut failed = 0;
+            let mut in_vain = 0;
             loop {
                 if enough() {
                     return Ok(());
                 }
                 match self.settle_next(shard, &mut settler, true) {
-                    Turn::Settled => {}
+                    // A vBucket waits for what was begun of it, too, as long as that takes.
+                    Turn::Settled => in_vain = 0,
                     Turn::Nothing(_) => break,
-                    Turn::Waits | Turn::Failed => failed += 1,
+                    Turn::Waits | Turn::Failed => in_vain += 1,
                 }
-                if failed > settler.queue.len() + shard.new.lock().len() {
+                if in_vain > settler.queue.len() + shard.new.lock().len() {
                     break;
                 }
             }
