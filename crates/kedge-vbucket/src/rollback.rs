@@ -1,6 +1,8 @@
 //! Going back to an earlier seqno.
 //!
-//! Only what is in the file can be gone back to: versions that newer ones replaced are nowhere else. So a rollback has
+//! Only what is in the file can be gone back to: versions that newer ones replaced are nowhere else. And only to a
+//! header that holds all of a batch (its high seqno is the end of its snapshot): one between two parts of a batch lacks
+//! versions that a later part was to write. So a rollback has
 //! these steps, which whoever owns the file takes: everything is settled; [`VBucket::rollback`]; the log has the
 //! record, synced; the file is rewound; [`VBucket::rewound`]; the keys that left memory are read from the file and given
 //! to [`VBucket::warm`]; [`VBucket::warmed`]. After a crash behind the record, replay asks for the
