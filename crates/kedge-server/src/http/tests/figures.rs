@@ -61,12 +61,12 @@ fn metrics_tell_of_pools_and_tasks() {
         "kedge_pool_threads{pool=\"writer\"} 1.0",
         "kedge_pool_queued_tasks{pool=\"reader\"} 0.0",
         "kedge_pool_idle_threads{pool=\"reader\"} 1.0",
-        "kedge_task_runs_total{kind=\"warmup\",pool=\"auxio\"} 1.0",
+        "kedge_task_runs_total{kind=\"warmup\",pool=\"reader\"} 1.0",
         "kedge_task_panics_total{kind=\"writer_closure\",pool=\"writer\"} 1.0",
         "kedge_task_panics_total{kind=\"log_commit\",pool=\"writer\"} 0.0",
-        "kedge_task_slow_runs_total{kind=\"warmup\",pool=\"auxio\"} 0.0",
-        "kedge_task_queue_seconds_count{kind=\"warmup\",pool=\"auxio\"} 1",
-        "kedge_task_run_seconds_count{kind=\"warmup\",pool=\"auxio\"} 1",
+        "kedge_task_slow_runs_total{kind=\"warmup\",pool=\"reader\"} 0.0",
+        "kedge_task_queue_seconds_count{kind=\"warmup\",pool=\"reader\"} 1",
+        "kedge_task_run_seconds_count{kind=\"warmup\",pool=\"reader\"} 1",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }

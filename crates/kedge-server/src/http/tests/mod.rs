@@ -114,7 +114,8 @@ fn settle(executor: &Executor) {
     let started = Instant::now();
     let is_at_rest = || {
         executor.tasks().iter().all(|task| {
-            task.kind != "warmup" && task.runs + u32::from(task.kind == "log_segment") > 0
+            let looks_later = ["log_segment", "compaction_look"].contains(&task.kind);
+            task.kind != "warmup" && (task.runs > 0 || looks_later)
         }) && executor
             .pools()
             .iter()
