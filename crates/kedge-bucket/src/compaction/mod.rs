@@ -34,6 +34,7 @@ use parking_lot::Mutex;
 use queue::{Asked, Job, Queue, Wish};
 use run::Ended;
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
 use ticket::Told;
 
@@ -214,7 +215,8 @@ impl Bucket {
     /// The settings have changed.
     pub(crate) fn on_compaction_config(&self, config: &CompactionConfig) {
         self.compactions.pacing.set(config.pace);
-        // The limit may be higher.
+        // Files that were well enough may be so no longer, and the limit may be higher.
+        (0..self.vbuckets()).for_each(|vb| self.on_file_changed(VbId(vb)));
         self.begin_compactions();
     }
 
@@ -285,7 +287,7 @@ impl Bucket {
                 return self.wake_look();
             }
             Ended::Failed(error) => {
-                let is_wanted = !cancel.load(std::sync::atomic::Ordering::Relaxed);
+                let is_wanted = !cancel.load(Ordering::Relaxed);
                 self.on_compaction_failed(vb, wish, is_wanted, now_ns, error);
                 Told::Failed(error)
             }
@@ -379,19 +381,4 @@ fn limit_of(writers: usize, auxio: usize, shards: usize) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn half_of_the_threads_compact_at_once() {
-        for (writers, auxio, shards, expected) in [
-            (4, 4, 2, 1),
-            (4, 8, 8, 2),
-            (16, 2, 16, 1),
-            (128, 128, 128, 64),
-            (0, 0, 1, 1),
-        ] {
-            assert_eq!(limit_of(writers, auxio, shards), expected);
-        }
-    }
-}
+mod tests;

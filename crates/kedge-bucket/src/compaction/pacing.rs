@@ -7,7 +7,7 @@
 use super::config::CompactionPace;
 use kedge_storage::{PaceFigures, Pacer};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 #[derive(Debug)]
 struct State {
@@ -21,6 +21,8 @@ pub(super) struct Pacing {
     state: Mutex<State>,
     /// Compactions under way that nobody slows down.
     unpaced: AtomicUsize,
+    /// Counts the times that the pace was set.
+    changes: AtomicU64,
 }
 
 impl Pacing {
@@ -31,6 +33,7 @@ impl Pacing {
                 is_off: pace.bounds().is_none(),
             }),
             unpaced: AtomicUsize::new(0),
+            changes: AtomicU64::new(0),
         }
     }
 
@@ -40,6 +43,13 @@ impl Pacing {
         if let Some(bounds) = pace.bounds() {
             state.pacer.reconfigure(bounds);
         }
+        drop(state);
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Another number than before: the pace was set since, and a rest that it asked for has lost its reason.
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
     }
 
     /// A commit that clients wait for took so long.

@@ -66,7 +66,9 @@ impl Hooks<'_> {
     }
 
     fn rest(&self, mut left: Duration) {
-        while !left.is_zero() && !self.has_to_end() {
+        let pacing = &self.bucket.compactions.pacing;
+        let changes = pacing.changes();
+        while !left.is_zero() && pacing.changes() == changes && !self.has_to_end() {
             let step = left.min(REST_STEP);
             std::thread::sleep(step);
             left -= step;

@@ -5,7 +5,7 @@
 
 use crate::crash::seeds;
 use crate::tools::*;
-use kedge_bucket::Bucket;
+use kedge_bucket::{Bucket, CompactionRequest};
 use kedge_disk::{Fault, SimDisk};
 use kedge_types::{Status, VbId};
 use std::collections::BTreeMap;
@@ -207,7 +207,7 @@ impl History {
         let name = format!("key-{}", self.random.below(KEYS));
         let k = key(&name);
         let vb = k.vbucket(4);
-        match self.random.below(100) {
+        match self.random.below(102) {
             0..25 => {
                 let value = self.value();
                 if open.set(&name, &value).is_ok() {
@@ -257,6 +257,15 @@ impl History {
                 self.push(vb, Op::Reset);
                 if deleted.is_ok() {
                     self.all_durable();
+                }
+            }
+            98..100 => {
+                let request = CompactionRequest {
+                    drop_deletes: self.random.below(2) == 0,
+                    ..CompactionRequest::default()
+                };
+                if open.bucket.compact(&request).is_ok() {
+                    steps.run();
                 }
             }
             _ => {

@@ -1,6 +1,7 @@
 //! A bucket from outside, on simulated and real disks.
 
 mod by_hand;
+mod compaction;
 mod crash;
 mod direct;
 mod durable;

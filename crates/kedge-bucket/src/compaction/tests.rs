@@ -1,0 +1,151 @@
+//! Compaction of a bucket whose documents are on disk only.
+
+use super::*;
+use crate::bucket::{BucketSetup, Completions, Ctx, Recovery, Write};
+use kedge_disk::{Disk, SimDisk};
+use kedge_executor::Manual;
+use kedge_types::{Cas, Clock, Datatype, DocKey, ManualClock, Now};
+use kedge_vbucket::{Completion, Cookie, Eviction, PageOut, StoreMode};
+
+struct Nobody;
+
+impl Completions for Nobody {
+    fn complete(&self, done: &mut Vec<(Cookie, Completion)>) {
+        done.clear();
+    }
+}
+
+struct Driven {
+    bucket: Arc<Bucket>,
+    manual: Manual,
+    clock: Arc<ManualClock>,
+}
+
+fn open() -> Driven {
+    let disk = SimDisk::new(1);
+    disk.create_dir_all("/bucket".as_ref()).unwrap();
+    let clock = Arc::new(ManualClock::new(Now {
+        unix_ns: 1_700_000_000_000_000_000,
+        mono_ns: 1_000_000_000,
+    }));
+    let (executor, manual) = Manual::new();
+    let mut config = BucketConfig::new("test", 1, 1 << 30);
+    config.compaction.pace = CompactionPace::Off;
+    let bucket = Bucket::open(BucketSetup {
+        disk: Arc::new(disk),
+        dir: "/bucket".into(),
+        config,
+        clock: clock.clone(),
+        executor,
+        completions: Arc::new(Nobody),
+        threads: 1,
+        recovery: Recovery::Strict,
+        on_fatal: Arc::new(|why| panic!("{why}")),
+    })
+    .unwrap();
+    manual.run_ready();
+    bucket.wait_loaded().unwrap();
+    Driven {
+        bucket,
+        manual,
+        clock,
+    }
+}
+
+impl Driven {
+    fn set(&self, key: &DocKey, expiry: u32) {
+        let ctx = Ctx {
+            now: self.clock.now(),
+            thread: 0,
+        };
+        let write = Write {
+            vb: VbId(0),
+            key,
+            cas: Cas(0),
+            durability: None,
+            preserve_ttl: false,
+            cookie: Cookie(1),
+        };
+        let bucket = &self.bucket;
+        bucket
+            .store(
+                ctx,
+                &write,
+                StoreMode::Set,
+                b"value",
+                Datatype::RAW,
+                0,
+                expiry,
+            )
+            .unwrap();
+    }
+
+    /// All that can leave memory does.
+    fn evict(&self, eviction: Eviction) {
+        let now = self.clock.now();
+        let everything = PageOut {
+            eviction,
+            frequency_max: u8::MAX,
+            bytes: usize::MAX,
+            decay: false,
+        };
+        let mut vbucket = self.bucket.vbuckets[0].lock();
+        self.bucket.measure(&mut vbucket, |vbucket| {
+            for shard in 0..vbucket.table().shard_count() {
+                vbucket.page_out(now, shard, &everything);
+            }
+        });
+    }
+
+    fn compact(&self) -> CompactionReport {
+        let ticket = self.bucket.compact(&CompactionRequest::default()).unwrap();
+        self.manual.run_ready();
+        ticket.wait()
+    }
+}
+
+fn expired_on_disk(eviction: Eviction) {
+    let driven = open();
+    let key = |n: u32| DocKey::from_prefixed(format!("\0key-{n}").as_bytes()).unwrap();
+    for n in 0..200 {
+        driven.set(&key(n), if n < 150 { 100 } else { 0 });
+    }
+    driven.bucket.settle().unwrap();
+    driven.evict(eviction);
+    driven.clock.advance(101_000_000_000);
+    // One is in memory again, and does not expire.
+    driven.set(&key(0), 0);
+    let report = driven.compact();
+    assert_eq!((report.compacted, report.expired), (1, 149));
+    let figures = driven.bucket.vbucket_figures(VbId(0)).unwrap();
+    assert_eq!(figures.tombstones, 149);
+    driven.bucket.settle().unwrap();
+    let storage = driven.bucket.storage().unwrap();
+    let file = storage.file_figures(VbId(0)).unwrap().unwrap();
+    assert_eq!((file.live, file.deleted), (51, 149));
+    assert_eq!(driven.compact().expired, 0);
+    driven.bucket.shutdown();
+}
+
+#[test]
+fn documents_whose_value_is_on_disk_only_expire() {
+    expired_on_disk(Eviction::ValueOnly);
+}
+
+#[test]
+fn documents_that_are_on_disk_only_expire() {
+    expired_on_disk(Eviction::Full);
+}
+
+#[test]
+fn half_of_the_threads_compact_at_once() {
+    for (writers, auxio, shards, expected) in [
+        (4, 4, 2, 1),
+        (4, 8, 8, 2),
+        (16, 2, 16, 1),
+        (128, 128, 128, 64),
+        (0, 0, 1, 1),
+    ] {
+        assert_eq!(limit_of(writers, auxio, shards), expected);
+    }
+}

@@ -1,0 +1,354 @@
+//! When files are compacted, and what is left out of them, step by step.
+
+use super::*;
+use kedge_bucket::{Bucket, BucketChange, CompactionChange, CompactionPool, Timing};
+use kedge_disk::SimDisk;
+use kedge_executor::Pool;
+use kedge_types::{Seqno, Status};
+use std::sync::Arc;
+
+fn change(compaction: CompactionChange) -> BucketChange {
+    BucketChange {
+        compaction,
+        ..BucketChange::default()
+    }
+}
+
+#[test]
+fn files_with_much_garbage_are_compacted_without_anyones_asking() {
+    let mut place = sim(&SimDisk::new(1));
+    let (open, steps) = place.open_by_hand();
+    churn(&open, 60);
+    let before = files(&place);
+    assert!(before.iter().all(|(_, len)| *len > 2 << 20), "{before:?}");
+    assert_eq!(open.figure("ep_compactions"), 0);
+    steps.pass(SEC * 11);
+    let after = files(&place);
+    assert_eq!(names(&place), revision(2));
+    assert!(after.iter().all(|(_, len)| *len < 200 << 10), "{after:?}");
+    let sum = |files: &[(String, u64)]| files.iter().map(|(_, len)| len).sum::<u64>();
+    assert_eq!(
+        open.figure("ep_compaction_freed_bytes"),
+        sum(&before) - sum(&after)
+    );
+    assert!(open.figure("ep_compaction_bytes") > sum(&after));
+    for timing in [Timing::Compaction, Timing::CompactionLock] {
+        let snapshot = open.bucket.timings().snapshot(timing.name()).unwrap();
+        assert_eq!(snapshot.count, 4);
+    }
+    check(&open, 60);
+    steps.pass(SEC * 3_600);
+    assert_eq!(open.figure("ep_compactions"), 4, "once is enough");
+    assert_eq!(open.figure("ep_compactions_running"), 0);
+    open.bucket.shutdown();
+    let (again, _steps) = place.open_by_hand();
+    check(&again, 60);
+    again.bucket.shutdown();
+}
+
+#[test]
+fn what_is_little_garbage_the_settings_say() {
+    let mut place = sim(&SimDisk::new(2));
+    place.config.compaction.fragmentation_percent = 100;
+    let (open, steps) = place.open_by_hand();
+    churn(&open, 60);
+    steps.pass(SEC * 11);
+    assert_eq!(open.figure("ep_compactions"), 0, "100 % is never");
+    let update = |compaction| {
+        open.bucket.update(&change(compaction)).unwrap();
+        steps.pass(SEC * 11);
+        open.figure("ep_compactions")
+    };
+    let much = CompactionChange {
+        fragmentation_percent: Some(50),
+        min_bytes: Some(100 << 20),
+        ..CompactionChange::default()
+    };
+    assert_eq!(update(much), 0, "it would not give back enough");
+    let less = CompactionChange {
+        min_bytes: Some(1 << 20),
+        ..CompactionChange::default()
+    };
+    assert_eq!(update(less), 4, "files are looked at again");
+    let wrong = CompactionChange {
+        fragmentation_percent: Some(101),
+        ..CompactionChange::default()
+    };
+    let why = open.bucket.update(&change(wrong)).unwrap_err();
+    assert!(why.contains("compaction_fragmentation_percent"), "{why}");
+    open.bucket.shutdown();
+}
+
+#[test]
+fn garbage_that_an_earlier_process_left_is_found() {
+    let mut place = sim(&SimDisk::new(3));
+    let (open, _steps) = place.open_by_hand();
+    churn(&open, 60);
+    open.bucket.shutdown();
+    assert_eq!(names(&place), revision(1));
+    let (again, steps) = place.open_by_hand();
+    steps.pass(SEC * 11);
+    assert_eq!(names(&place), revision(2));
+    check(&again, 60);
+    again.bucket.shutdown();
+}
+
+#[test]
+fn without_a_log_files_are_compacted_as_well() {
+    let mut place = sim(&SimDisk::new(4));
+    place.config.commit_log = false;
+    let (open, steps) = place.open_by_hand();
+    for round in 1..=60 {
+        for n in 0..KEYS {
+            open.set(&format!("key-{n}"), &noise(round * KEYS + n, 4_096))
+                .unwrap();
+        }
+        open.bucket.sync().unwrap();
+    }
+    steps.pass(SEC * 11);
+    assert_eq!(names(&place), revision(2));
+    check(&open, 60);
+    open.bucket.shutdown();
+    let (again, _steps) = place.open_by_hand();
+    check(&again, 60);
+    again.bucket.shutdown();
+}
+
+#[test]
+fn who_asks_hears_of_the_end_and_requests_are_merged() {
+    let mut place = sim(&SimDisk::new(5));
+    let (open, steps) = place.open_by_hand();
+    churn(&open, 3);
+    let first = open.bucket.compact(&all()).unwrap();
+    let second = open.bucket.compact(&only(VbId(3))).unwrap();
+    assert_eq!((first.report(), second.report()), (None, None));
+    let progress = open.bucket.compactions();
+    assert_eq!(progress.iter().filter(|it| it.is_running).count(), 1);
+    assert_eq!(progress.len(), 4);
+    assert_eq!(open.figure("ep_compactions_queued"), 3);
+    steps.run();
+    let report = first.report().unwrap();
+    assert_eq!((report.compacted, report.is_complete()), (4, true));
+    assert!(report.bytes_after < report.bytes_before / 2);
+    assert_eq!(second.wait().compacted, 1);
+    assert_eq!(open.figure("ep_compactions"), 4);
+    assert_eq!(open.bucket.compactions(), []);
+    assert_eq!(
+        open.bucket.compact(&only(VbId(4))).unwrap_err(),
+        Status::NotMyVbucket
+    );
+    check(&open, 3);
+    open.bucket.shutdown();
+    let after = open.bucket.compact(&all()).unwrap_err();
+    assert_eq!(after, Status::TemporaryFailure);
+}
+
+#[test]
+fn a_vbucket_without_a_file_needs_no_compaction() {
+    let mut place = sim(&SimDisk::new(6));
+    let steps = place.by_hand();
+    let bucket = Bucket::open(place.setup(&Arc::new(Sink::default()))).unwrap();
+    assert_eq!(
+        bucket.compact(&all()).unwrap_err(),
+        Status::TemporaryFailure,
+        "it is loading"
+    );
+    steps.run();
+    let ticket = bucket.compact(&all()).unwrap();
+    steps.run();
+    assert_eq!(ticket.wait().without_file, 4);
+    bucket.shutdown();
+}
+
+#[test]
+fn what_was_cancelled_does_not_happen() {
+    let mut place = sim(&SimDisk::new(7));
+    let (open, steps) = place.open_by_hand();
+    churn(&open, 3);
+    let ticket = open.bucket.compact(&all()).unwrap();
+    assert_eq!(open.bucket.cancel_compaction(Some(&[VbId(2)])), Ok(1));
+    assert_eq!(open.bucket.cancel_compaction(Some(&[VbId(2)])), Ok(0));
+    assert_eq!(open.bucket.cancel_compaction(None), Ok(3));
+    assert_eq!(
+        open.bucket.cancel_compaction(Some(&[VbId(9)])),
+        Err(Status::NotMyVbucket)
+    );
+    steps.run();
+    let report = ticket.report().unwrap();
+    assert_eq!((report.cancelled, report.is_complete()), (4, false));
+    assert_eq!(names(&place), revision(1));
+    let again = open.bucket.compact(&only(VbId(2))).unwrap();
+    steps.run();
+    assert_eq!(again.wait().compacted, 1, "it may be asked for again");
+    open.bucket.shutdown();
+}
+
+#[test]
+fn who_waits_at_the_end_of_the_bucket_hears_of_it() {
+    let mut place = sim(&SimDisk::new(8));
+    let (open, _steps) = place.open_by_hand();
+    churn(&open, 3);
+    let ticket = open.bucket.compact(&all()).unwrap();
+    open.bucket.shutdown();
+    assert_eq!(ticket.wait().cancelled, 4);
+    assert_eq!(open.executor.tasks(), []);
+    assert_eq!(names(&place), revision(1));
+}
+
+/// Kind and pool of the compactions that are due.
+fn due(open: &Open) -> Vec<(&'static str, Pool)> {
+    let tasks = open.executor.tasks().into_iter();
+    let tasks = tasks.filter(|task| task.description.starts_with("compacts"));
+    tasks.map(|task| (task.kind, task.pool)).collect()
+}
+
+#[test]
+fn where_and_how_many_at_once_the_settings_say_and_may_change() {
+    let mut place = sim(&SimDisk::new(9));
+    place.config.compaction.pool = CompactionPool::Writer;
+    place.config.compaction.max_concurrent = 2;
+    let (open, steps) = place.open_by_hand();
+    churn(&open, 3);
+    let ticket = open.bucket.compact(&all()).unwrap();
+    assert_eq!(due(&open), [("compaction_on_writer", Pool::Writer); 2]);
+    let other = CompactionChange {
+        pool: Some(CompactionPool::Auxio),
+        max_concurrent: Some(3),
+        ..CompactionChange::default()
+    };
+    open.bucket.update(&change(other)).unwrap();
+    let mut pools: Vec<_> = due(&open).into_iter().map(|(_, pool)| pool).collect();
+    pools.sort_by_key(|pool| *pool == Pool::AuxIo);
+    assert_eq!(pools, [Pool::Writer, Pool::Writer, Pool::AuxIo]);
+    steps.run();
+    assert_eq!(ticket.wait().compacted, 4);
+    assert_eq!(due(&open), []);
+    open.bucket.shutdown();
+}
+
+fn purge_seqno(open: &Open, vb: VbId) -> Seqno {
+    open.bucket.vbucket_figures(vb).unwrap().purge_seqno
+}
+
+fn delete(open: &Open, name: &str) -> Seqno {
+    let key = key(name);
+    let deleted = open.bucket.delete(open.ctx(), &write(&key));
+    done(deleted).unwrap().seqno
+}
+
+#[test]
+fn tombstones_of_age_are_left_out_and_the_purge_seqno_moves() {
+    let mut place = sim(&SimDisk::new(10));
+    let (open, steps) = place.open_by_hand();
+    let vb = key("old").vbucket(4);
+    let in_vb = |n: &u32| key(&format!("key-{n}")).vbucket(4) == vb;
+    let young = format!("key-{}", (0..).find(in_vb).unwrap());
+    for name in ["old", &young, "stays"] {
+        open.set(name, b"1").unwrap();
+    }
+    let old_seqno = delete(&open, "old");
+    steps.jump(SEC * 2 * 24 * 3_600);
+    let young_seqno = delete(&open, &young);
+    open.bucket.settle().unwrap();
+    let compact = |request: &CompactionRequest| {
+        let ticket = open.bucket.compact(request).unwrap();
+        steps.run();
+        ticket.wait()
+    };
+    assert_eq!(compact(&only(vb)).tombstones, 0);
+    steps.jump(SEC * 25 * 3_600);
+    // The last entry of a file is kept, whatever it is.
+    open.set(&young, b"2").unwrap();
+    let last_seqno = delete(&open, &young);
+    open.bucket.settle().unwrap();
+    assert_eq!(compact(&only(vb)).tombstones, 1);
+    assert_eq!(purge_seqno(&open, vb), old_seqno);
+    assert!(young_seqno > old_seqno && last_seqno > young_seqno);
+    open.bucket.shutdown();
+    let (again, _steps) = place.open_by_hand();
+    assert_eq!(purge_seqno(&again, vb), old_seqno);
+    let meta = |name: &str| {
+        let key = key(name);
+        done(again.bucket.get_meta(again.ctx(), &read(&key)))
+    };
+    assert_eq!(meta("old"), Err(Status::KeyNotFound));
+    assert!(meta(&young).unwrap().deleted);
+    again.bucket.shutdown();
+}
+
+#[test]
+fn tombstones_go_when_someone_wants_that() {
+    let mut place = sim(&SimDisk::new(11));
+    let (open, steps) = place.open_by_hand();
+    let mut tombstones = Vec::new();
+    for n in 0..20 {
+        let name = format!("key-{n}");
+        open.set(&name, b"1").unwrap();
+        if key(&name).vbucket(4) == VbId(0) {
+            tombstones.push(delete(&open, &name));
+        }
+    }
+    assert!(tombstones.len() > 3, "{tombstones:?}");
+    open.bucket.settle().unwrap();
+    let compact = |request: CompactionRequest| {
+        let ticket = open.bucket.compact(&request).unwrap();
+        steps.run();
+        ticket.wait().tombstones
+    };
+    let of_now = CompactionRequest {
+        purge_before_secs: Some(open.ctx().now.unix_secs() as u32 + 1),
+        ..only(VbId(0))
+    };
+    let up_to = CompactionRequest {
+        purge_before_seqno: Some(tombstones[1]),
+        ..of_now.clone()
+    };
+    assert_eq!(compact(only(VbId(0))), 0);
+    assert_eq!(compact(up_to), 2);
+    assert_eq!(purge_seqno(&open, VbId(0)), tombstones[1]);
+    assert_eq!(compact(of_now), tombstones.len() as u64 - 3);
+    open.set("key-0", b"2").unwrap();
+    let dropped = CompactionRequest {
+        drop_deletes: true,
+        ..all()
+    };
+    assert_eq!(compact(dropped), 0, "the last entry of a file is kept");
+    assert_eq!(open.get("key-0").unwrap(), b"2");
+    open.bucket.shutdown();
+}
+
+#[test]
+fn documents_that_have_expired_are_deleted() {
+    let mut place = sim(&SimDisk::new(12));
+    let (open, steps) = place.open_by_hand();
+    for n in 0..200 {
+        let name = format!("key-{n}");
+        open.set(&name, b"1").unwrap();
+        if n < 150 {
+            let key = key(&name);
+            open.bucket.touch(open.ctx(), &write(&key), 100).unwrap();
+        }
+    }
+    open.bucket.settle().unwrap();
+    // One of them lives longer than the file says.
+    let kept = key("key-0");
+    open.bucket.touch(open.ctx(), &write(&kept), 1_000).unwrap();
+    steps.jump(SEC * 101);
+    let ticket = open.bucket.compact(&all()).unwrap();
+    steps.run();
+    let report = ticket.wait();
+    assert_eq!((report.compacted, report.expired), (4, 149));
+    assert_eq!(open.figure("ep_expired_compactor"), 149);
+    assert_eq!(open.figure("vb_active_expired"), 149);
+    assert_eq!(open.figure("curr_items"), 51);
+    assert_eq!(open.figure("vb_active_tombstones"), 149);
+    let again = open.bucket.compact(&all()).unwrap();
+    steps.run();
+    assert_eq!(again.wait().expired, 0);
+    open.bucket.settle().unwrap();
+    open.bucket.shutdown();
+    let (again, _steps) = place.open_by_hand();
+    assert_eq!(again.figure("curr_items"), 51);
+    assert_eq!(again.figure("vb_active_tombstones"), 149);
+    again.bucket.shutdown();
+}
