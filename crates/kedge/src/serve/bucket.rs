@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use kedge_bucket::{BucketChange, BucketConfig, CompressionMode};
+use kedge_bucket::{
+    BucketChange, BucketConfig, CompactionChange, CompactionConfig, CompressionMode,
+};
 use kedge_disk::Disk;
 use kedge_server::registry::{RegistryError, change_stored, stored_config};
 
@@ -26,6 +28,16 @@ pub(super) fn config(settings: &Settings) -> BucketConfig {
         keep_files_open: settings.keep_files_open,
         max_open_files: settings.max_open_files,
         num_shards: settings.num_shards,
+        compaction: CompactionConfig {
+            pool: settings.compaction_pool,
+            max_concurrent: settings.compaction_max_concurrent,
+            // What is too much for the type makes no sense either.
+            fragmentation_percent: u8::try_from(settings.compaction_fragmentation_percent)
+                .unwrap_or(u8::MAX),
+            min_bytes: settings.compaction_min_bytes.0,
+            purge_age_secs: u32::try_from(settings.purge_age.as_secs()).unwrap_or(u32::MAX),
+            pace: settings.compaction_pace,
+        },
         ..BucketConfig::new(&settings.bucket, settings.vbuckets, settings.bucket_quota.0)
     }
 }
@@ -58,10 +70,39 @@ pub(super) fn apply_given(disk: &dyn Disk, effective: &Effective) -> Result<(), 
     Ok(())
 }
 
-fn change(is: &BucketConfig, asked: &BucketConfig, given: impl Fn(&str) -> bool) -> BucketChange {
-    fn other<T: PartialEq>(given: bool, is: &T, asked: T) -> Option<T> {
-        (given && *is != asked).then_some(asked)
+/// A setting that was given and is another.
+fn other<T: PartialEq>(given: bool, is: &T, asked: T) -> Option<T> {
+    (given && *is != asked).then_some(asked)
+}
+
+fn change_of_compaction(
+    is: &CompactionConfig,
+    asked: &CompactionConfig,
+    given: impl Fn(&str) -> bool,
+) -> CompactionChange {
+    CompactionChange {
+        pool: other(given("compaction_pool"), &is.pool, asked.pool),
+        max_concurrent: other(
+            given("compaction_max_concurrent"),
+            &is.max_concurrent,
+            asked.max_concurrent,
+        ),
+        fragmentation_percent: other(
+            given("compaction_fragmentation_percent"),
+            &is.fragmentation_percent,
+            asked.fragmentation_percent,
+        ),
+        min_bytes: other(
+            given("compaction_min_bytes"),
+            &is.min_bytes,
+            asked.min_bytes,
+        ),
+        purge_age_secs: other(given("purge_age"), &is.purge_age_secs, asked.purge_age_secs),
+        pace: other(given("compaction_pace"), &is.pace, asked.pace),
     }
+}
+
+fn change(is: &BucketConfig, asked: &BucketConfig, given: impl Fn(&str) -> bool) -> BucketChange {
     BucketChange {
         quota_bytes: other(given("bucket_quota"), &is.quota_bytes, asked.quota_bytes),
         flush_enabled: other(
@@ -103,6 +144,7 @@ fn change(is: &BucketConfig, asked: &BucketConfig, given: impl Fn(&str) -> bool)
             asked.max_open_files,
         ),
         num_shards: other(given("num_shards"), &is.num_shards, asked.num_shards),
+        compaction: change_of_compaction(&is.compaction, &asked.compaction, &given),
         ..BucketChange::default()
     }
 }
@@ -128,5 +170,14 @@ mod tests {
         };
         assert_eq!(quota, expected);
         assert_eq!(change(&is, &asked, |_| true).apply(&is).log_interval_ms, 5);
+        let mut asked = is.clone();
+        asked.compaction.max_concurrent = 3;
+        asked.compaction.min_bytes = 7;
+        let concurrent = change(&is, &asked, |name| name == "compaction_max_concurrent");
+        let expected = CompactionChange {
+            max_concurrent: Some(3),
+            ..CompactionChange::default()
+        };
+        assert_eq!(concurrent.compaction, expected);
     }
 }

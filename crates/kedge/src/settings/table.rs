@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kedge_bucket::BucketConfig;
+use kedge_bucket::{BucketConfig, CompactionConfig, CompactionPace, CompactionPool};
 use kedge_executor::Threads;
 use kedge_server::Limits;
 
@@ -152,6 +152,20 @@ settings! {
         "Of `bucket`: most files that stay open.";
     num_shards: u16 = 0,
         "Of `bucket`: parts of the vBuckets, 1 to 128, each of which writes its files by itself. 0: one for each core.", default_note = "one for each core";
+
+    ["Compaction"]
+    compaction_pool: CompactionPool = CompactionPool::Auxio,
+        "Of `bucket`: whose threads compact the vBuckets' files. `auxio`: those for long work, beside commits, at the pace of `compaction_pace`. `writer`: those that commit, as fast as it goes; that holds commits up, and is there to be compared with.";
+    compaction_max_concurrent: u16 = 0,
+        "Of `bucket`: most files that are compacted at once, 1 to 128. 0: half as many as there are threads that write, one at least.", default_note = "half of the writer threads";
+    compaction_fragmentation_percent: u16 = u16::from(CompactionConfig::FRAGMENTATION_PERCENT_DEFAULT),
+        "Of `bucket`: a file is compacted when so much of it is garbage, in percent, 1 to 99. 100: only when someone asks for it.";
+    compaction_min_bytes: Bytes = Bytes(CompactionConfig::MIN_BYTES_DEFAULT),
+        "Of `bucket`: a file with less garbage than this is left alone.";
+    compaction_pace: CompactionPace = CompactionPace::Auto,
+        "Of `bucket`: how fast all compactions together read and write. `auto`: as fast as commits do not feel it, which is measured all the time. `off`: as fast as the disk lets them.";
+    purge_age: Duration = Duration::from_secs(u64::from(CompactionConfig::PURGE_AGE_SECS_DEFAULT)),
+        "Of `bucket`: compactions leave out tombstones that are older than this.";
 
     ["Threads and log"]
     threads: u16 = 0,

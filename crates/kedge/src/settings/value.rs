@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kedge_bucket::{CompactionPace, CompactionPool};
 use kedge_executor::Threads;
 use kedge_server::pools::{THREADS_KIND, parse_threads, threads_text};
 
@@ -137,6 +138,48 @@ impl Value for Bytes {
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.show())
+    }
+}
+
+impl Value for CompactionPool {
+    const KIND: &'static str = "auxio or writer";
+
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "auxio" => Ok(Self::Auxio),
+            "writer" => Ok(Self::Writer),
+            _ => Err(expected::<Self>()),
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Auxio => "auxio",
+            Self::Writer => "writer",
+        }
+        .to_owned()
+    }
+}
+
+impl Value for CompactionPace {
+    const KIND: &'static str = "auto, off, or bytes a second, such as 50MiB";
+
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            _ => match Bytes::read(text) {
+                Ok(Bytes(rate)) if rate > 0 => Ok(Self::BytesPerSec(rate)),
+                _ => Err(expected::<Self>()),
+            },
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::BytesPerSec(rate) => Bytes(*rate).show(),
+            other => other.to_string(),
+        }
     }
 }
 
@@ -276,6 +319,13 @@ mod tests {
         check::<IpAddr>("localhost", None, "");
         check("salvage", Some(&Recover::Salvage), "salvage");
         check::<Recover>("Salvage", None, "");
+        check("writer", Some(&CompactionPool::Writer), "writer");
+        check::<CompactionPool>("reader", None, "");
+        check("auto", Some(&CompactionPace::Auto), "auto");
+        check("off", Some(&CompactionPace::Off), "off");
+        let pace = CompactionPace::BytesPerSec(50 << 20);
+        check("51200KiB", Some(&pace), "50MiB");
+        check::<CompactionPace>("0", None, "");
         check::<u16>("65536", None, "");
         check("true", Some(&true), "true");
         check::<bool>("yes", None, "");
