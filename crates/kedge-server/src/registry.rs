@@ -245,6 +245,11 @@ impl BucketRegistry {
         })
     }
 
+    /// Where completions of parked commands go.
+    pub(crate) fn completions(&self) -> &Arc<dyn Completions> {
+        &self.setup.completions
+    }
+
     /// The context of who is no front-end thread.
     #[must_use]
     pub fn ctx(&self) -> Ctx {

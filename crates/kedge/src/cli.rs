@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::tools::couchstore::{FileError, check, dump};
-use crate::tools::{bucket, import, set, stats, timings, user};
+use crate::tools::{bucket, compact, import, set, stats, timings, user};
 use crate::{load, output, serve, settings};
 
 /// Exit codes beside 0; clap's own is 2 for a command line that makes no sense.
@@ -40,13 +40,15 @@ enum Tool {
     #[command(display_order = 5)]
     Bucket(bucket::BucketArgs),
     #[command(display_order = 6)]
-    Dump(Box<dump::DumpArgs>),
+    Compact(compact::CompactArgs),
     #[command(display_order = 7)]
-    Check(check::CheckArgs),
+    Dump(Box<dump::DumpArgs>),
     #[command(display_order = 8)]
+    Check(check::CheckArgs),
+    #[command(display_order = 9)]
     Import(Box<import::ImportArgs>),
     /// Print the version
-    #[command(display_order = 10)]
+    #[command(display_order = 11)]
     Version,
 }
 
@@ -62,7 +64,7 @@ fn command() -> Command {
     let config = Command::new("config")
         .about("Print the settings that serve would use, and where each comes from")
         .subcommand(set::SetArgs::augment_args(Command::new("set")))
-        .display_order(9);
+        .display_order(10);
     Cli::command()
         .subcommand(settings::arguments(serve).display_order(0))
         .subcommand(ConfigArgs::augment_args(settings::arguments(config)))
@@ -105,6 +107,7 @@ pub fn main() -> ExitCode {
         Tool::Timings(args) => finish("timings", timings::run(&args)),
         Tool::User(args) => finish("user", user::run(&args)),
         Tool::Bucket(args) => finish("bucket", bucket::run(&args)),
+        Tool::Compact(args) => finish("compact", compact::run(&args)),
         Tool::Dump(args) => finish_file("dump", dump::run(&args).map(|()| 0)),
         Tool::Check(args) => finish_file("check", check::run(&args)),
         Tool::Import(args) => finish("import", import::run(&args)),

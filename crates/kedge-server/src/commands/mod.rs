@@ -2,6 +2,7 @@
 
 mod arithmetic;
 mod collections;
+mod compact;
 mod complete;
 mod concat;
 mod config;
@@ -292,6 +293,7 @@ pub(crate) fn dispatch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failur
         Opcode::GetAllVbSeqnos => seqno::all_vbuckets(command),
         Opcode::GetFailoverLog => seqno::failover_log(command),
         Opcode::GetVbucket => vbucket::get(command),
+        Opcode::CompactDb => compact::compact(command),
         Opcode::Hello => hello::hello(command),
         Opcode::SaslListMechs => sasl::list(command),
         Opcode::SaslAuth => sasl::auth(command),

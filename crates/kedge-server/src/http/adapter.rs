@@ -1,6 +1,10 @@
 //! The registry of buckets as management sees it.
 
-use kedge_bucket::{Bucket, BucketChange, BucketConfig, Timing, TimingSnapshot};
+use kedge_bucket::{
+    Bucket, BucketChange, BucketConfig, CompactionProgress, CompactionRequest, CompactionTicket,
+    Timing, TimingSnapshot,
+};
+use kedge_types::Status;
 use kedge_types::limits::BUCKETS_MAX;
 
 use super::{BucketFacts, Buckets, BucketsError};
@@ -66,6 +70,31 @@ impl Buckets for BucketRegistry {
 
     fn flush(&self, name: &str) -> Result<(), BucketsError> {
         Ok(Self::flush(self, name)?)
+    }
+
+    fn compact(
+        &self,
+        name: &str,
+        request: &CompactionRequest,
+    ) -> Result<CompactionTicket, BucketsError> {
+        let bucket = Self::get(self, name).ok_or(BucketsError::NotFound)?;
+        bucket.compact(request).map_err(|status| match status {
+            Status::NotMyVbucket => BucketsError::Refused(format!(
+                "the bucket has the vBuckets 0 to {} only",
+                bucket.vbuckets() - 1
+            )),
+            other => BucketsError::Temporary(format!("it answers {}", other.name())),
+        })
+    }
+
+    fn cancel_compaction(&self, name: &str) -> Result<usize, BucketsError> {
+        let bucket = Self::get(self, name).ok_or(BucketsError::NotFound)?;
+        // All vBuckets are the bucket's own.
+        Ok(bucket.cancel_compaction(None).unwrap_or(0))
+    }
+
+    fn compactions(&self, name: &str) -> Vec<CompactionProgress> {
+        Self::get(self, name).map_or_else(Vec::new, |bucket| bucket.compactions())
     }
 
     fn stats(&self, name: &str) -> Option<Vec<(String, String)>> {

@@ -1,6 +1,9 @@
 //! What management asks of the buckets.
 
-use kedge_bucket::{BucketChange, BucketConfig, TimingSnapshot};
+use kedge_bucket::{
+    BucketChange, BucketConfig, CompactionProgress, CompactionRequest, CompactionTicket,
+    TimingSnapshot,
+};
 
 /// One bucket as management shows it.
 #[derive(Clone, Debug)]
@@ -70,6 +73,22 @@ pub trait Buckets: Send + Sync + 'static {
     /// # Errors
     /// `NotFound`, `FlushDisabled`, `Temporary`.
     fn flush(&self, name: &str) -> Result<(), BucketsError>;
+    /// Asks for a compaction.
+    ///
+    /// # Errors
+    /// `NotFound`, `Refused` for a vBucket that there is not, `Temporary`.
+    fn compact(
+        &self,
+        name: &str,
+        request: &CompactionRequest,
+    ) -> Result<CompactionTicket, BucketsError>;
+    /// Ends all compactions of a bucket, and says how many there were.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    fn cancel_compaction(&self, name: &str) -> Result<usize, BucketsError>;
+    /// What is being compacted, or waits for it; nothing without such a bucket.
+    fn compactions(&self, name: &str) -> Vec<CompactionProgress>;
     /// Statistics of a bucket by name; `None` without such a bucket.
     fn stats(&self, name: &str) -> Option<Vec<(String, String)>>;
     /// Histograms of a bucket by name; `None` without such a bucket.

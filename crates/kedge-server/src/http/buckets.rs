@@ -46,7 +46,7 @@ fn bucket_document(state: &HttpState, host: &str, facts: &BucketFacts) -> Vec<u8
     serde_json::to_vec(&composer.bucket(facts)).expect("documents of text and numbers serialise")
 }
 
-fn refusal(error: &BucketsError) -> Reply {
+pub(crate) fn refusal(error: &BucketsError) -> Reply {
     let bad = |field, text: &str| Reply::field_error(StatusCode::BAD_REQUEST, field, text);
     match error {
         BucketsError::NotFound => Reply::no_such_resource(),

@@ -66,15 +66,21 @@ fn basic_stats(facts: &BucketFacts) -> Value {
 }
 
 fn controllers(config: &BucketConfig, uri: &str) -> Value {
+    let at = |name: &str| format!("{uri}/controller/{name}");
+    let mut controllers = json!({
+        "compactAll": at("compactBucket"),
+        "compactDB": at("compactDatabases"),
+        "purgeDeletes": at("unsafePurgeBucket"),
+    });
     // Clients tell from the controller whether the bucket can be flushed.
     if config.flush_enabled {
-        return json!({ "flush": format!("{uri}/controller/doFlush") });
+        controllers["flush"] = at("doFlush").into();
     }
-    json!({})
+    controllers
 }
 
 /// The name of a bucket in a path: `%` is the only character of a bucket's name that a path cannot hold.
-fn path_text(name: &str) -> String {
+pub(crate) fn path_text(name: &str) -> String {
     name.replace('%', "%25")
 }
 

@@ -14,6 +14,7 @@ mod bucket_form;
 mod buckets;
 mod call;
 mod collections;
+mod compaction;
 mod documents;
 mod form;
 mod kedge;

@@ -103,9 +103,3 @@ pub(crate) async fn terse_cluster_info(call: Call) -> Handled {
     let cluster = call.state.parts.cluster.snapshot();
     ok(&composer(&call, &cluster).terse_cluster())
 }
-
-/// `GET /pools/default/tasks`: nothing here takes long enough to be one.
-pub(crate) async fn tasks(call: Call) -> Handled {
-    call.caller.require(Privilege::Access, None)?;
-    ok(&json!([]))
-}

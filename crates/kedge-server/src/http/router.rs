@@ -14,7 +14,9 @@ use tower::ServiceExt as _;
 
 use super::call::{Call, LocalAddress};
 use super::reply::{Handled, Reply};
-use super::{HttpState, auth, buckets, collections, kedge, metrics, pools, threads, users};
+use super::{
+    HttpState, auth, buckets, collections, compaction, kedge, metrics, pools, threads, users,
+};
 
 /// Answers requests. A clone is cheap.
 #[derive(Clone)]
@@ -68,7 +70,7 @@ fn pool_routes() -> Routes {
             "/pools/default/terseClusterInfo",
             get(pools::terse_cluster_info),
         )
-        .route("/pools/default/tasks", get(pools::tasks))
+        .route("/pools/default/tasks", get(compaction::tasks))
         .route(
             "/pools/default/settings/memcached/global",
             get(threads::get).post(threads::set),
@@ -97,6 +99,26 @@ fn bucket_routes() -> Routes {
         .route(
             &format!("{BUCKET}/controller/doFlush"),
             post(buckets::flush),
+        )
+        .route(
+            &format!("{BUCKET}/controller/compactBucket"),
+            post(compaction::compact),
+        )
+        .route(
+            &format!("{BUCKET}/controller/compactDatabases"),
+            post(compaction::compact),
+        )
+        .route(
+            &format!("{BUCKET}/controller/unsafePurgeBucket"),
+            post(compaction::purge),
+        )
+        .route(
+            &format!("{BUCKET}/controller/cancelBucketCompaction"),
+            post(compaction::cancel),
+        )
+        .route(
+            &format!("{BUCKET}/controller/cancelDatabasesCompaction"),
+            post(compaction::cancel),
         )
         .route(&format!("{BUCKET}/stats"), get(buckets::stats))
         .route(

@@ -14,7 +14,9 @@ impl Rights {
     pub(crate) const FLUSH: Self = Self(8);
     /// To see that the bucket is there, and its cluster map.
     pub(crate) const ACCESS: Self = Self(16);
-    pub(crate) const ALL: Self = Self(31);
+    /// To change the bucket, which compaction does.
+    pub(crate) const MANAGE: Self = Self(32);
+    pub(crate) const ALL: Self = Self(63);
 
     /// What `user` may do with `bucket`, or with the node when there is none.
     pub(crate) fn of(users: &UserStore, user: &str, bucket: Option<&str>) -> Self {
@@ -24,6 +26,7 @@ impl Rights {
             (Privilege::Stats, Self::STATS),
             (Privilege::Flush, Self::FLUSH),
             (Privilege::Access, Self::ACCESS),
+            (Privilege::Manage, Self::MANAGE),
         ];
         let granted = table
             .iter()
@@ -51,6 +54,7 @@ mod tests {
         for (user, roles) in [
             ("root", "admin"),
             ("app", "bucket_full_access[default]"),
+            ("manager", "bucket_admin[default]"),
             ("reader", "data_reader[default]"),
             ("writer", "data_writer[default]"),
             ("monitor", "data_monitoring[default]"),
@@ -59,9 +63,14 @@ mod tests {
                 .add(user, "secret", roles.parse().unwrap(), 1)
                 .unwrap();
         }
+        let manager = Rights::ACCESS
+            .and(Rights::STATS)
+            .and(Rights::FLUSH)
+            .and(Rights::MANAGE);
         for (user, bucket, expected) in [
             ("root", "default", Rights::ALL),
-            ("app", "default", Rights::ALL),
+            ("app", "default", Rights(31)),
+            ("manager", "default", manager),
             ("app", "other", Rights::NONE),
             ("reader", "default", Rights::ACCESS.and(Rights::READ)),
             ("writer", "default", Rights::ACCESS.and(Rights::WRITE)),

@@ -3,6 +3,7 @@
 mod bootstrap;
 mod client;
 mod commands;
+mod compact;
 mod config;
 mod hostile;
 mod limits;

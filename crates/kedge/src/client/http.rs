@@ -21,6 +21,8 @@ pub struct HttpClient {
     port: u16,
     user: String,
     password: String,
+    /// For how long a reply is waited for; `None`: for ever.
+    patience: Option<Duration>,
 }
 
 /// A reply.
@@ -41,6 +43,16 @@ impl HttpClient {
             port,
             user: user.to_owned(),
             password: password.to_owned(),
+            patience: Some(TIMEOUT),
+        }
+    }
+
+    /// The same, but it waits for replies as long as they take.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        Self {
+            patience: None,
+            ..self
         }
     }
 
@@ -138,7 +150,7 @@ impl HttpClient {
         {
             match TcpStream::connect_timeout(&candidate, TIMEOUT) {
                 Ok(stream) => {
-                    stream.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
+                    stream.set_read_timeout(self.patience).map_err(failed)?;
                     stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
                     return Ok(stream);
                 }

@@ -318,3 +318,40 @@ fn threads_are_changed_while_the_server_runs() {
     }
     assert_eq!(pools(&server), expected);
 }
+
+#[test]
+fn files_are_compacted() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &["--settle-age=1ms"]);
+    let mut connection = server.connect();
+    for number in 0..100_u32 {
+        let key = number.to_be_bytes();
+        connection
+            .set(&key, &[7; 1_000], Some(DurabilityLevel::PersistToMajority))
+            .expect("a write");
+    }
+    let compacted = |text: &str| -> u64 {
+        let count = text
+            .split(": ")
+            .nth(1)
+            .and_then(|text| text.split(' ').next());
+        count.and_then(|count| count.parse().ok()).expect("a count")
+    };
+    let begin = Instant::now();
+    while compacted(&tool(&server, &["compact", "--wait"])) == 0 {
+        assert!(begin.elapsed() < PATIENCE, "no document came into a file");
+    }
+    let said = tool(
+        &server,
+        &["compact", "default", "--vb=1", "--vb=2", "--drop-deletes"],
+    );
+    assert_eq!(said, "bucket \"default\" is being compacted\n");
+    tool(&server, &["compact", "--cancel"]);
+    let (code, _, stderr) = try_tool(&server, PASSWORD, &["compact", "--vb=64"]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("0 to 63"), "{stderr}");
+    let (code, _, stderr) = try_tool(&server, PASSWORD, &["compact", "nowhere"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    let timings = tool(&server, &["timings", "compaction"]);
+    assert!(timings.contains("Total:"), "{timings}");
+}

@@ -8,6 +8,7 @@
 
 mod arithmetic;
 mod collections;
+mod compact;
 mod concat;
 mod config;
 mod flush;
@@ -32,6 +33,7 @@ pub use arithmetic::{Arithmetic, decode_counter, encode_counter};
 pub use collections::{
     CollectionIdReply, GetCollectionId, GetManifest, GetScopeId, ScopeIdReply, SetManifest,
 };
+pub use compact::CompactDb;
 pub use concat::Concat;
 pub use config::{GetClusterConfig, GetErrorMap, SelectBucket};
 pub use flush::Flush;

@@ -92,7 +92,15 @@ fn a_bucket() {
     assert_eq!(bucket["conflictResolutionType"], "seqno");
     assert_eq!(bucket["compressionMode"], "passive");
     assert_eq!(bucket["numVBuckets"], VBUCKETS);
-    assert_eq!(bucket["controllers"], serde_json::json!({}));
+    let at = |name: &str| format!("/pools/default/buckets/default/controller/{name}");
+    assert_eq!(
+        bucket["controllers"],
+        serde_json::json!({
+            "compactAll": at("compactBucket"),
+            "compactDB": at("compactDatabases"),
+            "purgeDeletes": at("unsafePurgeBucket"),
+        })
+    );
     assert_eq!(bucket["nodes"][0]["status"], "healthy");
     assert_eq!(bucket["nodes"][0]["hostname"], server.address.to_string());
     assert_eq!(bucket["nodes"][0]["ports"]["direct"], KV_PORT);

@@ -2,6 +2,7 @@
 
 mod buckets;
 mod client;
+mod compaction;
 mod documents;
 mod figures;
 mod sockets;

@@ -1,0 +1,39 @@
+//! COMPACT_DB: a compaction of one vBucket's file. It is answered when that has ended.
+
+use kedge_bucket::{CompactionReport, CompactionRequest, Completion};
+use kedge_protocol::binary::commands::CompactDb;
+use kedge_types::Status;
+
+use super::{Command, Done};
+use crate::session::{Failure, ReplyKind, Rights};
+
+pub(super) fn compact(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let wire = CompactDb::decode(command.request)?;
+    let bucket = command.session.bucket(Rights::MANAGE)?;
+    let seqno = wire.purge_before_seqno;
+    let request = CompactionRequest {
+        vbuckets: Some(vec![command.request.vb]),
+        purge_before_secs: (wire.purge_before_secs > 0)
+            .then(|| u32::try_from(wire.purge_before_secs).unwrap_or(u32::MAX)),
+        purge_before_seqno: (seqno.get() > 0).then_some(seqno),
+        drop_deletes: wire.drop_deletes,
+    };
+    let ticket = bucket.compact(&request)?;
+    let cookie = command.session.next_cookie();
+    let completions = command.turn.shared.registry.completions().clone();
+    ticket.when_done(move |report| {
+        let completion = Completion::Persisted(status_of(&report));
+        completions.complete(&mut vec![(cookie, completion)]);
+    });
+    Ok(command.park_as(ReplyKind::StatusOnly))
+}
+
+fn status_of(report: &CompactionReport) -> Result<(), Status> {
+    if report.failed > 0 {
+        Err(Status::Internal)
+    } else if report.cancelled > 0 {
+        Err(Status::TemporaryFailure)
+    } else {
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! Compactions, and what is told of them.
+
+use kedge_bucket::{BucketConfig, StoreMode, Write};
+use kedge_types::{Cas, CollectionId, Datatype, DocKey, VbId};
+
+use super::{Server, VBUCKETS};
+
+const CONTROLLER: &str = "/pools/default/buckets/default/controller";
+
+/// Writes a document into every vBucket, some more often than others, and brings all into the files.
+fn fill(server: &Server, rounds: u16) {
+    let bucket = server.registry.get("default").unwrap();
+    let key = DocKey::new(CollectionId::DEFAULT, b"key").unwrap();
+    for _ in 0..rounds {
+        for vb in 0..VBUCKETS {
+            let write = Write {
+                vb: VbId(vb),
+                key: &key,
+                cas: Cas(0),
+                durability: None,
+                preserve_ttl: false,
+                cookie: kedge_bucket::Cookie(0),
+            };
+            let value = &[7; 1_000];
+            let raw = Datatype::RAW;
+            bucket
+                .store(
+                    server.registry.ctx(),
+                    &write,
+                    StoreMode::Set,
+                    value,
+                    raw,
+                    0,
+                    0,
+                )
+                .unwrap();
+        }
+        bucket.sync().unwrap();
+        bucket.settle().unwrap();
+    }
+}
+
+#[test]
+fn who_waits_is_told_what_was_done() {
+    let server = Server::start();
+    let path = &format!("{CONTROLLER}/compactBucket");
+    let nothing = server.post(path, "wait=true").json();
+    assert_eq!(nothing["compacted"], 0);
+    assert_eq!(nothing["withoutFile"], VBUCKETS);
+    fill(&server, 3);
+    let one = server.post(path, "wait=1&vbuckets=2").json();
+    assert_eq!(
+        (&one["compacted"], &one["failed"]),
+        (&1.into(), &0.into()),
+        "{one}"
+    );
+    assert!(
+        one["bytesBefore"].as_u64() > one["bytesAfter"].as_u64(),
+        "{one}"
+    );
+    assert_eq!(one["firstError"], serde_json::Value::Null);
+    let all = server.post(path, "wait=1&purgeBefore=1700000000&dropDeletes=1");
+    assert_eq!(all.json()["compacted"], VBUCKETS);
+    assert_eq!(
+        server.get("/pools/default/tasks").json(),
+        serde_json::json!([])
+    );
+}
+
+#[test]
+fn who_does_not_wait_gets_nothing_and_may_cancel() {
+    let server = Server::start();
+    fill(&server, 1);
+    for name in [
+        "compactBucket",
+        "compactDatabases",
+        "unsafePurgeBucket",
+        "cancelBucketCompaction",
+        "cancelDatabasesCompaction",
+    ] {
+        server.post(&format!("{CONTROLLER}/{name}"), "").is(200, "");
+    }
+    let tasks = server.get("/pools/default/tasks").json();
+    for task in tasks.as_array().unwrap() {
+        assert_eq!(task["type"], "bucket_compaction");
+        assert_eq!(task["bucket"], "default");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_and_so_is_who_may_not() {
+    let server = Server::start();
+    let path = &format!("{CONTROLLER}/compactBucket");
+    for (form, field) in [
+        ("vbuckets=1,x", "vbuckets"),
+        ("vbuckets=", "vbuckets"),
+        ("purgeBefore=-1", "purgeBefore"),
+        ("dropDeletes=maybe", "dropDeletes"),
+        ("wait=2", "wait"),
+        ("vbuckets=4", "_"),
+    ] {
+        let reply = server.post(path, form);
+        assert_eq!(reply.status, 400, "{form}");
+        assert!(
+            reply.json()["errors"][field].is_string(),
+            "{form}: {}",
+            reply.body
+        );
+    }
+    for name in ["compactBucket", "cancelBucketCompaction"] {
+        let nowhere = format!("/pools/default/buckets/nowhere/controller/{name}");
+        assert_eq!(server.post(&nowhere, "").status, 404);
+    }
+    server
+        .registry
+        .create(BucketConfig::new("other", 1, 1 << 20))
+        .unwrap();
+    let user = "/settings/rbac/users/local/app";
+    let form = "password=secret&roles=bucket_full_access%5Bdefault%5D";
+    assert_eq!(server.connect().request("PUT", user, form).status, 200);
+    let mut app = server.connect_as("app", "secret");
+    for name in [
+        "compactBucket",
+        "cancelBucketCompaction",
+        "unsafePurgeBucket",
+    ] {
+        let reply = app.request("POST", &format!("{CONTROLLER}/{name}"), "");
+        assert_eq!(reply.status, 403, "{name}: an application does not compact");
+    }
+}
