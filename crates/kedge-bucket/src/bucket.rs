@@ -92,6 +92,8 @@ pub struct BucketSetup {
     pub threads: u16,
     /// What recovery does about damage.
     pub recovery: Recovery,
+    /// Most files of vBuckets that the process can afford to keep open, whatever the settings say.
+    pub open_files_max: u32,
     /// Called once when the bucket cannot go on without risking what it acknowledged (a sync failed, say). The
     /// process should end.
     pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,

@@ -13,6 +13,7 @@
 use crate::bucket::{Bucket, LoadReport, Phase, Recovery, new_uuid, random_u64};
 use crate::commit::{Committer, InLog};
 use crate::error::BucketError;
+use crate::floor::has_work;
 use crate::mark::Mark;
 use crate::open::LOG_DIR;
 use crate::record;
@@ -72,7 +73,7 @@ impl Bucket {
         let config = &self.setup.config;
         StorageConfig {
             keep_files_open: config.keep_files_open,
-            max_open_files: config.max_open_files as usize,
+            max_open_files: config.max_open_files.min(self.setup.open_files_max) as usize,
             ..StorageConfig::new(config.vbuckets)
         }
     }
@@ -151,6 +152,14 @@ impl Bucket {
             self.finish_replay(&report)?;
             self.settle_all(|| self.phase() != Phase::Loading)?;
             self.check_loading()?;
+            // Before the log goes, nothing may be left that only it has.
+            if self
+                .vbuckets
+                .iter()
+                .any(|vbucket| has_work(&vbucket.lock()))
+            {
+                return Err(BucketError::NotSettled(self.name().to_owned()));
+            }
         } else {
             self.finish_replay(&report)?;
         }

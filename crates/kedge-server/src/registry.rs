@@ -29,6 +29,8 @@ use kedge_types::limits::{BUCKET_NAME_BYTES_MAX, BUCKETS_MAX, SHUTDOWN_SETTLE_MS
 use kedge_types::{Clock, Status};
 use parking_lot::Mutex;
 
+use crate::server::files_for_buckets;
+
 /// Why a bucket could not be made, changed, dropped or opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -97,6 +99,9 @@ pub struct RegistrySetup {
     pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
+/// However few files the process may open, a bucket keeps so many.
+const OPEN_FILES_MIN: u32 = 16;
+
 type Buckets = BTreeMap<String, Arc<Bucket>>;
 
 /// The buckets of the server.
@@ -127,8 +132,10 @@ impl BucketRegistry {
     /// `Damaged`, `Disk`, `Cluster`, `Bucket`.
     pub fn open(setup: RegistrySetup, ports: Ports) -> Result<Self, RegistryError> {
         let mut buckets = Buckets::new();
-        for config in read_configs(&setup)? {
-            let bucket = open_bucket(&setup, config)?;
+        let configs = read_configs(&setup)?;
+        let count = configs.len();
+        for config in configs {
+            let bucket = open_bucket(&setup, config, count)?;
             buckets.insert(bucket.name().to_owned(), bucket);
         }
         let entries: Vec<BucketEntry> = buckets.values().map(|b| entry(&b.config())).collect();
@@ -190,7 +197,7 @@ impl BucketRegistry {
         self.setup.disk.remove_dir_all(&dir)?;
         self.setup.disk.create_dir_all(&dir)?;
         save_config(&self.setup, &config)?;
-        let bucket = match open_bucket(&self.setup, config) {
+        let bucket = match open_bucket(&self.setup, config, before.len() + 1) {
             Ok(bucket) => bucket,
             Err(error) => {
                 remove_config(&self.setup, &dir)?;
@@ -452,7 +459,12 @@ fn read_configs(setup: &RegistrySetup) -> Result<Vec<BucketConfig>, RegistryErro
     Ok(configs)
 }
 
-fn open_bucket(setup: &RegistrySetup, config: BucketConfig) -> Result<Arc<Bucket>, RegistryError> {
+/// Opens one of so many buckets.
+fn open_bucket(
+    setup: &RegistrySetup,
+    config: BucketConfig,
+    buckets: usize,
+) -> Result<Arc<Bucket>, RegistryError> {
     Ok(Bucket::open(BucketSetup {
         disk: setup.disk.clone(),
         dir: bucket_dir(&setup.data_dir, &config.name),
@@ -462,8 +474,15 @@ fn open_bucket(setup: &RegistrySetup, config: BucketConfig) -> Result<Arc<Bucket
         completions: setup.completions.clone(),
         threads: setup.threads,
         recovery: setup.recovery,
+        open_files_max: files_per_bucket(buckets),
         on_fatal: setup.on_fatal.clone(),
     })?)
+}
+
+/// Files that each of so many buckets may keep open: together no more than the part of the limit that is left for them.
+fn files_per_bucket(buckets: usize) -> u32 {
+    let each = files_for_buckets() / buckets.max(1) as u64;
+    u32::try_from(each).unwrap_or(u32::MAX).max(OPEN_FILES_MIN)
 }
 
 fn entry(config: &BucketConfig) -> BucketEntry {

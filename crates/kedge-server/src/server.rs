@@ -330,7 +330,8 @@ fn allowed_connections(wanted: u32) -> u32 {
         },
     );
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let allowed = files.saturating_sub(RESERVED_FILES).max(files / 2);
+    let others = RESERVED_FILES.saturating_add(files_for_buckets());
+    let allowed = files.saturating_sub(others).max(files / 2);
     let allowed = u32::try_from(allowed).unwrap_or(u32::MAX);
     if allowed < wanted {
         tracing::warn!(
@@ -340,6 +341,11 @@ fn allowed_connections(wanted: u32) -> u32 {
         );
     }
     wanted.min(allowed)
+}
+
+/// Files of vBuckets that all buckets together may keep open: a quarter of the limit.
+pub(crate) fn files_for_buckets() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4
 }
 
 fn bind(address: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), ServerError> {

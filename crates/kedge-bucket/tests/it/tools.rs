@@ -186,6 +186,7 @@ impl Place {
             completions: Arc::clone(sink) as Arc<dyn Completions>,
             threads: 2,
             recovery: Recovery::Strict,
+            open_files_max: u32::MAX,
             on_fatal: Arc::new(move |why| fatal.fatal.lock().unwrap().push(why.to_owned())),
         }
     }

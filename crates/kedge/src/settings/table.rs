@@ -149,7 +149,7 @@ settings! {
     keep_files_open: bool = true,
         "Of `bucket`: whether the files of vBuckets stay open between two uses.";
     max_open_files: u32 = BucketConfig::MAX_OPEN_FILES_DEFAULT,
-        "Of `bucket`: most files that stay open.";
+        "Of `bucket`: most files that stay open. All buckets together keep no more than a quarter of the files that the process may open.";
     num_shards: u16 = 0,
         "Of `bucket`: parts of the vBuckets, 1 to 128, each of which writes its files by itself. 0: one for each core.", default_note = "one for each core";
 
