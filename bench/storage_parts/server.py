@@ -143,6 +143,14 @@ def bytes_below(path):
     return total
 
 
+def device_written_bytes(path):
+    """Bytes that were ever written to the disk below a directory, by anybody; what waits in memory is written first."""
+    os.sync()
+    device = os.stat(path).st_dev
+    fields = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat").read_text().split()
+    return int(fields[6]) * 512
+
+
 def forget_cached(path):
     """Lets the kernel forget what it has cached of all files below a directory; what is not written yet stays."""
     for entry in files_below(path):
