@@ -231,14 +231,21 @@ fn failovers(figures: &VbFigures, each: &mut dyn FnMut(&str, &str)) {
 
 fn config(bucket: &Bucket, each: Each<'_>) {
     let config = bucket.config();
-    let Ok(serde_json::Value::Object(members)) = serde_json::to_value(&*config) else {
-        return;
-    };
-    for (name, value) in members {
-        let text = value
-            .as_str()
-            .map_or_else(|| value.to_string(), str::to_owned);
-        each(&format!("ep_{name}"), &text);
+    if let Ok(settings) = serde_json::to_value(&*config) {
+        members("ep", &settings, each);
+    }
+}
+
+/// The members of an object, those of objects in it under both names.
+fn members(prefix: &str, value: &serde_json::Value, each: Each<'_>) {
+    match value {
+        serde_json::Value::Object(inner) => {
+            for (name, value) in inner {
+                members(&format!("{prefix}_{name}"), value, each);
+            }
+        }
+        serde_json::Value::String(text) => each(prefix, text),
+        other => each(prefix, &other.to_string()),
     }
 }
 

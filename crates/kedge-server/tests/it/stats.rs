@@ -62,7 +62,10 @@ fn groups_and_what_they_hold() {
         ("vbucket-seqno", vec!["vb_3:high_seqno", "vb_3:uuid"]),
         ("vbucket-details 2", vec!["vb_2", "vb_2:num_items"]),
         ("failovers 1", vec!["vb_1:num_entries", "vb_1:0:id"]),
-        ("config", vec!["ep_vbuckets", "ep_quota_bytes"]),
+        (
+            "config",
+            vec!["ep_vbuckets", "ep_quota_bytes", "ep_compaction_pace"],
+        ),
         ("memory", vec!["mem_used", "ep_max_size"]),
         ("uuid", vec!["uuid"]),
         ("warmup", vec!["ep_warmup_state"]),
