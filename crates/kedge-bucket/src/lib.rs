@@ -45,7 +45,7 @@ pub use counters::{Counter, Total};
 pub use documents::Read;
 pub use error::BucketError;
 pub use import::import_files;
-pub use kedge_storage::{CompactPhase, CompactionFigures, Import, Imported};
+pub use kedge_storage::{CompactPhase, CompactionFigures, FileFigures, Import, Imported};
 pub use kedge_vbucket::{
     Completion, ConcatMode, Cookie, Document, Item, Meta, Mutated, ObserveSeqno, ObserveState,
     StoreMode, VbState,

@@ -5,6 +5,7 @@ use crate::counters::Counter;
 use crate::documents::Read;
 use crate::error::BucketError;
 use crate::outcome::{Outcome, of_step};
+use kedge_storage::FileFigures;
 use kedge_types::{Cas, CollectionId, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{Cookie, Document, ObserveSeqno, ObserveState, Picked, VbState};
 use std::sync::atomic::Ordering;
@@ -209,6 +210,24 @@ impl Bucket {
             expired: vbucket.expired(),
             failover: vbucket.failover().entries().to_vec(),
         })
+    }
+
+    /// What the file of a vBucket is like; `None` while it has none. A file that nobody looked at since the start is
+    /// opened for it.
+    ///
+    /// # Errors
+    /// `NotLoaded` at the beginning of loading; what storage says of the file.
+    pub fn file_figures(&self, vb: VbId) -> Result<Option<FileFigures>, BucketError> {
+        Ok(self.storage()?.file_figures(vb)?)
+    }
+
+    /// Bytes of the log and the files together.
+    #[must_use]
+    pub fn disk_bytes(&self) -> u64 {
+        let log = *self.log_stats.lock();
+        let files = (0..self.vbuckets()).filter_map(|vb| self.file_figures(VbId(vb)).ok()?);
+        let files: u64 = files.map(|file| file.file_bytes).sum();
+        log.size_bytes + log.spare_bytes + files
     }
 
     /// Throws all documents away. Every vBucket begins a new history, which is on disk when this returns, and the log

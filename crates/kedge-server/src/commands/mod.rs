@@ -18,6 +18,7 @@ mod remove;
 mod sasl;
 mod seqno;
 mod stat;
+mod storage_stats;
 mod store;
 mod task_stats;
 mod timer;

@@ -5,7 +5,7 @@ use kedge_cluster::CLAIMED_VERSION;
 use kedge_protocol::binary::commands::Stat;
 use kedge_types::{Status, VbId};
 
-use super::{Command, Done, task_stats};
+use super::{Command, Done, storage_stats, task_stats};
 use crate::histogram;
 use crate::session::{Failure, Rights, Session};
 use crate::shared::Shared;
@@ -64,7 +64,16 @@ pub(crate) fn group_stats(
             each(&format!("vb_{}", figures.vb), state_name(figures));
         })?,
         "vbucket-seqno" => vbuckets(bucket()?, argument, each, vbucket_seqno)?,
-        "vbucket-details" => vbuckets(bucket()?, argument, each, vbucket_details)?,
+        "vbucket-details" => {
+            let bucket = bucket()?;
+            vbuckets(bucket, argument, each, |figures, each| {
+                vbucket_details(figures, each);
+                storage_stats::vbucket_file(bucket, figures.vb, each);
+            })?;
+        }
+        "diskinfo" => storage_stats::disk_info(bucket()?, argument, each)?,
+        "kvstore" => storage_stats::kv_store(bucket()?, each),
+        "compaction" => storage_stats::compaction(bucket()?, each),
         "failovers" => vbuckets(bucket()?, argument, each, failovers)?,
         "config" => config(bucket()?, each),
         "memory" => memory(bucket()?, each),

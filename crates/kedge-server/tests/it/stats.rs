@@ -123,6 +123,44 @@ fn settle(kedge: &Kedge) {
 }
 
 #[test]
+fn files_and_what_was_done_to_them() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    let number = |stats: &HashMap<String, String>, name: &str| -> u64 {
+        stats[name].parse().unwrap_or_else(|_| panic!("{name}"))
+    };
+    let empty = stat(&mut client, "diskinfo").unwrap();
+    assert_eq!(number(&empty, "ep_db_file_size"), 0, "no file yet");
+    let vb = kedge_types::VbId::of_key(b"k", 16);
+    let bucket = kedge.server().registry().get("default").unwrap();
+    for _ in 0..2 {
+        client.set("k", &[7; 10_000]).ok();
+        bucket.sync().unwrap();
+        bucket.settle().unwrap();
+    }
+    let disk = stat(&mut client, "diskinfo detail").unwrap();
+    let data = number(&disk, &format!("vb_{vb}:data_size"));
+    assert!(data > 0 && number(&disk, "ep_db_data_size") == data);
+    assert!(number(&disk, "ep_db_file_size") > data);
+    assert!(number(&disk, &format!("vb_{vb}:fragmentation")) > 0);
+    assert_eq!(disk.len(), 3 + 2, "one vBucket has a file");
+    let details = stat(&mut client, &format!("vbucket-details {vb}")).unwrap();
+    assert_eq!(number(&details, &format!("vb_{vb}:db_items")), 1);
+    assert_eq!(number(&details, &format!("vb_{vb}:db_revision")), 1);
+    let store = stat(&mut client, "kvstore").unwrap();
+    assert_eq!(store["rw_0:backend_type"], "couchstore");
+    assert_eq!(number(&store, "rw_0:numLoadedVb"), 1);
+    assert_eq!(number(&store, "rw_0:commits"), 2);
+    let ticket = bucket.compact(&kedge_bucket::CompactionRequest::default());
+    assert_eq!(ticket.unwrap().wait().compacted, 1);
+    let compaction = stat(&mut client, "compaction").unwrap();
+    assert_eq!(number(&compaction, "ep_compactions"), 1);
+    let after = stat(&mut client, "diskinfo").unwrap();
+    assert!(number(&after, "ep_db_file_size") < number(&disk, "ep_db_file_size"));
+    assert_eq!(stat(&mut client, "diskinfo x"), Err(Status::Invalid));
+}
+
+#[test]
 fn tasks_and_how_long_they_waited_and_ran() {
     let kedge = Kedge::start();
     let mut client = kedge.client();

@@ -12,8 +12,8 @@ use crate::output;
 /// Show the server's statistics
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StatsArgs {
-    /// Group, such as vbucket, vbucket-seqno, timings, config, connections, tasks, scheduler or runtimes; without
-    /// one, the general ones
+    /// Group, such as vbucket, vbucket-seqno, vbucket-details, diskinfo, kvstore, compaction, warmup, timings, config,
+    /// connections, tasks, scheduler or runtimes; without one, the general ones
     #[arg(default_value = "")]
     group: String,
     /// Print one JSON object instead of a table

@@ -1,0 +1,150 @@
+//! Statistics of a bucket's files: the groups `diskinfo`, `kvstore` and `compaction`, and a part of `vbucket-details`.
+//!
+//! Names are those of Couchbase Server's statistics where it has the same figure.
+
+use kedge_bucket::{Bucket, CompactPhase, FileFigures};
+use kedge_types::{Status, VbId};
+
+use super::stat::Each;
+use crate::session::Failure;
+
+/// Sizes of a bucket's files together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Sizes {
+    data: u64,
+    file: u64,
+}
+
+/// Gives the figures of every file to `each`, and adds their sizes up. A file that cannot be read is left out: reading
+/// its documents tells why.
+fn files(bucket: &Bucket, mut each: impl FnMut(VbId, &FileFigures)) -> Sizes {
+    let mut sum = Sizes::default();
+    for vb in (0..bucket.vbuckets()).map(VbId) {
+        if let Ok(Some(file)) = bucket.file_figures(vb) {
+            sum.data += file.data_bytes;
+            sum.file += file.file_bytes;
+            each(vb, &file);
+        }
+    }
+    sum
+}
+
+/// `diskinfo`: what the files hold and how long they are; with `detail` of each vBucket.
+///
+/// # Errors
+/// `Invalid` for another argument.
+pub(super) fn disk_info(
+    bucket: &Bucket,
+    argument: Option<&str>,
+    each: Each<'_>,
+) -> Result<(), Failure> {
+    let sum = match argument {
+        None => files(bucket, |_, _| {}),
+        Some("detail") => files(bucket, |vb, file| {
+            each(&format!("vb_{vb}:data_size"), &file.data_bytes.to_string());
+            each(&format!("vb_{vb}:file_size"), &file.file_bytes.to_string());
+            let percent = file.fragmentation_percent();
+            each(&format!("vb_{vb}:fragmentation"), &percent.to_string());
+        }),
+        Some(_) => {
+            return Err(Failure::new(
+                Status::Invalid,
+                "the argument can only be detail",
+            ));
+        }
+    };
+    each("ep_db_data_size", &sum.data.to_string());
+    each("ep_db_file_size", &sum.file.to_string());
+    Ok(())
+}
+
+/// What `vbucket-details` tells of a vBucket's file.
+pub(super) fn vbucket_file(bucket: &Bucket, vb: VbId, each: Each<'_>) {
+    let Ok(Some(file)) = bucket.file_figures(vb) else {
+        return;
+    };
+    for (name, value) in [
+        ("db_data_size", file.data_bytes),
+        ("db_file_size", file.file_bytes),
+        ("db_fragmentation", u64::from(file.fragmentation_percent())),
+        ("db_items", file.live),
+        ("db_tombstones", file.deleted),
+        ("db_purge_seqno", file.purge_seqno.get()),
+    ] {
+        each(&format!("vb_{vb}:{name}"), &value.to_string());
+    }
+    each(
+        &format!("vb_{vb}:db_revision"),
+        &file.revision.0.to_string(),
+    );
+}
+
+/// The store, of which there is one for reading and writing, and the figures of a bucket that tell of it.
+const STORE: [(&str, &str); 10] = [
+    ("rw_0:open", "ep_storage_opened"),
+    ("rw_0:open_files", "ep_storage_open_files"),
+    ("rw_0:open_file_hits", "ep_storage_hits"),
+    ("rw_0:open_file_misses", "ep_storage_misses"),
+    ("rw_0:commits", "ep_storage_commits"),
+    ("rw_0:io_document_writes", "ep_storage_committed_items"),
+    ("rw_0:failure_set", "ep_storage_failed_commits"),
+    ("rw_0:io_total_read_bytes", "ep_storage_read_bytes"),
+    ("rw_0:io_total_write_bytes", "ep_storage_written_bytes"),
+    ("rw_0:io_syncs", "ep_storage_syncs"),
+];
+
+/// `kvstore`: what was done to the files.
+pub(super) fn kv_store(bucket: &Bucket, each: Each<'_>) {
+    each("rw_0:backend_type", "couchstore");
+    let figures = bucket.figures();
+    for (name, figure) in STORE {
+        if let Some((_, value)) = figures.iter().find(|(known, _)| *known == figure) {
+            each(name, &value.to_string());
+        }
+    }
+    let mut loaded = 0_u32;
+    files(bucket, |_, _| loaded += 1);
+    each("rw_0:numLoadedVb", &loaded.to_string());
+}
+
+const fn phase_name(phase: CompactPhase) -> &'static str {
+    match phase {
+        CompactPhase::Copy => "copy",
+        CompactPhase::Sort => "sort",
+        CompactPhase::Index => "index",
+        CompactPhase::CatchUp => "catch_up",
+        CompactPhase::Finish => "finish",
+        _ => "unknown",
+    }
+}
+
+/// `compaction`: what was compacted, and how far each file is that is being, or waits.
+pub(super) fn compaction(bucket: &Bucket, each: Each<'_>) {
+    for (name, value) in bucket.figures() {
+        if name.starts_with("ep_compaction") || name == "ep_expired_compactor" {
+            each(name, &value.to_string());
+        }
+    }
+    for compaction in bucket.compactions() {
+        let vb = compaction.vb;
+        let state = if compaction.is_running {
+            "running"
+        } else {
+            "queued"
+        };
+        each(&format!("vb_{vb}:state"), state);
+        let Some(figures) = compaction.figures else {
+            continue;
+        };
+        each(&format!("vb_{vb}:phase"), phase_name(figures.phase));
+        for (name, value) in [
+            ("entries", figures.entries),
+            ("entries_total", figures.entries_total),
+            ("bytes_read", figures.bytes_read),
+            ("bytes_written", figures.bytes_written),
+            ("file_size", figures.file_bytes),
+        ] {
+            each(&format!("vb_{vb}:{name}"), &value.to_string());
+        }
+    }
+}
