@@ -4,13 +4,16 @@ use crate::commit::{Committer, Dirty, DirtyList};
 use crate::compaction::Compactions;
 use crate::config::{BucketChange, BucketConfig};
 use crate::counters::{Counter, Counters, Totals};
+use crate::fetch::Fetches;
 use crate::floor::Floor;
 use crate::flusher::Flushers;
 use crate::hot::Hot;
+use crate::pager::Pager;
 use crate::quota::Quota;
 use crate::settler::SettleShard;
 use crate::tasks::Sleeper;
 use crate::timings::{Timing, Timings};
+use crate::warmup::Warmup;
 use crate::writer::Writer;
 use kedge_disk::Disk;
 use kedge_executor::{Executor, OwnerId};
@@ -132,6 +135,8 @@ pub struct Bucket {
     pub(crate) owner: OwnerId,
     pub(crate) config: RwLock<Arc<BucketConfig>>,
     pub(crate) vbuckets: Box<[Mutex<VBucket>]>,
+    /// Parts of each vBucket's hash table.
+    pub(crate) table_shards: usize,
     pub(crate) hot: Hot,
     pub(crate) quota: Quota,
     pub(crate) counters: Counters,
@@ -146,6 +151,9 @@ pub struct Bucket {
     pub(crate) settlers: Box<[SettleShard]>,
     pub(crate) floor: Floor,
     pub(crate) compactions: Compactions,
+    pub(crate) fetches: Fetches,
+    pub(crate) pager: Pager,
+    pub(crate) warmup: Warmup,
     pub(crate) storage: OnceLock<Storage>,
     pub(crate) preparer: OnceLock<SegmentPreparer>,
     /// The tasks that rest while there is nothing for them to do.
@@ -172,6 +180,7 @@ impl Bucket {
     pub(crate) fn new(setup: BucketSetup, owner: OwnerId, uuid: [u8; 16]) -> Self {
         let vbuckets = setup.config.vbuckets;
         let shards = (TABLE_SHARDS / usize::from(vbuckets).max(1)).max(1);
+        let shards = shards.next_power_of_two();
         let hasher = RandomState::default();
         let (commit_log, parts) = (setup.config.commit_log, setup.config.shards());
         let vbucket = |id| {
@@ -190,8 +199,9 @@ impl Bucket {
         };
         Self {
             vbuckets: (0..vbuckets).map(|id| Mutex::new(vbucket(id))).collect(),
+            table_shards: shards,
             hot: Hot::new(&setup.config),
-            quota: Quota::new(setup.config.quota_bytes),
+            quota: Quota::new(setup.config.quota_bytes, &setup.config.memory),
             counters: Counters::new(setup.threads),
             timings: Timings::new(setup.threads),
             totals: Totals::default(),
@@ -204,6 +214,9 @@ impl Bucket {
             settlers: (0..parts).map(|_| SettleShard::default()).collect(),
             floor: Floor::new(vbuckets),
             compactions: Compactions::new(&setup.config),
+            fetches: Fetches::new(vbuckets),
+            pager: Pager::default(),
+            warmup: Warmup::default(),
             storage: OnceLock::new(),
             preparer: OnceLock::new(),
             timeouts: Sleeper::default(),
@@ -246,7 +259,8 @@ impl Bucket {
         let mut config = self.config.write();
         let changed = Arc::new(change.apply(&config));
         changed.check()?;
-        self.quota.set_limit(changed.quota_bytes);
+        self.quota.set_limit(changed.quota_bytes, &changed.memory);
+        self.on_memory();
         self.hot.set(&changed);
         *config = changed.clone();
         drop(config);
@@ -333,6 +347,7 @@ impl Bucket {
             vbucket.unsettled().pinned_bytes as i64 - pinned,
         );
         self.on_changed(vbucket);
+        self.on_memory();
         let mut done = Vec::new();
         if vbucket.has_done() {
             vbucket.take_done(&mut done);

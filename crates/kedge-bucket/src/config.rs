@@ -1,6 +1,7 @@
 //! What a bucket is told to be.
 
 use crate::compaction::{CompactionChange, CompactionConfig};
+use crate::memory::{MemoryChange, MemoryConfig};
 use kedge_types::DurabilityLevel;
 use serde::{Deserialize, Serialize};
 
@@ -30,7 +31,7 @@ pub struct BucketConfig {
     /// Replicas wished for. One node keeps none.
     #[serde(default)]
     pub replicas: u8,
-    /// What is evicted when memory runs out. Nothing is, by now: writes get a temporary failure.
+    /// What leaves memory when it runs short.
     #[serde(default)]
     pub eviction_policy: EvictionPolicy,
     /// How writes with metadata of their own are compared.
@@ -68,6 +69,9 @@ pub struct BucketConfig {
     /// When and how files are compacted.
     #[serde(default)]
     pub compaction: CompactionConfig,
+    /// How much is in memory, and what comes back into it after a start.
+    #[serde(default)]
+    pub memory: MemoryConfig,
 }
 
 fn default_true() -> bool {
@@ -141,6 +145,7 @@ impl BucketConfig {
             max_open_files: Self::MAX_OPEN_FILES_DEFAULT,
             num_shards: 0,
             compaction: CompactionConfig::default(),
+            memory: MemoryConfig::default(),
         }
     }
 
@@ -195,6 +200,7 @@ impl BucketConfig {
                 "flusher_batch_max_items and flush_batch_max_bytes must be at least 1".to_owned(),
             );
         }
+        self.memory.check()?;
         if self.max_open_files == 0 {
             return Err("max_open_files must be at least 1".to_owned());
         }
@@ -279,6 +285,8 @@ pub struct BucketChange {
     pub num_shards: Option<u16>,
     /// When and how files are compacted.
     pub compaction: CompactionChange,
+    /// How much is in memory, and what comes back into it after a start.
+    pub memory: MemoryChange,
 }
 
 impl BucketChange {
@@ -309,6 +317,7 @@ impl BucketChange {
         config.max_open_files = self.max_open_files.unwrap_or(config.max_open_files);
         config.num_shards = self.num_shards.unwrap_or(config.num_shards);
         config.compaction = self.compaction.apply(&config.compaction);
+        config.memory = self.memory.apply(&config.memory);
         config
     }
 }

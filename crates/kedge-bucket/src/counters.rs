@@ -82,7 +82,7 @@ counters! {
 #[repr(align(128))]
 struct Stripe([AtomicU64; Counter::ALL.len()]);
 
-/// All counts of a bucket.
+/// All counts of a bucket: a stripe for each front-end thread, and one for all others.
 #[derive(Debug)]
 pub(crate) struct Counters {
     stripes: Box<[Stripe]>,
@@ -92,7 +92,14 @@ impl Counters {
     pub(crate) fn new(threads: u16) -> Self {
         let stripe = || Stripe(std::array::from_fn(|_| AtomicU64::new(0)));
         Self {
-            stripes: (0..threads).map(|_| stripe()).collect(),
+            stripes: (0..=threads).map(|_| stripe()).collect(),
+        }
+    }
+
+    /// Adds on behalf of everyone who is no front-end thread.
+    pub(crate) fn add_shared(&self, counter: Counter, by: u64) {
+        if let Some(stripe) = self.stripes.last() {
+            stripe.0[counter as usize].fetch_add(by, Ordering::Relaxed);
         }
     }
 
@@ -170,6 +177,24 @@ totals! {
     PurgedTombstones = "ep_compaction_purged_tombstones",
     /// Documents that compactions found expired, and that were deleted then.
     ExpiredByCompaction = "ep_expired_compactor",
+    /// Documents that were read as commands needed them.
+    Fetched = "ep_bg_fetched",
+    /// Those of which metadata alone were needed.
+    MetaFetched = "ep_bg_meta_fetched",
+    /// Commands that waited for a document to be read.
+    FetchSamples = "ep_bg_num_samples",
+    /// How long they waited until it was their turn, in microseconds.
+    FetchWaitUs = "ep_bg_wait",
+    /// How long the looks at files took, in microseconds.
+    FetchLoadUs = "ep_bg_load",
+    /// Documents that could not be read.
+    FetchFailures = "ep_bg_fetch_failures",
+    /// Passes of the item pager.
+    PagerRuns = "ep_num_pager_runs",
+    /// Values that left memory.
+    ValueEjects = "ep_num_value_ejects",
+    /// Documents that left memory with their keys.
+    ItemEjects = "ep_num_item_ejects",
 }
 
 /// Counts of what happens seldom enough for one counter each.

@@ -3,13 +3,17 @@
 use crate::Arithmetic;
 use crate::bucket::{Bucket, Ctx, Write, sync_write_timing};
 use crate::counters::Counter;
-use crate::outcome::{Outcome, of_step};
-use kedge_types::{Cas, Datatype, DocKey, Expiry, Status, VbId};
+use crate::fetch::{Op, Pending};
+use crate::outcome::Outcome;
+use kedge_types::{Cas, Datatype, DocKey, Durability, Expiry, Status, VbId};
 use kedge_vbucket::{
-    ConcatMode, Cookie, Document, ITEM_OVERHEAD_BYTES, Meta, Mutated, NewValue, SLOT_BYTES,
-    StoreMode, VBucket,
+    ConcatMode, Cookie, Document, ITEM_OVERHEAD_BYTES, Meta, Mutated, NewValue,
+    Outcome as StepOutcome, SLOT_BYTES, StoreMode, VBucket,
 };
 use std::sync::atomic::Ordering;
+
+/// What is counted when a write finds its document, and when it does not.
+type Hits = (Counter, Counter);
 
 /// What all reads share.
 #[derive(Clone, Copy, Debug)]
@@ -35,18 +39,30 @@ impl Bucket {
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
         let result = self.step(ctx.now, wanted.vb, |vbucket| {
-            of_step(vbucket.get(ctx.now, wanted.key, read))
+            vbucket.get(ctx.now, wanted.key, read)
         })?;
         self.count(ctx, Counter::CmdGet);
-        self.count(
-            ctx,
-            if result.is_ok() {
-                Counter::GetHits
-            } else {
-                Counter::GetMisses
-            },
-        );
-        result
+        match result {
+            Ok(StepOutcome::Fetch) => return self.fetch(ctx, wanted, Op::Get),
+            Ok(_) => self.count(ctx, Counter::GetHits),
+            Err(_) => self.count(ctx, Counter::GetMisses),
+        }
+        self.or_fetch(ctx, wanted, Op::Get, result?)
+    }
+
+    /// What a step came to that only reads; its command waits if it needs the disk.
+    pub(crate) fn or_fetch<R>(
+        &self,
+        ctx: Ctx,
+        wanted: &Read<'_>,
+        op: Op,
+        outcome: StepOutcome<R>,
+    ) -> Result<Outcome<R>, Status> {
+        match outcome {
+            StepOutcome::Done(done) => Ok(Outcome::Done(done)),
+            StepOutcome::Parked => Ok(Outcome::Parked),
+            StepOutcome::Fetch => self.fetch(ctx, wanted, op),
+        }
     }
 
     /// The metadata of a document or tombstone.
@@ -54,9 +70,10 @@ impl Bucket {
     /// # Errors
     /// As [`Bucket::get`].
     pub fn get_meta(&self, ctx: Ctx, wanted: &Read<'_>) -> Result<Outcome<Meta>, Status> {
-        self.step(ctx.now, wanted.vb, |vbucket| {
-            of_step(vbucket.get_meta(ctx.now, wanted.key))
-        })?
+        let outcome = self.step(ctx.now, wanted.vb, |vbucket| {
+            vbucket.get_meta(ctx.now, wanted.key)
+        })??;
+        self.or_fetch(ctx, wanted, Op::GetMeta, outcome)
     }
 
     /// Stores a value. `datatype` is what the client says of it; whether it is JSON is found out here. `expiry` is the
@@ -83,7 +100,14 @@ impl Bucket {
         self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         let expiry = self.expiry(ctx, expiry);
         self.count(ctx, Counter::CmdSet);
-        let result = self.write(ctx, write, |vbucket, inner| {
+        let op = || Op::Store {
+            mode,
+            bytes: value.bytes.as_ref().into(),
+            datatype: value.datatype,
+            flags,
+            expiry,
+        };
+        let result = self.write(ctx, write, None, op, |vbucket, inner| {
             vbucket.store(ctx.now, inner, mode, &value, flags, expiry)
         });
         self.hold_back_if_behind(ctx, write, result)
@@ -104,7 +128,11 @@ impl Bucket {
         let value = NewValue::check(value, datatype, kedge_vbucket::CompressionMode::Off)?;
         self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         self.count(ctx, Counter::CmdSet);
-        let result = self.write(ctx, write, |vbucket, inner| {
+        let op = || Op::Concat {
+            mode,
+            bytes: value.bytes.as_ref().into(),
+        };
+        let result = self.write(ctx, write, None, op, |vbucket, inner| {
             vbucket.concat(ctx.now, inner, mode, &value.bytes)
         });
         self.hold_back_if_behind(ctx, write, result)
@@ -116,9 +144,11 @@ impl Bucket {
     /// As [`Bucket::store`]. Memory is no reason: deleting makes room.
     pub fn delete(&self, ctx: Ctx, write: &Write<'_>) -> Result<Outcome<Mutated>, Status> {
         self.refuse_on_full_disk()?;
-        let result = self.write(ctx, write, |vbucket, inner| vbucket.delete(ctx.now, inner));
-        self.count_hit(ctx, &result, Counter::DeleteHits, Counter::DeleteMisses);
-        result
+        let hits = (Counter::DeleteHits, Counter::DeleteMisses);
+        let op = || Op::Delete;
+        self.write(ctx, write, Some(hits), op, |vbucket, inner| {
+            vbucket.delete(ctx.now, inner)
+        })
     }
 
     /// Adds to or subtracts from a counter and gives its new value.
@@ -144,16 +174,15 @@ impl Bucket {
             initial,
             expiry: self.expiry(ctx, expiry),
         };
-        let result = self.write(ctx, write, |vbucket, inner| {
-            vbucket.arithmetic(ctx.now, inner, &op)
-        });
-        let (hit, miss) = if negative {
+        let hits = if negative {
             (Counter::DecrHits, Counter::DecrMisses)
         } else {
             (Counter::IncrHits, Counter::IncrMisses)
         };
-        self.count_hit(ctx, &result, hit, miss);
-        result
+        let waiting = || Op::Arithmetic(op);
+        self.write(ctx, write, Some(hits), waiting, |vbucket, inner| {
+            vbucket.arithmetic(ctx.now, inner, &op)
+        })
     }
 
     /// Gives a document another expiry, the number of the wire.
@@ -169,11 +198,11 @@ impl Bucket {
         self.refuse_on_full_disk()?;
         let expiry = self.expiry(ctx, expiry);
         self.count(ctx, Counter::CmdTouch);
-        let result = self.write(ctx, write, |vbucket, inner| {
+        let op = || Op::Touch { expiry };
+        let hits = (Counter::TouchHits, Counter::TouchMisses);
+        self.write(ctx, write, Some(hits), op, |vbucket, inner| {
             vbucket.touch(ctx.now, inner, expiry)
-        });
-        self.count_hit(ctx, &result, Counter::TouchHits, Counter::TouchMisses);
-        result
+        })
     }
 
     /// [`Bucket::touch`], then shows the document to `read`. When it was parked, the completion has the document.
@@ -190,11 +219,11 @@ impl Bucket {
         self.refuse_on_full_disk()?;
         let expiry = self.expiry(ctx, expiry);
         self.count(ctx, Counter::CmdTouch);
-        let result = self.write(ctx, write, |vbucket, inner| {
+        let op = || Op::GetAndTouch { expiry };
+        let hits = (Counter::TouchHits, Counter::TouchMisses);
+        self.write(ctx, write, Some(hits), op, |vbucket, inner| {
             vbucket.get_and_touch(ctx.now, inner, expiry, read)
-        });
-        self.count_hit(ctx, &result, Counter::TouchHits, Counter::TouchMisses);
-        result
+        })
     }
 
     /// Locks a document for `secs` seconds (0: the default) and shows it to `read`, with the CAS that opens the lock.
@@ -210,22 +239,24 @@ impl Bucket {
     ) -> Result<Outcome<R>, Status> {
         self.count(ctx, Counter::CmdLock);
         let result = self.step(ctx.now, wanted.vb, |vbucket| {
-            of_step(vbucket.get_and_lock(ctx.now, wanted.key, secs, read))
+            vbucket.get_and_lock(ctx.now, wanted.key, secs, read)
         })?;
         self.count_error(ctx, result.as_ref().err());
-        result
+        self.or_fetch(ctx, wanted, Op::GetAndLock { secs }, result?)
     }
 
-    /// Opens a lock.
+    /// Opens a lock. A document that is locked is in memory: of one that is not it is said that it is not locked,
+    /// whether there is one on disk or not.
     ///
     /// # Errors
     /// `KeyNotFound`, `NotLocked`, `Locked` with another CAS, `SyncWriteInProgress`.
     pub fn unlock(&self, ctx: Ctx, vb: VbId, key: &DocKey, cas: Cas) -> Result<(), Status> {
-        let result = self.step(ctx.now, vb, |vbucket| {
-            of_step(vbucket.unlock(ctx.now, key, cas))
-        })?;
+        let result = self.step(ctx.now, vb, |vbucket| vbucket.unlock(ctx.now, key, cas))?;
         self.count_error(ctx, result.as_ref().err());
-        result.map(|_| ())
+        match result? {
+            StepOutcome::Fetch => Err(Status::NotLocked),
+            StepOutcome::Done(()) | StepOutcome::Parked => Ok(()),
+        }
     }
 
     /// A write that succeeded is answered when it is on disk, if the disk is behind: so clients go no faster than it.
@@ -246,7 +277,7 @@ impl Bucket {
             vbucket.hold_back(ctx.now, write.key, mutated, write.cookie)
         });
         match outcome {
-            Ok(kedge_vbucket::Outcome::Parked) => {
+            Ok(StepOutcome::Parked) => {
                 self.count(ctx, Counter::HeldBack);
                 self.on_waiting(write.vb);
                 self.on_parked();
@@ -265,10 +296,9 @@ impl Bucket {
         &self,
         ctx: Ctx,
         write: &Write<'_>,
-        step: impl FnOnce(
-            &mut VBucket,
-            &kedge_vbucket::Write<'_>,
-        ) -> Result<kedge_vbucket::Outcome<R>, Status>,
+        hits: Option<Hits>,
+        op: impl FnOnce() -> Op,
+        step: impl FnOnce(&mut VBucket, &kedge_vbucket::Write<'_>) -> Result<StepOutcome<R>, Status>,
     ) -> Result<Outcome<R>, Status> {
         let durability = self.hot.durability(write.durability);
         let inner = kedge_vbucket::Write {
@@ -283,8 +313,19 @@ impl Bucket {
             self.parked.fetch_add(1, Ordering::SeqCst);
         }
         let result = self
-            .step(ctx.now, write.vb, |vbucket| of_step(step(vbucket, &inner)))
+            .step(ctx.now, write.vb, |vbucket| step(vbucket, &inner))
             .flatten();
+        let result = match result {
+            Ok(StepOutcome::Done(done)) => Ok(Outcome::Done(done)),
+            Ok(StepOutcome::Parked) => Ok(Outcome::Parked),
+            Ok(StepOutcome::Fetch) => {
+                if durability.is_some() {
+                    self.parked.fetch_sub(1, Ordering::Relaxed);
+                }
+                return self.fetch_for_write(ctx, write, durability, op());
+            }
+            Err(status) => Err(status),
+        };
         if let Some(durability) = durability {
             match &result {
                 Ok(Outcome::Parked) => {
@@ -304,6 +345,7 @@ impl Bucket {
                 self.count(ctx, Counter::SyncWriteAccepted);
             }
         }
+        self.count_hit(ctx, &result, hits);
         self.count_error(ctx, result.as_ref().err());
         if !write.cas.is_none() {
             match &result {
@@ -316,14 +358,38 @@ impl Bucket {
         result
     }
 
+    /// A write whose step says that the disk is needed: it is parked. What becomes of it is counted then.
+    fn fetch_for_write<R>(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        durability: Option<Durability>,
+        op: Op,
+    ) -> Result<Outcome<R>, Status> {
+        let pending = Pending {
+            key: *write.key,
+            cookie: write.cookie,
+            cas: write.cas,
+            durability,
+            preserve_ttl: write.preserve_ttl,
+            op,
+            since_ns: ctx.now.mono_ns,
+            attempts: 0,
+        };
+        self.park_for_fetch(write.vb, pending)
+    }
+
     fn expiry(&self, ctx: Ctx, wire: u32) -> Expiry {
         self.hot.expiry(wire, ctx.now.unix_secs())
     }
 
     fn admit(&self, ctx: Ctx, payload: usize) -> Result<(), Status> {
         let admitted = self.quota.admit(payload + ITEM_OVERHEAD_BYTES + SLOT_BYTES);
-        if admitted.is_err() {
+        if let Err(status) = admitted {
             self.count(ctx, Counter::TmpOomErrors);
+            if status == Status::TemporaryFailure {
+                self.make_room();
+            }
         }
         admitted
     }
@@ -340,7 +406,10 @@ impl Bucket {
         self.counters.add(ctx.thread, counter, 1);
     }
 
-    fn count_hit<T>(&self, ctx: Ctx, result: &Result<T, Status>, hit: Counter, miss: Counter) {
+    fn count_hit<T>(&self, ctx: Ctx, result: &Result<T, Status>, hits: Option<Hits>) {
+        let Some((hit, miss)) = hits else {
+            return;
+        };
         match result {
             Ok(_) => self.count(ctx, hit),
             Err(Status::KeyNotFound) => self.count(ctx, miss),

@@ -36,6 +36,7 @@ impl Bucket {
         {
             tracing::error!(bucket = self.name(), %error, "the bucket could not be closed cleanly");
         }
+        self.end_fetches();
         self.answer_all();
     }
 

@@ -345,7 +345,7 @@ impl Bucket {
         now_ns: u64,
     ) -> Result<usize, BucketError> {
         let storage = self.storage()?;
-        let replaces = batch.replaces_file();
+        let (replaces, history) = (batch.replaces_file(), batch.history());
         if replaces {
             storage.replace(vb, &batch.empty_state(), now_ns)?;
         }
@@ -356,7 +356,8 @@ impl Bucket {
                 // An empty file that was just made says all there is to say.
                 continue;
             }
-            storage.commit(vb, part.items, &part.state, now_ns)?;
+            let committed = storage.commit(vb, part.items, &part.state, now_ns)?;
+            self.note_overwritten(vb, history, part.items, &committed);
             items += part.items.len();
         }
         Ok(items)

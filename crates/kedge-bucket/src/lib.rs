@@ -13,14 +13,17 @@ mod counters;
 mod documents;
 mod end;
 mod error;
+mod fetch;
 mod floor;
 mod flusher;
 mod hot;
 mod import;
 mod loaded;
 mod mark;
+mod memory;
 mod open;
 mod outcome;
+mod pager;
 mod queries;
 mod quota;
 mod record;
@@ -33,6 +36,7 @@ mod tasks;
 mod timeouts;
 mod timings;
 mod together;
+mod warmup;
 mod writer;
 
 pub use bucket::{Bucket, BucketSetup, Completions, Ctx, LoadReport, Recovery, Write};
@@ -50,6 +54,7 @@ pub use kedge_vbucket::{
     Completion, ConcatMode, Cookie, Document, Item, Meta, Mutated, ObserveSeqno, ObserveState,
     StoreMode, VbState,
 };
+pub use memory::{MemoryChange, MemoryConfig, WarmupBehavior};
 pub use outcome::Outcome;
 pub use queries::VbFigures;
 pub use timings::{Timing, TimingSnapshot, Timings};

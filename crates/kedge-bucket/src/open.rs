@@ -108,6 +108,7 @@ impl Bucket {
         match &result {
             Ok(report) => {
                 self.leave_loading(Phase::Open);
+                self.begin_warmup();
                 tracing::info!(
                     bucket = self.name(),
                     documents = report.documents,

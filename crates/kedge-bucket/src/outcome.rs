@@ -1,7 +1,5 @@
 //! What became of a command that did not fail.
 
-use kedge_types::Status;
-
 /// A command that was done, or is to be completed later under its cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome<T> {
@@ -18,16 +16,5 @@ impl<T> Outcome<T> {
             Self::Done(done) => Outcome::Done(with(done)),
             Self::Parked => Outcome::Parked,
         }
-    }
-}
-
-/// What a vBucket's step came to. Documents that are on disk only are not there now.
-pub(crate) fn of_step<T>(
-    step: Result<kedge_vbucket::Outcome<T>, Status>,
-) -> Result<Outcome<T>, Status> {
-    match step? {
-        kedge_vbucket::Outcome::Done(done) => Ok(Outcome::Done(done)),
-        kedge_vbucket::Outcome::Parked => Ok(Outcome::Parked),
-        kedge_vbucket::Outcome::Fetch => Err(Status::TemporaryFailure),
     }
 }

@@ -4,11 +4,15 @@ use crate::bucket::{Bucket, Ctx, Phase, new_uuid};
 use crate::counters::Counter;
 use crate::documents::Read;
 use crate::error::BucketError;
-use crate::outcome::{Outcome, of_step};
+use crate::fetch::Op;
+use crate::outcome::Outcome;
 use kedge_storage::FileFigures;
-use kedge_types::{Cas, CollectionId, Seqno, Status, VbId, VbUuid};
+use kedge_types::{Cas, CollectionId, DocKey, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{Cookie, Document, ObserveSeqno, ObserveState, Picked, VbState};
 use std::sync::atomic::Ordering;
+
+/// No key of a collection is in front of it.
+const FIRST_KEY: &[u8] = &[0];
 
 /// Figures of one vBucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +61,7 @@ impl Bucket {
         &self,
         ctx: Ctx,
         collection: CollectionId,
-        _cookie: Cookie,
+        cookie: Cookie,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
         if self.phase() != Phase::Open {
@@ -67,6 +71,7 @@ impl Bucket {
         let count = self.vbuckets.len();
         let start = (random >> 32) as usize % count;
         let mut read = Some(read);
+        let mut on_disk = None;
         for index in (start..count).chain(0..start) {
             let vbucket = self.vbuckets[index].lock();
             if vbucket.documents() == 0 {
@@ -75,11 +80,32 @@ impl Bucket {
             let found = vbucket.random_document(ctx.now, collection, random, |document| {
                 read.take().map(|read| read(document))
             });
-            if let Some(Picked::Shown(Some(result))) = found {
-                return Ok(Outcome::Done(result));
+            match found {
+                Some(Picked::Shown(Some(result))) => return Ok(Outcome::Done(result)),
+                Some(Picked::OnDisk(key)) => {
+                    let key = DocKey::from_prefixed(&key).map_err(|_| Status::Internal)?;
+                    let vb = vbucket.id();
+                    drop(vbucket);
+                    let wanted = Read {
+                        vb,
+                        key: &key,
+                        cookie,
+                    };
+                    return self.fetch(ctx, &wanted, Op::Get);
+                }
+                _ if Self::has_keys_on_disk(&vbucket) => on_disk = on_disk.or(Some(vbucket.id())),
+                _ => {}
             }
         }
-        Err(Status::KeyNotFound)
+        // What is in memory has none.
+        let vb = on_disk.ok_or(Status::KeyNotFound)?;
+        let key = DocKey::new(collection, FIRST_KEY).map_err(|_| Status::Internal)?;
+        let wanted = Read {
+            vb,
+            key: &key,
+            cookie,
+        };
+        self.fetch(ctx, &wanted, Op::Random { random })
     }
 
     /// Gives the keys of a vBucket from `start` on to `each`, in order, without collection prefix, at most `count`.
@@ -94,8 +120,12 @@ impl Bucket {
         mut each: impl FnMut(&[u8]),
     ) -> Result<Outcome<()>, Status> {
         let keys = self.step(ctx.now, start.vb, |vbucket| {
-            vbucket.keys_from(ctx.now, start.key, count as usize)
+            let in_memory = !Self::has_keys_on_disk(vbucket);
+            in_memory.then(|| vbucket.keys_from(ctx.now, start.key, count as usize))
         })?;
+        let Some(keys) = keys else {
+            return self.fetch(ctx, start, Op::Keys { count });
+        };
         keys.iter().for_each(|key| each(key));
         Ok(Outcome::Done(()))
     }
@@ -109,10 +139,10 @@ impl Bucket {
         ctx: Ctx,
         wanted: &Read<'_>,
     ) -> Result<Outcome<(ObserveState, Cas)>, Status> {
-        self.step(ctx.now, wanted.vb, |vbucket| {
-            of_step(Ok(vbucket.observe_key(ctx.now, wanted.key)))
-        })
-        .flatten()
+        let outcome = self.step(ctx.now, wanted.vb, |vbucket| {
+            vbucket.observe_key(ctx.now, wanted.key)
+        })?;
+        self.or_fetch(ctx, wanted, Op::Observe, outcome)
     }
 
     /// How far the branch `uuid` of a vBucket is.
@@ -145,16 +175,15 @@ impl Bucket {
     ) -> Result<Outcome<()>, Status> {
         self.parked.fetch_add(1, Ordering::SeqCst);
         let outcome = self.step(ctx.now, vb, |vbucket| {
-            of_step(Ok(vbucket.seqno_persistence(ctx.now, seqno, cookie)))
+            vbucket.seqno_persistence(ctx.now, seqno, cookie)
         });
-        let outcome = outcome.flatten();
-        if outcome == Ok(Outcome::Parked) {
+        if outcome == Ok(kedge_vbucket::Outcome::Parked) {
             self.on_waiting(vb);
             self.on_parked();
-        } else {
-            self.parked.fetch_sub(1, Ordering::Relaxed);
+            return Ok(Outcome::Parked);
         }
-        outcome
+        self.parked.fetch_sub(1, Ordering::Relaxed);
+        outcome.map(|_| Outcome::Done(()))
     }
 
     /// The last seqno of every vBucket in `state` (any but dead when `None`); with `visible_only` the last that

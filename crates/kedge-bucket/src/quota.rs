@@ -1,17 +1,16 @@
 //! The memory of a bucket.
 
+use crate::memory::MemoryConfig;
 use kedge_types::Status;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// Writes are refused above this part of the quota.
-const MUTATION_RATIO: f64 = 0.93;
+const MUTATION_RATIO: f64 = MemoryConfig::MUTATION_PERCENT as f64 / 100.0;
 /// Part of the quota that changes on their way to the log may hold.
 const CHECKPOINT_RATIO: f64 = 0.2;
 
 /// Part of the quota that only what waits to be settled may hold; then it is settled early.
 const PINNED_RATIO: f64 = 0.1;
-/// Above this part of the quota memory is short: what waits to be settled goes first, so that it can be let go.
-const HIGH_RATIO: f64 = 0.85;
 
 /// From this part of the quota on, and at most from this many bytes on, writers are held back until the disk has what
 /// they wrote. At the speed of a slow disk the rest is written within the time that a shutdown may take.
@@ -26,22 +25,60 @@ pub(crate) struct Quota {
     checkpoints: AtomicI64,
     pinned: AtomicI64,
     limit: AtomicU64,
+    /// Above this documents leave memory.
+    high: AtomicU64,
+    /// Down to this.
+    low: AtomicU64,
     disk_full: AtomicBool,
 }
 
 impl Quota {
-    pub(crate) fn new(limit: u64) -> Self {
-        Self {
+    pub(crate) fn new(limit: u64, memory: &MemoryConfig) -> Self {
+        let quota = Self {
             used: AtomicI64::new(0),
             checkpoints: AtomicI64::new(0),
             pinned: AtomicI64::new(0),
             limit: AtomicU64::new(limit),
+            high: AtomicU64::new(0),
+            low: AtomicU64::new(0),
             disk_full: AtomicBool::new(false),
-        }
+        };
+        quota.set_limit(limit, memory);
+        quota
     }
 
-    pub(crate) fn set_limit(&self, limit: u64) {
+    pub(crate) fn set_limit(&self, limit: u64, memory: &MemoryConfig) {
+        let part = |percent: u8| (limit as f64 * f64::from(percent) / 100.0) as u64;
         self.limit.store(limit, Ordering::Relaxed);
+        self.high
+            .store(part(memory.high_wat_percent), Ordering::Relaxed);
+        self.low
+            .store(part(memory.low_wat_percent), Ordering::Relaxed);
+    }
+
+    /// Above this documents leave memory.
+    pub(crate) fn high(&self) -> u64 {
+        self.high.load(Ordering::Relaxed)
+    }
+
+    /// Down to this they do.
+    pub(crate) fn low(&self) -> u64 {
+        self.low.load(Ordering::Relaxed)
+    }
+
+    /// Whether so much is in memory that some of it has to leave.
+    pub(crate) fn is_high(&self) -> bool {
+        self.used() > self.high()
+    }
+
+    /// Bytes that have to leave memory.
+    pub(crate) fn above_low(&self) -> u64 {
+        self.used().saturating_sub(self.low())
+    }
+
+    /// Bytes that may come into memory before some should leave it again.
+    pub(crate) fn below_low(&self) -> u64 {
+        self.low().saturating_sub(self.used())
     }
 
     pub(crate) fn set_disk_full(&self, full: bool) -> bool {
@@ -75,8 +112,7 @@ impl Quota {
     /// Whether memory is short that settling would give back, or let be given back.
     pub(crate) fn is_short_of_settling(&self) -> bool {
         let (limit, pinned) = (self.limit() as f64, self.pinned_bytes() as f64);
-        pinned > limit * PINNED_RATIO
-            || (self.used() as f64 > limit * HIGH_RATIO && pinned > limit * PINNED_RATIO / 10.0)
+        pinned > limit * PINNED_RATIO || (self.is_high() && pinned > limit * PINNED_RATIO / 10.0)
     }
 
     pub(crate) fn used(&self) -> u64 {
@@ -126,13 +162,16 @@ mod tests {
 
     #[test]
     fn refuses_what_does_not_fit_and_says_whether_it_ever_will() {
-        let quota = Quota::new(1_000);
+        let memory = MemoryConfig::default();
+        let quota = Quota::new(1_000, &memory);
         assert_eq!(quota.admit(931), Err(Status::NoMemory));
         assert_eq!(quota.admit(930), Ok(()));
         quota.add(900, 0, 0);
         assert_eq!(quota.admit(31), Err(Status::TemporaryFailure));
         assert_eq!(quota.admit(30), Ok(()));
         assert!(!quota.is_behind());
+        assert!(quota.is_high());
+        assert_eq!((quota.above_low(), quota.below_low()), (150, 0));
         quota.add(-900, 101, 0);
         assert!(quota.is_behind());
         assert_eq!(quota.admit(1), Ok(()));
@@ -147,7 +186,8 @@ mod tests {
         quota.set_disk_full(true);
         assert_eq!(quota.admit(1), Err(Status::TemporaryFailure));
         quota.set_disk_full(false);
-        quota.set_limit(10_000);
+        assert_eq!((quota.above_low(), quota.below_low()), (0, 750));
+        quota.set_limit(10_000, &memory);
         assert_eq!(quota.admit(5_000), Ok(()));
     }
 }

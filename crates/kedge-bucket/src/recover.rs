@@ -1,8 +1,7 @@
 //! How a bucket comes back: from its vBuckets' files, then from the log, then the documents.
 //!
 //! Each vBucket begins with what its file says of it; the log's records that the file does not have follow. What a reset
-//! or rollback left undone in a file is finished. Then the documents are read from the files, several vBuckets at a
-//! time.
+//! or rollback left undone in a file is finished. Reading the documents from the files is left to `warmup`.
 //!
 //! Invariants:
 //! * Nothing is removed before what replaces it is durable; running this again after a crash in the middle finds the
@@ -20,18 +19,15 @@ use crate::record;
 use crate::tasks::LOAD;
 use crate::together::Together;
 use kedge_log::{Log, LogConfig, Record, RecoveryMode};
-use kedge_storage::{Loaded, RecordKind, RollbackOutcome, Storage, StorageConfig};
+use kedge_storage::{Loaded, RollbackOutcome, Storage, StorageConfig};
 use kedge_types::VbId;
-use kedge_vbucket::{Base, Change, Item, PersistedState, ReplayError, Rewind};
+use kedge_vbucket::{Base, Change, PersistedState, ReplayError, Rewind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// So many vBuckets are loaded at a time.
 const LOADERS: usize = 4;
-/// Documents are put into a vBucket in pieces of this many, so that its lock is not held for long.
-const WARM_ITEMS: usize = 256;
-
 /// A log that is as long as it may be has so many segments.
 const SEGMENTS: u64 = 4;
 /// However short the log is to be.
@@ -85,7 +81,7 @@ impl Bucket {
             .ok_or_else(|| BucketError::NotLoaded(self.name().to_owned()))
     }
 
-    fn check_loading(&self) -> Result<(), BucketError> {
+    pub(crate) fn check_loading(&self) -> Result<(), BucketError> {
         if self.phase() == Phase::Loading {
             Ok(())
         } else {
@@ -117,10 +113,22 @@ impl Bucket {
         work: impl Fn(&Self, VbId) -> Result<(), BucketError> + Send + Sync + 'static,
     ) -> Result<(), BucketError> {
         let count = self.vbuckets.len();
+        self.share_out(count, move |bucket, index| work(bucket, VbId(index as u16)))
+    }
+
+    /// Runs `work` so often, on several threads. The first error ends it.
+    pub(crate) fn share_out(
+        self: &Arc<Self>,
+        count: usize,
+        work: impl Fn(&Self, usize) -> Result<(), BucketError> + Send + Sync + 'static,
+    ) -> Result<(), BucketError> {
+        if count == 0 {
+            return Ok(());
+        }
         let bucket = Arc::clone(self);
         let work = move |index: usize| {
             bucket.check_loading()?;
-            work(&bucket, VbId(index as u16))
+            work(&bucket, index)
         };
         let helpers = LOADERS.min(count) - 1;
         let together = Together::new(count, work);
@@ -317,43 +325,6 @@ impl Bucket {
         // The record names a seqno that the file can go back to, or there would be none.
         let source = ReplayError::NotRewound { to: rewind.to };
         loaded.map(base).ok_or(BucketError::Replay { vb, source })
-    }
-
-    /// Reads the documents into memory.
-    fn load_documents(self: &Arc<Self>) -> Result<(), BucketError> {
-        self.for_each_vbucket(|bucket, vb| {
-            let (history, settled) = {
-                let vbucket = bucket.vbuckets[vb.index()].lock();
-                (vbucket.history(), vbucket.settled_seqno())
-            };
-            let Some(scan) = bucket.storage()?.scan(vb, ..=settled, true)? else {
-                return Ok(());
-            };
-            let mut items = Vec::with_capacity(WARM_ITEMS);
-            for record in scan {
-                let record = record?;
-                if record.kind() != RecordKind::Document {
-                    continue;
-                }
-                items.extend(record.item());
-                if items.len() == WARM_ITEMS {
-                    bucket.check_loading()?;
-                    bucket.warm(vb, history, &mut items);
-                }
-            }
-            bucket.warm(vb, history, &mut items);
-            bucket.vbuckets[vb.index()].lock().warmed(history, true);
-            Ok(())
-        })
-    }
-
-    fn warm(&self, vb: VbId, history: u32, items: &mut Vec<Item>) {
-        let mut vbucket = self.vbuckets[vb.index()].lock();
-        self.measure(&mut vbucket, |vbucket| {
-            for item in items.drain(..) {
-                vbucket.warm(history, item);
-            }
-        });
     }
 
     fn count_documents(&self) -> u64 {

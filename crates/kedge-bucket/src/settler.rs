@@ -18,8 +18,9 @@ use crate::floor::has_work;
 use crate::tasks::{MAKE_DURABLE, Sleeper, Work};
 use crate::timings::Timing;
 use kedge_executor::Next;
+use kedge_storage::Committed;
 use kedge_types::{Seqno, VbId};
-use kedge_vbucket::{PersistedState, SettleBatch};
+use kedge_vbucket::{PersistedState, Settle, SettleBatch};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -119,17 +120,17 @@ enum Turn {
 
 /// The task.
 #[derive(Debug)]
-pub(crate) struct Settle {
+pub(crate) struct SettleTask {
     shard: usize,
 }
 
-impl Settle {
+impl SettleTask {
     pub(crate) fn new(shard: usize) -> Self {
         Self { shard }
     }
 }
 
-impl Work for Settle {
+impl Work for SettleTask {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
         let shard = &bucket.settlers[self.shard];
         shard.sleeper.get_up();
@@ -195,7 +196,9 @@ impl Bucket {
     /// Whether the log is too long, or memory too short for what waits to be settled.
     fn is_settling_urgent(&self) -> bool {
         let limit = (self.config().log_bytes_max as f64 * LOG_RATIO) as u64;
-        self.floor.needed_bytes(limit) > limit || self.quota.is_short_of_settling()
+        self.floor.needed_bytes(limit) > limit
+            || self.quota.is_short_of_settling()
+            || self.is_room_wanted()
     }
 
     /// How long a settler rests between two vBuckets whose time has come.
@@ -305,7 +308,8 @@ impl Bucket {
         let items = &begun.batch.items()[part.items.clone()];
         // An empty file that was just made says all there is to say.
         if !items.is_empty() || !replaced {
-            storage.commit(vb, items, &part.state, before.unix_ns)?;
+            let committed = storage.commit(vb, items, &part.state, before.unix_ns)?;
+            self.note_overwritten(vb, begun.batch.history(), items, &committed);
         }
         let took_ns = self
             .setup
@@ -325,8 +329,29 @@ impl Bucket {
         let mut vbucket = self.vbuckets[vb.index()].lock();
         self.measure(&mut vbucket, |vbucket| vbucket.settled(history, upto));
         drop(vbucket);
+        self.on_settled();
         begun.parts.pop_front();
         Ok(())
+    }
+
+    /// Tells a vBucket which documents the file had already among those that nobody knew that of. They stay in memory
+    /// until it is told.
+    pub(crate) fn note_overwritten(
+        &self,
+        vb: VbId,
+        history: u32,
+        items: &[Settle],
+        committed: &Committed,
+    ) {
+        let blind = |(_, settle): &(usize, &Settle)| matches!(settle, Settle::Document(item) if item.is_blind());
+        let blind: Vec<(usize, &Settle)> = items.iter().enumerate().filter(blind).collect();
+        if blind.is_empty() {
+            return;
+        }
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        for (index, settle) in blind {
+            vbucket.settled_over(history, settle.item(), committed.was_live(index));
+        }
     }
 
     /// A batch was written, or given up; what of it is not in the file waits again.

@@ -51,6 +51,7 @@ impl Bucket {
         let mut queued = 0;
         let mut expired = 0;
         let mut unsettled = 0;
+        let mut not_resident = 0;
         for vbucket in &self.vbuckets {
             let vbucket = vbucket.lock();
             documents += vbucket.documents() as u64;
@@ -58,7 +59,11 @@ impl Bucket {
             queued += vbucket.queued() as u64;
             expired += vbucket.expired();
             unsettled += vbucket.unsettled().items as u64;
+            let residency = vbucket.residency();
+            not_resident += (residency.on_disk_only + residency.without_value) as u64;
         }
+        let resident = documents.saturating_sub(not_resident);
+        let resident_percent = (resident * 100).checked_div(documents).unwrap_or(100);
         let limit = self.quota.limit();
         let log = *self.log_stats.lock();
         vec![
@@ -72,8 +77,8 @@ impl Bucket {
             ("vb_pending_num", 0),
             ("mem_used", self.quota.used()),
             ("ep_max_size", limit),
-            ("ep_mem_high_wat", limit / 100 * 85),
-            ("ep_mem_low_wat", limit / 100 * 75),
+            ("ep_mem_high_wat", self.quota.high()),
+            ("ep_mem_low_wat", self.quota.low()),
             ("ep_checkpoint_memory", self.quota.checkpoint_bytes()),
             ("ep_queue_size", queued),
             ("ep_diskqueue_items", queued),
@@ -91,6 +96,10 @@ impl Bucket {
             ("ep_log_appended_bytes", log.appended_bytes),
             ("ep_log_needed_bytes", self.floor.needed_bytes(0)),
             ("ep_unsettled_items", unsettled),
+            ("ep_num_non_resident", not_resident),
+            ("vb_active_num_non_resident", not_resident),
+            ("vb_active_perc_mem_resident", resident_percent),
+            ("ep_bg_remaining_items", self.fetches.waiting() as u64),
             ("ep_pinned_bytes", self.quota.pinned_bytes()),
         ]
         .into_iter()

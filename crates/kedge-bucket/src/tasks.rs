@@ -8,8 +8,10 @@
 use crate::bucket::{Bucket, Phase};
 use crate::compaction::CompactionLook;
 use crate::error::BucketError;
+use crate::fetch::Fetcher;
+use crate::pager::ItemPager;
 use crate::segments::LogSegment;
-use crate::settler::Settle;
+use crate::settler::SettleTask;
 use crate::sweep::ExpirySweep;
 use crate::timeouts::DurabilityTimeout;
 use crate::writer::WriteOut;
@@ -42,6 +44,14 @@ pub(crate) static LOG_SEGMENT: Kind =
 pub(crate) static WARMUP: Kind = Kind::new("warmup", Pool::Reader, Priority::High, ms(60_000));
 /// Help with it.
 pub(crate) static LOAD: Kind = Kind::new("load", Pool::Reader, Priority::High, ms(60_000));
+/// Documents that commands wait for are read. A run is at least one look at a file.
+pub(crate) static BG_FETCH: Kind = Kind::new("bg_fetch", Pool::Reader, Priority::High, ms(250));
+/// What is seldom asked for leaves memory.
+pub(crate) static ITEM_PAGER: Kind =
+    Kind::new("item_pager", Pool::NonIo, Priority::Normal, ms(100));
+/// Documents are read into memory beside the commands. A run is a slice.
+pub(crate) static WARMUP_DOCUMENTS: Kind =
+    Kind::new("warmup_documents", Pool::AuxIo, Priority::Normal, ms(500));
 /// What a process before has left in files is made durable.
 pub(crate) static MAKE_DURABLE: Kind =
     Kind::new("make_durable", Pool::AuxIo, Priority::Normal, ms(5_000));
@@ -134,6 +144,7 @@ impl Bucket {
     pub(crate) fn begin_tasks(self: &Arc<Self>) -> Result<(), BucketError> {
         let executor = &self.setup.executor;
         self.begin_writers()?;
+        self.begin_residency()?;
         let task = self.add(
             &DURABILITY_TIMEOUT,
             "ends parked commands whose time is up",
@@ -163,6 +174,22 @@ impl Bucket {
         Ok(())
     }
 
+    /// Begins the tasks that bring documents into memory when they are asked for, and let them go.
+    fn begin_residency(self: &Arc<Self>) -> Result<(), BucketError> {
+        let executor = &self.setup.executor;
+        for (number, lane) in self.fetches.lanes().iter().enumerate() {
+            let does = "reads documents that commands wait for";
+            let task = self.add(&BG_FETCH, does, Fetcher::new(number))?;
+            lane.sleeper.set_task(task);
+            executor.wake(task);
+        }
+        let does = "lets go of what is seldom asked for when memory is short";
+        let task = self.add(&ITEM_PAGER, does, ItemPager::default())?;
+        self.pager.sleeper.set_task(task);
+        executor.wake(task);
+        Ok(())
+    }
+
     /// Begins the tasks that make changes durable, and those that bring them into the files.
     fn begin_writers(self: &Arc<Self>) -> Result<(), BucketError> {
         let executor = &self.setup.executor;
@@ -181,7 +208,7 @@ impl Bucket {
         }
         for (shard, settler) in self.settlers.iter().enumerate() {
             let does = "brings what the log has into the vBuckets' files";
-            let task = self.add(&SETTLE, does, Settle::new(shard))?;
+            let task = self.add(&SETTLE, does, SettleTask::new(shard))?;
             settler.sleeper.set_task(task);
             executor.wake(task);
         }
@@ -189,7 +216,7 @@ impl Bucket {
     }
 
     /// Adds a task that sleeps until it is woken: so its id is known before it runs.
-    fn add(
+    pub(crate) fn add(
         self: &Arc<Self>,
         kind: &'static Kind,
         description: &'static str,

@@ -66,6 +66,14 @@ timings! {
     Compaction = "compaction",
     /// For how long commits of that file had to wait for it.
     CompactionLock = "compaction_lock",
+    /// How long a command waited until the document that it needs was read.
+    BgWait = "bg_wait",
+    /// How long the look at the file took that read it.
+    BgLoad = "bg_load",
+    /// Documents of one look (a count, not a time).
+    BgBatchSize = "bg_batch_size",
+    /// A slice of the item pager's work.
+    ItemPager = "item_pager",
     /// From the first change that a vBucket queued to its being on disk.
     StorageAge = "storage_age",
 }

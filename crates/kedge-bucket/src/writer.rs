@@ -209,6 +209,10 @@ impl Bucket {
         if self.is_direct() {
             return self.kick_flushers(lead);
         }
+        // Who waits for a document to be read from the disk does not wait for the log.
+        if self.parked.load(Ordering::SeqCst) <= 0 {
+            return;
+        }
         if lead
             && let Some(committer) = self.committer.get()
             && let Some(mut committer) = committer.try_lock()

@@ -1,7 +1,7 @@
 //! What a vBucket's file brings back, before the log's records are applied to it.
 
 use crate::durability::Prepare;
-use crate::item::Item;
+use crate::item::{Item, ItemMeta};
 use crate::replay::ReplayError;
 use crate::residency::Residency;
 use crate::settle::{Marks, PersistedState};
@@ -88,6 +88,11 @@ impl VBucket {
             });
         }
         Ok(())
+    }
+
+    /// As [`VBucket::warm`], of a document whose value stays on disk.
+    pub fn warm_without_value(&mut self, history: u32, meta: &ItemMeta, key: &[u8]) -> bool {
+        self.warm(history, Item::on_disk(meta, key))
     }
 
     /// A document or tombstone was read from the file while [`VBucket::history`] was `history`: it goes into the hash

@@ -196,6 +196,15 @@ impl Item {
         self.rev_state() & STATE_NOT_RESIDENT == 0
     }
 
+    /// A document whose value the disk has; a tombstone has none.
+    pub(crate) fn on_disk(meta: &ItemMeta, key: &[u8]) -> Self {
+        let item = Self::new(meta, key, &[]);
+        if meta.deleted.is_none() {
+            item.mark(STATE_NOT_RESIDENT);
+        }
+        item
+    }
+
     /// The same document without its value, which the disk has.
     pub(crate) fn without_value(&self) -> Self {
         let copy = Self::new(&self.meta(), self.key(), &[]);

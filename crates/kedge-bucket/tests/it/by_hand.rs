@@ -69,6 +69,10 @@ fn a_batch_that_is_full_is_followed_by_the_next_at_once() {
     for n in 0..35 {
         open.set(&format!("key-{n}"), b"1").unwrap();
     }
+    let vb = key("key-34").vbucket(4);
+    let (bucket, ctx) = (&open.bucket, open.ctx());
+    let waits = bucket.seqno_persistence(ctx, vb, Seqno(1), Cookie(1));
+    assert_eq!(waits, Ok(Outcome::Parked));
     open.bucket.kick(false);
     steps.run();
     assert_eq!(logged(&open), (4, 35));
@@ -105,9 +109,14 @@ fn an_idle_bucket_does_next_to_nothing() {
     assert_eq!(
         kinds,
         [
+            "bg_fetch",
+            "bg_fetch",
+            "bg_fetch",
+            "bg_fetch",
             "compaction_look",
             "durability_timeout",
             "expiry_sweep",
+            "item_pager",
             "log_commit",
             "log_segment",
             "settle"

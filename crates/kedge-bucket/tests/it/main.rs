@@ -9,5 +9,6 @@ mod figures;
 mod full_disk;
 mod histories;
 mod life;
+mod residency;
 mod settle;
 mod tools;

@@ -2,10 +2,10 @@
 
 use kedge_bucket::{
     Bucket, BucketConfig, BucketSetup, CompactionPace, Completion, Completions, Cookie, Ctx,
-    Mutated, Outcome, Read, Recovery, StoreMode, Write,
+    Mutated, Outcome, Read, Recovery, StoreMode, WarmupBehavior, Write,
 };
 use kedge_disk::{Disk, SimDisk};
-use kedge_executor::{Config, Executor, Manual, Threads};
+use kedge_executor::{Config, Executor, Manual, Pool, Threads};
 use kedge_types::{
     Cas, Clock, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, ManualClock, Now,
     Status, SystemClock, VbId,
@@ -120,6 +120,7 @@ pub(crate) fn sim(disk: &SimDisk) -> Place {
     config.uuid = "00112233445566778899aabbccddeeff".to_owned();
     config.flush_enabled = true;
     config.num_shards = 1;
+    config.memory.warmup_behavior = WarmupBehavior::Blocking;
     Place {
         disk,
         dir,
@@ -144,6 +145,11 @@ impl Steps {
     /// Lets time pass of which no task hears.
     pub(crate) fn jump(&self, time: Duration) {
         self.clock.advance(time.as_nanos() as u64);
+    }
+
+    /// Runs one task of a pool, if one is due.
+    pub(crate) fn run_one(&self, pool: Pool) -> bool {
+        self.manual.run_one(pool)
     }
 
     /// Lets time pass, a millisecond or a thousandth of it at a time. Returns how many runs that took.
@@ -274,7 +280,7 @@ impl Open {
 
     pub(crate) fn set(&self, name: &str, value: &[u8]) -> Result<Mutated, Status> {
         let key = key(name);
-        let cookie = self.cookies.fetch_add(1, Ordering::Relaxed);
+        let cookie = self.next_cookie();
         let write = Write {
             cookie: Cookie(cookie),
             ..write(&key)
@@ -322,11 +328,29 @@ impl Open {
         Ok(())
     }
 
+    /// The value of a document, read from the disk if it has to be.
     pub(crate) fn get(&self, name: &str) -> Result<Vec<u8>, Status> {
         let key = key(name);
-        done(self.bucket.get(self.ctx(), &read(&key), |document| {
+        let cookie = self.next_cookie();
+        let wanted = Read {
+            cookie: Cookie(cookie),
+            ..read(&key)
+        };
+        let outcome = self.bucket.get(self.ctx(), &wanted, |document| {
             document.item.value().to_vec()
-        }))
+        })?;
+        match outcome {
+            Outcome::Done(value) => Ok(value),
+            Outcome::Parked => match self.sink.wait_any(cookie) {
+                Completion::Read { result } => result.map(|(item, _)| item.value().to_vec()),
+                other => panic!("{other:?}"),
+            },
+        }
+    }
+
+    /// One that no test chooses.
+    pub(crate) fn next_cookie(&self) -> u64 {
+        self.cookies.fetch_add(1, Ordering::Relaxed)
     }
 
     /// How often the tasks of that kind ran; None without one.

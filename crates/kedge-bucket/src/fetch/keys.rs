@@ -1,0 +1,119 @@
+//! Questions that a vBucket's file has to be asked for its keys: which follow one, or any.
+
+use super::{Op, Pending};
+use crate::bucket::{Bucket, Phase};
+use kedge_types::{CollectionId, DocKey, Now, Status, VbId};
+use kedge_vbucket::{VBucket, VbState};
+
+/// Keys of one look at the file.
+const KEYS_AT_ONCE: usize = 1_024;
+
+/// An answer.
+pub(super) enum Listed {
+    Keys(Vec<Box<[u8]>>),
+    /// The key of a document, which is to be read.
+    Document(Box<DocKey>),
+}
+
+impl Bucket {
+    /// Whether a vBucket has keys that are on disk only.
+    pub(crate) fn has_keys_on_disk(vbucket: &VBucket) -> bool {
+        !vbucket.is_warm() || vbucket.residency().on_disk_only > 0
+    }
+
+    pub(super) fn ask_for_keys(
+        &self,
+        vb: VbId,
+        now: Now,
+        pending: &Pending,
+    ) -> Result<Listed, Status> {
+        match pending.op {
+            Op::Random { random } => self.random_key(vb, &pending.key, random),
+            Op::Keys { count } => self
+                .merged_keys(vb, now, &pending.key, count as usize)
+                .map(Listed::Keys),
+            _ => Err(Status::Internal),
+        }
+    }
+
+    /// Stored keys of documents that live in the file, from `from` on. Memory may know that some were deleted.
+    fn keys_on_disk(&self, vb: VbId, from: &[u8], max: usize) -> Result<Vec<Vec<u8>>, Status> {
+        let keys = self
+            .storage()
+            .and_then(|storage| Ok(storage.keys(vb, from, max)?));
+        keys.map_err(|error| {
+            self.on_fetch_failed(vb, &error.to_string());
+            Status::Internal
+        })
+    }
+
+    /// Any document of the collection of `first`, one of those behind it in the file.
+    fn random_key(&self, vb: VbId, first: &DocKey, random: u64) -> Result<Listed, Status> {
+        let collection = first.collection();
+        let prefix = first.as_bytes().len() - first.logical().len();
+        let from = &first.as_bytes()[..prefix];
+        let mut keys = self.keys_on_disk(vb, from, KEYS_AT_ONCE)?;
+        keys.retain(|key| is_in(key, collection));
+        let chosen = keys.get(random as usize % keys.len().max(1));
+        let key = chosen.and_then(|key| DocKey::from_prefixed(key).ok());
+        key.map(|key| Listed::Document(Box::new(key)))
+            .ok_or(Status::KeyNotFound)
+    }
+
+    /// The first `count` keys from `start` on, those of the file and those of memory.
+    fn merged_keys(
+        &self,
+        vb: VbId,
+        now: Now,
+        start: &DocKey,
+        count: usize,
+    ) -> Result<Vec<Box<[u8]>>, Status> {
+        let collection = start.collection();
+        let prefix = start.as_bytes().len() - start.logical().len();
+        let mut from = start.as_bytes().to_vec();
+        let mut keys: Vec<Box<[u8]>> = Vec::new();
+        loop {
+            let page = self.keys_on_disk(vb, &from, KEYS_AT_ONCE)?;
+            let vbucket = self.vbuckets[vb.index()].lock();
+            self.check_open(&vbucket)?;
+            let ends = page.len() < KEYS_AT_ONCE
+                || page.last().is_none_or(|last| !is_in(last, collection));
+            // What memory knows it knows better.
+            let is_live = |key: &[u8]| {
+                let table = vbucket.table();
+                let item = table.find(table.hash(key), key);
+                item.is_none_or(|item| {
+                    !item.is_deleted() && !item.expiry().has_passed(now.unix_secs())
+                })
+            };
+            let live = page
+                .iter()
+                .filter(|key| is_in(key, collection) && is_live(key));
+            keys.extend(live.map(|key| key[prefix..].into()));
+            if ends || keys.len() >= count {
+                keys.extend(vbucket.keys_from(now, start, count));
+                break;
+            }
+            from = page.last().cloned().unwrap_or_default();
+            from.push(0);
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        keys.truncate(count);
+        Ok(keys)
+    }
+
+    fn check_open(&self, vbucket: &VBucket) -> Result<(), Status> {
+        if self.phase() != Phase::Open {
+            return Err(Status::TemporaryFailure);
+        }
+        match vbucket.state() {
+            VbState::Active => Ok(()),
+            _ => Err(Status::NotMyVbucket),
+        }
+    }
+}
+
+fn is_in(key: &[u8], collection: CollectionId) -> bool {
+    kedge_types::decode_leb128(key).is_some_and(|(id, _)| id == collection.get())
+}

@@ -1,0 +1,275 @@
+//! Background fetch: commands that need what is on disk only wait here, until a task has read it.
+//!
+//! A step of a vBucket that cannot go on without the disk has changed nothing. Its command is kept as a [`Pending`] in
+//! the queue of its vBucket; a task reads the keys of many of them with one look at the file, hands the vBucket what it
+//! found, and runs the step again, once for each that waits: the client's command is not executed anew.
+//!
+//! Invariants:
+//! * A vBucket with waiting commands stands in the turns of its lane, once; its task is awake, or about to be.
+//! * One task reads for a vBucket at a time, and commands on a key go on in the order in which they came.
+//! * Each command ends once, whatever becomes of its vBucket or its bucket: in the task, or when the bucket ends. Once
+//!   closed, a queue takes no more.
+//! * No vBucket is locked while its file is read.
+
+mod keys;
+mod op;
+mod read;
+
+pub(crate) use op::{Op, Pending};
+pub(crate) use read::Fetcher;
+
+use crate::bucket::{Bucket, Ctx};
+use crate::documents::Read;
+use crate::outcome::Outcome;
+use crate::tasks::Sleeper;
+use kedge_types::limits::FETCHES_WAITING_MAX;
+use kedge_types::{Cas, Status, VbId};
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Tasks that read at the same time: more than there are cores, as they wait for the disk.
+const LANES: u16 = 8;
+/// Keys of one look at a file; a turn of a vBucket.
+const BATCH_MAX: usize = 128;
+/// Values of commands that wait may take one in so many bytes of the quota; one larger command still waits.
+const BYTES_RATIO: u64 = 10;
+
+/// All that waits for the disk.
+#[derive(Debug)]
+pub(crate) struct Fetches {
+    lanes: Box<[Lane]>,
+    waiting: AtomicUsize,
+    /// Of the values that they brought.
+    bytes: AtomicUsize,
+    /// When a failure was said last.
+    said_ns: AtomicU64,
+}
+
+/// The vBuckets of one task.
+#[derive(Debug, Default)]
+pub(crate) struct Lane {
+    queue: Mutex<Queue>,
+    pub(crate) sleeper: Sleeper,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    /// vBuckets in the order of their turns.
+    turns: VecDeque<VbId>,
+    waiting: HashMap<VbId, VecDeque<Pending>>,
+    closed: bool,
+}
+
+impl Queue {
+    /// What of the vBucket whose turn it is fits in a look at its file.
+    fn take(&mut self) -> Option<(VbId, Vec<Pending>)> {
+        let vb = self.turns.pop_front()?;
+        let mut all = self.waiting.remove(&vb)?;
+        let rest = all.split_off(all.len().min(BATCH_MAX));
+        if !rest.is_empty() {
+            self.waiting.insert(vb, rest);
+            self.turns.push_back(vb);
+        }
+        Some((vb, all.into()))
+    }
+
+    fn put(&mut self, vb: VbId, pending: Pending) {
+        let waiting = self.waiting.entry(vb).or_default();
+        if waiting.is_empty() {
+            self.turns.push_back(vb);
+        }
+        waiting.push_back(pending);
+    }
+
+    /// They have to be read again, before those that came later.
+    fn put_back(&mut self, vb: VbId, again: Vec<Pending>) {
+        let waiting = self.waiting.entry(vb).or_default();
+        if waiting.is_empty() {
+            self.turns.push_back(vb);
+        }
+        for pending in again.into_iter().rev() {
+            waiting.push_front(pending);
+        }
+    }
+}
+
+impl Fetches {
+    pub(crate) fn new(vbuckets: u16) -> Self {
+        Self {
+            lanes: (0..LANES.min(vbuckets)).map(|_| Lane::default()).collect(),
+            waiting: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            said_ns: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn lanes(&self) -> &[Lane] {
+        &self.lanes
+    }
+
+    /// Commands that wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
+    fn lane_of(&self, vb: VbId) -> &Lane {
+        &self.lanes[vb.index() % self.lanes.len()]
+    }
+
+    /// Counts a command that is to wait, unless there are too many.
+    fn admit(&self, pending: &Pending, quota_bytes: u64) -> Result<(), Status> {
+        let bytes = pending.op.bytes();
+        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
+        let too_large = before > 0 && (before + bytes) as u64 > quota_bytes / BYTES_RATIO;
+        if waiting >= FETCHES_WAITING_MAX || (bytes > 0 && too_large) {
+            self.end(pending);
+            return Err(Status::TemporaryFailure);
+        }
+        Ok(())
+    }
+
+    /// A command does not wait any more.
+    fn end(&self, pending: &Pending) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(pending.op.bytes(), Ordering::Relaxed);
+    }
+
+    /// Takes no more, and gives what waits.
+    fn close(&self) -> Vec<Pending> {
+        let mut all = Vec::new();
+        for lane in &self.lanes {
+            let mut queue = lane.queue.lock();
+            queue.closed = true;
+            queue.turns.clear();
+            all.extend(queue.waiting.drain().flat_map(|(_, waiting)| waiting));
+        }
+        for pending in &all {
+            self.end(pending);
+        }
+        all
+    }
+}
+
+impl Bucket {
+    /// A read whose step says that the disk is needed: it is parked.
+    pub(crate) fn fetch<R>(
+        &self,
+        ctx: Ctx,
+        wanted: &Read<'_>,
+        op: Op,
+    ) -> Result<Outcome<R>, Status> {
+        let pending = Pending {
+            key: *wanted.key,
+            cookie: wanted.cookie,
+            cas: Cas(0),
+            durability: None,
+            preserve_ttl: false,
+            op,
+            since_ns: ctx.now.mono_ns,
+            attempts: 0,
+        };
+        self.park_for_fetch(wanted.vb, pending)
+    }
+
+    pub(crate) fn park_for_fetch<R>(
+        &self,
+        vb: VbId,
+        pending: Pending,
+    ) -> Result<Outcome<R>, Status> {
+        let fetches = &self.fetches;
+        fetches.admit(&pending, self.quota.limit())?;
+        let lane = fetches.lane_of(vb);
+        let mut queue = lane.queue.lock();
+        if queue.closed {
+            drop(queue);
+            fetches.end(&pending);
+            return Err(Status::TemporaryFailure);
+        }
+        queue.put(vb, pending);
+        drop(queue);
+        self.rouse_fetcher(lane);
+        Ok(Outcome::Parked)
+    }
+
+    fn rouse_fetcher(&self, lane: &Lane) {
+        if let Some(task) = lane.sleeper.rouse() {
+            self.setup.executor.wake(task);
+        }
+    }
+
+    /// The bucket ends, and its tasks have: who still waits is told.
+    pub(crate) fn end_fetches(&self) {
+        let ended = self.fetches.close();
+        let mut completions: Vec<_> = ended
+            .iter()
+            .map(|pending| (pending.cookie, pending.op.failed(Status::TemporaryFailure)))
+            .collect();
+        if !completions.is_empty() {
+            self.setup.completions.complete(&mut completions);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kedge_types::{CollectionId, DocKey};
+    use kedge_vbucket::{ConcatMode, Cookie};
+
+    fn pending(cookie: u64, op: Op) -> Pending {
+        Pending {
+            key: DocKey::new(CollectionId::DEFAULT, b"key").unwrap(),
+            cookie: Cookie(cookie),
+            cas: Cas(0),
+            durability: None,
+            preserve_ttl: false,
+            op,
+            since_ns: 0,
+            attempts: 0,
+        }
+    }
+
+    fn cookies(of: &[Pending]) -> Vec<u64> {
+        of.iter().map(|pending| pending.cookie.0).collect()
+    }
+
+    #[test]
+    fn vbuckets_take_turns_and_keep_their_order() {
+        let mut queue = Queue::default();
+        let more = BATCH_MAX as u64 + 2;
+        (0..more).for_each(|n| queue.put(VbId(1), pending(n, Op::Get)));
+        queue.put(VbId(2), pending(1_000, Op::Get));
+        let (vb, first) = queue.take().unwrap();
+        assert_eq!((vb, first.len()), (VbId(1), BATCH_MAX));
+        assert_eq!(queue.take().unwrap().0, VbId(2));
+        queue.put_back(VbId(1), first.into_iter().take(2).collect());
+        let (vb, second) = queue.take().unwrap();
+        assert_eq!(vb, VbId(1));
+        assert_eq!(cookies(&second), [0, 1, more - 2, more - 1]);
+        assert!(queue.take().is_none());
+    }
+
+    #[test]
+    fn what_waits_is_bounded_by_number_and_by_bytes() {
+        let fetches = Fetches::new(2);
+        let small = pending(1, Op::Get);
+        for _ in 0..FETCHES_WAITING_MAX {
+            fetches.admit(&small, 1_000).unwrap();
+        }
+        let refused = Err(Status::TemporaryFailure);
+        assert_eq!(fetches.admit(&small, 1_000), refused);
+        fetches.end(&small);
+        let large = |bytes: usize| {
+            let mode = ConcatMode::Append;
+            let bytes = vec![0; bytes].into();
+            pending(2, Op::Concat { mode, bytes })
+        };
+        assert_eq!(fetches.admit(&large(500), 1_000), Ok(()), "one in any case");
+        fetches.end(&small);
+        assert_eq!(fetches.admit(&large(1), 1_000), refused);
+        fetches.end(&large(500));
+        assert_eq!(fetches.admit(&large(100), 1_000), Ok(()));
+    }
+}

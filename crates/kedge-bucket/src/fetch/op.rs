@@ -1,0 +1,278 @@
+//! The commands that wait for the disk, and how they go on.
+
+use crate::bucket::Bucket;
+use crate::counters::Counter;
+use kedge_types::{Cas, Datatype, DocKey, Durability, Expiry, Now, Status};
+use kedge_vbucket::{
+    Arithmetic, Completion, ConcatMode, Cookie, Mutated, NewValue, Outcome, StoreMode, VBucket,
+    Write,
+};
+use std::borrow::Cow;
+
+/// What a waiting command does, with its own copy of what the client sent.
+#[derive(Debug)]
+pub(crate) enum Op {
+    Get,
+    GetMeta,
+    GetAndLock {
+        secs: u32,
+    },
+    Observe,
+    Store {
+        mode: StoreMode,
+        bytes: Box<[u8]>,
+        datatype: Datatype,
+        flags: u32,
+        expiry: Expiry,
+    },
+    Concat {
+        mode: ConcatMode,
+        bytes: Box<[u8]>,
+    },
+    Delete,
+    Arithmetic(Arithmetic),
+    Touch {
+        expiry: Expiry,
+    },
+    GetAndTouch {
+        expiry: Expiry,
+    },
+    /// Keys from the command's own on, at most so many.
+    Keys {
+        count: u32,
+    },
+    /// Any document of the collection of the command's key.
+    Random {
+        random: u64,
+    },
+}
+
+/// A command that waits.
+#[derive(Debug)]
+pub(crate) struct Pending {
+    pub(crate) key: DocKey,
+    pub(crate) cookie: Cookie,
+    pub(crate) cas: Cas,
+    pub(crate) durability: Option<Durability>,
+    pub(crate) preserve_ttl: bool,
+    pub(crate) op: Op,
+    /// When it was queued.
+    pub(crate) since_ns: u64,
+    /// How often it was read for, and something newer was there.
+    pub(crate) attempts: u32,
+}
+
+/// How far a command came that ran again.
+#[derive(Debug)]
+pub(crate) enum Ran {
+    /// To its end.
+    Ended(Completion),
+    /// It waits for its SyncWrite.
+    Parked,
+    /// It needs the disk again.
+    Fetch,
+}
+
+impl Op {
+    /// Bytes of the value that it brought.
+    pub(crate) fn bytes(&self) -> usize {
+        match self {
+            Self::Store { bytes, .. } | Self::Concat { bytes, .. } => bytes.len(),
+            _ => 0,
+        }
+    }
+
+    /// Whether it asks for no value.
+    pub(crate) fn is_of_metadata(&self) -> bool {
+        !matches!(
+            self,
+            Self::Get
+                | Self::GetAndLock { .. }
+                | Self::Concat { .. }
+                | Self::Arithmetic(_)
+                | Self::Touch { .. }
+                | Self::GetAndTouch { .. }
+        )
+    }
+
+    /// The end of a command that failed.
+    pub(crate) fn failed(&self, status: Status) -> Completion {
+        let result = status;
+        match self {
+            Self::Get | Self::GetAndLock { .. } | Self::Random { .. } => Completion::Read {
+                result: Err(result),
+            },
+            Self::GetMeta => Completion::Meta {
+                result: Err(result),
+            },
+            Self::Observe => Completion::Observed {
+                result: Err(result),
+            },
+            Self::Arithmetic(_) => Completion::Counter {
+                result: Err(result),
+            },
+            Self::Keys { .. } => Completion::Keys {
+                result: Err(result),
+            },
+            Self::Store { .. }
+            | Self::Concat { .. }
+            | Self::Delete
+            | Self::Touch { .. }
+            | Self::GetAndTouch { .. } => Completion::SyncWrite {
+                result: Err(result),
+                item: None,
+            },
+        }
+    }
+
+    /// What is counted when it found its document, and when it did not.
+    fn counters(&self) -> Option<(Counter, Counter)> {
+        Some(match self {
+            Self::Get => (Counter::GetHits, Counter::GetMisses),
+            Self::Delete => (Counter::DeleteHits, Counter::DeleteMisses),
+            Self::Touch { .. } | Self::GetAndTouch { .. } => {
+                (Counter::TouchHits, Counter::TouchMisses)
+            }
+            Self::Arithmetic(op) if op.negative => (Counter::DecrHits, Counter::DecrMisses),
+            Self::Arithmetic(_) => (Counter::IncrHits, Counter::IncrMisses),
+            _ => return None,
+        })
+    }
+}
+
+impl Pending {
+    fn write(&self) -> Write<'_> {
+        Write {
+            key: &self.key,
+            cas: self.cas,
+            durability: self.durability,
+            preserve_ttl: self.preserve_ttl,
+            cookie: self.cookie,
+        }
+    }
+
+    /// Runs the step again.
+    pub(crate) fn run(&self, vbucket: &mut VBucket, now: Now) -> Ran {
+        let (key, write) = (&self.key, self.write());
+        match &self.op {
+            Op::Get => self.ended(
+                vbucket.get(now, key, |document| (document.item.clone(), document.cas)),
+                |document| Completion::Read {
+                    result: Ok(document),
+                },
+            ),
+            Op::GetAndLock { secs } => self.ended(
+                vbucket.get_and_lock(now, key, *secs, |document| {
+                    (document.item.clone(), document.cas)
+                }),
+                |document| Completion::Read {
+                    result: Ok(document),
+                },
+            ),
+            Op::GetMeta => self.ended(vbucket.get_meta(now, key), |meta| Completion::Meta {
+                result: Ok(meta),
+            }),
+            Op::Observe => self.ended(Ok(vbucket.observe_key(now, key)), |observed| {
+                Completion::Observed {
+                    result: Ok(observed),
+                }
+            }),
+            Op::Arithmetic(op) => self.ended(vbucket.arithmetic(now, &write, op), |changed| {
+                Completion::Counter {
+                    result: Ok(changed),
+                }
+            }),
+            Op::GetAndTouch { expiry } => self.ended(
+                vbucket.get_and_touch(now, &write, *expiry, |document, mutated| {
+                    (mutated, document.item.clone())
+                }),
+                |(mutated, item)| Completion::SyncWrite {
+                    result: Ok(mutated),
+                    item: Some(item),
+                },
+            ),
+            Op::Store { .. } | Op::Concat { .. } | Op::Delete | Op::Touch { .. } => {
+                let result = self.mutate(vbucket, now);
+                self.ended(result, |mutated| Completion::SyncWrite {
+                    result: Ok(mutated),
+                    item: find(vbucket, key),
+                })
+            }
+            // These ask the file for keys, see `keys`.
+            Op::Keys { .. } | Op::Random { .. } => Ran::Fetch,
+        }
+    }
+
+    fn mutate(&self, vbucket: &mut VBucket, now: Now) -> Result<Outcome<Mutated>, Status> {
+        let write = self.write();
+        match &self.op {
+            Op::Store {
+                mode,
+                bytes,
+                datatype,
+                flags,
+                expiry,
+            } => {
+                let value = NewValue {
+                    bytes: Cow::Borrowed(bytes),
+                    datatype: *datatype,
+                };
+                vbucket.store(now, &write, *mode, &value, *flags, *expiry)
+            }
+            Op::Concat { mode, bytes } => vbucket.concat(now, &write, *mode, bytes),
+            Op::Touch { expiry } => vbucket.touch(now, &write, *expiry),
+            _ => vbucket.delete(now, &write),
+        }
+    }
+
+    fn ended<R>(
+        &self,
+        result: Result<Outcome<R>, Status>,
+        completion: impl FnOnce(R) -> Completion,
+    ) -> Ran {
+        match result {
+            Ok(Outcome::Done(done)) => Ran::Ended(completion(done)),
+            Ok(Outcome::Parked) => Ran::Parked,
+            Ok(Outcome::Fetch) => Ran::Fetch,
+            Err(status) => Ran::Ended(self.op.failed(status)),
+        }
+    }
+}
+
+fn find(vbucket: &VBucket, key: &DocKey) -> Option<kedge_vbucket::Item> {
+    let table = vbucket.table();
+    table
+        .find(table.hash(key.as_bytes()), key.as_bytes())
+        .cloned()
+}
+
+impl Bucket {
+    /// Counts what is known of a command only now.
+    pub(crate) fn count_fetched(&self, pending: &Pending, completion: &Completion) {
+        let status = match completion {
+            Completion::SyncWrite { result, .. } => result.as_ref().err(),
+            Completion::Counter { result } => result.as_ref().err(),
+            Completion::Read { result } => result.as_ref().err(),
+            Completion::Meta { result } => result.as_ref().err(),
+            _ => None,
+        };
+        if let Some((hit, miss)) = pending.op.counters() {
+            match status {
+                None => self.counters.add_shared(hit, 1),
+                Some(Status::KeyNotFound) => self.counters.add_shared(miss, 1),
+                Some(_) => {}
+            }
+        }
+        if !pending.cas.is_none() {
+            match status {
+                None => self.counters.add_shared(Counter::CasHits, 1),
+                Some(Status::KeyNotFound) => self.counters.add_shared(Counter::CasMisses, 1),
+                Some(Status::KeyExists) => self.counters.add_shared(Counter::CasBadval, 1),
+                Some(_) => {}
+            }
+        }
+        if status == Some(&Status::Locked) {
+            self.counters.add_shared(Counter::LockErrors, 1);
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! The task that reads for those who wait, and lets them go on.
+
+use super::keys::Listed;
+use super::{Lane, Op, Pending};
+use crate::bucket::{Bucket, Phase, sync_write_timing};
+use crate::counters::{Counter, Total};
+use crate::error::BucketError;
+use crate::fetch::op::Ran;
+use crate::tasks::Work;
+use crate::timings::Timing;
+use kedge_executor::Next;
+use kedge_types::{Now, Status, VbId};
+use kedge_vbucket::{Completion, Cookie, FetchTicket, Fetched, Item, VBucket, VbState};
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A run goes on with the next vBucket for so long; then the tasks of others have their turn.
+const TURN: Duration = Duration::from_millis(10);
+/// So often a document may have changed between the look at the file and the step before its command is given up.
+const ATTEMPTS_MAX: u32 = 100;
+/// Failures are said no more often than this; all are counted.
+const SAY_AGAIN_NS: u64 = 1_000_000_000;
+
+/// Commands that wait for the same key, in the order in which they came.
+type Group = Vec<Pending>;
+
+/// What was found of a key.
+type Found = Result<Option<Item>, Status>;
+
+/// What a batch came to.
+#[derive(Default)]
+struct Resumed {
+    completions: Vec<(Cookie, Completion)>,
+    again: Vec<Pending>,
+    /// Some wait for their SyncWrites now.
+    parked: bool,
+}
+
+/// The task.
+#[derive(Debug)]
+pub(crate) struct Fetcher {
+    lane: usize,
+}
+
+impl Fetcher {
+    pub(crate) fn new(lane: usize) -> Self {
+        Self { lane }
+    }
+}
+
+impl Work for Fetcher {
+    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
+        let lane = &bucket.fetches.lanes()[self.lane];
+        lane.sleeper.get_up();
+        let now_ns = || bucket.setup.clock.now().mono_ns;
+        let began_ns = now_ns();
+        loop {
+            let taken = lane.queue.lock().take();
+            let Some((vb, waiting)) = taken else {
+                lane.sleeper.lie_down();
+                if lane.queue.lock().turns.is_empty() {
+                    return Next::Sleep;
+                }
+                lane.sleeper.get_up();
+                continue;
+            };
+            bucket.make_room_for_fetch();
+            let again = bucket.fetch_batch(vb, waiting);
+            put_back(lane, vb, again);
+            if now_ns().saturating_sub(began_ns) >= TURN.as_nanos() as u64 {
+                return Next::Again;
+            }
+        }
+    }
+}
+
+fn put_back(lane: &Lane, vb: VbId, again: Vec<Pending>) {
+    if !again.is_empty() {
+        lane.queue.lock().put_back(vb, again);
+    }
+}
+
+impl Bucket {
+    /// Reads for commands of one vBucket and lets them go on. Returns those that have to be read for again.
+    fn fetch_batch(&self, vb: VbId, waiting: Vec<Pending>) -> Vec<Pending> {
+        let ticket = self.vbuckets[vb.index()].lock().fetch_ticket();
+        let before = self.setup.clock.now();
+        self.note_waits(&waiting, before);
+        let mut resumed = Resumed::default();
+        let waiting = self.list(vb, before, waiting, &mut resumed);
+        let groups = by_key(waiting);
+        let keys: Vec<&[u8]> = groups.iter().map(|group| group[0].key.as_bytes()).collect();
+        let found = self.read_keys(vb, &keys);
+        let now = self.setup.clock.now();
+        self.note_read(&groups, before, now);
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        let ((), mut done) = self.account(now, &mut vbucket, |vbucket| {
+            for (group, found) in groups.into_iter().zip(found) {
+                self.resume(vbucket, now, ticket, group, found, &mut resumed);
+            }
+        });
+        drop(vbucket);
+        if resumed.parked {
+            self.on_waiting(vb);
+            self.on_parked();
+            self.kick(false);
+        }
+        if !done.is_empty() {
+            self.deliver(now, &mut done);
+        }
+        if !resumed.completions.is_empty() {
+            self.setup.completions.complete(&mut resumed.completions);
+        }
+        resumed.again
+    }
+
+    /// Answers those who ask for keys rather than for a document; gives the others.
+    fn list(
+        &self,
+        vb: VbId,
+        now: Now,
+        waiting: Vec<Pending>,
+        resumed: &mut Resumed,
+    ) -> Vec<Pending> {
+        let (asks, others): (Vec<_>, Vec<_>) = waiting
+            .into_iter()
+            .partition(|pending| matches!(pending.op, Op::Keys { .. } | Op::Random { .. }));
+        for pending in asks {
+            match self.ask_for_keys(vb, now, &pending) {
+                Ok(Listed::Keys(keys)) => {
+                    let completion = Completion::Keys { result: Ok(keys) };
+                    self.end(&pending, completion, resumed);
+                }
+                Ok(Listed::Document(key)) => resumed.again.push(Pending {
+                    key: *key,
+                    op: Op::Get,
+                    ..pending
+                }),
+                Err(status) => self.end(&pending, pending.op.failed(status), resumed),
+            }
+        }
+        others
+    }
+
+    /// Reads keys from the vBucket's file. One that cannot be read does not keep the others from being.
+    fn read_keys(&self, vb: VbId, keys: &[&[u8]]) -> Vec<Found> {
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        match self.get_many(vb, keys) {
+            Ok(items) => items.into_iter().map(Ok).collect(),
+            Err(_) if keys.len() > 1 => keys
+                .iter()
+                .flat_map(|key| self.read_keys(vb, std::slice::from_ref(key)))
+                .collect(),
+            Err(error) => {
+                self.on_fetch_failed(vb, &error.to_string());
+                vec![Err(Status::Internal)]
+            }
+        }
+    }
+
+    fn get_many(&self, vb: VbId, keys: &[&[u8]]) -> Result<Vec<Option<Item>>, BucketError> {
+        Ok(self.storage()?.get_many(vb, keys)?)
+    }
+
+    pub(crate) fn on_fetch_failed(&self, vb: VbId, error: &str) {
+        self.totals.add(Total::FetchFailures, 1);
+        let now_ns = self.setup.clock.now().mono_ns;
+        let last = self.fetches.said_ns.load(Ordering::Relaxed);
+        if last == 0 || now_ns.saturating_sub(last) >= SAY_AGAIN_NS {
+            self.fetches.said_ns.store(now_ns, Ordering::Relaxed);
+            tracing::error!(
+                bucket = self.name(),
+                vbucket = %vb,
+                error,
+                "a document cannot be read from the vBucket's file"
+            );
+        }
+    }
+
+    /// Hands a vBucket what was found of a key, and lets those go on who wait for it.
+    fn resume(
+        &self,
+        vbucket: &mut VBucket,
+        now: Now,
+        ticket: FetchTicket,
+        group: Group,
+        found: Found,
+        resumed: &mut Resumed,
+    ) {
+        if let Err(status) = self.may_go_on(vbucket) {
+            for pending in &group {
+                self.end(pending, pending.op.failed(status), resumed);
+            }
+            return;
+        }
+        let key = &group[0].key;
+        let failed = match found {
+            Err(status) => Some(status),
+            Ok(item) => match vbucket.fetched(ticket, key.as_bytes(), item) {
+                Fetched::Known | Fetched::Stale => None,
+                Fetched::Lost => {
+                    let error = format!("it does not have {key:?}, which was written to it");
+                    self.on_fetch_failed(vbucket.id(), &error);
+                    Some(Status::Internal)
+                }
+            },
+        };
+        for mut pending in group {
+            match self.run_again(vbucket, now, &pending) {
+                Ran::Ended(completion) => self.end(&pending, completion, resumed),
+                Ran::Parked => {
+                    self.fetches.end(&pending);
+                    resumed.parked = true;
+                }
+                Ran::Fetch => {
+                    pending.attempts += 1;
+                    let status = match failed {
+                        None if pending.attempts < ATTEMPTS_MAX => {
+                            resumed.again.push(pending);
+                            continue;
+                        }
+                        None => Status::TemporaryFailure,
+                        Some(status) => status,
+                    };
+                    self.end(&pending, pending.op.failed(status), resumed);
+                }
+            }
+        }
+    }
+
+    fn may_go_on(&self, vbucket: &VBucket) -> Result<(), Status> {
+        if self.phase() != Phase::Open || vbucket.is_rewinding() {
+            return Err(Status::TemporaryFailure);
+        }
+        if vbucket.state() != VbState::Active {
+            return Err(Status::NotMyVbucket);
+        }
+        Ok(())
+    }
+
+    fn run_again(&self, vbucket: &mut VBucket, now: Now, pending: &Pending) -> Ran {
+        let Some(durability) = pending.durability else {
+            return pending.run(vbucket, now);
+        };
+        // Counted before the step, as for any SyncWrite.
+        self.parked.fetch_add(1, Ordering::SeqCst);
+        let ran = pending.run(vbucket, now);
+        if !matches!(ran, Ran::Parked) {
+            self.parked.fetch_sub(1, Ordering::Relaxed);
+        }
+        let accepted = match &ran {
+            Ran::Parked => true,
+            Ran::Ended(Completion::SyncWrite { result, .. }) => result.is_ok(),
+            Ran::Ended(Completion::Counter { result }) => result.is_ok(),
+            _ => false,
+        };
+        if accepted {
+            self.counters.add_shared(Counter::SyncWriteAccepted, 1);
+            if matches!(ran, Ran::Ended(_)) {
+                let timing = sync_write_timing(durability.level);
+                self.timings.record_us(u16::MAX, timing, 0);
+            }
+        }
+        ran
+    }
+
+    fn end(&self, pending: &Pending, completion: Completion, resumed: &mut Resumed) {
+        self.fetches.end(pending);
+        self.count_fetched(pending, &completion);
+        resumed.completions.push((pending.cookie, completion));
+    }
+
+    fn note_waits(&self, waiting: &[Pending], now: Now) {
+        for pending in waiting {
+            let wait_us = now.mono_ns.saturating_sub(pending.since_ns) / 1_000;
+            self.timings.record_us(u16::MAX, Timing::BgWait, wait_us);
+            self.totals.add(Total::FetchWaitUs, wait_us);
+        }
+        self.totals.add(Total::FetchSamples, waiting.len() as u64);
+    }
+
+    fn note_read(&self, groups: &[Group], before: Now, now: Now) {
+        if groups.is_empty() {
+            return;
+        }
+        let load_us = now.mono_ns.saturating_sub(before.mono_ns) / 1_000;
+        let timings = &self.timings;
+        timings.record_us(u16::MAX, Timing::BgBatchSize, groups.len() as u64);
+        let mut of_metadata = 0;
+        for group in groups {
+            timings.record_us(u16::MAX, Timing::BgLoad, load_us);
+            of_metadata += u64::from(group.iter().all(|pending| pending.op.is_of_metadata()));
+        }
+        let keys = groups.len() as u64;
+        self.totals.add(Total::FetchLoadUs, load_us);
+        self.totals.add(Total::MetaFetched, of_metadata);
+        self.totals.add(Total::Fetched, keys - of_metadata);
+    }
+}
+
+/// Those who wait for the same key together, in order.
+fn by_key(waiting: Vec<Pending>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::with_capacity(waiting.len());
+    let mut places: HashMap<Box<[u8]>, usize> = HashMap::with_capacity(waiting.len());
+    for pending in waiting {
+        let next = groups.len();
+        let place = *places.entry(pending.key.as_bytes().into()).or_insert(next);
+        if place == next {
+            groups.push(Vec::with_capacity(1));
+        }
+        groups[place].push(pending);
+    }
+    groups
+}

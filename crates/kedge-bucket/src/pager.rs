@@ -1,0 +1,315 @@
+//! The item pager: when memory runs short, what is seldom asked for leaves it.
+//!
+//! It begins when memory crosses the high watermark, and goes on down to the low one. A pass looks at a sample of the
+//! hash tables to find how seldom a document must be asked for to go, so that about as much goes as has to, and then
+//! visits the tables part by part from where the last pass ended; those that stay count a little less from then on. What
+//! the file does not have yet cannot go: if too much of that is in the way, the settlers are asked not to wait.
+//!
+//! Invariants:
+//! * A vBucket is locked for one part of its table at a time.
+//! * The task is awake, or about to be, while memory is above the high watermark.
+
+use crate::bucket::Bucket;
+use crate::config::EvictionPolicy;
+use crate::counters::Total;
+use crate::tasks::{Sleeper, Work};
+use crate::timings::Timing;
+use kedge_executor::Next;
+use kedge_types::VbId;
+use kedge_vbucket::{Eviction, PageOut};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A slice of the pager's work; others may run before the next one.
+const SLICE: Duration = Duration::from_millis(3);
+/// A sample is spread over so many places of the hash tables.
+const SAMPLE_PLACES: usize = 64;
+const SAMPLE_PLACES_MIN: usize = 16;
+/// One place after the other, and neighbours not soon: it has no factor in common with their number.
+const SPREAD: usize = 37;
+/// Documents that are enough for a sample: those that may go, and all that it looks at.
+const SAMPLE_MIN: u64 = 2_000;
+const SAMPLE_MAX: usize = 50_000;
+/// It takes more than the share that has to go: not all that is seldom asked for may go.
+const SHARE_MARGIN: f64 = 1.3;
+/// Least share of the documents that a pass is for.
+const SHARE_MIN: f64 = 0.02;
+/// First and longest rest when nothing can go.
+const REST_MIN: Duration = Duration::from_millis(10);
+const REST_MAX: Duration = Duration::from_secs(1);
+
+/// The pager, and the way to it.
+#[derive(Debug, Default)]
+pub(crate) struct Pager {
+    pub(crate) sleeper: Sleeper,
+    sweep: Mutex<Sweep>,
+    /// What is not settled is in the way.
+    wants_settling: AtomicBool,
+}
+
+/// Where it is.
+#[derive(Debug, Default)]
+struct Sweep {
+    /// The part of all hash tables that is next.
+    part: usize,
+    pass: Option<Pass>,
+}
+
+/// A visit of all parts.
+#[derive(Debug)]
+struct Pass {
+    frequency_max: u8,
+    left: usize,
+    freed: u64,
+}
+
+/// What came of a slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slice {
+    /// Memory is below the low watermark.
+    Enough,
+    /// There is more to do.
+    More,
+    /// Nothing can go now.
+    Stuck,
+}
+
+/// The task.
+#[derive(Debug)]
+pub(crate) struct ItemPager {
+    rest: Duration,
+}
+
+impl Default for ItemPager {
+    fn default() -> Self {
+        Self { rest: REST_MIN }
+    }
+}
+
+impl Work for ItemPager {
+    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
+        let pager = &bucket.pager;
+        pager.sleeper.get_up();
+        match bucket.page_slice() {
+            Slice::More => Next::Again,
+            Slice::Enough => {
+                self.rest = REST_MIN;
+                pager.wants_settling.store(false, Ordering::Relaxed);
+                pager.sleeper.lie_down();
+                if bucket.quota.is_high() {
+                    pager.sleeper.get_up();
+                    return Next::Again;
+                }
+                Next::Sleep
+            }
+            Slice::Stuck => {
+                bucket.ask_to_settle();
+                let rest = self.rest;
+                self.rest = (rest * 2).min(REST_MAX);
+                Next::Snooze(rest)
+            }
+        }
+    }
+}
+
+impl Bucket {
+    /// Memory has grown. Cheap unless the pager sleeps and has to begin.
+    pub(crate) fn on_memory(&self) {
+        if self.pager.sleeper.is_asleep()
+            && self.quota.is_high()
+            && let Some(task) = self.pager.sleeper.rouse()
+        {
+            self.setup.executor.wake(task);
+        }
+    }
+
+    /// A write was refused: one that is large may be so while memory is below the high watermark.
+    pub(crate) fn make_room(&self) {
+        if self.quota.above_low() > 0
+            && let Some(task) = self.pager.sleeper.rouse()
+        {
+            self.setup.executor.wake(task);
+        }
+    }
+
+    /// Whether memory is short, and what is not settled yet keeps it.
+    pub(crate) fn is_room_wanted(&self) -> bool {
+        self.pager.wants_settling.load(Ordering::Relaxed)
+    }
+
+    /// Something was settled: what was in the pager's way may go now.
+    pub(crate) fn on_settled(&self) {
+        if self.is_room_wanted()
+            && let Some(task) = self.pager.sleeper.task()
+        {
+            self.setup.executor.wake(task);
+        }
+    }
+
+    fn ask_to_settle(&self) {
+        if !self.is_direct() {
+            self.pager.wants_settling.store(true, Ordering::Relaxed);
+            self.look_at_pressure();
+        }
+    }
+
+    /// Above the quota, who reads more into memory makes room for it first.
+    pub(crate) fn make_room_for_fetch(&self) {
+        if self.quota.used() > self.quota.limit() {
+            self.page_slice();
+        }
+    }
+
+    /// Pages out for a short while.
+    fn page_slice(&self) -> Slice {
+        let mut sweep = self.pager.sweep.lock();
+        let began_ns = self.setup.clock.now().mono_ns;
+        if self.quota.above_low() == 0 {
+            sweep.pass = None;
+            return Slice::Enough;
+        }
+        if sweep.pass.is_none() {
+            self.totals.add(Total::PagerRuns, 1);
+            let Some(frequency_max) = self.sample(sweep.part) else {
+                // The next sample is of others.
+                sweep.part = (sweep.part + 1) % self.parts();
+                return Slice::Stuck;
+            };
+            sweep.pass = Some(Pass {
+                frequency_max,
+                left: self.parts(),
+                freed: 0,
+            });
+        }
+        let slice = self.sweep_parts(&mut sweep, began_ns);
+        let took_ns = self.setup.clock.now().mono_ns.saturating_sub(began_ns);
+        self.timings
+            .record_us(u16::MAX, Timing::ItemPager, took_ns / 1_000);
+        slice
+    }
+
+    fn sweep_parts(&self, sweep: &mut Sweep, began_ns: u64) -> Slice {
+        let eviction = self.eviction();
+        let parts = self.parts();
+        let Sweep { part, pass } = sweep;
+        let Some(current) = pass else {
+            return Slice::More;
+        };
+        while current.left > 0 {
+            let above = self.quota.above_low();
+            if above == 0 {
+                *pass = None;
+                return Slice::Enough;
+            }
+            let how = PageOut {
+                eviction,
+                frequency_max: current.frequency_max,
+                bytes: usize::try_from(above).unwrap_or(usize::MAX),
+                decay: true,
+            };
+            current.freed += self.page_part(*part, &how);
+            current.left -= 1;
+            *part = (*part + 1) % parts;
+            let now_ns = self.setup.clock.now().mono_ns;
+            if now_ns.saturating_sub(began_ns) >= SLICE.as_nanos() as u64 {
+                break;
+            }
+        }
+        if current.left > 0 {
+            return Slice::More;
+        }
+        let freed = current.freed;
+        *pass = None;
+        if freed > 0 { Slice::More } else { Slice::Stuck }
+    }
+
+    /// Pages one part of a hash table out. Returns the bytes that it freed.
+    fn page_part(&self, part: usize, how: &PageOut) -> u64 {
+        let now = self.setup.clock.now();
+        let (vb, shard) = self.place(part);
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        let (out, _) = self.measure(&mut vbucket, |vbucket| vbucket.page_out(now, shard, how));
+        drop(vbucket);
+        self.totals.add(Total::ValueEjects, out.values as u64);
+        self.totals.add(Total::ItemEjects, out.items as u64);
+        out.bytes as u64
+    }
+
+    /// How seldom a document must be asked for to go; `None` when nothing in the sample may.
+    fn sample(&self, from: usize) -> Option<u8> {
+        let now = self.setup.clock.now();
+        let (eviction, parts) = (self.eviction(), self.parts());
+        let places = if parts < SAMPLE_PLACES {
+            1
+        } else {
+            SAMPLE_PLACES
+        };
+        let (mut counts, mut seen) = ([0; 256], 0);
+        for look in 0..parts {
+            let (place, round) = (look * SPREAD % places, look / places);
+            let (vb, shard) = self.place((from + place * (parts / places) + round) % parts);
+            let vbucket = self.vbuckets[vb.index()].lock();
+            vbucket.count_frequencies(now, shard, eviction, &mut counts);
+            seen += vbucket.table().shard(shard).len();
+            let enough = counts.iter().sum::<u64>() >= SAMPLE_MIN || seen >= SAMPLE_MAX;
+            if enough && look >= SAMPLE_PLACES_MIN {
+                break;
+            }
+        }
+        let share = self.quota.above_low() as f64 / self.quota.used().max(1) as f64;
+        threshold(&counts, (share * SHARE_MARGIN).max(SHARE_MIN))
+    }
+
+    fn eviction(&self) -> Eviction {
+        match self.config().eviction_policy {
+            EvictionPolicy::ValueOnly => Eviction::ValueOnly,
+            EvictionPolicy::FullEviction => Eviction::Full,
+        }
+    }
+
+    /// Parts of all hash tables.
+    fn parts(&self) -> usize {
+        self.vbuckets.len() * self.table_shards
+    }
+
+    /// Neighbours are of different vBuckets, so that one that many ask for is not locked many times in a row.
+    fn place(&self, part: usize) -> (VbId, usize) {
+        let vbuckets = self.vbuckets.len();
+        (VbId((part % vbuckets) as u16), part / vbuckets)
+    }
+}
+
+/// The count at or below which `share` of all lies.
+fn threshold(counts: &[u64; 256], share: f64) -> Option<u8> {
+    let all: u64 = counts.iter().sum();
+    let wanted = ((all as f64 * share).ceil() as u64).clamp(1, all.max(1));
+    let mut below = 0;
+    counts
+        .iter()
+        .zip(0..=u8::MAX)
+        .find_map(|(count, frequency)| {
+            below += count;
+            (below >= wanted).then_some(frequency)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_threshold_lets_the_wanted_share_go() {
+        let mut counts = [0; 256];
+        assert_eq!(threshold(&counts, 0.5), None, "nothing may go");
+        counts[10] = 30;
+        counts[64] = 60;
+        counts[255] = 10;
+        let of = |share| threshold(&counts, share);
+        assert_eq!(of(0.0), Some(10));
+        assert_eq!(of(0.3), Some(10));
+        assert_eq!(of(0.31), Some(64));
+        assert_eq!(of(0.9), Some(64));
+        assert_eq!((of(0.91), of(5.0)), (Some(255), Some(255)));
+    }
+}

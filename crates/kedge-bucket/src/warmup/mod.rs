@@ -1,0 +1,347 @@
+//! Warmup: documents come from the files into memory, while commands run already or before.
+//!
+//! What has to be known before anything can be answered is read by `recover`. Here come the documents, as far as they
+//! fit below the low watermark. If all of them will fit, one look at each file brings them. If not, and keys stay in
+//! memory, first the keys of all files come; then the documents that were asked for most, as the access log says; then
+//! the others in the order of the files. What is not in memory yet is fetched when a command asks for it.
+//!
+//! Invariants:
+//! * A vBucket is told once that its file was read to the end, by the job that did so. Until then any miss may be on
+//!   disk, and no key leaves memory; after a failure it stays so.
+//! * A job is done by one worker, a part at a time; nothing is locked while a file is read.
+
+mod job;
+
+use crate::bucket::Bucket;
+use crate::config::EvictionPolicy;
+use crate::error::BucketError;
+use crate::memory::WarmupBehavior;
+use crate::tasks::{WARMUP_DOCUMENTS, Work};
+use job::{Job, Running};
+use kedge_executor::Next;
+use kedge_types::VbId;
+use kedge_vbucket::ITEM_OVERHEAD_BYTES;
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// So many vBuckets are read at a time.
+const WORKERS: usize = 4;
+/// A run of a worker; then other work of its pool has its turn.
+const SLICE: Duration = Duration::from_millis(25);
+/// Another worker finds out what there is to do; so long until the next look.
+const PREPARING: Duration = Duration::from_millis(5);
+/// A document's slot in a hash table that grows by doubling takes about so many bytes.
+const SLOT_BYTES_LIKELY: u64 = 16;
+/// A compressed value is likely to grow by this when it is read.
+const GROWTH: u64 = 2;
+
+/// Where warmup is, by the names that operators of this kind of server know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum Stage {
+    Initialise = 0,
+    KeyDump = 1,
+    LoadingAccessLog = 2,
+    LoadingKvPairs = 3,
+    LoadingData = 4,
+    Done = 5,
+}
+
+impl Stage {
+    const ALL: [Self; 6] = [
+        Self::Initialise,
+        Self::KeyDump,
+        Self::LoadingAccessLog,
+        Self::LoadingKvPairs,
+        Self::LoadingData,
+        Self::Done,
+    ];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Initialise => "initialize",
+            Self::KeyDump => "loading keys",
+            Self::LoadingAccessLog => "loading access log",
+            Self::LoadingKvPairs => "loading k/v pairs",
+            Self::LoadingData => "loading data",
+            Self::Done => "done",
+        }
+    }
+}
+
+/// What warmup has done, and what is left of it.
+#[derive(Debug, Default)]
+pub(crate) struct Warmup {
+    /// `None` until someone has found out what there is to do.
+    jobs: Mutex<Option<VecDeque<Job>>>,
+    stage: AtomicU8,
+    /// Workers that have not ended.
+    workers: AtomicUsize,
+    began_ns: AtomicU64,
+    keys_us: AtomicU64,
+    took_us: AtomicU64,
+    /// Documents of the files.
+    pub(super) estimated: AtomicU64,
+    pub(super) keys: AtomicU64,
+    pub(super) values: AtomicU64,
+    /// Documents of the access log that were loaded.
+    pub(super) hot: AtomicU64,
+    failures: AtomicU64,
+}
+
+impl Warmup {
+    fn stage(&self) -> Stage {
+        Stage::ALL[usize::from(self.stage.load(Ordering::Relaxed)).min(Stage::ALL.len() - 1)]
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        self.stage() == Stage::Done
+    }
+}
+
+/// The task: one of several that share the work.
+#[derive(Debug, Default)]
+pub(crate) struct LoadDocuments {
+    running: Option<Running>,
+}
+
+impl Work for LoadDocuments {
+    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
+        let warmup = &bucket.warmup;
+        if let Some(mut jobs) = warmup.jobs.try_lock() {
+            if jobs.is_none() {
+                *jobs = Some(bucket.plan_warmup());
+            }
+        } else {
+            return Next::Snooze(PREPARING);
+        }
+        let now_ns = || bucket.setup.clock.now().mono_ns;
+        let began_ns = now_ns();
+        loop {
+            match bucket.warm_step(&mut self.running) {
+                Ok(true) => {}
+                Ok(false) => {
+                    bucket.end_worker();
+                    return Next::Done;
+                }
+                Err((vb, error)) => bucket.on_warmup_failed(vb, &error),
+            }
+            if now_ns().saturating_sub(began_ns) >= SLICE.as_nanos() as u64 {
+                return Next::Again;
+            }
+        }
+    }
+}
+
+impl Bucket {
+    /// Reads documents into memory before the bucket opens, if it is to wait for that.
+    pub(crate) fn load_documents(self: &Arc<Self>) -> Result<(), BucketError> {
+        let now_ns = self.setup.clock.now().mono_ns;
+        self.warmup.began_ns.store(now_ns, Ordering::Relaxed);
+        if self.config().memory.warmup_behavior != WarmupBehavior::Blocking {
+            return Ok(());
+        }
+        let jobs = self.plan_warmup();
+        let count = jobs.len();
+        *self.warmup.jobs.lock() = Some(jobs);
+        self.share_out(count, |bucket, _| bucket.do_a_job())?;
+        self.end_warmup();
+        Ok(())
+    }
+
+    /// Does one job to its end.
+    fn do_a_job(&self) -> Result<(), BucketError> {
+        let mut running = None;
+        while self.warm_step(&mut running).map_err(|(_, error)| error)? && running.is_some() {
+            self.check_loading()?;
+        }
+        Ok(())
+    }
+
+    /// Begins to read documents into memory beside the commands, unless that was done.
+    pub(crate) fn begin_warmup(self: &Arc<Self>) {
+        if self.warmup.is_done() {
+            return;
+        }
+        let workers = WORKERS.min(self.vbuckets.len());
+        self.warmup.workers.store(workers, Ordering::SeqCst);
+        for _ in 0..workers {
+            let does = "reads documents from the vBuckets' files into memory";
+            match self.add(&WARMUP_DOCUMENTS, does, LoadDocuments::default()) {
+                Ok(task) => {
+                    self.setup.executor.wake(task);
+                }
+                // It ends just now, or has too many tasks: the others do the work.
+                Err(error) => {
+                    tracing::warn!(bucket = self.name(), %error, "a task of the warmup was refused");
+                    self.end_worker();
+                }
+            }
+        }
+    }
+
+    /// Whether documents are still being read into memory.
+    #[must_use]
+    pub fn is_warming(&self) -> bool {
+        !self.warmup.is_done()
+    }
+
+    /// A part of a job. False when there are none left.
+    fn warm_step(&self, running: &mut Option<Running>) -> Result<bool, (VbId, BucketError)> {
+        if running.is_none() {
+            let next = {
+                let mut jobs = self.warmup.jobs.lock();
+                jobs.as_mut().and_then(VecDeque::pop_front)
+            };
+            let Some(next) = next else {
+                return Ok(false);
+            };
+            self.note_stage(&next);
+            let vb = next.vb();
+            *running = self.begin_job(next).map_err(|error| (vb, error))?;
+        }
+        let Some(current) = running else {
+            return Ok(true);
+        };
+        let vb = current.vb();
+        match current.step(self) {
+            Ok(true) => {}
+            Ok(false) => *running = None,
+            Err(error) => {
+                *running = None;
+                return Err((vb, error));
+            }
+        }
+        Ok(true)
+    }
+
+    /// Finds out what there is to do.
+    fn plan_warmup(&self) -> VecDeque<Job> {
+        let vbs = || (0..self.vbuckets()).map(VbId);
+        let (documents, bytes) = self.estimate();
+        self.warmup.estimated.store(documents, Ordering::Relaxed);
+        if bytes <= self.quota.below_low() {
+            return vbs().map(Job::Documents).collect();
+        }
+        let keeps_keys = self.config().eviction_policy == EvictionPolicy::ValueOnly;
+        let hot = self.wanted_most().into_iter();
+        let hot = hot.map(|(vb, keys)| Job::Hot(vb, keys));
+        if keeps_keys {
+            let keys = vbs().map(Job::Keys);
+            return keys.chain(hot).chain(vbs().map(Job::Values)).collect();
+        }
+        hot.chain(vbs().map(Job::Documents)).collect()
+    }
+
+    /// Documents that were asked for most, those of a vBucket together.
+    fn wanted_most(&self) -> Vec<(VbId, Vec<Box<[u8]>>)> {
+        Vec::new()
+    }
+
+    /// Documents of the files, and bytes that they are likely to take in memory.
+    fn estimate(&self) -> (u64, u64) {
+        let (mut documents, mut bytes) = (0, 0);
+        for vb in (0..self.vbuckets()).map(VbId) {
+            documents += self.vbuckets[vb.index()].lock().documents() as u64;
+            let figures = self
+                .storage()
+                .ok()
+                .and_then(|storage| storage.file_figures(vb).ok());
+            bytes += figures.flatten().map_or(0, |figures| figures.data_bytes);
+        }
+        let overhead = ITEM_OVERHEAD_BYTES as u64 + SLOT_BYTES_LIKELY;
+        (documents, bytes * GROWTH + documents * overhead)
+    }
+
+    fn note_stage(&self, job: &Job) {
+        let stage = match job {
+            Job::Keys(_) => Stage::KeyDump,
+            Job::Hot(..) => Stage::LoadingAccessLog,
+            Job::Documents(_) => Stage::LoadingKvPairs,
+            Job::Values(_) => Stage::LoadingData,
+        };
+        let warmup = &self.warmup;
+        let before = warmup.stage.fetch_max(stage as u8, Ordering::Relaxed);
+        if before >= stage as u8 {
+            return;
+        }
+        if before == Stage::KeyDump as u8 {
+            warmup.keys_us.store(self.warming_us(), Ordering::Relaxed);
+        }
+        tracing::info!(
+            bucket = self.name(),
+            stage = stage.name(),
+            documents = warmup.estimated.load(Ordering::Relaxed),
+            "documents are being read into memory"
+        );
+    }
+
+    fn warming_us(&self) -> u64 {
+        let began_ns = self.warmup.began_ns.load(Ordering::Relaxed);
+        let now_ns = self.setup.clock.now().mono_ns;
+        now_ns.saturating_sub(began_ns) / 1_000
+    }
+
+    fn on_warmup_failed(&self, vb: VbId, error: &BucketError) {
+        self.warmup.failures.fetch_add(1, Ordering::Relaxed);
+        tracing::error!(
+            bucket = self.name(),
+            vbucket = %vb,
+            %error,
+            "documents of the vBucket are not read into memory; those that are asked for will be fetched"
+        );
+    }
+
+    fn end_worker(&self) {
+        if self.warmup.workers.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.end_warmup();
+        }
+    }
+
+    fn end_warmup(&self) {
+        let warmup = &self.warmup;
+        let took_us = self.warming_us();
+        warmup.took_us.store(took_us, Ordering::Relaxed);
+        warmup.stage.store(Stage::Done as u8, Ordering::Relaxed);
+        tracing::info!(
+            bucket = self.name(),
+            keys = warmup.keys.load(Ordering::Relaxed),
+            values = warmup.values.load(Ordering::Relaxed),
+            failures = warmup.failures.load(Ordering::Relaxed),
+            ms = took_us / 1_000,
+            "the bucket is warm"
+        );
+    }
+
+    /// Gives the statistics of the group `warmup` to `each`, a name and a value at a time.
+    pub fn warmup_stats(&self, each: &mut dyn FnMut(&str, &str)) {
+        let warmup = &self.warmup;
+        let stage = warmup.stage();
+        each("ep_warmup", "enabled");
+        each("ep_warmup_state", stage.name());
+        let thread = if warmup.is_done() {
+            "complete"
+        } else {
+            "running"
+        };
+        each("ep_warmup_thread", thread);
+        let behavior = self.config().memory.warmup_behavior.name();
+        each("ep_warmup_behavior", behavior);
+        let of = |number: &AtomicU64| number.load(Ordering::Relaxed).to_string();
+        each("ep_warmup_key_count", &of(&warmup.keys));
+        each("ep_warmup_value_count", &of(&warmup.values));
+        each("ep_warmup_access_log", &of(&warmup.hot));
+        each("ep_warmup_estimated_key_count", &of(&warmup.estimated));
+        each("ep_warmup_estimated_value_count", &of(&warmup.estimated));
+        each("ep_warmup_failures", &of(&warmup.failures));
+        each("ep_warmup_keys_time", &of(&warmup.keys_us));
+        let time_us = match stage {
+            Stage::Done => warmup.took_us.load(Ordering::Relaxed),
+            _ => self.warming_us(),
+        };
+        each("ep_warmup_time", &time_us.to_string());
+    }
+}

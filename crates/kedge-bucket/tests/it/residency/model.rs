@@ -1,0 +1,205 @@
+//! Random commands on a bucket with next to no memory, against a map; with restarts, kills and faults of the disk.
+//!
+//! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many.
+
+use super::small;
+use crate::tools::*;
+use kedge_bucket::{
+    Arithmetic, Completion, ConcatMode, Cookie, EvictionPolicy, Mutated, Outcome, StoreMode,
+    WarmupBehavior, Write,
+};
+use kedge_disk::{Fault, SimDisk};
+use kedge_types::{Datatype, Durability, DurabilityLevel, Status};
+use std::collections::BTreeMap;
+
+type Map = BTreeMap<String, Vec<u8>>;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+fn seeds() -> Vec<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    match number("KEDGE_SEED") {
+        Some(seed) => vec![seed],
+        None => (1..=number("KEDGE_SEEDS").unwrap_or(24)).collect(),
+    }
+}
+
+/// What a write came to, however it came; again while memory is short.
+fn wait<T>(
+    open: &Open,
+    random: &mut Random,
+    name: &str,
+    mut run: impl FnMut(&Open, &Write<'_>) -> Result<Outcome<T>, Status>,
+) -> Result<(), Status> {
+    let key = key(name);
+    loop {
+        let cookie = open.next_cookie();
+        let durability = (random.below(8) == 0).then_some(Durability {
+            level: DurabilityLevel::PersistToMajority,
+            timeout_ms: None,
+        });
+        let write = Write {
+            cookie: Cookie(cookie),
+            durability,
+            ..write(&key)
+        };
+        let result: Result<(), Status> = match run(open, &write) {
+            Ok(Outcome::Done(_)) => Ok(()),
+            Ok(Outcome::Parked) => {
+                open.bucket.kick(random.below(2) == 0);
+                match open.sink.wait_any(cookie) {
+                    Completion::SyncWrite { result, .. } => result.map(|_: Mutated| ()),
+                    Completion::Counter { result } => result.map(drop),
+                    other => panic!("{other:?}"),
+                }
+            }
+            Err(status) => Err(status),
+        };
+        if result != Err(Status::TemporaryFailure) {
+            return result;
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn step(open: &Open, random: &mut Random, map: &mut Map) {
+    let name = format!("key-{}", random.below(400));
+    let there = map.get(&name).cloned();
+    let text = format!("{:010}", random.below(1 << 30)).into_bytes();
+    let new = text.repeat(1 + random.below(100) as usize);
+    let store = |mode, new: Vec<u8>| {
+        move |open: &Open, write: &Write<'_>| {
+            open.bucket
+                .store(open.ctx(), write, mode, &new, Datatype::RAW, 0, 0)
+        }
+    };
+    match random.below(12) {
+        0..3 => {
+            let found = open.get(&name);
+            assert_eq!(found.ok(), there, "{name}");
+        }
+        3..6 => {
+            wait(open, random, &name, store(StoreMode::Set, new.clone())).unwrap();
+            map.insert(name, new);
+        }
+        6 => {
+            let result = wait(open, random, &name, store(StoreMode::Add, new.clone()));
+            let expected = there.map_or(Ok(()), |_| Err(Status::KeyExists));
+            assert_eq!(result, expected, "{name}");
+            map.entry(name).or_insert(new);
+        }
+        7 => {
+            let result = wait(open, random, &name, store(StoreMode::Replace, new.clone()));
+            assert_eq!(result.is_ok(), there.is_some(), "{name}");
+            map.entry(name).and_modify(|value| *value = new);
+        }
+        8 => {
+            let append = |open: &Open, write: &Write<'_>| {
+                let (mode, raw) = (ConcatMode::Append, Datatype::RAW);
+                open.bucket.concat(open.ctx(), write, mode, b"+", raw)
+            };
+            let result = wait(open, random, &name, append);
+            assert_eq!(result.is_ok(), there.is_some(), "{name}");
+            map.entry(name).and_modify(|value| value.push(b'+'));
+        }
+        9 => {
+            let delete = |open: &Open, write: &Write<'_>| open.bucket.delete(open.ctx(), write);
+            let result = wait(open, random, &name, delete);
+            assert_eq!(result.is_ok(), there.is_some(), "{name}");
+            map.remove(&name);
+        }
+        10 => {
+            let touch = |open: &Open, write: &Write<'_>| {
+                open.bucket
+                    .get_and_touch(open.ctx(), write, 100_000, |_, _| ())
+            };
+            let result = wait(open, random, &name, touch);
+            assert_eq!(result.is_ok(), there.is_some(), "{name}");
+        }
+        _ => {
+            let name = format!("counter-{}", random.below(40));
+            let op = Arithmetic {
+                negative: false,
+                delta: 3,
+                initial: Some(1),
+                expiry: 0,
+            };
+            let count =
+                |open: &Open, write: &Write<'_>| open.bucket.arithmetic(open.ctx(), write, op);
+            wait(open, random, &name, count).unwrap();
+            let number = map.get(&name).map_or(1, |value| {
+                let text = std::str::from_utf8(value).unwrap();
+                text.parse::<u64>().unwrap() + 3
+            });
+            map.insert(name, number.to_string().into_bytes());
+        }
+    }
+}
+
+/// Ends a bucket in one of several ways, after all that was written is durable.
+fn end(open: &Open, disk: &SimDisk, random: &mut Random) {
+    open.bucket.sync().unwrap();
+    match random.below(3) {
+        0 => open.bucket.shutdown(),
+        1 => {
+            disk.kill_process();
+            open.bucket.shutdown();
+        }
+        _ => {
+            disk.fail_operation(disk.operations() + 1 + random.below(30), Fault::PowerLoss);
+            // Settles, or tries to.
+            drop(open.bucket.settle());
+            open.bucket.shutdown();
+            disk.crash(random.below(1 << 40));
+        }
+    }
+    disk.clear_faults();
+}
+
+fn run(seed: u64) {
+    eprintln!("seed {seed}");
+    let disk = SimDisk::new(seed);
+    let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let policy = match seed % 2 {
+        0 => EvictionPolicy::ValueOnly,
+        _ => EvictionPolicy::FullEviction,
+    };
+    let mut place = small(&disk, policy, 120_000);
+    place.config.commit_log = !seed.is_multiple_of(5);
+    place.config.settle_age_ms = 5;
+    if !seed.is_multiple_of(3) {
+        place.config.memory.warmup_behavior = WarmupBehavior::Background;
+    }
+    let mut map = Map::new();
+    for _ in 0..4 {
+        let open = place.open();
+        for _ in 0..random.below(1_500) {
+            step(&open, &mut random, &mut map);
+        }
+        until("the bucket is warm", || !open.bucket.is_warming());
+        for (name, value) in &map {
+            assert_eq!(open.get(name).as_ref(), Ok(value), "{name}, seed {seed}");
+        }
+        open.bucket.settle().unwrap();
+        let documents = open.figure("curr_items");
+        assert_eq!(documents, map.len() as u64, "seed {seed}");
+        assert_eq!(open.sink.fatal(), [""; 0]);
+        end(&open, &disk, &mut random);
+    }
+}
+
+#[test]
+fn random_commands_with_next_to_no_memory_agree_with_a_map() {
+    for seed in seeds() {
+        run(seed);
+    }
+}

@@ -1,0 +1,118 @@
+//! Documents that come back after a start, while commands run.
+
+use super::{POLICIES, small, value};
+use crate::tools::*;
+use kedge_bucket::{EvictionPolicy, WarmupBehavior};
+use kedge_disk::SimDisk;
+use kedge_executor::Pool;
+use kedge_types::Status;
+
+impl Open {
+    fn warmup(&self, name: &str) -> String {
+        let mut found = None;
+        self.bucket.warmup_stats(&mut |key, value| {
+            if key == name {
+                found = Some(value.to_owned());
+            }
+        });
+        found.unwrap_or_else(|| panic!("no {name}"))
+    }
+}
+
+fn filled(disk: &SimDisk, policy: EvictionPolicy, documents: u32) -> Place {
+    let mut place = small(disk, policy, 1 << 30);
+    place.config.memory.warmup_behavior = WarmupBehavior::Background;
+    let open = place.open();
+    for n in 0..documents {
+        open.set(&format!("key-{n}"), &value(n)).unwrap();
+    }
+    open.set("gone", b"1").unwrap();
+    open.bucket.settle().unwrap();
+    let k = key("gone");
+    done(open.bucket.delete(open.ctx(), &write(&k))).unwrap();
+    open.bucket.shutdown();
+    place
+}
+
+#[test]
+fn commands_run_before_documents_are_in_memory() {
+    for policy in POLICIES {
+        let place = filled(&SimDisk::new(1), policy, 1_000);
+        let open = place.open();
+        // Whether or not the warmup has come to them.
+        for n in (0..1_000).step_by(37) {
+            assert_eq!(open.get(&format!("key-{n}")).unwrap(), value(n));
+        }
+        assert_eq!(open.get("gone"), Err(Status::KeyNotFound));
+        assert_eq!(open.get("never"), Err(Status::KeyNotFound));
+        until("the bucket is warm", || !open.bucket.is_warming());
+        assert_eq!(open.figure("curr_items"), 1_000);
+        assert_eq!(open.figure("ep_num_non_resident"), 0);
+        let fetched = open.fetched();
+        for n in 0..1_000 {
+            assert_eq!(open.get(&format!("key-{n}")).unwrap(), value(n));
+        }
+        assert_eq!(open.get("never"), Err(Status::KeyNotFound));
+        assert_eq!(open.fetched(), fetched, "all of it is in memory");
+        assert_eq!(open.warmup("ep_warmup_state"), "done");
+        assert_eq!(open.warmup("ep_warmup_estimated_key_count"), "1000");
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn nothing_is_read_before_a_task_runs_and_nothing_is_lost() {
+    let mut place = filled(&SimDisk::new(2), EvictionPolicy::ValueOnly, 300);
+    let steps = place.by_hand();
+    let sink = std::sync::Arc::new(Sink::default());
+    let bucket = kedge_bucket::Bucket::open(place.setup(&sink)).unwrap();
+    until("it is loaded", || {
+        steps.run_one(Pool::Reader);
+        !bucket.is_loading()
+    });
+    let open = place.opened(bucket, sink);
+    assert!(open.bucket.is_warming());
+    assert_eq!(open.figure("curr_items"), 300);
+    assert_eq!(open.figure("ep_num_non_resident"), 300);
+    // A document is written before it was read: there is one of it, and it is the new one.
+    open.set("key-7", b"new").unwrap();
+    steps.run();
+    assert!(!open.bucket.is_warming());
+    assert_eq!(open.figure("curr_items"), 300);
+    assert_eq!(open.figure("ep_num_non_resident"), 0);
+    assert_eq!(open.get("key-7").unwrap(), b"new");
+    assert_eq!(open.get("key-8").unwrap(), value(8));
+    open.bucket.shutdown();
+}
+
+#[test]
+fn what_does_not_fit_stays_on_disk() {
+    for policy in POLICIES {
+        for behavior in [WarmupBehavior::Background, WarmupBehavior::Blocking] {
+            let mut place = filled(&SimDisk::new(3), policy, 4_000);
+            place.config.memory.warmup_behavior = behavior;
+            // Keys take about 300 kB, values 2 MB.
+            place.config.quota_bytes = 1 << 20;
+            let open = place.open();
+            until("the bucket is warm", || !open.bucket.is_warming());
+            assert_eq!(open.figure("curr_items"), 4_000);
+            let resident = open.figure("vb_active_perc_mem_resident");
+            assert!((5..60).contains(&resident), "{resident} %");
+            assert!(open.figure("mem_used") <= 9 << 17);
+            if policy == EvictionPolicy::ValueOnly {
+                assert_eq!(open.warmup("ep_warmup_key_count"), "4001");
+            }
+            for n in 0..4_000 {
+                assert_eq!(open.get(&format!("key-{n}")).unwrap(), value(n));
+            }
+            assert_eq!(open.get("gone"), Err(Status::KeyNotFound));
+            let fetched = open.fetched();
+            for n in 0..1_000 {
+                assert_eq!(open.get(&format!("nothing-{n}")), Err(Status::KeyNotFound));
+            }
+            let looked = open.fetched() - fetched;
+            assert!(looked < 100, "{looked} looks for what is not there");
+            open.bucket.shutdown();
+        }
+    }
+}
