@@ -250,15 +250,6 @@ impl Bucket {
         Ok(self.storage()?.file_figures(vb)?)
     }
 
-    /// Bytes of the log and the files together.
-    #[must_use]
-    pub fn disk_bytes(&self) -> u64 {
-        let log = *self.log_stats.lock();
-        let files = (0..self.vbuckets()).filter_map(|vb| self.file_figures(VbId(vb)).ok()?);
-        let files: u64 = files.map(|file| file.file_bytes).sum();
-        log.size_bytes + log.spare_bytes + files
-    }
-
     /// Throws all documents away. Every vBucket begins a new history, which is on disk when this returns, and the log
     /// before it is given back.
     ///

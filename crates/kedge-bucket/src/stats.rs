@@ -2,6 +2,7 @@
 
 use crate::bucket::{Bucket, Phase};
 use crate::counters::{Counter, Total};
+use kedge_types::VbId;
 use std::sync::atomic::Ordering;
 
 impl Bucket {
@@ -105,6 +106,7 @@ impl Bucket {
         .into_iter()
         .chain(self.totals())
         .chain(self.storage_figures())
+        .chain(self.file_sizes())
         .chain(self.compaction_figures())
         .collect()
     }
@@ -112,6 +114,18 @@ impl Bucket {
     fn totals(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let totals = Total::ALL.iter();
         totals.map(|total| (total.name(), self.totals.get(*total)))
+    }
+
+    /// What of the files counts, and their lengths, in bytes. A file that cannot be read is left out.
+    fn file_sizes(&self) -> [(&'static str, u64); 2] {
+        let (mut data, mut file) = (0, 0);
+        for vb in (0..self.vbuckets()).map(VbId) {
+            if let Ok(Some(figures)) = self.file_figures(vb) {
+                data += figures.data_bytes;
+                file += figures.file_bytes;
+            }
+        }
+        [("ep_db_data_size", data), ("ep_db_file_size", file)]
     }
 
     fn storage_figures(&self) -> [(&'static str, u64); 14] {

@@ -39,7 +39,7 @@ fn facts(bucket: &Bucket) -> BucketFacts {
         loading: bucket.is_loading(),
         items: figure("curr_items"),
         mem_used_bytes: figure("mem_used"),
-        disk_bytes: bucket.disk_bytes(),
+        disk_bytes: figure("ep_log_file_bytes") + figure("ep_db_file_size"),
     }
 }
 

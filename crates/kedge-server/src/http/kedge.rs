@@ -26,7 +26,8 @@ fn all_timings(call: &Call, bucket: &str) -> Result<Vec<(String, TimingSnapshot)
     Ok(own.chain(call.state.parts.pools.timings()).collect())
 }
 
-/// `GET /kedge/timings/BUCKET`: every histogram that has a value, in microseconds but for `log_batch_items`.
+/// `GET /kedge/timings/BUCKET`: every histogram that has a value, in microseconds but for those
+/// whose names end in `_items`.
 pub(crate) async fn timings(call: Call, Path(bucket): Path<String>) -> Handled {
     let timings: Map<String, Value> = all_timings(&call, &bucket)?
         .iter()

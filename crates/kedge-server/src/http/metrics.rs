@@ -201,6 +201,18 @@ pub(super) const BUCKET: &[Row] = &[
         "Attempts at them that failed",
     ),
     (
+        "ep_db_file_size",
+        "kedge_bucket_file_bytes",
+        false,
+        "Size of the vBuckets' files",
+    ),
+    (
+        "ep_db_data_size",
+        "kedge_bucket_file_data_bytes",
+        false,
+        "What of the files counts, the rest being garbage",
+    ),
+    (
         "ep_storage_open_files",
         "kedge_bucket_open_files",
         false,
@@ -342,8 +354,19 @@ pub(super) const BUCKET: &[Row] = &[
     ),
 ];
 
-/// The one histogram that does not count microseconds.
-const BATCH_ITEMS: &str = "log_batch_items";
+/// Histograms that do not count microseconds, the metrics that they become, and what to say of them.
+const COUNTS: [(&str, &str, &str); 2] = [
+    (
+        "log_batch_items",
+        "kedge_bucket_log_batch_items",
+        "Changes that one sync of the log covered",
+    ),
+    (
+        "settle_batch_items",
+        "kedge_bucket_settle_batch_items",
+        "Documents in one commit of a file",
+    ),
+];
 
 /// One bucket at the time of the scrape.
 #[derive(Debug)]
@@ -460,30 +483,23 @@ impl Sample {
             MetricType::Histogram,
         )?;
         for bucket in &self.buckets {
-            let timed = bucket
-                .timings
-                .iter()
-                .filter(|(name, _)| *name != BATCH_ITEMS);
+            let is_time = |name: &str| COUNTS.iter().all(|(count, ..)| *count != name);
+            let timed = bucket.timings.iter().filter(|(name, _)| is_time(name));
             for (name, snapshot) in timed.filter(|(_, snapshot)| snapshot.count > 0) {
                 let labels = [("bucket", bucket.name.as_str()), ("operation", name)];
                 encode_histogram(&mut family.encode_family(&labels)?, snapshot, 1e6)?;
             }
         }
-        let help = "Changes that one sync of the log covered";
-        let mut family = encoder.encode_descriptor(
-            "kedge_bucket_log_batch_items",
-            help,
-            None,
-            MetricType::Histogram,
-        )?;
-        for bucket in &self.buckets {
-            for (_, snapshot) in bucket
-                .timings
-                .iter()
-                .filter(|(name, _)| *name == BATCH_ITEMS)
-            {
-                let labels = [("bucket", bucket.name.as_str())];
-                encode_histogram(&mut family.encode_family(&labels)?, snapshot, 1.0)?;
+        for (histogram, name, help) in COUNTS {
+            let kind = MetricType::Histogram;
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for bucket in &self.buckets {
+                let mut timings = bucket.timings.iter();
+                let found = timings.find(|(name, _)| *name == histogram);
+                if let Some((_, snapshot)) = found {
+                    let labels = [("bucket", bucket.name.as_str())];
+                    encode_histogram(&mut family.encode_family(&labels)?, snapshot, 1.0)?;
+                }
             }
         }
         Ok(())

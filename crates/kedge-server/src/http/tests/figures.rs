@@ -79,6 +79,7 @@ fn metrics_say_what_the_statistics_say() {
     for us in [7, 8, 9, 1 << 35] {
         bucket.timings().record_us(0, Timing::Get, us);
     }
+    bucket.timings().record_us(0, Timing::SettleBatchItems, 100);
     let reply = server.get("/metrics");
     assert!(
         reply
@@ -97,11 +98,19 @@ fn metrics_say_what_the_statistics_say() {
         "kedge_bucket_duration_seconds_bucket{le=\"0.000008\",bucket=\"default\",operation=\"get\"} 2",
         "kedge_bucket_duration_seconds_bucket{le=\"0.000016\",bucket=\"default\",operation=\"get\"} 3",
         "kedge_bucket_duration_seconds_bucket{le=\"+Inf\",bucket=\"default\",operation=\"get\"} 4",
+        "kedge_bucket_settle_batch_items_bucket{le=\"64.0\",bucket=\"default\"} 0",
+        "kedge_bucket_settle_batch_items_bucket{le=\"128.0\",bucket=\"default\"} 1",
+        "kedge_bucket_log_batch_items_count{bucket=\"default\"} 0",
         "# EOF",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
-    assert!(!text.contains("operation=\"set\""), "{text}");
+    for no_time in ["set", "settle_batch_items"] {
+        assert!(
+            !text.contains(&format!("operation=\"{no_time}\"")),
+            "{text}"
+        );
+    }
     // Every statistic that is to become a metric is one that a bucket has.
     let mut stats = Vec::new();
     bucket.stats(&mut |name, _| stats.push(name.to_owned()));
