@@ -1,6 +1,6 @@
 //! The floor of a read of the disk: threads that read 4 KiB each at random places, past the page cache, nothing else.
 //!
-//! `bare_reads DIR THREADS SECONDS` reads from all regular files of at least 4 KiB below DIR, larger ones more often, and
+//! `bare_reads DIR THREADS SECONDS` reads from all vBuckets' files of at least 4 KiB below DIR, larger ones more often, and
 //! prints one JSON object with latencies in microseconds. Uses the standard library only: `rustc -O` makes it.
 
 use std::fs::{self, File, OpenOptions};
@@ -25,7 +25,7 @@ fn sources(dir: &Path, found: &mut Vec<Source>) -> io::Result<()> {
         let meta = entry.metadata()?;
         if meta.is_dir() {
             sources(&entry.path(), found)?;
-        } else if meta.is_file() && meta.len() >= BLOCK_BYTES {
+        } else if entry.file_name().to_string_lossy().contains(".couch.") && meta.len() >= BLOCK_BYTES {
             let file = OpenOptions::new().read(true).custom_flags(DIRECT).open(entry.path())?;
             let before = found.last().map_or(0, |last| last.blocks_to_end);
             found.push(Source { file, blocks_to_end: before + meta.len() / BLOCK_BYTES });

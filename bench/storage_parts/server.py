@@ -109,7 +109,14 @@ class Server(Kedge):
         return self.wait_for("everything is settled", holds, seconds)
 
     def wait_warm(self, seconds=300):
-        return self.wait_for("the bucket is warm", lambda stats: stats.get("ep_warmup_thread") == "complete", seconds)
+        """Until as much is in memory as is to be: nothing has come into it for a while."""
+        last, since = None, time.monotonic()
+        def holds(stats):
+            nonlocal last, since
+            if stats.get("ep_num_non_resident") != last:
+                last, since = stats.get("ep_num_non_resident"), time.monotonic()
+            return stats.get("ep_warmup_thread") == "complete" and time.monotonic() - since > 0.5
+        return self.wait_for("the bucket is warm", holds, seconds)
 
     def io(self):
         """What the kernel counts for the process, in bytes."""
