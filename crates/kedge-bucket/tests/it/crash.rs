@@ -3,6 +3,7 @@
 //! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many.
 
 use crate::tools::*;
+use kedge_bucket::CompactionRequest;
 use kedge_disk::{Fault, SimDisk};
 use kedge_types::Status;
 use std::collections::BTreeMap;
@@ -23,10 +24,17 @@ struct Expected {
     written: u64,
 }
 
-fn run(seed: u64) {
+/// `compacting`: files are settled and compacted all the time, on threads of their own.
+fn run(seed: u64, compacting: bool) {
     eprintln!("seed {seed}");
     let disk = SimDisk::new(seed);
-    let place = sim(&disk);
+    let mut place = sim(&disk);
+    let operations_max = if compacting {
+        place.config.settle_age_ms = 1;
+        400
+    } else {
+        40
+    };
     let mut expected: BTreeMap<String, Expected> = BTreeMap::new();
     let mut version = 0;
     let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
@@ -39,9 +47,14 @@ fn run(seed: u64) {
     for round in 0..3 {
         let open = place.open();
         check(&open, &mut expected, seed, round);
-        disk.fail_operation(disk.operations() + 1 + next(40), Fault::PowerLoss);
+        let fail_at = disk.operations() + 1 + next(operations_max);
+        disk.fail_operation(fail_at, Fault::PowerLoss);
         let mut cookie = 0;
         while open.sink.fatal().is_empty() {
+            if compacting {
+                // Refused once the power is off.
+                let _ = open.bucket.compact(&CompactionRequest::default());
+            }
             let mut waiting = Vec::new();
             for _ in 0..=next(4) {
                 let name = format!("key-{}", next(12));
@@ -106,6 +119,13 @@ fn check(open: &Open, expected: &mut BTreeMap<String, Expected>, seed: u64, roun
 #[test]
 fn acknowledged_writes_survive_power_failures_at_any_operation() {
     for seed in seeds(150) {
-        run(seed);
+        run(seed, false);
+    }
+}
+
+#[test]
+fn acknowledged_writes_survive_power_failures_beside_compactions() {
+    for seed in seeds(60) {
+        run(seed, true);
     }
 }
