@@ -159,6 +159,7 @@ pub struct Bucket {
     /// The tasks that rest while there is nothing for them to do.
     pub(crate) timeouts: Sleeper,
     pub(crate) sweeper: Sleeper,
+    pub(crate) access_scanner: Sleeper,
     pub(crate) segments: Sleeper,
     pub(crate) phase: AtomicU8,
     /// Parked commands that were not completed yet.
@@ -221,6 +222,7 @@ impl Bucket {
             preparer: OnceLock::new(),
             timeouts: Sleeper::default(),
             sweeper: Sleeper::default(),
+            access_scanner: Sleeper::default(),
             segments: Sleeper::default(),
             phase: AtomicU8::new(Phase::Loading as u8),
             parked: AtomicI64::new(0),
@@ -265,6 +267,7 @@ impl Bucket {
         *config = changed.clone();
         drop(config);
         self.on_compaction_config(&changed.compaction);
+        self.on_scanner_config();
         Ok(changed)
     }
 

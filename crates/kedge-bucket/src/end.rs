@@ -36,6 +36,9 @@ impl Bucket {
         {
             tracing::error!(bucket = self.name(), %error, "the bucket could not be closed cleanly");
         }
+        if before == Phase::Open as u8 && !settle.is_zero() {
+            self.write_access_log_at_end();
+        }
         self.end_fetches();
         self.answer_all();
     }

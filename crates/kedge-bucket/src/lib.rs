@@ -5,6 +5,7 @@
 //! runs to its end on the thread that brings it; one that has to wait for the disk is parked under a [`Cookie`] and
 //! completed later through [`Completions`]. What the bucket does by itself are tasks of an executor.
 
+mod access_log;
 mod bucket;
 mod commit;
 mod compaction;

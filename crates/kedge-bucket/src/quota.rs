@@ -76,6 +76,12 @@ impl Quota {
         self.used().saturating_sub(self.low())
     }
 
+    /// Bytes of keys that may come into memory while values make room for them.
+    pub(crate) fn room_for_keys(&self) -> u64 {
+        let mutation = (self.limit() as f64 * MUTATION_RATIO) as u64;
+        (u64::midpoint(self.high(), mutation)).saturating_sub(self.used())
+    }
+
     /// Bytes that may come into memory before some should leave it again.
     pub(crate) fn below_low(&self) -> u64 {
         self.low().saturating_sub(self.used())

@@ -5,6 +5,7 @@
 //! * A task that panics ends the bucket: one that goes on without its log writer would acknowledge nothing and say
 //!   nothing.
 
+use crate::access_log::AccessScanner;
 use crate::bucket::{Bucket, Phase};
 use crate::compaction::CompactionLook;
 use crate::error::BucketError;
@@ -49,6 +50,9 @@ pub(crate) static BG_FETCH: Kind = Kind::new("bg_fetch", Pool::Reader, Priority:
 /// What is seldom asked for leaves memory.
 pub(crate) static ITEM_PAGER: Kind =
     Kind::new("item_pager", Pool::NonIo, Priority::Normal, ms(100));
+/// What is in memory is written down for the next start. A run is a slice.
+pub(crate) static ACCESS_SCANNER: Kind =
+    Kind::new("access_scanner", Pool::AuxIo, Priority::Low, ms(500));
 /// Documents are read into memory beside the commands. A run is a slice.
 pub(crate) static WARMUP_DOCUMENTS: Kind =
     Kind::new("warmup_documents", Pool::AuxIo, Priority::Normal, ms(500));
@@ -186,6 +190,10 @@ impl Bucket {
         let does = "lets go of what is seldom asked for when memory is short";
         let task = self.add(&ITEM_PAGER, does, ItemPager::default())?;
         self.pager.sleeper.set_task(task);
+        executor.wake(task);
+        let does = "writes down which keys are in memory";
+        let task = self.add(&ACCESS_SCANNER, does, AccessScanner::default())?;
+        self.access_scanner.set_task(task);
         executor.wake(task);
         Ok(())
     }

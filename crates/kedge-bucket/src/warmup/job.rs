@@ -5,11 +5,17 @@ use crate::config::EvictionPolicy;
 use crate::error::BucketError;
 use kedge_storage::{Record, RecordKind, Scan};
 use kedge_types::{Seqno, VbId};
-use kedge_vbucket::{FetchTicket, Fetched, VBucket};
+use kedge_vbucket::{FetchTicket, Fetched, Item, VBucket};
 use std::sync::atomic::Ordering;
 
 /// Documents of one step: so many a vBucket is locked for.
 const STEP_ITEMS: usize = 256;
+/// Those that are looked up one by one may be large.
+const HOT_ITEMS: usize = 64;
+/// Bytes of their values.
+const STEP_BYTES: usize = 1 << 20;
+/// What a document is likely to take beside key and value.
+const OVERHEAD_LIKELY: usize = 64;
 
 /// What the key and metadata of a document are likely to take in memory.
 const KEY_BYTES_LIKELY: u64 = 100;
@@ -108,18 +114,38 @@ impl Bucket {
         self.quota.below_low() > 0
     }
 
-    /// Values are not to take the place of keys that come later.
-    fn has_room_for_values(&self, keeps_keys: bool) -> bool {
-        let reserved = if keeps_keys {
-            let (all, loaded) = (&self.warmup.estimated, &self.warmup.keys);
-            let left = all
-                .load(Ordering::Relaxed)
-                .saturating_sub(loaded.load(Ordering::Relaxed));
-            left * KEY_BYTES_LIKELY
-        } else {
-            0
+    /// Bytes that are kept for keys that come later: values are not to take their place.
+    fn kept_for_keys(&self, keeps_keys: bool) -> u64 {
+        if !keeps_keys {
+            return 0;
+        }
+        let (all, loaded) = (&self.warmup.estimated, &self.warmup.keys);
+        let loaded = loaded.load(Ordering::Relaxed);
+        all.load(Ordering::Relaxed).saturating_sub(loaded) * KEY_BYTES_LIKELY
+    }
+
+    /// Takes room for what is put into memory next, if `bytes` fit into `room`; it counts against the other workers
+    /// until it is in memory.
+    fn reserve(&self, bytes: u64, room: u64) -> Option<Reserved<'_>> {
+        let reserved = Reserved {
+            bucket: self,
+            bytes,
         };
-        self.quota.below_low() > reserved
+        let before = self.warmup.reserved.fetch_add(bytes, Ordering::SeqCst);
+        (before + bytes <= room).then_some(reserved)
+    }
+}
+
+/// Room that is taken.
+struct Reserved<'a> {
+    bucket: &'a Bucket,
+    bytes: u64,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        let reserved = &self.bucket.warmup.reserved;
+        reserved.fetch_sub(self.bytes, Ordering::SeqCst);
     }
 }
 
@@ -139,37 +165,46 @@ impl Running {
                 if !bucket.has_room() {
                     return Ok(false);
                 }
-                let records: Result<Vec<Record>, _> = scan.by_ref().take(STEP_ITEMS).collect();
-                let records = records?;
-                let documents = records
-                    .iter()
-                    .filter(|record| record.kind() == RecordKind::Document);
-                let found = documents.filter_map(Record::item).collect();
-                bucket.put_fetched(*vb, *ticket, found);
-                Ok(!records.is_empty())
+                let (mut found, mut bytes) = (Vec::with_capacity(STEP_ITEMS), 0);
+                while found.len() < STEP_ITEMS && bytes < STEP_BYTES {
+                    let Some(record) = scan.next() else {
+                        bucket.put_fetched(*vb, *ticket, found);
+                        return Ok(false);
+                    };
+                    let record = record?;
+                    bytes += record.value().map_or(0, <[u8]>::len);
+                    if record.kind() == RecordKind::Document {
+                        found.extend(record.item());
+                    }
+                }
+                Ok(bucket.put_fetched(*vb, *ticket, found))
             }
             Self::Hot { vb, keys } => {
                 if keys.is_empty() || !bucket.has_room() {
                     return Ok(false);
                 }
-                let rest = keys.split_off(keys.len().min(STEP_ITEMS));
+                let rest = keys.split_off(keys.len().min(HOT_ITEMS));
                 let ticket = bucket.vbuckets[vb.index()].lock().fetch_ticket();
                 let wanted: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
                 let found = bucket.storage()?.get_many(*vb, &wanted)?;
                 let found: Vec<_> = found.into_iter().flatten().collect();
                 let count = found.len() as u64;
                 bucket.warmup.hot.fetch_add(count, Ordering::Relaxed);
-                bucket.put_fetched(*vb, ticket, found);
                 *keys = rest;
-                Ok(true)
+                Ok(bucket.put_fetched(*vb, ticket, found))
             }
         }
     }
 }
 
 impl Bucket {
-    /// Documents were read from the file: those go into memory whose place is free, or that lack their value.
-    fn put_fetched(&self, vb: VbId, ticket: FetchTicket, found: Vec<kedge_vbucket::Item>) {
+    /// Documents were read from the file: those go into memory whose place is free, or that lack their value. False
+    /// when there is no room for them.
+    fn put_fetched(&self, vb: VbId, ticket: FetchTicket, found: Vec<Item>) -> bool {
+        let bytes: usize = found.iter().map(Item::heap_bytes).sum();
+        let Some(_room) = self.reserve(bytes as u64, self.quota.below_low()) else {
+            return false;
+        };
         let mut values = 0;
         let mut vbucket = self.vbuckets[vb.index()].lock();
         self.measure(&mut vbucket, |vbucket| {
@@ -181,13 +216,14 @@ impl Bucket {
         });
         drop(vbucket);
         self.warmup.values.fetch_add(values, Ordering::Relaxed);
+        true
     }
 }
 
 impl FileScan {
     fn step(&mut self, bucket: &Bucket) -> Result<bool, BucketError> {
         let keeps_keys = bucket.config().eviction_policy == EvictionPolicy::ValueOnly;
-        if self.values && !bucket.has_room_for_values(keeps_keys) {
+        if self.values && bucket.quota.below_low() <= bucket.kept_for_keys(keeps_keys) {
             // Bodies are of no use any more.
             let range = Seqno(self.last.get() + 1)..=self.settled;
             let Some(scan) = bucket.storage()?.scan(self.vb, range, false)? else {
@@ -195,22 +231,33 @@ impl FileScan {
             };
             (self.scan, self.values) = (scan, false);
         }
-        let mut records = Vec::with_capacity(STEP_ITEMS);
-        for record in self.scan.by_ref().take(STEP_ITEMS) {
-            let record = record?;
-            self.last = record.meta().seqno;
-            records.push(record);
-        }
-        let ended = records.is_empty();
-        records.retain(|record| record.kind() == RecordKind::Document);
+        let (records, ended) = self.read()?;
+        let bytes_of = |with_values: bool| -> u64 {
+            let of = |record: &Record| {
+                let value = record.value().filter(|_| with_values);
+                value.map_or(0, <[u8]>::len) + record.key().len() + OVERHEAD_LIKELY
+            };
+            records.iter().map(|record| of(record) as u64).sum()
+        };
+        let quota = &bucket.quota;
+        let for_values = quota
+            .below_low()
+            .saturating_sub(bucket.kept_for_keys(keeps_keys));
+        let whole = self
+            .values
+            .then(|| bucket.reserve(bytes_of(true), for_values))
+            .flatten();
+        let with_values = whole.is_some();
+        // Values may leave memory to make room for keys.
+        let keys = || bucket.reserve(bytes_of(false), quota.room_for_keys());
+        let room = whole.or_else(|| keeps_keys.then(keys).flatten());
         let mut vbucket = bucket.vbuckets[self.vb.index()].lock();
         if vbucket.history() != self.history || vbucket.is_warm() {
             return Ok(false);
         }
-        let fits = bucket.has_room() && (keeps_keys || self.values);
         bucket.measure(&mut vbucket, |vbucket| {
-            if fits && !self.left_out {
-                self.put(bucket, vbucket, &records);
+            if room.is_some() && !self.left_out {
+                self.put(bucket, vbucket, &records, with_values);
             } else {
                 self.leave_out(vbucket, &records);
             }
@@ -224,10 +271,27 @@ impl FileScan {
         Ok(!ended)
     }
 
-    fn put(&self, bucket: &Bucket, vbucket: &mut VBucket, records: &[Record]) {
+    /// The next documents and tombstones, and whether the file has ended.
+    fn read(&mut self) -> Result<(Vec<Record>, bool), BucketError> {
+        let (mut records, mut bytes) = (Vec::with_capacity(STEP_ITEMS), 0);
+        while records.len() < STEP_ITEMS && bytes < STEP_BYTES {
+            let Some(record) = self.scan.next() else {
+                return Ok((records, true));
+            };
+            let record = record?;
+            self.last = record.meta().seqno;
+            bytes += record.value().map_or(0, <[u8]>::len);
+            if record.kind() == RecordKind::Document {
+                records.push(record);
+            }
+        }
+        Ok((records, false))
+    }
+
+    fn put(&self, bucket: &Bucket, vbucket: &mut VBucket, records: &[Record], with_values: bool) {
         let (mut keys, mut values) = (0, 0);
         for record in records {
-            match record.item() {
+            match record.item().filter(|_| with_values) {
                 Some(item) => values += u64::from(vbucket.warm(self.history, item)),
                 None => {
                     let (meta, key) = (record.meta(), record.key());

@@ -31,8 +31,8 @@ use std::time::Duration;
 const WORKERS: usize = 4;
 /// A run of a worker; then other work of its pool has its turn.
 const SLICE: Duration = Duration::from_millis(25);
-/// Another worker finds out what there is to do; so long until the next look.
-const PREPARING: Duration = Duration::from_millis(5);
+/// Another worker finds out what there is to do, or has to end first; so long until the next look.
+const WAITING: Duration = Duration::from_millis(5);
 /// A document's slot in a hash table that grows by doubling takes about so many bytes.
 const SLOT_BYTES_LIKELY: u64 = 16;
 /// A compressed value is likely to grow by this when it is read.
@@ -76,7 +76,7 @@ impl Stage {
 #[derive(Debug, Default)]
 pub(crate) struct Warmup {
     /// `None` until someone has found out what there is to do.
-    jobs: Mutex<Option<VecDeque<Job>>>,
+    jobs: Mutex<Option<Jobs>>,
     stage: AtomicU8,
     /// Workers that have not ended.
     workers: AtomicUsize,
@@ -85,6 +85,8 @@ pub(crate) struct Warmup {
     took_us: AtomicU64,
     /// Documents of the files.
     pub(super) estimated: AtomicU64,
+    /// Bytes that are being put into memory.
+    pub(super) reserved: AtomicU64,
     pub(super) keys: AtomicU64,
     pub(super) values: AtomicU64,
     /// Documents of the access log that were loaded.
@@ -92,7 +94,62 @@ pub(crate) struct Warmup {
     failures: AtomicU64,
 }
 
+/// What there is to do: rounds, each of which begins when the one before it has ended.
+#[derive(Debug, Default)]
+struct Jobs {
+    rounds: VecDeque<VecDeque<Job>>,
+    /// Jobs of the first round that are being done.
+    running: usize,
+}
+
+/// What a worker does next.
+enum Turn {
+    Job(Job),
+    /// Others have to end first.
+    Wait,
+    Nothing,
+}
+
+impl Jobs {
+    fn new(rounds: impl IntoIterator<Item = VecDeque<Job>>) -> Self {
+        let rounds = rounds.into_iter().filter(|round| !round.is_empty());
+        Self {
+            rounds: rounds.collect(),
+            running: 0,
+        }
+    }
+
+    fn take(&mut self) -> Turn {
+        while let Some(round) = self.rounds.front_mut() {
+            if let Some(job) = round.pop_front() {
+                self.running += 1;
+                return Turn::Job(job);
+            }
+            if self.running > 0 {
+                return Turn::Wait;
+            }
+            self.rounds.pop_front();
+        }
+        Turn::Nothing
+    }
+}
+
+/// What came of a part of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    More,
+    Wait,
+    Nothing,
+}
+
 impl Warmup {
+    /// A job was done, or given up.
+    fn end_job(&self) {
+        if let Some(jobs) = &mut *self.jobs.lock() {
+            jobs.running -= 1;
+        }
+    }
+
     fn stage(&self) -> Stage {
         Stage::ALL[usize::from(self.stage.load(Ordering::Relaxed)).min(Stage::ALL.len() - 1)]
     }
@@ -116,14 +173,15 @@ impl Work for LoadDocuments {
                 *jobs = Some(bucket.plan_warmup());
             }
         } else {
-            return Next::Snooze(PREPARING);
+            return Next::Snooze(WAITING);
         }
         let now_ns = || bucket.setup.clock.now().mono_ns;
         let began_ns = now_ns();
         loop {
             match bucket.warm_step(&mut self.running) {
-                Ok(true) => {}
-                Ok(false) => {
+                Ok(Step::More) => {}
+                Ok(Step::Wait) => return Next::Snooze(WAITING),
+                Ok(Step::Nothing) => {
                     bucket.end_worker();
                     return Next::Done;
                 }
@@ -145,9 +203,11 @@ impl Bucket {
             return Ok(());
         }
         let jobs = self.plan_warmup();
-        let count = jobs.len();
+        let rounds: Vec<usize> = jobs.rounds.iter().map(VecDeque::len).collect();
         *self.warmup.jobs.lock() = Some(jobs);
-        self.share_out(count, |bucket, _| bucket.do_a_job())?;
+        for jobs in rounds {
+            self.share_out(jobs, |bucket, _| bucket.do_a_job())?;
+        }
         self.end_warmup();
         Ok(())
     }
@@ -155,10 +215,13 @@ impl Bucket {
     /// Does one job to its end.
     fn do_a_job(&self) -> Result<(), BucketError> {
         let mut running = None;
-        while self.warm_step(&mut running).map_err(|(_, error)| error)? && running.is_some() {
+        loop {
+            self.warm_step(&mut running).map_err(|(_, error)| error)?;
+            if running.is_none() {
+                return Ok(());
+            }
             self.check_loading()?;
         }
-        Ok(())
     }
 
     /// Begins to read documents into memory beside the commands, unless that was done.
@@ -189,56 +252,60 @@ impl Bucket {
         !self.warmup.is_done()
     }
 
-    /// A part of a job. False when there are none left.
-    fn warm_step(&self, running: &mut Option<Running>) -> Result<bool, (VbId, BucketError)> {
+    /// A part of a job.
+    fn warm_step(&self, running: &mut Option<Running>) -> Result<Step, (VbId, BucketError)> {
+        let warmup = &self.warmup;
         if running.is_none() {
-            let next = {
-                let mut jobs = self.warmup.jobs.lock();
-                jobs.as_mut().and_then(VecDeque::pop_front)
-            };
-            let Some(next) = next else {
-                return Ok(false);
+            let turn = warmup
+                .jobs
+                .lock()
+                .as_mut()
+                .map_or(Turn::Nothing, Jobs::take);
+            let next = match turn {
+                Turn::Job(next) => next,
+                Turn::Wait => return Ok(Step::Wait),
+                Turn::Nothing => return Ok(Step::Nothing),
             };
             self.note_stage(&next);
             let vb = next.vb();
-            *running = self.begin_job(next).map_err(|error| (vb, error))?;
+            let begun = self.begin_job(next);
+            if !matches!(begun, Ok(Some(_))) {
+                warmup.end_job();
+            }
+            *running = begun.map_err(|error| (vb, error))?;
         }
         let Some(current) = running else {
-            return Ok(true);
+            return Ok(Step::More);
         };
         let vb = current.vb();
-        match current.step(self) {
-            Ok(true) => {}
-            Ok(false) => *running = None,
-            Err(error) => {
-                *running = None;
-                return Err((vb, error));
-            }
+        let stepped = current.step(self);
+        if !matches!(stepped, Ok(true)) {
+            *running = None;
+            warmup.end_job();
         }
-        Ok(true)
+        stepped.map_err(|error| (vb, error))?;
+        Ok(Step::More)
     }
 
     /// Finds out what there is to do.
-    fn plan_warmup(&self) -> VecDeque<Job> {
-        let vbs = || (0..self.vbuckets()).map(VbId);
+    fn plan_warmup(&self) -> Jobs {
+        let each = |job: fn(VbId) -> Job| (0..self.vbuckets()).map(VbId).map(job).collect();
         let (documents, bytes) = self.estimate();
         self.warmup.estimated.store(documents, Ordering::Relaxed);
-        if bytes <= self.quota.below_low() {
-            return vbs().map(Job::Documents).collect();
+        let fits = self.quota.below_low() / (bytes / documents.max(1)).max(1);
+        // There is a log if not all was in memory the last time.
+        let hot = self.read_access_log(fits);
+        if hot.is_empty() && bytes <= self.quota.below_low() {
+            return Jobs::new([each(Job::Documents)]);
         }
-        let keeps_keys = self.config().eviction_policy == EvictionPolicy::ValueOnly;
-        let hot = self.wanted_most().into_iter();
-        let hot = hot.map(|(vb, keys)| Job::Hot(vb, keys));
-        if keeps_keys {
-            let keys = vbs().map(Job::Keys);
-            return keys.chain(hot).chain(vbs().map(Job::Values)).collect();
+        let hot = hot
+            .into_iter()
+            .map(|(vb, keys)| Job::Hot(vb, keys))
+            .collect();
+        match self.config().eviction_policy {
+            EvictionPolicy::ValueOnly => Jobs::new([each(Job::Keys), hot, each(Job::Values)]),
+            EvictionPolicy::FullEviction => Jobs::new([hot, each(Job::Documents)]),
         }
-        hot.chain(vbs().map(Job::Documents)).collect()
-    }
-
-    /// Documents that were asked for most, those of a vBucket together.
-    fn wanted_most(&self) -> Vec<(VbId, Vec<Box<[u8]>>)> {
-        Vec::new()
     }
 
     /// Documents of the files, and bytes that they are likely to take in memory.

@@ -109,6 +109,7 @@ fn an_idle_bucket_does_next_to_nothing() {
     assert_eq!(
         kinds,
         [
+            "access_scanner",
             "bg_fetch",
             "bg_fetch",
             "bg_fetch",

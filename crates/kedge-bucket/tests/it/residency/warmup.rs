@@ -6,6 +6,7 @@ use kedge_bucket::{EvictionPolicy, WarmupBehavior};
 use kedge_disk::SimDisk;
 use kedge_executor::Pool;
 use kedge_types::Status;
+use std::path::Path;
 
 impl Open {
     fn warmup(&self, name: &str) -> String {
@@ -115,4 +116,96 @@ fn what_does_not_fit_stays_on_disk() {
             open.bucket.shutdown();
         }
     }
+}
+
+/// Documents that are asked for often, and the rest of a bucket of which a quarter fits in memory.
+fn with_hot(disk: &SimDisk, policy: EvictionPolicy) -> (Place, Vec<u32>) {
+    let mut place = filled(disk, policy, 4_000);
+    place.config.quota_bytes = 1 << 20;
+    let open = place.open();
+    until("the bucket is warm", || !open.bucket.is_warming());
+    let hot: Vec<u32> = (0..4_000).step_by(40).collect();
+    for _ in 0..200 {
+        for n in &hot {
+            assert_eq!(open.get(&format!("key-{n}")).unwrap(), value(*n));
+        }
+    }
+    open.bucket.shutdown();
+    (place, hot)
+}
+
+/// How many of these documents have to be fetched after a start.
+fn cold_ones(place: &Place, of: &[u32]) -> u64 {
+    let open = place.open();
+    until("the bucket is warm", || !open.bucket.is_warming());
+    let before = open.fetched();
+    for n in of {
+        assert_eq!(open.get(&format!("key-{n}")).unwrap(), value(*n));
+    }
+    let fetched = open.fetched() - before;
+    // Ends without leaving an access log of its own.
+    open.bucket
+        .update(&kedge_bucket::BucketChange {
+            memory: kedge_bucket::MemoryChange {
+                access_scanner_enabled: Some(false),
+                ..Default::default()
+            },
+            ..Default::default()
+        })
+        .unwrap();
+    open.bucket.shutdown();
+    fetched
+}
+
+#[test]
+fn what_was_asked_for_most_comes_back_first() {
+    for policy in POLICIES {
+        let disk = SimDisk::new(4);
+        let (place, hot) = with_hot(&disk, policy);
+        let log = Path::new("/data/bucket/access.log.0");
+        assert!(place.disk.exists(log).unwrap());
+        assert_eq!(cold_ones(&place, &hot), 0);
+        // Damage costs no more than time.
+        place.disk.open(log).unwrap().write_at(b"?", 1_000).unwrap();
+        cold_ones(&place, &hot);
+        place.disk.remove(log).unwrap();
+        let cold = cold_ones(&place, &hot);
+        assert!(cold > 30, "{cold} of 100: without it chance decides");
+    }
+}
+
+#[test]
+fn the_log_is_written_once_a_day_unless_all_is_in_memory() {
+    let disk = SimDisk::new(5);
+    let mut place = filled(&disk, EvictionPolicy::FullEviction, 1_000);
+    place.config.quota_bytes = 200_000;
+    place.config.memory.access_scanner_interval_secs = 3_600;
+    let (open, steps) = place.open_by_hand();
+    let log = Path::new("/data/bucket/access.log.0");
+    let exists = || place.disk.exists(log).unwrap();
+    if exists() {
+        place.disk.remove(log).unwrap();
+    }
+    steps.pass(SEC * 3_500);
+    assert!(!exists());
+    steps.pass(SEC * 200);
+    assert!(exists());
+    let quota = kedge_bucket::BucketChange {
+        quota_bytes: Some(1 << 30),
+        ..Default::default()
+    };
+    open.bucket.update(&quota).unwrap();
+    for n in 0..1_000 {
+        let k = key(&format!("key-{n}"));
+        let wanted = kedge_bucket::Read {
+            cookie: kedge_bucket::Cookie(open.next_cookie()),
+            ..read(&k)
+        };
+        open.bucket.get(open.ctx(), &wanted, |_| ()).unwrap();
+    }
+    steps.run();
+    assert_eq!(open.figure("ep_num_non_resident"), 0);
+    steps.pass(SEC * 3_600);
+    assert!(!exists(), "it is of no use any more");
+    open.bucket.shutdown();
 }

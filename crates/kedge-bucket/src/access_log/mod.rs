@@ -1,0 +1,343 @@
+//! The access log: the keys that are in memory, those that are asked for most first, so that a start reads these first.
+//!
+//! It is a hint. It is not synced; one that is damaged, old or missing costs time at the next start and nothing else.
+//!
+//! Invariants:
+//! * The file is written beside the one that counts, and takes its name when it is whole.
+//! * A vBucket is locked for one part of its table at a time.
+
+mod format;
+
+use crate::bucket::Bucket;
+use crate::error::BucketError;
+use crate::tasks::Work;
+use format::{BLOCK_HEADER_BYTES, Block, BlockHeader, HEADER_BYTES, Unusable};
+use kedge_disk::File;
+use kedge_executor::Next;
+use kedge_types::VbId;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// The name that this kind of server gives such a file; its number is that of the part of the bucket, of which there is
+/// one here.
+const NAME: &str = "access.log.0";
+const NAME_WHILE_WRITTEN: &str = "access.log.0.next";
+/// With more than this in memory, in percent, the order in which it is read makes no difference.
+const RESIDENT_PERCENT_MAX: u64 = 95;
+/// Parts of the keys, by how often they are asked for. Each takes a look at all of them.
+const BANDS: usize = 4;
+/// A run; then other work of its pool has its turn.
+const SLICE: Duration = Duration::from_millis(25);
+/// While documents are being read into memory they say nothing of what is asked for. So long until the next look.
+const WARMING: Duration = Duration::from_secs(60);
+/// Bytes that are written at a time.
+const WRITE_BYTES: usize = 1 << 20;
+/// What a shutdown spends on it at most.
+const SHUTDOWN: Duration = Duration::from_millis(500);
+
+/// The task.
+#[derive(Debug, Default)]
+pub(crate) struct AccessScanner {
+    /// When the last log was begun.
+    last: Option<Duration>,
+    writing: Option<Writing>,
+}
+
+impl Work for AccessScanner {
+    fn run(&mut self, bucket: &Bucket, now: Duration) -> Next {
+        let memory = bucket.config().memory.clone();
+        let interval = Duration::from_secs(memory.access_scanner_interval_secs);
+        if self.writing.is_none() {
+            let due = *self.last.get_or_insert(now) + interval;
+            if now < due {
+                return Next::Snooze(due - now);
+            }
+            if !memory.access_scanner_enabled {
+                self.last = Some(now);
+                return Next::Snooze(interval);
+            }
+            if bucket.is_warming() {
+                return Next::Snooze(WARMING);
+            }
+            self.last = Some(now);
+            match bucket.begin_access_log() {
+                Ok(Some(writing)) => self.writing = Some(writing),
+                Ok(None) => return Next::Snooze(interval),
+                Err(error) => {
+                    bucket.on_access_log_failed(&error);
+                    return Next::Snooze(interval);
+                }
+            }
+        }
+        if let Some(writing) = &mut self.writing {
+            match writing.go_on(bucket, SLICE) {
+                Ok(false) => return Next::Again,
+                Ok(true) => {}
+                Err(error) => bucket.on_access_log_failed(&error),
+            }
+            self.writing = None;
+        }
+        Next::Snooze(interval)
+    }
+}
+
+/// A log that is being written.
+#[derive(Debug)]
+struct Writing {
+    file: Box<dyn File>,
+    written: u64,
+    buffer: Vec<u8>,
+    keys: u32,
+    /// Least counts of the bands, the highest first; the last is 0.
+    least: [u8; BANDS],
+    band: usize,
+    vb: u16,
+    shard: usize,
+    block: Block,
+}
+
+impl Writing {
+    /// Goes on for a while. True when it is whole.
+    fn go_on(&mut self, bucket: &Bucket, time: Duration) -> Result<bool, BucketError> {
+        let now_ns = || bucket.setup.clock.now().mono_ns;
+        let began_ns = now_ns();
+        while self.band < BANDS {
+            self.visit(bucket);
+            self.advance(bucket);
+            if self.buffer.len() >= WRITE_BYTES {
+                self.flush()?;
+            }
+            if now_ns().saturating_sub(began_ns) >= time.as_nanos() as u64 {
+                return Ok(false);
+            }
+        }
+        format::write_end(self.keys, &mut self.buffer);
+        self.flush()?;
+        let (disk, dir) = (&bucket.setup.disk, &bucket.setup.dir);
+        disk.rename(&dir.join(NAME_WHILE_WRITTEN), &dir.join(NAME))?;
+        tracing::info!(
+            bucket = bucket.name(),
+            keys = self.keys,
+            bytes = self.written,
+            "the access log is written"
+        );
+        Ok(true)
+    }
+
+    /// Notes the keys of one part of a hash table that belong to the band.
+    fn visit(&mut self, bucket: &Bucket) {
+        let least = self.least[self.band];
+        let below = self.band.checked_sub(1).map(|above| self.least[above]);
+        let vb = VbId(self.vb);
+        let vbucket = bucket.vbuckets[vb.index()].lock();
+        for item in vbucket.table().shard(self.shard) {
+            let frequency = item.frequency();
+            let in_band = frequency >= least && below.is_none_or(|below| frequency < below);
+            if in_band && item.is_resident() && !item.is_deleted() {
+                self.block.push(item.key());
+                self.keys += 1;
+                if self.block.is_full() {
+                    self.block.write(vb, &mut self.buffer);
+                }
+            }
+        }
+    }
+
+    fn advance(&mut self, bucket: &Bucket) {
+        self.shard += 1;
+        if self.shard < bucket.table_shards {
+            return;
+        }
+        self.block.write(VbId(self.vb), &mut self.buffer);
+        self.shard = 0;
+        self.vb += 1;
+        if self.vb == bucket.vbuckets() {
+            self.vb = 0;
+            self.band += 1;
+        }
+    }
+
+    fn flush(&mut self) -> Result<(), BucketError> {
+        self.file.write_at(&self.buffer, self.written)?;
+        self.written += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+}
+
+impl Bucket {
+    fn access_log(&self) -> PathBuf {
+        self.setup.dir.join(NAME)
+    }
+
+    /// `None` when so much is in memory that a log is of no use; an old one is removed then.
+    fn begin_access_log(&self) -> Result<Option<Writing>, BucketError> {
+        let (mut documents, mut not_resident) = (0, 0);
+        let mut counts = [0u64; 256];
+        for vbucket in &self.vbuckets {
+            let vbucket = vbucket.lock();
+            let residency = vbucket.residency();
+            documents += vbucket.documents() as u64;
+            not_resident += (residency.on_disk_only + residency.without_value) as u64;
+            // A part of each is enough to know how they are spread.
+            for item in vbucket.table().shard(0) {
+                counts[usize::from(item.frequency())] += u64::from(item.is_resident());
+            }
+        }
+        let disk = &self.setup.disk;
+        if not_resident * 100 <= documents * (100 - RESIDENT_PERCENT_MAX) {
+            let old = self.access_log();
+            if disk.exists(&old)? {
+                disk.remove(&old)?;
+            }
+            return Ok(None);
+        }
+        let uuid = self.setup.config.uuid_bytes().unwrap_or_default();
+        Ok(Some(Writing {
+            file: disk.create(&self.setup.dir.join(NAME_WHILE_WRITTEN))?,
+            written: 0,
+            buffer: format::header(uuid).to_vec(),
+            keys: 0,
+            least: bands(&counts),
+            band: 0,
+            vb: 0,
+            shard: 0,
+            block: Block::default(),
+        }))
+    }
+
+    fn on_access_log_failed(&self, error: &BucketError) {
+        tracing::warn!(bucket = self.name(), %error, "the access log cannot be written");
+    }
+
+    /// The settings have changed: the scanner looks at them.
+    pub(crate) fn on_scanner_config(&self) {
+        if let Some(task) = self.access_scanner.task() {
+            self.setup.executor.wake(task);
+        }
+    }
+
+    /// Writes the log at the end of the bucket, unless that takes too long: the last one stays then.
+    pub(crate) fn write_access_log_at_end(&self) {
+        if !self.config().memory.access_scanner_enabled || self.is_warming() {
+            return;
+        }
+        let written = self.begin_access_log().and_then(|writing| match writing {
+            Some(mut writing) => writing.go_on(self, SHUTDOWN),
+            None => Ok(true),
+        });
+        match written {
+            Ok(true) => {}
+            Ok(false) => tracing::info!(
+                bucket = self.name(),
+                "the access log would take too long now, and stays as it was"
+            ),
+            Err(error) => self.on_access_log_failed(&error),
+        }
+    }
+
+    /// Keys of the access log, those that were asked for most first, about `max` of them.
+    pub(crate) fn read_access_log(&self, max: u64) -> Vec<(VbId, Vec<Box<[u8]>>)> {
+        let path = self.access_log();
+        let mut blocks = Vec::new();
+        let why = match self.read_blocks(max, &mut blocks) {
+            Ok(Ok(())) => return blocks,
+            Ok(Err(unusable)) => unusable.to_string(),
+            Err(error) => error.to_string(),
+        };
+        tracing::warn!(
+            bucket = self.name(),
+            file = %path.display(),
+            why,
+            "the access log, or the rest of it, is ignored"
+        );
+        blocks
+    }
+
+    fn read_blocks(
+        &self,
+        max: u64,
+        blocks: &mut Vec<(VbId, Vec<Box<[u8]>>)>,
+    ) -> Result<Result<(), Unusable>, BucketError> {
+        let path = self.access_log();
+        if !self.setup.disk.exists(&path)? {
+            return Ok(Ok(()));
+        }
+        let file = self.setup.disk.open(&path)?;
+        let len = file.len()?;
+        if len < (HEADER_BYTES + BLOCK_HEADER_BYTES) as u64 {
+            return Ok(Err(Unusable::Damaged));
+        }
+        let mut header = [0; HEADER_BYTES];
+        file.read_at(&mut header, 0)?;
+        let uuid = self.setup.config.uuid_bytes().unwrap_or_default();
+        if let Err(unusable) = format::check_header(&header, uuid) {
+            return Ok(Err(unusable));
+        }
+        let mut at = HEADER_BYTES as u64;
+        let mut keys = 0;
+        let mut payload = Vec::new();
+        while keys < max {
+            let mut header = [0; BLOCK_HEADER_BYTES];
+            let begins = at + BLOCK_HEADER_BYTES as u64;
+            if begins > len {
+                return Ok(Err(Unusable::Damaged));
+            }
+            file.read_at(&mut header, at)?;
+            let block = match BlockHeader::parse(&header) {
+                Ok(block) if begins + block.bytes as u64 <= len => block,
+                _ => return Ok(Err(Unusable::Damaged)),
+            };
+            payload.resize(block.bytes, 0);
+            file.read_at(&mut payload, begins)?;
+            let found = match block.keys(&payload) {
+                Ok(found) => found,
+                Err(unusable) => return Ok(Err(unusable)),
+            };
+            let Some(vb) = block.vb else {
+                break;
+            };
+            if vb.get() >= self.vbuckets() {
+                return Ok(Err(Unusable::Damaged));
+            }
+            keys += found.len() as u64;
+            blocks.push((vb, found));
+            at = begins + block.bytes as u64;
+        }
+        Ok(Ok(()))
+    }
+}
+
+/// Least counts that cut the keys into parts of about the same number, the highest first.
+fn bands(counts: &[u64; 256]) -> [u8; BANDS] {
+    let all: u64 = counts.iter().sum();
+    let mut least = [0; BANDS];
+    let mut seen = 0;
+    let mut band = 0;
+    for (frequency, count) in (0..=u8::MAX).zip(counts).rev() {
+        seen += count;
+        while band < BANDS - 1 && seen * BANDS as u64 > all * (band as u64 + 1) {
+            least[band] = frequency;
+            band += 1;
+        }
+    }
+    least
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bands_hold_about_as_many_keys_each_and_all_together() {
+        let mut counts = [0; 256];
+        assert_eq!(bands(&counts), [0; BANDS]);
+        for (frequency, count) in [(200, 26), (100, 26), (64, 26), (10, 22)] {
+            counts[frequency] = count;
+        }
+        assert_eq!(bands(&counts), [200, 100, 64, 0]);
+        counts = [0; 256];
+        counts[64] = 1_000;
+        assert_eq!(bands(&counts), [64, 64, 64, 0], "the first has all");
+    }
+}
