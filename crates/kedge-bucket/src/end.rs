@@ -19,6 +19,15 @@ impl Bucket {
 
     /// As [`Bucket::shutdown`], with `settle` for what the log has.
     pub fn shutdown_within(&self, settle: Duration) {
+        self.end_with(Some(settle));
+    }
+
+    /// Ends the bucket, without making anything durable if `settle` is `None`.
+    fn end_with(&self, settle: Option<Duration>) {
+        if settle.is_some() && self.phase() == Phase::Open {
+            // While there are tasks to help with it.
+            self.flush_most();
+        }
         let before = self.phase.swap(Phase::Closed as u8, Ordering::AcqRel);
         if before == Phase::Closed as u8 {
             return;
@@ -32,6 +41,7 @@ impl Bucket {
         self.setup.executor.unregister(self.owner, true);
         self.end_compactions();
         if before == Phase::Open as u8
+            && let Some(settle) = settle
             && let Err(error) = self.close(settle)
         {
             tracing::error!(bucket = self.name(), %error, "the bucket could not be closed cleanly");
@@ -83,7 +93,7 @@ impl Bucket {
     /// # Errors
     /// What the disk says; a part of the directory may be gone then.
     pub fn destroy(&self) -> Result<(), BucketError> {
-        self.shutdown_within(Duration::ZERO);
+        self.end_with(None);
         remove_dir(&*self.setup.disk, &self.setup.dir)
     }
 }

@@ -28,6 +28,8 @@ const LATER: Duration = Duration::from_secs(1);
 pub(crate) struct Flushers {
     shards: Box<[Shard]>,
     marks: Box<[Mark]>,
+    /// The bucket ends: nothing waits for its interval.
+    hurry: AtomicBool,
 }
 
 /// Where a vBucket stands.
@@ -79,6 +81,7 @@ impl Flushers {
         Self {
             shards: (0..shards).map(|_| Shard::default()).collect(),
             marks: (0..vbuckets).map(|_| Mark::default()).collect(),
+            hurry: AtomicBool::new(false),
         }
     }
 
@@ -199,8 +202,10 @@ impl Bucket {
     /// When the interval is over, all that wait for it by now are to be flushed.
     fn begin_round(&self, flushers: &Flushers, flusher: &mut Flusher) {
         let now_ns = self.setup.clock.now().mono_ns;
+        let hurry = flushers.hurry.load(Ordering::SeqCst);
         while let Some((due_ns, vb, tried)) = flusher.later.front().copied() {
-            if due_ns > now_ns {
+            // What could not be written is not tried without a pause.
+            if due_ns > now_ns && (tried || !hurry) {
                 break;
             }
             flusher.later.pop_front();
@@ -221,7 +226,7 @@ impl Bucket {
             let since_ns = flushers.marks[first.index()]
                 .since_ns
                 .load(Ordering::Relaxed);
-            if since_ns + self.config().log_interval_ms * 1_000_000 <= now_ns {
+            if hurry || since_ns + self.config().log_interval_ms * 1_000_000 <= now_ns {
                 flusher.round = flusher.plain.len();
             }
         }
@@ -389,6 +394,30 @@ impl Bucket {
         }
         if !flusher.done.is_empty() {
             self.deliver(now, &mut flusher.done);
+        }
+    }
+
+    /// Without a log: flushes what waits by now, together with the tasks.
+    pub(crate) fn flush_most(&self) {
+        let Some(flushers) = &self.flushers else {
+            return;
+        };
+        flushers.hurry.store(true, Ordering::SeqCst);
+        for lane in 0..flushers.shards.len() {
+            self.on_urgent(lane);
+        }
+        for (lane, shard) in flushers.shards.iter().enumerate() {
+            let waiting = {
+                let mut flusher = shard.flusher.lock();
+                flushers.fetch(shard, &mut flusher);
+                flusher.waited.len() + flusher.plain.len() + flusher.later.len()
+            };
+            // What comes meanwhile is not waited for, nor what fails.
+            for _ in 0..waiting {
+                if !matches!(self.flush_next(lane), Ok(true)) {
+                    break;
+                }
+            }
         }
     }
 
