@@ -6,13 +6,13 @@ from node import KEY_BYTES, load, size
 from storage_parts.server import Server, bytes_below, device_written_bytes, need_settings
 
 NAME, TITLE = "amplification", "Write amplification of random updates"
-ITEMS, UPDATES, VALUE_BYTES, VBUCKETS = (100_000, 200_000, 512, 1024) if QUICK else (500_000, 2_000_000, 512, 1024)
+ITEMS, UPDATES, VALUE_BYTES, VBUCKETS = (50_000, 100_000, 512, 1024) if QUICK else (500_000, 2_000_000, 512, 1024)
 # Parts of a stream: after each the disk is looked at.
 CHUNKS = 2 if QUICK else 4
 # As the files of a short run must be settled in it, changes are lazy for a shorter time there.
-SETTLE_AGE = "3s" if QUICK else "10s"
+SETTLE_AGE = "1s" if QUICK else "10s"
 # A stream ends early when it takes more of the disk, or more time than this. The figure is by what was updated until then.
-DISK_BYTES_MAX, CHUNK_S = 9 << 30, 1.5 if QUICK else 12
+DISK_BYTES_MAX, CHUNK_S = 9 << 30, 1 if QUICK else 12
 WAYS = {"direct": {"commit_log": False}, "logged": {"commit_log": True, "settle_age": SETTLE_AGE}}
 PERSISTED, PLAIN = "each waited for until it is on the disk", "not waited for"
 CONNECTIONS = {PERSISTED: 2000, PLAIN: 32}

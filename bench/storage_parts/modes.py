@@ -7,7 +7,7 @@ from storage_parts.server import Server, mean_between, need_settings
 
 NAME, TITLE = "modes", "Persisted writes: files alone, and the commit log in front of them"
 CONNECTIONS = [1, 2000]
-ITEMS, VALUE_BYTES, VBUCKETS = 200_000, 512, 1024
+ITEMS, VALUE_BYTES, VBUCKETS = (50_000 if QUICK else 200_000), 512, 1024
 ROUNDS, SECONDS, WARMUP_S = (1, 1.5, 0.3) if QUICK else (5, 4, 0.5)
 HISTOGRAM = "sync_write_commit_persist_to_majority"
 # Settings of each way, and what it is called.
@@ -15,7 +15,7 @@ WAYS = {
     "opened for each commit": {"commit_log": False, "keep_files_open": False},
     "kept open": {"commit_log": False, "keep_files_open": True},
     # Settling runs in the measured time too.
-    "commit log": {"commit_log": True, "settle_age": "2s"},
+    "commit log": {"commit_log": True, "settle_age": "1s" if QUICK else "2s"},
 }
 CLOSED, OPEN, LOG = WAYS
 BARS = [
