@@ -46,7 +46,7 @@ impl Bucket {
         {
             tracing::error!(bucket = self.name(), %error, "the bucket could not be closed cleanly");
         }
-        if before == Phase::Open as u8 && !settle.is_zero() {
+        if before == Phase::Open as u8 && settle.is_some_and(|settle| !settle.is_zero()) {
             self.write_access_log_at_end();
         }
         self.end_fetches();
