@@ -27,7 +27,7 @@ fn all_timings(call: &Call, bucket: &str) -> Result<Vec<(String, TimingSnapshot)
 }
 
 /// `GET /kedge/timings/BUCKET`: every histogram that has a value, in microseconds but for those
-/// whose names end in `_items`.
+/// whose names end in `_items` or `_size`.
 pub(crate) async fn timings(call: Call, Path(bucket): Path<String>) -> Handled {
     let timings: Map<String, Value> = all_timings(&call, &bucket)?
         .iter()

@@ -355,7 +355,7 @@ pub(super) const BUCKET: &[Row] = &[
 ];
 
 /// Histograms that do not count microseconds, the metrics that they become, and what to say of them.
-const COUNTS: [(&str, &str, &str); 2] = [
+const COUNTS: [(&str, &str, &str); 3] = [
     (
         "log_batch_items",
         "kedge_bucket_log_batch_items",
@@ -365,6 +365,11 @@ const COUNTS: [(&str, &str, &str); 2] = [
         "settle_batch_items",
         "kedge_bucket_settle_batch_items",
         "Documents in one commit of a file",
+    ),
+    (
+        "bg_batch_size",
+        "kedge_bucket_bg_batch_size",
+        "Documents of one look into a file for commands that wait",
     ),
 ];
 

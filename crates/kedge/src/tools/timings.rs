@@ -103,7 +103,8 @@ fn render(name: &str, histogram: &Histogram) -> String {
         .unwrap_or(1);
     let count_width = most.to_string().len();
     // What counts items has no unit.
-    let unit = if name.ends_with("_items") { "" } else { "us" };
+    let is_count = name.ends_with("_items") || name.ends_with("_size");
+    let unit = if is_count { "" } else { "us" };
     let mut so_far = 0_u64;
     for (low, high, count) in rows {
         so_far += count;
