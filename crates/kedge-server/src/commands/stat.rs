@@ -78,7 +78,7 @@ pub(crate) fn group_stats(
         "config" => config(bucket()?, each),
         "memory" => memory(bucket()?, each),
         "uuid" => each("uuid", &bucket()?.config().uuid),
-        "warmup" => warmup(bucket()?, each),
+        "warmup" => bucket()?.warmup_stats(each),
         "connections" => connections(shared, session, each)?,
         "responses" => responses(shared, session, each)?,
         "settings" => settings(shared, session, each)?,
@@ -271,19 +271,6 @@ fn memory(bucket: &Bucket, each: Each<'_>) {
             each(name, &value.to_string());
         }
     }
-}
-
-fn warmup(bucket: &Bucket, each: Each<'_>) {
-    let loading = bucket.is_loading();
-    each("ep_warmup", "enabled");
-    each(
-        "ep_warmup_state",
-        if loading { "loading data" } else { "done" },
-    );
-    each(
-        "ep_warmup_thread",
-        if loading { "running" } else { "complete" },
-    );
 }
 
 /// Groups about the node rather than a bucket.

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use kedge_bucket::{
-    BucketChange, BucketConfig, CompactionChange, CompactionConfig, CompressionMode,
+    BucketChange, BucketConfig, CompactionChange, CompactionConfig, CompressionMode, MemoryChange,
+    MemoryConfig,
 };
 use kedge_disk::Disk;
 use kedge_server::registry::{RegistryError, change_stored, stored_config};
@@ -28,6 +29,15 @@ pub(super) fn config(settings: &Settings) -> BucketConfig {
         keep_files_open: settings.keep_files_open,
         max_open_files: settings.max_open_files,
         num_shards: settings.num_shards,
+        eviction_policy: settings.eviction_policy,
+        memory: MemoryConfig {
+            // What is too much for the type makes no sense either.
+            high_wat_percent: u8::try_from(settings.mem_high_wat_percent).unwrap_or(u8::MAX),
+            low_wat_percent: u8::try_from(settings.mem_low_wat_percent).unwrap_or(u8::MAX),
+            warmup_behavior: settings.warmup_behavior,
+            access_scanner_enabled: settings.access_scanner_enabled,
+            access_scanner_interval_secs: settings.access_scanner_interval.as_secs(),
+        },
         compaction: CompactionConfig {
             pool: settings.compaction_pool,
             max_concurrent: settings.compaction_max_concurrent,
@@ -102,6 +112,40 @@ fn change_of_compaction(
     }
 }
 
+fn change_of_memory(
+    is: &MemoryConfig,
+    asked: &MemoryConfig,
+    given: impl Fn(&str) -> bool,
+) -> MemoryChange {
+    MemoryChange {
+        high_wat_percent: other(
+            given("mem_high_wat_percent"),
+            &is.high_wat_percent,
+            asked.high_wat_percent,
+        ),
+        low_wat_percent: other(
+            given("mem_low_wat_percent"),
+            &is.low_wat_percent,
+            asked.low_wat_percent,
+        ),
+        warmup_behavior: other(
+            given("warmup_behavior"),
+            &is.warmup_behavior,
+            asked.warmup_behavior,
+        ),
+        access_scanner_enabled: other(
+            given("access_scanner_enabled"),
+            &is.access_scanner_enabled,
+            asked.access_scanner_enabled,
+        ),
+        access_scanner_interval_secs: other(
+            given("access_scanner_interval"),
+            &is.access_scanner_interval_secs,
+            asked.access_scanner_interval_secs,
+        ),
+    }
+}
+
 fn change(is: &BucketConfig, asked: &BucketConfig, given: impl Fn(&str) -> bool) -> BucketChange {
     BucketChange {
         quota_bytes: other(given("bucket_quota"), &is.quota_bytes, asked.quota_bytes),
@@ -144,6 +188,12 @@ fn change(is: &BucketConfig, asked: &BucketConfig, given: impl Fn(&str) -> bool)
             asked.max_open_files,
         ),
         num_shards: other(given("num_shards"), &is.num_shards, asked.num_shards),
+        eviction_policy: other(
+            given("eviction_policy"),
+            &is.eviction_policy,
+            asked.eviction_policy,
+        ),
+        memory: change_of_memory(&is.memory, &asked.memory, &given),
         compaction: change_of_compaction(&is.compaction, &asked.compaction, &given),
         ..BucketChange::default()
     }

@@ -7,7 +7,10 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kedge_bucket::{BucketConfig, CompactionConfig, CompactionPace, CompactionPool};
+use kedge_bucket::{
+    BucketConfig, CompactionConfig, CompactionPace, CompactionPool, EvictionPolicy, MemoryConfig,
+    WarmupBehavior,
+};
 use kedge_executor::Threads;
 use kedge_server::Limits;
 
@@ -152,6 +155,20 @@ settings! {
         "Of `bucket`: most files that stay open. All buckets together keep no more than a quarter of the files that the process may open.";
     num_shards: u16 = 0,
         "Of `bucket`: parts of the vBuckets, 1 to 128, each of which writes its files by itself. 0: one for each core.", default_note = "one for each core";
+
+    ["Memory"]
+    eviction_policy: EvictionPolicy = EvictionPolicy::ValueOnly,
+        "Of `bucket`: what leaves memory when it runs short. `value_only`: values; keys and metadata stay. `full_eviction`: whole documents, so that memory limits neither.";
+    mem_high_wat_percent: u16 = u16::from(MemoryConfig::HIGH_WAT_PERCENT_DEFAULT),
+        "Of `bucket`: part of its quota, in percent, at most 93, above which what is seldom asked for leaves memory.";
+    mem_low_wat_percent: u16 = u16::from(MemoryConfig::LOW_WAT_PERCENT_DEFAULT),
+        "Of `bucket`: part of its quota, in percent, down to which it does. Up to there documents are read into memory after a start.";
+    warmup_behavior: WarmupBehavior = WarmupBehavior::Background,
+        "Of `bucket`: whether a start waits until documents are in memory. `background`: commands run at once, and documents that are not in memory yet are read when they are asked for. `blocking`: it waits.";
+    access_scanner_enabled: bool = true,
+        "Of `bucket`: whether it is written down which documents are in memory, so that the next start reads those first that are asked for most.";
+    access_scanner_interval: Duration = Duration::from_secs(MemoryConfig::ACCESS_SCANNER_INTERVAL_SECS_DEFAULT),
+        "Of `bucket`: how often.";
 
     ["Compaction"]
     compaction_pool: CompactionPool = CompactionPool::Auxio,

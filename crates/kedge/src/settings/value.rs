@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kedge_bucket::{CompactionPace, CompactionPool};
+use kedge_bucket::{CompactionPace, CompactionPool, EvictionPolicy, WarmupBehavior};
 use kedge_executor::Threads;
 use kedge_server::pools::{THREADS_KIND, parse_threads, threads_text};
 
@@ -158,6 +158,42 @@ impl Value for CompactionPool {
             Self::Writer => "writer",
         }
         .to_owned()
+    }
+}
+
+impl Value for EvictionPolicy {
+    const KIND: &'static str = "value_only or full_eviction";
+
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "value_only" => Ok(Self::ValueOnly),
+            "full_eviction" => Ok(Self::FullEviction),
+            _ => Err(expected::<Self>()),
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::ValueOnly => "value_only",
+            Self::FullEviction => "full_eviction",
+        }
+        .to_owned()
+    }
+}
+
+impl Value for WarmupBehavior {
+    const KIND: &'static str = "background or blocking";
+
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "background" => Ok(Self::Background),
+            "blocking" => Ok(Self::Blocking),
+            _ => Err(expected::<Self>()),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.name().to_owned()
     }
 }
 
@@ -321,6 +357,10 @@ mod tests {
         check::<Recover>("Salvage", None, "");
         check("writer", Some(&CompactionPool::Writer), "writer");
         check::<CompactionPool>("reader", None, "");
+        let full = EvictionPolicy::FullEviction;
+        check("full_eviction", Some(&full), "full_eviction");
+        check("blocking", Some(&WarmupBehavior::Blocking), "blocking");
+        check::<WarmupBehavior>("never", None, "");
         check("auto", Some(&CompactionPace::Auto), "auto");
         check("off", Some(&CompactionPace::Off), "off");
         let pace = CompactionPace::BytesPerSec(50 << 20);
