@@ -11,7 +11,7 @@ pub struct StorageConfig {
     pub max_open_files: usize,
     /// Memory that files which stay open may take together, in bytes.
     pub open_files_bytes_max: u64,
-    /// Memory for the interior nodes of one open file, in bytes.
+    /// Memory for the interior nodes of one open file, in bytes. All of them take about 16 bytes a document.
     pub file_cache_bytes_max: usize,
 }
 
@@ -24,7 +24,7 @@ impl StorageConfig {
             keep_files_open: true,
             max_open_files: 4096,
             open_files_bytes_max: 256 << 20,
-            file_cache_bytes_max: 8 << 20,
+            file_cache_bytes_max: 1 << 20,
         }
     }
 }

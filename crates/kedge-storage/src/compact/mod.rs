@@ -117,7 +117,7 @@ impl Storage {
             purge_before: request.purge_before_unix_secs,
             purge_up_to: request.purge_before_seqno,
             drops_all_tombstones: request.drop_deletes,
-            keeps_undated_tombstones: false,
+            keeps_undated_tombstones: true,
         };
         let stop = Stop {
             maintenance,

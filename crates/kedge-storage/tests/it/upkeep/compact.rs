@@ -124,6 +124,28 @@ fn tombstones_stay_as_long_as_they_are_wanted() {
 }
 
 #[test]
+fn a_tombstone_without_a_date_stays_until_all_go() {
+    let all = kedge_storage::CompactRequest {
+        drop_deletes: true,
+        ..purge()
+    };
+    for (request, entries) in [(purge(), 2), (all, 1)] {
+        let storage = open(&SimDisk::new(1)).expect("open");
+        let undated = kedge_vbucket::ItemMeta {
+            deleted: Some(kedge_vbucket::Deletion::Explicit),
+            ..meta(1)
+        };
+        let items = [
+            Settle::Document(Item::new(&undated, &key(1), &[])),
+            document(2, &key(2), b"live"),
+        ];
+        storage.commit(VB, &items, &state(1, 2), 1).expect("commit");
+        let done = storage.compact(VB, &request, &mut Hooks::default());
+        assert_eq!(done.expect("compact").expect("a file").entries, entries);
+    }
+}
+
+#[test]
 fn what_has_expired_is_reported_and_stays() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
