@@ -176,6 +176,7 @@ const SERVED: &[Opcode] = &[
     Opcode::GetErrorMap,
     Opcode::Quit,
     Opcode::Quitq,
+    Opcode::CompactDb,
 ];
 
 impl Client {

@@ -105,8 +105,9 @@ fn a_damaged_log_is_refused_with_its_place_and_salvaged_on_demand() {
             .set(key(n).as_bytes(), &[b'v'; 600], PERSIST)
             .expect("a write");
     }
-    server.signal(Signal::TERM);
-    assert_eq!(server.wait().0.code(), Some(0));
+    // A shutdown would bring the documents into their files, and the log would not matter.
+    server.signal(Signal::KILL);
+    server.wait();
     let segment = first_segment(dir.path());
     let file = std::fs::File::options()
         .write(true)
