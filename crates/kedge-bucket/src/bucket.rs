@@ -299,7 +299,12 @@ impl Bucket {
         let vbucket = self.vbuckets.get(vb.index()).ok_or(Status::NotMyVbucket)?;
         let mut guard = vbucket.lock();
         if guard.state() != VbState::Active {
-            return Err(Status::NotMyVbucket);
+            // It has not moved: whoever asks elsewhere would ask for ever.
+            return Err(if guard.is_set_aside() {
+                Status::TemporaryFailure
+            } else {
+                Status::NotMyVbucket
+            });
         }
         let (result, mut done) = self.account(now, &mut guard, step);
         drop(guard);

@@ -53,10 +53,14 @@ impl Bucket {
         self.answer_all();
     }
 
-    /// Makes everything durable, and says that the end was clean.
+    /// Makes everything durable, and says that the end was clean: unless a vBucket was set aside, to which what the start
+    /// found has not been done yet.
     fn close(&self, settle: Duration) -> Result<(), BucketError> {
         if self.is_direct() {
             self.flush_everything()?;
+            if self.count_set_aside() > 0 {
+                return Ok(());
+            }
             return Ok(Mark::Clean.write(&*self.setup.disk, &self.setup.dir)?);
         }
         let Some(committer) = self.committer.get() else {
@@ -66,6 +70,9 @@ impl Bucket {
         let now_ns = || self.setup.clock.now().mono_ns;
         let deadline_ns = now_ns() + settle.as_nanos() as u64;
         let settled = self.settle_all(|| now_ns() >= deadline_ns);
+        if self.count_set_aside() > 0 {
+            return settled;
+        }
         committer.lock().close()?;
         if let Some(preparer) = self.preparer.get() {
             // So that the next start does not read it.

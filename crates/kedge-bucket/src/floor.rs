@@ -40,7 +40,7 @@ impl Default for Need {
 
 impl Need {
     /// A record stands at `lsn`. With a reset, those before it are not needed any more.
-    fn note(&self, in_log: InLog) {
+    pub(crate) fn note(&self, in_log: InLog) {
         if in_log.reset || self.waiting.load(Ordering::Relaxed) == NONE {
             self.waiting.store(in_log.lsn.0, Ordering::SeqCst);
         }

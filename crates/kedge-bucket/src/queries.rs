@@ -260,6 +260,9 @@ impl Bucket {
         if !self.config().flush_enabled {
             return Err(Status::NotSupported);
         }
+        if self.count_set_aside() > 0 {
+            return Err(Status::TemporaryFailure);
+        }
         for id in 0..self.vbuckets() {
             self.step(ctx.now, VbId(id), |vbucket| vbucket.reset(new_uuid()))?;
         }

@@ -6,6 +6,8 @@
 //! Invariants:
 //! * Nothing is removed before what replaces it is durable; running this again after a crash in the middle finds the
 //!   same.
+//! * A vBucket whose file cannot be read is set aside: it answers nothing, its file stays as it is, and the log is kept
+//!   from its first record on. The others go on.
 //! * What a file says may be in the kernel's memory only, if the process before was killed. Until all files are durable
 //!   the log is kept as it is; without a log, the bucket does not open.
 
@@ -19,9 +21,10 @@ use crate::record;
 use crate::tasks::LOAD;
 use crate::together::Together;
 use kedge_log::{Log, LogConfig, Record, RecoveryMode};
-use kedge_storage::{Loaded, RollbackOutcome, Storage, StorageConfig};
+use kedge_storage::{Loaded, RollbackOutcome, Storage, StorageConfig, StorageError};
 use kedge_types::VbId;
-use kedge_vbucket::{Base, Change, PersistedState, ReplayError, Rewind};
+use kedge_vbucket::{Base, Change, PersistedState, ReplayError, Rewind, VBucket};
+use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -95,8 +98,15 @@ impl Bucket {
         let found = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&found);
         self.for_each_vbucket(move |bucket, vb| {
-            let Some(loaded) = bucket.storage()?.load(vb)? else {
-                return Ok(());
+            let loaded = match bucket.storage()?.load(vb) {
+                Ok(Some(loaded)) => loaded,
+                Ok(None) => return Ok(()),
+                Err(error) if error.is_unreadable() => {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    bucket.set_aside(vb, &error);
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
             };
             count.fetch_add(1, Ordering::Relaxed);
             let mut vbucket = bucket.vbuckets[vb.index()].lock();
@@ -105,6 +115,27 @@ impl Bucket {
                 .map_err(|source| BucketError::Replay { vb, source })
         })?;
         Ok(found.load(Ordering::Relaxed))
+    }
+
+    fn set_aside(&self, vb: VbId, error: &StorageError) {
+        tracing::error!(
+            bucket = self.name(),
+            vbucket = %vb,
+            %error,
+            "the vBucket is set aside: its commands get a temporary failure, the others are served"
+        );
+        self.vbuckets[vb.index()].lock().set_aside();
+    }
+
+    /// Whether the vBucket's file could not be read at the start.
+    pub(crate) fn is_set_aside(&self, vb: VbId) -> bool {
+        self.vbuckets[vb.index()].lock().is_set_aside()
+    }
+
+    /// How many vBuckets were set aside.
+    pub(crate) fn count_set_aside(&self) -> u64 {
+        let is_aside = |vbucket: &&Mutex<VBucket>| vbucket.lock().is_set_aside();
+        self.vbuckets.iter().filter(is_aside).count() as u64
     }
 
     /// Runs `work` for all vBuckets, on several threads. The first error ends it.
@@ -161,11 +192,11 @@ impl Bucket {
             self.settle_all(|| self.phase() != Phase::Loading)?;
             self.check_loading()?;
             // Before the log goes, nothing may be left that only it has.
-            if self
-                .vbuckets
-                .iter()
-                .any(|vbucket| has_work(&vbucket.lock()))
-            {
+            let is_left = |vbucket: &Mutex<VBucket>| {
+                let vbucket = vbucket.lock();
+                has_work(&vbucket) || vbucket.is_set_aside()
+            };
+            if self.vbuckets.iter().any(is_left) {
                 return Err(BucketError::NotSettled(self.name().to_owned()));
             }
         } else {
@@ -202,7 +233,12 @@ impl Bucket {
 
     /// Makes durable what the files have.
     pub(crate) fn make_durable(self: &Arc<Self>) -> Result<(), BucketError> {
-        self.for_each_vbucket(|bucket, vb| Ok(bucket.storage()?.make_durable(vb)?))
+        self.for_each_vbucket(|bucket, vb| {
+            if !bucket.is_set_aside(vb) {
+                bucket.storage()?.make_durable(vb)?;
+            }
+            Ok(())
+        })
     }
 
     fn remove_log(&self) -> Result<(), BucketError> {
@@ -259,6 +295,13 @@ impl Bucket {
             .get(vb.index())
             .ok_or(BucketError::Record { vb, why })?;
         let mut vbucket = vbucket.lock();
+        if vbucket.is_set_aside() {
+            self.floor.need(vb).note(InLog {
+                lsn: record.lsn,
+                reset: false,
+            });
+            return Ok(());
+        }
         // Most of what is in the file need not be understood.
         let in_file = |seqno| seqno <= vbucket.settled_seqno();
         if record::seqno(record.kind, record.payload).is_some_and(in_file) {
@@ -284,6 +327,9 @@ impl Bucket {
         let salvaged = report.skipped > 0;
         for (index, vbucket) in self.vbuckets.iter().enumerate() {
             let vb = VbId(index as u16);
+            if self.is_set_aside(vb) {
+                continue;
+            }
             let rewind = vbucket.lock().needs_rewind().cloned();
             let rewound = rewind.map(|rewind| self.rewind_file(vb, &rewind));
             let rewound = rewound.transpose()?;
@@ -328,9 +374,7 @@ impl Bucket {
     }
 
     fn count_documents(&self) -> u64 {
-        let documents = |vbucket: &parking_lot::Mutex<kedge_vbucket::VBucket>| {
-            vbucket.lock().documents() as u64
-        };
+        let documents = |vbucket: &Mutex<VBucket>| vbucket.lock().documents() as u64;
         self.vbuckets.iter().map(documents).sum()
     }
 

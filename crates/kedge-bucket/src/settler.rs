@@ -399,7 +399,9 @@ impl Bucket {
                 if bucket.phase() == Phase::Closed {
                     return Ok(());
                 }
-                storage.make_durable(VbId(index))?;
+                if !bucket.is_set_aside(VbId(index)) {
+                    storage.make_durable(VbId(index))?;
+                }
             }
             bucket.floor.let_go();
             bucket.release_log();

@@ -88,6 +88,7 @@ impl Bucket {
                 u64::try_from(self.parked.load(Ordering::Relaxed)).unwrap_or(0),
             ),
             ("ep_disk_full", u64::from(self.quota.disk_full())),
+            ("ep_vb_set_aside", self.count_set_aside()),
             ("ep_log_bytes", log.data_bytes),
             ("ep_log_file_bytes", log.size_bytes + log.spare_bytes),
             ("ep_log_segments", log.segments),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use kedge_couchstore::Error as FileError;
 use kedge_couchstore::kv::KvError;
-use kedge_disk::DiskError;
+use kedge_disk::{DiskError, Operation};
 use kedge_types::{Seqno, VbId};
 
 use crate::import::ImportProblem;
@@ -88,6 +88,16 @@ impl StorageError {
             | StorageError::Import { .. } => false,
             StorageError::State { .. } | StorageError::Entry { .. } => true,
         }
+    }
+
+    /// Whether the file cannot be read: it is damaged, or the disk does not give what it has.
+    #[must_use]
+    pub fn is_unreadable(&self) -> bool {
+        let disk = match self {
+            StorageError::File(FileError::Io(error)) => error.op == Operation::Read,
+            _ => false,
+        };
+        disk || self.is_damage()
     }
 
     /// Whether something stopped a compaction that was under way.

@@ -83,6 +83,7 @@ pub struct VBucket {
     pub(crate) residency: Residency,
     /// It was rolled back, and its file has not followed yet.
     pub(crate) rewinding: bool,
+    is_set_aside: bool,
     /// Where the next random number comes from; it decides about nothing but counts of accesses.
     random: u64,
     queued_for_log: bool,
@@ -116,6 +117,7 @@ impl VBucket {
             replay: Replay::default(),
             residency: Residency::complete(),
             rewinding: false,
+            is_set_aside: false,
             random: u64::from(setup.id.get()) + 1,
             queued_for_log: false,
         }
@@ -131,6 +133,18 @@ impl VBucket {
     #[must_use]
     pub fn state(&self) -> VbState {
         self.state
+    }
+
+    /// Its file cannot be read, so it answers nothing: it is dead until a later start, and nothing of it is written.
+    pub fn set_aside(&mut self) {
+        self.state = VbState::Dead;
+        self.is_set_aside = true;
+    }
+
+    /// Whether it was set aside.
+    #[must_use]
+    pub fn is_set_aside(&self) -> bool {
+        self.is_set_aside
     }
 
     /// Its history.

@@ -289,7 +289,9 @@ impl Bucket {
 
     /// Finds out what there is to do.
     fn plan_warmup(&self) -> Jobs {
-        let each = |job: fn(VbId) -> Job| (0..self.vbuckets()).map(VbId).map(job).collect();
+        let readable = |vb: &VbId| !self.is_set_aside(*vb);
+        let vbuckets = || (0..self.vbuckets()).map(VbId).filter(readable);
+        let each = |job: fn(VbId) -> Job| vbuckets().map(job).collect();
         let (documents, bytes) = self.estimate();
         self.warmup.estimated.store(documents, Ordering::Relaxed);
         let fits = self.quota.below_low() / (bytes / documents.max(1)).max(1);
@@ -300,6 +302,7 @@ impl Bucket {
         }
         let hot = hot
             .into_iter()
+            .filter(|(vb, _)| readable(vb))
             .map(|(vb, keys)| Job::Hot(vb, keys))
             .collect();
         match self.config().eviction_policy {

@@ -10,5 +10,6 @@ mod full_disk;
 mod histories;
 mod life;
 mod residency;
+mod set_aside;
 mod settle;
 mod tools;

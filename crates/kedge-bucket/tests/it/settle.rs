@@ -1,11 +1,10 @@
 //! From the log into the vBuckets' files, and back from there.
 
 use crate::tools::*;
-use kedge_bucket::{Bucket, BucketChange, Timing};
-use kedge_disk::{Disk, Fault, Operation, SimDisk};
+use kedge_bucket::{BucketChange, Timing};
+use kedge_disk::{Fault, Operation, SimDisk};
 use kedge_types::{Status, VbId};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The bucket's couchstore files.
@@ -207,54 +206,6 @@ fn a_failed_sync_of_a_file_ends_the_process() {
     let (again, _steps) = place.open_by_hand();
     assert_eq!(again.get("a").unwrap(), b"1", "the log has it");
     again.bucket.shutdown();
-}
-
-/// Why a bucket does not open.
-fn refused(place: &Place) -> String {
-    let bucket = Bucket::open(place.setup(&Arc::new(Sink::default()))).unwrap();
-    let why = bucket.wait_loaded().unwrap_err().to_string();
-    bucket.shutdown();
-    why
-}
-
-/// A bucket that has one file, and the file.
-fn with_one_file(disk: &SimDisk) -> (Place, PathBuf) {
-    let place = sim(disk);
-    let open = place.open();
-    open.set("a", b"1").unwrap();
-    open.bucket.settle().unwrap();
-    open.bucket.shutdown();
-    let file = files(&place).pop().unwrap();
-    (place, file)
-}
-
-#[test]
-fn a_file_that_cannot_be_read_at_the_start_is_named_and_other_buckets_work() {
-    let disk = SimDisk::new(9);
-    let (place, file) = with_one_file(&disk);
-    disk.make_unreadable(&file, 4_100);
-    let why = refused(&place);
-    assert!(why.contains(".couch.1") && why.contains("byte"), "{why}");
-    let other = Place {
-        dir: PathBuf::from("/data/other"),
-        ..place
-    };
-    let open = other.open();
-    open.set("a", b"1").unwrap();
-    open.bucket.settle().unwrap();
-    open.bucket.shutdown();
-}
-
-#[test]
-fn a_damaged_file_is_named_at_the_start() {
-    let disk = SimDisk::new(13);
-    let (place, file) = with_one_file(&disk);
-    // But the bytes that say which blocks are headers.
-    for offset in (0..disk.len(&file).unwrap()).filter(|offset| offset % 4_096 > 0) {
-        disk.flip(&file, offset, 0xff);
-    }
-    let why = refused(&place);
-    assert!(why.contains(".couch.1") && why.contains("byte"), "{why}");
 }
 
 #[test]

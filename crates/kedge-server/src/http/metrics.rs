@@ -129,6 +129,12 @@ pub(super) const BUCKET: &[Row] = &[
         "1 while the disk has no room for the log",
     ),
     (
+        "ep_vb_set_aside",
+        "kedge_bucket_vbuckets_set_aside",
+        false,
+        "vBuckets whose files could not be read at the start",
+    ),
+    (
         "ep_log_bytes",
         "kedge_bucket_log_bytes",
         false,
