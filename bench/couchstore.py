@@ -10,7 +10,7 @@ import json
 import subprocess
 import sys
 
-from harness import QUICK, ROOT, WORK, Bars, Watch, machine, median, quiet, say, table, write_results
+from harness import ROOT, WORK, Bars, Watch, median, opening, say, table, write_results
 
 MANIFEST = ROOT / "bench" / "couchstore" / "Cargo.toml"
 CPU_MAX, AMPLIFICATION_MAX = 0.6, 0.8
@@ -224,34 +224,22 @@ def main():
     path = WORK / "couchstore-samples.json"
     say("building the benchmark")
     cargo("--no-run")
-    reasons = quiet()
-    for reason in reasons:
-        say(f"the machine is not quiet: {reason}")
     watch = Watch()
     cargo("--", "--json", path, "--dir", WORK / "data")
     measured = json.loads(path.read_text())
     path.unlink()
-    others = watch.read()
-    if others["others_share"] > 0.05 or others["steal_share"] > 0.02:
-        reasons.append(
-            f"during the run others used {others['others_share']:.0%} of the machine and the hypervisor took "
-            f"{others['steal_share']:.0%}"
-        )
-        say(f"the machine was not quiet: {reasons[-1]}")
-    figures, bars, host = Figures(measured), Bars(), machine()
+    run = watch.end()
+    figures, bars = Figures(measured), Bars()
     set_bars(figures, bars)
-    state = "quiet" if not reasons else "NOT quiet: " + "; ".join(reasons)
     intro = (
-        f"{host['cores']} cores, {host['processor']}, Linux {host['kernel']}, {host['filesystem']}. The machine was {state}."
-        f"{' A quick run.' if QUICK else ''}\n\nMedians of {measured['rounds']} rounds. Documents of 512 random bytes, keys "
-        f"of 21, metadata of 18; a save is documents, local documents and commit. All is in the page cache. Amplification is "
-        f"bytes written by bytes of documents ({figures.document_bytes} each). Peaks are what is allocated beyond what was "
-        f"before, the batch among that.\n\n"
+        f"{opening(run)}\n\nMedians of {measured['rounds']} rounds. Documents of 512 random bytes, keys of 21, metadata of 18; "
+        f"a save is documents, local documents and commit. All is in the page cache. Amplification is bytes written by bytes "
+        f"of documents ({figures.document_bytes} each). Peaks are what is allocated beyond what was before, the batch among that.\n\n"
     )
     sections = [beside_the_original(figures)]
     sections += [site_report(site, figures) for site in ("disk", "tmpfs") if figures.has(site)]
     data = {
-        "machine": host, "not_quiet": reasons, "during": others, "quick": QUICK,
+        **run,
         "original": {label(*key): row for key, row in ORIGINAL.items()},
         "per_item": {f"{site} {label(work, size)}": cell for (site, work, size), cell in figures.cells.items()},
     }

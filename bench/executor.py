@@ -9,7 +9,7 @@ import json
 import subprocess
 import sys
 
-from harness import QUICK, ROOT, WORK, Bars, Watch, machine, median, quiet, say, table, write_results
+from harness import ROOT, WORK, Bars, Watch, median, opening, say, table, write_results
 
 MANIFEST = ROOT / "bench" / "executor" / "Cargo.toml"
 OURS = "kedge"
@@ -184,37 +184,23 @@ def main():
     path = WORK / "executor-samples.json"
     say("building the benchmark and its rivals")
     cargo("--no-run")
-    reasons = quiet()
-    for reason in reasons:
-        say(f"the machine is not quiet: {reason}")
     watch = Watch()
     cargo("--", "--json", path)
     measured = json.loads(path.read_text())
     path.unlink()
-    others = watch.read()
-    if others["others_share"] > 0.05 or others["steal_share"] > 0.02:
-        reasons.append(
-            f"during the run others used {others['others_share']:.0%} of the machine and the hypervisor took "
-            f"{others['steal_share']:.0%}"
-        )
-        say(f"the machine was not quiet: {reasons[-1]}")
-    figures, idle, bars, host = Figures(measured["samples"]), measured["idle"], Bars(), machine()
+    run = watch.end()
+    figures, idle, bars = Figures(measured["samples"]), measured["idle"], Bars()
     set_bars(figures, idle, bars)
-    state = "quiet" if not reasons else "NOT quiet: " + "; ".join(reasons)
     effort = measured["effort"]
     intro = (
-        f"{host['cores']} cores, {host['processor']}, Linux {host['kernel']}. The machine was {state}."
-        f"{' A quick run.' if QUICK else ''}\n\nMedians of {effort['rounds']} rounds, {effort['measured_s']} s per cell, "
+        f"{opening(run, filesystem=False)}\n\nMedians of {effort['rounds']} rounds, {effort['measured_s']} s per cell, "
         f"contenders interleaved. As many pool threads as front threads. {', '.join(SEMANTIC)} have tasks as {OURS} has; "
         f"the others hand over closures and nothing more. A bar is the worst of its numbers of threads.\n\n"
     )
     sections = [floor_report(figures)]
     sections += [bench_report(bench, figures) for bench in TITLES if bench != "floor"]
     sections.append(idle_report(idle))
-    data = {
-        "machine": host, "not_quiet": reasons, "during": others, "quick": QUICK, "effort": effort,
-        "samples": figures.tree, "idle": idle,
-    }
+    data = {**run, "effort": effort, "samples": figures.tree, "idle": idle}
     write_results("executor", "Task pools: make bench-executor", data, intro + "\n".join(sections), bars)
 
 

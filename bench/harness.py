@@ -26,6 +26,8 @@ TICKS = os.sysconf("SC_CLK_TCK")
 OTHERS_MAX = 0.10
 # ... and the hypervisor took away less than this share of the time.
 STEAL_MAX = 0.02
+# During a run others may have used this share of all cores; the hypervisor's limit is the same.
+DURING_MAX = 0.05
 
 _running = []
 
@@ -192,9 +194,12 @@ def quiet():
 
 
 class Watch:
-    """How much of the processor went to others, and to the hypervisor, while something ran."""
+    """How quiet the machine is: a look before the run, and what others and the hypervisor took while it ran."""
 
     def __init__(self):
+        self.not_quiet = quiet()
+        for reason in self.not_quiet:
+            say(f"the machine is not quiet: {reason}")
         self.cpu, self.ours = _cpu(), self._our_ticks()
 
     def _our_ticks(self):
@@ -207,7 +212,7 @@ class Watch:
                 continue
         return (times.user + times.system + times.children_user + times.children_system + running) * TICKS
 
-    def read(self):
+    def _read(self):
         cpu, ours = _cpu(), self._our_ticks()
         total = max(cpu["total"] - self.cpu["total"], 1)
         busy = total - (cpu["idle"] - self.cpu["idle"]) - (cpu["steal"] - self.cpu["steal"])
@@ -216,6 +221,17 @@ class Watch:
             "others_share": round(others / total, 3),
             "steal_share": round((cpu["steal"] - self.cpu["steal"]) / total, 3),
         }
+
+    def end(self):
+        """What every result says of its run: where it ran, what else ran there, and whether it was a quick one."""
+        during = self._read()
+        if during["others_share"] > DURING_MAX or during["steal_share"] > STEAL_MAX:
+            self.not_quiet.append(
+                f"during the run others used {during['others_share']:.0%} of the machine and the hypervisor took "
+                f"{during['steal_share']:.0%}"
+            )
+            say(f"the machine was not quiet: {self.not_quiet[-1]}")
+        return {"machine": machine(), "not_quiet": self.not_quiet, "during": during, "quick": QUICK}
 
 
 def machine():
@@ -233,6 +249,19 @@ def machine():
         "filesystem": kind,
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }
+
+
+def opening(run, memory=False, filesystem=True):
+    """The first sentences of a report, from what `Watch.end` said."""
+    host = run["machine"]
+    parts = [f"{host['cores']} cores", host["processor"]]
+    if memory:
+        parts.append(f"{host['memory_bytes'] / (1 << 30):.0f} GiB of memory")
+    parts.append(f"Linux {host['kernel']}")
+    if filesystem:
+        parts.append(host["filesystem"])
+    state = "NOT quiet: " + "; ".join(run["not_quiet"]) if run["not_quiet"] else "quiet"
+    return f"{', '.join(parts)}. The machine was {state}.{' A quick run.' if run['quick'] else ''}"
 
 
 # ---- figures

@@ -12,7 +12,7 @@ import subprocess
 import time
 
 from harness import (
-    QUICK, WORK, Bars, Process, Watch, build, free_port, fresh_dir, machine, median, need, only, quiet, say, table,
+    QUICK, WORK, Bars, Process, Watch, build, free_port, fresh_dir, median, need, only, opening, say, table,
     wait_for_port, write_results,
 )
 from node import KEY_BYTES, SERVER_THREADS, Kedge, load, size
@@ -287,34 +287,21 @@ def main():
     build("bare_loop")
     need("memcached", "memcached")
     need("redis-server", "redis-server")
-    reasons = quiet()
-    for reason in reasons:
-        say(f"the machine is not quiet: {reason}")
     watch = Watch()
     bars = Bars()
     plain_samples = plain()
     durable_samples = durable()
     start = starts()
     restart, memory = restarts()
-    others = watch.read()
-    if others["others_share"] > 0.05 or others["steal_share"] > 0.02:
-        reasons.append(
-            f"during the run others used {others['others_share']:.0%} of the machine and the hypervisor took "
-            f"{others['steal_share']:.0%}"
-        )
-        say(f"the machine was not quiet: {reasons[-1]}")
-    host = machine()
+    run = watch.end()
     sections = [
         plain_report(plain_samples, bars), durable_report(durable_samples, bars),
         process_report(start, restart, memory, bars),
     ]
-    state = "quiet" if not reasons else "NOT quiet: " + "; ".join(reasons)
-    intro = (
-        f"{host['cores']} cores, {host['processor']}, Linux {host['kernel']}, {host['filesystem']}. The machine was "
-        f"{state}.{' A quick run.' if QUICK else ''} The load generator shares the machine with the servers.\n\n"
-    )
+    intro = f"{opening(run)} The load generator shares the machine with the servers.\n\n"
     data = {
-        "machine": host, "not_quiet": reasons, "during": others, "quick": QUICK, "plain": plain_samples,
+        **run,
+        "plain": plain_samples,
         "durable": {key if isinstance(key, str) else f"{key[0]}_{key[1]}": runs for key, runs in durable_samples.items()},
         "start": start, "restart_s": restart, "memory": memory,
     }

@@ -19,7 +19,7 @@ import time
 import traceback
 
 import plots
-from harness import QUICK, RESULTS, WORK, Bars, Watch, build, machine, quiet, say, stop_all, write_results
+from harness import RESULTS, WORK, Bars, Watch, build, opening, say, stop_all, write_results
 from storage_parts import amplification, compaction, flush, modes, reads, restart
 from storage_parts.server import NotThere
 
@@ -69,9 +69,6 @@ def main():
     build("bare_reads")
     if flush in parts:
         flush.build()
-    reasons = quiet()
-    for reason in reasons:
-        say(f"the machine is not quiet: {reason}")
     watch, bars = Watch(), Bars()
     outcomes, sections, drawn = {}, [], []
     for part in parts:
@@ -80,26 +77,14 @@ def main():
         if outcome["data"] and not outcome["why"] and hasattr(part, "plots"):
             drawn += part.plots(outcome["data"])
         sections.append(section)
-    others = watch.read()
-    if others["others_share"] > 0.05 or others["steal_share"] > 0.02:
-        reasons.append(
-            f"during the run others used {others['others_share']:.0%} of the machine and the hypervisor took "
-            f"{others['steal_share']:.0%}"
-        )
-        say(f"the machine was not quiet: {reasons[-1]}")
-    host = machine()
-    state = "quiet" if not reasons else "NOT quiet: " + "; ".join(reasons)
-    intro = (
-        f"{host['cores']} cores, {host['processor']}, {host['memory_bytes'] / (1 << 30):.0f} GiB of memory, Linux "
-        f"{host['kernel']}, {host['filesystem']}. The machine was {state}.{' A quick run.' if QUICK else ''} The load generator "
-        f"shares the machine with the servers.\n\n"
-    )
+    about = watch.end()
+    intro = f"{opening(about, memory=True)} The load generator shares the machine with the servers.\n\n"
     if wanted:
         print(intro + "\n".join(sections))
         print("\n".join(bars.lines()))
         (WORK / "storage-parts.json").write_text(json.dumps(names(outcomes), indent=1))
     else:
-        data = {"machine": host, "not_quiet": reasons, "during": others, "quick": QUICK, "parts": names(outcomes)}
+        data = {**about, "parts": names(outcomes)}
         RESULTS.mkdir(parents=True, exist_ok=True)
         for name, title, at, series in drawn:
             (RESULTS / f"storage-{name}.svg").write_text(plots.lines(title, at, series))
