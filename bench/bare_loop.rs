@@ -5,6 +5,8 @@
 //! file's new size. `overwrite` goes round in 64 MiB that were written and synced before, which is what a log of
 //! recycled segments can reach. Uses the standard library only: `rustc -O` makes it.
 
+mod latencies;
+
 use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::FileExt;
@@ -49,15 +51,6 @@ fn main() -> io::Result<()> {
     }
     let elapsed = began.elapsed().as_secs_f64();
     std::fs::remove_file(path)?;
-    latencies_ns.sort_unstable();
-    let count = latencies_ns.len();
-    let at = |quantile: f64| latencies_ns[((count - 1) as f64 * quantile) as usize] as f64 / 1e3;
-    println!(
-        "{{\"ops\":{count},\"ops_per_s\":{:.1},\"p50_us\":{:.1},\"p99_us\":{:.1},\"max_us\":{:.1}}}",
-        count as f64 / elapsed,
-        at(0.5),
-        at(0.99),
-        at(1.0),
-    );
+    latencies::print("ops", latencies_ns, elapsed);
     Ok(())
 }

@@ -3,6 +3,8 @@
 //! `bare_reads DIR THREADS SECONDS` reads from all vBuckets' files of at least 4 KiB below DIR, larger ones more often, and
 //! prints one JSON object with latencies in microseconds. Uses the standard library only: `rustc -O` makes it.
 
+mod latencies;
+
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -72,22 +74,12 @@ fn main() -> io::Result<()> {
         return Err(io::Error::other(format!("there is nothing to read in {dir}")));
     }
     let began = Instant::now();
-    let latencies = thread::scope(|scope| {
+    let of_readers = thread::scope(|scope| {
         let sources = &found;
         let readers: Vec<_> = (0..threads).map(|seed| scope.spawn(move || read_on(sources, seed + 1, seconds))).collect();
         readers.into_iter().map(|reader| reader.join().expect("a reader does not panic")).collect::<io::Result<Vec<_>>>()
     })?;
     let elapsed = began.elapsed().as_secs_f64();
-    let mut latencies_ns = latencies.concat();
-    latencies_ns.sort_unstable();
-    let count = latencies_ns.len();
-    let at = |quantile: f64| latencies_ns[((count - 1) as f64 * quantile) as usize] as f64 / 1e3;
-    println!(
-        "{{\"reads\":{count},\"reads_per_s\":{:.1},\"p50_us\":{:.1},\"p99_us\":{:.1},\"max_us\":{:.1}}}",
-        count as f64 / elapsed,
-        at(0.5),
-        at(0.99),
-        at(1.0),
-    );
+    latencies::print("reads", of_readers.concat(), elapsed);
     Ok(())
 }
