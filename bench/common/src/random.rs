@@ -16,6 +16,7 @@ impl Random {
     }
 
     /// The next number.
+    #[inline]
     #[expect(clippy::should_implement_trait, reason = "a sequence without an end")]
     pub fn next(&mut self) -> u64 {
         self.state ^= self.state >> 12;
@@ -25,6 +26,7 @@ impl Random {
     }
 
     /// The next number below `limit`.
+    #[inline]
     pub fn below(&mut self, limit: u64) -> u64 {
         (self.next() >> 16) % limit
     }

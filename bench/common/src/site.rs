@@ -18,18 +18,19 @@ pub struct Site {
 }
 
 impl Site {
-    /// Makes the directory, which must not be there yet.
+    /// Makes a directory in `parent` that is this process's own, so it must not be there yet.
     ///
     /// # Panics
     /// If that does not work.
     #[must_use]
-    pub fn new(name: &'static str, dir: &Path) -> Self {
-        std::fs::create_dir_all(dir.parent().unwrap_or(dir)).expect("directories can be made");
-        std::fs::create_dir(dir).expect("the directory can be made");
+    pub fn new(name: &'static str, parent: &Path) -> Self {
+        let dir = parent.join(format!("kedge-bench-{}", std::process::id()));
+        std::fs::create_dir_all(parent).expect("directories can be made");
+        std::fs::create_dir(&dir).expect("the directory can be made");
         Site {
             name,
             disk: Arc::default(),
-            dir: dir.to_owned(),
+            dir,
         }
     }
 

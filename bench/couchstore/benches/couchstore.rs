@@ -1,12 +1,12 @@
 //! `cargo bench --manifest-path bench/couchstore/Cargo.toml [-- [--json FILE] [--dir DIR] [--tmpfs DIR] [NAME]]`
 //!
-//! Prints a table of medians; `QUICK=1` is a shorter run, `NAME` a part of the names of what to measure, `--json` writes every sample. `make bench-couchstore` adds the
-//! original's figures and the bars, and writes `bench/results/`.
+//! Prints a table of medians; `QUICK=1` is a shorter run, `NAME` a part of the names of what to measure, `--json` writes
+//! every sample. `make bench-couchstore` adds the original's figures and the bars, and writes `bench/results/`.
 
-use std::path::{Path, PathBuf};
-use std::{env, fs, process};
+use std::path::Path;
 
 use kedge_bench_common::alloc::Counting;
+use kedge_bench_common::arguments::{Arguments, fail, if_quick};
 use kedge_bench_common::site::Site;
 use kedge_bench_couchstore::plan::{self, Effort};
 use kedge_bench_couchstore::report;
@@ -15,68 +15,26 @@ use kedge_bench_couchstore::report;
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-struct Arguments {
-    json: Option<String>,
-    filter: String,
-    dir: PathBuf,
-    tmpfs: PathBuf,
-}
-
-fn arguments() -> Arguments {
-    let mut given = Arguments {
-        json: None,
-        filter: String::new(),
-        dir: Path::new(env!("CARGO_MANIFEST_DIR")).join("target"),
-        tmpfs: PathBuf::from("/dev/shm"),
-    };
-    let mut words = env::args().skip(1);
-    while let Some(word) = words.next() {
-        let mut value = || words.next().unwrap_or_else(|| usage(&word));
-        match word.as_str() {
-            // What cargo says to every benchmark.
-            "--bench" => {}
-            "--json" => given.json = Some(value()),
-            "--dir" => given.dir = value().into(),
-            "--tmpfs" => given.tmpfs = value().into(),
-            _ if word.starts_with('-') => usage(&word),
-            _ => given.filter = word,
-        }
-    }
-    given
-}
-
-fn usage(word: &str) -> ! {
-    eprintln!(
-        "do not know what to do with {word}; usage: [--json FILE] [--dir DIR] [--tmpfs DIR] [NAME]"
-    );
-    process::exit(2);
-}
+const USAGE: &str = "[--json FILE] [--dir DIR] [--tmpfs DIR] [NAME]";
+const DIR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/target");
+const TMPFS: &str = "/dev/shm";
 
 fn main() {
-    let given = arguments();
-    let quick = env::var("QUICK").is_ok_and(|value| !matches!(value.as_str(), "" | "0"));
-    let effort = if quick { Effort::QUICK } else { Effort::FULL };
-    let name = format!("kedge-bench-{}", process::id());
-    let mut sites = vec![Site::new("disk", &given.dir.join(&name))];
-    if given.tmpfs.is_dir() {
-        sites.push(Site::new("tmpfs", &given.tmpfs.join(&name)));
+    let given = Arguments::of_process(USAGE, &["--dir", "--tmpfs"]);
+    let effort = if_quick(Effort::QUICK, Effort::FULL);
+    let dir = Path::new(given.value("--dir").unwrap_or(DIR));
+    let tmpfs = Path::new(given.value("--tmpfs").unwrap_or(TMPFS));
+    let mut sites = vec![Site::new("disk", dir)];
+    if tmpfs.is_dir() {
+        sites.push(Site::new("tmpfs", tmpfs));
     } else {
-        eprintln!("there is no {}", given.tmpfs.display());
+        eprintln!("there is no {}", tmpfs.display());
     }
     let measured = plan::run(&sites, effort, &given.filter, |round, site| {
         eprintln!("round {} of {}: {site}", round + 1, effort.rounds);
     });
     drop(sites);
-    let samples = measured.unwrap_or_else(|error| fail(&error.to_string()));
+    let samples = measured.unwrap_or_else(|error| fail(&error));
     println!("{}", report::table(&samples));
-    if let Some(path) = given.json {
-        let text = report::json(&effort, &samples).to_string();
-        fs::write(&path, text)
-            .unwrap_or_else(|error| fail(&format!("cannot write {path}: {error}")));
-    }
-}
-
-fn fail(message: &str) -> ! {
-    eprintln!("{message}");
-    process::exit(1);
+    given.write_json(&report::json(&effort, &samples));
 }

@@ -1,17 +1,13 @@
 //! Samples as a table of medians for people, and as JSON for `bench/couchstore.py`.
 
-use std::fmt::Write as _;
-
-use kedge_bench_common::figures::{median, micros};
+use kedge_bench_common::figures::micros;
+use kedge_bench_common::table::{Column, Table};
 use serde_json::{Value, json};
 
 use crate::documents::DOCUMENT_BYTES;
 use crate::plan::{Effort, Sample};
 
-/// A column of figures.
-type Figure = fn(&Sample) -> f64;
-
-const FIGURES: [(&str, Figure); 9] = [
+const COLUMNS: [Column<Sample>; 9] = [
     ("CPU us", |sample| {
         sample.taken.cpu.as_secs_f64() * 1e6 / sample.items as f64
     }),
@@ -42,32 +38,17 @@ const FIGURES: [(&str, Figure); 9] = [
 /// Medians of all samples, per item.
 #[must_use]
 pub fn table(samples: &[Sample]) -> String {
-    let mut text = format!("{:32}", "per item");
-    for (name, _) in FIGURES {
-        let _ = write!(text, "{name:>12}");
-    }
-    text.push('\n');
-    let mut cells: Vec<_> = samples.iter().map(cell).collect();
-    cells.sort_unstable();
-    cells.dedup();
-    for name in cells {
-        let (site, work, size) = name;
-        let _ = write!(text, "{:32}", format!("{site} {work} {size}"));
-        let of_cell: Vec<_> = samples
-            .iter()
-            .filter(|sample| cell(sample) == name)
-            .collect();
-        for (_, figure) in FIGURES {
-            let figure = median(of_cell.iter().map(|sample| figure(sample)));
-            let _ = write!(text, "{figure:>12.3}");
-        }
-        text.push('\n');
-    }
-    text
-}
-
-fn cell(sample: &Sample) -> (&'static str, &'static str, u32) {
-    (sample.site, sample.work, sample.size)
+    let table = Table {
+        corner: "per item",
+        name_width: 32,
+        width: 12,
+        decimals: 3,
+        columns: &COLUMNS,
+    };
+    let cell = |sample: &Sample| (sample.site, sample.work, sample.size);
+    table.medians(samples, cell, |(site, work, size)| {
+        format!("{site} {work} {size}")
+    })
 }
 
 /// Everything, for a program.

@@ -237,8 +237,7 @@ mod tests {
 
     #[test]
     fn a_flush_takes_as_many_commits_as_the_limit_says() {
-        let dir = std::env::temp_dir().join(format!("kedge-bench-{}", std::process::id()));
-        let site = Site::new("disk", &dir);
+        let site = Site::new("disk", &std::env::temp_dir());
         let limit = Limit {
             items: 10,
             ..Limit::ON

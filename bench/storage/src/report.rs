@@ -1,17 +1,13 @@
 //! Samples as a table of medians for people, and as JSON for `bench/storage.py`.
 
-use std::fmt::Write as _;
-
-use kedge_bench_common::figures::{median, micros};
+use kedge_bench_common::figures::micros;
+use kedge_bench_common::table::{Column, Table};
 use serde_json::{Value, json};
 
 use crate::flush::{KEY_BYTES, VALUE_BYTES};
 use crate::plan::{Effort, Sample};
 
-/// A column of figures.
-type Figure = fn(&Sample) -> f64;
-
-const FIGURES: [(&str, Figure); 5] = [
+const COLUMNS: [Column<Sample>; 5] = [
     ("items/s", |sample| {
         f64::from(sample.items) / sample.taken.wall.as_secs_f64()
     }),
@@ -28,37 +24,18 @@ const FIGURES: [(&str, Figure); 5] = [
 /// Medians of all samples.
 #[must_use]
 pub fn table(samples: &[Sample]) -> String {
-    let mut text = format!("{:36}", "");
-    for (name, _) in FIGURES {
-        let _ = write!(text, "{name:>18}");
-    }
-    text.push('\n');
-    let mut cells: Vec<_> = samples.iter().map(cell).collect();
-    cells.sort_unstable();
-    cells.dedup();
-    for name in cells {
-        let (mode, limited, items) = name;
-        let limit = if limited { "limited" } else { "no limit" };
-        let _ = write!(
-            text,
-            "{:36}",
-            format!("FlushVBucket/{items} {mode}, {limit}")
-        );
-        let of_cell: Vec<_> = samples
-            .iter()
-            .filter(|sample| cell(sample) == name)
-            .collect();
-        for (_, figure) in FIGURES {
-            let figure = median(of_cell.iter().map(|sample| figure(sample)));
-            let _ = write!(text, "{figure:>18.2}");
-        }
-        text.push('\n');
-    }
-    text
-}
-
-fn cell(sample: &Sample) -> (&'static str, bool, u32) {
-    (sample.mode.name(), sample.limited, sample.items)
+    let table = Table {
+        corner: "",
+        name_width: 36,
+        width: 18,
+        decimals: 2,
+        columns: &COLUMNS,
+    };
+    let cell = |sample: &Sample| (sample.mode.name(), sample.limited, sample.items);
+    table.medians(samples, cell, |(mode, limited, items)| {
+        let limit = if *limited { "limited" } else { "no limit" };
+        format!("FlushVBucket/{items} {mode}, {limit}")
+    })
 }
 
 /// Everything, for a program.
