@@ -5,9 +5,10 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use kedge_bench_common::random::Random;
+
 use crate::measure::{own_cpu, process_cpu};
 use crate::pool::WholePool;
-use crate::random::Random;
 
 /// How many tasks snooze.
 pub const TASKS: usize = 1_000;

@@ -13,6 +13,5 @@ pub mod one_shot;
 pub mod place;
 pub mod plan;
 pub mod pool;
-pub mod random;
 pub mod report;
 pub mod timeouts;

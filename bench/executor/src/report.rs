@@ -2,15 +2,14 @@
 
 use std::fmt::Write as _;
 
+use kedge_bench_common::figures::median;
+use kedge_bench_common::table::Column;
 use serde_json::{Value, json};
 
 use crate::idle::Idle;
 use crate::plan::{Effort, Sample};
 
-/// A column of figures.
-type Figure = fn(&Sample) -> f64;
-
-const FIGURES: [(&str, Figure); 3] = [
+const FIGURES: [Column<Sample>; 3] = [
     ("thousand items/s", |sample| {
         sample.measured.outcome.items_per_s / 1e3
     }),
@@ -107,26 +106,4 @@ fn in_order<T: PartialEq>(values: impl Iterator<Item = T>) -> Vec<T> {
         }
     }
     seen
-}
-
-fn median(values: impl Iterator<Item = f64>) -> f64 {
-    let mut values: Vec<_> = values.collect();
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        count if count % 2 == 1 => values[count / 2],
-        count => f64::midpoint(values[count / 2 - 1], values[count / 2]),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_median_is_in_the_middle() {
-        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), 2.0);
-        assert_eq!(median([4.0, 1.0, 2.0, 3.0].into_iter()), 2.5);
-        assert!(median(std::iter::empty()).is_nan());
-    }
 }

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use kedge_bench_common::random::Random;
+
 use crate::measure::{Outcome, Window, measure};
 use crate::pool::TaskPool;
-use crate::random::Random;
 
 const SHORTEST_US: u64 = 10_000_000;
 const LONGEST_US: u64 = 30_000_000;

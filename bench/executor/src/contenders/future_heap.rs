@@ -91,7 +91,7 @@ mod tests {
     fn agrees_with_a_map() {
         let mut heap = FutureHeap::default();
         let mut model = BTreeMap::new();
-        let mut random = crate::random::Random::new(7);
+        let mut random = kedge_bench_common::random::Random::new(7);
         for turn in 0..20_000u64 {
             let id = random.below(64);
             match (random.below(4), model.contains_key(&id)) {

@@ -187,7 +187,7 @@ mod tests {
     fn agrees_with_a_map() {
         let mut wheel = Wheel::new();
         let mut model = BTreeMap::new();
-        let mut random = crate::random::Random::new(11);
+        let mut random = kedge_bench_common::random::Random::new(11);
         let mut now = 0;
         let mut fired = Vec::new();
         for turn in 0..200_000u64 {
