@@ -6,13 +6,8 @@ adds the look at the machine, the medians, the original library's figures, the b
 under two minutes. See bench/README.md for what is measured and how.
 """
 
-import json
-import subprocess
-import sys
+from harness import WORK, Bars, Watch, build_crate, median, opening, run_crate, say, table, write_results
 
-from harness import ROOT, WORK, Bars, Watch, median, opening, say, table, write_results
-
-MANIFEST = ROOT / "bench" / "couchstore" / "Cargo.toml"
 CPU_MAX, AMPLIFICATION_MAX = 0.6, 0.8
 SAVE_PEAK_BYTES_MAX, COMPACT_PEAK_MIB_MAX, GET_READS_MAX = 64, 64, 2
 
@@ -54,13 +49,6 @@ SIZED = {"insert", "update", "update_again", "multi_get"}
 
 
 # ---- measuring
-
-
-def cargo(*words):
-    """The tables of the benchmark are part of our output."""
-    command = ["cargo", "bench", "-q", "--manifest-path", MANIFEST, "--bench", "couchstore", *words]
-    if subprocess.run([str(word) for word in command], cwd=ROOT).returncode != 0:
-        sys.exit("the benchmark did not end well")
 
 
 class Figures:
@@ -220,14 +208,10 @@ def site_report(site, figures):
 
 
 def main():
-    WORK.mkdir(parents=True, exist_ok=True)
-    path = WORK / "couchstore-samples.json"
     say("building the benchmark")
-    cargo("--no-run")
+    build_crate("couchstore")
     watch = Watch()
-    cargo("--", "--json", path, "--dir", WORK / "data")
-    measured = json.loads(path.read_text())
-    path.unlink()
+    measured = run_crate("couchstore", "--dir", WORK / "data")
     run = watch.end()
     figures, bars = Figures(measured), Bars()
     set_bars(figures, bars)

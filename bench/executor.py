@@ -5,13 +5,8 @@
 medians, the bars and the reports. QUICK=1 is a run under two minutes. See bench/README.md for what is measured and how.
 """
 
-import json
-import subprocess
-import sys
+from harness import Bars, Watch, build_crate, median, opening, run_crate, say, table, write_results
 
-from harness import ROOT, WORK, Bars, Watch, median, opening, say, table, write_results
-
-MANIFEST = ROOT / "bench" / "executor" / "Cargo.toml"
 OURS = "kedge"
 SEMANTIC = ["single_mutex", "one_scheduler"]
 # What our handle must reach of each.
@@ -40,13 +35,6 @@ TITLES = {
 
 
 # ---- measuring
-
-
-def cargo(*words):
-    """The tables of the benchmark are part of our output."""
-    command = ["cargo", "bench", "-q", "--manifest-path", MANIFEST, "--bench", "executor", *words]
-    if subprocess.run([str(word) for word in command], cwd=ROOT).returncode != 0:
-        sys.exit("the benchmark did not end well")
 
 
 class Figures:
@@ -180,14 +168,10 @@ def idle_report(idle):
 
 
 def main():
-    WORK.mkdir(parents=True, exist_ok=True)
-    path = WORK / "executor-samples.json"
     say("building the benchmark and its rivals")
-    cargo("--no-run")
+    build_crate("executor")
     watch = Watch()
-    cargo("--", "--json", path)
-    measured = json.loads(path.read_text())
-    path.unlink()
+    measured = run_crate("executor")
     run = watch.end()
     figures, idle, bars = Figures(measured["samples"]), measured["idle"], Bars()
     set_bars(figures, idle, bars)

@@ -54,6 +54,28 @@ def build(*programs):
             subprocess.run(["rustc", "-O", "--edition=2024", "-o", binary, source], cwd=WORK, check=True)
 
 
+def _cargo_bench(name, *words, **how):
+    manifest = ROOT / "bench" / name / "Cargo.toml"
+    command = ["cargo", "bench", "-q", "--manifest-path", manifest, "--bench", name, *words]
+    if subprocess.run([str(word) for word in command], cwd=ROOT, **how).returncode != 0:
+        sys.exit(f"the benchmark of bench/{name} did not end well")
+
+
+def build_crate(name):
+    """The benchmark of the crate `bench/NAME`."""
+    WORK.mkdir(parents=True, exist_ok=True)
+    _cargo_bench(name, "--no-run")
+
+
+def run_crate(name, *words, **how):
+    """What the crate's benchmark measures. The tables that it prints are part of our output, unless `how` says otherwise."""
+    path = WORK / f"{name}-samples.json"
+    _cargo_bench(name, "--", "--json", path, *words, **how)
+    measured = json.loads(path.read_text())
+    path.unlink()
+    return measured
+
+
 def need(program, package):
     """Installs a Debian package when its program is missing."""
     path = shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin")

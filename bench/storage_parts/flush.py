@@ -1,12 +1,10 @@
 """FlushVBucket: N changes of one vBucket brought into its file (`bench/storage` measures)."""
 
-import json
 import subprocess
 
-from harness import ROOT, WORK, median, say, table
+from harness import WORK, build_crate, median, run_crate, say, table
 
 NAME, TITLE = "flush", "FlushVBucket"
-MANIFEST = ROOT / "bench" / "storage" / "Cargo.toml"
 MOST = 1_000_000
 MODES = ["direct", "logged"]
 BARS = [
@@ -15,23 +13,14 @@ BARS = [
 ]
 
 
-def cargo(*words):
-    command = ["cargo", "bench", "-q", "--manifest-path", MANIFEST, "--bench", "storage", *words]
-    # The table is not among the results: ours has the same figures.
-    subprocess.run([str(word) for word in command], cwd=ROOT, check=True, timeout=1800, stdout=subprocess.DEVNULL)
-
-
 def build():
-    cargo("--no-run")
+    build_crate("storage")
 
 
 def measure():
     say(TITLE)
-    path = WORK / "flush-samples.json"
-    cargo("--", "--json", path, "--dir", WORK / "data")
-    measured = json.loads(path.read_text())
-    path.unlink()
-    return measured
+    # The table is not among the results: ours has the same figures.
+    return run_crate("storage", "--dir", WORK / "data", timeout=1800, stdout=subprocess.DEVNULL)
 
 
 class Figures:
