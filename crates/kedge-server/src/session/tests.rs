@@ -84,6 +84,18 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
     }
 }
 
+/// A turn of the only front-end thread, beginning now.
+pub(crate) fn turn<'t>(shared: &'t Shared, kicks: &'t mut Vec<Arc<Bucket>>) -> Turn<'t> {
+    let now = shared.now();
+    Turn {
+        shared,
+        thread: 0,
+        now,
+        last_ns: now.mono_ns,
+        kicks,
+    }
+}
+
 impl Rig {
     /// A session on `port`, logged in where that is needed, with these features.
     pub(crate) fn new(port: Port, features: Features) -> Self {
@@ -127,14 +139,7 @@ impl Rig {
 
     pub(crate) fn give(&mut self, bytes: &[u8]) -> Halt {
         self.waiting.extend_from_slice(bytes);
-        let now = self.shared.now();
-        let mut turn = Turn {
-            shared: &self.shared,
-            thread: 0,
-            now,
-            last_ns: now.mono_ns,
-            kicks: &mut self.kicks,
-        };
+        let mut turn = turn(&self.shared, &mut self.kicks);
         let (consumed, halt) = self
             .session
             .on_bytes(&mut turn, &self.waiting, &mut self.out);
@@ -154,14 +159,7 @@ impl Rig {
             };
             let (id, slot) = ConnectionId::of(cookie);
             assert_eq!(id, self.session.id());
-            let now = self.shared.now();
-            let mut turn = Turn {
-                shared: &self.shared,
-                thread: 0,
-                now,
-                last_ns: now.mono_ns,
-                kicks: &mut self.kicks,
-            };
+            let mut turn = turn(&self.shared, &mut self.kicks);
             self.session
                 .on_completion(&mut turn, slot, completion, &mut self.out);
             count += 1;
@@ -405,14 +403,7 @@ fn a_completion_that_nobody_waits_for_is_ignored() {
 /// Executes one frame at a time with an output that is always empty, as a connection does that sends all.
 fn execute_each(rig: &mut Rig, frames: &[Vec<u8>]) {
     for frame in frames {
-        let now = rig.shared.now();
-        let mut turn = Turn {
-            shared: &rig.shared,
-            thread: 0,
-            now,
-            last_ns: now.mono_ns,
-            kicks: &mut rig.kicks,
-        };
+        let mut turn = turn(&rig.shared, &mut rig.kicks);
         let (consumed, _) = rig.session.on_bytes(&mut turn, frame, &mut rig.out);
         assert_eq!(consumed, frame.len());
         let reply = rig.out.buffer();

@@ -8,8 +8,8 @@ use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, Status, VbUuid};
 use super::suspend::Step;
 use super::{Exec, Outcome};
 use crate::inbox::Port;
-use crate::session::tests::{Rig, item, mutation, read};
-use crate::session::{Halt, Turn};
+use crate::session::Halt;
+use crate::session::tests::{Rig, item, mutation, read, turn};
 
 const CAS: Cas = Cas(0x1234);
 const MUTATED: Mutated = Mutated {
@@ -51,20 +51,14 @@ fn meta(cas: u64, deleted: bool) -> Completion {
 
 impl Rig {
     fn park_text(&mut self, bytes: &[u8], step: Step) {
-        let now = self.shared.now();
-        let mut turn = Turn {
-            shared: &self.shared,
-            thread: 0,
-            now,
-            last_ns: now.mono_ns,
-            kicks: &mut self.kicks,
-        };
+        let mut turn = turn(&self.shared, &mut self.kicks);
+        let start_ns = turn.now.mono_ns;
         let mut exec = Exec {
             session: &mut self.session,
             turn: &mut turn,
             out: &mut self.out,
             bytes,
-            start_ns: now.mono_ns,
+            start_ns,
         };
         assert_eq!(exec.park(step), Outcome::Parked);
     }
@@ -90,18 +84,9 @@ fn classic_commands() {
     let check = |command, step, completion, expected| check(command, step, completion, expected);
     check("append k 0 0 1\r\n.\r\n", Main, ok(), "STORED\r\n");
     check("prepend k 0 0 1 noreply\r\n.\r\n", Main, ok(), "");
-    check(
-        "append k 0 0 1\r\n.\r\n",
-        Main,
-        failed(Status::NotStored),
-        "NOT_STORED\r\n",
-    );
-    check(
-        "append k 0 0 1 noreply\r\n.\r\n",
-        Main,
-        failed(Status::NotStored),
-        "",
-    );
+    let none = || failed(Status::NotStored);
+    check("append k 0 0 1\r\n.\r\n", Main, none(), "NOT_STORED\r\n");
+    check("append k 0 0 1 noreply\r\n.\r\n", Main, none(), "");
     check("cas k 0 0 1 7\r\n.\r\n", Main, ok(), "STORED\r\n");
     let exists = failed(Status::KeyExists);
     check("cas k 0 0 1 7\r\n.\r\n", Main, exists, "EXISTS\r\n");

@@ -128,20 +128,13 @@ const FEATURES: Features = Features::of(&[
 impl Rig {
     /// Parks a command as its handler does; the slot that it is in.
     fn park(&mut self, opcode: Opcode, opaque: u32, kind: ReplyKind) -> u8 {
-        let now = self.shared.now();
-        let mut turn = Turn {
-            shared: &self.shared,
-            thread: 0,
-            now,
-            last_ns: now.mono_ns,
-            kicks: &mut self.kicks,
-        };
+        let mut turn = turn(&self.shared, &mut self.kicks);
         let (_, slot) = ConnectionId::of(self.session.next_cookie());
         let flight = Flight {
             opcode,
             opaque,
             kind,
-            start_ns: now.mono_ns,
+            start_ns: turn.now.mono_ns,
         };
         self.session
             .park(&mut turn, flight, !opcode.is_reorderable());
@@ -149,14 +142,7 @@ impl Rig {
     }
 
     pub(crate) fn complete(&mut self, slot: u8, completion: Completion) -> Flow {
-        let now = self.shared.now();
-        let mut turn = Turn {
-            shared: &self.shared,
-            thread: 0,
-            now,
-            last_ns: now.mono_ns,
-            kicks: &mut self.kicks,
-        };
+        let mut turn = turn(&self.shared, &mut self.kicks);
         self.session
             .on_completion(&mut turn, slot, completion, &mut self.out)
     }

@@ -1,17 +1,14 @@
 //! Retrievals against a source that parks what the test says, and ends it in the order that the test says.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
-use kedge_bucket::Bucket;
 use kedge_protocol::binary::Features;
-use kedge_types::Now;
 use proptest::prelude::*;
 
 use super::*;
 use crate::inbox::Port;
 use crate::session::Halt;
-use crate::session::tests::{Rig, item, read};
+use crate::session::tests::{Rig, item, read, turn};
 
 /// What the source says of a key, by its first letter: `m`emory, `n`othing, `d`isk, `v`oid on disk, `f`ailure, `e`rror
 /// of the disk.
@@ -61,15 +58,15 @@ impl Source {
     }
 }
 
-fn turn<'t>(shared: &'t crate::shared::Shared, kicks: &'t mut Vec<Arc<Bucket>>) -> Turn<'t> {
-    let now: Now = shared.now();
-    Turn {
-        shared,
-        thread: 0,
-        now,
-        last_ns: now.mono_ns,
-        kicks,
-    }
+/// Asks for as much of the retrieval as fits its window, and answers what is there.
+fn ask(rig: &mut Rig, source: &mut Source, retrieval: Box<Retrieval>) {
+    go_on(
+        &mut rig.session,
+        &mut turn(&rig.shared, &mut rig.kicks),
+        retrieval,
+        &mut rig.out,
+        |session, turn, _, key| source.look(session, turn, key),
+    );
 }
 
 /// Runs a retrieval of `keys`; `pick` chooses which of the parked documents comes next. Returns the reply and the most
@@ -91,13 +88,7 @@ fn run(keys: &[String], window: usize, mut pick: impl FnMut(usize) -> usize) -> 
         rest: keys.iter().map(|key| key.as_bytes().into()).collect(),
         failed: None,
     });
-    go_on(
-        &mut rig.session,
-        &mut turn(&rig.shared, &mut rig.kicks),
-        retrieval,
-        &mut rig.out,
-        |session, turn, _, key| source.look(session, turn, key),
-    );
+    ask(&mut rig, &mut source, retrieval);
     while !source.parked.is_empty() {
         assert_eq!(rig.give(b"mn\r\n"), Halt::Parked, "nothing overtakes");
         rig.waiting.clear();
@@ -106,13 +97,7 @@ fn run(keys: &[String], window: usize, mut pick: impl FnMut(usize) -> usize) -> 
         assert!(matches!(flight.kind, ReplyKind::Part));
         let mut retrieval = rig.session.retrieval.take().unwrap();
         retrieval.arrived(slot, Source::completion(&key));
-        go_on(
-            &mut rig.session,
-            &mut turn(&rig.shared, &mut rig.kicks),
-            retrieval,
-            &mut rig.out,
-            |session, turn, _, key| source.look(session, turn, key),
-        );
+        ask(&mut rig, &mut source, retrieval);
     }
     assert!(rig.session.retrieval.is_none() && rig.session.in_flight() == 0);
     (String::from_utf8(rig.fresh()).unwrap(), source.most)
