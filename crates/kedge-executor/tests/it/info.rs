@@ -8,7 +8,7 @@ use kedge_executor::{
 
 use crate::support::{
     AUXIO, Counter, HOUR, LOW, NORMAL, READER, SECOND, WRITER, after, asleep, histogram_of, manual,
-    threaded,
+    spin, threaded,
 };
 
 #[test]
@@ -174,8 +174,7 @@ fn slow_runs_are_counted() {
     const TIME: Duration = Duration::from_millis(3);
     let (executor, owner) = threaded(1);
     let id = executor.schedule(TaskSpec::new(&SLOW, owner), |_: &Context<'_>| {
-        // sleep: the length of the run is what the test is about
-        std::thread::sleep(TIME);
+        spin(TIME);
         Next::Sleep
     });
     let id = id.unwrap();

@@ -64,6 +64,13 @@ pub(crate) fn after(kind: &'static Kind, owner: OwnerId, time: Duration) -> Task
     }
 }
 
+/// A task that sleeps until it is woken, again and again, and counts its runs.
+pub(crate) fn sleeper(executor: &Executor, owner: OwnerId) -> (TaskId, Counter) {
+    let runs = Counter::default();
+    let id = executor.schedule(asleep(&NORMAL, owner), runs.task(Next::Sleep));
+    (id.unwrap(), runs)
+}
+
 /// What is known of a kind.
 pub(crate) fn histogram_of(executor: &Executor, kind: &Kind) -> KindInfo {
     let kinds = executor.kinds();
@@ -184,6 +191,14 @@ pub(crate) fn eventually(holds: impl Fn() -> bool) {
         assert!(Instant::now() < deadline, "what should happen did not");
         // sleep: nothing tells of the change that is waited for
         thread::sleep(Duration::from_micros(200));
+    }
+}
+
+/// Lets time pass without giving the processor to those who may have nothing else to do.
+pub(crate) fn spin(time: Duration) {
+    let begun = Instant::now();
+    while begun.elapsed() < time {
+        std::hint::spin_loop();
     }
 }
 

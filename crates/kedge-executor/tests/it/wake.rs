@@ -5,16 +5,13 @@ use std::time::Duration;
 use kedge_executor::{Context, Next, Pool, TaskSpec, TaskState};
 
 use crate::support::{
-    Counter, HIGH, HOUR, Log, NORMAL, READER, SECOND, after, asleep, histogram_of, manual,
+    Counter, HIGH, HOUR, Log, NORMAL, READER, SECOND, after, asleep, histogram_of, manual, sleeper,
 };
 
 #[test]
 fn a_sleeper_runs_once_however_often_it_is_woken() {
     let (executor, manual, owner) = manual();
-    let runs = Counter::default();
-    let id = executor
-        .schedule(asleep(&NORMAL, owner), runs.task(Next::Sleep))
-        .unwrap();
+    let (id, runs) = sleeper(&executor, owner);
     assert_eq!(manual.advance(HOUR), 0);
     assert!(executor.wake(id));
     assert!(executor.wake(id));
@@ -193,10 +190,7 @@ fn the_queue_time_is_counted_from_the_last_time_that_a_task_was_due() {
 #[test]
 fn wake_and_wait_returns_when_the_run_has_begun() {
     let (executor, manual, owner) = manual();
-    let runs = Counter::default();
-    let id = executor
-        .schedule(asleep(&NORMAL, owner), runs.task(Next::Sleep))
-        .unwrap();
+    let (id, runs) = sleeper(&executor, owner);
     assert!(executor.wake_and_wait(id));
     assert_eq!(runs.get(), 1);
     assert_eq!(manual.run_ready(), 0);

@@ -2,51 +2,84 @@
 
 use std::time::Duration;
 
-use kedge_executor::{Next, TaskSpec};
+use kedge_executor::{Executor, Next, OwnerId, TaskId, TaskSpec};
 use shuttle::thread;
 
-use crate::support::{KIND, Level, Probe, Wrong, asleep, check, executor};
+use crate::support::{KIND, Level, Probe, Wrong, check, executor};
 
 const SOON: Duration = Duration::from_micros(2);
 
-/// The timer fires while the task is woken, and while its deadline is moved: it runs to its end all the same.
-#[test]
-fn a_deadline_is_met_whoever_moves_it() {
-    check(|| {
-        let (executor, owner) = executor(2);
+/// A task that counts its runs, beside the timer's thread.
+struct Counted {
+    executor: Executor,
+    owner: OwnerId,
+    id: TaskId,
+    runs: Level,
+    dropped: Level,
+    wrong: Wrong,
+}
+
+impl Counted {
+    /// `next` hears the number of the run that ends.
+    fn begin(
+        threads: usize,
+        first_run: Option<Duration>,
+        next: impl Fn(u32) -> Next + Send + 'static,
+    ) -> Self {
+        let (executor, owner) = executor(threads);
         executor.begin_timer_of_model().unwrap();
         let (wrong, dropped, runs) = (Wrong::default(), Level::default(), Level::default());
         let counted = runs.clone();
         let task = Probe::new(&wrong, &dropped).task(move || {
             counted.add();
-            if counted.get() < 3 {
-                Next::Snooze(SOON)
-            } else {
-                Next::Done
-            }
+            next(counted.get())
         });
         let spec = TaskSpec {
-            first_run: Some(SOON),
+            first_run,
             ..TaskSpec::new(&KIND, owner)
         };
         let id = executor.schedule(spec, task).unwrap();
+        Self {
+            executor,
+            owner,
+            id,
+            runs,
+            dropped,
+            wrong,
+        }
+    }
+
+    fn end(self) {
+        self.executor.shutdown();
+        self.wrong.check();
+    }
+}
+
+/// The timer fires while the task is woken, and while its deadline is moved: it runs to its end all the same.
+#[test]
+fn a_deadline_is_met_whoever_moves_it() {
+    check(|| {
+        let task = Counted::begin(2, Some(SOON), |run| match run {
+            0..3 => Next::Snooze(SOON),
+            _ => Next::Done,
+        });
+        let id = task.id;
         let mover = {
-            let executor = executor.clone();
+            let executor = task.executor.clone();
             thread::spawn(move || {
                 executor.snooze(id, SOON);
                 executor.snooze(id, 3 * SOON);
             })
         };
         let waker = {
-            let executor = executor.clone();
+            let executor = task.executor.clone();
             thread::spawn(move || executor.wake(id))
         };
-        dropped.wait_for(1);
-        assert_eq!(runs.get(), 3);
+        task.dropped.wait_for(1);
+        assert_eq!(task.runs.get(), 3);
         mover.join().unwrap();
         waker.join().unwrap();
-        executor.shutdown();
-        wrong.check();
+        task.end();
     });
 }
 
@@ -54,22 +87,15 @@ fn a_deadline_is_met_whoever_moves_it() {
 #[test]
 fn a_snooze_and_a_wake_give_a_run_each_or_one_together() {
     check(|| {
-        let (executor, owner) = executor(1);
-        executor.begin_timer_of_model().unwrap();
-        let (wrong, dropped, runs) = (Wrong::default(), Level::default(), Level::default());
-        let counted = runs.clone();
-        let task = Probe::new(&wrong, &dropped).task(move || {
-            counted.add();
-            Next::Sleep
-        });
-        let id = executor.schedule(asleep(owner), task).unwrap();
+        let task = Counted::begin(1, None, |_| Next::Sleep);
+        let (executor, id) = (&task.executor, task.id);
         let snoozers = [(), ()].map(|()| {
             let executor = executor.clone();
             thread::spawn(move || executor.snooze(id, SOON))
         });
         let woken = executor.wake(id);
         assert!(woken);
-        runs.wait_for(1);
+        task.runs.wait_for(1);
         for snoozer in snoozers {
             snoozer.join().unwrap();
         }
@@ -77,13 +103,12 @@ fn a_snooze_and_a_wake_give_a_run_each_or_one_together() {
         while !executor.snooze(id, SOON) {
             thread::yield_now();
         }
-        let before = runs.get();
-        runs.wait_for(before.max(2));
-        executor.unregister(owner, true);
-        assert!(runs.get() <= 4);
-        assert_eq!(dropped.get(), 1);
-        wrong.check();
-        executor.shutdown();
+        let before = task.runs.get();
+        task.runs.wait_for(before.max(2));
+        executor.unregister(task.owner, true);
+        assert!(task.runs.get() <= 4);
+        assert_eq!(task.dropped.get(), 1);
+        task.end();
     });
 }
 
@@ -91,32 +116,20 @@ fn a_snooze_and_a_wake_give_a_run_each_or_one_together() {
 #[test]
 fn a_deadline_that_moved_away_ends_no_sleep() {
     check(|| {
-        let (executor, owner) = executor(1);
-        executor.begin_timer_of_model().unwrap();
-        let (wrong, dropped, runs) = (Wrong::default(), Level::default(), Level::default());
-        let counted = runs.clone();
-        let task = Probe::new(&wrong, &dropped).task(move || {
-            counted.add();
-            Next::Sleep
-        });
-        let spec = TaskSpec {
-            first_run: Some(SOON),
-            ..TaskSpec::new(&KIND, owner)
-        };
-        let id = executor.schedule(spec, task).unwrap();
+        let task = Counted::begin(1, Some(SOON), |_| Next::Sleep);
+        let executor = &task.executor;
         let moved = executor
-            .snooze(id, Duration::from_secs(3_600))
-            .then(|| runs.get());
+            .snooze(task.id, Duration::from_secs(3_600))
+            .then(|| task.runs.get());
         for _ in 0..8 {
             thread::yield_now();
         }
-        executor.unregister(owner, true);
+        executor.unregister(task.owner, true);
         if let Some(before) = moved {
             // It slept then, and nobody woke it.
-            assert_eq!(runs.get(), before);
+            assert_eq!(task.runs.get(), before);
         }
-        assert!(runs.get() <= 1);
-        wrong.check();
-        executor.shutdown();
+        assert!(task.runs.get() <= 1);
+        task.end();
     });
 }

@@ -11,7 +11,7 @@ use kedge_executor::{Context, Ended, Kind, Next, Pool, Priority, Refused, TaskSp
 use super::{name_of, this_thread};
 use crate::support::{
     AUXIO, Counter, Gate, HIGH, HOUR, NORMAL, OnDrop, READER, WRITER, asleep, begin, eventually,
-    finish, histogram_of, manual, occupy, threaded, within,
+    finish, histogram_of, manual, occupy, spin, threaded, within,
 };
 
 /// Shutdown did not wait for owners that somebody else was ending, and took the threads away that their last runs
@@ -306,8 +306,7 @@ fn the_end_of_an_owner_does_not_hide_how_long_a_task_has_waited() {
     executor
         .schedule(spec, Counter::default().task(Next::Sleep))
         .unwrap();
-    // sleep: the time in the queue is what the test is about
-    thread::sleep(TIME);
+    spin(TIME);
     let ends = executor.clone();
     let ended = begin(move || ends.unregister(owner, false));
     eventually(|| executor.submit_as(&NORMAL, owner, || ()).id().is_none());

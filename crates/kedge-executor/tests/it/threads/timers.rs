@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use kedge_executor::{Context, Next, TaskState};
 
-use crate::support::{Counter, HOUR, NORMAL, SECOND, after, asleep, eventually, finish, threaded};
+use crate::support::{Counter, HOUR, NORMAL, SECOND, after, eventually, finish, sleeper, threaded};
 
 #[test]
 fn no_timer_fires_early() {
@@ -44,10 +44,7 @@ fn a_task_snoozes_again_and_again() {
 #[test]
 fn a_deadline_is_moved_while_the_timer_waits_for_it() {
     let (executor, owner) = threaded(1);
-    let runs = Counter::default();
-    let id = executor
-        .schedule(asleep(&NORMAL, owner), runs.task(Next::Sleep))
-        .unwrap();
+    let (id, runs) = sleeper(&executor, owner);
     assert!(executor.snooze(id, HOUR));
     assert!(executor.snooze(id, Duration::from_millis(1)));
     runs.wait_for(1);

@@ -1,10 +1,12 @@
 //! Waiting for the run that a wake brings.
 
-use kedge_executor::{Context, Next, TaskSpec};
+use std::sync::mpsc::Receiver;
+
+use kedge_executor::{Context, Executor, Next, OwnerId, TaskId, TaskSpec};
 
 use crate::support::{
-    Counter, Gate, HIGH, NORMAL, READER, asleep, begin, eventually, finish, occupy, threaded,
-    within,
+    Counter, Gate, HIGH, NORMAL, READER, asleep, begin, eventually, finish, occupy, sleeper,
+    threaded, within,
 };
 
 #[test]
@@ -34,21 +36,28 @@ fn a_wake_that_is_waited_for_returns_when_the_run_has_begun() {
     executor.unregister(owner, true);
 }
 
+/// So many wait for the run of a sleeper that is queued, as the threads of its pool are busy. With the sleeper and its
+/// runs.
+fn wait_for_a_run(
+    executor: &Executor,
+    owner: OwnerId,
+    waiters: usize,
+) -> (TaskId, Counter, Vec<Receiver<bool>>) {
+    let (id, runs) = sleeper(executor, owner);
+    let wait = |_| {
+        let executor = executor.clone();
+        begin(move || executor.wake_and_wait(id))
+    };
+    let waiters = (0..waiters).map(wait).collect();
+    eventually(|| executor.pools()[NORMAL.pool() as usize].queued == 1);
+    (id, runs, waiters)
+}
+
 #[test]
 fn many_wait_for_the_same_run() {
     let (executor, owner) = threaded(1);
     let (_, gate) = occupy(&executor, owner);
-    let runs = Counter::default();
-    let id = executor
-        .schedule(asleep(&NORMAL, owner), runs.task(Next::Sleep))
-        .unwrap();
-    let waiters: Vec<_> = (0..8)
-        .map(|_| {
-            let executor = executor.clone();
-            begin(move || executor.wake_and_wait(id))
-        })
-        .collect();
-    eventually(|| executor.pools()[NORMAL.pool() as usize].queued == 1);
+    let (_, runs, waiters) = wait_for_a_run(&executor, owner, 8);
     gate.open();
     for waiter in &waiters {
         assert!(finish(waiter));
@@ -61,7 +70,7 @@ fn many_wait_for_the_same_run() {
 
 #[test]
 fn who_waits_hears_that_the_run_will_not_come() {
-    type End = fn(&kedge_executor::Executor, kedge_executor::OwnerId, kedge_executor::TaskId);
+    type End = fn(&Executor, OwnerId, TaskId);
     let ends: [End; 3] = [
         |executor, _, id| assert!(executor.cancel(id)),
         |executor, owner, _| executor.unregister(owner, true),
@@ -71,17 +80,7 @@ fn who_waits_hears_that_the_run_will_not_come() {
         let (executor, owner) = threaded(1);
         let busy = executor.register("busy").unwrap();
         let (_, gate) = occupy(&executor, busy);
-        let runs = Counter::default();
-        let id = executor
-            .schedule(asleep(&NORMAL, owner), runs.task(Next::Sleep))
-            .unwrap();
-        let waiters: Vec<_> = (0..4)
-            .map(|_| {
-                let executor = executor.clone();
-                begin(move || executor.wake_and_wait(id))
-            })
-            .collect();
-        eventually(|| executor.pools()[NORMAL.pool() as usize].queued == 1);
+        let (id, runs, waiters) = wait_for_a_run(&executor, owner, 4);
         let ended = {
             let executor = executor.clone();
             begin(move || end(&executor, owner, id))
