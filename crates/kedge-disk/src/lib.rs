@@ -24,7 +24,7 @@ use std::path::Path;
 pub use error::{DiskError, Operation};
 pub use helpers::{read_file, replace_file};
 pub use posix::PosixDisk;
-pub use sim::{Fault, SimDisk};
+pub use sim::{Fault, Rng, SimDisk, seed};
 
 /// A file system, or the part of one that Kedge uses. Shared as `Arc<dyn Disk>`.
 pub trait Disk: fmt::Debug + Send + Sync {

@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 
 use kedge_couchstore::compact::{KeepAll, Settings, remove_leftovers};
 use kedge_couchstore::{Error, Options, Snapshot, Writer};
-use kedge_disk::{Disk, Fault, SimDisk};
+use kedge_disk::{Disk, Fault, Rng, SimDisk, seed};
 
 use crate::compact::{compact, content, history, target, tiny};
-use crate::support::{Rng, create, disk, disk_with, golden, open, path, save, seed};
+use crate::support::{create, disk, disk_with, golden, open, path, save};
 
 const DIR: &str = "/data";
 
@@ -186,7 +186,7 @@ fn a_source_that_cannot_be_read_ends_the_compaction() {
 
 #[test]
 fn a_damaged_source_gives_an_error_or_what_it_has() {
-    let mut rng = Rng(seed(5));
+    let mut rng = Rng::new(seed(5));
     for name in [
         "s10_json.couch.1",
         "s1k_10commits_compacted.couch.2",

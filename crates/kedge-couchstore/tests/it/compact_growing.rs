@@ -4,11 +4,11 @@ use std::ops::ControlFlow;
 
 use kedge_couchstore::compact::{Compaction, Hooks, KeepAll, Progress, Settings, Verdict};
 use kedge_couchstore::{Create, Entry, Error, Options, Refusal, Snapshot, Version, Writer};
-use kedge_disk::{Disk, SimDisk};
+use kedge_disk::{Disk, Rng, SimDisk, seed};
 use kedge_types::Seqno;
 
 use crate::compact::{compact, content, history, open_target, target, tiny};
-use crate::support::{Doc, Rng, create, disk, path, save, seed};
+use crate::support::{Doc, create, disk, path, save};
 
 /// A writer that goes on whenever it is asked.
 struct Source {
@@ -92,7 +92,7 @@ fn a_target_catches_up_with_a_source_that_goes_on() {
         };
         let writer = Writer::create(&disk, path(), &create, &Options::default());
         let mut source = Source {
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             writer: writer.expect("create"),
             commits: 0,
         };

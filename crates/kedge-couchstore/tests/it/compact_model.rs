@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use kedge_couchstore::compact::{Hooks, LocalPatch, Settings, Verdict};
 use kedge_couchstore::{Create, Entry, Error, Options, Version, Writer};
-use kedge_disk::{Disk, SimDisk};
+use kedge_disk::{Disk, Rng, SimDisk, seed};
 use kedge_types::Seqno;
 
 use crate::compact::{Content, content, shared};
-use crate::support::{Doc, Rng, disk, save, seed};
+use crate::support::{Doc, disk, save};
 
 struct Run {
     rng: Rng,
@@ -26,7 +26,7 @@ struct Run {
 
 /// What becomes of a document.
 fn verdict(salt: u64, doc: &Doc) -> Verdict {
-    let mut rng = Rng(salt ^ doc.seqno);
+    let mut rng = Rng::new(salt ^ doc.seqno);
     match rng.below(12) {
         0 | 1 => Verdict::Drop,
         2 | 3 if doc.deleted => Verdict::Purge,
@@ -68,7 +68,7 @@ impl Run {
         };
         let writer = Writer::create(&disk, &file(1), &create, &Options::default());
         Run {
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             disk,
             revision: 1,
             writer: writer.expect("create"),

@@ -3,7 +3,8 @@
 use kedge_couchstore::{Error, Form, OnDamage, Options, Snapshot, Writer};
 use kedge_types::Seqno;
 
-use crate::support::{Doc, Rng, by_id, create, disk, disk_with, golden, path, save, seed};
+use crate::support::{Doc, by_id, create, disk, disk_with, golden, path, save};
+use kedge_disk::{Rng, seed};
 
 const SAMPLES: [&str; 6] = [
     "s10_json.couch.1",
@@ -67,7 +68,7 @@ fn states(bytes: &[u8]) -> Vec<Vec<Doc>> {
 
 #[test]
 fn flipped_bits_and_cut_files_are_errors_or_harmless() {
-    let mut rng = Rng(seed(1));
+    let mut rng = Rng::new(seed(1));
     for name in SAMPLES {
         let bytes = golden(name);
         let right = states(&bytes);
@@ -112,7 +113,7 @@ fn every_bit_of_a_small_file() {
 
 #[test]
 fn random_bytes_are_no_file() {
-    let mut rng = Rng(seed(2));
+    let mut rng = Rng::new(seed(2));
     for len in [1, 2, 9, 48, 4095, 4096, 4097, 20_000] {
         for _ in 0..20 {
             let bytes = rng.bytes(len);
@@ -140,7 +141,7 @@ mod doctored {
         save(&mut writer, &docs).expect("save");
         writer.commit(1).expect("commit");
         let bytes = kedge_disk::read_file(&disk, path()).expect("read");
-        let mut rng = Rng(seed(3));
+        let mut rng = Rng::new(seed(3));
         let mut errors = 0;
         for (at, len) in chunks(&bytes) {
             let node = snap::raw::Decoder::new()

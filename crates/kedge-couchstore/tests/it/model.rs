@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use kedge_couchstore::{Options, Snapshot, Writer};
-use kedge_disk::SimDisk;
+use kedge_disk::{Rng, SimDisk, seed};
 use kedge_types::Seqno;
 
-use crate::support::{Doc, Rng, by_id, by_seqno, create, disk, open, path, save, seed};
+use crate::support::{Doc, by_id, by_seqno, create, disk, open, path, save};
 
 /// What a file should contain.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -31,7 +31,7 @@ struct Run {
 
 impl Run {
     fn new(seed: u64) -> Self {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let disk = disk(seed);
         let writer = create(&disk);
         let keys = [5, 60, 3000][rng.below(3) as usize];

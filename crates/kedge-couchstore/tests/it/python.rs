@@ -13,7 +13,7 @@ use kedge_couchstore::kv::{EntryMeta, RevMeta, SyncWrite, ValueMeta};
 use kedge_couchstore::{
     Body, ContentMeta, Create, Mutation, Offset, Options, Snapshot, Version, Writer,
 };
-use kedge_disk::PosixDisk;
+use kedge_disk::{PosixDisk, Rng};
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno};
 use serde_json::{Value, json};
 
@@ -92,20 +92,11 @@ fn histories(version: Version) {
     }
 }
 
-/// SplitMix64.
-struct Random(u64);
+struct Random(Rng);
 
 impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
     fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
+        self.0.below(n)
     }
 
     fn one_in(&mut self, n: u64) -> bool {
@@ -113,7 +104,7 @@ impl Random {
     }
 
     fn bytes(&mut self, len: u64) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
+        self.0.bytes(len as usize)
     }
 
     /// Mostly short, sometimes longer than a block, rarely longer than many.
@@ -171,7 +162,7 @@ impl History {
         let writer = Writer::create(&PosixDisk, &path, &create, &Options::default());
         Self {
             path,
-            random: Random(seed),
+            random: Random(Rng::new(seed)),
             writer: Some(writer.expect("a new file")),
             state: State::default(),
             commits: Vec::new(),
@@ -218,7 +209,7 @@ impl History {
     }
 
     fn commit(&mut self) {
-        let timestamp = self.random.next();
+        let timestamp = self.random.0.next();
         let offset = self.writer().commit(timestamp).expect("a commit");
         self.commits.push((offset, self.state.clone()));
     }
@@ -294,12 +285,15 @@ impl History {
         let datatype = [Datatype::RAW, Datatype::JSON, Datatype::XATTR];
         let datatype = datatype[self.random.below(3) as usize];
         let value = ValueMeta {
-            flags: (self.random.next() as u32).to_be_bytes(),
+            flags: (self.random.0.next() as u32).to_be_bytes(),
             datatype,
             bytes: body.len(),
         };
         let level = DurabilityLevel::PersistToMajority;
-        let (cas, expiry) = (Cas(self.random.next()), Expiry(self.random.next() as u32));
+        let (cas, expiry) = (
+            Cas(self.random.0.next()),
+            Expiry(self.random.0.next() as u32),
+        );
         let meta = match (deleted, self.random.below(4)) {
             (true, 0) => EntryMeta::abort(cas, expiry.0, Seqno(seqno - 1)),
             (true, _) => EntryMeta::tombstone(cas, expiry.0, Default::default(), value),

@@ -1,4 +1,4 @@
-//! What the tests have in common: files in memory, documents, pseudo-random numbers.
+//! What the tests have in common: files in memory and documents.
 
 use std::path::{Path, PathBuf};
 
@@ -125,35 +125,4 @@ pub(crate) fn by_seqno(snapshot: &Snapshot) -> Result<Vec<Doc>, Error> {
         .with_bodies(kedge_couchstore::Form::Plain);
     scan.map(|document| document.map(|document| Doc::read(&document.entry, document.body)))
         .collect()
-}
-
-/// SplitMix64: small, and the same everywhere.
-pub(crate) struct Rng(pub(crate) u64);
-
-impl Rng {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    pub(crate) fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len).map(|_| self.next() as u8).collect()
-    }
-}
-
-/// The seed of a test with random numbers, from the environment or always the same. Printed, so that a failure says it.
-pub(crate) fn seed(default: u64) -> u64 {
-    let seed = std::env::var("KEDGE_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    let seed = seed.unwrap_or(default);
-    eprintln!("KEDGE_SEED={seed}");
-    seed
 }

@@ -3,10 +3,10 @@
 use kedge_couchstore::{
     Body, Create, Error, Form, Mutation, Options, Refusal, Snapshot, Version, Writer,
 };
-use kedge_disk::{Disk, SimDisk};
+use kedge_disk::{Disk, Rng, SimDisk};
 use kedge_types::Seqno;
 
-use crate::support::{Doc, Rng, by_id, by_seqno, create, disk, open, path, save};
+use crate::support::{Doc, by_id, by_seqno, create, disk, open, path, save};
 
 fn refusal(result: Result<(), Error>) -> Refusal {
     match result {
@@ -231,7 +231,7 @@ fn several_saves_make_one_commit_and_what_is_given_up_is_gone() {
 fn bodies_keep_their_form() {
     let disk = disk(1);
     let mut writer = create(&disk);
-    let mut rng = Rng(3);
+    let mut rng = Rng::new(3);
     let large = rng.bytes(3 << 20);
     let forms = [
         ("large", Body::Compress(&large)),

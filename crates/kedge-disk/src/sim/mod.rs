@@ -27,7 +27,7 @@ use crate::{DirLock, Disk, DiskError, File, Operation};
 
 use inode::{Inode, SECTOR};
 use names::{InodeId, Names};
-use rng::Rng;
+pub use rng::{Rng, seed};
 
 /// What goes wrong at an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

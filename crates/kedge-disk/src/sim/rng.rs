@@ -1,15 +1,20 @@
 //! A small random number generator that is ours, so that a seed gives the same run for ever.
 
-/// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+/// Random numbers for simulations and tests: SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number
+/// generators", 2014). The same everywhere and for ever.
 #[derive(Debug, Clone)]
-pub(super) struct Rng(u64);
+pub struct Rng(u64);
 
 impl Rng {
-    pub(super) fn new(seed: u64) -> Self {
+    /// The numbers of this seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         Rng(seed)
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    /// Any number.
+    #[expect(clippy::should_implement_trait, reason = "numbers without an end")]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -18,13 +23,28 @@ impl Rng {
     }
 
     /// A number below `bound`, which must not be 0. The bias is of no matter here.
-    pub(super) fn below(&mut self, bound: u64) -> u64 {
+    pub fn below(&mut self, bound: u64) -> u64 {
         self.next() % bound
+    }
+
+    /// So many bytes.
+    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
+        (0..len).map(|_| self.next() as u8).collect()
     }
 
     pub(super) fn coin(&mut self) -> bool {
         self.next() >> 63 == 1
     }
+}
+
+/// The seed of a test with random numbers: `KEDGE_SEED` of the environment, or `default`. It is printed, so that a
+/// failure says it.
+#[must_use]
+pub fn seed(default: u64) -> u64 {
+    let seed = std::env::var("KEDGE_SEED").ok();
+    let seed = seed.and_then(|text| text.parse().ok()).unwrap_or(default);
+    eprintln!("KEDGE_SEED={seed}");
+    seed
 }
 
 #[cfg(test)]

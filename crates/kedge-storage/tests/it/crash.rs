@@ -4,7 +4,7 @@ use kedge_disk::{Disk, Fault, SimDisk};
 use kedge_storage::{Storage, StorageConfig, StorageError};
 
 use crate::support::{
-    Contents, VB, abort, audit, config, contents, dir, document, documents, keep, key, open,
+    Contents, VB, abort, audit, config, contents, dir, document, documents, fill, keep, key, open,
     open_with, path_of, prepare, state, tombstone,
 };
 
@@ -201,9 +201,7 @@ fn a_crash_while_leftovers_are_removed_does_no_harm() {
 fn a_removed_file_stays_removed_when_an_older_one_could_not_be() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
-    storage
-        .commit(VB, &documents(1..=3), &state(1, 3), 1)
-        .expect("commit");
+    fill(&storage, VB, 1..=3, 1);
     disk.fail_next(kedge_disk::Operation::Remove, Fault::Io);
     storage.replace(VB, &state(2, 0), 2).expect("replace");
     assert_eq!(storage.stats().files_left, 1);

@@ -1,13 +1,12 @@
 //! Disks that fail and fill up: the error says what can be done, what was committed stays, and the same commit can be
 //! given again.
 
-use kedge_disk::{Disk, Fault, Operation, SimDisk};
+use kedge_disk::{Disk, Fault, Operation, Rng, SimDisk};
 use kedge_storage::Storage;
 use kedge_types::{Seqno, VbId};
 
 use crate::support::{
-    Contents, Rng, VB, audit, contents, document, documents, keep, key, open, path_of, prepare,
-    state,
+    Contents, VB, audit, contents, document, documents, keep, key, open, path_of, prepare, state,
 };
 
 fn expected(batches: &[&[kedge_vbucket::Settle]]) -> Contents {
@@ -36,7 +35,7 @@ fn begun(
         .commit(VB, &first, &state(1, 20), 1)
         .expect("commit");
     let mut more = vec![prepare(21, &key(1), b"p")];
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     more.extend((22..=300).map(|seqno| {
         // Nothing that becomes smaller when it is compressed.
         let value: Vec<u8> = (0..100).map(|_| rng.next() as u8).collect();

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use kedge_disk::{Disk, PosixDisk, SimDisk};
+use kedge_disk::{Disk, PosixDisk, Rng, SimDisk, seed};
 use kedge_storage::{Storage, StorageConfig};
 use kedge_types::VbId;
 
-use crate::support::{Rng, config, dir, documents, key, seed, state};
+use crate::support::{config, dir, documents, fill, key, state};
 
 const VBUCKETS: u16 = 16;
 
@@ -14,12 +14,8 @@ const VBUCKETS: u16 = 16;
 fn cycles(storage: &Storage, cycles: u64, rng: &mut Rng) {
     for cycle in 0..cycles {
         let vb = VbId((cycle % u64::from(VBUCKETS)) as u16);
-        storage
-            .commit(vb, &documents(1..=3), &state(1, 3), cycle)
-            .expect("commit");
-        storage
-            .commit(vb, &documents(4..=5), &state(1, 5), cycle)
-            .expect("commit");
+        fill(storage, vb, 1..=3, cycle);
+        fill(storage, vb, 4..=5, cycle);
         let keys = [key(2), key(9)];
         let wanted: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
         let found = storage.get_many(vb, &wanted).expect("a look-up");
@@ -45,7 +41,7 @@ fn cycles(storage: &Storage, cycles: u64, rng: &mut Rng) {
 
 #[test]
 fn ten_thousand_files_leave_no_file_and_no_handle() {
-    let mut rng = Rng(seed(1));
+    let mut rng = Rng::new(seed(1));
     for (keep_files_open, max_open_files) in [(true, 3), (false, 3), (true, 100)] {
         let disk = SimDisk::new(1);
         let config = StorageConfig {
@@ -86,7 +82,7 @@ fn the_kernel_has_no_descriptor_of_them_either() {
         ..config(VBUCKETS)
     };
     let storage = Storage::open(Arc::new(PosixDisk), &dir, &config).expect("open");
-    cycles(&storage, 60, &mut Rng(1));
+    cycles(&storage, 60, &mut Rng::new(1));
     assert_eq!(descriptors(&dir), 0);
     for vb in (0..VBUCKETS).map(VbId) {
         for seqno in 1..=2 {

@@ -10,8 +10,8 @@ use kedge_types::{Cas, RevSeqno, Seqno, VbId, VbUuid};
 use kedge_vbucket::{FailoverTable, PersistedState, VbState};
 
 use crate::support::{
-    VB, abort, audit, config, contents, dir, document, documents, key, open, open_with, path_of,
-    prepare, state, tombstone,
+    VB, abort, audit, config, contents, dir, document, documents, fill, key, open, open_with,
+    path_of, prepare, state, tombstone,
 };
 
 fn vbstate(disk: &SimDisk) -> VbStateDocument {
@@ -37,20 +37,11 @@ fn a_commit_takes_two_syncs_and_a_new_file_one_of_the_directory() {
             let stats = storage.stats();
             (stats.syncs, stats.directory_syncs)
         };
-        storage
-            .commit(VB, &documents(1..=10), &state(1, 10), 1)
-            .expect("commit");
+        fill(&storage, VB, 1..=10, 1);
         // One of these was when the directory was opened.
         assert_eq!(syncs(&storage), (2, 2));
         for n in 2..=20 {
-            storage
-                .commit(
-                    VB,
-                    &documents(n * 10 + 1..=n * 10 + 10),
-                    &state(1, n * 10 + 10),
-                    n,
-                )
-                .expect("commit");
+            fill(&storage, VB, n * 10 + 1..=n * 10 + 10, n);
             assert_eq!(syncs(&storage), (2 * n, 2));
         }
         storage.make_durable(VB).expect("it is");
@@ -63,12 +54,8 @@ fn a_commit_takes_two_syncs_and_a_new_file_one_of_the_directory() {
         drop(storage);
         // The header that is found is synced once, before the first commit behind it.
         let storage = open_with(&disk, &config).expect("open");
-        storage
-            .commit(VB, &documents(500..=500), &state(1, 500), 1)
-            .expect("commit");
-        storage
-            .commit(VB, &documents(501..=501), &state(1, 501), 1)
-            .expect("commit");
+        fill(&storage, VB, 500..=500, 1);
+        fill(&storage, VB, 501..=501, 1);
         assert_eq!(syncs(&storage), (5, 1));
     }
 }
@@ -78,14 +65,7 @@ fn an_open_file_is_opened_once_and_holds_little() {
     let storage = open(&SimDisk::new(1)).expect("open");
     for n in 0..200 {
         let vb = VbId((n % 4) as u16);
-        storage
-            .commit(
-                vb,
-                &documents(n * 50 + 1..=n * 50 + 50),
-                &state(1, n * 50 + 50),
-                n,
-            )
-            .expect("commit");
+        fill(&storage, vb, n * 50 + 1..=n * 50 + 50, n);
         let key = key(n * 50 + 7);
         let found = storage.get_many(vb, &[&key]).expect("a look-up");
         assert!(found[0].is_some());
@@ -199,9 +179,7 @@ fn a_state_alone_is_a_commit() {
             .map(|found| found.len()),
         Some(0)
     );
-    storage
-        .commit(VB, &documents(1..=2), &state(1, 2), 2)
-        .expect("commit");
+    fill(&storage, VB, 1..=2, 2);
     let committed = storage.commit(VB, &[], &state(9, 2), 3).expect("commit");
     assert_eq!(committed.high_seqno, Seqno(2));
     let loaded = storage.load(VB).expect("load").expect("a file");
@@ -212,9 +190,7 @@ fn a_state_alone_is_a_commit() {
 #[test]
 fn items_have_to_be_new_and_a_refusal_changes_nothing() {
     let storage = open(&SimDisk::new(4)).expect("open");
-    storage
-        .commit(VB, &documents(1..=20), &state(1, 20), 1)
-        .expect("commit");
+    fill(&storage, VB, 1..=20, 1);
     storage.load(VB).expect("load").expect("a file");
     let before = storage.stats();
     for refused in [
@@ -234,9 +210,7 @@ fn items_have_to_be_new_and_a_refusal_changes_nothing() {
         (before.opened, before.written_bytes),
         (after.opened, after.written_bytes)
     );
-    storage
-        .commit(VB, &documents(21..=30), &state(1, 30), 2)
-        .expect("commit");
+    fill(&storage, VB, 21..=30, 2);
     assert_eq!(
         contents(&storage, VB)
             .expect("a scan")
@@ -257,9 +231,7 @@ fn revisions_ascend_and_old_ones_go() {
             .map(|file| file.revision)
     };
     assert_eq!(revision(), None);
-    storage
-        .commit(VB, &documents(1..=2), &state(1, 2), 1)
-        .expect("commit");
+    fill(&storage, VB, 1..=2, 1);
     assert_eq!(revision(), Some(Revision(1)));
     storage.replace(VB, &state(2, 0), 1).expect("replace");
     assert_eq!(revision(), Some(Revision(2)));
@@ -281,9 +253,7 @@ fn revisions_ascend_and_old_ones_go() {
 fn a_scan_goes_on_when_its_file_is_replaced_and_removed() {
     let disk = SimDisk::new(6);
     let storage = open(&disk).expect("open");
-    storage
-        .commit(VB, &documents(1..=500), &state(1, 500), 1)
-        .expect("commit");
+    fill(&storage, VB, 1..=500, 1);
     let mut scan = storage
         .scan(VB, Seqno(101).., true)
         .expect("a scan")

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kedge_disk::{Disk, SimDisk};
+use kedge_disk::{Disk, Rng, SimDisk, seed};
 use kedge_storage::{RecordKind, Storage, StorageConfig};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{PersistedState, Settle};
 
 use crate::support::{
-    Contents, Kept, Rng, abort, audit, contents, dir, document, keep, key, path_of, prepare, seed,
-    state, tombstone,
+    Contents, Kept, abort, audit, contents, dir, document, keep, key, path_of, prepare, state,
+    tombstone,
 };
 
 const VBUCKETS: u16 = 6;
@@ -161,7 +161,7 @@ impl Model {
 }
 
 fn run(seed: u64, config: &StorageConfig) {
-    let mut rng = Rng(seed);
+    let mut rng = Rng::new(seed);
     let disk = SimDisk::new(seed);
     let open = |disk: &SimDisk| Storage::open(Arc::new(disk.clone()), dir(), config).expect("open");
     let mut storage = open(&disk);

@@ -1,7 +1,8 @@
-//! What the tests have in common: a bucket's files in memory, items, pseudo-random numbers, and the check that nothing
-//! in a file contradicts anything else.
+//! What the tests have in common: a bucket's files in memory, items, and the check that nothing in a file contradicts
+//! anything else.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -99,7 +100,7 @@ pub(crate) fn abort(seqno: u64, key: &[u8], prepared: u64) -> Settle {
 }
 
 /// A batch of documents with these seqnos under different keys.
-pub(crate) fn documents(seqnos: std::ops::RangeInclusive<u64>) -> Vec<Settle> {
+pub(crate) fn documents(seqnos: RangeInclusive<u64>) -> Vec<Settle> {
     seqnos
         .map(|seqno| document(seqno, &key(seqno), format!("value {seqno}").as_bytes()))
         .collect()
@@ -217,29 +218,10 @@ pub(crate) fn audit_in(disk: &dyn Disk, dir: &Path, vb: VbId) {
     assert_eq!(stated.flatten().unwrap_or(0), disk_bytes);
 }
 
-/// SplitMix64: small, and the same everywhere.
-pub(crate) struct Rng(pub(crate) u64);
-
-impl Rng {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub(crate) fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-}
-
-/// The seed of a test with random numbers, from the environment or always the same. Printed, so that a failure says it.
-pub(crate) fn seed(default: u64) -> u64 {
-    let seed = std::env::var("KEDGE_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    let seed = seed.unwrap_or(default);
-    eprintln!("KEDGE_SEED={seed}");
-    seed
+/// Commits the documents of these seqnos, with the state of the last of them.
+pub(crate) fn fill(storage: &Storage, vb: VbId, seqnos: RangeInclusive<u64>, now_ns: u64) {
+    let state = state(1, *seqnos.end());
+    storage
+        .commit(vb, &documents(seqnos), &state, now_ns)
+        .expect("commit");
 }

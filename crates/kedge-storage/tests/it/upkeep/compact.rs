@@ -9,10 +9,10 @@ use kedge_vbucket::{Item, PersistedState, Settle};
 
 use super::{Hooks, file, keep_all, names, purge, purged};
 use crate::support::{
-    Contents, Rng, VB, abort, audit, contents, dir, document, documents, keep, key, meta, open,
-    prepare, state, tombstone,
+    Contents, VB, abort, audit, contents, dir, document, documents, keep, key, meta, open, prepare,
+    state, tombstone,
 };
-use kedge_disk::{Disk, Fault, SimDisk};
+use kedge_disk::{Disk, Fault, Rng, SimDisk};
 
 const NOTHING: u64 = 0;
 
@@ -298,7 +298,7 @@ fn it_can_be_stopped_at_any_moment_and_leaves_nothing() {
     let storage = open(&disk).expect("open");
     let (mut model, _) = mixed(&storage);
     // Enough to be asked many times.
-    let mut rng = Rng(1);
+    let mut rng = Rng::new(1);
     let items: Vec<_> = (311..=600)
         .map(|seqno| {
             let value: Vec<u8> = (0..8000).map(|_| rng.next() as u8).collect();

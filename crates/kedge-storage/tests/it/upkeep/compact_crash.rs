@@ -2,14 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 
-use kedge_disk::{Fault, SimDisk};
+use kedge_disk::{Fault, Rng, SimDisk, seed};
 use kedge_storage::{Storage, StorageError};
 use kedge_types::Seqno;
 
 use super::{Hooks, names, purge, purged};
 use crate::support::{
-    Contents, Rng, VB, abort, audit, contents, document, keep, key, open, prepare, seed, state,
-    tombstone,
+    Contents, VB, abort, audit, contents, document, keep, key, open, prepare, state, tombstone,
 };
 use kedge_vbucket::Settle;
 
@@ -29,7 +28,7 @@ struct History {
 impl History {
     fn new(seed: u64) -> Self {
         History {
-            rng: RefCell::new(Rng(seed)),
+            rng: RefCell::new(Rng::new(seed)),
             done: RefCell::default(),
             attempted: RefCell::default(),
             high: Cell::new(0),

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::thread;
 
-use kedge_disk::PosixDisk;
+use kedge_disk::{PosixDisk, Rng, seed};
 use kedge_storage::{CompactRequest, RecordKind, Storage, StorageConfig};
 use kedge_types::Seqno;
 use kedge_vbucket::Settle;
 
 use super::{Hooks, keep_all};
-use crate::support::{Contents, Rng, VB, contents, document, keep, key, seed, state, tombstone};
+use crate::support::{Contents, VB, contents, document, keep, key, state, tombstone};
 
 const KEYS: u64 = 400;
 const COMMITS: u64 = 150;
@@ -27,7 +27,7 @@ struct World {
 
 impl World {
     fn commits(&self, seed: u64) -> Contents {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         let mut model = Contents::new();
         let mut high = 0;
         for _ in 0..COMMITS {
@@ -69,7 +69,7 @@ impl World {
     }
 
     fn gets(&self, seed: u64) {
-        let mut rng = Rng(seed);
+        let mut rng = Rng::new(seed);
         while !self.is_over.load(SeqCst) {
             let numbers: Vec<u64> = (0..10).map(|_| rng.below(KEYS)).collect();
             let at_least: Vec<u64> = numbers

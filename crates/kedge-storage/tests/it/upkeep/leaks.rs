@@ -2,16 +2,16 @@
 
 use std::cell::Cell;
 
-use kedge_disk::{Disk, SimDisk};
+use kedge_disk::{Disk, Rng, SimDisk, seed};
 use kedge_storage::{RollbackOutcome, StorageConfig};
 use kedge_types::{Seqno, VbId};
 
 use super::{Hooks, names, purge};
-use crate::support::{Rng, config, dir, documents, open_with, seed, state, tombstone};
+use crate::support::{config, dir, documents, open_with, state, tombstone};
 
 #[test]
 fn thousands_of_compactions_and_rollbacks_leave_no_file_and_no_handle() {
-    let mut rng = Rng(seed(3));
+    let mut rng = Rng::new(seed(3));
     for keep_files_open in [true, false] {
         let disk = SimDisk::new(1);
         let config = StorageConfig {

@@ -3,15 +3,15 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use kedge_disk::SimDisk;
+use kedge_disk::{Rng, SimDisk, seed};
 use kedge_storage::{CompactRequest, RollbackOutcome, Storage, StorageConfig};
 use kedge_types::{Seqno, VbUuid};
 use kedge_vbucket::{PersistedState, Settle};
 
 use super::{DELETED, Hooks, high_seqno, names, purged};
 use crate::support::{
-    Contents, Rng, VB, abort, audit, config, contents, document, keep, key, open_with, prepare,
-    seed, tombstone,
+    Contents, VB, abort, audit, config, contents, document, keep, key, open_with, prepare,
+    tombstone,
 };
 
 /// A commit of the file that is there now.
@@ -35,7 +35,7 @@ struct Model {
 impl Model {
     fn new(seed: u64) -> Self {
         Model {
-            rng: Rng(seed),
+            rng: Rng::new(seed),
             points: Vec::new(),
             purge_seqno: Seqno(0),
             uuid: 1,

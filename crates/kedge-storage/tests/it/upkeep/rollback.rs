@@ -7,7 +7,8 @@ use kedge_vbucket::{Item, PersistedState, Settle};
 
 use super::{Hooks, keep_all};
 use crate::support::{
-    Contents, VB, audit, contents, document, documents, keep, key, open, prepare, state, tombstone,
+    Contents, VB, audit, contents, document, documents, fill, keep, key, open, prepare, state,
+    tombstone,
 };
 
 /// A new branch, as the vBucket would begin one.
@@ -167,9 +168,7 @@ fn it_goes_to_consistent_points_only() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     // A settle in three parts: key 1 was changed twice, and only its newest version is written.
-    storage
-        .commit(VB, &documents(1..=50), &state(1, 50), 1)
-        .expect("commit");
+    fill(&storage, VB, 1..=50, 1);
     let mut now = state(1, 50);
     now.snap_end = Seqno(56);
     let parts = [
