@@ -80,12 +80,7 @@ impl VBucket {
             let level = level.ok_or(ReplayError::BadPrepare {
                 prepared: item.seqno(),
             })?;
-            self.prepares.add(Prepare {
-                hash,
-                item,
-                level,
-                waiter: None,
-            });
+            self.prepares.add(Prepare::found(hash, item, level));
         }
         Ok(())
     }

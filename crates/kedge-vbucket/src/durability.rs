@@ -81,6 +81,18 @@ pub(crate) struct Prepare {
     pub(crate) waiter: Option<Waiter>,
 }
 
+impl Prepare {
+    /// One that the disk had, for which nobody waits any more.
+    pub(crate) fn found(hash: KeyHash, item: Item, level: DurabilityLevel) -> Self {
+        Self {
+            hash,
+            item,
+            level,
+            waiter: None,
+        }
+    }
+}
+
 /// Who waits for a prepare, and until when.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waiter {

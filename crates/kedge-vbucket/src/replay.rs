@@ -193,12 +193,7 @@ impl VBucket {
             return Ok(());
         }
         self.unsettled.on_logged(&Change::Prepare(item.clone()));
-        self.prepares.add(Prepare {
-            hash,
-            item,
-            level,
-            waiter: None,
-        });
+        self.prepares.add(Prepare::found(hash, item, level));
         Ok(())
     }
 

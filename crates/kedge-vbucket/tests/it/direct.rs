@@ -2,7 +2,6 @@
 
 use crate::disk::{Disk, Settling, apply, documents};
 use crate::tools::*;
-use kedge_types::DurabilityLevel::{Majority, PersistToMajority};
 use kedge_types::{Seqno, VbUuid};
 use kedge_vbucket::{Change, Persistence, StoreMode, VBucket};
 use proptest::prelude::*;
@@ -77,7 +76,7 @@ proptest! {
                 Step::Delete(id) => drop(vb.delete(at(secs), &write(&key(&id.to_string())))),
                 Step::Durable(id, persist) => {
                     let key = key(&id.to_string());
-                    let write = durable(&key, if *persist { PersistToMajority } else { Majority }, 1);
+                    let write = durable(&key, level(*persist), 1);
                     let _ = store(&mut vb, at(secs), &write, StoreMode::Set, value.as_bytes());
                 }
                 Step::Late => {
@@ -120,17 +119,9 @@ proptest! {
 fn a_batch_has_the_newest_of_each_key_and_persisted_levels_wait_for_it() {
     let mut vb = direct();
     let mut disk = Disk::default();
-    let k = key("k");
     set(&mut vb, at(0), "a", b"1");
     set(&mut vb, at(0), "a", b"2");
-    store(
-        &mut vb,
-        at(0),
-        &durable(&k, PersistToMajority, 7),
-        StoreMode::Set,
-        b"x",
-    )
-    .unwrap();
+    persist(&mut vb, at(0), "k", b"x", 7);
     flush(&mut vb, &mut disk, usize::MAX, true);
     let file = disk.file().unwrap();
     assert_eq!((file.documents.len(), file.high), (1, Seqno(3)));

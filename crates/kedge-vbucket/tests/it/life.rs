@@ -3,7 +3,6 @@
 
 use crate::disk::{Disk, Settling, apply, documents};
 use crate::tools::*;
-use kedge_types::DurabilityLevel::{Majority, PersistToMajority};
 use kedge_types::{Seqno, VbUuid};
 use kedge_vbucket::{Change, StoreMode, VBucket};
 use proptest::prelude::*;
@@ -96,11 +95,7 @@ impl Life {
             }
             Step::Durable(id, bytes, persist) => {
                 let key = key(&name(*id));
-                let level = if *persist {
-                    PersistToMajority
-                } else {
-                    Majority
-                };
+                let level = level(*persist);
                 let write = durable(&key, level, 1);
                 let _ = store(&mut self.vb, now, &write, StoreMode::Set, bytes);
             }

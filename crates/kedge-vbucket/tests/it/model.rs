@@ -1,7 +1,6 @@
 //! Random commands against a map, with crashes in between.
 
 use crate::tools::*;
-use kedge_types::DurabilityLevel::{Majority, PersistToMajority};
 use kedge_types::{Expiry, Seqno, Status, VbUuid};
 use kedge_vbucket::{Arithmetic, Change, ConcatMode, Outcome, StoreMode, VBucket};
 use proptest::prelude::*;
@@ -89,11 +88,7 @@ impl Model {
             }
             Step::Durable(id, bytes, persist) => {
                 let key = key(&name(*id));
-                let level = if *persist {
-                    PersistToMajority
-                } else {
-                    Majority
-                };
+                let level = level(*persist);
                 let result = store(vb, now, &durable(&key, level, 1), StoreMode::Set, bytes);
                 if self.is_prepared(*id) {
                     assert_eq!(result, Err(Status::SyncWriteInProgress));

@@ -1,9 +1,8 @@
 //! Bringing a vBucket back.
 
 use crate::tools::*;
-use kedge_types::DurabilityLevel::PersistToMajority;
 use kedge_types::{Expiry, Seqno, VbUuid};
-use kedge_vbucket::{Change, ReplayError, StoreMode, VBucket};
+use kedge_vbucket::{Change, ReplayError, VBucket};
 
 fn replayed(changes: &[Change], branch: Option<VbUuid>) -> Result<VBucket, ReplayError> {
     let mut vb = vbucket();
@@ -31,14 +30,7 @@ fn gives_back_what_was_logged() {
     let k = key("durable");
     set(&mut vb, at(0), "a", b"1");
     set(&mut vb, at(1), "b", b"{}");
-    store(
-        &mut vb,
-        at(1),
-        &durable(&k, PersistToMajority, 1),
-        StoreMode::Set,
-        b"x",
-    )
-    .unwrap();
+    persist(&mut vb, at(1), "durable", b"x", 1);
     let mut changes = log_all(&mut vb);
     let a = key("a");
     vb.delete(at(2), &write(&a)).unwrap();
@@ -55,15 +47,7 @@ fn gives_back_what_was_logged() {
 #[test]
 fn a_prepare_without_an_end_is_committed() {
     let mut vb = vbucket();
-    let k = key("k");
-    store(
-        &mut vb,
-        at(0),
-        &durable(&k, PersistToMajority, 1),
-        StoreMode::Set,
-        b"x",
-    )
-    .unwrap();
+    persist(&mut vb, at(0), "k", b"x", 1);
     let changes = log_all(&mut vb);
     let mut again = replayed(&changes, Some(VbUuid(5))).unwrap();
     assert_eq!(get(&mut again, at(0), "k").unwrap(), b"x");
@@ -114,16 +98,8 @@ fn a_reset_undoes_what_came_before() {
 #[test]
 fn what_does_not_hang_together_is_refused() {
     let mut vb = vbucket();
-    let k = key("k");
     set(&mut vb, at(0), "a", b"1");
-    store(
-        &mut vb,
-        at(0),
-        &durable(&k, PersistToMajority, 1),
-        StoreMode::Set,
-        b"x",
-    )
-    .unwrap();
+    persist(&mut vb, at(0), "k", b"x", 1);
     let mut changes = log_all(&mut vb);
     changes.extend(log_all(&mut vb));
     let [document, prepare, commit] = &changes[..] else {

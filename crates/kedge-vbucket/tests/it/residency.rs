@@ -3,7 +3,6 @@
 
 use crate::disk::{Disk, Settling};
 use crate::tools::*;
-use kedge_types::DurabilityLevel::{Majority, PersistToMajority};
 use kedge_types::{Cas, DocKey, Expiry, Status, VbUuid};
 use kedge_vbucket::{
     Arithmetic, ConcatMode, Eviction, FetchTicket, Fetched, Item, Mutated, Outcome, PageOut,
@@ -285,11 +284,7 @@ impl World {
                 }
             }
             Command::Durable(bytes, persist) => {
-                let level = if *persist {
-                    PersistToMajority
-                } else {
-                    Majority
-                };
+                let level = level(*persist);
                 let w = durable(key, level, 1);
                 let result = store(&mut self.vb, now, &w, StoreMode::Set, bytes);
                 if *persist && result.is_ok() {
@@ -553,15 +548,7 @@ fn only_what_the_file_has_leaves_memory() {
     set(&mut vb, at(0), "a", b"newer");
     disk.log(&mut vb, usize::MAX);
     vb.get_and_lock(at(0), &key("locked"), 10, |_| ()).unwrap();
-    let k = key("prepared");
-    store(
-        &mut vb,
-        at(0),
-        &durable(&k, PersistToMajority, 1),
-        StoreMode::Set,
-        b"x",
-    )
-    .unwrap();
+    persist(&mut vb, at(0), "prepared", b"x", 1);
     let bytes = vb.table().bytes();
     let out = page_out(&mut vb, Eviction::ValueOnly);
     assert_eq!((out.values, out.items, out.bytes), (1, 0, 8));

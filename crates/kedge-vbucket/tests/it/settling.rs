@@ -2,9 +2,8 @@
 
 use crate::disk::{Disk, Settling};
 use crate::tools::*;
-use kedge_types::DurabilityLevel::PersistToMajority;
 use kedge_types::{Seqno, VbUuid};
-use kedge_vbucket::{Change, Settle, SettleBatch, StoreMode, VBucket};
+use kedge_vbucket::{Change, Settle, SettleBatch, VBucket};
 
 const WHOLE: Settling = Settling {
     max_items: usize::MAX,
@@ -25,9 +24,7 @@ fn parts(batch: &mut SettleBatch, max_items: usize, max_bytes: usize) -> Vec<(Ve
 }
 
 fn prepare(vb: &mut VBucket, name: &str, bytes: &[u8]) {
-    let key = key(name);
-    let write = durable(&key, PersistToMajority, 1);
-    store(vb, at(0), &write, StoreMode::Set, bytes).unwrap();
+    persist(vb, at(0), name, bytes, 1);
 }
 
 #[test]

@@ -65,14 +65,7 @@ fn a_key_with_a_prepare_takes_no_other_write() {
     let vb = &mut vbucket();
     set(vb, at(0), "k", b"1");
     let k = key("k");
-    store(
-        vb,
-        at(0),
-        &durable(&k, PersistToMajority, 1),
-        StoreMode::Set,
-        b"2",
-    )
-    .unwrap();
+    persist(vb, at(0), "k", b"2", 1);
     let w = write(&k);
     let busy = Status::SyncWriteInProgress;
     assert_eq!(store(vb, at(0), &w, StoreMode::Set, b"3"), Err(busy));
@@ -97,26 +90,12 @@ fn a_key_with_a_prepare_takes_no_other_write() {
 #[test]
 fn they_end_in_the_order_in_which_they_were_prepared() {
     let vb = &mut vbucket();
-    let (a, b, c) = (key("a"), key("b"), key("c"));
-    store(
-        vb,
-        at(0),
-        &durable(&a, PersistToMajority, 1),
-        StoreMode::Set,
-        b"1",
-    )
-    .unwrap();
+    let b = key("b");
+    persist(vb, at(0), "a", b"1", 1);
     // Ready at once, yet it may not overtake.
     let second = store(vb, at(0), &durable(&b, Majority, 2), StoreMode::Set, b"2");
     assert_eq!(second, Ok(Outcome::Parked));
-    store(
-        vb,
-        at(0),
-        &durable(&c, PersistToMajority, 3),
-        StoreMode::Set,
-        b"3",
-    )
-    .unwrap();
+    persist(vb, at(0), "c", b"3", 3);
     let mut changes = Vec::new();
     let to = vb.changes_for_log(1, usize::MAX, &mut changes);
     vb.on_logged(to);
@@ -135,15 +114,7 @@ fn they_end_in_the_order_in_which_they_were_prepared() {
 fn a_write_that_takes_too_long_is_aborted_and_its_outcome_is_ambiguous() {
     let vb = &mut vbucket();
     set(vb, at(0), "k", b"old");
-    let k = key("k");
-    store(
-        vb,
-        at(0),
-        &durable(&k, PersistToMajority, 4),
-        StoreMode::Set,
-        b"new",
-    )
-    .unwrap();
+    persist(vb, at(0), "k", b"new", 4);
     vb.on_time(Now {
         mono_ns: 1_999_999_999,
         ..at(0)
@@ -203,15 +174,7 @@ fn deletes_counters_and_touches_can_be_durable() {
 #[test]
 fn stopping_answers_everyone_and_loses_no_prepare() {
     let vb = &mut vbucket();
-    let k = key("k");
-    store(
-        vb,
-        at(0),
-        &durable(&k, PersistToMajority, 1),
-        StoreMode::Set,
-        b"1",
-    )
-    .unwrap();
+    persist(vb, at(0), "k", b"1", 1);
     vb.on_shutdown();
     assert_eq!(results(vb), [(1, Err(Status::SyncWriteAmbiguous))]);
     log_all(vb);
@@ -227,15 +190,7 @@ fn stopping_answers_everyone_and_loses_no_prepare() {
 fn a_reset_answers_everyone_and_begins_anew() {
     let vb = &mut vbucket();
     set(vb, at(0), "a", b"1");
-    let k = key("k");
-    store(
-        vb,
-        at(0),
-        &durable(&k, PersistToMajority, 1),
-        StoreMode::Set,
-        b"1",
-    )
-    .unwrap();
+    persist(vb, at(0), "k", b"1", 1);
     let mut changes = Vec::new();
     let in_flight = vb.changes_for_log(usize::MAX, usize::MAX, &mut changes);
     vb.reset(VbUuid(0xdef));

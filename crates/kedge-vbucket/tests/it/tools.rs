@@ -76,6 +76,22 @@ pub(crate) fn set(vb: &mut VBucket, now: Now, name: &str, bytes: &[u8]) -> Mutat
     done(store(vb, now, &write(&key), StoreMode::Set, bytes).unwrap())
 }
 
+/// Begins a SyncWrite that has to be on disk.
+pub(crate) fn persist(vb: &mut VBucket, now: Now, name: &str, bytes: &[u8], cookie: u64) {
+    let key = key(name);
+    let write = durable(&key, DurabilityLevel::PersistToMajority, cookie);
+    store(vb, now, &write, StoreMode::Set, bytes).unwrap();
+}
+
+/// The level that asks for the disk, or the one that does not.
+pub(crate) fn level(persist: bool) -> DurabilityLevel {
+    if persist {
+        DurabilityLevel::PersistToMajority
+    } else {
+        DurabilityLevel::Majority
+    }
+}
+
 pub(crate) fn done<T>(outcome: Outcome<T>) -> T {
     match outcome {
         Outcome::Done(done) => done,
