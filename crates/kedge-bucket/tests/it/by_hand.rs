@@ -17,50 +17,6 @@ fn logged(open: &Open) -> (u64, u64) {
 }
 
 #[test]
-fn what_nobody_waits_for_is_logged_together_when_the_interval_is_over() {
-    let (open, steps) = sim(&SimDisk::new(1)).open_by_hand();
-    steps.pass(SEC * 5);
-    let runs = open.runs("log_commit");
-    for n in 0..5 {
-        open.set(&format!("key-{n}"), b"1").unwrap();
-        steps.pass(MS * 3);
-    }
-    steps.pass(MS * 4);
-    assert_eq!(logged(&open), (0, 0));
-    assert_eq!(
-        open.runs("log_commit"),
-        runs,
-        "no thread is woken before the interval is over"
-    );
-    steps.pass(MS);
-    assert_eq!(logged(&open), (1, 5));
-    open.set("key", b"2").unwrap();
-    steps.pass(MS * 20);
-    assert_eq!(logged(&open), (2, 6));
-    open.bucket.shutdown();
-}
-
-#[test]
-fn who_waits_does_not_wait_for_the_interval() {
-    let (open, steps) = sim(&SimDisk::new(2)).open_by_hand();
-    steps.pass(SEC * 5);
-    for round in 1..=3 {
-        // Once from rest, and in the middle of an interval.
-        open.set("other", b"1").unwrap();
-        steps.pass(MS * 5);
-        open.persist("key", b"1", round).unwrap();
-        open.bucket.kick(false);
-        assert!(open.sink.get(round).is_none());
-        steps.run();
-        assert!(open.sink.wait(round).is_ok());
-    }
-    open.persist("key", b"2", 4).unwrap();
-    open.bucket.kick(true);
-    assert!(open.sink.wait(4).is_ok(), "who leads needs no task");
-    open.bucket.shutdown();
-}
-
-#[test]
 fn a_batch_that_is_full_is_followed_by_the_next_at_once() {
     let mut place = sim(&SimDisk::new(3));
     place.config.flusher_batch_max_items = 10;
@@ -91,9 +47,7 @@ fn a_mark_follows_the_last_batch_and_then_the_log_rests() {
     assert!(disk.operations() > before, "the mark");
     steps.pass(SEC * 10);
     assert_eq!(open.figure("ep_settle_commits"), 1);
-    let (after, runs) = (disk.operations(), open.runs("log_commit"));
-    steps.pass(SEC * 3_600);
-    assert_eq!((disk.operations(), open.runs("log_commit")), (after, runs));
+    rests(&disk, &open, &steps, "log_commit");
     open.bucket.shutdown();
 }
 
@@ -131,52 +85,6 @@ fn an_idle_bucket_does_next_to_nothing() {
     );
     open.bucket.shutdown();
     assert_eq!(open.executor.tasks(), []);
-}
-
-#[test]
-fn the_record_of_a_commit_rides_with_the_next_change_or_follows_by_itself() {
-    let mut place = sim(&SimDisk::new(6));
-    place.config.log_interval_ms = 600_000;
-    let (open, steps) = place.open_by_hand();
-    let written = |open: &Open| (open.figure("ep_log_records"), open.figure("ep_queue_size"));
-    open.persist("key", b"1", 1).unwrap();
-    open.bucket.kick(false);
-    steps.run();
-    assert!(open.sink.wait(1).is_ok());
-    assert_eq!(written(&open), (1, 1));
-    steps.pass(SEC * 599);
-    assert_eq!(written(&open), (1, 1), "it waits for company");
-    open.persist("key", b"2", 2).unwrap();
-    open.bucket.kick(false);
-    steps.run();
-    assert!(open.sink.wait(2).is_ok());
-    assert_eq!(written(&open), (3, 1), "the first commit went along");
-    steps.pass(SEC * 601);
-    assert_eq!(written(&open), (4, 0), "nothing came");
-    open.bucket.shutdown();
-}
-
-#[test]
-fn a_full_disk_is_tried_again_after_a_while() {
-    let disk = SimDisk::new(7);
-    let (open, steps) = sim(&disk).open_by_hand();
-    steps.pass(SEC * 5);
-    disk.set_capacity(Some(disk.used_bytes()));
-    open.persist("big", &vec![b'x'; 5 << 20], 1).unwrap();
-    open.bucket.kick(false);
-    steps.run();
-    assert_eq!(open.figure("ep_disk_full"), 1);
-    let runs = open.runs("log_commit").unwrap();
-    open.bucket.kick(false);
-    steps.pass(MS * 99);
-    assert_eq!(open.runs("log_commit"), Some(runs), "kicks don't make room");
-    steps.pass(MS * 901);
-    assert_eq!(open.runs("log_commit"), Some(runs + 10));
-    disk.set_capacity(None);
-    steps.pass(MS * 100);
-    assert!(open.sink.wait(1).is_ok());
-    assert_eq!(open.figure("ep_disk_full"), 0);
-    open.bucket.shutdown();
 }
 
 #[test]

@@ -7,35 +7,6 @@ use kedge_types::{Durability, DurabilityLevel};
 use std::collections::BTreeSet;
 
 #[test]
-fn the_writer_commits_for_many_threads_with_fewer_syncs() {
-    let open = sim(&SimDisk::new(1)).open();
-    std::thread::scope(|scope| {
-        for thread in 0..8u64 {
-            let open = &open;
-            scope.spawn(move || {
-                for n in 0..100 {
-                    let cookie = thread * 1_000 + n + 1;
-                    open.persist(&format!("key-{cookie}"), b"value", cookie)
-                        .unwrap();
-                    open.bucket.kick(false);
-                    let mutated = open.sink.wait(cookie).unwrap();
-                    assert!(mutated.seqno.get() > 0);
-                }
-            });
-        }
-    });
-    assert_eq!(open.figure("curr_items"), 800);
-    let snapshot = open
-        .bucket
-        .timings()
-        .snapshot("sync_write_commit_persist_to_majority")
-        .unwrap();
-    assert_eq!(snapshot.count, 800);
-    assert_eq!(open.figure("ep_parked_commands"), 0);
-    open.bucket.shutdown();
-}
-
-#[test]
 fn who_leads_has_its_answer_when_kick_returns() {
     let open = sim(&SimDisk::new(2)).open();
     let mut led = 0;

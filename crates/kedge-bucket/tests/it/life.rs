@@ -11,57 +11,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[test]
-fn what_was_written_is_there_after_a_clean_restart() {
-    let place = sim(&SimDisk::new(1));
-    let first = place.open();
-    for n in 0..500 {
-        first
-            .set(&format!("key-{n}"), format!("value-{n}").as_bytes())
-            .unwrap();
-    }
-    let uuids = |open: &Open| -> Vec<_> {
-        all_vbuckets()
-            .map(|vb| open.bucket.failover_log(open.ctx(), vb).unwrap())
-            .collect()
-    };
-    let before = uuids(&first);
-    first.bucket.shutdown();
-    first.bucket.shutdown();
-    assert_eq!(first.set("late", b"x"), Err(Status::TemporaryFailure));
-    let again = place.open();
-    let report = again.bucket.wait_loaded().unwrap();
-    assert_eq!((report.documents, report.clean), (500, true));
-    for n in 0..500 {
-        assert_eq!(
-            again.get(&format!("key-{n}")).unwrap(),
-            format!("value-{n}").as_bytes()
-        );
-    }
-    assert_eq!(uuids(&again), before, "no branch began");
-    again.bucket.shutdown();
-}
-
-#[test]
-fn an_unclean_stop_begins_a_branch_where_documents_are() {
-    let disk = SimDisk::new(2);
-    let place = sim(&disk);
-    let first = place.open();
-    first.set("a", b"1").unwrap();
-    first.bucket.sync().unwrap();
-    disk.kill_process();
-    let again = place.open();
-    assert!(!again.bucket.wait_loaded().unwrap().clean);
-    assert_eq!(again.get("a").unwrap(), b"1");
-    let with_data = key("a").vbucket(4);
-    for vb in all_vbuckets() {
-        let entries = again.bucket.failover_log(again.ctx(), vb).unwrap();
-        assert_eq!(entries.len(), if vb == with_data { 2 } else { 1 });
-    }
-    again.bucket.shutdown();
-    first.bucket.shutdown();
-}
-
-#[test]
 fn commands_get_a_temporary_failure_until_loading_is_done() {
     let place = sim(&SimDisk::new(3));
     let sink = Arc::new(Sink::default());

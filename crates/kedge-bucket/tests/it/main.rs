@@ -9,6 +9,7 @@ mod figures;
 mod full_disk;
 mod histories;
 mod life;
+mod modes;
 mod residency;
 mod set_aside;
 mod settle;

@@ -67,9 +67,7 @@ fn a_change_is_settled_when_its_time_has_come_and_then_all_is_quiet() {
     steps.pass(MS * 100);
     assert_eq!(settled(&open), (1, 1));
     steps.pass(SEC);
-    let (operations, runs) = (disk.operations(), open.runs("settle"));
-    steps.pass(SEC * 3_600);
-    assert_eq!((disk.operations(), open.runs("settle")), (operations, runs));
+    rests(&disk, &open, &steps, "settle");
     open.bucket.shutdown();
 }
 
@@ -225,10 +223,6 @@ fn a_flush_replaces_the_files() {
         assert!(name.to_str().unwrap().ends_with(".couch.2"), "{name:?}");
         assert!(place.disk.len(name).unwrap() < 30_000);
     }
-    let branches = |open: &Open| -> Vec<_> {
-        let log = |vb| open.bucket.failover_log(open.ctx(), vb).unwrap();
-        all_vbuckets().map(log).collect()
-    };
     let before = branches(&open);
     open.bucket.shutdown();
     place.disk.remove_dir_all(&place.dir.join("log")).unwrap();

@@ -8,7 +8,7 @@ use kedge_disk::{Disk, SimDisk};
 use kedge_executor::{Config, Executor, Manual, Pool, Threads};
 use kedge_types::{
     Cas, Clock, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, ManualClock, Now,
-    Status, SystemClock, VbId,
+    Seqno, Status, SystemClock, VbId, VbUuid,
 };
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -385,4 +385,17 @@ pub(crate) fn later(ctx: Ctx, secs: u64) -> Ctx {
 
 pub(crate) fn all_vbuckets() -> impl Iterator<Item = VbId> {
     (0..4).map(VbId)
+}
+
+/// The failover logs of all vBuckets.
+pub(crate) fn branches(open: &Open) -> Vec<Vec<(VbUuid, Seqno)>> {
+    let log = |vb| open.bucket.failover_log(open.ctx(), vb).unwrap();
+    all_vbuckets().map(log).collect()
+}
+
+/// For an hour neither the disk nor the tasks of that kind have anything to do.
+pub(crate) fn rests(disk: &SimDisk, open: &Open, steps: &Steps, kind: &str) {
+    let (operations, runs) = (disk.operations(), open.runs(kind));
+    steps.pass(SEC * 3_600);
+    assert_eq!((disk.operations(), open.runs(kind)), (operations, runs));
 }

@@ -17,8 +17,7 @@ fn change(compaction: CompactionChange) -> BucketChange {
 #[test]
 fn files_with_much_garbage_are_compacted_without_anyones_asking() {
     let mut place = sim(&SimDisk::new(1));
-    let (open, steps) = place.open_by_hand();
-    churn(&open, 60);
+    let (open, steps) = churned(&mut place, 60);
     let before = files(&place);
     assert!(before.iter().all(|(_, len)| *len > 2 << 20), "{before:?}");
     assert_eq!(open.figure("ep_compactions"), 0);
@@ -40,18 +39,14 @@ fn files_with_much_garbage_are_compacted_without_anyones_asking() {
     steps.pass(SEC * 3_600);
     assert_eq!(open.figure("ep_compactions"), 4, "once is enough");
     assert_eq!(open.figure("ep_compactions_running"), 0);
-    open.bucket.shutdown();
-    let (again, _steps) = place.open_by_hand();
-    check(&again, 60);
-    again.bucket.shutdown();
+    check_reopened(&mut place, &open, 60);
 }
 
 #[test]
 fn what_is_little_garbage_the_settings_say() {
     let mut place = sim(&SimDisk::new(2));
     place.config.compaction.fragmentation_percent = 100;
-    let (open, steps) = place.open_by_hand();
-    churn(&open, 60);
+    let (open, steps) = churned(&mut place, 60);
     steps.pass(SEC * 11);
     assert_eq!(open.figure("ep_compactions"), 0, "100 % is never");
     let update = |compaction| {
@@ -82,8 +77,7 @@ fn what_is_little_garbage_the_settings_say() {
 #[test]
 fn garbage_that_an_earlier_process_left_is_found() {
     let mut place = sim(&SimDisk::new(3));
-    let (open, _steps) = place.open_by_hand();
-    churn(&open, 60);
+    let (open, _steps) = churned(&mut place, 60);
     open.bucket.shutdown();
     assert_eq!(names(&place), revision(1));
     let (again, steps) = place.open_by_hand();
@@ -108,17 +102,13 @@ fn without_a_log_files_are_compacted_as_well() {
     steps.pass(SEC * 11);
     assert_eq!(names(&place), revision(2));
     check(&open, 60);
-    open.bucket.shutdown();
-    let (again, _steps) = place.open_by_hand();
-    check(&again, 60);
-    again.bucket.shutdown();
+    check_reopened(&mut place, &open, 60);
 }
 
 #[test]
 fn who_asks_hears_of_the_end_and_requests_are_merged() {
     let mut place = sim(&SimDisk::new(5));
-    let (open, steps) = place.open_by_hand();
-    churn(&open, 3);
+    let (open, steps) = churned(&mut place, 3);
     let first = open.bucket.compact(&all()).unwrap();
     let second = open.bucket.compact(&only(VbId(3))).unwrap();
     assert_eq!((first.report(), second.report()), (None, None));
@@ -163,8 +153,7 @@ fn a_vbucket_without_a_file_needs_no_compaction() {
 #[test]
 fn what_was_cancelled_does_not_happen() {
     let mut place = sim(&SimDisk::new(7));
-    let (open, steps) = place.open_by_hand();
-    churn(&open, 3);
+    let (open, steps) = churned(&mut place, 3);
     let ticket = open.bucket.compact(&all()).unwrap();
     assert_eq!(open.bucket.cancel_compaction(Some(&[VbId(2)])), Ok(1));
     assert_eq!(open.bucket.cancel_compaction(Some(&[VbId(2)])), Ok(0));
@@ -177,17 +166,15 @@ fn what_was_cancelled_does_not_happen() {
     let report = ticket.report().unwrap();
     assert_eq!((report.cancelled, report.is_complete()), (4, false));
     assert_eq!(names(&place), revision(1));
-    let again = open.bucket.compact(&only(VbId(2))).unwrap();
-    steps.run();
-    assert_eq!(again.wait().compacted, 1, "it may be asked for again");
+    let again = compact(&open, &steps, &only(VbId(2)));
+    assert_eq!(again.compacted, 1, "it may be asked for again");
     open.bucket.shutdown();
 }
 
 #[test]
 fn who_waits_at_the_end_of_the_bucket_hears_of_it() {
     let mut place = sim(&SimDisk::new(8));
-    let (open, _steps) = place.open_by_hand();
-    churn(&open, 3);
+    let (open, _steps) = churned(&mut place, 3);
     let ticket = open.bucket.compact(&all()).unwrap();
     open.bucket.shutdown();
     assert_eq!(ticket.wait().cancelled, 4);
@@ -207,8 +194,7 @@ fn where_and_how_many_at_once_the_settings_say_and_may_change() {
     let mut place = sim(&SimDisk::new(9));
     place.config.compaction.pool = CompactionPool::Writer;
     place.config.compaction.max_concurrent = 2;
-    let (open, steps) = place.open_by_hand();
-    churn(&open, 3);
+    let (open, steps) = churned(&mut place, 3);
     let ticket = open.bucket.compact(&all()).unwrap();
     assert_eq!(due(&open), [("compaction_on_writer", Pool::Writer); 2]);
     let other = CompactionChange {
@@ -250,18 +236,14 @@ fn tombstones_of_age_are_left_out_and_the_purge_seqno_moves() {
     steps.jump(SEC * 2 * 24 * 3_600);
     let young_seqno = delete(&open, &young);
     open.bucket.settle().unwrap();
-    let compact = |request: &CompactionRequest| {
-        let ticket = open.bucket.compact(request).unwrap();
-        steps.run();
-        ticket.wait()
-    };
-    assert_eq!(compact(&only(vb)).tombstones, 0);
+    let purged = || compact(&open, &steps, &only(vb)).tombstones;
+    assert_eq!(purged(), 0);
     steps.jump(SEC * 25 * 3_600);
     // The last entry of a file is kept, whatever it is.
     open.set(&young, b"2").unwrap();
     let last_seqno = delete(&open, &young);
     open.bucket.settle().unwrap();
-    assert_eq!(compact(&only(vb)).tombstones, 1);
+    assert_eq!(purged(), 1);
     assert_eq!(purge_seqno(&open, vb), old_seqno);
     assert!(young_seqno > old_seqno && last_seqno > young_seqno);
     open.bucket.shutdown();
@@ -290,11 +272,7 @@ fn tombstones_go_when_someone_wants_that() {
     }
     assert!(tombstones.len() > 3, "{tombstones:?}");
     open.bucket.settle().unwrap();
-    let compact = |request: CompactionRequest| {
-        let ticket = open.bucket.compact(&request).unwrap();
-        steps.run();
-        ticket.wait().tombstones
-    };
+    let purged = |request| compact(&open, &steps, &request).tombstones;
     let of_now = CompactionRequest {
         purge_before_secs: Some(open.ctx().now.unix_secs() as u32 + 1),
         ..only(VbId(0))
@@ -303,16 +281,16 @@ fn tombstones_go_when_someone_wants_that() {
         purge_before_seqno: Some(tombstones[1]),
         ..of_now.clone()
     };
-    assert_eq!(compact(only(VbId(0))), 0);
-    assert_eq!(compact(up_to), 2);
+    assert_eq!(purged(only(VbId(0))), 0);
+    assert_eq!(purged(up_to), 2);
     assert_eq!(purge_seqno(&open, VbId(0)), tombstones[1]);
-    assert_eq!(compact(of_now), tombstones.len() as u64 - 3);
+    assert_eq!(purged(of_now), tombstones.len() as u64 - 3);
     open.set("key-0", b"2").unwrap();
     let dropped = CompactionRequest {
         drop_deletes: true,
         ..all()
     };
-    assert_eq!(compact(dropped), 0, "the last entry of a file is kept");
+    assert_eq!(purged(dropped), 0, "the last entry of a file is kept");
     assert_eq!(open.get("key-0").unwrap(), b"2");
     open.bucket.shutdown();
 }
@@ -334,17 +312,13 @@ fn documents_that_have_expired_are_deleted() {
     let kept = key("key-0");
     open.bucket.touch(open.ctx(), &write(&kept), 1_000).unwrap();
     steps.jump(SEC * 101);
-    let ticket = open.bucket.compact(&all()).unwrap();
-    steps.run();
-    let report = ticket.wait();
+    let report = compact(&open, &steps, &all());
     assert_eq!((report.compacted, report.expired), (4, 149));
     assert_eq!(open.figure("ep_expired_compactor"), 149);
     assert_eq!(open.figure("vb_active_expired"), 149);
     assert_eq!(open.figure("curr_items"), 51);
     assert_eq!(open.figure("vb_active_tombstones"), 149);
-    let again = open.bucket.compact(&all()).unwrap();
-    steps.run();
-    assert_eq!(again.wait().expired, 0);
+    assert_eq!(compact(&open, &steps, &all()).expired, 0);
     open.bucket.settle().unwrap();
     open.bucket.shutdown();
     let (again, _steps) = place.open_by_hand();

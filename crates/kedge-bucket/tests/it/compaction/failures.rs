@@ -7,12 +7,9 @@ use kedge_disk::{Fault, Operation, SimDisk};
 fn a_full_disk_fails_one_file_which_is_tried_again() {
     let disk = SimDisk::new(1);
     let mut place = sim(&disk);
-    let (open, steps) = place.open_by_hand();
-    churn(&open, 3);
+    let (open, steps) = churned(&mut place, 3);
     disk.fail_next(Operation::Create, Fault::NoSpace);
-    let ticket = open.bucket.compact(&all()).unwrap();
-    steps.run();
-    let report = ticket.report().unwrap();
+    let report = compact(&open, &steps, &all());
     assert_eq!((report.compacted, report.failed), (3, 1));
     assert_eq!(open.figure("ep_compaction_failed"), 1);
     let names_now = names(&place);
@@ -32,18 +29,15 @@ fn a_full_disk_fails_one_file_which_is_tried_again() {
 fn a_full_disk_leaves_nothing_behind_wherever_it_is_met() {
     let disk = SimDisk::new(2);
     let mut place = sim(&disk);
-    let (open, steps) = place.open_by_hand();
-    churn(&open, 3);
+    let (open, steps) = churned(&mut place, 3);
     let before = files(&place);
     let mut failed = 0;
     for room in (0..).step_by(5_000) {
         disk.set_capacity(Some(disk.used_bytes() + room));
-        let ticket = open.bucket.compact(&only(VbId(1))).unwrap();
-        steps.run();
+        let report = compact(&open, &steps, &only(VbId(1)));
         disk.set_capacity(None);
         // What would be tried again is not wanted here.
         open.bucket.cancel_compaction(None).unwrap();
-        let report = ticket.report().unwrap();
         if report.failed == 0 {
             break;
         }
@@ -55,18 +49,14 @@ fn a_full_disk_leaves_nothing_behind_wherever_it_is_met() {
     assert!(failed > 3, "{failed}");
     assert_eq!(open.figure("ep_compaction_failed"), failed);
     check(&open, 3);
-    open.bucket.shutdown();
-    let (again, _steps) = place.open_by_hand();
-    check(&again, 3);
-    again.bucket.shutdown();
+    check_reopened(&mut place, &open, 3);
 }
 
 #[test]
 fn a_file_that_cannot_be_read_is_named_and_tried_again_more_and_more_seldom() {
     let disk = SimDisk::new(3);
     let mut place = sim(&disk);
-    let (open, steps) = place.open_by_hand();
-    churn(&open, 3);
+    let (open, steps) = churned(&mut place, 3);
     let file = file_of(&place, VbId(2));
     let middle = disk
         .used_bytes()
@@ -78,9 +68,7 @@ fn a_file_that_cannot_be_read_is_named_and_tried_again_more_and_more_seldom() {
     for offset in (middle..kedge_disk::Disk::len(&disk, &file).unwrap()).step_by(512) {
         disk.make_unreadable(&file, offset);
     }
-    let ticket = open.bucket.compact(&all()).unwrap();
-    steps.run();
-    let report = ticket.report().unwrap();
+    let report = compact(&open, &steps, &all());
     assert_eq!((report.compacted, report.failed), (3, 1));
     let error = report.first_error.unwrap();
     assert!(
@@ -104,13 +92,10 @@ fn a_file_that_cannot_be_read_is_named_and_tried_again_more_and_more_seldom() {
 fn a_failed_sync_of_a_compaction_ends_the_process() {
     let disk = SimDisk::new(4);
     let mut place = sim(&disk);
-    let (open, steps) = place.open_by_hand();
-    churn(&open, 3);
+    let (open, steps) = churned(&mut place, 3);
     disk.fail_next(Operation::Sync, Fault::Io);
-    let ticket = open.bucket.compact(&all()).unwrap();
-    steps.run();
+    let report = compact(&open, &steps, &all());
     assert_eq!(open.sink.fatal().len(), 1);
-    let report = ticket.report().unwrap();
     assert_eq!((report.failed, report.cancelled), (1, 3));
     open.bucket.shutdown();
     disk.crash(1);

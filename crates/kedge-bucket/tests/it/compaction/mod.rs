@@ -5,7 +5,7 @@ mod failures;
 mod threads;
 
 use crate::tools::*;
-use kedge_bucket::CompactionRequest;
+use kedge_bucket::{CompactionReport, CompactionRequest};
 use kedge_types::VbId;
 use std::path::PathBuf;
 
@@ -82,4 +82,26 @@ fn only(vb: VbId) -> CompactionRequest {
         vbuckets: Some(vec![vb]),
         ..all()
     }
+}
+
+/// A bucket whose files [`churn`] has filled.
+fn churned(place: &mut Place, times: u64) -> (Open, Steps) {
+    let (open, steps) = place.open_by_hand();
+    churn(&open, times);
+    (open, steps)
+}
+
+/// Ends the bucket. The next has what [`churn`] left.
+fn check_reopened(place: &mut Place, open: &Open, times: u64) {
+    open.bucket.shutdown();
+    let (again, _steps) = place.open_by_hand();
+    check(&again, times);
+    again.bucket.shutdown();
+}
+
+/// Compacts at once.
+fn compact(open: &Open, steps: &Steps, request: &CompactionRequest) -> CompactionReport {
+    let ticket = open.bucket.compact(request).unwrap();
+    steps.run();
+    ticket.report().expect("it has ended")
 }

@@ -4,7 +4,7 @@ use super::*;
 use kedge_bucket::{
     BucketChange, CompactionChange, CompactionPace, CompactionPool, CompactionTicket,
 };
-use kedge_disk::SimDisk;
+use kedge_disk::{Fault, Operation, SimDisk};
 use kedge_types::Status;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,6 +30,15 @@ fn until_resting(open: &Open, compactions: usize) {
     });
 }
 
+/// Asks for compactions on a bucket with garbage. One has begun, and rests.
+fn begun(place: &Place, request: &CompactionRequest) -> (Open, CompactionTicket) {
+    let open = place.open();
+    churn(&open, 3);
+    let ticket = open.bucket.compact(request).unwrap();
+    until_resting(&open, 1);
+    (open, ticket)
+}
+
 fn set(open: &Open, compaction: CompactionChange) {
     let change = BucketChange {
         compaction,
@@ -48,17 +57,14 @@ fn hurry(open: &Open) {
     );
 }
 
-fn wait(ticket: &CompactionTicket) -> kedge_bucket::CompactionReport {
+fn wait(ticket: &CompactionTicket) -> CompactionReport {
     ticket.wait_for(DEADLINE).expect("it ends")
 }
 
 #[test]
 fn a_compaction_that_is_cancelled_ends_at_once_and_leaves_nothing() {
     let place = resting(&SimDisk::new(1));
-    let open = place.open();
-    churn(&open, 3);
-    let ticket = open.bucket.compact(&only(VbId(1))).unwrap();
-    until_resting(&open, 1);
+    let (open, ticket) = begun(&place, &only(VbId(1)));
     assert!(names(&place).iter().any(|name| name.ends_with(".compact")));
     assert_eq!(open.bucket.cancel_compaction(None), Ok(1));
     assert_eq!(wait(&ticket).cancelled, 1);
@@ -70,10 +76,7 @@ fn a_compaction_that_is_cancelled_ends_at_once_and_leaves_nothing() {
 #[test]
 fn a_shutdown_does_not_wait_for_compactions() {
     let place = resting(&SimDisk::new(2));
-    let open = place.open();
-    churn(&open, 3);
-    let ticket = open.bucket.compact(&all()).unwrap();
-    until_resting(&open, 1);
+    let (open, ticket) = begun(&place, &all());
     open.bucket.shutdown();
     assert_eq!(ticket.report().unwrap().cancelled, 4);
     assert_eq!(names(&place), revision(1));
@@ -83,12 +86,23 @@ fn a_shutdown_does_not_wait_for_compactions() {
 }
 
 #[test]
+fn a_bucket_that_cannot_go_on_ends_compactions() {
+    let disk = SimDisk::new(9);
+    let place = resting(&disk);
+    let (open, ticket) = begun(&place, &only(VbId(1)));
+    disk.fail_next(Operation::Sync, Fault::Io);
+    open.persist("key", b"1", 1).unwrap();
+    open.bucket.kick(false);
+    assert_eq!(wait(&ticket).cancelled, 1);
+    assert_eq!(open.sink.fatal().len(), 1);
+    assert_eq!(names(&place), revision(1));
+    open.bucket.shutdown();
+}
+
+#[test]
 fn whoever_asks_during_a_compaction_gets_another_one() {
     let place = resting(&SimDisk::new(3));
-    let open = place.open();
-    churn(&open, 3);
-    let first = open.bucket.compact(&only(VbId(1))).unwrap();
-    until_resting(&open, 1);
+    let (open, first) = begun(&place, &only(VbId(1)));
     let second = open.bucket.compact(&only(VbId(1))).unwrap();
     let third = open.bucket.compact(&only(VbId(1))).unwrap();
     assert_eq!(open.bucket.compactions().len(), 1);
@@ -104,10 +118,7 @@ fn whoever_asks_during_a_compaction_gets_another_one() {
 #[test]
 fn a_flush_stops_compactions_and_the_new_files_are_compacted_later() {
     let place = resting(&SimDisk::new(4));
-    let open = place.open();
-    churn(&open, 3);
-    let ticket = open.bucket.compact(&all()).unwrap();
-    until_resting(&open, 1);
+    let (open, ticket) = begun(&place, &all());
     open.bucket.flush_all(open.ctx()).unwrap();
     open.set("after", b"1").unwrap();
     open.bucket.settle().unwrap();
@@ -129,10 +140,7 @@ fn as_many_run_as_the_settings_say() {
     let mut place = resting(&SimDisk::new(5));
     place.executor = executor();
     place.config.compaction.max_concurrent = 1;
-    let open = place.open();
-    churn(&open, 3);
-    let ticket = open.bucket.compact(&all()).unwrap();
-    until_resting(&open, 1);
+    let (open, ticket) = begun(&place, &all());
     assert_eq!(open.figure("ep_compactions_running"), 1);
     assert_eq!(open.figure("ep_compactions_queued"), 3);
     set(

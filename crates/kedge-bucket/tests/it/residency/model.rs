@@ -3,6 +3,7 @@
 //! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many.
 
 use super::small;
+use crate::crash::seeds;
 use crate::tools::*;
 use kedge_bucket::{
     Arithmetic, Completion, ConcatMode, Cookie, EvictionPolicy, Mutated, Outcome, StoreMode,
@@ -22,14 +23,6 @@ impl Random {
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0 % limit
-    }
-}
-
-fn seeds() -> Vec<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    match number("KEDGE_SEED") {
-        Some(seed) => vec![seed],
-        None => (1..=number("KEDGE_SEEDS").unwrap_or(24)).collect(),
     }
 }
 
@@ -199,7 +192,7 @@ fn run(seed: u64) {
 
 #[test]
 fn random_commands_with_next_to_no_memory_agree_with_a_map() {
-    for seed in seeds() {
+    for seed in seeds(24) {
         run(seed);
     }
 }
