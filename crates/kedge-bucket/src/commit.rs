@@ -132,6 +132,7 @@ impl Bucket {
         let before = self.phase.swap(Phase::Failed as u8, Ordering::AcqRel);
         if before != Phase::Failed as u8 {
             tracing::error!(bucket = self.name(), why, "the bucket cannot go on");
+            self.wake_compactions();
             (self.setup.on_fatal)(why);
         }
     }

@@ -266,6 +266,7 @@ impl Bucket {
         for id in 0..self.vbuckets() {
             self.step(ctx.now, VbId(id), |vbucket| vbucket.reset(new_uuid()))?;
         }
+        self.wake_compactions();
         self.counters.add(ctx.thread, Counter::CmdFlush, 1);
         self.sync().map_err(|error| {
             tracing::error!(bucket = self.name(), %error, "the flush is not on disk yet");
@@ -280,6 +281,7 @@ impl Bucket {
     /// `NotMyVbucket`; `TemporaryFailure` as [`Bucket::flush_all`]. That the space is not given back yet is no error.
     pub fn delete_vbucket(&self, ctx: Ctx, vb: VbId) -> Result<(), Status> {
         self.step(ctx.now, vb, |vbucket| vbucket.reset(new_uuid()))?;
+        self.wake_compactions();
         self.sync().map_err(|error| {
             tracing::error!(bucket = self.name(), vbucket = %vb, %error, "the deletion is not on disk yet");
             Status::TemporaryFailure

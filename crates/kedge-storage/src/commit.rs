@@ -84,7 +84,7 @@ impl Storage {
         state: &PersistedState,
         now_ns: u64,
     ) -> Result<(), StorageError> {
-        let _alone = self.slot(vb).maintenance().exclusive();
+        let _alone = self.slot(vb).maintenance().exclusive(&self.rests);
         let mut guard = self.writer(vb);
         let commit = Commit {
             items: &[],
@@ -105,7 +105,7 @@ impl Storage {
     /// # Errors
     /// Those of the disk. The file counts then, unless [`StorageError::is_fatal`].
     pub fn remove(&self, vb: VbId) -> Result<(), StorageError> {
-        let _alone = self.slot(vb).maintenance().exclusive();
+        let _alone = self.slot(vb).maintenance().exclusive(&self.rests);
         let mut guard = self.writer(vb);
         let removed = guard.remove();
         if let Err(error) = &removed {

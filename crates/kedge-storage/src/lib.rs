@@ -30,6 +30,7 @@ mod names;
 mod open_files;
 mod pace;
 mod read;
+mod rests;
 mod rollback;
 mod scan;
 mod slot;

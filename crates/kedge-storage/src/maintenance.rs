@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::compact::CompactionProgress;
+use crate::rests::Rests;
 
 /// Operations that exclude each other, one of which can be asked to end.
 #[derive(Debug, Default)]
@@ -18,9 +19,13 @@ pub(crate) struct Maintenance {
 }
 
 impl Maintenance {
-    /// For whoever has to wait for nobody: a compaction under way ends at its next entry.
-    pub(crate) fn exclusive(&self) -> MutexGuard<'_, ()> {
+    /// For whoever has to wait for nobody: a compaction under way ends at its next entry, and its rest at once.
+    pub(crate) fn exclusive(&self, rests: &Rests) -> MutexGuard<'_, ()> {
+        if let Some(guard) = self.lock.try_lock() {
+            return guard;
+        }
         self.waiting.fetch_add(1, Ordering::Relaxed);
+        rests.wake();
         let guard = self.lock.lock();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         guard

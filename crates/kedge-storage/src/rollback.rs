@@ -65,7 +65,7 @@ impl Storage {
         now_ns: u64,
         state: impl FnOnce(&PersistedState, Seqno) -> PersistedState,
     ) -> Result<RollbackOutcome, StorageError> {
-        let _alone = self.slot(vb).maintenance().exclusive();
+        let _alone = self.slot(vb).maintenance().exclusive(&self.rests);
         let mut guard = self.writer(vb);
         let rolled_back = roll_back(&mut guard, to, now_ns, state);
         if let Err(error) = &rolled_back {

@@ -11,6 +11,7 @@ use crate::maintenance::Stopping;
 use crate::metered::{self, Metered};
 use crate::names::take_stock;
 use crate::open_files::{Limits, OpenFiles};
+use crate::rests::Rests;
 use crate::slot::Slot;
 use crate::stats::{Counters, FileFigures, StorageStats};
 use crate::{StorageConfig, StorageError};
@@ -27,6 +28,7 @@ pub struct Storage {
     pub(crate) open_files: OpenFiles,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stopping: Stopping,
+    pub(crate) rests: Rests,
     done: Arc<metered::Counters>,
     slots: Box<[Slot]>,
 }
@@ -59,6 +61,7 @@ impl Storage {
             open_files: OpenFiles::new(config.vbuckets, limits(config)),
             counters: Arc::default(),
             stopping: Stopping::default(),
+            rests: Rests::default(),
             done,
             slots: slots
                 .map(|(revision, vb)| Slot::new(VbId(vb), revision))
@@ -75,6 +78,7 @@ impl Storage {
     /// Asks what takes long to end, as the bucket is closed.
     pub fn stop(&self) {
         self.stopping.set();
+        self.rests.wake();
     }
 
     /// vBuckets of the bucket.

@@ -180,6 +180,7 @@ impl Bucket {
             cancelled += usize::from(any);
         }
         drop(queue);
+        self.wake_compactions();
         for ticket in tickets {
             ticket.tell(Told::Cancelled);
         }
@@ -214,7 +215,9 @@ impl Bucket {
 
     /// The settings have changed.
     pub(crate) fn on_compaction_config(&self, config: &CompactionConfig) {
-        self.compactions.pacing.set(config.pace);
+        if self.compactions.pacing.set(config.pace) {
+            self.wake_compactions();
+        }
         // Files that were well enough may be so no longer, and the limit may be higher.
         (0..self.vbuckets()).for_each(|vb| self.on_file_changed(VbId(vb)));
         self.begin_compactions();

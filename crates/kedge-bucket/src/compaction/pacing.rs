@@ -12,7 +12,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 #[derive(Debug)]
 struct State {
     pacer: Pacer,
-    is_off: bool,
+    pace: CompactionPace,
+}
+
+impl State {
+    fn is_off(&self) -> bool {
+        self.pace == CompactionPace::Off
+    }
 }
 
 /// See the head of this file.
@@ -21,7 +27,7 @@ pub(super) struct Pacing {
     state: Mutex<State>,
     /// Compactions under way that nobody slows down.
     unpaced: AtomicUsize,
-    /// Counts the times that the pace was set.
+    /// Counts the times that the pace became another.
     changes: AtomicU64,
 }
 
@@ -30,24 +36,29 @@ impl Pacing {
         Self {
             state: Mutex::new(State {
                 pacer: Pacer::new(pace.bounds().unwrap_or_default()),
-                is_off: pace.bounds().is_none(),
+                pace,
             }),
             unpaced: AtomicUsize::new(0),
             changes: AtomicU64::new(0),
         }
     }
 
-    pub(super) fn set(&self, pace: CompactionPace) {
+    /// Whether it is another pace than before.
+    pub(super) fn set(&self, pace: CompactionPace) -> bool {
         let mut state = self.state.lock();
-        state.is_off = pace.bounds().is_none();
+        if state.pace == pace {
+            return false;
+        }
+        state.pace = pace;
         if let Some(bounds) = pace.bounds() {
             state.pacer.reconfigure(bounds);
         }
         drop(state);
         self.changes.fetch_add(1, Ordering::Relaxed);
+        true
     }
 
-    /// Another number than before: the pace was set since, and a rest that it asked for has lost its reason.
+    /// Another number than before: there is another pace since, and a rest that it asked for has lost its reason.
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
@@ -59,7 +70,7 @@ impl Pacing {
             return;
         }
         let mut state = self.state.lock();
-        if !state.is_off {
+        if !state.is_off() {
             state.pacer.on_commit(latency_us);
         }
     }
@@ -67,7 +78,7 @@ impl Pacing {
     /// How long to wait before so many bytes, in nanoseconds.
     pub(super) fn on_bytes(&self, bytes: u64, now_ns: u64) -> u64 {
         let mut state = self.state.lock();
-        if state.is_off {
+        if state.is_off() {
             return 0;
         }
         state.pacer.on_bytes(bytes, now_ns)
@@ -75,7 +86,7 @@ impl Pacing {
 
     pub(super) fn figures(&self) -> PaceFigures {
         let state = self.state.lock();
-        if state.is_off {
+        if state.is_off() {
             return PaceFigures::default();
         }
         state.pacer.figures()
@@ -107,7 +118,10 @@ mod tests {
         let pacing = Pacing::new(CompactionPace::BytesPerSec(1_000));
         let pause_ns = pacing.on_bytes(1_000, SEC);
         assert!((SEC * 9 / 10..=SEC).contains(&pause_ns), "{pause_ns}");
-        pacing.set(CompactionPace::Off);
+        assert!(!pacing.set(CompactionPace::BytesPerSec(1_000)));
+        assert_eq!(pacing.changes(), 0);
+        assert!(pacing.set(CompactionPace::Off));
+        assert_eq!(pacing.changes(), 1);
         assert_eq!(pacing.on_bytes(1 << 40, 2 * SEC), 0);
         assert_eq!(pacing.figures(), PaceFigures::default());
         pacing.set(CompactionPace::BytesPerSec(2_000));

@@ -2,7 +2,8 @@
 //!
 //! Invariants:
 //! * A vBucket's lock is never held over I/O, nor while a compaction rests.
-//! * A compaction rests in small steps, and ends at the next one when somebody waits for its end.
+//! * A rest ends at once when its reason is gone or somebody waits for the end of the compaction: who brings that about
+//!   calls [`Bucket::wake_compactions`] after it.
 
 use super::queue::{Cancel, Wish};
 use crate::bucket::{Bucket, Phase};
@@ -14,8 +15,6 @@ use kedge_vbucket::VbState;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// A rest is taken in steps of this length at most, between which is looked at whether to go on.
-const REST_STEP: Duration = Duration::from_millis(5);
 /// Expired documents that are deleted at once, under the vBucket's lock.
 const EXPIRE_AT_ONCE: usize = 64;
 
@@ -60,19 +59,15 @@ impl Hooks<'_> {
         self.bucket.vbuckets[self.vb.index()].lock().history() != self.history
     }
 
-    fn has_to_end(&self) -> bool {
-        let figures = self.storage.compaction(self.vb);
-        self.is_cancelled() || figures.is_some_and(|figures| figures.has_to_end) || self.is_void()
-    }
-
-    fn rest(&self, mut left: Duration) {
+    /// As long as the pace wants it before so many bytes.
+    fn rest(&self, bytes: u64) {
         let pacing = &self.bucket.compactions.pacing;
+        let now_ns = || self.bucket.setup.clock.now().mono_ns;
         let changes = pacing.changes();
-        while !left.is_zero() && pacing.changes() == changes && !self.has_to_end() {
-            let step = left.min(REST_STEP);
-            std::thread::sleep(step);
-            left -= step;
-        }
+        let until_ns = now_ns().saturating_add(pacing.on_bytes(bytes, now_ns()));
+        let left = || Duration::from_nanos(until_ns.saturating_sub(now_ns()));
+        let may_rest = || pacing.changes() == changes && !self.is_cancelled() && !self.is_void();
+        while self.storage.rest(self.vb, left(), may_rest) {}
     }
 
     fn expire_due(&mut self) {
@@ -100,9 +95,7 @@ impl CompactHooks for Hooks<'_> {
             self.expire_due();
         }
         if self.is_paced {
-            let now_ns = self.now_ns();
-            let pause_ns = self.bucket.compactions.pacing.on_bytes(bytes, now_ns);
-            self.rest(Duration::from_nanos(pause_ns));
+            self.rest(bytes);
         }
     }
 
@@ -116,6 +109,13 @@ impl CompactHooks for Hooks<'_> {
 }
 
 impl Bucket {
+    /// Ends the rests of compactions: each looks at whether it is to go on.
+    pub(crate) fn wake_compactions(&self) {
+        if let Some(storage) = self.storage.get() {
+            storage.wake_rests();
+        }
+    }
+
     /// Compacts the file of a vBucket on this thread.
     pub(super) fn compact_file(
         &self,

@@ -17,8 +17,8 @@ pub trait CompactHooks {
     /// same, and the tombstone settles like any other.
     fn expired(&mut self, document: &Expired<'_>);
 
-    /// So many bytes are about to be read and written. May sleep, but not on when
-    /// [`crate::CompactionFigures::has_to_end`] is set. Not called while the vBucket's commits wait for the compaction.
+    /// So many bytes are about to be read and written. May rest with [`crate::Storage::rest`]. Not called while the
+    /// vBucket's commits wait for the compaction.
     fn bytes(&mut self, bytes: u64);
 
     /// Whether to end without a result. Asked every few hundred KiB, also while the vBucket's commits wait.

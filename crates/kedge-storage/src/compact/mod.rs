@@ -22,6 +22,7 @@ mod hooks;
 mod progress;
 
 use std::path::Path;
+use std::time::Duration;
 
 use kedge_couchstore::compact::purge::Policy;
 use kedge_couchstore::compact::{Compaction, Settings, target_path};
@@ -119,11 +120,7 @@ impl Storage {
             drops_all_tombstones: request.drop_deletes,
             keeps_undated_tombstones: true,
         };
-        let stop = Stop {
-            maintenance,
-            stopping: &self.stopping,
-        };
-        let mut watch = Watch::new(&source, policy, hooks, progress, stop)?;
+        let mut watch = Watch::new(&source, policy, hooks, progress, self.stop_of(vb))?;
         watch.check()?;
         let target = target_path(source.path());
         self.clear(&target)?;
@@ -152,12 +149,28 @@ impl Storage {
     /// How far the compaction of a vBucket is; `None` if there is none.
     #[must_use]
     pub fn compaction(&self, vb: VbId) -> Option<CompactionFigures> {
-        let maintenance = self.slot(vb).maintenance();
-        let stop = Stop {
-            maintenance,
+        self.slot(vb).maintenance().progress().figures()
+    }
+
+    /// A rest in [`CompactHooks::bytes`], unless the vBucket's compaction has to end, or `may_rest`, which is asked under
+    /// no lock, says no. It ends when its time is over, or when anything happens that ends any rest: something needs a
+    /// file for itself, the bucket is closed, [`Storage::wake_rests`] is called. True in the latter cases: who is to rest
+    /// on asks again.
+    pub fn rest(&self, vb: VbId, time: Duration, may_rest: impl FnOnce() -> bool) -> bool {
+        let stop = self.stop_of(vb);
+        self.rests.rest(time, || !stop.is_set() && may_rest())
+    }
+
+    /// What `may_rest` says in [`Storage::rest`] may be another thing than before.
+    pub fn wake_rests(&self) {
+        self.rests.wake();
+    }
+
+    fn stop_of(&self, vb: VbId) -> Stop<'_> {
+        Stop {
+            maintenance: self.slot(vb).maintenance(),
             stopping: &self.stopping,
-        };
-        maintenance.progress().figures(stop.is_set())
+        }
     }
 }
 

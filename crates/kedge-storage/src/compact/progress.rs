@@ -36,8 +36,6 @@ pub struct CompactionFigures {
     pub bytes_written: u64,
     /// Bytes of the file when it began.
     pub file_bytes: u64,
-    /// Whether somebody waits for its end, so that it has to stop.
-    pub has_to_end: bool,
 }
 
 const IDLE: u8 = u8::MAX;
@@ -112,7 +110,7 @@ impl CompactionProgress {
     }
 
     /// `None` without a compaction.
-    pub(super) fn figures(&self, has_to_end: bool) -> Option<CompactionFigures> {
+    pub(super) fn figures(&self) -> Option<CompactionFigures> {
         let phase = *PHASES.get(usize::from(self.phase.load(Relaxed)))?;
         Some(CompactionFigures {
             phase,
@@ -121,7 +119,6 @@ impl CompactionProgress {
             bytes_read: self.bytes_read.load(Relaxed),
             bytes_written: self.bytes_written.load(Relaxed),
             file_bytes: self.file_bytes.load(Relaxed),
-            has_to_end,
         })
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn take_over(
     new_uuid: &mut dyn FnMut(VbId) -> VbUuid,
 ) -> Result<u64, StorageError> {
     let vb = candidate.vb;
-    let _alone = storage.slot(vb).maintenance().exclusive();
+    let _alone = storage.slot(vb).maintenance().exclusive(&storage.rests);
     let mut guard = storage.writer(vb);
     let mut own_table = Vec::new();
     if let Some(own) = guard.newest()? {

@@ -1,7 +1,7 @@
 //! What a compaction leaves out, and what happens to a vBucket while it runs.
 
 use std::cell::{Cell, RefCell};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kedge_storage::{CompactPhase, Revision, Storage, StorageError};
 use kedge_types::{Datatype, Expiry, Seqno};
@@ -15,6 +15,8 @@ use crate::support::{
 use kedge_disk::{Disk, Fault, Rng, SimDisk};
 
 const NOTHING: u64 = 0;
+/// Longer than any test may take.
+const HOUR: Duration = Duration::from_secs(3_600);
 
 fn commit(storage: &Storage, model: &mut Contents, items: &[Settle], state: &PersistedState) {
     storage.commit(VB, items, state, 1).expect("commit");
@@ -443,11 +445,8 @@ fn whoever_needs_the_file_for_himself_stops_it() {
             let mut hooks = Hooks::on_bytes(|_| {
                 let storage = &storage;
                 begun.get_or_insert_with(|| scope.spawn(move || operation(storage)));
-                let deadline = Instant::now() + Duration::from_secs(60);
-                while !storage.compaction(VB).expect("it runs").has_to_end {
-                    assert!(Instant::now() < deadline, "nobody waits for it");
-                    std::thread::yield_now();
-                }
+                // Whoever waits for the file ends it.
+                while storage.rest(VB, HOUR, || true) {}
             });
             let error = storage.compact(VB, &purge(), &mut hooks);
             drop(hooks);
@@ -495,9 +494,14 @@ fn a_bucket_that_is_closed_stops_all() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
     mixed(&storage);
-    let mut hooks = Hooks::on_bytes(|_| storage.stop());
-    let error = storage.compact(VB, &purge(), &mut hooks);
-    drop(hooks);
-    assert!(error.expect_err("stopped").is_stopped());
+    std::thread::scope(|scope| {
+        let mut hooks = Hooks::on_bytes(|_| {
+            scope.spawn(|| storage.stop());
+            storage.rest(VB, HOUR, || true);
+        });
+        let error = storage.compact(VB, &purge(), &mut hooks);
+        drop(hooks);
+        assert!(error.expect_err("stopped").is_stopped());
+    });
     assert_eq!(names(&disk), ["0.couch.1"]);
 }
