@@ -65,9 +65,19 @@ impl Change {
             Self::State(_) | Self::Reset(_) | Self::Rollback { .. } => None,
         }
     }
+}
 
+/// A change, and what it took the place of.
+#[derive(Debug)]
+struct Entry {
+    change: Change,
+    /// The seqno of the document or tombstone that it replaced in the hash table; 0 when there was none.
+    replaced: Seqno,
+}
+
+impl Entry {
     fn bytes(&self) -> usize {
-        size_of::<Self>() + self.item().map_or(64, Item::heap_bytes)
+        size_of::<Self>() + self.change.item().map_or(64, Item::heap_bytes)
     }
 }
 
@@ -82,7 +92,7 @@ pub struct Position(u64);
 /// The checkpoints of a vBucket.
 #[derive(Debug, Default)]
 pub struct Checkpoints {
-    entries: VecDeque<Change>,
+    entries: VecDeque<Entry>,
     /// Position of the first entry.
     first: u64,
     cursors: Vec<u64>,
@@ -113,15 +123,21 @@ impl Checkpoints {
         self.first + self.entries.len() as u64
     }
 
-    /// Queues a change.
+    /// Queues a change that replaced nothing.
     pub fn push(&mut self, change: Change) {
+        self.push_over(change, Seqno(0));
+    }
+
+    /// Queues a change that replaced the document or tombstone at `replaced`; 0: none.
+    pub fn push_over(&mut self, change: Change, replaced: Seqno) {
         if self.end() - self.open_from >= CHECKPOINT_ENTRIES_MAX {
             self.open_id += 1;
             self.open_from = self.end();
         }
-        self.bytes += change.bytes();
         let resets = matches!(change, Change::Reset(_) | Change::Rollback { .. });
-        self.entries.push_back(change);
+        let entry = Entry { change, replaced };
+        self.bytes += entry.bytes();
+        self.entries.push_back(entry);
         if resets {
             self.reset_at = self.end();
         }
@@ -145,7 +161,7 @@ impl Checkpoints {
         let to = self.until(cursor, max_entries, max_bytes);
         let from = (self.cursors[cursor.0] - self.first) as usize;
         let entries = self.entries.range(from..(to.0 - self.first) as usize);
-        out.extend(entries.cloned());
+        out.extend(entries.map(|entry| entry.change.clone()));
         to
     }
 
@@ -155,12 +171,12 @@ impl Checkpoints {
         let from = self.cursors[cursor.0];
         let mut to = from;
         let mut bytes = 0;
-        for change in self
+        for entry in self
             .entries
             .range((from - self.first) as usize..)
             .take(max_entries)
         {
-            bytes += change.bytes();
+            bytes += entry.bytes();
             if bytes > max_bytes && to > from {
                 break;
             }
@@ -181,11 +197,17 @@ impl Checkpoints {
         at.0 >= self.reset_at
     }
 
-    /// What the cursor passes on its way to `to`, as far as it belongs to the history that is written now.
-    pub fn passing(&self, cursor: CursorId, to: Position) -> impl Iterator<Item = &Change> {
+    /// What the cursor passes on its way to `to`, as far as it belongs to the history that is written now, and the
+    /// seqnos of what it replaced.
+    pub fn passing(
+        &self,
+        cursor: CursorId,
+        to: Position,
+    ) -> impl Iterator<Item = (&Change, Seqno)> {
         let from = self.cursors[cursor.0].max(self.reset_at).min(to.0);
         self.entries
             .range((from - self.first) as usize..(to.0 - self.first) as usize)
+            .map(|entry| (&entry.change, entry.replaced))
     }
 
     /// The seqno of the last change in front of `to` that has one, as far as the cursor has not moved past it: where
@@ -201,7 +223,7 @@ impl Checkpoints {
         self.entries
             .range(from..to)
             .rev()
-            .find_map(|change| match change {
+            .find_map(|entry| match &entry.change {
                 Change::Reset(_) => Some(Seqno(0)),
                 Change::Rollback { to, .. } => Some(*to),
                 other => other.item().map(Item::seqno),
@@ -220,8 +242,8 @@ impl Checkpoints {
         );
         *at = to.0;
         let slowest = self.cursors.iter().copied().min().unwrap_or(self.first);
-        for change in self.entries.drain(..(slowest - self.first) as usize) {
-            self.bytes -= change.bytes();
+        for entry in self.entries.drain(..(slowest - self.first) as usize) {
+            self.bytes -= entry.bytes();
         }
         self.first = slowest;
         if self.entries.is_empty() && self.entries.capacity() > IDLE_CAPACITY {
@@ -341,7 +363,8 @@ mod tests {
         for seqno in 1..=3 {
             queue.push(change(seqno));
         }
-        for (max_bytes, expected) in [(0, 1), (change(1).bytes() * 2, 2), (usize::MAX, 3)] {
+        let change_bytes = queue.bytes() / 3;
+        for (max_bytes, expected) in [(0, 1), (change_bytes * 2, 2), (usize::MAX, 3)] {
             let mut batch = Vec::new();
             queue.peek(log, 10, max_bytes, &mut batch);
             assert_eq!(batch.len(), expected, "{max_bytes}");

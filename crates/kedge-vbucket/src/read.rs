@@ -132,8 +132,9 @@ impl VBucket {
         self.locks.remove(item.key());
         self.expired += 1;
         self.visible_seqno = self.high_seqno;
-        self.put(hash, tombstone.clone());
-        self.checkpoints.push(Change::Document(tombstone));
+        let replaced = self.put(hash, tombstone.clone());
+        self.checkpoints
+            .push_over(Change::Document(tombstone), replaced);
     }
 
     pub(crate) fn tombstone(&mut self, now: Now, key: &[u8], why: Deletion, rev: RevSeqno) -> Item {

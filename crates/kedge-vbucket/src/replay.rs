@@ -134,7 +134,8 @@ impl VBucket {
             }
             Change::Abort { item, prepared } => {
                 if self.replay_end(&item, prepared)?.is_some() {
-                    self.unsettled.on_logged(&Change::Abort { item, prepared });
+                    let change = Change::Abort { item, prepared };
+                    self.unsettled.on_logged(&change, Seqno(0));
                 }
             }
             Change::State(failover) => self.replay_state(failover),
@@ -176,8 +177,8 @@ impl VBucket {
 
     fn replay_document(&mut self, change: &Change, item: Item) {
         self.visible_seqno = self.high_seqno;
-        self.unsettled.on_logged(change);
-        self.put(self.table.hash(item.key()), item);
+        let replaced = self.put(self.table.hash(item.key()), item);
+        self.unsettled.on_logged(change, replaced);
     }
 
     fn replay_prepare(&mut self, item: Item) -> Result<(), ReplayError> {
@@ -192,7 +193,8 @@ impl VBucket {
             self.replay.orphan.get_or_insert(bad);
             return Ok(());
         }
-        self.unsettled.on_logged(&Change::Prepare(item.clone()));
+        let change = Change::Prepare(item.clone());
+        self.unsettled.on_logged(&change, Seqno(0));
         self.prepares.add(Prepare::found(hash, item, level));
         Ok(())
     }
@@ -218,7 +220,7 @@ impl VBucket {
         let known = self.failover.entries();
         if known.iter().all(|(uuid, _)| *uuid != failover.uuid()) {
             self.failover = (*failover).clone();
-            self.unsettled.on_logged(&Change::State(failover));
+            self.unsettled.on_logged(&Change::State(failover), Seqno(0));
         }
     }
 

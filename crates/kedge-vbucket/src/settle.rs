@@ -1,8 +1,8 @@
 //! What goes from the log into a vBucket's file.
 //!
 //! Invariants:
-//! * What the log has and the file has not is *unsettled*: it stands in [`unsettled::Unsettled`], in seqno order, every
-//!   version of a key.
+//! * What the log has and the file has not is *unsettled*: it stands in [`unsettled::Unsettled`], in seqno order, the
+//!   newest version of a key that the log has.
 //! * A [`SettleBatch`] takes all of it at once, so the file is at a consistent point when all its parts are written;
 //!   its parts are commits of the file, in seqno order.
 //! * A prepare that has not ended at the end of a part is in the file then: the log's commit repeats no value.
@@ -13,6 +13,7 @@ mod steps;
 #[cfg(test)]
 mod tests;
 mod unsettled;
+mod waiting;
 
 pub(crate) use batch::Marks;
 pub use batch::{Part, SettleBatch};

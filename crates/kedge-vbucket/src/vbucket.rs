@@ -255,19 +255,22 @@ impl VBucket {
         }
     }
 
-    /// Puts a change into the hash table. The version that leaves it may stay alive for the file only.
-    pub(crate) fn put(&mut self, hash: KeyHash, item: Item) {
+    /// Puts a change into the hash table. The version that leaves it may stay alive for the file only. Gives back its
+    /// seqno; 0 when there is none.
+    pub(crate) fn put(&mut self, hash: KeyHash, item: Item) -> Seqno {
         if self.may_have(hash, item.key()) {
             item.mark_blind();
         }
-        if let Some(old) = self.table.put(hash, item) {
-            if old.is_blind()
-                && let Some(new) = self.table.find(hash, old.key())
-            {
-                new.mark_blind();
-            }
-            self.unsettled.on_replaced(&old, self.persisted_seqno);
+        let Some(old) = self.table.put(hash, item) else {
+            return Seqno(0);
+        };
+        if old.is_blind()
+            && let Some(new) = self.table.find(hash, old.key())
+        {
+            new.mark_blind();
         }
+        self.unsettled.on_replaced(&old, self.persisted_seqno);
+        old.seqno()
     }
 
     /// xorshift64 (G. Marsaglia, 2003).
@@ -341,11 +344,12 @@ impl VBucket {
         let prepared = prepare.item.seqno();
         let item = prepare.item.with_seqno(self.next_seqno());
         self.visible_seqno = self.high_seqno;
-        self.put(prepare.hash, item.clone());
-        self.checkpoints.push(Change::Commit {
+        let replaced = self.put(prepare.hash, item.clone());
+        let change = Change::Commit {
             item: item.clone(),
             prepared,
-        });
+        };
+        self.checkpoints.push_over(change, replaced);
         if let Some(waiter) = prepare.waiter {
             self.done.push(Done {
                 cookie: waiter.cookie,

@@ -410,8 +410,8 @@ impl VBucket {
             None => {
                 let mutated = self.mutated(&item);
                 self.visible_seqno = self.high_seqno;
-                self.put(found.hash, item.clone());
-                self.checkpoints.push(Change::Document(item));
+                let replaced = self.put(found.hash, item.clone());
+                self.checkpoints.push_over(Change::Document(item), replaced);
                 Outcome::Done(mutated)
             }
             Some(durability) => self.prepare(now, durability, write.cookie, found.hash, item),

@@ -117,6 +117,7 @@ pub(crate) fn sim(disk: &SimDisk) -> Place {
     let dir = PathBuf::from("/data/bucket");
     disk.create_dir_all(&dir).unwrap();
     let mut config = BucketConfig::new("test", 4, 1 << 30);
+    config.settle_age_ms = 10_000;
     config.uuid = "00112233445566778899aabbccddeeff".to_owned();
     config.flush_enabled = true;
     config.num_shards = 1;

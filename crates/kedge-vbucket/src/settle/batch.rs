@@ -43,6 +43,8 @@ pub struct SettleBatch {
     pub(crate) set_aside: Vec<Settle>,
     /// In order.
     pub(crate) ends: Vec<End>,
+    /// Older versions of a key may stand beside newer ones.
+    pub(crate) may_repeat: bool,
     pub(crate) before: Marks,
     pub(crate) after: Marks,
     pub(crate) state: PersistedState,
@@ -101,15 +103,16 @@ impl SettleBatch {
         }
     }
 
-    /// The changes that are left, older versions included until [`SettleBatch::parts`] was called.
+    /// The changes that are left; older versions may be among them until [`SettleBatch::parts`] was called.
     #[must_use]
     pub fn items(&self) -> &[Settle] {
         &self.items
     }
 
     /// Lets go of versions that newer ones among these make needless, and gives what is left in commits of at most
-    /// `max_items` and `max_bytes` (of keys, values and their overhead), unless one item alone is larger. There is at
-    /// least one.
+    /// `max_items` and `max_bytes` (of keys, values and their overhead), unless one item alone is larger, or the next
+    /// place for a cut, after a few dozen items or some more than there were prepares at once, lies behind that. There is
+    /// at least one.
     pub fn parts(
         &mut self,
         max_items: usize,
@@ -146,7 +149,7 @@ impl SettleBatch {
     fn drop_old_documents(&mut self) {
         let replaced =
             |settle: &Settle| settle.is_committed_namespace() && settle.item().is_replaced();
-        if !self.items.iter().any(replaced) {
+        if !self.may_repeat || !self.items.iter().any(replaced) {
             return;
         }
         let mut drop = Bits::new(self.items.len());
@@ -190,7 +193,7 @@ impl SettleBatch {
                 .get(index)
                 .map_or(0, |settle| settle.item().heap_bytes());
             let full = index - start >= max_items || bytes + size > max_bytes;
-            if index == self.items.len() || (full && index > start) {
+            if index == self.items.len() || (full && index > start && self.may_end(index)) {
                 let before = dropped;
                 newer.clear();
                 for old in (start..index).rev() {
@@ -214,6 +217,25 @@ impl SettleBatch {
             self.set_aside.extend(set_aside);
         }
         cuts
+    }
+
+    /// Whether a part may end in front of `index`: prepares that have not ended there are in it, or in the file.
+    fn may_end(&self, index: usize) -> bool {
+        let items = &self.items[..index];
+        let Some(last) = items.last().map(|settle| settle.item().seqno()) else {
+            return true;
+        };
+        let there = |prepared: Seqno| {
+            prepared <= self.state.snap_start
+                || items
+                    .binary_search_by_key(&prepared, |settle| settle.item().seqno())
+                    .is_ok()
+        };
+        let first = self.ends.partition_point(|end| end.at <= last);
+        self.ends[first..]
+            .iter()
+            .take_while(|end| end.prepared <= last)
+            .all(|end| there(end.prepared))
     }
 
     /// How far the file has come when it has everything up to `seqno`.

@@ -91,7 +91,7 @@ impl VBucket {
         let mut state = self.persisted_state();
         let (mut items, mut ends) = (Vec::new(), Vec::new());
         let mut state_changed = false;
-        for change in self.checkpoints.passing(self.log_cursor, to) {
+        for (change, _) in self.checkpoints.passing(self.log_cursor, to) {
             after.on_change(change);
             state_changed |= matches!(change, Change::State(_));
             if let Change::Document(item) | Change::Commit { item, .. } = change
@@ -117,6 +117,7 @@ impl VBucket {
             items,
             set_aside: Vec::new(),
             ends,
+            may_repeat: true,
             before,
             after,
             state,
@@ -129,9 +130,9 @@ impl VBucket {
 
     /// The log cursor moves to `to`.
     pub(crate) fn pass_on(&mut self, to: Position) {
-        for change in self.checkpoints.passing(self.log_cursor, to) {
+        for (change, replaced) in self.checkpoints.passing(self.log_cursor, to) {
             match self.unsettled.persistence {
-                Persistence::LogThenFile => self.unsettled.on_logged(change),
+                Persistence::LogThenFile => self.unsettled.on_logged(change, replaced),
                 Persistence::Direct => self.unsettled.on_written(change),
             }
         }

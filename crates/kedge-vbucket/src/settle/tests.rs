@@ -138,7 +138,7 @@ proptest! {
                 }
                 Step::Reset => vb.reset(VbUuid(2)),
             }
-            let waiting = vb.unsettled.items().iter().map(Settle::item);
+            let waiting = vb.unsettled.items().map(Settle::item);
             let expected = pinned(&vb, waiting.chain(&held));
             prop_assert_eq!(vb.unsettled.pinned_items_bytes(), expected);
         }

@@ -1,13 +1,14 @@
 //! What the log has and the file has not.
 //!
 //! Invariants:
-//! * `settled <= frozen.upto <= ` the last seqno in `items`; the frozen batch and `items` together have every change in
-//!   (settled, logged], in order.
+//! * `settled <= frozen.upto <= ` the last seqno in `waiting`; the frozen batch and `waiting` together have every change
+//!   in (settled, logged], in order, but those that a newer change in `waiting` makes needless.
 //! * `pinned` counts what only this keeps alive: prepares, aborts, and documents that are not in the hash table any
 //!   more.
 //! * `history` changes with every reset and rollback; a batch of another history settles nothing.
 
 use super::batch::{End, Marks, SettleBatch};
+use super::waiting::Waiting;
 use super::{PersistedState, Settle};
 use crate::checkpoint::Change;
 use crate::item::Item;
@@ -25,7 +26,7 @@ pub enum Persistence {
 /// How much the log has and the file has not.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UnsettledFigures {
-    /// Changes, older versions of a key among them; what is being written counts until that has ended.
+    /// Changes, the newest of each key; what is being written counts until that has ended.
     pub items: usize,
     /// Bytes that only they keep alive: versions that are not in the hash table, and the list itself.
     pub pinned_bytes: usize,
@@ -38,9 +39,8 @@ pub struct UnsettledFigures {
 #[derive(Debug)]
 pub(crate) struct Unsettled {
     pub(crate) persistence: Persistence,
-    items: Vec<Settle>,
-    ends: Vec<End>,
-    /// Bytes of all of `items`.
+    waiting: Waiting,
+    /// Bytes of all of `waiting`.
     bytes: usize,
     pinned: usize,
     /// Everything up to here is in the file.
@@ -73,8 +73,7 @@ impl Unsettled {
     pub(crate) fn new(persistence: Persistence) -> Self {
         Self {
             persistence,
-            items: Vec::new(),
-            ends: Vec::new(),
+            waiting: Waiting::default(),
             bytes: 0,
             pinned: 0,
             settled: Seqno(0),
@@ -109,13 +108,13 @@ impl Unsettled {
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        !self.items.is_empty() || self.state_changed || self.replaces_file
+        !self.waiting.is_empty() || self.state_changed || self.replaces_file
     }
 
     pub(crate) fn figures(&self) -> UnsettledFigures {
         let frozen = self.frozen.as_ref();
         UnsettledFigures {
-            items: self.items.len() + frozen.map_or(0, |frozen| frozen.items),
+            items: self.waiting.len() + frozen.map_or(0, |frozen| frozen.items),
             pinned_bytes: self.pinned_bytes(),
             state_changed: self.state_changed,
             replaces_file: self.replaces_file,
@@ -123,8 +122,8 @@ impl Unsettled {
     }
 
     #[cfg(test)]
-    pub(crate) fn items(&self) -> &[Settle] {
-        &self.items
+    pub(crate) fn items(&self) -> impl Iterator<Item = &Settle> {
+        self.waiting.iter()
     }
 
     #[cfg(test)]
@@ -138,11 +137,12 @@ impl Unsettled {
             .frozen
             .as_ref()
             .map_or(0, |frozen| frozen.pinned + frozen.list_bytes);
-        self.pinned + list_bytes(&self.items, &self.ends) + frozen
+        self.pinned + self.waiting.list_bytes() + frozen
     }
 
-    /// The log has `change`, or a replay has read it from there.
-    pub(crate) fn on_logged(&mut self, change: &Change) {
+    /// The log has `change`, or a replay has read it from there. It has replaced the document or tombstone at
+    /// `replaced`, or none that is known.
+    pub(crate) fn on_logged(&mut self, change: &Change, replaced: Seqno) {
         self.at_logged.on_change(change);
         match change {
             Change::State(_) => self.state_changed = true,
@@ -151,23 +151,38 @@ impl Unsettled {
             }
             _ => {}
         }
-        self.ends.extend(End::of(change));
-        if let Some(settle) = Settle::of(change) {
-            self.push(settle);
+        if let Some(old) = self.waiting.forget(replaced) {
+            self.discount(&old);
+        }
+        if let Some(end) = End::of(change) {
+            self.waiting.end(end);
+        }
+        let Some(settle) = Settle::of(change) else {
+            return;
+        };
+        self.count(&settle);
+        self.waiting.push(settle);
+        for ended in self.waiting.close() {
+            self.discount(&ended);
         }
     }
 
-    fn push(&mut self, settle: Settle) {
+    fn count(&mut self, settle: &Settle) {
         let bytes = settle.item().heap_bytes();
         self.bytes += bytes;
-        self.pinned += if is_pinned(&settle) { bytes } else { 0 };
-        self.items.push(settle);
+        self.pinned += if is_pinned(settle) { bytes } else { 0 };
+    }
+
+    fn discount(&mut self, settle: &Settle) {
+        let bytes = settle.item().heap_bytes();
+        self.bytes -= bytes;
+        self.pinned -= if is_pinned(settle) { bytes } else { 0 };
     }
 
     /// The file has `change`, as there is no log.
     pub(crate) fn on_written(&mut self, change: &Change) {
         assert!(
-            self.items.is_empty() && self.frozen.is_none(),
+            self.waiting.is_empty() && self.frozen.is_none(),
             "what a replay brought back is settled before anything else"
         );
         self.at_logged.on_change(change);
@@ -204,8 +219,8 @@ impl Unsettled {
     /// Takes everything there is; `state` is what the file is to say then.
     pub(crate) fn freeze(&mut self, state: PersistedState, upto: Seqno) -> SettleBatch {
         assert!(self.frozen.is_none(), "one batch is written at a time");
-        let items = std::mem::take(&mut self.items);
-        let ends = std::mem::take(&mut self.ends);
+        let list_bytes = self.waiting.list_bytes();
+        let (items, ends, may_repeat) = self.waiting.take();
         self.frozen = Some(Frozen {
             from: self.settled,
             upto,
@@ -213,13 +228,14 @@ impl Unsettled {
             items: items.len(),
             bytes: std::mem::take(&mut self.bytes),
             pinned: std::mem::take(&mut self.pinned),
-            list_bytes: list_bytes(&items, &ends),
+            list_bytes,
         });
         self.state_changed = false;
         SettleBatch {
             items,
             set_aside: Vec::new(),
             ends,
+            may_repeat,
             before: self.at_settled,
             after: self.at_logged,
             state,
@@ -260,14 +276,11 @@ impl Unsettled {
         let rest = batch.items.split_off(written);
         let written = std::mem::replace(&mut batch.items, rest);
         batch.ends.retain(|end| end.at > self.settled);
-        let bytes = |settle: &Settle| settle.item().heap_bytes();
-        self.bytes += batch.items.iter().map(bytes).sum::<usize>();
-        let pinned = batch.items.iter().filter(|settle| is_pinned(settle));
-        self.pinned += pinned.map(bytes).sum::<usize>();
-        batch.items.append(&mut self.items);
-        batch.ends.append(&mut self.ends);
-        self.items = batch.items;
-        self.ends = batch.ends;
+        for settle in &batch.items {
+            self.count(settle);
+        }
+        let newer = std::mem::take(&mut self.waiting);
+        self.waiting = Waiting::join(batch.items, batch.ends, newer);
         written
     }
 
@@ -294,16 +307,12 @@ impl Unsettled {
     }
 
     fn clear(&mut self) {
-        self.items = Vec::new();
-        self.ends = Vec::new();
+        self.waiting = Waiting::default();
         (self.bytes, self.pinned) = (0, 0);
     }
 }
 
-fn list_bytes(items: &Vec<Settle>, ends: &Vec<End>) -> usize {
-    items.capacity() * size_of::<Settle>() + ends.capacity() * size_of::<End>()
-}
-
+/// Whether only this list keeps the item alive.
 fn is_pinned(settle: &Settle) -> bool {
     !settle.is_committed_namespace() || settle.item().is_replaced()
 }

@@ -2,8 +2,10 @@
 
 use crate::disk::{Disk, Settling};
 use crate::tools::*;
+use kedge_types::DurabilityLevel::PersistToMajority;
 use kedge_types::{Seqno, VbUuid};
-use kedge_vbucket::{Change, Settle, SettleBatch, VBucket};
+use kedge_vbucket::{Change, Settle, SettleBatch, StoreMode, VBucket};
+use proptest::prelude::*;
 
 const WHOLE: Settling = Settling {
     max_items: usize::MAX,
@@ -158,6 +160,70 @@ fn a_prepare_that_one_cut_did_not_need_is_there_for_the_next() {
     disk.settle(vb, half);
     let mut again = disk.recover(vbucket(), None);
     assert_eq!(get(&mut again, at(3), "k").unwrap(), b"first");
+}
+
+#[test]
+fn documents_that_change_often_wait_once() {
+    let vb = &mut vbucket();
+    for n in 0..10_000 {
+        if n % 2 == 0 {
+            set(vb, at(0), &format!("k{}", n % 10), &[b'x'; 500]);
+        } else {
+            prepare(vb, &format!("k{}", n % 10), &[b'x'; 500]);
+        }
+        if n % 3 == 0 {
+            log_all(vb);
+        }
+    }
+    while !log_all(vb).is_empty() {}
+    let waiting = vb.unsettled();
+    assert!(waiting.items < 10 + 64 * 3, "{waiting:?}");
+    assert!(waiting.pinned_bytes < 200_000, "{waiting:?}");
+    let batch = &mut vb.begin_settle().unwrap();
+    let documents = batch.parts(usize::MAX, usize::MAX).next().unwrap();
+    let committed = |settle: &&Settle| settle.is_committed_namespace();
+    assert_eq!(documents.items.iter().filter(committed).count(), 10);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// What was forgotten while it waited is not missed, wherever a batch is cut and a crash comes.
+    #[test]
+    fn a_crash_after_any_part_of_a_long_wait_leaves_what_was_logged(
+        steps in proptest::collection::vec((0u8..6, any::<bool>(), 0usize..8), 150..600),
+        settled_first in 0usize..150,
+        max_items in 1usize..60,
+        parts in 0usize..12,
+        ends in any::<bool>(),
+    ) {
+        let mut vb = vbucket();
+        let mut disk = Disk::default();
+        for (index, (name, is_durable, logged)) in steps.into_iter().enumerate() {
+            let name = format!("k{name}");
+            let value = index.to_string();
+            let key = key(&name);
+            // A SyncWrite on the key may be in flight.
+            let _ = if is_durable {
+                let write = durable(&key, PersistToMajority, 1);
+                store(&mut vb, at(0), &write, StoreMode::Set, value.as_bytes())
+            } else {
+                store(&mut vb, at(0), &write(&key), StoreMode::Set, value.as_bytes())
+            };
+            disk.log(&mut vb, logged);
+            if index == settled_first {
+                disk.settle(&mut vb, WHOLE);
+            }
+        }
+        disk.log(&mut vb, usize::MAX);
+        disk.settle(&mut vb, Settling { max_items, parts, ends });
+        let expected = disk.expected(at(1));
+        let mut again = disk.recover(vbucket(), None);
+        for (key, value) in expected {
+            let name = String::from_utf8(key[1..].to_vec()).unwrap();
+            prop_assert_eq!(get(&mut again, at(1), &name).unwrap(), value);
+        }
+    }
 }
 
 #[test]
