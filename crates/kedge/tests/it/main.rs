@@ -3,7 +3,9 @@
 mod couchstore;
 mod couchstore_check;
 mod crash;
+mod crash_storage;
 mod faults;
+mod histories;
 mod hostile;
 mod import;
 mod lifecycle;

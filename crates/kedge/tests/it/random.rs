@@ -1,5 +1,13 @@
 //! Random numbers whose seed is printed and can be given again.
 
+/// The number in `variable`, or this one.
+pub(crate) fn count_from_environment(variable: &str, default: u64) -> u64 {
+    let given = std::env::var(variable)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    given.unwrap_or(default)
+}
+
 /// SplitMix64.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
