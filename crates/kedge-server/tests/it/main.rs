@@ -5,6 +5,7 @@ mod client;
 mod commands;
 mod compact;
 mod config;
+mod evicted;
 mod hostile;
 mod limits;
 mod memcached;
