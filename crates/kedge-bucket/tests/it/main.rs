@@ -8,6 +8,7 @@ mod durable;
 mod figures;
 mod full_disk;
 mod histories;
+mod hold;
 mod life;
 mod modes;
 mod residency;
