@@ -17,14 +17,7 @@ impl Bucket {
         let config = self.config();
         each("ep_bucket_type", "persistent");
         each("ep_backend", "couchdb");
-        each(
-            "ep_warmup_thread",
-            if self.is_loading() {
-                "running"
-            } else {
-                "complete"
-            },
-        );
+        each("ep_warmup_thread", self.warmup_thread());
         each(
             "ep_degraded_mode",
             if self.phase() == Phase::Open {

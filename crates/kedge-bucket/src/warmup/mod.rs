@@ -20,7 +20,7 @@ use crate::tasks::{WARMUP_DOCUMENTS, Work};
 use job::{Job, Running};
 use kedge_executor::Next;
 use kedge_types::VbId;
-use kedge_vbucket::ITEM_OVERHEAD_BYTES;
+use kedge_vbucket::{ITEM_OVERHEAD_BYTES, VBucket};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -212,11 +212,13 @@ impl Bucket {
         Ok(())
     }
 
-    /// Does one job to its end.
+    /// Does one job to its end. What cannot be read is left to who asks for it.
     fn do_a_job(&self) -> Result<(), BucketError> {
         let mut running = None;
         loop {
-            self.warm_step(&mut running).map_err(|(_, error)| error)?;
+            if let Err((vb, error)) = self.warm_step(&mut running) {
+                self.on_warmup_failed(vb, &error);
+            }
             if running.is_none() {
                 return Ok(());
             }
@@ -349,6 +351,24 @@ impl Bucket {
         );
     }
 
+    /// vBuckets of whose files not all was looked at: a command for what is not in memory looks there.
+    fn count_cold(&self) -> usize {
+        let is_cold = |vbucket: &&Mutex<VBucket>| {
+            let vbucket = vbucket.lock();
+            !vbucket.is_warm() && !vbucket.is_set_aside()
+        };
+        self.vbuckets.iter().filter(is_cold).count()
+    }
+
+    /// "running" or "complete", as operators of this kind of server know it.
+    pub(crate) fn warmup_thread(&self) -> &'static str {
+        if self.is_loading() || self.is_warming() {
+            "running"
+        } else {
+            "complete"
+        }
+    }
+
     fn warming_us(&self) -> u64 {
         let began_ns = self.warmup.began_ns.load(Ordering::Relaxed);
         let now_ns = self.setup.clock.now().mono_ns;
@@ -392,12 +412,7 @@ impl Bucket {
         let stage = warmup.stage();
         each("ep_warmup", "enabled");
         each("ep_warmup_state", stage.name());
-        let thread = if warmup.is_done() {
-            "complete"
-        } else {
-            "running"
-        };
-        each("ep_warmup_thread", thread);
+        each("ep_warmup_thread", self.warmup_thread());
         let behavior = self.config().memory.warmup_behavior.name();
         each("ep_warmup_behavior", behavior);
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed).to_string();
@@ -407,6 +422,7 @@ impl Bucket {
         each("ep_warmup_estimated_key_count", &of(&warmup.estimated));
         each("ep_warmup_estimated_value_count", &of(&warmup.estimated));
         each("ep_warmup_failures", &of(&warmup.failures));
+        each("ep_warmup_cold_vbuckets", &self.count_cold().to_string());
         each("ep_warmup_keys_time", &of(&warmup.keys_us));
         let time_us = match stage {
             Stage::Done => warmup.took_us.load(Ordering::Relaxed),

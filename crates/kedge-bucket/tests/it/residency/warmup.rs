@@ -1,6 +1,6 @@
 //! Documents that come back after a start, while commands run.
 
-use super::{POLICIES, small, value};
+use super::{POLICIES, noise, small, value};
 use crate::tools::*;
 use kedge_bucket::{EvictionPolicy, WarmupBehavior};
 use kedge_disk::SimDisk;
@@ -208,4 +208,87 @@ fn the_log_is_written_once_a_day_unless_all_is_in_memory() {
     steps.pass(SEC * 3_600);
     assert!(!exists(), "it is of no use any more");
     open.bucket.shutdown();
+}
+
+/// Counts of the group `warmup` after files were read, some of which cannot be.
+fn failures(open: &Open) -> (String, String) {
+    until("the bucket is warm", || !open.bucket.is_warming());
+    (
+        open.warmup("ep_warmup_failures"),
+        open.warmup("ep_warmup_cold_vbuckets"),
+    )
+}
+
+#[test]
+fn a_file_with_an_unreadable_place_is_fetched_from_as_far_as_it_can_be_read() {
+    for policy in POLICIES {
+        for behavior in [WarmupBehavior::Background, WarmupBehavior::Blocking] {
+            let disk = SimDisk::new(6);
+            let mut place = small(&disk, policy, 1 << 30);
+            place.config.memory.warmup_behavior = behavior;
+            let open = place.open();
+            let names: Vec<String> = (0..400).map(|n| format!("key-{n}")).collect();
+            let of_first = |name: &&String| key(name).vbucket(4) == kedge_types::VbId(0);
+            for name in &names {
+                open.set(name, &noise(600)).unwrap();
+            }
+            open.bucket.shutdown();
+            let file = Path::new("/data/bucket/0.couch.1");
+            // Bodies come before nodes and headers.
+            disk.make_unreadable(file, 20_000);
+            let open = place.open();
+            assert_eq!(failures(&open), ("1".to_owned(), "1".to_owned()));
+            assert_eq!(open.figure("curr_items"), 400);
+            let broken: Vec<&String> = names
+                .iter()
+                .filter(|name| match open.get(name) {
+                    Ok(found) => {
+                        assert_eq!(found, noise(600), "{name}");
+                        false
+                    }
+                    Err(_) => true,
+                })
+                .collect();
+            assert!((1..5).contains(&broken.len()), "{broken:?}");
+            assert!(broken.iter().all(of_first), "{broken:?}");
+            assert_eq!(open.get("no such key"), Err(Status::KeyNotFound));
+            // They can be written, and then be read.
+            open.set(broken[0], b"new").unwrap();
+            assert_eq!(open.get(broken[0]).unwrap(), b"new");
+            open.bucket.settle().unwrap();
+            assert_eq!(open.figure("curr_items"), 400);
+            open.bucket.shutdown();
+            // Elsewhere nothing was touched, and what was written since is in a sound place.
+            let open = place.open();
+            assert_eq!(open.get(broken[0]).unwrap(), b"new");
+            let broken_now = names.iter().filter(|name| open.get(name).is_err()).count();
+            assert_eq!(broken_now, broken.len() - 1);
+            open.bucket.shutdown();
+        }
+    }
+}
+
+#[test]
+fn it_is_complete_when_documents_were_read_and_not_before() {
+    let mut place = filled(&SimDisk::new(7), EvictionPolicy::ValueOnly, 300);
+    let steps = place.by_hand();
+    let sink = std::sync::Arc::new(Sink::default());
+    let bucket = kedge_bucket::Bucket::open(place.setup(&sink)).unwrap();
+    let thread = || {
+        let mut found = Vec::new();
+        bucket.stats(&mut |name, text| {
+            if name == "ep_warmup_thread" {
+                found.push(text.to_owned());
+            }
+        });
+        found
+    };
+    assert_eq!(thread(), ["running"]);
+    while bucket.is_loading() {
+        steps.run_one(Pool::Reader);
+    }
+    assert_eq!(thread(), ["running"], "commands run, but it is not warm");
+    steps.run();
+    assert_eq!(thread(), ["complete"]);
+    bucket.shutdown();
 }
