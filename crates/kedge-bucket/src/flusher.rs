@@ -12,6 +12,7 @@ use crate::bucket::Bucket;
 use crate::counters::Total;
 use crate::error::BucketError;
 use crate::timings::Timing;
+use crate::writer::{RUN_ITEMS_MAX, Wrote};
 use kedge_types::{Now, VbId};
 use kedge_vbucket::{AfterLog, Done, Position, SettleBatch};
 use parking_lot::Mutex;
@@ -22,6 +23,8 @@ use std::time::Duration;
 /// Nobody waits for the commit of a prepare that is in the file, nor is it lost with the process. It goes with the next
 /// change of its vBucket, or after this time by itself. So long also rests a vBucket whose file could not be written.
 const LATER: Duration = Duration::from_secs(1);
+/// Bytes of one commit, unless the bucket ends.
+const RUN_BYTES_MAX: usize = 4 << 20;
 
 /// All flushers of a bucket.
 #[derive(Debug)]
@@ -171,10 +174,10 @@ impl Bucket {
         }
     }
 
-    /// Flushes one vBucket whose time has come. Whether another's has come too.
-    pub(crate) fn flush_next(&self, lane: usize) -> Result<bool, BucketError> {
+    /// Flushes one vBucket whose time has come.
+    pub(crate) fn flush_next(&self, lane: usize) -> Result<Wrote, BucketError> {
         let Some(flushers) = &self.flushers else {
-            return Ok(false);
+            return Ok(Wrote::default());
         };
         let shard = &flushers.shards[lane];
         let mut flusher = shard.flusher.lock();
@@ -187,15 +190,17 @@ impl Bucket {
         } else if flusher.round > 0 {
             self.flush_plain(flushers, &mut flusher)
         } else {
-            return Ok(false);
+            return Ok(Wrote::default());
         };
         let more = !flusher.waited.is_empty() || flusher.round > 0;
         drop(flusher);
         self.on_commit_result(&result);
         match result {
             // It was put aside: the others can be written.
-            Err(error) if error.is_passing() && !error.is_no_space() => Ok(more),
-            other => other.map(|_| more),
+            Err(error) if error.is_passing() && !error.is_no_space() => {
+                Ok(Wrote { items: 0, more })
+            }
+            other => other.map(|items| Wrote { items, more }),
         }
     }
 
@@ -305,7 +310,13 @@ impl Bucket {
         vb: VbId,
     ) -> Result<usize, BucketError> {
         let config = self.config();
-        let (max, max_bytes) = (config.flusher_batch_max_items, config.flush_batch_max_bytes);
+        let (mut max, mut max_bytes) =
+            (config.flusher_batch_max_items, config.flush_batch_max_bytes);
+        if !flushers.hurry.load(Ordering::SeqCst) {
+            // A run is to be short; when the bucket ends, syncs are to be few.
+            max = max.min(RUN_ITEMS_MAX);
+            max_bytes = max_bytes.min(RUN_BYTES_MAX);
+        }
         // Before the changes are taken: those that come after that count.
         let mark = &flushers.marks[vb.index()];
         mark.dirty.store(false, Ordering::SeqCst);
@@ -414,7 +425,7 @@ impl Bucket {
             };
             // What comes meanwhile is not waited for, nor what fails.
             for _ in 0..waiting {
-                if !matches!(self.flush_next(lane), Ok(true)) {
+                if !self.flush_next(lane).is_ok_and(|wrote| wrote.more) {
                     break;
                 }
             }

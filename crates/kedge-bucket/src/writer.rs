@@ -25,6 +25,8 @@ const IDLE_MARK: Duration = Duration::from_secs(1);
 
 /// A run goes on with the next batch for so long while someone waits; then tasks of other buckets have their turn.
 const TURN: Duration = Duration::from_millis(10);
+/// Nor does it go on after so many changes.
+pub(crate) const RUN_ITEMS_MAX: usize = 4_096;
 
 /// A run is under way, or will come by itself.
 const RUNNING: u8 = 0;
@@ -85,6 +87,15 @@ impl Default for Rest {
     }
 }
 
+/// What came of a batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wrote {
+    /// Changes.
+    pub(crate) items: usize,
+    /// Others are to be written at once.
+    pub(crate) more: bool,
+}
+
 /// The task.
 #[derive(Debug, Default)]
 pub(crate) struct WriteOut {
@@ -139,15 +150,18 @@ impl WriteOut {
     fn commit(&mut self, bucket: &Bucket, now: Duration) -> Next {
         let writer = &bucket.writers[self.lane];
         let began_ns = bucket.setup.clock.now().mono_ns;
+        let mut items = 0;
         loop {
             self.rest = Rest::None;
             self.marked = false;
             // Who waits by now has its change in the lists that are looked at next.
             writer.urgent.store(false, Ordering::SeqCst);
             match bucket.write_once(self.lane) {
-                Ok(true) => {}
-                Ok(false) => {
-                    if let Some(next) = self.rest(bucket, now) {
+                Ok(wrote) => {
+                    items += wrote.items;
+                    if !wrote.more
+                        && let Some(next) = self.rest(bucket, now)
+                    {
                         return next;
                     }
                 }
@@ -155,7 +169,8 @@ impl WriteOut {
                 Err(_) => return Next::Done,
             }
             let took_ns = bucket.setup.clock.now().mono_ns.saturating_sub(began_ns);
-            if took_ns >= TURN.as_nanos() as u64 || bucket.phase() == Phase::Closed {
+            let is_over = took_ns >= TURN.as_nanos() as u64 || items >= RUN_ITEMS_MAX;
+            if is_over || bucket.phase() == Phase::Closed {
                 return Next::Again;
             }
         }
@@ -270,8 +285,8 @@ impl Bucket {
         }
     }
 
-    /// One batch of a writer. Whether more is to be written at once.
-    fn write_once(&self, lane: usize) -> Result<bool, BucketError> {
+    /// One batch of a writer.
+    fn write_once(&self, lane: usize) -> Result<Wrote, BucketError> {
         if self.is_direct() {
             return self.flush_next(lane);
         }
@@ -280,10 +295,10 @@ impl Bucket {
         };
         let mut committer = committer.lock();
         let result = self.commit_once(&mut committer);
-        let was_full = result.is_ok() && committer.was_full();
+        let more = committer.was_full();
         drop(committer);
         self.on_commit_result(&result);
-        result.map(|_| was_full)
+        result.map(|items| Wrote { items, more })
     }
 
     /// How long what waits for a writer may still wait; None when nothing does.

@@ -3,6 +3,8 @@
 use crate::tools::*;
 use kedge_bucket::{Cookie, Outcome};
 use kedge_disk::{Fault, Operation, SimDisk};
+use kedge_executor::Pool;
+use kedge_types::VbId;
 use std::collections::BTreeMap;
 
 fn direct(disk: &SimDisk) -> Place {
@@ -162,4 +164,40 @@ fn an_answer_is_held_back_when_the_files_are_behind() {
     }
     assert!(commits(&open).0 > 0);
     open.bucket.shutdown();
+}
+
+#[test]
+fn a_run_of_a_flusher_is_short_and_a_shutdown_commits_each_file_once() {
+    /// As many as a run may have.
+    const RUN: u64 = 4_096;
+    let (open, steps) = direct(&SimDisk::new(20)).open_by_hand();
+    let mut names = (0..).map(|n| format!("key-{n}"));
+    let mut names = names
+        .by_ref()
+        .filter(|name| key(name).vbucket(4) == VbId(1));
+    for _ in 0..3 * RUN - 1 {
+        open.set(&names.next().unwrap(), b"1").unwrap();
+    }
+    open.persist(&names.next().unwrap(), b"1", 1).unwrap();
+    steps.run();
+    assert_eq!(commits(&open), (0, 0), "nobody has kicked");
+    open.bucket.kick(false);
+    for run in 1..=3 {
+        assert!(steps.run_one(Pool::Writer));
+        assert_eq!(commits(&open), (run, run * RUN));
+    }
+    assert!(open.sink.wait(1).is_ok());
+    steps.pass(SEC * 5);
+    let before = commits(&open);
+    for _ in 0..3 * RUN {
+        open.set(&names.next().unwrap(), b"2").unwrap();
+    }
+    open.set(&elsewhere(&names.next().unwrap()), b"2").unwrap();
+    open.bucket.shutdown();
+    let now = commits(&open);
+    assert_eq!(
+        (now.0 - before.0, now.1 - before.1),
+        (2, 3 * RUN + 1),
+        "a commit for each file"
+    );
 }
