@@ -1,5 +1,6 @@
 //! The bucket itself: its parts, and how a step of a vBucket is accounted for.
 
+use crate::aside::Aside;
 use crate::commit::{Committer, Dirty, DirtyList};
 use crate::compaction::Compactions;
 use crate::config::{BucketChange, BucketConfig};
@@ -155,6 +156,7 @@ pub struct Bucket {
     pub(crate) pager: Pager,
     pub(crate) warmup: Warmup,
     pub(crate) storage: OnceLock<Storage>,
+    pub(crate) aside: Aside,
     pub(crate) preparer: OnceLock<SegmentPreparer>,
     /// The tasks that rest while there is nothing for them to do.
     pub(crate) timeouts: Sleeper,
@@ -219,6 +221,7 @@ impl Bucket {
             pager: Pager::default(),
             warmup: Warmup::default(),
             storage: OnceLock::new(),
+            aside: Aside::default(),
             preparer: OnceLock::new(),
             timeouts: Sleeper::default(),
             sweeper: Sleeper::default(),

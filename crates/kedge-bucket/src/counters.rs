@@ -189,6 +189,8 @@ totals! {
     FetchLoadUs = "ep_bg_load",
     /// Documents that could not be read.
     FetchFailures = "ep_bg_fetch_failures",
+    /// vBuckets whose files could not be read, and that were reset.
+    VbResets = "ep_vb_resets",
     /// Passes of the item pager.
     PagerRuns = "ep_num_pager_runs",
     /// Values that left memory.

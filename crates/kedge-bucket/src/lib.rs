@@ -6,6 +6,7 @@
 //! completed later through [`Completions`]. What the bucket does by itself are tasks of an executor.
 
 mod access_log;
+mod aside;
 mod bucket;
 mod commit;
 mod compaction;
@@ -40,6 +41,7 @@ mod together;
 mod warmup;
 mod writer;
 
+pub use aside::VbReset;
 pub use bucket::{Bucket, BucketSetup, Completions, Ctx, LoadReport, Recovery, Write};
 pub use compaction::{
     CompactionChange, CompactionConfig, CompactionPace, CompactionPool, CompactionProgress,

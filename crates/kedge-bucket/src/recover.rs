@@ -6,8 +6,7 @@
 //! Invariants:
 //! * Nothing is removed before what replaces it is durable; running this again after a crash in the middle finds the
 //!   same.
-//! * A vBucket whose file cannot be read is set aside: it answers nothing, its file stays as it is, and the log is kept
-//!   from its first record on. The others go on.
+//! * A vBucket whose file cannot be read is set aside, see `aside`. The others go on.
 //! * What a file says may be in the kernel's memory only, if the process before was killed. Until all files are durable
 //!   the log is kept as it is; without a log, the bucket does not open.
 
@@ -21,7 +20,7 @@ use crate::record;
 use crate::tasks::LOAD;
 use crate::together::Together;
 use kedge_log::{Log, LogConfig, Record, RecoveryMode};
-use kedge_storage::{Loaded, RollbackOutcome, Storage, StorageConfig, StorageError};
+use kedge_storage::{Loaded, RollbackOutcome, Storage, StorageConfig};
 use kedge_types::VbId;
 use kedge_vbucket::{Base, Change, PersistedState, ReplayError, Rewind, VBucket};
 use parking_lot::Mutex;
@@ -95,6 +94,7 @@ impl Bucket {
 
     /// Lets each vBucket begin with what its file says. Returns how many have a file.
     fn load_files(self: &Arc<Self>) -> Result<usize, BucketError> {
+        self.aside.find_given_up(self.storage()?)?;
         let found = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&found);
         self.for_each_vbucket(move |bucket, vb| {
@@ -115,27 +115,6 @@ impl Bucket {
                 .map_err(|source| BucketError::Replay { vb, source })
         })?;
         Ok(found.load(Ordering::Relaxed))
-    }
-
-    fn set_aside(&self, vb: VbId, error: &StorageError) {
-        tracing::error!(
-            bucket = self.name(),
-            vbucket = %vb,
-            %error,
-            "the vBucket is set aside: its commands get a temporary failure, the others are served"
-        );
-        self.vbuckets[vb.index()].lock().set_aside();
-    }
-
-    /// Whether the vBucket's file could not be read at the start.
-    pub(crate) fn is_set_aside(&self, vb: VbId) -> bool {
-        self.vbuckets[vb.index()].lock().is_set_aside()
-    }
-
-    /// How many vBuckets were set aside.
-    pub(crate) fn count_set_aside(&self) -> u64 {
-        let is_aside = |vbucket: &&Mutex<VBucket>| vbucket.lock().is_set_aside();
-        self.vbuckets.iter().filter(is_aside).count() as u64
     }
 
     /// Runs `work` for all vBuckets, on several threads. The first error ends it.
@@ -296,10 +275,8 @@ impl Bucket {
             .ok_or(BucketError::Record { vb, why })?;
         let mut vbucket = vbucket.lock();
         if vbucket.is_set_aside() {
-            self.floor.need(vb).note(InLog {
-                lsn: record.lsn,
-                reset: false,
-            });
+            drop(vbucket);
+            self.replay_aside(vb, record);
             return Ok(());
         }
         // Most of what is in the file need not be understood.
@@ -312,7 +289,11 @@ impl Bucket {
         };
         let replay_error = |source| BucketError::Replay { vb, source };
         let reset = matches!(change, Change::Reset(_) | Change::Rollback { .. });
-        vbucket.replay(change).map_err(replay_error)?;
+        if self.aside.is_given_up(vb) {
+            vbucket.replay_without_file(change);
+        } else {
+            vbucket.replay(change).map_err(replay_error)?;
+        }
         let in_log = InLog {
             lsn: record.lsn,
             reset,
@@ -348,8 +329,14 @@ impl Bucket {
                 vbucket.forgive_orphan();
             }
             let branch = (!report.clean).then(new_uuid);
-            let (result, _) =
-                self.account(now, &mut vbucket, |vbucket| vbucket.finish_replay(branch));
+            let given_up = self.aside.is_given_up(vb);
+            let (result, _) = self.account(now, &mut vbucket, |vbucket| {
+                if given_up {
+                    vbucket.give_up_file(new_uuid());
+                    return Ok(());
+                }
+                vbucket.finish_replay(branch)
+            });
             result.map_err(|source| BucketError::Replay { vb, source })?;
             self.queue_replayed(&vbucket, now.mono_ns);
         }

@@ -1,11 +1,15 @@
 //! Changing files: commits, new files in place of others, removal.
 
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
 use kedge_couchstore::Writer;
 use kedge_types::{Datatype, Seqno, VbId};
 use kedge_vbucket::{PersistedState, Settle};
 
 use crate::codec::Batch;
 use crate::facts::{Changes, Facts};
+use crate::names::damaged_of;
 use crate::slot::WriteGuard;
 use crate::stats::Counters;
 use crate::{Storage, StorageError};
@@ -112,6 +116,28 @@ impl Storage {
             guard.failed(error);
         }
         removed
+    }
+
+    /// Puts the vBucket's file away, durably: from now on it has none, and the file has another name, which is given back.
+    /// For a file that cannot be read. A later commit makes a new file.
+    ///
+    /// # Errors
+    /// Those of the disk. The file counts then, unless [`StorageError::is_fatal`].
+    pub fn put_away(&self, vb: VbId) -> Result<Option<PathBuf>, StorageError> {
+        let _alone = self.slot(vb).maintenance().exclusive(&self.rests);
+        self.writer(vb).put_away()
+    }
+
+    /// The vBuckets that had a file put away, now or by an earlier process, and have none since.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn given_up(&self) -> Result<BTreeSet<VbId>, StorageError> {
+        let names = self.disk.list(&self.dir)?;
+        let mut given_up: BTreeSet<VbId> =
+            names.iter().filter_map(|name| damaged_of(name)).collect();
+        given_up.retain(|vb| vb.get() < self.vbuckets() && !self.writer(*vb).has_file());
+        Ok(given_up)
     }
 
     /// Makes durable what counts of the vBucket's file. Every commit is when it returns, but the last one of an earlier

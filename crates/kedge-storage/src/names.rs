@@ -4,6 +4,7 @@
 //! 17.couch.3                      the file of vBucket 17, in its third revision
 //! 17.couch.boot                   a file that is being made
 //! 17.couch.3.compact              the copy of a compaction, and beside it 17.couch.3.compact.btree-tmp_N
+//! 17.couch.3.damaged              a file that could not be read and was given up; of several .damaged.2 and so on
 //! ```
 
 use std::path::Path;
@@ -16,6 +17,7 @@ use crate::StorageError;
 
 const INFIX: &str = ".couch.";
 const BOOT: &str = "boot";
+const DAMAGED: &str = "damaged";
 
 /// Which of a vBucket's files, one after the other, it is: the first is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -38,6 +40,24 @@ pub(crate) fn file_name(vb: VbId, revision: Revision) -> String {
 /// The name of a vBucket's file while it is being made.
 pub(crate) fn boot_name(vb: VbId) -> String {
     format!("{vb}{INFIX}{BOOT}")
+}
+
+/// The `n`th name, from 1 on, that a file of this name may be put away under.
+pub(crate) fn damaged_name(name: &str, n: u32) -> String {
+    match n {
+        1 => format!("{name}.{DAMAGED}"),
+        _ => format!("{name}.{DAMAGED}.{n}"),
+    }
+}
+
+/// Of which vBucket's file a name is that was put away.
+pub(crate) fn damaged_of(name: &str) -> Option<VbId> {
+    let (vb, rest) = parse(name)?;
+    let (revision, rest) = rest.split_once('.')?;
+    revision.parse::<u64>().ok()?;
+    let n = rest.strip_prefix(DAMAGED)?;
+    let is_one = n.is_empty() || n.strip_prefix('.')?.parse::<u32>().is_ok();
+    is_one.then_some(vb)
 }
 
 /// What a name says. Only names in the form that they are given have a meaning, so that no file has two.
@@ -100,6 +120,23 @@ mod tests {
     use kedge_disk::SimDisk;
 
     #[test]
+    fn what_was_put_away_is_nobodys_file() {
+        for n in [1, 2, 17] {
+            let name = damaged_name("3.couch.4", n);
+            assert_eq!(damaged_of(&name), Some(VbId(3)), "{name}");
+            assert_eq!(revision_of(&name), None, "{name}");
+        }
+        for other in [
+            "3.couch.4",
+            "3.couch.4.compact",
+            "3.couch.x.damaged",
+            "3.couch.4.damaged.x",
+        ] {
+            assert_eq!(damaged_of(other), None, "{other}");
+        }
+    }
+
+    #[test]
     fn the_newest_revision_counts_and_what_is_incomplete_goes() {
         let (disk, dir) = (SimDisk::new(1), Path::new("/data"));
         disk.create_dir_all(dir).expect("a directory");
@@ -117,6 +154,7 @@ mod tests {
                 "bucket.json",
                 "master.couch.1",
                 "couch.1",
+                "3.couch.2.damaged",
             ],
             [
                 "0.couch.1",

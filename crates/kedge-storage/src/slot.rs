@@ -25,7 +25,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::facts::Facts;
 use crate::maintenance::Maintenance;
-use crate::names::{Revision, boot_name, file_name};
+use crate::names::{Revision, boot_name, damaged_name, file_name};
 use crate::stats::Counters;
 use crate::{Storage, StorageError};
 
@@ -448,6 +448,39 @@ impl WriteGuard<'_> {
         drop(current);
         self.written.facts = None;
         Ok(disk.sync_dir(dir)?)
+    }
+}
+
+impl WriteGuard<'_> {
+    /// Gives the file a name that no start takes for the vBucket's, durably. Says which; `None` if there is no file.
+    pub(crate) fn put_away(&mut self) -> Result<Option<PathBuf>, StorageError> {
+        let Storage { disk, dir, .. } = self.storage;
+        if !self.has_file() {
+            return Ok(None);
+        }
+        // Or one of them would be the vBucket's file at the next start.
+        self.remove_older()?;
+        let mut current = self.slot.current.lock();
+        let name = file_name(self.slot.vb, current.revision);
+        let mut n = 1;
+        let mut to = dir.join(damaged_name(&name, n));
+        while disk.exists(&to)? {
+            n += 1;
+            to = dir.join(damaged_name(&name, n));
+        }
+        let renamed = disk.rename(&dir.join(&name), &to);
+        let was_there = match renamed {
+            // Someone was faster, by hand.
+            Err(error) if error.is_not_found() => false,
+            other => other.map(|()| true)?,
+        };
+        self.storage.close(self.slot, &mut current);
+        current.file = Place::Missing;
+        drop(current);
+        self.written.facts = None;
+        self.written.undecided = false;
+        disk.sync_dir(dir)?;
+        Ok(was_there.then_some(to))
     }
 }
 

@@ -298,4 +298,26 @@ impl VBucket {
         self.commit_ready();
         Ok(())
     }
+
+    /// As [`VBucket::replay`], of a vBucket whose file cannot be read: what does not fit for want of it is left out.
+    pub fn replay_without_file(&mut self, change: Change) {
+        let change = match change {
+            // What stays is in the file only.
+            Change::Rollback { table, .. } => Change::Reset(table),
+            other => other,
+        };
+        // It was not changed then.
+        let _ = self.replay(change);
+    }
+
+    /// All of the log was read, and the file is given up: what the log had is all that there is. That is a new history,
+    /// under `uuid`, as nobody may take it for the old one. Prepares are committed.
+    pub fn give_up_file(&mut self, uuid: VbUuid) {
+        self.replay = Replay::default();
+        self.persisted_seqno = self.high_seqno;
+        self.failover = FailoverTable::new(uuid);
+        self.checkpoints
+            .push(Change::State(Box::new(self.failover.clone())));
+        self.commit_ready();
+    }
 }

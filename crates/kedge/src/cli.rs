@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::tools::couchstore::{FileError, check, dump};
-use crate::tools::{bucket, compact, import, set, stats, timings, user};
+use crate::tools::{bucket, compact, import, set, stats, timings, user, vbucket};
 use crate::{load, output, serve, settings};
 
 /// Exit codes beside 0; clap's own is 2 for a command line that makes no sense.
@@ -47,8 +47,10 @@ enum Tool {
     Check(check::CheckArgs),
     #[command(display_order = 9)]
     Import(Box<import::ImportArgs>),
-    /// Print the version
     #[command(display_order = 11)]
+    Vbucket(vbucket::VbucketArgs),
+    /// Print the version
+    #[command(display_order = 12)]
     Version,
 }
 
@@ -110,6 +112,7 @@ pub fn main() -> ExitCode {
         Tool::Compact(args) => finish("compact", compact::run(&args)),
         Tool::Dump(args) => finish_file("dump", dump::run(&args).map(|()| 0)),
         Tool::Check(args) => finish_file("check", check::run(&args)),
+        Tool::Vbucket(args) => finish("vbucket", vbucket::run(&args)),
         Tool::Import(args) => finish("import", import::run(&args)),
         Tool::Version => finish(
             "version",

@@ -2,8 +2,8 @@
 
 use crate::tools::*;
 use kedge_bucket::Bucket;
-use kedge_disk::{Disk, SimDisk, read_file, replace_file};
-use kedge_types::{Status, VbId};
+use kedge_disk::{Disk, Fault, Operation, SimDisk, read_file, replace_file};
+use kedge_types::{Seqno, Status, VbId, VbUuid};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -94,5 +94,149 @@ fn a_log_is_not_given_up_for_a_file_that_cannot_be_read() {
     place.config.commit_log = true;
     let open = place.open();
     assert!(open.get(&name(VbId(1), "logged")).is_ok());
+    open.bucket.shutdown();
+}
+
+const FIRST: VbId = VbId(0);
+
+/// A bucket with an unreadable first file, and a log or none.
+fn with_damage(disk: &SimDisk, commit_log: bool) -> (Place, PathBuf) {
+    let mut place = sim(disk);
+    let first = with_files_and_log(&place, disk);
+    if !commit_log {
+        place.config.commit_log = false;
+        let open = place.open();
+        open.bucket.shutdown();
+    }
+    let first = if disk.exists(&first).unwrap() {
+        first
+    } else {
+        place.dir.join("0.couch.2")
+    };
+    disk.make_unreadable(&first, 4_100);
+    (place, first)
+}
+
+fn branches(open: &Open) -> Vec<(VbUuid, Seqno)> {
+    open.bucket.failover_log(open.ctx(), FIRST).unwrap()
+}
+
+/// What is to be there of the first vBucket after its reset, in a history that begins with `uuid`.
+fn check_reset(open: &Open, uuid: VbUuid, commit_log: bool) {
+    assert_eq!(open.figure("ep_vb_set_aside"), 0);
+    for (key, value) in [("settled", b"1"), ("logged", b"2")] {
+        // The log has not given anything back yet; without one there is only what the file had.
+        let expected = if commit_log {
+            Ok(value.to_vec())
+        } else {
+            Err(Status::KeyNotFound)
+        };
+        assert_eq!(open.get(&name(FIRST, key)), expected, "{key}");
+    }
+    assert_eq!(branches(open).last(), Some(&(uuid, Seqno(0))));
+    for vb in all_vbuckets().skip(1) {
+        for key in ["settled", "logged"] {
+            assert!(open.get(&name(vb, key)).is_ok(), "{vb} {key}");
+        }
+    }
+}
+
+#[test]
+fn a_vbucket_without_its_file_is_served_with_what_the_log_has_in_a_history_of_its_own() {
+    for commit_log in [true, false] {
+        let disk = SimDisk::new(15);
+        let (place, first) = with_damage(&disk, commit_log);
+        let open = place.open();
+        let reset = |vb| open.bucket.reset_vbucket(open.ctx(), vb);
+        assert_eq!(reset(VbId(1)), Err(Status::Invalid), "it is well");
+        assert_eq!(reset(VbId(4)), Err(Status::NotMyVbucket));
+        let done = reset(FIRST).unwrap();
+        assert_eq!(done.documents, if commit_log { 2 } else { 0 });
+        let damaged = PathBuf::from(format!("{}.damaged", first.display()));
+        assert_eq!(done.file.as_deref(), Some(&*damaged));
+        assert!(!disk.exists(&first).unwrap() && disk.exists(&damaged).unwrap());
+        check_reset(&open, done.uuid, commit_log);
+        assert_eq!(open.figure("ep_vb_resets"), 1);
+        assert_eq!(reset(FIRST), Err(Status::Invalid), "it is served");
+        open.set(&name(FIRST, "new"), b"3").unwrap();
+        open.bucket.settle().unwrap();
+        assert_eq!(open.figure("ep_log_needed_bytes"), 0, "the log is let go");
+        let before = branches(&open);
+        open.bucket.shutdown();
+        let again = place.open();
+        assert_eq!(again.get(&name(FIRST, "new")).unwrap(), b"3");
+        check_reset(&again, done.uuid, commit_log);
+        assert_eq!(branches(&again), before);
+        let used = again.figure("mem_used");
+        again.bucket.flush_all(again.ctx()).unwrap();
+        assert!(
+            again.figure("mem_used") < used,
+            "what is counted was counted"
+        );
+        again.bucket.shutdown();
+    }
+}
+
+#[test]
+fn a_reset_is_whole_or_did_not_happen_whenever_the_power_fails() {
+    for commit_log in [true, false] {
+        let mut outcomes = [0; 2];
+        for nth in 1.. {
+            let disk = SimDisk::new(nth);
+            let (place, first) = with_damage(&disk, commit_log);
+            let open = place.open();
+            let at = disk.operations() + nth;
+            disk.fail_operation(at, Fault::PowerLoss);
+            let reset = open.bucket.reset_vbucket(open.ctx(), FIRST);
+            let failed = disk.operations() >= at;
+            disk.crash(nth);
+            open.bucket.shutdown();
+            assert!(failed || reset.is_ok());
+            let again = place.open();
+            if again.figure("ep_vb_set_aside") == 1 {
+                assert!(reset.is_err(), "it was done");
+                assert!(disk.exists(&first).unwrap());
+                outcomes[0] += 1;
+            } else {
+                let began = branches(&again).last().unwrap().0;
+                if let Ok(done) = &reset {
+                    // Until the new file is there, each start begins a history.
+                    assert_eq!(done.documents, if commit_log { 2 } else { 0 });
+                }
+                check_reset(&again, began, commit_log);
+                assert_ne!(
+                    again
+                        .bucket
+                        .vbucket_figures(VbId(1))
+                        .unwrap()
+                        .failover
+                        .last()
+                        .map(|it| it.0),
+                    Some(began)
+                );
+                outcomes[1] += 1;
+            }
+            again.set(&name(VbId(1), "after"), b"5").unwrap();
+            again.bucket.shutdown();
+            if !failed {
+                break;
+            }
+        }
+        assert!(outcomes[0] > 0 && outcomes[1] > 1, "{outcomes:?}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_put_away_stays_and_the_reset_may_be_tried_again() {
+    let disk = SimDisk::new(16);
+    let (place, first) = with_damage(&disk, true);
+    let open = place.open();
+    disk.fail_next(Operation::Rename, Fault::Io);
+    let refused = open.bucket.reset_vbucket(open.ctx(), FIRST);
+    assert_eq!(refused, Err(Status::TemporaryFailure));
+    assert!(disk.exists(&first).unwrap());
+    assert_eq!(open.figure("ep_vb_set_aside"), 1);
+    let done = open.bucket.reset_vbucket(open.ctx(), FIRST).unwrap();
+    check_reset(&open, done.uuid, true);
     open.bucket.shutdown();
 }

@@ -2,10 +2,10 @@
 
 use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, CompactionProgress, CompactionRequest, CompactionTicket,
-    Timing, TimingSnapshot,
+    Timing, TimingSnapshot, VbReset,
 };
-use kedge_types::Status;
 use kedge_types::limits::BUCKETS_MAX;
+use kedge_types::{Status, VbId};
 
 use super::{BucketFacts, Buckets, BucketsError};
 use crate::registry::{BucketRegistry, RegistryError};
@@ -40,6 +40,17 @@ fn facts(bucket: &Bucket) -> BucketFacts {
         items: figure("curr_items"),
         mem_used_bytes: figure("mem_used"),
         disk_bytes: figure("ep_log_file_bytes") + figure("ep_db_file_size"),
+    }
+}
+
+/// What a command about some vBuckets was refused with.
+fn refused(bucket: &Bucket, status: Status) -> BucketsError {
+    match status {
+        Status::NotMyVbucket => BucketsError::Refused(format!(
+            "the bucket has the vBuckets 0 to {} only",
+            bucket.vbuckets() - 1
+        )),
+        other => BucketsError::Temporary(format!("it answers {}", other.name())),
     }
 }
 
@@ -78,13 +89,21 @@ impl Buckets for BucketRegistry {
         request: &CompactionRequest,
     ) -> Result<CompactionTicket, BucketsError> {
         let bucket = Self::get(self, name).ok_or(BucketsError::NotFound)?;
-        bucket.compact(request).map_err(|status| match status {
-            Status::NotMyVbucket => BucketsError::Refused(format!(
-                "the bucket has the vBuckets 0 to {} only",
-                bucket.vbuckets() - 1
-            )),
-            other => BucketsError::Temporary(format!("it answers {}", other.name())),
-        })
+        bucket
+            .compact(request)
+            .map_err(|status| refused(&bucket, status))
+    }
+
+    fn reset_vbucket(&self, name: &str, vb: VbId) -> Result<VbReset, BucketsError> {
+        let bucket = Self::get(self, name).ok_or(BucketsError::NotFound)?;
+        bucket
+            .reset_vbucket(self.ctx(), vb)
+            .map_err(|status| match status {
+                Status::Invalid => BucketsError::Refused(format!(
+                    "vBucket {vb} is not set aside: it has its file, and stays as it is"
+                )),
+                other => refused(&bucket, other),
+            })
     }
 
     fn cancel_compaction(&self, name: &str) -> Result<usize, BucketsError> {

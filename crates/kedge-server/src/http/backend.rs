@@ -2,8 +2,9 @@
 
 use kedge_bucket::{
     BucketChange, BucketConfig, CompactionProgress, CompactionRequest, CompactionTicket,
-    TimingSnapshot,
+    TimingSnapshot, VbReset,
 };
+use kedge_types::VbId;
 
 /// One bucket as management shows it.
 #[derive(Clone, Debug)]
@@ -82,6 +83,11 @@ pub trait Buckets: Send + Sync + 'static {
         name: &str,
         request: &CompactionRequest,
     ) -> Result<CompactionTicket, BucketsError>;
+    /// Gives up the file of a vBucket that was set aside, see [`kedge_bucket::Bucket::reset_vbucket`].
+    ///
+    /// # Errors
+    /// `NotFound`, `Refused` for a vBucket that there is not or that is not set aside, `Temporary`.
+    fn reset_vbucket(&self, name: &str, vb: VbId) -> Result<VbReset, BucketsError>;
     /// Ends all compactions of a bucket, and says how many there were.
     ///
     /// # Errors

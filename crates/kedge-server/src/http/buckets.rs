@@ -4,6 +4,7 @@ use axum::body::Bytes;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use kedge_auth::Privilege;
+use kedge_types::VbId;
 use serde_json::{Map, Value, json};
 
 use super::bucket_form::{self, Errors};
@@ -127,6 +128,36 @@ pub(crate) async fn flush(call: Call, Path(name): Path<String>) -> Handled {
         .await?
         .map_err(|error| refusal(&error))?;
     done()
+}
+
+/// `POST .../controller/resetVbucket`, with `vbucket`: the file of a vBucket that is set aside is given up. The path is
+/// Kedge's own.
+pub(crate) async fn reset_vbucket(call: Call, Path(name): Path<String>, form: Form) -> Handled {
+    call.bucket(&name, Privilege::Manage)?;
+    let number = form.get("vbucket").and_then(|text| text.parse().ok());
+    let vb = number.map(VbId).ok_or_else(|| {
+        Reply::field_error(
+            StatusCode::BAD_REQUEST,
+            "vbucket",
+            "must be a vBucket's number",
+        )
+    })?;
+    let reset = call
+        .blocking(move |state| state.parts.buckets.reset_vbucket(&name, vb))
+        .await?
+        .map_err(|error| refusal(&error))?;
+    let warning = format!(
+        "vBucket {vb} has the {} documents that the commit log had of it; all others are missing until they are \
+         written again",
+        reset.documents
+    );
+    ok(&json!({
+        "vbucket": vb.get(),
+        "file": reset.file.map(|file| file.display().to_string()),
+        "documents": reset.documents,
+        "uuid": reset.uuid.get().to_string(),
+        "warning": warning,
+    }))
 }
 
 /// `GET .../stats`: the figures of now, in the shape of samples over time. There is one sample.

@@ -135,6 +135,12 @@ pub(super) const BUCKET: &[Row] = &[
         "vBuckets whose files could not be read at the start",
     ),
     (
+        "ep_vb_resets",
+        "kedge_bucket_vbuckets_reset",
+        true,
+        "vBuckets whose files could not be read, and were given up",
+    ),
+    (
         "ep_log_bytes",
         "kedge_bucket_log_bytes",
         false,

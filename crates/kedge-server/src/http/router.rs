@@ -120,6 +120,10 @@ fn bucket_routes() -> Routes {
             &format!("{BUCKET}/controller/cancelDatabasesCompaction"),
             post(compaction::cancel),
         )
+        .route(
+            &format!("{BUCKET}/controller/resetVbucket"),
+            post(buckets::reset_vbucket),
+        )
         .route(&format!("{BUCKET}/stats"), get(buckets::stats))
         .route(
             &format!("{BUCKET}/scopes"),

@@ -10,6 +10,7 @@ pub(crate) mod table;
 pub(crate) mod tasks;
 pub(crate) mod timings;
 pub(crate) mod user;
+pub(crate) mod vbucket;
 
 use std::io;
 use std::time::Duration;

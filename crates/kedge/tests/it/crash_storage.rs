@@ -135,11 +135,7 @@ fn compact_all_the_time(connection: &mut Connection, stop: &AtomicBool) {
 }
 
 /// Waits until all that is wanted has happened since `before`.
-fn wait_for_everything(
-    connection: &mut Connection,
-    mode: Mode,
-    before: &BTreeMap<String, u64>,
-) {
+fn wait_for_everything(connection: &mut Connection, mode: Mode, before: &BTreeMap<String, u64>) {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let now = figures(connection);

@@ -299,7 +299,10 @@ impl Published {
             let branch = branch.unwrap_or_else(|| panic!("{vb} does not know {uuid}"));
             if branch > 0 {
                 let end = number(&failovers, &format!("{vb}:{}:seq", branch - 1));
-                assert!(end >= *persisted, "{vb}: {uuid} ended at {end}, not {persisted}");
+                assert!(
+                    end >= *persisted,
+                    "{vb}: {uuid} ended at {end}, not {persisted}"
+                );
             }
         }
     }

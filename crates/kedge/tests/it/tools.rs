@@ -1,7 +1,7 @@
 //! The operator's commands against a real server.
 
 use crate::process::{PASSWORD, PATIENCE, Server, kedge, run, threads_of};
-use kedge_types::DurabilityLevel;
+use kedge_types::{DurabilityLevel, Status, VbId};
 use std::time::Instant;
 
 /// Runs a tool against the server; it must succeed.
@@ -360,4 +360,76 @@ fn files_are_compacted() {
     assert_eq!(code, Some(1), "{stderr}");
     let timings = tool(&server, &["timings", "compaction"]);
     assert!(timings.contains("Total:"), "{timings}");
+}
+
+#[test]
+fn a_vbucket_whose_file_cannot_be_read_is_served_again_when_the_file_is_given_up() {
+    // The log has given nothing back yet; without one, only the file has the documents.
+    give_a_file_up(true);
+    give_a_file_up(false);
+}
+
+fn give_a_file_up(commit_log: bool) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mode = format!("--commit-log={commit_log}");
+    let server = Server::start(dir.path(), &[&mode]);
+    let mut connection = server.connect();
+    let names: Vec<String> = (0..200).map(|number| format!("key-{number}")).collect();
+    for name in &names {
+        connection
+            .set(name.as_bytes(), b"1", None)
+            .expect("a write");
+    }
+    server.signal(rustix::process::Signal::TERM);
+    server.wait();
+    let lost = VbId::of_key(names[0].as_bytes(), 64);
+    let file = dir.path().join(format!("buckets/default/{lost}.couch.1"));
+    let len = file.metadata().expect("the file").len() as usize;
+    std::fs::write(&file, vec![0; len]).expect("the damage");
+
+    let server = Server::start(dir.path(), &[]);
+    let mut connection = server.connect();
+    let refused = connection
+        .get(names[0].as_bytes())
+        .expect_err("its file is gone");
+    assert_eq!(refused.status(), Some(Status::TemporaryFailure));
+    let well = VbId((lost.get() + 1) % 64).to_string();
+    for (number, why) in [(&*well, "not set aside"), ("64", "0 to 63")] {
+        let (code, _, stderr) = try_tool(&server, PASSWORD, &["vbucket", "reset", number]);
+        assert_eq!(code, Some(1));
+        assert!(stderr.contains(why), "{stderr}");
+    }
+    let said = tool(&server, &["vbucket", "reset", &lost.to_string()]);
+    let is_lost = |name: &String| VbId::of_key(name.as_bytes(), 64) == lost;
+    let logged = names.iter().filter(|name| is_lost(name) && commit_log);
+    let has = format!("has the {} documents", logged.count());
+    let damaged = format!("{}.damaged", file.display());
+    assert!(
+        said.starts_with("warning: ") && said.contains(&has) && said.contains(&damaged),
+        "{said}"
+    );
+    assert!(!file.exists() && std::path::Path::new(&damaged).exists());
+    let metrics = tool(&server, &["stats"]);
+    for (name, value) in [("ep_vb_set_aside", 0), ("ep_vb_resets", 1)] {
+        let line = metrics
+            .lines()
+            .find(|line| line.starts_with(&format!("{name} ")));
+        let line = line.unwrap_or_else(|| panic!("no {name}"));
+        assert!(line.ends_with(&format!(" {value}")), "{line}");
+    }
+    for name in &names {
+        let found = connection.get(name.as_bytes()).expect("an answer");
+        assert_eq!(found.is_none(), is_lost(name) && !commit_log, "{name}");
+    }
+    let persist = Some(DurabilityLevel::PersistToMajority);
+    connection
+        .set(names[0].as_bytes(), b"2", persist)
+        .expect("a write");
+    server.kill();
+    let server = Server::start(dir.path(), &[]);
+    let found = server
+        .connect()
+        .get(names[0].as_bytes())
+        .expect("an answer");
+    assert_eq!(found.expect("the document").value, b"2");
 }
