@@ -32,6 +32,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 const LOADERS: usize = 4;
 /// A log that is as long as it may be has so many segments.
 const SEGMENTS: u64 = 4;
+/// Nodes of open files take up to this part of the quota, beside it.
+const NODES_PER_QUOTA: u64 = 8;
+/// Memory for the nodes of each file, if the quota is small.
+const FILE_CACHE_BYTES_MIN: u64 = 16 << 10;
 /// However short the log is to be.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
@@ -69,10 +73,19 @@ impl Bucket {
 
     fn storage_config(&self) -> StorageConfig {
         let config = &self.setup.config;
+        let defaults = StorageConfig::new(config.vbuckets);
+        // Nodes in memory save reads, but are not to take what documents could have.
+        let vbuckets = u64::from(config.vbuckets.max(1));
+        let nodes_bytes = (config.quota_bytes / NODES_PER_QUOTA)
+            .max(vbuckets * FILE_CACHE_BYTES_MIN)
+            .min(defaults.open_files_bytes_max);
+        let file_bytes = (nodes_bytes / vbuckets) as usize;
         StorageConfig {
+            open_files_bytes_max: nodes_bytes,
+            file_cache_bytes_max: file_bytes.min(defaults.file_cache_bytes_max),
             keep_files_open: config.keep_files_open,
             max_open_files: config.max_open_files.min(self.setup.open_files_max) as usize,
-            ..StorageConfig::new(config.vbuckets)
+            ..defaults
         }
     }
 

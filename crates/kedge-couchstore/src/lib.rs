@@ -93,8 +93,11 @@ pub struct Options {
     pub on_damage: OnDamage,
     /// Keys of encrypted files.
     pub keys: Vec<EncryptionKey>,
-    /// Memory for interior nodes of the trees, in bytes, for each open file. All of them take about 16 bytes a document.
+    /// Memory for nodes of the trees, in bytes, for each open file. All interior nodes take about 16 bytes a document.
     pub cache_bytes_max: usize,
+    /// Whether the leaves that look-ups of keys read are kept in that memory, too. They take 60 bytes and more a document,
+    /// and save a read of the disk.
+    pub cache_leaves: bool,
 }
 
 impl Default for Options {
@@ -103,6 +106,7 @@ impl Default for Options {
             on_damage: OnDamage::Refuse,
             keys: Vec::new(),
             cache_bytes_max: 32 << 20,
+            cache_leaves: false,
         }
     }
 }

@@ -11,7 +11,8 @@ pub struct StorageConfig {
     pub max_open_files: usize,
     /// Memory that files which stay open may take together, in bytes.
     pub open_files_bytes_max: u64,
-    /// Memory for the interior nodes of one open file, in bytes. All of them take about 16 bytes a document.
+    /// Memory for the nodes of one open file, in bytes: for interior nodes about 16 bytes a document, and for leaves that
+    /// look-ups have read, 60 bytes a document and more.
     pub file_cache_bytes_max: usize,
 }
 

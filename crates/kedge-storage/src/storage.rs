@@ -57,6 +57,7 @@ impl Storage {
                 on_damage: OnDamage::Refuse,
                 keys: Vec::new(),
                 cache_bytes_max: config.file_cache_bytes_max,
+                cache_leaves: true,
             },
             open_files: OpenFiles::new(config.vbuckets, limits(config)),
             counters: Arc::default(),

@@ -27,6 +27,7 @@ pub fn options(on_damage: OnDamage) -> Options {
     Options {
         on_damage,
         cache_bytes_max: 64 << 10,
+        cache_leaves: false,
         ..Options::default()
     }
 }

@@ -1,7 +1,7 @@
-//! Interior nodes in memory, up to a number of bytes.
+//! Nodes in memory, up to a number of bytes.
 //!
-//! Only interior nodes: there are few of them, every look-up needs one per level, and with them in memory a look-up
-//! reads one leaf. Leaves are left to the kernel's cache.
+//! Interior nodes: there are few of them, every look-up needs one per level, and with them in memory a look-up reads one
+//! leaf. Leaves that look-ups have read only if they are asked for; else they are left to the kernel's cache.
 //!
 //! The hand of a clock goes round over the nodes: what was used since it passed last stays, what was not goes.
 
@@ -18,6 +18,7 @@ const OVERHEAD_BYTES: usize = 96;
 pub(crate) struct NodeCache {
     clock: Mutex<Clock>,
     bytes_max: usize,
+    has_leaves: bool,
     /// Of each tree.
     leaf_depths: [LeafDepth; 4],
 }
@@ -66,13 +67,19 @@ struct Place {
 }
 
 impl NodeCache {
-    /// A cache of about `bytes_max` bytes; 0 caches nothing.
-    pub(crate) fn new(bytes_max: usize) -> Self {
+    /// A cache of about `bytes_max` bytes, with leaves or without; 0 caches nothing.
+    pub(crate) fn new(bytes_max: usize, has_leaves: bool) -> Self {
         NodeCache {
             clock: Mutex::default(),
             bytes_max,
+            has_leaves,
             leaf_depths: Default::default(),
         }
+    }
+
+    /// Whether leaves may be in it.
+    pub(crate) fn has_leaves(&self) -> bool {
+        self.has_leaves
     }
 
     /// Where the leaves of the tree of this number are.
@@ -88,7 +95,7 @@ impl NodeCache {
         Some(place.node.clone())
     }
 
-    /// Remembers an interior node.
+    /// Remembers a node.
     pub(crate) fn insert(&self, key: u64, node: Node) {
         let bytes = node.bytes().len() + OVERHEAD_BYTES;
         if bytes > self.bytes_max {
@@ -176,7 +183,7 @@ mod tests {
 
     #[test]
     fn what_is_used_stays_and_the_rest_goes() {
-        let cache = NodeCache::new(20 * (100 + OVERHEAD_BYTES));
+        let cache = NodeCache::new(20 * (100 + OVERHEAD_BYTES), false);
         for key in 0..1000 {
             cache.insert(key, Node::trusted(&[0; 100]));
             assert!(cache.get(0).is_some(), "used all the time, at {key}");
@@ -193,7 +200,7 @@ mod tests {
 
     #[test]
     fn nodes_of_any_size_stay_within_the_limit() {
-        let cache = NodeCache::new(10_000);
+        let cache = NodeCache::new(10_000, false);
         for key in 0..3000_u64 {
             cache.insert(
                 key % 700,
@@ -217,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_cache_of_nothing_caches_nothing() {
-        let cache = NodeCache::new(0);
+        let cache = NodeCache::new(0, false);
         cache.insert(1, Node::trusted(&[0; 100]));
         assert!(cache.get(1).is_none());
     }

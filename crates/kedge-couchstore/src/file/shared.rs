@@ -73,7 +73,7 @@ impl Shared {
             file,
             path: path.to_owned(),
             codec,
-            cache: NodeCache::new(options.cache_bytes_max),
+            cache: NodeCache::new(options.cache_bytes_max, options.cache_leaves),
             on_damage: options.on_damage,
         }
     }

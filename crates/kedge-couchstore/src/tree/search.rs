@@ -16,17 +16,20 @@ pub(crate) struct Windows {
     ahead: Window,
     /// Whether interior nodes that were read go to the cache.
     remembers: bool,
+    /// Whether leaves do, where the cache has any.
+    remembers_leaves: bool,
     /// Memory of a leaf that was looked at.
     spare: Option<Node>,
 }
 
 impl Windows {
-    /// For look-ups: interior nodes are remembered.
+    /// For look-ups: what they read is remembered.
     pub(crate) fn exact() -> Self {
         Windows {
             exact: Window::exact(),
             ahead: Window::exact(),
             remembers: true,
+            remembers_leaves: true,
             spare: None,
         }
     }
@@ -37,6 +40,7 @@ impl Windows {
             exact: Window::exact(),
             ahead: Window::ahead(ahead_max),
             remembers: false,
+            remembers_leaves: false,
             spare: None,
         }
     }
@@ -77,15 +81,16 @@ impl<'a> Nodes<'a> {
         self.read::<T>(pointer)
     }
 
-    /// The node that `pointer` refers to, `depth` levels below the root. Leaves are not in the cache, and not looked for
-    /// there once it is known where they are.
+    /// The node that `pointer` refers to, `depth` levels below the root. Leaves that are not in the cache are not looked
+    /// for there once it is known where they are.
     fn node_at<T: Tree>(
         &mut self,
         pointer: &Pointer<T::Reduce>,
         depth: usize,
     ) -> Result<Node, Error> {
-        let leaf_depth = self.shared.cache().leaf_depth(T::NUMBER);
-        let node = if leaf_depth.is(depth) {
+        let cache = self.shared.cache();
+        let leaf_depth = cache.leaf_depth(T::NUMBER);
+        let node = if leaf_depth.is(depth) && !cache.has_leaves() {
             self.read::<T>(pointer)?
         } else {
             self.node::<T>(pointer)?
@@ -104,7 +109,12 @@ impl<'a> Nodes<'a> {
         let decoded = decode_over::<T>(&mut spare, at, body);
         decoded.map_err(|problem| shared.corrupt(at, problem))?;
         let node = spare.expect("it was just decoded");
-        if !self.windows.remembers || node.is_leaf() {
+        let is_kept = if node.is_leaf() {
+            self.windows.remembers_leaves && shared.cache().has_leaves()
+        } else {
+            self.windows.remembers
+        };
+        if !is_kept {
             return Ok(node);
         }
         let kept = Node::trusted(node.bytes());

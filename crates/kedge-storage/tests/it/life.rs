@@ -313,3 +313,34 @@ fn files_of_other_releases_go_on_where_they_end() {
     let loaded = storage.load(VB).expect("load").expect("a file");
     assert_eq!(loaded.documents, 1001);
 }
+
+#[test]
+fn a_look_up_reads_a_leaf_once_as_long_as_there_is_memory_for_it() {
+    let disk = SimDisk::new(1);
+    for (file_cache_bytes_max, is_kept) in [(1 << 20, true), (0, false)] {
+        let config = StorageConfig {
+            file_cache_bytes_max,
+            ..config(4)
+        };
+        let storage = open_with(&disk, &config).expect("open");
+        let items: Vec<_> = (1..=2_000)
+            .map(|n| document(n, &key(n), &[b'v'; 100]))
+            .collect();
+        let vb = VbId(u16::from(is_kept));
+        storage
+            .commit(vb, &items, &state(1, 2_000), 1)
+            .expect("a commit");
+        let read = || {
+            let before = storage.stats().read_bytes;
+            for n in (1..=2_000).step_by(97) {
+                let found = storage.get_many(vb, &[&key(n)]).expect("a look-up");
+                assert!(found[0].is_some());
+            }
+            (storage.stats().read_bytes - before) / 21
+        };
+        let (first, second) = (read(), read());
+        // The body has about 110 bytes, a leaf about 300.
+        assert!(first > 300, "{first} bytes a look-up");
+        assert_eq!(second < 150, is_kept, "{second} bytes a look-up");
+    }
+}

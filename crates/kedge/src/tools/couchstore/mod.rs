@@ -85,6 +85,7 @@ impl Keys {
             on_damage,
             keys: keys::parse_all(&self.keys)?,
             cache_bytes_max: CACHE_BYTES_MAX,
+            cache_leaves: false,
         })
     }
 }
