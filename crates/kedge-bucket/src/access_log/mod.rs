@@ -26,6 +26,8 @@ const NAME_WHILE_WRITTEN: &str = "access.log.0.next";
 const RESIDENT_PERCENT_MAX: u64 = 95;
 /// Parts of the keys, by how often they are asked for. Each takes a look at all of them.
 const BANDS: usize = 4;
+/// Of so many keys at least it is known how often they are asked for before they are cut into bands.
+const SAMPLE_MIN: u64 = 10_000;
 /// A run; then other work of its pool has its turn.
 const SLICE: Duration = Duration::from_millis(25);
 /// While documents are being read into memory they say nothing of what is asked for. So long until the next look.
@@ -173,16 +175,11 @@ impl Bucket {
     /// `None` when so much is in memory that a log is of no use; an old one is removed then.
     fn begin_access_log(&self) -> Result<Option<Writing>, BucketError> {
         let (mut documents, mut not_resident) = (0, 0);
-        let mut counts = [0u64; 256];
         for vbucket in &self.vbuckets {
             let vbucket = vbucket.lock();
             let residency = vbucket.residency();
             documents += vbucket.documents() as u64;
             not_resident += (residency.on_disk_only + residency.without_value) as u64;
-            // A part of each is enough to know how they are spread.
-            for item in vbucket.table().shard(0) {
-                counts[usize::from(item.frequency())] += u64::from(item.is_resident());
-            }
         }
         let disk = &self.setup.disk;
         if not_resident * 100 <= documents * (100 - RESIDENT_PERCENT_MAX) {
@@ -198,12 +195,28 @@ impl Bucket {
             written: 0,
             buffer: format::header(uuid).to_vec(),
             keys: 0,
-            least: bands(&counts),
+            least: bands(&self.count_frequencies()),
             band: 0,
             vb: 0,
             shard: 0,
             block: Block::default(),
         }))
+    }
+
+    /// How often documents in memory are asked for. A part of each vBucket's is enough, if there are many.
+    fn count_frequencies(&self) -> [u64; 256] {
+        let mut counts = [0; 256];
+        for shard in 0..self.table_shards {
+            for vbucket in &self.vbuckets {
+                for item in vbucket.lock().table().shard(shard) {
+                    counts[usize::from(item.frequency())] += u64::from(item.is_resident());
+                }
+            }
+            if counts.iter().sum::<u64>() >= SAMPLE_MIN {
+                break;
+            }
+        }
+        counts
     }
 
     fn on_access_log_failed(&self, error: &BucketError) {
@@ -308,19 +321,28 @@ impl Bucket {
     }
 }
 
-/// Least counts that cut the keys into parts of about the same number, the highest first.
+/// Least counts that cut the keys into parts, the highest first: of about the same number, but rather smaller than with
+/// many in it that are asked for less than the others.
 fn bands(counts: &[u64; 256]) -> [u8; BANDS] {
     let all: u64 = counts.iter().sum();
+    let (mut seen, mut band, mut last) = (0, 0, 0);
     let mut least = [0; BANDS];
-    let mut seen = 0;
-    let mut band = 0;
+    let mut in_band = 0;
     for (frequency, count) in (0..=u8::MAX).zip(counts).rev() {
-        seen += count;
-        while band < BANDS - 1 && seen * BANDS as u64 > all * (band as u64 + 1) {
-            least[band] = frequency;
-            band += 1;
+        if *count == 0 {
+            continue;
         }
+        let is_full = (seen + count) * BANDS as u64 > all * (band as u64 + 1);
+        if in_band > 0 && is_full && band < BANDS - 1 {
+            least[band] = last;
+            band += 1;
+            in_band = 0;
+        }
+        seen += count;
+        in_band += count;
+        last = frequency;
     }
+    least[band..BANDS - 1].fill(last);
     least
 }
 
@@ -339,5 +361,9 @@ mod tests {
         counts = [0; 256];
         counts[64] = 1_000;
         assert_eq!(bands(&counts), [64, 64, 64, 0], "the first has all");
+        counts[90] = 60;
+        counts[110] = 40;
+        counts[10] = 5;
+        assert_eq!(bands(&counts)[..2], [90, 64], "alone, few as they are");
     }
 }

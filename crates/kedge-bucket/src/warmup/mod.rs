@@ -134,6 +134,23 @@ impl Jobs {
     }
 }
 
+/// The access log goes through the vBuckets once for each band. What is asked for most is not to miss its place in memory
+/// because a worker was slow: so each band is a round.
+fn hot_rounds(blocks: impl Iterator<Item = (VbId, Vec<Box<[u8]>>)>) -> Vec<VecDeque<Job>> {
+    let mut rounds: Vec<VecDeque<Job>> = Vec::new();
+    let mut last = None;
+    for (vb, keys) in blocks {
+        if last.is_none_or(|last| vb < last) {
+            rounds.push(VecDeque::new());
+        }
+        last = Some(vb);
+        if let Some(round) = rounds.last_mut() {
+            round.push_back(Job::Hot(vb, keys));
+        }
+    }
+    rounds
+}
+
 /// What came of a part of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
@@ -302,14 +319,13 @@ impl Bucket {
         if hot.is_empty() && bytes <= self.quota.below_low() {
             return Jobs::new([each(Job::Documents)]);
         }
-        let hot = hot
-            .into_iter()
-            .filter(|(vb, _)| readable(vb))
-            .map(|(vb, keys)| Job::Hot(vb, keys))
-            .collect();
+        let hot = hot_rounds(hot.into_iter().filter(|(vb, _)| readable(vb)));
+        let rounds = |first, last| [first].into_iter().chain(hot).chain([last]);
         match self.config().eviction_policy {
-            EvictionPolicy::ValueOnly => Jobs::new([each(Job::Keys), hot, each(Job::Values)]),
-            EvictionPolicy::FullEviction => Jobs::new([hot, each(Job::Documents)]),
+            EvictionPolicy::ValueOnly => Jobs::new(rounds(each(Job::Keys), each(Job::Values))),
+            EvictionPolicy::FullEviction => {
+                Jobs::new(rounds(VecDeque::new(), each(Job::Documents)))
+            }
         }
     }
 
@@ -429,5 +445,24 @@ impl Bucket {
             _ => self.warming_us(),
         };
         each("ep_warmup_time", &time_us.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_band_of_the_access_log_is_a_round() {
+        let block = |vb| (VbId(vb), Vec::new());
+        let of = |blocks: &[u16]| -> Vec<Vec<u16>> {
+            let rounds = hot_rounds(blocks.iter().copied().map(block));
+            let vbuckets = |round: &VecDeque<Job>| round.iter().map(|job| job.vb().get()).collect();
+            rounds.iter().map(vbuckets).collect()
+        };
+        assert_eq!(of(&[]), Vec::<Vec<u16>>::new());
+        // More than one block of a vBucket in a band, and bands without some vBuckets.
+        let rounds = of(&[0, 1, 1, 3, 1, 2, 0]);
+        assert_eq!(rounds, [vec![0, 1, 1, 3], vec![1, 2], vec![0]]);
     }
 }
