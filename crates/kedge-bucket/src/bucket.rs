@@ -136,6 +136,8 @@ pub struct Bucket {
     pub(crate) owner: OwnerId,
     pub(crate) config: RwLock<Arc<BucketConfig>>,
     pub(crate) vbuckets: Box<[Mutex<VBucket>]>,
+    /// Who gives a vBucket a state, or rolls it back, holds its lock.
+    pub(crate) changing: Box<[Mutex<()>]>,
     /// Parts of each vBucket's hash table.
     pub(crate) table_shards: usize,
     pub(crate) hot: Hot,
@@ -202,6 +204,7 @@ impl Bucket {
         };
         Self {
             vbuckets: (0..vbuckets).map(|id| Mutex::new(vbucket(id))).collect(),
+            changing: (0..vbuckets).map(|_| Mutex::default()).collect(),
             table_shards: shards,
             hot: Hot::new(&setup.config),
             quota: Quota::new(setup.config.quota_bytes, &setup.config.memory),
@@ -308,6 +311,9 @@ impl Bucket {
             } else {
                 Status::NotMyVbucket
             });
+        }
+        if guard.is_rewinding() {
+            return Err(Status::TemporaryFailure);
         }
         let (result, mut done) = self.account(now, &mut guard, step);
         drop(guard);

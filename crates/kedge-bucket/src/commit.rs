@@ -226,7 +226,7 @@ impl Bucket {
             let mut reset = false;
             items += changes.len();
             for change in changes.drain(..) {
-                reset |= matches!(change, Change::Reset(_));
+                reset |= change.begins_history();
                 record::push(batch, dirty.vb, &change)?;
             }
             taken.push(Taken { dirty, to, reset });

@@ -159,6 +159,14 @@ totals! {
     SettledBytes = "ep_settled_bytes",
     /// Attempts to settle that failed.
     SettleFailures = "ep_settle_failures",
+    /// Attempts to settle that were put off, as a compaction had the file just then.
+    SettlesPutOff = "ep_settle_put_off",
+    /// Rollbacks of vBuckets, those that had to begin anew included.
+    Rollbacks = "ep_rollback_count",
+    /// Rollbacks for which the vBucket began anew, empty.
+    RollbackResets = "ep_rollback_resets",
+    /// vBuckets that were deleted.
+    DeletedVbuckets = "ep_deleted_vbuckets",
     /// Commits of vBuckets' files without a log.
     FlushCommits = "ep_flush_commits",
     /// Attempts at them that failed.

@@ -73,7 +73,7 @@ impl BucketError {
             Self::Log(error) => error.is_no_space(),
             Self::Storage(error) => !error.is_fatal(),
             Self::Disk(error) => !error.is_sync_failure(),
-            Self::NotLoaded(_) => true,
+            Self::NotLoaded(_) | Self::NotSettled(_) => true,
             _ => false,
         }
     }

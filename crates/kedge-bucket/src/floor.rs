@@ -206,10 +206,14 @@ impl Bucket {
     }
 }
 
-/// Whether a vBucket has something to settle, now or when the log has it.
+/// Whether a vBucket has something to settle, now or when the log has it, or its file has to go back.
 pub(crate) fn has_work(vbucket: &VBucket) -> bool {
     let figures = vbucket.unsettled();
-    figures.items > 0 || figures.state_changed || figures.replaces_file
+    figures.items > 0
+        || figures.state_changed
+        || figures.replaces_file
+        || figures.removes_file
+        || vbucket.is_rewinding()
 }
 
 #[cfg(test)]

@@ -361,6 +361,10 @@ impl Bucket {
         now_ns: u64,
     ) -> Result<usize, BucketError> {
         let storage = self.storage()?;
+        if batch.removes_file() {
+            storage.delete(vb)?;
+            return Ok(0);
+        }
         let (replaces, history) = (batch.replaces_file(), batch.history());
         if replaces {
             storage.replace(vb, &batch.empty_state(), now_ns)?;
@@ -430,6 +434,22 @@ impl Bucket {
                 }
             }
         }
+    }
+
+    /// Flushes all that a vBucket has, and runs `then` before its flusher goes on.
+    pub(crate) fn with_flushed<T, E: From<BucketError>>(
+        &self,
+        vb: VbId,
+        then: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let Some(flushers) = &self.flushers else {
+            return then();
+        };
+        let mut flusher = flushers.shards[flushers.shard_of(vb)].flusher.lock();
+        while self.vbuckets[vb.index()].lock().queued() > 0 {
+            self.flush_vbucket(flushers, &mut flusher, vb)?;
+        }
+        then()
     }
 
     /// Flushes until nothing is left.

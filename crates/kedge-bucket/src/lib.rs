@@ -30,6 +30,7 @@ mod queries;
 mod quota;
 mod record;
 mod recover;
+mod rollback;
 mod segments;
 mod settler;
 mod stats;
@@ -38,6 +39,7 @@ mod tasks;
 mod timeouts;
 mod timings;
 mod together;
+mod vbuckets;
 mod warmup;
 mod writer;
 
@@ -60,6 +62,7 @@ pub use kedge_vbucket::{
 pub use memory::{MemoryChange, MemoryConfig, WarmupBehavior};
 pub use outcome::Outcome;
 pub use queries::VbFigures;
+pub use rollback::RolledBack;
 pub use timings::{Timing, TimingSnapshot, Timings};
 
 /// An increment or decrement; `expiry` is the number of the wire.

@@ -74,7 +74,8 @@ impl Bucket {
         let mut on_disk = None;
         for index in (start..count).chain(0..start) {
             let vbucket = self.vbuckets[index].lock();
-            if vbucket.documents() == 0 {
+            let answers = vbucket.state() == VbState::Active && !vbucket.is_rewinding();
+            if !answers || vbucket.documents() == 0 {
                 continue;
             }
             let found = vbucket.random_document(ctx.now, collection, random, |document| {
@@ -196,7 +197,7 @@ impl Bucket {
             let wanted = state.map_or(vbucket.state() != VbState::Dead, |state| {
                 vbucket.state() == state
             });
-            if wanted {
+            if wanted && !vbucket.is_deleted() {
                 let seqno = if visible_only {
                     vbucket.visible_seqno()
                 } else {
@@ -214,13 +215,20 @@ impl Bucket {
     /// `NotMyVbucket` when there is none of this number.
     pub fn vbucket_state(&self, vb: VbId) -> Result<VbState, Status> {
         let vbucket = self.vbuckets.get(vb.index()).ok_or(Status::NotMyVbucket)?;
-        Ok(vbucket.lock().state())
+        let vbucket = vbucket.lock();
+        if vbucket.is_deleted() {
+            return Err(Status::NotMyVbucket);
+        }
+        Ok(vbucket.state())
     }
 
     /// Figures of one vBucket, `None` when there is none of this number.
     #[must_use]
     pub fn vbucket_figures(&self, vb: VbId) -> Option<VbFigures> {
         let vbucket = self.vbuckets.get(vb.index())?.lock();
+        if vbucket.is_deleted() {
+            return None;
+        }
         Some(VbFigures {
             vb,
             state: vbucket.state(),
@@ -250,7 +258,7 @@ impl Bucket {
         Ok(self.storage()?.file_figures(vb)?)
     }
 
-    /// Throws all documents away. Every vBucket begins a new history, which is on disk when this returns, and the log
+    /// Throws all documents away. Every vBucket that was not deleted begins a new history, which is on disk when this returns, and the log
     /// before it is given back.
     ///
     /// # Errors
@@ -264,7 +272,12 @@ impl Bucket {
             return Err(Status::TemporaryFailure);
         }
         for id in 0..self.vbuckets() {
-            self.step(ctx.now, VbId(id), |vbucket| vbucket.reset(new_uuid()))?;
+            self.change_vbucket(VbId(id), |vbucket| {
+                if !vbucket.is_deleted() {
+                    vbucket.reset(new_uuid());
+                }
+                Ok(())
+            })?;
         }
         self.wake_compactions();
         self.counters.add(ctx.thread, Counter::CmdFlush, 1);
@@ -272,22 +285,6 @@ impl Bucket {
             tracing::error!(bucket = self.name(), %error, "the flush is not on disk yet");
             Status::TemporaryFailure
         })
-    }
-
-    /// Throws the documents of one vBucket away, and gives the space of its file back. It begins a new history, which is
-    /// on disk when this returns.
-    ///
-    /// # Errors
-    /// `NotMyVbucket`; `TemporaryFailure` as [`Bucket::flush_all`]. That the space is not given back yet is no error.
-    pub fn delete_vbucket(&self, ctx: Ctx, vb: VbId) -> Result<(), Status> {
-        self.step(ctx.now, vb, |vbucket| vbucket.reset(new_uuid()))?;
-        self.wake_compactions();
-        self.sync().map_err(|error| {
-            tracing::error!(bucket = self.name(), vbucket = %vb, %error, "the deletion is not on disk yet");
-            Status::TemporaryFailure
-        })?;
-        self.settle_vbucket(vb);
-        Ok(())
     }
 
     /// Makes everything that was written so far durable before it returns.

@@ -3,7 +3,7 @@
 use crate::error::BucketError;
 use kedge_log::{Batch, LogError};
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno, VbId, VbUuid};
-use kedge_vbucket::{Change, Deletion, FailoverTable, Item, ItemMeta};
+use kedge_vbucket::{Change, Deletion, FailoverTable, Item, ItemMeta, VbState};
 
 const KIND_DOCUMENT: u8 = 1;
 const KIND_PREPARE: u8 = 2;
@@ -14,6 +14,7 @@ const KIND_RESET: u8 = 6;
 /// The last record of a clean shutdown.
 pub(crate) const KIND_CLEAN: u8 = 7;
 const KIND_ROLLBACK: u8 = 8;
+const KIND_DELETE: u8 = 9;
 
 /// Seqno, CAS, revision, flags, expiry, datatype, state, level, key length.
 const META_BYTES: usize = 36;
@@ -30,12 +31,17 @@ pub(crate) fn push(batch: &mut Batch, vb: VbId, change: &Change) -> Result<(), L
         Change::Prepare(item) => push_item(batch, KIND_PREPARE, vb, item),
         Change::Commit { item, prepared } => push_end(batch, KIND_COMMIT, vb, item, *prepared),
         Change::Abort { item, prepared } => push_end(batch, KIND_ABORT, vb, item, *prepared),
-        Change::State(table) => batch.push(KIND_STATE, vb, &[&table_bytes(table)]),
-        Change::Reset(table) => batch.push(KIND_RESET, vb, &[&table_bytes(table)]),
+        Change::State(table, state) => {
+            batch.push(KIND_STATE, vb, &[&[*state as u8], &table_bytes(table)])
+        }
+        Change::Reset(table, state) => {
+            batch.push(KIND_RESET, vb, &[&[*state as u8], &table_bytes(table)])
+        }
         Change::Rollback { to, table } => {
             let to = to.get().to_le_bytes();
             batch.push(KIND_ROLLBACK, vb, &[&to, &table_bytes(table)])
         }
+        Change::Delete => batch.push(KIND_DELETE, vb, &[]),
     }
 }
 
@@ -115,8 +121,16 @@ pub(crate) fn parse(kind: u8, vb: VbId, payload: &[u8]) -> Result<Option<Change>
             let (prepared, item) = parse_end(payload).map_err(wrong)?;
             Change::Abort { item, prepared }
         }
-        KIND_STATE => Change::State(Box::new(parse_table(payload).map_err(wrong)?)),
-        KIND_RESET => Change::Reset(Box::new(parse_table(payload).map_err(wrong)?)),
+        KIND_STATE => {
+            let (state, table) = parse_state(payload).map_err(wrong)?;
+            Change::State(Box::new(table), state)
+        }
+        KIND_RESET => {
+            let (state, table) = parse_state(payload).map_err(wrong)?;
+            Change::Reset(Box::new(table), state)
+        }
+        KIND_DELETE if payload.is_empty() => Change::Delete,
+        KIND_DELETE => return Err(wrong("it is too long for a deletion")),
         KIND_ROLLBACK => {
             let (to, rest) = payload
                 .split_first_chunk()
@@ -175,6 +189,14 @@ fn parse_item(payload: &[u8]) -> Result<Item, &'static str> {
     Ok(Item::new(&meta, key, &[value]))
 }
 
+fn parse_state(payload: &[u8]) -> Result<(VbState, FailoverTable), &'static str> {
+    let (state, table) = payload
+        .split_first()
+        .ok_or("it is too short for the state")?;
+    let state = VbState::from_number(*state).ok_or("its state is unknown")?;
+    Ok((state, parse_table(table)?))
+}
+
 fn parse_table(payload: &[u8]) -> Result<FailoverTable, &'static str> {
     let (entries, rest) = payload.as_chunks::<16>();
     if !rest.is_empty() {
@@ -214,7 +236,10 @@ mod tests {
                     item.key().to_vec(),
                 ]
             }
-            Change::State(table) | Change::Reset(table) => vec![table_bytes(table)],
+            Change::State(table, state) | Change::Reset(table, state) => {
+                vec![vec![*state as u8], table_bytes(table)]
+            }
+            Change::Delete => Vec::new(),
             Change::Rollback { to, table } => {
                 vec![to.get().to_le_bytes().to_vec(), table_bytes(table)]
             }
@@ -224,8 +249,9 @@ mod tests {
             Change::Prepare(_) => KIND_PREPARE,
             Change::Commit { .. } => KIND_COMMIT,
             Change::Abort { .. } => KIND_ABORT,
-            Change::State(_) => KIND_STATE,
-            Change::Reset(_) => KIND_RESET,
+            Change::State(..) => KIND_STATE,
+            Change::Reset(..) => KIND_RESET,
+            Change::Delete => KIND_DELETE,
             Change::Rollback { .. } => KIND_ROLLBACK,
         };
         (kind, parts.concat())
@@ -263,7 +289,7 @@ mod tests {
     /// Whether a failover table of fewer entries ends at `cut`.
     fn is_whole(kind: u8, cut: usize) -> bool {
         match kind {
-            KIND_STATE | KIND_RESET => cut >= 16 && cut.is_multiple_of(16),
+            KIND_STATE | KIND_RESET => cut >= 17 && cut % 16 == 1,
             KIND_ROLLBACK => cut >= 24 && cut % 16 == 8,
             _ => false,
         }
@@ -290,8 +316,9 @@ mod tests {
                 item: item(&meta, b""),
                 prepared: Seqno(3),
             },
-            Change::State(table.clone()),
-            Change::Reset(table.clone()),
+            Change::State(table.clone(), VbState::Replica),
+            Change::Reset(table.clone(), VbState::Dead),
+            Change::Delete,
             Change::Rollback {
                 to: Seqno(6),
                 table,
@@ -308,6 +335,9 @@ mod tests {
             }
         }
         assert!(parse(KIND_CLEAN, VbId(0), b"").unwrap().is_none());
+        assert!(parse(KIND_DELETE, VbId(0), b"x").is_err());
+        let no_state = [[0].as_slice(), &[0; 16]].concat();
+        assert!(parse(KIND_STATE, VbId(0), &no_state).is_err());
         let unknown = parse(99, VbId(5), b"").unwrap_err().to_string();
         assert!(
             unknown.contains("vBucket 5") && unknown.contains("newer version"),

@@ -20,9 +20,9 @@ use crate::record;
 use crate::tasks::LOAD;
 use crate::together::Together;
 use kedge_log::{Log, LogConfig, Record, RecoveryMode};
-use kedge_storage::{Loaded, RollbackOutcome, Storage, StorageConfig};
+use kedge_storage::{RollbackOutcome, Storage, StorageConfig};
 use kedge_types::VbId;
-use kedge_vbucket::{Base, Change, PersistedState, ReplayError, Rewind, VBucket};
+use kedge_vbucket::{Base, PersistedState, ReplayError, Rewind, VBucket, VbState};
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -113,7 +113,12 @@ impl Bucket {
         self.for_each_vbucket(move |bucket, vb| {
             let loaded = match bucket.storage()?.load(vb) {
                 Ok(Some(loaded)) => loaded,
-                Ok(None) => return Ok(()),
+                Ok(None) => {
+                    if bucket.storage()?.is_deleted(vb) {
+                        bucket.vbuckets[vb.index()].lock().begin_deleted();
+                    }
+                    return Ok(());
+                }
                 Err(error) if error.is_unreadable() => {
                     count.fetch_add(1, Ordering::Relaxed);
                     bucket.set_aside(vb, &error);
@@ -124,7 +129,7 @@ impl Bucket {
             count.fetch_add(1, Ordering::Relaxed);
             let mut vbucket = bucket.vbuckets[vb.index()].lock();
             vbucket
-                .begin_from(base(loaded))
+                .begin_from(loaded.into_base())
                 .map_err(|source| BucketError::Replay { vb, source })
         })?;
         Ok(found.load(Ordering::Relaxed))
@@ -301,7 +306,7 @@ impl Bucket {
             return Ok(());
         };
         let replay_error = |source| BucketError::Replay { vb, source };
-        let reset = matches!(change, Change::Reset(_) | Change::Rollback { .. });
+        let reset = change.begins_history();
         if self.aside.is_given_up(vb) {
             vbucket.replay_without_file(change);
         } else {
@@ -324,8 +329,11 @@ impl Bucket {
             if self.is_set_aside(vb) {
                 continue;
             }
-            let rewind = vbucket.lock().needs_rewind().cloned();
-            let rewound = rewind.map(|rewind| self.rewind_file(vb, &rewind));
+            let (rewind, state) = {
+                let vbucket = vbucket.lock();
+                (vbucket.needs_rewind().cloned(), vbucket.state())
+            };
+            let rewound = rewind.map(|rewind| self.rewind_file(vb, &rewind, state));
             let rewound = rewound.transpose()?;
             let mut vbucket = vbucket.lock();
             if let Some(base) = rewound {
@@ -357,10 +365,11 @@ impl Bucket {
     }
 
     /// A crash came between a rollback's record and its file: takes the file back, too.
-    fn rewind_file(&self, vb: VbId, rewind: &Rewind) -> Result<Base, BucketError> {
+    fn rewind_file(&self, vb: VbId, rewind: &Rewind, state: VbState) -> Result<Base, BucketError> {
         let storage = self.storage()?;
         let now_ns = self.setup.clock.now().unix_ns;
         let outcome = storage.rollback(vb, rewind.to, now_ns, |then, _| PersistedState {
+            state,
             failover: rewind.failover.clone(),
             ..then.clone()
         })?;
@@ -370,7 +379,8 @@ impl Bucket {
         };
         // The record names a seqno that the file can go back to, or there would be none.
         let source = ReplayError::NotRewound { to: rewind.to };
-        loaded.map(base).ok_or(BucketError::Replay { vb, source })
+        let base = loaded.map(kedge_storage::Loaded::into_base);
+        base.ok_or(BucketError::Replay { vb, source })
     }
 
     fn count_documents(&self) -> u64 {
@@ -380,14 +390,5 @@ impl Bucket {
 
     fn log_dir(&self) -> PathBuf {
         self.setup.dir.join(LOG_DIR)
-    }
-}
-
-fn base(loaded: Loaded) -> Base {
-    Base {
-        state: loaded.state,
-        high_seqno: loaded.high_seqno,
-        documents: loaded.documents,
-        prepares: loaded.prepares,
     }
 }

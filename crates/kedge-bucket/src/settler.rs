@@ -18,10 +18,10 @@ use crate::floor::has_work;
 use crate::tasks::{MAKE_DURABLE, Sleeper, Work};
 use crate::timings::Timing;
 use kedge_executor::Next;
-use kedge_storage::Committed;
+use kedge_storage::{Committed, Storage, StorageError};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{PersistedState, Settle, SettleBatch};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
@@ -93,6 +93,8 @@ pub(crate) struct Settler {
     queue: VecDeque<Due>,
     /// The last attempt failed, and that was said.
     failing: bool,
+    /// So many vBuckets in a row were in the way.
+    in_the_way: usize,
 }
 
 /// A settler, and the way to it.
@@ -114,6 +116,8 @@ enum Turn {
     Settled,
     /// The vBucket cannot be settled yet, and is in the queue again.
     Waits,
+    /// Somebody else has the vBucket's file just now; it went to the back of the queue.
+    InTheWay,
     /// It did not work; what it was is in the queue again.
     Failed,
 }
@@ -135,11 +139,17 @@ impl Work for SettleTask {
         let shard = &bucket.settlers[self.shard];
         shard.sleeper.get_up();
         loop {
-            let mut settler = shard.settler.lock();
+            // Who rolls a vBucket back has it for longer: no thread waits for that.
+            let Some(mut settler) = shard.settler.try_lock() else {
+                return Next::Snooze(GAP_MAX);
+            };
             let turn = bucket.settle_next(shard, &mut settler, false);
             let queued = settler.queue.len();
+            let all_in_the_way = settler.in_the_way >= queued;
             drop(settler);
             match turn {
+                Turn::InTheWay if !all_in_the_way => return Next::Again,
+                Turn::InTheWay => return Next::Snooze(GAP_MAX),
                 Turn::Settled => return bucket.gap(queued),
                 Turn::Waits => return Next::Snooze(GAP_MAX),
                 Turn::Failed if bucket.phase() == Phase::Failed => return Next::Done,
@@ -223,20 +233,26 @@ impl Bucket {
         let Some(front) = settler.queue.front() else {
             return Turn::Nothing(None);
         };
+        let mut at = 0;
         if front.begun.is_none() && !now {
             let now_ns = self.setup.clock.now().mono_ns;
             let due_ns = front.since_ns + self.config().settle_age_ms * 1_000_000;
             if now_ns < due_ns && !self.is_settling_urgent() {
-                return Turn::Nothing(Some(Duration::from_nanos(due_ns - now_ns)));
+                // What was begun need not wait until the others' time has come.
+                match settler.queue.iter().position(|due| due.begun.is_some()) {
+                    Some(begun) => at = begun,
+                    None => return Turn::Nothing(Some(Duration::from_nanos(due_ns - now_ns))),
+                }
             }
         }
-        match settler.queue.pop_front() {
-            Some(due) => self.settle_due(settler, due),
+        match settler.queue.remove(at) {
+            Some(due) => self.settle_due(settler, due, now),
             None => Turn::Nothing(None),
         }
     }
 
-    fn settle_due(&self, settler: &mut Settler, due: Due) -> Turn {
+    /// `waits`: for whoever has the vBucket's file.
+    fn settle_due(&self, settler: &mut Settler, due: Due, waits: bool) -> Turn {
         let Due {
             vb,
             since_ns,
@@ -246,7 +262,19 @@ impl Bucket {
             Ok(begun) => begun,
             Err(turn) => return turn,
         };
-        match self.settle_part(vb, &mut begun) {
+        let settled = self.settle_part(vb, &mut begun, waits);
+        if let Err(BucketError::Storage(StorageError::Busy { .. })) = settled {
+            settler.in_the_way += 1;
+            self.totals.add(Total::SettlesPutOff, 1);
+            settler.queue.push_back(Due {
+                vb,
+                since_ns,
+                begun: Some(begun),
+            });
+            return Turn::InTheWay;
+        }
+        settler.in_the_way = 0;
+        match settled {
             Ok(()) if begun.parts.is_empty() => {
                 settler.failing = false;
                 self.end_settle(vb, begun, since_ns);
@@ -294,7 +322,7 @@ impl Bucket {
     }
 
     /// Writes the next part, with what has to come before it.
-    fn settle_part(&self, vb: VbId, begun: &mut Begun) -> Result<(), BucketError> {
+    fn settle_part(&self, vb: VbId, begun: &mut Begun, waits: bool) -> Result<(), BucketError> {
         let Some(part) = begun.parts.front() else {
             return Ok(());
         };
@@ -306,9 +334,16 @@ impl Bucket {
             begun.replace = false;
         }
         let items = &begun.batch.items()[part.items.clone()];
-        // An empty file that was just made says all there is to say.
-        if !items.is_empty() || !replaced {
-            let committed = storage.commit(vb, items, &part.state, before.unix_ns)?;
+        if begun.batch.removes_file() {
+            storage.delete(vb)?;
+        } else if !items.is_empty() || !replaced {
+            // An empty file that was just made says all there is to say.
+            let commit = if waits {
+                Storage::commit
+            } else {
+                Storage::try_commit
+            };
+            let committed = commit(storage, vb, items, &part.state, before.unix_ns)?;
             self.note_overwritten(vb, begun.batch.history(), items, &committed);
         }
         let took_ns = self
@@ -428,15 +463,38 @@ impl Bucket {
         if self.is_direct() {
             return;
         }
-        let mut settler = self.settler_of(vb).settler.lock();
-        let since_ns = self.setup.clock.now().mono_ns;
-        // What is in the queue of it finds nothing to do.
-        let due = Due {
-            vb,
-            since_ns,
-            begun: None,
-        };
-        self.settle_due(&mut settler, due);
+        // What could not be settled is said, and tried again.
+        let _ = self.settle_to_end(&mut self.hold_settler(vb), vb);
+    }
+
+    /// Settles all that the log has of a vBucket.
+    ///
+    /// # Errors
+    /// [`BucketError::NotSettled`] when it cannot be written, or the log does not have all of it.
+    pub(crate) fn settle_to_end(&self, settler: &mut Settler, vb: VbId) -> Result<(), BucketError> {
+        loop {
+            let is_begun = |due: &Due| due.vb == vb && due.begun.is_some();
+            let begun = settler.queue.iter().position(is_begun);
+            if begun.is_none() && !has_work(&self.vbuckets[vb.index()].lock()) {
+                return Ok(());
+            }
+            // What else is in the queue of it finds nothing to do.
+            let new = || Due {
+                vb,
+                since_ns: self.setup.clock.now().mono_ns,
+                begun: None,
+            };
+            let due = begun.and_then(|at| settler.queue.remove(at));
+            match self.settle_due(settler, due.unwrap_or_else(new), true) {
+                Turn::Settled => {}
+                _ => return Err(BucketError::NotSettled(self.name().to_owned())),
+            }
+        }
+    }
+
+    /// The settler of a vBucket: while it is held, nothing of its part of the vBuckets is settled.
+    pub(crate) fn hold_settler(&self, vb: VbId) -> MutexGuard<'_, Settler> {
+        self.settler_of(vb).settler.lock()
     }
 
     /// Settles everything, or as much as `enough` lets it. Whoever writes meanwhile makes it take longer.
@@ -456,7 +514,7 @@ impl Bucket {
                     // A vBucket waits for what was begun of it, too, as long as that takes.
                     Turn::Settled => in_vain = 0,
                     Turn::Nothing(_) => break,
-                    Turn::Waits | Turn::Failed => in_vain += 1,
+                    Turn::Waits | Turn::InTheWay | Turn::Failed => in_vain += 1,
                 }
                 if in_vain > settler.queue.len() + shard.new.lock().len() {
                     break;

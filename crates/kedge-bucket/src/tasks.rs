@@ -60,6 +60,15 @@ pub(crate) static WARMUP_DOCUMENTS: Kind =
 pub(crate) static MAKE_DURABLE: Kind =
     Kind::new("make_durable", Pool::AuxIo, Priority::Normal, ms(5_000));
 
+/// A vBucket goes back to an earlier seqno. A run is all of it.
+pub(crate) static ROLLBACK: Kind = Kind::new("rollback", Pool::AuxIo, Priority::Normal, ms(60_000));
+/// A vBucket was deleted: the log hears of it, its documents and its file go.
+pub(crate) static VBUCKET_DELETION: Kind =
+    Kind::new("vbucket_deletion", Pool::AuxIo, Priority::Normal, ms(5_000));
+/// A vBucket is given another state. A run is a sync.
+pub(crate) static VBUCKET_STATE: Kind =
+    Kind::new("vbucket_state", Pool::Writer, Priority::Normal, ms(500));
+
 /// A vBucket's file is compacted. A run is all of it.
 pub(crate) static COMPACTION: Kind =
     Kind::new("compaction", Pool::AuxIo, Priority::Low, ms(600_000));

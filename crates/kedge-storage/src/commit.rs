@@ -56,12 +56,41 @@ impl Storage {
         state: &PersistedState,
         now_ns: u64,
     ) -> Result<Committed, StorageError> {
-        let mut guard = self.writer(vb);
         let commit = Commit {
             items,
             state,
             now_ns,
         };
+        self.commit_with(self.writer(vb), &commit)
+    }
+
+    /// As [`Storage::commit`], unless somebody has the right to write to the file: a commit, or a compaction that has come
+    /// to its end.
+    ///
+    /// # Errors
+    /// [`StorageError::Busy`] then, and nothing was done.
+    pub fn try_commit(
+        &self,
+        vb: VbId,
+        items: &[Settle],
+        state: &PersistedState,
+        now_ns: u64,
+    ) -> Result<Committed, StorageError> {
+        let guard = self.try_writer(vb).ok_or(StorageError::Busy { vb })?;
+        let commit = Commit {
+            items,
+            state,
+            now_ns,
+        };
+        self.commit_with(guard, &commit)
+    }
+
+    fn commit_with(
+        &self,
+        mut guard: WriteGuard<'_>,
+        commit: &Commit<'_>,
+    ) -> Result<Committed, StorageError> {
+        let items = commit.items;
         let committed = if guard.has_file() {
             commit.append(&mut guard)
         } else {
@@ -109,9 +138,29 @@ impl Storage {
     /// # Errors
     /// Those of the disk. The file counts then, unless [`StorageError::is_fatal`].
     pub fn remove(&self, vb: VbId) -> Result<(), StorageError> {
+        self.remove_with(vb, |guard| guard.remove())
+    }
+
+    /// As [`Storage::remove`], and leaves a mark on the disk that the vBucket was deleted, until it has a file again.
+    ///
+    /// # Errors
+    /// Those of the disk. The same may be tried again, unless [`StorageError::is_fatal`]; a crash may leave the vBucket
+    /// deleted.
+    pub fn delete(&self, vb: VbId) -> Result<(), StorageError> {
+        self.remove_with(vb, |guard| {
+            guard.mark_deleted()?;
+            guard.remove()
+        })
+    }
+
+    fn remove_with(
+        &self,
+        vb: VbId,
+        remove: impl FnOnce(&mut WriteGuard<'_>) -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
         let _alone = self.slot(vb).maintenance().exclusive(&self.rests);
         let mut guard = self.writer(vb);
-        let removed = guard.remove();
+        let removed = remove(&mut guard);
         if let Err(error) = &removed {
             guard.failed(error);
         }
@@ -136,8 +185,19 @@ impl Storage {
         let names = self.disk.list(&self.dir)?;
         let mut given_up: BTreeSet<VbId> =
             names.iter().filter_map(|name| damaged_of(name)).collect();
-        given_up.retain(|vb| vb.get() < self.vbuckets() && !self.writer(*vb).has_file());
+        given_up.retain(|vb| {
+            vb.get() < self.vbuckets() && {
+                let guard = self.writer(*vb);
+                !guard.has_file() && !guard.is_deleted()
+            }
+        });
         Ok(given_up)
+    }
+
+    /// Whether the vBucket was deleted with [`Storage::delete`], in this process or an earlier one, and has no file.
+    #[must_use]
+    pub fn is_deleted(&self, vb: VbId) -> bool {
+        self.writer(vb).is_deleted()
     }
 
     /// Makes durable what counts of the vBucket's file. Every commit is when it returns, but the last one of an earlier

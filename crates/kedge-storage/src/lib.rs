@@ -48,7 +48,7 @@ pub use import::{Import, ImportProblem, Imported};
 pub use load::Loaded;
 pub use names::Revision;
 pub use pace::{PaceConfig, PaceFigures, Pacer};
-pub use rollback::{Reverted, RollbackOutcome, RolledBack};
+pub use rollback::{Reverted, Rollback, RollbackOutcome, RolledBack};
 pub use scan::Scan;
 pub use stats::{FileFigures, StorageStats};
 pub use storage::Storage;

@@ -10,6 +10,9 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::compact::CompactionProgress;
 use crate::rests::Rests;
 
+/// The right to do one of them.
+pub(crate) type Alone<'a> = MutexGuard<'a, ()>;
+
 /// Operations that exclude each other, one of which can be asked to end.
 #[derive(Debug, Default)]
 pub(crate) struct Maintenance {
@@ -20,7 +23,7 @@ pub(crate) struct Maintenance {
 
 impl Maintenance {
     /// For whoever has to wait for nobody: a compaction under way ends at its next entry, and its rest at once.
-    pub(crate) fn exclusive(&self, rests: &Rests) -> MutexGuard<'_, ()> {
+    pub(crate) fn exclusive(&self, rests: &Rests) -> Alone<'_> {
         if let Some(guard) = self.lock.try_lock() {
             return guard;
         }
@@ -32,7 +35,7 @@ impl Maintenance {
     }
 
     /// For a compaction, unless something else is under way.
-    pub(crate) fn begin(&self) -> Option<MutexGuard<'_, ()>> {
+    pub(crate) fn begin(&self) -> Option<Alone<'_>> {
         self.lock.try_lock()
     }
 

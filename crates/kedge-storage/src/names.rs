@@ -5,6 +5,7 @@
 //! 17.couch.boot                   a file that is being made
 //! 17.couch.3.compact              the copy of a compaction, and beside it 17.couch.3.compact.btree-tmp_N
 //! 17.couch.3.damaged              a file that could not be read and was given up; of several .damaged.2 and so on
+//! 17.deleted.3                    an empty file: vBucket 17 was deleted, with all revisions up to the third
 //! ```
 
 use std::path::Path;
@@ -18,6 +19,7 @@ use crate::StorageError;
 const INFIX: &str = ".couch.";
 const BOOT: &str = "boot";
 const DAMAGED: &str = "damaged";
+const DELETED: &str = ".deleted.";
 
 /// Which of a vBucket's files, one after the other, it is: the first is 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -60,6 +62,17 @@ pub(crate) fn damaged_of(name: &str) -> Option<VbId> {
     is_one.then_some(vb)
 }
 
+/// The name of the mark that a vBucket was deleted.
+pub(crate) fn deleted_name(vb: VbId, revision: Revision) -> String {
+    format!("{vb}{DELETED}{}", revision.0)
+}
+
+fn deleted_of(name: &str) -> Option<(VbId, Revision)> {
+    let (vb, revision) = name.split_once(DELETED)?;
+    let (vb, revision) = (VbId(vb.parse().ok()?), Revision(revision.parse().ok()?));
+    (deleted_name(vb, revision) == name).then_some((vb, revision))
+}
+
 /// What a name says. Only names in the form that they are given have a meaning, so that no file has two.
 fn parse(name: &str) -> Option<(VbId, &str)> {
     let (vb, rest) = name.split_once(INFIX)?;
@@ -75,43 +88,79 @@ pub(crate) fn revision_of(name: &str) -> Option<(VbId, Revision)> {
     is_one.then_some((vb, revision))
 }
 
-/// The newest revision of each vBucket's file; 0 where there is none. Older ones go, and so does what is not complete.
-/// Files of vBuckets that there are none of are left alone.
+/// What there is of a vBucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Stock {
+    /// The newest revision of its file, or the highest that was deleted; 0 if it never had one.
+    pub(crate) revision: Revision,
+    /// It was deleted, and has no file.
+    pub(crate) is_deleted: bool,
+}
+
+/// What there is of each vBucket. Older files go, and so does what is not complete, what was deleted, and the marks of
+/// deletions after which there is a file again. Files of vBuckets that there are none of are left alone.
 pub(crate) fn take_stock(
     disk: &dyn Disk,
     dir: &Path,
     vbuckets: u16,
-) -> Result<Vec<Revision>, StorageError> {
+) -> Result<Vec<Stock>, StorageError> {
     remove_leftovers(disk, dir)?;
-    let mut newest = vec![Revision::default(); usize::from(vbuckets)];
+    let count = usize::from(vbuckets);
+    let mut files: Vec<Vec<Revision>> = vec![Vec::new(); count];
+    let mut marks: Vec<Vec<Revision>> = vec![Vec::new(); count];
     let mut needless = Vec::new();
     for name in disk.list(dir)? {
-        let Some((vb, rest)) = parse(&name) else {
-            continue;
-        };
-        let Some(known) = newest.get_mut(usize::from(vb.get())) else {
-            continue;
-        };
-        if rest == BOOT {
+        let is_boot =
+            parse(&name).is_some_and(|(vb, rest)| rest == BOOT && usize::from(vb.get()) < count);
+        if is_boot {
             needless.push(name);
-            continue;
+        } else if let Some((vb, revision)) = revision_of(&name) {
+            files
+                .get_mut(vb.index())
+                .into_iter()
+                .for_each(|of| of.push(revision));
+        } else if let Some((vb, revision)) = deleted_of(&name) {
+            marks
+                .get_mut(vb.index())
+                .into_iter()
+                .for_each(|of| of.push(revision));
         }
-        let Some((_, revision)) = revision_of(&name) else {
-            continue;
+    }
+    let mut stock = Vec::with_capacity(count);
+    for ((mut files, mut marks), vb) in files.into_iter().zip(marks).zip(0..) {
+        files.sort_unstable();
+        marks.sort_unstable();
+        let file = files.pop();
+        let mark = marks.pop();
+        let is_deleted = mark.is_some() && mark >= file;
+        let (kept_file, kept_mark) = if is_deleted {
+            (None, mark)
+        } else {
+            (file, None)
         };
-        let older = revision.min(*known);
-        *known = revision.max(*known);
-        if older.0 > 0 {
-            needless.push(file_name(vb, older));
-        }
+        files.extend(file.filter(|_| kept_file.is_none()));
+        marks.extend(mark.filter(|_| kept_mark.is_none()));
+        needless.extend(files.iter().map(|revision| file_name(VbId(vb), *revision)));
+        needless.extend(
+            marks
+                .iter()
+                .map(|revision| deleted_name(VbId(vb), *revision)),
+        );
+        stock.push(Stock {
+            revision: kept_file.or(kept_mark).unwrap_or_default(),
+            is_deleted,
+        });
+    }
+    if !needless.is_empty() {
+        // Before anything goes that a name makes needless which may be in the kernel's memory only.
+        disk.sync_dir(dir)?;
     }
     for name in &needless {
         disk.remove(&dir.join(name))?;
     }
-    // Names that an earlier process made may be in the kernel's memory only, and what is written from now on under them
-    // has to be found.
+    // What is written from now on under the names that are there has to be found.
     disk.sync_dir(dir)?;
-    Ok(newest)
+    Ok(stock)
 }
 
 #[cfg(test)]
@@ -137,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_revision_counts_and_what_is_incomplete_goes() {
+    fn the_newest_revision_counts_and_what_is_incomplete_or_deleted_goes() {
         let (disk, dir) = (SimDisk::new(1), Path::new("/data"));
         disk.create_dir_all(dir).expect("a directory");
         let (kept, gone) = (
@@ -155,6 +204,12 @@ mod tests {
                 "master.couch.1",
                 "couch.1",
                 "3.couch.2.damaged",
+                "2.deleted.0",
+                "5.couch.4",
+                "6.deleted.7",
+                "7.deleted.07",
+                "9.deleted.1",
+                "9.couch.1",
             ],
             [
                 "0.couch.1",
@@ -163,17 +218,25 @@ mod tests {
                 "2.couch.boot",
                 "0.couch.2.compact",
                 "0.couch.2.compact.btree-tmp_3",
+                "5.deleted.3",
+                "6.deleted.6",
+                "6.couch.7",
+                "6.couch.5",
             ],
         );
         for name in kept.iter().chain(&gone) {
             disk.create(&dir.join(name)).expect("a file");
         }
-        let newest = take_stock(&disk, dir, 4).expect("a directory");
-        assert_eq!(newest, [2, 10, 0, 1].map(Revision));
+        let stock = take_stock(&disk, dir, 8).expect("a directory");
+        let revisions: Vec<u64> = stock.iter().map(|stock| stock.revision.0).collect();
+        assert_eq!(revisions, [2, 10, 0, 1, 1, 4, 7, 0]);
+        let deleted: Vec<bool> = stock.iter().map(|stock| stock.is_deleted).collect();
+        let expected: Vec<bool> = (0..8).map(|vb| vb == 2 || vb == 6).collect();
+        assert_eq!(deleted, expected);
         let mut left = kept.map(str::to_owned);
         left.sort();
         assert_eq!(disk.list(dir).expect("a directory"), left);
         disk.crash(7);
-        assert_eq!(take_stock(&disk, dir, 4).expect("a directory"), newest);
+        assert_eq!(take_stock(&disk, dir, 8).expect("a directory"), stock);
     }
 }

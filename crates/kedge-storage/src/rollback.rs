@@ -14,6 +14,7 @@ use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{Item, PersistedState};
 
 use crate::facts::{Changes, Facts};
+use crate::maintenance::Alone;
 use crate::scan::understand;
 use crate::slot::WriteGuard;
 use crate::{RecordKind, Storage, StorageError};
@@ -49,6 +50,18 @@ pub struct Reverted {
     pub old: Option<Item>,
 }
 
+/// A rollback that is about to be done. Until it is, or is dropped, the file is neither compacted nor replaced, so that the
+/// commit to go back to stays.
+#[derive(Debug)]
+pub struct Rollback<'a> {
+    storage: &'a Storage,
+    vb: VbId,
+    newest: Snapshot,
+    point: Snapshot,
+    facts: Facts,
+    _alone: Alone<'a>,
+}
+
 impl Storage {
     /// Takes the file back to its newest consistent commit whose seqnos are not above `to`. `state` makes what the
     /// vBucket is from then on out of what it was then and the seqno that is reached: a new history begins there.
@@ -65,52 +78,112 @@ impl Storage {
         now_ns: u64,
         state: impl FnOnce(&PersistedState, Seqno) -> PersistedState,
     ) -> Result<RollbackOutcome, StorageError> {
-        let _alone = self.slot(vb).maintenance().exclusive(&self.rests);
-        let mut guard = self.writer(vb);
-        let rolled_back = roll_back(&mut guard, to, now_ns, state);
-        if let Err(error) = &rolled_back {
-            guard.failed(error);
+        let Some(rollback) = self.begin_rollback(vb, to)? else {
+            return Ok(RollbackOutcome::ResetNeeded);
+        };
+        let seqno = rollback.seqno();
+        let mut changed = Vec::new();
+        for keys in rollback.changed_keys()?.chunks(KEYS) {
+            look_up(&rollback.point, keys, &mut changed)?;
         }
-        rolled_back
+        rollback.finish(now_ns, state)?;
+        Ok(RollbackOutcome::RolledBack(RolledBack { seqno, changed }))
+    }
+
+    /// Looks for the newest consistent commit of the file whose seqnos are not above `to`. `None`: there is none, or more
+    /// than half of what is there would go. A compaction under way is stopped first.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk.
+    pub fn begin_rollback(
+        &self,
+        vb: VbId,
+        to: Seqno,
+    ) -> Result<Option<Rollback<'_>>, StorageError> {
+        let alone = self.slot(vb).maintenance().exclusive(&self.rests);
+        let Some(newest) = self.reader(vb)? else {
+            return Ok(None);
+        };
+        let newest = newest.into_snapshot();
+        let Some((point, facts)) = point(&newest, to)? else {
+            return Ok(None);
+        };
+        let above = (
+            Bound::Excluded(point.header().update_seqno()),
+            Bound::Unbounded,
+        );
+        let goes_most = newest.count_seqnos(above)? > newest.count_seqnos(..)? / 2;
+        Ok((!goes_most).then_some(Rollback {
+            storage: self,
+            vb,
+            newest,
+            point,
+            facts,
+            _alone: alone,
+        }))
     }
 }
 
-fn roll_back(
-    guard: &mut WriteGuard<'_>,
-    to: Seqno,
-    now_ns: u64,
-    state: impl FnOnce(&PersistedState, Seqno) -> PersistedState,
-) -> Result<RollbackOutcome, StorageError> {
-    let Some(newest) = guard.newest()? else {
-        return Ok(RollbackOutcome::ResetNeeded);
-    };
-    let newest = newest.into_snapshot();
-    let Some((point, facts)) = point(&newest, to)? else {
-        return Ok(RollbackOutcome::ResetNeeded);
-    };
-    let seqno = point.header().update_seqno();
-    let above = (Bound::Excluded(seqno), Bound::Unbounded);
-    if newest.count_seqnos(above)? > newest.count_seqnos(..)? / 2 {
-        return Ok(RollbackOutcome::ResetNeeded);
+impl Rollback<'_> {
+    /// The highest seqno that stays.
+    #[must_use]
+    pub fn seqno(&self) -> Seqno {
+        self.point.header().update_seqno()
     }
-    let changed = changed_since(&newest, &point)?;
-    let state = state(&facts.state(&point)?, seqno);
 
-    let mut writer = guard.writer()?;
-    writer.rewind(point.header())?;
-    // The statistics of collections are those of then, like the documents.
-    let none = Changes::default();
-    let facts = facts.after(&state, &none);
-    let locals = facts.locals(&none);
-    let locals: Vec<_> = locals
-        .iter()
-        .map(|(name, value)| (&**name, Some(&**value)))
-        .collect();
-    writer.save_locals(&locals)?;
-    writer.set_purge_seqno(point.header().purge_seqno().max(state.purge));
-    writer.commit(now_ns)?;
-    guard.committed(&writer, facts);
-    Ok(RollbackOutcome::RolledBack(RolledBack { seqno, changed }))
+    /// The stored keys of the committed documents that were changed since, each once.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk.
+    pub fn changed_keys(&self) -> Result<Vec<Box<[u8]>>, StorageError> {
+        changed_keys(&self.newest, self.seqno())
+    }
+
+    /// Takes the file back, as [`Storage::rollback`] does.
+    ///
+    /// # Errors
+    /// [`StorageError::Busy`] if the file has another commit since the rollback began; else as [`Storage::rollback`].
+    pub fn finish(
+        self,
+        now_ns: u64,
+        state: impl FnOnce(&PersistedState, Seqno) -> PersistedState,
+    ) -> Result<(), StorageError> {
+        let mut guard = self.storage.writer(self.vb);
+        let done = self.commit(&mut guard, now_ns, state);
+        if let Err(error) = &done {
+            guard.failed(error);
+        }
+        done
+    }
+
+    fn commit(
+        &self,
+        guard: &mut WriteGuard<'_>,
+        now_ns: u64,
+        state: impl FnOnce(&PersistedState, Seqno) -> PersistedState,
+    ) -> Result<(), StorageError> {
+        let point = &self.point;
+        let newest = guard.newest()?;
+        if newest.is_none_or(|newest| newest.header() != self.newest.header()) {
+            return Err(StorageError::Busy { vb: self.vb });
+        }
+        let state = state(&self.facts.state(point)?, self.seqno());
+        let mut writer = guard.writer()?;
+        writer.rewind(point.header())?;
+        // The statistics of collections are those of then, like the documents.
+        let none = Changes::default();
+        let facts = self.facts.after(&state, &none);
+        let locals = facts.locals(&none);
+        let locals: Vec<_> = locals
+            .iter()
+            .map(|(name, value)| (&**name, Some(&**value)))
+            .collect();
+        writer.save_locals(&locals)?;
+        writer.set_purge_seqno(point.header().purge_seqno().max(state.purge));
+        writer.commit(now_ns)?;
+        guard.committed(&writer, facts);
+        Ok(())
+    }
 }
 
 /// Where to go back to, and what the file said there.
@@ -133,15 +206,10 @@ fn point(newest: &Snapshot, to: Seqno) -> Result<Option<(Snapshot, Facts)>, Stor
     Ok(None)
 }
 
-/// The committed documents with seqnos above those of `point`, and what they were there.
-fn changed_since(newest: &Snapshot, point: &Snapshot) -> Result<Vec<Reverted>, StorageError> {
-    let mut changed = Vec::new();
+/// The keys of committed documents with seqnos above `point`.
+fn changed_keys(newest: &Snapshot, point: Seqno) -> Result<Vec<Box<[u8]>>, StorageError> {
     let mut keys: Vec<Box<[u8]>> = Vec::new();
-    let above = (
-        Bound::Excluded(point.header().update_seqno()),
-        Bound::Unbounded,
-    );
-    for entry in newest.scan_seqnos(above)? {
+    for entry in newest.scan_seqnos((Bound::Excluded(point), Bound::Unbounded))? {
         let entry = entry?;
         if entry.key().first() == Some(&PREPARE_PREFIX) {
             continue;
@@ -151,21 +219,17 @@ fn changed_since(newest: &Snapshot, point: &Snapshot) -> Result<Vec<Reverted>, S
         if record.is_some_and(|record| record.kind() == RecordKind::Document) {
             keys.push(key);
         }
-        if keys.len() == KEYS {
-            look_up(point, &mut keys, &mut changed)?;
-        }
     }
-    look_up(point, &mut keys, &mut changed)?;
-    Ok(changed)
+    Ok(keys)
 }
 
 fn look_up(
     point: &Snapshot,
-    keys: &mut Vec<Box<[u8]>>,
+    keys: &[Box<[u8]>],
     changed: &mut Vec<Reverted>,
 ) -> Result<(), StorageError> {
     let old = point.get_many_documents(keys, Form::Plain)?;
-    for (key, document) in keys.drain(..).zip(old) {
+    for (key, document) in keys.iter().zip(old) {
         let old = match document {
             Some(document) => {
                 let value = document.body.unwrap_or_default();
@@ -174,7 +238,7 @@ fn look_up(
             None => None,
         };
         changed.push(Reverted {
-            key,
+            key: key.clone(),
             old: old.and_then(|record| record.item()),
         });
     }

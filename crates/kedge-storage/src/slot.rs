@@ -25,7 +25,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::facts::Facts;
 use crate::maintenance::Maintenance;
-use crate::names::{Revision, boot_name, damaged_name, file_name};
+use crate::names::{Revision, Stock, boot_name, damaged_name, deleted_name, file_name};
 use crate::stats::Counters;
 use crate::{Storage, StorageError};
 
@@ -49,6 +49,8 @@ struct Written {
     removed: bool,
     /// Whether nobody knows which of two revisions a crash leaves, so that none of them may get a commit.
     undecided: bool,
+    /// The mark that the vBucket was deleted. It says nothing while there is a file: that has a higher revision.
+    deleted: Option<Revision>,
 }
 
 #[derive(Debug)]
@@ -81,17 +83,25 @@ struct At {
 }
 
 impl Slot {
-    /// The place of a vBucket whose newest file was found to have this revision; 0 if there is none.
-    pub(crate) fn new(vb: VbId, revision: Revision) -> Self {
+    /// The place of a vBucket of which this was found.
+    pub(crate) fn new(vb: VbId, found: Stock) -> Self {
+        let Stock {
+            revision,
+            is_deleted,
+        } = found;
         Slot {
             vb,
             maintenance: Maintenance::default(),
-            written: Mutex::default(),
+            written: Mutex::new(Written {
+                deleted: is_deleted.then_some(revision),
+                ..Written::default()
+            }),
             current: Mutex::new(Current {
                 revision,
-                file: match revision {
-                    Revision(0) => Place::Missing,
-                    _ => Place::Unread,
+                file: if is_deleted || revision == Revision(0) {
+                    Place::Missing
+                } else {
+                    Place::Unread
                 },
                 open: None,
             }),
@@ -152,6 +162,17 @@ impl Storage {
             slot,
             written: slot.written.lock(),
         }
+    }
+
+    /// The right to write to the vBucket's file, unless somebody has it.
+    pub(crate) fn try_writer(&self, vb: VbId) -> Option<WriteGuard<'_>> {
+        let slot = self.slot(vb);
+        let written = slot.written.try_lock()?;
+        Some(WriteGuard {
+            storage: self,
+            slot,
+            written,
+        })
     }
 
     fn snapshot(&self, slot: &Slot) -> Result<Option<Snapshot>, StorageError> {
@@ -396,6 +417,7 @@ impl WriteGuard<'_> {
         }));
         drop(current);
         self.written.left.extend(old);
+        self.clear_mark();
         Ok(())
     }
 
@@ -428,6 +450,37 @@ impl WriteGuard<'_> {
             disk.sync_dir(dir)?;
             self.written.removed = false;
         }
+        Ok(())
+    }
+
+    /// Removes the mark of a deletion that does not count any more. If that fails, the next start does it.
+    fn clear_mark(&mut self) {
+        let Storage { disk, dir, .. } = self.storage;
+        if let Some(mark) = self.written.deleted.take() {
+            let _ = disk.remove(&dir.join(deleted_name(self.slot.vb, mark)));
+        }
+    }
+
+    /// Whether the vBucket was deleted, and has no file.
+    pub(crate) fn is_deleted(&self) -> bool {
+        self.written.deleted.is_some()
+    }
+
+    /// Marks the vBucket as deleted, durably.
+    pub(crate) fn mark_deleted(&mut self) -> Result<(), StorageError> {
+        if self.is_deleted() {
+            return Ok(());
+        }
+        let Storage { disk, dir, .. } = self.storage;
+        let revision = self.revision();
+        let path = dir.join(deleted_name(self.slot.vb, revision));
+        // An attempt before may have left it.
+        if !disk.exists(&path)? {
+            disk.create(&path)?;
+        }
+        // Sync before the file goes: until then it is what a crash leaves.
+        disk.sync_dir(dir)?;
+        self.written.deleted = Some(revision);
         Ok(())
     }
 

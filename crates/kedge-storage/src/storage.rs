@@ -35,8 +35,8 @@ pub struct Storage {
 
 impl Storage {
     /// Finds the files in a directory, which is created if there is none. Of several revisions of a vBucket's file the
-    /// highest counts; lower ones, and what a crash left of files that were being made, are removed. The directory is
-    /// synced, no file is opened.
+    /// highest counts; lower ones, those of deleted vBuckets, and what a crash left of files that were being made, are
+    /// removed. The directory is synced, no file is opened.
     ///
     /// # Errors
     /// Those of the disk.
@@ -48,8 +48,8 @@ impl Storage {
         let done = Arc::new(metered::Counters::default());
         let disk: Arc<dyn Disk> = Arc::new(Metered::new(disk, Arc::clone(&done)));
         disk.create_dir_all(dir)?;
-        let newest = take_stock(&*disk, dir, config.vbuckets)?;
-        let slots = newest.into_iter().zip(0..);
+        let stock = take_stock(&*disk, dir, config.vbuckets)?;
+        let slots = stock.into_iter().zip(0..);
         Ok(Storage {
             disk,
             dir: dir.to_owned(),
@@ -65,7 +65,7 @@ impl Storage {
             rests: Rests::default(),
             done,
             slots: slots
-                .map(|(revision, vb)| Slot::new(VbId(vb), revision))
+                .map(|(found, vb)| Slot::new(VbId(vb), found))
                 .collect(),
         })
     }

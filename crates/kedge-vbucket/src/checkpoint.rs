@@ -11,6 +11,7 @@
 
 use crate::failover::FailoverTable;
 use crate::item::Item;
+use crate::vbucket::VbState;
 use kedge_types::Seqno;
 use std::collections::VecDeque;
 
@@ -40,10 +41,10 @@ pub enum Change {
         /// The seqno of the prepare.
         prepared: Seqno,
     },
-    /// The history changed: a new branch began.
-    State(Box<FailoverTable>),
+    /// The history or the state changed: a new branch began, or the vBucket is something else to its node.
+    State(Box<FailoverTable>, VbState),
     /// Everything before was thrown away; the history begins anew.
-    Reset(Box<FailoverTable>),
+    Reset(Box<FailoverTable>, VbState),
     /// Everything behind a seqno was thrown away; a new branch begins there.
     Rollback {
         /// The last seqno that stays.
@@ -51,6 +52,8 @@ pub enum Change {
         /// The history with the new branch.
         table: Box<FailoverTable>,
     },
+    /// The vBucket was deleted, with everything before.
+    Delete,
 }
 
 impl Change {
@@ -62,8 +65,14 @@ impl Change {
             | Self::Prepare(item)
             | Self::Commit { item, .. }
             | Self::Abort { item, .. } => Some(item),
-            Self::State(_) | Self::Reset(_) | Self::Rollback { .. } => None,
+            Self::State(..) | Self::Reset(..) | Self::Rollback { .. } | Self::Delete => None,
         }
+    }
+
+    /// Whether it throws away what came before.
+    #[must_use]
+    pub fn begins_history(&self) -> bool {
+        matches!(self, Self::Reset(..) | Self::Rollback { .. } | Self::Delete)
     }
 }
 
@@ -134,7 +143,7 @@ impl Checkpoints {
             self.open_id += 1;
             self.open_from = self.end();
         }
-        let resets = matches!(change, Change::Reset(_) | Change::Rollback { .. });
+        let resets = change.begins_history();
         let entry = Entry { change, replaced };
         self.bytes += entry.bytes();
         self.entries.push_back(entry);
@@ -224,7 +233,7 @@ impl Checkpoints {
             .range(from..to)
             .rev()
             .find_map(|entry| match &entry.change {
-                Change::Reset(_) => Some(Seqno(0)),
+                Change::Reset(..) | Change::Delete => Some(Seqno(0)),
                 Change::Rollback { to, .. } => Some(*to),
                 other => other.item().map(Item::seqno),
             })
@@ -337,7 +346,8 @@ mod tests {
 
     #[test]
     fn a_reset_hides_the_seqnos_before_it() {
-        let reset = || Change::Reset(Box::new(FailoverTable::new(kedge_types::VbUuid(1))));
+        let table = FailoverTable::new(kedge_types::VbUuid(1));
+        let reset = || Change::Reset(Box::new(table.clone()), VbState::Active);
         let mut queue = Checkpoints::new();
         let log = queue.add_cursor();
         queue.push(change(7));

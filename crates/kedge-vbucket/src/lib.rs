@@ -22,6 +22,7 @@ mod replay;
 mod residency;
 mod rollback;
 mod settle;
+mod states;
 mod value;
 mod vbucket;
 mod write;

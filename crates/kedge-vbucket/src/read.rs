@@ -3,7 +3,7 @@
 use crate::checkpoint::Change;
 use crate::hash_table::KeyHash;
 use crate::item::{Deletion, Item, ItemMeta};
-use crate::vbucket::VBucket;
+use crate::vbucket::{VBucket, VbState};
 use crate::write::Outcome;
 use kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
 use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, Now, RevSeqno, Seqno, Status};
@@ -156,6 +156,8 @@ impl VBucket {
         if self.is_rewinding() {
             return;
         }
+        // Of others the active one says what has expired.
+        let expires = self.state == VbState::Active;
         let secs = now.unix_secs();
         let settled = self.settled_seqno();
         let mut expired = Vec::new();
@@ -167,7 +169,8 @@ impl VBucket {
                 if age > TOMBSTONE_PURGE_AGE_SECS && item.seqno() <= settled && known {
                     old.push(item.clone());
                 }
-            } else if item.expiry().has_passed(secs)
+            } else if expires
+                && item.expiry().has_passed(secs)
                 && !self.prepares.holds(self.table.hash(item.key()), item.key())
             {
                 expired.push(item.clone());

@@ -8,7 +8,9 @@
 //! * A reset or rollback is in the log before the file follows, and names a branch of the history that nothing before it
 //!   knows. So a file that knows this branch is from after the record: what was applied before is forgotten, and replay
 //!   begins again with the file. A file that does not know it is void, or has to be rewound.
-//! * Nothing follows a rollback in the log before the file does, but a reset.
+//! * Nothing follows a rollback in the log before the file does, but a reset or a deletion.
+//! * The state is that of the last record that says one, or of the file if no record does: the log is given back from its
+//!   beginning, so it has no record of a state that is older than the file's without the one that made the file's.
 //! * Until the last such record was met, records and file may be of different histories. What does not fit between them
 //!   is an error only if none follows.
 
@@ -17,7 +19,7 @@ use crate::checkpoint::Change;
 use crate::durability::Prepare;
 use crate::failover::FailoverTable;
 use crate::item::Item;
-use crate::vbucket::VBucket;
+use crate::vbucket::{VBucket, VbState};
 use kedge_types::{Seqno, VbUuid};
 use std::fmt;
 
@@ -91,9 +93,15 @@ pub(crate) struct Replay {
     /// What does not fit and may be of a history that ends in a reset or rollback still to come.
     orphan: Option<ReplayError>,
     rewind: Option<Rewind>,
+    /// There was a mark of its deletion.
+    was_deleted: bool,
 }
 
 impl Replay {
+    pub(crate) fn begin_deleted(&mut self) {
+        self.was_deleted = true;
+    }
+
     pub(crate) fn begin_from(&mut self, base: Base) {
         self.base = Some(Box::new(base));
         self.rewind = None;
@@ -112,7 +120,7 @@ impl VBucket {
     /// # Errors
     /// [`ReplayError`] when it does not fit what came before; nothing was changed then.
     pub fn replay(&mut self, change: Change) -> Result<(), ReplayError> {
-        if !matches!(change, Change::Reset(_) | Change::Rollback { .. }) {
+        if !change.begins_history() {
             self.has_followed()?;
         }
         match change {
@@ -138,9 +146,10 @@ impl VBucket {
                     self.unsettled.on_logged(&change, Seqno(0));
                 }
             }
-            Change::State(failover) => self.replay_state(failover),
-            Change::Reset(failover) => self.replay_reset(*failover)?,
+            Change::State(failover, state) => self.replay_state(failover, state),
+            Change::Reset(failover, state) => self.replay_reset(*failover, state)?,
             Change::Rollback { to, table } => self.replay_rollback(to, *table)?,
+            Change::Delete => self.replay_delete(),
         }
         self.persisted_seqno = self.high_seqno;
         Ok(())
@@ -152,10 +161,15 @@ impl VBucket {
         let Some(Rewind { to, .. }) = self.replay.rewind.take() else {
             return Ok(());
         };
+        let refused = ReplayError::NotRewound { to };
         if self.begin_again_if(|_| true)? {
             Ok(())
+        } else if self.replay.was_deleted {
+            // Its file is gone: the deletion follows.
+            self.replay.orphan.get_or_insert(refused);
+            Ok(())
         } else {
-            Err(ReplayError::NotRewound { to })
+            Err(refused)
         }
     }
 
@@ -215,25 +229,39 @@ impl VBucket {
         Ok(prepare)
     }
 
-    /// A branch that is known is older than what the file says.
-    fn replay_state(&mut self, failover: Box<FailoverTable>) {
+    /// A branch that is known is older than what the file says. The state may be older, too; a record of the one that the
+    /// file says stands in the log then, or a newer one.
+    fn replay_state(&mut self, failover: Box<FailoverTable>, state: VbState) {
+        if self.state != state && !self.is_deleted {
+            self.state = state;
+            self.unsettled.state_changed = true;
+        }
         let known = self.failover.entries();
         if known.iter().all(|(uuid, _)| *uuid != failover.uuid()) {
             self.failover = (*failover).clone();
-            self.unsettled.on_logged(&Change::State(failover), Seqno(0));
+            let change = Change::State(failover, self.state);
+            self.unsettled.on_logged(&change, Seqno(0));
         }
     }
 
-    fn replay_reset(&mut self, failover: FailoverTable) -> Result<(), ReplayError> {
+    fn replay_reset(&mut self, failover: FailoverTable, state: VbState) -> Result<(), ReplayError> {
         self.replay.restart(Seqno(0));
         self.replay.rewind = None;
         if self.begin_again_if(|base| base.knows(failover.uuid()))? {
             return Ok(());
         }
         self.forget_all(failover);
+        self.state = state;
         self.unsettled.replaces_file = self.replay.base.is_some();
         self.unsettled.state_changed = true;
         Ok(())
+    }
+
+    /// If the file is from after the deletion, a reset follows that it knows.
+    fn replay_delete(&mut self) {
+        self.replay.restart(Seqno(0));
+        self.replay.rewind = None;
+        self.forget_to_delete();
     }
 
     fn replay_rollback(&mut self, to: Seqno, failover: FailoverTable) -> Result<(), ReplayError> {
@@ -292,7 +320,7 @@ impl VBucket {
             let began = torn.map_or(self.high_seqno, |base| base.state.snap_start);
             self.failover.begin(uuid, began);
             self.checkpoints
-                .push(Change::State(Box::new(self.failover.clone())));
+                .push(Change::State(Box::new(self.failover.clone()), self.state));
         }
         self.persisted_seqno = self.high_seqno;
         self.commit_ready();
@@ -303,7 +331,7 @@ impl VBucket {
     pub fn replay_without_file(&mut self, change: Change) {
         let change = match change {
             // What stays is in the file only.
-            Change::Rollback { table, .. } => Change::Reset(table),
+            Change::Rollback { table, .. } => Change::Reset(table, self.state),
             other => other,
         };
         // It was not changed then.
@@ -314,10 +342,14 @@ impl VBucket {
     /// under `uuid`, as nobody may take it for the old one. Prepares are committed.
     pub fn give_up_file(&mut self, uuid: VbUuid) {
         self.replay = Replay::default();
+        if self.is_deleted {
+            // The log has that, too.
+            return;
+        }
         self.persisted_seqno = self.high_seqno;
         self.failover = FailoverTable::new(uuid);
         self.checkpoints
-            .push(Change::State(Box::new(self.failover.clone())));
+            .push(Change::State(Box::new(self.failover.clone()), self.state));
         self.commit_ready();
     }
 }

@@ -60,7 +60,9 @@ impl Settle {
                 item: item.clone(),
                 prepared: *prepared,
             }))),
-            Change::State(_) | Change::Reset(_) | Change::Rollback { .. } => None,
+            Change::State(..) | Change::Reset(..) | Change::Rollback { .. } | Change::Delete => {
+                None
+            }
         }
     }
 

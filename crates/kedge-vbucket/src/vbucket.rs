@@ -29,6 +29,20 @@ pub enum VbState {
     Dead = 4,
 }
 
+impl VbState {
+    /// The state of a number: that of the wire and of the log.
+    #[must_use]
+    pub fn from_number(number: u8) -> Option<Self> {
+        match number {
+            1 => Some(Self::Active),
+            2 => Some(Self::Replica),
+            3 => Some(Self::Pending),
+            4 => Some(Self::Dead),
+            _ => None,
+        }
+    }
+}
+
 /// What waits for the log when a part of it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AfterLog {
@@ -83,7 +97,8 @@ pub struct VBucket {
     pub(crate) residency: Residency,
     /// It was rolled back, and its file has not followed yet.
     pub(crate) rewinding: bool,
-    is_set_aside: bool,
+    pub(crate) is_set_aside: bool,
+    pub(crate) is_deleted: bool,
     /// Where the next random number comes from; it decides about nothing but counts of accesses.
     random: u64,
     queued_for_log: bool,
@@ -118,6 +133,7 @@ impl VBucket {
             residency: Residency::complete(),
             rewinding: false,
             is_set_aside: false,
+            is_deleted: false,
             random: u64::from(setup.id.get()) + 1,
             queued_for_log: false,
         }
@@ -133,18 +149,6 @@ impl VBucket {
     #[must_use]
     pub fn state(&self) -> VbState {
         self.state
-    }
-
-    /// Its file cannot be read, so it answers nothing: it is dead until a later start, and nothing of it is written.
-    pub fn set_aside(&mut self) {
-        self.state = VbState::Dead;
-        self.is_set_aside = true;
-    }
-
-    /// Whether it was set aside.
-    #[must_use]
-    pub fn is_set_aside(&self) -> bool {
-        self.is_set_aside
     }
 
     /// Its history.
@@ -333,8 +337,11 @@ impl VBucket {
             .extend(waiters.into_iter().map(|wait| wait.end(result)));
     }
 
-    /// Commits, in order, the prepares whose level is reached.
+    /// Commits, in order, the prepares whose level is reached. Only an active vBucket decides about them.
     pub(crate) fn commit_ready(&mut self) {
+        if self.state != VbState::Active {
+            return;
+        }
         while let Some(prepare) = self.prepares.take_ready(self.persisted_seqno) {
             self.commit(prepare);
         }
@@ -365,8 +372,10 @@ impl VBucket {
 
     /// Aborts, in order, the SyncWrites whose time is up, and ends waits for the disk that took too long.
     pub fn on_time(&mut self, now: Now) {
-        while let Some(prepare) = self.prepares.take_late(now.mono_ns) {
-            self.abort(&prepare, now);
+        if self.state == VbState::Active {
+            while let Some(prepare) = self.prepares.take_late(now.mono_ns) {
+                self.abort(&prepare, now);
+            }
         }
         self.commit_ready();
         if self
@@ -416,32 +425,6 @@ impl VBucket {
     /// What became of parked commands since the last call.
     pub fn take_done(&mut self, out: &mut Vec<Done>) {
         out.append(&mut self.done);
-    }
-
-    /// Throws everything away and begins a new history under `uuid`. Whoever waits hears that the outcome is not
-    /// known. What the log has not written yet is not worth writing any more, but stays queued in front of the reset,
-    /// as positions were handed out.
-    pub fn reset(&mut self, uuid: VbUuid) {
-        self.on_shutdown();
-        self.forget_all(FailoverTable::new(uuid));
-        self.unsettled.replaces_file = true;
-        self.checkpoints
-            .push(Change::Reset(Box::new(self.failover.clone())));
-    }
-
-    pub(crate) fn forget_all(&mut self, failover: FailoverTable) {
-        self.table.clear();
-        self.prepares.clear();
-        self.locks = Locks::default();
-        self.unsettled.begin_history();
-        self.residency = Residency::complete();
-        self.rewinding = false;
-        self.failover = failover;
-        self.high_seqno = Seqno(0);
-        self.visible_seqno = Seqno(0);
-        self.persisted_seqno = Seqno(0);
-        self.purged_rev = RevSeqno(0);
-        self.purge_seqno = Seqno(0);
     }
 }
 

@@ -5,7 +5,7 @@
 
 use crate::crash::seeds;
 use crate::tools::*;
-use kedge_bucket::{Bucket, CompactionRequest};
+use kedge_bucket::{Bucket, CompactionRequest, VbState};
 use kedge_disk::{Fault, SimDisk};
 use kedge_types::{Status, VbId};
 use std::collections::BTreeMap;
@@ -20,15 +20,16 @@ enum Op {
     Set(String, Vec<u8>),
     Delete(String),
     Reset,
+    DeleteVbucket,
+    MakeVbucket,
 }
 
 type Documents = BTreeMap<String, Vec<u8>>;
 
 /// What is known of a vBucket.
-#[derive(Default)]
 struct Known {
-    /// What it held when it was looked at last.
-    base: Documents,
+    /// What it held when it was looked at last; `None`: it was deleted.
+    base: Option<Documents>,
     /// What was done since, in the order of seqnos.
     ops: Vec<Op>,
     /// So many of these are acknowledged as durable.
@@ -36,19 +37,30 @@ struct Known {
 }
 
 impl Known {
+    fn found(base: Option<Documents>) -> Self {
+        Self {
+            base,
+            ops: Vec::new(),
+            durable: 0,
+        }
+    }
+
     /// How many of the operations `found` comes from, no fewer than are durable.
-    fn explain(&self, found: &Documents) -> Option<usize> {
+    fn explain(&self, found: &Option<Documents>) -> Option<usize> {
         let mut documents = self.base.clone();
         let mut explained = (self.durable == 0 && documents == *found).then_some(0);
         for (index, op) in self.ops.iter().enumerate() {
-            match op {
-                Op::Set(name, value) => {
-                    documents.insert(name.clone(), value.clone());
+            match (op, &mut documents) {
+                (Op::Set(name, value), Some(there)) => {
+                    there.insert(name.clone(), value.clone());
                 }
-                Op::Delete(name) => {
-                    documents.remove(name);
+                (Op::Delete(name), Some(there)) => {
+                    there.remove(name);
                 }
-                Op::Reset => documents.clear(),
+                (Op::Reset, Some(there)) => there.clear(),
+                (Op::DeleteVbucket, _) => documents = None,
+                (Op::MakeVbucket, None) => documents = Some(Documents::new()),
+                (_, None) | (Op::MakeVbucket, _) => {}
             }
             if index + 1 >= self.durable && documents == *found {
                 explained = Some(index + 1);
@@ -98,7 +110,9 @@ impl History {
             disk,
             place,
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-            vbuckets: (0..4).map(|_| Known::default()).collect(),
+            vbuckets: (0..4)
+                .map(|_| Known::found(Some(Documents::new())))
+                .collect(),
             version: 0,
             waiting: Vec::new(),
         }
@@ -131,22 +145,24 @@ impl History {
 
     /// Every vBucket is what it was at some moment that is not before what was acknowledged.
     fn check(&mut self, open: &Open, when: &str) {
-        let mut found = vec![Documents::new(); 4];
+        let mut found = vec![Some(Documents::new()); 4];
         for n in 0..KEYS {
             let name = format!("key-{n}");
             match open.get(&name) {
                 Ok(value) => {
-                    found[key(&name).vbucket(4).index()].insert(name, value);
+                    let there = &mut found[key(&name).vbucket(4).index()];
+                    there.as_mut().expect("it is there").insert(name, value);
                 }
+                Err(Status::NotMyVbucket) => found[key(&name).vbucket(4).index()] = None,
                 Err(error) => assert_eq!(error, Status::KeyNotFound),
             }
         }
         for (vb, (known, found)) in self.vbuckets.iter_mut().zip(found).enumerate() {
-            let brief = |documents: &Documents| -> Vec<String> {
+            let brief = |documents: &Option<Documents>| -> Vec<String> {
                 let text = |(name, value): (&String, &Vec<u8>)| {
                     format!("{name}={}", String::from_utf8_lossy(&value[..8]))
                 };
-                documents.iter().map(text).collect()
+                documents.iter().flatten().map(text).collect()
             };
             assert!(
                 known.explain(&found).is_some(),
@@ -158,10 +174,7 @@ impl History {
                 brief(&known.base),
             );
             // What was found is durable.
-            *known = Known {
-                base: found,
-                ..Known::default()
-            };
+            *known = Known::found(found);
         }
         self.waiting.clear();
     }
@@ -207,7 +220,7 @@ impl History {
         let name = format!("key-{}", self.random.below(KEYS));
         let k = key(&name);
         let vb = k.vbucket(4);
-        match self.random.below(102) {
+        match self.random.below(103) {
             0..25 => {
                 let value = self.value();
                 if open.set(&name, &value).is_ok() {
@@ -252,14 +265,19 @@ impl History {
                     self.all_durable();
                 }
             }
-            97..98 => {
-                let deleted = open.bucket.delete_vbucket(open.ctx(), vb);
-                self.push(vb, Op::Reset);
+            97..99 => {
+                let (deleted, op) = if open.bucket.vbucket_state(vb).is_ok() {
+                    (open.bucket.delete_vbucket(vb), Op::DeleteVbucket)
+                } else {
+                    let made = open.bucket.set_vbucket(vb, VbState::Active);
+                    (made, Op::MakeVbucket)
+                };
+                self.push(vb, op);
                 if deleted.is_ok() {
                     self.all_durable();
                 }
             }
-            98..100 => {
+            99..101 => {
                 let request = CompactionRequest {
                     drop_deletes: self.random.below(2) == 0,
                     ..CompactionRequest::default()

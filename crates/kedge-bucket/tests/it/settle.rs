@@ -1,7 +1,7 @@
 //! From the log into the vBuckets' files, and back from there.
 
 use crate::tools::*;
-use kedge_bucket::{BucketChange, Timing};
+use kedge_bucket::{BucketChange, Timing, VbState};
 use kedge_disk::{Fault, Operation, SimDisk};
 use kedge_types::{Status, VbId};
 use std::path::PathBuf;
@@ -274,7 +274,7 @@ fn a_shutdown_settles_but_not_for_ever() {
 }
 
 #[test]
-fn a_vbucket_that_is_deleted_is_gone_from_the_disk_and_the_others_are_not() {
+fn a_vbucket_that_is_deleted_is_gone_until_it_is_made_anew_and_the_others_are_not() {
     for commit_log in [true, false] {
         let disk = SimDisk::new(14);
         let mut place = sim(&disk);
@@ -286,27 +286,42 @@ fn a_vbucket_that_is_deleted_is_gone_from_the_disk_and_the_others_are_not() {
         open.bucket.settle().unwrap();
         let vb = key("key-5").vbucket(4);
         let before = open.bucket.failover_log(open.ctx(), vb).unwrap();
-        open.bucket.delete_vbucket(open.ctx(), vb).unwrap();
-        assert_eq!(open.get("key-5"), Err(Status::KeyNotFound));
-        let names = files(&place);
-        let new = |name: &&PathBuf| name.to_str().unwrap().ends_with(".couch.2");
-        assert_eq!(names.iter().filter(new).count(), 1);
-        assert_eq!(names.len(), 4);
+        open.bucket.delete_vbucket(vb).unwrap();
+        assert_eq!(open.get("key-5"), Err(Status::NotMyVbucket));
+        assert_eq!(open.bucket.delete_vbucket(vb), Err(Status::NotMyVbucket));
+        assert_eq!(open.bucket.vbucket_figures(vb), None);
+        assert_eq!(files(&place).len(), 3);
         disk.crash(5);
         open.bucket.shutdown();
         let again = place.open();
         for n in 0..100 {
             let name = format!("key-{n}");
             let there = key(&name).vbucket(4) != vb;
-            assert_eq!(again.get(&name).is_ok(), there, "{name}");
+            let found = again.get(&name).map(|_| ());
+            let expected = there.then_some(()).ok_or(Status::NotMyVbucket);
+            assert_eq!(found, expected, "{name}");
         }
+        assert_eq!(again.bucket.vbucket_state(vb), Err(Status::NotMyVbucket));
+        assert_eq!(again.bucket.vbucket_seqnos(Some(VbState::Dead), false), []);
+        again.bucket.set_vbucket(vb, VbState::Active).unwrap();
+        assert_eq!(again.get("key-5"), Err(Status::KeyNotFound));
         let after = again.bucket.failover_log(again.ctx(), vb).unwrap();
         assert_eq!(after.len(), 1, "a new history, in which nothing happened");
         assert_ne!(after, before);
         assert_eq!(
-            again.bucket.delete_vbucket(again.ctx(), VbId(9)),
+            again.bucket.delete_vbucket(VbId(9)),
             Err(Status::NotMyVbucket)
         );
+        again.set("key-5", b"new").unwrap();
+        again.bucket.settle().unwrap();
+        let names = files(&place);
+        let new = |name: &&PathBuf| name.to_str().unwrap().ends_with(".couch.2");
+        assert_eq!((names.len(), names.iter().filter(new).count()), (4, 1));
+        let all = place.disk.list(&place.dir).unwrap();
+        assert!(all.iter().all(|name| !name.contains("deleted")), "{all:?}");
         again.bucket.shutdown();
+        let last = place.open();
+        assert_eq!(last.get("key-5").unwrap(), b"new");
+        last.bucket.shutdown();
     }
 }

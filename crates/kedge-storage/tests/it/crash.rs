@@ -212,3 +212,84 @@ fn a_removed_file_stays_removed_when_an_older_one_could_not_be() {
         assert_eq!(path_of(&disk, VB), None);
     }
 }
+
+/// Runs `change` on what `base` has, cut off at its operation `number`; what the next start finds then, and whether `change`
+/// returned.
+fn cut_off(
+    base: &SimDisk,
+    number: u64,
+    change: impl FnOnce(&Storage) -> Result<(), StorageError>,
+) -> (SimDisk, bool) {
+    let disk = base.fork();
+    let storage = open(&disk).expect("open");
+    disk.fail_operation(disk.operations() + number, Fault::PowerLoss);
+    let done = change(&storage).is_ok();
+    drop(storage);
+    disk.crash(number);
+    // So is the next start, somewhere.
+    disk.fail_operation(disk.operations() + 1 + number % 4, Fault::PowerLoss);
+    let _ = open(&disk);
+    disk.crash(number + 1);
+    (disk, done)
+}
+
+fn names(disk: &SimDisk) -> Vec<String> {
+    disk.list(dir()).expect("a directory")
+}
+
+#[test]
+fn a_vbucket_is_deleted_or_not_and_one_made_anew_is_never_the_old_one() {
+    for has_file in [true, false] {
+        let base = SimDisk::new(1);
+        let storage = open(&base).expect("open");
+        if has_file {
+            let committed = storage.commit(VB, &documents(1..=3), &state(1, 3), 1);
+            committed.expect("commit");
+        }
+        let before = state_of(&storage).expect("a state");
+        drop(storage);
+        for number in 1.. {
+            let (disk, done) = cut_off(&base, number, |storage| storage.delete(VB));
+            let storage = open(&disk).expect("open");
+            let found = state_of(&storage).expect("a state");
+            if storage.is_deleted(VB) {
+                assert_eq!(found, None);
+            } else {
+                assert!(!done && found == before, "operation {number}");
+            }
+            storage.delete(VB).expect("delete");
+            storage.delete(VB).expect("it is deleted already");
+            assert_eq!(names(&disk).len(), 1, "a mark, and nothing else");
+            drop(storage);
+            if number > 10 {
+                assert!(done, "it took {number} operations");
+                break;
+            }
+        }
+        let storage = open(&base).expect("open");
+        storage.delete(VB).expect("delete");
+        drop(storage);
+        for number in 1.. {
+            let new = documents(1..=1);
+            let (disk, done) = cut_off(&base, number, |storage| {
+                storage.commit(VB, &new, &state(2, 1), 1).map(drop)
+            });
+            let storage = open(&disk).expect("open");
+            match state_of(&storage).expect("a state") {
+                None => assert!(!done && storage.is_deleted(VB), "operation {number}"),
+                Some((_, uuid)) => {
+                    assert!(uuid == 2 && !storage.is_deleted(VB));
+                    assert_eq!(names(&disk).len(), 1, "the mark is gone");
+                }
+            }
+            storage
+                .replace(VB, &state(3, 0), 1)
+                .expect("it goes on in any case");
+            drop(storage);
+            if number > 20 {
+                assert!(done, "it took {number} operations");
+                break;
+            }
+        }
+    }
+}

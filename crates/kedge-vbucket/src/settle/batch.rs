@@ -50,6 +50,7 @@ pub struct SettleBatch {
     pub(crate) state: PersistedState,
     pub(crate) history: u32,
     pub(crate) replaces_file: bool,
+    pub(crate) removes_file: bool,
     pub(crate) upto: Seqno,
 }
 
@@ -75,6 +76,13 @@ impl SettleBatch {
     #[must_use]
     pub fn replaces_file(&self) -> bool {
         self.replaces_file
+    }
+
+    /// Whether the vBucket was deleted: its file goes, and nothing is written. There is one part all the same, which is
+    /// done when the file is gone.
+    #[must_use]
+    pub fn removes_file(&self) -> bool {
+        self.removes_file
     }
 
     /// The file has everything up to here when all parts are written.
@@ -275,7 +283,7 @@ impl Marks {
                 self.completed = *prepared;
             }
             Change::Abort { prepared, .. } => self.completed = *prepared,
-            Change::State(_) | Change::Reset(_) | Change::Rollback { .. } => {}
+            Change::State(..) | Change::Reset(..) | Change::Rollback { .. } | Change::Delete => {}
         }
     }
 

@@ -93,7 +93,7 @@ impl VBucket {
         let mut state_changed = false;
         for (change, _) in self.checkpoints.passing(self.log_cursor, to) {
             after.on_change(change);
-            state_changed |= matches!(change, Change::State(_));
+            state_changed |= matches!(change, Change::State(..));
             if let Change::Document(item) | Change::Commit { item, .. } = change
                 && item.is_deleted()
             {
@@ -104,7 +104,8 @@ impl VBucket {
         }
         let replaces_file =
             self.unsettled.replaces_file && self.checkpoints.is_behind_last_reset(to);
-        if items.is_empty() && !state_changed && !replaces_file {
+        let removes_file = self.unsettled.removes_file && self.checkpoints.is_behind_last_reset(to);
+        if items.is_empty() && !state_changed && !replaces_file && !removes_file {
             return (None, to);
         }
         let last = items.last().map(|settle| settle.item().seqno());
@@ -123,6 +124,7 @@ impl VBucket {
             state,
             history: self.history(),
             replaces_file,
+            removes_file,
             upto,
         };
         (Some(batch), to)

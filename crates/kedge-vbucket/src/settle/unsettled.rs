@@ -34,6 +34,8 @@ pub struct UnsettledFigures {
     pub state_changed: bool,
     /// The file's content is void: the vBucket was reset.
     pub replaces_file: bool,
+    /// The file is to go: the vBucket was deleted.
+    pub removes_file: bool,
 }
 
 #[derive(Debug)]
@@ -52,6 +54,7 @@ pub(crate) struct Unsettled {
     history: u32,
     pub(crate) state_changed: bool,
     pub(crate) replaces_file: bool,
+    pub(crate) removes_file: bool,
     frozen: Option<Frozen>,
 }
 
@@ -83,6 +86,7 @@ impl Unsettled {
             history: 0,
             state_changed: false,
             replaces_file: false,
+            removes_file: false,
             frozen: None,
         }
     }
@@ -108,7 +112,7 @@ impl Unsettled {
     }
 
     pub(crate) fn has_work(&self) -> bool {
-        !self.waiting.is_empty() || self.state_changed || self.replaces_file
+        !self.waiting.is_empty() || self.state_changed || self.replaces_file || self.removes_file
     }
 
     pub(crate) fn figures(&self) -> UnsettledFigures {
@@ -118,6 +122,7 @@ impl Unsettled {
             pinned_bytes: self.pinned_bytes(),
             state_changed: self.state_changed,
             replaces_file: self.replaces_file,
+            removes_file: self.removes_file,
         }
     }
 
@@ -145,7 +150,7 @@ impl Unsettled {
     pub(crate) fn on_logged(&mut self, change: &Change, replaced: Seqno) {
         self.at_logged.on_change(change);
         match change {
-            Change::State(_) => self.state_changed = true,
+            Change::State(..) => self.state_changed = true,
             Change::Document(item) | Change::Commit { item, .. } if item.is_deleted() => {
                 self.deleted_rev = self.deleted_rev.max(item.rev_seqno());
             }
@@ -199,6 +204,7 @@ impl Unsettled {
         self.settled = persisted;
         self.state_changed = false;
         self.replaces_file = false;
+        self.removes_file = false;
     }
 
     /// `old` has left the hash table for a newer version. `logged`: the log has everything up to there; what it does
@@ -241,6 +247,7 @@ impl Unsettled {
             state,
             history: self.history,
             replaces_file: self.replaces_file,
+            removes_file: self.removes_file,
             upto,
         }
     }
@@ -250,6 +257,7 @@ impl Unsettled {
         if history == self.history {
             self.settled = self.settled.max(upto);
             self.replaces_file = false;
+            self.removes_file = false;
             if let Some(frozen) = &mut self.frozen {
                 frozen.is_settled |= upto == frozen.upto;
             }
@@ -293,6 +301,7 @@ impl Unsettled {
         self.deleted_rev = deleted_rev;
         self.state_changed = false;
         self.replaces_file = false;
+        self.removes_file = false;
     }
 
     /// A new history begins, from nothing: nothing of the old one is to be settled any more.

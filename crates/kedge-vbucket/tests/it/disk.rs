@@ -86,6 +86,8 @@ pub(crate) struct Disk {
     pub(crate) logged: Vec<Change>,
     /// Headers, the newest last. Empty: there is no file.
     pub(crate) headers: Vec<File>,
+    /// There is a mark that the vBucket was deleted.
+    pub(crate) is_deleted: bool,
 }
 
 /// How far a settle comes.
@@ -131,8 +133,16 @@ impl Disk {
 
     pub(crate) fn write(&mut self, vb: &mut VBucket, batch: &mut SettleBatch, how: Settling) {
         let history = batch.history();
+        if batch.removes_file() {
+            (self.headers, self.is_deleted) = (Vec::new(), true);
+            if how.parts > 0 {
+                vb.settled(history, batch.upto());
+            }
+            return;
+        }
         if batch.replaces_file() || self.headers.is_empty() {
             self.headers = vec![File::new(batch.empty_state())];
+            self.is_deleted = false;
         }
         // Of a short list nothing was forgotten that forbids a cut.
         let changes = batch.upto().get() - batch.state().snap_start.get();
@@ -163,10 +173,10 @@ impl Disk {
     /// The log gives back what lies before the first record that is needed.
     pub(crate) fn release(&mut self, vb: &VBucket) {
         let figures = vb.unsettled();
-        if figures.state_changed || figures.replaces_file {
+        if figures.state_changed || figures.replaces_file || figures.removes_file {
             return;
         }
-        let cuts = |change: &Change| matches!(change, Change::Reset(_) | Change::Rollback { .. });
+        let cuts = |change: &Change| change.begins_history();
         let last_history = self.log.iter().rposition(cuts).map_or(0, |at| at + 1);
         let is_settled = |change: &Change| {
             let item = change.item();
@@ -209,6 +219,8 @@ impl Disk {
     pub(crate) fn recover_cold(&mut self, mut vb: VBucket, branch: Option<VbUuid>) -> VBucket {
         if let Some(file) = self.file() {
             vb.begin_from(file.base()).unwrap();
+        } else if self.is_deleted {
+            vb.begin_deleted();
         }
         for change in self.log.clone() {
             vb.replay(change).unwrap();
@@ -252,7 +264,7 @@ fn as_logged(change: &Change) -> Change {
 /// Adds a change to a history, which a reset or rollback cuts.
 pub(crate) fn apply(history: &mut Vec<Change>, change: Change) {
     match &change {
-        Change::Reset(_) => history.clear(),
+        Change::Reset(..) | Change::Delete => history.clear(),
         Change::Rollback { to, .. } => history.retain(|change| {
             let item = change.item();
             item.is_none_or(|item| item.seqno() <= *to)

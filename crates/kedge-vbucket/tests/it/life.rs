@@ -4,7 +4,7 @@
 use crate::disk::{Disk, Settling, apply, documents};
 use crate::tools::*;
 use kedge_types::{Seqno, VbUuid};
-use kedge_vbucket::{Change, StoreMode, VBucket};
+use kedge_vbucket::{Change, StoreMode, VBucket, VbState};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -20,10 +20,27 @@ enum Step {
     Settle(Settling),
     Release,
     Reset,
+    DeleteVbucket,
+    MakeVbucket,
     /// To a header this far back, when it is one to go back to; and how many of its steps are taken.
     Rollback(usize, u8),
     /// So many more changes are in the log, and nobody was told.
     Crash(usize),
+}
+
+impl Step {
+    /// Whether a vBucket that was deleted does not get it.
+    fn is_a_command(&self) -> bool {
+        matches!(
+            self,
+            Self::Set(..)
+                | Self::Delete(_)
+                | Self::Durable(..)
+                | Self::Lock(_)
+                | Self::Reset
+                | Self::Rollback(..)
+        )
+    }
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -50,6 +67,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => Just(Step::Settle(whole)),
         2 => Just(Step::Release),
         1 => Just(Step::Reset),
+        1 => Just(Step::DeleteVbucket),
+        2 => Just(Step::MakeVbucket),
         1 => (0usize..4, 0u8..4).prop_map(|(back, steps)| Step::Rollback(back, steps)),
         1 => (0usize..4).prop_map(Step::Crash),
     ];
@@ -84,6 +103,9 @@ impl Life {
 
     fn step(&mut self, step: &Step) {
         let now = at(self.secs);
+        if self.vb.is_deleted() && step.is_a_command() {
+            return;
+        }
         match step {
             Step::Set(id, bytes) => {
                 let key = key(&name(*id));
@@ -119,6 +141,12 @@ impl Life {
                 let uuid = self.next_uuid();
                 self.vb.reset(uuid);
             }
+            Step::DeleteVbucket if self.vb.is_deleted() => {}
+            Step::DeleteVbucket => drop(self.vb.delete_vbucket()),
+            Step::MakeVbucket => {
+                let uuid = self.next_uuid();
+                self.vb.set_state(VbState::Active, uuid);
+            }
             Step::Rollback(back, steps) => self.rollback(*back, *steps),
             Step::Crash(logged) => {
                 self.disk.append(&self.vb, *logged);
@@ -136,7 +164,8 @@ impl Life {
         else {
             return;
         };
-        if self.vb.unsettled().replaces_file {
+        let figures = self.vb.unsettled();
+        if figures.replaces_file || figures.removes_file {
             return;
         }
         let uuid = self.next_uuid();
@@ -171,6 +200,8 @@ impl Life {
             expected,
             "at the last change that was logged"
         );
+        let was_deleted = matches!(self.disk.logged.last(), Some(Change::Delete));
+        assert!(self.vb.is_deleted() || !was_deleted);
         if self.vb.high_seqno() > Seqno(0) {
             assert_eq!(self.vb.failover().uuid(), branch);
         }
@@ -230,6 +261,8 @@ proptest! {
         let settled = life.vb.settled_seqno();
         let again = life.disk.recover(vbucket(), None);
         prop_assert_eq!(table(&again), before);
+        prop_assert_eq!(again.is_deleted(), life.vb.is_deleted());
+        prop_assert_eq!(again.state(), life.vb.state());
         if life.disk.file().is_some() {
             prop_assert_eq!(again.failover(), &failover);
             prop_assert_eq!(again.settled_seqno(), settled);

@@ -57,7 +57,7 @@ fn a_prepare_without_an_end_is_committed() {
         matches!(
             &queued[..],
             [
-                Change::State(_),
+                Change::State(..),
                 Change::Commit {
                     prepared: Seqno(1),
                     ..

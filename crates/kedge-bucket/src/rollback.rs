@@ -1,0 +1,327 @@
+//! A vBucket goes back to an earlier seqno.
+//!
+//! ```text
+//! all that it has goes into its file
+//! the commit to go back to is found                  from here on the file is neither compacted nor replaced
+//! memory goes back                                   from here on nothing of it is settled
+//! the log has the record, synced
+//! the file goes back
+//! memory takes over what the file has, and what changed is read
+//! ```
+//!
+//! If there is no such commit any more, or most of the vBucket would go, it begins anew instead, empty.
+//!
+//! Invariants:
+//! * The log has the record before the file goes back, and keeps it until the file has: a crash in between is finished at
+//!   the start. What the log has of the vBucket in front of it is void.
+//! * From the record on, nothing can go wrong that leaves the vBucket between two histories: where the file cannot follow,
+//!   the vBucket is reset.
+//! * What reset or deleted the vBucket meanwhile counts: its history is another then.
+
+use crate::bucket::{Bucket, new_uuid};
+use crate::config::EvictionPolicy;
+use crate::counters::Total;
+use crate::error::BucketError;
+use crate::floor::has_work;
+use crate::tasks::ROLLBACK;
+use kedge_storage::{Rollback, StorageError};
+use kedge_types::{Seqno, Status, VbId};
+use kedge_vbucket::{Item, PersistedState, VBucket, VbState};
+use std::sync::Arc;
+
+/// So often writes of a replication that goes on may come between before it is given up.
+const ATTEMPTS_MAX: u32 = 100;
+/// Documents that are read at once.
+const READ_AT_ONCE: usize = 64;
+
+/// What came of a rollback.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RolledBack {
+    /// The last seqno that stayed: the one asked for, or one below it.
+    pub seqno: Seqno,
+    /// The vBucket began anew: nothing stayed.
+    pub is_reset: bool,
+}
+
+/// A rollback that has changed memory.
+enum Begun<'a> {
+    /// There was nothing behind the seqno.
+    Needless(Seqno),
+    /// There is nothing to go back to: the vBucket was reset.
+    Reset,
+    File(Box<Cut<'a>>),
+}
+
+/// The file has to follow.
+struct Cut<'a> {
+    rollback: Rollback<'a>,
+    /// Documents that may be older ones again.
+    changed: Vec<Box<[u8]>>,
+    history: u32,
+    /// Everything was in memory that is to be.
+    was_warm: bool,
+}
+
+/// Why a rollback did not go on.
+enum Failure {
+    /// Something was written meanwhile.
+    Again,
+    Status(Status),
+    Bucket(BucketError),
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl From<BucketError> for Failure {
+    fn from(error: BucketError) -> Self {
+        Self::Bucket(error)
+    }
+}
+
+impl From<StorageError> for Failure {
+    fn from(error: StorageError) -> Self {
+        Self::Bucket(error.into())
+    }
+}
+
+impl Bucket {
+    /// Takes a vBucket that is not active back to `to`, or to the newest seqno below it that its file can go back to, and
+    /// begins a new branch there. If there is none, or most of it would go, it is reset. Durable when this returns; takes
+    /// as long as reading what changed since.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when there is none of this number, or it is active; `TemporaryFailure` while loading, when its file
+    /// could not be read, when something else has changed it meanwhile, or the disk does not let it. It may have been
+    /// reset then.
+    pub fn rollback(&self, vb: VbId, to: Seqno) -> Result<RolledBack, Status> {
+        let _alone = self.hold_vbucket(vb)?;
+        for _ in 0..ATTEMPTS_MAX {
+            match self.try_rollback(vb, to) {
+                Ok(done) => return Ok(done),
+                Err(Failure::Again) => {}
+                Err(Failure::Status(status)) => return Err(status),
+                Err(Failure::Bucket(error)) => {
+                    return Err(self.refuse(vb, &error, "it cannot be rolled back now"));
+                }
+            }
+        }
+        Err(Status::TemporaryFailure)
+    }
+
+    /// As [`Bucket::rollback`], by a task; `done` hears of the end.
+    pub fn begin_rollback(
+        self: &Arc<Self>,
+        vb: VbId,
+        to: Seqno,
+        done: impl FnOnce(Result<RolledBack, Status>) + Send + 'static,
+    ) {
+        self.begin_change(&ROLLBACK, move |bucket| bucket.rollback(vb, to), done);
+    }
+
+    fn try_rollback(&self, vb: VbId, to: Seqno) -> Result<RolledBack, Failure> {
+        let mut high = Seqno(0);
+        self.change_vbucket(vb, |vbucket| {
+            high = vbucket.high_seqno();
+            may_roll_back(vbucket)
+        })?;
+        let seqno = match self.settle_and_cut(vb, to)? {
+            Begun::Needless(seqno) => {
+                return Ok(RolledBack {
+                    seqno,
+                    is_reset: false,
+                });
+            }
+            Begun::Reset => None,
+            Begun::File(cut) => {
+                let (seqno, history) = (cut.rollback.seqno(), cut.history);
+                match self.follow(vb, *cut) {
+                    Ok(()) => Some(seqno),
+                    Err(Failure::Bucket(error)) if error.is_passing() => {
+                        self.refuse(vb, &error, "its file cannot go back: it begins anew");
+                        self.reset_instead(vb, history)?;
+                        None
+                    }
+                    Err(failure) => return Err(failure),
+                }
+            }
+        };
+        if seqno.is_none() {
+            self.sync()?;
+            self.settle_vbucket(vb);
+            self.totals.add(Total::RollbackResets, 1);
+        }
+        self.totals.add(Total::Rollbacks, 1);
+        let reached = seqno.unwrap_or_default();
+        tracing::info!(
+            bucket = self.name(),
+            vbucket = %vb,
+            from = high.get(),
+            wanted = to.get(),
+            reached = reached.get(),
+            "a vBucket was rolled back"
+        );
+        Ok(RolledBack {
+            seqno: reached,
+            is_reset: seqno.is_none(),
+        })
+    }
+
+    /// Brings all of the vBucket into its file, and takes memory back before anything else can be written.
+    fn settle_and_cut(&self, vb: VbId, to: Seqno) -> Result<Begun<'_>, Failure> {
+        if self.is_direct() {
+            return self.with_flushed(vb, || self.cut(vb, to));
+        }
+        self.sync()?;
+        let mut settler = self.hold_settler(vb);
+        self.settle_to_end(&mut settler, vb)?;
+        self.cut(vb, to)
+    }
+
+    fn cut(&self, vb: VbId, to: Seqno) -> Result<Begun<'_>, Failure> {
+        let rollback = self.storage()?.begin_rollback(vb, to)?;
+        let changed = match &rollback {
+            Some(rollback) => rollback.changed_keys()?,
+            None => Vec::new(),
+        };
+        let mut begun = Err(Failure::Again);
+        self.change_vbucket(vb, |vbucket| {
+            may_roll_back(vbucket)?;
+            if vbucket.queued() > 0 || has_work(vbucket) {
+                return Ok(());
+            }
+            if vbucket.high_seqno() <= to {
+                begun = Ok(Begun::Needless(vbucket.high_seqno()));
+                return Ok(());
+            }
+            let was_warm = vbucket.is_warm();
+            begun = Ok(match rollback {
+                None => {
+                    vbucket.reset(new_uuid());
+                    Begun::Reset
+                }
+                Some(rollback) => {
+                    vbucket.rollback(rollback.seqno(), new_uuid());
+                    Begun::File(Box::new(Cut {
+                        rollback,
+                        changed,
+                        history: vbucket.history(),
+                        was_warm,
+                    }))
+                }
+            });
+            Ok(())
+        })?;
+        begun
+    }
+
+    /// The record goes into the log, the file goes back, and memory takes over what it has.
+    fn follow(&self, vb: VbId, cut: Cut<'_>) -> Result<(), Failure> {
+        if !self.is_direct() {
+            self.sync()?;
+        }
+        let state = {
+            let vbucket = self.vbuckets[vb.index()].lock();
+            check_history(&vbucket, cut.history)?;
+            vbucket.persisted_state()
+        };
+        let now_ns = self.setup.clock.now().unix_ns;
+        cut.rollback.finish(now_ns, |then, _| PersistedState {
+            state: state.state,
+            failover: state.failover,
+            // No CAS is given out twice.
+            max_cas: then.max_cas.max(state.max_cas),
+            ..then.clone()
+        })?;
+        let loaded = self.storage()?.load(vb)?;
+        let base = loaded.map(kedge_storage::Loaded::into_base);
+        let base = base.ok_or_else(|| BucketError::NotSettled(self.name().to_owned()))?;
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        check_history(&vbucket, cut.history)?;
+        let now = self.setup.clock.now();
+        let (rewound, _) = self.account(now, &mut vbucket, |vbucket| vbucket.rewound(&base));
+        rewound.map_err(|source| BucketError::Replay { vb, source })?;
+        if !has_work(&vbucket) {
+            self.floor.need(vb).forget_waiting();
+        }
+        drop(vbucket);
+        self.on_file_changed(vb);
+        if !self.is_direct() {
+            self.release_log();
+        }
+        let complete = self.warm_again(vb, cut.history, &cut.changed) && cut.was_warm;
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        self.measure(&mut vbucket, |vbucket| {
+            vbucket.warmed(cut.history, complete);
+        });
+        Ok(())
+    }
+
+    /// Reads documents that were changed since into memory, as far as there is room. Whether memory knows all of them.
+    fn warm_again(&self, vb: VbId, history: u32, changed: &[Box<[u8]>]) -> bool {
+        let keeps_keys = self.config().eviction_policy == EvictionPolicy::ValueOnly;
+        let mut complete = true;
+        for keys in changed.chunks(READ_AT_ONCE) {
+            let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
+            let found: Result<Vec<_>, BucketError> = self
+                .storage()
+                .and_then(|storage| Ok(storage.get_many(vb, &keys)?));
+            let found = match found {
+                Ok(found) => found,
+                // Commands find out what is wrong, if they ask for these.
+                Err(error) => {
+                    self.on_fetch_failed(vb, &error.to_string());
+                    return false;
+                }
+            };
+            let found: Vec<Item> = found.into_iter().flatten().collect();
+            let bytes: usize = found.iter().map(Item::heap_bytes).sum();
+            let whole = self.quota.below_low() > bytes as u64;
+            let mut vbucket = self.vbuckets[vb.index()].lock();
+            self.measure(&mut vbucket, |vbucket| {
+                for item in found {
+                    if whole {
+                        vbucket.warm(history, item);
+                    } else if keeps_keys && self.quota.room_for_keys() > 0 {
+                        vbucket.warm_without_value(history, &item.meta(), item.key());
+                    } else {
+                        complete = false;
+                    }
+                }
+            });
+        }
+        complete
+    }
+
+    /// The vBucket gave up one history, and its file does not follow.
+    fn reset_instead(&self, vb: VbId, history: u32) -> Result<(), Status> {
+        self.change_vbucket(vb, |vbucket| {
+            if vbucket.history() != history {
+                return Err(Status::TemporaryFailure);
+            }
+            vbucket.reset(new_uuid());
+            Ok(())
+        })
+    }
+}
+
+fn may_roll_back(vbucket: &mut VBucket) -> Result<(), Status> {
+    if vbucket.is_deleted() || vbucket.state() == VbState::Active {
+        return Err(Status::NotMyVbucket);
+    }
+    if vbucket.is_rewinding() {
+        return Err(Status::TemporaryFailure);
+    }
+    Ok(())
+}
+
+fn check_history(vbucket: &VBucket, history: u32) -> Result<(), Status> {
+    if vbucket.history() == history {
+        Ok(())
+    } else {
+        Err(Status::TemporaryFailure)
+    }
+}
