@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod compaction;
+mod counting;
 mod crash;
 mod direct;
 mod durable;
@@ -9,9 +10,11 @@ mod figures;
 mod full_disk;
 mod histories;
 mod hold;
+mod leaks;
 mod life;
 mod modes;
 mod residency;
+mod rollback;
 mod set_aside;
 mod settle;
 mod tools;

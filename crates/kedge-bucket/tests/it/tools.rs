@@ -66,6 +66,11 @@ impl Sink {
         }
     }
 
+    /// Forgets what came so far.
+    pub(crate) fn forget(&self) {
+        self.done.lock().unwrap().clear();
+    }
+
     pub(crate) fn get(&self, cookie: u64) -> Option<Completion> {
         self.done.lock().unwrap().get(&cookie).cloned()
     }

@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod failures;
+mod in_the_way;
 mod threads;
 
 use crate::tools::*;

@@ -1,0 +1,213 @@
+//! vBuckets that are made, written to, flushed, compacted, rolled back and deleted, over and over, leave nothing behind: no
+//! file, no descriptor, no memory.
+//!
+//! `KEDGE_CYCLES` says how often.
+
+use crate::counting::live_bytes;
+use crate::tools::*;
+use kedge_bucket::{BucketConfig, CompactionRequest, VbState};
+use kedge_disk::{PosixDisk, SimDisk};
+use kedge_types::{Seqno, VbId};
+use std::sync::Arc;
+
+/// The documents of a vBucket.
+const DOCUMENTS: usize = 12;
+/// What has grown by then is what is needed, and does not grow any more.
+const WARM_UP: u64 = 80;
+
+fn cycles(few: u64) -> u64 {
+    let asked = std::env::var("KEDGE_CYCLES").ok();
+    asked.and_then(|text| text.parse().ok()).unwrap_or(few)
+}
+
+fn names_of(vb: VbId) -> Vec<String> {
+    let names = (0..).map(|n| format!("key-{n}"));
+    names
+        .filter(|name| key(name).vbucket(4) == vb)
+        .take(DOCUMENTS)
+        .collect()
+}
+
+/// What is left after a round.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Left {
+    files: Vec<String>,
+    mem_used: u64,
+    handles: u64,
+}
+
+struct Cycles {
+    open: Open,
+    steps: Steps,
+    names: Vec<Vec<String>>,
+    number: u64,
+    rolled_back: u64,
+    reset: u64,
+}
+
+impl Cycles {
+    fn new(place: &mut Place) -> Self {
+        let (open, steps) = place.open_by_hand();
+        Self {
+            open,
+            steps,
+            names: all_vbuckets().map(names_of).collect(),
+            number: 0,
+            rolled_back: 0,
+            reset: 0,
+        }
+    }
+
+    fn write(&self, vb: VbId, count: usize) {
+        for name in &self.names[vb.index()][..count] {
+            self.open.set(name, &[self.number as u8; 100]).unwrap();
+        }
+        self.open.bucket.settle().unwrap();
+    }
+
+    /// The life of a vBucket, which begins with the end of the one before.
+    fn cycle(&mut self) {
+        self.number += 1;
+        let (open, number) = (&self.open, self.number);
+        let vb = VbId((number % 4) as u16);
+        open.bucket.delete_vbucket(vb).unwrap();
+        if number.is_multiple_of(3) {
+            self.steps.pass(MS * 20);
+        }
+        open.bucket.set_vbucket(vb, VbState::Active).unwrap();
+        self.write(vb, DOCUMENTS);
+        open.persist(&self.names[vb.index()][0], b"durable", number)
+            .unwrap();
+        open.bucket.sync().unwrap();
+        open.sink.forget();
+        if number.is_multiple_of(5) {
+            open.bucket.flush_all(open.ctx()).unwrap();
+            self.write(vb, DOCUMENTS);
+        }
+        if number.is_multiple_of(2) {
+            open.bucket.compact(&CompactionRequest::default()).unwrap();
+            self.steps.run();
+        }
+        open.bucket.settle().unwrap();
+        let to = open.bucket.vbucket_figures(vb).unwrap().high_seqno;
+        self.write(vb, 3);
+        open.bucket.set_vbucket(vb, VbState::Replica).unwrap();
+        let to = if number.is_multiple_of(7) {
+            Seqno(1)
+        } else {
+            to
+        };
+        let done = open.bucket.rollback(vb, to).unwrap();
+        self.rolled_back += u64::from(!done.is_reset);
+        self.reset += u64::from(done.is_reset);
+        open.bucket.set_vbucket(vb, VbState::Active).unwrap();
+        self.steps.pass(MS * 20);
+    }
+
+    fn run(&mut self, cycles: u64) {
+        for _ in 0..cycles {
+            self.cycle();
+        }
+    }
+
+    /// What there is when all vBuckets hold the same: the last round is followed by a flush.
+    fn left(&self, place: &Place) -> Left {
+        let open = &self.open;
+        open.bucket.flush_all(open.ctx()).unwrap();
+        open.bucket.settle().unwrap();
+        self.steps.pass(SEC * 5);
+        let names = place.disk.list(&place.dir).unwrap().into_iter();
+        // The revisions differ.
+        let without_number = |name: String| {
+            name.trim_end_matches(|c: char| c.is_ascii_digit())
+                .to_owned()
+        };
+        let mut files: Vec<String> = names.map(without_number).collect();
+        files.sort();
+        Left {
+            files,
+            mem_used: open.figure("mem_used"),
+            handles: open.figure("ep_storage_handles"),
+        }
+    }
+}
+
+fn small(config: &mut BucketConfig) {
+    config.quota_bytes = 64 << 20;
+    config.settle_age_ms = 10;
+    // Segments of 64 KiB: the log is given back all the time.
+    config.log_bytes_max = 256 << 10;
+    config.compaction.fragmentation_percent = 100;
+}
+
+#[test]
+fn lives_of_vbuckets_leave_no_file_and_no_handle() {
+    for (commit_log, keep_files_open) in [(true, true), (true, false), (false, true)] {
+        let disk = SimDisk::new(1);
+        let mut place = sim(&disk);
+        small(&mut place.config);
+        place.config.commit_log = commit_log;
+        place.config.keep_files_open = keep_files_open;
+        let mut cycles_of = Cycles::new(&mut place);
+        cycles_of.run(WARM_UP);
+        let before = (cycles_of.left(&place), disk.used_bytes());
+        let count = cycles(300);
+        cycles_of.run(count);
+        let after = (cycles_of.left(&place), disk.used_bytes());
+        assert_eq!(after.0, before.0);
+        assert!(after.1 <= before.1, "{before:?} {after:?}");
+        assert!(cycles_of.rolled_back > count / 2 && cycles_of.reset > count / 10);
+        let files = after.0.files;
+        let couch = files.iter().filter(|name| name.contains(".couch."));
+        assert_eq!(couch.count(), 4, "{files:?}");
+        assert!(files.iter().all(|name| !name.contains("deleted")));
+        cycles_of.open.bucket.shutdown();
+        place.executor.shutdown();
+    }
+}
+
+/// Descriptors of this process that are open on files below `dir`.
+#[cfg(target_os = "linux")]
+fn descriptors(dir: &std::path::Path) -> usize {
+    let entries = std::fs::read_dir("/proc/self/fd").unwrap();
+    let links = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
+    links.filter(|link| link.starts_with(dir)).count()
+}
+
+/// All of the bucket runs on this thread, so what this thread holds is what the bucket does.
+#[test]
+#[cfg(target_os = "linux")]
+fn lives_of_vbuckets_leave_no_descriptor_and_no_memory() {
+    let temporary = tempfile::tempdir().unwrap();
+    for commit_log in [true, false] {
+        let dir = temporary
+            .path()
+            .canonicalize()
+            .unwrap()
+            .join(format!("{commit_log}"));
+        let mut place = Place {
+            disk: Arc::new(PosixDisk),
+            dir: dir.clone(),
+            ..sim(&SimDisk::new(1))
+        };
+        small(&mut place.config);
+        place.config.commit_log = commit_log;
+        let mut cycles_of = Cycles::new(&mut place);
+        cycles_of.run(WARM_UP / 2);
+        cycles_of.left(&place);
+        cycles_of.run(WARM_UP / 2);
+        let before = (cycles_of.left(&place), descriptors(&dir));
+        let bytes = live_bytes();
+        let count = cycles(60);
+        cycles_of.run(count);
+        let after = (cycles_of.left(&place), descriptors(&dir));
+        let grown = live_bytes() - bytes;
+        eprintln!("{count} cycles: {grown} bytes of memory more, {after:?}");
+        assert_eq!(after, before);
+        assert!(grown < 4_096, "{grown} bytes in {count} cycles");
+        cycles_of.open.bucket.shutdown();
+        place.executor.shutdown();
+        drop(cycles_of);
+        assert_eq!(descriptors(&dir), 0, "of a bucket that has ended");
+    }
+}

@@ -1,0 +1,147 @@
+//! A power failure at each operation of the disk that a rollback or a deletion makes.
+
+use super::{Documents, VB, documents, history, look, names, roll_back};
+use crate::tools::*;
+use kedge_bucket::VbState;
+use kedge_disk::{Fault, SimDisk};
+use kedge_types::Status;
+
+/// Runs `change` with a power failure at each of its operations, and `after` with what a start finds then, and whether
+/// `change` had ended.
+fn at_each_operation(
+    commit_log: bool,
+    change: impl Fn(&Open, &[(kedge_types::Seqno, Documents)]) -> bool,
+    after: impl Fn(&Open, &[(kedge_types::Seqno, Documents)], &[String], bool),
+) {
+    let names: Vec<String> = names().take(10).collect();
+    let seeds = if commit_log { 1..4 } else { 11..14 };
+    for seed in seeds {
+        for number in 1.. {
+            let disk = SimDisk::new(seed);
+            let mut place = sim(&disk);
+            place.config.commit_log = commit_log;
+            place.config.keep_files_open = seed % 2 == 0;
+            let (open, _steps) = place.open_by_hand();
+            let history = history(&open, &names);
+            open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+            disk.fail_operation(disk.operations() + number, Fault::PowerLoss);
+            let done = change(&open, &history);
+            let has_power = place.disk.exists(&place.dir).is_ok();
+            // A start that is cut off finds the same again.
+            for cut in [Some(seed + number % 5), None] {
+                disk.crash(seed * 1_000 + number);
+                place.executor.shutdown();
+                let steps = place.by_hand();
+                let sink = std::sync::Arc::new(Sink::default());
+                if let Some(cut) = cut {
+                    disk.fail_operation(disk.operations() + cut, Fault::PowerLoss);
+                }
+                let opened = kedge_bucket::Bucket::open(place.setup(&sink));
+                let loaded = opened.and_then(|bucket| {
+                    steps.run();
+                    bucket.wait_loaded().map(|_| bucket)
+                });
+                match (loaded, cut) {
+                    (_, Some(_)) => {}
+                    (Ok(bucket), None) => {
+                        let open = place.opened(bucket, sink);
+                        after(&open, &history, &names, done);
+                        open.bucket.shutdown();
+                    }
+                    (Err(error), None) => panic!("seed {seed}, operation {number}: {error}"),
+                }
+            }
+            if has_power {
+                assert!(done && number > 4, "it took {number} operations");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_rollback_is_done_or_not_done() {
+    for commit_log in [true, false] {
+        at_each_operation(
+            commit_log,
+            |open, history| open.bucket.rollback(VB, history[1].0).is_ok(),
+            |open, history, names, done| {
+                assert_eq!(open.bucket.vbucket_state(VB), Ok(VbState::Replica));
+                let found = look(open, names);
+                if done {
+                    assert_eq!(found, history[1].1);
+                }
+                assert!(
+                    found == history[1].1 || found == history[2].1,
+                    "neither before nor after: {found:?}"
+                );
+                // It can be done again, and gone on from.
+                let again = roll_back(open, history[1].0).unwrap();
+                assert!(!again.is_reset);
+                assert_eq!(look(open, names), history[1].1);
+                open.set(&names[9], b"new").unwrap();
+                open.bucket.settle().unwrap();
+                assert_eq!(open.get(&names[9]).unwrap(), b"new");
+            },
+        );
+    }
+}
+
+#[test]
+fn a_rollback_that_resets_is_done_or_not_done() {
+    for commit_log in [true, false] {
+        at_each_operation(
+            commit_log,
+            |open, _| open.bucket.rollback(VB, kedge_types::Seqno(1)).is_ok(),
+            |open, history, names, done| {
+                assert_eq!(open.bucket.vbucket_state(VB), Ok(VbState::Replica));
+                let found = look(open, names);
+                let is_old = !done && found == history[2].1;
+                assert!(found.is_empty() || is_old, "{found:?}");
+            },
+        );
+    }
+}
+
+#[test]
+fn a_deletion_is_done_or_not_done_and_so_is_the_vbucket_that_follows() {
+    for commit_log in [true, false] {
+        at_each_operation(
+            commit_log,
+            |open, _| open.bucket.delete_vbucket(VB).is_ok(),
+            |open, history, names, done| {
+                let state = open.bucket.vbucket_state(VB);
+                if !done && state.is_ok() {
+                    assert_eq!(look(open, names), history[2].1);
+                    open.bucket.delete_vbucket(VB).unwrap();
+                }
+                assert_eq!(open.get(&names[0]), Err(Status::NotMyVbucket));
+                open.bucket.set_vbucket(VB, VbState::Active).unwrap();
+                assert_eq!(documents(open, names), Documents::new());
+                open.set(&names[0], b"new").unwrap();
+                open.bucket.settle().unwrap();
+                assert_eq!(documents(open, names).len(), 1);
+            },
+        );
+        at_each_operation(
+            commit_log,
+            |open, _| {
+                let deleted = open.bucket.delete_vbucket(VB);
+                let made = deleted.and_then(|()| open.bucket.set_vbucket(VB, VbState::Pending));
+                made.and_then(|()| open.bucket.settle().map_err(|_| Status::Internal))
+                    .is_ok()
+            },
+            |open, history, names, done| {
+                let state = open.bucket.vbucket_state(VB);
+                if done {
+                    assert_eq!(state, Ok(VbState::Pending));
+                }
+                match state {
+                    Ok(VbState::Pending) => assert_eq!(look(open, names), Documents::new()),
+                    Ok(VbState::Replica) => assert_eq!(look(open, names), history[2].1),
+                    other => assert_eq!(other, Err(Status::NotMyVbucket)),
+                }
+            },
+        );
+    }
+}

@@ -1,0 +1,364 @@
+//! vBuckets that go back to an earlier seqno.
+
+mod crash;
+mod model;
+mod threads;
+
+use crate::tools::*;
+use kedge_bucket::{CompactionRequest, EvictionPolicy, MemoryChange, RolledBack, VbState};
+use kedge_disk::{Fault, Operation, SimDisk};
+use kedge_types::{Seqno, Status, VbId, VbUuid};
+use std::collections::BTreeMap;
+
+/// The vBucket of the tests, and names of documents that are in it.
+pub(crate) const VB: VbId = VbId(1);
+
+pub(crate) fn names() -> impl Iterator<Item = String> {
+    (0..)
+        .map(|n| format!("key-{n}"))
+        .filter(|name| key(name).vbucket(4) == VB)
+}
+
+pub(crate) type Documents = BTreeMap<String, Vec<u8>>;
+
+/// What an active vBucket has of `names`.
+pub(crate) fn documents(open: &Open, names: &[String]) -> Documents {
+    let get = |name: &String| match open.get(name) {
+        Ok(value) => Some((name.clone(), value)),
+        Err(error) => {
+            assert_eq!(error, Status::KeyNotFound, "{name}");
+            None
+        }
+    };
+    names.iter().filter_map(get).collect()
+}
+
+/// What a vBucket that is not active has: it becomes active to be looked at.
+pub(crate) fn look(open: &Open, names: &[String]) -> Documents {
+    open.bucket.set_vbucket(VB, VbState::Active).unwrap();
+    documents(open, names)
+}
+
+/// Rolls the vBucket back, as a replica.
+pub(crate) fn roll_back(open: &Open, to: Seqno) -> Result<RolledBack, Status> {
+    open.bucket.set_vbucket(VB, VbState::Replica)?;
+    open.bucket.rollback(VB, to)
+}
+
+pub(crate) fn failover(open: &Open) -> Vec<(VbUuid, Seqno)> {
+    open.bucket.vbucket_figures(VB).unwrap().failover
+}
+
+fn back_to(seqno: Seqno) -> Result<RolledBack, Status> {
+    Ok(RolledBack {
+        seqno,
+        is_reset: false,
+    })
+}
+
+/// Three commits of the file; what there is after each, and up to which seqno.
+fn history(open: &Open, names: &[String]) -> Vec<(Seqno, Documents)> {
+    let mut history = Vec::new();
+    let mut settled = || {
+        open.bucket.settle().unwrap();
+        let seqno = open.bucket.vbucket_figures(VB).unwrap().high_seqno;
+        history.push((seqno, documents(open, names)));
+    };
+    for name in &names[..8] {
+        open.set(name, &b"first".repeat(800)).unwrap();
+    }
+    settled();
+    open.set(&names[0], &b"second".repeat(800)).unwrap();
+    let k = key(&names[1]);
+    open.bucket.delete(open.ctx(), &write(&k)).unwrap();
+    open.set(&names[8], &b"second".repeat(800)).unwrap();
+    settled();
+    open.set(&names[1], &b"third".repeat(800)).unwrap();
+    open.set(&names[2], &b"third".repeat(800)).unwrap();
+    open.set(&names[9], &b"third".repeat(800)).unwrap();
+    settled();
+    history
+}
+
+fn place(seed: u64, commit_log: bool) -> (SimDisk, Place) {
+    let disk = SimDisk::new(seed);
+    let mut place = sim(&disk);
+    place.config.commit_log = commit_log;
+    (disk, place)
+}
+
+#[test]
+fn it_goes_back_to_the_newest_commit_that_is_not_above() {
+    let names: Vec<String> = names().take(10).collect();
+    for commit_log in [true, false] {
+        for (back, to) in [(0, 2), (1, 1), (2, 1), (3, 1), (4, 0)] {
+            let (disk, place) = place(1, commit_log);
+            let open = place.open();
+            let history = history(&open, &names);
+            let high = history[2].0;
+            let before = failover(&open);
+            let wanted = Seqno(high.get() - back);
+            let (reached, expected) = &history[to];
+            assert_eq!(roll_back(&open, wanted), back_to(*reached), "{back}");
+            let figures = open.bucket.vbucket_figures(VB).unwrap();
+            assert_eq!(
+                (figures.high_seqno, figures.persisted_seqno),
+                (*reached, *reached)
+            );
+            assert_eq!((figures.settled_seqno, figures.unsettled), (*reached, 0));
+            assert_eq!(figures.documents, expected.len(), "as soon as it is done");
+            let file = open.bucket.file_figures(VB).unwrap().unwrap();
+            assert_eq!(file.high_seqno, *reached);
+            let rollbacks = u64::from(back > 0);
+            assert_eq!(open.figure("ep_rollback_count"), rollbacks);
+            if back > 0 {
+                assert_eq!(figures.failover[0].1, *reached, "a branch begins there");
+                assert_ne!(figures.failover[0].0, before[0].0);
+            }
+            assert_eq!(look(&open, &names), *expected);
+            let mutated = open.set(&names[9], b"goes on").unwrap();
+            assert_eq!(mutated.seqno, Seqno(reached.get() + 1));
+            open.bucket.sync().unwrap();
+            let mut expected = expected.clone();
+            expected.insert(names[9].clone(), b"goes on".to_vec());
+            let branches = failover(&open);
+            disk.crash(back);
+            open.bucket.shutdown();
+            let again = place.open();
+            assert_eq!(documents(&again, &names), expected);
+            assert!(failover(&again).ends_with(&branches));
+            again.bucket.shutdown();
+        }
+    }
+}
+
+#[test]
+fn where_there_is_nothing_to_go_back_to_it_begins_anew() {
+    let names: Vec<String> = names().take(10).collect();
+    for commit_log in [true, false] {
+        for compacted in [true, false] {
+            let (disk, place) = place(2, commit_log);
+            let open = place.open();
+            let history = history(&open, &names);
+            let before = failover(&open);
+            let to = if compacted {
+                // Compaction leaves no older commits.
+                let ticket = open.bucket.compact(&CompactionRequest::default()).unwrap();
+                assert!(ticket.wait().is_complete());
+                history[1].0
+            } else {
+                // Most of it would go.
+                Seqno(1)
+            };
+            let done = roll_back(&open, to).unwrap();
+            assert!(done.is_reset && done.seqno == Seqno(0));
+            let figures = open.bucket.vbucket_figures(VB).unwrap();
+            assert_eq!((figures.documents, figures.high_seqno), (0, Seqno(0)));
+            assert!(
+                before
+                    .iter()
+                    .all(|(uuid, _)| *uuid != figures.failover[0].0)
+            );
+            assert_eq!(open.figure("ep_rollback_resets"), 1);
+            disk.crash(1);
+            open.bucket.shutdown();
+            let again = place.open();
+            assert_eq!(again.bucket.vbucket_state(VB), Ok(VbState::Replica));
+            assert_eq!(look(&again, &names), Documents::new());
+            again.bucket.shutdown();
+        }
+    }
+}
+
+#[test]
+fn an_active_vbucket_is_not_rolled_back_nor_one_that_is_not_there() {
+    let (_, place) = place(3, true);
+    let open = place.open();
+    let refused = Err(Status::NotMyVbucket);
+    assert_eq!(open.bucket.rollback(VB, Seqno(0)), refused);
+    assert_eq!(open.bucket.rollback(VbId(4), Seqno(0)), refused);
+    open.bucket.delete_vbucket(VB).unwrap();
+    assert_eq!(open.bucket.rollback(VB, Seqno(0)), refused);
+    open.bucket.shutdown();
+    let ended = open.bucket.rollback(VB, Seqno(0));
+    assert_eq!(ended, Err(Status::TemporaryFailure));
+}
+
+#[test]
+fn a_task_does_it_and_says_so_also_when_the_bucket_ends() {
+    let disk = SimDisk::new(4);
+    let (open, steps) = sim(&disk).open_by_hand();
+    let names: Vec<String> = names().take(10).collect();
+    let history = history(&open, &names);
+    open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+    let (told, hears) = std::sync::mpsc::channel();
+    let tell = told.clone();
+    open.bucket
+        .begin_rollback(VB, history[1].0, move |done| tell.send(done).unwrap());
+    hears.try_recv().unwrap_err();
+    steps.run();
+    assert_eq!(hears.try_recv().unwrap(), back_to(history[1].0));
+    assert_eq!(look(&open, &names), history[1].1);
+    open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+    open.bucket
+        .begin_rollback(VB, history[0].0, move |done| told.send(done).unwrap());
+    open.bucket.shutdown();
+    assert_eq!(hears.try_recv().unwrap(), Err(Status::TemporaryFailure));
+}
+
+#[test]
+fn what_is_on_disk_only_is_again_what_it_was() {
+    let names: Vec<String> = names().take(10).collect();
+    for policy in [EvictionPolicy::ValueOnly, EvictionPolicy::FullEviction] {
+        let disk = SimDisk::new(5);
+        let mut place = sim(&disk);
+        place.config.eviction_policy = policy;
+        let (open, steps) = place.open_by_hand();
+        // Reads come from a task: the test asks, and runs it.
+        let get = |name: &String| {
+            let k = key(name);
+            let cookie = open.next_cookie();
+            let wanted = kedge_bucket::Read {
+                cookie: kedge_bucket::Cookie(cookie),
+                ..read(&k)
+            };
+            let found = open
+                .bucket
+                .get(open.ctx(), &wanted, |found| found.item.value().to_vec());
+            match found {
+                Ok(kedge_bucket::Outcome::Done(value)) => Some(value),
+                Ok(kedge_bucket::Outcome::Parked) => {
+                    steps.run();
+                    match open.sink.wait_any(cookie) {
+                        kedge_bucket::Completion::Read { result } => {
+                            result.ok().map(|(item, _)| item.value().to_vec())
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+                Err(error) => {
+                    assert_eq!(error, Status::KeyNotFound);
+                    None
+                }
+            }
+        };
+        let history = history(&open, &names);
+        // Everything leaves memory that can.
+        let none = kedge_bucket::BucketChange {
+            quota_bytes: Some(1 << 20),
+            memory: MemoryChange {
+                high_wat_percent: Some(2),
+                low_wat_percent: Some(1),
+                ..MemoryChange::default()
+            },
+            ..kedge_bucket::BucketChange::default()
+        };
+        open.bucket.update(&none).unwrap();
+        steps.pass(SEC * 60);
+        let ejects = open.figure("ep_num_value_ejects") + open.figure("ep_num_item_ejects");
+        assert!(ejects > 0, "{policy:?}");
+        let (reached, expected) = &history[1];
+        assert_eq!(roll_back(&open, *reached), back_to(*reached));
+        assert_eq!(
+            open.bucket.vbucket_figures(VB).unwrap().documents,
+            expected.len()
+        );
+        open.bucket.set_vbucket(VB, VbState::Active).unwrap();
+        for name in &names {
+            assert_eq!(get(name), expected.get(name).cloned(), "{name} {policy:?}");
+        }
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn memory_is_accounted_for() {
+    let names: Vec<String> = names().take(10).collect();
+    let (_, place) = place(6, true);
+    let open = place.open();
+    let empty = open.figure("mem_used");
+    let history = history(&open, &names);
+    for (reached, _) in history.iter().rev().skip(1) {
+        assert_eq!(roll_back(&open, *reached), back_to(*reached));
+        let vbuckets: u64 = all_vbuckets()
+            .map(|vb| open.bucket.vbucket_figures(vb).unwrap().bytes as u64)
+            .sum();
+        assert_eq!(open.figure("mem_used"), vbuckets);
+    }
+    open.bucket.delete_vbucket(VB).unwrap();
+    assert!(open.figure("mem_used") <= empty);
+    open.bucket.shutdown();
+}
+
+#[test]
+fn a_full_disk_leaves_it_as_it_was_or_makes_it_begin_anew() {
+    let names: Vec<String> = names().take(10).collect();
+    for commit_log in [true, false] {
+        let mut resets = 0;
+        for number in 1.. {
+            let (disk, mut place) = place(7, commit_log);
+            let (open, steps) = place.open_by_hand();
+            let history = history(&open, &names);
+            open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+            open.bucket.settle().unwrap();
+            let before = disk.operations();
+            disk.fail_operation(before + number, Fault::NoSpace);
+            let done = open.bucket.rollback(VB, history[1].0);
+            if disk.operations() < before + number {
+                assert!(done.is_ok() && number > 4, "it took {number} operations");
+                break;
+            }
+            steps.pass(SEC * 30);
+            if !open.sink.fatal().is_empty() {
+                // A sync failed, of the rollback or of what came after it.
+                open.bucket.shutdown();
+                disk.crash(number);
+                let (again, _steps) = place.open_by_hand();
+                let found = look(&again, &names);
+                match done {
+                    Ok(done) if done.is_reset => assert!(found.is_empty()),
+                    Ok(_) => assert_eq!(found, history[1].1),
+                    Err(_) => assert!(found == history[1].1 || found == history[2].1),
+                }
+                again.bucket.shutdown();
+                continue;
+            }
+            let found = look(&open, &names);
+            match done {
+                Ok(done) if done.is_reset => {
+                    assert_eq!(found, Documents::new());
+                    resets += 1;
+                }
+                Ok(done) => assert_eq!((done.seqno, &found), (history[1].0, &history[1].1)),
+                Err(status) => {
+                    assert_eq!(status, Status::TemporaryFailure);
+                    assert!(found.is_empty() || found == history[2].1, "{found:?}");
+                }
+            }
+            open.bucket.shutdown();
+            let (again, _steps) = place.open_by_hand();
+            assert_eq!(look(&again, &names), found);
+            again.bucket.shutdown();
+        }
+        assert!(resets > 0);
+    }
+}
+
+#[test]
+fn a_failed_sync_of_the_file_ends_the_process() {
+    let names: Vec<String> = names().take(10).collect();
+    let (disk, place) = place(8, false);
+    let open = place.open();
+    let history = history(&open, &names);
+    open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+    disk.fail_next(Operation::Sync, Fault::Io);
+    let done = open.bucket.rollback(VB, history[1].0);
+    assert_eq!(done, Err(Status::TemporaryFailure));
+    assert_eq!(open.sink.fatal().len(), 1);
+    open.bucket.shutdown();
+    disk.crash(1);
+    let again = place.open();
+    let found = look(&again, &names);
+    assert!(found == history[1].1 || found == history[2].1, "{found:?}");
+    again.bucket.shutdown();
+}
