@@ -294,6 +294,8 @@ pub(crate) fn dispatch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failur
         Opcode::GetAllVbSeqnos => seqno::all_vbuckets(command),
         Opcode::GetFailoverLog => seqno::failover_log(command),
         Opcode::GetVbucket => vbucket::get(command),
+        Opcode::SetVbucket => vbucket::set(command),
+        Opcode::DelVbucket => vbucket::delete(command),
         Opcode::CompactDb => compact::compact(command),
         Opcode::Hello => hello::hello(command),
         Opcode::SaslListMechs => sasl::list(command),

@@ -249,6 +249,30 @@ pub(super) const BUCKET: &[Row] = &[
         "Syncs of the files of vBuckets and their directory",
     ),
     (
+        "ep_settle_put_off",
+        "kedge_bucket_settles_put_off",
+        true,
+        "Attempts to settle that were put off, as a compaction had the file",
+    ),
+    (
+        "ep_rollback_count",
+        "kedge_bucket_rollbacks",
+        true,
+        "Rollbacks of vBuckets",
+    ),
+    (
+        "ep_rollback_resets",
+        "kedge_bucket_rollback_resets",
+        true,
+        "Rollbacks for which the vBucket began anew, empty",
+    ),
+    (
+        "ep_deleted_vbuckets",
+        "kedge_bucket_deleted_vbuckets",
+        true,
+        "vBuckets that were deleted",
+    ),
+    (
         "ep_compactions",
         "kedge_bucket_compactions",
         true,

@@ -15,7 +15,7 @@ fn compact(client: &mut Client, vb: VbId, drop_deletes: u8) -> Frame {
 }
 
 /// Who may manage the bucket, but reads and writes nothing.
-fn manager(kedge: &Kedge) -> Client {
+pub(crate) fn manager(kedge: &Kedge) -> Client {
     kedge
         .users
         .change(|store| {

@@ -16,4 +16,5 @@ mod replies;
 mod server;
 mod stats;
 mod text;
+mod vbucket;
 mod volume;

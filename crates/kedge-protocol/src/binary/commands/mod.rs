@@ -28,6 +28,7 @@ mod stat;
 mod store;
 pub mod subdoc;
 mod touch;
+mod vbucket;
 
 pub use arithmetic::{Arithmetic, decode_counter, encode_counter};
 pub use collections::{
@@ -54,3 +55,4 @@ pub use seqno::{
 pub use stat::Stat;
 pub use store::{MutationToken, Store};
 pub use touch::Touch;
+pub use vbucket::{DelVbucket, SetVbucket};
