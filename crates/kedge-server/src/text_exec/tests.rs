@@ -26,6 +26,12 @@ fn failed(status: Status) -> Completion {
     mutation(Err(status), None)
 }
 
+const BUSY: &str = "SERVER_ERROR temporary failure\r\n";
+
+fn busy() -> Completion {
+    failed(Status::TemporaryFailure)
+}
+
 fn missed() -> Completion {
     let result = Err(Status::KeyNotFound);
     Completion::Read { result }
@@ -110,13 +116,7 @@ fn classic_commands() {
         wrong,
         "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
     );
-    let busy = failed(Status::TemporaryFailure);
-    check(
-        "touch k 100\r\n",
-        Main,
-        busy,
-        "SERVER_ERROR temporary failure\r\n",
-    );
+    check("touch k 100\r\n", Main, busy(), BUSY);
 }
 
 #[test]
@@ -162,12 +162,7 @@ fn meta_commands() {
     let other = failed(Status::KeyExists);
     check("ma k v T9\r\n", step, other, "VA 2\r\n42\r\n");
     check("me k\r\n", Main, missed(), "EN\r\n");
-    check(
-        "me k\r\n",
-        Main,
-        failed(Status::TemporaryFailure),
-        "SERVER_ERROR temporary failure\r\n",
-    );
+    check("me k\r\n", Main, busy(), BUSY);
 }
 
 #[test]
