@@ -245,18 +245,17 @@ impl Bucket {
         self.or_fetch(ctx, wanted, Op::GetAndLock { secs }, result?)
     }
 
-    /// Opens a lock. A document that is locked is in memory: of one that is not it is said that it is not locked,
-    /// whether there is one on disk or not.
+    /// Opens a lock. What is locked does not leave memory: of a document that is on disk only the disk is asked whether
+    /// it exists, as it is not locked. When it was parked, [`kedge_vbucket::Completion::Persisted`] says how it went.
     ///
     /// # Errors
     /// `KeyNotFound`, `NotLocked`, `Locked` with another CAS, `SyncWriteInProgress`.
-    pub fn unlock(&self, ctx: Ctx, vb: VbId, key: &DocKey, cas: Cas) -> Result<(), Status> {
-        let result = self.step(ctx.now, vb, |vbucket| vbucket.unlock(ctx.now, key, cas))?;
+    pub fn unlock(&self, ctx: Ctx, wanted: &Read<'_>, cas: Cas) -> Result<Outcome<()>, Status> {
+        let result = self.step(ctx.now, wanted.vb, |vbucket| {
+            vbucket.unlock(ctx.now, wanted.key, cas)
+        })?;
         self.count_error(ctx, result.as_ref().err());
-        match result? {
-            StepOutcome::Fetch => Err(Status::NotLocked),
-            StepOutcome::Done(()) | StepOutcome::Parked => Ok(()),
-        }
+        self.or_fetch(ctx, wanted, Op::Unlock(cas), result?)
     }
 
     /// A write that succeeded is answered when it is on disk, if the disk is behind: so clients go no faster than it.

@@ -55,7 +55,7 @@ pub enum Completion {
         /// In order, without collection prefix.
         result: Result<Vec<Box<[u8]>>, Status>,
     },
-    /// A wait for a seqno to be persisted ended.
+    /// A wait ended of which there is nothing to tell but whether it went well: for a seqno to be persisted, say.
     Persisted(Result<(), Status>),
 }
 

@@ -17,6 +17,8 @@ pub(crate) enum Op {
     GetAndLock {
         secs: u32,
     },
+    /// With the CAS of the lock.
+    Unlock(Cas),
     Observe,
     Store {
         mode: StoreMode,
@@ -108,6 +110,7 @@ impl Op {
             Self::Observe => Completion::Observed {
                 result: Err(result),
             },
+            Self::Unlock(_) => Completion::Persisted(Err(result)),
             Self::Arithmetic(_) => Completion::Counter {
                 result: Err(result),
             },
@@ -169,6 +172,9 @@ impl Pending {
                     result: Ok(document),
                 },
             ),
+            Op::Unlock(cas) => self.ended(vbucket.unlock(now, key, *cas), |()| {
+                Completion::Persisted(Ok(()))
+            }),
             Op::GetMeta => self.ended(vbucket.get_meta(now, key), |meta| Completion::Meta {
                 result: Ok(meta),
             }),
@@ -254,7 +260,8 @@ impl Bucket {
             Completion::Counter { result } => result.as_ref().err(),
             Completion::Read { result } => result.as_ref().err(),
             Completion::Meta { result } => result.as_ref().err(),
-            _ => None,
+            Completion::Persisted(result) => result.as_ref().err(),
+            Completion::Observed { .. } | Completion::Keys { .. } => None,
         };
         if let Some((hit, miss)) = pending.op.counters() {
             match status {

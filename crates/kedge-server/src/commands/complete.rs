@@ -21,6 +21,7 @@ pub(crate) const fn reply_kind(opcode: Opcode) -> ReplyKind {
             ReplyKind::Document { with_key: true }
         }
         Opcode::GetLocked => ReplyKind::Locked,
+        Opcode::UnlockKey => ReplyKind::Unlocked,
         Opcode::GetMeta | Opcode::GetqMeta => ReplyKind::Meta {
             with_datatype: false,
         },
@@ -63,6 +64,10 @@ pub(crate) fn complete(
             let result = document(completion);
             let (item, cas) = result.map_err(|status| lock::soften(composer.features, status))?;
             composer.document(&item, cas, &[], out)?;
+        }
+        ReplyKind::Unlocked => {
+            status_of(completion).map_err(|status| lock::soften(composer.features, status))?;
+            composer.success(out);
         }
         ReplyKind::Meta { with_datatype } => {
             meta::compose(composer, &meta_of(completion)?, *with_datatype, out);

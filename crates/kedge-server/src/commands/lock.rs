@@ -1,5 +1,6 @@
 //! GET_LOCKED and UNLOCK_KEY.
 
+use kedge_bucket::Outcome;
 use kedge_protocol::binary::commands::{GetLocked, Unlock};
 use kedge_protocol::binary::{Feature, Features};
 use kedge_types::Status;
@@ -37,9 +38,10 @@ pub(super) fn unlock(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure>
     let target = command
         .session
         .target(command.request, unlock.key, Rights::WRITE)?;
-    let result = target
-        .bucket
-        .unlock(command.turn.ctx(), target.vb, &target.key, unlock.cas);
-    result.map_err(|status| soften(command.session.features, status))?;
-    Ok(command.success())
+    let read = target.read(command.session);
+    let result = target.bucket.unlock(command.turn.ctx(), &read, unlock.cas);
+    match result.map_err(|status| soften(command.session.features, status))? {
+        Outcome::Done(()) => Ok(command.success()),
+        Outcome::Parked => Ok(command.park()),
+    }
 }

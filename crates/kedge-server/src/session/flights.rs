@@ -28,6 +28,8 @@ pub(crate) enum ReplyKind {
     },
     /// The document that was locked.
     Locked,
+    /// The status of UNLOCK_KEY.
+    Unlocked,
     /// The metadata of a document; with its datatype for version 2 of GET_META.
     Meta {
         /// Whether the datatype is in the reply.

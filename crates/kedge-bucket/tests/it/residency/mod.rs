@@ -114,8 +114,8 @@ fn every_command_waits_for_its_document_and_goes_on() {
         let open = small(&SimDisk::new(2), policy, 1 << 30).open();
         let bucket = &open.bucket;
         let all = [
-            "get", "meta", "lock", "add", "replace", "append", "delete", "counter", "touch", "gat",
-            "durable", "observe",
+            "get", "meta", "lock", "unlock", "add", "replace", "append", "delete", "counter",
+            "touch", "gat", "durable", "observe",
         ];
         for name in all {
             open.set(name, b"10").unwrap();
@@ -234,6 +234,7 @@ fn metadata_is_fetched(open: &Open, next: &mut impl FnMut() -> u64) {
         Completion::Observed { result } => assert!(!result.unwrap().1.is_none()),
         other => panic!("{other:?}"),
     }
+    unlocking_asks_the_disk(open, next);
     let store = |name: &str, n, mode| {
         let k = key(name);
         let write = Write {
@@ -260,6 +261,35 @@ fn metadata_is_fetched(open: &Open, next: &mut impl FnMut() -> u64) {
         other => panic!("{other:?}"),
     }
     assert_eq!(open.get("delete"), Err(Status::KeyNotFound));
+}
+
+fn unlocking_asks_the_disk(open: &Open, next: &mut impl FnMut() -> u64) {
+    for (name, expected) in [
+        ("unlock", Status::NotLocked),
+        ("no such key, or is there?", Status::KeyNotFound),
+    ] {
+        let (k, n) = (key(name), next());
+        let wanted = Read {
+            cookie: Cookie(n),
+            ..read(&k)
+        };
+        let result = match open.bucket.unlock(open.ctx(), &wanted, Cas(1)) {
+            Ok(Outcome::Parked) => match open.sink.wait_any(n) {
+                Completion::Persisted(result) => result,
+                other => panic!("{other:?}"),
+            },
+            // The filter knows that it is not there.
+            other => done(other),
+        };
+        assert_eq!(result, Err(expected), "{name}");
+    }
+    let k = key("unlock");
+    let lock = open
+        .bucket
+        .get_and_lock(open.ctx(), &read(&k), 0, |document| document.cas);
+    let cas = done(lock).unwrap();
+    open.bucket.settle().unwrap();
+    assert_eq!(done(open.bucket.unlock(open.ctx(), &read(&k), cas)), Ok(()));
 }
 
 #[test]

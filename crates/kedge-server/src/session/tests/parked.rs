@@ -170,7 +170,7 @@ fn only_reply(bytes: &[u8]) -> Option<ReplyFrame<'_>> {
 }
 
 /// Every command that a bucket may park, quiet forms too.
-const PARKABLE: [Opcode; 31] = [
+const PARKABLE: [Opcode; 32] = [
     Opcode::Get,
     Opcode::Getq,
     Opcode::Getk,
@@ -180,6 +180,7 @@ const PARKABLE: [Opcode; 31] = [
     Opcode::Gatk,
     Opcode::Gatkq,
     Opcode::GetLocked,
+    Opcode::UnlockKey,
     Opcode::GetMeta,
     Opcode::GetqMeta,
     Opcode::GetRandomKey,
@@ -214,8 +215,10 @@ fn every_command_is_answered_when_it_ends_and_quiet_ones_keep_quiet() {
             let slot = rig.park(opcode, 77, reply_kind(opcode));
             assert_eq!(rig.session.in_flight(), 1);
             let ended = match opcode {
-                Opcode::SeqnoPersistence if end == End::Success => Completion::Persisted(Ok(())),
-                Opcode::SeqnoPersistence => Completion::Persisted(Err(status)),
+                Opcode::SeqnoPersistence | Opcode::UnlockKey if end == End::Success => {
+                    Completion::Persisted(Ok(()))
+                }
+                Opcode::SeqnoPersistence | Opcode::UnlockKey => Completion::Persisted(Err(status)),
                 _ => completion(opcode, status),
             };
             assert_eq!(rig.complete(slot, ended), Flow::Next, "{what}");
@@ -228,7 +231,7 @@ fn every_command_is_answered_when_it_ends_and_quiet_ones_keep_quiet() {
             };
             assert_eq!((reply.opcode, reply.opaque), (opcode.wire(), 77), "{what}");
             assert_eq!(reply.status(), Some(status), "{what}");
-            if opcode == Opcode::SeqnoPersistence {
+            if matches!(opcode, Opcode::SeqnoPersistence | Opcode::UnlockKey) {
                 continue;
             }
             if end == End::Success {
@@ -281,7 +284,9 @@ fn a_lock_of_another_is_told_in_the_words_that_the_client_knows() {
         let slot = rig.park(Opcode::GetLocked, 1, ReplyKind::Locked);
         let result = Err(Status::Locked);
         rig.complete(slot, Completion::Read { result });
-        assert_eq!(rig.replies(), [(1, expected)]);
+        let slot = rig.park(Opcode::UnlockKey, 2, ReplyKind::Unlocked);
+        rig.complete(slot, Completion::Persisted(Err(Status::Locked)));
+        assert_eq!(rig.replies(), [(1, expected), (2, expected)]);
     }
 }
 
@@ -292,7 +297,8 @@ fn a_completion_of_another_kind_is_a_failure() {
     rig.replies();
     let persisted = Completion::Persisted;
     for opcode in PARKABLE {
-        if opcode == Opcode::SeqnoPersistence {
+        // Of these it is the kind.
+        if matches!(opcode, Opcode::SeqnoPersistence | Opcode::UnlockKey) {
             continue;
         }
         for (result, expected) in [
