@@ -8,6 +8,7 @@ use crate::counters::{Counter, Counters, Totals};
 use crate::fetch::Fetches;
 use crate::floor::Floor;
 use crate::flusher::Flushers;
+use crate::held::Held;
 use crate::hot::Hot;
 use crate::pager::Pager;
 use crate::quota::Quota;
@@ -155,6 +156,7 @@ pub struct Bucket {
     pub(crate) floor: Floor,
     pub(crate) compactions: Compactions,
     pub(crate) fetches: Fetches,
+    pub(crate) held: Held,
     pub(crate) pager: Pager,
     pub(crate) warmup: Warmup,
     pub(crate) storage: OnceLock<Storage>,
@@ -221,6 +223,7 @@ impl Bucket {
             floor: Floor::new(vbuckets),
             compactions: Compactions::new(&setup.config),
             fetches: Fetches::new(vbuckets),
+            held: Held::default(),
             pager: Pager::default(),
             warmup: Warmup::default(),
             storage: OnceLock::new(),

@@ -120,6 +120,7 @@ impl Bucket {
                 if !self.quota.set_disk_full(true) {
                     tracing::error!(bucket = self.name(), %error, "the disk is full: writes get a temporary failure");
                 }
+                self.look_at_held();
             }
             Err(error) if error.is_passing() => {
                 tracing::error!(bucket = self.name(), %error, "changes cannot be made durable now");

@@ -69,6 +69,8 @@ counters! {
     TmpOomErrors = "ep_tmp_oom_errors",
     /// Writes whose answer was held back because the disk was behind.
     HeldBack = "ep_held_back_writes",
+    /// Writes that waited for memory before they were done.
+    HeldForMemory = "ep_held_for_memory_writes",
     /// SyncWrites that began.
     SyncWriteAccepted = "vb_active_sync_write_accepted_count",
     /// SyncWrites that were committed.

@@ -4,6 +4,7 @@ use crate::Arithmetic;
 use crate::bucket::{Bucket, Ctx, Write, sync_write_timing};
 use crate::counters::Counter;
 use crate::fetch::{Op, Pending};
+use crate::held::Room;
 use crate::outcome::Outcome;
 use kedge_types::{Cas, Datatype, DocKey, Durability, Expiry, Status, VbId};
 use kedge_vbucket::{
@@ -11,6 +12,9 @@ use kedge_vbucket::{
     Outcome as StepOutcome, SLOT_BYTES, StoreMode, VBucket,
 };
 use std::sync::atomic::Ordering;
+
+/// Most digits of a counter.
+const COUNTER_BYTES: usize = 20;
 
 /// What is counted when a write finds its document, and when it does not.
 type Hits = (Counter, Counter);
@@ -80,8 +84,8 @@ impl Bucket {
     /// number of the wire.
     ///
     /// # Errors
-    /// `KeyExists`, `KeyNotFound`, `Locked`, `TooBig`, `Invalid`, `SyncWriteInProgress`, `NoMemory`,
-    /// `TemporaryFailure`, `NotMyVbucket`.
+    /// `KeyExists`, `KeyNotFound`, `Locked`, `TooBig`, `Invalid`, `SyncWriteInProgress`, `NotMyVbucket`; `NoMemory`;
+    /// `TemporaryFailure` when nothing can leave memory to make room. A write for which room is being made is parked.
     #[expect(
         clippy::too_many_arguments,
         reason = "the fields of the command, once each"
@@ -97,7 +101,7 @@ impl Bucket {
         expiry: u32,
     ) -> Result<Outcome<Mutated>, Status> {
         let value = NewValue::check(value, datatype, self.hot.compression())?;
-        self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
+        let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         let expiry = self.expiry(ctx, expiry);
         self.count(ctx, Counter::CmdSet);
         let op = || Op::Store {
@@ -107,6 +111,9 @@ impl Bucket {
             flags,
             expiry,
         };
+        if let Room::Later(bytes) = room {
+            return self.hold_write(ctx, write, bytes, op());
+        }
         let result = self.write(ctx, write, None, op, |vbucket, inner| {
             vbucket.store(ctx.now, inner, mode, &value, flags, expiry)
         });
@@ -126,12 +133,15 @@ impl Bucket {
         datatype: Datatype,
     ) -> Result<Outcome<Mutated>, Status> {
         let value = NewValue::check(value, datatype, kedge_vbucket::CompressionMode::Off)?;
-        self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
+        let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         self.count(ctx, Counter::CmdSet);
         let op = || Op::Concat {
             mode,
             bytes: value.bytes.as_ref().into(),
         };
+        if let Room::Later(bytes) = room {
+            return self.hold_write(ctx, write, bytes, op());
+        }
         let result = self.write(ctx, write, None, op, |vbucket, inner| {
             vbucket.concat(ctx.now, inner, mode, &value.bytes)
         });
@@ -161,7 +171,7 @@ impl Bucket {
         write: &Write<'_>,
         op: Arithmetic,
     ) -> Result<Outcome<(Mutated, u64)>, Status> {
-        self.admit(ctx, write.key.as_bytes().len() + 20)?;
+        let room = self.admit(ctx, write.key.as_bytes().len() + COUNTER_BYTES)?;
         let Arithmetic {
             negative,
             delta,
@@ -174,6 +184,9 @@ impl Bucket {
             initial,
             expiry: self.expiry(ctx, expiry),
         };
+        if let Room::Later(bytes) = room {
+            return self.hold_write(ctx, write, bytes, Op::Arithmetic(op));
+        }
         let hits = if negative {
             (Counter::DecrHits, Counter::DecrMisses)
         } else {
@@ -365,32 +378,31 @@ impl Bucket {
         durability: Option<Durability>,
         op: Op,
     ) -> Result<Outcome<R>, Status> {
-        let pending = Pending {
-            key: *write.key,
-            cookie: write.cookie,
-            cas: write.cas,
-            durability,
-            preserve_ttl: write.preserve_ttl,
-            op,
-            since_ns: ctx.now.mono_ns,
-            attempts: 0,
-        };
-        self.park_for_fetch(write.vb, pending)
+        self.park_for_fetch(write.vb, pending(ctx, write, durability, op))
+    }
+
+    /// A write for which memory has no room: it is parked. What becomes of it is counted when it is done.
+    fn hold_write<R>(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        bytes: usize,
+        op: Op,
+    ) -> Result<Outcome<R>, Status> {
+        let durability = self.hot.durability(write.durability);
+        self.hold(ctx, write.vb, bytes, pending(ctx, write, durability, op))
     }
 
     fn expiry(&self, ctx: Ctx, wire: u32) -> Expiry {
         self.hot.expiry(wire, ctx.now.unix_secs())
     }
 
-    fn admit(&self, ctx: Ctx, payload: usize) -> Result<(), Status> {
-        let admitted = self.quota.admit(payload + ITEM_OVERHEAD_BYTES + SLOT_BYTES);
-        if let Err(status) = admitted {
+    fn admit(&self, ctx: Ctx, payload: usize) -> Result<Room, Status> {
+        let room = self.room_for(payload + ITEM_OVERHEAD_BYTES + SLOT_BYTES);
+        if room.is_err() {
             self.count(ctx, Counter::TmpOomErrors);
-            if status == Status::TemporaryFailure {
-                self.make_room();
-            }
         }
-        admitted
+        room
     }
 
     fn refuse_on_full_disk(&self) -> Result<(), Status> {
@@ -420,5 +432,18 @@ impl Bucket {
         if error == Some(&Status::Locked) {
             self.count(ctx, Counter::LockErrors);
         }
+    }
+}
+
+fn pending(ctx: Ctx, write: &Write<'_>, durability: Option<Durability>, op: Op) -> Pending {
+    Pending {
+        key: *write.key,
+        cookie: write.cookie,
+        cas: write.cas,
+        durability,
+        preserve_ttl: write.preserve_ttl,
+        op,
+        since_ns: ctx.now.mono_ns,
+        attempts: 0,
     }
 }

@@ -49,6 +49,7 @@ impl Bucket {
         if before == Phase::Open as u8 && settle.is_some_and(|settle| !settle.is_zero()) {
             self.write_access_log_at_end();
         }
+        self.end_all_held();
         self.end_fetches();
         self.answer_all();
     }

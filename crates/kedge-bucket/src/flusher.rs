@@ -208,6 +208,7 @@ impl Bucket {
     fn begin_round(&self, flushers: &Flushers, flusher: &mut Flusher) {
         let now_ns = self.setup.clock.now().mono_ns;
         let hurry = flushers.hurry.load(Ordering::SeqCst);
+        let now_please = hurry || self.is_room_wanted();
         while let Some((due_ns, vb, tried)) = flusher.later.front().copied() {
             // What could not be written is not tried without a pause.
             if due_ns > now_ns && (tried || !hurry) {
@@ -231,7 +232,7 @@ impl Bucket {
             let since_ns = flushers.marks[first.index()]
                 .since_ns
                 .load(Ordering::Relaxed);
-            if hurry || since_ns + self.config().log_interval_ms * 1_000_000 <= now_ns {
+            if now_please || since_ns + self.config().log_interval_ms * 1_000_000 <= now_ns {
                 flusher.round = flusher.plain.len();
             }
         }
@@ -407,6 +408,7 @@ impl Bucket {
             AfterLog::CommitsOnly => flushers.put_later(flusher, vb, now, false),
             AfterLog::Nothing => {}
         }
+        self.on_settled();
         if !flusher.done.is_empty() {
             self.deliver(now, &mut flusher.done);
         }

@@ -18,6 +18,7 @@ mod error;
 mod fetch;
 mod floor;
 mod flusher;
+mod held;
 mod hot;
 mod import;
 mod loaded;

@@ -71,8 +71,10 @@ enum Slice {
     Enough,
     /// There is more to do.
     More,
-    /// Nothing can go now.
+    /// What could go was asked for meanwhile.
     Stuck,
+    /// Nothing may go now.
+    Nothing,
 }
 
 /// The task.
@@ -92,8 +94,13 @@ impl Work for ItemPager {
         let pager = &bucket.pager;
         pager.sleeper.get_up();
         match bucket.page_slice() {
-            Slice::More => Next::Again,
+            Slice::More => {
+                self.rest = REST_MIN;
+                bucket.set_pageable(true);
+                Next::Again
+            }
             Slice::Enough => {
+                bucket.set_pageable(true);
                 self.rest = REST_MIN;
                 pager.wants_settling.store(false, Ordering::Relaxed);
                 pager.sleeper.lie_down();
@@ -103,8 +110,9 @@ impl Work for ItemPager {
                 }
                 Next::Sleep
             }
-            Slice::Stuck => {
+            stuck @ (Slice::Stuck | Slice::Nothing) => {
                 bucket.ask_to_settle();
+                bucket.set_pageable(stuck == Slice::Stuck);
                 let rest = self.rest;
                 self.rest = (rest * 2).min(REST_MAX);
                 Next::Snooze(rest)
@@ -114,7 +122,7 @@ impl Work for ItemPager {
 }
 
 impl Bucket {
-    /// Memory has grown. Cheap unless the pager sleeps and has to begin.
+    /// Memory has changed. Cheap unless the pager sleeps and has to begin, or a write waits for memory.
     pub(crate) fn on_memory(&self) {
         if self.pager.sleeper.is_asleep()
             && self.quota.is_high()
@@ -122,12 +130,17 @@ impl Bucket {
         {
             self.setup.executor.wake(task);
         }
+        self.look_at_held();
     }
 
-    /// A write was refused: one that is large may be so while memory is below the high watermark.
+    /// A write waits for memory, though that may be below the high watermark: all who give some back begin at once.
     pub(crate) fn make_room(&self) {
+        for lane in 0..self.writers.len() {
+            self.on_urgent(lane);
+        }
+        // It may rest until more is settled: by now there may be.
         if self.quota.above_low() > 0
-            && let Some(task) = self.pager.sleeper.rouse()
+            && let Some(task) = self.pager.sleeper.task()
         {
             self.setup.executor.wake(task);
         }
@@ -147,9 +160,13 @@ impl Bucket {
         }
     }
 
+    /// What is not in the files yet is in the way. Without a log the flushers bring it there, and do not wait for their
+    /// interval.
     fn ask_to_settle(&self) {
-        if !self.is_direct() {
-            self.pager.wants_settling.store(true, Ordering::Relaxed);
+        self.pager.wants_settling.store(true, Ordering::Relaxed);
+        if self.is_direct() {
+            (0..self.writers.len()).for_each(|lane| self.on_urgent(lane));
+        } else {
             self.look_at_pressure();
         }
     }
@@ -174,7 +191,7 @@ impl Bucket {
             let Some(frequency_max) = self.sample(sweep.part) else {
                 // The next sample is of others.
                 sweep.part = (sweep.part + 1) % self.parts();
-                return Slice::Stuck;
+                return Slice::Nothing;
             };
             sweep.pass = Some(Pass {
                 frequency_max,
@@ -269,12 +286,12 @@ impl Bucket {
     }
 
     /// Parts of all hash tables.
-    fn parts(&self) -> usize {
+    pub(crate) fn parts(&self) -> usize {
         self.vbuckets.len() * self.table_shards
     }
 
     /// Neighbours are of different vBuckets, so that one that many ask for is not locked many times in a row.
-    fn place(&self, part: usize) -> (VbId, usize) {
+    pub(crate) fn place(&self, part: usize) -> (VbId, usize) {
         let vbuckets = self.vbuckets.len();
         (VbId((part % vbuckets) as u16), part / vbuckets)
     }

@@ -29,6 +29,8 @@ pub(crate) struct Quota {
     high: AtomicU64,
     /// Down to this.
     low: AtomicU64,
+    /// Bytes that the write needs that has waited longest for memory; 0 when none waits.
+    wanted: AtomicU64,
     disk_full: AtomicBool,
 }
 
@@ -41,6 +43,7 @@ impl Quota {
             limit: AtomicU64::new(limit),
             high: AtomicU64::new(0),
             low: AtomicU64::new(0),
+            wanted: AtomicU64::new(0),
             disk_full: AtomicBool::new(false),
         };
         quota.set_limit(limit, memory);
@@ -71,15 +74,36 @@ impl Quota {
         self.used() > self.high()
     }
 
-    /// Bytes that have to leave memory.
+    /// Bytes that have to leave memory: down to the low watermark, or further when a write that waits is larger than
+    /// what is free then.
     pub(crate) fn above_low(&self) -> u64 {
-        self.used().saturating_sub(self.low())
+        let fits = self.mutation_limit().saturating_sub(self.wanted());
+        self.used().saturating_sub(self.low().min(fits))
+    }
+
+    /// Writes are refused above this.
+    fn mutation_limit(&self) -> u64 {
+        (self.limit() as f64 * MUTATION_RATIO) as u64
+    }
+
+    /// A write waits for so many bytes; 0: none does.
+    pub(crate) fn set_wanted(&self, bytes: usize) {
+        self.wanted.store(bytes as u64, Ordering::SeqCst);
+    }
+
+    fn wanted(&self) -> u64 {
+        self.wanted.load(Ordering::SeqCst)
+    }
+
+    /// Whether a write waits for memory and need not any more.
+    pub(crate) fn has_what_is_wanted(&self) -> bool {
+        let wanted = self.wanted();
+        wanted > 0 && self.admit(wanted as usize) != Err(Status::TemporaryFailure)
     }
 
     /// Bytes of keys that may come into memory while values make room for them.
     pub(crate) fn room_for_keys(&self) -> u64 {
-        let mutation = (self.limit() as f64 * MUTATION_RATIO) as u64;
-        (u64::midpoint(self.high(), mutation)).saturating_sub(self.used())
+        (u64::midpoint(self.high(), self.mutation_limit())).saturating_sub(self.used())
     }
 
     /// Bytes that may come into memory before some should leave it again.
@@ -145,13 +169,12 @@ impl Quota {
     /// `NoMemory` when it could never fit; `TemporaryFailure` when it does not fit now, the disk is full, or too much
     /// waits for the disk.
     pub(crate) fn admit(&self, bytes: usize) -> Result<(), Status> {
-        let limit = self.limit() as f64 * MUTATION_RATIO;
-        let bytes = bytes as f64;
+        let (limit, bytes) = (self.mutation_limit(), bytes as u64);
         if bytes > limit {
             return Err(Status::NoMemory);
         }
         let waiting = self.checkpoint_bytes() as f64;
-        let full = self.used() as f64 + bytes > limit
+        let full = self.used() + bytes > limit
             || waiting > self.limit() as f64 * CHECKPOINT_RATIO
             || self.disk_full();
         if full {
@@ -193,6 +216,15 @@ mod tests {
         assert_eq!(quota.admit(1), Err(Status::TemporaryFailure));
         quota.set_disk_full(false);
         assert_eq!((quota.above_low(), quota.below_low()), (0, 750));
+        quota.add(700, -200, 0);
+        assert!(!quota.has_what_is_wanted(), "nobody waits");
+        quota.set_wanted(400);
+        assert!(!quota.has_what_is_wanted());
+        assert_eq!(quota.above_low(), 170, "below the low watermark");
+        quota.add(-170, 0, 0);
+        assert!(quota.has_what_is_wanted());
+        quota.set_wanted(0);
+        quota.add(-530, 200, 0);
         quota.set_limit(10_000, &memory);
         assert_eq!(quota.admit(5_000), Ok(()));
     }

@@ -150,7 +150,11 @@ impl Work for SettleTask {
             match turn {
                 Turn::InTheWay if !all_in_the_way => return Next::Again,
                 Turn::InTheWay => return Next::Snooze(GAP_MAX),
-                Turn::Settled => return bucket.gap(queued),
+                Turn::Settled => {
+                    // Who finds it urgent during the gap wakes the task.
+                    shard.pressed.store(false, Ordering::SeqCst);
+                    return bucket.gap(queued);
+                }
                 Turn::Waits => return Next::Snooze(GAP_MAX),
                 Turn::Failed if bucket.phase() == Phase::Failed => return Next::Done,
                 Turn::Failed => return Next::Snooze(RETRY),
@@ -406,6 +410,7 @@ impl Bucket {
         drop(vbucket);
         // Many documents may go with these: not under the lock.
         drop(dropped);
+        self.on_settled();
     }
 
     fn on_settle_failed(&self, settler: &mut Settler, vb: VbId, error: &BucketError) {

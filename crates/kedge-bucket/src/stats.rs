@@ -95,6 +95,7 @@ impl Bucket {
             ("vb_active_num_non_resident", not_resident),
             ("vb_active_perc_mem_resident", resident_percent),
             ("ep_bg_remaining_items", self.fetches.waiting() as u64),
+            ("ep_waiting_for_memory", self.waiting_for_memory() as u64),
             ("ep_pinned_bytes", self.quota.pinned_bytes()),
         ]
         .into_iter()

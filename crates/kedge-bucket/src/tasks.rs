@@ -47,6 +47,9 @@ pub(crate) static WARMUP: Kind = Kind::new("warmup", Pool::Reader, Priority::Hig
 pub(crate) static LOAD: Kind = Kind::new("load", Pool::Reader, Priority::High, ms(60_000));
 /// Documents that commands wait for are read. A run is at least one look at a file.
 pub(crate) static BG_FETCH: Kind = Kind::new("bg_fetch", Pool::Reader, Priority::High, ms(250));
+/// Writes that waited for memory go on.
+pub(crate) static HELD_WRITES: Kind =
+    Kind::new("held_writes", Pool::NonIo, Priority::High, ms(100));
 /// What is seldom asked for leaves memory.
 pub(crate) static ITEM_PAGER: Kind =
     Kind::new("item_pager", Pool::NonIo, Priority::Normal, ms(100));
@@ -196,6 +199,10 @@ impl Bucket {
             lane.sleeper.set_task(task);
             executor.wake(task);
         }
+        let does = "lets writes go on that waited for memory";
+        let task = self.add(&HELD_WRITES, does, HeldWrites)?;
+        self.held.sleeper.set_task(task);
+        executor.wake(task);
         let does = "lets go of what is seldom asked for when memory is short";
         let task = self.add(&ITEM_PAGER, does, ItemPager::default())?;
         self.pager.sleeper.set_task(task);

@@ -72,6 +72,8 @@ timings! {
     BgLoad = "bg_load",
     /// Documents of one look (a count, not a time).
     BgBatchSize = "bg_batch_size",
+    /// How long a write waited for memory.
+    MemoryWait = "memory_wait",
     /// A slice of the item pager's work.
     ItemPager = "item_pager",
     /// From the first change that a vBucket queued to its being on disk.

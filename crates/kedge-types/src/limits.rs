@@ -38,8 +38,10 @@ pub const FAILOVER_ENTRIES_MAX: usize = 25;
 pub const TOMBSTONE_PURGE_AGE_SECS: u64 = 259_200;
 /// How long a shutdown goes on bringing into the vBuckets' files what the log has, in milliseconds; all buckets together.
 pub const SHUTDOWN_SETTLE_MS: u64 = 2_000;
-/// Commands of one bucket that may wait for documents to be read from the disk.
-pub const FETCHES_WAITING_MAX: usize = 100_000;
+/// Commands of one bucket that may wait for documents to be read from the disk, and as many for memory.
+pub const COMMANDS_WAITING_MAX: usize = 100_000;
+/// How long a write may wait for memory, in milliseconds: less than the 2.5 s that SDKs wait for an answer.
+pub const MEMORY_WAIT_MS_MAX: u64 = 2_000;
 
 const _: () = assert!(KEY_BYTES_MAX < STORED_KEY_BYTES_MAX);
 const _: () =

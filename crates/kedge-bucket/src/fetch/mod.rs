@@ -11,37 +11,34 @@
 //!   closed, a queue takes no more.
 //! * No vBucket is locked while its file is read.
 
+mod crowd;
 mod keys;
 mod op;
 mod read;
 
-pub(crate) use op::{Op, Pending};
+pub(crate) use crowd::Crowd;
+pub(crate) use op::{Op, Pending, Ran};
 pub(crate) use read::Fetcher;
 
 use crate::bucket::{Bucket, Ctx};
 use crate::documents::Read;
 use crate::outcome::Outcome;
 use crate::tasks::Sleeper;
-use kedge_types::limits::FETCHES_WAITING_MAX;
 use kedge_types::{Cas, Status, VbId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 
 /// Tasks that read at the same time: more than there are cores, as they wait for the disk.
 const LANES: u16 = 8;
 /// Keys of one look at a file; a turn of a vBucket.
 const BATCH_MAX: usize = 128;
-/// Values of commands that wait may take one in so many bytes of the quota; one larger command still waits.
-const BYTES_RATIO: u64 = 10;
 
 /// All that waits for the disk.
 #[derive(Debug)]
 pub(crate) struct Fetches {
     lanes: Box<[Lane]>,
-    waiting: AtomicUsize,
-    /// Of the values that they brought.
-    bytes: AtomicUsize,
+    crowd: Crowd,
     /// When a failure was said last.
     said_ns: AtomicU64,
 }
@@ -98,8 +95,7 @@ impl Fetches {
     pub(crate) fn new(vbuckets: u16) -> Self {
         Self {
             lanes: (0..LANES.min(vbuckets)).map(|_| Lane::default()).collect(),
-            waiting: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(0),
+            crowd: Crowd::default(),
             said_ns: AtomicU64::new(0),
         }
     }
@@ -110,30 +106,11 @@ impl Fetches {
 
     /// Commands that wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.waiting.load(Ordering::Relaxed)
+        self.crowd.len()
     }
 
     fn lane_of(&self, vb: VbId) -> &Lane {
         &self.lanes[vb.index() % self.lanes.len()]
-    }
-
-    /// Counts a command that is to wait, unless there are too many.
-    fn admit(&self, pending: &Pending, quota_bytes: u64) -> Result<(), Status> {
-        let bytes = pending.op.bytes();
-        let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        let waiting = self.waiting.fetch_add(1, Ordering::Relaxed);
-        let too_large = before > 0 && (before + bytes) as u64 > quota_bytes / BYTES_RATIO;
-        if waiting >= FETCHES_WAITING_MAX || (bytes > 0 && too_large) {
-            self.end(pending);
-            return Err(Status::TemporaryFailure);
-        }
-        Ok(())
-    }
-
-    /// A command does not wait any more.
-    fn end(&self, pending: &Pending) {
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.bytes.fetch_sub(pending.op.bytes(), Ordering::Relaxed);
     }
 
     /// Takes no more, and gives what waits.
@@ -146,7 +123,7 @@ impl Fetches {
             all.extend(queue.waiting.drain().flat_map(|(_, waiting)| waiting));
         }
         for pending in &all {
-            self.end(pending);
+            self.crowd.end(pending);
         }
         all
     }
@@ -179,12 +156,12 @@ impl Bucket {
         pending: Pending,
     ) -> Result<Outcome<R>, Status> {
         let fetches = &self.fetches;
-        fetches.admit(&pending, self.quota.limit())?;
+        fetches.crowd.admit(&pending, self.quota.limit())?;
         let lane = fetches.lane_of(vb);
         let mut queue = lane.queue.lock();
         if queue.closed {
             drop(queue);
-            fetches.end(&pending);
+            fetches.crowd.end(&pending);
             return Err(Status::TemporaryFailure);
         }
         queue.put(vb, pending);
@@ -216,9 +193,9 @@ impl Bucket {
 mod tests {
     use super::*;
     use kedge_types::{CollectionId, DocKey};
-    use kedge_vbucket::{ConcatMode, Cookie};
+    use kedge_vbucket::Cookie;
 
-    fn pending(cookie: u64, op: Op) -> Pending {
+    pub(super) fn pending(cookie: u64, op: Op) -> Pending {
         Pending {
             key: DocKey::new(CollectionId::DEFAULT, b"key").unwrap(),
             cookie: Cookie(cookie),
@@ -249,27 +226,5 @@ mod tests {
         assert_eq!(vb, VbId(1));
         assert_eq!(cookies(&second), [0, 1, more - 2, more - 1]);
         assert!(queue.take().is_none());
-    }
-
-    #[test]
-    fn what_waits_is_bounded_by_number_and_by_bytes() {
-        let fetches = Fetches::new(2);
-        let small = pending(1, Op::Get);
-        for _ in 0..FETCHES_WAITING_MAX {
-            fetches.admit(&small, 1_000).unwrap();
-        }
-        let refused = Err(Status::TemporaryFailure);
-        assert_eq!(fetches.admit(&small, 1_000), refused);
-        fetches.end(&small);
-        let large = |bytes: usize| {
-            let mode = ConcatMode::Append;
-            let bytes = vec![0; bytes].into();
-            pending(2, Op::Concat { mode, bytes })
-        };
-        assert_eq!(fetches.admit(&large(500), 1_000), Ok(()), "one in any case");
-        fetches.end(&small);
-        assert_eq!(fetches.admit(&large(1), 1_000), refused);
-        fetches.end(&large(500));
-        assert_eq!(fetches.admit(&large(100), 1_000), Ok(()));
     }
 }

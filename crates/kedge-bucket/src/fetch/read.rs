@@ -212,7 +212,7 @@ impl Bucket {
             match self.run_again(vbucket, now, &pending) {
                 Ran::Ended(completion) => self.end(&pending, completion, resumed),
                 Ran::Parked => {
-                    self.fetches.end(&pending);
+                    self.fetches.crowd.end(&pending);
                     resumed.parked = true;
                 }
                 Ran::Fetch => {
@@ -231,7 +231,8 @@ impl Bucket {
         }
     }
 
-    fn may_go_on(&self, vbucket: &VBucket) -> Result<(), Status> {
+    /// Whether commands that waited go on in a vBucket.
+    pub(crate) fn may_go_on(&self, vbucket: &VBucket) -> Result<(), Status> {
         if self.phase() != Phase::Open || vbucket.is_rewinding() {
             return Err(Status::TemporaryFailure);
         }
@@ -241,7 +242,8 @@ impl Bucket {
         Ok(())
     }
 
-    fn run_again(&self, vbucket: &mut VBucket, now: Now, pending: &Pending) -> Ran {
+    /// Runs the step of a command that waited.
+    pub(crate) fn run_again(&self, vbucket: &mut VBucket, now: Now, pending: &Pending) -> Ran {
         let Some(durability) = pending.durability else {
             return pending.run(vbucket, now);
         };
@@ -268,7 +270,7 @@ impl Bucket {
     }
 
     fn end(&self, pending: &Pending, completion: Completion, resumed: &mut Resumed) {
-        self.fetches.end(pending);
+        self.fetches.crowd.end(pending);
         self.count_fetched(pending, &completion);
         resumed.completions.push((pending.cookie, completion));
     }

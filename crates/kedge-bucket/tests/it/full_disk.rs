@@ -3,34 +3,38 @@
 use crate::tools::*;
 use kedge_bucket::{BucketChange, Cookie, Outcome, Write};
 use kedge_disk::{Fault, Operation, SimDisk};
+use kedge_executor::Pool;
 use kedge_types::Status;
 
 #[test]
-fn over_the_quota_writes_are_refused_and_deletes_make_room() {
+fn over_the_quota_writes_have_to_wait_and_deletes_make_room() {
     let mut place = sim(&SimDisk::new(1));
     place.config.quota_bytes = 1 << 20;
     // No task runs, so nothing is settled, and nothing can leave memory.
-    let (open, _steps) = place.open_by_hand();
+    let (open, steps) = place.open_by_hand();
+    let waiting = || open.figure("ep_waiting_for_memory");
     let put = |name: &str, value: &[u8]| {
         let key = key(name);
+        let cookie = open.next_cookie();
         let write = Write {
-            cookie: Cookie(open.next_cookie()),
+            cookie: Cookie(cookie),
             ..write(&key)
         };
-        open.store(&write, value).map(drop)
+        let before = waiting();
+        let outcome = open.store(&write, value)?;
+        // Parked as the log is behind, it was done all the same.
+        Ok((outcome == Outcome::Parked && waiting() > before).then_some(cookie))
     };
     let value = vec![b'x'; 10_000];
     let mut stored = 0;
-    loop {
+    let waits = loop {
+        open.bucket.sync().unwrap();
         match put(&format!("key-{stored}"), &value) {
-            Ok(()) => stored += 1,
-            Err(Status::TemporaryFailure) if open.figure("ep_queue_size") > 0 => {
-                open.bucket.sync().unwrap();
-            }
-            Err(Status::TemporaryFailure) => break,
+            Ok(None) => stored += 1,
+            Ok(Some(cookie)) => break cookie,
             Err(other) => panic!("{other:?}"),
         }
-    }
+    };
     assert!(
         (80..=98).contains(&stored),
         "{stored} documents of 10 kB in 93 % of 1 MiB"
@@ -43,7 +47,10 @@ fn over_the_quota_writes_are_refused_and_deletes_make_room() {
     }
     // Until then the old versions are kept for the files.
     open.bucket.settle().unwrap();
-    put("fits", &value).unwrap();
+    assert!(open.sink.get(waits).is_none());
+    steps.run_one(Pool::NonIo);
+    open.sink.wait(waits).unwrap();
+    assert_eq!(put("fits", &value), Ok(None));
     open.bucket
         .update(&BucketChange {
             quota_bytes: Some(8 << 20),
@@ -51,7 +58,7 @@ fn over_the_quota_writes_are_refused_and_deletes_make_room() {
         })
         .unwrap();
     open.bucket.sync().unwrap();
-    put("fits too", &vec![b'x'; 1_200_000]).unwrap();
+    assert_eq!(put("fits too", &vec![b'x'; 1_200_000]), Ok(None));
     open.bucket.shutdown();
 }
 

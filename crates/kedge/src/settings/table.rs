@@ -125,7 +125,7 @@ settings! {
     vbuckets: u16 = 1024,
         "vBuckets of a bucket that is made, 1 to 65535. It cannot be changed later.";
     bucket_quota: Bytes = Bytes(half_of_memory()),
-        "Memory for the documents of `bucket`; a write that does not fit gets a temporary failure. Given on a later start, it changes the bucket that is there, as do the settings below that say \"of `bucket`\".",
+        "Memory for the documents of `bucket`; a write that does not fit waits until some have left it. Given on a later start, it changes the bucket that is there, as do the settings below that say \"of `bucket`\".",
         default_note = "half of the machine's memory";
     flush_enabled: bool = true,
         "Of `bucket`: whether clients may empty it, as memcached's `flush_all` does.";
