@@ -166,6 +166,7 @@ pub struct Bucket {
     pub(crate) timeouts: Sleeper,
     pub(crate) sweeper: Sleeper,
     pub(crate) access_scanner: Sleeper,
+    pub(crate) compressor: Sleeper,
     pub(crate) segments: Sleeper,
     pub(crate) phase: AtomicU8,
     /// Parked commands that were not completed yet.
@@ -232,6 +233,7 @@ impl Bucket {
             timeouts: Sleeper::default(),
             sweeper: Sleeper::default(),
             access_scanner: Sleeper::default(),
+            compressor: Sleeper::default(),
             segments: Sleeper::default(),
             phase: AtomicU8::new(Phase::Loading as u8),
             parked: AtomicI64::new(0),
@@ -277,6 +279,7 @@ impl Bucket {
         drop(config);
         self.on_compaction_config(&changed.compaction);
         self.on_scanner_config();
+        self.on_compression_config();
         Ok(changed)
     }
 
@@ -367,6 +370,7 @@ impl Bucket {
             vbucket.unsettled().pinned_bytes as i64 - pinned,
         );
         self.on_changed(vbucket);
+        self.look_at_values(vbucket);
         self.on_memory();
         let mut done = Vec::new();
         if vbucket.has_done() {

@@ -3,6 +3,7 @@
 use crate::compaction::{CompactionChange, CompactionConfig};
 use crate::memory::{MemoryChange, MemoryConfig};
 use kedge_types::DurabilityLevel;
+use kedge_vbucket::MinRatio;
 use serde::{Deserialize, Serialize};
 
 /// The settings of one bucket, kept as `bucket.json` in its directory.
@@ -22,6 +23,9 @@ pub struct BucketConfig {
     /// What is done with compressed values.
     #[serde(default)]
     pub compression: CompressionMode,
+    /// How much smaller compression has to make a value for it to be kept compressed.
+    #[serde(default = "default_min_ratio", with = "ratio")]
+    pub min_compression_ratio: MinRatio,
     /// Longest time to live of its documents, in seconds; 0 is no limit.
     #[serde(default)]
     pub max_ttl_secs: u32,
@@ -72,6 +76,27 @@ pub struct BucketConfig {
     /// How much is in memory, and what comes back into it after a start.
     #[serde(default)]
     pub memory: MemoryConfig,
+}
+
+/// A ratio is kept as the number that it is.
+mod ratio {
+    use kedge_vbucket::MinRatio;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it")]
+    pub(super) fn serialize<S: Serializer>(ratio: &MinRatio, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_f64(ratio.get())
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<MinRatio, D::Error> {
+        let number = f64::deserialize(from)?;
+        let error = || D::Error::custom(format!("min_compression_ratio {number} is not 1 to 1000"));
+        MinRatio::new(number).ok_or_else(error)
+    }
+}
+
+fn default_min_ratio() -> MinRatio {
+    MinRatio::DEFAULT
 }
 
 fn default_true() -> bool {
@@ -130,6 +155,7 @@ impl BucketConfig {
             quota_bytes,
             flush_enabled: false,
             compression: CompressionMode::default(),
+            min_compression_ratio: MinRatio::DEFAULT,
             max_ttl_secs: 0,
             durability_min_level: 0,
             replicas: 0,
@@ -224,6 +250,20 @@ pub enum CompressionMode {
     /// What a client sent compressed is kept so.
     #[default]
     Passive,
+    /// So it is, and the bucket compresses what it keeps in memory.
+    Active,
+}
+
+impl CompressionMode {
+    /// Its name in settings and statistics.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Passive => "passive",
+            Self::Active => "active",
+        }
+    }
 }
 
 /// What may be evicted.
@@ -257,6 +297,8 @@ pub struct BucketChange {
     pub flush_enabled: Option<bool>,
     /// What is done with compressed values.
     pub compression: Option<CompressionMode>,
+    /// How much smaller compression has to make a value.
+    pub min_compression_ratio: Option<MinRatio>,
     /// Longest time to live.
     pub max_ttl_secs: Option<u32>,
     /// Least durable level, 0 to 3.
@@ -297,6 +339,9 @@ impl BucketChange {
         config.quota_bytes = self.quota_bytes.unwrap_or(config.quota_bytes);
         config.flush_enabled = self.flush_enabled.unwrap_or(config.flush_enabled);
         config.compression = self.compression.unwrap_or(config.compression);
+        config.min_compression_ratio = self
+            .min_compression_ratio
+            .unwrap_or(config.min_compression_ratio);
         config.max_ttl_secs = self.max_ttl_secs.unwrap_or(config.max_ttl_secs);
         config.durability_min_level = self
             .durability_min_level

@@ -205,6 +205,12 @@ totals! {
     PagerRuns = "ep_num_pager_runs",
     /// Values that left memory.
     ValueEjects = "ep_num_value_ejects",
+    /// Values that the bucket tried to compress.
+    CompressorVisited = "ep_item_compressor_num_visited",
+    /// Those that it keeps compressed.
+    Compressed = "ep_item_compressor_num_compressed",
+    /// Bytes by which they became smaller.
+    CompressorSavedBytes = "ep_item_compressor_saved_bytes",
     /// Documents that left memory with their keys.
     ItemEjects = "ep_num_item_ejects",
 }

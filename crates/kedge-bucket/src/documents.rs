@@ -8,7 +8,7 @@ use crate::held::Room;
 use crate::outcome::Outcome;
 use kedge_types::{Cas, Datatype, DocKey, Durability, Expiry, Status, VbId};
 use kedge_vbucket::{
-    ConcatMode, Cookie, Document, ITEM_OVERHEAD_BYTES, Meta, Mutated, NewValue,
+    ConcatMode, Cookie, Document, ITEM_OVERHEAD_BYTES, Meta, MinRatio, Mutated, NewValue,
     Outcome as StepOutcome, SLOT_BYTES, StoreMode, VBucket,
 };
 use std::sync::atomic::Ordering;
@@ -100,7 +100,7 @@ impl Bucket {
         flags: u32,
         expiry: u32,
     ) -> Result<Outcome<Mutated>, Status> {
-        let value = NewValue::check(value, datatype, self.hot.compression())?;
+        let value = NewValue::check(value, datatype, self.hot.min_ratio())?;
         let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         let expiry = self.expiry(ctx, expiry);
         self.count(ctx, Counter::CmdSet);
@@ -132,7 +132,7 @@ impl Bucket {
         value: &[u8],
         datatype: Datatype,
     ) -> Result<Outcome<Mutated>, Status> {
-        let value = NewValue::check(value, datatype, kedge_vbucket::CompressionMode::Off)?;
+        let value = NewValue::check(value, datatype, MinRatio::NEVER)?;
         let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         self.count(ctx, Counter::CmdSet);
         let op = || Op::Concat {

@@ -2,12 +2,15 @@
 
 use crate::config::{BucketConfig, CompressionMode};
 use kedge_types::{Durability, DurabilityLevel, Expiry};
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use kedge_vbucket::MinRatio;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 /// Copies of some settings, read without a lock. Each stands for itself, so no order between them is needed.
 #[derive(Debug)]
 pub(crate) struct Hot {
-    compress: AtomicU8,
+    /// See [`MinRatio::hundredths`].
+    min_ratio: AtomicU32,
+    compresses: AtomicBool,
     min_level: AtomicU8,
     max_ttl_secs: AtomicU32,
 }
@@ -15,7 +18,8 @@ pub(crate) struct Hot {
 impl Hot {
     pub(crate) fn new(config: &BucketConfig) -> Self {
         let hot = Self {
-            compress: AtomicU8::new(0),
+            min_ratio: AtomicU32::new(0),
+            compresses: AtomicBool::new(false),
             min_level: AtomicU8::new(0),
             max_ttl_secs: AtomicU32::new(0),
         };
@@ -24,19 +28,28 @@ impl Hot {
     }
 
     pub(crate) fn set(&self, config: &BucketConfig) {
-        let passive = config.compression == CompressionMode::Passive;
-        self.compress.store(u8::from(passive), Ordering::Relaxed);
+        let min_ratio = match config.compression {
+            CompressionMode::Off => MinRatio::NEVER,
+            CompressionMode::Passive | CompressionMode::Active => config.min_compression_ratio,
+        };
+        self.min_ratio
+            .store(min_ratio.hundredths(), Ordering::Relaxed);
+        let active = config.compression == CompressionMode::Active;
+        self.compresses.store(active, Ordering::SeqCst);
         self.min_level
             .store(config.durability_min_level, Ordering::Relaxed);
         self.max_ttl_secs
             .store(config.max_ttl_secs, Ordering::Relaxed);
     }
 
-    pub(crate) fn compression(&self) -> kedge_vbucket::CompressionMode {
-        match self.compress.load(Ordering::Relaxed) {
-            0 => kedge_vbucket::CompressionMode::Off,
-            _ => kedge_vbucket::CompressionMode::Passive,
-        }
+    /// What compression has to save at least for a value to be kept compressed.
+    pub(crate) fn min_ratio(&self) -> MinRatio {
+        MinRatio::from_hundredths(self.min_ratio.load(Ordering::Relaxed))
+    }
+
+    /// Whether the bucket compresses values by itself.
+    pub(crate) fn compresses(&self) -> bool {
+        self.compresses.load(Ordering::SeqCst)
     }
 
     /// What was asked for, raised to the bucket's minimum.

@@ -10,6 +10,7 @@ mod aside;
 mod bucket;
 mod commit;
 mod compaction;
+mod compressor;
 mod config;
 mod counters;
 mod documents;
@@ -57,8 +58,8 @@ pub use error::BucketError;
 pub use import::import_files;
 pub use kedge_storage::{CompactPhase, CompactionFigures, FileFigures, Import, Imported};
 pub use kedge_vbucket::{
-    Completion, ConcatMode, Cookie, Document, Item, Meta, Mutated, ObserveSeqno, ObserveState,
-    StoreMode, VbState,
+    Completion, ConcatMode, Cookie, Document, Item, Meta, MinRatio, Mutated, ObserveSeqno,
+    ObserveState, StoreMode, VbState,
 };
 pub use memory::{MemoryChange, MemoryConfig, WarmupBehavior};
 pub use outcome::Outcome;

@@ -16,6 +16,11 @@ impl Bucket {
         }
         let config = self.config();
         each("ep_bucket_type", "persistent");
+        each("ep_compression_mode", config.compression.name());
+        each(
+            "ep_min_compression_ratio",
+            &config.min_compression_ratio.get().to_string(),
+        );
         each("ep_backend", "couchdb");
         each("ep_warmup_thread", self.warmup_thread());
         each(

@@ -8,8 +8,10 @@
 use crate::access_log::AccessScanner;
 use crate::bucket::{Bucket, Phase};
 use crate::compaction::CompactionLook;
+use crate::compressor::ItemCompressor;
 use crate::error::BucketError;
 use crate::fetch::Fetcher;
+use crate::held::HeldWrites;
 use crate::pager::ItemPager;
 use crate::segments::LogSegment;
 use crate::settler::SettleTask;
@@ -53,6 +55,9 @@ pub(crate) static HELD_WRITES: Kind =
 /// What is seldom asked for leaves memory.
 pub(crate) static ITEM_PAGER: Kind =
     Kind::new("item_pager", Pool::NonIo, Priority::Normal, ms(100));
+/// Values are compressed in memory. A run is a chunk.
+pub(crate) static ITEM_COMPRESSOR: Kind =
+    Kind::new("item_compressor", Pool::NonIo, Priority::Low, ms(100));
 /// What is in memory is written down for the next start. A run is a slice.
 pub(crate) static ACCESS_SCANNER: Kind =
     Kind::new("access_scanner", Pool::AuxIo, Priority::Low, ms(500));
@@ -206,6 +211,10 @@ impl Bucket {
         let does = "lets go of what is seldom asked for when memory is short";
         let task = self.add(&ITEM_PAGER, does, ItemPager::default())?;
         self.pager.sleeper.set_task(task);
+        executor.wake(task);
+        let does = "compresses values in memory";
+        let task = self.add(&ITEM_COMPRESSOR, does, ItemCompressor::default())?;
+        self.compressor.set_task(task);
         executor.wake(task);
         let does = "writes down which keys are in memory";
         let task = self.add(&ACCESS_SCANNER, does, AccessScanner::default())?;

@@ -76,6 +76,8 @@ timings! {
     MemoryWait = "memory_wait",
     /// A slice of the item pager's work.
     ItemPager = "item_pager",
+    /// A chunk of the item compressor's work.
+    ItemCompressor = "item_compressor",
     /// From the first change that a vBucket queued to its being on disk.
     StorageAge = "storage_age",
 }

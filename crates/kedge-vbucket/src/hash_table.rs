@@ -6,7 +6,6 @@
 use crate::item::Item;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable as RawTable;
-use hashbrown::hash_table::Entry;
 use kedge_types::Expiry;
 use std::hash::BuildHasher;
 
@@ -35,6 +34,8 @@ pub struct HashTable {
     expiring: usize,
     /// Items whose value is on disk only.
     without_value: usize,
+    /// Documents whose value nobody has tried to compress.
+    compressible: usize,
     item_bytes: usize,
     slot_bytes: usize,
 }
@@ -67,6 +68,7 @@ impl HashTable {
             tombstones: 0,
             expiring: 0,
             without_value: 0,
+            compressible: 0,
             item_bytes: 0,
             slot_bytes: 0,
         }
@@ -101,16 +103,11 @@ impl HashTable {
         let shard = &mut self.shards[index];
         let slots_before = shard.allocation_size();
         let hasher = &self.hasher;
-        let key = item.key();
-        let found = shard.entry(
-            hash.0,
-            |other| other.key() == key,
-            |other| hasher.hash_one(other.key()),
-        );
-        let old = match found {
-            Entry::Occupied(mut slot) => Some(std::mem::replace(slot.get_mut(), item)),
-            Entry::Vacant(slot) => {
-                slot.insert(item);
+        // No slot is reserved for what has one.
+        let old = match shard.find_mut(hash.0, |other| other.key() == item.key()) {
+            Some(there) => Some(std::mem::replace(there, item)),
+            None => {
+                shard.insert_unique(hash.0, item, |other| hasher.hash_one(other.key()));
                 None
             }
         };
@@ -141,15 +138,18 @@ impl HashTable {
         };
         let expires = usize::from(!item.is_deleted() && item.expiry() != Expiry::NEVER);
         let without_value = usize::from(!item.is_resident());
+        let compressible = usize::from(item.is_compressible());
         if add {
             *kind += 1;
             self.expiring += expires;
             self.without_value += without_value;
+            self.compressible += compressible;
             self.item_bytes += item.heap_bytes();
         } else {
             *kind -= 1;
             self.expiring -= expires;
             self.without_value -= without_value;
+            self.compressible -= compressible;
             self.item_bytes -= item.heap_bytes();
         }
     }
@@ -214,6 +214,18 @@ impl HashTable {
         self.without_value
     }
 
+    /// Documents whose value nobody has tried to compress.
+    #[must_use]
+    pub fn compressible(&self) -> usize {
+        self.compressible
+    }
+
+    /// Compressing the value of `item`, which is in the table, does not save enough.
+    pub(crate) fn mark_stays_plain(&mut self, item: &Item) {
+        self.compressible -= usize::from(item.is_compressible());
+        item.mark_stays_plain();
+    }
+
     /// Bytes of items and slots.
     #[must_use]
     pub fn bytes(&self) -> usize {
@@ -272,6 +284,27 @@ mod tests {
             worst >= ITEM_OVERHEAD_BYTES as f64 + SLOT_BYTES as f64,
             "the slots are counted"
         );
+    }
+
+    #[test]
+    fn values_are_counted_until_it_was_tried_to_compress_them() {
+        let mut table = HashTable::new(1, RandomState::default());
+        let (key, hash) = (b"key", table.hash(b"key"));
+        let long = || item(key, &[1; 100], false);
+        table.put(hash, item(key, &[1; 10], false));
+        table.put(hash, item(key, &[1; 100], true));
+        assert_eq!(table.compressible(), 0);
+        let first = long();
+        table.put(hash, first.clone());
+        assert_eq!(table.compressible(), 1);
+        table.mark_stays_plain(&first);
+        table.mark_stays_plain(&first);
+        assert_eq!(table.compressible(), 0);
+        assert_eq!(first.meta().deleted, None);
+        table.put(hash, long());
+        assert_eq!(table.compressible(), 1);
+        table.remove(hash, key);
+        assert_eq!(table.compressible(), 0);
     }
 
     proptest! {

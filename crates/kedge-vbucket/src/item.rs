@@ -22,12 +22,16 @@ const _: () = assert!(size_of::<Item>() == 8 && size_of::<Option<Item>>() == 8);
 
 /// Seqno and revision share words with small fields, so both have 48 bits, as on disk.
 const LOW_48: u64 = (1 << 48) - 1;
+/// A shorter value is not compressed.
+const COMPRESSED_BYTES_MIN: usize = 64;
 /// References at which the process stops rather than wrap; far more than there are cursors and connections.
 const REFS_MAX: u32 = u32::MAX / 2;
 
 const STATE_DELETED: u8 = 1;
 const STATE_EXPIRED: u8 = 2;
 const STATE_LEVEL_SHIFT: u8 = 2;
+/// Of a live document, which has not expired: it was found that compressing its value does not save enough.
+const STATE_STAYS_PLAIN: u64 = (STATE_EXPIRED as u64) << 48;
 /// The value is on disk only.
 const STATE_NOT_RESIDENT: u64 = 32 << 48;
 /// Written while nobody knew whether the file has the key.
@@ -225,6 +229,30 @@ impl Item {
         copy
     }
 
+    /// Whether its value may be compressed, as far as is known.
+    pub(crate) fn is_compressible(&self) -> bool {
+        self.header().value_len as usize >= COMPRESSED_BYTES_MIN
+            && self.rev_state() & (u64::from(STATE_DELETED) << 48 | STATE_STAYS_PLAIN) == 0
+            && !self.datatype().contains(Datatype::SNAPPY)
+    }
+
+    /// Compressing its value does not save enough.
+    pub(crate) fn mark_stays_plain(&self) {
+        self.mark(STATE_STAYS_PLAIN);
+    }
+
+    /// The same document with its value compressed, `packed`.
+    pub(crate) fn with_packed(&self, packed: &[u8]) -> Self {
+        let meta = ItemMeta {
+            datatype: self.datatype().union(Datatype::SNAPPY),
+            ..self.meta()
+        };
+        let copy = Self::new(&meta, self.key(), &[packed]);
+        copy.mark(self.rev_state() & STATE_LOCK_COPY);
+        copy.inherit_frequency(self);
+        copy
+    }
+
     /// How often it was asked for, on a logarithmic scale from 0 to 255. A new document begins in between.
     #[must_use]
     pub fn frequency(&self) -> u8 {
@@ -257,7 +285,6 @@ impl Item {
     }
 
     /// Whether both are the same allocation.
-    #[cfg(test)]
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         self.header == other.header
     }

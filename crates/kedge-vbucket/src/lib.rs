@@ -7,6 +7,7 @@
 
 mod base;
 mod checkpoint;
+mod compress;
 mod durability;
 mod failover;
 mod fetch;
@@ -44,6 +45,6 @@ pub use residency::ResidencyFigures;
 pub use settle::{
     Aborted, Part, PersistedState, Persistence, Settle, SettleBatch, UnsettledFigures,
 };
-pub use value::{CompressionMode, NewValue};
+pub use value::{MinRatio, NewValue, Packer};
 pub use vbucket::{AfterLog, VBucket, VbSetup, VbState};
 pub use write::{Arithmetic, ConcatMode, Mutated, Outcome, StoreMode, Write};

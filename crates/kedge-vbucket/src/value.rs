@@ -4,14 +4,51 @@ use kedge_types::limits::{INFLATED_BYTES_MAX, VALUE_BYTES_MAX};
 use kedge_types::{Datatype, Status};
 use std::borrow::Cow;
 
-/// What is done with compressed values.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CompressionMode {
-    /// Values are kept inflated.
-    Off,
-    /// What a client sent compressed is kept so.
-    #[default]
-    Passive,
+/// How much smaller compression has to make a value for it to be kept compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MinRatio {
+    hundredths: u32,
+}
+
+impl MinRatio {
+    /// Nothing is kept compressed.
+    pub const NEVER: Self = Self {
+        hundredths: u32::MAX,
+    };
+    /// The default: a sixth must be saved at least.
+    pub const DEFAULT: Self = Self { hundredths: 120 };
+
+    /// Inflated bytes for each compressed byte, 1 to 1,000, rounded to hundredths; `None` for another number.
+    #[must_use]
+    pub fn new(ratio: f64) -> Option<Self> {
+        let hundredths = (ratio * 100.0).round();
+        (100.0..=100_000.0).contains(&hundredths).then_some(Self {
+            hundredths: hundredths as u32,
+        })
+    }
+
+    /// Inflated bytes for each compressed byte.
+    #[must_use]
+    pub fn get(self) -> f64 {
+        f64::from(self.hundredths) / 100.0
+    }
+
+    /// The ratio in hundredths, as [`MinRatio::from_hundredths`] takes it.
+    #[must_use]
+    pub fn hundredths(self) -> u32 {
+        self.hundredths
+    }
+
+    /// See [`MinRatio::hundredths`].
+    #[must_use]
+    pub fn from_hundredths(hundredths: u32) -> Self {
+        Self { hundredths }
+    }
+
+    fn is_reached(self, inflated: usize, compressed: usize) -> bool {
+        compressed < inflated
+            && inflated as u64 * 100 >= compressed as u64 * u64::from(self.hundredths)
+    }
 }
 
 /// A value that was looked at and may be stored.
@@ -24,16 +61,13 @@ pub struct NewValue<'a> {
 }
 
 impl<'a> NewValue<'a> {
-    /// Checks what a client sent. Whether it is JSON is found out here, once; the client's own JSON bit is ignored.
+    /// Checks what a client sent. Whether it is JSON is found out here, once; the client's own JSON bit is ignored. A
+    /// value that came compressed stays so if it is `min_ratio` smaller.
     ///
     /// # Errors
     /// `Invalid` when it says that it is Snappy and is not, or has extended attributes (only special commands may
     /// send these); `TooBig` when it is larger than [`VALUE_BYTES_MAX`] after inflation.
-    pub fn check(
-        bytes: &'a [u8],
-        datatype: Datatype,
-        mode: CompressionMode,
-    ) -> Result<Self, Status> {
+    pub fn check(bytes: &'a [u8], datatype: Datatype, min_ratio: MinRatio) -> Result<Self, Status> {
         if datatype.contains(Datatype::XATTR) {
             return Err(Status::Invalid);
         }
@@ -41,7 +75,7 @@ impl<'a> NewValue<'a> {
             return Self::plain(Cow::Borrowed(bytes));
         }
         let plain = Self::plain(Cow::Owned(inflate(bytes)?))?;
-        if mode == CompressionMode::Off || plain.bytes.len() <= bytes.len() {
+        if !min_ratio.is_reached(plain.bytes.len(), bytes.len()) {
             return Ok(plain);
         }
         Ok(Self {
@@ -64,6 +98,36 @@ impl<'a> NewValue<'a> {
             Datatype::RAW
         };
         Ok(Self { bytes, datatype })
+    }
+}
+
+/// Compresses values.
+#[derive(Debug)]
+pub struct Packer {
+    encoder: snap::raw::Encoder,
+    buffer: Vec<u8>,
+}
+
+impl Default for Packer {
+    fn default() -> Self {
+        Self {
+            encoder: snap::raw::Encoder::new(),
+            buffer: Vec::new(),
+        }
+    }
+}
+
+impl Packer {
+    /// `value` as one raw Snappy block, if that is `min_ratio` smaller.
+    pub fn pack(&mut self, value: &[u8], min_ratio: MinRatio) -> Option<&[u8]> {
+        let len_max = snap::raw::max_compress_len(value.len());
+        if self.buffer.len() < len_max {
+            self.buffer.resize(len_max, 0);
+        }
+        let len = self.encoder.compress(value, &mut self.buffer).ok()?;
+        min_ratio
+            .is_reached(value.len(), len)
+            .then(|| &self.buffer[..len])
     }
 }
 
@@ -106,7 +170,7 @@ mod tests {
             (b"12", Datatype::RAW, Datatype::JSON),
             (b"", Datatype::JSON, Datatype::RAW),
         ] {
-            let value = NewValue::check(text, said, CompressionMode::Passive).unwrap();
+            let value = NewValue::check(text, said, MinRatio::DEFAULT).unwrap();
             assert_eq!((value.datatype, &*value.bytes), (expected, text));
         }
     }
@@ -115,13 +179,13 @@ mod tests {
     fn compressed_values_are_checked_and_kept_as_the_mode_says() {
         let json = br#"{"text":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}"#;
         let packed = compress(json);
-        let kept = NewValue::check(&packed, Datatype::SNAPPY, CompressionMode::Passive).unwrap();
+        let kept = NewValue::check(&packed, Datatype::SNAPPY, MinRatio::DEFAULT).unwrap();
         assert_eq!(kept.datatype, Datatype::JSON.union(Datatype::SNAPPY));
         assert_eq!(&*kept.bytes, &packed[..]);
-        let plain = NewValue::check(&packed, Datatype::SNAPPY, CompressionMode::Off).unwrap();
+        let plain = NewValue::check(&packed, Datatype::SNAPPY, MinRatio::NEVER).unwrap();
         assert_eq!((plain.datatype, &*plain.bytes), (Datatype::JSON, &json[..]));
         let grown = compress(b"xyz");
-        let value = NewValue::check(&grown, Datatype::SNAPPY, CompressionMode::Passive).unwrap();
+        let value = NewValue::check(&grown, Datatype::SNAPPY, MinRatio::DEFAULT).unwrap();
         assert_eq!(
             (value.datatype, &*value.bytes),
             (Datatype::RAW, &b"xyz"[..]),
@@ -130,8 +194,34 @@ mod tests {
     }
 
     #[test]
+    fn a_value_is_compressed_when_that_saves_enough() {
+        // A third of it is the same byte.
+        let mut random = 1u32;
+        let mut next = || {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 24) as u8
+        };
+        let mut value = vec![b'x'; 1_000];
+        value.extend((0..2_000).map(|_| next()));
+        let mut packer = Packer::default();
+        let ratio = |ratio| MinRatio::new(ratio).unwrap();
+        let packed = packer.pack(&value, ratio(1.4)).unwrap().to_vec();
+        assert_eq!(inflate(&packed).unwrap(), value);
+        assert_eq!(packer.pack(&value, ratio(1.6)), None);
+        let kept = |min| {
+            let checked = NewValue::check(&packed, Datatype::SNAPPY, min).unwrap();
+            checked.datatype.contains(Datatype::SNAPPY)
+        };
+        assert!(kept(ratio(1.4)) && !kept(ratio(1.6)));
+        assert_eq!(packer.pack(b"", ratio(1.0)), None);
+        assert_eq!(packer.pack(&[b'x'; 9_999], MinRatio::NEVER), None);
+        assert_eq!((MinRatio::new(0.99), MinRatio::new(f64::NAN)), (None, None));
+        assert_eq!(ratio(1.2), MinRatio::DEFAULT);
+    }
+
+    #[test]
     fn lies_are_refused() {
-        let off = CompressionMode::Off;
+        let off = MinRatio::NEVER;
         assert_eq!(
             NewValue::check(b"\xff\xff\xff", Datatype::SNAPPY, off).unwrap_err(),
             Status::Invalid

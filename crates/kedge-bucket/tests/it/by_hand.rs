@@ -71,6 +71,8 @@ fn an_idle_bucket_does_next_to_nothing() {
             "compaction_look",
             "durability_timeout",
             "expiry_sweep",
+            "held_writes",
+            "item_compressor",
             "item_pager",
             "log_commit",
             "log_segment",

@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod compaction;
+mod compression;
 mod counting;
 mod crash;
 mod direct;

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use kedge_bucket::{
-    BucketChange, BucketConfig, CompressionMode, ConflictResolution, EvictionPolicy,
+    BucketChange, BucketConfig, CompressionMode, ConflictResolution, EvictionPolicy, MinRatio,
 };
 use kedge_types::limits::BUCKET_NAME_BYTES_MAX;
 
@@ -39,6 +39,7 @@ struct Fields {
     flush_enabled: Option<bool>,
     replicas: Option<u8>,
     compression: Option<CompressionMode>,
+    min_compression_ratio: Option<MinRatio>,
     eviction_policy: Option<EvictionPolicy>,
     durability_min_level: Option<u8>,
     max_ttl_secs: Option<u32>,
@@ -57,7 +58,15 @@ impl Fields {
                 &[("0", false), ("1", true), ("false", false), ("true", true)],
             ),
             replicas: narrow(reader.number("replicaNumber", 0..=REPLICAS_MAX)),
-            compression: reader.compression(),
+            compression: reader.choice(
+                "compressionMode",
+                &[
+                    ("off", CompressionMode::Off),
+                    ("passive", CompressionMode::Passive),
+                    ("active", CompressionMode::Active),
+                ],
+            ),
+            min_compression_ratio: reader.min_ratio(),
             eviction_policy: reader.choice(
                 "evictionPolicy",
                 &[
@@ -124,21 +133,14 @@ impl Reader<'_> {
         chosen.map(|(_, choice)| *choice)
     }
 
-    fn compression(&mut self) -> Option<CompressionMode> {
-        if self.form.get("compressionMode") == Some("active") {
-            self.wrong(
-                "compressionMode",
-                "compressionMode active is not supported.",
-            );
-            return None;
+    fn min_ratio(&mut self) -> Option<MinRatio> {
+        const FIELD: &str = "minCompressionRatio";
+        let text = self.form.get(FIELD)?;
+        let ratio = text.parse().ok().and_then(MinRatio::new);
+        if ratio.is_none() {
+            self.wrong(FIELD, format!("{FIELD} must be a number from 1 to 1000."));
         }
-        self.choice(
-            "compressionMode",
-            &[
-                ("off", CompressionMode::Off),
-                ("passive", CompressionMode::Passive),
-            ],
-        )
+        ratio
     }
 
     /// Kinds of buckets that there are not.
@@ -264,6 +266,7 @@ fn change(fields: &Fields) -> BucketChange {
         quota_bytes: fields.quota_mib.map(|mib| mib * MIB),
         flush_enabled: fields.flush_enabled,
         compression: fields.compression,
+        min_compression_ratio: fields.min_compression_ratio,
         max_ttl_secs: fields.max_ttl_secs,
         durability_min_level: fields.durability_min_level,
         replicas: fields.replicas,
@@ -285,7 +288,7 @@ mod tests {
         let config = new_bucket(
             &form(
                 "name=b%25.x&bucketType=membase&ramQuotaMB=256&replicaNumber=2&flushEnabled=1&\
-                 evictionPolicy=fullEviction&compressionMode=off&durabilityMinLevel=persistToMajority&\
+                 evictionPolicy=fullEviction&compressionMode=active&minCompressionRatio=1.5&durabilityMinLevel=persistToMajority&\
                  storageBackend=couchstore&maxTTL=3600&conflictResolutionType=lww&numVBuckets=64&replicaIndex=1",
             ),
             1024,
@@ -294,7 +297,8 @@ mod tests {
         let expected = BucketConfig {
             uuid: config.uuid.clone(),
             flush_enabled: true,
-            compression: CompressionMode::Off,
+            compression: CompressionMode::Active,
+            min_compression_ratio: MinRatio::new(1.5).unwrap(),
             max_ttl_secs: 3_600,
             durability_min_level: 3,
             replicas: 2,
@@ -335,8 +339,17 @@ mod tests {
             ("bucketType=x", "bucketType", "invalid"),
             ("storageBackend=magma", "storageBackend", "not supported"),
             ("storageBackend=x", "storageBackend", "couchstore"),
-            ("compressionMode=active", "compressionMode", "not supported"),
-            ("compressionMode=x", "compressionMode", "off, passive"),
+            (
+                "compressionMode=x",
+                "compressionMode",
+                "off, passive, active",
+            ),
+            (
+                "minCompressionRatio=0.9",
+                "minCompressionRatio",
+                "1 to 1000",
+            ),
+            ("minCompressionRatio=x", "minCompressionRatio", "1 to 1000"),
             ("flushEnabled=2", "flushEnabled", "one of"),
             ("replicaNumber=4", "replicaNumber", "0 to 3"),
             ("evictionPolicy=noEviction", "evictionPolicy", "valueOnly"),

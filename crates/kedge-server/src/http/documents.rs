@@ -3,7 +3,7 @@
 //! Names and shapes are those of Couchbase Server's REST interface, `GET /pools/default` and
 //! `GET /pools/default/buckets/BUCKET`. A figure that is not measured is absent rather than invented.
 
-use kedge_bucket::{BucketConfig, CompressionMode, ConflictResolution, EvictionPolicy};
+use kedge_bucket::{BucketConfig, ConflictResolution, EvictionPolicy};
 use kedge_cluster::{
     BUCKET_CAPABILITIES, CLAIMED_COMPATIBILITY, CLAIMED_VERSION, DEFAULT_MANIFEST_UID,
     NODE_SERVICES, SERVER_GROUP, ServerMap, Snapshot, socket_text,
@@ -50,6 +50,7 @@ pub(crate) struct BucketDocument {
     #[serde(rename = "maxTTL")]
     max_ttl: u32,
     compression_mode: &'static str,
+    min_compression_ratio: f64,
     nodes: [Value; 1],
     controllers: Value,
     stats: Value,
@@ -124,10 +125,8 @@ impl Composer<'_> {
                 ConflictResolution::Lww => "lww",
             },
             max_ttl: config.max_ttl_secs,
-            compression_mode: match config.compression {
-                CompressionMode::Off => "off",
-                CompressionMode::Passive => "passive",
-            },
+            compression_mode: config.compression.name(),
+            min_compression_ratio: config.min_compression_ratio.get(),
             nodes: [self.node(facts.loading)],
             controllers: controllers(config, &uri),
             stats: json!({ "uri": format!("{uri}/stats") }),

@@ -371,6 +371,42 @@ pub(super) const BUCKET: &[Row] = &[
         "Writes refused for want of memory",
     ),
     (
+        "ep_held_back_writes",
+        "kedge_bucket_writes_held_back",
+        true,
+        "Writes whose answer waited until they were on disk, as the disk was behind",
+    ),
+    (
+        "ep_held_for_memory_writes",
+        "kedge_bucket_writes_held_for_memory",
+        true,
+        "Writes that waited until documents had left memory",
+    ),
+    (
+        "ep_waiting_for_memory",
+        "kedge_bucket_writes_waiting_for_memory",
+        false,
+        "Writes that wait for that now",
+    ),
+    (
+        "ep_item_compressor_num_visited",
+        "kedge_bucket_compressor_visited",
+        true,
+        "Values that the bucket tried to compress in memory",
+    ),
+    (
+        "ep_item_compressor_num_compressed",
+        "kedge_bucket_compressor_compressed",
+        true,
+        "Values that it keeps compressed in memory",
+    ),
+    (
+        "ep_item_compressor_saved_bytes",
+        "kedge_bucket_compressor_saved_bytes",
+        true,
+        "Bytes by which these became smaller",
+    ),
+    (
         "vb_active_sync_write_accepted_count",
         "kedge_bucket_sync_writes_accepted",
         true,

@@ -9,6 +9,7 @@ mod evicted;
 mod hostile;
 mod limits;
 mod memcached;
+mod memory;
 mod meta;
 mod order;
 mod registry;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::client::{Client, Frame, SDK_FEATURES};
 use crate::server::{Kedge, PASSWORD};
 
-fn stat(client: &mut Client, group: &str) -> Result<HashMap<String, String>, Status> {
+pub(crate) fn stat(client: &mut Client, group: &str) -> Result<HashMap<String, String>, Status> {
     client.send(
         &Frame {
             key: group.into(),

@@ -4,7 +4,7 @@ use super::{Persistence, Settle};
 use crate::item::Item;
 use crate::vbucket::{VBucket, VbSetup};
 use crate::write::{StoreMode, Write};
-use crate::{CompressionMode, Cookie, NewValue};
+use crate::{Cookie, MinRatio, NewValue};
 use foldhash::fast::RandomState;
 use kedge_types::{
     Cas, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, Expiry, Now, VbId, VbUuid,
@@ -42,7 +42,7 @@ fn store(vb: &mut VBucket, now: Now, key: u8, len: usize, durable: bool) {
         cookie: Cookie(1),
     };
     let bytes = vec![b'x'; len];
-    let value = NewValue::check(&bytes, Datatype::RAW, CompressionMode::Off).unwrap();
+    let value = NewValue::check(&bytes, Datatype::RAW, MinRatio::NEVER).unwrap();
     let _ = vb.store(now, &write, StoreMode::Set, &value, 0, Expiry::NEVER);
 }
 

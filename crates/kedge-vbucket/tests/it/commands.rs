@@ -3,8 +3,8 @@
 use crate::tools::*;
 use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, Seqno, Status, VbUuid};
 use kedge_vbucket::{
-    Arithmetic, CompressionMode, ConcatMode, Meta, NewValue, ObserveState, Outcome, Picked,
-    StoreMode, Write,
+    Arithmetic, ConcatMode, Meta, MinRatio, NewValue, ObserveState, Outcome, Picked, StoreMode,
+    Write,
 };
 
 #[test]
@@ -109,7 +109,7 @@ fn concat_and_counters_inflate_what_is_compressed() {
     let k = key("k");
     let text = vec![b'9'; 200];
     let packed = snap::raw::Encoder::new().compress_vec(&text).unwrap();
-    let compressed = NewValue::check(&packed, Datatype::SNAPPY, CompressionMode::Passive).unwrap();
+    let compressed = NewValue::check(&packed, Datatype::SNAPPY, MinRatio::DEFAULT).unwrap();
     done(
         vb.store(
             at(0),

@@ -3,10 +3,10 @@
 
 use crate::disk::{Disk, Settling};
 use crate::tools::*;
-use kedge_types::{Cas, DocKey, Expiry, Status, VbUuid};
+use kedge_types::{Cas, Datatype, DocKey, Expiry, Status, VbUuid};
 use kedge_vbucket::{
-    Arithmetic, ConcatMode, Eviction, FetchTicket, Fetched, Item, Mutated, Outcome, PageOut,
-    StoreMode, VBucket, Write,
+    Arithmetic, ConcatMode, Eviction, FetchTicket, Fetched, Item, MinRatio, Mutated, Outcome,
+    Packer, PageOut, StoreMode, VBucket, Write,
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -21,6 +21,8 @@ const WHOLE: Settling = Settling {
 enum Command {
     Get,
     Set(Vec<u8>),
+    /// A value that is worth compressing.
+    SetLong(u8),
     SetKeepingExpiry(Vec<u8>),
     Add(Vec<u8>),
     Replace(Vec<u8>),
@@ -40,6 +42,9 @@ enum Step {
     Read(u8),
     Answer(usize),
     PageOut(bool, u8, usize),
+    /// Values are taken out to be compressed, and come back later.
+    ToCompress,
+    Compressed(bool),
     Log,
     Settle(usize, usize, bool),
     Crash,
@@ -55,6 +60,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let command = prop_oneof![
         6 => Just(Command::Get),
         6 => bytes().prop_map(Command::Set),
+        4 => (b'0'..=b'9').prop_map(Command::SetLong),
         1 => bytes().prop_map(Command::SetKeepingExpiry),
         2 => bytes().prop_map(Command::Add),
         2 => bytes().prop_map(Command::Replace),
@@ -71,6 +77,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0u8..6).prop_map(Step::Read),
         4 => (0usize..4).prop_map(Step::Answer),
         6 => (any::<bool>(), 0u8..3, 1usize..200).prop_map(|(full, frequency, bytes)| Step::PageOut(full, frequency, bytes)),
+        3 => Just(Step::ToCompress),
+        3 => any::<bool>().prop_map(Step::Compressed),
         4 => Just(Step::Log),
         3 => (1usize..4, 0usize..4, any::<bool>()).prop_map(|(max, parts, ends)| Step::Settle(max, parts, ends)),
         4 => Just(Step::Settle(100, 100, true)),
@@ -98,6 +106,8 @@ struct World {
     /// The highest revision that was ever seen of a key, in this history.
     revs: BTreeMap<u8, u64>,
     late: Vec<(FetchTicket, u8, Option<Item>)>,
+    to_compress: Vec<Item>,
+    packer: Packer,
     /// What a scan of the file has found and not handed over yet.
     scanned: Option<(u32, Vec<Item>, bool)>,
     uuid: u64,
@@ -116,6 +126,8 @@ impl World {
             documents: BTreeMap::new(),
             revs: BTreeMap::new(),
             late: Vec::new(),
+            to_compress: Vec::new(),
+            packer: Packer::default(),
             scanned: None,
             uuid: 1,
             secs: 0,
@@ -173,7 +185,7 @@ impl World {
             Command::Get => {
                 let get = |vb: &mut VBucket| {
                     vb.get(now, key, |document| Known {
-                        value: document.item.value().to_vec(),
+                        value: plain(document.item),
                         expiry: document.item.expiry(),
                     })
                 };
@@ -186,6 +198,12 @@ impl World {
                         .store(now, &w, StoreMode::Set, &value(bytes), 0, Expiry::NEVER);
                 assert!(!matches!(result, Ok(Outcome::Fetch)), "needs nothing");
                 self.wrote(id, result, bytes);
+            }
+            Command::SetLong(byte) => {
+                let long = [*byte; 100];
+                let value = value(&long);
+                let result = (self.vb).store(now, &w, StoreMode::Set, &value, 0, Expiry::NEVER);
+                self.wrote(id, result, &long);
             }
             Command::SetKeepingExpiry(bytes) => {
                 let w = Write {
@@ -246,9 +264,7 @@ impl World {
                 let expiry = Expiry(2_000_000_000 + u32::try_from(self.secs).unwrap());
                 let result = if *and_get {
                     self.run(id, |vb| {
-                        vb.get_and_touch(now, &w, expiry, |document, _| {
-                            document.item.value().to_vec()
-                        })
+                        vb.get_and_touch(now, &w, expiry, |document, _| plain(document.item))
                     })
                     .map(|outcome| Some(done(outcome)))
                 } else {
@@ -264,7 +280,7 @@ impl World {
             }
             Command::Lock => {
                 let locked = self.run(id, |vb| {
-                    vb.get_and_lock(now, key, 1, |document| document.item.value().to_vec())
+                    vb.get_and_lock(now, key, 1, |document| plain(document.item))
                 });
                 assert_eq!(locked.ok().map(done), there.map(|there| there.value));
                 self.secs += 2;
@@ -327,6 +343,8 @@ impl World {
                     assert!(self.vb.table().bytes() + out.bytes <= before);
                 }
             }
+            Step::ToCompress => self.begin_compressing(),
+            Step::Compressed(well) => self.compressed(*well),
             Step::Log => self.disk.log(&mut self.vb, usize::MAX),
             Step::Settle(max_items, parts, ends) => {
                 let how = Settling {
@@ -354,6 +372,29 @@ impl World {
                 self.revs.clear();
             }
             Step::Rollback => self.rollback(),
+        }
+    }
+
+    fn begin_compressing(&mut self) {
+        for shard in 0..self.vb.table().shard_count() {
+            self.vb
+                .to_compress(shard, usize::MAX, &mut self.to_compress);
+        }
+    }
+
+    fn compressed(&mut self, well: bool) {
+        let min_ratio = if well {
+            MinRatio::DEFAULT
+        } else {
+            MinRatio::NEVER
+        };
+        for item in self.to_compress.drain(..) {
+            let (before, changes) = (self.vb.table().bytes(), self.vb.queued());
+            let packed = self.packer.pack(item.value(), min_ratio);
+            assert_eq!(packed.is_some(), well);
+            let saved = self.vb.compressed(&item, packed);
+            assert_eq!(self.vb.table().bytes() + saved, before);
+            assert_eq!(self.vb.queued(), changes, "that is no change");
         }
     }
 
@@ -440,7 +481,7 @@ impl World {
             match there {
                 Some(item) => {
                     assert!(!item.is_deleted());
-                    assert!(!item.is_resident() || item.value() == known.value);
+                    assert!(!item.is_resident() || plain(item) == known.value);
                 }
                 None => assert!(self.vb.may_be_on_disk(key.as_bytes()), "key {id} is lost"),
             }
@@ -459,6 +500,15 @@ impl World {
             );
         }
     }
+}
+
+/// The value as clients without compression see it.
+fn plain(item: &Item) -> Vec<u8> {
+    if item.datatype().contains(Datatype::SNAPPY) {
+        let mut decoder = snap::raw::Decoder::new();
+        return decoder.decompress_vec(item.value()).unwrap();
+    }
+    item.value().to_vec()
 }
 
 fn no_mutation() -> Mutated {
@@ -480,7 +530,7 @@ fn expected(disk: &Disk) -> BTreeMap<u8, Known> {
         if let Document(item) | Commit { item, .. } = change {
             let id = item.key().last().unwrap() - b'0';
             let known = Known {
-                value: item.value().to_vec(),
+                value: plain(item),
                 expiry: item.expiry(),
             };
             documents.insert(id, (!item.is_deleted()).then_some(known));
@@ -511,6 +561,10 @@ proptest! {
         }
         world.check();
         prop_assert!(!world.vb.table().iter().any(Item::is_blind), "all was found out");
+        world.begin_compressing();
+        world.compressed(true);
+        prop_assert_eq!(world.vb.table().compressible(), 0, "all was tried");
+        world.check();
     }
 }
 
@@ -732,4 +786,48 @@ fn what_is_asked_for_often_stays() {
     assert_eq!(vb.get(at(0), &key("cold"), |_| ()), Ok(Outcome::Fetch));
     assert!(get(&mut vb, at(0), "hot").is_ok());
     assert!(frequency(&vb, "hot") < before, "time goes by");
+}
+
+#[test]
+fn a_value_is_compressed_while_its_document_stays_what_it_was() {
+    let mut vb = vbucket();
+    let mut disk = Disk::default();
+    let long = [b'x'; 1_000];
+    set(&mut vb, at(0), "a", &long);
+    set(&mut vb, at(0), "short", b"x");
+    let take = |vb: &VBucket| {
+        let mut items = Vec::new();
+        let shards = 0..vb.table().shard_count();
+        shards.for_each(|shard| vb.to_compress(shard, usize::MAX, &mut items));
+        items
+    };
+    assert_eq!(vb.table().compressible(), 1);
+    assert!(take(&vb).is_empty(), "the file does not have it");
+    disk.log(&mut vb, usize::MAX);
+    disk.settle(&mut vb, WHOLE);
+    let k = key("a");
+    let lock = vb.get_and_lock(at(0), &k, 10, |document| document.cas);
+    let lock = done(lock.unwrap());
+    let (before, bytes) = (meta(&mut vb, at(0), &k), vb.bytes());
+    let items = take(&vb);
+    let mut packer = Packer::default();
+    let packed = packer.pack(items[0].value(), MinRatio::DEFAULT);
+    let saved = vb.compressed(&items[0], packed);
+    assert!(saved > 900);
+    assert_eq!(vb.bytes() + saved, bytes);
+    assert_eq!(vb.compressed(&items[0], packed), 0, "it is another by now");
+    let after = meta(&mut vb, at(0), &k);
+    assert_eq!(after.datatype, Datatype::SNAPPY);
+    let datatype = before.datatype;
+    assert_eq!(kedge_vbucket::Meta { datatype, ..after }, before);
+    vb.unlock(at(0), &k, lock).unwrap();
+    // Who writes goes on from it.
+    done(
+        vb.concat(at(0), &write(&k), ConcatMode::Append, b"y")
+            .unwrap(),
+    );
+    assert_eq!(
+        get(&mut vb, at(0), "a").unwrap(),
+        [&long[..], b"y"].concat()
+    );
 }

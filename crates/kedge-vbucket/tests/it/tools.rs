@@ -5,8 +5,8 @@ use kedge_types::{
     VbUuid,
 };
 use kedge_vbucket::{
-    Change, Completion, CompressionMode, Cookie, Done, Meta, Mutated, NewValue, Outcome,
-    Persistence, RandomState, StoreMode, VBucket, VbSetup, Write,
+    Change, Completion, Cookie, Done, Meta, MinRatio, Mutated, NewValue, Outcome, Persistence,
+    RandomState, StoreMode, VBucket, VbSetup, Write,
 };
 
 /// A moment: `secs` seconds after an arbitrary start.
@@ -58,7 +58,7 @@ pub(crate) fn durable(key: &DocKey, level: DurabilityLevel, cookie: u64) -> Writ
 }
 
 pub(crate) fn value(bytes: &[u8]) -> NewValue<'_> {
-    NewValue::check(bytes, Datatype::RAW, CompressionMode::Off).unwrap()
+    NewValue::check(bytes, Datatype::RAW, MinRatio::NEVER).unwrap()
 }
 
 pub(crate) fn store(

@@ -3,22 +3,19 @@
 use std::time::Duration;
 
 use kedge_bucket::{
-    BucketChange, BucketConfig, CompactionChange, CompactionConfig, CompressionMode, MemoryChange,
-    MemoryConfig,
+    BucketChange, BucketConfig, CompactionChange, CompactionConfig, MemoryChange, MemoryConfig,
 };
 use kedge_disk::Disk;
 use kedge_server::registry::{RegistryError, change_stored, stored_config};
 
-use crate::settings::{Compression, Effective, Settings};
+use crate::settings::{Effective, Settings};
 
 /// What the bucket is made like when it is not there.
 pub(super) fn config(settings: &Settings) -> BucketConfig {
     BucketConfig {
         flush_enabled: settings.flush_enabled,
-        compression: match settings.compression {
-            Compression::Off => CompressionMode::Off,
-            Compression::Passive => CompressionMode::Passive,
-        },
+        compression: settings.compression,
+        min_compression_ratio: settings.min_compression_ratio,
         flusher_batch_max_items: settings.flusher_batch_max_items as usize,
         flush_batch_max_bytes: usize::try_from(settings.flush_batch_max_bytes.0)
             .unwrap_or(usize::MAX),
@@ -155,6 +152,11 @@ fn change(is: &BucketConfig, asked: &BucketConfig, given: impl Fn(&str) -> bool)
             asked.flush_enabled,
         ),
         compression: other(given("compression"), &is.compression, asked.compression),
+        min_compression_ratio: other(
+            given("min_compression_ratio"),
+            &is.min_compression_ratio,
+            asked.min_compression_ratio,
+        ),
         flusher_batch_max_items: other(
             given("flusher_batch_max_items"),
             &is.flusher_batch_max_items,

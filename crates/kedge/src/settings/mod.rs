@@ -17,7 +17,7 @@ pub(crate) use document::{markdown, text};
 use nearest::nearest;
 pub(crate) use table::{DEFAULT_PASSWORD, Settings};
 use table::{Setting, TABLE};
-pub(crate) use value::{Compression, LogLevel, Recover};
+pub(crate) use value::{LogLevel, Recover};
 
 /// The flag that names the configuration file; it is none of the settings in it.
 const CONFIG: &str = "config";

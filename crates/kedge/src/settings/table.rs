@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kedge_bucket::{
-    BucketConfig, CompactionConfig, CompactionPace, CompactionPool, EvictionPolicy, MemoryConfig,
-    WarmupBehavior,
+    BucketConfig, CompactionConfig, CompactionPace, CompactionPool, CompressionMode,
+    EvictionPolicy, MemoryConfig, MinRatio, WarmupBehavior,
 };
 use kedge_executor::Threads;
 use kedge_server::Limits;
 
-use super::value::{Bytes, Compression, LogLevel, Recover, Value};
+use super::value::{Bytes, LogLevel, Recover, Value};
 use crate::target::{KV_PORT, MEMCACHED_PORT, MGMT_PORT};
 
 /// A row of the table.
@@ -129,8 +129,10 @@ settings! {
         default_note = "half of the machine's memory";
     flush_enabled: bool = true,
         "Of `bucket`: whether clients may empty it, as memcached's `flush_all` does.";
-    compression: Compression = Compression::Passive,
-        "Of `bucket`: what is done with values that clients send compressed.";
+    compression: CompressionMode = CompressionMode::Passive,
+        "Of `bucket`: which values are kept compressed with Snappy. `off`: none. `passive`: those that clients send compressed. `active`: also those that the bucket compresses itself, in memory, some time after they were written; it takes at most a twelfth of a core for that. Clients that do not know Snappy get all of them inflated.";
+    min_compression_ratio: MinRatio = MinRatio::DEFAULT,
+        "Of `bucket`: how many times smaller compression has to make a value for it to be kept compressed. A change holds for values that come from then on.";
 
     ["Durability"]
     recover: Recover = Recover::Strict,

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kedge_bucket::{CompactionPace, CompactionPool, EvictionPolicy, WarmupBehavior};
+use kedge_bucket::{
+    CompactionPace, CompactionPool, CompressionMode, EvictionPolicy, MinRatio, WarmupBehavior,
+};
 use kedge_executor::Threads;
 use kedge_server::pools::{THREADS_KIND, parse_threads, threads_text};
 
@@ -181,6 +183,34 @@ impl Value for EvictionPolicy {
     }
 }
 
+impl Value for CompressionMode {
+    const KIND: &'static str = "off, passive or active";
+
+    fn read(text: &str) -> Result<Self, String> {
+        [Self::Off, Self::Passive, Self::Active]
+            .into_iter()
+            .find(|mode| mode.name() == text)
+            .ok_or_else(expected::<Self>)
+    }
+
+    fn show(&self) -> String {
+        self.name().to_owned()
+    }
+}
+
+impl Value for MinRatio {
+    const KIND: &'static str = "a number from 1 to 1000, such as 1.2";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let number = text.parse().ok();
+        number.and_then(Self::new).ok_or_else(expected::<Self>)
+    }
+
+    fn show(&self) -> String {
+        self.get().to_string()
+    }
+}
+
 impl Value for WarmupBehavior {
     const KIND: &'static str = "background or blocking";
 
@@ -300,15 +330,6 @@ choice! {
 }
 
 choice! {
-    /// What is done with compressed values.
-    Compression, "off or passive":
-    /// They are stored inflated.
-    Off = "off",
-    /// They are stored as they came.
-    Passive = "passive",
-}
-
-choice! {
     /// Which messages are logged.
     LogLevel, "error, warn, info, debug or trace":
     /// What ends or damages something.
@@ -361,6 +382,12 @@ mod tests {
         check("full_eviction", Some(&full), "full_eviction");
         check("blocking", Some(&WarmupBehavior::Blocking), "blocking");
         check::<WarmupBehavior>("never", None, "");
+        check("active", Some(&CompressionMode::Active), "active");
+        check::<CompressionMode>("on", None, "");
+        check("1.20", Some(&MinRatio::DEFAULT), "1.2");
+        check("3", MinRatio::new(3.0).as_ref(), "3");
+        check::<MinRatio>("0.5", None, "");
+        check::<MinRatio>("1,2", None, "");
         check("auto", Some(&CompactionPace::Auto), "auto");
         check("off", Some(&CompactionPace::Off), "off");
         let pace = CompactionPace::BytesPerSec(50 << 20);

@@ -38,7 +38,7 @@ enum BucketCommand {
         /// Longest time to live of its documents, in seconds; 0 is no limit
         #[arg(long, default_value_t = 0, value_name = "SECS")]
         max_ttl: u32,
-        /// Compressed values: off or passive
+        /// Compressed values: off, passive or active
         #[arg(long, default_value = "passive")]
         compression: String,
     },

@@ -1,0 +1,140 @@
+//! The item compressor: with compression `active`, values are compressed in memory.
+//!
+//! It goes round the hash tables, a chunk at a time, and rests in between; a value is compressed without its vBucket's lock.
+//! Each is tried once. What the file does not have yet waits for that, as its older copy would stay in memory.
+//!
+//! Invariant: while the bucket is to compress and has values that were not tried, the task is awake, about to be, or has
+//! its time.
+
+use crate::bucket::Bucket;
+use crate::counters::Total;
+use crate::tasks::Work;
+use crate::timings::Timing;
+use kedge_executor::Next;
+use kedge_types::VbId;
+use kedge_vbucket::{Item, Packer, VBucket};
+use std::time::Duration;
+
+/// A chunk of the work, and the rest after it: at most one part in twelve of a core goes into it.
+const CHUNK: Duration = Duration::from_millis(20);
+const REST: Duration = Duration::from_millis(250);
+/// Rest after a round in which nothing could be done.
+const LONG_REST: Duration = Duration::from_secs(1);
+/// Bytes of values that are taken out of a hash table at a time.
+const TAKEN_BYTES_MAX: usize = 1 << 20;
+
+/// The task: where it is.
+#[derive(Debug, Default)]
+pub(crate) struct ItemCompressor {
+    part: usize,
+    /// Parts of this round that are left.
+    left: usize,
+    /// Values that were tried in it.
+    tried: usize,
+    items: Vec<Item>,
+    packer: Packer,
+}
+
+impl Work for ItemCompressor {
+    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
+        bucket.compressor.get_up();
+        let began_ns = bucket.setup.clock.now().mono_ns;
+        let took = || {
+            let now_ns = bucket.setup.clock.now().mono_ns;
+            Duration::from_nanos(now_ns.saturating_sub(began_ns))
+        };
+        let next = self.chunk(bucket, || took() >= CHUNK);
+        let took_us = took().as_micros() as u64;
+        bucket
+            .timings
+            .record_us(u16::MAX, Timing::ItemCompressor, took_us);
+        next
+    }
+}
+
+impl ItemCompressor {
+    fn chunk(&mut self, bucket: &Bucket, is_over: impl Fn() -> bool) -> Next {
+        if self.left == 0 {
+            bucket.compressor.lie_down();
+            if !bucket.has_values_to_compress() {
+                return Next::Sleep;
+            }
+            bucket.compressor.get_up();
+            (self.left, self.tried) = (bucket.parts(), 0);
+        }
+        while self.left > 0 && bucket.hot.compresses() {
+            if self.compress_part(bucket, &is_over) {
+                self.part = (self.part + 1) % bucket.parts();
+                self.left -= 1;
+            }
+            if is_over() {
+                return Next::Snooze(REST);
+            }
+        }
+        self.left = 0;
+        Next::Snooze(if self.tried == 0 { LONG_REST } else { REST })
+    }
+
+    /// Compresses values of one part of a hash table. Whether nothing is left to do there now.
+    fn compress_part(&mut self, bucket: &Bucket, is_over: impl Fn() -> bool) -> bool {
+        let (vb, shard) = bucket.place(self.part);
+        bucket.vbuckets[vb.index()]
+            .lock()
+            .to_compress(shard, TAKEN_BYTES_MAX, &mut self.items);
+        let all = self.items.is_empty();
+        for item in self.items.drain(..) {
+            if is_over() {
+                break;
+            }
+            let packed = self.packer.pack(item.value(), bucket.hot.min_ratio());
+            bucket.put_compressed(vb, &item, packed);
+            self.tried += 1;
+        }
+        all
+    }
+}
+
+impl Bucket {
+    fn put_compressed(&self, vb: VbId, item: &Item, packed: Option<&[u8]>) {
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        let (saved, _) = self.measure(&mut vbucket, |vbucket| vbucket.compressed(item, packed));
+        drop(vbucket);
+        self.totals.add(Total::CompressorVisited, 1);
+        if saved > 0 {
+            self.totals.add(Total::Compressed, 1);
+            self.totals.add(Total::CompressorSavedBytes, saved as u64);
+        }
+    }
+
+    fn has_values_to_compress(&self) -> bool {
+        let mut vbuckets = self.vbuckets.iter();
+        self.hot.compresses() && vbuckets.any(|vbucket| vbucket.lock().table().compressible() > 0)
+    }
+
+    /// A vBucket was changed by the caller, who holds its lock. Cheap unless the compressor rests and has to begin.
+    pub(crate) fn look_at_values(&self, vbucket: &VBucket) {
+        if self.compressor.is_asleep()
+            && vbucket.table().compressible() > 0
+            && self.hot.compresses()
+        {
+            self.rouse_compressor();
+        }
+    }
+
+    /// Whether the bucket compresses values may be another.
+    pub(crate) fn on_compression_config(&self) {
+        if self.hot.compresses() {
+            self.rouse_compressor();
+        }
+    }
+
+    fn rouse_compressor(&self) {
+        let executor = &self.setup.executor;
+        // No thread is woken before a rest is over. One that is still falling asleep looks at once.
+        if let Some(task) = self.compressor.rouse()
+            && !executor.snooze(task, REST)
+        {
+            executor.wake(task);
+        }
+    }
+}
