@@ -94,7 +94,7 @@ fn a_bucket_that_cannot_go_on_ends_compactions() {
     open.persist("key", b"1", 1).unwrap();
     open.bucket.kick(false);
     assert_eq!(wait(&ticket).cancelled, 1);
-    assert_eq!(open.sink.fatal().len(), 1);
+    until("the failure is told", || open.sink.fatal().len() == 1);
     assert_eq!(names(&place), revision(1));
     open.bucket.shutdown();
 }
