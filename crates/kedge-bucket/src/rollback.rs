@@ -18,13 +18,13 @@
 //!   the vBucket is reset.
 //! * What reset or deleted the vBucket meanwhile counts: its history is another then.
 
-use crate::bucket::{Bucket, new_uuid};
+use crate::bucket::{Bucket, Phase, new_uuid};
 use crate::config::EvictionPolicy;
 use crate::counters::Total;
 use crate::error::BucketError;
 use crate::floor::has_work;
 use crate::tasks::ROLLBACK;
-use kedge_storage::{Rollback, StorageError};
+use kedge_storage::{Record, Rollback, StorageError};
 use kedge_types::{Seqno, Status, VbId};
 use kedge_vbucket::{Item, PersistedState, VBucket, VbState};
 use std::sync::Arc;
@@ -33,6 +33,8 @@ use std::sync::Arc;
 const ATTEMPTS_MAX: u32 = 100;
 /// Documents that are read at once.
 const READ_AT_ONCE: usize = 64;
+/// Keys that go into a filter at once.
+const KEYS_AT_ONCE: usize = 1_024;
 
 /// What came of a rollback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,7 +259,48 @@ impl Bucket {
         self.measure(&mut vbucket, |vbucket| {
             vbucket.warmed(cut.history, complete);
         });
+        let is_partial = vbucket.residency().on_disk_only > 0;
+        drop(vbucket);
+        if is_partial && self.config().eviction_policy == EvictionPolicy::FullEviction {
+            self.filter_again(vb, cut.history);
+        }
         Ok(())
+    }
+
+    /// Makes a filter of the keys that the file has, as the one that there was is void. Without one, commands look into the
+    /// file.
+    fn filter_again(&self, vb: VbId, history: u32) {
+        let scan = self.storage().and_then(|storage| {
+            let mut vbucket = self.vbuckets[vb.index()].lock();
+            self.measure(&mut vbucket, |vbucket| {
+                vbucket.begin_filter(vbucket.documents());
+            });
+            drop(vbucket);
+            Ok(storage.scan(vb, .., false)?)
+        });
+        let Ok(Some(mut scan)) = scan else {
+            return;
+        };
+        loop {
+            let records: Result<Vec<_>, _> = scan.by_ref().take(KEYS_AT_ONCE).collect();
+            let Ok(records) = records else {
+                return;
+            };
+            let mut vbucket = self.vbuckets[vb.index()].lock();
+            if vbucket.history() != history || self.phase() != Phase::Open {
+                return;
+            }
+            self.measure(&mut vbucket, |vbucket| {
+                if records.is_empty() {
+                    vbucket.finish_filter();
+                } else {
+                    vbucket.add_to_filter(records.iter().map(Record::key));
+                }
+            });
+            if records.is_empty() {
+                return;
+            }
+        }
     }
 
     /// Reads documents that were changed since into memory, as far as there is room. Whether memory knows all of them.
