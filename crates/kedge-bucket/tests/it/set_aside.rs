@@ -1,7 +1,7 @@
 //! vBuckets whose files cannot be read at the start.
 
 use crate::tools::*;
-use kedge_bucket::Bucket;
+use kedge_bucket::{Bucket, VbState};
 use kedge_disk::{Disk, Fault, Operation, SimDisk, read_file, replace_file};
 use kedge_types::{Seqno, Status, VbId, VbUuid};
 use std::path::{Path, PathBuf};
@@ -239,4 +239,60 @@ fn a_file_that_cannot_be_put_away_stays_and_the_reset_may_be_tried_again() {
     let done = open.bucket.reset_vbucket(open.ctx(), FIRST).unwrap();
     check_reset(&open, done.uuid, true);
     open.bucket.shutdown();
+}
+
+#[test]
+fn what_was_given_up_can_be_deleted_and_made_anew() {
+    for commit_log in [true, false] {
+        let disk = SimDisk::new(21);
+        let (place, _) = with_damage(&disk, commit_log);
+        let open = place.open();
+        let vb = VbId(0);
+        let refused = Err(Status::TemporaryFailure);
+        assert_eq!(open.bucket.delete_vbucket(vb), refused);
+        assert_eq!(open.bucket.set_vbucket(vb, VbState::Replica), refused);
+        open.bucket.reset_vbucket(open.ctx(), vb).unwrap();
+        open.bucket.delete_vbucket(vb).unwrap();
+        disk.crash(1);
+        open.bucket.shutdown();
+        let again = place.open();
+        assert_eq!(again.bucket.vbucket_state(vb), Err(Status::NotMyVbucket));
+        again.bucket.set_vbucket(vb, VbState::Active).unwrap();
+        disk.crash(2);
+        again.bucket.shutdown();
+        let last = place.open();
+        let figures = last.bucket.vbucket_figures(vb).unwrap();
+        assert_eq!((figures.state, figures.documents), (VbState::Active, 0));
+        last.set(&name(vb, "new"), b"1").unwrap();
+        last.bucket.settle().unwrap();
+        last.bucket.shutdown();
+        let after = place.open();
+        assert_eq!(after.get(&name(vb, "new")).unwrap(), b"1");
+        after.bucket.shutdown();
+    }
+}
+
+#[test]
+fn what_was_deleted_stays_so_when_its_file_cannot_be_read_any_more() {
+    let disk = SimDisk::new(22);
+    let place = sim(&disk);
+    let first = with_files_and_log(&place, &disk);
+    let open = place.open();
+    let vb = VbId(0);
+    // The log has it, and the file is in nobody's way.
+    disk.fail_next(Operation::Create, Fault::NoSpace);
+    open.bucket.delete_vbucket(vb).unwrap();
+    open.bucket.shutdown_within(Duration::ZERO);
+    assert!(disk.exists(&first).unwrap());
+    disk.make_unreadable(&first, 4_100);
+    let again = place.open();
+    assert_eq!(again.figure("ep_vb_set_aside"), 1);
+    again.bucket.reset_vbucket(again.ctx(), vb).unwrap();
+    assert_eq!(again.bucket.vbucket_state(vb), Err(Status::NotMyVbucket));
+    again.bucket.settle().unwrap();
+    again.bucket.shutdown();
+    place.disk.remove_dir_all(&place.dir.join("log")).unwrap();
+    let last = place.open();
+    assert_eq!(last.bucket.vbucket_state(vb), Err(Status::NotMyVbucket));
+    last.bucket.shutdown();
 }

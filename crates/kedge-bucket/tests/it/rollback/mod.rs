@@ -264,6 +264,14 @@ fn what_is_on_disk_only_is_again_what_it_was() {
             expected.len()
         );
         open.bucket.set_vbucket(VB, VbState::Active).unwrap();
+        let looks = || open.figure("ep_bg_num_samples");
+        let before = looks();
+        let missing: Vec<String> = super::rollback::names().skip(10).take(100).collect();
+        assert!(missing.iter().all(|name| get(name).is_none()));
+        assert!(
+            looks() - before < 10,
+            "a filter says of nearly all that they are not there"
+        );
         for name in &names {
             assert_eq!(get(name), expected.get(name).cloned(), "{name} {policy:?}");
         }

@@ -2,18 +2,28 @@
 
 use super::{Documents, VB, documents, names};
 use crate::tools::*;
-use kedge_bucket::{CompactionPace, CompactionRequest, VbState};
+use kedge_bucket::{CompactionPace, CompactionRequest, EvictionPolicy, VbState};
 use kedge_disk::SimDisk;
 use kedge_types::{Seqno, Status};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Rolls one vBucket back over and over, while another is written to and all files are compacted, and while `beside` runs.
-fn over_and_over(seed: u64, commit_log: bool, beside: impl Fn(&Open) + Sync) {
+/// Bytes of a value.
+const VALUE: usize = 2_000;
+
+/// Rolls one vBucket back over and over, while others are written to, all files are compacted, documents leave memory as soon
+/// as they can, and are asked for.
+fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
     let disk = SimDisk::new(seed);
     let mut place = sim(&disk);
     place.config.commit_log = commit_log;
     place.config.settle_age_ms = 1;
     place.config.compaction.pace = CompactionPace::Off;
+    place.config.eviction_policy = policy;
+    place.config.quota_bytes = 4 << 20;
+    (
+        place.config.memory.low_wat_percent,
+        place.config.memory.high_wat_percent,
+    ) = (1, 2);
     let names: Vec<String> = names().take(40).collect();
     let open = place.open();
     let ended = AtomicBool::new(false);
@@ -21,7 +31,6 @@ fn over_and_over(seed: u64, commit_log: bool, beside: impl Fn(&Open) + Sync) {
         scope.spawn(|| {
             let mut ticket = None;
             while !ended.load(Ordering::Relaxed) {
-                beside(&open);
                 // One after the other.
                 if ticket
                     .as_ref()
@@ -37,19 +46,34 @@ fn over_and_over(seed: u64, commit_log: bool, beside: impl Fn(&Open) + Sync) {
             while !ended.load(Ordering::Relaxed) {
                 let other = (0..).map(|n| format!("other-{}", number + n));
                 let mut other = other.filter(|name| key(name).vbucket(4) != VB);
-                open.set(&other.next().unwrap(), b"value").unwrap();
+                // Memory may be full of what is to be settled.
+                let _ = open.set(&other.next().unwrap(), &[b'v'; VALUE]);
                 number = (number + 1) % 1_000;
                 std::thread::yield_now();
+            }
+        });
+        scope.spawn(|| {
+            let known = [
+                Status::KeyNotFound,
+                Status::NotMyVbucket,
+                Status::TemporaryFailure,
+            ];
+            while !ended.load(Ordering::Relaxed) {
+                for name in &names {
+                    match open.get(name) {
+                        Ok(value) => assert_eq!(value.len(), VALUE),
+                        Err(status) => assert!(known.contains(&status), "{status:?}"),
+                    }
+                }
             }
         });
         let mut model = Documents::new();
         let (mut back, mut reset) = (0, 0);
         for round in 0..60 {
-            let round_value = format!("{round}").into_bytes();
+            let round_value = vec![round as u8; VALUE];
             for name in names.iter().skip(round % 7).step_by(1 + round % 3) {
-                if open.set(name, &round_value).is_ok() {
-                    model.insert(name.clone(), round_value.clone());
-                }
+                set(&open, name, &round_value);
+                model.insert(name.clone(), round_value.clone());
             }
             open.bucket.sync().unwrap();
             open.bucket.settle().unwrap();
@@ -58,7 +82,7 @@ fn over_and_over(seed: u64, commit_log: bool, beside: impl Fn(&Open) + Sync) {
             };
             let kept = (figures.high_seqno, model.clone());
             for name in names.iter().take(3) {
-                open.set(name, b"goes").unwrap();
+                set(&open, name, &[255; VALUE]);
             }
             open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
             let done = open.bucket.rollback(VB, kept.0);
@@ -87,10 +111,68 @@ fn over_and_over(seed: u64, commit_log: bool, beside: impl Fn(&Open) + Sync) {
     again.bucket.shutdown();
 }
 
+/// Memory may be full for a moment.
+fn set(open: &Open, name: &str, value: &[u8]) {
+    until("there is room", || match open.set(name, value) {
+        Ok(_) => true,
+        Err(status) => {
+            assert_eq!(status, Status::TemporaryFailure);
+            false
+        }
+    });
+}
+
 #[test]
-fn beside_compactions_and_writers() {
-    over_and_over(1, true, |_| ());
-    over_and_over(2, false, |_| ());
+fn beside_compactions_evictions_readers_and_writers() {
+    over_and_over(1, true, EvictionPolicy::ValueOnly);
+    over_and_over(2, true, EvictionPolicy::FullEviction);
+    over_and_over(3, false, EvictionPolicy::FullEviction);
+}
+
+#[test]
+fn beside_a_shutdown() {
+    let names: Vec<String> = names().take(20).collect();
+    let mut rolled_back = 0;
+    for seed in 0..60 {
+        let disk = SimDisk::new(seed);
+        let mut place = sim(&disk);
+        place.config.commit_log = !seed.is_multiple_of(3);
+        let open = place.open();
+        for name in &names {
+            open.set(name, b"stays").unwrap();
+        }
+        open.bucket.settle().unwrap();
+        let kept = open.bucket.vbucket_figures(VB).unwrap().high_seqno;
+        for name in &names[..5] {
+            open.set(name, b"goes").unwrap();
+        }
+        open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+        let (told, hears) = std::sync::mpsc::channel();
+        open.bucket.begin_rollback(VB, kept, move |done| {
+            // The test may have failed.
+            let _ = told.send(done);
+        });
+        if seed.is_multiple_of(2) {
+            std::thread::yield_now();
+        }
+        open.bucket.shutdown();
+        let done = hears.recv().expect("it hears of the end");
+        assert!(open.sink.fatal().is_empty(), "{:?}", open.sink.fatal());
+        let again = place.open();
+        let found = super::look(&again, &names);
+        let goes = found.values().filter(|value| **value == b"goes").count();
+        match done {
+            Ok(_) => assert_eq!(goes, 0),
+            Err(status) => {
+                assert_eq!(status, Status::TemporaryFailure);
+                assert!(goes == 0 || goes == 5, "{goes}");
+            }
+        }
+        assert_eq!(found.len(), names.len());
+        rolled_back += u32::from(goes == 0);
+        again.bucket.shutdown();
+    }
+    eprintln!("{rolled_back} of 60 were rolled back");
 }
 
 #[test]
