@@ -161,7 +161,7 @@ totals! {
     SettledBytes = "ep_settled_bytes",
     /// Attempts to settle that failed.
     SettleFailures = "ep_settle_failures",
-    /// Attempts to settle that were put off, as a compaction had the file just then.
+    /// Attempts to settle or flush that were put off, as a compaction had the file just then.
     SettlesPutOff = "ep_settle_put_off",
     /// Rollbacks of vBuckets, those that had to begin anew included.
     Rollbacks = "ep_rollback_count",

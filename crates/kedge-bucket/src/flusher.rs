@@ -23,6 +23,8 @@ use std::time::Duration;
 /// Nobody waits for the commit of a prepare that is in the file, nor is it lost with the process. It goes with the next
 /// change of its vBucket, or after this time by itself. So long also rests a vBucket whose file could not be written.
 const LATER: Duration = Duration::from_secs(1);
+/// So long rests a vBucket whose file somebody has just then: a compaction has it for its last few entries.
+const IN_THE_WAY: Duration = Duration::from_millis(10);
 /// Bytes of one commit, unless the bucket ends.
 const RUN_BYTES_MAX: usize = 4 << 20;
 
@@ -76,6 +78,8 @@ pub(crate) struct Flusher {
     later: VecDeque<(u64, VbId, bool)>,
     /// One that someone waits for came last.
     was_waited: bool,
+    /// Everything is to be flushed: also what is in the way is waited for.
+    waits: bool,
     done: Vec<Done>,
 }
 
@@ -117,6 +121,13 @@ impl Flushers {
         let mut lists = shard.lists.lock();
         flusher.waited.extend(lists.waited.drain(..));
         flusher.plain.extend(lists.plain.drain(..));
+    }
+
+    /// Somebody has the vBucket's file. Its changes stay as old as they are.
+    fn put_off(&self, flusher: &mut Flusher, vb: VbId, now: Now) {
+        self.marks[vb.index()].later.store(true, Ordering::SeqCst);
+        let due_ns = now.mono_ns + IN_THE_WAY.as_nanos() as u64;
+        flusher.later.push_front((due_ns, vb, true));
     }
 
     fn put_later(&self, flusher: &mut Flusher, vb: VbId, now: Now, tried: bool) {
@@ -219,7 +230,9 @@ impl Bucket {
             mark.later.store(false, Ordering::SeqCst);
             // Unless it has been queued since.
             if tried || self.vbuckets[vb.index()].lock().take_newly_queued() {
-                mark.since_ns.store(0, Ordering::Relaxed);
+                if !tried {
+                    mark.since_ns.store(0, Ordering::Relaxed);
+                }
                 mark.dirty.store(true, Ordering::SeqCst);
                 if !mark.plain.swap(true, Ordering::SeqCst) {
                     flusher.plain.push_front(vb);
@@ -317,6 +330,11 @@ impl Bucket {
             // A run is to be short; when the bucket ends, syncs are to be few.
             max = max.min(RUN_ITEMS_MAX);
             max_bytes = max_bytes.min(RUN_BYTES_MAX);
+        }
+        if !flusher.waits && self.storage()?.is_being_written(vb) {
+            self.totals.add(Total::SettlesPutOff, 1);
+            flushers.put_off(flusher, vb, self.setup.clock.now());
+            return Ok(0);
         }
         // Before the changes are taken: those that come after that count.
         let mark = &flushers.marks[vb.index()];
@@ -448,9 +466,18 @@ impl Bucket {
             return then();
         };
         let mut flusher = flushers.shards[flushers.shard_of(vb)].flusher.lock();
-        while self.vbuckets[vb.index()].lock().queued() > 0 {
-            self.flush_vbucket(flushers, &mut flusher, vb)?;
-        }
+        flusher.waits = true;
+        let flushed = loop {
+            if self.vbuckets[vb.index()].lock().queued() == 0 {
+                break Ok(0);
+            }
+            let result = self.flush_vbucket(flushers, &mut flusher, vb);
+            if result.is_err() {
+                break result;
+            }
+        };
+        flusher.waits = false;
+        flushed?;
         then()
     }
 
@@ -461,24 +488,36 @@ impl Bucket {
         };
         for shard in &flushers.shards {
             let mut flusher = shard.flusher.lock();
-            loop {
-                flushers.fetch(shard, &mut flusher);
-                for (due_ns, ..) in &mut flusher.later {
-                    *due_ns = 0;
-                }
-                self.begin_round(flushers, &mut flusher);
-                flusher.round = flusher.plain.len();
-                let result = if flusher.waited.is_empty() && flusher.round == 0 {
-                    break;
-                } else if flusher.round > 0 {
-                    self.flush_plain(flushers, &mut flusher)
-                } else {
-                    self.flush_waited(flushers, &mut flusher)
-                };
-                self.on_commit_result(&result);
-                result?;
-            }
+            flusher.waits = true;
+            let flushed = self.flush_shard(flushers, shard, &mut flusher);
+            flusher.waits = false;
+            flushed?;
         }
         Ok(())
+    }
+
+    fn flush_shard(
+        &self,
+        flushers: &Flushers,
+        shard: &Shard,
+        flusher: &mut Flusher,
+    ) -> Result<(), BucketError> {
+        loop {
+            flushers.fetch(shard, flusher);
+            for (due_ns, ..) in &mut flusher.later {
+                *due_ns = 0;
+            }
+            self.begin_round(flushers, flusher);
+            flusher.round = flusher.plain.len();
+            let result = if flusher.waited.is_empty() && flusher.round == 0 {
+                return Ok(());
+            } else if flusher.round > 0 {
+                self.flush_plain(flushers, flusher)
+            } else {
+                self.flush_waited(flushers, flusher)
+            };
+            self.on_commit_result(&result);
+            result?;
+        }
     }
 }

@@ -194,6 +194,12 @@ impl Storage {
         Ok(given_up)
     }
 
+    /// Whether somebody has the right to write to the vBucket's file just now.
+    #[must_use]
+    pub fn is_being_written(&self, vb: VbId) -> bool {
+        self.try_writer(vb).is_none()
+    }
+
     /// Whether the vBucket was deleted with [`Storage::delete`], in this process or an earlier one, and has no file.
     #[must_use]
     pub fn is_deleted(&self, vb: VbId) -> bool {

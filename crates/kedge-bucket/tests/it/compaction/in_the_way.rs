@@ -80,6 +80,11 @@ impl Disk for Gated {
 
 #[test]
 fn a_vbucket_in_the_way_goes_to_the_back_of_the_queue() {
+    run(true);
+    run(false);
+}
+
+fn run(commit_log: bool) {
     let sim_disk = SimDisk::new(1);
     let disk = Arc::new(Gated {
         disk: sim_disk.clone(),
@@ -89,6 +94,7 @@ fn a_vbucket_in_the_way_goes_to_the_back_of_the_queue() {
     let mut place = sim(&sim_disk);
     place.disk = disk.clone();
     place.config.settle_age_ms = 1;
+    place.config.commit_log = commit_log;
     place.config.compaction.pace = CompactionPace::Off;
     place.config.compaction.fragmentation_percent = 100;
     let open = place.open();
@@ -110,14 +116,28 @@ fn a_vbucket_in_the_way_goes_to_the_back_of_the_queue() {
     for n in 0..KEYS {
         open.set(&format!("key-{n}"), b"new").unwrap();
     }
-    open.bucket.sync().unwrap();
+    if commit_log {
+        open.bucket.sync().unwrap();
+    }
+    // Someone waits, too.
+    for (cookie, vb) in all_vbuckets().enumerate() {
+        let mut names = (0..).map(|n| format!("waits-{n}"));
+        let name = names.find(|name| key(name).vbucket(4) == vb).unwrap();
+        open.persist(&name, b"1", cookie as u64 + 1).unwrap();
+        open.bucket.kick(false);
+    }
     until("the others are settled", || {
         all_vbuckets().filter(|other| *other != vb).all(settled)
             && open.figure("ep_settle_put_off") > 2
     });
     assert!(!settled(vb) && ticket.report().is_none());
+    // The log has it; without one it is the file that has to.
+    assert_eq!(open.sink.get(u64::from(vb.get()) + 1).is_some(), commit_log);
     disk.open_gate();
     assert!(ticket.wait().is_complete());
+    for cookie in 1..=4 {
+        open.sink.wait(cookie).unwrap();
+    }
     until("it is settled, too", || settled(vb));
     assert_eq!(open.figure("ep_settle_failures"), 0);
     open.bucket.shutdown();
