@@ -4,7 +4,7 @@ use crate::disk::{Disk, File, Settling};
 use crate::tools::*;
 use kedge_types::DurabilityLevel::PersistToMajority;
 use kedge_types::{Seqno, Status, VbUuid};
-use kedge_vbucket::{FailoverTable, ReplayError, StoreMode, VBucket};
+use kedge_vbucket::{FailoverTable, ReplayError, StoreMode, VBucket, VbState};
 
 const WHOLE: Settling = Settling {
     max_items: usize::MAX,
@@ -352,4 +352,85 @@ fn what_was_read_from_an_old_file_warms_nothing() {
     }
     assert_eq!(names(&cold), "n0 n1 n2 n3");
     assert_eq!(meta(&mut cold, at(2), &key("n1")).seqno, newest.seqno);
+}
+
+#[test]
+fn a_vbucket_that_is_not_active_decides_about_no_prepare_and_is_the_same_after_a_start() {
+    let mut vb = vbucket();
+    let mut disk = Disk::default();
+    let k = key("k");
+    let w = durable(&k, PersistToMajority, 1);
+    store(&mut vb, at(0), &w, StoreMode::Set, b"x").unwrap();
+    vb.set_state(VbState::Replica, VbUuid(9));
+    assert_eq!(results(&mut vb), [(1, Err(Status::SyncWriteAmbiguous))]);
+    assert_eq!(vb.failover().uuid(), VbUuid(0xabc), "its branch goes on");
+    disk.log(&mut vb, usize::MAX);
+    vb.on_time(at(1_000));
+    assert_eq!((names(&vb), vb.high_seqno()), (String::new(), Seqno(1)));
+    for settles in [false, true] {
+        if settles {
+            disk.settle(&mut vb, WHOLE);
+        }
+        let again = disk.recover(vbucket(), None);
+        assert_eq!(again.state(), VbState::Replica);
+        assert_eq!(
+            (names(&again), again.high_seqno()),
+            (String::new(), Seqno(1))
+        );
+    }
+    vb.set_state(VbState::Active, VbUuid(9));
+    assert_eq!((names(&vb), vb.high_seqno()), ("k".to_owned(), Seqno(2)));
+    assert_eq!(vb.failover().entries()[0], (VbUuid(9), Seqno(1)));
+    disk.log(&mut vb, usize::MAX);
+    let again = disk.recover(vbucket(), None);
+    assert_eq!(
+        (again.state(), names(&again)),
+        (VbState::Active, "k".to_owned())
+    );
+}
+
+#[test]
+fn what_expired_stays_in_a_vbucket_that_is_not_active() {
+    let mut vb = vbucket();
+    let k = key("k");
+    set(&mut vb, at(0), "k", b"x");
+    vb.touch(at(0), &write(&k), kedge_types::Expiry(10))
+        .unwrap();
+    vb.set_state(VbState::Replica, VbUuid(9));
+    let shards = vb.table().shard_count();
+    (0..shards).for_each(|shard| vb.sweep(at(20), shard));
+    assert_eq!((names(&vb).as_str(), vb.high_seqno()), ("k", Seqno(2)));
+    vb.set_state(VbState::Active, VbUuid(9));
+    (0..shards).for_each(|shard| vb.sweep(at(20), shard));
+    assert_eq!((names(&vb).as_str(), vb.high_seqno()), ("", Seqno(3)));
+}
+
+#[test]
+fn a_rollback_that_stands_before_a_deletion_needs_no_file() {
+    let (mut vb, mut disk) = begun();
+    vb.rollback(Seqno(2), VbUuid(9));
+    disk.log(&mut vb, usize::MAX);
+    disk.rewind(Seqno(2), vb.failover().clone());
+    vb.rewound(&disk.file().unwrap().base()).unwrap();
+    set(&mut vb, at(1), "d", b"1");
+    disk.log(&mut vb, usize::MAX);
+    drop(vb.delete_vbucket());
+    disk.log(&mut vb, usize::MAX);
+    disk.settle(&mut vb, WHOLE);
+    assert!(disk.file().is_none() && disk.is_deleted);
+    let again = disk.recover(vbucket(), None);
+    assert!(again.is_deleted() && names(&again).is_empty());
+    vb.set_state(VbState::Pending, VbUuid(10));
+    disk.log(&mut vb, usize::MAX);
+    for settles in [false, true] {
+        if settles {
+            disk.settle(&mut vb, WHOLE);
+        }
+        let again = disk.recover(vbucket(), None);
+        assert_eq!(
+            (again.state(), again.is_deleted()),
+            (VbState::Pending, false)
+        );
+        assert_eq!(again.failover().entries(), [(VbUuid(10), Seqno(0))]);
+    }
 }
