@@ -10,8 +10,9 @@ use crate::format::chunk::Codec;
 use crate::limits::BLOCK_BYTES;
 use crate::{Error, Offset, Problem};
 
-/// A first read of a chunk whose size is not known is no longer than this.
-const GUESS_BYTES_MAX: u64 = 4096;
+/// A first read of a chunk whose size is not known is no longer than this: nearly all interior nodes that this crate writes
+/// are shorter, and what is read behind them is for nothing.
+const GUESS_BYTES_MAX: u64 = 2048;
 /// The first read ahead of a scan; doubled while the scan goes on forwards.
 const AHEAD_BYTES_MIN: usize = 16 << 10;
 
@@ -200,6 +201,8 @@ impl Window {
     fn fill(&mut self, shared: &Shared, at: u64, keep: usize, end: u64) -> Result<(), Error> {
         let wanted = (end - at) as usize;
         if self.bytes.len() < wanted {
+            // Doubled as it grows it would take up to twice as much.
+            self.bytes.reserve_exact(wanted - self.bytes.len());
             self.bytes.resize(wanted, 0);
         }
         // Nothing is held until the read is known to have worked.
