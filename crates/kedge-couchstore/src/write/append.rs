@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use crate::file::shared::Shared;
 use crate::format::block::{DATA, boundary, insert};
-use crate::limits::{BLOCK_BYTES, OFFSET_MAX};
+use crate::limits::{BLOCK_BYTES, HEADER_BYTES_MAX, OFFSET_MAX};
 use crate::tree::node::Node;
 use crate::{Error, Offset, Refusal};
 
 /// The smallest and the largest buffer, in bytes.
-const BUFFER_BYTES_MIN: usize = 16 << 10;
+const BUFFER_BYTES_MIN: usize = 24 << 10;
 const BUFFER_BYTES_MAX: usize = 1 << 20;
 /// Memory that the buffer may take for each document of a batch, in bytes.
 const BUFFER_BYTES_PER_DOCUMENT: usize = 16;
@@ -62,10 +62,16 @@ impl Appender {
         }
     }
 
-    /// Makes the buffer as large as a batch of so many documents justifies.
-    pub(crate) fn expect_documents(&mut self, documents: usize) {
+    /// Makes the buffer as large as a batch of so many documents justifies, which have bodies of `body_bytes` together.
+    pub(crate) fn expect_documents(&mut self, documents: usize, body_bytes: usize) {
         let wanted = documents.saturating_mul(BUFFER_BYTES_PER_DOCUMENT);
         self.buffer_bytes_max = wanted.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX);
+        // Doubled as it grows it would take up to twice as much. Beyond the limit goes the last chunk before a write, or
+        // a header and what fills the block before it.
+        let beyond = BLOCK_BYTES as usize + HEADER_BYTES_MAX as usize;
+        let room = (self.buffer_bytes_max + beyond).min(body_bytes);
+        self.buffer
+            .reserve_exact(room.saturating_sub(self.buffer.len()));
     }
 
     /// Makes the buffer large, and syncs each time that so many bytes were written: a copy of a file then has little
@@ -211,3 +217,6 @@ impl Appender {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,6 +35,16 @@ pub enum Body<'a> {
     Compress(&'a [u8]),
 }
 
+impl<'a> Body<'a> {
+    /// Its bytes as they are given.
+    pub(crate) fn bytes(&self) -> &'a [u8] {
+        match self {
+            Body::None => &[],
+            Body::Stored(body) | Body::Compress(body) => body,
+        }
+    }
+}
+
 /// An order in which to visit the mutations of a batch.
 #[derive(Debug)]
 pub(crate) enum Order {

@@ -69,7 +69,7 @@ impl Writer {
             self.out.write_all()?;
         }
         let mut changes = LocalChanges { left: &sorted };
-        self.draft.local = self.update_tree(self.draft.local, &mut changes)?;
+        self.draft.local = self.update_tree(self.draft.local, &mut changes, 0)?;
         self.changed = true;
         Ok(())
     }

@@ -19,6 +19,8 @@ use crate::{ContentMeta, Error, Offset, Problem};
 
 /// How far ahead leaves of the old trees are read, in bytes, when many of them change.
 const AHEAD_BYTES_MAX: usize = 128 << 10;
+/// As far for each document of a batch, in bytes: the fewer there are, the farther apart are the leaves that change.
+const AHEAD_BYTES_PER_DOCUMENT: usize = 4;
 
 /// Where the bodies of a batch went.
 struct Bodies {
@@ -196,8 +198,8 @@ impl Writer {
     /// Adds documents and tombstones to what the next commit makes durable. Keys must differ, seqnos must differ and be
     /// above all that the file has reached. `observe` hears of each mutation, in the order of keys, what it replaces.
     ///
-    /// Memory: about 28 bytes a mutation, 8 more for each that replaces another, and a buffer of 16 bytes each but at
-    /// most 1 MiB.
+    /// Memory: about 28 bytes a mutation, 8 more for each that replaces another, a buffer of 16 bytes each, of 24 KiB to
+    /// 1 MiB, and 4 bytes each, at most 128 KiB, for leaves of the old trees.
     ///
     /// # Errors
     /// [`Error::Refused`] before anything was changed. Damage of the old trees leaves the writer as it was, though
@@ -221,9 +223,11 @@ impl Writer {
         {
             self.out.write_all()?;
         }
-        self.out.expect_documents(batch.len());
+        let body_bytes = batch.iter().map(|mutation| mutation.body.bytes().len());
+        self.out.expect_documents(batch.len(), body_bytes.sum());
         let bodies = Bodies::append(&mut self.out, batch)?;
 
+        let ahead_max = (batch.len() * AHEAD_BYTES_PER_DOCUMENT).min(AHEAD_BYTES_MAX);
         let mut changes = IdChanges {
             batch,
             order: id_order,
@@ -232,7 +236,7 @@ impl Writer {
             replaced: Vec::new(),
             observe,
         };
-        let by_id = self.update_tree(self.draft.by_id, &mut changes)?;
+        let by_id = self.update_tree(self.draft.by_id, &mut changes, ahead_max)?;
         let mut replaced = changes.replaced;
         replaced.sort_unstable();
 
@@ -246,7 +250,7 @@ impl Writer {
             missing: None,
         };
         changes.prepare();
-        let by_seqno = self.update_tree(self.draft.by_seqno, &mut changes)?;
+        let by_seqno = self.update_tree(self.draft.by_seqno, &mut changes, ahead_max)?;
         if let Some(seqno) = changes.missing {
             let root = self.draft.by_seqno.map_or(0, |root| root.offset);
             return Err(self
@@ -260,14 +264,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Applies changes to one of the trees; its new root.
+    /// Applies changes to one of the trees, reading up to `ahead_max` bytes of leaves ahead; its new root.
     pub(super) fn update_tree<T: Tree>(
         &mut self,
         root: Option<Pointer<T::Reduce>>,
         changes: &mut impl Changes<T>,
+        ahead_max: usize,
     ) -> Result<Option<Pointer<T::Reduce>>, Error> {
         let end = Offset(self.out.written());
-        let mut windows = Windows::update(AHEAD_BYTES_MAX);
+        let mut windows = Windows::update(ahead_max);
         let mut nodes = Nodes::new(&self.shared, end, &mut windows);
         let mut builder = Builder::<T>::new(&mut self.out, self.sizes);
         update(&mut nodes, root.as_ref(), changes, &mut builder)?;

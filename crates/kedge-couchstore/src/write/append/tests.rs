@@ -1,0 +1,42 @@
+use std::path::Path;
+
+use kedge_disk::{Disk, SimDisk};
+
+use super::*;
+use crate::Options;
+use crate::format::chunk::Codec;
+
+fn appender() -> Appender {
+    let disk = SimDisk::new(1);
+    disk.create_dir_all(Path::new("/d")).expect("a directory");
+    let path = Path::new("/d/file");
+    let file = disk.create(path).expect("a file");
+    let shared = Shared::new(file, path, Codec::Crc32c, &Options::default());
+    Appender::new(Arc::new(shared), 1)
+}
+
+/// The buffer is most of what a batch takes beside itself: doubled once it would be twice that.
+#[test]
+fn the_buffer_takes_what_the_batch_needs_and_no_more() {
+    for (documents, body_bytes, most) in [
+        (1, 100, 8 << 10),
+        (20, 500, 20 << 10),
+        (1_000, 500, BUFFER_BYTES_MIN + (5 << 10)),
+        (1_000, 4_000, BUFFER_BYTES_MIN + (5 << 10)),
+        (10_000, 777, 165 << 10),
+        (70_000, 40, BUFFER_BYTES_MAX + (5 << 10)),
+    ] {
+        let mut out = appender();
+        out.expect_documents(documents, documents * body_bytes);
+        for _ in 0..documents {
+            out.append(&vec![7; body_bytes]).expect("room");
+        }
+        // The longest that a header can be, and in front of it the rest of a block.
+        let header = vec![1; HEADER_BYTES_MAX as usize];
+        out.append_header(|_, out| out.extend_from_slice(&header))
+            .expect("room");
+        let taken = out.buffer.capacity();
+        assert!(taken <= most, "{taken} for {documents} of {body_bytes}");
+        out.write_all().expect("room");
+    }
+}
