@@ -14,6 +14,9 @@ use crate::{Error, Offset, Refusal};
 /// The smallest and the largest buffer, in bytes.
 const BUFFER_BYTES_MIN: usize = 24 << 10;
 const BUFFER_BYTES_MAX: usize = 1 << 20;
+/// What goes into the buffer beyond its limit: the last chunk before a write, or a header and what fills the block before
+/// it.
+const BEYOND_BYTES: usize = BLOCK_BYTES as usize + HEADER_BYTES_MAX as usize;
 /// Memory that the buffer may take for each document of a batch, in bytes.
 const BUFFER_BYTES_PER_DOCUMENT: usize = 16;
 
@@ -66,10 +69,8 @@ impl Appender {
     pub(crate) fn expect_documents(&mut self, documents: usize, body_bytes: usize) {
         let wanted = documents.saturating_mul(BUFFER_BYTES_PER_DOCUMENT);
         self.buffer_bytes_max = wanted.clamp(BUFFER_BYTES_MIN, BUFFER_BYTES_MAX);
-        // Doubled as it grows it would take up to twice as much. Beyond the limit goes the last chunk before a write, or
-        // a header and what fills the block before it.
-        let beyond = BLOCK_BYTES as usize + HEADER_BYTES_MAX as usize;
-        let room = (self.buffer_bytes_max + beyond).min(body_bytes);
+        // Doubled as it grows it would take up to twice as much.
+        let room = (self.buffer_bytes_max + BEYOND_BYTES).min(body_bytes);
         self.buffer
             .reserve_exact(room.saturating_sub(self.buffer.len()));
     }
@@ -182,9 +183,12 @@ impl Appender {
         Ok(set?)
     }
 
-    /// Gives the memory of the buffers back.
+    /// Gives the memory of the buffers back, once everything is in the file.
     pub(crate) fn shrink(&mut self) {
-        self.buffer.shrink_to(BUFFER_BYTES_MIN);
+        // Not made shorter in place, for which both might be needed at once.
+        if self.buffer.is_empty() && self.buffer.capacity() > BUFFER_BYTES_MIN + BEYOND_BYTES {
+            self.buffer = Vec::new();
+        }
         self.body.truncate(BUFFER_BYTES_MIN);
         self.body.shrink_to_fit();
         self.sealed.shrink_to(BUFFER_BYTES_MIN);

@@ -38,5 +38,8 @@ fn the_buffer_takes_what_the_batch_needs_and_no_more() {
         let taken = out.buffer.capacity();
         assert!(taken <= most, "{taken} for {documents} of {body_bytes}");
         out.write_all().expect("room");
+        out.shrink();
+        let kept = out.buffer.capacity();
+        assert!(kept <= BUFFER_BYTES_MIN + BEYOND_BYTES, "{kept}");
     }
 }
