@@ -8,16 +8,20 @@
 //! * A vBucket with changes is marked, and stands in each list or queue of its flusher once at most.
 //! * What is published as persisted is in a commit that returned. What could not be written stays where it was.
 
+mod lists;
+mod whole;
+
+pub(crate) use lists::Flushers;
+
 use crate::bucket::Bucket;
 use crate::counters::Total;
 use crate::error::BucketError;
 use crate::timings::Timing;
 use crate::writer::{RUN_ITEMS_MAX, Wrote};
 use kedge_types::{Now, VbId};
-use kedge_vbucket::{AfterLog, Done, Position, SettleBatch};
-use parking_lot::Mutex;
-use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use kedge_vbucket::{AfterLog, Position, SettleBatch};
+use lists::Flusher;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Nobody waits for the commit of a prepare that is in the file, nor is it lost with the process. It goes with the next
@@ -27,117 +31,6 @@ const LATER: Duration = Duration::from_secs(1);
 const IN_THE_WAY: Duration = Duration::from_millis(10);
 /// Bytes of one commit, unless the bucket ends.
 const RUN_BYTES_MAX: usize = 4 << 20;
-
-/// All flushers of a bucket.
-#[derive(Debug)]
-pub(crate) struct Flushers {
-    shards: Box<[Shard]>,
-    marks: Box<[Mark]>,
-    /// The bucket ends: nothing waits for its interval.
-    hurry: AtomicBool,
-}
-
-/// Where a vBucket stands.
-#[derive(Debug, Default)]
-struct Mark {
-    /// It has changes that are to be written soon: what a queue says may be done already.
-    dirty: AtomicBool,
-    plain: AtomicBool,
-    waited: AtomicBool,
-    later: AtomicBool,
-    /// Since when it has changes.
-    since_ns: AtomicU64,
-}
-
-/// A flusher, and the way to it.
-#[derive(Debug, Default)]
-struct Shard {
-    lists: Mutex<Lists>,
-    flusher: Mutex<Flusher>,
-    /// Someone waits, and nobody has kicked since.
-    is_waited: AtomicBool,
-}
-
-/// vBuckets that are not in the flusher's queues yet.
-#[derive(Debug, Default)]
-struct Lists {
-    plain: Vec<VbId>,
-    waited: Vec<VbId>,
-}
-
-/// What a flusher works on.
-#[derive(Debug, Default)]
-pub(crate) struct Flusher {
-    /// Someone waits for these.
-    waited: VecDeque<VbId>,
-    /// Nobody does.
-    plain: VecDeque<VbId>,
-    /// So many of `plain` are to be written now.
-    round: usize,
-    /// When the time of these comes, in this order, and whether they were tried before.
-    later: VecDeque<(u64, VbId, bool)>,
-    /// One that someone waits for came last.
-    was_waited: bool,
-    /// Everything is to be flushed: also what is in the way is waited for.
-    waits: bool,
-    done: Vec<Done>,
-}
-
-impl Flushers {
-    pub(crate) fn new(shards: u16, vbuckets: u16) -> Self {
-        Self {
-            shards: (0..shards).map(|_| Shard::default()).collect(),
-            marks: (0..vbuckets).map(|_| Mark::default()).collect(),
-            hurry: AtomicBool::new(false),
-        }
-    }
-
-    fn shard_of(&self, vb: VbId) -> usize {
-        vb.index() % self.shards.len()
-    }
-
-    /// A vBucket has changes, since now.
-    pub(crate) fn push(&self, vb: VbId, now_ns: u64) -> usize {
-        let (mark, shard) = (&self.marks[vb.index()], self.shard_of(vb));
-        mark.since_ns.store(now_ns, Ordering::Relaxed);
-        mark.dirty.store(true, Ordering::SeqCst);
-        if !mark.plain.swap(true, Ordering::SeqCst) {
-            self.shards[shard].lists.lock().plain.push(vb);
-        }
-        shard
-    }
-
-    /// Someone waits for a vBucket.
-    fn wait_for(&self, vb: VbId) {
-        let (mark, shard) = (&self.marks[vb.index()], &self.shards[self.shard_of(vb)]);
-        if !mark.waited.swap(true, Ordering::SeqCst) {
-            shard.lists.lock().waited.push(vb);
-        }
-        shard.is_waited.store(true, Ordering::SeqCst);
-    }
-
-    /// Fetches what was listed since the last time.
-    fn fetch(&self, shard: &Shard, flusher: &mut Flusher) {
-        let mut lists = shard.lists.lock();
-        flusher.waited.extend(lists.waited.drain(..));
-        flusher.plain.extend(lists.plain.drain(..));
-    }
-
-    /// Somebody has the vBucket's file. Its changes stay as old as they are.
-    fn put_off(&self, flusher: &mut Flusher, vb: VbId, now: Now) {
-        self.marks[vb.index()].later.store(true, Ordering::SeqCst);
-        let due_ns = now.mono_ns + IN_THE_WAY.as_nanos() as u64;
-        flusher.later.push_front((due_ns, vb, true));
-    }
-
-    fn put_later(&self, flusher: &mut Flusher, vb: VbId, now: Now, tried: bool) {
-        let mark = &self.marks[vb.index()];
-        if !mark.later.swap(true, Ordering::SeqCst) || tried {
-            let due_ns = now.mono_ns + LATER.as_nanos() as u64;
-            flusher.later.push_back((due_ns, vb, tried));
-        }
-    }
-}
 
 impl Bucket {
     pub(crate) fn is_direct(&self) -> bool {
@@ -429,95 +322,6 @@ impl Bucket {
         self.on_settled();
         if !flusher.done.is_empty() {
             self.deliver(now, &mut flusher.done);
-        }
-    }
-
-    /// Without a log: flushes what waits by now, together with the tasks.
-    pub(crate) fn flush_most(&self) {
-        let Some(flushers) = &self.flushers else {
-            return;
-        };
-        flushers.hurry.store(true, Ordering::SeqCst);
-        for lane in 0..flushers.shards.len() {
-            self.on_urgent(lane);
-        }
-        for (lane, shard) in flushers.shards.iter().enumerate() {
-            let waiting = {
-                let mut flusher = shard.flusher.lock();
-                flushers.fetch(shard, &mut flusher);
-                flusher.waited.len() + flusher.plain.len() + flusher.later.len()
-            };
-            // What comes meanwhile is not waited for, nor what fails.
-            for _ in 0..waiting {
-                if !self.flush_next(lane).is_ok_and(|wrote| wrote.more) {
-                    break;
-                }
-            }
-        }
-    }
-
-    /// Flushes all that a vBucket has, and runs `then` before its flusher goes on.
-    pub(crate) fn with_flushed<T, E: From<BucketError>>(
-        &self,
-        vb: VbId,
-        then: impl FnOnce() -> Result<T, E>,
-    ) -> Result<T, E> {
-        let Some(flushers) = &self.flushers else {
-            return then();
-        };
-        let mut flusher = flushers.shards[flushers.shard_of(vb)].flusher.lock();
-        flusher.waits = true;
-        let flushed = loop {
-            if self.vbuckets[vb.index()].lock().queued() == 0 {
-                break Ok(0);
-            }
-            let result = self.flush_vbucket(flushers, &mut flusher, vb);
-            if result.is_err() {
-                break result;
-            }
-        };
-        flusher.waits = false;
-        flushed?;
-        then()
-    }
-
-    /// Flushes until nothing is left.
-    pub(crate) fn flush_everything(&self) -> Result<(), BucketError> {
-        let Some(flushers) = &self.flushers else {
-            return Ok(());
-        };
-        for shard in &flushers.shards {
-            let mut flusher = shard.flusher.lock();
-            flusher.waits = true;
-            let flushed = self.flush_shard(flushers, shard, &mut flusher);
-            flusher.waits = false;
-            flushed?;
-        }
-        Ok(())
-    }
-
-    fn flush_shard(
-        &self,
-        flushers: &Flushers,
-        shard: &Shard,
-        flusher: &mut Flusher,
-    ) -> Result<(), BucketError> {
-        loop {
-            flushers.fetch(shard, flusher);
-            for (due_ns, ..) in &mut flusher.later {
-                *due_ns = 0;
-            }
-            self.begin_round(flushers, flusher);
-            flusher.round = flusher.plain.len();
-            let result = if flusher.waited.is_empty() && flusher.round == 0 {
-                return Ok(());
-            } else if flusher.round > 0 {
-                self.flush_plain(flushers, flusher)
-            } else {
-                self.flush_waited(flushers, flusher)
-            };
-            self.on_commit_result(&result);
-            result?;
         }
     }
 }

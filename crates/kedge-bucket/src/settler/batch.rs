@@ -1,0 +1,188 @@
+//! A batch on its way into a file: taken, written part by part, given back.
+
+use super::{Settler, Turn};
+use crate::bucket::Bucket;
+use crate::counters::Total;
+use crate::error::BucketError;
+use crate::floor::has_work;
+use crate::timings::Timing;
+use kedge_storage::{Committed, Storage};
+use kedge_types::{Seqno, VbId};
+use kedge_vbucket::{PersistedState, Settle, SettleBatch};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+/// A batch of which not all parts are written.
+#[derive(Debug)]
+pub(super) struct Begun {
+    batch: SettleBatch,
+    pub(super) parts: VecDeque<PartPlan>,
+    /// The file of an earlier history has to go first.
+    replace: bool,
+}
+
+/// One commit of the file.
+#[derive(Debug)]
+pub(super) struct PartPlan {
+    items: Range<usize>,
+    state: PersistedState,
+    upto: Seqno,
+}
+
+impl Begun {
+    fn new(mut batch: SettleBatch, max_items: usize, max_bytes: usize) -> Self {
+        let replace = batch.replaces_file();
+        let mut at = 0;
+        let parts = batch
+            .parts(max_items, max_bytes)
+            .map(|part| {
+                let from = at;
+                at += part.items.len();
+                PartPlan {
+                    items: from..at,
+                    state: part.state,
+                    upto: part.upto,
+                }
+            })
+            .collect();
+        Self {
+            batch,
+            parts,
+            replace,
+        }
+    }
+}
+
+impl Bucket {
+    /// Takes all that a vBucket has to settle. If that is nothing, the turn is over.
+    pub(super) fn begin_settle(&self, vb: VbId) -> Result<Begun, Turn> {
+        let need = self.floor.need(vb);
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        let (batch, _) = self.measure(&mut vbucket, kedge_vbucket::VBucket::begin_settle);
+        need.queued.store(false, Ordering::Relaxed);
+        let Some(batch) = batch else {
+            if !has_work(&vbucket) {
+                need.forget_waiting();
+                return Err(Turn::Settled);
+            }
+            // A batch is under way, or the log does not have the last reset yet.
+            need.queued.store(true, Ordering::Relaxed);
+            let now_ns = self.setup.clock.now().mono_ns;
+            self.settler_of(vb).new.lock().push((vb, now_ns));
+            return Err(Turn::Waits);
+        };
+        need.begin();
+        drop(vbucket);
+        let config = self.config();
+        let (items, bytes) = (config.flusher_batch_max_items, config.flush_batch_max_bytes);
+        Ok(Begun::new(batch, items, bytes))
+    }
+
+    /// Writes the next part, with what has to come before it.
+    pub(super) fn settle_part(
+        &self,
+        vb: VbId,
+        begun: &mut Begun,
+        waits: bool,
+    ) -> Result<(), BucketError> {
+        let Some(part) = begun.parts.front() else {
+            return Ok(());
+        };
+        let storage = self.storage()?;
+        let before = self.setup.clock.now();
+        let replaced = begun.replace;
+        if replaced {
+            storage.replace(vb, &begun.batch.empty_state(), before.unix_ns)?;
+            begun.replace = false;
+        }
+        let items = &begun.batch.items()[part.items.clone()];
+        if begun.batch.removes_file() {
+            storage.delete(vb)?;
+        } else if !items.is_empty() || !replaced {
+            // An empty file that was just made says all there is to say.
+            let commit = if waits {
+                Storage::commit
+            } else {
+                Storage::try_commit
+            };
+            let committed = commit(storage, vb, items, &part.state, before.unix_ns)?;
+            self.note_overwritten(vb, begun.batch.history(), items, &committed);
+        }
+        let took_ns = self
+            .setup
+            .clock
+            .now()
+            .mono_ns
+            .saturating_sub(before.mono_ns);
+        let timings = &self.timings;
+        timings.record_us(u16::MAX, Timing::SettleCommit, took_ns / 1_000);
+        timings.record_us(u16::MAX, Timing::SettleBatchItems, items.len() as u64);
+        self.totals.add(Total::SettledItems, items.len() as u64);
+        let bytes: usize = items.iter().map(|it| it.item().heap_bytes()).sum();
+        self.totals.add(Total::SettledBytes, bytes as u64);
+        self.totals.add(Total::SettleCommits, 1);
+        self.on_file_changed(vb);
+        let (history, upto) = (begun.batch.history(), part.upto);
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        self.measure(&mut vbucket, |vbucket| vbucket.settled(history, upto));
+        drop(vbucket);
+        self.on_settled();
+        begun.parts.pop_front();
+        Ok(())
+    }
+
+    /// Tells a vBucket which documents the file had already among those that nobody knew that of. They stay in memory
+    /// until it is told.
+    pub(crate) fn note_overwritten(
+        &self,
+        vb: VbId,
+        history: u32,
+        items: &[Settle],
+        committed: &Committed,
+    ) {
+        let blind = |(_, settle): &(usize, &Settle)| matches!(settle, Settle::Document(item) if item.is_blind());
+        let blind: Vec<(usize, &Settle)> = items.iter().enumerate().filter(blind).collect();
+        if blind.is_empty() {
+            return;
+        }
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        for (index, settle) in blind {
+            vbucket.settled_over(history, settle.item(), committed.was_live(index));
+        }
+    }
+
+    /// A batch was written, or given up; what of it is not in the file waits again.
+    pub(super) fn end_settle(&self, vb: VbId, begun: Begun, since_ns: u64) {
+        let need = self.floor.need(vb);
+        let is_written = begun.parts.is_empty();
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        let (dropped, _) = self.measure(&mut vbucket, |vbucket| vbucket.end_settle(begun.batch));
+        if is_written {
+            need.end();
+        } else {
+            need.fail();
+            if !need.queued.swap(true, Ordering::Relaxed) {
+                self.settler_of(vb).new.lock().push((vb, since_ns));
+            }
+        }
+        drop(vbucket);
+        // Many documents may go with these: not under the lock.
+        drop(dropped);
+        self.on_settled();
+    }
+
+    pub(super) fn on_settle_failed(&self, settler: &mut Settler, vb: VbId, error: &BucketError) {
+        self.totals.add(Total::SettleFailures, 1);
+        if !error.is_passing() {
+            self.fail(&error.to_string());
+        } else if !std::mem::replace(&mut settler.failing, true) {
+            tracing::error!(
+                bucket = self.name(),
+                vbucket = %vb,
+                %error,
+                "changes stay in the log, as they cannot be written into the vBucket's file"
+            );
+        }
+    }
+}
