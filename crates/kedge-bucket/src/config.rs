@@ -138,8 +138,8 @@ impl BucketConfig {
     pub const LOG_INTERVAL_MS_DEFAULT: u64 = 20;
     /// Default of `settle_age_ms`: 30 s.
     pub const SETTLE_AGE_MS_DEFAULT: u64 = 30_000;
-    /// Default of `log_bytes_max`: 512 MiB.
-    pub const LOG_BYTES_MAX_DEFAULT: u64 = 512 << 20;
+    /// Default of `log_bytes_max`: 1 GiB.
+    pub const LOG_BYTES_MAX_DEFAULT: u64 = 1 << 30;
     /// Default of `max_open_files`.
     pub const MAX_OPEN_FILES_DEFAULT: u32 = 1_024;
 
