@@ -56,8 +56,13 @@ impl Waiting {
 
     /// What is there, the ends of prepares, and whether older versions may stand beside newer ones.
     pub(crate) fn take(&mut self) -> (Vec<Settle>, Vec<End>, bool) {
-        let taken = std::mem::take(self);
-        let items = taken.items.into_iter().flatten().collect();
+        let mut taken = std::mem::take(self);
+        if taken.gone > 0 {
+            taken.items.retain(Option::is_some);
+        }
+        // One for each: the list's memory is used again, as this may be the largest there is.
+        let is_there = |settle: Option<Settle>| settle.expect("what is gone was left out");
+        let items = taken.items.into_iter().map(is_there).collect();
         (items, taken.ends, taken.may_repeat)
     }
 
