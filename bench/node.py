@@ -1,5 +1,7 @@
 """One node of Kedge that is measured, and the load generator."""
 
+import base64
+import http.client
 import json
 import signal
 import socket
@@ -61,6 +63,43 @@ class Kedge:
             [KEDGE, "stats", "--json", "-U", self.kv_url, *LOGIN], capture_output=True, text=True, check=True
         )
         return json.loads(done.stdout)
+
+    def ask(self, path):
+        """A document of management, or None while it does not answer."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports[1], timeout=30)
+        login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        try:
+            connection.request("GET", path, headers={"Authorization": f"Basic {login}"})
+            answer = connection.getresponse()
+            return json.loads(answer.read()) if answer.status == 200 else None
+        except OSError:
+            return None
+        finally:
+            connection.close()
+
+    def bucket_stats(self):
+        """Figures of the bucket by name; empty while it does not answer. What is no number stays text."""
+        document = self.ask("/kedge/stats") or {}
+        stats = document.get("buckets", {}).get("default", {})
+        return {name: int(text) if text.isdigit() else text for name, text in stats.items()}
+
+    def wait_for(self, what, holds, seconds):
+        """Asks until the bucket's figures are as they should be; seconds that it took."""
+        began = time.monotonic()
+        while time.monotonic() - began < seconds:
+            if self.process.died():
+                sys.exit(self.process.complaint())
+            stats = self.bucket_stats()
+            if stats and holds(stats):
+                return time.monotonic() - began
+            time.sleep(0.02)
+        sys.exit(f"after {seconds} s still not so: {what}")
+
+    def wait_settled(self, seconds=120):
+        """Until everything is in the vBuckets' files."""
+        def holds(stats):
+            return stats.get("ep_unsettled_items", 0) == 0 and stats["ep_queue_size"] == 0
+        return self.wait_for("everything is settled", holds, seconds)
 
     def stop(self, how=signal.SIGTERM):
         return self.process.stop(how)

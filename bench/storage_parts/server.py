@@ -1,9 +1,6 @@
 """A server that keeps its files under the benchmark's eyes: what it says of itself, what the kernel says of it."""
 
-import base64
 import functools
-import http.client
-import json
 import os
 import re
 import signal
@@ -14,7 +11,7 @@ import time
 from pathlib import Path
 
 from harness import KEDGE
-from node import PASSWORD, USER, Kedge
+from node import Kedge
 
 
 class NotThere(Exception):
@@ -58,25 +55,6 @@ class Server(Kedge):
         self.is_ending = True
         return super().stop(how)
 
-    def ask(self, path):
-        """A document of management, or None while it does not answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.ports[1], timeout=30)
-        login = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-        try:
-            connection.request("GET", path, headers={"Authorization": f"Basic {login}"})
-            answer = connection.getresponse()
-            return json.loads(answer.read()) if answer.status == 200 else None
-        except OSError:
-            return None
-        finally:
-            connection.close()
-
-    def bucket_stats(self):
-        """Figures of the bucket by name; empty while it does not answer. What is no number stays text."""
-        document = self.ask("/kedge/stats") or {}
-        stats = document.get("buckets", {}).get("default", {})
-        return {name: int(text) if text.isdigit() else text for name, text in stats.items()}
-
     def figure(self, *names):
         """The first of these statistics that there is."""
         stats = self.bucket_stats()
@@ -89,24 +67,6 @@ class Server(Kedge):
         """A histogram: lists of lowest value, highest value, count."""
         document = self.ask(f"/kedge/timings/default/{name}")
         return document["buckets"] if document else []
-
-    def wait_for(self, what, holds, seconds):
-        """Asks until the bucket's figures are as they should be; seconds that it took."""
-        began = time.monotonic()
-        while time.monotonic() - began < seconds:
-            if self.process.died():
-                sys.exit(self.process.complaint())
-            stats = self.bucket_stats()
-            if stats and holds(stats):
-                return time.monotonic() - began
-            time.sleep(0.02)
-        sys.exit(f"after {seconds} s still not so: {what}")
-
-    def wait_settled(self, seconds=120):
-        """Until everything is in the vBuckets' files."""
-        def holds(stats):
-            return stats.get("ep_unsettled_items", 0) == 0 and stats["ep_queue_size"] == 0
-        return self.wait_for("everything is settled", holds, seconds)
 
     def wait_warm(self, seconds=300):
         """Until as much is in memory as is to be: nothing has come into it for a while."""

@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use kedge::client::Connection;
 use kedge_protocol::binary::Opcode;
@@ -191,14 +191,13 @@ fn round(
         let mut compactor = server.connect();
         scope.spawn(move || compact_all_the_time(&mut compactor, stop));
         wait_for_everything(&mut connection, mode, &before);
-        let writes = random.below(WRITES_MAX);
+        // The moment of the kill: after so many more.
+        let writes = done.load(Ordering::Relaxed) + random.below(WRITES_MAX);
         let deadline = Instant::now() + PATIENCE;
         while done.load(Ordering::Relaxed) < writes {
             assert!(Instant::now() < deadline, "{writes} writes are not made");
             thread::yield_now();
         }
-        // sleep: the moment of the kill is what the test varies
-        thread::sleep(Duration::from_micros(random.below(60_000)));
         let last = figures(&mut connection);
         *published = Published::read(&mut connection);
         server.kill();
