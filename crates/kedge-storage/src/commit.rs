@@ -56,12 +56,7 @@ impl Storage {
         state: &PersistedState,
         now_ns: u64,
     ) -> Result<Committed, StorageError> {
-        let commit = Commit {
-            items,
-            state,
-            now_ns,
-        };
-        self.commit_with(self.writer(vb), &commit)
+        self.commit_with(self.writer(vb), items, state, now_ns)
     }
 
     /// As [`Storage::commit`], unless somebody has the right to write to the file: a commit, or a compaction that has come
@@ -77,20 +72,21 @@ impl Storage {
         now_ns: u64,
     ) -> Result<Committed, StorageError> {
         let guard = self.try_writer(vb).ok_or(StorageError::Busy { vb })?;
-        let commit = Commit {
-            items,
-            state,
-            now_ns,
-        };
-        self.commit_with(guard, &commit)
+        self.commit_with(guard, items, state, now_ns)
     }
 
     fn commit_with(
         &self,
         mut guard: WriteGuard<'_>,
-        commit: &Commit<'_>,
+        items: &[Settle],
+        state: &PersistedState,
+        now_ns: u64,
     ) -> Result<Committed, StorageError> {
-        let items = commit.items;
+        let commit = Commit {
+            items,
+            state,
+            now_ns,
+        };
         let committed = if guard.has_file() {
             commit.append(&mut guard)
         } else {
