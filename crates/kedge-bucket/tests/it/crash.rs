@@ -4,7 +4,7 @@
 
 use crate::tools::*;
 use kedge_bucket::{CompactionPace, CompactionRequest, CompactionTicket};
-use kedge_disk::{Fault, SimDisk};
+use kedge_disk::{Fault, Rng, SimDisk};
 use kedge_types::Status;
 use std::collections::BTreeMap;
 
@@ -40,13 +40,8 @@ fn run(seed: u64, compacting: bool) -> u64 {
     let mut compacted = 0;
     let mut expected: BTreeMap<String, Expected> = BTreeMap::new();
     let mut version = 0;
-    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = move |below: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % below
-    };
+    let mut random = Rng::new(seed);
+    let mut next = move |below: u64| random.below(below);
     for round in 0..3 {
         let open = place.open();
         check(&open, &mut expected, seed, round);

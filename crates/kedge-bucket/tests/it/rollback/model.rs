@@ -7,7 +7,7 @@ use super::{Documents, VB, documents, look, names, roll_back};
 use crate::crash::seeds;
 use crate::tools::*;
 use kedge_bucket::{CompactionRequest, VbState};
-use kedge_disk::SimDisk;
+use kedge_disk::{Rng, SimDisk};
 use kedge_types::Seqno;
 
 #[derive(Default)]
@@ -67,13 +67,8 @@ fn run(seed: u64) -> (u64, u64) {
     config.flusher_batch_max_items = 1 + (seed % 4) as usize;
     config.keep_files_open = seed.is_multiple_of(2);
     config.settle_age_ms = 50;
-    let mut random = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut next = move |below: u64| {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        random % below
-    };
+    let mut random = Rng::new(seed);
+    let mut next = move |below: u64| random.below(below);
     let names: Vec<String> = names().take(12).collect();
     let (mut open, mut steps) = place.open_by_hand();
     let mut model = Model {
