@@ -1,11 +1,25 @@
-//! JSON text: validation now, sub-document paths later.
+//! JSON text: validation, and reading and changing parts of a document by their paths.
 //!
 //! Whether a document is JSON is decided once, when it is written, so [`is_json`] runs on every write: it looks at each
 //! byte once (strings with bytes beyond ASCII twice), strings by blocks, and neither allocates nor recurses.
+//!
+//! [`get`], [`exists`], [`count`] and [`edit`] take a document that was found to be JSON. They go through it once, from
+//! the start to what the path names and no further, and an edit copies the text around it as it is. Nothing but the
+//! result is allocated. A text that is not JSON gives an error or a wrong answer.
 
+mod edit;
 mod error;
+mod key;
+mod lookup;
+mod path;
 mod scan;
+mod splice;
 mod validate;
+mod walk;
 
-pub use error::{JsonError, JsonErrorKind};
+pub use edit::{Edit, Edited, edit, parse_delta};
+pub use error::{JsonError, JsonErrorKind, SubdocError};
+pub use lookup::{count, exists, get};
+pub use path::{PATH_BYTES_MAX, PATH_COMPONENTS_MAX, Path};
 pub use validate::{MAX_DEPTH, is_json, validate};
+pub use walk::SUBDOC_DEPTH_MAX;

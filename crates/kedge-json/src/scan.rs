@@ -27,6 +27,22 @@ impl<'a> Scanner<'a> {
         }
     }
 
+    /// The text that is scanned.
+    pub(crate) fn text(&self) -> &'a [u8] {
+        self.text
+    }
+
+    /// Bytes before this place.
+    #[inline]
+    pub(crate) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Moves to another place.
+    pub(crate) fn seek(&mut self, at: usize) {
+        self.at = at;
+    }
+
     /// The byte here, without moving past it.
     #[inline]
     pub(crate) fn peek(&self) -> Option<u8> {

@@ -19,14 +19,44 @@ pub fn is_json(text: &[u8]) -> bool {
 /// # Errors
 /// The first byte that does not fit. Invalid UTF-8 inside strings is only reported when the text has no other fault.
 pub fn validate(text: &[u8]) -> Result<(), JsonError> {
+    validate_to_depth(text, MAX_DEPTH)
+}
+
+/// Whether `text` is one JSON value or several with commas between them, none with more than `depth_max` arrays and
+/// objects inside one another.
+///
+/// # Errors
+/// As [`validate`].
+pub(crate) fn validate_list(text: &[u8], depth_max: usize) -> Result<(), JsonError> {
     let mut scanner = Scanner::new(text);
-    values(&mut scanner)?;
+    loop {
+        value(&mut scanner, depth_max)?;
+        scanner.skip_space();
+        if scanner.peek() != Some(b',') {
+            return end(&mut scanner);
+        }
+        scanner.bump();
+    }
+}
+
+/// [`validate`] with at most `depth_max` arrays and objects inside one another.
+///
+/// # Errors
+/// As [`validate`].
+pub(crate) fn validate_to_depth(text: &[u8], depth_max: usize) -> Result<(), JsonError> {
+    let mut scanner = Scanner::new(text);
+    value(&mut scanner, depth_max)?;
+    end(&mut scanner)
+}
+
+/// Whether nothing follows, and all strings were UTF-8.
+fn end(scanner: &mut Scanner<'_>) -> Result<(), JsonError> {
     scanner.skip_space();
     if scanner.peek().is_some() {
         return Err(scanner.error(JsonErrorKind::TrailingText));
     }
     if scanner.saw_beyond_ascii() {
-        std::str::from_utf8(text).map_err(|error| JsonError {
+        std::str::from_utf8(scanner.text()).map_err(|error| JsonError {
             offset: error.valid_up_to(),
             kind: JsonErrorKind::BadUtf8,
         })?;
@@ -35,8 +65,8 @@ pub fn validate(text: &[u8]) -> Result<(), JsonError> {
 }
 
 /// Moves past one value with all that is inside it.
-fn values(scanner: &mut Scanner<'_>) -> Result<(), JsonError> {
-    let mut open = Nesting::new();
+fn value(scanner: &mut Scanner<'_>, depth_max: usize) -> Result<(), JsonError> {
+    let mut open = Nesting::new(depth_max);
     loop {
         scanner.skip_space();
         match scanner.peek() {
@@ -120,20 +150,25 @@ struct TooDeep;
 struct Nesting {
     objects: [u64; MAX_DEPTH / 64],
     depth: usize,
+    depth_max: usize,
 }
 
 const _: () = assert!(MAX_DEPTH.is_multiple_of(64));
 
 impl Nesting {
-    fn new() -> Self {
+    fn new(depth_max: usize) -> Self {
         Self {
             objects: [0; MAX_DEPTH / 64],
             depth: 0,
+            depth_max: depth_max.min(MAX_DEPTH),
         }
     }
 
     #[inline]
     fn push(&mut self, container: Container) -> Result<(), TooDeep> {
+        if self.depth == self.depth_max {
+            return Err(TooDeep);
+        }
         let word = self.objects.get_mut(self.depth / 64).ok_or(TooDeep)?;
         let bit = 1 << (self.depth % 64);
         match container {

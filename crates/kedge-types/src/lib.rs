@@ -12,6 +12,7 @@ mod key;
 mod leb128;
 pub mod limits;
 mod status;
+mod xattr;
 
 pub use clock::{Clock, ManualClock, Now, SystemClock};
 pub use datatype::Datatype;
@@ -21,3 +22,6 @@ pub use ids::{Cas, CollectionId, RevSeqno, Seqno, VbId, VbUuid};
 pub use key::{DocKey, KeyError};
 pub use leb128::{LEB128_MAX_BYTES, decode_leb128, encode_leb128};
 pub use status::Status;
+pub use xattr::{
+    Xattrs, XattrsBuf, check_xattr_name, check_xattr_sizes, is_system_xattr, split_xattrs,
+};

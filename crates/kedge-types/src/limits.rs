@@ -8,6 +8,11 @@ pub const KEY_IN_COLLECTION_BYTES_MAX: usize = 246;
 pub const STORED_KEY_BYTES_MAX: usize = 251;
 /// Largest document value after inflation, in bytes (20 MiB).
 pub const VALUE_BYTES_MAX: usize = 20 << 20;
+/// What the system's extended attributes of a document may take, in bytes (1 MiB), beside [`VALUE_BYTES_MAX`] for the
+/// body and all others.
+pub const SYSTEM_XATTR_BYTES_MAX: usize = 1 << 20;
+/// Longest name of an extended attribute, in bytes.
+pub const XATTR_NAME_BYTES_MAX: usize = 15;
 /// Largest frame body a client may send, in bytes (30 MiB). A longer one closes the connection unanswered.
 pub const FRAME_BODY_BYTES_MAX: usize = 30 << 20;
 /// Most bytes that a compressed value may claim to inflate to.
@@ -36,16 +41,53 @@ pub const SEQNO_PERSISTENCE_SECS: u64 = 30;
 pub const FAILOVER_ENTRIES_MAX: usize = 25;
 /// Age after which a tombstone may go, in seconds (3 days).
 pub const TOMBSTONE_PURGE_AGE_SECS: u64 = 259_200;
+/// How far ahead of the clock the CAS of a with-meta command may be, in milliseconds (65 minutes).
+pub const CAS_AHEAD_MS_MAX: u64 = 3_900_000;
+/// A CAS from elsewhere that is further from the clock is counted as drift, in milliseconds.
+pub const CAS_DRIFT_MS: u64 = 5_000;
+/// Highest revision that a with-meta command may bring; a document cannot be changed as often.
+pub const WITH_META_REV_MAX: u64 = (1 << 47) - 1;
 /// How long a shutdown goes on bringing into the vBuckets' files what the log has, in milliseconds; all buckets together.
 pub const SHUTDOWN_SETTLE_MS: u64 = 2_000;
 /// Commands of one bucket that may wait for documents to be read from the disk, and as many for memory.
 pub const COMMANDS_WAITING_MAX: usize = 100_000;
 /// How long a write may wait for memory, in milliseconds: less than the 2.5 s that SDKs wait for an answer.
 pub const MEMORY_WAIT_MS_MAX: u64 = 2_000;
+/// Range scans of a bucket that are open at a time.
+pub const RANGE_SCANS_MAX: usize = 256;
+/// How long a range scan stays open that nobody continues, in seconds.
+pub const RANGE_SCAN_IDLE_SECS: u64 = 180;
+/// How long RANGE_SCAN_CREATE waits for its vBucket's file, unless it says how long to wait for a seqno; and at most. In
+/// milliseconds.
+pub const RANGE_SCAN_WAIT_MS_MAX: u64 = 60_000;
+/// Bytes of keys and values that one RANGE_SCAN_CONTINUE gives at most, one document more or less (8 MiB).
+pub const RANGE_SCAN_CONTINUE_BYTES_MAX: u64 = 8 << 20;
+/// Longest name of a DCP connection, in bytes.
+pub const DCP_NAME_BYTES_MAX: usize = 200;
+/// Longest interval between two NOOPs of a DCP connection, in seconds.
+pub const DCP_NOOP_INTERVAL_SECS_MAX: u32 = 10_000;
+/// Streams of a DCP connection.
+pub const DCP_STREAMS_MAX: usize = 16_384;
+/// Longest name of a node, in bytes: it is part of the names of connections, which have at most 200.
+pub const NODE_NAME_BYTES_MAX: usize = 100;
+/// Nodes of a cluster.
+pub const CLUSTER_NODES_MAX: usize = 64;
+/// Chains of a vBucket's topology: two while it moves.
+pub const TOPOLOGY_CHAINS_MAX: usize = 2;
+/// Places of a chain, the active's among them.
+pub const CHAIN_NODES_MAX: usize = 4;
+/// Nodes of a chain with which SyncWrites are made.
+pub const SYNC_WRITE_NODES_MAX: usize = 3;
+/// Nodes whose acknowledgements a vBucket remembers, those that no chain names among them.
+pub const ACKNOWLEDGING_NODES_MAX: usize = 16;
 
 const _: () = assert!(KEY_BYTES_MAX < STORED_KEY_BYTES_MAX);
 const _: () =
     assert!(KEY_IN_COLLECTION_BYTES_MAX + crate::LEB128_MAX_BYTES <= STORED_KEY_BYTES_MAX);
 const _: () = assert!(STORED_KEY_BYTES_MAX <= u8::MAX as usize);
-const _: () = assert!(VALUE_BYTES_MAX + STORED_KEY_BYTES_MAX + 64 < FRAME_BODY_BYTES_MAX);
+const _: () = assert!(
+    VALUE_BYTES_MAX + SYSTEM_XATTR_BYTES_MAX + STORED_KEY_BYTES_MAX + 64 < FRAME_BODY_BYTES_MAX
+);
 const _: () = assert!(LOCK_SECS_DEFAULT <= LOCK_SECS_MAX);
+const _: () = assert!(SYNC_WRITE_NODES_MAX <= CHAIN_NODES_MAX);
+const _: () = assert!(TOPOLOGY_CHAINS_MAX * CHAIN_NODES_MAX <= ACKNOWLEDGING_NODES_MAX);

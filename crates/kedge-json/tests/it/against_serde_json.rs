@@ -21,7 +21,7 @@ fn agrees(text: &[u8]) -> Result<(), TestCaseError> {
 }
 
 /// Pieces of which JSON, and nearly JSON, is made.
-fn piece() -> impl Strategy<Value = &'static [u8]> {
+pub(crate) fn piece() -> impl Strategy<Value = &'static [u8]> {
     prop::sample::select(vec![
         b"{".as_slice(),
         b"}",
@@ -58,7 +58,7 @@ fn piece() -> impl Strategy<Value = &'static [u8]> {
 }
 
 /// JSON values, written out with or without white space.
-fn value() -> impl Strategy<Value = serde_json::Value> {
+pub(crate) fn value() -> impl Strategy<Value = serde_json::Value> {
     let leaf = prop_oneof![
         Just(serde_json::Value::Null),
         any::<bool>().prop_map(Into::into),

@@ -1,0 +1,50 @@
+//! Reading what a path names.
+
+use crate::SubdocError;
+use crate::path::Path;
+use crate::walk::Walk;
+
+/// The text of the value that `path` names in `document`, which is JSON. The document is read up to the end of that
+/// value and no further.
+///
+/// # Errors
+/// `PathEinval` for the empty path, `PathEnoent`, `PathMismatch`, `DocE2deep`, `DocNotjson`.
+pub fn get<'d>(document: &'d [u8], path: &Path<'_>) -> Result<&'d [u8], SubdocError> {
+    if path.is_empty() {
+        return Err(SubdocError::PathEinval);
+    }
+    let mut walk = Walk::new(document);
+    let entry = walk.find(path.components())?;
+    walk.skip_value()?;
+    Ok(walk.since(entry.value))
+}
+
+/// Whether `path` names something in `document`, which is JSON: `Ok` if it does.
+///
+/// # Errors
+/// As [`get`].
+pub fn exists(document: &[u8], path: &Path<'_>) -> Result<(), SubdocError> {
+    get(document, path).map(|_| ())
+}
+
+/// The number of elements of the array or of members of the object that `path` names in `document`, which is JSON. The
+/// path may be empty.
+///
+/// # Errors
+/// `PathEnoent`, `PathMismatch` (also if it is neither), `DocE2deep`, `DocNotjson`.
+pub fn count(document: &[u8], path: &Path<'_>) -> Result<u64, SubdocError> {
+    let mut walk = Walk::new(document);
+    walk.find(path.components())?;
+    let Some(kind) = walk.kind() else {
+        walk.skip_value()?;
+        return Err(SubdocError::PathMismatch);
+    };
+    let mut count = 0;
+    let mut next = walk.first(kind)?;
+    while next.is_some() {
+        walk.skip_value()?;
+        count += 1;
+        next = walk.next(kind)?;
+    }
+    Ok(count)
+}

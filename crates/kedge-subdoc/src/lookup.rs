@@ -1,0 +1,127 @@
+//! Reading paths of a document.
+
+use crate::status::status_of;
+use crate::virtual_xattrs::{Facts, Surroundings, VirtualXattr, table_of_contents, vbucket};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kedge_json::{Path, SubdocError};
+use kedge_protocol::binary::commands::subdoc::{PathFlags, Spec, SubdocOp, xattr_key};
+use kedge_types::{Cas, Datatype, Status};
+use kedge_vbucket::{Item, Parts};
+use std::borrow::Cow;
+
+/// How a binary attribute is stored: this and its bytes in base64, as a JSON string.
+const BINARY_PREFIX: &str = "cb-content-base64-encoded:";
+
+/// Looks up the paths of `specs` in a document or tombstone whose value is in memory, and tells `found` of each in
+/// order: its status, and its value when it has one. `cas` is what clients see of its version.
+///
+/// # Errors
+/// `Internal` when the stored value is not what its datatype says.
+pub fn lookup<'s>(
+    item: &Item,
+    cas: Cas,
+    around: &Surroundings,
+    specs: impl IntoIterator<Item = Spec<'s>>,
+    found: &mut dyn FnMut(Status, &[u8]),
+) -> Result<(), Status> {
+    let parts = Parts::of(item).map_err(|_| Status::Internal)?;
+    let facts = Facts::of(item, &parts, cas);
+    for spec in specs {
+        let looked_up = if spec.is_xattr() {
+            in_xattr(&spec, &parts, &facts, around)
+        } else {
+            in_body(&spec, &facts)
+        };
+        match looked_up {
+            Ok(value) if spec.op.returns_value() => found(Status::Success, &value),
+            Ok(_) => found(Status::Success, &[]),
+            Err(status) => found(status, &[]),
+        }
+    }
+    Ok(())
+}
+
+fn in_body<'a>(spec: &Spec<'_>, facts: &Facts<'a>) -> Result<Cow<'a, [u8]>, Status> {
+    if facts.deleted {
+        return Err(Status::SubdocPathEnoent);
+    }
+    if spec.op == SubdocOp::GetDoc {
+        return Ok(Cow::Borrowed(facts.body));
+    }
+    if !facts.datatype.contains(Datatype::JSON) {
+        return Err(Status::SubdocDocNotjson);
+    }
+    let path = Path::parse(spec.path).map_err(status_of)?;
+    read(spec.op, facts.body, &path).map_err(status_of)
+}
+
+fn in_xattr<'a>(
+    spec: &Spec<'_>,
+    parts: &'a Parts<'_>,
+    facts: &Facts<'_>,
+    around: &Surroundings,
+) -> Result<Cow<'a, [u8]>, Status> {
+    let key = xattr_key(spec.path)?;
+    let attribute = match VirtualXattr::named(key) {
+        Some(VirtualXattr::Document) => Cow::Owned(facts.document(around).into_bytes()),
+        Some(VirtualXattr::Vbucket) => Cow::Owned(vbucket(around).into_bytes()),
+        Some(VirtualXattr::TableOfContents) => {
+            let names = parts.xattrs().iter().map(|(name, _)| name);
+            Cow::Owned(table_of_contents(names).into_bytes())
+        }
+        None => Cow::Borrowed(parts.xattrs().get(key).ok_or(Status::SubdocPathEnoent)?),
+    };
+    let value = match attribute {
+        Cow::Borrowed(text) => in_attribute(spec, key, text)?,
+        Cow::Owned(text) => Cow::Owned(in_attribute(spec, key, &text)?.into_owned()),
+    };
+    if spec.flags.contains(PathFlags::BINARY_VALUE) {
+        return Ok(Cow::Owned(decode_binary(&value)?));
+    }
+    Ok(value)
+}
+
+/// What the rest of a path behind the attribute's name is in its value.
+pub(crate) fn in_attribute<'a>(
+    spec: &Spec<'_>,
+    key: &[u8],
+    text: &'a [u8],
+) -> Result<Cow<'a, [u8]>, Status> {
+    let rest = match &spec.path[key.len()..] {
+        [] if spec.op != SubdocOp::GetCount => return Ok(Cow::Borrowed(text)),
+        [b'.'] => return Err(Status::SubdocPathEinval),
+        [b'.', rest @ ..] => rest,
+        rest => rest,
+    };
+    let path = Path::parse(rest).map_err(status_of)?;
+    read(spec.op, text, &path).map_err(status_of)
+}
+
+fn read<'a>(op: SubdocOp, json: &'a [u8], path: &Path<'_>) -> Result<Cow<'a, [u8]>, SubdocError> {
+    match op {
+        SubdocOp::GetCount => {
+            let count = kedge_json::count(json, path)?;
+            Ok(Cow::Owned(count.to_string().into_bytes()))
+        }
+        _ => kedge_json::get(json, path).map(Cow::Borrowed),
+    }
+}
+
+/// A binary value as a JSON string.
+pub(crate) fn encode_binary(bytes: &[u8]) -> Vec<u8> {
+    format!("\"{BINARY_PREFIX}{}\"", STANDARD.encode(bytes)).into_bytes()
+}
+
+/// The bytes of a binary value.
+///
+/// # Errors
+/// `SubdocFieldNotBinaryValue`.
+pub(crate) fn decode_binary(json: &[u8]) -> Result<Vec<u8>, Status> {
+    let text = json
+        .strip_prefix(b"\"")
+        .and_then(|text| text.strip_suffix(b"\""))
+        .and_then(|text| text.strip_prefix(BINARY_PREFIX.as_bytes()));
+    text.and_then(|text| STANDARD.decode(text).ok())
+        .ok_or(Status::SubdocFieldNotBinaryValue)
+}

@@ -1,0 +1,65 @@
+//! Specs that outlive their request, and what is checked of specs before there is a document.
+
+use crate::macros::Macro;
+use crate::virtual_xattrs::VirtualXattr;
+use kedge_protocol::binary::commands::subdoc::{PathFlags, Spec, SubdocOp, xattr_key};
+use kedge_types::Status;
+
+/// A spec with its own bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnedSpec {
+    op: SubdocOp,
+    flags: PathFlags,
+    path: Box<[u8]>,
+    value: Box<[u8]>,
+}
+
+impl From<Spec<'_>> for OwnedSpec {
+    fn from(spec: Spec<'_>) -> Self {
+        Self {
+            op: spec.op,
+            flags: spec.flags,
+            path: spec.path.into(),
+            value: spec.value.into(),
+        }
+    }
+}
+
+impl OwnedSpec {
+    /// The spec.
+    #[must_use]
+    pub fn get(&self) -> Spec<'_> {
+        Spec {
+            op: self.op,
+            flags: self.flags,
+            path: &self.path,
+            value: &self.value,
+        }
+    }
+
+    /// Bytes of its path and value.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.path.len() + self.value.len()
+    }
+}
+
+/// Checks names of virtual attributes and macros.
+///
+/// # Errors
+/// `SubdocXattrUnknownVattr`, `SubdocXattrUnknownMacro`, `SubdocXattrUnknownVattrMacro`.
+pub fn check<'s>(specs: impl IntoIterator<Item = Spec<'s>>) -> Result<(), Status> {
+    for spec in specs {
+        if !spec.is_xattr() {
+            continue;
+        }
+        let key = xattr_key(spec.path)?;
+        if key.starts_with(b"$") {
+            VirtualXattr::named(key).ok_or(Status::SubdocXattrUnknownVattr)?;
+        }
+        if spec.flags.contains(PathFlags::EXPAND_MACROS) {
+            Macro::parse(spec.value)?;
+        }
+    }
+    Ok(())
+}

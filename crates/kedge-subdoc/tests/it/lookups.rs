@@ -1,0 +1,122 @@
+//! Reading paths, attributes, and what the server knows of a document.
+
+use crate::tools::*;
+use kedge_protocol::binary::commands::subdoc::SubdocOp::{Exists, Get, GetCount, GetDoc};
+use kedge_subdoc::check;
+use kedge_types::Status;
+
+#[test]
+fn paths_of_the_body() {
+    let item = document(&[], r#"{"a": {"b": [1, "x", null]}, "n": 5}"#);
+    for (op, path, expected) in [
+        (Get, "a.b", Ok(r#"[1, "x", null]"#)),
+        (Get, "a.b[1]", Ok(r#""x""#)),
+        (Get, "a.b[-1]", Ok("null")),
+        (Get, "c", Err(Status::SubdocPathEnoent)),
+        (Get, "a[0]", Err(Status::SubdocPathMismatch)),
+        (Get, "a..b", Err(Status::SubdocPathEinval)),
+        (Exists, "a.b", Ok("")),
+        (Exists, "a.c", Err(Status::SubdocPathEnoent)),
+        (GetCount, "a.b", Ok("3")),
+        (GetCount, "", Ok("2")),
+        (GetCount, "n", Err(Status::SubdocPathMismatch)),
+        (GetDoc, "", Ok(r#"{"a": {"b": [1, "x", null]}, "n": 5}"#)),
+    ] {
+        let found = look(&item, op, NO, path);
+        assert_eq!(found.as_deref(), expected.as_deref(), "{op:?} {path}");
+    }
+    let deep = vec!["a"; 33].join(".");
+    assert_eq!(look(&item, Get, NO, &deep), Err(Status::SubdocPathE2deep));
+    let other = document(&[], "not json");
+    assert_eq!(look(&other, Get, NO, "a"), Err(Status::SubdocDocNotjson));
+    assert_eq!(look(&other, GetDoc, NO, "").as_deref(), Ok("not json"));
+}
+
+#[test]
+fn paths_of_attributes() {
+    let item = document(&[("_s", r#"{"r":[1,2]}"#), ("u", "5")], "text");
+    for (op, path, expected) in [
+        (Get, "_s", Ok(r#"{"r":[1,2]}"#)),
+        (Get, "_s.r[1]", Ok("2")),
+        (Get, "u", Ok("5")),
+        (Get, "u.x", Err(Status::SubdocPathMismatch)),
+        (Get, "u.", Err(Status::SubdocPathEinval)),
+        (Get, "v", Err(Status::SubdocPathEnoent)),
+        (Exists, "_s.r", Ok("")),
+        (GetCount, "_s.r", Ok("2")),
+        (GetCount, "_s", Ok("1")),
+        (Get, "$XTOC", Ok(r#"["_s","u"]"#)),
+    ] {
+        let found = look(&item, op, X, path);
+        assert_eq!(found.as_deref(), expected.as_deref(), "{op:?} {path}");
+    }
+    let binary = document(&[("b", r#""cb-content-base64-encoded:AAH/""#)], "1");
+    let found = look(&document(&[("b", "1")], "1"), Get, B, "b");
+    assert_eq!(found, Err(Status::SubdocFieldNotBinaryValue));
+    let mut bytes = Vec::new();
+    let specs = [spec(Get, B, "b", "")];
+    kedge_subdoc::lookup(&binary, binary.cas(), &AROUND, specs, &mut |_, value| {
+        bytes = value.to_vec();
+    })
+    .unwrap();
+    assert_eq!(bytes, [0, 1, 255]);
+}
+
+#[test]
+fn virtual_attributes_tell_of_the_document() {
+    let item = document(&[("u", "1")], "123456789");
+    let expected = concat!(
+        r#"{"CAS":"0x000001d1a94a2000","vbucket_uuid":"0x0000000000000abc","#,
+        r#""seqno":"0x000000000000000a","revid":"3","exptime":0,"value_bytes":9,"#,
+        r#""datatype":["json","xattr"],"deleted":false,"flags":7,"#,
+        r#""last_modified":"2000","value_crc32c":"0xe3069283"}"#
+    );
+    assert_eq!(look(&item, Get, X, "$document").as_deref(), Ok(expected));
+    assert_eq!(
+        look(&item, Get, X, "$document.revid").as_deref(),
+        Ok("\"3\"")
+    );
+    let missing = look(&item, Get, X, "$document.none");
+    assert_eq!(missing, Err(Status::SubdocPathEnoent));
+    let hlc = look(&item, Get, X, "$vbucket.HLC").unwrap();
+    assert_eq!(hlc, r#"{"now":"1700000000","mode":"real"}"#);
+    let deleted = look(&tombstone(&[]), Get, X, "$document.deleted");
+    assert_eq!(deleted.as_deref(), Ok("true"));
+    let raw = look(&tombstone(&[]), Get, X, "$document.datatype");
+    assert_eq!(raw.as_deref(), Ok(r#"["raw"]"#));
+}
+
+#[test]
+fn a_tombstone_has_attributes_and_no_body() {
+    let item = tombstone(&[("_s", "1")]);
+    assert_eq!(look(&item, Get, X, "_s").as_deref(), Ok("1"));
+    for (op, path) in [(Get, "a"), (GetDoc, ""), (GetCount, "")] {
+        assert_eq!(look(&item, op, NO, path), Err(Status::SubdocPathEnoent));
+    }
+}
+
+#[test]
+fn names_that_the_server_does_not_know_are_refused_before_there_is_a_document() {
+    use kedge_protocol::binary::commands::subdoc::SubdocOp::DictUpsert;
+    for (spec, expected) in [
+        (spec(Get, X, "$document", ""), Ok(())),
+        (spec(Get, NO, "$nothing", ""), Ok(())),
+        (
+            spec(Get, X, "$nothing", ""),
+            Err(Status::SubdocXattrUnknownVattr),
+        ),
+        (spec(DictUpsert, M, "a", "\"${Mutation.CAS}\""), Ok(())),
+        (spec(DictUpsert, M, "a", "\"${$document.flags}\""), Ok(())),
+        (spec(DictUpsert, M, "a", "\"${$document}\""), Ok(())),
+        (
+            spec(DictUpsert, M, "a", "\"${$document.none}\""),
+            Err(Status::SubdocXattrUnknownVattrMacro),
+        ),
+        (
+            spec(DictUpsert, M, "a", "\"${Mutation.none}\""),
+            Err(Status::SubdocXattrUnknownMacro),
+        ),
+    ] {
+        assert_eq!(check([spec]), expected, "{spec:?}");
+    }
+}

@@ -1,0 +1,7 @@
+//! Sub-document operations from outside.
+
+mod all_or_nothing;
+mod lookups;
+mod mutations;
+mod tools;
+mod xattrs;

@@ -1,0 +1,180 @@
+//! Changing paths of the body, and which documents a mutation is made of.
+
+use crate::tools::*;
+use kedge_protocol::binary::commands::subdoc::DocFlags;
+use kedge_protocol::binary::commands::subdoc::SubdocOp::{
+    AddDoc, ArrayAddUnique, ArrayInsert, ArrayPushFirst, ArrayPushLast, Counter, Delete, DeleteDoc,
+    DictAdd, DictUpsert, Replace, ReplaceDoc, SetDoc,
+};
+use kedge_types::Status;
+
+#[test]
+fn each_operation_changes_its_path() {
+    let item = document(&[], r#"{"a":[1,2],"n":5,"s":"x"}"#);
+    for (spec, expected) in [
+        (
+            spec(DictAdd, NO, "b", "1"),
+            r#"{"a":[1,2],"n":5,"s":"x","b":1}"#,
+        ),
+        (
+            spec(DictUpsert, NO, "s", "[]"),
+            r#"{"a":[1,2],"n":5,"s":[]}"#,
+        ),
+        (
+            spec(DictUpsert, P, "o.p", "1"),
+            r#"{"a":[1,2],"n":5,"s":"x","o":{"p":1}}"#,
+        ),
+        (spec(Delete, NO, "a[0]", ""), r#"{"a":[2],"n":5,"s":"x"}"#),
+        (
+            spec(Replace, NO, "a[-1]", "{}"),
+            r#"{"a":[1,{}],"n":5,"s":"x"}"#,
+        ),
+        (
+            spec(ArrayPushLast, NO, "a", "3,4"),
+            r#"{"a":[1,2,3,4],"n":5,"s":"x"}"#,
+        ),
+        (
+            spec(ArrayPushFirst, NO, "a", "0"),
+            r#"{"a":[0,1,2],"n":5,"s":"x"}"#,
+        ),
+        (
+            spec(ArrayInsert, NO, "a[1]", "9"),
+            r#"{"a":[1,9,2],"n":5,"s":"x"}"#,
+        ),
+        (
+            spec(ArrayAddUnique, NO, "a", "3"),
+            r#"{"a":[1,2,3],"n":5,"s":"x"}"#,
+        ),
+        (
+            spec(Counter, NO, "n", "-7"),
+            r#"{"a":[1,2],"n":-2,"s":"x"}"#,
+        ),
+        (spec(SetDoc, NO, "", "[1]"), "[1]"),
+        (spec(ReplaceDoc, NO, "", "text"), "text"),
+    ] {
+        assert_eq!(body(&item, &[spec]).as_deref(), Ok(expected), "{spec:?}");
+    }
+    for (spec, expected) in [
+        (spec(DictAdd, NO, "n", "1"), Status::SubdocPathEexists),
+        (spec(DictAdd, NO, "x.y", "1"), Status::SubdocPathEnoent),
+        (spec(DictAdd, NO, "b", "{"), Status::SubdocValueCantinsert),
+        (spec(DictUpsert, NO, "a[0]", "1"), Status::SubdocPathEinval),
+        (spec(Delete, NO, "z", ""), Status::SubdocPathEnoent),
+        (spec(Replace, NO, "n.x", "1"), Status::SubdocPathMismatch),
+        (
+            spec(ArrayPushLast, NO, "n", "1"),
+            Status::SubdocPathMismatch,
+        ),
+        (spec(ArrayInsert, NO, "a[7]", "1"), Status::SubdocPathEnoent),
+        (
+            spec(ArrayInsert, NO, "a[-1]", "1"),
+            Status::SubdocPathEinval,
+        ),
+        (
+            spec(ArrayAddUnique, NO, "a", "2"),
+            Status::SubdocPathEexists,
+        ),
+        (spec(Counter, NO, "s", "1"), Status::SubdocPathMismatch),
+        (spec(Counter, NO, "n", "0"), Status::SubdocDeltaEinval),
+        (spec(Counter, NO, "n", "1.5"), Status::SubdocDeltaEinval),
+        (
+            spec(Counter, NO, "n", "9223372036854775807"),
+            Status::SubdocValueCantinsert,
+        ),
+        (spec(AddDoc, NO, "", "1"), Status::KeyExists),
+    ] {
+        assert_eq!(body(&item, &[spec]), Err(expected), "{spec:?}");
+    }
+    let large = document(&[], r#"{"n":99999999999999999999}"#);
+    let spec = spec(Counter, NO, "n", "1");
+    assert_eq!(body(&large, &[spec]), Err(Status::SubdocNumErange));
+    let text = document(&[], "text");
+    assert_eq!(body(&text, &[spec]), Err(Status::SubdocDocNotjson));
+    let deep = format!("{{\"n\":{}1{}}}", "[".repeat(31), "]".repeat(31));
+    let too_deep = body(
+        &document(&[], &deep),
+        &[crate::tools::spec(DictUpsert, NO, "x", &"[".repeat(40))],
+    );
+    assert!(too_deep.is_err());
+}
+
+#[test]
+fn a_mutation_gives_back_numbers_and_keeps_flags() {
+    let item = document(&[], r#"{"n":5}"#);
+    let specs = [
+        spec(DictAdd, NO, "a", "1"),
+        spec(Counter, NO, "n", "2"),
+        spec(Counter, NO, "m", "3"),
+    ];
+    let (result, reply) = change(Some(&item), DocFlags::NONE, &specs);
+    assert_eq!(result.unwrap().1, r#"{"n":7,"a":1,"m":3}"#);
+    assert_eq!(reply.values, [(1, b"7".to_vec()), (2, b"3".to_vec())]);
+    assert_eq!((reply.failed, reply.deleted), (None, false));
+}
+
+#[test]
+fn flags_say_which_documents_there_may_be() {
+    let live = document(&[], "{}");
+    let dead = tombstone(&[("_s", "1")]);
+    let (none, mkdoc, add) = (DocFlags::NONE, DocFlags::MKDOC, DocFlags::ADD);
+    let access = DocFlags::ACCESS_DELETED;
+    let revive = access.union(DocFlags::REVIVE);
+    let created_deleted = mkdoc.union(DocFlags::CREATE_AS_DELETED);
+    let no_body = Err(Status::SubdocDeletedDocumentCantHaveValue);
+    let set = spec(DictUpsert, NO, "a.b", "1");
+    for (there, flags, expected) in [
+        (None, none, Err(Status::KeyNotFound)),
+        (None, access, Err(Status::KeyNotFound)),
+        (None, mkdoc, Ok(r#"{"a":{"b":1}}"#)),
+        (None, add, Ok(r#"{"a":{"b":1}}"#)),
+        (None, created_deleted, no_body),
+        (Some(&live), none, Err(Status::SubdocMultiPathFailure)),
+        (Some(&live), mkdoc, Ok(r#"{"a":{"b":1}}"#)),
+        (Some(&live), add, Err(Status::KeyExists)),
+        (
+            Some(&live),
+            revive,
+            Err(Status::SubdocCanOnlyReviveDeletedDocuments),
+        ),
+        (Some(&dead), access, no_body),
+        (Some(&dead), add.union(access), Err(Status::KeyExists)),
+        (Some(&dead), mkdoc.union(revive), Ok(r#"{"a":{"b":1}}"#)),
+    ] {
+        let (result, _) = change(there, flags, &[set]);
+        let result = result.map(|(_, body, deleted)| {
+            assert!(!deleted);
+            body
+        });
+        assert_eq!(
+            result.as_deref(),
+            expected.as_deref(),
+            "{there:?} {flags:?}"
+        );
+    }
+}
+
+#[test]
+fn a_new_document_is_what_its_first_path_is_in() {
+    for (spec, expected) in [
+        (spec(ArrayPushLast, NO, "", "1,2"), "[1,2]"),
+        (spec(ArrayInsert, NO, "[0]", "1"), "[1]"),
+        (spec(ArrayPushLast, NO, "a", "1"), r#"{"a":[1]}"#),
+        (spec(DictUpsert, X, "u", "1"), "{}"),
+        (spec(SetDoc, NO, "", "7"), "7"),
+        (spec(AddDoc, NO, "", "text"), "text"),
+        (spec(Counter, NO, "n", "1"), r#"{"n":1}"#),
+    ] {
+        let (result, _) = change(None, DocFlags::MKDOC, &[spec]);
+        assert_eq!(result.unwrap().1, expected, "{spec:?}");
+    }
+}
+
+#[test]
+fn deleting_the_document_keeps_the_attributes_of_the_system() {
+    let item = document(&[("_s", "1"), ("u", "2")], "{}");
+    let specs = [spec(DictUpsert, X, "_t", "3"), spec(DeleteDoc, NO, "", "")];
+    let (result, reply) = change(Some(&item), DocFlags::NONE, &specs);
+    let kept = section(&[("_s", "1"), ("_t", "3")]);
+    assert_eq!(result, Ok((kept, String::new(), true)));
+    assert!(!reply.deleted, "it was there");
+}
