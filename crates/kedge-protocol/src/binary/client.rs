@@ -105,17 +105,7 @@ pub fn parse_response(buf: &[u8], max_body: usize) -> ParseReply<'_> {
         Err(SplitError::Fatal(error)) => ParseReply::Fatal(error),
         Ok(split) if split.magic == Magic::ServerRequest => ParseReply::ServerRequest {
             consumed: split.consumed,
-            request: Request {
-                opcode: split.opcode,
-                datatype: split.datatype,
-                vb: VbId(split.vb_or_status),
-                opaque: split.opaque,
-                cas: split.cas,
-                framing: split.framing,
-                extras: split.extras,
-                key: split.key,
-                value: split.value,
-            },
+            request: split.request(),
         },
         Ok(split) => ParseReply::Reply {
             consumed: split.consumed,

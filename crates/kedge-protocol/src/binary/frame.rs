@@ -115,6 +115,13 @@ impl Request<'_> {
         }
     }
 
+    /// Bytes of the whole frame on the wire.
+    #[must_use]
+    pub const fn frame_bytes(&self) -> usize {
+        let body = self.framing.len() + self.extras.len() + self.key.len() + self.value.len();
+        HEADER_BYTES + body
+    }
+
     /// Whether the value is one raw Snappy block.
     #[must_use]
     #[inline]
@@ -176,6 +183,23 @@ pub(super) struct Split<'a> {
     pub(super) key: &'a [u8],
     pub(super) value: &'a [u8],
     pub(super) consumed: usize,
+}
+
+impl<'a> Split<'a> {
+    /// The frame as a request, whatever its magic.
+    pub(super) const fn request(&self) -> Request<'a> {
+        Request {
+            opcode: self.opcode,
+            datatype: self.datatype,
+            vb: VbId(self.vb_or_status),
+            opaque: self.opaque,
+            cas: self.cas,
+            framing: self.framing,
+            extras: self.extras,
+            key: self.key,
+            value: self.value,
+        }
+    }
 }
 
 pub(super) enum SplitError {
@@ -264,17 +288,7 @@ pub fn parse_frame(buf: &[u8], max_body: usize) -> Parse<'_> {
         },
         Ok(split) => Parse::Frame {
             consumed: split.consumed,
-            request: Request {
-                opcode: split.opcode,
-                datatype: split.datatype,
-                vb: VbId(split.vb_or_status),
-                opaque: split.opaque,
-                cas: split.cas,
-                framing: split.framing,
-                extras: split.extras,
-                key: split.key,
-                value: split.value,
-            },
+            request: split.request(),
         },
     }
 }

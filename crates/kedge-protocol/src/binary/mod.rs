@@ -40,6 +40,7 @@ mod error_body;
 mod error_map;
 mod features;
 mod fields;
+mod flags;
 mod frame;
 mod frame_info;
 mod opcode;

@@ -4,9 +4,9 @@ use crate::{hex, whole_request};
 use kedge_protocol::binary::commands::{
     Arithmetic, Concat, Flush, Get, GetAllVbSeqnos, GetClusterConfig, GetCmdTimer, GetCollectionId,
     GetErrorMap, GetKeys, GetLocked, GetManifest, GetMeta, GetRandomKey, GetScopeId, HeaderOnly,
-    Hello, MetaVersion, Observe, ObserveSeqno, ObservedKey, Remove, SaslStart, SelectBucket,
-    SeqnoPersistence, SetManifest, Stat, Store, Touch, Unlock, VbStateFilter, Verbosity, WithMeta,
-    WithMetaOptions, range_scan,
+    Hello, MetaVersion, Observe, ObserveSeqno, ObservedKey, Remove, ReturnMeta, ReturnMetaKind,
+    ReturnMetaReply, SaslStart, SelectBucket, SeqnoPersistence, SetManifest, Stat, Store, Touch,
+    Unlock, VbStateFilter, Verbosity, WithMeta, WithMetaOptions, range_scan,
 };
 use kedge_protocol::binary::{Feature, Features, Opcode, RequestWriter};
 use kedge_types::{Cas, CollectionId, Datatype, RevSeqno, Seqno, Status, VbId, VbUuid};
@@ -75,6 +75,7 @@ proptest! {
         let (key, value) = (&key[..], &value[..]);
         round_trip!(GetMeta<'_>, GetMeta, GetMeta { version: MetaVersion::V1, key });
         round_trip!(GetMeta<'_>, GetqMeta, GetMeta { version: MetaVersion::V2, key });
+        let plain = datatype & 3;
         if let Ok(options) = WithMetaOptions::from_bits(options) {
             round_trip!(WithMeta<'_>, SetWithMeta, WithMeta {
                 flags,
@@ -86,6 +87,17 @@ proptest! {
                 key,
                 value,
                 datatype: Datatype::from_bits(datatype).unwrap(),
+            });
+            let kinds = [ReturnMetaKind::Set, ReturnMetaKind::Add, ReturnMetaKind::Delete];
+            let kind = kinds[flags as usize % 3];
+            round_trip!(ReturnMeta<'_>, ReturnMeta, ReturnMeta {
+                kind,
+                flags,
+                expiry,
+                cas: Cas(cas),
+                key,
+                value: if kind == ReturnMetaKind::Delete { b"" } else { value },
+                datatype: Datatype::from_bits(plain).unwrap(),
             });
         } else {
             prop_assert_eq!(options & 0xc, 4, "only the lonely option is refused");
@@ -259,6 +271,8 @@ fn scans_that_make_no_sense() {
     let good = r#"{"collection":"8","range":{"start":"YQ==","excl_end":"Yg=="},"key_only":true}"#;
     assert_eq!(decode(good, Datatype::JSON), Ok(CollectionId(8)));
     assert_eq!(decode(good, Datatype::RAW), Err(Status::Invalid));
+    let from_the_first = r#"{"range":{"start":"","end":"Yg=="}}"#;
+    assert_eq!(decode(from_the_first, Datatype::JSON), Ok(CollectionId(0)));
     let sampling = r#"{"sampling":{"seed":1,"samples":10},"name":"x"}"#;
     assert_eq!(decode(sampling, Datatype::JSON), Ok(CollectionId(0)));
     for bad in [
@@ -267,7 +281,6 @@ fn scans_that_make_no_sense() {
         r#"{"range":{"start":"YQ=="}}"#,
         r#"{"range":{"start":"YQ==","excl_start":"YQ==","end":"Yg=="}}"#,
         r#"{"range":{"start":"*","end":"Yg=="}}"#,
-        r#"{"range":{"start":"","end":"Yg=="}}"#,
         r#"{"collection":"x","sampling":{"samples":1}}"#,
         r#"{"sampling":{"samples":0}}"#,
         r#"{"sampling":{"samples":1},"range":{"start":"YQ==","end":"Yg=="}}"#,
@@ -289,4 +302,27 @@ fn a_password_is_not_shown() {
         shown.contains("PLAIN") && !shown.contains("secret"),
         "{shown}"
     );
+}
+
+#[test]
+fn return_meta_says_what_it_wants() {
+    let decode = |kind: u8, value: &[u8]| {
+        let mut bytes = Vec::new();
+        let extras = [0, 0, 0, kind, 0, 0, 0, 7, 0, 0, 0, 9];
+        RequestWriter::new(Opcode::ReturnMeta).write(&extras, b"k", value, &mut bytes);
+        ReturnMeta::decode(&whole_request(&bytes)).map(|wire| (wire.kind, wire.flags, wire.expiry))
+    };
+    assert_eq!(decode(1, b"v"), Ok((ReturnMetaKind::Set, 7, 9)));
+    assert_eq!(decode(2, b""), Ok((ReturnMetaKind::Add, 7, 9)));
+    assert_eq!(decode(3, b""), Ok((ReturnMetaKind::Delete, 7, 9)));
+    for (kind, value) in [(0, &b""[..]), (4, b""), (3, b"v")] {
+        assert_eq!(decode(kind, value), Err(Status::Invalid), "{kind}");
+    }
+    let reply = ReturnMetaReply {
+        flags: 1,
+        expiry: 2,
+        rev_seqno: RevSeqno(3),
+    };
+    assert_eq!(ReturnMetaReply::decode(&reply.encode()), Ok(reply));
+    assert_eq!(ReturnMetaReply::decode(&[0; 15]), Err(Status::Invalid));
 }

@@ -1,6 +1,7 @@
 //! Tests of the codecs through their public interface.
 
 mod commands;
+mod dcp;
 mod features;
 mod frame_infos;
 mod frames;

@@ -3,6 +3,7 @@
 //! Layouts: Couchbase `docs/BinaryProtocol.md`, sections "Get Meta" and "Set With Meta".
 
 use crate::binary::fields::{ALL_DATATYPES, Fields, Part, Shape};
+use crate::binary::flags::flag_set;
 use crate::binary::{Request, RequestWriter};
 use kedge_types::{Cas, Datatype, RevSeqno, Status};
 
@@ -121,6 +122,8 @@ impl GetMetaReply {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WithMetaOptions(u32);
 
+flag_set!(WithMetaOptions);
+
 impl WithMetaOptions {
     /// Skip conflict resolution in buckets with custom resolution.
     pub const FORCE: Self = Self(1);
@@ -151,18 +154,6 @@ impl WithMetaOptions {
     #[must_use]
     pub const fn bits(self) -> u32 {
         self.0
-    }
-
-    /// Whether all of `other` is set.
-    #[must_use]
-    pub const fn contains(self, other: Self) -> bool {
-        self.0 & other.0 == other.0
-    }
-
-    /// These options and `other`.
-    #[must_use]
-    pub const fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
     }
 }
 

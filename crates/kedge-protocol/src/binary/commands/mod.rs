@@ -11,6 +11,7 @@ mod collections;
 mod compact;
 mod concat;
 mod config;
+pub mod dcp;
 mod flush;
 mod get;
 mod hello;
@@ -22,6 +23,7 @@ mod observe;
 mod random_key;
 pub mod range_scan;
 mod remove;
+mod return_meta;
 mod sasl;
 mod seqno;
 mod stat;
@@ -47,6 +49,7 @@ pub use misc::{GetCmdTimer, HeaderOnly, Verbosity};
 pub use observe::{KeyState, Observe, ObserveReply, ObserveSeqno, ObserveSeqnoReply, ObservedKey};
 pub use random_key::GetRandomKey;
 pub use remove::Remove;
+pub use return_meta::{ReturnMeta, ReturnMetaKind, ReturnMetaReply};
 pub use sasl::SaslStart;
 pub use seqno::{
     FailoverEntry, GetAllVbSeqnos, SeqnoPersistence, VbStateFilter, decode_failover_log,
@@ -55,4 +58,4 @@ pub use seqno::{
 pub use stat::Stat;
 pub use store::{MutationToken, Store};
 pub use touch::Touch;
-pub use vbucket::{DelVbucket, SetVbucket};
+pub use vbucket::{DelVbucket, SetVbucket, SnapshotSource, VbucketDetails};

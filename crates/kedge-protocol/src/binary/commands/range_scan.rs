@@ -19,7 +19,7 @@ pub struct ScanId(pub [u8; 16]);
 /// One end of a range of keys, without collection prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bound {
-    /// The key.
+    /// The key; an empty one lies before all keys.
     pub key: Vec<u8>,
     /// Whether the key itself is left out.
     pub exclusive: bool,
@@ -132,9 +132,6 @@ fn decode_bound(inclusive: Option<&str>, exclusive: Option<&str>) -> Result<Boun
         _ => return Err(Status::Invalid),
     };
     let key = STANDARD.decode(text).map_err(|_| Status::Invalid)?;
-    if key.is_empty() {
-        return Err(Status::Invalid);
-    }
     Ok(Bound { key, exclusive })
 }
 

@@ -2,16 +2,44 @@
 
 use crate::binary::fields::{Fields, Part, Shape};
 use crate::binary::{Request, RequestWriter};
+use kedge_types::limits::{CHAIN_NODES_MAX, TOPOLOGY_CHAINS_MAX};
 use kedge_types::{Datatype, Status};
+use serde::Deserialize;
 
 /// Gives the request's vBucket a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SetVbucket<'a> {
     /// The state: 1 active, 2 replica, 3 pending, 4 dead.
     pub state: u8,
-    /// More about it, as JSON; may be empty.
+    /// More about it, as JSON; may be empty. [`SetVbucket::parse_details`] reads it.
     pub details: &'a [u8],
 }
+
+/// What SET_VBUCKET says more.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct VbucketDetails {
+    /// The names of the nodes of one chain, or two while the vBucket moves; the first of each is the active, a place
+    /// without a name is a replica that is not there. Only of an active vBucket.
+    pub topology: Option<Vec<Vec<Option<String>>>>,
+    /// The vBucket is made of files that were brought here.
+    pub use_snapshot: Option<SnapshotSource>,
+    /// What it will be after that.
+    pub expected_next_state: Option<String>,
+}
+
+/// Which files a vBucket is made of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SnapshotSource {
+    /// Those that another node's were copied to.
+    Fbr,
+    /// Those of a shared store.
+    Fusion,
+}
+
+/// What a vBucket is that has a topology.
+const ACTIVE: u8 = 1;
 
 impl<'a> SetVbucket<'a> {
     /// Checks and reads the request.
@@ -36,6 +64,30 @@ impl<'a> SetVbucket<'a> {
             state,
             details: request.value,
         })
+    }
+
+    /// Reads the JSON.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when it is not an object of the known members, has a topology for a vBucket that does not become
+    /// active, or one that is not one or two chains of one to four nodes, the first of each with a name.
+    pub fn parse_details(&self) -> Result<VbucketDetails, Status> {
+        if self.details.is_empty() {
+            return Ok(VbucketDetails::default());
+        }
+        let details: VbucketDetails =
+            serde_json::from_slice(self.details).map_err(|_| Status::Invalid)?;
+        let is_sound = |chains: &Vec<Vec<Option<String>>>| {
+            let is_chain = |chain: &Vec<Option<String>>| {
+                let named = chain.iter().flatten().all(|name| !name.is_empty());
+                (1..=CHAIN_NODES_MAX).contains(&chain.len()) && chain[0].is_some() && named
+            };
+            (1..=TOPOLOGY_CHAINS_MAX).contains(&chains.len()) && chains.iter().all(is_chain)
+        };
+        match &details.topology {
+            Some(chains) if self.state != ACTIVE || !is_sound(chains) => Err(Status::Invalid),
+            _ => Ok(details),
+        }
     }
 
     /// Appends the request.
@@ -123,6 +175,51 @@ mod tests {
             let bytes = frame(Opcode::SetVbucket, extras, b"");
             let refused = with(&bytes, |request| SetVbucket::decode(request).err());
             assert_eq!(refused, Some(Status::Invalid), "{extras:?}");
+        }
+    }
+
+    #[test]
+    fn the_topology_is_read() {
+        let parse = |state, json: &str| {
+            let details = json.as_bytes();
+            SetVbucket { state, details }.parse_details()
+        };
+        let topology = |json: &str| parse(1, json).unwrap().topology.unwrap();
+        let name = |name: &str| Some(name.to_owned());
+        assert_eq!(
+            topology(r#"{"topology":[["n_0","n_1",null]]}"#),
+            [[name("n_0"), name("n_1"), None]]
+        );
+        assert_eq!(
+            topology(r#"{"topology":[["a"],["b","a"]]}"#),
+            [vec![name("a")], vec![name("b"), name("a")]]
+        );
+        assert_eq!(parse(2, ""), Ok(VbucketDetails::default()));
+        let snapshot = parse(
+            2,
+            r#"{"use_snapshot":"fbr","expected_next_state":"replica"}"#,
+        );
+        let snapshot = snapshot.unwrap();
+        assert_eq!(snapshot.use_snapshot, Some(SnapshotSource::Fbr));
+        assert_eq!(snapshot.expected_next_state, name("replica"));
+        assert!(parse(1, r#"{"topology":[["a","b","c","d"]]}"#).is_ok());
+        for (state, wrong) in [
+            (2, r#"{"topology":[["a"]]}"#),
+            (1, r#"{"topology":[]}"#),
+            (1, r#"{"topology":[[]]}"#),
+            (1, r#"{"topology":[[null,"a"]]}"#),
+            (1, r#"{"topology":[[""]]}"#),
+            (1, r#"{"topology":[["a",""]]}"#),
+            (1, r#"{"topology":[["a","b","c","d","e"]]}"#),
+            (1, r#"{"topology":[["a"],["a"],["a"]]}"#),
+            (1, r#"{"topology":["a"]}"#),
+            (1, r#"{"topology":[[1]]}"#),
+            (1, r#"{"topologies":[["a"]]}"#),
+            (1, r#"{"use_snapshot":"other"}"#),
+            (1, "[]"),
+            (1, "x"),
+        ] {
+            assert_eq!(parse(state, wrong), Err(Status::Invalid), "{wrong}");
         }
     }
 

@@ -13,20 +13,22 @@ pub use multi::{
 };
 pub use single::SubdocSingle;
 
-use kedge_types::Status;
+use crate::binary::flags::flag_set;
+use kedge_types::limits::XATTR_NAME_BYTES_MAX;
+use kedge_types::{Status, check_xattr_name};
 
 /// Longest path, in bytes.
 pub const SUBDOC_PATH_BYTES_MAX: usize = 1024;
 /// Most specs of one multi lookup or mutation.
 pub const SUBDOC_SPECS_MAX: usize = 16;
-/// Longest name of an extended attribute, in bytes.
-pub const XATTR_KEY_BYTES_MAX: usize = 15;
 
 macro_rules! flags {
     ($(#[$doc:meta])* $name:ident { $($(#[$flag_doc:meta])* $flag:ident = $bit:literal,)* }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         pub struct $name(u8);
+
+        flag_set!($name);
 
         impl $name {
             /// No flag.
@@ -43,18 +45,6 @@ macro_rules! flags {
             #[must_use]
             pub const fn bits(self) -> u8 {
                 self.0
-            }
-
-            /// Whether all of `other` is set.
-            #[must_use]
-            pub const fn contains(self, other: Self) -> bool {
-                self.0 & other.0 == other.0
-            }
-
-            /// These flags and `other`.
-            #[must_use]
-            pub const fn union(self, other: Self) -> Self {
-                Self(self.0 | other.0)
             }
         }
     };
@@ -357,27 +347,20 @@ impl Spec<'_> {
     }
 }
 
-/// The name of the extended attribute that a path is in: what stands before the first dot or bracket.
+/// The name of the extended attribute that a path is in: what stands before the first dot or bracket. Those that begin
+/// with `$` are virtual.
 ///
 /// # Errors
-/// [`Status::XattrInvalid`] when it is empty or longer than [`XATTR_KEY_BYTES_MAX`], is not UTF-8, starts with
-/// punctuation other than `_` and `$`, is one of these alone, or has control characters.
+/// [`Status::XattrInvalid`] when it is no name that an attribute can have, see [`check_xattr_name`].
 pub fn xattr_key(path: &[u8]) -> Result<&[u8], Status> {
     let end = path.iter().position(|byte| matches!(byte, b'.' | b'['));
     let key = &path[..end.unwrap_or(path.len())];
-    let good_start = match key {
-        [] | [b'_' | b'$'] => false,
-        [first, ..] => matches!(first, b'_' | b'$') || !first.is_ascii_punctuation(),
-    };
-    let good = good_start
-        && key.len() <= XATTR_KEY_BYTES_MAX
-        && !key.iter().any(u8::is_ascii_control)
-        && std::str::from_utf8(key).is_ok();
-    if good {
-        Ok(key)
-    } else {
-        Err(Status::XattrInvalid)
+    let is_virtual = key.len() <= XATTR_NAME_BYTES_MAX;
+    match key.strip_prefix(b"$").filter(|_| is_virtual) {
+        Some(name) => check_xattr_name(name)?,
+        None => check_xattr_name(key)?,
     }
+    Ok(key)
 }
 
 /// Whether a value is a macro, as a JSON string: one of three about the mutation, or a field of `$document`.

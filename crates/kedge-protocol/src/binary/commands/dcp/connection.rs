@@ -1,0 +1,179 @@
+//! DCP_OPEN, DCP_CONTROL and DCP_BUFFER_ACKNOWLEDGEMENT: what concerns a whole connection.
+
+use super::{Extras, Head, extras_only};
+use crate::binary::fields::{Fields, Part, Shape};
+use crate::binary::flags::flag_set;
+use crate::binary::{Opcode, Request};
+use kedge_types::limits::DCP_NAME_BYTES_MAX;
+use kedge_types::{Datatype, Status};
+use serde::{Deserialize, Serialize};
+
+/// Flags of DCP_OPEN.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct OpenFlags(pub u32);
+
+flag_set!(OpenFlags);
+
+impl OpenFlags {
+    /// The side that gets the request sends the changes. Without it, it receives them.
+    pub const PRODUCER: Self = Self(0x1);
+    /// Extended attributes are wanted.
+    pub const XATTRS: Self = Self(0x4);
+    /// Values are not wanted; the datatype is then that of what is sent.
+    pub const NO_VALUE: Self = Self(0x8);
+    /// Deletions have the time of the deletion.
+    pub const DELETE_TIMES: Self = Self(0x20);
+    /// Values are not wanted; the datatype is that of the stored value.
+    pub const NO_VALUE_WITH_DATATYPE: Self = Self(0x40);
+    /// Deletions keep the user's extended attributes.
+    pub const DELETED_USER_XATTRS: Self = Self(0x100);
+    /// Deletions are left out of what is sent first.
+    pub const SKIP_DELETES: Self = Self(0x200);
+
+    /// These bits without those of `other`.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+}
+
+/// Makes the connection one of DCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Open<'a> {
+    /// What the connection is for.
+    pub flags: OpenFlags,
+    /// Its name, 1 to [`DCP_NAME_BYTES_MAX`] bytes; a second connection of the name ends the first.
+    pub name: &'a [u8],
+    /// More about it, as JSON; may be empty. [`Open::consumer_name`] reads it.
+    pub value: &'a [u8],
+}
+
+#[derive(Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct OpenValue {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    consumer_name: Option<String>,
+}
+
+impl<'a> Open<'a> {
+    /// Checks and reads the request.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when the extras are not eight bytes, the name is empty or too long, or anything else is there.
+    pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
+        const SHAPE: Shape = Shape {
+            extras: &[8],
+            key: Part::Required,
+            value: Part::Optional,
+            cas: Part::Forbidden,
+            datatype: Datatype::JSON,
+        };
+        SHAPE.check(request)?;
+        let mut extras = Fields::new(request.extras);
+        // What stood here was a seqno once.
+        extras.u32()?;
+        if request.key.len() > DCP_NAME_BYTES_MAX {
+            return Err(Status::Invalid);
+        }
+        Ok(Self {
+            flags: OpenFlags(extras.u32()?),
+            name: request.key,
+            value: request.value,
+        })
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+        let extras = Extras::<8>::new().u32(0).u32(self.flags.0);
+        let mut writer = head.writer(Opcode::DcpOpen);
+        if !self.value.is_empty() {
+            writer.datatype = Datatype::JSON;
+        }
+        writer.write(extras.bytes(), self.name, self.value, out);
+    }
+
+    /// The consumer's name in the topology of vBuckets, if the value gives one.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when the value is not such a JSON object.
+    pub fn consumer_name(&self) -> Result<Option<String>, Status> {
+        if self.value.is_empty() {
+            return Ok(None);
+        }
+        serde_json::from_slice(self.value)
+            .map(|value: OpenValue| value.consumer_name)
+            .map_err(|_| Status::Invalid)
+    }
+
+    /// A value that gives the consumer's name.
+    #[must_use]
+    pub fn consumer_name_value(name: &str) -> Vec<u8> {
+        let value = OpenValue {
+            consumer_name: Some(name.to_owned()),
+        };
+        serde_json::to_vec(&value).expect("a string is JSON")
+    }
+}
+
+/// Sets a property of the connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Control<'a> {
+    /// Which.
+    pub key: &'a [u8],
+    /// To what, as text.
+    pub value: &'a [u8],
+}
+
+impl<'a> Control<'a> {
+    /// Checks and reads the request.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when key or value is empty, or anything else is there.
+    pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
+        const SHAPE: Shape = Shape {
+            value: Part::Required,
+            ..Shape::KEY_ONLY
+        };
+        SHAPE.check(request)?;
+        Ok(Self {
+            key: request.key,
+            value: request.value,
+        })
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+        head.writer(Opcode::DcpControl)
+            .write(&[], self.key, self.value, out);
+    }
+}
+
+/// The consumer is done with so much of what it was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferAck {
+    /// Bytes of whole frames, headers included.
+    pub bytes: u32,
+}
+
+impl BufferAck {
+    /// Checks and reads the request.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when the extras are not four bytes, or anything else is there.
+    pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
+        extras_only(&[4]).check(request)?;
+        Ok(Self {
+            bytes: Fields::new(request.extras).u32()?,
+        })
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+        head.writer(Opcode::DcpBufferAcknowledgement).write(
+            &self.bytes.to_be_bytes(),
+            &[],
+            &[],
+            out,
+        );
+    }
+}

@@ -1,0 +1,262 @@
+//! DCP: how one node, or a client, follows the changes of vBuckets.
+//!
+//! Both ends of a DCP connection send requests and replies, so [`parse_peer`] takes both from a buffer. A request is read
+//! by [`Message::decode`] and written by `encode` of the message's own type. The vBucket stands in the header; every
+//! message of a stream has the opaque of the request that opened it and, when several streams of a vBucket share a
+//! connection, the stream id in a frame info.
+//!
+//! Source: Couchbase `docs/dcp/documentation/commands/`, one page per message.
+
+mod cache_transfer;
+mod connection;
+mod document;
+mod filter;
+mod marker;
+mod peer;
+mod reply;
+mod stream;
+mod sync_write;
+mod system_event;
+
+pub use cache_transfer::{CacheTransfer, CachedDocument};
+pub use connection::{BufferAck, Control, Open, OpenFlags};
+pub use document::{Deletion, Expiration, Mutation};
+pub use filter::{CacheTransferFilter, StreamFilter};
+pub use marker::{DiskMarker, MarkerVersion, SnapshotFlags, SnapshotMarker, VisibleMarker};
+pub use peer::{ParsePeer, PeerFrame, parse_peer};
+pub use reply::{AddStreamReply, StreamReply, encode_failover_log};
+pub use stream::{
+    AddStream, EndReason, OsoSnapshot, SeqnoAdvanced, SetVbucketState, StreamEnd, StreamFlags,
+    StreamRequest,
+};
+pub use sync_write::{Abort, Commit, Prepare, SeqnoAck};
+pub use system_event::{SystemEvent, SystemEventKind, SystemEventPayload};
+
+use crate::binary::commands::HeaderOnly;
+use crate::binary::fields::{ALL_DATATYPES, Part, Shape};
+use crate::binary::{ConnectionKind, FrameInfos, Opcode, Request, RequestWriter};
+use kedge_types::{Datatype, Status, VbId};
+
+/// What every message of a stream has beside its fields.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// The vBucket.
+    pub vb: VbId,
+    /// That of the request that opened the stream; of any other request, what comes back in its reply.
+    pub opaque: u32,
+    /// Which of several streams of the vBucket, when the connection has stream ids.
+    pub stream: Option<u16>,
+}
+
+impl Head {
+    fn writer(&self, opcode: Opcode) -> RequestWriter<'static> {
+        RequestWriter {
+            vb: self.vb,
+            opaque: self.opaque,
+            infos: FrameInfos {
+                stream_id: self.stream,
+                ..FrameInfos::default()
+            },
+            ..RequestWriter::new(opcode)
+        }
+    }
+}
+
+/// A request of either end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Message<'a> {
+    /// vBucket, opaque and stream id.
+    pub head: Head,
+    /// What it says.
+    pub body: Body<'a>,
+}
+
+/// What a message says. The consumer sends those up to [`Body::SeqnoAck`], the producer the others and NOOP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is documented where it is defined")]
+pub enum Body<'a> {
+    Open(Open<'a>),
+    Control(Control<'a>),
+    AddStream(AddStream),
+    /// Ends a stream. Nothing but the header.
+    CloseStream,
+    StreamRequest(StreamRequest<'a>),
+    /// Asks for the failover log of the vBucket. Nothing but the header.
+    GetFailoverLog,
+    BufferAck(BufferAck),
+    SeqnoAck(SeqnoAck),
+    /// Has to be answered. Nothing but the header.
+    Noop,
+    StreamEnd(StreamEnd),
+    SnapshotMarker(SnapshotMarker),
+    Mutation(Mutation<'a>),
+    Deletion(Deletion<'a>),
+    Expiration(Expiration<'a>),
+    SetVbucketState(SetVbucketState),
+    SystemEvent(SystemEvent<'a>),
+    Prepare(Prepare<'a>),
+    Commit(Commit<'a>),
+    Abort(Abort<'a>),
+    SeqnoAdvanced(SeqnoAdvanced),
+    OsoSnapshot(OsoSnapshot),
+    CacheTransfer(CacheTransfer<'a>),
+    /// The cache is transferred. Nothing but the header.
+    CacheTransferEnd,
+}
+
+impl<'a> Message<'a> {
+    /// Checks and reads a request.
+    ///
+    /// # Errors
+    /// [`Status::UnknownCommand`] when it is not of DCP, [`Status::UnknownFrameInfo`] for a frame info without meaning,
+    /// [`Status::Invalid`] when a part is missing, too much, of the wrong length or without meaning.
+    pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
+        let stream = if request.framing.is_empty() {
+            None
+        } else {
+            FrameInfos::parse(request.framing)?.stream_id
+        };
+        Ok(Self {
+            head: Head {
+                vb: request.vb,
+                opaque: request.opaque,
+                stream,
+            },
+            body: Body::decode(request)?,
+        })
+    }
+
+    /// Appends the request.
+    ///
+    /// # Panics
+    /// When a part is longer than its length field can say.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let head = &self.head;
+        let bare = |opcode, out| HeaderOnly.encode(&head.writer(opcode), out);
+        match &self.body {
+            Body::Open(open) => open.encode(head, out),
+            Body::Control(control) => control.encode(head, out),
+            Body::AddStream(add) => add.encode(head, out),
+            Body::CloseStream => bare(Opcode::DcpCloseStream, out),
+            Body::StreamRequest(request) => request.encode(head, out),
+            Body::GetFailoverLog => bare(Opcode::DcpGetFailoverLog, out),
+            Body::BufferAck(ack) => ack.encode(head, out),
+            Body::SeqnoAck(ack) => ack.encode(head, out),
+            Body::Noop => bare(Opcode::DcpNoop, out),
+            Body::StreamEnd(end) => end.encode(head, out),
+            Body::SnapshotMarker(marker) => marker.encode(head, out),
+            Body::Mutation(mutation) => mutation.encode(head, out),
+            Body::Deletion(deletion) => deletion.encode(head, out),
+            Body::Expiration(expiration) => expiration.encode(head, out),
+            Body::SetVbucketState(state) => state.encode(head, out),
+            Body::SystemEvent(event) => event.encode(head, out),
+            Body::Prepare(prepare) => prepare.encode(head, out),
+            Body::Commit(commit) => commit.encode(head, out),
+            Body::Abort(abort) => abort.encode(head, out),
+            Body::SeqnoAdvanced(advanced) => advanced.encode(head, out),
+            Body::OsoSnapshot(snapshot) => snapshot.encode(head, out),
+            Body::CacheTransfer(transfer) => transfer.encode(head, out),
+            Body::CacheTransferEnd => bare(Opcode::DcpCacheTransferEnd, out),
+        }
+    }
+}
+
+impl<'a> Body<'a> {
+    fn decode(request: &Request<'a>) -> Result<Self, Status> {
+        let opcode = Opcode::from_wire(request.opcode, ConnectionKind::Couchbase);
+        let bare = |body| HeaderOnly::decode(request).map(|_| body);
+        match opcode.ok_or(Status::UnknownCommand)? {
+            Opcode::DcpOpen => Open::decode(request).map(Self::Open),
+            Opcode::DcpControl => Control::decode(request).map(Self::Control),
+            Opcode::DcpAddStream => AddStream::decode(request).map(Self::AddStream),
+            Opcode::DcpCloseStream => bare(Self::CloseStream),
+            Opcode::DcpStreamReq => StreamRequest::decode(request).map(Self::StreamRequest),
+            Opcode::DcpGetFailoverLog => bare(Self::GetFailoverLog),
+            Opcode::DcpBufferAcknowledgement => BufferAck::decode(request).map(Self::BufferAck),
+            Opcode::DcpSeqnoAcknowledged => SeqnoAck::decode(request).map(Self::SeqnoAck),
+            Opcode::DcpNoop => bare(Self::Noop),
+            Opcode::DcpStreamEnd => StreamEnd::decode(request).map(Self::StreamEnd),
+            Opcode::DcpSnapshotMarker => SnapshotMarker::decode(request).map(Self::SnapshotMarker),
+            Opcode::DcpMutation => Mutation::decode(request).map(Self::Mutation),
+            Opcode::DcpDeletion => Deletion::decode(request).map(Self::Deletion),
+            Opcode::DcpExpiration => Expiration::decode(request).map(Self::Expiration),
+            Opcode::DcpSetVbucketState => {
+                SetVbucketState::decode(request).map(Self::SetVbucketState)
+            }
+            Opcode::DcpSystemEvent => SystemEvent::decode(request).map(Self::SystemEvent),
+            Opcode::DcpPrepare => Prepare::decode(request).map(Self::Prepare),
+            Opcode::DcpCommit => Commit::decode(request).map(Self::Commit),
+            Opcode::DcpAbort => Abort::decode(request).map(Self::Abort),
+            Opcode::DcpSeqnoAdvanced => SeqnoAdvanced::decode(request).map(Self::SeqnoAdvanced),
+            Opcode::DcpOsoSnapshot => OsoSnapshot::decode(request).map(Self::OsoSnapshot),
+            Opcode::DcpCacheTransfer => CacheTransfer::decode(request).map(Self::CacheTransfer),
+            Opcode::DcpCacheTransferEnd => bare(Self::CacheTransferEnd),
+            _ => Err(Status::UnknownCommand),
+        }
+    }
+}
+
+/// A message about one document: key, value, CAS and datatype as they are stored.
+const fn document(extras: &'static [usize], value: Part) -> Shape {
+    Shape {
+        extras,
+        key: Part::Required,
+        value,
+        cas: Part::Optional,
+        datatype: ALL_DATATYPES,
+    }
+}
+
+/// A message that has extras only.
+const fn extras_only(extras: &'static [usize]) -> Shape {
+    Shape {
+        extras,
+        ..Shape::EMPTY
+    }
+}
+
+/// The datatype of a request whose shape was checked.
+fn datatype(request: &Request<'_>) -> Datatype {
+    Datatype::from_bits(request.datatype).unwrap_or_default()
+}
+
+/// Big-endian fields put one after the other, for extras of at most `N` bytes.
+struct Extras<const N: usize> {
+    bytes: [u8; N],
+    len: usize,
+}
+
+impl<const N: usize> Extras<N> {
+    const fn new() -> Self {
+        Self {
+            bytes: [0; N],
+            len: 0,
+        }
+    }
+
+    fn put<const M: usize>(mut self, field: [u8; M]) -> Self {
+        self.bytes[self.len..self.len + M].copy_from_slice(&field);
+        self.len += M;
+        self
+    }
+
+    fn u8(self, field: u8) -> Self {
+        self.put([field])
+    }
+
+    fn u16(self, field: u16) -> Self {
+        self.put(field.to_be_bytes())
+    }
+
+    fn u32(self, field: u32) -> Self {
+        self.put(field.to_be_bytes())
+    }
+
+    fn u64(self, field: u64) -> Self {
+        self.put(field.to_be_bytes())
+    }
+
+    fn bytes(&self) -> &[u8] {
+        &self.bytes[..self.len]
+    }
+}

@@ -1,0 +1,93 @@
+//! Replies of DCP that say more than a status.
+
+use crate::binary::commands::{FailoverEntry, decode_failover_log, push_failover_entry};
+use crate::binary::fields::Fields;
+use crate::binary::{Opcode, ReplyFrame, Response};
+use kedge_types::{Seqno, Status};
+
+/// The reply to DCP_STREAM_REQ, seen by who asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StreamReply {
+    /// The stream follows; this is the vBucket's history, newest branch first.
+    Accepted(Vec<FailoverEntry>),
+    /// The consumer has to go back to this seqno and ask again.
+    Rollback(Seqno),
+    /// There is no stream. The number of the status, which need not be a known one.
+    Refused(u16),
+}
+
+impl StreamReply {
+    /// Reads the reply.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when a log is empty or ends in the middle of an entry, or the seqno of a rollback is not
+    /// eight bytes.
+    pub fn decode(reply: &ReplyFrame<'_>) -> Result<Self, Status> {
+        match reply.status() {
+            Some(Status::Success) => match decode_failover_log(reply.value)? {
+                log if log.is_empty() => Err(Status::Invalid),
+                log => Ok(Self::Accepted(log)),
+            },
+            Some(Status::Rollback) => {
+                let mut fields = Fields::new(reply.value);
+                let to = Seqno(fields.u64()?);
+                fields.end(Self::Rollback(to))
+            }
+            _ => Ok(Self::Refused(reply.status_code)),
+        }
+    }
+
+    /// Appends the reply that a stream has to begin earlier.
+    pub fn encode_rollback(opaque: u32, to: Seqno, out: &mut Vec<u8>) {
+        Response {
+            value: &to.get().to_be_bytes(),
+            ..Response::new(Opcode::DcpStreamReq.wire(), opaque, Status::Rollback)
+        }
+        .write(out);
+    }
+}
+
+/// Appends the reply that has a vBucket's history, newest branch first: that of DCP_STREAM_REQ when the stream follows,
+/// and of DCP_GET_FAILOVER_LOG.
+pub fn encode_failover_log(
+    opcode: Opcode,
+    opaque: u32,
+    log: impl Iterator<Item = FailoverEntry>,
+    out: &mut Vec<u8>,
+) {
+    let mut value = Vec::with_capacity(64);
+    log.for_each(|entry| push_failover_entry(entry, &mut value));
+    Response {
+        value: &value,
+        ..Response::new(opcode.wire(), opaque, Status::Success)
+    }
+    .write(out);
+}
+
+/// The reply to DCP_ADD_STREAM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AddStreamReply {
+    /// Opaque of the stream that the consumer asked for.
+    pub stream_opaque: u32,
+}
+
+impl AddStreamReply {
+    /// Appends the reply of success.
+    pub fn encode(&self, opaque: u32, out: &mut Vec<u8>) {
+        Response {
+            extras: &self.stream_opaque.to_be_bytes(),
+            ..Response::new(Opcode::DcpAddStream.wire(), opaque, Status::Success)
+        }
+        .write(out);
+    }
+
+    /// Reads a reply of success.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when the extras are not four bytes.
+    pub fn decode(reply: &ReplyFrame<'_>) -> Result<Self, Status> {
+        let mut extras = Fields::new(reply.extras);
+        let stream_opaque = extras.u32()?;
+        extras.end(Self { stream_opaque })
+    }
+}

@@ -1,0 +1,202 @@
+//! DCP_PREPARE, DCP_COMMIT, DCP_ABORT and DCP_SEQNO_ACKNOWLEDGED.
+
+use super::{Extras, Head, datatype, document, extras_only};
+use crate::binary::fields::{Fields, Part, Shape};
+use crate::binary::{Opcode, Request, RequestWriter};
+use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno, Status};
+
+/// A SyncWrite that waits for its level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prepare<'a> {
+    /// Place in the vBucket's order.
+    pub seqno: Seqno,
+    /// Count of changes.
+    pub rev: RevSeqno,
+    /// The client's own 32 bits.
+    pub flags: u32,
+    /// When it expires; of a deletion, the time of it.
+    pub expiry: Expiry,
+    /// Until when it is locked, in Unix seconds; 0: it is not.
+    pub lock_until: u32,
+    /// How recently it was used.
+    pub nru: u8,
+    /// Whether it deletes the document.
+    pub deleted: bool,
+    /// The level that it waits for.
+    pub level: DurabilityLevel,
+    /// Version.
+    pub cas: Cas,
+    /// What the value is made of.
+    pub datatype: Datatype,
+    /// Key.
+    pub key: &'a [u8],
+    /// Value.
+    pub value: &'a [u8],
+}
+
+impl<'a> Prepare<'a> {
+    /// Checks and reads the request.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when the extras are not 31 bytes, the byte that says whether it deletes is neither 0 nor 1,
+    /// there is no key or a too long one; [`Status::DurabilityInvalidLevel`] for a level without meaning.
+    pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
+        document(&[31], Part::Optional).check_document(request)?;
+        let mut extras = Fields::new(request.extras);
+        Ok(Self {
+            seqno: Seqno(extras.u64()?),
+            rev: RevSeqno(extras.u64()?),
+            flags: extras.u32()?,
+            expiry: Expiry(extras.u32()?),
+            lock_until: extras.u32()?,
+            nru: extras.u8()?,
+            deleted: match extras.u8()? {
+                0 => false,
+                1 => true,
+                _ => return Err(Status::Invalid),
+            },
+            level: DurabilityLevel::from_wire(extras.u8()?)
+                .ok_or(Status::DurabilityInvalidLevel)?,
+            cas: request.cas,
+            datatype: datatype(request),
+            key: request.key,
+            value: request.value,
+        })
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+        let extras = Extras::<31>::new()
+            .u64(self.seqno.get())
+            .u64(self.rev.get())
+            .u32(self.flags)
+            .u32(self.expiry.0)
+            .u32(self.lock_until)
+            .u8(self.nru)
+            .u8(u8::from(self.deleted))
+            .u8(self.level as u8);
+        RequestWriter {
+            cas: self.cas,
+            datatype: self.datatype,
+            ..head.writer(Opcode::DcpPrepare)
+        }
+        .write(extras.bytes(), self.key, self.value, out);
+    }
+}
+
+/// A key and two seqnos: what COMMIT and ABORT look like.
+fn completion<'a>(request: &Request<'a>) -> Result<(Seqno, Seqno, &'a [u8]), Status> {
+    const SHAPE: Shape = document(&[16], Part::Forbidden);
+    SHAPE.check_document(request)?;
+    let mut extras = Fields::new(request.extras);
+    Ok((Seqno(extras.u64()?), Seqno(extras.u64()?), request.key))
+}
+
+fn encode_completion(
+    opcode: Opcode,
+    (head, cas): (&Head, Cas),
+    (prepared, seqno): (Seqno, Seqno),
+    key: &[u8],
+    out: &mut Vec<u8>,
+) {
+    let extras = Extras::<16>::new().u64(prepared.get()).u64(seqno.get());
+    RequestWriter {
+        cas,
+        ..head.writer(opcode)
+    }
+    .write(extras.bytes(), key, &[], out);
+}
+
+/// The prepare of a key was committed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Commit<'a> {
+    /// The seqno of the prepare.
+    pub prepared: Seqno,
+    /// The seqno of the commit.
+    pub seqno: Seqno,
+    /// Version of the committed document; 0 when the sender does not say.
+    pub cas: Cas,
+    /// Key.
+    pub key: &'a [u8],
+}
+
+impl<'a> Commit<'a> {
+    /// Checks and reads the request.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when the extras are not 16 bytes, there is no key or a too long one, or a value.
+    pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
+        let (prepared, seqno, key) = completion(request)?;
+        Ok(Self {
+            prepared,
+            seqno,
+            cas: request.cas,
+            key,
+        })
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+        let seqnos = (self.prepared, self.seqno);
+        encode_completion(Opcode::DcpCommit, (head, self.cas), seqnos, self.key, out);
+    }
+}
+
+/// The prepare of a key was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Abort<'a> {
+    /// The seqno of the prepare.
+    pub prepared: Seqno,
+    /// The seqno of the abort.
+    pub seqno: Seqno,
+    /// Key.
+    pub key: &'a [u8],
+}
+
+impl<'a> Abort<'a> {
+    /// Checks and reads the request.
+    ///
+    /// # Errors
+    /// As those of [`Commit::decode`].
+    pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
+        let (prepared, seqno, key) = completion(request)?;
+        Ok(Self {
+            prepared,
+            seqno,
+            key,
+        })
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+        let seqnos = (self.prepared, self.seqno);
+        encode_completion(Opcode::DcpAbort, (head, Cas(0)), seqnos, self.key, out);
+    }
+}
+
+/// The consumer has every prepare of the vBucket up to a seqno, as their levels ask. Nothing is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeqnoAck {
+    /// The seqno.
+    pub prepared: Seqno,
+}
+
+impl SeqnoAck {
+    /// Checks and reads the request.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] when the extras are not eight bytes, or anything else is there.
+    pub fn decode(request: &Request<'_>) -> Result<Self, Status> {
+        extras_only(&[8]).check(request)?;
+        Ok(Self {
+            prepared: Seqno(Fields::new(request.extras).u64()?),
+        })
+    }
+
+    /// Appends the request.
+    pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
+        let prepared = self.prepared.get().to_be_bytes();
+        head.writer(Opcode::DcpSeqnoAcknowledged)
+            .write(&prepared, &[], &[], out);
+    }
+}
