@@ -177,6 +177,23 @@ impl Log {
         released
     }
 
+    /// Ends the segment that is being written, unless it is empty: what comes next goes to a new one, of the first
+    /// segment's length, and [`Log::release_before`] can let go of all that was written. An open has little to read then.
+    ///
+    /// # Errors
+    /// As [`Log::append`]; with [`LogError::NoSpace`] the log goes on as if this had not been called.
+    pub fn end_segment(&mut self) -> Result<(), LogError> {
+        self.check_usable()?;
+        if self.current.base == self.next {
+            return Ok(());
+        }
+        let bytes = self.shared.config.first_segment_bytes;
+        let result = self
+            .new_file(bytes)
+            .and_then(|found| self.enter_segment(found, Lsn(0)));
+        self.note_failure(result)
+    }
+
     /// A handle for a background thread, which makes the next segments ready.
     pub fn preparer(&self) -> SegmentPreparer {
         SegmentPreparer::new(Arc::clone(&self.shared))
@@ -286,7 +303,15 @@ impl Log {
         forgiven: Lsn,
     ) -> Result<(), LogError> {
         let wanted = self.shared.next_segment_bytes();
-        let (from, bytes, file) = self.find_file(batch_bytes, wanted)?;
+        let found = self.find_file(batch_bytes, wanted)?;
+        self.enter_segment(found, forgiven)
+    }
+
+    fn enter_segment(
+        &mut self,
+        (from, bytes, file): (FileName, u64, Box<dyn File>),
+        forgiven: Lsn,
+    ) -> Result<(), LogError> {
         let next = Segment {
             number: self.current.number + 1,
             base: self.next,
@@ -339,15 +364,18 @@ impl Log {
             let file = disk.open(&dir.join(name.to_string()))?;
             return Ok((name, spare.bytes, file));
         }
-        let name = FileName::Unfinished(self.shared.new_number());
-        let path = dir.join(name.to_string());
         let bytes = segment_bytes_for(batch_bytes, wanted);
-        match allocate_file(&**disk, &path, bytes) {
-            Err(error) if error.is_no_space() && needed < bytes => {
-                Ok((name, needed, allocate_file(&**disk, &path, needed)?))
-            }
-            result => Ok((name, bytes, result?)),
+        match self.new_file(bytes) {
+            Err(error) if error.is_no_space() && needed < bytes => self.new_file(needed),
+            result => result,
         }
+    }
+
+    fn new_file(&self, bytes: u64) -> Result<(FileName, u64, Box<dyn File>), LogError> {
+        let Shared { disk, dir, .. } = &*self.shared;
+        let name = FileName::Unfinished(self.shared.new_number());
+        let file = allocate_file(&**disk, &dir.join(name.to_string()), bytes)?;
+        Ok((name, bytes, file))
     }
 
     /// Keeps a file for the next attempt after it could not become a segment for want of space.

@@ -20,8 +20,8 @@ use crate::{LogConfig, LogError};
 
 /// How much is written before a sync while a segment is filled with zeros: small, so that a commit
 /// that syncs meanwhile does not wait for the whole of it.
-const FILL_SYNC_BYTES: u64 = 4 << 20;
-const FILL_WRITE_BYTES: u64 = 1 << 20;
+const FILL_SYNC_BYTES: u64 = 512 << 10;
+const FILL_WRITE_BYTES: u64 = 512 << 10;
 
 /// A file ready to become a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -188,6 +188,19 @@ impl Record {
         }))
     }
 
+    pub(crate) fn entry(&self) -> &Entry {
+        &self.entry
+    }
+
+    /// As an item with this value, the body as it was.
+    pub(crate) fn with_value(&self, value: &[u8]) -> Item {
+        let meta = ItemMeta {
+            datatype: datatype_of_value(self.meta.datatype, value.len()),
+            ..self.meta
+        };
+        Item::new(&meta, self.key(), &[value])
+    }
+
     /// The stored key: collection prefix and logical key.
     #[must_use]
     pub fn key(&self) -> &[u8] {

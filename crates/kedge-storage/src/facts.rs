@@ -9,12 +9,12 @@
 use std::collections::BTreeMap;
 
 use kedge_couchstore::kv::{
-    CollectionStats, FailoverEntry, LocalDocument, VBSTATE_NAME, VbStateDocument, VbStateKind,
-    split_prepare,
+    CheckpointKind, CollectionStats, FailoverEntry, LocalDocument, VBSTATE_NAME, VbStateDocument,
+    VbStateKind, split_prepare,
 };
 use kedge_couchstore::{Change, Error as FileError, Mutation, Snapshot};
 use kedge_types::{CollectionId, Seqno, decode_leb128};
-use kedge_vbucket::{FailoverTable, PersistedState, VbState};
+use kedge_vbucket::{FailoverTable, PersistedState, SnapshotKind, VbState};
 
 use crate::StorageError;
 
@@ -93,11 +93,16 @@ impl Facts {
             max_cas: document.max_cas,
             snap_start: document.snap_start,
             snap_end: document.snap_end,
+            snap_kind: match document.checkpoint {
+                CheckpointKind::Memory => SnapshotKind::Memory,
+                CheckpointKind::Disk | CheckpointKind::InitialDisk => SnapshotKind::Disk,
+            },
             visible: document.max_visible_seqno,
             prepared: document.prepared_seqno,
             completed: document.completed_seqno,
             max_deleted_rev: document.max_deleted_seqno.get().into(),
             purge: file.header().purge_seqno(),
+            may_have_xattrs: document.might_contain_xattrs,
         })
     }
 
@@ -117,12 +122,21 @@ impl Facts {
                 snap_start: state.snap_start,
                 snap_end: state.snap_end,
                 max_cas: state.max_cas,
-                might_contain_xattrs: old.might_contain_xattrs || changes.attributes,
+                might_contain_xattrs: old.might_contain_xattrs
+                    || state.may_have_xattrs
+                    || changes.attributes,
                 namespaces_supported: true,
                 completed_seqno: state.completed,
                 prepared_seqno: state.prepared,
-                // A node that is alone has acknowledged what it has written.
-                high_prepared_seqno: state.prepared,
+                // What is written is acknowledged; of a snapshot from a disk, at its end.
+                high_prepared_seqno: match state.snap_kind {
+                    SnapshotKind::Memory => state.prepared,
+                    SnapshotKind::Disk => old.high_prepared_seqno,
+                },
+                checkpoint: match state.snap_kind {
+                    SnapshotKind::Memory => CheckpointKind::Memory,
+                    SnapshotKind::Disk => CheckpointKind::Disk,
+                },
                 max_visible_seqno: state.visible,
                 on_disk_prepares: old.on_disk_prepares.saturating_add_signed(changes.prepares),
                 on_disk_prepare_bytes: old

@@ -1,7 +1,7 @@
 //! What a vBucket begins with after a start.
 
-use kedge_couchstore::Form;
-use kedge_couchstore::kv::{PREPARE_PREFIX, SnapshotRange};
+use kedge_couchstore::kv::{PREPARE_PREFIX, SnapshotRange, split_prepare};
+use kedge_couchstore::{Entry, Form, Snapshot};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{Base, Item, PersistedState};
 
@@ -21,6 +21,9 @@ pub struct Loaded {
     pub tombstones: u64,
     /// SyncWrites that are neither committed nor aborted, in the order of seqnos.
     pub prepares: Vec<Item>,
+    /// Those of them whose key has a newer document: they have ended, as nobody writes one before. The completed seqno is
+    /// behind where a snapshot of another node's disk was not at its end.
+    pub superseded: Vec<Seqno>,
     /// Which of the vBucket's files it is.
     pub revision: Revision,
 }
@@ -33,7 +36,10 @@ impl Loaded {
             state: self.state,
             high_seqno: self.high_seqno,
             documents: self.documents,
-            prepares: self.prepares,
+            prepares: {
+                let is_open = |item: &Item| self.superseded.binary_search(&item.seqno()).is_err();
+                self.prepares.into_iter().filter(is_open).collect()
+            },
         }
     }
 }
@@ -66,13 +72,16 @@ impl Storage {
             });
         }
         (state.snap_start, state.snap_end) = (document.snap_start, document.snap_end);
-        let mut prepares = Vec::new();
+        let (mut prepares, mut superseded) = (Vec::new(), Vec::new());
         if state.completed < state.prepared {
             let first = Seqno(state.completed.get() + 1);
             for entry in file.scan_seqnos(first..=state.prepared)? {
                 let entry = entry?;
                 if entry.is_deleted() || entry.key().first() != Some(&PREPARE_PREFIX) {
                     continue;
+                }
+                if is_superseded(&file, &entry)? {
+                    superseded.push(entry.seqno());
                 }
                 let body = file.body(&entry, Form::Plain)?;
                 let record = understand(file.path(), entry, Some(body.unwrap_or_default()))?;
@@ -91,7 +100,14 @@ impl Storage {
                 .saturating_sub(document.on_disk_prepares),
             tombstones: header.deleted_count(),
             prepares,
+            superseded,
             revision: guard.revision(),
         }))
     }
+}
+
+/// Whether the key of a prepare has a newer document.
+fn is_superseded(file: &Snapshot, prepare: &Entry) -> Result<bool, StorageError> {
+    let document = file.get(split_prepare(prepare.key()).1)?;
+    Ok(document.is_some_and(|document| document.seqno() > prepare.seqno()))
 }

@@ -4,9 +4,11 @@ use std::iter::FusedIterator;
 use std::ops::RangeBounds;
 use std::path::{Path, PathBuf};
 
-use kedge_couchstore::{Documents, Entry, Error as FileError, Form, SeqnoScan};
+use kedge_couchstore::{Documents, Entry, Error as FileError, Form, SeqnoScan, Snapshot};
 use kedge_types::{Seqno, VbId};
+use kedge_vbucket::PersistedState;
 
+use crate::facts::Facts;
 use crate::stats::CountedScan;
 use crate::{Record, Storage, StorageError};
 
@@ -80,7 +82,53 @@ impl Iterator for Scan {
 
 impl FusedIterator for Scan {}
 
+/// A vBucket's file as one commit left it, with what it says of the vBucket. It stays readable, also when the file grows,
+/// is replaced or removed.
+#[derive(Debug)]
+pub struct FileView {
+    file: Snapshot,
+    state: PersistedState,
+}
+
+impl FileView {
+    pub(crate) fn file(&self) -> &Snapshot {
+        &self.file
+    }
+
+    /// What the commit says of the vBucket.
+    #[must_use]
+    pub fn state(&self) -> &PersistedState {
+        &self.state
+    }
+
+    /// The highest seqno of the commit.
+    #[must_use]
+    pub fn high_seqno(&self) -> Seqno {
+        self.file.header().update_seqno()
+    }
+
+    /// Whether the vBucket was like this at some moment: a commit between two parts of a batch, or in the middle of a
+    /// snapshot, lacks versions that a later one was to write.
+    #[must_use]
+    pub fn is_consistent(&self) -> bool {
+        self.state.snap_end <= self.high_seqno()
+    }
+}
+
 impl Storage {
+    /// The vBucket's file as its last commit left it; `None` if it has none.
+    ///
+    /// # Errors
+    /// Damage, [`StorageError::State`], or those of the disk.
+    pub fn view(&self, vb: VbId) -> Result<Option<FileView>, StorageError> {
+        let Some(file) = self.reader(vb)? else {
+            return Ok(None);
+        };
+        let file = file.into_snapshot();
+        let state = Facts::read(&file)?.state(&file)?;
+        Ok(Some(FileView { file, state }))
+    }
+
     /// Reads what has a seqno in this range, with values if `bodies` says so; `None` if the vBucket has no file.
     ///
     /// # Errors
@@ -94,9 +142,31 @@ impl Storage {
         let Some(file) = self.reader(vb)? else {
             return Ok(None);
         };
-        let file = file.into_snapshot();
+        self.scan_file(&file.into_snapshot(), range, bodies)
+            .map(Some)
+    }
+
+    /// As [`Storage::scan`], of the commit that `view` shows.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk.
+    pub fn scan_view(
+        &self,
+        view: &FileView,
+        range: impl RangeBounds<Seqno>,
+        bodies: bool,
+    ) -> Result<Scan, StorageError> {
+        self.scan_file(&view.file, range, bodies)
+    }
+
+    fn scan_file(
+        &self,
+        file: &Snapshot,
+        range: impl RangeBounds<Seqno>,
+        bodies: bool,
+    ) -> Result<Scan, StorageError> {
         let entries = file.scan_seqnos(range)?;
-        Ok(Some(Scan {
+        Ok(Scan {
             entries: match bodies {
                 true => Entries::With(Box::new(entries.with_bodies(Form::Plain))),
                 false => Entries::Without(Box::new(entries)),
@@ -106,7 +176,7 @@ impl Storage {
             purge_seqno: file.header().purge_seqno(),
             done: false,
             _counted: CountedScan::new(&self.counters),
-        }))
+        })
     }
 }
 

@@ -1,13 +1,14 @@
 //! Reads a segment file in large blocks, and looks for batch headers in it.
 
 use kedge_disk::{DiskError, File};
+use memchr::memmem;
 
 use crate::Lsn;
 use crate::format::{ALIGN, BATCH_HEADER_BYTES, BATCH_MAGIC, BatchHeader};
 use crate::segment::Segment;
 
-/// What is read at once, in bytes.
-const BLOCK_BYTES: u64 = 4 << 20;
+/// What is read at once, in bytes: it stays in the cache of a core while it is looked at.
+const BLOCK_BYTES: u64 = 512 << 10;
 /// What is given up at once when the medium cannot be read, in bytes.
 const PIECE_BYTES: usize = 4096;
 
@@ -105,8 +106,9 @@ impl SegmentReader {
             let bytes = BLOCK_BYTES.min(self.len - at);
             let block = self.get(at, bytes)?;
             let last = block.len() - BATCH_HEADER_BYTES;
-            for index in (0..=last).step_by(ALIGN) {
-                if block[index..index + BATCH_MAGIC.len()] != BATCH_MAGIC {
+            let end = last + BATCH_MAGIC.len();
+            for index in memmem::find_iter(&block[..end], &BATCH_MAGIC) {
+                if !index.is_multiple_of(ALIGN) {
                     continue;
                 }
                 let offset = at + index as u64;

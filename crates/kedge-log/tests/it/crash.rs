@@ -44,6 +44,14 @@ fn varied_history(disk: &SimDisk, done: &mut Done) -> Result<(), LogError> {
             if n % 3 == 0 {
                 log.preparer().prepare_if_needed()?;
             }
+            if n == 9 {
+                log.end_segment()?;
+                log.end_segment()?;
+                done.released = done.acknowledged.len();
+                log.release_before(end);
+                assert_eq!((log.first_lsn(), log.stats().segments), (end, 1));
+                log.preparer().recycle()?;
+            }
             if n == 6 || n == 12 {
                 let (lsn, count) = ends[ends.len() - 3];
                 done.released = count;

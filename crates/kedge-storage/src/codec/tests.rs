@@ -90,14 +90,17 @@ prop_compose! {
     ) -> Settle {
         let key = [collection, &key].concat();
         let item = |meta: ItemMeta| {
-            let value = if meta.deleted.is_none() { &value[..] } else { &[] };
+            // Of deletions only those with extended attributes have a value.
+            let has_value = meta.deleted.is_none() || datatype.contains(Datatype::XATTR);
+            let value = if has_value { &value[..] } else { &[] };
             let datatype = datatype_of_value(datatype, value.len());
             Item::new(&ItemMeta { datatype, ..meta }, &key, &[value])
         };
+        let aborted = |meta: ItemMeta| Item::new(&meta, &key, &[]);
         match kind {
             0 => Settle::Prepare(item(meta)),
             1 => Settle::Abort(Box::new(Aborted {
-                item: item(ItemMeta { deleted: Some(Deletion::Explicit), level: None, ..meta }),
+                item: aborted(ItemMeta { deleted: Some(Deletion::Explicit), level: None, ..meta }),
                 prepared: Seqno(prepared),
             })),
             // As committed: of what level it was is not kept.

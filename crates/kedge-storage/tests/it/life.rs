@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use kedge_couchstore::kv::{VBSTATE_NAME, VbStateDocument, VbStateKind};
+use kedge_couchstore::kv::{CheckpointKind, VBSTATE_NAME, VbStateDocument, VbStateKind};
 use kedge_couchstore::{Options, Snapshot};
 use kedge_disk::{Disk, SimDisk};
 use kedge_storage::{RecordKind, Revision, Storage, StorageConfig};
 use kedge_types::{Cas, RevSeqno, Seqno, VbId, VbUuid};
-use kedge_vbucket::{FailoverTable, PersistedState, VbState};
+use kedge_vbucket::{FailoverTable, PersistedState, SnapshotKind, VbState};
 
 use crate::support::{
     VB, abort, audit, config, contents, dir, document, documents, fill, key, open, open_with,
@@ -91,6 +91,35 @@ fn an_open_file_is_opened_once_and_holds_little() {
 }
 
 #[test]
+fn in_the_middle_of_a_disk_snapshot_newer_documents_tell_which_prepares_have_ended() {
+    let disk = SimDisk::new(2);
+    let storage = open(&disk).expect("open");
+    let middle = PersistedState {
+        snap_start: Seqno(2),
+        snap_end: Seqno(9),
+        snap_kind: SnapshotKind::Disk,
+        prepared: Seqno(3),
+        ..state(5, 4)
+    };
+    let items = [
+        document(1, &key(2), b"old"),
+        prepare(2, &key(1), b"one"),
+        prepare(3, &key(2), b"two"),
+        document(4, &key(1), b"newer"),
+    ];
+    storage.commit(VB, &items, &middle, 1).expect("commit");
+    let said = vbstate(&disk);
+    assert_eq!(said.checkpoint, CheckpointKind::Disk);
+    assert_eq!(said.high_prepared_seqno, Seqno(0), "not before its end");
+    let loaded = storage.load(VB).expect("load").expect("a file");
+    assert_eq!(loaded.state, middle);
+    assert_eq!(loaded.superseded, [Seqno(2)]);
+    let base = loaded.into_base();
+    assert_eq!(base.prepares.len(), 1);
+    assert_eq!(base.prepares[0].value(), b"two");
+}
+
+#[test]
 fn the_state_says_what_the_vbucket_and_the_file_are() {
     let disk = SimDisk::new(2);
     let storage = open(&disk).expect("open");
@@ -102,11 +131,13 @@ fn the_state_says_what_the_vbucket_and_the_file_are() {
         max_cas: Cas(u64::MAX - 1),
         snap_start: Seqno(1),
         snap_end: Seqno(9),
+        snap_kind: SnapshotKind::Memory,
         visible: Seqno(3),
         prepared: Seqno(5),
         completed: Seqno(4),
         max_deleted_rev: RevSeqno(77),
         purge: Seqno(2),
+        may_have_xattrs: false,
     };
     let items = [
         document(1, &key(1), b"one"),

@@ -8,3 +8,4 @@ mod model;
 mod support;
 mod threads;
 mod upkeep;
+mod view;

@@ -12,7 +12,7 @@ use kedge_disk::{Disk, SimDisk};
 use kedge_storage::{RecordKind, Storage, StorageConfig, StorageError};
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno, VbId, VbUuid};
 use kedge_vbucket::{
-    Aborted, Deletion, FailoverTable, Item, ItemMeta, PersistedState, Settle, VbState,
+    Aborted, Deletion, FailoverTable, Item, ItemMeta, PersistedState, Settle, SnapshotKind, VbState,
 };
 
 pub(crate) const VB: VbId = VbId(0);
@@ -41,11 +41,13 @@ pub(crate) fn state(uuid: u64, high: u64) -> PersistedState {
         max_cas: Cas(high),
         snap_start: Seqno(high),
         snap_end: Seqno(high),
+        snap_kind: SnapshotKind::Memory,
         visible: Seqno(high),
         prepared: Seqno(0),
         completed: Seqno(0),
         max_deleted_rev: RevSeqno(0),
         purge: Seqno(0),
+        may_have_xattrs: false,
     }
 }
 
