@@ -5,6 +5,7 @@ use crate::item::{Item, ItemMeta};
 use crate::replay::ReplayError;
 use crate::residency::Residency;
 use crate::settle::{Marks, PersistedState};
+use crate::snapshot::Snapshot;
 use crate::vbucket::VBucket;
 use kedge_types::{Seqno, VbUuid};
 
@@ -17,7 +18,8 @@ pub struct Base {
     pub high_seqno: Seqno,
     /// Its live documents.
     pub documents: u64,
-    /// Its prepares that did not end: those above `state.completed`, aborts apart.
+    /// Its prepares that did not end: those above `state.completed`, aborts apart, and those apart whose key has a newer
+    /// document.
     pub prepares: Vec<Item>,
 }
 
@@ -32,11 +34,38 @@ impl Base {
         usize::try_from(self.documents).unwrap_or(usize::MAX)
     }
 
+    /// The snapshot that the file is in the middle of.
+    fn open(&self) -> Option<Snapshot> {
+        let PersistedState {
+            snap_start,
+            snap_end,
+            snap_kind,
+            ..
+        } = self.state;
+        (self.high_seqno < snap_end).then(|| Snapshot::new(snap_kind, snap_start, snap_end))
+    }
+
+    /// Up to where the log has to go before all prepares that ended are known to have; 0: they are.
+    pub(crate) fn torn_upto(&self) -> Seqno {
+        let open = self.open().filter(Snapshot::is_disk);
+        open.map_or(Seqno(0), |open| open.end)
+    }
+
     fn marks(&self) -> Marks {
+        let high = self.high_seqno;
+        let PersistedState {
+            visible,
+            prepared,
+            completed,
+            ..
+        } = self.state;
         Marks {
-            visible: self.state.visible.min(self.high_seqno),
-            prepared: self.state.prepared.min(self.high_seqno),
-            completed: self.state.completed.min(self.high_seqno),
+            high,
+            open: self.open(),
+            visible: visible.min(high),
+            prepared: prepared.min(high),
+            completed: completed.min(high),
+            ..Marks::default()
         }
     }
 }
@@ -59,6 +88,7 @@ impl VBucket {
         self.persisted_seqno = base.high_seqno;
         self.purged_rev = base.state.max_deleted_rev;
         self.purge_seqno = base.state.purge;
+        self.may_have_xattrs = base.state.may_have_xattrs;
         self.residency = Residency::cold(base.documents());
         self.take_over(base)
     }
@@ -67,6 +97,7 @@ impl VBucket {
     pub(crate) fn take_over(&mut self, base: &Base) -> Result<(), ReplayError> {
         let marks = base.marks();
         self.visible_seqno = marks.visible;
+        self.open = marks.open;
         self.clock.raise_to(base.state.max_cas);
         self.unsettled
             .begin(base.high_seqno, marks, base.state.max_deleted_rev);
@@ -82,6 +113,7 @@ impl VBucket {
             })?;
             self.prepares.add(Prepare::found(hash, item, level));
         }
+        self.prepares.note_completed(marks.completed);
         Ok(())
     }
 

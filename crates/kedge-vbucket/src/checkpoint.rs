@@ -2,15 +2,17 @@
 //!
 //! Invariants:
 //! * Entries stand in seqno order, which is the order of the log and of the durability monitor.
-//! * An entry stays until every cursor has passed it.
+//! * An entry stays until every cursor has passed it: the log's, and those of streams (see `cursors`).
 //! * A cursor moves only forward, and only to where its reader says that the work is done; a reader that failed reads
 //!   the same entries again.
 //!
 //! The queue is cut into checkpoints: runs of entries whose end is a consistent point. Nothing is de-duplicated within
 //! one; who wants only the newest of each key (a flush into a file) does so on the batch that it takes.
 
+use crate::cursors::Readers;
 use crate::failover::FailoverTable;
 use crate::item::Item;
+use crate::snapshot::Snapshot;
 use crate::vbucket::VbState;
 use kedge_types::Seqno;
 use std::collections::VecDeque;
@@ -54,6 +56,11 @@ pub enum Change {
     },
     /// The vBucket was deleted, with everything before.
     Delete,
+    /// What follows is of this snapshot, up to its end. Of a vBucket that follows another; what an active writes is in no
+    /// snapshot.
+    Snapshot(Box<Snapshot>),
+    /// Nothing stands at the seqnos up to this one.
+    Advance(Seqno),
 }
 
 impl Change {
@@ -65,8 +72,27 @@ impl Change {
             | Self::Prepare(item)
             | Self::Commit { item, .. }
             | Self::Abort { item, .. } => Some(item),
-            Self::State(..) | Self::Reset(..) | Self::Rollback { .. } | Self::Delete => None,
+            Self::State(..)
+            | Self::Reset(..)
+            | Self::Rollback { .. }
+            | Self::Delete
+            | Self::Snapshot(_)
+            | Self::Advance(_) => None,
         }
+    }
+
+    /// Its seqno, of a change that has one.
+    #[must_use]
+    pub fn seqno(&self) -> Option<Seqno> {
+        match self {
+            Self::Advance(seqno) => Some(*seqno),
+            other => other.item().map(Item::seqno),
+        }
+    }
+
+    /// Whether the vBucket is something else from then on, or has another history: streams of it end.
+    pub(crate) fn ends_streams(&self) -> bool {
+        matches!(self, Self::State(..)) || self.begins_history()
     }
 
     /// Whether it throws away what came before.
@@ -78,14 +104,14 @@ impl Change {
 
 /// A change, and what it took the place of.
 #[derive(Debug)]
-struct Entry {
-    change: Change,
+pub(crate) struct Entry {
+    pub(crate) change: Change,
     /// The seqno of the document or tombstone that it replaced in the hash table; 0 when there was none.
     replaced: Seqno,
 }
 
 impl Entry {
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + self.change.item().map_or(64, Item::heap_bytes)
     }
 }
@@ -94,6 +120,12 @@ impl Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CursorId(usize);
 
+#[cfg(test)]
+impl CursorId {
+    /// That of a vBucket's log: it is the first.
+    pub(crate) const LOG: Self = Self(0);
+}
+
 /// A place in the queue: how many entries were ever queued before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position(u64);
@@ -101,15 +133,17 @@ pub struct Position(u64);
 /// The checkpoints of a vBucket.
 #[derive(Debug, Default)]
 pub struct Checkpoints {
-    entries: VecDeque<Entry>,
+    pub(crate) entries: VecDeque<Entry>,
     /// Position of the first entry.
-    first: u64,
+    pub(crate) first: u64,
     cursors: Vec<u64>,
     bytes: usize,
     open_id: u64,
     open_from: u64,
     /// Position behind the last reset or rollback: what was read before it says nothing of the history after it.
-    reset_at: u64,
+    pub(crate) reset_at: u64,
+    /// Cursors of streams.
+    pub(crate) readers: Readers,
 }
 
 impl Checkpoints {
@@ -128,7 +162,7 @@ impl Checkpoints {
         CursorId(self.cursors.len() - 1)
     }
 
-    fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.first + self.entries.len() as u64
     }
 
@@ -143,10 +177,14 @@ impl Checkpoints {
             self.open_id += 1;
             self.open_from = self.end();
         }
-        let resets = change.begins_history();
+        let ends_streams = change.ends_streams();
+        let resets = ends_streams && change.begins_history();
         let entry = Entry { change, replaced };
         self.bytes += entry.bytes();
         self.entries.push_back(entry);
+        if ends_streams {
+            self.readers.note_state();
+        }
         if resets {
             self.reset_at = self.end();
         }
@@ -235,7 +273,7 @@ impl Checkpoints {
             .find_map(|entry| match &entry.change {
                 Change::Reset(..) | Change::Delete => Some(Seqno(0)),
                 Change::Rollback { to, .. } => Some(*to),
-                other => other.item().map(Item::seqno),
+                other => other.seqno(),
             })
     }
 
@@ -250,14 +288,40 @@ impl Checkpoints {
             "a cursor only moves forward"
         );
         *at = to.0;
-        let slowest = self.cursors.iter().copied().min().unwrap_or(self.first);
-        for entry in self.entries.drain(..(slowest - self.first) as usize) {
+        self.forget();
+    }
+
+    /// Forgets what no cursor needs.
+    pub(crate) fn forget(&mut self) {
+        self.forget_with(drop);
+    }
+
+    /// As [`Checkpoints::forget`], of which `with` gets each entry.
+    pub(crate) fn forget_with(&mut self, mut with: impl FnMut(Entry)) {
+        let logged = self.cursors.iter().copied().min().unwrap_or(self.first);
+        let needless = logged.min(self.readers.slowest()) - self.first;
+        for entry in self.entries.drain(..needless as usize) {
             self.bytes -= entry.bytes();
+            if self.first < self.readers.counted_to {
+                self.readers.kept_bytes -= entry.bytes();
+            }
+            self.first += 1;
+            with(entry);
         }
-        self.first = slowest;
+        let counted = (self.readers.counted_to.max(self.first) - self.first) as usize;
+        for entry in self.entries.range(counted..(logged - self.first) as usize) {
+            self.readers.kept_bytes += entry.bytes();
+        }
+        self.readers.counted_to = logged;
         if self.entries.is_empty() && self.entries.capacity() > IDLE_CAPACITY {
             self.entries = VecDeque::new();
         }
+    }
+
+    /// Entries that the cursor has not passed.
+    #[must_use]
+    pub fn unread(&self, cursor: CursorId) -> usize {
+        (self.end() - self.cursors[cursor.0]) as usize
     }
 
     /// Entries queued.
@@ -277,6 +341,12 @@ impl Checkpoints {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Bytes of what the log has already, and only streams have not read.
+    #[must_use]
+    pub fn bytes_for_streams(&self) -> usize {
+        self.readers.kept_bytes
     }
 
     /// Number of the open checkpoint.

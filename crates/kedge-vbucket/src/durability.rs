@@ -3,17 +3,28 @@
 //! Invariants:
 //! * Prepares stand in seqno order and end in that order: the first that is not ready holds up all behind it.
 //! * A key has at most one prepare.
-//! * A prepare that was read back from the log has no deadline: someone may have seen it committed, so it is committed
-//!   and never given up.
+//! * A prepare that was read back from the disk or came from another active has no deadline: someone may have seen it
+//!   committed, so it is committed and never given up.
+//! * An active commits what its level asks of itself and of a majority of each chain. Without chains it commits nothing.
+
+mod acks;
+mod figures;
+mod following;
+mod prepares;
+
+pub(crate) use acks::Acks;
+pub(crate) use figures::SyncWriteCounts;
+pub use figures::{DurabilityFigures, DurabilityRules, LevelCounts, Standing};
+pub(crate) use following::Following;
+pub(crate) use prepares::Prepares;
 
 use crate::hash_table::KeyHash;
 use crate::item::Item;
 use crate::observe::ObserveState;
 use crate::read::Meta;
+use crate::scanned::ScanPart;
 use crate::write::Mutated;
-use hashbrown::HashTable;
 use kedge_types::{Cas, DurabilityLevel, Seqno, Status};
-use std::collections::VecDeque;
 
 /// What a parked command is known by; the number means something to who gave it only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +66,16 @@ pub enum Completion {
         /// In order, without collection prefix.
         result: Result<Vec<Box<[u8]>>, Status>,
     },
+    /// A range scan was made.
+    ScanMade {
+        /// Its id.
+        result: Result<[u8; 16], Status>,
+    },
+    /// A part of a range scan.
+    Scanned {
+        /// What it found.
+        result: Result<ScanPart, Status>,
+    },
     /// A wait ended of which there is nothing to tell but whether it went well: for a seqno to be persisted, say.
     Persisted(Result<(), Status>),
 }
@@ -72,24 +93,45 @@ pub struct Done {
     pub began_ns: u64,
 }
 
-/// One SyncWrite that waits.
+/// One SyncWrite that has not ended.
 #[derive(Debug)]
 pub(crate) struct Prepare {
     pub(crate) hash: KeyHash,
     pub(crate) item: Item,
     pub(crate) level: DurabilityLevel,
-    pub(crate) waiter: Option<Waiter>,
+    pub(crate) fate: Fate,
+}
+
+/// What is known of a SyncWrite that has not ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Fate {
+    /// A client of this active waits for it: nobody has seen it.
+    Client(Waiter),
+    /// Its client was told that the outcome is not known. It is aborted as soon as it is the first.
+    Overdue { unix_secs: u64 },
+    /// It came from the disk, or from another active, or its client went away: someone may have seen it committed. It
+    /// has no deadline.
+    Inherited,
 }
 
 impl Prepare {
-    /// One that the disk had, for which nobody waits any more.
+    /// One for which nobody waits any more.
     pub(crate) fn found(hash: KeyHash, item: Item, level: DurabilityLevel) -> Self {
         Self {
             hash,
             item,
             level,
-            waiter: None,
+            fate: Fate::Inherited,
         }
+    }
+
+    pub(crate) fn has_client(&self) -> bool {
+        matches!(self.fate, Fate::Client(_))
+    }
+
+    /// Whether the node itself has done for it what its level asks for, if everything up to `persisted` is on its disk.
+    pub(crate) fn is_satisfied(&self, persisted: Seqno) -> bool {
+        !self.level.needs_persistence() || self.item.seqno() <= persisted
     }
 }
 
@@ -99,99 +141,6 @@ pub(crate) struct Waiter {
     pub(crate) cookie: Cookie,
     pub(crate) began_ns: u64,
     pub(crate) deadline_ns: u64,
-}
-
-/// The durability monitor of an active vBucket whose chain is itself alone: a majority of one.
-#[derive(Debug, Default)]
-pub(crate) struct Prepares {
-    queue: VecDeque<Prepare>,
-    keys: HashTable<(KeyHash, Item)>,
-}
-
-impl Prepares {
-    /// Whether a SyncWrite is in flight for the key.
-    pub(crate) fn holds(&self, hash: KeyHash, key: &[u8]) -> bool {
-        !self.keys.is_empty()
-            && self
-                .keys
-                .find(hash.get(), |(_, item)| item.key() == key)
-                .is_some()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
-    /// Whether there is a prepare at `seqno` or behind it.
-    pub(crate) fn has_reached(&self, seqno: Seqno) -> bool {
-        let last = self.queue.back();
-        last.is_some_and(|last| last.item.seqno() >= seqno)
-    }
-
-    pub(crate) fn add(&mut self, prepare: Prepare) {
-        let Prepare { hash, item, .. } = &prepare;
-        assert!(
-            !self.has_reached(item.seqno()),
-            "prepares come in seqno order"
-        );
-        assert!(
-            !self.holds(*hash, item.key()),
-            "a key has one prepare at most"
-        );
-        self.keys
-            .insert_unique(hash.get(), (*hash, item.clone()), |(hash, _)| hash.get());
-        self.queue.push_back(prepare);
-    }
-
-    /// Takes the first prepare if its level is reached with what is on disk.
-    pub(crate) fn take_ready(&mut self, persisted: Seqno) -> Option<Prepare> {
-        let first = self.queue.front()?;
-        let ready = !first.level.needs_persistence() || first.item.seqno() <= persisted;
-        if ready { self.take_first() } else { None }
-    }
-
-    /// Takes the first prepare if its time is up.
-    pub(crate) fn take_late(&mut self, mono_ns: u64) -> Option<Prepare> {
-        let waiter = self.queue.front()?.waiter?;
-        if waiter.deadline_ns <= mono_ns {
-            self.take_first()
-        } else {
-            None
-        }
-    }
-
-    /// Takes the prepare of a key at `seqno`, wherever it stands: replay of a commit or abort.
-    pub(crate) fn take(&mut self, hash: KeyHash, key: &[u8], seqno: Seqno) -> Option<Prepare> {
-        let wanted = |prepare: &Prepare| prepare.item.seqno() == seqno && prepare.item.key() == key;
-        let index = self.queue.iter().position(wanted)?;
-        self.forget_key(hash, key);
-        self.queue.remove(index)
-    }
-
-    fn forget_key(&mut self, hash: KeyHash, key: &[u8]) -> Option<Item> {
-        let entry = self
-            .keys
-            .find_entry(hash.get(), |(_, item)| item.key() == key)
-            .ok()?;
-        Some(entry.remove().0.1)
-    }
-
-    /// Gives up waiting for all of them; they stay prepared.
-    pub(crate) fn take_waiters(&mut self) -> impl Iterator<Item = Waiter> {
-        self.queue
-            .iter_mut()
-            .filter_map(|prepare| prepare.waiter.take())
-    }
-
-    fn take_first(&mut self) -> Option<Prepare> {
-        let prepare = self.queue.pop_front()?;
-        self.forget_key(prepare.hash, prepare.item.key());
-        Some(prepare)
-    }
-
-    pub(crate) fn clear(&mut self) {
-        *self = Self::default();
-    }
 }
 
 /// A wait for a seqno to be persisted.

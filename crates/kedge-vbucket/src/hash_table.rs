@@ -32,7 +32,7 @@ pub struct HashTable {
     tombstones: usize,
     /// Live documents that have an expiry.
     expiring: usize,
-    /// Items whose value is on disk only.
+    /// Live documents whose value is on disk only.
     without_value: usize,
     /// Documents whose value nobody has tried to compress.
     compressible: usize,
@@ -137,7 +137,7 @@ impl HashTable {
             &mut self.documents
         };
         let expires = usize::from(!item.is_deleted() && item.expiry() != Expiry::NEVER);
-        let without_value = usize::from(!item.is_resident());
+        let without_value = usize::from(!item.is_deleted() && !item.is_resident());
         let compressible = usize::from(item.is_compressible());
         if add {
             *kind += 1;
@@ -208,7 +208,7 @@ impl HashTable {
         self.expiring
     }
 
-    /// Items whose value is on disk only.
+    /// Live documents whose value is on disk only.
     #[must_use]
     pub fn without_value(&self) -> usize {
         self.without_value

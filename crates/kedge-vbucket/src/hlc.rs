@@ -1,15 +1,42 @@
 //! The hybrid logical clock that CAS values come from.
 
 use kedge_types::Cas;
+use kedge_types::limits::{CAS_AHEAD_MS_MAX, CAS_DRIFT_MS};
 
 /// The low bits count changes within one tick of the wall clock (65.536 us).
 const COUNTER_BITS: u64 = 0xffff;
+
+/// No clock says this before the year 2262, and what is above could not be counted on from.
+const CAS_MAX: u64 = i64::MAX as u64;
+
+/// How far apart the clocks of others are from this node's, by the CAS values that came from them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Drift {
+    /// Microseconds between them and the clock here when they came, of all together.
+    pub total_us: u64,
+    /// CAS values that came.
+    pub samples: u64,
+    /// Those that were more than [`CAS_DRIFT_MS`] ahead.
+    pub ahead: u64,
+    /// Those that were more than [`CAS_DRIFT_MS`] behind.
+    pub behind: u64,
+}
+
+impl std::ops::AddAssign for Drift {
+    fn add_assign(&mut self, other: Self) {
+        self.total_us = self.total_us.saturating_add(other.total_us);
+        self.samples += other.samples;
+        self.ahead += other.ahead;
+        self.behind += other.behind;
+    }
+}
 
 /// Wall-clock nanoseconds with the low 16 bits cleared, or the last value plus one when the wall clock has not moved
 /// on (or went back). So CAS values of a vBucket only grow, and stay near real time.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HybridClock {
     last: u64,
+    drift: Drift,
 }
 
 impl HybridClock {
@@ -24,9 +51,37 @@ impl HybridClock {
         Cas(self.last)
     }
 
-    /// Never gives out `cas` or less again.
+    /// Never gives out `cas` or less again, unless no clock can say that.
     pub fn raise_to(&mut self, cas: Cas) {
-        self.last = self.last.max(cas.get());
+        self.last = self.last.max(cas.get().min(CAS_MAX));
+    }
+
+    /// [`Self::raise_to`] a CAS that another node gave out, at wall-clock time `unix_ns`.
+    pub fn learn(&mut self, cas: Cas, unix_ns: u64) {
+        let apart_us = cas.get().abs_diff(unix_ns) / 1_000;
+        let drift = &mut self.drift;
+        drift.total_us = drift.total_us.saturating_add(apart_us);
+        drift.samples += 1;
+        if apart_us > CAS_DRIFT_MS * 1_000 {
+            let is_ahead = cas.get() > unix_ns;
+            drift.ahead += u64::from(is_ahead);
+            drift.behind += u64::from(!is_ahead);
+        }
+        self.raise_to(cas);
+    }
+
+    /// Whether a document may get this CAS at wall-clock time `unix_ns`. From the far future it would stop the clock: all
+    /// CAS values to come would count up from there.
+    #[must_use]
+    pub fn accepts(&self, cas: Cas, unix_ns: u64) -> bool {
+        let latest = unix_ns.saturating_add(CAS_AHEAD_MS_MAX * 1_000_000);
+        !cas.is_none() && cas.get() <= latest.min(CAS_MAX)
+    }
+
+    /// How far apart other clocks are.
+    #[must_use]
+    pub fn drift(&self) -> Drift {
+        self.drift
     }
 
     /// The last value given out or learned.
@@ -58,5 +113,41 @@ mod tests {
             2 << 60,
             "back to the wall clock when it is ahead"
         );
+    }
+
+    #[test]
+    fn what_comes_from_the_far_future_is_refused_and_what_drifts_is_counted() {
+        let clock = HybridClock::default();
+        let now = 1_700_000_000_000_000_000;
+        let hour = 3_600_000_000_000;
+        let table = [
+            (0, false),
+            (1, true),
+            (now, true),
+            (now + hour, true),
+            (now + 2 * hour, false),
+            (u64::MAX - 1, false),
+            (u64::MAX, false),
+        ];
+        for (cas, expected) in table {
+            assert_eq!(clock.accepts(Cas(cas), now), expected, "{cas}");
+        }
+        assert!(!clock.accepts(Cas(CAS_MAX + 1), u64::MAX));
+        let mut clock = clock;
+        for cas in [now + 4_000_000, now - 6_000_000_000, now + 7_000_000_000] {
+            clock.learn(Cas(cas), now);
+        }
+        let mut twice = clock.drift();
+        twice += clock.drift();
+        let expected = |times| Drift {
+            total_us: 13_004_000 * times,
+            samples: 3 * times,
+            ahead: times,
+            behind: times,
+        };
+        assert_eq!((clock.drift(), twice), (expected(1), expected(2)));
+        assert_eq!(clock.next(now), Cas(now + 7_000_000_001));
+        clock.learn(Cas(u64::MAX), now);
+        assert_eq!(clock.next(now).get(), CAS_MAX + 1, "and it goes on");
     }
 }

@@ -194,16 +194,22 @@ impl Item {
         copy
     }
 
+    /// Whether extended attributes stand in front of its body.
+    #[must_use]
+    pub fn has_xattrs(&self) -> bool {
+        self.datatype().contains(Datatype::XATTR)
+    }
+
     /// Whether its value is here; that of a document without one is.
     #[must_use]
     pub fn is_resident(&self) -> bool {
         self.rev_state() & STATE_NOT_RESIDENT == 0
     }
 
-    /// A document whose value the disk has; a tombstone has none.
+    /// A document whose value the disk has; of tombstones only those with extended attributes have one.
     pub(crate) fn on_disk(meta: &ItemMeta, key: &[u8]) -> Self {
         let item = Self::new(meta, key, &[]);
-        if meta.deleted.is_none() {
+        if meta.deleted.is_none() || item.has_xattrs() {
             item.mark(STATE_NOT_RESIDENT);
         }
         item

@@ -8,6 +8,7 @@
 mod base;
 mod checkpoint;
 mod compress;
+mod cursors;
 mod durability;
 mod failover;
 mod fetch;
@@ -16,35 +17,51 @@ mod hash_table;
 mod hlc;
 mod item;
 mod lock;
+mod modify;
 mod observe;
 mod page_out;
 mod read;
+mod receive;
 mod replay;
 mod residency;
 mod rollback;
+mod scanned;
 mod settle;
+mod snapshot;
 mod states;
+mod topology;
 mod value;
 mod vbucket;
+mod with_meta;
 mod write;
 
 pub use base::Base;
 pub use checkpoint::{Change, Checkpoints, CursorId, Position};
-pub use durability::{Completion, Cookie, Done};
+pub use cursors::{CursorGone, CursorOpening, Forgotten, Identity, News, StreamCursor};
+pub use durability::{
+    Completion, Cookie, Done, DurabilityFigures, DurabilityRules, LevelCounts, Standing,
+};
 pub use failover::FailoverTable;
 pub use fetch::{FetchTicket, Fetched};
 pub use foldhash::fast::RandomState;
 pub use hash_table::{HashTable, KeyHash, SLOT_BYTES};
-pub use hlc::HybridClock;
+pub use hlc::{Drift, HybridClock};
 pub use item::{Deletion, ITEM_OVERHEAD_BYTES, Item, ItemMeta};
+pub use modify::{Modified, Modify, NextVersion};
 pub use observe::{ObserveSeqno, ObserveState};
 pub use page_out::{Eviction, PageOut, PagedOut};
 pub use read::{Document, Meta, Picked};
+pub use receive::{ReceiveError, Received, Resume};
 pub use replay::{ReplayError, Rewind};
 pub use residency::ResidencyFigures;
+pub use scanned::{ScanEnd, ScanFound, ScanPart};
 pub use settle::{
     Aborted, Part, PersistedState, Persistence, Settle, SettleBatch, UnsettledFigures,
 };
-pub use value::{MinRatio, NewValue, Packer};
+pub use snapshot::{Snapshot, SnapshotKind};
+pub use states::StateChange;
+pub use topology::{NodeName, Topology};
+pub use value::{MinRatio, NewValue, Packer, Parts};
 pub use vbucket::{AfterLog, VBucket, VbSetup, VbState};
+pub use with_meta::{ConflictRule, Given};
 pub use write::{Arithmetic, ConcatMode, Mutated, Outcome, StoreMode, Write};

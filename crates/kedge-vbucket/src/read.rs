@@ -3,6 +3,7 @@
 use crate::checkpoint::Change;
 use crate::hash_table::KeyHash;
 use crate::item::{Deletion, Item, ItemMeta};
+use crate::value::kept_by_tombstone;
 use crate::vbucket::{VBucket, VbState};
 use crate::write::Outcome;
 use kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
@@ -45,11 +46,21 @@ pub struct Meta {
     pub deleted: bool,
 }
 
+/// Shows a document to `read` if its value is in memory. `random` decides whether the access counts.
+fn show<R>(item: &Item, cas: Cas, random: u64, read: impl FnOnce(Document<'_>) -> R) -> Outcome<R> {
+    if !item.is_resident() {
+        return Outcome::Fetch;
+    }
+    item.count_access(random);
+    Outcome::Done(read(Document { item, cas }))
+}
+
 impl VBucket {
     /// Shows the document to `read`.
     ///
     /// # Errors
-    /// `KeyNotFound`.
+    /// `KeyNotFound`; `SyncWriteReCommitInProgress` while a SyncWrite on it has not ended that someone may have seen
+    /// committed: with another active, or before a restart.
     pub fn get<R>(
         &mut self,
         now: Now,
@@ -58,16 +69,13 @@ impl VBucket {
     ) -> Result<Outcome<R>, Status> {
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
+        self.check_settled(hash, bytes)?;
         let random = self.next_random();
         let locked = self.locks.holds(bytes, now);
         match self.table.find(hash, bytes) {
             Some(item) if !item.is_deleted() && !item.expiry().has_passed(now.unix_secs()) => {
-                if !item.is_resident() {
-                    return Ok(Outcome::Fetch);
-                }
-                item.count_access(random);
                 let cas = if locked { Cas::LOCKED } else { item.cas() };
-                Ok(Outcome::Done(read(Document { item, cas })))
+                Ok(show(item, cas, random, read))
             }
             Some(_) => {
                 // Lets go of it if it just expired.
@@ -75,6 +83,37 @@ impl VBucket {
                 Err(Status::KeyNotFound)
             }
             None => self.absent(hash, bytes),
+        }
+    }
+
+    /// Shows a replica's document to `read`. Nothing becomes of one that has expired: that is for the active to say.
+    ///
+    /// # Errors
+    /// `KeyNotFound`.
+    pub fn get_replica<R>(
+        &mut self,
+        now: Now,
+        key: &DocKey,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        let bytes = key.as_bytes();
+        let hash = self.table.hash(bytes);
+        let random = self.next_random();
+        match self.table.find(hash, bytes) {
+            Some(item) if !item.is_deleted() && !item.expiry().has_passed(now.unix_secs()) => {
+                Ok(show(item, item.cas(), random, read))
+            }
+            Some(_) => Err(Status::KeyNotFound),
+            None => self.absent(hash, bytes),
+        }
+    }
+
+    /// Whether what is visible of a key is all that anyone has seen of it.
+    pub(crate) fn check_settled(&self, hash: KeyHash, key: &[u8]) -> Result<(), Status> {
+        if self.prepares.may_be_visible(hash, key) {
+            Err(Status::SyncWriteReCommitInProgress)
+        } else {
+            Ok(())
         }
     }
 
@@ -90,15 +129,19 @@ impl VBucket {
     /// The metadata of a document or tombstone.
     ///
     /// # Errors
-    /// `KeyNotFound`.
+    /// As [`VBucket::get`].
     pub fn get_meta(&mut self, now: Now, key: &DocKey) -> Result<Outcome<Meta>, Status> {
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
+        self.check_settled(hash, bytes)?;
         self.live(now, hash, bytes);
         let locked = self.locks.holds(bytes, now);
         let Some(item) = self.table.find(hash, bytes) else {
             return self.absent(hash, bytes);
         };
+        if self.expires_with_value(now, item) {
+            return Ok(Outcome::Fetch);
+        }
         Ok(Outcome::Done(Meta {
             cas: if locked { Cas::LOCKED } else { item.cas() },
             flags: item.flags(),
@@ -110,8 +153,17 @@ impl VBucket {
         }))
     }
 
+    /// Whether a document has expired and stays until its value was read, as its tombstone keeps some of that.
+    pub(crate) fn expires_with_value(&self, now: Now, item: &Item) -> bool {
+        self.state == VbState::Active
+            && !item.is_deleted()
+            && item.has_xattrs()
+            && !item.is_resident()
+            && item.expiry().has_passed(now.unix_secs())
+    }
+
     /// The live document with this key. One that has expired becomes a tombstone here, unless a SyncWrite on it is in
-    /// flight, which will replace it.
+    /// flight, which will replace it, or its value is needed for that and on disk only.
     pub(crate) fn live(&mut self, now: Now, hash: KeyHash, key: &[u8]) -> Option<Item> {
         let item = self.table.find(hash, key)?;
         if item.is_deleted() {
@@ -120,7 +172,11 @@ impl VBucket {
         if !item.expiry().has_passed(now.unix_secs()) {
             return Some(item.clone());
         }
-        if !self.prepares.holds(hash, key) {
+        // Of others the active one says what has expired.
+        if self.state == VbState::Active
+            && !self.prepares.holds(hash, key)
+            && !self.expires_with_value(now, item)
+        {
             let item = item.clone();
             self.expire(now, hash, &item);
         }
@@ -128,7 +184,7 @@ impl VBucket {
     }
 
     fn expire(&mut self, now: Now, hash: KeyHash, item: &Item) {
-        let tombstone = self.tombstone(now, item.key(), Deletion::Expired, item.rev_seqno());
+        let tombstone = self.tombstone(now, item);
         self.locks.remove(item.key());
         self.expired += 1;
         self.visible_seqno = self.high_seqno;
@@ -137,16 +193,20 @@ impl VBucket {
             .push_over(Change::Document(tombstone), replaced);
     }
 
-    pub(crate) fn tombstone(&mut self, now: Now, key: &[u8], why: Deletion, rev: RevSeqno) -> Item {
+    /// The tombstone of a document that has expired.
+    fn tombstone(&mut self, now: Now, expired: &Item) -> Item {
+        // Nothing is kept of attributes that are none.
+        let (datatype, kept) = kept_by_tombstone(expired).unwrap_or_default();
         let meta = ItemMeta {
             cas: self.clock.next(now.unix_ns),
             seqno: self.next_seqno(),
-            rev: RevSeqno(rev.get() + 1),
+            rev: RevSeqno(expired.rev_seqno().get() + 1),
             expiry: Expiry(u32::try_from(now.unix_secs()).unwrap_or(u32::MAX)),
-            deleted: Some(why),
+            datatype,
+            deleted: Some(Deletion::Expired),
             ..ItemMeta::default()
         };
-        Item::new(&meta, key, &[])
+        Item::new(&meta, expired.key(), &[&kept])
     }
 
     /// Visits one shard of the hash table: lets expired documents go, forgets tombstones that are old enough and in the
@@ -171,6 +231,7 @@ impl VBucket {
                 }
             } else if expires
                 && item.expiry().has_passed(secs)
+                && !self.expires_with_value(now, item)
                 && !self.prepares.holds(self.table.hash(item.key()), item.key())
             {
                 expired.push(item.clone());
@@ -202,6 +263,10 @@ impl VBucket {
             !item.is_deleted()
                 && !item.expiry().has_passed(now.unix_secs())
                 && in_collection(item.key(), collection)
+                && (self.prepares.is_empty()
+                    || self
+                        .check_settled(self.table.hash(item.key()), item.key())
+                        .is_ok())
         };
         for shard in (start..shards).chain(0..start) {
             let items = self.table.shard(shard);

@@ -16,9 +16,9 @@
 
 use crate::base::Base;
 use crate::checkpoint::Change;
-use crate::durability::Prepare;
 use crate::failover::FailoverTable;
 use crate::item::Item;
+use crate::snapshot::Snapshot;
 use crate::vbucket::{VBucket, VbState};
 use kedge_types::{Seqno, VbUuid};
 use std::fmt;
@@ -95,6 +95,10 @@ pub(crate) struct Replay {
     rewind: Option<Rewind>,
     /// There was a mark of its deletion.
     was_deleted: bool,
+    /// The file ends in the middle of something of which a disk snapshot is part, which ends here.
+    torn_upto: Seqno,
+    /// The disk names the branch: others may have changes of it that are not here.
+    names_branch: bool,
 }
 
 impl Replay {
@@ -102,15 +106,22 @@ impl Replay {
         self.was_deleted = true;
     }
 
+    pub(crate) fn is_behind_torn_file(&self, seqno: Seqno) -> bool {
+        seqno <= self.torn_upto
+    }
+
     pub(crate) fn begin_from(&mut self, base: Base) {
+        self.torn_upto = base.torn_upto();
         self.base = Some(Box::new(base));
         self.rewind = None;
+        self.names_branch = true;
     }
 
     /// The log goes on behind `last`.
     fn restart(&mut self, last: Seqno) {
         self.last = last;
         self.orphan = None;
+        self.torn_upto = Seqno(0);
     }
 }
 
@@ -125,25 +136,18 @@ impl VBucket {
         }
         match change {
             Change::Document(item) => {
-                if self.replay_seqno(&item)? {
+                if self.replay_item(&item)? {
                     self.replay_document(&Change::Document(item.clone()), item);
                 }
             }
             Change::Prepare(item) => self.replay_prepare(item)?,
-            Change::Commit { item, prepared } => {
-                if let Some(prepare) = self.replay_end(&item, prepared)? {
-                    let item = prepare.item.with_seqno(item.seqno());
-                    let change = Change::Commit {
-                        item: item.clone(),
-                        prepared,
-                    };
-                    self.replay_document(&change, item);
-                }
-            }
-            Change::Abort { item, prepared } => {
-                if self.replay_end(&item, prepared)?.is_some() {
-                    let change = Change::Abort { item, prepared };
-                    self.unsettled.on_logged(&change, Seqno(0));
+            Change::Commit { item, prepared } => self.replay_commit(&item, prepared)?,
+            Change::Abort { item, prepared } => self.replay_abort(item, prepared)?,
+            Change::Snapshot(snapshot) => self.replay_snapshot(*snapshot),
+            Change::Advance(seqno) => {
+                if self.replay_seqno(seqno)? {
+                    self.unsettled.on_logged(&Change::Advance(seqno), Seqno(0));
+                    self.reach(seqno);
                 }
             }
             Change::State(failover, state) => self.replay_state(failover, state),
@@ -173,15 +177,19 @@ impl VBucket {
         }
     }
 
+    fn replay_item(&mut self, item: &Item) -> Result<bool, ReplayError> {
+        let is_new = self.replay_seqno(item.seqno())?;
+        self.clock.raise_to(item.cas());
+        Ok(is_new)
+    }
+
     /// Whether a change is to be applied: the file may have it.
-    fn replay_seqno(&mut self, item: &Item) -> Result<bool, ReplayError> {
-        let seqno = item.seqno();
+    fn replay_seqno(&mut self, seqno: Seqno) -> Result<bool, ReplayError> {
         let high = self.replay.last;
         if seqno <= high {
             return Err(ReplayError::Order { high, seqno });
         }
         self.replay.last = seqno;
-        self.clock.raise_to(item.cas());
         if seqno <= self.settled_seqno() {
             return Ok(false);
         }
@@ -190,58 +198,96 @@ impl VBucket {
     }
 
     fn replay_document(&mut self, change: &Change, item: Item) {
-        self.visible_seqno = self.high_seqno;
-        let replaced = self.put(self.table.hash(item.key()), item);
+        let seqno = item.seqno();
+        let replaced = self.follow_document(item);
         self.unsettled.on_logged(change, replaced);
+        self.reach(seqno);
     }
 
     fn replay_prepare(&mut self, item: Item) -> Result<(), ReplayError> {
         let prepared = item.seqno();
         let bad = ReplayError::BadPrepare { prepared };
-        let level = item.level().ok_or(bad)?;
-        if !self.replay_seqno(&item)? {
+        if item.level().is_none() {
+            return Err(bad);
+        }
+        if !self.replay_item(&item)? {
             return Ok(());
         }
-        let hash = self.table.hash(item.key());
-        if self.prepares.holds(hash, item.key()) {
+        if self.follow_prepare(item.clone()).is_none() {
             self.replay.orphan.get_or_insert(bad);
             return Ok(());
         }
-        let change = Change::Prepare(item.clone());
-        self.unsettled.on_logged(&change, Seqno(0));
-        self.prepares.add(Prepare::found(hash, item, level));
+        self.unsettled.on_logged(&Change::Prepare(item), Seqno(0));
+        self.reach(prepared);
         Ok(())
     }
 
-    /// The prepare that a commit or abort ends; `None` when the file has the end, or there is no prepare: its part of
-    /// the log may have been given back after a reset that is still to come. Without one, [`VBucket::finish_replay`]
-    /// refuses.
-    fn replay_end(&mut self, item: &Item, prepared: Seqno) -> Result<Option<Prepare>, ReplayError> {
-        if !self.replay_seqno(item)? {
-            return Ok(None);
+    fn replay_commit(&mut self, item: &Item, prepared: Seqno) -> Result<(), ReplayError> {
+        if !self.replay_item(item)? {
+            return Ok(());
         }
-        let hash = self.table.hash(item.key());
-        let prepare = self.prepares.take(hash, item.key(), prepared);
-        if prepare.is_none() {
-            let missing = ReplayError::NoPrepare { prepared };
-            self.replay.orphan.get_or_insert(missing);
-        }
-        Ok(prepare)
+        let Some(prepare) = self.follow_commit(item.key(), prepared) else {
+            self.replay_orphan(prepared);
+            return Ok(());
+        };
+        let item = prepare.item.with_seqno(item.seqno());
+        let change = Change::Commit {
+            item: item.clone(),
+            prepared,
+        };
+        self.replay_document(&change, item);
+        Ok(())
     }
 
-    /// A branch that is known is older than what the file says. The state may be older, too; a record of the one that the
-    /// file says stands in the log then, or a newer one.
-    fn replay_state(&mut self, failover: Box<FailoverTable>, state: VbState) {
-        if self.state != state && !self.is_deleted {
-            self.state = state;
-            self.unsettled.state_changed = true;
+    fn replay_abort(&mut self, item: Item, prepared: Seqno) -> Result<(), ReplayError> {
+        let seqno = item.seqno();
+        if !self.replay_item(&item)? {
+            return Ok(());
         }
-        let known = self.failover.entries();
-        if known.iter().all(|(uuid, _)| *uuid != failover.uuid()) {
-            self.failover = (*failover).clone();
-            let change = Change::State(failover, self.state);
+        if self.follow_abort(item.key(), prepared).is_none() {
+            self.replay_orphan(prepared);
+            return Ok(());
+        }
+        let change = Change::Abort { item, prepared };
+        self.unsettled.on_logged(&change, Seqno(0));
+        self.reach(seqno);
+        Ok(())
+    }
+
+    /// A commit or abort has no prepare: its part of the log may have been given back after a reset that is still to
+    /// come. Without one, [`VBucket::finish_replay`] refuses.
+    fn replay_orphan(&mut self, prepared: Seqno) {
+        let missing = ReplayError::NoPrepare { prepared };
+        self.replay.orphan.get_or_insert(missing);
+    }
+
+    /// One that the file has seen the end of says nothing.
+    fn replay_snapshot(&mut self, snapshot: Snapshot) {
+        if snapshot.end > self.settled_seqno() {
+            self.follow_snapshot(snapshot);
+            let change = Change::Snapshot(Box::new(snapshot));
             self.unsettled.on_logged(&change, Seqno(0));
         }
+    }
+
+    /// What it says may be older than the file; a record of what the file says stands in the log then, or a newer one.
+    fn replay_state(&mut self, failover: Box<FailoverTable>, state: VbState) {
+        if self.is_deleted {
+            return;
+        }
+        if state == VbState::Active && self.state != state {
+            self.end_snapshot_here();
+        }
+        self.state = state;
+        self.failover = (*failover).clone();
+        self.replay.names_branch = true;
+        self.unsettled
+            .on_logged(&Change::State(failover, state), Seqno(0));
+        let base = self.replay.base.as_ref();
+        let is_in_file = base.is_some_and(|base| {
+            base.state.state == self.state && base.state.failover == self.failover
+        });
+        self.unsettled.state_changed = !is_in_file || self.unsettled.replaces_file;
     }
 
     fn replay_reset(&mut self, failover: FailoverTable, state: VbState) -> Result<(), ReplayError> {
@@ -252,6 +298,7 @@ impl VBucket {
         }
         self.forget_all(failover);
         self.state = state;
+        self.replay.names_branch = true;
         self.unsettled.replaces_file = self.replay.base.is_some();
         self.unsettled.state_changed = true;
         Ok(())
@@ -280,6 +327,7 @@ impl VBucket {
             return Ok(false);
         };
         let result = self.start_from(&base);
+        self.replay.torn_upto = base.torn_upto();
         self.replay.base = Some(base);
         result.map(|()| true)
     }
@@ -297,9 +345,9 @@ impl VBucket {
         self.replay.rewind.as_ref()
     }
 
-    /// All of the log was read. Prepares that it left open are committed: they are on disk, so a majority of one has
-    /// them, and someone may have seen their commit. After an unclean stop a new branch begins under `branch`, because
-    /// what was given out and not persisted is lost.
+    /// All of the log was read. Prepares that it left open stay prepared until the chains of an active allow their commit:
+    /// someone may have seen it. They are on disk, so a majority of one has them. After an unclean stop of an active a new
+    /// branch begins under `branch` at the last consistent point, because what was given out and not persisted is lost.
     ///
     /// # Errors
     /// [`ReplayError::NoPrepare`] when a commit or abort had none, [`ReplayError::BadPrepare`],
@@ -311,18 +359,19 @@ impl VBucket {
         if let Some(Rewind { to, .. }) = self.replay.rewind {
             return Err(ReplayError::NotRewound { to });
         }
-        let base = std::mem::take(&mut self.replay).base;
-        if let Some(uuid) = branch.filter(|_| self.high_seqno > Seqno(0)) {
-            // Between two consistent points, only the older one is.
-            let torn = base.filter(|base| {
-                self.settled_seqno() > Seqno(0) && self.high_seqno < base.state.snap_end
-            });
-            let began = torn.map_or(self.high_seqno, |base| base.state.snap_start);
-            self.failover.begin(uuid, began);
+        let names_branch = std::mem::take(&mut self.replay).names_branch;
+        self.persisted_seqno = self.high_seqno;
+        let consistent = self.consistent_seqno();
+        // A replica's history is that of its active. A branch of which nothing is on disk is not this one.
+        let may_be_known = names_branch || self.high_seqno > Seqno(0);
+        let begins = self.state == VbState::Active && may_be_known;
+        if let Some(uuid) = branch.filter(|_| begins) {
+            self.failover.begin(uuid, consistent);
+            self.end_snapshot_here();
             self.checkpoints
                 .push(Change::State(Box::new(self.failover.clone()), self.state));
         }
-        self.persisted_seqno = self.high_seqno;
+        self.following.all_persisted(consistent, &self.prepares);
         self.commit_ready();
         Ok(())
     }

@@ -10,6 +10,7 @@
 
 use crate::base::Base;
 use crate::checkpoint::Change;
+use crate::durability::Following;
 use crate::replay::ReplayError;
 use crate::vbucket::VBucket;
 use kedge_types::{Seqno, VbUuid};
@@ -34,6 +35,10 @@ impl VBucket {
             self.locks.remove(key);
         }
         self.prepares.clear();
+        self.acks.forget_all();
+        self.following = Following::default();
+        self.end_stream();
+        self.open = None;
         self.failover.begin(uuid, to);
         self.high_seqno = to;
         self.persisted_seqno = to;
@@ -70,6 +75,8 @@ impl VBucket {
         self.residency
             .on_rewound(base.documents(), self.table.documents());
         self.rewinding = false;
+        let consistent = self.consistent_seqno();
+        self.following.all_persisted(consistent, &self.prepares);
         self.commit_ready();
         Ok(())
     }

@@ -9,20 +9,22 @@
 //! * A document may leave memory only when it is settled.
 
 mod batch;
+mod marks;
 mod steps;
 #[cfg(test)]
 mod tests;
 mod unsettled;
 mod waiting;
 
-pub(crate) use batch::Marks;
 pub use batch::{Part, SettleBatch};
+pub(crate) use marks::Marks;
 pub(crate) use unsettled::Unsettled;
 pub use unsettled::{Persistence, UnsettledFigures};
 
 use crate::checkpoint::Change;
 use crate::failover::FailoverTable;
 use crate::item::Item;
+use crate::snapshot::SnapshotKind;
 use crate::vbucket::VbState;
 use kedge_types::{Cas, RevSeqno, Seqno};
 
@@ -60,9 +62,12 @@ impl Settle {
                 item: item.clone(),
                 prepared: *prepared,
             }))),
-            Change::State(..) | Change::Reset(..) | Change::Rollback { .. } | Change::Delete => {
-                None
-            }
+            Change::State(..)
+            | Change::Reset(..)
+            | Change::Rollback { .. }
+            | Change::Delete
+            | Change::Snapshot(_)
+            | Change::Advance(_) => None,
         }
     }
 
@@ -93,8 +98,11 @@ pub struct PersistedState {
     pub max_cas: Cas,
     /// The consistent point that the file had before what is being written.
     pub snap_start: Seqno,
-    /// The consistent point that it has when all of it is written.
+    /// The next consistent point. The file is at it when its last seqno is: all of what is being written is there, and
+    /// all of a snapshot that comes from another node.
     pub snap_end: Seqno,
+    /// What lies between them: of a snapshot from a disk, older versions may be missing whose newer ones are to come.
+    pub snap_kind: SnapshotKind,
     /// The last seqno that a client without SyncWrites may hear of.
     pub visible: Seqno,
     /// The highest prepare there was.
@@ -105,4 +113,6 @@ pub struct PersistedState {
     pub max_deleted_rev: RevSeqno,
     /// The highest seqno of a tombstone that was purged.
     pub purge: Seqno,
+    /// A value of it may have extended attributes.
+    pub may_have_xattrs: bool,
 }

@@ -1,7 +1,8 @@
 //! Values on their way in: what they are made of, and how they are kept.
 
+use crate::item::Item;
 use kedge_types::limits::{INFLATED_BYTES_MAX, VALUE_BYTES_MAX};
-use kedge_types::{Datatype, Status};
+use kedge_types::{Datatype, Status, Xattrs, check_xattr_sizes, split_xattrs};
 use std::borrow::Cow;
 
 /// How much smaller compression has to make a value for it to be kept compressed.
@@ -84,6 +85,15 @@ impl<'a> NewValue<'a> {
         })
     }
 
+    /// What a tombstone has.
+    #[must_use]
+    pub fn of_deletion() -> Self {
+        Self {
+            bytes: Cow::Borrowed(&[]),
+            datatype: Datatype::RAW,
+        }
+    }
+
     /// A value that is not compressed.
     ///
     /// # Errors
@@ -99,6 +109,93 @@ impl<'a> NewValue<'a> {
         };
         Ok(Self { bytes, datatype })
     }
+
+    /// The same body behind the extended attributes of the document that it takes the place of.
+    ///
+    /// # Errors
+    /// `TooBig` when both together are; `XattrInvalid` when `old` is damaged.
+    pub(crate) fn behind_xattrs_of(&self, old: &Item) -> Result<Self, Status> {
+        let old = Parts::of(old)?;
+        let body = inflated(&self.bytes, self.datatype)?;
+        check_xattr_sizes(old.xattrs().iter(), body.len())?;
+        Ok(Self {
+            bytes: Cow::Owned([old.section(), &body].concat()),
+            datatype: self
+                .datatype
+                .without(Datatype::SNAPPY)
+                .union(Datatype::XATTR),
+        })
+    }
+}
+
+/// A stored value, taken apart into extended attributes and body.
+#[derive(Debug)]
+pub struct Parts<'a> {
+    bytes: Cow<'a, [u8]>,
+    body: usize,
+}
+
+impl<'a> Parts<'a> {
+    /// Of an item whose value is in memory.
+    ///
+    /// # Errors
+    /// `Invalid`, `TooBig` or `XattrInvalid` when the value is not what its datatype says.
+    pub fn of(item: &'a Item) -> Result<Self, Status> {
+        let bytes = inflated(item.value(), item.datatype())?;
+        let body = if item.has_xattrs() && !bytes.is_empty() {
+            bytes.len() - split_xattrs(&bytes)?.1.len()
+        } else {
+            0
+        };
+        Ok(Self { bytes, body })
+    }
+
+    /// The extended attributes.
+    #[must_use]
+    pub fn xattrs(&self) -> Xattrs<'_> {
+        split_xattrs(self.section()).map_or_else(|_| Xattrs::default(), |(xattrs, _)| xattrs)
+    }
+
+    /// The bytes of all extended attributes; none when there are no attributes.
+    #[must_use]
+    pub fn section(&self) -> &[u8] {
+        &self.bytes[..self.body]
+    }
+
+    /// What clients call the value, not compressed.
+    #[must_use]
+    pub fn body(&self) -> &[u8] {
+        &self.bytes[self.body..]
+    }
+
+    /// [`Self::body`], without a copy where that is possible.
+    #[must_use]
+    pub fn into_body(self) -> Cow<'a, [u8]> {
+        match self.bytes {
+            Cow::Borrowed(bytes) => Cow::Borrowed(&bytes[self.body..]),
+            Cow::Owned(mut bytes) => {
+                bytes.drain(..self.body);
+                Cow::Owned(bytes)
+            }
+        }
+    }
+}
+
+/// The datatype and value of a document's tombstone: attributes of the system outlive the body.
+///
+/// # Errors
+/// As [`Parts::of`].
+pub(crate) fn kept_by_tombstone(old: &Item) -> Result<(Datatype, Vec<u8>), Status> {
+    if !old.has_xattrs() {
+        return Ok(Default::default());
+    }
+    let kept = Parts::of(old)?.xattrs().system_section();
+    let datatype = if kept.is_empty() {
+        Datatype::RAW
+    } else {
+        Datatype::XATTR
+    };
+    Ok((datatype, kept))
 }
 
 /// Compresses values.

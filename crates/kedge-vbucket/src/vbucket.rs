@@ -1,19 +1,25 @@
 //! The state of one vBucket.
 
 use crate::checkpoint::{Change, Checkpoints, CursorId, Position};
-use crate::durability::{Completion, Done, PersistWaiter, Prepare, Prepares, Waiter};
+use crate::durability::{
+    Acks, Completion, Done, Fate, Following, PersistWaiter, Prepare, Prepares, SyncWriteCounts,
+    Waiter,
+};
 use crate::failover::FailoverTable;
 use crate::hash_table::HashTable;
 use crate::hash_table::KeyHash;
 use crate::hlc::HybridClock;
 use crate::item::{Deletion, Item, ItemMeta};
 use crate::lock::Locks;
+use crate::receive::Stream;
 use crate::replay::Replay;
 use crate::residency::Residency;
 use crate::settle::{Persistence, Unsettled};
+use crate::snapshot::Snapshot;
+use crate::topology::Topology;
 use crate::write::Mutated;
 use foldhash::fast::RandomState;
-use kedge_types::{Now, RevSeqno, Seqno, Status, VbId, VbUuid};
+use kedge_types::{Expiry, Now, RevSeqno, Seqno, Status, VbId, VbUuid};
 
 /// What a vBucket is to its node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +74,9 @@ pub struct VbSetup {
     pub hasher: RandomState,
     /// Where its changes are kept.
     pub persistence: Persistence,
+    /// Who has to acknowledge SyncWrites when it is active and nobody says otherwise: [`Topology::alone`] on a node that
+    /// is alone. `None`: none is committed before [`VBucket::set_state`] says who.
+    pub topology: Option<Topology>,
 }
 
 /// One partition of a bucket: documents, their order, and what waits for the disk.
@@ -81,6 +90,16 @@ pub struct VBucket {
     pub(crate) clock: HybridClock,
     pub(crate) failover: FailoverTable,
     pub(crate) prepares: Prepares,
+    /// What other nodes have acknowledged to it.
+    pub(crate) acks: Acks,
+    /// What it acknowledges to another.
+    pub(crate) following: Following,
+    pub(crate) stream: Stream,
+    /// The snapshot that it is in the middle of.
+    pub(crate) open: Option<Snapshot>,
+    pub(crate) sync_writes: SyncWriteCounts,
+    /// The chains that it has as an active of which nothing else is said.
+    pub(crate) own_topology: Option<Topology>,
     pub(crate) locks: Locks,
     pub(crate) persist_waiters: Vec<PersistWaiter>,
     pub(crate) done: Vec<Done>,
@@ -97,6 +116,8 @@ pub struct VBucket {
     pub(crate) residency: Residency,
     /// It was rolled back, and its file has not followed yet.
     pub(crate) rewinding: bool,
+    /// A value, in memory or on disk, may have extended attributes.
+    pub(crate) may_have_xattrs: bool,
     pub(crate) is_set_aside: bool,
     pub(crate) is_deleted: bool,
     /// Where the next random number comes from; it decides about nothing but counts of accesses.
@@ -119,6 +140,12 @@ impl VBucket {
             clock: HybridClock::default(),
             failover: FailoverTable::new(setup.uuid),
             prepares: Prepares::default(),
+            acks: Acks::new(setup.topology.clone()),
+            following: Following::default(),
+            stream: Stream::default(),
+            open: None,
+            sync_writes: SyncWriteCounts::default(),
+            own_topology: setup.topology,
             locks: Locks::default(),
             persist_waiters: Vec::new(),
             done: Vec::new(),
@@ -132,6 +159,7 @@ impl VBucket {
             replay: Replay::default(),
             residency: Residency::complete(),
             rewinding: false,
+            may_have_xattrs: false,
             is_set_aside: false,
             is_deleted: false,
             random: u64::from(setup.id.get()) + 1,
@@ -187,6 +215,12 @@ impl VBucket {
         self.clock.last()
     }
 
+    /// How far apart the clocks are whose CAS values it took.
+    #[must_use]
+    pub fn drift(&self) -> crate::hlc::Drift {
+        self.clock.drift()
+    }
+
     /// Live documents, in memory or on disk only.
     #[must_use]
     pub fn documents(&self) -> usize {
@@ -214,7 +248,7 @@ impl VBucket {
     /// Changes that wait for the log.
     #[must_use]
     pub fn queued(&self) -> usize {
-        self.checkpoints.len()
+        self.checkpoints.unread(self.log_cursor)
     }
 
     /// Number of the open checkpoint.
@@ -232,10 +266,10 @@ impl VBucket {
             + self.residency.bytes()
     }
 
-    /// Bytes of the checkpoints alone.
+    /// Bytes of what waits for the log.
     #[must_use]
     pub fn checkpoint_bytes(&self) -> usize {
-        self.checkpoints.bytes()
+        self.checkpoints.bytes() - self.checkpoints.bytes_for_streams()
     }
 
     /// Its documents and tombstones.
@@ -248,7 +282,7 @@ impl VBucket {
     /// [`VBucket::on_time`].
     #[must_use]
     pub fn has_waiters(&self) -> bool {
-        !self.prepares.is_empty() || !self.persist_waiters.is_empty()
+        self.prepares.has_clients() || !self.persist_waiters.is_empty()
     }
 
     pub(crate) fn mutated(&self, item: &Item) -> Mutated {
@@ -262,6 +296,7 @@ impl VBucket {
     /// Puts a change into the hash table. The version that leaves it may stay alive for the file only. Gives back its
     /// seqno; 0 when there is none.
     pub(crate) fn put(&mut self, hash: KeyHash, item: Item) -> Seqno {
+        self.may_have_xattrs |= item.has_xattrs();
         if self.may_have(hash, item.key()) {
             item.mark_blind();
         }
@@ -311,7 +346,11 @@ impl VBucket {
         }
         self.pass_on(to);
         let more = self.checkpoints.has_more(self.log_cursor);
-        self.commit_ready();
+        if self.state == VbState::Active {
+            self.commit_ready();
+        } else {
+            self.following.update(self.persisted_seqno, &self.prepares);
+        }
         if !self.persist_waiters.is_empty() {
             self.answer_persisted();
         }
@@ -337,13 +376,26 @@ impl VBucket {
             .extend(waiters.into_iter().map(|wait| wait.end(result)));
     }
 
-    /// Commits, in order, the prepares whose level is reached. Only an active vBucket decides about them.
+    /// Ends, in order, the prepares whose level is reached, or that were given up. Only an active vBucket decides about
+    /// them, and only as far as its chains have acknowledged.
     pub(crate) fn commit_ready(&mut self) {
         if self.state != VbState::Active {
             return;
         }
-        while let Some(prepare) = self.prepares.take_ready(self.persisted_seqno) {
-            self.commit(prepare);
+        while let Some(first) = self.prepares.first() {
+            let is_ready = first.item.seqno() <= self.acks.reached()
+                && first.is_satisfied(self.persisted_seqno);
+            let fate = first.fate;
+            if !is_ready && !matches!(fate, Fate::Overdue { .. }) {
+                return;
+            }
+            let Some(prepare) = self.prepares.take_first() else {
+                return;
+            };
+            match fate {
+                Fate::Overdue { unix_secs } if !is_ready => self.abort(&prepare, unix_secs),
+                _ => self.commit(prepare),
+            }
         }
     }
 
@@ -357,7 +409,9 @@ impl VBucket {
             prepared,
         };
         self.checkpoints.push_over(change, replaced);
-        if let Some(waiter) = prepare.waiter {
+        self.sync_writes.committed.add(prepare.level);
+        self.sync_writes.not_durable += u64::from(self.acks.is_fallback());
+        if let Fate::Client(waiter) = prepare.fate {
             self.done.push(Done {
                 cookie: waiter.cookie,
                 completion: Completion::SyncWrite {
@@ -370,12 +424,12 @@ impl VBucket {
         }
     }
 
-    /// Aborts, in order, the SyncWrites whose time is up, and ends waits for the disk that took too long.
+    /// Tells clients whose SyncWrites take too long that the outcome is not known, aborts these in their order, and ends
+    /// waits for the disk that took too long.
     pub fn on_time(&mut self, now: Now) {
         if self.state == VbState::Active {
-            while let Some(prepare) = self.prepares.take_late(now.mono_ns) {
-                self.abort(&prepare, now);
-            }
+            let late = self.prepares.take_late(now.mono_ns, now.unix_secs());
+            self.done.extend(late.into_iter().map(ambiguous));
         }
         self.commit_ready();
         if self
@@ -391,26 +445,24 @@ impl VBucket {
         }
     }
 
-    fn abort(&mut self, prepare: &Prepare, now: Now) {
+    fn abort(&mut self, prepare: &Prepare, unix_secs: u64) {
         let meta = ItemMeta {
             seqno: self.next_seqno(),
-            expiry: kedge_types::Expiry(now.unix_secs() as u32),
+            expiry: Expiry(u32::try_from(unix_secs).unwrap_or(u32::MAX)),
             deleted: Some(Deletion::Explicit),
             ..prepare.item.meta()
         };
         let item = Item::new(&meta, prepare.item.key(), &[]);
+        self.sync_writes.aborted.add(prepare.level);
         self.checkpoints.push(Change::Abort {
             item,
             prepared: prepare.item.seqno(),
         });
-        if let Some(waiter) = prepare.waiter {
-            self.done.push(ambiguous(waiter));
-        }
     }
 
     /// The node stops: everyone who still waits hears that the outcome is not known. Prepares stay prepared.
     pub fn on_shutdown(&mut self) {
-        let waiters: Vec<Waiter> = self.prepares.take_waiters().collect();
+        let waiters = self.prepares.inherit();
         self.done.extend(waiters.into_iter().map(ambiguous));
         let waiting = std::mem::take(&mut self.persist_waiters);
         self.answer_persist_waiters(waiting, Err(Status::TemporaryFailure));

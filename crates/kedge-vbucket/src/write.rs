@@ -5,11 +5,11 @@
 //! the durability monitor, to become visible when it is committed.
 
 use crate::checkpoint::Change;
-use crate::durability::{Completion, Cookie, Prepare, Waiter};
+use crate::durability::{Completion, Cookie, Fate, Prepare, Waiter};
 use crate::hash_table::KeyHash;
 use crate::item::{Deletion, Item, ItemMeta};
 use crate::read::Document;
-use crate::value::{NewValue, inflated};
+use crate::value::{NewValue, Parts, kept_by_tombstone};
 use crate::vbucket::VBucket;
 use kedge_types::limits::DURABILITY_TIMEOUT_MS_DEFAULT;
 use kedge_types::{Cas, DocKey, Durability, Expiry, Now, RevSeqno, Seqno, Status, VbUuid};
@@ -98,23 +98,24 @@ impl<T> Outcome<T> {
 
 /// How much of the document that is there a write needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Needs {
+pub(crate) enum Needs {
     Nothing,
     Metadata,
     Value,
 }
 
 /// What a write found.
-struct Found {
-    hash: KeyHash,
-    old: Option<Item>,
+pub(crate) struct Found {
+    pub(crate) hash: KeyHash,
+    /// The live document.
+    pub(crate) old: Option<Item>,
 }
 
 impl VBucket {
-    /// Stores a value.
+    /// Stores a value. Extended attributes of the document that is there stay; a tombstone's go.
     ///
     /// # Errors
-    /// `KeyExists`, `KeyNotFound`, `Locked`, `SyncWriteInProgress`.
+    /// `KeyExists`, `KeyNotFound`, `Locked`, `SyncWriteInProgress`; `TooBig` together with the attributes.
     pub fn store(
         &mut self,
         now: Now,
@@ -125,7 +126,10 @@ impl VBucket {
         expiry: Expiry,
     ) -> Result<Outcome<Mutated>, Status> {
         // What replaces anything need not know what that is.
-        let blind = mode == StoreMode::Set && write.cas.is_none() && !write.preserve_ttl;
+        let blind = mode == StoreMode::Set
+            && write.cas.is_none()
+            && !write.preserve_ttl
+            && !self.may_have_xattrs;
         let needs = if blind {
             Needs::Nothing
         } else {
@@ -144,6 +148,15 @@ impl VBucket {
             Some(old) if write.preserve_ttl => old.expiry(),
             _ => expiry,
         };
+        let with_xattrs;
+        let value = match &found.old {
+            Some(old) if old.has_xattrs() && !old.is_resident() => return Ok(Outcome::Fetch),
+            Some(old) if old.has_xattrs() => {
+                with_xattrs = value.behind_xattrs_of(old)?;
+                &with_xattrs
+            }
+            _ => value,
+        };
         let meta = ItemMeta {
             flags,
             expiry,
@@ -153,7 +166,7 @@ impl VBucket {
         Ok(self.apply(now, write, &found, meta, &value.bytes))
     }
 
-    /// Puts bytes in front of or behind a value. Flags and expiry stay.
+    /// Puts bytes in front of or behind a value. Flags, expiry and extended attributes stay.
     ///
     /// # Errors
     /// `NotStored` when it is not there; `TooBig`; `KeyExists`, `Locked`, `SyncWriteInProgress`.
@@ -175,12 +188,12 @@ impl VBucket {
             });
         };
         self.check_version(now, write, Some(&old))?;
-        let there = inflated(old.value(), old.datatype())?;
+        let there = Parts::of(&old)?.into_body();
         let joined = match mode {
             ConcatMode::Append => [&there, bytes].concat(),
             ConcatMode::Prepend => [bytes, &there].concat(),
         };
-        let value = NewValue::plain(Cow::Owned(joined))?;
+        let value = body_of(joined, Some(&old))?;
         let meta = ItemMeta {
             flags: old.flags(),
             expiry: old.expiry(),
@@ -190,7 +203,7 @@ impl VBucket {
         Ok(self.apply(now, write, &found, meta, &value.bytes))
     }
 
-    /// Deletes a document; a tombstone stays.
+    /// Deletes a document; a tombstone stays, with the system's extended attributes.
     ///
     /// # Errors
     /// `KeyNotFound`, `KeyExists`, `Locked`, `SyncWriteInProgress`.
@@ -198,16 +211,21 @@ impl VBucket {
         let Some(found) = self.find_for_write(now, write, Needs::Metadata)? else {
             return Ok(Outcome::Fetch);
         };
-        if found.old.is_none() {
+        let Some(old) = found.old.clone() else {
             return Err(Status::KeyNotFound);
+        };
+        self.check_version(now, write, Some(&old))?;
+        if old.has_xattrs() && !old.is_resident() {
+            return Ok(Outcome::Fetch);
         }
-        self.check_version(now, write, found.old.as_ref())?;
+        let (datatype, kept) = kept_by_tombstone(&old)?;
         let meta = ItemMeta {
             deleted: Some(Deletion::Explicit),
             expiry: Expiry(u32::try_from(now.unix_secs()).unwrap_or(u32::MAX)),
+            datatype,
             ..ItemMeta::default()
         };
-        Ok(self.apply(now, write, &found, meta, &[]))
+        Ok(self.apply(now, write, &found, meta, &kept))
     }
 
     /// Adds to or subtracts from a counter, kept as decimal text. Adding wraps at 2^64, subtracting stops at 0.
@@ -238,7 +256,7 @@ impl VBucket {
             }
             Some(old) => {
                 self.check_version(now, write, Some(old))?;
-                let there = counter(&inflated(old.value(), old.datatype())?)?;
+                let there = counter(Parts::of(old)?.body())?;
                 let number = if op.negative {
                     there.saturating_sub(op.delta)
                 } else {
@@ -254,7 +272,7 @@ impl VBucket {
                 )
             }
         };
-        let value = NewValue::plain(Cow::Owned(number.to_string().into_bytes()))?;
+        let value = body_of(number.to_string().into_bytes(), found.old.as_ref())?;
         let meta = ItemMeta {
             datatype: value.datatype,
             ..meta
@@ -335,12 +353,15 @@ impl VBucket {
     }
 
     /// `None`: the disk has to be asked first.
-    fn find_for_write(
+    pub(crate) fn find_for_write(
         &mut self,
         now: Now,
         write: &Write<'_>,
         needs: Needs,
     ) -> Result<Option<Found>, Status> {
+        if write.durability.is_some() {
+            self.acks.check_possible()?;
+        }
         let key = write.key.as_bytes();
         let hash = self.table.hash(key);
         if self.prepares.holds(hash, key) {
@@ -355,7 +376,7 @@ impl VBucket {
     }
 
     /// The document is not locked by another and has the version asked for.
-    fn check_version(
+    pub(crate) fn check_version(
         &mut self,
         now: Now,
         write: &Write<'_>,
@@ -393,7 +414,6 @@ impl VBucket {
             Some(old) => old.rev_seqno(),
             None => self.rev_before(found.hash, key),
         };
-        self.locks.remove(key);
         let meta = ItemMeta {
             cas: self.clock.next(now.unix_ns),
             seqno: self.next_seqno(),
@@ -401,7 +421,21 @@ impl VBucket {
             level: write.durability.map(|durability| durability.level),
             ..meta
         };
-        let item = Item::new(&meta, key, &[value]);
+        self.put_new(now, write, found, &meta, value)
+    }
+
+    /// Lets an item take its way that was given the next seqno: into the table, or to become visible later.
+    pub(crate) fn put_new(
+        &mut self,
+        now: Now,
+        write: &Write<'_>,
+        found: &Found,
+        meta: &ItemMeta,
+        value: &[u8],
+    ) -> Outcome<Mutated> {
+        let key = write.key.as_bytes();
+        self.locks.remove(key);
+        let item = Item::new(meta, key, &[value]);
         if let Some(old) = &found.old {
             item.inherit_frequency(old);
             item.count_access(self.next_random());
@@ -419,7 +453,7 @@ impl VBucket {
     }
 
     /// The revision that a document made anew goes on from.
-    fn rev_before(&self, hash: KeyHash, key: &[u8]) -> RevSeqno {
+    pub(crate) fn rev_before(&self, hash: KeyHash, key: &[u8]) -> RevSeqno {
         match self.table.find(hash, key) {
             Some(tombstone) => tombstone.rev_seqno(),
             None if self.residency.may_have(hash, key) => {
@@ -443,11 +477,12 @@ impl VBucket {
             .map_or(DURABILITY_TIMEOUT_MS_DEFAULT, u32::from);
         let deadline_ns = now.mono_ns + u64::from(timeout_ms) * 1_000_000;
         self.checkpoints.push(Change::Prepare(item.clone()));
+        self.sync_writes.accepted.add(durability.level);
         self.prepares.add(Prepare {
             hash,
             item,
             level: durability.level,
-            waiter: Some(Waiter {
+            fate: Fate::Client(Waiter {
                 cookie,
                 began_ns: now.mono_ns,
                 deadline_ns,
@@ -461,6 +496,15 @@ impl VBucket {
             }) => Outcome::Done(mutated),
             _ => Outcome::Parked,
         }
+    }
+}
+
+/// A new body for the document that is there, whose extended attributes stay.
+fn body_of(body: Vec<u8>, old: Option<&Item>) -> Result<NewValue<'static>, Status> {
+    let value = NewValue::plain(Cow::Owned(body))?;
+    match old {
+        Some(old) if old.has_xattrs() => value.behind_xattrs_of(old),
+        _ => Ok(value),
     }
 }
 

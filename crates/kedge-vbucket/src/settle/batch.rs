@@ -1,7 +1,8 @@
 //! What is settled at once, cut into commits of the file.
 
-use super::{PersistedState, Settle};
+use super::{Marks, PersistedState, Settle};
 use crate::checkpoint::Change;
+use crate::snapshot::{Snapshot, SnapshotKind};
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -12,17 +13,6 @@ use std::ops::Range;
 /// Older versions of a key are looked for among this many changes: a table of their keys stays small, and what is
 /// written twice for it is little.
 const WINDOW: usize = 1 << 17;
-
-/// How far the versions that a file has, or the log, have come.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Marks {
-    /// The last document, committed or without a level.
-    pub(crate) visible: Seqno,
-    /// The last prepare.
-    pub(crate) prepared: Seqno,
-    /// The last prepare that ended.
-    pub(crate) completed: Seqno,
-}
 
 /// The end of a prepare.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +41,11 @@ pub struct SettleBatch {
     pub(crate) history: u32,
     pub(crate) replaces_file: bool,
     pub(crate) removes_file: bool,
+    /// What the file has before it is written.
+    pub(crate) from: Seqno,
     pub(crate) upto: Seqno,
+    /// The end of the last disk snapshot that a part of it is of: what is visible and what has ended is known there only.
+    pub(crate) disk_end: Seqno,
 }
 
 /// One commit of the file.
@@ -145,8 +139,13 @@ impl SettleBatch {
             }
             let mut state = batch.state.clone();
             if index < last {
+                let marks = batch.known(marks, upto);
+                state.snap_start = batch.before.consistent();
+                if batch.disk_end > Seqno(0) {
+                    state.snap_kind = SnapshotKind::Disk;
+                }
                 state.visible = marks.visible;
-                state.prepared = marks.prepared.max(marks.completed);
+                state.prepared = marks.prepared;
                 state.completed = marks.completed;
             }
             Part { items, state, upto }
@@ -234,7 +233,7 @@ impl SettleBatch {
             return true;
         };
         let there = |prepared: Seqno| {
-            prepared <= self.state.snap_start
+            prepared <= self.from
                 || items
                     .binary_search_by_key(&prepared, |settle| settle.item().seqno())
                     .is_ok()
@@ -246,8 +245,11 @@ impl SettleBatch {
             .all(|end| there(end.prepared))
     }
 
-    /// How far the file has come when it has everything up to `seqno`.
+    /// How far the file has come when it has everything up to `seqno`, which is not all.
     pub(crate) fn marks_at(&self, seqno: Seqno) -> Marks {
+        if seqno <= self.from {
+            return self.before;
+        }
         let mut marks = self.before;
         let count = self
             .items
@@ -256,45 +258,45 @@ impl SettleBatch {
         if let Some(end) = self.ends.iter().rfind(|end| end.at <= seqno) {
             marks.completed = end.prepared;
         }
-        marks.prepared = marks.prepared.max(marks.completed);
-        marks
+        let start = self.before.consistent();
+        let torn = Snapshot::new(SnapshotKind::Disk, start, self.state.snap_end);
+        // What an active writes is in no snapshot: the log has the rest.
+        let of_snapshot =
+            self.disk_end > Seqno(0) || self.before.open.is_some() || self.after.open.is_some();
+        Marks {
+            high: seqno,
+            open: of_snapshot.then_some(torn),
+            ..self.known(marks, seqno)
+        }
+    }
+
+    /// What can be said between two parts, at `upto`.
+    fn known(&self, marks: Marks, upto: Seqno) -> Marks {
+        let (visible, completed) = if upto < self.disk_end {
+            (self.before.visible, self.before.completed)
+        } else {
+            (marks.visible, marks.completed)
+        };
+        Marks {
+            visible,
+            prepared: marks.prepared.max(completed),
+            completed,
+            ..marks
+        }
     }
 }
 
 impl End {
-    pub(crate) fn of(change: &Change) -> Option<Self> {
+    /// The end of a prepare that has to be there for it. `in_disk`: it stands in a disk snapshot, where an abort may have
+    /// no prepare, and needs none.
+    pub(crate) fn of(change: &Change, in_disk: bool) -> Option<Self> {
         match change {
+            Change::Abort { .. } if in_disk => None,
             Change::Commit { item, prepared } | Change::Abort { item, prepared } => Some(Self {
                 at: item.seqno(),
                 prepared: *prepared,
             }),
             _ => None,
-        }
-    }
-}
-
-impl Marks {
-    pub(crate) fn on_change(&mut self, change: &Change) {
-        match change {
-            Change::Document(item) => self.visible = item.seqno(),
-            Change::Prepare(item) => self.prepared = item.seqno(),
-            Change::Commit { item, prepared } => {
-                self.visible = item.seqno();
-                self.completed = *prepared;
-            }
-            Change::Abort { prepared, .. } => self.completed = *prepared,
-            Change::State(..) | Change::Reset(..) | Change::Rollback { .. } | Change::Delete => {}
-        }
-    }
-
-    /// Goes past `items`, the ends of prepares apart.
-    fn pass(&mut self, items: &[Settle]) {
-        for settle in items {
-            match settle {
-                Settle::Document(item) => self.visible = item.seqno(),
-                Settle::Prepare(item) => self.prepared = item.seqno(),
-                Settle::Abort(_) => {}
-            }
         }
     }
 }

@@ -1,10 +1,11 @@
 //! A vBucket's part in settling.
 
-use super::batch::{End, Marks, SettleBatch};
-use super::{PersistedState, Persistence, Settle, UnsettledFigures};
+use super::batch::{End, SettleBatch};
+use super::{Marks, PersistedState, Persistence, Settle, UnsettledFigures};
 use crate::checkpoint::{Change, Position};
+use crate::snapshot::SnapshotKind;
 use crate::vbucket::VBucket;
-use kedge_types::Seqno;
+use kedge_types::{RevSeqno, Seqno};
 
 impl VBucket {
     /// What the log has and the file has not.
@@ -28,22 +29,31 @@ impl VBucket {
     /// What a file says that has everything that the log has.
     #[must_use]
     pub fn persisted_state(&self) -> PersistedState {
-        let Marks {
-            visible,
-            prepared,
-            completed,
-        } = self.unsettled.marks();
+        let logged = self.unsettled.marks();
+        self.state_at(&logged)
+    }
+
+    fn state_at(&self, marks: &Marks) -> PersistedState {
+        // In the middle of a snapshot the last consistent point may lie behind the one that the file was at.
+        let settled = self.unsettled.settled_marks();
+        let from = if marks.open.is_some() {
+            marks
+        } else {
+            &settled
+        };
         PersistedState {
             state: self.state,
             failover: self.failover.clone(),
             max_cas: self.clock.last(),
-            snap_start: self.settled_seqno(),
-            snap_end: self.persisted_seqno,
-            visible,
-            prepared: prepared.max(completed),
-            completed,
+            snap_start: from.consistent(),
+            snap_end: marks.next_consistent(),
+            snap_kind: marks.open.map_or(SnapshotKind::Memory, |open| open.kind),
+            visible: marks.visible,
+            prepared: marks.prepared.max(marks.completed),
+            completed: marks.completed,
             max_deleted_rev: self.unsettled.deleted_rev().max(self.purged_rev),
             purge: self.purge_seqno,
+            may_have_xattrs: self.may_have_xattrs,
         }
     }
 
@@ -88,18 +98,22 @@ impl VBucket {
         let to = self.checkpoints.until(self.log_cursor, max, max_bytes);
         let before = self.unsettled.marks();
         let mut after = before;
-        let mut state = self.persisted_state();
+        let mut deleted_rev = RevSeqno(0);
+        let mut disk_end = Seqno(0);
         let (mut items, mut ends) = (Vec::new(), Vec::new());
         let mut state_changed = false;
         for (change, _) in self.checkpoints.passing(self.log_cursor, to) {
+            let disk = after.disk_end();
+            let in_disk = disk.is_some();
+            disk_end = disk.unwrap_or(disk_end);
             after.on_change(change);
-            state_changed |= matches!(change, Change::State(..));
+            state_changed |= matches!(change, Change::State(..) | Change::Advance(_));
             if let Change::Document(item) | Change::Commit { item, .. } = change
                 && item.is_deleted()
             {
-                state.max_deleted_rev = state.max_deleted_rev.max(item.rev_seqno());
+                deleted_rev = deleted_rev.max(item.rev_seqno());
             }
-            ends.extend(End::of(change));
+            ends.extend(End::of(change, in_disk));
             items.extend(Settle::of(change));
         }
         let replaces_file =
@@ -110,10 +124,8 @@ impl VBucket {
         }
         let last = items.last().map(|settle| settle.item().seqno());
         let upto = last.unwrap_or(self.persisted_seqno);
-        state.snap_end = upto;
-        state.visible = after.visible;
-        state.prepared = after.prepared.max(after.completed);
-        state.completed = after.completed;
+        let mut state = self.state_at(&after);
+        state.max_deleted_rev = state.max_deleted_rev.max(deleted_rev);
         let batch = SettleBatch {
             items,
             set_aside: Vec::new(),
@@ -125,7 +137,9 @@ impl VBucket {
             history: self.history(),
             replaces_file,
             removes_file,
+            from: self.settled_seqno(),
             upto,
+            disk_end,
         };
         (Some(batch), to)
     }

@@ -18,6 +18,7 @@ fn vbucket() -> VBucket {
         shards: 1,
         hasher: RandomState::default(),
         persistence: Persistence::LogThenFile,
+        topology: Some(crate::Topology::alone()),
     })
 }
 

@@ -7,9 +7,9 @@
 //!   more.
 //! * `history` changes with every reset and rollback; a batch of another history settles nothing.
 
-use super::batch::{End, Marks, SettleBatch};
+use super::batch::{End, SettleBatch};
 use super::waiting::Waiting;
-use super::{PersistedState, Settle};
+use super::{Marks, PersistedState, Settle};
 use crate::checkpoint::Change;
 use crate::item::Item;
 use kedge_types::{RevSeqno, Seqno};
@@ -51,6 +51,8 @@ pub(crate) struct Unsettled {
     at_logged: Marks,
     /// The highest revision of a tombstone that the log has, or whoever persists the vBucket.
     deleted_rev: RevSeqno,
+    /// The end of the last disk snapshot that part of what waits is of.
+    disk_end: Seqno,
     history: u32,
     pub(crate) state_changed: bool,
     pub(crate) replaces_file: bool,
@@ -83,6 +85,7 @@ impl Unsettled {
             at_settled: Marks::default(),
             at_logged: Marks::default(),
             deleted_rev: RevSeqno(0),
+            disk_end: Seqno(0),
             history: 0,
             state_changed: false,
             replaces_file: false,
@@ -101,6 +104,11 @@ impl Unsettled {
 
     pub(crate) fn marks(&self) -> Marks {
         self.at_logged
+    }
+
+    /// What the file has.
+    pub(crate) fn settled_marks(&self) -> Marks {
+        self.at_settled
     }
 
     pub(crate) fn deleted_rev(&self) -> RevSeqno {
@@ -148,9 +156,15 @@ impl Unsettled {
     /// The log has `change`, or a replay has read it from there. It has replaced the document or tombstone at
     /// `replaced`, or none that is known.
     pub(crate) fn on_logged(&mut self, change: &Change, replaced: Seqno) {
+        let disk_end = self.at_logged.disk_end();
+        let in_disk = disk_end.is_some();
+        self.disk_end = disk_end.unwrap_or(self.disk_end);
         self.at_logged.on_change(change);
         match change {
-            Change::State(..) => self.state_changed = true,
+            // While a snapshot is not at its end, the file or the log has to say so.
+            Change::State(..) | Change::Snapshot(_) | Change::Advance(_) => {
+                self.state_changed = true;
+            }
             Change::Document(item) | Change::Commit { item, .. } if item.is_deleted() => {
                 self.deleted_rev = self.deleted_rev.max(item.rev_seqno());
             }
@@ -159,7 +173,7 @@ impl Unsettled {
         if let Some(old) = self.waiting.forget(replaced) {
             self.discount(&old);
         }
-        if let Some(end) = End::of(change) {
+        if let Some(end) = End::of(change, in_disk) {
             self.waiting.end(end);
         }
         let Some(settle) = Settle::of(change) else {
@@ -248,7 +262,9 @@ impl Unsettled {
             history: self.history,
             replaces_file: self.replaces_file,
             removes_file: self.removes_file,
+            from: self.settled,
             upto,
+            disk_end: std::mem::take(&mut self.disk_end),
         }
     }
 
@@ -277,6 +293,7 @@ impl Unsettled {
         }
         self.at_settled = batch.marks_at(self.settled);
         self.state_changed = true;
+        self.disk_end = self.disk_end.max(batch.disk_end);
         batch.take_back();
         let written = batch
             .items
@@ -317,6 +334,7 @@ impl Unsettled {
 
     fn clear(&mut self) {
         self.waiting = Waiting::default();
+        self.disk_end = Seqno(0);
         (self.bytes, self.pinned) = (0, 0);
     }
 }

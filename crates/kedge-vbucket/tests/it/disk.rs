@@ -3,6 +3,7 @@
 use kedge_types::{Now, Seqno, VbUuid};
 use kedge_vbucket::{
     Base, Change, FailoverTable, Item, Part, PersistedState, Rewind, Settle, SettleBatch, VBucket,
+    VbState,
 };
 use std::collections::BTreeMap;
 
@@ -45,8 +46,10 @@ impl File {
         }
         let highest = part.items.iter().map(|settle| settle.item().seqno()).max();
         self.high = highest.unwrap_or(self.high);
-        assert_eq!(self.high, part.upto);
         self.state = part.state.clone();
+        // Where nothing stands at the last seqnos, the file ends before them.
+        let ends_before = self.high < part.upto && self.is_consistent();
+        assert!(self.high == part.upto || ends_before);
         assert!(self.state.snap_start <= self.high && self.high <= self.state.snap_end);
     }
 
@@ -61,8 +64,12 @@ impl File {
 
     pub(crate) fn base(&self) -> Base {
         let open = |settle: &&Settle| {
-            let seqno = settle.item().seqno();
-            seqno > self.state.completed && seqno <= self.state.prepared
+            let item = settle.item();
+            let seqno = item.seqno();
+            let newer = self.documents.get(item.key());
+            seqno > self.state.completed
+                && seqno <= self.state.prepared
+                && newer.is_none_or(|newer| newer.seqno() < seqno)
         };
         let open = self.prepares.values().filter(open);
         let open = open.filter_map(|settle| match settle {
@@ -145,7 +152,8 @@ impl Disk {
             self.is_deleted = false;
         }
         // Of a short list nothing was forgotten that forbids a cut.
-        let changes = batch.upto().get() - batch.state().snap_start.get();
+        let high = self.headers.last().expect("a file").high;
+        let changes = batch.upto().get() - high.get();
         let more = if changes < 64 { 0 } else { 64 };
         let max_items = how.max_items.saturating_add(more);
         let parts = batch.parts(how.max_items, usize::MAX);
@@ -192,12 +200,17 @@ impl Disk {
     }
 
     /// The file goes back to the header of `to`.
-    pub(crate) fn rewind(&mut self, to: Seqno, failover: FailoverTable) {
+    pub(crate) fn rewind(&mut self, to: Seqno, vb: &VBucket) {
+        self.rewind_as(to, vb.state(), vb.failover().clone());
+    }
+
+    fn rewind_as(&mut self, to: Seqno, state: VbState, failover: FailoverTable) {
         while self.headers.last().is_some_and(|file| file.high > to) {
             self.headers.pop();
         }
         let mut file = self.headers.last().expect("a header that old").clone();
         assert_eq!(file.high, to);
+        file.state.state = state;
         file.state.failover = failover;
         self.headers.push(file);
     }
@@ -226,7 +239,7 @@ impl Disk {
             vb.replay(change).unwrap();
         }
         if let Some(Rewind { to, failover }) = vb.needs_rewind().cloned() {
-            self.rewind(to, failover);
+            self.rewind_as(to, vb.state(), failover);
             vb.begin_from(self.file().unwrap().base()).unwrap();
         }
         vb.finish_replay(branch).unwrap();

@@ -4,7 +4,7 @@ use crate::disk::{Disk, File, Settling};
 use crate::tools::*;
 use kedge_types::DurabilityLevel::PersistToMajority;
 use kedge_types::{Seqno, Status, VbUuid};
-use kedge_vbucket::{FailoverTable, ReplayError, StoreMode, VBucket, VbState};
+use kedge_vbucket::{FailoverTable, ReplayError, StateChange, StoreMode, VBucket, VbState};
 
 const WHOLE: Settling = Settling {
     max_items: usize::MAX,
@@ -152,7 +152,7 @@ fn a_rollback_is_finished_after_a_crash() {
         "the file was rewound"
     );
 
-    disk.rewind(Seqno(2), vb.failover().clone());
+    disk.rewind(Seqno(2), &vb);
     vb.rewound(&disk.file().unwrap().base()).unwrap();
     let history = vb.history();
     for item in disk.file().unwrap().documents.values() {
@@ -183,7 +183,7 @@ fn a_rollback_answers_who_waits_and_opens_what_was_open() {
     assert_eq!(results(&mut vb), [(2, Err(Status::SyncWriteAmbiguous))]);
     assert_eq!(names(&vb), "");
     disk.log(&mut vb, usize::MAX);
-    disk.rewind(Seqno(1), vb.failover().clone());
+    disk.rewind(Seqno(1), &vb);
     let wrong = file_base(Seqno(7), vb.failover());
     assert_eq!(
         vb.rewound(&wrong),
@@ -244,7 +244,7 @@ fn a_file_may_have_forgotten_the_branch_of_a_rollback() {
             disk.settle(vb, WHOLE);
             vb.rollback(to, uuid);
             disk.log(vb, usize::MAX);
-            disk.rewind(to, vb.failover().clone());
+            disk.rewind(to, vb);
             vb.rewound(&disk.file().unwrap().base()).unwrap();
         };
         set(&mut vb, at(0), "d", b"1");
@@ -361,7 +361,7 @@ fn a_vbucket_that_is_not_active_decides_about_no_prepare_and_is_the_same_after_a
     let k = key("k");
     let w = durable(&k, PersistToMajority, 1);
     store(&mut vb, at(0), &w, StoreMode::Set, b"x").unwrap();
-    vb.set_state(VbState::Replica, VbUuid(9));
+    vb.set_state(StateChange::to(VbState::Replica, VbUuid(9)));
     assert_eq!(results(&mut vb), [(1, Err(Status::SyncWriteAmbiguous))]);
     assert_eq!(vb.failover().uuid(), VbUuid(0xabc), "its branch goes on");
     disk.log(&mut vb, usize::MAX);
@@ -378,7 +378,7 @@ fn a_vbucket_that_is_not_active_decides_about_no_prepare_and_is_the_same_after_a
             (String::new(), Seqno(1))
         );
     }
-    vb.set_state(VbState::Active, VbUuid(9));
+    vb.set_state(StateChange::to(VbState::Active, VbUuid(9)));
     assert_eq!((names(&vb), vb.high_seqno()), ("k".to_owned(), Seqno(2)));
     assert_eq!(vb.failover().entries()[0], (VbUuid(9), Seqno(1)));
     disk.log(&mut vb, usize::MAX);
@@ -396,11 +396,11 @@ fn what_expired_stays_in_a_vbucket_that_is_not_active() {
     set(&mut vb, at(0), "k", b"x");
     vb.touch(at(0), &write(&k), kedge_types::Expiry(10))
         .unwrap();
-    vb.set_state(VbState::Replica, VbUuid(9));
+    vb.set_state(StateChange::to(VbState::Replica, VbUuid(9)));
     let shards = vb.table().shard_count();
     (0..shards).for_each(|shard| vb.sweep(at(20), shard));
     assert_eq!((names(&vb).as_str(), vb.high_seqno()), ("k", Seqno(2)));
-    vb.set_state(VbState::Active, VbUuid(9));
+    vb.set_state(StateChange::to(VbState::Active, VbUuid(9)));
     (0..shards).for_each(|shard| vb.sweep(at(20), shard));
     assert_eq!((names(&vb).as_str(), vb.high_seqno()), ("", Seqno(3)));
 }
@@ -410,7 +410,7 @@ fn a_rollback_that_stands_before_a_deletion_needs_no_file() {
     let (mut vb, mut disk) = begun();
     vb.rollback(Seqno(2), VbUuid(9));
     disk.log(&mut vb, usize::MAX);
-    disk.rewind(Seqno(2), vb.failover().clone());
+    disk.rewind(Seqno(2), &vb);
     vb.rewound(&disk.file().unwrap().base()).unwrap();
     set(&mut vb, at(1), "d", b"1");
     disk.log(&mut vb, usize::MAX);
@@ -420,7 +420,7 @@ fn a_rollback_that_stands_before_a_deletion_needs_no_file() {
     assert!(disk.file().is_none() && disk.is_deleted);
     let again = disk.recover(vbucket(), None);
     assert!(again.is_deleted() && names(&again).is_empty());
-    vb.set_state(VbState::Pending, VbUuid(10));
+    vb.set_state(StateChange::to(VbState::Pending, VbUuid(10)));
     disk.log(&mut vb, usize::MAX);
     for settles in [false, true] {
         if settles {

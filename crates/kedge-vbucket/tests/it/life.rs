@@ -4,7 +4,7 @@
 use crate::disk::{Disk, Settling, apply, documents};
 use crate::tools::*;
 use kedge_types::{Seqno, VbUuid};
-use kedge_vbucket::{Change, StoreMode, VBucket, VbState};
+use kedge_vbucket::{Change, StateChange, StoreMode, VBucket, VbState};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -145,7 +145,7 @@ impl Life {
             Step::DeleteVbucket => drop(self.vb.delete_vbucket()),
             Step::MakeVbucket => {
                 let uuid = self.next_uuid();
-                self.vb.set_state(VbState::Active, uuid);
+                self.vb.set_state(StateChange::to(VbState::Active, uuid));
             }
             Step::Rollback(back, steps) => self.rollback(*back, *steps),
             Step::Crash(logged) => {
@@ -174,7 +174,7 @@ impl Life {
             self.disk.log(&mut self.vb, usize::MAX);
         }
         if steps > 1 {
-            self.disk.rewind(to, self.vb.failover().clone());
+            self.disk.rewind(to, &self.vb);
         }
         if steps <= 2 {
             return self.crash();

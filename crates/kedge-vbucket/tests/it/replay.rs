@@ -2,7 +2,7 @@
 
 use crate::tools::*;
 use kedge_types::{Expiry, Seqno, VbUuid};
-use kedge_vbucket::{Change, ReplayError, VBucket};
+use kedge_vbucket::{Change, FailoverTable, ReplayError, VBucket, VbState};
 
 fn replayed(changes: &[Change], branch: Option<VbUuid>) -> Result<VBucket, ReplayError> {
     let mut vb = vbucket();
@@ -80,6 +80,17 @@ fn an_unclean_stop_begins_a_branch_if_there_was_anything() {
     );
     let empty = replayed(&[], Some(VbUuid(5))).unwrap();
     assert_eq!(empty.failover().uuid(), VbUuid(0xabc));
+
+    // Changes of a branch that is on disk may have been seen, though none of them is: it is not written any further.
+    let named = [Change::State(
+        Box::new(FailoverTable::new(VbUuid(7))),
+        VbState::Active,
+    )];
+    let named = replayed(&named, Some(VbUuid(5))).unwrap();
+    assert_eq!(
+        named.failover().entries(),
+        [(VbUuid(5), Seqno(0)), (VbUuid(7), Seqno(0))]
+    );
 }
 
 #[test]

@@ -456,7 +456,7 @@ impl World {
         let (to, uuid) = (file.high, self.next_uuid());
         let keys = self.vb.rollback(to, uuid);
         self.disk.log(&mut self.vb, usize::MAX);
-        self.disk.rewind(to, self.vb.failover().clone());
+        self.disk.rewind(to, &self.vb);
         let file = self.disk.file().unwrap().clone();
         self.vb.rewound(&file.base()).unwrap();
         self.documents = expected(&self.disk);

@@ -1,12 +1,13 @@
 //! What the tests share.
 
 use kedge_types::{
-    Cas, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, Expiry, Now, Status, VbId,
-    VbUuid,
+    Cas, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, Expiry, Now, RevSeqno, Seqno,
+    Status, VbId, VbUuid,
 };
 use kedge_vbucket::{
-    Change, Completion, Cookie, Done, Meta, MinRatio, Mutated, NewValue, Outcome, Persistence,
-    RandomState, StoreMode, VBucket, VbSetup, Write,
+    Change, Completion, Cookie, Done, FailoverTable, Item, ItemMeta, Meta, MinRatio, Mutated,
+    NewValue, NodeName, Outcome, Persistence, RandomState, Received, Snapshot, SnapshotKind,
+    StateChange, StoreMode, Topology, VBucket, VbSetup, VbState, Write,
 };
 
 /// A moment: `secs` seconds after an arbitrary start.
@@ -22,13 +23,18 @@ pub(crate) fn vbucket() -> VBucket {
 }
 
 pub(crate) fn vbucket_with(persistence: Persistence) -> VBucket {
-    VBucket::new(VbSetup {
+    VBucket::new(setup(persistence))
+}
+
+pub(crate) fn setup(persistence: Persistence) -> VbSetup {
+    VbSetup {
         id: VbId(7),
         uuid: VbUuid(0xabc),
         shards: 4,
         hasher: RandomState::default(),
         persistence,
-    })
+        topology: Some(Topology::alone()),
+    }
 }
 
 pub(crate) fn key(text: &str) -> DocKey {
@@ -107,6 +113,106 @@ pub(crate) fn get(vb: &mut VBucket, now: Now, name: &str) -> Result<Vec<u8>, Sta
 
 pub(crate) fn meta(vb: &mut VBucket, now: Now, key: &DocKey) -> Meta {
     done(vb.get_meta(now, key).unwrap())
+}
+
+pub(crate) fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+/// Chains of nodes with one letter each; `-` is one that is not there.
+pub(crate) fn topology(chains: &[&str]) -> Topology {
+    let place = |letter: char| NodeName::new(&letter.to_string()).filter(|_| letter != '-');
+    let chains = chains
+        .iter()
+        .map(|chain| chain.chars().map(place).collect());
+    Topology::new(chains.collect()).unwrap()
+}
+
+/// An active vBucket with these chains; without any, if there are none.
+pub(crate) fn active(chains: &[&str]) -> VBucket {
+    let mut vb = VBucket::new(VbSetup {
+        topology: None,
+        ..setup(Persistence::LogThenFile)
+    });
+    if !chains.is_empty() {
+        vb.set_state(StateChange {
+            topology: Some(topology(chains)),
+            ..StateChange::to(VbState::Active, VbUuid(0xabc))
+        });
+    }
+    vb
+}
+
+/// A replica that a stream was begun for.
+pub(crate) fn replica() -> VBucket {
+    let mut vb = active(&[]);
+    vb.set_state(StateChange::to(VbState::Replica, VbUuid(0xdef)));
+    vb.begin_stream(FailoverTable::new(VbUuid(0xabc))).unwrap();
+    vb
+}
+
+pub(crate) fn memory(start: u64, end: u64) -> Snapshot {
+    Snapshot::new(SnapshotKind::Memory, Seqno(start), Seqno(end))
+}
+
+pub(crate) fn disk(start: u64, end: u64) -> Snapshot {
+    Snapshot::new(SnapshotKind::Disk, Seqno(start), Seqno(end))
+}
+
+/// An item as another node sends it.
+pub(crate) fn item(name: &str, seqno: u64, value: &[u8], level: Option<DurabilityLevel>) -> Item {
+    let meta = ItemMeta {
+        cas: Cas(seqno << 16),
+        seqno: Seqno(seqno),
+        rev: RevSeqno(1),
+        level,
+        ..ItemMeta::default()
+    };
+    Item::new(&meta, key(name).as_bytes(), &[value])
+}
+
+pub(crate) fn document(name: &str, seqno: u64) -> Received {
+    Received::Document(item(name, seqno, seqno.to_string().as_bytes(), None))
+}
+
+pub(crate) fn prepared(name: &str, seqno: u64, level: DurabilityLevel) -> Received {
+    Received::Prepare(item(name, seqno, seqno.to_string().as_bytes(), Some(level)))
+}
+
+pub(crate) fn commit(name: &str, prepared: u64, seqno: u64) -> Received {
+    Received::Commit {
+        key: key(name).as_bytes().into(),
+        prepared: Seqno(prepared),
+        seqno: Seqno(seqno),
+    }
+}
+
+pub(crate) fn abort(name: &str, prepared: u64, seqno: u64) -> Received {
+    Received::Abort {
+        key: key(name).as_bytes().into(),
+        prepared: Seqno(prepared),
+        seqno: Seqno(seqno),
+    }
+}
+
+/// A change as it goes to another node.
+pub(crate) fn sent(change: &Change) -> Option<Received> {
+    Some(match change {
+        Change::Document(item) => Received::Document(item.clone()),
+        Change::Prepare(item) => Received::Prepare(item.clone()),
+        Change::Commit { item, prepared } => Received::Commit {
+            key: item.key().into(),
+            prepared: *prepared,
+            seqno: item.seqno(),
+        },
+        Change::Abort { item, prepared } => Received::Abort {
+            key: item.key().into(),
+            prepared: *prepared,
+            seqno: item.seqno(),
+        },
+        Change::Advance(seqno) => Received::Advance(*seqno),
+        _ => return None,
+    })
 }
 
 /// All changes that wait for the log, which then has them.

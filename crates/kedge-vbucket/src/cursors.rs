@@ -1,0 +1,313 @@
+//! Cursors of streams: they read the queue of changes beside the log.
+//!
+//! A stream begins behind some seqno. If the queue has all changes behind it, the stream reads nothing else; otherwise
+//! the vBucket's file has what the queue lacks, and the cursor stands where the queue begins.
+//!
+//! Invariants:
+//! * From where a cursor stands, the queue has every change; what the log has read already stays for it.
+//! * A cursor that was dropped is never taken for another: its place is given away under another generation.
+//! * A vBucket without cursors pays for them with a comparison for each step.
+
+use crate::checkpoint::{Change, Checkpoints, Entry};
+use crate::vbucket::{VBucket, VbState};
+use kedge_types::{Seqno, VbUuid};
+
+/// Nobody waits.
+const NOBODY: u64 = u64::MAX;
+
+/// Names a stream's cursor of one vBucket, for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StreamCursor {
+    slot: u32,
+    generation: u32,
+}
+
+/// Where a cursor begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CursorOpening {
+    /// The queue has every change behind the seqno that was asked for.
+    InMemory(StreamCursor),
+    /// It has only those behind a later one; those up to there are in the vBucket's file, or on their way to it.
+    OnDisk {
+        /// Stands at the first change that the queue has.
+        cursor: StreamCursor,
+        /// The seqno before that change.
+        behind: Seqno,
+    },
+}
+
+/// The cursor was dropped, as it kept too much in memory: the stream has to begin anew behind what it has read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CursorGone;
+
+/// Changes that no cursor needs any more. Dropping them takes a while, so it is not to be done under a lock.
+#[derive(Debug, Default)]
+pub struct Forgotten(Vec<Entry>);
+
+impl Forgotten {
+    /// How many changes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What a vBucket was when a stream of it began. It is another when this has changed, and the stream ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// What it is to its node.
+    pub state: VbState,
+    /// The branch that is written now.
+    pub uuid: VbUuid,
+    /// See [`VBucket::history`].
+    pub history: u32,
+}
+
+/// What is new to streams of a vBucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// There are changes, and a stream waits for some.
+    pub changes: bool,
+    /// The vBucket may have another [`Identity`].
+    pub state: bool,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    generation: u32,
+    /// Position of what is read next; `None`: the place is free.
+    at: Option<u64>,
+}
+
+/// The cursors of a queue.
+#[derive(Debug)]
+pub(crate) struct Readers {
+    slots: Vec<Slot>,
+    /// Bytes of entries that the log has read, and a cursor has not.
+    pub(crate) kept_bytes: usize,
+    /// Entries before this position are counted in it.
+    pub(crate) counted_to: u64,
+    /// A stream waits for what comes at this position; [`NOBODY`]: none waits.
+    wanted_at: u64,
+    /// A change of the state came.
+    state: bool,
+}
+
+impl Default for Readers {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            kept_bytes: 0,
+            counted_to: 0,
+            wanted_at: NOBODY,
+            state: false,
+        }
+    }
+}
+
+impl Readers {
+    /// Position of the slowest cursor; without one, none holds anything up.
+    pub(crate) fn slowest(&self) -> u64 {
+        let at = self.slots.iter().filter_map(|slot| slot.at);
+        at.min().unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn note_state(&mut self) {
+        self.state = true;
+    }
+
+    fn open(&mut self, at: u64) -> StreamCursor {
+        let free = self.slots.iter().position(|slot| slot.at.is_none());
+        let index = free.unwrap_or_else(|| {
+            self.slots.push(Slot::default());
+            self.slots.len() - 1
+        });
+        let slot = &mut self.slots[index];
+        slot.at = Some(at);
+        StreamCursor {
+            slot: u32::try_from(index).expect("a vBucket has few streams"),
+            generation: slot.generation,
+        }
+    }
+
+    fn find(&mut self, cursor: StreamCursor) -> Option<&mut u64> {
+        let slot = self.slots.get_mut(cursor.slot as usize)?;
+        let at = slot.at.as_mut()?;
+        (slot.generation == cursor.generation).then_some(at)
+    }
+
+    /// Drops cursors that `drops` says, by their position.
+    fn drop_if(&mut self, drops: impl Fn(u64) -> bool) {
+        for slot in &mut self.slots {
+            if slot.at.is_some_and(&drops) {
+                slot.at = None;
+                slot.generation = slot.generation.wrapping_add(1);
+            }
+        }
+    }
+
+    fn close(&mut self, cursor: StreamCursor) -> bool {
+        if self.find(cursor).is_none() {
+            return false;
+        }
+        let slot = &mut self.slots[cursor.slot as usize];
+        slot.at = None;
+        slot.generation = slot.generation.wrapping_add(1);
+        true
+    }
+}
+
+impl Checkpoints {
+    /// Opens a cursor for what lies behind `after`; `high` is the vBucket's last seqno.
+    fn open_reader(&mut self, after: Seqno, high: Seqno) -> CursorOpening {
+        // What lies before a reset or rollback is of another history.
+        let first = self.reset_at.max(self.first) - self.first;
+        let first = first as usize;
+        let before = match self.seqno_from(first) {
+            Some(seqno) => Seqno(seqno.get() - 1),
+            None => high,
+        };
+        if after < before {
+            let cursor = self.readers.open(self.first + first as u64);
+            return CursorOpening::OnDisk {
+                cursor,
+                behind: before,
+            };
+        }
+        // The first entry behind `after`: seqnos grow, entries without one count with what follows them.
+        let (mut low, mut end) = (first, self.entries.len());
+        while low < end {
+            let middle = usize::midpoint(low, end);
+            match self.seqno_from(middle) {
+                Some(seqno) if seqno <= after => low = middle + 1,
+                _ => end = middle,
+            }
+        }
+        CursorOpening::InMemory(self.readers.open(self.first + low as u64))
+    }
+
+    /// The seqno of the first entry from this index on that has one.
+    fn seqno_from(&self, index: usize) -> Option<Seqno> {
+        let mut entries = self.entries.range(index..);
+        entries.find_map(|entry| entry.change.seqno())
+    }
+}
+
+impl VBucket {
+    /// What it is now, for streams.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        Identity {
+            state: self.state(),
+            uuid: self.failover().uuid(),
+            history: self.history(),
+        }
+    }
+
+    /// Opens a cursor for the changes behind `after`.
+    pub fn open_cursor(&mut self, after: Seqno) -> CursorOpening {
+        self.checkpoints.open_reader(after, self.high_seqno)
+    }
+
+    /// Copies the next changes to `out`, and moves the cursor behind them: at most `max`, and no more than `max_bytes`
+    /// unless the first alone is larger. What the log has not read yet stays for the log. Says how many bytes came.
+    ///
+    /// # Errors
+    /// [`CursorGone`] when it was dropped.
+    pub fn read_cursor(
+        &mut self,
+        cursor: StreamCursor,
+        max: usize,
+        max_bytes: usize,
+        out: &mut Vec<Change>,
+    ) -> Result<usize, CursorGone> {
+        let queue = &mut self.checkpoints;
+        let first = queue.first;
+        let at = queue.readers.find(cursor).ok_or(CursorGone)?;
+        let mut bytes = 0;
+        for entry in queue.entries.range((*at - first) as usize..).take(max) {
+            let entry_bytes = entry.bytes();
+            if bytes > 0 && bytes + entry_bytes > max_bytes {
+                break;
+            }
+            bytes += entry_bytes;
+            out.push(entry.change.clone());
+            *at += 1;
+        }
+        if bytes > 0 {
+            queue.forget();
+        }
+        Ok(bytes)
+    }
+
+    /// Changes that the cursor has not read; 0 when it was dropped.
+    #[must_use]
+    pub fn cursor_remaining(&self, cursor: StreamCursor) -> usize {
+        let queue = &self.checkpoints;
+        let slot = queue.readers.slots.get(cursor.slot as usize);
+        let slot = slot.filter(|slot| slot.generation == cursor.generation);
+        let at = slot.and_then(|slot| slot.at);
+        at.map_or(0, |at| (queue.end() - at) as usize)
+    }
+
+    /// The stream needs no cursor any more. Nothing happens when it was dropped already.
+    pub fn close_cursor(&mut self, cursor: StreamCursor) -> Forgotten {
+        if self.checkpoints.readers.close(cursor) {
+            self.forget_later()
+        } else {
+            Forgotten::default()
+        }
+    }
+
+    /// Bytes of what only cursors of streams keep in memory.
+    #[must_use]
+    pub fn cursor_bytes(&self) -> usize {
+        self.checkpoints.bytes_for_streams()
+    }
+
+    /// Drops the cursors that are behind all others, if they are what keeps changes in memory.
+    pub fn drop_slowest_cursors(&mut self) -> Forgotten {
+        if self.cursor_bytes() == 0 {
+            return Forgotten::default();
+        }
+        let slowest = self.checkpoints.readers.slowest();
+        self.checkpoints.readers.drop_if(|at| at == slowest);
+        self.forget_later()
+    }
+
+    fn forget_later(&mut self) -> Forgotten {
+        let mut forgotten = Vec::new();
+        self.checkpoints.forget_with(|entry| forgotten.push(entry));
+        Forgotten(forgotten)
+    }
+
+    /// A stream has read all there is: [`VBucket::take_news`] is to say when more comes.
+    pub fn wait_for_changes(&mut self) {
+        let end = self.checkpoints.end();
+        let wanted_at = &mut self.checkpoints.readers.wanted_at;
+        *wanted_at = end.min(*wanted_at);
+    }
+
+    /// What streams have to be told, once.
+    pub fn take_news(&mut self) -> News {
+        let end = self.checkpoints.end();
+        let readers = &mut self.checkpoints.readers;
+        let changes = end > readers.wanted_at;
+        if changes {
+            readers.wanted_at = NOBODY;
+        }
+        News {
+            changes,
+            state: std::mem::take(&mut readers.state),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

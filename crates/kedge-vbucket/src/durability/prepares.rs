@@ -1,0 +1,236 @@
+//! SyncWrites that have not ended.
+
+use super::{Fate, Prepare, Waiter};
+use crate::hash_table::KeyHash;
+use crate::item::Item;
+use hashbrown::HashTable;
+use kedge_types::Seqno;
+use std::collections::VecDeque;
+
+/// No deadline.
+const NEVER: u64 = u64::MAX;
+
+/// The prepares of a vBucket, in seqno order.
+#[derive(Debug)]
+pub(crate) struct Prepares {
+    queue: VecDeque<Prepare>,
+    keys: HashTable<(KeyHash, Item)>,
+    /// Those up to here are inherited.
+    inherited: Seqno,
+    /// The highest that ended.
+    completed: Seqno,
+    /// How many of them a client waits for.
+    clients: usize,
+    /// No client's deadline lies before.
+    deadline_ns: u64,
+}
+
+impl Default for Prepares {
+    fn default() -> Self {
+        Self {
+            queue: VecDeque::new(),
+            keys: HashTable::new(),
+            inherited: Seqno(0),
+            completed: Seqno(0),
+            clients: 0,
+            deadline_ns: NEVER,
+        }
+    }
+}
+
+impl Prepares {
+    /// Whether a SyncWrite is in flight for the key.
+    pub(crate) fn holds(&self, hash: KeyHash, key: &[u8]) -> bool {
+        self.of_key(hash, key).is_some()
+    }
+
+    /// Whether the prepare of the key may have been seen committed.
+    pub(crate) fn may_be_visible(&self, hash: KeyHash, key: &[u8]) -> bool {
+        let first = self.queue.front();
+        first.is_some_and(|first| first.item.seqno() <= self.inherited)
+            && self
+                .of_key(hash, key)
+                .is_some_and(|item| item.seqno() <= self.inherited)
+    }
+
+    fn of_key(&self, hash: KeyHash, key: &[u8]) -> Option<&Item> {
+        if self.keys.is_empty() {
+            return None;
+        }
+        let entry = self.keys.find(hash.get(), |(_, item)| item.key() == key);
+        entry.map(|(_, item)| item)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl DoubleEndedIterator<Item = &Prepare> {
+        self.queue.iter()
+    }
+
+    /// Those above `seqno`.
+    pub(crate) fn behind(&self, seqno: Seqno) -> impl DoubleEndedIterator<Item = &Prepare> {
+        let from = self.first_behind(seqno);
+        self.queue.range(from..)
+    }
+
+    fn first_behind(&self, seqno: Seqno) -> usize {
+        self.queue
+            .partition_point(|prepare| prepare.item.seqno() <= seqno)
+    }
+
+    /// The last at `seqno` or before it.
+    pub(crate) fn last_upto(&self, seqno: Seqno) -> Option<Seqno> {
+        let last = self.first_behind(seqno).checked_sub(1)?;
+        Some(self.queue[last].item.seqno())
+    }
+
+    /// Whether there is a prepare at `seqno` or behind it.
+    pub(crate) fn has_reached(&self, seqno: Seqno) -> bool {
+        let last = self.queue.back();
+        last.is_some_and(|last| last.item.seqno() >= seqno)
+    }
+
+    /// The highest prepare that ended.
+    pub(crate) fn completed(&self) -> Seqno {
+        self.completed
+    }
+
+    pub(crate) fn note_completed(&mut self, prepared: Seqno) {
+        self.completed = self.completed.max(prepared);
+    }
+
+    pub(crate) fn add(&mut self, prepare: Prepare) {
+        let Prepare {
+            hash, item, fate, ..
+        } = &prepare;
+        assert!(
+            !self.has_reached(item.seqno()),
+            "prepares come in seqno order"
+        );
+        assert!(
+            !self.holds(*hash, item.key()),
+            "a key has one prepare at most"
+        );
+        match fate {
+            Fate::Client(waiter) => {
+                self.clients += 1;
+                self.deadline_ns = self.deadline_ns.min(waiter.deadline_ns);
+            }
+            Fate::Inherited => self.inherited = item.seqno(),
+            Fate::Overdue { .. } => {}
+        }
+        self.keys
+            .insert_unique(hash.get(), (*hash, item.clone()), |(hash, _)| hash.get());
+        self.queue.push_back(prepare);
+    }
+
+    pub(crate) fn first(&self) -> Option<&Prepare> {
+        self.queue.front()
+    }
+
+    /// The first has ended.
+    pub(crate) fn take_first(&mut self) -> Option<Prepare> {
+        let prepare = self.queue.pop_front()?;
+        self.clients -= usize::from(prepare.has_client());
+        self.forget_key(prepare.hash, prepare.item.key());
+        self.note_completed(prepare.item.seqno());
+        Some(prepare)
+    }
+
+    /// Takes the prepare of a key at `seqno`, wherever it stands.
+    pub(crate) fn take(&mut self, hash: KeyHash, key: &[u8], seqno: Seqno) -> Option<Prepare> {
+        if self.of_key(hash, key)?.seqno() == seqno {
+            self.take_of(hash, key)
+        } else {
+            None
+        }
+    }
+
+    /// Takes the prepare of a key.
+    pub(crate) fn take_of(&mut self, hash: KeyHash, key: &[u8]) -> Option<Prepare> {
+        if self.keys.is_empty() {
+            return None;
+        }
+        let seqno = self.forget_key(hash, key)?.seqno();
+        let index = self
+            .queue
+            .binary_search_by_key(&seqno, |prepare| prepare.item.seqno());
+        let prepare = self.queue.remove(index.ok()?)?;
+        self.clients -= usize::from(prepare.has_client());
+        Some(prepare)
+    }
+
+    /// All up to `completed` have ended.
+    pub(crate) fn end_upto(&mut self, completed: Seqno) {
+        for prepare in self.queue.drain(..self.first_behind(completed)) {
+            let entry = self
+                .keys
+                .find_entry(prepare.hash.get(), |(_, item)| item.is_same(&prepare.item));
+            if let Ok(entry) = entry {
+                entry.remove();
+            }
+            self.clients -= usize::from(prepare.has_client());
+        }
+        self.note_completed(completed);
+    }
+
+    fn forget_key(&mut self, hash: KeyHash, key: &[u8]) -> Option<Item> {
+        let entry = self
+            .keys
+            .find_entry(hash.get(), |(_, item)| item.key() == key)
+            .ok()?;
+        Some(entry.remove().0.1)
+    }
+
+    /// Whether a client waits for one of them.
+    pub(crate) fn has_clients(&self) -> bool {
+        self.clients > 0
+    }
+
+    /// Gives up those whose time is up, and the clients who wait for them.
+    pub(crate) fn take_late(&mut self, mono_ns: u64, unix_secs: u64) -> Vec<Waiter> {
+        if self.deadline_ns > mono_ns {
+            return Vec::new();
+        }
+        let mut late = Vec::new();
+        self.deadline_ns = NEVER;
+        for prepare in &mut self.queue {
+            let Fate::Client(waiter) = prepare.fate else {
+                continue;
+            };
+            if waiter.deadline_ns <= mono_ns {
+                prepare.fate = Fate::Overdue { unix_secs };
+                self.clients -= 1;
+                late.push(waiter);
+            } else {
+                self.deadline_ns = self.deadline_ns.min(waiter.deadline_ns);
+            }
+        }
+        late
+    }
+
+    /// All of them are inherited now. Gives those who waited.
+    pub(crate) fn inherit(&mut self) -> Vec<Waiter> {
+        let mut waiters = Vec::new();
+        for prepare in &mut self.queue {
+            if let Fate::Client(waiter) = prepare.fate {
+                waiters.push(waiter);
+            }
+            prepare.fate = Fate::Inherited;
+            self.inherited = prepare.item.seqno();
+        }
+        self.clients = 0;
+        self.deadline_ns = NEVER;
+        waiters
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,137 @@
+//! Changes that are made of what is there, under the vBucket's lock.
+
+use crate::item::{Deletion, Item, ItemMeta};
+use crate::read::Document;
+use crate::vbucket::VBucket;
+use crate::write::{Found, Mutated, Needs, Outcome, Write};
+use kedge_types::{Cas, Datatype, DocKey, Expiry, Now, RevSeqno, Seqno, Status, VbUuid};
+use std::fmt::Debug;
+
+/// Makes a new version of a document.
+pub trait Modify: Debug + Send + Sync {
+    /// Whether it is made of a tombstone, where one is.
+    fn wants_tombstones(&self) -> bool;
+
+    /// Bytes that it may add to the document.
+    fn bytes(&self) -> usize;
+
+    /// The new version, made of the document or tombstone that is there, whose value is in memory. May run again before
+    /// its outcome counts.
+    ///
+    /// # Errors
+    /// Why there is none; nothing is changed then.
+    fn modify(&self, there: Option<&Item>, next: &NextVersion) -> Result<Modified, Status>;
+}
+
+/// What the new version is going to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NextVersion {
+    /// Its CAS.
+    pub cas: Cas,
+    /// Its seqno; that of the prepare, for a SyncWrite.
+    pub seqno: Seqno,
+    /// The branch of the vBucket.
+    pub uuid: VbUuid,
+    /// The time, in Unix seconds.
+    pub unix_secs: u64,
+}
+
+/// A new version of a document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Modified {
+    /// Extended attributes, and the body behind them.
+    pub value: Vec<u8>,
+    /// What they are made of.
+    pub datatype: Datatype,
+    /// The client's own 32 bits.
+    pub flags: u32,
+    /// Whether it is a tombstone.
+    pub deleted: bool,
+}
+
+impl VBucket {
+    /// Makes a new version of a document. `expiry` is that of a live one, unless `write` preserves what is there.
+    ///
+    /// # Errors
+    /// Those of `change`; `KeyNotFound`, `KeyExists`, `Locked`, `SyncWriteInProgress`.
+    pub fn modify(
+        &mut self,
+        now: Now,
+        write: &Write<'_>,
+        expiry: Expiry,
+        change: &dyn Modify,
+    ) -> Result<Outcome<Mutated>, Status> {
+        let Some(Found { hash, old }) = self.find_for_write(now, write, Needs::Value)? else {
+            return Ok(Outcome::Fetch);
+        };
+        let live_expiry = old.as_ref().map(Item::expiry);
+        let old = match old {
+            None if change.wants_tombstones() => {
+                let there = self.table.find(hash, write.key.as_bytes());
+                if there.is_some_and(|there| !there.is_resident()) {
+                    return Ok(Outcome::Fetch);
+                }
+                // One that has expired, and is not deleted yet as a SyncWrite is on its way, is none.
+                there.filter(|there| there.is_deleted()).cloned()
+            }
+            old => old,
+        };
+        self.check_version(now, write, old.as_ref())?;
+        let next = NextVersion {
+            cas: self.clock.next(now.unix_ns),
+            seqno: self.high_seqno.next(),
+            uuid: self.failover.uuid(),
+            unix_secs: now.unix_secs(),
+        };
+        let modified = change.modify(old.as_ref(), &next)?;
+        let rev = match &old {
+            Some(old) => old.rev_seqno(),
+            None => self.rev_before(hash, write.key.as_bytes()),
+        };
+        let meta = ItemMeta {
+            cas: next.cas,
+            seqno: self.next_seqno(),
+            rev: RevSeqno(rev.get() + 1),
+            flags: modified.flags,
+            expiry: match live_expiry {
+                _ if modified.deleted => Expiry(u32::try_from(now.unix_secs()).unwrap_or(u32::MAX)),
+                Some(there) if write.preserve_ttl => there,
+                _ => expiry,
+            },
+            datatype: modified.datatype,
+            deleted: modified.deleted.then_some(Deletion::Explicit),
+            level: write.durability.map(|durability| durability.level),
+        };
+        let found = Found { hash, old };
+        Ok(self.put_new(now, write, &found, &meta, &modified.value))
+    }
+
+    /// Shows a document or tombstone to `read`.
+    ///
+    /// # Errors
+    /// As [`VBucket::get`].
+    pub fn get_with_tombstones<R>(
+        &mut self,
+        now: Now,
+        key: &DocKey,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        let bytes = key.as_bytes();
+        let hash = self.table.hash(bytes);
+        self.check_settled(hash, bytes)?;
+        self.live(now, hash, bytes);
+        let Some(item) = self.table.find(hash, bytes) else {
+            return self.absent(hash, bytes);
+        };
+        if !item.is_resident() {
+            return Ok(Outcome::Fetch);
+        }
+        if !item.is_deleted() {
+            return self.get(now, key, read);
+        }
+        Ok(Outcome::Done(read(Document {
+            item,
+            cas: item.cas(),
+        })))
+    }
+}

@@ -1,0 +1,177 @@
+//! Writes that bring their metadata along, from tools that copy documents from elsewhere.
+//!
+//! Sources: Couchbase documentation of SET_WITH_META, ADD_WITH_META and DEL_WITH_META, and "XDCR Conflict Resolution".
+
+use crate::item::{Deletion, Item, ItemMeta};
+use crate::value::NewValue;
+use crate::vbucket::VBucket;
+use crate::write::{Mutated, Needs, Outcome, Write};
+use kedge_types::limits::{TOMBSTONE_PURGE_AGE_SECS, WITH_META_REV_MAX};
+use kedge_types::{Cas, Expiry, Now, RevSeqno, Status};
+
+/// Which of two versions of a document stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ConflictRule {
+    /// The one that was changed more often; of two that were changed as often, the later one.
+    MostChanges,
+    /// The later one; of two of the same time, the one that was changed more often.
+    LastWrite,
+}
+
+/// What someone else has made of a document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Given {
+    /// Its version.
+    pub cas: Cas,
+    /// Count of changes.
+    pub rev: RevSeqno,
+    /// The client's own 32 bits.
+    pub flags: u32,
+    /// When it expires; for a deletion, when it was deleted.
+    pub expiry: Expiry,
+    /// Whether it is a deletion, and why.
+    pub deleted: Option<Deletion>,
+    /// A live document must not be there.
+    pub only_new: bool,
+    /// It gets a CAS of this vBucket.
+    pub new_cas: bool,
+    /// How it has to compare with what is there; `None`: it takes the place of anything.
+    pub rule: Option<ConflictRule>,
+}
+
+impl Given {
+    /// Whether it stays rather than `there`. Of two that are the same in all that counts, the one that is there does.
+    #[must_use]
+    pub fn wins(&self, rule: ConflictRule, there: &ItemMeta) -> bool {
+        let order = |rev: RevSeqno, cas: Cas| match rule {
+            ConflictRule::MostChanges => (rev.get(), cas.get()),
+            ConflictRule::LastWrite => (cas.get(), rev.get()),
+        };
+        let (ours, theirs) = (order(self.rev, self.cas), order(there.rev, there.cas));
+        // Of deletions neither expiry nor flags say anything.
+        if self.deleted.is_some() || ours != theirs {
+            return ours > theirs;
+        }
+        (self.expiry, self.flags) > (there.expiry, there.flags)
+    }
+
+    /// When a deletion was, as it is kept: a time that is not known, or is still to come, is now. So is one that is as old
+    /// as tombstones get, or it would be forgotten before anyone heard of it.
+    fn deleted_at(&self, now: Now) -> Expiry {
+        let secs = now.unix_secs();
+        let given = u64::from(self.expiry.0);
+        let is_kept = given <= secs && secs - given < TOMBSTONE_PURGE_AGE_SECS;
+        if is_kept {
+            self.expiry
+        } else {
+            Expiry(u32::try_from(secs).unwrap_or(u32::MAX))
+        }
+    }
+}
+
+impl VBucket {
+    /// Stores or deletes a document with the metadata given. It is never a SyncWrite. `value` of a deletion is empty.
+    ///
+    /// # Errors
+    /// `KeyExists` when the one that is there stays, has another CAS than `write` says, or is there at all though
+    /// [`Given::only_new`]; `CasValueInvalid` when the CAS given is none, or of a time that is too far ahead; `Invalid`
+    /// when its revision is too high; `KeyNotFound`, `Locked`, `SyncWriteInProgress`.
+    pub fn write_with_meta(
+        &mut self,
+        now: Now,
+        write: &Write<'_>,
+        given: &Given,
+        value: &NewValue<'_>,
+    ) -> Result<Outcome<Mutated>, Status> {
+        if given.rev.get() > WITH_META_REV_MAX {
+            return Err(Status::Invalid);
+        }
+        if !given.new_cas && !self.clock.accepts(given.cas, now.unix_ns) {
+            return Err(Status::CasValueInvalid);
+        }
+        let Some(found) = self.find_for_write(now, write, Needs::Metadata)? else {
+            return Ok(Outcome::Fetch);
+        };
+        if given.only_new && found.old.is_some() {
+            return Err(Status::KeyExists);
+        }
+        self.check_version(now, write, found.old.as_ref())?;
+        let there = found
+            .old
+            .as_ref()
+            .or_else(|| self.table.find(found.hash, write.key.as_bytes()));
+        if let (Some(rule), Some(there)) = (given.rule, there.map(Item::meta))
+            && !given.wins(rule, &there)
+        {
+            return Err(Status::KeyExists);
+        }
+        let cas = if given.new_cas {
+            self.clock.next(now.unix_ns)
+        } else {
+            self.clock.learn(given.cas, now.unix_ns);
+            given.cas
+        };
+        let meta = ItemMeta {
+            cas,
+            seqno: self.next_seqno(),
+            rev: given.rev,
+            flags: given.flags,
+            expiry: match given.deleted {
+                None => given.expiry,
+                Some(_) => given.deleted_at(now),
+            },
+            datatype: value.datatype,
+            deleted: given.deleted,
+            level: None,
+        };
+        Ok(self.put_new(now, write, &found, &meta, &value.bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_winner_is_the_same_on_both_sides() {
+        use ConflictRule::{LastWrite, MostChanges};
+        // (revision, CAS, expiry, flags) of what comes and what is there; who wins by each rule; whether a deletion does.
+        type Version = (u64, u64, u32, u32);
+        let table: &[(Version, Version, [bool; 2], [bool; 2])] = &[
+            ((2, 1, 0, 0), (1, 9, 0, 0), [true, false], [true, false]),
+            ((1, 9, 0, 0), (2, 1, 0, 0), [false, true], [false, true]),
+            ((1, 9, 0, 0), (1, 8, 9, 9), [true, true], [true, true]),
+            ((2, 9, 0, 0), (1, 9, 9, 9), [true, true], [true, true]),
+            ((1, 9, 6, 0), (1, 9, 5, 9), [true, true], [false, false]),
+            ((1, 9, 5, 9), (1, 9, 6, 0), [false, false], [false, false]),
+            ((1, 9, 5, 2), (1, 9, 5, 1), [true, true], [false, false]),
+            ((1, 9, 5, 1), (1, 9, 5, 2), [false, false], [false, false]),
+            ((1, 9, 5, 1), (1, 9, 5, 1), [false, false], [false, false]),
+        ];
+        for (comes, is, documents, deletions) in table {
+            for (rule, at) in [(MostChanges, 0), (LastWrite, 1)] {
+                let there = ItemMeta {
+                    rev: RevSeqno(is.0),
+                    cas: Cas(is.1),
+                    expiry: Expiry(is.2),
+                    flags: is.3,
+                    ..ItemMeta::default()
+                };
+                let mut given = Given {
+                    cas: Cas(comes.1),
+                    rev: RevSeqno(comes.0),
+                    flags: comes.3,
+                    expiry: Expiry(comes.2),
+                    deleted: None,
+                    only_new: false,
+                    new_cas: false,
+                    rule: Some(rule),
+                };
+                let case = (rule, comes, is);
+                assert_eq!(given.wins(rule, &there), documents[at], "{case:?}");
+                given.deleted = Some(Deletion::Explicit);
+                assert_eq!(given.wins(rule, &there), deletions[at], "deletion {case:?}");
+            }
+        }
+    }
+}

@@ -1,0 +1,737 @@
+//! Two nodes with a log and a file each: one is active, the other follows it. Streams break off, come from memory or from
+//! a disk, nodes crash and come back from what their disks have, and each becomes active in its turn.
+//!
+//! What is looked at: no prepare is visible; seqnos and CAS go on growing; what was committed for a client is not lost when
+//! the other node, which had acknowledged it, becomes active; and in the end both have the same.
+
+use crate::disk::{Disk, Settling, apply, documents};
+use crate::tools::*;
+use kedge_types::{DurabilityLevel, Seqno, Status, VbUuid};
+use kedge_vbucket::{
+    Change, FailoverTable, Item, Received, Resume, Snapshot, SnapshotKind, StateChange, StoreMode,
+    VBucket, VbState,
+};
+use proptest::prelude::*;
+use std::collections::{BTreeMap, BTreeSet};
+
+const WHOLE: Settling = Settling {
+    max_items: usize::MAX,
+    parts: usize::MAX,
+    ends: true,
+};
+const LEVELS: [DurabilityLevel; 3] = [
+    DurabilityLevel::Majority,
+    DurabilityLevel::MajorityAndPersistOnActive,
+    DurabilityLevel::PersistToMajority,
+];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Set(u8),
+    Delete(u8),
+    Durable(u8, DurabilityLevel),
+    DurableDelete(u8, DurabilityLevel),
+    /// SyncWrites that wait are given up.
+    Late,
+    Log(bool, usize),
+    Settle(bool, Settling),
+    Release(bool),
+    /// A snapshot from a disk or from memory, and how much of it comes before the stream breaks off.
+    Stream {
+        from_disk: bool,
+        changes: usize,
+        come: usize,
+    },
+    Ack,
+    Crash(bool, usize),
+    /// The other becomes active, and knows of the old one as its replica or not.
+    Promote {
+        together: bool,
+    },
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let level = || proptest::sample::select(LEVELS.to_vec());
+    let settling =
+        (1usize..5, 0usize..5, prop::bool::weighted(0.8)).prop_map(|(max_items, parts, ends)| {
+            Settling {
+                max_items,
+                parts,
+                ends,
+            }
+        });
+    let stream = (prop::bool::weighted(0.25), 1usize..8, 0usize..12);
+    let step = prop_oneof![
+        5 => (0u8..5).prop_map(Step::Set),
+        2 => (0u8..5).prop_map(Step::Delete),
+        8 => (0u8..5, level()).prop_map(|(key, level)| Step::Durable(key, level)),
+        2 => (0u8..5, level()).prop_map(|(key, level)| Step::DurableDelete(key, level)),
+        1 => Just(Step::Late),
+        8 => (any::<bool>(), 1usize..9).prop_map(|(active, max)| Step::Log(active, max)),
+        3 => (any::<bool>(), settling).prop_map(|(active, how)| Step::Settle(active, how)),
+        1 => any::<bool>().prop_map(|active| Step::Settle(active, WHOLE)),
+        2 => any::<bool>().prop_map(Step::Release),
+        12 => stream.prop_map(|(from_disk, changes, come)| Step::Stream { from_disk, changes, come }),
+        8 => Just(Step::Ack),
+        1 => (any::<bool>(), 0usize..4).prop_map(|(active, logged)| Step::Crash(active, logged)),
+        1 => any::<bool>().prop_map(|together| Step::Promote { together }),
+    ];
+    proptest::collection::vec(step, 1..150)
+}
+
+struct Node {
+    vb: VBucket,
+    disk: Disk,
+    /// Since it was last the same as the active, it lost what its log did not have.
+    has_crashed: bool,
+    /// Since then, it went back.
+    has_gone_back: bool,
+    /// It came back in the middle of a snapshot: of one from a disk, nobody knows the visible seqno before the next document.
+    was_torn: bool,
+}
+
+impl Node {
+    fn new() -> Self {
+        Self {
+            vb: active(&[]),
+            disk: Disk::default(),
+            has_crashed: false,
+            has_gone_back: false,
+            was_torn: false,
+        }
+    }
+
+    /// Its changes since the history began, but for those that a disk left out.
+    fn history(&self) -> Vec<Change> {
+        let mut changes = self.disk.logged.clone();
+        let mut queued = Vec::new();
+        self.vb.changes_for_log(usize::MAX, usize::MAX, &mut queued);
+        for change in queued {
+            apply(&mut changes, change);
+        }
+        changes
+    }
+
+    fn high(&self) -> u64 {
+        self.vb.high_seqno().get()
+    }
+
+    fn crash(&mut self, logged: usize, uuid: VbUuid) {
+        self.disk.append(&self.vb, logged);
+        self.recover(uuid);
+    }
+
+    /// Another process finds log and file.
+    fn recover(&mut self, uuid: VbUuid) {
+        let was = self.vb.state();
+        let high = self
+            .disk
+            .logged
+            .iter()
+            .filter_map(Change::seqno)
+            .next_back();
+        self.vb = self.disk.recover(active(&[]), Some(uuid));
+        assert_eq!(self.vb.topology(), None, "nobody has said so yet");
+        assert!(
+            self.vb.high_seqno() >= high.unwrap_or_default(),
+            "what the log has"
+        );
+        if was != VbState::Active && !self.disk.logged.is_empty() {
+            assert_eq!(
+                self.vb
+                    .failover()
+                    .entries()
+                    .iter()
+                    .filter(|(known, _)| *known == uuid)
+                    .count(),
+                0
+            );
+        }
+        assert_eq!(table(&self.vb), documents(&self.disk.logged, at(0)));
+        let in_file = self
+            .disk
+            .file()
+            .is_none_or(crate::disk::File::is_consistent);
+        self.was_torn |= !in_file || self.vb.consistent_seqno() < self.vb.high_seqno();
+        self.has_crashed = true;
+    }
+
+    /// To the newest consistent header at `to` or before it, or to nothing.
+    fn go_back(&mut self, to: Seqno, uuid: VbUuid) {
+        if to >= self.vb.high_seqno() {
+            return;
+        }
+        self.has_gone_back = true;
+        self.disk.log(&mut self.vb, usize::MAX);
+        self.disk.log(&mut self.vb, usize::MAX);
+        self.disk.settle(&mut self.vb, WHOLE);
+        let point = |file: &&crate::disk::File| file.high <= to && file.is_consistent();
+        let point = self.disk.headers.iter().rfind(point);
+        let point = point.map(|file| file.high).filter(|high| *high > Seqno(0));
+        let Some(point) = point else {
+            self.vb.reset(uuid);
+            return;
+        };
+        let keys = self.vb.rollback(point, uuid);
+        self.disk.log(&mut self.vb, usize::MAX);
+        self.disk.rewind(point, &self.vb);
+        let file = self.disk.file().unwrap().clone();
+        self.vb.rewound(&file.base()).unwrap();
+        let history = self.vb.history();
+        for key in keys {
+            if let Some(item) = file.documents.get(&key[..]) {
+                self.vb.warm(history, item.clone());
+            }
+        }
+        self.vb.warmed(history, true);
+    }
+}
+
+/// What a client may find of a key.
+#[derive(Clone, Debug, Default)]
+struct Allowed {
+    /// The last value that was acknowledged, or deletion; and with which level.
+    acknowledged: Option<(Option<Vec<u8>>, DurabilityLevel)>,
+    /// Those that were tried since.
+    later: BTreeSet<Option<Vec<u8>>>,
+}
+
+struct Pair {
+    nodes: [Node; 2],
+    active: usize,
+    together: bool,
+    uuid: u64,
+    turn: u64,
+    secs: u64,
+    allowed: BTreeMap<u8, Allowed>,
+    /// SyncWrites under way: cookie to key, value, level.
+    waiting: BTreeMap<u64, (u8, Option<Vec<u8>>, DurabilityLevel)>,
+    last_cas: u64,
+    last_seqno: u64,
+}
+
+fn name(key: u8) -> String {
+    format!("key-{key}")
+}
+
+/// The live documents.
+fn table(vb: &VBucket) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let live = vb.table().iter().filter(|item| !item.is_deleted());
+    live.map(|item| (item.key().to_vec(), item.value().to_vec()))
+        .collect()
+}
+
+/// All of a vBucket that both nodes have to agree about.
+fn whole(vb: &VBucket) -> BTreeMap<Vec<u8>, String> {
+    let show = |item: &Item| {
+        let meta = item.meta();
+        format!(
+            "{:?} {:?} {:?} {:?} {:?}",
+            item.value(),
+            meta.seqno,
+            meta.cas,
+            meta.rev,
+            meta.deleted
+        )
+    };
+    vb.table()
+        .iter()
+        .map(|item| (item.key().to_vec(), show(item)))
+        .collect()
+}
+
+/// Where a stream has to go back to before it begins; `None`: it may begin.
+fn rollback_point(table: &FailoverTable, high: Seqno, resume: &Resume) -> Option<Seqno> {
+    let Resume {
+        start,
+        mut snap_start,
+        mut snap_end,
+        uuid,
+    } = *resume;
+    if start == Seqno(0) {
+        return None;
+    }
+    let at = table.entries().iter().position(|(known, _)| *known == uuid);
+    let Some(at) = at else {
+        return Some(Seqno(0));
+    };
+    let upper = at
+        .checked_sub(1)
+        .map_or(high, |newer| table.entries()[newer].1);
+    if start == snap_start {
+        snap_end = start;
+    }
+    if snap_end <= upper {
+        return None;
+    }
+    if start == snap_end {
+        snap_start = start;
+    }
+    Some(upper.min(snap_start))
+}
+
+/// Behind this a history has each change; before, a disk has left some out.
+fn whole_from(history: &[Change]) -> u64 {
+    let (mut from, mut open) = (Seqno(0), None);
+    for change in history {
+        match change {
+            Change::Snapshot(snapshot) => open = Some(**snapshot),
+            Change::State(_, VbState::Active) => open = None,
+            Change::Rollback { to, .. } => (from, open) = (from.min(*to), None),
+            _ => {}
+        }
+        let Some(seqno) = change.seqno() else {
+            continue;
+        };
+        if open.is_some_and(|open| open.kind == SnapshotKind::Disk) {
+            from = seqno;
+        }
+        open.take_if(|open| open.end <= seqno);
+    }
+    from.get()
+}
+
+/// What a file says at `upto`, of what stands behind `start`: the newest of each key in each namespace.
+fn disk_snapshot(history: &[Change], start: u64, upto: u64) -> (Snapshot, Vec<Received>) {
+    let mut newest: BTreeMap<(bool, Vec<u8>), Received> = BTreeMap::new();
+    let (mut completed, mut prepared, mut visible) = (Seqno(0), Seqno(0), None);
+    // What has ended is known at the end of a disk snapshot.
+    let mut open: Option<Snapshot> = None;
+    for change in history {
+        match change {
+            Change::Snapshot(snapshot) => open = Some(**snapshot),
+            Change::State(_, VbState::Active) | Change::Rollback { .. } => open = None,
+            _ => {}
+        }
+        let Some(item) = change.item().filter(|item| item.seqno().get() <= upto) else {
+            continue;
+        };
+        let key = item.key().to_vec();
+        let received = match change {
+            Change::Document(_) | Change::Commit { .. } => {
+                visible = Some(item.seqno());
+                Received::Document(item.clone())
+            }
+            _ => sent(change).unwrap(),
+        };
+        let in_disk = open.is_some_and(|open| open.kind == SnapshotKind::Disk);
+        match change {
+            Change::Prepare(_) => prepared = item.seqno(),
+            Change::Commit { prepared, .. } | Change::Abort { prepared, .. } if !in_disk => {
+                completed = completed.max(*prepared);
+            }
+            _ => {}
+        }
+        if let Some(open) = open.take_if(|open| open.end <= item.seqno()) {
+            completed = completed.max(open.high_completed.unwrap_or_default());
+        }
+        let is_document = matches!(received, Received::Document(_));
+        newest.insert((is_document, key), received);
+    }
+    let mut all: Vec<Received> = newest
+        .into_values()
+        .filter(|received| received.seqno().get() > start)
+        .filter(|received| match received {
+            Received::Prepare(item) => item.seqno() > completed,
+            _ => true,
+        })
+        .collect();
+    all.sort_by_key(Received::seqno);
+    let snapshot = Snapshot {
+        max_visible: visible,
+        high_completed: Some(completed),
+        high_prepared: Some(prepared.max(completed)),
+        ..disk(start + 1, upto)
+    };
+    (snapshot, all)
+}
+
+impl Pair {
+    fn new() -> Self {
+        let mut pair = Self {
+            nodes: [Node::new(), Node::new()],
+            active: 0,
+            together: true,
+            uuid: 1,
+            turn: 0,
+            secs: 0,
+            allowed: BTreeMap::new(),
+            waiting: BTreeMap::new(),
+            last_cas: 0,
+            last_seqno: 0,
+        };
+        let uuid = pair.next_uuid();
+        pair.set_state(1, StateChange::to(VbState::Replica, uuid));
+        pair.set_chains();
+        pair
+    }
+
+    fn next_uuid(&mut self) -> VbUuid {
+        self.uuid += 1;
+        VbUuid(self.uuid)
+    }
+
+    fn active(&mut self) -> &mut Node {
+        &mut self.nodes[self.active]
+    }
+
+    fn replica(&mut self) -> &mut Node {
+        &mut self.nodes[1 - self.active]
+    }
+
+    fn node(&mut self, is_active: bool) -> &mut Node {
+        if is_active {
+            self.active()
+        } else {
+            self.replica()
+        }
+    }
+
+    fn set_chains(&mut self) {
+        let chain = match (self.active, self.together) {
+            (0, true) => "ab",
+            (0, false) => "a-",
+            (_, true) => "ba",
+            (_, false) => "b-",
+        };
+        let uuid = self.next_uuid();
+        self.set_state(
+            self.active,
+            StateChange {
+                topology: Some(topology(&[chain])),
+                ..StateChange::to(VbState::Active, uuid)
+            },
+        );
+    }
+
+    /// A state is on disk before anyone hears of it.
+    fn set_state(&mut self, node: usize, change: StateChange) {
+        let node = &mut self.nodes[node];
+        node.vb.set_state(change);
+        node.disk.log(&mut node.vb, usize::MAX);
+    }
+
+    fn write(&mut self, id: u8, level: Option<DurabilityLevel>, deletes: bool) {
+        self.turn += 1;
+        let (now, turn) = (at(self.secs), self.turn);
+        let bytes = turn.to_string().into_bytes();
+        let value = (!deletes).then(|| bytes.clone());
+        let key = key(&name(id));
+        let write = match level {
+            Some(level) => durable(&key, level, turn),
+            None => write(&key),
+        };
+        let vb = &mut self.active().vb;
+        let highest = vb.table().iter().map(|item| item.cas().get()).max();
+        let before = vb.high_seqno();
+        let outcome = if deletes {
+            vb.delete(now, &write)
+        } else {
+            store(vb, now, &write, StoreMode::Set, &bytes)
+        };
+        let (cas, after) = (vb.last_cas().get(), vb.high_seqno());
+        if outcome.is_ok() {
+            assert!(after > before);
+            assert!(
+                cas > self.last_cas.max(highest.unwrap_or(0)),
+                "CAS only grow"
+            );
+            self.last_cas = cas;
+            self.allowed
+                .entry(id)
+                .or_default()
+                .later
+                .insert(value.clone());
+            if let Some(level) = level {
+                self.waiting.insert(turn, (id, value, level));
+            }
+        }
+        self.hear();
+    }
+
+    /// Clients hear of their SyncWrites.
+    fn hear(&mut self) {
+        for node in 0..2 {
+            for (cookie, result) in results(&mut self.nodes[node].vb) {
+                let (id, value, level) = self.waiting.remove(&cookie).expect("it waits");
+                match result {
+                    Ok(_) => {
+                        assert_eq!(node, self.active);
+                        // Whatever came before it is over; nothing was accepted since.
+                        self.allowed.insert(
+                            id,
+                            Allowed {
+                                acknowledged: Some((value, level)),
+                                later: BTreeSet::new(),
+                            },
+                        );
+                    }
+                    Err(status) => assert_eq!(status, Status::SyncWriteAmbiguous),
+                }
+            }
+        }
+    }
+
+    /// The replica begins a stream, going back as often as it has to.
+    fn connect(&mut self) {
+        for _ in 0..20 {
+            let active = &self.nodes[self.active].vb;
+            let (table, high) = (active.failover().clone(), active.high_seqno());
+            let resume = self.replica().vb.resume_point();
+            if let Some(to) = rollback_point(&table, high, &resume) {
+                let uuid = self.next_uuid();
+                let before = self.replica().high();
+                self.replica().go_back(to, uuid);
+                assert!(self.replica().high() < before.max(1), "it went back");
+                continue;
+            }
+            let name = if self.active == 0 {
+                node("b")
+            } else {
+                node("a")
+            };
+            self.active().vb.forget_acks(&name);
+            self.replica().vb.begin_stream(table).unwrap();
+            return;
+        }
+        panic!("it goes back for ever");
+    }
+
+    fn stream(&mut self, from_disk: bool, changes: usize, come: usize) {
+        self.connect();
+        let history = self.active().history();
+        let start = self.replica().high();
+        let (high, whole_from) = (self.active().high(), whole_from(&history));
+        if start >= high {
+            return self.caught_up();
+        }
+        let upto = (start + changes as u64).min(high);
+        let from_disk = from_disk || start < whole_from;
+        let (snapshot, all) = if from_disk {
+            disk_snapshot(&history, start, upto.max(whole_from))
+        } else {
+            // Of a disk snapshot that broke off, prepares may have been left out that had ended at its end.
+            let torn = self.replica().vb.resume_point().snap_start.get();
+            let may_lack = |prepared: Seqno| torn < prepared.get() && prepared.get() <= start;
+            let all = history.iter().filter_map(|change| match change {
+                Change::Commit { item, prepared } if may_lack(*prepared) => {
+                    Some(Received::Document(item.clone()))
+                }
+                other => sent(other),
+            });
+            let all = all.filter(|received| {
+                let seqno = received.seqno().get();
+                seqno > start && seqno <= upto
+            });
+            (memory(start + 1, upto), all.collect())
+        };
+        let breaks_off = come < all.len();
+        let now = at(self.secs);
+        let replica = self.replica();
+        replica.vb.begin_snapshot(snapshot).unwrap();
+        for received in all.into_iter().take(come) {
+            replica.vb.receive(now, received).unwrap();
+        }
+        if breaks_off {
+            self.replica().vb.end_stream();
+        } else {
+            assert_eq!(self.replica().high(), snapshot.end.get());
+            self.caught_up();
+        }
+    }
+
+    /// Whether the replica has all that the active has.
+    fn caught_up(&mut self) {
+        let (active, replica) = (&self.nodes[self.active].vb, &self.nodes[1 - self.active].vb);
+        let is_same = active.high_seqno() == replica.high_seqno()
+            && replica.consistent_seqno() == replica.high_seqno();
+        if !is_same {
+            return;
+        }
+        assert_eq!(whole(active), whole(replica), "both have the same");
+        let figures = |vb: &VBucket| {
+            let figures = vb.durability_figures();
+            (figures.tracked, figures.tracked_range)
+        };
+        assert_eq!(figures(active), figures(replica));
+        if !self.nodes.iter().any(|node| node.was_torn) {
+            assert_eq!(active.visible_seqno(), replica.visible_seqno());
+        }
+        let replica = self.replica();
+        replica.has_crashed = false;
+        // What it had on its disk and gave up is there again.
+        replica.has_gone_back &= replica.vb.persisted_seqno() < replica.vb.high_seqno();
+    }
+
+    fn ack(&mut self) {
+        let name = if self.active == 0 {
+            node("b")
+        } else {
+            node("a")
+        };
+        if let Some(seqno) = self.replica().vb.take_ack() {
+            self.active().vb.acknowledge(&name, seqno).unwrap();
+        }
+        self.hear();
+    }
+
+    /// The replica becomes active. The old active follows it, or crashes first, with so much more in its log.
+    fn promote(&mut self, crash: Option<usize>, together: bool) {
+        if let Some(logged) = crash {
+            let uuid = self.next_uuid();
+            self.active().crash(logged, uuid);
+        }
+        if self.replica().has_crashed {
+            // Memory is not enough for more than one crash.
+            for allowed in self.allowed.values_mut() {
+                let persisted = DurabilityLevel::PersistToMajority;
+                if allowed
+                    .acknowledged
+                    .as_ref()
+                    .is_some_and(|(_, level)| *level != persisted)
+                {
+                    allowed.acknowledged = None;
+                }
+            }
+        }
+        let uuid = self.next_uuid();
+        self.set_state(self.active, StateChange::to(VbState::Replica, uuid));
+        self.hear();
+        // Who waited at a node that crashed hears nothing.
+        self.waiting.clear();
+        self.active = 1 - self.active;
+        self.together = together;
+        let consistent = self.active().vb.consistent_seqno();
+        self.set_chains();
+        let entries = self.active().vb.failover().entries();
+        assert_eq!(entries[0].1, consistent);
+        self.last_cas = self.last_cas.min(self.active().vb.last_cas().get());
+        self.last_seqno = self.active().high();
+    }
+
+    fn step(&mut self, step: &Step) {
+        match step {
+            Step::Set(id) => self.write(*id, None, false),
+            Step::Delete(id) => self.write(*id, None, true),
+            Step::Durable(id, level) => self.write(*id, Some(*level), false),
+            Step::DurableDelete(id, level) => self.write(*id, Some(*level), true),
+            Step::Late => {
+                self.secs += 100;
+                let now = at(self.secs);
+                self.active().vb.on_time(now);
+                self.hear();
+            }
+            Step::Log(is_active, max) => {
+                let node = self.node(*is_active);
+                node.disk.log(&mut node.vb, *max);
+                self.hear();
+            }
+            Step::Settle(is_active, how) => {
+                let ends = how.ends || (*is_active && self.replica().has_gone_back);
+                let node = self.node(*is_active);
+                node.disk.settle(&mut node.vb, Settling { ends, ..*how });
+                if !ends {
+                    self.crash(*is_active, 0);
+                }
+            }
+            Step::Release(is_active) => {
+                let node = self.node(*is_active);
+                node.disk.release(&node.vb);
+            }
+            Step::Stream {
+                from_disk,
+                changes,
+                come,
+            } => self.stream(*from_disk, *changes, *come),
+            Step::Ack => self.ack(),
+            Step::Crash(true, _) | Step::Promote { .. } if self.replica().has_gone_back => {}
+            Step::Crash(is_active, logged) => self.crash(*is_active, *logged),
+            Step::Promote { together } => self.promote(None, *together),
+        }
+    }
+
+    /// Of an active that crashed the replica takes the place, unless it lacks what it had acknowledged.
+    fn crash(&mut self, is_active: bool, logged: usize) {
+        if is_active {
+            assert!(!self.replica().has_gone_back);
+            return self.promote(Some(logged), true);
+        }
+        let uuid = self.next_uuid();
+        self.replica().crash(logged, uuid);
+    }
+
+    fn check(&mut self) {
+        for node in &mut self.nodes {
+            assert_eq!(
+                table(&node.vb),
+                documents(&node.history(), at(0)),
+                "no prepare is visible"
+            );
+            let vb = &node.vb;
+            assert!(vb.persisted_seqno() <= vb.high_seqno());
+            assert!(vb.consistent_seqno() <= vb.high_seqno());
+            assert!(vb.settled_seqno() <= vb.persisted_seqno());
+        }
+        assert!(
+            self.active().high() >= self.last_seqno,
+            "seqnos never go back"
+        );
+        self.last_seqno = self.active().high();
+    }
+
+    /// Streams until nothing is left to be done.
+    fn quiet(&mut self) {
+        self.together = true;
+        self.set_chains();
+        for _ in 0..8 {
+            self.stream(false, usize::MAX >> 1, usize::MAX);
+            for is_active in [true, false] {
+                self.step(&Step::Log(is_active, usize::MAX));
+            }
+            self.ack();
+        }
+        assert_eq!(self.active().high(), self.replica().high());
+        self.caught_up();
+        assert_eq!(
+            self.active().vb.durability_figures().tracked,
+            0,
+            "all have ended"
+        );
+        let documents = table(&self.active().vb);
+        for (id, allowed) in &self.allowed {
+            let Some((acknowledged, level)) = &allowed.acknowledged else {
+                continue;
+            };
+            let there = documents.get(key(&name(*id)).as_bytes()).cloned();
+            assert!(
+                there == *acknowledged || allowed.later.contains(&there),
+                "key {id}: {there:?} instead of {acknowledged:?} ({level:?}) or {:?}",
+                allowed.later
+            );
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1_500))]
+
+    #[test]
+    fn two_nodes_agree_and_lose_nothing_that_was_acknowledged(steps in steps()) {
+        let mut pair = Pair::new();
+        for step in &steps {
+            pair.step(step);
+            pair.check();
+        }
+        pair.quiet();
+        // What both disks have is the same, too.
+        for node in &mut pair.nodes {
+            node.disk.log(&mut node.vb, usize::MAX);
+            node.disk.settle(&mut node.vb, WHOLE);
+            node.disk.release(&node.vb);
+            let before = (whole(&node.vb), node.vb.state(), node.vb.failover().clone());
+            let again = node.disk.recover(active(&[]), None);
+            prop_assert_eq!(before, (whole(&again), again.state(), again.failover().clone()));
+            prop_assert_eq!(again.resume_point().snap_end, again.high_seqno());
+        }
+    }
+}

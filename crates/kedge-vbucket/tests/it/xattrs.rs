@@ -1,0 +1,261 @@
+//! Extended attributes: which commands keep them, and how tombstones carry them through memory, log and file.
+
+use crate::disk::{Disk, Settling};
+use crate::tools::*;
+use kedge_types::{
+    Cas, Datatype, Expiry, Now, RevSeqno, Seqno, Status, VbUuid, XattrsBuf, split_xattrs,
+};
+use kedge_vbucket::{
+    Arithmetic, Change, ConcatMode, Eviction, Fetched, Item, ItemMeta, Outcome, PageOut, Parts,
+    Received, StateChange, StoreMode, VBucket, VbState,
+};
+
+const WHOLE: Settling = Settling {
+    max_items: usize::MAX,
+    parts: usize::MAX,
+    ends: true,
+};
+const BOTH: [(&str, &str); 2] = [("_sync", "1"), ("user", "2")];
+const SYSTEM: [(&str, &str); 1] = [("_sync", "1")];
+
+fn section(pairs: &[(&str, &str)]) -> Vec<u8> {
+    let mut all = XattrsBuf::default();
+    for (name, value) in pairs {
+        all.set(name.as_bytes(), value.as_bytes());
+    }
+    all.section()
+}
+
+/// An active vBucket with a document of this key and body that has attributes and expires after 100 seconds.
+fn with_xattrs(name: &str, body: &[u8]) -> VBucket {
+    let mut vb = replica();
+    let meta = ItemMeta {
+        cas: Cas(1 << 16),
+        seqno: Seqno(1),
+        rev: RevSeqno(1),
+        expiry: Expiry(at(100).unix_secs() as u32),
+        datatype: Datatype::XATTR,
+        ..ItemMeta::default()
+    };
+    let item = Item::new(&meta, key(name).as_bytes(), &[&section(&BOTH), body]);
+    vb.begin_snapshot(memory(1, 1)).unwrap();
+    vb.receive(at(0), Received::Document(item)).unwrap();
+    vb.set_state(StateChange {
+        topology: Some(topology(&["a"])),
+        ..StateChange::to(VbState::Active, VbUuid(0xabc))
+    });
+    vb
+}
+
+/// The item of a key, tombstones too.
+fn there(vb: &VBucket, name: &str) -> Item {
+    let key = key(name);
+    let table = vb.table();
+    let item = table.find(table.hash(key.as_bytes()), key.as_bytes());
+    item.cloned().expect("it is in memory")
+}
+
+#[track_caller]
+fn check(item: &Item, datatype: Datatype, pairs: &[(&str, &str)], body: &[u8]) {
+    assert_eq!(item.datatype(), datatype);
+    let parts = Parts::of(item).unwrap();
+    assert_eq!(parts.section(), section(pairs));
+    assert_eq!(parts.body(), body);
+}
+
+fn delete(vb: &mut VBucket, now: Now, name: &str) {
+    done(vb.delete(now, &write(&key(name))).unwrap());
+}
+
+#[test]
+fn attributes_outlive_what_replaces_the_body() {
+    let (json, both) = (Datatype::JSON, Datatype::XATTR.union(Datatype::JSON));
+    let vb = &mut with_xattrs("k", b"5");
+    let k = key("k");
+    for (n, mode) in [StoreMode::Set, StoreMode::Replace].into_iter().enumerate() {
+        let body = n.to_string().into_bytes();
+        done(store(vb, at(0), &write(&k), mode, &body).unwrap());
+        check(&there(vb, "k"), both, &BOTH, &body);
+    }
+    done(
+        vb.concat(at(0), &write(&k), ConcatMode::Append, b"2")
+            .unwrap(),
+    );
+    check(&there(vb, "k"), both, &BOTH, b"12");
+    done(
+        vb.concat(at(0), &write(&k), ConcatMode::Prepend, b"x")
+            .unwrap(),
+    );
+    check(&there(vb, "k"), Datatype::XATTR, &BOTH, b"x12");
+    set(vb, at(0), "k", b"7");
+    let op = Arithmetic {
+        negative: false,
+        delta: 3,
+        initial: None,
+        expiry: Expiry::NEVER,
+    };
+    let (_, number) = done(vb.arithmetic(at(0), &write(&k), &op).unwrap());
+    assert_eq!(number, 10);
+    check(&there(vb, "k"), both, &BOTH, b"10");
+    let expiry = Expiry(at(500).unix_secs() as u32);
+    done(vb.touch(at(0), &write(&k), expiry).unwrap());
+    check(&there(vb, "k"), both, &BOTH, b"10");
+
+    delete(vb, at(0), "k");
+    check(&there(vb, "k"), Datatype::XATTR, &SYSTEM, b"");
+    assert_eq!(get(vb, at(0), "k"), Err(Status::KeyNotFound));
+    set(vb, at(0), "k", b"1");
+    check(&there(vb, "k"), json, &[], b"1");
+}
+
+#[test]
+fn the_tombstone_of_an_expiry_keeps_the_attributes_of_the_system() {
+    let vb = &mut with_xattrs("k", b"5");
+    assert_eq!(get(vb, at(100), "k"), Err(Status::KeyNotFound));
+    assert_eq!(vb.expired(), 1);
+    check(&there(vb, "k"), Datatype::XATTR, &SYSTEM, b"");
+}
+
+#[test]
+fn a_sync_delete_keeps_them_too() {
+    let vb = &mut with_xattrs("k", b"5");
+    let k = key("k");
+    let durable = durable(&k, kedge_types::DurabilityLevel::PersistToMajority, 1);
+    assert_eq!(vb.delete(at(0), &durable), Ok(Outcome::Parked));
+    let changes = log_all(vb);
+    let Some(Change::Prepare(prepare)) = changes.last() else {
+        panic!("{changes:?}")
+    };
+    check(prepare, Datatype::XATTR, &SYSTEM, b"");
+    check(&there(vb, "k"), Datatype::XATTR, &SYSTEM, b"");
+}
+
+#[test]
+fn both_together_have_a_limit() {
+    let vb = &mut with_xattrs("k", b"5");
+    let limit = kedge_types::limits::VALUE_BYTES_MAX;
+    let beside = section(&[("user", "2")]).len() - 4;
+    for (bytes, result) in [
+        (limit - beside, Ok(())),
+        (limit - beside + 1, Err(Status::TooBig)),
+    ] {
+        let outcome = store(
+            vb,
+            at(0),
+            &write(&key("k")),
+            StoreMode::Set,
+            &vec![b'x'; bytes],
+        );
+        assert_eq!(outcome.map(drop), result, "{bytes}");
+    }
+}
+
+fn page_out(vb: &mut VBucket, eviction: Eviction) {
+    let how = PageOut {
+        eviction,
+        frequency_max: u8::MAX,
+        bytes: usize::MAX,
+        decay: false,
+    };
+    for shard in 0..vb.table().shard_count() {
+        vb.page_out(at(0), shard, &how);
+    }
+}
+
+/// Hands over what the file has of a key.
+fn fetch(vb: &mut VBucket, disk: &Disk, name: &str) {
+    let ticket = vb.fetch_ticket();
+    let key = key(name);
+    let documents = &disk.file().expect("there is a file").documents;
+    let stored = documents.values().find(|item| item.key() == key.as_bytes());
+    assert_eq!(
+        vb.fetched(ticket, key.as_bytes(), stored.cloned()),
+        Fetched::Known
+    );
+}
+
+#[test]
+fn a_write_that_keeps_attributes_waits_for_those_that_are_on_disk() {
+    for eviction in [Eviction::ValueOnly, Eviction::Full] {
+        for expired in [false, true] {
+            let mut vb = with_xattrs("k", b"5");
+            let mut disk = Disk::default();
+            disk.log(&mut vb, usize::MAX);
+            disk.settle(&mut vb, WHOLE);
+            page_out(&mut vb, eviction);
+            let (k, now) = (key("k"), at(if expired { 100 } else { 0 }));
+            if expired {
+                assert_eq!(vb.get_meta(now, &k), Ok(Outcome::Fetch));
+                fetch(&mut vb, &disk, "k");
+                assert!(meta(&mut vb, now, &k).deleted);
+            } else {
+                let outcome = store(&mut vb, now, &write(&k), StoreMode::Set, b"new");
+                assert_eq!(outcome, Ok(Outcome::Fetch), "{eviction:?}");
+                assert_eq!(vb.delete(now, &write(&k)), Ok(Outcome::Fetch));
+                fetch(&mut vb, &disk, "k");
+                set(&mut vb, now, "k", b"new");
+                check(&there(&vb, "k"), Datatype::XATTR, &BOTH, b"new");
+                delete(&mut vb, now, "k");
+            }
+            check(&there(&vb, "k"), Datatype::XATTR, &SYSTEM, b"");
+        }
+    }
+}
+
+#[test]
+fn a_sweep_leaves_an_expired_document_whose_attributes_are_on_disk() {
+    let mut vb = with_xattrs("k", b"5");
+    let mut disk = Disk::default();
+    disk.log(&mut vb, usize::MAX);
+    disk.settle(&mut vb, WHOLE);
+    page_out(&mut vb, Eviction::ValueOnly);
+    for shard in 0..vb.table().shard_count() {
+        vb.sweep(at(100), shard);
+    }
+    assert_eq!((vb.expired(), there(&vb, "k").is_deleted()), (0, false));
+    assert_eq!(get(&mut vb, at(100), "k"), Err(Status::KeyNotFound));
+    assert_eq!(
+        vb.delete(at(100), &write(&key("k"))),
+        Err(Status::KeyNotFound)
+    );
+}
+
+#[test]
+fn a_tombstone_with_attributes_comes_back_from_log_and_file() {
+    let mut vb = with_xattrs("k", b"5");
+    delete(&mut vb, at(0), "k");
+    let mut disk = Disk::default();
+    disk.log(&mut vb, usize::MAX);
+    let mut replayed = disk.recover(vbucket(), None);
+    check(&there(&replayed, "k"), Datatype::XATTR, &SYSTEM, b"");
+    disk.settle(&mut replayed, WHOLE);
+    let file = disk.file().expect("there is a file");
+    assert!(file.state.may_have_xattrs);
+    let stored: Vec<&Item> = file.documents.values().collect();
+    check(stored[0], Datatype::XATTR, &SYSTEM, b"");
+    assert!(split_xattrs(stored[0].value()).is_ok());
+
+    // Its metadata alone is no tombstone without attributes.
+    let (meta, stored_key) = (stored[0].meta(), stored[0].key().to_vec());
+    let mut cold = disk.recover_cold(vbucket(), None);
+    assert_eq!(
+        store(
+            &mut cold,
+            at(0),
+            &write(&key("other")),
+            StoreMode::Set,
+            b"1"
+        ),
+        Ok(Outcome::Fetch),
+        "it may have attributes"
+    );
+    let history = cold.history();
+    assert!(cold.warm_without_value(history, &meta, &stored_key));
+    assert!(!there(&cold, "k").is_resident());
+    assert_eq!(cold.table().without_value(), 0, "of live documents");
+    fetch(&mut cold, &disk, "k");
+    check(&there(&cold, "k"), Datatype::XATTR, &SYSTEM, b"");
+    cold.warmed(history, true);
+    page_out(&mut cold, Eviction::ValueOnly);
+    assert!(!there(&cold, "k").is_resident());
+}
