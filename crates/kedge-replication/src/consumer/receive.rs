@@ -1,0 +1,151 @@
+//! Messages of a stream to what a vBucket takes.
+
+use super::Event;
+use kedge_protocol::binary::commands::dcp::{
+    Body, Deletion, Expiration, Mutation, Prepare, SnapshotFlags, SnapshotMarker,
+};
+use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, RevSeqno, Seqno, Status, VbId};
+use kedge_vbucket::{
+    Deletion as Deleted, Item, ItemMeta, Received, Snapshot, SnapshotKind, VbState,
+};
+
+/// What a message means for its vBucket.
+pub(super) fn event(vb: VbId, body: &Body<'_>, collections: bool) -> Result<Event, Status> {
+    let stored = |key| stored_key(key, collections);
+    let received = match body {
+        Body::SnapshotMarker(marker) => {
+            let snapshot = snapshot(marker);
+            return Ok(Event::Snapshot { vb, snapshot });
+        }
+        Body::StreamEnd(end) => {
+            let reason = end.reason;
+            return Ok(Event::Ended { vb, reason });
+        }
+        Body::SetVbucketState(set) => {
+            let state = VbState::from_number(set.state).ok_or(Status::Invalid)?;
+            return Ok(Event::SetState { vb, state });
+        }
+        Body::Mutation(mutation) => Received::Document(document(mutation, &stored(mutation.key)?)),
+        Body::Deletion(Deletion {
+            seqno,
+            rev,
+            delete_time,
+            cas,
+            datatype,
+            key,
+            value,
+        }) => {
+            let meta = tombstone((*cas, *seqno, *rev), *datatype, Deleted::Explicit);
+            let meta = ItemMeta {
+                expiry: Expiry(delete_time.unwrap_or(0)),
+                ..meta
+            };
+            Received::Document(Item::new(&meta, stored(key)?.as_bytes(), &[value]))
+        }
+        Body::Expiration(Expiration {
+            seqno,
+            rev,
+            delete_time,
+            cas,
+            datatype,
+            key,
+            value,
+        }) => {
+            let meta = tombstone((*cas, *seqno, *rev), *datatype, Deleted::Expired);
+            let meta = ItemMeta {
+                expiry: Expiry(*delete_time),
+                ..meta
+            };
+            Received::Document(Item::new(&meta, stored(key)?.as_bytes(), &[value]))
+        }
+        Body::Prepare(prepare) => Received::Prepare(prepared(prepare, &stored(prepare.key)?)),
+        Body::Commit(commit) => Received::Commit {
+            key: stored(commit.key)?.as_bytes().into(),
+            prepared: commit.prepared,
+            seqno: commit.seqno,
+        },
+        Body::Abort(abort) => Received::Abort {
+            key: stored(abort.key)?.as_bytes().into(),
+            prepared: abort.prepared,
+            seqno: abort.seqno,
+        },
+        Body::SeqnoAdvanced(advanced) => Received::Advance(advanced.seqno),
+        // Nothing else was asked for.
+        _ => return Err(Status::NotSupported),
+    };
+    Ok(Event::Received { vb, received })
+}
+
+fn stored_key(wire: &[u8], collections: bool) -> Result<DocKey, Status> {
+    let key = if collections {
+        DocKey::from_prefixed(wire)
+    } else {
+        DocKey::new(CollectionId::DEFAULT, wire)
+    };
+    key.map_err(|_| Status::Invalid)
+}
+
+fn document(mutation: &Mutation<'_>, key: &DocKey) -> Item {
+    let meta = ItemMeta {
+        cas: mutation.cas,
+        seqno: mutation.seqno,
+        rev: mutation.rev,
+        flags: mutation.flags,
+        expiry: mutation.expiry,
+        datatype: mutation.datatype,
+        deleted: None,
+        level: None,
+    };
+    Item::new(&meta, key.as_bytes(), &[mutation.value])
+}
+
+fn tombstone(
+    (cas, seqno, rev): (Cas, Seqno, RevSeqno),
+    datatype: Datatype,
+    deleted: Deleted,
+) -> ItemMeta {
+    ItemMeta {
+        cas,
+        seqno,
+        rev,
+        datatype,
+        deleted: Some(deleted),
+        ..ItemMeta::default()
+    }
+}
+
+fn prepared(prepare: &Prepare<'_>, key: &DocKey) -> Item {
+    let meta = ItemMeta {
+        cas: prepare.cas,
+        seqno: prepare.seqno,
+        rev: prepare.rev,
+        flags: prepare.flags,
+        expiry: prepare.expiry,
+        datatype: prepare.datatype,
+        deleted: prepare.deleted.then_some(Deleted::Explicit),
+        level: Some(prepare.level),
+    };
+    Item::new(&meta, key.as_bytes(), &[prepare.value])
+}
+
+/// What is completed is said of disk snapshots only: in memory the ends of prepares come themselves.
+fn snapshot(marker: &SnapshotMarker) -> Snapshot {
+    let is_disk = marker.flags.contains(SnapshotFlags::DISK);
+    let visible = marker.visible;
+    let on_disk = visible.filter(|_| is_disk);
+    let disk = on_disk.and_then(|visible| visible.disk);
+    Snapshot {
+        start: marker.start,
+        end: marker.end,
+        kind: if is_disk {
+            SnapshotKind::Disk
+        } else {
+            SnapshotKind::Memory
+        },
+        max_visible: visible.map(|visible| visible.max_visible),
+        high_completed: on_disk.map(|visible| visible.high_completed),
+        high_prepared: disk.map(|disk| disk.high_prepared),
+        purge: disk.map(|disk| disk.purge),
+        checkpoint: marker.flags.contains(SnapshotFlags::CHECKPOINT),
+    }
+}

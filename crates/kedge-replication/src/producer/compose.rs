@@ -1,0 +1,184 @@
+//! Changes to messages.
+
+use super::format::Format;
+use super::value::{Shaper, Unsendable};
+use kedge_protocol::binary::commands::dcp::{
+    Abort, Commit, Deletion, DiskMarker, Expiration, Head, MarkerVersion, Mutation, Prepare,
+    SnapshotFlags, SnapshotMarker, VisibleMarker,
+};
+use kedge_types::{CollectionId, Seqno, decode_leb128};
+use kedge_vbucket::{Change, Deletion as Deleted, Item, Snapshot, SnapshotKind};
+
+/// The key as the connection writes it; `None` when it cannot name the document's collection.
+fn wire_key<'a>(format: &Format, stored: &'a [u8]) -> Option<&'a [u8]> {
+    if format.collections {
+        return Some(stored);
+    }
+    match decode_leb128(stored) {
+        Some((id, prefix_len)) if CollectionId(id) == CollectionId::DEFAULT => {
+            Some(&stored[prefix_len..])
+        }
+        _ => None,
+    }
+}
+
+/// Whether the consumer is to hear of a change: without SyncWrites, of what clients may see.
+pub(super) fn sees(format: &Format, change: &Change) -> bool {
+    let Some(item) = change.item() else {
+        return false;
+    };
+    let is_visible = matches!(change, Change::Document(_) | Change::Commit { .. });
+    (is_visible || format.sync_writes) && wire_key(format, item.key()).is_some()
+}
+
+/// Appends the message for a change that the consumer is to hear of.
+pub(super) fn change(
+    format: &Format,
+    shaper: &mut Shaper,
+    head: &Head,
+    change: &Change,
+    out: &mut Vec<u8>,
+) -> Result<(), Unsendable> {
+    let Some(key) = change.item().and_then(|item| wire_key(format, item.key())) else {
+        return Ok(());
+    };
+    match change {
+        Change::Document(item) => document(format, shaper, head, (item, key), out)?,
+        Change::Commit { item, prepared } if format.sync_writes => Commit {
+            prepared: *prepared,
+            seqno: item.seqno(),
+            cas: item.cas(),
+            key,
+        }
+        .encode(head, out),
+        Change::Commit { item, .. } => document(format, shaper, head, (item, key), out)?,
+        Change::Prepare(item) => prepare(format, shaper, head, (item, key), out)?,
+        Change::Abort { item, prepared } => Abort {
+            prepared: *prepared,
+            seqno: item.seqno(),
+            key,
+        }
+        .encode(head, out),
+        _ => {}
+    }
+    Ok(())
+}
+
+fn document(
+    format: &Format,
+    shaper: &mut Shaper,
+    head: &Head,
+    (item, key): (&Item, &[u8]),
+    out: &mut Vec<u8>,
+) -> Result<(), Unsendable> {
+    let (datatype, value) = shaper.shape(format, item)?;
+    let (seqno, rev, cas) = (item.seqno(), item.rev_seqno(), item.cas());
+    if !item.is_deleted() {
+        Mutation {
+            seqno,
+            rev,
+            flags: item.flags(),
+            expiry: item.expiry(),
+            lock_until: 0,
+            nru: nru(format, item),
+            cas,
+            datatype,
+            key,
+            value,
+        }
+        .encode(head, out);
+    } else if format.expiry_opcode && item.meta().deleted == Some(Deleted::Expired) {
+        Expiration {
+            seqno,
+            rev,
+            delete_time: item.expiry().0,
+            cas,
+            datatype,
+            key,
+            value,
+        }
+        .encode(head, out);
+    } else {
+        Deletion {
+            seqno,
+            rev,
+            delete_time: format.delete_times.then_some(item.expiry().0),
+            cas,
+            datatype,
+            key,
+            value,
+        }
+        .encode(head, out);
+    }
+    Ok(())
+}
+
+fn prepare(
+    format: &Format,
+    shaper: &mut Shaper,
+    head: &Head,
+    (item, key): (&Item, &[u8]),
+    out: &mut Vec<u8>,
+) -> Result<(), Unsendable> {
+    // A prepare has a level; without one it cannot be told.
+    let level = item.level().ok_or(Unsendable)?;
+    let (datatype, value) = shaper.shape(format, item)?;
+    Prepare {
+        seqno: item.seqno(),
+        rev: item.rev_seqno(),
+        flags: item.flags(),
+        expiry: item.expiry(),
+        lock_until: 0,
+        nru: nru(format, item),
+        deleted: item.is_deleted(),
+        level,
+        cas: item.cas(),
+        datatype,
+        key,
+        value,
+    }
+    .encode(head, out);
+    Ok(())
+}
+
+/// The field says how often a document is used to those that know that, and nothing to others.
+fn nru(format: &Format, item: &Item) -> u8 {
+    if format.hifi_mfu { item.frequency() } else { 0 }
+}
+
+/// Appends the marker of a snapshot that the consumer sees up to `end`.
+pub(super) fn marker(
+    format: &Format,
+    head: &Head,
+    snapshot: &Snapshot,
+    end: Seqno,
+    out: &mut Vec<u8>,
+) {
+    let is_disk = snapshot.kind == SnapshotKind::Disk;
+    let mut flags = if is_disk {
+        SnapshotFlags::DISK
+    } else {
+        SnapshotFlags::MEMORY
+    };
+    if snapshot.checkpoint {
+        flags = flags.union(SnapshotFlags::CHECKPOINT);
+    }
+    let version = format.marker_version();
+    // A replica sees for itself what is visible, if nobody knows before.
+    let unknown = if format.sync_writes { Seqno(0) } else { end };
+    let visible = (version >= MarkerVersion::V2_0).then(|| VisibleMarker {
+        max_visible: snapshot.max_visible.unwrap_or(unknown),
+        high_completed: snapshot.high_completed.unwrap_or_default(),
+        disk: (version >= MarkerVersion::V2_2 && is_disk).then(|| DiskMarker {
+            purge: snapshot.purge.unwrap_or_default(),
+            high_prepared: snapshot.high_prepared.unwrap_or_default(),
+        }),
+    });
+    SnapshotMarker {
+        start: snapshot.start,
+        end,
+        flags,
+        visible,
+    }
+    .encode(head, out);
+}

@@ -1,0 +1,152 @@
+//! DCP_CONTROL: what a consumer may set.
+//!
+//! Source of the keys: Couchbase `docs/dcp/documentation/commands/control.md`.
+
+use super::{Producer, Refusal};
+use kedge_protocol::binary::commands::dcp::{Control, MarkerVersion};
+use kedge_types::Status;
+use kedge_types::limits::DCP_NOOP_INTERVAL_SECS_MAX;
+
+const fn invalid(reason: &'static str) -> Refusal {
+    Refusal {
+        status: Status::Invalid,
+        reason,
+    }
+}
+
+fn flag(value: &[u8]) -> Result<bool, Refusal> {
+    match value {
+        b"true" => Ok(true),
+        b"false" => Ok(false),
+        _ => Err(invalid("the value is neither true nor false")),
+    }
+}
+
+fn number(value: &[u8]) -> Result<u32, Refusal> {
+    let digits = std::str::from_utf8(value)
+        .ok()
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    digits
+        .and_then(|text| text.parse().ok())
+        .ok_or(invalid("the value is not a number of 32 bits"))
+}
+
+/// A flag that can be switched on only.
+fn switch(value: &[u8]) -> Result<(), Refusal> {
+    if flag(value)? {
+        Ok(())
+    } else {
+        Err(invalid("this cannot be switched off"))
+    }
+}
+
+/// Something that there is not: not to have it may be asked for.
+fn absent(value: &[u8], reason: &'static str) -> Result<(), Refusal> {
+    if flag(value)? {
+        Err(invalid(reason))
+    } else {
+        Ok(())
+    }
+}
+
+impl Producer {
+    pub(super) fn control(&mut self, control: &Control<'_>) -> Result<(), Refusal> {
+        let value = control.value;
+        match control.key {
+            b"enable_noop" => self.liveness.noop_enabled = flag(value)?,
+            b"set_noop_interval" => match number(value)? {
+                0 => return Err(invalid("the interval is 0")),
+                secs if secs > DCP_NOOP_INTERVAL_SECS_MAX => {
+                    return Err(invalid("the interval is longer than 10,000 seconds"));
+                }
+                secs => self.liveness.set_interval_secs(secs),
+            },
+            b"connection_buffer_size" => self.window.resize(number(value)?),
+            b"set_priority" => {
+                // All connections are served in turn.
+                if ![&b"low"[..], b"medium", b"high"].contains(&value) {
+                    return Err(invalid("the priority is neither low, medium nor high"));
+                }
+            }
+            b"force_value_compression" => {
+                let wanted = flag(value)?;
+                if wanted && !self.format.snappy {
+                    return Err(invalid("HELLO did not negotiate Snappy"));
+                }
+                self.format.force_compression = wanted;
+            }
+            // A slow stream may always fall back to the disk.
+            b"supports_cursor_dropping" | b"supports_cursor_dropping_vulcan" => {
+                flag(value)?;
+            }
+            b"supports_hifi_MFU" => self.format.hifi_mfu = flag(value)?,
+            b"send_stream_end_on_client_close_stream" => self.ends_closed_streams = flag(value)?,
+            b"enable_expiry_opcode" => {
+                self.format.expiry_opcode = flag(value)?;
+                // An expiration has the time; so deletions have it too.
+                self.format.delete_times |= self.format.expiry_opcode;
+            }
+            b"enable_stream_id" => {
+                switch(value)?;
+                if !self.format.collections {
+                    return Err(invalid("HELLO did not negotiate Collections"));
+                }
+                if self.format.sync_writes {
+                    return Err(invalid("a connection with SyncWrites has no stream ids"));
+                }
+                if !self.streams.is_empty() {
+                    return Err(invalid("there are streams without ids"));
+                }
+                self.has_stream_ids = true;
+            }
+            b"enable_sync_writes" => {
+                switch(value)?;
+                if self.has_stream_ids {
+                    return Err(invalid("a connection with stream ids has no SyncWrites"));
+                }
+                self.format.sync_writes = true;
+            }
+            b"consumer_name" => self.set_consumer_name(value)?,
+            // Snapshots are in the order of seqnos for those that take another too.
+            b"enable_out_of_order_snapshots" => {
+                if value != b"true_with_seqno_advanced" {
+                    flag(value)?;
+                }
+            }
+            b"include_deleted_user_xattrs" => {
+                if flag(value)? != self.format.deleted_user_xattrs {
+                    return Err(invalid("DCP_OPEN said otherwise"));
+                }
+            }
+            b"v7_dcp_status_codes" => self.has_v7_statuses = flag(value)?,
+            b"max_marker_version" => {
+                let version = match value {
+                    b"1.0" => MarkerVersion::V1,
+                    b"2.0" => MarkerVersion::V2_0,
+                    b"2.2" => MarkerVersion::V2_2,
+                    _ => return Err(invalid("markers have the versions 1.0, 2.0 and 2.2")),
+                };
+                self.format.marker_version = Some(version);
+            }
+            b"backfill_order" => {
+                if value != b"round-robin" {
+                    return Err(invalid("streams are sent in turn: round-robin"));
+                }
+            }
+            b"flatbuffers_system_events" => {
+                absent(value, "system events have the versions 0 and 1")?;
+            }
+            b"change_streams" => absent(value, "old versions of documents are not kept")?,
+            b"cache_transfer" => absent(value, "the cache is not transferred")?,
+            _ => return Err(invalid("no such setting")),
+        }
+        Ok(())
+    }
+
+    pub(super) fn set_consumer_name(&mut self, name: &[u8]) -> Result<(), Refusal> {
+        let name = std::str::from_utf8(name).ok();
+        let name = name.and_then(kedge_vbucket::NodeName::new);
+        self.consumer_name = Some(name.ok_or(invalid("this is no name of a node"))?);
+        Ok(())
+    }
+}

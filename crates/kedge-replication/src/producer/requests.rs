@@ -1,0 +1,402 @@
+//! What a consumer asks of a producer.
+
+use super::stream::Stream;
+use super::{Opening, Producer, Refusal, Todo};
+use crate::disconnect::Disconnect;
+use crate::filter::Filter;
+use crate::request::{StreamId, StreamRequest};
+use kedge_protocol::binary::commands::FailoverEntry;
+use kedge_protocol::binary::commands::dcp::{
+    self, Body, EndReason, Head, Message, SeqnoAck, StreamEnd, StreamFilter, StreamFlags,
+    StreamReply, encode_failover_log,
+};
+use kedge_protocol::binary::{
+    Feature, Opcode, Remap, ReplyFrame, Request, Response, remap_without_xerror,
+    write_error_context,
+};
+use kedge_types::limits::DCP_STREAMS_MAX;
+use kedge_types::{Datatype, Seqno, Status, VbId};
+use kedge_vbucket::FailoverTable;
+
+const fn refuse<T>(status: Status, reason: &'static str) -> Result<T, Refusal> {
+    Err(Refusal { status, reason })
+}
+
+impl Producer {
+    /// A request of DCP came. What can be answered at once is appended to `out`; the rest is returned.
+    ///
+    /// # Errors
+    /// The connection has to be closed.
+    pub fn on_request(
+        &mut self,
+        now_ns: u64,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<Todo, Disconnect> {
+        self.liveness.received(now_ns);
+        let before = out.len();
+        let done = Message::decode(request)
+            .map_err(|status| Refusal {
+                status,
+                reason: "the message is malformed",
+            })
+            .and_then(|message| self.execute(&message, out));
+        let todo = match done {
+            Ok(todo) => todo,
+            Err(refusal) => {
+                self.refuse(request.opcode, request.opaque, refusal, out)?;
+                Todo::Nothing
+            }
+        };
+        if out.len() > before {
+            self.liveness.sent(now_ns);
+        }
+        Ok(todo)
+    }
+
+    fn execute(&mut self, message: &Message<'_>, out: &mut Vec<u8>) -> Result<Todo, Refusal> {
+        let head = &message.head;
+        let success = |opcode: Opcode, out| {
+            Response::new(opcode.wire(), head.opaque, Status::Success).write(out);
+        };
+        match &message.body {
+            Body::Control(control) => {
+                self.control(control)?;
+                success(Opcode::DcpControl, out);
+            }
+            Body::Noop => success(Opcode::DcpNoop, out),
+            Body::BufferAck(ack) => {
+                if self.window.size == 0 {
+                    return refuse(Status::Invalid, "the connection has no flow control");
+                }
+                self.window.acknowledge(ack.bytes);
+            }
+            Body::StreamRequest(request) => return self.stream_request(head, request),
+            Body::CloseStream => return self.close_stream(head, out),
+            Body::GetFailoverLog => {
+                return Ok(Todo::FailoverLog {
+                    vb: head.vb,
+                    opaque: head.opaque,
+                });
+            }
+            Body::SeqnoAck(ack) => return self.seqno_ack(head.vb, *ack),
+            Body::Open(_) => return refuse(Status::Invalid, "the connection is open already"),
+            _ => {
+                return refuse(Status::NotSupported, "a producer takes no such message");
+            }
+        }
+        Ok(Todo::Nothing)
+    }
+
+    fn stream_id(&self, vb: VbId, sid: Option<u16>) -> Result<StreamId, Refusal> {
+        let status = Status::DcpStreamIdInvalid;
+        match (self.has_stream_ids, sid) {
+            (true, Some(sid)) if sid > 0 => Ok(StreamId { vb, sid }),
+            (true, _) => refuse(status, "the streams of this connection have ids"),
+            (false, None) => Ok(StreamId { vb, sid: 0 }),
+            (false, Some(_)) => refuse(status, "the streams of this connection have no ids"),
+        }
+    }
+
+    fn stream_request(
+        &mut self,
+        head: &Head,
+        wire: &dcp::StreamRequest<'_>,
+    ) -> Result<Todo, Refusal> {
+        let Ok(json) = StreamFilter::parse(wire.filter) else {
+            return refuse(Status::Invalid, "the filter is malformed");
+        };
+        let id = self.stream_id(head.vb, json.stream_id)?;
+        self.check_flags(wire.flags)?;
+        if self.streams.contains_key(&id) || self.opening.contains_key(&id) {
+            return refuse(Status::KeyExists, "the stream is there already");
+        }
+        if self.streams.len() + self.opening.len() >= DCP_STREAMS_MAX {
+            return refuse(
+                Status::TemporaryFailure,
+                "the connection has too many streams",
+            );
+        }
+        let in_snapshot = (wire.snap_start..=wire.snap_end).contains(&wire.start);
+        if wire.start > wire.end || !in_snapshot {
+            return refuse(
+                Status::OutOfRange,
+                "the start is behind the end, or not in the snapshot",
+            );
+        }
+        let filter = self.filter(&json)?;
+        self.opening.insert(
+            id,
+            Opening {
+                opaque: head.opaque,
+                filter: filter.clone(),
+                start: wire.start,
+            },
+        );
+        let request = StreamRequest {
+            vb: head.vb,
+            flags: wire.flags,
+            start: wire.start,
+            end: wire.end,
+            uuid: wire.vb_uuid,
+            snap_start: wire.snap_start,
+            snap_end: wire.snap_end,
+            purge_seen: json.purge_seqno,
+            filter,
+            sync_writes: self.format.sync_writes,
+        };
+        Ok(Todo::OpenStream(id, Box::new(request)))
+    }
+
+    fn check_flags(&self, flags: StreamFlags) -> Result<(), Refusal> {
+        if !StreamFlags::ALL.contains(flags) {
+            return refuse(Status::Invalid, "a flag has no meaning");
+        }
+        if flags.contains(StreamFlags::NO_VALUE) {
+            return refuse(
+                Status::NotSupported,
+                "DCP_OPEN says that values are not wanted",
+            );
+        }
+        if flags.contains(StreamFlags::CACHE_TRANSFER) {
+            return refuse(Status::NotSupported, "the cache is not transferred");
+        }
+        let is_new = self.format.xattrs || self.format.collections;
+        if is_new && !self.liveness.noop_enabled {
+            return refuse(
+                Status::Invalid,
+                "with extended attributes or collections, enable_noop has to be true",
+            );
+        }
+        Ok(())
+    }
+
+    fn filter(&self, json: &StreamFilter) -> Result<Filter, Refusal> {
+        let filter = match (&json.collections, json.scope) {
+            (Some(ids), _) => Filter::Collections(ids.clone().into()),
+            (None, Some(scope)) => Filter::Scope(scope),
+            (None, None) => Filter::Everything,
+        };
+        if json.cache_transfer.is_some() {
+            return refuse(Status::NotSupported, "the cache is not transferred");
+        }
+        if filter != Filter::Everything && !self.format.collections {
+            return refuse(Status::Invalid, "HELLO did not negotiate Collections");
+        }
+        filter.check().map_err(|status| Refusal {
+            status,
+            reason: "no such collection or scope",
+        })?;
+        Ok(filter)
+    }
+
+    fn close_stream(&mut self, head: &Head, out: &mut Vec<u8>) -> Result<Todo, Refusal> {
+        let id = self.stream_id(head.vb, head.stream)?;
+        let stream = self.remove_stream(id);
+        if stream.is_none() && self.opening.remove(&id).is_none() {
+            let status = if self.has_v7_statuses {
+                Status::StreamNotFound
+            } else {
+                Status::KeyNotFound
+            };
+            return refuse(status, "no such stream");
+        }
+        Response::new(Opcode::DcpCloseStream.wire(), head.opaque, Status::Success).write(out);
+        if let Some(stream) = stream.filter(|_| self.ends_closed_streams) {
+            let before = out.len();
+            StreamEnd {
+                reason: EndReason::Closed,
+            }
+            .encode(&stream.head, out);
+            self.window.sent(out.len() - before);
+        }
+        Ok(Todo::CloseStream(id))
+    }
+
+    fn seqno_ack(&self, vb: VbId, ack: SeqnoAck) -> Result<Todo, Refusal> {
+        if !self.format.sync_writes || self.consumer_name.is_none() {
+            return refuse(
+                Status::Invalid,
+                "enable_sync_writes and consumer_name were not set",
+            );
+        }
+        let Some(stream) = self.streams.get(&StreamId { vb, sid: 0 }) else {
+            return refuse(Status::StreamNotFound, "no such stream");
+        };
+        // Otherwise it is of a history that the consumer has gone back from.
+        if ack.prepared > stream.figures.last_seqno {
+            return refuse(Status::OutOfRange, "it was not sent in this stream");
+        }
+        Ok(Todo::Acknowledge {
+            vb,
+            prepared: ack.prepared,
+        })
+    }
+
+    /// The consumer answered a message.
+    ///
+    /// # Errors
+    /// The connection has to be closed: the consumer refuses what it is sent.
+    pub fn on_reply(&mut self, now_ns: u64, reply: &ReplyFrame<'_>) -> Result<Todo, Disconnect> {
+        self.liveness.received(now_ns);
+        if reply.opcode == Opcode::DcpNoop.wire() {
+            self.liveness.answered();
+            return Ok(Todo::Nothing);
+        }
+        // A stream that was closed may still have been sent something.
+        let is_late = matches!(
+            reply.status(),
+            Some(Status::KeyNotFound | Status::StreamNotFound | Status::OpaqueNoMatch)
+        );
+        if is_late {
+            return Ok(Todo::Nothing);
+        }
+        if reply.status() != Some(Status::Success) {
+            return Err(Disconnect::Refused {
+                opcode: reply.opcode,
+                status: reply.status_code,
+            });
+        }
+        if reply.opcode != Opcode::DcpSetVbucketState.wire() {
+            return Ok(Todo::Nothing);
+        }
+        let answered = self.streams.iter_mut().find_map(|(id, stream)| {
+            let is_it = stream.head.opaque == reply.opaque;
+            is_it
+                .then(|| stream.waits_for.take())
+                .flatten()
+                .map(|state| (*id, state))
+        });
+        let Some((stream, state)) = answered else {
+            return Ok(Todo::Nothing);
+        };
+        self.queue(stream);
+        Ok(Todo::TakeoverAnswered { stream, state })
+    }
+
+    /// The stream that [`Todo::OpenStream`] asked for is open: the consumer gets the vBucket's history, then what the
+    /// source has. `false`: the consumer has closed it meanwhile.
+    pub fn stream_opened(
+        &mut self,
+        now_ns: u64,
+        id: StreamId,
+        failover: &FailoverTable,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let Some(opening) = self.opening.remove(&id) else {
+            return false;
+        };
+        encode_failover_log(Opcode::DcpStreamReq, opening.opaque, log(failover), out);
+        self.liveness.sent(now_ns);
+        let head = Head {
+            vb: id.vb,
+            opaque: opening.opaque,
+            stream: self.has_stream_ids.then_some(id.sid),
+        };
+        let skips_deletes = self.format.skip_deletes;
+        let stream = Stream::new(head, opening.filter, opening.start, skips_deletes);
+        self.streams.insert(id, stream);
+        self.queue(id);
+        true
+    }
+
+    /// The stream that [`Todo::OpenStream`] asked for begins only when the consumer has gone back to `to`.
+    pub fn stream_rolls_back(&mut self, now_ns: u64, id: StreamId, to: Seqno, out: &mut Vec<u8>) {
+        if let Some(opening) = self.opening.remove(&id) {
+            StreamReply::encode_rollback(opening.opaque, to, out);
+            self.liveness.sent(now_ns);
+        }
+    }
+
+    /// There will be no stream. `map` is the cluster map for a consumer that asked the wrong node, or empty.
+    ///
+    /// # Errors
+    /// The connection has to be closed, as the consumer does not know such a status.
+    pub fn stream_refused(
+        &mut self,
+        now_ns: u64,
+        id: StreamId,
+        status: Status,
+        map: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Disconnect> {
+        let Some(opening) = self.opening.remove(&id) else {
+            return Ok(());
+        };
+        self.liveness.sent(now_ns);
+        let opcode = Opcode::DcpStreamReq.wire();
+        self.refuse_with(opcode, opening.opaque, status, map, out)
+    }
+
+    /// Answers [`Todo::FailoverLog`].
+    ///
+    /// # Errors
+    /// The connection has to be closed, as the consumer does not know such a status.
+    pub fn failover_log(
+        &mut self,
+        now_ns: u64,
+        opaque: u32,
+        failover: Result<&FailoverTable, Status>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Disconnect> {
+        self.liveness.sent(now_ns);
+        let opcode = Opcode::DcpGetFailoverLog;
+        match failover {
+            Ok(table) => {
+                encode_failover_log(opcode, opaque, log(table), out);
+                Ok(())
+            }
+            Err(status) => self.refuse_with(opcode.wire(), opaque, status, &[], out),
+        }
+    }
+
+    fn refuse(
+        &self,
+        opcode: u8,
+        opaque: u32,
+        refusal: Refusal,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Disconnect> {
+        let body = if self.format.json {
+            write_error_context(refusal.reason, None)
+        } else {
+            String::new()
+        };
+        self.refuse_with(opcode, opaque, refusal.status, body.as_bytes(), out)
+    }
+
+    fn refuse_with(
+        &self,
+        opcode: u8,
+        opaque: u32,
+        mut status: Status,
+        json: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Disconnect> {
+        if !self.features.contains(Feature::Xerror) {
+            match remap_without_xerror(status, self.format.collections) {
+                Remap::Send(known) => status = known,
+                Remap::Close => return Err(Disconnect::BadMessage { opcode, status }),
+            }
+        }
+        Response {
+            datatype: if json.is_empty() {
+                Datatype::RAW
+            } else {
+                Datatype::JSON
+            },
+            value: json,
+            ..Response::new(opcode, opaque, status)
+        }
+        .write(out);
+        Ok(())
+    }
+}
+
+fn log(failover: &FailoverTable) -> impl Iterator<Item = FailoverEntry> {
+    let entries = failover.entries().iter();
+    entries.map(|(vb_uuid, seqno)| FailoverEntry {
+        vb_uuid: *vb_uuid,
+        seqno: *seqno,
+    })
+}

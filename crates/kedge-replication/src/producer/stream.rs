@@ -1,0 +1,200 @@
+//! One stream: what it has sent, and what of it the consumer is to see.
+//!
+//! Invariants:
+//! * Every change that is sent lies in the snapshot whose marker was sent last.
+//! * A snapshot that the source gave wholly is sent up to its end: when the consumer may not see its last change,
+//!   SEQNO_ADVANCED says that nothing more comes, if the consumer knows that message.
+//! * A consumer without SyncWrites hears of seqnos that clients may see only: its snapshots end at the last of those.
+
+use super::compose;
+use super::format::Format;
+use super::value::{Shaper, Unsendable};
+use crate::filter::Filter;
+use crate::source::{SourceState, StreamItem};
+use kedge_protocol::binary::commands::dcp::{Head, SeqnoAdvanced, SetVbucketState};
+use kedge_types::Seqno;
+use kedge_vbucket::{Change, Snapshot, SnapshotKind, VbState};
+use std::collections::VecDeque;
+
+/// What of a snapshot was sent.
+#[derive(Clone, Copy, Debug)]
+struct OpenSnapshot {
+    end: Seqno,
+    is_disk: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Stream {
+    pub(super) head: Head,
+    filter: Filter,
+    /// It began at the beginning, and only its first snapshots come from the disk.
+    skips_deletes: bool,
+    snapshot: Option<OpenSnapshot>,
+    /// The snapshot as the source gave it, until its end is reached.
+    whole: Option<Snapshot>,
+    /// Whether it stands in the list of streams that may have something.
+    pub(super) queued: bool,
+    /// What was read and could not be sent yet, and what is to be done behind it.
+    pub(super) rest: VecDeque<StreamItem>,
+    pub(super) after: SourceState,
+    /// The state that the consumer has yet to answer.
+    pub(super) waits_for: Option<VbState>,
+    pub(super) figures: StreamFigures,
+}
+
+/// What a stream has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamFigures {
+    /// The last seqno that the consumer knows of.
+    pub last_seqno: Seqno,
+    /// End of the last snapshot.
+    pub snapshot_end: Seqno,
+    /// Changes that were sent.
+    pub items: u64,
+    /// Bytes of all messages.
+    pub bytes: u64,
+}
+
+/// What came of sending a step.
+pub(super) enum Sent {
+    Next,
+    /// The consumer has to answer first.
+    Waits,
+}
+
+impl Stream {
+    pub(super) fn new(head: Head, filter: Filter, start: Seqno, skips_deletes: bool) -> Self {
+        Self {
+            head,
+            filter,
+            skips_deletes: skips_deletes && start == Seqno(0),
+            snapshot: None,
+            whole: None,
+            queued: false,
+            rest: VecDeque::new(),
+            after: SourceState::More,
+            waits_for: None,
+            figures: StreamFigures {
+                last_seqno: start,
+                ..StreamFigures::default()
+            },
+        }
+    }
+
+    /// Appends the messages of one step.
+    pub(super) fn send(
+        &mut self,
+        item: &StreamItem,
+        format: &Format,
+        shaper: &mut Shaper,
+        out: &mut Vec<u8>,
+    ) -> Result<Sent, Unsendable> {
+        match item {
+            StreamItem::Marker(snapshot) => self.begin_snapshot(snapshot, format, out),
+            StreamItem::SeqnoAdvanced(seqno) => self.reach(*seqno, format, out),
+            StreamItem::Change(change) => self.change(change, format, shaper, out)?,
+            StreamItem::State(state) => {
+                SetVbucketState {
+                    state: *state as u8,
+                }
+                .encode(&self.head, out);
+                self.waits_for = Some(*state);
+                return Ok(Sent::Waits);
+            }
+        }
+        Ok(Sent::Next)
+    }
+
+    fn begin_snapshot(&mut self, snapshot: &Snapshot, format: &Format, out: &mut Vec<u8>) {
+        let is_disk = snapshot.kind == SnapshotKind::Disk;
+        self.skips_deletes &= is_disk;
+        self.whole = Some(*snapshot);
+        self.snapshot = None;
+        let end = match snapshot.max_visible {
+            Some(visible) if !format.sync_writes => visible.min(snapshot.end),
+            _ => snapshot.end,
+        };
+        // Otherwise nothing in it is for this consumer.
+        if end >= snapshot.start && end > self.figures.last_seqno {
+            self.announce(snapshot, end, format, out);
+        }
+    }
+
+    fn announce(&mut self, snapshot: &Snapshot, end: Seqno, format: &Format, out: &mut Vec<u8>) {
+        compose::marker(format, &self.head, snapshot, end, out);
+        let is_disk = snapshot.kind == SnapshotKind::Disk;
+        self.snapshot = Some(OpenSnapshot { end, is_disk });
+        self.figures.snapshot_end = end;
+    }
+
+    /// A change that the consumer is to see is in a snapshot that was announced. If more of a snapshot turns out to be
+    /// visible than the source said, as it did not know, the rest is announced too.
+    fn be_in_snapshot(
+        &mut self,
+        seqno: Seqno,
+        format: &Format,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Unsendable> {
+        if self.snapshot.is_some_and(|snapshot| seqno <= snapshot.end) {
+            return Ok(());
+        }
+        let whole = self.whole.filter(|whole| seqno <= whole.end);
+        let whole = whole.ok_or(Unsendable)?;
+        let rest = Snapshot {
+            start: whole.start.max(self.figures.last_seqno.next()),
+            max_visible: None,
+            checkpoint: false,
+            ..whole
+        };
+        self.announce(&rest, whole.end, format, out);
+        Ok(())
+    }
+
+    fn change(
+        &mut self,
+        change: &Change,
+        format: &Format,
+        shaper: &mut Shaper,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Unsendable> {
+        let Some(item) = change.item() else {
+            if let Change::Advance(seqno) = change {
+                self.reach(*seqno, format, out);
+            }
+            return Ok(());
+        };
+        let seqno = item.seqno();
+        let skipped = self.skips_deletes && item.is_deleted();
+        if !skipped && self.filter.admits(item.key()) && compose::sees(format, change) {
+            self.be_in_snapshot(seqno, format, out)?;
+            if seqno <= self.figures.last_seqno {
+                return Err(Unsendable);
+            }
+            compose::change(format, shaper, &self.head, change, out)?;
+            self.figures.last_seqno = seqno;
+            self.figures.items += 1;
+        }
+        self.reach(seqno, format, out);
+        Ok(())
+    }
+
+    /// Nothing up to `seqno` is to come: if the snapshot ends there, the consumer hears so.
+    fn reach(&mut self, seqno: Seqno, format: &Format, out: &mut Vec<u8>) {
+        self.whole.take_if(|whole| whole.end <= seqno);
+        let Some(snapshot) = self.snapshot.take_if(|snapshot| snapshot.end <= seqno) else {
+            return;
+        };
+        if self.figures.last_seqno < snapshot.end && format.knows_seqno_advanced() {
+            SeqnoAdvanced {
+                seqno: snapshot.end,
+            }
+            .encode(&self.head, out);
+            self.figures.last_seqno = snapshot.end;
+        }
+    }
+
+    /// Whether what is sent comes from the disk.
+    pub(super) fn is_backfilling(&self) -> bool {
+        self.snapshot.is_some_and(|snapshot| snapshot.is_disk)
+    }
+}
