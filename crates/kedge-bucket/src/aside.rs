@@ -73,6 +73,7 @@ impl Bucket {
             } else {
                 Persistence::LogThenFile
             },
+            topology: self.setup.topology.clone(),
         });
         self.aside.logged.lock().insert(vb, logged);
         self.vbuckets[vb.index()].lock().set_aside();

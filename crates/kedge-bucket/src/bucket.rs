@@ -1,10 +1,12 @@
 //! The bucket itself: its parts, and how a step of a vBucket is accounted for.
 
 use crate::aside::Aside;
+use crate::awaiting::Awaiting;
 use crate::commit::{Committer, Dirty, DirtyList};
 use crate::compaction::Compactions;
 use crate::config::{BucketChange, BucketConfig};
 use crate::counters::{Counter, Counters, Totals};
+use crate::dcp::Dcp;
 use crate::fetch::Fetches;
 use crate::floor::Floor;
 use crate::flusher::Flushers;
@@ -12,6 +14,7 @@ use crate::held::Held;
 use crate::hot::Hot;
 use crate::pager::Pager;
 use crate::quota::Quota;
+use crate::scans::Scans;
 use crate::settler::SettleShard;
 use crate::tasks::Sleeper;
 use crate::timings::{Timing, Timings};
@@ -23,7 +26,7 @@ use kedge_log::{LogStats, SegmentPreparer};
 use kedge_storage::Storage;
 use kedge_types::{Cas, Clock, DocKey, Durability, DurabilityLevel, Now, Status, VbId, VbUuid};
 use kedge_vbucket::{
-    Completion, Cookie, Done, Persistence, RandomState, VBucket, VbSetup, VbState,
+    Completion, Cookie, Done, Persistence, RandomState, Topology, VBucket, VbSetup, VbState,
 };
 use parking_lot::{Mutex, RwLock};
 use std::path::PathBuf;
@@ -97,6 +100,10 @@ pub struct BucketSetup {
     pub threads: u16,
     /// What recovery does about damage.
     pub recovery: Recovery,
+    /// Which nodes have to acknowledge the SyncWrites of a vBucket until it is told: [`Topology::alone`] for a bucket that
+    /// is on this node only. `None` where there are others: an active commits nothing before it is told, and what was
+    /// active before a start is pending until it is.
+    pub topology: Option<Topology>,
     /// Most files of vBuckets that the process can afford to keep open, whatever the settings say.
     pub open_files_max: u32,
     /// Called once when the bucket cannot go on without risking what it acknowledged (a sync failed, say). The
@@ -119,6 +126,27 @@ pub struct LoadReport {
     pub skipped: u64,
     /// How long it took, in microseconds.
     pub took_us: u64,
+}
+
+/// What a command needs a vBucket to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Role {
+    /// The one that clients write to.
+    Active,
+    /// A copy.
+    Replica,
+    /// Either, or about to be.
+    Any,
+}
+
+impl Role {
+    pub(crate) fn is_of(self, vbucket: &VBucket) -> bool {
+        match self {
+            Self::Active => vbucket.state() == VbState::Active,
+            Self::Replica => vbucket.state() == VbState::Replica,
+            Self::Any => vbucket.state() != VbState::Dead && !vbucket.is_deleted(),
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,6 +185,9 @@ pub struct Bucket {
     pub(crate) compactions: Compactions,
     pub(crate) fetches: Fetches,
     pub(crate) held: Held,
+    pub(crate) awaiting: Awaiting,
+    pub(crate) dcp: Dcp,
+    pub(crate) scans: Scans,
     pub(crate) pager: Pager,
     pub(crate) warmup: Warmup,
     pub(crate) storage: OnceLock<Storage>,
@@ -191,6 +222,7 @@ impl Bucket {
         let shards = shards.next_power_of_two();
         let hasher = RandomState::default();
         let (commit_log, parts) = (setup.config.commit_log, setup.config.shards());
+        let topology = setup.topology.clone();
         let vbucket = |id| {
             let id = VbId(id);
             VBucket::new(VbSetup {
@@ -203,6 +235,7 @@ impl Bucket {
                 } else {
                     Persistence::Direct
                 },
+                topology: topology.clone(),
             })
         };
         Self {
@@ -225,6 +258,9 @@ impl Bucket {
             compactions: Compactions::new(&setup.config),
             fetches: Fetches::new(vbuckets),
             held: Held::default(),
+            awaiting: Awaiting::default(),
+            dcp: Dcp::new(vbuckets),
+            scans: Scans::new(vbuckets),
             pager: Pager::default(),
             warmup: Warmup::default(),
             storage: OnceLock::new(),
@@ -280,6 +316,7 @@ impl Bucket {
         self.on_compaction_config(&changed.compaction);
         self.on_scanner_config();
         self.on_compression_config();
+        self.on_durability_config();
         Ok(changed)
     }
 
@@ -305,12 +342,23 @@ impl Bucket {
         vb: VbId,
         step: impl FnOnce(&mut VBucket) -> R,
     ) -> Result<R, Status> {
+        self.step_as(now, vb, Role::Active, step)
+    }
+
+    /// Runs one step of a vBucket that plays this role, and accounts for what it did.
+    pub(crate) fn step_as<R>(
+        &self,
+        now: Now,
+        vb: VbId,
+        role: Role,
+        step: impl FnOnce(&mut VBucket) -> R,
+    ) -> Result<R, Status> {
         if self.phase() != Phase::Open {
             return Err(Status::TemporaryFailure);
         }
         let vbucket = self.vbuckets.get(vb.index()).ok_or(Status::NotMyVbucket)?;
         let mut guard = vbucket.lock();
-        if guard.state() != VbState::Active {
+        if !role.is_of(&guard) {
             // It has not moved: whoever asks elsewhere would ask for ever.
             return Err(if guard.is_set_aside() {
                 Status::TemporaryFailure
@@ -323,6 +371,7 @@ impl Bucket {
         }
         let (result, mut done) = self.account(now, &mut guard, step);
         drop(guard);
+        self.tell_streams();
         if !done.is_empty() {
             self.deliver(now, &mut done);
         }
@@ -363,12 +412,19 @@ impl Bucket {
         let bytes = vbucket.bytes() as i64;
         let checkpoint = vbucket.checkpoint_bytes() as i64;
         let pinned = vbucket.unsettled().pinned_bytes as i64;
+        let for_streams = vbucket.cursor_bytes();
         let result = step(vbucket);
         self.quota.add(
             vbucket.bytes() as i64 - bytes,
             vbucket.checkpoint_bytes() as i64 - checkpoint,
             vbucket.unsettled().pinned_bytes as i64 - pinned,
         );
+        if vbucket.cursor_bytes() != for_streams {
+            let change = vbucket.cursor_bytes() as i64 - for_streams as i64;
+            self.quota.add_cursor_bytes(change);
+            self.on_cursor_memory();
+        }
+        self.note_news(vbucket);
         self.on_changed(vbucket);
         self.look_at_values(vbucket);
         self.on_memory();

@@ -13,7 +13,7 @@ use crate::error::BucketError;
 use crate::record;
 use crate::timings::Timing;
 use kedge_log::{Batch, Log, LogError, Lsn};
-use kedge_types::{Now, VbId};
+use kedge_types::{Now, Seqno, VbId};
 use kedge_vbucket::{AfterLog, Change, Done, Position};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -64,6 +64,7 @@ pub(crate) struct Committer {
     taken: Vec<Taken>,
     changes: Vec<Change>,
     done: Vec<Done>,
+    acks: Vec<(VbId, Seqno)>,
     was_full: bool,
 }
 
@@ -84,6 +85,7 @@ impl Committer {
             taken: Vec::new(),
             changes: Vec::new(),
             done: Vec::new(),
+            acks: Vec::new(),
             was_full: false,
         }
     }
@@ -243,6 +245,7 @@ impl Bucket {
             lazy,
             taken,
             done,
+            acks,
             ..
         } = committer;
         let mut any_reset = false;
@@ -250,7 +253,7 @@ impl Bucket {
             any_reset |= reset;
             let in_log = InLog { lsn, reset };
             self.note_storage_age(now, dirty.since_ns);
-            let after = self.publish_one(now, dirty.vb, to, Some(in_log), done);
+            let after = self.publish_one(now, dirty.vb, to, Some(in_log), done, acks);
             let left = Dirty {
                 vb: dirty.vb,
                 since_ns: now.mono_ns,
@@ -261,6 +264,8 @@ impl Bucket {
                 AfterLog::Nothing => {}
             }
         }
+        self.hand_over_acks(acks);
+        self.tell_streams();
         if any_reset {
             self.release_log_with(committer);
         }
@@ -275,7 +280,8 @@ impl Bucket {
         self.timings.record_us(u16::MAX, Timing::StorageAge, age_us);
     }
 
-    /// What a vBucket has in front of `to` is durable: cursors move, and who waits for it ends in `done`.
+    /// What a vBucket has in front of `to` is durable: cursors move, who waits for it ends in `done`, and what is to be
+    /// acknowledged to the active that it follows comes in `acks`.
     pub(crate) fn publish_one(
         &self,
         now: Now,
@@ -283,10 +289,12 @@ impl Bucket {
         to: Position,
         in_log: Option<InLog>,
         done: &mut Vec<Done>,
+        acks: &mut Vec<(VbId, Seqno)>,
     ) -> AfterLog {
         let mut vbucket = self.vbuckets[vb.index()].lock();
         let (after, mut ended) = self.measure(&mut vbucket, |vbucket| vbucket.on_logged(to));
         done.append(&mut ended);
+        acks.extend(vbucket.take_ack().map(|seqno| (vb, seqno)));
         if let Some(in_log) = in_log {
             self.note_unsettled(&vbucket, in_log, now.mono_ns);
         }

@@ -3,7 +3,7 @@
 use crate::compaction::{CompactionChange, CompactionConfig};
 use crate::memory::{MemoryChange, MemoryConfig};
 use kedge_types::DurabilityLevel;
-use kedge_vbucket::MinRatio;
+use kedge_vbucket::{DurabilityRules, MinRatio};
 use serde::{Deserialize, Serialize};
 
 /// The settings of one bucket, kept as `bucket.json` in its directory.
@@ -32,6 +32,9 @@ pub struct BucketConfig {
     /// Every write is at least this durable: 0 none, else the number of the level on the wire.
     #[serde(default)]
     pub durability_min_level: u8,
+    /// What becomes of SyncWrites when a chain has too few nodes.
+    #[serde(default)]
+    pub durability_impossible_fallback: DurabilityFallback,
     /// Replicas wished for. One node keeps none.
     #[serde(default)]
     pub replicas: u8,
@@ -158,6 +161,7 @@ impl BucketConfig {
             min_compression_ratio: MinRatio::DEFAULT,
             max_ttl_secs: 0,
             durability_min_level: 0,
+            durability_impossible_fallback: DurabilityFallback::default(),
             replicas: 0,
             eviction_policy: EvictionPolicy::default(),
             conflict_resolution: ConflictResolution::default(),
@@ -266,6 +270,25 @@ impl CompressionMode {
     }
 }
 
+/// What becomes of SyncWrites when a chain has too few nodes for a majority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DurabilityFallback {
+    /// They are refused as impossible, and those under way wait for nodes.
+    #[default]
+    Disabled,
+    /// The active alone is enough.
+    ActiveAck,
+}
+
+impl DurabilityFallback {
+    pub(crate) fn rules(self) -> DurabilityRules {
+        DurabilityRules {
+            active_is_enough: self == Self::ActiveAck,
+        }
+    }
+}
+
 /// What may be evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -303,6 +326,8 @@ pub struct BucketChange {
     pub max_ttl_secs: Option<u32>,
     /// Least durable level, 0 to 3.
     pub durability_min_level: Option<u8>,
+    /// What becomes of SyncWrites when a chain has too few nodes.
+    pub durability_impossible_fallback: Option<DurabilityFallback>,
     /// Replicas wished for.
     pub replicas: Option<u8>,
     /// What may be evicted.
@@ -332,6 +357,48 @@ pub struct BucketChange {
 }
 
 impl BucketChange {
+    /// The change that makes any bucket what `config` says, but for what cannot change.
+    #[must_use]
+    pub fn to(config: &BucketConfig) -> Self {
+        Self {
+            quota_bytes: Some(config.quota_bytes),
+            flush_enabled: Some(config.flush_enabled),
+            compression: Some(config.compression),
+            min_compression_ratio: Some(config.min_compression_ratio),
+            max_ttl_secs: Some(config.max_ttl_secs),
+            durability_min_level: Some(config.durability_min_level),
+            durability_impossible_fallback: Some(config.durability_impossible_fallback),
+            replicas: Some(config.replicas),
+            eviction_policy: Some(config.eviction_policy),
+            flusher_batch_max_items: Some(config.flusher_batch_max_items),
+            flush_batch_max_bytes: Some(config.flush_batch_max_bytes),
+            log_interval_ms: Some(config.log_interval_ms),
+            commit_log: Some(config.commit_log),
+            settle_age_ms: Some(config.settle_age_ms),
+            log_bytes_max: Some(config.log_bytes_max),
+            keep_files_open: Some(config.keep_files_open),
+            max_open_files: Some(config.max_open_files),
+            num_shards: Some(config.num_shards),
+            compaction: CompactionChange {
+                pool: Some(config.compaction.pool),
+                max_concurrent: Some(config.compaction.max_concurrent),
+                fragmentation_percent: Some(config.compaction.fragmentation_percent),
+                min_bytes: Some(config.compaction.min_bytes),
+                purge_age_secs: Some(config.compaction.purge_age_secs),
+                pace: Some(config.compaction.pace),
+            },
+            memory: MemoryChange {
+                high_wat_percent: Some(config.memory.high_wat_percent),
+                low_wat_percent: Some(config.memory.low_wat_percent),
+                warmup_behavior: Some(config.memory.warmup_behavior),
+                access_scanner_enabled: Some(config.memory.access_scanner_enabled),
+                access_scanner_interval_secs: Some(config.memory.access_scanner_interval_secs),
+                dcp_backfill_bytes_max: Some(config.memory.dcp_backfill_bytes_max),
+                dcp_cursor_percent: Some(config.memory.dcp_cursor_percent),
+            },
+        }
+    }
+
     /// `config` with this change.
     #[must_use]
     pub fn apply(&self, config: &BucketConfig) -> BucketConfig {
@@ -346,6 +413,9 @@ impl BucketChange {
         config.durability_min_level = self
             .durability_min_level
             .unwrap_or(config.durability_min_level);
+        config.durability_impossible_fallback = self
+            .durability_impossible_fallback
+            .unwrap_or(config.durability_impossible_fallback);
         config.replicas = self.replicas.unwrap_or(config.replicas);
         config.eviction_policy = self.eviction_policy.unwrap_or(config.eviction_policy);
         config.flusher_batch_max_items = self

@@ -63,6 +63,18 @@ counters! {
     CmdLock = "cmd_lock",
     /// Commands that met the lock of another.
     LockErrors = "lock_errors",
+    /// Sub-document lookups, of one path or several.
+    SubdocLookups = "cmd_subdoc_lookup",
+    /// Sub-document mutations, of one path or several.
+    SubdocMutations = "cmd_subdoc_mutation",
+    /// Stores with metadata.
+    SetWithMeta = "ep_num_ops_set_meta",
+    /// Those that lost against the document that was there.
+    SetWithMetaLost = "ep_num_ops_set_meta_res_fail",
+    /// Deletes with metadata.
+    DeleteWithMeta = "ep_num_ops_del_meta",
+    /// Those that lost against the document that was there.
+    DeleteWithMetaLost = "ep_num_ops_del_meta_res_fail",
     /// Times that the bucket was emptied.
     CmdFlush = "cmd_flush",
     /// Writes refused for want of memory.
@@ -211,6 +223,30 @@ totals! {
     Compressed = "ep_item_compressor_num_compressed",
     /// Bytes by which they became smaller.
     CompressorSavedBytes = "ep_item_compressor_saved_bytes",
+    /// Times that streams began to read a file.
+    Backfills = "ep_dcp_backfills",
+    /// Changes that streams read from files.
+    BackfilledItems = "ep_dcp_backfilled_items",
+    /// Files that streams could not read.
+    BackfillFailures = "ep_dcp_backfill_failures",
+    /// Times that the slowest cursors of a vBucket were dropped, as streams kept too much in memory.
+    CursorsDropped = "ep_cursors_dropped",
+    /// Streams that went back to their file for that.
+    StreamsBackToFile = "ep_dcp_streams_back_to_file",
+    /// Changes that vBuckets received from those that they follow.
+    ReceivedItems = "ep_dcp_received_items",
+    /// Times that such changes were not taken yet, as memory was short.
+    ReceivedLater = "ep_dcp_received_later",
+    /// Range scans that were made.
+    RangeScans = "ep_range_scans",
+    /// Those that their clients cancelled.
+    RangeScansCancelled = "ep_range_scans_cancelled",
+    /// Those that were given up as nobody continued them.
+    RangeScansIdle = "ep_range_scans_idle",
+    /// Keys and documents that they gave.
+    RangeScanItems = "ep_range_scan_items",
+    /// Bytes of these, keys and values.
+    RangeScanBytes = "ep_range_scan_bytes",
     /// Documents that left memory with their keys.
     ItemEjects = "ep_num_item_ejects",
 }

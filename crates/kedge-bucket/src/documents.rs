@@ -1,7 +1,7 @@
 //! Commands on documents.
 
 use crate::Arithmetic;
-use crate::bucket::{Bucket, Ctx, Write, sync_write_timing};
+use crate::bucket::{Bucket, Ctx, Role, Write, sync_write_timing};
 use crate::counters::Counter;
 use crate::fetch::{Op, Pending};
 use crate::held::Room;
@@ -44,7 +44,11 @@ impl Bucket {
     ) -> Result<Outcome<R>, Status> {
         let result = self.step(ctx.now, wanted.vb, |vbucket| {
             vbucket.get(ctx.now, wanted.key, read)
-        })?;
+        });
+        let result = match result {
+            Ok(result) => result,
+            Err(status) => return self.or_await(ctx, wanted, Op::Get, status),
+        };
         self.count(ctx, Counter::CmdGet);
         match result {
             Ok(StepOutcome::Fetch) => return self.fetch(ctx, wanted, Op::Get),
@@ -52,6 +56,22 @@ impl Bucket {
             Err(_) => self.count(ctx, Counter::GetMisses),
         }
         self.or_fetch(ctx, wanted, Op::Get, result?)
+    }
+
+    /// Shows a replica's document to `read`, which may be behind that of the active; see [`Bucket::get`].
+    ///
+    /// # Errors
+    /// `KeyNotFound`; `NotMyVbucket` unless the vBucket is a replica; `TemporaryFailure` while loading.
+    pub fn get_replica<R>(
+        &self,
+        ctx: Ctx,
+        wanted: &Read<'_>,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        let outcome = self.step_as(ctx.now, wanted.vb, Role::Replica, |vbucket| {
+            vbucket.get_replica(ctx.now, wanted.key, read)
+        })??;
+        self.or_fetch(ctx, wanted, Op::GetReplica, outcome)
     }
 
     /// What a step came to that only reads; its command waits if it needs the disk.
@@ -76,8 +96,11 @@ impl Bucket {
     pub fn get_meta(&self, ctx: Ctx, wanted: &Read<'_>) -> Result<Outcome<Meta>, Status> {
         let outcome = self.step(ctx.now, wanted.vb, |vbucket| {
             vbucket.get_meta(ctx.now, wanted.key)
-        })??;
-        self.or_fetch(ctx, wanted, Op::GetMeta, outcome)
+        });
+        match outcome {
+            Ok(outcome) => self.or_fetch(ctx, wanted, Op::GetMeta, outcome?),
+            Err(status) => self.or_await(ctx, wanted, Op::GetMeta, status),
+        }
     }
 
     /// Stores a value. `datatype` is what the client says of it; whether it is JSON is found out here. `expiry` is the
@@ -253,9 +276,14 @@ impl Bucket {
         self.count(ctx, Counter::CmdLock);
         let result = self.step(ctx.now, wanted.vb, |vbucket| {
             vbucket.get_and_lock(ctx.now, wanted.key, secs, read)
-        })?;
+        });
+        let op = Op::GetAndLock { secs };
+        let result = match result {
+            Ok(result) => result,
+            Err(status) => return self.or_await(ctx, wanted, op, status),
+        };
         self.count_error(ctx, result.as_ref().err());
-        self.or_fetch(ctx, wanted, Op::GetAndLock { secs }, result?)
+        self.or_fetch(ctx, wanted, op, result?)
     }
 
     /// Opens a lock. What is locked does not leave memory: of a document that is on disk only the disk is asked whether
@@ -266,13 +294,17 @@ impl Bucket {
     pub fn unlock(&self, ctx: Ctx, wanted: &Read<'_>, cas: Cas) -> Result<Outcome<()>, Status> {
         let result = self.step(ctx.now, wanted.vb, |vbucket| {
             vbucket.unlock(ctx.now, wanted.key, cas)
-        })?;
+        });
+        let result = match result {
+            Ok(result) => result,
+            Err(status) => return self.or_await(ctx, wanted, Op::Unlock(cas), status),
+        };
         self.count_error(ctx, result.as_ref().err());
         self.or_fetch(ctx, wanted, Op::Unlock(cas), result?)
     }
 
     /// A write that succeeded is answered when it is on disk, if the disk is behind: so clients go no faster than it.
-    fn hold_back_if_behind(
+    pub(crate) fn hold_back_if_behind(
         &self,
         ctx: Ctx,
         write: &Write<'_>,
@@ -304,7 +336,7 @@ impl Bucket {
     }
 
     /// What all writes do: raise the level to the bucket's minimum, run the step, count.
-    fn write<R>(
+    pub(crate) fn write<R>(
         &self,
         ctx: Ctx,
         write: &Write<'_>,
@@ -313,6 +345,19 @@ impl Bucket {
         step: impl FnOnce(&mut VBucket, &kedge_vbucket::Write<'_>) -> Result<StepOutcome<R>, Status>,
     ) -> Result<Outcome<R>, Status> {
         let durability = self.hot.durability(write.durability);
+        self.write_at(ctx, write, durability, hits, op, step)
+    }
+
+    /// [`Self::write`] at the level given.
+    pub(crate) fn write_at<R>(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        durability: Option<Durability>,
+        hits: Option<Hits>,
+        op: impl FnOnce() -> Op,
+        step: impl FnOnce(&mut VBucket, &kedge_vbucket::Write<'_>) -> Result<StepOutcome<R>, Status>,
+    ) -> Result<Outcome<R>, Status> {
         let inner = kedge_vbucket::Write {
             key: write.key,
             cas: write.cas,
@@ -324,19 +369,24 @@ impl Bucket {
             // Counted before the step: the completion may come before this thread goes on.
             self.parked.fetch_add(1, Ordering::SeqCst);
         }
-        let result = self
-            .step(ctx.now, write.vb, |vbucket| step(vbucket, &inner))
-            .flatten();
+        let not_now = || {
+            if durability.is_some() {
+                self.parked.fetch_sub(1, Ordering::Relaxed);
+            }
+        };
+        let result = self.step(ctx.now, write.vb, |vbucket| step(vbucket, &inner));
         let result = match result {
-            Ok(StepOutcome::Done(done)) => Ok(Outcome::Done(done)),
-            Ok(StepOutcome::Parked) => Ok(Outcome::Parked),
-            Ok(StepOutcome::Fetch) => {
-                if durability.is_some() {
-                    self.parked.fetch_sub(1, Ordering::Relaxed);
-                }
+            Ok(Ok(StepOutcome::Done(done))) => Ok(Outcome::Done(done)),
+            Ok(Ok(StepOutcome::Parked)) => Ok(Outcome::Parked),
+            Ok(Ok(StepOutcome::Fetch)) => {
+                not_now();
                 return self.fetch_for_write(ctx, write, durability, op());
             }
-            Err(status) => Err(status),
+            Err(Status::NotMyVbucket) if self.is_pending(write.vb) => {
+                not_now();
+                return self.await_active(write.vb, pending(ctx, write, durability, op()));
+            }
+            Ok(Err(status)) | Err(status) => Err(status),
         };
         if let Some(durability) = durability {
             match &result {
@@ -397,7 +447,7 @@ impl Bucket {
         self.hot.expiry(wire, ctx.now.unix_secs())
     }
 
-    fn admit(&self, ctx: Ctx, payload: usize) -> Result<Room, Status> {
+    pub(crate) fn admit(&self, ctx: Ctx, payload: usize) -> Result<Room, Status> {
         let room = self.room_for(payload + ITEM_OVERHEAD_BYTES + SLOT_BYTES);
         if room.is_err() {
             self.count(ctx, Counter::TmpOomErrors);
@@ -405,7 +455,7 @@ impl Bucket {
         room
     }
 
-    fn refuse_on_full_disk(&self) -> Result<(), Status> {
+    pub(crate) fn refuse_on_full_disk(&self) -> Result<(), Status> {
         if self.quota.disk_full() {
             Err(Status::TemporaryFailure)
         } else {
@@ -413,7 +463,7 @@ impl Bucket {
         }
     }
 
-    fn count(&self, ctx: Ctx, counter: Counter) {
+    pub(crate) fn count(&self, ctx: Ctx, counter: Counter) {
         self.counters.add(ctx.thread, counter, 1);
     }
 
@@ -435,7 +485,12 @@ impl Bucket {
     }
 }
 
-fn pending(ctx: Ctx, write: &Write<'_>, durability: Option<Durability>, op: Op) -> Pending {
+pub(crate) fn pending(
+    ctx: Ctx,
+    write: &Write<'_>,
+    durability: Option<Durability>,
+    op: Op,
+) -> Pending {
     Pending {
         key: *write.key,
         cookie: write.cookie,

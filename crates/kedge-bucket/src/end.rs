@@ -1,6 +1,7 @@
 //! How a bucket ends.
 
 use crate::bucket::{Bucket, Phase};
+use crate::commit::Committer;
 use crate::error::BucketError;
 use crate::mark::Mark;
 use kedge_disk::Disk;
@@ -8,6 +9,10 @@ use kedge_types::limits::SHUTDOWN_SETTLE_MS;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// Segments that are shorter together are read within a few milliseconds. A start reads them whole, whatever they hold, to
+/// tell the end of the log from damage.
+const LONG_LOG_BYTES: u64 = 4 << 20;
 
 impl Bucket {
     /// Ends the bucket: what was written is made durable, who still waits is answered, its tasks end. Loading is cut
@@ -38,6 +43,7 @@ impl Bucket {
         if let Some(storage) = self.storage.get() {
             storage.stop();
         }
+        self.end_streams();
         self.setup.executor.unregister(self.owner, true);
         self.end_compactions();
         if before == Phase::Open as u8
@@ -49,8 +55,10 @@ impl Bucket {
         if before == Phase::Open as u8 && settle.is_some_and(|settle| !settle.is_zero()) {
             self.write_access_log_at_end();
         }
+        self.end_all_awaiting();
         self.end_all_held();
         self.end_fetches();
+        self.end_scans();
         self.answer_all();
     }
 
@@ -74,6 +82,7 @@ impl Bucket {
         if self.count_set_aside() > 0 {
             return settled;
         }
+        self.release_whole_log(&mut committer.lock())?;
         committer.lock().close()?;
         if let Some(preparer) = self.preparer.get() {
             // So that the next start does not read it.
@@ -81,6 +90,20 @@ impl Bucket {
         }
         // What stays in the log is as safe there.
         settled
+    }
+
+    /// If the files have everything, the next start need not read what the log has.
+    fn release_whole_log(&self, committer: &mut Committer) -> Result<(), BucketError> {
+        if committer.log.stats().size_bytes < LONG_LOG_BYTES || self.is_log_needed() {
+            return Ok(());
+        }
+        match committer.log.end_segment() {
+            // Then it reads it.
+            Err(error) if error.is_no_space() => return Ok(()),
+            result => result?,
+        }
+        self.release_log_with(committer);
+        Ok(())
     }
 
     fn answer_all(&self) {

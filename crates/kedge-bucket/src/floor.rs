@@ -184,6 +184,11 @@ impl Bucket {
         self.look_at_pressure();
     }
 
+    /// Whether there is a record that some vBucket needs.
+    pub(crate) fn is_log_needed(&self) -> bool {
+        self.floor.look() != NONE
+    }
+
     /// Gives the part of the log back that no vBucket needs, if that is worth it.
     pub(crate) fn release_log(&self) {
         let oldest_end = self.floor.oldest_end.load(Ordering::SeqCst);

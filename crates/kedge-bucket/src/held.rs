@@ -253,12 +253,13 @@ impl Bucket {
             return;
         }
         let mut vbucket = self.vbuckets[vb.index()].lock();
-        let step = |vbucket: &mut VBucket| match self.may_go_on(vbucket) {
+        let step = |vbucket: &mut VBucket| match self.may_go_on(vbucket, &pending.op) {
             Ok(()) => self.run_again(vbucket, now, &pending),
             Err(status) => Ran::Ended(pending.op.failed(status)),
         };
         let (ran, mut done) = self.account(now, &mut vbucket, step);
         drop(vbucket);
+        self.tell_streams();
         match ran {
             Ran::Ended(completion) => {
                 self.count_fetched(&pending, &completion);

@@ -69,7 +69,11 @@ impl Hot {
 
     /// The expiry that the number of the wire means, no later than the longest time to live allows.
     pub(crate) fn expiry(&self, wire: u32, unix_secs: u64) -> Expiry {
-        let expiry = Expiry::from_wire(wire, unix_secs);
+        self.limited(Expiry::from_wire(wire, unix_secs), unix_secs)
+    }
+
+    /// `expiry`, or what the longest time to live allows.
+    pub(crate) fn limited(&self, expiry: Expiry, unix_secs: u64) -> Expiry {
         let max_ttl = self.max_ttl_secs.load(Ordering::Relaxed);
         if max_ttl == 0 {
             return expiry;

@@ -7,12 +7,15 @@
 
 mod access_log;
 mod aside;
+mod assign;
+mod awaiting;
 mod bucket;
 mod commit;
 mod compaction;
 mod compressor;
 mod config;
 mod counters;
+mod dcp;
 mod documents;
 mod end;
 mod error;
@@ -33,9 +36,11 @@ mod quota;
 mod record;
 mod recover;
 mod rollback;
+mod scans;
 mod segments;
 mod settler;
 mod stats;
+mod subdoc;
 mod sweep;
 mod tasks;
 mod timeouts;
@@ -43,29 +48,48 @@ mod timings;
 mod together;
 mod vbuckets;
 mod warmup;
+mod with_meta;
 mod writer;
 
 pub use aside::VbReset;
+pub use assign::VbPosition;
 pub use bucket::{Bucket, BucketSetup, Completions, Ctx, LoadReport, Recovery, Write};
 pub use compaction::{
     CompactionChange, CompactionConfig, CompactionPace, CompactionPool, CompactionProgress,
     CompactionReport, CompactionRequest, CompactionTicket,
 };
-pub use config::{BucketChange, BucketConfig, CompressionMode, ConflictResolution, EvictionPolicy};
+pub use config::{
+    BucketChange, BucketConfig, CompressionMode, ConflictResolution, DurabilityFallback,
+    EvictionPolicy,
+};
 pub use counters::{Counter, Total};
+pub use dcp::{
+    NotTaken, OpenedStream, ReplicaSink, StreamConnection, StreamFigures, StreamNotify,
+    StreamRefused, StreamState, Streams, Taken, VbStream,
+};
 pub use documents::Read;
 pub use error::BucketError;
 pub use import::import_files;
+pub use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, StreamRequest};
 pub use kedge_storage::{CompactPhase, CompactionFigures, FileFigures, Import, Imported};
 pub use kedge_vbucket::{
-    Completion, ConcatMode, Cookie, Document, Item, Meta, MinRatio, Mutated, ObserveSeqno,
-    ObserveState, StoreMode, VbState,
+    Change, DurabilityFigures, FailoverTable, LevelCounts, NodeName, ReceiveError, Received,
+    Resume, Snapshot, SnapshotKind, Topology,
+};
+pub use kedge_vbucket::{
+    Completion, ConcatMode, Cookie, Deletion, Document, Drift, Item, ItemMeta, Meta, MinRatio,
+    Modify, Mutated, ObserveSeqno, ObserveState, Parts, ScanEnd, ScanFound, ScanPart, StoreMode,
+    VbState,
 };
 pub use memory::{MemoryChange, MemoryConfig, WarmupBehavior};
 pub use outcome::Outcome;
 pub use queries::VbFigures;
 pub use rollback::RolledBack;
+pub use scans::{ScanBound, ScanFigures, ScanId, ScanLimits, ScanNeeds, ScanOf, ScanWanted};
+pub use subdoc::LookIn;
 pub use timings::{Timing, TimingSnapshot, Timings};
+pub use vbuckets::VbRole;
+pub use with_meta::{Returning, WithMeta};
 
 /// An increment or decrement; `expiry` is the number of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

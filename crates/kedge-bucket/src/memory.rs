@@ -16,9 +16,17 @@ pub struct MemoryConfig {
     pub access_scanner_enabled: bool,
     /// How often, in seconds.
     pub access_scanner_interval_secs: u64,
+    /// What streams of one connection may have read from files and not sent, in bytes.
+    pub dcp_backfill_bytes_max: u64,
+    /// Part of the quota, in percent, that changes may hold which only streams have still to send.
+    pub dcp_cursor_percent: u8,
 }
 
 impl MemoryConfig {
+    /// Default of `dcp_backfill_bytes_max`: 20 MiB.
+    pub const DCP_BACKFILL_BYTES_MAX_DEFAULT: u64 = 20 << 20;
+    /// Default of `dcp_cursor_percent`.
+    pub const DCP_CURSOR_PERCENT_DEFAULT: u8 = 10;
     /// Default of `high_wat_percent`.
     pub const HIGH_WAT_PERCENT_DEFAULT: u8 = 85;
     /// Default of `low_wat_percent`.
@@ -40,6 +48,15 @@ impl MemoryConfig {
         if self.access_scanner_interval_secs == 0 {
             return Err("access_scanner_interval_secs must be at least 1".to_owned());
         }
+        if self.dcp_backfill_bytes_max == 0 {
+            return Err("dcp_backfill_bytes_max must be at least 1".to_owned());
+        }
+        if self.dcp_cursor_percent > 50 {
+            return Err(format!(
+                "dcp_cursor_percent {} is not 0 to 50",
+                self.dcp_cursor_percent
+            ));
+        }
         Ok(())
     }
 }
@@ -52,6 +69,8 @@ impl Default for MemoryConfig {
             warmup_behavior: WarmupBehavior::default(),
             access_scanner_enabled: true,
             access_scanner_interval_secs: Self::ACCESS_SCANNER_INTERVAL_SECS_DEFAULT,
+            dcp_backfill_bytes_max: Self::DCP_BACKFILL_BYTES_MAX_DEFAULT,
+            dcp_cursor_percent: Self::DCP_CURSOR_PERCENT_DEFAULT,
         }
     }
 }
@@ -91,6 +110,10 @@ pub struct MemoryChange {
     pub access_scanner_enabled: Option<bool>,
     /// How often, in seconds.
     pub access_scanner_interval_secs: Option<u64>,
+    /// What streams of one connection may have read from files and not sent.
+    pub dcp_backfill_bytes_max: Option<u64>,
+    /// Part of the quota that changes may hold which only streams have still to send.
+    pub dcp_cursor_percent: Option<u8>,
 }
 
 impl MemoryChange {
@@ -106,6 +129,10 @@ impl MemoryChange {
             access_scanner_interval_secs: self
                 .access_scanner_interval_secs
                 .unwrap_or(was.access_scanner_interval_secs),
+            dcp_backfill_bytes_max: self
+                .dcp_backfill_bytes_max
+                .unwrap_or(was.dcp_backfill_bytes_max),
+            dcp_cursor_percent: self.dcp_cursor_percent.unwrap_or(was.dcp_cursor_percent),
         }
     }
 }

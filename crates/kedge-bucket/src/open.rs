@@ -94,7 +94,7 @@ impl Bucket {
 
     fn load(self: &Arc<Self>, uuid: [u8; 16]) {
         let before = self.setup.clock.now();
-        let result = self.recover(uuid).and_then(|(report, committer)| {
+        let mut result = self.recover(uuid).and_then(|(report, committer)| {
             if let Some(committer) = committer {
                 self.on_log_grown(&committer);
                 // Loading happens once.
@@ -107,7 +107,11 @@ impl Bucket {
         });
         match &result {
             Ok(report) => {
+                if self.setup.topology.is_none() {
+                    self.await_assignment();
+                }
                 self.leave_loading(Phase::Open);
+                self.on_durability_config();
                 self.begin_warmup();
                 tracing::info!(
                     bucket = self.name(),
@@ -121,6 +125,9 @@ impl Bucket {
             Err(error) => {
                 if self.leave_loading(Phase::Failed) {
                     tracing::error!(bucket = self.name(), %error, "the bucket cannot be loaded");
+                } else {
+                    // It was shut down meanwhile, wherever loading noticed that.
+                    result = Err(BucketError::NotLoaded(self.name().to_owned()));
                 }
             }
         }

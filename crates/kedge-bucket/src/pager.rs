@@ -131,6 +131,7 @@ impl Bucket {
             self.setup.executor.wake(task);
         }
         self.look_at_held();
+        self.look_for_receivers();
     }
 
     /// A write waits for memory, though that may be below the high watermark: all who give some back begin at once.

@@ -1,6 +1,6 @@
 //! Questions about vBuckets, and waiting for the disk.
 
-use crate::bucket::{Bucket, Ctx, Phase, new_uuid};
+use crate::bucket::{Bucket, Ctx, Phase, Role, new_uuid};
 use crate::counters::Counter;
 use crate::documents::Read;
 use crate::error::BucketError;
@@ -8,7 +8,10 @@ use crate::fetch::Op;
 use crate::outcome::Outcome;
 use kedge_storage::FileFigures;
 use kedge_types::{Cas, CollectionId, DocKey, Seqno, Status, VbId, VbUuid};
-use kedge_vbucket::{Cookie, Document, ObserveSeqno, ObserveState, Picked, VbState};
+use kedge_vbucket::{
+    Cookie, Document, Drift, DurabilityFigures, FailoverTable, ObserveSeqno, ObserveState, Picked,
+    VbState,
+};
 use std::sync::atomic::Ordering;
 
 /// No key of a collection is in front of it.
@@ -45,10 +48,14 @@ pub struct VbFigures {
     pub checkpoint: u64,
     /// Last CAS given out.
     pub max_cas: Cas,
+    /// How far apart the clocks are whose CAS values it took.
+    pub drift: Drift,
     /// Documents that expired since the start.
     pub expired: u64,
     /// (uuid, seqno), newest first.
     pub failover: Vec<(VbUuid, Seqno)>,
+    /// Its SyncWrites.
+    pub durability: DurabilityFigures,
 }
 
 impl Bucket {
@@ -140,7 +147,7 @@ impl Bucket {
         ctx: Ctx,
         wanted: &Read<'_>,
     ) -> Result<Outcome<(ObserveState, Cas)>, Status> {
-        let outcome = self.step(ctx.now, wanted.vb, |vbucket| {
+        let outcome = self.step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
             vbucket.observe_key(ctx.now, wanted.key)
         })?;
         self.or_fetch(ctx, wanted, Op::Observe, outcome)
@@ -151,8 +158,10 @@ impl Bucket {
     /// # Errors
     /// `KeyNotFound` for an unknown uuid; `NotMyVbucket`, `TemporaryFailure` while loading.
     pub fn observe_seqno(&self, ctx: Ctx, vb: VbId, uuid: VbUuid) -> Result<ObserveSeqno, Status> {
-        self.step(ctx.now, vb, |vbucket| vbucket.observe_seqno(uuid))
-            .flatten()
+        self.step_as(ctx.now, vb, Role::Any, |vbucket| {
+            vbucket.observe_seqno(uuid)
+        })
+        .flatten()
     }
 
     /// (uuid, seqno) of a vBucket's branches, newest first.
@@ -160,7 +169,17 @@ impl Bucket {
     /// # Errors
     /// `NotMyVbucket`, `TemporaryFailure` while loading.
     pub fn failover_log(&self, ctx: Ctx, vb: VbId) -> Result<Vec<(VbUuid, Seqno)>, Status> {
-        self.step(ctx.now, vb, |vbucket| vbucket.failover().entries().to_vec())
+        self.step_as(ctx.now, vb, Role::Any, |vbucket| {
+            vbucket.failover().entries().to_vec()
+        })
+    }
+
+    /// The history of a vBucket.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`, `TemporaryFailure` while loading.
+    pub fn failover_table(&self, ctx: Ctx, vb: VbId) -> Result<FailoverTable, Status> {
+        self.step_as(ctx.now, vb, Role::Any, |vbucket| vbucket.failover().clone())
     }
 
     /// Waits until a seqno is on disk; a completion says so, or `TemporaryFailure` after 30 s.
@@ -175,7 +194,7 @@ impl Bucket {
         cookie: Cookie,
     ) -> Result<Outcome<()>, Status> {
         self.parked.fetch_add(1, Ordering::SeqCst);
-        let outcome = self.step(ctx.now, vb, |vbucket| {
+        let outcome = self.step_as(ctx.now, vb, Role::Any, |vbucket| {
             vbucket.seqno_persistence(ctx.now, seqno, cookie)
         });
         if outcome == Ok(kedge_vbucket::Outcome::Parked) {
@@ -244,8 +263,10 @@ impl Bucket {
             purge_seqno: vbucket.purge_seqno(),
             checkpoint: vbucket.checkpoint_id(),
             max_cas: vbucket.last_cas(),
+            drift: vbucket.drift(),
             expired: vbucket.expired(),
             failover: vbucket.failover().entries().to_vec(),
+            durability: vbucket.durability_figures(),
         })
     }
 
@@ -271,9 +292,12 @@ impl Bucket {
         if self.count_set_aside() > 0 {
             return Err(Status::TemporaryFailure);
         }
+        let in_cluster = self.setup.topology.is_none();
         for id in 0..self.vbuckets() {
             self.change_vbucket(VbId(id), |vbucket| {
-                if !vbucket.is_deleted() {
+                // A replica goes with its active: what it acknowledged of another node it must keep.
+                let follows = in_cluster && vbucket.state() != VbState::Active;
+                if !vbucket.is_deleted() && !follows {
                     vbucket.reset(new_uuid());
                 }
                 Ok(())

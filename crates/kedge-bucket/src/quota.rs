@@ -24,6 +24,7 @@ pub(crate) struct Quota {
     used: AtomicI64,
     checkpoints: AtomicI64,
     pinned: AtomicI64,
+    cursors: AtomicI64,
     limit: AtomicU64,
     /// Above this documents leave memory.
     high: AtomicU64,
@@ -40,6 +41,7 @@ impl Quota {
             used: AtomicI64::new(0),
             checkpoints: AtomicI64::new(0),
             pinned: AtomicI64::new(0),
+            cursors: AtomicI64::new(0),
             limit: AtomicU64::new(limit),
             high: AtomicU64::new(0),
             low: AtomicU64::new(0),
@@ -132,6 +134,16 @@ impl Quota {
         if pinned_bytes != 0 {
             self.pinned.fetch_add(pinned_bytes, Ordering::Relaxed);
         }
+    }
+
+    /// Cursors of streams keep more, or less, than before; these bytes are among those of [`Quota::add`].
+    pub(crate) fn add_cursor_bytes(&self, bytes: i64) {
+        self.cursors.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Bytes that only cursors of streams keep.
+    pub(crate) fn cursor_bytes(&self) -> u64 {
+        u64::try_from(self.cursors.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
     /// Bytes that only what waits to be settled keeps.

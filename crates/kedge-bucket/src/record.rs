@@ -3,7 +3,9 @@
 use crate::error::BucketError;
 use kedge_log::{Batch, LogError};
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno, VbId, VbUuid};
-use kedge_vbucket::{Change, Deletion, FailoverTable, Item, ItemMeta, VbState};
+use kedge_vbucket::{
+    Change, Deletion, FailoverTable, Item, ItemMeta, Snapshot, SnapshotKind, VbState,
+};
 
 const KIND_DOCUMENT: u8 = 1;
 const KIND_PREPARE: u8 = 2;
@@ -15,7 +17,15 @@ const KIND_RESET: u8 = 6;
 pub(crate) const KIND_CLEAN: u8 = 7;
 const KIND_ROLLBACK: u8 = 8;
 const KIND_DELETE: u8 = 9;
+const KIND_SNAPSHOT: u8 = 10;
+const KIND_ADVANCE: u8 = 11;
 
+/// Start, end, maximum visible, high completed, high prepared and purge seqno, and what is known of them.
+const SNAPSHOT_BYTES: usize = 49;
+const SNAPSHOT_DISK: u8 = 1;
+const SNAPSHOT_CHECKPOINT: u8 = 2;
+/// The bits of what is known of a snapshot, in order, begin here.
+const SNAPSHOT_KNOWN: u8 = 4;
 /// Seqno, CAS, revision, flags, expiry, datatype, state, level, key length.
 const META_BYTES: usize = 36;
 const STATE_DELETED: u8 = 1;
@@ -42,6 +52,8 @@ pub(crate) fn push(batch: &mut Batch, vb: VbId, change: &Change) -> Result<(), L
             batch.push(KIND_ROLLBACK, vb, &[&to, &table_bytes(table)])
         }
         Change::Delete => batch.push(KIND_DELETE, vb, &[]),
+        Change::Snapshot(snapshot) => batch.push(KIND_SNAPSHOT, vb, &[&snapshot_bytes(snapshot)]),
+        Change::Advance(seqno) => batch.push(KIND_ADVANCE, vb, &[&seqno.get().to_le_bytes()]),
     }
 }
 
@@ -84,6 +96,38 @@ fn meta_bytes(item: &Item) -> [u8; META_BYTES] {
     bytes
 }
 
+fn snapshot_bytes(snapshot: &Snapshot) -> [u8; SNAPSHOT_BYTES] {
+    let Snapshot {
+        start,
+        end,
+        kind,
+        max_visible,
+        high_completed,
+        high_prepared,
+        purge,
+        checkpoint,
+    } = *snapshot;
+    let mut bytes = [0; SNAPSHOT_BYTES];
+    let mut flags = match kind {
+        SnapshotKind::Memory => 0,
+        SnapshotKind::Disk => SNAPSHOT_DISK,
+    };
+    if checkpoint {
+        flags |= SNAPSHOT_CHECKPOINT;
+    }
+    let known = [max_visible, high_completed, high_prepared, purge];
+    let seqnos = [Some(start), Some(end)].into_iter().chain(known);
+    for (at, seqno) in seqnos.enumerate() {
+        let seqno = seqno.unwrap_or_default().get();
+        bytes[1 + at * 8..9 + at * 8].copy_from_slice(&seqno.to_le_bytes());
+    }
+    for (at, seqno) in known.into_iter().enumerate() {
+        flags |= u8::from(seqno.is_some()) * (SNAPSHOT_KNOWN << at);
+    }
+    bytes[0] = flags;
+    bytes
+}
+
 fn table_bytes(table: &FailoverTable) -> Vec<u8> {
     table
         .entries()
@@ -93,10 +137,10 @@ fn table_bytes(table: &FailoverTable) -> Vec<u8> {
         .collect()
 }
 
-/// The seqno of a record that changes a document, without looking at the rest; `None` for all others.
+/// The seqno of a record that has one, without looking at the rest; `None` for all others.
 pub(crate) fn seqno(kind: u8, payload: &[u8]) -> Option<Seqno> {
     let meta = match kind {
-        KIND_DOCUMENT | KIND_PREPARE => payload,
+        KIND_DOCUMENT | KIND_PREPARE | KIND_ADVANCE => payload,
         KIND_COMMIT | KIND_ABORT => payload.get(8..)?,
         _ => return None,
     };
@@ -140,6 +184,13 @@ pub(crate) fn parse(kind: u8, vb: VbId, payload: &[u8]) -> Result<Option<Change>
                 to: Seqno(u64::from_le_bytes(*to)),
                 table: Box::new(parse_table(rest).map_err(wrong)?),
             }
+        }
+        KIND_SNAPSHOT => Change::Snapshot(Box::new(parse_snapshot(payload).map_err(wrong)?)),
+        KIND_ADVANCE => {
+            let seqno = payload
+                .try_into()
+                .map_err(|_| wrong("it is not a seqno alone"))?;
+            Change::Advance(Seqno(u64::from_le_bytes(seqno)))
         }
         KIND_CLEAN => return Ok(None),
         _ => {
@@ -187,6 +238,35 @@ fn parse_item(payload: &[u8]) -> Result<Item, &'static str> {
         level: DurabilityLevel::from_wire(meta[34]),
     };
     Ok(Item::new(&meta, key, &[value]))
+}
+
+fn parse_snapshot(payload: &[u8]) -> Result<Snapshot, &'static str> {
+    let bytes: &[u8; SNAPSHOT_BYTES] = payload
+        .try_into()
+        .map_err(|_| "its length is not that of a snapshot")?;
+    let flags = bytes[0];
+    if flags >= SNAPSHOT_KNOWN << 4 {
+        return Err("its flags are unknown");
+    }
+    let seqno = |at: usize| {
+        let bytes = bytes[1 + at * 8..9 + at * 8].try_into();
+        Seqno(u64::from_le_bytes(bytes.expect("8 bytes")))
+    };
+    let known = |at: usize| (flags & (SNAPSHOT_KNOWN << at) != 0).then(|| seqno(2 + at));
+    let kind = match flags & SNAPSHOT_DISK {
+        0 => SnapshotKind::Memory,
+        _ => SnapshotKind::Disk,
+    };
+    Ok(Snapshot {
+        start: seqno(0),
+        end: seqno(1),
+        kind,
+        max_visible: known(0),
+        high_completed: known(1),
+        high_prepared: known(2),
+        purge: known(3),
+        checkpoint: flags & SNAPSHOT_CHECKPOINT != 0,
+    })
 }
 
 fn parse_state(payload: &[u8]) -> Result<(VbState, FailoverTable), &'static str> {
@@ -240,6 +320,8 @@ mod tests {
                 vec![vec![*state as u8], table_bytes(table)]
             }
             Change::Delete => Vec::new(),
+            Change::Snapshot(snapshot) => vec![snapshot_bytes(snapshot).to_vec()],
+            Change::Advance(seqno) => vec![seqno.get().to_le_bytes().to_vec()],
             Change::Rollback { to, table } => {
                 vec![to.get().to_le_bytes().to_vec(), table_bytes(table)]
             }
@@ -253,6 +335,8 @@ mod tests {
             Change::Reset(..) => KIND_RESET,
             Change::Delete => KIND_DELETE,
             Change::Rollback { .. } => KIND_ROLLBACK,
+            Change::Snapshot(_) => KIND_SNAPSHOT,
+            Change::Advance(_) => KIND_ADVANCE,
         };
         (kind, parts.concat())
     }
@@ -323,6 +407,18 @@ mod tests {
                 to: Seqno(6),
                 table,
             },
+            Change::Snapshot(Box::new(Snapshot {
+                max_visible: Some(Seqno(0)),
+                high_prepared: Some(Seqno(5)),
+                checkpoint: true,
+                ..Snapshot::new(SnapshotKind::Memory, Seqno(3), Seqno(9))
+            })),
+            Change::Snapshot(Box::new(Snapshot {
+                high_completed: Some(Seqno(4)),
+                purge: Some(Seqno(2)),
+                ..Snapshot::new(SnapshotKind::Disk, Seqno(0), Seqno(7))
+            })),
+            Change::Advance(Seqno(8)),
         ] {
             let (kind, bytes) = payload(&change);
             let back = parse(kind, VbId(0), &bytes).unwrap().unwrap();
@@ -347,7 +443,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(kind in 0u8..10, bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+        fn no_bytes_break_it(kind in 0u8..12, bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
             let _ = parse(kind, VbId(0), &bytes);
         }
     }

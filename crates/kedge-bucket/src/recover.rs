@@ -349,14 +349,19 @@ impl Bucket {
             if salvaged {
                 vbucket.forgive_orphan();
             }
-            let branch = (!report.clean).then(new_uuid);
+            // In a cluster a branch begins when the map makes the vBucket active, after it got what its replicas have more.
+            let branch = (!report.clean && self.setup.topology.is_some()).then(new_uuid);
             let given_up = self.aside.is_given_up(vb);
             let (result, _) = self.account(now, &mut vbucket, |vbucket| {
                 if given_up {
                     vbucket.give_up_file(new_uuid());
                     return Ok(());
                 }
-                vbucket.finish_replay(branch)
+                vbucket.finish_replay(branch)?;
+                if self.setup.topology.is_none() {
+                    vbucket.wait_for_role();
+                }
+                Ok(())
             });
             result.map_err(|source| BucketError::Replay { vb, source })?;
             self.queue_replayed(&vbucket, now.mono_ns);

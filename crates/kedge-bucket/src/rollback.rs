@@ -250,6 +250,7 @@ impl Bucket {
             self.floor.need(vb).forget_waiting();
         }
         drop(vbucket);
+        self.tell_streams();
         self.on_file_changed(vb);
         if !self.is_direct() {
             self.release_log();

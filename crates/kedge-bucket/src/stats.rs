@@ -3,6 +3,7 @@
 use crate::bucket::{Bucket, Phase};
 use crate::counters::{Counter, Total};
 use kedge_types::VbId;
+use kedge_vbucket::{Drift, VbState};
 use std::sync::atomic::Ordering;
 
 impl Bucket {
@@ -51,12 +52,14 @@ impl Bucket {
         let mut expired = 0;
         let mut unsettled = 0;
         let mut not_resident = 0;
+        let mut drift = [Drift::default(); 2];
         for vbucket in &self.vbuckets {
             let vbucket = vbucket.lock();
             documents += vbucket.documents() as u64;
             tombstones += vbucket.tombstones() as u64;
             queued += vbucket.queued() as u64;
             expired += vbucket.expired();
+            drift[usize::from(vbucket.state() != VbState::Active)] += vbucket.drift();
             unsettled += vbucket.unsettled().items as u64;
             let residency = vbucket.residency();
             not_resident += (residency.on_disk_only + residency.without_value) as u64;
@@ -79,6 +82,7 @@ impl Bucket {
             ("ep_mem_high_wat", self.quota.high()),
             ("ep_mem_low_wat", self.quota.low()),
             ("ep_checkpoint_memory", self.quota.checkpoint_bytes()),
+            ("ep_cursor_memory", self.quota.cursor_bytes()),
             ("ep_queue_size", queued),
             ("ep_diskqueue_items", queued),
             (
@@ -101,6 +105,8 @@ impl Bucket {
             ("vb_active_perc_mem_resident", resident_percent),
             ("ep_bg_remaining_items", self.fetches.waiting() as u64),
             ("ep_waiting_for_memory", self.waiting_for_memory() as u64),
+            ("ep_waiting_for_active", self.waiting_for_active() as u64),
+            ("ep_range_scans_open", self.scans.count() as u64),
             ("ep_pinned_bytes", self.quota.pinned_bytes()),
         ]
         .into_iter()
@@ -108,6 +114,7 @@ impl Bucket {
         .chain(self.storage_figures())
         .chain(self.file_sizes())
         .chain(self.compaction_figures())
+        .chain(drift_figures(drift))
         .collect()
     }
 
@@ -148,4 +155,20 @@ impl Bucket {
             ("ep_storage_scans", storage.scans),
         ]
     }
+}
+
+/// What is known of the clocks of others, from CAS values that active vBuckets and others took.
+fn drift_figures([active, replica]: [Drift; 2]) -> [(&'static str, u64); 9] {
+    let exceeded = active.ahead + active.behind + replica.ahead + replica.behind;
+    [
+        ("ep_active_hlc_drift", active.total_us),
+        ("ep_active_hlc_drift_count", active.samples),
+        ("ep_active_ahead_exceptions", active.ahead),
+        ("ep_active_behind_exceptions", active.behind),
+        ("ep_replica_hlc_drift", replica.total_us),
+        ("ep_replica_hlc_drift_count", replica.samples),
+        ("ep_replica_ahead_exceptions", replica.ahead),
+        ("ep_replica_behind_exceptions", replica.behind),
+        ("ep_clock_cas_drift_threshold_exceeded", exceeded),
+    ]
 }

@@ -50,6 +50,7 @@ impl Work for ExpirySweep {
             let shard = self.shard;
             bucket.account(now, &mut vbucket, |vbucket| vbucket.sweep(now, shard));
             drop(vbucket);
+            bucket.tell_streams();
             self.shard += 1;
             if self.shard == shards {
                 self.shard = 0;

@@ -9,10 +9,12 @@ use crate::access_log::AccessScanner;
 use crate::bucket::{Bucket, Phase};
 use crate::compaction::CompactionLook;
 use crate::compressor::ItemCompressor;
+use crate::dcp::CursorMemory;
 use crate::error::BucketError;
 use crate::fetch::Fetcher;
 use crate::held::HeldWrites;
 use crate::pager::ItemPager;
+use crate::scans::RangeScans;
 use crate::segments::LogSegment;
 use crate::settler::SettleTask;
 use crate::sweep::ExpirySweep;
@@ -76,6 +78,17 @@ pub(crate) static VBUCKET_DELETION: Kind =
 /// A vBucket is given another state. A run is a sync.
 pub(crate) static VBUCKET_STATE: Kind =
     Kind::new("vbucket_state", Pool::Writer, Priority::Normal, ms(500));
+
+/// Files are read for streams of a connection. A run is a slice.
+pub(crate) static DCP_BACKFILL: Kind =
+    Kind::new("dcp_backfill", Pool::AuxIo, Priority::Normal, ms(500));
+/// Files are read for range scans. A run is a slice.
+pub(crate) static RANGE_SCAN: Kind =
+    Kind::new("range_scan", Pool::Reader, Priority::Normal, ms(500));
+
+/// The slowest cursors of streams are dropped.
+pub(crate) static DCP_CURSORS: Kind =
+    Kind::new("dcp_cursors", Pool::NonIo, Priority::Normal, ms(100));
 
 /// A vBucket's file is compacted. A run is all of it.
 pub(crate) static COMPACTION: Kind =
@@ -204,6 +217,12 @@ impl Bucket {
             lane.sleeper.set_task(task);
             executor.wake(task);
         }
+        for (number, lane) in self.scans.lanes().iter().enumerate() {
+            let does = "reads files for range scans";
+            let task = self.add(&RANGE_SCAN, does, RangeScans::new(number))?;
+            lane.sleeper.set_task(task);
+            executor.wake(task);
+        }
         let does = "lets writes go on that waited for memory";
         let task = self.add(&HELD_WRITES, does, HeldWrites)?;
         self.held.sleeper.set_task(task);
@@ -211,6 +230,10 @@ impl Bucket {
         let does = "lets go of what is seldom asked for when memory is short";
         let task = self.add(&ITEM_PAGER, does, ItemPager::default())?;
         self.pager.sleeper.set_task(task);
+        executor.wake(task);
+        let does = "bounds what streams keep in memory";
+        let task = self.add(&DCP_CURSORS, does, CursorMemory)?;
+        self.dcp.cursors.set_task(task);
         executor.wake(task);
         let does = "compresses values in memory";
         let task = self.add(&ITEM_COMPRESSOR, does, ItemCompressor::default())?;

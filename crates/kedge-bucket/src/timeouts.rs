@@ -52,6 +52,7 @@ impl Bucket {
                 done.append(&mut ended);
             }
         }
+        self.tell_streams();
         if !done.is_empty() {
             self.deliver(now, &mut done);
         }

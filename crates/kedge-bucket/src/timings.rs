@@ -46,6 +46,18 @@ timings! {
     Lock = "lock",
     /// GET_META.
     GetMeta = "get_meta",
+    /// SET_WITH_META, ADD_WITH_META.
+    SetWithMeta = "set_with_meta",
+    /// DEL_WITH_META.
+    DeleteWithMeta = "del_with_meta",
+    /// SUBDOC_GET, SUBDOC_EXISTS, SUBDOC_GET_COUNT, SUBDOC_MULTI_LOOKUP.
+    SubdocLookup = "subdoc_lookup",
+    /// All other sub-document commands.
+    SubdocMutation = "subdoc_mutation",
+    /// RANGE_SCAN_CREATE.
+    RangeScanCreate = "range_scan_create",
+    /// RANGE_SCAN_CONTINUE, all parts of its answer.
+    RangeScanContinue = "range_scan_continue",
     /// STAT.
     Stat = "stat",
     /// From the prepare to the commit of a SyncWrite.

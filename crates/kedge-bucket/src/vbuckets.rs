@@ -12,7 +12,7 @@ use crate::error::BucketError;
 use crate::tasks::{VBUCKET_DELETION, VBUCKET_STATE};
 use kedge_executor::Kind;
 use kedge_types::{Status, VbId};
-use kedge_vbucket::{HashTable, VBucket, VbState};
+use kedge_vbucket::{HashTable, StateChange, Topology, VBucket, VbState};
 use parking_lot::{Mutex, MutexGuard};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -39,17 +39,67 @@ impl<T> Drop for Told<T> {
     }
 }
 
+/// What a vBucket is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VbRole {
+    /// What it is to its node.
+    pub state: VbState,
+    /// Which nodes have to acknowledge its SyncWrites, if it is active. `None`: as before.
+    pub topology: Option<Topology>,
+    /// It has all that the active before it had, which has ended: no branch begins.
+    pub takeover: bool,
+    /// One that is dead stays so: it was handed over.
+    pub unless_dead: bool,
+}
+
+impl From<VbState> for VbRole {
+    fn from(state: VbState) -> Self {
+        Self {
+            state,
+            topology: None,
+            takeover: false,
+            unless_dead: false,
+        }
+    }
+}
+
 impl Bucket {
     /// Gives a vBucket a state; one that was deleted begins anew under a new uuid, empty. It is durable when this returns,
-    /// which takes the time of a sync.
+    /// which takes the time of a sync. Streams of it end when it is something else then.
     ///
     /// # Errors
     /// `NotMyVbucket` when the bucket has none of this number; `TemporaryFailure` while loading, when the vBucket's file
     /// could not be read, or when it is not durable yet.
-    pub fn set_vbucket(&self, vb: VbId, state: VbState) -> Result<(), Status> {
+    pub fn set_vbucket(&self, vb: VbId, role: impl Into<VbRole>) -> Result<(), Status> {
+        self.set_vbucket_if(vb, role, |_| true)
+    }
+
+    /// As [`Bucket::set_vbucket`], if the vBucket is still as it has to be; else `NotMyVbucket`.
+    pub(crate) fn set_vbucket_if(
+        &self,
+        vb: VbId,
+        role: impl Into<VbRole>,
+        may: impl FnOnce(&VBucket) -> bool,
+    ) -> Result<(), Status> {
+        let VbRole {
+            state,
+            topology,
+            takeover,
+            unless_dead,
+        } = role.into();
         let _alone = self.hold_vbucket(vb)?;
         self.change_vbucket(vb, |vbucket| {
-            vbucket.set_state(state, new_uuid());
+            if !may(vbucket) {
+                return Err(Status::NotMyVbucket);
+            }
+            if unless_dead && vbucket.state() == VbState::Dead {
+                return Ok(());
+            }
+            vbucket.set_state(StateChange {
+                topology,
+                takeover,
+                ..StateChange::to(state, new_uuid())
+            });
             Ok(())
         })?;
         let synced = self.sync();
@@ -60,11 +110,40 @@ impl Bucket {
     pub fn begin_set_vbucket(
         self: &Arc<Self>,
         vb: VbId,
-        state: VbState,
+        role: impl Into<VbRole>,
         done: impl FnOnce(Result<(), Status>) + Send + 'static,
     ) {
-        let work = move |bucket: &Self| bucket.set_vbucket(vb, state);
+        let role = role.into();
+        let work = move |bucket: &Self| bucket.set_vbucket(vb, role);
         self.begin_change(&VBUCKET_STATE, work, done);
+    }
+
+    /// A step of a takeover, at the receiving end, by a task: a vBucket that follows another becomes pending if it is not,
+    /// and all that it has received is on disk when `done` hears of it. Nothing happens when `still` says that nobody
+    /// waits for that any more.
+    pub fn begin_takeover_step(
+        self: &Arc<Self>,
+        vb: VbId,
+        still: impl FnOnce() -> bool + Send + 'static,
+        done: impl FnOnce(Result<(), Status>) + Send + 'static,
+    ) {
+        let follows = |state| matches!(state, VbState::Replica | VbState::Pending);
+        let may = move |vbucket: &VBucket| follows(vbucket.state()) && still();
+        let work = move |bucket: &Self| bucket.set_vbucket_if(vb, VbState::Pending, may);
+        self.begin_change(&VBUCKET_STATE, work, done);
+    }
+
+    /// Every vBucket hears what becomes of SyncWrites for which there are too few nodes. Nothing happens before the bucket
+    /// is open.
+    pub(crate) fn on_durability_config(&self) {
+        let rules = self.config().durability_impossible_fallback.rules();
+        for id in 0..self.vbuckets() {
+            // One that is set aside answers nothing.
+            let _ = self.change_vbucket(VbId(id), |vbucket| {
+                vbucket.set_durability_rules(rules);
+                Ok(())
+            });
+        }
     }
 
     /// Deletes a vBucket, with its file. Commands get `NotMyVbucket` from then on, also after a restart, until
@@ -133,9 +212,11 @@ impl Bucket {
         }
         let (result, mut done) = self.account(now, &mut vbucket, step);
         drop(vbucket);
+        self.tell_streams();
         if !done.is_empty() {
             self.deliver(now, &mut done);
         }
+        self.on_vbucket_state(vb);
         result
     }
 

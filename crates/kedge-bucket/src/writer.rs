@@ -221,12 +221,16 @@ impl Bucket {
     /// the log is idle; it does so when no other connection of the thread would be held up. Completions come through
     /// the sink, before this returns when it led.
     pub fn kick(&self, lead: bool) {
+        // Who waits for a document to be read from the disk does not wait for the log.
+        if self.is_direct() || self.parked.load(Ordering::SeqCst) > 0 {
+            self.write_now(lead);
+        }
+    }
+
+    /// Someone waits for what was written by now.
+    pub(crate) fn write_now(&self, lead: bool) {
         if self.is_direct() {
             return self.kick_flushers(lead);
-        }
-        // Who waits for a document to be read from the disk does not wait for the log.
-        if self.parked.load(Ordering::SeqCst) <= 0 {
-            return;
         }
         if lead
             && let Some(committer) = self.committer.get()

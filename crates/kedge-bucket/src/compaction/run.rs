@@ -212,11 +212,12 @@ impl Bucket {
             keys.retain(|key| vbucket.get_meta(now, key) == Ok(kedge_vbucket::Outcome::Fetch));
         });
         let mut expired = vbucket.expired() - before;
+        let ticket = vbucket.fetch_ticket();
+        drop(vbucket);
+        self.tell_streams();
         if keys.is_empty() {
             return expired;
         }
-        let ticket = vbucket.fetch_ticket();
-        drop(vbucket);
         let stored: Vec<&[u8]> = keys.iter().map(DocKey::as_bytes).collect();
         let found = match storage.get_many(vb, &stored) {
             Ok(found) => found,
@@ -236,6 +237,8 @@ impl Bucket {
         });
         // A reset sets it back.
         expired += vbucket.expired().saturating_sub(before);
+        drop(vbucket);
+        self.tell_streams();
         expired
     }
 }

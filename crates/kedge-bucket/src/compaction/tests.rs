@@ -40,6 +40,7 @@ fn open() -> Driven {
         completions: Arc::new(Nobody),
         threads: 1,
         recovery: Recovery::Strict,
+        topology: Some(kedge_vbucket::Topology::alone()),
         open_files_max: u32::MAX,
         on_fatal: Arc::new(|why| panic!("{why}")),
     })

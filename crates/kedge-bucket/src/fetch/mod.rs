@@ -24,7 +24,7 @@ use crate::bucket::{Bucket, Ctx};
 use crate::documents::Read;
 use crate::outcome::Outcome;
 use crate::tasks::Sleeper;
-use kedge_types::{Cas, Status, VbId};
+use kedge_types::{Status, VbId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
@@ -137,16 +137,7 @@ impl Bucket {
         wanted: &Read<'_>,
         op: Op,
     ) -> Result<Outcome<R>, Status> {
-        let pending = Pending {
-            key: *wanted.key,
-            cookie: wanted.cookie,
-            cas: Cas(0),
-            durability: None,
-            preserve_ttl: false,
-            op,
-            since_ns: ctx.now.mono_ns,
-            attempts: 0,
-        };
+        let pending = Pending::read(ctx, wanted, op);
         self.park_for_fetch(wanted.vb, pending)
     }
 
@@ -192,7 +183,7 @@ impl Bucket {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kedge_types::{CollectionId, DocKey};
+    use kedge_types::{Cas, CollectionId, DocKey};
     use kedge_vbucket::Cookie;
 
     pub(super) fn pending(cookie: u64, op: Op) -> Pending {

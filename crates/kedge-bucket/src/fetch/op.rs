@@ -1,18 +1,23 @@
 //! The commands that wait for the disk, and how they go on.
 
-use crate::bucket::Bucket;
+use crate::bucket::{Bucket, Ctx, Role};
 use crate::counters::Counter;
+use crate::documents::Read;
+use crate::with_meta::given_counters;
 use kedge_types::{Cas, Datatype, DocKey, Durability, Expiry, Now, Status};
 use kedge_vbucket::{
-    Arithmetic, Completion, ConcatMode, Cookie, Mutated, NewValue, Outcome, StoreMode, VBucket,
-    Write,
+    Arithmetic, Completion, ConcatMode, Cookie, Given, Modify, Mutated, NewValue, Outcome,
+    StoreMode, VBucket, Write,
 };
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// What a waiting command does, with its own copy of what the client sent.
 #[derive(Debug)]
 pub(crate) enum Op {
     Get,
+    GetWithTombstones,
+    GetReplica,
     GetMeta,
     GetAndLock {
         secs: u32,
@@ -32,6 +37,15 @@ pub(crate) enum Op {
         bytes: Box<[u8]>,
     },
     Delete,
+    WithMeta {
+        given: Given,
+        bytes: Box<[u8]>,
+        datatype: Datatype,
+    },
+    Modify {
+        change: Arc<dyn Modify>,
+        expiry: Expiry,
+    },
     Arithmetic(Arithmetic),
     Touch {
         expiry: Expiry,
@@ -79,8 +93,20 @@ impl Op {
     /// Bytes of the value that it brought.
     pub(crate) fn bytes(&self) -> usize {
         match self {
-            Self::Store { bytes, .. } | Self::Concat { bytes, .. } => bytes.len(),
+            Self::Store { bytes, .. }
+            | Self::Concat { bytes, .. }
+            | Self::WithMeta { bytes, .. } => bytes.len(),
+            Self::Modify { change, .. } => change.bytes(),
             _ => 0,
+        }
+    }
+
+    /// What it needs its vBucket to be.
+    pub(crate) fn role(&self) -> Role {
+        match self {
+            Self::GetReplica => Role::Replica,
+            Self::Observe => Role::Any,
+            _ => Role::Active,
         }
     }
 
@@ -89,6 +115,9 @@ impl Op {
         !matches!(
             self,
             Self::Get
+                | Self::GetWithTombstones
+                | Self::Modify { .. }
+                | Self::GetReplica
                 | Self::GetAndLock { .. }
                 | Self::Concat { .. }
                 | Self::Arithmetic(_)
@@ -101,7 +130,11 @@ impl Op {
     pub(crate) fn failed(&self, status: Status) -> Completion {
         let result = status;
         match self {
-            Self::Get | Self::GetAndLock { .. } | Self::Random { .. } => Completion::Read {
+            Self::Get
+            | Self::GetWithTombstones
+            | Self::GetReplica
+            | Self::GetAndLock { .. }
+            | Self::Random { .. } => Completion::Read {
                 result: Err(result),
             },
             Self::GetMeta => Completion::Meta {
@@ -120,6 +153,8 @@ impl Op {
             Self::Store { .. }
             | Self::Concat { .. }
             | Self::Delete
+            | Self::WithMeta { .. }
+            | Self::Modify { .. }
             | Self::Touch { .. }
             | Self::GetAndTouch { .. } => Completion::SyncWrite {
                 result: Err(result),
@@ -144,6 +179,20 @@ impl Op {
 }
 
 impl Pending {
+    /// One that only reads.
+    pub(crate) fn read(ctx: Ctx, wanted: &Read<'_>, op: Op) -> Self {
+        Self {
+            key: *wanted.key,
+            cookie: wanted.cookie,
+            cas: Cas(0),
+            durability: None,
+            preserve_ttl: false,
+            op,
+            since_ns: ctx.now.mono_ns,
+            attempts: 0,
+        }
+    }
+
     fn write(&self) -> Write<'_> {
         Write {
             key: &self.key,
@@ -160,6 +209,20 @@ impl Pending {
         match &self.op {
             Op::Get => self.ended(
                 vbucket.get(now, key, |document| (document.item.clone(), document.cas)),
+                |document| Completion::Read {
+                    result: Ok(document),
+                },
+            ),
+            Op::GetWithTombstones => self.ended(
+                vbucket.get_with_tombstones(now, key, |document| {
+                    (document.item.clone(), document.cas)
+                }),
+                |document| Completion::Read {
+                    result: Ok(document),
+                },
+            ),
+            Op::GetReplica => self.ended(
+                vbucket.get_replica(now, key, |document| (document.item.clone(), document.cas)),
                 |document| Completion::Read {
                     result: Ok(document),
                 },
@@ -197,7 +260,12 @@ impl Pending {
                     item: Some(item),
                 },
             ),
-            Op::Store { .. } | Op::Concat { .. } | Op::Delete | Op::Touch { .. } => {
+            Op::Store { .. }
+            | Op::Concat { .. }
+            | Op::Delete
+            | Op::WithMeta { .. }
+            | Op::Modify { .. }
+            | Op::Touch { .. } => {
                 let result = self.mutate(vbucket, now);
                 self.ended(result, |mutated| Completion::SyncWrite {
                     result: Ok(mutated),
@@ -227,6 +295,18 @@ impl Pending {
             }
             Op::Concat { mode, bytes } => vbucket.concat(now, &write, *mode, bytes),
             Op::Touch { expiry } => vbucket.touch(now, &write, *expiry),
+            Op::WithMeta {
+                given,
+                bytes,
+                datatype,
+            } => {
+                let value = NewValue {
+                    bytes: Cow::Borrowed(bytes),
+                    datatype: *datatype,
+                };
+                vbucket.write_with_meta(now, &write, given, &value)
+            }
+            Op::Modify { change, expiry } => vbucket.modify(now, &write, *expiry, &**change),
             _ => vbucket.delete(now, &write),
         }
     }
@@ -261,7 +341,10 @@ impl Bucket {
             Completion::Read { result } => result.as_ref().err(),
             Completion::Meta { result } => result.as_ref().err(),
             Completion::Persisted(result) => result.as_ref().err(),
-            Completion::Observed { .. } | Completion::Keys { .. } => None,
+            Completion::Observed { .. }
+            | Completion::Keys { .. }
+            | Completion::ScanMade { .. }
+            | Completion::Scanned { .. } => None,
         };
         if let Some((hit, miss)) = pending.op.counters() {
             match status {
@@ -269,6 +352,11 @@ impl Bucket {
                 Some(Status::KeyNotFound) => self.counters.add_shared(miss, 1),
                 Some(_) => {}
             }
+        }
+        if let Op::WithMeta { given, .. } = &pending.op
+            && status == Some(&Status::KeyExists)
+        {
+            self.counters.add_shared(given_counters(given).1, 1);
         }
         if !pending.cas.is_none() {
             match status {

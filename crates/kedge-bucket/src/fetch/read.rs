@@ -10,7 +10,7 @@ use crate::tasks::Work;
 use crate::timings::Timing;
 use kedge_executor::Next;
 use kedge_types::{Now, Status, VbId};
-use kedge_vbucket::{Completion, Cookie, FetchTicket, Fetched, Item, VBucket, VbState};
+use kedge_vbucket::{Completion, Cookie, FetchTicket, Fetched, Item, VBucket};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -101,6 +101,7 @@ impl Bucket {
             }
         });
         drop(vbucket);
+        self.tell_streams();
         if resumed.parked {
             self.on_waiting(vb);
             self.on_parked();
@@ -190,13 +191,18 @@ impl Bucket {
         found: Found,
         resumed: &mut Resumed,
     ) {
-        if let Err(status) = self.may_go_on(vbucket) {
-            for pending in &group {
-                self.end(pending, pending.op.failed(status), resumed);
-            }
+        let key = group[0].key;
+        let (group, refused): (Group, Group) = group
+            .into_iter()
+            .partition(|pending| self.may_go_on(vbucket, &pending.op).is_ok());
+        for pending in &refused {
+            let why = self.may_go_on(vbucket, &pending.op).err();
+            let status = why.unwrap_or(Status::TemporaryFailure);
+            self.end(pending, pending.op.failed(status), resumed);
+        }
+        if group.is_empty() {
             return;
         }
-        let key = &group[0].key;
         let failed = match found {
             Err(status) => Some(status),
             Ok(item) => match vbucket.fetched(ticket, key.as_bytes(), item) {
@@ -231,12 +237,12 @@ impl Bucket {
         }
     }
 
-    /// Whether commands that waited go on in a vBucket.
-    pub(crate) fn may_go_on(&self, vbucket: &VBucket) -> Result<(), Status> {
+    /// Whether a command that waited goes on in a vBucket.
+    pub(crate) fn may_go_on(&self, vbucket: &VBucket, op: &Op) -> Result<(), Status> {
         if self.phase() != Phase::Open || vbucket.is_rewinding() {
             return Err(Status::TemporaryFailure);
         }
-        if vbucket.state() != VbState::Active {
+        if !op.role().is_of(vbucket) {
             return Err(Status::NotMyVbucket);
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! Which vBuckets wait for their flusher, and why.
 
 use super::{IN_THE_WAY, LATER};
-use kedge_types::{Now, VbId};
+use kedge_types::{Now, Seqno, VbId};
 use kedge_vbucket::Done;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -60,6 +60,7 @@ pub(crate) struct Flusher {
     /// Everything is to be flushed: also what is in the way is waited for.
     pub(super) waits: bool,
     pub(super) done: Vec<Done>,
+    pub(super) acks: Vec<(VbId, Seqno)>,
 }
 
 impl Flushers {

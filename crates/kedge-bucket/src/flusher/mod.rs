@@ -304,7 +304,8 @@ impl Bucket {
         to: Position,
     ) {
         let mark = &flushers.marks[vb.index()];
-        match self.publish_one(now, vb, to, None, &mut flusher.done) {
+        let (done, acks) = (&mut flusher.done, &mut flusher.acks);
+        match self.publish_one(now, vb, to, None, done, acks) {
             AfterLog::More => {
                 mark.since_ns.store(now.mono_ns, Ordering::Relaxed);
                 mark.dirty.store(true, Ordering::SeqCst);
@@ -320,6 +321,9 @@ impl Bucket {
             AfterLog::Nothing => {}
         }
         self.on_settled();
+        self.offer_file(vb);
+        self.hand_over_acks(&mut flusher.acks);
+        self.tell_streams();
         if !flusher.done.is_empty() {
             self.deliver(now, &mut flusher.done);
         }

@@ -141,6 +141,13 @@ impl Bucket {
     pub(crate) fn queue_settle(&self, vb: VbId, since_ns: u64) {
         let shard = self.settler_of(vb);
         shard.new.lock().push((vb, since_ns));
+        if self.is_file_wanted(vb) {
+            shard.sleeper.rouse();
+            if let Some(task) = shard.sleeper.task() {
+                self.setup.executor.wake(task);
+            }
+            return;
+        }
         if let Some(task) = shard.sleeper.rouse() {
             let age = Duration::from_millis(self.config().settle_age_ms);
             let executor = &self.setup.executor;
@@ -175,7 +182,7 @@ impl Bucket {
 
     /// How long a settler rests between two vBuckets whose time has come.
     fn gap(&self, queued: usize) -> Next {
-        if queued == 0 || self.is_settling_urgent() {
+        if queued == 0 || self.is_settling_urgent() || self.is_any_file_wanted() {
             return Next::Again;
         }
         let age = Duration::from_millis(self.config().settle_age_ms);
@@ -192,6 +199,15 @@ impl Bucket {
                 since_ns,
                 begun: None,
             }));
+        if self.is_any_file_wanted()
+            && let Some(wanted) = settler
+                .queue
+                .iter()
+                .position(|due| self.is_file_wanted(due.vb))
+            && let Some(due) = settler.queue.remove(wanted)
+        {
+            return self.settle_due(settler, due, now);
+        }
         let Some(front) = settler.queue.front() else {
             return Turn::Nothing(None);
         };
@@ -240,6 +256,7 @@ impl Bucket {
             Ok(()) if begun.parts.is_empty() => {
                 settler.failing = false;
                 self.end_settle(vb, begun, since_ns);
+                self.offer_file(vb);
                 self.release_log();
                 Turn::Settled
             }

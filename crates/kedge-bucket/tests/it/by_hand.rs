@@ -69,6 +69,7 @@ fn an_idle_bucket_does_next_to_nothing() {
             "bg_fetch",
             "bg_fetch",
             "compaction_look",
+            "dcp_cursors",
             "durability_timeout",
             "expiry_sweep",
             "held_writes",
@@ -76,6 +77,8 @@ fn an_idle_bucket_does_next_to_nothing() {
             "item_pager",
             "log_commit",
             "log_segment",
+            "range_scan",
+            "range_scan",
             "settle"
         ]
     );

@@ -1,9 +1,11 @@
 //! SyncWrites through the log.
 
 use crate::tools::*;
-use kedge_bucket::{BucketChange, Cookie, Outcome, Write};
+use kedge_bucket::{
+    BucketChange, Cookie, DurabilityFallback, NodeName, Outcome, Topology, VbRole, VbState, Write,
+};
 use kedge_disk::SimDisk;
-use kedge_types::{Durability, DurabilityLevel};
+use kedge_types::{Durability, DurabilityLevel, Status};
 use std::collections::BTreeSet;
 
 #[test]
@@ -81,6 +83,45 @@ fn the_buckets_minimum_raises_every_write() {
             .unwrap_err()
             .contains("durability_min_level")
     );
+    open.bucket.shutdown();
+}
+
+#[test]
+fn where_nodes_are_lacking_the_active_may_be_told_to_be_enough() {
+    let open = sim(&SimDisk::new(5)).open();
+    let name = |text: &str| NodeName::new(text);
+    let role = VbRole {
+        topology: Some(Topology::new(vec![vec![name("a"), None]]).unwrap()),
+        ..VbRole::from(VbState::Active)
+    };
+    let k = key("k");
+    let vb = write(&k).vb;
+    open.bucket.set_vbucket(vb, role).unwrap();
+    let majority = Some(Durability {
+        level: DurabilityLevel::Majority,
+        timeout_ms: None,
+    });
+    let durable = |cookie| Write {
+        cookie: Cookie(cookie),
+        durability: majority,
+        ..write(&k)
+    };
+    let refused = open.store(&durable(5), b"1");
+    assert_eq!(refused, Err(Status::DurabilityImpossible));
+    let fallback = |to| BucketChange {
+        durability_impossible_fallback: Some(to),
+        ..BucketChange::default()
+    };
+    let enough = fallback(DurabilityFallback::ActiveAck);
+    open.bucket.update(&enough).unwrap();
+    let stored = open.store(&durable(6), b"1");
+    assert!(matches!(stored, Ok(Outcome::Done(_))), "{stored:?}");
+    let figures = open.bucket.vbucket_figures(vb).unwrap();
+    assert_eq!(figures.durability.committed_not_durable, 1);
+    let not_enough = fallback(DurabilityFallback::Disabled);
+    open.bucket.update(&not_enough).unwrap();
+    let refused = open.store(&durable(7), b"1");
+    assert_eq!(refused, Err(Status::DurabilityImpossible));
     open.bucket.shutdown();
 }
 

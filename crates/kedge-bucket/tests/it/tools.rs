@@ -2,7 +2,7 @@
 
 use kedge_bucket::{
     Bucket, BucketConfig, BucketSetup, CompactionPace, Completion, Completions, Cookie, Ctx,
-    Mutated, Outcome, Read, Recovery, StoreMode, WarmupBehavior, Write,
+    Mutated, Outcome, Read, Recovery, StoreMode, Topology, WarmupBehavior, Write,
 };
 use kedge_disk::{Disk, SimDisk};
 use kedge_executor::{Config, Executor, Manual, Pool, Threads};
@@ -96,6 +96,8 @@ pub(crate) struct Place {
     pub(crate) config: BucketConfig,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) executor: Executor,
+    /// Who has to acknowledge SyncWrites.
+    pub(crate) topology: Option<Topology>,
 }
 
 /// The executor of the tests that do not drive one by hand.
@@ -133,6 +135,7 @@ pub(crate) fn sim(disk: &SimDisk) -> Place {
         config,
         clock: Arc::new(SystemClock::new()),
         executor: shared_executor(),
+        topology: Some(Topology::alone()),
     }
 }
 
@@ -198,6 +201,7 @@ impl Place {
             completions: Arc::clone(sink) as Arc<dyn Completions>,
             threads: 2,
             recovery: Recovery::Strict,
+            topology: self.topology.clone(),
             open_files_max: u32::MAX,
             on_fatal: Arc::new(move |why| fatal.fatal.lock().unwrap().push(why.to_owned())),
         }

@@ -1,0 +1,373 @@
+//! What streams need from files: the task that reads it, some streams of a connection in turns.
+//!
+//! A backfill waits until its vBucket's file has what the queue of changes lacks, reads the file in the order of seqnos
+//! into the stream's buffer, and hands over to the cursor that was opened in the beginning. The file is read as one commit
+//! left it, whatever becomes of it meanwhile.
+//!
+//! Invariants:
+//! * The cursor is opened before it is known what the file has to have: between the two nothing is missed.
+//! * What streams of a connection have in their buffers is bounded: so many backfills are begun at once, and each reads no
+//!   further when its part of `dcp_backfill_bytes_max` is full.
+
+use super::connection::Queue;
+use super::files::Arrival;
+use super::stream::{Filled, Shared};
+use crate::bucket::Bucket;
+use crate::counters::Total;
+use crate::error::BucketError;
+use crate::tasks::Work;
+use kedge_executor::Next;
+use kedge_replication::{EndReason, StreamFlags, StreamItem, StreamRequest};
+use kedge_storage::{FileView, Record, RecordKind, Scan};
+use kedge_types::Seqno;
+use kedge_vbucket::{Change, CursorOpening, Item, Snapshot, SnapshotKind, StreamCursor};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Backfills of a connection that are begun at once.
+const BEGUN_MAX: usize = 8;
+/// A turn of one stream: so many changes, or bytes of them.
+const PIECE_ITEMS: usize = 1_024;
+const PIECE_BYTES: usize = 1 << 20;
+/// A run of the task; others may run before the next.
+const SLICE: Duration = Duration::from_millis(25);
+
+/// One stream's backfill.
+#[derive(Debug)]
+pub(super) struct Backfill {
+    stream: Arc<Shared>,
+    /// The receiver has everything up to here.
+    after: Seqno,
+    /// The snapshot has to reach at least so far.
+    torn: Seqno,
+    /// The stream ends here.
+    end: Seqno,
+    first_start: Option<Seqno>,
+    /// The purge seqno that the receiver knows.
+    purge_seen: Option<Seqno>,
+    ignore_purged: bool,
+    disk_only: bool,
+    place: Place,
+}
+
+/// How far it is.
+#[derive(Debug)]
+enum Place {
+    New,
+    /// Until the file has what is needed.
+    Waits {
+        cursor: Option<StreamCursor>,
+        arrival: Arc<Arrival>,
+    },
+    Reads {
+        cursor: Option<StreamCursor>,
+        scan: Box<Scan>,
+        /// Prepares up to here have ended.
+        completed: Seqno,
+        /// The last seqno of the snapshot.
+        upto: Seqno,
+        /// The last that was read.
+        last: Seqno,
+    },
+    /// Everything is in the buffer, from where it is given out.
+    Read,
+}
+
+/// What came of a turn.
+enum Turn {
+    /// It goes on at once.
+    Worked,
+    /// It has to wait for something.
+    Waits,
+    /// It has come to its end.
+    Over,
+}
+
+impl Backfill {
+    pub(super) fn new(
+        stream: Arc<Shared>,
+        request: &StreamRequest,
+        after: Seqno,
+        torn: Seqno,
+        first_start: Option<Seqno>,
+    ) -> Self {
+        Self {
+            stream,
+            after,
+            torn,
+            end: request.end,
+            first_start,
+            purge_seen: request.purge_seen,
+            ignore_purged: request
+                .flags
+                .contains(StreamFlags::IGNORE_PURGED_TOMBSTONES),
+            disk_only: request.flags.contains(StreamFlags::DISK_ONLY),
+            place: Place::New,
+        }
+    }
+
+    fn turn(&mut self, bucket: &Bucket, queue: &Queue) -> Turn {
+        if self.stream.is_over() {
+            self.give_up(bucket);
+            return Turn::Over;
+        }
+        let turn = match &mut self.place {
+            Place::New => self.begin(bucket, queue),
+            Place::Waits { cursor, arrival } => {
+                let cursor = *cursor;
+                match arrival.take() {
+                    Some(view) => self.open(bucket, cursor, &view),
+                    None => Ok(Turn::Waits),
+                }
+            }
+            Place::Reads { .. } => self.read(bucket),
+            Place::Read if self.stream.buffered_bytes() == 0 => Ok(Turn::Over),
+            Place::Read => Ok(Turn::Waits),
+        };
+        turn.unwrap_or_else(|error| {
+            let vb = self.stream.vb;
+            tracing::error!(bucket = bucket.name(), vbucket = %vb, %error, "a file cannot be read for a stream");
+            bucket.totals.add(Total::BackfillFailures, 1);
+            self.stream.end(EndReason::BackfillFailed);
+            self.give_up(bucket);
+            Turn::Over
+        })
+    }
+
+    fn begin(&mut self, bucket: &Bucket, queue: &Queue) -> Result<Turn, BucketError> {
+        let vb = self.stream.vb;
+        let mut vbucket = bucket.vbuckets[vb.index()].lock();
+        if vbucket.identity() != self.stream.identity() {
+            // The stream hears of it.
+            return Ok(Turn::Waits);
+        }
+        let (cursor, behind) = if self.disk_only {
+            (None, self.end)
+        } else {
+            let (opened, _) = bucket.measure(&mut vbucket, |it| it.open_cursor(self.after));
+            match opened {
+                CursorOpening::InMemory(cursor) => {
+                    drop(vbucket);
+                    return Ok(self.hand_over(bucket, Some(cursor), self.after));
+                }
+                CursorOpening::OnDisk { cursor, behind } => (Some(cursor), behind),
+            }
+        };
+        drop(vbucket);
+        bucket.totals.add(Total::Backfills, 1);
+        if behind <= self.after {
+            return Ok(self.hand_over(bucket, cursor, self.after));
+        }
+        let target = behind.max(self.torn);
+        let arrival = Arc::default();
+        self.place = Place::Waits { cursor, arrival };
+        let arrival = bucket.want_file(vb, target, &queue.sleeper)?;
+        self.place = Place::Waits { cursor, arrival };
+        Ok(Turn::Worked)
+    }
+
+    /// The file has what is needed.
+    fn open(
+        &mut self,
+        bucket: &Bucket,
+        cursor: Option<StreamCursor>,
+        view: &FileView,
+    ) -> Result<Turn, BucketError> {
+        let state = view.state();
+        let purged = self.after > Seqno(0)
+            && self.after < state.purge
+            && self.purge_seen != Some(state.purge)
+            && !self.ignore_purged;
+        if purged {
+            self.stream.end(EndReason::Rollback);
+            self.give_up(bucket);
+            return Ok(Turn::Over);
+        }
+        let upto = view.high_seqno().min(self.end);
+        let after = self.after;
+        let scan =
+            bucket
+                .storage()?
+                .scan_view(view, Seqno(after.get() + 1)..=upto, self.stream.values)?;
+        let start = self.first_start.unwrap_or(Seqno(after.get() + 1));
+        let marker = Snapshot {
+            max_visible: Some(state.visible.min(upto)),
+            high_completed: Some(state.completed),
+            high_prepared: Some(state.prepared),
+            purge: Some(state.purge),
+            checkpoint: true,
+            ..Snapshot::new(SnapshotKind::Disk, start, upto)
+        };
+        self.place = Place::Reads {
+            cursor,
+            scan: Box::new(scan),
+            completed: state.completed,
+            upto,
+            last: after,
+        };
+        self.stream
+            .push(std::iter::once(StreamItem::Marker(marker)));
+        Ok(Turn::Worked)
+    }
+
+    /// Reads a piece.
+    fn read(&mut self, bucket: &Bucket) -> Result<Turn, BucketError> {
+        let Place::Reads {
+            cursor,
+            scan,
+            completed,
+            upto,
+            last,
+        } = &mut self.place
+        else {
+            return Ok(Turn::Waits);
+        };
+        let buffered = self.stream.buffered_bytes();
+        let room = bucket.backfill_bytes_per_stream().saturating_sub(buffered);
+        if room == 0 {
+            return Ok(Turn::Waits);
+        }
+        let bytes_max = room.min(PIECE_BYTES);
+        let mut items = Vec::new();
+        let mut bytes = 0;
+        let mut is_end = false;
+        while items.len() < PIECE_ITEMS && bytes < bytes_max {
+            let Some(record) = scan.next() else {
+                is_end = true;
+                break;
+            };
+            let record = record?;
+            if let Some(change) = change_of(&record, *completed) {
+                *last = record.meta().seqno;
+                bytes += change.item().map_or(0, Item::heap_bytes);
+                items.push(StreamItem::Change(change));
+            }
+        }
+        bucket
+            .totals
+            .add(Total::BackfilledItems, items.len() as u64);
+        if is_end && *last < *upto {
+            items.push(StreamItem::SeqnoAdvanced(*upto));
+        }
+        let (cursor, upto) = (*cursor, *upto);
+        self.stream.push(items.into_iter());
+        Ok(if is_end {
+            self.hand_over(bucket, cursor, upto)
+        } else {
+            Turn::Worked
+        })
+    }
+
+    /// The file has nothing more for the stream.
+    fn hand_over(&mut self, bucket: &Bucket, cursor: Option<StreamCursor>, upto: Seqno) -> Turn {
+        self.place = Place::Read;
+        if let Some(cursor) = self.stream.fill(Filled { cursor, upto }) {
+            bucket.close_cursor(self.stream.vb, cursor);
+        }
+        Turn::Worked
+    }
+
+    fn give_up(&mut self, bucket: &Bucket) {
+        let cursor = match std::mem::replace(&mut self.place, Place::Read) {
+            Place::Waits { cursor, arrival } => {
+                arrival.give_up();
+                cursor
+            }
+            Place::Reads { cursor, .. } => cursor,
+            Place::New | Place::Read => None,
+        };
+        if let Some(cursor) = cursor {
+            bucket.close_cursor(self.stream.vb, cursor);
+        }
+    }
+}
+
+/// What a record of the file is to a stream: commits are the documents that they made, and prepares that have ended are
+/// nothing. A value that was not read is empty.
+fn change_of(record: &Record, completed: Seqno) -> Option<Change> {
+    let bare = || Item::new(record.meta(), record.key(), &[]);
+    let item = record.item().unwrap_or_else(bare);
+    match record.kind() {
+        RecordKind::Document => Some(Change::Document(item)),
+        RecordKind::Prepare if item.seqno() > completed => Some(Change::Prepare(item)),
+        RecordKind::Prepare => None,
+        RecordKind::Abort { prepared } => Some(Change::Abort { item, prepared }),
+    }
+}
+
+/// The task: one for each connection.
+#[derive(Debug)]
+pub(super) struct Backfills {
+    queue: Arc<Queue>,
+    begun: Vec<Backfill>,
+}
+
+impl Backfills {
+    pub(super) fn new(queue: &Arc<Queue>) -> Self {
+        Self {
+            queue: Arc::clone(queue),
+            begun: Vec::new(),
+        }
+    }
+
+    /// Begins what there is room for. Whether something was begun.
+    fn fetch(&mut self) -> bool {
+        let mut new = self.queue.new.lock();
+        let room = BEGUN_MAX - self.begun.len();
+        let count = room.min(new.len());
+        self.begun.extend(new.drain(..count));
+        count > 0
+    }
+
+    /// Gives each its turn. Whether any went on.
+    fn round(&mut self, bucket: &Bucket) -> bool {
+        let queue = &self.queue;
+        let mut worked = false;
+        self.begun
+            .retain_mut(|backfill| match backfill.turn(bucket, queue) {
+                Turn::Worked => {
+                    worked = true;
+                    true
+                }
+                Turn::Waits => true,
+                Turn::Over => {
+                    worked = true;
+                    false
+                }
+            });
+        worked
+    }
+}
+
+impl Work for Backfills {
+    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
+        let queue = Arc::clone(&self.queue);
+        queue.sleeper.get_up();
+        let began_ns = bucket.setup.clock.now().mono_ns;
+        let mut lies = false;
+        loop {
+            let went_on = self.fetch() | self.round(bucket);
+            if !went_on && lies {
+                return Next::Sleep;
+            }
+            if went_on {
+                queue.sleeper.get_up();
+            } else {
+                queue.sleeper.lie_down();
+            }
+            lies = !went_on;
+            let took_ns = bucket.setup.clock.now().mono_ns.saturating_sub(began_ns);
+            if went_on && took_ns >= SLICE.as_nanos() as u64 {
+                return Next::Again;
+            }
+        }
+    }
+}
+
+impl Bucket {
+    /// Bytes that one backfill may have in its buffer.
+    pub(super) fn backfill_bytes_per_stream(&self) -> usize {
+        let all = self.config().memory.dcp_backfill_bytes_max;
+        usize::try_from(all / BEGUN_MAX as u64).unwrap_or(usize::MAX)
+    }
+}

@@ -1,0 +1,189 @@
+//! What the streams of one connection share: who is told, and the memory for what is read from files.
+
+use super::StreamNotify;
+use super::backfill::{Backfill, Backfills};
+use super::stream::VbStream;
+use crate::bucket::{Bucket, Phase};
+use crate::error::BucketError;
+use crate::tasks::{DCP_BACKFILL, Sleeper};
+use kedge_replication::{StreamFlags, StreamRequest, rollback_point};
+use kedge_types::{Seqno, Status};
+use kedge_vbucket::{FailoverTable, VBucket, VbState};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// A stream that was opened.
+#[derive(Debug)]
+pub struct OpenedStream {
+    /// The vBucket's history.
+    pub failover: FailoverTable,
+    /// What is to be read.
+    pub stream: VbStream,
+}
+
+/// Why there is no stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StreamRefused {
+    /// The receiver has to go back to this seqno first.
+    Rollback(Seqno),
+    /// Anything else.
+    Status(Status),
+}
+
+impl From<Status> for StreamRefused {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+/// Streams of one connection. They take turns when they have to read files, and have `dcp_backfill_bytes_max` of memory
+/// together for what was read and not given out. Streams may be read on after it was dropped.
+#[derive(Clone, Debug)]
+pub struct StreamConnection {
+    bucket: Arc<Bucket>,
+    connection: Arc<Connection>,
+    values: bool,
+}
+
+pub(super) struct Connection {
+    pub(super) name: String,
+    pub(super) notify: Arc<dyn StreamNotify>,
+    executor: kedge_executor::Executor,
+    backfills: Arc<Queue>,
+}
+
+/// The way to the task that reads files.
+#[derive(Debug, Default)]
+pub(super) struct Queue {
+    pub(super) new: Mutex<VecDeque<Backfill>>,
+    pub(super) sleeper: Arc<Sleeper>,
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection")
+            .field("name", &self.name)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Connection {
+    pub(super) fn begin_backfill(&self, bucket: &Bucket, backfill: Backfill) {
+        self.backfills.new.lock().push_back(backfill);
+        self.wake_backfills(bucket);
+    }
+
+    pub(super) fn wake_backfills(&self, bucket: &Bucket) {
+        if let Some(task) = self.backfills.sleeper.rouse() {
+            bucket.setup.executor.wake(task);
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(task) = self.backfills.sleeper.task() {
+            self.executor.cancel(task);
+        }
+    }
+}
+
+impl Bucket {
+    /// Begins a connection that streams are read for; `name` is for statistics.
+    ///
+    /// # Errors
+    /// [`BucketError::Executor`] when the bucket ends.
+    pub fn connect_streams(
+        self: &Arc<Self>,
+        name: &str,
+        notify: Arc<dyn StreamNotify>,
+    ) -> Result<StreamConnection, BucketError> {
+        let backfills = Arc::new(Queue::default());
+        let does = "reads files for streams";
+        let task = self.add(&DCP_BACKFILL, does, Backfills::new(&backfills))?;
+        backfills.sleeper.set_task(task);
+        self.setup.executor.wake(task);
+        Ok(StreamConnection {
+            bucket: Arc::clone(self),
+            connection: Arc::new(Connection {
+                name: name.to_owned(),
+                notify,
+                executor: self.setup.executor.clone(),
+                backfills,
+            }),
+            values: true,
+        })
+    }
+}
+
+impl StreamConnection {
+    /// Streams that are opened from now on need no values: what comes from files has none, and they are not read.
+    #[must_use]
+    pub fn without_values(self) -> Self {
+        Self {
+            values: false,
+            ..self
+        }
+    }
+
+    /// Opens a stream. Whether there is another of the vBucket is the connection's business.
+    ///
+    /// # Errors
+    /// [`StreamRefused::Rollback`] when the receiver has what is no part of the vBucket's history. `NotMyVbucket` when
+    /// there is no such vBucket here, or not in the state that was asked for; `OutOfRange` when the seqnos do not fit each
+    /// other; `TemporaryFailure` while the bucket or the vBucket is not ready.
+    pub fn open_stream(&self, request: &StreamRequest) -> Result<OpenedStream, StreamRefused> {
+        let bucket = &self.bucket;
+        if bucket.phase() != Phase::Open {
+            return Err(Status::TemporaryFailure.into());
+        }
+        let vbucket = bucket.vbuckets.get(request.vb.index());
+        let mut vbucket = vbucket.ok_or(Status::NotMyVbucket)?.lock();
+        check_state(&vbucket, request.flags)?;
+        let mut request = request.clone();
+        let high = vbucket.high_seqno();
+        if request.flags.contains(StreamFlags::FROM_LATEST) {
+            (request.start, request.snap_start, request.snap_end) = (high, high, high);
+        }
+        check_seqnos(&request)?;
+        let (table, purge) = (vbucket.failover(), vbucket.purge_seqno());
+        rollback_point(table, high, purge, None, &request).map_err(StreamRefused::Rollback)?;
+        if request.flags.contains(StreamFlags::DISK_ONLY) {
+            request.end = request.end.min(vbucket.persisted_seqno());
+        }
+        if request.flags.contains(StreamFlags::TO_LATEST) {
+            request.end = request.end.min(high);
+        }
+        let failover = vbucket.failover().clone();
+        let (mut stream, _) = bucket.measure(&mut vbucket, |vbucket| {
+            VbStream::new(bucket, &self.connection, request, self.values, vbucket)
+        });
+        drop(vbucket);
+        stream.begin();
+        Ok(OpenedStream { failover, stream })
+    }
+}
+
+fn check_state(vbucket: &VBucket, flags: StreamFlags) -> Result<(), Status> {
+    if vbucket.is_set_aside() || vbucket.is_rewinding() {
+        return Err(Status::TemporaryFailure);
+    }
+    let takes_over = flags.contains(StreamFlags::TAKEOVER);
+    let needs_active = flags.contains(StreamFlags::ACTIVE_ONLY) || takes_over;
+    match vbucket.state() {
+        // A takeover broke off: another stream has to bring the rest.
+        VbState::Dead if takes_over && !vbucket.is_deleted() => Ok(()),
+        VbState::Active => Ok(()),
+        VbState::Replica | VbState::Pending if !needs_active => Ok(()),
+        _ => Err(Status::NotMyVbucket),
+    }
+}
+
+fn check_seqnos(request: &StreamRequest) -> Result<(), Status> {
+    let within = (request.snap_start..=request.snap_end).contains(&request.start);
+    if request.start > request.end || !within {
+        return Err(Status::OutOfRange);
+    }
+    Ok(())
+}

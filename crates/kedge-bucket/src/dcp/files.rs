@@ -1,0 +1,172 @@
+//! Waiting until a vBucket's file has what a backfill or a range scan needs.
+//!
+//! What the log has goes into the files when its time has come; they cannot wait for that, so its vBucket is
+//! settled next (flushed, without a log). Whoever brings the changes there hands out the file as it is then, between two
+//! batches: so it is seen at a consistent point however often it is written.
+
+use crate::bucket::Bucket;
+use crate::error::BucketError;
+use crate::tasks::Sleeper;
+use kedge_storage::FileView;
+use kedge_types::{Seqno, VbId};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Where a file arrives.
+#[derive(Debug, Default)]
+pub(crate) struct Arrival {
+    file: Mutex<Option<Arc<FileView>>>,
+    /// Nobody waits any more.
+    over: AtomicBool,
+}
+
+impl Arrival {
+    pub(crate) fn take(&self) -> Option<Arc<FileView>> {
+        self.file.lock().take()
+    }
+
+    pub(crate) fn give_up(&self) {
+        self.over.store(true, Ordering::Relaxed);
+    }
+}
+
+#[derive(Debug)]
+struct Waiter {
+    vb: VbId,
+    /// The file has to have everything up to here.
+    target: Seqno,
+    arrival: Arc<Arrival>,
+    /// Who waits.
+    sleeper: Arc<Sleeper>,
+}
+
+/// The files that are waited for.
+#[derive(Debug)]
+pub(super) struct Files {
+    wanted: Box<[AtomicBool]>,
+    /// How many vBuckets' files.
+    count: AtomicUsize,
+    waiters: Mutex<Vec<Waiter>>,
+}
+
+impl Files {
+    pub(super) fn new(vbuckets: u16) -> Self {
+        Self {
+            wanted: (0..vbuckets).map(|_| AtomicBool::new(false)).collect(),
+            count: AtomicUsize::new(0),
+            waiters: Mutex::default(),
+        }
+    }
+
+    fn set_wanted(&self, vb: VbId, is: bool) {
+        let was = self.wanted[vb.index()].swap(is, Ordering::SeqCst);
+        match (was, is) {
+            (false, true) => drop(self.count.fetch_add(1, Ordering::SeqCst)),
+            (true, false) => drop(self.count.fetch_sub(1, Ordering::SeqCst)),
+            _ => {}
+        }
+    }
+}
+
+impl Bucket {
+    /// Whether someone waits for any file.
+    pub(crate) fn is_any_file_wanted(&self) -> bool {
+        self.dcp.files.count.load(Ordering::SeqCst) > 0
+    }
+
+    /// Whether someone waits for this vBucket's file.
+    pub(crate) fn is_file_wanted(&self, vb: VbId) -> bool {
+        self.dcp.files.wanted[vb.index()].load(Ordering::SeqCst)
+    }
+
+    /// The vBucket's file at a consistent point that has everything up to `target`, if it has come so far.
+    pub(crate) fn view_at(
+        &self,
+        vb: VbId,
+        target: Seqno,
+    ) -> Result<Option<Arc<FileView>>, BucketError> {
+        let view = self.storage()?.view(vb)?;
+        let fits = |view: &FileView| view.is_consistent() && view.high_seqno() >= target;
+        Ok(view.filter(fits).map(Arc::new))
+    }
+
+    /// Asks for the vBucket's file at a consistent point that has everything up to `target`. It arrives later, and
+    /// `sleeper`'s task is woken then, if it is not there now.
+    pub(crate) fn want_file(
+        &self,
+        vb: VbId,
+        target: Seqno,
+        sleeper: &Arc<Sleeper>,
+    ) -> Result<Arc<Arrival>, BucketError> {
+        let arrival = Arc::new(Arrival::default());
+        if let Some(view) = self.view_at(vb, target)? {
+            *arrival.file.lock() = Some(view);
+            return Ok(arrival);
+        }
+        let files = &self.dcp.files;
+        let mut waiters = files.waiters.lock();
+        waiters.push(Waiter {
+            vb,
+            target,
+            arrival: Arc::clone(&arrival),
+            sleeper: Arc::clone(sleeper),
+        });
+        files.set_wanted(vb, true);
+        drop(waiters);
+        // It may have come so far between the look and now.
+        self.offer_file(vb);
+        self.press_for_file(vb);
+        Ok(arrival)
+    }
+
+    /// The log, the settler or the flusher are not to wait for their time.
+    fn press_for_file(&self, vb: VbId) {
+        if !self.is_file_wanted(vb) {
+            return;
+        }
+        if self.is_direct() {
+            self.on_waiting(vb);
+            self.kick_flushers(false);
+            return;
+        }
+        self.on_urgent(0);
+        if let Some(task) = self.settler_of(vb).sleeper.task() {
+            self.setup.executor.wake(task);
+        }
+    }
+
+    /// A batch is in the vBucket's file: hands it out to who waits for that.
+    pub(crate) fn offer_file(&self, vb: VbId) {
+        if !self.is_file_wanted(vb) {
+            return;
+        }
+        let view = match self.view_at(vb, Seqno(0)) {
+            Ok(view) => view,
+            Err(error) => {
+                tracing::error!(bucket = self.name(), vbucket = %vb, %error, "a file cannot be read for a stream");
+                None
+            }
+        };
+        let files = &self.dcp.files;
+        let mut waiters = files.waiters.lock();
+        let has = |target| {
+            view.as_ref()
+                .is_some_and(|view| view.high_seqno() >= target)
+        };
+        let is_done =
+            |waiter: &Waiter| has(waiter.target) || waiter.arrival.over.load(Ordering::Relaxed);
+        let arrived: Vec<Waiter> = waiters
+            .extract_if(.., |waiter| waiter.vb == vb && is_done(waiter))
+            .collect();
+        let is_wanted = waiters.iter().any(|waiter| waiter.vb == vb);
+        files.set_wanted(vb, is_wanted);
+        drop(waiters);
+        for waiter in arrived {
+            waiter.arrival.file.lock().clone_from(&view);
+            if let Some(task) = waiter.sleeper.rouse() {
+                self.setup.executor.wake(task);
+            }
+        }
+    }
+}

@@ -1,0 +1,68 @@
+//! Memory that only cursors of streams keep is bounded: the slowest are dropped, and their streams go back to the files.
+
+use crate::bucket::Bucket;
+use crate::counters::Total;
+use crate::tasks::Work;
+use kedge_executor::Next;
+use kedge_types::VbId;
+use std::time::Duration;
+
+/// Down to this part of the bound.
+const DOWN_TO: f64 = 0.75;
+
+/// The task.
+#[derive(Debug)]
+pub(crate) struct CursorMemory;
+
+impl Work for CursorMemory {
+    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
+        let sleeper = &bucket.dcp.cursors;
+        sleeper.get_up();
+        let bound = (bucket.cursor_bytes_max() as f64 * DOWN_TO) as u64;
+        while bucket.quota.cursor_bytes() > bound && bucket.drop_slowest_cursors() {}
+        bucket.tell_receivers();
+        sleeper.lie_down();
+        // What was given back since nobody was told of.
+        bucket.tell_receivers();
+        if bucket.quota.cursor_bytes() > bucket.cursor_bytes_max() {
+            sleeper.get_up();
+            return Next::Again;
+        }
+        Next::Sleep
+    }
+}
+
+impl Bucket {
+    /// Bytes that only cursors of streams may keep.
+    fn cursor_bytes_max(&self) -> u64 {
+        self.quota.limit() / 100 * u64::from(self.config().memory.dcp_cursor_percent)
+    }
+
+    /// A vBucket keeps more for streams than before.
+    pub(crate) fn on_cursor_memory(&self) {
+        if self.dcp.cursors.is_asleep()
+            && self.quota.cursor_bytes() > self.cursor_bytes_max()
+            && let Some(task) = self.dcp.cursors.rouse()
+        {
+            self.setup.executor.wake(task);
+        }
+    }
+
+    /// Drops the slowest cursors of the vBucket that keeps most for streams. False when none keeps anything.
+    fn drop_slowest_cursors(&self) -> bool {
+        let with_streams = |vb: &VbId| !self.dcp.open[vb.index()].lock().is_empty();
+        let kept = |vb: &VbId| self.vbuckets[vb.index()].lock().cursor_bytes();
+        let all = (0..self.vbuckets()).map(VbId).filter(with_streams);
+        let Some(vb) = all.max_by_key(kept) else {
+            return false;
+        };
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        let (forgotten, _) = self.measure(&mut vbucket, |vbucket| vbucket.drop_slowest_cursors());
+        drop(vbucket);
+        if forgotten.is_empty() {
+            return false;
+        }
+        self.totals.add(Total::CursorsDropped, 1);
+        true
+    }
+}

@@ -1,0 +1,74 @@
+//! Streams of vBuckets' changes: out of the bucket, to its replicas and to other clients, and into it.
+//!
+//! A stream out begins behind a seqno that its receiver has. What the queue of changes lacks since then comes from the
+//! vBucket's file first, as a snapshot (a backfill, see `backfill`); then the stream reads the queue with a cursor, as
+//! changes come (`stream`). A cursor that keeps too much in memory is dropped (`memory`), and its stream goes back to the
+//! file.
+//!
+//! Invariants:
+//! * Between two seqnos that a stream gave out, nothing is missing but what newer versions in the same snapshot replaced.
+//! * A stream is of one state, one branch and one history of its vBucket. When any of these changes it ends.
+//! * Who reads a stream until it is idle is called once when there is more, without any lock.
+
+mod backfill;
+mod connection;
+mod figures;
+mod files;
+mod memory;
+mod news;
+mod receive;
+mod stream;
+mod streams;
+
+pub use connection::{OpenedStream, StreamConnection, StreamRefused};
+pub use figures::{StreamFigures, StreamState};
+pub use receive::{NotTaken, ReplicaSink, Taken};
+pub use stream::VbStream;
+pub use streams::Streams;
+
+pub(crate) use files::Arrival;
+pub(crate) use memory::CursorMemory;
+
+use crate::tasks::Sleeper;
+use files::Files;
+use kedge_types::VbId;
+use kedge_vbucket::News;
+use parking_lot::Mutex;
+use receive::Receiving;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use stream::Shared;
+
+/// Who reads streams of a connection.
+pub trait StreamNotify: Send + Sync {
+    /// There is something to read in a stream of `vb` that was idle, or it has ended. Called once until it was read idle
+    /// again, on any thread: it is to return at once.
+    fn ready(&self, vb: VbId);
+}
+
+/// The streams of a bucket.
+#[derive(Debug)]
+pub(crate) struct Dcp {
+    /// Those that are open, by vBucket.
+    open: Box<[Mutex<Vec<Arc<Shared>>>]>,
+    /// What they are to be told.
+    news: Mutex<Vec<(VbId, News)>>,
+    has_news: AtomicBool,
+    files: Files,
+    receiving: Receiving,
+    /// The task that bounds the memory of cursors, and says when there is room for what came.
+    pub(crate) cursors: Sleeper,
+}
+
+impl Dcp {
+    pub(crate) fn new(vbuckets: u16) -> Self {
+        Self {
+            open: (0..vbuckets).map(|_| Mutex::default()).collect(),
+            news: Mutex::default(),
+            has_news: AtomicBool::new(false),
+            files: Files::new(vbuckets),
+            receiving: Receiving::default(),
+            cursors: Sleeper::default(),
+        }
+    }
+}

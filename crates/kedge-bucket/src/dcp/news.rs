@@ -1,0 +1,67 @@
+//! Telling streams that there is more to read, or that their vBucket is something else by now.
+//!
+//! What is new is noted under the vBucket's lock, where it happens, and told without it, by the same thread.
+
+use super::stream::Shared;
+use crate::bucket::Bucket;
+use kedge_replication::EndReason;
+use kedge_types::VbId;
+use kedge_vbucket::{Identity, News, VBucket};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Bucket {
+    /// A step of a vBucket, which the caller has locked, is done: notes what streams have to be told. Whoever runs steps
+    /// calls [`Bucket::tell_streams`] when it has let the lock go.
+    pub(crate) fn note_news(&self, vbucket: &mut VBucket) {
+        let news = vbucket.take_news();
+        if news != News::default() {
+            self.dcp.news.lock().push((vbucket.id(), news));
+            self.dcp.has_news.store(true, Ordering::Release);
+        }
+    }
+
+    /// Tells streams what was noted. Cheap when nothing was.
+    pub(crate) fn tell_streams(&self) {
+        let has_news = &self.dcp.has_news;
+        if !has_news.load(Ordering::Relaxed) || !has_news.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let news = std::mem::take(&mut *self.dcp.news.lock());
+        for (vb, news) in news {
+            let streams = self.open_streams(vb);
+            if news.state && !streams.is_empty() {
+                let identity = self.vbuckets[vb.index()].lock().identity();
+                for stream in &streams {
+                    stream.check_identity(identity);
+                }
+            }
+            if news.changes {
+                streams.iter().for_each(|stream| stream.wake());
+            }
+        }
+    }
+
+    /// The streams of a vBucket.
+    pub(super) fn open_streams(&self, vb: VbId) -> Vec<Arc<Shared>> {
+        self.dcp.open[vb.index()].lock().clone()
+    }
+
+    /// All streams end, as the bucket does.
+    pub(crate) fn end_streams(&self) {
+        for vb in (0..self.vbuckets()).map(VbId) {
+            for stream in self.open_streams(vb) {
+                stream.end(EndReason::Disconnected);
+            }
+        }
+    }
+}
+
+/// Why a stream ends whose vBucket is another now.
+pub(super) fn reason(was: Identity, is: Identity) -> EndReason {
+    if was.state == is.state && was.history != is.history {
+        EndReason::Rollback
+    } else {
+        EndReason::StateChanged
+    }
+}

@@ -1,0 +1,272 @@
+//! Streams into the bucket: what another node sends to the vBuckets that follow it, and what is acknowledged to it.
+//!
+//! What came is applied in batches, under one lock of the vBucket, and is a write in all else: memory is accounted for, and
+//! the log has it soon. When memory is short it is not taken, and stays with the caller until there is room.
+//!
+//! Acknowledgements move on in two places: when changes come, of which the caller hears at once, and when the disk has
+//! them, of which whoever brought them there tells the [`ReplicaSink`].
+
+use crate::bucket::{Bucket, Phase};
+use crate::counters::Total;
+use kedge_types::{DurabilityLevel, Seqno, Status, VbId};
+use kedge_vbucket::{FailoverTable, NodeName, ReceiveError, Received, Resume, Snapshot, VBucket};
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Who receives streams for the bucket's vBuckets.
+pub trait ReplicaSink: Send + Sync {
+    /// The disk has more of what these vBuckets received: prepares up to these seqnos are to be acknowledged. Takes what
+    /// is in `acks`. Called on any thread; it is to return at once.
+    fn acknowledge(&self, acks: &mut Vec<(VbId, Seqno)>);
+
+    /// There is room again for what was not taken.
+    fn room(&self);
+}
+
+/// What became of changes that came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// Memory is short: what is left was not taken. [`ReplicaSink::room`] says when to try again.
+    pub later: bool,
+    /// Prepares up to here are to be acknowledged.
+    pub ack: Option<Seqno>,
+}
+
+/// Why changes were not taken. The stream has to be ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotTaken {
+    /// There is no such vBucket, or it is not ready.
+    Status(Status),
+    /// They cannot follow what the vBucket has.
+    Wrong(ReceiveError),
+}
+
+impl NotTaken {
+    /// As a status.
+    #[must_use]
+    pub fn status(self) -> Status {
+        match self {
+            Self::Status(status) => status,
+            Self::Wrong(error) => error.status(),
+        }
+    }
+}
+
+impl From<Status> for NotTaken {
+    fn from(status: Status) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl From<ReceiveError> for NotTaken {
+    fn from(error: ReceiveError) -> Self {
+        Self::Wrong(error)
+    }
+}
+
+/// What the receiving side of a bucket needs.
+#[derive(Default)]
+pub(super) struct Receiving {
+    sink: RwLock<Option<Arc<dyn ReplicaSink>>>,
+    /// Something was not taken.
+    pub(super) wants_room: AtomicBool,
+    /// What came is to be on disk soon, and nobody has kicked since.
+    wants_disk: AtomicBool,
+}
+
+impl std::fmt::Debug for Receiving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Receiving").finish_non_exhaustive()
+    }
+}
+
+impl Bucket {
+    /// Who hears of acknowledgements, and of room.
+    pub fn set_replica_sink(&self, sink: Arc<dyn ReplicaSink>) {
+        *self.dcp.receiving.sink.write() = Some(sink);
+    }
+
+    pub(super) fn replica_sink(&self) -> Option<Arc<dyn ReplicaSink>> {
+        self.dcp.receiving.sink.read().clone()
+    }
+
+    /// Where a stream into a vBucket has to begin.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when there is none of this number; `TemporaryFailure` while it is not ready.
+    pub fn resume_point(&self, vb: VbId) -> Result<Resume, Status> {
+        let resume = self.following(vb, |vbucket| Ok(vbucket.resume_point()));
+        resume.map_err(NotTaken::status)
+    }
+
+    /// A stream into a vBucket was accepted, whose history is `failover`. What is to be acknowledged at once the
+    /// [`ReplicaSink`] hears.
+    ///
+    /// # Errors
+    /// [`NotTaken`].
+    pub fn stream_begins(&self, vb: VbId, failover: FailoverTable) -> Result<(), NotTaken> {
+        let ack = self.following(vb, |vbucket| {
+            vbucket.begin_stream(failover)?;
+            Ok::<_, NotTaken>(vbucket.take_ack())
+        })?;
+        // The sender has forgotten what it heard in an earlier stream, and nothing more may come.
+        self.hand_over_acks(&mut ack.map(|seqno| (vb, seqno)).into_iter().collect());
+        Ok(())
+    }
+
+    /// The stream into a vBucket ended. Nothing happens if there was none.
+    pub fn stream_ends(&self, vb: VbId) {
+        // What is not there has no stream.
+        let _ = self.following(vb, |vbucket| {
+            vbucket.end_stream();
+            Ok(())
+        });
+    }
+
+    /// A snapshot begins in the stream into a vBucket.
+    ///
+    /// # Errors
+    /// [`NotTaken`].
+    pub fn receive_snapshot(&self, vb: VbId, snapshot: Snapshot) -> Result<(), NotTaken> {
+        self.following(vb, |vbucket| Ok(vbucket.begin_snapshot(snapshot)?))
+    }
+
+    /// Changes came in the stream into a vBucket. Those that were taken leave `changes`. To be followed by
+    /// [`Bucket::kick_received`] at the end of the caller's turn.
+    ///
+    /// # Errors
+    /// [`NotTaken`]: of the first that is left in `changes`; those before it were taken.
+    pub fn receive(&self, vb: VbId, changes: &mut Vec<Received>) -> Result<Taken, NotTaken> {
+        let now = self.setup.clock.now();
+        let (mut taken, mut later, mut waits_for_disk) = (0, false, false);
+        let result: Result<_, NotTaken> = self.following(vb, |vbucket| {
+            for change in changes.iter() {
+                let bytes = bytes_of(change);
+                if self.quota.admit(bytes) == Err(Status::TemporaryFailure) {
+                    later = true;
+                    break;
+                }
+                vbucket.receive(now, change.clone())?;
+                taken += 1;
+            }
+            waits_for_disk = vbucket.waits_for_disk();
+            Ok(vbucket.take_ack())
+        });
+        let wants_disk = waits_for_disk || changes[..taken].iter().any(needs_disk);
+        changes.drain(..taken);
+        self.totals.add(Total::ReceivedItems, taken as u64);
+        let receiving = &self.dcp.receiving;
+        if wants_disk {
+            if self.is_direct() {
+                self.on_waiting(vb);
+            }
+            receiving.wants_disk.store(true, Ordering::SeqCst);
+        }
+        if later {
+            self.totals.add(Total::ReceivedLater, 1);
+            receiving.wants_room.store(true, Ordering::SeqCst);
+            self.make_room();
+            // There may be some by now.
+            self.look_for_receivers();
+        }
+        Ok(Taken {
+            later,
+            ack: result?,
+        })
+    }
+
+    /// To be called at the end of a turn in which changes came. With `lead` this thread may write the log itself if that is
+    /// idle; it does so when it has nothing else to do. Acknowledgements come through the sink, before this returns when
+    /// it led.
+    pub fn kick_received(&self, lead: bool) {
+        let receiving = &self.dcp.receiving;
+        let wants_disk = &receiving.wants_disk;
+        if wants_disk.load(Ordering::Relaxed) && wants_disk.swap(false, Ordering::SeqCst) {
+            self.write_now(lead);
+        }
+    }
+
+    /// Nodes have prepared everything up to these seqnos of these vBuckets. Those that are not active here, or never gave
+    /// that out, are left out.
+    pub fn acknowledge(&self, node: &NodeName, acks: &[(VbId, Seqno)]) {
+        let now = self.setup.clock.now();
+        let mut done = Vec::new();
+        for (vb, seqno) in acks {
+            let Some(vbucket) = self.vbuckets.get(vb.index()) else {
+                continue;
+            };
+            let mut vbucket = vbucket.lock();
+            let step = |vbucket: &mut VBucket| vbucket.acknowledge(node, *seqno);
+            let (_, mut ended) = self.account(now, &mut vbucket, step);
+            drop(vbucket);
+            done.append(&mut ended);
+        }
+        self.tell_streams();
+        if !done.is_empty() {
+            self.deliver(now, &mut done);
+        }
+    }
+
+    /// A node begins a stream of a vBucket, or its stream ended: it says again what it has prepared.
+    pub fn forget_acks(&self, vb: VbId, node: &NodeName) {
+        if let Some(vbucket) = self.vbuckets.get(vb.index()) {
+            vbucket.lock().forget_acks(node);
+        }
+    }
+
+    /// Runs a step of a vBucket that may follow another.
+    fn following<R>(
+        &self,
+        vb: VbId,
+        step: impl FnOnce(&mut VBucket) -> Result<R, NotTaken>,
+    ) -> Result<R, NotTaken> {
+        self.change_vbucket(vb, |vbucket| Ok(step(vbucket)))?
+    }
+
+    /// Memory was given back. Cheap unless something that came was not taken. May be called under any lock.
+    pub(crate) fn look_for_receivers(&self) {
+        if self.dcp.receiving.wants_room.load(Ordering::Relaxed)
+            && self.quota.admit(0).is_ok()
+            && let Some(task) = self.dcp.cursors.rouse()
+        {
+            self.setup.executor.wake(task);
+        }
+    }
+
+    /// Says that there is room, if someone waits for that.
+    pub(super) fn tell_receivers(&self) {
+        let wants_room = &self.dcp.receiving.wants_room;
+        if wants_room.load(Ordering::SeqCst)
+            && self.phase() == Phase::Open
+            && self.quota.admit(0).is_ok()
+            && wants_room.swap(false, Ordering::SeqCst)
+            && let Some(sink) = self.replica_sink()
+        {
+            sink.room();
+        }
+    }
+
+    /// The disk has more: tells whoever receives what is to be acknowledged.
+    pub(crate) fn hand_over_acks(&self, acks: &mut Vec<(VbId, Seqno)>) {
+        if acks.is_empty() {
+            return;
+        }
+        match self.replica_sink() {
+            Some(sink) => sink.acknowledge(acks),
+            None => acks.clear(),
+        }
+    }
+}
+
+/// Whether its acknowledgement waits for the disk.
+fn needs_disk(change: &Received) -> bool {
+    matches!(change, Received::Prepare(item) if item.level() == Some(DurabilityLevel::PersistToMajority))
+}
+
+fn bytes_of(change: &Received) -> usize {
+    match change {
+        Received::Document(item) | Received::Prepare(item) => item.heap_bytes(),
+        _ => 0,
+    }
+}

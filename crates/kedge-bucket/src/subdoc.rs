@@ -1,0 +1,85 @@
+//! Sub-document commands: what they read, and changes that are made of what is there.
+
+use crate::bucket::{Bucket, Ctx, Role, Write};
+use crate::counters::Counter;
+use crate::documents::{Read, pending};
+use crate::fetch::Op;
+use crate::held::Room;
+use crate::outcome::Outcome;
+use kedge_types::{Cas, Status};
+use kedge_vbucket::{Item, Modify, Mutated};
+use std::sync::Arc;
+
+/// What a sub-document lookup reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LookIn {
+    /// A document of the active vBucket.
+    Documents,
+    /// A document or tombstone of the active vBucket.
+    Tombstones,
+    /// A document of a replica.
+    Replica,
+}
+
+impl Bucket {
+    /// A document with its value, and the CAS that clients see. When it was parked, the completion has both.
+    ///
+    /// # Errors
+    /// As [`Bucket::get`] and [`Bucket::get_replica`].
+    pub fn look_in(
+        &self,
+        ctx: Ctx,
+        wanted: &Read<'_>,
+        which: LookIn,
+    ) -> Result<Outcome<(Item, Cas)>, Status> {
+        self.count(ctx, Counter::SubdocLookups);
+        let (op, role) = match which {
+            LookIn::Documents => (Op::Get, Role::Active),
+            LookIn::Tombstones => (Op::GetWithTombstones, Role::Active),
+            LookIn::Replica => (Op::GetReplica, Role::Replica),
+        };
+        let (now, key) = (ctx.now, wanted.key);
+        let result = self.step_as(now, wanted.vb, role, |vbucket| {
+            let read =
+                |document: kedge_vbucket::Document<'_>| (document.item.clone(), document.cas);
+            match which {
+                LookIn::Documents => vbucket.get(now, key, read),
+                LookIn::Tombstones => vbucket.get_with_tombstones(now, key, read),
+                LookIn::Replica => vbucket.get_replica(now, key, read),
+            }
+        });
+        match result {
+            Ok(outcome) => self.or_fetch(ctx, wanted, op, outcome?),
+            Err(status) if which == LookIn::Replica => Err(status),
+            Err(status) => self.or_await(ctx, wanted, op, status),
+        }
+    }
+
+    /// Makes a new version of a document of what is there, under the vBucket's lock. `expiry` is the number of the wire.
+    ///
+    /// # Errors
+    /// Those of `change`, and as [`Bucket::store`].
+    pub fn modify(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        expiry: u32,
+        change: &Arc<dyn Modify>,
+    ) -> Result<Outcome<Mutated>, Status> {
+        let room = self.admit(ctx, write.key.as_bytes().len() + change.bytes())?;
+        self.count(ctx, Counter::SubdocMutations);
+        let expiry = self.hot.expiry(expiry, ctx.now.unix_secs());
+        let op = || Op::Modify {
+            change: Arc::clone(change),
+            expiry,
+        };
+        if let Room::Later(bytes) = room {
+            let durability = self.hot.durability(write.durability);
+            return self.hold(ctx, write.vb, bytes, pending(ctx, write, durability, op()));
+        }
+        let result = self.write(ctx, write, None, op, |vbucket, inner| {
+            vbucket.modify(ctx.now, inner, expiry, &**change)
+        });
+        self.hold_back_if_behind(ctx, write, result)
+    }
+}

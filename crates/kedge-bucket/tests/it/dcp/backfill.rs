@@ -1,0 +1,476 @@
+//! What streams read from files.
+
+use super::*;
+use kedge_bucket::{CompactionRequest, Cookie, Outcome, SnapshotKind, VbState, Write};
+use kedge_disk::SimDisk;
+use kedge_executor::Pool;
+use kedge_types::{Durability, DurabilityLevel};
+
+const VB: VbId = VbId(1);
+
+/// A place with a log, and one without.
+fn places(seed: u64) -> [(Place, SimDisk); 2] {
+    [true, false].map(|commit_log| {
+        let disk = SimDisk::new(seed);
+        let mut place = sim(&disk);
+        place.config.commit_log = commit_log;
+        (place, disk)
+    })
+}
+
+/// Writes `names`, and makes it durable: memory forgets the changes then.
+fn write_all(open: &Open, names: &[String], value: &str) {
+    for name in names {
+        open.set(name, value.as_bytes()).unwrap();
+    }
+    open.bucket.sync().unwrap();
+}
+
+fn check(open: &Open, client: &Client, names: &[String]) {
+    assert_eq!(client.ended, None);
+    let high = open.bucket.vbucket_figures(VB).unwrap().high_seqno;
+    assert_eq!(client.copy.last, high.get());
+    assert!(client.copy.snapshot.unwrap().end <= high);
+    assert_eq!(client.copy.values(), values(open, names.iter().cloned()));
+}
+
+#[test]
+fn values_that_nobody_wants_are_not_read() {
+    for (mut place, _) in places(9) {
+        let (open, steps) = place.open_by_hand();
+        let names = names_in(VB, 20);
+        let value = "x".repeat(50_000);
+        write_all(&open, &names, &value);
+        open.bucket.settle().unwrap();
+        let line = Line::new(&open);
+        let mut bytes = Vec::new();
+        for values in [false, true] {
+            let connection = line.connection.clone();
+            let connection = if values {
+                connection
+            } else {
+                connection.without_values()
+            };
+            let before = open.figure("ep_storage_read_bytes");
+            let opened = connection.open_stream(&request(&open, VB, 0)).unwrap();
+            let mut client = Client::new(opened.stream, 0);
+            client.drain();
+            while client.copy.last < 20 {
+                steps.run();
+                client.drain();
+            }
+            bytes.push(open.figure("ep_storage_read_bytes") - before);
+            let read = client.copy.values();
+            assert_eq!(read.len(), 20);
+            let expected = if values { &value[..] } else { "" };
+            assert!(read.values().all(|read| read == expected));
+        }
+        // They are compressed in the file.
+        assert!(bytes[0] * 10 < bytes[1], "{bytes:?}");
+    }
+}
+
+#[test]
+fn what_memory_lacks_comes_from_the_file() {
+    for (mut place, _) in places(1) {
+        let (open, steps) = place.open_by_hand();
+        let names = names_in(VB, 10);
+        write_all(&open, &names[..8], "1");
+        write_all(&open, &names[2..4], "2");
+        let doomed = key(&names[0]);
+        done(open.bucket.delete(open.ctx(), &write(&doomed))).unwrap();
+        write_all(&open, &names_in(VbId(2), 3), "of another vBucket");
+        let before = open.figure("ep_settle_commits");
+        let line = Line::new(&open);
+        let mut client = line.open(&open, VB, 0);
+        assert_eq!(client.read(), SourceState::Idle);
+        open.set(&names[8], b"after it was opened").unwrap();
+        steps.run();
+        assert!(line.ear.take().contains(&VB));
+        let settled = open.figure("ep_settle_commits") - before;
+        assert_eq!(settled, u64::from(place.config.commit_log), "this one only");
+        client.drain();
+        open.set(&names[9], b"from memory").unwrap();
+        client.drain();
+        check(&open, &client, &names);
+        let tombstone = &client.copy.documents[doomed.as_bytes()];
+        assert_eq!(*tombstone, (11, None));
+        assert_eq!(open.figure("ep_dcp_backfills"), 1);
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn a_snapshot_of_a_file_says_what_is_in_it() {
+    for (mut place, _) in places(2) {
+        let (open, steps) = place.open_by_hand();
+        let names = names_in(VB, 4);
+        write_all(&open, &names[..3], "1");
+        open.persist(&names[3], b"durable", 1).unwrap();
+        open.bucket.kick(false);
+        steps.run();
+        open.sink.wait(1).unwrap();
+        open.bucket.sync().unwrap();
+        write_all(&open, &names[..1], "2");
+        let mut client = Line::new(&open).open(&open, VB, 2);
+        steps.run();
+        client.drain();
+        let snapshot = client.copy.snapshot.unwrap();
+        assert_eq!(snapshot.kind, SnapshotKind::Disk);
+        assert_eq!((snapshot.start, snapshot.end), (Seqno(2), Seqno(6)));
+        assert_eq!(snapshot.max_visible, Some(Seqno(6)));
+        assert_eq!(snapshot.high_completed, Some(Seqno(4)));
+        assert_eq!(snapshot.high_prepared, Some(Seqno(4)));
+        assert_eq!(snapshot.purge, Some(Seqno(0)));
+        assert!(snapshot.checkpoint);
+        // Key 2 at seqno 3, the commit as a document at 5, key 0 at 6; the prepare has ended.
+        let seqnos: Vec<u64> = client.copy.documents.values().map(|it| it.0).collect();
+        assert_eq!(seqnos.iter().sum::<u64>(), 3 + 5 + 6);
+        assert!(client.copy.prepares.is_empty());
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn prepares_that_have_not_ended_come_with_the_file_and_end_in_memory() {
+    for (mut place, _) in places(3) {
+        place.topology = None;
+        let (open, steps) = place.open_by_hand();
+        let names = names_in(VB, 3);
+        let node = kedge_bucket::NodeName::new;
+        let chain = vec![node("a"), node("b")];
+        let role = kedge_bucket::VbRole {
+            topology: Some(kedge_bucket::Topology::new(vec![chain]).unwrap()),
+            ..VbState::Active.into()
+        };
+        open.bucket.set_vbucket(VB, role).unwrap();
+        write_all(&open, &names[..2], "1");
+        let prepare = |name: &str, cookie, timeout_ms| {
+            let key = key(name);
+            let write = Write {
+                durability: Some(Durability {
+                    level: DurabilityLevel::Majority,
+                    timeout_ms: Some(timeout_ms),
+                }),
+                cookie: Cookie(cookie),
+                ..write(&key)
+            };
+            assert_eq!(open.store(&write, b"durable"), Ok(Outcome::Parked));
+        };
+        prepare(&names[0], 1, 60_000);
+        prepare(&names[2], 2, 60_000);
+        open.bucket.sync().unwrap();
+        let line = Line::new(&open);
+        let mut client = line.open(&open, VB, 0);
+        steps.run();
+        client.drain();
+        assert_eq!((client.copy.prepares.len(), client.copy.last), (2, 4));
+        assert_eq!(client.copy.documents.len(), 2);
+        let replica = node("b").unwrap();
+        open.bucket.acknowledge(&replica, &[(VB, Seqno(3))]);
+        assert!(open.sink.wait(1).is_ok());
+        assert!(open.sink.get(2).is_none());
+        client.drain();
+        assert_eq!((client.copy.prepares.len(), client.copy.last), (1, 5));
+        steps.pass(SEC * 61);
+        assert_eq!(open.sink.wait(2), Err(Status::SyncWriteAmbiguous));
+        client.drain();
+        assert_eq!((client.copy.prepares.len(), client.copy.last), (0, 6));
+        // The abort takes the place of the prepare.
+        open.bucket.sync().unwrap();
+        let mut late = line.open(&open, VB, 1);
+        steps.run();
+        late.drain();
+        assert_eq!(late.copy.last, 6);
+        assert_eq!(
+            (late.copy.prepares.len(), late.copy.documents.len()),
+            (0, 2)
+        );
+        check(&open, &client, &names);
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn what_is_read_ahead_is_bounded() {
+    for (mut place, _) in places(4) {
+        place.config.memory.dcp_backfill_bytes_max = 80_000;
+        let (open, steps) = place.open_by_hand();
+        let value = "v".repeat(3_000);
+        let all: Vec<Vec<String>> = all_vbuckets().map(|vb| names_in(vb, 40)).collect();
+        for names in &all {
+            write_all(&open, names, &value);
+        }
+        let line = Line::new(&open);
+        let mut clients: Vec<Client> = all_vbuckets().map(|vb| line.open(&open, vb, 0)).collect();
+        let mut turns = 0;
+        while clients.iter().any(|client| client.copy.last < 40) {
+            steps.run();
+            let figures = open.bucket.stream_figures();
+            let buffered: u64 = figures.iter().map(|it| it.buffered_bytes).sum();
+            // Each may have one document more than its part.
+            assert!(buffered <= 4 * (10_000 + 3_200), "{buffered}");
+            for client in &mut clients {
+                client.at_once = 2;
+                client.read();
+            }
+            turns += 1;
+            assert!(turns < 1_000);
+        }
+        let spread = clients.iter().map(|client| client.copy.last);
+        assert!(spread.clone().max().unwrap() - spread.min().unwrap() < 10);
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn a_stream_of_the_file_only_ends_with_it() {
+    for (mut place, _) in places(5) {
+        let (open, steps) = place.open_by_hand();
+        let names = names_in(VB, 5);
+        write_all(&open, &names[..3], "1");
+        open.set(&names[3], b"not on disk yet").unwrap();
+        let line = Line::new(&open);
+        let on_disk = |start| StreamRequest {
+            flags: StreamFlags::DISK_ONLY,
+            ..request(&open, VB, start)
+        };
+        let mut client = line.try_open(&on_disk(0)).unwrap();
+        let mut nothing = line.try_open(&on_disk(3)).unwrap();
+        steps.run();
+        client.drain();
+        nothing.drain();
+        assert_eq!((client.copy.last, client.ended), (3, Some(EndReason::Ok)));
+        assert_eq!((nothing.copy.last, nothing.ended), (3, Some(EndReason::Ok)));
+        let early = StreamRequest {
+            end: Seqno(2),
+            ..on_disk(1)
+        };
+        let mut early = line.try_open(&early).unwrap();
+        steps.run();
+        early.drain();
+        assert_eq!((early.copy.last, early.ended), (2, Some(EndReason::Ok)));
+        assert_eq!(early.copy.snapshot.unwrap().end, Seqno(2));
+        open.bucket.shutdown();
+    }
+}
+
+/// A stream that is in the middle of a file.
+fn in_the_middle(place: &mut Place) -> (Open, Steps, Line, Client, Vec<String>) {
+    place.config.memory.dcp_backfill_bytes_max = 8_000;
+    let (open, steps) = place.open_by_hand();
+    let names = names_in(VB, 40);
+    write_all(&open, &names, &"1".repeat(200));
+    let line = Line::new(&open);
+    let mut client = line.open(&open, VB, 0);
+    steps.run();
+    client.read();
+    assert!((1..=3).contains(&client.copy.last));
+    (open, steps, line, client, names)
+}
+
+#[test]
+fn a_compaction_takes_no_file_from_a_stream() {
+    for (mut place, _) in places(6) {
+        let (open, steps, _line, mut client, names) = in_the_middle(&mut place);
+        write_all(&open, &names, "2");
+        open.bucket.settle().unwrap();
+        let ticket = open.bucket.compact(&CompactionRequest::default()).unwrap();
+        steps.run();
+        assert!(ticket.report().is_some());
+        for _ in 0..100 {
+            client.drain();
+            steps.run();
+        }
+        assert_eq!(open.figure("ep_dcp_backfills"), 1, "the file as it was");
+        check(&open, &client, &names);
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn what_ends_the_vbucket_ends_its_stream_in_the_middle_of_a_file() {
+    for (mut place, _) in places(7) {
+        let (open, steps, line, mut client, names) = in_the_middle(&mut place);
+        open.bucket.delete_vbucket(VB).unwrap();
+        client.drain();
+        assert_eq!(client.ended, Some(EndReason::StateChanged));
+        steps.run();
+        open.bucket.set_vbucket(VB, VbState::Active).unwrap();
+        write_all(&open, &names, "2");
+        let mut client = line.open(&open, VB, 0);
+        steps.run();
+        client.read();
+        open.bucket.flush_all(open.ctx()).unwrap();
+        client.drain();
+        assert_eq!(client.ended, Some(EndReason::Rollback));
+        let mut client = line.open(&open, VB, 0);
+        steps.run();
+        client.drain();
+        assert_eq!((client.copy.last, client.ended), (0, None));
+        drop(client);
+        steps.run();
+        assert_eq!(open.figure("ep_storage_scans"), 0);
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn a_closed_stream_lets_go_of_its_file() {
+    for (mut place, _) in places(8) {
+        let (open, steps, line, client, _) = in_the_middle(&mut place);
+        assert_eq!(open.figure("ep_storage_scans"), 1);
+        drop(client);
+        steps.run();
+        assert_eq!(open.figure("ep_storage_scans"), 0);
+        let waits = line.open(&open, VB, 0);
+        drop(waits);
+        steps.run();
+        assert_eq!(open.bucket.stream_figures(), []);
+        let tasks = |open: &Open| open.runs("dcp_backfill").is_some();
+        assert!(tasks(&open));
+        drop(line);
+        steps.run();
+        assert!(!tasks(&open));
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn a_stream_whose_tombstones_were_purged_meanwhile_has_to_begin_anew() {
+    for (mut place, _) in places(9) {
+        place.config.memory.dcp_cursor_percent = 0;
+        let (open, steps) = place.open_by_hand();
+        let names = names_in(VB, 4);
+        let line = Line::new(&open);
+        let mut client = line.open(&open, VB, 0);
+        write_all(&open, &names, "1");
+        client.drain();
+        let doomed = key(&names[0]);
+        done(open.bucket.delete(open.ctx(), &write(&doomed))).unwrap();
+        write_all(&open, &names[1..], "2");
+        open.bucket.settle().unwrap();
+        let all = CompactionRequest {
+            drop_deletes: true,
+            ..CompactionRequest::default()
+        };
+        let ticket = open.bucket.compact(&all).unwrap();
+        steps.run();
+        assert!(ticket.report().is_some());
+        assert_eq!(open.figure("ep_cursors_dropped"), 1);
+        client.drain();
+        steps.run();
+        client.drain();
+        assert_eq!(client.ended, Some(EndReason::Rollback));
+        let refused = line.try_open(&request(&open, VB, 4)).err();
+        assert_eq!(refused, Some(StreamRefused::Rollback(Seqno(0))));
+        let careless = StreamRequest {
+            flags: StreamFlags::IGNORE_PURGED_TOMBSTONES,
+            ..request(&open, VB, 4)
+        };
+        let mut client = line.try_open(&careless).unwrap();
+        steps.run();
+        client.drain();
+        assert_eq!((client.copy.last, client.ended), (8, None));
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_read_ends_the_stream() {
+    for (mut place, disk) in places(10) {
+        place.config.keep_files_open = false;
+        let (open, steps) = place.open_by_hand();
+        write_all(&open, &names_in(VB, 5), "1");
+        open.bucket.settle().unwrap();
+        let dir = place.dir.clone();
+        let names = place.disk.list(&dir).unwrap();
+        let file = names.iter().find(|name| name.starts_with("1.couch."));
+        place.disk.remove(&dir.join(file.unwrap())).unwrap();
+        let line = Line::new(&open);
+        let mut client = line.open(&open, VB, 0);
+        steps.run();
+        client.drain();
+        assert_eq!(client.ended, Some(EndReason::BackfillFailed));
+        assert_eq!(open.figure("ep_dcp_backfill_failures"), 1);
+        drop(disk);
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn who_was_in_the_middle_of_a_snapshot_goes_on_to_its_end() {
+    for (mut place, _) in places(11) {
+        let (open, steps) = place.open_by_hand();
+        let names = names_in(VB, 6);
+        write_all(&open, &names[..4], "1");
+        open.persist(&names[4], b"durable", 1).unwrap();
+        open.bucket.kick(false);
+        steps.run();
+        open.bucket.sync().unwrap();
+        write_all(&open, &names[..2], "2");
+        let line = Line::new(&open);
+        for from_memory in [false, true] {
+            // Seqnos 7 and 8 replaced 1 and 2; the prepare at 5 was committed at 6.
+            let mut client = line.open(&open, VB, 0);
+            steps.run();
+            client.at_once = 3;
+            client.read();
+            let (last, snapshot) = (client.copy.last, client.copy.snapshot.unwrap());
+            assert_eq!((last, snapshot.end), (4, Seqno(8)));
+            let other = from_memory.then(|| line.open(&open, VB, 8));
+            let again = StreamRequest {
+                snap_start: snapshot.start,
+                snap_end: snapshot.end,
+                ..request(&open, VB, last)
+            };
+            let opened = line.connection.open_stream(&again).unwrap();
+            client.stream = opened.stream;
+            open.set(&names[5], b"3").unwrap();
+            steps.run();
+            client.at_once = 1;
+            client.read();
+            let snapshot = client.copy.snapshot.unwrap();
+            assert_eq!(snapshot.kind, SnapshotKind::Disk);
+            assert!(snapshot.end >= Seqno(8));
+            client.drain();
+            check(&open, &client, &names);
+            drop(other);
+            let gone = key(&names[5]);
+            done(open.bucket.delete(open.ctx(), &write(&gone))).unwrap();
+            write_all(&open, &names[..2], "2");
+            if !from_memory {
+                open.bucket.flush_all(open.ctx()).unwrap();
+                write_all(&open, &names[..4], "1");
+                open.persist(&names[4], b"durable", 2).unwrap();
+                open.bucket.kick(false);
+                steps.run();
+                open.bucket.sync().unwrap();
+                write_all(&open, &names[..2], "2");
+            }
+        }
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn backfills_of_a_connection_run_beside_each_other_and_wait_for_nobody() {
+    let (open, steps) = sim(&SimDisk::new(12)).open_by_hand();
+    let all: Vec<Vec<String>> = all_vbuckets().map(|vb| names_in(vb, 5)).collect();
+    for names in &all {
+        write_all(&open, names, "1");
+    }
+    let line = Line::new(&open);
+    let clients: Vec<Client> = all_vbuckets().map(|vb| line.open(&open, vb, 0)).collect();
+    // None of them is settled yet: the task sleeps meanwhile.
+    assert!(steps.run_one(Pool::AuxIo));
+    let waiting = open.runs("dcp_backfill");
+    steps.run();
+    assert!(open.runs("dcp_backfill") > waiting);
+    assert_eq!(open.figure("ep_settle_commits"), 4);
+    for mut client in clients {
+        client.drain();
+        assert_eq!(client.copy.last, 5);
+    }
+    open.bucket.shutdown();
+}

@@ -1,0 +1,111 @@
+//! What slow streams keep in memory, and what becomes of them.
+
+use super::*;
+use kedge_disk::SimDisk;
+
+const VB: VbId = VbId(1);
+
+#[test]
+fn the_slowest_cursors_are_dropped_and_their_streams_lose_nothing() {
+    for commit_log in [true, false] {
+        let mut place = sim(&SimDisk::new(1));
+        place.config.commit_log = commit_log;
+        place.config.quota_bytes = 10 << 20;
+        place.config.memory.dcp_cursor_percent = 2;
+        let bound = 10 * (1 << 20) / 100 * 2;
+        let (open, steps) = place.open_by_hand();
+        let names = names_in(VB, 100);
+        let others = names_in(VbId(2), 10);
+        let line = Line::new(&open);
+        let mut slow = line.open(&open, VB, 0);
+        let mut fast = line.open(&open, VB, 0);
+        let mut other = line.open(&open, VbId(2), 0);
+        for round in 0..6 {
+            let value = format!("{round:04}").repeat(250);
+            for name in &names {
+                open.set(name, value.as_bytes()).unwrap();
+            }
+            for name in others.iter().filter(|_| round == 0) {
+                open.set(name, value.as_bytes()).unwrap();
+            }
+            fast.drain();
+            open.bucket.sync().unwrap();
+            assert_eq!(open.figure("ep_checkpoint_memory"), 0);
+            steps.run();
+            let kept = open.figure("ep_cursor_memory");
+            assert!(kept <= bound, "{kept}");
+        }
+        assert_eq!(open.figure("ep_cursors_dropped"), 1);
+        assert_eq!(fast.copy.last, 600);
+        for _ in 0..20 {
+            for client in [&mut slow, &mut fast, &mut other] {
+                client.drain();
+            }
+            steps.run();
+        }
+        assert_eq!(slow.copy.values(), fast.copy.values());
+        assert_eq!(slow.copy.values(), values(&open, names.into_iter()));
+        assert_eq!(other.copy.values(), values(&open, others.into_iter()));
+        assert_eq!(open.figure("ep_dcp_streams_back_to_file"), 1);
+        let drops = open.bucket.stream_figures();
+        let drops: u64 = drops.iter().map(|figures| figures.cursor_drops).sum();
+        assert_eq!(drops, 1);
+        assert_eq!(open.figure("ep_cursor_memory"), 0);
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn a_cursor_may_be_dropped_while_its_stream_reads_the_file() {
+    let mut place = sim(&SimDisk::new(2));
+    place.config.memory.dcp_cursor_percent = 0;
+    place.config.memory.dcp_backfill_bytes_max = 4_000;
+    let (open, steps) = place.open_by_hand();
+    let names = names_in(VB, 30);
+    let write_all = |value: &str| {
+        for name in &names {
+            open.set(name, value.as_bytes()).unwrap();
+        }
+        open.bucket.sync().unwrap();
+    };
+    write_all("1");
+    let line = Line::new(&open);
+    let mut client = line.open(&open, VB, 0);
+    steps.run();
+    client.read();
+    assert!(client.copy.last < 10);
+    write_all("2");
+    steps.run();
+    assert_eq!(open.figure("ep_cursors_dropped"), 1);
+    for _ in 0..50 {
+        client.drain();
+        steps.run();
+    }
+    assert_eq!(open.figure("ep_dcp_backfills"), 2);
+    assert_eq!(client.copy.last, 60);
+    assert_eq!(client.copy.values(), values(&open, names.iter().cloned()));
+    open.bucket.shutdown();
+}
+
+#[test]
+fn streams_that_keep_up_keep_nothing() {
+    let mut place = sim(&SimDisk::new(3));
+    place.config.memory.dcp_cursor_percent = 0;
+    let (open, steps) = place.open_by_hand();
+    let line = Line::new(&open);
+    let mut client = line.open(&open, VB, 0);
+    let before = open.figure("mem_used");
+    for name in names_in(VB, 50) {
+        open.set(&name, b"1").unwrap();
+        client.drain();
+        open.bucket.sync().unwrap();
+        steps.run();
+    }
+    let documents = open.figure("mem_used") - before;
+    assert_eq!(open.figure("ep_cursor_memory"), 0);
+    assert_eq!(open.figure("ep_cursors_dropped"), 0);
+    open.bucket.settle().unwrap();
+    drop(client);
+    assert!(open.figure("mem_used") - before <= documents);
+    open.bucket.shutdown();
+}

@@ -1,0 +1,226 @@
+//! Streams of changes: out of a bucket, and from one bucket into another.
+
+mod backfill;
+mod history;
+mod memory;
+mod out;
+mod pair;
+
+use crate::tools::*;
+use kedge_bucket::{
+    Change, EndReason, Item, SourceState, StreamConnection, StreamItem, StreamNotify,
+    StreamRefused, StreamRequest, VbStream,
+};
+use kedge_replication::{Filter, StreamFlags};
+use kedge_types::{Seqno, Status, VbId, VbUuid};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Hears of streams that are ready.
+#[derive(Default)]
+pub(crate) struct Ear {
+    ready: Mutex<Vec<VbId>>,
+}
+
+impl StreamNotify for Ear {
+    fn ready(&self, vb: VbId) {
+        self.ready.lock().unwrap().push(vb);
+    }
+}
+
+impl Ear {
+    /// What it heard since the last time.
+    pub(crate) fn take(&self) -> Vec<VbId> {
+        std::mem::take(&mut *self.ready.lock().unwrap())
+    }
+}
+
+/// Everything behind `start`, which is on the newest branch, without end.
+pub(crate) fn request(open: &Open, vb: VbId, start: u64) -> StreamRequest {
+    let log = open.bucket.failover_log(open.ctx(), vb);
+    StreamRequest {
+        vb,
+        flags: StreamFlags(0),
+        start: Seqno(start),
+        end: Seqno(u64::MAX),
+        uuid: log.map_or(VbUuid(0), |log| log[0].0),
+        snap_start: Seqno(start),
+        snap_end: Seqno(start),
+        purge_seen: None,
+        filter: Filter::Everything,
+        sync_writes: true,
+    }
+}
+
+/// What a reader of a stream has, as it would stand with a client.
+#[derive(Debug, Default)]
+pub(crate) struct Copy {
+    /// Documents and tombstones by key.
+    pub(crate) documents: BTreeMap<Vec<u8>, (u64, Option<Vec<u8>>)>,
+    pub(crate) prepares: BTreeMap<Vec<u8>, u64>,
+    pub(crate) last: u64,
+    /// Start, end and kind of the last snapshot.
+    pub(crate) snapshot: Option<kedge_bucket::Snapshot>,
+    pub(crate) markers: u32,
+    pub(crate) states: Vec<kedge_bucket::VbState>,
+}
+
+impl Copy {
+    fn next(&mut self, seqno: u64) {
+        let snapshot = self.snapshot.expect("a marker comes first");
+        let range = snapshot.start.get()..=snapshot.end.get();
+        assert!(range.contains(&seqno), "{seqno} is not in {snapshot:?}");
+        assert!(seqno > self.last, "{seqno} follows {}", self.last);
+        self.last = seqno;
+    }
+
+    pub(crate) fn take(&mut self, item: StreamItem) {
+        match item {
+            StreamItem::Marker(snapshot) => {
+                assert!(snapshot.end.get() > self.last, "{snapshot:?}");
+                self.snapshot = Some(snapshot);
+                self.markers += 1;
+            }
+            StreamItem::Change(change) => {
+                let item = change.item().expect("only changes with items").clone();
+                self.next(item.seqno().get());
+                let key = item.key().to_vec();
+                match change {
+                    Change::Document(_) => {
+                        self.prepares.remove(&key);
+                        self.put(&item);
+                    }
+                    Change::Commit { prepared, .. } => {
+                        let found = self.prepares.remove(&key);
+                        assert_eq!(found, Some(prepared.get()), "a commit has its prepare");
+                        self.put(&item);
+                    }
+                    Change::Prepare(_) => {
+                        let before = self.prepares.insert(key, self.last);
+                        assert_eq!(before, None, "a key has one prepare");
+                    }
+                    Change::Abort { prepared, .. } => {
+                        let found = self.prepares.remove(&key);
+                        assert!(found.is_none_or(|found| found == prepared.get()));
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+            StreamItem::SeqnoAdvanced(seqno) => self.next(seqno.get()),
+            StreamItem::State(state) => self.states.push(state),
+        }
+    }
+
+    fn put(&mut self, item: &Item) {
+        let value = (!item.is_deleted()).then(|| item.value().to_vec());
+        self.documents
+            .insert(item.key().to_vec(), (item.seqno().get(), value));
+    }
+
+    /// Names and seqnos, with the beginnings of values.
+    pub(crate) fn brief(&self) -> Vec<String> {
+        let text = |(key, (seqno, value)): (&Vec<u8>, &(u64, Option<Vec<u8>>))| {
+            let value = value.as_deref().unwrap_or_default();
+            let first = value.get(..8).unwrap_or(value);
+            format!("{}@{seqno}={}", key.escape_ascii(), first.escape_ascii())
+        };
+        self.documents.iter().map(text).collect()
+    }
+
+    /// The values of the documents by name.
+    pub(crate) fn values(&self) -> BTreeMap<String, String> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        self.documents
+            .iter()
+            .filter_map(|(key, (_, value))| Some((text(&key[1..]), text(value.as_ref()?))))
+            .collect()
+    }
+}
+
+/// A stream with what came from it.
+pub(crate) struct Client {
+    pub(crate) stream: VbStream,
+    pub(crate) copy: Copy,
+    pub(crate) ended: Option<EndReason>,
+    /// Changes that it reads at once.
+    pub(crate) at_once: usize,
+}
+
+impl Client {
+    pub(crate) fn new(stream: VbStream, start: u64) -> Self {
+        let copy = Copy {
+            last: start,
+            ..Copy::default()
+        };
+        Self {
+            stream,
+            copy,
+            ended: None,
+            at_once: 3,
+        }
+    }
+
+    /// Reads once.
+    pub(crate) fn read(&mut self) -> SourceState {
+        let mut items = Vec::new();
+        let state = self.stream.read(self.at_once, 1 << 20, &mut items);
+        for item in items {
+            self.copy.take(item);
+        }
+        if let SourceState::Ended(reason) = state {
+            self.ended = Some(reason);
+        }
+        state
+    }
+
+    /// Reads until nothing is there.
+    pub(crate) fn drain(&mut self) {
+        while self.read() == SourceState::More {}
+    }
+}
+
+/// A connection to a bucket that a test drives by hand.
+pub(crate) struct Line {
+    pub(crate) ear: Arc<Ear>,
+    pub(crate) connection: StreamConnection,
+}
+
+impl Line {
+    pub(crate) fn new(open: &Open) -> Self {
+        let ear = Arc::new(Ear::default());
+        let connection = open
+            .bucket
+            .connect_streams("test", Arc::clone(&ear) as Arc<dyn StreamNotify>)
+            .unwrap();
+        Self { ear, connection }
+    }
+
+    pub(crate) fn try_open(&self, request: &StreamRequest) -> Result<Client, StreamRefused> {
+        let opened = self.connection.open_stream(request)?;
+        Ok(Client::new(opened.stream, request.start.get()))
+    }
+
+    pub(crate) fn open(&self, open: &Open, vb: VbId, start: u64) -> Client {
+        self.try_open(&request(open, vb, start)).unwrap()
+    }
+}
+
+/// What a vBucket has, by name.
+pub(crate) fn values(open: &Open, names: impl Iterator<Item = String>) -> BTreeMap<String, String> {
+    names
+        .filter_map(|name| match open.get(&name) {
+            Ok(value) => Some((name, String::from_utf8(value).unwrap())),
+            Err(Status::KeyNotFound) => None,
+            Err(error) => panic!("{error:?}"),
+        })
+        .collect()
+}
+
+/// Names of keys in one vBucket.
+pub(crate) fn names_in(vb: VbId, count: usize) -> Vec<String> {
+    (0..)
+        .map(|n| format!("key-{n}"))
+        .filter(|name| key(name).vbucket(4) == vb)
+        .take(count)
+        .collect()
+}

@@ -1,0 +1,574 @@
+//! Two buckets, one of which follows the other, and a pump between them in place of a connection.
+
+use super::*;
+use kedge_bucket::{
+    Bucket, BucketError, Cookie, NodeName, NotTaken, Outcome, Received, ReplicaSink, Topology,
+    VbRole, VbState, Write,
+};
+use kedge_disk::SimDisk;
+use kedge_types::{Durability, DurabilityLevel};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What a bucket says to whoever receives streams for it.
+#[derive(Default)]
+struct Acks {
+    acks: Mutex<Vec<(VbId, Seqno)>>,
+    room: AtomicBool,
+}
+
+impl ReplicaSink for Acks {
+    fn acknowledge(&self, acks: &mut Vec<(VbId, Seqno)>) {
+        self.acks.lock().unwrap().append(acks);
+    }
+
+    fn room(&self) {
+        self.room.store(true, Ordering::SeqCst);
+    }
+}
+
+/// A bucket of a pair.
+pub(crate) struct Node {
+    pub(crate) name: NodeName,
+    pub(crate) disk: SimDisk,
+    pub(crate) place: Place,
+    pub(crate) up: Option<(Open, Steps)>,
+    line: Option<Line>,
+    acks: Arc<Acks>,
+}
+
+impl Node {
+    pub(crate) fn new(name: &str, seed: u64) -> Self {
+        let disk = SimDisk::new(seed);
+        let mut place = sim(&disk);
+        place.topology = None;
+        Self {
+            name: NodeName::new(name).unwrap(),
+            place,
+            disk,
+            up: None,
+            line: None,
+            acks: Arc::default(),
+        }
+    }
+
+    pub(crate) fn open(&self) -> &Open {
+        &self.up.as_ref().expect("it is up").0
+    }
+
+    pub(crate) fn steps(&self) -> &Steps {
+        &self.up.as_ref().expect("it is up").1
+    }
+
+    /// # Errors
+    /// When the power failed meanwhile.
+    pub(crate) fn start(&mut self) -> Result<(), BucketError> {
+        let steps = self.place.by_hand();
+        let sink = Arc::new(Sink::default());
+        let bucket = Bucket::open(self.place.setup(&sink))?;
+        steps.run();
+        bucket.wait_loaded()?;
+        self.acks = Arc::default();
+        bucket.set_replica_sink(Arc::clone(&self.acks) as Arc<dyn ReplicaSink>);
+        let open = self.place.opened(bucket, sink);
+        self.line = Some(Line::new(&open));
+        self.up = Some((open, steps));
+        Ok(())
+    }
+
+    /// Whether it can go on.
+    pub(crate) fn is_well(&self) -> bool {
+        let is_well = |up: &(Open, Steps)| up.0.sink.fatal().is_empty();
+        self.up.as_ref().is_some_and(is_well) && self.place.disk.exists(&self.place.dir).is_ok()
+    }
+
+    /// The process ends, and the power fails unless it was `killed`.
+    pub(crate) fn crash(&mut self, seed: u64, killed: bool) {
+        self.line = None;
+        self.up = None;
+        if killed {
+            self.disk.kill_process();
+        } else {
+            self.disk.crash(seed);
+        }
+        self.place.executor.shutdown();
+    }
+
+    pub(crate) fn shutdown(&mut self) {
+        self.line = None;
+        if let Some((open, _)) = self.up.take() {
+            open.bucket.shutdown();
+        }
+        self.place.executor.shutdown();
+    }
+}
+
+/// The stream of one vBucket.
+struct Link {
+    stream: VbStream,
+    /// What was read and not taken.
+    left: Vec<StreamItem>,
+}
+
+/// Two nodes. All vBuckets of one are active, those of the other replicas.
+pub(crate) struct Pair {
+    pub(crate) nodes: [Node; 2],
+    /// Which is active.
+    pub(crate) active: usize,
+    links: [Option<Link>; 4],
+    /// Changes that are read at once.
+    pub(crate) at_once: usize,
+    /// Times that a stream had to go back.
+    pub(crate) rollbacks: u32,
+    leads: bool,
+}
+
+impl Pair {
+    pub(crate) fn new(seed: u64, with: impl Fn(&mut kedge_bucket::BucketConfig)) -> Self {
+        let mut nodes = [Node::new("a", seed), Node::new("b", seed + 1_000)];
+        for node in &mut nodes {
+            with(&mut node.place.config);
+            node.start().unwrap();
+        }
+        let mut pair = Self {
+            nodes,
+            active: 0,
+            links: [const { None }; 4],
+            at_once: 16,
+            rollbacks: 0,
+            leads: false,
+        };
+        pair.set_states();
+        pair
+    }
+
+    pub(crate) fn active(&self) -> &Node {
+        &self.nodes[self.active]
+    }
+
+    pub(crate) fn replica(&self) -> &Node {
+        &self.nodes[1 - self.active]
+    }
+
+    /// Tells the nodes that are up what their vBuckets are.
+    pub(crate) fn set_states(&mut self) {
+        let [active, replica] = [self.active(), self.replica()].map(|node| node.name.clone());
+        let replica = self.replica().up.is_some().then_some(replica);
+        for vb in all_vbuckets() {
+            let chain = vec![Some(active.clone()), replica.clone()];
+            let role = VbRole {
+                state: VbState::Active,
+                topology: Some(Topology::new(vec![chain]).unwrap()),
+                takeover: false,
+                unless_dead: false,
+            };
+            for (node, role) in [
+                (self.active(), role),
+                (self.replica(), VbState::Replica.into()),
+            ] {
+                if let Some((open, _)) = &node.up {
+                    // Refused only when the power fails.
+                    let set = open.bucket.set_vbucket(vb, role);
+                    assert!(set.is_ok() || !node.is_well(), "{set:?}");
+                }
+            }
+        }
+    }
+
+    /// Streams end.
+    pub(crate) fn disconnect(&mut self) {
+        self.links = [const { None }; 4];
+        if let Some((open, _)) = &self.active().up {
+            let replica = &self.replica().name;
+            all_vbuckets().for_each(|vb| open.bucket.forget_acks(vb, replica));
+        }
+        if let Some((open, _)) = &self.replica().up {
+            all_vbuckets().for_each(|vb| open.bucket.stream_ends(vb));
+        }
+    }
+
+    /// Opens the stream of a vBucket, going back as far as it has to.
+    fn connect(&mut self, vb: VbId) {
+        let (active, replica) = (self.active(), self.replica());
+        let bucket = &replica.open().bucket;
+        let line = active.line.as_ref().expect("it is up");
+        bucket.stream_ends(vb);
+        let Ok(resume) = bucket.resume_point(vb) else {
+            return;
+        };
+        let request = StreamRequest {
+            start: resume.start,
+            uuid: resume.uuid,
+            snap_start: resume.snap_start,
+            snap_end: resume.snap_end,
+            ..request(active.open(), vb, 0)
+        };
+        active.open().bucket.forget_acks(vb, &replica.name);
+        match line.connection.open_stream(&request) {
+            Ok(opened) => {
+                if bucket.stream_begins(vb, opened.failover).is_ok() {
+                    let stream = opened.stream;
+                    let left = Vec::new();
+                    self.links[vb.index()] = Some(Link { stream, left });
+                }
+            }
+            Err(StreamRefused::Rollback(to)) => {
+                if bucket.rollback(vb, to).is_err() {
+                    assert!(!replica.is_well());
+                    return;
+                }
+                self.rollbacks += 1;
+                self.connect(vb);
+            }
+            Err(StreamRefused::Status(_)) => {}
+        }
+    }
+
+    /// Moves what there is of one vBucket. Whether anything moved.
+    pub(crate) fn pump(&mut self, vb: VbId) -> bool {
+        if !self.active().is_well() || !self.replica().is_well() {
+            return false;
+        }
+        if self.links[vb.index()].is_none() {
+            self.connect(vb);
+        }
+        let Some(mut link) = self.links[vb.index()].take() else {
+            return false;
+        };
+        let mut items = std::mem::take(&mut link.left);
+        let mut state = SourceState::More;
+        if items.is_empty() {
+            state = link.stream.read(self.at_once, 64 << 10, &mut items);
+        }
+        let moved = !items.is_empty() || matches!(state, SourceState::Ended(_));
+        let left = self.give(vb, items);
+        match (left, state) {
+            (Ok(left), SourceState::More | SourceState::Idle) => {
+                link.left = left;
+                self.links[vb.index()] = Some(link);
+            }
+            (Ok(_), SourceState::Ended(_)) => {}
+            (Err(why), _) => {
+                let is_well = self.replica().is_well();
+                assert!(!is_well, "{why:?}");
+            }
+        }
+        self.bring_acks();
+        moved
+    }
+
+    /// Gives the replica what was read. What it did not take comes back.
+    fn give(&self, vb: VbId, items: Vec<StreamItem>) -> Result<Vec<StreamItem>, NotTaken> {
+        let bucket = &self.replica().open().bucket;
+        let mut items = items.into_iter();
+        let mut batch = Vec::new();
+        loop {
+            let next = items.next();
+            if let Some(StreamItem::Change(change)) = &next {
+                batch.push((received(change), change.clone()));
+                continue;
+            }
+            let mut changes: Vec<Received> = batch.iter().map(|(it, _)| it.clone()).collect();
+            let before = changes.len();
+            let taken = bucket.receive(vb, &mut changes)?;
+            batch.drain(..before - changes.len());
+            if let Some(ack) = taken.ack {
+                let active = &self.active().open().bucket;
+                active.acknowledge(&self.replica().name, &[(vb, ack)]);
+            }
+            if taken.later {
+                let left = batch.into_iter().map(|(_, it)| StreamItem::Change(it));
+                return Ok(left.chain(next).chain(items).collect());
+            }
+            match next {
+                Some(StreamItem::Marker(snapshot)) => bucket.receive_snapshot(vb, snapshot)?,
+                Some(StreamItem::SeqnoAdvanced(seqno)) => {
+                    let mut advance = vec![Received::Advance(seqno)];
+                    bucket.receive(vb, &mut advance)?;
+                }
+                Some(other) => panic!("{other:?}"),
+                None => break,
+            }
+        }
+        bucket.kick_received(self.leads);
+        Ok(Vec::new())
+    }
+
+    /// Acknowledgements that the replica's disk made possible.
+    pub(crate) fn bring_acks(&self) {
+        if self.replica().up.is_none() || self.active().up.is_none() {
+            return;
+        }
+        let acks = std::mem::take(&mut *self.replica().acks.acks.lock().unwrap());
+        let active = &self.active().open().bucket;
+        active.acknowledge(&self.replica().name, &acks);
+    }
+
+    /// Whether anything moved between the nodes.
+    fn pump_all(&mut self) -> bool {
+        let moved: Vec<bool> = all_vbuckets().map(|vb| self.pump(vb)).collect();
+        moved.contains(&true)
+    }
+
+    /// Goes on until nothing moves any more.
+    pub(crate) fn quiet(&mut self) {
+        let mut still = 0;
+        for _ in 0..10_000 {
+            let moved = self.pump_all();
+            self.pass(MS);
+            still = if moved { 0 } else { still + 1 };
+            match still {
+                // Longer than anything waits by itself.
+                3 => self.pass(SEC * 2),
+                6 => return,
+                _ => {}
+            }
+        }
+        panic!("it never rests");
+    }
+
+    pub(crate) fn pass(&self, time: std::time::Duration) {
+        for node in &self.nodes {
+            if let Some((_, steps)) = &node.up {
+                steps.pass(time);
+            }
+        }
+        self.bring_acks();
+    }
+
+    /// Both have the same.
+    pub(crate) fn check_equal(&mut self) {
+        self.quiet();
+        for vb in all_vbuckets() {
+            let figures = |node: &Node| node.open().bucket.vbucket_figures(vb).unwrap();
+            let (active, replica) = (figures(self.active()), figures(self.replica()));
+            let streams = self.active().open().bucket.stream_figures();
+            let high = (active.high_seqno, replica.high_seqno);
+            assert_eq!(high.0, high.1, "{vb}: {streams:?}");
+            assert_eq!(active.visible_seqno, replica.visible_seqno, "{vb}");
+            assert_eq!(active.documents, replica.documents, "{vb}");
+            assert_eq!(active.failover, replica.failover, "{vb}");
+            let [active, replica] = [self.active(), self.replica()].map(|node| whole(node, vb));
+            assert!(
+                active.documents == replica.documents,
+                "{vb}: {:?} and {:?}",
+                active.brief(),
+                replica.brief()
+            );
+            assert_eq!(active.prepares, replica.prepares, "{vb}");
+        }
+    }
+
+    /// Writes, and lets time pass for the active until it has room for that.
+    fn set_in_time(&self, name: &str, value: &[u8]) {
+        let (open, steps) = (self.active().open(), self.active().steps());
+        let (key, cookie) = (key(name), open.next_cookie());
+        let write = Write {
+            cookie: Cookie(cookie),
+            ..write(&key)
+        };
+        if open.store(&write, value) == Ok(Outcome::Parked) {
+            while open.sink.get(cookie).is_none() {
+                steps.pass(MS * 10);
+            }
+            open.sink.wait(cookie).unwrap();
+        }
+    }
+
+    /// Begins a SyncWrite.
+    pub(crate) fn prepare(
+        &self,
+        name: &str,
+        value: &[u8],
+        level: DurabilityLevel,
+        cookie: u64,
+    ) -> Result<(), Status> {
+        let key = key(name);
+        let write = Write {
+            durability: Some(Durability {
+                level,
+                timeout_ms: Some(60_000),
+            }),
+            cookie: Cookie(cookie),
+            ..write(&key)
+        };
+        let outcome = self.active().open().store(&write, value)?;
+        assert_eq!(outcome, Outcome::Parked);
+        Ok(())
+    }
+}
+
+/// Everything that a vBucket has, as a stream gives it. Tombstones may be purged on one node only.
+pub(crate) fn whole(node: &Node, vb: VbId) -> Copy {
+    let request = StreamRequest {
+        uuid: VbUuid(0),
+        ..request(node.open(), vb, 0)
+    };
+    let opened = node.line.as_ref().unwrap().connection.open_stream(&request);
+    let mut client = Client::new(opened.unwrap().stream, 0);
+    client.at_once = 100;
+    let high = node.open().bucket.vbucket_figures(vb).unwrap().high_seqno;
+    for _ in 0..1_000 {
+        client.drain();
+        if client.ended.is_some() || client.copy.last >= high.get() {
+            break;
+        }
+        node.steps().pass(MS);
+    }
+    assert_eq!((client.ended, client.copy.last), (None, high.get()), "{vb}");
+    client
+        .copy
+        .documents
+        .retain(|_, (_, value)| value.is_some());
+    client.copy
+}
+
+fn received(change: &Change) -> Received {
+    let key = |item: &Item| item.key().into();
+    match change {
+        Change::Document(item) => Received::Document(item.clone()),
+        Change::Prepare(item) => Received::Prepare(item.clone()),
+        Change::Commit { item, prepared } => Received::Commit {
+            key: key(item),
+            prepared: *prepared,
+            seqno: item.seqno(),
+        },
+        Change::Abort { item, prepared } => Received::Abort {
+            key: key(item),
+            prepared: *prepared,
+            seqno: item.seqno(),
+        },
+        other => panic!("{other:?}"),
+    }
+}
+
+const VB: VbId = VbId(1);
+
+#[test]
+fn a_replica_follows() {
+    for commit_log in [true, false] {
+        let mut pair = Pair::new(1, |config| config.commit_log = commit_log);
+        let names = names_in(VB, 20);
+        let open = pair.active().open();
+        for name in &names {
+            open.set(name, b"1").unwrap();
+        }
+        pair.check_equal();
+        let open = pair.active().open();
+        for name in &names[..5] {
+            let key = key(name);
+            done(open.bucket.delete(open.ctx(), &write(&key))).unwrap();
+        }
+        for name in &names[10..] {
+            open.set(name, b"2").unwrap();
+        }
+        open.bucket.settle().unwrap();
+        pair.disconnect();
+        pair.check_equal();
+        assert_eq!(pair.rollbacks, 0);
+        let replica = pair.replica().open();
+        assert_eq!(replica.figure("ep_dcp_received_items"), 35);
+        pair.nodes.iter_mut().for_each(Node::shutdown);
+    }
+}
+
+#[test]
+fn a_sync_write_ends_when_its_level_is_reached() {
+    use DurabilityLevel::{Majority, MajorityAndPersistOnActive, PersistToMajority};
+    for commit_log in [true, false] {
+        let mut pair = Pair::new(2, |config| config.commit_log = commit_log);
+        let name = &names_in(VB, 1)[0];
+        let persisted = |node: &Node| {
+            node.open()
+                .bucket
+                .vbucket_figures(VB)
+                .unwrap()
+                .persisted_seqno
+        };
+        for (cookie, level) in [Majority, MajorityAndPersistOnActive, PersistToMajority]
+            .into_iter()
+            .enumerate()
+        {
+            let cookie = cookie as u64 + 1;
+            pair.prepare(name, b"durable", level, cookie).unwrap();
+            let high = pair.active().open().bucket.vbucket_figures(VB).unwrap();
+            let prepared = high.high_seqno;
+            let is_done = |pair: &Pair| pair.active().open().sink.get(cookie).is_some();
+            while pair.pump(VB) {}
+            assert_eq!(
+                is_done(&pair),
+                level == Majority,
+                "the replica has it in memory"
+            );
+            if level == Majority {
+                assert!(persisted(pair.replica()) < prepared);
+                assert!(persisted(pair.active()) < prepared);
+            }
+            pair.replica().steps().run();
+            pair.bring_acks();
+            if level == PersistToMajority {
+                let on_disk = persisted(pair.replica());
+                assert!(on_disk >= prepared, "the log did not wait for its interval");
+            }
+            assert_eq!(
+                is_done(&pair),
+                level == Majority,
+                "the active has it in memory only"
+            );
+            pair.active().open().bucket.kick(true);
+            pair.active().steps().run();
+            assert!(is_done(&pair));
+            assert!(pair.active().open().sink.wait(cookie).is_ok());
+            pair.check_equal();
+        }
+        pair.nodes.iter_mut().for_each(Node::shutdown);
+    }
+}
+
+#[test]
+fn whoever_receives_may_write_the_log() {
+    let mut pair = Pair::new(3, |_| {});
+    pair.leads = true;
+    let level = DurabilityLevel::PersistToMajority;
+    let name = &names_in(VB, 1)[0];
+    pair.pump(VB);
+    pair.prepare(name, b"durable", level, 1).unwrap();
+    pair.active().open().bucket.kick(true);
+    while pair.pump(VB) {}
+    assert!(
+        pair.active().open().sink.wait(1).is_ok(),
+        "without any task"
+    );
+    pair.nodes.iter_mut().for_each(Node::shutdown);
+}
+
+#[test]
+fn a_replica_without_room_slows_the_stream() {
+    for commit_log in [true, false] {
+        let mut pair = Pair::new(4, |config| {
+            config.commit_log = commit_log;
+            config.quota_bytes = 4 << 20;
+        });
+        let names: Vec<String> = all_vbuckets().flat_map(|vb| names_in(vb, 300)).collect();
+        let mut later = 0;
+        for round in 0..3 {
+            let value = format!("{round:04}").repeat(500);
+            for name in &names {
+                pair.set_in_time(name, value.as_bytes());
+            }
+            // The replica's tasks stand still meanwhile.
+            for _ in 0..200 {
+                pair.pump_all();
+                pair.active().steps().run();
+            }
+            later = pair.replica().open().figure("ep_dcp_received_later");
+            let used = pair.replica().open().figure("mem_used");
+            assert!(used <= 4 << 20, "{used}");
+            pair.replica().acks.room.store(false, Ordering::SeqCst);
+            pair.replica().steps().pass(SEC);
+        }
+        assert!(later > 0, "it was never full");
+        assert!(pair.replica().acks.room.load(Ordering::SeqCst));
+        pair.check_equal();
+        pair.nodes.iter_mut().for_each(Node::shutdown);
+    }
+}

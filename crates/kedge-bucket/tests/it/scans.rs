@@ -1,0 +1,417 @@
+//! Range scans against what there was when they were made.
+
+use crate::crash::seeds;
+use crate::tools::*;
+use kedge_bucket::{
+    BucketChange, Completion, Cookie, EvictionPolicy, Item, Outcome, ScanBound, ScanEnd, ScanFound,
+    ScanId, ScanLimits, ScanOf, ScanPart, ScanWanted, Write,
+};
+use kedge_disk::SimDisk;
+use kedge_types::{CollectionId, Status, VbId};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+type Map = BTreeMap<String, Vec<u8>>;
+
+/// xorshift64 (G. Marsaglia, 2003).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+fn bound(key: &str, exclusive: bool) -> ScanBound {
+    ScanBound {
+        key: key.as_bytes().to_vec(),
+        exclusive,
+    }
+}
+
+fn wanted(of: ScanOf, key_only: bool) -> ScanWanted {
+    ScanWanted {
+        collection: CollectionId::DEFAULT,
+        of,
+        key_only,
+        needs: None,
+        name: String::new(),
+    }
+}
+
+fn all() -> ScanWanted {
+    let of = ScanOf::Range {
+        start: bound("\0", false),
+        end: bound("\u{7f}", false),
+    };
+    wanted(of, false)
+}
+
+fn create(open: &Open, vb: VbId, wanted: &ScanWanted) -> Result<ScanId, Status> {
+    let cookie = open.next_cookie();
+    let bucket = &open.bucket;
+    bucket.create_scan(open.ctx(), vb, wanted.clone(), Cookie(cookie))?;
+    made(open.sink.wait_any(cookie))
+}
+
+fn made(completion: Completion) -> Result<ScanId, Status> {
+    match completion {
+        Completion::ScanMade { result } => result,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn scanned(completion: Completion) -> Result<ScanPart, Status> {
+    match completion {
+        Completion::Scanned { result } => result,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// One continue of a scan so small that it has one part.
+fn go_on(open: &Open, vb: VbId, id: &ScanId, limits: ScanLimits) -> Result<ScanPart, Status> {
+    let cookie = open.next_cookie();
+    let bucket = &open.bucket;
+    bucket.continue_scan(open.ctx(), vb, id, limits, Cookie(cookie))?;
+    scanned(open.sink.wait_any(cookie))
+}
+
+fn text(key: &[u8]) -> String {
+    // Behind the prefix of the default collection.
+    String::from_utf8(key[1..].to_vec()).unwrap()
+}
+
+/// A scan under way, and what it is to give.
+struct UnderWay {
+    vb: VbId,
+    id: ScanId,
+    key_only: bool,
+    expected: Vec<(String, Vec<u8>)>,
+    /// Of a sample, how many of `expected`.
+    sample: Option<usize>,
+    given: Vec<(String, Vec<u8>)>,
+}
+
+impl UnderWay {
+    fn take(&mut self, found: ScanFound) {
+        match found {
+            ScanFound::Keys(keys) => {
+                assert!(self.key_only);
+                let given = keys.iter().map(|key| (text(key), Vec::new()));
+                self.given.extend(given);
+            }
+            ScanFound::Documents(items) => {
+                assert!(!self.key_only);
+                let pair = |item: &Item| (text(item.key()), item.value().to_vec());
+                self.given.extend(items.iter().map(pair));
+            }
+        }
+    }
+
+    fn check(&self, what: &str) {
+        match self.sample {
+            None => assert_eq!(self.given, self.expected, "{what}"),
+            Some(count) => {
+                assert_eq!(self.given.len(), count.min(self.expected.len()), "{what}");
+                assert!(self.given.is_sorted(), "{what}");
+                let is_there = |pair| self.expected.contains(pair);
+                assert!(self.given.iter().all(is_there), "{what}");
+            }
+        }
+    }
+}
+
+struct Run {
+    open: Open,
+    random: Random,
+    map: Map,
+    scans: Vec<UnderWay>,
+    ended: usize,
+    seed: u64,
+}
+
+impl Run {
+    fn change(&mut self) {
+        let name = format!("k{:02}", self.random.below(60));
+        let k = key(&name);
+        let cookie = self.open.next_cookie();
+        let write = Write {
+            cookie: Cookie(cookie),
+            ..write(&k)
+        };
+        if self.random.below(3) == 0 {
+            let outcome = self.open.bucket.delete(self.open.ctx(), &write);
+            if outcome == Ok(Outcome::Parked) {
+                let _ = self.open.sink.wait(cookie);
+            }
+            self.map.remove(&name);
+        } else {
+            let value =
+                vec![b'a' + self.random.below(26) as u8; self.random.below(300) as usize + 1];
+            self.open.set(&name, &value).unwrap();
+            self.map.insert(name, value);
+        }
+    }
+
+    fn begin(&mut self) {
+        let vb = VbId(self.random.below(4) as u16);
+        let key_only = self.random.below(2) == 0;
+        let mut end = || format!("k{:02}", self.random.below(60));
+        let (first, last) = (end(), end());
+        let exclusive = [self.random.below(2) == 0, self.random.below(2) == 0];
+        let count = self.random.below(12) as usize + 1;
+        let is_sample = self.random.below(3) == 0;
+        let is_in = |name: &str| {
+            is_sample
+                || (first.as_str() <= name
+                    && name <= last.as_str()
+                    && !(exclusive[0] && name == first)
+                    && !(exclusive[1] && name == last))
+        };
+        let of_vb = |name: &str| key(name).vbucket(4) == vb;
+        let expected: Vec<_> = self
+            .map
+            .iter()
+            .filter(|(name, _)| is_in(name) && of_vb(name))
+            .map(|(name, value)| {
+                let value = if key_only { Vec::new() } else { value.clone() };
+                (name.clone(), value)
+            })
+            .collect();
+        let of = if is_sample {
+            ScanOf::Sample {
+                seed: self.seed as u32,
+                count: count as u64,
+            }
+        } else {
+            ScanOf::Range {
+                start: bound(&first, exclusive[0]),
+                end: bound(&last, exclusive[1]),
+            }
+        };
+        match create(&self.open, vb, &wanted(of, key_only)) {
+            Ok(id) => self.scans.push(UnderWay {
+                vb,
+                id,
+                key_only,
+                expected,
+                sample: is_sample.then_some(count),
+                given: Vec::new(),
+            }),
+            Err(status) => {
+                assert_eq!(status, Status::KeyNotFound, "seed {}", self.seed);
+                assert!(expected.is_empty(), "seed {}", self.seed);
+            }
+        }
+    }
+
+    fn go_on(&mut self) {
+        if self.scans.is_empty() {
+            return;
+        }
+        let at = self.random.below(self.scans.len() as u64) as usize;
+        let limits = ScanLimits {
+            items: self.random.below(5) as u32,
+            ms: 0,
+            bytes: self.random.below(2) as u32 * 200,
+        };
+        let scan = &mut self.scans[at];
+        let part = go_on(&self.open, scan.vb, &scan.id, limits).unwrap();
+        scan.take(part.found);
+        if part.end == Some(ScanEnd::Complete) {
+            self.scans
+                .swap_remove(at)
+                .check(&format!("seed {}", self.seed));
+            self.ended += 1;
+        }
+    }
+
+    fn evict(&self) {
+        self.open.bucket.settle().unwrap();
+        let quota_bytes = self.open.bucket.config().quota_bytes;
+        let quota = |quota_bytes| BucketChange {
+            quota_bytes: Some(quota_bytes),
+            ..BucketChange::default()
+        };
+        self.open.bucket.update(&quota(1)).unwrap();
+        until("all values have left", || {
+            self.open.bucket.settle().unwrap();
+            self.open.figure("ep_num_non_resident") == self.open.figure("curr_items")
+        });
+        self.open.bucket.update(&quota(quota_bytes)).unwrap();
+    }
+}
+
+#[test]
+fn a_scan_gives_what_there_was_when_it_was_made() {
+    let mut ended = 0;
+    for seed in seeds(12) {
+        let mut place = sim(&SimDisk::new(seed));
+        place.config.eviction_policy = match seed % 2 {
+            0 => EvictionPolicy::ValueOnly,
+            _ => EvictionPolicy::FullEviction,
+        };
+        place.config.commit_log = seed % 3 != 0;
+        let mut run = Run {
+            open: place.open(),
+            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            map: Map::new(),
+            scans: Vec::new(),
+            ended: 0,
+            seed,
+        };
+        for _ in 0..400 {
+            match run.random.below(40) {
+                0 => run.evict(),
+                1 => run.open.bucket.settle().unwrap(),
+                2..8 => run.begin(),
+                8..20 => run.go_on(),
+                _ => run.change(),
+            }
+        }
+        ended += run.ended;
+        assert!(run.open.sink.fatal().is_empty());
+        run.open.bucket.shutdown();
+    }
+    assert!(ended > 100, "{ended} scans came to their end");
+}
+
+#[test]
+fn what_is_written_meanwhile_is_seen_up_to_one_moment() {
+    let place = sim(&SimDisk::new(1));
+    let open = place.open();
+    let vb = VbId(0);
+    // In the order in which they are written, round by round.
+    let names: Vec<String> = (0..2_000)
+        .map(|n| format!("k{n:04}"))
+        .filter(|name| key(name).vbucket(4) == vb)
+        .take(150)
+        .collect();
+    let round = |number: u32| {
+        for name in &names {
+            open.set(name, number.to_string().as_bytes()).unwrap();
+        }
+    };
+    round(0);
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut number = 1;
+            while !is_over.load(Ordering::Relaxed) {
+                round(number);
+                number += 1;
+            }
+        });
+        let mut last_seen = (0, 0);
+        for _ in 0..30 {
+            let id = create(&open, vb, &all()).unwrap();
+            let mut seen = Vec::new();
+            loop {
+                let limits = ScanLimits {
+                    items: 40,
+                    ..ScanLimits::default()
+                };
+                let part = go_on(&open, vb, &id, limits).unwrap();
+                let ScanFound::Documents(items) = part.found else {
+                    panic!("keys only");
+                };
+                for item in &items {
+                    let number: u32 = std::str::from_utf8(item.value()).unwrap().parse().unwrap();
+                    seen.push((text(item.key()), number));
+                }
+                if part.end == Some(ScanEnd::Complete) {
+                    break;
+                }
+            }
+            assert!(seen.iter().map(|(name, _)| name).eq(&names));
+            let (first, last) = (seen[0].1, seen.last().unwrap().1);
+            assert!(seen.is_sorted_by(|a, b| a.1 >= b.1), "{seen:?}");
+            assert!(first - last <= 1, "{first} {last}");
+            let reached = seen.iter().filter(|(_, number)| *number == first).count();
+            assert!((first, reached) >= last_seen, "what was seen stays");
+            last_seen = (first, reached);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    open.bucket.shutdown();
+}
+
+#[test]
+fn scans_are_cancelled_given_up_and_ended_with_their_bucket() {
+    let mut place = sim(&SimDisk::new(1));
+    let (open, steps) = place.open_by_hand();
+    let bucket = &open.bucket;
+    let vb = key("k").vbucket(4);
+    open.set("k", b"1").unwrap();
+    let make = || {
+        let cookie = open.next_cookie();
+        let outcome = bucket.create_scan(open.ctx(), vb, all(), Cookie(cookie));
+        assert!(matches!(outcome, Ok(Outcome::Parked)));
+        cookie
+    };
+    let id_of = |cookie| {
+        steps.run();
+        made(open.sink.get(cookie).unwrap()).unwrap()
+    };
+    let limits = ScanLimits::default();
+    let go_on = |id: &ScanId| {
+        let cookie = open.next_cookie();
+        let outcome = bucket.continue_scan(open.ctx(), vb, id, limits, Cookie(cookie));
+        outcome.map(|_| cookie)
+    };
+
+    // One continue at a time; one that is under way hears of the end.
+    let first = id_of(make());
+    let under_way = go_on(&first).unwrap();
+    assert_eq!(go_on(&first), Err(Status::Busy));
+    assert!(bucket.scan_figures()[0].is_busy);
+    assert_eq!(
+        bucket.cancel_scan(VbId(3 - vb.get()), &first),
+        Err(Status::KeyNotFound)
+    );
+    bucket.cancel_scan(vb, &first).unwrap();
+    steps.run();
+    let ended = scanned(open.sink.get(under_way).unwrap());
+    assert_eq!(ended.unwrap_err(), Status::RangeScanCancelled);
+    assert_eq!(go_on(&first), Err(Status::KeyNotFound));
+
+    // Nobody continues it.
+    let second = id_of(make());
+    steps.pass(SEC * 170);
+    assert_eq!(open.figure("ep_range_scans_open"), 1);
+    steps.pass(SEC * 20);
+    assert_eq!(open.figure("ep_range_scans_open"), 0);
+    assert_eq!(open.figure("ep_range_scans_idle"), 1);
+    assert_eq!(go_on(&second), Err(Status::KeyNotFound));
+
+    // A file that does not come.
+    open.set("k", b"2").unwrap();
+    let mut late = all();
+    late.needs = Some(kedge_bucket::ScanNeeds {
+        uuid: bucket.failover_log(open.ctx(), vb).unwrap()[0].0,
+        seqno: 99.into(),
+        seqno_exists: false,
+        timeout_ms: Some(5_000),
+    });
+    let cookie = open.next_cookie();
+    bucket
+        .create_scan(open.ctx(), vb, late, Cookie(cookie))
+        .unwrap();
+    steps.pass(SEC * 4);
+    assert!(open.sink.get(cookie).is_none());
+    steps.pass(SEC * 2);
+    let failed = made(open.sink.get(cookie).unwrap());
+    assert_eq!(failed, Err(Status::TemporaryFailure));
+
+    let third = id_of(make());
+    let (continued, making) = (go_on(&third).unwrap(), make());
+    bucket.shutdown();
+    let ended = scanned(open.sink.get(continued).unwrap());
+    assert_eq!(ended.unwrap_err(), Status::TemporaryFailure);
+    let ended = made(open.sink.get(making).unwrap());
+    assert_eq!(ended, Err(Status::TemporaryFailure));
+    assert_eq!(go_on(&third), Err(Status::KeyNotFound));
+}
