@@ -3,8 +3,8 @@
 use thiserror::Error;
 
 use crate::limits::{
-    DISPLAY_NAME_BYTES_MAX, ITERATIONS_MAX, ITERATIONS_MIN, PASSWORD_BYTES_MAX, ROLES_PER_USER_MAX,
-    USER_NAME_BYTES_MAX, USERS_MAX,
+    DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX, ITERATIONS_MAX, ITERATIONS_MIN,
+    PASSWORD_BYTES_MAX, ROLES_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_MAX,
 };
 
 /// An operation on users, roles, the stored form or a client's login failed.
@@ -32,6 +32,21 @@ pub enum Error {
     /// The store is full.
     #[error("too many users: the limit is {USERS_MAX}")]
     TooManyUsers,
+    /// There is no such group.
+    #[error("unknown group {0:?}")]
+    UnknownGroup(String),
+    /// The name of a group cannot be used.
+    #[error("bad group name: {0}")]
+    BadGroupName(NameProblem),
+    /// A group's description is too long or holds control characters.
+    #[error("bad description: {0}")]
+    BadDescription(NameProblem),
+    /// The store is full of groups, or a user would be in too many.
+    #[error("too many groups: the limit is {GROUPS_MAX}, and {GROUPS_PER_USER_MAX} per user")]
+    TooManyGroups,
+    /// Who makes the change may not give, change or take such rights.
+    #[error("only a full administrator may change who can give rights to others")]
+    Guarded,
     /// No role has this name.
     #[error("unknown role {0:?}")]
     UnknownRole(String),
@@ -138,6 +153,9 @@ pub enum RoleProblem {
     /// The role holds for whole buckets.
     #[error("it takes no scope or collection")]
     ScopeNotTaken,
+    /// The role holds for whole scopes.
+    #[error("it takes no collection")]
+    CollectionNotTaken,
     /// No bucket can be called that.
     #[error("it names an impossible bucket")]
     BucketName,
@@ -165,4 +183,7 @@ pub enum StoreProblem {
     /// A user is there twice.
     #[error("the user is there twice")]
     Duplicate,
+    /// A group is there twice.
+    #[error("a group is there twice")]
+    DuplicateGroup,
 }

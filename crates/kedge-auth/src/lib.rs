@@ -4,7 +4,7 @@
 //! arguments, and the store becomes JSON text that somebody else writes. The only thing taken from
 //! the outside is randomness (salts, nonces, keys), from the operating system.
 //!
-//! * [`UserStore`] holds users, their salted credentials and their [`Roles`].
+//! * [`UserStore`] holds users, their salted credentials and their [`Roles`], and [`Group`]s that give users more.
 //! * [`ServerSession`] answers one login: PLAIN (RFC 4616) or SCRAM (RFC 5802, RFC 7677, and the
 //!   same construction with SHA-512).
 //! * [`ClientSession`] is the other side, for our own tools.
@@ -38,28 +38,35 @@
 //! ```
 
 mod cache;
+mod catalogue;
 mod client;
 mod credential;
 mod error;
+mod group;
 mod hash;
 mod limits;
 mod mechanism;
 mod message;
 mod persist;
+mod privilege;
 mod random;
 mod roles;
 mod server;
 mod store;
 
+pub use catalogue::{RoleInfo, RoleKind, roles_catalogue};
 pub use client::{ClientSession, ClientStep};
 pub use error::{Error, NameProblem, PasswordProblem, RoleProblem, StoreProblem};
+pub use group::{Group, GroupChange, UserChange};
 pub use limits::{
-    DISPLAY_NAME_BYTES_MAX, ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, MESSAGE_BYTES_MAX,
-    PASSWORD_BYTES_MAX, ROLES_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_MAX,
+    DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX, ITERATIONS_DEFAULT, ITERATIONS_MAX,
+    ITERATIONS_MIN, MESSAGE_BYTES_MAX, PASSWORD_BYTES_MAX, ROLES_PER_USER_MAX, USER_NAME_BYTES_MAX,
+    USERS_MAX,
 };
 pub use mechanism::Mechanism;
 pub use persist::STORE_VERSION;
+pub use privilege::{Privilege, Privileges};
 pub use random::random_nonce;
-pub use roles::{Privilege, Role, RoleInfo, RoleKind, Roles, roles_catalogue};
+pub use roles::{Part, Role, Roles};
 pub use server::{Failure, ServerSession, Step};
 pub use store::{User, UserStore};

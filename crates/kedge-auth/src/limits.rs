@@ -18,6 +18,12 @@ pub const USERS_MAX: usize = 16_384;
 /// Most roles of one user.
 pub const ROLES_PER_USER_MAX: usize = 256;
 
+/// Most groups in one store.
+pub const GROUPS_MAX: usize = 1_024;
+
+/// Most groups of one user.
+pub const GROUPS_PER_USER_MAX: usize = 64;
+
 /// PBKDF2 iterations of a new password unless the store says otherwise: the least that RFC 7677
 /// section 4 allows. Each SCRAM client pays it at each connection.
 pub const ITERATIONS_DEFAULT: u32 = 4_096;

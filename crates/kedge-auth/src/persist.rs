@@ -1,15 +1,16 @@
-//! The stored form of a [`UserStore`]: JSON, version 1.
+//! The stored form of a [`UserStore`]: JSON, version 2.
 //!
 //! ```json
 //! {
-//!   "version": 1,
+//!   "version": 2,
 //!   "fallback_salt_key": "<base64, 32 bytes>",
 //!   "iterations": 4096,
 //!   "users": [
 //!     {
 //!       "id": "ada",
 //!       "name": "Ada Lovelace",
-//!       "roles": ["admin", "data_reader[default]"],
+//!       "roles": ["admin", "data_reader[default:sales:orders]"],
+//!       "groups": ["readers"],
 //!       "password_change_date": 1700000000,
 //!       "credentials": {
 //!         "SCRAM-SHA512": {
@@ -21,16 +22,24 @@
 //!         "SCRAM-SHA256": {}, "SCRAM-SHA1": {}
 //!       }
 //!     }
+//!   ],
+//!   "groups": [
+//!     {
+//!       "name": "readers",
+//!       "description": "may read",
+//!       "roles": ["data_reader[*]"],
+//!       "ldap_group_ref": ""
+//!     }
 //!   ]
 //! }
 //! ```
 //!
 //! Times are seconds since 1970 (UTC). All three credentials are always there, each with the four
 //! fields. An unknown field is an error: what this program does not understand it must not drop at
-//! the next write. Any change of the form is a new version.
+//! the next write. Any change of the form is a new version. Version 1, which is read too, has no groups.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -40,13 +49,20 @@ use zeroize::Zeroizing;
 use crate::cache::VerifiedCache;
 use crate::credential::{Credential, Credentials};
 use crate::error::{Error, StoreProblem};
+use crate::group::{Group, check_group_name};
 use crate::hash::{Hash, Secret};
-use crate::limits::{ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES_MAX, SALT_BYTES_MIN, USERS_MAX};
+use crate::limits::{
+    DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, ITERATIONS_MAX, ITERATIONS_MIN, SALT_BYTES_MAX,
+    SALT_BYTES_MIN, USERS_MAX,
+};
 use crate::roles::Roles;
-use crate::store::{User, UserStore, check_display_name, check_name};
+use crate::store::{User, UserStore, check_display_name, check_name, check_text};
 
-/// The version of the stored form that is written and read.
-pub const STORE_VERSION: u64 = 1;
+/// The version of the stored form that is written; it and [`OLDEST_VERSION`] are read.
+pub const STORE_VERSION: u64 = 2;
+
+/// The oldest version that is read.
+const OLDEST_VERSION: u64 = 1;
 
 /// Read first, so that a form of the future is told from a broken one.
 #[derive(Deserialize)]
@@ -61,6 +77,17 @@ struct StoreDoc {
     fallback_salt_key: Zeroizing<String>,
     iterations: u32,
     users: Vec<UserDoc>,
+    #[serde(default)]
+    groups: Vec<GroupDoc>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct GroupDoc {
+    name: String,
+    description: String,
+    roles: Vec<String>,
+    ldap_group_ref: String,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -69,6 +96,8 @@ struct UserDoc {
     id: String,
     name: String,
     roles: Vec<String>,
+    #[serde(default)]
+    groups: Vec<String>,
     password_change_date: u64,
     credentials: CredentialsDoc,
 }
@@ -105,6 +134,7 @@ impl UserStore {
             fallback_salt_key: encode(&*self.fallback_salt_key),
             iterations: self.iterations,
             users: self.users.values().map(UserDoc::from).collect(),
+            groups: self.groups.iter().map(GroupDoc::from).collect(),
         };
         let mut text = serde_json::to_string_pretty(&doc).expect("text and numbers become JSON");
         text.push('\n');
@@ -115,12 +145,13 @@ impl UserStore {
     ///
     /// # Errors
     /// [`Error::UnsupportedVersion`], [`Error::MalformedStore`], [`Error::CorruptStore`],
-    /// [`Error::TooManyUsers`]; [`Error::BadName`], [`Error::BadDisplayName`],
-    /// [`Error::UnknownRole`], [`Error::BadRole`] and [`Error::TooManyRoles`] for what no store
-    /// would have accepted; [`Error::NoRandomness`].
+    /// [`Error::TooManyUsers`], [`Error::TooManyGroups`]; [`Error::BadName`],
+    /// [`Error::BadDisplayName`], [`Error::BadGroupName`], [`Error::BadDescription`],
+    /// [`Error::UnknownGroup`], [`Error::UnknownRole`], [`Error::BadRole`] and
+    /// [`Error::TooManyRoles`] for what no store would have accepted; [`Error::NoRandomness`].
     pub fn from_json(text: &str) -> Result<Self, Error> {
         let VersionDoc { version } = serde_json::from_str(text).map_err(malformed)?;
-        if version != STORE_VERSION {
+        if !(OLDEST_VERSION..=STORE_VERSION).contains(&version) {
             return Err(Error::UnsupportedVersion {
                 found: version,
                 supported: STORE_VERSION,
@@ -138,9 +169,18 @@ impl UserStore {
             return Err(corrupt(StoreProblem::Iterations));
         }
         let key = decode(&doc.fallback_salt_key).and_then(|key| key.as_slice().try_into().ok());
+        let mut store = Self {
+            users: BTreeMap::new(),
+            groups: groups(doc.groups)?,
+            fallback_salt_key: Zeroizing::new(key.ok_or(corrupt(StoreProblem::FallbackKey))?),
+            iterations: doc.iterations,
+            verified: VerifiedCache::new()?,
+        };
         let mut users = BTreeMap::new();
-        for user in doc.users {
-            let user = User::try_from(user)?;
+        for mut doc in doc.users {
+            let names = store.known_groups(&std::mem::take(&mut doc.groups))?;
+            let mut user = User::try_from(doc)?;
+            user.groups = names;
             match users.entry(user.id.clone()) {
                 Entry::Vacant(entry) => entry.insert(user),
                 Entry::Occupied(entry) => {
@@ -152,13 +192,50 @@ impl UserStore {
                 }
             };
         }
-        Ok(Self {
-            users,
-            fallback_salt_key: Zeroizing::new(key.ok_or(corrupt(StoreProblem::FallbackKey))?),
-            iterations: doc.iterations,
-            verified: VerifiedCache::new()?,
-        })
+        store.users = users;
+        Ok(store)
     }
+}
+
+impl From<(&String, &Group)> for GroupDoc {
+    fn from((name, group): (&String, &Group)) -> Self {
+        Self {
+            name: name.clone(),
+            description: group.description.clone(),
+            roles: group.roles.iter().map(ToString::to_string).collect(),
+            ldap_group_ref: group.ldap_group_ref.clone(),
+        }
+    }
+}
+
+fn groups(docs: Vec<GroupDoc>) -> Result<BTreeMap<String, Group>, Error> {
+    if docs.len() > GROUPS_MAX {
+        return Err(Error::TooManyGroups);
+    }
+    let mut groups = BTreeMap::new();
+    for doc in docs {
+        check_group_name(&doc.name)?;
+        for text in [&doc.description, &doc.ldap_group_ref] {
+            check_text(text, DISPLAY_NAME_BYTES_MAX).map_err(Error::BadDescription)?;
+        }
+        let group = Group {
+            roles: roles(&doc.roles)?,
+            description: doc.description,
+            ldap_group_ref: doc.ldap_group_ref,
+        };
+        if groups.insert(doc.name, group).is_some() {
+            return Err(Error::CorruptStore {
+                user: None,
+                problem: StoreProblem::DuplicateGroup,
+            });
+        }
+    }
+    Ok(groups)
+}
+
+fn roles(texts: &[String]) -> Result<Roles, Error> {
+    let roles = texts.iter().map(|role| role.parse());
+    Roles::new(roles.collect::<Result<Vec<_>, Error>>()?)
 }
 
 impl From<&User> for UserDoc {
@@ -167,6 +244,7 @@ impl From<&User> for UserDoc {
             id: user.id.clone(),
             name: user.name.clone(),
             roles: user.roles.iter().map(ToString::to_string).collect(),
+            groups: user.groups.iter().cloned().collect(),
             password_change_date: user.password_change_date_s,
             credentials: CredentialsDoc {
                 sha512: CredentialDoc::from(&user.credentials.sha512),
@@ -183,11 +261,7 @@ impl TryFrom<UserDoc> for User {
     fn try_from(doc: UserDoc) -> Result<Self, Error> {
         check_name(&doc.id)?;
         check_display_name(&doc.name)?;
-        let roles = doc
-            .roles
-            .iter()
-            .map(|role| role.parse())
-            .collect::<Result<Vec<_>, Error>>()?;
+        let roles = roles(&doc.roles)?;
         let credential = |doc_credential: &CredentialDoc, hash| {
             doc_credential
                 .decode(hash)
@@ -204,7 +278,8 @@ impl TryFrom<UserDoc> for User {
         Ok(Self {
             id: doc.id,
             name: doc.name,
-            roles: Roles::new(roles)?,
+            roles,
+            groups: BTreeSet::new(),
             password_change_date_s: doc.password_change_date,
             credentials,
         })

@@ -1,156 +1,17 @@
-//! What a user may do: privileges, and the roles that bundle them.
+//! The roles of a user: how they are written, and what they allow where.
 //!
-//! Role names and the way they are written (`data_reader[default]`) are those of Couchbase's
-//! management interface (documentation of `PUT /settings/rbac/users`), so that its SDKs and tools
-//! can set and read them.
+//! They are written (`data_reader[default]`) as in Couchbase's management interface (documentation
+//! of `PUT /settings/rbac/users`), so that its SDKs and tools can set and read them.
 
 use std::fmt;
 use std::str::FromStr;
 
 use serde::Serialize;
 
+use crate::catalogue::{Extent, RoleKind, SPECS};
 use crate::error::{Error, RoleProblem};
 use crate::limits::{BUCKET_NAME_BYTES_MAX, ROLES_PER_USER_MAX, SCOPE_NAME_BYTES_MAX};
-
-/// One thing that can be allowed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Privilege {
-    /// Select a bucket, see its settings and cluster map. Without a bucket: connect at all.
-    Access,
-    /// Read documents.
-    Read,
-    /// Write and delete documents.
-    Write,
-    /// Statistics, of a bucket or (without a bucket) of the node.
-    Stats,
-    /// Delete all documents of a bucket at once.
-    Flush,
-    /// Change a bucket: settings, collections, compaction.
-    Manage,
-    /// See the settings of the cluster and its users.
-    Inspect,
-    /// All the rest: users, creation and removal of buckets, settings of the cluster.
-    Admin,
-}
-
-/// The roles there are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[non_exhaustive]
-pub enum RoleKind {
-    /// `admin`: everything.
-    Admin,
-    /// `ro_admin`: sees everything but documents.
-    RoAdmin,
-    /// `bucket_admin[b]`: manages a bucket, but has no access to its documents.
-    BucketAdmin,
-    /// `bucket_full_access[b]`: what an application needs.
-    BucketFullAccess,
-    /// `data_reader[b]`.
-    DataReader,
-    /// `data_writer[b]`.
-    DataWriter,
-    /// `data_monitoring[b]`.
-    DataMonitoring,
-}
-
-/// What can stand in a role's brackets.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Extent {
-    /// Nothing: the role holds everywhere.
-    Cluster,
-    /// A bucket.
-    Bucket,
-    /// A bucket, perhaps with a scope, perhaps with a collection.
-    Collection,
-}
-
-struct Spec {
-    kind: RoleKind,
-    role: &'static str,
-    extent: Extent,
-    grants: &'static [Privilege],
-    title: &'static str,
-    description: &'static str,
-}
-
-/// The table of roles, in the order of [`RoleKind`].
-static SPECS: [Spec; 7] = {
-    use Privilege::{Access, Admin, Flush, Inspect, Manage, Read, Stats, Write};
-    [
-        Spec {
-            kind: RoleKind::Admin,
-            role: "admin",
-            extent: Extent::Cluster,
-            grants: &[Access, Read, Write, Stats, Flush, Manage, Inspect, Admin],
-            title: "Full Admin",
-            description: "May do everything: documents, buckets, users and settings.",
-        },
-        Spec {
-            kind: RoleKind::RoAdmin,
-            role: "ro_admin",
-            extent: Extent::Cluster,
-            grants: &[Access, Stats, Inspect],
-            title: "Read-Only Admin",
-            description: "Sees all settings, users and statistics; changes nothing, reads no documents.",
-        },
-        Spec {
-            kind: RoleKind::BucketAdmin,
-            role: "bucket_admin",
-            extent: Extent::Bucket,
-            grants: &[Access, Stats, Flush, Manage],
-            title: "Bucket Admin",
-            description: "Manages one bucket; reads and writes no documents.",
-        },
-        Spec {
-            kind: RoleKind::BucketFullAccess,
-            role: "bucket_full_access",
-            extent: Extent::Bucket,
-            grants: &[Access, Read, Write, Stats, Flush],
-            title: "Application Access",
-            description: "Reads and writes all documents of one bucket, and may flush it.",
-        },
-        Spec {
-            kind: RoleKind::DataReader,
-            role: "data_reader",
-            extent: Extent::Collection,
-            grants: &[Access, Read],
-            title: "Data Reader",
-            description: "Reads documents.",
-        },
-        Spec {
-            kind: RoleKind::DataWriter,
-            role: "data_writer",
-            extent: Extent::Collection,
-            grants: &[Access, Write],
-            title: "Data Writer",
-            description: "Writes and deletes documents, but does not read them.",
-        },
-        Spec {
-            kind: RoleKind::DataMonitoring,
-            role: "data_monitoring",
-            extent: Extent::Collection,
-            grants: &[Access, Stats],
-            title: "Data Monitor",
-            description: "Reads statistics.",
-        },
-    ]
-};
-
-impl RoleKind {
-    fn spec(self) -> &'static Spec {
-        SPECS
-            .iter()
-            .find(|spec| spec.kind == self)
-            .expect("every role is in the table")
-    }
-
-    /// The name, as in `data_reader`.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        self.spec().role
-    }
-}
+use crate::privilege::{Privilege, Privileges};
 
 /// A role, with the bucket it holds for if it is a role for buckets.
 ///
@@ -183,26 +44,68 @@ impl Role {
         self.bucket.as_deref()
     }
 
-    /// The scope it was given with. It is kept and shown, but the role holds for the whole bucket.
+    /// The scope it holds for, `*` for all; none for the whole bucket.
     #[must_use]
     pub fn scope(&self) -> Option<&str> {
         self.scope.as_deref()
     }
 
-    /// The collection it was given with; see [`scope`](Self::scope).
+    /// The collection it holds for, `*` for all; none for the whole scope.
     #[must_use]
     pub fn collection(&self) -> Option<&str> {
         self.collection.as_deref()
     }
 
-    fn allows(&self, privilege: Privilege, bucket: Option<&str>) -> bool {
-        let granted = self.kind.spec().grants.contains(&privilege);
+    /// What it allows in all of `bucket` or, with `None`, to the node as such. Whoever has a role in a bucket may
+    /// select it and connect, and that is all that a role for a part of it allows in the whole.
+    fn privileges(&self, bucket: Option<&str>) -> Privileges {
+        const ACCESS: Privileges = Privileges::of(&[Privilege::Access]);
         match (self.bucket(), bucket) {
-            (None | Some("*"), Some(_)) | (None, None) => granted,
-            (Some(own), Some(asked)) => granted && own == asked,
-            // The node itself: whoever has any role may connect, and that is all.
-            (Some(_), None) => privilege == Privilege::Access,
+            (None, _) => self.kind.spec().grants,
+            (Some(_), None) => ACCESS,
+            (Some(own), Some(asked)) if own != "*" && own != asked => Privileges::NONE,
+            _ if is_any(self.scope()) && is_any(self.collection()) => self.kind.spec().grants,
+            _ => ACCESS,
         }
+    }
+}
+
+/// Whether a name in a role stands for every one.
+fn is_any(name: Option<&str>) -> bool {
+    matches!(name, None | Some("*"))
+}
+
+/// What roles allow in a part of a bucket, beside what holds in all of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    scope: Option<Box<str>>,
+    collection: Option<Box<str>>,
+    grants: Privileges,
+}
+
+impl Part {
+    /// What is allowed there.
+    #[must_use]
+    pub const fn privileges(&self) -> Privileges {
+        self.grants
+    }
+
+    /// Whether the collection lies in the part; with `None`, whether all of the scope does.
+    #[must_use]
+    pub fn covers(&self, scope: &str, collection: Option<&str>) -> bool {
+        let scope_fits = self.scope.as_deref().is_none_or(|own| own == scope);
+        let collection_fits = match (self.collection.as_deref(), collection) {
+            (None, _) => true,
+            (Some(own), Some(asked)) => own == asked,
+            (Some(_), None) => false,
+        };
+        scope_fits && collection_fits
+    }
+
+    /// Whether any of it lies in the scope.
+    #[must_use]
+    pub fn touches(&self, scope: &str) -> bool {
+        self.scope.as_deref().is_none_or(|own| own == scope)
     }
 }
 
@@ -234,7 +137,7 @@ impl FromStr for Role {
                     scope: None,
                     collection: None,
                 }),
-                Extent::Bucket | Extent::Collection => Err(bad(RoleProblem::BucketMissing)),
+                _ => Err(bad(RoleProblem::BucketMissing)),
             };
         };
         let parts: Vec<&str> = inside.split(':').collect();
@@ -242,7 +145,8 @@ impl FromStr for Role {
         match spec.extent {
             Extent::Cluster => return Err(bad(RoleProblem::BucketNotTaken)),
             Extent::Bucket if !below.is_empty() => return Err(bad(RoleProblem::ScopeNotTaken)),
-            Extent::Bucket | Extent::Collection => {}
+            Extent::Scope if below.len() > 1 => return Err(bad(RoleProblem::CollectionNotTaken)),
+            Extent::Bucket | Extent::Scope | Extent::Collection => {}
         }
         if below.len() > 2 {
             return Err(bad(RoleProblem::Syntax));
@@ -323,10 +227,67 @@ impl Roles {
         }])
     }
 
-    /// Whether any of the roles allows this in this bucket or, with `None`, for the node as such.
+    /// Whether any of the roles allows this in all of this bucket or, with `None`, for the node as such.
     #[must_use]
     pub fn allows(&self, privilege: Privilege, bucket: Option<&str>) -> bool {
-        self.0.iter().any(|role| role.allows(privilege, bucket))
+        self.privileges(bucket).allow(Privileges::of(&[privilege]))
+    }
+
+    /// What the roles together allow in all of this bucket or, with `None`, for the node as such.
+    #[must_use]
+    pub fn privileges(&self, bucket: Option<&str>) -> Privileges {
+        let each = self.0.iter().map(|role| role.privileges(bucket));
+        each.fold(Privileges::NONE, Privileges::and)
+    }
+
+    /// What the roles allow in parts of this bucket, one for each role that is for a part.
+    #[must_use]
+    pub fn parts(&self, bucket: &str) -> Vec<Part> {
+        let here = |role: &&Role| matches!(role.bucket(), Some(own) if own == "*" || own == bucket);
+        let given = |name: Option<&str>| name.filter(|name| *name != "*").map(Box::from);
+        self.0
+            .iter()
+            .filter(here)
+            .map(|role| Part {
+                scope: given(role.scope()),
+                collection: given(role.collection()),
+                grants: role.kind.spec().grants,
+            })
+            .filter(|part| part.scope.is_some() || part.collection.is_some())
+            .collect()
+    }
+
+    /// Whether this is allowed in a collection or, with `None`, in a whole scope.
+    #[must_use]
+    pub fn allows_in(
+        &self,
+        privilege: Privilege,
+        bucket: &str,
+        scope: &str,
+        collection: Option<&str>,
+    ) -> bool {
+        let needed = Privileges::of(&[privilege]);
+        let parts = self.parts(bucket);
+        let mut covering = parts.iter().filter(|part| part.covers(scope, collection));
+        self.allows(privilege, Some(bucket)) || covering.any(|part| part.grants.allow(needed))
+    }
+
+    /// These and those of `others`, each once.
+    #[must_use]
+    pub fn joined<'o>(&self, others: impl IntoIterator<Item = &'o Self>) -> Self {
+        let mut all = self.0.clone();
+        for role in others.into_iter().flat_map(|other| &other.0) {
+            if !all.contains(role) {
+                all.push(role.clone());
+            }
+        }
+        Self(all)
+    }
+
+    /// Whether any of them lets its users give rights to others.
+    #[must_use]
+    pub fn are_guarded(&self) -> bool {
+        self.0.iter().any(|role| role.kind.is_guarded())
     }
 
     /// The roles, in the order in which they were given.
@@ -371,41 +332,4 @@ impl fmt::Display for Roles {
 
 fn serialize_kind<S: serde::Serializer>(kind: &RoleKind, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(kind.name())
-}
-
-/// What `GET /settings/rbac/roles` says of one role; serialises to just that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct RoleInfo {
-    /// The role's name, as in `data_reader`.
-    pub role: &'static str,
-    /// `*` if the role takes a bucket.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bucket_name: Option<&'static str>,
-    /// `*` if the role takes a scope.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub scope_name: Option<&'static str>,
-    /// `*` if the role takes a collection.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub collection_name: Option<&'static str>,
-    /// A name to show.
-    pub name: &'static str,
-    /// What the role is for.
-    pub desc: &'static str,
-}
-
-/// All roles there are, for `GET /settings/rbac/roles`.
-#[must_use]
-pub fn roles_catalogue() -> Vec<RoleInfo> {
-    let star = |given: bool| given.then_some("*");
-    SPECS
-        .iter()
-        .map(|spec| RoleInfo {
-            role: spec.role,
-            bucket_name: star(spec.extent != Extent::Cluster),
-            scope_name: star(spec.extent == Extent::Collection),
-            collection_name: star(spec.extent == Extent::Collection),
-            name: spec.title,
-            desc: spec.description,
-        })
-        .collect()
 }

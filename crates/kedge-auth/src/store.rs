@@ -5,7 +5,7 @@
 //! * The verified-password cache holds nothing for a user whose password changed since: every
 //!   change takes `&mut self` and forgets the user before it returns.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use subtle::Choice;
 use zeroize::Zeroizing;
@@ -14,13 +14,15 @@ use crate::cache::VerifiedCache;
 use crate::client::check_password;
 use crate::credential::{Credential, Credentials, FallbackKey};
 use crate::error::{Error, NameProblem};
+use crate::group::Group;
 use crate::hash::Hash;
 use crate::limits::{
     DISPLAY_NAME_BYTES_MAX, ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, PASSWORD_BYTES_MAX,
     USER_NAME_BYTES_MAX, USERS_MAX,
 };
+use crate::privilege::Privilege;
 use crate::random::random_bytes;
-use crate::roles::{Privilege, Roles};
+use crate::roles::Roles;
 
 /// Characters that a user name must not hold, as in Couchbase's documentation of user names.
 const FORBIDDEN_IN_NAMES: &str = "()<>@,;:\\\"/[]?={}";
@@ -31,6 +33,7 @@ pub struct User {
     pub(crate) id: String,
     pub(crate) name: String,
     pub(crate) roles: Roles,
+    pub(crate) groups: BTreeSet<String>,
     pub(crate) password_change_date_s: u64,
     pub(crate) credentials: Credentials,
 }
@@ -48,10 +51,15 @@ impl User {
         &self.name
     }
 
-    /// What the user may do.
+    /// The user's own roles; see [`UserStore::roles_of`] for all.
     #[must_use]
     pub const fn roles(&self) -> &Roles {
         &self.roles
+    }
+
+    /// Names of the groups that the user is in.
+    pub fn groups(&self) -> impl ExactSizeIterator<Item = &str> {
+        self.groups.iter().map(String::as_str)
     }
 
     /// When the password was last set, in seconds since 1970 (UTC).
@@ -68,6 +76,7 @@ impl User {
 #[derive(Debug, Clone)]
 pub struct UserStore {
     pub(crate) users: BTreeMap<String, User>,
+    pub(crate) groups: BTreeMap<String, Group>,
     pub(crate) fallback_salt_key: FallbackKey,
     pub(crate) iterations: u32,
     pub(crate) verified: VerifiedCache,
@@ -81,6 +90,7 @@ impl UserStore {
     pub fn new() -> Result<Self, Error> {
         Ok(Self {
             users: BTreeMap::new(),
+            groups: BTreeMap::new(),
             fallback_salt_key: Zeroizing::new(random_bytes()?),
             iterations: ITERATIONS_DEFAULT,
             verified: VerifiedCache::new()?,
@@ -128,6 +138,7 @@ impl UserStore {
             id: id.to_owned(),
             name: String::new(),
             roles,
+            groups: BTreeSet::new(),
             password_change_date_s: now_s,
             credentials: Credentials::derive(password.as_bytes(), self.iterations)?,
         };
@@ -153,7 +164,7 @@ impl UserStore {
         Ok(())
     }
 
-    /// Replaces a user's roles.
+    /// Replaces a user's own roles.
     ///
     /// # Errors
     /// [`Error::UnknownUser`].
@@ -217,8 +228,7 @@ impl UserStore {
     /// Whether a user exists and may do something; see [`Roles::allows`].
     #[must_use]
     pub fn allows(&self, id: &str, privilege: Privilege, bucket: Option<&str>) -> bool {
-        self.get(id)
-            .is_some_and(|user| user.roles.allows(privilege, bucket))
+        self.roles_of(id).allows(privilege, bucket)
     }
 
     /// Whether this is the user's password.
@@ -253,7 +263,7 @@ impl UserStore {
         }
     }
 
-    fn user_mut(&mut self, id: &str) -> Result<&mut User, Error> {
+    pub(crate) fn user_mut(&mut self, id: &str) -> Result<&mut User, Error> {
         self.users
             .get_mut(id)
             .ok_or_else(|| Error::UnknownUser(id.to_owned()))
@@ -274,12 +284,14 @@ pub(crate) fn check_name(id: &str) -> Result<(), Error> {
 }
 
 pub(crate) fn check_display_name(name: &str) -> Result<(), Error> {
-    if name.len() > DISPLAY_NAME_BYTES_MAX {
-        return Err(Error::BadDisplayName(NameProblem::TooLong(
-            DISPLAY_NAME_BYTES_MAX,
-        )));
+    check_text(name, DISPLAY_NAME_BYTES_MAX).map_err(Error::BadDisplayName)
+}
+
+/// Text to show: of any characters but those that control terminals.
+pub(crate) fn check_text(text: &str, bytes_max: usize) -> Result<(), NameProblem> {
+    if text.len() > bytes_max {
+        return Err(NameProblem::TooLong(bytes_max));
     }
-    name.chars().find(|c| c.is_control()).map_or(Ok(()), |c| {
-        Err(Error::BadDisplayName(NameProblem::Forbidden(c)))
-    })
+    let control = text.chars().find(|c| c.is_control());
+    control.map_or(Ok(()), |c| Err(NameProblem::Forbidden(c)))
 }

@@ -10,7 +10,7 @@ use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 
 use crate::state::hex;
-use crate::{BucketEntry, ClusterState, Ports, Revision, SERVER_GROUP};
+use crate::{BucketEntry, Chain, ClusterState, Nodes, Revision, SERVER_GROUP};
 
 /// What a bucket can do, by the names of `bucketCapabilities`.
 ///
@@ -19,12 +19,23 @@ use crate::{BucketEntry, ClusterState, Ports, Revision, SERVER_GROUP};
 pub const BUCKET_CAPABILITIES: &[&str] = &[
     "collections",
     "durableWrite",
+    "tombstonedUserXAttrs",
+    "xattr",
+    "subdoc.AccessDeleted",
+    "subdoc.BinaryXattr",
+    "subdoc.DocumentMacroSupport",
+    "subdoc.ReplaceBodyWithXattr",
+    "subdoc.ReplicaRead",
+    "subdoc.ReviveDocument",
     "couchapi",
     "preserveExpiry",
     "cbhello",
     "touch",
     "cccp",
     "nodesExt",
+    "rangeScan",
+    "dcp",
+    "dcp.IgnorePurgedTombstones",
 ];
 
 /// The services of a node, by the names of the REST interface's `nodes[].services`.
@@ -61,7 +72,7 @@ pub fn socket_text(host: &str, port: u16) -> String {
 struct Global<'a> {
     rev: i64,
     rev_epoch: i64,
-    nodes_ext: [NodeExt<'a>; 1],
+    nodes_ext: Vec<NodeExt<'a>>,
     cluster_capabilities_ver: [u8; 2],
     cluster_capabilities: Empty,
     cluster_name: &'a str,
@@ -84,8 +95,8 @@ struct OfBucket<'a> {
     bucket_capabilities_ver: &'static str,
     bucket_capabilities: &'static [&'static str],
     collections_manifest_uid: String,
-    nodes: [Node; 1],
-    nodes_ext: [NodeExt<'a>; 1],
+    nodes: Vec<Node>,
+    nodes_ext: Vec<NodeExt<'a>>,
     cluster_capabilities_ver: [u8; 2],
     cluster_capabilities: Empty,
     cluster_name: &'a str,
@@ -118,7 +129,22 @@ struct NodeExt<'a> {
     #[serde(rename = "nodeUUID")]
     node_uuid: &'a str,
     server_group: &'static str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
     this_node: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    alternate_addresses: Option<Alternate<'a>>,
+}
+
+#[derive(Serialize)]
+struct Alternate<'a> {
+    external: Elsewhere<'a>,
+}
+
+/// Where a node is in another network.
+#[derive(Serialize)]
+struct Elsewhere<'a> {
+    hostname: &'a str,
+    ports: Services,
 }
 
 /// Only what is served: a client dials every service that it is told of.
@@ -130,56 +156,97 @@ struct Services {
 
 /// The `vBucketServerMap`, also part of the REST interface's bucket document.
 ///
-/// One node can keep no replica, whatever the bucket asks for: `numReplicas` is 0 and every chain is `[0]`. With the
-/// bucket's own number clients would wait for replicas, and refuse durability levels that a majority of one gives.
+/// `numReplicas` is how many replicas the chains have, whatever the bucket asks for: with a larger number clients
+/// would wait for replicas that cannot be, and refuse durability levels that the nodes give.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerMap {
     hash_algorithm: &'static str,
-    num_replicas: u8,
-    server_list: [String; 1],
+    num_replicas: usize,
+    server_list: Vec<String>,
     #[serde(rename = "vBucketMap")]
-    map: Chains,
+    map: ServerChains,
 }
 
 impl ServerMap {
-    /// The map of a bucket with that many vBuckets, all on the node that is reached at `host`.
-    #[must_use]
-    pub fn new(vbuckets: u16, host: &str, ports: Ports) -> Self {
+    /// The map for a client that reached this node at `host`.
+    pub(crate) fn new(chains: ServerChains, nodes: &Nodes, host: &str) -> Self {
+        let server = |node: &crate::NodeView| socket_text(node.host(host), node.ports.kv);
         Self {
             hash_algorithm: "CRC",
-            num_replicas: 0,
-            server_list: [socket_text(host, ports.kv)],
-            map: Chains(vbuckets),
+            num_replicas: chains.replicas(),
+            server_list: nodes.list.iter().map(server).collect(),
+            map: chains,
         }
     }
 }
 
-/// `[[0],[0],...]`: the first server holds every vBucket.
-#[derive(Debug)]
-struct Chains(u16);
+/// Chains as clients read them: places in the list of servers, -1 for none.
+#[derive(Clone, Debug)]
+pub(crate) enum ServerChains {
+    /// The first server holds so many vBuckets, all there are.
+    First(u16),
+    /// Any.
+    Each(Arc<[Vec<i16>]>),
+}
 
-impl Serialize for Chains {
+impl ServerChains {
+    /// Those of a map; `members` are the nodes of the list of servers, in its order.
+    pub(crate) fn of(chains: &[Chain], members: &[u16]) -> Self {
+        let server = |node: &Option<u16>| {
+            let at = members.iter().position(|member| Some(*member) == *node);
+            at.and_then(|at| i16::try_from(at).ok()).unwrap_or(-1)
+        };
+        let each = chains
+            .iter()
+            .map(|chain| chain.0.iter().map(server).collect());
+        Self::Each(each.collect())
+    }
+
+    fn replicas(&self) -> usize {
+        match self {
+            Self::First(_) => 0,
+            Self::Each(chains) => chains.first().map_or(0, |chain| chain.len().max(1) - 1),
+        }
+    }
+}
+
+impl Serialize for ServerChains {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut chains = serializer.serialize_seq(Some(usize::from(self.0)))?;
-        for _ in 0..self.0 {
-            chains.serialize_element(&[0_u8])?;
+        match self {
+            Self::First(vbuckets) => {
+                let mut chains = serializer.serialize_seq(Some(usize::from(*vbuckets)))?;
+                for _ in 0..*vbuckets {
+                    chains.serialize_element(&[0_u8])?;
+                }
+                chains.end()
+            }
+            Self::Each(chains) => chains.serialize(serializer),
         }
-        chains.end()
     }
 }
 
-fn node_ext<'a>(state: &'a ClusterState, ports: Ports, host: &'a str) -> NodeExt<'a> {
-    NodeExt {
+fn nodes_ext<'a>(nodes: &'a Nodes, host: &'a str) -> Vec<NodeExt<'a>> {
+    let of = |(at, node): (usize, &'a crate::NodeView)| NodeExt {
         services: Services {
-            mgmt: ports.mgmt,
-            kv: ports.kv,
+            mgmt: node.ports.mgmt,
+            kv: node.ports.kv,
         },
-        hostname: host,
-        node_uuid: &state.node_uuid,
+        hostname: node.host(host),
+        node_uuid: &node.uuid,
         server_group: SERVER_GROUP,
-        this_node: true,
-    }
+        this_node: nodes.this == Some(at),
+        alternate_addresses: node.external.as_ref().map(|external| Alternate {
+            external: Elsewhere {
+                hostname: &external.host,
+                ports: Services {
+                    mgmt: external.mgmt_port.unwrap_or(node.ports.mgmt),
+                    kv: external.kv_port.unwrap_or(node.ports.kv),
+                },
+            },
+        }),
+    };
+    nodes.list.iter().enumerate().map(of).collect()
 }
 
 fn finish(revision: Revision, document: &impl Serialize) -> Config {
@@ -196,13 +263,18 @@ fn finish(revision: Revision, document: &impl Serialize) -> Config {
 
 /// The config of the cluster, for connections without a bucket. It must not have a name, a uuid or a node locator:
 /// those make clients take it for a bucket's.
-pub(crate) fn global(state: &ClusterState, revision: Revision, ports: Ports, host: &str) -> Config {
+pub(crate) fn global(
+    state: &ClusterState,
+    revision: Revision,
+    nodes: &Nodes,
+    host: &str,
+) -> Config {
     finish(
         revision,
         &Global {
             rev: revision.rev,
             rev_epoch: revision.epoch,
-            nodes_ext: [node_ext(state, ports, host)],
+            nodes_ext: nodes_ext(nodes, host),
             cluster_capabilities_ver: [1, 0],
             cluster_capabilities: Empty {},
             cluster_name: &state.cluster_name,
@@ -216,8 +288,9 @@ pub(crate) fn global(state: &ClusterState, revision: Revision, ports: Ports, hos
 pub(crate) fn of_bucket(
     state: &ClusterState,
     revision: Revision,
-    ports: Ports,
+    nodes: &Nodes,
     bucket: &BucketEntry,
+    chains: &ServerChains,
     host: &str,
 ) -> Config {
     let uuid = hex(&bucket.uuid);
@@ -236,17 +309,23 @@ pub(crate) fn of_bucket(
             bucket_capabilities_ver: "",
             bucket_capabilities: BUCKET_CAPABILITIES,
             collections_manifest_uid: format!("{:x}", bucket.manifest_uid),
-            nodes: [Node {
-                hostname: socket_text(host, ports.mgmt),
-                ports: DirectPort { direct: ports.kv },
-            }],
-            nodes_ext: [node_ext(state, ports, host)],
+            nodes: nodes
+                .list
+                .iter()
+                .map(|node| Node {
+                    hostname: socket_text(node.host(host), node.ports.mgmt),
+                    ports: DirectPort {
+                        direct: node.ports.kv,
+                    },
+                })
+                .collect(),
+            nodes_ext: nodes_ext(nodes, host),
             cluster_capabilities_ver: [1, 0],
             cluster_capabilities: Empty {},
             cluster_name: &state.cluster_name,
             cluster_uuid: &state.cluster_uuid,
             prod: "server",
-            map: ServerMap::new(bucket.vbuckets, host, ports),
+            map: ServerMap::new(chains.clone(), nodes, host),
         },
     )
 }

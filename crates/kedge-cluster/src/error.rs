@@ -1,6 +1,8 @@
 //! What can go wrong with the cluster's own data.
 
-/// Why a change of the cluster was refused.
+use crate::Losses;
+
+/// Why a change of the cluster was refused, or its own data cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
@@ -18,4 +20,28 @@ pub enum ClusterError {
         /// The newest version that can be read.
         supported: u32,
     },
+    /// The cluster file makes no sense; the sentence says where.
+    #[error("the cluster file: {0}")]
+    File(String),
+    /// A map contradicts itself, or cannot be made.
+    #[error("the cluster map: {0}")]
+    Map(String),
+    /// There is no such node.
+    #[error("there is no node \"{0}\" in the cluster")]
+    NoNode(String),
+    /// It was failed over already.
+    #[error("node \"{0}\" was failed over already")]
+    Failed(String),
+    /// Only what was failed over can be recovered.
+    #[error("node \"{0}\" was not failed over")]
+    NotFailed(String),
+    /// Nothing would be left.
+    #[error("node \"{0}\" is the last one that was not failed over")]
+    LastNode(String),
+    /// The vBucket cannot move there; the sentence says why.
+    #[error("{0}")]
+    Move(String),
+    /// What the failover would lose; it can be forced.
+    #[error("{0}; force it to accept that")]
+    WouldLose(Losses),
 }

@@ -1,8 +1,12 @@
 //! The cluster map: what clients are told about nodes and vBuckets.
 //!
-//! [`ClusterView`] is the embedded coordinator of one node. It knows the buckets that exist and the ports they are
+//! [`ClusterView`] is what one node tells its clients. It knows the buckets that exist and the ports they are
 //! reached at, and composes the *config* documents that clients route by. A config is composed once per revision,
 //! bucket and host, and handed out as bytes: clients ask for it every few seconds.
+//!
+//! A node that runs alone makes the revisions itself. A cluster of a fixed topology has a [`ClusterFile`], which says
+//! where the nodes are, and a [`ClusterMap`], which says who has which vBucket; the newest map counts, and each node
+//! adopts it. What a failover makes of a map is a pure function of it and of the [`Position`]s of the copies.
 //!
 //! Invariants:
 //! * There is one revision for all configs, of the cluster and of every bucket: a client may compare the revision it
@@ -11,16 +15,33 @@
 //! * Reading never waits for a writer.
 
 mod config;
+mod document;
 mod error;
+mod failover;
+mod file;
 mod manifest;
+mod map;
+mod moves;
+mod nodes;
+mod placement;
+mod position;
 mod state;
 mod view;
 
 pub use config::{BUCKET_CAPABILITIES, Config, NODE_SERVICES, ServerMap, host_text, socket_text};
 pub use error::ClusterError;
+pub use failover::{FailoverPlan, Losses, NodePositions, plan_failover, plan_recovery};
+pub use file::{CLUSTER_USER, ClusterFile, External, NodeEntry, REPLICAS_MAX, SECRET_BYTES_MIN};
 pub use manifest::{DEFAULT_MANIFEST_JSON, DEFAULT_MANIFEST_REST_JSON, DEFAULT_MANIFEST_UID};
+pub use map::{Chain, ClusterMap, MapBucket, MapNode, Role};
+pub use moves::{plan_balance, plan_move};
+pub use nodes::{NodeView, Nodes};
+pub use placement::place;
+pub use position::{Position, Standing, newest_branch};
 pub use state::ClusterState;
 pub use view::{BucketEntry, Change, ChangeKind, ClusterView, Ports, SaveState, Snapshot};
+
+use serde::{Deserialize, Serialize};
 
 /// The Couchbase Server version that Kedge claims to be, everywhere a client can ask: clients choose features by it.
 ///
@@ -34,7 +55,9 @@ pub const CLAIMED_COMPATIBILITY: u32 = 8 << 16;
 pub const SERVER_GROUP: &str = "Group 1";
 
 /// The version of a config. Newer is greater: epochs are compared first, then revisions.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Revision {
     /// `revEpoch` in a config; grows when revisions had to start again.
     pub epoch: i64,

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use crate::ClusterError;
+use crate::document;
 
 const VERSION: u32 = 1;
 
@@ -43,19 +44,7 @@ impl ClusterState {
     /// # Errors
     /// `Damaged` when it is not such a document, `Version` when a newer Kedge wrote it.
     pub fn from_json(json: &[u8]) -> Result<Self, ClusterError> {
-        #[derive(Deserialize)]
-        struct Version {
-            version: u32,
-        }
-        // The version first: a newer document may have fields that would be called damage here.
-        let Version { version } = serde_json::from_slice(json).map_err(ClusterError::Damaged)?;
-        if version != VERSION {
-            return Err(ClusterError::Version {
-                found: version,
-                supported: VERSION,
-            });
-        }
-        serde_json::from_slice(json).map_err(ClusterError::Damaged)
+        document::read(json, VERSION)
     }
 
     /// The document to save.

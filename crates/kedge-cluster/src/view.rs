@@ -6,9 +6,12 @@ use std::sync::Arc;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use parking_lot::{Mutex, RwLock};
 
-use crate::{ClusterError, ClusterState, Config, Revision, config};
+use crate::config::{self, ServerChains};
+use crate::{
+    ClusterError, ClusterFile, ClusterMap, ClusterState, Config, Nodes, Revision, ServerMap,
+};
 
-/// Configs never start their revisions again, so the epoch is constant.
+/// A node that runs alone never starts its revisions again, so the epoch is constant.
 const EPOCH: i64 = 1;
 
 /// Hosts for which a config is kept. A node has a handful of addresses; a client cannot choose others.
@@ -55,6 +58,8 @@ pub enum ChangeKind {
     BucketRemoved(String),
     /// The cluster's name.
     ClusterName,
+    /// The map of a cluster: anything may be another.
+    Map,
 }
 
 /// Saves the cluster's state, durably.
@@ -87,12 +92,39 @@ impl Cache {
     }
 }
 
+/// A bucket, who has its vBuckets, and what was composed of that.
+#[derive(Debug)]
+struct Shown {
+    entry: BucketEntry,
+    chains: ServerChains,
+    cache: Cache,
+}
+
+impl Shown {
+    /// All of it is here.
+    fn alone(entry: BucketEntry) -> (String, Self) {
+        let chains = ServerChains::First(entry.vbuckets);
+        Self::new(entry, chains)
+    }
+
+    fn new(entry: BucketEntry, chains: ServerChains) -> (String, Self) {
+        let shown = Self {
+            entry,
+            chains,
+            cache: Cache::default(),
+        };
+        (shown.entry.name.clone(), shown)
+    }
+}
+
 /// The cluster at one revision. It does not change.
 #[derive(Debug)]
 pub struct Snapshot {
+    revision: Revision,
     state: ClusterState,
     ports: Ports,
-    buckets: BTreeMap<String, (BucketEntry, Cache)>,
+    nodes: Nodes,
+    buckets: BTreeMap<String, Shown>,
     global: Cache,
 }
 
@@ -100,10 +132,22 @@ impl Snapshot {
     /// The revision of every config of this snapshot.
     #[must_use]
     pub fn revision(&self) -> Revision {
-        Revision {
-            epoch: EPOCH,
-            rev: self.state.rev,
-        }
+        self.revision
+    }
+
+    /// The nodes that clients are told of.
+    #[must_use]
+    pub fn nodes(&self) -> &Nodes {
+        &self.nodes
+    }
+
+    /// Who has the vBuckets of a bucket, for clients that reached this node at `host`; this node, of one that is not
+    /// known yet.
+    #[must_use]
+    pub fn server_map(&self, bucket: &str, vbuckets: u16, host: &str) -> ServerMap {
+        let shown = self.buckets.get(bucket);
+        let chains = shown.map_or(ServerChains::First(vbuckets), |shown| shown.chains.clone());
+        ServerMap::new(chains, &self.nodes, host)
     }
 
     /// Identity and name.
@@ -121,20 +165,24 @@ impl Snapshot {
     /// The bucket of that name.
     #[must_use]
     pub fn bucket(&self, name: &str) -> Option<&BucketEntry> {
-        self.buckets.get(name).map(|(entry, _)| entry)
+        self.buckets.get(name).map(|shown| &shown.entry)
     }
 
     /// All buckets, by name.
     pub fn buckets(&self) -> impl Iterator<Item = &BucketEntry> {
-        self.buckets.values().map(|(entry, _)| entry)
+        self.buckets.values().map(|shown| &shown.entry)
     }
 
     /// See [`ClusterView::bucket_config`].
     #[must_use]
     pub fn bucket_config(&self, bucket: &str, host: &str) -> Option<Arc<Config>> {
-        let (entry, cache) = self.buckets.get(bucket)?;
+        let Shown {
+            entry,
+            chains,
+            cache,
+        } = self.buckets.get(bucket)?;
         Some(cache.get_or(host, || {
-            config::of_bucket(&self.state, self.revision(), self.ports, entry, host)
+            config::of_bucket(&self.state, self.revision, &self.nodes, entry, chains, host)
         }))
     }
 
@@ -142,17 +190,19 @@ impl Snapshot {
     #[must_use]
     pub fn global_config(&self, host: &str) -> Arc<Config> {
         self.global.get_or(host, || {
-            config::global(&self.state, self.revision(), self.ports, host)
+            config::global(&self.state, self.revision, &self.nodes, host)
         })
     }
 }
 
-/// The embedded coordinator of one node.
+/// What one node tells its clients of the cluster.
 pub struct ClusterView {
     current: ArcSwap<Snapshot>,
     /// Held while a change is made, so that revisions are published in order.
     save: Mutex<SaveState>,
     listeners: RwLock<Vec<Listener>>,
+    /// Whether it shows the map of a cluster, and changes with that only.
+    follows: bool,
 }
 
 impl std::fmt::Debug for ClusterView {
@@ -179,14 +229,70 @@ impl ClusterView {
         save(&state).map_err(ClusterError::Save)?;
         Ok(Self {
             current: ArcSwap::from_pointee(Snapshot {
+                revision: revision_of(&state),
+                nodes: Nodes::alone(&state, ports),
                 state,
                 ports,
-                buckets: buckets.into_iter().map(entry).collect(),
+                buckets: buckets.into_iter().map(Shown::alone).collect(),
                 global: Cache::default(),
             }),
             save: Mutex::new(save),
             listeners: RwLock::default(),
+            follows: false,
         })
+    }
+
+    /// The view of a node of a cluster, which shows nothing but the node itself until [`Self::adopt`] is called. Whoever
+    /// calls that has saved the map.
+    #[must_use]
+    pub fn following(ports: Ports) -> Self {
+        let state = ClusterState::new([0; 32]);
+        Self {
+            current: ArcSwap::from_pointee(Snapshot {
+                revision: revision_of(&state),
+                nodes: Nodes::alone(&state, ports),
+                state,
+                ports,
+                buckets: BTreeMap::new(),
+                global: Cache::default(),
+            }),
+            save: Mutex::new(Box::new(|_| Ok(()))),
+            listeners: RwLock::default(),
+            follows: true,
+        }
+    }
+
+    /// Shows the map of a cluster, in which this node has the number `me`, unless a newer one is shown.
+    pub fn adopt(&self, map: &ClusterMap, file: &ClusterFile, me: u16) {
+        {
+            let _one_at_a_time = self.save.lock();
+            let current = self.current.load();
+            if current.revision >= map.revision {
+                return;
+            }
+            let members: Vec<u16> = map.members().collect();
+            let mut state = current.state.clone();
+            state.cluster_uuid.clone_from(&map.cluster_uuid);
+            state.cluster_name.clone_from(&map.cluster_name);
+            if let Some(node) = map.nodes.get(usize::from(me)) {
+                state.node_uuid.clone_from(&node.uuid);
+            }
+            let shown = |bucket: &crate::MapBucket| {
+                Shown::new(bucket.entry(), ServerChains::of(&bucket.chains, &members))
+            };
+            self.current.store(Arc::new(Snapshot {
+                revision: map.revision,
+                nodes: Nodes::of(map, file, me, current.ports),
+                state,
+                ports: current.ports,
+                buckets: map.buckets.iter().map(shown).collect(),
+                global: Cache::default(),
+            }));
+        }
+        self.tell(&Change {
+            revision: map.revision,
+            kind: ChangeKind::Map,
+        });
     }
 
     /// The cluster as it is now. Never blocks.
@@ -215,7 +321,8 @@ impl ClusterView {
         self.current.load().global_config(host)
     }
 
-    /// Adds a bucket, or says that something about it changed (any setting, also one that no config shows).
+    /// Adds a bucket, or says that something about it changed (any setting, also one that no config shows). In a
+    /// cluster the map says so, and this does nothing; nor do the two below.
     ///
     /// # Errors
     /// `Save`; nothing changed then.
@@ -265,6 +372,9 @@ impl ClusterView {
         kind: ChangeKind,
         apply: impl FnOnce(&mut ClusterState, &mut BTreeMap<String, BucketEntry>),
     ) -> Result<Revision, ClusterError> {
+        if self.follows {
+            return Ok(self.revision());
+        }
         let revision = {
             let save = self.save.lock();
             let current = self.current.load();
@@ -278,23 +388,32 @@ impl ClusterView {
             // Saved before it is seen: see the invariants of the crate.
             save(&state).map_err(ClusterError::Save)?;
             let next = Snapshot {
+                revision: revision_of(&state),
+                nodes: current.nodes.clone(),
                 state,
                 ports: current.ports,
-                buckets: buckets.into_values().map(entry).collect(),
+                buckets: buckets.into_values().map(Shown::alone).collect(),
                 global: Cache::default(),
             };
             let revision = next.revision();
             self.current.store(Arc::new(next));
             revision
         };
-        let change = Change { revision, kind };
-        for listener in self.listeners.read().iter() {
-            listener(&change);
-        }
+        self.tell(&Change { revision, kind });
         Ok(revision)
+    }
+
+    fn tell(&self, change: &Change) {
+        for listener in self.listeners.read().iter() {
+            listener(change);
+        }
     }
 }
 
-fn entry(entry: BucketEntry) -> (String, (BucketEntry, Cache)) {
-    (entry.name.clone(), (entry, Cache::default()))
+/// The revision of a node that runs alone.
+fn revision_of(state: &ClusterState) -> Revision {
+    Revision {
+        epoch: EPOCH,
+        rev: state.rev,
+    }
 }

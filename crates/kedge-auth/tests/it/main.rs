@@ -1,5 +1,6 @@
 //! The crate through its public interface.
 
+mod groups;
 mod hostile;
 mod login;
 mod roles;
@@ -11,7 +12,10 @@ use proptest::test_runner::{Config, RngSeed};
 
 /// A stored form made by other means than this crate (Python's hashlib); its user `user` has the
 /// salts and the password `pencil` of the RFCs' examples.
-const GOLDEN: &str = include_str!("../golden/users-v1.json");
+const GOLDEN: &str = include_str!("../golden/users-v2.json");
+
+/// The same without groups, in the form before.
+const GOLDEN_V1: &str = include_str!("../golden/users-v1.json");
 
 const SCRAM: [Mechanism; 3] = [
     Mechanism::ScramSha512,

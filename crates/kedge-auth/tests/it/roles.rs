@@ -1,11 +1,30 @@
 //! Roles: what they are called, and what they allow.
 
-use kedge_auth::Privilege::{Access, Admin, Flush, Inspect, Manage, Read, Stats, Write};
-use kedge_auth::{
-    Error, Privilege, ROLES_PER_USER_MAX, Role, RoleKind, RoleProblem, Roles, roles_catalogue,
+use kedge_auth::Privilege::{
+    Access, Buckets, Collections, Flush, Inspect, InspectUsers, Manage, Read, ReadSystem, Settings,
+    Stats, Stream, Users, Write, WriteMeta, WriteSystem,
 };
+use kedge_auth::{
+    Error, Privilege, Privileges, ROLES_PER_USER_MAX, Role, RoleKind, RoleProblem, Roles,
+    roles_catalogue,
+};
+use proptest::prelude::*;
 
-const ALL: [Privilege; 8] = [Access, Read, Write, Stats, Flush, Manage, Inspect, Admin];
+use crate::cases;
+
+const ALL: [Privilege; 17] = Privilege::ALL;
+/// What an application may do in its bucket.
+const APP: [Privilege; 9] = [
+    Access,
+    Read,
+    Write,
+    WriteMeta,
+    ReadSystem,
+    WriteSystem,
+    Stream,
+    Stats,
+    Flush,
+];
 
 #[test]
 fn what_each_role_allows() {
@@ -16,49 +35,133 @@ fn what_each_role_allows() {
         &'static [Privilege],
         &'static [Privilege],
     );
-    let rows: [Row; 14] = [
+    const CLUSTER_ADMIN: [Privilege; 8] = [
+        Access,
+        Stats,
+        Flush,
+        Manage,
+        Collections,
+        Inspect,
+        Settings,
+        Buckets,
+    ];
+    let rows: [Row; 25] = [
         ("", &[], &[], &[]),
         ("admin", &ALL, &ALL, &ALL),
         (
             "ro_admin",
-            &[Access, Stats, Inspect],
-            &[Access, Stats, Inspect],
-            &[Access, Stats, Inspect],
+            &[Access, Stats, Inspect, InspectUsers],
+            &[Access, Stats, Inspect, InspectUsers],
+            &[Access, Stats, Inspect, InspectUsers],
         ),
         (
-            "bucket_full_access[b]",
-            &[Access, Read, Write, Stats, Flush],
+            "cluster_admin",
+            &CLUSTER_ADMIN,
+            &CLUSTER_ADMIN,
+            &CLUSTER_ADMIN,
+        ),
+        (
+            "security_admin",
+            &[Access, Stats, Inspect, InspectUsers, Users],
+            &[Access, Stats, Inspect, InspectUsers, Users],
+            &[Access, Stats, Inspect, InspectUsers, Users],
+        ),
+        (
+            "user_admin_local",
+            &[Access, InspectUsers, Users],
+            &[Access, InspectUsers, Users],
+            &[Access, InspectUsers, Users],
+        ),
+        (
+            "ro_security_admin",
+            &[Access, Inspect, InspectUsers],
+            &[Access, Inspect, InspectUsers],
+            &[Access, Inspect, InspectUsers],
+        ),
+        ("scope_admin[b]", &[Access, Collections], &[], &[Access]),
+        ("scope_admin[b:s]", &[Access], &[], &[Access]),
+        (
+            "data_backup[b]",
+            &[
+                Access,
+                Read,
+                Write,
+                WriteMeta,
+                ReadSystem,
+                WriteSystem,
+                Stream,
+                Stats,
+                Collections,
+            ],
             &[],
             &[Access],
         ),
+        (
+            "replication_target[b]",
+            &[
+                Access,
+                Read,
+                Write,
+                WriteMeta,
+                ReadSystem,
+                WriteSystem,
+                Stats,
+            ],
+            &[],
+            &[Access],
+        ),
+        ("mobile_sync_gateway[b]", &APP, &[], &[Access]),
+        ("bucket_full_access[b]", &APP, &[], &[Access]),
         (
             "bucket_admin[b]",
-            &[Access, Stats, Flush, Manage],
+            &[Access, Stats, Flush, Manage, Collections],
             &[],
             &[Access],
         ),
-        ("data_reader[b]", &[Access, Read], &[], &[Access]),
-        ("data_writer[b]", &[Access, Write], &[], &[Access]),
-        ("data_monitoring[b]", &[Access, Stats], &[], &[Access]),
         (
-            "data_reader[*]",
-            &[Access, Read],
-            &[Access, Read],
+            "data_reader[b]",
+            &[Access, Read, ReadSystem],
+            &[],
             &[Access],
         ),
-        ("data_reader[b:s]", &[Access, Read], &[], &[Access]),
-        ("data_reader[b:s:c]", &[Access, Read], &[], &[Access]),
+        (
+            "data_writer[b]",
+            &[Access, Write, WriteSystem],
+            &[],
+            &[Access],
+        ),
+        ("data_monitoring[b]", &[Access, Stats], &[], &[Access]),
+        (
+            "data_dcp_reader[b]",
+            &[Access, Read, ReadSystem, Stream, Stats],
+            &[],
+            &[Access],
+        ),
+        (
+            "data_reader[*]",
+            &[Access, Read, ReadSystem],
+            &[Access, Read, ReadSystem],
+            &[Access],
+        ),
+        (
+            "data_reader[b:*:*]",
+            &[Access, Read, ReadSystem],
+            &[],
+            &[Access],
+        ),
+        ("data_reader[b:s]", &[Access], &[], &[Access]),
+        ("data_reader[b:s:c]", &[Access], &[], &[Access]),
         ("data_reader[B]", &[], &[], &[Access]),
         (
             "data_reader[b],data_writer[b]",
-            &[Access, Read, Write],
+            &[Access, Read, Write, ReadSystem, WriteSystem],
             &[],
             &[Access],
         ),
         (
             "data_reader[b],data_writer[other]",
-            &[Access, Read],
-            &[Access, Write],
+            &[Access, Read, ReadSystem],
+            &[Access, Write, WriteSystem],
             &[Access],
         ),
     ];
@@ -139,6 +242,9 @@ fn bad_text() {
         ("admin[b]", RoleProblem::BucketNotTaken),
         ("ro_admin[*]", RoleProblem::BucketNotTaken),
         ("bucket_admin[b:s]", RoleProblem::ScopeNotTaken),
+        ("scope_admin[b:s:c]", RoleProblem::CollectionNotTaken),
+        ("scope_admin[b:s:c:d]", RoleProblem::CollectionNotTaken),
+        ("data_backup[b:s]", RoleProblem::ScopeNotTaken),
         ("bucket_full_access[b:s:c]", RoleProblem::ScopeNotTaken),
     ] {
         let error = Error::BadRole {
@@ -189,11 +295,20 @@ fn the_catalogue_lists_roles_that_can_be_given() {
         [
             "admin",
             "ro_admin",
+            "cluster_admin",
+            "security_admin",
+            "user_admin_local",
+            "ro_security_admin",
             "bucket_admin",
+            "scope_admin",
             "bucket_full_access",
             "data_reader",
             "data_writer",
-            "data_monitoring"
+            "data_monitoring",
+            "data_dcp_reader",
+            "data_backup",
+            "replication_target",
+            "mobile_sync_gateway"
         ]
     );
     for info in catalogue {
@@ -225,8 +340,105 @@ fn json_forms() {
     assert_eq!(catalogue[0]["role"], "admin");
     assert_eq!(catalogue[0].get("bucket_name"), None);
     assert_eq!(
-        (&catalogue[2]["bucket_name"], catalogue[2].get("scope_name")),
+        (&catalogue[6]["bucket_name"], catalogue[6].get("scope_name")),
         (&"*".into(), None)
     );
-    assert_eq!(catalogue[4]["collection_name"], "*");
+    assert_eq!(catalogue[7]["scope_name"], "*");
+    assert_eq!(catalogue[7].get("collection_name"), None);
+    assert_eq!(catalogue[9]["collection_name"], "*");
+}
+
+#[test]
+fn roles_for_parts_of_a_bucket() {
+    // (role, what it allows to read: bucket, scope, collection)
+    let all = [
+        ("b", "s", "c"),
+        ("b", "s", "d"),
+        ("b", "t", "c"),
+        ("other", "s", "c"),
+    ];
+    for (role, readable) in [
+        ("data_reader[b]", &[all[0], all[1], all[2]][..]),
+        ("data_reader[b:*:*]", &[all[0], all[1], all[2]]),
+        ("data_reader[b:s]", &[all[0], all[1]]),
+        ("data_reader[b:s:*]", &[all[0], all[1]]),
+        ("data_reader[b:s:c]", &[all[0]]),
+        ("data_reader[b:*:c]", &[all[0], all[2]]),
+        ("data_reader[*:s:c]", &[all[0], all[3]]),
+        ("data_reader[b:s:c],data_reader[b:t]", &[all[0], all[2]]),
+        ("data_writer[b:s:c],data_reader[b:t]", &[all[2]]),
+        ("ro_admin", &[]),
+        ("admin", &all),
+    ] {
+        let roles: Roles = role.parse().unwrap();
+        for place in all {
+            let (bucket, scope, collection) = place;
+            assert_eq!(
+                roles.allows_in(Read, bucket, scope, Some(collection)),
+                readable.contains(&place),
+                "{role} in {place:?}"
+            );
+        }
+    }
+    // A whole scope is more than its collections.
+    let may = |role: &str, scope| {
+        let roles: Roles = role.parse().unwrap();
+        roles.allows_in(Collections, "b", scope, None)
+    };
+    assert!(may("scope_admin[b:s]", "s") && may("scope_admin[b]", "s"));
+    assert!(!may("scope_admin[b:s]", "t"));
+    assert!(
+        !"data_reader[b:s:c]"
+            .parse::<Roles>()
+            .unwrap()
+            .allows_in(Read, "b", "s", None)
+    );
+}
+
+#[test]
+fn roles_that_give_rights_are_guarded() {
+    for info in roles_catalogue() {
+        let text = match info.bucket_name {
+            Some(_) => format!("{}[b]", info.role),
+            None => info.role.to_owned(),
+        };
+        let expected = ["admin", "security_admin", "user_admin_local"].contains(&info.role);
+        let roles: Roles = text.parse().unwrap();
+        assert_eq!(roles.are_guarded(), expected, "{text}");
+    }
+}
+
+proptest! {
+    #![proptest_config(cases(512))]
+
+    /// Whatever is taken for a role is written as it was read, and allows no more than the role of the whole bucket.
+    #[test]
+    fn any_text_is_a_role_or_refused(text in "(data_reader|scope_admin|admin|x)?\\[?[a-z*%:.\\]-]{0,8}\\]?") {
+        if let Ok(role) = text.parse::<Role>() {
+            prop_assert_eq!(&role.to_string(), text.trim());
+            let roles = Roles::new([role.clone()]).unwrap();
+            let bucket = role.bucket().unwrap_or("b");
+            let whole: Roles = match role.bucket() {
+                Some(bucket) => format!("{}[{bucket}]", role.kind().name()).parse().unwrap(),
+                None => roles.clone(),
+            };
+            let granted = whole.privileges(Some(bucket));
+            prop_assert!(granted.allow(roles.privileges(Some(bucket))));
+            for part in roles.parts(bucket) {
+                prop_assert!(granted.allow(part.privileges()));
+            }
+        }
+    }
+
+    /// A set has what was put in.
+    #[test]
+    fn sets_of_privileges(picked in proptest::collection::vec(0..ALL.len(), 0..6)) {
+        let list: Vec<Privilege> = picked.iter().map(|at| ALL[*at]).collect();
+        let set = Privileges::of(&list);
+        for privilege in ALL {
+            prop_assert_eq!(set.allow(Privileges::of(&[privilege])), list.contains(&privilege));
+        }
+        prop_assert_eq!(set.iter().count(), ALL.iter().filter(|it| list.contains(it)).count());
+        prop_assert!(set.without(set).is_empty());
+    }
 }

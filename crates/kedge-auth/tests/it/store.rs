@@ -8,7 +8,7 @@ use kedge_auth::{
 };
 use proptest::prelude::*;
 
-use crate::{GOLDEN, cases, golden, logs_in};
+use crate::{GOLDEN, GOLDEN_V1, cases, golden, logs_in};
 
 #[test]
 fn user_names() {
@@ -191,6 +191,36 @@ fn the_golden_file_reads_and_writes_as_itself() {
         "bucket_admin[*],data_reader[travel:inventory:hotel]"
     );
     assert_eq!(user.password_change_date_s(), 1_700_000_001);
+    assert_eq!(user.groups().collect::<Vec<_>>(), ["readers"]);
+    let groups: Vec<(&str, String)> = store
+        .groups()
+        .map(|(name, group)| (name, group.roles().to_string()))
+        .collect();
+    assert_eq!(
+        groups,
+        [
+            ("operators", "cluster_admin".to_owned()),
+            (
+                "readers",
+                "data_reader[*],data_reader[travel:inventory]".to_owned()
+            )
+        ]
+    );
+    let operators = store.group("operators").unwrap();
+    assert_eq!(operators.ldap_group_ref(), "cn=ops,dc=example");
+    assert_eq!(store.group("readers").unwrap().description(), "may read");
+}
+
+#[test]
+fn files_of_version_1_are_read() {
+    let old = UserStore::from_json(GOLDEN_V1).unwrap();
+    let mut new = golden();
+    let by = kedge_auth::Privileges::ALL;
+    for name in ["operators", "readers"] {
+        new.remove_group(name, by).unwrap();
+    }
+    assert_eq!(old.to_json(), new.to_json());
+    assert!(logs_in(&old, "user", "pencil"));
 }
 
 #[test]
@@ -227,11 +257,11 @@ fn corrupt_files_are_refused_by_name() {
         supported: STORE_VERSION,
     };
     for (from, to, error) in [
-        ("\"version\": 1", "\"version\": 2", version(2)),
-        ("\"version\": 1", "\"version\": 0", version(0)),
+        ("\"version\": 2", "\"version\": 3", version(3)),
+        ("\"version\": 2", "\"version\": 0", version(0)),
         // What a later version looks like inside does not matter.
         (
-            "\"version\": 1,\n  \"fallback_salt_key\"",
+            "\"version\": 2,\n  \"fallback_salt_key\"",
             "\"version\": 3, \"else\"",
             version(3),
         ),
@@ -291,6 +321,26 @@ fn corrupt_files_are_refused_by_name() {
             "bucket_king[*]",
             Error::UnknownRole("bucket_king".to_owned()),
         ),
+        (
+            "\"groups\": [\n        \"readers\"",
+            "\"groups\": [\n        \"writers\"",
+            Error::UnknownGroup("writers".to_owned()),
+        ),
+        (
+            "\"name\": \"operators\"",
+            "\"name\": \"readers\"",
+            whole(StoreProblem::DuplicateGroup),
+        ),
+        (
+            "\"name\": \"operators\"",
+            "\"name\": \"oper ators\"",
+            Error::BadGroupName(NameProblem::Forbidden(' ')),
+        ),
+        (
+            "cn=ops",
+            "cn\\u0007ops",
+            Error::BadDescription(NameProblem::Forbidden('\u{7}')),
+        ),
     ] {
         assert!(GOLDEN.contains(from), "{from}");
         let text = GOLDEN.replace(from, to);
@@ -301,8 +351,12 @@ fn corrupt_files_are_refused_by_name() {
         );
     }
     for (from, to) in [
-        ("\"version\": 1", "\"version\": \"1\""),
-        ("\"version\": 1,", ""),
+        ("\"version\": 2", "\"version\": \"2\""),
+        ("\"version\": 2,", ""),
+        (
+            "\"ldap_group_ref\": \"\"",
+            "\"ldap_group_ref\": \"\", \"x\": 1",
+        ),
         ("\"iterations\": 4096", "\"iterations\": -1"),
         ("\"SCRAM-SHA1\"", "\"SCRAM-SHA2\""),
         ("\"name\": \"\"", "\"name\": \"\", \"color\": 1"),

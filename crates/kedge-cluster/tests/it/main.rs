@@ -1,6 +1,9 @@
 //! The cluster map, through the crate's public face.
 
 mod documents;
+mod failover;
+mod many;
+mod moves;
 mod view;
 
 use std::sync::Arc;

@@ -1,0 +1,198 @@
+//! The table of roles: what each is called, where it can hold, what it grants.
+//!
+//! Names are those of Couchbase's management interface (its documentation of roles), so that its SDKs and tools can
+//! give them. Roles for services that are not here are unknown.
+
+use serde::Serialize;
+
+use crate::privilege::{Privilege, Privileges};
+
+/// The roles there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum RoleKind {
+    /// `admin`: everything.
+    Admin,
+    /// `ro_admin`: sees everything but documents.
+    RoAdmin,
+    /// `cluster_admin`: manages buckets and settings; neither users nor documents.
+    ClusterAdmin,
+    /// `security_admin`: manages users and groups.
+    SecurityAdmin,
+    /// `user_admin_local`: the same, without statistics.
+    UserAdminLocal,
+    /// `ro_security_admin`: sees users and groups.
+    RoSecurityAdmin,
+    /// `bucket_admin[b]`: manages a bucket, but has no access to its documents.
+    BucketAdmin,
+    /// `scope_admin[b:s]`: manages scopes and collections.
+    ScopeAdmin,
+    /// `bucket_full_access[b]`: what an application needs.
+    BucketFullAccess,
+    /// `data_reader[b:s:c]`.
+    DataReader,
+    /// `data_writer[b:s:c]`.
+    DataWriter,
+    /// `data_monitoring[b:s:c]`.
+    DataMonitoring,
+    /// `data_dcp_reader[b:s:c]`.
+    DataDcpReader,
+    /// `data_backup[b]`: reads and restores all of a bucket.
+    DataBackup,
+    /// `replication_target[b]`: writes what comes from another cluster.
+    ReplicationTarget,
+    /// `mobile_sync_gateway[b]`: what a gateway for mobile devices needs.
+    MobileSyncGateway,
+}
+
+/// What can stand in a role's brackets.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Extent {
+    /// Nothing: the role holds everywhere.
+    Cluster,
+    /// A bucket.
+    Bucket,
+    /// A bucket, perhaps with a scope.
+    Scope,
+    /// A bucket, perhaps with a scope, perhaps with a collection.
+    Collection,
+}
+
+pub(crate) struct Spec {
+    pub(crate) kind: RoleKind,
+    pub(crate) role: &'static str,
+    pub(crate) extent: Extent,
+    pub(crate) grants: Privileges,
+    title: &'static str,
+    description: &'static str,
+}
+
+const fn spec(
+    kind: RoleKind,
+    role: &'static str,
+    extent: Extent,
+    grants: &[Privilege],
+    title: &'static str,
+    description: &'static str,
+) -> Spec {
+    Spec {
+        kind,
+        role,
+        extent,
+        grants: Privileges::of(grants),
+        title,
+        description,
+    }
+}
+
+pub(crate) static SPECS: [Spec; 16] = {
+    use Privilege::{
+        Access, Buckets, Collections, Flush, Inspect, InspectUsers, Manage, Read, ReadSystem,
+        Settings, Stats, Stream, Users, Write, WriteMeta, WriteSystem,
+    };
+    use RoleKind as R;
+    const CLUSTER: Extent = Extent::Cluster;
+    const BUCKET: Extent = Extent::Bucket;
+    const COLLECTION: Extent = Extent::Collection;
+    #[rustfmt::skip]
+    let specs = [
+        spec(R::Admin, "admin", CLUSTER, &Privilege::ALL,
+            "Full Admin", "May do everything: documents, buckets, users and settings."),
+        spec(R::RoAdmin, "ro_admin", CLUSTER, &[Access, Stats, Inspect, InspectUsers],
+            "Read-Only Admin", "Sees all settings, users and statistics; changes nothing, reads no documents."),
+        spec(R::ClusterAdmin, "cluster_admin", CLUSTER,
+            &[Access, Stats, Flush, Manage, Collections, Inspect, Settings, Buckets],
+            "Cluster Admin", "Manages buckets, nodes and settings; neither users nor documents."),
+        spec(R::SecurityAdmin, "security_admin", CLUSTER, &[Access, Stats, Inspect, InspectUsers, Users],
+            "Security Admin", "Manages users and groups, but for those that may do so themselves; sees settings and statistics."),
+        spec(R::UserAdminLocal, "user_admin_local", CLUSTER, &[Access, InspectUsers, Users],
+            "Local User Admin", "Manages users and groups, but for those that may do so themselves."),
+        spec(R::RoSecurityAdmin, "ro_security_admin", CLUSTER, &[Access, Inspect, InspectUsers],
+            "Read-Only Security Admin", "Sees settings, users and groups."),
+        spec(R::BucketAdmin, "bucket_admin", BUCKET, &[Access, Stats, Flush, Manage, Collections],
+            "Bucket Admin", "Manages one bucket; reads and writes no documents."),
+        spec(R::ScopeAdmin, "scope_admin", Extent::Scope, &[Access, Collections],
+            "Manage Scopes", "Makes and drops collections of a scope, or all scopes of a bucket."),
+        spec(R::BucketFullAccess, "bucket_full_access", BUCKET,
+            &[Access, Read, Write, WriteMeta, ReadSystem, WriteSystem, Stream, Stats, Flush],
+            "Application Access", "Reads and writes all documents of one bucket, and may flush it."),
+        spec(R::DataReader, "data_reader", COLLECTION, &[Access, Read, ReadSystem],
+            "Data Reader", "Reads documents."),
+        spec(R::DataWriter, "data_writer", COLLECTION, &[Access, Write, WriteSystem],
+            "Data Writer", "Writes and deletes documents, but does not read them."),
+        spec(R::DataMonitoring, "data_monitoring", COLLECTION, &[Access, Stats],
+            "Data Monitor", "Reads statistics."),
+        spec(R::DataDcpReader, "data_dcp_reader", COLLECTION, &[Access, Read, ReadSystem, Stream, Stats],
+            "Data DCP Reader", "Follows the changes of documents, and reads them."),
+        spec(R::DataBackup, "data_backup", BUCKET,
+            &[Access, Read, Write, WriteMeta, ReadSystem, WriteSystem, Stream, Stats, Collections],
+            "Data Backup & Restore", "Reads all of a bucket, and restores it: documents, scopes and collections."),
+        spec(R::ReplicationTarget, "replication_target", BUCKET,
+            &[Access, Read, Write, WriteMeta, ReadSystem, WriteSystem, Stats],
+            "XDCR Inbound", "Writes documents as another cluster has them."),
+        spec(R::MobileSyncGateway, "mobile_sync_gateway", BUCKET,
+            &[Access, Read, Write, WriteMeta, ReadSystem, WriteSystem, Stream, Stats, Flush],
+            "Sync Gateway", "Reads, follows and writes all documents of one bucket, their system attributes included."),
+    ];
+    specs
+};
+
+impl RoleKind {
+    pub(crate) fn spec(self) -> &'static Spec {
+        SPECS
+            .iter()
+            .find(|spec| spec.kind == self)
+            .expect("every role is in the table")
+    }
+
+    /// The name, as in `data_reader`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.spec().role
+    }
+
+    /// Whether who has this role can give rights to others: only an `admin` makes and changes such users.
+    #[must_use]
+    pub fn is_guarded(self) -> bool {
+        self.spec()
+            .grants
+            .allow(Privileges::of(&[Privilege::Users]))
+    }
+}
+
+/// A role as the management interface lists it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RoleInfo {
+    /// The name, as in `data_reader`.
+    pub role: &'static str,
+    /// `*` if the role takes a bucket.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bucket_name: Option<&'static str>,
+    /// `*` if the role takes a scope.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub scope_name: Option<&'static str>,
+    /// `*` if the role takes a collection.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub collection_name: Option<&'static str>,
+    /// A name to show.
+    pub name: &'static str,
+    /// What the role is for.
+    pub desc: &'static str,
+}
+
+/// All roles there are, for `GET /settings/rbac/roles`.
+#[must_use]
+pub fn roles_catalogue() -> Vec<RoleInfo> {
+    let star = |given: bool| given.then_some("*");
+    SPECS
+        .iter()
+        .map(|spec| RoleInfo {
+            role: spec.role,
+            bucket_name: star(spec.extent >= Extent::Bucket),
+            scope_name: star(spec.extent >= Extent::Scope),
+            collection_name: star(spec.extent >= Extent::Collection),
+            name: spec.title,
+            desc: spec.description,
+        })
+        .collect()
+}

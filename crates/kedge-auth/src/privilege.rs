@@ -1,0 +1,150 @@
+//! Things that can be allowed, and sets of them.
+
+/// One thing that can be allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Privilege {
+    /// Select a bucket, see its settings and cluster map. Without a bucket: connect at all.
+    Access,
+    /// Read documents and scan them.
+    Read,
+    /// Write and delete documents.
+    Write,
+    /// Write documents with the CAS, revision and expiry of another cluster.
+    WriteMeta,
+    /// Read the extended attributes whose names begin with `_`.
+    ReadSystem,
+    /// Write the extended attributes whose names begin with `_`.
+    WriteSystem,
+    /// Follow the changes of a bucket's documents (DCP).
+    Stream,
+    /// Statistics, of a bucket or (without a bucket) of the node.
+    Stats,
+    /// Delete all documents of a bucket at once.
+    Flush,
+    /// Change a bucket: its settings, vBuckets, compaction.
+    Manage,
+    /// Make, change and drop scopes and collections.
+    Collections,
+    /// See the settings of the cluster.
+    Inspect,
+    /// Change the settings of the cluster, and which of its nodes serve.
+    Settings,
+    /// Make and remove buckets.
+    Buckets,
+    /// See the users and groups.
+    InspectUsers,
+    /// Change users and groups that have none of the roles which let others be given rights.
+    Users,
+    /// All the rest.
+    Admin,
+}
+
+impl Privilege {
+    /// Every privilege, in the order of its number.
+    pub const ALL: [Self; 17] = [
+        Self::Access,
+        Self::Read,
+        Self::Write,
+        Self::WriteMeta,
+        Self::ReadSystem,
+        Self::WriteSystem,
+        Self::Stream,
+        Self::Stats,
+        Self::Flush,
+        Self::Manage,
+        Self::Collections,
+        Self::Inspect,
+        Self::Settings,
+        Self::Buckets,
+        Self::InspectUsers,
+        Self::Users,
+        Self::Admin,
+    ];
+
+    /// A name for messages and the audit log, as in `read`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Access => "access",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::WriteMeta => "write!meta",
+            Self::ReadSystem => "xattr!read",
+            Self::WriteSystem => "xattr!write",
+            Self::Stream => "stream",
+            Self::Stats => "stats!read",
+            Self::Flush => "flush",
+            Self::Manage => "manage",
+            Self::Collections => "collections!write",
+            Self::Inspect => "settings!read",
+            Self::Settings => "settings!write",
+            Self::Buckets => "buckets!create",
+            Self::InspectUsers => "users!read",
+            Self::Users => "users!write",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+const _: () = {
+    let mut at = 0;
+    while at < Privilege::ALL.len() {
+        assert!(Privilege::ALL[at] as usize == at && at < 32);
+        at += 1;
+    }
+};
+
+/// A set of privileges. Which of them hold is looked up with one AND.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Privileges(u32);
+
+impl Privileges {
+    /// None at all.
+    pub const NONE: Self = Self(0);
+    /// Every one.
+    pub const ALL: Self = Self::of(&Privilege::ALL);
+
+    /// These.
+    #[must_use]
+    pub const fn of(list: &[Privilege]) -> Self {
+        let (mut bits, mut at) = (0, 0);
+        while at < list.len() {
+            bits |= 1 << list[at] as u32;
+            at += 1;
+        }
+        Self(bits)
+    }
+
+    /// Those of both sets.
+    #[must_use]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Those that `other` does not have.
+    #[must_use]
+    pub const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// Whether all of `needed` are in the set.
+    #[must_use]
+    #[inline]
+    pub const fn allow(self, needed: Self) -> bool {
+        self.0 & needed.0 == needed.0
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Each privilege of the set.
+    pub fn iter(self) -> impl Iterator<Item = Privilege> {
+        Privilege::ALL
+            .into_iter()
+            .filter(move |privilege| self.allow(Self::of(&[*privilege])))
+    }
+}

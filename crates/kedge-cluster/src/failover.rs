@@ -1,0 +1,188 @@
+//! Taking a node out of the map, and putting it back: pure functions of the map and of what the copies have.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::position::newest_branch;
+use crate::{ClusterError, ClusterMap, MapBucket, Position, placement};
+
+/// What a node told of its vBuckets: for each bucket one position per vBucket, `None` where it has no copy.
+pub type NodePositions = BTreeMap<String, Vec<Option<Position>>>;
+
+/// What a failover would lose, as far as can be known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Losses {
+    /// (bucket, vBucket) of which no copy is left at all.
+    pub without_copy: Vec<(String, u16)>,
+    /// Those whose remaining copies are too few to be sure that one of them has every acknowledged SyncWrite.
+    pub uncertain: Vec<(String, u16)>,
+    /// Nodes that should tell how far their copies have come, and did not.
+    pub silent: Vec<String>,
+}
+
+impl Losses {
+    fn is_empty(&self) -> bool {
+        self.without_copy.is_empty() && self.uncertain.is_empty() && self.silent.is_empty()
+    }
+}
+
+fn list(what: &[(String, u16)]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<String> = what
+        .iter()
+        .take(SHOWN)
+        .map(|(bucket, vb)| format!("{bucket}/{vb}"))
+        .collect();
+    let more = if what.len() > SHOWN { ", ..." } else { "" };
+    format!("{} ({}{more})", what.len(), shown.join(", "))
+}
+
+impl fmt::Display for Losses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut said = Vec::new();
+        if !self.without_copy.is_empty() {
+            let which = list(&self.without_copy);
+            said.push(format!("no copy would be left of vBuckets: {which}"));
+        }
+        if !self.uncertain.is_empty() {
+            let which = list(&self.uncertain);
+            said.push(format!(
+                "acknowledged SyncWrites might be lost of vBuckets: {which}"
+            ));
+        }
+        if !self.silent.is_empty() {
+            let which = self.silent.join(", ");
+            said.push(format!("it is not known how far the copies of {which} are"));
+        }
+        f.write_str(&said.join("; "))
+    }
+}
+
+/// A failover that can be carried out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailoverPlan {
+    /// The map to send to all nodes.
+    pub map: ClusterMap,
+    /// vBuckets that another node becomes the active of.
+    pub promoted: usize,
+    /// What it loses; empty unless it was forced.
+    pub losses: Losses,
+}
+
+/// The map without the node `failed`, to be published by `by`. Of each vBucket that it was the active of, the replica
+/// that has the most takes over; so it is with vBuckets that were moving to it, of which the active may have the most
+/// still. `force` accepts what would be lost.
+///
+/// # Errors
+/// `Failed` when it was failed over already, `LastNode`, `WouldLose`.
+pub fn plan_failover(
+    map: &ClusterMap,
+    by: u16,
+    failed: u16,
+    told: &BTreeMap<u16, NodePositions>,
+    force: bool,
+) -> Result<FailoverPlan, ClusterError> {
+    if map.nodes[usize::from(failed)].failed {
+        return Err(ClusterError::Failed(map.name(failed).to_owned()));
+    }
+    if map.members().all(|node| node == failed) {
+        return Err(ClusterError::LastNode(map.name(failed).to_owned()));
+    }
+    let mut plan = FailoverPlan {
+        map: map.next(by),
+        promoted: 0,
+        losses: Losses::default(),
+    };
+    plan.map.nodes[usize::from(failed)].failed = true;
+    for bucket in &mut plan.map.buckets {
+        let MapBucket {
+            name,
+            chains,
+            moves,
+            ..
+        } = bucket;
+        for (vb, chain) in (0_u16..).zip(chains) {
+            let position = |node: u16| {
+                let positions = told.get(&node)?.get(name)?;
+                positions.get(usize::from(vb))?.as_ref()
+            };
+            let active = chain.active();
+            // Who was about to take over may have done so, and nobody has heard of it.
+            let took_over = moves.get(&vb) == Some(&failed);
+            if active != Some(failed) && !took_over {
+                chain.remove(failed, |_| None);
+                continue;
+            }
+            moves.remove(&vb);
+            let place = (name.clone(), vb);
+            let nodes: Vec<u16> = chain.nodes().collect();
+            let others: Vec<u16> = nodes.iter().copied().filter(|it| *it != failed).collect();
+            let known: Vec<u16> = others
+                .iter()
+                .copied()
+                .filter(|&it| position(it).is_some())
+                .collect();
+            for silent in others.into_iter().filter(|it| !known.contains(it)) {
+                let name = map.name(silent).to_owned();
+                if !plan.losses.silent.contains(&name) {
+                    plan.losses.silent.push(name);
+                }
+            }
+            // A SyncWrite was acknowledged by a majority of the chain; one of those must be among who tells.
+            let majority = chain.0.len() / 2 + 1;
+            if known.is_empty() {
+                plan.losses.without_copy.push(place);
+            } else if nodes.len() - known.len() >= majority {
+                plan.losses.uncertain.push(place);
+            }
+            let best = best_copy(&known, position);
+            chain.remove(failed, |_| None);
+            if let Some(best) = best {
+                plan.promoted += usize::from(active != Some(best));
+                *chain = chain.led_by(best);
+            }
+        }
+    }
+    if plan.losses.is_empty() || force {
+        return Ok(plan);
+    }
+    Err(ClusterError::WouldLose(plan.losses))
+}
+
+/// The node that has the most; the first of several.
+fn best_copy<'a>(known: &[u16], position: impl Fn(u16) -> Option<&'a Position>) -> Option<u16> {
+    let positions: Vec<&Position> = known.iter().filter_map(|&node| position(node)).collect();
+    let branch = newest_branch(&positions);
+    let standing = |&node: &u16| Some((node, position(node)?.on(branch)));
+    let standings = known.iter().rev().filter_map(standing);
+    standings
+        .max_by_key(|(_, standing)| *standing)
+        .map(|(node, _)| node)
+}
+
+/// The map with a node put back that was failed over, to be published by `by`: a replica of what it had once, and the
+/// active of what nobody has. Balanced it is not: the actives stay where they are.
+///
+/// # Errors
+/// `NotFailed`.
+pub fn plan_recovery(map: &ClusterMap, by: u16, node: u16) -> Result<ClusterMap, ClusterError> {
+    if !map.nodes[usize::from(node)].failed {
+        return Err(ClusterError::NotFailed(map.name(node).to_owned()));
+    }
+    let mut map = map.next(by);
+    map.nodes[usize::from(node)].failed = false;
+    let nodes = map.nodes.len();
+    for bucket in &mut map.buckets {
+        let vbuckets = u16::try_from(bucket.chains.len()).unwrap_or(u16::MAX);
+        // Chains are at most as long as they were at first, so that many replicas give them again.
+        let longest = bucket.chains.first().map_or(0, |chain| chain.0.len() - 1);
+        let first = placement::place(nodes, u8::try_from(longest).unwrap_or(u8::MAX), vbuckets);
+        for (chain, first) in bucket.chains.iter_mut().zip(first) {
+            let free = chain.0.iter().position(Option::is_none);
+            if let Some(place) = free.filter(|_| first.contains(node)) {
+                chain.0[place] = Some(node);
+            }
+        }
+    }
+    Ok(map)
+}

@@ -1,0 +1,329 @@
+//! The map of a cluster of a fixed topology: which node has which vBucket, as what.
+//!
+//! Invariants:
+//! * Two maps with the same revision are the same map: each node makes revisions of its own ([`ClusterMap::next`]).
+//! * No chain names a node twice, or one that failed; all chains of a bucket are as long as each other.
+//! * The places of a chain stay those of the first map: a place whose node failed is empty until the node is back.
+//! * A vBucket moves to one of its replicas at most, and only that node makes the map in which it has moved.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kedge_types::limits::CHAIN_NODES_MAX;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::document;
+use crate::placement::place;
+use crate::state::hex;
+use crate::{BucketEntry, ClusterError, ClusterFile, DEFAULT_MANIFEST_UID, Revision};
+
+const VERSION: u32 = 1;
+/// Epoch of all revisions: a cluster never begins them again.
+const EPOCH: i64 = 1;
+
+/// Who has a vBucket: the active first, then the replicas. `None` is a place without a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Chain(pub Vec<Option<u16>>);
+
+impl Chain {
+    /// The node that has it as the active.
+    #[must_use]
+    pub fn active(&self) -> Option<u16> {
+        self.0.first().copied().flatten()
+    }
+
+    /// The nodes that have it as a replica.
+    pub fn replicas(&self) -> impl Iterator<Item = u16> {
+        self.0.iter().skip(1).copied().flatten()
+    }
+
+    /// All nodes that have it.
+    pub fn nodes(&self) -> impl Iterator<Item = u16> {
+        self.0.iter().copied().flatten()
+    }
+
+    /// Whether the node has it.
+    #[must_use]
+    pub fn contains(&self, node: u16) -> bool {
+        self.0.contains(&Some(node))
+    }
+
+    /// What it is for the node.
+    #[must_use]
+    pub fn role(&self, node: u16) -> Role {
+        if self.active() == Some(node) {
+            Role::Active
+        } else if self.contains(node) {
+            Role::Replica {
+                active: self.active(),
+            }
+        } else {
+            Role::None
+        }
+    }
+
+    fn is_valid(&self, nodes: &[MapNode]) -> bool {
+        let mut seen = BTreeSet::new();
+        (1..=CHAIN_NODES_MAX).contains(&self.0.len())
+            && self.nodes().all(|node| {
+                let known = nodes.get(usize::from(node));
+                known.is_some_and(|node| !node.failed) && seen.insert(node)
+            })
+    }
+}
+
+/// What a vBucket is to a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It takes reads and writes.
+    Active,
+    /// It streams from the active, if there is one.
+    Replica {
+        /// The node to stream from.
+        active: Option<u16>,
+    },
+    /// It is none of the node's.
+    None,
+}
+
+/// A node of the map; where it is reached, the cluster file says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MapNode {
+    /// Its name in the cluster file.
+    pub name: String,
+    /// 32 hexadecimal digits.
+    pub uuid: String,
+    /// It was failed over and has nothing until it is recovered.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub failed: bool,
+}
+
+/// A bucket of the map.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MapBucket {
+    /// Its name.
+    pub name: String,
+    /// Its settings, as the bucket keeps them.
+    pub settings: Value,
+    /// Who has which vBucket.
+    pub chains: Vec<Chain>,
+    /// vBuckets that move: the replicas that are to take over from their actives.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub moves: BTreeMap<u16, u16>,
+}
+
+impl MapBucket {
+    /// What clients must know of it.
+    #[must_use]
+    pub fn entry(&self) -> BucketEntry {
+        let uuid = self.settings.get("uuid").and_then(Value::as_str);
+        let uuid = uuid.and_then(|text| u128::from_str_radix(text, 16).ok());
+        BucketEntry {
+            name: self.name.clone(),
+            uuid: uuid.unwrap_or_default().to_be_bytes(),
+            vbuckets: u16::try_from(self.chains.len()).unwrap_or(u16::MAX),
+            manifest_uid: DEFAULT_MANIFEST_UID,
+        }
+    }
+}
+
+/// The whole map at one revision. Nodes send it to each other and keep it as JSON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterMap {
+    version: u32,
+    /// 32 hexadecimal digits.
+    pub cluster_uuid: String,
+    /// A name for people; may be empty.
+    pub cluster_name: String,
+    /// Its revision.
+    pub revision: Revision,
+    /// All nodes, in the order of the cluster file.
+    pub nodes: Vec<MapNode>,
+    /// All buckets, ordered by name.
+    pub buckets: Vec<MapBucket>,
+}
+
+impl ClusterMap {
+    /// The map that a cluster begins with, without buckets. `random` gives the uuids.
+    #[must_use]
+    pub fn new(file: &ClusterFile, by: u16, mut random: impl FnMut() -> [u8; 16]) -> Self {
+        let nodes = file.nodes.iter().map(|node| MapNode {
+            name: node.name.clone(),
+            uuid: hex(&random()),
+            failed: false,
+        });
+        let map = Self {
+            version: VERSION,
+            nodes: nodes.collect(),
+            cluster_uuid: hex(&random()),
+            cluster_name: file.name.clone(),
+            revision: Revision {
+                epoch: EPOCH,
+                rev: 0,
+            },
+            buckets: Vec::new(),
+        };
+        map.next(by)
+    }
+
+    /// The same map with a newer revision, to be changed by the node `by`. No other node makes that revision.
+    #[must_use]
+    pub fn next(&self, by: u16) -> Self {
+        let mut map = self.clone();
+        let nodes = i64::try_from(self.nodes.len().max(1)).unwrap_or(1);
+        map.revision.rev = (self.revision.rev / nodes + 1) * nodes + i64::from(by);
+        map
+    }
+
+    /// Reads what [`Self::to_json`] wrote, or another node sent.
+    ///
+    /// # Errors
+    /// `Damaged`, `Version`; `Map` when the document contradicts itself.
+    pub fn from_json(json: &[u8]) -> Result<Self, ClusterError> {
+        let map: Self = document::read(json, VERSION)?;
+        map.check()?;
+        Ok(map)
+    }
+
+    /// The document to keep and to send.
+    #[must_use]
+    pub fn to_json(&self) -> Vec<u8> {
+        serde_json::to_vec(self).expect("strings and numbers always serialise")
+    }
+
+    fn check(&self) -> Result<(), ClusterError> {
+        for bucket in &self.buckets {
+            let length = bucket.chains.first().map_or(0, |chain| chain.0.len());
+            let is_valid = |chain: &Chain| chain.0.len() == length && chain.is_valid(&self.nodes);
+            let has_replica = |(vb, to): (&u16, &u16)| {
+                let chain = bucket.chains.get(usize::from(*vb));
+                chain.is_some_and(|chain| chain.replicas().any(|node| node == *to))
+            };
+            let moves_are_valid = bucket.moves.iter().all(has_replica);
+            if bucket.chains.is_empty() || !bucket.chains.iter().all(is_valid) || !moves_are_valid {
+                let name = &bucket.name;
+                return Err(ClusterError::Map(format!(
+                    "bucket \"{name}\" has a chain that cannot be"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether it is a map of the nodes of this file, in this order: they cannot change.
+    ///
+    /// # Errors
+    /// `File`, with both lists.
+    pub fn check_nodes(&self, file: &ClusterFile) -> Result<(), ClusterError> {
+        let here: Vec<&str> = self.nodes.iter().map(|node| node.name.as_str()).collect();
+        let there: Vec<&str> = file.nodes.iter().map(|node| node.name.as_str()).collect();
+        if here == there {
+            return Ok(());
+        }
+        Err(ClusterError::File(format!(
+            "the cluster was made of the nodes {}, and the file names {}; nodes can be moved to other addresses, but \
+             neither added, removed nor renamed",
+            here.join(", "),
+            there.join(", ")
+        )))
+    }
+
+    /// The bucket of that name.
+    #[must_use]
+    pub fn bucket(&self, name: &str) -> Option<&MapBucket> {
+        self.buckets.iter().find(|bucket| bucket.name == name)
+    }
+
+    /// The node's number.
+    ///
+    /// # Errors
+    /// `NoNode`.
+    pub fn node(&self, name: &str) -> Result<u16, ClusterError> {
+        let found = self.nodes.iter().position(|node| node.name == name);
+        let found = found.and_then(|at| u16::try_from(at).ok());
+        found.ok_or_else(|| ClusterError::NoNode(name.to_owned()))
+    }
+
+    /// The name of a node; empty for a number that is none's.
+    #[must_use]
+    pub fn name(&self, node: u16) -> &str {
+        self.nodes.get(usize::from(node)).map_or("", |it| &it.name)
+    }
+
+    /// Nodes that did not fail.
+    pub fn members(&self) -> impl Iterator<Item = u16> {
+        let nodes = (0_u16..).zip(&self.nodes);
+        nodes.filter(|(_, node)| !node.failed).map(|(at, _)| at)
+    }
+
+    /// Puts a bucket in, balanced over all nodes; `replicas` are at most as many as there are other nodes. It must be
+    /// a new one.
+    ///
+    /// # Errors
+    /// `Map` when all nodes of a vBucket have failed.
+    pub fn add_bucket(
+        &mut self,
+        name: &str,
+        settings: Value,
+        vbuckets: u16,
+        replicas: u8,
+    ) -> Result<(), ClusterError> {
+        let mut chains = place(self.nodes.len(), replicas, vbuckets);
+        for chain in &mut chains {
+            for node in (0_u16..).zip(&self.nodes).filter(|(_, node)| node.failed) {
+                // There is nothing in it yet, so any replica may become the active.
+                chain.remove(node.0, |places| places.first().copied());
+            }
+            if chain.active().is_none() {
+                return Err(ClusterError::Map(format!(
+                    "bucket \"{name}\" cannot be made: all nodes of some of its vBuckets have failed"
+                )));
+            }
+        }
+        self.buckets.push(MapBucket {
+            name: name.to_owned(),
+            settings,
+            chains,
+            moves: BTreeMap::new(),
+        });
+        self.buckets.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(())
+    }
+
+    /// `(name or null, ...)` of a chain, the active first: a vBucket's topology.
+    pub fn topology<'a>(&'a self, chain: &'a Chain) -> impl Iterator<Item = Option<&'a str>> {
+        chain.0.iter().map(|node| Some(self.name((*node)?)))
+    }
+}
+
+impl Chain {
+    /// With another of its nodes as the active, in whose place the active goes.
+    #[must_use]
+    pub fn led_by(&self, node: u16) -> Self {
+        let mut chain = self.clone();
+        if let Some(place) = chain.0.iter().position(|it| *it == Some(node)) {
+            chain.0.swap(0, place);
+        }
+        chain
+    }
+
+    /// Takes a node out. When it was the active, `choose` says which of the places of the replicas takes over.
+    pub(crate) fn remove(&mut self, node: u16, choose: impl FnOnce(&[usize]) -> Option<usize>) {
+        let Some(place) = self.0.iter().position(|it| *it == Some(node)) else {
+            return;
+        };
+        self.0[place] = None;
+        if place == 0 {
+            let candidates: Vec<usize> = (1..self.0.len())
+                .filter(|&at| self.0[at].is_some())
+                .collect();
+            if let Some(chosen) = choose(&candidates) {
+                self.0.swap(0, chosen);
+            }
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! vBuckets that move from their active to one of their replicas, while both run: pure functions of the map.
+//!
+//! A move begins with a map that names it. The replica then takes over from the active, through its stream: it gets all
+//! that the active has, which is dead from then on. Then it makes the map in which it is the active. Until there is that
+//! map nobody is.
+//!
+//! Invariants:
+//! * Only the node that a vBucket moves to makes the map in which it has moved.
+//! * A map that was made without knowing that names the move still, and the node does it again
+//!   ([`ClusterMap::carry_over`]). The former active of such a map asks all copies before it is active again.
+
+use crate::{ClusterError, ClusterMap, placement};
+
+/// The map in which a vBucket of a bucket is to move to a node that has a replica of it, to be published by `by`.
+///
+/// # Errors
+/// `Move` when there is no such vBucket, or it cannot move there; `NoNode`.
+pub fn plan_move(
+    map: &ClusterMap,
+    by: u16,
+    bucket: &str,
+    vb: u16,
+    to: &str,
+) -> Result<ClusterMap, ClusterError> {
+    let refused = |why: &str| {
+        let what = format!("vBucket {vb} of bucket \"{bucket}\" cannot move to node \"{to}\"");
+        Err(ClusterError::Move(format!("{what}: {why}")))
+    };
+    let node = map.node(to)?;
+    let mut next = map.next(by);
+    let of_bucket = next.buckets.iter_mut().find(|it| it.name == bucket);
+    let Some(of_bucket) = of_bucket else {
+        return refused("there is no such bucket");
+    };
+    let Some(chain) = of_bucket.chains.get(usize::from(vb)) else {
+        return refused("there is no such vBucket");
+    };
+    if chain.active() == Some(node) {
+        return refused("it is its active");
+    }
+    if !chain.contains(node) {
+        return refused("that has no replica of it");
+    }
+    if of_bucket.moves.insert(vb, node).is_some() {
+        return refused("it is moving already");
+    }
+    Ok(next)
+}
+
+/// The map in which nodes are to get back the vBuckets that a new bucket would give them as the active, as far as they
+/// have replicas of them, to be published by `by`. `None` when there is nothing to move.
+#[must_use]
+pub fn plan_balance(map: &ClusterMap, by: u16) -> Option<ClusterMap> {
+    let mut next = map.next(by);
+    let nodes = next.nodes.len();
+    let mut moves = 0;
+    for bucket in &mut next.buckets {
+        let vbuckets = u16::try_from(bucket.chains.len()).unwrap_or(u16::MAX);
+        // Who leads does not depend on how many replicas there are.
+        let first = placement::place(nodes, 0, vbuckets);
+        for ((vb, chain), first) in (0_u16..).zip(&bucket.chains).zip(first) {
+            let wanted = first.active().filter(|node| {
+                let is_there = chain.replicas().any(|it| it == *node);
+                is_there && !bucket.moves.contains_key(&vb)
+            });
+            if let Some(node) = wanted {
+                bucket.moves.insert(vb, node);
+                moves += 1;
+            }
+        }
+    }
+    (moves > 0).then_some(next)
+}
+
+impl ClusterMap {
+    /// vBuckets that move, of all buckets.
+    #[must_use]
+    pub fn moving(&self) -> usize {
+        self.buckets.iter().map(|bucket| bucket.moves.len()).sum()
+    }
+
+    /// The map in which `by` is the active of the vBuckets that it has taken over: `(bucket, vBucket)`. What does not move
+    /// to it any more stays as it is; `None` when that is all.
+    #[must_use]
+    pub fn with_taken(&self, by: u16, taken: &[(String, u16)]) -> Option<Self> {
+        let mut next = self.next(by);
+        let before = next.moving();
+        for bucket in &mut next.buckets {
+            let of_bucket = taken.iter().filter(|(name, _)| *name == bucket.name);
+            for (_, vb) in of_bucket {
+                if bucket.moves.get(vb) == Some(&by) {
+                    bucket.moves.remove(vb);
+                    let chain = &mut bucket.chains[usize::from(*vb)];
+                    *chain = chain.led_by(by);
+                }
+            }
+        }
+        (next.moving() < before).then_some(next)
+    }
+
+    /// Whether a map is this one with some of its moves made, or this one.
+    #[must_use]
+    pub fn leads_to(&self, newer: &Self) -> bool {
+        let mut expected = self.clone();
+        expected.revision = newer.revision;
+        for bucket in &mut expected.buckets {
+            let left = newer.bucket(&bucket.name).map(|it| &it.moves);
+            let moves = std::mem::take(&mut bucket.moves);
+            for (vb, to) in moves {
+                if left.is_some_and(|left| left.contains_key(&vb)) {
+                    bucket.moves.insert(vb, to);
+                } else {
+                    let chain = &mut bucket.chains[usize::from(vb)];
+                    *chain = chain.led_by(to);
+                }
+            }
+        }
+        expected == *newer
+    }
+
+    /// The map without the moves away from `by`, which has started anew and so cannot hand over what it had; `None` when
+    /// there are none. Others that hear of this map do not take over any more.
+    #[must_use]
+    pub fn without_moves_from(&self, by: u16) -> Option<Self> {
+        let mut next = self.next(by);
+        let before = next.moving();
+        for bucket in &mut next.buckets {
+            let chains = &bucket.chains;
+            let leads = |vb: u16| chains[usize::from(vb)].active() == Some(by);
+            bucket.moves.retain(|vb, _| !leads(*vb));
+        }
+        (next.moving() < before).then_some(next)
+    }
+
+    /// A newer map, for the node `by` that follows this one: of what it has taken over here and is still to take over there,
+    /// it is the active. The map is another one then.
+    #[must_use]
+    pub fn carry_over(&self, newer: Self, by: u16) -> Self {
+        let mut taken = Vec::new();
+        for bucket in &newer.buckets {
+            let here = self.bucket(&bucket.name);
+            let is_taken = |vb: u16| {
+                here.is_some_and(|here| {
+                    let chain = here.chains.get(usize::from(vb));
+                    chain.is_some_and(|chain| chain.active() == Some(by))
+                })
+            };
+            let to_me = bucket.moves.iter().filter(|(_, to)| **to == by);
+            let names = to_me.filter(|(vb, _)| is_taken(**vb));
+            taken.extend(names.map(|(vb, _)| (bucket.name.clone(), *vb)));
+        }
+        newer.with_taken(by, &taken).unwrap_or(newer)
+    }
+}

@@ -1,0 +1,33 @@
+//! Which nodes have which vBuckets when a bucket is made.
+
+use crate::Chain;
+
+/// A chain for each vBucket. Each node has as many actives as the others, and as many replicas, give or take a few that
+/// do not divide; the replicas of a node's actives are spread over all others. The same arguments give the same chains.
+#[must_use]
+pub fn place(nodes: usize, replicas: u8, vbuckets: u16) -> Vec<Chain> {
+    let others = nodes.saturating_sub(1);
+    let replicas = usize::from(replicas).min(others);
+    let count = usize::from(vbuckets);
+    // How often each node was taken as a replica of a node's actives, and at all.
+    let mut of_active = vec![vec![0_usize; nodes]; nodes];
+    let mut total = vec![0_usize; nodes];
+    (0..count)
+        .map(|vb| {
+            let active = vb * nodes / count;
+            let mut chain = vec![active];
+            for _ in 0..replicas {
+                let next = (1..nodes)
+                    .map(|step| (active + step) % nodes)
+                    .filter(|node| !chain.contains(node))
+                    .min_by_key(|&node| (of_active[active][node], total[node]));
+                let Some(node) = next else { break };
+                of_active[active][node] += 1;
+                total[node] += 1;
+                chain.push(node);
+            }
+            let number = |node| u16::try_from(node).ok();
+            Chain(chain.into_iter().map(number).collect())
+        })
+        .collect()
+}

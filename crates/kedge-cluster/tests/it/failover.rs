@@ -1,0 +1,297 @@
+//! Placement, failover and recovery: properties over random clusters, and the cases that are worth a name.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kedge_cluster::{
+    Chain, ClusterError, ClusterMap, NodePositions, Position, newest_branch, place, plan_failover,
+    plan_recovery,
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::many::file;
+
+fn map(nodes: usize, replicas: u8, vbuckets: u16) -> ClusterMap {
+    let mut map = ClusterMap::new(&file(nodes, replicas), 0, || [7; 16]);
+    map.add_bucket("b", json!({}), vbuckets, replicas)
+        .expect("no node has failed");
+    map
+}
+
+fn chains(map: &ClusterMap) -> &[Chain] {
+    &map.bucket("b").expect("it is there").chains
+}
+
+/// Positions on one branch: `(high prepared, high seqno)` of each vBucket.
+fn told(positions: impl IntoIterator<Item = (u64, u64)>) -> NodePositions {
+    let position = |(high_prepared, high_seqno)| {
+        Some(Position {
+            high_seqno,
+            high_prepared,
+            consistent: true,
+            history: vec![(1, 0)],
+        })
+    };
+    BTreeMap::from([(
+        "b".to_owned(),
+        positions.into_iter().map(position).collect(),
+    )])
+}
+
+fn spread(counts: impl IntoIterator<Item = usize>) -> usize {
+    let counts: Vec<usize> = counts.into_iter().collect();
+    let (low, high) = (counts.iter().min(), counts.iter().max());
+    high.unwrap_or(&0) - low.unwrap_or(&0)
+}
+
+fn no_chain_repeats(chains: &[Chain]) -> bool {
+    chains.iter().all(|chain| {
+        let nodes: Vec<u16> = chain.nodes().collect();
+        nodes.iter().collect::<BTreeSet<_>>().len() == nodes.len()
+    })
+}
+
+proptest! {
+    #[test]
+    fn placement_is_balanced(nodes in 1_usize..12, replicas in 0_u8..4, vbuckets in 1_u16..300) {
+        let chains = place(nodes, replicas, vbuckets);
+        prop_assert_eq!(chains.len(), usize::from(vbuckets));
+        prop_assert!(no_chain_repeats(&chains));
+        let places = 1 + usize::from(replicas).min(nodes - 1);
+        prop_assert!(chains.iter().all(|chain| chain.nodes().count() == places));
+        let numbers = || 0..u16::try_from(nodes).expect("few");
+        let actives = numbers().map(|node| chains.iter().filter(|it| it.active() == Some(node)).count());
+        prop_assert!(spread(actives) <= 1);
+        let having = numbers().map(|node| chains.iter().filter(|it| it.contains(node)).count());
+        prop_assert!(spread(having) <= nodes, "replicas are spread");
+        // A node that goes leaves its work to all others.
+        for active in numbers() {
+            let of: Vec<&Chain> = chains.iter().filter(|it| it.active() == Some(active)).collect();
+            let seconds = numbers().filter(|node| *node != active);
+            let seconds = seconds.map(|node| of.iter().filter(|it| it.contains(node)).count());
+            prop_assert!(spread(seconds) <= 1);
+        }
+    }
+
+    #[test]
+    fn a_failover_never_picks_a_copy_with_fewer_acknowledged_writes(
+        nodes in 2_usize..7,
+        replicas in 1_u8..4,
+        failed in any::<prop::sample::Index>(),
+        seed in prop::collection::vec((0_u64..5, 0_u64..5), 7 * 40),
+        force in any::<bool>(),
+    ) {
+        let before = map(nodes, replicas, 40);
+        let failed = u16::try_from(failed.index(nodes)).expect("few");
+        let told: BTreeMap<u16, NodePositions> = before
+            .members()
+            .filter(|node| *node != failed)
+            .map(|node| {
+                let at = usize::from(node) * 40;
+                (node, told(seed[at..at + 40].iter().map(|(prepared, more)| (*prepared, prepared + more))))
+            })
+            .collect();
+        let plan = plan_failover(&before, 1, failed, &told, force).expect("each has a replica that told");
+        prop_assert!(plan.map.revision > before.revision);
+        prop_assert!(no_chain_repeats(chains(&plan.map)));
+        let mut promoted = 0;
+        for (vb, (old, new)) in chains(&before).iter().zip(chains(&plan.map)).enumerate() {
+            prop_assert_eq!(new.0.len(), old.0.len());
+            prop_assert!(!new.contains(failed));
+            let mut rest: Vec<u16> = old.nodes().filter(|node| *node != failed).collect();
+            let standing = |node: &u16| {
+                let position = told[node]["b"][vb].as_ref().expect("told");
+                (position.high_prepared, position.high_seqno)
+            };
+            let active = new.active().expect("one takes over");
+            if old.active() == Some(failed) {
+                promoted += 1;
+                prop_assert_eq!(Some(standing(&active)), rest.iter().map(standing).max());
+            } else {
+                prop_assert_eq!(Some(active), old.active());
+            }
+            let mut kept: Vec<u16> = new.nodes().collect();
+            kept.sort_unstable();
+            rest.sort_unstable();
+            prop_assert_eq!(kept, rest, "who had a copy has it still");
+        }
+        prop_assert_eq!(plan.promoted, promoted);
+    }
+
+    #[test]
+    fn nodes_go_and_come_back(
+        nodes in 2_usize..7,
+        replicas in 0_u8..4,
+        steps in prop::collection::vec((any::<prop::sample::Index>(), any::<bool>()), 1..12),
+    ) {
+        let first = map(nodes, replicas, 60);
+        let mut now = first.clone();
+        for (at, (node, back)) in steps.into_iter().enumerate() {
+            let node = u16::try_from(node.index(nodes)).expect("few");
+            let told = now.members().map(|node| (node, told([(0, 0); 60]))).collect();
+            let by = u16::try_from(at % nodes).expect("few");
+            let next = if back {
+                plan_recovery(&now, by, node)
+            } else {
+                plan_failover(&now, by, node, &told, true).map(|plan| plan.map)
+            };
+            let Ok(next) = next else { continue };
+            prop_assert!(next.revision > now.revision);
+            prop_assert_eq!(&ClusterMap::from_json(&next.to_json()).expect("a valid map"), &next);
+            now = next;
+        }
+        // All are back: each has what it had, but for who is the active.
+        for node in 0..u16::try_from(nodes).expect("few") {
+            if let Ok(next) = plan_recovery(&now, 0, node) {
+                now = next;
+            }
+        }
+        for (old, new) in chains(&first).iter().zip(chains(&now)) {
+            let set = |chain: &Chain| chain.nodes().collect::<BTreeSet<_>>();
+            prop_assert_eq!(set(old), set(new));
+            prop_assert!(new.active().is_some());
+        }
+    }
+
+    #[test]
+    fn no_two_nodes_make_the_same_revision(nodes in 1_usize..9, steps in prop::collection::vec((0_usize..9, any::<bool>()), 1..30)) {
+        let start = ClusterMap::new(&file(nodes, 1), 0, || [7; 16]);
+        let mut maps = vec![start.clone(); nodes];
+        let mut seen = BTreeSet::from([start.revision]);
+        for (node, heard) in steps {
+            let node = node % nodes;
+            let newest = maps.iter().max_by_key(|map| map.revision).expect("one").clone();
+            let base = if heard { newest } else { maps[node].clone() };
+            let next = base.next(u16::try_from(node).expect("few"));
+            prop_assert!(next.revision > base.revision);
+            prop_assert!(seen.insert(next.revision));
+            maps[node] = next;
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    let two = map(2, 1, 4);
+    let all = BTreeMap::from([(1, told([(0, 0); 4]))]);
+    let plan = |map: &ClusterMap, node, told: &BTreeMap<u16, NodePositions>, force| {
+        plan_failover(map, 0, node, told, force)
+    };
+    let gone = plan(&two, 0, &all, false).expect("node 1 takes over").map;
+    let texts = [
+        plan(&gone, 0, &all, true).map(|_| ()).expect_err("gone"),
+        plan(&gone, 1, &all, true).map(|_| ()).expect_err("last"),
+        plan(&two, 0, &BTreeMap::new(), false)
+            .map(|_| ())
+            .expect_err("silent"),
+        plan(&map(2, 0, 4), 0, &all, false)
+            .map(|_| ())
+            .expect_err("no replicas"),
+        plan_recovery(&two, 0, 0)
+            .map(|_| ())
+            .expect_err("not failed"),
+        two.node("n_9").map(|_| ()).expect_err("unknown"),
+    ]
+    .map(|error| error.to_string());
+    assert_eq!(
+        texts,
+        [
+            "node \"n_0\" was failed over already",
+            "node \"n_1\" is the last one that was not failed over",
+            "no copy would be left of vBuckets: 2 (b/0, b/1); it is not known how far the copies of n_1 are; force it \
+             to accept that",
+            "no copy would be left of vBuckets: 2 (b/0, b/1); force it to accept that",
+            "node \"n_0\" was not failed over",
+            "there is no node \"n_9\" in the cluster",
+        ]
+    );
+    let forced = plan(&map(2, 0, 4), 0, &all, true).expect("forced");
+    assert_eq!(chains(&forced.map)[0], Chain(vec![None]));
+    assert_eq!(forced.losses.without_copy.len(), 2);
+    let back = plan_recovery(&forced.map, 1, 0).expect("it failed");
+    assert_eq!(chains(&back)[0].active(), Some(0), "nobody else has it");
+}
+
+/// Two of three copies gone at once: a SyncWrite may have been acknowledged by just these two.
+#[test]
+fn a_majority_of_a_chain_that_is_gone_is_a_loss() {
+    let three = map(3, 2, 3);
+    let one = BTreeMap::from([(1, told([(5, 5); 3]))]);
+    let refused = plan_failover(&three, 1, 0, &one, false).expect_err("node 2 is silent");
+    let ClusterError::WouldLose(losses) = refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(losses.uncertain, [("b".to_owned(), 0)]);
+    assert_eq!(losses.silent, ["n_2"]);
+    let both = BTreeMap::from([(1, told([(5, 5); 3])), (2, told([(5, 5); 3]))]);
+    plan_failover(&three, 1, 0, &both, false).expect("a majority is left");
+}
+
+fn position(high_prepared: u64, high_seqno: u64, history: &[(u64, u64)]) -> Position {
+    Position {
+        high_seqno,
+        high_prepared,
+        consistent: true,
+        history: history.to_vec(),
+    }
+}
+
+/// What a copy has beyond the point where the others left its branch is worth nothing, be it ever so much.
+#[test]
+fn a_dead_branch_does_not_count() {
+    let old = position(900, 900, &[(1, 0)]);
+    let new = position(120, 130, &[(2, 100), (1, 0)]);
+    let branch = newest_branch(&[&old, &new]);
+    assert_eq!(branch, [(2, 100), (1, 0)]);
+    assert!(new.on(branch) > old.on(branch));
+    assert_eq!(old.on(branch).high_seqno, 100);
+    assert!(!old.on(branch).undivided);
+    // One that has the new history and is not there yet has less than one that has all of the old.
+    let short = position(50, 50, &[(2, 100), (1, 0)]);
+    let branch = newest_branch(&[&old, &short]);
+    assert!(old.on(branch) > short.on(branch));
+    // One without any common history has nothing.
+    let stranger = position(9_999, 9_999, &[(77, 0)]);
+    assert_eq!(stranger.on(branch).high_seqno, 0);
+}
+
+#[test]
+fn the_middle_of_a_snapshot_is_taken_only_for_what_was_promised() {
+    let branch = [(1, 0)];
+    let whole = position(10, 20, &branch);
+    let middle = Position {
+        consistent: false,
+        ..position(10, 25, &branch)
+    };
+    assert!(whole.on(&branch) > middle.on(&branch));
+    let promised = Position {
+        consistent: false,
+        ..position(11, 15, &branch)
+    };
+    assert!(promised.on(&branch) > whole.on(&branch));
+}
+
+#[test]
+fn maps_that_contradict_themselves_are_refused() {
+    let good = map(3, 1, 2);
+    let json = String::from_utf8(good.to_json()).expect("JSON is UTF-8");
+    assert_eq!(ClusterMap::from_json(json.as_bytes()).expect("good"), good);
+    for (from, to, says) in [
+        ("[0,1]", "[0,0]", "chain"),
+        ("[0,1]", "[0,3]", "chain"),
+        ("[0,1]", "[0]", "chain"),
+        ("[0,1]", "[]", "chain"),
+        ("\"version\":1", "\"version\":2", "version 2"),
+        ("\"buckets\"", "\"packets\"", "damaged"),
+    ] {
+        let bad = json.replacen(from, to, 1);
+        assert_ne!(bad, json, "{from}");
+        let error = ClusterMap::from_json(bad.as_bytes()).expect_err(to);
+        assert!(error.to_string().contains(says), "{error}");
+    }
+    let failed = json.replacen("\"name\":\"n_0\",", "\"name\":\"n_0\",\"failed\":true,", 1);
+    ClusterMap::from_json(failed.as_bytes()).expect_err("a node that failed has nothing");
+    good.check_nodes(&file(3, 1)).expect("the same");
+    let error = good.check_nodes(&file(2, 1)).expect_err("one is missing");
+    assert!(error.to_string().contains("n_0, n_1, n_2"), "{error}");
+}

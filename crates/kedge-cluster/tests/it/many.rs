@@ -1,0 +1,187 @@
+//! What clients are told by the nodes of a cluster, and the file that says where they are.
+
+use expect_test::expect;
+use kedge_cluster::{
+    Change, ChangeKind, ClusterFile, ClusterMap, ClusterView, External, NodeEntry, Ports,
+    plan_failover,
+};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+/// Nodes `n_0` and so on at 10.0.0.1 and so on.
+pub(crate) fn file(nodes: usize, replicas: u8) -> ClusterFile {
+    ClusterFile {
+        name: "shop".to_owned(),
+        replicas,
+        secret: "0123456789abcdef".to_owned(),
+        nodes: (0..nodes)
+            .map(|n| NodeEntry {
+                name: format!("n_{n}"),
+                host: format!("10.0.0.{}", n + 1),
+                kv_port: 11210,
+                mgmt_port: 8091,
+                external: None,
+            })
+            .collect(),
+    }
+}
+
+const PORTS: Ports = Ports {
+    kv: 11210,
+    mgmt: 8091,
+};
+
+fn map(nodes: usize, replicas: u8, vbuckets: u16) -> ClusterMap {
+    let mut number = 0;
+    let mut map = ClusterMap::new(&file(nodes, replicas), 0, || {
+        number += 1;
+        [number; 16]
+    });
+    let settings = json!({ "uuid": "1b".repeat(16) });
+    map.add_bucket("default", settings, vbuckets, replicas)
+        .expect("no node has failed");
+    map
+}
+
+fn parse(json: &[u8]) -> Value {
+    serde_json::from_slice(json).expect("a config is JSON")
+}
+
+#[test]
+fn a_config_of_three_nodes() {
+    let mut file = file(3, 1);
+    file.nodes[2].external = Some(External {
+        host: "kedge.example".to_owned(),
+        kv_port: Some(30_210),
+        mgmt_port: None,
+    });
+    let view = ClusterView::following(PORTS);
+    view.adopt(&map(3, 1, 3), &file, 1);
+    let config = view.bucket_config("default", "10.9.9.9").expect("exists");
+    let mut document = parse(&config.json);
+    for known in [
+        "bucketCapabilities",
+        "clusterCapabilities",
+        "clusterCapabilitiesVer",
+    ] {
+        document.as_object_mut().expect("an object").remove(known);
+    }
+    expect![[r#"
+        {"bucketCapabilitiesVer":"","bucketType":"membase","clusterName":"shop","clusterUUID":"04040404040404040404040404040404","collectionsManifestUid":"0","name":"default","nodeLocator":"vbucket","nodes":[{"hostname":"10.0.0.1:8091","ports":{"direct":11210}},{"hostname":"10.0.0.2:8091","ports":{"direct":11210}},{"hostname":"10.0.0.3:8091","ports":{"direct":11210}}],"nodesExt":[{"hostname":"10.0.0.1","nodeUUID":"01010101010101010101010101010101","serverGroup":"Group 1","services":{"kv":11210,"mgmt":8091}},{"hostname":"10.0.0.2","nodeUUID":"02020202020202020202020202020202","serverGroup":"Group 1","services":{"kv":11210,"mgmt":8091},"thisNode":true},{"alternateAddresses":{"external":{"hostname":"kedge.example","ports":{"kv":30210,"mgmt":8091}}},"hostname":"10.0.0.3","nodeUUID":"03030303030303030303030303030303","serverGroup":"Group 1","services":{"kv":11210,"mgmt":8091}}],"prod":"server","rev":3,"revEpoch":1,"streamingUri":"/pools/default/bucketsStreaming/default?bucket_uuid=1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b","uri":"/pools/default/buckets/default?bucket_uuid=1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b","uuid":"1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b1b","vBucketServerMap":{"hashAlgorithm":"CRC","numReplicas":1,"serverList":["10.0.0.1:11210","10.0.0.2:11210","10.0.0.3:11210"],"vBucketMap":[[0,1],[1,2],[2,0]]}}"#]]
+    .assert_eq(&document.to_string());
+    let global = parse(&view.global_config("10.9.9.9").json);
+    assert_eq!(global["nodesExt"], document["nodesExt"]);
+    for of_bucket in ["name", "uuid", "nodeLocator", "vBucketServerMap"] {
+        assert!(global.get(of_bucket).is_none(), "{of_bucket}");
+    }
+}
+
+#[test]
+fn nodes_on_one_machine_are_told_as_the_client_reached_it() {
+    let mut file = file(2, 1);
+    for (n, node) in (0..).zip(&mut file.nodes) {
+        node.host = "127.0.0.1".to_owned();
+        node.kv_port = 12_000 + 2 * n;
+        node.mgmt_port = 9_000 + n;
+    }
+    let view = ClusterView::following(Ports {
+        kv: 12_000,
+        mgmt: 9_000,
+    });
+    view.adopt(&map(2, 1, 2), &file, 0);
+    for (host, kv) in [
+        ("192.168.1.9", ["192.168.1.9:12000", "192.168.1.9:12002"]),
+        ("::1", ["[::1]:12000", "[::1]:12002"]),
+    ] {
+        let config = parse(&view.bucket_config("default", host).expect("exists").json);
+        assert_eq!(config["vBucketServerMap"]["serverList"], json!(kv));
+        assert_eq!(config["nodesExt"][1]["hostname"], host);
+    }
+}
+
+#[test]
+fn a_node_that_failed_over_leaves_the_lists_and_its_place_is_empty() {
+    let before = map(3, 1, 3);
+    let told = before.members().map(|node| {
+        let position = Some(kedge_cluster::Position::default());
+        let positions = vec![position; 3];
+        (node, BTreeMap::from([("default".to_owned(), positions)]))
+    });
+    let told = told.collect();
+    let after = plan_failover(&before, 1, 0, &told, false)
+        .expect("one replica each")
+        .map;
+    let view = ClusterView::following(PORTS);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let sink = heard.clone();
+    view.subscribe(move |change: &Change| sink.lock().expect("not poisoned").push(change.clone()));
+    view.adopt(&after, &file(3, 1), 0);
+    // An older one does not come back.
+    view.adopt(&before, &file(3, 1), 0);
+    let changes = heard.lock().expect("not poisoned").clone();
+    let expected = Change {
+        revision: after.revision,
+        kind: ChangeKind::Map,
+    };
+    assert_eq!(changes, [expected]);
+    let config = parse(&view.bucket_config("default", "::1").expect("exists").json);
+    assert_eq!(
+        config["vBucketServerMap"]["serverList"],
+        json!(["10.0.0.2:11210", "10.0.0.3:11210"])
+    );
+    assert_eq!(
+        config["vBucketServerMap"]["vBucketMap"],
+        json!([[0, -1], [0, 1], [1, -1]])
+    );
+    assert_eq!(config["vBucketServerMap"]["numReplicas"], 1);
+    assert_eq!(config["nodes"].as_array().expect("a list").len(), 2);
+    let nodes = config["nodesExt"].as_array().expect("a list");
+    assert!(nodes.iter().all(|node| node.get("thisNode").is_none()));
+}
+
+#[test]
+fn a_cluster_changes_with_its_map_only() {
+    let view = ClusterView::following(PORTS);
+    let before = view.revision();
+    assert!(view.bucket_config("default", "::1").is_none());
+    let put = view.put_bucket(crate::bucket("b", 8)).expect("no error");
+    assert_eq!((put, view.revision()), (before, before));
+    view.set_cluster_name("x").expect("no error");
+    view.remove_bucket("b").expect("no error");
+    assert_eq!(view.revision(), before);
+    assert!(view.snapshot().bucket("b").is_none());
+    let map = map(2, 1, 2);
+    view.adopt(&map, &file(2, 1), 0);
+    assert_eq!(view.revision(), map.revision);
+    assert_eq!(view.snapshot().state().cluster_name, "shop");
+}
+
+#[test]
+fn files_that_make_no_sense_are_refused() {
+    file(3, 1).check().expect("good");
+    assert_eq!(file(3, 1).index_of("n_2").expect("there"), 2);
+    let error = file(2, 1).index_of("x").expect_err("not there");
+    assert!(error.to_string().contains("there are n_0, n_1"), "{error}");
+    type Break = fn(&mut ClusterFile);
+    let table: [(Break, &str); 9] = [
+        (|f| f.nodes.clear(), "1 to 64 nodes"),
+        (|f| f.replicas = 4, "replicas is 0 to 3"),
+        (|f| f.secret = "short".to_owned(), "secret has at least 16"),
+        (
+            |f| f.nodes[1].name = "n_0".to_owned(),
+            "two nodes are called",
+        ),
+        (|f| f.nodes[1].name = "a b".to_owned(), "a node's name"),
+        (|f| f.nodes[1].name = String::new(), "a node's name"),
+        (|f| f.nodes[1].kv_port = 0, "a port of 0"),
+        (|f| f.nodes[1].mgmt_port = f.nodes[1].kv_port, "given twice"),
+        (|f| f.nodes[1].host = f.nodes[0].host.clone(), "given twice"),
+    ];
+    for (at, (spoil, says)) in table.into_iter().enumerate() {
+        let mut file = file(2, 1);
+        spoil(&mut file);
+        let error = file.check().expect_err(says).to_string();
+        assert!(error.contains(says), "{at}: {error}");
+    }
+}

@@ -1,0 +1,184 @@
+//! Moves of actives between nodes that run.
+
+use std::collections::BTreeMap;
+
+use kedge_cluster::{
+    Chain, ClusterError, ClusterMap, NodePositions, Position, plan_balance, plan_failover,
+    plan_move, plan_recovery,
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::many::file;
+
+fn map(nodes: usize, replicas: u8, vbuckets: u16) -> ClusterMap {
+    let mut map = ClusterMap::new(&file(nodes, replicas), 0, || [7; 16]);
+    let added = map.add_bucket("b", json!({}), vbuckets, replicas);
+    added.expect("no node has failed");
+    map
+}
+
+fn chain(map: &ClusterMap, vb: usize) -> &Chain {
+    &map.bucket("b").expect("it is there").chains[vb]
+}
+
+fn told(high_seqnos: &[u64]) -> NodePositions {
+    let position = |high_seqno: &u64| {
+        Some(Position {
+            high_seqno: *high_seqno,
+            high_prepared: 0,
+            consistent: true,
+            history: vec![(1, 0)],
+        })
+    };
+    BTreeMap::from([("b".to_owned(), high_seqnos.iter().map(position).collect())])
+}
+
+fn taken(vb: u16) -> Vec<(String, u16)> {
+    vec![("b".to_owned(), vb)]
+}
+
+#[test]
+fn a_move_is_made_by_the_node_that_takes_over() {
+    let before = map(3, 2, 3);
+    let moving = plan_move(&before, 0, "b", 0, "n_2").unwrap();
+    assert_eq!(
+        chain(&moving, 0),
+        chain(&before, 0),
+        "nothing has moved yet"
+    );
+    assert_eq!(moving.moving(), 1);
+    assert_eq!(ClusterMap::from_json(&moving.to_json()).unwrap(), moving);
+    assert!(moving.with_taken(1, &taken(0)).is_none(), "another node");
+    assert!(moving.with_taken(2, &taken(1)).is_none(), "another vBucket");
+    let after = moving.with_taken(2, &taken(0)).unwrap();
+    assert_eq!(chain(&after, 0), &Chain(vec![Some(2), Some(1), Some(0)]));
+    assert_eq!(after.moving(), 0);
+    assert!(after.revision > moving.revision);
+    assert!(moving.leads_to(&after) && moving.leads_to(&moving));
+    assert!(!before.leads_to(&after));
+    let mut renamed = after;
+    renamed.cluster_name = "another".to_owned();
+    assert!(!moving.leads_to(&renamed));
+}
+
+#[test]
+fn moves_that_cannot_be_are_refused() {
+    let map = plan_move(&map(3, 1, 3), 0, "b", 1, "n_2").unwrap();
+    for (bucket, vb, to) in [
+        ("b", 0, "n_0"),
+        ("b", 0, "n_2"),
+        ("b", 1, "n_2"),
+        ("b", 3, "n_0"),
+        ("c", 0, "n_1"),
+    ] {
+        let refused = plan_move(&map, 0, bucket, vb, to);
+        assert!(
+            matches!(refused, Err(ClusterError::Move(_))),
+            "{bucket} {vb} {to}"
+        );
+    }
+    let unknown = plan_move(&map, 0, "b", 0, "n_9");
+    assert!(matches!(unknown, Err(ClusterError::NoNode(_))));
+    // Nor are they read.
+    let text = String::from_utf8(map.to_json()).unwrap();
+    for wrong in [
+        r#""moves":{"1":0}"#,
+        r#""moves":{"1":9}"#,
+        r#""moves":{"7":2}"#,
+    ] {
+        let text = text.replace(r#""moves":{"1":2}"#, wrong);
+        assert!(ClusterMap::from_json(text.as_bytes()).is_err(), "{wrong}");
+    }
+}
+
+/// A map that was made without knowing of a takeover, and is newer, does not undo it.
+#[test]
+fn a_takeover_is_carried_over_to_a_newer_map() {
+    let moving = plan_move(&map(3, 2, 3), 0, "b", 0, "n_1").unwrap();
+    let after = moving.with_taken(1, &taken(0)).unwrap();
+    let mut other = moving.next(2);
+    other.cluster_name = "another".to_owned();
+    assert!(other.revision > after.revision);
+    let carried = after.carry_over(other.clone(), 1);
+    assert_eq!(chain(&carried, 0).active(), Some(1));
+    assert_eq!((carried.moving(), &*carried.cluster_name), (0, "another"));
+    assert!(carried.revision > other.revision);
+    // Nobody else does so, nor does the node when it has not taken over.
+    assert_eq!(after.carry_over(other.clone(), 0), other);
+    assert_eq!(moving.carry_over(other.clone(), 1), other);
+}
+
+#[test]
+fn a_node_that_started_anew_hands_nothing_over() {
+    let mut moving = plan_move(&map(3, 2, 3), 0, "b", 0, "n_1").unwrap();
+    moving = plan_move(&moving, 0, "b", 1, "n_0").unwrap();
+    let given_up = moving.without_moves_from(0).unwrap();
+    let moves = &given_up.bucket("b").unwrap().moves;
+    assert_eq!(moves, &BTreeMap::from([(1, 0)]));
+    assert!(given_up.without_moves_from(0).is_none());
+}
+
+#[test]
+fn a_failover_of_who_takes_or_gives_chooses_among_all_copies() {
+    let moving = plan_move(&map(3, 2, 1), 0, "b", 0, "n_1").unwrap();
+    for (failed, told, active) in [
+        // The one that gives: who has the most.
+        (0, [(1, told(&[7])), (2, told(&[6]))], 1),
+        (0, [(1, told(&[6])), (2, told(&[7]))], 2),
+        // The one that takes may have taken over already, and then another has what was acknowledged.
+        (1, [(0, told(&[7])), (2, told(&[7]))], 0),
+        (1, [(0, told(&[6])), (2, told(&[7]))], 2),
+        // Another one.
+        (2, [(0, told(&[7])), (1, told(&[7]))], 0),
+    ] {
+        let plan = plan_failover(&moving, 0, failed, &BTreeMap::from(told), false).unwrap();
+        assert_eq!(chain(&plan.map, 0).active(), Some(active), "{failed}");
+        let goes_on = failed == 2;
+        assert_eq!(plan.map.moving(), usize::from(goes_on));
+        assert_eq!(plan.promoted, usize::from(active != 0));
+        assert!(ClusterMap::from_json(&plan.map.to_json()).is_ok());
+    }
+    let silent = BTreeMap::from([(2, told(&[7]))]);
+    let refused = plan_failover(&moving, 2, 1, &silent, false);
+    assert!(
+        matches!(refused, Err(ClusterError::WouldLose(_))),
+        "the active is silent"
+    );
+}
+
+proptest! {
+    /// After a failover and a recovery, a balance gives a node what it had once.
+    #[test]
+    fn a_balance_gives_actives_back(
+        nodes in 2_usize..6,
+        vbuckets in 1_u16..60,
+        replicas in 1_u8..4,
+        failed in any::<prop::sample::Index>(),
+    ) {
+        let first = map(nodes, replicas, vbuckets);
+        let failed = u16::try_from(failed.index(nodes)).expect("few");
+        let all = || told(&vec![1; usize::from(vbuckets)]);
+        let told = (0..).take(nodes).map(|node: u16| (node, all())).collect();
+        let plan = plan_failover(&first, 0, failed, &told, true).expect("there are others");
+        let back = plan_recovery(&plan.map, 0, failed).expect("it was failed over");
+        let leads = |map: &ClusterMap| {
+            let chains = &map.bucket("b").expect("it is there").chains;
+            chains.iter().map(Chain::active).collect::<Vec<_>>()
+        };
+        let Some(mut now) = plan_balance(&back, 0) else {
+            prop_assert_eq!(leads(&back), leads(&first));
+            return Ok(());
+        };
+        prop_assert!(plan_balance(&now, 0).is_none(), "it is under way");
+        prop_assert_eq!(now.moving(), plan.promoted);
+        while now.moving() > 0 {
+            let moves = &now.bucket("b").expect("it is there").moves;
+            let (vb, to) = moves.first_key_value().expect("something moves");
+            now = now.with_taken(*to, &taken(*vb)).expect("it moves there");
+            prop_assert!(ClusterMap::from_json(&now.to_json()).is_ok());
+        }
+        prop_assert_eq!(leads(&now), leads(&first));
+        prop_assert!(plan_balance(&now, 0).is_none());
+    }
+}
