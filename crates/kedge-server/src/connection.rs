@@ -20,6 +20,9 @@ use crate::session::{Halt, Session, Turn};
 /// must send data to make the server keep memory for it.
 const GROW_AHEAD_BYTES: usize = 1 << 20;
 
+/// So much of its streams a connection sends in a turn.
+const STREAM_TURN_BYTES: usize = 1 << 20;
+
 /// What a front-end thread does with a connection next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
@@ -150,13 +153,20 @@ impl Connection {
     pub(crate) fn serve(&mut self, turn: &mut Turn<'_>, lent: &mut Lent<'_>) -> Verdict {
         self.active_ns = turn.now.mono_ns;
         self.borrow_output(lent.outputs);
+        if self.session.is_dcp() && !self.session.on_time(turn, &mut self.out) {
+            return Verdict::Close;
+        }
         let again = match self.execute(turn, lent) {
             Ok(again) => again,
             Err(error) => return self.lost(&error),
         };
-        if let Err(error) = self.send(lent.metrics) {
-            return self.lost(&error);
+        if self.session.is_over() {
+            return Verdict::Close;
         }
+        let again = match self.stream(turn, lent.metrics) {
+            Ok(more) => again | more,
+            Err(error) => return self.lost(&error),
+        };
         self.watch(turn.now.mono_ns);
         if self.out.is_empty() {
             lent.outputs.give(std::mem::take(&mut self.out));
@@ -337,6 +347,27 @@ impl Connection {
         Ok(())
     }
 
+    /// Sends, and lets the streams of a DCP connection fill the output as long as the socket takes it. True when others
+    /// are to have their turn before that goes on.
+    fn stream(&mut self, turn: &Turn<'_>, metrics: &ThreadMetrics) -> io::Result<bool> {
+        let ends = matches!(self.halt, Halt::Close | Halt::Malformed) || self.draining;
+        let mut sent = 0;
+        loop {
+            if !ends {
+                self.session.fill(turn, &mut self.out);
+            }
+            sent += self.out.queued();
+            self.send(metrics)?;
+            if ends || !self.out.is_empty() || !self.session.has_ready() {
+                return Ok(false);
+            }
+            self.out.recycle();
+            if sent >= STREAM_TURN_BYTES {
+                return Ok(true);
+            }
+        }
+    }
+
     /// Takes note of what must not stay as it is for ever.
     fn watch(&mut self, now_ns: u64) {
         let sent_some = std::mem::take(&mut self.sent_some);
@@ -386,7 +417,8 @@ impl Connection {
                 "does not read its replies",
             );
         }
-        let busy = self.session.in_flight() > 0 || self.stalled_ns.is_some();
+        let busy =
+            self.session.in_flight() > 0 || self.session.is_dcp() || self.stalled_ns.is_some();
         if !limits.idle.is_zero() && !busy {
             consider(after(self.active_ns, limits.idle), "is idle");
         }

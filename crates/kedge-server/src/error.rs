@@ -21,6 +21,9 @@ pub enum ServerError {
     /// A setting makes no sense.
     #[error("{0}")]
     Config(String),
+    /// The cluster's own data cannot be used.
+    #[error(transparent)]
+    Cluster(#[from] kedge_cluster::ClusterError),
     /// A bucket cannot be opened or made.
     #[error(transparent)]
     Registry(#[from] RegistryError),

@@ -170,7 +170,10 @@ impl FrontEnd {
         self.read_inbox(&mut turn);
         self.commit(&mut turn);
         if self.sweep_ns.is_some_and(|at| at <= turn.last_ns) {
-            self.sweep(turn.last_ns);
+            self.sweep(&mut turn);
+        }
+        if self.stopping {
+            self.drain_streams(&mut turn);
         }
         kicks.clear();
         self.kicks = kicks;
@@ -237,7 +240,9 @@ impl FrontEnd {
             }
         }
         let deadline = connection.deadline(&turn.shared.limits);
+        let timer = connection.session.timer_ns();
         self.sweep_at(deadline.map(|(at, _)| at), turn.now.mono_ns);
+        self.sweep_at(timer, turn.now.mono_ns);
     }
 
     /// Makes sure that limits of time are looked at when the one at `at` may be met.
@@ -252,12 +257,19 @@ impl FrontEnd {
     }
 
     /// Closes connections that met a limit of time, and finds out when the next one may.
-    fn sweep(&mut self, now_ns: u64) {
-        let shared = self.shared.clone();
+    fn sweep(&mut self, turn: &mut Turn<'_>) {
+        let shared = turn.shared;
+        let now_ns = turn.last_ns;
         self.sweep_ns = None;
         let mut late = Vec::new();
+        let mut due = Vec::new();
         let mut next = None;
         for (slot, seat) in &self.seats {
+            match seat.connection.session.timer_ns() {
+                Some(at) if at <= now_ns => due.push(slot),
+                Some(at) => next = Some(next.map_or(at, |next: u64| next.min(at))),
+                None => {}
+            }
             match seat.connection.deadline(&shared.limits) {
                 Some((at, what)) if at <= now_ns => late.push((slot, what)),
                 Some((at, _)) => next = Some(next.map_or(at, |next: u64| next.min(at))),
@@ -268,6 +280,8 @@ impl FrontEnd {
             self.close(slot, &Gone::TimedOut(what));
         }
         self.sweep_at(next, now_ns);
+        turn.now = shared.now();
+        due.into_iter().for_each(|slot| self.serve(slot, turn));
     }
 
     fn close(&mut self, slot: usize, why: &Gone) {
@@ -304,6 +318,17 @@ impl FrontEnd {
                 Message::Connection(accepted) => self.welcome(*accepted, turn),
                 Message::Completed(cookie, completion) => self.completed(cookie, completion, turn),
                 Message::LoggedIn(cookie, login) => self.logged_in(cookie, *login, turn),
+                Message::StreamsReady(id) => {
+                    if let Some(slot) = self.find_connection(id) {
+                        self.seats[slot].connection.session.on_streams_ready();
+                        self.tell(slot);
+                    }
+                }
+                Message::End(id) => {
+                    if let Some(slot) = self.find_connection(id) {
+                        self.close(slot, &Gone::Ended);
+                    }
+                }
                 Message::ClusterChanged => self.push_maps(turn),
                 Message::Stop => self.stop(),
                 Message::Abort => self.aborting = true,
@@ -381,9 +406,13 @@ impl FrontEnd {
     /// The slot of the connection that a cookie names, if that is still there.
     fn find(&mut self, cookie: Cookie) -> Option<(usize, u8)> {
         let (id, command) = ConnectionId::of(cookie);
+        Some((self.find_connection(id)?, command))
+    }
+
+    fn find_connection(&self, id: ConnectionId) -> Option<usize> {
         let slot = id.slot as usize;
         let seat = self.seats.get(slot)?;
-        (seat.generation == id.generation).then_some((slot, command))
+        (seat.generation == id.generation).then_some(slot)
     }
 
     fn completed(&mut self, cookie: Cookie, completion: Completion, turn: &mut Turn<'_>) {
@@ -441,9 +470,15 @@ impl FrontEnd {
         }
         self.registry_generation = generation;
         self.users = users;
-        for (_, seat) in &mut self.seats {
+        let mut over = Vec::new();
+        for (slot, seat) in &mut self.seats {
             seat.connection.session.refresh(shared);
+            if seat.connection.session.is_over() {
+                over.push(slot);
+            }
         }
+        over.into_iter()
+            .for_each(|slot| self.close(slot, &Gone::Ended));
     }
 
     fn push_maps(&mut self, turn: &mut Turn<'_>) {
@@ -466,12 +501,37 @@ impl FrontEnd {
 
     fn stop(&mut self) {
         self.stopping = true;
-        let drain = |(slot, seat): (usize, &mut Seat)| {
-            seat.connection.drain();
-            slot
-        };
-        let slots: Vec<usize> = self.seats.iter_mut().map(drain).collect();
-        slots.into_iter().for_each(|slot| self.tell(slot));
+        self.drain(|connection| !connection.session.is_dcp())
+            .into_iter()
+            .for_each(|slot| self.tell(slot));
+    }
+
+    /// Lets connections finish. Gives their slots.
+    fn drain(&mut self, which: impl Fn(&Connection) -> bool) -> Vec<usize> {
+        let mut slots = Vec::new();
+        for (slot, seat) in &mut self.seats {
+            if which(&seat.connection) {
+                seat.connection.drain();
+                slots.push(slot);
+            }
+        }
+        slots
+    }
+
+    /// The server stops. Replicas are served until no other connection is left: clients wait for what they acknowledge.
+    fn drain_streams(&mut self, turn: &mut Turn<'_>) {
+        let shared = turn.shared;
+        let open = shared
+            .metrics
+            .open
+            .load(std::sync::atomic::Ordering::Relaxed);
+        if open > shared.dcp.len() as u64 {
+            // The others may be those of other threads.
+            return self.sweep_at(Some(turn.last_ns), turn.last_ns);
+        }
+        for slot in self.drain(|connection| connection.session.is_dcp()) {
+            self.serve(slot, turn);
+        }
     }
 }
 

@@ -49,6 +49,10 @@ pub(crate) enum Message {
     Completed(Cookie, Completion),
     /// A login that was parked ended.
     LoggedIn(Cookie, Box<Login>),
+    /// Streams of this connection have something new.
+    StreamsReady(ConnectionId),
+    /// This connection is to end.
+    End(ConnectionId),
     /// There is a new revision of the cluster map.
     ClusterChanged,
     /// Take no more requests, finish, end.
@@ -57,14 +61,14 @@ pub(crate) enum Message {
     Abort,
 }
 
-/// What one front-end thread was told and has not read.
-pub(crate) struct Inbox {
-    messages: Mutex<Vec<Message>>,
+/// What one thread was told and has not read.
+pub(crate) struct Inbox<M = Message> {
+    messages: Mutex<Vec<M>>,
     sleeping: AtomicBool,
     waker: Waker,
 }
 
-impl Inbox {
+impl<M> Inbox<M> {
     pub(crate) fn new(waker: Waker) -> Self {
         Self {
             messages: Mutex::new(Vec::new()),
@@ -74,7 +78,7 @@ impl Inbox {
     }
 
     /// Leaves messages and wakes the thread if it sleeps.
-    fn send(&self, messages: impl IntoIterator<Item = Message>) {
+    pub(crate) fn send(&self, messages: impl IntoIterator<Item = M>) {
         self.messages.lock().extend(messages);
         if self.sleeping.swap(false, Ordering::SeqCst) {
             // Fails only when the thread is gone, which needs no message any more.
@@ -98,7 +102,7 @@ impl Inbox {
     }
 
     /// Takes all messages; `read` is emptied and swapped in, so that no memory is allocated for each batch.
-    pub(crate) fn take(&self, read: &mut Vec<Message>) {
+    pub(crate) fn take(&self, read: &mut Vec<M>) {
         read.clear();
         std::mem::swap(&mut *self.messages.lock(), read);
     }

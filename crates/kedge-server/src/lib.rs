@@ -1,9 +1,13 @@
 //! Front-end threads, connections, dispatch, management over HTTP.
 
 mod acceptor;
+pub mod audit;
+pub mod client;
+pub mod cluster;
 mod commands;
 mod connection;
 mod cookie;
+mod dcp;
 mod error;
 mod front_end;
 mod histogram;
@@ -15,11 +19,13 @@ mod metrics;
 mod output;
 pub mod pools;
 pub mod registry;
+pub mod replication;
 mod server;
 mod session;
 mod shared;
 mod tasks;
 mod text_exec;
+mod timestamp;
 pub mod users;
 
 pub use error::ServerError;

@@ -35,6 +35,10 @@ pub struct Limits {
     pub unauthenticated_body_bytes_max: usize,
     /// Largest frame body, in bytes.
     pub body_bytes_max: usize,
+    /// How long a consumer of DCP may leave a NOOP without an answer.
+    pub dcp_idle: Duration,
+    /// How long the buffer of a consumer of DCP may be full without an acknowledgement.
+    pub dcp_stuck: Duration,
     /// Silence after which TCP asks whether the other side is there.
     pub keepalive_idle: Duration,
     /// Time between such questions.
@@ -54,6 +58,8 @@ impl Default for Limits {
             queued_bytes_max: 1 << 20,
             unauthenticated_body_bytes_max: 64 << 10,
             body_bytes_max: FRAME_BODY_BYTES_MAX,
+            dcp_idle: Duration::from_secs(360),
+            dcp_stuck: Duration::from_secs(720),
             keepalive_idle: Duration::from_secs(360),
             keepalive_interval: Duration::from_secs(10),
             keepalive_probes: 3,

@@ -11,7 +11,7 @@ use kedge_bucket::Item;
 /// Pieces handed to the system in one write.
 const SLICES_MAX: usize = 64;
 /// A buffer that grew beyond this is given back to the allocator when it is empty, in bytes.
-const KEEP_BYTES_MAX: usize = 256 << 10;
+const KEEP_BYTES_MAX: usize = 512 << 10;
 
 /// Sent bytes at the front of a buffer that never becomes empty are cut off when they are this many.
 const CUT_BYTES: usize = 64 << 10;

@@ -18,7 +18,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, Completions, Ctx, Import,
-    Recovery, import_files,
+    Recovery, Topology, import_files,
 };
 use kedge_cluster::{
     BucketEntry, ClusterError, ClusterState, ClusterView, DEFAULT_MANIFEST_UID, Ports,
@@ -95,10 +95,14 @@ pub struct RegistrySetup {
     pub threads: u16,
     /// What recovery does about damage in a log.
     pub recovery: Recovery,
+    /// Whether this is a node of a cluster, whose map says what buckets there are.
+    pub clustered: bool,
     /// Called when a bucket cannot go on safely; should end the process.
     pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,
 }
 
+/// What a node that runs alone keeps of the cluster map.
+pub(crate) const ALONE_FILE: &str = "cluster.json";
 /// However few files the process may open, a bucket keeps so many.
 const OPEN_FILES_MIN: u32 = 16;
 
@@ -139,7 +143,11 @@ impl BucketRegistry {
             buckets.insert(bucket.name().to_owned(), bucket);
         }
         let entries: Vec<BucketEntry> = buckets.values().map(|b| entry(&b.config())).collect();
-        let cluster = open_cluster(&setup, ports, entries)?;
+        let cluster = if setup.clustered {
+            ClusterView::following(ports)
+        } else {
+            open_cluster(&setup, ports, entries)?
+        };
         Ok(Self {
             setup,
             cluster: Arc::new(cluster),
@@ -474,6 +482,7 @@ fn open_bucket(
         completions: setup.completions.clone(),
         threads: setup.threads,
         recovery: setup.recovery,
+        topology: (!setup.clustered).then(Topology::alone),
         open_files_max: files_per_bucket(buckets),
         on_fatal: setup.on_fatal.clone(),
     })?)
@@ -500,7 +509,7 @@ fn open_cluster(
     ports: Ports,
     entries: Vec<BucketEntry>,
 ) -> Result<ClusterView, RegistryError> {
-    let path = setup.data_dir.join("cluster.json");
+    let path = setup.data_dir.join(ALONE_FILE);
     let state = if setup.disk.exists(&path)? {
         ClusterState::from_json(&read_file(&*setup.disk, &path)?)?
     } else {

@@ -18,6 +18,8 @@ use socket2::{Domain, Socket, Type};
 
 use crate::ServerError;
 use crate::acceptor::{Acceptor, Listener};
+use crate::cluster::{ClusterNode, ClusterSetup, check_alone};
+use crate::dcp::DcpConnections;
 use crate::front_end::{FrontEnd, WAKER, abort_on_panic};
 use crate::http::{self, HttpHandle, HttpParts, HttpState};
 use crate::inbox::{FrontEnds, Inbox, Message, Port};
@@ -26,6 +28,7 @@ use crate::login::Logins;
 use crate::metrics::Metrics;
 use crate::pools::TaskPools;
 use crate::registry::{BucketRegistry, RegistrySetup};
+use crate::replication::Replicator;
 use crate::shared::Shared;
 use crate::text_exec::Marks;
 use crate::users::Users;
@@ -73,6 +76,8 @@ pub struct ServerConfig {
     pub vbuckets_default: u16,
     /// What recovery does about damage in a log.
     pub recovery: Recovery,
+    /// Which node of which cluster this is; `None`: it runs alone.
+    pub cluster: Option<ClusterSetup>,
 }
 
 /// What the server works with.
@@ -94,8 +99,11 @@ pub struct Server {
     mgmt: SocketAddr,
     memcached: Option<SocketAddr>,
     registry: Arc<BucketRegistry>,
+    /// This node as one of a cluster, and its thread.
+    node: Option<(Arc<ClusterNode>, JoinHandle<()>)>,
     metrics: Arc<Metrics>,
     pools: Arc<TaskPools>,
+    replicator: Arc<Replicator>,
     front_ends: Arc<FrontEnds>,
     acceptor: Acceptor,
     http: HttpHandle,
@@ -156,7 +164,43 @@ impl Server {
         let registry = open_registry(&config, &services, &pools, &front_ends, threads, ports)?;
         let metrics = Arc::new(Metrics::new(threads));
         metrics.set_connections_max(u64::from(config.limits.connections_max));
-        let http = start_http(mgmt.0, &config, &services, &registry, &metrics, &pools)?;
+        let replicator = Replicator::new(&registry, &services.clock);
+        let replicator = replicator.map_err(|source| ServerError::Start {
+            what: "the replication's thread",
+            source,
+        })?;
+        let replicator = Arc::new(replicator);
+        let node = match config.cluster.take() {
+            Some(setup) => Some(ClusterNode::open(
+                setup,
+                services.disk.clone(),
+                &config.data_dir,
+                registry.clone(),
+                replicator.clone(),
+                config.create.take(),
+            )?),
+            None => None,
+        };
+        let dcp = Arc::new(DcpConnections::new(front_ends.clone()));
+        let parts = HttpParts {
+            buckets: registry.clone(),
+            cluster: registry.cluster().clone(),
+            node: node.clone(),
+            users: services.users.clone(),
+            stats: {
+                let (counts, dcp) = (metrics.clone(), dcp.clone());
+                let replicator = replicator.clone();
+                Box::new(move |each| {
+                    counts.stats(each);
+                    dcp.stats(each);
+                    replicator.stats(each);
+                })
+            },
+            pools: pools.clone(),
+            data_dir: config.data_dir.clone(),
+            vbuckets_default: config.vbuckets_default,
+        };
+        let http = start_http(mgmt.0, parts)?;
         let logins = Logins::start(&pools, &front_ends).map_err(|refused| ServerError::Start {
             what: "the task of logins",
             source: std::io::Error::other(refused),
@@ -167,6 +211,9 @@ impl Server {
             limits: config.limits.clone(),
             metrics: metrics.clone(),
             pools: pools.clone(),
+            front_ends: front_ends.clone(),
+            dcp,
+            replicator: replicator.clone(),
             clock: services.clock,
             memcached_bucket: config
                 .memcached
@@ -195,13 +242,25 @@ impl Server {
             limits,
             metrics.clone(),
         )?;
+        let node = match node {
+            Some(node) => {
+                let thread = node.start().map_err(|source| ServerError::Start {
+                    what: "a thread of the cluster",
+                    source,
+                })?;
+                Some((node, thread))
+            }
+            None => None,
+        };
         Ok(Self {
+            node,
             kv: addresses.0,
             mgmt: addresses.1,
             memcached: addresses.2,
             registry,
             metrics,
             pools,
+            replicator,
             front_ends,
             acceptor,
             http,
@@ -234,6 +293,12 @@ impl Server {
         &self.registry
     }
 
+    /// This node as one of a cluster, if it is.
+    #[must_use]
+    pub fn node(&self) -> Option<&Arc<ClusterNode>> {
+        self.node.as_ref().map(|(node, _)| node)
+    }
+
     /// The server's own counts.
     #[must_use]
     pub fn metrics(&self) -> &Arc<Metrics> {
@@ -244,6 +309,12 @@ impl Server {
     #[must_use]
     pub fn pools(&self) -> &Arc<TaskPools> {
         &self.pools
+    }
+
+    /// Makes vBuckets follow those of other nodes.
+    #[must_use]
+    pub fn replicator(&self) -> &Arc<Replicator> {
+        &self.replicator
     }
 
     /// Waits until every bucket that exists now is loaded.
@@ -267,6 +338,7 @@ impl Server {
     /// `Deadline` when threads did not end. The buckets are synced and closed all the same.
     pub fn stop(self, deadline: Duration) -> Result<(), ServerError> {
         self.acceptor.stop();
+        self.replicator.stop();
         self.front_ends.send_all(|| Message::Stop);
         let mut left = wait_for(&self.ended, self.threads.len(), deadline);
         if left > 0 {
@@ -278,6 +350,11 @@ impl Server {
             left = wait_for(&self.ended, left, ABORT_TIMEOUT);
         }
         self.http.stop();
+        if let Some((node, thread)) = self.node {
+            node.stop();
+            // A panic in there was reported when it happened.
+            let _ = thread.join();
+        }
         self.registry.shutdown();
         self.pools.executor().shutdown();
         if left > 0 {
@@ -405,10 +482,14 @@ fn open_registry(
         completions: front_ends.clone(),
         threads,
         recovery: config.recovery,
+        clustered: config.cluster.is_some(),
         on_fatal: services.on_fatal.clone(),
     };
+    if config.cluster.is_none() {
+        check_alone(&*services.disk, &config.data_dir)?;
+    }
     let registry = BucketRegistry::open(setup, ports)?;
-    if let Some(bucket) = &config.create
+    if let Some(bucket) = config.create.as_ref().filter(|_| config.cluster.is_none())
         && registry.get(&bucket.name).is_none()
     {
         registry.create(bucket.clone())?;
@@ -422,23 +503,9 @@ fn open_registry(
 
 fn start_http(
     listener: std::net::TcpListener,
-    config: &ServerConfig,
-    services: &Services,
-    registry: &Arc<BucketRegistry>,
-    metrics: &Arc<Metrics>,
-    pools: &Arc<TaskPools>,
+    parts: HttpParts,
 ) -> Result<HttpHandle, ServerError> {
-    let counts = metrics.clone();
-    let state = HttpState::new(HttpParts {
-        buckets: registry.clone(),
-        cluster: registry.cluster().clone(),
-        users: services.users.clone(),
-        stats: Box::new(move |each| counts.stats(each)),
-        pools: pools.clone(),
-        data_dir: config.data_dir.clone(),
-        vbuckets_default: config.vbuckets_default,
-    });
-    http::start(listener, state).map_err(|source| ServerError::Start {
+    http::start(listener, HttpState::new(parts)).map_err(|source| ServerError::Start {
         what: "the management thread",
         source,
     })

@@ -5,11 +5,14 @@ use std::sync::Arc;
 use kedge_cluster::ClusterView;
 use kedge_types::{Clock, Now, SystemClock};
 
+use crate::dcp::DcpConnections;
+use crate::inbox::FrontEnds;
 use crate::limits::Limits;
 use crate::login::Logins;
 use crate::metrics::Metrics;
 use crate::pools::TaskPools;
 use crate::registry::BucketRegistry;
+use crate::replication::Replicator;
 use crate::text_exec::Marks;
 use crate::users::Users;
 
@@ -20,6 +23,9 @@ pub(crate) struct Shared {
     pub(crate) limits: Limits,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) pools: Arc<TaskPools>,
+    pub(crate) front_ends: Arc<FrontEnds>,
+    pub(crate) dcp: Arc<DcpConnections>,
+    pub(crate) replicator: Arc<Replicator>,
     pub(crate) clock: Arc<SystemClock>,
     /// The bucket of the memcached port.
     pub(crate) memcached_bucket: Option<String>,

@@ -8,6 +8,8 @@ use kedge_auth::UserStore;
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 use parking_lot::Mutex;
 
+use crate::audit::Audit;
+
 /// Saves the users, durably.
 pub type SaveUsers =
     Box<dyn Fn(&UserStore) -> Result<(), Box<dyn std::error::Error + Send + Sync>> + Send + Sync>;
@@ -42,6 +44,7 @@ pub enum UsersError {
 pub struct Users {
     current: ArcSwap<UserStore>,
     save: Mutex<SaveUsers>,
+    audit: Audit,
 }
 
 impl std::fmt::Debug for Users {
@@ -78,7 +81,20 @@ impl Users {
         Self {
             current: ArcSwap::from_pointee(store),
             save: Mutex::new(save),
+            audit: Audit::off(),
         }
+    }
+
+    /// The same, with their logins and what they are refused kept in a log.
+    #[must_use]
+    pub fn audited(self, audit: Audit) -> Self {
+        Self { audit, ..self }
+    }
+
+    /// Where logins and refusals are kept.
+    #[must_use]
+    pub fn audit(&self) -> &Audit {
+        &self.audit
     }
 
     /// The users now. Never blocks.
@@ -112,7 +128,9 @@ impl Users {
 fn admins(store: &UserStore) -> usize {
     store
         .list()
-        .filter(|user| user.roles().allows(kedge_auth::Privilege::Admin, None))
+        // The nodes of a cluster have one that nobody logs in as.
+        .filter(|user| user.id() != kedge_cluster::CLUSTER_USER)
+        .filter(|user| store.allows(user.id(), kedge_auth::Privilege::Admin, None))
         .count()
 }
 
@@ -171,6 +189,24 @@ mod tests {
         assert!(matches!(removed, Err(UsersError::LastAdmin)), "{removed:?}");
         let demoted = users.change(|store| store.set_roles("root", "ro_admin".parse()?));
         assert!(matches!(demoted, Err(UsersError::LastAdmin)), "{demoted:?}");
+        let by = kedge_auth::Privileges::ALL;
+        let group = kedge_auth::GroupChange {
+            roles: Some(kedge_auth::Roles::admin()),
+            ..kedge_auth::GroupChange::default()
+        };
+        let in_group = kedge_auth::UserChange {
+            roles: Some(kedge_auth::Roles::default()),
+            groups: Some(vec!["ops".to_owned()]),
+            ..kedge_auth::UserChange::default()
+        };
+        users
+            .change(|store| {
+                store.set_group("ops", &group, by)?;
+                store.set_user("root", &in_group, by, 2)
+            })
+            .unwrap();
+        let removed = users.change(|store| store.remove_group("ops", by));
+        assert!(matches!(removed, Err(UsersError::LastAdmin)), "{removed:?}");
         users
             .change(|store| store.add("ada", "lovelace", "admin".parse()?, 2))
             .unwrap();

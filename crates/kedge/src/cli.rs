@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::tools::couchstore::{FileError, check, dump};
-use crate::tools::{bucket, compact, import, set, stats, timings, user, vbucket};
-use crate::{load, output, serve, settings};
+use crate::tools::{bucket, cluster, compact, import, set, stats, timings, user, vbucket};
+use crate::{cluster_run, load, output, serve, settings};
 
 /// Exit codes beside 0; clap's own is 2 for a command line that makes no sense.
 mod exit {
@@ -25,7 +25,7 @@ struct Cli {
     command: Tool,
 }
 
-/// Commands whose flags are declared beside them. `serve` and `config` are made from the table of
+/// Commands whose flags are declared beside them. `serve`, `cluster-run` and `config` are made from the table of
 /// settings instead.
 #[derive(Subcommand)]
 enum Tool {
@@ -51,6 +51,8 @@ enum Tool {
     Vbucket(vbucket::VbucketArgs),
     /// Print the version
     #[command(display_order = 12)]
+    Cluster(cluster::ClusterArgs),
+    #[command(display_order = 13)]
     Version,
 }
 
@@ -69,6 +71,7 @@ fn command() -> Command {
         .display_order(10);
     Cli::command()
         .subcommand(settings::arguments(serve).display_order(0))
+        .subcommand(cluster_run::command().display_order(0))
         .subcommand(ConfigArgs::augment_args(settings::arguments(config)))
 }
 
@@ -78,6 +81,7 @@ pub fn main() -> ExitCode {
     let matches = command().get_matches();
     match matches.subcommand() {
         Some(("serve", matches)) => return serve::run(matches),
+        Some(("cluster-run", matches)) => return cluster_run::run(matches),
         Some(("config", matches)) => {
             if let Some(("set", matches)) = matches.subcommand() {
                 return match set::SetArgs::from_arg_matches(matches) {
@@ -112,6 +116,7 @@ pub fn main() -> ExitCode {
         Tool::Compact(args) => finish("compact", compact::run(&args)),
         Tool::Dump(args) => finish_file("dump", dump::run(&args).map(|()| 0)),
         Tool::Check(args) => finish_file("check", check::run(&args)),
+        Tool::Cluster(args) => finish("cluster", cluster::run(&args)),
         Tool::Vbucket(args) => finish("vbucket", vbucket::run(&args)),
         Tool::Import(args) => finish("import", import::run(&args)),
         Tool::Version => finish(

@@ -4,6 +4,7 @@
 
 pub mod cli;
 pub mod client;
+mod cluster_run;
 mod load;
 mod output;
 mod serve;

@@ -7,14 +7,14 @@ use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::{encode_counter, push_key};
 use kedge_types::{Cas, Datatype, Status};
 
-use super::{lock, meta};
+use super::{lock, meta, range_scan, subdoc, with_meta};
 use crate::output::Output;
 use crate::session::{Composer, Failure, ReplyKind, inflated};
 
 /// How the reply of a parked command is composed, as far as its opcode tells.
 pub(crate) const fn reply_kind(opcode: Opcode) -> ReplyKind {
     match opcode {
-        Opcode::Get | Opcode::Getq | Opcode::Gat | Opcode::Gatq => {
+        Opcode::Get | Opcode::Getq | Opcode::GetReplica | Opcode::Gat | Opcode::Gatq => {
             ReplyKind::Document { with_key: false }
         }
         Opcode::Getk | Opcode::Getkq | Opcode::Gatk | Opcode::Gatkq | Opcode::GetRandomKey => {
@@ -51,6 +51,11 @@ pub(crate) fn complete(
             composer.mutation(&mutated, &[], out);
         }
         ReplyKind::Touched => composer.cas(mutation(completion)?.0.cas, out),
+        ReplyKind::Returned => {
+            let (mutated, item) = mutation(completion)?;
+            let item = item.ok_or(Status::Internal)?;
+            with_meta::compose(composer, &mutated, &item.meta(), out);
+        }
         ReplyKind::Counter => {
             let (mutated, number) = counter(completion)?;
             composer.mutation(&mutated, &encode_counter(number), out);
@@ -72,6 +77,15 @@ pub(crate) fn complete(
         ReplyKind::Meta { with_datatype } => {
             meta::compose(composer, &meta_of(completion)?, *with_datatype, out);
         }
+        ReplyKind::Lookup(looking) => subdoc::looked(composer, looking, completion, out)?,
+        ReplyKind::Modified(changing) => subdoc::changed(composer, changing, completion, out)?,
+        ReplyKind::ScanMade => {
+            range_scan::made(composer, completion, out)?;
+        }
+        ReplyKind::Scanned => {
+            range_scan::part(composer, completion, out)?;
+        }
+        ReplyKind::ScanFailed => return Err(Status::Internal.into()),
         ReplyKind::Keys => {
             let mut value = Vec::new();
             for key in keys(completion)? {
@@ -165,6 +179,8 @@ fn status_of(completion: Completion) -> Result<(), Status> {
         Completion::Meta { result } => result.map(drop),
         Completion::Observed { result } => result.map(drop),
         Completion::Keys { result } => result.map(drop),
+        Completion::ScanMade { result } => result.map(drop),
+        Completion::Scanned { result } => result.map(drop),
     }
 }
 

@@ -16,7 +16,7 @@ pub(super) fn random(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure>
     if collection != CollectionId::DEFAULT {
         return Err(Status::UnknownCollection.into());
     }
-    let bucket = command.session.bucket(Rights::READ)?;
+    let bucket = command.session.collection(collection, Rights::READ)?;
     let cookie = command.session.next_cookie();
     let outcome = bucket.random_document(command.turn.ctx(), collection, cookie, |document| {
         // Behind the one-byte prefix of the default collection, whether or not the client negotiated collections.

@@ -6,6 +6,8 @@ mod compact;
 mod complete;
 mod concat;
 mod config;
+mod dcp;
+mod dcp_stats;
 mod flush;
 mod get;
 mod hello;
@@ -14,16 +16,19 @@ mod lock;
 mod meta;
 mod misc;
 mod observe;
+mod range_scan;
 mod remove;
 mod sasl;
 mod seqno;
 mod stat;
 mod storage_stats;
 mod store;
+mod subdoc;
 mod task_stats;
 mod timer;
 mod touch;
 mod vbucket;
+mod with_meta;
 
 use kedge_bucket::{Bucket, Mutated, Outcome, Read, Timing, Write};
 use kedge_protocol::binary::{ConnectionKind, Feature, FrameInfos, Opcode, Request};
@@ -34,8 +39,10 @@ pub(crate) use complete::{complete, counter, document, meta_of, mutation, reply_
 pub(crate) use config::push_map;
 pub(crate) use misc::plain_version;
 pub(crate) use observe::{Observing, observed};
+pub(crate) use range_scan::is_partial;
 pub(crate) use sasl::logged_in;
 pub(crate) use stat::group_stats;
+pub(crate) use subdoc::{Changing, Looking};
 
 use crate::output::Output;
 use crate::session::{Composer, Failure, Flight, ReplyKind, Rights, Session, Turn};
@@ -70,27 +77,6 @@ pub(crate) struct Target<'s> {
 }
 
 impl Session {
-    /// The selected bucket, if the user may do this with it.
-    ///
-    /// # Errors
-    /// `NoBucket`, `AccessDenied`.
-    #[inline]
-    pub(crate) fn bucket(&self, needed: Rights) -> Result<&Arc<Bucket>, Failure> {
-        let Some(bucket) = &self.bucket else {
-            return Err(Failure::new(
-                Status::NoBucket,
-                "no bucket is selected, or it was dropped",
-            ));
-        };
-        if !self.rights.allow(needed) {
-            return Err(Failure::new(
-                Status::AccessDenied,
-                "the user's roles do not allow this",
-            ));
-        }
-        Ok(bucket)
-    }
-
     /// A key as this client sends it.
     ///
     /// # Errors
@@ -118,7 +104,7 @@ impl Session {
     /// The document that a request is about.
     ///
     /// # Errors
-    /// As [`Self::bucket`] and [`Self::key`].
+    /// As [`Self::collection`] and [`Self::key`].
     #[inline]
     pub(crate) fn target(
         &self,
@@ -126,8 +112,9 @@ impl Session {
         key: &[u8],
         needed: Rights,
     ) -> Result<Target<'_>, Failure> {
-        let bucket = self.bucket(needed)?;
+        self.selected()?;
         let key = self.key(key)?;
+        let bucket = self.collection(key.collection(), needed)?;
         // Plain memcached clients know of no vBuckets.
         let vb = match self.kind() {
             ConnectionKind::Couchbase => request.vb,
@@ -166,12 +153,19 @@ impl Command<'_, '_, '_> {
     /// What is checked of every command before it is decoded.
     ///
     /// # Errors
-    /// `AccessDenied` before the login, or for acting as another user; `Invalid` for a datatype that was not
+    /// `AccessDenied` before the login, for what the user may not do, or for acting as another user; `Invalid` for a datatype that was not
     /// negotiated.
     #[inline]
     pub(crate) fn check_first(&self) -> Result<(), Failure> {
         if !self.session.is_authenticated() && !is_allowed_before_login(self.opcode) {
             return Err(Failure::new(Status::AccessDenied, "log in first"));
+        }
+        self.session.check_needs(self.opcode)?;
+        if self.session.is_dcp() && changes_the_session(self.opcode) {
+            return Err(Failure::new(
+                Status::Invalid,
+                "not on a connection that DCP_OPEN was sent on",
+            ));
         }
         if self.request.datatype != 0 {
             let negotiated = self.session.features.datatypes();
@@ -255,6 +249,14 @@ const fn is_allowed_before_login(opcode: Opcode) -> bool {
     )
 }
 
+/// Whether a command changes what a DCP connection was opened with.
+const fn changes_the_session(opcode: Opcode) -> bool {
+    matches!(
+        opcode,
+        Opcode::Hello | Opcode::SelectBucket | Opcode::SaslAuth | Opcode::SaslStep
+    )
+}
+
 /// Executes a command.
 ///
 /// # Errors
@@ -262,6 +264,7 @@ const fn is_allowed_before_login(opcode: Opcode) -> bool {
 pub(crate) fn dispatch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     match command.opcode {
         Opcode::Get | Opcode::Getq | Opcode::Getk | Opcode::Getkq => get::get(command),
+        Opcode::GetReplica => get::replica(command),
         Opcode::Set
         | Opcode::Setq
         | Opcode::Add
@@ -280,8 +283,32 @@ pub(crate) fn dispatch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failur
         Opcode::GetLocked => lock::get_locked(command),
         Opcode::UnlockKey => lock::unlock(command),
         Opcode::GetMeta | Opcode::GetqMeta => meta::get_meta(command),
+        Opcode::SetWithMeta
+        | Opcode::SetqWithMeta
+        | Opcode::AddWithMeta
+        | Opcode::AddqWithMeta
+        | Opcode::DelWithMeta
+        | Opcode::DelqWithMeta => with_meta::write(command),
+        Opcode::ReturnMeta => with_meta::returning(command),
+        Opcode::RangeScanCreate => range_scan::create(command),
+        Opcode::RangeScanContinue => range_scan::go_on(command),
+        Opcode::RangeScanCancel => range_scan::cancel(command),
         Opcode::GetRandomKey => keys::random(command),
         Opcode::GetKeys => keys::list(command),
+        Opcode::SubdocGet
+        | Opcode::SubdocExists
+        | Opcode::SubdocGetCount
+        | Opcode::SubdocMultiLookup => subdoc::look(command),
+        Opcode::SubdocDictAdd
+        | Opcode::SubdocDictUpsert
+        | Opcode::SubdocDelete
+        | Opcode::SubdocReplace
+        | Opcode::SubdocArrayPushLast
+        | Opcode::SubdocArrayPushFirst
+        | Opcode::SubdocArrayInsert
+        | Opcode::SubdocArrayAddUnique
+        | Opcode::SubdocCounter
+        | Opcode::SubdocMultiMutation => subdoc::change(command),
         Opcode::Noop => misc::noop(command),
         Opcode::Version => misc::version(command),
         Opcode::Verbosity => misc::verbosity(command),
@@ -309,6 +336,17 @@ pub(crate) fn dispatch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failur
         Opcode::CollectionsGetId => collections::id(command),
         Opcode::CollectionsGetScopeId => collections::scope_id(command),
         Opcode::GetCmdTimer => timer::get(command),
+        Opcode::DcpOpen => dcp::open(command),
+        Opcode::DcpControl
+        | Opcode::DcpStreamReq
+        | Opcode::DcpCloseStream
+        | Opcode::DcpGetFailoverLog
+        | Opcode::DcpNoop
+        | Opcode::DcpBufferAcknowledgement
+        | Opcode::DcpSeqnoAcknowledged => Err(Failure::new(
+            Status::Invalid,
+            "DCP_OPEN comes first on a connection",
+        )),
         other => Err(Opcode::unsupported_status(other.wire()).into()),
     }
 }
@@ -316,9 +354,12 @@ pub(crate) fn dispatch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failur
 /// The histogram that a command's time is counted in.
 pub(crate) const fn timing_of(opcode: Opcode) -> Option<Timing> {
     Some(match opcode {
-        Opcode::Get | Opcode::Getq | Opcode::Getk | Opcode::Getkq | Opcode::GetRandomKey => {
-            Timing::Get
-        }
+        Opcode::Get
+        | Opcode::Getq
+        | Opcode::Getk
+        | Opcode::Getkq
+        | Opcode::GetReplica
+        | Opcode::GetRandomKey => Timing::Get,
         Opcode::Set
         | Opcode::Setq
         | Opcode::Add
@@ -328,14 +369,35 @@ pub(crate) const fn timing_of(opcode: Opcode) -> Option<Timing> {
         | Opcode::Append
         | Opcode::Appendq
         | Opcode::Prepend
-        | Opcode::Prependq => Timing::Set,
+        | Opcode::Prependq
+        | Opcode::ReturnMeta => Timing::Set,
         Opcode::Delete | Opcode::Deleteq => Timing::Delete,
+        Opcode::SetWithMeta | Opcode::SetqWithMeta | Opcode::AddWithMeta | Opcode::AddqWithMeta => {
+            Timing::SetWithMeta
+        }
+        Opcode::DelWithMeta | Opcode::DelqWithMeta => Timing::DeleteWithMeta,
         Opcode::Increment | Opcode::Incrementq | Opcode::Decrement | Opcode::Decrementq => {
             Timing::Arithmetic
         }
         Opcode::Touch | Opcode::Gat | Opcode::Gatq | Opcode::Gatk | Opcode::Gatkq => Timing::Touch,
         Opcode::GetLocked | Opcode::UnlockKey => Timing::Lock,
         Opcode::GetMeta | Opcode::GetqMeta => Timing::GetMeta,
+        Opcode::SubdocGet
+        | Opcode::SubdocExists
+        | Opcode::SubdocGetCount
+        | Opcode::SubdocMultiLookup => Timing::SubdocLookup,
+        Opcode::SubdocDictAdd
+        | Opcode::SubdocDictUpsert
+        | Opcode::SubdocDelete
+        | Opcode::SubdocReplace
+        | Opcode::SubdocArrayPushLast
+        | Opcode::SubdocArrayPushFirst
+        | Opcode::SubdocArrayInsert
+        | Opcode::SubdocArrayAddUnique
+        | Opcode::SubdocCounter
+        | Opcode::SubdocMultiMutation => Timing::SubdocMutation,
+        Opcode::RangeScanCreate => Timing::RangeScanCreate,
+        Opcode::RangeScanContinue => Timing::RangeScanContinue,
         Opcode::Stat => Timing::Stat,
         _ => return None,
     })

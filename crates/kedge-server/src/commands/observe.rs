@@ -52,8 +52,8 @@ fn look(
     turn: &Turn<'_>,
     asked: ObservedKey<'_>,
 ) -> Result<Outcome<Seen>, Failure> {
-    let bucket = session.bucket(Rights::READ)?;
     let key = session.key(asked.key)?;
+    let bucket = session.collection(key.collection(), Rights::READ)?;
     let read = Read {
         vb: asked.vb,
         key: &key,
@@ -125,7 +125,7 @@ pub(crate) fn observed(
 
 pub(super) fn seqno(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = ObserveSeqno::decode(command.request)?;
-    let bucket = command.session.bucket(Rights::READ)?;
+    let bucket = command.session.bucket_somewhere(Rights::READ)?;
     let vb = command.request.vb;
     let observed = bucket.observe_seqno(command.turn.ctx(), vb, wire.vb_uuid)?;
     let mut value = Vec::with_capacity(43);

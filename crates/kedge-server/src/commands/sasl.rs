@@ -10,11 +10,13 @@ use kedge_types::{Datatype, Status};
 use zeroize::Zeroizing;
 
 use super::{Command, Done};
+use crate::audit::{Event, What};
 use crate::inbox::Login;
 use crate::login::LoginJob;
 use crate::metrics::Metrics;
 use crate::output::Output;
 use crate::session::{Composer, Failure, ReplyKind, Session, Turn};
+use crate::shared::Shared;
 
 pub(super) fn list(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     HeaderOnly::decode(command.request)?;
@@ -31,6 +33,13 @@ pub(super) fn auth(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     command.session.login = None;
     let Some(mechanism) = Mechanism::from_name(start.mechanism) else {
         command.session.login_failed(&shared.metrics);
+        audit(
+            command.session,
+            shared,
+            What::LoginFailed,
+            "",
+            "unknown mechanism",
+        );
         return Err(Status::AuthError.into());
     };
     let users = shared.users.read();
@@ -84,6 +93,14 @@ pub(super) fn step(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     Ok(Done::Replied)
 }
 
+fn audit(session: &Session, shared: &Shared, what: What, user: &str, reason: &str) {
+    shared.users.audit().put(&Event {
+        peer: Some(session.peer),
+        reason,
+        ..Event::new(what, user)
+    });
+}
+
 /// One step of a login was worked out.
 ///
 /// # Errors
@@ -107,6 +124,7 @@ pub(crate) fn logged_in(
         }
         Step::Done { user, payload } => {
             session.login = None;
+            audit(session, turn.shared, What::LoggedIn, &user, "");
             session.user = Some(user.into());
             session.refresh(turn.shared);
             composer.value(Datatype::RAW, &payload, out);
@@ -115,6 +133,8 @@ pub(crate) fn logged_in(
             let why = login.session.failure();
             let user = login.session.claimed_user().unwrap_or_default();
             tracing::info!(peer = %session.peer, user, reason = ?why, "a login failed");
+            let reason = why.map_or_else(String::new, |why| format!("{why:?}"));
+            audit(session, turn.shared, What::LoginFailed, user, &reason);
             session.login_failed(&turn.shared.metrics);
             session.user = None;
             session.refresh(turn.shared);

@@ -13,7 +13,7 @@ use crate::session::{Failure, Rights};
 
 pub(super) fn persistence(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = SeqnoPersistence::decode(command.request)?;
-    let bucket = command.session.bucket(Rights::READ)?;
+    let bucket = command.session.bucket_somewhere(Rights::READ)?;
     let cookie = command.session.next_cookie();
     let ctx = command.turn.ctx();
     match bucket.seqno_persistence(ctx, command.request.vb, wire.seqno, cookie)? {
@@ -24,7 +24,10 @@ pub(super) fn persistence(command: &mut Command<'_, '_, '_>) -> Result<Done, Fai
 
 pub(super) fn all_vbuckets(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = GetAllVbSeqnos::decode(command.request)?;
-    let bucket = command.session.bucket(Rights::READ)?;
+    let bucket = match wire.collection {
+        Some(collection) => command.session.collection(collection, Rights::READ)?,
+        None => command.session.bucket_somewhere(Rights::READ)?,
+    };
     // There is no other collection, so what is asked of the default one is asked of all.
     if wire
         .collection
@@ -51,7 +54,7 @@ pub(super) fn all_vbuckets(command: &mut Command<'_, '_, '_>) -> Result<Done, Fa
 
 pub(super) fn failover_log(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     HeaderOnly::decode(command.request)?;
-    let bucket = command.session.bucket(Rights::READ)?;
+    let bucket = command.session.bucket_somewhere(Rights::READ)?;
     let mut value = Vec::new();
     for (vb_uuid, seqno) in bucket.failover_log(command.turn.ctx(), command.request.vb)? {
         push_failover_entry(FailoverEntry { vb_uuid, seqno }, &mut value);

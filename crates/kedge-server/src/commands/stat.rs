@@ -1,11 +1,11 @@
 //! STAT: groups of statistics. One reply per name and value, then an empty one.
 
-use kedge_bucket::{Bucket, Timing, VbFigures};
+use kedge_bucket::{Bucket, ScanOf, Timing, VbFigures};
 use kedge_cluster::CLAIMED_VERSION;
 use kedge_protocol::binary::commands::Stat;
 use kedge_types::{Status, VbId};
 
-use super::{Command, Done, storage_stats, task_stats};
+use super::{Command, Done, dcp_stats, storage_stats, task_stats};
 use crate::histogram;
 use crate::session::{Failure, Rights, Session};
 use crate::shared::Shared;
@@ -74,6 +74,11 @@ pub(crate) fn group_stats(
         "diskinfo" => storage_stats::disk_info(bucket()?, argument, each)?,
         "kvstore" => storage_stats::kv_store(bucket()?, each),
         "compaction" => storage_stats::compaction(bucket()?, each),
+        "dcp" => dcp_stats::connections(shared, bucket()?, each),
+        "dcpagg" => dcp_stats::sums(shared, bucket()?, argument, each),
+        "durability-monitor" => vbuckets(bucket()?, argument, each, dcp_stats::monitor)?,
+        "vbucket-durability-state" => vbuckets(bucket()?, argument, each, dcp_stats::state)?,
+        "range-scans" => range_scans(bucket()?, each),
         "failovers" => vbuckets(bucket()?, argument, each, failovers)?,
         "config" => config(bucket()?, each),
         "memory" => memory(bucket()?, each),
@@ -121,6 +126,8 @@ pub(crate) fn general(shared: &Shared, bucket: Option<&Bucket>, each: Each<'_>) 
     each("version", CLAIMED_VERSION);
     each("pointer_size", &usize::BITS.to_string());
     shared.metrics.stats(each);
+    shared.dcp.stats(each);
+    shared.replicator.stats(each);
     let Some(bucket) = bucket else {
         return;
     };
@@ -172,7 +179,7 @@ fn vbuckets(
     Ok(())
 }
 
-fn state_name(figures: &VbFigures) -> &'static str {
+pub(super) fn state_name(figures: &VbFigures) -> &'static str {
     use kedge_bucket::VbState::{Active, Dead, Pending, Replica};
     match figures.state {
         Active => "active",
@@ -216,7 +223,20 @@ fn vbucket_details(figures: &VbFigures, each: &mut dyn FnMut(&str, &str)) {
         ("max_visible_seqno", figures.visible_seqno.get()),
         ("purge_seqno", figures.purge_seqno.get()),
         ("open_checkpoint_id", figures.checkpoint),
+        (
+            "high_prepared_seqno",
+            figures.durability.high_prepared.get(),
+        ),
+        (
+            "high_completed_seqno",
+            figures.durability.high_completed.get(),
+        ),
+        ("num_prepared", figures.durability.tracked as u64),
         ("max_cas", figures.max_cas.get()),
+        ("total_abs_drift", figures.drift.total_us),
+        ("total_abs_drift_count", figures.drift.samples),
+        ("drift_ahead_threshold_exceeded", figures.drift.ahead),
+        ("drift_behind_threshold_exceeded", figures.drift.behind),
         ("num_expired", figures.expired),
         (
             "uuid",
@@ -349,4 +369,28 @@ fn settings(shared: &Shared, session: &Session, each: Each<'_>) -> Result<(), Fa
     );
     each("send_stall_ms", &limits.send_stall.as_millis().to_string());
     Ok(())
+}
+
+/// The range scans that are open: a name of the vBucket and the scan for each of their figures.
+fn range_scans(bucket: &Bucket, each: Each<'_>) {
+    let scans = bucket.scan_figures();
+    each("num_open", &scans.len().to_string());
+    for scan in scans {
+        let id: String = scan.id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let mut tell =
+            |what: &str, value: &str| each(&format!("vb_{}:{id}:{what}", scan.vb), value);
+        let wanted = &scan.wanted;
+        tell("name", &wanted.name);
+        let kind = match wanted.of {
+            ScanOf::Range { .. } => "range",
+            ScanOf::Sample { .. } => "sampling",
+        };
+        tell("type", kind);
+        tell("collection", &format!("{:x}", wanted.collection.get()));
+        tell("key_only", if wanted.key_only { "true" } else { "false" });
+        tell("state", if scan.is_busy { "continuing" } else { "idle" });
+        tell("items", &scan.items.to_string());
+        tell("bytes", &scan.bytes.to_string());
+        tell("idle_ms", &scan.idle_ms.to_string());
+    }
 }

@@ -1,6 +1,7 @@
 //! GET_VBUCKET, SET_VBUCKET and DEL_VBUCKET.
 
-use kedge_bucket::{Completion, Cookie, VbState};
+use kedge_bucket::{Completion, Cookie, VbRole, VbState};
+use kedge_bucket::{NodeName, Topology};
 use kedge_protocol::binary::commands::{DelVbucket, HeaderOnly, SetVbucket};
 use kedge_types::{Datatype, Status};
 
@@ -23,21 +24,44 @@ pub(super) fn set(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = SetVbucket::decode(command.request)?;
     let state = VbState::from_number(wire.state).ok_or(Status::Invalid)?;
     let bucket = command.session.bucket(Rights::MANAGE)?.clone();
-    if !wire.details.is_empty() {
+    let details = wire
+        .parse_details()
+        .map_err(|status| Failure::new(status, "the JSON is none that a vBucket has"))?;
+    if details.use_snapshot.is_some() || details.expected_next_state.is_some() {
         return Err(Failure::new(
             Status::NotSupported,
-            "a vBucket has no topology yet",
+            "vBuckets are not made of files that were copied",
         ));
     }
+    let role = VbRole {
+        topology: details.topology.map(topology).transpose()?,
+        ..state.into()
+    };
     // What is wrong is said before anything is begun.
     if command.request.vb.get() >= bucket.vbuckets() {
         return Err(Status::NotMyVbucket.into());
     }
     let (cookie, done) = told(command);
-    bucket.begin_set_vbucket(command.request.vb, state, move |result| {
+    bucket.begin_set_vbucket(command.request.vb, role, move |result| {
         done(cookie, result);
     });
     Ok(command.park_as(ReplyKind::StatusOnly))
+}
+
+fn topology(chains: Vec<Vec<Option<String>>>) -> Result<Topology, Failure> {
+    let name = |name: Option<String>| match name {
+        None => Ok(None),
+        Some(name) => NodeName::new(&name).map(Some).ok_or(Failure::new(
+            Status::Invalid,
+            "a name in the topology is none of a node",
+        )),
+    };
+    let chain = |chain: Vec<Option<String>>| chain.into_iter().map(name).collect();
+    let chains = chains
+        .into_iter()
+        .map(chain)
+        .collect::<Result<_, Failure>>()?;
+    Ok(Topology::new(chains)?)
 }
 
 /// The vBucket answers nothing from then on. Whether the answer waits until it is gone from the disk, the client says.

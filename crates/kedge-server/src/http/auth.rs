@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, Method, header};
+use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
@@ -12,6 +12,7 @@ use kedge_auth::{Privilege, Roles};
 
 use super::HttpState;
 use super::reply::Reply;
+use crate::audit::{Event, What};
 
 /// A user whose password was right.
 #[derive(Clone, Debug)]
@@ -27,16 +28,7 @@ impl Caller {
         if self.roles.allows(privilege, bucket) {
             return Ok(());
         }
-        let what = match privilege {
-            Privilege::Access => "access",
-            Privilege::Read => "read",
-            Privilege::Write => "write",
-            Privilege::Stats => "stats!read",
-            Privilege::Flush => "flush",
-            Privilege::Manage => "manage",
-            Privilege::Inspect => "settings!read",
-            _ => "admin",
-        };
+        let what = privilege.name();
         Err(Reply::forbidden(&match bucket {
             Some(bucket) => format!("cluster.bucket[{bucket}].{what}"),
             None => format!("cluster.{what}"),
@@ -72,6 +64,15 @@ pub(crate) async fn authenticate(
     let Some((id, password)) = credentials(request.headers()) else {
         return Reply::unauthorized().into_response();
     };
+    let (parts, wanted) = (state.clone(), request.uri().path().to_owned());
+    let wanted = format!("{} {wanted}", request.method());
+    let named = id.clone();
+    let refused = move |what| {
+        parts.parts.users.audit().put(&Event {
+            request: &wanted,
+            ..Event::new(what, &named)
+        });
+    };
     // A password that was not seen before costs milliseconds: not on the thread that all others wait for.
     let caller = tokio::task::spawn_blocking(move || {
         let users = state.parts.users.read();
@@ -81,16 +82,23 @@ pub(crate) async fn authenticate(
         let user = users.get(&id)?;
         Some(Caller {
             name: user.name().to_owned(),
-            roles: user.roles().clone(),
+            roles: users.roles_of(&id),
             id,
         })
     });
     match caller.await {
         Ok(Some(caller)) => {
             request.extensions_mut().insert(caller);
-            next.run(request).await
+            let response = next.run(request).await;
+            if response.status() == StatusCode::FORBIDDEN {
+                refused(What::ManagementDenied);
+            }
+            response
         }
-        Ok(None) => Reply::unauthorized().into_response(),
+        Ok(None) => {
+            refused(What::ManagementLoginFailed);
+            Reply::unauthorized().into_response()
+        }
         Err(error) => Reply::failed("check a password", &error).into_response(),
     }
 }

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
 use kedge_bucket::{
-    BucketChange, BucketConfig, CompressionMode, ConflictResolution, EvictionPolicy, MinRatio,
+    BucketChange, BucketConfig, CompressionMode, ConflictResolution, DurabilityFallback,
+    EvictionPolicy, MinRatio,
 };
 use kedge_types::limits::BUCKET_NAME_BYTES_MAX;
 
@@ -42,6 +43,7 @@ struct Fields {
     min_compression_ratio: Option<MinRatio>,
     eviction_policy: Option<EvictionPolicy>,
     durability_min_level: Option<u8>,
+    durability_fallback: Option<DurabilityFallback>,
     max_ttl_secs: Option<u32>,
     conflict_resolution: Option<ConflictResolution>,
     vbuckets: Option<u16>,
@@ -81,6 +83,13 @@ impl Fields {
                     (DURABILITY_LEVELS[1], 1),
                     (DURABILITY_LEVELS[2], 2),
                     (DURABILITY_LEVELS[3], 3),
+                ],
+            ),
+            durability_fallback: reader.choice(
+                "durabilityImpossibleFallback",
+                &[
+                    ("disabled", DurabilityFallback::Disabled),
+                    ("fallbackToActiveAck", DurabilityFallback::ActiveAck),
                 ],
             ),
             max_ttl_secs: narrow(reader.number("maxTTL", 0..=TTL_SECS_MAX)),
@@ -269,6 +278,7 @@ fn change(fields: &Fields) -> BucketChange {
         min_compression_ratio: fields.min_compression_ratio,
         max_ttl_secs: fields.max_ttl_secs,
         durability_min_level: fields.durability_min_level,
+        durability_impossible_fallback: fields.durability_fallback,
         replicas: fields.replicas,
         eviction_policy: fields.eviction_policy,
         ..BucketChange::default()
@@ -289,6 +299,7 @@ mod tests {
             &form(
                 "name=b%25.x&bucketType=membase&ramQuotaMB=256&replicaNumber=2&flushEnabled=1&\
                  evictionPolicy=fullEviction&compressionMode=active&minCompressionRatio=1.5&durabilityMinLevel=persistToMajority&\
+                 durabilityImpossibleFallback=fallbackToActiveAck&\
                  storageBackend=couchstore&maxTTL=3600&conflictResolutionType=lww&numVBuckets=64&replicaIndex=1",
             ),
             1024,
@@ -301,6 +312,7 @@ mod tests {
             min_compression_ratio: MinRatio::new(1.5).unwrap(),
             max_ttl_secs: 3_600,
             durability_min_level: 3,
+            durability_impossible_fallback: DurabilityFallback::ActiveAck,
             replicas: 2,
             eviction_policy: EvictionPolicy::FullEviction,
             conflict_resolution: ConflictResolution::Lww,
@@ -357,6 +369,11 @@ mod tests {
                 "durabilityMinLevel=all",
                 "durability_min_level",
                 "none, majority",
+            ),
+            (
+                "durabilityImpossibleFallback=active",
+                "durabilityImpossibleFallback",
+                "disabled, fallbackToActiveAck",
             ),
             ("maxTTL=2147483648", "maxTTL", "2147483647"),
             (

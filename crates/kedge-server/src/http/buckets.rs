@@ -12,7 +12,8 @@ use super::call::Call;
 use super::documents::Composer;
 use super::form::Form;
 use super::reply::{Handled, Reply, done, ok, ok_bytes};
-use super::{BucketFacts, BucketsError, HttpState, stream};
+use super::{BucketFacts, BucketsError, HttpState, cluster, stream};
+use crate::cluster::{Applied, ChangeError};
 
 impl Call {
     /// The bucket, if the caller may do that with it and the query names no other of that name.
@@ -69,6 +70,15 @@ fn invalid(errors: &Errors) -> Reply {
     Reply::json(StatusCode::BAD_REQUEST, &json!({ "errors": errors }))
 }
 
+/// Makes a change that all nodes of the cluster make.
+pub(crate) async fn in_cluster(
+    call: &Call,
+    change: impl FnOnce() -> Result<Applied, ChangeError> + Send + 'static,
+) -> Result<(), Reply> {
+    let applied = call.blocking(move |_| change()).await?;
+    cluster::complete(&applied.map_err(|error| cluster::refusal(&error))?)
+}
+
 pub(crate) async fn list(call: Call) -> Handled {
     call.caller.require(Privilege::Access, None)?;
     let mut document = vec![b'['];
@@ -94,12 +104,19 @@ pub(crate) async fn get(call: Call, Path(name): Path<String>) -> Handled {
 }
 
 pub(crate) async fn create(call: Call, form: Form) -> Handled {
-    call.caller.require(Privilege::Admin, None)?;
-    let config = bucket_form::new_bucket(&form, call.state.parts.vbuckets_default)
+    call.caller.require(Privilege::Buckets, None)?;
+    let mut config = bucket_form::new_bucket(&form, call.state.parts.vbuckets_default)
         .map_err(|errors| invalid(&errors))?;
-    call.blocking(|state| state.parts.buckets.create(config))
-        .await?
-        .map_err(|error| refusal(&error))?;
+    if let Some(node) = call.state.parts.node.clone() {
+        if form.get("replicaNumber").is_none() {
+            config.replicas = node.replicas();
+        }
+        in_cluster(&call, move || node.create_bucket(&config)).await?;
+    } else {
+        call.blocking(|state| state.parts.buckets.create(config))
+            .await?
+            .map_err(|error| refusal(&error))?;
+    }
     Ok(Reply::text(StatusCode::ACCEPTED, ""))
 }
 
@@ -107,18 +124,25 @@ pub(crate) async fn update(call: Call, Path(name): Path<String>, form: Form) -> 
     let facts = call.bucket(&name, Privilege::Manage)?;
     let change =
         bucket_form::changed_bucket(&form, &facts.config).map_err(|errors| invalid(&errors))?;
-    call.blocking(move |state| state.parts.buckets.update(&name, &change))
-        .await?
-        .map_err(|error| refusal(&error))?;
+    if let Some(node) = call.state.parts.node.clone() {
+        in_cluster(&call, move || node.update_bucket(&name, &change)).await?;
+    } else {
+        call.blocking(move |state| state.parts.buckets.update(&name, &change))
+            .await?
+            .map_err(|error| refusal(&error))?;
+    }
     done()
 }
 
 pub(crate) async fn remove(call: Call, Path(name): Path<String>) -> Handled {
-    call.caller.require(Privilege::Admin, None)?;
-    call.bucket(&name, Privilege::Admin)?;
-    call.blocking(move |state| state.parts.buckets.remove(&name))
-        .await?
-        .map_err(|error| refusal(&error))?;
+    call.bucket(&name, Privilege::Buckets)?;
+    if let Some(node) = call.state.parts.node.clone() {
+        in_cluster(&call, move || node.drop_bucket(&name)).await?;
+    } else {
+        call.blocking(move |state| state.parts.buckets.remove(&name))
+            .await?
+            .map_err(|error| refusal(&error))?;
+    }
     done()
 }
 

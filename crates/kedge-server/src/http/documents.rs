@@ -3,10 +3,10 @@
 //! Names and shapes are those of Couchbase Server's REST interface, `GET /pools/default` and
 //! `GET /pools/default/buckets/BUCKET`. A figure that is not measured is absent rather than invented.
 
-use kedge_bucket::{BucketConfig, ConflictResolution, EvictionPolicy};
+use kedge_bucket::{BucketConfig, ConflictResolution, DurabilityFallback, EvictionPolicy};
 use kedge_cluster::{
     BUCKET_CAPABILITIES, CLAIMED_COMPATIBILITY, CLAIMED_VERSION, DEFAULT_MANIFEST_UID,
-    NODE_SERVICES, SERVER_GROUP, ServerMap, Snapshot, socket_text,
+    NODE_SERVICES, NodeView, SERVER_GROUP, ServerMap, Snapshot, socket_text,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -46,12 +46,13 @@ pub(crate) struct BucketDocument {
     basic_stats: Value,
     eviction_policy: &'static str,
     durability_min_level: &'static str,
+    durability_impossible_fallback: &'static str,
     conflict_resolution_type: &'static str,
     #[serde(rename = "maxTTL")]
     max_ttl: u32,
     compression_mode: &'static str,
     min_compression_ratio: f64,
-    nodes: [Value; 1],
+    nodes: Vec<Value>,
     controllers: Value,
     stats: Value,
 }
@@ -106,7 +107,9 @@ impl Composer<'_> {
             bucket_capabilities_ver: "",
             bucket_capabilities: BUCKET_CAPABILITIES,
             collections_manifest_uid: format!("{DEFAULT_MANIFEST_UID:x}"),
-            server_map: ServerMap::new(config.vbuckets, self.host, self.cluster.ports()),
+            server_map: self
+                .cluster
+                .server_map(&config.name, config.vbuckets, self.host),
             auth_type: "sasl",
             auto_compaction_settings: false,
             replica_index: false,
@@ -120,6 +123,10 @@ impl Composer<'_> {
             durability_min_level: DURABILITY_LEVELS
                 .get(usize::from(config.durability_min_level))
                 .unwrap_or(&DURABILITY_LEVELS[0]),
+            durability_impossible_fallback: match config.durability_impossible_fallback {
+                DurabilityFallback::Disabled => "disabled",
+                DurabilityFallback::ActiveAck => "fallbackToActiveAck",
+            },
             conflict_resolution_type: match config.conflict_resolution {
                 ConflictResolution::Seqno => "seqno",
                 ConflictResolution::Lww => "lww",
@@ -127,42 +134,60 @@ impl Composer<'_> {
             max_ttl: config.max_ttl_secs,
             compression_mode: config.compression.name(),
             min_compression_ratio: config.min_compression_ratio.get(),
-            nodes: [self.node(facts.loading)],
+            nodes: self.nodes(facts.loading),
             controllers: controllers(config, &uri),
             stats: json!({ "uri": format!("{uri}/stats") }),
             uri,
         }
     }
 
-    /// This node, as it stands in lists of nodes. `loading`: it still reads what is asked about.
-    pub(crate) fn node(&self, loading: bool) -> Value {
-        let ports = self.cluster.ports();
-        let management = socket_text(self.host, ports.mgmt);
-        let mut node = json!({
+    /// All nodes, in the order of the map. `loading`: this one still reads what is asked about.
+    pub(crate) fn nodes(&self, loading: bool) -> Vec<Value> {
+        let nodes = self.cluster.nodes();
+        let node = |(at, node): (usize, &NodeView)| {
+            let mut document = self.node(at, node);
+            if nodes.this == Some(at) {
+                self.describe_this(&mut document, loading);
+            }
+            document
+        };
+        nodes.list.iter().enumerate().map(node).collect()
+    }
+
+    /// A node, as far as all nodes know of it.
+    fn node(&self, at: usize, node: &NodeView) -> Value {
+        let host = node.host(self.host);
+        let management = socket_text(host, node.ports.mgmt);
+        json!({
             "clusterMembership": "active",
             "recoveryType": "none",
-            "status": if loading { "warmup" } else { "healthy" },
-            "otpNode": format!("ns_1@{}", self.host),
-            "thisNode": true,
+            "status": "healthy",
+            "otpNode": format!("ns_{}@{host}", at + 1),
             "hostname": management,
             "configuredHostname": management,
-            "nodeUUID": self.cluster.state().node_uuid,
+            "nodeUUID": node.uuid,
             "clusterCompatibility": CLAIMED_COMPATIBILITY,
             "version": CLAIMED_VERSION,
             "os": std::env::consts::OS,
-            "ports": { "direct": ports.kv },
+            "ports": { "direct": node.ports.kv },
             "services": NODE_SERVICES,
             "serverGroup": SERVER_GROUP,
-            "addressFamily": if self.host.contains(':') { "inet6" } else { "inet" },
+            "addressFamily": if host.contains(':') { "inet6" } else { "inet" },
             "nodeEncryption": false,
-            // Text, not a number: SDKs read it as such.
-            "uptime": self.state.started.elapsed().as_secs().to_string(),
-        });
+        })
+    }
+
+    fn describe_this(&self, node: &mut Value, loading: bool) {
+        node["thisNode"] = true.into();
+        if loading {
+            node["status"] = "warmup".into();
+        }
+        // Text, not a number: SDKs read it as such.
+        node["uptime"] = self.state.started.elapsed().as_secs().to_string().into();
         if let Some(memory) = machine::memory() {
             node["memoryTotal"] = memory.total.into();
             node["memoryFree"] = memory.available.into();
         }
-        node
     }
 
     /// `GET /pools/default`.
@@ -193,7 +218,7 @@ impl Composer<'_> {
         json!({
             "name": "default",
             "clusterName": self.cluster.state().cluster_name,
-            "nodes": [self.node(loading)],
+            "nodes": self.nodes(loading),
             "buckets": {
                 "uri": "/pools/default/buckets",
                 "terseBucketsBase": "/pools/default/b/",

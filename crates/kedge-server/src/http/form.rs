@@ -37,15 +37,20 @@ impl Form {
 
 /// Takes a whole body. A slow or a large one is refused.
 pub(crate) async fn read(body: Body) -> Result<Bytes, Reply> {
+    read_within(body, BODY_BYTES_MAX).await
+}
+
+/// [`read`] with another limit in bytes.
+pub(crate) async fn read_within(body: Body, max: usize) -> Result<Bytes, Reply> {
     let too_large = || {
-        let text = format!("The body could not be read, or is larger than {BODY_BYTES_MAX} bytes.");
+        let text = format!("The body could not be read, or is larger than {max} bytes.");
         Reply::text(StatusCode::PAYLOAD_TOO_LARGE, text)
     };
     // A length that was announced need not be waited for.
-    if body.size_hint().lower() > BODY_BYTES_MAX as u64 {
+    if body.size_hint().lower() > max as u64 {
         return Err(too_large());
     }
-    let read = axum::body::to_bytes(body, BODY_BYTES_MAX);
+    let read = axum::body::to_bytes(body, max);
     match tokio::time::timeout(BODY_TIMEOUT, read).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(_)) => Err(too_large()),

@@ -13,6 +13,7 @@ use prometheus_client::registry::Registry;
 
 use super::HttpState;
 use super::call::Call;
+use super::cluster_metrics::ClusterSample;
 use super::reply::{Handled, Reply, ok_typed};
 use super::task_metrics::TaskSample;
 
@@ -81,11 +82,138 @@ pub(super) const SERVER: &[Row] = &[
     ("cmd_total", "kedge_commands", true, "Commands executed"),
     ("auth_cmds", "kedge_logins", true, "Logins tried"),
     ("auth_errors", "kedge_logins_failed", true, "Logins refused"),
+    (
+        "dcp_connections",
+        "kedge_dcp_connections",
+        false,
+        "Open DCP connections of clients and other nodes",
+    ),
+    ("dcp_streams", "kedge_dcp_streams", false, "Their streams"),
+    (
+        "dcp_unacked_bytes",
+        "kedge_dcp_unacknowledged_bytes",
+        false,
+        "Bytes sent to consumers that have flow control and not acknowledged",
+    ),
+    (
+        "replication_links",
+        "kedge_replication_links",
+        false,
+        "Connections to other nodes that there are to be",
+    ),
+    (
+        "replication_links_up",
+        "kedge_replication_links_up",
+        false,
+        "Those of them that there are",
+    ),
+    (
+        "replication_vbuckets",
+        "kedge_replication_vbuckets",
+        false,
+        "vBuckets that are to follow others",
+    ),
+    (
+        "replication_following",
+        "kedge_replication_following",
+        false,
+        "Those of them that do",
+    ),
+    (
+        "replication_items_behind",
+        "kedge_replication_items_behind",
+        false,
+        "Seqnos of snapshots under way that have not come",
+    ),
+    (
+        "replication_connects",
+        "kedge_replication_connects",
+        true,
+        "Connections to other nodes that were made",
+    ),
+    (
+        "replication_failures",
+        "kedge_replication_failures",
+        true,
+        "Attempts at them that failed, and connections lost",
+    ),
+    (
+        "replication_items",
+        "kedge_replication_items",
+        true,
+        "Changes received from other nodes",
+    ),
+    (
+        "replication_bytes",
+        "kedge_replication_received_bytes",
+        true,
+        "Bytes received from other nodes",
+    ),
+    (
+        "replication_acks",
+        "kedge_replication_acks",
+        true,
+        "Acknowledgements of SyncWrites sent to other nodes",
+    ),
+    (
+        "replication_rollbacks",
+        "kedge_replication_rollbacks",
+        true,
+        "Times that vBuckets went back to what they share with others",
+    ),
+    (
+        "replication_takeovers",
+        "kedge_replication_takeovers",
+        true,
+        "vBuckets that were taken over from nodes that run",
+    ),
 ];
 
 /// Statistics of each bucket.
 pub(super) const BUCKET: &[Row] = &[
     ("curr_items", "kedge_bucket_items", false, "Documents"),
+    (
+        "ep_dcp_backfills",
+        "kedge_bucket_dcp_backfills",
+        true,
+        "Backfills of streams from files",
+    ),
+    (
+        "ep_dcp_backfilled_items",
+        "kedge_bucket_dcp_backfilled_items",
+        true,
+        "Changes that they read",
+    ),
+    (
+        "ep_dcp_backfill_failures",
+        "kedge_bucket_dcp_backfill_failures",
+        true,
+        "Backfills that failed",
+    ),
+    (
+        "ep_cursors_dropped",
+        "kedge_bucket_dcp_cursors_dropped",
+        true,
+        "Cursors of slow streams that were dropped",
+    ),
+    (
+        "ep_dcp_received_items",
+        "kedge_bucket_dcp_received_items",
+        true,
+        "Changes received as a replica",
+    ),
+    (
+        "ep_dcp_received_later",
+        "kedge_bucket_dcp_received_later",
+        true,
+        "Times that there was no room for them",
+    ),
+    (
+        "ep_waiting_for_active",
+        "kedge_bucket_waiting_for_active",
+        false,
+        "Commands that wait for a vBucket to become active",
+    ),
     (
         "mem_used",
         "kedge_bucket_mem_used_bytes",
@@ -109,6 +237,36 @@ pub(super) const BUCKET: &[Row] = &[
         "kedge_bucket_expired",
         true,
         "Documents that expired",
+    ),
+    (
+        "ep_clock_cas_drift_threshold_exceeded",
+        "kedge_bucket_cas_drift_exceeded",
+        true,
+        "CAS values from elsewhere that were far from the clock here",
+    ),
+    (
+        "ep_range_scans_open",
+        "kedge_bucket_range_scans_open",
+        false,
+        "Range scans that are open",
+    ),
+    (
+        "ep_range_scans",
+        "kedge_bucket_range_scans",
+        true,
+        "Range scans that were made",
+    ),
+    (
+        "ep_range_scan_items",
+        "kedge_bucket_range_scan_items",
+        true,
+        "Keys and documents that range scans gave",
+    ),
+    (
+        "ep_range_scan_bytes",
+        "kedge_bucket_range_scan_bytes",
+        true,
+        "Bytes of keys and values that range scans gave",
     ),
     (
         "ep_queue_size",
@@ -365,6 +523,18 @@ pub(super) const BUCKET: &[Row] = &[
     ),
     ("cmd_touch", "kedge_bucket_touches", true, "Touches"),
     (
+        "cmd_subdoc_lookup",
+        "kedge_bucket_subdoc_lookups",
+        true,
+        "Sub-document lookups",
+    ),
+    (
+        "cmd_subdoc_mutation",
+        "kedge_bucket_subdoc_mutations",
+        true,
+        "Sub-document mutations",
+    ),
+    (
         "ep_tmp_oom_errors",
         "kedge_bucket_writes_over_quota",
         true,
@@ -459,6 +629,7 @@ struct Sample {
     server: Vec<(String, String)>,
     buckets: Vec<BucketSample>,
     tasks: TaskSample,
+    cluster: Option<ClusterSample>,
 }
 
 impl Sample {
@@ -477,6 +648,7 @@ impl Sample {
                 })
                 .collect(),
             tasks: TaskSample::take(&state.parts.pools),
+            cluster: ClusterSample::take(state),
         }
     }
 }
@@ -546,6 +718,9 @@ impl Collector for Sample {
             }
         }
         self.encode_timings(&mut encoder)?;
+        if let Some(cluster) = &self.cluster {
+            cluster.encode(&mut encoder)?;
+        }
         self.tasks.encode(&mut encoder)
     }
 }

@@ -13,10 +13,13 @@ mod backend;
 mod bucket_form;
 mod buckets;
 mod call;
+mod cluster;
+mod cluster_metrics;
 mod collections;
 mod compaction;
 mod documents;
 mod form;
+mod groups;
 mod kedge;
 mod machine;
 mod metrics;
@@ -41,6 +44,7 @@ use tokio::sync::watch;
 pub use backend::{BucketFacts, Buckets, BucketsError};
 pub use serve::{HttpHandle, start};
 
+use crate::cluster::ClusterNode;
 use crate::pools::TaskPools;
 use crate::users::Users;
 
@@ -66,6 +70,8 @@ pub struct HttpParts {
     pub buckets: Arc<dyn Buckets>,
     /// The cluster map.
     pub cluster: Arc<ClusterView>,
+    /// This node as one of a cluster, if it is.
+    pub node: Option<Arc<ClusterNode>>,
     /// Who may log in.
     pub users: Arc<Users>,
     /// Statistics of the server as a whole.

@@ -53,7 +53,7 @@ pub(crate) async fn default_pool(call: Call) -> Handled {
 
 /// `POST /pools/default`: the cluster's name. Memory quotas are the buckets' own.
 pub(crate) async fn rename(call: Call, form: Form) -> Handled {
-    call.caller.require(Privilege::Admin, None)?;
+    call.caller.require(Privilege::Settings, None)?;
     let Some(name) = form.get("clusterName").map(str::to_owned) else {
         return Err(Reply::field_error(
             StatusCode::BAD_REQUEST,
@@ -70,9 +70,13 @@ pub(crate) async fn rename(call: Call, form: Form) -> Handled {
             text,
         ));
     }
-    call.blocking(move |state| state.parts.cluster.set_cluster_name(&name))
-        .await?
-        .map_err(|error| Reply::failed("rename the cluster", &error))?;
+    if let Some(node) = call.state.parts.node.clone() {
+        super::buckets::in_cluster(&call, move || node.rename(&name)).await?;
+    } else {
+        call.blocking(move |state| state.parts.cluster.set_cluster_name(&name))
+            .await?
+            .map_err(|error| Reply::failed("rename the cluster", &error))?;
+    }
     done()
 }
 
@@ -80,7 +84,7 @@ pub(crate) async fn nodes(call: Call) -> Handled {
     call.caller.require(Privilege::Access, None)?;
     let cluster = call.state.parts.cluster.snapshot();
     let loading = call.buckets().list().iter().any(|bucket| bucket.loading);
-    ok(&json!({ "name": "default", "nodes": [composer(&call, &cluster).node(loading)] }))
+    ok(&json!({ "name": "default", "nodes": composer(&call, &cluster).nodes(loading) }))
 }
 
 pub(crate) async fn node_services(call: Call) -> Handled {

@@ -15,7 +15,8 @@ use tower::ServiceExt as _;
 use super::call::{Call, LocalAddress};
 use super::reply::{Handled, Reply};
 use super::{
-    HttpState, auth, buckets, collections, compaction, kedge, metrics, pools, threads, users,
+    HttpState, auth, buckets, cluster, collections, compaction, groups, kedge, metrics, pools,
+    threads, users,
 };
 
 /// Answers requests. A clone is cheap.
@@ -31,12 +32,14 @@ impl App {
             .merge(pool_routes())
             .merge(bucket_routes())
             .merge(user_routes())
+            .merge(cluster_routes())
             .route("/metrics", get(metrics::metrics))
             .route("/kedge/stats", get(kedge::stats))
             .route("/kedge/timings/{bucket}", get(kedge::timings))
             .route("/kedge/timings/{bucket}/{name}", get(kedge::timing))
             .fallback(not_found)
             .method_not_allowed_fallback(method_not_allowed)
+            .layer(from_fn_with_state(state.clone(), cluster::everywhere))
             .layer(from_fn_with_state(state.clone(), auth::authenticate))
             .with_state(state);
         Self(router)
@@ -157,11 +160,28 @@ fn user_routes() -> Routes {
             put(users::put).get(users::get).delete(users::remove),
         )
         .route("/settings/rbac/roles", get(users::roles))
-        .route("/settings/rbac/groups", get(users::groups))
+        .route("/settings/rbac/groups", get(groups::list))
         .route(
             "/settings/rbac/groups/{group}",
-            get(users::group).put(users::group).delete(users::group),
+            get(groups::get).put(groups::put).delete(groups::remove),
         )
+}
+
+fn cluster_routes() -> Routes {
+    Router::new()
+        .route("/kedge/cluster/node", get(cluster::about))
+        .route("/kedge/cluster/map", get(cluster::map).put(cluster::give))
+        .route("/kedge/cluster/positions", get(cluster::positions))
+        .route(
+            "/kedge/cluster/fence",
+            post(cluster::fence).delete(cluster::fence),
+        )
+        .route("/kedge/cluster/figures", get(cluster::figures))
+        .route("/kedge/cluster/status", get(cluster::status))
+        .route("/kedge/cluster/failover", post(cluster::fail_over))
+        .route("/kedge/cluster/recover", post(cluster::recover))
+        .route("/kedge/cluster/move", post(cluster::move_vbucket))
+        .route("/kedge/cluster/balance", post(cluster::balance))
 }
 
 async fn not_found(_: Call) -> Handled {

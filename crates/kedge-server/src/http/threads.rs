@@ -61,7 +61,7 @@ pub(crate) async fn get(call: Call) -> Handled {
 
 /// `POST`: changes those that are given, all or none, and answers what is in force then.
 pub(crate) async fn set(call: Call, form: Form) -> Handled {
-    call.caller.require(Privilege::Admin, None)?;
+    call.caller.require(Privilege::Settings, None)?;
     let changes = changes(&form).map_err(|errors| {
         Reply::json(
             StatusCode::BAD_REQUEST,

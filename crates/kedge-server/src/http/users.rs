@@ -1,15 +1,18 @@
-//! Users and roles: `/settings/rbac` and `/controller/changePassword`.
+//! Users and roles: `/settings/rbac` and `/controller/changePassword`. Groups: [`super::groups`].
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::extract::Path;
 use axum::http::StatusCode;
-use kedge_auth::{Error, Privilege, Roles, User, UserStore, roles_catalogue};
+use kedge_auth::{Error, Privilege, Role, Roles, User, UserChange, UserStore, roles_catalogue};
+use kedge_cluster::CLUSTER_USER;
 use serde_json::{Value, json};
 
 use super::call::Call;
 use super::form::Form;
 use super::reply::{Handled, Reply, done, done_text, ok};
+use crate::cluster::ChangeError;
+use crate::timestamp::iso_8601;
 use crate::users::UsersError;
 
 /// The domain of users whose passwords are kept here; `external` ones would be known elsewhere.
@@ -20,43 +23,33 @@ fn unix_secs() -> u64 {
     since.map_or(0, |since| since.as_secs())
 }
 
-/// Seconds since 1970 as ISO 8601 with milliseconds, in UTC.
-fn iso_8601(unix_secs: u64) -> String {
-    // Days to a date as in Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days: the year
-    // begins in March, so that the leap day comes last.
-    let days = unix_secs / 86_400 + 719_468;
-    let era = days / 146_097;
-    let day_of_era = days % 146_097;
-    let year_of_era =
-        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    let year = year_of_era + era * 400 + u64::from(month <= 2);
-    let secs = unix_secs % 86_400;
-    let (hour, minute, second) = (secs / 3_600, secs / 60 % 60, secs % 60);
-    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.000Z")
+/// A role and where a user has it from.
+fn role_document(role: &Role, origins: &[Value]) -> Value {
+    let mut document = serde_json::to_value(role).expect("a role is text");
+    document["origins"] = origins.into();
+    document
 }
 
-fn document(user: &User) -> Value {
-    let roles = user.roles().iter().map(|role| {
-        let mut role = serde_json::to_value(role).expect("a role is text");
-        role["origins"] = json!([{ "type": "user" }]);
-        role
+fn document(store: &UserStore, user: &User) -> Value {
+    let all = store.roles_of(user.id());
+    let roles = all.iter().map(|role| {
+        let own = user.roles().iter().any(|own| own == role);
+        let own = own.then(|| json!({ "type": "user" }));
+        let groups = user.groups().filter(|name| {
+            let group = store.group(name);
+            group.is_some_and(|group| group.roles().iter().any(|given| given == role))
+        });
+        let groups = groups.map(|name| json!({ "type": "group", "name": name }));
+        role_document(role, &own.into_iter().chain(groups).collect::<Vec<_>>())
     });
     json!({
         "id": user.id(),
         "domain": LOCAL,
         "name": user.name(),
         "roles": roles.collect::<Vec<_>>(),
-        "groups": [],
+        "groups": user.groups().collect::<Vec<_>>(),
         "external_groups": [],
-        "password_change_date": iso_8601(user.password_change_date_s()),
+        "password_change_date": iso_8601(user.password_change_date_s() * 1_000),
     })
 }
 
@@ -64,19 +57,20 @@ fn unknown_user() -> Reply {
     Reply::json(StatusCode::NOT_FOUND, &json!("Unknown user."))
 }
 
-fn unknown_group() -> Reply {
-    Reply::json(StatusCode::NOT_FOUND, &json!("Unknown group."))
-}
-
-fn refusal(error: &UsersError) -> Reply {
+pub(super) fn refusal(error: &UsersError) -> Reply {
     let field = match error {
         UsersError::Save(why) => return Reply::failed("save the users", why),
         UsersError::Refused(Error::UnknownUser(_)) => return unknown_user(),
+        UsersError::Refused(Error::Guarded) => {
+            return Reply::forbidden(&format!("cluster.{}", Privilege::Admin.name()));
+        }
         UsersError::Refused(Error::NoRandomness) => {
             return Reply::failed("change the users", error);
         }
         UsersError::Refused(Error::BadPassword(_)) => "password",
         UsersError::Refused(Error::BadDisplayName(_)) => "name",
+        UsersError::Refused(Error::BadDescription(_)) => "description",
+        UsersError::Refused(Error::UnknownGroup(_) | Error::TooManyGroups) => "groups",
         UsersError::Refused(
             Error::UnknownRole(_) | Error::BadRole { .. } | Error::TooManyRoles,
         ) => "roles",
@@ -99,14 +93,17 @@ fn local_only(domain: &str) -> Result<(), Reply> {
 
 /// `GET /settings/rbac/users`.
 pub(crate) async fn list(call: Call) -> Handled {
-    call.caller.require(Privilege::Inspect, None)?;
+    call.caller.require(Privilege::InspectUsers, None)?;
     let users = call.state.parts.users.read();
-    ok(&users.list().map(document).collect::<Vec<_>>())
+    // Nodes log in as one of their own, which is nobody's to manage.
+    let people = users.list().filter(|user| user.id() != CLUSTER_USER);
+    let documents = people.map(|user| document(&users, user));
+    ok(&documents.collect::<Vec<_>>())
 }
 
 /// `GET /settings/rbac/users/DOMAIN`.
 pub(crate) async fn list_domain(call: Call, Path(domain): Path<String>) -> Handled {
-    call.caller.require(Privilege::Inspect, None)?;
+    call.caller.require(Privilege::InspectUsers, None)?;
     if domain == "external" {
         return ok(&json!([]));
     }
@@ -116,46 +113,33 @@ pub(crate) async fn list_domain(call: Call, Path(domain): Path<String>) -> Handl
 
 /// `GET /settings/rbac/users/DOMAIN/USER`.
 pub(crate) async fn get(call: Call, Path((domain, id)): Path<(String, String)>) -> Handled {
-    call.caller.require(Privilege::Inspect, None)?;
+    call.caller.require(Privilege::InspectUsers, None)?;
     let users = call.state.parts.users.read();
     match users.get(&id) {
-        Some(user) if domain == LOCAL => ok(&document(user)),
+        Some(user) if domain == LOCAL => ok(&document(&users, user)),
         _ => Err(unknown_user()),
     }
 }
 
-/// What a form wants of a user; what is `None` stays, or has its default for a new user.
-struct Wish {
-    password: Option<String>,
-    name: Option<String>,
-    roles: Option<String>,
+/// The roles of a form, if it has any.
+pub(super) fn roles_of(form: &Form) -> Result<Option<Roles>, Reply> {
+    let roles = form.get("roles").map(str::parse::<Roles>).transpose();
+    roles.map_err(|error| refusal(&error.into()))
 }
 
-impl Wish {
-    fn apply(&self, store: &mut UserStore, id: &str) -> Result<(), Error> {
-        let roles = self.roles.as_deref().map(str::parse::<Roles>).transpose()?;
-        let password = self.password.as_deref();
-        if !store.exists(id) {
-            // Without a password this refuses the empty one, by name.
-            store.add(
-                id,
-                password.unwrap_or_default(),
-                roles.unwrap_or_default(),
-                unix_secs(),
-            )?;
-        } else {
-            if let Some(password) = password {
-                store.set_password(id, password, unix_secs())?;
-            }
-            if let Some(roles) = roles {
-                store.set_roles(id, roles)?;
-            }
-        }
-        match &self.name {
-            Some(name) => store.set_display_name(id, name),
-            None => Ok(()),
-        }
-    }
+fn change_of(form: &Form) -> Result<UserChange, Reply> {
+    let groups = form.get("groups").map(|groups| {
+        let names = groups.split(',').map(str::trim);
+        let names = names.filter(|name| !name.is_empty());
+        names.map(str::to_owned).collect()
+    });
+    Ok(UserChange {
+        // As it was given: blanks are part of a password.
+        password: form.raw("password").map(str::to_owned),
+        name: form.get("name").map(str::to_owned),
+        roles: roles_of(form)?,
+        groups,
+    })
 }
 
 /// `PUT /settings/rbac/users/local/USER`: makes or changes a user.
@@ -164,65 +148,80 @@ pub(crate) async fn put(
     Path((domain, id)): Path<(String, String)>,
     form: Form,
 ) -> Handled {
-    call.caller.require(Privilege::Admin, None)?;
+    call.caller.require(Privilege::Users, None)?;
     local_only(&domain)?;
-    if form.get("groups").is_some_and(|groups| !groups.is_empty()) {
-        let text = "Groups are not supported";
-        return Err(Reply::field_error(StatusCode::BAD_REQUEST, "groups", text));
-    }
-    let wish = Wish {
-        // As it was given: blanks are part of a password.
-        password: form.raw("password").map(str::to_owned),
-        name: form.get("name").map(str::to_owned),
-        roles: form.get("roles").map(str::to_owned),
-    };
-    call.blocking(move |state| state.parts.users.change(|store| wish.apply(store, &id)))
-        .await?
-        .map_err(|error| refusal(&error))?;
+    let change = change_of(&form)?;
+    let by = call.caller.roles.privileges(None);
+    call.blocking(move |state| {
+        let users = &state.parts.users;
+        users.change(|store| store.set_user(&id, &change, by, unix_secs()))
+    })
+    .await?
+    .map_err(|error| refusal(&error))?;
     done_text()
 }
 
 /// `DELETE /settings/rbac/users/local/USER`.
 pub(crate) async fn remove(call: Call, Path((domain, id)): Path<(String, String)>) -> Handled {
-    call.caller.require(Privilege::Admin, None)?;
+    call.caller.require(Privilege::Users, None)?;
     if domain != LOCAL {
         return Err(unknown_user());
     }
-    call.blocking(move |state| state.parts.users.change(|store| store.remove(&id)))
-        .await?
-        .map_err(|error| refusal(&error))?;
-    done_text()
-}
-
-/// `POST /controller/changePassword`: the caller's own.
-pub(crate) async fn change_password(call: Call, form: Form) -> Handled {
-    let id = call.caller.id.clone();
-    let password = form.raw("password").unwrap_or_default().to_owned();
+    let by = call.caller.roles.privileges(None);
     call.blocking(move |state| {
         let users = &state.parts.users;
-        users.change(|store| store.set_password(&id, &password, unix_secs()))
+        users.change(|store| store.remove_user(&id, by))
     })
     .await?
     .map_err(|error| refusal(&error))?;
+    done_text()
+}
+
+/// `POST /controller/changePassword`: the caller's own, on all nodes of a cluster.
+pub(crate) async fn change_password(call: Call, form: Form) -> Handled {
+    let id = call.caller.id.clone();
+    let password = form.raw("password").unwrap_or_default().to_owned();
+    let node = call.state.parts.node.clone();
+    let cluster = |error: &ChangeError| super::cluster::refusal(error);
+    if let Some(node) = node.clone() {
+        let all = move || match node.map() {
+            Some(map) => node.require_all(&map),
+            None => Err(ChangeError::NotBegun),
+        };
+        call.blocking(move |_| all())
+            .await?
+            .map_err(|error| cluster(&error))?;
+    }
+    let (user, new) = (id.clone(), password.clone());
+    call.blocking(move |state| {
+        let users = &state.parts.users;
+        users.change(|store| store.set_password(&user, &new, unix_secs()))
+    })
+    .await?
+    .map_err(|error| refusal(&error))?;
+    if let Some(node) = node {
+        // Each node salts it anew: others hear the password, as they do of a user that is set.
+        let path = format!("/settings/rbac/users/{LOCAL}/{}", encoded(&id));
+        let form = format!("password={}", encoded(&password));
+        call.blocking(move |_| node.repeat("PUT", &path, FORM, form.as_bytes()))
+            .await?
+            .map_err(|error| cluster(&error))?;
+    }
     done()
+}
+
+const FORM: &str = "application/x-www-form-urlencoded";
+
+/// Text for a path or a form.
+fn encoded(text: &str) -> String {
+    let encoded: String = form_urlencoded::byte_serialize(text.as_bytes()).collect();
+    encoded.replace('+', "%20")
 }
 
 /// `GET /settings/rbac/roles`.
 pub(crate) async fn roles(call: Call) -> Handled {
-    call.caller.require(Privilege::Inspect, None)?;
+    call.caller.require(Privilege::InspectUsers, None)?;
     ok(&roles_catalogue())
-}
-
-/// `GET /settings/rbac/groups`: users have roles of their own, there are no groups.
-pub(crate) async fn groups(call: Call) -> Handled {
-    call.caller.require(Privilege::Inspect, None)?;
-    ok(&json!([]))
-}
-
-/// Anything about one group.
-pub(crate) async fn group(call: Call) -> Handled {
-    call.caller.require(Privilege::Inspect, None)?;
-    Err(unknown_group())
 }
 
 #[cfg(test)]
@@ -230,16 +229,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates() {
-        for (secs, expected) in [
-            (0, "1970-01-01T00:00:00.000Z"),
-            (951_782_400, "2000-02-29T00:00:00.000Z"),
-            (1_709_251_199, "2024-02-29T23:59:59.000Z"),
-            (1_709_251_200, "2024-03-01T00:00:00.000Z"),
-            (1_735_689_599, "2024-12-31T23:59:59.000Z"),
-            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
+    fn names_in_paths_and_forms() {
+        for (text, expected) in [
+            ("ada", "ada"),
+            ("a b+c", "a%20b%2Bc"),
+            ("\u{e9}&", "%C3%A9%26"),
         ] {
-            assert_eq!(iso_8601(secs), expected);
+            assert_eq!(encoded(text), expected);
         }
     }
 }

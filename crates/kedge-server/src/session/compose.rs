@@ -2,10 +2,9 @@
 
 use std::borrow::Cow;
 
-use kedge_bucket::{Item, Mutated};
+use kedge_bucket::{Item, Mutated, Parts};
 use kedge_protocol::binary::commands::{GetReply, MutationToken};
 use kedge_protocol::binary::{ConnectionKind, Feature, Features, Opcode, Response};
-use kedge_types::limits::INFLATED_BYTES_MAX;
 use kedge_types::{Cas, Datatype, Status};
 
 use crate::limits::COPY_VALUE_BYTES_MAX;
@@ -62,13 +61,24 @@ impl Composer {
     /// The success of a mutation, with its value (of a counter) if it has one.
     #[inline]
     pub(crate) fn mutation(&self, mutated: &Mutated, value: &[u8], out: &mut Output) {
-        if self.is_quiet_about(Status::Success) {
-            return;
+        if !self.is_quiet_about(Status::Success) {
+            self.mutation_as(Status::Success, mutated, value, out);
         }
+    }
+
+    /// [`Self::mutation`] with a status that says more, not of a quiet command.
+    #[inline]
+    pub(crate) fn mutation_as(
+        &self,
+        status: Status,
+        mutated: &Mutated,
+        value: &[u8],
+        out: &mut Output,
+    ) {
         let response = Response {
             cas: self.cas_of(mutated),
             value,
-            ..self.response(Status::Success)
+            ..self.response(status)
         };
         if self.features.contains(Feature::MutationSeqno) {
             let token = MutationToken {
@@ -107,7 +117,7 @@ impl Composer {
     }
 
     /// Success with a document. A client that did not negotiate a datatype never sees it: compressed values are
-    /// inflated for it.
+    /// inflated for it. Extended attributes are cut off for all.
     ///
     /// # Errors
     /// `Internal` when the stored value does not inflate; nothing was composed then.
@@ -128,11 +138,11 @@ impl Composer {
             cas,
             key,
             extras: &extras,
-            datatype: self.known(item.datatype()),
+            datatype: self.datatype_of(item),
             ..self.response(Status::Success)
         };
         match value {
-            Cow::Borrowed(value) if value.len() > COPY_VALUE_BYTES_MAX => {
+            Cow::Borrowed(value) if value.len() > COPY_VALUE_BYTES_MAX && !item.has_xattrs() => {
                 response.write_head(value.len(), out.buffer());
                 out.push_value(item.clone());
             }
@@ -145,11 +155,31 @@ impl Composer {
         Ok(())
     }
 
+    /// A document's value as the client takes it, and what that is made of.
+    ///
+    /// # Errors
+    /// `Internal` when the stored value does not inflate.
+    pub(crate) fn plain_document<'a>(
+        &self,
+        item: &'a Item,
+    ) -> Result<(Cow<'a, [u8]>, Datatype), Status> {
+        Ok((self.plain(item)?, self.datatype_of(item)))
+    }
+
     fn plain<'a>(&self, item: &'a Item) -> Result<Cow<'a, [u8]>, Status> {
-        if self.takes_snappy() {
+        if self.takes_snappy() && !item.has_xattrs() {
             Ok(Cow::Borrowed(item.value()))
         } else {
             inflated(item)
+        }
+    }
+
+    /// As the value that [`Self::plain`] gives.
+    fn datatype_of(&self, item: &Item) -> Datatype {
+        let cut = Datatype::XATTR.union(Datatype::SNAPPY);
+        match item.has_xattrs() {
+            true => self.known(item.datatype().without(cut)),
+            false => self.known(item.datatype()),
         }
     }
 
@@ -163,19 +193,11 @@ impl Composer {
     }
 }
 
-/// The value of an item without compression.
+/// The body of an item, without compression.
 ///
 /// # Errors
-/// `Internal` when it does not inflate, which was checked when it was stored.
+/// `Internal` when the value is not what its datatype says, which was checked when it was stored.
 pub(crate) fn inflated(item: &Item) -> Result<Cow<'_, [u8]>, Status> {
-    let value = item.value();
-    if !item.datatype().contains(Datatype::SNAPPY) {
-        return Ok(Cow::Borrowed(value));
-    }
-    match snap::raw::decompress_len(value) {
-        Ok(len) if len <= INFLATED_BYTES_MAX => {}
-        _ => return Err(Status::Internal),
-    }
-    let inflated = snap::raw::Decoder::new().decompress_vec(value);
-    Ok(Cow::Owned(inflated.map_err(|_| Status::Internal)?))
+    let parts = Parts::of(item).map_err(|_| Status::Internal)?;
+    Ok(parts.into_body())
 }

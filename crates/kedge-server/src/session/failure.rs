@@ -9,6 +9,7 @@ use kedge_protocol::binary::{
 use kedge_types::{Datatype, Status};
 
 use super::{Composer, Flow, Session};
+use crate::audit::{Event, What};
 use crate::output::Output;
 use crate::shared::Shared;
 
@@ -20,6 +21,10 @@ pub(crate) struct Failure {
 }
 
 impl Failure {
+    /// A collection in which the user may do nothing: it is answered like one that is not there.
+    pub(crate) const HIDDEN: Self =
+        Self::new(Status::UnknownCollection, "the user may do nothing there");
+
     pub(crate) const fn new(status: Status, context: &'static str) -> Self {
         Self { status, context }
     }
@@ -44,6 +49,9 @@ impl Session {
         failure: Failure,
         out: &mut Output,
     ) -> Flow {
+        if failure.status == Status::AccessDenied || failure == Failure::HIDDEN {
+            self.audit_denied(shared, composer, failure);
+        }
         let status = match self.wire_status(failure.status) {
             Remap::Send(status) => status,
             Remap::Close => return Flow::Close,
@@ -64,6 +72,21 @@ impl Session {
             }
         }
         Flow::Next
+    }
+
+    /// What was refused to a user; what comes before a login is nobody's.
+    #[cold]
+    fn audit_denied(&self, shared: &Shared, composer: &Composer, failure: Failure) {
+        let Some(user) = &self.user else {
+            return;
+        };
+        shared.users.audit().put(&Event {
+            peer: Some(self.peer),
+            bucket: self.bucket.as_deref().map(Bucket::name),
+            request: composer.opcode.map_or("", |opcode| opcode.name()),
+            reason: failure.context,
+            ..Event::new(What::Denied, user)
+        });
     }
 
     fn wire_status(&self, status: Status) -> Remap {

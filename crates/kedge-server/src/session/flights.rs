@@ -7,7 +7,7 @@
 //! * A retrieval of several keys in the text protocol has a slot for each document that it waits for; it is alone all
 //!   the same, as every one of its parts is.
 
-use crate::commands::Observing;
+use crate::commands::{Changing, Looking, Observing};
 use crate::text_exec::Suspended;
 use kedge_protocol::binary::Opcode;
 use kedge_types::limits::UNORDERED_COMMANDS_MAX;
@@ -17,6 +17,8 @@ use kedge_types::limits::UNORDERED_COMMANDS_MAX;
 pub(crate) enum ReplyKind {
     /// CAS and mutation token.
     Mutation,
+    /// CAS and metadata: RETURN_META.
+    Returned,
     /// Neither extras nor value: TOUCH.
     Touched,
     /// The number of the counter.
@@ -35,6 +37,16 @@ pub(crate) enum ReplyKind {
         /// Whether the datatype is in the reply.
         with_datatype: bool,
     },
+    /// Paths of a document.
+    Lookup(Box<Looking>),
+    /// What a sub-document mutation came to.
+    Modified(Box<Changing>),
+    /// The id of a range scan.
+    ScanMade,
+    /// A part of what a range scan found; several answer one command.
+    Scanned,
+    /// The same, of which a part could not be told.
+    ScanFailed,
     /// A list of keys.
     Keys,
     /// OBSERVE, which goes on with its next key.
@@ -105,6 +117,11 @@ impl Flights {
     /// Whether a slot is free.
     pub(crate) fn has_room(&self) -> bool {
         usize::from(self.count) < UNORDERED_COMMANDS_MAX
+    }
+
+    /// A command that has not ended.
+    pub(crate) fn get_mut(&mut self, slot: u8) -> Option<&mut Flight> {
+        self.slots.get_mut(usize::from(slot))?.as_mut()
     }
 
     /// Takes a command that ended; `None` when there is none in the slot.

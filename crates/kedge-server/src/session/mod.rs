@@ -8,6 +8,8 @@ mod compose;
 mod counting;
 mod failure;
 mod flights;
+mod following;
+mod needs;
 mod rights;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -15,7 +17,7 @@ pub(crate) mod tests;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use kedge_auth::{ServerSession, UserStore};
+use kedge_auth::{Part, ServerSession, UserStore};
 use kedge_bucket::{Bucket, Completion, Cookie, Ctx};
 use kedge_cluster::{Config, Revision};
 use kedge_protocol::binary::{
@@ -36,6 +38,7 @@ use crate::metrics::Metrics;
 use crate::output::Output;
 use crate::shared::Shared;
 use crate::text_exec::{self, Retrieval};
+use following::Following;
 
 /// Where the server duration stands in a reply that has one: behind the header and the head of its frame info.
 const DURATION_AT: usize = 25;
@@ -118,7 +121,10 @@ pub(crate) struct Session {
     /// A login under way.
     pub(crate) login: Option<Box<ServerSession>>,
     pub(crate) bucket: Option<Arc<Bucket>>,
+    /// What the user may do with all of the bucket.
     pub(crate) rights: Rights,
+    /// What else in parts of it.
+    parts: Vec<Part>,
     pub(crate) flights: Flights,
     /// The newest cluster map of its bucket that the client was sent.
     pub(crate) map_sent: Option<Revision>,
@@ -128,6 +134,8 @@ pub(crate) struct Session {
     pub(crate) swallow: u64,
     /// A retrieval of the text protocol that waits for documents.
     pub(crate) retrieval: Option<Box<Retrieval>>,
+    /// What it does since DCP_OPEN.
+    dcp: Following,
 }
 
 impl Session {
@@ -151,11 +159,13 @@ impl Session {
             login: None,
             bucket: None,
             rights: Rights::NONE,
+            parts: Vec::new(),
             flights: Flights::default(),
             map_sent: None,
             map_told: None,
             swallow: 0,
             retrieval: None,
+            dcp: Following::Not,
         };
         session.refresh(shared);
         session
@@ -212,7 +222,14 @@ impl Session {
             let name = shared.memcached_bucket.as_deref();
             self.bucket = name.and_then(|name| shared.registry.get(name));
         }
+        let parts = std::mem::take(&mut self.parts);
         self.work_out_rights(shared, &shared.users.read());
+        // What follows parts of a bucket was allowed to as the parts were.
+        let may_follow = self.rights.allow(Rights::STREAM)
+            || (self.may_somewhere(Rights::STREAM) && self.parts == parts);
+        if self.bucket.is_none() || !may_follow {
+            self.stop_following();
+        }
     }
 
     /// What the client was sent was of another bucket.
@@ -229,6 +246,12 @@ impl Session {
             _ if self.dialect != Dialect::Couchbase && is_memcacheds => Rights::ALL,
             Some(user) => Rights::of(users, user, bucket),
             None => Rights::NONE,
+        };
+        self.parts = match (&self.user, bucket) {
+            (Some(user), Some(bucket)) if self.rights != Rights::ALL => {
+                users.roles_of(user).parts(bucket)
+            }
+            _ => Vec::new(),
         };
     }
 
@@ -262,6 +285,10 @@ impl Session {
         }
         let mut at = 0;
         loop {
+            if self.is_dcp() {
+                let (consumed, halt) = self.on_dcp_bytes(turn, &bytes[at..], out);
+                return (at + consumed, halt);
+            }
             if self.is_held() {
                 return (at, Halt::Parked);
             }
@@ -402,6 +429,10 @@ impl Session {
         completion: Completion,
         out: &mut Output,
     ) -> Flow {
+        if commands::is_partial(&completion) {
+            self.on_part(slot, completion, out);
+            return Flow::Next;
+        }
         let Some(flight) = self.flights.take(slot) else {
             return Flow::Next;
         };
@@ -436,6 +467,25 @@ impl Session {
             kind => commands::complete(&composer, &kind, completion, out),
         };
         self.answered(turn, ended, composer, result, begin, out)
+    }
+
+    /// A part of the answer to a command that goes on. If it cannot be told, the command fails in the end.
+    fn on_part(&mut self, slot: u8, completion: Completion, out: &mut Output) {
+        let Some(flight) = self.flights.get_mut(slot) else {
+            return;
+        };
+        let kind = std::mem::replace(&mut flight.kind, ReplyKind::ScanFailed);
+        let ended = Ended {
+            opcode: flight.opcode,
+            opaque: flight.opaque,
+            start_ns: flight.start_ns,
+        };
+        let composer = self.composer_of(ended);
+        if commands::complete(&composer, &kind, completion, out).is_ok()
+            && let Some(flight) = self.flights.get_mut(slot)
+        {
+            flight.kind = kind;
+        }
     }
 
     /// A login that was parked ended.

@@ -1,47 +1,161 @@
 //! What the user of a connection may do with its bucket, worked out once and not per command.
+//!
+//! Most users have their privileges in the whole bucket: for them a command costs one AND. Who has roles for scopes or
+//! collections pays for a look at the names of the collection, and only where the whole bucket does not suffice.
 
-use kedge_auth::{Privilege, UserStore};
+use std::sync::Arc;
+
+use kedge_auth::{Privilege, Privileges, UserStore};
+use kedge_bucket::Bucket;
+use kedge_protocol::binary::Feature;
+use kedge_types::{CollectionId, Status};
+
+use super::{Failure, Session};
 
 /// A set of things that are allowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rights(u8);
+pub(crate) struct Rights(pub(super) Privileges);
+
+const fn one(privilege: Privilege) -> Rights {
+    Rights(Privileges::of(&[privilege]))
+}
 
 impl Rights {
-    pub(crate) const NONE: Self = Self(0);
-    pub(crate) const READ: Self = Self(1);
-    pub(crate) const WRITE: Self = Self(2);
-    pub(crate) const STATS: Self = Self(4);
-    pub(crate) const FLUSH: Self = Self(8);
+    pub(crate) const NONE: Self = Self(Privileges::NONE);
+    pub(crate) const READ: Self = one(Privilege::Read);
+    pub(crate) const WRITE: Self = one(Privilege::Write);
+    /// To write with metadata that another cluster gave.
+    pub(crate) const WRITE_META: Self = one(Privilege::WriteMeta);
+    pub(crate) const STATS: Self = one(Privilege::Stats);
+    pub(crate) const FLUSH: Self = one(Privilege::Flush);
     /// To see that the bucket is there, and its cluster map.
-    pub(crate) const ACCESS: Self = Self(16);
+    pub(crate) const ACCESS: Self = one(Privilege::Access);
     /// To change the bucket, which compaction does.
-    pub(crate) const MANAGE: Self = Self(32);
-    pub(crate) const ALL: Self = Self(63);
+    pub(crate) const MANAGE: Self = one(Privilege::Manage);
+    /// To follow the changes of documents.
+    pub(crate) const STREAM: Self = one(Privilege::Stream);
+    pub(crate) const ALL: Self = Self(Privileges::ALL);
 
-    /// What `user` may do with `bucket`, or with the node when there is none.
+    /// What `user` may do with all of `bucket`, or with the node when there is none.
     pub(crate) fn of(users: &UserStore, user: &str, bucket: Option<&str>) -> Self {
-        let table = [
-            (Privilege::Read, Self::READ),
-            (Privilege::Write, Self::WRITE),
-            (Privilege::Stats, Self::STATS),
-            (Privilege::Flush, Self::FLUSH),
-            (Privilege::Access, Self::ACCESS),
-            (Privilege::Manage, Self::MANAGE),
-        ];
-        let granted = table
-            .iter()
-            .filter(|(privilege, _)| users.allows(user, *privilege, bucket));
-        granted.fold(Self::NONE, |rights, (_, right)| rights.and(*right))
+        Self(users.roles_of(user).privileges(bucket))
     }
 
     pub(crate) const fn and(self, other: Self) -> Self {
-        Self(self.0 | other.0)
+        Self(self.0.and(other.0))
     }
 
     #[inline]
     pub(crate) const fn allow(self, needed: Self) -> bool {
-        self.0 & needed.0 == needed.0
+        self.0.allow(needed.0)
     }
+
+    /// The refusal of what needs more than this.
+    #[cold]
+    pub(crate) fn denied(self, needed: Self) -> Failure {
+        let missing = needed.0.without(self.0);
+        let context = match missing.iter().next() {
+            Some(Privilege::Read) => "the user's roles do not allow reading here",
+            Some(Privilege::Write) => "the user's roles do not allow writing here",
+            Some(Privilege::WriteMeta) => "the user's roles do not allow writing metadata here",
+            Some(Privilege::Stream) => "the user's roles do not allow following changes here",
+            Some(Privilege::Stats) => "the user's roles do not allow reading statistics here",
+            Some(Privilege::Flush) => "the user's roles do not allow flushing the bucket",
+            Some(Privilege::Manage) => "the user's roles do not allow managing the bucket",
+            Some(Privilege::Collections) => "the user's roles do not allow managing collections",
+            Some(Privilege::ReadSystem | Privilege::WriteSystem) => {
+                "the user's roles do not allow using system attributes here"
+            }
+            _ => "the user's roles do not allow this",
+        };
+        Failure::new(Status::AccessDenied, context)
+    }
+}
+
+impl Session {
+    /// The selected bucket, if the user may do this with all of it.
+    ///
+    /// # Errors
+    /// `NoBucket`, `AccessDenied`.
+    #[inline]
+    pub(crate) fn bucket(&self, needed: Rights) -> Result<&Arc<Bucket>, Failure> {
+        let bucket = self.selected()?;
+        if self.rights.allow(needed) {
+            Ok(bucket)
+        } else {
+            Err(self.rights.denied(needed))
+        }
+    }
+
+    /// The selected bucket, if the user may do this with some part of it at least.
+    ///
+    /// # Errors
+    /// `NoBucket`, `AccessDenied`.
+    pub(crate) fn bucket_somewhere(&self, needed: Rights) -> Result<&Arc<Bucket>, Failure> {
+        let bucket = self.selected()?;
+        if self.may_somewhere(needed) {
+            Ok(bucket)
+        } else {
+            Err(self.rights.denied(needed))
+        }
+    }
+
+    /// The selected bucket, if the user may do this with the documents of the collection.
+    ///
+    /// # Errors
+    /// `NoBucket`, `AccessDenied`; `UnknownCollection` when the user may do nothing at all there, so that nobody
+    /// learns of collections that are none of its business.
+    #[inline]
+    pub(crate) fn collection(
+        &self,
+        collection: CollectionId,
+        needed: Rights,
+    ) -> Result<&Arc<Bucket>, Failure> {
+        let bucket = self.selected()?;
+        if !self.rights.allow(needed) {
+            self.part(bucket, collection, needed)?;
+        }
+        Ok(bucket)
+    }
+
+    #[inline]
+    pub(crate) fn selected(&self) -> Result<&Arc<Bucket>, Failure> {
+        self.bucket.as_ref().ok_or(Failure::new(
+            Status::NoBucket,
+            "no bucket is selected, or it was dropped",
+        ))
+    }
+
+    /// Whether the user may do this with the whole bucket or a part of it.
+    pub(crate) fn may_somewhere(&self, needed: Rights) -> bool {
+        let in_part = |part: &kedge_auth::Part| self.rights.0.and(part.privileges());
+        self.rights.allow(needed) || self.parts.iter().any(|it| in_part(it).allow(needed.0))
+    }
+
+    /// What the user may do in a collection whose bucket alone does not allow what is needed.
+    #[cold]
+    fn part(&self, bucket: &Bucket, id: CollectionId, needed: Rights) -> Result<(), Failure> {
+        let mut held = self.rights.0;
+        if let Some((scope, collection)) = names_of(bucket, id) {
+            let covering = self.parts.iter();
+            let covering = covering.filter(|part| part.covers(scope, Some(collection)));
+            held = covering.fold(held, |held, part| held.and(part.privileges()));
+        }
+        let held = Rights(held);
+        if held.allow(needed) {
+            return Ok(());
+        }
+        // Who has no role in the bucket at all is none of those that were let in with a part of it.
+        if held == Rights::ACCESS && self.features.contains(Feature::Collections) {
+            return Err(Failure::HIDDEN);
+        }
+        Err(held.denied(needed))
+    }
+}
+
+/// The names of a scope and a collection of the bucket. There is the default one, so far.
+fn names_of(_bucket: &Bucket, id: CollectionId) -> Option<(&'static str, &'static str)> {
+    (id == CollectionId::DEFAULT).then_some(("_default", "_default"))
 }
 
 #[cfg(test)]
@@ -58,23 +172,42 @@ mod tests {
             ("reader", "data_reader[default]"),
             ("writer", "data_writer[default]"),
             ("monitor", "data_monitoring[default]"),
+            ("narrow", "data_reader[default:_default]"),
         ] {
             users
                 .add(user, "secret", roles.parse().unwrap(), 1)
                 .unwrap();
         }
-        let manager = Rights::ACCESS
-            .and(Rights::STATS)
-            .and(Rights::FLUSH)
-            .and(Rights::MANAGE);
+        let rights = |list: &[Rights]| {
+            list.iter()
+                .fold(Rights::ACCESS, |rights, it| rights.and(*it))
+        };
+        let (read_system, write_system) = (one(Privilege::ReadSystem), one(Privilege::WriteSystem));
+        let app = rights(&[
+            Rights::READ,
+            Rights::WRITE,
+            Rights::WRITE_META,
+            Rights::STATS,
+            Rights::FLUSH,
+            Rights::STREAM,
+            read_system,
+            write_system,
+        ]);
+        let manager = rights(&[
+            Rights::STATS,
+            Rights::FLUSH,
+            Rights::MANAGE,
+            one(Privilege::Collections),
+        ]);
         for (user, bucket, expected) in [
             ("root", "default", Rights::ALL),
-            ("app", "default", Rights(31)),
+            ("app", "default", app),
             ("manager", "default", manager),
             ("app", "other", Rights::NONE),
-            ("reader", "default", Rights::ACCESS.and(Rights::READ)),
-            ("writer", "default", Rights::ACCESS.and(Rights::WRITE)),
-            ("monitor", "default", Rights::ACCESS.and(Rights::STATS)),
+            ("reader", "default", rights(&[Rights::READ, read_system])),
+            ("writer", "default", rights(&[Rights::WRITE, write_system])),
+            ("monitor", "default", rights(&[Rights::STATS])),
+            ("narrow", "default", Rights::ACCESS),
             ("nobody", "default", Rights::NONE),
         ] {
             assert_eq!(

@@ -1,5 +1,6 @@
 //! Sessions without sockets: bytes in, bytes out, and commands that stay parked until the test lets the log be synced.
 
+mod needs;
 mod parked;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -10,16 +11,18 @@ use kedge_cluster::Ports;
 use kedge_disk::SimDisk;
 use kedge_protocol::binary::commands::Hello;
 use kedge_protocol::binary::{ParseReply, RequestWriter, parse_response};
-use kedge_types::{Durability, DurabilityLevel, SystemClock, VbId};
+use kedge_types::{Cas, Durability, DurabilityLevel, SystemClock, VbId};
 use mio::{Poll, Waker};
 
 use super::*;
+use crate::dcp::DcpConnections;
 use crate::inbox::{FrontEnds, Inbox, Message};
 use crate::limits::Limits;
 use crate::login::Logins;
 use crate::pools::TaskPools;
 use crate::pools::tests::FEW_THREADS;
 use crate::registry::{BucketRegistry, RegistrySetup};
+use crate::replication::Replicator;
 use crate::text_exec::Marks;
 use crate::users::Users;
 
@@ -62,14 +65,17 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
         completions: front_ends.clone(),
         threads: 1,
         recovery: Recovery::Strict,
+        clustered: false,
         on_fatal: Arc::new(|why| panic!("{why}")),
     };
     let registry = BucketRegistry::open(setup, Ports { kv: 1, mgmt: 2 }).unwrap();
     let mut config = BucketConfig::new("default", 4, 64 << 20);
     config.log_interval_ms = NEVER_MS;
     registry.create(config).unwrap().wait_loaded().unwrap();
+    let registry = Arc::new(registry);
     Shared {
-        registry: Arc::new(registry),
+        replicator: Arc::new(Replicator::new(&registry, &clock).unwrap()),
+        registry,
         users: Arc::new(Users::new(store, Box::new(|_| Ok(())))),
         limits: Limits {
             queued_bytes_max: 4 << 10,
@@ -79,6 +85,8 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
         clock,
         memcached_bucket: Some("default".to_owned()),
         logins: Logins::start(&pools, front_ends).unwrap(),
+        front_ends: front_ends.clone(),
+        dcp: Arc::new(DcpConnections::new(front_ends.clone())),
         pools,
         marks: Marks::default(),
     }

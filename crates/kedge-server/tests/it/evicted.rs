@@ -14,12 +14,13 @@ use crate::client::{Client, Frame, Reply, SDK_FEATURES};
 use crate::commands::count;
 use crate::server::{Kedge, Setup};
 
-const POLICIES: [EvictionPolicy; 2] = [EvictionPolicy::ValueOnly, EvictionPolicy::FullEviction];
+pub(crate) const POLICIES: [EvictionPolicy; 2] =
+    [EvictionPolicy::ValueOnly, EvictionPolicy::FullEviction];
 /// Longer than anything takes that works.
 const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A server whose bucket may evict.
-fn start(policy: EvictionPolicy, quota_bytes: u64) -> (Kedge, Arc<Bucket>) {
+pub(crate) fn start(policy: EvictionPolicy, quota_bytes: u64) -> (Kedge, Arc<Bucket>) {
     let mut setup = Setup::default();
     setup.bucket.eviction_policy = policy;
     setup.bucket.quota_bytes = quota_bytes;
@@ -29,18 +30,18 @@ fn start(policy: EvictionPolicy, quota_bytes: u64) -> (Kedge, Arc<Bucket>) {
     (kedge, bucket)
 }
 
-fn figure(bucket: &Bucket, name: &str) -> u64 {
+pub(crate) fn figure(bucket: &Bucket, name: &str) -> u64 {
     let figures = bucket.figures();
     let found = figures.iter().find(|(known, _)| *known == name);
     found.unwrap_or_else(|| panic!("no {name}")).1
 }
 
 /// Commands that waited for the disk.
-fn waited(bucket: &Bucket) -> u64 {
+pub(crate) fn waited(bucket: &Bucket) -> u64 {
     figure(bucket, "ep_bg_num_samples")
 }
 
-fn until(why: &str, mut what: impl FnMut() -> bool) {
+pub(crate) fn until(why: &str, mut what: impl FnMut() -> bool) {
     let began = Instant::now();
     while !what() {
         assert!(began.elapsed() < DEADLINE, "{why}");
@@ -49,7 +50,7 @@ fn until(why: &str, mut what: impl FnMut() -> bool) {
 }
 
 /// Makes memory so short that no value stays, and gives it back.
-fn evict_all(bucket: &Bucket) {
+pub(crate) fn evict_all(bucket: &Bucket) {
     let quota = |quota_bytes| BucketChange {
         quota_bytes: Some(quota_bytes),
         ..BucketChange::default()

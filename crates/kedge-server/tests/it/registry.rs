@@ -34,6 +34,7 @@ fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<BucketRegistry, RegistryError
         completions: Arc::new(Nobody),
         threads: 1,
         recovery: Recovery::Strict,
+        clustered: false,
         on_fatal: Arc::new(|why| panic!("{why}")),
     };
     BucketRegistry::open(setup, Ports { kv: 1, mgmt: 2 })

@@ -66,6 +66,7 @@ fn user_store() -> kedge_auth::UserStore {
             (USER, "bucket_full_access[*]"),
             ("root", "admin"),
             ("reader", "data_reader[default]"),
+            ("writer", "data_writer[default]"),
         ];
         for (user, roles) in users {
             store
@@ -102,6 +103,7 @@ impl Kedge {
             create: Some(setup.bucket),
             vbuckets_default: 16,
             recovery: Recovery::Strict,
+            cluster: None,
         };
         let services = Services {
             disk: setup.disk,

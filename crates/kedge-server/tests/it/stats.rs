@@ -67,6 +67,16 @@ fn groups_and_what_they_hold() {
             vec!["ep_vbuckets", "ep_quota_bytes", "ep_compaction_pace"],
         ),
         ("memory", vec!["mem_used", "ep_max_size"]),
+        ("dcp", vec!["ep_dcp_count"]),
+        ("dcpagg :", vec![":total:count"]),
+        (
+            "durability-monitor 3",
+            vec!["vb_3:num_accepted", "vb_3:high_prepared_seqno"],
+        ),
+        (
+            "vbucket-durability-state",
+            vec!["vb_15", "vb_0:high_completed_seqno", "vb_0:topology"],
+        ),
         ("uuid", vec!["uuid"]),
         ("warmup", vec!["ep_warmup_state"]),
         (

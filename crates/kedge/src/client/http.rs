@@ -1,59 +1,42 @@
-//! Management over HTTP, as much of it as our tools need.
+//! Management over HTTP, as our tools use it.
 
-use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
 use super::error::ClientError;
-
-const TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest reply that is read, in bytes.
-const REPLY_BYTES_MAX: u64 = 64 << 20;
+use kedge_server::client::{HttpClient as Transport, HttpError, HttpReply};
 
 /// Where management is, and who asks.
 #[derive(Clone, Debug)]
-pub struct HttpClient {
-    host: String,
-    port: u16,
-    user: String,
-    password: String,
-    /// For how long a reply is waited for; `None`: for ever.
-    patience: Option<Duration>,
-}
+pub struct HttpClient(Transport);
 
-/// A reply.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HttpReply {
-    /// Status code.
-    pub code: u16,
-    /// Body.
-    pub body: Vec<u8>,
+impl From<HttpError> for ClientError {
+    fn from(error: HttpError) -> Self {
+        match error {
+            HttpError::Connect { address, source } => Self::Connect { address, source },
+            HttpError::Io { address, source } => Self::Io { address, source },
+            HttpError::NotHttp { address } => Self::Unexpected {
+                address,
+                what: "no reply of HTTP; is it the management port?".to_owned(),
+            },
+            other => Self::Unexpected {
+                address: String::new(),
+                what: other.to_string(),
+            },
+        }
+    }
 }
 
 impl HttpClient {
     /// Nothing is sent yet. `host` is a name or an address, IPv6 without brackets.
     #[must_use]
     pub fn new(host: &str, port: u16, user: &str, password: &str) -> Self {
-        Self {
-            host: host.to_owned(),
-            port,
-            user: user.to_owned(),
-            password: password.to_owned(),
-            patience: Some(TIMEOUT),
-        }
+        Self(Transport::new(host, port, user, password))
     }
 
     /// The same, but it waits for replies as long as they take.
     #[must_use]
     pub fn patient(self) -> Self {
-        Self {
-            patience: None,
-            ..self
-        }
+        Self(self.0.patient())
     }
 
     /// Sends one request; `form` becomes the body of one that has any fields.
@@ -66,32 +49,9 @@ impl HttpClient {
         path: &str,
         form: &[(&str, &str)],
     ) -> Result<HttpReply, ClientError> {
-        let address = self.address();
-        let broke = |source| ClientError::Io {
-            address: address.clone(),
-            source,
-        };
-        let mut stream = self.connect()?;
+        const FORM: &str = "application/x-www-form-urlencoded";
         let body = encode_form(form);
-        let login = STANDARD.encode(format!("{}:{}", self.user, self.password));
-        // After HTTP/1.0 the server closes, and the body ends with the connection.
-        let head = format!(
-            "{method} {path} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Basic {login}\r\n\
-             Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {}\r\n\r\n",
-            body.len(),
-        );
-        stream.write_all(head.as_bytes()).map_err(broke)?;
-        stream.write_all(body.as_bytes()).map_err(broke)?;
-        let mut reply = Vec::new();
-        match stream.take(REPLY_BYTES_MAX).read_to_end(&mut reply) {
-            Err(source) if reply.is_empty() => return Err(broke(source)),
-            // A server that refuses a request without reading all of it may reset the connection behind its reply.
-            Ok(_) | Err(_) => {}
-        }
-        parse(&reply).ok_or_else(|| ClientError::Unexpected {
-            address: self.address(),
-            what: "no reply of HTTP; is it the management port?".to_owned(),
-        })
+        Ok(self.0.send(method, path, FORM, body.as_bytes())?)
     }
 
     /// Sends one request that has to succeed.
@@ -107,9 +67,9 @@ impl HttpClient {
     ) -> Result<HttpReply, ClientError> {
         let reply = self.send(method, path, form)?;
         match reply.code {
-            200..=299 => Ok(reply),
+            _ if reply.is_success() => Ok(reply),
             401 => Err(ClientError::Login {
-                user: self.user.clone(),
+                user: self.0.user().to_owned(),
             }),
             code => Err(ClientError::Http {
                 code,
@@ -125,54 +85,10 @@ impl HttpClient {
     pub fn json(&self, path: &str) -> Result<Value, ClientError> {
         let reply = self.expect("GET", path, &[])?;
         serde_json::from_slice(&reply.body).map_err(|error| ClientError::Unexpected {
-            address: self.address(),
+            address: self.0.address(),
             what: format!("no JSON at {path}: {error}"),
         })
     }
-
-    fn address(&self) -> String {
-        if self.host.contains(':') {
-            format!("[{}]:{}", self.host, self.port)
-        } else {
-            format!("{}:{}", self.host, self.port)
-        }
-    }
-
-    fn connect(&self) -> Result<TcpStream, ClientError> {
-        let failed = |source| ClientError::Connect {
-            address: self.address(),
-            source,
-        };
-        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for candidate in (self.host.as_str(), self.port)
-            .to_socket_addrs()
-            .map_err(failed)?
-        {
-            match TcpStream::connect_timeout(&candidate, TIMEOUT) {
-                Ok(stream) => {
-                    stream.set_read_timeout(self.patience).map_err(failed)?;
-                    stream.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
-                    return Ok(stream);
-                }
-                Err(error) => last = error,
-            }
-        }
-        Err(failed(last))
-    }
-}
-
-/// Status code and body of a reply that is all there.
-fn parse(reply: &[u8]) -> Option<HttpReply> {
-    let end = reply.windows(4).position(|four| four == b"\r\n\r\n")?;
-    let head = std::str::from_utf8(&reply[..end]).ok()?;
-    let mut status = head.lines().next()?.split(' ');
-    if !status.next()?.starts_with("HTTP/1.") {
-        return None;
-    }
-    Some(HttpReply {
-        code: status.next()?.parse().ok()?,
-        body: reply[end + 4..].to_vec(),
-    })
 }
 
 /// What an error's body says, for a person.
@@ -231,20 +147,6 @@ pub fn encode(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn replies_are_parsed() {
-        let ok = parse(b"HTTP/1.0 202 Accepted\r\nX: y\r\n\r\nbody\r\n\r\n").expect("a reply");
-        assert_eq!((ok.code, ok.body.as_slice()), (202, &b"body\r\n\r\n"[..]));
-        for broken in [
-            &b""[..],
-            b"HTTP/1.1 200",
-            b"SSH-2.0-x\r\n\r\n",
-            b"HTTP/1.1 abc\r\n\r\n",
-        ] {
-            assert_eq!(parse(broken), None);
-        }
-    }
 
     #[test]
     fn errors_are_read_to_people() {

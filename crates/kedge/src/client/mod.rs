@@ -8,5 +8,6 @@ mod topology;
 pub use connection::{Connection, Document, Login, Reply, Stored};
 pub use error::ClientError;
 pub(crate) use error::status_text;
-pub use http::{HttpClient, HttpReply, encode};
+pub use http::{HttpClient, encode};
+pub use kedge_server::client::HttpReply;
 pub use topology::Topology;

@@ -11,6 +11,10 @@ pub struct Topology {
     pub vbuckets: Option<u16>,
     /// Management port of the node that answered, when it says one.
     pub mgmt_port: Option<u16>,
+    /// Key-value addresses of the bucket's nodes, `HOST:PORT`; `$HOST` is the host that was asked.
+    pub servers: Vec<String>,
+    /// For each vBucket the position of its active node in `servers`.
+    pub actives: Vec<Option<u16>>,
 }
 
 #[derive(Deserialize)]
@@ -38,6 +42,8 @@ struct Services {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct VBucketServerMap {
+    #[serde(default)]
+    server_list: Vec<String>,
     v_bucket_map: Vec<Vec<i32>>,
 }
 
@@ -57,10 +63,20 @@ impl Topology {
                 _ => return Err(format!("a map of {} vBuckets", map.v_bucket_map.len())),
             },
         };
+        let mgmt_port = node.and_then(|node| node.services.mgmt);
+        let (servers, chains) = terse
+            .v_bucket_server_map
+            .map_or_else(Default::default, |map| (map.server_list, map.v_bucket_map));
+        let active = |chain: &Vec<i32>| {
+            let at = u16::try_from(*chain.first()?).ok()?;
+            (usize::from(at) < servers.len()).then_some(at)
+        };
         Ok(Self {
             rev: terse.rev,
             vbuckets,
-            mgmt_port: node.and_then(|node| node.services.mgmt),
+            mgmt_port,
+            actives: chains.iter().map(active).collect(),
+            servers,
         })
     }
 }
@@ -73,11 +89,13 @@ mod tests {
     fn configurations_are_read() {
         let bucket = br#"{"rev":7,"nodesExt":[{"services":{"kv":1,"mgmt":2},"hostname":"a"},
             {"services":{"kv":3,"mgmt":4},"thisNode":true}],"name":"b",
-            "vBucketServerMap":{"vBucketMap":[[0,-1],[0,1]],"serverList":["a:1"]}}"#;
+            "vBucketServerMap":{"vBucketMap":[[0,-1],[-1,0],[1,0]],"serverList":["$HOST:1"]}}"#;
         let expected = Topology {
             rev: 7,
-            vbuckets: Some(2),
+            vbuckets: Some(3),
             mgmt_port: Some(4),
+            servers: vec!["$HOST:1".to_owned()],
+            actives: vec![Some(0), None, None],
         };
         assert_eq!(Topology::parse(bucket), Ok(expected));
         let global = br#"{"rev":1,"nodesExt":[{"services":{"kv":1}}]}"#;
@@ -85,6 +103,8 @@ mod tests {
             rev: 1,
             vbuckets: None,
             mgmt_port: None,
+            servers: Vec::new(),
+            actives: Vec::new(),
         };
         assert_eq!(Topology::parse(global), Ok(expected));
         let empty_map = br#"{"rev":1,"vBucketServerMap":{"vBucketMap":[]}}"#;

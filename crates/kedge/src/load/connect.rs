@@ -9,8 +9,10 @@ use std::time::{Duration, Instant};
 
 use kedge_protocol::binary::Feature;
 
+use super::generate::share;
 use super::options::{Plan, Protocol};
 use crate::client::{ClientError, Connection};
+use crate::target::Target;
 
 /// Longest wait for one connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -21,26 +23,74 @@ const RETRY_PAUSE: Duration = Duration::from_millis(50);
 /// Threads that open connections before a run; they mostly wait for the server.
 const OPENERS: usize = 4;
 
-/// Opens one connection, up to where requests can be sent.
-pub(super) fn open(plan: &Plan) -> Result<TcpStream, ClientError> {
+/// Opens connection number `at`, up to where requests can be sent.
+pub(super) fn open(plan: &Plan, at: usize) -> Result<TcpStream, ClientError> {
+    let (host, port) = &plan.nodes[plan.node_of(at)];
     match plan.protocol {
-        Protocol::Couchbase => open_couchbase(plan)?.into_stream(),
-        Protocol::Memcached | Protocol::MemcachedText | Protocol::Redis => open_plain(plan),
+        Protocol::Couchbase => open_couchbase(plan, host, *port)?.into_stream(),
+        Protocol::Memcached | Protocol::MemcachedText | Protocol::Redis => open_plain(host, *port),
     }
 }
 
-/// Opens a connection and asks how many vBuckets the bucket has.
-pub(super) fn vbuckets(plan: &Plan) -> Result<u16, ClientError> {
-    let mut connection = open_couchbase(plan)?;
+/// Where the vBuckets of a bucket are.
+pub(super) struct Map {
+    /// How many there are.
+    pub(super) vbuckets: u16,
+    /// Host and port of each node.
+    pub(super) nodes: Vec<(String, u16)>,
+    /// For each vBucket the position of its active node; empty when there is one node only.
+    pub(super) actives: Vec<Option<u16>>,
+}
+
+/// Asks the first node where the vBuckets of the bucket are.
+pub(super) fn map(plan: &Plan) -> Result<Map, ClientError> {
+    let (host, port) = &plan.nodes[0];
+    let mut connection = open_couchbase(plan, host, *port)?;
     let topology = connection.topology()?;
-    topology.vbuckets.ok_or_else(|| ClientError::Unexpected {
+    let unexpected = |what: String| ClientError::Unexpected {
         address: connection.address().to_owned(),
-        what: "a bucket without vBuckets".to_owned(),
+        what,
+    };
+    let vbuckets = topology
+        .vbuckets
+        .ok_or_else(|| unexpected("a bucket without vBuckets".to_owned()))?;
+    if topology.servers.len() < 2 {
+        // The address that was given may be the only one that leads there.
+        return Ok(Map {
+            vbuckets,
+            nodes: plan.nodes.clone(),
+            actives: Vec::new(),
+        });
+    }
+    let mut nodes = Vec::new();
+    for server in &topology.servers {
+        let address = Target::parse(&server.replace("$HOST", &bracketed(host)));
+        match address {
+            Ok(Target {
+                host,
+                port: Some(port),
+                ..
+            }) => nodes.push((host, port)),
+            _ => return Err(unexpected(format!("a node at \"{server}\""))),
+        }
+    }
+    Ok(Map {
+        vbuckets,
+        nodes,
+        actives: topology.actives,
     })
 }
 
-fn open_couchbase(plan: &Plan) -> Result<Connection, ClientError> {
-    let mut connection = Connection::open(&plan.host, plan.port, CONNECT_TIMEOUT)?;
+fn bracketed(host: &str) -> String {
+    if host.contains(':') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
+    }
+}
+
+fn open_couchbase(plan: &Plan, host: &str, port: u16) -> Result<Connection, ClientError> {
+    let mut connection = Connection::open(host, port, CONNECT_TIMEOUT)?;
     connection.set_answer_timeout(ANSWER_TIMEOUT)?;
     let extra: &[Feature] = if plan.wants_unordered() {
         &[Feature::UnorderedExecution]
@@ -53,17 +103,14 @@ fn open_couchbase(plan: &Plan) -> Result<Connection, ClientError> {
     Ok(connection)
 }
 
-fn open_plain(plan: &Plan) -> Result<TcpStream, ClientError> {
-    let address = format!("{}:{}", plan.host, plan.port);
+fn open_plain(host: &str, port: u16) -> Result<TcpStream, ClientError> {
+    let address = format!("{}:{port}", bracketed(host));
     let failed = |source| ClientError::Connect {
         address: address.clone(),
         source,
     };
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for candidate in (plan.host.as_str(), plan.port)
-        .to_socket_addrs()
-        .map_err(failed)?
-    {
+    for candidate in (host, port).to_socket_addrs().map_err(failed)? {
         match TcpStream::connect_timeout(&candidate, CONNECT_TIMEOUT) {
             Ok(stream) => {
                 stream.set_nodelay(true).map_err(failed)?;
@@ -80,10 +127,9 @@ pub(super) fn open_all(plan: &Plan) -> Result<Vec<TcpStream>, ClientError> {
     let openers = OPENERS.min(plan.connections);
     thread::scope(|scope| {
         let part = |opener: usize| {
-            let count = (opener..plan.connections).step_by(openers).len();
+            let part = share(plan.connections as u64, opener, openers);
             move || {
-                (0..count)
-                    .map(|_| open(plan))
+                part.map(|at| open(plan, at as usize))
                     .collect::<Result<Vec<_>, _>>()
             }
         };
@@ -113,15 +159,19 @@ pub(super) struct Reconnector {
 
 impl Reconnector {
     /// Starts the thread, which calls `wake` when there is something to [`take`](Self::take), and
-    /// ends when the `Reconnector` is dropped.
-    pub(super) fn start(plan: Arc<Plan>, wake: impl Fn() + Send + 'static) -> io::Result<Self> {
+    /// ends when the `Reconnector` is dropped. `first` is the position of the thread's first connection.
+    pub(super) fn start(
+        plan: Arc<Plan>,
+        first: usize,
+        wake: impl Fn() + Send + 'static,
+    ) -> io::Result<Self> {
         let (lost, inbox) = mpsc::channel();
         let reopened = Arc::new(Mutex::new(Vec::new()));
         let results = Arc::clone(&reopened);
         thread::Builder::new()
             .name("kedge-reconnect".to_owned())
             .spawn(move || {
-                reconnect(&plan, &inbox, |result| {
+                reconnect(&plan, first, &inbox, |result| {
                     results
                         .lock()
                         .unwrap_or_else(PoisonError::into_inner)
@@ -144,12 +194,17 @@ impl Reconnector {
     }
 }
 
-fn reconnect(plan: &Plan, inbox: &Receiver<(usize, Instant)>, report: impl Fn(Reopened)) {
+fn reconnect(
+    plan: &Plan,
+    first: usize,
+    inbox: &Receiver<(usize, Instant)>,
+    report: impl Fn(Reopened),
+) {
     while let Ok((connection, since)) = inbox.recv() {
-        let mut result = open(plan);
+        let mut result = open(plan, first + connection);
         while result.is_err() && since.elapsed() < plan.reconnect {
             thread::sleep(RETRY_PAUSE);
-            result = open(plan);
+            result = open(plan, first + connection);
         }
         report((connection, result));
     }

@@ -72,6 +72,8 @@ impl Lost {
 /// One connection.
 pub(super) struct Conn {
     pub(super) stream: Option<TcpStream>,
+    /// Position of the node that it is with.
+    pub(super) node: u16,
     pub(super) given_up: bool,
     /// When a request began to wait for an answer, or the last answer came.
     pub(super) heard_ns: u64,
@@ -91,9 +93,10 @@ pub(super) struct Conn {
 }
 
 impl Conn {
-    pub(super) fn new(stream: TcpStream) -> Self {
+    pub(super) fn new(stream: TcpStream, node: u16) -> Self {
         Self {
             stream: Some(stream),
+            node,
             given_up: false,
             heard_ns: 0,
             schedule: None,
@@ -211,15 +214,21 @@ impl Conn {
     #[inline]
     fn request<W: Wire>(&mut self, core: &mut Core<W>, start_ns: u64) {
         let Some(slot) = self.free.pop() else { return };
-        let item = if core.phase == Phase::Populate || core.sequential {
-            let item = self.next_item;
-            self.next_item += 1;
-            if self.next_item >= self.share.end {
-                self.next_item = self.share.start;
+        // Those of other nodes are left out; that there is one of its own was made sure of before.
+        let item = loop {
+            let item = if core.phase == Phase::Populate || core.sequential {
+                let item = self.next_item;
+                self.next_item += 1;
+                if self.next_item >= self.share.end {
+                    self.next_item = self.share.start;
+                }
+                item
+            } else {
+                core.random.below(core.items)
+            };
+            if core.wire.is_at(item, self.node) {
+                break item;
             }
-            item
-        } else {
-            core.random.below(core.items)
         };
         let is_set = core.phase == Phase::Populate || (core.random.next() >> 32) < core.set_below;
         let kind = if is_set { Kind::Set } else { Kind::Get };

@@ -60,21 +60,30 @@ pub(crate) enum LoadError {
 /// # Errors
 /// [`LoadError`] when there is nothing to report, or all connections are gone.
 pub(crate) fn run(args: &LoadArgs) -> Result<bool, LoadError> {
-    let plan = Arc::new(Plan::new(args)?);
+    let mut plan = Plan::new(args)?;
     raise_file_limit();
+    let prefix = plan.key_prefix.clone();
     match plan.protocol {
         Protocol::Couchbase => {
-            let vbuckets = connect::vbuckets(&plan)?;
-            let wire = Binary::new(&plan.key_prefix, vbuckets, plan.durability);
-            run_with(&plan, &wire, args.json)
+            let map = connect::map(&plan)?;
+            plan.use_nodes(map.nodes)?;
+            let wire = Binary::new(&prefix, map.vbuckets, map.actives, plan.durability);
+            run_with(plan, &wire, args.json)
         }
-        Protocol::Memcached => run_with(&plan, &Binary::new(&plan.key_prefix, 0, None), args.json),
-        Protocol::MemcachedText => run_with(&plan, &Text::new(&plan.key_prefix), args.json),
-        Protocol::Redis => run_with(&plan, &Resp::new(&plan.key_prefix), args.json),
+        Protocol::Memcached => {
+            let wire = Binary::new(&prefix, 0, Vec::new(), None);
+            run_with(plan, &wire, args.json)
+        }
+        Protocol::MemcachedText => run_with(plan, &Text::new(&prefix), args.json),
+        Protocol::Redis => {
+            let wire = Resp::new(&prefix, plan.wait_replicas);
+            run_with(plan, &wire, args.json)
+        }
     }
 }
 
-fn run_with<W: Wire>(plan: &Arc<Plan>, wire: &W, json: bool) -> Result<bool, LoadError> {
+fn run_with<W: Wire>(plan: Plan, wire: &W, json: bool) -> Result<bool, LoadError> {
+    let plan = &Arc::new(plan);
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         // A second signal ends the process at once.

@@ -1,5 +1,6 @@
 //! Flags of `kedge load`, and the plan that they make.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -7,6 +8,7 @@ use kedge_auth::{Mechanism, PASSWORD_BYTES_MAX, USER_NAME_BYTES_MAX};
 use kedge_types::DurabilityLevel;
 use kedge_types::limits::{KEY_BYTES_MAX, VALUE_BYTES_MAX};
 
+use super::generate::share;
 use super::wire::KEY_DIGITS;
 use crate::client::Login;
 use crate::target::{Scheme, Target};
@@ -83,6 +85,8 @@ impl Level {
 /// Every connection has its own requests in flight (--pipeline, or --batch-size). Without --rate-limit it
 /// sends the next request when an answer comes; with it, requests are due at a fixed rate, and latency
 /// counts from when a request was due, not from when it could be sent.
+///
+/// In a cluster each connection is with one node, in turn, and asks for the items that are active there.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct LoadArgs {
     /// What to speak; by default what the URL's scheme says
@@ -136,6 +140,9 @@ pub(crate) struct LoadArgs {
     /// When a SET is answered (couchbase only)
     #[arg(long, default_value = "none")]
     pub(crate) durability: Level,
+    /// A SET is answered when as many replicas have it: WAIT after each (redis only, with --set-pct 100)
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) wait_replicas: u16,
     /// Requests per second in all, due at fixed times
     #[arg(long, value_name = "OPS")]
     pub(crate) rate_limit: Option<f64>,
@@ -166,8 +173,8 @@ fn seconds(text: &str) -> Result<Duration, String> {
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) protocol: Protocol,
-    pub(super) host: String,
-    pub(super) port: u16,
+    /// Host and port of each node; only the one of the URL until the map was asked for.
+    pub(super) nodes: Vec<(String, u16)>,
     pub(super) bucket: String,
     pub(super) login: Login,
     pub(super) items: u64,
@@ -190,6 +197,8 @@ pub(super) struct Plan {
     pub(super) random_body: bool,
     pub(super) sequential: bool,
     pub(super) durability: Option<DurabilityLevel>,
+    /// Replicas that have to have a SET before it counts as answered; 0 for none.
+    pub(super) wait_replicas: u16,
     pub(super) rate: Option<f64>,
     pub(super) timeout: Duration,
     pub(super) reconnect: Duration,
@@ -229,8 +238,7 @@ impl Plan {
         let batch = args.batch_size.max(1);
         Ok(Self {
             protocol,
-            port: target.port_or(protocol.scheme()),
-            host: target.host,
+            nodes: vec![(target.host.clone(), target.port_or(protocol.scheme()))],
             bucket: target.bucket.unwrap_or_else(|| "default".to_owned()),
             login: Login {
                 user: args.access.user.clone(),
@@ -259,11 +267,38 @@ impl Plan {
             random_body: args.random_body,
             sequential: args.sequential,
             durability: args.durability.durability(),
+            wait_replicas: args.wait_replicas,
             rate: args.rate_limit,
             timeout: args.timeout,
             reconnect: args.reconnect,
             seed: args.seed,
         })
+    }
+
+    /// The nodes that the cluster's map names.
+    ///
+    /// # Errors
+    /// Items are to be stored, and there are fewer connections than nodes.
+    pub(super) fn use_nodes(&mut self, nodes: Vec<(String, u16)>) -> Result<(), PlanError> {
+        let count = nodes.len();
+        self.nodes = nodes;
+        require(
+            self.populate_window == 0 || self.connections >= count,
+            "--num-threads: to store all items, each node of the cluster needs a connection",
+        )
+    }
+
+    /// Position in `nodes` of the one that connection `at` is with.
+    pub(super) const fn node_of(&self, at: usize) -> usize {
+        at % self.nodes.len()
+    }
+
+    /// Connection `at`'s share of the items: connections with one node divide them, and each leaves out
+    /// those of other nodes.
+    pub(super) fn share_of(&self, at: usize) -> Range<u64> {
+        let nodes = self.nodes.len();
+        let with_its_node = (self.node_of(at)..self.connections).step_by(nodes).len();
+        share(self.items, at / nodes, with_its_node)
     }
 
     /// Whether answers are worth having out of order: otherwise a durable write holds up those behind it.
@@ -306,6 +341,14 @@ fn check(args: &LoadArgs, protocol: Protocol) -> Result<(), PlanError> {
     require(
         args.durability == Level::None || protocol == Protocol::Couchbase,
         "--durability needs the couchbase protocol",
+    )?;
+    require(
+        args.wait_replicas == 0 || protocol == Protocol::Redis,
+        "--wait-replicas needs the redis protocol",
+    )?;
+    require(
+        args.wait_replicas == 0 || args.set_pct == 100,
+        "--wait-replicas goes with --set-pct 100",
     )?;
     require(
         args.rate_limit
@@ -366,8 +409,8 @@ mod tests {
         )
         .expect("a plan");
         assert_eq!(
-            (plan.host.as_str(), plan.port, plan.bucket.as_str()),
-            ("127.0.0.1", 12000, "b")
+            (&plan.nodes, plan.bucket.as_str()),
+            (&vec![("127.0.0.1".to_owned(), 12000)], "b")
         );
         assert_eq!(
             (plan.connections, plan.window, plan.requests),
@@ -392,8 +435,21 @@ mod tests {
             ("-U h:5 --protocol redis", Protocol::Redis, 5),
         ] {
             let plan = plan(flags).expect(flags);
-            assert_eq!((plan.protocol, plan.port), (protocol, port), "{flags}");
+            let asked = (plan.protocol, plan.nodes[0].1);
+            assert_eq!(asked, (protocol, port), "{flags}");
         }
+    }
+
+    #[test]
+    fn connections_of_each_node_divide_the_items() {
+        let mut plan = plan("--num-items 10 --num-threads 5").expect("a plan");
+        plan.nodes.push(("other".to_owned(), 1));
+        let shares = |node| {
+            let of_node = (0..5).filter(|&at| plan.node_of(at) == node);
+            of_node.map(|at| plan.share_of(at)).collect::<Vec<_>>()
+        };
+        assert_eq!(shares(0), [0..3, 3..6, 6..10]);
+        assert_eq!(shares(1), [0..5, 5..10]);
     }
 
     #[test]
@@ -405,6 +461,8 @@ mod tests {
             ("--set-pct 101", "set-pct"),
             ("--num-items 0", "num-items"),
             ("--durability majority --protocol redis", "couchbase"),
+            ("--wait-replicas 1", "redis"),
+            ("--wait-replicas 1 --protocol redis", "--set-pct"),
             ("--durability sometimes", "sometimes"),
             ("--rate-limit 0", "--rate-limit"),
             ("--duration 1 --warmup 1", "--warmup"),

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::TcpStream;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +17,7 @@ use rustix::time::{
 
 use super::connect::Reconnector;
 use super::connection::{Conn, Core, Lost, Phase};
-use super::generate::{Random, Schedule, Values, share};
+use super::generate::{Random, Schedule, Values};
 use super::options::Plan;
 use super::tally::{Progress, Tally};
 use super::wire::Wire;
@@ -60,7 +61,8 @@ impl<W: Wire> Worker<W> {
         let poll = Poll::new()?;
         let mut conns = Vec::with_capacity(streams.len());
         for (at, stream) in streams.into_iter().enumerate() {
-            conns.push(Conn::new(register(&poll, stream, at)?));
+            let node = plan.node_of(first + at) as u16;
+            conns.push(Conn::new(register(&poll, stream, at)?, node));
         }
         let timer = if plan.rate.is_some() {
             let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
@@ -73,7 +75,7 @@ impl<W: Wire> Worker<W> {
             None
         };
         let waker = Waker::new(poll.registry(), REOPENED)?;
-        let reconnector = Reconnector::start(Arc::clone(plan), move || {
+        let reconnector = Reconnector::start(Arc::clone(plan), first, move || {
             // Without a wake the next tick finds it.
             let _ = waker.wake();
         })?;
@@ -109,11 +111,12 @@ impl<W: Wire> Worker<W> {
 
     /// Stores this thread's share of the items.
     pub(super) fn populate(&mut self) -> io::Result<Tally> {
-        let all = self.plan.connections;
         for (at, conn) in self.conns.iter_mut().enumerate() {
-            let part = share(self.plan.items, self.first + at, all);
+            let part = self.plan.share_of(self.first + at);
+            let wire = &self.core.wire;
+            let count = part.clone().filter(|&item| wire.is_at(item, conn.node));
             conn.schedule = None;
-            conn.begin(self.plan.populate_window, part.end - part.start, part);
+            conn.begin(self.plan.populate_window, count.count() as u64, part);
         }
         self.core.phase = Phase::Populate;
         self.drive(NEVER_NS, 0)
@@ -124,19 +127,19 @@ impl<W: Wire> Worker<W> {
         let all = self.plan.connections;
         for (at, conn) in self.conns.iter_mut().enumerate() {
             let at = self.first + at;
-            let part = share(self.plan.items, at, all);
-            // With more connections than items some have no share: they take all of them.
-            let part = if part.is_empty() {
-                0..self.plan.items
-            } else {
-                part
-            };
-            conn.schedule = self.plan.rate.map(|rate| Schedule::new(rate, at, all));
-            conn.begin(
-                self.plan.window,
-                self.plan.requests.unwrap_or(u64::MAX),
-                part,
-            );
+            let wire = &self.core.wire;
+            let has_items =
+                |part: &Range<u64>| part.clone().any(|item| wire.is_at(item, conn.node));
+            // With many connections some have no share: they take all of them. A node without items is
+            // asked for nothing.
+            let parts = [self.plan.share_of(at), 0..self.plan.items];
+            let part = parts.into_iter().find(has_items);
+            let rate = self.plan.rate.filter(|_| part.is_some());
+            conn.schedule = rate.map(|rate| Schedule::new(rate, at, all));
+            let requests = part
+                .as_ref()
+                .map_or(0, |_| self.plan.requests.unwrap_or(u64::MAX));
+            conn.begin(self.plan.window, requests, part.unwrap_or_default());
         }
         self.core.phase = Phase::Run;
         let end_ns = self.plan.duration.map_or(NEVER_NS, nanoseconds);

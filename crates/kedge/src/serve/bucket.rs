@@ -16,6 +16,7 @@ pub(super) fn config(settings: &Settings) -> BucketConfig {
         flush_enabled: settings.flush_enabled,
         compression: settings.compression,
         min_compression_ratio: settings.min_compression_ratio,
+        durability_impossible_fallback: settings.durability_impossible_fallback,
         flusher_batch_max_items: settings.flusher_batch_max_items as usize,
         flush_batch_max_bytes: usize::try_from(settings.flush_batch_max_bytes.0)
             .unwrap_or(usize::MAX),
@@ -34,6 +35,8 @@ pub(super) fn config(settings: &Settings) -> BucketConfig {
             warmup_behavior: settings.warmup_behavior,
             access_scanner_enabled: settings.access_scanner_enabled,
             access_scanner_interval_secs: settings.access_scanner_interval.as_secs(),
+            dcp_backfill_bytes_max: settings.dcp_backfill_bytes_max.0,
+            dcp_cursor_percent: u8::try_from(settings.dcp_cursor_percent).unwrap_or(u8::MAX),
         },
         compaction: CompactionConfig {
             pool: settings.compaction_pool,
@@ -140,6 +143,16 @@ fn change_of_memory(
             &is.access_scanner_interval_secs,
             asked.access_scanner_interval_secs,
         ),
+        dcp_backfill_bytes_max: other(
+            given("dcp_backfill_bytes_max"),
+            &is.dcp_backfill_bytes_max,
+            asked.dcp_backfill_bytes_max,
+        ),
+        dcp_cursor_percent: other(
+            given("dcp_cursor_percent"),
+            &is.dcp_cursor_percent,
+            asked.dcp_cursor_percent,
+        ),
     }
 }
 
@@ -156,6 +169,11 @@ fn change(is: &BucketConfig, asked: &BucketConfig, given: impl Fn(&str) -> bool)
             given("min_compression_ratio"),
             &is.min_compression_ratio,
             asked.min_compression_ratio,
+        ),
+        durability_impossible_fallback: other(
+            given("durability_impossible_fallback"),
+            &is.durability_impossible_fallback,
+            asked.durability_impossible_fallback,
         ),
         flusher_batch_max_items: other(
             given("flusher_batch_max_items"),

@@ -5,8 +5,11 @@
 
 mod administrator;
 mod bucket;
+mod cluster;
 mod huge_pages;
 mod signals;
+
+pub(crate) use cluster::read_file as read_cluster_file;
 
 use std::io;
 use std::net::IpAddr;
@@ -17,8 +20,11 @@ use std::sync::{Arc, Weak};
 
 use clap::ArgMatches;
 use kedge_bucket::{Bucket, Recovery};
+use kedge_cluster::ClusterError;
 use kedge_disk::{Disk, DiskError, PosixDisk};
 use kedge_executor::Config as PoolsConfig;
+use kedge_server::audit::{Audit, AuditConfig};
+use kedge_server::cluster::ClusterSetup;
 use kedge_server::registry::{BucketRegistry, RegistryError};
 use kedge_server::users::{Users, UsersError};
 use kedge_server::{Limits, MemcachedConfig, Server, ServerConfig, ServerError, Services};
@@ -59,6 +65,8 @@ enum ServeError {
     Server(#[from] ServerError),
     #[error(transparent)]
     Bucket(#[from] RegistryError),
+    #[error("{}: {source}", path.display())]
+    ClusterFile { path: PathBuf, source: ClusterError },
     #[error("{0}")]
     Load(String),
     #[error("{0}")]
@@ -69,6 +77,8 @@ enum ServeError {
 enum Event {
     /// A bucket has all its documents in memory, or failed to load.
     Loaded(Weak<Bucket>),
+    /// This node is what the map of its cluster says.
+    Clustered,
     /// Somebody wants us to stop; the signal's name.
     Stop(&'static str),
 }
@@ -92,6 +102,9 @@ pub(crate) fn run(matches: &ArgMatches) -> ExitCode {
 
 fn serve(effective: &Effective) -> Result<(), ServeError> {
     let settings = &effective.settings;
+    if settings.stop_with_parent {
+        signals::stop_with_parent();
+    }
     let mut huge_pages = HugePages::off_until_needed();
     let (events, inbox) = mpsc::channel();
     signals::watch(events.clone())?;
@@ -99,14 +112,17 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
     let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
     // Held until the end: whoever has it is the only one to write here.
     let _lock = lock(&*disk, &settings.data_dir)?;
-    let users = Arc::new(Users::open(
-        Arc::clone(&disk),
-        settings.data_dir.join(USERS_FILE),
-    )?);
+    let users = Users::open(Arc::clone(&disk), settings.data_dir.join(USERS_FILE))?;
+    let users = Arc::new(users.audited(audit(&disk, settings)?));
     administrator::ensure(&users, effective)?;
     administrator::check_exposure(&users, settings)?;
+    let cluster = cluster::read(effective)?;
+    if let Some(cluster) = &cluster {
+        cluster::ensure_user(&users, cluster)?;
+    }
 
     bucket::apply_given(&*disk, effective)?;
+    let audited = Arc::clone(&users);
     let services = Services {
         disk,
         clock: Arc::new(SystemClock::new()),
@@ -117,8 +133,15 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
             signal_hook::low_level::exit(EXIT_IO);
         }),
     };
-    let server = Server::start(server_config(settings), services)?;
+    let server = Server::start(server_config(effective, cluster), services)?;
     let mut loading = announce_loaded(server.registry(), &events);
+    if let Some(node) = server.node() {
+        loading += 1;
+        node.when_ready(move || {
+            // Nobody listens any more when the server is stopping.
+            let _ = events.send(Event::Clustered);
+        });
+    }
     if loading == 0 {
         output::print(&ready_line(&server))?;
     }
@@ -128,8 +151,10 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
             None => inbox.recv().map_err(RecvTimeoutError::from),
         };
         match event {
-            Ok(Event::Loaded(bucket)) => {
-                if let Err(error) = check_loaded(server.registry(), &bucket) {
+            Ok(event @ (Event::Loaded(_) | Event::Clustered)) => {
+                if let Event::Loaded(bucket) = event
+                    && let Err(error) = check_loaded(server.registry(), &bucket)
+                {
                     // The other buckets end cleanly; why this one does not load is what matters.
                     let _ = server.stop(settings.shutdown_timeout);
                     return Err(error);
@@ -141,7 +166,9 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
             }
             Ok(Event::Stop(signal)) => {
                 tracing::info!(signal, "stopping");
-                server.stop(settings.shutdown_timeout)?;
+                let stopped = server.stop(settings.shutdown_timeout);
+                audited.audit().finish();
+                stopped?;
                 tracing::info!("stopped");
                 return Ok(());
             }
@@ -150,6 +177,19 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
             Err(RecvTimeoutError::Disconnected) => unreachable!("signals are always watched"),
         }
     }
+}
+
+/// The audit log, if there is to be one.
+fn audit(disk: &Arc<dyn Disk>, settings: &Settings) -> io::Result<Audit> {
+    if !settings.audit_log {
+        return Ok(Audit::off());
+    }
+    let config = AuditConfig {
+        dir: settings.data_dir.clone(),
+        file_bytes_max: settings.audit_log_bytes_max.0,
+        files_max: settings.audit_log_files,
+    };
+    Audit::start(Arc::clone(disk), config)
 }
 
 fn lock(disk: &dyn Disk, path: &Path) -> Result<kedge_disk::DirLock, ServeError> {
@@ -169,7 +209,12 @@ fn lock(disk: &dyn Disk, path: &Path) -> Result<kedge_disk::DirLock, ServeError>
     })
 }
 
-fn server_config(settings: &Settings) -> ServerConfig {
+fn server_config(effective: &Effective, cluster: Option<ClusterSetup>) -> ServerConfig {
+    let settings = &effective.settings;
+    let (kv_port, mgmt_port) = cluster::ports(effective, cluster.as_ref());
+    // Plain memcached clients know one node only, which has a part of the documents.
+    let serves_memcached = settings.memcached_enabled
+        && (cluster.is_none() || effective.is_given("memcached_enabled"));
     let memcached_bucket = if settings.memcached_bucket.is_empty() {
         settings.bucket.clone()
     } else {
@@ -177,9 +222,9 @@ fn server_config(settings: &Settings) -> ServerConfig {
     };
     ServerConfig {
         listen: settings.listen,
-        kv_port: settings.kv_port,
-        mgmt_port: settings.mgmt_port,
-        memcached: settings.memcached_enabled.then_some(MemcachedConfig {
+        kv_port,
+        mgmt_port,
+        memcached: serves_memcached.then_some(MemcachedConfig {
             listen: settings.memcached_listen,
             port: settings.memcached_port,
             bucket: memcached_bucket,
@@ -199,6 +244,8 @@ fn server_config(settings: &Settings) -> ServerConfig {
             idle: settings.idle_timeout,
             slow_sender: settings.slow_sender_timeout,
             send_stall: settings.send_timeout,
+            dcp_idle: settings.dcp_idle_timeout,
+            dcp_stuck: settings.dcp_stuck_timeout,
             queued_bytes_max: usize::try_from(settings.queued_bytes_max.0).unwrap_or(usize::MAX),
             ..Limits::default()
         },
@@ -208,6 +255,7 @@ fn server_config(settings: &Settings) -> ServerConfig {
             Recover::Strict => Recovery::Strict,
             Recover::Salvage => Recovery::Salvage,
         },
+        cluster,
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::Sender;
 use std::thread;
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
@@ -14,6 +15,12 @@ use super::Event;
 
 /// Exit code when a second signal comes before the server has stopped, as shells have it for SIGINT.
 const EXIT_SECOND_SIGNAL: i32 = 130;
+
+/// Has the system send SIGTERM to this process when the one that started it ends.
+pub(super) fn stop_with_parent() {
+    // Where the system cannot, the server goes on, as it does without the setting.
+    let _ = set_parent_process_death_signal(Some(Signal::TERM));
+}
 
 /// Sends [`Event::Stop`] when a signal comes. A second one ends the process at once.
 pub(super) fn watch(events: Sender<Event>) -> io::Result<()> {

@@ -143,6 +143,24 @@ pub(crate) fn arguments(command: Command) -> Command {
         .args(TABLE.iter().map(argument))
 }
 
+/// The flags that were given, but for these, as they are handed on to another process.
+pub(crate) fn given_flags(matches: &ArgMatches, without: &[&str]) -> Vec<String> {
+    let given = |name: &str| matches.value_source(name) == Some(ValueSource::CommandLine);
+    let mut flags = Vec::new();
+    if let Some(path) = matches.get_one::<PathBuf>(CONFIG).filter(|_| given(CONFIG)) {
+        flags.push(format!("--{CONFIG}={}", path.display()));
+    }
+    for row in TABLE.iter().filter(|row| !without.contains(&row.name)) {
+        if let Some(text) = matches
+            .get_one::<String>(row.name)
+            .filter(|_| given(row.name))
+        {
+            flags.push(format!("--{}={text}", flag_name(row.name)));
+        }
+    }
+    flags
+}
+
 fn argument(row: &'static Setting) -> Arg {
     let default = match row.default_note {
         Some(note) => note.to_owned(),
@@ -238,6 +256,9 @@ fn check(settings: &Settings) -> Result<(), SettingsError> {
     }
     if settings.password.is_empty() {
         return refused("password", "it is empty");
+    }
+    if settings.cluster.is_empty() != settings.node_id.is_empty() {
+        return refused("node_id", "it and cluster go together");
     }
     Ok(())
 }

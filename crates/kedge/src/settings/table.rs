@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use kedge_bucket::{
     BucketConfig, CompactionConfig, CompactionPace, CompactionPool, CompressionMode,
-    EvictionPolicy, MemoryConfig, MinRatio, WarmupBehavior,
+    DurabilityFallback, EvictionPolicy, MemoryConfig, MinRatio, WarmupBehavior,
 };
 use kedge_executor::Threads;
 use kedge_server::Limits;
@@ -115,6 +115,14 @@ settings! {
     memcached_bucket: String = String::new(),
         "Bucket that plain memcached clients reach. Empty: that of `bucket`.", default_note = "that of `bucket`";
 
+    ["Cluster"]
+    cluster: String = String::new(),
+        "The cluster file, which names all nodes (docs/cluster.md). Its ports are this node's unless others are given, and plain memcached clients are not served unless `memcached_enabled` is given. Empty: the server runs alone.", default_note = "none";
+    node_id: String = String::new(),
+        "Which node of the cluster file this is.", default_note = "none";
+    stop_with_parent: bool = false,
+        "Whether the server stops when the process that started it ends.";
+
     ["First start"]
     user: String = "Administrator".to_owned(),
         "Name of the administrator, made if it is not there.";
@@ -141,6 +149,8 @@ settings! {
         "Of `bucket`: most changes that one sync of the log, or one commit of a vBucket's file, covers.";
     flush_batch_max_bytes: Bytes = Bytes(BucketConfig::BATCH_BYTES_DEFAULT as u64),
         "Of `bucket`: most bytes that one sync of the log, or one commit of a vBucket's file, covers. A larger document is still written.";
+    durability_impossible_fallback: DurabilityFallback = DurabilityFallback::Disabled,
+        "Of `bucket`: what becomes of SyncWrites when a vBucket has too few nodes for a majority, as after a failover. `disabled`: they are refused (DurabilityImpossible), and those under way wait until a node comes back. `active_ack`: the active alone is enough; what it then acknowledges is lost with it, and counted as not durable.";
     log_interval: Duration = Duration::from_millis(BucketConfig::LOG_INTERVAL_MS_DEFAULT),
         "Of `bucket`: how long a change that no client waits for may be in memory only.";
 
@@ -171,6 +181,10 @@ settings! {
         "Of `bucket`: whether it is written down which documents are in memory, so that the next start reads those first that are asked for most.";
     access_scanner_interval: Duration = Duration::from_secs(MemoryConfig::ACCESS_SCANNER_INTERVAL_SECS_DEFAULT),
         "Of `bucket`: how often.";
+    dcp_backfill_bytes_max: Bytes = Bytes(MemoryConfig::DCP_BACKFILL_BYTES_MAX_DEFAULT),
+        "Of `bucket`: bytes that the streams of one DCP connection may have read from files and not sent yet.";
+    dcp_cursor_percent: u16 = u16::from(MemoryConfig::DCP_CURSOR_PERCENT_DEFAULT),
+        "Of `bucket`: part of its quota, in percent, 0 to 50, that changes may hold which are on disk and only DCP streams have still to send. Above it the slowest streams are read from the files.";
 
     ["Compaction"]
     compaction_pool: CompactionPool = CompactionPool::Auxio,
@@ -213,6 +227,16 @@ settings! {
         "Time that a request may stay incomplete.";
     send_timeout: Duration = Limits::default().send_stall,
         "Time that replies may wait for a client that does not read them.";
+    dcp_idle_timeout: Duration = Limits::default().dcp_idle,
+        "Time that a consumer of DCP may leave a NOOP without an answer.";
+    dcp_stuck_timeout: Duration = Limits::default().dcp_stuck,
+        "Time that the buffer of a consumer of DCP may be full without an acknowledgement.";
+    audit_log: bool = false,
+        "Keep logins, and what users are refused, as lines of JSON in audit.log of the data directory.";
+    audit_log_bytes_max: Bytes = Bytes(20 << 20),
+        "Size at which the audit log goes on in a new file; the ones before are audit.log.1 and so on.";
+    audit_log_files: u32 = 10,
+        "Files of the audit log that are kept beside the one that is written to.";
     queued_bytes_max: Bytes = Bytes(Limits::default().queued_bytes_max as u64),
         "Bytes of replies queued for one connection above which its requests are not read.";
     shutdown_timeout: Duration = Duration::from_secs(3),

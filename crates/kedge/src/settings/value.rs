@@ -6,7 +6,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kedge_bucket::{
-    CompactionPace, CompactionPool, CompressionMode, EvictionPolicy, MinRatio, WarmupBehavior,
+    CompactionPace, CompactionPool, CompressionMode, DurabilityFallback, EvictionPolicy, MinRatio,
+    WarmupBehavior,
 };
 use kedge_executor::Threads;
 use kedge_server::pools::{THREADS_KIND, parse_threads, threads_text};
@@ -178,6 +179,26 @@ impl Value for EvictionPolicy {
         match self {
             Self::ValueOnly => "value_only",
             Self::FullEviction => "full_eviction",
+        }
+        .to_owned()
+    }
+}
+
+impl Value for DurabilityFallback {
+    const KIND: &'static str = "disabled or active_ack";
+
+    fn read(text: &str) -> Result<Self, String> {
+        match text {
+            "disabled" => Ok(Self::Disabled),
+            "active_ack" => Ok(Self::ActiveAck),
+            _ => Err(expected::<Self>()),
+        }
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Disabled => "disabled",
+            Self::ActiveAck => "active_ack",
         }
         .to_owned()
     }
@@ -384,6 +405,9 @@ mod tests {
         check::<WarmupBehavior>("never", None, "");
         check("active", Some(&CompressionMode::Active), "active");
         check::<CompressionMode>("on", None, "");
+        let fallback = DurabilityFallback::ActiveAck;
+        check("active_ack", Some(&fallback), "active_ack");
+        check::<DurabilityFallback>("active", None, "");
         check("1.20", Some(&MinRatio::DEFAULT), "1.2");
         check("3", MinRatio::new(3.0).as_ref(), "3");
         check::<MinRatio>("0.5", None, "");

@@ -32,9 +32,9 @@ enum BucketCommand {
         /// Let clients empty it
         #[arg(long)]
         flush_enabled: bool,
-        /// Replicas wished for, 0 to 3; one node keeps none
-        #[arg(long, default_value_t = 0)]
-        replicas: u8,
+        /// Replicas wished for, 0 to 3; the cluster's default when not given. One node keeps none
+        #[arg(long)]
+        replicas: Option<u8>,
         /// Longest time to live of its documents, in seconds; 0 is no limit
         #[arg(long, default_value_t = 0, value_name = "SECS")]
         max_ttl: u32,
@@ -75,17 +75,19 @@ pub(crate) fn run(args: &BucketArgs) -> Result<(), ToolError> {
             max_ttl,
             compression,
         } => {
-            let (quota, replicas) = (quota.to_string(), replicas.to_string());
+            let (quota, replicas) = (quota.to_string(), replicas.map(|it| it.to_string()));
             let (max_ttl, vbuckets) = (max_ttl.to_string(), vbuckets.map(|it| it.to_string()));
             let mut form = vec![
                 ("name", name.as_str()),
                 ("bucketType", "couchbase"),
                 ("ramQuotaMB", &quota),
-                ("replicaNumber", &replicas),
                 ("flushEnabled", if *flush_enabled { "1" } else { "0" }),
                 ("maxTTL", &max_ttl),
                 ("compressionMode", compression),
             ];
+            if let Some(replicas) = &replicas {
+                form.push(("replicaNumber", replicas));
+            }
             if let Some(vbuckets) = &vbuckets {
                 form.push(("numVBuckets", vbuckets));
             }

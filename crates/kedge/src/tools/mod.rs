@@ -1,6 +1,7 @@
 //! The operator's commands: what they share.
 
 pub(crate) mod bucket;
+pub(crate) mod cluster;
 pub(crate) mod compact;
 pub(crate) mod couchstore;
 pub(crate) mod import;

@@ -11,7 +11,7 @@ use super::{Access, ToolError};
 use crate::client::{ClientError, HttpClient, encode};
 use crate::output;
 
-/// Add, remove and list users, and change passwords
+/// Add, change, remove and list users and groups, and change passwords
 #[derive(Args, Clone, Debug)]
 pub(crate) struct UserArgs {
     #[command(subcommand)]
@@ -36,12 +36,32 @@ enum UserCommand {
         /// Roles, such as admin, ro_admin or data_reader[default],data_writer[default]
         #[arg(long, default_value = "admin")]
         roles: String,
+        /// Groups, separated by commas, whose roles the user has too
+        #[arg(long, default_value = "")]
+        groups: String,
         /// Name to show
         #[arg(long, default_value = "")]
         display_name: String,
         #[command(flatten)]
         password: NewPassword,
     },
+    /// Change roles, groups or the name to show; what is not given stays
+    Set {
+        /// Name to log in with
+        name: String,
+        /// The user's own roles, all of them
+        #[arg(long)]
+        roles: Option<String>,
+        /// The user's groups, all of them
+        #[arg(long)]
+        groups: Option<String>,
+        /// Name to show
+        #[arg(long)]
+        display_name: Option<String>,
+    },
+    /// Make, change, remove and list groups, whose roles their users have
+    #[command(subcommand)]
+    Group(GroupCommand),
     /// Remove a user
     Remove {
         /// Name to log in with
@@ -62,7 +82,34 @@ enum UserCommand {
     },
 }
 
+#[derive(Subcommand, Clone, Debug)]
+enum GroupCommand {
+    /// Make a group, or change it; what is not given stays
+    Set {
+        /// Name of the group
+        name: String,
+        /// The group's roles, all of them
+        #[arg(long)]
+        roles: Option<String>,
+        /// What it is for
+        #[arg(long)]
+        description: Option<String>,
+    },
+    /// Remove a group; its users stay
+    Remove {
+        /// Name of the group
+        name: String,
+    },
+    /// List the groups
+    List {
+        /// Print the server's JSON instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+}
+
 const USERS: &str = "/settings/rbac/users/local";
+const GROUPS: &str = "/settings/rbac/groups";
 
 pub(crate) fn run(args: &UserArgs) -> Result<(), ToolError> {
     let client = args.access.management()?;
@@ -70,6 +117,7 @@ pub(crate) fn run(args: &UserArgs) -> Result<(), ToolError> {
         UserCommand::Add {
             name,
             roles,
+            groups,
             display_name,
             password,
         } => {
@@ -83,10 +131,25 @@ pub(crate) fn run(args: &UserArgs) -> Result<(), ToolError> {
                 ("name", display_name.as_str()),
                 ("password", password.as_str()),
                 ("roles", roles.as_str()),
+                ("groups", groups.as_str()),
             ];
             client.expect("PUT", &place(name), &form)?;
             format!("user \"{name}\" may log in\n")
         }
+        UserCommand::Set {
+            name,
+            roles,
+            groups,
+            display_name,
+        } => {
+            if user(&client, name)?.is_none() {
+                return Err(ToolError::Usage(format!("there is no user \"{name}\"")));
+            }
+            let fields = [("roles", roles), ("groups", groups), ("name", display_name)];
+            client.expect("PUT", &place(name), &given(&fields))?;
+            format!("user \"{name}\" is changed\n")
+        }
+        UserCommand::Group(command) => group(&client, command)?,
         UserCommand::Remove { name } => {
             client.expect("DELETE", &place(name), &[])?;
             format!("user \"{name}\" is gone\n")
@@ -100,19 +163,12 @@ pub(crate) fn run(args: &UserArgs) -> Result<(), ToolError> {
             }
         }
         UserCommand::Passwd { name, password } => {
-            let Some(known) = user(&client, name)? else {
+            if user(&client, name)?.is_none() {
                 return Err(ToolError::Usage(format!("there is no user \"{name}\"")));
-            };
+            }
+            // What is left out stays as it is.
             let password = password.get(name)?;
-            // Setting a user replaces all of it, so what stays is sent again.
-            let roles = roles(&known, ",");
-            let display_name = known.get("name").and_then(Value::as_str).unwrap_or("");
-            let form = [
-                ("name", display_name),
-                ("password", password.as_str()),
-                ("roles", roles.as_str()),
-            ];
-            client.expect("PUT", &place(name), &form)?;
+            client.expect("PUT", &place(name), &[("password", password.as_str())])?;
             format!("user \"{name}\" has a new password\n")
         }
     };
@@ -121,6 +177,61 @@ pub(crate) fn run(args: &UserArgs) -> Result<(), ToolError> {
 
 fn place(name: &str) -> String {
     format!("{USERS}/{}", encode(name))
+}
+
+/// The fields that were given.
+fn given<'f>(fields: &[(&'f str, &'f Option<String>)]) -> Vec<(&'f str, &'f str)> {
+    let each = fields.iter();
+    each.filter_map(|(name, text)| Some((*name, text.as_deref()?)))
+        .collect()
+}
+
+fn group(client: &HttpClient, command: &GroupCommand) -> Result<String, ToolError> {
+    let place = |name: &str| format!("{GROUPS}/{}", encode(name));
+    Ok(match command {
+        GroupCommand::Set {
+            name,
+            roles,
+            description,
+        } => {
+            let fields = [("roles", roles), ("description", description)];
+            client.expect("PUT", &place(name), &given(&fields))?;
+            format!("group \"{name}\" is set\n")
+        }
+        GroupCommand::Remove { name } => {
+            client.expect("DELETE", &place(name), &[])?;
+            format!("group \"{name}\" is gone\n")
+        }
+        GroupCommand::List { json } => {
+            let list = client.json(GROUPS)?;
+            if *json {
+                format!("{list}\n")
+            } else {
+                describe_groups(&list)
+            }
+        }
+    })
+}
+
+fn describe_groups(list: &Value) -> String {
+    let mut rows = vec![
+        ["GROUP", "ROLES", "DESCRIPTION"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for group in list.as_array().into_iter().flatten() {
+        rows.push(vec![
+            text(group, "id"),
+            roles(group, ", "),
+            text(group, "description"),
+        ]);
+    }
+    table("lll", &rows)
+}
+
+fn text(object: &Value, name: &str) -> String {
+    let text = object.get(name).and_then(Value::as_str);
+    text.unwrap_or_default().to_owned()
 }
 
 /// The user of that name.
@@ -162,17 +273,26 @@ fn role(role: &Value) -> String {
 }
 
 fn describe(list: &Value) -> String {
-    let mut rows = vec![["USER", "NAME", "ROLES"].map(str::to_owned).to_vec()];
+    let mut rows = vec![
+        ["USER", "NAME", "GROUPS", "ROLES"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
     for user in list.as_array().into_iter().flatten() {
-        let text = |name: &str| {
-            user.get(name)
-                .and_then(Value::as_str)
-                .unwrap_or("")
-                .to_owned()
-        };
-        rows.push(vec![text("id"), text("name"), roles(user, ", ")]);
+        let groups = user.get("groups").and_then(Value::as_array);
+        let groups: Vec<&str> = groups
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
+        rows.push(vec![
+            text(user, "id"),
+            text(user, "name"),
+            groups.join(", "),
+            roles(user, ", "),
+        ]);
     }
-    table("lll", &rows)
+    table("llll", &rows)
 }
 
 impl NewPassword {
@@ -215,7 +335,7 @@ mod tests {
 
     #[test]
     fn roles_are_written_as_they_are_given() {
-        let user = serde_json::json!({"id": "ada", "name": "Ada", "roles": [
+        let user = serde_json::json!({"id": "ada", "name": "Ada", "groups": ["g", "h"], "roles": [
             {"role": "admin"},
             {"role": "data_reader", "bucket_name": "b"},
             {"role": "data_writer", "bucket_name": "b", "scope_name": "s", "collection_name": "*"},
@@ -227,7 +347,13 @@ mod tests {
         );
         assert_eq!(
             describe(&serde_json::json!([user])),
-            "USER  NAME  ROLES\nada   Ada   admin, data_reader[b], data_writer[b:s], data_writer[*]\n"
+            "USER  NAME  GROUPS  ROLES\nada   Ada   g, h    admin, data_reader[b], data_writer[b:s], data_writer[*]\n"
+        );
+        let groups =
+            serde_json::json!([{"id": "g", "description": "d", "roles": [{"role": "admin"}]}]);
+        assert_eq!(
+            describe_groups(&groups),
+            "GROUP  ROLES  DESCRIPTION\ng      admin  d\n"
         );
     }
 }

@@ -1,5 +1,6 @@
 //! Tests of the real process, over its real ports.
 
+mod cluster;
 mod couchstore;
 mod couchstore_check;
 mod crash;

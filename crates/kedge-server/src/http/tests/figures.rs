@@ -1,9 +1,15 @@
 //! Statistics, timings and metrics.
 
+use std::sync::Arc;
+
 use kedge_bucket::Timing;
+use kedge_types::SystemClock;
 
 use super::Server;
+use crate::dcp::DcpConnections;
 use crate::http::metrics;
+use crate::inbox::FrontEnds;
+use crate::replication::Replicator;
 
 #[test]
 fn statistics() {
@@ -119,7 +125,12 @@ fn metrics_say_what_the_statistics_say() {
         assert!(text.contains(&format!("# HELP {name} ")), "{name}");
     }
     let mut stats = Vec::new();
-    crate::Metrics::new(1).stats(&mut |name, _| stats.push(name.to_owned()));
+    let mut note = |name: &str, _: &str| stats.push(name.to_owned());
+    crate::Metrics::new(1).stats(&mut note);
+    DcpConnections::new(Arc::new(FrontEnds::new(Vec::new()))).stats(&mut note);
+    let replicator = Replicator::new(&server.registry, &Arc::new(SystemClock::new())).unwrap();
+    replicator.stats(&mut note);
+    replicator.stop();
     for (stat, ..) in metrics::SERVER {
         assert!(stats.iter().any(|known| known == stat), "{stat}");
     }

@@ -2,6 +2,7 @@
 
 mod buckets;
 mod client;
+mod cluster;
 mod compaction;
 mod documents;
 mod figures;
@@ -69,6 +70,7 @@ impl Server {
             completions: Arc::new(Nobody),
             threads: 1,
             recovery: Recovery::default(),
+            clustered: false,
             on_fatal: Arc::new(|why| panic!("{why}")),
         };
         let ports = Ports {
@@ -143,6 +145,7 @@ fn parts(registry: &Arc<BucketRegistry>, pools: &Arc<TaskPools>, data_dir: PathB
         .unwrap();
     HttpParts {
         buckets: registry.clone(),
+        node: None,
         cluster: registry.cluster().clone(),
         users: Arc::new(Users::new(users, Box::new(|_| Ok(())))),
         stats: Box::new(|each| {

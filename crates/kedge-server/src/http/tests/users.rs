@@ -94,7 +94,13 @@ fn wrong_users_are_refused_by_field() {
         ("ada", "password=&roles=admin", "password", "empty"),
         ("ada", "password=x&roles=king", "roles", "king"),
         ("ada", "password=x&roles=data_reader", "roles", "bucket"),
-        ("ada", "password=x&groups=g", "groups", "not supported"),
+        (
+            "ada",
+            "password=x&groups=g",
+            "groups",
+            "unknown group \"g\"",
+        ),
+        ("ada", "password=x&name=a%07", "name", "display name"),
         ("a%3Ab", "password=x", "_", "name"),
         ("root", "roles=ro_admin", "_", "last user"),
     ] {
@@ -142,12 +148,106 @@ fn roles_and_groups() {
         "{roles}"
     );
     server.get("/settings/rbac/groups").is(200, "[]");
-    for method in ["GET", "PUT", "DELETE"] {
+    for method in ["GET", "DELETE"] {
         let reply = server
             .connect()
             .request(method, "/settings/rbac/groups/g", "");
         reply.is(404, "\"Unknown group.\"");
     }
+    let mut root = server.connect();
+    let mut group = |method: &str, name: &str, form: &str| {
+        root.request(method, &format!("/settings/rbac/groups/{name}"), form)
+    };
+    let form = "description=may+read&roles=data_reader[default],ro_admin&ldap_group_ref=cn%3Dx";
+    group("PUT", "readers", form).is(200, "\"\"");
+    group("PUT", "empty", "").is(200, "\"\"");
+    let expected = serde_json::json!({
+        "id": "readers",
+        "description": "may read",
+        "roles": [{"role": "data_reader", "bucket_name": "default"}, {"role": "ro_admin"}],
+        "ldap_group_ref": "cn=x",
+    });
+    assert_eq!(group("GET", "readers", "").json(), expected);
+    let list = server.get("/settings/rbac/groups").json();
+    assert_eq!(list.as_array().unwrap().len(), 2);
+    assert_eq!(list[1], expected);
+
+    put(
+        &server,
+        "ada",
+        "password=x&roles=ro_admin,data_writer[default]&groups=readers,empty",
+    )
+    .is(200, "\"\"");
+    let ada = server.get(&format!("{USERS}/local/ada")).json();
+    assert_eq!(ada["groups"], serde_json::json!(["empty", "readers"]));
+    assert_eq!(
+        ada["roles"],
+        serde_json::json!([
+            {"role": "ro_admin",
+             "origins": [{"type": "user"}, {"type": "group", "name": "readers"}]},
+            {"role": "data_writer", "bucket_name": "default", "origins": [{"type": "user"}]},
+            {"role": "data_reader", "bucket_name": "default",
+             "origins": [{"type": "group", "name": "readers"}]},
+        ])
+    );
+    let whoami = server
+        .connect_as("ada", "x")
+        .request("GET", "/whoami", "")
+        .json();
+    assert_eq!(whoami["roles"].as_array().unwrap().len(), 3);
+    // What is left out stays; an empty list takes a user out of all groups.
+    put(&server, "ada", "roles=").is(200, "\"\"");
+    let seen = |path: &str| {
+        let reply = server.connect_as("ada", "x").request("GET", path, "");
+        reply.status
+    };
+    assert_eq!(seen(USERS), 200);
+    put(&server, "ada", "groups=").is(200, "\"\"");
+    assert_eq!(seen(USERS), 403);
+    put(&server, "ada", "groups=readers").is(200, "\"\"");
+    assert_eq!(seen(USERS), 200);
+    group("PUT", "readers", "roles=").is(200, "\"\"");
+    assert_eq!(seen(USERS), 403);
+    group("DELETE", "readers", "").is(200, "\"\"");
+    let ada = server.get(&format!("{USERS}/local/ada")).json();
+    assert_eq!(ada["groups"], serde_json::json!([]));
+    for (name, form, field) in [
+        ("g", "roles=king", "roles"),
+        ("g%20h", "", "_"),
+        ("g", "description=%07", "description"),
+    ] {
+        let reply = group("PUT", name, form);
+        assert_eq!(reply.status, 400, "{name} {form}: {reply:?}");
+        assert!(reply.json()["errors"][field].is_string(), "{reply:?}");
+    }
+}
+
+/// Who manages users must not become an administrator by it.
+#[test]
+fn managers_of_users_give_no_rights_to_give_rights() {
+    let server = Server::start();
+    put(&server, "eve", "password=x&roles=user_admin_local").is(200, "\"\"");
+    let mut eve = server.connect_as("eve", "x");
+    for (method, path, form, status) in [
+        ("PUT", "users/local/eve", "roles=admin", 403),
+        ("PUT", "users/local/root", "password=y", 403),
+        ("DELETE", "users/local/root", "", 403),
+        (
+            "PUT",
+            "users/local/bob",
+            "password=x&roles=security_admin",
+            403,
+        ),
+        ("PUT", "groups/g", "roles=admin", 403),
+        ("PUT", "groups/g", "roles=data_reader[*]", 200),
+        ("PUT", "users/local/bob", "password=x&groups=g", 200),
+        ("DELETE", "groups/g", "", 200),
+        ("DELETE", "users/local/bob", "", 200),
+    ] {
+        let reply = eve.request(method, &format!("/settings/rbac/{path}"), form);
+        assert_eq!(reply.status, status, "{method} {path} {form}: {reply:?}");
+    }
+    assert!(server.connect().request("GET", "/whoami", "").status == 200);
 }
 
 #[test]
@@ -191,31 +291,71 @@ fn roles_decide() {
         ("manager", "bucket_admin[default]"),
         ("watcher", "ro_admin"),
         ("nothing", ""),
+        ("operator", "cluster_admin"),
+        ("warden", "security_admin"),
     ];
     for (user, roles) in users {
         put(&server, user, &format!("password=x&roles={roles}")).is(200, "\"\"");
     }
     let flush = format!("{BUCKET}/controller/doFlush");
     let scopes = format!("{BUCKET}/scopes");
-    // (method, path, statuses for reader, other, manager, watcher, nothing)
+    // (method, path, statuses for reader, other, manager, watcher, nothing, operator, warden)
     for (method, path, statuses) in [
-        ("GET", "/whoami", [200; 5]),
-        ("GET", "/pools", [200; 5]),
-        ("GET", "/pools/default", [200, 200, 200, 200, 403]),
-        ("POST", "/pools/default", [403; 5]),
-        ("GET", BUCKET, [200, 403, 200, 200, 403]),
-        ("GET", "/pools/default/b/default", [200, 403, 200, 200, 403]),
-        ("GET", "/pools/default/b/missing", [403, 403, 403, 404, 403]),
-        ("POST", BUCKET, [403, 403, 200, 403, 403]),
-        ("POST", &flush, [403, 403, 400, 403, 403]),
-        ("POST", &scopes, [403, 403, 400, 403, 403]),
-        ("POST", "/pools/default/buckets", [403; 5]),
-        ("DELETE", BUCKET, [403; 5]),
-        ("GET", "/settings/rbac/users", [403, 403, 403, 200, 403]),
-        ("DELETE", "/settings/rbac/users/local/root", [403; 5]),
-        ("GET", "/kedge/timings/default", [403, 403, 200, 200, 403]),
-        ("GET", "/metrics", [403, 403, 403, 200, 403]),
-        ("GET", "/kedge/stats", [403, 403, 403, 200, 403]),
+        ("GET", "/whoami", [200; 7]),
+        ("GET", "/pools", [200; 7]),
+        ("GET", "/pools/default", [200, 200, 200, 200, 403, 200, 200]),
+        (
+            "POST",
+            "/pools/default",
+            [403, 403, 403, 403, 403, 400, 403],
+        ),
+        ("GET", BUCKET, [200, 403, 200, 200, 403, 200, 200]),
+        (
+            "GET",
+            "/pools/default/b/default",
+            [200, 403, 200, 200, 403, 200, 200],
+        ),
+        (
+            "GET",
+            "/pools/default/b/missing",
+            [403, 403, 403, 404, 403, 404, 404],
+        ),
+        ("POST", BUCKET, [403, 403, 200, 403, 403, 200, 403]),
+        ("POST", &flush, [403, 403, 400, 403, 403, 400, 403]),
+        ("POST", &scopes, [403, 403, 400, 403, 403, 400, 403]),
+        (
+            "POST",
+            "/pools/default/buckets",
+            [403, 403, 403, 403, 403, 400, 403],
+        ),
+        (
+            "DELETE",
+            "/pools/default/buckets/missing",
+            [403, 403, 403, 403, 403, 404, 403],
+        ),
+        (
+            "GET",
+            "/settings/rbac/users",
+            [403, 403, 403, 200, 403, 403, 200],
+        ),
+        ("DELETE", "/settings/rbac/users/local/root", [403; 7]),
+        (
+            "GET",
+            "/settings/rbac/groups",
+            [403, 403, 403, 200, 403, 403, 200],
+        ),
+        (
+            "DELETE",
+            "/settings/rbac/groups/g",
+            [403, 403, 403, 403, 403, 403, 404],
+        ),
+        (
+            "GET",
+            "/kedge/timings/default",
+            [403, 403, 200, 200, 403, 200, 200],
+        ),
+        ("GET", "/metrics", [403, 403, 403, 200, 403, 200, 200]),
+        ("GET", "/kedge/stats", [403, 403, 403, 200, 403, 200, 200]),
     ] {
         let found = users.map(|(user, _)| {
             server

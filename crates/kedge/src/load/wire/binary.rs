@@ -1,6 +1,9 @@
 //! The memcached binary protocol, plain or with Couchbase's vBuckets and durability.
 
+use std::sync::Arc;
+
 use kedge_protocol::binary::{FrameInfos, HEADER_BYTES, Magic, Opcode, RequestWriter};
+use kedge_types::limits::KEY_BYTES_MAX;
 use kedge_types::{Durability, DurabilityLevel, Status, VbId};
 
 use super::{KEY_DIGITS, Outcome, Reply, Wire, key_zero, write_digits};
@@ -34,6 +37,15 @@ impl Template {
         }
     }
 
+    /// The vBucket of an item.
+    fn vbucket(&self, item: u64, vbuckets: u16) -> VbId {
+        let mut key = [0; KEY_BYTES_MAX];
+        let key = &mut key[..self.key_len];
+        key.copy_from_slice(&self.frame[self.key_at..][..self.key_len]);
+        write_digits(&mut key[self.key_len - KEY_DIGITS..], item);
+        VbId::of_key(key, vbuckets)
+    }
+
     /// Appends the request without its value.
     #[inline]
     fn write(&self, out: &mut Vec<u8>, item: u64, opaque: u32, vbuckets: u16, value_len: usize) {
@@ -60,13 +72,17 @@ pub(in crate::load) struct Binary {
     populate: Template,
     /// vBuckets of the bucket; 0 for plain memcached, which has none.
     vbuckets: u16,
+    /// For each vBucket its node; empty when one node has all.
+    actives: Arc<[Option<u16>]>,
 }
 
 impl Binary {
-    /// Keys begin with `prefix`. `vbuckets` is 0 for plain memcached.
+    /// Keys begin with `prefix`. `vbuckets` is 0 for plain memcached. `actives` has the node of each
+    /// vBucket, or nothing when there is one node.
     pub(in crate::load) fn new(
         prefix: &str,
         vbuckets: u16,
+        actives: Vec<Option<u16>>,
         durability: Option<DurabilityLevel>,
     ) -> Self {
         let durable = FrameInfos {
@@ -82,12 +98,19 @@ impl Binary {
             set: Template::new(Opcode::Set, durable, &SET_EXTRAS, prefix),
             populate: Template::new(Opcode::Set, plain, &SET_EXTRAS, prefix),
             vbuckets,
+            actives: actives.into(),
         }
     }
 }
 
 impl Wire for Binary {
     const HAS_OPAQUE: bool = true;
+
+    #[inline]
+    fn is_at(&self, item: u64, node: u16) -> bool {
+        self.actives.is_empty()
+            || self.actives[self.get.vbucket(item, self.vbuckets).index()] == Some(node)
+    }
 
     #[inline]
     fn get(&self, out: &mut Vec<u8>, item: u64, opaque: u32) {
@@ -152,7 +175,7 @@ mod tests {
     #[test]
     fn requests_parse_as_the_server_parses_them() {
         let level = DurabilityLevel::PersistToMajority;
-        let wire = Binary::new("p:", 1024, Some(level));
+        let wire = Binary::new("p:", 1024, Vec::new(), Some(level));
         let mut out = Vec::new();
         wire.get(&mut out, 1234, 7);
         wire.set(&mut out, 99, 8, b"value");
@@ -181,8 +204,26 @@ mod tests {
     }
 
     #[test]
+    fn items_are_at_the_node_of_their_vbucket() {
+        let actives = (0..64).map(|vb| (vb > 0).then_some(vb % 3)).collect();
+        let wire = Binary::new("p:", 64, actives, None);
+        let mut without_a_node = 0;
+        for item in 0..1000 {
+            let vb = VbId::of_key(format!("p:{item:020}").as_bytes(), 64).get();
+            let nodes: Vec<u16> = (0..3).filter(|&node| wire.is_at(item, node)).collect();
+            if vb == 0 {
+                without_a_node += 1;
+                assert!(nodes.is_empty());
+            } else {
+                assert_eq!(nodes, [vb % 3]);
+            }
+        }
+        assert!(without_a_node > 0);
+    }
+
+    #[test]
     fn replies_end_where_they_end() {
-        let wire = Binary::new("", 0, None);
+        let wire = Binary::new("", 0, Vec::new(), None);
         let table = [
             (Status::Success, Outcome::Done),
             (Status::KeyNotFound, Outcome::Missing),

@@ -20,6 +20,11 @@ pub(super) trait Wire: Clone + Send {
     /// Whether replies carry the request's opaque. Otherwise they come in the order of the requests.
     const HAS_OPAQUE: bool;
 
+    /// Whether a node has the item's vBucket; every node has all where there are no vBuckets.
+    fn is_at(&self, _item: u64, _node: u16) -> bool {
+        true
+    }
+
     /// Appends a request for an item.
     fn get(&self, out: &mut Vec<u8>, item: u64, opaque: u32);
 

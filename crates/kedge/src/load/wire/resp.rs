@@ -11,14 +11,27 @@ use super::{
 pub(in crate::load) struct Resp {
     get: Vec<u8>,
     set: Vec<u8>,
+    /// Follows a SET; empty without.
+    wait: Vec<u8>,
+    wait_replicas: u16,
 }
 
 impl Resp {
-    /// Keys begin with `prefix`.
-    pub(in crate::load) fn new(prefix: &str) -> Self {
+    /// Keys begin with `prefix`. With `wait_replicas` above 0 each SET is followed by a WAIT for as many, which
+    /// never times out by itself, and is answered when both are.
+    pub(in crate::load) fn new(prefix: &str, wait_replicas: u16) -> Self {
         let key = key_zero(prefix);
         let len = key.len().to_string().into_bytes();
+        let wait = match wait_replicas.to_string() {
+            _ if wait_replicas == 0 => String::new(),
+            count => format!(
+                "*3\r\n$4\r\nWAIT\r\n${}\r\n{count}\r\n$1\r\n0\r\n",
+                count.len()
+            ),
+        };
         Self {
+            wait: wait.into_bytes(),
+            wait_replicas,
             get: [b"*2\r\n$3\r\nGET\r\n$", &len[..], b"\r\n", &key].concat(),
             set: [b"*3\r\n$3\r\nSET\r\n$", &len[..], b"\r\n", &key].concat(),
         }
@@ -46,38 +59,79 @@ impl Wire for Resp {
         out.extend_from_slice(b"\r\n");
         out.extend_from_slice(value);
         out.extend_from_slice(b"\r\n");
+        out.extend_from_slice(&self.wait);
     }
 
     fn reply<'a>(&self, buf: &'a [u8]) -> Reply<'a> {
-        let Some(end) = line_end(buf, 0) else {
-            if buf.len() > LINE_BYTES_MAX {
-                return Reply::Broken("no line of RESP");
-            }
-            return Reply::Incomplete {
-                need: buf.len() + 1,
-            };
+        match reply(buf) {
+            Reply::Done {
+                consumed, outcome, ..
+            } if self.wait_replicas > 0 => self.waited(buf, consumed, outcome),
+            other => other,
+        }
+    }
+}
+
+impl Resp {
+    /// What a SET and its WAIT come to; `from` is the end of the SET's reply.
+    fn waited<'a>(&self, buf: &'a [u8], from: usize, stored: Outcome<'a>) -> Reply<'a> {
+        let (line, consumed) = match line(buf, from) {
+            Ok(found) => found,
+            Err(reply) => return reply,
         };
-        let line = trimmed(&buf[..end]);
-        let done = |consumed, outcome| Reply::Done {
+        let outcome = match (stored, line.split_first()) {
+            (Outcome::Done, Some((b':', count))) => match decimal(count) {
+                Some(count) if count >= usize::from(self.wait_replicas) => Outcome::Done,
+                _ => Outcome::Text(b"too few replicas have it"),
+            },
+            (Outcome::Done, Some((b'-', words))) => Outcome::Text(words),
+            (Outcome::Done, _) => return Reply::Broken("not a reply of RESP to WAIT"),
+            (error, _) => error,
+        };
+        Reply::Done {
             consumed,
             opaque: 0,
             outcome,
-        };
-        match line.split_first() {
-            Some((b'+', _)) => done(end, Outcome::Done),
-            Some((b'-', words)) => done(end, Outcome::Text(words)),
-            Some((b'$', b"-1")) => done(end, Outcome::Missing),
-            Some((b'$', len)) => {
-                let Some(consumed) = decimal(len).and_then(|len| len.checked_add(end + 2)) else {
-                    return Reply::Broken("bad length of a bulk string");
-                };
-                if buf.len() < consumed {
-                    return Reply::Incomplete { need: consumed };
-                }
-                done(consumed, Outcome::Done)
-            }
-            _ => Reply::Broken("not a reply of RESP to GET or SET"),
         }
+    }
+}
+
+/// The line that begins at `from`, and where it ends.
+fn line(buf: &[u8], from: usize) -> Result<(&[u8], usize), Reply<'_>> {
+    match line_end(buf, from) {
+        Some(end) => Ok((trimmed(&buf[from..end]), end)),
+        None if buf.len() - from > LINE_BYTES_MAX => Err(Reply::Broken("no line of RESP")),
+        None => Err(Reply::Incomplete {
+            need: buf.len() + 1,
+        }),
+    }
+}
+
+/// The reply to a GET or SET.
+fn reply(buf: &[u8]) -> Reply<'_> {
+    let (line, end) = match line(buf, 0) {
+        Ok(found) => found,
+        Err(reply) => return reply,
+    };
+    let done = |consumed, outcome| Reply::Done {
+        consumed,
+        opaque: 0,
+        outcome,
+    };
+    match line.split_first() {
+        Some((b'+', _)) => done(end, Outcome::Done),
+        Some((b'-', words)) => done(end, Outcome::Text(words)),
+        Some((b'$', b"-1")) => done(end, Outcome::Missing),
+        Some((b'$', len)) => {
+            let Some(consumed) = decimal(len).and_then(|len| len.checked_add(end + 2)) else {
+                return Reply::Broken("bad length of a bulk string");
+            };
+            if buf.len() < consumed {
+                return Reply::Incomplete { need: consumed };
+            }
+            done(consumed, Outcome::Done)
+        }
+        _ => Reply::Broken("not a reply of RESP to GET or SET"),
     }
 }
 
@@ -88,7 +142,7 @@ mod tests {
 
     #[test]
     fn requests_and_replies() {
-        let wire = Resp::new("");
+        let wire = Resp::new("", 0);
         let mut out = Vec::new();
         wire.get(&mut out, 5, 0);
         wire.set(&mut out, 6, 0, b"abc");
@@ -103,5 +157,20 @@ mod tests {
         check_ends(&wire, b"-OOM no\r\n", Outcome::Text(b"OOM no"));
         assert!(matches!(wire.reply(b":1\r\n"), Reply::Broken(_)));
         assert!(matches!(wire.reply(b"$x\r\n"), Reply::Broken(_)));
+    }
+
+    #[test]
+    fn a_set_with_a_wait_is_answered_when_both_are() {
+        let wire = Resp::new("", 2);
+        let mut out = Vec::new();
+        wire.set(&mut out, 6, 0, b"abc");
+        assert!(out.ends_with(b"abc\r\n*3\r\n$4\r\nWAIT\r\n$1\r\n2\r\n$1\r\n0\r\n"));
+        check_ends(&wire, b"+OK\r\n:2\r\n", Outcome::Done);
+        check_ends(&wire, b"+OK\r\n:3\r\n", Outcome::Done);
+        let few = Outcome::Text(b"too few replicas have it");
+        check_ends(&wire, b"+OK\r\n:1\r\n", few);
+        check_ends(&wire, b"-OOM no\r\n:2\r\n", Outcome::Text(b"OOM no"));
+        check_ends(&wire, b"+OK\r\n-ERR no\r\n", Outcome::Text(b"ERR no"));
+        assert!(matches!(wire.reply(b"+OK\r\n+OK\r\n"), Reply::Broken(_)));
     }
 }

@@ -1,0 +1,434 @@
+//! The audit log: who logged in, who could not, and what was refused. One JSON object a line, in a file that is
+//! rotated.
+//!
+//! Invariants:
+//! * Who reports an event never waits for the disk: a thread writes, and beyond a bound events are counted as lost. The
+//!   next line that is written says how many.
+//! * No line has a password or a document; text that clients give is escaped and cut.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use kedge_auth::USER_NAME_BYTES_MAX;
+use kedge_disk::{Disk, DiskError, File};
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+
+use crate::timestamp::iso_8601;
+
+/// The file that is written to; older ones have `.1`, `.2` and so on behind it.
+const FILE: &str = "audit.log";
+/// Events that may wait to be written; a line has some hundred bytes.
+const QUEUE_MAX: usize = 16_384;
+/// Lines that are written and synced together.
+const BATCH_MAX: usize = 1_024;
+
+/// What is kept of the audit log.
+#[derive(Clone, Debug)]
+pub struct AuditConfig {
+    /// The directory of the files.
+    pub dir: PathBuf,
+    /// Size at which a new file begins, in bytes.
+    pub file_bytes_max: u64,
+    /// Files that are kept beside the one that is written to.
+    pub files_max: u32,
+}
+
+/// What happened. Numbers are those of Couchbase's reference of audit events, where it has the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum What {
+    /// A login over the KV port.
+    LoggedIn,
+    /// A login over the KV port that failed.
+    LoginFailed,
+    /// A command that the user may not give.
+    Denied,
+    /// A DCP connection.
+    DcpOpened,
+    /// A wrong password in management.
+    ManagementLoginFailed,
+    /// A request to management that the user may not make.
+    ManagementDenied,
+}
+
+impl What {
+    fn id(self) -> Option<u32> {
+        Some(match self {
+            Self::DcpOpened => 20_480,
+            Self::LoginFailed => 20_481,
+            Self::Denied => 20_484,
+            Self::LoggedIn => 20_485,
+            Self::ManagementLoginFailed => 8_193,
+            Self::ManagementDenied => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::DcpOpened => "opened DCP connection",
+            Self::LoginFailed => "authentication failed",
+            Self::Denied => "command access failure",
+            Self::LoggedIn => "authentication succeeded",
+            Self::ManagementLoginFailed => "login failure",
+            Self::ManagementDenied => "management access failure",
+        }
+    }
+}
+
+/// One event. What is empty or `None` is left out of the line.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event<'e> {
+    pub(crate) what: What,
+    pub(crate) user: &'e str,
+    pub(crate) peer: Option<SocketAddr>,
+    pub(crate) bucket: Option<&'e str>,
+    /// The command, or method and path.
+    pub(crate) request: &'e str,
+    pub(crate) reason: &'e str,
+}
+
+impl<'e> Event<'e> {
+    pub(crate) fn new(what: What, user: &'e str) -> Self {
+        Self {
+            what,
+            user,
+            peer: None,
+            bucket: None,
+            request: "",
+            reason: "",
+        }
+    }
+
+    fn line(&self, unix_ms: u64) -> Vec<u8> {
+        let mut line = Map::new();
+        let mut put = |name: &str, value: Value| line.insert(name.to_owned(), value);
+        put("timestamp", iso_8601(unix_ms).into());
+        if let Some(id) = self.what.id() {
+            put("id", id.into());
+        }
+        put("name", self.what.name().into());
+        if !self.user.is_empty() {
+            let user = cut(self.user);
+            put("real_userid", json!({ "domain": "local", "user": user }));
+        }
+        if let Some(peer) = self.peer {
+            let ip = peer.ip().to_canonical().to_string();
+            put("remote", json!({ "ip": ip, "port": peer.port() }));
+        }
+        if let Some(bucket) = self.bucket {
+            put("bucket", bucket.into());
+        }
+        for (name, text) in [("request", self.request), ("reason", self.reason)] {
+            if !text.is_empty() {
+                put(name, cut(text).into());
+            }
+        }
+        let mut bytes = serde_json::to_vec(&line).expect("text and numbers become JSON");
+        bytes.push(b'\n');
+        bytes
+    }
+}
+
+/// At most as much of a text as a user's name may have.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(USER_NAME_BYTES_MAX)]
+}
+
+/// Where events go.
+#[derive(Debug, Default)]
+pub struct Audit {
+    lines: Mutex<Option<SyncSender<Vec<u8>>>>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    is_on: bool,
+    lost: Arc<AtomicU64>,
+}
+
+impl Audit {
+    /// One that keeps nothing.
+    #[must_use]
+    pub fn off() -> Self {
+        Self::default()
+    }
+
+    /// Opens the file and begins the thread that writes it.
+    ///
+    /// # Errors
+    /// The file cannot be opened, or the thread does not start.
+    pub fn start(disk: Arc<dyn Disk>, config: AuditConfig) -> io::Result<Self> {
+        let mut log = LogFile::open(disk, config).map_err(io::Error::other)?;
+        let (lines, waiting) = sync_channel(QUEUE_MAX);
+        let lost = Arc::new(AtomicU64::new(0));
+        let counted = lost.clone();
+        let thread = std::thread::Builder::new()
+            .name("kedge-audit".to_owned())
+            .spawn(move || write_all(&waiting, &counted, &mut log))?;
+        Ok(Self {
+            lines: Mutex::new(Some(lines)),
+            thread: Mutex::new(Some(thread)),
+            is_on: true,
+            lost,
+        })
+    }
+
+    /// Hands an event over to be written.
+    pub(crate) fn put(&self, event: &Event<'_>) {
+        if !self.is_on {
+            return;
+        }
+        let line = event.line(unix_ms());
+        let sent = match &*self.lines.lock() {
+            Some(lines) => lines.try_send(line),
+            None => Err(TrySendError::Disconnected(line)),
+        };
+        if sent.is_err() {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes what waits, and ends. Events that come later are lost.
+    pub fn finish(&self) {
+        drop(self.lines.lock().take());
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            tracing::error!("the thread of the audit log panicked");
+        }
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0))
+}
+
+/// Writes lines until nobody sends any more.
+fn write_all(waiting: &Receiver<Vec<u8>>, lost: &AtomicU64, log: &mut LogFile) {
+    while let Ok(first) = waiting.recv() {
+        let mut batch = Vec::new();
+        let missing = lost.swap(0, Ordering::Relaxed);
+        if missing > 0 {
+            let line = json!({
+                "timestamp": iso_8601(unix_ms()),
+                "name": "audit events lost",
+                "count": missing,
+            });
+            batch.extend_from_slice(line.to_string().as_bytes());
+            batch.push(b'\n');
+        }
+        batch.extend_from_slice(&first);
+        let mut count = 1;
+        while count < BATCH_MAX {
+            match waiting.try_recv() {
+                Ok(line) => batch.extend_from_slice(&line),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+            count += 1;
+        }
+        if let Err(error) = log.append(&batch) {
+            lost.fetch_add(missing + count as u64, Ordering::Relaxed);
+            tracing::error!("cannot write the audit log: {error}");
+        }
+    }
+}
+
+/// The file that is written to, and those before it.
+struct LogFile {
+    disk: Arc<dyn Disk>,
+    config: AuditConfig,
+    file: Box<dyn File>,
+    bytes: u64,
+}
+
+impl LogFile {
+    fn open(disk: Arc<dyn Disk>, config: AuditConfig) -> Result<Self, DiskError> {
+        let path = config.dir.join(FILE);
+        let is_there = disk.exists(&path)?;
+        let file = if is_there {
+            disk.open(&path)?
+        } else {
+            let file = disk.create(&path)?;
+            disk.sync_dir(&config.dir)?;
+            file
+        };
+        let bytes = file.len()?;
+        let mut log = Self {
+            disk,
+            config,
+            file,
+            bytes,
+        };
+        log.end_line()?;
+        Ok(log)
+    }
+
+    /// A line that a crash tore is ended, so that the next one begins by itself.
+    fn end_line(&mut self) -> Result<(), DiskError> {
+        let Some(at) = self.bytes.checked_sub(1) else {
+            return Ok(());
+        };
+        let mut last = [0];
+        self.file.read_at(&mut last, at)?;
+        if last == *b"\n" {
+            return Ok(());
+        }
+        self.file.write_at(b"\n", self.bytes)?;
+        self.bytes += 1;
+        Ok(())
+    }
+
+    fn append(&mut self, lines: &[u8]) -> Result<(), DiskError> {
+        if self.bytes > 0 && self.bytes + lines.len() as u64 > self.config.file_bytes_max {
+            self.rotate()?;
+        }
+        // What failed half-way is written over by the next batch.
+        self.file.write_at(lines, self.bytes)?;
+        self.file.sync_data()?;
+        self.bytes += lines.len() as u64;
+        Ok(())
+    }
+
+    fn rotate(&mut self) -> Result<(), DiskError> {
+        let path = |number: u32| -> PathBuf {
+            let name = match number {
+                0 => FILE.to_owned(),
+                number => format!("{FILE}.{number}"),
+            };
+            Path::new(&self.config.dir).join(name)
+        };
+        for number in (0..self.config.files_max).rev() {
+            if self.disk.exists(&path(number))? {
+                self.disk.rename(&path(number), &path(number + 1))?;
+            }
+        }
+        self.file = self.disk.create(&path(0))?;
+        self.bytes = 0;
+        self.disk.sync_dir(&self.config.dir)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kedge_disk::{SimDisk, read_file};
+
+    use super::*;
+
+    fn config(file_bytes_max: u64, files_max: u32) -> AuditConfig {
+        AuditConfig {
+            dir: PathBuf::from("/data"),
+            file_bytes_max,
+            files_max,
+        }
+    }
+
+    fn disk() -> Arc<dyn Disk> {
+        let disk = SimDisk::new(1);
+        disk.create_dir_all(Path::new("/data")).unwrap();
+        Arc::new(disk)
+    }
+
+    fn lines(disk: &dyn Disk, name: &str) -> Vec<Value> {
+        let bytes = read_file(disk, &Path::new("/data").join(name)).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let parse = |line| serde_json::from_str(line).unwrap();
+        text.lines().map(parse).collect()
+    }
+
+    #[test]
+    fn a_line_says_who_what_and_why() {
+        let long = "\u{e9}".repeat(USER_NAME_BYTES_MAX);
+        let event = Event {
+            peer: Some("[::ffff:10.0.0.1]:99".parse().unwrap()),
+            bucket: Some("b"),
+            request: "SET",
+            reason: "no \"right\"\n",
+            ..Event::new(What::Denied, &long)
+        };
+        let line = event.line(1_709_251_199_007);
+        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+        let expected = json!({
+            "timestamp": "2024-02-29T23:59:59.007Z",
+            "id": 20_484,
+            "name": "command access failure",
+            "real_userid": { "domain": "local", "user": "\u{e9}".repeat(USER_NAME_BYTES_MAX / 2) },
+            "remote": { "ip": "10.0.0.1", "port": 99 },
+            "bucket": "b",
+            "request": "SET",
+            "reason": "no \"right\"\n",
+        });
+        assert_eq!(serde_json::from_slice::<Value>(&line).unwrap(), expected);
+        let line = Event::new(What::ManagementDenied, "").line(0);
+        let expected = json!({
+            "timestamp": "1970-01-01T00:00:00.000Z",
+            "name": "management access failure",
+        });
+        assert_eq!(serde_json::from_slice::<Value>(&line).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_was_put_is_there_after_the_end_and_a_torn_line_stays_alone() {
+        let disk = disk();
+        for round in 1..=3 {
+            let audit = Audit::start(disk.clone(), config(1 << 20, 2)).unwrap();
+            for number in 0..10 {
+                let user = format!("user{number}");
+                audit.put(&Event::new(What::LoggedIn, &user));
+            }
+            audit.finish();
+            audit.put(&Event::new(What::LoggedIn, "late"));
+            assert_eq!(audit.lost.load(Ordering::Relaxed), 1);
+            assert_eq!(lines(&*disk, FILE).len(), round * 10);
+        }
+        let path = Path::new("/data").join(FILE);
+        let file = disk.open(&path).unwrap();
+        let end = file.len().unwrap();
+        file.write_at(b"\"torn\"", end).unwrap();
+        let audit = Audit::start(disk.clone(), config(1 << 20, 2)).unwrap();
+        audit.put(&Event::new(What::LoggedIn, "ada"));
+        audit.finish();
+        let lines = lines(&*disk, FILE);
+        assert_eq!(lines.len(), 32);
+        assert_eq!(lines[31]["real_userid"]["user"], "ada");
+    }
+
+    #[test]
+    fn files_are_rotated_and_the_oldest_go() {
+        let disk = disk();
+        let mut log = LogFile::open(disk.clone(), config(1_000, 2)).unwrap();
+        for number in 0..20 {
+            let user = format!("{number:0100}");
+            let line = Event::new(What::LoggedIn, &user).line(0);
+            log.append(&line).unwrap();
+        }
+        let mut names = disk.list(Path::new("/data")).unwrap();
+        names.sort();
+        assert_eq!(names, ["audit.log", "audit.log.1", "audit.log.2"]);
+        let users = |name: &str| -> Vec<u64> {
+            let number = |line: &Value| {
+                let user = line["real_userid"]["user"].as_str().unwrap();
+                user.parse().unwrap()
+            };
+            lines(&*disk, name).iter().map(number).collect()
+        };
+        let all = [users("audit.log.2"), users("audit.log.1"), users(FILE)].concat();
+        let first = all[0];
+        assert!(first > 0, "the oldest are gone");
+        assert_eq!(all, (first..20).collect::<Vec<_>>());
+        for name in names {
+            let bytes = disk.len(&Path::new("/data").join(name)).unwrap();
+            assert!(bytes <= 1_000, "{bytes}");
+        }
+    }
+}

@@ -1,0 +1,230 @@
+//! Management over HTTP from the other side: as much of a client as nodes of a cluster and our own tools need.
+//!
+//! Blocking, one request for each connection, every wait bounded.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+/// How long a reply is waited for, unless something else was asked for.
+const TIMEOUT: Duration = Duration::from_secs(30);
+/// Longest reply that is read, in bytes.
+const REPLY_BYTES_MAX: u64 = 64 << 20;
+
+/// Why there is no reply.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HttpError {
+    /// Nobody answers at the address.
+    #[error("cannot connect to {address}: {source}")]
+    Connect {
+        /// `HOST:PORT` as it was given.
+        address: String,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The connection broke, or the reply took too long.
+    #[error("connection to {address} broke: {source}")]
+    Io {
+        /// `HOST:PORT` as it was given.
+        address: String,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// What came is no HTTP.
+    #[error("{address} sent no reply of HTTP; is it the management port?")]
+    NotHttp {
+        /// `HOST:PORT` as it was given.
+        address: String,
+    },
+}
+
+/// Where management is, and who asks.
+#[derive(Clone)]
+pub struct HttpClient {
+    host: String,
+    port: u16,
+    user: String,
+    password: String,
+    /// For how long connecting may take.
+    connect: Duration,
+    /// For how long a reply is waited for; `None`: for ever.
+    patience: Option<Duration>,
+}
+
+impl std::fmt::Debug for HttpClient {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpClient")
+            .field("address", &self.address())
+            .field("user", &self.user)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpReply {
+    /// Status code.
+    pub code: u16,
+    /// Body.
+    pub body: Vec<u8>,
+}
+
+impl HttpReply {
+    /// Whether the status code is 2xx.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        (200..300).contains(&self.code)
+    }
+}
+
+impl HttpClient {
+    /// Nothing is sent yet. `host` is a name or an address, IPv6 without brackets.
+    #[must_use]
+    pub fn new(host: &str, port: u16, user: &str, password: &str) -> Self {
+        Self {
+            host: host.to_owned(),
+            port,
+            user: user.to_owned(),
+            password: password.to_owned(),
+            connect: TIMEOUT,
+            patience: Some(TIMEOUT),
+        }
+    }
+
+    /// The same, but it waits for replies as long as they take.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        Self {
+            patience: None,
+            ..self
+        }
+    }
+
+    /// The same, but connecting and each wait for the reply take at most that long.
+    #[must_use]
+    pub fn within(&self, time: Duration) -> Self {
+        Self {
+            connect: time,
+            patience: Some(time),
+            ..self.clone()
+        }
+    }
+
+    /// The user.
+    #[must_use]
+    pub fn user(&self) -> &str {
+        &self.user
+    }
+
+    /// `HOST:PORT`.
+    #[must_use]
+    pub fn address(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+
+    /// Sends one request. The status code of the reply, whatever it is, is no error.
+    ///
+    /// # Errors
+    /// [`HttpError`].
+    pub fn send(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &[u8],
+    ) -> Result<HttpReply, HttpError> {
+        let address = self.address();
+        let broke = |source| HttpError::Io {
+            address: address.clone(),
+            source,
+        };
+        let mut stream = self.connect()?;
+        let login = STANDARD.encode(format!("{}:{}", self.user, self.password));
+        // After HTTP/1.0 the server closes, and the body ends with the connection.
+        let head = format!(
+            "{method} {path} HTTP/1.0\r\nHost: {address}\r\nAuthorization: Basic {login}\r\n\
+             Content-Type: {content_type}\r\nContent-Length: {}\r\n\r\n",
+            body.len(),
+        );
+        stream.write_all(head.as_bytes()).map_err(broke)?;
+        // A server that refuses without reading all of it may have replied and closed by now.
+        let sent = stream.write_all(body);
+        let mut reply = Vec::new();
+        match stream.take(REPLY_BYTES_MAX).read_to_end(&mut reply) {
+            Err(source) if reply.is_empty() => return Err(broke(source)),
+            Ok(_) | Err(_) => {}
+        }
+        if let Err(source) = sent
+            && reply.is_empty()
+        {
+            return Err(broke(source));
+        }
+        parse(&reply).ok_or(HttpError::NotHttp { address })
+    }
+
+    fn connect(&self) -> Result<TcpStream, HttpError> {
+        let failed = |source| HttpError::Connect {
+            address: self.address(),
+            source,
+        };
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for candidate in (self.host.as_str(), self.port)
+            .to_socket_addrs()
+            .map_err(failed)?
+        {
+            match TcpStream::connect_timeout(&candidate, self.connect) {
+                Ok(stream) => {
+                    stream.set_nodelay(true).map_err(failed)?;
+                    stream.set_read_timeout(self.patience).map_err(failed)?;
+                    stream
+                        .set_write_timeout(Some(self.patience.unwrap_or(TIMEOUT)))
+                        .map_err(failed)?;
+                    return Ok(stream);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(failed(last))
+    }
+}
+
+/// Status code and body of a reply that is all there.
+fn parse(reply: &[u8]) -> Option<HttpReply> {
+    let end = reply.windows(4).position(|four| four == b"\r\n\r\n")?;
+    let head = std::str::from_utf8(&reply[..end]).ok()?;
+    let mut status = head.lines().next()?.split(' ');
+    if !status.next()?.starts_with("HTTP/1.") {
+        return None;
+    }
+    Some(HttpReply {
+        code: status.next()?.parse().ok()?,
+        body: reply[end + 4..].to_vec(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_are_parsed() {
+        let ok = parse(b"HTTP/1.0 202 Accepted\r\nX: y\r\n\r\nbody\r\n\r\n").expect("a reply");
+        assert_eq!((ok.code, ok.body.as_slice()), (202, &b"body\r\n\r\n"[..]));
+        for broken in [
+            &b""[..],
+            b"HTTP/1.1 200",
+            b"SSH-2.0-x\r\n\r\n",
+            b"HTTP/1.1 abc\r\n\r\n",
+        ] {
+            assert_eq!(parse(broken), None);
+        }
+    }
+}

@@ -1,0 +1,265 @@
+//! Another node, as this one hears of it.
+
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+use kedge_cluster::{ClusterError, ClusterMap, NodePositions, Revision};
+use parking_lot::{Condvar, Mutex};
+use serde::{Deserialize, Serialize};
+
+use super::{ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
+use crate::client::{HttpClient, HttpError, HttpReply};
+
+/// How long the positions of all vBuckets, or a map, may take to come.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How soon a node that is still loading is asked for its positions again.
+const LOADING_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a node says of itself to others.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct About {
+    /// Its name.
+    pub(crate) node: String,
+    /// The map that it follows.
+    pub(crate) revision: Option<Revision>,
+    /// The map that its vBuckets are.
+    pub(crate) applied: Option<Revision>,
+}
+
+/// What was heard of another node.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    /// What it said last, and when; `None` when it did not answer when it was asked last.
+    pub(super) about: Option<(About, Instant)>,
+    /// How far its copies are; `None` when it was not asked since they were last wanted.
+    pub(super) positions: Option<NodePositions>,
+    /// Whether they are wanted.
+    wants_positions: bool,
+    poked: bool,
+    /// Why it cannot be talked to, to say it once.
+    trouble: String,
+}
+
+/// Another node.
+pub(super) struct Peer {
+    pub(super) number: u16,
+    pub(super) name: String,
+    client: HttpClient,
+    pub(super) heard: Mutex<Heard>,
+    wake: Condvar,
+}
+
+/// Why a node did not answer as it should.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PeerError {
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error("it answered {0}: {1}")]
+    Refused(u16, String),
+    #[error("what it sent cannot be read: {0}")]
+    Malformed(#[from] serde_json::Error),
+    #[error("its map: {0}")]
+    Map(#[from] ClusterError),
+    #[error("it is node \"{0}\"")]
+    Other(String),
+}
+
+impl Peer {
+    pub(super) fn new(number: u16, name: &str, client: HttpClient) -> Self {
+        Self {
+            number,
+            name: name.to_owned(),
+            client,
+            heard: Mutex::default(),
+            wake: Condvar::new(),
+        }
+    }
+
+    /// Asks it at once.
+    pub(super) fn poke(&self) {
+        self.heard.lock().poked = true;
+        self.wake.notify_all();
+    }
+
+    /// Has its positions asked for, unless they are already.
+    pub(super) fn want_positions_once(&self) {
+        let mut heard = self.heard.lock();
+        if !heard.wants_positions {
+            heard.wants_positions = true;
+            heard.poked = true;
+            self.wake.notify_all();
+        }
+    }
+
+    /// Forgets what is known of its positions.
+    pub(super) fn forget_positions(&self) {
+        self.heard.lock().positions = None;
+    }
+
+    /// Whether it answered when it was last asked.
+    pub(super) fn is_up(&self) -> bool {
+        self.heard.lock().about.is_some()
+    }
+
+    fn request(
+        &self,
+        method: &str,
+        path: &str,
+        body: &[u8],
+        within: Duration,
+    ) -> Result<HttpReply, PeerError> {
+        let client = self.client.within(within);
+        let reply = client.send(method, path, "application/json", body)?;
+        if reply.is_success() {
+            return Ok(reply);
+        }
+        let words = String::from_utf8_lossy(&reply.body).trim().to_owned();
+        Err(PeerError::Refused(reply.code, words))
+    }
+
+    /// What it says of itself.
+    pub(super) fn about(&self, within: Duration) -> Result<About, PeerError> {
+        let reply = self.request("GET", "/kedge/cluster/node", &[], within)?;
+        let about: About = serde_json::from_slice(&reply.body)?;
+        if about.node == self.name {
+            Ok(about)
+        } else {
+            Err(PeerError::Other(about.node))
+        }
+    }
+
+    /// The map that it follows.
+    fn map(&self) -> Result<ClusterMap, PeerError> {
+        let reply = self.request("GET", "/kedge/cluster/map", &[], TRANSFER_TIMEOUT)?;
+        Ok(ClusterMap::from_json(&reply.body)?)
+    }
+
+    /// How far its copies are.
+    pub(super) fn positions(&self) -> Result<NodePositions, PeerError> {
+        let path = "/kedge/cluster/positions";
+        let reply = self.request("GET", path, &[], TRANSFER_TIMEOUT)?;
+        Ok(serde_json::from_slice(&reply.body)?)
+    }
+
+    /// Has it follow a node no more, for the moment, and say how far its copies are then.
+    pub(super) fn fence(&self, node: &str) -> Result<NodePositions, PeerError> {
+        let path = format!("/kedge/cluster/fence?node={node}");
+        let reply = self.request("POST", &path, &[], TRANSFER_TIMEOUT)?;
+        Ok(serde_json::from_slice(&reply.body)?)
+    }
+
+    /// Has it follow all nodes again.
+    pub(super) fn lift_fence(&self) -> Result<(), PeerError> {
+        let path = "/kedge/cluster/fence";
+        self.request("DELETE", path, &[], ASK_TIMEOUT).map(drop)
+    }
+
+    /// A document of figures about it.
+    pub(super) fn figures(&self) -> Result<serde_json::Value, PeerError> {
+        let reply = self.request("GET", "/kedge/cluster/figures", &[], ASK_TIMEOUT)?;
+        Ok(serde_json::from_slice(&reply.body)?)
+    }
+
+    /// Gives it a map. It answers when it follows that one or a newer one, or `wait` is over.
+    pub(super) fn give(&self, map: &ClusterMap, wait: Duration) -> Result<About, PeerError> {
+        let path = format!("/kedge/cluster/map?wait_ms={}", wait.as_millis());
+        let reply = self.request("PUT", &path, &map.to_json(), wait + ASK_TIMEOUT)?;
+        Ok(serde_json::from_slice(&reply.body)?)
+    }
+
+    /// Has it do what this node was asked to do.
+    pub(super) fn repeat(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &[u8],
+    ) -> Result<(), PeerError> {
+        let client = self.client.within(TRANSFER_TIMEOUT);
+        let reply = client.send(method, path, content_type, body)?;
+        if reply.is_success() {
+            return Ok(());
+        }
+        let words = String::from_utf8_lossy(&reply.body).trim().to_owned();
+        Err(PeerError::Refused(reply.code, words))
+    }
+
+    /// Notes what came of asking.
+    fn note(&self, asked: Result<About, PeerError>) {
+        let mut heard = self.heard.lock();
+        let trouble = match asked {
+            Ok(about) => {
+                if heard.about.is_none() {
+                    tracing::info!(node = self.name, "another node answers");
+                }
+                heard.about = Some((about, Instant::now()));
+                String::new()
+            }
+            Err(error) => {
+                heard.about = None;
+                error.to_string()
+            }
+        };
+        if !trouble.is_empty() && trouble != heard.trouble {
+            tracing::warn!(
+                node = self.name,
+                why = trouble,
+                "another node does not answer"
+            );
+        }
+        heard.trouble = trouble;
+    }
+}
+
+/// Talks to one node until the server ends.
+pub(super) fn run(node: &Weak<ClusterNode>, number: u16) {
+    while let Some(node) = ClusterNode::alive(node) {
+        let Some(peer) = &node.peers[usize::from(number)] else {
+            return;
+        };
+        let was_up = peer.is_up();
+        let asked = exchange(&node, peer);
+        let news = asked.is_ok() != was_up;
+        peer.note(asked);
+        if news {
+            node.poke();
+        }
+        let mut heard = peer.heard.lock();
+        if !heard.poked {
+            let pause = if heard.wants_positions && heard.about.is_some() {
+                LOADING_PAUSE
+            } else {
+                ASK_INTERVAL
+            };
+            peer.wake.wait_for(&mut heard, pause);
+        }
+        heard.poked = false;
+    }
+}
+
+/// Asks a node how it is, and evens out maps: the newer one goes to who has the older.
+fn exchange(node: &ClusterNode, peer: &Peer) -> Result<About, PeerError> {
+    let mut about = peer.about(ASK_TIMEOUT)?;
+    if about.revision < node.revision()
+        && let Some(map) = node.map()
+    {
+        about = peer.give(&map, Duration::ZERO)?;
+    }
+    // It may have made a newer one of what it was given.
+    if about.revision > node.revision() {
+        node.adopt(peer.map()?)?;
+    }
+    // What a node has by another map says nothing.
+    let is_of_map = about.revision == node.revision();
+    let wants_positions = is_of_map && peer.heard.lock().wants_positions;
+    // One that loads has none yet, and is asked again.
+    if wants_positions && let Ok(positions) = peer.positions() {
+        let mut heard = peer.heard.lock();
+        heard.positions = Some(positions);
+        heard.wants_positions = false;
+        drop(heard);
+        node.poke();
+    }
+    Ok(about)
+}

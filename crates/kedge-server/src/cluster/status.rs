@@ -1,0 +1,233 @@
+//! What people are told of the cluster: nodes, states of vBuckets, how far replicas are behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use kedge_bucket::{Bucket, VbState};
+use kedge_cluster::{ClusterMap, MapBucket};
+use serde_json::{Map, Value, json};
+
+use super::{About, ClusterNode};
+
+/// How long replicas are watched that are behind.
+const LAG_MAX: Duration = Duration::from_secs(1);
+/// How often they are looked at then.
+const LAG_PAUSE: Duration = Duration::from_millis(2);
+
+/// States, in the order of the documents.
+const STATES: [(VbState, &str); 4] = [
+    (VbState::Active, "active"),
+    (VbState::Replica, "replica"),
+    (VbState::Pending, "pending"),
+    (VbState::Dead, "dead"),
+];
+
+/// What one node says of a bucket.
+struct Figures<'a> {
+    states: Option<&'a Map<String, Value>>,
+    seqnos: Vec<Option<u64>>,
+}
+
+impl<'a> Figures<'a> {
+    fn of(node: Option<&'a Value>, bucket: &str) -> Self {
+        let of_bucket = node.and_then(|node| node.get("buckets")?.get(bucket));
+        let seqnos = of_bucket.and_then(|it| it.get("seqnos")?.as_array());
+        Self {
+            states: of_bucket.and_then(|it| it.get("states")?.as_object()),
+            seqnos: seqnos.map_or_else(Vec::new, |all| all.iter().map(Value::as_u64).collect()),
+        }
+    }
+}
+
+impl ClusterNode {
+    /// What this node says of itself to others.
+    pub(crate) fn about(&self) -> About {
+        About {
+            node: self.name().to_owned(),
+            revision: self.revision(),
+            applied: *self.applied.borrow(),
+        }
+    }
+
+    /// The names of the other nodes, and whether each answered when it was asked last.
+    pub(crate) fn others(&self) -> Vec<(String, bool)> {
+        let peers = self.peers.iter().flatten();
+        peers
+            .map(|peer| (peer.name.clone(), peer.is_up()))
+            .collect()
+    }
+
+    /// Figures of this node, for the status of the cluster.
+    pub(crate) fn figures(&self) -> Value {
+        let buckets = self.registry.list();
+        let buckets: Map<String, Value> = buckets
+            .iter()
+            .map(|bucket| (bucket.name().to_owned(), bucket_figures(bucket)))
+            .collect();
+        json!({ "about": self.about(), "buckets": buckets })
+    }
+
+    /// The whole cluster, as this node sees it. Other nodes are asked, and may take a second.
+    pub(crate) fn status(&self) -> Option<Value> {
+        let map = self.map()?;
+        let mut figures: BTreeMap<u16, Value> = BTreeMap::from([(self.me, self.figures())]);
+        let mut everyone = ClusterMap::clone(&map);
+        for node in &mut everyone.nodes {
+            node.failed = false;
+        }
+        let told = self.each(&everyone, |peer| peer.figures().ok());
+        let asked = Instant::now();
+        figures.extend(
+            told.into_iter()
+                .filter_map(|(node, told)| Some((node, told?))),
+        );
+        let lags = self.measure_lags(&map, &figures, asked);
+        let nodes = (0_u16..).zip(&map.nodes).zip(&self.file.nodes);
+        let nodes = nodes.map(|((number, node), entry)| {
+            let about = figures.get(&number).and_then(|told| told.get("about"));
+            json!({
+                "name": node.name,
+                "uuid": node.uuid,
+                "host": entry.host,
+                "kvPort": entry.kv_port,
+                "mgmtPort": entry.mgmt_port,
+                "thisNode": number == self.me,
+                "failedOver": node.failed,
+                "up": about.is_some(),
+                "revision": about.and_then(|about| about.get("revision")),
+                "applied": about.and_then(|about| about.get("applied")),
+            })
+        });
+        Some(json!({
+            "name": map.cluster_name,
+            "uuid": map.cluster_uuid,
+            "revision": map.revision,
+            "nodes": nodes.collect::<Vec<_>>(),
+            "buckets": map
+                .buckets
+                .iter()
+                .map(|bucket| bucket_status(&map, bucket, &figures, &lags))
+                .collect::<Vec<_>>(),
+        }))
+    }
+}
+
+impl ClusterNode {
+    /// How long the replicas of each node take to have what their actives had at `asked`; `None` when that is longer
+    /// than [`LAG_MAX`].
+    fn measure_lags(
+        &self,
+        map: &ClusterMap,
+        figures: &BTreeMap<u16, Value>,
+        asked: Instant,
+    ) -> BTreeMap<u16, Option<Duration>> {
+        let is_behind = |node: u16, now: &Value| {
+            let lag_of = |bucket: &MapBucket| {
+                let mut told = told_of(map, bucket, figures);
+                told.insert(node, Figures::of(Some(now), &bucket.name));
+                lag(bucket, node, &told)
+            };
+            map.buckets.iter().any(|bucket| lag_of(bucket) > 0)
+        };
+        let mut lags = BTreeMap::new();
+        let mut behind = BTreeSet::new();
+        for (node, figures) in figures {
+            if is_behind(*node, figures) {
+                behind.insert(*node);
+                lags.insert(*node, None);
+            } else {
+                lags.insert(*node, Some(Duration::ZERO));
+            }
+        }
+        while !behind.is_empty() && asked.elapsed() < LAG_MAX {
+            std::thread::sleep(LAG_PAUSE);
+            behind.retain(|node| {
+                let now = match &self.peers[usize::from(*node)] {
+                    None => Some(self.figures()),
+                    Some(peer) => peer.figures().ok(),
+                };
+                // One that has gone meanwhile has no lag that could be told.
+                let still = now.is_some_and(|now| is_behind(*node, &now));
+                if !still {
+                    lags.insert(*node, Some(asked.elapsed()));
+                }
+                still
+            });
+        }
+        lags
+    }
+}
+
+/// What each node says of a bucket.
+fn told_of<'a>(
+    map: &ClusterMap,
+    bucket: &MapBucket,
+    figures: &'a BTreeMap<u16, Value>,
+) -> BTreeMap<u16, Figures<'a>> {
+    let numbers = (0_u16..).zip(&map.nodes);
+    numbers
+        .map(|(number, _)| (number, Figures::of(figures.get(&number), &bucket.name)))
+        .collect()
+}
+
+fn bucket_figures(bucket: &Bucket) -> Value {
+    let Ok(positions) = bucket.positions() else {
+        return json!({ "loading": bucket.is_loading() });
+    };
+    let mut seqnos = vec![Value::Null; usize::from(bucket.vbuckets())];
+    for position in &positions {
+        seqnos[position.vb.index()] = position.high_seqno.get().into();
+    }
+    let count = |state| positions.iter().filter(|it| it.state == state).count();
+    let states: Map<String, Value> = STATES
+        .iter()
+        .map(|(state, name)| ((*name).to_owned(), count(*state).into()))
+        .collect();
+    json!({ "states": states, "seqnos": seqnos })
+}
+
+fn bucket_status(
+    map: &ClusterMap,
+    bucket: &MapBucket,
+    figures: &BTreeMap<u16, Value>,
+    lags: &BTreeMap<u16, Option<Duration>>,
+) -> Value {
+    let told = told_of(map, bucket, figures);
+    let nodes = (0_u16..).zip(&map.nodes).map(|(number, node)| {
+        let mut document = json!({ "node": node.name });
+        if let Some(states) = told[&number].states {
+            for (state, count) in states {
+                document[state] = count.clone();
+            }
+            document["lagItems"] = lag(bucket, number, &told).into();
+            let lag = lags.get(&number).copied().flatten();
+            document["lagSeconds"] = lag.map(|lag| lag.as_secs_f64()).into();
+        }
+        document
+    });
+    let places = bucket.chains.first().map_or(1, |chain| chain.0.len());
+    let short = |chain: &&kedge_cluster::Chain| chain.nodes().count() < places;
+    json!({
+        "name": bucket.name,
+        "vbuckets": bucket.chains.len(),
+        "replicas": places - 1,
+        "withoutActive": bucket.chains.iter().filter(|chain| chain.active().is_none()).count(),
+        "missingCopies": bucket.chains.iter().filter(short).count(),
+        "moving": bucket.moves.len(),
+        "nodes": nodes.collect::<Vec<_>>(),
+    })
+}
+
+/// Items that the replicas of a node do not have and their actives do. Both are asked one after the other, so writes
+/// in between count too.
+fn lag(bucket: &MapBucket, node: u16, told: &BTreeMap<u16, Figures<'_>>) -> u64 {
+    let behind = |(vb, chain): (usize, &kedge_cluster::Chain)| {
+        let active = chain
+            .active()
+            .filter(|_| chain.replicas().any(|it| it == node))?;
+        let high = (*told.get(&active)?.seqnos.get(vb)?)?;
+        let mine = told[&node].seqnos.get(vb).copied().flatten().unwrap_or(0);
+        Some(high.saturating_sub(mine))
+    };
+    bucket.chains.iter().enumerate().filter_map(behind).sum()
+}

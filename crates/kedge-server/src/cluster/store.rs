@@ -1,0 +1,103 @@
+//! The map that a node follows, kept in its data directory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kedge_cluster::{ClusterError, ClusterMap};
+use kedge_disk::{Disk, read_file, replace_file};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::registry::ALONE_FILE;
+
+/// The file in the data directory of a node of a cluster: its name and its map.
+pub const MAP_FILE: &str = "cluster-map.json";
+
+/// What is in the file.
+#[derive(Serialize, Deserialize)]
+struct Kept<'a> {
+    node: String,
+    #[serde(borrow)]
+    map: &'a RawValue,
+}
+
+/// Where the map is kept.
+pub(super) struct MapStore {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    /// What a node that runs alone would have left.
+    alone: PathBuf,
+    node: String,
+}
+
+impl MapStore {
+    pub(super) fn new(disk: Arc<dyn Disk>, data_dir: &Path, node: &str) -> Self {
+        Self {
+            disk,
+            path: data_dir.join(MAP_FILE),
+            alone: data_dir.join(ALONE_FILE),
+            node: node.to_owned(),
+        }
+    }
+
+    /// The map that was saved last; `None` in an empty directory.
+    ///
+    /// # Errors
+    /// `File` when the directory is another node's, or of one that ran alone; `Damaged`, `Version`, `Map`; `Save` when the
+    /// file cannot be read.
+    pub(super) fn load(&self) -> Result<Option<ClusterMap>, ClusterError> {
+        let io = |error: kedge_disk::DiskError| ClusterError::Save(Box::new(error));
+        let dir = || self.path.parent().unwrap_or(&self.path).display();
+        if self.disk.exists(&self.alone).map_err(io)? {
+            return Err(ClusterError::File(format!(
+                "{} belongs to a server that ran alone; a node of a cluster begins with an empty directory",
+                dir()
+            )));
+        }
+        if !self.disk.exists(&self.path).map_err(io)? {
+            return Ok(None);
+        }
+        let bytes = read_file(&*self.disk, &self.path).map_err(io)?;
+        let kept: Kept<'_> = serde_json::from_slice(&bytes).map_err(ClusterError::Damaged)?;
+        if kept.node != self.node {
+            let (owner, me) = (kept.node, &self.node);
+            return Err(ClusterError::File(format!(
+                "{} belongs to node \"{owner}\", and this is \"{me}\"",
+                dir()
+            )));
+        }
+        ClusterMap::from_json(kept.map.get().as_bytes()).map(Some)
+    }
+
+    /// Saves a map durably, in place of the one before.
+    ///
+    /// # Errors
+    /// `Save`; the old one is still there.
+    pub(super) fn save(&self, map: &ClusterMap) -> Result<(), ClusterError> {
+        let json = String::from_utf8_lossy(&map.to_json()).into_owned();
+        let map = RawValue::from_string(json).map_err(ClusterError::Damaged)?;
+        let kept = Kept {
+            node: self.node.clone(),
+            map: &map,
+        };
+        let bytes = serde_json::to_vec(&kept).map_err(ClusterError::Damaged)?;
+        replace_file(&*self.disk, &self.path, &bytes)
+            .map_err(|error| ClusterError::Save(Box::new(error)))
+    }
+}
+
+/// Whether a server may run alone in this directory: one of a node of a cluster has copies of vBuckets that others
+/// have written to since.
+///
+/// # Errors
+/// `File`, with what to do.
+pub(crate) fn check_alone(disk: &dyn Disk, data_dir: &Path) -> Result<(), ClusterError> {
+    let there = disk.exists(&data_dir.join(MAP_FILE));
+    if there.map_err(|error| ClusterError::Save(Box::new(error)))? {
+        return Err(ClusterError::File(format!(
+            "{} belongs to a node of a cluster; give --cluster and --node-id",
+            data_dir.display()
+        )));
+    }
+    Ok(())
+}

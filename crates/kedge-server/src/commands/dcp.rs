@@ -1,0 +1,33 @@
+//! DCP_OPEN. What comes after it on the connection is not commands of this module, but of [`crate::dcp`].
+
+use kedge_protocol::binary::ConnectionKind;
+use kedge_protocol::binary::commands::dcp::Open;
+use kedge_types::Status;
+
+use super::{Command, Done};
+use crate::audit::{Event, What};
+use crate::dcp::DcpSession;
+use crate::session::{Failure, Rights};
+
+pub(super) fn open(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    if command.session.kind() != ConnectionKind::Couchbase {
+        return Err(Status::NotSupported.into());
+    }
+    let wire = Open::decode(command.request)?;
+    let bucket = command.session.bucket_somewhere(Rights::STREAM)?;
+    let (id, rights) = (command.session.id(), command.session.rights);
+    let features = command.session.features;
+    let dcp = DcpSession::open(&wire, id, bucket, rights, features, command.turn)?;
+    let audit = command.turn.shared.users.audit();
+    audit.put(&Event {
+        peer: Some(command.session.peer),
+        bucket: Some(bucket.name()),
+        request: &String::from_utf8_lossy(wire.name),
+        ..Event::new(
+            What::DcpOpened,
+            command.session.user.as_deref().unwrap_or_default(),
+        )
+    });
+    command.session.follow(dcp);
+    Ok(command.success())
+}

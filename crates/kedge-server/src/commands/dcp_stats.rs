@@ -1,0 +1,240 @@
+//! Statistics of streams and SyncWrites: the groups `dcp`, `dcpagg`, `durability-monitor` and `vbucket-durability-state`.
+//!
+//! Names are those of Couchbase Server's statistics where it has the same figure.
+
+use std::collections::BTreeMap;
+
+use kedge_bucket::{Bucket, DurabilityFigures, Topology, VbFigures};
+
+use super::stat::Each;
+use crate::replication::LinkStatus;
+use crate::shared::Shared;
+
+/// What ends the part of a connection's name that `dcpagg` adds up, unless it is told.
+const SEPARATOR: &str = ":";
+
+/// Connections from this node to others that replicate a bucket.
+fn links(shared: &Shared, bucket: &Bucket) -> Vec<LinkStatus> {
+    let mut links = shared.replicator.status();
+    links.retain(|link| link.bucket == bucket.name());
+    links
+}
+
+/// `dcp`: every connection, and every stream of it.
+pub(super) fn connections(shared: &Shared, bucket: &Bucket, each: Each<'_>) {
+    let producers = shared.dcp.of(bucket.name());
+    let links = links(shared, bucket);
+    each("ep_dcp_count", &(producers.len() + links.len()).to_string());
+    each("ep_dcp_producer_count", &producers.len().to_string());
+    each("ep_dcp_consumer_count", &links.len().to_string());
+    for connection in &producers {
+        let (name, figures) = (&connection.name, &connection.producer);
+        let mut show = |what, value: &str| each(&format!("eq_dcpq:{name}:{what}"), value);
+        show("type", "producer");
+        show("num_streams", &figures.streams.to_string());
+        show("items_sent", &figures.items.to_string());
+        show("total_bytes_sent", &figures.bytes.to_string());
+        show("unacked_bytes", &figures.unacknowledged.to_string());
+        show("max_buffer_bytes", &figures.buffer_bytes.to_string());
+        show("flow_control", enabled(figures.buffer_bytes > 0));
+        show("noop_enabled", &figures.noop_enabled.to_string());
+    }
+    for stream in bucket.stream_figures() {
+        let (name, vb) = (&stream.connection, stream.vb);
+        let mut show = |what: &str, value: &str| {
+            each(&format!("eq_dcpq:{name}:stream_{vb}_{what}"), value);
+        };
+        show("state", stream.state.name());
+        show("last_sent_seqno", &stream.last_sent.to_string());
+        show("backfill_sent", &stream.backfilled.to_string());
+        show("memory_phase", &stream.from_memory.to_string());
+        show("items_remaining", &stream.remaining.to_string());
+        show("backfill_buffer_bytes", &stream.buffered_bytes.to_string());
+        show("cursor_drops", &stream.cursor_drops.to_string());
+    }
+    for link in &links {
+        consumer(link, each);
+    }
+}
+
+fn consumer(link: &LinkStatus, each: Each<'_>) {
+    let name = format!("replication:{}", link.peer.name);
+    let mut show = |what: &str, value: &str| each(&format!("eq_dcpq:{name}:{what}"), value);
+    show("type", "consumer");
+    show("connected", &link.connected.to_string());
+    show("connects", &link.connects.to_string());
+    show("items_received", &link.items.to_string());
+    show("total_bytes_received", &link.bytes.to_string());
+    if let Some(why) = &link.last_error {
+        show("last_error", why);
+    }
+    for (vb, stream) in &link.vbuckets {
+        let mut show = |what, value: &str| show(&format!("stream_{vb}_{what}"), value);
+        show("state", stream.phase.name());
+        show("last_received_seqno", &stream.received.to_string());
+        show("cur_snapshot_end", &stream.announced.to_string());
+        show("acked_seqno", &stream.acknowledged.to_string());
+        show("rollbacks", &stream.rollbacks.to_string());
+        if let Some(why) = &stream.last_error {
+            show("last_error", why);
+        }
+    }
+}
+
+fn enabled(is: bool) -> &'static str {
+    if is { "enabled" } else { "disabled" }
+}
+
+/// Sums of connections.
+#[derive(Clone, Copy, Default)]
+struct Sum {
+    count: u64,
+    producers: u64,
+    items_sent: u64,
+    items_remaining: u64,
+    bytes: u64,
+    backlog: u64,
+}
+
+impl Sum {
+    fn add(&mut self, other: Self) {
+        self.count += other.count;
+        self.producers += other.producers;
+        self.items_sent += other.items_sent;
+        self.items_remaining += other.items_remaining;
+        self.bytes += other.bytes;
+        self.backlog += other.backlog;
+    }
+
+    fn show(&self, name: &str, each: Each<'_>) {
+        for (what, value) in [
+            ("count", self.count),
+            ("producer_count", self.producers),
+            ("items_sent", self.items_sent),
+            ("items_remaining", self.items_remaining),
+            ("total_bytes", self.bytes),
+            ("total_backlog_size", self.backlog),
+        ] {
+            each(&format!("{name}:{what}"), &value.to_string());
+        }
+    }
+}
+
+/// `dcpagg`: sums of the connections whose names begin alike, up to a separator.
+pub(super) fn sums(shared: &Shared, bucket: &Bucket, separator: Option<&str>, each: Each<'_>) {
+    let separator = separator.unwrap_or(SEPARATOR);
+    let prefix = |name: &str| {
+        let end = name.find(separator).unwrap_or(name.len());
+        name[..end].to_owned()
+    };
+    let mut sums: BTreeMap<String, Sum> = BTreeMap::new();
+    for connection in shared.dcp.of(bucket.name()) {
+        let figures = connection.producer;
+        sums.entry(prefix(&connection.name)).or_default().add(Sum {
+            count: 1,
+            producers: 1,
+            items_sent: figures.items,
+            bytes: figures.bytes,
+            ..Sum::default()
+        });
+    }
+    for stream in bucket.stream_figures() {
+        sums.entry(prefix(&stream.connection))
+            .or_default()
+            .add(Sum {
+                items_remaining: stream.remaining,
+                backlog: stream.buffered_bytes,
+                ..Sum::default()
+            });
+    }
+    for link in links(shared, bucket) {
+        sums.entry("replication".to_owned()).or_default().add(Sum {
+            count: 1,
+            bytes: link.bytes,
+            ..Sum::default()
+        });
+    }
+    let mut total = Sum::default();
+    for (name, sum) in &sums {
+        sum.show(name, each);
+        total.add(*sum);
+    }
+    total.show(":total", each);
+}
+
+/// A topology as SET_VBUCKET gives it.
+fn topology_text(topology: &Topology) -> String {
+    let chain = |chain: &[Option<kedge_bucket::NodeName>]| -> Vec<Option<String>> {
+        let name = |name: &kedge_bucket::NodeName| name.as_str().to_owned();
+        chain.iter().map(|node| node.as_ref().map(name)).collect()
+    };
+    let chains: Vec<_> = topology.chains().map(chain).collect();
+    serde_json::to_string(&chains).unwrap_or_default()
+}
+
+/// `durability-monitor`: the SyncWrites of a vBucket.
+pub(super) fn monitor(figures: &VbFigures, each: Each<'_>) {
+    let vb = figures.vb;
+    let durability = &figures.durability;
+    let mut show = |what: &str, value: &str| each(&format!("vb_{vb}:{what}"), value);
+    show("state", super::stat::state_name(figures));
+    show("high_prepared_seqno", &durability.high_prepared.to_string());
+    show(
+        "high_completed_seqno",
+        &durability.high_completed.to_string(),
+    );
+    show("num_tracked", &durability.tracked.to_string());
+    if let Some((first, last)) = durability.tracked_range {
+        show("first_tracked_seqno", &first.to_string());
+        show("last_tracked_seqno", &last.to_string());
+    }
+    counts(durability, &mut show);
+    if let Some(topology) = &durability.topology {
+        show("replication_topology", &topology_text(topology));
+    }
+    for (node, seqno) in &durability.acknowledged {
+        let node = node.as_str();
+        show(
+            &format!("replication_chain:{node}:acked_seqno"),
+            &seqno.to_string(),
+        );
+    }
+}
+
+fn counts(durability: &DurabilityFigures, show: &mut dyn FnMut(&str, &str)) {
+    for (what, counts) in [
+        ("accepted", &durability.accepted),
+        ("committed", &durability.committed),
+        ("aborted", &durability.aborted),
+    ] {
+        show(&format!("num_{what}"), &counts.sum().to_string());
+        for (level, count) in [
+            ("majority", counts.majority),
+            (
+                "majority_and_persist_on_active",
+                counts.majority_and_persist_on_active,
+            ),
+            ("persist_to_majority", counts.persist_to_majority),
+        ] {
+            show(&format!("num_{what}:{level}"), &count.to_string());
+        }
+    }
+    let alone = durability.committed_not_durable;
+    show("num_committed_not_durable", &alone.to_string());
+}
+
+/// `vbucket-durability-state`: how far the SyncWrites of vBuckets are.
+pub(super) fn state(figures: &VbFigures, each: Each<'_>) {
+    let vb = figures.vb;
+    let durability = &figures.durability;
+    each(&format!("vb_{vb}"), super::stat::state_name(figures));
+    let mut show = |what: &str, value: &str| each(&format!("vb_{vb}:{what}"), value);
+    if let Some(topology) = &durability.topology {
+        show("topology", &topology_text(topology));
+    }
+    show("high_prepared_seqno", &durability.high_prepared.to_string());
+    show(
+        "high_completed_seqno",
+        &durability.high_completed.to_string(),
+    );
+}

@@ -1,0 +1,168 @@
+//! RANGE_SCAN_CREATE, RANGE_SCAN_CONTINUE, RANGE_SCAN_CANCEL.
+
+use kedge_bucket::{
+    Completion, Item, ScanBound, ScanEnd, ScanFound, ScanLimits, ScanNeeds, ScanOf, ScanPart,
+    ScanWanted,
+};
+use kedge_protocol::binary::Response;
+use kedge_protocol::binary::commands::range_scan::{
+    Bound, RangeScanCancel, RangeScanContinue, RangeScanCreate, ScanDocument, ScanKind,
+    encode_record_kind, push_scan_key,
+};
+use kedge_types::{CollectionId, Datatype, Status};
+
+use super::complete::unexpected;
+use super::{Command, Done};
+use crate::output::Output;
+use crate::session::{Composer, Failure, ReplyKind, Rights};
+
+pub(super) fn create(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let wire = RangeScanCreate::decode(command.request)?;
+    let bucket = command.session.bucket(Rights::READ)?;
+    if wire.collection != CollectionId::DEFAULT {
+        return Err(Status::UnknownCollection.into());
+    }
+    if wire.include_xattrs {
+        return Err(Failure::new(
+            Status::NotSupported,
+            "a scan does not give extended attributes",
+        ));
+    }
+    let wanted = ScanWanted {
+        collection: wire.collection,
+        of: match wire.kind {
+            ScanKind::Range { start, end } => ScanOf::Range {
+                start: bound(start),
+                end: bound(end),
+            },
+            ScanKind::Sampling { seed, samples } => ScanOf::Sample {
+                seed,
+                count: samples,
+            },
+        },
+        key_only: wire.key_only,
+        needs: wire.snapshot.map(|snapshot| ScanNeeds {
+            uuid: snapshot.vb_uuid,
+            seqno: snapshot.seqno,
+            seqno_exists: snapshot.seqno_exists,
+            timeout_ms: snapshot.timeout_ms,
+        }),
+        name: wire.name.unwrap_or_default(),
+    };
+    let cookie = command.session.next_cookie();
+    let ctx = command.turn.ctx();
+    bucket.create_scan(ctx, command.request.vb, wanted, cookie)?;
+    Ok(command.park_as(ReplyKind::ScanMade))
+}
+
+fn bound(Bound { key, exclusive }: Bound) -> ScanBound {
+    ScanBound { key, exclusive }
+}
+
+pub(super) fn go_on(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let wire = RangeScanContinue::decode(command.request)?;
+    let bucket = command.session.bucket(Rights::READ)?;
+    let limits = ScanLimits {
+        items: wire.items_max,
+        ms: wire.time_ms_max,
+        bytes: wire.bytes_max,
+    };
+    let cookie = command.session.next_cookie();
+    let ctx = command.turn.ctx();
+    bucket.continue_scan(ctx, command.request.vb, &wire.id.0, limits, cookie)?;
+    Ok(command.park_as(ReplyKind::Scanned))
+}
+
+pub(super) fn cancel(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let wire = RangeScanCancel::decode(command.request)?;
+    let bucket = command.session.bucket(Rights::READ)?;
+    bucket.cancel_scan(command.request.vb, &wire.id.0)?;
+    Ok(command.success())
+}
+
+/// Whether the command goes on whose answer this is a part of.
+pub(crate) const fn is_partial(completion: &Completion) -> bool {
+    matches!(
+        completion,
+        Completion::Scanned {
+            result: Ok(ScanPart { end: None, .. })
+        }
+    )
+}
+
+/// A scan was made.
+///
+/// # Errors
+/// Why it was not.
+pub(super) fn made(
+    composer: &Composer,
+    completion: Completion,
+    out: &mut Output,
+) -> Result<(), Status> {
+    match completion {
+        Completion::ScanMade { result } => composer.value(Datatype::RAW, &result?, out),
+        other => return Err(unexpected(other)),
+    }
+    Ok(())
+}
+
+/// A part of what a scan found.
+///
+/// # Errors
+/// How it ended, if not well; `Internal` when a document does not inflate.
+pub(super) fn part(
+    composer: &Composer,
+    completion: Completion,
+    out: &mut Output,
+) -> Result<(), Status> {
+    let Completion::Scanned { result } = completion else {
+        return Err(unexpected(completion));
+    };
+    let ScanPart { found, end } = result?;
+    let mut value = Vec::new();
+    let has_documents = match &found {
+        ScanFound::Keys(keys) => {
+            keys.iter()
+                .for_each(|key| push_scan_key(logical(key), &mut value));
+            false
+        }
+        ScanFound::Documents(items) => {
+            for item in items {
+                push_document(composer, item, &mut value)?;
+            }
+            true
+        }
+    };
+    let status = match end {
+        None => Status::Success,
+        Some(ScanEnd::More) => Status::RangeScanMore,
+        Some(ScanEnd::Complete) => Status::RangeScanComplete,
+    };
+    Response {
+        extras: &encode_record_kind(has_documents),
+        value: &value,
+        ..composer.response(status)
+    }
+    .write(out.buffer());
+    Ok(())
+}
+
+fn push_document(composer: &Composer, item: &Item, out: &mut Vec<u8>) -> Result<(), Status> {
+    let (value, datatype) = composer.plain_document(item)?;
+    ScanDocument {
+        flags: item.flags(),
+        expiry: item.expiry(),
+        seqno: item.seqno(),
+        cas: item.cas(),
+        datatype,
+        key: logical(item.key()),
+        value: &value,
+    }
+    .encode(out);
+    Ok(())
+}
+
+/// A stored key without its collection.
+fn logical(stored: &[u8]) -> &[u8] {
+    kedge_types::decode_leb128(stored).map_or(stored, |(_, len)| &stored[len..])
+}

@@ -1,0 +1,287 @@
+//! Sub-document commands, of one path (SUBDOC_GET and its relatives) and of several.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use kedge_bucket::{Completion, Item, LookIn, Modify, Mutated, Outcome};
+use kedge_protocol::binary::commands::subdoc::{
+    DocFlags, Spec, SubdocMulti, SubdocSingle, push_lookup_result, push_mutation_failure,
+    push_mutation_result,
+};
+use kedge_protocol::binary::{Feature, Opcode, Request, Response};
+use kedge_subdoc::{Mutation, OwnedSpec, Surroundings, check, lookup};
+use kedge_types::limits::INFLATED_BYTES_MAX;
+use kedge_types::{Cas, Datatype, Status};
+
+use super::{Command, Done, complete};
+use crate::output::Output;
+use crate::session::{Composer, Failure, ReplyKind, Rights};
+
+/// A lookup that waits for its document.
+#[derive(Debug)]
+pub(crate) struct Looking {
+    specs: Vec<OwnedSpec>,
+    around: Surroundings,
+    single: bool,
+}
+
+/// A mutation whose outcome is to come.
+#[derive(Debug)]
+pub(crate) struct Changing {
+    mutation: Arc<Mutation>,
+    single: bool,
+}
+
+/// A request of either form.
+struct Wire<'r> {
+    specs: Vec<Spec<'r>>,
+    flags: DocFlags,
+    expiry: u32,
+    key: &'r [u8],
+    cas: Cas,
+    single: bool,
+}
+
+impl<'r> Wire<'r> {
+    fn decode(opcode: Opcode, request: &Request<'r>) -> Result<Self, Status> {
+        if matches!(
+            opcode,
+            Opcode::SubdocMultiLookup | Opcode::SubdocMultiMutation
+        ) {
+            let multi = SubdocMulti::decode(request)?;
+            return Ok(Self {
+                specs: multi.specs.collect(),
+                flags: multi.doc_flags,
+                expiry: multi.expiry.unwrap_or(0),
+                key: multi.key,
+                cas: multi.cas,
+                single: false,
+            });
+        }
+        let single = SubdocSingle::decode(request)?;
+        Ok(Self {
+            specs: vec![single.spec],
+            flags: single.doc_flags,
+            expiry: single.expiry.unwrap_or(0),
+            key: single.key,
+            cas: single.cas,
+            single: true,
+        })
+    }
+
+    fn check(&self, command: &Command<'_, '_, '_>) -> Result<(), Failure> {
+        let has_xattrs = self.specs.iter().any(Spec::is_xattr);
+        if has_xattrs && !command.session.features.contains(Feature::Xattr) {
+            let context = "extended attributes were not negotiated";
+            return Err(Failure::new(Status::NotSupported, context));
+        }
+        Ok(check(self.specs.iter().copied())?)
+    }
+}
+
+/// Path and value lie in the request's value, which may be compressed.
+fn plain<'a>(request: &'a Request<'_>) -> Result<Cow<'a, [u8]>, Failure> {
+    if request.datatype & Datatype::SNAPPY.bits() == 0 {
+        return Ok(Cow::Borrowed(request.value));
+    }
+    let invalid = Failure::new(Status::Invalid, "the value is not what its datatype says");
+    match snap::raw::decompress_len(request.value) {
+        Ok(len) if len <= INFLATED_BYTES_MAX => {}
+        _ => return Err(invalid),
+    }
+    let inflated = snap::raw::Decoder::new().decompress_vec(request.value);
+    inflated.map(Cow::Owned).map_err(|_| invalid)
+}
+
+pub(super) fn look(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let value = plain(command.request)?;
+    let request = command.request.with_inflated(&value);
+    let wire = Wire::decode(command.opcode, &request)?;
+    wire.check(command)?;
+    let target = command
+        .session
+        .target(command.request, wire.key, Rights::READ)?;
+    let which = if wire.flags.contains(DocFlags::REPLICA_READ) {
+        LookIn::Replica
+    } else if wire.flags.contains(DocFlags::ACCESS_DELETED) {
+        LookIn::Tombstones
+    } else {
+        LookIn::Documents
+    };
+    let ctx = command.turn.ctx();
+    let branch = target.bucket.failover_log(ctx, target.vb)?;
+    let around = Surroundings {
+        uuid: branch.first().map(|(uuid, _)| *uuid).unwrap_or_default(),
+        unix_secs: ctx.now.unix_secs(),
+    };
+    let read = target.read(command.session);
+    match target.bucket.look_in(ctx, &read, which)? {
+        Outcome::Done((item, cas)) => {
+            let specs = wire.specs.iter().copied();
+            let reply = Looked::at(&item, cas, &around, specs)?;
+            reply.compose(&command.composer, wire.single, command.out)?;
+            Ok(Done::Replied)
+        }
+        Outcome::Parked => {
+            let specs = wire.specs.iter().copied().map(OwnedSpec::from).collect();
+            Ok(command.park_as(ReplyKind::Lookup(Box::new(Looking {
+                specs,
+                around,
+                single: wire.single,
+            }))))
+        }
+    }
+}
+
+/// The end of a lookup that waited.
+pub(super) fn looked(
+    composer: &Composer,
+    looking: &Looking,
+    completion: Completion,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let (item, cas) = complete::document(completion)?;
+    let specs = looking.specs.iter().map(OwnedSpec::get);
+    let reply = Looked::at(&item, cas, &looking.around, specs)?;
+    reply.compose(composer, looking.single, out)
+}
+
+/// What a lookup found.
+struct Looked {
+    cas: Cas,
+    deleted: bool,
+    /// Of the last spec that failed.
+    failed: Option<Status>,
+    /// The results of a multi lookup.
+    results: Vec<u8>,
+    /// Where the value of the last spec begins in it.
+    last: usize,
+}
+
+impl Looked {
+    fn at<'s>(
+        item: &Item,
+        cas: Cas,
+        around: &Surroundings,
+        specs: impl Iterator<Item = Spec<'s>>,
+    ) -> Result<Self, Status> {
+        let mut looked = Self {
+            cas,
+            deleted: item.is_deleted(),
+            failed: None,
+            results: Vec::new(),
+            last: 0,
+        };
+        lookup(item, cas, around, specs, &mut |status, value| {
+            if status != Status::Success {
+                looked.failed = Some(status);
+            }
+            push_lookup_result(status, value, &mut looked.results);
+            looked.last = looked.results.len() - value.len();
+        })?;
+        Ok(looked)
+    }
+
+    fn compose(&self, composer: &Composer, single: bool, out: &mut Output) -> Result<(), Failure> {
+        let status = match (self.failed, self.deleted) {
+            (Some(status), _) if single => return Err(status.into()),
+            (Some(_), false) => Status::SubdocMultiPathFailure,
+            (Some(_), true) => Status::SubdocMultiPathFailureDeleted,
+            (None, false) => Status::Success,
+            (None, true) => Status::SubdocSuccessDeleted,
+        };
+        let from = if single { self.last } else { 0 };
+        Response {
+            cas: self.cas,
+            value: &self.results[from..],
+            ..composer.response(status)
+        }
+        .write(out.buffer());
+        Ok(())
+    }
+}
+
+pub(super) fn change(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let value = plain(command.request)?;
+    let request = command.request.with_inflated(&value);
+    let wire = Wire::decode(command.opcode, &request)?;
+    wire.check(command)?;
+    let target = command
+        .session
+        .target(command.request, wire.key, Rights::WRITE)?;
+    let changing = Changing {
+        mutation: Arc::new(Mutation::new(wire.specs.iter().copied(), wire.flags)),
+        single: wire.single,
+    };
+    let write = target.write(command.session, &command.infos, wire.cas);
+    let change: Arc<dyn Modify> = changing.mutation.clone();
+    let ctx = command.turn.ctx();
+    let result = match target.bucket.modify(ctx, &write, wire.expiry, &change) {
+        Ok(Outcome::Parked) => {
+            return Ok(command.park_as(ReplyKind::Modified(Box::new(changing))));
+        }
+        Ok(Outcome::Done(mutated)) => Ok(mutated),
+        Err(status) => Err(status),
+    };
+    changing.compose(&command.composer, result, command.out)?;
+    Ok(Done::Replied)
+}
+
+/// The end of a mutation that waited.
+pub(super) fn changed(
+    composer: &Composer,
+    changing: &Changing,
+    completion: Completion,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    let result = complete::mutation(completion).map(|(mutated, _)| mutated);
+    changing.compose(composer, result, out)
+}
+
+impl Changing {
+    fn compose(
+        &self,
+        composer: &Composer,
+        result: Result<Mutated, Status>,
+        out: &mut Output,
+    ) -> Result<(), Failure> {
+        let reply = self.mutation.reply();
+        match (result, reply.failed) {
+            (Ok(mutated), _) => {
+                let mut value = Vec::new();
+                for (index, bytes) in &reply.values {
+                    match self.single {
+                        true => value.extend_from_slice(bytes),
+                        false => push_mutation_result(*index, bytes, &mut value),
+                    }
+                }
+                let status = match reply.deleted {
+                    true => Status::SubdocSuccessDeleted,
+                    false => Status::Success,
+                };
+                composer.mutation_as(status, &mutated, &value, out);
+                Ok(())
+            }
+            (
+                Err(
+                    status @ (Status::SubdocMultiPathFailure
+                    | Status::SubdocMultiPathFailureDeleted),
+                ),
+                Some((index, failed)),
+            ) => {
+                if self.single {
+                    return Err(failed.into());
+                }
+                let mut value = Vec::new();
+                push_mutation_failure(index, failed, &mut value);
+                Response {
+                    value: &value,
+                    ..composer.response(status)
+                }
+                .write(out.buffer());
+                Ok(())
+            }
+            (Err(status), _) => Err(status.into()),
+        }
+    }
+}

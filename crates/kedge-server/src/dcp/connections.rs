@@ -1,0 +1,133 @@
+//! The DCP connections there are: their names, and what they do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kedge_replication::ProducerFigures;
+use parking_lot::Mutex;
+
+use crate::cookie::ConnectionId;
+use crate::inbox::{FrontEnds, Message};
+
+/// Bucket and name of a connection.
+type Name = (String, String);
+
+/// All DCP connections of the server.
+pub(crate) struct DcpConnections {
+    front_ends: Arc<FrontEnds>,
+    open: Mutex<BTreeMap<Name, Known>>,
+}
+
+struct Known {
+    id: ConnectionId,
+    figures: Arc<Mutex<ProducerFigures>>,
+}
+
+/// What is known of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct DcpFigures {
+    pub(crate) name: String,
+    pub(crate) producer: ProducerFigures,
+}
+
+/// The entry of a connection, which goes with it.
+pub(crate) struct Registered {
+    all: Arc<DcpConnections>,
+    name: Name,
+    id: ConnectionId,
+    figures: Arc<Mutex<ProducerFigures>>,
+}
+
+impl DcpConnections {
+    pub(crate) fn new(front_ends: Arc<FrontEnds>) -> Self {
+        Self {
+            front_ends,
+            open: Mutex::default(),
+        }
+    }
+
+    /// Names a connection to a bucket. One that has the name already is told to end.
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        bucket: &str,
+        name: &str,
+        id: ConnectionId,
+    ) -> Registered {
+        let name = (bucket.to_owned(), name.to_owned());
+        let figures = Arc::<Mutex<ProducerFigures>>::default();
+        let known = Known {
+            id,
+            figures: figures.clone(),
+        };
+        let before = self.open.lock().insert(name.clone(), known);
+        if let Some(before) = before.filter(|before| before.id != id) {
+            tracing::info!(
+                bucket,
+                name = name.1,
+                "a DCP connection ends, as another has its name now"
+            );
+            self.front_ends
+                .send(before.id.thread, Message::End(before.id));
+        }
+        Registered {
+            all: self.clone(),
+            name,
+            id,
+            figures,
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.open.lock().len()
+    }
+
+    /// Calls `each` with the name and value of what they come to together.
+    pub(crate) fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
+        let open = self.open.lock();
+        let figures: Vec<ProducerFigures> =
+            open.values().map(|known| *known.figures.lock()).collect();
+        drop(open);
+        let sum = |of: fn(&ProducerFigures) -> u64| figures.iter().map(of).sum::<u64>();
+        for (name, value) in [
+            ("dcp_connections", figures.len() as u64),
+            ("dcp_streams", sum(|figures| figures.streams as u64)),
+            ("dcp_unacked_bytes", sum(|figures| figures.unacknowledged)),
+        ] {
+            each(name, &value.to_string());
+        }
+    }
+
+    /// Those to a bucket, by name.
+    pub(crate) fn of(&self, bucket: &str) -> Vec<DcpFigures> {
+        let open = self.open.lock();
+        let of_bucket = open.iter().filter(|((of, _), _)| of == bucket);
+        let figures = of_bucket.map(|((_, name), known)| DcpFigures {
+            name: name.clone(),
+            producer: *known.figures.lock(),
+        });
+        figures.collect()
+    }
+}
+
+impl Registered {
+    pub(crate) fn name(&self) -> &str {
+        &self.name.1
+    }
+
+    pub(crate) fn note(&self, figures: ProducerFigures) {
+        *self.figures.lock() = figures;
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let mut open = self.all.open.lock();
+        if open
+            .get(&self.name)
+            .is_some_and(|known| known.id == self.id)
+        {
+            open.remove(&self.name);
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Connections that follow the changes of vBuckets: the second life of a session, after DCP_OPEN.
+//!
+//! The messages are `kedge_replication`'s, the streams are the bucket's. A stream that has something new tells its
+//! connection's [`Mailbox`](mailbox::Mailbox), which wakes the front-end thread once; the thread then lets the producer
+//! fill the output from the streams that are ready, in turn, as far as output and flow control have room.
+//!
+//! Invariants:
+//! * A stream is read by the thread of its connection only, and gives its cursor back when the connection goes.
+//! * Of two connections to a bucket with the same name, the first one ends.
+
+mod connections;
+mod mailbox;
+
+pub(crate) use connections::DcpConnections;
+
+use std::sync::Arc;
+
+use kedge_bucket::{Bucket, StreamConnection, StreamRefused, Streams};
+use kedge_protocol::binary::commands::dcp::{Control, Open};
+use kedge_protocol::binary::{Opcode, ReplyFrame, Request};
+use kedge_replication::{
+    Disconnect, Filled, Producer, ProducerConfig, Refusal, Source as _, StreamFlags, StreamId,
+    StreamRequest, Todo,
+};
+use kedge_types::{Seqno, Status, VbId};
+
+use crate::cookie::ConnectionId;
+use crate::dcp::connections::Registered;
+use crate::dcp::mailbox::Mailbox;
+use crate::session::{Failure, Rights, Turn};
+
+/// Streams fill the output up to this many bytes: what is in the output delays replies and changes of other streams.
+const FILL_BYTES: usize = 256 << 10;
+
+/// A connection that follows the changes of vBuckets.
+pub(crate) struct DcpSession {
+    producer: Producer,
+    bucket: Arc<Bucket>,
+    connection: StreamConnection,
+    streams: Streams,
+    mailbox: Arc<Mailbox>,
+    registered: Registered,
+    ready: Vec<VbId>,
+    /// What the consumer acknowledged and the bucket was not told yet.
+    acks: Vec<(VbId, Seqno)>,
+}
+
+impl DcpSession {
+    /// What a session becomes that asks for it.
+    ///
+    /// # Errors
+    /// What the client is told.
+    pub(crate) fn open(
+        open: &Open<'_>,
+        id: ConnectionId,
+        bucket: &Arc<Bucket>,
+        rights: Rights,
+        features: kedge_protocol::binary::Features,
+        turn: &Turn<'_>,
+    ) -> Result<Self, Failure> {
+        let limits = &turn.shared.limits;
+        let config = ProducerConfig {
+            features,
+            idle_timeout_ns: limits.dcp_idle.as_nanos() as u64,
+            stuck_timeout_ns: limits.dcp_stuck.as_nanos() as u64,
+        };
+        let producer = Producer::open(open, &config, turn.now.mono_ns).map_err(failure)?;
+        if producer.consumer_name().is_some() {
+            may_acknowledge(rights)?;
+        }
+        let name = String::from_utf8_lossy(open.name).into_owned();
+        let mailbox = Arc::new(Mailbox::new(id, turn.shared.front_ends.clone()));
+        let connection = bucket
+            .connect_streams(&name, mailbox.clone())
+            .map_err(|_| Status::TemporaryFailure)?;
+        let connection = if producer.sends_values() {
+            connection
+        } else {
+            connection.without_values()
+        };
+        let registered = turn.shared.dcp.register(bucket.name(), &name, id);
+        tracing::info!(bucket = bucket.name(), name, "a DCP connection was opened");
+        Ok(Self {
+            producer,
+            bucket: bucket.clone(),
+            connection,
+            streams: Streams::default(),
+            mailbox,
+            registered,
+            ready: Vec::new(),
+            acks: Vec::new(),
+        })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        self.registered.name()
+    }
+
+    /// Whether a request belongs to this part of the connection.
+    pub(crate) fn takes(opcode: u8) -> bool {
+        (Opcode::DcpOpen.wire()..=Opcode::DcpCacheTransferEnd.wire()).contains(&opcode)
+    }
+
+    /// A request of the consumer.
+    ///
+    /// # Errors
+    /// The connection has to be closed.
+    pub(crate) fn on_request(
+        &mut self,
+        turn: &Turn<'_>,
+        rights: Rights,
+        map: impl FnOnce() -> Vec<u8>,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Disconnect> {
+        let now_ns = turn.now.mono_ns;
+        if is_consumer_name(request) && may_acknowledge(rights).is_err() {
+            return Err(denied(request.opcode));
+        }
+        let todo = self.producer.on_request(now_ns, request, out)?;
+        self.carry_out(turn, rights, map, todo, request.opcode, out)
+    }
+
+    /// The consumer's answer.
+    ///
+    /// # Errors
+    /// The connection has to be closed.
+    pub(crate) fn on_reply(
+        &mut self,
+        turn: &Turn<'_>,
+        reply: &ReplyFrame<'_>,
+    ) -> Result<(), Disconnect> {
+        let todo = self.producer.on_reply(turn.now.mono_ns, reply)?;
+        if let Todo::TakeoverAnswered { stream, .. } = todo {
+            self.streams.state_answered(stream);
+        }
+        Ok(())
+    }
+
+    fn carry_out(
+        &mut self,
+        turn: &Turn<'_>,
+        rights: Rights,
+        map: impl FnOnce() -> Vec<u8>,
+        todo: Todo,
+        opcode: u8,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Disconnect> {
+        let now_ns = turn.now.mono_ns;
+        match todo {
+            Todo::OpenStream(id, request) => {
+                self.open_stream(now_ns, rights, map, id, &request, out)
+            }
+            Todo::CloseStream(id) => {
+                self.streams.close(id);
+                self.forget_acks(id.vb);
+                Ok(())
+            }
+            Todo::FailoverLog { vb, opaque } => {
+                let table = self.bucket.failover_table(turn.ctx(), vb);
+                let table = table.as_ref().map_err(|status| *status);
+                self.producer.failover_log(now_ns, opaque, table, out)
+            }
+            Todo::Acknowledge { vb, prepared } => {
+                if may_acknowledge(rights).is_err() {
+                    return Err(denied(opcode));
+                }
+                self.acks.push((vb, prepared));
+                Ok(())
+            }
+            Todo::Nothing | Todo::TakeoverAnswered { .. } => Ok(()),
+        }
+    }
+
+    fn open_stream(
+        &mut self,
+        now_ns: u64,
+        rights: Rights,
+        map: impl FnOnce() -> Vec<u8>,
+        id: StreamId,
+        request: &StreamRequest,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Disconnect> {
+        let takes_over = request.flags.contains(StreamFlags::TAKEOVER);
+        // A stream has all of the bucket, or the default collection, which nobody has for itself.
+        let needed = if takes_over {
+            Rights::STREAM.and(Rights::MANAGE)
+        } else {
+            Rights::STREAM
+        };
+        let opened = if !rights.allow(needed) {
+            Err(Status::AccessDenied.into())
+        } else {
+            self.connection.open_stream(request)
+        };
+        match opened {
+            Ok(opened) => {
+                if self
+                    .producer
+                    .stream_opened(now_ns, id, &opened.failover, out)
+                {
+                    self.forget_acks(id.vb);
+                    self.streams.insert(id, opened.stream);
+                }
+                Ok(())
+            }
+            Err(StreamRefused::Rollback(to)) => {
+                tracing::info!(
+                    bucket = self.bucket.name(),
+                    connection = self.name(),
+                    vbucket = %id.vb,
+                    start = %request.start,
+                    %to,
+                    "a consumer has to roll back"
+                );
+                self.producer.stream_rolls_back(now_ns, id, to, out);
+                Ok(())
+            }
+            Err(StreamRefused::Status(status)) => {
+                let map = if status == Status::NotMyVbucket {
+                    map()
+                } else {
+                    Vec::new()
+                };
+                self.producer.stream_refused(now_ns, id, status, &map, out)
+            }
+        }
+    }
+
+    /// Tells the bucket what the consumer acknowledged since the last call.
+    pub(crate) fn hand_over_acks(&mut self) {
+        if self.acks.is_empty() {
+            return;
+        }
+        if let Some(node) = self.producer.consumer_name() {
+            self.bucket.acknowledge(node, &self.acks);
+        }
+        self.acks.clear();
+    }
+
+    /// A stream begins or ended: what the consumer has acknowledged in another holds no more.
+    fn forget_acks(&mut self, vb: VbId) {
+        self.acks.retain(|(acked, _)| *acked != vb);
+        if let Some(node) = self.producer.consumer_name() {
+            self.bucket.forget_acks(vb, node);
+        }
+    }
+
+    /// Looks into the mailbox.
+    pub(crate) fn collect(&mut self) {
+        self.mailbox.take(&mut self.ready);
+        for vb in self.ready.drain(..) {
+            self.producer.ready(vb);
+        }
+    }
+
+    /// Appends what streams have, as far as `queued` bytes of the output leave room.
+    pub(crate) fn fill(&mut self, now_ns: u64, queued: usize, out: &mut Vec<u8>) {
+        let room = FILL_BYTES.saturating_sub(queued);
+        if room > 0 && self.producer.has_ready() {
+            let filled = self.producer.fill(now_ns, &mut self.streams, out, room);
+            debug_assert!(filled != Filled::Idle || !self.producer.has_ready());
+        }
+        self.registered.note(self.producer.figures());
+    }
+
+    /// Whether [`Self::fill`] would append something when there is room.
+    pub(crate) fn has_ready(&self) -> bool {
+        self.producer.has_ready()
+    }
+
+    /// When [`Self::on_time`] is to be called.
+    pub(crate) fn next_deadline_ns(&self) -> Option<u64> {
+        self.producer.next_deadline_ns()
+    }
+
+    /// Asks whether the consumer is there, when it is time to.
+    ///
+    /// # Errors
+    /// It is not: the connection has to be closed.
+    pub(crate) fn on_time(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), Disconnect> {
+        self.producer.on_time(now_ns, out)
+    }
+}
+
+/// An acknowledgement decides about what other clients wrote: that is for nodes of the cluster.
+fn may_acknowledge(rights: Rights) -> Result<(), Failure> {
+    if rights.allow(Rights::MANAGE) {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Status::AccessDenied,
+        "only nodes of the cluster are replicas",
+    ))
+}
+
+fn is_consumer_name(request: &Request<'_>) -> bool {
+    request.opcode == Opcode::DcpControl.wire()
+        && Control::decode(request).is_ok_and(|control| control.key == b"consumer_name")
+}
+
+fn denied(opcode: u8) -> Disconnect {
+    Disconnect::BadMessage {
+        opcode,
+        status: Status::AccessDenied,
+    }
+}
+
+fn failure(refusal: Refusal) -> Failure {
+    Failure::new(refusal.status, refusal.reason)
+}

@@ -1,0 +1,270 @@
+//! `/kedge/cluster`: what nodes of a cluster say to each other, and what people ask of it.
+//!
+//! Nodes have the role admin with each other; status, failover and recovery take `cluster_admin`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use kedge_auth::Privilege;
+use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterMap};
+use serde_json::{Value, json};
+
+use super::HttpState;
+use super::auth::Caller;
+use super::call::Call;
+use super::form::{self, Form};
+use super::reply::{Handled, Reply, done, ok, ok_bytes};
+use crate::cluster::{Applied, ChangeError, ClusterNode};
+
+/// Largest map, in bytes: many buckets with many vBuckets each.
+const MAP_BYTES_MAX: usize = 64 << 20;
+/// Longest time that a node that is given a map is waited for.
+const WAIT_MAX: Duration = Duration::from_secs(30);
+
+impl Call {
+    /// The node as one of a cluster, for other nodes and administrators; 404 of a node that runs alone.
+    fn node(&self) -> Result<Arc<ClusterNode>, Reply> {
+        self.node_for(Privilege::Admin)
+    }
+
+    /// The node as one of a cluster, for who may do that.
+    fn node_for(&self, privilege: Privilege) -> Result<Arc<ClusterNode>, Reply> {
+        self.caller.require(privilege, None)?;
+        self.state.parts.node.clone().ok_or_else(|| {
+            Reply::field_error(
+                StatusCode::NOT_FOUND,
+                "_",
+                "this server is no node of a cluster",
+            )
+        })
+    }
+}
+
+/// What is answered when a change of the cluster was refused.
+pub(crate) fn refusal(error: &ChangeError) -> Reply {
+    let said = |code, field| Reply::field_error(code, field, error.to_string());
+    match error {
+        ChangeError::Map(ClusterError::Save(why)) => Reply::failed("save the cluster map", why),
+        ChangeError::Map(ClusterError::NoNode(_)) => said(StatusCode::NOT_FOUND, "_"),
+        ChangeError::NoBucket => Reply::no_such_resource(),
+        ChangeError::Exists => Reply::field_error(
+            StatusCode::BAD_REQUEST,
+            "name",
+            "Bucket with given name already exists",
+        ),
+        ChangeError::Refused(_) => said(StatusCode::BAD_REQUEST, "_"),
+        ChangeError::NotBegun | ChangeError::Down(_) => said(StatusCode::SERVICE_UNAVAILABLE, "_"),
+        _ => said(StatusCode::CONFLICT, "_"),
+    }
+}
+
+fn document(applied: &Applied) -> Value {
+    let missing = applied.missing.iter();
+    json!({
+        "revision": applied.revision,
+        "promoted": applied.promoted,
+        "moved": applied.moved,
+        "moving": applied.moving,
+        "losses": applied.losses.to_string(),
+        "missing": missing.map(|(node, why)| json!({ "node": node, "why": why })).collect::<Vec<_>>(),
+        "tookMs": u64::try_from(applied.took.as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+/// What a client hears when a change that all nodes have to make was made by some only.
+pub(crate) fn complete(applied: &Applied) -> Result<(), Reply> {
+    if applied.missing.is_empty() {
+        return Ok(());
+    }
+    let missing = applied.missing.iter();
+    let missing: Vec<String> = missing
+        .map(|(node, why)| format!("{node}: {why}"))
+        .collect();
+    Err(Reply::field_error(
+        StatusCode::SERVICE_UNAVAILABLE,
+        "_",
+        format!(
+            "it is done, but not by all nodes yet: {}",
+            missing.join("; ")
+        ),
+    ))
+}
+
+/// `GET /kedge/cluster/node`.
+pub(crate) async fn about(call: Call) -> Handled {
+    ok(&call.node()?.about())
+}
+
+/// `GET /kedge/cluster/map`.
+pub(crate) async fn map(call: Call) -> Handled {
+    let map = call.node()?.map().ok_or_else(Reply::no_such_resource)?;
+    ok_bytes(map.to_json().into())
+}
+
+/// `PUT /kedge/cluster/map`: another node has a map that may be newer. Answered when this node is what it, or a newer
+/// one, says, or `wait_ms` is over.
+pub(crate) async fn give(call: Call, body: Body) -> Handled {
+    let node = call.node()?;
+    let bytes = form::read_within(body, MAP_BYTES_MAX).await?;
+    let bad =
+        |error: ClusterError| Reply::field_error(StatusCode::BAD_REQUEST, "_", error.to_string());
+    let map = ClusterMap::from_json(&bytes).map_err(bad)?;
+    let revision = map.revision;
+    let adopting = node.clone();
+    call.blocking(move |_| adopting.adopt(map))
+        .await?
+        .map_err(bad)?;
+    let wait_ms = call.query.get("wait_ms").and_then(|text| text.parse().ok());
+    let wait = Duration::from_millis(wait_ms.unwrap_or(0)).min(WAIT_MAX);
+    let mut applied = node.applied();
+    // Who waits sees from the answer whether it was long enough.
+    let _ = tokio::time::timeout(wait, applied.wait_for(|it| *it >= Some(revision))).await;
+    ok(&node.about())
+}
+
+/// `GET /kedge/cluster/positions`: how far the copies of this node are.
+pub(crate) async fn positions(call: Call) -> Handled {
+    let node = call.node()?;
+    let positions = call.blocking(move |_| node.positions()).await?;
+    let positions =
+        positions.map_err(|why| Reply::field_error(StatusCode::SERVICE_UNAVAILABLE, "_", why))?;
+    ok(&positions)
+}
+
+/// `POST /kedge/cluster/fence`: a node is about to be failed over and is not to be followed; `DELETE`: it is again.
+pub(crate) async fn fence(call: Call, method: Method) -> Handled {
+    let node = call.node()?;
+    if method == Method::DELETE {
+        node.lift_fence();
+        return done();
+    }
+    let name = name(&call.query)?;
+    let map = node.map().ok_or_else(Reply::no_such_resource)?;
+    let other = map.node(&name).map_err(|error| refusal(&error.into()))?;
+    let fence = move || node.fence(other).and_then(|()| node.positions());
+    let positions = call.blocking(move |_| fence()).await?;
+    let positions =
+        positions.map_err(|why| Reply::field_error(StatusCode::SERVICE_UNAVAILABLE, "_", why))?;
+    ok(&positions)
+}
+
+/// `GET /kedge/cluster/figures`: this node's part of the status.
+pub(crate) async fn figures(call: Call) -> Handled {
+    let node = call.node()?;
+    ok(&call.blocking(move |_| node.figures()).await?)
+}
+
+/// `GET /kedge/cluster/status`.
+pub(crate) async fn status(call: Call) -> Handled {
+    let node = call.node_for(Privilege::Settings)?;
+    let status = call.blocking(move |_| node.status()).await?;
+    ok(&status.ok_or_else(|| refusal(&ChangeError::NotBegun))?)
+}
+
+fn name(form: &Form) -> Result<String, Reply> {
+    let missing = || Reply::field_error(StatusCode::BAD_REQUEST, "node", "must be a node's name");
+    form.get("node").map(str::to_owned).ok_or_else(missing)
+}
+
+/// `POST /kedge/cluster/failover` with `node`, and `force=true` to accept losses.
+pub(crate) async fn fail_over(call: Call, form: Form) -> Handled {
+    let (node, name) = (call.node_for(Privilege::Settings)?, name(&form)?);
+    let force = matches!(form.get("force"), Some("true" | "1"));
+    let applied = call.blocking(move |_| node.fail_over(&name, force)).await?;
+    ok(&document(&applied.map_err(|error| refusal(&error))?))
+}
+
+/// `POST /kedge/cluster/recover` with `node`.
+pub(crate) async fn recover(call: Call, form: Form) -> Handled {
+    let (node, name) = (call.node_for(Privilege::Settings)?, name(&form)?);
+    let applied = call.blocking(move |_| node.recover(&name)).await?;
+    ok(&document(&applied.map_err(|error| refusal(&error))?))
+}
+
+/// `POST /kedge/cluster/move` with `bucket`, `vbucket` and `node`.
+pub(crate) async fn move_vbucket(call: Call, form: Form) -> Handled {
+    let (node, name) = (call.node_for(Privilege::Settings)?, name(&form)?);
+    let wrong = |field, why| Reply::field_error(StatusCode::BAD_REQUEST, field, why);
+    let bucket = form.get("bucket").map(str::to_owned);
+    let bucket = bucket.ok_or_else(|| wrong("bucket", "must be a bucket's name"))?;
+    let vb = form.get("vbucket").and_then(|text| text.parse().ok());
+    let vb: u16 = vb.ok_or_else(|| wrong("vbucket", "must be a vBucket's number"))?;
+    let applied = call.blocking(move |_| node.move_vbucket(&bucket, vb, &name));
+    ok(&document(&applied.await?.map_err(|error| refusal(&error))?))
+}
+
+/// `POST /kedge/cluster/balance`.
+pub(crate) async fn balance(call: Call) -> Handled {
+    let node = call.node_for(Privilege::Settings)?;
+    let applied = call.blocking(move |_| node.balance()).await?;
+    ok(&document(&applied.map_err(|error| refusal(&error))?))
+}
+
+/// Whether a request changes something that each node keeps for itself and all are to have.
+fn is_for_all(method: &Method, path: &str) -> bool {
+    let is_change = matches!(*method, Method::PUT | Method::DELETE | Method::POST);
+    let is_user = path.starts_with("/settings/rbac/users/local/");
+    let is_group = path.starts_with("/settings/rbac/groups/");
+    is_change && (is_user || is_group || path.ends_with("/controller/doFlush"))
+}
+
+/// Has all nodes of the cluster do what one was asked to do, when each keeps that for itself: users, groups, and a
+/// flush.
+pub(crate) async fn everywhere(
+    State(state): State<Arc<HttpState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let is_node = |caller: &Caller| caller.id == CLUSTER_USER;
+    let from_node = request.extensions().get::<Caller>().is_some_and(is_node);
+    let path = request.uri().path().to_owned();
+    let Some(node) = state.parts.node.clone() else {
+        return next.run(request).await;
+    };
+    if from_node || !is_for_all(request.method(), &path) {
+        return next.run(request).await;
+    }
+    let (parts, body) = request.into_parts();
+    let bytes: Bytes = match form::read(body).await {
+        Ok(bytes) => bytes,
+        Err(reply) => return reply.into_response(),
+    };
+    let asked = node.clone();
+    let all = blocking(move || match asked.map() {
+        Some(map) => asked.require_all(&map),
+        None => Err(ChangeError::NotBegun),
+    });
+    if let Err(reply) = all.await {
+        return reply.into_response();
+    }
+    let method = parts.method.to_string();
+    let content_type = parts.headers.get(header::CONTENT_TYPE);
+    let content_type = content_type
+        .and_then(|it| it.to_str().ok())
+        .unwrap_or("")
+        .to_owned();
+    let response = next
+        .run(Request::from_parts(parts, Body::from(bytes.clone())))
+        .await;
+    if !response.status().is_success() {
+        return response;
+    }
+    match blocking(move || node.repeat(&method, &path, &content_type, &bytes)).await {
+        Ok(()) => response,
+        Err(reply) => reply.into_response(),
+    }
+}
+
+/// Runs what waits for other nodes where it holds nobody up.
+async fn blocking(
+    work: impl FnOnce() -> Result<(), ChangeError> + Send + 'static,
+) -> Result<(), Reply> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_err(|error| Reply::failed("finish the request", &error))?
+        .map_err(|error| refusal(&error))
+}

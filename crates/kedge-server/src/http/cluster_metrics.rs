@@ -1,0 +1,55 @@
+//! The cluster, for Prometheus.
+
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+
+use super::HttpState;
+
+/// The cluster as this node sees it, at the time of the scrape.
+#[derive(Debug)]
+pub(super) struct ClusterSample {
+    /// Metric, what to say of it, value.
+    revisions: [(&'static str, &'static str, i64); 2],
+    /// (name, whether it answered when it was asked last) of each other node.
+    nodes: Vec<(String, bool)>,
+}
+
+impl ClusterSample {
+    /// `None` of a node that runs alone.
+    pub(super) fn take(state: &HttpState) -> Option<Self> {
+        let node = state.parts.node.as_ref()?;
+        let about = node.about();
+        let rev = |revision: Option<kedge_cluster::Revision>| revision.map_or(0, |it| it.rev);
+        Some(Self {
+            revisions: [
+                (
+                    "kedge_cluster_map_revision",
+                    "Revision of the cluster map that the node follows",
+                    rev(about.revision),
+                ),
+                (
+                    "kedge_cluster_applied_revision",
+                    "Revision of the cluster map that the node's vBuckets are",
+                    rev(about.applied),
+                ),
+            ],
+            nodes: node.others(),
+        })
+    }
+
+    pub(super) fn encode(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
+        for (name, help, value) in self.revisions {
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(value).encode(metric)?;
+        }
+        let help = "Whether another node answered when it was asked last, a second ago at most";
+        let name = "kedge_cluster_node_up";
+        let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+        for (node, up) in &self.nodes {
+            let labels = [("node", node.as_str())];
+            ConstGauge::new(i64::from(*up)).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,41 @@
+//! A server that runs alone, asked about a cluster.
+
+use super::Server;
+
+#[test]
+fn a_server_that_runs_alone_says_so() {
+    let server = Server::start();
+    let alone = r#"{"errors":{"_":"this server is no node of a cluster"}}"#;
+    for path in ["node", "map", "positions", "figures", "status"] {
+        server.get(&format!("/kedge/cluster/{path}")).is(404, alone);
+    }
+    for (method, path) in [
+        ("PUT", "map"),
+        ("POST", "fence?node=n_0"),
+        ("DELETE", "fence"),
+        ("POST", "failover"),
+        ("POST", "recover"),
+    ] {
+        let reply = server
+            .connect()
+            .request(method, &format!("/kedge/cluster/{path}"), "node=n_0");
+        reply.is(404, alone);
+    }
+    let metrics = server.get("/metrics");
+    assert!(!metrics.body.contains("kedge_cluster_"));
+}
+
+#[test]
+fn only_administrators_may_ask() {
+    let server = Server::start();
+    let form = "password=love%20lace&roles=ro_admin";
+    let made = server
+        .connect()
+        .request("PUT", "/settings/rbac/users/local/ada", form);
+    made.is(200, "\"\"");
+    let mut ada = server.connect_as("ada", "love lace");
+    for (method, path) in [("GET", "status"), ("GET", "map"), ("POST", "failover")] {
+        let reply = ada.request(method, &format!("/kedge/cluster/{path}"), "");
+        assert_eq!(reply.status, 403, "{path}");
+    }
+}

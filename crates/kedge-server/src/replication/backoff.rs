@@ -1,0 +1,48 @@
+//! How long to wait before something is tried again.
+
+use std::time::Duration;
+
+/// The first wait.
+const FIRST: Duration = Duration::from_millis(50);
+/// No wait is longer.
+const LAST: Duration = Duration::from_secs(2);
+
+/// Waits that double.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Backoff {
+    next: Duration,
+}
+
+impl Default for Backoff {
+    fn default() -> Self {
+        Self { next: FIRST }
+    }
+}
+
+impl Backoff {
+    /// It failed at `now_ns`: when it is tried again.
+    pub(super) fn after(&mut self, now_ns: u64) -> u64 {
+        let wait = self.next;
+        self.next = (wait * 2).min(LAST);
+        now_ns + wait.as_nanos() as u64
+    }
+
+    /// It worked.
+    pub(super) fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_a_bound() {
+        let mut backoff = Backoff::default();
+        let waits: Vec<u64> = (0..8).map(|_| backoff.after(1) / 1_000_000).collect();
+        assert_eq!(waits, [50, 100, 200, 400, 800, 1_600, 2_000, 2_000]);
+        backoff.reset();
+        assert_eq!(backoff.after(0), 50_000_000);
+    }
+}

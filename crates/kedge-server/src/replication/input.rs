@@ -1,0 +1,94 @@
+//! Bytes that came and were not worked off.
+
+use std::io::{self, Read};
+
+/// Asked of the socket at once, in bytes, and kept as long as there is a connection.
+const ROOM: usize = 256 << 10;
+/// A frame that is larger gets memory ahead of its bytes in steps of this many.
+const GROW_AHEAD: usize = 1 << 20;
+
+/// A buffer that is filled at its end and worked off from its front.
+pub(super) struct Input {
+    bytes: Vec<u8>,
+    from: usize,
+    to: usize,
+}
+
+impl Input {
+    pub(super) fn new() -> Self {
+        Self {
+            bytes: vec![0; ROOM],
+            from: 0,
+            to: 0,
+        }
+    }
+
+    /// What was not worked off.
+    pub(super) fn unread(&self) -> &[u8] {
+        &self.bytes[self.from..self.to]
+    }
+
+    /// So many bytes were worked off.
+    pub(super) fn consume(&mut self, count: usize) {
+        self.from += count;
+        assert!(self.from <= self.to, "only what came can be worked off");
+    }
+
+    /// Reads once. The frame at the front has `need` bytes, as far as is known. Gives how many bytes came, and whether
+    /// there may be more.
+    ///
+    /// # Errors
+    /// What `source` says; `UnexpectedEof` at its end.
+    pub(super) fn read(
+        &mut self,
+        source: &mut impl Read,
+        need: usize,
+    ) -> io::Result<(usize, bool)> {
+        self.bytes.copy_within(self.from..self.to, 0);
+        (self.from, self.to) = (0, self.to - self.from);
+        let wanted = need.min(self.to + GROW_AHEAD).max(ROOM);
+        if wanted != self.bytes.len() && self.to <= wanted {
+            self.bytes.resize(wanted, 0);
+            self.bytes.shrink_to(wanted);
+        }
+        let room = &mut self.bytes[self.to..];
+        let len = room.len();
+        match source.read(room)? {
+            0 => Err(io::ErrorKind::UnexpectedEof.into()),
+            count => {
+                self.to += count;
+                Ok((count, count == len))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_is_worked_off_in_order_however_large() {
+        let all: Vec<u8> = (0..3 * ROOM + 17).map(|at| (at % 251) as u8).collect();
+        for frame in [1, 1_000, ROOM, ROOM + 1, 2 * ROOM + 5] {
+            let mut source = &all[..];
+            let mut input = Input::new();
+            let mut got = Vec::new();
+            loop {
+                while input.unread().len() >= frame {
+                    got.extend_from_slice(&input.unread()[..frame]);
+                    input.consume(frame);
+                }
+                match input.read(&mut source, frame) {
+                    Ok((count, _)) => assert!(count > 0),
+                    Err(error) => {
+                        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+                        break;
+                    }
+                }
+            }
+            got.extend_from_slice(input.unread());
+            assert_eq!(got, all, "frames of {frame}");
+        }
+    }
+}

@@ -1,0 +1,339 @@
+//! What each command needs, for every opcode there is.
+
+use kedge_auth::{Privilege, Privileges, UserChange};
+use kedge_protocol::binary::Rank;
+
+use super::*;
+use crate::session::needs::{Need, needs};
+
+/// A request of each kind that is good, but for what it finds.
+fn sample(opcode: Opcode) -> Vec<u8> {
+    use Opcode as O;
+    let (extras, value): (Vec<u8>, Vec<u8>) = match opcode {
+        O::Set | O::Setq | O::Add | O::Addq | O::Replace | O::Replaceq => (vec![0; 8], vec![]),
+        O::Increment | O::Incrementq | O::Decrement | O::Decrementq => (vec![0; 20], vec![]),
+        O::Touch | O::Gat | O::Gatq | O::Gatk | O::Gatkq => (vec![0; 4], vec![]),
+        O::Observe => (vec![], vec![0, 0, 0, 1, b'k']),
+        O::ObserveSeqno => (vec![], vec![0; 8]),
+        O::SeqnoPersistence => (vec![0; 8], vec![]),
+        O::SubdocGet | O::SubdocExists | O::SubdocGetCount | O::SubdocDelete => {
+            (vec![0, 1, 0], b"a".to_vec())
+        }
+        O::SubdocMultiLookup => (vec![], vec![O::SubdocGet.wire(), 0, 0, 1, b'a']),
+        O::SubdocMultiMutation => (
+            vec![],
+            vec![O::SubdocDictUpsert.wire(), 0, 0, 1, 0, 0, 0, 1, b'a', b'1'],
+        ),
+        O::SubdocArrayInsert => (vec![0, 3, 0], b"[0]1".to_vec()),
+        O::SubdocDictAdd
+        | O::SubdocDictUpsert
+        | O::SubdocReplace
+        | O::SubdocArrayPushLast
+        | O::SubdocArrayPushFirst
+        | O::SubdocArrayAddUnique
+        | O::SubdocCounter => (vec![0, 1, 0], b"a1".to_vec()),
+        O::SetWithMeta
+        | O::SetqWithMeta
+        | O::AddWithMeta
+        | O::AddqWithMeta
+        | O::DelWithMeta
+        | O::DelqWithMeta => {
+            let (rev, cas) = (1_u64.to_be_bytes(), (1_u64 << 16).to_be_bytes());
+            ([&[0; 8], &rev[..], &cas[..]].concat(), vec![])
+        }
+        O::ReturnMeta => (vec![0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0], vec![]),
+        O::DcpOpen => (vec![0, 0, 0, 0, 0, 0, 0, 1], vec![]),
+        O::SetVbucket => (vec![1], vec![]),
+        O::CompactDb => (vec![0; 24], vec![]),
+        O::RangeScanCreate => (vec![], br#"{"sampling":{"seed":1,"samples":1}}"#.to_vec()),
+        _ => (vec![], vec![]),
+    };
+    let key: &[u8] = match opcode {
+        O::GetRandomKey
+        | O::Observe
+        | O::ObserveSeqno
+        | O::SeqnoPersistence
+        | O::GetAllVbSeqnos
+        | O::GetFailoverLog
+        | O::GetVbucket
+        | O::SetVbucket
+        | O::DelVbucket
+        | O::CompactDb
+        | O::Flush
+        | O::Flushq
+        | O::CollectionsGetManifest
+        | O::RangeScanCreate => b"",
+        O::SelectBucket => b"default",
+        _ => b"k",
+    };
+    let mut bytes = Vec::new();
+    RequestWriter {
+        datatype: match opcode {
+            O::RangeScanCreate => Datatype::JSON,
+            _ => Datatype::RAW,
+        },
+        cas: Cas(u64::from(opcode == O::UnlockKey)),
+        vb: if key.is_empty() {
+            VbId(0)
+        } else {
+            VbId::of_key(key, 4)
+        },
+        ..RequestWriter::new(opcode)
+    }
+    .write(&extras, key, &value, &mut bytes);
+    bytes
+}
+
+/// A session of the kind that has the opcode, which follows no vBuckets and has nothing in flight.
+struct Fresh(Option<Rig>, Port);
+
+impl Fresh {
+    fn get(&mut self) -> &mut Rig {
+        let spent = |rig: &Rig| {
+            let session = &rig.session;
+            session.is_dcp() || session.in_flight() > 0 || !rig.waiting.is_empty()
+        };
+        if self.0.as_ref().is_none_or(spent) {
+            self.0 = Some(Rig::new(self.1, Features::of(&[Feature::Xerror])));
+        }
+        self.0.as_mut().unwrap()
+    }
+
+    /// What a request is answered with these rights; success where nothing is, as with quiet commands.
+    fn ask(&mut self, rights: Rights, opcode: Opcode) -> Status {
+        if opcode == Opcode::RangeScanCreate {
+            let features = Features::of(&[Feature::Xerror, Feature::Json]);
+            self.0 = Some(Rig::new(self.1, features));
+        }
+        let rig = self.get();
+        rig.session.rights = rights;
+        rig.session.parts.clear();
+        rig.give(&sample(opcode));
+        rig.replies().first().map_or(Status::Success, |it| it.1)
+    }
+}
+
+#[test]
+fn every_command_needs_what_the_table_says() {
+    let mut sessions = [Fresh(None, Port::Kv), Fresh(None, Port::Memcached)];
+    let mut served = 0;
+    for &opcode in Opcode::ALL {
+        let is_memcacheds = !opcode.is_supported(ConnectionKind::Couchbase)
+            && opcode.is_supported(ConnectionKind::Memcached);
+        let session = &mut sessions[usize::from(is_memcacheds)];
+        let need = needs(opcode);
+        let unsupported = Opcode::unsupported_status(opcode.wire());
+        let everything = session.ask(Rights::ALL, opcode);
+        let needed = match need {
+            Need::Unlisted => panic!("say in needs.rs what {} needs", opcode.name()),
+            Need::Unserved => {
+                assert_eq!(everything, unsupported, "{}", opcode.name());
+                continue;
+            }
+            Need::Nothing | Need::Argument => Rights::NONE,
+            Need::Document(needed) | Need::Somewhere(needed) | Need::Bucket(needed) => needed,
+        };
+        assert_ne!(opcode.rank(), Rank::Reserved);
+        if everything == unsupported {
+            continue;
+        }
+        served += 1;
+        assert_ne!(everything, Status::AccessDenied, "{}", opcode.name());
+        let just = session.ask(needed, opcode);
+        if need != Need::Argument {
+            assert_ne!(just, Status::AccessDenied, "{}: {needed:?}", opcode.name());
+        }
+        if let Need::Document(_) = need {
+            let says = "needs a better sample in this test";
+            assert_ne!(everything, Status::Invalid, "{} {says}", opcode.name());
+        }
+        for privilege in Privilege::ALL {
+            let one = Rights(Privileges::of(&[privilege]));
+            if !needed.allow(one) {
+                continue;
+            }
+            let rest = Rights(Privileges::ALL.without(Privileges::of(&[privilege])));
+            let status = session.ask(rest, opcode);
+            let name = opcode.name();
+            assert_eq!(status, Status::AccessDenied, "{name} without {privilege:?}");
+        }
+    }
+    assert!(served > 60, "{served}");
+}
+
+/// Logins over the KV port, and what is refused afterwards, stand in the audit log; what is granted does not.
+#[test]
+fn the_audit_log_has_logins_and_denials() {
+    use crate::audit::{Audit, AuditConfig};
+    use kedge_disk::{Disk, read_file};
+
+    let disk = SimDisk::new(1);
+    disk.create_dir_all(std::path::Path::new("/audit")).unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    let config = AuditConfig {
+        dir: PathBuf::from("/audit"),
+        file_bytes_max: 1 << 20,
+        files_max: 1,
+    };
+    let audit = Audit::start(disk.clone(), config).unwrap();
+    let features = Features::of(&[Feature::Xerror, Feature::Collections]);
+    let mut rig = Rig::new(Port::Kv, features);
+    let store = UserStore::clone(&rig.shared.users.read());
+    rig.shared.users = Arc::new(Users::new(store, Box::new(|_| Ok(()))).audited(audit));
+    let mut ask = |text: &str, opcode: Opcode| {
+        roles(&mut rig, text);
+        rig.give(&sample(opcode));
+        rig.replies();
+    };
+    ask("bucket_full_access[default]", Opcode::GetRandomKey);
+    ask("data_writer[default]", Opcode::ObserveSeqno);
+    ask("data_reader[default:other]", Opcode::GetRandomKey);
+    let mut login = Vec::new();
+    let first = b"n,,n=eve,r=abc".as_slice();
+    RequestWriter::new(Opcode::SaslAuth).write(&[], b"SCRAM-SHA512", first, &mut login);
+    RequestWriter::new(Opcode::SaslStep).write(
+        &[],
+        b"SCRAM-SHA512",
+        b"c=biws,r=x,p=eA==",
+        &mut login,
+    );
+    rig.give(&login);
+    assert_eq!(rig.replies()[1].1, Status::AuthError);
+    rig.shared.users.audit().finish();
+    let bytes = read_file(&*disk, std::path::Path::new("/audit/audit.log")).unwrap();
+    let seen: Vec<[String; 4]> = String::from_utf8(bytes)
+        .unwrap()
+        .lines()
+        .map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).unwrap();
+            assert_eq!(line["remote"]["port"], 9);
+            ["name", "request", "reason"]
+                .map(|name| line[name].as_str().unwrap_or("").to_owned())
+                .into_iter()
+                .chain([line["real_userid"]["user"].as_str().unwrap().to_owned()])
+                .collect::<Vec<_>>()
+                .try_into()
+                .unwrap()
+        })
+        .collect();
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    let denied = "command access failure";
+    let expected = [
+        [
+            denied,
+            "OBSERVE_SEQNO",
+            "the user's roles do not allow reading here",
+            "app",
+        ],
+        [
+            denied,
+            "GET_RANDOM_KEY",
+            "the user may do nothing there",
+            "app",
+        ],
+        ["authentication failed", "", &seen[2][2], "eve"],
+    ];
+    assert_eq!(seen, expected.map(|line| line.map(str::to_owned)));
+    assert!(!seen[2][2].is_empty());
+}
+
+fn roles(rig: &mut Rig, roles: &str) {
+    let change = UserChange {
+        roles: Some(roles.parse().unwrap()),
+        ..UserChange::default()
+    };
+    let by = Privileges::ALL;
+    let users = &rig.shared.users;
+    users
+        .change(|store| store.set_user("app", &change, by, 2))
+        .unwrap();
+    rig.session.refresh(&rig.shared);
+}
+
+/// The connection stays open while its user's roles change.
+#[test]
+fn roles_for_parts_of_a_bucket_decide_there() {
+    const DENIED: Status = Status::AccessDenied;
+    const HIDDEN: Status = Status::UnknownCollection;
+    // (roles; what GET, SET, GAT, GET_RANDOM_KEY, OBSERVE, OBSERVE_SEQNO, FLUSH are answered with collections)
+    let rows: [(&str, [Status; 7]); 8] = [
+        (
+            "bucket_full_access[default]",
+            [MISS, OK, OK, OK, OK, MISS, Status::NotSupported],
+        ),
+        (
+            "data_reader[default:_default:_default]",
+            [OK, DENIED, DENIED, OK, OK, MISS, DENIED],
+        ),
+        (
+            "data_writer[default:_default]",
+            [DENIED, OK, DENIED, DENIED, DENIED, DENIED, DENIED],
+        ),
+        (
+            "data_writer[default:_default],data_reader[*]",
+            [OK, OK, OK, OK, OK, MISS, DENIED],
+        ),
+        (
+            "data_reader[default:other]",
+            [HIDDEN, HIDDEN, HIDDEN, HIDDEN, HIDDEN, MISS, DENIED],
+        ),
+        (
+            "data_reader[default:_default:other],data_monitoring[default]",
+            [DENIED, DENIED, DENIED, DENIED, DENIED, MISS, DENIED],
+        ),
+        (
+            "bucket_admin[default]",
+            [
+                DENIED,
+                DENIED,
+                DENIED,
+                DENIED,
+                DENIED,
+                DENIED,
+                Status::NotSupported,
+            ],
+        ),
+        (
+            "ro_admin",
+            [DENIED, DENIED, DENIED, DENIED, DENIED, DENIED, DENIED],
+        ),
+    ];
+    let features = Features::of(&[Feature::Xerror, Feature::Collections]);
+    let mut rig = Rig::new(Port::Kv, features);
+    // Keys have the id of the default collection in front, which is 0.
+    let prefixed = |opcode: Opcode, extras: &[u8]| {
+        let mut bytes = Vec::new();
+        RequestWriter {
+            vb: VbId::of_key(b"k", 4),
+            ..RequestWriter::new(opcode)
+        }
+        .write(extras, b"\0k", b"", &mut bytes);
+        bytes
+    };
+    let mut observe = Vec::new();
+    let vb = VbId::of_key(b"k", 4);
+    let asked = [&vb.0.to_be_bytes()[..], &[0, 2, 0, b'k']].concat();
+    RequestWriter::new(Opcode::Observe).write(&[], b"", &asked, &mut observe);
+    let requests = [
+        prefixed(Opcode::Get, &[]),
+        prefixed(Opcode::Set, &[0; 8]),
+        prefixed(Opcode::Gat, &[0; 4]),
+        sample(Opcode::GetRandomKey),
+        observe,
+        sample(Opcode::ObserveSeqno),
+        sample(Opcode::Flush),
+    ];
+    for (text, expected) in rows {
+        roles(&mut rig, text);
+        let found = requests.clone().map(|request| {
+            rig.give(&request);
+            rig.replies()[0].1
+        });
+        assert_eq!(found, expected, "{text}");
+    }
+    // Who knows of no collections is told what it can understand.
+    let mut rig = Rig::new(Port::Kv, Features::of(&[Feature::Xerror]));
+    roles(&mut rig, "data_reader[default:other]");
+    rig.give(&sample(Opcode::Get));
+    assert_eq!(rig.replies()[0].1, DENIED);
+}

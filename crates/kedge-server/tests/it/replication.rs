@@ -1,0 +1,497 @@
+//! Two nodes: what is written to one comes to the other, and SyncWrites wait for it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kedge_bucket::{Bucket, VbRole, VbState};
+use kedge_protocol::binary::Opcode;
+use kedge_server::replication::{Identity, LinkStatus, Peer, Source, StreamPhase};
+use kedge_types::{DurabilityLevel, Seqno, Status, VbId};
+use kedge_vbucket::{NodeName, Topology};
+
+use crate::client::{Client, Reply};
+use crate::server::{Kedge, PASSWORD, Setup};
+use crate::stats::stat;
+
+/// Longer than anything takes that works.
+const DEADLINE: Duration = Duration::from_secs(30);
+const VBUCKETS: u16 = 16;
+const LEVELS: [DurabilityLevel; 3] = [
+    DurabilityLevel::Majority,
+    DurabilityLevel::MajorityAndPersistOnActive,
+    DurabilityLevel::PersistToMajority,
+];
+
+fn until(why: &str, mut what: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !what() {
+        assert!(began.elapsed() < DEADLINE, "{why}");
+        std::thread::yield_now();
+    }
+}
+
+fn all() -> impl Iterator<Item = VbId> {
+    (0..VBUCKETS).map(VbId)
+}
+
+pub(crate) fn bucket(kedge: &Kedge) -> Arc<Bucket> {
+    kedge.server().registry().get("default").unwrap()
+}
+
+/// Makes a node active for all vBuckets, with these nodes in the chain.
+pub(crate) fn activate(kedge: &Kedge, chain: &[&str]) {
+    let chain = chain.iter().map(|name| NodeName::new(name)).collect();
+    let topology = Topology::new(vec![chain]).unwrap();
+    for vb in all() {
+        let role = VbRole {
+            topology: Some(topology.clone()),
+            ..VbState::Active.into()
+        };
+        bucket(kedge).set_vbucket(vb, role).unwrap();
+    }
+}
+
+pub(crate) fn make_replica(kedge: &Kedge) {
+    for vb in all() {
+        bucket(kedge).set_vbucket(vb, VbState::Replica).unwrap();
+    }
+}
+
+pub(crate) fn peer(name: &str, kedge: &Kedge) -> Peer {
+    Peer {
+        name: name.to_owned(),
+        host: "127.0.0.1".to_owned(),
+        port: kedge.server().kv_addr().port(),
+    }
+}
+
+/// Lets all vBuckets of a node follow those of another.
+pub(crate) fn follow(kedge: &Kedge, node: &str, peer: Peer) {
+    let replicator = kedge.server().replicator();
+    replicator.set_identity(Identity {
+        node: node.to_owned(),
+        user: "root".to_owned(),
+        password: PASSWORD.to_owned().into(),
+    });
+    let vbuckets = all().collect();
+    let takeovers = BTreeSet::new();
+    let source = Source {
+        peer,
+        vbuckets,
+        takeovers,
+    };
+    replicator.set_plan("default", vec![source]);
+}
+
+/// An active node and its replica.
+struct Pair {
+    active: Kedge,
+    replica: Kedge,
+}
+
+impl Pair {
+    fn new() -> Self {
+        Self::with(Setup::default(), Setup::default())
+    }
+
+    fn with(active: Setup, replica: Setup) -> Self {
+        let (active, replica) = (Kedge::with(active), Kedge::with(replica));
+        activate(&active, &["n_0", "n_1"]);
+        make_replica(&replica);
+        follow(&replica, "n_1", peer("n_0", &active));
+        Self { active, replica }
+    }
+
+    fn status(&self) -> Vec<LinkStatus> {
+        self.replica.server().replicator().status()
+    }
+
+    /// Cuts the connection off: another takes its name.
+    fn cut(&self) {
+        let mut thief = self.active.connect();
+        thief.hello(crate::client::SDK_FEATURES);
+        thief.log_in("root", PASSWORD);
+        thief.select("default");
+        let open = thief.request(Opcode::DcpOpen);
+        let mut open = open.extras(&[0, 0, 0, 0, 0, 0, 0, 1]);
+        open.key = b"replication:n_0->n_1:default".to_vec();
+        thief.call(&open).ok();
+    }
+
+    /// Waits until every vBucket follows.
+    fn wait(&self) {
+        until("all follow", || {
+            self.status().first().is_some_and(|link| {
+                let streaming = |phase| phase == StreamPhase::Streaming;
+                link.connected
+                    && link.vbuckets.len() == usize::from(VBUCKETS)
+                    && link.vbuckets.values().all(|vb| streaming(vb.phase))
+            })
+        });
+    }
+
+    /// Waits until the replica has what the active has.
+    fn settle_down(&self) {
+        let seqnos = |kedge: &Kedge| bucket(kedge).vbucket_seqnos(None, false);
+        until("the replica has everything", || {
+            seqnos(&self.active) == seqnos(&self.replica)
+        });
+    }
+}
+
+fn get_replica(client: &mut Client, key: &str) -> Reply {
+    let frame = client.request(Opcode::GetReplica).key(key);
+    client.call(&frame)
+}
+
+fn set_durable(client: &mut Client, key: &str, value: &[u8], level: DurabilityLevel) -> Status {
+    let frame = client.request(Opcode::Set).store(key, value).durable(level);
+    client.call(&frame).status
+}
+
+#[test]
+fn what_is_written_comes_to_the_replica() {
+    let pair = Pair::new();
+    let mut client = pair.active.client();
+    let mut before = Vec::new();
+    for number in 0..200 {
+        let key = format!("k{number}");
+        before.push(client.set(&key, key.as_bytes()).ok().cas);
+    }
+    let gone = client.request(Opcode::Delete).key("k7");
+    client.call(&gone).ok();
+    pair.wait();
+    pair.settle_down();
+    let mut reader = pair.replica.client();
+    for (number, cas) in before.iter().enumerate() {
+        let key = format!("k{number}");
+        let reply = get_replica(&mut reader, &key);
+        if number == 7 {
+            assert_eq!(reply.status, Status::KeyNotFound);
+            continue;
+        }
+        let reply = reply.ok();
+        assert_eq!((reply.value.as_slice(), reply.cas), (key.as_bytes(), *cas));
+    }
+    // What comes while it follows.
+    client.set("k7", b"again").ok();
+    until("it comes", || {
+        get_replica(&mut reader, "k7").status == Status::Success
+    });
+    assert_eq!(pair.status()[0].items, 202);
+}
+
+#[test]
+fn a_sync_write_is_answered_when_the_replica_has_it() {
+    let pair = Pair::new();
+    let mut client = pair.active.client();
+    for (number, level) in (0..30).zip(LEVELS.iter().cycle()) {
+        let key = format!("k{number}");
+        let status = set_durable(&mut client, &key, b"v", *level);
+        assert_eq!(status, Status::Success, "{key} {level:?}");
+    }
+    pair.settle_down();
+    let mut reader = pair.replica.client();
+    for number in 0..30 {
+        get_replica(&mut reader, &format!("k{number}")).ok();
+    }
+}
+
+#[test]
+fn a_sync_write_without_its_replica_is_ambiguous() {
+    let active = Kedge::start();
+    activate(&active, &["n_0", "n_1"]);
+    let mut client = active.client();
+    let mut frame = client.request(Opcode::Set).store("k", b"v");
+    frame.infos.durability = Some(kedge_types::Durability {
+        level: DurabilityLevel::Majority,
+        timeout_ms: Some(50),
+    });
+    assert_eq!(client.call(&frame).status, Status::SyncWriteAmbiguous);
+    assert_eq!(client.get("k").status, Status::KeyNotFound);
+}
+
+#[test]
+fn a_replica_that_was_away_gets_what_it_missed() {
+    let pair = Pair::new();
+    pair.wait();
+    let mut client = pair.active.client();
+    client.set("k1", b"1").ok();
+    pair.settle_down();
+    let replicator = pair.replica.server().replicator();
+    replicator.set_plan("default", Vec::new());
+    until("it is gone", || replicator.status().is_empty());
+    for number in 0..100 {
+        client.set(&format!("k{number}"), b"2").ok();
+    }
+    bucket(&pair.active).settle().unwrap();
+    follow(&pair.replica, "n_1", peer("n_0", &pair.active));
+    pair.settle_down();
+    let mut reader = pair.replica.client();
+    for number in 0..100 {
+        assert_eq!(
+            get_replica(&mut reader, &format!("k{number}")).ok().value,
+            b"2"
+        );
+    }
+    assert_eq!(pair.status()[0].vbuckets[&VbId(0)].rollbacks, 0);
+}
+
+#[test]
+fn a_replica_with_another_history_goes_back() {
+    let (active, replica) = (Kedge::start(), Kedge::start());
+    let mut client = replica.client();
+    for number in 0..50 {
+        client.set(&format!("k{number}"), b"wrong").ok();
+    }
+    active.client().set("k1", b"right").ok();
+    activate(&active, &["n_0", "n_1"]);
+    make_replica(&replica);
+    follow(&replica, "n_1", peer("n_0", &active));
+    let pair = Pair { active, replica };
+    pair.wait();
+    pair.settle_down();
+    let mut reader = pair.replica.client();
+    assert_eq!(get_replica(&mut reader, "k1").ok().value, b"right");
+    assert_eq!(get_replica(&mut reader, "k2").status, Status::KeyNotFound);
+    let status = pair.status();
+    let rollbacks = status[0].vbuckets.values().map(|vb| vb.rollbacks);
+    assert!(rollbacks.sum::<u64>() > 0);
+}
+
+#[test]
+fn a_peer_that_is_not_there_is_tried_again() {
+    let replica = Kedge::start();
+    make_replica(&replica);
+    let active = Kedge::start();
+    activate(&active, &["n_0", "n_1"]);
+    let nobody = Peer {
+        name: "n_0".to_owned(),
+        host: "127.0.0.1".to_owned(),
+        port: 1,
+    };
+    follow(&replica, "n_1", nobody);
+    let replicator = replica.server().replicator();
+    until("it failed", || {
+        replicator
+            .status()
+            .first()
+            .is_some_and(|link| link.last_error.is_some())
+    });
+    assert!(!replicator.status()[0].connected);
+    // The plan names another one.
+    follow(&replica, "n_1", peer("n_0", &active));
+    let pair = Pair { active, replica };
+    pair.wait();
+    // And now with a wrong password.
+    pair.replica.server().replicator().set_identity(Identity {
+        node: "n_1".to_owned(),
+        user: "root".to_owned(),
+        password: "wrong".to_owned().into(),
+    });
+    until("it is refused", || {
+        let status = pair.status();
+        let why = status[0].last_error.clone().unwrap_or_default();
+        !status[0].connected && why.contains("SASL")
+    });
+}
+
+#[test]
+fn a_promoted_replica_has_what_was_acknowledged() {
+    let pair = Pair::new();
+    let mut client = pair.active.client();
+    for (number, level) in (0..30).zip(LEVELS.iter().cycle()) {
+        let key = format!("k{number}");
+        let status = set_durable(&mut client, &key, key.as_bytes(), *level);
+        assert_eq!(status, Status::Success);
+    }
+    let Pair { active, replica } = pair;
+    active.stop();
+    replica
+        .server()
+        .replicator()
+        .set_plan("default", Vec::new());
+    activate(&replica, &["n_1"]);
+    let mut client = replica.client();
+    for number in 0..30 {
+        let key = format!("k{number}");
+        // A prepare whose commit did not come is committed first.
+        until("it is readable", || {
+            let reply = client.get(&key);
+            match reply.status {
+                Status::Success => {
+                    assert_eq!(reply.value, key.as_bytes());
+                    true
+                }
+                status => {
+                    assert_eq!(status, Status::SyncWriteReCommitInProgress);
+                    false
+                }
+            }
+        });
+    }
+    let uuid = bucket(&replica).vbucket_figures(VbId(0)).unwrap().failover;
+    assert!(uuid.len() > 1, "a branch began");
+    assert!(uuid[0].1 >= Seqno(0));
+}
+
+#[test]
+fn statistics_tell_of_both_ends() {
+    let pair = Pair::new();
+    let mut client = pair.active.client();
+    for level in LEVELS {
+        let status = set_durable(&mut client, "k", b"v", level);
+        assert_eq!(status, Status::Success);
+    }
+    pair.wait();
+    let vb = VbId::of_key(b"k", VBUCKETS);
+    let name = "eq_dcpq:replication:n_0->n_1:default";
+    let mut of_producer = Default::default();
+    until("the producer has told all", || {
+        of_producer = stat(&mut client, "dcp").unwrap();
+        of_producer[&format!("{name}:num_streams")] == "16"
+            && of_producer[&format!("{name}:stream_{vb}_last_sent_seqno")] == "6"
+    });
+    assert_eq!(of_producer["ep_dcp_producer_count"], "1");
+    assert_eq!(of_producer[&format!("{name}:type")], "producer");
+    assert_eq!(of_producer[&format!("{name}:max_buffer_bytes")], "16777216");
+    let sums = stat(&mut client, "dcpagg").unwrap();
+    assert_eq!(sums["replication:producer_count"], "1");
+    assert_eq!(sums[":total:count"], "1");
+    let monitor = stat(&mut client, &format!("durability-monitor {vb}")).unwrap();
+    assert_eq!(monitor[&format!("vb_{vb}:num_committed")], "3");
+    assert_eq!(monitor[&format!("vb_{vb}:num_accepted:majority")], "1");
+    let topology = &monitor[&format!("vb_{vb}:replication_topology")];
+    assert_eq!(topology, r#"[["n_0","n_1"]]"#);
+    let acked = format!("vb_{vb}:replication_chain:n_1:acked_seqno");
+    assert_eq!(monitor[&acked], "5", "the last prepare");
+
+    let mut client = pair.replica.client();
+    let name = "eq_dcpq:replication:n_0";
+    let of_consumer = stat(&mut client, "dcp").unwrap();
+    assert_eq!(of_consumer["ep_dcp_consumer_count"], "1");
+    assert_eq!(of_consumer[&format!("{name}:connected")], "true");
+    assert_eq!(of_consumer[&format!("{name}:stream_{vb}_acked_seqno")], "5");
+    let general = stat(&mut client, "").unwrap();
+    assert_eq!(general["replication_following"], "16");
+    assert_eq!(general["replication_links_up"], "1");
+}
+
+#[test]
+fn a_connection_that_is_cut_comes_back() {
+    let pair = Pair::new();
+    pair.wait();
+    let mut client = pair.active.client();
+    for round in 1..4 {
+        pair.cut();
+        until("it is back", || pair.status()[0].connects > round);
+        for level in LEVELS {
+            let status = set_durable(&mut client, "k", b"v", level);
+            assert_eq!(status, Status::Success);
+        }
+        pair.wait();
+    }
+    pair.settle_down();
+}
+
+#[test]
+fn what_has_no_room_waits_and_is_not_lost() {
+    let mut setup = Setup::default();
+    setup.bucket.quota_bytes = 24 << 20;
+    setup.bucket.settle_age_ms = 20;
+    let (active, replica) = (Kedge::start(), Kedge::with(setup));
+    activate(&active, &["n_0", "n_1"]);
+    make_replica(&replica);
+    let mut client = active.client();
+    let value = vec![7; 20_000];
+    for number in 0..4_000 {
+        client.set(&format!("k{number}"), &value).ok();
+    }
+    follow(&replica, "n_1", peer("n_0", &active));
+    let pair = Pair { active, replica };
+    pair.settle_down();
+    let mut reader = pair.replica.client();
+    for number in (0..4_000).step_by(97) {
+        let reply = get_replica(&mut reader, &format!("k{number}")).ok();
+        assert_eq!(reply.value, value);
+    }
+}
+
+/// Writes of all kinds; numbers follow from `seed`.
+fn write_a_lot(client: &mut Client, seed: u64) {
+    let mut random = kedge_disk::Rng::new(seed);
+    for number in 0..1_500 {
+        let key = format!("k{}", random.below(200));
+        let value = format!("{seed}:{number}");
+        let set = client.request(Opcode::Set).store(&key, value.as_bytes());
+        let frame = match random.below(8) {
+            0 => client.request(Opcode::Delete).key(&key),
+            1 => {
+                let touch = client.request(Opcode::Touch).key(&key);
+                touch.extras(&1_000_u32.to_be_bytes())
+            }
+            2 => client.request(Opcode::Append).key(&key).value(b"+"),
+            3 => set.durable(LEVELS[random.below(3) as usize]),
+            _ => set,
+        };
+        let status = client.call(&frame).status;
+        let expected = [
+            Status::Success,
+            Status::KeyNotFound,
+            Status::NotStored,
+            // Of another writer, or one of this key is in flight.
+            Status::SyncWriteInProgress,
+        ];
+        assert!(expected.contains(&status), "{status:?}");
+    }
+}
+
+#[test]
+fn a_replica_equals_its_active_however_often_it_was_cut_off() {
+    for commit_log in [true, false] {
+        let setup = || {
+            let mut setup = Setup::default();
+            setup.bucket.commit_log = commit_log;
+            setup.bucket.settle_age_ms = 30;
+            setup
+        };
+        let pair = Pair::with(setup(), setup());
+        let mut writers: Vec<Client> = (0..3).map(|_| pair.active.client()).collect();
+        std::thread::scope(|scope| {
+            let writers: Vec<_> = (1..)
+                .zip(&mut writers)
+                .map(|(seed, client)| scope.spawn(move || write_a_lot(client, seed)))
+                .collect();
+            // Each wait before it is tried again is longer.
+            for round in 1..=5 {
+                let connects = pair.status().first().map_or(0, |link| link.connects);
+                if round % 3 == 0 {
+                    let replicator = pair.replica.server().replicator();
+                    replicator.set_plan("default", Vec::new());
+                    follow(&pair.replica, "n_1", peer("n_0", &pair.active));
+                } else {
+                    pair.cut();
+                }
+                until("it comes back", || {
+                    let status = pair.status();
+                    let back = |link: &LinkStatus| link.connected && link.connects != connects;
+                    status.first().is_some_and(back)
+                        || writers.iter().all(|writer| writer.is_finished())
+                });
+            }
+        });
+        pair.wait();
+        pair.settle_down();
+        let (mut client, mut reader) = (pair.active.client(), pair.replica.client());
+        for number in 0..200 {
+            let key = format!("k{number}");
+            let (is, copy) = (client.get(&key), get_replica(&mut reader, &key));
+            assert_eq!(
+                (is.status, is.cas, is.value),
+                (copy.status, copy.cas, copy.value),
+                "{key}"
+            );
+        }
+    }
+}

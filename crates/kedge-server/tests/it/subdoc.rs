@@ -1,0 +1,318 @@
+//! Sub-document commands over sockets: of documents in memory, evicted, deleted, with durability.
+
+use std::sync::Arc;
+
+use kedge_bucket::Counter;
+use kedge_protocol::binary::commands::subdoc::{
+    DocFlags, PathFlags, Spec, SubdocMulti, SubdocOp, decode_lookup_results,
+    decode_mutation_results,
+};
+use kedge_protocol::binary::{Feature, Features, Opcode, RequestWriter};
+use kedge_types::{Datatype, DurabilityLevel, Status};
+
+use crate::client::{Client, Frame, Reply, SDK_FEATURES};
+use crate::evicted::{POLICIES, evict_all, start, waited};
+use crate::server::{Kedge, PASSWORD, Setup};
+
+const X: PathFlags = PathFlags::XATTR;
+const PX: PathFlags = X.union(PathFlags::MKDIR_P);
+const NO: PathFlags = PathFlags::NONE;
+
+fn spec<'a>(op: SubdocOp, flags: PathFlags, path: &'a str, value: &'a str) -> Spec<'a> {
+    Spec {
+        op,
+        flags,
+        path: path.as_bytes(),
+        value: value.as_bytes(),
+    }
+}
+
+/// A multi request, as the client's frames are made.
+fn multi(client: &mut Client, key: &str, flags: DocFlags, specs: &[Spec<'_>]) -> Frame {
+    let opcode = match specs[0].op.is_mutation() {
+        true => Opcode::SubdocMultiMutation,
+        false => Opcode::SubdocMultiLookup,
+    };
+    let mut bytes = Vec::new();
+    let writer = RequestWriter::new(opcode);
+    let wire = SubdocMulti {
+        doc_flags: flags,
+        ..SubdocMulti::of_key(b"k")
+    };
+    wire.encode(specs, &writer, &mut bytes);
+    let extras_len = usize::from(flags != DocFlags::NONE);
+    let body = &bytes[24..];
+    client
+        .request(opcode)
+        .key(key)
+        .extras(&body[..extras_len])
+        .value(&body[extras_len + 1..])
+}
+
+fn call(client: &mut Client, key: &str, flags: DocFlags, specs: &[Spec<'_>]) -> Reply {
+    let frame = multi(client, key, flags, specs);
+    client.call(&frame)
+}
+
+/// Statuses and values of a lookup.
+fn looked(reply: &Reply) -> Vec<(u16, String)> {
+    let results = decode_lookup_results(&reply.value).unwrap();
+    let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
+    let results = results.iter();
+    results
+        .map(|result| (result.status_code, text(result.value)))
+        .collect()
+}
+
+fn ok(text: &str) -> (u16, String) {
+    (0, text.to_owned())
+}
+
+const DOCUMENT: &[u8] = br#"{"a":{"b":[1,2]},"n":5}"#;
+
+#[test]
+fn paths_are_read_and_changed_also_when_the_document_was_evicted() {
+    for policy in POLICIES {
+        let (kedge, bucket) = start(policy, 64 << 20);
+        let mut client = kedge.client();
+        client.set("k", DOCUMENT).ok();
+        for evicted in [false, true] {
+            if evicted {
+                evict_all(&bucket);
+            }
+            let before = waited(&bucket);
+            let specs = [
+                spec(SubdocOp::Get, X, "$document.flags", ""),
+                spec(SubdocOp::Get, NO, "a.b[1]", ""),
+                spec(SubdocOp::Exists, NO, "none", ""),
+                spec(SubdocOp::GetCount, NO, "a.b", ""),
+                spec(SubdocOp::GetDoc, NO, "", ""),
+            ];
+            let reply = call(&mut client, "k", DocFlags::NONE, &specs);
+            assert_eq!(reply.status, Status::SubdocMultiPathFailure);
+            let text = String::from_utf8_lossy(DOCUMENT);
+            let expected = [ok("0"), ok("2"), (0xc0, String::new()), ok("2"), ok(&text)];
+            assert_eq!(looked(&reply), expected);
+            assert_eq!(reply.cas, client.get("k").ok().cas);
+            assert_eq!(waited(&bucket) > before, evicted);
+        }
+        evict_all(&bucket);
+        let specs = [
+            spec(SubdocOp::Counter, NO, "n", "2"),
+            spec(SubdocOp::DictUpsert, PX, "u.v", "1"),
+            spec(SubdocOp::Counter, NO, "m", "1"),
+        ];
+        let wrong_order = call(&mut client, "k", DocFlags::NONE, &specs);
+        assert_eq!(wrong_order.status, Status::SubdocInvalidXattrOrder);
+        let specs = [specs[1], specs[0], specs[2]];
+        let reply = call(&mut client, "k", DocFlags::NONE, &specs).ok();
+        let results = decode_mutation_results(&reply.value).unwrap();
+        let values: Vec<_> = results
+            .iter()
+            .map(|it| (it.index, it.value.unwrap()))
+            .collect();
+        assert_eq!(values, [(1, &b"7"[..]), (2, &b"1"[..])]);
+        let after = client.get("k").ok();
+        assert_eq!(after.text(), r#"{"a":{"b":[1,2]},"n":7,"m":1}"#);
+        assert_eq!(
+            (after.cas, after.datatype),
+            (reply.cas, Datatype::JSON.bits())
+        );
+        assert_eq!(reply.token().seqno.get(), 2);
+
+        // The document has attributes now, which its next body keeps.
+        evict_all(&bucket);
+        client.set("k", b"text").ok();
+        evict_all(&bucket);
+        let attribute = [spec(SubdocOp::Get, X, "u", "")];
+        let reply = call(&mut client, "k", DocFlags::NONE, &attribute).ok();
+        assert_eq!(looked(&reply), [ok(r#"{"v":1}"#)]);
+        assert_eq!(client.get("k").ok().text(), "text");
+        assert_eq!(bucket.counter(Counter::SubdocLookups), 3);
+        assert_eq!(bucket.counter(Counter::SubdocMutations), 1);
+    }
+}
+
+#[test]
+fn a_mutation_that_fails_says_where_and_changes_nothing() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    let cas = client.set("k", DOCUMENT).ok().cas;
+    let specs = [
+        spec(SubdocOp::DictUpsert, NO, "x", "1"),
+        spec(SubdocOp::DictAdd, NO, "n", "1"),
+    ];
+    let reply = call(&mut client, "k", DocFlags::NONE, &specs);
+    assert_eq!(reply.status, Status::SubdocMultiPathFailure);
+    assert_eq!(reply.value, [1, 0, 0xc9]);
+    let after = client.get("k").ok();
+    assert_eq!((after.cas, &after.value[..]), (cas, DOCUMENT));
+    for (key, flags, cas, expected) in [
+        ("none", DocFlags::NONE, 0, Status::KeyNotFound),
+        ("k", DocFlags::ADD, 0, Status::KeyExists),
+        ("k", DocFlags::NONE, cas + 1, Status::KeyExists),
+        ("k", DocFlags::NONE, cas, Status::Success),
+    ] {
+        let frame = multi(&mut client, key, flags, &specs[..1]).cas(cas);
+        assert_eq!(client.call(&frame).status, expected, "{key} {flags:?}");
+    }
+    let lock = client.request(Opcode::GetLocked).key("k");
+    client.call(&lock).ok();
+    let locked = call(&mut client, "k", DocFlags::NONE, &specs[..1]);
+    assert_eq!(locked.status, Status::Locked);
+}
+
+#[test]
+fn single_commands_have_the_status_of_their_path() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    client.set("k", DOCUMENT).ok();
+    let extras = |path: &str| [0, path.len() as u8, 0];
+    for (opcode, path, value, status, reply) in [
+        (Opcode::SubdocGet, "a.b", "", Status::Success, "[1,2]"),
+        (Opcode::SubdocGet, "x", "", Status::SubdocPathEnoent, ""),
+        (Opcode::SubdocExists, "n", "", Status::Success, ""),
+        (Opcode::SubdocGetCount, "a", "", Status::Success, "1"),
+        (Opcode::SubdocCounter, "n", "5", Status::Success, "10"),
+        (
+            Opcode::SubdocDictAdd,
+            "n",
+            "5",
+            Status::SubdocPathEexists,
+            "",
+        ),
+        (Opcode::SubdocArrayPushLast, "a.b", "3", Status::Success, ""),
+        (Opcode::SubdocDelete, "n", "", Status::Success, ""),
+        (Opcode::SubdocGet, "", "", Status::Invalid, ""),
+    ] {
+        let frame = client
+            .request(opcode)
+            .key("k")
+            .extras(&extras(path))
+            .value(format!("{path}{value}").as_bytes());
+        let came = client.call(&frame);
+        assert_eq!(came.status, status, "{opcode:?} {path}");
+        if status == Status::Success {
+            assert_eq!(came.text(), reply, "{opcode:?} {path}");
+        }
+    }
+    assert_eq!(client.get("k").ok().text(), r#"{"a":{"b":[1,2,3]}}"#);
+}
+
+#[test]
+fn a_durable_mutation_gives_back_its_numbers() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    client.set("k", DOCUMENT).ok();
+    let specs = [spec(SubdocOp::Counter, NO, "n", "1")];
+    let frame =
+        multi(&mut client, "k", DocFlags::NONE, &specs).durable(DurabilityLevel::PersistToMajority);
+    let reply = client.call(&frame).ok();
+    let results = decode_mutation_results(&reply.value).unwrap();
+    assert_eq!(results[0].value, Some(&b"6"[..]));
+    assert_eq!(client.get("k").ok().cas, reply.cas);
+}
+
+#[test]
+fn attributes_of_tombstones_survive_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let setup = || Setup {
+        disk: Arc::new(kedge_disk::PosixDisk),
+        data_dir: dir.path().to_owned(),
+        ..Setup::default()
+    };
+    let kedge = Kedge::with(setup());
+    let access = DocFlags::ACCESS_DELETED;
+    let staged = access
+        .union(DocFlags::CREATE_AS_DELETED)
+        .union(DocFlags::ADD);
+    let id = [spec(SubdocOp::DictUpsert, PX, "txn.id", "7")];
+    let look = [spec(SubdocOp::Get, X, "txn.id", "")];
+    let mut first = kedge.client();
+    let created = call(&mut first, "staged", staged, &id);
+    assert_eq!(created.status, Status::SubdocSuccessDeleted);
+    assert_eq!(first.get("staged").status, Status::KeyNotFound);
+    assert_eq!(
+        call(&mut first, "staged", staged, &id).status,
+        Status::KeyExists
+    );
+    first.set("k", b"{}").ok();
+    let both = [
+        spec(SubdocOp::DictUpsert, X, "_s", "1"),
+        spec(SubdocOp::DictUpsert, X, "u", "2"),
+    ];
+    call(&mut first, "k", DocFlags::NONE, &both).ok();
+    let delete = first.request(Opcode::Delete).key("k");
+    first.call(&delete).ok();
+    kedge.stop();
+    let kedge = Kedge::with(setup());
+    let mut second = kedge.client();
+    let missing = call(&mut second, "staged", DocFlags::NONE, &look);
+    assert_eq!(missing.status, Status::KeyNotFound);
+    let found = call(&mut second, "staged", access, &look);
+    assert_eq!(found.status, Status::SubdocSuccessDeleted);
+    assert_eq!(looked(&found), [ok("7")]);
+    let kept = [
+        spec(SubdocOp::Get, X, "_s", ""),
+        spec(SubdocOp::Get, X, "u", ""),
+    ];
+    let found = call(&mut second, "k", access, &kept);
+    assert_eq!(found.status, Status::SubdocMultiPathFailureDeleted);
+    assert_eq!(looked(&found), [ok("1"), (0xc0, String::new())]);
+    // The staged document comes to life.
+    let revive = access.union(DocFlags::REVIVE);
+    let specs = [
+        spec(SubdocOp::Delete, X, "txn", ""),
+        spec(SubdocOp::SetDoc, NO, "", "[7]"),
+    ];
+    call(&mut second, "staged", revive, &specs).ok();
+    assert_eq!(second.get("staged").ok().text(), "[7]");
+    let again = call(&mut second, "staged", revive, &specs);
+    assert_eq!(again.status, Status::SubdocCanOnlyReviveDeletedDocuments);
+}
+
+#[test]
+fn attributes_are_for_those_who_negotiated_them() {
+    let kedge = Kedge::start();
+    let features = Features::of(&[Feature::Xerror, Feature::Json, Feature::Collections]);
+    let mut plain = kedge.client();
+    plain.hello(features);
+    plain.set("k", DOCUMENT).ok();
+    let path = [spec(SubdocOp::Get, NO, "n", "")];
+    call(&mut plain, "k", DocFlags::NONE, &path).ok();
+    let attribute = [spec(SubdocOp::Get, X, "u", "")];
+    let refused = call(&mut plain, "k", DocFlags::NONE, &attribute);
+    assert_eq!(refused.status, Status::NotSupported);
+    let mut client = kedge.client();
+    let unknown = [spec(SubdocOp::Get, X, "$none", "")];
+    let refused = call(&mut client, "k", DocFlags::NONE, &unknown);
+    assert_eq!(refused.status, Status::SubdocXattrUnknownVattr);
+    call(
+        &mut client,
+        "k",
+        DocFlags::NONE,
+        &[spec(SubdocOp::DictUpsert, X, "u", "1")],
+    )
+    .ok();
+    let came = plain.get("k").ok();
+    assert_eq!(
+        (&came.value[..], came.datatype),
+        (DOCUMENT, Datatype::JSON.bits())
+    );
+}
+
+#[test]
+fn each_direction_needs_its_right() {
+    let kedge = Kedge::start();
+    let mut app = kedge.client();
+    app.set("k", DOCUMENT).ok();
+    let look = [spec(SubdocOp::Get, NO, "n", "")];
+    let change = [spec(SubdocOp::Counter, NO, "n", "1")];
+    let mut reader = kedge.connect();
+    reader.hello(SDK_FEATURES);
+    reader.log_in("reader", PASSWORD);
+    reader.select("default");
+    call(&mut reader, "k", DocFlags::NONE, &look).ok();
+    let refused = call(&mut reader, "k", DocFlags::NONE, &change);
+    assert_eq!(refused.status, Status::AccessDenied);
+}

@@ -1,0 +1,235 @@
+//! `kedge cluster-run`: all nodes of a cluster as processes of this machine.
+//!
+//! Each node is a `kedge serve` with a directory of its own below the data directory, where its log is too. Nothing is
+//! restarted: a node that ends is reported, and the others go on. The nodes stop with this process, however it ends.
+
+mod layout;
+mod nodes;
+
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::{ExitCode, ExitStatus};
+use std::sync::mpsc;
+
+use clap::{Arg, ArgMatches, Command, value_parser};
+use kedge_cluster::{ClusterError, ClusterFile, REPLICAS_MAX};
+use kedge_types::limits::CLUSTER_NODES_MAX;
+use rustix::process::Signal;
+
+use self::layout::Wanted;
+use self::nodes::{Event, Node};
+use crate::output;
+use crate::settings::{self, Effective, SettingsError};
+
+/// The cluster file in the data directory.
+const CLUSTER_FILE: &str = "cluster.toml";
+/// Ports of the first node; the next nodes have the next ones, two apart and one apart.
+const KV_PORT: u16 = 12_000;
+const MGMT_PORT: u16 = 9_000;
+/// Settings that each node has its own of.
+const OWN: &[&str] = &[
+    "data_dir",
+    "kv_port",
+    "mgmt_port",
+    "cluster",
+    "node_id",
+    "stop_with_parent",
+];
+
+/// Why there is no cluster.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+enum RunError {
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    #[error("{}: {source}", path.display())]
+    Io { path: PathBuf, source: io::Error },
+    #[error("{}: {source}", path.display())]
+    File { path: PathBuf, source: ClusterError },
+    #[error("cannot start node {node}: {source}")]
+    Start { node: String, source: io::Error },
+    #[error("{0}")]
+    Usage(String),
+    #[error("node {node} did not start ({status}); its log is {}", log.display())]
+    NodeEnded {
+        node: String,
+        status: ExitStatus,
+        log: PathBuf,
+    },
+    #[error("{0}")]
+    Signals(#[from] io::Error),
+}
+
+/// The command line: its own arguments, and all settings, which go to each node.
+pub(crate) fn command() -> Command {
+    let nodes = i64::try_from(CLUSTER_NODES_MAX).unwrap_or(i64::MAX);
+    let command = Command::new("cluster-run")
+        .about("Run all nodes of a cluster on this machine")
+        .long_about(
+            "Run all nodes of a cluster on this machine, as processes of their own. All settings of serve are handed \
+             on to them, but --data-dir holds a directory for each node and the cluster file, --kv-port (12000) is the \
+             first node's, the next ones' are 2 apart, and --mgmt-port (9000) likewise, 1 apart. Ports of 0 are any \
+             free ones. The same directory later gives the same cluster.",
+        )
+        .arg(
+            Arg::new("nodes")
+                .long("nodes")
+                .value_parser(value_parser!(u16).range(1..=nodes))
+                .help("Number of nodes, when the cluster is made [default: 2]"),
+        )
+        .arg(
+            Arg::new("replicas")
+                .long("replicas")
+                .value_parser(value_parser!(u8).range(0..=i64::from(REPLICAS_MAX)))
+                .help("Replicas of each vBucket, when the cluster is made [default: 1]"),
+        );
+    settings::arguments(command)
+}
+
+/// Runs the cluster until a signal stops it, or its last node ends.
+pub(crate) fn run(matches: &ArgMatches) -> ExitCode {
+    match cluster_run(matches) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("kedge cluster-run: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn cluster_run(matches: &ArgMatches) -> Result<ExitCode, RunError> {
+    let effective = Effective::new(matches, |name| std::env::var_os(name))?;
+    if effective.is_given("cluster") {
+        let why = "--cluster and --node-id are for a single node: kedge serve";
+        return Err(RunError::Usage(why.to_owned()));
+    }
+    let settings = &effective.settings;
+    let given = |name, own: u16| effective.is_given(name).then_some(own);
+    let wanted = Wanted {
+        nodes: matches.get_one("nodes").copied(),
+        replicas: matches.get_one("replicas").copied(),
+        kv_port: given("kv_port", settings.kv_port),
+        mgmt_port: given("mgmt_port", settings.mgmt_port),
+        host: reached_at(settings.listen),
+    };
+    let path = settings.data_dir.join(CLUSTER_FILE);
+    let file = layout::prepare(&path, &wanted)?;
+    let (events, inbox) = mpsc::channel();
+    nodes::watch_signals(events.clone())?;
+    let flags = settings::given_flags(matches, OWN);
+    let mut running = Vec::new();
+    for entry in &file.nodes {
+        let node = Node::start(
+            entry,
+            &settings.data_dir,
+            &path,
+            &flags,
+            running.len(),
+            &events,
+        );
+        match node {
+            Ok(node) => running.push(node),
+            Err(error) => {
+                stop_all(&mut running, Signal::TERM);
+                return Err(error);
+            }
+        }
+    }
+    supervise(&file, &mut running, &inbox)
+}
+
+/// Waits for what happens to the nodes.
+fn supervise(
+    file: &ClusterFile,
+    running: &mut [Node],
+    inbox: &mpsc::Receiver<Event>,
+) -> Result<ExitCode, RunError> {
+    let mut ready = 0;
+    let mut stopping = false;
+    let mut failed = false;
+    // Senders are never all gone: the thread that waits for signals has one.
+    while let Ok(event) = inbox.recv() {
+        match event {
+            Event::Line(at, line) => {
+                let node = &mut running[at];
+                output::print(&format!("{line} node={} pid={}\n", node.name, node.pid()))?;
+                node.ready = true;
+                ready += 1;
+                if ready == running.len() {
+                    output::print(&ready_line(file))?;
+                }
+            }
+            Event::Ended(at) => {
+                let node = &mut running[at];
+                let status = node.end()?;
+                failed |= !status.success();
+                if !stopping && !node.ready {
+                    let error = RunError::NodeEnded {
+                        node: node.name.clone(),
+                        status,
+                        log: node.log.clone(),
+                    };
+                    stop_all(running, Signal::TERM);
+                    return Err(error);
+                }
+                if !stopping {
+                    failed = true;
+                    let log = node.log.display();
+                    eprintln!(
+                        "kedge cluster-run: node {} ended ({status}); the others go on; its log is {log}",
+                        node.name
+                    );
+                }
+                if running.iter().all(Node::has_ended) {
+                    break;
+                }
+            }
+            Event::Signal => {
+                let signal = if stopping { Signal::KILL } else { Signal::TERM };
+                stopping = true;
+                for node in running.iter() {
+                    node.signal(signal);
+                }
+            }
+        }
+    }
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Stops all nodes and waits for their ends.
+fn stop_all(running: &mut [Node], signal: Signal) {
+    for node in running.iter() {
+        node.signal(signal);
+    }
+    for node in running.iter_mut() {
+        // There is nothing to do about one that cannot be waited for.
+        let _ = node.end();
+    }
+}
+
+/// Where the nodes reach each other: the address that they listen on, or loopback when that is all of them.
+fn reached_at(listen: IpAddr) -> String {
+    match listen {
+        IpAddr::V4(address) if address.is_unspecified() => "127.0.0.1".to_owned(),
+        IpAddr::V6(address) if address.is_unspecified() => "::1".to_owned(),
+        address => address.to_string(),
+    }
+}
+
+fn ready_line(file: &ClusterFile) -> String {
+    let places = file.nodes.iter().map(|node| {
+        let host = if node.host.contains(':') {
+            format!("[{}]", node.host)
+        } else {
+            node.host.clone()
+        };
+        format!("{host}:{}", node.kv_port)
+    });
+    let places: Vec<String> = places.collect();
+    format!("cluster ready kv={}\n", places.join(","))
+}

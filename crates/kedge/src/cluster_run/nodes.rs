@@ -1,0 +1,147 @@
+//! The processes of `cluster-run`.
+
+use std::fs::OpenOptions;
+use std::io::{self, BufRead as _, BufReader};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::Sender;
+use std::thread;
+
+use kedge_cluster::NodeEntry;
+use rustix::process::{Pid, Signal, kill_process};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use super::RunError;
+
+/// The log of a node, in its data directory.
+const LOG_FILE: &str = "kedge.log";
+
+/// What happens to the nodes.
+pub(super) enum Event {
+    /// The node of this number said that it is ready.
+    Line(usize, String),
+    /// Its standard output has ended, and so will it.
+    Ended(usize),
+    /// Somebody wants the cluster to stop.
+    Signal,
+}
+
+/// A node and its process.
+pub(super) struct Node {
+    pub(super) name: String,
+    pub(super) log: PathBuf,
+    /// It said that it is ready.
+    pub(super) ready: bool,
+    child: Child,
+    status: Option<ExitStatus>,
+}
+
+impl Node {
+    /// Starts the node of that number; what happens to it goes to `events`.
+    pub(super) fn start(
+        entry: &NodeEntry,
+        data_dir: &Path,
+        cluster_file: &Path,
+        flags: &[String],
+        number: usize,
+        events: &Sender<Event>,
+    ) -> Result<Self, RunError> {
+        let name = &entry.name;
+        let failed = |source| RunError::Start {
+            node: name.clone(),
+            source,
+        };
+        let dir = data_dir.join(name);
+        std::fs::create_dir_all(&dir).map_err(failed)?;
+        let log = dir.join(LOG_FILE);
+        let stderr = OpenOptions::new().create(true).append(true).open(&log);
+        let mut command = Command::new(std::env::current_exe().map_err(failed)?);
+        command
+            .arg("serve")
+            .args(flags)
+            .arg("--data-dir")
+            .arg(&dir)
+            .arg("--cluster")
+            .arg(cluster_file)
+            .args(["--node-id", name])
+            .args(["--kv-port", &entry.kv_port.to_string()])
+            .args(["--mgmt-port", &entry.mgmt_port.to_string()])
+            .arg("--stop-with-parent")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(stderr.map_err(failed)?)
+            // What a terminal sends to all of its processes must not reach a node twice.
+            .process_group(0);
+        let mut child = command.spawn().map_err(failed)?;
+        let stdout = child.stdout.take();
+        let node = Self {
+            name: name.clone(),
+            log,
+            ready: false,
+            child,
+            status: None,
+        };
+        let events = events.clone();
+        let read = move || {
+            let lines = stdout
+                .into_iter()
+                .flat_map(|out| BufReader::new(out).lines());
+            for line in lines.map_while(Result::ok) {
+                if line.starts_with("ready ") && events.send(Event::Line(number, line)).is_err() {
+                    return;
+                }
+            }
+            // Nobody listens any more when the command has ended.
+            let _ = events.send(Event::Ended(number));
+        };
+        thread::Builder::new()
+            .name(format!("kedge-out-{name}"))
+            .spawn(read)
+            .map_err(failed)?;
+        Ok(node)
+    }
+
+    pub(super) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends a signal to the process, if it still runs.
+    pub(super) fn signal(&self, signal: Signal) {
+        if self.status.is_none() {
+            // It may have ended by itself, and waits to be asked how.
+            let _ = kill_process(Pid::from_child(&self.child), signal);
+        }
+    }
+
+    /// Waits for its end.
+    pub(super) fn end(&mut self) -> io::Result<ExitStatus> {
+        if let Some(status) = self.status {
+            return Ok(status);
+        }
+        let status = self.child.wait()?;
+        self.status = Some(status);
+        Ok(status)
+    }
+
+    /// Whether its end was waited for.
+    pub(super) fn has_ended(&self) -> bool {
+        self.status.is_some()
+    }
+}
+
+/// Sends [`Event::Signal`] for each SIGTERM and SIGINT.
+pub(super) fn watch_signals(events: Sender<Event>) -> io::Result<()> {
+    let mut signals = Signals::new([SIGTERM, SIGINT])?;
+    thread::Builder::new()
+        .name("kedge-signals".to_owned())
+        .spawn(move || {
+            for _ in signals.forever() {
+                if events.send(Event::Signal).is_err() {
+                    return;
+                }
+            }
+        })?;
+    Ok(())
+}

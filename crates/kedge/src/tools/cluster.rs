@@ -1,0 +1,253 @@
+//! `kedge cluster`: how a cluster is, and what a person does when one of its nodes is gone.
+
+use clap::{Args, Subcommand};
+use serde_json::Value;
+
+use super::table::table;
+use super::{Access, ToolError};
+use crate::output;
+
+/// Show a cluster, fail a node over, and put it back
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ClusterArgs {
+    #[command(subcommand)]
+    command: ClusterCommand,
+    #[command(flatten)]
+    access: Access,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum ClusterCommand {
+    /// Show nodes, states of vBuckets, and how far replicas are behind
+    Status {
+        /// Print the server's JSON instead of tables
+        #[arg(long)]
+        json: bool,
+    },
+    /// Take a node out that is gone: of what it was the active of, replicas take over
+    ///
+    /// It is refused for a node that answers, and when acknowledged writes would be lost.
+    Failover {
+        /// The node's name
+        node: String,
+        /// Do it all the same
+        #[arg(long)]
+        force: bool,
+    },
+    /// Put a node back that was failed over and runs again, as a replica
+    Recover {
+        /// The node's name
+        node: String,
+    },
+    /// Move a vBucket's active to a node that has a replica of it, while clients go on
+    Move {
+        /// The bucket's name
+        bucket: String,
+        /// The vBucket's number
+        vbucket: u16,
+        /// The node's name
+        node: String,
+    },
+    /// Move actives back to where they would be in a new bucket, as after `recover`, while clients go on
+    Balance,
+}
+
+pub(crate) fn run(args: &ClusterArgs) -> Result<(), ToolError> {
+    // A node that hangs is given up by the server, which then answers.
+    let client = args.access.management()?.patient();
+    let post = |place: &str, form: &[(&str, &str)]| -> Result<Value, ToolError> {
+        let reply = client.expect("POST", &format!("/kedge/cluster/{place}"), form)?;
+        Ok(serde_json::from_slice(&reply.body).unwrap_or_default())
+    };
+    let said = match &args.command {
+        ClusterCommand::Status { json } => {
+            let status = client.json("/kedge/cluster/status")?;
+            if *json {
+                format!("{status}\n")
+            } else {
+                describe(&status)
+            }
+        }
+        ClusterCommand::Failover { node, force } => {
+            let force = if *force { "true" } else { "false" };
+            let said = post("failover", &[("node", node), ("force", force)])?;
+            let promoted = number(&said, "/promoted");
+            let what =
+                format!("node \"{node}\" is failed over: {promoted} vBuckets have another active");
+            outcome(&what, &said)
+        }
+        ClusterCommand::Recover { node } => {
+            let said = post("recover", &[("node", node)])?;
+            outcome(&format!("node \"{node}\" is back as a replica"), &said)
+        }
+        ClusterCommand::Move {
+            bucket,
+            vbucket,
+            node,
+        } => {
+            let vbucket = vbucket.to_string();
+            let form = [("bucket", &**bucket), ("vbucket", &vbucket), ("node", node)];
+            moved(&post("move", &form)?)
+        }
+        ClusterCommand::Balance => moved(&post("balance", &[])?),
+    };
+    Ok(output::print(&said)?)
+}
+
+fn number(document: &Value, pointer: &str) -> u64 {
+    document
+        .pointer(pointer)
+        .and_then(Value::as_u64)
+        .unwrap_or(0)
+}
+
+fn text<'a>(document: &'a Value, field: &str) -> &'a str {
+    document.get(field).and_then(Value::as_str).unwrap_or("")
+}
+
+/// What became of moves.
+fn moved(said: &Value) -> String {
+    let what = format!("{} vBuckets have moved", number(said, "/moved"));
+    let mut out = outcome(&what, said);
+    let moving = number(said, "/moving");
+    if moving > 0 {
+        out.push_str(&format!("warning: {moving} vBuckets are still moving\n"));
+    }
+    out
+}
+
+/// What was done, and what is not as it should be afterwards.
+fn outcome(what: &str, said: &Value) -> String {
+    let (rev, took) = (number(said, "/revision/rev"), number(said, "/tookMs"));
+    let mut out = format!("{what}; map {rev}, {took} ms\n");
+    if !text(said, "losses").is_empty() {
+        out.push_str(&format!("warning: {}\n", text(said, "losses")));
+    }
+    for missing in said
+        .get("missing")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+    {
+        let (node, why) = (text(missing, "node"), text(missing, "why"));
+        out.push_str(&format!(
+            "warning: node \"{node}\" has not followed yet: {why}\n"
+        ));
+    }
+    out
+}
+
+fn describe(status: &Value) -> String {
+    let list = |document: &Value, field: &str| {
+        let list = document.get(field).and_then(Value::as_array);
+        list.cloned().unwrap_or_default()
+    };
+    let mut rows = vec![
+        ["NODE", "KV", "MANAGEMENT", "STATE", "MAP"]
+            .map(str::to_owned)
+            .to_vec(),
+    ];
+    for node in list(status, "nodes") {
+        let place = |port: &str| format!("{}:{}", text(&node, "host"), number(&node, port));
+        let is = |field: &str| node.get(field).and_then(Value::as_bool).unwrap_or(false);
+        let state = match (is("up"), is("failedOver")) {
+            (true, false) => "up",
+            (false, false) => "down",
+            (true, true) => "up, failed over",
+            (false, true) => "down, failed over",
+        };
+        let applied = node.pointer("/applied/rev").and_then(Value::as_u64);
+        rows.push(vec![
+            text(&node, "name").to_owned(),
+            place("/kvPort"),
+            place("/mgmtPort"),
+            state.to_owned(),
+            applied.map_or_else(|| "-".to_owned(), |rev| rev.to_string()),
+        ]);
+    }
+    let mut out = format!("map {}\n\n", number(status, "/revision/rev"));
+    out.push_str(&table("llllr", &rows));
+    for bucket in list(status, "buckets") {
+        out.push_str(&format!(
+            "\nbucket \"{}\": {} vBuckets with {} replicas; {} miss a copy, {} have no active, {} move\n\n",
+            text(&bucket, "name"),
+            number(&bucket, "/vbuckets"),
+            number(&bucket, "/replicas"),
+            number(&bucket, "/missingCopies"),
+            number(&bucket, "/withoutActive"),
+            number(&bucket, "/moving"),
+        ));
+        let head = [
+            "NODE", "ACTIVE", "REPLICA", "PENDING", "DEAD", "BEHIND", "LAG",
+        ];
+        let mut rows = vec![head.map(str::to_owned).to_vec()];
+        for node in list(&bucket, "nodes") {
+            let cell = |field: &str| {
+                let count = node.get(field).and_then(Value::as_u64);
+                count.map_or_else(|| "-".to_owned(), |count| count.to_string())
+            };
+            let mut row = vec![text(&node, "node").to_owned()];
+            row.extend(["active", "replica", "pending", "dead", "lagItems"].map(cell));
+            row.push(match node.get("lagSeconds") {
+                Some(Value::Null) => "> 1 s".to_owned(),
+                Some(lag) => format!("{:.0} ms", lag.as_f64().unwrap_or(0.0) * 1e3),
+                None => "-".to_owned(),
+            });
+            rows.push(row);
+        }
+        out.push_str(&table("lrrrrrr", &rows));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_status_is_tables() {
+        let status = json!({
+            "revision": {"epoch": 1, "rev": 4},
+            "nodes": [
+                {"name": "n_0", "host": "127.0.0.1", "kvPort": 12000, "mgmtPort": 9000, "up": true,
+                 "failedOver": false, "applied": {"epoch": 1, "rev": 4}},
+                {"name": "n_1", "host": "127.0.0.1", "kvPort": 12002, "mgmtPort": 9001, "up": false,
+                 "failedOver": true, "applied": null},
+            ],
+            "buckets": [{
+                "name": "default", "vbuckets": 64, "replicas": 1, "missingCopies": 64, "withoutActive": 0,
+                "moving": 3,
+                "nodes": [
+                    {"node": "n_0", "active": 64, "replica": 0, "pending": 0, "dead": 0, "lagItems": 7,
+                     "lagSeconds": 0.0123},
+                    {"node": "n_1"},
+                ],
+            }],
+        });
+        assert_eq!(
+            describe(&status),
+            "map 4\n\n\
+             NODE  KV               MANAGEMENT      STATE              MAP\n\
+             n_0   127.0.0.1:12000  127.0.0.1:9000  up                   4\n\
+             n_1   127.0.0.1:12002  127.0.0.1:9001  down, failed over    -\n\n\
+             bucket \"default\": 64 vBuckets with 1 replicas; 64 miss a copy, 0 have no active, 3 move\n\n\
+             NODE  ACTIVE  REPLICA  PENDING  DEAD  BEHIND    LAG\n\
+             n_0       64        0        0     0       7  12 ms\n\
+             n_1        -        -        -     -       -      -\n"
+        );
+    }
+
+    #[test]
+    fn what_is_left_to_do_is_said() {
+        let said = json!({
+            "revision": {"epoch": 1, "rev": 5}, "tookMs": 7, "losses": "all of it",
+            "missing": [{"node": "n_2", "why": "gone"}],
+        });
+        assert_eq!(
+            outcome("done", &said),
+            "done; map 5, 7 ms\nwarning: all of it\nwarning: node \"n_2\" has not followed yet: gone\n"
+        );
+    }
+}

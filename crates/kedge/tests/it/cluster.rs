@@ -1,0 +1,753 @@
+//! Clusters of real processes: their start, what clients see, the loss of a node and its return.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver};
+use std::thread;
+use std::time::Instant;
+
+use kedge::client::{Connection, HttpClient};
+use kedge_types::{DurabilityLevel, Status};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::process::{PASSWORD, PATIENCE, Server, USER, connect_to, kedge, run, wait_for};
+
+/// A node, as its `ready` line names it.
+#[derive(Clone, Debug)]
+struct Node {
+    kv: SocketAddr,
+    mgmt: SocketAddr,
+    pid: u32,
+}
+
+/// A running `kedge cluster-run`. Dropping it stops it and its nodes.
+struct Cluster {
+    child: Child,
+    lines: Receiver<String>,
+    nodes: Vec<Node>,
+}
+
+fn word<'a>(line: &'a str, name: &str) -> &'a str {
+    let words = line.split(' ');
+    let found = words.filter_map(|word| word.strip_prefix(name)).next();
+    found.unwrap_or_else(|| panic!("no {name} in {line:?}"))
+}
+
+impl Cluster {
+    fn start(dir: &Path, more: &[&str]) -> Self {
+        let mut command = kedge(&["cluster-run", "--data-dir"]);
+        command
+            .arg(dir)
+            .args(["--kv-port=0", "--mgmt-port=0", "--vbuckets=64"])
+            .args(["--user", USER, "--password", PASSWORD])
+            .args(more);
+        let mut child = command.spawn().expect("the command starts");
+        let stdout = child.stdout.take().expect("stdout is piped");
+        let (sender, lines) = mpsc::channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let _ = sender.send(line);
+            }
+        });
+        let mut cluster = Self {
+            child,
+            lines,
+            nodes: Vec::new(),
+        };
+        let mut found = Vec::new();
+        loop {
+            let line = cluster.lines.recv_timeout(PATIENCE);
+            let line = line.unwrap_or_else(|error| panic!("{error}; {}", cluster.logs(dir)));
+            if line.starts_with("cluster ready ") {
+                break;
+            }
+            let node = Node {
+                kv: word(&line, "kv=").parse().expect("an address"),
+                mgmt: word(&line, "mgmt=").parse().expect("an address"),
+                pid: word(&line, "pid=").parse().expect("a number"),
+            };
+            found.push((word(&line, "node=").to_owned(), node));
+        }
+        found.sort_by(|a, b| a.0.cmp(&b.0));
+        cluster.nodes = found.into_iter().map(|(_, node)| node).collect();
+        cluster
+    }
+
+    fn logs(&self, dir: &Path) -> String {
+        let log = |n| std::fs::read_to_string(dir.join(format!("n_{n}/kedge.log")));
+        (0..3).filter_map(|n| log(n).ok()).collect()
+    }
+
+    fn signal(&self, node: usize, signal: Signal) {
+        let pid = i32::try_from(self.nodes[node].pid).expect("a pid");
+        let pid = Pid::from_raw(pid).expect("a pid");
+        kill_process(pid, signal).expect("the process is ours");
+    }
+
+    /// Ends a node as `kill -9` does, and waits until nobody listens there.
+    fn kill(&self, node: usize) {
+        self.signal(node, Signal::KILL);
+        let deadline = Instant::now() + PATIENCE;
+        while std::net::TcpStream::connect(self.nodes[node].kv).is_ok() {
+            assert!(Instant::now() < deadline, "the node does not end");
+            thread::yield_now();
+        }
+    }
+
+    /// Stops all with SIGTERM: the exit code.
+    fn stop(mut self) -> Option<i32> {
+        let pid = Pid::from_child(&self.child);
+        kill_process(pid, Signal::TERM).expect("the process is ours");
+        wait_for(&mut self.child).code()
+    }
+
+    fn http(&self, node: usize) -> HttpClient {
+        let mgmt = self.nodes[node].mgmt;
+        HttpClient::new(&mgmt.ip().to_string(), mgmt.port(), USER, PASSWORD)
+    }
+
+    fn connect(&self, node: usize) -> Connection {
+        connect_to(self.nodes[node].kv, PASSWORD).expect("a connection")
+    }
+
+    /// `kedge cluster ...`, asked of one node.
+    fn tool(&self, node: usize, words: &[&str]) -> (Option<i32>, String, String) {
+        run(&mut self.tool_command(node, words))
+    }
+
+    fn tool_command(&self, node: usize, words: &[&str]) -> Command {
+        let url = format!("http://{}", self.nodes[node].mgmt);
+        let mut command = kedge(&["cluster"]);
+        command
+            .args(words)
+            .args(["-U", &url, "-u", USER, "-P", PASSWORD]);
+        command
+    }
+
+    fn status(&self, node: usize) -> Value {
+        self.http(node)
+            .json("/kedge/cluster/status")
+            .expect("a status")
+    }
+
+    /// Waits until the status that a node gives is as it should be.
+    fn wait_status(&self, node: usize, what: &str, is: impl Fn(&Value) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self.status(node);
+            if is(&status) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "{what}: {status}");
+            thread::yield_now();
+        }
+    }
+
+    /// Starts a node again, by itself.
+    fn serve(&self, dir: &Path, node: usize) -> Server {
+        let name = format!("n_{node}");
+        let mut command = kedge(&["serve", "--memcached-enabled", "--memcached-port=0"]);
+        command
+            .arg("--data-dir")
+            .arg(dir.join(&name))
+            .arg("--cluster")
+            .arg(dir.join("cluster.toml"))
+            .args(["--node-id", &name]);
+        Server::spawn(command).expect("the node starts")
+    }
+
+    fn map(&self, node: usize) -> Value {
+        let document = self.http(node).json("/pools/default/b/default");
+        document.expect("a map")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for node in &self.nodes {
+            if let Some(pid) = i32::try_from(node.pid).ok().and_then(Pid::from_raw) {
+                // One that was stopped could not end.
+                let _ = kill_process(pid, Signal::CONT);
+            }
+        }
+        // It may have ended.
+        let _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
+        let _ = self.child.wait();
+    }
+}
+
+/// Writes a document to whichever node takes it: its number. All others say that it is not theirs.
+fn put(connections: &mut [Connection], key: &str, value: &str) -> usize {
+    let mut taken = Vec::new();
+    for (node, connection) in connections.iter_mut().enumerate() {
+        match connection.set(key.as_bytes(), value.as_bytes(), None) {
+            Ok(_) => taken.push(node),
+            Err(error) => assert_eq!(error.status(), Some(Status::NotMyVbucket), "{error}"),
+        }
+    }
+    assert_eq!(taken.len(), 1, "one node has {key}, not {taken:?}");
+    taken[0]
+}
+
+#[test]
+fn all_nodes_tell_of_each_other_and_each_has_its_part() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=2"]);
+    let maps: Vec<Value> = (0..3).map(|node| cluster.map(node)).collect();
+    for (node, map) in maps.iter().enumerate() {
+        assert_eq!(map["vBucketServerMap"], maps[0]["vBucketServerMap"]);
+        assert_eq!(map["rev"], maps[0]["rev"]);
+        assert_eq!(map["vBucketServerMap"]["numReplicas"], 2);
+        let nodes = map["nodesExt"].as_array().expect("nodes");
+        let this: Vec<bool> = nodes.iter().map(|it| it["thisNode"] == true).collect();
+        assert_eq!(this, [node == 0, node == 1, node == 2]);
+        let kv = cluster.nodes[node].kv.to_string();
+        assert_eq!(map["vBucketServerMap"]["serverList"][node], kv);
+    }
+    let mut connections: Vec<Connection> = (0..3).map(|node| cluster.connect(node)).collect();
+    let keys = (0..100).map(|n| format!("key-{n}"));
+    let takers: BTreeSet<usize> = keys.map(|key| put(&mut connections, &key, "x")).collect();
+    assert_eq!(takers.len(), 3, "all nodes have documents");
+    let status = cluster.status(1);
+    let of = |field: &str| {
+        let nodes = status["buckets"][0]["nodes"].as_array().expect("nodes");
+        nodes
+            .iter()
+            .map(|node| node[field].as_u64().expect("a count"))
+            .sum::<u64>()
+    };
+    assert_eq!((of("active"), of("replica"), of("dead")), (64, 128, 0));
+    let metrics = cluster
+        .http(0)
+        .send("GET", "/metrics", &[])
+        .expect("an answer");
+    let metrics = String::from_utf8(metrics.body).expect("text");
+    assert!(
+        metrics.contains("kedge_cluster_node_up{node=\"n_2\"} 1"),
+        "{metrics}"
+    );
+    let (code, text, _) = cluster.tool(2, &["status"]);
+    assert_eq!(code, Some(0));
+    assert!(
+        text.contains("64 vBuckets with 2 replicas; 0 miss a copy"),
+        "{text}"
+    );
+    assert_eq!(cluster.stop(), Some(0));
+}
+
+#[test]
+fn a_restart_with_the_same_directory_brings_the_same_cluster_back() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=2"]);
+    let map = cluster.map(0);
+    let mut connections: Vec<Connection> = (0..2).map(|node| cluster.connect(node)).collect();
+    let owner = put(&mut connections, "kept", "value");
+    drop(connections);
+    assert_eq!(cluster.stop(), Some(0));
+    let cluster = Cluster::start(dir.path(), &[]);
+    let again = cluster.map(1);
+    for field in ["uuid", "clusterUUID", "rev", "vBucketServerMap"] {
+        assert_eq!(again[field], map[field], "{field}");
+    }
+    let found = cluster.connect(owner).get(b"kept").expect("an answer");
+    assert_eq!(found.expect("a document").value, b"value");
+    drop(cluster);
+    // Neither alone nor as another node.
+    let alone = run(kedge(&["serve", "--data-dir"]).arg(dir.path().join("n_0")));
+    assert_eq!(alone.0, Some(1));
+    assert!(
+        alone.2.contains("belongs to a node of a cluster"),
+        "{}",
+        alone.2
+    );
+    let mut other = kedge(&["serve", "--node-id=n_1", "--data-dir"]);
+    other.arg(dir.path().join("n_0"));
+    let other = run(other.arg("--cluster").arg(dir.path().join("cluster.toml")));
+    assert_eq!(other.0, Some(1));
+    assert!(other.2.contains("belongs to node \"n_0\""), "{}", other.2);
+    let fewer = run(kedge(&["cluster-run", "--nodes=3", "--data-dir"]).arg(dir.path()));
+    assert_eq!(fewer.0, Some(1));
+    assert!(fewer.2.contains("has 2 nodes, not 3"), "{}", fewer.2);
+}
+
+#[test]
+fn replicas_take_over_from_a_dead_node_which_comes_back_as_a_replica() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut cluster = Cluster::start(dir.path(), &["--nodes=2"]);
+    let before = cluster.map(0);
+    let (code, _, why) = cluster.tool(0, &["failover", "n_1"]);
+    assert_eq!(code, Some(1));
+    assert!(why.contains("\"n_1\" answers"), "{why}");
+    let (_, _, why) = cluster.tool(0, &["failover", "n_7"]);
+    assert!(why.contains("there is no node \"n_7\""), "{why}");
+    let (_, _, why) = cluster.tool(0, &["recover", "n_1"]);
+    assert!(why.contains("was not failed over"), "{why}");
+    cluster.kill(1);
+    // Nothing that all nodes have to do is begun by some.
+    let (code, _, why) = run(
+        kedge(&["bucket", "create", "late", "-u", USER, "-P", PASSWORD])
+            .args(["-U", &format!("http://{}", cluster.nodes[0].mgmt)]),
+    );
+    assert_eq!(code, Some(1));
+    assert!(why.contains("\"n_1\" does not answer"), "{why}");
+    let (code, text, why) = cluster.tool(0, &["failover", "n_1"]);
+    assert_eq!(code, Some(0), "{why}");
+    assert!(text.contains("failed over: 32 vBuckets"), "{text}");
+    let after = cluster.map(0);
+    assert!(after["rev"].as_i64() > before["rev"].as_i64());
+    let servers = after["vBucketServerMap"]["serverList"]
+        .as_array()
+        .expect("a list");
+    assert_eq!(servers.len(), 1);
+    let chains = after["vBucketServerMap"]["vBucketMap"]
+        .as_array()
+        .expect("a map");
+    assert!(
+        chains
+            .iter()
+            .all(|chain| *chain == serde_json::json!([0, -1]))
+    );
+    let mut only = [cluster.connect(0)];
+    for n in 0..50 {
+        assert_eq!(put(&mut only, &format!("key-{n}"), "x"), 0);
+    }
+    let (_, _, why) = cluster.tool(0, &["failover", "n_0"]);
+    assert!(why.contains("\"n_0\" answers"), "{why}");
+    let (_, _, why) = cluster.tool(0, &["failover", "n_0", "--force"]);
+    assert!(why.contains("last one"), "{why}");
+
+    // It comes back, and hears that it has nothing before it serves anything.
+    let back = cluster.serve(dir.path(), 1);
+    cluster.nodes[1].kv = back.kv;
+    let mut connections = [cluster.connect(0), cluster.connect(1)];
+    for n in 0..50 {
+        assert_eq!(put(&mut connections, &format!("key-{n}"), "y"), 0);
+    }
+    let (code, text, why) = cluster.tool(1, &["recover", "n_1"]);
+    assert_eq!(code, Some(0), "{why}");
+    assert!(
+        text.contains("back as a replica") && !text.contains("warning"),
+        "{text}"
+    );
+    cluster.wait_status(0, "it is a replica of all", |status| {
+        status["buckets"][0]["nodes"][1]["replica"] == 64
+            && status["buckets"][0]["missingCopies"] == 0
+    });
+}
+
+#[test]
+fn an_active_that_was_stopped_steps_down_when_it_hears_of_the_failover() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=2"]);
+    let mut connections = [cluster.connect(0), cluster.connect(1)];
+    let key = (0..100)
+        .map(|n| format!("key-{n}"))
+        .find(|key| put(&mut connections, key, "x") == 1)
+        .expect("half of the keys");
+    cluster.signal(1, Signal::STOP);
+    cluster.wait_status(0, "it is seen to hang", |status| {
+        status["nodes"][1]["up"] == false
+    });
+    let deadline = Instant::now() + PATIENCE;
+    // Refused until node 0 has found out for itself.
+    while cluster.tool(0, &["failover", "n_1"]).0 != Some(0) {
+        assert!(Instant::now() < deadline, "it is not failed over");
+    }
+    cluster.signal(1, Signal::CONT);
+    cluster.wait_status(0, "it has nothing any more", |status| {
+        status["buckets"][0]["nodes"][1]["dead"] == 64
+    });
+    let refused = connections[1]
+        .set(key.as_bytes(), b"y", None)
+        .expect_err("not its own");
+    assert_eq!(refused.status(), Some(Status::NotMyVbucket));
+    connections[0]
+        .set(key.as_bytes(), b"y", None)
+        .expect("its own");
+}
+
+#[test]
+fn buckets_and_users_are_those_of_all_nodes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=3"]);
+    let form = [
+        ("name", "second"),
+        ("ramQuotaMB", "100"),
+        ("numVBuckets", "16"),
+        ("flushEnabled", "1"),
+    ];
+    cluster
+        .http(1)
+        .expect("POST", "/pools/default/buckets", &form)
+        .expect("made");
+    for node in 0..3 {
+        let bucket = cluster.http(node).json("/pools/default/buckets/second");
+        let bucket = bucket.expect("it is there");
+        assert_eq!(bucket["replicaNumber"], 1, "as the cluster has it");
+        assert_eq!(bucket["vBucketServerMap"]["numReplicas"], 1);
+    }
+    let again = cluster
+        .http(2)
+        .send("POST", "/pools/default/buckets", &form)
+        .expect("an answer");
+    assert_eq!(again.code, 400);
+    let place = "/pools/default/buckets/second";
+    cluster
+        .http(2)
+        .expect("POST", place, &[("flushEnabled", "0")])
+        .expect("changed");
+    let more = cluster
+        .http(2)
+        .send("POST", place, &[("replicaNumber", "2")]);
+    assert_eq!(more.expect("an answer").code, 400);
+    for node in 0..3 {
+        let bucket = cluster.http(node).json(place).expect("it is there");
+        assert!(
+            bucket.pointer("/controllers/flush").is_none(),
+            "node {node}"
+        );
+    }
+    cluster
+        .http(0)
+        .expect("DELETE", place, &[])
+        .expect("dropped");
+    for node in 0..3 {
+        let gone = cluster
+            .http(node)
+            .send("GET", place, &[])
+            .expect("an answer");
+        assert_eq!(gone.code, 404, "node {node}");
+    }
+    let user = "/settings/rbac/users/local/ada";
+    let form = [("password", "lovelace"), ("roles", "admin")];
+    cluster.http(2).expect("PUT", user, &form).expect("added");
+    for node in &cluster.nodes {
+        let ada = HttpClient::new(
+            &node.mgmt.ip().to_string(),
+            node.mgmt.port(),
+            "ada",
+            "lovelace",
+        );
+        let users = ada.json("/settings/rbac/users").expect("she may log in");
+        assert_eq!(
+            users.as_array().expect("a list").len(),
+            2,
+            "nodes are no people"
+        );
+    }
+    cluster
+        .http(0)
+        .expect("POST", "/pools/default", &[("clusterName", "shop")])
+        .expect("renamed");
+    for node in 0..3 {
+        assert_eq!(cluster.map(node)["clusterName"], "shop");
+    }
+}
+
+const LEVELS: [DurabilityLevel; 3] = [
+    DurabilityLevel::Majority,
+    DurabilityLevel::MajorityAndPersistOnActive,
+    DurabilityLevel::PersistToMajority,
+];
+
+/// Writes a document durably to whichever node has it.
+fn put_durably(connections: &mut [Connection], key: &str, value: &str, level: DurabilityLevel) {
+    let mut tries = connections.iter_mut();
+    let stored = tries.any(|connection| {
+        match connection.set(key.as_bytes(), value.as_bytes(), Some(level)) {
+            Ok(_) => true,
+            Err(error) if error.status() == Some(Status::NotMyVbucket) => false,
+            Err(error) => panic!("{key}: {error}"),
+        }
+    });
+    assert!(stored, "no node has {key}");
+}
+
+/// What a document is, at whichever node has it. A SyncWrite that was under way when its active went is waited for.
+fn value_of(connections: &mut [Connection], key: &str) -> Option<String> {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        let mut is_open = false;
+        for connection in &mut *connections {
+            match connection.get(key.as_bytes()) {
+                Ok(found) => {
+                    return found.map(|it| String::from_utf8(it.value).expect("text"));
+                }
+                Err(error) => match error.status() {
+                    Some(Status::NotMyVbucket) => {}
+                    Some(Status::SyncWriteReCommitInProgress) => is_open = true,
+                    _ => panic!("{key}: {error}"),
+                },
+            }
+        }
+        assert!(is_open, "no node has {key}");
+        thread::yield_now();
+    }
+    panic!("the SyncWrite of {key} does not end");
+}
+
+/// Whether the replicas of all nodes have what their actives have.
+fn is_even(status: &Value) -> bool {
+    let nodes = status["buckets"][0]["nodes"].as_array().expect("nodes");
+    // One that is gone says nothing.
+    let says = |node: &&Value| node.get("lagItems").is_some();
+    nodes.iter().filter(says).all(|node| node["lagItems"] == 0)
+}
+
+#[test]
+fn acknowledged_sync_writes_survive_the_loss_of_a_node_and_its_return() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut cluster = Cluster::start(dir.path(), &["--nodes=2"]);
+    let mut connections = vec![cluster.connect(0), cluster.connect(1)];
+    for n in 0..300 {
+        put_durably(
+            &mut connections,
+            &format!("durable-{n}"),
+            "1",
+            LEVELS[n % 3],
+        );
+    }
+    for n in 0..300 {
+        put(&mut connections, &format!("plain-{n}"), "1");
+    }
+    cluster.wait_status(0, "replicas catch up", is_even);
+    cluster.kill(1);
+    connections.truncate(1);
+    let (code, text, why) = cluster.tool(0, &["failover", "n_1"]);
+    assert_eq!(code, Some(0), "{why}");
+    assert!(!text.contains("warning"), "{text}");
+    for n in 0..300 {
+        for kind in ["durable", "plain"] {
+            let value = value_of(&mut connections, &format!("{kind}-{n}"));
+            assert_eq!(value.as_deref(), Some("1"), "{kind}-{n}");
+        }
+    }
+    // One of two is no majority.
+    let refused = connections[0].set(b"durable-0", b"2", Some(LEVELS[0]));
+    let refused = refused.expect_err("the other is gone");
+    assert_eq!(refused.status(), Some(Status::DurabilityImpossible));
+    for n in 0..300 {
+        put(&mut connections, &format!("plain-{n}"), "2");
+    }
+    let back = cluster.serve(dir.path(), 1);
+    cluster.nodes[1].kv = back.kv;
+    let (code, _, why) = cluster.tool(0, &["recover", "n_1"]);
+    assert_eq!(code, Some(0), "{why}");
+    cluster.wait_status(0, "it catches up", |status| {
+        is_even(status) && status["buckets"][0]["nodes"][1]["replica"] == 64
+    });
+    put_durably(&mut connections, "durable-0", "2", LEVELS[2]);
+    // With its commit: what the other has as a prepare only, it commits when there is a majority again.
+    cluster.wait_status(0, "the commit comes", is_even);
+    // Now the other way round.
+    cluster.kill(0);
+    let mut last = [cluster.connect(1)];
+    let (code, _, why) = cluster.tool(1, &["failover", "n_0"]);
+    assert_eq!(code, Some(0), "{why}");
+    assert_eq!(value_of(&mut last, "durable-0").as_deref(), Some("2"));
+    for n in 1..300 {
+        let durable = value_of(&mut last, &format!("durable-{n}"));
+        assert_eq!(durable.as_deref(), Some("1"), "durable-{n}");
+        let plain = value_of(&mut last, &format!("plain-{n}"));
+        assert_eq!(plain.as_deref(), Some("2"), "plain-{n}");
+    }
+}
+
+/// Level majority is in memory only. An active that crashes has lost what its replicas have, and must not take them
+/// back to what its disk has.
+#[test]
+fn an_active_that_crashed_gets_from_its_replicas_what_it_lost() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // So late that a crash always takes something.
+    let cluster = Cluster::start(dir.path(), &["--nodes=2", "--log-interval=1h"]);
+    let mut connections = [cluster.connect(0), cluster.connect(1)];
+    for n in 0..200 {
+        put_durably(
+            &mut connections,
+            &format!("key-{n}"),
+            "1",
+            DurabilityLevel::Majority,
+        );
+    }
+    cluster.kill(0);
+    let server = cluster.serve(dir.path(), 0);
+    connections[0] = connect_to(server.kv, PASSWORD).expect("a connection");
+    for n in 0..200 {
+        let value = value_of(&mut connections, &format!("key-{n}"));
+        assert_eq!(value.as_deref(), Some("1"), "key-{n}");
+    }
+    put_durably(
+        &mut connections,
+        "key-0",
+        "2",
+        DurabilityLevel::PersistToMajority,
+    );
+}
+
+/// What a flush of one node would take from its replicas is what another node was promised that they have.
+#[test]
+fn a_flush_empties_all_nodes_and_their_replicas() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=2"]);
+    let mut connections = [cluster.connect(0), cluster.connect(1)];
+    for n in 0..100 {
+        put_durably(&mut connections, &format!("key-{n}"), "1", LEVELS[n % 3]);
+    }
+    let place = "/pools/default/buckets/default/controller/doFlush";
+    cluster.http(1).expect("POST", place, &[]).expect("flushed");
+    for n in 0..100 {
+        assert_eq!(
+            value_of(&mut connections, &format!("key-{n}")),
+            None,
+            "key-{n}"
+        );
+    }
+    put_durably(
+        &mut connections,
+        "after",
+        "1",
+        DurabilityLevel::PersistToMajority,
+    );
+    cluster.wait_status(0, "replicas go with their actives", is_even);
+    cluster.kill(1);
+    let (code, _, why) = cluster.tool(0, &["failover", "n_1"]);
+    assert_eq!(code, Some(0), "{why}");
+    for n in 0..100 {
+        assert_eq!(
+            value_of(&mut connections[..1], &format!("key-{n}")),
+            None,
+            "key-{n}"
+        );
+    }
+    assert_eq!(
+        value_of(&mut connections[..1], "after").as_deref(),
+        Some("1")
+    );
+}
+
+/// A node that lives, and is only not reached by who fails it over, must not have anything acknowledged any more.
+#[test]
+fn a_node_that_is_failed_over_alive_has_nothing_acknowledged_any_more() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=2"]);
+    let (count, stop) = (
+        Arc::new(AtomicU64::new(0)),
+        Arc::new(AtomicBool::new(false)),
+    );
+    let writers: Vec<_> = (0..4)
+        .map(|writer| {
+            let (count, stop) = (count.clone(), stop.clone());
+            let mut connections = [cluster.connect(0), cluster.connect(1)];
+            thread::spawn(move || {
+                let mut acknowledged = Vec::new();
+                for n in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    let key = format!("key-{writer}-{n}");
+                    let level = LEVELS[n % 3];
+                    let stored = connections
+                        .iter_mut()
+                        .map(|connection| connection.set(key.as_bytes(), b"1", Some(level)));
+                    let mut stored =
+                        stored.map(|it| it.map(|_| ()).map_err(|error| error.status()));
+                    match stored.find(|it| *it != Err(Some(Status::NotMyVbucket))) {
+                        Some(Ok(())) => {
+                            acknowledged.push(key);
+                            count.fetch_add(1, Ordering::Relaxed);
+                        }
+                        // Ambiguous at the node that goes, impossible at the one that is alone.
+                        _ => break,
+                    }
+                }
+                acknowledged
+            })
+        })
+        .collect();
+    let deadline = Instant::now() + PATIENCE;
+    while count.load(Ordering::Relaxed) < 200 {
+        assert!(Instant::now() < deadline, "the writers are at work");
+        thread::yield_now();
+    }
+    let (code, _, why) = cluster.tool(0, &["failover", "n_1", "--force"]);
+    assert_eq!(code, Some(0), "{why}");
+    stop.store(true, Ordering::Relaxed);
+    // Of what was acknowledged last the other may have the prepare only, which takes a majority to be committed.
+    let (code, _, why) = cluster.tool(0, &["recover", "n_1"]);
+    assert_eq!(code, Some(0), "{why}");
+    let mut left = cluster.connect(0);
+    let deadline = Instant::now() + PATIENCE;
+    for writer in writers {
+        for key in writer.join().expect("writers do not panic") {
+            let found = loop {
+                match left.get(key.as_bytes()) {
+                    Ok(found) => break found,
+                    Err(error) => {
+                        let open = Some(Status::SyncWriteReCommitInProgress);
+                        assert_eq!(error.status(), open, "{key}: {error}");
+                        assert!(Instant::now() < deadline, "{key} is not committed");
+                    }
+                }
+            };
+            assert_eq!(found.expect("it was acknowledged").value, b"1", "{key}");
+        }
+    }
+}
+
+#[test]
+fn with_three_nodes_a_majority_goes_on_without_one() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=2"]);
+    let mut connections: Vec<Connection> = (0..3).map(|node| cluster.connect(node)).collect();
+    for n in 0..100 {
+        put_durably(&mut connections, &format!("key-{n}"), "1", LEVELS[n % 3]);
+    }
+    cluster.kill(2);
+    connections.truncate(2);
+    let (code, _, why) = cluster.tool(1, &["failover", "n_2"]);
+    assert_eq!(code, Some(0), "{why}");
+    for n in 0..100 {
+        let value = value_of(&mut connections, &format!("key-{n}"));
+        assert_eq!(value.as_deref(), Some("1"), "key-{n}");
+        put_durably(&mut connections, &format!("key-{n}"), "2", LEVELS[n % 3]);
+    }
+    cluster.wait_status(0, "replicas catch up", is_even);
+    let chains = cluster.map(0);
+    let chains = chains["vBucketServerMap"]["vBucketMap"]
+        .as_array()
+        .expect("a map");
+    assert!(chains.iter().all(|chain| chain[2] == -1 || chain[1] == -1));
+}
+
+#[test]
+fn load_asks_each_node_for_what_it_has() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=3", "--replicas=1"]);
+    let load = |flags: &[&str]| {
+        let url = format!("couchbase://{}/default", cluster.nodes[1].kv);
+        let mut command = kedge(&["load", "-U", &url, "-u", USER, "-P", PASSWORD, "--json"]);
+        run(command.args(["--num-items=300"]).args(flags))
+    };
+    // In random order two connections may have the same key, which only one of them can write durably at a time.
+    for order in [&["--sequential", "--durability=majority"][..], &[]] {
+        let flags = ["--num-threads=7", "--num-cycles=50"];
+        let (code, stdout, stderr) = load(&[&flags, order].concat());
+        assert_eq!(code, Some(0), "{stdout}{stderr}");
+        let report: Value = serde_json::from_str(&stdout).expect("a report");
+        let figures = ["populated", "ops", "misses", "errors"].map(|name| report[name].as_u64());
+        assert_eq!(
+            figures,
+            [Some(300), Some(350), Some(0), Some(0)],
+            "{report}"
+        );
+    }
+    let (code, _, stderr) = load(&["--num-threads=2", "--num-cycles=1"]);
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("--num-threads"), "{stderr}");
+}
