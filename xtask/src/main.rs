@@ -1,4 +1,5 @@
-//! Chores of the repository. `cargo run -p xtask -- tidy` checks what the compiler does not.
+//! Chores of the repository. `cargo run -p xtask -- tidy` checks what the compiler does not; `mutants` breaks rules of the
+//! code on purpose, and sees whether the simulation finds it.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,9 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 
+mod mutants;
 mod tidy;
 
-const USAGE: &str = "usage: cargo run -p xtask -- tidy [ROOT]";
+const USAGE: &str = "usage: cargo run -p xtask -- tidy [ROOT] | mutants";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -28,6 +30,7 @@ fn run(args: &[String]) -> anyhow::Result<usize> {
     match args {
         [chore] if chore == "tidy" => run_tidy(&repository_root()?),
         [chore, root] if chore == "tidy" => run_tidy(Path::new(root)),
+        [chore] if chore == "mutants" => mutants::run(&repository_root()?),
         _ => bail!(USAGE),
     }
 }

@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 
+use crate::mutants;
+
 mod docs;
 mod layers;
 mod lexer;
@@ -110,6 +112,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
         .findings
         .extend(source::stale_unsafe_entries(&unsafe_files));
     report.findings.extend(check_tables(root)?);
+    report.findings.extend(check_mutants(root)?);
     report
         .findings
         .sort_by(|a, b| (&a.path, a.line).cmp(&(&b.path, b.line)));
@@ -127,10 +130,23 @@ fn check_tables(root: &Path) -> anyhow::Result<Vec<Finding>> {
     Ok(findings)
 }
 
-/// `crates/NAME/Cargo.toml` and `xtask/Cargo.toml`; the workspace's own manifest and projects outside are not crates.
+/// Each rule that is to be broken on purpose stands where the list says.
+fn check_mutants(root: &Path) -> anyhow::Result<Vec<Finding>> {
+    if !root.join(mutants::LIST).exists() {
+        return Ok(Vec::new());
+    }
+    let stale = |mutant: mutants::Mutant| {
+        let stale = mutant.apply(root).err()?;
+        Some(Finding::new(mutants::LIST, 0, stale.to_string()))
+    };
+    Ok(mutants::list(root)?.into_iter().filter_map(stale).collect())
+}
+
+/// `crates/NAME/Cargo.toml`, `sim/Cargo.toml` and `xtask/Cargo.toml`; the workspace's own manifest and projects outside are
+/// not crates.
 fn is_crate_manifest(path: &Path) -> bool {
     let parts: Vec<_> = path.iter().filter_map(|part| part.to_str()).collect();
-    matches!(parts.as_slice(), ["crates", _, _] | ["xtask", _])
+    matches!(parts.as_slice(), ["crates", _, _] | ["sim" | "xtask", _])
 }
 
 fn read(root: &Path, path: &Path) -> anyhow::Result<String> {

@@ -1,0 +1,353 @@
+//! Clients, and what they saw.
+
+use crate::check::{Did, Event, Value, is_linearizable};
+use crate::map::Map;
+use crate::node::Node;
+use crate::plan::Plan;
+use kedge_bucket::{Bucket, Completion, Cookie, Mutated, Outcome, Read, StoreMode, Write};
+use kedge_disk::Rng;
+use kedge_types::{Cas, CollectionId, Datatype, DocKey, Durability, Status, VbId};
+
+/// A SyncWrite gives up after this.
+const TIMEOUT_MS: u16 = 200;
+
+/// A key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Key {
+    /// SyncWrites change it.
+    Durable(u64),
+    /// Others do.
+    Plain(u64),
+}
+
+impl Key {
+    pub(crate) fn document(self) -> DocKey {
+        let name = match self {
+            Self::Durable(n) => format!("durable-{n}"),
+            Self::Plain(n) => format!("plain-{n}"),
+        };
+        DocKey::new(CollectionId::DEFAULT, name.as_bytes()).expect("it is short")
+    }
+}
+
+/// What a client waits for.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    node: usize,
+    /// Which process of the node.
+    process: u64,
+    cookie: u64,
+    key: Key,
+    /// Place in the history.
+    event: usize,
+}
+
+/// All clients.
+pub(crate) struct Clients {
+    plan: Plan,
+    waiting: Vec<Option<Waiting>>,
+    /// What happened to keys that SyncWrites change.
+    history: Vec<(Key, Event)>,
+    /// Numbers calls and answers.
+    moment: u64,
+    cookies: u64,
+    pub(crate) acknowledged: u64,
+    pub(crate) unknown: u64,
+}
+
+/// How a read ended, if it did.
+pub(crate) enum Seen {
+    Value(Value),
+    Parked,
+    Refused(Status),
+}
+
+impl Clients {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            plan: plan.clone(),
+            waiting: vec![None; plan.clients],
+            history: Vec::new(),
+            moment: 0,
+            cookies: 0,
+            acknowledged: 0,
+            unknown: 0,
+        }
+    }
+
+    fn next_moment(&mut self) -> u64 {
+        self.moment += 1;
+        self.moment
+    }
+
+    /// A client does something, or looks whether what it waits for has come.
+    pub(crate) fn step(&mut self, rng: &mut Rng, nodes: &[Node], starts: &[u64], map: &Map) {
+        let client = rng.below(self.waiting.len() as u64) as usize;
+        if let Some(waiting) = self.waiting[client] {
+            self.look(client, waiting, nodes, starts);
+            return;
+        }
+        let n = rng.below(self.plan.keys);
+        let key = if rng.below(4) == 0 {
+            Key::Plain(n)
+        } else {
+            Key::Durable(n)
+        };
+        let document = key.document();
+        let vb = document.vbucket(self.plan.vbuckets);
+        let Some(node) = map.active(vb) else {
+            return;
+        };
+        // Clients have the same map as nodes, which hear of it late.
+        let Some(process) = &nodes[node].process else {
+            return;
+        };
+        let bucket = &process.bucket;
+        match key {
+            Key::Plain(_) => self.write_plain(rng, &nodes[node], bucket, vb, &document),
+            Key::Durable(_) if rng.below(3) == 0 && process.revision == map.revision() => {
+                self.read_once(client, node, starts[node], &nodes[node], key);
+            }
+            Key::Durable(_) => {
+                let levels = &self.plan.levels;
+                let level = levels[rng.below(levels.len() as u64) as usize];
+                let deletes = rng.below(6) == 0;
+                self.cookies += 1;
+                let cookie = self.cookies;
+                let write = Write {
+                    vb,
+                    key: &document,
+                    cas: Cas(0),
+                    durability: Some(Durability {
+                        level,
+                        timeout_ms: Some(TIMEOUT_MS),
+                    }),
+                    preserve_ttl: false,
+                    cookie: Cookie(cookie),
+                };
+                let value = (!deletes).then_some(cookie);
+                let called = self.next_moment();
+                let outcome = store(&nodes[node], bucket, &write, value);
+                let event = Event {
+                    did: Did::Wrote(value),
+                    called,
+                    answered: None,
+                };
+                self.history.push((key, event));
+                let event = self.history.len() - 1;
+                match outcome {
+                    Ok(Outcome::Done(_)) => self.end_write(event, Ok(())),
+                    Ok(Outcome::Parked) => {
+                        self.waiting[client] = Some(Waiting {
+                            node,
+                            process: starts[node],
+                            cookie,
+                            key,
+                            event,
+                        });
+                    }
+                    Err(status) => self.end_write(event, Err(status)),
+                }
+                // The disk may be slower than the other nodes.
+                match rng.below(4) {
+                    0 => bucket.kick(true),
+                    1 => bucket.kick(false),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn write_plain(&mut self, rng: &mut Rng, node: &Node, bucket: &Bucket, vb: VbId, key: &DocKey) {
+        self.cookies += 1;
+        let write = Write {
+            vb,
+            key,
+            cas: Cas(0),
+            durability: None,
+            preserve_ttl: false,
+            cookie: Cookie(self.cookies),
+        };
+        let value = (rng.below(5) != 0).then_some(self.cookies);
+        // Nobody asks what became of it.
+        let _ = store(node, bucket, &write, value);
+    }
+
+    fn end_write(&mut self, event: usize, result: Result<(), Status>) {
+        let moment = self.next_moment();
+        match result {
+            Ok(()) => {
+                self.history[event].1.answered = Some(moment);
+                self.acknowledged += 1;
+            }
+            Err(Status::SyncWriteAmbiguous) => self.unknown += 1,
+            // It never happened: a read in its place, of which nothing is known, says nothing.
+            Err(_) => self.history[event].1.called = u64::MAX,
+        }
+    }
+
+    fn read_once(&mut self, client: usize, number: usize, process: u64, node: &Node, key: Key) {
+        self.cookies += 1;
+        let cookie = self.cookies;
+        let called = self.next_moment();
+        let seen = get(node, &key.document(), self.plan.vbuckets, cookie);
+        let event = Event {
+            did: Did::Read(None),
+            called,
+            answered: None,
+        };
+        match seen {
+            Seen::Refused(_) => {}
+            Seen::Value(value) => {
+                let answered = self.next_moment();
+                let event = Event {
+                    did: Did::Read(value),
+                    answered: Some(answered),
+                    ..event
+                };
+                self.history.push((key, event));
+            }
+            Seen::Parked => {
+                self.history.push((key, event));
+                self.waiting[client] = Some(Waiting {
+                    node: number,
+                    process,
+                    cookie,
+                    key,
+                    event: self.history.len() - 1,
+                });
+            }
+        }
+    }
+
+    fn look(&mut self, client: usize, waiting: Waiting, nodes: &[Node], starts: &[u64]) {
+        let is_read = matches!(self.history[waiting.event].1.did, Did::Read(_));
+        if starts[waiting.node] != waiting.process {
+            // The node has died.
+            self.waiting[client] = None;
+            if is_read {
+                self.history[waiting.event].1.called = u64::MAX;
+            } else {
+                self.unknown += 1;
+            }
+            return;
+        }
+        let Some(done) = nodes[waiting.node].take_done(waiting.cookie) else {
+            return;
+        };
+        self.waiting[client] = None;
+        match done {
+            Completion::SyncWrite { result, .. } => {
+                self.end_write(waiting.event, result.map(|_: Mutated| ()));
+            }
+            Completion::Read { result } => {
+                let answered = self.next_moment();
+                let event = &mut self.history[waiting.event].1;
+                match result {
+                    Ok((item, _)) => {
+                        event.did = Did::Read(number(item.value()));
+                        event.answered = Some(answered);
+                    }
+                    Err(Status::KeyNotFound) => event.answered = Some(answered),
+                    Err(_) => event.called = u64::MAX,
+                }
+            }
+            other => panic!("{:?} came to {other:?}", waiting.key),
+        }
+    }
+
+    /// Whether a client still waits.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.iter().any(Option::is_some)
+    }
+
+    /// Looks whether what clients wait for has come.
+    pub(crate) fn look_all(&mut self, nodes: &[Node], starts: &[u64]) {
+        for client in 0..self.waiting.len() {
+            if let Some(waiting) = self.waiting[client] {
+                self.look(client, waiting, nodes, starts);
+            }
+        }
+    }
+
+    /// A last read of a key.
+    pub(crate) fn saw(&mut self, key: Key, value: Value) {
+        let called = self.next_moment();
+        let answered = self.next_moment();
+        let event = Event {
+            did: Did::Read(value),
+            called,
+            answered: Some(answered),
+        };
+        self.history.push((key, event));
+    }
+
+    /// What cannot be explained, as text; nothing if all can.
+    pub(crate) fn judge(&self) -> Option<String> {
+        for n in 0..self.plan.keys {
+            let key = Key::Durable(n);
+            let of_key = self.history.iter().filter(|(of, _)| *of == key);
+            let events: Vec<Event> = of_key
+                .map(|(_, event)| *event)
+                .filter(|event| event.called != u64::MAX)
+                .collect();
+            if !is_linearizable(&events) {
+                let lines: Vec<String> = events.iter().map(|event| format!("{event:?}")).collect();
+                return Some(format!(
+                    "what clients saw of {key:?} cannot be:\n{}",
+                    lines.join("\n")
+                ));
+            }
+        }
+        None
+    }
+
+    /// All keys.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = Key> + use<> {
+        let keys = self.plan.keys;
+        (0..keys).flat_map(|n| [Key::Durable(n), Key::Plain(n)])
+    }
+}
+
+fn store(
+    node: &Node,
+    bucket: &Bucket,
+    write: &Write<'_>,
+    value: Value,
+) -> Result<Outcome<Mutated>, Status> {
+    match value {
+        Some(number) => {
+            let text = number.to_string();
+            let (value, mode) = (text.as_bytes(), StoreMode::Set);
+            bucket.store(node.ctx(), write, mode, value, Datatype::RAW, 0, 0)
+        }
+        None => bucket.delete(node.ctx(), write),
+    }
+}
+
+/// Reads a key at its active.
+pub(crate) fn get(node: &Node, key: &DocKey, vbuckets: u16, cookie: u64) -> Seen {
+    let wanted = Read {
+        vb: key.vbucket(vbuckets),
+        key,
+        cookie: Cookie(cookie),
+    };
+    let Some(process) = &node.process else {
+        return Seen::Refused(Status::NotMyVbucket);
+    };
+    let outcome = process.bucket.get(node.ctx(), &wanted, |document| {
+        number(document.item.value())
+    });
+    match outcome {
+        Ok(Outcome::Done(value)) => Seen::Value(value),
+        Ok(Outcome::Parked) => Seen::Parked,
+        Err(Status::KeyNotFound) => Seen::Value(None),
+        Err(status) => Seen::Refused(status),
+    }
+}
+
+pub(crate) fn number(value: &[u8]) -> Value {
+    let text = std::str::from_utf8(value).ok();
+    let number = text.and_then(|text| text.parse().ok());
+    Some(number.expect("clients write numbers"))
+}

@@ -1,0 +1,214 @@
+//! What happens to a cluster.
+
+use crate::map::{Map, number, positions};
+use crate::world::World;
+use kedge_bucket::CompactionRequest;
+use kedge_disk::Fault;
+use kedge_types::VbId;
+use std::collections::BTreeSet;
+
+impl World {
+    pub(crate) fn fault(&mut self) {
+        let node = self.any_node();
+        match self.rng.below(23) {
+            0..3 => {
+                self.network.reset_any(&mut self.rng);
+                self.summary.cuts += 1;
+            }
+            3..5 => {
+                let other = self.any_node();
+                self.network.cut(node, other);
+                self.summary.cuts += 1;
+            }
+            5..8 => self.network.heal(),
+            8..10 => self.kill(node),
+            10 => self.lose_power_soon(node),
+            // The disk may fail meanwhile.
+            11..15 => drop(self.start(node)),
+            15..17 => {
+                let leads = self.map.leads(node).next().is_some();
+                if leads && self.may_fail_over(node) {
+                    self.fail_over(node);
+                }
+            }
+            17 => self.recover(node),
+            18 => self.lose_and_fail_over(node),
+            19 => self.maintain(node),
+            _ => self.begin_move(node),
+        }
+    }
+
+    /// Whether what a node has in memory may go.
+    fn may_lose(&self, node: usize) -> bool {
+        if self.plan.may_come_back {
+            return true;
+        }
+        // One loss at a time: all others of its chains have what clients were told.
+        let is_safe = |vb: VbId| {
+            let mut others = self.map.replicas(vb).filter(|replica| *replica != node);
+            let active = self.map.active(vb).filter(|active| *active != node);
+            let leads_on = active.is_none_or(|active| self.nodes[active].process.is_some());
+            leads_on && others.all(|other| self.is_in_step(vb, other))
+        };
+        let is_in = |vb: &VbId| self.map.has(*vb, node);
+        self.may_fail_over(node) && self.map.vbuckets().filter(is_in).all(is_safe)
+    }
+
+    fn is_in_step(&self, vb: VbId, node: usize) -> bool {
+        self.in_step.get(&(vb, node)).copied().unwrap_or(false)
+    }
+
+    fn kill(&mut self, node: usize) {
+        if self.nodes[node].process.is_none() || !self.may_lose(node) {
+            return;
+        }
+        // One that may not come back as it was is failed over before it does.
+        let without = if self.plan.may_come_back || self.map.with(node).is_some() {
+            None
+        } else {
+            match self.plan_without(node) {
+                Some(map) => Some(map),
+                None => return,
+            }
+        };
+        let power = self.rng.below(2) == 0;
+        self.end(node, power);
+        if let Some(map) = without {
+            self.follow_without(node, map);
+        }
+    }
+
+    fn lose_power_soon(&mut self, node: usize) {
+        // Where it hits is not known, so only what is on disk may have been promised.
+        if self.plan.may_come_back && self.nodes[node].process.is_some() {
+            let disk = &self.nodes[node].disk;
+            let at = disk.operations() + 1 + self.rng.below(60);
+            disk.fail_operation(at, Fault::PowerLoss);
+        }
+    }
+
+    /// A replica loses what is not on its disk, and leads right after it is back.
+    fn lose_and_fail_over(&mut self, node: usize) {
+        let led: Vec<VbId> = self.map.leads(node).collect();
+        if !self.plan.may_come_back || led.is_empty() || !self.may_fail_over(node) {
+            return;
+        }
+        let replicas: BTreeSet<usize> = led.iter().flat_map(|vb| self.map.replicas(*vb)).collect();
+        for replica in replicas {
+            self.end(replica, true);
+            if self.start(replica).is_err() {
+                return;
+            }
+        }
+        self.fail_over(node);
+    }
+
+    pub(crate) fn end(&mut self, node: usize, power: bool) {
+        self.summary.kills += 1;
+        let seed = self.rng.next();
+        self.nodes[node].kill(power, seed, &mut self.network);
+        self.starts[node] += 1;
+    }
+
+    /// Processes whose disk has failed end.
+    pub(crate) fn bury(&mut self) {
+        for node in 0..self.nodes.len() {
+            if self.nodes[node].has_failed() {
+                self.end(node, true);
+            }
+        }
+    }
+
+    /// Whether the chains that a node leads can go on without it, and lose nothing.
+    fn may_fail_over(&self, node: usize) -> bool {
+        let can_go_on = |vb: VbId| {
+            let mut others = self.map.replicas(vb).peekable();
+            let is_there =
+                |other: usize| self.nodes[other].process.is_some() && self.is_in_step(vb, other);
+            others.peek().is_some() && others.all(is_there)
+        };
+        self.map.leads(node).all(can_go_on)
+    }
+
+    /// The chains of a node go on without it, unless something would be lost. It may be alive, and hear of it late.
+    fn fail_over(&mut self, node: usize) {
+        if let Some(map) = self.plan_without(node) {
+            self.follow_without(node, map);
+        }
+    }
+
+    fn plan_without(&self, node: usize) -> Option<Map> {
+        let others = (0..self.nodes.len()).filter(|other| *other != node);
+        let told = others.filter_map(|other| {
+            let process = self.nodes[other].process.as_ref()?;
+            Some((number(other), positions(&process.bucket)?))
+        });
+        self.map.without(node, &told.collect())
+    }
+
+    fn follow_without(&mut self, node: usize, map: Map) {
+        self.map = map;
+        self.summary.failovers += 1;
+        for other in 0..self.nodes.len() {
+            if other != node {
+                self.nodes[other].adopt(&self.map, &mut self.network);
+            }
+        }
+        // With those that are left, all others have to catch up before the next loss.
+        self.in_step.clear();
+    }
+
+    /// A vBucket that a node leads is to move to one of its replicas.
+    fn begin_move(&mut self, node: usize) {
+        let led: Vec<VbId> = self.map.leads(node).collect();
+        if led.is_empty() {
+            return;
+        }
+        let vb = led[self.rng.below(led.len() as u64) as usize];
+        let replicas: Vec<usize> = self.map.replicas(vb).collect();
+        if replicas.is_empty() {
+            return;
+        }
+        let to = replicas[self.rng.below(replicas.len() as u64) as usize];
+        if let Some(map) = self.map.with_move(vb, to) {
+            self.map = map;
+        }
+    }
+
+    /// Who has taken a vBucket over is its active, unless the map has changed its mind; others hear of it late.
+    pub(crate) fn finish_moves(&mut self) {
+        for node in 0..self.nodes.len() {
+            for vb in self.nodes[node].take_taken() {
+                let Some(map) = self.map.with_taken(node, vb) else {
+                    continue;
+                };
+                self.map = map;
+                self.summary.takeovers += 1;
+                self.nodes[node].adopt(&self.map, &mut self.network);
+                // Who led has lost nothing, but counts only when it has followed.
+                self.in_step.retain(|(of, _), _| *of != vb);
+            }
+        }
+    }
+
+    pub(crate) fn recover(&mut self, node: usize) {
+        if self.nodes[node].process.is_some()
+            && let Some(map) = self.map.with(node)
+        {
+            self.map = map;
+        }
+    }
+
+    /// What goes on beside: settling, compaction.
+    fn maintain(&mut self, node: usize) {
+        let Some(process) = &self.nodes[node].process else {
+            return;
+        };
+        // What fails fails the node.
+        if self.rng.below(2) == 0 {
+            let _ = process.bucket.settle();
+        } else {
+            let _ = process.bucket.compact(&CompactionRequest::default());
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! The end of a connection that receives another node's changes.
+
+use crate::serving::{Closed, features};
+use kedge_bucket::{Bucket, NotTaken, VbState};
+use kedge_protocol::binary::Feature;
+use kedge_protocol::binary::commands::dcp::{ParsePeer, StreamFlags, parse_peer};
+use kedge_replication::{Consumer, ConsumerConfig, Event};
+use kedge_types::{Seqno, Status, VbId};
+use kedge_vbucket::{NodeName, Received};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const FRAME_BYTES_MAX: usize = 1 << 20;
+const BUFFER_BYTES: u32 = 16 << 10;
+/// Between two attempts at a stream.
+const RETRY_NS: u64 = 20_000_000;
+
+/// What became of rollbacks, and of states in takeovers.
+#[derive(Default)]
+struct Done {
+    rolled: Vec<VbId>,
+    /// With the number of the attempt.
+    set: Vec<(VbId, u64, VbState, Result<(), Status>)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// To be asked for then.
+    Wanted {
+        at_ns: u64,
+    },
+    /// The number of the attempt.
+    Streaming(u64),
+    RollingBack,
+    /// Everything came, and the other end has given it up.
+    TakenOver,
+}
+
+/// One end that receives.
+pub(crate) struct Following {
+    bucket: Arc<Bucket>,
+    consumer: Consumer,
+    /// Those that are taken over with `true`.
+    vbuckets: BTreeMap<VbId, (Standing, bool)>,
+    attempts: u64,
+    /// The attempts that go on.
+    asks: Arc<Mutex<BTreeMap<VbId, u64>>>,
+    input: Vec<u8>,
+    /// What there was no memory for, and the bytes of its frame.
+    held: Option<(VbId, Received, usize)>,
+    done: Arc<Mutex<Done>>,
+    /// vBuckets that went back: what they have acknowledged is not there any more.
+    pub(crate) went_back: Vec<VbId>,
+    /// vBuckets that were taken over.
+    pub(crate) taken: Vec<VbId>,
+}
+
+impl Following {
+    pub(crate) fn new(
+        bucket: &Arc<Bucket>,
+        node: &NodeName,
+        peer: &NodeName,
+        now_ns: u64,
+        out: &mut Vec<u8>,
+    ) -> Self {
+        let config = ConsumerConfig {
+            name: format!("replication:{peer}->{node}:sim"),
+            node: node.clone(),
+            buffer_bytes: BUFFER_BYTES,
+            noop_interval_secs: 1,
+            collections: features().contains(Feature::Collections),
+        };
+        Self {
+            bucket: Arc::clone(bucket),
+            consumer: Consumer::open(&config, now_ns, out),
+            vbuckets: BTreeMap::new(),
+            input: Vec::new(),
+            held: None,
+            attempts: 0,
+            asks: Arc::default(),
+            done: Arc::default(),
+            went_back: Vec::new(),
+            taken: Vec::new(),
+        }
+    }
+
+    /// These vBuckets are followed from now on, and no others.
+    pub(crate) fn set_vbuckets(&mut self, wanted: &BTreeMap<VbId, bool>, out: &mut Vec<u8>) {
+        let is_other =
+            |(vb, (_, takeover)): &(&VbId, &(Standing, bool))| wanted.get(vb) != Some(takeover);
+        let gone: Vec<VbId> = self
+            .vbuckets
+            .iter()
+            .filter(is_other)
+            .map(|it| *it.0)
+            .collect();
+        for vb in gone {
+            self.vbuckets.remove(&vb);
+            self.stop(vb, out);
+        }
+        for (vb, takeover) in wanted {
+            let standing = Standing::Wanted { at_ns: 0 };
+            self.vbuckets.entry(*vb).or_insert((standing, *takeover));
+        }
+    }
+
+    fn stop(&mut self, vb: VbId, out: &mut Vec<u8>) {
+        self.consumer.close_stream(vb, out);
+        self.bucket.stream_ends(vb);
+        self.asks.lock().remove(&vb);
+        self.held.take_if(|(held, _, _)| *held == vb);
+    }
+
+    fn try_again(&mut self, now_ns: u64, vb: VbId) {
+        if let Some((standing, _)) = self.vbuckets.get_mut(&vb) {
+            *standing = Standing::Wanted {
+                at_ns: now_ns + RETRY_NS,
+            };
+        }
+    }
+
+    /// Bytes came.
+    pub(crate) fn on_bytes(
+        &mut self,
+        now_ns: u64,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Closed> {
+        self.input.extend(bytes);
+        self.read(now_ns, out)
+    }
+
+    fn read(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), Closed> {
+        let input = std::mem::take(&mut self.input);
+        let mut at = 0;
+        while self.held.is_none() {
+            match parse_peer(&input[at..], FRAME_BYTES_MAX) {
+                ParsePeer::Incomplete { .. } => break,
+                ParsePeer::Fatal(_) => return Err(Closed),
+                ParsePeer::Frame { frame, consumed } => {
+                    let step = self.consumer.on_frame(now_ns, &frame, out);
+                    let step = step.map_err(|_| Closed)?;
+                    self.on_event(now_ns, step.event, step.bytes, out);
+                    at += consumed;
+                }
+            }
+        }
+        self.input = input[at..].to_vec();
+        Ok(())
+    }
+
+    fn on_event(&mut self, now_ns: u64, event: Event, bytes: usize, out: &mut Vec<u8>) {
+        let done = match event {
+            Event::Nothing => Ok(()),
+            Event::Begins { vb, failover } => self
+                .bucket
+                .stream_begins(vb, failover)
+                .map_err(|error| (vb, error)),
+            Event::Rollback { vb, to } => {
+                self.roll_back(vb, to);
+                Ok(())
+            }
+            Event::Refused { vb, .. } => {
+                self.try_again(now_ns, vb);
+                Ok(())
+            }
+            Event::Snapshot { vb, snapshot } => self
+                .bucket
+                .receive_snapshot(vb, snapshot)
+                .map_err(|error| (vb, error)),
+            Event::Received { vb, received } => {
+                return self.take(now_ns, vb, received, bytes, out);
+            }
+            Event::SetState { vb, state } => {
+                self.begin_state(vb, state);
+                Ok(())
+            }
+            Event::Ended { vb, .. } => {
+                self.bucket.stream_ends(vb);
+                let standing = self.vbuckets.get(&vb).map(|(standing, _)| *standing);
+                if standing != Some(Standing::TakenOver) {
+                    self.try_again(now_ns, vb);
+                }
+                Ok(())
+            }
+        };
+        self.consumer.consumed(now_ns, bytes, out);
+        if let Err((vb, error)) = done {
+            self.refuse(now_ns, vb, error, out);
+        }
+    }
+
+    fn refuse(&mut self, now_ns: u64, vb: VbId, _error: NotTaken, out: &mut Vec<u8>) {
+        self.stop(vb, out);
+        self.try_again(now_ns, vb);
+    }
+
+    fn take(&mut self, now_ns: u64, vb: VbId, received: Received, bytes: usize, out: &mut Vec<u8>) {
+        let mut changes = vec![received];
+        match self.bucket.receive(vb, &mut changes) {
+            Ok(taken) => {
+                if let Some(ack) = taken.ack {
+                    self.consumer.acknowledge(vb, ack, out);
+                }
+                if taken.later
+                    && let Some(received) = changes.pop()
+                {
+                    self.held = Some((vb, received, bytes));
+                    return;
+                }
+            }
+            Err(error) => self.refuse(now_ns, vb, error, out),
+        }
+        self.consumer.consumed(now_ns, bytes, out);
+    }
+
+    fn roll_back(&mut self, vb: VbId, to: Seqno) {
+        if let Some((standing, _)) = self.vbuckets.get_mut(&vb) {
+            *standing = Standing::RollingBack;
+        }
+        self.went_back.push(vb);
+        let all = Arc::clone(&self.done);
+        let done = move |_| all.lock().rolled.push(vb);
+        self.bucket.begin_rollback(vb, to, done);
+    }
+
+    /// A step of a takeover: all that came is to be on disk first.
+    fn begin_state(&mut self, vb: VbId, state: VbState) {
+        let Some((Standing::Streaming(asked), _)) = self.vbuckets.get(&vb).copied() else {
+            return;
+        };
+        let all = Arc::clone(&self.done);
+        let done = move |result| all.lock().set.push((vb, asked, state, result));
+        let asks = Arc::clone(&self.asks);
+        let still = move || asks.lock().get(&vb) == Some(&asked);
+        self.bucket.begin_takeover_step(vb, still, done);
+    }
+
+    fn end_states(&mut self, out: &mut Vec<u8>) {
+        let set = std::mem::take(&mut self.done.lock().set);
+        for (vb, asked, state, result) in set {
+            let Some((standing, _)) = self.vbuckets.get_mut(&vb) else {
+                continue;
+            };
+            if *standing != Standing::Streaming(asked) {
+                continue;
+            }
+            if result.is_ok() && state == VbState::Active {
+                *standing = Standing::TakenOver;
+                self.taken.push(vb);
+            }
+            let status = result.err().unwrap_or(Status::Success);
+            self.consumer.state_is_set(vb, status, out);
+        }
+    }
+
+    /// The disk has more: this is to be acknowledged.
+    pub(crate) fn acknowledge(&mut self, vb: VbId, prepared: Seqno, out: &mut Vec<u8>) {
+        self.consumer.acknowledge(vb, prepared, out);
+    }
+
+    /// Does what is due.
+    pub(crate) fn work(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), Closed> {
+        if let Some((vb, received, bytes)) = self.held.take() {
+            self.take(now_ns, vb, received, bytes, out);
+            self.read(now_ns, out)?;
+        }
+        self.bucket.kick_received(false);
+        self.end_states(out);
+        for vb in std::mem::take(&mut self.done.lock().rolled) {
+            if let Some((standing @ Standing::RollingBack, _)) = self.vbuckets.get_mut(&vb) {
+                *standing = Standing::Wanted { at_ns: now_ns };
+            }
+        }
+        for (vb, (standing, takeover)) in &mut self.vbuckets {
+            let Standing::Wanted { at_ns } = *standing else {
+                continue;
+            };
+            if at_ns > now_ns {
+                continue;
+            }
+            match self.bucket.resume_point(*vb) {
+                Ok(from) => {
+                    let flags = if *takeover {
+                        StreamFlags::TAKEOVER
+                    } else {
+                        StreamFlags::ACTIVE_ONLY
+                    };
+                    self.consumer.add_stream(*vb, &from, flags, out);
+                    self.attempts += 1;
+                    *standing = Standing::Streaming(self.attempts);
+                    self.asks.lock().insert(*vb, self.attempts);
+                }
+                Err(_) => {
+                    *standing = Standing::Wanted {
+                        at_ns: now_ns + RETRY_NS,
+                    };
+                }
+            }
+        }
+        self.consumer.on_time(now_ns, out).map_err(|_| Closed)
+    }
+
+    /// The connection is gone.
+    pub(crate) fn end(self) {
+        self.asks.lock().clear();
+        for vb in self.vbuckets.keys() {
+            self.bucket.stream_ends(*vb);
+        }
+    }
+}

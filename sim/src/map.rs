@@ -1,0 +1,174 @@
+//! Which node has which vBucket: the cluster's own map, of which all nodes hear sooner or later.
+//!
+//! There is one newest map, which is made by whoever changes it, so no two nodes make a map at the same time.
+
+use kedge_bucket::Bucket;
+use kedge_cluster::{
+    Chain, ClusterFile, ClusterMap, NodeEntry, NodePositions, Position, Revision, plan_failover,
+    plan_move, plan_recovery,
+};
+use kedge_types::VbId;
+use kedge_vbucket::{NodeName, Topology};
+use std::collections::{BTreeMap, BTreeSet};
+
+const BUCKET: &str = "sim";
+
+/// The chains of all vBuckets: nodes by number, the active first.
+#[derive(Clone, Debug)]
+pub(crate) struct Map(ClusterMap);
+
+fn text(node: usize) -> String {
+    format!("n_{node}")
+}
+
+/// What a node is called.
+pub(crate) fn name(node: usize) -> NodeName {
+    NodeName::new(&text(node)).expect("it is short")
+}
+
+/// How far the vBuckets of a node are.
+pub(crate) fn positions(bucket: &Bucket) -> Option<NodePositions> {
+    let mut positions = vec![None; usize::from(bucket.vbuckets())];
+    for position in bucket.positions().ok()? {
+        let branches = position.failover.iter();
+        positions[position.vb.index()] = Some(Position {
+            high_seqno: position.high_seqno.get(),
+            high_prepared: position.high_prepared.get(),
+            consistent: position.consistent,
+            history: branches
+                .map(|(uuid, seqno)| (uuid.get(), seqno.get()))
+                .collect(),
+        });
+    }
+    Some(BTreeMap::from([(BUCKET.to_owned(), positions)]))
+}
+
+impl Map {
+    pub(crate) fn new(vbuckets: u16, nodes: usize, replicas: usize) -> Self {
+        let replicas = u8::try_from(replicas).expect("few");
+        let entry = |node: usize| NodeEntry {
+            name: text(node),
+            host: "127.0.0.1".to_owned(),
+            kv_port: 1,
+            mgmt_port: 1,
+            external: None,
+        };
+        let file = ClusterFile {
+            name: String::new(),
+            replicas,
+            secret: String::new(),
+            nodes: (0..nodes).map(entry).collect(),
+        };
+        let mut map = ClusterMap::new(&file, 0, || [7; 16]);
+        let added = map.add_bucket(BUCKET, serde_json::Value::Null, vbuckets, replicas);
+        added.expect("no node has failed");
+        Self(map)
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.0.revision
+    }
+
+    fn chains(&self) -> &[Chain] {
+        &self.0.buckets[0].chains
+    }
+
+    fn chain(&self, vb: VbId) -> &Chain {
+        &self.chains()[vb.index()]
+    }
+
+    pub(crate) fn vbuckets(&self) -> impl Iterator<Item = VbId> + use<> {
+        (0..self.chains().len()).map(|vb| VbId(vb as u16))
+    }
+
+    pub(crate) fn active(&self, vb: VbId) -> Option<usize> {
+        self.chain(vb).active().map(usize::from)
+    }
+
+    pub(crate) fn replicas(&self, vb: VbId) -> impl Iterator<Item = usize> + '_ {
+        self.chain(vb).replicas().map(usize::from)
+    }
+
+    pub(crate) fn has(&self, vb: VbId, node: usize) -> bool {
+        self.chain(vb).contains(number(node))
+    }
+
+    pub(crate) fn leads(&self, node: usize) -> impl Iterator<Item = VbId> + '_ {
+        let vbuckets = self.vbuckets();
+        vbuckets.filter(move |vb| self.active(*vb) == Some(node))
+    }
+
+    /// The node that is to take a vBucket over.
+    pub(crate) fn moves_to(&self, vb: VbId) -> Option<usize> {
+        let moves = &self.0.buckets[0].moves;
+        moves.get(&vb.get()).copied().map(usize::from)
+    }
+
+    /// Whether no place is empty, and nothing moves.
+    pub(crate) fn is_whole(&self) -> bool {
+        let is_full = |chain: &Chain| chain.0.iter().all(Option::is_some);
+        self.0.moving() == 0 && self.chains().iter().all(is_full)
+    }
+
+    pub(crate) fn topology(&self, vb: VbId) -> Option<Topology> {
+        let names = |chain: &Chain| {
+            let names = self.0.topology(chain);
+            names.map(|name| name.and_then(NodeName::new)).collect()
+        };
+        let chain = self.chain(vb);
+        let next = self
+            .moves_to(vb)
+            .map(|node| names(&chain.led_by(number(node))));
+        Topology::new([names(chain)].into_iter().chain(next).collect()).ok()
+    }
+
+    /// What a node is to follow: another node, and the vBuckets; those that it takes over with `true`.
+    pub(crate) fn followed(&self, node: usize, peer: usize) -> BTreeMap<VbId, bool> {
+        let follows = |vb: &VbId| {
+            self.active(*vb) == Some(peer) && self.replicas(*vb).any(|replica| replica == node)
+        };
+        let followed = self.vbuckets().filter(follows);
+        followed
+            .map(|vb| (vb, self.moves_to(vb) == Some(node)))
+            .collect()
+    }
+
+    /// The nodes that somebody may follow.
+    pub(crate) fn actives(&self) -> BTreeSet<usize> {
+        let actives = self.vbuckets().filter_map(|vb| self.active(vb));
+        actives.collect()
+    }
+
+    /// Without a node, when nothing is lost by that, as far as the others have told.
+    pub(crate) fn without(&self, node: usize, told: &BTreeMap<u16, NodePositions>) -> Option<Self> {
+        let plan = plan_failover(&self.0, 0, number(node), told, false);
+        plan.ok().map(|plan| Self(plan.map))
+    }
+
+    /// With a node that was failed over, in the places that were lost.
+    pub(crate) fn with(&self, node: usize) -> Option<Self> {
+        plan_recovery(&self.0, 0, number(node)).ok().map(Self)
+    }
+
+    /// With a move of a vBucket to one of its replicas.
+    pub(crate) fn with_move(&self, vb: VbId, to: usize) -> Option<Self> {
+        plan_move(&self.0, 0, BUCKET, vb.get(), &text(to))
+            .ok()
+            .map(Self)
+    }
+
+    /// In which a node has taken a vBucket over, if it is still to.
+    pub(crate) fn with_taken(&self, node: usize, vb: VbId) -> Option<Self> {
+        let taken = [(BUCKET.to_owned(), vb.get())];
+        self.0.with_taken(number(node), &taken).map(Self)
+    }
+
+    /// Without the moves from a node that has started anew, if there are any.
+    pub(crate) fn without_moves_from(&self, node: usize) -> Option<Self> {
+        self.0.without_moves_from(number(node)).map(Self)
+    }
+}
+
+pub(crate) fn number(node: usize) -> u16 {
+    u16::try_from(node).expect("few")
+}

@@ -1,0 +1,55 @@
+//! What a history consists of.
+
+use kedge_disk::Rng;
+use kedge_types::DurabilityLevel;
+
+/// The shape of a history.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Nodes of the cluster.
+    pub nodes: usize,
+    /// Replicas of each vBucket.
+    pub replicas: usize,
+    /// vBuckets of the bucket.
+    pub vbuckets: u16,
+    /// Keys that SyncWrites change; as many more are written without a level.
+    pub keys: u64,
+    /// Clients, which do one thing after the other.
+    pub clients: usize,
+    /// Steps until everything is healed.
+    pub steps: u64,
+    /// Whether there is a log in front of the files.
+    pub commit_log: bool,
+    /// The levels of SyncWrites.
+    pub levels: Vec<DurabilityLevel>,
+    /// A node that was killed may come back as what it was. With a level that needs no disk, what its clients were told
+    /// may be in the memory of others only, so it is failed over before.
+    pub may_come_back: bool,
+}
+
+impl Plan {
+    /// The plan of a seed.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        use DurabilityLevel::{Majority, MajorityAndPersistOnActive, PersistToMajority};
+        let mut rng = Rng::new(seed ^ 0x706c_616e);
+        let (nodes, replicas) = [(2, 1), (3, 1), (3, 2), (3, 2)][rng.below(4) as usize];
+        let may_come_back = rng.below(3) == 0;
+        let levels = if may_come_back {
+            vec![PersistToMajority]
+        } else {
+            vec![Majority, MajorityAndPersistOnActive, PersistToMajority]
+        };
+        Self {
+            nodes,
+            replicas,
+            vbuckets: 1 + rng.below(3) as u16,
+            keys: 4 + rng.below(8),
+            clients: 2 + rng.below(4) as usize,
+            steps: 4_000,
+            commit_log: rng.below(4) != 0,
+            levels,
+            may_come_back,
+        }
+    }
+}

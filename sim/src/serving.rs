@@ -1,0 +1,178 @@
+//! The end of a connection that sends a node's changes.
+
+use kedge_bucket::{Bucket, StreamConnection, StreamNotify, StreamRefused, Streams};
+use kedge_protocol::binary::commands::dcp::{Body, Message, ParsePeer, PeerFrame, parse_peer};
+use kedge_protocol::binary::{Feature, Features, Request, Response};
+use kedge_replication::{Producer, ProducerConfig, Source as _, Todo};
+use kedge_types::{Status, VbId};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+const FRAME_BYTES_MAX: usize = 1 << 20;
+/// What is sent at once, at most.
+const ROOM_BYTES: usize = 4_096;
+
+/// The connection has to be closed.
+#[derive(Debug)]
+pub(crate) struct Closed;
+
+/// What nodes grant each other.
+pub(crate) fn features() -> Features {
+    Features::of(&[
+        Feature::Collections,
+        Feature::Json,
+        Feature::Snappy,
+        Feature::Xattr,
+        Feature::Xerror,
+    ])
+}
+
+#[derive(Default)]
+struct Ready(Mutex<Vec<VbId>>);
+
+impl StreamNotify for Ready {
+    fn ready(&self, vb: VbId) {
+        self.0.lock().push(vb);
+    }
+}
+
+/// One end that sends.
+pub(crate) struct Serving {
+    bucket: Arc<Bucket>,
+    ready: Arc<Ready>,
+    opened: Option<(Producer, StreamConnection)>,
+    streams: Streams,
+    input: Vec<u8>,
+}
+
+impl Serving {
+    pub(crate) fn new(bucket: &Arc<Bucket>) -> Self {
+        Self {
+            bucket: Arc::clone(bucket),
+            ready: Arc::default(),
+            opened: None,
+            streams: Streams::default(),
+            input: Vec::new(),
+        }
+    }
+
+    /// The name of the connection, once there is one: it closes an older one.
+    pub(crate) fn name(&self) -> Option<&[u8]> {
+        self.opened.as_ref().map(|(producer, _)| producer.name())
+    }
+
+    /// Bytes came.
+    pub(crate) fn on_bytes(
+        &mut self,
+        now_ns: u64,
+        bytes: &[u8],
+        out: &mut Vec<u8>,
+    ) -> Result<(), Closed> {
+        self.input.extend(bytes);
+        let input = std::mem::take(&mut self.input);
+        let mut at = 0;
+        loop {
+            match parse_peer(&input[at..], FRAME_BYTES_MAX) {
+                ParsePeer::Incomplete { .. } => break,
+                ParsePeer::Fatal(_) => return Err(Closed),
+                ParsePeer::Frame { frame, consumed } => {
+                    self.on_frame(now_ns, &frame, out)?;
+                    at += consumed;
+                }
+            }
+        }
+        self.input = input[at..].to_vec();
+        Ok(())
+    }
+
+    fn on_frame(
+        &mut self,
+        now_ns: u64,
+        frame: &PeerFrame<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Closed> {
+        let Some((producer, _)) = &mut self.opened else {
+            return match frame {
+                PeerFrame::Request(request) => self.open(now_ns, request, out),
+                PeerFrame::Reply(_) => Err(Closed),
+            };
+        };
+        let todo = match frame {
+            PeerFrame::Request(request) => producer.on_request(now_ns, request, out),
+            PeerFrame::Reply(reply) => producer.on_reply(now_ns, reply),
+        };
+        self.carry_out(now_ns, todo.map_err(|_| Closed)?, out)
+    }
+
+    fn open(
+        &mut self,
+        now_ns: u64,
+        request: &Request<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Closed> {
+        let message = Message::decode(request).map_err(|_| Closed)?;
+        let Body::Open(open) = &message.body else {
+            return Err(Closed);
+        };
+        let config = ProducerConfig {
+            features: features(),
+            idle_timeout_ns: 10_000_000_000,
+            stuck_timeout_ns: 20_000_000_000,
+        };
+        let producer = Producer::open(open, &config, now_ns).map_err(|_| Closed)?;
+        let name = String::from_utf8_lossy(open.name).into_owned();
+        let ready = Arc::clone(&self.ready) as Arc<dyn StreamNotify>;
+        let connection = self.bucket.connect_streams(&name, ready);
+        self.opened = Some((producer, connection.map_err(|_| Closed)?));
+        Response::new(request.opcode, request.opaque, Status::Success).write(out);
+        Ok(())
+    }
+
+    fn carry_out(&mut self, now_ns: u64, todo: Todo, out: &mut Vec<u8>) -> Result<(), Closed> {
+        let (producer, connection) = self.opened.as_mut().ok_or(Closed)?;
+        match todo {
+            Todo::Nothing => {}
+            Todo::OpenStream(id, request) => match connection.open_stream(&request) {
+                Ok(opened) => {
+                    if let Some(node) = producer.consumer_name() {
+                        self.bucket.forget_acks(id.vb, node);
+                    }
+                    if producer.stream_opened(now_ns, id, &opened.failover, out) {
+                        self.streams.insert(id, opened.stream);
+                    }
+                }
+                Err(StreamRefused::Rollback(to)) => {
+                    producer.stream_rolls_back(now_ns, id, to, out);
+                }
+                Err(StreamRefused::Status(status)) => {
+                    let refused = producer.stream_refused(now_ns, id, status, &[], out);
+                    refused.map_err(|_| Closed)?;
+                }
+            },
+            Todo::CloseStream(id) => self.streams.close(id),
+            // No node asks for one.
+            Todo::FailoverLog { .. } => return Err(Closed),
+            Todo::Acknowledge { vb, prepared } => {
+                if let Some(node) = producer.consumer_name() {
+                    self.bucket.acknowledge(node, &[(vb, prepared)]);
+                }
+            }
+            Todo::TakeoverAnswered { stream, .. } => {
+                self.streams.state_answered(stream);
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what there is.
+    pub(crate) fn fill(&mut self, now_ns: u64, out: &mut Vec<u8>) -> Result<(), Closed> {
+        let Some((producer, _)) = &mut self.opened else {
+            return Ok(());
+        };
+        for vb in std::mem::take(&mut *self.ready.0.lock()) {
+            producer.ready(vb);
+        }
+        producer.fill(now_ns, &mut self.streams, out, ROOM_BYTES);
+        producer.on_time(now_ns, out).map_err(|_| Closed)
+    }
+}

@@ -1,0 +1,355 @@
+//! The cluster, and what happens to it.
+
+use crate::clients::{Clients, Key, Seen, get, number};
+use crate::map::{Map, name};
+use crate::network::Network;
+use crate::node::Node;
+use crate::plan::Plan;
+use kedge_bucket::{Cookie, Outcome, Read};
+use kedge_disk::Rng;
+use kedge_types::{Cas, ManualClock, Now, Seqno, Status, VbId, VbUuid};
+use kedge_vbucket::VbState;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Everything is to be quiet after so many rounds without faults.
+const HEALING_ROUNDS: u64 = 20_000;
+/// So many rounds in which all follow, and all is done: also what waits for the disk.
+const QUIET_ROUNDS: u64 = 1_500;
+
+/// What a history was about.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// SyncWrites that succeeded.
+    pub acknowledged: u64,
+    /// SyncWrites whose outcome clients do not know.
+    pub unknown: u64,
+    /// Processes that were killed.
+    pub kills: u64,
+    /// Nodes that were failed over.
+    pub failovers: u64,
+    /// vBuckets that were taken over from a node that runs.
+    pub takeovers: u64,
+    /// Times that a vBucket had to go back.
+    pub rollbacks: u64,
+    /// Connections that broke off, and cut cables.
+    pub cuts: u64,
+}
+
+/// A cluster.
+pub struct World {
+    seed: u64,
+    pub(crate) plan: Plan,
+    pub(crate) rng: Rng,
+    clock: Arc<ManualClock>,
+    pub(crate) nodes: Vec<Node>,
+    /// How often each node was started.
+    pub(crate) starts: Vec<u64>,
+    pub(crate) network: Network,
+    pub(crate) map: Map,
+    clients: Clients,
+    /// Replicas that have had all of their active's since they lost something.
+    pub(crate) in_step: BTreeMap<(VbId, usize), bool>,
+    /// The highest seqno and CAS of each branch at its active.
+    highest: BTreeMap<(VbId, VbUuid), (Seqno, Cas)>,
+    pub(crate) summary: Summary,
+}
+
+impl World {
+    /// The cluster of a seed, in which nothing has happened.
+    #[must_use]
+    pub fn new(seed: u64, plan: &Plan) -> Self {
+        let clock = Arc::new(ManualClock::new(Now {
+            unix_ns: 1_700_000_000_000_000_000,
+            mono_ns: 1_000_000_000,
+        }));
+        let mut rng = Rng::new(seed);
+        let nodes = (0..plan.nodes).map(|number| Node::new(number, plan, &clock, rng.next()));
+        let nodes = nodes.collect();
+        Self {
+            seed,
+            plan: plan.clone(),
+            rng,
+            clock,
+            nodes,
+            starts: vec![0; plan.nodes],
+            network: Network::default(),
+            map: Map::new(plan.vbuckets, plan.nodes, plan.replicas),
+            clients: Clients::new(plan),
+            in_step: BTreeMap::new(),
+            highest: BTreeMap::new(),
+            summary: Summary::default(),
+        }
+    }
+
+    /// Runs the history to its end.
+    ///
+    /// # Errors
+    /// What was wrong, with the seed.
+    pub fn run(mut self) -> Result<Summary, String> {
+        let seed = self.seed;
+        self.live().map_err(|wrong| {
+            format!(
+                "KEDGE_SEED={seed}: {wrong}\n{:?}\n{:?}",
+                self.plan, self.summary
+            )
+        })?;
+        self.summary.acknowledged = self.clients.acknowledged;
+        self.summary.unknown = self.clients.unknown;
+        Ok(self.summary)
+    }
+
+    fn live(&mut self) -> Result<(), String> {
+        for node in 0..self.nodes.len() {
+            self.start(node)?;
+        }
+        for _ in 0..self.plan.steps {
+            self.step();
+            self.look()?;
+        }
+        self.heal()?;
+        self.compare()?;
+        self.clients.judge().map_or(Ok(()), Err)
+    }
+
+    pub(crate) fn start(&mut self, node: usize) -> Result<(), String> {
+        if self.nodes[node].process.is_some() {
+            return Ok(());
+        }
+        self.nodes[node].start()?;
+        self.starts[node] += 1;
+        if let Some(map) = self.map.without_moves_from(node) {
+            self.map = map;
+        }
+        self.nodes[node].adopt(&self.map, &mut self.network);
+        Ok(())
+    }
+
+    pub(crate) fn any_node(&mut self) -> usize {
+        self.rng.below(self.nodes.len() as u64) as usize
+    }
+
+    fn step(&mut self) {
+        match self.rng.below(1_000) {
+            0..300 => {
+                let node = self.any_node();
+                self.nodes[node].run_one(&mut self.rng);
+            }
+            300..650 => {
+                let node = self.any_node();
+                self.nodes[node].pump(&mut self.rng, &mut self.network);
+            }
+            650..800 => {
+                let (nodes, starts) = (&self.nodes, &self.starts);
+                self.clients.step(&mut self.rng, nodes, starts, &self.map);
+            }
+            800..940 => {
+                let us = self.rng.below(8_000);
+                self.pass(Duration::from_micros(us));
+            }
+            940..970 => {
+                let node = self.any_node();
+                self.nodes[node].adopt(&self.map, &mut self.network);
+                self.nodes[node].connect(&self.map, &mut self.network);
+            }
+            _ => self.fault(),
+        }
+        self.bury();
+        self.finish_moves();
+        self.note_steps();
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.clock.advance(time.as_nanos() as u64);
+        for node in &self.nodes {
+            node.advance(time);
+        }
+    }
+
+    /// Notes which replicas have all that their active has.
+    fn note_steps(&mut self) {
+        for node in 0..self.nodes.len() {
+            let went_back = self.nodes[node].take_went_back();
+            self.summary.rollbacks += went_back.len() as u64;
+            for vb in went_back {
+                self.in_step.insert((vb, node), false);
+            }
+        }
+        for vb in self.map.vbuckets() {
+            let Some(active) = self.map.active(vb) else {
+                continue;
+            };
+            let replicas: Vec<usize> = self.map.replicas(vb).collect();
+            for replica in replicas {
+                if self.is_same(vb, active, replica) && self.has_all_on_disk(vb, replica) {
+                    self.in_step.insert((vb, replica), true);
+                }
+            }
+        }
+    }
+
+    /// What a node lost by going back it has again only then, as far as a power failure is concerned.
+    fn has_all_on_disk(&self, vb: VbId, node: usize) -> bool {
+        let process = self.nodes[node].process.as_ref();
+        let figures = process.and_then(|process| process.bucket.vbucket_figures(vb));
+        figures.is_some_and(|figures| figures.persisted_seqno == figures.high_seqno)
+    }
+
+    fn is_same(&self, vb: VbId, active: usize, replica: usize) -> bool {
+        let facts = |node: usize| {
+            let process = self.nodes[node].process.as_ref()?;
+            let is_there = process.revision == self.map.revision();
+            let figures = process.bucket.vbucket_figures(vb).filter(|_| is_there)?;
+            let log = process
+                .bucket
+                .failover_log(self.nodes[node].ctx(), vb)
+                .ok()?;
+            Some((figures.state, figures.high_seqno, log.first().copied()))
+        };
+        match (facts(active), facts(replica)) {
+            (Some((VbState::Active, high, log)), Some((VbState::Replica, seqno, other))) => {
+                high == seqno && log == other
+            }
+            _ => false,
+        }
+    }
+
+    /// Nothing of a branch goes back.
+    fn look(&mut self) -> Result<(), String> {
+        for vb in self.map.vbuckets() {
+            let Some(node) = self.map.active(vb) else {
+                continue;
+            };
+            let Some(process) = &self.nodes[node].process else {
+                continue;
+            };
+            let Some(figures) = process.bucket.vbucket_figures(vb) else {
+                continue;
+            };
+            let Ok(log) = process.bucket.failover_log(self.nodes[node].ctx(), vb) else {
+                continue;
+            };
+            if figures.state != VbState::Active || process.revision != self.map.revision() {
+                continue;
+            }
+            let now = (figures.high_seqno, figures.max_cas);
+            let highest = self.highest.entry((vb, log[0].0)).or_default();
+            if now.0 < highest.0 || now.1 < highest.1 {
+                return Err(format!(
+                    "{vb:?} of node {node} went back: {highest:?}, then {now:?}"
+                ));
+            }
+            *highest = now;
+        }
+        Ok(())
+    }
+
+    /// Nothing fails any more, until all is quiet.
+    fn heal(&mut self) -> Result<(), String> {
+        self.network.heal();
+        for node in &self.nodes {
+            node.disk.clear_faults();
+        }
+        let mut quiet = 0;
+        for _ in 0..HEALING_ROUNDS {
+            self.bury();
+            for node in 0..self.nodes.len() {
+                self.start(node)
+                    .map_err(|why| format!("node {node} does not start: {why}"))?;
+                self.recover(node);
+                self.nodes[node].adopt(&self.map, &mut self.network);
+                self.nodes[node].connect(&self.map, &mut self.network);
+                self.nodes[node].pump(&mut self.rng, &mut self.network);
+                self.nodes[node].run_one(&mut self.rng);
+            }
+            self.finish_moves();
+            self.pass(Duration::from_millis(1));
+            self.note_steps();
+            self.clients.look_all(&self.nodes, &self.starts);
+            quiet = if self.is_quiet() { quiet + 1 } else { 0 };
+            if quiet == QUIET_ROUNDS {
+                return Ok(());
+            }
+        }
+        Err(format!("nothing comes to rest: {}", self.describe()))
+    }
+
+    fn is_quiet(&self) -> bool {
+        let follow = |vb: VbId| {
+            let Some(active) = self.map.active(vb) else {
+                return false;
+            };
+            let mut replicas = self.map.replicas(vb);
+            replicas.all(|replica| self.is_same(vb, active, replica))
+        };
+        !self.clients.is_waiting() && self.map.is_whole() && self.map.vbuckets().all(follow)
+    }
+
+    fn describe(&self) -> String {
+        let mut lines = vec![format!("{:?}", self.map)];
+        for vb in self.map.vbuckets() {
+            for node in &self.nodes {
+                let figures = node
+                    .process
+                    .as_ref()
+                    .and_then(|it| it.bucket.vbucket_figures(vb));
+                let figures = figures.map(|it| (it.state, it.high_seqno, it.persisted_seqno));
+                lines.push(format!("{vb:?} of {}: {figures:?}", name(node.number)));
+            }
+        }
+        lines.push(format!(
+            "waiting {}, under way {}",
+            self.clients.is_waiting(),
+            self.network.under_way()
+        ));
+        lines.join("\n")
+    }
+
+    /// Replicas have what their actives have; and what is there is the last that clients see.
+    fn compare(&mut self) -> Result<(), String> {
+        for key in self.clients.keys() {
+            let document = key.document();
+            let vb = document.vbucket(self.plan.vbuckets);
+            let active = self.map.active(vb).ok_or("there is no active")?;
+            let value = match get(&self.nodes[active], &document, self.plan.vbuckets, 0) {
+                Seen::Value(value) => value,
+                Seen::Parked => return Err(format!("{key:?} is not in memory")),
+                Seen::Refused(status) => {
+                    let there = self.describe();
+                    return Err(format!(
+                        "{key:?} cannot be read at its active: {status:?}\n{there}"
+                    ));
+                }
+            };
+            if let Key::Durable(_) = key {
+                self.clients.saw(key, value);
+            }
+            for replica in self.map.replicas(vb) {
+                let node = &self.nodes[replica];
+                let wanted = Read {
+                    vb,
+                    key: &document,
+                    cookie: Cookie(0),
+                };
+                let bucket = &node.process.as_ref().ok_or("a node is down")?.bucket;
+                let found = bucket.get_replica(node.ctx(), &wanted, |document| {
+                    number(document.item.value())
+                });
+                let found = match found {
+                    Ok(Outcome::Done(found)) => found,
+                    Err(Status::KeyNotFound) => None,
+                    other => {
+                        return Err(format!("{key:?} cannot be read at its replica: {other:?}"));
+                    }
+                };
+                if found != value {
+                    return Err(format!(
+                        "{key:?} is {value:?} at node {active}, but {found:?} at its replica {replica}"
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}
