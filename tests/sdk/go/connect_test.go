@@ -75,8 +75,3 @@ func TestNamedCollectionsFailCleanly(t *testing.T) {
 		t.Fatal("a collection that is not there answered")
 	}
 }
-
-func TestRangeScansFailCleanly(t *testing.T) {
-	_, err := collection.Scan(gocb.RangeScan{}, nil)
-	wantError(t, err, gocb.ErrFeatureNotAvailable)
-}

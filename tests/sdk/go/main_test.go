@@ -49,7 +49,11 @@ func runAll(m *testing.M) (int, error) {
 }
 
 func connect(server *kedge, user, password string) (*gocb.Cluster, error) {
-	return gocb.Connect(server.connectionString(), gocb.ClusterOptions{
+	return connectTo(server.connectionString(), user, password)
+}
+
+func connectTo(connectionString, user, password string) (*gocb.Cluster, error) {
+	return gocb.Connect(connectionString, gocb.ClusterOptions{
 		Username: user,
 		Password: password,
 		TimeoutsConfig: gocb.TimeoutsConfig{

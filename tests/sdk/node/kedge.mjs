@@ -21,7 +21,7 @@ const STOP_MS = 20_000;
 const UNTIL_MS = 20_000;
 const READY_LINE = /^ready kv=\S+:(\d+) mgmt=\S+:(\d+) memcached=\S+:(\d+)/;
 
-function binary() {
+export function binary() {
   const built = fileURLToPath(new URL('../../../target/release/kedge', import.meta.url));
   const path = process.env.KEDGE_BIN ?? built;
   if (!existsSync(path)) {

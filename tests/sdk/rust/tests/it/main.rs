@@ -1,10 +1,12 @@
 //! The official Rust SDK against a Kedge server. Every test starts a server of its own, which costs milliseconds.
 
 mod buckets;
+mod cluster;
 mod connect;
 mod documents;
 mod durability;
 mod locks;
+mod nodes;
 mod restart;
 mod server;
 
@@ -46,8 +48,12 @@ pub async fn setup() -> Setup {
 }
 
 pub async fn connect(server: &Server, user: &str, password: &str) -> Result<Cluster, Error> {
+    connect_to(&server.connection_string(), user, password).await
+}
+
+pub async fn connect_to(to: &str, user: &str, password: &str) -> Result<Cluster, Error> {
     let options = ClusterOptions::new(PasswordAuthenticator::new(user, password).into());
-    within(Cluster::connect(server.connection_string(), options)).await
+    within(Cluster::connect(to, options)).await
 }
 
 /// The SDK has no timeouts of its own; a test fails after [`LIMIT`].

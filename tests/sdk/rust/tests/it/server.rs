@@ -12,7 +12,7 @@ pub const USER: &str = "Administrator";
 pub const PASSWORD: &str = "password";
 pub const BUCKET: &str = "default";
 
-const READY: Duration = Duration::from_secs(30);
+pub const READY: Duration = Duration::from_secs(30);
 
 /// A server with a data directory of its own; its ports stay the same when it is started again.
 pub struct Server {
@@ -22,7 +22,7 @@ pub struct Server {
 }
 
 /// `target/release/kedge` of this repository unless KEDGE_BIN names another one.
-fn binary() -> PathBuf {
+pub fn binary() -> PathBuf {
     let built = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../target/release/kedge");
     let path = std::env::var_os("KEDGE_BIN").map_or(built, PathBuf::from);
     assert!(

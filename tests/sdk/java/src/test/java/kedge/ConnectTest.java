@@ -13,7 +13,6 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import com.couchbase.client.core.diagnostics.ClusterState;
 import com.couchbase.client.core.diagnostics.PingState;
 import com.couchbase.client.core.error.CouchbaseException;
-import com.couchbase.client.core.error.FeatureNotAvailableException;
 import com.couchbase.client.core.error.ServiceNotAvailableException;
 import com.couchbase.client.core.error.UnambiguousTimeoutException;
 import com.couchbase.client.core.service.ServiceType;
@@ -22,6 +21,7 @@ import com.couchbase.client.java.diagnostics.PingOptions;
 import com.couchbase.client.java.kv.GetOptions;
 import com.couchbase.client.java.kv.ScanType;
 import java.time.Duration;
+import java.util.List;
 import java.util.Set;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
@@ -65,10 +65,16 @@ class ConnectTest {
     Cluster own = Shared.connect(SERVER, KedgeServer.USER, KedgeServer.PASSWORD);
     try {
       var missing = own.bucket("no-such-bucket");
-      var error =
-          assertThrows(
-              UnambiguousTimeoutException.class, () -> missing.waitUntilReady(Duration.ofSeconds(2)));
-      assertTrue(error.toString().contains("NO_ACCESS"), error::toString);
+      // Says what was met so far, which on a busy machine may be nothing yet.
+      String said = "";
+      for (int attempt = 0; attempt < 10 && !said.contains("NO_ACCESS"); attempt++) {
+        var error =
+            assertThrows(
+                UnambiguousTimeoutException.class,
+                () -> missing.waitUntilReady(Duration.ofSeconds(2)));
+        said = error.toString();
+      }
+      assertTrue(said.contains("NO_ACCESS"), said);
     } finally {
       own.disconnect();
     }
@@ -87,9 +93,10 @@ class ConnectTest {
   }
 
   @Test
-  void rangeScansFailCleanly() {
-    assertThrows(
-        FeatureNotAvailableException.class,
-        () -> COLLECTION.scan(ScanType.prefixScan("p")).count());
+  void rangeScansGiveWhatWasWritten() {
+    COLLECTION.upsert("scan-java-1", "a");
+    COLLECTION.upsert("scan-java-2", "b");
+    var found = COLLECTION.scan(ScanType.prefixScan("scan-java-")).map(it -> it.id()).sorted();
+    assertEquals(List.of("scan-java-1", "scan-java-2"), found.toList());
   }
 }

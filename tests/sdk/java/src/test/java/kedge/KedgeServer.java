@@ -42,7 +42,7 @@ final class KedgeServer implements AutoCloseable {
   }
 
   /** {@code target/release/kedge} of this repository unless KEDGE_BIN names another one. */
-  private static Path binary() {
+  static Path binary() {
     String named = System.getenv("KEDGE_BIN");
     Path path = named == null ? Path.of("../../../target/release/kedge") : Path.of(named);
     if (!Files.isExecutable(path)) {
@@ -134,6 +134,10 @@ final class KedgeServer implements AutoCloseable {
     if (process != null) {
       process.destroyForcibly();
     }
+    remove(directory);
+  }
+
+  static void remove(Path directory) {
     try (Stream<Path> files = Files.walk(directory)) {
       files.sorted(Comparator.reverseOrder()).map(Path::toFile).forEach(File::delete);
     } catch (IOException | UncheckedIOException e) {

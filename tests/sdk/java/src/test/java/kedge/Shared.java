@@ -25,6 +25,10 @@ final class Shared {
   private Shared() {}
 
   static Cluster connect(KedgeServer server, String user, String password) {
+    return connectTo(server.connectionString(), user, password);
+  }
+
+  static Cluster connectTo(String connectionString, String user, String password) {
     ClusterOptions options =
         ClusterOptions.clusterOptions(user, password)
             .environment(
@@ -32,7 +36,7 @@ final class Shared {
                     env.timeoutConfig(
                         timeouts ->
                             timeouts.connectTimeout(LIMIT).kvTimeout(LIMIT).kvDurableTimeout(LIMIT)));
-    return Cluster.connect(server.connectionString(), options);
+    return Cluster.connect(connectionString, options);
   }
 
   static Collection open(Cluster cluster, String bucket) {

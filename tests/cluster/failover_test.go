@@ -1,0 +1,221 @@
+package cluster
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/couchbase/gocb/v2"
+)
+
+// clusterOf starts nodes of a cluster in which each vBucket has `replicas`, in namespaces of their own if there is a
+// network.
+func clusterOf(t *testing.T, count, replicas int, net *network) nodes {
+	t.Helper()
+	directory := t.TempDir()
+	file := filepath.Join(directory, "cluster.toml")
+	text := fmt.Sprintf("replicas = %d\nsecret = \"a secret of these tests\"\n", replicas)
+	ports := freePorts(t, 2*count)
+	var all nodes
+	for number := range count {
+		name := fmt.Sprintf("n_%d", number)
+		made := &node{
+			name: name, host: "127.0.0.1", kv: ports[2*number], mgmt: ports[2*number+1],
+			directory: filepath.Join(directory, name), flags: []string{"--cluster", file, "--node-id", name},
+		}
+		if net != nil {
+			made.host, made.before = net.add(number)
+		}
+		all = append(all, made)
+		text += fmt.Sprintf("[[nodes]]\nname = %q\nhost = %q\nkv_port = %d\nmgmt_port = %d\n", name, made.host, made.kv, made.mgmt)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all.run(t)
+	return all
+}
+
+// tool runs a command of `kedge cluster` at a node.
+func (n *node) tool(t *testing.T, words ...string) error {
+	t.Helper()
+	words = append([]string{"cluster"}, words...)
+	words = append(words, "-U", fmt.Sprintf("http://%s:%d", n.host, n.mgmt), "-u", user, "-P", password)
+	output, err := exec.Command(binary(t), words...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("kedge %s: %w: %s", strings.Join(words, " "), err, output)
+	}
+	t.Logf("kedge cluster %s %s: %s", words[1], words[2], strings.TrimSpace(string(output)))
+	return nil
+}
+
+// failOver promotes the replicas of a node that is gone; the first node carries it out.
+func (all nodes) failOver(t *testing.T, lost *node) {
+	t.Helper()
+	if err := all[0].tool(t, "failover", lost.name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// recover puts a node back that runs again.
+func (all nodes) recover(t *testing.T, back *node) {
+	t.Helper()
+	until(t, back.name+" is put back", func() bool { return all[0].tool(t, "recover", back.name) == nil })
+}
+
+func (n *node) stop(t *testing.T) { t.Helper(); n.signal(t, syscall.SIGSTOP) }
+func (n *node) goOn(t *testing.T) { t.Helper(); n.signal(t, syscall.SIGCONT) }
+func last(all nodes) *node        { return all[len(all)-1] }
+
+// A node dies under durable writes, its replicas take over, and it comes back.
+func TestAKilledNodeIsFailedOver(t *testing.T) {
+	for _, count := range []int{2, 3} {
+		t.Run(fmt.Sprintf("%d nodes", count), func(t *testing.T) {
+			t.Parallel()
+			all := clusterOf(t, count, count-1, nil)
+			load := startClients(t, all, allLevels...)
+			load.more(t, 500)
+			last(all).kill()
+			all.failOver(t, last(all))
+			if count > 2 {
+				// Two nodes of three are a majority.
+				load.more(t, 500)
+			}
+			start(t, last(all))
+			all.recover(t, last(all))
+			load.more(t, 500)
+			load.finish(t)
+		})
+	}
+}
+
+// A node that hangs is failed over. When it goes on it may believe for a moment that it is still the active one.
+func TestAStoppedNodeIsFailedOver(t *testing.T) {
+	t.Parallel()
+	all := clusterOf(t, 3, 2, nil)
+	load := startClients(t, all, allLevels...)
+	load.more(t, 500)
+	last(all).stop(t)
+	load.stall(t)
+	all.failOver(t, last(all))
+	load.more(t, 500)
+	last(all).goOn(t)
+	load.more(t, 500)
+	all.recover(t, last(all))
+	load.more(t, 500)
+	load.finish(t)
+}
+
+// A node dies and comes back before anybody did something about it. What its memory alone had, the others have.
+func TestAKilledNodeComesBack(t *testing.T) {
+	for _, count := range []int{2, 3} {
+		t.Run(fmt.Sprintf("%d nodes", count), func(t *testing.T) {
+			t.Parallel()
+			all := clusterOf(t, count, count-1, nil)
+			load := startClients(t, all, allLevels...)
+			for _, each := range all {
+				load.more(t, 300)
+				each.kill()
+				start(t, each)
+			}
+			load.more(t, 300)
+			load.finish(t)
+		})
+	}
+}
+
+// All nodes die at once: what was persisted by a majority is there.
+func TestAllNodesAreKilled(t *testing.T) {
+	t.Parallel()
+	all := clusterOf(t, 3, 2, nil)
+	load := startClients(t, all, gocb.DurabilityLevelPersistToMajority)
+	for range 2 {
+		load.more(t, 300)
+		for _, each := range all {
+			each.kill()
+		}
+		start(t, all...)
+	}
+	load.more(t, 300)
+	load.finish(t)
+}
+
+// A node loses its connections to all others and to the clients, is failed over, and finds that out later.
+func TestACutNodeIsFailedOver(t *testing.T) {
+	t.Parallel()
+	net := newNetwork(t)
+	all := clusterOf(t, 3, 2, net)
+	load := startClients(t, all, allLevels...)
+	load.more(t, 500)
+	net.cut(2)
+	load.stall(t)
+	all.failOver(t, all[2])
+	load.more(t, 500)
+	net.mend(2)
+	load.more(t, 500)
+	all.recover(t, all[2])
+	load.more(t, 500)
+	load.finish(t)
+}
+
+// A node that is cut off for a while and not failed over has lost nothing.
+func TestACutNodeComesBack(t *testing.T) {
+	t.Parallel()
+	net := newNetwork(t)
+	all := clusterOf(t, 2, 1, net)
+	load := startClients(t, all, allLevels...)
+	for number := range all {
+		load.more(t, 300)
+		net.cut(number)
+		load.stall(t)
+		net.mend(number)
+	}
+	load.more(t, 300)
+	load.finish(t)
+}
+
+// A node that only the clients still reach is failed over: what it alone has taken was never acknowledged.
+func TestANodeWithoutItsReplicasIsFailedOver(t *testing.T) {
+	t.Parallel()
+	load := partedFromItsReplicas(t, func(load *clients) { load.stall(t) }, allLevels...)
+	load.finish(t)
+}
+
+// The same without durability, to see that these tests would notice: writes of the node that is cut off are lost.
+func TestLostWritesAreNoticed(t *testing.T) {
+	t.Parallel()
+	noticed := false
+	// What is lost may have been written anew before anyone looks.
+	for try := 0; try < 5 && !noticed; try++ {
+		t.Run(fmt.Sprint(try), func(t *testing.T) {
+			load := partedFromItsReplicas(t, func(load *clients) { load.more(t, 500) }, gocb.DurabilityLevelNone)
+			noticed = len(load.lost(t)) > 0 && len(load.history.suspects()) > 0
+		})
+	}
+	if !noticed {
+		t.Fatal("nothing was lost, or nobody noticed")
+	}
+}
+
+// partedFromItsReplicas lets a node lose its connections to the others, but not to the clients, waits, and fails it over.
+func partedFromItsReplicas(t *testing.T, wait func(*clients), levels ...gocb.DurabilityLevel) *clients {
+	t.Helper()
+	net := newNetwork(t)
+	all := clusterOf(t, 3, 2, net)
+	load := startClients(t, all, levels...)
+	load.more(t, 500)
+	net.part(2, 0)
+	net.part(2, 1)
+	wait(load)
+	all.failOver(t, all[2])
+	load.more(t, 500)
+	net.join(2, 0)
+	net.join(2, 1)
+	all.recover(t, all[2])
+	load.more(t, 500)
+	return load
+}

@@ -1,0 +1,126 @@
+package cluster
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"testing"
+
+	"github.com/couchbase/gocb/v2"
+)
+
+// actives asks a node how many active vBuckets each node has, and how many are moving.
+func (n *node) actives(t *testing.T) (actives map[string]int, moving int) {
+	t.Helper()
+	output, err := exec.Command(binary(t), "cluster", "status", "--json", "-U",
+		fmt.Sprintf("http://%s:%d", n.host, n.mgmt), "-u", user, "-P", password).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var status struct {
+		Buckets []struct {
+			Moving int
+			Nodes  []struct {
+				Node   string
+				Active int
+			}
+		}
+	}
+	if err := json.Unmarshal(output, &status); err != nil {
+		t.Fatal(err)
+	}
+	actives = map[string]int{}
+	for _, each := range status.Buckets[0].Nodes {
+		actives[each.Node] = each.Active
+	}
+	return actives, status.Buckets[0].Moving
+}
+
+// A node that was failed over and is back gets its active vBuckets again, from nodes that run and are written to.
+func TestActivesMoveBackUnderLoad(t *testing.T) {
+	for _, count := range []int{2, 3} {
+		t.Run(fmt.Sprintf("%d nodes", count), func(t *testing.T) {
+			t.Parallel()
+			all := clusterOf(t, count, count-1, nil)
+			before, _ := all[0].actives(t)
+			load := startClients(t, all, allLevels...)
+			load.more(t, 300)
+			for range 2 {
+				last(all).kill()
+				all.failOver(t, last(all))
+				start(t, last(all))
+				all.recover(t, last(all))
+				if has, _ := all[0].actives(t); has[last(all).name] != 0 {
+					t.Fatalf("it is a replica only: %v", has)
+				}
+				load.more(t, 300)
+				if err := all[0].tool(t, "balance"); err != nil {
+					t.Fatal(err)
+				}
+				until(t, "all have what they had", func() bool {
+					after, moving := all[0].actives(t)
+					return moving == 0 && fmt.Sprint(after) == fmt.Sprint(before)
+				})
+				load.more(t, 300)
+			}
+			load.finish(t)
+		})
+	}
+}
+
+// Nothing is lost of what is acknowledged without durability either, as long as no node dies.
+func TestMovesLoseNothingThatWasAcknowledged(t *testing.T) {
+	t.Parallel()
+	all := clusterOf(t, 2, 1, nil)
+	load := startClients(t, all, gocb.DurabilityLevelNone)
+	load.more(t, 500)
+	for round := range 3 {
+		for vbucket := range 8 {
+			to := all[(round+1)%2]
+			if err := all[0].tool(t, "move", bucketName, fmt.Sprint(vbucket), to.name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		load.more(t, 300)
+	}
+	load.finish(t)
+}
+
+// A node dies in the midst of moves: the one that gives, or the one that takes.
+func TestANodeDiesWhileVBucketsMove(t *testing.T) {
+	for name, gives := range map[string]bool{"gives": true, "takes": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			all := clusterOf(t, 3, 2, nil)
+			load := startClients(t, all, allLevels...)
+			load.more(t, 300)
+			// What n_2 had is led by others, and it is a replica.
+			last(all).kill()
+			all.failOver(t, last(all))
+			start(t, last(all))
+			all.recover(t, last(all))
+			load.more(t, 300)
+			moved := make(chan error, 1)
+			go func() { moved <- all[0].tool(t, "balance") }()
+			dies := last(all)
+			if gives {
+				dies = all[1]
+			}
+			until(t, "something moves, or has moved", func() bool {
+				has, moving := all[0].actives(t)
+				return moving > 0 || has[last(all).name] > 0
+			})
+			dies.kill()
+			until(t, "it is failed over", func() bool { return all[0].tool(t, "failover", dies.name) == nil })
+			load.more(t, 300)
+			start(t, dies)
+			all.recover(t, dies)
+			if err := <-moved; err != nil {
+				t.Log(err)
+			}
+			until(t, "all is balanced", func() bool { return all[0].tool(t, "balance") == nil })
+			load.more(t, 300)
+			load.finish(t)
+		})
+	}
+}

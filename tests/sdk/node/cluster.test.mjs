@@ -1,0 +1,63 @@
+import assert from 'node:assert/strict';
+import test from 'node:test';
+import couchbase from 'couchbase';
+import { Cluster } from './cluster.mjs';
+import { BUCKET, connect, inParallel, until, wantContent } from './kedge.mjs';
+
+const { Majority, MajorityAndPersistOnMaster, PersistToMajority } = couchbase.DurabilityLevel;
+const LEVELS = [Majority, MajorityAndPersistOnMaster, PersistToMajority];
+const COUNT = 200;
+
+/** Runs `work` with a cluster whose other nodes are all replicas, and with its collection. */
+async function withNodes(count, work) {
+  const nodes = await Cluster.start(count, count - 1);
+  let cluster;
+  try {
+    cluster = await connect(nodes);
+    await work(nodes, cluster.bucket(BUCKET).defaultCollection());
+  } finally {
+    await cluster?.close();
+    await nodes.remove();
+  }
+}
+
+/** Whether the active and all replicas have it: a replica hears of the commit after the client does. */
+async function hasAll(collection, key, value, copies) {
+  const found = await collection.getAllReplicas(key);
+  assert.equal(found.filter(({ isReplica }) => !isReplica).length, 1);
+  return found.length === copies && found.every(({ content }) => content === value);
+}
+
+for (const count of [2, 3]) {
+  test(`durable writes and replica reads on ${count} nodes`, () =>
+    withNodes(count, async (_, collection) => {
+      for (const durabilityLevel of LEVELS) {
+        const key = (n) => `${durabilityLevel}-${n}`;
+        await inParallel(COUNT, 20, (n) => collection.upsert(key(n), n, { durabilityLevel }));
+        for (let n = 0; n < 20; n++) {
+          await until(`${key(n)} is everywhere`, () => hasAll(collection, key(n), n, count));
+          assert.equal((await collection.getAnyReplica(key(n))).content, n);
+        }
+      }
+      await assert.rejects(collection.getAnyReplica('nothing'), couchbase.DocumentUnretrievableError);
+    }));
+}
+
+test('the client goes on through a failover', () =>
+  withNodes(3, async (nodes, collection) => {
+    const key = (n) => `key-${n}`;
+    await inParallel(COUNT, 20, (n) => collection.upsert(key(n), n, { durabilityLevel: Majority }));
+    nodes.failOver(2);
+    for (let n = 0; n < COUNT; n++) {
+      await until(`${key(n)} is found at another node`, async () => {
+        const read = collection.get(key(n), { timeout: 1_000 });
+        return (await read.catch(() => undefined))?.content === n;
+      });
+    }
+    for (const durabilityLevel of LEVELS) {
+      for (let n = 0; n < 50; n++) {
+        await collection.upsert(key(n), n + COUNT, { durabilityLevel });
+        await wantContent(collection, key(n), n + COUNT);
+      }
+    }
+  }));
