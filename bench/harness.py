@@ -97,31 +97,64 @@ def need(program, package):
 class Process:
     """A server of a benchmark. It is stopped at the latest when the benchmark ends."""
 
-    def __init__(self, name, command, stdout=subprocess.DEVNULL):
-        self.name = name
+    def __init__(self, name, command, stdout=subprocess.DEVNULL, has_children=False):
+        self.name, self.has_children = name, has_children
         self.log = WORK / f"{name}.log"
         with open(self.log, "w") as log:
             self.popen = subprocess.Popen([str(word) for word in command], stdout=stdout, stderr=log, cwd=WORK)
         self.pid = self.popen.pid
         _running.append(self)
 
+    def family(self):
+        """The process and those that it has started."""
+        parents = {}
+        for entry in Path("/proc").iterdir() if self.has_children else ():
+            try:
+                if entry.name.isdigit():
+                    fields = (entry / "stat").read_text().rsplit(")", 1)[1].split()
+                    parents.setdefault(int(fields[1]), []).append(int(entry.name))
+            except OSError:
+                continue
+        pids = [self.pid]
+        for pid in pids:
+            pids += parents.get(pid, [])
+        return pids
+
+    def send(self, what):
+        for pid in self.family():
+            try:
+                os.kill(pid, what)
+            except ProcessLookupError:
+                continue
+
     def stop(self, how=signal.SIGTERM):
         if self.popen.poll() is None:
-            self.popen.send_signal(signal.SIGCONT)
+            family = self.family()
+            self.send(signal.SIGCONT)
             self.popen.send_signal(how)
             try:
                 self.popen.wait(30)
             except subprocess.TimeoutExpired:
                 self.popen.kill()
                 self.popen.wait()
+            if how == signal.SIGKILL:
+                # Nobody else ends the children of a process that was killed.
+                for pid in family[1:]:
+                    try:
+                        os.kill(pid, how)
+                    except ProcessLookupError:
+                        continue
         if self in _running:
             _running.remove(self)
         return self.popen.returncode
 
     def cpu_seconds(self):
         """Processor time used so far, user and system."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
+        ticks = 0
+        for pid in self.family():
+            fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / TICKS
 
     def resident_bytes(self):
         for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
@@ -143,11 +176,11 @@ def stop_all():
         process.stop(signal.SIGKILL)
 
 
-def only(process):
-    """Lets one server run and freezes the others: what they do behind their replies is not this one's cost.
+def only(*processes):
+    """Lets these servers run and freezes the others: what they do behind their replies is not these ones' cost.
     `None` freezes all."""
     for other in _running:
-        other.popen.send_signal(signal.SIGCONT if other is process else signal.SIGSTOP)
+        other.send(signal.SIGCONT if other in processes else signal.SIGSTOP)
 
 
 def free_port():
@@ -203,7 +236,7 @@ def quiet():
     before, cpu_before = _processes(), _cpu()
     time.sleep(1)
     after, cpu_after = _processes(), _cpu()
-    ours = {os.getpid()} | {process.pid for process in _running}
+    ours = {os.getpid()}.union(*(process.family() for process in _running))
     reasons = []
     for pid, (name, ticks) in after.items():
         share = (ticks - before.get(pid, (name, ticks))[1]) / TICKS

@@ -27,46 +27,60 @@ BARS = [
 LIMITS = {name: (limit, unit) for name, _, limit, unit in BARS}
 
 
-def one(server, count):
+def persisted(server, count, items, seconds, warmup):
+    """Persisted writes by `count` connections; the server's histogram of them before and after, and the report."""
     only(server.process)
-    before, stats = server.timing(HISTOGRAM), server.bucket_stats()
+    before = server.timing(HISTOGRAM)
     report = load(
-        server.kv_url, "--durability", "persist_to_majority", "--num-items", ITEMS, "--num-threads", count,
+        server.kv_url, "--durability", "persist_to_majority", "--num-items", items, "--num-threads", count,
         *size(VALUE_BYTES), "--random-body", "--set-pct", 100, "--sequential", "--no-population", "--duration",
-        SECONDS + WARMUP_S, "--warmup", WARMUP_S,
+        seconds + warmup, "--warmup", warmup,
     )
-    after, stats_after = server.timing(HISTOGRAM), server.bucket_stats()
+    after = server.timing(HISTOGRAM)
     report["server_mean_us"], report["server_count"] = mean_between(before, after)
-    for name in ("ep_storage_commits", "ep_storage_opened", "ep_storage_syncs", "ep_log_syncs"):
-        report[name] = stats_after.get(name, 0) - stats.get(name, 0)
     if report["errors"]:
         say(f"  {report['errors_by_kind']}")
+    return before, after, report
+
+
+def one(server, count):
+    stats = server.bucket_stats()
+    _, _, report = persisted(server, count, ITEMS, SECONDS, WARMUP_S)
+    stats_after = server.bucket_stats()
+    for name in ("ep_storage_commits", "ep_storage_opened", "ep_storage_syncs", "ep_log_syncs"):
+        report[name] = stats_after.get(name, 0) - stats.get(name, 0)
     return report
 
 
-def measure():
-    need_settings("commit_log", "keep_files_open")
+def in_turn(title, rounds, items, start, one, before=lambda count: None):
+    """Samples by way and connections. Each round has fresh servers, with all documents in their files."""
     samples = {way: {count: [] for count in CONNECTIONS} for way in WAYS}
-    for turn in range(ROUNDS):
-        say(f"{TITLE}: round {turn + 1} of {ROUNDS}")
-        # Fresh ones each round, with all documents in their files.
+    for turn in range(rounds):
+        say(f"{title}: round {turn + 1} of {rounds}")
         servers = {}
         for way, settings in WAYS.items():
-            name = way.replace(" ", "-")
-            server = Server(fresh_dir(name), name=name, vbuckets=VBUCKETS, **settings)
+            server = start(way.replace(" ", "-"), settings)
             only(server.process)
-            load(server.kv_url, "--num-items", ITEMS, "--num-threads", 4, *size(VALUE_BYTES), "--random-body",
+            load(server.kv_url, "--num-items", items, "--num-threads", 4, *size(VALUE_BYTES), "--random-body",
                  "--num-cycles", 1)
             server.wait_settled()
             servers[way] = server
         ways = list(WAYS)
         for at, count in enumerate(CONNECTIONS):
+            before(count)
             first = (turn + at) % len(ways)
             for way in ways[first:] + ways[:first]:
                 samples[way][count].append(one(servers[way], count))
         for server in servers.values():
             server.stop()
     return samples
+
+
+def measure():
+    need_settings("commit_log", "keep_files_open")
+    def start(name, settings):
+        return Server(fresh_dir(name), name=name, vbuckets=VBUCKETS, **settings)
+    return in_turn(TITLE, ROUNDS, ITEMS, start, one)
 
 
 def ratio(samples, slower, faster, count, field="server_mean_us"):

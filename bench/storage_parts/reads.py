@@ -6,7 +6,8 @@ import subprocess
 from harness import QUICK, WORK, fresh_dir, median, only, say, table
 from node import load, size
 
-from storage_parts.server import NotThere, Repeat, Server, bytes_below, files_below, forget_cached, need_settings
+from parts import NotThere
+from storage_parts.server import Repeat, Server, bytes_below, files_below, forget_cached, need_settings
 
 NAME, TITLE = "reads", "Reads of a data set four times as large as the quota"
 VALUE_BYTES, VBUCKETS = 4096, 1024

@@ -12,10 +12,7 @@ from pathlib import Path
 
 from harness import KEDGE
 from node import Kedge
-
-
-class NotThere(Exception):
-    """Something that is to be measured is not in this server."""
+from parts import NotThere
 
 
 @functools.cache

@@ -49,6 +49,9 @@ fn try_codecs(request: &Request<'_>) {
     if let Ok(observe) = Observe::decode(request) {
         assert!(observe.keys().count() > 0);
     }
+    if let Ok(set) = SetVbucket::decode(request) {
+        let _ = set.parse_details();
+    }
     let _ = Stat::decode(request);
     let _ = Agent::parse(request.key);
     if let Ok(multi) = subdoc::SubdocMulti::decode(request) {

@@ -1,0 +1,116 @@
+"""From `kedge cluster failover` to the first write that is accepted."""
+
+import os
+import signal
+import subprocess
+import threading
+import time
+
+from harness import KEDGE, QUICK, median, only, say, table
+from node import LOGIN, load, size
+
+from cluster_parts.nodes import VBUCKETS, Cluster
+from cluster_parts.wire import MAJORITY, NOT_MY_VBUCKET, SUCCESS, Connection, key_in
+
+NAME, TITLE = "failover", "Failover"
+ITEMS, VALUE_BYTES = (20_000 if QUICK else 100_000), 512
+ROUNDS = 1 if QUICK else 5
+BARS = [("failover_1024_vbuckets", "<=", 1.0, "s")]
+
+
+class Writers:
+    """Durable writes to every vBucket of the lost node until each was accepted."""
+
+    def __init__(self, survivors, keys):
+        self.accepted_at, self.keys = {}, keys
+        self._threads = [threading.Thread(target=self._run, args=(node,), daemon=True) for node in survivors]
+        self._end = time.perf_counter() + 60
+        self._statuses = {}
+        self._asked = threading.Semaphore(0)
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, node):
+        connection = Connection("127.0.0.1", node.ports[0])
+        connection.set(next(iter(self.keys.values())), b"0", MAJORITY)
+        self._asked.release()
+        while time.perf_counter() < self._end:
+            waiting = [vb for vb in self.keys if vb not in self.accepted_at]
+            if not waiting:
+                return
+            for vb in waiting:
+                status = connection.set(self.keys[vb], b"1", MAJORITY)
+                self._statuses[status] = self._statuses.get(status, 0) + 1
+                if status == SUCCESS:
+                    self.accepted_at[vb] = time.perf_counter()
+                elif status == NOT_MY_VBUCKET:
+                    # One refusal says all: asked again after a moment, so that the server has its processor.
+                    time.sleep(0.001)
+                    break
+
+    def wait_running(self):
+        """Until each has had an answer."""
+        for _ in self._threads:
+            if not self._asked.acquire(timeout=60):
+                raise RuntimeError("a survivor does not answer")
+
+    def join(self):
+        for thread in self._threads:
+            thread.join()
+        if len(self.accepted_at) < len(self.keys):
+            missing = len(self.keys) - len(self.accepted_at)
+            raise RuntimeError(f"{missing} vBuckets accepted no write within 60 s; statuses {self._statuses}")
+
+
+def one():
+    cluster = Cluster(3, 2, "failover", vbuckets=VBUCKETS)
+    only(cluster.process)
+    load(cluster.kv_url, "--num-items", ITEMS, "--num-threads", 6, *size(VALUE_BYTES), "--random-body", "--num-cycles", 1,
+         "--durability", "majority")
+    lost, survivors = cluster.nodes[-1], cluster.nodes[:-1]
+    probe = Connection("127.0.0.1", lost.ports[0])
+    keys = {vb: key_in(vb) for vb in range(VBUCKETS)}
+    keys = {vb: key for vb, key in keys.items() if probe.set(key, b"0", MAJORITY) == SUCCESS}
+    probe.close()
+    os.kill(lost.pid, signal.SIGKILL)
+    writers = Writers(survivors, keys)
+    writers.wait_running()
+    began = time.perf_counter()
+    done = subprocess.run(
+        [KEDGE, "cluster", "failover", lost.name, "-U", f"http://127.0.0.1:{survivors[0].ports[1]}", *LOGIN],
+        capture_output=True, text=True,
+    )
+    command_s = time.perf_counter() - began
+    if done.returncode != 0:
+        raise RuntimeError(f"kedge cluster failover: {done.stderr.strip()}")
+    writers.join()
+    accepted = sorted(at - began for at in writers.accepted_at.values())
+    cluster.stop()
+    return {"command_s": command_s, "first_s": accepted[0], "last_s": accepted[-1], "vbuckets": len(accepted)}
+
+
+def measure():
+    measured = []
+    for turn in range(ROUNDS):
+        say(f"{TITLE}: round {turn + 1} of {ROUNDS}")
+        measured.append(one())
+    return measured
+
+
+def report(measured, bars):
+    each = lambda field: [run[field] for run in measured]
+    # Done is done for the last vBucket, and for whoever gave the command.
+    whole = median(max(run["command_s"], run["last_s"]) for run in measured)
+    bars.at_most("failover_1024_vbuckets", whole, 1.0, "s")
+    rows = [
+        [what, f"{median(each(field)) * 1e3:,.0f} ms", f"{max(each(field)) * 1e3:,.0f} ms"]
+        for what, field in (
+            ("the command", "command_s"), ("first write accepted", "first_s"),
+            ("a write accepted in every vBucket of the lost node", "last_s"),
+        )
+    ]
+    return (
+        f"Three nodes, two replicas, {VBUCKETS:,} vBuckets, {ITEMS:,} documents; the third node, which has "
+        f"{measured[0]['vbuckets']} of them as active, is killed. From the start of `kedge cluster failover` while durable writes "
+        f"(majority) to all its vBuckets are tried at both others. {ROUNDS} rounds.\n\n" + table(["until", "median", "worst"], rows)
+    )
