@@ -1,16 +1,16 @@
 # make run     build and serve from ./data
-# make test    everything: unit, integration, crash and hostile tests, tidy, every SDK, memcached clients
+# make test    everything: unit, integration, crash and hostile tests, tidy, every SDK, memcached clients, nodes that fail
 # make bench   the benchmarks; QUICK=1 for a run under two minutes
 # make lint    format, clippy, tidy
 
 CARGO ?= cargo
 KEDGE := target/release/kedge
-SUITES := python go node java rust memcached
+SUITES := python go node java rust memcached cluster
 
 # Suites have a server each, so they do not disturb each other; more at once only wait for the processor.
 JOBS ?= 2
 
-.PHONY: help run build test test-cargo test-model test-suites $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage lint fmt config-doc
+.PHONY: help run build test test-cargo test-model test-mutants test-suites $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -29,13 +29,17 @@ test: build
 	exit $$status
 
 test-cargo:
-	$(CARGO) test --workspace
+	$(CARGO) test --workspace --no-fail-fast
 	$(MAKE) --no-print-directory test-model
 	$(CARGO) run -q -p xtask -- tidy
 
 # The schedules of threads that meet in the executor, tried one after the other.
 test-model:
 	RUSTFLAGS="--cfg kedge_model" $(CARGO) test --release -p kedge-executor --test model --target-dir target/model
+
+# Rules of the code, broken one at a time: simulated histories have to find each. Takes some minutes.
+test-mutants:
+	$(CARGO) run -q -p xtask -- mutants
 
 test-suites: build
 	@rm -f $(SUITES:%=.cache/log/%.log)
@@ -47,7 +51,7 @@ $(SUITES:%=test-%): test-%:
 tidy:
 	$(CARGO) run -q -p xtask -- tidy
 
-bench: bench-kv bench-executor bench-couchstore bench-storage
+bench: bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents
 
 bench-kv:
 	python3 bench/kv.py
@@ -61,6 +65,12 @@ bench-couchstore:
 bench-storage:
 	python3 bench/storage.py
 
+bench-cluster:
+	python3 bench/cluster.py
+
+bench-documents:
+	python3 bench/documents.py
+
 # docs/config.md is printed by the table of settings.
 config-doc: build
 	$(KEDGE) config --markdown > docs/config.md
@@ -72,6 +82,7 @@ lint:
 	$(CARGO) fmt --manifest-path bench/common/Cargo.toml -- --check
 	$(CARGO) fmt --manifest-path bench/couchstore/Cargo.toml -- --check
 	$(CARGO) fmt --manifest-path bench/storage/Cargo.toml -- --check
+	$(CARGO) fmt --manifest-path bench/documents/Cargo.toml -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) run -q -p xtask -- tidy
 
@@ -82,3 +93,4 @@ fmt:
 	$(CARGO) fmt --manifest-path bench/common/Cargo.toml
 	$(CARGO) fmt --manifest-path bench/couchstore/Cargo.toml
 	$(CARGO) fmt --manifest-path bench/storage/Cargo.toml
+	$(CARGO) fmt --manifest-path bench/documents/Cargo.toml
