@@ -11,6 +11,7 @@ mod ids;
 mod key;
 mod leb128;
 pub mod limits;
+mod manifest;
 mod status;
 mod xattr;
 
@@ -21,6 +22,7 @@ pub use expiry::Expiry;
 pub use ids::{Cas, CollectionId, RevSeqno, Seqno, VbId, VbUuid};
 pub use key::{DocKey, KeyError};
 pub use leb128::{LEB128_MAX_BYTES, decode_leb128, encode_leb128};
+pub use manifest::{Collection, Manifest, ManifestUid, Scope, ScopeId};
 pub use status::Status;
 pub use xattr::{
     Xattrs, XattrsBuf, check_xattr_name, check_xattr_sizes, is_system_xattr, split_xattrs,

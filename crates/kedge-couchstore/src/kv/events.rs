@@ -4,8 +4,8 @@
 
 use super::flatbuf::{Field, Table, finish};
 use super::manifest::max_ttl;
-use super::{KvError, ManifestUid, ScopeId, SystemEventKind};
-use kedge_types::{CollectionId, Seqno};
+use super::{KvError, SystemEventKind};
+use kedge_types::{CollectionId, ManifestUid, ScopeId, Seqno};
 
 /// A change of the collection manifest.
 #[derive(Debug, Clone, PartialEq, Eq)]

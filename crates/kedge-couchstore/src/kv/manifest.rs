@@ -6,21 +6,7 @@
 
 use super::KvError;
 use super::flatbuf::{Field, Table, finish};
-use kedge_types::{CollectionId, Seqno};
-
-/// Version of the manifest of a bucket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct ManifestUid(
-    /// The bare number.
-    pub u64,
-);
-
-/// A scope of a bucket; 0 is the default scope.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct ScopeId(
-    /// The bare number.
-    pub u32,
-);
+use kedge_types::{CollectionId, ManifestUid, ScopeId, Seqno};
 
 /// Which manifest the vBucket follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

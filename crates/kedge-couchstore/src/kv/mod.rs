@@ -38,8 +38,8 @@ pub use local::{
     OPEN_SCOPES_NAME, VBSTATE_NAME,
 };
 pub use manifest::{
-    CommittedManifest, DroppedCollection, DroppedCollections, ManifestUid, OpenCollection,
-    OpenCollections, OpenScope, ScopeId, Scopes,
+    CommittedManifest, DroppedCollection, DroppedCollections, OpenCollection, OpenCollections,
+    OpenScope, Scopes,
 };
 pub use rev_meta::{DeleteSource, RevMeta, RevMetaBytes, SyncWrite};
 pub use stats::CollectionStats;

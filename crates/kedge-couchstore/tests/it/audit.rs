@@ -154,7 +154,7 @@ fn documents_that_contradict_themselves_are_found() {
         subject: 8,
     };
     let other_scope = SystemEvent::ScopeDropped(kedge_couchstore::kv::ScopeDropped {
-        scope: kedge_couchstore::kv::ScopeId(9),
+        scope: kedge_types::ScopeId(9),
         ..Default::default()
     });
     let event_body = other_scope.encode();

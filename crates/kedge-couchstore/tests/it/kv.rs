@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use kedge_couchstore::kv::{
-    CommittedManifest, DeleteSource, DiskKey, EntryMeta, LocalDocument, Meaning, ScopeId,
-    SystemEvent,
+    CommittedManifest, DeleteSource, DiskKey, EntryMeta, LocalDocument, Meaning, SystemEvent,
 };
 use kedge_couchstore::{Entry, Form, Options, Snapshot};
 use kedge_disk::PosixDisk;
-use kedge_types::{CollectionId, DurabilityLevel, Seqno};
+use kedge_types::{CollectionId, DurabilityLevel, ScopeId, Seqno};
 use serde_json::Value;
 
 /// The samples with a dump of their documents by id.

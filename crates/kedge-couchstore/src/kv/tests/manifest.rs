@@ -3,10 +3,10 @@
 use super::{collections, hex, seqnos};
 use crate::kv::{
     CollectionDropped, CollectionOpened, CommittedManifest, DroppedCollection, DroppedCollections,
-    ManifestUid, OpenCollection, OpenCollections, OpenScope, ScopeDropped, ScopeId, ScopeOpened,
-    Scopes, SystemEvent, SystemEventKind,
+    OpenCollection, OpenCollections, OpenScope, ScopeDropped, ScopeOpened, Scopes, SystemEvent,
+    SystemEventKind,
 };
-use kedge_types::{CollectionId, Seqno};
+use kedge_types::{CollectionId, ManifestUid, ScopeId, Seqno};
 use proptest::prelude::*;
 
 /// Documents of the golden file, under its headers at 331,776 (`dropped` and `manifest`) and 8,192.
