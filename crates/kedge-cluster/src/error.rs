@@ -26,6 +26,9 @@ pub enum ClusterError {
     /// A map contradicts itself, or cannot be made.
     #[error("the cluster map: {0}")]
     Map(String),
+    /// A collection manifest contradicts itself; the sentence says where.
+    #[error("the collection manifest: {0}")]
+    Manifest(String),
     /// There is no such node.
     #[error("there is no node \"{0}\" in the cluster")]
     NoNode(String),

@@ -94,6 +94,7 @@ pub fn plan_failover(
         losses: Losses::default(),
     };
     plan.map.nodes[usize::from(failed)].failed = true;
+    plan.map.outrun_manifests(by);
     for bucket in &mut plan.map.buckets {
         let MapBucket {
             name,
@@ -171,6 +172,7 @@ pub fn plan_recovery(map: &ClusterMap, by: u16, node: u16) -> Result<ClusterMap,
     }
     let mut map = map.next(by);
     map.nodes[usize::from(node)].failed = false;
+    map.outrun_manifests(by);
     let nodes = map.nodes.len();
     for bucket in &mut map.buckets {
         let vbuckets = u16::try_from(bucket.chains.len()).unwrap_or(u16::MAX);

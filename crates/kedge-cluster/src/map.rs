@@ -4,6 +4,7 @@
 //! * Two maps with the same revision are the same map: each node makes revisions of its own ([`ClusterMap::next`]).
 //! * No chain names a node twice, or one that failed; all chains of a bucket are as long as each other.
 //! * The places of a chain stay those of the first map: a place whose node failed is empty until the node is back.
+//! * Of two manifests of a bucket, the one with the larger uid is never followed by the other.
 //! * A vBucket moves to one of its replicas at most, and only that node makes the map in which it has moved.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +16,7 @@ use serde_json::Value;
 use crate::document;
 use crate::placement::place;
 use crate::state::hex;
-use crate::{BucketEntry, ClusterError, ClusterFile, DEFAULT_MANIFEST_UID, Revision};
+use crate::{BucketEntry, ClusterError, ClusterFile, Maker, ManifestKeeper, Revision};
 
 const VERSION: u32 = 1;
 /// Epoch of all revisions: a cluster never begins them again.
@@ -113,6 +114,9 @@ pub struct MapBucket {
     /// vBuckets that move: the replicas that are to take over from their actives.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub moves: BTreeMap<u16, u16>,
+    /// Its scopes and collections.
+    #[serde(default, skip_serializing_if = "ManifestKeeper::is_default")]
+    pub manifest: ManifestKeeper,
 }
 
 impl MapBucket {
@@ -125,7 +129,7 @@ impl MapBucket {
             name: self.name.clone(),
             uuid: uuid.unwrap_or_default().to_be_bytes(),
             vbuckets: u16::try_from(self.chains.len()).unwrap_or(u16::MAX),
-            manifest_uid: DEFAULT_MANIFEST_UID,
+            manifest_uid: self.manifest.uid().0,
         }
     }
 }
@@ -254,6 +258,13 @@ impl ClusterMap {
         self.nodes.get(usize::from(node)).map_or("", |it| &it.name)
     }
 
+    /// The node as one that makes changes of manifests.
+    #[must_use]
+    pub fn maker(&self, node: u16) -> Maker {
+        let nodes = u16::try_from(self.nodes.len()).unwrap_or(u16::MAX);
+        Maker { node, nodes }
+    }
+
     /// Nodes that did not fail.
     pub fn members(&self) -> impl Iterator<Item = u16> {
         let nodes = (0_u16..).zip(&self.nodes);
@@ -289,6 +300,7 @@ impl ClusterMap {
             settings,
             chains,
             moves: BTreeMap::new(),
+            manifest: ManifestKeeper::default(),
         });
         self.buckets.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(())

@@ -133,9 +133,10 @@ impl ClusterMap {
     }
 
     /// A newer map, for the node `by` that follows this one: of what it has taken over here and is still to take over there,
-    /// it is the active. The map is another one then.
+    /// it is the active, and a bucket keeps the newer of its two manifests. The map is another one then.
     #[must_use]
     pub fn carry_over(&self, newer: Self, by: u16) -> Self {
+        let newer = self.carry_manifests(newer, by);
         let mut taken = Vec::new();
         for bucket in &newer.buckets {
             let here = self.bucket(&bucket.name);
@@ -150,5 +151,35 @@ impl ClusterMap {
             taken.extend(names.map(|(vb, _)| (bucket.name.clone(), *vb)));
         }
         newer.with_taken(by, &taken).unwrap_or(newer)
+    }
+
+    /// Whoever made the other map may not have known of the last changes of manifests here; collections that clients have
+    /// seen do not go because a map raced.
+    fn carry_manifests(&self, newer: Self, by: u16) -> Self {
+        let has_failed = newer.nodes.get(usize::from(by)).is_none_or(|it| it.failed);
+        if has_failed {
+            // The others went on without what was made here.
+            return newer;
+        }
+        let mut next = newer.next(by);
+        let mut is_changed = false;
+        for bucket in &mut next.buckets {
+            let here = self.bucket(&bucket.name);
+            // Another bucket of the same name begins anew.
+            let here = here.filter(|here| here.entry().uuid == bucket.entry().uuid);
+            if let Some(here) = here.filter(|here| here.manifest.uid() > bucket.manifest.uid()) {
+                bucket.manifest = here.manifest.clone();
+                is_changed = true;
+            }
+        }
+        if is_changed { next } else { newer }
+    }
+
+    /// Leaves behind what a node that has failed may have made of manifests.
+    pub(crate) fn outrun_manifests(&mut self, by: u16) {
+        let maker = self.maker(by);
+        for bucket in &mut self.buckets {
+            bucket.manifest = bucket.manifest.outrun(maker);
+        }
     }
 }

@@ -23,6 +23,14 @@ pub const AGENT_BYTES_MAX: usize = 250;
 pub const BUCKET_NAME_BYTES_MAX: usize = 100;
 /// Most buckets of one server.
 pub const BUCKETS_MAX: usize = 30;
+/// Most scopes of a bucket, the default one among them.
+pub const SCOPES_MAX: usize = 1_000;
+/// Most collections of a bucket, the default one among them.
+pub const COLLECTIONS_MAX: usize = 1_200;
+/// Longest name of a scope or a collection, in bytes.
+pub const MANIFEST_NAME_BYTES_MAX: usize = 251;
+/// Longest time to live that a collection can be given, in seconds.
+pub const COLLECTION_TTL_SECS_MAX: u32 = i32::MAX as u32;
 /// Most vBuckets of a bucket; a vBucket id has 16 bits and the hash 15.
 pub const VBUCKETS_MAX: u16 = u16::MAX;
 /// Commands of one connection that may be in flight out of order.

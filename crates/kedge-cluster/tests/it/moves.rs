@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use kedge_cluster::{
-    Chain, ClusterError, ClusterMap, NodePositions, Position, plan_balance, plan_failover,
-    plan_move, plan_recovery,
+    Chain, ClusterError, ClusterMap, ManifestEdit, NodePositions, Position, plan_balance,
+    plan_failover, plan_move, plan_recovery,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -107,6 +107,47 @@ fn a_takeover_is_carried_over_to_a_newer_map() {
     // Nobody else does so, nor does the node when it has not taken over.
     assert_eq!(after.carry_over(other.clone(), 0), other);
     assert_eq!(moving.carry_over(other.clone(), 1), other);
+}
+
+/// What clients have seen of a manifest does not go because another node changed the map at the same moment, unless the node
+/// that knows of it was failed over: the others may have gone on.
+#[test]
+fn the_newer_manifest_is_carried_over() {
+    let before = map(3, 2, 3);
+    let create = |map: &ClusterMap, by: u16, name: &str| {
+        let mut next = map.next(by);
+        let maker = next.maker(by);
+        let manifest = &mut next.buckets[0].manifest;
+        let edit = ManifestEdit::CreateScope {
+            scope: name.to_owned(),
+        };
+        *manifest = manifest.edit(&edit, maker).unwrap();
+        next
+    };
+    let mine = create(&before, 1, "mine");
+    let other = before.next(2);
+    assert!(other.revision > mine.revision);
+    let carried = mine.carry_over(other.clone(), 1);
+    assert_eq!(carried.buckets[0].manifest, mine.buckets[0].manifest);
+    assert!(carried.revision > other.revision);
+    assert_eq!(before.carry_over(other.clone(), 1), other);
+    // Both have changed it: the larger uid counts, wherever the two meet.
+    let theirs = create(&before, 2, "theirs");
+    let (here, there) = (&mine.buckets[0].manifest, &theirs.buckets[0].manifest);
+    assert!(there.uid() > here.uid());
+    assert_eq!(mine.carry_over(theirs.clone(), 1), theirs);
+    // A bucket that was made anew has nothing of the one before.
+    let mut anew = other.clone();
+    anew.buckets[0].settings = json!({ "uuid": "1b" });
+    assert_eq!(mine.carry_over(anew.clone(), 1), anew);
+    let failed = plan_failover(&other, 2, 1, &BTreeMap::new(), true).unwrap();
+    let failed = failed.map;
+    assert_eq!(mine.carry_over(failed.clone(), 1), failed);
+    assert!(failed.buckets[0].manifest.uid() > here.uid());
+    let back = plan_recovery(&failed, 2, 1).unwrap();
+    let again = create(&back, 1, "again");
+    let scope = |map: &ClusterMap| map.buckets[0].manifest.manifest().scopes[1].id;
+    assert!(scope(&again) > scope(&mine));
 }
 
 #[test]

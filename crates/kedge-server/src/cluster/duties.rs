@@ -227,6 +227,7 @@ mod tests {
                 .map(|chain| Chain(chain.iter().map(node).collect()))
                 .collect(),
             moves: BTreeMap::new(),
+            manifest: kedge_cluster::ManifestKeeper::default(),
         }
     }
 

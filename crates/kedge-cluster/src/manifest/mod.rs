@@ -1,0 +1,323 @@
+//! The collection manifest of a bucket as it is made and changed: edits, name rules, and documents.
+//!
+//! [`Manifest`] is what there is; [`ManifestKeeper`] also knows which ids were given away, and is what is kept and sent
+//! between nodes. An edit makes a new keeper from one that does not change.
+//!
+//! Invariants:
+//! * An edit that changes something makes a larger uid; one that fails or changes nothing makes none.
+//! * An id is given to one scope, or one collection, ever: also after it was dropped.
+//! * Two nodes of a cluster never make the same uid, nor give away the same id ([`Maker`]), so manifests that are made at
+//!   the same moment are told apart, and the one with the larger uid counts.
+
+mod json;
+mod names;
+
+use std::sync::Arc;
+
+use kedge_types::limits::{COLLECTIONS_MAX, SCOPES_MAX};
+use kedge_types::{Collection, CollectionId, Manifest, ManifestUid, Scope, ScopeId};
+
+pub use json::{manifest_json, manifest_rest_json, parse_manifest};
+pub use names::{NameProblem, check_manifest_name};
+
+/// The name of the default scope, and of the default collection in it.
+pub const DEFAULT_NAME: &str = "_default";
+
+/// The uid of a manifest that was never changed.
+pub const DEFAULT_MANIFEST_UID: u64 = 0;
+
+/// The manifest as GET_COLLECTIONS_MANIFEST returns it. A collection without `maxTTL` inherits the bucket's.
+pub const DEFAULT_MANIFEST_JSON: &str = r#"{"uid":"0","scopes":[{"name":"_default","uid":"0","collections":[{"name":"_default","uid":"0"}]}]}"#;
+
+/// The manifest as the REST interface returns it, where `maxTTL` and `history` are always there.
+pub const DEFAULT_MANIFEST_REST_JSON: &str = r#"{"uid":"0","scopes":[{"name":"_default","uid":"0","collections":[{"name":"_default","uid":"0","maxTTL":0,"history":false}]}]}"#;
+
+/// Smaller ids than this are the system's; 0 is the default scope's, and the default collection's.
+pub const FIRST_ID: u32 = 8;
+
+/// Which node makes a change, and of how many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Maker {
+    /// Its number.
+    pub node: u16,
+    /// Nodes of the cluster.
+    pub nodes: u16,
+}
+
+impl Maker {
+    /// A server that is no node of a cluster.
+    pub const ALONE: Self = Self { node: 0, nodes: 1 };
+
+    /// The smallest number from `least` on that is this maker's.
+    fn number(self, least: u64) -> u64 {
+        let (node, nodes) = (u64::from(self.node), u64::from(self.nodes.max(1)));
+        let ahead = (node + nodes - least % nodes) % nodes;
+        least.saturating_add(ahead)
+    }
+
+    fn id(self, least: u32) -> Option<u32> {
+        u32::try_from(self.number(u64::from(least)))
+            .ok()
+            .filter(|id| *id < u32::MAX)
+    }
+}
+
+/// A change of a manifest.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ManifestEdit {
+    /// Makes a scope, without collections.
+    CreateScope {
+        /// Its name.
+        scope: String,
+    },
+    /// Drops a scope and all collections in it.
+    DropScope {
+        /// Its name.
+        scope: String,
+    },
+    /// Makes a collection.
+    CreateCollection {
+        /// The scope's name.
+        scope: String,
+        /// Its name.
+        collection: String,
+        /// As in [`Collection::max_ttl`], in seconds.
+        max_ttl: Option<u32>,
+    },
+    /// Changes a collection.
+    ModifyCollection {
+        /// The scope's name.
+        scope: String,
+        /// Its name.
+        collection: String,
+        /// As in [`Collection::max_ttl`], in seconds.
+        max_ttl: Option<u32>,
+    },
+    /// Drops a collection.
+    DropCollection {
+        /// The scope's name.
+        scope: String,
+        /// Its name.
+        collection: String,
+    },
+}
+
+/// Why a manifest was not changed. Texts are those that SDKs tell the reasons by.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ManifestError {
+    /// The name cannot be a scope's or a collection's.
+    #[error("{0}")]
+    Name(#[from] NameProblem),
+    /// The scope is there already.
+    #[error("Scope with name \"{0}\" already exists")]
+    ScopeExists(String),
+    /// The scope is not there.
+    #[error("Scope with name \"{0}\" is not found")]
+    NoScope(String),
+    /// The collection is there already.
+    #[error("Collection with name \"{collection}\" in scope \"{scope}\" already exists")]
+    CollectionExists {
+        /// The scope's name.
+        scope: String,
+        /// The collection's name.
+        collection: String,
+    },
+    /// The collection is not there, or its scope is not.
+    #[error("Collection with name \"{collection}\" in scope \"{scope}\" is not found")]
+    NoCollection {
+        /// The scope's name.
+        scope: String,
+        /// The collection's name.
+        collection: String,
+    },
+    /// The default scope stays.
+    #[error("Deleting _default scope is not allowed")]
+    DefaultScope,
+    /// There are as many as there may be, or ids have run out.
+    #[error("Maximum number of scopes has been reached: a bucket has {SCOPES_MAX}")]
+    TooManyScopes,
+    /// There are as many as there may be, or ids have run out.
+    #[error("Maximum number of collections has been reached: a bucket has {COLLECTIONS_MAX}")]
+    TooManyCollections,
+}
+
+/// A manifest, and what must be known to change it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManifestKeeper {
+    manifest: Arc<Manifest>,
+    /// No scope has this id or a larger one, or ever had.
+    next_scope: u32,
+    /// The same of collections.
+    next_collection: u32,
+}
+
+impl Default for ManifestKeeper {
+    fn default() -> Self {
+        Self {
+            manifest: Arc::default(),
+            next_scope: FIRST_ID,
+            next_collection: FIRST_ID,
+        }
+    }
+}
+
+impl ManifestKeeper {
+    /// What there is.
+    #[must_use]
+    pub fn manifest(&self) -> &Arc<Manifest> {
+        &self.manifest
+    }
+
+    /// Its version.
+    #[must_use]
+    pub fn uid(&self) -> ManifestUid {
+        self.manifest.uid
+    }
+
+    /// Whether nothing was ever changed.
+    #[must_use]
+    pub fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The manifest after a change, made by `maker`.
+    ///
+    /// # Errors
+    /// [`ManifestError`].
+    pub fn edit(&self, edit: &ManifestEdit, maker: Maker) -> Result<Self, ManifestError> {
+        let mut next = self.clone();
+        let mut manifest = Manifest::clone(&self.manifest);
+        match edit {
+            ManifestEdit::CreateScope { scope } => {
+                next.create_scope(&mut manifest, scope, maker)?;
+            }
+            ManifestEdit::DropScope { scope } => drop_scope(&mut manifest, scope)?,
+            ManifestEdit::CreateCollection {
+                scope,
+                collection,
+                max_ttl,
+            } => {
+                next.create_collection(&mut manifest, (scope, collection), *max_ttl, maker)?;
+            }
+            ManifestEdit::ModifyCollection {
+                scope,
+                collection,
+                max_ttl,
+            } => {
+                let at = find_collection(&mut manifest, scope, collection)?;
+                at.0.collections[at.1].max_ttl = *max_ttl;
+            }
+            ManifestEdit::DropCollection { scope, collection } => {
+                let at = find_collection(&mut manifest, scope, collection)?;
+                at.0.collections.remove(at.1);
+            }
+        }
+        if manifest != *self.manifest {
+            manifest.uid = ManifestUid(maker.number(self.uid().0 + 1));
+            next.manifest = Arc::new(manifest);
+        }
+        Ok(next)
+    }
+
+    /// The same manifest, newer than any that a node which has gone may have made of this one and told nobody of; nor are
+    /// the ids that it may have given away given again.
+    #[must_use]
+    pub(crate) fn outrun(&self, maker: Maker) -> Self {
+        let nodes = u32::from(maker.nodes.max(1));
+        let uid = maker.number(self.uid().0 + u64::from(nodes) + 1);
+        Self {
+            manifest: Arc::new(Manifest {
+                uid: ManifestUid(uid),
+                ..Manifest::clone(&self.manifest)
+            }),
+            next_scope: self.next_scope.saturating_add(nodes),
+            next_collection: self.next_collection.saturating_add(nodes),
+        }
+    }
+
+    fn create_scope(
+        &mut self,
+        manifest: &mut Manifest,
+        name: &str,
+        maker: Maker,
+    ) -> Result<(), ManifestError> {
+        if manifest.scopes.iter().any(|scope| scope.name == name) {
+            return Err(ManifestError::ScopeExists(name.to_owned()));
+        }
+        check_manifest_name(name)?;
+        if manifest.scopes.len() >= SCOPES_MAX {
+            return Err(ManifestError::TooManyScopes);
+        }
+        let id = maker.id(self.next_scope);
+        let id = id.ok_or(ManifestError::TooManyScopes)?;
+        self.next_scope = id + 1;
+        manifest.scopes.push(Scope {
+            id: ScopeId(id),
+            name: name.to_owned(),
+            collections: Vec::new(),
+        });
+        Ok(())
+    }
+
+    fn create_collection(
+        &mut self,
+        manifest: &mut Manifest,
+        (scope, name): (&str, &str),
+        max_ttl: Option<u32>,
+        maker: Maker,
+    ) -> Result<(), ManifestError> {
+        let count = manifest.collections().count();
+        let into = find_scope(manifest, scope)?;
+        if into.collections.iter().any(|it| it.name == name) {
+            return Err(ManifestError::CollectionExists {
+                scope: scope.to_owned(),
+                collection: name.to_owned(),
+            });
+        }
+        check_manifest_name(name)?;
+        if count >= COLLECTIONS_MAX {
+            return Err(ManifestError::TooManyCollections);
+        }
+        let id = maker.id(self.next_collection);
+        let id = id.ok_or(ManifestError::TooManyCollections)?;
+        self.next_collection = id + 1;
+        into.collections.push(Collection {
+            id: CollectionId(id),
+            name: name.to_owned(),
+            max_ttl,
+            history: false,
+        });
+        Ok(())
+    }
+}
+
+fn find_scope<'m>(manifest: &'m mut Manifest, name: &str) -> Result<&'m mut Scope, ManifestError> {
+    let found = manifest.scopes.iter_mut().find(|scope| scope.name == name);
+    found.ok_or_else(|| ManifestError::NoScope(name.to_owned()))
+}
+
+fn drop_scope(manifest: &mut Manifest, name: &str) -> Result<(), ManifestError> {
+    if name == DEFAULT_NAME {
+        return Err(ManifestError::DefaultScope);
+    }
+    find_scope(manifest, name)?;
+    manifest.scopes.retain(|scope| scope.name != name);
+    Ok(())
+}
+
+/// The scope of a collection, and where in it the collection is.
+fn find_collection<'m>(
+    manifest: &'m mut Manifest,
+    scope: &str,
+    name: &str,
+) -> Result<(&'m mut Scope, usize), ManifestError> {
+    let in_scope = find_scope(manifest, scope)?;
+    let at = in_scope.collections.iter().position(|it| it.name == name);
+    let at = at.ok_or_else(|| ManifestError::NoCollection {
+        scope: scope.to_owned(),
+        collection: name.to_owned(),
+    })?;
+    Ok((in_scope, at))
+}
