@@ -2,6 +2,7 @@
 
 use crate::aside::Aside;
 use crate::awaiting::Awaiting;
+use crate::collections::Collections;
 use crate::commit::{Committer, Dirty, DirtyList};
 use crate::compaction::Compactions;
 use crate::config::{BucketChange, BucketConfig};
@@ -164,6 +165,7 @@ pub struct Bucket {
     /// Whom its tasks belong to.
     pub(crate) owner: OwnerId,
     pub(crate) config: RwLock<Arc<BucketConfig>>,
+    pub(crate) collections: Collections,
     pub(crate) vbuckets: Box<[Mutex<VBucket>]>,
     /// Who gives a vBucket a state, or rolls it back, holds its lock.
     pub(crate) changing: Box<[Mutex<()>]>,
@@ -244,6 +246,7 @@ impl Bucket {
             table_shards: shards,
             hot: Hot::new(&setup.config),
             quota: Quota::new(setup.config.quota_bytes, &setup.config.memory),
+            collections: Collections::default(),
             counters: Counters::new(setup.threads),
             timings: Timings::new(setup.threads),
             totals: Totals::default(),

@@ -10,6 +10,7 @@ mod aside;
 mod assign;
 mod awaiting;
 mod bucket;
+mod collections;
 mod commit;
 mod compaction;
 mod compressor;
@@ -54,6 +55,7 @@ mod writer;
 pub use aside::VbReset;
 pub use assign::VbPosition;
 pub use bucket::{Bucket, BucketSetup, Completions, Ctx, LoadReport, Recovery, Write};
+pub use collections::CollectionFigures;
 pub use compaction::{
     CompactionChange, CompactionConfig, CompactionPace, CompactionPool, CompactionProgress,
     CompactionReport, CompactionRequest, CompactionTicket,
@@ -77,9 +79,9 @@ pub use kedge_vbucket::{
     Resume, Snapshot, SnapshotKind, Topology,
 };
 pub use kedge_vbucket::{
-    Completion, ConcatMode, Cookie, Deletion, Document, Drift, Item, ItemMeta, Meta, MinRatio,
-    Modify, Mutated, ObserveSeqno, ObserveState, Parts, ScanEnd, ScanFound, ScanPart, StoreMode,
-    VbState,
+    CollectionOps, Completion, ConcatMode, Cookie, Deletion, Document, Drift, Item, ItemMeta, Meta,
+    MinRatio, Modify, Mutated, ObserveSeqno, ObserveState, Parts, ScanEnd, ScanFound, ScanPart,
+    StoreMode, VbState,
 };
 pub use memory::{MemoryChange, MemoryConfig, WarmupBehavior};
 pub use outcome::Outcome;

@@ -111,6 +111,7 @@ impl Bucket {
                     self.await_assignment();
                 }
                 self.leave_loading(Phase::Open);
+                self.tell_manifest();
                 self.on_durability_config();
                 self.begin_warmup();
                 tracing::info!(

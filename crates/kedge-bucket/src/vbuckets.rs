@@ -210,7 +210,14 @@ impl Bucket {
         if vbucket.is_set_aside() {
             return Err(Status::TemporaryFailure);
         }
-        let (result, mut done) = self.account(now, &mut vbucket, step);
+        let (result, mut done) = self.account(now, &mut vbucket, |vbucket| {
+            let result = step(vbucket);
+            // One that has become active may be behind.
+            if vbucket.state() == VbState::Active {
+                vbucket.follow_manifest(now, &self.manifest());
+            }
+            result
+        });
         drop(vbucket);
         self.tell_streams();
         if !done.is_empty() {

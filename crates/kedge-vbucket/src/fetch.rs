@@ -109,6 +109,7 @@ impl VBucket {
             blind.unmark_blind();
             if has_document {
                 self.residency.on_known();
+                self.collections.on_known(key);
             }
         }
     }

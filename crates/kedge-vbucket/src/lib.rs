@@ -7,6 +7,7 @@
 
 mod base;
 mod checkpoint;
+mod collections;
 mod compress;
 mod cursors;
 mod durability;
@@ -37,6 +38,7 @@ mod write;
 
 pub use base::Base;
 pub use checkpoint::{Change, Checkpoints, CursorId, Position};
+pub use collections::{CollectionOps, OpenCollection};
 pub use cursors::{CursorGone, CursorOpening, Forgotten, Identity, News, StreamCursor};
 pub use durability::{
     Completion, Cookie, Done, DurabilityFigures, DurabilityRules, LevelCounts, Standing,

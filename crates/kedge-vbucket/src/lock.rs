@@ -68,6 +68,7 @@ impl VBucket {
         secs: u32,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
+        self.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
         if self.prepares.holds(hash, bytes) {
@@ -102,6 +103,7 @@ impl VBucket {
     /// # Errors
     /// `KeyNotFound`; `NotLocked`; `Locked` when `cas` is not the lock's; `SyncWriteInProgress`.
     pub fn unlock(&mut self, now: Now, key: &DocKey, cas: Cas) -> Result<Outcome<()>, Status> {
+        self.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
         if self.prepares.holds(hash, bytes) {

@@ -116,6 +116,7 @@ impl VBucket {
         key: &DocKey,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
+        self.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
         self.check_settled(hash, bytes)?;

@@ -67,6 +67,7 @@ impl VBucket {
         key: &DocKey,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
+        self.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
         self.check_settled(hash, bytes)?;
@@ -75,6 +76,9 @@ impl VBucket {
         match self.table.find(hash, bytes) {
             Some(item) if !item.is_deleted() && !item.expiry().has_passed(now.unix_secs()) => {
                 let cas = if locked { Cas::LOCKED } else { item.cas() };
+                if item.is_resident() {
+                    self.collections.count(bytes, |ops| &mut ops.reads);
+                }
                 Ok(show(item, cas, random, read))
             }
             Some(_) => {
@@ -96,6 +100,7 @@ impl VBucket {
         key: &DocKey,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
+        self.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
         let random = self.next_random();
@@ -131,6 +136,7 @@ impl VBucket {
     /// # Errors
     /// As [`VBucket::get`].
     pub fn get_meta(&mut self, now: Now, key: &DocKey) -> Result<Outcome<Meta>, Status> {
+        self.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
         self.check_settled(hash, bytes)?;

@@ -311,6 +311,7 @@ impl VBucket {
             }
             self.prepares.take_of(hash, item.key());
         }
+        self.collections.on_seqno(item.key(), item.seqno());
         self.prepares.add(Prepare::found(hash, item, level));
         Some(())
     }

@@ -1,6 +1,7 @@
 //! The state of one vBucket.
 
 use crate::checkpoint::{Change, Checkpoints, CursorId, Position};
+use crate::collections::{Collections, collection_of};
 use crate::durability::{
     Acks, Completion, Done, Fate, Following, PersistWaiter, Prepare, Prepares, SyncWriteCounts,
     Waiter,
@@ -113,6 +114,7 @@ pub struct VBucket {
     pub(crate) expired: u64,
     pub(crate) unsettled: Unsettled,
     pub(crate) replay: Replay,
+    pub(crate) collections: Collections,
     pub(crate) residency: Residency,
     /// It was rolled back, and its file has not followed yet.
     pub(crate) rewinding: bool,
@@ -157,6 +159,7 @@ impl VBucket {
             expired: 0,
             unsettled: Unsettled::new(setup.persistence),
             replay: Replay::default(),
+            collections: Collections::new(),
             residency: Residency::complete(),
             rewinding: false,
             may_have_xattrs: false,
@@ -300,7 +303,13 @@ impl VBucket {
         if self.may_have(hash, item.key()) {
             item.mark_blind();
         }
-        let Some(old) = self.table.put(hash, item) else {
+        let collection = collection_of(item.key());
+        let (seqno, is_live) = (item.seqno(), !item.is_deleted());
+        let old = self.table.put(hash, item);
+        let was_live = old.as_ref().is_some_and(|old| !old.is_deleted());
+        self.collections
+            .on_put(collection, seqno, is_live, was_live);
+        let Some(old) = old else {
             return Seqno(0);
         };
         if old.is_blind()
@@ -454,6 +463,7 @@ impl VBucket {
         };
         let item = Item::new(&meta, prepare.item.key(), &[]);
         self.sync_writes.aborted.add(prepare.level);
+        self.collections.on_seqno(item.key(), item.seqno());
         self.checkpoints.push(Change::Abort {
             item,
             prepared: prepare.item.seqno(),

@@ -362,6 +362,7 @@ impl VBucket {
         if write.durability.is_some() {
             self.acks.check_possible()?;
         }
+        self.collections.check(write.key)?;
         let key = write.key.as_bytes();
         let hash = self.table.hash(key);
         if self.prepares.holds(hash, key) {
@@ -436,6 +437,10 @@ impl VBucket {
         let key = write.key.as_bytes();
         self.locks.remove(key);
         let item = Item::new(meta, key, &[value]);
+        self.collections.count(key, |ops| match meta.deleted {
+            None => &mut ops.writes,
+            Some(_) => &mut ops.deletes,
+        });
         if let Some(old) = &found.old {
             item.inherit_frequency(old);
             item.count_access(self.next_random());
@@ -476,6 +481,7 @@ impl VBucket {
             .timeout_ms
             .map_or(DURABILITY_TIMEOUT_MS_DEFAULT, u32::from);
         let deadline_ns = now.mono_ns + u64::from(timeout_ms) * 1_000_000;
+        self.collections.on_seqno(item.key(), item.seqno());
         self.checkpoints.push(Change::Prepare(item.clone()));
         self.sync_writes.accepted.add(durability.level);
         self.prepares.add(Prepare {

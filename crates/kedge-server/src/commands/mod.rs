@@ -80,7 +80,7 @@ impl Session {
     /// A key as this client sends it.
     ///
     /// # Errors
-    /// `Invalid` when it is none, `UnknownCollection` when it is in any but the default collection.
+    /// `Invalid` when it is none.
     #[inline]
     pub(crate) fn key(&self, wire: &[u8]) -> Result<DocKey, Failure> {
         let invalid = |error| {
@@ -94,11 +94,7 @@ impl Session {
         if !self.features.contains(Feature::Collections) {
             return DocKey::new(CollectionId::DEFAULT, wire).map_err(invalid);
         }
-        let key = DocKey::from_prefixed(wire).map_err(invalid)?;
-        if key.collection() != CollectionId::DEFAULT {
-            return Err(Status::UnknownCollection.into());
-        }
-        Ok(key)
+        DocKey::from_prefixed(wire).map_err(invalid)
     }
 
     /// The document that a request is about.

@@ -310,6 +310,7 @@ fn keys_and_random_documents_stay_in_their_collection() {
     for name in ["b", "a", "c"] {
         set(vb, at(0), name, b"default");
     }
+    vb.follow_manifest(at(0), &crate::collections::manifest(1, &[8]));
     let other = DocKey::new(CollectionId(8), b"z").unwrap();
     done(store(vb, at(0), &write(&other), StoreMode::Set, b"other").unwrap());
     let k = key("c");

@@ -1,5 +1,6 @@
 //! A vBucket from outside.
 
+mod collections;
 mod commands;
 mod direct;
 mod disk;
