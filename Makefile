@@ -10,7 +10,11 @@ SUITES := python go node java rust memcached cluster
 # Suites have a server each, so they do not disturb each other; more at once only wait for the processor.
 JOBS ?= 2
 
-.PHONY: help run build test test-cargo test-model test-mutants test-suites $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
+# What property tests draw their cases from: the same in each run. test-search draws others.
+SEED ?= 1
+ROUNDS ?= 10
+
+.PHONY: help run build test test-cargo test-search test-model test-mutants test-suites $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -29,9 +33,13 @@ test: build
 	exit $$status
 
 test-cargo:
-	$(CARGO) test --workspace --no-fail-fast
+	PROPTEST_RNG_SEED=$(SEED) $(CARGO) test --workspace --no-fail-fast
 	$(MAKE) --no-print-directory test-model
 	$(CARGO) run -q -p xtask -- tidy
+
+# Property tests with other cases than those of make test, ROUNDS times. Stops at the first that fails.
+test-search:
+	for round in $$(seq $(ROUNDS)); do $(CARGO) test --workspace || exit 1; done
 
 # The schedules of threads that meet in the executor, tried one after the other.
 test-model:

@@ -97,6 +97,8 @@ pub(crate) struct Replay {
     was_deleted: bool,
     /// The file ends in the middle of something of which a disk snapshot is part, which ends here.
     torn_upto: Seqno,
+    /// The log has the beginning of the snapshot that is open; if not, the file is in its middle.
+    snapshot_in_log: bool,
     /// The disk names the branch: others may have changes of it that are not here.
     names_branch: bool,
 }
@@ -122,6 +124,7 @@ impl Replay {
         self.last = last;
         self.orphan = None;
         self.torn_upto = Seqno(0);
+        self.snapshot_in_log = false;
     }
 }
 
@@ -264,6 +267,7 @@ impl VBucket {
     /// One that the file has seen the end of says nothing.
     fn replay_snapshot(&mut self, snapshot: Snapshot) {
         if snapshot.end > self.settled_seqno() {
+            self.replay.snapshot_in_log = true;
             self.follow_snapshot(snapshot);
             let change = Change::Snapshot(Box::new(snapshot));
             self.unsettled.on_logged(&change, Seqno(0));
@@ -275,7 +279,9 @@ impl VBucket {
         if self.is_deleted {
             return;
         }
-        if state == VbState::Active && self.state != state {
+        // A file that was written since says that it is active, and knows nothing of the snapshot.
+        let had_snapshot = std::mem::take(&mut self.replay.snapshot_in_log);
+        if state == VbState::Active && (self.state != state || had_snapshot) {
             self.end_snapshot_here();
         }
         self.state = state;
@@ -287,7 +293,8 @@ impl VBucket {
         let is_in_file = base.is_some_and(|base| {
             base.state.state == self.state && base.state.failover == self.failover
         });
-        self.unsettled.state_changed = !is_in_file || self.unsettled.replaces_file;
+        let is_torn = self.unsettled.marks().open != self.unsettled.settled_marks().open;
+        self.unsettled.state_changed = !is_in_file || is_torn || self.unsettled.replaces_file;
     }
 
     fn replay_reset(&mut self, failover: FailoverTable, state: VbState) -> Result<(), ReplayError> {

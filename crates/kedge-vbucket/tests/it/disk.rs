@@ -186,9 +186,17 @@ impl Disk {
         }
         let cuts = |change: &Change| change.begins_history();
         let last_history = self.log.iter().rposition(cuts).map_or(0, |at| at + 1);
-        let is_settled = |change: &Change| {
-            let item = change.item();
-            item.is_none_or(|item| item.seqno() <= vb.settled_seqno())
+        let file = self.file().filter(|file| !file.is_consistent());
+        let open = file.map(|file| (file.state.snap_kind, file.state.snap_end));
+        let is_settled = |change: &Change| match change {
+            // Its changes need it, unless the file says that it is in its middle.
+            Change::Snapshot(snapshot) => {
+                snapshot.end <= vb.settled_seqno() || open == Some((snapshot.kind, snapshot.end))
+            }
+            other => {
+                let item = other.item();
+                item.is_none_or(|item| item.seqno() <= vb.settled_seqno())
+            }
         };
         let history = &self.log[last_history..];
         let settled = history
