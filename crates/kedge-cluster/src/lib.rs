@@ -33,9 +33,8 @@ pub use error::ClusterError;
 pub use failover::{FailoverPlan, Losses, NodePositions, plan_failover, plan_recovery};
 pub use file::{CLUSTER_USER, ClusterFile, External, NodeEntry, REPLICAS_MAX, SECRET_BYTES_MIN};
 pub use manifest::{
-    DEFAULT_MANIFEST_JSON, DEFAULT_MANIFEST_REST_JSON, DEFAULT_MANIFEST_UID, DEFAULT_NAME,
-    FIRST_ID, Maker, ManifestEdit, ManifestError, ManifestKeeper, NameProblem, check_manifest_name,
-    manifest_json, manifest_rest_json, parse_manifest,
+    DEFAULT_NAME, FIRST_ID, Maker, ManifestEdit, ManifestError, ManifestKeeper, NameProblem,
+    check_manifest_name, manifest_json, manifest_rest_json, parse_manifest,
 };
 pub use map::{Chain, ClusterMap, MapBucket, MapNode, Role};
 pub use moves::{plan_balance, plan_move};

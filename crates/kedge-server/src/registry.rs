@@ -1,6 +1,7 @@
 //! The buckets of the server: made, changed and dropped while it runs, and kept in the data directory.
 //!
-//! Layout: `buckets/NAME/bucket.json` holds a bucket's settings, and the bucket's own files lie beside it.
+//! Layout: `buckets/NAME/bucket.json` holds a bucket's settings, `manifest.json` its scopes and collections, and the
+//! bucket's own files lie beside them.
 //! `bucket.json` is what makes a directory a bucket: it is written last when one is made, and removed first when one is
 //! dropped. A directory without it is what a crash left in between, and is removed at start-up.
 //!
@@ -8,6 +9,8 @@
 //! * Reading ([`BucketRegistry::get`], [`BucketRegistry::list`]) never waits for a change.
 //! * Changes happen one at a time, also of different buckets.
 //! * A bucket leaves the cluster map before it leaves the registry, and the registry before its files go.
+
+mod manifests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -21,14 +24,15 @@ use kedge_bucket::{
     Recovery, Topology, import_files,
 };
 use kedge_cluster::{
-    BucketEntry, ClusterError, ClusterState, ClusterView, DEFAULT_MANIFEST_UID, Ports,
+    BucketEntry, ClusterError, ClusterState, ClusterView, ManifestError, ManifestKeeper, Ports,
 };
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 use kedge_executor::Executor;
 use kedge_types::limits::{BUCKET_NAME_BYTES_MAX, BUCKETS_MAX, SHUTDOWN_SETTLE_MS};
-use kedge_types::{Clock, Status};
+use kedge_types::{Clock, ManifestUid, Status};
 use parking_lot::Mutex;
 
+use self::manifests::Keepers;
 use crate::server::files_for_buckets;
 
 /// Why a bucket could not be made, changed, dropped or opened.
@@ -56,7 +60,10 @@ pub enum RegistryError {
     /// A setting makes no sense; the sentence names it.
     #[error("{0}")]
     BadSetting(String),
-    /// The bucket's settings cannot be read.
+    /// Its scopes and collections do not allow it.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The bucket's settings or its manifest cannot be read.
     #[error("{}: {why}", path.display())]
     Damaged {
         /// The file.
@@ -113,6 +120,7 @@ pub struct BucketRegistry {
     setup: RegistrySetup,
     cluster: Arc<ClusterView>,
     buckets: ArcSwap<Buckets>,
+    keepers: Mutex<Keepers>,
     /// Grows whenever a bucket comes or goes.
     generation: AtomicU64,
     /// Held while a change is made.
@@ -136,13 +144,17 @@ impl BucketRegistry {
     /// `Damaged`, `Disk`, `Cluster`, `Bucket`.
     pub fn open(setup: RegistrySetup, ports: Ports) -> Result<Self, RegistryError> {
         let mut buckets = Buckets::new();
+        let mut keepers = Keepers::new();
         let configs = read_configs(&setup)?;
         let count = configs.len();
         for config in configs {
-            let bucket = open_bucket(&setup, config, count)?;
+            let keeper = manifests::read_manifest(&setup, &config.name)?;
+            let bucket = open_bucket(&setup, config, &keeper, count)?;
+            keepers.insert(bucket.name().to_owned(), keeper);
             buckets.insert(bucket.name().to_owned(), bucket);
         }
-        let entries: Vec<BucketEntry> = buckets.values().map(|b| entry(&b.config())).collect();
+        let shown = |bucket: &Arc<Bucket>| entry(&bucket.config(), bucket.manifest().uid);
+        let entries: Vec<BucketEntry> = buckets.values().map(shown).collect();
         let cluster = if setup.clustered {
             ClusterView::following(ports)
         } else {
@@ -152,6 +164,7 @@ impl BucketRegistry {
             setup,
             cluster: Arc::new(cluster),
             buckets: ArcSwap::from_pointee(buckets),
+            keepers: Mutex::new(keepers),
             generation: AtomicU64::new(1),
             change: Mutex::new(()),
         })
@@ -205,7 +218,8 @@ impl BucketRegistry {
         self.setup.disk.remove_dir_all(&dir)?;
         self.setup.disk.create_dir_all(&dir)?;
         save_config(&self.setup, &config)?;
-        let bucket = match open_bucket(&self.setup, config, before.len() + 1) {
+        let manifest = ManifestKeeper::default();
+        let bucket = match open_bucket(&self.setup, config, &manifest, before.len() + 1) {
             Ok(bucket) => bucket,
             Err(error) => {
                 remove_config(&self.setup, &dir)?;
@@ -216,7 +230,8 @@ impl BucketRegistry {
         self.publish(|buckets| {
             buckets.insert(bucket.name().to_owned(), bucket.clone());
         });
-        if let Err(error) = self.cluster.put_bucket(entry(&bucket.config())) {
+        let shown = entry(&bucket.config(), manifest.uid());
+        if let Err(error) = self.cluster.put_bucket(shown) {
             self.forget(&bucket)?;
             return Err(error.into());
         }
@@ -232,7 +247,8 @@ impl BucketRegistry {
         let bucket = self.existing(name)?;
         let config = bucket.update(change).map_err(RegistryError::BadSetting)?;
         save_config(&self.setup, &config)?;
-        self.cluster.put_bucket(entry(&config))?;
+        let uid = bucket.manifest().uid;
+        self.cluster.put_bucket(entry(&config, uid))?;
         Ok(())
     }
 
@@ -301,6 +317,7 @@ impl BucketRegistry {
         self.publish(|buckets| {
             buckets.remove(name);
         });
+        self.keepers.lock().remove(name);
         let dir = bucket_dir(&self.setup.data_dir, name);
         remove_config(&self.setup, &dir)?;
         bucket.destroy()?;
@@ -467,13 +484,14 @@ fn read_configs(setup: &RegistrySetup) -> Result<Vec<BucketConfig>, RegistryErro
     Ok(configs)
 }
 
-/// Opens one of so many buckets.
+/// Opens one of so many buckets, with its manifest.
 fn open_bucket(
     setup: &RegistrySetup,
     config: BucketConfig,
+    manifest: &ManifestKeeper,
     buckets: usize,
 ) -> Result<Arc<Bucket>, RegistryError> {
-    Ok(Bucket::open(BucketSetup {
+    let bucket = Bucket::open(BucketSetup {
         disk: setup.disk.clone(),
         dir: bucket_dir(&setup.data_dir, &config.name),
         config,
@@ -485,7 +503,9 @@ fn open_bucket(
         topology: (!setup.clustered).then(Topology::alone),
         open_files_max: files_per_bucket(buckets),
         on_fatal: setup.on_fatal.clone(),
-    })?)
+    })?;
+    bucket.set_manifest(manifest.manifest().clone());
+    Ok(bucket)
 }
 
 /// Files that each of so many buckets may keep open: together no more than the part of the limit that is left for them.
@@ -494,13 +514,13 @@ fn files_per_bucket(buckets: usize) -> u32 {
     u32::try_from(each).unwrap_or(u32::MAX).max(OPEN_FILES_MIN)
 }
 
-fn entry(config: &BucketConfig) -> BucketEntry {
+fn entry(config: &BucketConfig, manifest: ManifestUid) -> BucketEntry {
     BucketEntry {
         name: config.name.clone(),
         // `BucketConfig::check` was asked before any bucket opens.
         uuid: config.uuid_bytes().unwrap_or_default(),
         vbuckets: config.vbuckets,
-        manifest_uid: DEFAULT_MANIFEST_UID,
+        manifest_uid: manifest.0,
     }
 }
 

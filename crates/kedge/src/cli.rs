@@ -6,7 +6,9 @@ use std::process::ExitCode;
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::tools::couchstore::{FileError, check, dump};
-use crate::tools::{bucket, cluster, compact, import, set, stats, timings, user, vbucket};
+use crate::tools::{
+    bucket, cluster, collection, compact, import, set, stats, timings, user, vbucket,
+};
 use crate::{cluster_run, load, output, serve, settings};
 
 /// Exit codes beside 0; clap's own is 2 for a command line that makes no sense.
@@ -39,6 +41,8 @@ enum Tool {
     User(user::UserArgs),
     #[command(display_order = 5)]
     Bucket(bucket::BucketArgs),
+    #[command(display_order = 5)]
+    Collection(collection::CollectionArgs),
     #[command(display_order = 6)]
     Compact(compact::CompactArgs),
     #[command(display_order = 7)]
@@ -113,6 +117,7 @@ pub fn main() -> ExitCode {
         Tool::Timings(args) => finish("timings", timings::run(&args)),
         Tool::User(args) => finish("user", user::run(&args)),
         Tool::Bucket(args) => finish("bucket", bucket::run(&args)),
+        Tool::Collection(args) => finish("collection", collection::run(&args)),
         Tool::Compact(args) => finish("compact", compact::run(&args)),
         Tool::Dump(args) => finish_file("dump", dump::run(&args).map(|()| 0)),
         Tool::Check(args) => finish_file("check", check::run(&args)),

@@ -23,15 +23,6 @@ pub use names::{NameProblem, check_manifest_name};
 /// The name of the default scope, and of the default collection in it.
 pub const DEFAULT_NAME: &str = "_default";
 
-/// The uid of a manifest that was never changed.
-pub const DEFAULT_MANIFEST_UID: u64 = 0;
-
-/// The manifest as GET_COLLECTIONS_MANIFEST returns it. A collection without `maxTTL` inherits the bucket's.
-pub const DEFAULT_MANIFEST_JSON: &str = r#"{"uid":"0","scopes":[{"name":"_default","uid":"0","collections":[{"name":"_default","uid":"0"}]}]}"#;
-
-/// The manifest as the REST interface returns it, where `maxTTL` and `history` are always there.
-pub const DEFAULT_MANIFEST_REST_JSON: &str = r#"{"uid":"0","scopes":[{"name":"_default","uid":"0","collections":[{"name":"_default","uid":"0","maxTTL":0,"history":false}]}]}"#;
-
 /// Smaller ids than this are the system's; 0 is the default scope's, and the default collection's.
 pub const FIRST_ID: u32 = 8;
 
@@ -91,8 +82,8 @@ pub enum ManifestEdit {
         scope: String,
         /// Its name.
         collection: String,
-        /// As in [`Collection::max_ttl`], in seconds.
-        max_ttl: Option<u32>,
+        /// As in [`Collection::max_ttl`], in seconds; `None`: as it was.
+        max_ttl: Option<Option<u32>>,
     },
     /// Drops a collection.
     DropCollection {
@@ -207,7 +198,8 @@ impl ManifestKeeper {
                 max_ttl,
             } => {
                 let at = find_collection(&mut manifest, scope, collection)?;
-                at.0.collections[at.1].max_ttl = *max_ttl;
+                let is = &mut at.0.collections[at.1].max_ttl;
+                *is = max_ttl.unwrap_or(*is);
             }
             ManifestEdit::DropCollection { scope, collection } => {
                 let at = find_collection(&mut manifest, scope, collection)?;

@@ -253,16 +253,3 @@ fn names_are_escaped_in_paths_only() {
     let uri = value["uri"].as_str().expect("text");
     assert!(uri.starts_with("/pools/default/buckets/a%25b?"), "{uri}");
 }
-
-#[test]
-fn manifests_are_the_default_one() {
-    for text in [
-        kedge_cluster::DEFAULT_MANIFEST_JSON,
-        kedge_cluster::DEFAULT_MANIFEST_REST_JSON,
-    ] {
-        let value: Value = serde_json::from_str(text).expect("JSON");
-        assert_eq!(value["uid"], "0");
-        assert_eq!(value["scopes"][0]["collections"][0]["name"], "_default");
-        assert_eq!(value["scopes"][0]["collections"][0]["uid"], "0");
-    }
-}

@@ -35,7 +35,7 @@ fn modify(scope: &str, collection: &str, max_ttl: Option<u32>) -> ManifestEdit {
     ManifestEdit::ModifyCollection {
         scope: scope.to_owned(),
         collection: collection.to_owned(),
-        max_ttl,
+        max_ttl: Some(max_ttl),
     }
 }
 
@@ -105,6 +105,11 @@ fn an_edit_that_changes_nothing_makes_no_uid() {
     let keeper = shop();
     for edit in [
         modify("shop", "carts", Some(3600)),
+        ManifestEdit::ModifyCollection {
+            scope: "shop".to_owned(),
+            collection: "carts".to_owned(),
+            max_ttl: None,
+        },
         modify("shop", "orders", None),
     ] {
         assert_eq!(keeper.edit(&edit, Maker::ALONE).as_ref(), Ok(&keeper));
@@ -399,7 +404,7 @@ fn apply(model: &mut Model, edit: &ManifestEdit) -> bool {
             let found = model
                 .get_mut(scope)
                 .and_then(|scope| scope.get_mut(collection));
-            found.map(|is| *is = *max_ttl).is_some()
+            found.map(|is| *is = max_ttl.unwrap_or(*is)).is_some()
         }
         ManifestEdit::DropCollection { scope, collection } => model
             .get_mut(scope)

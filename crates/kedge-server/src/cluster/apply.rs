@@ -68,7 +68,12 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut Done) -> bool {
     let mut ask = BTreeSet::new();
     let mut is_complete = true;
     for bucket in &map.buckets {
-        let opened = match ensure(node, bucket, done) {
+        let ensured = ensure(node, bucket, done).and_then(|opened| {
+            let registry = &node.registry;
+            registry.follow_manifest(&bucket.name, &bucket.manifest)?;
+            Ok(opened)
+        });
+        let opened = match ensured {
             Ok(opened) => opened,
             Err(error) => {
                 tracing::error!(bucket = bucket.name, %error, "cannot make a bucket of the cluster");

@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_cluster::{
-    ClusterError, ClusterMap, Losses, NodePositions, Revision, plan_failover, plan_recovery,
+    ClusterError, ClusterMap, Losses, ManifestEdit, ManifestError, NodePositions, Revision,
+    plan_failover, plan_recovery,
 };
+use kedge_types::ManifestUid;
 
 use super::{APPLY_TIMEOUT, ASK_TIMEOUT, ClusterNode};
 
@@ -37,6 +39,9 @@ pub(crate) enum ChangeError {
     /// The bucket is not there.
     #[error("there is no bucket of that name")]
     NoBucket,
+    /// Its scopes and collections do not allow it.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
     /// The bucket is there already.
     #[error("there is a bucket of that name")]
     Exists,
@@ -193,6 +198,52 @@ impl ClusterNode {
             }
             Ok(())
         })
+    }
+
+    /// Changes scopes and collections of a bucket on all nodes; the uid is that of the manifest then. What changes nothing
+    /// makes no new map.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    pub(crate) fn edit_manifest(
+        &self,
+        name: &str,
+        edit: &ManifestEdit,
+    ) -> Result<(Applied, ManifestUid), ChangeError> {
+        let edited = |map: &ClusterMap| {
+            let bucket = map.bucket(name).ok_or(ChangeError::NoBucket)?;
+            Ok::<_, ChangeError>(bucket.manifest.edit(edit, map.maker(self.me))?)
+        };
+        let map = self.map().ok_or(ChangeError::NotBegun)?;
+        let is = map.bucket(name).map(|bucket| bucket.manifest.uid());
+        let uid = edited(&map)?.uid();
+        if Some(uid) == is {
+            return Ok((Applied::nothing(map.revision), uid));
+        }
+        let mut made = uid;
+        let applied = self.change(|map| {
+            let manifest = edited(map)?;
+            made = manifest.uid();
+            let mut buckets = map.buckets.iter_mut();
+            let bucket = buckets.find(|bucket| bucket.name == name);
+            bucket.ok_or(ChangeError::NoBucket)?.manifest = manifest;
+            Ok(())
+        })?;
+        Ok((applied, made))
+    }
+
+    /// Gives the map to all other nodes that were not failed over, and says which of them are not what it says.
+    ///
+    /// # Errors
+    /// `NotBegun`.
+    pub(crate) fn give_to_all(&self) -> Result<Vec<String>, ChangeError> {
+        let map = self.map().ok_or(ChangeError::NotBegun)?;
+        let is_behind = self.each(&map, |peer| {
+            let given = peer.give(&map, APPLY_TIMEOUT);
+            given.map_or(true, |about| about.applied < Some(map.revision))
+        });
+        let behind = is_behind.into_iter().filter(|(_, is_behind)| *is_behind);
+        Ok(behind.map(|(node, _)| map.name(node).to_owned()).collect())
     }
 
     /// Renames the cluster.

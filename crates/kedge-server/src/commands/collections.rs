@@ -1,25 +1,31 @@
-//! COLLECTIONS_GET_MANIFEST, COLLECTIONS_GET_ID, COLLECTIONS_GET_SCOPE_ID. There is the default collection, so far.
+//! COLLECTIONS_GET_MANIFEST, COLLECTIONS_GET_ID, COLLECTIONS_GET_SCOPE_ID.
+//!
+//! A scope or collection in which the user may do nothing is answered like one that is not there.
 
-use kedge_cluster::{DEFAULT_MANIFEST_JSON, DEFAULT_MANIFEST_UID};
+use std::sync::Arc;
+
+use kedge_cluster::manifest_json;
 use kedge_protocol::binary::Response;
 use kedge_protocol::binary::commands::{
     CollectionIdReply, GetCollectionId, GetManifest, GetScopeId, ScopeIdReply,
 };
-use kedge_types::{CollectionId, Datatype, Status};
+use kedge_types::{Datatype, Manifest, Scope, Status};
 
 use super::{Command, Done};
-use crate::session::{Failure, Rights};
+use crate::session::{Failure, Rights, Session};
 
-const DEFAULT: &[u8] = b"_default";
+/// The manifest of the selected bucket.
+fn of_bucket(session: &Session) -> Result<Arc<Manifest>, Failure> {
+    Ok(session.bucket(Rights::ACCESS)?.manifest())
+}
 
 pub(super) fn manifest(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     GetManifest::decode(command.request)?;
-    command.session.bucket(Rights::ACCESS)?;
-    command.composer.value(
-        Datatype::JSON,
-        DEFAULT_MANIFEST_JSON.as_bytes(),
-        command.out,
-    );
+    let manifest = of_bucket(command.session)?;
+    let json = manifest_json(&command.session.visible(&manifest));
+    command
+        .composer
+        .value(Datatype::JSON, json.as_bytes(), command.out);
     Ok(Done::Replied)
 }
 
@@ -29,31 +35,50 @@ fn extras(command: &mut Command<'_, '_, '_>, extras: &[u8]) -> Done {
     Done::Replied
 }
 
+/// The scope of that name, if the user may know of it.
+fn scope_of<'m>(
+    session: &Session,
+    manifest: &'m Manifest,
+    name: &[u8],
+) -> Result<&'m Scope, Failure> {
+    let found = manifest
+        .scopes
+        .iter()
+        .find(|scope| scope.name.as_bytes() == name);
+    let unknown = Failure::new(Status::UnknownScope, "there is no such scope");
+    let scope = found.ok_or(unknown)?;
+    if session.knows_scope(&scope.name) {
+        Ok(scope)
+    } else {
+        Err(Failure::HIDDEN_SCOPE)
+    }
+}
+
 pub(super) fn id(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let path = GetCollectionId::decode(command.request)?;
-    command.session.bucket(Rights::ACCESS)?;
-    if path.scope != DEFAULT {
-        return Err(Status::UnknownScope.into());
-    }
-    if path.collection != DEFAULT {
-        return Err(Status::UnknownCollection.into());
+    let manifest = of_bucket(command.session)?;
+    let scope = scope_of(command.session, &manifest, path.scope)?;
+    let mut collections = scope.collections.iter();
+    let found = collections.find(|it| it.name.as_bytes() == path.collection);
+    let unknown = Failure::new(Status::UnknownCollection, "there is no such collection");
+    let collection = found.ok_or(unknown)?;
+    if !command.session.knows(&scope.name, &collection.name) {
+        return Err(Failure::HIDDEN);
     }
     let reply = CollectionIdReply {
-        manifest_uid: DEFAULT_MANIFEST_UID,
-        collection: CollectionId::DEFAULT,
+        manifest_uid: manifest.uid.0,
+        collection: collection.id,
     };
     Ok(extras(command, &reply.encode()))
 }
 
 pub(super) fn scope_id(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let path = GetScopeId::decode(command.request)?;
-    command.session.bucket(Rights::ACCESS)?;
-    if path.scope != DEFAULT {
-        return Err(Status::UnknownScope.into());
-    }
+    let manifest = of_bucket(command.session)?;
+    let scope = scope_of(command.session, &manifest, path.scope)?;
     let reply = ScopeIdReply {
-        manifest_uid: DEFAULT_MANIFEST_UID,
-        scope: 0,
+        manifest_uid: manifest.uid.0,
+        scope: scope.id.0,
     };
     Ok(extras(command, &reply.encode()))
 }

@@ -4,8 +4,10 @@ use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, CompactionProgress, CompactionRequest, CompactionTicket,
     Timing, TimingSnapshot, VbReset,
 };
+use kedge_cluster::ManifestEdit;
 use kedge_types::limits::BUCKETS_MAX;
-use kedge_types::{Status, VbId};
+use kedge_types::{Manifest, ManifestUid, Status, VbId};
+use std::sync::Arc;
 
 use super::{BucketFacts, Buckets, BucketsError};
 use crate::registry::{BucketRegistry, RegistryError};
@@ -15,6 +17,7 @@ impl From<RegistryError> for BucketsError {
         match error {
             RegistryError::Exists(_) => Self::Exists,
             RegistryError::NotFound(_) => Self::NotFound,
+            RegistryError::Manifest(error) => Self::Manifest(error),
             RegistryError::TooMany => Self::TooMany(BUCKETS_MAX),
             RegistryError::FlushDisabled(_) => Self::FlushDisabled,
             RegistryError::Refused(_) => Self::Temporary(error.to_string()),
@@ -81,6 +84,14 @@ impl Buckets for BucketRegistry {
 
     fn flush(&self, name: &str) -> Result<(), BucketsError> {
         Ok(Self::flush(self, name)?)
+    }
+
+    fn manifest(&self, name: &str) -> Option<Arc<Manifest>> {
+        Self::manifest(self, name)
+    }
+
+    fn edit_manifest(&self, name: &str, edit: &ManifestEdit) -> Result<ManifestUid, BucketsError> {
+        Ok(Self::edit_manifest(self, name, edit)?)
     }
 
     fn compact(

@@ -34,6 +34,25 @@ impl Caller {
             None => format!("cluster.{what}"),
         }))
     }
+
+    /// Refuses unless the user may do that in the scope or, without one, in the whole bucket.
+    pub(crate) fn require_in(
+        &self,
+        privilege: Privilege,
+        bucket: &str,
+        scope: Option<&str>,
+    ) -> Result<(), Reply> {
+        let Some(scope) = scope else {
+            return self.require(privilege, Some(bucket));
+        };
+        if self.roles.allows_in(privilege, bucket, scope, None) {
+            return Ok(());
+        }
+        let what = privilege.name();
+        Err(Reply::forbidden(&format!(
+            "cluster.scope[{bucket}:{scope}].{what}"
+        )))
+    }
 }
 
 /// User and password of the Authorization header, when it has that form.

@@ -4,7 +4,9 @@ use kedge_bucket::{
     BucketChange, BucketConfig, CompactionProgress, CompactionRequest, CompactionTicket,
     TimingSnapshot, VbReset,
 };
-use kedge_types::VbId;
+use kedge_cluster::{ManifestEdit, ManifestError};
+use kedge_types::{Manifest, ManifestUid, VbId};
+use std::sync::Arc;
 
 /// One bucket as management shows it.
 #[derive(Clone, Debug)]
@@ -40,6 +42,9 @@ pub enum BucketsError {
     /// A setting makes no sense.
     #[error("{0}")]
     Refused(String),
+    /// Its scopes and collections do not allow it.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
     /// Not now; the same may work later.
     #[error("the bucket cannot do that now: {0}")]
     Temporary(String),
@@ -74,6 +79,13 @@ pub trait Buckets: Send + Sync + 'static {
     /// # Errors
     /// `NotFound`, `FlushDisabled`, `Temporary`.
     fn flush(&self, name: &str) -> Result<(), BucketsError>;
+    /// Its scopes and collections; `None` without such a bucket.
+    fn manifest(&self, name: &str) -> Option<Arc<Manifest>>;
+    /// Changes scopes and collections; when it returns, clients can use what was made. The uid is that of the manifest then.
+    ///
+    /// # Errors
+    /// `NotFound`, `Manifest`, `Failed`.
+    fn edit_manifest(&self, name: &str, edit: &ManifestEdit) -> Result<ManifestUid, BucketsError>;
     /// Asks for a compaction.
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use super::call::Call;
 use super::documents::Composer;
 use super::form::Form;
 use super::reply::{Handled, Reply, done, ok, ok_bytes};
-use super::{BucketFacts, BucketsError, HttpState, cluster, stream};
+use super::{BucketFacts, BucketsError, HttpState, cluster, collections, stream};
 use crate::cluster::{Applied, ChangeError};
 
 impl Call {
@@ -62,6 +62,7 @@ pub(crate) fn refusal(error: &BucketsError) -> Reply {
         BucketsError::Temporary(_) => {
             Reply::field_error(StatusCode::SERVICE_UNAVAILABLE, "_", error.to_string())
         }
+        BucketsError::Manifest(why) => collections::refused(why),
         BucketsError::Failed(why) => Reply::failed("change the bucket", why),
     }
 }

@@ -51,6 +51,7 @@ pub(crate) fn refusal(error: &ChangeError) -> Reply {
     match error {
         ChangeError::Map(ClusterError::Save(why)) => Reply::failed("save the cluster map", why),
         ChangeError::Map(ClusterError::NoNode(_)) => said(StatusCode::NOT_FOUND, "_"),
+        ChangeError::Manifest(why) => super::collections::refused(why),
         ChangeError::NoBucket => Reply::no_such_resource(),
         ChangeError::Exists => Reply::field_error(
             StatusCode::BAD_REQUEST,

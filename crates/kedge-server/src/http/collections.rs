@@ -1,110 +1,242 @@
-//! Scopes and collections. There is only the default one so far: the manifest can be read, not changed.
+//! Scopes and collections: `/pools/default/buckets/BUCKET/scopes`.
 
 use axum::extract::Path;
 use axum::http::StatusCode;
-use kedge_auth::Privilege;
-use kedge_cluster::{DEFAULT_MANIFEST_REST_JSON, DEFAULT_MANIFEST_UID};
+use kedge_auth::{Privilege, Roles};
+use kedge_cluster::{ManifestEdit, ManifestError, manifest_rest_json};
+use kedge_types::limits::COLLECTION_TTL_SECS_MAX;
+use kedge_types::{Manifest, ManifestUid};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
 
+use super::buckets::refusal;
 use super::call::Call;
+use super::cluster;
 use super::form::Form;
 use super::reply::{Handled, Reply, ok, ok_bytes};
 
-const DEFAULT: &str = "_default";
+/// How long `@ensureManifest` waits for a manifest.
+const ENSURE_TIMEOUT: Duration = if cfg!(test) {
+    Duration::from_millis(100)
+} else {
+    Duration::from_secs(10)
+};
 
-fn unsupported() -> Reply {
-    Reply::field_error(
-        StatusCode::BAD_REQUEST,
-        "_",
-        "Scopes and collections other than _default are not supported yet",
-    )
+pub(super) fn refused(error: &ManifestError) -> Reply {
+    let (status, field) = match error {
+        ManifestError::NoScope(_) | ManifestError::NoCollection { .. } => {
+            (StatusCode::NOT_FOUND, "_")
+        }
+        ManifestError::Name(_) => (StatusCode::BAD_REQUEST, "name"),
+        _ => (StatusCode::BAD_REQUEST, "_"),
+    };
+    Reply::field_error(status, field, error.to_string())
 }
 
-fn scope_not_found(scope: &str) -> Reply {
-    let text = format!("Scope with name \"{scope}\" is not found");
-    Reply::field_error(StatusCode::NOT_FOUND, "_", text)
+fn wrong(field: &str, why: impl Into<String>) -> Reply {
+    Reply::field_error(StatusCode::BAD_REQUEST, field, why)
 }
 
-fn collection_not_found(scope: &str, collection: &str) -> Reply {
-    let text = format!("Collection with name \"{collection}\" in scope \"{scope}\" is not found");
-    Reply::field_error(StatusCode::NOT_FOUND, "_", text)
+/// A form that has no other fields than these: one that is misspelt would be left out without a word.
+fn only(form: &Form, known: &[&str]) -> Result<(), Reply> {
+    let other = form.fields().find(|(name, _)| !known.contains(name));
+    other.map_or(Ok(()), |(name, _)| Err(wrong(name, "Unsupported key")))
+}
+
+fn name(form: &Form) -> Result<String, Reply> {
+    let name = form.get("name").map(str::to_owned);
+    name.ok_or_else(|| wrong("name", "The value must be supplied"))
+}
+
+/// The longest time to live of a form: in seconds, 0 for the bucket's, -1 for none; `None` when it is not given.
+#[expect(clippy::option_option, reason = "not given, the bucket's, or its own")]
+fn max_ttl(form: &Form) -> Result<Option<Option<u32>>, Reply> {
+    let Some(text) = form.get("maxTTL") else {
+        return Ok(None);
+    };
+    let secs: i64 = text
+        .parse()
+        .map_err(|_| wrong("maxTTL", "The value must be an integer"))?;
+    match u32::try_from(secs) {
+        Ok(0) => Ok(Some(None)),
+        Ok(secs) if secs <= COLLECTION_TTL_SECS_MAX => Ok(Some(Some(secs))),
+        Err(_) if secs == -1 => Ok(Some(Some(0))),
+        _ => Err(wrong(
+            "maxTTL",
+            format!("The value must be in range from -1 to {COLLECTION_TTL_SECS_MAX}"),
+        )),
+    }
+}
+
+/// Refuses history: the files keep the newest version of a document only.
+fn no_history(form: &Form) -> Result<(), Reply> {
+    match form.get("history") {
+        None | Some("false") => Ok(()),
+        Some("true") => Err(wrong(
+            "history",
+            "Not supported for storage mode couchstore",
+        )),
+        Some(_) => Err(wrong("history", "The value must be a boolean")),
+    }
+}
+
+/// What of a manifest its caller may know of.
+fn visible(manifest: &Manifest, roles: &Roles, bucket: &str) -> Manifest {
+    let mut manifest = manifest.clone();
+    let only_access = kedge_auth::Privileges::of(&[Privilege::Access]);
+    if roles.privileges(Some(bucket)) != only_access {
+        return manifest;
+    }
+    let parts = roles.parts(bucket);
+    manifest.scopes.retain_mut(|scope| {
+        let touched = parts.iter().any(|part| part.touches(&scope.name));
+        scope.collections.retain(|collection| {
+            let mut covering = parts.iter();
+            covering.any(|part| part.covers(&scope.name, Some(&collection.name)))
+        });
+        touched
+    });
+    manifest
+}
+
+impl Call {
+    /// The manifest of a bucket that there is.
+    fn manifest(&self, bucket: &str) -> Result<Arc<Manifest>, Reply> {
+        let manifest = self.buckets().manifest(bucket);
+        manifest.ok_or_else(Reply::no_such_resource)
+    }
+
+    /// Refuses who may not manage the collections of the scope or, without one, of the whole bucket.
+    fn may_manage(&self, bucket: &str, scope: Option<&str>) -> Result<(), Reply> {
+        self.caller
+            .require_in(Privilege::Collections, bucket, scope)?;
+        self.bucket(bucket, Privilege::Access).map(drop)
+    }
+
+    /// Changes the manifest, on all nodes if this is one of several.
+    async fn edit(&self, bucket: String, edit: ManifestEdit) -> Handled {
+        let uid = if let Some(node) = self.state.parts.node.clone() {
+            let edited = self
+                .blocking(move |_| node.edit_manifest(&bucket, &edit))
+                .await?;
+            let (applied, uid) = edited.map_err(|error| cluster::refusal(&error))?;
+            cluster::complete(&applied)?;
+            uid
+        } else {
+            self.blocking(move |state| state.parts.buckets.edit_manifest(&bucket, &edit))
+                .await?
+                .map_err(|error| refusal(&error))?
+        };
+        changed(uid)
+    }
+}
+
+fn changed(uid: ManifestUid) -> Handled {
+    ok(&json!({ "uid": format!("{:x}", uid.0) }))
 }
 
 /// `GET .../scopes`.
 pub(crate) async fn manifest(call: Call, Path(bucket): Path<String>) -> Handled {
     call.bucket(&bucket, Privilege::Access)?;
-    ok_bytes(DEFAULT_MANIFEST_REST_JSON.into())
+    let manifest = visible(&*call.manifest(&bucket)?, &call.caller.roles, &bucket);
+    ok_bytes(manifest_rest_json(&manifest).into())
 }
 
-/// `POST .../scopes`.
+/// `POST .../scopes` with `name`.
 pub(crate) async fn create_scope(call: Call, Path(bucket): Path<String>, form: Form) -> Handled {
-    call.bucket(&bucket, Privilege::Manage)?;
-    if form.get("name") == Some(DEFAULT) {
-        let text = "Scope with name \"_default\" already exists";
-        return Err(Reply::field_error(StatusCode::BAD_REQUEST, "_", text));
-    }
-    Err(unsupported())
+    call.may_manage(&bucket, None)?;
+    only(&form, &["name"])?;
+    let scope = name(&form)?;
+    call.edit(bucket, ManifestEdit::CreateScope { scope }).await
 }
 
 /// `DELETE .../scopes/SCOPE`.
-pub(crate) async fn remove_scope(
+pub(crate) async fn drop_scope(
     call: Call,
     Path((bucket, scope)): Path<(String, String)>,
 ) -> Handled {
-    call.bucket(&bucket, Privilege::Manage)?;
-    if scope != DEFAULT {
-        return Err(scope_not_found(&scope));
-    }
-    let text = "Deleting _default scope is not allowed";
-    Err(Reply::field_error(StatusCode::BAD_REQUEST, "_", text))
+    call.may_manage(&bucket, None)?;
+    call.edit(bucket, ManifestEdit::DropScope { scope }).await
 }
 
-/// `POST .../scopes/SCOPE/collections`.
+/// `POST .../scopes/SCOPE/collections` with `name`, perhaps `maxTTL`.
 pub(crate) async fn create_collection(
     call: Call,
     Path((bucket, scope)): Path<(String, String)>,
     form: Form,
 ) -> Handled {
-    call.bucket(&bucket, Privilege::Manage)?;
-    if scope != DEFAULT {
-        return Err(scope_not_found(&scope));
-    }
-    if form.get("name") == Some(DEFAULT) {
-        let text = "Collection with name \"_default\" in scope \"_default\" already exists";
-        return Err(Reply::field_error(StatusCode::BAD_REQUEST, "_", text));
-    }
-    Err(unsupported())
+    call.may_manage(&bucket, Some(&scope))?;
+    only(&form, &["name", "maxTTL", "history"])?;
+    no_history(&form)?;
+    let edit = ManifestEdit::CreateCollection {
+        scope,
+        collection: name(&form)?,
+        max_ttl: max_ttl(&form)?.flatten(),
+    };
+    call.edit(bucket, edit).await
 }
 
-/// `PATCH` and `DELETE .../scopes/SCOPE/collections/COLLECTION`.
-pub(crate) async fn change_collection(
+/// `PATCH .../scopes/SCOPE/collections/COLLECTION` with `maxTTL`.
+pub(crate) async fn modify_collection(
+    call: Call,
+    Path((bucket, scope, collection)): Path<(String, String, String)>,
+    form: Form,
+) -> Handled {
+    call.may_manage(&bucket, Some(&scope))?;
+    only(&form, &["maxTTL", "history"])?;
+    no_history(&form)?;
+    let max_ttl = max_ttl(&form)?;
+    let edit = ManifestEdit::ModifyCollection {
+        scope,
+        collection,
+        max_ttl,
+    };
+    call.edit(bucket, edit).await
+}
+
+/// `DELETE .../scopes/SCOPE/collections/COLLECTION`.
+pub(crate) async fn drop_collection(
     call: Call,
     Path((bucket, scope, collection)): Path<(String, String, String)>,
 ) -> Handled {
-    call.bucket(&bucket, Privilege::Manage)?;
-    if scope != DEFAULT {
-        return Err(scope_not_found(&scope));
-    }
-    if collection != DEFAULT {
-        return Err(collection_not_found(&scope, &collection));
-    }
-    Err(unsupported())
+    call.may_manage(&bucket, Some(&scope))?;
+    let edit = ManifestEdit::DropCollection { scope, collection };
+    call.edit(bucket, edit).await
 }
 
-/// `POST .../scopes/@ensureManifest/UID`: waits until the node has that manifest. It has the only one there is.
+/// `POST .../scopes/@ensureManifest/UID`: waits until all nodes have that manifest, or a newer one.
 pub(crate) async fn ensure_manifest(
     call: Call,
     Path((bucket, uid)): Path<(String, String)>,
 ) -> Handled {
     call.bucket(&bucket, Privilege::Access)?;
-    match u64::from_str_radix(&uid, 16) {
-        Ok(DEFAULT_MANIFEST_UID) => ok(&serde_json::json!({})),
-        Ok(_) => Err(Reply::text(
-            StatusCode::GATEWAY_TIMEOUT,
-            "There is no manifest of that uid.",
-        )),
-        Err(_) => Err(Reply::text(
-            StatusCode::BAD_REQUEST,
-            "The uid is not a hexadecimal number.",
-        )),
+    let uid = u64::from_str_radix(&uid, 16)
+        .map_err(|_| wrong("uid", "The uid is not a hexadecimal number."))?;
+    let late = || {
+        let text = "There is no manifest of that uid, or not all nodes have it yet.";
+        Reply::text(StatusCode::GATEWAY_TIMEOUT, text)
+    };
+    let has_it = |bucket: &str| call.manifest(bucket).map(|it| it.uid >= ManifestUid(uid));
+    let mut revisions = call.state.revisions.subscribe();
+    let wait = async {
+        while !has_it(&bucket)? {
+            // The other end is there as long as the state is.
+            if revisions.changed().await.is_err() {
+                return Err(late());
+            }
+        }
+        Ok(())
+    };
+    tokio::time::timeout(ENSURE_TIMEOUT, wait)
+        .await
+        .map_err(|_| late())??;
+    if let Some(node) = call.state.parts.node.clone() {
+        let behind = call.blocking(move |_| node.give_to_all()).await?;
+        let behind = behind.map_err(|error| cluster::refusal(&error))?;
+        if !behind.is_empty() {
+            return Err(late());
+        }
     }
+    ok(&json!({}))
 }

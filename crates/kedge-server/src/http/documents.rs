@@ -5,8 +5,8 @@
 
 use kedge_bucket::{BucketConfig, ConflictResolution, DurabilityFallback, EvictionPolicy};
 use kedge_cluster::{
-    BUCKET_CAPABILITIES, CLAIMED_COMPATIBILITY, CLAIMED_VERSION, DEFAULT_MANIFEST_UID,
-    NODE_SERVICES, NodeView, SERVER_GROUP, ServerMap, Snapshot, socket_text,
+    BUCKET_CAPABILITIES, CLAIMED_COMPATIBILITY, CLAIMED_VERSION, NODE_SERVICES, NodeView,
+    SERVER_GROUP, ServerMap, Snapshot, socket_text,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -106,7 +106,10 @@ impl Composer<'_> {
             num_vbuckets: config.vbuckets,
             bucket_capabilities_ver: "",
             bucket_capabilities: BUCKET_CAPABILITIES,
-            collections_manifest_uid: format!("{DEFAULT_MANIFEST_UID:x}"),
+            collections_manifest_uid: {
+                let shown = self.cluster.bucket(&config.name);
+                format!("{:x}", shown.map_or(0, |shown| shown.manifest_uid))
+            },
             server_map: self
                 .cluster
                 .server_map(&config.name, config.vbuckets, self.host),

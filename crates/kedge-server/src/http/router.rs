@@ -138,7 +138,7 @@ fn bucket_routes() -> Routes {
         )
         .route(
             &format!("{BUCKET}/scopes/{{scope}}"),
-            axum::routing::delete(collections::remove_scope),
+            axum::routing::delete(collections::drop_scope),
         )
         .route(
             &format!("{BUCKET}/scopes/{{scope}}/collections"),
@@ -146,8 +146,8 @@ fn bucket_routes() -> Routes {
         )
         .route(
             &format!("{BUCKET}/scopes/{{scope}}/collections/{{collection}}"),
-            axum::routing::delete(collections::change_collection)
-                .patch(collections::change_collection),
+            axum::routing::delete(collections::drop_collection)
+                .patch(collections::modify_collection),
         )
 }
 

@@ -1,7 +1,7 @@
 //! Why a command failed, and what the client is told of it.
 
 use kedge_bucket::Bucket;
-use kedge_cluster::{DEFAULT_MANIFEST_UID, host_text};
+use kedge_cluster::host_text;
 use kedge_protocol::binary::{
     ConnectionKind, Feature, Remap, Response, remap_without_xerror, write_error_context,
     write_unknown_manifest_entity,
@@ -24,6 +24,10 @@ impl Failure {
     /// A collection in which the user may do nothing: it is answered like one that is not there.
     pub(crate) const HIDDEN: Self =
         Self::new(Status::UnknownCollection, "the user may do nothing there");
+
+    /// A scope in which the user may do nothing.
+    pub(crate) const HIDDEN_SCOPE: Self =
+        Self::new(Status::UnknownScope, "the user may do nothing there");
 
     pub(crate) const fn new(status: Status, context: &'static str) -> Self {
         Self { status, context }
@@ -49,7 +53,8 @@ impl Session {
         failure: Failure,
         out: &mut Output,
     ) -> Flow {
-        if failure.status == Status::AccessDenied || failure == Failure::HIDDEN {
+        let is_hidden = failure == Failure::HIDDEN || failure == Failure::HIDDEN_SCOPE;
+        if failure.status == Status::AccessDenied || is_hidden {
             self.audit_denied(shared, composer, failure);
         }
         let status = match self.wire_status(failure.status) {
@@ -62,7 +67,8 @@ impl Session {
         match status {
             Status::NotMyVbucket => self.not_my_vbucket(shared, composer, out),
             Status::UnknownCollection | Status::UnknownScope => {
-                let body = write_unknown_manifest_entity(None, DEFAULT_MANIFEST_UID);
+                let uid = self.bucket.as_ref().map(|bucket| bucket.manifest().uid.0);
+                let body = write_unknown_manifest_entity(None, uid.unwrap_or_default());
                 self.json_body(composer, status, &body, out);
             }
             _ if failure.context.is_empty() => composer.response(status).write(out.buffer()),

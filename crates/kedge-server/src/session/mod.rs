@@ -13,6 +13,7 @@ mod needs;
 mod rights;
 #[cfg(test)]
 pub(crate) mod tests;
+mod visibility;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;

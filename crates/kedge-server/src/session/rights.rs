@@ -136,9 +136,9 @@ impl Session {
     #[cold]
     fn part(&self, bucket: &Bucket, id: CollectionId, needed: Rights) -> Result<(), Failure> {
         let mut held = self.rights.0;
-        if let Some((scope, collection)) = names_of(bucket, id) {
+        if let Some((scope, collection)) = bucket.manifest().collection(id) {
             let covering = self.parts.iter();
-            let covering = covering.filter(|part| part.covers(scope, Some(collection)));
+            let covering = covering.filter(|part| part.covers(&scope.name, Some(&collection.name)));
             held = covering.fold(held, |held, part| held.and(part.privileges()));
         }
         let held = Rights(held);
@@ -151,11 +151,6 @@ impl Session {
         }
         Err(held.denied(needed))
     }
-}
-
-/// The names of a scope and a collection of the bucket. There is the default one, so far.
-fn names_of(_bucket: &Bucket, id: CollectionId) -> Option<(&'static str, &'static str)> {
-    (id == CollectionId::DEFAULT).then_some(("_default", "_default"))
 }
 
 #[cfg(test)]

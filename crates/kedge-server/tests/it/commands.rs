@@ -467,38 +467,6 @@ fn random_documents_and_lists_of_keys() {
 }
 
 #[test]
-fn collections_there_is_the_default_one() {
-    let kedge = Kedge::start();
-    let mut client = kedge.client();
-    let manifest = client.simple(Opcode::CollectionsGetManifest).ok();
-    assert!(manifest.text().starts_with(r#"{"uid":"0""#));
-    for (path, status) in [
-        ("_default._default", Status::Success),
-        (".", Status::Success),
-        ("_default.fruit", Status::UnknownCollection),
-        ("garden.fruit", Status::UnknownScope),
-        ("no-dot", Status::Invalid),
-    ] {
-        let reply = call(
-            &mut client,
-            |f| f.value(path.as_bytes()),
-            Opcode::CollectionsGetId,
-        );
-        assert_eq!(reply.status, status, "{path}");
-        if status == Status::Success {
-            assert_eq!(reply.extras, [0; 12]);
-        }
-    }
-    let scope = call(
-        &mut client,
-        |f| f.value(b"_default"),
-        Opcode::CollectionsGetScopeId,
-    )
-    .ok();
-    assert_eq!(scope.extras, [0; 12]);
-}
-
-#[test]
 fn flush_needs_the_buckets_leave() {
     for allowed in [true, false] {
         let mut setup = Setup::default();

@@ -2,6 +2,7 @@
 
 mod bootstrap;
 mod client;
+mod collections;
 mod commands;
 mod compact;
 mod config;

@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kedge_bucket::{BucketChange, BucketConfig, Completion, Completions, Cookie, Recovery};
-use kedge_cluster::Ports;
+use kedge_cluster::{ManifestEdit, Ports};
 use kedge_disk::{Disk, Fault, Operation, PosixDisk, SimDisk};
 use kedge_executor::Executor;
 use kedge_server::registry::{BucketRegistry, RegistryError, RegistrySetup, check_name};
-use kedge_types::{Status, SystemClock};
+use kedge_types::{ManifestUid, ScopeId, Status, SystemClock};
 
 use crate::client::SDK_FEATURES;
 use crate::server::{FEW_THREADS, Kedge, PASSWORD, USER};
@@ -80,6 +80,89 @@ fn buckets_and_their_settings_survive_a_restart() {
     assert_eq!((again.quota_bytes, &again.uuid), (99 << 20, &uuid));
     assert!(registry.cluster().revision() > last);
     assert!(!dir.path().join("buckets/c").exists());
+    registry.shutdown();
+}
+
+fn scope(name: &str) -> ManifestEdit {
+    ManifestEdit::CreateScope {
+        scope: name.to_owned(),
+    }
+}
+
+fn collection(name: &str) -> ManifestEdit {
+    ManifestEdit::CreateCollection {
+        scope: "_default".to_owned(),
+        collection: name.to_owned(),
+        max_ttl: None,
+    }
+}
+
+#[test]
+fn manifests_survive_a_restart_and_go_with_their_bucket() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = on_disk(dir.path()).unwrap();
+    for name in ["a", "b"] {
+        registry.create(config(name)).unwrap();
+        for edit in [scope("s"), collection("c")] {
+            registry.edit_manifest(name, &edit).unwrap();
+        }
+    }
+    let drop_scope = ManifestEdit::DropScope {
+        scope: "s".to_owned(),
+    };
+    let uid = registry.edit_manifest("a", &drop_scope).unwrap();
+    assert_eq!(uid, ManifestUid(3));
+    assert!(matches!(
+        registry.edit_manifest("a", &drop_scope),
+        Err(RegistryError::Manifest(_))
+    ));
+    assert!(matches!(
+        registry.edit_manifest("none", &drop_scope),
+        Err(RegistryError::NotFound(_))
+    ));
+    registry.drop_bucket("b").unwrap();
+    registry.create(config("b")).unwrap();
+    let shown = |registry: &BucketRegistry, name: &str| {
+        let snapshot = registry.cluster().snapshot();
+        snapshot.bucket(name).unwrap().manifest_uid
+    };
+    assert_eq!((shown(&registry, "a"), shown(&registry, "b")), (3, 0));
+    let before = registry.manifest("a").unwrap();
+    registry.shutdown();
+    drop(registry);
+
+    let registry = on_disk(dir.path()).unwrap();
+    assert_eq!(registry.manifest("a").unwrap(), before);
+    assert_eq!(registry.manifest("b").unwrap(), Arc::default());
+    assert_eq!((shown(&registry, "a"), shown(&registry, "b")), (3, 0));
+    // The id of what was dropped is nobody else's.
+    registry.edit_manifest("a", &scope("t")).unwrap();
+    let now = registry.manifest("a").unwrap();
+    assert!(now.scope(ScopeId(8)).is_none() && now.scope(ScopeId(9)).is_some());
+    registry.shutdown();
+    drop(registry);
+
+    let path = dir.path().join("buckets/a/manifest.json");
+    std::fs::write(&path, "{").unwrap();
+    let Err(error) = on_disk(dir.path()) else {
+        panic!("it opens")
+    };
+    let start = format!("{}: ", path.display());
+    assert!(error.to_string().starts_with(&start), "{error}");
+}
+
+/// A change that cannot be kept is not made.
+#[test]
+fn a_full_disk_refuses_a_collection() {
+    let disk = Arc::new(SimDisk::new(1));
+    let registry = open(disk.clone(), Path::new("/data")).unwrap();
+    registry.create(config("a")).unwrap().wait_loaded().unwrap();
+    disk.fail_next(Operation::Rename, Fault::NoSpace);
+    let refused = registry.edit_manifest("a", &collection("c"));
+    assert!(matches!(refused, Err(RegistryError::Disk(_))));
+    assert_eq!(registry.manifest("a").unwrap(), Arc::default());
+    registry.edit_manifest("a", &collection("c")).unwrap();
+    assert_eq!(registry.manifest("a").unwrap().uid, ManifestUid(1));
     registry.shutdown();
 }
 

@@ -1,4 +1,4 @@
-//! Buckets come, change and go; collections cannot, yet.
+//! Buckets come, change and go.
 
 use kedge_types::{DocKey, VbId};
 
@@ -133,83 +133,4 @@ fn names_are_decoded_once() {
     assert_eq!(bucket["name"], "a%41");
     assert_eq!(bucket["uri"], "/pools/default/buckets/a%2541");
     assert_eq!(server.get(&format!("{BUCKETS}/aA")).status, 404);
-}
-
-#[test]
-fn collections() {
-    let server = Server::start();
-    let scopes = format!("{BUCKETS}/default/scopes");
-    let manifest = server.get(&scopes).json();
-    assert_eq!(manifest["uid"], "0");
-    assert_eq!(manifest["scopes"][0]["collections"][0]["name"], "_default");
-    // (method, path below scopes, form, status, part of what is said)
-    for (method, path, form, status, says) in [
-        ("POST", "", "name=s", 400, "not supported yet"),
-        (
-            "POST",
-            "",
-            "name=_default",
-            400,
-            "Scope with name \\\"_default\\\" already exists",
-        ),
-        (
-            "DELETE",
-            "/s",
-            "",
-            404,
-            "Scope with name \\\"s\\\" is not found",
-        ),
-        ("DELETE", "/_default", "", 400, "not allowed"),
-        (
-            "POST",
-            "/s/collections",
-            "name=c",
-            404,
-            "Scope with name \\\"s\\\" is not found",
-        ),
-        (
-            "POST",
-            "/_default/collections",
-            "name=c",
-            400,
-            "not supported yet",
-        ),
-        (
-            "POST",
-            "/_default/collections",
-            "name=_default",
-            400,
-            "already exists",
-        ),
-        (
-            "DELETE",
-            "/s/collections/c",
-            "",
-            404,
-            "Scope with name \\\"s\\\" is not found",
-        ),
-        (
-            "DELETE",
-            "/_default/collections/c",
-            "",
-            404,
-            "Collection with name \\\"c\\\" in scope \\\"_default\\\" is not found",
-        ),
-        (
-            "PATCH",
-            "/_default/collections/_default",
-            "maxTTL=1",
-            400,
-            "not supported yet",
-        ),
-        ("POST", "/@ensureManifest/0", "", 200, "{}"),
-        ("POST", "/@ensureManifest/1f", "", 504, "no manifest"),
-        ("POST", "/@ensureManifest/x", "", 400, "hexadecimal"),
-    ] {
-        let reply = server
-            .connect()
-            .request(method, &format!("{scopes}{path}"), form);
-        assert_eq!(reply.status, status, "{method} {path}: {reply:?}");
-        assert!(reply.body.contains(says), "{method} {path}: {reply:?}");
-    }
 }

@@ -3,6 +3,7 @@
 mod buckets;
 mod client;
 mod cluster;
+mod collections;
 mod compaction;
 mod documents;
 mod figures;
