@@ -21,6 +21,7 @@ const STAND_IN: &[u8] = b"x";
 pub struct Mutation {
     specs: Vec<OwnedSpec>,
     flags: DocFlags,
+    user_flags: Option<u32>,
     reply: Mutex<Reply>,
 }
 
@@ -42,8 +43,15 @@ impl Mutation {
         Self {
             specs: specs.into_iter().map(OwnedSpec::from).collect(),
             flags,
+            user_flags: None,
             reply: Mutex::default(),
         }
+    }
+
+    /// Also gives the document these user flags; `None` leaves those that it has.
+    #[must_use]
+    pub fn with_user_flags(self, user_flags: Option<u32>) -> Self {
+        Self { user_flags, ..self }
     }
 
     /// What it came to when it last ran.
@@ -189,7 +197,7 @@ impl Modify for Mutation {
             }
             *self.slot() = reply;
             result?;
-            return draft.finish(before.flags);
+            return draft.finish(self.user_flags.unwrap_or(before.flags));
         }
     }
 }

@@ -155,7 +155,7 @@ fn multi_commands() {
     let upsert = spec(DictUpsert, 0, "a", "1");
     let upsert_xattr = spec(DictUpsert, 0x04, "_x.y", "1");
     let delete_doc = spec(DeleteDoc, 0, "", "");
-    let cases: [Multi<'_>; 20] = [
+    let cases: [Multi<'_>; 22] = [
         (LOOKUP, 0, 0, &[get], Ok(1)),
         (LOOKUP, 0, 0, &[xattr, get, spec(GetDoc, 0, "", "")], Ok(3)),
         (LOOKUP, 0, 0, &[], Err(Status::SubdocInvalidCombo)),
@@ -200,6 +200,8 @@ fn multi_commands() {
         (MUTATION, 2, 0, &[upsert], Ok(1)),
         (MUTATION, 2, 9, &[upsert], Err(Status::Invalid)),
         (MUTATION, 3, 0, &[upsert], Err(Status::Invalid)),
+        (MUTATION, 0x0c, 0, &[upsert_xattr], Err(Status::Invalid)),
+        (MUTATION, 0x0c, 9, &[upsert_xattr], Ok(1)),
         (
             MUTATION,
             0,
@@ -239,6 +241,40 @@ fn multi_commands() {
     ];
     for (opcode, doc_flags, cas, specs, expected) in cases {
         assert_eq!(multi(opcode, doc_flags, cas, specs), expected, "{specs:?}");
+    }
+}
+
+/// An expiry may be followed by user flags; so extras have 0, 1, 4, 5, 8 or 9 bytes.
+#[test]
+fn extras_of_mutations() {
+    let upsert = spec(SubdocOp::DictUpsert, 0x04, "a", "1");
+    for doc_flags in [DocFlags::NONE, DocFlags::ACCESS_DELETED] {
+        for (expiry, user_flags) in [(None, None), (Some(7), None), (Some(7), Some(0x0200_0006))] {
+            let command = SubdocMulti {
+                doc_flags,
+                expiry,
+                user_flags,
+                ..SubdocMulti::of_key(b"k")
+            };
+            let mut bytes = Vec::new();
+            command.encode(&[upsert], &RequestWriter::new(MUTATION), &mut bytes);
+            let decoded = SubdocMulti::decode(&whole_request(&bytes)).unwrap();
+            assert_eq!(
+                (decoded.doc_flags, decoded.expiry, decoded.user_flags),
+                (doc_flags, expiry, user_flags)
+            );
+        }
+    }
+    for len in 0..12 {
+        let mut bytes = Vec::new();
+        let value = b"\xc8\0\0\x01\0\0\0\x01a1";
+        RequestWriter::new(MUTATION).write(&vec![0; len], b"k", value, &mut bytes);
+        let result = SubdocMulti::decode(&whole_request(&bytes)).map(|_| ());
+        let expected = match len {
+            0 | 1 | 4 | 5 | 8 | 9 => Ok(()),
+            _ => Err(Status::Invalid),
+        };
+        assert_eq!(result, expected, "{len} bytes");
     }
 }
 

@@ -37,6 +37,7 @@ struct Wire<'r> {
     specs: Vec<Spec<'r>>,
     flags: DocFlags,
     expiry: u32,
+    user_flags: Option<u32>,
     key: &'r [u8],
     cas: Cas,
     single: bool,
@@ -53,6 +54,7 @@ impl<'r> Wire<'r> {
                 specs: multi.specs.collect(),
                 flags: multi.doc_flags,
                 expiry: multi.expiry.unwrap_or(0),
+                user_flags: multi.user_flags,
                 key: multi.key,
                 cas: multi.cas,
                 single: false,
@@ -63,6 +65,7 @@ impl<'r> Wire<'r> {
             specs: vec![single.spec],
             flags: single.doc_flags,
             expiry: single.expiry.unwrap_or(0),
+            user_flags: None,
             key: single.key,
             cas: single.cas,
             single: true,
@@ -209,8 +212,9 @@ pub(super) fn change(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure>
     let target = command
         .session
         .target(command.request, wire.key, Rights::WRITE)?;
+    let mutation = Mutation::new(wire.specs.iter().copied(), wire.flags);
     let changing = Changing {
-        mutation: Arc::new(Mutation::new(wire.specs.iter().copied(), wire.flags)),
+        mutation: Arc::new(mutation.with_user_flags(wire.user_flags)),
         single: wire.single,
     };
     let write = target.write(command.session, &command.infos, wire.cas);

@@ -213,6 +213,73 @@ fn a_durable_mutation_gives_back_its_numbers() {
     assert_eq!(client.get("k").ok().cas, reply.cas);
 }
 
+/// SDKs that stage a binary document in a transaction send its user flags with the sub-document mutation: such a
+/// request was refused as malformed, so no transaction of a current SDK could write.
+#[test]
+fn a_document_gets_its_body_and_flags_from_what_was_staged() {
+    const BINARY: PathFlags = X.union(PathFlags::BINARY_VALUE);
+    const FLAGS: u32 = 0x0300_0000;
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    let with_flags = |client: &mut Client, user_flags: u32, flags, specs: &[Spec<'_>]| {
+        let mut extras = vec![0; 4];
+        extras.extend_from_slice(&user_flags.to_be_bytes());
+        extras.push(DocFlags::bits(flags));
+        let frame = multi(client, "k", flags, specs).extras(&extras);
+        client.call(&frame)
+    };
+    let stage = [
+        spec(SubdocOp::DictUpsert, PX, "txn.id", "1"),
+        Spec {
+            value: b"\0\xff",
+            ..spec(
+                SubdocOp::DictUpsert,
+                BINARY.union(PathFlags::MKDIR_P),
+                "txn.op.bin",
+                "",
+            )
+        },
+    ];
+    let created = DocFlags::ADD
+        .union(DocFlags::ACCESS_DELETED)
+        .union(DocFlags::CREATE_AS_DELETED);
+    let staged = with_flags(&mut client, 1, created, &stage);
+    assert_eq!(staged.status, Status::SubdocSuccessDeleted);
+    let read = [
+        spec(SubdocOp::Get, X, "$document.flags", ""),
+        spec(SubdocOp::Get, BINARY, "txn.op.bin", ""),
+    ];
+    let found = call(&mut client, "k", DocFlags::ACCESS_DELETED, &read);
+    assert_eq!(found.status, Status::SubdocSuccessDeleted);
+    let results = decode_lookup_results(&found.value).unwrap();
+    let values: Vec<_> = results.iter().map(|result| result.value).collect();
+    assert_eq!(values, [&b"1"[..], b"\0\xff"]);
+    assert_eq!(client.get("k").status, Status::KeyNotFound);
+
+    // A tombstone that is there already is staged in by its CAS.
+    let again = DocFlags::ACCESS_DELETED.union(DocFlags::CREATE_AS_DELETED);
+    let frame = multi(&mut client, "k", again, &stage);
+    let staged = client.call(&frame.cas(found.cas));
+    assert_eq!(staged.status, Status::SubdocSuccessDeleted);
+    let frame = multi(&mut client, "k", again, &stage);
+    assert_eq!(client.call(&frame.cas(found.cas)).status, Status::KeyExists);
+
+    let commit = [
+        spec(SubdocOp::ReplaceBodyWithXattr, BINARY, "txn.op.bin", ""),
+        spec(SubdocOp::Delete, X, "txn", ""),
+    ];
+    let revive = DocFlags::ACCESS_DELETED.union(DocFlags::REVIVE);
+    with_flags(&mut client, FLAGS, revive, &commit).ok();
+    let after = client.get("k").ok();
+    assert_eq!((&after.value[..], after.datatype), (&b"\0\xff"[..], 0));
+    assert_eq!(after.extras, FLAGS.to_be_bytes());
+
+    // Without flags the document keeps those that it has.
+    let attribute = [spec(SubdocOp::DictUpsert, X, "a", "1")];
+    call(&mut client, "k", DocFlags::NONE, &attribute).ok();
+    assert_eq!(client.get("k").ok().extras, FLAGS.to_be_bytes());
+}
+
 #[test]
 fn attributes_of_tombstones_survive_a_restart() {
     let dir = tempfile::tempdir().unwrap();

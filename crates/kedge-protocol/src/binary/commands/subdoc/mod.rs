@@ -73,7 +73,7 @@ flags! {
         ADD = 0x02,
         /// Work on a tombstone too.
         ACCESS_DELETED = 0x04,
-        /// A new document is created as a tombstone; needs [`Self::MKDOC`] or [`Self::ADD`].
+        /// A new document is created as a tombstone; needs [`Self::MKDOC`], [`Self::ADD`] or a CAS.
         CREATE_AS_DELETED = 0x08,
         /// Bring a tombstone back; needs [`Self::ACCESS_DELETED`].
         REVIVE = 0x10,
@@ -377,7 +377,8 @@ fn check_doc_flags(flags: DocFlags, has_cas: bool) -> Result<(), Status> {
     let creates = has(DocFlags::MKDOC) || has(DocFlags::ADD);
     let wrong = (has(DocFlags::ADD) && has_cas)
         || (has(DocFlags::ADD) && has(DocFlags::MKDOC))
-        || (has(DocFlags::CREATE_AS_DELETED) && !creates)
+        // With a CAS there is nothing to create: SDKs say so of a tombstone that they stage an insert in.
+        || (has(DocFlags::CREATE_AS_DELETED) && !creates && !has_cas)
         || (has(DocFlags::REVIVE) && !has(DocFlags::ACCESS_DELETED))
         || (has(DocFlags::REVIVE) && has(DocFlags::CREATE_AS_DELETED))
         || (has(DocFlags::REPLICA_READ) && has(DocFlags::ACCESS_DELETED));

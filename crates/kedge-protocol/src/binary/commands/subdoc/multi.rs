@@ -12,9 +12,9 @@ const LOOKUP: Shape = Shape {
     cas: Part::Optional,
     datatype: Datatype::JSON,
 };
-/// Nothing, document flags, an expiry, or both.
+/// Nothing, document flags, an expiry, or both; user flags (4) may follow an expiry.
 const MUTATION: Shape = Shape {
-    extras: &[0, 1, 4, 5],
+    extras: &[0, 1, 4, 5, 8, 9],
     ..LOOKUP
 };
 
@@ -70,6 +70,9 @@ pub struct SubdocMulti<'a> {
     pub doc_flags: DocFlags,
     /// New expiry as the client gave it; `None` when it gave none. Mutations only.
     pub expiry: Option<u32>,
+    /// New user flags; `None` leaves those of the document. Mutations only. What official SDKs send after the expiry
+    /// when they store binary documents in transactions.
+    pub user_flags: Option<u32>,
     /// The document.
     pub key: &'a [u8],
     /// The CAS that it must have, 0 for any.
@@ -93,6 +96,11 @@ impl<'a> SubdocMulti<'a> {
         } else {
             None
         };
+        let user_flags = if request.extras.len() >= 8 {
+            Some(extras.u32()?)
+        } else {
+            None
+        };
         let doc_flags = if extras.is_empty() { 0 } else { extras.u8()? };
         let doc_flags = DocFlags::from_bits(doc_flags).ok_or(Status::Invalid)?;
         check_doc_flags(doc_flags, !request.cas.is_none())?;
@@ -100,6 +108,7 @@ impl<'a> SubdocMulti<'a> {
             specs: check_specs(request.value, mutation, doc_flags)?,
             doc_flags,
             expiry,
+            user_flags,
             key: request.key,
             cas: request.cas,
         })
@@ -111,9 +120,12 @@ impl<'a> SubdocMulti<'a> {
     /// # Panics
     /// When a path is longer than 65,535 bytes, or a value than 32 bits can say.
     pub fn encode(&self, specs: &[Spec<'_>], writer: &RequestWriter<'_>, out: &mut Vec<u8>) {
-        let mut extras = Vec::with_capacity(5);
-        if let Some(expiry) = self.expiry {
+        let mut extras = Vec::with_capacity(9);
+        if let Some(expiry) = self.expiry.or(self.user_flags.map(|_| 0)) {
             extras.extend_from_slice(&expiry.to_be_bytes());
+        }
+        if let Some(user_flags) = self.user_flags {
+            extras.extend_from_slice(&user_flags.to_be_bytes());
         }
         if self.doc_flags != DocFlags::NONE {
             extras.push(self.doc_flags.bits());
@@ -148,6 +160,7 @@ impl<'a> SubdocMulti<'a> {
             },
             doc_flags: DocFlags::NONE,
             expiry: None,
+            user_flags: None,
             key,
             cas: Cas(0),
         }
