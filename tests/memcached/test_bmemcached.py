@@ -10,7 +10,7 @@ import kedge_server
 @pytest.fixture(scope="module", params=["anonymous", pytest.param("sasl", marks=pytest.mark.kedge)])
 def client(request, address):
     login = (kedge_server.USER, kedge_server.PASSWORD) if request.param == "sasl" else ()
-    connected = bmemcached.Client(("%s:%d" % address,), *login, socket_timeout=20)
+    connected = bmemcached.Client(("%s:%d" % address,), *login, socket_timeout=60)
     yield connected
     connected.disconnect_all()
 
@@ -69,7 +69,7 @@ def test_stats(client):
 @pytest.mark.kedge
 def test_wrong_password(address):
     """The client knows another number for it; 0x20, which memcached sends, it shows as it is."""
-    client = bmemcached.Client(("%s:%d" % address,), kedge_server.USER, "wrong", socket_timeout=20)
+    client = bmemcached.Client(("%s:%d" % address,), kedge_server.USER, "wrong", socket_timeout=60)
     with pytest.raises(bmemcached.exceptions.MemcachedException, match="32"):
         client.get("key")
 

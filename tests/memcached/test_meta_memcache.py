@@ -9,7 +9,7 @@ import deadline
 
 @pytest.fixture(scope="module")
 def client(address):
-    factory = connection_pool_factory_builder(connection_timeout=10, recv_timeout=10)
+    factory = connection_pool_factory_builder(connection_timeout=60, recv_timeout=60)
     return CacheClient.cache_client_from_servers(
         servers=[ServerAddress(*address)], connection_pool_factory_fn=factory
     )

@@ -9,7 +9,7 @@ import deadline
 
 @pytest.fixture(scope="module")
 def client(address):
-    connected = Client(address, connect_timeout=10, timeout=20, default_noreply=False)
+    connected = Client(address, connect_timeout=60, timeout=60, default_noreply=False)
     yield connected
     connected.close()
 

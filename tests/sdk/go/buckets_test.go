@@ -37,7 +37,7 @@ func TestCreateUseFlushDrop(t *testing.T) {
 	}
 
 	bucket := cluster.Bucket(settings.Name)
-	if err := bucket.WaitUntilReady(20*time.Second, nil); err != nil {
+	if err := bucket.WaitUntilReady(60*time.Second, nil); err != nil {
 		t.Fatal(err)
 	}
 	other := bucket.DefaultCollection()

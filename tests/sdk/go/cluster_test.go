@@ -72,6 +72,12 @@ func newNodes(t *testing.T, count int) nodes {
 
 func (n nodes) open(t *testing.T) *gocb.Collection {
 	t.Helper()
+	_, collection := n.connect(t)
+	return collection
+}
+
+func (n nodes) connect(t *testing.T) (*gocb.Cluster, *gocb.Collection) {
+	t.Helper()
 	hosts := make([]string, len(n))
 	for index, node := range n {
 		hosts[index] = "127.0.0.1:" + node[0]
@@ -79,10 +85,10 @@ func (n nodes) open(t *testing.T) *gocb.Collection {
 	cluster := must(connectTo("couchbase://"+strings.Join(hosts, ","), user, password))(t)
 	t.Cleanup(func() { _ = cluster.Close(nil) })
 	bucket := cluster.Bucket(bucketName)
-	if err := bucket.WaitUntilReady(20*time.Second, nil); err != nil {
+	if err := bucket.WaitUntilReady(60*time.Second, nil); err != nil {
 		t.Fatal(err)
 	}
-	return bucket.DefaultCollection()
+	return cluster, bucket.DefaultCollection()
 }
 
 // failOver kills a node and promotes its replicas.

@@ -12,10 +12,10 @@ func TestClusterBecomesReady(t *testing.T) {
 	// A connection of its own: the shared one also reports buckets that other tests have dropped.
 	own := must(connect(shared, user, password))(t)
 	defer own.Close(nil)
-	if err := own.Bucket(bucketName).WaitUntilReady(20*time.Second, nil); err != nil {
+	if err := own.Bucket(bucketName).WaitUntilReady(60*time.Second, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := own.WaitUntilReady(20*time.Second, nil); err != nil {
+	if err := own.WaitUntilReady(60*time.Second, nil); err != nil {
 		t.Fatal(err)
 	}
 	report := must(own.Diagnostics(nil))(t)

@@ -140,15 +140,24 @@ func TestGetAndTouch(t *testing.T) {
 }
 
 func TestPreserveExpiry(t *testing.T) {
-	preserved, dropped := newKey(t), newKey(t)
-	expiry := &gocb.UpsertOptions{Expiry: 2 * time.Second}
-	must(collection.Upsert(preserved, 1, expiry))(t)
-	must(collection.Upsert(dropped, 1, expiry))(t)
-	must(collection.Upsert(preserved, 2, &gocb.UpsertOptions{PreserveExpiry: true}))(t)
-	must(collection.Upsert(dropped, 2, nil))(t)
-	wantContent(t, collection, preserved, 2)
-	untilGone(t, preserved)
-	wantContent(t, collection, dropped, 2)
+	key := newKey(t)
+	expiry := func() time.Time {
+		return must(collection.Get(key, &gocb.GetOptions{WithExpiry: true}))(t).ExpiryTime()
+	}
+	must(collection.Upsert(key, 1, &gocb.UpsertOptions{Expiry: time.Hour}))(t)
+	expires := expiry()
+	if expires.Unix() <= 0 {
+		t.Fatalf("expires at %v", expires)
+	}
+	must(collection.Upsert(key, 2, &gocb.UpsertOptions{PreserveExpiry: true}))(t)
+	wantContent(t, collection, key, 2)
+	if kept := expiry(); !kept.Equal(expires) {
+		t.Fatalf("%v became %v", expires, kept)
+	}
+	must(collection.Upsert(key, 3, nil))(t)
+	if dropped := expiry(); dropped.Unix() > 0 {
+		t.Fatalf("still expires at %v", dropped)
+	}
 }
 
 func TestCounters(t *testing.T) {

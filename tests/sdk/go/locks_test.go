@@ -10,7 +10,7 @@ import (
 func TestLockAndUnlock(t *testing.T) {
 	key := newKey(t)
 	must(collection.Upsert(key, 1, nil))(t)
-	locked := must(collection.GetAndLock(key, 15*time.Second, nil))(t)
+	locked := must(collection.GetAndLock(key, 30*time.Second, nil))(t)
 	wantContent(t, collection, key, 1)
 	_, err := collection.Upsert(key, 2, &gocb.UpsertOptions{RetryStrategy: failFast{}})
 	wantError(t, err, gocb.ErrDocumentLocked)
@@ -26,7 +26,7 @@ func TestLockAndUnlock(t *testing.T) {
 func TestWriteWithTheCasOfTheLockUnlocks(t *testing.T) {
 	key := newKey(t)
 	must(collection.Upsert(key, 1, nil))(t)
-	locked := must(collection.GetAndLock(key, 15*time.Second, nil))(t)
+	locked := must(collection.GetAndLock(key, 30*time.Second, nil))(t)
 	must(collection.Replace(key, 2, &gocb.ReplaceOptions{Cas: locked.Cas()}))(t)
 	must(collection.Upsert(key, 3, &gocb.UpsertOptions{RetryStrategy: failFast{}}))(t)
 }
@@ -36,7 +36,7 @@ func TestUnlockNeedsTheCasOfTheLock(t *testing.T) {
 	options := &gocb.UnlockOptions{RetryStrategy: failFast{}}
 	stored := must(collection.Upsert(key, 1, nil))(t)
 	wantError(t, collection.Unlock(key, stored.Cas(), options), gocb.ErrDocumentNotLocked)
-	locked := must(collection.GetAndLock(key, 15*time.Second, nil))(t)
+	locked := must(collection.GetAndLock(key, 30*time.Second, nil))(t)
 	if err := collection.Unlock(key, locked.Cas()+1, options); err == nil {
 		t.Fatal("unlocked with another CAS")
 	}

@@ -41,7 +41,7 @@ func runAll(m *testing.M) (int, error) {
 	}
 	defer cluster.Close(nil)
 	bucket := cluster.Bucket(bucketName)
-	if err := bucket.WaitUntilReady(20*time.Second, nil); err != nil {
+	if err := bucket.WaitUntilReady(60*time.Second, nil); err != nil {
 		return 1, fmt.Errorf("the bucket did not become ready: %w\n%s", err, server.log())
 	}
 	collection = bucket.DefaultCollection()
@@ -57,9 +57,9 @@ func connectTo(connectionString, user, password string) (*gocb.Cluster, error) {
 		Username: user,
 		Password: password,
 		TimeoutsConfig: gocb.TimeoutsConfig{
-			ConnectTimeout:   20 * time.Second,
-			KVTimeout:        20 * time.Second,
-			KVDurableTimeout: 20 * time.Second,
+			ConnectTimeout:   60 * time.Second,
+			KVTimeout:        60 * time.Second,
+			KVDurableTimeout: 60 * time.Second,
 		},
 	})
 }
@@ -112,7 +112,7 @@ func wantContent[T any](t *testing.T, collection *gocb.Collection, key string, w
 // until asks again and again until the condition is true.
 func until(t *testing.T, what string, condition func() bool) {
 	t.Helper()
-	const limit = 20 * time.Second
+	const limit = 60 * time.Second
 	for end := time.Now().Add(limit); !condition(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("not within %v: %s", limit, what)

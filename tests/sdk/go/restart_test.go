@@ -16,7 +16,7 @@ func openOwn(t *testing.T, server *kedge) *gocb.Collection {
 	}
 	t.Cleanup(func() { _ = own.Close(nil) })
 	bucket := own.Bucket(bucketName)
-	if err := bucket.WaitUntilReady(20*time.Second, nil); err != nil {
+	if err := bucket.WaitUntilReady(60*time.Second, nil); err != nil {
 		t.Fatal(err)
 	}
 	return bucket.DefaultCollection()

@@ -18,8 +18,8 @@ const (
 	password   = "password"
 	bucketName = "default"
 
-	readyTimeout = 30 * time.Second
-	stopTimeout  = 20 * time.Second
+	readyTimeout = 60 * time.Second
+	stopTimeout  = 60 * time.Second
 )
 
 var readyLine = regexp.MustCompile(`^ready kv=\S+:(\d+) mgmt=\S+:(\d+) memcached=\S+:(\d+)`)

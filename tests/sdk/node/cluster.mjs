@@ -7,7 +7,7 @@ import { createInterface } from 'node:readline';
 import { setTimeout as delay } from 'node:timers/promises';
 import { BUCKET, PASSWORD, USER, binary } from './kedge.mjs';
 
-const READY_MS = 30_000;
+const READY_MS = 60_000;
 const NODE_LINE = /^ready kv=\S+:(\d+) mgmt=\S+:(\d+) .*node=n_(\d+) pid=(\d+)$/;
 
 /** Nodes n_0, n_1 and so on, on free ports, with one data directory for all. */

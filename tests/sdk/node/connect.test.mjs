@@ -5,8 +5,8 @@ import { PASSWORD, USER, connect } from './kedge.mjs';
 import { shared } from './shared.mjs';
 
 test('cluster and bucket become ready', async () => {
-  await shared.cluster.waitUntilReady(20_000);
-  await shared.bucket.waitUntilReady(20_000, { serviceTypes: [couchbase.ServiceType.KeyValue] });
+  await shared.cluster.waitUntilReady(60_000);
+  await shared.bucket.waitUntilReady(60_000, { serviceTypes: [couchbase.ServiceType.KeyValue] });
   const report = await shared.cluster.diagnostics();
   assert.ok(report.services.kv.length > 0);
 });

@@ -6,6 +6,8 @@ import { inParallel, newKey, until, untilGone, wantContent } from './kedge.mjs';
 import { shared } from './shared.mjs';
 
 const LARGEST = 20 * 1024 * 1024;
+// Longer than what waits for it to end: no lock here ends by itself but the one that says so.
+const LOCK_S = 30;
 
 test('JSON values', async (t) => {
   for (const value of [{ a: [1, 2.5, null, true, 'ä\u0000'] }, [], 'text', 0, -1.5, true, null]) {
@@ -105,9 +107,17 @@ test('get and touch', async (t) => {
 
 test('preserve expiry', async (t) => {
   const { collection } = shared;
-  const preserved = newKey(t);
-  const dropped = newKey(t);
-  await collection.upsert(preserved, 1, { expiry: 2 });
+  const key = newKey(t);
+  const expiry = async () => (await collection.get(key, { withExpiry: true })).expiryTime;
+  await collection.upsert(key, 1, { expiry: 3_600 });
+  const expires = await expiry();
+  assert.ok(expires > 0);
+  await collection.upsert(key, 2, { preserveExpiry: true });
+  await wantContent(collection, key, 2);
+  assert.equal(await expiry(), expires);
+  await collection.upsert(key, 3);
+  assert.ok(!(await expiry()));
+});
   await collection.upsert(dropped, 1, { expiry: 2 });
   await collection.upsert(preserved, 2, { preserveExpiry: true });
   await collection.upsert(dropped, 2);
@@ -171,13 +181,13 @@ test('locks', async (t) => {
   const key = newKey(t);
   const stored = await collection.upsert(key, 1);
   await assert.rejects(collection.unlock(key, stored.cas), couchbase.DocumentNotLockedError);
-  await assert.rejects(collection.getAndLock(newKey(t), 15), couchbase.DocumentNotFoundError);
+  await assert.rejects(collection.getAndLock(newKey(t), LOCK_S), couchbase.DocumentNotFoundError);
 
-  const locked = await collection.getAndLock(key, 15);
+  const locked = await collection.getAndLock(key, LOCK_S);
   await wantContent(collection, key, 1);
   // The SDK tries again for as long as the document is locked, so what ends the attempt is its timeout.
   await assert.rejects(collection.upsert(key, 2, { timeout: 1_000 }), isLockedOrTimeout);
-  await assert.rejects(collection.getAndLock(key, 15, { timeout: 1_000 }), isLockedOrTimeout);
+  await assert.rejects(collection.getAndLock(key, LOCK_S, { timeout: 1_000 }), isLockedOrTimeout);
   await assert.rejects(collection.unlock(key, stored.cas, { timeout: 1_000 }), couchbase.CouchbaseError);
   await wantContent(collection, key, 1);
 
@@ -194,9 +204,9 @@ test('a write with the CAS of the lock unlocks', async (t) => {
   const { collection } = shared;
   const key = newKey(t);
   await collection.upsert(key, 1);
-  const locked = await collection.getAndLock(key, 15);
+  const locked = await collection.getAndLock(key, LOCK_S);
   await collection.replace(key, 2, { cas: locked.cas });
-  await collection.upsert(key, 3, { timeout: 2_000 });
+  await collection.upsert(key, 3, { timeout: 10_000 });
 });
 
 test('a lock ends by itself', async (t) => {

@@ -16,9 +16,9 @@ export const USER = 'Administrator';
 export const PASSWORD = 'password';
 export const BUCKET = 'default';
 
-const READY_MS = 30_000;
-const STOP_MS = 20_000;
-const UNTIL_MS = 20_000;
+const READY_MS = 60_000;
+const STOP_MS = 60_000;
+const UNTIL_MS = 60_000;
 const READY_LINE = /^ready kv=\S+:(\d+) mgmt=\S+:(\d+) memcached=\S+:(\d+)/;
 
 export function binary() {
@@ -109,7 +109,7 @@ export function connect(server, user = USER, password = PASSWORD) {
   return couchbase.connect(server.connectionString, {
     username: user,
     password,
-    timeouts: { bootstrapTimeout: 20_000, kvTimeout: 20_000, kvDurableTimeout: 20_000 },
+    timeouts: { bootstrapTimeout: 60_000, kvTimeout: 60_000, kvDurableTimeout: 60_000 },
   });
 }
 

@@ -13,9 +13,9 @@ def connect(server, **timeouts):
     options = ClusterOptions(
         PasswordAuthenticator(kedge_server.USER, kedge_server.PASSWORD),
         timeout_options=ClusterTimeoutOptions(
-            bootstrap_timeout=timedelta(seconds=20),
-            kv_timeout=timedelta(seconds=20),
-            kv_durable_timeout=timedelta(seconds=20),
+            bootstrap_timeout=timedelta(seconds=60),
+            kv_timeout=timedelta(seconds=60),
+            kv_durable_timeout=timedelta(seconds=60),
             **timeouts,
         ),
     )
@@ -44,7 +44,7 @@ def own_server():
 @pytest.fixture(scope="session")
 def cluster(server):
     connected = connect(server)
-    connected.wait_until_ready(timedelta(seconds=20))
+    connected.wait_until_ready(timedelta(seconds=60))
     yield connected
     connected.close()
 

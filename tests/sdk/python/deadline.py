@@ -2,7 +2,7 @@
 
 import time
 
-SECONDS = 20
+SECONDS = 60
 
 
 def until(condition, what):

@@ -17,8 +17,8 @@ REPOSITORY = pathlib.Path(__file__).resolve().parents[3]
 USER = "Administrator"
 PASSWORD = "password"
 BUCKET = "default"
-READY_SECONDS = 30
-STOP_SECONDS = 20
+READY_SECONDS = 60
+STOP_SECONDS = 60
 
 _READY = re.compile(r"ready kv=(\S+):(\d+) mgmt=(\S+):(\d+) memcached=(\S+):(\d+)")
 

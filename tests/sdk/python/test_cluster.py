@@ -20,7 +20,7 @@ def nodes(request):
     started = kedge_cluster.Cluster(request.param, request.param - 1)
     try:
         cluster = connect(started)
-        cluster.wait_until_ready(timedelta(seconds=20))
+        cluster.wait_until_ready(timedelta(seconds=60))
         yield started, cluster.bucket(kedge_server.BUCKET).default_collection()
         cluster.close()
     finally:

@@ -17,7 +17,7 @@ import kedge_server
 
 def test_cluster_and_bucket_become_ready(cluster, bucket):
     services = WaitUntilReadyOptions(service_types=[ServiceType.KeyValue])
-    cluster.wait_until_ready(timedelta(seconds=20), services)
+    cluster.wait_until_ready(timedelta(seconds=60), services)
     assert cluster.diagnostics().state == ClusterState.Online
 
 

@@ -62,7 +62,7 @@ def test_a_reader_reads_and_does_not_write(server, manager, collection, key, nam
     manager.upsert_user(User(username=name, display_name="", password="secret", roles={reader()}))
     own = Cluster(server.connection_string, ClusterOptions(PasswordAuthenticator(name, "secret")))
     try:
-        own.wait_until_ready(timedelta(seconds=20))
+        own.wait_until_ready(timedelta(seconds=60))
         mine = own.bucket(kedge_server.BUCKET).default_collection()
         assert mine.get(key).content_as[dict] == {"a": 1}
         with pytest.raises(CouchbaseException):

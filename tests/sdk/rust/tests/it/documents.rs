@@ -3,7 +3,9 @@ use std::time::Duration;
 use couchbase::collection::Collection;
 use couchbase::error::ErrorKind;
 use couchbase::options::kv_binary_options::{DecrementOptions, IncrementOptions};
-use couchbase::options::kv_options::{InsertOptions, RemoveOptions, ReplaceOptions, UpsertOptions};
+use couchbase::options::kv_options::{
+    GetOptions, InsertOptions, RemoveOptions, ReplaceOptions, UpsertOptions,
+};
 use couchbase::transcoding;
 use serde_json::json;
 
@@ -181,19 +183,21 @@ async fn expiry_and_touch() {
 async fn preserve_expiry() {
     let setup = setup().await;
     let collection = &setup.collection;
-    for key in ["preserved", "dropped"] {
-        within(collection.upsert(key, 1, UpsertOptions::new().expiry(SECOND * 2)))
-            .await
-            .unwrap();
-    }
+    let expiry = || async {
+        let options = GetOptions::new().expiry(true);
+        let found = within(collection.get("key", options)).await.unwrap();
+        found.expiry_time().copied()
+    };
+    let hour = UpsertOptions::new().expiry(SECOND * 3_600);
+    within(collection.upsert("key", 1, hour)).await.unwrap();
+    let expires = expiry().await;
+    assert!(expires.is_some());
     let options = UpsertOptions::new().preserve_expiry(true);
-    within(collection.upsert("preserved", 2, options))
-        .await
-        .unwrap();
-    within(collection.upsert("dropped", 2, None)).await.unwrap();
-    want_content(collection, "preserved", json!(2)).await;
-    until_gone(collection, "preserved").await;
-    want_content(collection, "dropped", json!(2)).await;
+    within(collection.upsert("key", 2, options)).await.unwrap();
+    want_content(collection, "key", json!(2)).await;
+    assert_eq!(expiry().await, expires);
+    within(collection.upsert("key", 3, None)).await.unwrap();
+    assert_eq!(expiry().await, None);
 }
 
 #[tokio::test(flavor = "multi_thread")]

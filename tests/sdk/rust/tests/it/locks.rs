@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::{fail_fast, setup, want_content, want_error, within};
 
-const LOCK: Duration = Duration::from_secs(15);
+const LOCK: Duration = Duration::from_secs(30);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lock_and_unlock() {

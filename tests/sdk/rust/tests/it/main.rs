@@ -24,7 +24,7 @@ use couchbase::retry::{RetryAction, RetryReason, RetryRequest, RetryStrategy};
 use server::{BUCKET, PASSWORD, Server, USER};
 
 /// How long anything may take.
-const LIMIT: Duration = Duration::from_secs(20);
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A server, a connection to it and its collection. The fields are dropped in this order.
 pub struct Setup {

@@ -12,7 +12,7 @@ pub const USER: &str = "Administrator";
 pub const PASSWORD: &str = "password";
 pub const BUCKET: &str = "default";
 
-pub const READY: Duration = Duration::from_secs(30);
+pub const READY: Duration = Duration::from_secs(60);
 
 /// A server with a data directory of its own; its ports stay the same when it is started again.
 pub struct Server {

@@ -18,7 +18,7 @@ import java.util.stream.Collectors;
 
 /** {@code kedge cluster-run}: nodes n_0, n_1 and so on, on free ports, with one data directory for all. */
 final class KedgeCluster implements AutoCloseable {
-  private static final int LIMIT_SECONDS = 30;
+  private static final int LIMIT_SECONDS = 60;
   private static final Pattern NODE =
       Pattern.compile("ready kv=\\S+:(\\d+) mgmt=\\S+:(\\d+) .*node=n_(\\d+) pid=(\\d+)");
 

@@ -22,8 +22,8 @@ final class KedgeServer implements AutoCloseable {
   static final String PASSWORD = "password";
   static final String BUCKET = "default";
 
-  private static final int READY_SECONDS = 30;
-  private static final int STOP_SECONDS = 20;
+  private static final int READY_SECONDS = 60;
+  private static final int STOP_SECONDS = 60;
   private static final Pattern READY =
       Pattern.compile("ready kv=\\S+:(\\d+) mgmt=\\S+:(\\d+) memcached=\\S+:(\\d+).*");
 

@@ -10,6 +10,8 @@ import static org.junit.jupiter.api.Assertions.assertThrows;
 import com.couchbase.client.core.error.CouchbaseException;
 import com.couchbase.client.core.error.DocumentNotFoundException;
 import com.couchbase.client.core.error.DocumentNotLockedException;
+import com.couchbase.client.core.retry.FailFastRetryStrategy;
+import com.couchbase.client.core.retry.RetryStrategy;
 import com.couchbase.client.java.kv.GetAndLockOptions;
 import com.couchbase.client.java.kv.ReplaceOptions;
 import com.couchbase.client.java.kv.UnlockOptions;
@@ -18,7 +20,8 @@ import java.time.Duration;
 import org.junit.jupiter.api.Test;
 
 class LocksTest {
-  private static final Duration LOCK = Duration.ofSeconds(15);
+  private static final Duration LOCK = Duration.ofSeconds(30);
+  private static final RetryStrategy FAIL_FAST = FailFastRetryStrategy.INSTANCE;
   private static final Duration SECOND = Duration.ofSeconds(1);
 
   private final String key = newKey();
@@ -29,9 +32,9 @@ class LocksTest {
     var locked = COLLECTION.getAndLock(key, LOCK);
     assertEquals(1, locked.contentAs(Integer.class));
     wantInt(COLLECTION, key, 1);
-    var upsert = UpsertOptions.upsertOptions().timeout(SECOND);
+    var upsert = UpsertOptions.upsertOptions().retryStrategy(FAIL_FAST);
     wantLocked(() -> COLLECTION.upsert(key, 2, upsert));
-    var lock = GetAndLockOptions.getAndLockOptions().timeout(SECOND);
+    var lock = GetAndLockOptions.getAndLockOptions().retryStrategy(FAIL_FAST);
     wantLocked(() -> COLLECTION.getAndLock(key, LOCK, lock));
     wantInt(COLLECTION, key, 1);
     COLLECTION.unlock(key, locked.cas());
@@ -41,7 +44,7 @@ class LocksTest {
 
   @Test
   void unlockNeedsTheCasOfTheLock() {
-    var options = UnlockOptions.unlockOptions().timeout(SECOND);
+    var options = UnlockOptions.unlockOptions().retryStrategy(FAIL_FAST);
     long stored = COLLECTION.upsert(key, 1).cas();
     assertThrows(DocumentNotLockedException.class, () -> COLLECTION.unlock(key, stored, options));
     long locked = COLLECTION.getAndLock(key, LOCK).cas();
@@ -55,7 +58,7 @@ class LocksTest {
     COLLECTION.upsert(key, 1);
     long locked = COLLECTION.getAndLock(key, LOCK).cas();
     COLLECTION.replace(key, 2, ReplaceOptions.replaceOptions().cas(locked));
-    COLLECTION.upsert(key, 3, UpsertOptions.upsertOptions().timeout(SECOND));
+    COLLECTION.upsert(key, 3, UpsertOptions.upsertOptions().retryStrategy(FAIL_FAST));
     wantInt(COLLECTION, key, 3);
   }
 

@@ -16,7 +16,7 @@ import org.junit.jupiter.api.function.Executable;
 
 /** The server and the connection that all tests but those that end a server share, and helpers. */
 final class Shared {
-  static final Duration LIMIT = Duration.ofSeconds(20);
+  static final Duration LIMIT = Duration.ofSeconds(60);
 
   static final KedgeServer SERVER = new KedgeServer();
   static final Cluster CLUSTER = connect(SERVER, KedgeServer.USER, KedgeServer.PASSWORD);
@@ -71,8 +71,8 @@ final class Shared {
   }
 
   /**
-   * The SDK tries again for as long as a document is locked; what ends the attempt is a timeout or a
-   * retry strategy, and the reason stands in the context of the exception.
+   * The SDK tries again for as long as a document is locked; what ends the attempt is a retry
+   * strategy, and the reason stands in the context of the exception.
    */
   static void wantLocked(Executable attempt) {
     CouchbaseException error = assertThrows(CouchbaseException.class, attempt);
