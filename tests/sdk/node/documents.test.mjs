@@ -118,13 +118,6 @@ test('preserve expiry', async (t) => {
   await collection.upsert(key, 3);
   assert.ok(!(await expiry()));
 });
-  await collection.upsert(dropped, 1, { expiry: 2 });
-  await collection.upsert(preserved, 2, { preserveExpiry: true });
-  await collection.upsert(dropped, 2);
-  await wantContent(collection, preserved, 2);
-  await untilGone(collection, preserved);
-  await wantContent(collection, dropped, 2);
-});
 
 test('counters', async (t) => {
   const { collection } = shared;
