@@ -2,6 +2,7 @@ package sdk
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -123,10 +124,54 @@ func TestDurableWritesAndReplicaReadsInACluster(t *testing.T) {
 					}
 				}
 			}
+			pathsOnReplicas(t, collection, count)
+			// Each node scans its vBuckets.
+			result := must(collection.Scan(gocb.RangeScan{}, &gocb.ScanOptions{IDsOnly: true}))(t)
+			found := map[string]bool{}
+			for item := result.Next(); item != nil; item = result.Next() {
+				found[item.ID()] = true
+			}
+			if wanted := 60*len(levels) + 1; result.Err() != nil || len(found) != wanted {
+				t.Fatalf("%d keys of %d, %v", len(found), wanted, result.Err())
+			}
 			// The SDK waits as long as it may for a replica that has it.
 			_, err := collection.GetAnyReplica("nothing", &gocb.GetAnyReplicaOptions{Timeout: time.Second})
 			wantError(t, err, gocb.ErrDocumentUnretrievable)
 		})
+	}
+}
+
+func pathsOnReplicas(t *testing.T, collection *gocb.Collection, copies int) {
+	t.Helper()
+	must(collection.Upsert("paths", map[string]int{"n": 1}, nil))(t)
+	must(collection.MutateIn("paths", []gocb.MutateInSpec{
+		gocb.UpsertSpec("_sys.n", 2, &gocb.UpsertSpecOptions{IsXattr: true, CreatePath: true}),
+		gocb.IncrementSpec("n", 1, nil),
+	}, &gocb.MutateInOptions{DurabilityLevel: gocb.DurabilityLevelMajority}))(t)
+	paths := []gocb.LookupInSpec{
+		gocb.GetSpec("_sys.n", &gocb.GetSpecOptions{IsXattr: true}), gocb.GetSpec("n", nil),
+	}
+	isChanged := func(found *gocb.LookupInReplicaResult) bool {
+		var attribute, body int
+		err := errors.Join(found.ContentAt(0, &attribute), found.ContentAt(1, &body))
+		return err == nil && attribute == 2 && body == 2
+	}
+	until(t, "the paths are on all replicas", func() bool {
+		options := &gocb.LookupInAllReplicaOptions{Timeout: time.Second}
+		stream := must(collection.LookupInAllReplicas("paths", paths, options))(t)
+		found, actives := 0, 0
+		for each := stream.Next(); each != nil; each = stream.Next() {
+			if isChanged(each) {
+				found++
+			}
+			if !each.IsReplica() {
+				actives++
+			}
+		}
+		return found == copies && actives == 1
+	})
+	if !isChanged(must(collection.LookupInAnyReplica("paths", paths, nil))(t)) {
+		t.Fatal("a replica has other paths")
 	}
 }
 

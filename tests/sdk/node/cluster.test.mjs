@@ -28,6 +28,24 @@ async function hasAll(collection, key, value, copies) {
   return found.length === copies && found.every(({ content }) => content === value);
 }
 
+async function pathsOnReplicas(collection, copies) {
+  const { LookupInSpec, MutateInSpec } = couchbase;
+  await collection.upsert('paths', { n: 1 });
+  await collection.mutateIn(
+    'paths',
+    [MutateInSpec.upsert('_sys.n', 2, { xattr: true, createPath: true }), MutateInSpec.increment('n', 1)],
+    { durabilityLevel: Majority },
+  );
+  const paths = [LookupInSpec.get('_sys.n', { xattr: true }), LookupInSpec.get('n')];
+  const isChanged = ({ content }) => content.every(({ value }) => value === 2);
+  await until('the paths are on all replicas', async () => {
+    const found = await collection.lookupInAllReplicas('paths', paths);
+    assert.equal(found.filter(({ isReplica }) => !isReplica).length, 1);
+    return found.length === copies && found.every(isChanged);
+  });
+  assert.ok(isChanged(await collection.lookupInAnyReplica('paths', paths)));
+}
+
 for (const count of [2, 3]) {
   test(`durable writes and replica reads on ${count} nodes`, () =>
     withNodes(count, async (_, collection) => {
@@ -40,6 +58,11 @@ for (const count of [2, 3]) {
         }
       }
       await assert.rejects(collection.getAnyReplica('nothing'), couchbase.DocumentUnretrievableError);
+      await pathsOnReplicas(collection, count);
+      // Each node scans its vBuckets.
+      const found = await collection.scan(new couchbase.RangeScan(), { idsOnly: true });
+      const wanted = LEVELS.flatMap((level) => Array.from({ length: COUNT }, (_, n) => `${level}-${n}`));
+      assert.deepEqual(found.map(({ id }) => id).sort(), [...wanted, 'paths'].sort());
     }));
 }
 

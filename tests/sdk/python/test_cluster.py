@@ -1,9 +1,11 @@
 from datetime import timedelta
 
+import couchbase.subdocument as SD
 import pytest
 from couchbase.durability import ServerDurability
 from couchbase.exceptions import CouchbaseException, DocumentUnretrievableException
-from couchbase.options import GetOptions, UpsertMultiOptions, UpsertOptions
+from couchbase.kv_range_scan import PrefixScan
+from couchbase.options import GetOptions, MutateInOptions, ScanOptions, UpsertMultiOptions, UpsertOptions
 
 import deadline
 import kedge_cluster
@@ -38,6 +40,29 @@ def test_durable_writes_and_replica_reads(nodes, key):
             assert collection.get_any_replica(name).content_as[int] == documents[name]
     with pytest.raises(DocumentUnretrievableException):
         collection.get_any_replica(f"{key}-nothing")
+    paths_on_replicas(collection, f"{key}-paths", len(started.nodes))
+    # Each node scans its vBuckets.
+    wanted = [f"{key}-{level.name}-{n}" for level in LEVELS for n in range(COUNT)]
+    found = collection.scan(PrefixScan(f"{key}-"), ScanOptions(ids_only=True))
+    assert sorted(item.id for item in found) == sorted([*wanted, f"{key}-paths"])
+
+
+def paths_on_replicas(collection, name, copies):
+    collection.upsert(name, {"n": 1})
+    durable = MutateInOptions(durability=ServerDurability(LEVELS[0]))
+    collection.mutate_in(name, [SD.upsert("_sys.n", 2, xattr=True, create_parents=True), SD.increment("n", 1)], durable)
+    paths = [SD.get("_sys.n", xattr=True), SD.get("n")]
+
+    def are_everywhere():
+        found = list(collection.lookup_in_all_replicas(name, paths))
+        assert sum(not each.is_replica for each in found) == 1
+        return len(found) == copies and all(is_changed(each) for each in found)
+
+    def is_changed(found):
+        return found.exists(0) and [found.content_as[int](n) for n in (0, 1)] == [2, 2]
+
+    deadline.until(are_everywhere, "the paths are on all replicas")
+    assert is_changed(collection.lookup_in_any_replica(name, paths))
 
 
 def has_all(collection, name, value, copies):

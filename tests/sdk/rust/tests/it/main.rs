@@ -9,6 +9,8 @@ mod locks;
 mod nodes;
 mod restart;
 mod server;
+mod subdocument;
+mod users;
 
 use std::future::Future;
 use std::sync::Arc;

@@ -6,15 +6,24 @@ import static kedge.Shared.until;
 import static kedge.Shared.wantInt;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertThrows;
+import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.couchbase.client.core.error.CouchbaseException;
 import com.couchbase.client.core.error.DocumentUnretrievableException;
 import com.couchbase.client.core.msg.kv.DurabilityLevel;
 import com.couchbase.client.java.Collection;
 import com.couchbase.client.java.kv.GetOptions;
+import com.couchbase.client.java.kv.LookupInResult;
+import com.couchbase.client.java.kv.LookupInSpec;
+import com.couchbase.client.java.kv.MutateInOptions;
+import com.couchbase.client.java.kv.MutateInSpec;
+import com.couchbase.client.java.kv.ScanResult;
+import com.couchbase.client.java.kv.ScanType;
 import com.couchbase.client.java.kv.UpsertOptions;
 import java.time.Duration;
 import java.util.List;
+import java.util.Map;
+import java.util.function.Predicate;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
@@ -39,6 +48,30 @@ class ClusterTest {
         && found.stream().allMatch(each -> each.contentAs(Integer.class) == value);
   }
 
+  private static void pathsOnReplicas(Collection collection, int copies) {
+    collection.upsert("paths", Map.of("n", 1));
+    collection.mutateIn(
+        "paths",
+        List.of(
+            MutateInSpec.upsert("_sys.n", 2).xattr().createPath(), MutateInSpec.increment("n", 1)),
+        MutateInOptions.mutateInOptions().durability(DurabilityLevel.MAJORITY));
+    List<LookupInSpec> paths =
+        List.of(LookupInSpec.get("_sys.n").xattr(), LookupInSpec.get("n"));
+    Predicate<LookupInResult> isChanged =
+        found ->
+            found.exists(0)
+                && found.contentAs(0, Integer.class) == 2
+                && found.contentAs(1, Integer.class) == 2;
+    until(
+        "the paths are on all replicas",
+        () -> {
+          var found = collection.lookupInAllReplicas("paths", paths).toList();
+          assertEquals(1, found.stream().filter(each -> !each.isReplica()).count());
+          return found.size() == copies && found.stream().allMatch(isChanged);
+        });
+    assertTrue(isChanged.test(collection.lookupInAnyReplica("paths", paths)));
+  }
+
   @ParameterizedTest
   @ValueSource(ints = {2, 3})
   void durableWritesAndReplicaReads(int count) {
@@ -57,6 +90,10 @@ class ClusterTest {
         }
       }
       assertThrows(DocumentUnretrievableException.class, () -> collection.getAnyReplica("nothing"));
+      pathsOnReplicas(collection, count);
+      // Each node scans its vBuckets.
+      var found = collection.scan(ScanType.rangeScan(null, null)).map(ScanResult::id).distinct();
+      assertEquals(LEVELS.size() * COUNT + 1, found.count());
     }
   }
 
