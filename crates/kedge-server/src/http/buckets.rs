@@ -36,6 +36,11 @@ impl Call {
         }
         Ok(facts)
     }
+
+    /// Whether the caller only wants to know what is wrong, and nothing is to be done.
+    fn only_validates(&self) -> bool {
+        self.query.get("just_validate") == Some("1")
+    }
 }
 
 fn bucket_document(state: &HttpState, host: &str, facts: &BucketFacts) -> Vec<u8> {
@@ -69,6 +74,11 @@ pub(crate) fn refusal(error: &BucketsError) -> Reply {
 
 fn invalid(errors: &Errors) -> Reply {
     Reply::json(StatusCode::BAD_REQUEST, &json!({ "errors": errors }))
+}
+
+/// What is said to who asked to validate only.
+fn nothing_wrong() -> Handled {
+    ok(&json!({ "errors": {} }))
 }
 
 /// Makes a change that all nodes of the cluster make.
@@ -108,6 +118,13 @@ pub(crate) async fn create(call: Call, form: Form) -> Handled {
     call.caller.require(Privilege::Buckets, None)?;
     let mut config = bucket_form::new_bucket(&form, call.state.parts.vbuckets_default)
         .map_err(|errors| invalid(&errors))?;
+    if call.only_validates() {
+        let is_there = |facts: &BucketFacts| facts.config.name.eq_ignore_ascii_case(&config.name);
+        return match call.buckets().list().iter().any(is_there) {
+            true => Err(refusal(&BucketsError::Exists)),
+            false => nothing_wrong(),
+        };
+    }
     if let Some(node) = call.state.parts.node.clone() {
         if form.get("replicaNumber").is_none() {
             config.replicas = node.replicas();
@@ -123,8 +140,12 @@ pub(crate) async fn create(call: Call, form: Form) -> Handled {
 
 pub(crate) async fn update(call: Call, Path(name): Path<String>, form: Form) -> Handled {
     let facts = call.bucket(&name, Privilege::Manage)?;
-    let change =
-        bucket_form::changed_bucket(&form, &facts.config).map_err(|errors| invalid(&errors))?;
+    let clustered = call.state.parts.node.is_some();
+    let change = bucket_form::changed_bucket(&form, &facts.config, clustered)
+        .map_err(|errors| invalid(&errors))?;
+    if call.only_validates() {
+        return nothing_wrong();
+    }
     if let Some(node) = call.state.parts.node.clone() {
         in_cluster(&call, move || node.update_bucket(&name, &change)).await?;
     } else {

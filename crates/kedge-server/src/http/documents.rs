@@ -3,7 +3,9 @@
 //! Names and shapes are those of Couchbase Server's REST interface, `GET /pools/default` and
 //! `GET /pools/default/buckets/BUCKET`. A figure that is not measured is absent rather than invented.
 
-use kedge_bucket::{BucketConfig, ConflictResolution, DurabilityFallback, EvictionPolicy};
+use kedge_bucket::{
+    BucketConfig, CompactionConfig, ConflictResolution, DurabilityFallback, EvictionPolicy,
+};
 use kedge_cluster::{
     BUCKET_CAPABILITIES, CLAIMED_COMPATIBILITY, CLAIMED_VERSION, NODE_SERVICES, NodeView,
     SERVER_GROUP, ServerMap, Snapshot, socket_text,
@@ -11,7 +13,7 @@ use kedge_cluster::{
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::bucket_form::DURABILITY_LEVELS;
+use super::bucket_form::{DURABILITY_LEVELS, NEVER, purge_days};
 use super::{BucketFacts, HttpState, machine};
 
 /// What documents are made of: the state, the cluster at one revision, and the host that the caller reached.
@@ -39,7 +41,9 @@ pub(crate) struct BucketDocument {
     #[serde(rename = "vBucketServerMap")]
     server_map: ServerMap,
     auth_type: &'static str,
-    auto_compaction_settings: bool,
+    auto_compaction_settings: Value,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    purge_interval: Option<f64>,
     replica_index: bool,
     replica_number: u8,
     quota: Value,
@@ -52,6 +56,10 @@ pub(crate) struct BucketDocument {
     max_ttl: u32,
     compression_mode: &'static str,
     min_compression_ratio: f64,
+    memory_low_watermark: u8,
+    memory_high_watermark: u8,
+    warmup_behavior: &'static str,
+    access_scanner_enabled: bool,
     nodes: Vec<Value>,
     controllers: Value,
     stats: Value,
@@ -65,6 +73,26 @@ fn basic_stats(facts: &BucketFacts) -> Value {
         "memUsed": facts.mem_used_bytes,
         "diskUsed": facts.disk_bytes,
     })
+}
+
+/// What is the bucket's own of automatic compaction; nothing when all of it is as in other buckets.
+fn own_compaction(config: &CompactionConfig) -> Option<(Value, f64)> {
+    let defaults = CompactionConfig::default();
+    let is_default = (config.fragmentation_percent, config.purge_age_secs)
+        == (defaults.fragmentation_percent, defaults.purge_age_secs);
+    if is_default {
+        return None;
+    }
+    let percentage = match config.fragmentation_percent {
+        NEVER => json!("undefined"),
+        percent => json!(percent),
+    };
+    let settings = json!({
+        "parallelDBAndViewCompaction": false,
+        "databaseFragmentationThreshold": { "percentage": percentage, "size": "undefined" },
+        "viewFragmentationThreshold": { "percentage": "undefined", "size": "undefined" },
+    });
+    Some((settings, purge_days(config.purge_age_secs)))
 }
 
 fn controllers(config: &BucketConfig, uri: &str) -> Value {
@@ -93,6 +121,8 @@ impl Composer<'_> {
         let path = path_text(&config.name);
         let uri = format!("/pools/default/buckets/{path}");
         let quota = config.quota_bytes;
+        let all_nodes = self.cluster.nodes().list.len().max(1) as u64;
+        let compaction = own_compaction(&config.compaction);
         BucketDocument {
             name: config.name.clone(),
             node_locator: "vbucket",
@@ -114,10 +144,11 @@ impl Composer<'_> {
                 .cluster
                 .server_map(&config.name, config.vbuckets, self.host),
             auth_type: "sasl",
-            auto_compaction_settings: false,
+            purge_interval: compaction.as_ref().map(|(_, days)| *days),
+            auto_compaction_settings: compaction.map_or(json!(false), |(settings, _)| settings),
             replica_index: false,
             replica_number: config.replicas,
-            quota: json!({ "ram": quota, "rawRAM": quota }),
+            quota: json!({ "ram": quota * all_nodes, "rawRAM": quota }),
             basic_stats: basic_stats(facts),
             eviction_policy: match config.eviction_policy {
                 EvictionPolicy::ValueOnly => "valueOnly",
@@ -137,6 +168,10 @@ impl Composer<'_> {
             max_ttl: config.max_ttl_secs,
             compression_mode: config.compression.name(),
             min_compression_ratio: config.min_compression_ratio.get(),
+            memory_low_watermark: config.memory.low_wat_percent,
+            memory_high_watermark: config.memory.high_wat_percent,
+            warmup_behavior: config.memory.warmup_behavior.name(),
+            access_scanner_enabled: config.memory.access_scanner_enabled,
             nodes: self.nodes(facts.loading),
             controllers: controllers(config, &uri),
             stats: json!({ "uri": format!("{uri}/stats") }),

@@ -7,6 +7,7 @@ mod collections;
 mod compaction;
 mod documents;
 mod figures;
+mod settings;
 mod sockets;
 mod streams;
 mod threads;

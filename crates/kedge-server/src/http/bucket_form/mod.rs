@@ -1,0 +1,136 @@
+//! From the fields of a form to the settings of a bucket.
+//!
+//! Field names are those of Couchbase Server's REST interface, "Creating and Editing Buckets", and so are the texts of
+//! errors where that page gives them: SDKs and their users match on them. A field that asks for something that Kedge
+//! does not do is refused rather than ignored. Fields that mean nothing here (`threadsNumber`, `replicaIndex`, ...) are
+//! checked and have no effect, as SDKs send some of them always. Fields that nobody knows are ignored, as there.
+
+mod compaction;
+mod fields;
+mod reader;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+
+use kedge_bucket::{BucketChange, BucketConfig};
+use kedge_types::limits::BUCKET_NAME_BYTES_MAX;
+
+pub(crate) use compaction::{NEVER, purge_days};
+pub(crate) use fields::DURABILITY_LEVELS;
+use fields::{Fields, REPLICAS_MAX};
+use reader::error_key;
+
+use super::form::Form;
+
+/// What is wrong, by field.
+pub(crate) type Errors = BTreeMap<&'static str, String>;
+
+fn name_problem(name: &str) -> Option<String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_-.%".contains(c);
+    if name.is_empty() {
+        return Some("Bucket name needs to be specified".to_owned());
+    }
+    if !name.chars().all(allowed) {
+        return Some(
+            "Bucket name can only contain characters in range A-Z, a-z, 0-9 as well as underscore, period, dash & \
+             percent. Consult the documentation."
+                .to_owned(),
+        );
+    }
+    if name.starts_with('.') {
+        return Some("Bucket name cannot start with dot.".to_owned());
+    }
+    (name.len() > BUCKET_NAME_BYTES_MAX)
+        .then(|| format!("Bucket name cannot exceed {BUCKET_NAME_BYTES_MAX} characters"))
+}
+
+/// What makes settings unusable together, though each of them may be what it is.
+fn check_together(config: &BucketConfig, errors: &mut Errors) {
+    // A SyncWrite has at most three nodes: with more, no write would ever succeed.
+    if u64::from(config.replicas) == REPLICAS_MAX && config.durability_min_level != 0 {
+        errors.insert(
+            error_key("durabilityMinLevel"),
+            format!("durabilityMinLevel must be none in a bucket with {REPLICAS_MAX} replicas."),
+        );
+    }
+    let memory = &config.memory;
+    if memory.low_wat_percent >= memory.high_wat_percent {
+        let says = format!(
+            "memoryLowWatermark, {}, must be below memoryHighWatermark, {}.",
+            memory.low_wat_percent, memory.high_wat_percent
+        );
+        errors.insert("memoryLowWatermark", says);
+    }
+}
+
+/// The settings of a new bucket, with a new identity.
+///
+/// # Errors
+/// What is wrong, by field; all at once.
+pub(crate) fn new_bucket(form: &Form, vbuckets_default: u16) -> Result<BucketConfig, Errors> {
+    let mut errors = Errors::new();
+    let name = form.get("name").unwrap_or_default();
+    if let Some(problem) = name_problem(name) {
+        errors.insert("name", problem);
+    }
+    let fields = Fields::read(form, &mut errors);
+    if form.get("ramQuotaMB").or(form.get("ramQuota")).is_none() {
+        let text = "The RAM Quota must be specified and must be a positive integer.";
+        errors.insert(error_key("ramQuotaMB"), text.to_owned());
+    }
+    let vbuckets = fields.vbuckets.unwrap_or(vbuckets_default);
+    let mut config = fields.change().apply(&BucketConfig::new(name, vbuckets, 0));
+    config.conflict_resolution = fields.conflict_resolution.unwrap_or_default();
+    if errors.is_empty() {
+        check_together(&config, &mut errors);
+    }
+    if errors.is_empty() {
+        return Ok(config);
+    }
+    Err(errors)
+}
+
+/// The change of settings of an existing bucket; `clustered` when it has its replicas on other nodes.
+///
+/// # Errors
+/// What is wrong, by field; a setting that cannot change may be given with the value it has.
+pub(crate) fn changed_bucket(
+    form: &Form,
+    current: &BucketConfig,
+    clustered: bool,
+) -> Result<BucketChange, Errors> {
+    let mut errors = Errors::new();
+    let fields = Fields::read(form, &mut errors);
+    let mut refuse = |field, text: &str| {
+        errors.insert(field, text.to_owned());
+    };
+    if form.get("name").is_some_and(|name| name != current.name) {
+        refuse("name", "The name of a bucket cannot be changed");
+    }
+    let vbuckets = fields.vbuckets;
+    if vbuckets.is_some_and(|vbuckets| vbuckets != current.vbuckets) {
+        refuse("numVBuckets", "Number of vbuckets cannot be changed");
+    }
+    let resolution = fields.conflict_resolution;
+    if resolution.is_some_and(|resolution| resolution != current.conflict_resolution) {
+        let text = "Conflict resolution type not allowed in update bucket";
+        refuse("conflictResolutionType", text);
+    }
+    let change = fields.change();
+    let next = change.apply(current);
+    if clustered && next.replicas != current.replicas {
+        let text = "The number of replicas is chosen when a bucket is made, and cannot be changed in a cluster.";
+        refuse("replicaNumber", text);
+    }
+    // What was so before the change is no reason to refuse another.
+    let mut before = Errors::new();
+    check_together(current, &mut before);
+    if before.is_empty() && errors.is_empty() {
+        check_together(&next, &mut errors);
+    }
+    if errors.is_empty() {
+        return Ok(change);
+    }
+    Err(errors)
+}

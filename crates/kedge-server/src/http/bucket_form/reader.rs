@@ -1,0 +1,109 @@
+//! Reads the fields of a form one by one, and collects what is wrong with them.
+
+use std::ops::RangeInclusive;
+
+use super::Errors;
+use crate::http::form::Form;
+
+/// `true` and `false` as forms have them.
+const BOOLEANS: [(&str, bool); 4] = [("0", false), ("1", true), ("false", false), ("true", true)];
+
+pub(super) struct Reader<'a> {
+    pub(super) form: &'a Form,
+    pub(super) errors: &'a mut Errors,
+}
+
+impl Reader<'_> {
+    pub(super) fn number(
+        &mut self,
+        field: &'static str,
+        range: RangeInclusive<u64>,
+    ) -> Option<u64> {
+        let (low, high) = (*range.start(), *range.end());
+        let says = format!("{field} must be a number from {low} to {high}.");
+        self.number_or(field, range, &says)
+    }
+
+    /// [`Self::number`] with the words for what is no such number.
+    pub(super) fn number_or(
+        &mut self,
+        field: &'static str,
+        range: RangeInclusive<u64>,
+        says: &str,
+    ) -> Option<u64> {
+        let text = self.form.get(field)?;
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        if number.is_none() {
+            self.wrong(field, says);
+        }
+        number
+    }
+
+    /// A number that may be given as `undefined`, which is the same as not at all.
+    pub(super) fn number_if_defined(
+        &mut self,
+        field: &'static str,
+        range: RangeInclusive<u64>,
+        says: &str,
+    ) -> Option<u64> {
+        match self.form.get(field)? {
+            "" | "undefined" => None,
+            _ => self.number_or(field, range, says),
+        }
+    }
+
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        field: &'static str,
+        choices: &[(&str, T)],
+    ) -> Option<T> {
+        let names: Vec<&str> = choices.iter().map(|(name, _)| *name).collect();
+        let says = format!("{field} must be one of {}.", names.join(", "));
+        self.choice_or(field, choices, &says)
+    }
+
+    /// [`Self::choice`] with the words for what is none of them.
+    pub(super) fn choice_or<T: Copy>(
+        &mut self,
+        field: &'static str,
+        choices: &[(&str, T)],
+        says: &str,
+    ) -> Option<T> {
+        let text = self.form.get(field)?;
+        let chosen = choices.iter().find(|(name, _)| *name == text);
+        if chosen.is_none() {
+            self.wrong(field, says);
+        }
+        chosen.map(|(_, choice)| *choice)
+    }
+
+    pub(super) fn boolean(&mut self, field: &'static str) -> Option<bool> {
+        self.choice(field, &BOOLEANS)
+    }
+
+    /// [`Self::boolean`] with the words for what is neither.
+    pub(super) fn boolean_or(&mut self, field: &'static str, says: &str) -> Option<bool> {
+        self.choice_or(field, &BOOLEANS, says)
+    }
+
+    /// Refuses a field unless it has one of the values that ask for nothing.
+    pub(super) fn only(&mut self, field: &'static str, nothing: &[&str], says: &str) {
+        let asks = |text: &str| !nothing.contains(&text);
+        if self.form.get(field).is_some_and(asks) {
+            self.wrong(field, says);
+        }
+    }
+
+    pub(super) fn wrong(&mut self, field: &'static str, text: impl Into<String>) {
+        self.errors.insert(error_key(field), text.into());
+    }
+}
+
+/// Some fields have another name in errors than in forms; SDKs know both.
+pub(super) fn error_key(field: &'static str) -> &'static str {
+    match field {
+        "ramQuotaMB" => "ramQuota",
+        "durabilityMinLevel" => "durability_min_level",
+        _ => field,
+    }
+}
