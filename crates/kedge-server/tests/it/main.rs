@@ -19,6 +19,7 @@ mod registry;
 mod replication;
 mod replies;
 mod server;
+mod settings;
 mod stats;
 mod subdoc;
 mod text;
