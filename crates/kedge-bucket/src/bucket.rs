@@ -429,6 +429,7 @@ impl Bucket {
         }
         self.note_news(vbucket);
         self.on_changed(vbucket);
+        self.look_at_leftovers(vbucket);
         self.look_at_values(vbucket);
         self.on_memory();
         let mut done = Vec::new();

@@ -4,8 +4,9 @@
 //! manifest under its lock; so no active vBucket is left behind.
 
 use crate::bucket::{Bucket, Phase};
-use kedge_types::{CollectionId, Manifest, Seqno};
-use kedge_vbucket::{CollectionOps, VbState};
+use crate::tasks::Sleeper;
+use kedge_types::{Collection, CollectionId, DocKey, Expiry, Manifest, Now, ScopeId, Seqno, VbId};
+use kedge_vbucket::{CollectionOps, OpenCollection, VBucket, VbState};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,13 +17,17 @@ pub(crate) struct Collections {
     manifest: RwLock<Arc<Manifest>>,
     /// Who changes it holds this until all vBuckets have heard of it.
     changing: Mutex<()>,
+    /// The task that lets go of documents of dropped collections.
+    pub(crate) sweeper: Sleeper,
 }
 
-/// What the active vBuckets of a bucket have of a collection.
+/// What a vBucket has of a collection, or the active vBuckets of a bucket together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CollectionFigures {
     /// The collection.
     pub collection: CollectionId,
+    /// The scope that it is in.
+    pub scope: ScopeId,
     /// Live documents. May be too high until what was written over evicted ones is in the files.
     pub items: u64,
     /// Bytes in the files: values as stored, keys and metadata, tombstones and prepares too.
@@ -31,6 +36,28 @@ pub struct CollectionFigures {
     pub high_seqno: Seqno,
     /// Commands since the start.
     pub ops: CollectionOps,
+}
+
+impl CollectionFigures {
+    fn of(open: &OpenCollection) -> Self {
+        Self {
+            collection: open.id,
+            scope: open.scope,
+            items: open.items,
+            disk_bytes: 0,
+            high_seqno: open.high_seqno,
+            ops: open.ops,
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.items += other.items;
+        self.disk_bytes += other.disk_bytes;
+        self.high_seqno = self.high_seqno.max(other.high_seqno);
+        self.ops.reads += other.ops.reads;
+        self.ops.writes += other.ops.writes;
+        self.ops.deletes += other.ops.deletes;
+    }
 }
 
 impl Bucket {
@@ -48,8 +75,28 @@ impl Bucket {
         if manifest.uid <= self.collections.manifest.read().uid {
             return;
         }
+        let has_ttl = |(_, it): (_, &Collection)| it.max_ttl.is_some();
+        self.hot
+            .set_collection_ttls(manifest.collections().any(has_ttl));
         *self.collections.manifest.write() = manifest;
         self.tell_manifest();
+    }
+
+    /// The expiry of a document that the number of the wire means, no later than the longest time to live of its collection,
+    /// or of the bucket, allows.
+    pub(crate) fn expiry(&self, now: Now, key: &DocKey, wire: u32) -> Expiry {
+        let unix_secs = now.unix_secs();
+        self.limited(now, key, Expiry::from_wire(wire, unix_secs))
+    }
+
+    /// `expiry`, or what the longest time to live allows.
+    pub(crate) fn limited(&self, now: Now, key: &DocKey, expiry: Expiry) -> Expiry {
+        let rule = || {
+            let manifest = self.collections.manifest.read();
+            manifest.collection(key.collection())?.1.max_ttl
+        };
+        let of_collection = self.hot.has_collection_ttls().then(rule).flatten();
+        self.hot.limited(expiry, of_collection, now.unix_secs())
     }
 
     /// Lets all active vBuckets hear of the manifest, if the bucket is open.
@@ -84,21 +131,40 @@ impl Bucket {
             if vbucket.state() != VbState::Active {
                 continue;
             }
-            for open in vbucket.collections() {
-                let figures = found.entry(open.id).or_insert(CollectionFigures {
-                    collection: open.id,
-                    items: 0,
-                    disk_bytes: 0,
+            for one in self.figures_of(&vbucket) {
+                let figures = found.entry(one.collection).or_insert(CollectionFigures {
                     high_seqno: Seqno(0),
-                    ops: CollectionOps::default(),
+                    ..CollectionFigures::of(&OpenCollection::new(
+                        one.collection,
+                        one.scope,
+                        Seqno(0),
+                    ))
                 });
-                figures.items += open.items;
-                figures.high_seqno = figures.high_seqno.max(open.high_seqno);
-                figures.ops.reads += open.ops.reads;
-                figures.ops.writes += open.ops.writes;
-                figures.ops.deletes += open.ops.deletes;
+                figures.add(&one);
             }
         }
         found.into_values().collect()
+    }
+
+    /// What a vBucket has of each collection that is open in it, in the order of ids; `None` when there is none of this number.
+    #[must_use]
+    pub fn vbucket_collections(&self, vb: VbId) -> Option<Vec<CollectionFigures>> {
+        let vbucket = self.vbuckets.get(vb.index())?.lock();
+        (!vbucket.is_deleted()).then(|| self.figures_of(&vbucket))
+    }
+
+    fn figures_of(&self, vbucket: &VBucket) -> Vec<CollectionFigures> {
+        let on_disk = self.disk_bytes(vbucket.id());
+        let figures = |open: &OpenCollection| CollectionFigures {
+            disk_bytes: on_disk.get(&open.id).copied().unwrap_or(0),
+            ..CollectionFigures::of(open)
+        };
+        vbucket.collections().iter().map(figures).collect()
+    }
+
+    /// What a vBucket's file says of the sizes of its collections, as far as that is known without reading it.
+    fn disk_bytes(&self, vb: VbId) -> BTreeMap<CollectionId, u64> {
+        let storage = self.storage().ok();
+        storage.map_or_else(BTreeMap::new, |storage| storage.collection_bytes(vb))
     }
 }

@@ -6,7 +6,7 @@ use crate::counters::Counter;
 use crate::fetch::{Op, Pending};
 use crate::held::Room;
 use crate::outcome::Outcome;
-use kedge_types::{Cas, Datatype, DocKey, Durability, Expiry, Status, VbId};
+use kedge_types::{Cas, Datatype, DocKey, Durability, Status, VbId};
 use kedge_vbucket::{
     ConcatMode, Cookie, Document, ITEM_OVERHEAD_BYTES, Meta, MinRatio, Mutated, NewValue,
     Outcome as StepOutcome, SLOT_BYTES, StoreMode, VBucket,
@@ -125,7 +125,7 @@ impl Bucket {
     ) -> Result<Outcome<Mutated>, Status> {
         let value = NewValue::check(value, datatype, self.hot.min_ratio())?;
         let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
-        let expiry = self.expiry(ctx, expiry);
+        let expiry = self.expiry(ctx.now, write.key, expiry);
         self.count(ctx, Counter::CmdSet);
         let op = || Op::Store {
             mode,
@@ -205,7 +205,7 @@ impl Bucket {
             negative,
             delta,
             initial,
-            expiry: self.expiry(ctx, expiry),
+            expiry: self.expiry(ctx.now, write.key, expiry),
         };
         if let Room::Later(bytes) = room {
             return self.hold_write(ctx, write, bytes, Op::Arithmetic(op));
@@ -232,7 +232,7 @@ impl Bucket {
         expiry: u32,
     ) -> Result<Outcome<Mutated>, Status> {
         self.refuse_on_full_disk()?;
-        let expiry = self.expiry(ctx, expiry);
+        let expiry = self.expiry(ctx.now, write.key, expiry);
         self.count(ctx, Counter::CmdTouch);
         let op = || Op::Touch { expiry };
         let hits = (Counter::TouchHits, Counter::TouchMisses);
@@ -253,7 +253,7 @@ impl Bucket {
         read: impl FnOnce(Document<'_>, Mutated) -> R,
     ) -> Result<Outcome<R>, Status> {
         self.refuse_on_full_disk()?;
-        let expiry = self.expiry(ctx, expiry);
+        let expiry = self.expiry(ctx.now, write.key, expiry);
         self.count(ctx, Counter::CmdTouch);
         let op = || Op::GetAndTouch { expiry };
         let hits = (Counter::TouchHits, Counter::TouchMisses);
@@ -441,10 +441,6 @@ impl Bucket {
     ) -> Result<Outcome<R>, Status> {
         let durability = self.hot.durability(write.durability);
         self.hold(ctx, write.vb, bytes, pending(ctx, write, durability, op))
-    }
-
-    fn expiry(&self, ctx: Ctx, wire: u32) -> Expiry {
-        self.hot.expiry(wire, ctx.now.unix_secs())
     }
 
     pub(crate) fn admit(&self, ctx: Ctx, payload: usize) -> Result<Room, Status> {

@@ -13,6 +13,8 @@ pub(crate) struct Hot {
     compresses: AtomicBool,
     min_level: AtomicU8,
     max_ttl_secs: AtomicU32,
+    /// A collection has a rule of its own.
+    has_collection_ttls: AtomicBool,
 }
 
 impl Hot {
@@ -22,6 +24,7 @@ impl Hot {
             compresses: AtomicBool::new(false),
             min_level: AtomicU8::new(0),
             max_ttl_secs: AtomicU32::new(0),
+            has_collection_ttls: AtomicBool::new(false),
         };
         hot.set(config);
         hot
@@ -67,14 +70,25 @@ impl Hot {
         })
     }
 
-    /// The expiry that the number of the wire means, no later than the longest time to live allows.
-    pub(crate) fn expiry(&self, wire: u32, unix_secs: u64) -> Expiry {
-        self.limited(Expiry::from_wire(wire, unix_secs), unix_secs)
+    /// Whether collections have rules of their own.
+    pub(crate) fn has_collection_ttls(&self) -> bool {
+        self.has_collection_ttls.load(Ordering::SeqCst)
     }
 
-    /// `expiry`, or what the longest time to live allows.
-    pub(crate) fn limited(&self, expiry: Expiry, unix_secs: u64) -> Expiry {
-        let max_ttl = self.max_ttl_secs.load(Ordering::Relaxed);
+    pub(crate) fn set_collection_ttls(&self, any: bool) {
+        self.has_collection_ttls.store(any, Ordering::SeqCst);
+    }
+
+    /// `expiry`, or what the longest time to live allows: that of the collection, if it has one, or else of the bucket.
+    /// 0: any is.
+    pub(crate) fn limited(
+        &self,
+        expiry: Expiry,
+        collection: Option<u32>,
+        unix_secs: u64,
+    ) -> Expiry {
+        let of_bucket = || self.max_ttl_secs.load(Ordering::Relaxed);
+        let max_ttl = collection.unwrap_or_else(of_bucket);
         if max_ttl == 0 {
             return expiry;
         }

@@ -18,6 +18,7 @@ mod config;
 mod counters;
 mod dcp;
 mod documents;
+mod dropped;
 mod end;
 mod error;
 mod fetch;
@@ -76,7 +77,7 @@ pub use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, Str
 pub use kedge_storage::{CompactPhase, CompactionFigures, FileFigures, Import, Imported};
 pub use kedge_vbucket::{
     Change, DurabilityFigures, FailoverTable, LevelCounts, NodeName, ReceiveError, Received,
-    Resume, Snapshot, SnapshotKind, Topology,
+    Resume, Snapshot, SnapshotKind, SystemEvent, SystemEventKind, Topology,
 };
 pub use kedge_vbucket::{
     CollectionOps, Completion, ConcatMode, Cookie, Deletion, Document, Drift, Item, ItemMeta, Meta,

@@ -74,6 +74,9 @@ impl Bucket {
         if self.phase() != Phase::Open {
             return Err(Status::TemporaryFailure);
         }
+        if self.manifest().collection(collection).is_none() {
+            return Err(Status::UnknownCollection);
+        }
         let random = self.next_random();
         let count = self.vbuckets.len();
         let start = (random >> 32) as usize % count;
@@ -128,9 +131,10 @@ impl Bucket {
         mut each: impl FnMut(&[u8]),
     ) -> Result<Outcome<()>, Status> {
         let keys = self.step(ctx.now, start.vb, |vbucket| {
+            vbucket.check_collection(start.key)?;
             let in_memory = !Self::has_keys_on_disk(vbucket);
-            in_memory.then(|| vbucket.keys_from(ctx.now, start.key, count as usize))
-        })?;
+            Ok(in_memory.then(|| vbucket.keys_from(ctx.now, start.key, count as usize)))
+        })??;
         let Some(keys) = keys else {
             return self.fetch(ctx, start, Op::Keys { count });
         };
@@ -207,9 +211,15 @@ impl Bucket {
     }
 
     /// The last seqno of every vBucket in `state` (any but dead when `None`); with `visible_only` the last that
-    /// clients without SyncWrites may hear of.
+    /// clients without SyncWrites may hear of. With `collection`, the last seqno of that alone, in the vBuckets where it is
+    /// open.
     #[must_use]
-    pub fn vbucket_seqnos(&self, state: Option<VbState>, visible_only: bool) -> Vec<(VbId, Seqno)> {
+    pub fn vbucket_seqnos(
+        &self,
+        state: Option<VbState>,
+        visible_only: bool,
+        collection: Option<CollectionId>,
+    ) -> Vec<(VbId, Seqno)> {
         let mut seqnos = Vec::with_capacity(self.vbuckets.len());
         for vbucket in &self.vbuckets {
             let vbucket = vbucket.lock();
@@ -222,7 +232,17 @@ impl Bucket {
                 } else {
                     vbucket.high_seqno()
                 };
-                seqnos.push((vbucket.id(), seqno));
+                let of_collection = |id: CollectionId| {
+                    let mut all = vbucket.collections().iter();
+                    all.find(|open| open.id == id).map(|open| open.high_seqno)
+                };
+                match collection {
+                    None => seqnos.push((vbucket.id(), seqno)),
+                    Some(id) => {
+                        let high = of_collection(id).map(|high| high.min(seqno));
+                        seqnos.extend(high.map(|high| (vbucket.id(), high)));
+                    }
+                }
             }
         }
         seqnos

@@ -4,7 +4,7 @@ use crate::error::BucketError;
 use kedge_log::{Batch, LogError};
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno, VbId, VbUuid};
 use kedge_vbucket::{
-    Change, Deletion, FailoverTable, Item, ItemMeta, Snapshot, SnapshotKind, VbState,
+    Change, Deletion, FailoverTable, Item, ItemMeta, Snapshot, SnapshotKind, SystemEvent, VbState,
 };
 
 const KIND_DOCUMENT: u8 = 1;
@@ -19,6 +19,7 @@ const KIND_ROLLBACK: u8 = 8;
 const KIND_DELETE: u8 = 9;
 const KIND_SNAPSHOT: u8 = 10;
 const KIND_ADVANCE: u8 = 11;
+const KIND_SYSTEM: u8 = 12;
 
 /// Start, end, maximum visible, high completed, high prepared and purge seqno, and what is known of them.
 const SNAPSHOT_BYTES: usize = 49;
@@ -39,6 +40,7 @@ pub(crate) fn push(batch: &mut Batch, vb: VbId, change: &Change) -> Result<(), L
     match change {
         Change::Document(item) => push_item(batch, KIND_DOCUMENT, vb, item),
         Change::Prepare(item) => push_item(batch, KIND_PREPARE, vb, item),
+        Change::System(item) => push_item(batch, KIND_SYSTEM, vb, item),
         Change::Commit { item, prepared } => push_end(batch, KIND_COMMIT, vb, item, *prepared),
         Change::Abort { item, prepared } => push_end(batch, KIND_ABORT, vb, item, *prepared),
         Change::State(table, state) => {
@@ -140,7 +142,7 @@ fn table_bytes(table: &FailoverTable) -> Vec<u8> {
 /// The seqno of a record that has one, without looking at the rest; `None` for all others.
 pub(crate) fn seqno(kind: u8, payload: &[u8]) -> Option<Seqno> {
     let meta = match kind {
-        KIND_DOCUMENT | KIND_PREPARE | KIND_ADVANCE => payload,
+        KIND_DOCUMENT | KIND_PREPARE | KIND_SYSTEM | KIND_ADVANCE => payload,
         KIND_COMMIT | KIND_ABORT => payload.get(8..)?,
         _ => return None,
     };
@@ -157,6 +159,13 @@ pub(crate) fn parse(kind: u8, vb: VbId, payload: &[u8]) -> Result<Option<Change>
     let change = match kind {
         KIND_DOCUMENT => Change::Document(parse_item(payload).map_err(wrong)?),
         KIND_PREPARE => Change::Prepare(parse_item(payload).map_err(wrong)?),
+        KIND_SYSTEM => {
+            let item = parse_item(payload).map_err(wrong)?;
+            // Made anew, so that it is known that no hash table has it.
+            let event = SystemEvent::of_item(&item);
+            let event = event.ok_or_else(|| wrong("it is no change of collections"))?;
+            Change::System(event.item(item.cas(), item.seqno()))
+        }
         KIND_COMMIT => {
             let (prepared, item) = parse_end(payload).map_err(wrong)?;
             Change::Commit { item, prepared }
@@ -293,16 +302,31 @@ fn parse_table(payload: &[u8]) -> Result<FailoverTable, &'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kedge_types::{CollectionId, ManifestUid, ScopeId};
+    use kedge_vbucket::SystemEventKind;
     use proptest::prelude::*;
 
     fn item(meta: &ItemMeta, value: &[u8]) -> Item {
         Item::new(meta, b"\x00key", &[value])
     }
 
+    fn event() -> SystemEvent {
+        SystemEvent {
+            kind: SystemEventKind::CollectionCreated,
+            uid: ManifestUid(7),
+            scope: ScopeId(8),
+            collection: CollectionId(9),
+            name: "fruit".to_owned(),
+            max_ttl: Some(10),
+            history: true,
+            start: Seqno(0),
+        }
+    }
+
     /// What the log would hand back for a change.
     fn payload(change: &Change) -> (u8, Vec<u8>) {
         let parts: Vec<Vec<u8>> = match change {
-            Change::Document(item) | Change::Prepare(item) => {
+            Change::Document(item) | Change::Prepare(item) | Change::System(item) => {
                 vec![
                     meta_bytes(item).to_vec(),
                     item.key().to_vec(),
@@ -329,6 +353,7 @@ mod tests {
         let kind = match change {
             Change::Document(_) => KIND_DOCUMENT,
             Change::Prepare(_) => KIND_PREPARE,
+            Change::System(_) => KIND_SYSTEM,
             Change::Commit { .. } => KIND_COMMIT,
             Change::Abort { .. } => KIND_ABORT,
             Change::State(..) => KIND_STATE,
@@ -400,6 +425,7 @@ mod tests {
                 item: item(&meta, b""),
                 prepared: Seqno(3),
             },
+            Change::System(event().item(Cas(4), Seqno(5))),
             Change::State(table.clone(), VbState::Replica),
             Change::Reset(table.clone(), VbState::Dead),
             Change::Delete,
@@ -443,7 +469,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_break_it(kind in 0u8..12, bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
+        fn no_bytes_break_it(kind in 0u8..13, bytes in proptest::collection::vec(any::<u8>(), 0..120)) {
             let _ = parse(kind, VbId(0), &bytes);
         }
     }

@@ -68,7 +68,7 @@ impl Bucket {
     ) -> Result<Outcome<Mutated>, Status> {
         let room = self.admit(ctx, write.key.as_bytes().len() + change.bytes())?;
         self.count(ctx, Counter::SubdocMutations);
-        let expiry = self.hot.expiry(expiry, ctx.now.unix_secs());
+        let expiry = self.expiry(ctx.now, write.key, expiry);
         let op = || Op::Modify {
             change: Arc::clone(change),
             expiry,

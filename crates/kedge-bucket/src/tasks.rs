@@ -10,6 +10,7 @@ use crate::bucket::{Bucket, Phase};
 use crate::compaction::CompactionLook;
 use crate::compressor::ItemCompressor;
 use crate::dcp::CursorMemory;
+use crate::dropped::DroppedSweep;
 use crate::error::BucketError;
 use crate::fetch::Fetcher;
 use crate::held::HeldWrites;
@@ -42,6 +43,9 @@ pub(crate) static DURABILITY_TIMEOUT: Kind =
 /// Documents that expired, and tombstones that are old enough.
 pub(crate) static EXPIRY_SWEEP: Kind =
     Kind::new("expiry_sweep", Pool::NonIo, Priority::Low, ms(100));
+/// Documents of dropped collections leave memory.
+pub(crate) static DROPPED_SWEEP: Kind =
+    Kind::new("dropped_sweep", Pool::NonIo, Priority::Low, ms(100));
 /// A log segment made ready: up to 64 MiB of zeros.
 pub(crate) static LOG_SEGMENT: Kind =
     Kind::new("log_segment", Pool::AuxIo, Priority::Normal, ms(5_000));
@@ -192,6 +196,10 @@ impl Bucket {
             ExpirySweep::default(),
         )?;
         self.sweeper.set_task(task);
+        executor.wake(task);
+        let does = "lets go of documents of dropped collections";
+        let task = self.add(&DROPPED_SWEEP, does, DroppedSweep::default())?;
+        self.collections.sweeper.set_task(task);
         executor.wake(task);
         if !self.is_direct() {
             let task = self.add(&LOG_SEGMENT, "makes the next log segment ready", LogSegment)?;

@@ -95,7 +95,7 @@ impl Bucket {
             rev: with.rev,
             flags: with.flags,
             expiry: match with.deleted {
-                None => self.hot.limited(expiry, ctx.now.unix_secs()),
+                None => self.limited(ctx.now, write.key, expiry),
                 Some(_) => expiry,
             },
             deleted: with.deleted,
@@ -155,7 +155,7 @@ impl Bucket {
             } => {
                 let value = NewValue::check(value, datatype, self.hot.min_ratio())?;
                 let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
-                let expiry = self.hot.expiry(expiry, ctx.now.unix_secs());
+                let expiry = self.expiry(ctx.now, write.key, expiry);
                 self.count(ctx, Counter::CmdSet);
                 let op = || Op::Store {
                     mode,

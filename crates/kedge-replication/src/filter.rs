@@ -1,9 +1,7 @@
 //! What of a vBucket a stream is about.
 
-use kedge_types::{CollectionId, Status, decode_leb128};
-
-/// Id of the default scope.
-const DEFAULT_SCOPE: u32 = 0;
+use kedge_types::{CollectionId, ScopeId, Status, decode_leb128};
+use kedge_vbucket::{Item, OpenCollection, SystemEvent, SystemEventKind, is_system_key};
 
 /// Which documents a stream has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -12,35 +10,96 @@ pub enum Filter {
     #[default]
     Everything,
     /// Those of some collections.
-    Collections(Box<[CollectionId]>),
+    Collections(Vec<CollectionId>),
     /// Those of a scope's collections.
-    Scope(u32),
+    Scope {
+        /// The scope.
+        scope: ScopeId,
+        /// Its collections: those that are open when the stream begins, then as their events say.
+        collections: Vec<CollectionId>,
+    },
 }
 
 impl Filter {
-    /// Whether the collections or the scope exist. The default ones do, and no others yet.
+    /// Whether the collections or the scope are open in the vBucket; a scope's filter learns of its collections.
     ///
     /// # Errors
     /// [`Status::UnknownCollection`], [`Status::UnknownScope`].
-    pub fn check(&self) -> Result<(), Status> {
+    pub fn resolve(&mut self, open: &[OpenCollection], scopes: &[ScopeId]) -> Result<(), Status> {
         match self {
-            Self::Collections(ids) if ids.iter().any(|id| *id != CollectionId::DEFAULT) => {
-                Err(Status::UnknownCollection)
+            Self::Everything => Ok(()),
+            Self::Collections(ids) => {
+                let is_open = |id: &CollectionId| open.iter().any(|open| open.id == *id);
+                if ids.iter().all(is_open) {
+                    Ok(())
+                } else {
+                    Err(Status::UnknownCollection)
+                }
             }
-            Self::Scope(scope) if *scope != DEFAULT_SCOPE => Err(Status::UnknownScope),
-            _ => Ok(()),
+            Self::Scope { scope, collections } => {
+                if !scopes.contains(scope) {
+                    return Err(Status::UnknownScope);
+                }
+                let of_scope = open.iter().filter(|open| open.scope == *scope);
+                *collections = of_scope.map(|open| open.id).collect();
+                Ok(())
+            }
         }
     }
 
-    /// Whether a document with this stored key belongs to it.
-    #[must_use]
-    pub fn admits(&self, stored_key: &[u8]) -> bool {
-        let collection = || decode_leb128(stored_key).map(|(id, _)| CollectionId(id));
+    /// Whether a change belongs to it. What is an event changes what does.
+    pub fn admits(&mut self, item: &Item) -> bool {
+        if is_system_key(item.key()) {
+            return SystemEvent::of_item(item).is_some_and(|event| self.follow(&event));
+        }
+        let collection = || decode_leb128(item.key()).map(|(id, _)| CollectionId(id));
         match self {
             Self::Everything => true,
-            Self::Collections(ids) => collection().is_some_and(|id| ids.contains(&id)),
-            // Every collection that exists is in the scope that exists.
-            Self::Scope(_) => collection() == Some(CollectionId::DEFAULT),
+            Self::Collections(ids)
+            | Self::Scope {
+                collections: ids, ..
+            } => collection().is_some_and(|id| ids.contains(&id)),
+        }
+    }
+
+    fn follow(&mut self, event: &SystemEvent) -> bool {
+        let is_drop = event.kind == SystemEventKind::CollectionDropped;
+        match self {
+            Self::Everything => true,
+            Self::Collections(ids) => {
+                let is_of = !event.kind.is_of_scope() && ids.contains(&event.collection);
+                if is_of && is_drop {
+                    ids.retain(|id| *id != event.collection);
+                }
+                is_of
+            }
+            Self::Scope { scope, collections } => {
+                if event.scope != *scope {
+                    return false;
+                }
+                if !event.kind.is_of_scope() {
+                    collections.retain(|id| *id != event.collection);
+                    if !is_drop {
+                        collections.push(event.collection);
+                    }
+                }
+                true
+            }
+        }
+    }
+
+    /// Whether nothing will ever belong to it any more, after this change: its last collection is gone, or its scope.
+    #[must_use]
+    pub fn is_empty_after(&self, item: &Item) -> bool {
+        match self {
+            Self::Everything => false,
+            Self::Collections(ids) => ids.is_empty(),
+            Self::Scope { scope, .. } => {
+                is_system_key(item.key())
+                    && SystemEvent::of_item(item).is_some_and(|event| {
+                        event.kind == SystemEventKind::ScopeDropped && event.scope == *scope
+                    })
+            }
         }
     }
 }
@@ -48,29 +107,92 @@ impl Filter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use kedge_types::{Cas, ManifestUid, Seqno};
+    use kedge_vbucket::ItemMeta;
+
+    fn item(key: &[u8]) -> Item {
+        Item::new(&ItemMeta::default(), key, &[])
+    }
+
+    fn event(kind: SystemEventKind, scope: u32, collection: u32) -> Item {
+        let event = SystemEvent {
+            kind,
+            uid: ManifestUid(1),
+            scope: ScopeId(scope),
+            collection: CollectionId(collection),
+            name: String::new(),
+            max_ttl: None,
+            history: false,
+            start: Seqno(0),
+        };
+        event.item(Cas(1), Seqno(1))
+    }
+
+    fn open(ids: &[(u32, u32)]) -> Vec<OpenCollection> {
+        let open = |&(id, scope)| OpenCollection::new(CollectionId(id), ScopeId(scope), Seqno(0));
+        ids.iter().map(open).collect()
+    }
+
+    fn collections(ids: &[u32]) -> Filter {
+        Filter::Collections(ids.iter().copied().map(CollectionId).collect())
+    }
+
+    fn scope(id: u32) -> Filter {
+        Filter::Scope {
+            scope: ScopeId(id),
+            collections: Vec::new(),
+        }
+    }
 
     #[test]
     fn a_filter_admits_what_it_names() {
-        let collections = Filter::Collections([0, 0x555].map(CollectionId).into());
-        for (filter, default, other, third) in [
+        let there = open(&[(0, 0), (8, 9), (0x555, 9)]);
+        let scopes = [0, 9].map(ScopeId);
+        for (mut filter, default, other, third) in [
             (Filter::Everything, true, true, true),
-            (collections, true, true, false),
-            (Filter::Scope(0), true, false, false),
+            (collections(&[0, 0x555]), true, true, false),
+            (scope(0), true, false, false),
+            (scope(9), false, true, true),
         ] {
-            let admitted = [&b"\x00k"[..], b"\xd5\x0ak", b"\x08k"].map(|key| filter.admits(key));
+            filter.resolve(&there, &scopes).unwrap();
+            let keys = [&b"\x00k"[..], b"\xd5\x0ak", b"\x08k"];
+            let admitted = keys.map(|key| filter.admits(&item(key)));
             assert_eq!(admitted, [default, other, third], "{filter:?}");
         }
-        assert!(!Filter::Scope(0).admits(b"\x80"), "no key");
+        assert!(!collections(&[0]).admits(&item(b"\x80")), "no key");
     }
 
     #[test]
     fn what_does_not_exist_is_said() {
-        let ids =
-            |ids: &[u32]| Filter::Collections(ids.iter().copied().map(CollectionId).collect());
-        assert_eq!(ids(&[0]).check(), Ok(()));
-        assert_eq!(ids(&[0, 8]).check(), Err(Status::UnknownCollection));
-        assert_eq!(Filter::Scope(0).check(), Ok(()));
-        assert_eq!(Filter::Scope(8).check(), Err(Status::UnknownScope));
-        assert_eq!(Filter::Everything.check(), Ok(()));
+        let there = open(&[(0, 0)]);
+        let check = |mut filter: Filter| filter.resolve(&there, &[ScopeId(0)]);
+        assert_eq!(check(collections(&[0])), Ok(()));
+        assert_eq!(check(collections(&[0, 8])), Err(Status::UnknownCollection));
+        assert_eq!(check(scope(0)), Ok(()));
+        assert_eq!(check(scope(8)), Err(Status::UnknownScope));
+        assert_eq!(check(Filter::Everything), Ok(()));
+    }
+
+    #[test]
+    fn events_change_what_belongs_to_it() {
+        use SystemEventKind::{CollectionCreated, CollectionDropped, ScopeCreated, ScopeDropped};
+        let mut filter = scope(9);
+        filter.resolve(&open(&[(8, 9)]), &[ScopeId(9)]).unwrap();
+        assert!(!filter.admits(&event(CollectionCreated, 0, 11)));
+        assert!(!filter.admits(&event(ScopeCreated, 12, 0)));
+        assert!(filter.admits(&event(CollectionCreated, 9, 10)));
+        assert!(filter.admits(&item(b"\x0ak")));
+        let dropped = event(CollectionDropped, 9, 10);
+        assert!(filter.admits(&dropped) && !filter.is_empty_after(&dropped));
+        assert!(!filter.admits(&item(b"\x0ak")));
+        let dropped = event(ScopeDropped, 9, 0);
+        assert!(filter.admits(&dropped) && filter.is_empty_after(&dropped));
+
+        let mut filter = collections(&[8, 10]);
+        assert!(!filter.admits(&event(CollectionDropped, 9, 11)));
+        let first = event(CollectionDropped, 9, 8);
+        assert!(filter.admits(&first) && !filter.is_empty_after(&first));
+        let last = event(CollectionDropped, 9, 10);
+        assert!(filter.admits(&last) && filter.is_empty_after(&last));
     }
 }

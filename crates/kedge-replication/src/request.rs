@@ -2,7 +2,7 @@
 
 use crate::filter::Filter;
 use kedge_protocol::binary::commands::dcp::StreamFlags;
-use kedge_types::{Seqno, VbId, VbUuid};
+use kedge_types::{ManifestUid, Seqno, VbId, VbUuid};
 
 /// Names a stream of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +32,8 @@ pub struct StreamRequest {
     pub snap_end: Seqno,
     /// Up to where tombstones were purged when the consumer last looked.
     pub purge_seen: Option<Seqno>,
+    /// The manifest that the consumer knows.
+    pub manifest_seen: Option<ManifestUid>,
     /// What of the vBucket.
     pub filter: Filter,
     /// Whether the consumer gets prepares and their ends. Otherwise it gets what clients may see.

@@ -87,6 +87,7 @@ mod tests {
             snap_start: Seqno(snapshot.0),
             snap_end: Seqno(snapshot.1),
             purge_seen: None,
+            manifest_seen: None,
             filter: Filter::Everything,
             sync_writes: true,
         }

@@ -9,7 +9,9 @@ use kedge_couchstore::kv::{
 };
 use kedge_couchstore::{Body, ContentMeta, Entry, Mutation, kv::DiskKey};
 use kedge_types::{Expiry, Seqno};
-use kedge_vbucket::{Deletion, Item, ItemMeta, Settle};
+use kedge_vbucket::{Deletion, Item, ItemMeta, Settle, SystemEvent, is_system_key};
+
+use crate::events::{body_of, event_of};
 
 /// A batch of items in the form that a file wants them in.
 pub(crate) struct Batch<'a> {
@@ -17,6 +19,8 @@ pub(crate) struct Batch<'a> {
     encoded: Vec<Encoded>,
     /// Keys of prepares and aborts, one behind the other.
     keys: Vec<u8>,
+    /// Bodies that are not the item's own, of system events.
+    bodies: Vec<Vec<u8>>,
 }
 
 struct Encoded {
@@ -25,17 +29,24 @@ struct Encoded {
     deleted: bool,
     /// Where the key ends in `keys`; 0 if it is the item's own.
     key_end: u32,
+    /// Which of `bodies` it has; `None`: the item's value.
+    body: Option<u32>,
 }
 
 impl<'a> Batch<'a> {
     /// Encodes items.
     ///
     /// # Panics
-    /// If a prepare has no level.
+    /// If a prepare has no level, or a system event is none.
     pub(crate) fn new(items: &'a [Settle]) -> Self {
         let mut keys = Vec::new();
+        let mut bodies = Vec::new();
         let encode = |settle: &Settle| {
             let meta = meta_of(settle);
+            let body = event_in(settle).map(|event| {
+                bodies.push(body_of(&event));
+                bodies.len() as u32 - 1
+            });
             let key_end = if let Settle::Document(_) = settle {
                 0
             } else {
@@ -48,6 +59,7 @@ impl<'a> Batch<'a> {
                 content_meta: meta.content_meta,
                 deleted: meta.deleted,
                 key_end,
+                body,
             }
         };
         let encoded = items.iter().map(encode).collect();
@@ -55,6 +67,7 @@ impl<'a> Batch<'a> {
             items,
             encoded,
             keys,
+            bodies,
         }
     }
 
@@ -70,6 +83,10 @@ impl<'a> Batch<'a> {
             0 => item.key(),
             end => &self.keys[end - item.key().len() - 1..end],
         };
+        let body = match encoded.body {
+            None => item.value(),
+            Some(index) => &self.bodies[index as usize],
+        };
         Mutation {
             key,
             seqno: item.seqno(),
@@ -78,11 +95,23 @@ impl<'a> Batch<'a> {
             content_meta: encoded.content_meta,
             rev_meta: encoded.rev_meta.as_slice(),
             body: match encoded.content_meta.is_compressed() {
-                true => Body::Compress(item.value()),
-                false => Body::Stored(item.value()),
+                true => Body::Compress(body),
+                false => Body::Stored(body),
             },
         }
     }
+}
+
+/// The system event that is to be written, if it is one.
+///
+/// # Panics
+/// If its key is that of one, and it is none.
+pub(crate) fn event_in(settle: &Settle) -> Option<SystemEvent> {
+    let Settle::Document(item) = settle else {
+        return None;
+    };
+    is_system_key(item.key())
+        .then(|| SystemEvent::of_item(item).expect("only events have keys of that kind"))
 }
 
 fn meta_of(settle: &Settle) -> EntryMeta {
@@ -132,6 +161,8 @@ fn source(how: Deletion) -> DeleteSource {
 pub enum RecordKind {
     /// A committed document or tombstone.
     Document,
+    /// A change of collections, whose value is that of [`SystemEvent::item`].
+    SystemEvent,
     /// A SyncWrite; over, if a completed seqno is not below its own.
     Prepare,
     /// The end of a SyncWrite that did not come to be.
@@ -151,7 +182,7 @@ pub struct Record {
 }
 
 impl Record {
-    /// Understands an entry; `None` if it is nothing that a client ever wrote. `value` is the body as it was, `None` if
+    /// Understands an entry; `None` if it is nothing that is known, or a system event without its body. `value` is the body as it was, `None` if
     /// it was not read.
     pub(crate) fn decode(entry: Entry, value: Option<Vec<u8>>) -> Result<Option<Self>, KvError> {
         let key = DiskKey::decode(entry.key())?;
@@ -162,7 +193,20 @@ impl Record {
             Meaning::Tombstone => (RecordKind::Document, None, true),
             Meaning::Prepare { level, is_delete } => (RecordKind::Prepare, Some(level), is_delete),
             Meaning::Abort { prepare } => (RecordKind::Abort { prepared: prepare }, None, true),
-            Meaning::LegacyCommit { .. } | Meaning::SystemEvent { .. } => return Ok(None),
+            Meaning::SystemEvent { kind, dropped, .. } => {
+                let Some(body) = value else {
+                    return Ok(None);
+                };
+                let event = event_of(kind, dropped, &body)?;
+                let item = event.item(entry_meta.rev_meta.cas, entry.seqno());
+                return Ok(Some(Record {
+                    kind: RecordKind::SystemEvent,
+                    meta: item.meta(),
+                    value: Some(item.value().to_vec()),
+                    entry,
+                }));
+            }
+            Meaning::LegacyCommit { .. } => return Ok(None),
         };
         let rev_meta = entry_meta.rev_meta;
         let how = match rev_meta.delete_source {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use kedge_couchstore::Writer;
-use kedge_types::{Datatype, Seqno, VbId};
+use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{PersistedState, Settle};
 
 use crate::codec::Batch;
@@ -257,8 +257,7 @@ impl Commit<'_> {
         writer: &mut Writer,
         facts: &Facts,
     ) -> Result<(Committed, Facts), StorageError> {
-        let attributes = |settle: &Settle| settle.item().datatype().contains(Datatype::XATTR);
-        let mut changes = Changes::new(self.items.iter().any(attributes));
+        let mut changes = Changes::new(self.items);
         let mut live_before = vec![0_u64; self.items.len().div_ceil(64)];
         {
             let batch = Batch::new(self.items);
@@ -274,7 +273,7 @@ impl Commit<'_> {
         let locals = facts.locals(&changes);
         let locals: Vec<_> = locals
             .iter()
-            .map(|(name, value)| (&**name, Some(&**value)))
+            .map(|(name, value)| (&**name, value.as_deref()))
             .collect();
         writer.save_locals(&locals)?;
         // A compaction may have purged more than the vBucket has heard of.

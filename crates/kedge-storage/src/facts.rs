@@ -6,23 +6,31 @@
 //!   never changed on the way to it.
 //! * All that is counted is counted from what a commit adds and replaces, so it is exact if it was exact in the file.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use kedge_couchstore::kv::{
     CheckpointKind, CollectionStats, FailoverEntry, LocalDocument, VBSTATE_NAME, VbStateDocument,
     VbStateKind, split_prepare,
 };
 use kedge_couchstore::{Change, Error as FileError, Mutation, Snapshot};
-use kedge_types::{CollectionId, Seqno, decode_leb128};
-use kedge_vbucket::{FailoverTable, PersistedState, SnapshotKind, VbState};
+use kedge_types::{CollectionId, Datatype, Seqno, decode_leb128};
+use kedge_vbucket::{
+    FailoverTable, FileCollections, OpenCollection, OpenScope, PersistedState, Settle,
+    SnapshotKind, SystemEvent, SystemEventKind, VbState, is_system_key,
+};
 
 use crate::StorageError;
+use crate::codec::event_in;
+use crate::manifest::FileManifest;
 
 /// What is in the local documents.
 #[derive(Debug, Clone)]
 pub(crate) struct Facts {
     pub(crate) document: VbStateDocument,
     pub(crate) collections: BTreeMap<CollectionId, CollectionStats>,
+    /// `None`: there was never an event.
+    pub(crate) manifest: Option<Arc<FileManifest>>,
 }
 
 impl Facts {
@@ -35,6 +43,7 @@ impl Facts {
                 ..VbStateDocument::new(VbStateKind::Active)
             },
             collections: BTreeMap::new(),
+            manifest: None,
         }
     }
 
@@ -43,6 +52,8 @@ impl Facts {
         let high_seqno = file.header().update_seqno();
         let mut document = None;
         let mut collections = BTreeMap::new();
+        let mut manifest = FileManifest::default();
+        let mut has_manifest = false;
         for local in file.locals()? {
             let (name, value) = local?;
             let known = LocalDocument::decode(&name, &value, high_seqno);
@@ -55,7 +66,8 @@ impl Facts {
                 Some(LocalDocument::Stats(collection, stats)) => {
                     collections.insert(collection, stats);
                 }
-                _ => {}
+                Some(other) => has_manifest |= manifest.read(&other),
+                None => {}
             }
         }
         let document = document.ok_or_else(|| StorageError::State {
@@ -65,6 +77,7 @@ impl Facts {
         Ok(Facts {
             document,
             collections,
+            manifest: has_manifest.then(|| Arc::new(manifest)),
         })
     }
 
@@ -151,8 +164,19 @@ impl Facts {
                 ..old.clone()
             },
             collections: self.collections.clone(),
+            manifest: self.manifest.clone(),
         };
+        if !changes.events.is_empty() {
+            let mut manifest = self.manifest.as_deref().cloned().unwrap_or_default();
+            for (seqno, event) in &changes.events {
+                manifest.apply(event, *seqno);
+            }
+            after.manifest = Some(Arc::new(manifest));
+        }
         for (&collection, change) in &changes.collections {
+            if after.is_dropped(collection) {
+                continue;
+            }
             let stats = after
                 .collections
                 .entry(collection)
@@ -167,16 +191,81 @@ impl Facts {
                 .disk_bytes
                 .map(|bytes| bytes.saturating_add_signed(change.disk_bytes));
         }
+        for (seqno, event) in &changes.events {
+            after.follow(*seqno, event);
+        }
         after
     }
 
+    /// The statistics of a collection begin and end with it.
+    fn follow(&mut self, seqno: Seqno, event: &SystemEvent) {
+        match event.kind {
+            SystemEventKind::CollectionCreated => {
+                let stats = self.collections.entry(event.collection);
+                let stats = stats.or_insert(CollectionStats {
+                    disk_bytes: Some(0),
+                    ..CollectionStats::default()
+                });
+                stats.high_seqno = stats.high_seqno.max(seqno);
+            }
+            SystemEventKind::CollectionDropped => {
+                self.collections.remove(&event.collection);
+            }
+            _ => {}
+        }
+    }
+
+    fn is_dropped(&self, collection: CollectionId) -> bool {
+        (self.manifest.as_deref()).is_some_and(|manifest| manifest.is_dropped(collection))
+    }
+
+    /// What the file says of its collections.
+    pub(crate) fn file_collections(&self) -> FileCollections {
+        let default = FileManifest::default();
+        let manifest = self.manifest.as_deref().unwrap_or(&default);
+        let open = |open: &kedge_couchstore::kv::OpenCollection| {
+            let stats = self.collections.get(&open.collection).copied();
+            let stats = stats.unwrap_or_default();
+            OpenCollection {
+                max_ttl: open.max_ttl,
+                history: open.history,
+                items: stats.items,
+                high_seqno: stats.high_seqno.max(open.start),
+                ..OpenCollection::new(open.collection, open.scope, open.start)
+            }
+        };
+        FileCollections {
+            uid: manifest.uid,
+            open: manifest.open.iter().map(open).collect(),
+            scopes: (manifest.scopes.iter())
+                .map(|open| OpenScope {
+                    id: open.scope,
+                    start: open.start,
+                })
+                .collect(),
+        }
+    }
+
+    /// Live documents of collections that are open; `None` if that is not known, as there was never another collection.
+    pub(crate) fn live_documents(&self) -> Option<u64> {
+        self.manifest.as_deref()?;
+        Some(self.collections.values().map(|stats| stats.items).sum())
+    }
+
     /// The local documents of a commit that made these changes: names and contents.
-    pub(crate) fn locals(&self, changes: &Changes) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let mut locals = vec![(VBSTATE_NAME.to_vec(), self.document.encode())];
-        for collection in changes.collections.keys() {
-            let stats = &self.collections[collection];
-            let name = CollectionStats::name(*collection).into_bytes();
-            locals.push((name, stats.encode()));
+    pub(crate) fn locals(&self, changes: &Changes) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut locals = vec![(VBSTATE_NAME.to_vec(), Some(self.document.encode()))];
+        let of_events = changes.events.iter().map(|(_, event)| event);
+        let of_events = of_events.filter(|event| !event.kind.is_of_scope());
+        let mut touched: BTreeSet<CollectionId> = changes.collections.keys().copied().collect();
+        touched.extend(of_events.map(|event| event.collection));
+        for collection in touched {
+            let stats = self.collections.get(&collection);
+            let name = CollectionStats::name(collection).into_bytes();
+            locals.push((name, stats.map(CollectionStats::encode)));
+        }
+        if let (Some(manifest), false) = (&self.manifest, changes.events.is_empty()) {
+            locals.extend(manifest.locals());
         }
         locals
     }
@@ -189,6 +278,8 @@ pub(crate) struct Changes {
     prepares: i64,
     prepare_bytes: i64,
     attributes: bool,
+    /// In the order of seqnos.
+    events: Vec<(Seqno, SystemEvent)>,
 }
 
 #[derive(Debug, Default)]
@@ -199,10 +290,17 @@ struct CollectionChange {
 }
 
 impl Changes {
-    /// Nothing is changed yet; `attributes`: whether a value to come has extended attributes.
-    pub(crate) fn new(attributes: bool) -> Self {
+    /// Of a commit of these items; those that are no system events are told of one by one.
+    pub(crate) fn new(items: &[Settle]) -> Self {
+        let has_attributes = |settle: &Settle| settle.item().datatype().contains(Datatype::XATTR);
+        let mut events: Vec<_> = items
+            .iter()
+            .filter_map(|settle| Some((settle.item().seqno(), event_in(settle)?)))
+            .collect();
+        events.sort_unstable_by_key(|(seqno, _)| *seqno);
         Changes {
-            attributes,
+            attributes: items.iter().any(has_attributes),
+            events,
             ..Changes::default()
         }
     }
@@ -210,6 +308,9 @@ impl Changes {
     /// Counts one mutation of a commit. It is called in the order of keys, in which items lie anywhere in memory, so it
     /// looks at nothing but what the writer has just looked at.
     pub(crate) fn add(&mut self, mutation: &Mutation<'_>, change: &Change<'_>) {
+        if is_system_key(mutation.key) {
+            return;
+        }
         let (is_prepared, key) = split_prepare(mutation.key);
         let bytes = |disk_bytes: u32, meta: &[u8]| {
             i64::from(disk_bytes) + (mutation.key.len() + meta.len()) as i64

@@ -5,7 +5,7 @@ use std::ops::Bound;
 use kedge_couchstore::{Form, IdScan, Snapshot};
 use kedge_vbucket::Item;
 
-use crate::scan::understand;
+use crate::scan::{Dropped, understand};
 use crate::stats::CountedScan;
 use crate::{FileView, Record, RecordKind, Storage, StorageError};
 
@@ -16,6 +16,7 @@ use crate::{FileView, Record, RecordKind, Storage, StorageError};
 pub struct KeyScan {
     entries: IdScan,
     file: Snapshot,
+    dropped: Dropped,
     done: bool,
     _counted: CountedScan,
 }
@@ -38,7 +39,7 @@ impl Iterator for KeyScan {
         while !self.done {
             let record = match self.entries.next() {
                 None => Ok(None),
-                Some(Ok(entry)) if entry.is_deleted() => continue,
+                Some(Ok(entry)) if entry.is_deleted() || self.dropped.has(&entry) => continue,
                 Some(Ok(entry)) => match understand(self.file.path(), entry, None) {
                     Ok(Some(record)) if record.kind() == RecordKind::Document => Ok(Some(record)),
                     Ok(_) => continue,
@@ -67,6 +68,7 @@ impl Storage {
         Ok(KeyScan {
             entries: file.scan_ids(range)?,
             file: file.clone(),
+            dropped: Dropped::read(file)?,
             done: false,
             _counted: CountedScan::new(&self.counters),
         })

@@ -3,7 +3,7 @@
 use kedge_couchstore::kv::{PREPARE_PREFIX, SnapshotRange, split_prepare};
 use kedge_couchstore::{Entry, Form, Snapshot};
 use kedge_types::{Seqno, VbId};
-use kedge_vbucket::{Base, Item, PersistedState};
+use kedge_vbucket::{Base, FileCollections, Item, PersistedState};
 
 use crate::scan::understand;
 use crate::{RecordKind, Revision, Storage, StorageError};
@@ -24,6 +24,8 @@ pub struct Loaded {
     /// Those of them whose key has a newer document: they have ended, as nobody writes one before. The completed seqno is
     /// behind where a snapshot of another node's disk was not at its end.
     pub superseded: Vec<Seqno>,
+    /// Its collections.
+    pub collections: FileCollections,
     /// Which of the vBucket's files it is.
     pub revision: Revision,
 }
@@ -36,6 +38,7 @@ impl Loaded {
             state: self.state,
             high_seqno: self.high_seqno,
             documents: self.documents,
+            collections: self.collections,
             prepares: {
                 let is_open = |item: &Item| self.superseded.binary_search(&item.seqno()).is_err();
                 self.prepares.into_iter().filter(is_open).collect()
@@ -62,6 +65,8 @@ impl Storage {
         let facts = guard.facts()?;
         let mut state = facts.state(&file)?;
         let mut document = facts.document.clone();
+        let collections = facts.file_collections();
+        let live_documents = facts.live_documents();
         if document.check_snapshot(high_seqno) == SnapshotRange::Unusable {
             return Err(StorageError::State {
                 file: file.path().to_owned(),
@@ -95,9 +100,12 @@ impl Storage {
         Ok(Some(Loaded {
             state,
             high_seqno,
-            documents: header
-                .live_count()
-                .saturating_sub(document.on_disk_prepares),
+            documents: live_documents.unwrap_or_else(|| {
+                header
+                    .live_count()
+                    .saturating_sub(document.on_disk_prepares)
+            }),
+            collections,
             tombstones: header.deleted_count(),
             prepares,
             superseded,

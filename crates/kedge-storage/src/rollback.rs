@@ -176,7 +176,7 @@ impl Rollback<'_> {
         let locals = facts.locals(&none);
         let locals: Vec<_> = locals
             .iter()
-            .map(|(name, value)| (&**name, Some(&**value)))
+            .map(|(name, value)| (&**name, value.as_deref()))
             .collect();
         writer.save_locals(&locals)?;
         writer.set_purge_seqno(point.header().purge_seqno().max(state.purge));

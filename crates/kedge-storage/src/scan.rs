@@ -2,23 +2,28 @@
 
 use std::iter::FusedIterator;
 use std::ops::RangeBounds;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use kedge_couchstore::kv::{
+    DROPPED_COLLECTIONS_NAME, DroppedCollection, DroppedCollections, split_prepare,
+};
 use kedge_couchstore::{Documents, Entry, Error as FileError, Form, SeqnoScan, Snapshot};
-use kedge_types::{Seqno, VbId};
-use kedge_vbucket::PersistedState;
+use kedge_types::{CollectionId, Seqno, VbId, decode_leb128};
+use kedge_vbucket::{PersistedState, is_system_key};
 
 use crate::facts::Facts;
 use crate::stats::CountedScan;
 use crate::{Record, Storage, StorageError};
 
-/// Documents, tombstones, prepares and aborts of one commit in the order of seqnos. Ends after an error.
+/// Documents, tombstones, prepares, aborts and system events of one commit in the order of seqnos, those of collections
+/// that were dropped apart. Ends after an error.
 ///
 /// It has a handle of its own: it goes on also when the file grows, is replaced or removed meanwhile.
 #[derive(Debug)]
 pub struct Scan {
     entries: Entries,
-    file: PathBuf,
+    file: Snapshot,
+    dropped: Dropped,
     high_seqno: Seqno,
     purge_seqno: Seqno,
     done: bool,
@@ -58,6 +63,48 @@ impl Scan {
     pub fn purge_seqno(&self) -> Seqno {
         self.purge_seqno
     }
+
+    /// What an entry is. The bodies of events are read in any case: without them, there is nothing to say of one.
+    fn record(&self, entry: Entry, value: Option<Vec<u8>>) -> Result<Option<Record>, StorageError> {
+        let value = match value {
+            None if is_system_key(entry.key()) => {
+                Some(self.file.body(&entry, Form::Plain)?.unwrap_or_default())
+            }
+            value => value,
+        };
+        understand(self.file.path(), entry, value)
+    }
+}
+
+/// The collections that were dropped and whose documents a compaction has not left out yet, each up to where.
+#[derive(Debug)]
+pub(crate) struct Dropped(Vec<DroppedCollection>);
+
+impl Dropped {
+    pub(crate) fn read(file: &Snapshot) -> Result<Self, StorageError> {
+        let Some(value) = file.local(DROPPED_COLLECTIONS_NAME)? else {
+            return Ok(Self(Vec::new()));
+        };
+        let list = DroppedCollections::decode(&value).map_err(|reason| FileError::Local {
+            file: file.path().to_owned(),
+            name: DROPPED_COLLECTIONS_NAME.escape_ascii().to_string(),
+            reason,
+        })?;
+        Ok(Self(list.entries))
+    }
+
+    /// Whether an entry is of one of them.
+    pub(crate) fn has(&self, entry: &Entry) -> bool {
+        if self.0.is_empty() {
+            return false;
+        }
+        let (_, key) = split_prepare(entry.key());
+        let collection = decode_leb128(key).map(|(id, _)| CollectionId(id));
+        let is_it = |dropped: &DroppedCollection| {
+            Some(dropped.collection) == collection && entry.seqno() <= dropped.end
+        };
+        self.0.iter().any(is_it)
+    }
 }
 
 impl Iterator for Scan {
@@ -67,7 +114,8 @@ impl Iterator for Scan {
         while !self.done {
             let record = match self.entries.next() {
                 None => Ok(None),
-                Some(Ok((entry, value))) => match understand(&self.file, entry, value) {
+                Some(Ok((entry, _))) if self.dropped.has(&entry) => continue,
+                Some(Ok((entry, value))) => match self.record(entry, value) {
                     Ok(None) => continue,
                     record => record,
                 },
@@ -171,7 +219,8 @@ impl Storage {
                 true => Entries::With(Box::new(entries.with_bodies(Form::Plain))),
                 false => Entries::Without(Box::new(entries)),
             },
-            file: file.path().to_owned(),
+            file: file.clone(),
+            dropped: Dropped::read(file)?,
             high_seqno: file.header().update_seqno(),
             purge_seqno: file.header().purge_seqno(),
             done: false,

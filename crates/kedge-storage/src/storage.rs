@@ -1,11 +1,12 @@
 //! All files of a bucket.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kedge_couchstore::{OnDamage, Options};
 use kedge_disk::Disk;
-use kedge_types::VbId;
+use kedge_types::{CollectionId, VbId};
 
 use crate::maintenance::Stopping;
 use crate::metered::{self, Metered};
@@ -114,6 +115,21 @@ impl Storage {
             live: header.live_count(),
             deleted: header.deleted_count(),
         }))
+    }
+
+    /// Whether the vBucket's file has documents of collections that were dropped, which a compaction would leave out. No while
+    /// nothing was written or loaded since the start. Waits for who writes.
+    #[must_use]
+    pub fn has_dropped(&self, vb: VbId) -> bool {
+        self.writer(vb).has_dropped()
+    }
+
+    /// Bytes of each collection in the vBucket's file: values as stored, keys and metadata. Empty while nothing was written
+    /// or looked at since the start, or while somebody writes.
+    #[must_use]
+    pub fn collection_bytes(&self, vb: VbId) -> BTreeMap<CollectionId, u64> {
+        let guard = self.try_writer(vb);
+        guard.map_or_else(BTreeMap::new, |guard| guard.collection_bytes())
     }
 
     /// What was done since the files were opened, and what is open.

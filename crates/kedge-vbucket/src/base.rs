@@ -1,5 +1,6 @@
 //! What a vBucket's file brings back, before the log's records are applied to it.
 
+use crate::collections::{Collections, FileCollections};
 use crate::durability::Prepare;
 use crate::item::{Item, ItemMeta};
 use crate::replay::ReplayError;
@@ -21,6 +22,8 @@ pub struct Base {
     /// Its prepares that did not end: those above `state.completed`, aborts apart, and those apart whose key has a newer
     /// document.
     pub prepares: Vec<Item>,
+    /// Its collections.
+    pub collections: FileCollections,
 }
 
 impl Base {
@@ -99,6 +102,7 @@ impl VBucket {
         self.visible_seqno = marks.visible;
         self.open = marks.open;
         self.clock.raise_to(base.state.max_cas);
+        self.collections = Collections::from_file(&base.collections);
         self.unsettled
             .begin(base.high_seqno, marks, base.state.max_deleted_rev);
         let mut prepares = base.prepares.clone();
@@ -125,7 +129,8 @@ impl VBucket {
     /// A document or tombstone was read from the file while [`VBucket::history`] was `history`: it goes into the hash
     /// table unless its key is there. Says whether it did.
     pub fn warm(&mut self, history: u32, item: Item) -> bool {
-        if history != self.history() || self.is_warm() || item.seqno() > self.settled_seqno() {
+        let is_late = self.is_warm() || item.seqno() > self.settled_seqno();
+        if history != self.history() || is_late || self.is_of_dropped(item.key()) {
             return false;
         }
         let hash = self.table.hash(item.key());

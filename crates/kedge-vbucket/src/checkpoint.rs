@@ -43,6 +43,8 @@ pub enum Change {
         /// The seqno of the prepare.
         prepared: Seqno,
     },
+    /// Collections or scopes came or went, see [`crate::SystemEvent`].
+    System(Item),
     /// The history or the state changed: a new branch began, or the vBucket is something else to its node.
     State(Box<FailoverTable>, VbState),
     /// Everything before was thrown away; the history begins anew.
@@ -70,6 +72,7 @@ impl Change {
         match self {
             Self::Document(item)
             | Self::Prepare(item)
+            | Self::System(item)
             | Self::Commit { item, .. }
             | Self::Abort { item, .. } => Some(item),
             Self::State(..)

@@ -8,7 +8,9 @@
 //! * `items` follows the hash table as [`crate::HashTable::documents`] and what is on disk only do together; it may be too
 //!   high in the same moments.
 
-use crate::vbucket::{VBucket, VbState};
+use crate::checkpoint::Change;
+use crate::system_event::{SystemEvent, SystemEventKind};
+use crate::vbucket::{VBucket, VbState, sync_write_failed};
 use kedge_types::{
     CollectionId, DocKey, Manifest, ManifestUid, Now, ScopeId, Seqno, Status, decode_leb128,
 };
@@ -24,6 +26,8 @@ pub struct OpenCollection {
     pub start: Seqno,
     /// The last seqno of a change in it.
     pub high_seqno: Seqno,
+    /// The seqno of the last event that changed its settings; 0 if that is not known, or was never.
+    pub modified: Seqno,
     /// Live documents.
     pub items: u64,
     /// Seconds that its documents live at most; `None`: as the bucket says, `Some(0)`: for ever.
@@ -45,13 +49,43 @@ pub struct CollectionOps {
     pub deletes: u64,
 }
 
+/// A scope that is open in a vBucket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenScope {
+    /// Its id.
+    pub id: ScopeId,
+    /// The seqno of the event that opened it; 0 for the default scope of a new vBucket.
+    pub start: Seqno,
+}
+
+/// What a vBucket's file says of its collections.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileCollections {
+    /// The manifest that it follows.
+    pub uid: ManifestUid,
+    /// The collections that are open, in any order, with what is in the file of each.
+    pub open: Vec<OpenCollection>,
+    /// The scopes that are open, in any order.
+    pub scopes: Vec<OpenScope>,
+}
+
+impl Default for FileCollections {
+    fn default() -> Self {
+        let Collections { uid, open, scopes } = Collections::new();
+        Self { uid, open, scopes }
+    }
+}
+
 impl OpenCollection {
-    pub(crate) fn new(id: CollectionId, scope: ScopeId, start: Seqno) -> Self {
+    /// One that was opened at `start` and has nothing yet.
+    #[must_use]
+    pub fn new(id: CollectionId, scope: ScopeId, start: Seqno) -> Self {
         Self {
             id,
             scope,
             start,
             high_seqno: start,
+            modified: Seqno(0),
             items: 0,
             max_ttl: None,
             history: false,
@@ -65,6 +99,8 @@ impl OpenCollection {
 pub(crate) struct Collections {
     uid: ManifestUid,
     open: Vec<OpenCollection>,
+    /// The scopes, in no order.
+    scopes: Vec<OpenScope>,
 }
 
 impl Collections {
@@ -74,6 +110,10 @@ impl Collections {
         Self {
             uid: ManifestUid(0),
             open: vec![default],
+            scopes: vec![OpenScope {
+                id: ScopeId(0),
+                start: Seqno(0),
+            }],
         }
     }
 
@@ -138,23 +178,130 @@ impl Collections {
         }
     }
 
-    /// Opens and closes what `manifest` says.
-    pub(crate) fn follow(&mut self, manifest: &Manifest, at: Seqno) {
-        self.open
-            .retain(|open| manifest.collection(open.id).is_some());
+    /// What is open by what a file says.
+    pub(crate) fn from_file(file: &FileCollections) -> Self {
+        let mut open = file.open.clone();
+        open.sort_unstable_by_key(|open| open.id);
+        Self {
+            uid: file.uid,
+            open,
+            scopes: file.scopes.clone(),
+        }
+    }
+
+    fn items_of(&self, id: CollectionId) -> u64 {
+        self.at(id).map_or(0, |at| self.open[at].items)
+    }
+
+    pub(crate) fn is_open(&self, id: CollectionId) -> bool {
+        self.at(id).is_ok()
+    }
+
+    /// What has to happen for `manifest` to be followed, in order: what goes, then what comes.
+    fn differences(&self, manifest: &Manifest) -> Vec<SystemEvent> {
+        let event = |kind, scope| SystemEvent {
+            kind,
+            uid: manifest.uid,
+            scope,
+            collection: CollectionId::DEFAULT,
+            name: String::new(),
+            max_ttl: None,
+            history: false,
+            start: Seqno(0),
+        };
+        let mut events = Vec::new();
+        for open in &self.open {
+            if manifest.collection(open.id).is_none() {
+                events.push(SystemEvent {
+                    collection: open.id,
+                    start: open.start,
+                    ..event(SystemEventKind::CollectionDropped, open.scope)
+                });
+            }
+        }
+        for open in &self.scopes {
+            if manifest.scope(open.id).is_none() {
+                events.push(event(SystemEventKind::ScopeDropped, open.id));
+            }
+        }
+        for scope in &manifest.scopes {
+            if self.scopes.iter().all(|open| open.id != scope.id) {
+                events.push(SystemEvent {
+                    name: scope.name.clone(),
+                    ..event(SystemEventKind::ScopeCreated, scope.id)
+                });
+            }
+        }
         for (scope, collection) in manifest.collections() {
-            let index = match self.at(collection.id) {
-                Ok(index) => index,
-                Err(index) => {
-                    let new = OpenCollection::new(collection.id, scope.id, at);
-                    self.open.insert(index, new);
-                    index
+            let kind = match self.at(collection.id) {
+                Err(_) => SystemEventKind::CollectionCreated,
+                Ok(at) => {
+                    let open = &self.open[at];
+                    if (open.max_ttl, open.history) == (collection.max_ttl, collection.history) {
+                        continue;
+                    }
+                    SystemEventKind::CollectionModified
                 }
             };
-            self.open[index].max_ttl = collection.max_ttl;
-            self.open[index].history = collection.history;
+            events.push(SystemEvent {
+                collection: collection.id,
+                name: collection.name.clone(),
+                max_ttl: collection.max_ttl,
+                history: collection.history,
+                ..event(kind, scope.id)
+            });
         }
-        self.uid = manifest.uid;
+        events
+    }
+
+    /// Takes the place of an event in. Gives the seqno of the event of the same key that it replaces; 0 if none is known.
+    pub(crate) fn apply(&mut self, event: &SystemEvent, seqno: Seqno) -> Seqno {
+        self.uid = self.uid.max(event.uid);
+        match event.kind {
+            SystemEventKind::CollectionCreated | SystemEventKind::CollectionModified => {
+                self.settle_settings(event, seqno)
+            }
+            SystemEventKind::CollectionDropped => match self.at(event.collection) {
+                Ok(at) => self.open.remove(at).start,
+                Err(_) => Seqno(0),
+            },
+            SystemEventKind::ScopeCreated => {
+                let old = self.forget_scope(event.scope);
+                self.scopes.push(OpenScope {
+                    id: event.scope,
+                    start: seqno,
+                });
+                old
+            }
+            SystemEventKind::ScopeDropped => self.forget_scope(event.scope),
+        }
+    }
+
+    fn settle_settings(&mut self, event: &SystemEvent, seqno: Seqno) -> Seqno {
+        let is_new = event.kind == SystemEventKind::CollectionCreated;
+        let at = self.at(event.collection).unwrap_or_else(|at| {
+            let new = OpenCollection::new(event.collection, event.scope, seqno);
+            self.open.insert(at, new);
+            at
+        });
+        let open = &mut self.open[at];
+        open.max_ttl = event.max_ttl;
+        open.history = event.history;
+        open.high_seqno = open.high_seqno.max(seqno);
+        if !is_new {
+            return std::mem::replace(&mut open.modified, seqno);
+        }
+        match std::mem::replace(&mut open.start, seqno) {
+            start if start == seqno => Seqno(0),
+            old => old,
+        }
+    }
+
+    fn forget_scope(&mut self, id: ScopeId) -> Seqno {
+        match self.scopes.iter().position(|open| open.id == id) {
+            Some(at) => self.scopes.remove(at).start,
+            None => Seqno(0),
+        }
     }
 }
 
@@ -173,17 +320,75 @@ impl VBucket {
         self.collections.open()
     }
 
+    /// Whether the collection of a key is open.
+    ///
+    /// # Errors
+    /// `UnknownCollection`.
+    pub fn check_collection(&self, key: &DocKey) -> Result<(), Status> {
+        self.collections.check(key)
+    }
+
+    /// The scopes that are open in it, in no order.
+    #[must_use]
+    pub fn scopes(&self) -> &[OpenScope] {
+        &self.collections.scopes
+    }
+
     /// The manifest that it has followed last.
     #[must_use]
     pub fn manifest_uid(&self) -> ManifestUid {
         self.collections.uid()
     }
 
-    /// Follows `manifest`, unless it knows a newer one. Only an active vBucket decides about that.
-    pub fn follow_manifest(&mut self, _now: Now, manifest: &Manifest) {
+    /// Follows `manifest`, unless it knows a newer one: events say what comes and what goes. Only an active vBucket decides
+    /// about that. Clients of SyncWrites in what goes hear that their collection is not there; these are aborted in their
+    /// order.
+    pub fn follow_manifest(&mut self, now: Now, manifest: &Manifest) {
         if self.state != VbState::Active || manifest.uid < self.collections.uid() {
             return;
         }
-        self.collections.follow(manifest, self.high_seqno);
+        for event in self.collections.differences(manifest) {
+            let cas = self.clock.next(now.unix_ns);
+            let item = event.item(cas, self.next_seqno());
+            self.visible_seqno = self.high_seqno;
+            let replaced = self.follow_event(&event, item.seqno());
+            self.checkpoints.push_over(Change::System(item), replaced);
+        }
+        self.collections.uid = manifest.uid;
+        self.commit_ready();
+    }
+
+    /// Takes an event in. Gives the seqno of the event that it replaces.
+    pub(crate) fn follow_event(&mut self, event: &SystemEvent, seqno: Seqno) -> Seqno {
+        let is_drop = event.kind == SystemEventKind::CollectionDropped;
+        let items = self.collections.items_of(event.collection);
+        let replaced = self.collections.apply(event, seqno);
+        if is_drop {
+            self.leftovers.add(items, self.table.shard_count());
+        }
+        if is_drop && self.state == VbState::Active {
+            let unix_secs = self.clock.last().get() / 1_000_000_000;
+            let waiters = self
+                .prepares
+                .give_up(unix_secs, |key| collection_of(key) == event.collection);
+            let unknown = |waiter| sync_write_failed(waiter, Status::UnknownCollection);
+            self.done.extend(waiters.into_iter().map(unknown));
+        }
+        replaced
+    }
+
+    /// An event came from elsewhere: from the log, or from another node.
+    pub(crate) fn receive_event(&mut self, event: &SystemEvent, seqno: Seqno) -> Seqno {
+        if self.is_in_disk_snapshot() {
+            self.following.saw_visible(seqno);
+        } else {
+            self.visible_seqno = seqno;
+        }
+        self.follow_event(event, seqno)
+    }
+
+    /// Whether the collection of a stored key is not open, so that what becomes of it does not matter.
+    pub(crate) fn is_of_dropped(&self, key: &[u8]) -> bool {
+        !self.collections.is_open(collection_of(key))
     }
 }

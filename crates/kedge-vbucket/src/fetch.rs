@@ -56,6 +56,9 @@ impl VBucket {
         if ticket.history != Some(self.history()) || self.is_rewinding() {
             return Fetched::Stale;
         }
+        if self.is_of_dropped(key) {
+            return Fetched::Known;
+        }
         let hash = self.table.hash(key);
         match self.table.find(hash, key) {
             Some(there) if there.is_resident() => Fetched::Known,

@@ -17,6 +17,7 @@ mod frequency;
 mod hash_table;
 mod hlc;
 mod item;
+mod leftovers;
 mod lock;
 mod modify;
 mod observe;
@@ -30,6 +31,7 @@ mod scanned;
 mod settle;
 mod snapshot;
 mod states;
+mod system_event;
 mod topology;
 mod value;
 mod vbucket;
@@ -38,7 +40,7 @@ mod write;
 
 pub use base::Base;
 pub use checkpoint::{Change, Checkpoints, CursorId, Position};
-pub use collections::{CollectionOps, OpenCollection};
+pub use collections::{CollectionOps, FileCollections, OpenCollection, OpenScope};
 pub use cursors::{CursorGone, CursorOpening, Forgotten, Identity, News, StreamCursor};
 pub use durability::{
     Completion, Cookie, Done, DurabilityFigures, DurabilityRules, LevelCounts, Standing,
@@ -62,6 +64,7 @@ pub use settle::{
 };
 pub use snapshot::{Snapshot, SnapshotKind};
 pub use states::StateChange;
+pub use system_event::{SystemEvent, SystemEventKind, is_system_key};
 pub use topology::{NodeName, Topology};
 pub use value::{MinRatio, NewValue, Packer, Parts};
 pub use vbucket::{AfterLog, VBucket, VbSetup, VbState};

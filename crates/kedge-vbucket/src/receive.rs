@@ -12,6 +12,7 @@ use crate::durability::Prepare;
 use crate::failover::FailoverTable;
 use crate::item::{Deletion, Item, ItemMeta};
 use crate::snapshot::Snapshot;
+use crate::system_event::SystemEvent;
 use crate::vbucket::{VBucket, VbState};
 use kedge_types::{Cas, Expiry, Now, Seqno, Status, VbUuid};
 use std::fmt;
@@ -39,6 +40,13 @@ pub enum Received {
         /// The seqno of the prepare.
         prepared: Seqno,
         /// The seqno of the abort.
+        seqno: Seqno,
+    },
+    /// Collections or scopes came or went.
+    System {
+        /// What happened.
+        event: SystemEvent,
+        /// Its place.
         seqno: Seqno,
     },
     /// There is nothing up to this seqno that was to be sent.
@@ -266,6 +274,13 @@ impl VBucket {
                 let item = aborted(now, &key, seqno, prepare.as_ref());
                 self.checkpoints.push(Change::Abort { item, prepared });
             }
+            Received::System { event, .. } => {
+                self.high_seqno = seqno;
+                // Nobody is told its CAS.
+                let item = event.item(self.clock.last(), seqno);
+                let replaced = self.receive_event(&event, seqno);
+                self.checkpoints.push_over(Change::System(item), replaced);
+            }
             Received::Advance(_) => {
                 self.high_seqno = seqno;
                 self.checkpoints.push(Change::Advance(seqno));
@@ -330,7 +345,8 @@ impl VBucket {
     pub(crate) fn follow_abort(&mut self, key: &[u8], prepared: Seqno) -> Option<Option<Prepare>> {
         let hash = self.table.hash(key);
         let found = self.prepares.take(hash, key, prepared);
-        if found.is_none() && !self.may_lack_ends() {
+        // A disk may have forgotten one together with its collection.
+        if found.is_none() && !self.may_lack_ends() && !self.is_of_dropped(key) {
             return None;
         }
         if !self.is_in_disk_snapshot() {
@@ -374,6 +390,7 @@ impl Received {
         match self {
             Self::Document(item) | Self::Prepare(item) => item.seqno(),
             Self::Commit { seqno, .. } | Self::Abort { seqno, .. } => *seqno,
+            Self::System { seqno, .. } => *seqno,
             Self::Advance(seqno) => *seqno,
         }
     }

@@ -19,6 +19,7 @@ use crate::checkpoint::Change;
 use crate::failover::FailoverTable;
 use crate::item::Item;
 use crate::snapshot::Snapshot;
+use crate::system_event::SystemEvent;
 use crate::vbucket::{VBucket, VbState};
 use kedge_types::{Seqno, VbUuid};
 use std::fmt;
@@ -43,6 +44,11 @@ pub enum ReplayError {
     BadPrepare {
         /// The seqno of the prepare.
         prepared: Seqno,
+    },
+    /// A change of collections is not understood.
+    BadEvent {
+        /// Its seqno.
+        seqno: Seqno,
     },
     /// The file has to be rewound first, or was not rewound to this seqno.
     NotRewound {
@@ -74,6 +80,12 @@ impl fmt::Display for ReplayError {
                 write!(
                     f,
                     "the prepare at seqno {prepared} has no level, or its key has one already"
+                )
+            }
+            Self::BadEvent { seqno } => {
+                write!(
+                    f,
+                    "the change of collections at seqno {seqno} is not understood"
                 )
             }
             Self::NotRewound { to } => write!(f, "the file was not rewound to seqno {to}"),
@@ -144,6 +156,7 @@ impl VBucket {
                 }
             }
             Change::Prepare(item) => self.replay_prepare(item)?,
+            Change::System(item) => self.replay_event(item)?,
             Change::Commit { item, prepared } => self.replay_commit(&item, prepared)?,
             Change::Abort { item, prepared } => self.replay_abort(item, prepared)?,
             Change::Snapshot(snapshot) => self.replay_snapshot(*snapshot),
@@ -207,6 +220,17 @@ impl VBucket {
         self.reach(seqno);
     }
 
+    fn replay_event(&mut self, item: Item) -> Result<(), ReplayError> {
+        let seqno = item.seqno();
+        let event = SystemEvent::of_item(&item).ok_or(ReplayError::BadEvent { seqno })?;
+        if self.replay_item(&item)? {
+            let replaced = self.receive_event(&event, seqno);
+            self.unsettled.on_logged(&Change::System(item), replaced);
+            self.reach(seqno);
+        }
+        Ok(())
+    }
+
     fn replay_prepare(&mut self, item: Item) -> Result<(), ReplayError> {
         let prepared = item.seqno();
         let bad = ReplayError::BadPrepare { prepared };
@@ -247,7 +271,9 @@ impl VBucket {
         if !self.replay_item(&item)? {
             return Ok(());
         }
-        if self.follow_abort(item.key(), prepared).is_none() {
+        // A compaction may have taken the prepare with the rest of its collection.
+        let is_needless = self.is_of_dropped(item.key());
+        if self.follow_abort(item.key(), prepared).is_none() && !is_needless {
             self.replay_orphan(prepared);
             return Ok(());
         }

@@ -131,6 +131,18 @@ impl Residency {
         self.on_disk_only = self.on_disk_only.saturating_sub(1);
     }
 
+    /// Documents are of use again that may have left memory, and no filter knows their keys.
+    pub(crate) fn on_reopened(&mut self) {
+        self.evicted = true;
+        self.filter = None;
+    }
+
+    /// So many documents that are on disk only are of no use to anyone any more.
+    pub(crate) fn on_gone(&mut self, documents: u64) {
+        let documents = usize::try_from(documents).unwrap_or(usize::MAX);
+        self.on_disk_only = self.on_disk_only.saturating_sub(documents);
+    }
+
     /// An item leaves memory with its key. `keys`: so many there are.
     pub(crate) fn on_left(&mut self, hash: KeyHash, item: &Item, keys: usize) {
         if self.warm && !self.evicted {

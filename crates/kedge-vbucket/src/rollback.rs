@@ -70,7 +70,13 @@ impl VBucket {
                 to: self.high_seqno,
             });
         }
+        let is_open = |id| self.collections.is_open(id);
+        let reopens = base.collections.open.iter().any(|open| !is_open(open.id));
         self.take_over(base)?;
+        if reopens {
+            // Its documents may have left memory when it was dropped.
+            self.residency.on_reopened();
+        }
         self.purged_rev = self.purged_rev.max(base.state.max_deleted_rev);
         self.residency
             .on_rewound(base.documents(), self.table.documents());

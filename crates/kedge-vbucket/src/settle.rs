@@ -31,7 +31,7 @@ use kedge_types::{Cas, RevSeqno, Seqno};
 /// A change on its way to the vBucket's file.
 #[derive(Clone, Debug)]
 pub enum Settle {
-    /// A document or tombstone, written without a durability level or committed.
+    /// A document or tombstone, written without a durability level or committed; or a [`crate::SystemEvent`].
     Document(Item),
     /// A SyncWrite that waits for its level.
     Prepare(Item),
@@ -54,7 +54,7 @@ impl Settle {
     /// What is to be written for a change, if it has an item.
     pub(crate) fn of(change: &Change) -> Option<Self> {
         match change {
-            Change::Document(item) | Change::Commit { item, .. } => {
+            Change::Document(item) | Change::Commit { item, .. } | Change::System(item) => {
                 Some(Self::Document(item.clone()))
             }
             Change::Prepare(item) => Some(Self::Prepare(item.clone())),

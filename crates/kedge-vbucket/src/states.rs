@@ -4,9 +4,11 @@
 //! the log has of it before the record of the deletion is void; the file goes when the log has that record.
 
 use crate::checkpoint::Change;
+use crate::collections::Collections;
 use crate::durability::{DurabilityRules, Following};
 use crate::failover::FailoverTable;
 use crate::hash_table::HashTable;
+use crate::leftovers::Leftovers;
 use crate::lock::Locks;
 use crate::residency::Residency;
 use crate::topology::{NodeName, Topology};
@@ -226,6 +228,8 @@ impl VBucket {
         self.open = None;
         self.locks = Locks::default();
         self.unsettled.begin_history();
+        self.collections = Collections::new();
+        self.leftovers = Leftovers::default();
         self.residency = Residency::complete();
         self.rewinding = false;
         self.may_have_xattrs = false;

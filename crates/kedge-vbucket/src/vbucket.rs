@@ -11,6 +11,7 @@ use crate::hash_table::HashTable;
 use crate::hash_table::KeyHash;
 use crate::hlc::HybridClock;
 use crate::item::{Deletion, Item, ItemMeta};
+use crate::leftovers::Leftovers;
 use crate::lock::Locks;
 use crate::receive::Stream;
 use crate::replay::Replay;
@@ -115,6 +116,7 @@ pub struct VBucket {
     pub(crate) unsettled: Unsettled,
     pub(crate) replay: Replay,
     pub(crate) collections: Collections,
+    pub(crate) leftovers: Leftovers,
     pub(crate) residency: Residency,
     /// It was rolled back, and its file has not followed yet.
     pub(crate) rewinding: bool,
@@ -160,6 +162,7 @@ impl VBucket {
             unsettled: Unsettled::new(setup.persistence),
             replay: Replay::default(),
             collections: Collections::new(),
+            leftovers: Leftovers::default(),
             residency: Residency::complete(),
             rewinding: false,
             may_have_xattrs: false,
@@ -395,7 +398,9 @@ impl VBucket {
             let is_ready = first.item.seqno() <= self.acks.reached()
                 && first.is_satisfied(self.persisted_seqno);
             let fate = first.fate;
-            if !is_ready && !matches!(fate, Fate::Overdue { .. }) {
+            // Nobody can read what would be committed.
+            let is_dropped = self.is_of_dropped(first.item.key());
+            if !is_ready && !is_dropped && !matches!(fate, Fate::Overdue { .. }) {
                 return;
             }
             let Some(prepare) = self.prepares.take_first() else {
@@ -403,6 +408,10 @@ impl VBucket {
             };
             match fate {
                 Fate::Overdue { unix_secs } if !is_ready => self.abort(&prepare, unix_secs),
+                _ if is_dropped => {
+                    let unix_secs = self.clock.last().get() / 1_000_000_000;
+                    self.abort(&prepare, unix_secs);
+                }
                 _ => self.commit(prepare),
             }
         }
@@ -491,10 +500,14 @@ impl VBucket {
 }
 
 fn ambiguous(waiter: Waiter) -> Done {
+    sync_write_failed(waiter, Status::SyncWriteAmbiguous)
+}
+
+pub(crate) fn sync_write_failed(waiter: Waiter, status: Status) -> Done {
     Done {
         cookie: waiter.cookie,
         completion: Completion::SyncWrite {
-            result: Err(Status::SyncWriteAmbiguous),
+            result: Err(status),
             item: None,
         },
         committed: None,

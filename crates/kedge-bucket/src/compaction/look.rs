@@ -119,7 +119,7 @@ impl Bucket {
         let config = self.config().compaction;
         for vb in changed {
             match storage.file_figures(vb) {
-                Ok(Some(file)) if is_due(&config, &file) => {
+                Ok(Some(file)) if is_due(&config, &file) || storage.has_dropped(vb) => {
                     let asked = Asked {
                         wish: Wish::default(),
                         tickets: Vec::new(),

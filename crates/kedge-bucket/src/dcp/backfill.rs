@@ -289,6 +289,7 @@ fn change_of(record: &Record, completed: Seqno) -> Option<Change> {
     let item = record.item().unwrap_or_else(bare);
     match record.kind() {
         RecordKind::Document => Some(Change::Document(item)),
+        RecordKind::SystemEvent => Some(Change::System(item)),
         RecordKind::Prepare if item.seqno() > completed => Some(Change::Prepare(item)),
         RecordKind::Prepare => None,
         RecordKind::Abort { prepared } => Some(Change::Abort { item, prepared }),

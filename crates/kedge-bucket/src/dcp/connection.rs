@@ -6,8 +6,8 @@ use super::stream::VbStream;
 use crate::bucket::{Bucket, Phase};
 use crate::error::BucketError;
 use crate::tasks::{DCP_BACKFILL, Sleeper};
-use kedge_replication::{StreamFlags, StreamRequest, rollback_point};
-use kedge_types::{Seqno, Status};
+use kedge_replication::{Filter, StreamFlags, StreamRequest, rollback_point};
+use kedge_types::{ScopeId, Seqno, Status};
 use kedge_vbucket::{FailoverTable, VBucket, VbState};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -18,6 +18,8 @@ use std::sync::Arc;
 pub struct OpenedStream {
     /// The vBucket's history.
     pub failover: FailoverTable,
+    /// The filter of the request, which knows the collections of its scope.
+    pub filter: Filter,
     /// What is to be read.
     pub stream: VbStream,
 }
@@ -130,7 +132,8 @@ impl StreamConnection {
     /// Opens a stream. Whether there is another of the vBucket is the connection's business.
     ///
     /// # Errors
-    /// [`StreamRefused::Rollback`] when the receiver has what is no part of the vBucket's history. `NotMyVbucket` when
+    /// [`StreamRefused::Rollback`] when the receiver has what is no part of the vBucket's history. `UnknownCollection` or
+    /// `UnknownScope` when the filter names what is not open in the vBucket. `NotMyVbucket` when
     /// there is no such vBucket here, or not in the state that was asked for; `OutOfRange` when the seqnos do not fit each
     /// other; `TemporaryFailure` while the bucket or the vBucket is not ready.
     pub fn open_stream(&self, request: &StreamRequest) -> Result<OpenedStream, StreamRefused> {
@@ -142,6 +145,14 @@ impl StreamConnection {
         let mut vbucket = vbucket.ok_or(Status::NotMyVbucket)?.lock();
         check_state(&vbucket, request.flags)?;
         let mut request = request.clone();
+        // Who knows a newer manifest than the node would take what it does not have yet for dropped.
+        let known = vbucket.manifest_uid().max(bucket.manifest().uid);
+        if request.manifest_seen.is_some_and(|seen| seen > known) {
+            return Err(Status::TemporaryFailure.into());
+        }
+        let scopes: Vec<ScopeId> = vbucket.scopes().iter().map(|scope| scope.id).collect();
+        (request.filter).resolve(vbucket.collections(), &scopes)?;
+        let filter = request.filter.clone();
         let high = vbucket.high_seqno();
         if request.flags.contains(StreamFlags::FROM_LATEST) {
             (request.start, request.snap_start, request.snap_end) = (high, high, high);
@@ -161,7 +172,11 @@ impl StreamConnection {
         });
         drop(vbucket);
         stream.begin();
-        Ok(OpenedStream { failover, stream })
+        Ok(OpenedStream {
+            failover,
+            filter,
+            stream,
+        })
     }
 }
 

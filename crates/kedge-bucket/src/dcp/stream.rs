@@ -633,7 +633,10 @@ impl Bucket {
 
 /// Whether clients without SyncWrites hear of it.
 fn is_visible(change: &Change) -> bool {
-    matches!(change, Change::Document(_) | Change::Commit { .. })
+    matches!(
+        change,
+        Change::Document(_) | Change::Commit { .. } | Change::System(_)
+    )
 }
 
 /// What snapshots are told with.

@@ -218,7 +218,7 @@ impl Bucket {
     /// that is to be there is not.
     ///
     /// # Errors
-    /// `NotMyVbucket`; `VbUuidNotEqual`; `Busy` when [`RANGE_SCANS_MAX`] are open; `TemporaryFailure` while loading, or when
+    /// `UnknownCollection`; `NotMyVbucket`; `VbUuidNotEqual`; `Busy` when [`RANGE_SCANS_MAX`] are open; `TemporaryFailure` while loading, or when
     /// the seqno is not persisted and that is not to be waited for.
     pub fn create_scan(
         &self,
@@ -227,6 +227,7 @@ impl Bucket {
         wanted: ScanWanted,
         cookie: Cookie,
     ) -> Result<Outcome<ScanId>, Status> {
+        self.check_scanned(wanted.collection)?;
         let (uuid, high, persisted) = self.step(ctx.now, vb, |vbucket| {
             let uuid = vbucket.failover().uuid();
             (uuid, vbucket.high_seqno(), vbucket.persisted_seqno())
@@ -316,8 +317,14 @@ impl Bucket {
         figures
     }
 
-    /// Whether a scan may go on: its vBucket is the same, and active.
+    fn check_scanned(&self, collection: CollectionId) -> Result<(), Status> {
+        let found = self.manifest().collection(collection).map(|_| ());
+        found.ok_or(Status::UnknownCollection)
+    }
+
+    /// Whether a scan may go on: its vBucket is the same, and active, and its collection is there.
     fn check_scan(&self, scan: &OpenScan) -> Result<(), Status> {
+        self.check_scanned(scan.wanted.collection)?;
         let now = self.setup.clock.now();
         let uuid = self.step(now, scan.vb, |vbucket| vbucket.failover().uuid())?;
         if uuid == scan.uuid {

@@ -70,6 +70,7 @@ fn an_idle_bucket_does_next_to_nothing() {
             "bg_fetch",
             "compaction_look",
             "dcp_cursors",
+            "dropped_sweep",
             "durability_timeout",
             "expiry_sweep",
             "held_writes",

@@ -146,7 +146,7 @@ fn questions_about_keys_and_vbuckets() {
     let uuid = bucket.failover_log(open.ctx(), vb).unwrap()[0].0;
     let seen = bucket.observe_seqno(open.ctx(), vb, uuid).unwrap();
     assert_eq!((seen.persisted.get(), seen.current.get()), (1, 1));
-    let seqnos = bucket.vbucket_seqnos(None, true);
+    let seqnos = bucket.vbucket_seqnos(None, true, None);
     assert_eq!(seqnos.iter().map(|(_, seqno)| seqno.get()).sum::<u64>(), 1);
     assert_eq!(bucket.vbucket_figures(vb).unwrap().documents, 1);
     bucket.shutdown();

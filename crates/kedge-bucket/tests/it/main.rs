@@ -1,6 +1,7 @@
 //! A bucket from outside, on simulated and real disks.
 
 mod by_hand;
+mod collections;
 mod compaction;
 mod compression;
 mod counting;

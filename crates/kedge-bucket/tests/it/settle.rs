@@ -311,7 +311,12 @@ fn a_vbucket_that_is_deleted_is_gone_until_it_is_made_anew_and_the_others_are_no
             assert_eq!(found, expected, "{name}");
         }
         assert_eq!(again.bucket.vbucket_state(vb), Err(Status::NotMyVbucket));
-        assert_eq!(again.bucket.vbucket_seqnos(Some(VbState::Dead), false), []);
+        assert_eq!(
+            again
+                .bucket
+                .vbucket_seqnos(Some(VbState::Dead), false, None),
+            []
+        );
         again.bucket.set_vbucket(vb, VbState::Active).unwrap();
         assert_eq!(again.get("key-5"), Err(Status::KeyNotFound));
         let after = again.bucket.failover_log(again.ctx(), vb).unwrap();

@@ -1,12 +1,17 @@
 //! Messages of a stream to what a vBucket takes.
 
 use super::Event;
+use kedge_protocol::binary::commands::dcp as wire;
 use kedge_protocol::binary::commands::dcp::{
     Body, Deletion, Expiration, Mutation, Prepare, SnapshotFlags, SnapshotMarker,
 };
-use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, RevSeqno, Seqno, Status, VbId};
+use kedge_types::{
+    Cas, CollectionId, Datatype, DocKey, Expiry, ManifestUid, RevSeqno, ScopeId, Seqno, Status,
+    VbId,
+};
 use kedge_vbucket::{
-    Deletion as Deleted, Item, ItemMeta, Received, Snapshot, SnapshotKind, VbState,
+    Deletion as Deleted, Item, ItemMeta, Received, Snapshot, SnapshotKind, SystemEvent,
+    SystemEventKind, VbState,
 };
 
 /// What a message means for its vBucket.
@@ -69,6 +74,10 @@ pub(super) fn event(vb: VbId, body: &Body<'_>, collections: bool) -> Result<Even
             prepared: abort.prepared,
             seqno: abort.seqno,
         },
+        Body::SystemEvent(event) => Received::System {
+            event: system_event(event)?,
+            seqno: event.seqno,
+        },
         Body::SeqnoAdvanced(advanced) => Received::Advance(advanced.seqno),
         // Nothing else was asked for.
         _ => return Err(Status::NotSupported),
@@ -126,6 +135,29 @@ fn prepared(prepare: &Prepare<'_>, key: &DocKey) -> Item {
         level: Some(prepare.level),
     };
     Item::new(&meta, key.as_bytes(), &[prepare.value])
+}
+
+/// What a message of the versions 0 and 1 says.
+fn system_event(event: &wire::SystemEvent<'_>) -> Result<SystemEvent, Status> {
+    let kind = match event.kind {
+        wire::SystemEventKind::CollectionBegan => SystemEventKind::CollectionCreated,
+        wire::SystemEventKind::CollectionDropped => SystemEventKind::CollectionDropped,
+        wire::SystemEventKind::ScopeCreated => SystemEventKind::ScopeCreated,
+        wire::SystemEventKind::ScopeDropped => SystemEventKind::ScopeDropped,
+        wire::SystemEventKind::CollectionModified => return Err(Status::NotSupported),
+    };
+    let payload = wire::SystemEventPayload::parse(event)?;
+    let name = std::str::from_utf8(event.name).map_err(|_| Status::Invalid)?;
+    Ok(SystemEvent {
+        kind,
+        uid: ManifestUid(payload.manifest_uid),
+        scope: ScopeId(payload.scope),
+        collection: payload.collection.unwrap_or_default(),
+        name: if kind.is_drop() { "" } else { name }.to_owned(),
+        max_ttl: payload.max_ttl,
+        history: false,
+        start: Seqno(0),
+    })
 }
 
 /// What is completed is said of disk snapshots only: in memory the ends of prepares come themselves.

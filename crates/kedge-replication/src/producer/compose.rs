@@ -4,10 +4,12 @@ use super::format::Format;
 use super::value::{Shaper, Unsendable};
 use kedge_protocol::binary::commands::dcp::{
     Abort, Commit, Deletion, DiskMarker, Expiration, Head, MarkerVersion, Mutation, Prepare,
-    SnapshotFlags, SnapshotMarker, VisibleMarker,
+    SnapshotFlags, SnapshotMarker, SystemEvent, SystemEventKind, SystemEventPayload, VisibleMarker,
 };
 use kedge_types::{CollectionId, Seqno, decode_leb128};
-use kedge_vbucket::{Change, Deletion as Deleted, Item, Snapshot, SnapshotKind};
+use kedge_vbucket::{
+    Change, Deletion as Deleted, Item, Snapshot, SnapshotKind, SystemEventKind as EventKind,
+};
 
 /// The key as the connection writes it; `None` when it cannot name the document's collection.
 fn wire_key<'a>(format: &Format, stored: &'a [u8]) -> Option<&'a [u8]> {
@@ -27,8 +29,52 @@ pub(super) fn sees(format: &Format, change: &Change) -> bool {
     let Some(item) = change.item() else {
         return false;
     };
+    if let Change::System(item) = change {
+        return format.collections && event_of(item).is_some();
+    }
     let is_visible = matches!(change, Change::Document(_) | Change::Commit { .. });
     (is_visible || format.sync_writes) && wire_key(format, item.key()).is_some()
+}
+
+/// The event in the words of DCP; `None` when there are none: settings that change are not told in the versions 0 and 1.
+fn event_of(
+    item: &Item,
+) -> Option<(
+    SystemEventKind,
+    SystemEventPayload,
+    kedge_vbucket::SystemEvent,
+)> {
+    let event = kedge_vbucket::SystemEvent::of_item(item)?;
+    let kind = match event.kind {
+        EventKind::CollectionCreated => SystemEventKind::CollectionBegan,
+        EventKind::CollectionDropped => SystemEventKind::CollectionDropped,
+        EventKind::ScopeCreated => SystemEventKind::ScopeCreated,
+        EventKind::ScopeDropped => SystemEventKind::ScopeDropped,
+        EventKind::CollectionModified => return None,
+    };
+    let payload = SystemEventPayload {
+        manifest_uid: event.uid.0,
+        scope: event.scope.0,
+        collection: (!event.kind.is_of_scope()).then_some(event.collection),
+        max_ttl: event.max_ttl.filter(|_| !event.kind.is_drop()),
+    };
+    Some((kind, payload, event))
+}
+
+fn system_event(head: &Head, item: &Item, out: &mut Vec<u8>) {
+    let Some((kind, payload, event)) = event_of(item) else {
+        return;
+    };
+    let mut data = Vec::with_capacity(20);
+    payload.encode(&mut data);
+    SystemEvent {
+        seqno: item.seqno(),
+        kind,
+        version: u8::from(payload.max_ttl.is_some()),
+        name: event.name.as_bytes(),
+        data: &data,
+    }
+    .encode(head, out);
 }
 
 /// Appends the message for a change that the consumer is to hear of.
@@ -39,6 +85,10 @@ pub(super) fn change(
     change: &Change,
     out: &mut Vec<u8>,
 ) -> Result<(), Unsendable> {
+    if let Change::System(item) = change {
+        system_event(head, item, out);
+        return Ok(());
+    }
     let Some(key) = change.item().and_then(|item| wire_key(format, item.key())) else {
         return Ok(());
     };

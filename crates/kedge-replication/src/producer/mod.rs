@@ -308,7 +308,7 @@ impl Producer {
         }
         let was_backfilling = stream.is_backfilling();
         let mut steps = batch.drain(..);
-        let mut failed = false;
+        let (mut failed, mut empty) = (false, false);
         while stream.waits_for.is_none() && !self.window.is_full() && out.len() < out_len_max {
             let Some(step) = steps.next() else {
                 break;
@@ -322,18 +322,27 @@ impl Producer {
             stream.figures.bytes += bytes as u64;
             match sent {
                 Ok(Sent::Next | Sent::Waits) => {}
+                Ok(Sent::Last) => {
+                    empty = true;
+                    break;
+                }
                 Err(_) => {
                     failed = true;
                     break;
                 }
             }
         }
-        stream.rest.extend(steps);
+        if empty {
+            drop(steps);
+        } else {
+            stream.rest.extend(steps);
+        }
         self.backfilling += usize::from(stream.is_backfilling());
         self.backfilling -= usize::from(was_backfilling);
         self.batch = batch;
         let ended = match stream.after {
             _ if failed => Some(EndReason::BackfillFailed),
+            _ if empty => Some(EndReason::FilterEmpty),
             SourceState::Ended(reason)
                 if stream.rest.is_empty()
                     && stream.waits_for.is_none()
@@ -343,7 +352,7 @@ impl Producer {
             }
             _ => None,
         };
-        if failed {
+        if failed || empty {
             source.close(id);
         }
         if let Some(reason) = ended {

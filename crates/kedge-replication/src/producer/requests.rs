@@ -15,7 +15,7 @@ use kedge_protocol::binary::{
     write_error_context,
 };
 use kedge_types::limits::DCP_STREAMS_MAX;
-use kedge_types::{Datatype, Seqno, Status, VbId};
+use kedge_types::{Datatype, ManifestUid, ScopeId, Seqno, Status, VbId};
 use kedge_vbucket::FailoverTable;
 
 const fn refuse<T>(status: Status, reason: &'static str) -> Result<T, Refusal> {
@@ -142,6 +142,7 @@ impl Producer {
             snap_start: wire.snap_start,
             snap_end: wire.snap_end,
             purge_seen: json.purge_seqno,
+            manifest_seen: json.manifest_uid.map(ManifestUid),
             filter,
             sync_writes: self.format.sync_writes,
         };
@@ -173,8 +174,11 @@ impl Producer {
 
     fn filter(&self, json: &StreamFilter) -> Result<Filter, Refusal> {
         let filter = match (&json.collections, json.scope) {
-            (Some(ids), _) => Filter::Collections(ids.clone().into()),
-            (None, Some(scope)) => Filter::Scope(scope),
+            (Some(ids), _) => Filter::Collections(ids.clone()),
+            (None, Some(scope)) => Filter::Scope {
+                scope: ScopeId(scope),
+                collections: Vec::new(),
+            },
             (None, None) => Filter::Everything,
         };
         if json.cache_transfer.is_some() {
@@ -183,10 +187,6 @@ impl Producer {
         if filter != Filter::Everything && !self.format.collections {
             return refuse(Status::Invalid, "HELLO did not negotiate Collections");
         }
-        filter.check().map_err(|status| Refusal {
-            status,
-            reason: "no such collection or scope",
-        })?;
         Ok(filter)
     }
 
@@ -272,6 +272,13 @@ impl Producer {
         };
         self.queue(stream);
         Ok(Todo::TakeoverAnswered { stream, state })
+    }
+
+    /// What the source made of the filter of [`Todo::OpenStream`]; told before [`Producer::stream_opened`].
+    pub fn filter_is(&mut self, id: StreamId, filter: Filter) {
+        if let Some(opening) = self.opening.get_mut(&id) {
+            opening.filter = filter;
+        }
     }
 
     /// The stream that [`Todo::OpenStream`] asked for is open: the consumer gets the vBucket's history, then what the

@@ -60,6 +60,8 @@ pub(super) enum Sent {
     Next,
     /// The consumer has to answer first.
     Waits,
+    /// Nothing that comes will be for the consumer.
+    Last,
 }
 
 impl Stream {
@@ -92,7 +94,12 @@ impl Stream {
         match item {
             StreamItem::Marker(snapshot) => self.begin_snapshot(snapshot, format, out),
             StreamItem::SeqnoAdvanced(seqno) => self.reach(*seqno, format, out),
-            StreamItem::Change(change) => self.change(change, format, shaper, out)?,
+            StreamItem::Change(change) => {
+                self.change(change, format, shaper, out)?;
+                if matches!(change, Change::System(item) if self.filter.is_empty_after(item)) {
+                    return Ok(Sent::Last);
+                }
+            }
             StreamItem::State(state) => {
                 SetVbucketState {
                     state: *state as u8,
@@ -164,8 +171,10 @@ impl Stream {
             return Ok(());
         };
         let seqno = item.seqno();
-        let skipped = self.skips_deletes && item.is_deleted();
-        if !skipped && self.filter.admits(item.key()) && compose::sees(format, change) {
+        let is_event = matches!(change, Change::System(_));
+        let skipped = self.skips_deletes && item.is_deleted() && !is_event;
+        let is_wanted = self.filter.admits(item);
+        if !skipped && is_wanted && compose::sees(format, change) {
             self.be_in_snapshot(seqno, format, out)?;
             if seqno <= self.figures.last_seqno {
                 return Err(Unsendable);

@@ -365,6 +365,7 @@ fn change(received: &Received) -> String {
             prepared,
             seqno,
         } => format!("{seqno} aborts {} {prepared}", text(key)),
+        Received::System { event, seqno } => format!("{:?} at {seqno}", event.kind),
         Received::Advance(seqno) => format!("{seqno} advances"),
     }
 }

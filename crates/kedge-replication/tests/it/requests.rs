@@ -247,6 +247,7 @@ fn a_stream_is_asked_for_with_all_that_was_said() {
         snap_start: Seqno(4),
         snap_end: Seqno(6),
         purge_seen: Some(Seqno(3)),
+        manifest_seen: Some(kedge_types::ManifestUid(0)),
         filter: Filter::Collections([CollectionId(0)].into()),
         sync_writes: true,
     };
@@ -288,8 +289,6 @@ fn a_stream_that_cannot_be_is_refused() {
         (flags(0x8), Status::NotSupported),
         (flags(0x100), Status::NotSupported),
         (json("x"), Status::Invalid),
-        (json(r#"{"collections":["8"]}"#), Status::UnknownCollection),
-        (json(r#"{"scope":"8"}"#), Status::UnknownScope),
         (json(r#"{"sid":1}"#), Status::DcpStreamIdInvalid),
         (json(r#"{"cts":{}}"#), Status::NotSupported),
     ] {

@@ -111,6 +111,7 @@ proptest! {
             snap_start: Seqno(snap_start),
             snap_end: Seqno(snap_end),
             purge_seen: saw_purge.then_some(Seqno(purged)),
+            manifest_seen: None,
             filter: Filter::Everything,
             sync_writes: true,
         };

@@ -11,8 +11,8 @@ use kedge_protocol::binary::commands::dcp::{
 };
 use kedge_protocol::binary::{Feature, Features};
 use kedge_replication::{EndReason, Producer, StreamItem, Todo};
-use kedge_types::{Datatype, Seqno, VbUuid};
-use kedge_vbucket::{Change, Deletion, ItemMeta};
+use kedge_types::{CollectionId, Datatype, ScopeId, Seqno, VbUuid};
+use kedge_vbucket::{Change, Deletion, ItemMeta, OpenCollection};
 
 /// A client of one stream.
 pub(crate) struct Client {
@@ -43,7 +43,7 @@ impl Client {
             }));
         }
         let seqno = Seqno(start);
-        let opened = client.ask(Body::StreamRequest(StreamRequest {
+        let todo = client.ask(Body::StreamRequest(StreamRequest {
             flags: StreamFlags(0),
             start: seqno,
             end: StreamRequest::NO_END,
@@ -52,7 +52,13 @@ impl Client {
             snap_end: seqno,
             filter,
         }));
-        assert!(matches!(opened, Todo::OpenStream(..)));
+        let Todo::OpenStream(id, mut request) = todo else {
+            panic!("{todo:?}");
+        };
+        // What the source knows: the default collection is open in the default scope.
+        let open = OpenCollection::new(CollectionId::DEFAULT, ScopeId(0), Seqno(0));
+        request.filter.resolve(&[open], &[ScopeId(0)]).unwrap();
+        client.producer.filter_is(id, request.filter);
         let mut out = Vec::new();
         client
             .producer

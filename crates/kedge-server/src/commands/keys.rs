@@ -2,7 +2,7 @@
 
 use kedge_bucket::Outcome;
 use kedge_protocol::binary::commands::{GetKeys, GetRandomKey, push_key};
-use kedge_types::{CollectionId, Datatype, Status};
+use kedge_types::{CollectionId, Datatype, decode_leb128};
 
 use super::{Command, Done};
 use crate::session::{Failure, Rights};
@@ -13,14 +13,12 @@ const KEYS_MAX: u32 = 10_000;
 pub(super) fn random(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = GetRandomKey::decode(command.request)?;
     let collection = wire.collection.unwrap_or(CollectionId::DEFAULT);
-    if collection != CollectionId::DEFAULT {
-        return Err(Status::UnknownCollection.into());
-    }
     let bucket = command.session.collection(collection, Rights::READ)?;
     let cookie = command.session.next_cookie();
     let outcome = bucket.random_document(command.turn.ctx(), collection, cookie, |document| {
-        // Behind the one-byte prefix of the default collection, whether or not the client negotiated collections.
-        let key = &document.item.key()[1..];
+        // Behind the collection's prefix, whether or not the client negotiated collections.
+        let stored = document.item.key();
+        let key = &stored[decode_leb128(stored).map_or(0, |(_, prefix)| prefix)..];
         command
             .composer
             .document(document.item, document.cas, key, command.out)

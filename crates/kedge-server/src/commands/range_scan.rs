@@ -9,7 +9,7 @@ use kedge_protocol::binary::commands::range_scan::{
     Bound, RangeScanCancel, RangeScanContinue, RangeScanCreate, ScanDocument, ScanKind,
     encode_record_kind, push_scan_key,
 };
-use kedge_types::{CollectionId, Datatype, Status};
+use kedge_types::{Datatype, Status};
 
 use super::complete::unexpected;
 use super::{Command, Done};
@@ -18,10 +18,7 @@ use crate::session::{Composer, Failure, ReplyKind, Rights};
 
 pub(super) fn create(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = RangeScanCreate::decode(command.request)?;
-    let bucket = command.session.bucket(Rights::READ)?;
-    if wire.collection != CollectionId::DEFAULT {
-        return Err(Status::UnknownCollection.into());
-    }
+    let bucket = command.session.collection(wire.collection, Rights::READ)?;
     if wire.include_xattrs {
         return Err(Failure::new(
             Status::NotSupported,

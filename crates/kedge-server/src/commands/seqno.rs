@@ -28,10 +28,13 @@ pub(super) fn all_vbuckets(command: &mut Command<'_, '_, '_>) -> Result<Done, Fa
         Some(collection) => command.session.collection(collection, Rights::READ)?,
         None => command.session.bucket_somewhere(Rights::READ)?,
     };
-    // There is no other collection, so what is asked of the default one is asked of all.
-    if wire
+    // Who knows of no collections sees what there is of the default one.
+    let knows = command.session.features.contains(Feature::Collections);
+    let collection = wire
         .collection
-        .is_some_and(|collection| collection != CollectionId::DEFAULT)
+        .or((!knows).then_some(CollectionId::DEFAULT));
+    if let Some(id) = collection
+        && bucket.manifest().collection(id).is_none()
     {
         return Err(Status::UnknownCollection.into());
     }
@@ -45,7 +48,7 @@ pub(super) fn all_vbuckets(command: &mut Command<'_, '_, '_>) -> Result<Done, Fa
     };
     let visible_only = !command.session.features.contains(Feature::SyncReplication);
     let mut value = Vec::new();
-    for (vb, seqno) in bucket.vbucket_seqnos(state, visible_only) {
+    for (vb, seqno) in bucket.vbucket_seqnos(state, visible_only, collection) {
         push_vb_seqno(vb, seqno, &mut value);
     }
     command.composer.value(Datatype::RAW, &value, command.out);

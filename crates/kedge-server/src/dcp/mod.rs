@@ -195,6 +195,7 @@ impl DcpSession {
         };
         match opened {
             Ok(opened) => {
+                self.producer.filter_is(id, opened.filter);
                 if self
                     .producer
                     .stream_opened(now_ns, id, &opened.failover, out)

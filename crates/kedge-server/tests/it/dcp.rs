@@ -1,15 +1,19 @@
 //! Connections that follow vBuckets: clients of DCP that are none of ours.
 
 use std::io::{Read, Write};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kedge_protocol::binary::commands::dcp::{
     Body, BufferAck, Control, EndReason, Head, Message, Mutation, Open, OpenFlags, ParsePeer,
     PeerFrame, SeqnoAck, SnapshotMarker, StreamEnd, StreamFlags, StreamReply, StreamRequest,
-    parse_peer,
+    SystemEventKind, SystemEventPayload, parse_peer,
 };
 use kedge_protocol::binary::{Feature, Features, Opcode, Response};
-use kedge_types::{DurabilityLevel, Seqno, Status, VbId, VbUuid};
+use kedge_types::{
+    Collection, CollectionId, DurabilityLevel, Manifest, ManifestUid, Scope, ScopeId, Seqno,
+    Status, VbId, VbUuid,
+};
 
 use crate::client::{Came, Client, Frame};
 use crate::replication::{activate, bucket};
@@ -33,6 +37,9 @@ enum Got {
     Deletion(u64, Vec<u8>),
     Prepare(u64, Vec<u8>),
     Commit(u64, u64),
+    /// Seqno, what happened, name, collection.
+    Event(u64, SystemEventKind, String, Option<u32>),
+    Advanced(u64),
     End(EndReason),
     Noop(u32),
     /// Opcode, status and value of a reply.
@@ -238,6 +245,13 @@ fn read(frame: &PeerFrame<'_>) -> Got {
         Body::Deletion(deletion) => Got::Deletion(deletion.seqno.get(), deletion.key.to_vec()),
         Body::Prepare(prepare) => Got::Prepare(prepare.seqno.get(), prepare.key.to_vec()),
         Body::Commit(commit) => Got::Commit(commit.prepared.get(), commit.seqno.get()),
+        Body::SystemEvent(event) => {
+            let payload = SystemEventPayload::parse(&event).unwrap();
+            let name = String::from_utf8(event.name.to_vec()).unwrap();
+            let collection = payload.collection.map(CollectionId::get);
+            Got::Event(event.seqno.get(), event.kind, name, collection)
+        }
+        Body::SeqnoAdvanced(advanced) => Got::Advanced(advanced.seqno.get()),
         Body::StreamEnd(StreamEnd { reason }) => Got::End(reason),
         Body::Noop => Got::Noop(request.opaque),
         other => panic!("{other:?}"),
@@ -596,4 +610,121 @@ fn a_server_that_stops_serves_replicas_until_clients_have_their_answers() {
     writer.assert_closed();
     while node.next() != Got::Closed {}
     stopping.join().unwrap();
+}
+
+/// Collections of these ids in the scope 9.
+fn manifest(uid: u64, ids: &[u32]) -> Arc<Manifest> {
+    let mut manifest = Manifest {
+        uid: ManifestUid(uid),
+        ..Manifest::default()
+    };
+    let collection = |id: &u32| Collection {
+        id: CollectionId(*id),
+        name: format!("c{id}"),
+        max_ttl: None,
+        history: false,
+    };
+    manifest.scopes.push(Scope {
+        id: ScopeId(9),
+        name: "shop".to_owned(),
+        collections: ids.iter().map(collection).collect(),
+    });
+    Arc::new(manifest)
+}
+
+/// What comes that is neither a marker nor a NOOP.
+fn changes(follower: &mut Follower, count: usize) -> Vec<Got> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        match follower.next() {
+            Got::Marker(..) | Got::Noop(_) => {}
+            got => all.push(got),
+        }
+    }
+    all
+}
+
+fn set_in(client: &mut Client, collection: u8, key: &str) -> Status {
+    let mut frame = client.request(Opcode::Set).store(key, b"v");
+    frame.key[0] = collection;
+    client.call(&frame).status
+}
+
+#[test]
+fn a_stream_has_the_collections_that_it_asks_for_and_their_events() {
+    use SystemEventKind::{CollectionBegan, CollectionDropped, ScopeCreated, ScopeDropped};
+    for settled in [false, true] {
+        let kedge = Kedge::start();
+        let mut writer = kedge.client();
+        let vb = VbId(3);
+        let key = &keys_of(vb, 1)[0];
+        assert_eq!(set_in(&mut writer, 8, key), Status::UnknownCollection);
+        // Scope 1, collections 2 and 3; documents 4 to 6.
+        bucket(&kedge).set_manifest(manifest(1, &[8, 10]));
+        for id in [0, 8, 10] {
+            assert_eq!(set_in(&mut writer, id, key), Status::Success);
+        }
+        if settled {
+            bucket(&kedge).settle().unwrap();
+        }
+        let ask = |name: &str, filter: &'static [u8]| {
+            let mut follower = Follower::open(&kedge, name, &[]);
+            let wanted = StreamRequest {
+                filter,
+                ..request(0, 0)
+            };
+            match follower.ask(vb, wanted) {
+                Got::Reply(_, Status::Success, _) => Ok(follower),
+                Got::Reply(_, status, _) => Err(status),
+                other => panic!("{other:?}"),
+            }
+        };
+        let status = |filter| ask("refused", filter).err();
+        assert_eq!(
+            status(b"{\"collections\":[\"b\"]}"),
+            Some(Status::UnknownCollection)
+        );
+        assert_eq!(status(b"{\"scope\":\"a\"}"), Some(Status::UnknownScope));
+        assert_eq!(status(b"{\"uid\":\"2\"}"), Some(Status::TemporaryFailure));
+
+        let began = |seqno, id: u32| Got::Event(seqno, CollectionBegan, format!("c{id}"), Some(id));
+        let dropped = |seqno, id| Got::Event(seqno, CollectionDropped, String::new(), Some(id));
+        let document = |seqno, id: u8| {
+            let stored = [&[id], key.as_bytes()].concat();
+            Got::Mutation(seqno, stored, b"v".to_vec())
+        };
+        let scope = || Got::Event(1, ScopeCreated, "shop".to_owned(), None);
+        let mut whole = ask("whole", b"").unwrap();
+        let there = [scope(), began(2, 8), began(3, 10)];
+        let documents = [document(4, 0), document(5, 8), document(6, 10)];
+        assert_eq!(changes(&mut whole, 6), [&there[..], &documents].concat());
+        let mut one = ask("one", b"{\"collections\":[\"a\"],\"uid\":\"1\"}").unwrap();
+        assert_eq!(changes(&mut one, 2), [began(3, 10), document(6, 10)]);
+        let mut of_scope = ask("scope", b"{\"scope\":\"9\"}").unwrap();
+        let expected = [&there[..], &documents[1..]].concat();
+        assert_eq!(changes(&mut of_scope, 5), expected);
+        let mut default = ask("default", b"{\"collections\":[\"0\"]}").unwrap();
+        // Up to the end of the snapshot there is nothing more for it.
+        assert_eq!(changes(&mut default, 2), [document(4, 0), Got::Advanced(6)]);
+
+        // At once, so that they are one snapshot: 8 is gone at 7, 10 at 8, the scope stays.
+        bucket(&kedge).set_manifest(manifest(2, &[]));
+        assert_eq!(set_in(&mut writer, 10, key), Status::UnknownCollection);
+        assert_eq!(changes(&mut whole, 2), [dropped(7, 8), dropped(8, 10)]);
+        assert_eq!(
+            changes(&mut one, 2),
+            [dropped(8, 10), Got::End(EndReason::FilterEmpty)]
+        );
+        assert_eq!(changes(&mut of_scope, 2), [dropped(7, 8), dropped(8, 10)]);
+        bucket(&kedge).set_manifest(Arc::new(Manifest {
+            uid: ManifestUid(3),
+            ..Manifest::default()
+        }));
+        let gone = || Got::Event(9, ScopeDropped, String::new(), None);
+        assert_eq!(
+            changes(&mut of_scope, 2),
+            [gone(), Got::End(EndReason::FilterEmpty)]
+        );
+        assert_eq!(changes(&mut whole, 1), [gone()]);
+    }
 }

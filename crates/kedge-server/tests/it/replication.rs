@@ -133,7 +133,7 @@ impl Pair {
 
     /// Waits until the replica has what the active has.
     fn settle_down(&self) {
-        let seqnos = |kedge: &Kedge| bucket(kedge).vbucket_seqnos(None, false);
+        let seqnos = |kedge: &Kedge| bucket(kedge).vbucket_seqnos(None, false, None);
         until("the replica has everything", || {
             seqnos(&self.active) == seqnos(&self.replica)
         });

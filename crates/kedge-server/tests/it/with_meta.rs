@@ -298,7 +298,7 @@ fn the_buckets_least_level_is_for_other_writes() {
     call(&mut client, Opcode::SetWithMeta, "k", Meta::of(1, 5)).ok();
     assert_eq!(
         bucket
-            .vbucket_seqnos(None, false)
+            .vbucket_seqnos(None, false, None)
             .iter()
             .map(|(_, seqno)| seqno.get())
             .sum::<u64>(),

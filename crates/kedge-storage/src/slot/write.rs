@@ -7,6 +7,8 @@ use crate::stats::Counters;
 use crate::{Storage, StorageError};
 use kedge_couchstore::{Create, Error as FileError, Header, Writer};
 use kedge_disk::Disk;
+use kedge_types::CollectionId;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 impl WriteGuard<'_> {
@@ -30,6 +32,22 @@ impl WriteGuard<'_> {
             self.written.facts = Some(facts);
         }
         Ok(self.written.facts.as_mut().expect("it was just set"))
+    }
+
+    /// Whether it is known that dropped collections wait for a compaction.
+    pub(crate) fn has_dropped(&self) -> bool {
+        let facts = self.written.facts.as_ref();
+        let manifest = facts.and_then(|facts| facts.manifest.as_deref());
+        manifest.is_some_and(|manifest| !manifest.dropped.is_empty())
+    }
+
+    /// What is known of the sizes of collections.
+    pub(crate) fn collection_bytes(&self) -> BTreeMap<CollectionId, u64> {
+        let facts = self.written.facts.iter();
+        let stats = facts.flat_map(|facts| &facts.collections);
+        stats
+            .map(|(id, stats)| (*id, stats.disk_bytes.unwrap_or(0)))
+            .collect()
     }
 
     /// A writer that goes on behind the header that counts.

@@ -82,7 +82,7 @@ impl Model {
             let was_live = model.get(&place).is_some_and(|kept| match kept.kind {
                 RecordKind::Document => kept.meta.deleted.is_none(),
                 RecordKind::Prepare => true,
-                RecordKind::Abort { .. } => false,
+                RecordKind::Abort { .. } | RecordKind::SystemEvent => false,
             });
             assert_eq!(committed.was_live(index), was_live);
             keep(model, settle);

@@ -6,13 +6,17 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kedge_couchstore::kv::Audit;
+use kedge_couchstore::kv::{Audit, CollectionStats, split_prepare};
 use kedge_couchstore::{Form, Options, Snapshot};
 use kedge_disk::{Disk, SimDisk};
 use kedge_storage::{RecordKind, Storage, StorageConfig, StorageError};
-use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno, VbId, VbUuid};
+use kedge_types::{
+    Cas, CollectionId, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno, VbId, VbUuid,
+    decode_leb128,
+};
 use kedge_vbucket::{
-    Aborted, Deletion, FailoverTable, Item, ItemMeta, PersistedState, Settle, SnapshotKind, VbState,
+    Aborted, Deletion, FailoverTable, Item, ItemMeta, PersistedState, Settle, SnapshotKind,
+    VbState, is_system_key,
 };
 
 pub(crate) const VB: VbId = VbId(0);
@@ -191,7 +195,7 @@ pub(crate) fn audit_in(disk: &dyn Disk, dir: &Path, vb: VbId) {
         audit.local(&name, &value).expect("as its name says");
     }
     let scan = snapshot.scan_seqnos(..).expect("a scan");
-    let mut disk_bytes = 0;
+    let mut disk_bytes = BTreeMap::from([(CollectionId::DEFAULT, 0)]);
     let mut prepare_bytes = 0;
     for document in scan.with_bodies(Form::Plain) {
         let document = document.expect("a document");
@@ -200,7 +204,11 @@ pub(crate) fn audit_in(disk: &dyn Disk, dir: &Path, vb: VbId) {
             .document(entry, document.body.as_deref())
             .expect("sound");
         let bytes = entry.key().len() + entry.rev_meta().len() + entry.disk_bytes() as usize;
-        disk_bytes += bytes as u64;
+        let (_, key) = split_prepare(entry.key());
+        if !is_system_key(entry.key()) {
+            let (collection, _) = decode_leb128(key).expect("a prefix");
+            *disk_bytes.entry(CollectionId(collection)).or_default() += bytes as u64;
+        }
         if entry.key()[0] == 2 && !entry.is_deleted() {
             prepare_bytes += bytes as u64;
         }
@@ -211,13 +219,16 @@ pub(crate) fn audit_in(disk: &dyn Disk, dir: &Path, vb: VbId) {
         audit.state().expect("a state").on_disk_prepare_bytes,
         prepare_bytes
     );
-    let stated = snapshot.local(b"|0x0|").expect("a look-up");
-    let stated = stated.map(|stats| {
-        kedge_couchstore::kv::CollectionStats::decode(&stats)
-            .expect("statistics")
-            .disk_bytes
-    });
-    assert_eq!(stated.flatten().unwrap_or(0), disk_bytes);
+    for (collection, disk_bytes) in disk_bytes {
+        let name = CollectionStats::name(collection);
+        let stated = snapshot.local(name.as_bytes()).expect("a look-up");
+        let stated = stated.map(|it| CollectionStats::decode(&it).expect("statistics"));
+        // Those of a collection go with it.
+        if stated.is_some() || collection == CollectionId::DEFAULT {
+            let stated = stated.and_then(|stats| stats.disk_bytes);
+            assert_eq!(stated.unwrap_or(0), disk_bytes, "of {collection}");
+        }
+    }
 }
 
 /// Commits the documents of these seqnos, with the state of the last of them.

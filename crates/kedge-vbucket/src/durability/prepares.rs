@@ -215,6 +215,21 @@ impl Prepares {
         late
     }
 
+    /// Gives up those of these keys, and the clients who wait for them.
+    pub(crate) fn give_up(&mut self, unix_secs: u64, which: impl Fn(&[u8]) -> bool) -> Vec<Waiter> {
+        let mut waiters = Vec::new();
+        for prepare in &mut self.queue {
+            if let Fate::Client(waiter) = prepare.fate
+                && which(prepare.item.key())
+            {
+                prepare.fate = Fate::Overdue { unix_secs };
+                self.clients -= 1;
+                waiters.push(waiter);
+            }
+        }
+        waiters
+    }
+
     /// All of them are inherited now. Gives those who waited.
     pub(crate) fn inherit(&mut self) -> Vec<Waiter> {
         let mut waiters = Vec::new();

@@ -43,7 +43,7 @@ impl Marks {
 
     pub(crate) fn on_change(&mut self, change: &Change) {
         match change {
-            Change::Document(item) => self.see(item.seqno()),
+            Change::Document(item) | Change::System(item) => self.see(item.seqno()),
             Change::Prepare(item) => self.prepared = item.seqno(),
             Change::Commit { item, prepared } => {
                 self.see(item.seqno());

@@ -1,8 +1,12 @@
 //! Keys are of use while their collection is open.
 
-use crate::tools::{at, done, store, vbucket, write};
-use kedge_types::{Collection, CollectionId, DocKey, Manifest, ManifestUid, Status};
-use kedge_vbucket::{StoreMode, VBucket};
+use crate::tools::{at, done, durable, log_all, results, sent, setup, store, vbucket, write};
+use kedge_types::DurabilityLevel::PersistToMajority;
+use kedge_types::{Collection, CollectionId, DocKey, Manifest, ManifestUid, Status, VbUuid};
+use kedge_vbucket::{
+    Change, FailoverTable, Persistence, Snapshot, SnapshotKind, StateChange, StoreMode,
+    SystemEvent, SystemEventKind, VBucket, VbState,
+};
 
 /// The default manifest, and collections of these ids in the default scope.
 pub(crate) fn manifest(uid: u64, ids: &[u32]) -> Manifest {
@@ -59,4 +63,124 @@ fn a_key_is_known_while_its_collection_is_open() {
     vb.follow_manifest(at(1), &manifest(1, &[8]));
     assert_eq!(set(&mut vb, 8), Err(Status::UnknownCollection));
     assert_eq!(vb.manifest_uid(), ManifestUid(2));
+}
+
+fn kinds(changes: &[Change]) -> Vec<(SystemEventKind, u32)> {
+    let events = changes.iter().filter_map(|change| match change {
+        Change::System(item) => SystemEvent::of_item(item),
+        _ => None,
+    });
+    events
+        .map(|event| (event.kind, event.collection.get()))
+        .collect()
+}
+
+/// What is open, and how many documents it has.
+fn items(vb: &VBucket) -> Vec<(u32, u64)> {
+    let all = vb.collections().iter();
+    all.map(|open| (open.id.get(), open.items)).collect()
+}
+
+#[test]
+fn a_manifest_becomes_events_once_and_they_bring_it_back_and_to_others() {
+    let mut vb = vbucket();
+    vb.follow_manifest(at(1), &manifest(1, &[8, 9]));
+    for id in [0, 8, 9] {
+        set(&mut vb, id).unwrap();
+    }
+    vb.follow_manifest(at(1), &manifest(2, &[9]));
+    vb.follow_manifest(at(1), &manifest(2, &[9]));
+    // A larger uid of the same content is none.
+    vb.follow_manifest(at(1), &manifest(5, &[9]));
+    assert_eq!(vb.high_seqno().get(), 6);
+    let changes = log_all(&mut vb);
+    let expected = [
+        (SystemEventKind::CollectionCreated, 8),
+        (SystemEventKind::CollectionCreated, 9),
+        (SystemEventKind::CollectionDropped, 8),
+    ];
+    assert_eq!(kinds(&changes), expected);
+
+    let mut again = vbucket();
+    for change in &changes {
+        again.replay(change.clone()).unwrap();
+    }
+    again.finish_replay(None).unwrap();
+    assert_eq!(items(&again), [(0, 1), (9, 1)]);
+    assert_eq!(get(&mut again, 8), Err(Status::UnknownCollection));
+    assert_eq!(again.manifest_uid(), ManifestUid(2));
+    again.follow_manifest(at(2), &manifest(5, &[9]));
+    assert_eq!(again.high_seqno(), vb.high_seqno(), "it has all of it");
+
+    let mut replica = VBucket::new(setup(Persistence::LogThenFile));
+    replica.set_state(StateChange::to(VbState::Replica, VbUuid(1)));
+    replica
+        .begin_stream(FailoverTable::new(VbUuid(0xabc)))
+        .unwrap();
+    let snapshot = Snapshot::new(SnapshotKind::Memory, 1.into(), 6.into());
+    replica.begin_snapshot(snapshot).unwrap();
+    replica.follow_manifest(at(1), &manifest(7, &[10]));
+    for received in changes.iter().filter_map(sent) {
+        replica.receive(at(1), received).unwrap();
+    }
+    assert_eq!(items(&replica), [(0, 1), (9, 1)], "its active decides");
+    assert_eq!(kinds(&log_all(&mut replica)), expected);
+}
+
+#[test]
+fn what_was_dropped_leaves_memory_shard_by_shard_and_is_counted_once() {
+    let mut vb = vbucket();
+    vb.follow_manifest(at(1), &manifest(1, &[8]));
+    for id in [0, 8] {
+        set(&mut vb, id).unwrap();
+    }
+    log_all(&mut vb);
+    let empty = vb.bytes();
+    assert!(!vb.has_leftovers());
+    vb.follow_manifest(at(1), &manifest(2, &[]));
+    assert_eq!(vb.documents(), 2);
+    let mut visits = 0;
+    while vb.has_leftovers() {
+        vb.sweep_dropped();
+        visits += 1;
+    }
+    assert_eq!(visits, vb.table().shard_count());
+    assert_eq!(vb.documents(), 1);
+    assert_eq!(get(&mut vb, 0).unwrap(), b"v");
+    assert!(vb.bytes() < empty + 1_000);
+    // What the file does not have yet goes there all the same, and nothing is counted twice.
+    let batch = vb.begin_settle().unwrap();
+    let (history, upto) = (batch.history(), batch.upto());
+    vb.settled(history, upto);
+    drop(vb.end_settle(batch));
+    log_all(&mut vb);
+    assert_eq!(vb.unsettled().items, 1, "the drop");
+}
+
+#[test]
+fn a_sync_write_of_a_dropped_collection_is_aborted_in_its_order() {
+    let mut vb = vbucket();
+    vb.follow_manifest(at(1), &manifest(1, &[8]));
+    let keys = [key(0), key(8), key(9)];
+    for (cookie, key) in (1..).zip(&keys[..2]) {
+        let write = durable(key, PersistToMajority, cookie);
+        store(&mut vb, at(1), &write, StoreMode::Set, b"v").unwrap();
+    }
+    vb.follow_manifest(at(1), &manifest(2, &[]));
+    assert_eq!(results(&mut vb), [(2, Err(Status::UnknownCollection))]);
+    // The first is not on disk: nothing is committed or aborted before it.
+    let changes = log_all(&mut vb);
+    assert_eq!(changes.len(), 4);
+    let ends = log_all(&mut vb);
+    assert!(
+        matches!(&ends[..], [Change::Commit { .. }, Change::Abort { .. }]),
+        "{ends:?}"
+    );
+    assert_eq!(get(&mut vb, 0).unwrap(), b"v");
+    let mut again = vbucket();
+    for change in changes.into_iter().chain(ends) {
+        again.replay(change).unwrap();
+    }
+    again.finish_replay(None).unwrap();
+    assert_eq!(items(&again), [(0, 1)]);
 }

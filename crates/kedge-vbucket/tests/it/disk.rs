@@ -2,8 +2,8 @@
 
 use kedge_types::{Now, Seqno, VbUuid};
 use kedge_vbucket::{
-    Base, Change, FailoverTable, Item, Part, PersistedState, Rewind, Settle, SettleBatch, VBucket,
-    VbState,
+    Base, Change, FailoverTable, FileCollections, Item, Part, PersistedState, Rewind, Settle,
+    SettleBatch, VBucket, VbState,
 };
 use std::collections::BTreeMap;
 
@@ -81,6 +81,7 @@ impl File {
             state: self.state.clone(),
             high_seqno: self.high,
             documents: self.live().count() as u64,
+            collections: FileCollections::default(),
         }
     }
 }

@@ -202,6 +202,7 @@ fn file_base(high_seqno: Seqno, failover: &FailoverTable) -> kedge_vbucket::Base
         high_seqno,
         documents: 0,
         prepares: Vec::new(),
+        collections: kedge_vbucket::FileCollections::default(),
     }
 }
 

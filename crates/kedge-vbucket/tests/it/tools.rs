@@ -7,7 +7,7 @@ use kedge_types::{
 use kedge_vbucket::{
     Change, Completion, Cookie, Done, FailoverTable, Item, ItemMeta, Meta, MinRatio, Mutated,
     NewValue, NodeName, Outcome, Persistence, RandomState, Received, Snapshot, SnapshotKind,
-    StateChange, StoreMode, Topology, VBucket, VbSetup, VbState, Write,
+    StateChange, StoreMode, SystemEvent, Topology, VBucket, VbSetup, VbState, Write,
 };
 
 /// A moment: `secs` seconds after an arbitrary start.
@@ -208,6 +208,10 @@ pub(crate) fn sent(change: &Change) -> Option<Received> {
         Change::Abort { item, prepared } => Received::Abort {
             key: item.key().into(),
             prepared: *prepared,
+            seqno: item.seqno(),
+        },
+        Change::System(item) => Received::System {
+            event: SystemEvent::of_item(item).unwrap(),
             seqno: item.seqno(),
         },
         Change::Advance(seqno) => Received::Advance(*seqno),

@@ -4,7 +4,7 @@ mod backfill;
 mod history;
 mod memory;
 mod out;
-mod pair;
+pub(crate) mod pair;
 
 use crate::tools::*;
 use kedge_bucket::{
@@ -47,6 +47,7 @@ pub(crate) fn request(open: &Open, vb: VbId, start: u64) -> StreamRequest {
         snap_start: Seqno(start),
         snap_end: Seqno(start),
         purge_seen: None,
+        manifest_seen: None,
         filter: Filter::Everything,
         sync_writes: true,
     }

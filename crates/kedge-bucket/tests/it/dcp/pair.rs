@@ -2,8 +2,8 @@
 
 use super::*;
 use kedge_bucket::{
-    Bucket, BucketError, Cookie, NodeName, NotTaken, Outcome, Received, ReplicaSink, Topology,
-    VbRole, VbState, Write,
+    Bucket, BucketError, Cookie, NodeName, NotTaken, Outcome, Received, ReplicaSink, SystemEvent,
+    Topology, VbRole, VbState, Write,
 };
 use kedge_disk::SimDisk;
 use kedge_types::{Durability, DurabilityLevel};
@@ -435,6 +435,10 @@ fn received(change: &Change) -> Received {
         Change::Abort { item, prepared } => Received::Abort {
             key: key(item),
             prepared: *prepared,
+            seqno: item.seqno(),
+        },
+        Change::System(item) => Received::System {
+            event: SystemEvent::of_item(item).expect("it is one"),
             seqno: item.seqno(),
         },
         other => panic!("{other:?}"),

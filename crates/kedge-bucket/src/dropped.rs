@@ -1,0 +1,58 @@
+//! Documents of dropped collections leave memory.
+//!
+//! Invariant: while a vBucket has some ([`VBucket::has_leftovers`]), the task is awake or about to be.
+
+use crate::bucket::Bucket;
+use crate::tasks::Work;
+use kedge_executor::Next;
+use kedge_vbucket::VBucket;
+use std::time::Duration;
+
+/// Shards of one run; others may run before the next one.
+const SHARDS_PER_RUN: usize = 64;
+
+/// The task: which vBucket it was at.
+#[derive(Debug, Default)]
+pub(crate) struct DroppedSweep {
+    vbucket: usize,
+}
+
+impl Work for DroppedSweep {
+    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
+        let sleeper = &bucket.collections.sweeper;
+        sleeper.lie_down();
+        let mut shards = 0;
+        for _ in 0..=bucket.vbuckets.len() {
+            while shards < SHARDS_PER_RUN {
+                let mut vbucket = bucket.vbuckets[self.vbucket].lock();
+                if !vbucket.has_leftovers() {
+                    break;
+                }
+                bucket.measure(&mut vbucket, VBucket::sweep_dropped);
+                shards += 1;
+            }
+            if shards == SHARDS_PER_RUN {
+                sleeper.get_up();
+                return Next::Again;
+            }
+            self.vbucket = (self.vbucket + 1) % bucket.vbuckets.len();
+        }
+        if shards > 0 {
+            // Once more round, as it lay down before what it has just done.
+            sleeper.get_up();
+            return Next::Again;
+        }
+        Next::Sleep
+    }
+}
+
+impl Bucket {
+    /// A vBucket was changed by the caller, who holds its lock. Cheap unless a collection was dropped and the task rests.
+    pub(crate) fn look_at_leftovers(&self, vbucket: &VBucket) {
+        if vbucket.has_leftovers()
+            && let Some(task) = self.collections.sweeper.rouse()
+        {
+            self.setup.executor.wake(task);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! The collections of a vBucket as its file keeps them: four local documents that follow the events of the commits.
+//! Couchstore file format, section 3.4.
+//!
+//! Invariants:
+//! * A file that never had an event has none of the documents: the default collection is open in it.
+//! * They are rewritten in the commit that has the event, so they are right at every header.
+//! * A collection that was dropped stands in the list of those until a compaction has left its documents out.
+
+use kedge_couchstore::kv::{
+    CommittedManifest, DROPPED_COLLECTIONS_NAME, DroppedCollection, DroppedCollections,
+    LocalDocument, MANIFEST_NAME, OPEN_COLLECTIONS_NAME, OPEN_SCOPES_NAME, OpenCollections, Scopes,
+};
+use kedge_couchstore::kv::{OpenCollection as FileCollection, OpenScope as FileScope};
+use kedge_types::{CollectionId, ManifestUid, ScopeId, Seqno};
+use kedge_vbucket::{SystemEvent, SystemEventKind};
+
+/// What the local documents say of collections and scopes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileManifest {
+    pub(crate) uid: ManifestUid,
+    pub(crate) open: Vec<FileCollection>,
+    pub(crate) scopes: Vec<FileScope>,
+    pub(crate) dropped: Vec<DroppedCollection>,
+}
+
+impl Default for FileManifest {
+    fn default() -> Self {
+        let name = || "_default".to_owned();
+        Self {
+            uid: ManifestUid(0),
+            open: vec![FileCollection {
+                collection: CollectionId::DEFAULT,
+                name: name(),
+                ..FileCollection::default()
+            }],
+            scopes: vec![FileScope {
+                start: Seqno(0),
+                scope: ScopeId(0),
+                name: name(),
+            }],
+            dropped: Vec::new(),
+        }
+    }
+}
+
+impl FileManifest {
+    /// Takes a local document in. False if it is another.
+    pub(crate) fn read(&mut self, local: &LocalDocument) -> bool {
+        match local {
+            LocalDocument::Manifest(manifest) => self.uid = manifest.uid,
+            LocalDocument::OpenCollections(open) => self.open.clone_from(&open.entries),
+            LocalDocument::Scopes(scopes) => self.scopes.clone_from(&scopes.entries),
+            LocalDocument::DroppedCollections(dropped) => {
+                self.dropped.clone_from(&dropped.entries);
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// Takes an event in that is written at `seqno`.
+    pub(crate) fn apply(&mut self, event: &SystemEvent, seqno: Seqno) {
+        self.uid = self.uid.max(event.uid);
+        match event.kind {
+            SystemEventKind::CollectionCreated | SystemEventKind::CollectionModified => {
+                self.settle_settings(event, seqno);
+            }
+            SystemEventKind::CollectionDropped => {
+                let at = self
+                    .open
+                    .iter()
+                    .position(|open| open.collection == event.collection);
+                let start = at.map_or(event.start, |at| self.open.remove(at).start);
+                self.dropped.push(DroppedCollection {
+                    start,
+                    end: seqno,
+                    collection: event.collection,
+                });
+            }
+            SystemEventKind::ScopeCreated => {
+                self.scopes.retain(|open| open.scope != event.scope);
+                self.scopes.push(FileScope {
+                    start: seqno,
+                    scope: event.scope,
+                    name: event.name.clone(),
+                });
+            }
+            SystemEventKind::ScopeDropped => self.scopes.retain(|open| open.scope != event.scope),
+        }
+    }
+
+    fn settle_settings(&mut self, event: &SystemEvent, seqno: Seqno) {
+        let is_new = event.kind == SystemEventKind::CollectionCreated;
+        let known = self
+            .open
+            .iter_mut()
+            .find(|open| open.collection == event.collection);
+        if let Some(open) = known {
+            open.start = if is_new { seqno } else { open.start };
+            open.max_ttl = event.max_ttl;
+            open.history = event.history;
+            return;
+        }
+        self.open.push(FileCollection {
+            start: seqno,
+            scope: event.scope,
+            collection: event.collection,
+            max_ttl: event.max_ttl,
+            name: event.name.clone(),
+            history: event.history,
+            ..FileCollection::default()
+        });
+    }
+
+    /// Whether a collection was dropped, and nothing of it counts any more.
+    pub(crate) fn is_dropped(&self, id: CollectionId) -> bool {
+        let is_it = |dropped: &DroppedCollection| dropped.collection == id;
+        self.dropped.iter().any(is_it) && self.open.iter().all(|open| open.collection != id)
+    }
+
+    /// The local documents: names and contents.
+    pub(crate) fn locals(&self) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        let manifest = CommittedManifest { uid: self.uid }.encode();
+        let open = OpenCollections {
+            entries: self.open.clone(),
+        };
+        let scopes = Scopes {
+            entries: self.scopes.clone(),
+        };
+        let dropped = DroppedCollections {
+            entries: self.dropped.clone(),
+        };
+        let dropped = (!self.dropped.is_empty()).then(|| dropped.encode());
+        let mut locals = vec![
+            (MANIFEST_NAME.to_vec(), Some(manifest)),
+            (OPEN_COLLECTIONS_NAME.to_vec(), Some(open.encode())),
+            (OPEN_SCOPES_NAME.to_vec(), Some(scopes.encode())),
+        ];
+        if dropped.is_some() {
+            locals.push((DROPPED_COLLECTIONS_NAME.to_vec(), dropped));
+        }
+        locals
+    }
+}
