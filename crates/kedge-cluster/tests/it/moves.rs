@@ -223,3 +223,25 @@ proptest! {
         prop_assert!(plan_balance(&now, 0).is_none());
     }
 }
+
+/// A node was killed when it had taken vBuckets over and made maps of it that nobody had heard of. The failover's map was
+/// older than those, so it was undone when the node came back: what the others had acknowledged meanwhile was lost.
+#[test]
+fn a_failover_is_newer_than_the_maps_that_the_lost_node_made_alone() {
+    let mut moving = map(3, 2, 12);
+    let theirs: Vec<u16> = (0..12)
+        .filter(|&vb| chain(&moving, usize::from(vb)).active() != Some(2))
+        .collect();
+    for &vb in &theirs {
+        moving = plan_move(&moving, 0, "b", vb, "n_2").unwrap();
+    }
+    let mut alone = moving.clone();
+    for &vb in &theirs {
+        alone = alone.with_taken(2, &taken(vb)).unwrap();
+    }
+    assert!(moving.next(0).revision < alone.revision);
+    let all = BTreeMap::from([(0, told(&[1; 12])), (1, told(&[1; 12]))]);
+    let plan = plan_failover(&moving, 0, 2, &all, false).unwrap();
+    assert!(plan.map.revision > alone.revision);
+    assert_eq!(plan.map.moving(), 0);
+}
