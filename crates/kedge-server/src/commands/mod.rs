@@ -1,6 +1,7 @@
 //! The commands of the binary protocol, a family per file: parse (`kedge_protocol`), execute (`kedge_bucket`), compose.
 
 mod arithmetic;
+mod collection_stats;
 mod collections;
 mod compact;
 mod complete;

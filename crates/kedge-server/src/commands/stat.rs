@@ -5,7 +5,7 @@ use kedge_cluster::CLAIMED_VERSION;
 use kedge_protocol::binary::commands::Stat;
 use kedge_types::{Status, VbId};
 
-use super::{Command, Done, dcp_stats, storage_stats, task_stats};
+use super::{Command, Done, collection_stats, dcp_stats, storage_stats, task_stats};
 use crate::histogram;
 use crate::session::{Failure, Rights, Session};
 use crate::shared::Shared;
@@ -79,6 +79,9 @@ pub(crate) fn group_stats(
         "durability-monitor" => vbuckets(bucket()?, argument, each, dcp_stats::monitor)?,
         "vbucket-durability-state" => vbuckets(bucket()?, argument, each, dcp_stats::state)?,
         "range-scans" => range_scans(bucket()?, each),
+        "collections" | "collections-byid" | "scopes" | "scopes-byid" => {
+            collection_stats::group(session, name, argument, each)?;
+        }
         "failovers" => vbuckets(bucket()?, argument, each, failovers)?,
         "config" => config(bucket()?, each),
         "memory" => memory(bucket()?, each),

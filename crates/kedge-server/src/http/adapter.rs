@@ -1,8 +1,8 @@
 //! The registry of buckets as management sees it.
 
 use kedge_bucket::{
-    Bucket, BucketChange, BucketConfig, CompactionProgress, CompactionRequest, CompactionTicket,
-    Timing, TimingSnapshot, VbReset,
+    Bucket, BucketChange, BucketConfig, CollectionFigures, CompactionProgress, CompactionRequest,
+    CompactionTicket, Timing, TimingSnapshot, VbReset,
 };
 use kedge_cluster::ManifestEdit;
 use kedge_types::limits::BUCKETS_MAX;
@@ -88,6 +88,10 @@ impl Buckets for BucketRegistry {
 
     fn manifest(&self, name: &str) -> Option<Arc<Manifest>> {
         Self::manifest(self, name)
+    }
+
+    fn collection_figures(&self, name: &str) -> Option<Vec<CollectionFigures>> {
+        Some(Self::get(self, name)?.collection_figures())
     }
 
     fn edit_manifest(&self, name: &str, edit: &ManifestEdit) -> Result<ManifestUid, BucketsError> {

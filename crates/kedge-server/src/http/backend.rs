@@ -1,8 +1,8 @@
 //! What management asks of the buckets.
 
 use kedge_bucket::{
-    BucketChange, BucketConfig, CompactionProgress, CompactionRequest, CompactionTicket,
-    TimingSnapshot, VbReset,
+    BucketChange, BucketConfig, CollectionFigures, CompactionProgress, CompactionRequest,
+    CompactionTicket, TimingSnapshot, VbReset,
 };
 use kedge_cluster::{ManifestEdit, ManifestError};
 use kedge_types::{Manifest, ManifestUid, VbId};
@@ -81,6 +81,8 @@ pub trait Buckets: Send + Sync + 'static {
     fn flush(&self, name: &str) -> Result<(), BucketsError>;
     /// Its scopes and collections; `None` without such a bucket.
     fn manifest(&self, name: &str) -> Option<Arc<Manifest>>;
+    /// Figures of its collections; `None` without such a bucket.
+    fn collection_figures(&self, name: &str) -> Option<Vec<CollectionFigures>>;
     /// Changes scopes and collections; when it returns, clients can use what was made. The uid is that of the manifest then.
     ///
     /// # Errors

@@ -14,6 +14,7 @@ use prometheus_client::registry::Registry;
 use super::HttpState;
 use super::call::Call;
 use super::cluster_metrics::ClusterSample;
+use super::collection_metrics::CollectionSamples;
 use super::reply::{Handled, Reply, ok_typed};
 use super::task_metrics::TaskSample;
 
@@ -628,6 +629,7 @@ struct BucketSample {
 struct Sample {
     server: Vec<(String, String)>,
     buckets: Vec<BucketSample>,
+    collections: CollectionSamples,
     tasks: TaskSample,
     cluster: Option<ClusterSample>,
 }
@@ -647,6 +649,7 @@ impl Sample {
                     name,
                 })
                 .collect(),
+            collections: CollectionSamples::take(state),
             tasks: TaskSample::take(&state.parts.pools),
             cluster: ClusterSample::take(state),
         }
@@ -718,6 +721,7 @@ impl Collector for Sample {
             }
         }
         self.encode_timings(&mut encoder)?;
+        self.collections.encode(&mut encoder)?;
         if let Some(cluster) = &self.cluster {
             cluster.encode(&mut encoder)?;
         }

@@ -15,6 +15,7 @@ mod buckets;
 mod call;
 mod cluster;
 mod cluster_metrics;
+mod collection_metrics;
 mod collections;
 mod compaction;
 mod documents;

@@ -21,6 +21,14 @@ impl Session {
         self.knows_all() || parts.any(|part| part.covers(scope, Some(collection)))
     }
 
+    /// Whether the user may do that with the documents of the collection.
+    pub(crate) fn may_in(&self, scope: &str, collection: &str, needed: Rights) -> bool {
+        let covering = self.parts.iter();
+        let covering = covering.filter(|part| part.covers(scope, Some(collection)));
+        let held = covering.fold(self.rights.0, |held, part| held.and(part.privileges()));
+        Rights(held).allow(needed)
+    }
+
     /// What of the manifest the user may know of.
     pub(crate) fn visible(&self, manifest: &Manifest) -> Manifest {
         let mut visible = manifest.clone();

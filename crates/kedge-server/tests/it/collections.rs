@@ -1,11 +1,13 @@
 //! Scopes and collections as clients of the key-value port see them.
 
+use std::collections::BTreeMap;
+
 use kedge_cluster::ManifestEdit;
 use kedge_protocol::binary::commands::{CollectionIdReply, ScopeIdReply};
 use kedge_protocol::binary::{Feature, Features, Opcode};
 use kedge_types::Status;
 
-use crate::client::{Client, Reply, SDK_FEATURES};
+use crate::client::{Client, Frame, Reply, SDK_FEATURES};
 use crate::server::{Kedge, PASSWORD};
 
 fn create_scope(name: &str) -> ManifestEdit {
@@ -164,6 +166,107 @@ fn what_is_none_of_a_users_business_is_not_there() {
         manifest.text(),
         r#"{"uid":"5","scopes":[{"name":"s","uid":"8","collections":[{"name":"a","uid":"8"}]}]}"#
     );
+}
+
+/// The statistics of a group, or the status of its refusal.
+fn stats(client: &mut Client, group: &str) -> Result<BTreeMap<String, String>, Status> {
+    let frame = client.request(Opcode::Stat);
+    let frame = Frame {
+        key: group.as_bytes().to_vec(),
+        ..frame
+    };
+    let mut found = BTreeMap::new();
+    let mut reply = client.call(&frame);
+    loop {
+        if reply.status != Status::Success {
+            return Err(reply.status);
+        }
+        if reply.key.is_empty() {
+            return Ok(found);
+        }
+        let name = String::from_utf8(reply.key.clone()).unwrap();
+        found.insert(name, reply.text());
+        reply = client.reply();
+    }
+}
+
+#[test]
+fn statistics_by_collection_and_scope() {
+    let kedge = Kedge::start();
+    let made = [
+        create_scope("s"),
+        create_scope("empty"),
+        create("s", "a"),
+        create("s", "b"),
+    ];
+    edit(&kedge, &made);
+    let mut client = kedge.client();
+    for (collection, key) in [(8, "one"), (8, "two"), (9, "one"), (0, "one")] {
+        let mut frame = client.request(Opcode::Set).store(key, b"v");
+        frame.key[0] = collection;
+        client.call(&frame).ok();
+    }
+    let mut frame = client.request(Opcode::Get).key("one");
+    frame.key[0] = 8;
+    client.call(&frame).ok();
+    let all = stats(&mut client, "collections").unwrap();
+    for (name, value) in [
+        ("manifest_uid", "0x4"),
+        ("0x0:0x0:name", "_default"),
+        ("0x0:0x0:items", "1"),
+        ("0x8:0x8:name", "a"),
+        ("0x8:0x8:scope_name", "s"),
+        ("0x8:0x8:items", "2"),
+        ("0x8:0x8:ops_store", "2"),
+        ("0x8:0x8:ops_get", "1"),
+        ("0x8:0x8:ops_delete", "0"),
+        ("0x8:0x9:items", "1"),
+    ] {
+        assert_eq!(all.get(name).map(String::as_str), Some(value), "{name}");
+    }
+    for group in ["collections s.a", "collections-byid 0x8"] {
+        let one = stats(&mut client, group).unwrap();
+        assert_eq!(one["0x8:0x8:items"], "2", "{group}");
+        assert!(!one.keys().any(|name| name.starts_with("0x8:0x9")));
+    }
+    let scopes = stats(&mut client, "scopes").unwrap();
+    for (name, value) in [
+        ("0x0:collections", "1"),
+        ("0x8:name", "s"),
+        ("0x8:collections", "2"),
+        ("0x8:items", "3"),
+        ("0x9:name", "empty"),
+        ("0x9:collections", "0"),
+    ] {
+        assert_eq!(scopes.get(name).map(String::as_str), Some(value), "{name}");
+    }
+    for group in ["scopes s", "scopes-byid 8"] {
+        let one = stats(&mut client, group).unwrap();
+        assert_eq!(one["0x8:items"], "3", "{group}");
+        assert!(!one.contains_key("0x0:items"), "{group}");
+    }
+    for (group, status) in [
+        ("collections s.none", Status::UnknownCollection),
+        ("collections none.a", Status::UnknownScope),
+        ("collections s", Status::Invalid),
+        ("collections-byid 0x77", Status::UnknownCollection),
+        ("collections-byid x", Status::Invalid),
+        ("scopes none", Status::UnknownScope),
+        ("scopes-byid 0x77", Status::UnknownScope),
+    ] {
+        assert_eq!(stats(&mut client, group), Err(status), "{group}");
+    }
+    // Only of collections of which the user may read statistics.
+    let mut watches = as_user(&kedge, "watches", "data_monitoring[default:s:b]");
+    let seen = stats(&mut watches, "collections").unwrap();
+    assert_eq!(seen["0x8:0x9:items"], "1");
+    assert!(!seen.keys().any(|name| name.starts_with("0x8:0x8")));
+    assert!(!seen.keys().any(|name| name.starts_with("0x0")));
+    let hidden = stats(&mut watches, "collections s.a");
+    assert_eq!(hidden, Err(Status::UnknownCollection));
+    let mut reads = as_user(&kedge, "only_reads", "data_reader[default:s:b]");
+    let refused = stats(&mut reads, "collections");
+    assert_eq!(refused, Err(Status::AccessDenied));
 }
 
 /// The body is JSON for those who negotiated it, and errors that a client does not know are others.

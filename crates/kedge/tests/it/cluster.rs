@@ -27,7 +27,7 @@ struct Node {
 }
 
 /// A running `kedge cluster-run`. Dropping it stops it and its nodes.
-struct Cluster {
+pub(crate) struct Cluster {
     child: Child,
     lines: Receiver<String>,
     nodes: Vec<Node>,
@@ -40,7 +40,7 @@ fn word<'a>(line: &'a str, name: &str) -> &'a str {
 }
 
 impl Cluster {
-    fn start(dir: &Path, more: &[&str]) -> Self {
+    pub(crate) fn start(dir: &Path, more: &[&str]) -> Self {
         let mut command = kedge(&["cluster-run", "--data-dir"]);
         command
             .arg(dir)
@@ -91,7 +91,7 @@ impl Cluster {
     }
 
     /// Ends a node as `kill -9` does, and waits until nobody listens there.
-    fn kill(&self, node: usize) {
+    pub(crate) fn kill(&self, node: usize) {
         self.signal(node, Signal::KILL);
         let deadline = Instant::now() + PATIENCE;
         while std::net::TcpStream::connect(self.nodes[node].kv).is_ok() {
@@ -107,7 +107,7 @@ impl Cluster {
         wait_for(&mut self.child).code()
     }
 
-    fn http(&self, node: usize) -> HttpClient {
+    pub(crate) fn http(&self, node: usize) -> HttpClient {
         let mgmt = self.nodes[node].mgmt;
         HttpClient::new(&mgmt.ip().to_string(), mgmt.port(), USER, PASSWORD)
     }
@@ -150,7 +150,7 @@ impl Cluster {
     }
 
     /// Starts a node again, by itself.
-    fn serve(&self, dir: &Path, node: usize) -> Server {
+    pub(crate) fn serve(&self, dir: &Path, node: usize) -> Server {
         let name = format!("n_{node}");
         let mut command = kedge(&["serve", "--memcached-enabled", "--memcached-port=0"]);
         command
@@ -162,7 +162,7 @@ impl Cluster {
         Server::spawn(command).expect("the node starts")
     }
 
-    fn map(&self, node: usize) -> Value {
+    pub(crate) fn map(&self, node: usize) -> Value {
         let document = self.http(node).json("/pools/default/b/default");
         document.expect("a map")
     }

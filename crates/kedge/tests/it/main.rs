@@ -1,6 +1,7 @@
 //! Tests of the real process, over its real ports.
 
 mod cluster;
+mod collections;
 mod couchstore;
 mod couchstore_check;
 mod crash;

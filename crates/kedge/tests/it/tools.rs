@@ -97,6 +97,43 @@ fn buckets_are_managed() {
 }
 
 #[test]
+fn collections_are_managed() {
+    let (_dir, server) = start();
+    let collection = |words: &[&str]| tool(&server, &[&["collection"], words].concat());
+    collection(&["create-scope", "shop"]);
+    collection(&["create", "shop.orders", "--max-ttl", "60"]);
+    collection(&["create", "shop.carts"]);
+    collection(&["modify", "shop.orders", "--max-ttl", "-1"]);
+    let expected = "SCOPE     COLLECTION   ID   MAX TTL\n\
+         _default  _default    0x0  bucket's\n\
+         shop      orders      0x8      none\n\
+         shop      carts       0x9  bucket's\n";
+    assert_eq!(collection(&["list"]), expected);
+    let json = collection(&["list", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(json["uid"], "4");
+    let stats = tool(&server, &["stats", "collections"]);
+    assert!(stats.contains("0x8:0x9:items"), "{stats}");
+    for (words, says) in [
+        (&["create", "shop.orders"][..], "already exists"),
+        (&["create", "shop"], "SCOPE.COLLECTION"),
+        (&["create", "none.orders"], "is not found"),
+        (&["create-scope", "_shop"], "First character"),
+        (&["drop", "shop.none"], "is not found"),
+        (&["drop-scope", "_default"], "not allowed"),
+    ] {
+        let words = [&["collection"], words].concat();
+        let (code, _, stderr) = try_tool(&server, PASSWORD, &words);
+        assert_eq!(code, Some(1), "{words:?}");
+        assert!(stderr.contains(says), "{words:?}: {stderr}");
+    }
+    collection(&["drop", "shop.orders"]);
+    collection(&["drop-scope", "shop"]);
+    let left = collection(&["list"]);
+    assert_eq!(left.lines().count(), 2, "{left}");
+}
+
+#[test]
 fn users_are_managed() {
     let (_dir, server) = start();
     let new = "--new-password=first";

@@ -55,6 +55,26 @@ fn timings() {
 }
 
 #[test]
+fn metrics_tell_of_collections() {
+    let server = Server::start();
+    let scopes = "/pools/default/buckets/default/scopes";
+    assert_eq!(server.post(scopes, "name=s").status, 200);
+    let made = server.post(&format!("{scopes}/s/collections"), "name=c");
+    assert_eq!(made.status, 200);
+    let metrics = server.get("/metrics").body;
+    for (scope, collection) in [("_default", "_default"), ("s", "c")] {
+        let labels = format!("{{bucket=\"default\",scope=\"{scope}\",collection=\"{collection}\"");
+        for line in [
+            format!("kedge_collection_items{labels}}} 0"),
+            format!("kedge_collection_disk_bytes{labels}}} "),
+            format!("kedge_collection_ops_total{labels},op=\"get\"}} 0"),
+        ] {
+            assert!(metrics.contains(&line), "{line}: {metrics}");
+        }
+    }
+}
+
+#[test]
 fn metrics_tell_of_pools_and_tasks() {
     let server = Server::start();
     let panics = server

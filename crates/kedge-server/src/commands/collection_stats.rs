@@ -1,0 +1,184 @@
+//! Groups of statistics about scopes and collections, of those of which the user may read statistics.
+//!
+//! `collections` and `scopes` take a path (`scope.collection`, `scope`), `collections-byid` and `scopes-byid` an id in
+//! hexadecimal; without one they tell of all. Names begin with the ids in hexadecimal, `0xSCOPE:0xCOLLECTION:`.
+
+use std::collections::BTreeMap;
+
+use kedge_bucket::{CollectionFigures, CollectionOps};
+use kedge_types::{Collection, CollectionId, Manifest, Scope, ScopeId, Seqno, Status};
+
+use super::stat::Each;
+use crate::session::{Failure, Rights, Session};
+
+/// What is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted<'a> {
+    All,
+    Scope(&'a Scope),
+    Collection(&'a Scope, &'a Collection),
+}
+
+impl Wanted<'_> {
+    fn has(&self, scope: &Scope, collection: &Collection) -> bool {
+        match self {
+            Self::All => true,
+            Self::Scope(wanted) => wanted.id == scope.id,
+            Self::Collection(_, wanted) => wanted.id == collection.id,
+        }
+    }
+
+    fn has_scope(&self, scope: &Scope) -> bool {
+        match self {
+            Self::All => true,
+            Self::Scope(wanted) | Self::Collection(wanted, _) => wanted.id == scope.id,
+        }
+    }
+}
+
+const NO_SCOPE: Failure = Failure::new(Status::UnknownScope, "there is no such scope");
+const NO_COLLECTION: Failure =
+    Failure::new(Status::UnknownCollection, "there is no such collection");
+
+fn scope_named<'m>(manifest: &'m Manifest, name: &str) -> Result<&'m Scope, Failure> {
+    let name = if name.is_empty() { "_default" } else { name };
+    let mut scopes = manifest.scopes.iter();
+    scopes.find(|scope| scope.name == name).ok_or(NO_SCOPE)
+}
+
+fn collection_named<'m>(manifest: &'m Manifest, path: &str) -> Result<Wanted<'m>, Failure> {
+    const NO_PATH: Failure = Failure::new(Status::Invalid, "the argument must be SCOPE.COLLECTION");
+    let (scope, name) = path.split_once('.').ok_or(NO_PATH)?;
+    let scope = scope_named(manifest, scope)?;
+    let name = if name.is_empty() { "_default" } else { name };
+    let mut collections = scope.collections.iter();
+    let collection = collections.find(|it| it.name == name);
+    Ok(Wanted::Collection(scope, collection.ok_or(NO_COLLECTION)?))
+}
+
+fn id(text: &str) -> Result<u32, Failure> {
+    let digits = text.strip_prefix("0x").unwrap_or(text);
+    let bad = |_| Failure::new(Status::Invalid, "the argument must be an id in hexadecimal");
+    u32::from_str_radix(digits, 16).map_err(bad)
+}
+
+fn none() -> CollectionFigures {
+    CollectionFigures {
+        collection: CollectionId::DEFAULT,
+        scope: ScopeId(0),
+        items: 0,
+        disk_bytes: 0,
+        high_seqno: Seqno(0),
+        ops: CollectionOps::default(),
+    }
+}
+
+type Figures = BTreeMap<CollectionId, CollectionFigures>;
+
+fn figures_of(list: Vec<CollectionFigures>) -> Figures {
+    list.into_iter().map(|it| (it.collection, it)).collect()
+}
+
+fn rows(prefix: &str, figures: &CollectionFigures, each: Each<'_>) {
+    for (name, value) in [
+        ("items", figures.items),
+        ("disk_size", figures.disk_bytes),
+        ("ops_get", figures.ops.reads),
+        ("ops_store", figures.ops.writes),
+        ("ops_delete", figures.ops.deletes),
+    ] {
+        each(&format!("{prefix}:{name}"), &value.to_string());
+    }
+}
+
+/// A group by its name.
+pub(super) fn group(
+    session: &Session,
+    name: &str,
+    argument: Option<&str>,
+    each: Each<'_>,
+) -> Result<(), Failure> {
+    let bucket = session.bucket_somewhere(Rights::STATS)?;
+    // What the user may not know of is answered like what is not there.
+    let manifest = session.visible(&bucket.manifest());
+    let seen = |scope: &Scope, collection: &Collection| {
+        session.may_in(&scope.name, &collection.name, Rights::STATS)
+    };
+    let wanted = match (name, argument) {
+        ("collections", Some(path)) => collection_named(&manifest, path)?,
+        ("collections-byid", Some(text)) => {
+            let found = manifest.collection(CollectionId(id(text)?));
+            let (scope, collection) = found.ok_or(NO_COLLECTION)?;
+            Wanted::Collection(scope, collection)
+        }
+        ("scopes", Some(path)) => Wanted::Scope(scope_named(&manifest, path)?),
+        ("scopes-byid", Some(text)) => {
+            let scope = manifest.scope(ScopeId(id(text)?));
+            Wanted::Scope(scope.ok_or(NO_SCOPE)?)
+        }
+        _ => Wanted::All,
+    };
+    if let Wanted::Collection(scope, collection) = wanted
+        && !seen(scope, collection)
+    {
+        return Err(session.rights.denied(Rights::STATS));
+    }
+    let shown: Vec<(&Scope, &Collection)> = manifest
+        .collections()
+        .filter(|(scope, collection)| wanted.has(scope, collection) && seen(scope, collection))
+        .collect();
+    each("manifest_uid", &format!("0x{:x}", manifest.uid.0));
+    let figures = figures_of(bucket.collection_figures());
+    if name.starts_with("scopes") {
+        scopes(&manifest, &shown, wanted, &figures, each);
+    } else {
+        collections(&shown, &figures, each);
+    }
+    Ok(())
+}
+
+fn collections(shown: &[(&Scope, &Collection)], figures: &Figures, each: Each<'_>) {
+    for (scope, collection) in shown {
+        let prefix = format!("0x{:x}:0x{:x}", scope.id.0, collection.id.get());
+        each(&format!("{prefix}:name"), &collection.name);
+        each(&format!("{prefix}:scope_name"), &scope.name);
+        if let Some(secs) = collection.max_ttl {
+            each(&format!("{prefix}:maxTTL"), &secs.to_string());
+        }
+        let own = figures.get(&collection.id).copied().unwrap_or_else(none);
+        rows(&prefix, &own, each);
+    }
+}
+
+/// Sums over the collections of each scope.
+fn scopes(
+    manifest: &Manifest,
+    shown: &[(&Scope, &Collection)],
+    wanted: Wanted<'_>,
+    figures: &Figures,
+    each: Each<'_>,
+) {
+    let wanted = manifest.scopes.iter().filter(|it| wanted.has_scope(it));
+    for scope in wanted {
+        let mut sum = none();
+        let mut count = 0_u64;
+        for (_, collection) in shown.iter().filter(|(of, _)| of.id == scope.id) {
+            count += 1;
+            if let Some(own) = figures.get(&collection.id) {
+                sum.items += own.items;
+                sum.disk_bytes += own.disk_bytes;
+                sum.ops.reads += own.ops.reads;
+                sum.ops.writes += own.ops.writes;
+                sum.ops.deletes += own.ops.deletes;
+            }
+        }
+        // A scope of which nothing is to be seen is none of the user's business.
+        if count == 0 && !scope.collections.is_empty() {
+            continue;
+        }
+        let prefix = format!("0x{:x}", scope.id.0);
+        each(&format!("{prefix}:name"), &scope.name);
+        each(&format!("{prefix}:collections"), &count.to_string());
+        rows(&prefix, &sum, each);
+    }
+}
