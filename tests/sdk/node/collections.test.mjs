@@ -1,0 +1,102 @@
+import assert from 'node:assert/strict';
+import { randomUUID } from 'node:crypto';
+import test from 'node:test';
+import couchbase from 'couchbase';
+import { Cluster } from './cluster.mjs';
+import { BUCKET, connect, newKey, until, wantContent } from './kedge.mjs';
+import { shared } from './shared.mjs';
+
+/** Makes a scope, and drops it when the test is over. */
+async function newScope(t, bucket = shared.bucket) {
+  const manager = bucket.collections();
+  const scope = `s-${randomUUID().slice(0, 8)}`;
+  await manager.createScope(scope);
+  t.after(() => manager.dropScope(scope).catch(() => undefined));
+  return { manager, scope };
+}
+
+/** The collections of a scope by name; undefined without such a scope. */
+async function collections(manager, scope) {
+  const found = (await manager.getAllScopes()).find(({ name }) => name === scope);
+  return found && Object.fromEntries(found.collections.map((each) => [each.name, each]));
+}
+
+test('create and drop collections', async (t) => {
+  const { manager, scope } = await newScope(t);
+  await assert.rejects(manager.createScope(scope), couchbase.ScopeExistsError);
+  assert.deepEqual(await collections(manager, scope), {});
+  await manager.createCollection('a', scope);
+  await manager.createCollection('b', scope, { maxExpiry: 600 });
+  await assert.rejects(manager.createCollection('a', scope), couchbase.CollectionExistsError);
+  await assert.rejects(manager.createCollection('a', `${scope}x`), couchbase.ScopeNotFoundError);
+  const found = await collections(manager, scope);
+  assert.deepEqual(Object.keys(found).sort(), ['a', 'b']);
+  assert.equal(found.b.maxExpiry, 600);
+  await manager.dropCollection('a', scope);
+  await assert.rejects(manager.dropCollection('a', scope), couchbase.CollectionNotFoundError);
+  await manager.dropScope(scope);
+  await assert.rejects(manager.dropScope(scope), couchbase.ScopeNotFoundError);
+  assert.equal(await collections(manager, scope), undefined);
+});
+
+test('documents of collections are apart', async (t) => {
+  const { manager, scope } = await newScope(t);
+  for (const name of ['a', 'b']) {
+    await manager.createCollection(name, scope);
+  }
+  const key = newKey(t);
+  const of = (name) => shared.bucket.scope(scope).collection(name);
+  const all = [of('a'), of('b'), shared.collection];
+  for (const [value, where] of all.entries()) {
+    await where.upsert(key, value);
+  }
+  for (const [value, where] of all.entries()) {
+    await wantContent(where, key, value);
+  }
+  await all[0].remove(key);
+  const there = await Promise.all(all.map(async (where) => (await where.exists(key)).exists));
+  assert.deepEqual(there, [false, true, true]);
+});
+
+test('unknown collections', async (t) => {
+  const { scope } = await newScope(t);
+  for (const name of [scope, `${scope}x`]) {
+    const missing = shared.bucket.scope(name).collection('none');
+    await assert.rejects(missing.get('key', { timeout: 2_000 }), couchbase.CouchbaseError);
+  }
+});
+
+test('a collection that is made anew is empty', async (t) => {
+  const { manager, scope } = await newScope(t);
+  await manager.createCollection('a', scope);
+  const a = shared.bucket.scope(scope).collection('a');
+  for (let value = 0; value < 3; value++) {
+    const isEmpty = () => a.exists('key').then(({ exists }) => !exists, () => false);
+    await until('the new collection is used, and empty', isEmpty);
+    await a.upsert('key', value);
+    await wantContent(a, 'key', value);
+    await manager.dropCollection('a', scope);
+    await manager.createCollection('a', scope);
+  }
+});
+
+test('collections on two nodes', async () => {
+  const nodes = await Cluster.start(2, 1);
+  let cluster;
+  try {
+    cluster = await connect(nodes);
+    const bucket = cluster.bucket(BUCKET);
+    const manager = bucket.collections();
+    await manager.createScope('s');
+    await manager.createCollection('a', 's');
+    const a = bucket.scope('s').collection('a');
+    const durabilityLevel = couchbase.DurabilityLevel.Majority;
+    for (let n = 0; n < 20; n++) {
+      await a.upsert(`key-${n}`, n, { durabilityLevel });
+      await wantContent(a, `key-${n}`, n);
+    }
+  } finally {
+    await cluster?.close();
+    await nodes.remove();
+  }
+});
