@@ -91,7 +91,11 @@ fn stored_key(wire: &[u8], collections: bool) -> Result<DocKey, Status> {
     } else {
         DocKey::new(CollectionId::DEFAULT, wire)
     };
-    key.map_err(|_| Status::Invalid)
+    // What stands there are events, which come as such.
+    let key = key
+        .ok()
+        .filter(|key| !kedge_vbucket::is_system_key(key.as_bytes()));
+    key.ok_or(Status::Invalid)
 }
 
 fn document(mutation: &Mutation<'_>, key: &DocKey) -> Item {

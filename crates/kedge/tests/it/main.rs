@@ -5,6 +5,7 @@ mod collections;
 mod couchstore;
 mod couchstore_check;
 mod crash;
+mod crash_collections;
 mod crash_storage;
 mod faults;
 mod histories;
