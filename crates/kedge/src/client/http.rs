@@ -66,6 +66,14 @@ impl HttpClient {
         form: &[(&str, &str)],
     ) -> Result<HttpReply, ClientError> {
         let reply = self.send(method, path, form)?;
+        self.succeeded(reply)
+    }
+
+    /// The reply, if it says that the request was done.
+    ///
+    /// # Errors
+    /// [`ClientError::Http`] for a status code that is not 2xx, [`ClientError::Login`] for 401.
+    pub fn succeeded(&self, reply: HttpReply) -> Result<HttpReply, ClientError> {
         match reply.code {
             _ if reply.is_success() => Ok(reply),
             401 => Err(ClientError::Login {

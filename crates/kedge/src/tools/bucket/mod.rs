@@ -1,0 +1,154 @@
+//! `kedge bucket`: make, change, show, drop and empty buckets.
+
+mod settings;
+mod show;
+
+use clap::{Args, Subcommand};
+
+use super::{Access, ToolError};
+use crate::client::{HttpClient, encode};
+use crate::output;
+use settings::{Fields, Settings};
+
+/// Make, change, show, list, drop and empty buckets
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BucketArgs {
+    #[command(subcommand)]
+    command: BucketCommand,
+    #[command(flatten)]
+    access: Access,
+}
+
+#[derive(Subcommand, Clone, Debug)]
+enum BucketCommand {
+    /// Make a bucket
+    Create {
+        /// Its name
+        name: String,
+        /// Memory for its documents, in MiB
+        #[arg(long, default_value_t = 100, value_name = "MIB")]
+        quota: u64,
+        /// Its vBuckets; the server's default when not given
+        #[arg(long)]
+        vbuckets: Option<u16>,
+        /// How writes with metadata of their own are compared: seqno or lww
+        #[arg(long, value_name = "ORDER")]
+        conflict_resolution: Option<String>,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Change settings of a bucket while it runs; what is not given stays
+    Edit {
+        /// Its name
+        name: String,
+        /// Memory for its documents, in MiB
+        #[arg(long, value_name = "MIB")]
+        quota: Option<u64>,
+        #[command(flatten)]
+        settings: Settings,
+    },
+    /// Show the settings of a bucket, and how much is in it
+    Show {
+        /// Its name
+        name: String,
+        /// Print the server's JSON instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+    /// Drop a bucket and all that is in it
+    Drop {
+        /// Its name
+        name: String,
+    },
+    /// List the buckets
+    List {
+        /// Print the server's JSON instead of a table
+        #[arg(long)]
+        json: bool,
+    },
+    /// Empty a bucket
+    Flush {
+        /// Its name
+        name: String,
+    },
+}
+
+const BUCKETS: &str = "/pools/default/buckets";
+
+pub(crate) fn run(args: &BucketArgs) -> Result<(), ToolError> {
+    let client = args.access.management()?;
+    let place = |name: &str| format!("{BUCKETS}/{}", encode(name));
+    let said = match &args.command {
+        BucketCommand::Create {
+            name,
+            quota,
+            vbuckets,
+            conflict_resolution,
+            settings,
+        } => {
+            let mut fields = settings.fields();
+            fields.push(("name", name.clone()));
+            fields.push(("bucketType", "couchbase".to_owned()));
+            fields.push(("ramQuotaMB", quota.to_string()));
+            let vbuckets = vbuckets.map(|it| it.to_string());
+            fields.extend(vbuckets.map(|it| ("numVBuckets", it)));
+            let order = conflict_resolution.clone();
+            fields.extend(order.map(|it| ("conflictResolutionType", it)));
+            post(&client, BUCKETS, &fields)?;
+            format!("bucket \"{name}\" is made\n")
+        }
+        BucketCommand::Edit {
+            name,
+            quota,
+            settings,
+        } => {
+            let mut fields = settings.fields();
+            fields.extend(quota.map(|it| ("ramQuotaMB", it.to_string())));
+            if fields.is_empty() {
+                let what = "nothing to change; see kedge bucket edit --help".to_owned();
+                return Err(ToolError::Usage(what));
+            }
+            post(&client, &place(name), &fields)?;
+            format!("bucket \"{name}\" is changed\n")
+        }
+        BucketCommand::Show { name, json } => {
+            let bucket = client.json(&place(name))?;
+            if *json {
+                format!("{bucket}\n")
+            } else {
+                show::one(&bucket)
+            }
+        }
+        BucketCommand::Drop { name } => {
+            client.expect("DELETE", &place(name), &[])?;
+            format!("bucket \"{name}\" is gone\n")
+        }
+        BucketCommand::Flush { name } => {
+            client.expect("POST", &format!("{}/controller/doFlush", place(name)), &[])?;
+            format!("bucket \"{name}\" is empty\n")
+        }
+        BucketCommand::List { json } => {
+            let list = client.json(BUCKETS)?;
+            if *json {
+                format!("{list}\n")
+            } else {
+                show::all(&list)
+            }
+        }
+    };
+    Ok(output::print(&said)?)
+}
+
+/// Sends a form; what is wrong with it comes as a table.
+fn post(client: &HttpClient, path: &str, fields: &Fields) -> Result<(), ToolError> {
+    let form: Vec<(&str, &str)> = fields
+        .iter()
+        .map(|(field, value)| (*field, value.as_str()))
+        .collect();
+    let reply = client.send("POST", path, &form)?;
+    if let Some(refusal) = settings::refusal(&reply) {
+        return Err(refusal);
+    }
+    client.succeeded(reply)?;
+    Ok(())
+}

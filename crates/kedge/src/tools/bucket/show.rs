@@ -1,0 +1,181 @@
+//! `kedge bucket show` and `kedge bucket list`: the management's documents as tables.
+
+use serde_json::Value;
+
+use crate::tools::table::table;
+
+/// A row: what it is called, and what it shows of the document.
+type Row = (&'static str, fn(&Value) -> Option<String>);
+
+/// What a table of one bucket shows, by the names of the settings where there are any.
+const ROWS: [Row; 21] = [
+    ("name", |it| text(it, "/name")),
+    ("uuid", |it| text(it, "/uuid")),
+    ("items", |it| text(it, "/basicStats/itemCount")),
+    ("memory_used", |it| mib(it, "/basicStats/memUsed")),
+    ("disk_used", |it| mib(it, "/basicStats/diskUsed")),
+    ("quota", |it| mib(it, "/quota/rawRAM")),
+    ("vbuckets", |it| text(it, "/numVBuckets")),
+    ("replicas", |it| text(it, "/replicaNumber")),
+    ("flush_enabled", |it| Some(may_flush(it).to_string())),
+    ("max_ttl", |it| match it.pointer("/maxTTL")?.as_u64()? {
+        0 => Some("no limit".to_owned()),
+        secs => Some(format!("{secs} s")),
+    }),
+    ("compression", |it| text(it, "/compressionMode")),
+    ("min_compression_ratio", |it| {
+        text(it, "/minCompressionRatio")
+    }),
+    ("durability_min_level", |it| text(it, "/durabilityMinLevel")),
+    ("durability_impossible_fallback", |it| {
+        text(it, "/durabilityImpossibleFallback")
+    }),
+    ("conflict_resolution", |it| {
+        text(it, "/conflictResolutionType")
+    }),
+    ("eviction_policy", |it| text(it, "/evictionPolicy")),
+    ("mem_high_wat_percent", |it| {
+        text(it, "/memoryHighWatermark")
+    }),
+    ("mem_low_wat_percent", |it| text(it, "/memoryLowWatermark")),
+    ("warmup_behavior", |it| text(it, "/warmupBehavior")),
+    ("access_scanner_enabled", |it| {
+        text(it, "/accessScannerEnabled")
+    }),
+    ("compaction", compaction),
+];
+
+/// One bucket, a row for each setting and figure that the server tells.
+pub(super) fn one(bucket: &Value) -> String {
+    let rows: Vec<Vec<String>> = ROWS
+        .iter()
+        .filter_map(|(name, of)| Some(vec![(*name).to_owned(), of(bucket)?]))
+        .collect();
+    table("ll", &rows)
+}
+
+fn text(bucket: &Value, pointer: &str) -> Option<String> {
+    match bucket.pointer(pointer)? {
+        Value::String(text) => Some(text.clone()),
+        Value::Null => None,
+        other => Some(other.to_string()),
+    }
+}
+
+fn mib(bucket: &Value, pointer: &str) -> Option<String> {
+    let bytes = bucket.pointer(pointer)?.as_f64()?;
+    Some(format!("{:.1} MiB", bytes / f64::from(1 << 20)))
+}
+
+fn may_flush(bucket: &Value) -> bool {
+    bucket.pointer("/controllers/flush").is_some()
+}
+
+/// What is the bucket's own of compaction.
+fn compaction(bucket: &Value) -> Option<String> {
+    let threshold = "/autoCompactionSettings/databaseFragmentationThreshold/percentage";
+    let Some(percentage) = bucket.pointer(threshold) else {
+        return Some("as by default".to_owned());
+    };
+    let days = bucket.pointer("/purgeInterval")?.as_f64()?;
+    let when = percentage.as_u64().map_or_else(
+        || "not by itself".to_owned(),
+        |percent| format!("at {percent} % garbage"),
+    );
+    Some(format!("{when}, tombstones are kept {days} days"))
+}
+
+/// All buckets, a row for each.
+pub(super) fn all(list: &Value) -> String {
+    let mut rows = vec![
+        [
+            "NAME",
+            "ITEMS",
+            "USED MIB",
+            "QUOTA MIB",
+            "VBUCKETS",
+            "REPLICAS",
+            "FLUSH",
+        ]
+        .map(str::to_owned)
+        .to_vec(),
+    ];
+    for bucket in list.as_array().into_iter().flatten() {
+        let number = |pointer: &str| bucket.pointer(pointer).and_then(Value::as_f64);
+        let text = |pointer: &str| {
+            number(pointer).map_or_else(|| "-".to_owned(), |number| format!("{number:.0}"))
+        };
+        let mib = |pointer: &str| {
+            let bytes = number(pointer);
+            bytes.map_or_else(
+                || "-".to_owned(),
+                |it| format!("{:.1}", it / f64::from(1 << 20)),
+            )
+        };
+        rows.push(vec![
+            bucket
+                .get("name")
+                .and_then(Value::as_str)
+                .unwrap_or("?")
+                .to_owned(),
+            text("/basicStats/itemCount"),
+            mib("/basicStats/memUsed"),
+            mib("/quota/rawRAM"),
+            text("/numVBuckets"),
+            text("/replicaNumber"),
+            if may_flush(bucket) { "yes" } else { "no" }.to_owned(),
+        ]);
+    }
+    table("lrrrrr", &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_is_a_table() {
+        let list = serde_json::json!([{
+            "name": "default", "numVBuckets": 1024, "replicaNumber": 0,
+            "quota": {"rawRAM": 104_857_600}, "controllers": {"flush": "/x"},
+            "basicStats": {"itemCount": 7, "memUsed": 1_572_864},
+        }, {"name": "b"}]);
+        assert_eq!(
+            all(&list),
+            "NAME     ITEMS  USED MIB  QUOTA MIB  VBUCKETS  REPLICAS  FLUSH\n\
+             default      7       1.5      100.0      1024         0  yes\n\
+             b            -         -          -         -         -  no\n"
+        );
+    }
+
+    #[test]
+    fn one_bucket_has_a_row_for_each_setting() {
+        let bucket = serde_json::json!({
+            "name": "default", "numVBuckets": 1024, "replicaNumber": 1, "maxTTL": 60,
+            "quota": {"ram": 209_715_200, "rawRAM": 104_857_600}, "evictionPolicy": "valueOnly",
+            "minCompressionRatio": 1.2, "accessScannerEnabled": true, "purgeInterval": 1.5,
+            "autoCompactionSettings": {"databaseFragmentationThreshold": {"percentage": 47}},
+        });
+        assert_eq!(
+            one(&bucket),
+            "name                    default\n\
+             quota                   100.0 MiB\n\
+             vbuckets                1024\n\
+             replicas                1\n\
+             flush_enabled           false\n\
+             max_ttl                 60 s\n\
+             min_compression_ratio   1.2\n\
+             eviction_policy         valueOnly\n\
+             access_scanner_enabled  true\n\
+             compaction              at 47 % garbage, tombstones are kept 1.5 days\n"
+        );
+        let never = serde_json::json!({
+            "autoCompactionSettings": {"databaseFragmentationThreshold": {"percentage": "undefined"}},
+            "purgeInterval": 3.0,
+        });
+        let said = "not by itself, tombstones are kept 3 days";
+        assert_eq!(compaction(&never).as_deref(), Some(said));
+        let default = serde_json::json!({"autoCompactionSettings": false});
+        assert_eq!(compaction(&default).as_deref(), Some("as by default"));
+    }
+}
