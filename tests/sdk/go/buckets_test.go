@@ -76,3 +76,52 @@ func TestFlushMustBeEnabled(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+func TestSettingsAreWhatWasAskedFor(t *testing.T) {
+	manager, created := newBucket(t, false)
+	asked := created.BucketSettings
+	check := func() {
+		t.Helper()
+		got := must(manager.GetBucket(asked.Name, nil))(t)
+		if got.RAMQuotaMB != asked.RAMQuotaMB || got.FlushEnabled != asked.FlushEnabled ||
+			got.NumReplicas != asked.NumReplicas || got.EvictionPolicy != asked.EvictionPolicy ||
+			got.MaxExpiry != asked.MaxExpiry || got.CompressionMode != asked.CompressionMode ||
+			got.MinimumDurabilityLevel != asked.MinimumDurabilityLevel {
+			t.Fatalf("%+v, not %+v", got, asked)
+		}
+	}
+	if err := manager.DropBucket(asked.Name, nil); err != nil {
+		t.Fatal(err)
+	}
+	asked.RAMQuotaMB = 101
+	asked.NumReplicas = 2
+	asked.MaxExpiry = time.Hour
+	asked.CompressionMode = gocb.CompressionModeActive
+	asked.EvictionPolicy = gocb.EvictionPolicyTypeFull
+	asked.MinimumDurabilityLevel = gocb.DurabilityLevelMajority
+	err := manager.CreateBucket(gocb.CreateBucketSettings{
+		BucketSettings:         asked,
+		ConflictResolutionType: gocb.ConflictResolutionTypeTimestamp,
+	}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	check()
+	asked.RAMQuotaMB = 102
+	asked.FlushEnabled = true
+	asked.NumReplicas = 1
+	asked.MaxExpiry = 2 * time.Hour
+	asked.CompressionMode = gocb.CompressionModeOff
+	asked.EvictionPolicy = gocb.EvictionPolicyTypeValueOnly
+	asked.MinimumDurabilityLevel = gocb.DurabilityLevelPersistToMajority
+	if err := manager.UpdateBucket(asked, nil); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	wrong := asked
+	wrong.NumReplicas = 4
+	if err := manager.UpdateBucket(wrong, nil); err == nil {
+		t.Fatal("four replicas are too many")
+	}
+	check()
+}

@@ -46,3 +46,38 @@ test('flush must be enabled', async () => {
   await manager.flushBucket(settings.name);
   await manager.dropBucket(settings.name);
 });
+
+test('settings are what was asked for', async () => {
+  const manager = shared.cluster.buckets();
+  const asked = {
+    ...newSettings(false),
+    ramQuotaMB: 101,
+    numReplicas: 2,
+    maxExpiry: 3600,
+    compressionMode: 'active',
+    evictionPolicy: 'fullEviction',
+    minimumDurabilityLevel: couchbase.DurabilityLevel.Majority,
+  };
+  const check = async () => {
+    const got = await manager.getBucket(asked.name);
+    for (const [name, value] of Object.entries(asked)) {
+      assert.equal(got[name], value, name);
+    }
+  };
+  await manager.createBucket({ ...asked, conflictResolutionType: 'lww' });
+  await check();
+  Object.assign(asked, {
+    ramQuotaMB: 102,
+    flushEnabled: true,
+    numReplicas: 1,
+    maxExpiry: 7200,
+    compressionMode: 'off',
+    evictionPolicy: 'valueOnly',
+    minimumDurabilityLevel: couchbase.DurabilityLevel.PersistToMajority,
+  });
+  await manager.updateBucket(asked);
+  await check();
+  await assert.rejects(manager.updateBucket({ ...asked, numReplicas: 4 }));
+  await check();
+  await manager.dropBucket(asked.name);
+});

@@ -1,4 +1,5 @@
 import uuid
+from datetime import timedelta
 
 import pytest
 from couchbase.exceptions import (
@@ -7,7 +8,15 @@ from couchbase.exceptions import (
     BucketNotFlushableException,
     CouchbaseException,
 )
-from couchbase.management.buckets import BucketSettings, CreateBucketSettings
+from couchbase.durability import DurabilityLevel
+from couchbase.management.buckets import (
+    BucketSettings,
+    BucketType,
+    CompressionMode,
+    ConflictResolutionType,
+    CreateBucketSettings,
+    EvictionPolicyType,
+)
 
 import deadline
 
@@ -84,3 +93,48 @@ def test_other_buckets_keep_their_documents(cluster, manager, bucket_name, colle
     manager.flush_bucket(bucket_name)
     manager.drop_bucket(bucket_name)
     assert collection.get(key).content_as[str] == "here"
+
+
+def settings_of(manager, name):
+    got = manager.get_bucket(name)
+    return (
+        got.ram_quota_mb,
+        got.flush_enabled,
+        got.num_replicas,
+        got.max_expiry,
+        got.compression_mode,
+        got.eviction_policy,
+        got.minimum_durability_level,
+    )
+
+
+def test_settings_are_what_was_asked_for(cluster, manager, bucket_name):
+    asked = dict(
+        name=bucket_name,
+        ram_quota_mb=101,
+        flush_enabled=False,
+        num_replicas=2,
+        max_expiry=timedelta(hours=1),
+        compression_mode=CompressionMode.ACTIVE,
+        eviction_policy=EvictionPolicyType.FULL,
+        minimum_durability_level=DurabilityLevel.MAJORITY,
+    )
+    order = ConflictResolutionType.TIMESTAMP
+    manager.create_bucket(
+        CreateBucketSettings(conflict_resolution_type=order, bucket_type=BucketType.COUCHBASE, **asked)
+    )
+    assert settings_of(manager, bucket_name) == tuple(asked.values())[1:]
+    asked.update(
+        ram_quota_mb=102,
+        flush_enabled=True,
+        num_replicas=1,
+        max_expiry=timedelta(0),
+        compression_mode=CompressionMode.OFF,
+        eviction_policy=EvictionPolicyType.VALUE_ONLY,
+        minimum_durability_level=DurabilityLevel.PERSIST_TO_MAJORITY,
+    )
+    manager.update_bucket(BucketSettings(**asked))
+    assert settings_of(manager, bucket_name) == tuple(asked.values())[1:]
+    asked.update(num_replicas=4)
+    with pytest.raises(CouchbaseException, match="Replica number larger than 3"):
+        manager.update_bucket(BucketSettings(**asked))

@@ -1,5 +1,10 @@
+use std::time::Duration;
+
+use couchbase::durability_level::DurabilityLevel;
 use couchbase::error::ErrorKind;
-use couchbase::management::buckets::bucket_settings::BucketSettings;
+use couchbase::management::buckets::bucket_settings::{
+    BucketSettings, CompressionMode, ConflictResolutionType, EvictionPolicyType,
+};
 use serde_json::json;
 
 use crate::{exists, setup, until_gone, want_content, want_error, within};
@@ -80,4 +85,48 @@ async fn flush_must_be_enabled() {
         (Some(128), Some(true))
     );
     within(manager.flush_bucket("other", None)).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settings_are_what_was_asked_for() {
+    let setup = setup().await;
+    let manager = setup.cluster.buckets();
+    let check = async |asked: &BucketSettings| {
+        let got = within(manager.get_bucket("other", None)).await.unwrap();
+        assert_eq!(got.ram_quota_mb, asked.ram_quota_mb);
+        assert_eq!(got.flush_enabled, asked.flush_enabled);
+        assert_eq!(got.num_replicas, asked.num_replicas);
+        assert_eq!(got.max_expiry, asked.max_expiry);
+        assert_eq!(got.compression_mode, asked.compression_mode);
+        assert_eq!(got.eviction_policy, asked.eviction_policy);
+        assert_eq!(got.minimum_durability_level, asked.minimum_durability_level);
+    };
+    let asked = BucketSettings::new("other")
+        .ram_quota_mb(101)
+        .flush_enabled(false)
+        .num_replicas(2)
+        .max_expiry(Duration::from_secs(3_600))
+        .compression_mode(CompressionMode::ACTIVE)
+        .eviction_policy(EvictionPolicyType::FULL)
+        .minimum_durability_level(DurabilityLevel::MAJORITY);
+    let made = asked
+        .clone()
+        .conflict_resolution_type(ConflictResolutionType::TIMESTAMP);
+    within(manager.create_bucket(made, None)).await.unwrap();
+    check(&asked).await;
+    let other = BucketSettings::new("other")
+        .ram_quota_mb(102)
+        .flush_enabled(true)
+        .num_replicas(1)
+        .max_expiry(Duration::from_secs(7_200))
+        .compression_mode(CompressionMode::OFF)
+        .eviction_policy(EvictionPolicyType::VALUE_ONLY)
+        .minimum_durability_level(DurabilityLevel::PERSIST_TO_MAJORITY);
+    within(manager.update_bucket(other.clone(), None))
+        .await
+        .unwrap();
+    check(&other).await;
+    let wrong = other.clone().num_replicas(4);
+    assert!(within(manager.update_bucket(wrong, None)).await.is_err());
+    check(&other).await;
 }

@@ -13,8 +13,14 @@ import static org.junit.jupiter.api.Assertions.assertTrue;
 import com.couchbase.client.core.error.BucketExistsException;
 import com.couchbase.client.core.error.BucketNotFlushableException;
 import com.couchbase.client.core.error.BucketNotFoundException;
+import com.couchbase.client.core.error.CouchbaseException;
+import com.couchbase.client.core.msg.kv.DurabilityLevel;
 import com.couchbase.client.java.manager.bucket.BucketManager;
 import com.couchbase.client.java.manager.bucket.BucketSettings;
+import com.couchbase.client.java.manager.bucket.CompressionMode;
+import com.couchbase.client.java.manager.bucket.ConflictResolutionType;
+import com.couchbase.client.java.manager.bucket.EvictionPolicyType;
+import java.time.Duration;
 import org.junit.jupiter.api.AfterEach;
 import org.junit.jupiter.api.Test;
 
@@ -65,5 +71,44 @@ class BucketsTest {
     assertEquals(128, updated.ramQuotaMB());
     assertTrue(updated.flushEnabled());
     manager.flushBucket(name);
+  }
+
+  private void check(BucketSettings asked) {
+    var got = manager.getBucket(name);
+    assertEquals(asked.ramQuotaMB(), got.ramQuotaMB());
+    assertEquals(asked.flushEnabled(), got.flushEnabled());
+    assertEquals(asked.numReplicas(), got.numReplicas());
+    assertEquals(asked.maxExpiry(), got.maxExpiry());
+    assertEquals(asked.compressionMode(), got.compressionMode());
+    assertEquals(asked.evictionPolicy(), got.evictionPolicy());
+    assertEquals(asked.minimumDurabilityLevel(), got.minimumDurabilityLevel());
+    assertEquals(ConflictResolutionType.TIMESTAMP, got.conflictResolutionType());
+  }
+
+  @Test
+  void settingsAreWhatWasAskedFor() {
+    var asked =
+        settings(false)
+            .ramQuotaMB(101)
+            .numReplicas(2)
+            .maxExpiry(Duration.ofHours(1))
+            .compressionMode(CompressionMode.ACTIVE)
+            .evictionPolicy(EvictionPolicyType.FULL)
+            .minimumDurabilityLevel(DurabilityLevel.MAJORITY)
+            .conflictResolutionType(ConflictResolutionType.TIMESTAMP);
+    manager.createBucket(asked);
+    check(asked);
+    var other =
+        settings(true)
+            .ramQuotaMB(102)
+            .numReplicas(1)
+            .maxExpiry(Duration.ofHours(2))
+            .compressionMode(CompressionMode.OFF)
+            .evictionPolicy(EvictionPolicyType.VALUE_ONLY)
+            .minimumDurabilityLevel(DurabilityLevel.PERSIST_TO_MAJORITY);
+    manager.updateBucket(other);
+    check(other);
+    assertThrows(CouchbaseException.class, () -> manager.updateBucket(settings(true).numReplicas(4)));
+    check(other);
   }
 }
