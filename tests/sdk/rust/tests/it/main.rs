@@ -2,6 +2,7 @@
 
 mod buckets;
 mod cluster;
+mod collections;
 mod connect;
 mod documents;
 mod durability;
