@@ -89,7 +89,7 @@ pub fn plan_failover(
         return Err(ClusterError::LastNode(map.name(failed).to_owned()));
     }
     let mut plan = FailoverPlan {
-        map: map.outrun().next(by),
+        map: map.next_epoch(by),
         promoted: 0,
         losses: Losses::default(),
     };

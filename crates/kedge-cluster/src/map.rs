@@ -19,7 +19,7 @@ use crate::state::hex;
 use crate::{BucketEntry, ClusterError, ClusterFile, Maker, ManifestKeeper, Revision};
 
 const VERSION: u32 = 1;
-/// Epoch of all revisions: a cluster never begins them again.
+/// The first epoch; each failover begins another.
 const EPOCH: i64 = 1;
 
 /// Who has a vBucket: the active first, then the replicas. `None` is a place without a node.
@@ -183,14 +183,12 @@ impl ClusterMap {
         map
     }
 
-    /// The same map with a revision that is newer than any that a node which has gone may have made of this one and told
-    /// nobody of: it makes one for what it has taken over, and few for other reasons, each at most two rounds later.
-    pub(crate) fn outrun(&self) -> Self {
-        const FOR_OTHER_REASONS: usize = 16;
-        let maps = self.moving() + FOR_OTHER_REASONS;
-        let leap = i64::try_from(2 * maps * self.nodes.len().max(1)).unwrap_or(i64::MAX);
-        let mut map = self.clone();
-        map.revision.rev = map.revision.rev.saturating_add(leap);
+    /// As [`Self::next`], in the next epoch: newer than all that a node which has gone may have made of this map and told
+    /// nobody of.
+    #[must_use]
+    pub(crate) fn next_epoch(&self, by: u16) -> Self {
+        let mut map = self.next(by);
+        map.revision.epoch = self.revision.epoch.saturating_add(1);
         map
     }
 
