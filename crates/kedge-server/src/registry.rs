@@ -382,7 +382,8 @@ pub fn stored_config(
 /// directory. The bucket is there when all of it is; an import that was cut short is ended by doing it again.
 ///
 /// # Errors
-/// `BadName`, `BadSetting`, `Exists`; `Bucket` with the file that cannot be taken over; `Disk`.
+/// `BadName`, `BadSetting`, `Exists`; `Bucket` with the file that cannot be taken over; `Cluster` when the scopes and
+/// collections of the files contradict themselves; `Disk`.
 pub fn import(
     disk: &Arc<dyn Disk>,
     data_dir: &Path,
@@ -402,6 +403,8 @@ pub fn import(
     let dir = bucket_dir(data_dir, &config.name);
     disk.create_dir_all(&dir)?;
     let import = import_files(disk, &dir, config.vbuckets, source)?;
+    let keeper = ManifestKeeper::going_on(import.manifest.clone())?;
+    manifests::write_manifest(&**disk, &dir, &keeper)?;
     // Last: what has no settings is no bucket.
     write_config(&**disk, data_dir, config)?;
     Ok(import)

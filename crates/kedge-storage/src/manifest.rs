@@ -11,7 +11,7 @@ use kedge_couchstore::kv::{
     LocalDocument, MANIFEST_NAME, OPEN_COLLECTIONS_NAME, OPEN_SCOPES_NAME, OpenCollections, Scopes,
 };
 use kedge_couchstore::kv::{OpenCollection as FileCollection, OpenScope as FileScope};
-use kedge_types::{CollectionId, ManifestUid, ScopeId, Seqno};
+use kedge_types::{Collection, CollectionId, Manifest, ManifestUid, Scope, ScopeId, Seqno};
 use kedge_vbucket::{SystemEvent, SystemEventKind};
 
 /// What the local documents say of collections and scopes.
@@ -56,6 +56,37 @@ impl FileManifest {
             _ => return false,
         }
         true
+    }
+
+    /// The manifest that the vBucket follows; scopes and collections are ordered by id.
+    pub(crate) fn manifest(&self) -> Manifest {
+        let collections_of = |scope: ScopeId| {
+            let open = self.open.iter().filter(|open| open.scope == scope);
+            let mut collections: Vec<Collection> = open
+                .map(|open| Collection {
+                    id: open.collection,
+                    name: open.name.clone(),
+                    max_ttl: open.max_ttl,
+                    history: open.history,
+                })
+                .collect();
+            collections.sort_unstable_by_key(|collection| collection.id);
+            collections
+        };
+        let mut scopes: Vec<Scope> = self
+            .scopes
+            .iter()
+            .map(|open| Scope {
+                id: open.scope,
+                name: open.name.clone(),
+                collections: collections_of(open.scope),
+            })
+            .collect();
+        scopes.sort_unstable_by_key(|scope| scope.id);
+        Manifest {
+            uid: self.uid,
+            scopes,
+        }
     }
 
     /// Takes an event in that is written at `seqno`.

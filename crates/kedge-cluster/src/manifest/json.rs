@@ -164,7 +164,7 @@ fn read(document: Document<Plain>) -> Result<Manifest, String> {
 }
 
 /// Whether ids and names are there once, and the default scope is there.
-fn check(manifest: &Manifest) -> Result<(), String> {
+pub(super) fn check(manifest: &Manifest) -> Result<(), String> {
     let (mut ids, mut names) = (BTreeSet::new(), BTreeSet::new());
     for scope in &manifest.scopes {
         if !ids.insert(scope.id) || !names.insert(&scope.name) {

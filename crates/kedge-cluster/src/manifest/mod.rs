@@ -14,6 +14,7 @@ mod names;
 
 use std::sync::Arc;
 
+use crate::ClusterError;
 use kedge_types::limits::{COLLECTIONS_MAX, SCOPES_MAX};
 use kedge_types::{Collection, CollectionId, Manifest, ManifestUid, Scope, ScopeId};
 
@@ -25,6 +26,9 @@ pub const DEFAULT_NAME: &str = "_default";
 
 /// Smaller ids than this are the system's; 0 is the default scope's, and the default collection's.
 pub const FIRST_ID: u32 = 8;
+
+/// So many ids are left out at most for changes that are not known one by one.
+const CHANGES_MAX: u32 = 1 << 20;
 
 /// Which node makes a change, and of how many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -155,6 +159,29 @@ impl Default for ManifestKeeper {
 }
 
 impl ManifestKeeper {
+    /// One that goes on with a manifest from elsewhere. Which ids were given away there is not known but by what is left
+    /// and by the uid, which grew with each change: all that these may have been are left out.
+    ///
+    /// # Errors
+    /// `Manifest` when it contradicts itself.
+    pub fn going_on(manifest: Manifest) -> Result<Self, ClusterError> {
+        json::check(&manifest).map_err(ClusterError::Manifest)?;
+        let changes = u32::try_from(manifest.uid.0).unwrap_or(u32::MAX);
+        let behind = |last: Option<u32>| {
+            let last = last.unwrap_or_default().max(FIRST_ID - 1);
+            last.saturating_add(changes.min(CHANGES_MAX))
+                .saturating_add(1)
+        };
+        let scopes = manifest.scopes.iter().map(|scope| scope.id.0).max();
+        let collections = manifest.collections();
+        let collections = collections.map(|(_, each)| each.id.get()).max();
+        Ok(Self {
+            next_scope: behind(scopes),
+            next_collection: behind(collections),
+            manifest: Arc::new(manifest),
+        })
+    }
+
     /// What there is.
     #[must_use]
     pub fn manifest(&self) -> &Arc<Manifest> {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use kedge_bucket::Bucket;
 use kedge_cluster::{Maker, ManifestEdit, ManifestKeeper};
-use kedge_disk::{read_file, replace_file};
+use kedge_disk::{Disk, read_file, replace_file};
 use kedge_types::{Manifest, ManifestUid};
 
 use super::{BucketRegistry, RegistryError, RegistrySetup, bucket_dir, entry};
@@ -41,13 +41,13 @@ pub(super) fn read_manifest(
     })
 }
 
-fn write_manifest(
-    setup: &RegistrySetup,
+pub(super) fn write_manifest(
+    disk: &dyn Disk,
     dir: &Path,
     keeper: &ManifestKeeper,
 ) -> Result<(), RegistryError> {
     let path = dir.join(MANIFEST_FILE);
-    Ok(replace_file(&*setup.disk, &path, &keeper.to_json())?)
+    Ok(replace_file(disk, &path, &keeper.to_json())?)
 }
 
 impl BucketRegistry {
@@ -100,7 +100,7 @@ impl BucketRegistry {
         let name = bucket.name();
         let dir = bucket_dir(&self.setup.data_dir, name);
         // Durable before anybody sees it: see the invariants.
-        write_manifest(&self.setup, &dir, &keeper)?;
+        write_manifest(&*self.setup.disk, &dir, &keeper)?;
         let manifest = keeper.manifest().clone();
         self.keepers.lock().insert(name.to_owned(), keeper);
         bucket.set_manifest(manifest);

@@ -1,6 +1,7 @@
 //! What is found out about a file before anything is copied.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use kedge_couchstore::kv::{FailoverEntry, SnapshotRange, VbStateDocument, VbStateKind};
 use kedge_couchstore::{Options, Snapshot};
@@ -10,6 +11,7 @@ use kedge_vbucket::VbState;
 
 use super::ImportProblem;
 use crate::facts::Facts;
+use crate::manifest::FileManifest;
 use crate::{Storage, StorageError};
 
 /// A file that may be taken over.
@@ -22,6 +24,8 @@ pub(super) struct Candidate {
     pub(super) documents: u64,
     pub(super) high_seqno: Seqno,
     pub(super) was_there: bool,
+    /// `None`: its collections were never changed.
+    pub(super) manifest: Option<Arc<FileManifest>>,
 }
 
 impl Candidate {
@@ -37,7 +41,11 @@ impl Candidate {
         }
         let file = Snapshot::open(disk, &path, &Options::default())?;
         let header = file.header();
-        let mut state = Facts::read(&file)?.document;
+        let Facts {
+            document: mut state,
+            manifest,
+            ..
+        } = Facts::read(&file)?;
         if !state.namespaces_supported {
             return Err(refused(path, ImportProblem::WithoutCollections));
         }
@@ -71,6 +79,7 @@ impl Candidate {
             documents: header.live_count().saturating_sub(state.on_disk_prepares),
             high_seqno,
             was_there,
+            manifest,
         })
     }
 }

@@ -18,9 +18,10 @@ mod copy;
 use std::path::{Path, PathBuf};
 
 use kedge_disk::Disk;
-use kedge_types::{Seqno, VbId, VbUuid};
+use kedge_types::{Manifest, Seqno, VbId, VbUuid};
 use kedge_vbucket::VbState;
 
+use crate::manifest::FileManifest;
 use crate::names::{Revision, revision_of};
 use crate::{Storage, StorageError};
 use check::Candidate;
@@ -66,6 +67,8 @@ pub struct Import {
     pub files: Vec<Imported>,
     /// Names in the directory that are not those of the newest file of a vBucket. Nothing was done about them.
     pub ignored: Vec<String>,
+    /// The scopes and collections of the vBucket that is ahead in them.
+    pub manifest: Manifest,
 }
 
 /// A file that was looked at by an import.
@@ -128,7 +131,13 @@ impl Storage {
                 was_there: candidate.was_there,
             });
         }
-        Ok(Import { files, ignored })
+        let manifests = candidates.iter().filter_map(|it| it.manifest.as_deref());
+        let newest = manifests.max_by_key(|manifest| manifest.uid);
+        Ok(Import {
+            files,
+            ignored,
+            manifest: newest.map_or_else(Manifest::default, FileManifest::manifest),
+        })
     }
 }
 

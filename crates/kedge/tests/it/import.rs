@@ -2,7 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::process::{PASSWORD, Server, kedge, run};
+use kedge::client::{Connection, Login};
+use kedge_auth::Mechanism;
+use kedge_protocol::binary::Feature;
+
+use crate::process::{PASSWORD, PATIENCE, Server, kedge, run};
 
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -121,4 +125,57 @@ fn what_cannot_be_imported_is_named_and_makes_no_bucket() {
     let (code, _, stderr) = import(empty.path(), data.path(), &[]);
     assert_eq!(code, Some(1));
     assert!(stderr.contains("no file of a vBucket"), "{stderr}");
+}
+
+/// The files of a stopped server are as those of any other.
+#[test]
+fn collections_of_imported_files_are_there_and_others_can_be_made() {
+    let new = || tempfile::tempdir().expect("a directory");
+    let (from, to) = (new(), new());
+    let collection = |server: &Server, bucket: &str, words: &[&str]| {
+        let url = format!("http://{}/{bucket}", server.mgmt);
+        let login = ["-U", &url, "-u", "Administrator", "-P", PASSWORD];
+        let (code, stdout, stderr) = run(kedge(&["collection"]).args(words).args(login));
+        assert_eq!(code, Some(0), "{words:?}: {stderr}");
+        stdout
+    };
+    let server = Server::start(from.path(), &[]);
+    for words in [
+        &["create-scope", "shop"][..],
+        &["create", "shop.gone"],
+        &["create", "shop.orders", "--max-ttl", "600"],
+        &["drop", "shop.gone"],
+    ] {
+        collection(&server, "default", words);
+    }
+    let listed = collection(&server, "default", &["list"]);
+    assert!(listed.contains("orders"), "{listed}");
+    let (prefix, len) = kedge_types::encode_leb128(9);
+    let key = [&prefix[..len], b"order"].concat();
+    let connect = |server: &Server, bucket: &str| {
+        let login = Login {
+            user: "Administrator".to_owned(),
+            password: PASSWORD.to_owned(),
+            mechanism: Mechanism::Plain,
+        };
+        let host = server.kv.ip().to_string();
+        let ready = Connection::ready(&host, server.kv.port(), &login, bucket, PATIENCE);
+        let mut connection = ready.expect("a connection");
+        connection.hello(&[Feature::Collections]).expect("HELLO");
+        connection
+    };
+    let written = connect(&server, "default").set(&key, b"paid", None);
+    written.expect("a write");
+    server.signal(rustix::process::Signal::TERM);
+    assert!(server.wait().0.success());
+
+    let (code, _, stderr) = import(&from.path().join("buckets/default"), to.path(), &[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let server = Server::start(to.path(), &["--bucket=moved"]);
+    assert_eq!(collection(&server, "moved", &["list"]), listed);
+    collection(&server, "moved", &["create", "shop.carts"]);
+    let list = collection(&server, "moved", &["list"]);
+    assert!(list.contains("carts") && !list.contains("0xa "), "{list}");
+    let found = connect(&server, "moved").get(&key).expect("an answer");
+    assert_eq!(found.expect("the document").value, b"paid");
 }
