@@ -89,6 +89,11 @@ impl ManualClock {
         self.unix_ns.fetch_add(ns, Ordering::Relaxed);
         self.mono_ns.fetch_add(ns, Ordering::Relaxed);
     }
+
+    /// Sets the wall clock, in Unix nanoseconds, as an administrator does. The monotonic one does not notice.
+    pub fn set_unix_ns(&self, unix_ns: u64) {
+        self.unix_ns.store(unix_ns, Ordering::Relaxed);
+    }
 }
 
 impl Clock for ManualClock {

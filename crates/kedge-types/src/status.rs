@@ -160,15 +160,15 @@ statuses! {
     SubdocPathEinval = 0xc2,
     /// Path longer than the limit.
     SubdocPathE2big = 0xc3,
-    /// Path has more components than the limit.
+    /// The path has more components, or the document more levels, than the limit.
     SubdocPathE2deep = 0xc4,
-    /// The value is not valid JSON at that place.
+    /// The value is not valid JSON at that place, or the sum does not fit 64 bits.
     SubdocValueCantinsert = 0xc5,
     /// Body is not JSON.
     SubdocDocNotjson = 0xc6,
-    /// Number there is outside int64, or not whole.
+    /// The whole number there does not fit a signed integer of 64 bits.
     SubdocNumErange = 0xc7,
-    /// Delta is not a whole number, or zero, or would overflow.
+    /// The delta is zero, or no whole number of 64 bits.
     SubdocDeltaEinval = 0xc8,
     /// Path is there already.
     SubdocPathEexists = 0xc9,

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 /// The newest version of the map's format.
 pub const ERROR_MAP_VERSION_MAX: u16 = 2;
 /// Goes up whenever a row of the table changes.
-const REVISION: u32 = 1;
+const REVISION: u32 = 2;
 
 /// How a client should treat a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,11 +162,11 @@ const ROWS: &[Row] = &[
     row(Status::SubdocPathMismatch, "SUBDOC_PATH_MISMATCH", &[Subdoc, ItemOnly], "The path treats a part of the document as what it is not."),
     row(Status::SubdocPathEinval, "SUBDOC_PATH_EINVAL", &[Subdoc, InvalidInput], "The path does not parse or makes no sense for this operation."),
     row(Status::SubdocPathE2big, "SUBDOC_PATH_E2BIG", &[Subdoc, InvalidInput], "The path is too long."),
-    row(Status::SubdocPathE2deep, "SUBDOC_PATH_E2DEEP", &[Subdoc, InvalidInput], "The path has too many components."),
-    row(Status::SubdocValueCantinsert, "SUBDOC_VALUE_CANTINSERT", &[Subdoc, InvalidInput], "The value is not valid JSON at that place."),
+    row(Status::SubdocPathE2deep, "SUBDOC_PATH_E2DEEP", &[Subdoc, InvalidInput], "The path has too many components, or the document is nested too deep."),
+    row(Status::SubdocValueCantinsert, "SUBDOC_VALUE_CANTINSERT", &[Subdoc, InvalidInput], "The value is not valid JSON at that place, or the sum would not fit 64 bits."),
     row(Status::SubdocDocNotjson, "SUBDOC_DOC_NOTJSON", &[Subdoc, ItemOnly], "The document is not JSON."),
-    row(Status::SubdocNumErange, "SUBDOC_NUM_ERANGE", &[Subdoc, ItemOnly], "The number there is outside 64 bits or not whole."),
-    row(Status::SubdocDeltaEinval, "SUBDOC_DELTA_EINVAL", &[Subdoc, ItemOnly], "The delta is zero, not whole, or would overflow."),
+    row(Status::SubdocNumErange, "SUBDOC_NUM_ERANGE", &[Subdoc, ItemOnly], "The whole number there does not fit 64 bits."),
+    row(Status::SubdocDeltaEinval, "SUBDOC_DELTA_EINVAL", &[Subdoc, ItemOnly], "The delta is zero or no whole number of 64 bits."),
     row(Status::SubdocPathEexists, "SUBDOC_PATH_EEXISTS", &[Subdoc, ItemOnly], "The path exists already."),
     row(Status::SubdocValueEtoodeep, "SUBDOC_VALUE_ETOODEEP", &[Subdoc, InvalidInput, ItemOnly], "The result would be nested too deep."),
     row(Status::SubdocInvalidCombo, "SUBDOC_INVALID_COMBO", &[Subdoc, InvalidInput], "The request mixes lookups and mutations."),

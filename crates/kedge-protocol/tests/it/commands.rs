@@ -4,9 +4,10 @@ use crate::{hex, whole_request};
 use kedge_protocol::binary::commands::{
     Arithmetic, Concat, Flush, Get, GetAllVbSeqnos, GetClusterConfig, GetCmdTimer, GetCollectionId,
     GetErrorMap, GetKeys, GetLocked, GetManifest, GetMeta, GetRandomKey, GetScopeId, HeaderOnly,
-    Hello, MetaVersion, Observe, ObserveSeqno, ObservedKey, Remove, ReturnMeta, ReturnMetaKind,
-    ReturnMetaReply, SaslStart, SelectBucket, SeqnoPersistence, SetManifest, Stat, Store, Touch,
-    Unlock, VbStateFilter, Verbosity, WithMeta, WithMetaOptions, range_scan,
+    Hello, MetaVersion, MutateKind, MutateWithMeta, Observe, ObserveSeqno, ObservedKey, Remove,
+    ReturnMeta, ReturnMetaKind, ReturnMetaReply, SaslStart, SelectBucket, SeqnoPersistence,
+    SetManifest, Stat, Store, Touch, Unlock, VbStateFilter, Verbosity, WithMeta, WithMetaOptions,
+    range_scan,
 };
 use kedge_protocol::binary::{Feature, Features, Opcode, RequestWriter};
 use kedge_types::{Cas, CollectionId, Datatype, RevSeqno, Seqno, Status, VbId, VbUuid};
@@ -52,6 +53,8 @@ proptest! {
         round_trip!(Get<'_>, Get, Get { key });
         round_trip!(Get<'_>, Getkq, Get { key });
         round_trip!(Get<'_>, GetReplica, Get { key });
+        round_trip!(Get<'_>, GetEx, Get { key });
+        round_trip!(Get<'_>, GetExReplica, Get { key });
         round_trip!(Store<'_>, Set, store);
         round_trip!(Store<'_>, Replaceq, store);
         round_trip!(Store<'_>, Add, Store { cas: Cas(0), ..store });
@@ -102,6 +105,23 @@ proptest! {
         } else {
             prop_assert_eq!(options & 0xc, 4, "only the lonely option is refused");
         }
+        let options = WithMetaOptions::from_json(options).unwrap();
+        let makes_cas = options.contains(WithMetaOptions::REGENERATE_CAS);
+        let kinds = [MutateKind::Add, MutateKind::Set, MutateKind::Delete];
+        round_trip!(MutateWithMeta<'_>, MutateWithMeta, MutateWithMeta {
+            kind: kinds[flags as usize % 3],
+            cas: (!makes_cas).then_some(Cas(cas)),
+            flags,
+            expiry,
+            rev_seqno: RevSeqno(rev),
+            options,
+            cas_offsets: if makes_cas { vec![expiry, flags] } else { vec![] },
+            seqno_offsets: vec![flags],
+            expected_cas: Cas(expected),
+            key,
+            value,
+            datatype: Datatype::from_bits(datatype).unwrap(),
+        });
     }
 
     #[test]
@@ -254,6 +274,77 @@ fn old_forms_of_with_meta() {
         RequestWriter::new(Opcode::SetWithMeta).write(&hex(&extras), b"k", b"value", &mut bytes);
         let meta = WithMeta::decode(&whole_request(&bytes));
         assert_eq!(meta, Err(Status::Invalid), "{extras}");
+    }
+}
+
+#[test]
+fn metadata_behind_a_value() {
+    let decode = |json: &str, len: usize| {
+        let mut bytes = Vec::new();
+        let len = (len as u32).to_be_bytes();
+        let value = [b"value", json.as_bytes()].concat();
+        RequestWriter::new(Opcode::MutateWithMeta).write(&len, b"k", &value, &mut bytes);
+        MutateWithMeta::decode(&whole_request(&bytes)).map(|wire| {
+            assert_eq!((wire.key, wire.value), (&b"k"[..], &b"value"[..]));
+            let cas = wire.cas.map(Cas::get);
+            (cas, wire.flags, wire.rev_seqno.get(), wire.options.bits())
+        })
+    };
+    let all = r#"{"command":"set","cas":"0xDEADbeef00000001","flags":"a","expiration":7,"rev_seqno":18446744073709551615,"options":"0x28"}"#;
+    for (json, expected) in [
+        (r#"{"command":"add"}"#, (None, 0, 0, 0)),
+        (r#" {"command":"delete"} "#, (None, 0, 0, 0)),
+        (all, (Some(0xdead_beef_0000_0001), 10, u64::MAX, 0xa)),
+        (
+            r#"{"command":"set","cas":5,"options":4,"cas_offsets":[9]}"#,
+            (None, 0, 0, 4),
+        ),
+        (
+            r#"{"command":"set","cas":5,"seqno_offsets":[9]}"#,
+            (Some(5), 0, 0, 0),
+        ),
+    ] {
+        assert_eq!(decode(json, json.len()), Ok(expected), "{json}");
+    }
+    for json in [
+        "",
+        "{}",
+        "[]",
+        r#"{"command":"replace"}"#,
+        r#"{"command":"Set"}"#,
+        r#"{"command":"set"} {}"#,
+        r#"{"command":"set","command":"add"}"#,
+        r#"{"command":"set","ttl":1}"#,
+        r#"{"command":"set","cas":-1}"#,
+        r#"{"command":"set","cas":"-1"}"#,
+        r#"{"command":"set","cas":"+1"}"#,
+        r#"{"command":"set","cas":""}"#,
+        r#"{"command":"set","cas":"0x"}"#,
+        r#"{"command":"set","cas":"0x10000000000000000"}"#,
+        r#"{"command":"set","cas":1.5}"#,
+        r#"{"command":"set","cas":[1]}"#,
+        r#"{"command":"set","rev_seqno":"g"}"#,
+        r#"{"command":"set","flags":4294967296}"#,
+        r#"{"command":"set","expiration":"0x100000000"}"#,
+        r#"{"command":"set","options":"0x40"}"#,
+        r#"{"command":"set","options":true}"#,
+        r#"{"command":"set","cas_offsets":[9]}"#,
+        r#"{"command":"set","options":4,"cas_offsets":9}"#,
+        r#"{"command":"set","options":4,"cas_offsets":[-9]}"#,
+        r#"{"command":"set","seqno_offsets":["9"]}"#,
+        r#"{"command":"set","seqno_offsets":[4294967296]}"#,
+    ] {
+        assert_eq!(decode(json, json.len()), Err(Status::Invalid), "{json}");
+    }
+    let good = r#"{"command":"add"}"#;
+    for len in [
+        0,
+        good.len() - 1,
+        good.len() + 1,
+        good.len() + 6,
+        u32::MAX as usize,
+    ] {
+        assert_eq!(decode(good, len), Err(Status::Invalid), "{len}");
     }
 }
 

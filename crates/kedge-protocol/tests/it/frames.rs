@@ -37,7 +37,7 @@ fn known_requests_in_both_directions() {
         preserve_ttl: true,
         ..plain
     };
-    let cases: [Known<'_>; 4] = [
+    let cases: [Known<'_>; 6] = [
         (
             "80 00 0005 00 00 0210 00000005 00000000 0000000000000000 68656c6c6f",
             Opcode::Get,
@@ -52,6 +52,22 @@ fn known_requests_in_both_directions() {
             plain,
             b"",
             b"\x08hello",
+            b"",
+        ),
+        (
+            "80 49 0006 00 00 0210 00000006 00000000 0000000000000000 08 68656c6c6f",
+            Opcode::GetEx,
+            plain,
+            b"",
+            b"\x08hello",
+            b"",
+        ),
+        (
+            "80 4a 0006 00 00 0210 00000006 00000000 0000000000000000 00 68656c6c6f",
+            Opcode::GetExReplica,
+            plain,
+            b"",
+            b"\0hello",
             b"",
         ),
         (

@@ -4,8 +4,9 @@ use kedge_protocol::binary::Request;
 use kedge_protocol::binary::commands::{
     Arithmetic, Concat, Flush, Get, GetAllVbSeqnos, GetClusterConfig, GetCmdTimer, GetCollectionId,
     GetErrorMap, GetKeys, GetLocked, GetManifest, GetMeta, GetRandomKey, GetScopeId, HeaderOnly,
-    Hello, Observe, ObserveSeqno, Remove, ReturnMeta, SaslStart, SelectBucket, SeqnoPersistence,
-    SetManifest, Stat, Store, Touch, Unlock, Verbosity, WithMeta, range_scan, subdoc,
+    Hello, MutateWithMeta, Observe, ObserveSeqno, Remove, ReturnMeta, SaslStart, SelectBucket,
+    SeqnoPersistence, SetManifest, Stat, Store, Touch, Unlock, Verbosity, WithMeta, range_scan,
+    subdoc,
 };
 use kedge_types::{Cas, Status, VbId};
 use proptest::collection::vec;
@@ -31,6 +32,7 @@ const DECODERS: &[(&str, Decode)] = decoders! {
     "UNLOCK_KEY" Unlock<'_>,
     "GET_META" GetMeta<'_>,
     "SET_WITH_META" WithMeta<'_>,
+    "MUTATE_WITH_META" MutateWithMeta<'_>,
     "RETURN_META" ReturnMeta<'_>,
     "GET_KEYS" GetKeys<'_>,
     "GET_RANDOM_KEY" GetRandomKey,

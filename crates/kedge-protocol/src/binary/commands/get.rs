@@ -1,4 +1,4 @@
-//! GET, GETQ, GETK, GETKQ, GET_REPLICA, EVICT_KEY: a key and nothing else.
+//! GET, GETQ, GETK, GETKQ, GET_REPLICA, GET_EX, GET_EX_REPLICA, EVICT_KEY: a key and nothing else.
 
 use crate::binary::fields::{Fields, Shape};
 use crate::binary::{Request, RequestWriter};
@@ -28,7 +28,7 @@ impl<'a> Get<'a> {
     }
 }
 
-/// Extras of a reply with a document: GET and its forms, GAT, GET_LOCKED, GET_RANDOM_KEY.
+/// Extras of a reply with a document: GET and its forms, GET_EX, GAT, GET_LOCKED, GET_RANDOM_KEY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetReply {
     /// The client's flags, as it stored them.

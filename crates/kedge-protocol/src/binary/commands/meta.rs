@@ -150,6 +150,18 @@ impl WithMetaOptions {
         Ok(options)
     }
 
+    /// The options with these bits as MUTATE_WITH_META has them: there [`Self::REGENERATE_CAS`] needs no other, and 0x20 is
+    /// [`Self::FORCE_ACCEPT`] as well.
+    ///
+    /// # Errors
+    /// [`Status::Invalid`] for a bit without meaning.
+    pub const fn from_json(bits: u32) -> Result<Self, Status> {
+        match bits & !0x3f {
+            0 => Ok(Self(bits & 0x1f | (bits & 0x20) >> 4)),
+            _ => Err(Status::Invalid),
+        }
+    }
+
     /// The bits.
     #[must_use]
     pub const fn bits(self) -> u32 {

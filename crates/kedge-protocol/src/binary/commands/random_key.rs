@@ -12,8 +12,7 @@ const SHAPE: Shape = Shape {
 /// Asks for some document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GetRandomKey {
-    /// The collection it must be in. Clients that negotiated Collections must give one and others must not; the
-    /// caller knows which it is.
+    /// The collection it must be in; the default one if none is given.
     pub collection: Option<CollectionId>,
     /// Whether the value comes with its extended attributes.
     pub include_xattrs: bool,

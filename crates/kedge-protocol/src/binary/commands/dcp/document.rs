@@ -1,8 +1,8 @@
 //! DCP_MUTATION, DCP_DELETION and DCP_EXPIRATION.
 
-use super::{Extras, Head, datatype, document};
+use super::{Extras, Head, datatype, document, place};
 use crate::binary::fields::{Fields, Part};
-use crate::binary::{Opcode, Request, RequestWriter};
+use crate::binary::{Opcode, Request};
 use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, Status};
 
 /// A document as it is now.
@@ -45,7 +45,7 @@ impl<'a> Mutation<'a> {
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         document(&[31], Part::Optional).check_document(request)?;
         let mut extras = Fields::new(request.extras);
-        let (seqno, rev) = (Seqno(extras.u64()?), RevSeqno(extras.u64()?));
+        let (seqno, rev) = place(&mut extras)?;
         let (flags, expiry) = (extras.u32()?, Expiry(extras.u32()?));
         let lock_until = extras.u32()?;
         let value = without_nmeta(request.value, extras.u16()?)?;
@@ -65,20 +65,14 @@ impl<'a> Mutation<'a> {
 
     /// Appends the request.
     pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
-        let extras = Extras::<31>::new()
-            .u64(self.seqno.get())
-            .u64(self.rev.get())
+        let extras = Extras::<31>::of_place(self.seqno, self.rev)
             .u32(self.flags)
             .u32(self.expiry.0)
             .u32(self.lock_until)
             .u16(0)
             .u8(self.nru);
-        RequestWriter {
-            cas: self.cas,
-            datatype: self.datatype,
-            ..head.writer(Opcode::DcpMutation)
-        }
-        .write(extras.bytes(), self.key, self.value, out);
+        head.document_writer(Opcode::DcpMutation, self.cas, self.datatype)
+            .write(extras.bytes(), self.key, self.value, out);
     }
 }
 
@@ -110,7 +104,7 @@ impl<'a> Deletion<'a> {
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         document(&[18, 21], Part::Optional).check_document(request)?;
         let mut extras = Fields::new(request.extras);
-        let (seqno, rev) = (Seqno(extras.u64()?), RevSeqno(extras.u64()?));
+        let (seqno, rev) = place(&mut extras)?;
         let (delete_time, nmeta) = if request.extras.len() == 21 {
             (Some(extras.u32()?), 0)
         } else {
@@ -129,19 +123,13 @@ impl<'a> Deletion<'a> {
 
     /// Appends the request.
     pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
-        let extras = Extras::<21>::new()
-            .u64(self.seqno.get())
-            .u64(self.rev.get());
+        let extras = Extras::<21>::of_place(self.seqno, self.rev);
         let extras = match self.delete_time {
             Some(time) => extras.u32(time).u8(0),
             None => extras.u16(0),
         };
-        RequestWriter {
-            cas: self.cas,
-            datatype: self.datatype,
-            ..head.writer(Opcode::DcpDeletion)
-        }
-        .write(extras.bytes(), self.key, self.value, out);
+        head.document_writer(Opcode::DcpDeletion, self.cas, self.datatype)
+            .write(extras.bytes(), self.key, self.value, out);
     }
 }
 
@@ -172,9 +160,10 @@ impl<'a> Expiration<'a> {
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         document(&[20], Part::Optional).check_document(request)?;
         let mut extras = Fields::new(request.extras);
+        let (seqno, rev) = place(&mut extras)?;
         Ok(Self {
-            seqno: Seqno(extras.u64()?),
-            rev: RevSeqno(extras.u64()?),
+            seqno,
+            rev,
             delete_time: extras.u32()?,
             cas: request.cas,
             datatype: datatype(request),
@@ -185,15 +174,8 @@ impl<'a> Expiration<'a> {
 
     /// Appends the request.
     pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
-        let extras = Extras::<20>::new()
-            .u64(self.seqno.get())
-            .u64(self.rev.get())
-            .u32(self.delete_time);
-        RequestWriter {
-            cas: self.cas,
-            datatype: self.datatype,
-            ..head.writer(Opcode::DcpExpiration)
-        }
-        .write(extras.bytes(), self.key, self.value, out);
+        let extras = Extras::<20>::of_place(self.seqno, self.rev).u32(self.delete_time);
+        head.document_writer(Opcode::DcpExpiration, self.cas, self.datatype)
+            .write(extras.bytes(), self.key, self.value, out);
     }
 }

@@ -33,9 +33,9 @@ pub use sync_write::{Abort, Commit, Prepare, SeqnoAck};
 pub use system_event::{SystemEvent, SystemEventKind, SystemEventPayload};
 
 use crate::binary::commands::HeaderOnly;
-use crate::binary::fields::{ALL_DATATYPES, Part, Shape};
+use crate::binary::fields::{ALL_DATATYPES, Fields, Part, Shape};
 use crate::binary::{ConnectionKind, FrameInfos, Opcode, Request, RequestWriter};
-use kedge_types::{Datatype, Status, VbId};
+use kedge_types::{Cas, Datatype, RevSeqno, Seqno, Status, VbId};
 
 /// What every message of a stream has beside its fields.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +58,20 @@ impl Head {
                 ..FrameInfos::default()
             },
             ..RequestWriter::new(opcode)
+        }
+    }
+
+    /// Of a message about a document's version.
+    fn document_writer(
+        &self,
+        opcode: Opcode,
+        cas: Cas,
+        datatype: Datatype,
+    ) -> RequestWriter<'static> {
+        RequestWriter {
+            cas,
+            datatype,
+            ..self.writer(opcode)
         }
     }
 }
@@ -215,6 +229,11 @@ const fn extras_only(extras: &'static [usize]) -> Shape {
     }
 }
 
+/// Where extras about a document begin: its place in the vBucket's order, and its count of changes.
+fn place(extras: &mut Fields<'_>) -> Result<(Seqno, RevSeqno), Status> {
+    Ok((Seqno(extras.u64()?), RevSeqno(extras.u64()?)))
+}
+
 /// The datatype of a request whose shape was checked.
 fn datatype(request: &Request<'_>) -> Datatype {
     Datatype::from_bits(request.datatype).unwrap_or_default()
@@ -232,6 +251,11 @@ impl<const N: usize> Extras<N> {
             bytes: [0; N],
             len: 0,
         }
+    }
+
+    /// Extras that begin as [`place`] reads them.
+    fn of_place(seqno: Seqno, rev: RevSeqno) -> Self {
+        Self::new().u64(seqno.get()).u64(rev.get())
     }
 
     fn put<const M: usize>(mut self, field: [u8; M]) -> Self {

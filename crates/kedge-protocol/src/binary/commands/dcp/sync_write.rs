@@ -1,8 +1,8 @@
 //! DCP_PREPARE, DCP_COMMIT, DCP_ABORT and DCP_SEQNO_ACKNOWLEDGED.
 
-use super::{Extras, Head, datatype, document, extras_only};
+use super::{Extras, Head, datatype, document, extras_only, place};
 use crate::binary::fields::{Fields, Part, Shape};
-use crate::binary::{Opcode, Request, RequestWriter};
+use crate::binary::{Opcode, Request};
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno, Status};
 
 /// A SyncWrite that waits for its level.
@@ -43,9 +43,10 @@ impl<'a> Prepare<'a> {
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         document(&[31], Part::Optional).check_document(request)?;
         let mut extras = Fields::new(request.extras);
+        let (seqno, rev) = place(&mut extras)?;
         Ok(Self {
-            seqno: Seqno(extras.u64()?),
-            rev: RevSeqno(extras.u64()?),
+            seqno,
+            rev,
             flags: extras.u32()?,
             expiry: Expiry(extras.u32()?),
             lock_until: extras.u32()?,
@@ -66,21 +67,15 @@ impl<'a> Prepare<'a> {
 
     /// Appends the request.
     pub fn encode(&self, head: &Head, out: &mut Vec<u8>) {
-        let extras = Extras::<31>::new()
-            .u64(self.seqno.get())
-            .u64(self.rev.get())
+        let extras = Extras::<31>::of_place(self.seqno, self.rev)
             .u32(self.flags)
             .u32(self.expiry.0)
             .u32(self.lock_until)
             .u8(self.nru)
             .u8(u8::from(self.deleted))
             .u8(self.level as u8);
-        RequestWriter {
-            cas: self.cas,
-            datatype: self.datatype,
-            ..head.writer(Opcode::DcpPrepare)
-        }
-        .write(extras.bytes(), self.key, self.value, out);
+        head.document_writer(Opcode::DcpPrepare, self.cas, self.datatype)
+            .write(extras.bytes(), self.key, self.value, out);
     }
 }
 
@@ -100,11 +95,8 @@ fn encode_completion(
     out: &mut Vec<u8>,
 ) {
     let extras = Extras::<16>::new().u64(prepared.get()).u64(seqno.get());
-    RequestWriter {
-        cas,
-        ..head.writer(opcode)
-    }
-    .write(extras.bytes(), key, &[], out);
+    head.document_writer(opcode, cas, Datatype::RAW)
+        .write(extras.bytes(), key, &[], out);
 }
 
 /// The prepare of a key was committed.

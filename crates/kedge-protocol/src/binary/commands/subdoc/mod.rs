@@ -77,7 +77,7 @@ flags! {
         CREATE_AS_DELETED = 0x08,
         /// Bring a tombstone back; needs [`Self::ACCESS_DELETED`].
         REVIVE = 0x10,
-        /// Read from a replica; not with [`Self::ACCESS_DELETED`].
+        /// Read from a replica.
         REPLICA_READ = 0x20,
     }
 }
@@ -312,11 +312,13 @@ impl Spec<'_> {
         let forced_xattr = matches!(self.op, SubdocOp::ReplaceBodyWithXattr);
         if !traits.path_flags.contains(self.flags)
             || !traits.doc_flags.contains(doc_flags)
-            || self.path.len() > SUBDOC_PATH_BYTES_MAX
             || (traits.whole_doc && !self.path.is_empty())
             || (forced_xattr && !self.is_xattr())
         {
             return Err(Status::Invalid);
+        }
+        if self.path.len() > SUBDOC_PATH_BYTES_MAX {
+            return Err(Status::SubdocPathE2big);
         }
         self.check_xattr(traits.mutation)?;
         let root_ok = traits.empty_path || self.is_xattr();
@@ -380,7 +382,6 @@ fn check_doc_flags(flags: DocFlags, has_cas: bool) -> Result<(), Status> {
         // With a CAS there is nothing to create: SDKs say so of a tombstone that they stage an insert in.
         || (has(DocFlags::CREATE_AS_DELETED) && !creates && !has_cas)
         || (has(DocFlags::REVIVE) && !has(DocFlags::ACCESS_DELETED))
-        || (has(DocFlags::REVIVE) && has(DocFlags::CREATE_AS_DELETED))
-        || (has(DocFlags::REPLICA_READ) && has(DocFlags::ACCESS_DELETED));
+        || (has(DocFlags::REVIVE) && has(DocFlags::CREATE_AS_DELETED));
     if wrong { Err(Status::Invalid) } else { Ok(()) }
 }

@@ -33,9 +33,9 @@ impl<'a> SubdocSingle<'a> {
     /// Checks and reads the request, whose value must be inflated.
     ///
     /// # Errors
-    /// [`Status::Invalid`] for a malformed request (extras of a wrong length, a path longer than its value or than
-    /// allowed, a value where there must be none or none where there must be one, flags that the operation does not
-    /// admit); [`Status::XattrInvalid`] and the statuses 0xce, 0xd0 and 0xd2 for a wrong use of extended attributes.
+    /// [`Status::Invalid`] for a malformed request (extras of a wrong length, a path longer than its value, a value
+    /// where there must be none or none where there must be one, flags that the operation does not admit);
+    /// [`Status::SubdocPathE2big`] for a path longer than allowed; [`Status::XattrInvalid`] and the statuses 0xce, 0xd0 and 0xd2 for a wrong use of extended attributes.
     pub fn decode(request: &Request<'a>) -> Result<Self, Status> {
         SHAPE.check_document(request)?;
         let op = match SubdocOp::from_wire(request.opcode) {
