@@ -8,7 +8,7 @@ use kedge_couchstore::kv::{
     datatype_of_value, split_prepare,
 };
 use kedge_couchstore::{Body, ContentMeta, Entry, Mutation, kv::DiskKey};
-use kedge_types::{Expiry, Seqno};
+use kedge_types::{Datatype, Expiry, Seqno};
 use kedge_vbucket::{Deletion, Item, ItemMeta, Settle, SystemEvent, is_system_key};
 
 use crate::events::{body_of, event_of};
@@ -154,6 +154,12 @@ fn source(how: Deletion) -> DeleteSource {
         Deletion::Explicit => DeleteSource::Explicit,
         Deletion::Expired => DeleteSource::Ttl,
     }
+}
+
+/// Whether extended attributes stand in front of an entry's value.
+pub(crate) fn has_xattrs(entry: &Entry) -> bool {
+    let meta = EntryMeta::decode(entry.is_deleted(), entry.content_meta(), entry.rev_meta());
+    meta.is_ok_and(|meta| meta.rev_meta.datatype.contains(Datatype::XATTR))
 }
 
 /// What a [`Record`] is.

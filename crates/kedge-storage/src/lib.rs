@@ -17,6 +17,7 @@
 //! The names of files and what is in them: `docs/formats/couchstore.md`.
 
 mod codec;
+mod collection_scan;
 mod commit;
 mod compact;
 mod config;

@@ -1,4 +1,4 @@
-//! Reading all that changed, in the order in which it did.
+//! Reading all that changed, in the order in which it did; or what some collections have.
 
 use std::iter::FusedIterator;
 use std::ops::RangeBounds;
@@ -11,12 +11,14 @@ use kedge_couchstore::{Documents, Entry, Error as FileError, Form, SeqnoScan, Sn
 use kedge_types::{CollectionId, Seqno, VbId, decode_leb128};
 use kedge_vbucket::{PersistedState, is_system_key};
 
+use crate::codec::has_xattrs;
+use crate::collection_scan::CollectionEntries;
 use crate::facts::Facts;
 use crate::stats::CountedScan;
 use crate::{Record, Storage, StorageError};
 
-/// Documents, tombstones, prepares, aborts and system events of one commit in the order of seqnos, those of collections
-/// that were dropped apart. Ends after an error.
+/// Documents, tombstones, prepares, aborts and system events of one commit in the order of seqnos, or of keys as
+/// [`Storage::scan_collections`] says; those of collections that were dropped apart. Ends after an error.
 ///
 /// It has a handle of its own: it goes on also when the file grows, is replaced or removed meanwhile.
 #[derive(Debug)]
@@ -24,29 +26,48 @@ pub struct Scan {
     entries: Entries,
     file: Snapshot,
     dropped: Dropped,
+    /// Bodies with extended attributes are read, whatever else is.
+    xattrs: bool,
     high_seqno: Seqno,
     purge_seqno: Seqno,
     done: bool,
     _counted: CountedScan,
 }
 
+/// Where entries come from.
 #[derive(Debug)]
-enum Entries {
-    Without(Box<SeqnoScan>),
-    With(Box<Documents<SeqnoScan>>),
+pub(crate) enum Entries {
+    BySeqno(Reading<SeqnoScan>),
+    OfCollections(Box<CollectionEntries>),
+}
+
+/// A walk over entries, with their bodies or without.
+#[derive(Debug)]
+pub(crate) enum Reading<S> {
+    Without(Box<S>),
+    With(Box<Documents<S>>),
 }
 
 /// An entry, and its body if it is read.
-type EntryAndBody = (Entry, Option<Vec<u8>>);
+pub(crate) type EntryResult = Result<(Entry, Option<Vec<u8>>), FileError>;
 
-impl Entries {
-    fn next(&mut self) -> Option<Result<EntryAndBody, FileError>> {
+impl<S: Iterator<Item = Result<Entry, FileError>>> Reading<S> {
+    pub(crate) fn next(&mut self) -> Option<EntryResult> {
         match self {
-            Entries::Without(scan) => Some(scan.next()?.map(|entry| (entry, None))),
-            Entries::With(scan) => Some(scan.next()?.map(|document| {
+            Reading::Without(scan) => Some(scan.next()?.map(|entry| (entry, None))),
+            Reading::With(scan) => Some(scan.next()?.map(|document| {
                 let value = document.body.unwrap_or_default();
                 (document.entry, Some(value))
             })),
+        }
+    }
+}
+
+impl Entries {
+    fn next(&mut self) -> Option<EntryResult> {
+        match self {
+            Entries::BySeqno(reading) => reading.next(),
+            Entries::OfCollections(entries) => entries.next(),
         }
     }
 }
@@ -64,10 +85,17 @@ impl Scan {
         self.purge_seqno
     }
 
+    /// The same scan, which reads the bodies of documents with extended attributes at least.
+    #[must_use]
+    pub fn with_xattrs(mut self) -> Self {
+        self.xattrs = true;
+        self
+    }
+
     /// What an entry is. The bodies of events are read in any case: without them, there is nothing to say of one.
     fn record(&self, entry: Entry, value: Option<Vec<u8>>) -> Result<Option<Record>, StorageError> {
         let value = match value {
-            None if is_system_key(entry.key()) => {
+            None if is_system_key(entry.key()) || (self.xattrs && has_xattrs(&entry)) => {
                 Some(self.file.body(&entry, Form::Plain)?.unwrap_or_default())
             }
             value => value,
@@ -213,14 +241,24 @@ impl Storage {
         range: impl RangeBounds<Seqno>,
         bodies: bool,
     ) -> Result<Scan, StorageError> {
-        let entries = file.scan_seqnos(range)?;
+        let scan = file.scan_seqnos(range)?;
+        let reading = match bodies {
+            true => Reading::With(Box::new(scan.with_bodies(Form::Plain))),
+            false => Reading::Without(Box::new(scan)),
+        };
+        self.scan_entries(file, Entries::BySeqno(reading))
+    }
+
+    pub(crate) fn scan_entries(
+        &self,
+        file: &Snapshot,
+        entries: Entries,
+    ) -> Result<Scan, StorageError> {
         Ok(Scan {
-            entries: match bodies {
-                true => Entries::With(Box::new(entries.with_bodies(Form::Plain))),
-                false => Entries::Without(Box::new(entries)),
-            },
+            entries,
             file: file.clone(),
             dropped: Dropped::read(file)?,
+            xattrs: false,
             high_seqno: file.header().update_seqno(),
             purge_seqno: file.header().purge_seqno(),
             done: false,

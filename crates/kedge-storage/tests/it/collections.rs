@@ -9,7 +9,7 @@ use kedge_vbucket::{Settle, SystemEvent, SystemEventKind};
 use crate::support::{VB, abort, audit, dir, document, open, prepare, state};
 use crate::upkeep::{Hooks, keep_all};
 
-fn event(seqno: u64, kind: SystemEventKind, collection: u32) -> Settle {
+pub(crate) fn event(seqno: u64, kind: SystemEventKind, collection: u32) -> Settle {
     let event = SystemEvent {
         kind,
         uid: ManifestUid(seqno),
@@ -23,7 +23,7 @@ fn event(seqno: u64, kind: SystemEventKind, collection: u32) -> Settle {
     Settle::Document(event.item(Cas(seqno), Seqno(seqno)))
 }
 
-fn key(collection: u8, n: u64) -> Vec<u8> {
+pub(crate) fn key(collection: u8, n: u64) -> Vec<u8> {
     [&[collection], format!("key-{n}").as_bytes()].concat()
 }
 
