@@ -9,6 +9,10 @@
 //! The queue is cut into checkpoints: runs of entries whose end is a consistent point. Nothing is de-duplicated within
 //! one; who wants only the newest of each key (a flush into a file) does so on the batch that it takes.
 
+mod figures;
+
+pub use figures::{CheckpointFigures, CursorFigures};
+
 use crate::cursors::Readers;
 use crate::failover::FailoverTable;
 use crate::item::Item;

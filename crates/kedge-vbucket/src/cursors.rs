@@ -114,12 +114,16 @@ impl Default for Readers {
 impl Readers {
     /// Position of the slowest cursor; without one, none holds anything up.
     pub(crate) fn slowest(&self) -> u64 {
-        let at = self.slots.iter().filter_map(|slot| slot.at);
-        at.min().unwrap_or(u64::MAX)
+        self.positions().min().unwrap_or(u64::MAX)
     }
 
     pub(crate) fn note_state(&mut self) {
         self.state = true;
+    }
+
+    /// Positions of the cursors.
+    pub(crate) fn positions(&self) -> impl Iterator<Item = u64> {
+        self.slots.iter().filter_map(|slot| slot.at)
     }
 
     fn open(&mut self, at: u64) -> StreamCursor {
@@ -193,7 +197,7 @@ impl Checkpoints {
     }
 
     /// The seqno of the first entry from this index on that has one.
-    fn seqno_from(&self, index: usize) -> Option<Seqno> {
+    pub(crate) fn seqno_from(&self, index: usize) -> Option<Seqno> {
         let mut entries = self.entries.range(index..);
         entries.find_map(|entry| entry.change.seqno())
     }

@@ -20,6 +20,7 @@ pub(crate) use prepares::Prepares;
 
 use crate::hash_table::KeyHash;
 use crate::item::Item;
+use crate::key_figures::KeyFigures;
 use crate::observe::ObserveState;
 use crate::read::Meta;
 use crate::scanned::ScanPart;
@@ -55,6 +56,11 @@ pub enum Completion {
     Meta {
         /// What GET_META tells.
         result: Result<Meta, Status>,
+    },
+    /// Statistics of a key had to look at the disk.
+    Key {
+        /// What is known of it.
+        result: Result<KeyFigures, Status>,
     },
     /// OBSERVE had to look at the disk.
     Observed {

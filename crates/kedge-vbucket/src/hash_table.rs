@@ -40,6 +40,27 @@ pub struct HashTable {
     slot_bytes: usize,
 }
 
+/// Sizes of a hash table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HashFigures {
+    /// Items that it has room for before it grows.
+    pub slots: usize,
+    /// Its parts.
+    pub shards: usize,
+    /// Live documents.
+    pub documents: usize,
+    /// Tombstones.
+    pub tombstones: usize,
+    /// Live documents whose value is on disk only.
+    pub without_value: usize,
+    /// Bytes of the items.
+    pub item_bytes: usize,
+    /// Bytes of the slots.
+    pub slot_bytes: usize,
+    /// Items and their bytes, as they were found one by one.
+    pub counted: Option<(usize, usize)>,
+}
+
 /// A key's hash, computed once per command.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyHash(u64);
@@ -230,6 +251,24 @@ impl HashTable {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.item_bytes + self.slot_bytes
+    }
+
+    /// Its sizes. `counted` says whether every item is looked at, too: that takes as long as there are many.
+    #[must_use]
+    pub fn figures(&self, counted: bool) -> HashFigures {
+        HashFigures {
+            slots: self.shards.iter().map(RawTable::capacity).sum(),
+            shards: self.shards.len(),
+            documents: self.documents,
+            tombstones: self.tombstones,
+            without_value: self.without_value,
+            item_bytes: self.item_bytes,
+            slot_bytes: self.slot_bytes,
+            counted: counted.then(|| {
+                let sum = |(items, bytes), item: &Item| (items + 1, bytes + item.heap_bytes());
+                self.iter().fold((0, 0), sum)
+            }),
+        }
     }
 
     /// All items, in no order.

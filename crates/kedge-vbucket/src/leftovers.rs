@@ -33,10 +33,11 @@ impl VBucket {
     }
 
     /// Visits the next shard of the hash table and lets go of documents of dropped collections, whether the file has them
-    /// or not. What was on disk only is known to be gone at the end of the round.
-    pub fn sweep_dropped(&mut self) {
+    /// or not. What was on disk only is known to be gone at the end of the round. Returns how many documents and tombstones
+    /// left memory.
+    pub fn sweep_dropped(&mut self) -> u64 {
         let Some(shard) = self.leftovers.left.checked_sub(1) else {
-            return;
+            return 0;
         };
         let mut gone = Vec::new();
         let collections = &self.collections;
@@ -52,6 +53,7 @@ impl VBucket {
             gone.push(item.clone());
         };
         self.table.judge(shard, judge, goes);
+        let count = gone.len() as u64;
         for item in gone {
             self.unsettled.on_replaced(&item, self.persisted_seqno);
             self.locks.remove(item.key());
@@ -64,5 +66,6 @@ impl VBucket {
             let documents = std::mem::take(&mut self.leftovers.documents);
             self.residency.on_gone(documents);
         }
+        count
     }
 }

@@ -36,10 +36,18 @@ pub struct ObserveSeqno {
 
 impl VBucket {
     /// Whether a key's last change is on disk.
-    pub fn observe_key(&mut self, now: Now, key: &DocKey) -> Outcome<(ObserveState, Cas)> {
+    ///
+    /// # Errors
+    /// `UnknownCollection`.
+    pub fn observe_key(
+        &mut self,
+        now: Now,
+        key: &DocKey,
+    ) -> Result<Outcome<(ObserveState, Cas)>, Status> {
+        self.collections.check(key)?;
         let hash = self.table.hash(key.as_bytes());
         self.live(now, hash, key.as_bytes());
-        match self.table.find(hash, key.as_bytes()) {
+        Ok(match self.table.find(hash, key.as_bytes()) {
             None if self.may_have(hash, key.as_bytes()) => Outcome::Fetch,
             None => Outcome::Done((ObserveState::NotFound, Cas(0))),
             Some(item) => {
@@ -52,7 +60,7 @@ impl VBucket {
                 };
                 Outcome::Done((state, item.cas()))
             }
-        }
+        })
     }
 
     /// How far the branch `uuid` is.

@@ -39,6 +39,26 @@ pub struct PagedOut {
     pub items: usize,
     /// Bytes of all of them.
     pub bytes: usize,
+    /// How many of them there were by how often they were asked for.
+    pub by_frequency: FrequencyCounts,
+}
+
+/// Counts of documents by how often they are asked for ([`Item::frequency`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrequencyCounts(pub [u64; 256]);
+
+impl Default for FrequencyCounts {
+    fn default() -> Self {
+        Self([0; 256])
+    }
+}
+
+impl std::ops::AddAssign for FrequencyCounts {
+    fn add_assign(&mut self, other: Self) {
+        for (count, more) in self.0.iter_mut().zip(other.0) {
+            *count += more;
+        }
+    }
 }
 
 /// What keeps items in memory.
@@ -97,6 +117,9 @@ impl VBucket {
         };
         let judge = |item: &Item| {
             let verdict = how.verdict(&guard, item, full, out.bytes);
+            if verdict != Verdict::Stays {
+                out.by_frequency.0[usize::from(item.frequency())] += 1;
+            }
             match verdict {
                 Verdict::Stays if how.decay => item.decay(),
                 Verdict::Stays => {}

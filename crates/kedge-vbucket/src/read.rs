@@ -46,6 +46,20 @@ pub struct Meta {
     pub deleted: bool,
 }
 
+impl Meta {
+    pub(crate) fn of(item: &Item, cas: Cas) -> Self {
+        Self {
+            cas,
+            flags: item.flags(),
+            expiry: item.expiry(),
+            rev_seqno: item.rev_seqno(),
+            seqno: item.seqno(),
+            datatype: item.datatype(),
+            deleted: item.is_deleted(),
+        }
+    }
+}
+
 /// Shows a document to `read` if its value is in memory. `random` decides whether the access counts.
 fn show<R>(item: &Item, cas: Cas, random: u64, read: impl FnOnce(Document<'_>) -> R) -> Outcome<R> {
     if !item.is_resident() {
@@ -100,14 +114,39 @@ impl VBucket {
         key: &DocKey,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
+        self.get_copy(now, key, false, read)
+    }
+
+    /// [`Self::get_replica`], and its tombstones too.
+    ///
+    /// # Errors
+    /// `KeyNotFound`.
+    pub fn get_replica_with_tombstones<R>(
+        &mut self,
+        now: Now,
+        key: &DocKey,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        self.get_copy(now, key, true, read)
+    }
+
+    fn get_copy<R>(
+        &mut self,
+        now: Now,
+        key: &DocKey,
+        tombstones: bool,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Outcome<R>, Status> {
         self.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
         let random = self.next_random();
+        let is_shown = |item: &Item| match item.is_deleted() {
+            true => tombstones,
+            false => !item.expiry().has_passed(now.unix_secs()),
+        };
         match self.table.find(hash, bytes) {
-            Some(item) if !item.is_deleted() && !item.expiry().has_passed(now.unix_secs()) => {
-                Ok(show(item, item.cas(), random, read))
-            }
+            Some(item) if is_shown(item) => Ok(show(item, item.cas(), random, read)),
             Some(_) => Err(Status::KeyNotFound),
             None => self.absent(hash, bytes),
         }
@@ -148,15 +187,8 @@ impl VBucket {
         if self.expires_with_value(now, item) {
             return Ok(Outcome::Fetch);
         }
-        Ok(Outcome::Done(Meta {
-            cas: if locked { Cas::LOCKED } else { item.cas() },
-            flags: item.flags(),
-            expiry: item.expiry(),
-            rev_seqno: item.rev_seqno(),
-            seqno: item.seqno(),
-            datatype: item.datatype(),
-            deleted: item.is_deleted(),
-        }))
+        let cas = if locked { Cas::LOCKED } else { item.cas() };
+        Ok(Outcome::Done(Meta::of(item, cas)))
     }
 
     /// Whether a document has expired and stays until its value was read, as its tombstone keeps some of that.

@@ -404,7 +404,9 @@ impl VBucket {
             self.checkpoints
                 .push(Change::State(Box::new(self.failover.clone()), self.state));
         }
-        self.following.all_persisted(consistent, &self.prepares);
+        let prepared = self.unsettled.marks().prepared_upto(consistent);
+        self.following
+            .all_persisted(consistent, prepared, &self.prepares);
         self.commit_ready();
         Ok(())
     }

@@ -82,7 +82,9 @@ impl VBucket {
             .on_rewound(base.documents(), self.table.documents());
         self.rewinding = false;
         let consistent = self.consistent_seqno();
-        self.following.all_persisted(consistent, &self.prepares);
+        let prepared = self.unsettled.marks().prepared_upto(consistent);
+        self.following
+            .all_persisted(consistent, prepared, &self.prepares);
         self.commit_ready();
         Ok(())
     }

@@ -17,7 +17,12 @@ pub enum ScanFound {
     /// Stored keys.
     Keys(Vec<Box<[u8]>>),
     /// Documents with their values.
-    Documents(Vec<Item>),
+    Documents {
+        /// The documents.
+        items: Vec<Item>,
+        /// Whether their extended attributes are wanted.
+        with_xattrs: bool,
+    },
 }
 
 /// Why a part of a scan is the last for now.

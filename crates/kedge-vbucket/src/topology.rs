@@ -84,6 +84,12 @@ impl Topology {
         self.chains().next()?.first()?.as_ref()
     }
 
+    /// Who is to be the active, while the vBucket moves.
+    #[must_use]
+    pub fn next_active(&self) -> Option<&NodeName> {
+        self.chains().nth(1)?.first()?.as_ref()
+    }
+
     /// Whether a node that is not the active is in one of its chains.
     #[must_use]
     pub fn has_replica(&self, node: &NodeName) -> bool {

@@ -2,8 +2,9 @@
 
 use crate::item::Item;
 use kedge_types::limits::{INFLATED_BYTES_MAX, VALUE_BYTES_MAX};
-use kedge_types::{Datatype, Status, Xattrs, check_xattr_sizes, split_xattrs};
+use kedge_types::{Datatype, Status, Xattrs, check_xattr_name, check_xattr_sizes, split_xattrs};
 use std::borrow::Cow;
+use std::collections::HashSet;
 
 /// How much smaller compression has to make a value for it to be kept compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,20 +70,84 @@ impl<'a> NewValue<'a> {
     /// `Invalid` when it says that it is Snappy and is not, or has extended attributes (only special commands may
     /// send these); `TooBig` when it is larger than [`VALUE_BYTES_MAX`] after inflation.
     pub fn check(bytes: &'a [u8], datatype: Datatype, min_ratio: MinRatio) -> Result<Self, Status> {
+        Self::check_telling(bytes, datatype, min_ratio, || {})
+    }
+
+    /// [`Self::check`] that calls `inflated` when the value is not compressed any more, and is to be looked at.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_telling(
+        bytes: &'a [u8],
+        datatype: Datatype,
+        min_ratio: MinRatio,
+        inflated: impl FnOnce(),
+    ) -> Result<Self, Status> {
         if datatype.contains(Datatype::XATTR) {
             return Err(Status::Invalid);
         }
-        if !datatype.contains(Datatype::SNAPPY) {
-            return Self::plain(Cow::Borrowed(bytes));
-        }
-        let plain = Self::plain(Cow::Owned(inflate(bytes)?))?;
-        if !min_ratio.is_reached(plain.bytes.len(), bytes.len()) {
-            return Ok(plain);
-        }
+        Self::check_all(bytes, datatype, min_ratio, inflated)
+    }
+
+    /// [`Self::check`] of a value that may have extended attributes in front of its body. If it has none, their empty
+    /// section is cut off.
+    ///
+    /// # Errors
+    /// `XattrInvalid` when they do not end within the value, one has a name that may not be stored or that another has,
+    /// or its value is no JSON; `TooBig` when they are, or together with the body; else as [`Self::check`].
+    pub fn check_whole(
+        bytes: &'a [u8],
+        datatype: Datatype,
+        min_ratio: MinRatio,
+    ) -> Result<Self, Status> {
+        Self::check_all(bytes, datatype, min_ratio, || {})
+    }
+
+    fn check_all(
+        bytes: &'a [u8],
+        datatype: Datatype,
+        min_ratio: MinRatio,
+        tell_inflated: impl FnOnce(),
+    ) -> Result<Self, Status> {
+        let plain = inflated(bytes, datatype)?;
+        tell_inflated();
+        let (made_of, skipped) = match datatype.contains(Datatype::XATTR) {
+            true => made_of_both(&plain)?,
+            false => (made_of(&plain)?, 0),
+        };
+        let is_packed = datatype.contains(Datatype::SNAPPY);
+        let bytes = match (is_packed, skipped) {
+            (true, 0) if min_ratio.is_reached(plain.len(), bytes.len()) => {
+                return Ok(Self {
+                    bytes: Cow::Borrowed(bytes),
+                    datatype: made_of.union(Datatype::SNAPPY),
+                });
+            }
+            (_, 0) => plain,
+            (false, _) => Cow::Borrowed(&bytes[skipped..]),
+            (true, _) => Cow::Owned(plain[skipped..].to_vec()),
+        };
         Ok(Self {
-            bytes: Cow::Borrowed(bytes),
-            datatype: plain.datatype.union(Datatype::SNAPPY),
+            bytes,
+            datatype: made_of,
         })
+    }
+
+    /// What a deletion that comes from elsewhere leaves: extended attributes, or nothing.
+    ///
+    /// # Errors
+    /// `Invalid` when there is a body; else as [`Self::check_whole`].
+    pub fn check_deletion(bytes: &'a [u8], datatype: Datatype) -> Result<Self, Status> {
+        let value = Self::check_whole(bytes, datatype, MinRatio::NEVER)?;
+        if value.bytes.is_empty() {
+            return Ok(Self::of_deletion());
+        }
+        let has_body =
+            !value.datatype.contains(Datatype::XATTR) || !split_xattrs(&value.bytes)?.1.is_empty();
+        if has_body {
+            return Err(Status::Invalid);
+        }
+        Ok(value)
     }
 
     /// What a tombstone has.
@@ -99,14 +164,7 @@ impl<'a> NewValue<'a> {
     /// # Errors
     /// `TooBig` when it is larger than [`VALUE_BYTES_MAX`].
     pub fn plain(bytes: Cow<'a, [u8]>) -> Result<Self, Status> {
-        if bytes.len() > VALUE_BYTES_MAX {
-            return Err(Status::TooBig);
-        }
-        let datatype = if kedge_json::is_json(&bytes) {
-            Datatype::JSON
-        } else {
-            Datatype::RAW
-        };
+        let datatype = made_of(&bytes)?;
         Ok(Self { bytes, datatype })
     }
 
@@ -126,6 +184,35 @@ impl<'a> NewValue<'a> {
                 .union(Datatype::XATTR),
         })
     }
+}
+
+/// What a body is made of.
+fn made_of(body: &[u8]) -> Result<Datatype, Status> {
+    if body.len() > VALUE_BYTES_MAX {
+        return Err(Status::TooBig);
+    }
+    Ok(match kedge_json::is_json(body) {
+        true => Datatype::JSON,
+        false => Datatype::RAW,
+    })
+}
+
+/// What extended attributes and the body behind them are made of, and how many bytes at the front say only that there
+/// are no attributes.
+fn made_of_both(value: &[u8]) -> Result<(Datatype, usize), Status> {
+    let (xattrs, body) = split_xattrs(value)?;
+    if xattrs.is_empty() {
+        return Ok((made_of(body)?, value.len() - body.len()));
+    }
+    let mut names = HashSet::new();
+    for (name, text) in xattrs.iter() {
+        check_xattr_name(name)?;
+        if !names.insert(name) || !kedge_json::is_json(text) {
+            return Err(Status::XattrInvalid);
+        }
+    }
+    check_xattr_sizes(xattrs.iter(), body.len())?;
+    Ok((made_of(body)?.union(Datatype::XATTR), 0))
 }
 
 /// A stored value, taken apart into extended attributes and body.
@@ -252,95 +339,4 @@ pub(crate) fn inflated(value: &[u8], datatype: Datatype) -> Result<Cow<'_, [u8]>
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn compress(bytes: &[u8]) -> Vec<u8> {
-        snap::raw::Encoder::new().compress_vec(bytes).unwrap()
-    }
-
-    #[test]
-    fn json_is_found_out_whatever_the_client_says() {
-        for (text, said, expected) in [
-            (&br#"{"a":1}"#[..], Datatype::RAW, Datatype::JSON),
-            (b"not json", Datatype::JSON, Datatype::RAW),
-            (b"12", Datatype::RAW, Datatype::JSON),
-            (b"", Datatype::JSON, Datatype::RAW),
-        ] {
-            let value = NewValue::check(text, said, MinRatio::DEFAULT).unwrap();
-            assert_eq!((value.datatype, &*value.bytes), (expected, text));
-        }
-    }
-
-    #[test]
-    fn compressed_values_are_checked_and_kept_as_the_mode_says() {
-        let json = br#"{"text":"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"}"#;
-        let packed = compress(json);
-        let kept = NewValue::check(&packed, Datatype::SNAPPY, MinRatio::DEFAULT).unwrap();
-        assert_eq!(kept.datatype, Datatype::JSON.union(Datatype::SNAPPY));
-        assert_eq!(&*kept.bytes, &packed[..]);
-        let plain = NewValue::check(&packed, Datatype::SNAPPY, MinRatio::NEVER).unwrap();
-        assert_eq!((plain.datatype, &*plain.bytes), (Datatype::JSON, &json[..]));
-        let grown = compress(b"xyz");
-        let value = NewValue::check(&grown, Datatype::SNAPPY, MinRatio::DEFAULT).unwrap();
-        assert_eq!(
-            (value.datatype, &*value.bytes),
-            (Datatype::RAW, &b"xyz"[..]),
-            "larger than plain"
-        );
-    }
-
-    #[test]
-    fn a_value_is_compressed_when_that_saves_enough() {
-        // A third of it is the same byte.
-        let mut random = 1u32;
-        let mut next = || {
-            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (random >> 24) as u8
-        };
-        let mut value = vec![b'x'; 1_000];
-        value.extend((0..2_000).map(|_| next()));
-        let mut packer = Packer::default();
-        let ratio = |ratio| MinRatio::new(ratio).unwrap();
-        let packed = packer.pack(&value, ratio(1.4)).unwrap().to_vec();
-        assert_eq!(inflate(&packed).unwrap(), value);
-        assert_eq!(packer.pack(&value, ratio(1.6)), None);
-        let kept = |min| {
-            let checked = NewValue::check(&packed, Datatype::SNAPPY, min).unwrap();
-            checked.datatype.contains(Datatype::SNAPPY)
-        };
-        assert!(kept(ratio(1.4)) && !kept(ratio(1.6)));
-        assert_eq!(packer.pack(b"", ratio(1.0)), None);
-        assert_eq!(packer.pack(&[b'x'; 9_999], MinRatio::NEVER), None);
-        assert_eq!((MinRatio::new(0.99), MinRatio::new(f64::NAN)), (None, None));
-        assert_eq!(ratio(1.2), MinRatio::DEFAULT);
-    }
-
-    #[test]
-    fn lies_are_refused() {
-        let off = MinRatio::NEVER;
-        assert_eq!(
-            NewValue::check(b"\xff\xff\xff", Datatype::SNAPPY, off).unwrap_err(),
-            Status::Invalid
-        );
-        let claims_a_gigabyte = [0x80, 0x80, 0x80, 0x80, 0x04, 0x00];
-        assert_eq!(
-            NewValue::check(&claims_a_gigabyte, Datatype::SNAPPY, off).unwrap_err(),
-            Status::TooBig
-        );
-        assert_eq!(
-            NewValue::check(b"x", Datatype::XATTR, off).unwrap_err(),
-            Status::Invalid
-        );
-        let large = vec![b'x'; VALUE_BYTES_MAX + 1];
-        assert_eq!(
-            NewValue::check(&large, Datatype::RAW, off).unwrap_err(),
-            Status::TooBig
-        );
-        let bomb = compress(&large);
-        assert_eq!(
-            NewValue::check(&bomb, Datatype::SNAPPY, off).unwrap_err(),
-            Status::TooBig
-        );
-    }
-}
+mod tests;

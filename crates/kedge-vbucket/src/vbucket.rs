@@ -1,6 +1,6 @@
 //! The state of one vBucket.
 
-use crate::checkpoint::{Change, Checkpoints, CursorId, Position};
+use crate::checkpoint::{Change, CheckpointFigures, Checkpoints, CursorId, Position};
 use crate::collections::{Collections, collection_of};
 use crate::durability::{
     Acks, Completion, Done, Fate, Following, PersistWaiter, Prepare, Prepares, SyncWriteCounts,
@@ -261,6 +261,12 @@ impl VBucket {
     #[must_use]
     pub fn checkpoint_id(&self) -> u64 {
         self.checkpoints.open_id()
+    }
+
+    /// Its checkpoints, and how far they were read.
+    #[must_use]
+    pub fn checkpoint_figures(&self) -> CheckpointFigures {
+        self.checkpoints.figures(self.log_cursor, self.high_seqno)
     }
 
     /// Bytes of documents, slots and checkpoints, and of what else waits for the file.

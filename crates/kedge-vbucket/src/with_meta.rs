@@ -3,11 +3,13 @@
 //! Sources: Couchbase documentation of SET_WITH_META, ADD_WITH_META and DEL_WITH_META, and "XDCR Conflict Resolution".
 
 use crate::item::{Deletion, Item, ItemMeta};
+use crate::patch::Patches;
 use crate::value::NewValue;
 use crate::vbucket::VBucket;
 use crate::write::{Mutated, Needs, Outcome, Write};
 use kedge_types::limits::{TOMBSTONE_PURGE_AGE_SECS, WITH_META_REV_MAX};
-use kedge_types::{Cas, Expiry, Now, RevSeqno, Status};
+use kedge_types::{Cas, Datatype, Expiry, Now, RevSeqno, Status};
+use std::borrow::Cow;
 
 /// Which of two versions of a document stays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,16 +35,17 @@ pub struct Given {
     pub deleted: Option<Deletion>,
     /// A live document must not be there.
     pub only_new: bool,
-    /// It gets a CAS of this vBucket.
+    /// It gets a CAS of this vBucket, and is compared with that.
     pub new_cas: bool,
     /// How it has to compare with what is there; `None`: it takes the place of anything.
     pub rule: Option<ConflictRule>,
 }
 
 impl Given {
-    /// Whether it stays rather than `there`. Of two that are the same in all that counts, the one that is there does.
+    /// Whether it, with a value of this datatype, stays rather than `there`. Of two that are the same in all that
+    /// counts, the one that is there does.
     #[must_use]
-    pub fn wins(&self, rule: ConflictRule, there: &ItemMeta) -> bool {
+    pub fn wins(&self, rule: ConflictRule, datatype: Datatype, there: &ItemMeta) -> bool {
         let order = |rev: RevSeqno, cas: Cas| match rule {
             ConflictRule::MostChanges => (rev.get(), cas.get()),
             ConflictRule::LastWrite => (cas.get(), rev.get()),
@@ -52,7 +55,9 @@ impl Given {
         if self.deleted.is_some() || ours != theirs {
             return ours > theirs;
         }
-        (self.expiry, self.flags) > (there.expiry, there.flags)
+        let has_xattrs = |datatype: Datatype| datatype.contains(Datatype::XATTR);
+        (self.expiry, self.flags, has_xattrs(datatype))
+            > (there.expiry, there.flags, has_xattrs(there.datatype))
     }
 
     /// When a deletion was, as it is kept: a time that is not known, or is still to come, is now. So is one that is as old
@@ -70,7 +75,8 @@ impl Given {
 }
 
 impl VBucket {
-    /// Stores or deletes a document with the metadata given. It is never a SyncWrite. `value` of a deletion is empty.
+    /// Stores or deletes a document with the metadata given. It is never a SyncWrite. `value` of a deletion has
+    /// extended attributes, or nothing. `patches` were checked with it.
     ///
     /// # Errors
     /// `KeyExists` when the one that is there stays, has another CAS than `write` says, or is there at all though
@@ -82,6 +88,7 @@ impl VBucket {
         write: &Write<'_>,
         given: &Given,
         value: &NewValue<'_>,
+        patches: &Patches,
     ) -> Result<Outcome<Mutated>, Status> {
         if given.rev.get() > WITH_META_REV_MAX {
             return Err(Status::Invalid);
@@ -100,20 +107,29 @@ impl VBucket {
             .old
             .as_ref()
             .or_else(|| self.table.find(found.hash, write.key.as_bytes()));
-        if let (Some(rule), Some(there)) = (given.rule, there.map(Item::meta))
-            && !given.wins(rule, &there)
-        {
-            return Err(Status::KeyExists);
-        }
+        let there = there.map(Item::meta);
         let cas = if given.new_cas {
             self.clock.next(now.unix_ns)
         } else {
-            self.clock.learn(given.cas, now.unix_ns);
             given.cas
         };
+        let comes = Given { cas, ..*given };
+        if let (Some(rule), Some(there)) = (given.rule, there)
+            && !comes.wins(rule, value.datatype, &there)
+        {
+            return Err(Status::KeyExists);
+        }
+        if !given.new_cas {
+            self.clock.learn(cas, now.unix_ns);
+        }
+        let seqno = self.next_seqno();
+        let mut bytes = Cow::Borrowed(&*value.bytes);
+        if !patches.is_empty() {
+            patches.apply(bytes.to_mut(), cas, seqno);
+        }
         let meta = ItemMeta {
             cas,
-            seqno: self.next_seqno(),
+            seqno,
             rev: given.rev,
             flags: given.flags,
             expiry: match given.deleted {
@@ -124,7 +140,7 @@ impl VBucket {
             deleted: given.deleted,
             level: None,
         };
-        Ok(self.put_new(now, write, &found, &meta, &value.bytes))
+        Ok(self.put_new(now, write, &found, &meta, &bytes))
     }
 }
 
@@ -168,9 +184,21 @@ mod tests {
                     rule: Some(rule),
                 };
                 let case = (rule, comes, is);
-                assert_eq!(given.wins(rule, &there), documents[at], "{case:?}");
+                let wins = |given: &Given| given.wins(rule, Datatype::RAW, &there);
+                assert_eq!(wins(&given), documents[at], "{case:?}");
+                // Attributes decide between those that are the same otherwise.
+                let with_xattrs = given.wins(rule, Datatype::XATTR, &there);
+                assert_eq!(with_xattrs, documents[at] || comes == is, "{case:?}");
+                let there_has = ItemMeta {
+                    datatype: Datatype::XATTR,
+                    ..there
+                };
+                let both_have = given.wins(rule, Datatype::XATTR, &there_has);
+                assert_eq!(both_have, documents[at], "{case:?}");
                 given.deleted = Some(Deletion::Explicit);
-                assert_eq!(given.wins(rule, &there), deletions[at], "deletion {case:?}");
+                assert_eq!(wins(&given), deletions[at], "deletion {case:?}");
+                let with_xattrs = given.wins(rule, Datatype::XATTR, &there);
+                assert_eq!(with_xattrs, deletions[at], "deletion {case:?}");
             }
         }
     }

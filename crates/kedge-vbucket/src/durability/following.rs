@@ -126,9 +126,10 @@ impl Following {
         self.high_prepared = self.high_prepared.max(last.unwrap_or_default());
     }
 
-    /// On disk is everything.
-    pub(crate) fn all_persisted(&mut self, complete: Seqno, prepares: &Prepares) {
+    /// On disk is everything. Up to `complete` there were prepares up to `prepared`, known still or not.
+    pub(crate) fn all_persisted(&mut self, complete: Seqno, prepared: Seqno, prepares: &Prepares) {
         self.begin_at(complete, Seqno(0), prepares);
         self.update(complete, prepares);
+        self.high_prepared = self.high_prepared.max(prepared);
     }
 }

@@ -41,6 +41,17 @@ impl Marks {
         open.map(|open| open.end)
     }
 
+    /// The last prepare up to the consistent point, as far as that is known. In a disk snapshot that broke off, newer
+    /// versions of keys may have come whose prepares were before it, and end them: then it is the consistent point, up to
+    /// which everything is there.
+    pub(crate) fn prepared_upto(&self, consistent: Seqno) -> Seqno {
+        if self.disk_end().is_some() {
+            return self.prepared.min(consistent);
+        }
+        let known = Some(self.prepared).filter(|prepared| *prepared <= consistent);
+        known.unwrap_or_default()
+    }
+
     pub(crate) fn on_change(&mut self, change: &Change) {
         match change {
             Change::Document(item) | Change::System(item) => self.see(item.seqno()),

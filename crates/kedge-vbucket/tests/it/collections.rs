@@ -139,11 +139,12 @@ fn what_was_dropped_leaves_memory_shard_by_shard_and_is_counted_once() {
     assert!(!vb.has_leftovers());
     vb.follow_manifest(at(1), &manifest(2, &[]));
     assert_eq!(vb.documents(), 2);
-    let mut visits = 0;
+    let (mut visits, mut swept) = (0, 0);
     while vb.has_leftovers() {
-        vb.sweep_dropped();
+        swept += vb.sweep_dropped();
         visits += 1;
     }
+    assert_eq!(swept, 1);
     assert_eq!(visits, vb.table().shard_count());
     assert_eq!(vb.documents(), 1);
     assert_eq!(get(&mut vb, 0).unwrap(), b"v");

@@ -219,24 +219,30 @@ fn preserve_ttl_keeps_what_is_there() {
 fn observing() {
     let vb = &mut vbucket();
     let k = key("k");
-    assert_eq!(done(vb.observe_key(at(0), &k)).0, ObserveState::NotFound);
+    assert_eq!(
+        done(vb.observe_key(at(0), &k).unwrap()).0,
+        ObserveState::NotFound
+    );
     let wrote = set(vb, at(0), "k", b"1");
     assert_eq!(
-        done(vb.observe_key(at(0), &k)),
+        done(vb.observe_key(at(0), &k).unwrap()),
         (ObserveState::NotPersisted, wrote.cas)
     );
     log_all(vb);
     assert_eq!(
-        done(vb.observe_key(at(0), &k)),
+        done(vb.observe_key(at(0), &k).unwrap()),
         (ObserveState::Persisted, wrote.cas)
     );
     done(vb.delete(at(0), &write(&k)).unwrap());
     assert_eq!(
-        done(vb.observe_key(at(0), &k)).0,
+        done(vb.observe_key(at(0), &k).unwrap()).0,
         ObserveState::DeletedNotPersisted
     );
     log_all(vb);
-    assert_eq!(done(vb.observe_key(at(0), &k)).0, ObserveState::NotFound);
+    assert_eq!(
+        done(vb.observe_key(at(0), &k).unwrap()).0,
+        ObserveState::NotFound
+    );
     let seen = vb.observe_seqno(VbUuid(0xabc)).unwrap();
     assert_eq!(
         (seen.persisted, seen.current, seen.failover),

@@ -1,36 +1,19 @@
 //! Without a log: batches go into the file at once.
 
-use crate::disk::{Disk, Settling, apply, documents};
+use crate::disk::{Disk, WHOLE, apply, documents};
 use crate::tools::*;
 use kedge_types::{Seqno, VbUuid};
 use kedge_vbucket::{Change, Persistence, StoreMode, VBucket};
 use proptest::prelude::*;
 
-const WHOLE: Settling = Settling {
-    max_items: usize::MAX,
-    parts: usize::MAX,
-    ends: true,
-};
-
 fn direct() -> VBucket {
     vbucket_with(Persistence::Direct)
 }
 
-/// Writes the next batch. The vBucket is told unless the node ends before.
-fn flush(vb: &mut VBucket, disk: &mut Disk, max: usize, tell: bool) {
-    let mut changes = Vec::new();
-    let end = vb.changes_for_log(max, usize::MAX, &mut changes);
-    let (batch, to) = vb.direct_batch(max, usize::MAX);
-    assert_eq!(to, end);
-    if let Some(mut batch) = batch {
-        disk.write(vb, &mut batch, WHOLE);
-    }
-    for change in changes {
-        apply(&mut disk.logged, change);
-    }
-    if tell {
-        vb.on_logged(to);
-    }
+/// Writes the next batch.
+fn flush(vb: &mut VBucket, disk: &mut Disk, max: usize) {
+    let to = disk.write_through(vb, max);
+    vb.on_logged(to);
 }
 
 #[derive(Clone, Debug)]
@@ -83,15 +66,10 @@ proptest! {
                     secs += 100;
                     vb.on_time(at(secs));
                 }
-                Step::Flush(max) => flush(&mut vb, &mut disk, *max, true),
+                Step::Flush(max) => flush(&mut vb, &mut disk, *max),
                 Step::Reset => vb.reset(uuid),
                 Step::Crash(max) => {
-                    // What stands before a reset that is not in the file is of no use to it.
-                    let pending = vb.unsettled().replaces_file;
-                    flush(&mut vb, &mut disk, if pending { 0 } else { *max }, false);
-                    if pending {
-                        flush(&mut vb, &mut disk, usize::MAX, false);
-                    }
+                    disk.write_through(&mut vb, *max);
                     vb = disk.recover(direct(), Some(uuid));
                     let live = vb.table().iter().filter(|item| !item.is_deleted());
                     prop_assert_eq!(live.count(), disk.expected(at(secs)).len());
@@ -122,7 +100,7 @@ fn a_batch_has_the_newest_of_each_key_and_persisted_levels_wait_for_it() {
     set(&mut vb, at(0), "a", b"1");
     set(&mut vb, at(0), "a", b"2");
     persist(&mut vb, at(0), "k", b"x", 7);
-    flush(&mut vb, &mut disk, usize::MAX, true);
+    flush(&mut vb, &mut disk, usize::MAX);
     let file = disk.file().unwrap();
     assert_eq!((file.documents.len(), file.high), (1, Seqno(3)));
     assert_eq!(
@@ -134,7 +112,7 @@ fn a_batch_has_the_newest_of_each_key_and_persisted_levels_wait_for_it() {
         vb.direct_batch(1, 1).0.map(|batch| batch.upto()),
         Some(Seqno(4))
     );
-    flush(&mut vb, &mut disk, usize::MAX, true);
+    flush(&mut vb, &mut disk, usize::MAX);
     assert_eq!(disk.file().unwrap().state.completed, Seqno(3));
     assert!(vb.direct_batch(usize::MAX, usize::MAX).0.is_none());
 }
@@ -150,6 +128,6 @@ fn what_a_log_left_behind_is_settled_first() {
     disk.settle(&mut vb, WHOLE);
     assert_eq!((vb.unsettled().items, vb.settled_seqno()), (0, Seqno(1)));
     set(&mut vb, at(0), "b", b"1");
-    flush(&mut vb, &mut disk, usize::MAX, true);
+    flush(&mut vb, &mut disk, usize::MAX);
     assert_eq!(disk.file().unwrap().documents.len(), 2);
 }

@@ -2,8 +2,8 @@
 
 use kedge_types::{Now, Seqno, VbUuid};
 use kedge_vbucket::{
-    Base, Change, FailoverTable, FileCollections, Item, Part, PersistedState, Rewind, Settle,
-    SettleBatch, VBucket, VbState,
+    Base, Change, FailoverTable, FileCollections, Item, Part, PersistedState, Position, Rewind,
+    Settle, SettleBatch, VBucket, VbState,
 };
 use std::collections::BTreeMap;
 
@@ -108,13 +108,20 @@ pub(crate) struct Settling {
     pub(crate) ends: bool,
 }
 
+/// All of it, at once.
+pub(crate) const WHOLE: Settling = Settling {
+    max_items: usize::MAX,
+    parts: usize::MAX,
+    ends: true,
+};
+
 impl Disk {
     pub(crate) fn file(&self) -> Option<&File> {
         self.headers.last()
     }
 
     /// Writes up to `max` changes to the log. The vBucket is told later.
-    pub(crate) fn append(&mut self, vb: &VBucket, max: usize) -> kedge_vbucket::Position {
+    pub(crate) fn append(&mut self, vb: &VBucket, max: usize) -> Position {
         let mut changes = Vec::new();
         let to = vb.changes_for_log(max, usize::MAX, &mut changes);
         for change in changes {
@@ -127,6 +134,24 @@ impl Disk {
     pub(crate) fn log(&mut self, vb: &mut VBucket, max: usize) {
         let to = self.append(vb, max);
         vb.on_logged(to);
+    }
+
+    /// Without a log: writes up to `max` changes into the file at once, in one commit. The vBucket is told later.
+    pub(crate) fn write_through(&mut self, vb: &mut VBucket, max: usize) -> Position {
+        let mut changes = Vec::new();
+        let end = vb.changes_for_log(max, usize::MAX, &mut changes);
+        let (batch, to) = vb.direct_batch(max, usize::MAX);
+        assert_eq!(to, end);
+        let replaces = batch.as_ref().is_some_and(SettleBatch::replaces_file);
+        // What stands before a reset is of no use to the file.
+        let is_void = vb.unsettled().replaces_file && !replaces;
+        if let Some(mut batch) = batch {
+            self.write(vb, &mut batch, WHOLE);
+        }
+        for change in changes.into_iter().filter(|_| !is_void) {
+            apply(&mut self.logged, change);
+        }
+        to
     }
 
     pub(crate) fn settle(&mut self, vb: &mut VBucket, how: Settling) {

@@ -1,17 +1,11 @@
 //! vBuckets that become something else to their node.
 
-use crate::disk::{Disk, Settling};
+use crate::disk::{Disk, WHOLE};
 use crate::tools::*;
 use kedge_types::DurabilityLevel::{Majority, PersistToMajority};
 use kedge_types::{Seqno, Status, VbUuid};
 use kedge_vbucket::{
     Change, FailoverTable, Received, StateChange, StoreMode, Topology, VBucket, VbState,
-};
-
-const WHOLE: Settling = Settling {
-    max_items: usize::MAX,
-    parts: usize::MAX,
-    ends: true,
 };
 
 fn take(vb: &mut VBucket, snapshot: kedge_vbucket::Snapshot, all: Vec<Received>) {

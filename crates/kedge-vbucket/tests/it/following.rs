@@ -1,6 +1,6 @@
 //! What a replica takes, and what it acknowledges.
 
-use crate::disk::{Disk, Settling};
+use crate::disk::{Disk, WHOLE};
 use crate::tools::*;
 use kedge_types::DurabilityLevel::{self, Majority, MajorityAndPersistOnActive, PersistToMajority};
 use kedge_types::{Seqno, Status, VbUuid};
@@ -8,12 +8,6 @@ use kedge_vbucket::{
     Change, FailoverTable, ReceiveError, Received, Resume, Snapshot, StateChange, VBucket, VbState,
 };
 use proptest::prelude::*;
-
-const WHOLE: Settling = Settling {
-    max_items: usize::MAX,
-    parts: usize::MAX,
-    ends: true,
-};
 
 fn take(vb: &mut VBucket, snapshot: Snapshot, all: impl IntoIterator<Item = Received>) {
     vb.begin_snapshot(snapshot).unwrap();
@@ -320,6 +314,7 @@ fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
         disk_of.log(vb, usize::MAX);
         disk_of.settle(vb, WHOLE);
         assert!(disk_of.file().unwrap().is_consistent());
+        assert_eq!(vb.standing().high_prepared, Seqno(2));
         let snapshot = Snapshot {
             high_completed: Some(Seqno(2)),
             purge: Some(Seqno(1)),
@@ -341,6 +336,8 @@ fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
         assert_eq!(again.resume_point(), resume(6, 2, 9, 0xabc), "{settles}");
         assert_eq!(again.purge_seqno(), Seqno(1));
         assert_eq!(again.durability_figures().tracked, 0, "a document ended it");
+        // Who counts acknowledgements when the active is lost must not find less than was acknowledged.
+        assert_eq!(again.standing().high_prepared, Seqno(2), "{settles}");
         again
             .begin_stream(FailoverTable::new(VbUuid(0xabc)))
             .unwrap();

@@ -1,16 +1,10 @@
 //! Resets, rollbacks and branches, with the file before and behind the log's record of them.
 
-use crate::disk::{Disk, File, Settling};
+use crate::disk::{Disk, File, Settling, WHOLE};
 use crate::tools::*;
 use kedge_types::DurabilityLevel::PersistToMajority;
 use kedge_types::{Seqno, Status, VbUuid};
 use kedge_vbucket::{FailoverTable, ReplayError, StateChange, StoreMode, VBucket, VbState};
-
-const WHOLE: Settling = Settling {
-    max_items: usize::MAX,
-    parts: usize::MAX,
-    ends: true,
-};
 
 fn names(vb: &VBucket) -> String {
     let live = vb.table().iter().filter(|item| !item.is_deleted());

@@ -1,7 +1,7 @@
 //! Documents that leave memory and come back, against a map. What was read from the file may come late: for a key that
 //! changed, was deleted, left memory again, or whose vBucket was reset.
 
-use crate::disk::{Disk, Settling};
+use crate::disk::{Disk, Settling, WHOLE};
 use crate::tools::*;
 use kedge_types::{Cas, Datatype, DocKey, Expiry, Status, VbUuid};
 use kedge_vbucket::{
@@ -10,12 +10,6 @@ use kedge_vbucket::{
 };
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-
-const WHOLE: Settling = Settling {
-    max_items: usize::MAX,
-    parts: usize::MAX,
-    ends: true,
-};
 
 #[derive(Clone, Debug)]
 enum Command {
@@ -735,7 +729,7 @@ fn traffic_may_begin_before_anything_was_read() {
     let (a, new) = (key("a"), key("new"));
     assert_eq!(vb.get(at(0), &a, |_| ()), Ok(Outcome::Fetch));
     assert_eq!(vb.get_meta(at(0), &new), Ok(Outcome::Fetch));
-    assert_eq!(vb.observe_key(at(0), &a), Outcome::Fetch);
+    assert_eq!(vb.observe_key(at(0), &a), Ok(Outcome::Fetch));
     assert_eq!(
         store(&mut vb, at(0), &write(&a), StoreMode::Add, b"1"),
         Ok(Outcome::Fetch)

@@ -1,17 +1,11 @@
 //! What is settled, in which parts, and what stays when it fails.
 
-use crate::disk::{Disk, Settling};
+use crate::disk::{Disk, Settling, WHOLE};
 use crate::tools::*;
 use kedge_types::DurabilityLevel::PersistToMajority;
 use kedge_types::{Seqno, VbUuid};
 use kedge_vbucket::{Change, Settle, SettleBatch, StoreMode, VBucket};
 use proptest::prelude::*;
-
-const WHOLE: Settling = Settling {
-    max_items: usize::MAX,
-    parts: usize::MAX,
-    ends: true,
-};
 
 /// The parts of a batch: seqnos, and how far the file has come with each.
 fn parts(batch: &mut SettleBatch, max_items: usize, max_bytes: usize) -> Vec<(Vec<u64>, u64)> {

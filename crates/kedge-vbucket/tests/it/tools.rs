@@ -128,12 +128,17 @@ pub(crate) fn topology(chains: &[&str]) -> Topology {
     Topology::new(chains.collect()).unwrap()
 }
 
+/// A vBucket that nobody has told yet what it is.
+pub(crate) fn without_role(persistence: Persistence) -> VBucket {
+    VBucket::new(VbSetup {
+        topology: None,
+        ..setup(persistence)
+    })
+}
+
 /// An active vBucket with these chains; without any, if there are none.
 pub(crate) fn active(chains: &[&str]) -> VBucket {
-    let mut vb = VBucket::new(VbSetup {
-        topology: None,
-        ..setup(Persistence::LogThenFile)
-    });
+    let mut vb = without_role(Persistence::LogThenFile);
     if !chains.is_empty() {
         vb.set_state(StateChange {
             topology: Some(topology(chains)),

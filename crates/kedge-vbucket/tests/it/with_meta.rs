@@ -4,7 +4,7 @@ use crate::tools::*;
 use kedge_types::limits::{TOMBSTONE_PURGE_AGE_SECS, WITH_META_REV_MAX};
 use kedge_types::{Cas, Datatype, Expiry, Now, RevSeqno, Seqno, Status};
 use kedge_vbucket::{
-    ConflictRule, Deletion, Drift, Given, Meta, Mutated, NewValue, Outcome, VBucket, Write,
+    ConflictRule, Deletion, Drift, Given, Meta, Mutated, NewValue, Outcome, Patches, VBucket, Write,
 };
 
 /// A live document of this revision, as old as the clock of the tests says at 0.
@@ -39,7 +39,7 @@ fn put(
         None => value(b"{}"),
         Some(_) => NewValue::of_deletion(),
     };
-    vb.write_with_meta(now, write, given, &value)
+    vb.write_with_meta(now, write, given, &value, &Patches::default())
 }
 
 #[test]

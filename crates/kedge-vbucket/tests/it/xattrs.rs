@@ -1,20 +1,16 @@
 //! Extended attributes: which commands keep them, and how tombstones carry them through memory, log and file.
 
-use crate::disk::{Disk, Settling};
+use crate::disk::{Disk, WHOLE};
 use crate::tools::*;
 use kedge_types::{
     Cas, Datatype, Expiry, Now, RevSeqno, Seqno, Status, VbUuid, XattrsBuf, split_xattrs,
 };
 use kedge_vbucket::{
-    Arithmetic, Change, ConcatMode, Eviction, Fetched, Item, ItemMeta, Outcome, PageOut, Parts,
-    Received, StateChange, StoreMode, VBucket, VbState,
+    Arithmetic, Change, ConcatMode, ConflictRule, Deletion, Eviction, Fetched, Given, Item,
+    ItemMeta, MinRatio, NewValue, Outcome, PageOut, Parts, Patches, Received, StateChange,
+    StoreMode, VBucket, VbState,
 };
 
-const WHOLE: Settling = Settling {
-    max_items: usize::MAX,
-    parts: usize::MAX,
-    ends: true,
-};
 const BOTH: [(&str, &str); 2] = [("_sync", "1"), ("user", "2")];
 const SYSTEM: [(&str, &str); 1] = [("_sync", "1")];
 
@@ -172,6 +168,84 @@ fn fetch(vb: &mut VBucket, disk: &Disk, name: &str) {
         vb.fetched(ticket, key.as_bytes(), stored.cloned()),
         Fetched::Known
     );
+}
+
+#[test]
+fn a_copy_brings_its_attributes_and_so_does_its_deletion() {
+    let given = |rev, deleted| Given {
+        cas: Cas(at(0).unix_ns),
+        rev: RevSeqno(rev),
+        flags: 0,
+        expiry: Expiry::NEVER,
+        deleted,
+        only_new: false,
+        new_cas: false,
+        rule: Some(ConflictRule::MostChanges),
+    };
+    let never = MinRatio::NEVER;
+    let brought = [("_mou", "{}"), ("mine", "3")];
+    let vb = &mut active(&["a"]);
+    let k = key("k");
+    let none = Patches::default();
+    let value = [section(&brought), b"7".to_vec()].concat();
+    let value = NewValue::check_whole(&value, Datatype::XATTR, never).unwrap();
+    let outcome = vb.write_with_meta(at(0), &write(&k), &given(9, None), &value, &none);
+    done(outcome.unwrap());
+    let both = Datatype::XATTR.union(Datatype::JSON);
+    check(&there(vb, "k"), both, &brought, b"7");
+    set(vb, at(0), "k", b"8");
+    check(&there(vb, "k"), both, &brought, b"8");
+
+    let left = section(&BOTH);
+    let left = NewValue::check_deletion(&left, Datatype::XATTR).unwrap();
+    let deleted = given(20, Some(Deletion::Explicit));
+    let outcome = vb.write_with_meta(at(0), &write(&k), &deleted, &left, &none);
+    done(outcome.unwrap());
+    check(&there(vb, "k"), Datatype::XATTR, &BOTH, b"");
+    assert_eq!(get(vb, at(0), "k"), Err(Status::KeyNotFound));
+    let mut disk = Disk::default();
+    disk.log(vb, usize::MAX);
+    let mut replayed = disk.recover(vbucket(), None);
+    check(&there(&replayed, "k"), Datatype::XATTR, &BOTH, b"");
+    disk.settle(&mut replayed, WHOLE);
+    let file = disk.file().expect("there is a file");
+    let stored: Vec<&Item> = file.documents.values().collect();
+    check(stored[0], Datatype::XATTR, &BOTH, b"");
+}
+
+#[test]
+fn a_document_gets_its_own_version_written_into_its_attributes() {
+    let zero = "\"0x0000000000000000\"";
+    let text = [("_v", zero), ("seqno", zero)];
+    let value = [section(&text), b"{}".to_vec()].concat();
+    let value = NewValue::check_whole(&value, Datatype::XATTR, MinRatio::NEVER).unwrap();
+    // Behind the length of all, and of each a length, the name, a zero and a quote.
+    let first = 4 + 4 + 2 + 1 + 1;
+    let patches = Patches {
+        cas: vec![first],
+        seqno: vec![first + 18 + 1 + 1 + 4 + 5 + 1 + 1],
+    };
+    assert_eq!(patches.check(&value.bytes), Ok(()));
+    let vb = &mut active(&["a"]);
+    let k = key("k");
+    set(vb, at(0), "k", b"1");
+    let given = Given {
+        cas: Cas(0),
+        rev: RevSeqno(1),
+        flags: 0,
+        expiry: Expiry::NEVER,
+        deleted: None,
+        only_new: false,
+        new_cas: true,
+        rule: Some(ConflictRule::LastWrite),
+    };
+    let outcome = vb.write_with_meta(at(1), &write(&k), &given, &value, &patches);
+    let mutated = done(outcome.expect("its CAS is the later one"));
+    let cas = format!("\"{:#018x}\"", mutated.cas.get().swap_bytes());
+    let seqno = format!("\"{:#018x}\"", mutated.seqno.get());
+    let expected = [("_v", cas.as_str()), ("seqno", seqno.as_str())];
+    let both = Datatype::XATTR.union(Datatype::JSON);
+    check(&there(vb, "k"), both, &expected, b"{}");
 }
 
 #[test]

@@ -1,24 +1,23 @@
-//! Two nodes with a log and a file each: one is active, the other follows it. Streams break off, come from memory or from
+//! Two nodes with a file each, and a log before it or none: one is active, the other follows it. Streams break off, come from memory or from
 //! a disk, nodes crash and come back from what their disks have, and each becomes active in its turn.
 //!
 //! What is looked at: no prepare is visible; seqnos and CAS go on growing; what was committed for a client is not lost when
 //! the other node, which had acknowledged it, becomes active; and in the end both have the same.
 
-use crate::disk::{Disk, Settling, apply, documents};
+mod node;
+mod streams;
+
+use self::node::Node;
+use self::streams::{disk_snapshot, rollback_point, whole_from};
+use crate::disk::{Settling, WHOLE, documents};
 use crate::tools::*;
 use kedge_types::{DurabilityLevel, Seqno, Status, VbUuid};
 use kedge_vbucket::{
-    Change, FailoverTable, Item, Received, Resume, Snapshot, SnapshotKind, StateChange, StoreMode,
-    VBucket, VbState,
+    Change, Item, Persistence, Received, StateChange, StoreMode, VBucket, VbState,
 };
 use proptest::prelude::*;
 use std::collections::{BTreeMap, BTreeSet};
 
-const WHOLE: Settling = Settling {
-    max_items: usize::MAX,
-    parts: usize::MAX,
-    ends: true,
-};
 const LEVELS: [DurabilityLevel; 3] = [
     DurabilityLevel::Majority,
     DurabilityLevel::MajorityAndPersistOnActive,
@@ -79,114 +78,6 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..150)
 }
 
-struct Node {
-    vb: VBucket,
-    disk: Disk,
-    /// Since it was last the same as the active, it lost what its log did not have.
-    has_crashed: bool,
-    /// Since then, it went back.
-    has_gone_back: bool,
-    /// It came back in the middle of a snapshot: of one from a disk, nobody knows the visible seqno before the next document.
-    was_torn: bool,
-}
-
-impl Node {
-    fn new() -> Self {
-        Self {
-            vb: active(&[]),
-            disk: Disk::default(),
-            has_crashed: false,
-            has_gone_back: false,
-            was_torn: false,
-        }
-    }
-
-    /// Its changes since the history began, but for those that a disk left out.
-    fn history(&self) -> Vec<Change> {
-        let mut changes = self.disk.logged.clone();
-        let mut queued = Vec::new();
-        self.vb.changes_for_log(usize::MAX, usize::MAX, &mut queued);
-        for change in queued {
-            apply(&mut changes, change);
-        }
-        changes
-    }
-
-    fn high(&self) -> u64 {
-        self.vb.high_seqno().get()
-    }
-
-    fn crash(&mut self, logged: usize, uuid: VbUuid) {
-        self.disk.append(&self.vb, logged);
-        self.recover(uuid);
-    }
-
-    /// Another process finds log and file.
-    fn recover(&mut self, uuid: VbUuid) {
-        let was = self.vb.state();
-        let high = self
-            .disk
-            .logged
-            .iter()
-            .filter_map(Change::seqno)
-            .next_back();
-        self.vb = self.disk.recover(active(&[]), Some(uuid));
-        assert_eq!(self.vb.topology(), None, "nobody has said so yet");
-        assert!(
-            self.vb.high_seqno() >= high.unwrap_or_default(),
-            "what the log has"
-        );
-        if was != VbState::Active && !self.disk.logged.is_empty() {
-            assert_eq!(
-                self.vb
-                    .failover()
-                    .entries()
-                    .iter()
-                    .filter(|(known, _)| *known == uuid)
-                    .count(),
-                0
-            );
-        }
-        assert_eq!(table(&self.vb), documents(&self.disk.logged, at(0)));
-        let in_file = self
-            .disk
-            .file()
-            .is_none_or(crate::disk::File::is_consistent);
-        self.was_torn |= !in_file || self.vb.consistent_seqno() < self.vb.high_seqno();
-        self.has_crashed = true;
-    }
-
-    /// To the newest consistent header at `to` or before it, or to nothing.
-    fn go_back(&mut self, to: Seqno, uuid: VbUuid) {
-        if to >= self.vb.high_seqno() {
-            return;
-        }
-        self.has_gone_back = true;
-        self.disk.log(&mut self.vb, usize::MAX);
-        self.disk.log(&mut self.vb, usize::MAX);
-        self.disk.settle(&mut self.vb, WHOLE);
-        let point = |file: &&crate::disk::File| file.high <= to && file.is_consistent();
-        let point = self.disk.headers.iter().rfind(point);
-        let point = point.map(|file| file.high).filter(|high| *high > Seqno(0));
-        let Some(point) = point else {
-            self.vb.reset(uuid);
-            return;
-        };
-        let keys = self.vb.rollback(point, uuid);
-        self.disk.log(&mut self.vb, usize::MAX);
-        self.disk.rewind(point, &self.vb);
-        let file = self.disk.file().unwrap().clone();
-        self.vb.rewound(&file.base()).unwrap();
-        let history = self.vb.history();
-        for key in keys {
-            if let Some(item) = file.documents.get(&key[..]) {
-                self.vb.warm(history, item.clone());
-            }
-        }
-        self.vb.warmed(history, true);
-    }
-}
-
 /// What a client may find of a key.
 #[derive(Clone, Debug, Default)]
 struct Allowed {
@@ -240,116 +131,10 @@ fn whole(vb: &VBucket) -> BTreeMap<Vec<u8>, String> {
         .collect()
 }
 
-/// Where a stream has to go back to before it begins; `None`: it may begin.
-fn rollback_point(table: &FailoverTable, high: Seqno, resume: &Resume) -> Option<Seqno> {
-    let Resume {
-        start,
-        mut snap_start,
-        mut snap_end,
-        uuid,
-    } = *resume;
-    if start == Seqno(0) {
-        return None;
-    }
-    let at = table.entries().iter().position(|(known, _)| *known == uuid);
-    let Some(at) = at else {
-        return Some(Seqno(0));
-    };
-    let upper = at
-        .checked_sub(1)
-        .map_or(high, |newer| table.entries()[newer].1);
-    if start == snap_start {
-        snap_end = start;
-    }
-    if snap_end <= upper {
-        return None;
-    }
-    if start == snap_end {
-        snap_start = start;
-    }
-    Some(upper.min(snap_start))
-}
-
-/// Behind this a history has each change; before, a disk has left some out.
-fn whole_from(history: &[Change]) -> u64 {
-    let (mut from, mut open) = (Seqno(0), None);
-    for change in history {
-        match change {
-            Change::Snapshot(snapshot) => open = Some(**snapshot),
-            Change::State(_, VbState::Active) => open = None,
-            Change::Rollback { to, .. } => (from, open) = (from.min(*to), None),
-            _ => {}
-        }
-        let Some(seqno) = change.seqno() else {
-            continue;
-        };
-        if open.is_some_and(|open| open.kind == SnapshotKind::Disk) {
-            from = seqno;
-        }
-        open.take_if(|open| open.end <= seqno);
-    }
-    from.get()
-}
-
-/// What a file says at `upto`, of what stands behind `start`: the newest of each key in each namespace.
-fn disk_snapshot(history: &[Change], start: u64, upto: u64) -> (Snapshot, Vec<Received>) {
-    let mut newest: BTreeMap<(bool, Vec<u8>), Received> = BTreeMap::new();
-    let (mut completed, mut prepared, mut visible) = (Seqno(0), Seqno(0), None);
-    // What has ended is known at the end of a disk snapshot.
-    let mut open: Option<Snapshot> = None;
-    for change in history {
-        match change {
-            Change::Snapshot(snapshot) => open = Some(**snapshot),
-            Change::State(_, VbState::Active) | Change::Rollback { .. } => open = None,
-            _ => {}
-        }
-        let Some(item) = change.item().filter(|item| item.seqno().get() <= upto) else {
-            continue;
-        };
-        let key = item.key().to_vec();
-        let received = match change {
-            Change::Document(_) | Change::Commit { .. } => {
-                visible = Some(item.seqno());
-                Received::Document(item.clone())
-            }
-            _ => sent(change).unwrap(),
-        };
-        let in_disk = open.is_some_and(|open| open.kind == SnapshotKind::Disk);
-        match change {
-            Change::Prepare(_) => prepared = item.seqno(),
-            Change::Commit { prepared, .. } | Change::Abort { prepared, .. } if !in_disk => {
-                completed = completed.max(*prepared);
-            }
-            _ => {}
-        }
-        if let Some(open) = open.take_if(|open| open.end <= item.seqno()) {
-            completed = completed.max(open.high_completed.unwrap_or_default());
-        }
-        let is_document = matches!(received, Received::Document(_));
-        newest.insert((is_document, key), received);
-    }
-    let mut all: Vec<Received> = newest
-        .into_values()
-        .filter(|received| received.seqno().get() > start)
-        .filter(|received| match received {
-            Received::Prepare(item) => item.seqno() > completed,
-            _ => true,
-        })
-        .collect();
-    all.sort_by_key(Received::seqno);
-    let snapshot = Snapshot {
-        max_visible: visible,
-        high_completed: Some(completed),
-        high_prepared: Some(prepared.max(completed)),
-        ..disk(start + 1, upto)
-    };
-    (snapshot, all)
-}
-
 impl Pair {
-    fn new() -> Self {
+    fn new(persistences: [Persistence; 2]) -> Self {
         let mut pair = Self {
-            nodes: [Node::new(), Node::new()],
+            nodes: persistences.map(Node::new),
             active: 0,
             together: true,
             uuid: 1,
@@ -408,7 +193,7 @@ impl Pair {
     fn set_state(&mut self, node: usize, change: StateChange) {
         let node = &mut self.nodes[node];
         node.vb.set_state(change);
-        node.disk.log(&mut node.vb, usize::MAX);
+        node.persist(usize::MAX);
     }
 
     fn write(&mut self, id: u8, level: Option<DurabilityLevel>, deletes: bool) {
@@ -622,8 +407,7 @@ impl Pair {
                 self.hear();
             }
             Step::Log(is_active, max) => {
-                let node = self.node(*is_active);
-                node.disk.log(&mut node.vb, *max);
+                self.node(*is_active).persist(*max);
                 self.hear();
             }
             Step::Settle(is_active, how) => {
@@ -716,13 +500,20 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_500))]
 
     #[test]
-    fn two_nodes_agree_and_lose_nothing_that_was_acknowledged(steps in steps()) {
-        run(&steps);
+    fn two_nodes_agree_and_lose_nothing_that_was_acknowledged(
+        steps in steps(),
+        persistences in [persistence(), persistence()],
+    ) {
+        run(persistences, &steps);
     }
 }
 
-fn run(steps: &[Step]) {
-    let mut pair = Pair::new();
+fn persistence() -> impl Strategy<Value = Persistence> {
+    proptest::sample::select(vec![Persistence::LogThenFile, Persistence::Direct])
+}
+
+fn run(persistences: [Persistence; 2], steps: &[Step]) {
+    let mut pair = Pair::new(persistences);
     for step in steps {
         pair.step(step);
         pair.check();
@@ -730,11 +521,11 @@ fn run(steps: &[Step]) {
     pair.quiet();
     // What both disks have is the same, too.
     for node in &mut pair.nodes {
-        node.disk.log(&mut node.vb, usize::MAX);
+        node.persist(usize::MAX);
         node.disk.settle(&mut node.vb, WHOLE);
         node.disk.release(&node.vb);
         let before = (whole(&node.vb), node.vb.state(), node.vb.failover().clone());
-        let again = node.disk.recover(active(&[]), None);
+        let again = node.found(None);
         let after = (whole(&again), again.state(), again.failover().clone());
         assert_eq!(before, after);
         assert_eq!(again.resume_point().snap_end, again.high_seqno());
@@ -763,24 +554,27 @@ fn a_snapshot_that_a_promotion_ended_ends_no_prepare_after_a_crash() {
             come,
         },
     );
-    run(&[
-        Step::Durable(3, Majority),
-        Step::Settle(false, torn(1)),
-        Step::Release(false),
-        Step::Durable(0, Majority),
-        Step::Set(0),
-        Step::Set(0),
-        Step::Durable(1, Majority),
-        memory(3, 3),
-        Step::Set(0),
-        Step::Set(0),
-        Step::Ack,
-        disk(3, 2),
-        Step::Settle(true, torn(0)),
-        Step::Set(2),
-        Step::Log(true, 1),
-        memory(1, 4),
-        memory(2, 2),
-        Step::Settle(true, torn(1)),
-    ]);
+    run(
+        [Persistence::LogThenFile; 2],
+        &[
+            Step::Durable(3, Majority),
+            Step::Settle(false, torn(1)),
+            Step::Release(false),
+            Step::Durable(0, Majority),
+            Step::Set(0),
+            Step::Set(0),
+            Step::Durable(1, Majority),
+            memory(3, 3),
+            Step::Set(0),
+            Step::Set(0),
+            Step::Ack,
+            disk(3, 2),
+            Step::Settle(true, torn(0)),
+            Step::Set(2),
+            Step::Log(true, 1),
+            memory(1, 4),
+            memory(2, 2),
+            Step::Settle(true, torn(1)),
+        ],
+    );
 }

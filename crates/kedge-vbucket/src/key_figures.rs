@@ -1,0 +1,234 @@
+//! What statistics tell of one key, and whether memory and the file agree on it.
+
+use crate::item::Item;
+use crate::read::Meta;
+use crate::value::inflated;
+use crate::vbucket::{VBucket, VbState};
+use crate::write::Outcome;
+use kedge_types::{DocKey, Now, Seqno, Status};
+
+/// How what memory has of a key compares to what the file has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyValidity {
+    /// They are the same, or only the file has the document.
+    Valid,
+    /// The file cannot have it yet.
+    Dirty,
+    /// The file should have it, and has not.
+    RamButNotDisk,
+    /// The flags are others.
+    FlagsMismatch,
+    /// The values are not of the same length.
+    LengthMismatch,
+    /// The values or their versions are others.
+    DataMismatch,
+    /// It was deleted.
+    ItemDeleted,
+}
+
+impl KeyValidity {
+    /// Its name in the statistics.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Valid => "valid",
+            Self::Dirty => "dirty",
+            Self::RamButNotDisk => "ram_but_not_disk",
+            Self::FlagsMismatch => "flags_mismatch",
+            Self::LengthMismatch => "length_mismatch",
+            Self::DataMismatch => "data_mismatch",
+            Self::ItemDeleted => "item_deleted",
+        }
+    }
+}
+
+/// What is known of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyFigures {
+    /// What GET_META tells of it; the CAS is that of the document while it is locked, too.
+    pub meta: Meta,
+    /// What its vBucket is.
+    pub state: VbState,
+    /// Whether its last change is in memory only.
+    pub is_dirty: bool,
+    /// Whether its value is in memory.
+    pub is_resident: bool,
+    /// How it compares to the file, if that was asked for.
+    pub validity: Option<KeyValidity>,
+}
+
+/// What a file had of a key, and how far it was then.
+#[derive(Clone, Copy, Debug)]
+pub struct Stored<'i> {
+    /// [`VBucket::history`] before the look at the file.
+    pub history: u32,
+    /// [`VBucket::settled_seqno`] before it.
+    pub settled: Seqno,
+    /// The document or tombstone.
+    pub item: Option<&'i Item>,
+}
+
+impl VBucket {
+    /// What memory knows of a live document. Nothing becomes of one that has expired, and no access is counted.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `UnknownCollection`.
+    pub fn key_figures(&self, now: Now, key: &DocKey) -> Result<Outcome<KeyFigures>, Status> {
+        self.collections.check(key)?;
+        let hash = self.table.hash(key.as_bytes());
+        match self.table.find(hash, key.as_bytes()) {
+            Some(item) if is_live(now, item) => Ok(Outcome::Done(self.figures_of(item))),
+            Some(_) => Err(Status::KeyNotFound),
+            None => self.absent(hash, key.as_bytes()),
+        }
+    }
+
+    /// What memory knows of a key, or else the file, and how they compare.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `UnknownCollection`; `TemporaryFailure` when the file was that of another history, `Internal` when
+    /// a compressed value is none.
+    pub fn validate_key(
+        &self,
+        now: Now,
+        key: &DocKey,
+        stored: Stored<'_>,
+    ) -> Result<KeyFigures, Status> {
+        self.collections.check(key)?;
+        if stored.history != self.history() {
+            return Err(Status::TemporaryFailure);
+        }
+        let hash = self.table.hash(key.as_bytes());
+        let Some(item) = self.table.find(hash, key.as_bytes()) else {
+            let item = stored.item.filter(|item| is_live(now, item));
+            return Ok(KeyFigures {
+                is_resident: false,
+                validity: Some(KeyValidity::Valid),
+                ..self.figures_of(item.ok_or(Status::KeyNotFound)?)
+            });
+        };
+        let validity = if !is_live(now, item) {
+            KeyValidity::ItemDeleted
+        } else if item.seqno() > stored.settled {
+            KeyValidity::Dirty
+        } else {
+            compare(item, stored.item)?
+        };
+        Ok(KeyFigures {
+            validity: Some(validity),
+            ..self.figures_of(item)
+        })
+    }
+
+    fn figures_of(&self, item: &Item) -> KeyFigures {
+        KeyFigures {
+            meta: Meta::of(item, item.cas()),
+            state: self.state,
+            is_dirty: item.seqno() > self.persisted_seqno,
+            is_resident: item.is_resident(),
+            validity: None,
+        }
+    }
+}
+
+fn is_live(now: Now, item: &Item) -> bool {
+    !item.is_deleted() && !item.expiry().has_passed(now.unix_secs())
+}
+
+/// Compares a live document that the file should have to what it has. The CAS is left out: that of a lock is on no disk.
+fn compare(item: &Item, stored: Option<&Item>) -> Result<KeyValidity, Status> {
+    let Some(stored) = stored.filter(|stored| !stored.is_deleted()) else {
+        return Ok(KeyValidity::RamButNotDisk);
+    };
+    if item.flags() != stored.flags() {
+        return Ok(KeyValidity::FlagsMismatch);
+    }
+    let version = |item: &Item| (item.seqno(), item.rev_seqno(), item.expiry());
+    let is_same = version(item) == version(stored);
+    if item.is_resident() {
+        let plain = |item| -> Result<_, Status> {
+            inflated(Item::value(item), item.datatype()).map_err(|_| Status::Internal)
+        };
+        let (ours, theirs) = (plain(item)?, plain(stored)?);
+        if ours.len() != theirs.len() {
+            return Ok(KeyValidity::LengthMismatch);
+        }
+        if ours != theirs {
+            return Ok(KeyValidity::DataMismatch);
+        }
+    }
+    Ok(if is_same {
+        KeyValidity::Valid
+    } else {
+        KeyValidity::DataMismatch
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::{Deletion, ItemMeta};
+    use kedge_types::{Cas, Datatype};
+
+    fn item(meta: ItemMeta, value: &[u8]) -> Item {
+        Item::new(&meta, b"\0k", &[value])
+    }
+
+    fn meta() -> ItemMeta {
+        ItemMeta {
+            seqno: Seqno(7),
+            cas: Cas(1),
+            flags: 5,
+            ..ItemMeta::default()
+        }
+    }
+
+    #[test]
+    fn what_differs_is_named() {
+        let ours = item(meta(), b"value");
+        let packed = snap::raw::Encoder::new().compress_vec(b"value").unwrap();
+        let with = |change: fn(&mut ItemMeta)| {
+            let mut meta = meta();
+            change(&mut meta);
+            meta
+        };
+        for (stored, expected) in [
+            (None, KeyValidity::RamButNotDisk),
+            (
+                Some(item(with(|it| it.deleted = Some(Deletion::Explicit)), b"")),
+                KeyValidity::RamButNotDisk,
+            ),
+            (Some(item(meta(), b"value")), KeyValidity::Valid),
+            (
+                Some(item(with(|it| it.datatype = Datatype::SNAPPY), &packed)),
+                KeyValidity::Valid,
+            ),
+            (
+                Some(item(with(|it| it.cas = Cas(2)), b"value")),
+                KeyValidity::Valid,
+            ),
+            (
+                Some(item(with(|it| it.flags = 6), b"value")),
+                KeyValidity::FlagsMismatch,
+            ),
+            (Some(item(meta(), b"values")), KeyValidity::LengthMismatch),
+            (Some(item(meta(), b"VALUE")), KeyValidity::DataMismatch),
+            (
+                Some(item(with(|it| it.seqno = Seqno(8)), b"value")),
+                KeyValidity::DataMismatch,
+            ),
+        ] {
+            assert_eq!(compare(&ours, stored.as_ref()), Ok(expected), "{stored:?}");
+        }
+        let broken = item(with(|it| it.datatype = Datatype::SNAPPY), b"\xff\xff\xff");
+        assert_eq!(compare(&ours, Some(&broken)), Err(Status::Internal));
+        let elsewhere = ours.without_value();
+        for (value, expected) in [
+            (&b"VALUE"[..], KeyValidity::Valid),
+            (b"longer value", KeyValidity::Valid),
+        ] {
+            let stored = item(meta(), value);
+            assert_eq!(compare(&elsewhere, Some(&stored)), Ok(expected));
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Writing the version that a document gets into its own extended attributes.
+//!
+//! Source: Couchbase `docs/mutate-with-meta.md`, section "Patching CAS and Sequence Numbers". The text is that of the
+//! macros of sub-documents, without quotes: `0x` and sixteen digits, the CAS with its bytes in reverse.
+
+use kedge_types::{Cas, Seqno, Status, split_xattrs};
+
+/// Bytes of a number as it is written.
+const TEXT_BYTES: usize = 18;
+/// Bytes of the length in front of all attributes, and in front of each.
+const LEN_BYTES: usize = 4;
+
+/// Where in a value the version that it gets is written. Offsets are bytes from the front of the value, which is that of
+/// the length of its extended attributes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Patches {
+    /// Of its CAS.
+    pub cas: Vec<u32>,
+    /// Of its seqno.
+    pub seqno: Vec<u32>,
+}
+
+impl Patches {
+    /// Whether nothing is to be written.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.cas.is_empty() && self.seqno.is_empty()
+    }
+
+    /// Checks that numbers can be written into `value`, which begins with extended attributes and is not compressed.
+    ///
+    /// # Errors
+    /// `Invalid` when one would not lie within the value of a single attribute, two overlap, or what they make of an
+    /// attribute is no JSON; `XattrInvalid` when there are no attributes.
+    pub fn check(&self, value: &[u8]) -> Result<(), Status> {
+        let (xattrs, _) = split_xattrs(value)?;
+        // Where the value of each attribute begins and ends, in their order.
+        let mut texts = Vec::new();
+        let mut at = LEN_BYTES;
+        for (name, text) in xattrs.iter() {
+            let start = at + LEN_BYTES + name.len() + 1;
+            at = start + text.len() + 1;
+            texts.push((start, at - 1));
+        }
+        let mut starts: Vec<usize> = self.offsets().collect();
+        starts.sort_unstable();
+        if starts.windows(2).any(|two| two[0] + TEXT_BYTES > two[1]) {
+            return Err(Status::Invalid);
+        }
+        for start in starts {
+            let behind = texts.partition_point(|(begins, _)| *begins <= start);
+            let within = behind.checked_sub(1).map(|last| texts[last]);
+            if within.is_none_or(|(_, end)| start + TEXT_BYTES > end) {
+                return Err(Status::Invalid);
+            }
+        }
+        // Digits are alike: if some make JSON, all do.
+        let mut patched = value.to_vec();
+        self.apply(&mut patched, Cas(0), Seqno(0));
+        let (xattrs, _) = split_xattrs(&patched)?;
+        match xattrs.iter().all(|(_, text)| kedge_json::is_json(text)) {
+            true => Ok(()),
+            false => Err(Status::Invalid),
+        }
+    }
+
+    fn offsets(&self) -> impl Iterator<Item = usize> {
+        let all = self.cas.iter().chain(&self.seqno);
+        all.map(|offset| *offset as usize)
+    }
+
+    /// Writes the numbers into a value that was checked.
+    pub(crate) fn apply(&self, value: &mut [u8], cas: Cas, seqno: Seqno) {
+        let mut write = |offsets: &[u32], number: u64| {
+            let text = format!("{number:#018x}");
+            for offset in offsets {
+                let start = *offset as usize;
+                value[start..start + TEXT_BYTES].copy_from_slice(text.as_bytes());
+            }
+        };
+        write(&self.cas, cas.get().swap_bytes());
+        write(&self.seqno, seqno.get());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kedge_types::XattrsBuf;
+
+    const ZERO: &str = "0x0000000000000000";
+
+    /// Two attributes and a body, each with a string in which a number has room.
+    fn value() -> Vec<u8> {
+        let mut xattrs = XattrsBuf::default();
+        xattrs.set(b"_s", format!(r#"{{"cas":"{ZERO}"}}"#).as_bytes());
+        xattrs.set(
+            b"user",
+            format!(r#"["{ZERO}",12345678901234567890]"#).as_bytes(),
+        );
+        [xattrs.section(), format!("\"{ZERO}\"").into_bytes()].concat()
+    }
+
+    /// Where the text stands the `n`th time.
+    fn at(text: &str, n: usize) -> u32 {
+        let value = value();
+        let windows = value.windows(text.len()).enumerate();
+        let mut found = windows.filter(|(_, window)| *window == text.as_bytes());
+        found.nth(n).expect("it is there").0 as u32
+    }
+
+    #[test]
+    fn numbers_are_written_as_macros_write_them() {
+        let patches = Patches {
+            cas: vec![at(ZERO, 0)],
+            seqno: vec![at(ZERO, 1)],
+        };
+        let mut value = value();
+        assert_eq!(patches.check(&value), Ok(()));
+        patches.apply(&mut value, Cas(0x0102_0304_0506_0708), Seqno(0xfe));
+        let (xattrs, body) = split_xattrs(&value).unwrap();
+        let cas = br#"{"cas":"0x0807060504030201"}"#;
+        assert_eq!(xattrs.get(b"_s"), Some(&cas[..]));
+        let seqno = br#"["0x00000000000000fe",12345678901234567890]"#;
+        assert_eq!(xattrs.get(b"user"), Some(&seqno[..]));
+        assert_eq!(body, format!("\"{ZERO}\"").as_bytes());
+    }
+
+    #[test]
+    fn what_would_damage_the_value_is_refused() {
+        let value = value();
+        let body = at(ZERO, 2);
+        for (offset, why) in [
+            (0, "the length of all"),
+            (at("_s", 0), "a name"),
+            (at("{", 0), "the string's quote"),
+            (at(ZERO, 0) + 1, "the closing quote"),
+            (at("}", 0), "two attributes"),
+            (at("user", 0), "another name"),
+            (at("1234", 0), "a number"),
+            (body, "the body"),
+            (body + 1, "the end"),
+            (u32::MAX, "nowhere"),
+            (at(ZERO, 0) - 1, "the opening quote"),
+        ] {
+            for both in [vec![offset], vec![at(ZERO, 0), offset]] {
+                let cas = Patches {
+                    cas: both.clone(),
+                    seqno: vec![],
+                };
+                let seqno = Patches {
+                    cas: vec![],
+                    seqno: both,
+                };
+                for patches in [cas, seqno] {
+                    assert_eq!(patches.check(&value), Err(Status::Invalid), "{why}");
+                }
+            }
+        }
+        let twice = Patches {
+            cas: vec![at(ZERO, 0)],
+            seqno: vec![at(ZERO, 0)],
+        };
+        assert_eq!(twice.check(&value), Err(Status::Invalid), "both at once");
+        let one = Patches {
+            cas: vec![0],
+            seqno: vec![],
+        };
+        assert_eq!(one.check(b"{}"), Err(Status::XattrInvalid));
+        assert_eq!(Patches::default().check(&value), Ok(()));
+    }
+}

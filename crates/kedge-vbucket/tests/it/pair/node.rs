@@ -1,0 +1,143 @@
+//! A node of a pair: a vBucket, and what its disk has of it.
+
+use super::{WHOLE, table};
+use crate::disk::{Disk, File, apply, documents};
+use crate::tools::*;
+use kedge_types::{Seqno, VbUuid};
+use kedge_vbucket::{Change, Persistence, Position, VBucket, VbState};
+
+/// A node.
+pub(super) struct Node {
+    pub(super) vb: VBucket,
+    pub(super) disk: Disk,
+    persistence: Persistence,
+    /// Since it was last the same as the active, it lost what its log did not have.
+    pub(super) has_crashed: bool,
+    /// Since then, it went back.
+    pub(super) has_gone_back: bool,
+    /// It came back in the middle of a snapshot: of one from a disk, nobody knows the visible seqno before the next document.
+    pub(super) was_torn: bool,
+}
+
+impl Node {
+    pub(super) fn new(persistence: Persistence) -> Self {
+        Self {
+            vb: without_role(persistence),
+            disk: Disk::default(),
+            persistence,
+            has_crashed: false,
+            has_gone_back: false,
+            was_torn: false,
+        }
+    }
+
+    /// Its changes since the history began, but for those that a disk left out.
+    pub(super) fn history(&self) -> Vec<Change> {
+        let mut changes = self.disk.logged.clone();
+        let mut queued = Vec::new();
+        self.vb.changes_for_log(usize::MAX, usize::MAX, &mut queued);
+        for change in queued {
+            apply(&mut changes, change);
+        }
+        changes
+    }
+
+    pub(super) fn high(&self) -> u64 {
+        self.vb.high_seqno().get()
+    }
+
+    /// Writes up to `max` changes to the log, or to the file if there is none. The vBucket is told later.
+    fn write(&mut self, max: usize) -> Position {
+        match self.persistence {
+            Persistence::LogThenFile => self.disk.append(&self.vb, max),
+            Persistence::Direct => self.disk.write_through(&mut self.vb, max),
+        }
+    }
+
+    /// Makes up to `max` changes durable.
+    pub(super) fn persist(&mut self, max: usize) {
+        let to = self.write(max);
+        self.vb.on_logged(to);
+    }
+
+    /// The process ends when up to `written` more changes are durable, and it has not heard of that.
+    pub(super) fn crash(&mut self, written: usize, uuid: VbUuid) {
+        self.write(written);
+        self.recover(uuid);
+    }
+
+    /// What another process would make of the disk.
+    pub(super) fn found(&mut self, branch: Option<VbUuid>) -> VBucket {
+        self.disk.recover(without_role(self.persistence), branch)
+    }
+
+    /// Another process finds log and file.
+    fn recover(&mut self, uuid: VbUuid) {
+        let was = self.vb.state();
+        let high = self
+            .disk
+            .logged
+            .iter()
+            .filter_map(Change::seqno)
+            .next_back();
+        self.vb = self.found(Some(uuid));
+        assert_eq!(self.vb.topology(), None, "nobody has said so yet");
+        assert!(
+            self.vb.high_seqno() >= high.unwrap_or_default(),
+            "what the log has"
+        );
+        if was != VbState::Active && !self.disk.logged.is_empty() {
+            assert_eq!(
+                self.vb
+                    .failover()
+                    .entries()
+                    .iter()
+                    .filter(|(known, _)| *known == uuid)
+                    .count(),
+                0
+            );
+        }
+        assert_eq!(table(&self.vb), documents(&self.disk.logged, at(0)));
+        let in_file = self.disk.file().is_none_or(File::is_consistent);
+        self.was_torn |= !in_file || self.vb.consistent_seqno() < self.vb.high_seqno();
+        self.has_crashed = true;
+    }
+
+    /// To the newest consistent header at `to` or before it, or to nothing.
+    pub(super) fn go_back(&mut self, to: Seqno, uuid: VbUuid) {
+        if to >= self.vb.high_seqno() {
+            return;
+        }
+        self.has_gone_back = true;
+        self.persist(usize::MAX);
+        self.persist(usize::MAX);
+        self.disk.settle(&mut self.vb, WHOLE);
+        let point = |file: &&File| file.high <= to && file.is_consistent();
+        let point = self.disk.headers.iter().rfind(point);
+        let point = point.map(|file| file.high).filter(|high| *high > Seqno(0));
+        let Some(point) = point else {
+            self.vb.reset(uuid);
+            return;
+        };
+        let keys = self.vb.rollback(point, uuid);
+        match self.persistence {
+            Persistence::LogThenFile => self.persist(usize::MAX),
+            // The file alone says so, and the vBucket is told later that there is nothing to be written for it.
+            Persistence::Direct => {
+                let table = Box::new(self.vb.failover().clone());
+                let back = Change::Rollback { to: point, table };
+                apply(&mut self.disk.logged, back);
+            }
+        }
+        self.disk.rewind(point, &self.vb);
+        let file = self.disk.file().unwrap().clone();
+        self.vb.rewound(&file.base()).unwrap();
+        let history = self.vb.history();
+        for key in keys {
+            if let Some(item) = file.documents.get(&key[..]) {
+                self.vb.warm(history, item.clone());
+            }
+        }
+        self.vb.warmed(history, true);
+    }
+}
