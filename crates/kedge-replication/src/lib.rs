@@ -23,4 +23,4 @@ pub use producer::{
 };
 pub use request::{StreamId, StreamRequest};
 pub use rollback::rollback_point;
-pub use source::{Source, SourceState, StreamItem};
+pub use source::{Source, SourceState, StreamItem, Values};

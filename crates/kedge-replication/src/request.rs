@@ -3,6 +3,7 @@
 use crate::filter::Filter;
 use kedge_protocol::binary::commands::dcp::StreamFlags;
 use kedge_types::{ManifestUid, Seqno, VbId, VbUuid};
+use kedge_vbucket::NodeName;
 
 /// Names a stream of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,6 +37,11 @@ pub struct StreamRequest {
     pub manifest_seen: Option<ManifestUid>,
     /// What of the vBucket.
     pub filter: Filter,
+    /// Whether what comes from the disk may be in another order than that of seqnos, where a filter by collections makes
+    /// that shorter: [`crate::StreamItem::UnorderedBegin`].
+    pub unordered: bool,
     /// Whether the consumer gets prepares and their ends. Otherwise it gets what clients may see.
     pub sync_writes: bool,
+    /// What the consumer is called in chains, if it has said so.
+    pub consumer: Option<NodeName>,
 }

@@ -89,7 +89,9 @@ mod tests {
             purge_seen: None,
             manifest_seen: None,
             filter: Filter::Everything,
+            unordered: false,
             sync_writes: true,
+            consumer: None,
         }
     }
 

@@ -11,8 +11,13 @@ pub enum StreamItem {
     /// A snapshot begins. `max_visible` should be said whenever the snapshot may have prepares or aborts; one that turns
     /// out to be too low costs another marker, one too high is told to the consumer as it is.
     Marker(Snapshot),
-    /// A change, in the snapshot that was begun last, in the order of seqnos. Only changes that have an item are sent.
+    /// A change, in the snapshot that was begun last, in the order of seqnos unless that has none. Only changes that have an item are sent.
     Change(Change),
+    /// What follows is a snapshot of the disk whose changes are not in the order of seqnos: all that the vBucket has of the
+    /// collections that the stream asked for, each document once.
+    UnorderedBegin,
+    /// The last change of that snapshot was given. It has everything up to this seqno, the last one that clients may see.
+    UnorderedEnd(Seqno),
     /// There is nothing up to this seqno: the last change of the snapshot is one that the vBucket does not have any more.
     SeqnoAdvanced(Seqno),
     /// The receiver's vBucket becomes this, in a takeover. What follows is sent when the receiver has answered.
@@ -28,6 +33,18 @@ pub enum SourceState {
     Idle,
     /// The stream ended, with what was read last. It is not read any more.
     Ended(EndReason),
+}
+
+/// What of documents' values a stream needs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Values {
+    /// All of them.
+    #[default]
+    Whole,
+    /// Those with extended attributes, which are sent without the bodies behind.
+    Xattrs,
+    /// None.
+    None,
 }
 
 /// Where streams read from.

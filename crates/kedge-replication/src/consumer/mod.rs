@@ -53,6 +53,8 @@ pub enum Event {
     Begins {
         /// The vBucket.
         vb: VbId,
+        /// Where it stood when it was asked for.
+        from: Resume,
         /// The history.
         failover: FailoverTable,
     },
@@ -133,6 +135,8 @@ enum StreamState {
 #[derive(Clone, Copy, Debug)]
 struct Stream {
     opaque: u32,
+    /// Where it goes on.
+    from: Resume,
     state: StreamState,
     /// What the vBucket is to become next in the takeover that was asked for.
     next: Option<VbState>,
@@ -239,6 +243,7 @@ impl Consumer {
         let opaque = self.take_opaque();
         let stream = Stream {
             opaque,
+            from: *from,
             state: StreamState::Asked,
             next: flags
                 .contains(StreamFlags::TAKEOVER)
@@ -372,10 +377,11 @@ impl Consumer {
         match StreamReply::decode(reply).map_err(bad)? {
             StreamReply::Accepted(log) => {
                 stream.state = StreamState::Open;
+                let from = stream.from;
                 let entries = log.iter().map(|entry| (entry.vb_uuid, entry.seqno));
                 let failover = FailoverTable::from_entries(entries.collect());
                 let failover = failover.ok_or(bad(Status::Invalid))?;
-                Ok(Event::Begins { vb, failover })
+                Ok(Event::Begins { vb, from, failover })
             }
             StreamReply::Rollback(to) => {
                 self.streams.remove(&vb);

@@ -40,11 +40,8 @@ pub(super) fn event(vb: VbId, body: &Body<'_>, collections: bool) -> Result<Even
             key,
             value,
         }) => {
-            let meta = tombstone((*cas, *seqno, *rev), *datatype, Deleted::Explicit);
-            let meta = ItemMeta {
-                expiry: Expiry(delete_time.unwrap_or(0)),
-                ..meta
-            };
+            let when = Expiry(delete_time.unwrap_or(0));
+            let meta = tombstone((*cas, *seqno, *rev), *datatype, Deleted::Explicit, when);
             Received::Document(Item::new(&meta, stored(key)?.as_bytes(), &[value]))
         }
         Body::Expiration(Expiration {
@@ -56,11 +53,8 @@ pub(super) fn event(vb: VbId, body: &Body<'_>, collections: bool) -> Result<Even
             key,
             value,
         }) => {
-            let meta = tombstone((*cas, *seqno, *rev), *datatype, Deleted::Expired);
-            let meta = ItemMeta {
-                expiry: Expiry(*delete_time),
-                ..meta
-            };
+            let when = Expiry(*delete_time);
+            let meta = tombstone((*cas, *seqno, *rev), *datatype, Deleted::Expired, when);
             Received::Document(Item::new(&meta, stored(key)?.as_bytes(), &[value]))
         }
         Body::Prepare(prepare) => Received::Prepare(prepared(prepare, &stored(prepare.key)?)),
@@ -116,11 +110,13 @@ fn tombstone(
     (cas, seqno, rev): (Cas, Seqno, RevSeqno),
     datatype: Datatype,
     deleted: Deleted,
+    when: Expiry,
 ) -> ItemMeta {
     ItemMeta {
         cas,
         seqno,
         rev,
+        expiry: when,
         datatype,
         deleted: Some(deleted),
         ..ItemMeta::default()

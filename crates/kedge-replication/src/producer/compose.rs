@@ -1,15 +1,14 @@
 //! Changes to messages.
 
 use super::format::Format;
+use super::system_event;
 use super::value::{Shaper, Unsendable};
 use kedge_protocol::binary::commands::dcp::{
     Abort, Commit, Deletion, DiskMarker, Expiration, Head, MarkerVersion, Mutation, Prepare,
-    SnapshotFlags, SnapshotMarker, SystemEvent, SystemEventKind, SystemEventPayload, VisibleMarker,
+    SnapshotFlags, SnapshotMarker, VisibleMarker,
 };
 use kedge_types::{CollectionId, Seqno, decode_leb128};
-use kedge_vbucket::{
-    Change, Deletion as Deleted, Item, Snapshot, SnapshotKind, SystemEventKind as EventKind,
-};
+use kedge_vbucket::{Change, Deletion as Deleted, Item, Snapshot, SnapshotKind};
 
 /// The key as the connection writes it; `None` when it cannot name the document's collection.
 fn wire_key<'a>(format: &Format, stored: &'a [u8]) -> Option<&'a [u8]> {
@@ -30,51 +29,10 @@ pub(super) fn sees(format: &Format, change: &Change) -> bool {
         return false;
     };
     if let Change::System(item) = change {
-        return format.collections && event_of(item).is_some();
+        return format.collections && system_event::is_told(format, item);
     }
     let is_visible = matches!(change, Change::Document(_) | Change::Commit { .. });
     (is_visible || format.sync_writes) && wire_key(format, item.key()).is_some()
-}
-
-/// The event in the words of DCP; `None` when there are none: settings that change are not told in the versions 0 and 1.
-fn event_of(
-    item: &Item,
-) -> Option<(
-    SystemEventKind,
-    SystemEventPayload,
-    kedge_vbucket::SystemEvent,
-)> {
-    let event = kedge_vbucket::SystemEvent::of_item(item)?;
-    let kind = match event.kind {
-        EventKind::CollectionCreated => SystemEventKind::CollectionBegan,
-        EventKind::CollectionDropped => SystemEventKind::CollectionDropped,
-        EventKind::ScopeCreated => SystemEventKind::ScopeCreated,
-        EventKind::ScopeDropped => SystemEventKind::ScopeDropped,
-        EventKind::CollectionModified => return None,
-    };
-    let payload = SystemEventPayload {
-        manifest_uid: event.uid.0,
-        scope: event.scope.0,
-        collection: (!event.kind.is_of_scope()).then_some(event.collection),
-        max_ttl: event.max_ttl.filter(|_| !event.kind.is_drop()),
-    };
-    Some((kind, payload, event))
-}
-
-fn system_event(head: &Head, item: &Item, out: &mut Vec<u8>) {
-    let Some((kind, payload, event)) = event_of(item) else {
-        return;
-    };
-    let mut data = Vec::with_capacity(20);
-    payload.encode(&mut data);
-    SystemEvent {
-        seqno: item.seqno(),
-        kind,
-        version: u8::from(payload.max_ttl.is_some()),
-        name: event.name.as_bytes(),
-        data: &data,
-    }
-    .encode(head, out);
 }
 
 /// Appends the message for a change that the consumer is to hear of.
@@ -86,7 +44,7 @@ pub(super) fn change(
     out: &mut Vec<u8>,
 ) -> Result<(), Unsendable> {
     if let Change::System(item) = change {
-        system_event(head, item, out);
+        system_event::compose(format, head, item, out);
         return Ok(());
     }
     let Some(key) = change.item().and_then(|item| wire_key(format, item.key())) else {

@@ -2,6 +2,7 @@
 //!
 //! Source of the keys: Couchbase `docs/dcp/documentation/commands/control.md`.
 
+use super::format::Unordered;
 use super::{Producer, Refusal};
 use kedge_protocol::binary::commands::dcp::{Control, MarkerVersion};
 use kedge_types::Status;
@@ -107,11 +108,14 @@ impl Producer {
                 self.format.sync_writes = true;
             }
             b"consumer_name" => self.set_consumer_name(value)?,
-            // Snapshots are in the order of seqnos for those that take another too.
             b"enable_out_of_order_snapshots" => {
-                if value != b"true_with_seqno_advanced" {
-                    flag(value)?;
-                }
+                self.format.unordered = if value == b"true_with_seqno_advanced" {
+                    Unordered::WithSeqnoAdvanced
+                } else if flag(value)? {
+                    Unordered::Yes
+                } else {
+                    Unordered::No
+                };
             }
             b"include_deleted_user_xattrs" => {
                 if flag(value)? != self.format.deleted_user_xattrs {
@@ -133,9 +137,7 @@ impl Producer {
                     return Err(invalid("streams are sent in turn: round-robin"));
                 }
             }
-            b"flatbuffers_system_events" => {
-                absent(value, "system events have the versions 0 and 1")?;
-            }
+            b"flatbuffers_system_events" => self.format.flatbuffer_events = flag(value)?,
             b"change_streams" => absent(value, "old versions of documents are not kept")?,
             b"cache_transfer" => absent(value, "the cache is not transferred")?,
             _ => return Err(invalid("no such setting")),

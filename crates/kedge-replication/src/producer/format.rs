@@ -1,5 +1,6 @@
 //! How a connection wants its messages.
 
+use crate::source::Values;
 use kedge_protocol::binary::commands::dcp::{MarkerVersion, Open, OpenFlags};
 use kedge_protocol::binary::{Feature, Features};
 
@@ -11,6 +12,15 @@ pub(crate) enum Body {
     No,
     /// None, and the datatype is that of the stored value.
     NoWithDatatype,
+}
+
+/// Whether snapshots of the disk may be in another order than that of seqnos.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unordered {
+    No,
+    Yes,
+    /// And SEQNO_ADVANCED says how far they go.
+    WithSeqnoAdvanced,
 }
 
 /// How a connection wants its messages: what HELLO, DCP_OPEN and DCP_CONTROL said.
@@ -28,6 +38,9 @@ pub(crate) struct Format {
     pub(crate) force_compression: bool,
     pub(crate) hifi_mfu: bool,
     pub(crate) sync_writes: bool,
+    pub(crate) unordered: Unordered,
+    /// System events are as they are in files, and say more.
+    pub(crate) flatbuffer_events: bool,
     pub(crate) marker_version: Option<MarkerVersion>,
 }
 
@@ -53,13 +66,19 @@ impl Format {
             force_compression: false,
             hifi_mfu: false,
             sync_writes: false,
+            unordered: Unordered::No,
+            flatbuffer_events: false,
             marker_version: None,
         }
     }
 
-    /// Whether anything of values is sent.
-    pub(crate) fn sends_values(&self) -> bool {
-        self.body == Body::Whole || self.xattrs
+    /// What of values is sent.
+    pub(crate) fn values(&self) -> Values {
+        match self.body {
+            Body::Whole => Values::Whole,
+            _ if self.xattrs => Values::Xattrs,
+            _ => Values::None,
+        }
     }
 
     /// A consumer of SyncWrites needs to hear what is completed, and knows markers that say it.

@@ -12,6 +12,7 @@ mod format;
 mod liveness;
 mod requests;
 mod stream;
+mod system_event;
 mod value;
 mod window;
 
@@ -20,7 +21,7 @@ pub use stream::StreamFigures;
 use crate::disconnect::Disconnect;
 use crate::filter::Filter;
 use crate::request::{StreamId, StreamRequest};
-use crate::source::{Source, SourceState, StreamItem};
+use crate::source::{Source, SourceState, StreamItem, Values};
 use format::Format;
 use kedge_protocol::binary::Features;
 use kedge_protocol::binary::commands::dcp::{
@@ -216,10 +217,10 @@ impl Producer {
         &self.name
     }
 
-    /// Whether anything of documents' values is sent; else a [`Source`] may leave them out.
+    /// What of documents' values is sent; a [`Source`] may leave others out.
     #[must_use]
-    pub fn sends_values(&self) -> bool {
-        self.format.sends_values()
+    pub fn values(&self) -> Values {
+        self.format.values()
     }
 
     /// What the consumer is called in the topology of vBuckets.

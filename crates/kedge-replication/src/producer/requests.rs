@@ -1,5 +1,6 @@
 //! What a consumer asks of a producer.
 
+use super::format::Unordered;
 use super::stream::Stream;
 use super::{Opening, Producer, Refusal, Todo};
 use crate::disconnect::Disconnect;
@@ -15,7 +16,7 @@ use kedge_protocol::binary::{
     write_error_context,
 };
 use kedge_types::limits::DCP_STREAMS_MAX;
-use kedge_types::{Datatype, ManifestUid, ScopeId, Seqno, Status, VbId};
+use kedge_types::{CollectionId, Datatype, ManifestUid, ScopeId, Seqno, Status, VbId};
 use kedge_vbucket::FailoverTable;
 
 const fn refuse<T>(status: Status, reason: &'static str) -> Result<T, Refusal> {
@@ -144,7 +145,9 @@ impl Producer {
             purge_seen: json.purge_seqno,
             manifest_seen: json.manifest_uid.map(ManifestUid),
             filter,
+            unordered: self.format.unordered != Unordered::No && self.format.collections,
             sync_writes: self.format.sync_writes,
+            consumer: self.consumer_name.clone(),
         };
         Ok(Todo::OpenStream(id, Box::new(request)))
     }
@@ -173,21 +176,23 @@ impl Producer {
     }
 
     fn filter(&self, json: &StreamFilter) -> Result<Filter, Refusal> {
-        let filter = match (&json.collections, json.scope) {
+        if json.cache_transfer.is_some() {
+            return refuse(Status::NotSupported, "the cache is not transferred");
+        }
+        let has_collections = self.format.collections;
+        Ok(match (&json.collections, json.scope) {
+            (None, None) if has_collections => Filter::Everything,
+            // Who knows of no collections is in the default one. When that is dropped, nothing is left for it.
+            (None, None) => Filter::Collections(vec![CollectionId::DEFAULT]),
+            _ if !has_collections => {
+                return refuse(Status::Invalid, "HELLO did not negotiate Collections");
+            }
             (Some(ids), _) => Filter::Collections(ids.clone()),
             (None, Some(scope)) => Filter::Scope {
                 scope: ScopeId(scope),
                 collections: Vec::new(),
             },
-            (None, None) => Filter::Everything,
-        };
-        if json.cache_transfer.is_some() {
-            return refuse(Status::NotSupported, "the cache is not transferred");
-        }
-        if filter != Filter::Everything && !self.format.collections {
-            return refuse(Status::Invalid, "HELLO did not negotiate Collections");
-        }
-        Ok(filter)
+        })
     }
 
     fn close_stream(&mut self, head: &Head, out: &mut Vec<u8>) -> Result<Todo, Refusal> {

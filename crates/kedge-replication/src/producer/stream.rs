@@ -1,17 +1,18 @@
 //! One stream: what it has sent, and what of it the consumer is to see.
 //!
 //! Invariants:
-//! * Every change that is sent lies in the snapshot whose marker was sent last.
+//! * Every change that is sent lies in the snapshot whose marker was sent last, or in one that has no order: such a one
+//!   begins and ends with DCP_OSO_SNAPSHOT, and nothing else stands in it.
 //! * A snapshot that the source gave wholly is sent up to its end: when the consumer may not see its last change,
 //!   SEQNO_ADVANCED says that nothing more comes, if the consumer knows that message.
 //! * A consumer without SyncWrites hears of seqnos that clients may see only: its snapshots end at the last of those.
 
 use super::compose;
-use super::format::Format;
+use super::format::{Format, Unordered};
 use super::value::{Shaper, Unsendable};
 use crate::filter::Filter;
 use crate::source::{SourceState, StreamItem};
-use kedge_protocol::binary::commands::dcp::{Head, SeqnoAdvanced, SetVbucketState};
+use kedge_protocol::binary::commands::dcp::{Head, OsoSnapshot, SeqnoAdvanced, SetVbucketState};
 use kedge_types::Seqno;
 use kedge_vbucket::{Change, Snapshot, SnapshotKind, VbState};
 use std::collections::VecDeque;
@@ -23,6 +24,15 @@ struct OpenSnapshot {
     is_disk: bool,
 }
 
+/// What was sent of a snapshot that is not in the order of seqnos.
+#[derive(Clone, Copy, Debug)]
+struct OpenUnordered {
+    /// The highest seqno in it.
+    highest: Seqno,
+    /// Nothing that comes behind it is for the consumer.
+    is_last: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct Stream {
     pub(super) head: Head,
@@ -30,6 +40,7 @@ pub(super) struct Stream {
     /// It began at the beginning, and only its first snapshots come from the disk.
     skips_deletes: bool,
     snapshot: Option<OpenSnapshot>,
+    unordered: Option<OpenUnordered>,
     /// The snapshot as the source gave it, until its end is reached.
     whole: Option<Snapshot>,
     /// Whether it stands in the list of streams that may have something.
@@ -71,6 +82,7 @@ impl Stream {
             filter,
             skips_deletes: skips_deletes && start == Seqno(0),
             snapshot: None,
+            unordered: None,
             whole: None,
             queued: false,
             rest: VecDeque::new(),
@@ -94,10 +106,23 @@ impl Stream {
         match item {
             StreamItem::Marker(snapshot) => self.begin_snapshot(snapshot, format, out),
             StreamItem::SeqnoAdvanced(seqno) => self.reach(*seqno, format, out),
+            StreamItem::UnorderedBegin => {
+                OsoSnapshot::Start.encode(&self.head, out);
+                (self.snapshot, self.whole) = (None, None);
+                self.unordered = Some(OpenUnordered {
+                    highest: self.figures.last_seqno,
+                    is_last: false,
+                });
+            }
+            StreamItem::UnorderedEnd(upto) => return Ok(self.end_unordered(*upto, format, out)),
             StreamItem::Change(change) => {
                 self.change(change, format, shaper, out)?;
                 if matches!(change, Change::System(item) if self.filter.is_empty_after(item)) {
-                    return Ok(Sent::Last);
+                    // The consumer is at no consistent point before the end of what has no order.
+                    let Some(unordered) = &mut self.unordered else {
+                        return Ok(Sent::Last);
+                    };
+                    unordered.is_last = true;
                 }
             }
             StreamItem::State(state) => {
@@ -132,6 +157,20 @@ impl Stream {
         let is_disk = snapshot.kind == SnapshotKind::Disk;
         self.snapshot = Some(OpenSnapshot { end, is_disk });
         self.figures.snapshot_end = end;
+    }
+
+    fn end_unordered(&mut self, upto: Seqno, format: &Format, out: &mut Vec<u8>) -> Sent {
+        let Some(OpenUnordered { highest, is_last }) = self.unordered.take() else {
+            return Sent::Next;
+        };
+        self.figures.last_seqno = highest;
+        if format.unordered == Unordered::WithSeqnoAdvanced && highest < upto {
+            SeqnoAdvanced { seqno: upto }.encode(&self.head, out);
+            self.figures.last_seqno = upto;
+        }
+        self.figures.snapshot_end = self.figures.last_seqno;
+        OsoSnapshot::End.encode(&self.head, out);
+        if is_last { Sent::Last } else { Sent::Next }
     }
 
     /// A change that the consumer is to see is in a snapshot that was announced. If more of a snapshot turns out to be
@@ -175,15 +214,32 @@ impl Stream {
         let skipped = self.skips_deletes && item.is_deleted() && !is_event;
         let is_wanted = self.filter.admits(item);
         if !skipped && is_wanted && compose::sees(format, change) {
-            self.be_in_snapshot(seqno, format, out)?;
-            if seqno <= self.figures.last_seqno {
-                return Err(Unsendable);
-            }
+            self.make_place(seqno, format, out)?;
             compose::change(format, shaper, &self.head, change, out)?;
-            self.figures.last_seqno = seqno;
             self.figures.items += 1;
         }
-        self.reach(seqno, format, out);
+        if self.unordered.is_none() {
+            self.reach(seqno, format, out);
+        }
+        Ok(())
+    }
+
+    /// A change with this seqno is the next one.
+    fn make_place(
+        &mut self,
+        seqno: Seqno,
+        format: &Format,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Unsendable> {
+        if let Some(unordered) = &mut self.unordered {
+            unordered.highest = unordered.highest.max(seqno);
+            return Ok(());
+        }
+        self.be_in_snapshot(seqno, format, out)?;
+        if seqno <= self.figures.last_seqno {
+            return Err(Unsendable);
+        }
+        self.figures.last_seqno = seqno;
         Ok(())
     }
 
@@ -204,6 +260,6 @@ impl Stream {
 
     /// Whether what is sent comes from the disk.
     pub(super) fn is_backfilling(&self) -> bool {
-        self.snapshot.is_some_and(|snapshot| snapshot.is_disk)
+        self.unordered.is_some() || self.snapshot.is_some_and(|snapshot| snapshot.is_disk)
     }
 }

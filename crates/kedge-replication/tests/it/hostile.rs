@@ -3,8 +3,8 @@
 use crate::pair::{Pair, consumer_config, features, producer};
 use crate::script::{Script, document, memory, stream};
 use kedge_protocol::binary::commands::dcp::{
-    Body, Head, Message, Mutation, OpenFlags, OsoSnapshot, ParsePeer, PeerFrame, SeqnoAdvanced,
-    parse_peer,
+    Body, Commit, Deletion, Head, Message, Mutation, OpenFlags, OsoSnapshot, ParsePeer, PeerFrame,
+    SeqnoAdvanced, parse_peer,
 };
 use kedge_protocol::binary::{Opcode, ReplyFrame, Request, Response};
 use kedge_replication::{Consumer, Disconnect, Event, Step, StreamFlags};
@@ -27,6 +27,22 @@ fn give(consumer: &mut Consumer, bytes: &[u8]) -> Result<Step, Disconnect> {
             consumer.on_frame(0, &frame, &mut Vec::new())
         }
         other => panic!("{other:?}"),
+    }
+}
+
+/// A document with this key.
+fn mutation(key: &[u8]) -> Mutation<'_> {
+    Mutation {
+        seqno: Seqno(1),
+        rev: RevSeqno(1),
+        flags: 0,
+        expiry: Expiry(0),
+        lock_until: 0,
+        nru: 0,
+        cas: Cas(1),
+        datatype: Datatype::RAW,
+        key,
+        value: b"",
     }
 }
 
@@ -73,23 +89,11 @@ fn what_a_consumer_did_not_ask_for_ends_the_connection() {
     let step = give(&mut consumer, &accepted).unwrap();
     assert!(matches!(step.event, Event::Begins { .. }));
     assert_eq!(step.bytes, 0, "answers do not count");
-    let no_prefix = Mutation {
-        seqno: Seqno(1),
-        rev: RevSeqno(1),
-        flags: 0,
-        expiry: Expiry(0),
-        lock_until: 0,
-        nru: 0,
-        cas: Cas(1),
-        datatype: Datatype::RAW,
-        key: b"\x80",
-        value: b"",
-    };
     for (body, status) in [
         (Body::OsoSnapshot(OsoSnapshot::Start), Status::NotSupported),
         (Body::CacheTransferEnd, Status::NotSupported),
         (Body::GetFailoverLog, Status::NotSupported),
-        (Body::Mutation(no_prefix), Status::Invalid),
+        (Body::Mutation(mutation(b"\x80")), Status::Invalid),
     ] {
         let bytes = message(opaque, body);
         let bad = Disconnect::BadMessage {
@@ -103,6 +107,44 @@ fn what_a_consumer_did_not_ask_for_ends_the_connection() {
     let step = give(&mut consumer, &message(opaque + 1, advanced)).unwrap();
     assert!(matches!(step.event, Event::Nothing));
     assert_eq!(step.bytes, 32);
+}
+
+/// The events of collections are kept as items of collection 1: a document there would be taken for one of them.
+#[test]
+fn a_key_among_the_events_of_collections_is_refused() {
+    let (mut consumer, sent) = consumer();
+    let opaque = stream_opaque(&sent);
+    let accepted = reply(Opcode::DcpStreamReq, opaque, Status::Success, &[1; 16]);
+    give(&mut consumer, &accepted).unwrap();
+    let there = message(opaque, Body::Mutation(mutation(b"\x08k")));
+    let step = give(&mut consumer, &there).unwrap();
+    assert!(matches!(step.event, Event::Received { .. }));
+    let key = b"\x01k";
+    for body in [
+        Body::Mutation(mutation(key)),
+        Body::Deletion(Deletion {
+            seqno: Seqno(1),
+            rev: RevSeqno(1),
+            cas: Cas(1),
+            delete_time: None,
+            datatype: Datatype::RAW,
+            key,
+            value: b"",
+        }),
+        Body::Commit(Commit {
+            prepared: Seqno(1),
+            seqno: Seqno(2),
+            cas: Cas(1),
+            key,
+        }),
+    ] {
+        let bytes = message(opaque, body);
+        let bad = Disconnect::BadMessage {
+            opcode: bytes[1],
+            status: Status::Invalid,
+        };
+        assert_eq!(give(&mut consumer, &bytes).unwrap_err(), bad);
+    }
 }
 
 #[test]

@@ -8,5 +8,7 @@ mod requests;
 mod rollback;
 mod script;
 mod snapshots;
+mod system_events;
 mod together;
+mod unordered;
 mod vbuckets;

@@ -326,7 +326,7 @@ impl<'a> Pieces<'a> {
 pub(crate) fn told(event: &Event) -> String {
     match event {
         Event::Nothing => String::new(),
-        Event::Begins { vb, failover } => {
+        Event::Begins { vb, failover, .. } => {
             format!("{vb} begins, {} branches", failover.entries().len())
         }
         Event::Rollback { vb, to } => format!("{vb} back to {to}"),

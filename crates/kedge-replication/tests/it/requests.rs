@@ -10,6 +10,7 @@ use kedge_protocol::binary::{Feature, Features, ReplyFrame};
 use kedge_replication::{Disconnect, Filter, Producer, StreamId, Todo};
 use kedge_types::limits::DCP_STREAMS_MAX;
 use kedge_types::{CollectionId, Seqno, Status, VbId, VbUuid};
+use kedge_vbucket::NodeName;
 
 /// Asks, and gives what is to be done and the reply's status, if there is one.
 fn ask(producer: &mut Producer, head: Head, body: Body<'_>) -> (Todo, Option<Status>) {
@@ -181,7 +182,8 @@ fn each_setting_is_taken_or_refused() {
         ("max_marker_version", "3.0", no),
         ("backfill_order", "round-robin", ok),
         ("backfill_order", "sequential", no),
-        ("flatbuffers_system_events", "true", no),
+        ("flatbuffers_system_events", "true", ok),
+        ("flatbuffers_system_events", "yes", no),
         ("flatbuffers_system_events", "false", ok),
         ("change_streams", "true", no),
         ("change_streams", "false", ok),
@@ -226,6 +228,12 @@ fn a_stream_is_asked_for_with_all_that_was_said() {
         set(&mut producer, "enable_sync_writes", "true"),
         Status::Success
     );
+    let unordered = ("enable_out_of_order_snapshots", "true");
+    assert_eq!(
+        set(&mut producer, unordered.0, unordered.1),
+        Status::Success
+    );
+    assert_eq!(set(&mut producer, "consumer_name", "b"), Status::Success);
     let flags = StreamFlags::ACTIVE_ONLY.union(StreamFlags::TO_LATEST);
     let wire = StreamRequest {
         flags,
@@ -249,7 +257,9 @@ fn a_stream_is_asked_for_with_all_that_was_said() {
         purge_seen: Some(Seqno(3)),
         manifest_seen: Some(kedge_types::ManifestUid(0)),
         filter: Filter::Collections([CollectionId(0)].into()),
+        unordered: true,
         sync_writes: true,
+        consumer: NodeName::new("b"),
     };
     assert_eq!(*request, expected);
     let mut out = Vec::new();

@@ -113,7 +113,9 @@ proptest! {
             purge_seen: saw_purge.then_some(Seqno(purged)),
             manifest_seen: None,
             filter: Filter::Everything,
+            unordered: false,
             sync_writes: true,
+            consumer: None,
         };
         let decided = rollback_point(&table, Seqno(high), Seqno(purged), None, &request);
         let ends_with = match decided {

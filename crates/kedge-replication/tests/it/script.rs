@@ -2,9 +2,12 @@
 
 use kedge_replication::{EndReason, Source, SourceState, StreamId, StreamItem};
 use kedge_types::{
-    Cas, CollectionId, Datatype, DocKey, DurabilityLevel, Expiry, RevSeqno, Seqno, VbId,
+    Cas, CollectionId, Datatype, DocKey, DurabilityLevel, Expiry, ManifestUid, RevSeqno, ScopeId,
+    Seqno, VbId,
 };
-use kedge_vbucket::{Change, Deletion, Item, ItemMeta, Snapshot, SnapshotKind};
+use kedge_vbucket::{
+    Change, Deletion, Item, ItemMeta, Snapshot, SnapshotKind, SystemEvent, SystemEventKind,
+};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// What streams have to say, and how they end.
@@ -141,6 +144,21 @@ pub(crate) fn abort(prepared: u64, seqno: u64, key: &str) -> StreamItem {
         item: item(&meta, key, b""),
         prepared: Seqno(prepared),
     })
+}
+
+/// A collection of the default scope is gone.
+pub(crate) fn dropped(seqno: u64, collection: CollectionId) -> StreamItem {
+    let event = SystemEvent {
+        kind: SystemEventKind::CollectionDropped,
+        uid: ManifestUid(seqno),
+        scope: ScopeId(0),
+        collection,
+        name: String::new(),
+        max_ttl: None,
+        history: false,
+        start: Seqno(0),
+    };
+    StreamItem::Change(Change::System(event.item(Cas(1), Seqno(seqno))))
 }
 
 pub(crate) fn memory(start: u64, end: u64, max_visible: u64) -> StreamItem {

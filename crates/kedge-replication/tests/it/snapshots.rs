@@ -2,15 +2,15 @@
 
 use crate::pair::{features, history, producer};
 use crate::script::{
-    Script, abort, commit, disk, document, in_collection, item, memory, meta, prepare, stream,
-    tombstone,
+    Script, abort, commit, disk, document, dropped, in_collection, item, memory, meta, prepare,
+    stream, tombstone,
 };
 use kedge_protocol::binary::commands::dcp::{
     Body, Control, Head, Message, OpenFlags, ParsePeer, PeerFrame, StreamFlags, StreamRequest,
-    parse_peer,
+    SystemEventPayload, parse_peer,
 };
 use kedge_protocol::binary::{Feature, Features};
-use kedge_replication::{EndReason, Producer, StreamItem, Todo};
+use kedge_replication::{EndReason, Filled, Producer, StreamItem, Todo};
 use kedge_types::{CollectionId, Datatype, ScopeId, Seqno, VbUuid};
 use kedge_vbucket::{Change, Deletion, ItemMeta, OpenCollection};
 
@@ -82,8 +82,29 @@ impl Client {
     }
 
     /// The messages for what the stream says next, as text.
-    fn sees(&mut self, items: &[StreamItem]) -> Vec<String> {
+    pub(crate) fn sees(&mut self, items: &[StreamItem]) -> Vec<String> {
         told(&self.gets(items))
+    }
+
+    /// The bytes for what the stream says next, when it says `step` of it at once, and there is room for so much each
+    /// time.
+    pub(crate) fn gets_in_pieces(
+        &mut self,
+        items: &[StreamItem],
+        step: usize,
+        rooms: &[usize],
+    ) -> Vec<u8> {
+        self.script.step = step;
+        self.script.say(stream(0), items.iter().cloned());
+        self.producer.ready(stream(0).vb);
+        let mut out = Vec::new();
+        for room in rooms.iter().cycle() {
+            let filled = self.producer.fill(0, &mut self.script, &mut out, *room);
+            if filled == Filled::Idle {
+                break;
+            }
+        }
+        out
     }
 
     /// The bytes for what the stream says next.
@@ -133,6 +154,12 @@ fn text(body: &Body<'_>) -> String {
         Body::Commit(c) => format!("{} commits {} {}", c.seqno, key(c.key), c.prepared),
         Body::Abort(a) => format!("{} aborts {} {}", a.seqno, key(a.key), a.prepared),
         Body::SeqnoAdvanced(s) => format!("{} advances", s.seqno),
+        Body::OsoSnapshot(which) => format!("unordered {which:?}"),
+        Body::SystemEvent(event) => {
+            let payload = SystemEventPayload::parse(event).unwrap();
+            let subject = payload.collection.map_or(payload.scope, CollectionId::get);
+            format!("{} {:?} {subject}", event.seqno, event.kind)
+        }
         Body::StreamEnd(end) => format!("ended {:?}", end.reason),
         other => panic!("{other:?}"),
     }
@@ -192,6 +219,40 @@ fn a_replica_sees_all_and_others_what_clients_may_see() {
     let seen = old.sees(&items);
     assert_eq!(&seen[..2], ["1..1 0x1", "1 sets a"]);
     assert_eq!(seen.len(), 6);
+}
+
+#[test]
+fn a_client_without_collections_gets_nothing_more_when_the_default_one_is_dropped() {
+    let items = [
+        memory(1, 4, 4),
+        document(1, "a"),
+        in_collection(9, 2, "b"),
+        dropped(3, CollectionId(9)),
+        document(4, "c"),
+        memory(5, 6, 6),
+        dropped(5, CollectionId::DEFAULT),
+        in_collection(9, 6, "b"),
+    ];
+    for controls in [&[][..], SYNC] {
+        let mut old = Client::new(OpenFlags::default(), legacy(), controls);
+        let seen = old.sees(&items);
+        let seen: Vec<&str> = seen
+            .iter()
+            .map(|text| text.split(" visible").next().unwrap())
+            .collect();
+        let expected = [
+            "1..4 0x1",
+            "1 sets a",
+            "4 sets c",
+            "5..6 0x1",
+            "ended FilterEmpty",
+        ];
+        assert_eq!(seen, expected);
+    }
+    // With collections it is an event as any other.
+    let mut new = Client::new(OpenFlags::default(), features(), &[]);
+    let seen = new.sees(&items);
+    assert_eq!(seen.last().unwrap(), r"6 sets \tb");
 }
 
 #[test]
