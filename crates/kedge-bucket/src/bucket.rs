@@ -20,6 +20,7 @@ use crate::settler::SettleShard;
 use crate::tasks::Sleeper;
 use crate::timings::{Timing, Timings};
 use crate::warmup::Warmup;
+use crate::watched::Watch;
 use crate::writer::Writer;
 use kedge_disk::Disk;
 use kedge_executor::{Executor, OwnerId};
@@ -121,6 +122,8 @@ pub struct LoadReport {
     pub bytes: u64,
     /// Documents there are.
     pub documents: u64,
+    /// Whether there was nothing yet, neither log nor files.
+    pub is_new: bool,
     /// Whether the last shutdown was clean.
     pub clean: bool,
     /// Damaged places that salvage skipped.
@@ -174,7 +177,8 @@ pub struct Bucket {
     pub(crate) hot: Hot,
     pub(crate) quota: Quota,
     pub(crate) counters: Counters,
-    pub(crate) timings: Timings,
+    pub(crate) timings: Arc<Timings>,
+    pub(crate) watch: Arc<Watch>,
     pub(crate) totals: Totals,
     /// One for the log; without a log one for each part of the vBuckets.
     pub(crate) writers: Box<[Writer]>,
@@ -206,6 +210,8 @@ pub struct Bucket {
     pub(crate) parked: AtomicI64,
     pub(crate) random: AtomicU64,
     pub(crate) loaded: crate::loaded::Loaded,
+    /// What each vBucket was when the bucket was opened; `None` of one that there was not.
+    pub(crate) states_before: OnceLock<Box<[Option<VbState>]>>,
     pub(crate) log_stats: Mutex<LogStats>,
 }
 
@@ -240,6 +246,7 @@ impl Bucket {
                 topology: topology.clone(),
             })
         };
+        let timings = Arc::new(Timings::new(setup.threads));
         Self {
             vbuckets: (0..vbuckets).map(|id| Mutex::new(vbucket(id))).collect(),
             changing: (0..vbuckets).map(|_| Mutex::default()).collect(),
@@ -248,7 +255,8 @@ impl Bucket {
             quota: Quota::new(setup.config.quota_bytes, &setup.config.memory),
             collections: Collections::default(),
             counters: Counters::new(setup.threads),
-            timings: Timings::new(setup.threads),
+            watch: Arc::new(Watch::new(Arc::clone(&timings))),
+            timings,
             totals: Totals::default(),
             writers: (0..if commit_log { 1 } else { parts })
                 .map(|_| Writer::default())
@@ -278,6 +286,7 @@ impl Bucket {
             parked: AtomicI64::new(0),
             random: AtomicU64::new(random_u64()),
             loaded: crate::loaded::Loaded::default(),
+            states_before: OnceLock::new(),
             log_stats: Mutex::default(),
             config: RwLock::new(Arc::new(setup.config.clone())),
             owner,
@@ -478,6 +487,7 @@ impl Bucket {
         self.counters.reset();
         self.totals.reset();
         self.timings.reset();
+        self.reset_evicted();
     }
 
     pub(crate) fn next_random(&self) -> u64 {

@@ -5,7 +5,9 @@
 
 use crate::bucket::{Bucket, Phase};
 use crate::tasks::Sleeper;
-use kedge_types::{Collection, CollectionId, DocKey, Expiry, Manifest, Now, ScopeId, Seqno, VbId};
+use kedge_types::{
+    Collection, CollectionId, DocKey, Expiry, Manifest, ManifestUid, Now, ScopeId, Seqno, VbId,
+};
 use kedge_vbucket::{CollectionOps, OpenCollection, VBucket, VbState};
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
@@ -32,10 +34,25 @@ pub struct CollectionFigures {
     pub items: u64,
     /// Bytes in the files: values as stored, keys and metadata, tombstones and prepares too.
     pub disk_bytes: u64,
+    /// The seqno of the event that opened it; of several vBuckets the lowest.
+    pub start: Seqno,
     /// The highest last seqno that it has in any vBucket.
     pub high_seqno: Seqno,
     /// Commands since the start.
     pub ops: CollectionOps,
+}
+
+/// The scopes and collections of one vBucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VbCollections {
+    /// The manifest that it has followed last.
+    pub uid: ManifestUid,
+    /// Everything up to this is on disk.
+    pub persisted_seqno: Seqno,
+    /// The scopes that are open, in the order of ids.
+    pub scopes: Vec<ScopeId>,
+    /// What it has of each collection that is open, in the order of ids.
+    pub collections: Vec<CollectionFigures>,
 }
 
 impl CollectionFigures {
@@ -45,6 +62,7 @@ impl CollectionFigures {
             scope: open.scope,
             items: open.items,
             disk_bytes: 0,
+            start: open.start,
             high_seqno: open.high_seqno,
             ops: open.ops,
         }
@@ -53,6 +71,7 @@ impl CollectionFigures {
     fn add(&mut self, other: &Self) {
         self.items += other.items;
         self.disk_bytes += other.disk_bytes;
+        self.start = self.start.min(other.start);
         self.high_seqno = self.high_seqno.max(other.high_seqno);
         self.ops.reads += other.ops.reads;
         self.ops.writes += other.ops.writes;
@@ -137,7 +156,7 @@ impl Bucket {
                     ..CollectionFigures::of(&OpenCollection::new(
                         one.collection,
                         one.scope,
-                        Seqno(0),
+                        one.start,
                     ))
                 });
                 figures.add(&one);
@@ -146,11 +165,21 @@ impl Bucket {
         found.into_values().collect()
     }
 
-    /// What a vBucket has of each collection that is open in it, in the order of ids; `None` when there is none of this number.
+    /// Which scopes and collections are open in a vBucket, whatever its state is; `None` when there is none of this number.
     #[must_use]
-    pub fn vbucket_collections(&self, vb: VbId) -> Option<Vec<CollectionFigures>> {
+    pub fn vbucket_collections(&self, vb: VbId) -> Option<VbCollections> {
         let vbucket = self.vbuckets.get(vb.index())?.lock();
-        (!vbucket.is_deleted()).then(|| self.figures_of(&vbucket))
+        if vbucket.is_deleted() {
+            return None;
+        }
+        let mut scopes: Vec<ScopeId> = vbucket.scopes().iter().map(|open| open.id).collect();
+        scopes.sort_unstable();
+        Some(VbCollections {
+            uid: vbucket.manifest_uid(),
+            persisted_seqno: vbucket.persisted_seqno(),
+            scopes,
+            collections: self.figures_of(&vbucket),
+        })
     }
 
     fn figures_of(&self, vbucket: &VBucket) -> Vec<CollectionFigures> {

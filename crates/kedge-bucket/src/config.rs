@@ -384,6 +384,8 @@ impl BucketChange {
                 max_concurrent: Some(config.compaction.max_concurrent),
                 fragmentation_percent: Some(config.compaction.fragmentation_percent),
                 min_bytes: Some(config.compaction.min_bytes),
+                garbage_bytes: Some(config.compaction.garbage_bytes),
+                hours: Some(config.compaction.hours),
                 purge_age_secs: Some(config.compaction.purge_age_secs),
                 pace: Some(config.compaction.pace),
             },

@@ -225,6 +225,8 @@ totals! {
     CompressorSavedBytes = "ep_item_compressor_saved_bytes",
     /// Times that streams began to read a file.
     Backfills = "ep_dcp_backfills",
+    /// Those that read collections by key.
+    UnorderedBackfills = "ep_dcp_oso_backfills",
     /// Changes that streams read from files.
     BackfilledItems = "ep_dcp_backfilled_items",
     /// Files that streams could not read.
@@ -247,6 +249,10 @@ totals! {
     RangeScanItems = "ep_range_scan_items",
     /// Bytes of these, keys and values.
     RangeScanBytes = "ep_range_scan_bytes",
+    /// Rounds over a vBucket's memory for documents of dropped collections.
+    DroppedSweeps = "ep_dropped_collection_sweeps",
+    /// Documents and tombstones of dropped collections that left memory so.
+    DroppedSwept = "ep_dropped_collection_items_swept",
     /// Documents that left memory with their keys.
     ItemEjects = "ep_num_item_ejects",
 }

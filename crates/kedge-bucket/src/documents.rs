@@ -8,7 +8,7 @@ use crate::held::Room;
 use crate::outcome::Outcome;
 use kedge_types::{Cas, Datatype, DocKey, Durability, Status, VbId};
 use kedge_vbucket::{
-    ConcatMode, Cookie, Document, ITEM_OVERHEAD_BYTES, Meta, MinRatio, Mutated, NewValue,
+    ConcatMode, Cookie, Document, ITEM_OVERHEAD_BYTES, ItemMeta, Meta, MinRatio, Mutated,
     Outcome as StepOutcome, SLOT_BYTES, StoreMode, VBucket,
 };
 use std::sync::atomic::Ordering;
@@ -28,6 +28,39 @@ pub struct Read<'a> {
     pub key: &'a DocKey,
     /// Who is told when the read was parked, as the document must come from the disk.
     pub cookie: Cookie,
+}
+
+/// A value that is to be stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Storing<'a> {
+    /// Whether the document may be there.
+    pub mode: StoreMode,
+    /// The value.
+    pub value: &'a [u8],
+    /// What the client says of it.
+    pub datatype: Datatype,
+    /// The client's own 32 bits.
+    pub flags: u32,
+    /// The number of the wire.
+    pub expiry: u32,
+}
+
+/// What is told of a write that was done.
+pub(crate) trait Told {
+    /// What every client is told.
+    fn mutated(&self) -> Mutated;
+}
+
+impl Told for Mutated {
+    fn mutated(&self) -> Mutated {
+        *self
+    }
+}
+
+impl Told for (Mutated, ItemMeta) {
+    fn mutated(&self) -> Mutated {
+        self.0
+    }
 }
 
 impl Bucket {
@@ -123,7 +156,32 @@ impl Bucket {
         flags: u32,
         expiry: u32,
     ) -> Result<Outcome<Mutated>, Status> {
-        let value = NewValue::check(value, datatype, self.hot.min_ratio())?;
+        let storing = Storing {
+            mode,
+            value,
+            datatype,
+            flags,
+            expiry,
+        };
+        self.store_telling(ctx, write, &storing, |_, mutated| mutated)
+    }
+
+    /// [`Bucket::store`] that gives what `tell` makes of it. When it was parked, the completion has the document.
+    pub(crate) fn store_telling<R: Told>(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        storing: &Storing<'_>,
+        tell: impl FnOnce(&VBucket, Mutated) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        let Storing {
+            mode,
+            value,
+            datatype,
+            flags,
+            expiry,
+        } = *storing;
+        let value = self.check_value(ctx, value, datatype, self.hot.min_ratio())?;
         let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         let expiry = self.expiry(ctx.now, write.key, expiry);
         self.count(ctx, Counter::CmdSet);
@@ -138,7 +196,8 @@ impl Bucket {
             return self.hold_write(ctx, write, bytes, op());
         }
         let result = self.write(ctx, write, None, op, |vbucket, inner| {
-            vbucket.store(ctx.now, inner, mode, &value, flags, expiry)
+            let outcome = vbucket.store(ctx.now, inner, mode, &value, flags, expiry)?;
+            Ok(outcome.map(|mutated| tell(vbucket, mutated)))
         });
         self.hold_back_if_behind(ctx, write, result)
     }
@@ -155,7 +214,7 @@ impl Bucket {
         value: &[u8],
         datatype: Datatype,
     ) -> Result<Outcome<Mutated>, Status> {
-        let value = NewValue::check(value, datatype, MinRatio::NEVER)?;
+        let value = self.check_value(ctx, value, datatype, MinRatio::NEVER)?;
         let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         self.count(ctx, Counter::CmdSet);
         let op = || Op::Concat {
@@ -304,18 +363,19 @@ impl Bucket {
     }
 
     /// A write that succeeded is answered when it is on disk, if the disk is behind: so clients go no faster than it.
-    pub(crate) fn hold_back_if_behind(
+    pub(crate) fn hold_back_if_behind<R: Told>(
         &self,
         ctx: Ctx,
         write: &Write<'_>,
-        result: Result<Outcome<Mutated>, Status>,
-    ) -> Result<Outcome<Mutated>, Status> {
-        let Ok(Outcome::Done(mutated)) = result else {
+        result: Result<Outcome<R>, Status>,
+    ) -> Result<Outcome<R>, Status> {
+        let Ok(Outcome::Done(done)) = &result else {
             return result;
         };
         if !self.quota.is_behind() {
             return result;
         }
+        let mutated = done.mutated();
         self.parked.fetch_add(1, Ordering::SeqCst);
         let outcome = self.step(ctx.now, write.vb, |vbucket| {
             vbucket.hold_back(ctx.now, write.key, mutated, write.cookie)
@@ -330,7 +390,7 @@ impl Bucket {
             // It is on disk already, or the bucket ends: the write was done in any case.
             _ => {
                 self.parked.fetch_sub(1, Ordering::Relaxed);
-                Ok(Outcome::Done(mutated))
+                result
             }
         }
     }

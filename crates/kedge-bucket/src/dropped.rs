@@ -3,6 +3,7 @@
 //! Invariant: while a vBucket has some ([`VBucket::has_leftovers`]), the task is awake or about to be.
 
 use crate::bucket::Bucket;
+use crate::counters::Total;
 use crate::tasks::Work;
 use kedge_executor::Next;
 use kedge_vbucket::VBucket;
@@ -28,7 +29,10 @@ impl Work for DroppedSweep {
                 if !vbucket.has_leftovers() {
                     break;
                 }
-                bucket.measure(&mut vbucket, VBucket::sweep_dropped);
+                let (swept, _) = bucket.measure(&mut vbucket, VBucket::sweep_dropped);
+                bucket.totals.add(Total::DroppedSwept, swept);
+                let ended = u64::from(!vbucket.has_leftovers());
+                bucket.totals.add(Total::DroppedSweeps, ended);
                 shards += 1;
             }
             if shards == SHARDS_PER_RUN {

@@ -10,6 +10,7 @@ mod aside;
 mod assign;
 mod awaiting;
 mod bucket;
+mod checks;
 mod collections;
 mod commit;
 mod compaction;
@@ -50,16 +51,17 @@ mod timings;
 mod together;
 mod vbuckets;
 mod warmup;
+mod watched;
 mod with_meta;
 mod writer;
 
 pub use aside::VbReset;
 pub use assign::VbPosition;
 pub use bucket::{Bucket, BucketSetup, Completions, Ctx, LoadReport, Recovery, Write};
-pub use collections::CollectionFigures;
+pub use collections::{CollectionFigures, VbCollections};
 pub use compaction::{
-    CompactionChange, CompactionConfig, CompactionPace, CompactionPool, CompactionProgress,
-    CompactionReport, CompactionRequest, CompactionTicket,
+    CompactionChange, CompactionConfig, CompactionHours, CompactionPace, CompactionPool,
+    CompactionProgress, CompactionReport, CompactionRequest, CompactionTicket,
 };
 pub use config::{
     BucketChange, BucketConfig, CompressionMode, ConflictResolution, DurabilityFallback,
@@ -70,19 +72,20 @@ pub use dcp::{
     NotTaken, OpenedStream, ReplicaSink, StreamConnection, StreamFigures, StreamNotify,
     StreamRefused, StreamState, Streams, Taken, VbStream,
 };
-pub use documents::Read;
+pub use documents::{Read, Storing};
 pub use error::BucketError;
 pub use import::import_files;
 pub use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, StreamRequest};
 pub use kedge_storage::{CompactPhase, CompactionFigures, FileFigures, Import, Imported};
 pub use kedge_vbucket::{
-    Change, DurabilityFigures, FailoverTable, LevelCounts, NodeName, ReceiveError, Received,
-    Resume, Snapshot, SnapshotKind, SystemEvent, SystemEventKind, Topology,
+    Change, CheckpointFigures, CursorFigures, DurabilityFigures, FailoverTable, FrequencyCounts,
+    HashFigures, KeyFigures, KeyValidity, LevelCounts, NodeName, ReceiveError, Received, Resume,
+    Snapshot, SnapshotKind, SystemEvent, SystemEventKind, Topology,
 };
 pub use kedge_vbucket::{
     CollectionOps, Completion, ConcatMode, Cookie, Deletion, Document, Drift, Item, ItemMeta, Meta,
-    MinRatio, Modify, Mutated, ObserveSeqno, ObserveState, Parts, ScanEnd, ScanFound, ScanPart,
-    StoreMode, VbState,
+    MinRatio, Modify, Mutated, ObserveSeqno, ObserveState, Parts, Patches, ScanEnd, ScanFound,
+    ScanPart, StoreMode, VbState,
 };
 pub use memory::{MemoryChange, MemoryConfig, WarmupBehavior};
 pub use outcome::Outcome;
@@ -92,6 +95,7 @@ pub use scans::{ScanBound, ScanFigures, ScanId, ScanLimits, ScanNeeds, ScanOf, S
 pub use subdoc::LookIn;
 pub use timings::{Timing, TimingSnapshot, Timings};
 pub use vbuckets::VbRole;
+pub use watched::PendingIo;
 pub use with_meta::{Returning, WithMeta};
 
 /// An increment or decrement; `expiry` is the number of the wire.

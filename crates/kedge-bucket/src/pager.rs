@@ -16,7 +16,7 @@ use crate::tasks::{Sleeper, Work};
 use crate::timings::Timing;
 use kedge_executor::Next;
 use kedge_types::VbId;
-use kedge_vbucket::{Eviction, PageOut};
+use kedge_vbucket::{Eviction, FrequencyCounts, PageOut, VbState};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -46,6 +46,8 @@ pub(crate) struct Pager {
     sweep: Mutex<Sweep>,
     /// What is not settled is in the way.
     wants_settling: AtomicBool,
+    /// What left memory of active and pending vBuckets, and of the others.
+    evicted: Mutex<[FrequencyCounts; 2]>,
 }
 
 /// Where it is.
@@ -248,7 +250,11 @@ impl Bucket {
         let (vb, shard) = self.place(part);
         let mut vbucket = self.vbuckets[vb.index()].lock();
         let (out, _) = self.measure(&mut vbucket, |vbucket| vbucket.page_out(now, shard, how));
+        let state = vbucket.state();
         drop(vbucket);
+        if out.values + out.items > 0 {
+            self.pager.evicted.lock()[evicted_index(state)] += out.by_frequency;
+        }
         self.totals.add(Total::ValueEjects, out.values as u64);
         self.totals.add(Total::ItemEjects, out.items as u64);
         out.bytes as u64
@@ -256,6 +262,13 @@ impl Bucket {
 
     /// How seldom a document must be asked for to go; `None` when nothing in the sample may.
     fn sample(&self, from: usize) -> Option<u8> {
+        let counts = self.sample_counts(from, |_| true);
+        let share = self.quota.above_low() as f64 / self.quota.used().max(1) as f64;
+        threshold(&counts.0, (share * SHARE_MARGIN).max(SHARE_MIN))
+    }
+
+    /// Counts of some documents that may leave memory by how often they are asked for, of vBuckets in wanted states.
+    fn sample_counts(&self, from: usize, wanted: impl Fn(VbState) -> bool) -> FrequencyCounts {
         let now = self.setup.clock.now();
         let (eviction, parts) = (self.eviction(), self.parts());
         let places = if parts < SAMPLE_PLACES {
@@ -268,6 +281,9 @@ impl Bucket {
             let (place, round) = (look * SPREAD % places, look / places);
             let (vb, shard) = self.place((from + place * (parts / places) + round) % parts);
             let vbucket = self.vbuckets[vb.index()].lock();
+            if !wanted(vbucket.state()) {
+                continue;
+            }
             vbucket.count_frequencies(now, shard, eviction, &mut counts);
             seen += vbucket.table().shard(shard).len();
             let enough = counts.iter().sum::<u64>() >= SAMPLE_MIN || seen >= SAMPLE_MAX;
@@ -275,8 +291,24 @@ impl Bucket {
                 break;
             }
         }
-        let share = self.quota.above_low() as f64 / self.quota.used().max(1) as f64;
-        threshold(&counts, (share * SHARE_MARGIN).max(SHARE_MIN))
+        FrequencyCounts(counts)
+    }
+
+    /// Documents in a sample that may leave memory, of vBuckets in this state, by how often they are asked for.
+    #[must_use]
+    pub fn evictable(&self, state: VbState) -> FrequencyCounts {
+        self.sample_counts(0, |of| of == state)
+    }
+
+    /// What left memory since the start, or the last reset of statistics, by how often it was asked for: of active and
+    /// pending vBuckets, and of the others.
+    #[must_use]
+    pub fn evicted(&self) -> [FrequencyCounts; 2] {
+        *self.pager.evicted.lock()
+    }
+
+    pub(crate) fn reset_evicted(&self) {
+        *self.pager.evicted.lock() = <[FrequencyCounts; 2]>::default();
     }
 
     fn eviction(&self) -> Eviction {
@@ -296,6 +328,10 @@ impl Bucket {
         let vbuckets = self.vbuckets.len();
         (VbId((part % vbuckets) as u16), part / vbuckets)
     }
+}
+
+fn evicted_index(state: VbState) -> usize {
+    usize::from(!matches!(state, VbState::Active | VbState::Pending))
 }
 
 /// The count at or below which `share` of all lies.

@@ -9,8 +9,8 @@ use crate::outcome::Outcome;
 use kedge_storage::FileFigures;
 use kedge_types::{Cas, CollectionId, DocKey, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{
-    Cookie, Document, Drift, DurabilityFigures, FailoverTable, ObserveSeqno, ObserveState, Picked,
-    VbState,
+    CheckpointFigures, Cookie, Document, Drift, DurabilityFigures, FailoverTable, HashFigures,
+    KeyFigures, ObserveSeqno, ObserveState, Picked, VBucket, VbState,
 };
 use std::sync::atomic::Ordering;
 
@@ -153,8 +153,29 @@ impl Bucket {
     ) -> Result<Outcome<(ObserveState, Cas)>, Status> {
         let outcome = self.step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
             vbucket.observe_key(ctx.now, wanted.key)
-        })?;
+        })??;
         self.or_fetch(ctx, wanted, Op::Observe, outcome)
+    }
+
+    /// What statistics tell of a key: of a live document in memory or on disk. With `validate` the file is looked at in
+    /// any case, and compared to memory.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `UnknownCollection`; `NotMyVbucket`, `TemporaryFailure` while loading.
+    pub fn key_figures(
+        &self,
+        ctx: Ctx,
+        wanted: &Read<'_>,
+        validate: bool,
+    ) -> Result<Outcome<KeyFigures>, Status> {
+        let outcome = self.step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
+            vbucket.key_figures(ctx.now, wanted.key)
+        })?;
+        let op = Op::Key { validate };
+        match outcome {
+            Ok(_) | Err(Status::KeyNotFound) if validate => self.fetch(ctx, wanted, op),
+            outcome => self.or_fetch(ctx, wanted, op, outcome?),
+        }
     }
 
     /// How far the branch `uuid` of a vBucket is.
@@ -261,6 +282,12 @@ impl Bucket {
         Ok(vbucket.state())
     }
 
+    /// What a vBucket was before the bucket was opened; `None` when log and file told of none.
+    #[must_use]
+    pub fn vbucket_state_before(&self, vb: VbId) -> Option<VbState> {
+        *self.states_before.get()?.get(vb.index())?
+    }
+
     /// Figures of one vBucket, `None` when there is none of this number.
     #[must_use]
     pub fn vbucket_figures(&self, vb: VbId) -> Option<VbFigures> {
@@ -288,6 +315,24 @@ impl Bucket {
             failover: vbucket.failover().entries().to_vec(),
             durability: vbucket.durability_figures(),
         })
+    }
+
+    /// The checkpoints of a vBucket, `None` when there is none of this number.
+    #[must_use]
+    pub fn checkpoint_figures(&self, vb: VbId) -> Option<CheckpointFigures> {
+        self.look(vb, VBucket::checkpoint_figures)
+    }
+
+    /// The hash table of a vBucket, `None` when there is none of this number. With `counted` each of its documents is
+    /// looked at, with the vBucket locked.
+    #[must_use]
+    pub fn hash_figures(&self, vb: VbId, counted: bool) -> Option<HashFigures> {
+        self.look(vb, |vbucket| vbucket.table().figures(counted))
+    }
+
+    fn look<R>(&self, vb: VbId, look: impl FnOnce(&VBucket) -> R) -> Option<R> {
+        let vbucket = self.vbuckets.get(vb.index())?.lock();
+        (!vbucket.is_deleted()).then(|| look(&vbucket))
     }
 
     /// What the file of a vBucket is like; `None` while it has none. A file that nobody looked at since the start is

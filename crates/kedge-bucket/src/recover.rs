@@ -19,6 +19,7 @@ use crate::open::LOG_DIR;
 use crate::record;
 use crate::tasks::LOAD;
 use crate::together::Together;
+use crate::watched::Watched;
 use kedge_log::{Log, LogConfig, Record, RecoveryMode};
 use kedge_storage::{RollbackOutcome, Storage, StorageConfig};
 use kedge_types::VbId;
@@ -52,7 +53,7 @@ impl Bucket {
         uuid: [u8; 16],
     ) -> Result<(LoadReport, Option<Committer>), BucketError> {
         let storage = Storage::open(
-            Arc::clone(&self.setup.disk),
+            Watched::over(&self.setup.disk, &self.watch, true),
             &self.setup.dir,
             &self.storage_config(),
         )?;
@@ -180,6 +181,7 @@ impl Bucket {
         let log_dir = self.log_dir();
         let mut report = LoadReport {
             clean: mark == Some(Mark::Clean) || (mark.is_none() && files == 0),
+            is_new: mark.is_none() && files == 0,
             ..LoadReport::default()
         };
         if mark.is_none() && disk.exists(&log_dir)? {
@@ -219,7 +221,8 @@ impl Bucket {
             Mark::remove(&*self.setup.disk, &self.setup.dir)?;
         }
         let clean = mark == Some(Mark::Clean) || (mark.is_none() && files == 0);
-        let Replay { log, report } = self.replay(uuid, clean)?;
+        let Replay { log, mut report } = self.replay(uuid, clean)?;
+        report.is_new &= mark.is_none() && files == 0;
         if !report.clean && files > 0 {
             self.floor.hold(log.first_lsn());
         }
@@ -262,7 +265,7 @@ impl Bucket {
         };
         let mut is_last_clean = false;
         let (log, report) = Log::open(
-            Arc::clone(&self.setup.disk),
+            Watched::over(&self.setup.disk, &self.watch, false),
             &self.log_dir(),
             uuid,
             config,
@@ -276,6 +279,7 @@ impl Bucket {
             records: report.records,
             bytes: report.bytes,
             documents: 0,
+            is_new: report.is_new,
             clean: is_last_clean || (report.is_new && clean),
             skipped: report.skipped_places,
             took_us: 0,
@@ -324,6 +328,7 @@ impl Bucket {
         let now = self.setup.clock.now();
         // Damage that was accepted, now or by an earlier salvage, may have taken prepares and left their commits.
         let salvaged = report.skipped > 0;
+        let mut states_before = vec![None; self.vbuckets.len()];
         for (index, vbucket) in self.vbuckets.iter().enumerate() {
             let vb = VbId(index as u16);
             if self.is_set_aside(vb) {
@@ -333,6 +338,7 @@ impl Bucket {
                 let vbucket = vbucket.lock();
                 (vbucket.needs_rewind().cloned(), vbucket.state())
             };
+            states_before[index] = was_there(&vbucket.lock(), report).then_some(state);
             let rewound = rewind.map(|rewind| self.rewind_file(vb, &rewind, state));
             let rewound = rewound.transpose()?;
             let mut vbucket = vbucket.lock();
@@ -366,6 +372,8 @@ impl Bucket {
             result.map_err(|source| BucketError::Replay { vb, source })?;
             self.queue_replayed(&vbucket, now.mono_ns);
         }
+        // Loading happens once.
+        let _ = self.states_before.set(states_before.into());
         Ok(())
     }
 
@@ -396,4 +404,9 @@ impl Bucket {
     fn log_dir(&self) -> PathBuf {
         self.setup.dir.join(LOG_DIR)
     }
+}
+
+/// Whether the bucket had it before this start.
+fn was_there(vbucket: &VBucket, report: &LoadReport) -> bool {
+    !report.is_new && !vbucket.is_deleted()
 }

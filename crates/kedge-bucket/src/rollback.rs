@@ -64,6 +64,9 @@ struct Cut<'a> {
     was_warm: bool,
 }
 
+/// Whether a rollback is wanted. Asked under the vBucket's lock.
+type Still<'a> = &'a dyn Fn() -> bool;
+
 /// Why a rollback did not go on.
 enum Failure {
     /// Something was written meanwhile.
@@ -100,9 +103,15 @@ impl Bucket {
     /// could not be read, when something else has changed it meanwhile, or the disk does not let it. It may have been
     /// reset then.
     pub fn rollback(&self, vb: VbId, to: Seqno) -> Result<RolledBack, Status> {
+        self.rollback_if(vb, to, &|| true)
+    }
+
+    /// As [`Bucket::rollback`], unless nobody wants it any more at the moment in which memory would go back; then
+    /// `TemporaryFailure`.
+    fn rollback_if(&self, vb: VbId, to: Seqno, still: Still<'_>) -> Result<RolledBack, Status> {
         let _alone = self.hold_vbucket(vb)?;
         for _ in 0..ATTEMPTS_MAX {
-            match self.try_rollback(vb, to) {
+            match self.try_rollback(vb, to, still) {
                 Ok(done) => return Ok(done),
                 Err(Failure::Again) => {}
                 Err(Failure::Status(status)) => return Err(status),
@@ -114,23 +123,27 @@ impl Bucket {
         Err(Status::TemporaryFailure)
     }
 
-    /// As [`Bucket::rollback`], by a task; `done` hears of the end.
+    /// As [`Bucket::rollback`], by a task; `done` hears of the end. Nothing happens when `still` says that nobody waits for
+    /// that any more: what the vBucket is about to follow meanwhile may not be on the branch that it was to leave, and has
+    /// heard what the vBucket acknowledges.
     pub fn begin_rollback(
         self: &Arc<Self>,
         vb: VbId,
         to: Seqno,
+        still: impl Fn() -> bool + Send + 'static,
         done: impl FnOnce(Result<RolledBack, Status>) + Send + 'static,
     ) {
-        self.begin_change(&ROLLBACK, move |bucket| bucket.rollback(vb, to), done);
+        let work = move |bucket: &Self| bucket.rollback_if(vb, to, &still);
+        self.begin_change(&ROLLBACK, work, done);
     }
 
-    fn try_rollback(&self, vb: VbId, to: Seqno) -> Result<RolledBack, Failure> {
+    fn try_rollback(&self, vb: VbId, to: Seqno, still: Still<'_>) -> Result<RolledBack, Failure> {
         let mut high = Seqno(0);
         self.change_vbucket(vb, |vbucket| {
             high = vbucket.high_seqno();
-            may_roll_back(vbucket)
+            may_roll_back(vbucket, still)
         })?;
-        let seqno = match self.settle_and_cut(vb, to)? {
+        let seqno = match self.settle_and_cut(vb, to, still)? {
             Begun::Needless(seqno) => {
                 return Ok(RolledBack {
                     seqno,
@@ -173,17 +186,17 @@ impl Bucket {
     }
 
     /// Brings all of the vBucket into its file, and takes memory back before anything else can be written.
-    fn settle_and_cut(&self, vb: VbId, to: Seqno) -> Result<Begun<'_>, Failure> {
+    fn settle_and_cut(&self, vb: VbId, to: Seqno, still: Still<'_>) -> Result<Begun<'_>, Failure> {
         if self.is_direct() {
-            return self.with_flushed(vb, || self.cut(vb, to));
+            return self.with_flushed(vb, || self.cut(vb, to, still));
         }
         self.sync()?;
         let mut settler = self.hold_settler(vb);
         self.settle_to_end(&mut settler, vb)?;
-        self.cut(vb, to)
+        self.cut(vb, to, still)
     }
 
-    fn cut(&self, vb: VbId, to: Seqno) -> Result<Begun<'_>, Failure> {
+    fn cut(&self, vb: VbId, to: Seqno, still: Still<'_>) -> Result<Begun<'_>, Failure> {
         let rollback = self.storage()?.begin_rollback(vb, to)?;
         let changed = match &rollback {
             Some(rollback) => rollback.changed_keys()?,
@@ -191,7 +204,7 @@ impl Bucket {
         };
         let mut begun = Err(Failure::Again);
         self.change_vbucket(vb, |vbucket| {
-            may_roll_back(vbucket)?;
+            may_roll_back(vbucket, still)?;
             if vbucket.queued() > 0 || has_work(vbucket) {
                 return Ok(());
             }
@@ -352,11 +365,11 @@ impl Bucket {
     }
 }
 
-fn may_roll_back(vbucket: &mut VBucket) -> Result<(), Status> {
+fn may_roll_back(vbucket: &mut VBucket, still: Still<'_>) -> Result<(), Status> {
     if vbucket.is_deleted() || vbucket.state() == VbState::Active {
         return Err(Status::NotMyVbucket);
     }
-    if vbucket.is_rewinding() {
+    if vbucket.is_rewinding() || !still() {
         return Err(Status::TemporaryFailure);
     }
     Ok(())

@@ -112,6 +112,7 @@ impl Bucket {
         .into_iter()
         .chain(self.totals())
         .chain(self.storage_figures())
+        .chain(self.disk_failures())
         .chain(self.file_sizes())
         .chain(self.compaction_figures())
         .chain(drift_figures(drift))

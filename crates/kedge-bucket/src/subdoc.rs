@@ -1,6 +1,7 @@
 //! Sub-document commands: what they read, and changes that are made of what is there.
 
 use crate::bucket::{Bucket, Ctx, Role, Write};
+use crate::checks::TimedChange;
 use crate::counters::Counter;
 use crate::documents::{Read, pending};
 use crate::fetch::Op;
@@ -19,6 +20,8 @@ pub enum LookIn {
     Tombstones,
     /// A document of a replica.
     Replica,
+    /// A document or tombstone of a replica.
+    ReplicaTombstones,
 }
 
 impl Bucket {
@@ -37,6 +40,7 @@ impl Bucket {
             LookIn::Documents => (Op::Get, Role::Active),
             LookIn::Tombstones => (Op::GetWithTombstones, Role::Active),
             LookIn::Replica => (Op::GetReplica, Role::Replica),
+            LookIn::ReplicaTombstones => (Op::GetReplicaWithTombstones, Role::Replica),
         };
         let (now, key) = (ctx.now, wanted.key);
         let result = self.step_as(now, wanted.vb, role, |vbucket| {
@@ -46,11 +50,12 @@ impl Bucket {
                 LookIn::Documents => vbucket.get(now, key, read),
                 LookIn::Tombstones => vbucket.get_with_tombstones(now, key, read),
                 LookIn::Replica => vbucket.get_replica(now, key, read),
+                LookIn::ReplicaTombstones => vbucket.get_replica_with_tombstones(now, key, read),
             }
         });
         match result {
             Ok(outcome) => self.or_fetch(ctx, wanted, op, outcome?),
-            Err(status) if which == LookIn::Replica => Err(status),
+            Err(status) if role == Role::Replica => Err(status),
             Err(status) => self.or_await(ctx, wanted, op, status),
         }
     }
@@ -78,7 +83,10 @@ impl Bucket {
             return self.hold(ctx, write.vb, bytes, pending(ctx, write, durability, op()));
         }
         let result = self.write(ctx, write, None, op, |vbucket, inner| {
-            vbucket.modify(ctx.now, inner, expiry, &**change)
+            let timed = TimedChange::new(&**change);
+            let outcome = vbucket.modify(ctx.now, inner, expiry, &timed);
+            self.record_change(ctx, &timed);
+            outcome
         });
         self.hold_back_if_behind(ctx, write, result)
     }

@@ -54,6 +54,12 @@ timings! {
     SubdocLookup = "subdoc_lookup",
     /// All other sub-document commands.
     SubdocMutation = "subdoc_mutation",
+    /// Reading or changing paths of a document that was in memory.
+    SubdocExecute = "subdoc_execute",
+    /// Finding out whether a value of 4 KiB or more that a client sent is JSON.
+    JsonValidate = "json_validate",
+    /// Inflating such a value, of which 4 KiB or more were sent.
+    SnappyDecompress = "snappy_decompress",
     /// RANGE_SCAN_CREATE.
     RangeScanCreate = "range_scan_create",
     /// RANGE_SCAN_CONTINUE, all parts of its answer.
@@ -84,6 +90,16 @@ timings! {
     BgLoad = "bg_load",
     /// Documents of one look (a count, not a time).
     BgBatchSize = "bg_batch_size",
+    /// One read of a vBucket's file.
+    FsRead = "fs_read_time",
+    /// Bytes of it (a size, not a time).
+    FsReadSize = "fs_read_size",
+    /// One write to a vBucket's file.
+    FsWrite = "fs_write_time",
+    /// Bytes of it (a size, not a time).
+    FsWriteSize = "fs_write_size",
+    /// One sync of a vBucket's file, or of their directory.
+    FsSync = "fs_sync_time",
     /// How long a write waited for memory.
     MemoryWait = "memory_wait",
     /// A slice of the item pager's work.

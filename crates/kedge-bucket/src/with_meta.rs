@@ -3,14 +3,13 @@
 use crate::bucket::{Bucket, Ctx, Write};
 use crate::config::ConflictResolution;
 use crate::counters::Counter;
-use crate::documents::pending;
+use crate::documents::{Storing, pending};
 use crate::fetch::Op;
 use crate::held::Room;
 use crate::outcome::Outcome;
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Status};
 use kedge_vbucket::{
-    ConflictRule, Deletion, Given, ItemMeta, Mutated, NewValue, Outcome as StepOutcome, StoreMode,
-    VBucket,
+    ConflictRule, Deletion, Given, ItemMeta, MinRatio, Mutated, NewValue, Patches, VBucket,
 };
 
 /// A document or deletion with the metadata that it has elsewhere.
@@ -34,28 +33,19 @@ pub struct WithMeta<'a> {
     pub skip_conflicts: bool,
     /// The client says that the bucket is one in which the last write wins.
     pub for_last_write: bool,
-    /// Its value.
+    /// Its value, behind its extended attributes if the datatype says that it has some; of a deletion nothing else.
     pub value: &'a [u8],
     /// What the client says of the value.
     pub datatype: Datatype,
+    /// Where in its extended attributes the version that it gets is written.
+    pub patches: &'a Patches,
 }
 
 /// A write of which the client wants to know the metadata.
 #[derive(Clone, Copy, Debug)]
 pub enum Returning<'a> {
     /// A store.
-    Store {
-        /// Whether the document may be there.
-        mode: StoreMode,
-        /// The value.
-        value: &'a [u8],
-        /// What the client says of it.
-        datatype: Datatype,
-        /// The client's own 32 bits.
-        flags: u32,
-        /// The number of the wire.
-        expiry: u32,
-    },
+    Store(Storing<'a>),
     /// A deletion.
     Delete,
 }
@@ -66,8 +56,9 @@ impl Bucket {
     ///
     /// # Errors
     /// `KeyExists` when the one that is there wins, has another CAS, or is there at all though it may not be;
-    /// `CasValueInvalid`; `Invalid` when the client is wrong about how the bucket resolves conflicts, the revision is too
-    /// high, a deletion has a value, or a value has extended attributes; else as [`Bucket::store`].
+    /// `CasValueInvalid`; `XattrInvalid`; `Invalid` when the client is wrong about how the bucket resolves conflicts, the
+    /// revision is too high, a deletion has a body, or the version cannot be written where it should be; else as
+    /// [`Bucket::store`].
     pub fn write_with_meta(
         &self,
         ctx: Ctx,
@@ -78,17 +69,24 @@ impl Bucket {
             ConflictResolution::Seqno => ConflictRule::MostChanges,
             ConflictResolution::Lww => ConflictRule::LastWrite,
         };
-        let is_deletion = with.deleted.is_some();
-        if with.for_last_write != (rule == ConflictRule::LastWrite)
-            || (is_deletion && !with.value.is_empty())
-        {
+        if with.for_last_write != (rule == ConflictRule::LastWrite) {
             return Err(Status::Invalid);
         }
-        let value = NewValue::check(with.value, with.datatype, self.hot.min_ratio())?;
-        let value = match with.deleted {
-            None => value,
-            Some(_) => NewValue::of_deletion(),
+        // What is to be written into is not kept compressed.
+        let min_ratio = match with.patches.is_empty() {
+            true => self.hot.min_ratio(),
+            false => MinRatio::NEVER,
         };
+        let value = match with.deleted {
+            None => NewValue::check_whole(with.value, with.datatype, min_ratio)?,
+            Some(_) => NewValue::check_deletion(with.value, with.datatype)?,
+        };
+        if !with.patches.is_empty() {
+            if !value.datatype.contains(Datatype::XATTR) {
+                return Err(Status::Invalid);
+            }
+            with.patches.check(&value.bytes)?;
+        }
         let expiry = Expiry(with.expiry);
         let given = Given {
             cas: with.cas,
@@ -108,8 +106,9 @@ impl Bucket {
             given,
             bytes: value.bytes.as_ref().into(),
             datatype: value.datatype,
+            patches: with.patches.clone().into(),
         };
-        if is_deletion {
+        if given.deleted.is_some() && value.bytes.is_empty() {
             self.refuse_on_full_disk()?;
         } else {
             let bytes = write.key.as_bytes().len() + value.bytes.len();
@@ -118,7 +117,7 @@ impl Bucket {
             }
         }
         let result = self.write_at(ctx, write, None, None, op, |vbucket, inner| {
-            vbucket.write_with_meta(ctx.now, inner, &given, &value)
+            vbucket.write_with_meta(ctx.now, inner, &given, &value, with.patches)
         });
         if result == Err(Status::KeyExists) {
             self.count(ctx, given_counters(&given).1);
@@ -136,43 +135,17 @@ impl Bucket {
         write: &Write<'_>,
         what: &Returning<'_>,
     ) -> Result<Outcome<(Mutated, ItemMeta)>, Status> {
-        let durability = self.hot.durability(write.durability);
-        match *what {
+        let tell = |vbucket: &VBucket, mutated| (mutated, meta_of(vbucket, write.key));
+        match what {
             Returning::Delete => {
                 self.refuse_on_full_disk()?;
                 let op = || Op::Delete;
-                self.write_at(ctx, write, durability, None, op, |vbucket, inner| {
+                self.write(ctx, write, None, op, |vbucket, inner| {
                     let outcome = vbucket.delete(ctx.now, inner)?;
-                    Ok(told(vbucket, write.key, outcome))
+                    Ok(outcome.map(|mutated| tell(vbucket, mutated)))
                 })
             }
-            Returning::Store {
-                mode,
-                value,
-                datatype,
-                flags,
-                expiry,
-            } => {
-                let value = NewValue::check(value, datatype, self.hot.min_ratio())?;
-                let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
-                let expiry = self.expiry(ctx.now, write.key, expiry);
-                self.count(ctx, Counter::CmdSet);
-                let op = || Op::Store {
-                    mode,
-                    bytes: value.bytes.as_ref().into(),
-                    datatype: value.datatype,
-                    flags,
-                    expiry,
-                };
-                if let Room::Later(bytes) = room {
-                    let pending = pending(ctx, write, durability, op());
-                    return self.hold(ctx, write.vb, bytes, pending);
-                }
-                self.write_at(ctx, write, durability, None, op, |vbucket, inner| {
-                    let outcome = vbucket.store(ctx.now, inner, mode, &value, flags, expiry)?;
-                    Ok(told(vbucket, write.key, outcome))
-                })
-            }
+            Returning::Store(storing) => self.store_telling(ctx, write, storing, tell),
         }
     }
 }
@@ -185,16 +158,9 @@ pub(crate) fn given_counters(given: &Given) -> (Counter, Counter) {
     }
 }
 
-fn told(
-    vbucket: &VBucket,
-    key: &DocKey,
-    outcome: StepOutcome<Mutated>,
-) -> StepOutcome<(Mutated, ItemMeta)> {
-    outcome.map(|mutated| {
-        let (table, key) = (vbucket.table(), key.as_bytes());
-        let item = table
-            .find(table.hash(key), key)
-            .expect("it was written just now");
-        (mutated, item.meta())
-    })
+/// The metadata of what was written just now.
+fn meta_of(vbucket: &VBucket, key: &DocKey) -> ItemMeta {
+    let (table, key) = (vbucket.table(), key.as_bytes());
+    let item = table.find(table.hash(key), key);
+    item.expect("it was written just now").meta()
 }

@@ -1,5 +1,6 @@
 //! What a bucket is told about compaction.
 
+use super::when::CompactionHours;
 use kedge_storage::PaceConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -19,6 +20,14 @@ pub struct CompactionConfig {
     pub fragmentation_percent: u8,
     /// A file with less garbage than this is left alone, in bytes.
     pub min_bytes: u64,
+    /// So much garbage all files of the bucket may have together, in bytes, `None` for any: a file is compacted also when
+    /// it has more than its part of it, shared among as many as the bucket has vBuckets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub garbage_bytes: Option<u64>,
+    /// When files are compacted without anyone's asking; `None`: at any time. What a dropped collection leaves does not
+    /// wait for that.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hours: Option<CompactionHours>,
     /// Tombstones older than this are left out, in seconds.
     pub purge_age_secs: u32,
     /// How fast it goes.
@@ -32,6 +41,8 @@ impl Default for CompactionConfig {
             max_concurrent: 0,
             fragmentation_percent: Self::FRAGMENTATION_PERCENT_DEFAULT,
             min_bytes: Self::MIN_BYTES_DEFAULT,
+            garbage_bytes: None,
+            hours: None,
             purge_age_secs: Self::PURGE_AGE_SECS_DEFAULT,
             pace: CompactionPace::default(),
         }
@@ -62,7 +73,7 @@ impl CompactionConfig {
                 Self::MAX_CONCURRENT
             ));
         }
-        Ok(())
+        self.hours.map_or(Ok(()), CompactionHours::check)
     }
 }
 
@@ -77,6 +88,10 @@ pub struct CompactionChange {
     pub fragmentation_percent: Option<u8>,
     /// How much garbage a file may have in any case, in bytes.
     pub min_bytes: Option<u64>,
+    /// How much garbage all files may have together, in bytes; `Some(None)`: any.
+    pub garbage_bytes: Option<Option<u64>>,
+    /// At what time of the day files are compacted; `Some(None)`: at any.
+    pub hours: Option<Option<CompactionHours>>,
     /// How long tombstones are kept, in seconds.
     pub purge_age_secs: Option<u32>,
     /// How fast it goes.
@@ -92,6 +107,8 @@ impl CompactionChange {
                 .fragmentation_percent
                 .unwrap_or(config.fragmentation_percent),
             min_bytes: self.min_bytes.unwrap_or(config.min_bytes),
+            garbage_bytes: self.garbage_bytes.unwrap_or(config.garbage_bytes),
+            hours: self.hours.unwrap_or(config.hours),
             purge_age_secs: self.purge_age_secs.unwrap_or(config.purge_age_secs),
             pace: self.pace.unwrap_or(config.pace),
         }
@@ -191,6 +208,18 @@ mod tests {
         assert_eq!(config.pool, CompactionPool::Writer);
         assert_eq!(config.pace, CompactionPace::BytesPerSec(1_000));
         assert_eq!(serde_json::to_string(&config).unwrap(), text);
+        let text =
+            r#"{"garbage_bytes":9,"hours":{"from_minute":60,"to_minute":0,"abort_outside":true}}"#;
+        let config: CompactionConfig = serde_json::from_str(text).unwrap();
+        assert_eq!(
+            (config.garbage_bytes, config.hours.unwrap().from_minute),
+            (Some(9), 60)
+        );
+        let again = serde_json::to_string(&config).unwrap();
+        assert_eq!(
+            serde_json::from_str::<CompactionConfig>(&again).unwrap(),
+            config
+        );
         let left_out: CompactionConfig = serde_json::from_str("{}").unwrap();
         assert_eq!(left_out, CompactionConfig::default());
         for pace in ["auto", "off", "4194304"] {

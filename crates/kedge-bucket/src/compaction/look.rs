@@ -2,25 +2,29 @@
 //!
 //! Invariant: a file that had a commit since the last look is in the list, once, and the task is about to look.
 
-use super::CompactionConfig;
 use super::queue::{Asked, Wish};
+use super::when::is_due;
 use crate::bucket::Bucket;
 use crate::tasks::{Sleeper, Work};
 use kedge_executor::Next;
-use kedge_storage::FileFigures;
 use kedge_types::VbId;
 use parking_lot::Mutex;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// From a commit to the look at its file.
 const PERIOD: Duration = Duration::from_secs(10);
+/// No longer than this to a look that waits for a time of the day, as clocks are set.
+const HOUR: Duration = Duration::from_secs(3_600);
 
 /// Files that are to be looked at.
 #[derive(Debug)]
 pub(super) struct Changed {
     marked: Box<[AtomicBool]>,
     list: Mutex<Vec<VbId>>,
+    /// Those that were found due at a time at which nothing is compacted by itself.
+    put_off: Mutex<BTreeSet<VbId>>,
 }
 
 impl Changed {
@@ -28,6 +32,7 @@ impl Changed {
         Self {
             marked: (0..vbuckets).map(|_| AtomicBool::new(false)).collect(),
             list: Mutex::default(),
+            put_off: Mutex::default(),
         }
     }
 
@@ -54,13 +59,6 @@ impl Changed {
     }
 }
 
-/// Whether a file is worth its compaction.
-fn is_due(config: &CompactionConfig, file: &FileFigures) -> bool {
-    let garbage = file.file_bytes.saturating_sub(file.data_bytes);
-    let percent = config.fragmentation_percent;
-    percent < 100 && file.fragmentation_percent() >= percent && garbage >= config.min_bytes
-}
-
 /// The task. It also begins what waits for a pause to end.
 #[derive(Debug)]
 pub(crate) struct CompactionLook;
@@ -74,11 +72,12 @@ impl Work for CompactionLook {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
         let sleeper: &Sleeper = &bucket.compactions.sleeper;
         sleeper.get_up();
-        bucket.look_at_files();
+        let hours = bucket.look_at_files();
         bucket.begin_compactions();
         let now_ns = bucket.setup.clock.now().mono_ns;
         let retry_ns = bucket.compactions.queue.lock().next_retry_ns(now_ns);
-        let rest = retry_ns.map(|at_ns| Duration::from_nanos(at_ns - now_ns));
+        let retry = retry_ns.map(|at_ns| Duration::from_nanos(at_ns - now_ns));
+        let rest = retry.into_iter().chain(hours).min();
         sleeper.lie_down();
         if !bucket.compactions.changed.is_empty() {
             sleeper.get_up();
@@ -111,22 +110,54 @@ impl Bucket {
         }
     }
 
-    fn look_at_files(&self) {
-        let changed = self.compactions.changed.take();
+    /// Says when to look again although no file changes: when the time of the day begins or ends at which files are
+    /// compacted by themselves.
+    fn look_at_files(&self) -> Option<Duration> {
+        let config = self.config().compaction;
+        let changed = &self.compactions.changed;
+        let unix_secs = self.setup.clock.now().unix_secs();
+        let left = config.hours.map(|hours| hours.secs_left(unix_secs));
+        let is_time = left != Some(None);
+        if is_time {
+            for vb in std::mem::take(&mut *changed.put_off.lock()) {
+                changed.mark(vb);
+            }
+        } else if config.hours.is_some_and(|hours| hours.abort_outside) {
+            let given_up = self.compactions.queue.lock().cancel_by_itself();
+            changed.put_off.lock().extend(given_up);
+        }
+        self.look_at(changed.take(), is_time);
+        let hours = config.hours?;
+        let ends = hours.abort_outside && self.compactions.queue.lock().has_by_itself();
+        let secs = match left.flatten() {
+            Some(left) => ends.then_some(left),
+            None => (!changed.put_off.lock().is_empty()).then(|| hours.secs_to_begin(unix_secs)),
+        };
+        secs.map(|secs| Duration::from_secs(secs).min(HOUR))
+    }
+
+    fn look_at(&self, changed: Vec<VbId>, is_time: bool) {
         let Ok(storage) = self.storage() else {
             return;
         };
         let config = self.config().compaction;
         for vb in changed {
             match storage.file_figures(vb) {
-                Ok(Some(file)) if is_due(&config, &file) || storage.has_dropped(vb) => {
-                    let asked = Asked {
-                        wish: Wish::default(),
-                        tickets: Vec::new(),
-                    };
-                    self.compactions.queue.lock().ask(vb, asked);
+                Ok(Some(file)) => {
+                    let has_dropped = storage.has_dropped(vb);
+                    let is_due = is_due(&config, self.vbuckets(), &file);
+                    if is_due && !has_dropped && !is_time {
+                        self.compactions.changed.put_off.lock().insert(vb);
+                    } else if is_due || has_dropped {
+                        let asked = Asked {
+                            wish: Wish::default(),
+                            tickets: Vec::new(),
+                            by_itself: !has_dropped,
+                        };
+                        self.compactions.queue.lock().ask(vb, asked);
+                    }
                 }
-                Ok(_) => {}
+                Ok(None) => {}
                 // Whoever needs the file says so, too. Its next commit brings it here again.
                 Err(error) => {
                     tracing::warn!(bucket = self.name(), vbucket = %vb, %error, "a file cannot be looked at");

@@ -16,10 +16,12 @@ mod pacing;
 mod queue;
 mod run;
 mod ticket;
+mod when;
 
 pub use config::{CompactionChange, CompactionConfig, CompactionPace, CompactionPool};
 pub(crate) use look::CompactionLook;
 pub use ticket::{CompactionReport, CompactionTicket};
+pub use when::CompactionHours;
 
 use crate::bucket::{Bucket, Phase};
 use crate::config::BucketConfig;
@@ -156,6 +158,7 @@ impl Bucket {
             let asked = Asked {
                 wish,
                 tickets: vec![ticket.clone()],
+                by_itself: false,
             };
             queue.ask(vb, asked);
         }
@@ -272,7 +275,11 @@ impl Bucket {
         let Job { vb, asked, cancel } = job;
         let now_ns = self.setup.clock.now().mono_ns;
         let compactions = &self.compactions;
-        let Asked { wish, tickets } = asked;
+        let Asked {
+            wish,
+            tickets,
+            by_itself,
+        } = asked;
         let told = match ended {
             Ended::Compacted { done, expired } => Told::Compacted {
                 done,
@@ -285,13 +292,22 @@ impl Bucket {
             }
             Ended::GaveWay => {
                 self.totals.add(Total::CompactionsCancelled, 1);
-                let asked = Asked { wish, tickets };
+                let asked = Asked {
+                    wish,
+                    tickets,
+                    by_itself,
+                };
                 compactions.queue.lock().retry(vb, asked, now_ns, false);
                 return self.wake_look();
             }
             Ended::Failed(error) => {
                 let is_wanted = !cancel.load(Ordering::Relaxed);
-                self.on_compaction_failed(vb, wish, is_wanted, now_ns, error);
+                let again = Asked {
+                    wish,
+                    tickets: Vec::new(),
+                    by_itself,
+                };
+                self.on_compaction_failed(vb, again, is_wanted, now_ns, error);
                 Told::Failed(error)
             }
         };
@@ -306,7 +322,7 @@ impl Bucket {
     fn on_compaction_failed(
         &self,
         vb: VbId,
-        wish: Wish,
+        asked: Asked,
         is_wanted: bool,
         now_ns: u64,
         error: &StorageError,
@@ -319,10 +335,6 @@ impl Bucket {
         if !is_wanted {
             return self.compactions.queue.lock().end(vb);
         }
-        let asked = Asked {
-            wish,
-            tickets: Vec::new(),
-        };
         let mut queue = self.compactions.queue.lock();
         let pause_ns = queue.retry(vb, asked, now_ns, true);
         drop(queue);

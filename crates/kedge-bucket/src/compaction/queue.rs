@@ -45,10 +45,13 @@ impl Wish {
 pub(super) struct Asked {
     pub(super) wish: Wish,
     pub(super) tickets: Vec<CompactionTicket>,
+    /// Nobody did but the look at files, for their garbage: it may be put off.
+    pub(super) by_itself: bool,
 }
 
 impl Asked {
     fn join(&mut self, mut other: Self) {
+        self.by_itself &= other.by_itself;
         self.wish = self.wish.and(other.wish);
         self.tickets.append(&mut other.tickets);
     }
@@ -72,6 +75,8 @@ struct Entry {
     not_before_ns: u64,
     failures: u32,
     running: Option<Cancel>,
+    /// What runs was asked for by nobody.
+    runs_by_itself: bool,
 }
 
 /// See the head of this file.
@@ -114,6 +119,7 @@ impl Queue {
         let asked = entry.asked.take()?;
         let cancel = Cancel::default();
         entry.running = Some(Arc::clone(&cancel));
+        entry.runs_by_itself = asked.by_itself;
         self.running += 1;
         Some(Job { vb, asked, cancel })
     }
@@ -181,6 +187,35 @@ impl Queue {
         }
         self.forget(vb);
         (asked.map(|asked| asked.tickets).unwrap_or_default(), true)
+    }
+
+    /// [`Self::cancel`] of what nobody asked for. Gives the vBuckets.
+    pub(super) fn cancel_by_itself(&mut self) -> Vec<VbId> {
+        let is_by_itself = |entry: &Entry| match &entry.asked {
+            Some(asked) => asked.by_itself,
+            None => entry.running.is_some() && entry.runs_by_itself,
+        };
+        let entries = self.entries.iter().filter(|(_, entry)| is_by_itself(entry));
+        let vbuckets: Vec<VbId> = entries.map(|(vb, _)| *vb).collect();
+        for vb in &vbuckets {
+            match self.entries.get_mut(vb) {
+                // What runs is somebody's.
+                Some(entry) if entry.running.is_some() && !entry.runs_by_itself => {
+                    entry.asked = None;
+                    self.order.retain(|queued| queued != vb);
+                }
+                _ => drop(self.cancel(*vb)),
+            }
+        }
+        vbuckets
+    }
+
+    /// Whether there is anything in here that nobody asked for.
+    pub(super) fn has_by_itself(&self) -> bool {
+        self.entries.values().any(|entry| {
+            let is_queued = entry.asked.as_ref().is_some_and(|asked| asked.by_itself);
+            is_queued || (entry.running.is_some() && entry.runs_by_itself)
+        })
     }
 
     /// When the first of those that wait for a pause to end may begin.

@@ -4,22 +4,27 @@
 //! into the stream's buffer, and hands over to the cursor that was opened in the beginning. The file is read as one commit
 //! left it, whatever becomes of it meanwhile.
 //!
+//! A stream of some collections may take another order. Then these are read by key, and the rest of the file is not. That is
+//! for streams that begin, where it pays ([`super::order`]): in the middle of it nobody is at any seqno. Streams with SyncWrites are out of it, as prepares
+//! and their ends mean nothing without their order.
+//!
 //! Invariants:
 //! * The cursor is opened before it is known what the file has to have: between the two nothing is missed.
 //! * What streams of a connection have in their buffers is bounded: so many backfills are begun at once, and each reads no
 //!   further when its part of `dcp_backfill_bytes_max` is full.
 
-use super::connection::Queue;
+use super::connection::{Queue, filtered_high};
 use super::files::Arrival;
+use super::order::{by_key, items_of, pays_by_key};
 use super::stream::{Filled, Shared};
 use crate::bucket::Bucket;
 use crate::counters::Total;
 use crate::error::BucketError;
 use crate::tasks::Work;
 use kedge_executor::Next;
-use kedge_replication::{EndReason, StreamFlags, StreamItem, StreamRequest};
+use kedge_replication::{EndReason, Filter, StreamFlags, StreamItem, StreamRequest, Values};
 use kedge_storage::{FileView, Record, RecordKind, Scan};
-use kedge_types::Seqno;
+use kedge_types::{CollectionId, Seqno};
 use kedge_vbucket::{Change, CursorOpening, Item, Snapshot, SnapshotKind, StreamCursor};
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +52,9 @@ pub(super) struct Backfill {
     purge_seen: Option<Seqno>,
     ignore_purged: bool,
     disk_only: bool,
+    filter: Filter,
+    /// What is read by key instead of all by seqno, if that pays.
+    by_key: Option<Vec<CollectionId>>,
     place: Place,
 }
 
@@ -68,6 +76,8 @@ enum Place {
         upto: Seqno,
         /// The last that was read.
         last: Seqno,
+        /// The last in the snapshot that clients may see.
+        visible: Seqno,
     },
     /// Everything is in the buffer, from where it is given out.
     Read,
@@ -102,6 +112,8 @@ impl Backfill {
                 .flags
                 .contains(StreamFlags::IGNORE_PURGED_TOMBSTONES),
             disk_only: request.flags.contains(StreamFlags::DISK_ONLY),
+            filter: request.filter.clone(),
+            by_key: by_key(request, after),
             place: Place::New,
         }
     }
@@ -177,26 +189,42 @@ impl Backfill {
         let purged = self.after > Seqno(0)
             && self.after < state.purge
             && self.purge_seen != Some(state.purge)
-            && !self.ignore_purged;
+            && !self.ignore_purged
+            && !self.is_unchanged(bucket);
         if purged {
             self.stream.end(EndReason::Rollback);
             self.give_up(bucket);
             return Ok(Turn::Over);
         }
         let upto = view.high_seqno().min(self.end);
-        let after = self.after;
-        let scan =
-            bucket
-                .storage()?
-                .scan_view(view, Seqno(after.get() + 1)..=upto, self.stream.values)?;
-        let start = self.first_start.unwrap_or(Seqno(after.get() + 1));
-        let marker = Snapshot {
-            max_visible: Some(state.visible.min(upto)),
-            high_completed: Some(state.completed),
-            high_prepared: Some(state.prepared),
-            purge: Some(state.purge),
-            checkpoint: true,
-            ..Snapshot::new(SnapshotKind::Disk, start, upto)
+        let visible = state.visible.min(upto);
+        let (after, values) = (self.after, self.stream.values);
+        let (storage, whole) = (bucket.storage()?, values == Values::Whole);
+        self.by_key.take_if(|collections| {
+            let vbucket = bucket.vbuckets[self.stream.vb.index()].lock();
+            let items = items_of(&vbucket, collections);
+            !pays_by_key(items, vbucket.documents() as u64)
+        });
+        let (scan, begin) = if let Some(collections) = &self.by_key {
+            bucket.totals.add(Total::UnorderedBackfills, 1);
+            let scan = storage.scan_collections(view, collections, whole)?;
+            (scan, StreamItem::UnorderedBegin)
+        } else {
+            let scan = storage.scan_view(view, after.next()..=upto, whole)?;
+            let start = self.first_start.unwrap_or(after.next());
+            let marker = Snapshot {
+                max_visible: Some(visible),
+                high_completed: Some(state.completed),
+                high_prepared: Some(state.prepared),
+                purge: Some(state.purge),
+                checkpoint: true,
+                ..Snapshot::new(SnapshotKind::Disk, start, upto)
+            };
+            (scan, StreamItem::Marker(marker))
+        };
+        let scan = match values {
+            Values::Xattrs => scan.with_xattrs(),
+            Values::Whole | Values::None => scan,
         };
         self.place = Place::Reads {
             cursor,
@@ -204,10 +232,16 @@ impl Backfill {
             completed: state.completed,
             upto,
             last: after,
+            visible,
         };
-        self.stream
-            .push(std::iter::once(StreamItem::Marker(marker)));
+        self.stream.push(std::iter::once(begin));
         Ok(Turn::Worked)
+    }
+
+    /// Whether nothing of the stream's collections has changed since, so that it misses no tombstone.
+    fn is_unchanged(&self, bucket: &Bucket) -> bool {
+        let vbucket = bucket.vbuckets[self.stream.vb.index()].lock();
+        filtered_high(&vbucket, &self.filter).is_some_and(|high| high <= self.after)
     }
 
     /// Reads a piece.
@@ -218,6 +252,7 @@ impl Backfill {
             completed,
             upto,
             last,
+            visible,
         } = &mut self.place
         else {
             return Ok(Turn::Waits);
@@ -237,6 +272,10 @@ impl Backfill {
                 break;
             };
             let record = record?;
+            // By key, also what is behind the end of the stream is found.
+            if record.meta().seqno > *upto {
+                continue;
+            }
             if let Some(change) = change_of(&record, *completed) {
                 *last = record.meta().seqno;
                 bytes += change.item().map_or(0, Item::heap_bytes);
@@ -246,7 +285,9 @@ impl Backfill {
         bucket
             .totals
             .add(Total::BackfilledItems, items.len() as u64);
-        if is_end && *last < *upto {
+        if is_end && self.by_key.is_some() {
+            items.push(StreamItem::UnorderedEnd(*visible));
+        } else if is_end && *last < *upto {
             items.push(StreamItem::SeqnoAdvanced(*upto));
         }
         let (cursor, upto) = (*cursor, *upto);

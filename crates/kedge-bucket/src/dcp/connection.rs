@@ -6,8 +6,8 @@ use super::stream::VbStream;
 use crate::bucket::{Bucket, Phase};
 use crate::error::BucketError;
 use crate::tasks::{DCP_BACKFILL, Sleeper};
-use kedge_replication::{Filter, StreamFlags, StreamRequest, rollback_point};
-use kedge_types::{ScopeId, Seqno, Status};
+use kedge_replication::{Filter, StreamFlags, StreamRequest, Values, rollback_point};
+use kedge_types::{CollectionId, ScopeId, Seqno, Status};
 use kedge_vbucket::{FailoverTable, VBucket, VbState};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -45,7 +45,7 @@ impl From<Status> for StreamRefused {
 pub struct StreamConnection {
     bucket: Arc<Bucket>,
     connection: Arc<Connection>,
-    values: bool,
+    values: Values,
 }
 
 pub(super) struct Connection {
@@ -114,19 +114,17 @@ impl Bucket {
                 executor: self.setup.executor.clone(),
                 backfills,
             }),
-            values: true,
+            values: Values::Whole,
         })
     }
 }
 
 impl StreamConnection {
-    /// Streams that are opened from now on need no values: what comes from files has none, and they are not read.
+    /// Streams that are opened from now on need these values only: what comes from files has no others, and they are not
+    /// read.
     #[must_use]
-    pub fn without_values(self) -> Self {
-        Self {
-            values: false,
-            ..self
-        }
+    pub fn with_values(self, values: Values) -> Self {
+        Self { values, ..self }
     }
 
     /// Opens a stream. Whether there is another of the vBucket is the connection's business.
@@ -134,7 +132,8 @@ impl StreamConnection {
     /// # Errors
     /// [`StreamRefused::Rollback`] when the receiver has what is no part of the vBucket's history. `UnknownCollection` or
     /// `UnknownScope` when the filter names what is not open in the vBucket. `NotMyVbucket` when
-    /// there is no such vBucket here, or not in the state that was asked for; `OutOfRange` when the seqnos do not fit each
+    /// there is no such vBucket here, or not in the state that was asked for, or it does not move to who asks to take it
+    /// over; `OutOfRange` when the seqnos do not fit each
     /// other; `TemporaryFailure` while the bucket or the vBucket is not ready.
     pub fn open_stream(&self, request: &StreamRequest) -> Result<OpenedStream, StreamRefused> {
         let bucket = &self.bucket;
@@ -144,6 +143,9 @@ impl StreamConnection {
         let vbucket = bucket.vbuckets.get(request.vb.index());
         let mut vbucket = vbucket.ok_or(Status::NotMyVbucket)?.lock();
         check_state(&vbucket, request.flags)?;
+        if request.flags.contains(StreamFlags::TAKEOVER) {
+            bucket.may_take_over(&vbucket, request.consumer.as_ref())?;
+        }
         let mut request = request.clone();
         // Who knows a newer manifest than the node would take what it does not have yet for dropped.
         let known = vbucket.manifest_uid().max(bucket.manifest().uid);
@@ -159,7 +161,8 @@ impl StreamConnection {
         }
         check_seqnos(&request)?;
         let (table, purge) = (vbucket.failover(), vbucket.purge_seqno());
-        rollback_point(table, high, purge, None, &request).map_err(StreamRefused::Rollback)?;
+        let filtered = filtered_high(&vbucket, &request.filter);
+        rollback_point(table, high, purge, filtered, &request).map_err(StreamRefused::Rollback)?;
         if request.flags.contains(StreamFlags::DISK_ONLY) {
             request.end = request.end.min(vbucket.persisted_seqno());
         }
@@ -193,6 +196,20 @@ fn check_state(vbucket: &VBucket, flags: StreamFlags) -> Result<(), Status> {
         VbState::Replica | VbState::Pending if !needs_active => Ok(()),
         _ => Err(Status::NotMyVbucket),
     }
+}
+
+/// The seqno of the last change in collections that are all open; `None` when a stream is not about such.
+pub(super) fn filtered_high(vbucket: &VBucket, filter: &Filter) -> Option<Seqno> {
+    let Filter::Collections(ids) = filter else {
+        return None;
+    };
+    let high_of = |id: &CollectionId| {
+        let open = vbucket.collections().iter().find(|open| open.id == *id);
+        open.map(|open| open.high_seqno)
+    };
+    ids.iter()
+        .map(high_of)
+        .try_fold(Seqno(0), |high, of| Some(high.max(of?)))
 }
 
 fn check_seqnos(request: &StreamRequest) -> Result<(), Status> {

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// Down to this part of the bound.
 const DOWN_TO: f64 = 0.75;
+/// Until the next look when no cursor could be dropped that keeps memory.
+const REST: Duration = Duration::from_millis(10);
 
 /// The task.
 #[derive(Debug)]
@@ -19,14 +21,21 @@ impl Work for CursorMemory {
         let sleeper = &bucket.dcp.cursors;
         sleeper.get_up();
         let bound = (bucket.cursor_bytes_max() as f64 * DOWN_TO) as u64;
-        while bucket.quota.cursor_bytes() > bound && bucket.drop_slowest_cursors() {}
+        let mut dropped = true;
+        while dropped && bucket.quota.cursor_bytes() > bound {
+            dropped = bucket.drop_slowest_cursors();
+        }
         bucket.tell_receivers();
         sleeper.lie_down();
         // What was given back since nobody was told of.
         bucket.tell_receivers();
         if bucket.quota.cursor_bytes() > bucket.cursor_bytes_max() {
             sleeper.get_up();
-            return Next::Again;
+            return if dropped {
+                Next::Again
+            } else {
+                Next::Snooze(REST)
+            };
         }
         Next::Sleep
     }
@@ -48,12 +57,15 @@ impl Bucket {
         }
     }
 
-    /// Drops the slowest cursors of the vBucket that keeps most for streams. False when none keeps anything.
+    /// Drops the slowest cursors of the vBucket that keeps most for streams. False when that gave no memory back.
     fn drop_slowest_cursors(&self) -> bool {
         let with_streams = |vb: &VbId| !self.dcp.open[vb.index()].lock().is_empty();
         let kept = |vb: &VbId| self.vbuckets[vb.index()].lock().cursor_bytes();
-        let all = (0..self.vbuckets()).map(VbId).filter(with_streams);
-        let Some(vb) = all.max_by_key(kept) else {
+        let all = || (0..self.vbuckets()).map(VbId);
+        let keeps = |vb: &VbId| kept(vb) > 0;
+        let most = all().filter(with_streams).max_by_key(kept).filter(keeps);
+        // The backfill of a stream that has ended has its cursor until it is told.
+        let Some(vb) = most.or_else(|| all().max_by_key(kept).filter(keeps)) else {
             return false;
         };
         let mut vbucket = self.vbuckets[vb.index()].lock();

@@ -16,6 +16,7 @@ mod figures;
 mod files;
 mod memory;
 mod news;
+mod order;
 mod receive;
 mod stream;
 mod streams;

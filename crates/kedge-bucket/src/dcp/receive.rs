@@ -100,13 +100,22 @@ impl Bucket {
         resume.map_err(NotTaken::status)
     }
 
-    /// A stream into a vBucket was accepted, whose history is `failover`. What is to be acknowledged at once the
+    /// A stream into a vBucket that was asked for when the vBucket stood at `from` was accepted, whose history is
+    /// `failover`. What is to be acknowledged at once the
     /// [`ReplicaSink`] hears.
     ///
     /// # Errors
-    /// [`NotTaken`].
-    pub fn stream_begins(&self, vb: VbId, failover: FailoverTable) -> Result<(), NotTaken> {
+    /// [`NotTaken`]; `TemporaryFailure` when the vBucket stands elsewhere by now, so that what comes does not follow.
+    pub fn stream_begins(
+        &self,
+        vb: VbId,
+        from: &Resume,
+        failover: FailoverTable,
+    ) -> Result<(), NotTaken> {
         let ack = self.following(vb, |vbucket| {
+            if vbucket.resume_point() != *from {
+                return Err(Status::TemporaryFailure.into());
+            }
             vbucket.begin_stream(failover)?;
             Ok::<_, NotTaken>(vbucket.take_ack())
         })?;

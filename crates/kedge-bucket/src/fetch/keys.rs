@@ -1,9 +1,9 @@
-//! Questions that a vBucket's file has to be asked for its keys: which follow one, or any.
+//! Questions that a vBucket's file has to be asked for its keys: which follow one, or any, or what it has of one.
 
 use super::{Op, Pending};
 use crate::bucket::{Bucket, Phase};
 use kedge_types::{CollectionId, DocKey, Now, Status, VbId};
-use kedge_vbucket::{VBucket, VbState};
+use kedge_vbucket::{KeyFigures, Stored, VBucket, VbState};
 
 /// Keys of one look at the file.
 const KEYS_AT_ONCE: usize = 1_024;
@@ -13,6 +13,7 @@ pub(super) enum Listed {
     Keys(Vec<Box<[u8]>>),
     /// The key of a document, which is to be read.
     Document(Box<DocKey>),
+    Figures(KeyFigures),
 }
 
 impl Bucket {
@@ -21,7 +22,7 @@ impl Bucket {
         !vbucket.is_warm() || vbucket.residency().on_disk_only > 0
     }
 
-    pub(super) fn ask_for_keys(
+    pub(super) fn ask_the_file(
         &self,
         vb: VbId,
         now: Now,
@@ -32,6 +33,7 @@ impl Bucket {
             Op::Keys { count } => self
                 .merged_keys(vb, now, &pending.key, count as usize)
                 .map(Listed::Keys),
+            Op::Key { .. } => self.validate(vb, now, pending).map(Listed::Figures),
             _ => Err(Status::Internal),
         }
     }
@@ -101,6 +103,23 @@ impl Bucket {
         keys.dedup();
         keys.truncate(count);
         Ok(keys)
+    }
+
+    /// Compares what the file has of a key to what memory has.
+    fn validate(&self, vb: VbId, now: Now, pending: &Pending) -> Result<KeyFigures, Status> {
+        let vbucket = self.vbuckets[vb.index()].lock();
+        let (history, settled) = (vbucket.history(), vbucket.settled_seqno());
+        drop(vbucket);
+        let found = self.read_keys(vb, &[pending.key.as_bytes()]).pop();
+        let item = found.ok_or(Status::Internal)??;
+        let vbucket = self.vbuckets[vb.index()].lock();
+        self.may_go_on(&vbucket, &pending.op)?;
+        let stored = Stored {
+            history,
+            settled,
+            item: item.as_ref(),
+        };
+        vbucket.validate_key(now, &pending.key, stored)
     }
 
     fn check_open(&self, vbucket: &VBucket) -> Result<(), Status> {

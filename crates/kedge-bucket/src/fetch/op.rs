@@ -6,8 +6,8 @@ use crate::documents::Read;
 use crate::with_meta::given_counters;
 use kedge_types::{Cas, Datatype, DocKey, Durability, Expiry, Now, Status};
 use kedge_vbucket::{
-    Arithmetic, Completion, ConcatMode, Cookie, Given, Modify, Mutated, NewValue, Outcome,
-    StoreMode, VBucket, Write,
+    Arithmetic, Completion, ConcatMode, Cookie, Given, KeyFigures, Modify, Mutated, NewValue,
+    Outcome, Patches, StoreMode, VBucket, Write,
 };
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,6 +18,7 @@ pub(crate) enum Op {
     Get,
     GetWithTombstones,
     GetReplica,
+    GetReplicaWithTombstones,
     GetMeta,
     GetAndLock {
         secs: u32,
@@ -25,6 +26,10 @@ pub(crate) enum Op {
     /// With the CAS of the lock.
     Unlock(Cas),
     Observe,
+    /// What statistics tell of the key, and how the file agrees if that is asked for.
+    Key {
+        validate: bool,
+    },
     Store {
         mode: StoreMode,
         bytes: Box<[u8]>,
@@ -41,6 +46,7 @@ pub(crate) enum Op {
         given: Given,
         bytes: Box<[u8]>,
         datatype: Datatype,
+        patches: Box<Patches>,
     },
     Modify {
         change: Arc<dyn Modify>,
@@ -104,10 +110,18 @@ impl Op {
     /// What it needs its vBucket to be.
     pub(crate) fn role(&self) -> Role {
         match self {
-            Self::GetReplica => Role::Replica,
-            Self::Observe => Role::Any,
+            Self::GetReplica | Self::GetReplicaWithTombstones => Role::Replica,
+            Self::Observe | Self::Key { .. } => Role::Any,
             _ => Role::Active,
         }
+    }
+
+    /// Whether it asks the file itself, and not a document that is brought into memory for it.
+    pub(crate) fn asks_the_file(&self) -> bool {
+        matches!(
+            self,
+            Self::Keys { .. } | Self::Random { .. } | Self::Key { validate: true }
+        )
     }
 
     /// Whether it asks for no value.
@@ -118,6 +132,7 @@ impl Op {
                 | Self::GetWithTombstones
                 | Self::Modify { .. }
                 | Self::GetReplica
+                | Self::GetReplicaWithTombstones
                 | Self::GetAndLock { .. }
                 | Self::Concat { .. }
                 | Self::Arithmetic(_)
@@ -133,6 +148,7 @@ impl Op {
             Self::Get
             | Self::GetWithTombstones
             | Self::GetReplica
+            | Self::GetReplicaWithTombstones
             | Self::GetAndLock { .. }
             | Self::Random { .. } => Completion::Read {
                 result: Err(result),
@@ -141,6 +157,9 @@ impl Op {
                 result: Err(result),
             },
             Self::Observe => Completion::Observed {
+                result: Err(result),
+            },
+            Self::Key { .. } => Completion::Key {
                 result: Err(result),
             },
             Self::Unlock(_) => Completion::Persisted(Err(result)),
@@ -227,6 +246,14 @@ impl Pending {
                     result: Ok(document),
                 },
             ),
+            Op::GetReplicaWithTombstones => self.ended(
+                vbucket.get_replica_with_tombstones(now, key, |document| {
+                    (document.item.clone(), document.cas)
+                }),
+                |document| Completion::Read {
+                    result: Ok(document),
+                },
+            ),
             Op::GetAndLock { secs } => self.ended(
                 vbucket.get_and_lock(now, key, *secs, |document| {
                     (document.item.clone(), document.cas)
@@ -241,9 +268,19 @@ impl Pending {
             Op::GetMeta => self.ended(vbucket.get_meta(now, key), |meta| Completion::Meta {
                 result: Ok(meta),
             }),
-            Op::Observe => self.ended(Ok(vbucket.observe_key(now, key)), |observed| {
+            Op::Observe => self.ended(vbucket.observe_key(now, key), |observed| {
                 Completion::Observed {
                     result: Ok(observed),
+                }
+            }),
+            Op::Key { .. } => self.ended(vbucket.key_figures(now, key), |figures| {
+                // It was read for this.
+                let figures = KeyFigures {
+                    is_resident: false,
+                    ..figures
+                };
+                Completion::Key {
+                    result: Ok(figures),
                 }
             }),
             Op::Arithmetic(op) => self.ended(vbucket.arithmetic(now, &write, op), |changed| {
@@ -299,12 +336,13 @@ impl Pending {
                 given,
                 bytes,
                 datatype,
+                patches,
             } => {
                 let value = NewValue {
                     bytes: Cow::Borrowed(bytes),
                     datatype: *datatype,
                 };
-                vbucket.write_with_meta(now, &write, given, &value)
+                vbucket.write_with_meta(now, &write, given, &value, patches)
             }
             Op::Modify { change, expiry } => vbucket.modify(now, &write, *expiry, &**change),
             _ => vbucket.delete(now, &write),
@@ -342,6 +380,7 @@ impl Bucket {
             Completion::Meta { result } => result.as_ref().err(),
             Completion::Persisted(result) => result.as_ref().err(),
             Completion::Observed { .. }
+            | Completion::Key { .. }
             | Completion::Keys { .. }
             | Completion::ScanMade { .. }
             | Completion::Scanned { .. } => None,

@@ -116,7 +116,7 @@ impl Bucket {
         resumed.again
     }
 
-    /// Answers those who ask for keys rather than for a document; gives the others.
+    /// Answers those who ask the file for keys, or of one; gives the others.
     fn list(
         &self,
         vb: VbId,
@@ -126,12 +126,16 @@ impl Bucket {
     ) -> Vec<Pending> {
         let (asks, others): (Vec<_>, Vec<_>) = waiting
             .into_iter()
-            .partition(|pending| matches!(pending.op, Op::Keys { .. } | Op::Random { .. }));
+            .partition(|pending| pending.op.asks_the_file());
         for pending in asks {
-            match self.ask_for_keys(vb, now, &pending) {
+            match self.ask_the_file(vb, now, &pending) {
                 Ok(Listed::Keys(keys)) => {
                     let completion = Completion::Keys { result: Ok(keys) };
                     self.end(&pending, completion, resumed);
+                }
+                Ok(Listed::Figures(figures)) => {
+                    let result = Ok(figures);
+                    self.end(&pending, Completion::Key { result }, resumed);
                 }
                 Ok(Listed::Document(key)) => resumed.again.push(Pending {
                     key: *key,
@@ -145,7 +149,7 @@ impl Bucket {
     }
 
     /// Reads keys from the vBucket's file. One that cannot be read does not keep the others from being.
-    fn read_keys(&self, vb: VbId, keys: &[&[u8]]) -> Vec<Found> {
+    pub(super) fn read_keys(&self, vb: VbId, keys: &[&[u8]]) -> Vec<Found> {
         if keys.is_empty() {
             return Vec::new();
         }

@@ -455,7 +455,10 @@ impl Continuing {
         let found = if scan.wanted.key_only {
             ScanFound::Keys(keys)
         } else {
-            ScanFound::Documents(documents)
+            ScanFound::Documents {
+                items: documents,
+                with_xattrs: scan.wanted.with_xattrs,
+            }
         };
         let part = Completion::Scanned {
             result: Ok(ScanPart { found, end }),

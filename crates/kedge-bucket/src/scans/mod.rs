@@ -87,6 +87,8 @@ pub struct ScanWanted {
     pub of: ScanOf,
     /// Keys only.
     pub key_only: bool,
+    /// Values with their extended attributes.
+    pub with_xattrs: bool,
     /// What the vBucket must have reached.
     pub needs: Option<ScanNeeds>,
     /// A name for statistics.

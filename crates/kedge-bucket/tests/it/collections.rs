@@ -34,19 +34,24 @@ fn manifest(uid: u64, ids: &[u32]) -> Manifest {
     manifest
 }
 
-fn follow(open: &Open, uid: u64, ids: &[u32]) {
+pub(crate) fn follow(open: &Open, uid: u64, ids: &[u32]) {
     open.bucket.set_manifest(Arc::new(manifest(uid, ids)));
 }
 
-fn key_in(collection: u32, name: &str) -> DocKey {
+pub(crate) fn key_in(collection: u32, name: &str) -> DocKey {
     DocKey::new(CollectionId(collection), name.as_bytes()).unwrap()
 }
 
-fn set(open: &Open, collection: u32, name: &str, value: &[u8]) -> Result<Mutated, Status> {
+pub(crate) fn set(
+    open: &Open,
+    collection: u32,
+    name: &str,
+    value: &[u8],
+) -> Result<Mutated, Status> {
     done(open.store(&write(&key_in(collection, name)), value))
 }
 
-fn get(open: &Open, collection: u32, name: &str) -> Result<Vec<u8>, Status> {
+pub(crate) fn get(open: &Open, collection: u32, name: &str) -> Result<Vec<u8>, Status> {
     let key = key_in(collection, name);
     let cookie = open.next_cookie();
     let wanted = Read {
@@ -65,13 +70,13 @@ fn get(open: &Open, collection: u32, name: &str) -> Result<Vec<u8>, Status> {
     }
 }
 
-fn items(bucket: &Bucket) -> Vec<(u32, u64)> {
+pub(crate) fn items(bucket: &Bucket) -> Vec<(u32, u64)> {
     let figures = bucket.collection_figures();
     let item = |it: &kedge_bucket::CollectionFigures| (it.collection.get(), it.items);
     figures.iter().map(item).collect()
 }
 
-fn live_in_files(open: &Open) -> u64 {
+pub(crate) fn live_in_files(open: &Open) -> u64 {
     let figures = |vb| open.bucket.file_figures(vb).unwrap();
     all_vbuckets().filter_map(figures).map(|it| it.live).sum()
 }

@@ -1,10 +1,12 @@
 //! Memory and disk that run out, and syncs that fail.
 
 use crate::tools::*;
-use kedge_bucket::{BucketChange, Cookie, Outcome, Write};
+use kedge_bucket::{
+    BucketChange, Completion, Cookie, Counter, Outcome, Returning, StoreMode, Storing, Write,
+};
 use kedge_disk::{Fault, Operation, SimDisk};
 use kedge_executor::Pool;
-use kedge_types::Status;
+use kedge_types::{Datatype, Status};
 
 #[test]
 fn over_the_quota_writes_have_to_wait_and_deletes_make_room() {
@@ -64,45 +66,60 @@ fn over_the_quota_writes_have_to_wait_and_deletes_make_room() {
 
 #[test]
 fn writers_go_no_faster_than_the_disk_and_lose_nothing() {
-    let mut place = sim(&SimDisk::new(7));
-    place.config.quota_bytes = 100 << 20;
-    place.config.log_interval_ms = 600_000;
-    let open = place.open();
-    let value = vec![b'x'; 1 << 20];
-    let mut held_back = Vec::new();
-    for n in 1..=14 {
-        let k = key(&format!("key-{n}"));
-        match open.store(
-            &Write {
+    for returning in [false, true] {
+        let mut place = sim(&SimDisk::new(7));
+        place.config.quota_bytes = 100 << 20;
+        place.config.log_interval_ms = 600_000;
+        let open = place.open();
+        let value = vec![b'x'; 1 << 20];
+        let write_it = |write: &Write<'_>, value: &[u8]| {
+            if !returning {
+                return open.store(write, value).map(|outcome| outcome.map(drop));
+            }
+            let what = Returning::Store(Storing {
+                mode: StoreMode::Set,
+                value,
+                datatype: Datatype::RAW,
+                flags: 0,
+                expiry: 0,
+            });
+            let outcome = open.bucket.write_returning(open.ctx(), write, &what);
+            outcome.map(|outcome| outcome.map(drop))
+        };
+        let mut held_back = Vec::new();
+        for n in 1..=14 {
+            let k = key(&format!("key-{n}"));
+            let write = Write {
                 cookie: Cookie(n),
                 ..write(&k)
-            },
-            &value,
-        ) {
-            Ok(Outcome::Done(_)) => assert!(n <= 10, "{n} MiB wait for the disk"),
-            Ok(Outcome::Parked) => held_back.push(n),
-            Err(error) => panic!("{error:?}"),
+            };
+            match write_it(&write, &value) {
+                Ok(Outcome::Done(())) => assert!(n <= 10, "{n} MiB wait for the disk"),
+                Ok(Outcome::Parked) => held_back.push(n),
+                Err(error) => panic!("{error:?}"),
+            }
+            assert!(
+                open.get(&format!("key-{n}")).is_ok(),
+                "it was written all the same"
+            );
         }
-        assert!(
-            open.get(&format!("key-{n}")).is_ok(),
-            "it was written all the same"
-        );
+        assert_eq!(held_back, [10, 11, 12, 13, 14], "returning: {returning}");
+        assert_eq!(open.bucket.counter(Counter::HeldBack), 5);
+        assert!(held_back.iter().all(|n| open.sink.get(*n).is_none()));
+        open.bucket.kick(false);
+        for n in held_back {
+            match open.sink.wait_any(n) {
+                Completion::SyncWrite {
+                    result: Ok(mutated),
+                    item: Some(item),
+                } => assert_eq!(item.meta().cas, mutated.cas),
+                other => panic!("{other:?}"),
+            }
+        }
+        let after = write_it(&write(&key("after")), b"1");
+        assert_eq!(after, Ok(Outcome::Done(())));
+        open.bucket.shutdown();
     }
-    assert_eq!(held_back, [10, 11, 12, 13, 14]);
-    let mut counts = String::new();
-    open.bucket
-        .stats(&mut |name, value| counts += &format!("{name}={value};"));
-    assert!(counts.contains("ep_held_back_writes=5;"), "{counts}");
-    assert!(held_back.iter().all(|n| open.sink.get(*n).is_none()));
-    open.bucket.kick(false);
-    for n in held_back {
-        assert!(open.sink.wait(n).unwrap().seqno.get() > 0);
-    }
-    assert!(matches!(
-        open.store(&write(&key("after")), b"1"),
-        Ok(Outcome::Done(_))
-    ));
-    open.bucket.shutdown();
 }
 
 #[test]

@@ -37,6 +37,7 @@ fn wanted(of: ScanOf, key_only: bool) -> ScanWanted {
         collection: CollectionId::DEFAULT,
         of,
         key_only,
+        with_xattrs: false,
         needs: None,
         name: String::new(),
     }
@@ -103,7 +104,7 @@ impl UnderWay {
                 let given = keys.iter().map(|key| (text(key), Vec::new()));
                 self.given.extend(given);
             }
-            ScanFound::Documents(items) => {
+            ScanFound::Documents { items, .. } => {
                 assert!(!self.key_only);
                 let pair = |item: &Item| (text(item.key()), item.value().to_vec());
                 self.given.extend(items.iter().map(pair));
@@ -315,7 +316,7 @@ fn what_is_written_meanwhile_is_seen_up_to_one_moment() {
                     ..ScanLimits::default()
                 };
                 let part = go_on(&open, vb, &id, limits).unwrap();
-                let ScanFound::Documents(items) = part.found else {
+                let ScanFound::Documents { items, .. } = part.found else {
                     panic!("keys only");
                 };
                 for item in &items {

@@ -9,8 +9,35 @@ fn by_someone() -> (Asked, CompactionTicket) {
     let asked = Asked {
         wish: Wish::default(),
         tickets: vec![ticket.clone()],
+        by_itself: false,
     };
     (asked, ticket)
+}
+
+#[test]
+fn what_nobody_asked_for_can_be_given_up_alone() {
+    let by_itself = || Asked {
+        by_itself: true,
+        ..Asked::default()
+    };
+    let mut queue = Queue::default();
+    queue.ask(VbId(1), by_itself());
+    queue.ask(VbId(2), by_someone().0);
+    queue.ask(VbId(3), by_itself());
+    queue.ask(VbId(4), by_itself());
+    queue.ask(VbId(4), by_someone().0);
+    let (one, two) = (queue.next(0, 2).unwrap(), queue.next(0, 2).unwrap());
+    assert!(queue.has_by_itself());
+    assert_eq!(queue.cancel_by_itself(), [VbId(1), VbId(3)]);
+    let is_cancelled = |job: &Job| job.cancel.load(Ordering::Relaxed);
+    assert!(is_cancelled(&one) && !is_cancelled(&two));
+    assert_eq!(
+        queue.vbuckets(),
+        [(VbId(1), true), (VbId(2), true), (VbId(4), false)]
+    );
+    queue.end(VbId(1));
+    assert!(!queue.has_by_itself());
+    assert_eq!(queue.next(0, 2).unwrap().vb, VbId(4));
 }
 
 #[test]
@@ -28,6 +55,7 @@ fn who_asks_for_what_is_queued_joins_it() {
             Asked {
                 wish,
                 tickets: vec![CompactionTicket::new(1)],
+                by_itself: false,
             },
         );
     }

@@ -2,6 +2,7 @@
 
 mod by_hand;
 mod failures;
+mod hours;
 mod in_the_way;
 mod threads;
 

@@ -1,10 +1,12 @@
 //! What streams read from files.
 
 use super::*;
+use crate::collections::{follow, set};
 use kedge_bucket::{CompactionRequest, Cookie, Outcome, SnapshotKind, VbState, Write};
 use kedge_disk::SimDisk;
 use kedge_executor::Pool;
-use kedge_types::{Durability, DurabilityLevel};
+use kedge_replication::Values;
+use kedge_types::{CollectionId, Durability, DurabilityLevel};
 
 const VB: VbId = VbId(1);
 
@@ -19,13 +21,6 @@ fn places(seed: u64) -> [(Place, SimDisk); 2] {
 }
 
 /// Writes `names`, and makes it durable: memory forgets the changes then.
-fn write_all(open: &Open, names: &[String], value: &str) {
-    for name in names {
-        open.set(name, value.as_bytes()).unwrap();
-    }
-    open.bucket.sync().unwrap();
-}
-
 fn check(open: &Open, client: &Client, names: &[String]) {
     assert_eq!(client.ended, None);
     let high = open.bucket.vbucket_figures(VB).unwrap().high_seqno;
@@ -44,13 +39,8 @@ fn values_that_nobody_wants_are_not_read() {
         open.bucket.settle().unwrap();
         let line = Line::new(&open);
         let mut bytes = Vec::new();
-        for values in [false, true] {
-            let connection = line.connection.clone();
-            let connection = if values {
-                connection
-            } else {
-                connection.without_values()
-            };
+        for values in [Values::None, Values::Xattrs, Values::Whole] {
+            let connection = line.connection.clone().with_values(values);
             let before = open.figure("ep_storage_read_bytes");
             let opened = connection.open_stream(&request(&open, VB, 0)).unwrap();
             let mut client = Client::new(opened.stream, 0);
@@ -62,11 +52,18 @@ fn values_that_nobody_wants_are_not_read() {
             bytes.push(open.figure("ep_storage_read_bytes") - before);
             let read = client.copy.values();
             assert_eq!(read.len(), 20);
-            let expected = if values { &value[..] } else { "" };
+            // None of them has attributes.
+            let expected = match values {
+                Values::Whole => &value[..],
+                Values::None | Values::Xattrs => "",
+            };
             assert!(read.values().all(|read| read == expected));
         }
+        let [none, xattrs, whole] = bytes[..] else {
+            panic!("{bytes:?}");
+        };
         // They are compressed in the file.
-        assert!(bytes[0] * 10 < bytes[1], "{bytes:?}");
+        assert!(none * 10 < whole && xattrs * 10 < whole, "{bytes:?}");
     }
 }
 
@@ -336,6 +333,17 @@ fn a_closed_stream_lets_go_of_its_file() {
     }
 }
 
+/// Purges all tombstones of the files.
+fn purge(open: &Open, steps: &Steps) {
+    let all = CompactionRequest {
+        drop_deletes: true,
+        ..CompactionRequest::default()
+    };
+    let ticket = open.bucket.compact(&all).unwrap();
+    steps.run();
+    assert!(ticket.report().is_some());
+}
+
 #[test]
 fn a_stream_whose_tombstones_were_purged_meanwhile_has_to_begin_anew() {
     for (mut place, _) in places(9) {
@@ -350,13 +358,7 @@ fn a_stream_whose_tombstones_were_purged_meanwhile_has_to_begin_anew() {
         done(open.bucket.delete(open.ctx(), &write(&doomed))).unwrap();
         write_all(&open, &names[1..], "2");
         open.bucket.settle().unwrap();
-        let all = CompactionRequest {
-            drop_deletes: true,
-            ..CompactionRequest::default()
-        };
-        let ticket = open.bucket.compact(&all).unwrap();
-        steps.run();
-        assert!(ticket.report().is_some());
+        purge(&open, &steps);
         assert_eq!(open.figure("ep_cursors_dropped"), 1);
         client.drain();
         steps.run();
@@ -372,6 +374,48 @@ fn a_stream_whose_tombstones_were_purged_meanwhile_has_to_begin_anew() {
         steps.run();
         client.drain();
         assert_eq!((client.copy.last, client.ended), (8, None));
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn tombstones_of_other_collections_are_no_reason_to_begin_anew() {
+    for (mut place, _) in places(13) {
+        let (open, steps) = place.open_by_hand();
+        follow(&open, 1, &[8]);
+        let names = names_in(VB, 3);
+        set(&open, 8, &names[0], b"1").unwrap();
+        let high = open.bucket.vbucket_figures(VB).unwrap().high_seqno.get();
+        write_all(&open, &names, "1");
+        let doomed = key(&names[0]);
+        done(open.bucket.delete(open.ctx(), &write(&doomed))).unwrap();
+        write_all(&open, &names[1..], "2");
+        open.bucket.settle().unwrap();
+        purge(&open, &steps);
+        let line = Line::new(&open);
+        let from = |id, seqno| StreamRequest {
+            filter: Filter::Collections(vec![CollectionId(id)]),
+            ..request(&open, VB, seqno)
+        };
+        let refused = |request| line.try_open(&request).err();
+        let anew = Some(StreamRefused::Rollback(Seqno(0)));
+        assert_eq!(refused(request(&open, VB, high)), anew);
+        assert_eq!(refused(from(0, high)), anew);
+        // Of the collection there was one more change.
+        assert_eq!(refused(from(8, high - 1)), anew);
+        let mut client = line.try_open(&from(8, high)).unwrap();
+        steps.run();
+        client.drain();
+        let figures = open.bucket.vbucket_figures(VB).unwrap();
+        assert_eq!(client.copy.last, figures.high_seqno.get());
+        assert_eq!(client.ended, None);
+        // One that changes before its file is read begins anew.
+        let mut late = line.try_open(&from(8, high)).unwrap();
+        set(&open, 8, &names[0], b"2").unwrap();
+        open.bucket.sync().unwrap();
+        steps.run();
+        late.drain();
+        assert_eq!(late.ended, Some(EndReason::Rollback));
         open.bucket.shutdown();
     }
 }

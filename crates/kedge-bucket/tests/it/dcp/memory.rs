@@ -1,6 +1,7 @@
 //! What slow streams keep in memory, and what becomes of them.
 
 use super::*;
+use crate::tools::Steps;
 use kedge_disk::SimDisk;
 
 const VB: VbId = VbId(1);
@@ -55,36 +56,50 @@ fn the_slowest_cursors_are_dropped_and_their_streams_lose_nothing() {
     }
 }
 
-#[test]
-fn a_cursor_may_be_dropped_while_its_stream_reads_the_file() {
-    let mut place = sim(&SimDisk::new(2));
+/// A bucket whose cursors may keep nothing, with a client whose backfill is in the midst of the file while the cursor
+/// behind it keeps what all documents were changed to.
+fn amid_a_backfill(seed: u64, then: impl FnOnce(Open, Steps, Client, &[String])) {
+    let mut place = sim(&SimDisk::new(seed));
     place.config.memory.dcp_cursor_percent = 0;
     place.config.memory.dcp_backfill_bytes_max = 4_000;
     let (open, steps) = place.open_by_hand();
     let names = names_in(VB, 30);
-    let write_all = |value: &str| {
-        for name in &names {
-            open.set(name, value.as_bytes()).unwrap();
-        }
-        open.bucket.sync().unwrap();
-    };
-    write_all("1");
+    write_all(&open, &names, "1");
     let line = Line::new(&open);
     let mut client = line.open(&open, VB, 0);
     steps.run();
     client.read();
     assert!(client.copy.last < 10);
-    write_all("2");
-    steps.run();
-    assert_eq!(open.figure("ep_cursors_dropped"), 1);
-    for _ in 0..50 {
-        client.drain();
+    write_all(&open, &names, "2");
+    assert!(open.figure("ep_cursor_memory") > 0);
+    then(open, steps, client, &names);
+}
+
+#[test]
+fn a_cursor_may_be_dropped_while_its_stream_reads_the_file() {
+    amid_a_backfill(2, |open, steps, mut client, names| {
         steps.run();
-    }
-    assert_eq!(open.figure("ep_dcp_backfills"), 2);
-    assert_eq!(client.copy.last, 60);
-    assert_eq!(client.copy.values(), values(&open, names.iter().cloned()));
-    open.bucket.shutdown();
+        assert_eq!(open.figure("ep_cursors_dropped"), 1);
+        for _ in 0..50 {
+            client.drain();
+            steps.run();
+        }
+        assert_eq!(open.figure("ep_dcp_backfills"), 2);
+        assert_eq!(client.copy.last, 60);
+        assert_eq!(client.copy.values(), values(&open, names.iter().cloned()));
+        open.bucket.shutdown();
+    });
+}
+
+#[test]
+fn a_stream_that_has_ended_keeps_nobody_at_work_for_its_cursor() {
+    amid_a_backfill(4, |open, steps, client, _| {
+        drop(client);
+        // Ends only if nothing is done again and again meanwhile.
+        steps.run();
+        assert_eq!(open.figure("ep_cursor_memory"), 0);
+        open.bucket.shutdown();
+    });
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod history;
 mod memory;
 mod out;
 pub(crate) mod pair;
+mod unordered;
 
 use crate::tools::*;
 use kedge_bucket::{
@@ -49,7 +50,9 @@ pub(crate) fn request(open: &Open, vb: VbId, start: u64) -> StreamRequest {
         purge_seen: None,
         manifest_seen: None,
         filter: Filter::Everything,
+        unordered: false,
         sync_writes: true,
+        consumer: None,
     }
 }
 
@@ -63,10 +66,23 @@ pub(crate) struct Copy {
     /// Start, end and kind of the last snapshot.
     pub(crate) snapshot: Option<kedge_bucket::Snapshot>,
     pub(crate) markers: u32,
+    /// Keys and seqnos of what had no order.
+    pub(crate) unordered: Vec<(Vec<u8>, u64)>,
+    pub(crate) is_unordered: bool,
+    pub(crate) unordered_ends: u32,
     pub(crate) states: Vec<kedge_bucket::VbState>,
 }
 
 impl Copy {
+    fn next_change(&mut self, item: &Item) {
+        let seqno = item.seqno().get();
+        if self.is_unordered {
+            self.unordered.push((item.key().to_vec(), seqno));
+        } else {
+            self.next(seqno);
+        }
+    }
+
     fn next(&mut self, seqno: u64) {
         let snapshot = self.snapshot.expect("a marker comes first");
         let range = snapshot.start.get()..=snapshot.end.get();
@@ -79,12 +95,13 @@ impl Copy {
         match item {
             StreamItem::Marker(snapshot) => {
                 assert!(snapshot.end.get() > self.last, "{snapshot:?}");
+                assert!(!self.is_unordered, "{snapshot:?}");
                 self.snapshot = Some(snapshot);
                 self.markers += 1;
             }
             StreamItem::Change(change) => {
                 let item = change.item().expect("only changes with items").clone();
-                self.next(item.seqno().get());
+                self.next_change(&item);
                 let key = item.key().to_vec();
                 match change {
                     Change::Document(_) => {
@@ -104,8 +121,19 @@ impl Copy {
                         let found = self.prepares.remove(&key);
                         assert!(found.is_none_or(|found| found == prepared.get()));
                     }
+                    Change::System(_) => {}
                     other => panic!("{other:?}"),
                 }
+            }
+            StreamItem::UnorderedBegin => {
+                assert_eq!((self.last, self.is_unordered), (0, false));
+                self.is_unordered = true;
+            }
+            StreamItem::UnorderedEnd(upto) => {
+                assert!(self.is_unordered);
+                self.is_unordered = false;
+                self.unordered_ends += 1;
+                self.last = upto.get();
             }
             StreamItem::SeqnoAdvanced(seqno) => self.next(seqno.get()),
             StreamItem::State(state) => self.states.push(state),
@@ -178,6 +206,14 @@ impl Client {
     pub(crate) fn drain(&mut self) {
         while self.read() == SourceState::More {}
     }
+}
+
+/// Gives documents a value that is on disk then.
+fn write_all(open: &Open, names: &[String], value: &str) {
+    for name in names {
+        open.set(name, value.as_bytes()).unwrap();
+    }
+    open.bucket.sync().unwrap();
 }
 
 /// A connection to a bucket that a test drives by hand.

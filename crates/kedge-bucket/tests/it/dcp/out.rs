@@ -1,7 +1,7 @@
 //! Streams out of a bucket: what they give, when they call, how they end.
 
 use super::*;
-use kedge_bucket::{SnapshotKind, StreamState, VbRole, VbState};
+use kedge_bucket::{NodeName, SnapshotKind, StreamState, Topology, VbRole, VbState};
 use kedge_disk::SimDisk;
 use kedge_executor::Pool;
 
@@ -245,6 +245,49 @@ fn a_vbucket_is_taken_over() {
     client.stream.state_answered();
     client.drain();
     assert_eq!(client.ended, Some(EndReason::Ok));
+    open.bucket.shutdown();
+}
+
+/// One that knows of an older map would make it dead, and not be active by the newer one.
+#[test]
+fn in_a_cluster_an_active_is_taken_over_by_the_node_that_it_moves_to() {
+    let mut place = sim(&SimDisk::new(8));
+    place.topology = None;
+    let (open, steps) = place.open_by_hand();
+    let chain = |names: [&str; 2]| names.map(NodeName::new).to_vec();
+    let assign = |chains: &[[&str; 2]]| {
+        let chains = chains.iter().copied().map(chain).collect();
+        let role = VbRole {
+            topology: Some(Topology::new(chains).unwrap()),
+            ..VbState::Active.into()
+        };
+        open.bucket.set_vbucket(VB, role).unwrap();
+    };
+    assign(&[["a", "b"]]);
+    let line = Line::new(&open);
+    let takeover = |name: &str| {
+        line.try_open(&StreamRequest {
+            flags: StreamFlags::TAKEOVER,
+            consumer: NodeName::new(name),
+            ..request(&open, VB, 0)
+        })
+    };
+    let refused = Some(StreamRefused::Status(Status::NotMyVbucket));
+    assert_eq!(takeover("b").err(), refused, "nothing moves");
+    assign(&[["a", "b"], ["b", "a"]]);
+    assert_eq!(takeover("c").err(), refused);
+    assert_eq!(takeover("").err(), refused, "it has no name");
+    let mut client = takeover("b").unwrap();
+    client.drain();
+    assert_eq!(client.copy.states, [VbState::Pending]);
+    // The move is given up before the other has answered.
+    assign(&[["a", "b"]]);
+    client.stream.state_answered();
+    steps.run();
+    client.drain();
+    assert_eq!(client.ended, Some(EndReason::StateChanged));
+    assert_eq!(open.bucket.vbucket_state(VB), Ok(VbState::Active));
+    open.set(&names_in(VB, 1)[0], b"1").unwrap();
     open.bucket.shutdown();
 }
 

@@ -205,7 +205,7 @@ impl Pair {
         active.open().bucket.forget_acks(vb, &replica.name);
         match line.connection.open_stream(&request) {
             Ok(opened) => {
-                if bucket.stream_begins(vb, opened.failover).is_ok() {
+                if bucket.stream_begins(vb, &resume, opened.failover).is_ok() {
                     let stream = opened.stream;
                     let left = Vec::new();
                     self.links[vb.index()] = Some(Link { stream, left });

@@ -1,5 +1,6 @@
 //! Documents that are on disk only: they leave memory, are fetched, and come back after a start.
 
+mod dropped;
 mod held;
 mod model;
 mod warmup;

@@ -1,5 +1,6 @@
 //! vBuckets that go back to an earlier seqno.
 
+mod collections;
 mod crash;
 mod model;
 mod threads;
@@ -193,17 +194,55 @@ fn a_task_does_it_and_says_so_also_when_the_bucket_ends() {
     open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
     let (told, hears) = std::sync::mpsc::channel();
     let tell = told.clone();
-    open.bucket
-        .begin_rollback(VB, history[1].0, move |done| tell.send(done).unwrap());
+    open.bucket.begin_rollback(
+        VB,
+        history[1].0,
+        || true,
+        move |done| tell.send(done).unwrap(),
+    );
     hears.try_recv().unwrap_err();
     steps.run();
     assert_eq!(hears.try_recv().unwrap(), back_to(history[1].0));
     assert_eq!(look(&open, &names), history[1].1);
     open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
-    open.bucket
-        .begin_rollback(VB, history[0].0, move |done| told.send(done).unwrap());
+    open.bucket.begin_rollback(
+        VB,
+        history[0].0,
+        || true,
+        move |done| told.send(done).unwrap(),
+    );
     open.bucket.shutdown();
     assert_eq!(hears.try_recv().unwrap(), Err(Status::TemporaryFailure));
+}
+
+/// Its connection broke off while the rollback waited for the disk. The next stream, of another active perhaps, may go on
+/// from where the vBucket is, and hears what it acknowledges.
+#[test]
+fn a_rollback_that_nobody_waits_for_changes_nothing_and_no_stream_goes_on_from_before_one() {
+    let disk = SimDisk::new(4);
+    let (open, steps) = sim(&disk).open_by_hand();
+    let names: Vec<String> = names().take(10).collect();
+    let history = history(&open, &names);
+    open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+    let before = open.bucket.resume_point(VB).unwrap();
+    let go_back = |wanted: bool| {
+        let (told, hears) = std::sync::mpsc::channel();
+        let done = move |done| told.send(done).unwrap();
+        open.bucket
+            .begin_rollback(VB, history[1].0, move || wanted, done);
+        steps.run();
+        hears.try_recv().unwrap()
+    };
+    assert_eq!(go_back(false), Err(Status::TemporaryFailure));
+    assert_eq!(open.bucket.resume_point(VB), Ok(before));
+    assert_eq!(go_back(true), back_to(history[1].0));
+    let failover = kedge_bucket::FailoverTable::new(VbUuid(5));
+    let begin = |from| open.bucket.stream_begins(VB, &from, failover.clone());
+    let refused = begin(before).map_err(kedge_bucket::NotTaken::status);
+    assert_eq!(refused, Err(Status::TemporaryFailure));
+    assert_eq!(begin(open.bucket.resume_point(VB).unwrap()), Ok(()));
+    assert_eq!(look(&open, &names), history[1].1);
+    open.bucket.shutdown();
 }
 
 #[test]

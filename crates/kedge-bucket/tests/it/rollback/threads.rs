@@ -148,10 +148,15 @@ fn beside_a_shutdown() {
         }
         open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
         let (told, hears) = std::sync::mpsc::channel();
-        open.bucket.begin_rollback(VB, kept, move |done| {
-            // The test may have failed.
-            let _ = told.send(done);
-        });
+        open.bucket.begin_rollback(
+            VB,
+            kept,
+            || true,
+            move |done| {
+                // The test may have failed.
+                let _ = told.send(done);
+            },
+        );
         if seed.is_multiple_of(2) {
             std::thread::yield_now();
         }

@@ -1,0 +1,178 @@
+//! What comes from the queue of changes, and the snapshots that it is announced as.
+
+use super::VbStream;
+use crate::bucket::Phase;
+use crate::counters::Total;
+use kedge_replication::{EndReason, SourceState, StreamItem};
+use kedge_types::Seqno;
+use kedge_vbucket::{Change, CursorGone, Snapshot, SnapshotKind, StreamCursor, VBucket, VbState};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl VbStream {
+    pub(super) fn read_queue(
+        &mut self,
+        cursor: StreamCursor,
+        max_items: usize,
+        max_bytes: usize,
+        out: &mut Vec<StreamItem>,
+    ) -> SourceState {
+        if self.last >= self.request.end {
+            return self.end(EndReason::Ok);
+        }
+        if self.bucket.phase() != Phase::Open {
+            return self.end(EndReason::Disconnected);
+        }
+        let bucket = Arc::clone(&self.bucket);
+        let mut changes = std::mem::take(&mut self.changes);
+        let mut vbucket = bucket.vbuckets[self.shared.vb.index()].lock();
+        self.shared.check_identity(vbucket.identity());
+        let ended = self.shared.state.lock().ended;
+        if let Some(reason) = ended {
+            drop(vbucket);
+            return self.end(reason);
+        }
+        let (read, _) = bucket.measure(&mut vbucket, |vbucket| {
+            vbucket.read_cursor(cursor, max_items, max_bytes, &mut changes)
+        });
+        let state = match read {
+            Err(CursorGone) => {
+                drop(vbucket);
+                bucket.totals.add(Total::StreamsBackToFile, 1);
+                let drops = &self.shared.counts.cursor_drops;
+                drops.fetch_add(1, Ordering::Relaxed);
+                self.begin_backfill();
+                self.shared.idle.store(true, Ordering::SeqCst);
+                SourceState::Idle
+            }
+            Ok(_) if changes.is_empty() => {
+                self.shared.idle.store(true, Ordering::SeqCst);
+                vbucket.wait_for_changes();
+                drop(vbucket);
+                self.rest(out)
+            }
+            Ok(_) => {
+                let bounds = Bounds::of(&vbucket, &changes);
+                drop(vbucket);
+                self.give(&mut changes, &bounds, out);
+                SourceState::More
+            }
+        };
+        changes.clear();
+        self.changes = changes;
+        state
+    }
+
+    /// Gives changes out of the queue, with the markers that they need.
+    fn give(&mut self, changes: &mut Vec<Change>, bounds: &Bounds, out: &mut Vec<StreamItem>) {
+        let mut count = 0;
+        for change in changes.drain(..) {
+            let Some(seqno) = change.seqno() else {
+                continue;
+            };
+            // What the file had already.
+            if seqno <= self.last {
+                continue;
+            }
+            if seqno > self.request.end {
+                self.last = self.request.end;
+                break;
+            }
+            if seqno > self.announced {
+                self.announce(bounds, out);
+            }
+            self.last = seqno;
+            if is_visible(&change) {
+                self.visible = seqno;
+            }
+            count += 1;
+            out.push(match change {
+                Change::Advance(seqno) => StreamItem::SeqnoAdvanced(seqno),
+                Change::Commit { item, .. } if seqno <= self.torn => {
+                    StreamItem::Change(Change::Document(item))
+                }
+                change => StreamItem::Change(change),
+            });
+        }
+        let counts = &self.shared.counts;
+        counts.from_memory.fetch_add(count, Ordering::Relaxed);
+        self.note_sent();
+    }
+
+    /// Announces what was read as a snapshot: an active was like this after each change. Behind a snapshot that the
+    /// receiver has in part, or of a vBucket that follows another, all that the queue has.
+    fn announce(&mut self, bounds: &Bounds, out: &mut Vec<StreamItem>) {
+        let is_disk = bounds.is_disk || self.last < self.torn;
+        let end = if is_disk {
+            bounds.end.max(self.torn)
+        } else {
+            bounds.read
+        };
+        let end = end.min(self.request.end);
+        if is_disk {
+            self.torn = end;
+        }
+        let visible = if is_disk {
+            bounds.visible
+        } else {
+            bounds.read_visible.unwrap_or(self.visible)
+        };
+        let start = self.first_start.take();
+        let start = start.unwrap_or(Seqno(self.last.get() + 1));
+        let kind = if is_disk {
+            SnapshotKind::Disk
+        } else {
+            SnapshotKind::Memory
+        };
+        self.announced = end;
+        out.push(StreamItem::Marker(Snapshot {
+            max_visible: Some(visible.min(end)),
+            high_completed: is_disk.then_some(bounds.completed),
+            high_prepared: is_disk.then_some(bounds.prepared),
+            purge: is_disk.then_some(bounds.purge),
+            checkpoint: is_disk || start != Seqno(self.last.get() + 1),
+            ..Snapshot::new(kind, start, end)
+        }));
+    }
+}
+
+/// Whether clients without SyncWrites hear of it.
+fn is_visible(change: &Change) -> bool {
+    matches!(
+        change,
+        Change::Document(_) | Change::Commit { .. } | Change::System(_)
+    )
+}
+
+/// What snapshots are told with.
+struct Bounds {
+    /// The last seqno that was read.
+    read: Seqno,
+    /// The last document among that.
+    read_visible: Option<Seqno>,
+    /// The vBucket follows another, whose snapshots may have come from a disk.
+    is_disk: bool,
+    /// The next consistent point of all that the queue has, and what there is up to there.
+    end: Seqno,
+    visible: Seqno,
+    completed: Seqno,
+    prepared: Seqno,
+    purge: Seqno,
+}
+
+impl Bounds {
+    fn of(vbucket: &VBucket, read: &[Change]) -> Self {
+        let mut seqnos = read.iter().rev().filter_map(Change::seqno);
+        let read_visible = read.iter().rev().find(|change| is_visible(change));
+        Self {
+            read: seqnos.next().unwrap_or_default(),
+            read_visible: read_visible.and_then(Change::seqno),
+            is_disk: vbucket.state() != VbState::Active,
+            end: vbucket.resume_point().snap_end.max(vbucket.high_seqno()),
+            visible: vbucket.visible_seqno(),
+            completed: vbucket.high_completed_seqno(),
+            prepared: vbucket.high_prepared_seqno(),
+            purge: vbucket.purge_seqno(),
+        }
+    }
+}

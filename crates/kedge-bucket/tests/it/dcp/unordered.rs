@@ -1,0 +1,321 @@
+//! Streams that read collections in the order of keys.
+
+use super::*;
+use crate::collections::{follow, key_in, set};
+use kedge_disk::{Disk as _, Rng, SimDisk};
+use kedge_types::CollectionId;
+
+const VB: VbId = VbId(1);
+
+/// Everything of some collections, in any order as long as it comes from the file.
+fn of_collections(open: &Open, ids: &[u32]) -> StreamRequest {
+    StreamRequest {
+        filter: Filter::Collections(ids.iter().copied().map(CollectionId).collect()),
+        unordered: true,
+        sync_writes: false,
+        ..request(open, VB, 0)
+    }
+}
+
+fn high(open: &Open) -> u64 {
+    let figures = open.bucket.vbucket_figures(VB).unwrap();
+    figures.high_seqno.get()
+}
+
+/// Documents of a stream that are there, by stored key, of these collections.
+fn live(copy: &Copy, ids: &[u32]) -> BTreeMap<Vec<u8>, Vec<u8>> {
+    let is_of = |key: &[u8]| {
+        let id = kedge_types::decode_leb128(key).unwrap().0;
+        ids.contains(&id)
+    };
+    let documents = copy.documents.iter().filter(|(key, _)| is_of(key));
+    documents
+        .filter_map(|(key, (_, value))| Some((key.clone(), value.clone()?)))
+        .collect()
+}
+
+/// A writer that knows what there is.
+struct Writer {
+    random: Rng,
+    names: Vec<String>,
+    there: BTreeMap<Vec<u8>, Vec<u8>>,
+}
+
+impl Writer {
+    fn step(&mut self, open: &Open) {
+        let id = [0, 8, 10, 300][self.random.below(4) as usize];
+        let name = &self.names[self.random.below(self.names.len() as u64) as usize];
+        let key = key_in(id, name);
+        if self.random.below(4) > 0 {
+            let value = format!("{}{}", self.random.below(1_000), "x".repeat(100));
+            set(open, id, name, value.as_bytes()).unwrap();
+            self.there.insert(key.as_bytes().to_vec(), value.into());
+            return;
+        }
+        let deleted = done(open.bucket.delete(open.ctx(), &write(&key)));
+        let was_there = self.there.remove(key.as_bytes()).is_some();
+        assert_eq!(deleted.is_ok(), was_there, "{deleted:?}");
+    }
+
+    fn of(&self, ids: &[u32]) -> BTreeMap<Vec<u8>, Vec<u8>> {
+        let is_of = |key: &&Vec<u8>| ids.contains(&kedge_types::decode_leb128(key).unwrap().0);
+        let found = self.there.iter().filter(|(key, _)| is_of(key));
+        found
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    }
+}
+
+#[test]
+fn collections_come_by_key_from_the_file_and_then_as_they_change() {
+    for seed in 0..12 {
+        let disk = SimDisk::new(seed);
+        let mut place = sim(&disk);
+        place.config.commit_log = seed % 2 == 0;
+        place.config.memory.dcp_backfill_bytes_max = 8_000;
+        let (open, steps) = place.open_by_hand();
+        follow(&open, 1, &[8, 10, 300]);
+        let mut writer = Writer {
+            random: Rng::new(seed),
+            names: names_in(VB, 30),
+            there: BTreeMap::new(),
+        };
+        (0..200).for_each(|_| writer.step(&open));
+        // Memory forgets the changes.
+        open.bucket.sync().unwrap();
+        let line = Line::new(&open);
+        let ids = [8, 300];
+        let mut client = line.try_open(&of_collections(&open, &ids)).unwrap();
+        client.at_once = 1 + seed as usize % 5;
+        let mut turns = 0;
+        while turns < 60 || client.copy.last < high(&open) {
+            if turns < 60 {
+                writer.step(&open);
+            }
+            steps.run();
+            client.read();
+            turns += 1;
+            assert!(turns < 5_000, "seed {seed}");
+        }
+        let copy = &client.copy;
+        assert_eq!(live(copy, &ids), writer.of(&ids), "seed {seed}");
+        assert_eq!((copy.unordered_ends, client.ended), (1, None));
+        let keys: Vec<&[u8]> = copy.unordered.iter().map(|(key, _)| &key[..]).collect();
+        // Of 8, then of 300: first that it was created, then the documents.
+        let (eight, other) = keys.split_at(
+            keys.iter()
+                .position(|key| key[..2] == [1, 0] && key[2] == 0xac)
+                .unwrap(),
+        );
+        assert_eq!(eight[0], b"\x01\x00\x08_collection");
+        assert!(eight[1..].iter().all(|key| key[0] == 8));
+        assert!(other[1..].iter().all(|key| key[..2] == [0xac, 2]));
+        assert!(eight[1..].is_sorted() && other[1..].is_sorted());
+        assert!(eight.len() > 5 && other.len() > 5);
+        // In no order of seqnos, and nothing else was read.
+        assert!(!copy.unordered.is_sorted_by_key(|(_, seqno)| *seqno));
+        assert_eq!(open.figure("ep_dcp_oso_backfills"), 1);
+        let read = open.figure("ep_dcp_backfilled_items");
+        assert_eq!(read, keys.len() as u64);
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn who_wants_all_or_sync_writes_or_goes_on_gets_the_order_of_seqnos() {
+    let (open, steps) = sim(&SimDisk::new(1)).open_by_hand();
+    follow(&open, 1, &[8]);
+    let name = &names_in(VB, 1)[0];
+    set(&open, 8, name, b"v").unwrap();
+    set(&open, 0, name, b"v").unwrap();
+    let line = Line::new(&open);
+    let asked = of_collections(&open, &[8]);
+    let see = |request: &StreamRequest| {
+        let mut client = line.try_open(request).unwrap();
+        steps.run();
+        client.drain();
+        assert_eq!(client.copy.last, 4, "{request:?}");
+        (client.copy.unordered_ends, client.copy.markers > 0)
+    };
+    assert_eq!(see(&asked), (0, true), "memory has it");
+    open.bucket.sync().unwrap();
+    let on = |seqno| StreamRequest {
+        start: Seqno(seqno),
+        snap_start: Seqno(seqno),
+        snap_end: Seqno(seqno),
+        ..asked.clone()
+    };
+    for request in [
+        StreamRequest {
+            unordered: false,
+            ..asked.clone()
+        },
+        StreamRequest {
+            sync_writes: true,
+            ..asked.clone()
+        },
+        StreamRequest {
+            filter: Filter::Everything,
+            ..asked.clone()
+        },
+        on(1),
+    ] {
+        assert_eq!(see(&request), (0, true), "{request:?}");
+    }
+    assert_eq!(open.figure("ep_dcp_oso_backfills"), 0);
+    assert_eq!(see(&asked), (1, false));
+    open.bucket.shutdown();
+}
+
+/// A stream that is in the middle of a collection of `count` documents, so large each.
+fn in_the_middle(place: &mut Place, count: usize, bytes: usize) -> (Open, Steps, Line, Client) {
+    place.config.memory.dcp_backfill_bytes_max = 8_000;
+    let (open, steps) = place.open_by_hand();
+    follow(&open, 1, &[8]);
+    let mut random = Rng::new(7);
+    for name in names_in(VB, count) {
+        // What cannot be compressed.
+        let value: Vec<u8> = (0..bytes).map(|_| random.below(256) as u8).collect();
+        set(&open, 8, &name, &value).unwrap();
+    }
+    open.bucket.settle().unwrap();
+    let line = Line::new(&open);
+    let mut client = line.try_open(&of_collections(&open, &[8])).unwrap();
+    steps.run();
+    client.read();
+    assert!(client.copy.is_unordered && !client.copy.unordered.is_empty());
+    assert_eq!(client.copy.last, 0, "it is at no seqno");
+    (open, steps, line, client)
+}
+
+#[test]
+fn who_goes_away_in_the_middle_begins_anew() {
+    let (open, steps, line, client) = in_the_middle(&mut sim(&SimDisk::new(2)), 40, 200);
+    let figures = &open.bucket.stream_figures()[0];
+    assert_eq!((figures.last_sent, figures.cursor_drops), (Seqno(0), 0));
+    assert_eq!(open.figure("ep_storage_scans"), 1);
+    drop(client);
+    steps.run();
+    assert_eq!(open.figure("ep_storage_scans"), 0);
+    let mut client = line.try_open(&of_collections(&open, &[8])).unwrap();
+    while client.copy.unordered_ends == 0 {
+        steps.run();
+        client.drain();
+    }
+    assert_eq!(live(&client.copy, &[8]).len(), 40);
+    assert_eq!(client.copy.last, high(&open));
+    open.bucket.shutdown();
+}
+
+#[test]
+fn what_ends_the_vbucket_or_its_file_ends_the_stream_in_the_middle() {
+    let (open, steps, _line, mut client) = in_the_middle(&mut sim(&SimDisk::new(3)), 40, 200);
+    open.bucket.delete_vbucket(VB).unwrap();
+    client.drain();
+    assert_eq!(client.ended, Some(EndReason::StateChanged));
+    steps.run();
+    assert_eq!(open.figure("ep_storage_scans"), 0);
+    open.bucket.shutdown();
+
+    let disk = SimDisk::new(4);
+    let mut place = sim(&disk);
+    let (open, steps, _line, mut client) = in_the_middle(&mut place, 400, 3_000);
+    let names = disk.list(&place.dir).unwrap();
+    let file = names.iter().find(|name| name.starts_with("1.couch."));
+    let file = place.dir.join(file.unwrap());
+    for offset in (0..disk.len(&file).unwrap()).step_by(512) {
+        disk.make_unreadable(&file, offset);
+    }
+    while client.ended.is_none() {
+        steps.run();
+        client.drain();
+    }
+    assert_eq!(client.ended, Some(EndReason::BackfillFailed));
+    assert_eq!(client.copy.unordered_ends, 0);
+    assert_eq!(open.figure("ep_dcp_backfill_failures"), 1);
+    assert_eq!(open.figure("ep_storage_scans"), 0);
+    open.bucket.shutdown();
+}
+
+#[test]
+fn what_was_written_behind_the_end_of_a_stream_is_not_in_it() {
+    let (open, steps) = sim(&SimDisk::new(5)).open_by_hand();
+    follow(&open, 1, &[8]);
+    let names = names_in(VB, 3);
+    for name in &names[..2] {
+        set(&open, 8, name, b"1").unwrap();
+    }
+    let end = high(&open);
+    open.bucket.sync().unwrap();
+    let line = Line::new(&open);
+    let to_latest = StreamRequest {
+        flags: StreamFlags::TO_LATEST,
+        ..of_collections(&open, &[8])
+    };
+    let mut client = line.try_open(&to_latest).unwrap();
+    set(&open, 8, &names[1], b"2").unwrap();
+    set(&open, 8, &names[2], b"2").unwrap();
+    open.bucket.settle().unwrap();
+    steps.run();
+    client.drain();
+    assert_eq!((client.copy.last, client.ended), (end, Some(EndReason::Ok)));
+    let seqnos = client.copy.unordered.iter().map(|(_, seqno)| *seqno);
+    assert!(seqnos.max().unwrap() <= end);
+    assert_eq!(live(&client.copy, &[8]).len(), 1);
+    open.bucket.shutdown();
+}
+
+#[test]
+fn of_a_collection_that_was_dropped_meanwhile_the_event_is_left() {
+    let (open, steps) = sim(&SimDisk::new(6)).open_by_hand();
+    follow(&open, 1, &[8]);
+    for name in names_in(VB, 5) {
+        set(&open, 8, &name, b"1").unwrap();
+    }
+    open.bucket.sync().unwrap();
+    let line = Line::new(&open);
+    let mut client = line.try_open(&of_collections(&open, &[8])).unwrap();
+    follow(&open, 2, &[]);
+    open.bucket.settle().unwrap();
+    steps.run();
+    client.drain();
+    let event = (b"\x01\x00\x08_collection".to_vec(), high(&open));
+    assert_eq!(client.copy.unordered, [event]);
+    assert_eq!(
+        (client.copy.unordered_ends, client.copy.last),
+        (1, high(&open))
+    );
+    open.bucket.shutdown();
+}
+
+#[test]
+fn a_collection_that_is_most_of_a_vbucket_comes_by_seqno() {
+    let (open, steps) = sim(&SimDisk::new(7)).open_by_hand();
+    follow(&open, 1, &[8]);
+    let names = names_in(VB, 1_100);
+    for name in &names {
+        set(&open, 8, name, b"1").unwrap();
+    }
+    open.bucket.settle().unwrap();
+    let line = Line::new(&open);
+    let see = || {
+        let mut client = line.try_open(&of_collections(&open, &[8])).unwrap();
+        client.at_once = 100;
+        for _ in 0..1_000 {
+            steps.run();
+            client.drain();
+            if client.copy.last == high(&open) {
+                break;
+            }
+        }
+        assert_eq!(live(&client.copy, &[8]).len(), names.len());
+        client.copy.unordered_ends
+    };
+    assert_eq!((see(), open.figure("ep_dcp_oso_backfills")), (0, 0));
+    for name in &names {
+        set(&open, 0, name, b"1").unwrap();
+    }
+    open.bucket.settle().unwrap();
+    assert_eq!((see(), open.figure("ep_dcp_oso_backfills")), (1, 1));
+    open.bucket.shutdown();
+}
