@@ -70,8 +70,8 @@ pub struct FailoverPlan {
 }
 
 /// The map without the node `failed`, to be published by `by`. Of each vBucket that it was the active of, the replica
-/// that has the most takes over; so it is with vBuckets that were moving to it, of which the active may have the most
-/// still. `force` accepts what would be lost.
+/// that has the most takes over; so it is with vBuckets that were moving to it, unless their active has all that others
+/// have. `force` accepts what would be lost.
 ///
 /// # Errors
 /// `Failed` when it was failed over already, `LastNode`, `WouldLose`.
@@ -136,7 +136,8 @@ pub fn plan_failover(
             } else if nodes.len() - known.len() >= majority {
                 plan.losses.uncertain.push(place);
             }
-            let best = best_copy(&known, position);
+            let stays = active.filter(|&active| may_stay(active, &known, position));
+            let best = stays.or_else(|| best_copy(&known, position));
             chain.remove(failed, |_| None);
             if let Some(best) = best {
                 plan.promoted += usize::from(active != Some(best));
@@ -148,6 +149,28 @@ pub fn plan_failover(
         return Ok(plan);
     }
     Err(ClusterError::WouldLose(plan.losses))
+}
+
+/// Whether the active that a vBucket was moving away from has all that the others have. If it has not been taken over from,
+/// it goes on until it hears of the new map, and acknowledges what it had in memory only when it told.
+fn may_stay<'a>(
+    active: u16,
+    known: &[u16],
+    position: impl Fn(u16) -> Option<&'a Position>,
+) -> bool {
+    let Some(has) = position(active).filter(|has| has.consistent && known.contains(&active)) else {
+        return false;
+    };
+    let has_all_of = |other: &Position| {
+        let tip = other.history.first().map(|(uuid, _)| uuid);
+        let knows = |tip| has.history.iter().any(|(uuid, _)| uuid == tip);
+        let undivided = other.on(&has.history).undivided;
+        tip.is_some_and(knows) && undivided && other.high_seqno <= has.high_seqno
+    };
+    known
+        .iter()
+        .filter_map(|&node| position(node))
+        .all(has_all_of)
 }
 
 /// The node that has the most; the first of several.

@@ -34,7 +34,8 @@ pub use failover::{FailoverPlan, Losses, NodePositions, plan_failover, plan_reco
 pub use file::{CLUSTER_USER, ClusterFile, External, NodeEntry, REPLICAS_MAX, SECRET_BYTES_MIN};
 pub use manifest::{
     DEFAULT_NAME, FIRST_ID, Maker, ManifestEdit, ManifestError, ManifestKeeper, NameProblem,
-    check_manifest_name, manifest_json, manifest_rest_json, parse_manifest,
+    WantedCollection, WantedManifest, WantedScope, check_manifest_name, manifest_json,
+    manifest_rest_json, parse_manifest, parse_wanted_scopes,
 };
 pub use map::{Chain, ClusterMap, MapBucket, MapNode, Role};
 pub use moves::{plan_balance, plan_move};

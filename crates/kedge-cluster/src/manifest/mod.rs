@@ -11,6 +11,7 @@
 
 mod json;
 mod names;
+mod wanted;
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use kedge_types::{Collection, CollectionId, Manifest, ManifestUid, Scope, ScopeI
 
 pub use json::{manifest_json, manifest_rest_json, parse_manifest};
 pub use names::{NameProblem, check_manifest_name};
+pub use wanted::{WantedCollection, WantedManifest, WantedScope, parse_wanted_scopes};
 
 /// The name of the default scope, and of the default collection in it.
 pub const DEFAULT_NAME: &str = "_default";
@@ -96,6 +98,8 @@ pub enum ManifestEdit {
         /// Its name.
         collection: String,
     },
+    /// Makes, changes and drops whatever it takes for this to be all that there is.
+    Replace(WantedManifest),
 }
 
 /// Why a manifest was not changed. Texts are those that SDKs tell the reasons by.
@@ -130,6 +134,9 @@ pub enum ManifestError {
     /// The default scope stays.
     #[error("Deleting _default scope is not allowed")]
     DefaultScope,
+    /// The manifest is not the one that was to be changed.
+    #[error("The manifest has another uid: {:x}", .0.0)]
+    OtherUid(ManifestUid),
     /// There are as many as there may be, or ids have run out.
     #[error("Maximum number of scopes has been reached: a bucket has {SCOPES_MAX}")]
     TooManyScopes,
@@ -232,6 +239,7 @@ impl ManifestKeeper {
                 let at = find_collection(&mut manifest, scope, collection)?;
                 at.0.collections.remove(at.1);
             }
+            ManifestEdit::Replace(wanted) => next.replace(&mut manifest, wanted, maker)?,
         }
         if manifest != *self.manifest {
             manifest.uid = ManifestUid(maker.number(self.uid().0 + 1));

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use expect_test::expect;
 use kedge_cluster::{
-    Maker, ManifestEdit, ManifestError, ManifestKeeper, NameProblem, check_manifest_name,
-    manifest_json, manifest_rest_json, parse_manifest,
+    Maker, ManifestEdit, ManifestError, ManifestKeeper, NameProblem, WantedCollection,
+    WantedManifest, WantedScope, check_manifest_name, manifest_json, manifest_rest_json,
+    parse_manifest, parse_wanted_scopes,
 };
 use kedge_types::limits::{COLLECTIONS_MAX, MANIFEST_NAME_BYTES_MAX, SCOPES_MAX};
 use kedge_types::{CollectionId, Manifest, ManifestUid, ScopeId};
@@ -362,6 +363,52 @@ fn nodes_make_uids_and_ids_of_their_own() {
     }
 }
 
+/// Any scopes, among them mostly the default one.
+fn wanted() -> impl Strategy<Value = WantedManifest> {
+    let name =
+        || prop_oneof![4 => Just("_default"), 4 => Just("a"), 4 => Just("b"), 1 => Just("%")];
+    let ttl = prop_oneof![Just(None), Just(Some(0)), Just(Some(60))];
+    let collection = (name(), ttl).prop_map(|(name, max_ttl)| WantedCollection {
+        name: name.to_owned(),
+        max_ttl,
+    });
+    let scope = (name(), proptest::collection::vec(collection, 0..3));
+    let scope = scope.prop_map(|(name, collections)| WantedScope {
+        name: name.to_owned(),
+        collections,
+    });
+    proptest::collection::vec(scope, 0..4).prop_map(|scopes| WantedManifest {
+        scopes,
+        valid_on: None,
+    })
+}
+
+/// The same of names alone: all that is wanted, unless it has something twice, or what may not be made or left out.
+fn apply_wanted(model: &mut Model, wanted: &WantedManifest) -> bool {
+    let is_there =
+        |scope: &str, name: &str| model.get(scope).is_some_and(|it| it.contains_key(name));
+    let may = |is_there: bool, name: &str| is_there || check_manifest_name(name).is_ok();
+    let mut next = Model::new();
+    for scope in &wanted.scopes {
+        let mut collections = BTreeMap::new();
+        for it in &scope.collections {
+            let is_new = collections.insert(it.name.clone(), it.max_ttl).is_none();
+            if !is_new || !may(is_there(&scope.name, &it.name), &it.name) {
+                return false;
+            }
+        }
+        let may_be = may(model.contains_key(&scope.name), &scope.name);
+        if !may_be || next.insert(scope.name.clone(), collections).is_some() {
+            return false;
+        }
+    }
+    let is_whole = next.contains_key("_default");
+    if is_whole {
+        *model = next;
+    }
+    is_whole
+}
+
 fn edits() -> impl Strategy<Value = (ManifestEdit, u16)> {
     let name = || prop_oneof![Just("_default"), Just("a"), Just("b"), Just("c"), Just("%")];
     let ttl = || prop_oneof![Just(None), Just(Some(0)), Just(Some(60))];
@@ -371,6 +418,7 @@ fn edits() -> impl Strategy<Value = (ManifestEdit, u16)> {
         (name(), name(), ttl()).prop_map(|(scope, name, ttl)| create(scope, name, ttl)),
         (name(), name(), ttl()).prop_map(|(scope, name, ttl)| modify(scope, name, ttl)),
         (name(), name()).prop_map(|(scope, name)| drop_collection(scope, name)),
+        wanted().prop_map(ManifestEdit::Replace),
     ];
     (edit, 0_u16..3)
 }
@@ -409,6 +457,7 @@ fn apply(model: &mut Model, edit: &ManifestEdit) -> bool {
         ManifestEdit::DropCollection { scope, collection } => model
             .get_mut(scope)
             .is_some_and(|scope| scope.remove(collection).is_some()),
+        ManifestEdit::Replace(wanted) => apply_wanted(model, wanted),
         other => panic!("no such edit: {other:?}"),
     }
 }
@@ -439,10 +488,10 @@ proptest! {
                     let is_changed = next.manifest() != keeper.manifest();
                     prop_assert_eq!(next.uid() > keeper.uid(), is_changed);
                     prop_assert_eq!(is_changed, before != model);
-                    for (_, it) in next.manifest().collections() {
+                    for (scope, it) in next.manifest().collections() {
                         // An id that is new was never anybody's.
                         if keeper.manifest().collection(it.id).is_none() {
-                            let name = (edit_scope(&edit).to_owned(), it.name.clone());
+                            let name = (scope.name.clone(), it.name.clone());
                             prop_assert!(given.insert(it.id.0, name).is_none());
                         }
                     }
@@ -462,16 +511,6 @@ proptest! {
     fn any_text_is_read_or_refused(text in "\\PC*") {
         let _ = parse_manifest(text.as_bytes());
         let _ = ManifestKeeper::from_json(text.as_bytes());
-    }
-}
-
-fn edit_scope(edit: &ManifestEdit) -> &str {
-    match edit {
-        ManifestEdit::CreateScope { scope }
-        | ManifestEdit::DropScope { scope }
-        | ManifestEdit::CreateCollection { scope, .. }
-        | ManifestEdit::ModifyCollection { scope, .. }
-        | ManifestEdit::DropCollection { scope, .. } => scope,
-        other => panic!("no such edit: {other:?}"),
+        let _ = parse_wanted_scopes(text.as_bytes());
     }
 }

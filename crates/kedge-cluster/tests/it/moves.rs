@@ -188,6 +188,39 @@ fn a_failover_of_who_takes_or_gives_chooses_among_all_copies() {
     );
 }
 
+/// The node that was to take over was failed over while the active's disk was slow: another replica had a prepare on its
+/// disk that the active had in memory only, and was made active. The active then acknowledged a later SyncWrite, which the
+/// lost node and its own disk had, and the new active had not.
+#[test]
+fn an_active_that_has_all_stays_when_who_was_to_take_over_is_lost() {
+    let moving = plan_move(&map(3, 2, 1), 0, "b", 0, "n_1").unwrap();
+    let position = |high_prepared, high_seqno, history: &[(u64, u64)]| {
+        let position = Position {
+            high_seqno,
+            high_prepared,
+            consistent: true,
+            history: history.to_vec(),
+        };
+        BTreeMap::from([("b".to_owned(), vec![Some(position)])])
+    };
+    let branch = [(1, 0)];
+    for (active, other, leads) in [
+        (position(20, 33, &branch), position(28, 28, &branch), 0),
+        (position(20, 33, &branch), position(28, 33, &branch), 0),
+        // It was taken over from: another has more of its branch, or is on a newer one.
+        (position(33, 33, &branch), position(34, 34, &branch), 2),
+        (
+            position(32, 33, &branch),
+            position(33, 33, &[(2, 33), (1, 0)]),
+            2,
+        ),
+    ] {
+        let told = BTreeMap::from([(0, active), (2, other)]);
+        let plan = plan_failover(&moving, 0, 1, &told, false).unwrap();
+        assert_eq!(chain(&plan.map, 0).active(), Some(leads), "{told:?}");
+    }
+}
+
 proptest! {
     /// After a failover and a recovery, a balance gives a node what it had once.
     #[test]
