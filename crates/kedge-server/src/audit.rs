@@ -146,7 +146,10 @@ pub struct Audit {
     lines: Mutex<Option<SyncSender<Vec<u8>>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     is_on: bool,
+    /// Events of which no line tells yet that they were lost.
     lost: Arc<AtomicU64>,
+    /// Events that could not be handed over.
+    dropped: AtomicU64,
 }
 
 impl Audit {
@@ -173,6 +176,7 @@ impl Audit {
             thread: Mutex::new(Some(thread)),
             is_on: true,
             lost,
+            dropped: AtomicU64::new(0),
         })
     }
 
@@ -188,7 +192,18 @@ impl Audit {
         };
         if sent.is_err() {
             self.lost.fetch_add(1, Ordering::Relaxed);
+            self.dropped.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether events are kept.
+    pub(crate) fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// Events that were lost since the start, as too many waited to be written.
+    pub(crate) fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
     }
 
     /// Writes what waits, and ends. Events that come later are lost.
@@ -389,6 +404,7 @@ mod tests {
             audit.finish();
             audit.put(&Event::new(What::LoggedIn, "late"));
             assert_eq!(audit.lost.load(Ordering::Relaxed), 1);
+            assert_eq!(audit.dropped(), 1);
             assert_eq!(lines(&*disk, FILE).len(), round * 10);
         }
         let path = Path::new("/data").join(FILE);

@@ -305,6 +305,8 @@ impl FrontEnd {
         metrics
             .open
             .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+        let from = seat.connection.session.peer.ip();
+        self.shared.client_addresses.disconnected(from);
         metrics
             .thread(self.thread)
             .set_connections(self.seats.len());
@@ -388,6 +390,9 @@ impl FrontEnd {
                 .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
             return;
         }
+        turn.shared
+            .client_addresses
+            .connected(peer.ip(), turn.now.unix_secs());
         self.generation = self.generation.wrapping_add(1);
         let id = ConnectionId::new(self.thread, slot, self.generation);
         let session = Session::new(id, port, local, peer, turn.shared);

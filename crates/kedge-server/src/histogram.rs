@@ -1,6 +1,6 @@
 //! A histogram as JSON text, in the shape in which tools of this kind of server (`mctimings`) read one.
 
-use kedge_bucket::TimingSnapshot;
+use kedge_bucket::{Bucket, Timing, TimingSnapshot};
 use serde_json::{Value, json};
 
 /// `{"total","bucketsLow","data":[[upper bound, count, cumulative percent],...]}`, bounds in microseconds (or whatever
@@ -26,6 +26,14 @@ pub(crate) fn to_json(snapshot: &TimingSnapshot) -> String {
         "max_trackable": 0,
     })
     .to_string()
+}
+
+/// Gives a histogram of a bucket to `each`, unless it is empty.
+pub(crate) fn show(bucket: &Bucket, name: &str, timing: Timing, each: &mut dyn FnMut(&str, &str)) {
+    let snapshot = bucket.timings().snapshot(timing.name());
+    if let Some(snapshot) = snapshot.filter(|snapshot| snapshot.count > 0) {
+        each(name, &to_json(&snapshot));
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 mod acceptor;
 pub mod audit;
 pub mod client;
+mod client_addresses;
 pub mod cluster;
 mod commands;
 mod connection;
@@ -15,6 +16,7 @@ pub mod http;
 mod inbox;
 pub mod limits;
 mod login;
+mod machine;
 mod metrics;
 mod output;
 pub mod pools;

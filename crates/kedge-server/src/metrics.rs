@@ -118,6 +118,21 @@ pub struct MetricsSnapshot {
     pub threads: u64,
 }
 
+/// What one front-end thread has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ThreadSnapshot {
+    /// Connections now.
+    pub(crate) connections: u64,
+    /// Commands executed.
+    pub(crate) commands: u64,
+    /// Bytes received.
+    pub(crate) bytes_read: u64,
+    /// Bytes sent.
+    pub(crate) bytes_written: u64,
+    /// Turns of its event loop.
+    pub(crate) turns: u64,
+}
+
 impl Metrics {
     pub(crate) fn new(threads: u16) -> Self {
         Self {
@@ -190,10 +205,19 @@ impl Metrics {
     /// Connections of each front-end thread now.
     #[must_use]
     pub fn connections_by_thread(&self) -> Vec<u64> {
-        self.threads
-            .iter()
-            .map(|t| t.connections.load(Ordering::Relaxed))
-            .collect()
+        self.by_thread().map(|thread| thread.connections).collect()
+    }
+
+    /// The counts of each front-end thread.
+    pub(crate) fn by_thread(&self) -> impl Iterator<Item = ThreadSnapshot> {
+        let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        self.threads.iter().map(move |thread| ThreadSnapshot {
+            connections: load(&thread.connections),
+            commands: load(&thread.commands),
+            bytes_read: load(&thread.bytes_read),
+            bytes_written: load(&thread.bytes_written),
+            turns: load(&thread.turns),
+        })
     }
 
     /// Calls `each` with the name and value of every count, under the names that memcached gives them where it has

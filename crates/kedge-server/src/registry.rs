@@ -11,11 +11,13 @@
 //! * A bucket leaves the cluster map before it leaves the registry, and the registry before its files go.
 
 mod manifests;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -264,12 +266,16 @@ impl BucketRegistry {
         self.forget(&bucket)
     }
 
-    /// Empties a bucket.
+    /// Empties a bucket, once it is loaded: one that was made a moment ago may not be.
     ///
     /// # Errors
     /// `NotFound`, `FlushDisabled`, `Refused`.
     pub fn flush(&self, name: &str) -> Result<(), RegistryError> {
         let bucket = self.existing(name)?;
+        let (loading, is_over) = mpsc::channel::<()>();
+        bucket.when_loaded(move || drop(loading));
+        // Whether it was loaded or could not be, the bucket knows.
+        let _ = is_over.recv();
         bucket.flush_all(self.ctx()).map_err(|status| match status {
             Status::NotSupported => RegistryError::FlushDisabled(name.to_owned()),
             other => RegistryError::Refused(other),

@@ -18,7 +18,9 @@ use socket2::{Domain, Socket, Type};
 
 use crate::ServerError;
 use crate::acceptor::{Acceptor, Listener};
+use crate::client_addresses::ClientAddresses;
 use crate::cluster::{ClusterNode, ClusterSetup, check_alone};
+use crate::commands::StatTimings;
 use crate::dcp::DcpConnections;
 use crate::front_end::{FrontEnd, WAKER, abort_on_panic};
 use crate::http::{self, HttpHandle, HttpParts, HttpState};
@@ -221,6 +223,8 @@ impl Server {
                 .map(|memcached| memcached.bucket.clone()),
             logins,
             marks: Marks::default(),
+            client_addresses: ClientAddresses::default(),
+            stat_timings: StatTimings::default(),
         });
         let (end, ended) = channel();
         let threads_running = start_front_ends(polls, &front_ends, &shared, &end)?;

@@ -5,6 +5,8 @@ use std::sync::Arc;
 use kedge_cluster::ClusterView;
 use kedge_types::{Clock, Now, SystemClock};
 
+use crate::client_addresses::ClientAddresses;
+use crate::commands::StatTimings;
 use crate::dcp::DcpConnections;
 use crate::inbox::FrontEnds;
 use crate::limits::Limits;
@@ -32,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) logins: Logins,
     /// What meta commands remember of documents.
     pub(crate) marks: Marks,
+    pub(crate) client_addresses: ClientAddresses,
+    pub(crate) stat_timings: StatTimings,
 }
 
 impl Shared {

@@ -1,4 +1,4 @@
-//! Groups of statistics about scopes and collections, of those of which the user may read statistics.
+//! Groups of statistics about scopes and collections, of those of which the user may read statistics, and `manifest`.
 //!
 //! `collections` and `scopes` take a path (`scope.collection`, `scope`), `collections-byid` and `scopes-byid` an id in
 //! hexadecimal; without one they tell of all. Names begin with the ids in hexadecimal, `0xSCOPE:0xCOLLECTION:`.
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use kedge_bucket::{CollectionFigures, CollectionOps};
 use kedge_types::{Collection, CollectionId, Manifest, Scope, ScopeId, Seqno, Status};
 
-use super::stat::Each;
+use super::stat::{Each, of_vbuckets};
 use crate::session::{Failure, Rights, Session};
 
 /// What is asked for.
@@ -62,12 +62,33 @@ fn id(text: &str) -> Result<u32, Failure> {
     u32::from_str_radix(digits, 16).map_err(bad)
 }
 
+/// The collection that a path names, `SCOPE.COLLECTION`.
+///
+/// # Errors
+/// `Invalid`, `UnknownScope`, `UnknownCollection`.
+pub(super) fn collection_path(manifest: &Manifest, path: &str) -> Result<CollectionId, Failure> {
+    match collection_named(manifest, path)? {
+        Wanted::Collection(_, collection) => Ok(collection.id),
+        _ => Err(NO_COLLECTION),
+    }
+}
+
+/// The collection of an id in hexadecimal.
+///
+/// # Errors
+/// `Invalid`, `UnknownCollection`.
+pub(super) fn collection_id_of(manifest: &Manifest, text: &str) -> Result<CollectionId, Failure> {
+    let id = CollectionId(id(text)?);
+    manifest.collection(id).map(|_| id).ok_or(NO_COLLECTION)
+}
+
 fn none() -> CollectionFigures {
     CollectionFigures {
         collection: CollectionId::DEFAULT,
         scope: ScopeId(0),
         items: 0,
         disk_bytes: 0,
+        start: Seqno(0),
         high_seqno: Seqno(0),
         ops: CollectionOps::default(),
     }
@@ -135,6 +156,32 @@ pub(super) fn group(
         collections(&shown, &figures, each);
     }
     Ok(())
+}
+
+/// `manifest`: that of the bucket, as far as the user may know of it, and how far vBuckets have followed it.
+///
+/// # Errors
+/// `NoBucket`, `AccessDenied`; `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
+pub(super) fn manifest(
+    session: &Session,
+    argument: Option<&str>,
+    each: Each<'_>,
+) -> Result<(), Failure> {
+    let bucket = session.bucket_somewhere(Rights::STATS)?;
+    let manifest = session.visible(&bucket.manifest());
+    if argument.is_none() {
+        each("manifest_uid", &format!("0x{:x}", manifest.uid.0));
+        each("scopes", &manifest.scopes.len().to_string());
+        let collections = manifest.collections().count();
+        each("collections", &collections.to_string());
+    }
+    let look = |vb| bucket.vbucket_collections(vb);
+    of_vbuckets(bucket, argument, look, |vb, found| {
+        each(
+            &format!("vb_{vb}:manifest:uid"),
+            &format!("0x{:x}", found.uid.0),
+        );
+    })
 }
 
 fn collections(shown: &[(&Scope, &Collection)], figures: &Figures, each: Each<'_>) {

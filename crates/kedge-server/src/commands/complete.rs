@@ -3,23 +3,28 @@
 //! What comes back is a document, a number or a status, and never the command: nothing is executed twice.
 
 use kedge_bucket::{Completion, Item, Meta, Mutated};
-use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::{encode_counter, push_key};
-use kedge_types::{Cas, Datatype, Status};
+use kedge_protocol::binary::{Feature, Opcode};
+use kedge_types::{Cas, Datatype, Status, decode_leb128};
 
-use super::{lock, meta, range_scan, subdoc, with_meta};
+use super::{key_stats, lock, meta, range_scan, subdoc, with_meta};
 use crate::output::Output;
 use crate::session::{Composer, Failure, ReplyKind, inflated};
 
 /// How the reply of a parked command is composed, as far as its opcode tells.
 pub(crate) const fn reply_kind(opcode: Opcode) -> ReplyKind {
     match opcode {
-        Opcode::Get | Opcode::Getq | Opcode::GetReplica | Opcode::Gat | Opcode::Gatq => {
-            ReplyKind::Document { with_key: false }
-        }
-        Opcode::Getk | Opcode::Getkq | Opcode::Gatk | Opcode::Gatkq | Opcode::GetRandomKey => {
-            ReplyKind::Document { with_key: true }
-        }
+        Opcode::Get
+        | Opcode::Getq
+        | Opcode::GetReplica
+        | Opcode::Gat
+        | Opcode::Gatq
+        | Opcode::Getk
+        | Opcode::Getkq
+        | Opcode::Gatk
+        | Opcode::Gatkq
+        | Opcode::GetRandomKey => ReplyKind::Document,
+        Opcode::GetEx | Opcode::GetExReplica => ReplyKind::WholeDocument,
         Opcode::GetLocked => ReplyKind::Locked,
         Opcode::UnlockKey => ReplyKind::Unlocked,
         Opcode::GetMeta | Opcode::GetqMeta => ReplyKind::Meta {
@@ -60,10 +65,13 @@ pub(crate) fn complete(
             let (mutated, number) = counter(completion)?;
             composer.mutation(&mutated, &encode_counter(number), out);
         }
-        ReplyKind::Document { with_key } => {
+        ReplyKind::Document => {
             let (item, cas) = document(completion)?;
-            let key = if *with_key { logical_key(&item) } else { &[] };
-            composer.document(&item, cas, key, out)?;
+            composer.document(&item, cas, told_key(composer, &item), out)?;
+        }
+        ReplyKind::WholeDocument => {
+            let (item, cas) = document(completion)?;
+            composer.whole_document(&item, cas, told_key(composer, &item), out);
         }
         ReplyKind::Locked => {
             let result = document(completion);
@@ -76,6 +84,12 @@ pub(crate) fn complete(
         }
         ReplyKind::Meta { with_datatype } => {
             meta::compose(composer, &meta_of(completion)?, *with_datatype, out);
+        }
+        ReplyKind::KeyStats => {
+            let Completion::Key { result } = completion else {
+                return Err(unexpected(completion).into());
+            };
+            key_stats::compose(composer, &result?, out);
         }
         ReplyKind::Lookup(looking) => subdoc::looked(composer, looking, completion, out)?,
         ReplyKind::Modified(changing) => subdoc::changed(composer, changing, completion, out)?,
@@ -177,6 +191,7 @@ fn status_of(completion: Completion) -> Result<(), Status> {
         Completion::Counter { result } => result.map(drop),
         Completion::Read { result } => result.map(drop),
         Completion::Meta { result } => result.map(drop),
+        Completion::Key { result } => result.map(drop),
         Completion::Observed { result } => result.map(drop),
         Completion::Keys { result } => result.map(drop),
         Completion::ScanMade { result } => result.map(drop),
@@ -190,7 +205,19 @@ pub(crate) fn unexpected(completion: Completion) -> Status {
     status_of(completion).err().unwrap_or(Status::Internal)
 }
 
-/// The key of an item in the default collection: what stands behind its one-byte prefix.
-fn logical_key(item: &Item) -> &[u8] {
-    &item.key()[1..]
+/// The key that stands in the reply to a command: as the client sent it, and of a document that it did not name without
+/// the collection.
+fn told_key<'i>(composer: &Composer, item: &'i Item) -> &'i [u8] {
+    match composer.opcode.map(Opcode::base) {
+        Some(Opcode::Getk | Opcode::Gatk) if composer.features.contains(Feature::Collections) => {
+            item.key()
+        }
+        Some(Opcode::Getk | Opcode::Gatk | Opcode::GetRandomKey) => logical(item.key()),
+        _ => &[],
+    }
+}
+
+/// A stored key without its collection.
+pub(super) fn logical(stored: &[u8]) -> &[u8] {
+    decode_leb128(stored).map_or(stored, |(_, len)| &stored[len..])
 }

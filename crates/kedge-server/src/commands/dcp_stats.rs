@@ -1,13 +1,16 @@
-//! Statistics of streams and SyncWrites: the groups `dcp`, `dcpagg`, `durability-monitor` and `vbucket-durability-state`.
+//! Statistics of streams and SyncWrites: the groups `dcp`, `dcpagg`, `dcp-vbtakeover`, `durability-monitor` and
+//! `vbucket-durability-state`.
 //!
 //! Names are those of Couchbase Server's statistics where it has the same figure.
 
 use std::collections::BTreeMap;
 
-use kedge_bucket::{Bucket, DurabilityFigures, Topology, VbFigures};
+use kedge_bucket::{Bucket, DurabilityFigures, StreamState, Topology, VbFigures};
+use kedge_types::Status;
 
-use super::stat::Each;
+use super::stat::{Each, vbucket_number};
 use crate::replication::LinkStatus;
+use crate::session::Failure;
 use crate::shared::Shared;
 
 /// What ends the part of a connection's name that `dcpagg` adds up, unless it is told.
@@ -160,6 +163,72 @@ pub(super) fn sums(shared: &Shared, bucket: &Bucket, separator: Option<&str>, ea
         total.add(*sum);
     }
     total.show(":total", each);
+}
+
+/// `dcp-vbtakeover VB NAME`: how much a stream of the connection NAME has still to give, or would have from the beginning.
+///
+/// # Errors
+/// `Invalid` without arguments, `NotMyVbucket` for a vBucket that is not here.
+pub(super) fn takeover(
+    shared: &Shared,
+    bucket: &Bucket,
+    vb: Option<&str>,
+    name: Option<&str>,
+    each: Each<'_>,
+) -> Result<(), Failure> {
+    let (Some(vb), Some(name)) = (vb, name) else {
+        return Err(Failure::new(
+            Status::Invalid,
+            "the arguments must be the number of a vBucket and the name of a connection",
+        ));
+    };
+    let vb = vbucket_number(vb)?;
+    let figures = bucket.vbucket_figures(vb).ok_or(Status::NotMyVbucket)?;
+    let streams = bucket.stream_figures();
+    let stream = streams
+        .into_iter()
+        .find(|it| it.vb == vb && it.connection == name);
+    let documents = figures.documents as u64;
+    let file = bucket.file_figures(vb).ok().flatten();
+    let deleted = file.map_or(0, |file| file.deleted);
+    let is_open = || {
+        shared
+            .dcp
+            .of(bucket.name())
+            .iter()
+            .any(|it| it.name == name)
+    };
+    let (status, on_disk, in_memory, estimate) = match stream {
+        Some(stream) => {
+            let of_file = stream.state == StreamState::Backfilling;
+            let (on_disk, in_memory) = if of_file {
+                (stream.remaining, 0)
+            } else {
+                (0, stream.remaining)
+            };
+            (stream.state.name(), on_disk, in_memory, stream.remaining)
+        }
+        None => {
+            let status = if is_open() {
+                "stream_does_not_exist"
+            } else {
+                "connection_does_not_exist"
+            };
+            (status, 0, 0, documents + deleted)
+        }
+    };
+    each("name", name);
+    each("status", status);
+    for (name, value) in [
+        ("estimate", estimate),
+        ("backfillRemaining", on_disk),
+        ("chk_items", in_memory),
+        ("vb_items", documents),
+        ("on_disk_deletes", deleted),
+    ] {
+        each(name, &value.to_string());
+    }
+    Ok(())
 }
 
 /// A topology as SET_VBUCKET gives it.

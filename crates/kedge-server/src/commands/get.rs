@@ -1,10 +1,15 @@
-//! GET, GETQ, GETK, GETKQ, GET_REPLICA.
+//! GET, GETQ, GETK, GETKQ, GET_REPLICA, GET_EX, GET_EX_REPLICA.
 
-use kedge_protocol::binary::Opcode;
+use kedge_bucket::Document;
 use kedge_protocol::binary::commands::Get;
+use kedge_protocol::binary::{Feature, Features, Opcode};
+use kedge_types::Status;
 
 use super::{Command, Done};
 use crate::session::{Failure, Rights};
+
+/// With these a client takes every value as it is stored.
+const WHOLE: Features = Features::of(&[Feature::SnappyEverywhere, Feature::Xattr, Feature::Json]);
 
 pub(super) fn get(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let Get { key } = Get::decode(command.request)?;
@@ -34,5 +39,38 @@ pub(super) fn replica(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure
             .composer
             .document(document.item, document.cas, &[], command.out)
     })?;
+    command.composed(outcome)
+}
+
+impl Command<'_, '_, '_> {
+    /// What it takes to read documents as they are stored, with their extended attributes.
+    ///
+    /// # Errors
+    /// `NotSupported` when the client does not take them.
+    pub(super) fn whole_documents(&self) -> Result<Rights, Failure> {
+        if !self.session.features.contains_all(WHOLE) {
+            let context = "SnappyEverywhere, XATTR and JSON were not all negotiated";
+            return Err(Failure::new(Status::NotSupported, context));
+        }
+        Ok(Rights::READ.and(Rights::READ_SYSTEM))
+    }
+}
+
+/// With extended attributes, as it is stored, from an active vBucket or from one that is a replica here.
+pub(super) fn whole(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let Get { key } = Get::decode(command.request)?;
+    let needed = command.whole_documents()?;
+    let target = command.session.target(command.request, key, needed)?;
+    let ctx = command.turn.ctx();
+    let read = target.read(command.session);
+    let (composer, out) = (&command.composer, &mut *command.out);
+    let show = |document: Document<'_>| {
+        composer.whole_document(document.item, document.cas, &[], out);
+        Ok(())
+    };
+    let outcome = match command.opcode {
+        Opcode::GetExReplica => target.bucket.get_replica(ctx, &read, show)?,
+        _ => target.bucket.get(ctx, &read, show)?,
+    };
     command.composed(outcome)
 }

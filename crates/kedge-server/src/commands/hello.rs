@@ -35,6 +35,11 @@ const GRANTED: Features = Features::of(&[
     Feature::GetClusterConfigWithKnownVersion,
     Feature::DedupeNotMyVbucketClustermap,
     Feature::ClustermapChangeNotificationBrief,
+    Feature::RangeScanIncludeXattr,
+    Feature::SubdocAllowReplicaReadOnDeletedDocs,
+    Feature::GetRandomKeyIncludeXattr,
+    Feature::MutateWithMeta,
+    Feature::DcpSkipDeletesInInitialBackfill,
 ]);
 
 pub(super) fn hello(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {

@@ -2,10 +2,11 @@
 
 use kedge_bucket::Outcome;
 use kedge_protocol::binary::commands::{GetKeys, GetRandomKey, push_key};
-use kedge_types::{CollectionId, Datatype, decode_leb128};
+use kedge_types::{CollectionId, Datatype};
 
+use super::complete::logical;
 use super::{Command, Done};
-use crate::session::{Failure, Rights};
+use crate::session::{Failure, ReplyKind, Rights};
 
 /// Most keys in one reply, which bounds how long a vBucket is held.
 const KEYS_MAX: u32 = 10_000;
@@ -13,17 +14,26 @@ const KEYS_MAX: u32 = 10_000;
 pub(super) fn random(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = GetRandomKey::decode(command.request)?;
     let collection = wire.collection.unwrap_or(CollectionId::DEFAULT);
-    let bucket = command.session.collection(collection, Rights::READ)?;
+    let needed = match wire.include_xattrs {
+        true => command.whole_documents()?,
+        false => Rights::READ,
+    };
+    let bucket = command.session.collection(collection, needed)?;
     let cookie = command.session.next_cookie();
+    let (composer, out) = (&command.composer, &mut *command.out);
     let outcome = bucket.random_document(command.turn.ctx(), collection, cookie, |document| {
-        // Behind the collection's prefix, whether or not the client negotiated collections.
-        let stored = document.item.key();
-        let key = &stored[decode_leb128(stored).map_or(0, |(_, prefix)| prefix)..];
-        command
-            .composer
-            .document(document.item, document.cas, key, command.out)
+        // Without the collection, whether or not the client negotiated collections.
+        let key = logical(document.item.key());
+        if wire.include_xattrs {
+            composer.whole_document(document.item, document.cas, key, out);
+            return Ok(());
+        }
+        composer.document(document.item, document.cas, key, out)
     })?;
-    command.composed(outcome)
+    match outcome {
+        Outcome::Parked if wire.include_xattrs => Ok(command.park_as(ReplyKind::WholeDocument)),
+        outcome => command.composed(outcome),
+    }
 }
 
 pub(super) fn list(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {

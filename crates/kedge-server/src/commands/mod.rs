@@ -1,6 +1,7 @@
 //! The commands of the binary protocol, a family per file: parse (`kedge_protocol`), execute (`kedge_bucket`), compose.
 
 mod arithmetic;
+mod collection_details;
 mod collection_stats;
 mod collections;
 mod compact;
@@ -12,16 +13,20 @@ mod dcp_stats;
 mod flush;
 mod get;
 mod hello;
+mod key_stats;
 mod keys;
 mod lock;
+mod memory_stats;
 mod meta;
 mod misc;
+mod node_stats;
 mod observe;
 mod range_scan;
 mod remove;
 mod sasl;
 mod seqno;
 mod stat;
+mod stat_timings;
 mod storage_stats;
 mod store;
 mod subdoc;
@@ -33,7 +38,9 @@ mod with_meta;
 
 use kedge_bucket::{Bucket, Mutated, Outcome, Read, Timing, Write};
 use kedge_protocol::binary::{ConnectionKind, Feature, FrameInfos, Opcode, Request};
-use kedge_types::{Cas, CollectionId, DocKey, KeyError, Status, VbId};
+use kedge_types::limits::INFLATED_BYTES_MAX;
+use kedge_types::{Cas, CollectionId, Datatype, DocKey, KeyError, Status, VbId};
+use std::borrow::Cow;
 use std::sync::Arc;
 
 pub(crate) use complete::{complete, counter, document, meta_of, mutation, reply_kind};
@@ -43,6 +50,7 @@ pub(crate) use observe::{Observing, observed};
 pub(crate) use range_scan::is_partial;
 pub(crate) use sasl::logged_in;
 pub(crate) use stat::group_stats;
+pub(crate) use stat_timings::StatTimings;
 pub(crate) use subdoc::{Changing, Looking};
 
 use crate::output::Output;
@@ -146,7 +154,7 @@ impl Target<'_> {
     }
 }
 
-impl Command<'_, '_, '_> {
+impl<'r> Command<'_, '_, 'r> {
     /// What is checked of every command before it is decoded.
     ///
     /// # Errors
@@ -177,6 +185,26 @@ impl Command<'_, '_, '_> {
             ));
         }
         Ok(())
+    }
+
+    /// The request's value, for commands that look into it. It may be compressed.
+    ///
+    /// # Errors
+    /// `Invalid` when it is not what its datatype says, or too large.
+    pub(crate) fn inflated(&self) -> Result<Cow<'r, [u8]>, Failure> {
+        let Request {
+            datatype, value, ..
+        } = *self.request;
+        if datatype & Datatype::SNAPPY.bits() == 0 {
+            return Ok(Cow::Borrowed(value));
+        }
+        let invalid = Failure::new(Status::Invalid, "the value is not what its datatype says");
+        match snap::raw::decompress_len(value) {
+            Ok(len) if len <= INFLATED_BYTES_MAX => {}
+            _ => return Err(invalid),
+        }
+        let inflated = snap::raw::Decoder::new().decompress_vec(value);
+        inflated.map(Cow::Owned).map_err(|_| invalid)
     }
 
     /// The end of a mutation.
@@ -262,6 +290,7 @@ pub(crate) fn dispatch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failur
     match command.opcode {
         Opcode::Get | Opcode::Getq | Opcode::Getk | Opcode::Getkq => get::get(command),
         Opcode::GetReplica => get::replica(command),
+        Opcode::GetEx | Opcode::GetExReplica => get::whole(command),
         Opcode::Set
         | Opcode::Setq
         | Opcode::Add
@@ -286,6 +315,7 @@ pub(crate) fn dispatch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failur
         | Opcode::AddqWithMeta
         | Opcode::DelWithMeta
         | Opcode::DelqWithMeta => with_meta::write(command),
+        Opcode::MutateWithMeta => with_meta::mutate(command),
         Opcode::ReturnMeta => with_meta::returning(command),
         Opcode::RangeScanCreate => range_scan::create(command),
         Opcode::RangeScanContinue => range_scan::go_on(command),
@@ -356,6 +386,8 @@ pub(crate) const fn timing_of(opcode: Opcode) -> Option<Timing> {
         | Opcode::Getk
         | Opcode::Getkq
         | Opcode::GetReplica
+        | Opcode::GetEx
+        | Opcode::GetExReplica
         | Opcode::GetRandomKey => Timing::Get,
         Opcode::Set
         | Opcode::Setq
@@ -369,9 +401,11 @@ pub(crate) const fn timing_of(opcode: Opcode) -> Option<Timing> {
         | Opcode::Prependq
         | Opcode::ReturnMeta => Timing::Set,
         Opcode::Delete | Opcode::Deleteq => Timing::Delete,
-        Opcode::SetWithMeta | Opcode::SetqWithMeta | Opcode::AddWithMeta | Opcode::AddqWithMeta => {
-            Timing::SetWithMeta
-        }
+        Opcode::SetWithMeta
+        | Opcode::SetqWithMeta
+        | Opcode::AddWithMeta
+        | Opcode::AddqWithMeta
+        | Opcode::MutateWithMeta => Timing::SetWithMeta,
         Opcode::DelWithMeta | Opcode::DelqWithMeta => Timing::DeleteWithMeta,
         Opcode::Increment | Opcode::Incrementq | Opcode::Decrement | Opcode::Decrementq => {
             Timing::Arithmetic

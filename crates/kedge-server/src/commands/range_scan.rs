@@ -4,27 +4,29 @@ use kedge_bucket::{
     Completion, Item, ScanBound, ScanEnd, ScanFound, ScanLimits, ScanNeeds, ScanOf, ScanPart,
     ScanWanted,
 };
-use kedge_protocol::binary::Response;
 use kedge_protocol::binary::commands::range_scan::{
     Bound, RangeScanCancel, RangeScanContinue, RangeScanCreate, ScanDocument, ScanKind,
     encode_record_kind, push_scan_key,
 };
+use kedge_protocol::binary::{Feature, Response};
 use kedge_types::{Datatype, Status};
 
-use super::complete::unexpected;
+use super::complete::{logical, unexpected};
 use super::{Command, Done};
 use crate::output::Output;
 use crate::session::{Composer, Failure, ReplyKind, Rights};
 
 pub(super) fn create(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = RangeScanCreate::decode(command.request)?;
-    let bucket = command.session.collection(wire.collection, Rights::READ)?;
+    let mut needed = Rights::READ;
     if wire.include_xattrs {
-        return Err(Failure::new(
-            Status::NotSupported,
-            "a scan does not give extended attributes",
-        ));
+        if !command.session.features.contains(Feature::Xattr) {
+            let context = "extended attributes were not negotiated";
+            return Err(Failure::new(Status::NotSupported, context));
+        }
+        needed = needed.and(Rights::READ_SYSTEM);
     }
+    let bucket = command.session.collection(wire.collection, needed)?;
     let wanted = ScanWanted {
         collection: wire.collection,
         of: match wire.kind {
@@ -38,6 +40,7 @@ pub(super) fn create(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure>
             },
         },
         key_only: wire.key_only,
+        with_xattrs: wire.include_xattrs,
         needs: wire.snapshot.map(|snapshot| ScanNeeds {
             uuid: snapshot.vb_uuid,
             seqno: snapshot.seqno,
@@ -123,9 +126,9 @@ pub(super) fn part(
                 .for_each(|key| push_scan_key(logical(key), &mut value));
             false
         }
-        ScanFound::Documents(items) => {
+        ScanFound::Documents { items, with_xattrs } => {
             for item in items {
-                push_document(composer, item, &mut value)?;
+                push_document(composer, item, *with_xattrs, &mut value)?;
             }
             true
         }
@@ -144,8 +147,13 @@ pub(super) fn part(
     Ok(())
 }
 
-fn push_document(composer: &Composer, item: &Item, out: &mut Vec<u8>) -> Result<(), Status> {
-    let (value, datatype) = composer.plain_document(item)?;
+fn push_document(
+    composer: &Composer,
+    item: &Item,
+    with_xattrs: bool,
+    out: &mut Vec<u8>,
+) -> Result<(), Status> {
+    let (value, datatype) = composer.plain_document(item, with_xattrs)?;
     ScanDocument {
         flags: item.flags(),
         expiry: item.expiry(),
@@ -157,9 +165,4 @@ fn push_document(composer: &Composer, item: &Item, out: &mut Vec<u8>) -> Result<
     }
     .encode(out);
     Ok(())
-}
-
-/// A stored key without its collection.
-fn logical(stored: &[u8]) -> &[u8] {
-    kedge_types::decode_leb128(stored).map_or(stored, |(_, len)| &stored[len..])
 }

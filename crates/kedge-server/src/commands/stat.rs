@@ -1,14 +1,81 @@
 //! STAT: groups of statistics. One reply per name and value, then an empty one.
 
-use kedge_bucket::{Bucket, ScanOf, Timing, VbFigures};
+use kedge_bucket::{Bucket, ScanOf, Timing, VbFigures, VbState};
 use kedge_cluster::CLAIMED_VERSION;
 use kedge_protocol::binary::commands::Stat;
 use kedge_types::{Status, VbId};
 
-use super::{Command, Done, collection_stats, dcp_stats, storage_stats, task_stats};
+use super::key_stats::{self, KeyGroup};
+use super::node_stats::{self, node};
+use super::{
+    Command, Done, collection_details, collection_stats, dcp_stats, memory_stats, storage_stats,
+    task_stats,
+};
 use crate::histogram;
 use crate::session::{Failure, Rights, Session};
 use crate::shared::Shared;
+
+/// The groups that there are, beside those of [`KeyGroup`].
+const GROUPS: [&str; 58] = [
+    "",
+    "reset",
+    "vbucket",
+    "prev-vbucket",
+    "vbucket-seqno",
+    "vbucket-details",
+    "failovers",
+    "durability-monitor",
+    "vbucket-durability-state",
+    "checkpoint",
+    "hash",
+    "eviction",
+    "frequency-counters",
+    "collections",
+    "collections-byid",
+    "scopes",
+    "scopes-byid",
+    "collections-details",
+    "scopes-details",
+    "manifest",
+    "config",
+    "uuid",
+    "memory",
+    "warmup",
+    "timings",
+    "json_validate",
+    "snappy_decompress",
+    "subdoc_execute",
+    "diskinfo",
+    "kvstore",
+    "kvtimings",
+    "disk-failures",
+    "disk-slowness",
+    "compaction",
+    "dcp",
+    "dcpagg",
+    "dcp-vbtakeover",
+    "range-scans",
+    "workload",
+    "connections",
+    "responses",
+    "settings",
+    "info",
+    "clocks",
+    "bucket_details",
+    "client_connection_details",
+    "allocator",
+    "audit",
+    "stat-timings",
+    "tasks",
+    "tasks-all",
+    "scheduler",
+    "runtimes",
+    "threads",
+    "worker_thread_info",
+    "items",
+    "slabs",
+    "sizes",
+];
 
 /// Where statistics go, a name and a value at a time.
 pub(crate) type Each<'e> = &'e mut dyn FnMut(&str, &str);
@@ -16,6 +83,10 @@ pub(crate) type Each<'e> = &'e mut dyn FnMut(&str, &str);
 pub(super) fn stat(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = Stat::decode(command.request)?;
     let group = std::str::from_utf8(wire.group).map_err(|_| Status::Invalid)?;
+    let mut words = group.split_ascii_whitespace();
+    if let Some(of_key) = words.next().and_then(KeyGroup::named) {
+        return key_stats::stat(command, of_key, words);
+    }
     let (number, opaque) = (command.request.opcode, command.request.opaque);
     let out = command.out.buffer();
     let begin = out.len();
@@ -46,6 +117,26 @@ pub(crate) fn group_stats(
     group: &str,
     each: Each<'_>,
 ) -> Result<(), Failure> {
+    let name = group.split_ascii_whitespace().next().unwrap_or_default();
+    let known = GROUPS.iter().find(|known| **known == name);
+    let known = known.ok_or(Failure::new(
+        Status::KeyNotFound,
+        "there is no such group of statistics",
+    ))?;
+    let began_ns = shared.clock.mono_ns();
+    known_group(session, shared, group, each)?;
+    let took_ns = shared.clock.mono_ns() - began_ns;
+    let name = if known.is_empty() { "general" } else { known };
+    shared.stat_timings.record_us(name, took_ns / 1_000);
+    Ok(())
+}
+
+fn known_group(
+    session: &Session,
+    shared: &Shared,
+    group: &str,
+    each: Each<'_>,
+) -> Result<(), Failure> {
     let mut words = group.split_ascii_whitespace();
     let name = words.next().unwrap_or_default();
     let argument = words.next();
@@ -60,9 +151,19 @@ pub(crate) fn group_stats(
             general(shared, session.bucket.as_deref(), each);
         }
         "timings" => timings(bucket()?, each),
+        "json_validate" => histogram::show(bucket()?, name, Timing::JsonValidate, each),
+        "snappy_decompress" => histogram::show(bucket()?, name, Timing::SnappyDecompress, each),
+        "subdoc_execute" => histogram::show(bucket()?, name, Timing::SubdocExecute, each),
         "vbucket" => vbuckets(bucket()?, argument, each, |figures, each| {
             each(&format!("vb_{}", figures.vb), state_name(figures));
         })?,
+        "prev-vbucket" => {
+            let bucket = bucket()?;
+            let look = |vb| bucket.vbucket_state_before(vb);
+            of_vbuckets(bucket, argument, look, |vb, state| {
+                each(&format!("vb_{vb}"), state_name_of(state));
+            })?;
+        }
         "vbucket-seqno" => vbuckets(bucket()?, argument, each, vbucket_seqno)?,
         "vbucket-details" => {
             let bucket = bucket()?;
@@ -71,26 +172,51 @@ pub(crate) fn group_stats(
                 storage_stats::vbucket_file(bucket, figures.vb, each);
             })?;
         }
+        "checkpoint" => memory_stats::checkpoint(bucket()?, argument, each)?,
+        "hash" => memory_stats::hash(bucket()?, argument, each)?,
+        "eviction" => memory_stats::eviction(bucket()?, each),
+        "frequency-counters" => memory_stats::frequency_counters(bucket()?, each),
         "diskinfo" => storage_stats::disk_info(bucket()?, argument, each)?,
         "kvstore" => storage_stats::kv_store(bucket()?, each),
+        "kvtimings" => storage_stats::kv_timings(bucket()?, each),
+        "disk-failures" => storage_stats::disk_failures(bucket()?, each),
+        "disk-slowness" => storage_stats::disk_slowness(bucket()?, argument, each)?,
         "compaction" => storage_stats::compaction(bucket()?, each),
         "dcp" => dcp_stats::connections(shared, bucket()?, each),
         "dcpagg" => dcp_stats::sums(shared, bucket()?, argument, each),
+        "dcp-vbtakeover" => {
+            let (vb, name) = (argument, words.next());
+            dcp_stats::takeover(shared, bucket()?, vb, name, each)?;
+        }
         "durability-monitor" => vbuckets(bucket()?, argument, each, dcp_stats::monitor)?,
         "vbucket-durability-state" => vbuckets(bucket()?, argument, each, dcp_stats::state)?,
         "range-scans" => range_scans(bucket()?, each),
         "collections" | "collections-byid" | "scopes" | "scopes-byid" => {
             collection_stats::group(session, name, argument, each)?;
         }
+        "collections-details" | "scopes-details" => {
+            collection_details::group(session, name, argument, each)?;
+        }
+        "manifest" => collection_stats::manifest(session, argument, each)?,
         "failovers" => vbuckets(bucket()?, argument, each, failovers)?,
         "config" => config(bucket()?, each),
         "memory" => memory(bucket()?, each),
         "uuid" => each("uuid", &bucket()?.config().uuid),
         "warmup" => bucket()?.warmup_stats(each),
-        "connections" => connections(shared, session, each)?,
-        "responses" => responses(shared, session, each)?,
-        "settings" => settings(shared, session, each)?,
-        "tasks" => {
+        "connections" => node_stats::connections(shared, session, each)?,
+        "responses" => node_stats::responses(shared, session, each)?,
+        "settings" => node_stats::settings(shared, session, each)?,
+        "info" => node_stats::info(session, each)?,
+        "clocks" => node_stats::clocks(shared, session, each)?,
+        "bucket_details" => node_stats::bucket_details(shared, session, argument, each)?,
+        "client_connection_details" => node_stats::client_connections(shared, session, each)?,
+        "allocator" => node_stats::allocator(session, each)?,
+        "audit" => node_stats::audit(shared, session, each)?,
+        "stat-timings" => {
+            node(session)?;
+            shared.stat_timings.show(each);
+        }
+        "tasks" | "tasks-all" => {
             node(session)?;
             task_stats::tasks(shared, session, each);
         }
@@ -102,6 +228,15 @@ pub(crate) fn group_stats(
             node(session)?;
             task_stats::runtimes(&shared.pools, each);
         }
+        "workload" => task_stats::workload(shared, bucket()?, each),
+        "threads" => {
+            node(session)?;
+            task_stats::threads(shared, each);
+        }
+        "worker_thread_info" => {
+            node(session)?;
+            task_stats::front_ends(shared, each);
+        }
         // What memcached would tell of its slabs; there are none.
         "items" | "slabs" | "sizes" => {
             bucket()?;
@@ -110,14 +245,12 @@ pub(crate) fn group_stats(
             session
                 .bucket(Rights::STATS.and(Rights::FLUSH))?
                 .reset_stats();
-            task_stats::reset(shared, session);
+            if task_stats::reset(shared, session) {
+                shared.stat_timings.reset();
+            }
         }
-        _ => {
-            return Err(Failure::new(
-                Status::KeyNotFound,
-                "there is no such group of statistics",
-            ));
-        }
+        // A group that is in the list only.
+        _ => return Err(Status::NotSupported.into()),
     }
     Ok(())
 }
@@ -147,11 +280,19 @@ pub(crate) fn general(shared: &Shared, bucket: Option<&Bucket>, each: Each<'_>) 
 
 fn timings(bucket: &Bucket, each: Each<'_>) {
     for timing in Timing::ALL {
-        let snapshot = bucket.timings().snapshot(timing.name());
-        if let Some(snapshot) = snapshot.filter(|snapshot| snapshot.count > 0) {
-            each(timing.name(), &histogram::to_json(&snapshot));
-        }
+        histogram::show(bucket, timing.name(), *timing, each);
     }
+}
+
+/// The vBucket that an argument names.
+pub(super) fn vbucket_number(argument: &str) -> Result<VbId, Failure> {
+    let number = argument.parse().map_err(|_| {
+        Failure::new(
+            Status::Invalid,
+            "the argument must be the number of a vBucket",
+        )
+    })?;
+    Ok(VbId(number))
 }
 
 /// All vBuckets, or the one that the argument names.
@@ -161,30 +302,40 @@ fn vbuckets(
     each: Each<'_>,
     show: impl Fn(&VbFigures, &mut dyn FnMut(&str, &str)),
 ) -> Result<(), Failure> {
+    let look = |vb| bucket.vbucket_figures(vb);
+    of_vbuckets(bucket, argument, look, |_, figures| show(&figures, each))
+}
+
+/// Shows what a look finds at all vBuckets, or at the one that the argument names.
+///
+/// # Errors
+/// `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
+pub(super) fn of_vbuckets<F>(
+    bucket: &Bucket,
+    argument: Option<&str>,
+    look: impl Fn(VbId) -> Option<F>,
+    mut show: impl FnMut(VbId, F),
+) -> Result<(), Failure> {
     if let Some(argument) = argument {
-        let number = argument.parse().map_err(|_| {
-            Failure::new(
-                Status::Invalid,
-                "the argument must be the number of a vBucket",
-            )
-        })?;
-        let figures = bucket
-            .vbucket_figures(VbId(number))
-            .ok_or(Status::NotMyVbucket)?;
-        show(&figures, each);
+        let vb = vbucket_number(argument)?;
+        show(vb, look(vb).ok_or(Status::NotMyVbucket)?);
         return Ok(());
     }
-    for number in 0..bucket.vbuckets() {
-        if let Some(figures) = bucket.vbucket_figures(VbId(number)) {
-            show(&figures, each);
+    for vb in (0..bucket.vbuckets()).map(VbId) {
+        if let Some(figures) = look(vb) {
+            show(vb, figures);
         }
     }
     Ok(())
 }
 
 pub(super) fn state_name(figures: &VbFigures) -> &'static str {
+    state_name_of(figures.state)
+}
+
+pub(super) const fn state_name_of(state: VbState) -> &'static str {
     use kedge_bucket::VbState::{Active, Dead, Pending, Replica};
-    match figures.state {
+    match state {
         Active => "active",
         Replica => "replica",
         Pending => "pending",
@@ -296,84 +447,6 @@ fn memory(bucket: &Bucket, each: Each<'_>) {
     }
 }
 
-/// Groups about the node rather than a bucket.
-fn node(session: &Session) -> Result<(), Failure> {
-    if session.rights.allow(Rights::STATS) {
-        Ok(())
-    } else {
-        Err(Status::AccessDenied.into())
-    }
-}
-
-fn connections(shared: &Shared, session: &Session, each: Each<'_>) -> Result<(), Failure> {
-    node(session)?;
-    let now = shared.metrics.snapshot();
-    each("curr_connections", &now.curr_connections.to_string());
-    each("max_connections", &now.max_connections.to_string());
-    each("total_connections", &now.total_connections.to_string());
-    each(
-        "rejected_connections",
-        &now.rejected_connections.to_string(),
-    );
-    for (thread, count) in shared.metrics.connections_by_thread().iter().enumerate() {
-        each(&format!("thread_{thread}:connections"), &count.to_string());
-    }
-    each("this:peer", &session.peer.to_string());
-    each("this:user", session.user.as_deref().unwrap_or_default());
-    each("this:in_flight", &session.in_flight().to_string());
-    each("this:features", &format!("{:?}", session.features));
-    Ok(())
-}
-
-fn responses(shared: &Shared, session: &Session, each: Each<'_>) -> Result<(), Failure> {
-    node(session)?;
-    for (status, count) in shared.metrics.responses() {
-        each(
-            &format!("{:x}:{}", status.wire(), status.name()),
-            &count.to_string(),
-        );
-    }
-    Ok(())
-}
-
-/// The limits of connections, under the names that memcached gives them where it has the same.
-fn settings(shared: &Shared, session: &Session, each: Each<'_>) -> Result<(), Failure> {
-    node(session)?;
-    let limits = &shared.limits;
-    each("maxconns", &limits.connections_max.to_string());
-    each(
-        "num_threads",
-        &shared.metrics.snapshot().threads.to_string(),
-    );
-    each("idle_timeout", &limits.idle.as_secs().to_string());
-    each(
-        "item_size_max",
-        &kedge_types::limits::VALUE_BYTES_MAX.to_string(),
-    );
-    each("cas_enabled", "yes");
-    each("flush_enabled", {
-        let enabled = session
-            .bucket
-            .as_ref()
-            .is_some_and(|bucket| bucket.config().flush_enabled);
-        if enabled { "yes" } else { "no" }
-    });
-    if let Some(bucket) = &session.bucket {
-        each("maxbytes", &bucket.config().quota_bytes.to_string());
-    }
-    each("queued_bytes_max", &limits.queued_bytes_max.to_string());
-    each(
-        "unauthenticated_ms",
-        &limits.unauthenticated.as_millis().to_string(),
-    );
-    each(
-        "slow_sender_ms",
-        &limits.slow_sender.as_millis().to_string(),
-    );
-    each("send_stall_ms", &limits.send_stall.as_millis().to_string());
-    Ok(())
-}
-
 /// The range scans that are open: a name of the vBucket and the scan for each of their figures.
 fn range_scans(bucket: &Bucket, each: Each<'_>) {
     let scans = bucket.scan_figures();
@@ -391,9 +464,29 @@ fn range_scans(bucket: &Bucket, each: Each<'_>) {
         tell("type", kind);
         tell("collection", &format!("{:x}", wanted.collection.get()));
         tell("key_only", if wanted.key_only { "true" } else { "false" });
+        let with_xattrs = if wanted.with_xattrs { "true" } else { "false" };
+        tell("include_xattrs", with_xattrs);
         tell("state", if scan.is_busy { "continuing" } else { "idle" });
         tell("items", &scan.items.to_string());
         tell("bytes", &scan.bytes.to_string());
         tell("idle_ms", &scan.idle_ms.to_string());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_group_stands_in_the_document_of_what_is_compatible() {
+        let text = include_str!("../../../../docs/compat.md");
+        let (_, groups) = text.split_once("## Groups of STAT").unwrap();
+        let (supported, _) = groups.split_once("Not served").unwrap();
+        for group in GROUPS.iter().filter(|group| !group.is_empty()) {
+            let is_there = [' ', '`']
+                .iter()
+                .any(|end| supported.contains(&format!("`{group}{end}")));
+            assert!(is_there, "{group}");
+        }
     }
 }

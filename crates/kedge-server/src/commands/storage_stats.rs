@@ -1,11 +1,15 @@
-//! Statistics of a bucket's files: the groups `diskinfo`, `kvstore` and `compaction`, and a part of `vbucket-details`.
+//! Statistics of a bucket's files: the groups `diskinfo`, `kvstore`, `kvtimings`, `compaction`, `disk-failures` and
+//! `disk-slowness`, and a part of `vbucket-details`.
 //!
 //! Names are those of Couchbase Server's statistics where it has the same figure.
 
-use kedge_bucket::{Bucket, CompactPhase, FileFigures};
+use std::time::Duration;
+
+use kedge_bucket::{Bucket, CompactPhase, FileFigures, Timing};
 use kedge_types::{Status, VbId};
 
 use super::stat::Each;
+use crate::histogram;
 use crate::session::Failure;
 
 /// Sizes of a bucket's files together.
@@ -105,6 +109,61 @@ pub(super) fn kv_store(bucket: &Bucket, each: Each<'_>) {
     let mut loaded = 0_u32;
     files(bucket, |_, _| loaded += 1);
     each("rw_0:numLoadedVb", &loaded.to_string());
+}
+
+/// The histograms of the store.
+const STORE_TIMINGS: [(&str, Timing); 9] = [
+    ("rw_0:commit", Timing::SettleCommit),
+    ("rw_0:saveDocCount", Timing::SettleBatchItems),
+    ("rw_0:compact", Timing::Compaction),
+    ("rw_0:readTime", Timing::BgLoad),
+    ("rw_0:fsReadTime", Timing::FsRead),
+    ("rw_0:fsReadSize", Timing::FsReadSize),
+    ("rw_0:fsWriteTime", Timing::FsWrite),
+    ("rw_0:fsWriteSize", Timing::FsWriteSize),
+    ("rw_0:fsSyncTime", Timing::FsSync),
+];
+
+/// `kvtimings`: how long it took what was done to the files, and how much it was.
+pub(super) fn kv_timings(bucket: &Bucket, each: Each<'_>) {
+    for (name, timing) in STORE_TIMINGS {
+        histogram::show(bucket, name, timing, each);
+    }
+}
+
+/// `disk-failures`: what could not be read or written.
+pub(super) fn disk_failures(bucket: &Bucket, each: Each<'_>) {
+    for (name, value) in bucket.figures() {
+        if matches!(name, "ep_data_read_failed" | "ep_data_write_failed") {
+            each(name, &value.to_string());
+        }
+    }
+}
+
+/// `disk-slowness SECONDS`: operations under way, and those of them that have taken so long.
+///
+/// # Errors
+/// `Invalid` without a number.
+pub(super) fn disk_slowness(
+    bucket: &Bucket,
+    argument: Option<&str>,
+    each: Each<'_>,
+) -> Result<(), Failure> {
+    let seconds = argument.and_then(|argument| argument.parse().ok());
+    let usage = Failure::new(
+        Status::Invalid,
+        "the argument must be a number of seconds from which on an operation is slow",
+    );
+    let pending = bucket.pending_io(Duration::from_secs(seconds.ok_or(usage)?));
+    for (name, value) in [
+        ("pending_disk_read_num", pending.reads),
+        ("pending_disk_read_slow_num", pending.slow_reads),
+        ("pending_disk_write_num", pending.writes),
+        ("pending_disk_write_slow_num", pending.slow_writes),
+    ] {
+        each(name, &value.to_string());
+    }
+    Ok(())
 }
 
 const fn phase_name(phase: CompactPhase) -> &'static str {

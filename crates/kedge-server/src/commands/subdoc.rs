@@ -1,17 +1,15 @@
 //! Sub-document commands, of one path (SUBDOC_GET and its relatives) and of several.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
-use kedge_bucket::{Completion, Item, LookIn, Modify, Mutated, Outcome};
+use kedge_bucket::{Completion, Item, LookIn, Modify, Mutated, Outcome, Timing};
 use kedge_protocol::binary::commands::subdoc::{
-    DocFlags, Spec, SubdocMulti, SubdocSingle, push_lookup_result, push_mutation_failure,
-    push_mutation_result,
+    DocFlags, Spec, SubdocMulti, SubdocOp, SubdocSingle, push_lookup_result, push_mutation_failure,
+    push_mutation_result, xattr_key,
 };
 use kedge_protocol::binary::{Feature, Opcode, Request, Response};
 use kedge_subdoc::{Mutation, OwnedSpec, Surroundings, check, lookup};
-use kedge_types::limits::INFLATED_BYTES_MAX;
-use kedge_types::{Cas, Datatype, Status};
+use kedge_types::{Cas, Status, is_system_xattr};
 
 use super::{Command, Done, complete};
 use crate::output::Output;
@@ -80,36 +78,48 @@ impl<'r> Wire<'r> {
         }
         Ok(check(self.specs.iter().copied())?)
     }
+
+    /// What the specs need: each direction has a privilege of its own for attributes of the system, whose names
+    /// `$XTOC` tells too.
+    fn needed(&self) -> Rights {
+        let needed = self.specs.iter().map(|spec| {
+            let body = match spec.op.is_mutation() {
+                true => Rights::WRITE,
+                false => Rights::READ,
+            };
+            let name = match xattr_key(spec.path) {
+                Ok(name) if spec.is_xattr() => name,
+                _ => return body,
+            };
+            let is_system = is_system_xattr(name);
+            match spec.op {
+                // It is what is read.
+                SubdocOp::ReplaceBodyWithXattr if is_system => body.and(Rights::READ_SYSTEM),
+                op if is_system && op.is_mutation() => body.and(Rights::WRITE_SYSTEM),
+                _ if is_system || name == NAMES => body.and(Rights::READ_SYSTEM),
+                _ => body,
+            }
+        });
+        needed.fold(Rights::NONE, Rights::and)
+    }
 }
 
-/// Path and value lie in the request's value, which may be compressed.
-fn plain<'a>(request: &'a Request<'_>) -> Result<Cow<'a, [u8]>, Failure> {
-    if request.datatype & Datatype::SNAPPY.bits() == 0 {
-        return Ok(Cow::Borrowed(request.value));
-    }
-    let invalid = Failure::new(Status::Invalid, "the value is not what its datatype says");
-    match snap::raw::decompress_len(request.value) {
-        Ok(len) if len <= INFLATED_BYTES_MAX => {}
-        _ => return Err(invalid),
-    }
-    let inflated = snap::raw::Decoder::new().decompress_vec(request.value);
-    inflated.map(Cow::Owned).map_err(|_| invalid)
-}
+/// The virtual attribute that has the names of all others.
+const NAMES: &[u8] = b"$XTOC";
 
 pub(super) fn look(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
-    let value = plain(command.request)?;
+    let value = command.inflated()?;
     let request = command.request.with_inflated(&value);
     let wire = Wire::decode(command.opcode, &request)?;
     wire.check(command)?;
-    let target = command
-        .session
-        .target(command.request, wire.key, Rights::READ)?;
-    let which = if wire.flags.contains(DocFlags::REPLICA_READ) {
-        LookIn::Replica
-    } else if wire.flags.contains(DocFlags::ACCESS_DELETED) {
-        LookIn::Tombstones
-    } else {
-        LookIn::Documents
+    let needed = wire.needed().and(Rights::READ);
+    let target = command.session.target(command.request, wire.key, needed)?;
+    let has = |flag| wire.flags.contains(flag);
+    let which = match (has(DocFlags::REPLICA_READ), has(DocFlags::ACCESS_DELETED)) {
+        (false, false) => LookIn::Documents,
+        (false, true) => LookIn::Tombstones,
+        (true, false) => LookIn::Replica,
+        (true, true) => LookIn::ReplicaTombstones,
     };
     let ctx = command.turn.ctx();
     let branch = target.bucket.failover_log(ctx, target.vb)?;
@@ -121,7 +131,12 @@ pub(super) fn look(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     match target.bucket.look_in(ctx, &read, which)? {
         Outcome::Done((item, cas)) => {
             let specs = wire.specs.iter().copied();
+            let clock = &command.turn.shared.clock;
+            let began_ns = clock.mono_ns();
             let reply = Looked::at(&item, cas, &around, specs)?;
+            let took_us = (clock.mono_ns() - began_ns) / 1_000;
+            let timings = target.bucket.timings();
+            timings.record_us(ctx.thread, Timing::SubdocExecute, took_us);
             reply.compose(&command.composer, wire.single, command.out)?;
             Ok(Done::Replied)
         }
@@ -205,13 +220,12 @@ impl Looked {
 }
 
 pub(super) fn change(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
-    let value = plain(command.request)?;
+    let value = command.inflated()?;
     let request = command.request.with_inflated(&value);
     let wire = Wire::decode(command.opcode, &request)?;
     wire.check(command)?;
-    let target = command
-        .session
-        .target(command.request, wire.key, Rights::WRITE)?;
+    let needed = wire.needed().and(Rights::WRITE);
+    let target = command.session.target(command.request, wire.key, needed)?;
     let mutation = Mutation::new(wire.specs.iter().copied(), wire.flags);
     let changing = Changing {
         mutation: Arc::new(mutation.with_user_flags(wire.user_flags)),

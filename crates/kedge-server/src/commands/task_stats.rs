@@ -1,13 +1,14 @@
-//! The groups of STAT about tasks: `tasks`, `scheduler` and `runtimes`, named as in Couchbase Server's `cbstats`
-//! (its documentation, "cbstats tasks", "scheduler", "runtimes").
+//! The groups of STAT about tasks and threads: `tasks`, `scheduler`, `runtimes`, `workload`, `threads` and
+//! `worker_thread_info`, named as in Couchbase Server's `cbstats` (its documentation, "cbstats tasks", "scheduler", ...).
 
-use kedge_auth::Privilege;
-use kedge_executor::{Histogram, KindInfo, PoolInfo, TaskInfo, TaskState};
+use kedge_bucket::Bucket;
+use kedge_executor::{Histogram, KindInfo, Pool, PoolInfo, TaskInfo, TaskState};
 use serde_json::json;
 
+use super::node_stats::{sees, whole_node};
 use super::stat::Each;
 use crate::histogram;
-use crate::pools::{TaskPools, snapshot};
+use crate::pools::{TaskPools, setting_name, snapshot, threads_text};
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -35,12 +36,79 @@ pub(super) fn runtimes(pools: &TaskPools, each: Each<'_>) {
     histograms(pools, |info| &info.run_time, each);
 }
 
-/// Sets the histograms of tasks to 0. They count for all buckets, so who has a right on one alone does not change them.
-pub(super) fn reset(shared: &Shared, session: &Session) {
-    let users = shared.users.read();
-    let may = |user: &str| users.allows(user, Privilege::Stats, None);
-    if session.user.as_deref().is_some_and(may) {
+/// Sets the histograms of tasks to 0. They count for all buckets, so who has a right on one alone does not change them:
+/// says whether they were.
+pub(super) fn reset(shared: &Shared, session: &Session) -> bool {
+    let may = whole_node(shared, session).is_ok();
+    if may {
         shared.pools.executor().reset_stats();
+    }
+    may
+}
+
+/// `workload`: the threads, and what waits for them. `InQsize` counts tasks that snooze, `OutQsize` those that are due.
+pub(super) fn workload(shared: &Shared, bucket: &Bucket, each: Each<'_>) {
+    let executor = shared.pools.executor();
+    let tasks = executor.tasks();
+    let pools = executor.pools();
+    let mut tell = |name: &str, value: usize| {
+        each(&format!("ep_workload:{name}"), &value.to_string());
+    };
+    for pool in &pools {
+        tell(&format!("num_{}", names(pool.pool).0), pool.threads);
+    }
+    tell("num_shards", usize::from(bucket.config().shards()));
+    tell("ready_tasks", pools.iter().map(|pool| pool.queued).sum());
+    let sleepers = tasks.iter().filter(|task| is_asleep(task));
+    tell("num_sleepers", sleepers.count());
+    for pool in pools {
+        let queue = format!("LowPrioQ_{}", names(pool.pool).1);
+        let snoozing = tasks
+            .iter()
+            .filter(|it| it.pool == pool.pool && is_asleep(it));
+        tell(&format!("{queue}:InQsize"), snoozing.count());
+        tell(&format!("{queue}:OutQsize"), pool.queued);
+    }
+}
+
+fn is_asleep(task: &TaskInfo) -> bool {
+    matches!(task.state, TaskState::Snoozing(_))
+}
+
+/// Names of a pool's threads and of its queues.
+const fn names(pool: Pool) -> (&'static str, &'static str) {
+    match pool {
+        Pool::Reader => ("readers", "Reader"),
+        Pool::Writer => ("writers", "Writer"),
+        Pool::AuxIo => ("auxio", "AuxIO"),
+        Pool::NonIo => ("nonio", "NonIO"),
+    }
+}
+
+/// `threads`: those of each pool and of the front end, as they were told to be and as they are.
+pub(super) fn threads(shared: &Shared, each: Each<'_>) {
+    let front_ends = shared.metrics.snapshot().threads.to_string();
+    each("num_frontend_threads_configured", &front_ends);
+    each("num_frontend_threads_actual", &front_ends);
+    for info in shared.pools.executor().pools() {
+        let name = setting_name(info.pool);
+        let configured = threads_text(shared.pools.threads(info.pool));
+        each(&format!("{name}_configured"), &configured);
+        each(&format!("{name}_actual"), &info.threads.to_string());
+    }
+}
+
+/// `worker_thread_info`: what each front-end thread has done, as a JSON object.
+pub(super) fn front_ends(shared: &Shared, each: Each<'_>) {
+    for (thread, done) in shared.metrics.by_thread().enumerate() {
+        let object = json!({
+            "connections": done.connections,
+            "commands": done.commands,
+            "bytes_read": done.bytes_read,
+            "bytes_written": done.bytes_written,
+            "event_loop_turns": done.turns,
+        });
+        each(&format!("thread_{thread}"), &object.to_string());
     }
 }
 
@@ -54,19 +122,8 @@ fn histograms(pools: &TaskPools, which: fn(&KindInfo) -> &Histogram, each: Each<
 }
 
 fn is_for(shared: &Shared, session: &Session, owner: &str) -> bool {
-    let Some(bucket) = owner.strip_prefix("bucket:") else {
-        return true;
-    };
-    match &session.user {
-        Some(user) => {
-            let users = shared.users.read();
-            users.allows(user, Privilege::Stats, Some(bucket))
-        }
-        None => session
-            .bucket
-            .as_ref()
-            .is_some_and(|selected| selected.name() == bucket),
-    }
+    let bucket = owner.strip_prefix("bucket:");
+    bucket.is_none_or(|bucket| sees(shared, session, bucket))
 }
 
 fn pool_json(pool: &PoolInfo) -> String {

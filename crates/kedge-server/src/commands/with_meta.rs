@@ -1,11 +1,12 @@
-//! SET_WITH_META, ADD_WITH_META, DEL_WITH_META and their quiet forms; RETURN_META.
+//! SET_WITH_META, ADD_WITH_META, DEL_WITH_META and their quiet forms; MUTATE_WITH_META; RETURN_META.
 
-use kedge_bucket::{Deletion, ItemMeta, Mutated, Outcome, Returning, StoreMode};
+use kedge_bucket::{Deletion, ItemMeta, Mutated, Outcome, Patches, Returning, StoreMode, Storing};
 use kedge_protocol::binary::commands::{
-    ReturnMeta, ReturnMetaKind, ReturnMetaReply, WithMeta, WithMetaOptions,
+    MutateKind, MutateWithMeta, ReturnMeta, ReturnMetaKind, ReturnMetaReply, WithMeta,
+    WithMetaOptions,
 };
 use kedge_protocol::binary::{Opcode, Response};
-use kedge_types::Status;
+use kedge_types::{Cas, Datatype, RevSeqno, Status};
 
 use super::{Command, Done};
 use crate::output::Output;
@@ -13,41 +14,90 @@ use crate::session::{Composer, Failure, ReplyKind, Rights};
 
 pub(super) fn write(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = WithMeta::decode(command.request)?;
-    // Roles for writers alone do not have it: CAS and revision are not theirs to say.
-    let needed = Rights::WRITE_META;
-    let target = command.session.target(command.request, wire.key, needed)?;
-    let has = |option| wire.options.contains(option);
-    let deleted = match command.opcode {
-        Opcode::DelWithMeta | Opcode::DelqWithMeta => {
-            Some(if has(WithMetaOptions::IS_EXPIRATION) {
-                Deletion::Expired
-            } else {
-                Deletion::Explicit
-            })
-        }
-        _ => None,
+    let kind = match command.opcode {
+        Opcode::DelWithMeta | Opcode::DelqWithMeta => MutateKind::Delete,
+        Opcode::AddWithMeta | Opcode::AddqWithMeta => MutateKind::Add,
+        _ => MutateKind::Set,
     };
-    if has(WithMetaOptions::IS_EXPIRATION) && deleted.is_none() {
-        let context = "only a deletion can be an expiration";
-        return Err(Failure::new(Status::Invalid, context));
-    }
+    let none = Patches::default();
     let with = kedge_bucket::WithMeta {
         cas: wire.cas,
         rev: wire.rev_seqno,
         flags: wire.flags,
         expiry: wire.expiry,
+        value: wire.value,
+        datatype: wire.datatype,
+        ..what(kind, wire.options, &none)?
+    };
+    execute(command, wire.key, wire.expected_cas, &with)
+}
+
+/// The same with the metadata behind the value.
+pub(super) fn mutate(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    let value = command.inflated()?;
+    let wire = MutateWithMeta::decode(&command.request.with_inflated(&value))?;
+    let patches = Patches {
+        cas: wire.cas_offsets,
+        seqno: wire.seqno_offsets,
+    };
+    let what = what(wire.kind, wire.options, &patches)?;
+    let with = kedge_bucket::WithMeta {
+        cas: wire.cas.unwrap_or_default(),
+        rev: wire.rev_seqno,
+        flags: wire.flags,
+        expiry: wire.expiry,
+        new_cas: wire.cas.is_none(),
+        value: wire.value,
+        datatype: wire.datatype,
+        ..what
+    };
+    execute(command, wire.key, wire.expected_cas, &with)
+}
+
+/// What is to be done, of nothing yet.
+fn what<'p>(
+    kind: MutateKind,
+    options: WithMetaOptions,
+    patches: &'p Patches,
+) -> Result<kedge_bucket::WithMeta<'p>, Failure> {
+    let has = |option| options.contains(option);
+    let deleted = match (kind, has(WithMetaOptions::IS_EXPIRATION)) {
+        (MutateKind::Delete, true) => Some(Deletion::Expired),
+        (MutateKind::Delete, false) => Some(Deletion::Explicit),
+        (_, true) => {
+            let context = "only a deletion can be an expiration";
+            return Err(Failure::new(Status::Invalid, context));
+        }
+        (_, false) => None,
+    };
+    Ok(kedge_bucket::WithMeta {
+        cas: Cas(0),
+        rev: RevSeqno(0),
+        flags: 0,
+        expiry: 0,
         deleted,
-        only_new: matches!(command.opcode, Opcode::AddWithMeta | Opcode::AddqWithMeta),
+        only_new: kind == MutateKind::Add,
         new_cas: has(WithMetaOptions::REGENERATE_CAS),
         skip_conflicts: has(WithMetaOptions::SKIP_CONFLICT_RESOLUTION),
         for_last_write: has(WithMetaOptions::FORCE_ACCEPT),
-        value: wire.value,
-        datatype: wire.datatype,
-    };
-    let write = target.write(command.session, &command.infos, wire.expected_cas);
-    let outcome = target
-        .bucket
-        .write_with_meta(command.turn.ctx(), &write, &with)?;
+        value: &[],
+        datatype: Datatype::RAW,
+        patches,
+    })
+}
+
+fn execute(
+    command: &mut Command<'_, '_, '_>,
+    key: &[u8],
+    expected: Cas,
+    with: &kedge_bucket::WithMeta<'_>,
+) -> Result<Done, Failure> {
+    // Roles for writers alone do not have it: CAS and revision are not theirs to say.
+    let needed = Rights::WRITE_META;
+    let target = command.session.target(command.request, key, needed)?;
+    let write = target.write(command.session, &command.infos, expected);
+    let ctx = command.turn.ctx();
+    let outcome = target.bucket.write_with_meta(ctx, &write, with)?;
     Ok(command.mutated(outcome))
 }
 
@@ -56,12 +106,14 @@ pub(super) fn returning(command: &mut Command<'_, '_, '_>) -> Result<Done, Failu
     let target = command
         .session
         .target(command.request, wire.key, Rights::WRITE)?;
-    let store = |mode| Returning::Store {
-        mode,
-        value: wire.value,
-        datatype: wire.datatype,
-        flags: wire.flags,
-        expiry: wire.expiry,
+    let store = |mode| {
+        Returning::Store(Storing {
+            mode,
+            value: wire.value,
+            datatype: wire.datatype,
+            flags: wire.flags,
+            expiry: wire.expiry,
+        })
     };
     let what = match wire.kind {
         ReturnMetaKind::Set => store(StoreMode::Set),

@@ -73,11 +73,7 @@ impl DcpSession {
         let connection = bucket
             .connect_streams(&name, mailbox.clone())
             .map_err(|_| Status::TemporaryFailure)?;
-        let connection = if producer.sends_values() {
-            connection
-        } else {
-            connection.without_values()
-        };
+        let connection = connection.with_values(producer.values());
         let registered = turn.shared.dcp.register(bucket.name(), &name, id);
         tracing::info!(bucket = bucket.name(), name, "a DCP connection was opened");
         Ok(Self {

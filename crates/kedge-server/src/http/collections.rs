@@ -1,9 +1,11 @@
 //! Scopes and collections: `/pools/default/buckets/BUCKET/scopes`.
 
-use axum::extract::Path;
+use axum::extract::{Path, Request};
 use axum::http::StatusCode;
 use kedge_auth::{Privilege, Roles};
-use kedge_cluster::{ManifestEdit, ManifestError, manifest_rest_json};
+use kedge_cluster::{
+    ManifestEdit, ManifestError, WantedManifest, manifest_rest_json, parse_wanted_scopes,
+};
 use kedge_types::limits::COLLECTION_TTL_SECS_MAX;
 use kedge_types::{Manifest, ManifestUid};
 use serde_json::json;
@@ -13,7 +15,7 @@ use std::time::Duration;
 use super::buckets::refusal;
 use super::call::Call;
 use super::cluster;
-use super::form::Form;
+use super::form::{self, Form};
 use super::reply::{Handled, Reply, ok, ok_bytes};
 
 /// How long `@ensureManifest` waits for a manifest.
@@ -22,6 +24,8 @@ const ENSURE_TIMEOUT: Duration = if cfg!(test) {
 } else {
     Duration::from_secs(10)
 };
+
+const NO_UID: &str = "The uid is not a hexadecimal number.";
 
 pub(super) fn refused(error: &ManifestError) -> Reply {
     let (status, field) = match error {
@@ -151,6 +155,18 @@ pub(crate) async fn create_scope(call: Call, Path(bucket): Path<String>, form: F
     call.edit(bucket, ManifestEdit::CreateScope { scope }).await
 }
 
+/// `PUT .../scopes`, perhaps with `validOnUid` in the query: makes the manifest what the JSON says.
+pub(crate) async fn replace(call: Call, Path(bucket): Path<String>, request: Request) -> Handled {
+    call.may_manage(&bucket, None)?;
+    let hex = |text: &str| u64::from_str_radix(text, 16).map(ManifestUid);
+    let valid_on = call.query.get("validOnUid").map(hex).transpose();
+    let valid_on = valid_on.map_err(|_| wrong("validOnUid", NO_UID))?;
+    let body = form::read(request.into_body()).await?;
+    let scopes = parse_wanted_scopes(&body).map_err(|why| wrong("_", why))?;
+    let wanted = WantedManifest { scopes, valid_on };
+    call.edit(bucket, ManifestEdit::Replace(wanted)).await
+}
+
 /// `DELETE .../scopes/SCOPE`.
 pub(crate) async fn drop_scope(
     call: Call,
@@ -211,8 +227,7 @@ pub(crate) async fn ensure_manifest(
     Path((bucket, uid)): Path<(String, String)>,
 ) -> Handled {
     call.bucket(&bucket, Privilege::Access)?;
-    let uid = u64::from_str_radix(&uid, 16)
-        .map_err(|_| wrong("uid", "The uid is not a hexadecimal number."))?;
+    let uid = u64::from_str_radix(&uid, 16).map_err(|_| wrong("uid", NO_UID))?;
     let late = || {
         let text = "There is no manifest of that uid, or not all nodes have it yet.";
         Reply::text(StatusCode::GATEWAY_TIMEOUT, text)

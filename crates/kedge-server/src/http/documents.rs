@@ -14,7 +14,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::bucket_form::{DURABILITY_LEVELS, NEVER, purge_days};
-use super::{BucketFacts, HttpState, machine};
+use super::{BucketFacts, HttpState};
+use crate::machine;
 
 /// What documents are made of: the state, the cluster at one revision, and the host that the caller reached.
 pub(crate) struct Composer<'a> {
@@ -78,20 +79,33 @@ fn basic_stats(facts: &BucketFacts) -> Value {
 /// What is the bucket's own of automatic compaction; nothing when all of it is as in other buckets.
 fn own_compaction(config: &CompactionConfig) -> Option<(Value, f64)> {
     let defaults = CompactionConfig::default();
-    let is_default = (config.fragmentation_percent, config.purge_age_secs)
-        == (defaults.fragmentation_percent, defaults.purge_age_secs);
-    if is_default {
+    let own = |it: &CompactionConfig| {
+        let when = (it.fragmentation_percent, it.garbage_bytes, it.hours);
+        (when, it.purge_age_secs)
+    };
+    if own(config) == own(&defaults) {
         return None;
     }
     let percentage = match config.fragmentation_percent {
         NEVER => json!("undefined"),
         percent => json!(percent),
     };
-    let settings = json!({
+    let size = config.garbage_bytes;
+    let size = size.map_or_else(|| json!("undefined"), |bytes| json!(bytes));
+    let mut settings = json!({
         "parallelDBAndViewCompaction": false,
-        "databaseFragmentationThreshold": { "percentage": percentage, "size": "undefined" },
+        "databaseFragmentationThreshold": { "percentage": percentage, "size": size },
         "viewFragmentationThreshold": { "percentage": "undefined", "size": "undefined" },
     });
+    if let Some(hours) = config.hours {
+        settings["allowedTimePeriod"] = json!({
+            "fromHour": hours.from_minute / 60,
+            "fromMinute": hours.from_minute % 60,
+            "toHour": hours.to_minute / 60,
+            "toMinute": hours.to_minute % 60,
+            "abortOutside": hours.abort_outside,
+        });
+    }
     Some((settings, purge_days(config.purge_age_secs)))
 }
 

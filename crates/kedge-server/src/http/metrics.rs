@@ -180,6 +180,12 @@ pub(super) const BUCKET: &[Row] = &[
         "Backfills of streams from files",
     ),
     (
+        "ep_dcp_oso_backfills",
+        "kedge_bucket_dcp_oso_backfills",
+        true,
+        "Those that read collections in the order of keys",
+    ),
+    (
         "ep_dcp_backfilled_items",
         "kedge_bucket_dcp_backfilled_items",
         true,
@@ -244,6 +250,18 @@ pub(super) const BUCKET: &[Row] = &[
         "kedge_bucket_cas_drift_exceeded",
         true,
         "CAS values from elsewhere that were far from the clock here",
+    ),
+    (
+        "ep_dropped_collection_sweeps",
+        "kedge_bucket_dropped_collection_sweeps",
+        true,
+        "Rounds over a vBucket's memory for documents of dropped collections",
+    ),
+    (
+        "ep_dropped_collection_items_swept",
+        "kedge_bucket_dropped_collection_items_swept",
+        true,
+        "Documents of dropped collections that left memory so",
     ),
     (
         "ep_range_scans_open",
@@ -352,6 +370,18 @@ pub(super) const BUCKET: &[Row] = &[
         "kedge_bucket_settled_items",
         true,
         "Changes that went from the log into the files",
+    ),
+    (
+        "ep_data_read_failed",
+        "kedge_bucket_data_read_failures",
+        true,
+        "Documents that could not be read from files",
+    ),
+    (
+        "ep_data_write_failed",
+        "kedge_bucket_data_write_failures",
+        true,
+        "Writes and syncs of the log and of files that failed",
     ),
     (
         "ep_settle_failures",

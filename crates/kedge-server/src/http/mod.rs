@@ -22,7 +22,6 @@ mod documents;
 mod form;
 mod groups;
 mod kedge;
-mod machine;
 mod metrics;
 mod pools;
 mod reply;

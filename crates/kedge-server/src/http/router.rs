@@ -130,7 +130,9 @@ fn bucket_routes() -> Routes {
         .route(&format!("{BUCKET}/stats"), get(buckets::stats))
         .route(
             &format!("{BUCKET}/scopes"),
-            get(collections::manifest).post(collections::create_scope),
+            get(collections::manifest)
+                .post(collections::create_scope)
+                .put(collections::replace),
         )
         .route(
             &format!("{BUCKET}/scopes/@ensureManifest/{{uid}}"),

@@ -39,6 +39,14 @@ struct Stream {
     went_back: bool,
 }
 
+impl Stream {
+    /// Says whether this attempt goes on.
+    fn still(&self) -> impl Fn() -> bool + Send + 'static {
+        let attempt = Arc::downgrade(&self.attempt);
+        move || attempt.strong_count() > 0
+    }
+}
+
 /// What came and was not given to the bucket yet.
 enum Item {
     /// Changes of one vBucket, one after the other.
@@ -334,7 +342,8 @@ impl Streams {
                 }
             }
             Event::Snapshot { .. } => {}
-            Event::Begins { vb, failover } => match bucket.stream_begins(vb, failover) {
+            Event::Begins { vb, from, failover } => match bucket.stream_begins(vb, &from, failover)
+            {
                 Ok(()) => self.set(vb, Phase::Streaming),
                 Err(why) => self.give_up(bucket, now_ns, vb, why, back),
             },
@@ -367,9 +376,8 @@ impl Streams {
         let Some(stream) = self.streams.get(&vb) else {
             return;
         };
-        let (asked, attempt) = (stream.asked, Arc::downgrade(&stream.attempt));
+        let (asked, still) = (stream.asked, stream.still());
         let (link, inbox) = (self.link, self.inbox.clone());
-        let still = move || attempt.strong_count() > 0;
         bucket.begin_takeover_step(vb, still, move |result| {
             inbox.send([Told::StateSet {
                 link,
@@ -418,8 +426,12 @@ impl Streams {
         self.set(vb, Phase::RollingBack);
         self.show(vb, |status| status.rollbacks += 1);
         Totals::add(&self.totals.rollbacks, 1);
+        let Some(stream) = self.streams.get(&vb) else {
+            return;
+        };
         let (link, inbox) = (self.link, self.inbox.clone());
-        bucket.begin_rollback(vb, to, move |result| {
+        let still = stream.still();
+        bucket.begin_rollback(vb, to, still, move |result| {
             inbox.send([Told::RolledBack { link, vb, result }]);
         });
     }

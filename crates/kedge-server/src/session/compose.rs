@@ -117,7 +117,7 @@ impl Composer {
     }
 
     /// Success with a document. A client that did not negotiate a datatype never sees it: compressed values are
-    /// inflated for it. Extended attributes are cut off for all.
+    /// inflated for it. Extended attributes are cut off.
     ///
     /// # Errors
     /// `Internal` when the stored value does not inflate; nothing was composed then.
@@ -142,10 +142,7 @@ impl Composer {
             ..self.response(Status::Success)
         };
         match value {
-            Cow::Borrowed(value) if value.len() > COPY_VALUE_BYTES_MAX && !item.has_xattrs() => {
-                response.write_head(value.len(), out.buffer());
-                out.push_value(item.clone());
-            }
+            Cow::Borrowed(_) if !item.has_xattrs() => Self::stored(item, &response, out),
             value => Response {
                 value: &value,
                 ..response
@@ -155,15 +152,53 @@ impl Composer {
         Ok(())
     }
 
-    /// A document's value as the client takes it, and what that is made of.
+    /// Success with a document as it is stored, its extended attributes in front of the body. For a client that
+    /// negotiated every datatype.
+    pub(crate) fn whole_document(&self, item: &Item, cas: Cas, key: &[u8], out: &mut Output) {
+        let flags = item.flags();
+        let response = Response {
+            cas,
+            key,
+            extras: &GetReply { flags }.encode(),
+            datatype: item.datatype(),
+            ..self.response(Status::Success)
+        };
+        Self::stored(item, &response, out);
+    }
+
+    /// A reply whose value is an item's as it is stored. A large one is not copied.
+    #[inline]
+    fn stored(item: &Item, response: &Response<'_>, out: &mut Output) {
+        let value = item.value();
+        if value.len() > COPY_VALUE_BYTES_MAX {
+            response.write_head(value.len(), out.buffer());
+            out.push_value(item.clone());
+        } else {
+            Response { value, ..*response }.write(out.buffer());
+        }
+    }
+
+    /// A document's value as the client takes it, and what that is made of. Extended attributes are cut off, unless they
+    /// are wanted and the client negotiated them.
     ///
     /// # Errors
     /// `Internal` when the stored value does not inflate.
     pub(crate) fn plain_document<'a>(
         &self,
         item: &'a Item,
+        with_xattrs: bool,
     ) -> Result<(Cow<'a, [u8]>, Datatype), Status> {
-        Ok((self.plain(item)?, self.datatype_of(item)))
+        if !with_xattrs || !item.has_xattrs() || !self.features.contains(Feature::Xattr) {
+            return Ok((self.plain(item)?, self.datatype_of(item)));
+        }
+        let is_packed = item.datatype().contains(Datatype::SNAPPY);
+        let value = if is_packed && !self.takes_snappy() {
+            let parts = Parts::of(item).map_err(|_| Status::Internal)?;
+            Cow::Owned([parts.section(), parts.body()].concat())
+        } else {
+            Cow::Borrowed(item.value())
+        };
+        Ok((value, self.known(item.datatype())))
     }
 
     fn plain<'a>(&self, item: &'a Item) -> Result<Cow<'a, [u8]>, Status> {

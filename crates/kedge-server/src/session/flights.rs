@@ -23,11 +23,10 @@ pub(crate) enum ReplyKind {
     Touched,
     /// The number of the counter.
     Counter,
-    /// The document; with its key for GATK.
-    Document {
-        /// Whether the key is in the reply.
-        with_key: bool,
-    },
+    /// The document; with its key where the opcode asks for that.
+    Document,
+    /// The same as it is stored, with its extended attributes.
+    WholeDocument,
     /// The document that was locked.
     Locked,
     /// The status of UNLOCK_KEY.
@@ -37,6 +36,8 @@ pub(crate) enum ReplyKind {
         /// Whether the datatype is in the reply.
         with_datatype: bool,
     },
+    /// Statistics of a key.
+    KeyStats,
     /// Paths of a document.
     Lookup(Box<Looking>),
     /// What a sub-document mutation came to.

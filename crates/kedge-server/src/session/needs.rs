@@ -47,8 +47,6 @@ pub(crate) const fn needs(opcode: Opcode) -> Need {
         | O::Getk
         | O::Getkq
         | O::GetReplica
-        | O::GetEx
-        | O::GetExReplica
         | O::GetMeta
         | O::GetqMeta
         | O::GetRandomKey
@@ -59,6 +57,7 @@ pub(crate) const fn needs(opcode: Opcode) -> Need {
         | O::SubdocGetCount
         | O::SubdocMultiLookup
         | O::RangeScanCreate => Need::Document(Rights::READ),
+        O::GetEx | O::GetExReplica => Need::Document(Rights::READ.and(Rights::READ_SYSTEM)),
         O::Set
         | O::Setq
         | O::Add

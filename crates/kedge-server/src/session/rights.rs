@@ -26,6 +26,10 @@ impl Rights {
     pub(crate) const WRITE: Self = one(Privilege::Write);
     /// To write with metadata that another cluster gave.
     pub(crate) const WRITE_META: Self = one(Privilege::WriteMeta);
+    /// To read attributes of the system, those whose names begin with `_`.
+    pub(crate) const READ_SYSTEM: Self = one(Privilege::ReadSystem);
+    /// To write them.
+    pub(crate) const WRITE_SYSTEM: Self = one(Privilege::WriteSystem);
     pub(crate) const STATS: Self = one(Privilege::Stats);
     pub(crate) const FLUSH: Self = one(Privilege::Flush);
     /// To see that the bucket is there, and its cluster map.
@@ -63,8 +67,11 @@ impl Rights {
             Some(Privilege::Flush) => "the user's roles do not allow flushing the bucket",
             Some(Privilege::Manage) => "the user's roles do not allow managing the bucket",
             Some(Privilege::Collections) => "the user's roles do not allow managing collections",
-            Some(Privilege::ReadSystem | Privilege::WriteSystem) => {
-                "the user's roles do not allow using system attributes here"
+            Some(Privilege::ReadSystem) => {
+                "the user's roles do not allow reading attributes of the system here"
+            }
+            Some(Privilege::WriteSystem) => {
+                "the user's roles do not allow writing attributes of the system here"
             }
             _ => "the user's roles do not allow this",
         };
@@ -177,7 +184,6 @@ mod tests {
             list.iter()
                 .fold(Rights::ACCESS, |rights, it| rights.and(*it))
         };
-        let (read_system, write_system) = (one(Privilege::ReadSystem), one(Privilege::WriteSystem));
         let app = rights(&[
             Rights::READ,
             Rights::WRITE,
@@ -185,8 +191,8 @@ mod tests {
             Rights::STATS,
             Rights::FLUSH,
             Rights::STREAM,
-            read_system,
-            write_system,
+            Rights::READ_SYSTEM,
+            Rights::WRITE_SYSTEM,
         ]);
         let manager = rights(&[
             Rights::STATS,
@@ -199,8 +205,16 @@ mod tests {
             ("app", "default", app),
             ("manager", "default", manager),
             ("app", "other", Rights::NONE),
-            ("reader", "default", rights(&[Rights::READ, read_system])),
-            ("writer", "default", rights(&[Rights::WRITE, write_system])),
+            (
+                "reader",
+                "default",
+                rights(&[Rights::READ, Rights::READ_SYSTEM]),
+            ),
+            (
+                "writer",
+                "default",
+                rights(&[Rights::WRITE, Rights::WRITE_SYSTEM]),
+            ),
             ("monitor", "default", rights(&[Rights::STATS])),
             ("narrow", "default", Rights::ACCESS),
             ("nobody", "default", Rights::NONE),

@@ -15,6 +15,8 @@ use kedge_types::{Cas, Durability, DurabilityLevel, SystemClock, VbId};
 use mio::{Poll, Waker};
 
 use super::*;
+use crate::client_addresses::ClientAddresses;
+use crate::commands::StatTimings;
 use crate::dcp::DcpConnections;
 use crate::inbox::{FrontEnds, Inbox, Message};
 use crate::limits::Limits;
@@ -89,6 +91,8 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
         dcp: Arc::new(DcpConnections::new(front_ends.clone())),
         pools,
         marks: Marks::default(),
+        client_addresses: ClientAddresses::default(),
+        stat_timings: StatTimings::default(),
     }
 }
 

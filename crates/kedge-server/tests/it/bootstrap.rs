@@ -163,6 +163,22 @@ fn hello_replaces_what_was_negotiated() {
     assert_eq!(client.features, Features::NONE);
 }
 
+/// The list of `docs/compat.md`.
+#[test]
+fn everything_is_granted_but_what_no_server_does_and_metering() {
+    let kedge = Kedge::start();
+    let mut client = kedge.connect();
+    let asked = Features::ALL.without(Feature::TcpDelay);
+    client.hello(asked);
+    let never = [
+        Feature::Tls,
+        Feature::ReportUnitUsage,
+        Feature::NonBlockingThrottling,
+    ];
+    let never = Features::of(&never);
+    assert_eq!(client.features, asked.difference(never));
+}
+
 #[test]
 fn hello_with_features_that_exclude_each_other_changes_nothing() {
     let kedge = Kedge::start();

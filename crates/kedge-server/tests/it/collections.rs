@@ -10,13 +10,13 @@ use kedge_types::Status;
 use crate::client::{Client, Frame, Reply, SDK_FEATURES};
 use crate::server::{Kedge, PASSWORD};
 
-fn create_scope(name: &str) -> ManifestEdit {
+pub(crate) fn create_scope(name: &str) -> ManifestEdit {
     ManifestEdit::CreateScope {
         scope: name.to_owned(),
     }
 }
 
-fn create(scope: &str, collection: &str) -> ManifestEdit {
+pub(crate) fn create(scope: &str, collection: &str) -> ManifestEdit {
     ManifestEdit::CreateCollection {
         scope: scope.to_owned(),
         collection: collection.to_owned(),
@@ -24,7 +24,7 @@ fn create(scope: &str, collection: &str) -> ManifestEdit {
     }
 }
 
-fn edit(kedge: &Kedge, edits: &[ManifestEdit]) {
+pub(crate) fn edit(kedge: &Kedge, edits: &[ManifestEdit]) {
     for edit in edits {
         let registry = kedge.server().registry();
         registry.edit_manifest("default", edit).unwrap();
@@ -36,7 +36,7 @@ fn ask(client: &mut Client, opcode: Opcode, path: &str) -> Reply {
     client.call(&frame)
 }
 
-fn as_user(kedge: &Kedge, user: &str, roles: &str) -> Client {
+pub(crate) fn as_user(kedge: &Kedge, user: &str, roles: &str) -> Client {
     let roles = roles.parse().unwrap();
     let add = |store: &mut kedge_auth::UserStore| store.add(user, PASSWORD, roles, 1);
     kedge.users.change(add).unwrap();
@@ -48,7 +48,7 @@ fn as_user(kedge: &Kedge, user: &str, roles: &str) -> Client {
 }
 
 /// What is told of a path: its id and the manifest's uid, or the status and what it says.
-fn found(client: &mut Client, path: &str) -> Result<(u64, u32), (Status, String)> {
+pub(crate) fn found(client: &mut Client, path: &str) -> Result<(u64, u32), (Status, String)> {
     let reply = ask(client, Opcode::CollectionsGetId, path);
     if reply.status != Status::Success {
         return Err((reply.status, reply.text()));

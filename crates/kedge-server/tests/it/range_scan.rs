@@ -12,21 +12,23 @@ use kedge_types::{CollectionId, Datatype, Seqno, Status, VbId, VbUuid};
 use crate::client::{Client, Reply, SDK_FEATURES};
 use crate::evicted::{POLICIES, evict_all, figure, start};
 use crate::server::{Kedge, PASSWORD, Setup, USER};
+use crate::with_meta::Meta;
+use crate::xattrs::whole;
 
 /// A server whose bucket has one vBucket.
-fn kedge() -> Kedge {
+pub(crate) fn kedge() -> Kedge {
     let mut setup = Setup::default();
     setup.bucket.vbuckets = 1;
     Kedge::with(setup)
 }
 
-fn set(client: &mut Client, key: &str, value: &[u8]) -> Reply {
+pub(crate) fn set(client: &mut Client, key: &str, value: &[u8]) -> Reply {
     let mut frame = client.request(Opcode::Set).store(key, value);
     frame.vb = 0;
     client.call(&frame).ok()
 }
 
-fn range(start: &str, end: &str) -> RangeScanCreate {
+pub(crate) fn range(start: &str, end: &str) -> RangeScanCreate {
     let bound = |key: &str| Bound {
         key: key.as_bytes().to_vec(),
         exclusive: false,
@@ -51,7 +53,7 @@ fn sampling(seed: u32, samples: u64) -> RangeScanCreate {
     }
 }
 
-fn create_in(client: &mut Client, vb: u16, wanted: &RangeScanCreate) -> Reply {
+pub(crate) fn create_in(client: &mut Client, vb: u16, wanted: &RangeScanCreate) -> Reply {
     let mut bytes = Vec::new();
     let writer = RequestWriter {
         vb: VbId(vb),
@@ -63,7 +65,7 @@ fn create_in(client: &mut Client, vb: u16, wanted: &RangeScanCreate) -> Reply {
 }
 
 /// The id of a scan, or why there is none.
-fn create(client: &mut Client, wanted: &RangeScanCreate) -> Result<ScanId, Status> {
+pub(crate) fn create(client: &mut Client, wanted: &RangeScanCreate) -> Result<ScanId, Status> {
     let reply = create_in(client, 0, wanted);
     match reply.status {
         Status::Success => Ok(ScanId(reply.value.try_into().unwrap())),
@@ -72,14 +74,14 @@ fn create(client: &mut Client, wanted: &RangeScanCreate) -> Result<ScanId, Statu
 }
 
 #[derive(Clone, Copy, Default)]
-struct Limits {
-    items: u32,
-    ms: u32,
-    bytes: u32,
+pub(crate) struct Limits {
+    pub(crate) items: u32,
+    pub(crate) ms: u32,
+    pub(crate) bytes: u32,
 }
 
 /// All replies to a continue; the last one says how it ended.
-fn go_on(client: &mut Client, id: ScanId, limits: Limits) -> Vec<Reply> {
+pub(crate) fn go_on(client: &mut Client, id: ScanId, limits: Limits) -> Vec<Reply> {
     let mut bytes = Vec::new();
     RangeScanContinue {
         id,
@@ -98,14 +100,14 @@ fn go_on(client: &mut Client, id: ScanId, limits: Limits) -> Vec<Reply> {
     }
 }
 
-fn cancel(client: &mut Client, id: ScanId) -> Status {
+pub(crate) fn cancel(client: &mut Client, id: ScanId) -> Status {
     let mut bytes = Vec::new();
     RangeScanCancel { id }.encode(&RequestWriter::new(Opcode::RangeScanCancel), &mut bytes);
     client.send(&bytes);
     client.reply().status
 }
 
-fn keys_of(replies: &[Reply]) -> Vec<String> {
+pub(crate) fn keys_of(replies: &[Reply]) -> Vec<String> {
     let mut keys = Vec::new();
     for reply in replies {
         assert_eq!(reply.extras, [0; 4]);
@@ -117,7 +119,7 @@ fn keys_of(replies: &[Reply]) -> Vec<String> {
 }
 
 /// All that a scan gives, continued with these limits.
-fn scan(client: &mut Client, wanted: &RangeScanCreate, limits: Limits) -> Vec<Reply> {
+pub(crate) fn scan(client: &mut Client, wanted: &RangeScanCreate, limits: Limits) -> Vec<Reply> {
     let id = create(client, wanted).unwrap();
     let mut replies = Vec::new();
     loop {
@@ -264,6 +266,58 @@ fn documents_come_with_their_metadata_and_in_several_replies() {
 }
 
 #[test]
+fn documents_come_with_their_attributes_where_that_is_asked_for() {
+    let kedge = kedge();
+    let mut client = kedge.client();
+    let body = br#"{"a":1}"#;
+    let value = whole(&[("_sync", "1"), ("mine", "2")], body);
+    for (key, datatype, value) in [
+        ("a", Datatype::XATTR, &value[..]),
+        ("b", Datatype::RAW, body),
+    ] {
+        let frame = client.request(Opcode::SetWithMeta).key(key).value(value);
+        let frame = frame.extras(&Meta::of(1, 1 << 16).extras());
+        let mut frame = frame.datatype(datatype);
+        frame.vb = 0;
+        client.call(&frame).ok();
+    }
+    let both = Datatype::XATTR.union(Datatype::JSON);
+    let documents = |client: &mut Client, id| {
+        let replies = go_on(client, id, Limits::default());
+        let found = ScanDocument::decode_all(&replies[0].value).unwrap();
+        let found = found.iter().map(|it| (it.datatype, it.value.to_vec()));
+        found.collect::<Vec<_>>()
+    };
+    let cut = [
+        (Datatype::JSON, body.to_vec()),
+        (Datatype::JSON, body.to_vec()),
+    ];
+    let with = [(both, value), cut[1].clone()];
+    for (include_xattrs, expected) in [(false, &cut), (true, &with)] {
+        let wanted = RangeScanCreate {
+            key_only: false,
+            include_xattrs,
+            ..range("a", "z")
+        };
+        let id = create(&mut client, &wanted).unwrap();
+        assert_eq!(documents(&mut client, id), expected, "{include_xattrs}");
+    }
+    let wanted = RangeScanCreate {
+        key_only: false,
+        include_xattrs: true,
+        ..range("a", "z")
+    };
+    // Who did not negotiate them cannot ask for them, and is not shown those that another asked for.
+    let mut plain = kedge.connect();
+    plain.hello(SDK_FEATURES.without(Feature::Xattr));
+    plain.log_in(USER, PASSWORD);
+    plain.select("default");
+    assert_eq!(create(&mut plain, &wanted), Err(Status::NotSupported));
+    let id = create(&mut client, &wanted).unwrap();
+    assert_eq!(documents(&mut plain, id), cut);
+}
+
+#[test]
 fn a_scan_shows_one_moment() {
     let kedge = kedge();
     let mut client = kedge.client();
@@ -395,11 +449,6 @@ fn what_is_wrong_is_said() {
         ..range("a", "z")
     };
     assert_eq!(create(&mut client, &other), Err(Status::UnknownCollection));
-    let xattrs = RangeScanCreate {
-        include_xattrs: true,
-        ..range("a", "z")
-    };
-    assert_eq!(create(&mut client, &xattrs), Err(Status::NotSupported));
 
     // A writer may not read.
     for (user, allowed) in [(USER, true), ("reader", true), ("writer", false)] {

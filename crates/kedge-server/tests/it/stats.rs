@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 
 use kedge_executor::{TaskInfo, TaskState};
 use kedge_protocol::binary::Opcode;
-use kedge_types::Status;
+use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp};
+use kedge_types::{Datatype, Status};
 use serde_json::Value;
 
 use crate::client::{Client, Frame, SDK_FEATURES};
 use crate::server::{Kedge, PASSWORD};
+use crate::subdoc::{call, spec};
 
 pub(crate) fn stat(client: &mut Client, group: &str) -> Result<HashMap<String, String>, Status> {
     client.send(
@@ -353,4 +355,46 @@ fn timers_of_commands() {
         });
         assert_eq!(reply.status, status);
     }
+}
+
+#[test]
+fn steps_of_commands_are_timed_where_they_take_long() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    let mut watcher = kedge.client();
+    let mut totals = || {
+        ["json_validate", "snappy_decompress", "subdoc_execute"].map(|group| {
+            let all = stat(&mut watcher, group).unwrap();
+            let json = all
+                .get(group)
+                .map(|json| serde_json::from_str::<Value>(json).unwrap());
+            json.map_or(0, |json| json["total"].as_u64().unwrap())
+        })
+    };
+    let long = kedge_disk::Rng::new(1).bytes(10_000);
+    client.set("short", b"{}").ok();
+    assert_eq!(totals(), [0, 0, 0]);
+    client.set("long", &long).ok();
+    let append = client.request(Opcode::Append).key("short").value(&long);
+    client.call(&append).ok();
+    assert_eq!(totals(), [2, 0, 0]);
+    let packed = snap::raw::Encoder::new().compress_vec(&long).unwrap();
+    let set = client.request(Opcode::Set).store("long", &packed);
+    client.call(&set.datatype(Datatype::SNAPPY)).ok();
+    assert_eq!(totals(), [3, 1, 0]);
+    let broken = client.request(Opcode::Set).store("long", &long);
+    let refused = client.call(&broken.datatype(Datatype::SNAPPY)).status;
+    assert_eq!((refused, totals()), (Status::Invalid, [3, 1, 0]));
+    client.set("doc", br#"{"a":1}"#).ok();
+    for (op, path, status) in [
+        (SubdocOp::Get, "a", Status::Success),
+        (SubdocOp::DictUpsert, "b", Status::Success),
+        (SubdocOp::Get, "none", Status::SubdocMultiPathFailure),
+    ] {
+        let value = if op.is_mutation() { "2" } else { "" };
+        let specs = [spec(op, PathFlags::NONE, path, value)];
+        let reply = call(&mut client, "doc", DocFlags::NONE, &specs);
+        assert_eq!(reply.status, status, "{path}");
+    }
+    assert_eq!(totals(), [3, 1, 3]);
 }

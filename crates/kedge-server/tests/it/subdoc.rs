@@ -2,23 +2,23 @@
 
 use std::sync::Arc;
 
-use kedge_bucket::Counter;
+use kedge_bucket::{Bucket, Counter, VbState};
 use kedge_protocol::binary::commands::subdoc::{
     DocFlags, PathFlags, Spec, SubdocMulti, SubdocOp, decode_lookup_results,
     decode_mutation_results,
 };
 use kedge_protocol::binary::{Feature, Features, Opcode, RequestWriter};
-use kedge_types::{Datatype, DurabilityLevel, Status};
+use kedge_types::{Datatype, DurabilityLevel, Status, VbId};
 
 use crate::client::{Client, Frame, Reply, SDK_FEATURES};
 use crate::evicted::{POLICIES, evict_all, start, waited};
 use crate::server::{Kedge, PASSWORD, Setup};
 
-const X: PathFlags = PathFlags::XATTR;
-const PX: PathFlags = X.union(PathFlags::MKDIR_P);
-const NO: PathFlags = PathFlags::NONE;
+pub(crate) const X: PathFlags = PathFlags::XATTR;
+pub(crate) const PX: PathFlags = X.union(PathFlags::MKDIR_P);
+pub(crate) const NO: PathFlags = PathFlags::NONE;
 
-fn spec<'a>(op: SubdocOp, flags: PathFlags, path: &'a str, value: &'a str) -> Spec<'a> {
+pub(crate) fn spec<'a>(op: SubdocOp, flags: PathFlags, path: &'a str, value: &'a str) -> Spec<'a> {
     Spec {
         op,
         flags,
@@ -49,13 +49,13 @@ fn multi(client: &mut Client, key: &str, flags: DocFlags, specs: &[Spec<'_>]) ->
         .value(&body[extras_len + 1..])
 }
 
-fn call(client: &mut Client, key: &str, flags: DocFlags, specs: &[Spec<'_>]) -> Reply {
+pub(crate) fn call(client: &mut Client, key: &str, flags: DocFlags, specs: &[Spec<'_>]) -> Reply {
     let frame = multi(client, key, flags, specs);
     client.call(&frame)
 }
 
 /// Statuses and values of a lookup.
-fn looked(reply: &Reply) -> Vec<(u16, String)> {
+pub(crate) fn looked(reply: &Reply) -> Vec<(u16, String)> {
     let results = decode_lookup_results(&reply.value).unwrap();
     let text = |value: &[u8]| String::from_utf8(value.to_vec()).unwrap();
     let results = results.iter();
@@ -382,4 +382,55 @@ fn each_direction_needs_its_right() {
     call(&mut reader, "k", DocFlags::NONE, &look).ok();
     let refused = call(&mut reader, "k", DocFlags::NONE, &change);
     assert_eq!(refused.status, Status::AccessDenied);
+}
+
+/// HELLO tells who may ask for it (SubdocAllowReplicaReadOnDeletedDocs).
+#[test]
+fn tombstones_of_replicas_are_read_by_who_asks_for_them() {
+    for policy in POLICIES {
+        let (kedge, bucket) = start(policy, 64 << 20);
+        let mut client = kedge.client();
+        for key in ["live", "gone"] {
+            client.set(key, DOCUMENT).ok();
+            let set = [spec(SubdocOp::DictUpsert, PX, "_s.v", "1")];
+            call(&mut client, key, DocFlags::NONE, &set).ok();
+        }
+        let delete = client.request(Opcode::Delete).key("gone");
+        client.call(&delete).ok();
+        let copy = DocFlags::REPLICA_READ;
+        let any_copy = copy.union(DocFlags::ACCESS_DELETED);
+        let specs = [spec(SubdocOp::Get, X, "_s.v", "")];
+        for flags in [copy, any_copy] {
+            let reply = call(&mut client, "gone", flags, &specs);
+            assert_eq!(reply.status, Status::NotMyVbucket, "it is active");
+        }
+        for evicted in [false, true] {
+            if evicted {
+                make(&bucket, VbState::Active);
+                evict_all(&bucket);
+            }
+            make(&bucket, VbState::Replica);
+            for (key, flags, status) in [
+                ("live", copy, Status::Success),
+                ("live", any_copy, Status::Success),
+                ("gone", copy, Status::KeyNotFound),
+                ("gone", any_copy, Status::SubdocSuccessDeleted),
+                ("none", any_copy, Status::KeyNotFound),
+                ("gone", DocFlags::ACCESS_DELETED, Status::NotMyVbucket),
+            ] {
+                let reply = call(&mut client, key, flags, &specs);
+                assert_eq!(reply.status, status, "{key} {flags:?} {policy:?} {evicted}");
+                if matches!(status, Status::Success | Status::SubdocSuccessDeleted) {
+                    assert_eq!(looked(&reply), [ok("1")], "{key} {policy:?} {evicted}");
+                }
+            }
+        }
+    }
+}
+
+/// Makes every vBucket this.
+fn make(bucket: &Bucket, state: VbState) {
+    for vb in 0..bucket.vbuckets() {
+        bucket.set_vbucket(VbId(vb), state).unwrap();
+    }
 }

@@ -19,7 +19,7 @@ const IS_EXPIRATION: u32 = 16;
 
 /// What a with-meta command brings.
 #[derive(Clone, Copy)]
-struct Meta {
+pub(crate) struct Meta {
     flags: u32,
     expiry: u32,
     rev: u64,
@@ -28,7 +28,7 @@ struct Meta {
 }
 
 impl Meta {
-    fn of(rev: u64, cas: u64) -> Self {
+    pub(crate) fn of(rev: u64, cas: u64) -> Self {
         Self {
             flags: 5,
             expiry: 0,
@@ -38,7 +38,7 @@ impl Meta {
         }
     }
 
-    fn extras(self) -> Vec<u8> {
+    pub(crate) fn extras(self) -> Vec<u8> {
         let mut extras = Vec::new();
         extras.extend(self.flags.to_be_bytes());
         extras.extend(self.expiry.to_be_bytes());
@@ -51,7 +51,7 @@ impl Meta {
     }
 }
 
-fn frame(client: &mut Client, opcode: Opcode, key: &str, meta: Meta) -> Frame {
+pub(crate) fn frame(client: &mut Client, opcode: Opcode, key: &str, meta: Meta) -> Frame {
     let frame = client.request(opcode).key(key).extras(&meta.extras());
     match opcode {
         Opcode::DelWithMeta | Opcode::DelqWithMeta => frame,
@@ -59,13 +59,13 @@ fn frame(client: &mut Client, opcode: Opcode, key: &str, meta: Meta) -> Frame {
     }
 }
 
-fn call(client: &mut Client, opcode: Opcode, key: &str, meta: Meta) -> Reply {
+pub(crate) fn call(client: &mut Client, opcode: Opcode, key: &str, meta: Meta) -> Reply {
     let frame = frame(client, opcode, key, meta);
     client.call(&frame)
 }
 
 #[track_caller]
-fn meta_of(client: &mut Client, key: &str) -> (GetMetaReply, u64) {
+pub(crate) fn meta_of(client: &mut Client, key: &str) -> (GetMetaReply, u64) {
     let frame = client.request(Opcode::GetMeta).key(key).extras(&[2]);
     let reply = client.call(&frame).ok();
     (GetMetaReply::decode(&reply.extras).unwrap(), reply.cas)

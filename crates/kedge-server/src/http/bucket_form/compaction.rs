@@ -3,7 +3,7 @@
 //! They count only with `autoCompactionDefined=true`, and then all of them: what is not given is undefined, or has its
 //! default. `autoCompactionDefined=false` takes back what was given before.
 
-use kedge_bucket::{CompactionChange, CompactionConfig};
+use kedge_bucket::{CompactionChange, CompactionConfig, CompactionHours};
 
 use super::reader::Reader;
 
@@ -14,14 +14,21 @@ const PURGE_DAYS: std::ops::RangeInclusive<f64> = 0.04..=60.0;
 pub(crate) const NEVER: u8 = 100;
 
 const PARALLEL: &str = "parallelDBAndViewCompaction";
-const NO_SIZE: &str = "Compaction by the size of what is garbage is not supported.";
-const NO_PERIOD: &str = "Compaction at certain times of the day only is not supported.";
+const SIZE: &str = "databaseFragmentationThreshold[size]";
+const FROM: [&str; 2] = [
+    "allowedTimePeriod[fromHour]",
+    "allowedTimePeriod[fromMinute]",
+];
+const TO: [&str; 2] = ["allowedTimePeriod[toHour]", "allowedTimePeriod[toMinute]"];
+const ABORT: &str = "allowedTimePeriod[abortOutside]";
 
 pub(super) fn read(reader: &mut Reader<'_>) -> CompactionChange {
     let says = "autoCompactionDefined is invalid";
     let defaults = CompactionChange {
         fragmentation_percent: Some(CompactionConfig::FRAGMENTATION_PERCENT_DEFAULT),
         purge_age_secs: Some(CompactionConfig::PURGE_AGE_SECS_DEFAULT),
+        garbage_bytes: Some(None),
+        hours: Some(None),
         ..CompactionChange::default()
     };
     match reader.boolean_or("autoCompactionDefined", says) {
@@ -43,20 +50,11 @@ fn own(reader: &mut Reader<'_>, defaults: CompactionChange) -> CompactionChange 
     ] {
         reader.number_if_defined(field, 0..=max, "view fragmentation must be an integer");
     }
-    reader.only(
-        "databaseFragmentationThreshold[size]",
-        &["", "undefined"],
-        NO_SIZE,
+    let size = reader.number_if_defined(
+        SIZE,
+        1..=u64::MAX,
+        "database fragmentation size must be an integer of at least 1",
     );
-    for field in [
-        "allowedTimePeriod[fromHour]",
-        "allowedTimePeriod[fromMinute]",
-        "allowedTimePeriod[toHour]",
-        "allowedTimePeriod[toMinute]",
-        "allowedTimePeriod[abortOutside]",
-    ] {
-        reader.only(field, &["", "undefined"], NO_PERIOD);
-    }
     let percent = reader.number_if_defined(
         "databaseFragmentationThreshold[percentage]",
         1..=u64::from(NEVER),
@@ -65,8 +63,49 @@ fn own(reader: &mut Reader<'_>, defaults: CompactionChange) -> CompactionChange 
     CompactionChange {
         fragmentation_percent: Some(percent.and_then(|it| it.try_into().ok()).unwrap_or(NEVER)),
         purge_age_secs: purge_age(reader).or(defaults.purge_age_secs),
+        garbage_bytes: Some(size),
+        hours: Some(hours(reader)),
         ..CompactionChange::default()
     }
+}
+
+/// The time of the day; all of its fields are given, or none.
+fn hours(reader: &mut Reader<'_>) -> Option<CompactionHours> {
+    let is_given = |field: &str| {
+        let text = reader.form.get(field);
+        !matches!(text, None | Some("" | "undefined"))
+    };
+    let given: Vec<&str> = [FROM, TO]
+        .concat()
+        .into_iter()
+        .filter(|it| is_given(it))
+        .collect();
+    if given.is_empty() {
+        return None;
+    }
+    let mut minute_of = |[hour, minute]: [&'static str; 2]| {
+        let mut number = |field: &'static str, max: u64| {
+            let says = format!("{field} must be an integer from 0 to {max}");
+            if reader.form.get(field).is_none() {
+                reader.wrong(field, &*says);
+            }
+            reader.number_or(field, 0..=max, &says)
+        };
+        let (hour, minute) = (number(hour, 23), number(minute, 59));
+        u16::try_from(hour? * 60 + minute?).ok()
+    };
+    let (from, to) = (minute_of(FROM), minute_of(TO));
+    let abort_outside = reader.boolean_or(ABORT, "abortOutside is invalid");
+    let (from_minute, to_minute) = (from?, to?);
+    if from_minute == to_minute {
+        let says = "Start time must not be the same as end time";
+        reader.wrong(FROM[0], says);
+    }
+    Some(CompactionHours {
+        from_minute,
+        to_minute,
+        abort_outside: abort_outside.unwrap_or(false),
+    })
 }
 
 fn purge_age(reader: &mut Reader<'_>) -> Option<u32> {

@@ -6,6 +6,8 @@
 //! checked and have no effect, as SDKs send some of them always. Fields that nobody knows are ignored, as there.
 
 mod compaction;
+#[cfg(test)]
+mod compaction_tests;
 mod fields;
 mod reader;
 #[cfg(test)]

@@ -213,6 +213,8 @@ fn fields_of_compaction() {
     let expected = |percent, secs| CompactionChange {
         fragmentation_percent: Some(percent),
         purge_age_secs: Some(secs),
+        garbage_bytes: Some(None),
+        hours: Some(None),
         ..CompactionChange::default()
     };
     const DAY: u32 = 86_400;
@@ -270,9 +272,9 @@ fn fields_of_compaction() {
             "must be an integer",
         ),
         (
-            "databaseFragmentationThreshold[size]=9",
+            "databaseFragmentationThreshold[size]=0",
             "",
-            "not supported",
+            "must be an integer",
         ),
         (
             "viewFragmentationThreshold[percentage]=101",
@@ -284,7 +286,6 @@ fn fields_of_compaction() {
             "",
             "must be an integer",
         ),
-        ("allowedTimePeriod[fromHour]=1", "", "not supported"),
         ("purgeInterval=x", "", "must be a number"),
         ("purgeInterval=0.03", "", "must be a number"),
         ("purgeInterval=NaN", "", "must be a number"),

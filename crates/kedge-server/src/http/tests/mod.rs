@@ -12,6 +12,7 @@ mod sockets;
 mod streams;
 mod threads;
 mod users;
+mod whole_manifest;
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;

@@ -150,6 +150,29 @@ fn compaction_of_ones_own_is_shown_and_taken_back() {
     assert_eq!(threshold["percentage"], 47);
     assert_eq!(threshold["size"], "undefined");
     assert_eq!(bucket["purgeInterval"], 1.5);
+    let period = [
+        "fromHour]=22",
+        "fromMinute]=0",
+        "toHour]=5",
+        "toMinute]=30",
+        "abortOutside]=true",
+    ];
+    let period = period.map(|it| format!("&allowedTimePeriod[{it}"));
+    let own = format!(
+        "autoCompactionDefined=true&parallelDBAndViewCompaction=false&\
+         databaseFragmentationThreshold[size]=1000000000{}",
+        period.concat()
+    );
+    server.post(DEFAULT, &own).is(200, "");
+    let settings = &server.get(DEFAULT).json()["autoCompactionSettings"];
+    assert_eq!(
+        settings["databaseFragmentationThreshold"],
+        json!({ "percentage": "undefined", "size": 1_000_000_000 })
+    );
+    let period = json!({
+        "fromHour": 22, "fromMinute": 0, "toHour": 5, "toMinute": 30, "abortOutside": true,
+    });
+    assert_eq!(settings["allowedTimePeriod"], period);
     server
         .post(
             DEFAULT,

@@ -41,6 +41,10 @@ fn sample(opcode: Opcode) -> Vec<u8> {
             let (rev, cas) = (1_u64.to_be_bytes(), (1_u64 << 16).to_be_bytes());
             ([&[0; 8], &rev[..], &cas[..]].concat(), vec![])
         }
+        O::MutateWithMeta => {
+            let meta = br#"{"command":"set","cas":"0x10000"}"#;
+            (vec![0, 0, 0, meta.len() as u8], meta.to_vec())
+        }
         O::ReturnMeta => (vec![0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0], vec![]),
         O::DcpOpen => (vec![0, 0, 0, 0, 0, 0, 0, 1], vec![]),
         O::SetVbucket => (vec![1], vec![]),
@@ -101,8 +105,16 @@ impl Fresh {
 
     /// What a request is answered with these rights; success where nothing is, as with quiet commands.
     fn ask(&mut self, rights: Rights, opcode: Opcode) -> Status {
-        if opcode == Opcode::RangeScanCreate {
-            let features = Features::of(&[Feature::Xerror, Feature::Json]);
+        // Some want datatypes to be negotiated.
+        let datatypes = [Feature::Json, Feature::Xattr, Feature::SnappyEverywhere];
+        let features = match opcode {
+            Opcode::RangeScanCreate => &datatypes[..1],
+            Opcode::GetEx | Opcode::GetExReplica => &datatypes,
+            _ => &[],
+        };
+        if !features.is_empty() {
+            let features = features.iter().copied();
+            let features = features.fold(Features::of(&[Feature::Xerror]), Features::with);
             self.0 = Some(Rig::new(self.1, features));
         }
         let rig = self.get();
@@ -159,6 +171,70 @@ fn every_command_needs_what_the_table_says() {
         }
     }
     assert!(served > 60, "{served}");
+}
+
+/// Attributes of the system need privileges of their own, which all roles have today that read or write documents.
+#[test]
+fn attributes_of_the_system_need_a_right_of_their_own() {
+    use kedge_protocol::binary::commands::subdoc::{PathFlags, Spec, SubdocMulti, SubdocOp};
+    let (read, write) = (Rights::READ, Rights::WRITE);
+    let (read_system, write_system) = (Rights::READ_SYSTEM, Rights::WRITE_SYSTEM);
+    let with = |own: Rights, system: Rights| own.and(system);
+    // (operation, path, value, what it needs)
+    for (op, path, value, needed) in [
+        (SubdocOp::Get, "u.a", "", read),
+        (SubdocOp::Get, "$document", "", read),
+        (SubdocOp::Get, "_s.a", "", with(read, read_system)),
+        (SubdocOp::Exists, "_s", "", with(read, read_system)),
+        (SubdocOp::Get, "$XTOC", "", with(read, read_system)),
+        (SubdocOp::DictUpsert, "u.a", "1", write),
+        (SubdocOp::DictUpsert, "_s.a", "1", with(write, write_system)),
+        (SubdocOp::Delete, "_s", "", with(write, write_system)),
+        (SubdocOp::ReplaceBodyWithXattr, "u", "", write),
+        (
+            SubdocOp::ReplaceBodyWithXattr,
+            "_s",
+            "",
+            with(write, read_system),
+        ),
+    ] {
+        let spec = Spec {
+            op,
+            flags: PathFlags::XATTR,
+            path: path.as_bytes(),
+            value: value.as_bytes(),
+        };
+        let multi = match op.is_mutation() {
+            true => Opcode::SubdocMultiMutation,
+            false => Opcode::SubdocMultiLookup,
+        };
+        let vb = VbId::of_key(b"k", 4);
+        let writer = |opcode| RequestWriter {
+            vb,
+            ..RequestWriter::new(opcode)
+        };
+        let mut several = Vec::new();
+        SubdocMulti::of_key(b"k").encode(&[spec], &writer(multi), &mut several);
+        let features = Features::of(&[Feature::Xerror, Feature::Xattr]);
+        let mut rig = Rig::new(Port::Kv, features);
+        let mut ask = |rights: Rights| {
+            rig.session.rights = rights;
+            rig.session.parts.clear();
+            rig.give(&several);
+            rig.replies()[0].1
+        };
+        let all = with(with(read, write), with(read_system, write_system));
+        assert_ne!(ask(needed), Status::AccessDenied, "{op:?} {path}");
+        for one in [read, write, read_system, write_system] {
+            let rest = Rights(all.0.without(one.0));
+            let is_denied = ask(rest) == Status::AccessDenied;
+            assert_eq!(
+                is_denied,
+                needed.allow(one),
+                "{op:?} {path} without {one:?}"
+            );
+        }
+    }
 }
 
 /// Logins over the KV port, and what is refused afterwards, stand in the audit log; what is granted does not.

@@ -18,7 +18,11 @@ const MUTATED: Mutated = Mutated {
 };
 
 pub(crate) fn item(key: &str, value: &[u8]) -> Item {
-    let key = DocKey::new(CollectionId::DEFAULT, key.as_bytes()).unwrap();
+    item_of(CollectionId::DEFAULT, key, value)
+}
+
+fn item_of(collection: CollectionId, key: &str, value: &[u8]) -> Item {
+    let key = DocKey::new(collection, key.as_bytes()).unwrap();
     let meta = ItemMeta {
         cas: CAS,
         seqno: Seqno(9),
@@ -124,6 +128,8 @@ const FEATURES: Features = Features::of(&[
     Feature::MutationSeqno,
     Feature::UnorderedExecution,
 ]);
+
+const COLLECTIONS: Features = FEATURES.with(Feature::Collections);
 
 impl Rig {
     /// Parks a command as its handler does; the slot that it is in.
@@ -253,6 +259,32 @@ fn a_counter_that_was_a_sync_write_is_read_from_its_document() {
     rig.complete(slot, mutation(Ok(MUTATED), Some(item("k", b"18"))));
     let bytes = rig.fresh();
     assert_eq!(only_reply(&bytes).unwrap().value, 18_u64.to_be_bytes());
+}
+
+#[test]
+fn a_key_is_told_as_the_client_sent_it_and_a_random_one_without_its_collection() {
+    let named = CollectionId(300);
+    let plain = CollectionId::DEFAULT;
+    for (features, opcode, collection, expected) in [
+        (FEATURES, Opcode::Getk, plain, &b"k"[..]),
+        (COLLECTIONS, Opcode::Getk, plain, b"\0k"),
+        (COLLECTIONS, Opcode::Getkq, named, b"\xac\x02k"),
+        (FEATURES, Opcode::Gatk, plain, b"k"),
+        (COLLECTIONS, Opcode::GetRandomKey, plain, b"k"),
+        (COLLECTIONS, Opcode::GetRandomKey, named, b"k"),
+        (COLLECTIONS, Opcode::Get, named, b""),
+    ] {
+        let mut rig = Rig::new(Port::Kv, features);
+        rig.fresh();
+        for kind in [reply_kind(opcode), ReplyKind::WholeDocument] {
+            let what = format!("{opcode:?} {collection:?} {kind:?}");
+            let slot = rig.park(opcode, 1, kind);
+            let result = Ok((item_of(collection, "k", b"v"), CAS));
+            rig.complete(slot, Completion::Read { result });
+            let bytes = rig.fresh();
+            assert_eq!(only_reply(&bytes).unwrap().key, expected, "{what}");
+        }
+    }
 }
 
 #[test]

@@ -1,26 +1,24 @@
 //! Connections that follow vBuckets: clients of DCP that are none of ours.
 
+mod collections;
+
 use std::io::{Read, Write};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kedge_protocol::binary::commands::dcp::{
-    Body, BufferAck, Control, EndReason, Head, Message, Mutation, Open, OpenFlags, ParsePeer,
-    PeerFrame, SeqnoAck, SnapshotMarker, StreamEnd, StreamFlags, StreamReply, StreamRequest,
-    SystemEventKind, SystemEventPayload, parse_peer,
+    Body, BufferAck, Control, EndReason, Head, Message, Mutation, Open, OpenFlags, OsoSnapshot,
+    ParsePeer, PeerFrame, SeqnoAck, SnapshotMarker, StreamEnd, StreamFlags, StreamReply,
+    StreamRequest, SystemEventKind, SystemEventPayload, parse_peer,
 };
 use kedge_protocol::binary::{Feature, Features, Opcode, Response};
-use kedge_types::{
-    Collection, CollectionId, DurabilityLevel, Manifest, ManifestUid, Scope, ScopeId, Seqno,
-    Status, VbId, VbUuid,
-};
+use kedge_types::{CollectionId, DurabilityLevel, Seqno, Status, VbId, VbUuid};
 
 use crate::client::{Came, Client, Frame};
 use crate::replication::{activate, bucket};
 use crate::server::{Kedge, PASSWORD, USER};
 
 /// What a client asks for that wants everything.
-const FEATURES: Features = Features::of(&[
+pub(crate) const FEATURES: Features = Features::of(&[
     Feature::Xerror,
     Feature::SelectBucket,
     Feature::Snappy,
@@ -31,7 +29,7 @@ const FEATURES: Features = Features::of(&[
 
 /// What came, with its parts owned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Got {
+pub(crate) enum Got {
     Marker(u64, u64),
     Mutation(u64, Vec<u8>, Vec<u8>),
     Deletion(u64, Vec<u8>),
@@ -40,6 +38,8 @@ enum Got {
     /// Seqno, what happened, name, collection.
     Event(u64, SystemEventKind, String, Option<u32>),
     Advanced(u64),
+    /// What follows is in no order, or what came was.
+    Unordered(OsoSnapshot),
     End(EndReason),
     Noop(u32),
     /// Opcode, status and value of a reply.
@@ -47,7 +47,7 @@ enum Got {
     Closed,
 }
 
-struct Follower {
+pub(crate) struct Follower {
     client: Client,
     bytes: Vec<u8>,
     opaque: u32,
@@ -56,7 +56,7 @@ struct Follower {
 }
 
 impl Follower {
-    fn connect(kedge: &Kedge, features: Features, user: &str) -> Self {
+    pub(crate) fn connect(kedge: &Kedge, features: Features, user: &str) -> Self {
         let mut client = kedge.connect();
         client.hello(features);
         client.log_in(user, PASSWORD);
@@ -70,7 +70,7 @@ impl Follower {
     }
 
     /// A connection that is open, with NOOPs and these settings.
-    fn open(kedge: &Kedge, name: &str, settings: &[(&str, &str)]) -> Self {
+    pub(crate) fn open(kedge: &Kedge, name: &str, settings: &[(&str, &str)]) -> Self {
         let mut follower = Self::connect(kedge, FEATURES, USER);
         assert_eq!(follower.try_open(name), Status::Success);
         for (key, value) in [("enable_noop", "true")].iter().chain(settings) {
@@ -104,7 +104,7 @@ impl Follower {
         }
     }
 
-    fn send(&mut self, vb: u16, body: Body<'_>) {
+    pub(crate) fn send(&mut self, vb: u16, body: Body<'_>) {
         self.opaque += 1;
         let head = Head {
             vb: VbId(vb),
@@ -117,8 +117,12 @@ impl Follower {
     }
 
     fn try_open(&mut self, name: &str) -> Status {
+        self.try_open_as(name, OpenFlags::PRODUCER)
+    }
+
+    pub(crate) fn try_open_as(&mut self, name: &str, flags: OpenFlags) -> Status {
         let open = Open {
-            flags: OpenFlags::PRODUCER,
+            flags,
             name: name.as_bytes(),
             value: b"",
         };
@@ -126,19 +130,19 @@ impl Follower {
         self.status()
     }
 
-    fn control(&mut self, key: &str, value: &str) -> Status {
+    pub(crate) fn control(&mut self, key: &str, value: &str) -> Status {
         let (key, value) = (key.as_bytes(), value.as_bytes());
         self.send(0, Body::Control(Control { key, value }));
         self.status()
     }
 
-    fn ask(&mut self, vb: VbId, request: StreamRequest<'_>) -> Got {
+    pub(crate) fn ask(&mut self, vb: VbId, request: StreamRequest<'_>) -> Got {
         self.send(vb.get(), Body::StreamRequest(request));
         self.next()
     }
 
     /// Asks for everything behind a seqno and expects to get it; gives the uuid of the newest branch.
-    fn stream(&mut self, vb: VbId, start: u64, uuid: u64) -> u64 {
+    pub(crate) fn stream(&mut self, vb: VbId, start: u64, uuid: u64) -> u64 {
         match self.ask(vb, request(start, uuid)) {
             Got::Reply(_, Status::Success, log) => u64::from_be_bytes(log[..8].try_into().unwrap()),
             other => panic!("{other:?}"),
@@ -146,29 +150,39 @@ impl Follower {
     }
 
     fn next(&mut self) -> Got {
+        let Some((got, bytes)) = self.frame(read) else {
+            return Got::Closed;
+        };
+        if !matches!(got, Got::Noop(_) | Got::Reply(..)) {
+            self.counted += bytes;
+        }
+        got
+    }
+
+    /// What `read` makes of the next frame, and its length; nothing when the connection is closed.
+    pub(crate) fn frame<R>(
+        &mut self,
+        read: impl FnOnce(&PeerFrame<'_>) -> R,
+    ) -> Option<(R, usize)> {
         loop {
             if let ParsePeer::Frame { frame, consumed } = parse_peer(&self.bytes, 64 << 20) {
                 let got = read(&frame);
-                let counts = !matches!(got, Got::Noop(_) | Got::Reply(..));
-                if counts {
-                    self.counted += consumed;
-                }
                 self.bytes.drain(..consumed);
-                return got;
+                return Some((got, consumed));
             }
             let mut buffer = [0; 4 << 10];
             match self.client.stream.read(&mut buffer) {
-                Ok(0) => return Got::Closed,
+                Ok(0) => return None,
                 Ok(count) => self.bytes.extend_from_slice(&buffer[..count]),
                 Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {
-                    return Got::Closed;
+                    return None;
                 }
                 Err(error) => panic!("nothing came: {error}"),
             }
         }
     }
 
-    fn status(&mut self) -> Status {
+    pub(crate) fn status(&mut self) -> Status {
         match self.next() {
             Got::Reply(_, status, _) => status,
             other => panic!("{other:?}"),
@@ -209,7 +223,7 @@ impl Follower {
     }
 }
 
-fn request(start: u64, uuid: u64) -> StreamRequest<'static> {
+pub(crate) fn request(start: u64, uuid: u64) -> StreamRequest<'static> {
     StreamRequest {
         flags: StreamFlags(0),
         start: Seqno(start),
@@ -246,12 +260,15 @@ fn read(frame: &PeerFrame<'_>) -> Got {
         Body::Prepare(prepare) => Got::Prepare(prepare.seqno.get(), prepare.key.to_vec()),
         Body::Commit(commit) => Got::Commit(commit.prepared.get(), commit.seqno.get()),
         Body::SystemEvent(event) => {
-            let payload = SystemEventPayload::parse(&event).unwrap();
             let name = String::from_utf8(event.name.to_vec()).unwrap();
-            let collection = payload.collection.map(CollectionId::get);
+            // Flatbuffers have it elsewhere.
+            let payload = (event.version < 2).then(|| SystemEventPayload::parse(&event).unwrap());
+            let collection = payload.and_then(|payload| payload.collection);
+            let collection = collection.map(CollectionId::get);
             Got::Event(event.seqno.get(), event.kind, name, collection)
         }
         Body::SeqnoAdvanced(advanced) => Got::Advanced(advanced.seqno.get()),
+        Body::OsoSnapshot(which) => Got::Unordered(which),
         Body::StreamEnd(StreamEnd { reason }) => Got::End(reason),
         Body::Noop => Got::Noop(request.opaque),
         other => panic!("{other:?}"),
@@ -263,7 +280,7 @@ fn vb_of(key: &str) -> VbId {
 }
 
 /// Keys of one vBucket, in the order in which they are given.
-fn keys_of(vb: VbId, count: usize) -> Vec<String> {
+pub(crate) fn keys_of(vb: VbId, count: usize) -> Vec<String> {
     let keys = (0..).map(|n| format!("key{n}"));
     keys.filter(|key| vb_of(key) == vb).take(count).collect()
 }
@@ -610,121 +627,4 @@ fn a_server_that_stops_serves_replicas_until_clients_have_their_answers() {
     writer.assert_closed();
     while node.next() != Got::Closed {}
     stopping.join().unwrap();
-}
-
-/// Collections of these ids in the scope 9.
-fn manifest(uid: u64, ids: &[u32]) -> Arc<Manifest> {
-    let mut manifest = Manifest {
-        uid: ManifestUid(uid),
-        ..Manifest::default()
-    };
-    let collection = |id: &u32| Collection {
-        id: CollectionId(*id),
-        name: format!("c{id}"),
-        max_ttl: None,
-        history: false,
-    };
-    manifest.scopes.push(Scope {
-        id: ScopeId(9),
-        name: "shop".to_owned(),
-        collections: ids.iter().map(collection).collect(),
-    });
-    Arc::new(manifest)
-}
-
-/// What comes that is neither a marker nor a NOOP.
-fn changes(follower: &mut Follower, count: usize) -> Vec<Got> {
-    let mut all = Vec::new();
-    while all.len() < count {
-        match follower.next() {
-            Got::Marker(..) | Got::Noop(_) => {}
-            got => all.push(got),
-        }
-    }
-    all
-}
-
-fn set_in(client: &mut Client, collection: u8, key: &str) -> Status {
-    let mut frame = client.request(Opcode::Set).store(key, b"v");
-    frame.key[0] = collection;
-    client.call(&frame).status
-}
-
-#[test]
-fn a_stream_has_the_collections_that_it_asks_for_and_their_events() {
-    use SystemEventKind::{CollectionBegan, CollectionDropped, ScopeCreated, ScopeDropped};
-    for settled in [false, true] {
-        let kedge = Kedge::start();
-        let mut writer = kedge.client();
-        let vb = VbId(3);
-        let key = &keys_of(vb, 1)[0];
-        assert_eq!(set_in(&mut writer, 8, key), Status::UnknownCollection);
-        // Scope 1, collections 2 and 3; documents 4 to 6.
-        bucket(&kedge).set_manifest(manifest(1, &[8, 10]));
-        for id in [0, 8, 10] {
-            assert_eq!(set_in(&mut writer, id, key), Status::Success);
-        }
-        if settled {
-            bucket(&kedge).settle().unwrap();
-        }
-        let ask = |name: &str, filter: &'static [u8]| {
-            let mut follower = Follower::open(&kedge, name, &[]);
-            let wanted = StreamRequest {
-                filter,
-                ..request(0, 0)
-            };
-            match follower.ask(vb, wanted) {
-                Got::Reply(_, Status::Success, _) => Ok(follower),
-                Got::Reply(_, status, _) => Err(status),
-                other => panic!("{other:?}"),
-            }
-        };
-        let status = |filter| ask("refused", filter).err();
-        assert_eq!(
-            status(b"{\"collections\":[\"b\"]}"),
-            Some(Status::UnknownCollection)
-        );
-        assert_eq!(status(b"{\"scope\":\"a\"}"), Some(Status::UnknownScope));
-        assert_eq!(status(b"{\"uid\":\"2\"}"), Some(Status::TemporaryFailure));
-
-        let began = |seqno, id: u32| Got::Event(seqno, CollectionBegan, format!("c{id}"), Some(id));
-        let dropped = |seqno, id| Got::Event(seqno, CollectionDropped, String::new(), Some(id));
-        let document = |seqno, id: u8| {
-            let stored = [&[id], key.as_bytes()].concat();
-            Got::Mutation(seqno, stored, b"v".to_vec())
-        };
-        let scope = || Got::Event(1, ScopeCreated, "shop".to_owned(), None);
-        let mut whole = ask("whole", b"").unwrap();
-        let there = [scope(), began(2, 8), began(3, 10)];
-        let documents = [document(4, 0), document(5, 8), document(6, 10)];
-        assert_eq!(changes(&mut whole, 6), [&there[..], &documents].concat());
-        let mut one = ask("one", b"{\"collections\":[\"a\"],\"uid\":\"1\"}").unwrap();
-        assert_eq!(changes(&mut one, 2), [began(3, 10), document(6, 10)]);
-        let mut of_scope = ask("scope", b"{\"scope\":\"9\"}").unwrap();
-        let expected = [&there[..], &documents[1..]].concat();
-        assert_eq!(changes(&mut of_scope, 5), expected);
-        let mut default = ask("default", b"{\"collections\":[\"0\"]}").unwrap();
-        // Up to the end of the snapshot there is nothing more for it.
-        assert_eq!(changes(&mut default, 2), [document(4, 0), Got::Advanced(6)]);
-
-        // At once, so that they are one snapshot: 8 is gone at 7, 10 at 8, the scope stays.
-        bucket(&kedge).set_manifest(manifest(2, &[]));
-        assert_eq!(set_in(&mut writer, 10, key), Status::UnknownCollection);
-        assert_eq!(changes(&mut whole, 2), [dropped(7, 8), dropped(8, 10)]);
-        assert_eq!(
-            changes(&mut one, 2),
-            [dropped(8, 10), Got::End(EndReason::FilterEmpty)]
-        );
-        assert_eq!(changes(&mut of_scope, 2), [dropped(7, 8), dropped(8, 10)]);
-        bucket(&kedge).set_manifest(Arc::new(Manifest {
-            uid: ManifestUid(3),
-            ..Manifest::default()
-        }));
-        let gone = || Got::Event(9, ScopeDropped, String::new(), None);
-        assert_eq!(
-            changes(&mut of_scope, 2),
-            [gone(), Got::End(EndReason::FilterEmpty)]
-        );
-        assert_eq!(changes(&mut whole, 1), [gone()]);
-    }
 }

@@ -23,19 +23,44 @@ pub(crate) fn memory() -> Option<Memory> {
     parse_meminfo(&std::fs::read_to_string("/proc/meminfo").ok()?)
 }
 
-/// Lines of proc(5), `/proc/meminfo`: `MemTotal:  123 kB`, where kB are KiB.
-fn parse_meminfo(text: &str) -> Option<Memory> {
-    let bytes = |name: &str| -> Option<u64> {
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-        kib.checked_mul(1 << 10)
-    };
-    Some(Memory {
-        total: bytes("MemTotal")?,
-        available: bytes("MemAvailable")?,
+/// Memory that this process has of the system, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessMemory {
+    /// In memory now.
+    pub(crate) resident: u64,
+    /// The most that was.
+    pub(crate) peak: u64,
+    /// Addresses that it has, whether there is memory behind them or not.
+    pub(crate) mapped: u64,
+}
+
+/// The process's memory, where `/proc` tells.
+pub(crate) fn process_memory() -> Option<ProcessMemory> {
+    parse_status(&std::fs::read_to_string("/proc/self/status").ok()?)
+}
+
+fn parse_status(text: &str) -> Option<ProcessMemory> {
+    Some(ProcessMemory {
+        resident: bytes(text, "VmRSS")?,
+        peak: bytes(text, "VmHWM")?,
+        mapped: bytes(text, "VmSize")?,
     })
+}
+
+fn parse_meminfo(text: &str) -> Option<Memory> {
+    Some(Memory {
+        total: bytes(text, "MemTotal")?,
+        available: bytes(text, "MemAvailable")?,
+    })
+}
+
+/// A line of proc(5), `/proc/meminfo` or `/proc/PID/status`: `MemTotal:  123 kB`, where kB are KiB.
+fn bytes(text: &str, name: &str) -> Option<u64> {
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1 << 10)
 }
 
 /// The room of the file system that holds `path`.
@@ -50,6 +75,18 @@ pub(crate) fn room(path: &Path) -> Option<Room> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn status_of_the_process() {
+        let text = "VmPeak:\t  900 kB\nVmSize:\t  800 kB\nVmHWM:\t  30 kB\nVmRSS:\t  20 kB\n";
+        let memory = ProcessMemory {
+            resident: 20 << 10,
+            peak: 30 << 10,
+            mapped: 800 << 10,
+        };
+        assert_eq!(parse_status(text), Some(memory));
+        assert_eq!(parse_status("VmRSS:\t  20 kB\n"), None);
+    }
 
     #[test]
     fn meminfo() {

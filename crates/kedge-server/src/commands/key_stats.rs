@@ -1,0 +1,127 @@
+//! The groups of STAT about one key: `key NAME VB [SCOPE.COLLECTION]` and `key-byid NAME VB COLLECTION-ID`; `vkey` and
+//! `vkey-byid` also look at the file, and compare. Names are those of Couchbase Server's `cbstats key` and `vkey`.
+//!
+//! The answer may have to wait for the disk, so these groups are for the binary protocol only.
+
+use kedge_bucket::{KeyFigures, Outcome, Read};
+use kedge_protocol::binary::commands::Stat;
+use kedge_types::{CollectionId, Datatype, DocKey, Status};
+
+use super::collection_stats::{collection_id_of, collection_path};
+use super::stat::{state_name_of, vbucket_number};
+use super::{Command, Done};
+use crate::output::Output;
+use crate::session::{Composer, Failure, ReplyKind, Rights, Session};
+
+/// What is asked of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct KeyGroup {
+    validate: bool,
+    by_id: bool,
+}
+
+impl KeyGroup {
+    /// The group of this name, if it is about a key.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let (validate, by_id) = match name {
+            "key" => (false, false),
+            "key-byid" => (false, true),
+            "vkey" => (true, false),
+            "vkey-byid" => (true, true),
+            _ => return None,
+        };
+        Some(Self { validate, by_id })
+    }
+
+    fn collection(
+        self,
+        session: &Session,
+        argument: Option<&str>,
+    ) -> Result<CollectionId, Failure> {
+        let bucket = session.selected()?;
+        // What the user may not know of is answered like what is not there.
+        let visible = || session.visible(&bucket.manifest());
+        match argument {
+            None if self.by_id => Err(USAGE),
+            None => Ok(CollectionId::DEFAULT),
+            Some(id) if self.by_id => collection_id_of(&visible(), id),
+            Some(path) => collection_path(&visible(), path),
+        }
+    }
+}
+
+const USAGE: Failure = Failure::new(
+    Status::Invalid,
+    "the arguments must be a key, the number of its vBucket, and its collection if that is another than the default one",
+);
+
+/// One of the groups, with the words behind its name.
+///
+/// # Errors
+/// `Invalid` for arguments that make no sense, `UnknownScope`, `UnknownCollection`, `KeyNotFound`, `NotMyVbucket`, `AccessDenied`.
+pub(super) fn stat<'w>(
+    command: &mut Command<'_, '_, '_>,
+    group: KeyGroup,
+    mut words: impl Iterator<Item = &'w str>,
+) -> Result<Done, Failure> {
+    let (Some(name), Some(vb)) = (words.next(), words.next()) else {
+        return Err(USAGE);
+    };
+    let vb = vbucket_number(vb)?;
+    let session = &command.session;
+    let collection = group.collection(session, words.next())?;
+    if words.next().is_some() {
+        return Err(USAGE);
+    }
+    let key = DocKey::new(collection, name.as_bytes()).map_err(|_| USAGE)?;
+    let read = Read {
+        vb,
+        key: &key,
+        cookie: session.next_cookie(),
+    };
+    let bucket = session.collection(collection, Rights::STATS)?;
+    match bucket.key_figures(command.turn.ctx(), &read, group.validate)? {
+        Outcome::Done(figures) => {
+            compose(&command.composer, &figures, command.out);
+            Ok(Done::Replied)
+        }
+        Outcome::Parked => Ok(command.park_as(ReplyKind::KeyStats)),
+    }
+}
+
+/// Composes the whole answer.
+pub(super) fn compose(composer: &Composer, figures: &KeyFigures, out: &mut Output) {
+    let (number, opaque) = (composer.number, composer.opaque);
+    let out = out.buffer();
+    let mut tell = |name: &str, value: &str| {
+        Stat::write_reply(number, opaque, name.as_bytes(), value.as_bytes(), out);
+    };
+    let KeyFigures { meta, state, .. } = figures;
+    tell("key_is_dirty", &figures.is_dirty.to_string());
+    tell("key_is_resident", &figures.is_resident.to_string());
+    tell("key_exptime", &meta.expiry.0.to_string());
+    tell("key_flags", &meta.flags.to_string());
+    tell("key_cas", &meta.cas.get().to_string());
+    tell("key_datatype", &datatype_text(meta.datatype));
+    tell("key_vb_state", state_name_of(*state));
+    if let Some(validity) = figures.validity {
+        tell("key_valid", validity.name());
+    }
+    tell("", "");
+}
+
+/// Names of its bits, `raw` when there are none.
+fn datatype_text(datatype: Datatype) -> String {
+    let bits = [
+        (Datatype::SNAPPY, "snappy"),
+        (Datatype::JSON, "json"),
+        (Datatype::XATTR, "xattr"),
+    ];
+    let names = bits.iter().filter(|(bit, _)| datatype.contains(*bit));
+    let names: Vec<&str> = names.map(|(_, name)| *name).collect();
+    if names.is_empty() {
+        "raw".to_owned()
+    } else {
+        names.join(",")
+    }
+}

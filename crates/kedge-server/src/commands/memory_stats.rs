@@ -1,0 +1,137 @@
+//! Statistics of what vBuckets have in memory: the groups `checkpoint` and `hash`, of all of them or of one, and `eviction`
+//! and `frequency-counters`.
+//!
+//! Names are those of Couchbase Server's statistics where it has the same figure.
+
+use kedge_bucket::{
+    Bucket, CheckpointFigures, CursorFigures, FrequencyCounts, HashFigures, StreamFigures,
+    TimingSnapshot, VbState,
+};
+use kedge_types::VbId;
+
+use super::stat::{Each, of_vbuckets, state_name_of};
+use crate::histogram;
+use crate::session::Failure;
+
+/// `checkpoint`: the changes that a vBucket keeps for the disk and for streams.
+///
+/// # Errors
+/// `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
+pub(super) fn checkpoint(
+    bucket: &Bucket,
+    argument: Option<&str>,
+    each: Each<'_>,
+) -> Result<(), Failure> {
+    let streams = bucket.stream_figures();
+    let look = |vb| Some((state(bucket, vb)?, bucket.checkpoint_figures(vb)?));
+    of_vbuckets(bucket, argument, look, |vb, (state, figures)| {
+        each(&format!("vb_{vb}:state"), state);
+        checkpoints(vb, &figures, each);
+        for stream in streams.iter().filter(|stream| stream.vb == vb) {
+            stream_cursor(stream, each);
+        }
+    })
+}
+
+fn state(bucket: &Bucket, vb: VbId) -> Option<&'static str> {
+    bucket.vbucket_state(vb).ok().map(state_name_of)
+}
+
+fn checkpoints(vb: VbId, figures: &CheckpointFigures, each: Each<'_>) {
+    let CursorFigures {
+        checkpoint,
+        seqno,
+        remaining,
+    } = figures.persistence;
+    for (name, value) in [
+        ("open_checkpoint_id", figures.open_id),
+        ("last_closed_checkpoint_id", figures.open_id - 1),
+        ("persisted_checkpoint_id", checkpoint - 1),
+        ("num_checkpoints", figures.count),
+        ("num_checkpoint_items", figures.items),
+        ("num_open_checkpoint_items", figures.open_items),
+        ("num_conn_cursors", 1 + figures.streams.len() as u64),
+        ("num_items_for_persistence", remaining),
+        ("mem_usage", figures.bytes as u64),
+        ("persistence:cursor_checkpoint_id", checkpoint),
+        ("persistence:cursor_seqno", seqno.get()),
+        ("persistence:num_items_for_cursor", remaining),
+    ] {
+        each(&format!("vb_{vb}:{name}"), &value.to_string());
+    }
+}
+
+/// What a stream has not given out counts for it, wherever it is.
+fn stream_cursor(stream: &StreamFigures, each: Each<'_>) {
+    let prefix = format!("vb_{}:{}", stream.vb, stream.connection);
+    for (name, value) in [
+        ("cursor_seqno", stream.last_sent.get()),
+        ("num_items_for_cursor", stream.remaining),
+    ] {
+        each(&format!("{prefix}:{name}"), &value.to_string());
+    }
+}
+
+/// `hash`: the tables of documents. Of one vBucket the documents are counted, too, to be compared to what is reported.
+///
+/// # Errors
+/// As [`checkpoint`].
+pub(super) fn hash(bucket: &Bucket, argument: Option<&str>, each: Each<'_>) -> Result<(), Failure> {
+    let counted = argument.is_some();
+    let look = |vb| Some((state(bucket, vb)?, bucket.hash_figures(vb, counted)?));
+    of_vbuckets(bucket, argument, look, |vb, (state, figures)| {
+        each(&format!("vb_{vb}:state"), state);
+        table(vb, &figures, each);
+    })
+}
+
+fn table(vb: VbId, figures: &HashFigures, each: Each<'_>) {
+    let mut tell = |name: &str, value: usize| {
+        each(&format!("vb_{vb}:{name}"), &value.to_string());
+    };
+    tell("size", figures.slots);
+    tell("shards", figures.shards);
+    tell("reported", figures.documents + figures.tombstones);
+    tell("num_deleted_items", figures.tombstones);
+    tell("num_non_resident", figures.without_value);
+    tell("mem_size", figures.item_bytes);
+    tell("slots_mem_size", figures.slot_bytes);
+    if let Some((items, bytes)) = figures.counted {
+        tell("counted", items);
+        tell("mem_size_counted", bytes);
+    }
+}
+
+/// `eviction`: how often what left memory had been asked for.
+pub(super) fn eviction(bucket: &Bucket, each: Each<'_>) {
+    let [active, replica] = bucket.evicted();
+    for (name, counts) in [
+        ("ep_active_or_pending_eviction_values_evicted", active),
+        ("ep_replica_eviction_values_evicted", replica),
+    ] {
+        frequencies(name, &counts, each);
+    }
+}
+
+/// `frequency-counters`: how often documents are asked for that could leave memory, of a sample of them.
+pub(super) fn frequency_counters(bucket: &Bucket, each: Each<'_>) {
+    for state in [VbState::Active, VbState::Replica, VbState::Pending] {
+        let name = format!("vb_{}_evictable_mfu", state_name_of(state));
+        frequencies(&name, &bucket.evictable(state), each);
+    }
+}
+
+/// A histogram, unless it is empty.
+fn frequencies(name: &str, counts: &FrequencyCounts, each: Each<'_>) {
+    let count = counts.0.iter().sum();
+    if count == 0 {
+        return;
+    }
+    let buckets = (0..).zip(counts.0);
+    let buckets = buckets.filter(|(_, count)| *count > 0);
+    let snapshot = TimingSnapshot {
+        count,
+        buckets: buckets.map(|(at, count)| (at, at, count)).collect(),
+    };
+    each(name, &histogram::to_json(&snapshot));
+}

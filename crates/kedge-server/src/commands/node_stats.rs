@@ -1,0 +1,261 @@
+//! The groups of STAT about the node: connections, clients, buckets, limits, clocks and the audit log.
+
+use kedge_auth::Privilege;
+use kedge_bucket::Bucket;
+use kedge_types::Status;
+use serde_json::json;
+
+use super::stat::Each;
+use crate::machine::process_memory;
+use crate::session::{Failure, Rights, Session};
+use crate::shared::Shared;
+use crate::timestamp::iso_8601;
+
+/// Calls of the clock that are timed together.
+const CLOCK_CALLS: u32 = 1_000;
+
+/// Groups about the node rather than a bucket.
+///
+/// # Errors
+/// `AccessDenied`.
+pub(super) fn node(session: &Session) -> Result<(), Failure> {
+    if session.rights.allow(Rights::STATS) {
+        Ok(())
+    } else {
+        Err(Status::AccessDenied.into())
+    }
+}
+
+/// `connections`: how many there are, and what is known of the one that asks.
+///
+/// # Errors
+/// As [`node`].
+pub(super) fn connections(
+    shared: &Shared,
+    session: &Session,
+    each: Each<'_>,
+) -> Result<(), Failure> {
+    node(session)?;
+    let now = shared.metrics.snapshot();
+    each("curr_connections", &now.curr_connections.to_string());
+    each("max_connections", &now.max_connections.to_string());
+    each("total_connections", &now.total_connections.to_string());
+    each(
+        "rejected_connections",
+        &now.rejected_connections.to_string(),
+    );
+    for (thread, count) in shared.metrics.connections_by_thread().iter().enumerate() {
+        each(&format!("thread_{thread}:connections"), &count.to_string());
+    }
+    each("this:peer", &session.peer.to_string());
+    each("this:user", session.user.as_deref().unwrap_or_default());
+    each("this:in_flight", &session.in_flight().to_string());
+    each("this:features", &format!("{:?}", session.features));
+    Ok(())
+}
+
+/// `responses`: how often each status was answered.
+///
+/// # Errors
+/// As [`node`].
+pub(super) fn responses(shared: &Shared, session: &Session, each: Each<'_>) -> Result<(), Failure> {
+    node(session)?;
+    for (status, count) in shared.metrics.responses() {
+        each(
+            &format!("{:x}:{}", status.wire(), status.name()),
+            &count.to_string(),
+        );
+    }
+    Ok(())
+}
+
+/// `settings`: the limits of connections, under the names that memcached gives them where it has the same.
+///
+/// # Errors
+/// As [`node`].
+pub(super) fn settings(shared: &Shared, session: &Session, each: Each<'_>) -> Result<(), Failure> {
+    node(session)?;
+    let limits = &shared.limits;
+    each("maxconns", &limits.connections_max.to_string());
+    each(
+        "num_threads",
+        &shared.metrics.snapshot().threads.to_string(),
+    );
+    each("idle_timeout", &limits.idle.as_secs().to_string());
+    each(
+        "item_size_max",
+        &kedge_types::limits::VALUE_BYTES_MAX.to_string(),
+    );
+    each("cas_enabled", "yes");
+    each("flush_enabled", {
+        let enabled = session
+            .bucket
+            .as_ref()
+            .is_some_and(|bucket| bucket.config().flush_enabled);
+        if enabled { "yes" } else { "no" }
+    });
+    if let Some(bucket) = &session.bucket {
+        each("maxbytes", &bucket.config().quota_bytes.to_string());
+    }
+    each("queued_bytes_max", &limits.queued_bytes_max.to_string());
+    each(
+        "unauthenticated_ms",
+        &limits.unauthenticated.as_millis().to_string(),
+    );
+    each(
+        "slow_sender_ms",
+        &limits.slow_sender.as_millis().to_string(),
+    );
+    each("send_stall_ms", &limits.send_stall.as_millis().to_string());
+    Ok(())
+}
+
+/// What is about others, too: the right to statistics of the whole node is needed.
+///
+/// # Errors
+/// `AccessDenied`.
+pub(super) fn whole_node(shared: &Shared, session: &Session) -> Result<(), Failure> {
+    let users = shared.users.read();
+    let may = |user: &str| users.allows(user, Privilege::Stats, None);
+    if session.user.as_deref().is_some_and(may) {
+        Ok(())
+    } else {
+        Err(session.rights.denied(Rights::STATS))
+    }
+}
+
+/// Whether who asks may look into a bucket.
+pub(super) fn sees(shared: &Shared, session: &Session, bucket: &str) -> bool {
+    match &session.user {
+        Some(user) => {
+            let users = shared.users.read();
+            users.allows(user, Privilege::Stats, Some(bucket))
+        }
+        None => session
+            .bucket
+            .as_ref()
+            .is_some_and(|selected| selected.name() == bucket),
+    }
+}
+
+/// `info`: what this is.
+///
+/// # Errors
+/// As [`node`].
+pub(super) fn info(session: &Session, each: Each<'_>) -> Result<(), Failure> {
+    node(session)?;
+    each("info", concat!("Kedge ", env!("CARGO_PKG_VERSION")));
+    Ok(())
+}
+
+/// `clocks`: what it costs to ask the monotonic clock, and what it and the wall clock say.
+///
+/// # Errors
+/// As [`node`].
+pub(super) fn clocks(shared: &Shared, session: &Session, each: Each<'_>) -> Result<(), Failure> {
+    node(session)?;
+    let began_ns = shared.clock.mono_ns();
+    let ended_ns = (0..CLOCK_CALLS).fold(began_ns, |_, _| shared.clock.mono_ns());
+    let now = shared.now();
+    for (name, value) in [
+        (
+            "clock_fine_overhead_ns",
+            (ended_ns - began_ns) / u64::from(CLOCK_CALLS),
+        ),
+        ("clock_measurement_period_ns", ended_ns - began_ns),
+        ("clock_monotonic_ns", now.mono_ns),
+        ("clock_wall_ns", now.unix_ns),
+    ] {
+        each(name, &value.to_string());
+    }
+    Ok(())
+}
+
+/// `bucket_details`: the buckets that who asks may look into, or the one that the argument names, as a JSON object.
+///
+/// # Errors
+/// As [`node`]; `KeyNotFound` for a bucket that there is not.
+pub(super) fn bucket_details(
+    shared: &Shared,
+    session: &Session,
+    argument: Option<&str>,
+    each: Each<'_>,
+) -> Result<(), Failure> {
+    node(session)?;
+    let mut buckets = shared.registry.list();
+    buckets.retain(|bucket| sees(shared, session, bucket.name()));
+    let Some(name) = argument else {
+        let all: Vec<_> = buckets.iter().map(|bucket| bucket_json(bucket)).collect();
+        each("bucket details", &json!({ "buckets": all }).to_string());
+        return Ok(());
+    };
+    let bucket = buckets.iter().find(|bucket| bucket.name() == name);
+    let bucket = bucket.ok_or(Failure::new(Status::KeyNotFound, "there is no such bucket"))?;
+    each(name, &bucket_json(bucket).to_string());
+    Ok(())
+}
+
+fn bucket_json(bucket: &Bucket) -> serde_json::Value {
+    let config = bucket.config();
+    json!({
+        "name": bucket.name(),
+        "uuid": config.uuid,
+        "type": "couchstore",
+        "state": if bucket.is_loading() { "loading" } else { "ready" },
+        "vbuckets": bucket.vbuckets(),
+        "quota_bytes": config.quota_bytes,
+        "commit_log": config.commit_log,
+    })
+}
+
+/// `client_connection_details`: connections by the address that they come from, each as a JSON object.
+///
+/// # Errors
+/// `AccessDenied`.
+pub(super) fn client_connections(
+    shared: &Shared,
+    session: &Session,
+    each: Each<'_>,
+) -> Result<(), Failure> {
+    whole_node(shared, session)?;
+    for (from, known) in shared.client_addresses.all() {
+        let object = json!({
+            "current": known.current,
+            "total": known.total,
+            "disconnect": known.total - known.current,
+            "last_used": iso_8601(known.last_unix_secs * 1_000),
+        });
+        each(&from.to_string(), &object.to_string());
+    }
+    Ok(())
+}
+
+/// `allocator`: the memory that the process has of the system, in bytes, where the system tells.
+///
+/// # Errors
+/// As [`node`].
+pub(super) fn allocator(session: &Session, each: Each<'_>) -> Result<(), Failure> {
+    node(session)?;
+    if let Some(memory) = process_memory() {
+        for (name, value) in [
+            ("resident", memory.resident),
+            ("resident_peak", memory.peak),
+            ("mapped", memory.mapped),
+        ] {
+            each(name, &value.to_string());
+        }
+    }
+    Ok(())
+}
+
+/// `audit`: whether there is an audit log, and how many events it has lost.
+///
+/// # Errors
+/// `AccessDenied`.
+pub(super) fn audit(shared: &Shared, session: &Session, each: Each<'_>) -> Result<(), Failure> {
+    whole_node(shared, session)?;
+    let audit = shared.users.audit();
+    each("enabled", &audit.is_on().to_string());
+    each("dropped_events", &audit.dropped().to_string());
+    Ok(())
+}

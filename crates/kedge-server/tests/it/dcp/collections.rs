@@ -1,0 +1,263 @@
+//! Streams of collections, and their events.
+
+use std::sync::Arc;
+
+use kedge_types::{Collection, Manifest, ManifestUid, Scope, ScopeId};
+
+use super::*;
+
+/// Collections of these ids in the scope 9.
+fn manifest(uid: u64, ids: &[u32]) -> Arc<Manifest> {
+    let mut manifest = Manifest {
+        uid: ManifestUid(uid),
+        ..Manifest::default()
+    };
+    let collection = |id: &u32| Collection {
+        id: CollectionId(*id),
+        name: format!("c{id}"),
+        max_ttl: None,
+        history: false,
+    };
+    manifest.scopes.push(Scope {
+        id: ScopeId(9),
+        name: "shop".to_owned(),
+        collections: ids.iter().map(collection).collect(),
+    });
+    Arc::new(manifest)
+}
+
+/// What comes that is neither a marker nor a NOOP.
+fn changes(follower: &mut Follower, count: usize) -> Vec<Got> {
+    let mut all = Vec::new();
+    while all.len() < count {
+        match follower.next() {
+            Got::Marker(..) | Got::Noop(_) => {}
+            got => all.push(got),
+        }
+    }
+    all
+}
+
+fn set_in(client: &mut Client, collection: u8, key: &str) -> Status {
+    let mut frame = client.request(Opcode::Set).store(key, b"v");
+    frame.key[0] = collection;
+    client.call(&frame).status
+}
+
+#[test]
+fn a_stream_has_the_collections_that_it_asks_for_and_their_events() {
+    use SystemEventKind::{CollectionBegan, CollectionDropped, ScopeCreated, ScopeDropped};
+    for settled in [false, true] {
+        let kedge = Kedge::start();
+        let mut writer = kedge.client();
+        let vb = VbId(3);
+        let key = &keys_of(vb, 1)[0];
+        assert_eq!(set_in(&mut writer, 8, key), Status::UnknownCollection);
+        // Scope 1, collections 2 and 3; documents 4 to 6.
+        bucket(&kedge).set_manifest(manifest(1, &[8, 10]));
+        for id in [0, 8, 10] {
+            assert_eq!(set_in(&mut writer, id, key), Status::Success);
+        }
+        if settled {
+            bucket(&kedge).settle().unwrap();
+        }
+        let ask = |name: &str, filter: &'static [u8]| {
+            let mut follower = Follower::open(&kedge, name, &[]);
+            let wanted = StreamRequest {
+                filter,
+                ..request(0, 0)
+            };
+            match follower.ask(vb, wanted) {
+                Got::Reply(_, Status::Success, _) => Ok(follower),
+                Got::Reply(_, status, _) => Err(status),
+                other => panic!("{other:?}"),
+            }
+        };
+        let status = |filter| ask("refused", filter).err();
+        assert_eq!(
+            status(b"{\"collections\":[\"b\"]}"),
+            Some(Status::UnknownCollection)
+        );
+        assert_eq!(status(b"{\"scope\":\"a\"}"), Some(Status::UnknownScope));
+        assert_eq!(status(b"{\"uid\":\"2\"}"), Some(Status::TemporaryFailure));
+
+        let began = |seqno, id: u32| Got::Event(seqno, CollectionBegan, format!("c{id}"), Some(id));
+        let dropped = |seqno, id| Got::Event(seqno, CollectionDropped, String::new(), Some(id));
+        let document = |seqno, id: u8| {
+            let stored = [&[id], key.as_bytes()].concat();
+            Got::Mutation(seqno, stored, b"v".to_vec())
+        };
+        let scope = || Got::Event(1, ScopeCreated, "shop".to_owned(), None);
+        let mut whole = ask("whole", b"").unwrap();
+        let there = [scope(), began(2, 8), began(3, 10)];
+        let documents = [document(4, 0), document(5, 8), document(6, 10)];
+        assert_eq!(changes(&mut whole, 6), [&there[..], &documents].concat());
+        let mut one = ask("one", b"{\"collections\":[\"a\"],\"uid\":\"1\"}").unwrap();
+        assert_eq!(changes(&mut one, 2), [began(3, 10), document(6, 10)]);
+        let mut of_scope = ask("scope", b"{\"scope\":\"9\"}").unwrap();
+        let expected = [&there[..], &documents[1..]].concat();
+        assert_eq!(changes(&mut of_scope, 5), expected);
+        let mut default = ask("default", b"{\"collections\":[\"0\"]}").unwrap();
+        // Up to the end of the snapshot there is nothing more for it.
+        assert_eq!(changes(&mut default, 2), [document(4, 0), Got::Advanced(6)]);
+
+        // At once, so that they are one snapshot: 8 is gone at 7, 10 at 8, the scope stays.
+        bucket(&kedge).set_manifest(manifest(2, &[]));
+        assert_eq!(set_in(&mut writer, 10, key), Status::UnknownCollection);
+        assert_eq!(changes(&mut whole, 2), [dropped(7, 8), dropped(8, 10)]);
+        assert_eq!(
+            changes(&mut one, 2),
+            [dropped(8, 10), Got::End(EndReason::FilterEmpty)]
+        );
+        assert_eq!(changes(&mut of_scope, 2), [dropped(7, 8), dropped(8, 10)]);
+        bucket(&kedge).set_manifest(Arc::new(Manifest {
+            uid: ManifestUid(3),
+            ..Manifest::default()
+        }));
+        let gone = || Got::Event(9, ScopeDropped, String::new(), None);
+        assert_eq!(
+            changes(&mut of_scope, 2),
+            [gone(), Got::End(EndReason::FilterEmpty)]
+        );
+        assert_eq!(changes(&mut whole, 1), [gone()]);
+    }
+}
+
+#[test]
+fn a_collection_comes_in_the_order_of_keys_to_those_who_take_that() {
+    for (value, advances) in [("true", false), ("true_with_seqno_advanced", true)] {
+        let kedge = Kedge::start();
+        let mut writer = kedge.client();
+        let vb = VbId(3);
+        // Scope 1, collections 2 and 3; documents 4 to 23, and one of another collection.
+        bucket(&kedge).set_manifest(manifest(1, &[8, 10]));
+        let mut keys = keys_of(vb, 20);
+        keys.sort();
+        for key in keys.iter().rev() {
+            assert_eq!(set_in(&mut writer, 8, key), Status::Success);
+        }
+        assert_eq!(set_in(&mut writer, 10, &keys[0]), Status::Success);
+        bucket(&kedge).settle().unwrap();
+        let settings = [
+            ("enable_out_of_order_snapshots", value),
+            ("connection_buffer_size", "300"),
+        ];
+        let mut follower = Follower::open(&kedge, "u", &settings);
+        let wanted = StreamRequest {
+            filter: b"{\"collections\":[\"8\"]}",
+            ..request(0, 0)
+        };
+        let answer = follower.ask(vb, wanted);
+        assert!(
+            matches!(answer, Got::Reply(_, Status::Success, _)),
+            "{answer:?}"
+        );
+        let mut acknowledged = 0;
+        let mut next = |follower: &mut Follower| {
+            let got = follower.next();
+            let bytes = (follower.counted - acknowledged) as u32;
+            acknowledged = follower.counted;
+            follower.send(0, Body::BufferAck(BufferAck { bytes }));
+            got
+        };
+        let document = |seqno, key: &String| {
+            let stored = [&[8], key.as_bytes()].concat();
+            Got::Mutation(seqno, stored, b"v".to_vec())
+        };
+        let began = Got::Event(
+            2,
+            SystemEventKind::CollectionBegan,
+            "c8".to_owned(),
+            Some(8),
+        );
+        let mut expected = vec![Got::Unordered(OsoSnapshot::Start), began];
+        expected.extend(
+            (4..=23)
+                .rev()
+                .zip(&keys)
+                .map(|(seqno, key)| document(seqno, key)),
+        );
+        expected.extend(advances.then_some(Got::Advanced(24)));
+        expected.push(Got::Unordered(OsoSnapshot::End));
+        for expected in expected {
+            assert_eq!(next(&mut follower), expected);
+        }
+        // The order goes on.
+        assert_eq!(set_in(&mut writer, 8, &keys[5]), Status::Success);
+        assert_eq!(next(&mut follower), Got::Marker(25, 25));
+        assert_eq!(next(&mut follower), document(25, &keys[5]));
+        let figures = bucket(&kedge).figures();
+        assert!(
+            figures.contains(&("ep_dcp_oso_backfills", 1)),
+            "{figures:?}"
+        );
+    }
+}
+
+#[test]
+fn a_stream_without_collections_ends_when_the_default_one_is_dropped() {
+    let kedge = Kedge::start();
+    let vb = VbId(3);
+    let key = &keys_of(vb, 1)[0];
+    kedge.client().set(key, b"1").ok();
+    let open = || {
+        let features = FEATURES.without(Feature::Collections);
+        let mut old = Follower::connect(&kedge, features, USER);
+        assert_eq!(old.try_open("old"), Status::Success);
+        old
+    };
+    let mut old = open();
+    old.stream(vb, 0, 0);
+    let document = Got::Mutation(1, key.as_bytes().to_vec(), b"1".to_vec());
+    assert_eq!(changes(&mut old, 1), [document]);
+    let mut without_default = Manifest {
+        uid: ManifestUid(1),
+        ..Manifest::default()
+    };
+    without_default.scopes[0].collections.clear();
+    bucket(&kedge).set_manifest(Arc::new(without_default));
+    assert_eq!(changes(&mut old, 1), [Got::End(EndReason::FilterEmpty)]);
+    let refused = open().ask(vb, request(0, 0));
+    assert!(
+        matches!(
+            refused,
+            Got::Reply(_, Status::UnknownCollection | Status::Invalid, _)
+        ),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn settings_that_change_are_told_as_flatbuffers() {
+    use SystemEventKind::{CollectionBegan, CollectionModified, ScopeCreated};
+    for settled in [false, true] {
+        let kedge = Kedge::start();
+        let bucket = bucket(&kedge);
+        bucket.set_manifest(manifest(1, &[8]));
+        let mut changed = (*manifest(2, &[8])).clone();
+        changed.scopes[1].collections[0].max_ttl = Some(60);
+        bucket.set_manifest(Arc::new(changed));
+        if settled {
+            bucket.settle().unwrap();
+        }
+        let told = |name: &str, settings: &[(&str, &str)], count| {
+            let mut follower = Follower::open(&kedge, name, settings);
+            follower.stream(VbId(3), 0, 0);
+            changes(&mut follower, count)
+        };
+        let event = |seqno, kind, name: &str, id| Got::Event(seqno, kind, name.to_owned(), id);
+        let as_flatbuffers = [
+            event(1, ScopeCreated, "shop", None),
+            event(2, CollectionBegan, "c8", None),
+            event(3, CollectionModified, "c8", None),
+        ];
+        let settings = [("flatbuffers_system_events", "true")];
+        assert_eq!(told("flat", &settings, 3), as_flatbuffers);
+        let others = [
+            event(1, ScopeCreated, "shop", None),
+            event(2, CollectionBegan, "c8", Some(8)),
+            Got::Advanced(3),
+        ];
+        assert_eq!(told("plain", &[], 3), others);
+    }
+}

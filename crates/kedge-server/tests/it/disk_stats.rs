@@ -1,0 +1,248 @@
+//! Statistics of what is asked of the disk.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use kedge_disk::{DirLock, Disk, DiskError, Fault, File, Operation, Rng, SimDisk};
+use kedge_types::Status;
+use parking_lot::{Condvar, Mutex};
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::evicted::{evict_all, start, until};
+use crate::replication::bucket;
+use crate::server::{Kedge, Setup};
+use crate::stats::stat;
+
+/// What keeps syncs from ending.
+#[derive(Debug, Default)]
+struct Gate {
+    is_shut: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Gate {
+    fn set(&self, shut: bool) {
+        *self.is_shut.lock() = shut;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        let mut is_shut = self.is_shut.lock();
+        self.changed.wait_while(&mut is_shut, |is_shut| *is_shut);
+    }
+}
+
+/// A disk whose syncs wait at a gate.
+#[derive(Debug)]
+struct Gated {
+    disk: SimDisk,
+    gate: Arc<Gate>,
+}
+
+impl Gated {
+    fn file(&self, file: Box<dyn File>) -> Box<dyn File> {
+        let gate = Arc::clone(&self.gate);
+        Box::new(GatedFile { file, gate })
+    }
+}
+
+impl Disk for Gated {
+    fn open(&self, path: &Path) -> Result<Box<dyn File>, DiskError> {
+        Ok(self.file(self.disk.open(path)?))
+    }
+
+    fn create(&self, path: &Path) -> Result<Box<dyn File>, DiskError> {
+        Ok(self.file(self.disk.create(path)?))
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), DiskError> {
+        self.disk.remove(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
+        self.disk.rename(from, to)
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>, DiskError> {
+        self.disk.list(dir)
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> Result<(), DiskError> {
+        self.disk.create_dir_all(dir)
+    }
+
+    fn remove_dir_all(&self, dir: &Path) -> Result<(), DiskError> {
+        self.disk.remove_dir_all(dir)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<(), DiskError> {
+        self.disk.sync_dir(dir)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool, DiskError> {
+        self.disk.exists(path)
+    }
+
+    fn len(&self, path: &Path) -> Result<u64, DiskError> {
+        self.disk.len(path)
+    }
+
+    fn lock_dir(&self, dir: &Path) -> Result<DirLock, DiskError> {
+        self.disk.lock_dir(dir)
+    }
+
+    fn free_bytes(&self, dir: &Path) -> Result<u64, DiskError> {
+        self.disk.free_bytes(dir)
+    }
+}
+
+#[derive(Debug)]
+struct GatedFile {
+    file: Box<dyn File>,
+    gate: Arc<Gate>,
+}
+
+impl File for GatedFile {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DiskError> {
+        self.file.read_at(buf, offset)
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError> {
+        self.file.write_at(buf, offset)
+    }
+
+    fn sync_data(&self) -> Result<(), DiskError> {
+        self.gate.pass();
+        self.file.sync_data()
+    }
+
+    fn sync_all(&self) -> Result<(), DiskError> {
+        self.gate.pass();
+        self.file.sync_all()
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        self.file.set_len(len)
+    }
+
+    fn allocate(&self, len: u64) -> Result<(), DiskError> {
+        self.file.allocate(len)
+    }
+
+    fn len(&self) -> Result<u64, DiskError> {
+        self.file.len()
+    }
+}
+
+/// Reads that are pending and slow, then writes.
+fn slowness(client: &mut Client, seconds: u64) -> [u64; 4] {
+    let all = stat(client, &format!("disk-slowness {seconds}")).unwrap();
+    let number = |name: &str| all[&format!("pending_disk_{name}")].parse().unwrap();
+    ["read_num", "read_slow_num", "write_num", "write_slow_num"].map(number)
+}
+
+#[test]
+fn what_the_disk_keeps_waiting_is_seen() {
+    let gate = Arc::new(Gate::default());
+    let disk = Arc::new(Gated {
+        disk: SimDisk::new(1),
+        gate: Arc::clone(&gate),
+    });
+    let kedge = Kedge::with(Setup {
+        disk,
+        ..Setup::default()
+    });
+    let mut client = kedge.client();
+    let bucket = bucket(&kedge);
+    bucket.settle().unwrap();
+    until("nothing is pending", || slowness(&mut client, 0) == [0; 4]);
+    gate.set(true);
+    client.set("k", b"v").ok();
+    std::thread::scope(|scope| {
+        let syncing = scope.spawn(|| bucket.sync());
+        // Others may sync, too.
+        until("a sync is pending", || {
+            let [_, _, writes, slow] = slowness(&mut client, 0);
+            writes >= 1 && slow == writes
+        });
+        let [_, slow_reads, writes, slow] = slowness(&mut client, 1_000_000);
+        assert!(writes >= 1 && slow == 0 && slow_reads == 0);
+        gate.set(false);
+        syncing.join().unwrap().unwrap();
+    });
+    until("nothing is pending", || slowness(&mut client, 0) == [0; 4]);
+    for group in ["disk-slowness", "disk-slowness x"] {
+        assert_eq!(stat(&mut client, group), Err(Status::Invalid), "{group}");
+    }
+}
+
+fn failures(client: &mut Client) -> [String; 2] {
+    let all = stat(client, "disk-failures").unwrap();
+    assert_eq!(all.len(), 2);
+    ["ep_data_read_failed", "ep_data_write_failed"].map(|name| all[name].clone())
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_counted() {
+    let disk = SimDisk::new(1);
+    let mut setup = Setup {
+        disk: Arc::new(disk.clone()),
+        ..Setup::default()
+    };
+    setup.bucket.log_interval_ms = 3_600_000;
+    let kedge = Kedge::with(setup);
+    let bucket = bucket(&kedge);
+    let mut client = kedge.client();
+    // The middle of its value is in a block of its own.
+    client.set("k", &Rng::new(1).bytes(30_000)).ok();
+    evict_all(&bucket);
+    assert_eq!(failures(&mut client), ["0", "0"]);
+    let bucket_dir = Path::new("/data/buckets/default");
+    for file in disk.list(bucket_dir).unwrap() {
+        if file.contains(".couch.") {
+            disk.make_unreadable(&bucket_dir.join(file), 20_000);
+        }
+    }
+    assert_eq!(client.get("k").status, Status::Internal);
+    assert_eq!(failures(&mut client), ["1", "0"]);
+    client.set("k", b"more").ok();
+    disk.fail_next(Operation::Write, Fault::NoSpace);
+    bucket.sync().unwrap_err();
+    assert_eq!(failures(&mut client), ["1", "1"]);
+    until("there is room", || bucket.sync().is_ok());
+}
+
+#[test]
+fn how_long_the_files_take() {
+    let (kedge, bucket) = start(kedge_bucket::EvictionPolicy::FullEviction, 256 << 20);
+    let mut client = kedge.client();
+    let mut totals = || -> HashMap<String, u64> {
+        let rows = stat(&mut client, "kvtimings").unwrap();
+        let total = |json: &String| {
+            let json: Value = serde_json::from_str(json).unwrap();
+            json["total"].as_u64().unwrap()
+        };
+        rows.iter()
+            .map(|(name, json)| (name.clone(), total(json)))
+            .collect()
+    };
+    let before = totals();
+    let only_names = before.keys().all(|name| name == "rw_0:fsSyncTime");
+    assert!(only_names, "no file yet: {before:?}");
+    let mut writer = kedge.client();
+    writer.set("k", b"value").ok();
+    evict_all(&bucket);
+    writer.get("k").ok();
+    let after = totals();
+    let of = |name: &str| after.get(&format!("rw_0:{name}")).copied().unwrap_or(0);
+    assert_eq!((of("readTime"), of("compact")), (1, 0), "{after:?}");
+    assert!(
+        of("commit") >= 1 && of("commit") == of("saveDocCount"),
+        "{after:?}"
+    );
+    assert!(of("fsWriteTime") >= 1 && of("fsWriteTime") == of("fsWriteSize"));
+    assert!(of("fsReadTime") == of("fsReadSize"));
+    assert!(of("fsSyncTime") >= 2 * of("commit"), "{after:?}");
+}
