@@ -8,9 +8,11 @@ mod nodes;
 
 use std::io;
 use std::net::IpAddr;
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 use std::sync::mpsc;
+use std::thread::available_parallelism;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 use kedge_cluster::{ClusterError, ClusterFile, REPLICAS_MAX};
@@ -70,7 +72,7 @@ pub(crate) fn command() -> Command {
             "Run all nodes of a cluster on this machine, as processes of their own. All settings of serve are handed \
              on to them, but --data-dir holds a directory for each node and the cluster file, --kv-port (12000) is the \
              first node's, the next ones' are 2 apart, and --mgmt-port (9000) likewise, 1 apart. Ports of 0 are any \
-             free ones. The same directory later gives the same cluster.",
+             free ones. Without --threads the nodes share the cores. The same directory later gives the same cluster.",
         )
         .arg(
             Arg::new("nodes")
@@ -117,7 +119,14 @@ fn cluster_run(matches: &ArgMatches) -> Result<ExitCode, RunError> {
     let file = layout::prepare(&path, &wanted)?;
     let (events, inbox) = mpsc::channel();
     nodes::watch_signals(events.clone())?;
-    let flags = settings::given_flags(matches, OWN);
+    let mut flags = settings::given_flags(matches, OWN);
+    if !effective.is_given("threads") {
+        let cores = available_parallelism().map_or(1, NonZero::get);
+        flags.extend([
+            "--threads".to_owned(),
+            share(cores, file.nodes.len()).to_string(),
+        ]);
+    }
     let mut running = Vec::new();
     for entry in &file.nodes {
         let node = Node::start(
@@ -201,6 +210,11 @@ fn supervise(
     })
 }
 
+/// Front-end threads of each of `nodes` nodes that share `cores` cores: a thread more only waits for a core.
+fn share(cores: usize, nodes: usize) -> usize {
+    (cores / nodes.max(1)).max(1)
+}
+
 /// Stops all nodes and waits for their ends.
 fn stop_all(running: &mut [Node], signal: Signal) {
     for node in running.iter() {
@@ -232,4 +246,16 @@ fn ready_line(file: &ClusterFile) -> String {
     });
     let places: Vec<String> = places.collect();
     format!("cluster ready kv={}\n", places.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_share_the_cores_and_have_one_at_least() {
+        let shares =
+            [(1, 1), (2, 2), (2, 3), (8, 3), (16, 2)].map(|(cores, nodes)| share(cores, nodes));
+        assert_eq!(shares, [1, 1, 1, 2, 8]);
+    }
 }

@@ -45,6 +45,8 @@ pub(super) fn config(settings: &Settings) -> BucketConfig {
             fragmentation_percent: u8::try_from(settings.compaction_fragmentation_percent)
                 .unwrap_or(u8::MAX),
             min_bytes: settings.compaction_min_bytes.0,
+            garbage_bytes: None,
+            hours: None,
             purge_age_secs: u32::try_from(settings.purge_age.as_secs()).unwrap_or(u32::MAX),
             pace: settings.compaction_pace,
         },
@@ -107,6 +109,9 @@ fn change_of_compaction(
             &is.min_bytes,
             asked.min_bytes,
         ),
+        // A start says nothing of these: they are changed while the server runs.
+        garbage_bytes: None,
+        hours: None,
         purge_age_secs: other(given("purge_age"), &is.purge_age_secs, asked.purge_age_secs),
         pace: other(given("compaction_pace"), &is.pace, asked.pace),
     }

@@ -16,7 +16,9 @@ use kedge_types::{DurabilityLevel, Status};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::process::{PASSWORD, PATIENCE, Server, USER, connect_to, kedge, run, wait_for};
+use crate::process::{
+    PASSWORD, PATIENCE, Server, USER, connect_to, kedge, run, threads_of, wait_for,
+};
 
 /// A node, as its `ready` line names it.
 #[derive(Clone, Debug)]
@@ -107,8 +109,12 @@ impl Cluster {
         wait_for(&mut self.child).code()
     }
 
+    pub(crate) fn mgmt(&self, node: usize) -> SocketAddr {
+        self.nodes[node].mgmt
+    }
+
     pub(crate) fn http(&self, node: usize) -> HttpClient {
-        let mgmt = self.nodes[node].mgmt;
+        let mgmt = self.mgmt(node);
         HttpClient::new(&mgmt.ip().to_string(), mgmt.port(), USER, PASSWORD)
     }
 
@@ -274,6 +280,31 @@ fn a_restart_with_the_same_directory_brings_the_same_cluster_back() {
     let fewer = run(kedge(&["cluster-run", "--nodes=3", "--data-dir"]).arg(dir.path()));
     assert_eq!(fewer.0, Some(1));
     assert!(fewer.2.contains("has 2 nodes, not 3"), "{}", fewer.2);
+}
+
+#[test]
+fn nodes_share_the_cores_unless_they_are_told_otherwise() {
+    let dir = tempfile::tempdir().expect("a directory");
+    // A thread has its name a moment after it has begun.
+    let check = |cluster: &Cluster, expected: usize| {
+        for node in &cluster.nodes {
+            let front_ends = || {
+                let names = threads_of(node.pid);
+                let of_clients = names.iter().filter(|name| name.starts_with("kedge-fe-"));
+                of_clients.count()
+            };
+            let deadline = Instant::now() + PATIENCE;
+            while front_ends() != expected {
+                assert!(Instant::now() < deadline, "{} threads", front_ends());
+                thread::yield_now();
+            }
+        }
+    };
+    let cores = thread::available_parallelism().expect("it is known").get();
+    let cluster = Cluster::start(dir.path(), &["--nodes=2"]);
+    check(&cluster, (cores / 2).max(1));
+    drop(cluster);
+    check(&Cluster::start(dir.path(), &["--threads=3"]), 3);
 }
 
 #[test]

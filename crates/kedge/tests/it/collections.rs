@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use kedge::client::HttpClient;
+use kedge_server::client::HttpClient as Transport;
 use serde_json::Value;
 
 use crate::cluster::Cluster;
@@ -134,4 +135,46 @@ fn collections_are_those_of_all_nodes() {
     let ensure = format!("{SCOPES}/@ensureManifest/{now:x}");
     client.expect("POST", &ensure, &[]).expect("it has it");
     assert_eq!(collections(&client).1, left);
+}
+
+/// Sends a whole manifest to a node; what it answered, if it was not refused.
+fn put(cluster: &Cluster, node: usize, manifest: &str) -> Result<(), String> {
+    let mgmt = cluster.mgmt(node);
+    let client = Transport::new(&mgmt.ip().to_string(), mgmt.port(), USER, PASSWORD);
+    let sent = client.send("PUT", SCOPES, "application/json", manifest.as_bytes());
+    let reply = sent.expect("an answer");
+    let said = String::from_utf8_lossy(&reply.body).into_owned();
+    reply.is_success().then_some(()).ok_or(said)
+}
+
+#[test]
+fn a_whole_manifest_is_that_of_all_nodes() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let cluster = Cluster::start(dir.path(), &["--nodes=2"]);
+    let of = |names: &[&str]| {
+        let named: Vec<String> = names
+            .iter()
+            .map(|it| format!("{{\"name\":\"{it}\"}}"))
+            .collect();
+        format!(
+            "{{\"scopes\":[{{\"name\":\"_default\",\"collections\":[{}]}}]}}",
+            named.join(",")
+        )
+    };
+    put(&cluster, 0, &of(&["_default", "a", "b"])).expect("made");
+    let first = collections(&cluster.http(0));
+    assert_eq!(collections(&cluster.http(1)), first);
+    put(&cluster, 1, &of(&["b", "c"])).expect("made");
+    let second = collections(&cluster.http(1));
+    assert_eq!(collections(&cluster.http(0)), second);
+    assert!(second.0 > first.0);
+    let names: Vec<&str> = second.1.keys().map(String::as_str).collect();
+    assert_eq!(names, ["b", "c"]);
+    assert_eq!(second.1["b"], first.1["b"], "it is the same");
+    let refused = put(&cluster, 0, &of(&["_new"])).expect_err("a name of the system");
+    assert!(refused.contains("First character"), "{refused}");
+    cluster.kill(1);
+    let refused = put(&cluster, 0, &of(&["b"])).expect_err("a node does not answer");
+    assert!(refused.contains("n_1"), "{refused}");
+    assert_eq!(collections(&cluster.http(0)), second);
 }

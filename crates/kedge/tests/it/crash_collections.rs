@@ -1,21 +1,25 @@
 //! Collections that were made or dropped are so after `kill -9`, with what was persisted in them.
 //!
-//! They come and go, and documents are written into them at a level that waits for the disk, while the process is killed at
-//! a random moment. `KEDGE_COLLECTIONS_CRASH_ROUNDS` is the number of kills (4), `KEDGE_COLLECTIONS_CRASH_SEED` repeats a
-//! run's choices.
+//! They come and go, and documents are written into them at a level that waits for the disk. Another connection writes into
+//! the default collection, and the process is killed when a number of these writes, chosen at random, is acknowledged: so at
+//! any point of what the first one does. `KEDGE_COLLECTIONS_CRASH_ROUNDS` is the number of kills (4),
+//! `KEDGE_COLLECTIONS_CRASH_SEED` repeats a run's choices.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use kedge::client::Connection;
+use kedge::client::{ClientError, Connection};
 use kedge_protocol::binary::Feature;
 use kedge_types::{DurabilityLevel, encode_leb128};
 use serde_json::Value;
 
 use crate::process::{PASSWORD, PATIENCE, Server, USER, kedge, run};
 use crate::random::{Random, count_from_environment};
+
+/// So many writes are acknowledged alongside at most before a kill.
+const WRITES_MAX: u64 = 200;
 
 /// What is known of the collections of the default scope.
 #[derive(Default)]
@@ -26,6 +30,8 @@ struct Known {
     /// Names of commands that nobody answered.
     open: BTreeSet<String>,
     made: u32,
+    /// Documents of the default collection that were acknowledged.
+    alongside: u32,
 }
 
 /// `kedge collection`; `None` when it failed.
@@ -57,6 +63,12 @@ fn key(id: u32, number: u32) -> Vec<u8> {
     [&prefix[..len], format!("key-{number}").as_bytes()].concat()
 }
 
+/// Writes a document at a level that waits for the disk.
+fn write(connection: &mut Connection, id: u32, number: u32) -> Result<(), ClientError> {
+    let level = Some(DurabilityLevel::PersistToMajority);
+    connection.set(&key(id, number), b"value", level).map(drop)
+}
+
 fn connect(server: &Server) -> Connection {
     let mut connection = server.connect();
     connection.hello(&[Feature::Collections]).expect("HELLO");
@@ -76,7 +88,8 @@ fn check(server: &Server, known: &mut Known) {
         }
     }
     let mut connection = connect(server);
-    for (name, (id, documents)) in &known.there {
+    let default = ("_default".to_owned(), (0, known.alongside));
+    for (name, (id, documents)) in known.there.iter().chain([(&default.0, &default.1)]) {
         assert_eq!(listed.get(name), Some(id), "{name} was made");
         for number in 0..*documents {
             let found = connection.get(&key(*id, number)).expect("an answer");
@@ -116,9 +129,7 @@ fn step(server: &Server, connection: &mut Connection, known: &mut Known, choice:
         (_, Some(name)) => {
             let (id, documents) = known.there.get_mut(&name).expect("it is there");
             for _ in 0..5 {
-                let key = key(*id, *documents);
-                let level = Some(DurabilityLevel::PersistToMajority);
-                if connection.set(&key, b"value", level).is_err() {
+                if write(connection, *id, *documents).is_err() {
                     return false;
                 }
                 *documents += 1;
@@ -149,15 +160,18 @@ fn collections_survive_kill_9() {
         for choice in [0, 3, 0, 3, 2, 0, 3] {
             assert!(step(&server, &mut connection, &mut known, choice));
         }
-        let after = Duration::from_millis(random.below(500));
+        let mut alongside = connect(&server);
+        let (first, count) = (known.alongside, 1 + random.below(WRITES_MAX) as u32);
         thread::scope(|scope| {
             scope.spawn(|| {
-                // sleep: the moment of the kill is what the test varies
-                thread::sleep(after);
+                for number in first..first + count {
+                    write(&mut alongside, 0, number).expect("it runs until the kill");
+                }
                 server.signal(rustix::process::Signal::KILL);
             });
             while step(&server, &mut connection, &mut known, random.below(5)) {}
         });
+        known.alongside += count;
         server.wait();
         check_files(dir.path());
     }
@@ -170,7 +184,7 @@ fn collections_survive_kill_9() {
     let deadline = Instant::now() + PATIENCE;
     loop {
         let stats = connection.stat("").expect("statistics");
-        if stats.contains(&("curr_items".to_owned(), "0".to_owned())) {
+        if stats.contains(&("curr_items".to_owned(), known.alongside.to_string())) {
             break;
         }
         assert!(

@@ -8,6 +8,7 @@ mod couchstore_check;
 mod crash;
 mod crash_collections;
 mod crash_storage;
+mod crash_users;
 mod faults;
 mod histories;
 mod hostile;

@@ -57,6 +57,47 @@ pub(super) struct Settings {
         requires = "compaction_fragmentation_percent"
     )]
     purge_interval: Option<String>,
+    /// A file is compacted also when it has its part of so much garbage of all files, in bytes
+    #[arg(
+        long,
+        value_name = "BYTES",
+        requires = "compaction_fragmentation_percent"
+    )]
+    compaction_garbage_bytes: Option<u64>,
+    /// Files are compacted by themselves at this time of the day (UTC) only, as in 22:00-05:30
+    #[arg(
+        long,
+        value_name = "FROM-TO",
+        requires = "compaction_fragmentation_percent"
+    )]
+    compaction_hours: Option<Hours>,
+    /// What is being compacted at the end of these hours is given up
+    #[arg(long, requires = "compaction_hours")]
+    compaction_abort_outside: bool,
+}
+
+/// A time of the day, as hours and minutes of its beginning and its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Hours([u8; 4]);
+
+impl std::str::FromStr for Hours {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = || {
+            let (from, to) = text.split_once('-')?;
+            let ((from_hour, from_minute), (to_hour, to_minute)) =
+                (from.split_once(':')?, to.split_once(':')?);
+            let number = |text: &str| text.parse().ok();
+            Some(Self([
+                number(from_hour)?,
+                number(from_minute)?,
+                number(to_hour)?,
+                number(to_minute)?,
+            ]))
+        };
+        numbers().ok_or_else(|| "it has to be as in 22:00-05:30".to_owned())
+    }
 }
 
 /// A form of the management.
@@ -109,6 +150,22 @@ impl Settings {
             let percentage = "databaseFragmentationThreshold[percentage]";
             fields.push((percentage, percent.to_string()));
             fields.push(("purgeInterval", days.clone()));
+            if let Some(bytes) = self.compaction_garbage_bytes {
+                fields.push(("databaseFragmentationThreshold[size]", bytes.to_string()));
+            }
+            if let Some(Hours([from_hour, from_minute, to_hour, to_minute])) = self.compaction_hours
+            {
+                fields.extend([
+                    ("allowedTimePeriod[fromHour]", from_hour.to_string()),
+                    ("allowedTimePeriod[fromMinute]", from_minute.to_string()),
+                    ("allowedTimePeriod[toHour]", to_hour.to_string()),
+                    ("allowedTimePeriod[toMinute]", to_minute.to_string()),
+                    (
+                        "allowedTimePeriod[abortOutside]",
+                        self.compaction_abort_outside.to_string(),
+                    ),
+                ]);
+            }
         }
         fields
     }
@@ -174,6 +231,8 @@ mod tests {
             eviction_policy: Some("full_eviction".to_owned()),
             compaction_fragmentation_percent: Some(40),
             purge_interval: Some("0.5".to_owned()),
+            compaction_garbage_bytes: Some(9),
+            compaction_hours: Some("22:00-5:30".parse().expect("two times")),
             ..Settings::default()
         };
         let expected = [
@@ -183,7 +242,16 @@ mod tests {
             ("parallelDBAndViewCompaction", "false"),
             ("databaseFragmentationThreshold[percentage]", "40"),
             ("purgeInterval", "0.5"),
+            ("databaseFragmentationThreshold[size]", "9"),
+            ("allowedTimePeriod[fromHour]", "22"),
+            ("allowedTimePeriod[fromMinute]", "0"),
+            ("allowedTimePeriod[toHour]", "5"),
+            ("allowedTimePeriod[toMinute]", "30"),
+            ("allowedTimePeriod[abortOutside]", "false"),
         ];
+        for wrong in ["", "22:00", "22-5", "22:00-5:x", "22:00-300:1"] {
+            assert!(wrong.parse::<Hours>().is_err(), "{wrong}");
+        }
         let expected = expected.map(|(field, value)| (field, value.to_owned()));
         assert_eq!(settings.fields(), expected);
     }

@@ -78,11 +78,29 @@ fn compaction(bucket: &Value) -> Option<String> {
         return Some("as by default".to_owned());
     };
     let days = bucket.pointer("/purgeInterval")?.as_f64()?;
-    let when = percentage.as_u64().map_or_else(
-        || "not by itself".to_owned(),
-        |percent| format!("at {percent} % garbage"),
-    );
-    Some(format!("{when}, tombstones are kept {days} days"))
+    let percent = percentage.as_u64().map(|it| format!("{it} % garbage"));
+    let size = "/autoCompactionSettings/databaseFragmentationThreshold/size";
+    let size = bucket.pointer(size).and_then(Value::as_u64);
+    let size = size.map(|bytes| format!("{bytes} bytes of garbage in all"));
+    let marks: Vec<String> = percent.into_iter().chain(size).collect();
+    let when = match marks.as_slice() {
+        [] => "not by itself".to_owned(),
+        marks => format!("at {}", marks.join(" or ")),
+    };
+    let hours = hours(bucket).map_or_else(String::new, |it| format!(", {it}"));
+    Some(format!("{when}{hours}, tombstones are kept {days} days"))
+}
+
+/// The time of the day at which files are compacted, if it is not any.
+fn hours(bucket: &Value) -> Option<String> {
+    let period = bucket.pointer("/autoCompactionSettings/allowedTimePeriod")?;
+    let number = |field: &str| period.get(field).and_then(Value::as_u64);
+    let time = |hour, minute| Some(format!("{:02}:{:02}", number(hour)?, number(minute)?));
+    let from = time("fromHour", "fromMinute")?;
+    let to = time("toHour", "toMinute")?;
+    let aborts = period.get("abortOutside") == Some(&Value::Bool(true));
+    let and = if aborts { " and no longer" } else { "" };
+    Some(format!("from {from} to {to} UTC{and}"))
 }
 
 /// All buckets, a row for each.
@@ -175,6 +193,17 @@ mod tests {
         });
         let said = "not by itself, tombstones are kept 3 days";
         assert_eq!(compaction(&never).as_deref(), Some(said));
+        let hours = serde_json::json!({
+            "autoCompactionSettings": {
+                "databaseFragmentationThreshold": {"percentage": 30, "size": 9},
+                "allowedTimePeriod": {
+                    "fromHour": 22, "fromMinute": 0, "toHour": 5, "toMinute": 30, "abortOutside": true,
+                },
+            },
+            "purgeInterval": 3.0,
+        });
+        let said = "at 30 % garbage or 9 bytes of garbage in all, from 22:00 to 05:30 UTC and no longer, tombstones are kept 3 days";
+        assert_eq!(compaction(&hours).as_deref(), Some(said));
         let default = serde_json::json!({"autoCompactionSettings": false});
         assert_eq!(compaction(&default).as_deref(), Some("as by default"));
     }
