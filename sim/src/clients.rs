@@ -1,12 +1,17 @@
 //! Clients, and what they saw.
 
 use crate::check::{Did, Event, Value, is_linearizable};
-use crate::map::Map;
+use crate::map::{Map, name};
 use crate::node::Node;
 use crate::plan::Plan;
-use kedge_bucket::{Bucket, Completion, Cookie, Mutated, Outcome, Read, StoreMode, Write};
+use crate::trace::note;
+use kedge_bucket::{
+    Bucket, Completion, Cookie, Mutated, Outcome, Patches, Read, StoreMode, WithMeta, Write,
+};
 use kedge_disk::Rng;
-use kedge_types::{Cas, CollectionId, Datatype, DocKey, Durability, Status, VbId};
+use kedge_types::limits::CAS_AHEAD_MS_MAX;
+use kedge_types::{Cas, CollectionId, Datatype, DocKey, Durability, RevSeqno, Status, VbId};
+use std::collections::BTreeMap;
 
 /// A SyncWrite gives up after this.
 const TIMEOUT_MS: u16 = 200;
@@ -42,12 +47,39 @@ struct Waiting {
     event: usize,
 }
 
+/// The CAS values of a key's acknowledged SyncWrites.
+#[derive(Default)]
+struct CasOrder {
+    /// The highest of each key.
+    highest: BTreeMap<Key, Cas>,
+    /// What it was when the write of a place in the history was called.
+    before: BTreeMap<usize, Cas>,
+    wrong: Option<String>,
+}
+
+impl CasOrder {
+    fn called(&mut self, key: Key, event: usize) {
+        let highest = self.highest.get(&key).copied();
+        self.before.insert(event, highest.unwrap_or(Cas(0)));
+    }
+
+    fn answered(&mut self, key: Key, event: usize, cas: Cas) {
+        let before = self.before.remove(&event).unwrap_or(Cas(0));
+        if cas <= before {
+            self.wrong = Some(format!("{key:?} had CAS {before:?}, and then got {cas:?}"));
+        }
+        let highest = self.highest.entry(key).or_default();
+        *highest = cas.max(*highest);
+    }
+}
+
 /// All clients.
 pub(crate) struct Clients {
     plan: Plan,
     waiting: Vec<Option<Waiting>>,
     /// What happened to keys that SyncWrites change.
     history: Vec<(Key, Event)>,
+    cas: CasOrder,
     /// Numbers calls and answers.
     moment: u64,
     cookies: u64,
@@ -59,7 +91,7 @@ pub(crate) struct Clients {
 pub(crate) enum Seen {
     Value(Value),
     Parked,
-    Refused(Status),
+    Refused,
 }
 
 impl Clients {
@@ -68,6 +100,7 @@ impl Clients {
             plan: plan.clone(),
             waiting: vec![None; plan.clients],
             history: Vec::new(),
+            cas: CasOrder::default(),
             moment: 0,
             cookies: 0,
             acknowledged: 0,
@@ -135,8 +168,13 @@ impl Clients {
                 };
                 self.history.push((key, event));
                 let event = self.history.len() - 1;
+                self.cas.called(key, event);
+                note!(
+                    name(node),
+                    "write {event}: {key:?} becomes {value:?}, {level:?}"
+                );
                 match outcome {
-                    Ok(Outcome::Done(_)) => self.end_write(event, Ok(())),
+                    Ok(Outcome::Done(done)) => self.end_write(node, event, Ok(done.cas)),
                     Ok(Outcome::Parked) => {
                         self.waiting[client] = Some(Waiting {
                             node,
@@ -146,7 +184,7 @@ impl Clients {
                             event,
                         });
                     }
-                    Err(status) => self.end_write(event, Err(status)),
+                    Err(status) => self.end_write(node, event, Err(status)),
                 }
                 // The disk may be slower than the other nodes.
                 match rng.below(4) {
@@ -168,21 +206,38 @@ impl Clients {
             preserve_ttl: false,
             cookie: Cookie(self.cookies),
         };
-        let value = (rng.below(5) != 0).then_some(self.cookies);
         // Nobody asks what became of it.
-        let _ = store(node, bucket, &write, value);
+        match rng.below(8) {
+            0 => drop(store(node, bucket, &write, None)),
+            1 => drop(store_from_elsewhere(
+                rng,
+                node,
+                bucket,
+                &write,
+                self.cookies,
+            )),
+            _ => drop(store(node, bucket, &write, Some(self.cookies))),
+        }
     }
 
-    fn end_write(&mut self, event: usize, result: Result<(), Status>) {
+    fn end_write(&mut self, node: usize, event: usize, result: Result<Cas, Status>) {
         let moment = self.next_moment();
         match result {
-            Ok(()) => {
+            Ok(cas) => {
+                note!(name(node), "write {event}: acknowledged");
+                self.cas.answered(self.history[event].0, event, cas);
                 self.history[event].1.answered = Some(moment);
                 self.acknowledged += 1;
             }
-            Err(Status::SyncWriteAmbiguous) => self.unknown += 1,
+            Err(Status::SyncWriteAmbiguous) => {
+                note!(name(node), "write {event}: its outcome is not known");
+                self.unknown += 1;
+            }
             // It never happened: a read in its place, of which nothing is known, says nothing.
-            Err(_) => self.history[event].1.called = u64::MAX,
+            Err(status) => {
+                note!(name(node), "write {event}: refused, {status:?}");
+                self.history[event].1.called = u64::MAX;
+            }
         }
     }
 
@@ -197,8 +252,9 @@ impl Clients {
             answered: None,
         };
         match seen {
-            Seen::Refused(_) => {}
+            Seen::Refused => {}
             Seen::Value(value) => {
+                note!(name(number), "read: {key:?} is {value:?}");
                 let answered = self.next_moment();
                 let event = Event {
                     did: Did::Read(value),
@@ -235,10 +291,17 @@ impl Clients {
         let Some(done) = nodes[waiting.node].take_done(waiting.cookie) else {
             return;
         };
+        if is_read {
+            note!(name(waiting.node), "read: {:?} is {done:?}", waiting.key);
+        }
         self.waiting[client] = None;
         match done {
             Completion::SyncWrite { result, .. } => {
-                self.end_write(waiting.event, result.map(|_: Mutated| ()));
+                self.end_write(
+                    waiting.node,
+                    waiting.event,
+                    result.map(|done: Mutated| done.cas),
+                );
             }
             Completion::Read { result } => {
                 let answered = self.next_moment();
@@ -284,6 +347,9 @@ impl Clients {
 
     /// What cannot be explained, as text; nothing if all can.
     pub(crate) fn judge(&self) -> Option<String> {
+        if self.cas.wrong.is_some() {
+            return self.cas.wrong.clone();
+        }
         for n in 0..self.plan.keys {
             let key = Key::Durable(n);
             let of_key = self.history.iter().filter(|(of, _)| *of == key);
@@ -325,6 +391,33 @@ fn store(
     }
 }
 
+/// Stores what another cluster has, whose clock may be far ahead.
+fn store_from_elsewhere(
+    rng: &mut Rng,
+    node: &Node,
+    bucket: &Bucket,
+    write: &Write<'_>,
+    value: u64,
+) -> Result<Outcome<Mutated>, Status> {
+    let ahead_ms = rng.below(CAS_AHEAD_MS_MAX);
+    let value = value.to_string();
+    let with = WithMeta {
+        cas: Cas(node.ctx().now.unix_ns + ahead_ms * 1_000_000),
+        rev: RevSeqno(1 + rng.below(100)),
+        flags: 0,
+        expiry: 0,
+        deleted: None,
+        only_new: false,
+        new_cas: false,
+        skip_conflicts: rng.below(2) == 0,
+        for_last_write: false,
+        value: value.as_bytes(),
+        datatype: Datatype::RAW,
+        patches: &Patches::default(),
+    };
+    bucket.write_with_meta(node.ctx(), write, &with)
+}
+
 /// Reads a key at its active.
 pub(crate) fn get(node: &Node, key: &DocKey, vbuckets: u16, cookie: u64) -> Seen {
     let wanted = Read {
@@ -333,7 +426,7 @@ pub(crate) fn get(node: &Node, key: &DocKey, vbuckets: u16, cookie: u64) -> Seen
         cookie: Cookie(cookie),
     };
     let Some(process) = &node.process else {
-        return Seen::Refused(Status::NotMyVbucket);
+        return Seen::Refused;
     };
     let outcome = process.bucket.get(node.ctx(), &wanted, |document| {
         number(document.item.value())
@@ -342,7 +435,7 @@ pub(crate) fn get(node: &Node, key: &DocKey, vbuckets: u16, cookie: u64) -> Seen
         Ok(Outcome::Done(value)) => Seen::Value(value),
         Ok(Outcome::Parked) => Seen::Parked,
         Err(Status::KeyNotFound) => Seen::Value(None),
-        Err(status) => Seen::Refused(status),
+        Err(_) => Seen::Refused,
     }
 }
 

@@ -1,6 +1,8 @@
 //! What happens to a cluster.
 
-use crate::map::{Map, number, positions};
+use crate::map::{Map, name, number, positions};
+use crate::node::Process;
+use crate::trace::note;
 use crate::world::World;
 use kedge_bucket::CompactionRequest;
 use kedge_disk::Fault;
@@ -10,7 +12,7 @@ use std::collections::BTreeSet;
 impl World {
     pub(crate) fn fault(&mut self) {
         let node = self.any_node();
-        match self.rng.below(23) {
+        match self.rng.below(31) {
             0..3 => {
                 self.network.reset_any(&mut self.rng);
                 self.summary.cuts += 1;
@@ -32,8 +34,19 @@ impl World {
                 }
             }
             17 => self.recover(node),
-            18 => self.lose_and_fail_over(node),
-            19 => self.maintain(node),
+            18..21 => self.lose_and_fail_over(node),
+            21 => self.maintain(node),
+            22 => self.squeeze(node),
+            23 => self.set_clock(node),
+            24 => {
+                note!(name(node), "disk becomes slow");
+                self.nodes[node].is_slow = true;
+                self.summary.slow_disks += 1;
+            }
+            25 | 26 => {
+                note!(name(node), "disk is as fast as others");
+                self.nodes[node].is_slow = false;
+            }
             _ => self.begin_move(node),
         }
     }
@@ -83,6 +96,10 @@ impl World {
         if self.plan.may_come_back && self.nodes[node].process.is_some() {
             let disk = &self.nodes[node].disk;
             let at = disk.operations() + 1 + self.rng.below(60);
+            note!(
+                name(node),
+                "is to lose its power at operation {at} of its disk"
+            );
             disk.fail_operation(at, Fault::PowerLoss);
         }
     }
@@ -147,7 +164,7 @@ impl World {
     }
 
     fn follow_without(&mut self, node: usize, map: Map) {
-        self.map = map;
+        self.change_map(map, format_args!("{} is failed over", name(node)));
         self.summary.failovers += 1;
         for other in 0..self.nodes.len() {
             if other != node {
@@ -171,7 +188,7 @@ impl World {
         }
         let to = replicas[self.rng.below(replicas.len() as u64) as usize];
         if let Some(map) = self.map.with_move(vb, to) {
-            self.map = map;
+            self.change_map(map, format_args!("vBucket {vb} is to move"));
         }
     }
 
@@ -182,7 +199,10 @@ impl World {
                 let Some(map) = self.map.with_taken(node, vb) else {
                     continue;
                 };
-                self.map = map;
+                self.change_map(
+                    map,
+                    format_args!("{} has taken vBucket {vb} over", name(node)),
+                );
                 self.summary.takeovers += 1;
                 self.nodes[node].adopt(&self.map, &mut self.network);
                 // Who led has lost nothing, but counts only when it has followed.
@@ -195,7 +215,7 @@ impl World {
         if self.nodes[node].process.is_some()
             && let Some(map) = self.map.with(node)
         {
-            self.map = map;
+            self.change_map(map, format_args!("{} is back", name(node)));
         }
     }
 
@@ -206,9 +226,20 @@ impl World {
         };
         // What fails fails the node.
         if self.rng.below(2) == 0 {
+            note!(name(node), "settles");
             let _ = process.bucket.settle();
         } else {
+            note!(name(node), "compacts");
             let _ = process.bucket.compact(&CompactionRequest::default());
         }
+    }
+
+    /// Memory of a node is short for a moment.
+    fn squeeze(&mut self, node: usize) {
+        let process = self.nodes[node].process.as_ref();
+        // What fails fails the node.
+        let evicted = process.map_or(Ok(0), Process::squeeze);
+        note!(name(node), "memory was short: {evicted:?} left it");
+        self.summary.evictions += evicted.unwrap_or(0);
     }
 }

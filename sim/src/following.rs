@@ -1,6 +1,7 @@
 //! The end of a connection that receives another node's changes.
 
 use crate::serving::{Closed, features};
+use crate::trace::note;
 use kedge_bucket::{Bucket, NotTaken, VbState};
 use kedge_protocol::binary::Feature;
 use kedge_protocol::binary::commands::dcp::{ParsePeer, StreamFlags, parse_peer};
@@ -40,6 +41,8 @@ enum Standing {
 /// One end that receives.
 pub(crate) struct Following {
     bucket: Arc<Bucket>,
+    node: NodeName,
+    peer: NodeName,
     consumer: Consumer,
     /// Those that are taken over with `true`.
     vbuckets: BTreeMap<VbId, (Standing, bool)>,
@@ -59,11 +62,12 @@ pub(crate) struct Following {
 impl Following {
     pub(crate) fn new(
         bucket: &Arc<Bucket>,
-        node: &NodeName,
-        peer: &NodeName,
+        node: NodeName,
+        peer: NodeName,
         now_ns: u64,
         out: &mut Vec<u8>,
     ) -> Self {
+        note!(node, "connects to {peer}");
         let config = ConsumerConfig {
             name: format!("replication:{peer}->{node}:sim"),
             node: node.clone(),
@@ -73,6 +77,8 @@ impl Following {
         };
         Self {
             bucket: Arc::clone(bucket),
+            node,
+            peer,
             consumer: Consumer::open(&config, now_ns, out),
             vbuckets: BTreeMap::new(),
             input: Vec::new(),
@@ -153,30 +159,60 @@ impl Following {
     fn on_event(&mut self, now_ns: u64, event: Event, bytes: usize, out: &mut Vec<u8>) {
         let done = match event {
             Event::Nothing => Ok(()),
-            Event::Begins { vb, failover } => self
-                .bucket
-                .stream_begins(vb, failover)
-                .map_err(|error| (vb, error)),
+            Event::Begins { vb, from, failover } => {
+                let (node, peer, branch) = (&self.node, &self.peer, failover.entries().first());
+                note!(
+                    node,
+                    "vBucket {vb}: stream from {peer} begins, branch {branch:?}"
+                );
+                let begun = self.bucket.stream_begins(vb, &from, failover);
+                begun.map_err(|error| (vb, error))
+            }
             Event::Rollback { vb, to } => {
+                note!(
+                    self.node,
+                    "vBucket {vb}: goes back to {to}, says {}",
+                    self.peer
+                );
                 self.roll_back(vb, to);
                 Ok(())
             }
-            Event::Refused { vb, .. } => {
+            Event::Refused { vb, status } => {
+                note!(
+                    self.node,
+                    "vBucket {vb}: {} refuses a stream: {status:#x}",
+                    self.peer
+                );
                 self.try_again(now_ns, vb);
                 Ok(())
             }
-            Event::Snapshot { vb, snapshot } => self
-                .bucket
-                .receive_snapshot(vb, snapshot)
-                .map_err(|error| (vb, error)),
+            Event::Snapshot { vb, snapshot } => {
+                let (kind, start, end) = (snapshot.kind, snapshot.start, snapshot.end);
+                note!(
+                    self.node,
+                    "vBucket {vb}: {kind:?} snapshot {start} to {end}"
+                );
+                let begun = self.bucket.receive_snapshot(vb, snapshot);
+                begun.map_err(|error| (vb, error))
+            }
             Event::Received { vb, received } => {
                 return self.take(now_ns, vb, received, bytes, out);
             }
             Event::SetState { vb, state } => {
+                note!(
+                    self.node,
+                    "vBucket {vb}: is to be {state:?}, says {}",
+                    self.peer
+                );
                 self.begin_state(vb, state);
                 Ok(())
             }
-            Event::Ended { vb, .. } => {
+            Event::Ended { vb, reason } => {
+                note!(
+                    self.node,
+                    "vBucket {vb}: stream from {} ends: {reason:?}",
+                    self.peer
+                );
                 self.bucket.stream_ends(vb);
                 let standing = self.vbuckets.get(&vb).map(|(standing, _)| *standing);
                 if standing != Some(Standing::TakenOver) {
@@ -191,7 +227,12 @@ impl Following {
         }
     }
 
-    fn refuse(&mut self, now_ns: u64, vb: VbId, _error: NotTaken, out: &mut Vec<u8>) {
+    fn refuse(&mut self, now_ns: u64, vb: VbId, error: NotTaken, out: &mut Vec<u8>) {
+        note!(
+            self.node,
+            "vBucket {vb}: takes no more of {}: {error:?}",
+            self.peer
+        );
         self.stop(vb, out);
         self.try_again(now_ns, vb);
     }
@@ -221,8 +262,19 @@ impl Following {
         }
         self.went_back.push(vb);
         let all = Arc::clone(&self.done);
-        let done = move |_| all.lock().rolled.push(vb);
-        self.bucket.begin_rollback(vb, to, done);
+        let node = self.node.clone();
+        let done = move |result| {
+            note!(node, "vBucket {vb}: rolled back: {result:?}");
+            all.lock().rolled.push(vb);
+        };
+        self.bucket.begin_rollback(vb, to, self.still(vb), done);
+    }
+
+    /// Says whether what was asked for last is the last still.
+    fn still(&self, vb: VbId) -> impl Fn() -> bool + Send + 'static {
+        let asks = Arc::clone(&self.asks);
+        let asked = asks.lock().get(&vb).copied();
+        move || asked.is_some() && asks.lock().get(&vb) == asked.as_ref()
     }
 
     /// A step of a takeover: all that came is to be on disk first.
@@ -232,9 +284,7 @@ impl Following {
         };
         let all = Arc::clone(&self.done);
         let done = move |result| all.lock().set.push((vb, asked, state, result));
-        let asks = Arc::clone(&self.asks);
-        let still = move || asks.lock().get(&vb) == Some(&asked);
-        self.bucket.begin_takeover_step(vb, still, done);
+        self.bucket.begin_takeover_step(vb, self.still(vb), done);
     }
 
     fn end_states(&mut self, out: &mut Vec<u8>) {
@@ -250,6 +300,10 @@ impl Following {
                 *standing = Standing::TakenOver;
                 self.taken.push(vb);
             }
+            note!(
+                self.node,
+                "vBucket {vb}: is {state:?} for a takeover: {result:?}"
+            );
             let status = result.err().unwrap_or(Status::Success);
             self.consumer.state_is_set(vb, status, out);
         }
@@ -282,6 +336,11 @@ impl Following {
             }
             match self.bucket.resume_point(*vb) {
                 Ok(from) => {
+                    note!(
+                        self.node,
+                        "vBucket {vb}: asks {} for a stream, {from:?}",
+                        self.peer
+                    );
                     let flags = if *takeover {
                         StreamFlags::TAKEOVER
                     } else {
@@ -304,6 +363,7 @@ impl Following {
 
     /// The connection is gone.
     pub(crate) fn end(self) {
+        note!(self.node, "connection to {} ends", self.peer);
         self.asks.lock().clear();
         for vb in self.vbuckets.keys() {
             self.bucket.stream_ends(*vb);

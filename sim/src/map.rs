@@ -133,6 +133,20 @@ impl Map {
             .collect()
     }
 
+    /// The chains, and what moves, in a line.
+    pub(crate) fn brief(&self) -> String {
+        let chain = |vb: VbId| {
+            let nodes = self.chain(vb).0.iter();
+            let nodes: Vec<String> = nodes
+                .map(|node| node.map_or("-".to_owned(), |node| text(usize::from(node))))
+                .collect();
+            let moves = self.moves_to(vb).map(|to| format!(" to {}", text(to)));
+            format!("{vb}: {}{}", nodes.join(","), moves.unwrap_or_default())
+        };
+        let chains: Vec<String> = self.vbuckets().map(chain).collect();
+        format!("map {}: {}", self.revision().rev, chains.join("; "))
+    }
+
     /// The nodes that somebody may follow.
     pub(crate) fn actives(&self) -> BTreeSet<usize> {
         let actives = self.vbuckets().filter_map(|vb| self.active(vb));

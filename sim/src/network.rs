@@ -1,5 +1,7 @@
 //! Byte streams between nodes.
 
+use crate::map::name;
+use crate::trace::note;
 use kedge_disk::Rng;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -16,6 +18,15 @@ pub(crate) enum End {
     Producer,
 }
 
+impl End {
+    fn opposite(self) -> Self {
+        match self {
+            Self::Consumer => Self::Producer,
+            Self::Producer => Self::Consumer,
+        }
+    }
+}
+
 /// What an end finds.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Arrival {
@@ -30,6 +41,8 @@ struct Direction {
     under_way: VecDeque<u8>,
     /// The sender has closed: known at the other end behind what is under way, or at once when it was killed.
     closed: bool,
+    /// Nobody receives here any more: who did has closed, was killed, or knows that the sender has closed.
+    left: bool,
 }
 
 /// A connection between two nodes.
@@ -47,6 +60,17 @@ impl Link {
             End::Consumer => &mut self.to_consumer,
             End::Producer => &mut self.to_producer,
         }
+    }
+
+    /// Nothing arrives at `end` any more.
+    fn leave(&mut self, end: End) {
+        let direction = self.towards(end);
+        direction.left = true;
+        direction.under_way.clear();
+    }
+
+    fn is_left(&self) -> bool {
+        self.to_consumer.left && self.to_producer.left
     }
 }
 
@@ -76,39 +100,43 @@ impl Network {
     pub(crate) fn send(&mut self, link: LinkId, end: End, bytes: &[u8]) {
         if let Some(link) = self.links.get_mut(&link) {
             let direction = link.towards(end);
-            if !direction.closed {
+            if !direction.closed && !direction.left {
                 direction.under_way.extend(bytes);
             }
         }
     }
 
-    /// The end opposite of `end` closes.
-    pub(crate) fn close(&mut self, link: LinkId, end: End) {
-        if let Some(link) = self.links.get_mut(&link) {
-            link.towards(end).closed = true;
+    /// An end closes: the other one hears of it, and nothing arrives here any more.
+    pub(crate) fn close(&mut self, id: LinkId, end: End) {
+        if let Some(link) = self.links.get_mut(&id) {
+            link.towards(end.opposite()).closed = true;
+            link.leave(end);
         }
+        self.forget_left(id);
     }
 
-    /// Nobody at this end any more.
-    pub(crate) fn forget(&mut self, link: LinkId) {
-        self.links.remove(&link);
+    fn forget_left(&mut self, id: LinkId) {
+        if self.links.get(&id).is_some_and(Link::is_left) {
+            self.links.remove(&id);
+        }
     }
 
     /// All connections of a node break off, without what is under way.
     pub(crate) fn kill(&mut self, node: usize) {
         for link in self.links.values_mut() {
             for (end, owner) in [
-                (End::Consumer, link.producer),
-                (End::Producer, link.consumer),
+                (End::Consumer, link.consumer),
+                (End::Producer, link.producer),
             ] {
                 if owner == node {
-                    *link.towards(end) = Direction {
-                        closed: true,
-                        ..Direction::default()
-                    };
+                    link.leave(end);
+                    let other = link.towards(end.opposite());
+                    other.under_way.clear();
+                    other.closed = true;
                 }
             }
         }
+        self.links.retain(|_, link| !link.is_left());
     }
 
     /// A connection breaks off in both directions, wherever it is.
@@ -118,6 +146,8 @@ impl Network {
         }
         let at = rng.below(self.links.len() as u64) as usize;
         if let Some(link) = self.links.values_mut().nth(at) {
+            let (consumer, producer) = (name(link.consumer), name(link.producer));
+            note!("network", "connection of {consumer} to {producer} is reset");
             for end in [End::Consumer, End::Producer] {
                 let direction = link.towards(end);
                 let stays = rng.below(direction.under_way.len() as u64 + 1) as usize;
@@ -130,6 +160,12 @@ impl Network {
     /// Nothing goes between two nodes from now on.
     pub(crate) fn cut(&mut self, a: usize, b: usize) {
         if !self.is_cut(a, b) {
+            note!(
+                "network",
+                "nothing goes between {} and {}",
+                name(a),
+                name(b)
+            );
             self.cut.push((a.min(b), a.max(b)));
         }
     }
@@ -139,6 +175,9 @@ impl Network {
     }
 
     pub(crate) fn heal(&mut self) {
+        if !self.cut.is_empty() {
+            note!("network", "all nodes reach each other");
+        }
         self.cut.clear();
     }
 
@@ -167,6 +206,9 @@ impl Network {
             return None;
         }
         let direction = link.towards(end);
+        if direction.left {
+            return None;
+        }
         let waiting = direction.under_way.len();
         if waiting > 0 {
             // Often all of it; else it ends anywhere, also within a frame.
@@ -176,7 +218,12 @@ impl Network {
             };
             return Some(Arrival::Bytes(direction.under_way.drain(..count).collect()));
         }
-        direction.closed.then_some(Arrival::Closed)
+        if !direction.closed {
+            return None;
+        }
+        direction.left = true;
+        self.forget_left(id);
+        Some(Arrival::Closed)
     }
 
     /// Bytes under way.

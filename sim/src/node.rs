@@ -5,14 +5,15 @@ use crate::map::{Map, name};
 use crate::network::{Arrival, End, LinkId, Network};
 use crate::plan::Plan;
 use crate::serving::{Closed, Serving};
+use crate::trace::note;
 use kedge_bucket::{
-    Bucket, BucketConfig, BucketSetup, CompactionPace, Completion, Completions, Cookie, Ctx,
-    Recovery, ReplicaSink, VbRole, WarmupBehavior,
+    Bucket, BucketChange, BucketConfig, BucketSetup, CompactionPace, Completion, Completions,
+    Cookie, Ctx, Recovery, ReplicaSink, Total, VbRole, WarmupBehavior,
 };
 use kedge_cluster::Revision;
 use kedge_disk::{Disk, Rng, SimDisk};
 use kedge_executor::{Manual, Pool};
-use kedge_types::{Clock, ManualClock, Seqno, VbId};
+use kedge_types::{Clock, ManualClock, Now, Seqno, VbId};
 use kedge_vbucket::VbState;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -20,6 +21,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// The bucket's quota in bytes, and what it is for a moment when memory is short.
+const QUOTA: u64 = 64 << 20;
+const QUOTA_SQUEEZED: u64 = 1 << 10;
 
 /// What a bucket tells its node.
 #[derive(Default)]
@@ -49,6 +54,7 @@ impl ReplicaSink for Sink {
 
 /// A process.
 pub(crate) struct Process {
+    node: usize,
     pub(crate) bucket: Arc<Bucket>,
     sink: Arc<Sink>,
     manual: Manual,
@@ -61,24 +67,37 @@ pub(crate) struct Process {
     following: BTreeMap<usize, (LinkId, Following)>,
 }
 
+impl Drop for Process {
+    /// Its tasks hold the bucket, and would for ever.
+    fn drop(&mut self) {
+        self.executor.shutdown();
+    }
+}
+
 /// A node.
 pub(crate) struct Node {
     pub(crate) number: usize,
     pub(crate) disk: SimDisk,
+    /// Its own: no two nodes agree on the time.
     clock: Arc<ManualClock>,
     config: BucketConfig,
+    /// Its disk takes long over everything: commands are served, and what needs the disk waits.
+    pub(crate) is_slow: bool,
+    /// The time that its tasks have not seen for that.
+    behind: Duration,
     pub(crate) process: Option<Process>,
 }
 
 impl Node {
-    pub(crate) fn new(number: usize, plan: &Plan, clock: &Arc<ManualClock>, seed: u64) -> Self {
-        let mut config = BucketConfig::new("sim", plan.vbuckets, 64 << 20);
+    pub(crate) fn new(number: usize, plan: &Plan, now: Now, seed: u64) -> Self {
+        let mut config = BucketConfig::new("sim", plan.vbuckets, QUOTA);
         config.uuid = "00112233445566778899aabbccddeeff".to_owned();
         config.settle_age_ms = 100;
         config.flusher_batch_max_items = 3;
         config.log_bytes_max = 256 << 10;
         config.num_shards = 1;
         config.commit_log = plan.commit_log;
+        config.eviction_policy = plan.eviction;
         config.memory.warmup_behavior = WarmupBehavior::Blocking;
         config.compaction.pace = CompactionPace::Off;
         let disk = SimDisk::new(seed);
@@ -86,8 +105,10 @@ impl Node {
         Self {
             number,
             disk,
-            clock: Arc::clone(clock),
+            clock: Arc::new(ManualClock::new(now)),
             config,
+            is_slow: false,
+            behind: Duration::ZERO,
             process: None,
         }
     }
@@ -120,7 +141,9 @@ impl Node {
             return Err(error.to_string());
         }
         bucket.set_replica_sink(Arc::clone(&sink) as Arc<dyn ReplicaSink>);
+        note!(name(self.number), "starts");
         self.process = Some(Process {
+            node: self.number,
             bucket,
             sink,
             manual,
@@ -135,6 +158,12 @@ impl Node {
 
     /// The process is gone; with `power` also what the kernel had in memory.
     pub(crate) fn kill(&mut self, power: bool, seed: u64, network: &mut Network) {
+        let how = if power {
+            "loses its power"
+        } else {
+            "is killed"
+        };
+        note!(name(self.number), "{how}");
         network.kill(self.number);
         let process = self.process.take();
         if power {
@@ -142,9 +171,7 @@ impl Node {
         } else {
             self.disk.kill_process();
         }
-        if let Some(process) = process {
-            process.executor.shutdown();
-        }
+        drop(process);
     }
 
     /// Whether the process cannot go on, or the machine has lost power.
@@ -174,6 +201,7 @@ impl Node {
             return;
         };
         process.revision = map.revision();
+        note!(name(number), "adopts {}", map.brief());
         // First what is followed no more: nothing of it may be acknowledged when the node is active.
         process.follow_as(map, number, network);
         for vb in map.vbuckets() {
@@ -201,15 +229,33 @@ impl Node {
     }
 
     /// Lets time pass.
-    pub(crate) fn advance(&self, time: Duration) {
+    pub(crate) fn advance(&mut self, time: Duration) {
+        self.clock.advance(time.as_nanos() as u64);
+        self.behind += time;
+        if self.is_slow {
+            return;
+        }
+        let behind = std::mem::take(&mut self.behind);
         if let Some(process) = &self.process {
-            process.manual.advance(time);
+            process.manual.advance(behind);
+        }
+    }
+
+    /// Somebody sets its wall clock.
+    pub(crate) fn set_unix_ns(&self, unix_ns: u64) {
+        self.clock.set_unix_ns(unix_ns);
+    }
+
+    /// Runs all that is due.
+    pub(crate) fn run_ready(&self) {
+        if let Some(process) = &self.process {
+            process.manual.run_ready();
         }
     }
 
     /// Runs a task, if one is due.
     pub(crate) fn run_one(&self, rng: &mut Rng) {
-        if let Some(process) = &self.process {
+        if let Some(process) = self.process.as_ref().filter(|_| !self.is_slow) {
             let first = rng.below(4) as usize;
             let pools = (0..4).map(|at| Pool::ALL[(first + at) % 4]);
             let _ = pools.into_iter().any(|pool| process.manual.run_one(pool));
@@ -239,7 +285,7 @@ impl Node {
             let link = network.connect(number, peer);
             let mut out = Vec::new();
             let (me, other) = (name(number), name(peer));
-            let mut following = Following::new(&process.bucket, &me, &other, now_ns, &mut out);
+            let mut following = Following::new(&process.bucket, me, other, now_ns, &mut out);
             following.set_vbuckets(&wanted, &mut out);
             network.send(link, End::Producer, &out);
             process.following.insert(peer, (link, following));
@@ -253,7 +299,7 @@ impl Node {
         let Some(process) = &mut self.process else {
             // Nobody listens.
             for (link, end, _) in links {
-                network.close(link, opposite(end));
+                network.close(link, end);
             }
             return;
         };
@@ -287,6 +333,30 @@ impl Node {
 }
 
 impl Process {
+    /// Memory is short for a moment, in which all that is due is done: what may leave memory leaves it. Returns how many
+    /// values and documents that were.
+    ///
+    /// # Errors
+    /// The change of the quota is refused.
+    pub(crate) fn squeeze(&self) -> Result<u64, String> {
+        let evicted = || {
+            let figures = self.bucket.figures().into_iter();
+            let of = |(name, _): &(&str, u64)| {
+                [Total::ValueEjects.name(), Total::ItemEjects.name()].contains(name)
+            };
+            figures.filter(of).map(|(_, figure)| figure).sum::<u64>()
+        };
+        let before = evicted();
+        for quota in [QUOTA_SQUEEZED, QUOTA] {
+            self.bucket.update(&BucketChange {
+                quota_bytes: Some(quota),
+                ..BucketChange::default()
+            })?;
+            self.manual.run_ready();
+        }
+        Ok(evicted() - before)
+    }
+
     fn follow_as(&mut self, map: &Map, number: usize, network: &mut Network) {
         let peers: Vec<usize> = self.following.keys().copied().collect();
         for peer in peers {
@@ -304,13 +374,13 @@ impl Process {
     fn end_following(&mut self, peer: usize, network: &mut Network) {
         if let Some((link, following)) = self.following.remove(&peer) {
             following.end();
-            network.close(link, End::Producer);
+            network.close(link, End::Consumer);
         }
     }
 
     fn end_serving(&mut self, link: LinkId, network: &mut Network) {
         self.serving.remove(&link);
-        network.close(link, End::Consumer);
+        network.close(link, End::Producer);
     }
 
     fn on_arrival(
@@ -325,19 +395,18 @@ impl Process {
         let mut out = Vec::new();
         match end {
             End::Producer => {
-                let bucket = &self.bucket;
+                let (bucket, node) = (&self.bucket, self.node);
                 let serving = self.serving.entry(link);
                 let done = match arrival {
                     None => return,
                     Some(Arrival::Closed) => Err(Closed),
                     Some(Arrival::Bytes(bytes)) => serving
-                        .or_insert_with(|| Serving::new(bucket))
+                        .or_insert_with(|| Serving::new(bucket, name(node)))
                         .on_bytes(now_ns, &bytes, &mut out),
                 };
                 network.send(link, End::Consumer, &out);
                 if done.is_err() {
                     self.end_serving(link, network);
-                    network.forget(link);
                 } else {
                     self.end_older(link, network);
                 }
@@ -405,13 +474,6 @@ impl Process {
         for link in gone {
             self.end_serving(link, network);
         }
-    }
-}
-
-fn opposite(end: End) -> End {
-    match end {
-        End::Consumer => End::Producer,
-        End::Producer => End::Consumer,
     }
 }
 

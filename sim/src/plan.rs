@@ -1,5 +1,6 @@
 //! What a history consists of.
 
+use kedge_bucket::EvictionPolicy;
 use kedge_disk::Rng;
 use kedge_types::DurabilityLevel;
 
@@ -25,6 +26,8 @@ pub struct Plan {
     /// A node that was killed may come back as what it was. With a level that needs no disk, what its clients were told
     /// may be in the memory of others only, so it is failed over before.
     pub may_come_back: bool,
+    /// What leaves memory when that is short.
+    pub eviction: EvictionPolicy,
 }
 
 impl Plan {
@@ -50,6 +53,10 @@ impl Plan {
             commit_log: rng.below(4) != 0,
             levels,
             may_come_back,
+            eviction: match rng.below(2) {
+                0 => EvictionPolicy::ValueOnly,
+                _ => EvictionPolicy::FullEviction,
+            },
         }
     }
 }

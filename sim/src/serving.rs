@@ -1,10 +1,12 @@
 //! The end of a connection that sends a node's changes.
 
+use crate::trace::note;
 use kedge_bucket::{Bucket, StreamConnection, StreamNotify, StreamRefused, Streams};
 use kedge_protocol::binary::commands::dcp::{Body, Message, ParsePeer, PeerFrame, parse_peer};
 use kedge_protocol::binary::{Feature, Features, Request, Response};
 use kedge_replication::{Producer, ProducerConfig, Source as _, Todo};
 use kedge_types::{Status, VbId};
+use kedge_vbucket::NodeName;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -39,6 +41,7 @@ impl StreamNotify for Ready {
 /// One end that sends.
 pub(crate) struct Serving {
     bucket: Arc<Bucket>,
+    node: NodeName,
     ready: Arc<Ready>,
     opened: Option<(Producer, StreamConnection)>,
     streams: Streams,
@@ -46,9 +49,10 @@ pub(crate) struct Serving {
 }
 
 impl Serving {
-    pub(crate) fn new(bucket: &Arc<Bucket>) -> Self {
+    pub(crate) fn new(bucket: &Arc<Bucket>, node: NodeName) -> Self {
         Self {
             bucket: Arc::clone(bucket),
+            node,
             ready: Arc::default(),
             opened: None,
             streams: Streams::default(),
@@ -135,7 +139,12 @@ impl Serving {
             Todo::OpenStream(id, request) => match connection.open_stream(&request) {
                 Ok(opened) => {
                     if let Some(node) = producer.consumer_name() {
-                        self.bucket.forget_acks(id.vb, node);
+                        let (vb, from) = (id.vb, request.start);
+                        note!(
+                            self.node,
+                            "vBucket {vb}: serves a stream to {node} behind {from}"
+                        );
+                        self.bucket.forget_acks(vb, node);
                     }
                     if producer.stream_opened(now_ns, id, &opened.failover, out) {
                         self.streams.insert(id, opened.stream);
@@ -157,7 +166,12 @@ impl Serving {
                     self.bucket.acknowledge(node, &[(vb, prepared)]);
                 }
             }
-            Todo::TakeoverAnswered { stream, .. } => {
+            Todo::TakeoverAnswered { stream, state } => {
+                note!(
+                    self.node,
+                    "vBucket {}: is told that the other is {state:?}",
+                    stream.vb
+                );
                 self.streams.state_answered(stream);
             }
         }

@@ -1,22 +1,31 @@
 //! The cluster, and what happens to it.
 
-use crate::clients::{Clients, Key, Seen, get, number};
+use crate::clients::{Clients, Key, number};
 use crate::map::{Map, name};
 use crate::network::Network;
 use crate::node::Node;
 use crate::plan::Plan;
-use kedge_bucket::{Cookie, Outcome, Read};
+use crate::trace::{self, note};
+use kedge_bucket::{Completion, Cookie, Document, Outcome, Read};
 use kedge_disk::Rng;
-use kedge_types::{Cas, ManualClock, Now, Seqno, Status, VbId, VbUuid};
+use kedge_types::{Cas, Now, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::VbState;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::fmt;
 use std::time::Duration;
 
+/// When histories begin.
+const BEGIN_UNIX_NS: u64 = 1_700_000_000_000_000_000;
 /// Everything is to be quiet after so many rounds without faults.
 const HEALING_ROUNDS: u64 = 20_000;
 /// So many rounds in which all follow, and all is done: also what waits for the disk.
 const QUIET_ROUNDS: u64 = 1_500;
+/// How wrong a wall clock may be: 2 hours.
+const CLOCK_WRONG_NS_MAX: u64 = 2 * 3_600 * 1_000_000_000;
+/// A document that is not in memory is read within so many turns.
+const FETCH_TURNS: usize = 100;
+/// Of reads that no client makes.
+const READ_COOKIE: Cookie = Cookie(u64::MAX);
 
 /// What a history was about.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -35,6 +44,12 @@ pub struct Summary {
     pub rollbacks: u64,
     /// Connections that broke off, and cut cables.
     pub cuts: u64,
+    /// Values and documents that left memory.
+    pub evictions: u64,
+    /// Times that a node's wall clock was set.
+    pub clocks_set: u64,
+    /// Times that a disk became slow.
+    pub slow_disks: u64,
 }
 
 /// A cluster.
@@ -42,7 +57,8 @@ pub struct World {
     seed: u64,
     pub(crate) plan: Plan,
     pub(crate) rng: Rng,
-    clock: Arc<ManualClock>,
+    /// The right time, which no node knows.
+    unix_ns: u64,
     pub(crate) nodes: Vec<Node>,
     /// How often each node was started.
     pub(crate) starts: Vec<u64>,
@@ -60,18 +76,18 @@ impl World {
     /// The cluster of a seed, in which nothing has happened.
     #[must_use]
     pub fn new(seed: u64, plan: &Plan) -> Self {
-        let clock = Arc::new(ManualClock::new(Now {
-            unix_ns: 1_700_000_000_000_000_000,
+        let begin = Now {
+            unix_ns: BEGIN_UNIX_NS,
             mono_ns: 1_000_000_000,
-        }));
+        };
         let mut rng = Rng::new(seed);
-        let nodes = (0..plan.nodes).map(|number| Node::new(number, plan, &clock, rng.next()));
+        let nodes = (0..plan.nodes).map(|number| Node::new(number, plan, begin, rng.next()));
         let nodes = nodes.collect();
         Self {
             seed,
             plan: plan.clone(),
             rng,
-            clock,
+            unix_ns: begin.unix_ns,
             nodes,
             starts: vec![0; plan.nodes],
             network: Network::default(),
@@ -89,6 +105,8 @@ impl World {
     /// What was wrong, with the seed.
     pub fn run(mut self) -> Result<Summary, String> {
         let seed = self.seed;
+        trace::set_time(0);
+        note!("cluster", "seed {seed}: {:?}", self.plan);
         self.live().map_err(|wrong| {
             format!(
                 "KEDGE_SEED={seed}: {wrong}\n{:?}\n{:?}",
@@ -120,10 +138,16 @@ impl World {
         self.nodes[node].start()?;
         self.starts[node] += 1;
         if let Some(map) = self.map.without_moves_from(node) {
-            self.map = map;
+            self.change_map(map, format_args!("moves from {} are given up", name(node)));
         }
         self.nodes[node].adopt(&self.map, &mut self.network);
         Ok(())
+    }
+
+    /// There is a newer map.
+    pub(crate) fn change_map(&mut self, map: Map, why: fmt::Arguments<'_>) {
+        self.map = map;
+        note!("cluster", "{why}: {}", self.map.brief());
     }
 
     pub(crate) fn any_node(&mut self) -> usize {
@@ -161,10 +185,20 @@ impl World {
     }
 
     fn pass(&mut self, time: Duration) {
-        self.clock.advance(time.as_nanos() as u64);
-        for node in &self.nodes {
+        self.unix_ns += time.as_nanos() as u64;
+        trace::set_time(self.unix_ns - BEGIN_UNIX_NS);
+        for node in &mut self.nodes {
             node.advance(time);
         }
+    }
+
+    /// Somebody sets a node's wall clock, up to so much wrong: further than CAS values of clients may be ahead.
+    pub(crate) fn set_clock(&mut self, node: usize) {
+        let wrong_ns = self.rng.below(2 * CLOCK_WRONG_NS_MAX);
+        let unix_ns = self.unix_ns - CLOCK_WRONG_NS_MAX + wrong_ns;
+        note!(name(node), "clock is set to {unix_ns} ns");
+        self.nodes[node].set_unix_ns(unix_ns);
+        self.summary.clocks_set += 1;
     }
 
     /// Notes which replicas have all that their active has.
@@ -247,9 +281,11 @@ impl World {
 
     /// Nothing fails any more, until all is quiet.
     fn heal(&mut self) -> Result<(), String> {
+        note!("cluster", "nothing fails any more");
         self.network.heal();
-        for node in &self.nodes {
+        for node in &mut self.nodes {
             node.disk.clear_faults();
+            node.is_slow = false;
         }
         let mut quiet = 0;
         for _ in 0..HEALING_ROUNDS {
@@ -294,7 +330,10 @@ impl World {
                     .process
                     .as_ref()
                     .and_then(|it| it.bucket.vbucket_figures(vb));
-                let figures = figures.map(|it| (it.state, it.high_seqno, it.persisted_seqno));
+                let figures = figures.map(|it| {
+                    let seqnos = (it.high_seqno, it.persisted_seqno);
+                    (it.state, seqnos, it.failover, it.durability)
+                });
                 lines.push(format!("{vb:?} of {}: {figures:?}", name(node.number)));
             }
         }
@@ -309,47 +348,69 @@ impl World {
     /// Replicas have what their actives have; and what is there is the last that clients see.
     fn compare(&mut self) -> Result<(), String> {
         for key in self.clients.keys() {
-            let document = key.document();
-            let vb = document.vbucket(self.plan.vbuckets);
+            let vb = key.document().vbucket(self.plan.vbuckets);
             let active = self.map.active(vb).ok_or("there is no active")?;
-            let value = match get(&self.nodes[active], &document, self.plan.vbuckets, 0) {
-                Seen::Value(value) => value,
-                Seen::Parked => return Err(format!("{key:?} is not in memory")),
-                Seen::Refused(status) => {
-                    let there = self.describe();
-                    return Err(format!(
-                        "{key:?} cannot be read at its active: {status:?}\n{there}"
-                    ));
-                }
-            };
+            let there = self.read(active, key, false).map_err(|why| {
+                let around = self.describe();
+                format!("{key:?} cannot be read at its active: {why}\n{around}")
+            })?;
             if let Key::Durable(_) = key {
-                self.clients.saw(key, value);
+                self.clients.saw(key, there.map(|(value, _)| value));
             }
-            for replica in self.map.replicas(vb) {
-                let node = &self.nodes[replica];
-                let wanted = Read {
-                    vb,
-                    key: &document,
-                    cookie: Cookie(0),
-                };
-                let bucket = &node.process.as_ref().ok_or("a node is down")?.bucket;
-                let found = bucket.get_replica(node.ctx(), &wanted, |document| {
-                    number(document.item.value())
-                });
-                let found = match found {
-                    Ok(Outcome::Done(found)) => found,
-                    Err(Status::KeyNotFound) => None,
-                    other => {
-                        return Err(format!("{key:?} cannot be read at its replica: {other:?}"));
-                    }
-                };
-                if found != value {
+            let replicas: Vec<usize> = self.map.replicas(vb).collect();
+            for replica in replicas {
+                let found = self.read(replica, key, true);
+                let found =
+                    found.map_err(|why| format!("{key:?} cannot be read at its replica: {why}"))?;
+                if found != there {
                     return Err(format!(
-                        "{key:?} is {value:?} at node {active}, but {found:?} at its replica {replica}"
+                        "{key:?} is {there:?} at node {active}, but {found:?} at its replica {replica}"
                     ));
                 }
             }
         }
         Ok(())
+    }
+
+    /// What a node has of a key, with its CAS; from the disk, if it is there only.
+    fn read(&mut self, node: usize, key: Key, replica: bool) -> Result<Option<(u64, Cas)>, String> {
+        let node = &mut self.nodes[node];
+        let bucket = &node.process.as_ref().ok_or("the node is down")?.bucket;
+        let document = key.document();
+        let wanted = Read {
+            vb: document.vbucket(self.plan.vbuckets),
+            key: &document,
+            cookie: READ_COOKIE,
+        };
+        let seen = |document: Document<'_>| {
+            number(document.item.value()).map(|value| (value, document.item.cas()))
+        };
+        let outcome = if replica {
+            bucket.get_replica(node.ctx(), &wanted, seen)
+        } else {
+            bucket.get(node.ctx(), &wanted, seen)
+        };
+        match outcome {
+            Ok(Outcome::Done(found)) => return Ok(found),
+            Ok(Outcome::Parked) => {}
+            Err(Status::KeyNotFound) => return Ok(None),
+            Err(status) => return Err(format!("{status:?}")),
+        }
+        for _ in 0..FETCH_TURNS {
+            node.run_ready();
+            match node.take_done(READ_COOKIE.0) {
+                None => node.advance(Duration::from_millis(1)),
+                Some(Completion::Read {
+                    result: Ok((item, cas)),
+                }) => {
+                    return Ok(number(item.value()).map(|value| (value, cas)));
+                }
+                Some(Completion::Read {
+                    result: Err(Status::KeyNotFound),
+                }) => return Ok(None),
+                Some(other) => return Err(format!("{other:?}")),
+            }
+        }
+        Err("it is neither in memory nor comes from the disk".to_owned())
     }
 }

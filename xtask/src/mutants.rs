@@ -13,6 +13,8 @@ use anyhow::{Context as _, bail};
 pub(crate) const LIST: &str = "sim/mutants.toml";
 /// Histories that have to find a mutant.
 const SEEDS: &str = "600";
+/// The test that draws them.
+const HISTORIES: &str = "what_was_acknowledged";
 
 /// A rule that is broken.
 pub(crate) struct Mutant {
@@ -93,6 +95,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<usize> {
 fn try_out(tree: &Path) -> anyhow::Result<Option<String>> {
     let output = Command::new("cargo")
         .args(["test", "--quiet", "--package", "kedge-sim", "--test", "it"])
+        .arg(HISTORIES)
         .current_dir(tree)
         .env("CARGO_TARGET_DIR", tree.with_file_name("build"))
         .env("KEDGE_SEEDS", SEEDS)

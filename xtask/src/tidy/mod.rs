@@ -1,9 +1,9 @@
-//! What must hold of the tree as text: the crate graph, the size of files, what may not be written, and that documents
+//! What must hold of the tree as text: the crate graph, modules, the size of files, what may not be written, and that documents
 //! and tables agree with the code.
 //!
 //! Each rule is a function from text to findings, so that a test can show it a bad text and see it fail.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,6 +15,7 @@ use crate::mutants;
 mod docs;
 mod layers;
 mod lexer;
+mod modules;
 mod source;
 #[cfg(test)]
 mod tests;
@@ -84,6 +85,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     let mut report = Report::default();
     let mut manifests = Vec::new();
     let mut unsafe_files = BTreeSet::new();
+    let mut sources = BTreeMap::new();
     for path in &paths {
         let name = path
             .file_name()
@@ -99,6 +101,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
                 unsafe_files.insert(path.clone());
             }
             report.findings.extend(checked.findings);
+            sources.insert(path.clone(), text);
         } else if name.ends_with(".md") {
             report.files += 1;
             report
@@ -111,6 +114,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     report
         .findings
         .extend(source::stale_unsafe_entries(&unsafe_files));
+    report.findings.extend(modules::check(&sources));
     report.findings.extend(check_tables(root)?);
     report.findings.extend(check_mutants(root)?);
     report
@@ -126,6 +130,14 @@ fn check_tables(root: &Path) -> anyhow::Result<Vec<Finding>> {
         let source_text = read(root, Path::new(source))?;
         let document_text = fs::read_to_string(root.join(document)).unwrap_or_default();
         findings.extend(docs::check_table(&source_text, document, &document_text));
+    }
+    let (source, document) = docs::OPCODES;
+    if root.join(source).exists() {
+        let (commands, text) = (
+            read(root, Path::new(source))?,
+            read(root, Path::new(document))?,
+        );
+        findings.extend(docs::check_opcodes(&commands, document, &text));
     }
     Ok(findings)
 }

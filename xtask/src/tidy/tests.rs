@@ -1,8 +1,9 @@
 //! Each rule is shown a text that breaks it and one that keeps it; then the repository itself is checked.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{docs, layers, lexer, source};
+use super::{docs, layers, lexer, modules, source};
 
 fn manifest(name: &str, tables: &str) -> String {
     format!("[package]\nname = \"{name}\"\n[lints]\nworkspace = true\n{tables}")
@@ -222,5 +223,55 @@ fn the_repository_is_tidy() {
     assert!(
         report.manifests > 8 && report.files > 40,
         "the walk saw too little: {report:?}"
+    );
+}
+
+#[test]
+fn every_file_is_named_by_a_module() {
+    let tree = [
+        (
+            "crates/x/src/lib.rs",
+            "mod a;\npub(crate) mod b; // mod lost;",
+        ),
+        ("crates/x/src/a.rs", "#[cfg(test)]\nmod tests;"),
+        ("crates/x/src/a/tests.rs", ""),
+        ("crates/x/src/b/mod.rs", "#[path = \"../far.rs\"]\nmod far;"),
+        ("crates/x/src/far.rs", ""),
+        ("crates/x/src/lost.rs", ""),
+        ("crates/x/tests/it/main.rs", "mod b;"),
+        ("crates/x/tests/it/b.rs", ""),
+        ("crates/x/tests/it/gone/mod.rs", "mod c;"),
+        ("crates/x/tests/it/gone/c.rs", ""),
+        ("bench/loop.rs", ""),
+    ];
+    let sources: BTreeMap<PathBuf, String> = tree
+        .into_iter()
+        .map(|(path, text)| (PathBuf::from(path), text.to_owned()))
+        .collect();
+    let found: Vec<PathBuf> = modules::check(&sources)
+        .into_iter()
+        .map(|finding| finding.path)
+        .collect();
+    assert_eq!(
+        found,
+        [
+            Path::new("crates/x/src/lost.rs"),
+            Path::new("crates/x/tests/it/gone/mod.rs")
+        ]
+    );
+}
+
+#[test]
+fn each_command_has_its_row() {
+    let source = "    Get = 0x00, \"GET\", A\n Set = 0x01, \"SET\", B\n Add = 0xa3, \"ADD\", C\n Far = 0xa9, \"FAR\"";
+    let text = "# C\n\n## Binary commands\n\n| GET | 00 |\n| ADD | a2 to a4, b0 | is |\n\n## Else\n\n| SET | 01 |\n";
+    let findings = docs::check_opcodes(source, "docs/compat.md", text);
+    let messages: Vec<String> = findings
+        .into_iter()
+        .map(|finding| finding.message)
+        .collect();
+    assert_eq!(
+        messages,
+        ["has no row for SET (01)", "has no row for FAR (a9)"]
     );
 }
