@@ -14,7 +14,7 @@ JOBS ?= 2
 SEED ?= 1
 ROUNDS ?= 10
 
-.PHONY: help run build test test-cargo test-search test-model test-mutants test-suites $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
+.PHONY: help run build test test-cargo test-search test-model test-mutants test-suites $(SUITES:%=prepare-%) $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -49,9 +49,14 @@ test-model:
 test-mutants:
 	$(CARGO) run -q -p xtask -- mutants
 
+# All of them are built before one runs: a compiler beside tests that watch a server takes the time from them.
 test-suites: build
 	@rm -f $(SUITES:%=.cache/log/%.log)
+	@$(MAKE) --no-print-directory --keep-going --jobs=$(JOBS) --output-sync=target $(SUITES:%=prepare-%) || true
 	@$(MAKE) --no-print-directory --keep-going --jobs=$(JOBS) --output-sync=target $(SUITES:%=test-%)
+
+$(SUITES:%=prepare-%): prepare-%:
+	@tests/run prepare $*
 
 $(SUITES:%=test-%): test-%:
 	@tests/run $*

@@ -2,8 +2,10 @@ package cluster
 
 import (
 	"bufio"
+	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -187,4 +189,45 @@ func until(t *testing.T, what string, condition func() bool) {
 			t.Fatalf("not within %v: %s", patience, what)
 		}
 	}
+}
+
+// collections returns the ids of a scope's collections, once the node knows of as many as are wanted.
+func (n *node) collections(t *testing.T, scope string, wanted int) map[string]uint32 {
+	t.Helper()
+	url := fmt.Sprintf("http://%s:%d/pools/default/buckets/%s/scopes", n.host, n.mgmt, bucketName)
+	request, err := http.NewRequest(http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.SetBasicAuth(user, password)
+	ids := map[string]uint32{}
+	until(t, "the node knows of the collections", func() bool {
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		var manifest struct {
+			Scopes []struct {
+				Name        string
+				Collections []struct{ Name, UID string }
+			}
+		}
+		if err := json.NewDecoder(response.Body).Decode(&manifest); err != nil {
+			t.Fatal(err)
+		}
+		for _, it := range manifest.Scopes {
+			for _, collection := range it.Collections {
+				id, err := strconv.ParseUint(collection.UID, 16, 32)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if it.Name == scope {
+					ids[collection.Name] = uint32(id)
+				}
+			}
+		}
+		return len(ids) == wanted
+	})
+	return ids
 }

@@ -77,13 +77,17 @@ func (n nodes) open(t *testing.T) *gocb.Collection {
 	return collection
 }
 
-func (n nodes) connect(t *testing.T) (*gocb.Cluster, *gocb.Collection) {
-	t.Helper()
+func (n nodes) connectionString() string {
 	hosts := make([]string, len(n))
 	for index, node := range n {
 		hosts[index] = "127.0.0.1:" + node[0]
 	}
-	cluster := must(connectTo("couchbase://"+strings.Join(hosts, ","), user, password))(t)
+	return "couchbase://" + strings.Join(hosts, ",")
+}
+
+func (n nodes) connect(t *testing.T) (*gocb.Cluster, *gocb.Collection) {
+	t.Helper()
+	cluster := must(connectTo(n.connectionString(), user, password))(t)
 	t.Cleanup(func() { _ = cluster.Close(nil) })
 	bucket := cluster.Bucket(bucketName)
 	if err := bucket.WaitUntilReady(60*time.Second, nil); err != nil {

@@ -1,7 +1,7 @@
 package sdk
 
 import (
-	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +81,39 @@ func TestCreateAndDropCollections(t *testing.T) {
 	}
 }
 
+// The manager of before, whose calls take the settings with the name.
+func TestCollectionsByTheirSpecifications(t *testing.T) {
+	manager := cluster.Bucket(bucketName).Collections()
+	key := newKey(t)
+	scope := "s-" + key[strings.LastIndex(key, "-")+1:]
+	if err := manager.CreateScope(scope, nil); err != nil {
+		t.Fatal(err)
+	}
+	spec := gocb.CollectionSpec{Name: "a", ScopeName: scope, MaxExpiry: time.Minute}
+	if err := manager.CreateCollection(spec, nil); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, manager.CreateCollection(spec, nil), gocb.ErrCollectionExists)
+	spec.MaxExpiry = time.Hour
+	if err := manager.UpdateCollection(spec, nil); err != nil {
+		t.Fatal(err)
+	}
+	isIt := func(one gocb.ScopeSpec) bool {
+		return one.Name == scope && len(one.Collections) == 1 && one.Collections[0].MaxExpiry == time.Hour
+	}
+	if all := must(manager.GetAllScopes(nil))(t); !slices.ContainsFunc(all, isIt) {
+		t.Fatalf("%+v", all)
+	}
+	if err := manager.DropCollection(spec, nil); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, manager.DropCollection(spec, nil), gocb.ErrCollectionNotFound)
+	if err := manager.DropScope(scope, nil); err != nil {
+		t.Fatal(err)
+	}
+	wantError(t, manager.DropScope(scope, nil), gocb.ErrScopeNotFound)
+}
+
 func TestDocumentsOfCollectionsAreApart(t *testing.T) {
 	bucket := cluster.Bucket(bucketName)
 	manager, scope := newScope(t, bucket)
@@ -128,24 +161,5 @@ func TestACollectionMadeAnewIsEmpty(t *testing.T) {
 			t.Fatal(err)
 		}
 		newCollection(t, bucket, manager, scope, "a")
-	}
-}
-
-func TestCollectionsOnTwoNodes(t *testing.T) {
-	nodes := newNodes(t, 2)
-	cluster := must(connectTo("couchbase://127.0.0.1:"+nodes[0][0], user, password))(t)
-	t.Cleanup(func() { _ = cluster.Close(nil) })
-	bucket := cluster.Bucket(bucketName)
-	if err := bucket.WaitUntilReady(20*time.Second, nil); err != nil {
-		t.Fatal(err)
-	}
-	manager, scope := newScope(t, bucket)
-	a := newCollection(t, bucket, manager, scope, "a")
-	for n := range 20 {
-		options := &gocb.UpsertOptions{DurabilityLevel: gocb.DurabilityLevelMajority}
-		must(a.Upsert(fmt.Sprint(n), n, options))(t)
-	}
-	for n := range 20 {
-		wantContent(t, a, fmt.Sprint(n), n)
 	}
 }

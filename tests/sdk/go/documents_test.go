@@ -227,6 +227,12 @@ func TestTooLarge(t *testing.T) {
 }
 
 func TestTenThousandDocuments(t *testing.T) {
+	tenThousand(t, collection)
+}
+
+// tenThousand stores, reads and removes that many documents in bulk.
+func tenThousand(t *testing.T, collection *gocb.Collection) {
+	t.Helper()
 	const count = 10_000
 	prefix := newKey(t)
 	key := func(n int) string { return fmt.Sprintf("%s-%d", prefix, n) }
@@ -254,5 +260,8 @@ func TestTenThousandDocuments(t *testing.T) {
 		if err := read.Result.Content(&content); err != nil || content["n"] != n {
 			t.Fatalf("%d: %v, %v", n, content, err)
 		}
+	}
+	if must(collection.Exists(key(0), nil))(t).Exists() || must(collection.Exists(key(count-1), nil))(t).Exists() {
+		t.Fatal("what was removed exists")
 	}
 }

@@ -21,6 +21,10 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	if arguments, isChild := os.LookupEnv(stageVariable); isChild {
+		fmt.Fprintln(os.Stderr, stageAndWait(arguments))
+		os.Exit(1)
+	}
 	code, err := runAll(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -10,7 +10,7 @@ import (
 )
 
 // Stores documents whose keys begin with a prefix of their own, and gives these.
-func scanned(t *testing.T, count int) (string, []string) {
+func scanned(t *testing.T, collection *gocb.Collection, count int) (string, []string) {
 	t.Helper()
 	prefix := "scan-" + strings.ReplaceAll(t.Name(), "/", "-") + "-"
 	var keys []string
@@ -24,7 +24,7 @@ func scanned(t *testing.T, count int) (string, []string) {
 	return prefix, keys
 }
 
-func scanKeys(t *testing.T, kind gocb.ScanType, options *gocb.ScanOptions) []string {
+func scanKeys(t *testing.T, collection *gocb.Collection, kind gocb.ScanType, options *gocb.ScanOptions) []string {
 	t.Helper()
 	result, err := collection.Scan(kind, options)
 	if err != nil {
@@ -51,20 +51,20 @@ func scanKeys(t *testing.T, kind gocb.ScanType, options *gocb.ScanOptions) []str
 }
 
 func TestScanOfAPrefix(t *testing.T) {
-	prefix, keys := scanned(t, 100)
+	prefix, keys := scanned(t, collection, 100)
 	for _, idsOnly := range []bool{false, true} {
-		found := scanKeys(t, gocb.NewRangeScanForPrefix(prefix), &gocb.ScanOptions{IDsOnly: idsOnly})
+		found := scanKeys(t, collection, gocb.NewRangeScanForPrefix(prefix), &gocb.ScanOptions{IDsOnly: idsOnly})
 		if !slices.Equal(found, keys) {
 			t.Fatalf("%d of %d", len(found), len(keys))
 		}
 	}
-	if found := scanKeys(t, gocb.NewRangeScanForPrefix("no-such-prefix"), nil); found != nil {
+	if found := scanKeys(t, collection, gocb.NewRangeScanForPrefix("no-such-prefix"), nil); found != nil {
 		t.Fatalf("%v", found)
 	}
 }
 
 func TestScanOfARange(t *testing.T) {
-	prefix, keys := scanned(t, 100)
+	prefix, keys := scanned(t, collection, 100)
 	kind := gocb.RangeScan{
 		From: &gocb.ScanTerm{Term: prefix + "010"},
 		To:   &gocb.ScanTerm{Term: prefix + "019", Exclusive: true},
@@ -72,13 +72,13 @@ func TestScanOfARange(t *testing.T) {
 	// Small batches: each scan is continued several times.
 	options := &gocb.ScanOptions{BatchItemLimit: new(uint32), Concurrency: 4}
 	*options.BatchItemLimit = 1
-	if found := scanKeys(t, kind, options); !slices.Equal(found, keys[10:19]) {
+	if found := scanKeys(t, collection, kind, options); !slices.Equal(found, keys[10:19]) {
 		t.Fatalf("%v", found)
 	}
 }
 
 func TestScanSeesWhatWasWrittenBefore(t *testing.T) {
-	prefix, keys := scanned(t, 20)
+	prefix, keys := scanned(t, collection, 20)
 	if _, err := collection.Remove(keys[3], nil); err != nil {
 		t.Fatal(err)
 	}
@@ -88,20 +88,17 @@ func TestScanSeesWhatWasWrittenBefore(t *testing.T) {
 	}
 	state := gocb.NewMutationState(*result.MutationToken())
 	options := &gocb.ScanOptions{ConsistentWith: state}
-	found := scanKeys(t, gocb.NewRangeScanForPrefix(prefix), options)
+	found := scanKeys(t, collection, gocb.NewRangeScanForPrefix(prefix), options)
 	if !slices.Equal(found, slices.Delete(slices.Clone(keys), 3, 4)) {
 		t.Fatalf("%v", found)
 	}
 }
 
 func TestScanOfASample(t *testing.T) {
-	scanned(t, 100)
+	scanned(t, collection, 100)
 	for _, idsOnly := range []bool{false, true} {
 		options := &gocb.ScanOptions{IDsOnly: idsOnly}
-		result, err := collection.Scan(gocb.SamplingScan{Limit: 30, Seed: 7}, options)
-		if err != nil {
-			t.Fatal(err)
-		}
+		result := must(collection.Scan(gocb.SamplingScan{Limit: 30, Seed: 7}, options))(t)
 		found := map[string]bool{}
 		for item := result.Next(); item != nil; item = result.Next() {
 			found[item.ID()] = true

@@ -24,7 +24,12 @@ func onOneNodeAndOnTwo(t *testing.T, test func(*testing.T, *gocb.Cluster, *gocb.
 
 // transact runs a transaction, with time enough on a busy machine.
 func transact(cluster *gocb.Cluster, work gocb.AttemptFunc) error {
-	_, err := cluster.Transactions().Run(work, &gocb.TransactionOptions{Timeout: time.Minute})
+	return transactWith(cluster, gocb.TransactionOptions{}, work)
+}
+
+func transactWith(cluster *gocb.Cluster, options gocb.TransactionOptions, work gocb.AttemptFunc) error {
+	options.Timeout = time.Minute
+	_, err := cluster.Transactions().Run(work, &options)
 	return err
 }
 
@@ -52,6 +57,8 @@ func TestTransactions(t *testing.T) {
 		t.Run("insert after remove", func(t *testing.T) { insertsAfterRemove(t, cluster, documents) })
 		t.Run("a write between", func(t *testing.T) { beginsAgain(t, cluster, documents) })
 		t.Run("conflicts", func(t *testing.T) { takeTurns(t, cluster, documents) })
+		t.Run("levels", func(t *testing.T) { commitsAtEveryLevel(t, cluster, documents) })
+		t.Run("metadata", func(t *testing.T) { hasItsMetadataElsewhere(t, cluster, documents) })
 	})
 }
 

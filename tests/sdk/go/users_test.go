@@ -93,3 +93,32 @@ func TestAReaderReadsAndDoesNotWrite(t *testing.T) {
 	}
 	wantContent(t, collection, key, 1)
 }
+
+func TestAUserChangesItsOwnPassword(t *testing.T) {
+	manager := cluster.Users()
+	name, key := newName(t, "u-"), newKey(t)
+	must(collection.Upsert(key, 1, nil))(t)
+	settings := gocb.User{Username: name, DisplayName: "Ada", Password: "secret", Roles: []gocb.Role{reader}}
+	if err := manager.UpsertUser(settings, nil); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = manager.DropUser(name, nil) })
+	open := func(password string) (*gocb.Cluster, error) {
+		own := must(connect(shared, name, password))(t)
+		t.Cleanup(func() { _ = own.Close(nil) })
+		options := &gocb.WaitUntilReadyOptions{RetryStrategy: failFast{}}
+		return own, own.Bucket(bucketName).WaitUntilReady(readyTimeout, options)
+	}
+	before := must(open("secret"))(t)
+	if err := before.Users().ChangePassword("other secret", nil); err != nil {
+		t.Fatal(err)
+	}
+	_, err := open("secret")
+	wantError(t, err, gocb.ErrAuthenticationFailure)
+	after := must(open("other secret"))(t)
+	wantContent(t, after.Bucket(bucketName).DefaultCollection(), key, 1)
+	found := must(manager.GetUser(name, nil))(t)
+	if found.DisplayName != "Ada" || !slices.Equal(found.Roles, settings.Roles) {
+		t.Fatalf("%+v", found)
+	}
+}

@@ -3,9 +3,8 @@ import test from 'node:test';
 import couchbase from 'couchbase';
 import { Cluster } from './cluster.mjs';
 import { BUCKET, connect, inParallel, until, wantContent } from './kedge.mjs';
+import { LEVELS, hasAll, pathsOnReplicas } from './replicas.mjs';
 
-const { Majority, MajorityAndPersistOnMaster, PersistToMajority } = couchbase.DurabilityLevel;
-const LEVELS = [Majority, MajorityAndPersistOnMaster, PersistToMajority];
 const COUNT = 200;
 
 /** Runs `work` with a cluster whose other nodes are all replicas, and with its collection. */
@@ -21,31 +20,6 @@ async function withNodes(count, work) {
   }
 }
 
-/** Whether the active and all replicas have it: a replica hears of the commit after the client does. */
-async function hasAll(collection, key, value, copies) {
-  const found = await collection.getAllReplicas(key);
-  assert.equal(found.filter(({ isReplica }) => !isReplica).length, 1);
-  return found.length === copies && found.every(({ content }) => content === value);
-}
-
-async function pathsOnReplicas(collection, copies) {
-  const { LookupInSpec, MutateInSpec } = couchbase;
-  await collection.upsert('paths', { n: 1 });
-  await collection.mutateIn(
-    'paths',
-    [MutateInSpec.upsert('_sys.n', 2, { xattr: true, createPath: true }), MutateInSpec.increment('n', 1)],
-    { durabilityLevel: Majority },
-  );
-  const paths = [LookupInSpec.get('_sys.n', { xattr: true }), LookupInSpec.get('n')];
-  const isChanged = ({ content }) => content.every(({ value }) => value === 2);
-  await until('the paths are on all replicas', async () => {
-    const found = await collection.lookupInAllReplicas('paths', paths);
-    assert.equal(found.filter(({ isReplica }) => !isReplica).length, 1);
-    return found.length === copies && found.every(isChanged);
-  });
-  assert.ok(isChanged(await collection.lookupInAnyReplica('paths', paths)));
-}
-
 for (const count of [2, 3]) {
   test(`durable writes and replica reads on ${count} nodes`, () =>
     withNodes(count, async (_, collection) => {
@@ -58,7 +32,7 @@ for (const count of [2, 3]) {
         }
       }
       await assert.rejects(collection.getAnyReplica('nothing'), couchbase.DocumentUnretrievableError);
-      await pathsOnReplicas(collection, count);
+      await pathsOnReplicas(collection, 'paths', count);
       // Each node scans its vBuckets.
       const found = await collection.scan(new couchbase.RangeScan(), { idsOnly: true });
       const wanted = LEVELS.flatMap((level) => Array.from({ length: COUNT }, (_, n) => `${level}-${n}`));
@@ -69,7 +43,7 @@ for (const count of [2, 3]) {
 test('the client goes on through a failover', () =>
   withNodes(3, async (nodes, collection) => {
     const key = (n) => `key-${n}`;
-    await inParallel(COUNT, 20, (n) => collection.upsert(key(n), n, { durabilityLevel: Majority }));
+    await inParallel(COUNT, 20, (n) => collection.upsert(key(n), n, { durabilityLevel: LEVELS[0] }));
     nodes.failOver(2);
     for (let n = 0; n < COUNT; n++) {
       await until(`${key(n)} is found at another node`, async () => {

@@ -1,19 +1,8 @@
 import assert from 'node:assert/strict';
-import { randomUUID } from 'node:crypto';
 import test from 'node:test';
 import couchbase from 'couchbase';
-import { Cluster } from './cluster.mjs';
-import { BUCKET, connect, newKey, until, wantContent } from './kedge.mjs';
+import { newKey, newScope, until, wantContent } from './kedge.mjs';
 import { shared } from './shared.mjs';
-
-/** Makes a scope, and drops it when the test is over. */
-async function newScope(t, bucket = shared.bucket) {
-  const manager = bucket.collections();
-  const scope = `s-${randomUUID().slice(0, 8)}`;
-  await manager.createScope(scope);
-  t.after(() => manager.dropScope(scope).catch(() => undefined));
-  return { manager, scope };
-}
 
 /** The collections of a scope by name; undefined without such a scope. */
 async function collections(manager, scope) {
@@ -22,7 +11,7 @@ async function collections(manager, scope) {
 }
 
 test('create and drop collections', async (t) => {
-  const { manager, scope } = await newScope(t);
+  const { manager, scope } = await newScope(t, shared.bucket);
   await assert.rejects(manager.createScope(scope), couchbase.ScopeExistsError);
   assert.deepEqual(await collections(manager, scope), {});
   await manager.createCollection('a', scope);
@@ -32,6 +21,9 @@ test('create and drop collections', async (t) => {
   const found = await collections(manager, scope);
   assert.deepEqual(Object.keys(found).sort(), ['a', 'b']);
   assert.equal(found.b.maxExpiry, 600);
+  await manager.updateCollection('b', scope, { maxExpiry: 60 });
+  assert.equal((await collections(manager, scope)).b.maxExpiry, 60);
+  await assert.rejects(manager.updateCollection('c', scope, { maxExpiry: 60 }), couchbase.CollectionNotFoundError);
   await manager.dropCollection('a', scope);
   await assert.rejects(manager.dropCollection('a', scope), couchbase.CollectionNotFoundError);
   await manager.dropScope(scope);
@@ -40,7 +32,7 @@ test('create and drop collections', async (t) => {
 });
 
 test('documents of collections are apart', async (t) => {
-  const { manager, scope } = await newScope(t);
+  const { manager, scope } = await newScope(t, shared.bucket);
   for (const name of ['a', 'b']) {
     await manager.createCollection(name, scope);
   }
@@ -59,7 +51,7 @@ test('documents of collections are apart', async (t) => {
 });
 
 test('unknown collections', async (t) => {
-  const { scope } = await newScope(t);
+  const { scope } = await newScope(t, shared.bucket);
   for (const name of [scope, `${scope}x`]) {
     const missing = shared.bucket.scope(name).collection('none');
     await assert.rejects(missing.get('key', { timeout: 2_000 }), couchbase.CouchbaseError);
@@ -67,7 +59,7 @@ test('unknown collections', async (t) => {
 });
 
 test('a collection that is made anew is empty', async (t) => {
-  const { manager, scope } = await newScope(t);
+  const { manager, scope } = await newScope(t, shared.bucket);
   await manager.createCollection('a', scope);
   const a = shared.bucket.scope(scope).collection('a');
   for (let value = 0; value < 3; value++) {
@@ -77,26 +69,5 @@ test('a collection that is made anew is empty', async (t) => {
     await wantContent(a, 'key', value);
     await manager.dropCollection('a', scope);
     await manager.createCollection('a', scope);
-  }
-});
-
-test('collections on two nodes', async () => {
-  const nodes = await Cluster.start(2, 1);
-  let cluster;
-  try {
-    cluster = await connect(nodes);
-    const bucket = cluster.bucket(BUCKET);
-    const manager = bucket.collections();
-    await manager.createScope('s');
-    await manager.createCollection('a', 's');
-    const a = bucket.scope('s').collection('a');
-    const durabilityLevel = couchbase.DurabilityLevel.Majority;
-    for (let n = 0; n < 20; n++) {
-      await a.upsert(`key-${n}`, n, { durabilityLevel });
-      await wantContent(a, `key-${n}`, n);
-    }
-  } finally {
-    await cluster?.close();
-    await nodes.remove();
   }
 });

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import test from 'node:test';
 import couchbase from 'couchbase';
-import { inParallel, newKey, until, untilGone, wantContent } from './kedge.mjs';
+import { newKey, tenThousand, until, untilGone, wantContent } from './kedge.mjs';
 import { shared } from './shared.mjs';
 
 const LARGEST = 20 * 1024 * 1024;
@@ -146,6 +146,18 @@ test('append and prepend', async (t) => {
   assert.equal((await collection.get(key)).content.toString(), 'start-middle-end');
 });
 
+test('what the client compresses', async (t) => {
+  const { collection } = shared;
+  const key = newKey(t);
+  const text = Buffer.from('compressible '.repeat(1_000));
+  await collection.upsert(key, text);
+  const datatype = couchbase.LookupInSpec.get('$document.datatype', { xattr: true });
+  assert.deepEqual((await collection.lookupIn(key, [datatype])).content[0].value, ['snappy']);
+  // The server inflates it before it appends.
+  await collection.binary().append(key, text);
+  assert.ok((await collection.get(key)).content.equals(Buffer.concat([text, text])));
+});
+
 test('too large', async (t) => {
   const { collection } = shared;
   const key = newKey(t);
@@ -157,17 +169,7 @@ test('too large', async (t) => {
   await collection.remove(key);
 });
 
-test('ten thousand documents', async (t) => {
-  const { collection } = shared;
-  const prefix = newKey(t);
-  const count = 10_000;
-  await inParallel(count, 200, (n) => collection.upsert(`${prefix}-${n}`, { n }));
-  await inParallel(count, 200, async (n) => {
-    assert.deepEqual((await collection.get(`${prefix}-${n}`)).content, { n });
-  });
-  await inParallel(count, 200, (n) => collection.remove(`${prefix}-${n}`));
-  assert.equal((await collection.exists(`${prefix}-0`)).exists, false);
-});
+test('ten thousand documents', (t) => tenThousand(shared.collection, newKey(t)));
 
 test('locks', async (t) => {
   const { collection } = shared;

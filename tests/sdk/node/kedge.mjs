@@ -105,10 +105,12 @@ export class Server {
   }
 }
 
-export function connect(server, user = USER, password = PASSWORD) {
-  return couchbase.connect(server.connectionString, {
+/** Connects; `transactions` is the configuration of transactions, if it is not the SDK's. */
+export function connect({ connectionString }, user = USER, password = PASSWORD, transactions = undefined) {
+  return couchbase.connect(connectionString, {
     username: user,
     password,
+    transactions,
     timeouts: { bootstrapTimeout: 60_000, kvTimeout: 60_000, kvDurableTimeout: 60_000 },
   });
 }
@@ -143,4 +145,24 @@ export async function inParallel(count, width, work) {
     }
   };
   await Promise.all(Array.from({ length: width }, worker));
+}
+
+/** Makes a scope, and drops it when the test is over. */
+export async function newScope(t, bucket) {
+  const manager = bucket.collections();
+  const scope = `s-${randomUUID().slice(0, 8)}`;
+  await manager.createScope(scope);
+  t.after(() => manager.dropScope(scope).catch(() => undefined));
+  return { manager, scope };
+}
+
+/** Stores, reads and removes ten thousand documents, many at a time. */
+export async function tenThousand(collection, prefix) {
+  const count = 10_000;
+  await inParallel(count, 200, (n) => collection.upsert(`${prefix}-${n}`, { n }));
+  await inParallel(count, 200, async (n) => {
+    assert.deepEqual((await collection.get(`${prefix}-${n}`)).content, { n });
+  });
+  await inParallel(count, 200, (n) => collection.remove(`${prefix}-${n}`));
+  assert.equal((await collection.exists(`${prefix}-0`)).exists, false);
 }

@@ -4,7 +4,8 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import couchbase from 'couchbase';
 import { Cluster } from './cluster.mjs';
-import { BUCKET, Server, connect, newKey, until, wantContent } from './kedge.mjs';
+import { BUCKET, PASSWORD, Server, USER, connect, newKey, newScope, until, wantContent } from './kedge.mjs';
+import { LEVELS } from './replicas.mjs';
 
 const starts = { 'one node': () => Server.start(), 'two nodes': () => Cluster.start(2, 1) };
 
@@ -24,7 +25,7 @@ for (const [name, start] of Object.entries(starts)) {
     });
 
     // With time enough on a busy machine.
-    const run = (work) => cluster.transactions().run(work, { timeout: 60_000 });
+    const run = (work, options) => cluster.transactions().run(work, { timeout: 60_000, ...options });
 
     // This SDK tells of a conflict with a failure, and leaves it to its caller to try again.
     const runAgain = (work) =>
@@ -77,6 +78,52 @@ for (const [name, start] of Object.entries(starts)) {
       assert.equal((await documents.exists(removed)).exists, false);
       await wantNothingStaged(inserted);
       await wantNothingStaged(replaced);
+    });
+
+    test('commit at every level', async (t) => {
+      for (const durabilityLevel of LEVELS) {
+        const keys = await threeKeys(t);
+        const result = await run((attempt) => change(attempt, keys), { durabilityLevel });
+        assert.ok(result.unstagingComplete);
+        await wantContent(documents, keys.inserted, { n: 3 });
+        await wantContent(documents, keys.replaced, { n: 4 });
+        assert.equal((await documents.exists(keys.removed)).exists, false);
+        await wantNothingStaged(keys.inserted);
+        await wantNothingStaged(keys.replaced);
+      }
+    });
+
+    // What transactions note of their progress is there, and documents of two other collections change together.
+    test('metadata in a collection of its own', async (t) => {
+      const bucket = cluster.bucket(BUCKET);
+      const { manager, scope } = await newScope(t, bucket);
+      for (const name of ['a', 'metadata']) {
+        await manager.createCollection(name, scope);
+      }
+      const metadataCollection = { bucket: BUCKET, scope, collection: 'metadata' };
+      const own = await connect(server, USER, PASSWORD, { metadataCollection });
+      t.after(() => own.close());
+      const opened = own.bucket(BUCKET);
+      const all = [opened.scope(scope).collection('a'), opened.defaultCollection()];
+      const key = newKey(t);
+      for (const [n, where] of all.entries()) {
+        await where.upsert(key, { n });
+      }
+      await own.transactions().run(
+        async (attempt) => {
+          for (const where of all) {
+            const found = await attempt.get(where, key);
+            await attempt.replace(found, { n: found.content.n + 10 });
+          }
+        },
+        { timeout: 60_000 },
+      );
+      for (const [n, where] of all.entries()) {
+        await wantContent(where, key, { n: n + 10 });
+      }
+      const metadata = bucket.scope(scope).collection('metadata');
+      const found = await metadata.scan(new couchbase.PrefixScan('_txn:atr-'), { idsOnly: true });
+      assert.ok(found.length > 0);
     });
 
     test('rollback', async (t) => {

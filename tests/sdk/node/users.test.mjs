@@ -57,3 +57,25 @@ test('a reader reads and does not write', async (t) => {
   }
   await wantContent(shared.collection, key, 1);
 });
+
+test('a user changes its own password', async (t) => {
+  const manager = shared.cluster.users();
+  const username = `u-${randomUUID().slice(0, 8)}`;
+  const key = newKey(t);
+  await shared.collection.upsert(key, 1);
+  await manager.upsertUser({ username, displayName: 'Ada', password: 'secret', roles: [READER] });
+  t.after(() => manager.dropUser(username));
+  const before = await connect(shared.server, username, 'secret');
+  await before.users().changePassword('other secret');
+  await before.close();
+  await assert.rejects(connect(shared.server, username, 'secret'), couchbase.AuthenticationFailureError);
+  const after = await connect(shared.server, username, 'other secret');
+  try {
+    await wantContent(after.bucket(BUCKET).defaultCollection(), key, 1);
+  } finally {
+    await after.close();
+  }
+  const found = await manager.getUser(username);
+  assert.equal(found.displayName, 'Ada');
+  assert.deepEqual(found.roles.map(({ name }) => name), ['data_reader']);
+});

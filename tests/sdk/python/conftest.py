@@ -9,7 +9,8 @@ from couchbase.options import ClusterOptions, ClusterTimeoutOptions
 import kedge_server
 
 
-def connect(server, **timeouts):
+def connect(server, transactions=None, **timeouts):
+    """Connects; `transactions` is the configuration of transactions, if it is not the SDK's."""
     options = ClusterOptions(
         PasswordAuthenticator(kedge_server.USER, kedge_server.PASSWORD),
         timeout_options=ClusterTimeoutOptions(
@@ -18,6 +19,7 @@ def connect(server, **timeouts):
             kv_durable_timeout=timedelta(seconds=60),
             **timeouts,
         ),
+        **({"transaction_config": transactions} if transactions else {}),
     )
     return Cluster(server.connection_string, options)
 

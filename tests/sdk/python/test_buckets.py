@@ -60,6 +60,8 @@ def test_create_use_flush_drop(cluster, manager, bucket_name):
     created = manager.get_bucket(bucket_name)
     assert (created.name, created.ram_quota_mb, created.flush_enabled) == (bucket_name, 100, True)
     assert bucket_name in [one.name for one in manager.get_all_buckets()]
+    described = manager.bucket_describe(bucket_name)
+    assert (described.name, described.number_of_nodes) == (bucket_name, 1)
 
     collection = open_collection(cluster, bucket_name)
     collection.upsert("key", 1)

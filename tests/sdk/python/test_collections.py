@@ -1,9 +1,7 @@
-import time
 import uuid
 from datetime import timedelta
 
 import pytest
-from couchbase.durability import ServerDurability
 from couchbase.exceptions import (
     CollectionAlreadyExistsException,
     CollectionNotFoundException,
@@ -11,15 +9,10 @@ from couchbase.exceptions import (
     ScopeAlreadyExistsException,
     ScopeNotFoundException,
 )
-from couchbase.kv_range_scan import PrefixScan
 from couchbase.management.collections import CreateCollectionSettings, UpdateCollectionSettings
-from couchbase.options import GetOptions, UpsertOptions
+from couchbase.options import GetOptions
 
 import deadline
-import kedge_cluster
-import kedge_server
-from conftest import connect
-from test_durability import LEVELS
 
 
 @pytest.fixture
@@ -107,51 +100,3 @@ def test_made_anew_it_is_empty(manager, scope, bucket, key):
         assert a.get(key).content_as[int] == value
         manager.drop_collection(scope, "a")
         manager.create_collection(scope, "a")
-
-
-def test_scans(manager, scope, bucket, key):
-    for name in ("a", "b"):
-        manager.create_collection(scope, name)
-    a, b = (bucket.scope(scope).collection(name) for name in ("a", "b"))
-    keys = [f"{key}-{n:02}" for n in range(20)]
-    for n, each in enumerate(keys):
-        a.upsert(each, n)
-    b.upsert(f"{key}-b", 1)
-    found = {item.id: item.content_as[int] for item in a.scan(PrefixScan(key))}
-    assert found == {each: n for n, each in enumerate(keys)}
-
-
-def test_the_time_to_live_is_the_collections(manager, scope, bucket, key):
-    manager.create_collection(scope, "a", settings=CreateCollectionSettings(max_expiry=timedelta(seconds=600)))
-    a = bucket.scope(scope).collection("a")
-    for options in (UpsertOptions(), UpsertOptions(expiry=timedelta(days=20))):
-        before = int(time.time())
-        a.upsert(key, 1, options)
-        after = int(time.time()) + 1
-        expiry = a.get(key, GetOptions(with_expiry=True)).expiry_time.timestamp()
-        assert before + 600 <= expiry <= after + 600
-    a.upsert(key, 1, UpsertOptions(expiry=timedelta(seconds=60)))
-    assert a.get(key, GetOptions(with_expiry=True)).expiry_time.timestamp() <= time.time() + 60
-
-
-def test_on_two_nodes(key):
-    nodes = kedge_cluster.Cluster(2, 1)
-    try:
-        cluster = connect(nodes)
-        cluster.wait_until_ready(timedelta(seconds=20))
-        bucket = cluster.bucket(kedge_server.BUCKET)
-        manager = bucket.collections()
-        manager.create_scope("s")
-        manager.create_collection("s", "a")
-        a = bucket.scope("s").collection("a")
-        for level in LEVELS:
-            for n in range(20):
-                a.upsert(f"{key}-{n}", n, UpsertOptions(durability=ServerDurability(level)))
-        for n in range(20):
-            assert a.get(f"{key}-{n}").content_as[int] == n
-        manager.drop_collection("s", "a")
-        manager.create_collection("s", "a")
-        deadline.until(lambda: is_there(a, f"{key}-0") is False, "the new collection is used, and empty")
-        cluster.close()
-    finally:
-        nodes.remove()

@@ -1,6 +1,7 @@
 import os
 from datetime import timedelta
 
+import couchbase.subdocument as SD
 import pytest
 from couchbase.exceptions import (
     CasMismatchException,
@@ -161,6 +162,17 @@ def test_append_and_prepend(collection, key):
     assert read.content_as[str] == "start-middle-end"
 
 
+def test_what_the_client_compresses(collection, key):
+    text = "compressible " * 1000
+    transcoder = RawStringTranscoder()
+    collection.upsert(key, text, UpsertOptions(transcoder=transcoder))
+    stored = collection.lookup_in(key, [SD.get("$document.datatype", xattr=True)])
+    assert stored.content_as[list](0) == ["snappy"]
+    # The server inflates it before it appends.
+    collection.binary().append(key, text)
+    assert collection.get(key, GetOptions(transcoder=transcoder)).content_as[str] == text + text
+
+
 def test_large_values(collection, key):
     transcoder = RawBinaryTranscoder()
     largest = os.urandom(1 << 20) * 20
@@ -174,6 +186,11 @@ def test_large_values(collection, key):
 
 
 def test_ten_thousand_documents(collection, key):
+    ten_thousand(collection, key)
+
+
+def ten_thousand(collection, key):
+    """Stores, reads and removes that many documents in bulk."""
     documents = {f"{key}-{n}": {"n": n} for n in range(10_000)}
     stored = collection.upsert_multi(documents)
     assert stored.all_ok, stored.exceptions

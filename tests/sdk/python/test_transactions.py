@@ -4,22 +4,27 @@ They stand on extended attributes, macros, documents created as deleted, CAS and
 """
 
 import threading
+import uuid
 from datetime import timedelta
 
 import couchbase.subdocument as SD
 import pytest
+from couchbase.durability import ServerDurability
 from couchbase.exceptions import (
     DocumentExistsException,
     DocumentNotFoundException,
     PathNotFoundException,
     TransactionFailed,
 )
-from couchbase.options import LookupInOptions, TransactionOptions
+from couchbase.kv_range_scan import PrefixScan
+from couchbase.options import LookupInOptions, ScanOptions, TransactionOptions
+from couchbase.transactions import TransactionKeyspace
 
 import deadline
 import kedge_cluster
 import kedge_server
 from conftest import connect
+from test_durability import LEVELS
 
 
 @pytest.fixture(scope="module", params=[1, 2], ids=lambda count: f"{count} nodes")
@@ -40,9 +45,9 @@ def documents(own):
     return own.bucket(kedge_server.BUCKET).default_collection()
 
 
-def run(cluster, work):
-    """Runs `work` as a transaction that majorities have, with time enough on a busy machine."""
-    return cluster.transactions.run(work, TransactionOptions(timeout=timedelta(seconds=60)))
+def run(cluster, work, **options):
+    """Runs `work` as a transaction, with time enough on a busy machine."""
+    return cluster.transactions.run(work, TransactionOptions(timeout=timedelta(seconds=60), **options))
 
 
 def run_again(cluster, work):
@@ -88,6 +93,49 @@ def test_commit(own, documents, key):
     assert not documents.exists(removed).exists
     for name in (inserted, replaced):
         nothing_is_staged(documents, name)
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
+def test_at_every_level(own, documents, key, level):
+    inserted, replaced = f"{key}-i", f"{key}-r"
+    documents.upsert(replaced, {"n": 1})
+
+    def work(ctx):
+        ctx.insert(documents, inserted, {"n": 2})
+        ctx.replace(ctx.get(documents, replaced), {"n": 3})
+
+    assert run(own, work, durability=ServerDurability(level)).unstaging_complete
+    assert documents.get(inserted).content_as[dict] == {"n": 2}
+    assert documents.get(replaced).content_as[dict] == {"n": 3}
+    for name in (inserted, replaced):
+        nothing_is_staged(documents, name)
+
+
+def test_metadata_in_a_collection_of_its_own(own, documents, key):
+    """What transactions note of their progress is there, and documents of two other collections change together."""
+    bucket = own.bucket(kedge_server.BUCKET)
+    manager = bucket.collections()
+    name = f"s-{uuid.uuid4().hex[:12]}"
+    manager.create_scope(name)
+    for each in ("a", "metadata"):
+        manager.create_collection(name, each)
+    a, metadata = (bucket.scope(name).collection(each) for each in ("a", "metadata"))
+    a.upsert(key, {"n": 1})
+    documents.upsert(key, {"n": 2})
+
+    def work(ctx):
+        for collection in (a, documents):
+            found = ctx.get(collection, key)
+            ctx.replace(found, {"n": found.content_as[dict]["n"] + 10})
+
+    assert list(metadata.scan(PrefixScan("_txn:"), ScanOptions(ids_only=True))) == []
+    keyspace = TransactionKeyspace(coll=metadata)
+    assert run(own, work, metadata_collection=keyspace).unstaging_complete
+    assert a.get(key).content_as[dict] == {"n": 11}
+    assert documents.get(key).content_as[dict] == {"n": 12}
+    records = [item.id for item in metadata.scan(PrefixScan("_txn:"), ScanOptions(ids_only=True))]
+    assert any(record.startswith("_txn:atr-") for record in records), records
+    manager.drop_scope(name)
 
 
 def test_rollback(own, documents, key):

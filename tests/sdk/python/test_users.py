@@ -6,7 +6,12 @@ from datetime import timedelta
 import pytest
 from couchbase.auth import PasswordAuthenticator
 from couchbase.cluster import Cluster
-from couchbase.exceptions import CouchbaseException, GroupNotFoundException, UserNotFoundException
+from couchbase.exceptions import (
+    AuthenticationException,
+    CouchbaseException,
+    GroupNotFoundException,
+    UserNotFoundException,
+)
 from couchbase.management.users import Group, Role, User
 from couchbase.options import ClusterOptions
 
@@ -70,3 +75,24 @@ def test_a_reader_reads_and_does_not_write(server, manager, collection, key, nam
     finally:
         own.close()
     assert collection.get(key).content_as[dict] == {"a": 1}
+
+
+def test_a_user_changes_its_own_password(server, manager, collection, key, name):
+    collection.upsert(key, {"a": 1})
+    manager.upsert_user(User(username=name, display_name="Ada", password="secret", roles={reader()}))
+
+    def log_in(password):
+        return Cluster(server.connection_string, ClusterOptions(PasswordAuthenticator(name, password)))
+
+    before = log_in("secret")
+    before.users().change_password("other secret")
+    before.close()
+    with pytest.raises(AuthenticationException):
+        log_in("secret")
+    after = log_in("other secret")
+    try:
+        assert after.bucket(kedge_server.BUCKET).default_collection().get(key).content_as[dict] == {"a": 1}
+    finally:
+        after.close()
+    found = manager.get_user(name).user
+    assert (found.display_name, [role.name for role in found.roles]) == ("Ada", ["data_reader"])

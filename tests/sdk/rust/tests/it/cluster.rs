@@ -24,19 +24,19 @@ async fn open(nodes: &Nodes) -> (couchbase::cluster::Cluster, Collection) {
     (cluster, collection)
 }
 
-async fn upsert(collection: &Collection, key: &str, value: usize, level: &DurabilityLevel) {
+pub async fn upsert(collection: &Collection, key: &str, value: usize, level: &DurabilityLevel) {
     let options = UpsertOptions::new().durability_level(level.clone());
     within(collection.upsert(key, value, options))
         .await
         .unwrap();
 }
 
-fn replica(index: ReplicaIndex) -> GetReplicaStrategy {
+pub fn replica(index: ReplicaIndex) -> GetReplicaStrategy {
     GetReplicaStrategy::from_index(index, None)
 }
 
 /// Reads from each replica until it has the document: it hears of the commit after the client does.
-async fn until_on_replicas(collection: &Collection, key: &str, value: usize, replicas: usize) {
+pub async fn until_on_replicas(collection: &Collection, key: &str, value: usize, replicas: usize) {
     for index in [ReplicaIndex::First, ReplicaIndex::Second]
         .into_iter()
         .take(replicas)

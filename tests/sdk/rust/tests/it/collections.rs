@@ -3,14 +3,15 @@
 use std::time::Duration;
 
 use couchbase::bucket::Bucket;
-use couchbase::durability_level::DurabilityLevel;
 use couchbase::error::ErrorKind;
-use couchbase::options::kv_options::{GetOptions, UpsertOptions};
+use couchbase::management::collections::collection_settings::{
+    MaxExpiryValue, UpdateCollectionSettings,
+};
+use couchbase::options::kv_options::GetOptions;
 use serde_json::json;
 
-use crate::nodes::Nodes;
-use crate::server::{BUCKET, PASSWORD, USER};
-use crate::{connect_to, exists, fail_fast, setup, until, want_content, want_error, within};
+use crate::server::BUCKET;
+use crate::{exists, fail_fast, setup, until, want_content, want_error, within};
 
 /// The collections of a scope; `None` without such a scope.
 async fn collections(bucket: &Bucket, scope: &str) -> Option<Vec<String>> {
@@ -41,6 +42,16 @@ async fn create_and_drop() {
         ErrorKind::ScopeNotFound,
     );
     assert_eq!(collections(&bucket, "s").await.unwrap(), ["a"]);
+    let minute = MaxExpiryValue::Seconds(Duration::from_secs(60));
+    let update = |name: &'static str| {
+        let settings = UpdateCollectionSettings::new().max_expiry(minute);
+        within(manager.update_collection("s", name, settings, None))
+    };
+    update("a").await.unwrap();
+    let scopes = within(manager.get_all_scopes(None)).await.unwrap();
+    let scope = scopes.iter().find(|each| each.name() == "s").unwrap();
+    assert_eq!(scope.collections()[0].max_expiry(), minute);
+    want_error(update("b").await, ErrorKind::CollectionNotFound);
     let drop = || within(manager.drop_collection("s", "a", None));
     drop().await.unwrap();
     want_error(drop().await, ErrorKind::CollectionNotFound);
@@ -104,25 +115,5 @@ async fn made_anew_it_is_empty() {
         let dropped = manager.drop_collection("s", "a", None);
         within(dropped).await.unwrap();
         create().await.unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn on_two_nodes() {
-    let nodes = Nodes::start(2);
-    let to = nodes.connection_string();
-    let cluster = connect_to(&to, USER, PASSWORD).await.unwrap();
-    let bucket = cluster.bucket(BUCKET);
-    within(bucket.wait_until_ready(None)).await.unwrap();
-    let manager = bucket.collections();
-    within(manager.create_scope("s", None)).await.unwrap();
-    let made = manager.create_collection("s", "a", None, None);
-    within(made).await.unwrap();
-    let a = bucket.scope("s").collection("a");
-    for n in 0..20 {
-        let options = UpsertOptions::new().durability_level(DurabilityLevel::MAJORITY);
-        let key = format!("key-{n}");
-        within(a.upsert(&key, n, options)).await.unwrap();
-        want_content(&a, &key, json!(n)).await;
     }
 }

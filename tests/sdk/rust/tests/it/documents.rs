@@ -6,6 +6,7 @@ use couchbase::options::kv_binary_options::{DecrementOptions, IncrementOptions};
 use couchbase::options::kv_options::{
     GetOptions, InsertOptions, RemoveOptions, ReplaceOptions, UpsertOptions,
 };
+use couchbase::subdoc::lookup_in_specs::{GetSpecOptions, LookupInSpec};
 use couchbase::transcoding;
 use serde_json::json;
 
@@ -245,6 +246,22 @@ async fn append_and_prepend() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_the_client_compresses() {
+    let setup = setup().await;
+    let collection = &setup.collection;
+    let text = b"compressible ".repeat(1_000);
+    put_raw(collection, "key", &text).await.unwrap();
+    let datatype = LookupInSpec::get("$document.datatype", GetSpecOptions::new().xattr(true));
+    let stored = within(collection.lookup_in("key", &[datatype], None)).await;
+    let datatype: Vec<String> = stored.unwrap().content_as(0).unwrap();
+    assert_eq!(datatype, ["snappy"]);
+    // The server inflates it before it appends.
+    let appended = within(collection.binary().append("key", &text, None)).await;
+    appended.unwrap();
+    want_raw(collection, "key", &text.repeat(2)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn too_large() {
     let setup = setup().await;
     let mut random = vec![0; LARGEST + 1];
@@ -262,7 +279,12 @@ async fn too_large() {
 #[tokio::test(flavor = "multi_thread")]
 async fn ten_thousand_documents() {
     let setup = setup().await;
-    let collection = setup.collection.clone();
+    ten_thousand(&setup.collection).await;
+}
+
+/// Stores, reads and removes that many documents, many at a time.
+pub async fn ten_thousand(documents: &Collection) {
+    let collection = documents.clone();
     in_parallel(10_000, 100, move |n| {
         let collection = collection.clone();
         async move {
@@ -274,7 +296,7 @@ async fn ten_thousand_documents() {
         }
     })
     .await;
-    let collection = setup.collection.clone();
+    let collection = documents.clone();
     in_parallel(10_000, 100, move |n| {
         let collection = collection.clone();
         async move {
@@ -284,5 +306,5 @@ async fn ten_thousand_documents() {
         }
     })
     .await;
-    assert!(!exists(&setup.collection, "key-0").await);
+    assert!(!exists(documents, "key-0").await);
 }

@@ -2,6 +2,7 @@
 
 mod buckets;
 mod cluster;
+mod collection_use;
 mod collections;
 mod connect;
 mod documents;

@@ -1,5 +1,7 @@
 //! Users, groups and roles over the management API, and what a role lets its user do.
 
+use std::time::Duration;
+
 use couchbase::error::ErrorKind;
 use couchbase::management::users::user::{Group, Role, User};
 use couchbase::options::kv_options::UpsertOptions;
@@ -57,6 +59,30 @@ async fn roles_are_listed() {
     for name in ["admin", "data_reader", "data_writer", "scope_admin"] {
         assert!(roles.iter().any(|one| one.role.name == name), "{name}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_user_changes_its_own_password() {
+    let setup = setup().await;
+    within(setup.collection.upsert("key", 1, None))
+        .await
+        .unwrap();
+    let user = User::new("ada", "Ada", vec![reader()]).password("secret");
+    let manager = setup.cluster.users();
+    within(manager.upsert_user(user, None)).await.unwrap();
+    let before = connect(&setup.server, "ada", "secret").await.unwrap();
+    let changed = before.users().change_password("other secret", None).await;
+    changed.unwrap();
+    // The SDK goes on trying, whatever the server answered; what a caller sees is its own timeout.
+    let wrong = connect(&setup.server, "ada", "secret");
+    let wrong = tokio::time::timeout(Duration::from_secs(1), wrong).await;
+    assert!(!matches!(wrong, Ok(Ok(_))));
+    let after = connect(&setup.server, "ada", "other secret").await.unwrap();
+    let mine = after.bucket(BUCKET).default_collection();
+    want_content(&mine, "key", json!(1)).await;
+    let found = within(manager.get_user("ada", None)).await.unwrap();
+    assert_eq!(found.user.display_name, "Ada");
+    assert_eq!(found.user.roles, [reader()]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,25 +30,25 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 class ClusterTest {
   private static final int COUNT = 100;
-  private static final List<DurabilityLevel> LEVELS =
+  static final List<DurabilityLevel> LEVELS =
       List.of(
           DurabilityLevel.MAJORITY,
           DurabilityLevel.MAJORITY_AND_PERSIST_TO_ACTIVE,
           DurabilityLevel.PERSIST_TO_MAJORITY);
 
-  private static void upsert(Collection collection, String key, int value, DurabilityLevel level) {
+  static void upsert(Collection collection, String key, int value, DurabilityLevel level) {
     collection.upsert(key, value, UpsertOptions.upsertOptions().durability(level));
   }
 
   /** Whether the active and all replicas have it: a replica hears of the commit after the client does. */
-  private static boolean hasAll(Collection collection, String key, int value, int copies) {
+  static boolean hasAll(Collection collection, String key, int value, int copies) {
     var found = collection.getAllReplicas(key).toList();
     assertEquals(1, found.stream().filter(each -> !each.isReplica()).count());
     return found.size() == copies
         && found.stream().allMatch(each -> each.contentAs(Integer.class) == value);
   }
 
-  private static void pathsOnReplicas(Collection collection, int copies) {
+  static void pathsOnReplicas(Collection collection, int copies) {
     collection.upsert("paths", Map.of("n", 1));
     collection.mutateIn(
         "paths",

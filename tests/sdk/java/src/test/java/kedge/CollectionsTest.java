@@ -2,29 +2,25 @@ package kedge;
 
 import static kedge.Shared.CLUSTER;
 import static kedge.Shared.COLLECTION;
-import static kedge.Shared.connectTo;
 import static kedge.Shared.newKey;
-import static kedge.Shared.open;
 import static kedge.Shared.until;
 import static kedge.Shared.wantInt;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertFalse;
 import static org.junit.jupiter.api.Assertions.assertThrows;
-import static org.junit.jupiter.api.Assertions.assertTrue;
 
 import com.couchbase.client.core.error.CollectionExistsException;
 import com.couchbase.client.core.error.CollectionNotFoundException;
 import com.couchbase.client.core.error.CouchbaseException;
 import com.couchbase.client.core.error.ScopeExistsException;
 import com.couchbase.client.core.error.ScopeNotFoundException;
-import com.couchbase.client.core.msg.kv.DurabilityLevel;
 import com.couchbase.client.java.Bucket;
 import com.couchbase.client.java.Collection;
 import com.couchbase.client.java.kv.GetOptions;
-import com.couchbase.client.java.kv.UpsertOptions;
 import com.couchbase.client.java.manager.collection.CollectionManager;
 import com.couchbase.client.java.manager.collection.CollectionSpec;
 import com.couchbase.client.java.manager.collection.CreateCollectionSettings;
+import com.couchbase.client.java.manager.collection.UpdateCollectionSettings;
 import java.time.Duration;
 import java.util.List;
 import java.util.Map;
@@ -76,12 +72,32 @@ class CollectionsTest {
     assertThrows(CollectionExistsException.class, () -> make("a"));
     assertThrows(ScopeNotFoundException.class, () -> manager.createCollection(scope + "x", "a"));
     assertEquals(Duration.ofMinutes(10), collections().get("b").maxExpiry());
+    var minute = UpdateCollectionSettings.updateCollectionSettings().maxExpiry(Duration.ofMinutes(1));
+    manager.updateCollection(scope, "b", minute);
+    assertEquals(Duration.ofMinutes(1), collections().get("b").maxExpiry());
+    assertThrows(
+        CollectionNotFoundException.class, () -> manager.updateCollection(scope, "c", minute));
     manager.dropCollection(scope, "a");
     assertThrows(CollectionNotFoundException.class, () -> manager.dropCollection(scope, "a"));
     assertEquals(List.of("b"), List.copyOf(collections().keySet()));
     manager.dropScope(scope);
     assertThrows(ScopeNotFoundException.class, () -> manager.dropScope(scope));
     assertFalse(hasScope());
+  }
+
+  /** The calls that programs for older versions of the SDK make. */
+  @Test
+  @SuppressWarnings("deprecation")
+  void createAndDropBySpec() {
+    var spec = CollectionSpec.create("c", scope, Duration.ofMinutes(5));
+    manager.createCollection(spec);
+    assertThrows(CollectionExistsException.class, () -> manager.createCollection(spec));
+    assertEquals(Duration.ofMinutes(5), collections().get("c").maxExpiry());
+    assertEquals(1, manager.getScope(scope).collections().size());
+    manager.dropCollection(spec);
+    assertThrows(CollectionNotFoundException.class, () -> manager.dropCollection(spec));
+    assertEquals(0, manager.getScope(scope).collections().size());
+    assertThrows(ScopeNotFoundException.class, () -> manager.getScope(scope + "x"));
   }
 
   @Test
@@ -125,24 +141,6 @@ class CollectionsTest {
       wantInt(a, "key", value);
       manager.dropCollection(scope, "a");
       make("a");
-    }
-  }
-
-  @Test
-  void onTwoNodes() {
-    try (var nodes = new KedgeCluster(2, 1);
-        var cluster = connectTo(nodes.connectionString(), KedgeServer.USER, KedgeServer.PASSWORD)) {
-      open(cluster, KedgeServer.BUCKET);
-      var opened = cluster.bucket(KedgeServer.BUCKET);
-      opened.collections().createScope("s");
-      opened.collections().createCollection("s", "a");
-      var a = opened.scope("s").collection("a");
-      var majority = UpsertOptions.upsertOptions().durability(DurabilityLevel.MAJORITY);
-      for (int n = 0; n < 20; n++) {
-        a.upsert("key-" + n, n, majority);
-        wantInt(a, "key-" + n, n);
-      }
-      assertTrue(opened.collections().getAllScopes().size() >= 2);
     }
   }
 }

@@ -61,7 +61,7 @@ class ConnectTest {
    * Opens a bucket, which must not become ready, and waits for an event of the SDK that names the
    * reason. The exception names it only when the SDK has an attempt under way as the time is up.
    */
-  private static void wantRefusal(Cluster own, String bucket, String reason) {
+  static void wantRefusal(Cluster own, String bucket, String reason) {
     try {
       var refused = new CountDownLatch(1);
       own.environment()

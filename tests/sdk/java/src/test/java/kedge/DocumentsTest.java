@@ -19,6 +19,7 @@ import com.couchbase.client.core.error.ValueTooLargeException;
 import com.couchbase.client.java.codec.RawBinaryTranscoder;
 import com.couchbase.client.java.codec.RawJsonTranscoder;
 import com.couchbase.client.java.codec.Transcoder;
+import com.couchbase.client.java.Collection;
 import com.couchbase.client.java.json.JsonObject;
 import com.couchbase.client.java.kv.DecrementOptions;
 import com.couchbase.client.java.kv.GetOptions;
@@ -217,7 +218,12 @@ class DocumentsTest {
 
   @Test
   void tenThousandDocuments() {
-    var reactive = COLLECTION.reactive();
+    tenThousand(COLLECTION, key);
+  }
+
+  /** Stores, reads and removes that many documents, many at a time. */
+  static void tenThousand(Collection collection, String key) {
+    var reactive = collection.reactive();
     int count = 10_000;
     Flux.range(0, count)
         .flatMap(n -> reactive.upsert(key + n, JsonObject.create().put("n", n)), 200)
@@ -232,6 +238,6 @@ class DocumentsTest {
     Flux.range(0, count)
         .flatMap(n -> reactive.remove(key + n), 200)
         .blockLast(Duration.ofSeconds(60));
-    assertFalse(COLLECTION.exists(key + 0).exists());
+    assertFalse(collection.exists(key + 0).exists());
   }
 }

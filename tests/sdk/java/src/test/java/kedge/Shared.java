@@ -9,9 +9,11 @@ import com.couchbase.client.core.error.DocumentLockedException;
 import com.couchbase.client.java.Cluster;
 import com.couchbase.client.java.ClusterOptions;
 import com.couchbase.client.java.Collection;
+import com.couchbase.client.java.env.ClusterEnvironment;
 import java.time.Duration;
 import java.util.UUID;
 import java.util.function.BooleanSupplier;
+import java.util.function.Consumer;
 import org.junit.jupiter.api.function.Executable;
 
 /** The server and the connection that all tests but those that end a server share, and helpers. */
@@ -29,13 +31,27 @@ final class Shared {
   }
 
   static Cluster connectTo(String connectionString, String user, String password) {
+    return connectTo(connectionString, user, password, environment -> {});
+  }
+
+  static Cluster connectTo(
+      String connectionString,
+      String user,
+      String password,
+      Consumer<ClusterEnvironment.Builder> settings) {
     ClusterOptions options =
         ClusterOptions.clusterOptions(user, password)
             .environment(
-                env ->
-                    env.timeoutConfig(
-                        timeouts ->
-                            timeouts.connectTimeout(LIMIT).kvTimeout(LIMIT).kvDurableTimeout(LIMIT)));
+                env -> {
+                  // An attempt to connect has the time that it has by default, and then comes another.
+                  env.timeoutConfig(
+                      timeouts ->
+                          timeouts
+                              .kvTimeout(LIMIT)
+                              .kvDurableTimeout(LIMIT)
+                              .disconnectTimeout(LIMIT));
+                  settings.accept(env);
+                });
     return Cluster.connect(connectionString, options);
   }
 

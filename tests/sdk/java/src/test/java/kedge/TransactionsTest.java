@@ -15,6 +15,7 @@ import com.couchbase.client.java.Collection;
 import com.couchbase.client.java.json.JsonObject;
 import com.couchbase.client.java.kv.LookupInOptions;
 import com.couchbase.client.java.kv.LookupInSpec;
+import com.couchbase.client.java.kv.ScanType;
 import com.couchbase.client.java.transactions.TransactionAttemptContext;
 import com.couchbase.client.java.transactions.config.TransactionOptions;
 import com.couchbase.client.java.transactions.error.TransactionFailedException;
@@ -46,10 +47,18 @@ class TransactionsTest {
       return JsonObject.create().put("n", n);
     }
 
-    /** Runs a transaction, with time enough on a busy machine. */
+    private static TransactionOptions options() {
+      return TransactionOptions.transactionOptions();
+    }
+
     private void run(Consumer<TransactionAttemptContext> work) {
-      var options = TransactionOptions.transactionOptions().timeout(Shared.LIMIT);
-      assertTrue(cluster().transactions().run(work, options).unstagingComplete());
+      run(work, options());
+    }
+
+    /** Runs a transaction, with time enough on a busy machine. */
+    private void run(Consumer<TransactionAttemptContext> work, TransactionOptions options) {
+      var result = cluster().transactions().run(work, options.timeout(Shared.LIMIT));
+      assertTrue(result.unstagingComplete());
     }
 
     private void want(String key, int wanted) {
@@ -90,6 +99,53 @@ class TransactionsTest {
       assertFalse(documents().exists(removed).exists());
       wantNothingStaged(inserted);
       wantNothingStaged(replaced);
+    }
+
+    @Test
+    void commitAtEveryLevel() {
+      for (var level : ClusterTest.LEVELS) {
+        documents().upsert(replaced, n(1));
+        documents().upsert(removed, n(2));
+        run(this::change, options().durabilityLevel(level));
+        want(inserted, 3);
+        want(replaced, 4);
+        assertFalse(documents().exists(removed).exists());
+        wantNothingStaged(inserted);
+        wantNothingStaged(replaced);
+        documents().remove(inserted);
+      }
+    }
+
+    /**
+     * What transactions note of their progress is there, and documents of two other collections
+     * change together.
+     */
+    @Test
+    void metadataInACollectionOfItsOwn() {
+      var bucket = cluster().bucket(KedgeServer.BUCKET);
+      String scope = "s-" + newKey().substring(0, 8);
+      bucket.collections().createScope(scope);
+      for (String name : List.of("a", "metadata")) {
+        bucket.collections().createCollection(scope, name);
+      }
+      var metadata = bucket.scope(scope).collection("metadata");
+      var all = List.of(bucket.scope(scope).collection("a"), documents());
+      for (int n = 0; n < all.size(); n++) {
+        all.get(n).upsert(replaced, n(n));
+      }
+      run(
+          attempt -> {
+            for (var each : all) {
+              var found = attempt.get(each, replaced);
+              attempt.replace(found, n(found.contentAsObject().getInt("n") + 10));
+            }
+          },
+          options().metadataCollection(metadata));
+      for (int n = 0; n < all.size(); n++) {
+        assertEquals(n(n + 10), all.get(n).get(replaced).contentAsObject());
+      }
+      assertTrue(metadata.scan(ScanType.prefixScan("_txn:atr-")).findAny().isPresent());
+      bucket.collections().dropScope(scope);
     }
 
     @Test

@@ -68,6 +68,24 @@ class UsersTest {
   }
 
   @Test
+  void aUserChangesItsOwnPassword() {
+    String key = newKey();
+    COLLECTION.upsert(key, 1);
+    manager.upsertUser(new User(name).displayName("Ada").password("secret").roles(READER));
+    try (var before = Shared.connect(SERVER, name, "secret")) {
+      before.users().changePassword("other secret");
+    }
+    var wrong = Shared.connect(SERVER, name, "secret");
+    ConnectTest.wantRefusal(wrong, KedgeServer.BUCKET, "SaslAuthenticationFailed");
+    try (var after = Shared.connect(SERVER, name, "other secret")) {
+      wantInt(Shared.open(after, KedgeServer.BUCKET), key, 1);
+    }
+    var found = manager.getUser(AuthDomain.LOCAL, name).user();
+    assertEquals("Ada", found.displayName());
+    assertEquals(Set.of(READER), found.roles());
+  }
+
+  @Test
   void aReaderReadsAndDoesNotWrite() {
     String key = newKey();
     COLLECTION.upsert(key, 1);
