@@ -5,7 +5,6 @@ import subprocess
 import sys
 
 from harness import KEDGE, Process, fresh_dir
-from node import SERVER_THREADS
 from storage_parts.server import Server, need_command
 
 VBUCKETS = 1024
@@ -29,7 +28,7 @@ class Cluster:
             KEDGE, "cluster-run", "--nodes", nodes, "--replicas", replicas, "--data-dir", self.data_dir, "--kv-port", 0,
             "--mgmt-port", 0, "--memcached-port", 0,
         ]
-        settings = {"threads": SERVER_THREADS, "bucket_quota": quota, "log_level": "warn", **settings}
+        settings = {"bucket_quota": quota, "log_level": "warn", **settings}
         for setting, value in settings.items():
             command += [f"--{setting.replace('_', '-')}", str(value).lower()]
         self.process = Process(name, command, stdout=subprocess.PIPE, has_children=True)

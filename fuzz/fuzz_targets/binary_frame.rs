@@ -4,7 +4,7 @@
 use kedge_protocol::binary::commands::{
     Agent, Arithmetic, Concat, DelVbucket, Flush, Get, GetAllVbSeqnos, GetClusterConfig, GetCmdTimer,
     GetCollectionId, GetErrorMap, GetKeys, GetLocked, GetManifest, GetMeta, GetRandomKey,
-    GetScopeId, HeaderOnly, Hello, Observe, ObserveSeqno, Remove, SaslStart, SelectBucket,
+    GetScopeId, HeaderOnly, Hello, MutateWithMeta, Observe, ObserveSeqno, Remove, SaslStart, SelectBucket,
     SeqnoPersistence, SetManifest, SetVbucket, Stat, Store, Touch, Unlock, Verbosity, WithMeta, range_scan,
     subdoc,
 };
@@ -39,7 +39,7 @@ fn try_codecs(request: &Request<'_>) {
         };
         round_trip!(request, opcode,
             Get<'_> Store<'_> Remove<'_> Arithmetic<'_> Concat<'_> Touch<'_> GetLocked<'_> Unlock<'_>
-            GetMeta<'_> WithMeta<'_> GetKeys<'_> GetRandomKey SetVbucket<'_> DelVbucket ObserveSeqno GetAllVbSeqnos
+            GetMeta<'_> WithMeta<'_> MutateWithMeta<'_> GetKeys<'_> GetRandomKey SetVbucket<'_> DelVbucket ObserveSeqno GetAllVbSeqnos
             SeqnoPersistence Hello<'_> SaslStart<'_> GetClusterConfig GetErrorMap SelectBucket<'_>
             GetCollectionId<'_> GetScopeId<'_> GetManifest SetManifest<'_> HeaderOnly Verbosity Flush
             GetCmdTimer<'_> subdoc::SubdocSingle<'_>
