@@ -144,8 +144,8 @@ class TransactionsTest {
       for (int n = 0; n < all.size(); n++) {
         assertEquals(n(n + 10), all.get(n).get(replaced).contentAsObject());
       }
-      assertTrue(metadata.scan(ScanType.prefixScan("_txn:atr-")).findAny().isPresent());
-      bucket.collections().dropScope(scope);
+      assertTrue(metadata.scan(ScanType.prefixScan("_txn:atr-")).count() > 0);
+      // The scope stays: the SDK looks for lost transactions in it, and a disconnect waits for that.
     }
 
     @Test
