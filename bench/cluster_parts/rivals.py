@@ -6,9 +6,7 @@ import socket
 import subprocess
 import time
 
-from harness import (
-    QUICK, ROOT, WORK, Process, free_port, fresh_dir, median, need, only, say, table, wait_for_port,
-)
+from harness import QUICK, ROOT, WORK, Process, free_port, fresh_dir, median, need, say, table, wait_for_port
 from node import LOAD_S_MAX, load, size
 
 from cluster_parts.nodes import VBUCKETS, Cluster
@@ -16,14 +14,21 @@ from cluster_parts.nodes import VBUCKETS, Cluster
 NAME, TITLE = "rivals", "Durable writes beside Redis with WAIT and beside etcd"
 CONNECTIONS, ITEMS, VALUE_BYTES = 500, 100_000, 512
 ROUNDS, SECONDS, WARMUP_S = (1, 2, 0.5) if QUICK else (5, 5, 0.5)
+# Long enough that most of what is written meanwhile is moved from the log to the files, `settle_age` being 30 s.
+LONG_S = 90
 # Connections that etcd's 500 clients share: the library multiplexes, and which is better depends on the machine.
 ETCD_CONNECTIONS = [500, 10]
-# After they were frozen its nodes may first have to agree on a leader.
+# Its nodes may first have to agree on a leader.
 ETCD_WARMUP_S = 2.5
-TWO_NODES = {"majority": "majority", "persist": "persist_to_majority", "persist to active": "majority_and_persist_to_active"}
+REDIS = "redis, 2 nodes, always and WAIT 1"
+LEVELS = {
+    "majority": "majority", "persist_active": "majority_and_persist_to_active", "persist": "persist_to_majority",
+}
 BARS = [
     ("majority_500_throughput_vs_redis", ">=", 1.0, "x"),
     ("majority_500_p99_vs_redis", "<=", 1.0, "x"),
+    ("persist_active_500_throughput_vs_redis", ">=", 1.0, "x"),
+    ("persist_active_500_p99_vs_redis", "<=", 1.0, "x"),
     ("persist_500_throughput_vs_redis", ">=", 1.0, "x"),
     ("persist_500_p99_vs_redis", "<=", 1.0, "x"),
     ("persist_500_throughput_vs_etcd", ">=", 1.0, "x"),
@@ -58,10 +63,8 @@ class Redis:
                 time.sleep(0.05)
         raise RuntimeError("the replica of redis did not come online")
 
-    def run(self, count):
-        return load(
-            f"redis://127.0.0.1:{self.ports[0]}", "--wait-replicas", 1, *same(count),
-        )
+    def run(self, seconds):
+        return load(f"redis://127.0.0.1:{self.ports[0]}", "--wait-replicas", 1, *same(seconds))
 
     def stop(self):
         for process in self.processes:
@@ -71,9 +74,9 @@ class Redis:
 class Etcd:
     """Three nodes; a PUT is answered when two have synced it."""
 
-    def __init__(self):
+    def __init__(self, connections):
         program = need("etcd", "etcd-server")
-        self.load = WORK / "etcd_load"
+        self.connections, self.load = connections, WORK / "etcd_load"
         ports = [(free_port(), free_port()) for _ in range(3)]
         members = ",".join(f"m{at}=http://127.0.0.1:{peer}" for at, (_, peer) in enumerate(ports))
         self.endpoints = ",".join(f"127.0.0.1:{client}" for client, _ in ports)
@@ -81,7 +84,7 @@ class Etcd:
         for at, (client, peer) in enumerate(ports):
             name = f"etcd-{at}"
             own, other = f"http://127.0.0.1:{client}", f"http://127.0.0.1:{peer}"
-            # While others are measured all three are frozen: they must not take that for the death of the leader.
+            # All three and the generator share the processor: they must not take a late message for the leader's death.
             self.processes.append(Process(name, [
                 program, "--name", f"m{at}", "--data-dir", fresh_dir(name), "--listen-client-urls", own,
                 "--advertise-client-urls", own, "--listen-peer-urls", other, "--initial-advertise-peer-urls", other,
@@ -91,11 +94,11 @@ class Etcd:
         for process, (client, _) in zip(self.processes, ports):
             wait_for_port(process, client)
 
-    def run(self, connections):
+    def run(self, seconds):
         command = [
-            self.load, "-endpoints", self.endpoints, "-connections", connections, "-clients-per-connection",
-            CONNECTIONS // connections, "-num-items", ITEMS, "-size", VALUE_BYTES, "-duration", f"{SECONDS + ETCD_WARMUP_S}s",
-            "-warmup", f"{ETCD_WARMUP_S}s",
+            self.load, "-endpoints", self.endpoints, "-connections", self.connections, "-clients-per-connection",
+            CONNECTIONS // self.connections, "-num-items", ITEMS, "-size", VALUE_BYTES, "-duration",
+            f"{seconds + ETCD_WARMUP_S}s", "-warmup", f"{ETCD_WARMUP_S}s",
         ]
         done = subprocess.run([str(word) for word in command], capture_output=True, text=True, timeout=LOAD_S_MAX)
         if done.returncode != 0:
@@ -112,50 +115,70 @@ def build():
     subprocess.run([go, "build", "-o", WORK / "etcd_load", "."], cwd=ROOT / "bench" / "etcd_load", check=True)
 
 
-def same(count=CONNECTIONS):
+class Kedge:
+    """Nodes with a replica on each of them but one, written to with a durability level."""
+
+    def __init__(self, nodes, level):
+        self.cluster, self.level = Cluster(nodes, nodes - 1, vbuckets=VBUCKETS), level
+        self.processes = [self.cluster.process]
+
+    def run(self, seconds):
+        return load(self.cluster.kv_url, "--durability", self.level, *same(seconds))
+
+    def stop(self):
+        self.cluster.stop()
+
+
+def same(seconds):
     """What every run of the generator has."""
     return [
-        "--num-items", ITEMS, "--num-threads", count, *size(VALUE_BYTES), "--random-body", "--set-pct", 100, "--sequential",
-        "--no-population", "--duration", SECONDS + WARMUP_S, "--warmup", WARMUP_S,
+        "--num-items", ITEMS, "--num-threads", CONNECTIONS, *size(VALUE_BYTES), "--random-body", "--set-pct", 100,
+        "--sequential", "--no-population", "--duration", seconds + WARMUP_S, "--warmup", WARMUP_S,
     ]
 
 
-def targets():
-    """Servers with what they are asked: name, processes, run."""
-    two, three, redis, etcd = Cluster(2, 1, "two", vbuckets=VBUCKETS), Cluster(3, 2, "three", vbuckets=VBUCKETS), Redis(), Etcd()
-    def kedge(cluster, level):
-        return lambda: load(cluster.kv_url, "--durability", level, *same())
-    cases = [(f"kedge, 2 nodes, {level}", [two.process], kedge(two, level)) for level in TWO_NODES.values()]
-    cases += [
-        ("kedge, 3 nodes, persist_to_majority", [three.process], kedge(three, "persist_to_majority")),
-        ("redis, 2 nodes, always and WAIT 1", redis.processes, lambda: redis.run(CONNECTIONS)),
-    ]
-    for count in ETCD_CONNECTIONS:
-        cases.append((f"etcd, 3 nodes, {count} connections", etcd.processes, lambda count=count: etcd.run(count)))
-    return cases, [two, three, redis, etcd]
+def kedge_name(nodes, level):
+    return f"kedge, {nodes} nodes, {level}"
+
+
+def etcd_name(connections):
+    return f"etcd, 3 nodes, {connections} connections"
+
+
+def one(name, start, seconds):
+    """A run of servers that were just started and run alone: frozen ones would have to catch up with their clocks."""
+    server = start()
+    try:
+        cpu = sum(process.cpu_seconds() for process in server.processes)
+        report = server.run(seconds)
+        cpu = sum(process.cpu_seconds() for process in server.processes) - cpu
+    finally:
+        server.stop()
+    if report["errors"]:
+        say(f"  {name}: {report['errors_by_kind']}")
+    report["server_cpu_us_per_op"] = round(cpu * 1e6 / max(report["ops"], 1), 3)
+    return report
 
 
 def measure():
-    samples = {}
+    beside_redis = {kedge_name(2, level): lambda level=level: Kedge(2, level) for level in LEVELS.values()}
+    beside_redis[REDIS] = Redis
+    cases = beside_redis | {kedge_name(3, "persist_to_majority"): lambda: Kedge(3, "persist_to_majority")}
+    cases |= {etcd_name(count): lambda count=count: Etcd(count) for count in ETCD_CONNECTIONS}
+    cases = list(cases.items())
+    short, long = {}, {}
     for turn in range(ROUNDS):
         say(f"{TITLE}: round {turn + 1} of {ROUNDS}")
-        cases, servers = targets()
-        for name, processes, run in cases[turn % len(cases):] + cases[:turn % len(cases)]:
-            only(*processes)
-            cpu = sum(process.cpu_seconds() for process in processes)
-            report = run()
-            if report["errors"]:
-                say(f"  {name}: {report['errors_by_kind']}")
-            cpu = sum(process.cpu_seconds() for process in processes) - cpu
-            report["server_cpu_us_per_op"] = round(cpu * 1e6 / max(report["ops"], 1), 3)
-            samples.setdefault(name, []).append(report)
-        for server in servers:
-            server.stop()
-    return samples
+        for name, start in cases[turn % len(cases):] + cases[:turn % len(cases)]:
+            short.setdefault(name, []).append(one(name, start, SECONDS))
+    for name, start in () if QUICK else beside_redis.items():
+        say(f"{TITLE}: {LONG_S} s of {name}")
+        long[name] = [one(name, start, LONG_S)]
+    return {"short": short, "long": long}
 
 
-def report(samples, bars):
-    rows = [
+def rows(samples):
+    return [
         [
             name, f"{median(run['ops_per_s'] for run in runs):,.0f}",
             *(f"{median(run[field] for run in runs):,.0f}" for field in ("mean_us", "p50_us", "p99_us", "p999_us")),
@@ -163,24 +186,33 @@ def report(samples, bars):
         ]
         for name, runs in samples.items()
     ]
-    redis = samples["redis, 2 nodes, always and WAIT 1"]
+
+
+def report(measured, bars):
+    samples = measured["short"]
     # The better of etcd's, in throughput and in latency.
-    etcds = list(zip(*(samples[f"etcd, 3 nodes, {count} connections"] for count in ETCD_CONNECTIONS)))
+    etcds = zip(*(samples[etcd_name(count)] for count in ETCD_CONNECTIONS))
     etcd = [
         {"ops_per_s": max(run["ops_per_s"] for run in runs), "p99_us": min(run["p99_us"] for run in runs)} for runs in etcds
     ]
-    for name, ours, theirs in (
-        ("majority_500_{}_vs_redis", "kedge, 2 nodes, majority", redis),
-        ("persist_500_{}_vs_redis", "kedge, 2 nodes, persist_to_majority", redis),
-        ("persist_500_{}_vs_etcd", "kedge, 3 nodes, persist_to_majority", etcd),
-    ):
-        pairs = list(zip(samples[ours], theirs))
-        bars.at_least(name.format("throughput"), median(a["ops_per_s"] / b["ops_per_s"] for a, b in pairs), 1.0, "x")
-        bars.at_most(name.format("p99"), median(a["p99_us"] / b["p99_us"] for a, b in pairs), 1.0, "x")
+    pairs = [(f"{name}_500_{{}}_vs_redis", samples[kedge_name(2, level)], samples[REDIS]) for name, level in LEVELS.items()]
+    pairs.append(("persist_500_{}_vs_etcd", samples[kedge_name(3, "persist_to_majority")], etcd))
+    for name, ours, theirs in pairs:
+        bars.at_least(
+            name.format("throughput"), median(a["ops_per_s"] / b["ops_per_s"] for a, b in zip(ours, theirs)), 1.0, "x"
+        )
+        bars.at_most(name.format("p99"), median(a["p99_us"] / b["p99_us"] for a, b in zip(ours, theirs)), 1.0, "x")
     head = ["server", "writes/s", "mean us", "p50 us", "p99 us", "p99.9 us", "server CPU us/op", "errors"]
-    return (
+    text = (
         f"{CONNECTIONS} connections with one write in flight each, {VALUE_BYTES}-byte values, medians of {ROUNDS} rounds of "
-        f"{SECONDS} s; all nodes are on this machine. Redis answers when its master has synced and its replica has "
-        f"received; etcd when two of three nodes have synced, as Kedge on three nodes with `persist_to_majority`; Kedge on two nodes "
-        f"with it when both have synced.\n\n" + table(head, rows)
+        f"{SECONDS} s; all nodes are on this machine, and were just started. Redis answers when its master has synced and its "
+        f"replica has received, as Kedge with `majority_and_persist_to_active`; etcd when two of three nodes have synced, as "
+        f"Kedge on three nodes with `persist_to_majority`; Kedge on two nodes with it when both have synced.\n\n"
+        + table(head, rows(samples))
     )
+    if measured["long"]:
+        text += (
+            f"\nOne run of {LONG_S} s each, in which Kedge moves what is older than 30 s from its log to the files of its "
+            f"vBuckets:\n\n" + table(head, rows(measured["long"]))
+        )
+    return text
