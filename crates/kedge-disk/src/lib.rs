@@ -1,5 +1,6 @@
 //! Files as the rest of Kedge sees them: the [`Disk`] and [`File`] traits, the real one
-//! ([`PosixDisk`]) and one in memory that crashes, tears and fails on command ([`SimDisk`]).
+//! ([`PosixDisk`]), one in memory that crashes, tears and fails on command ([`SimDisk`]), and one that lets somebody
+//! see what is asked of another ([`Observed`]).
 //!
 //! The traits promise no more than POSIX does, and say where less may be assumed:
 //! * what was written is durable once [`File::sync_data`] or [`File::sync_all`] returned, in any
@@ -14,6 +15,7 @@
 
 mod error;
 mod helpers;
+mod observed;
 mod posix;
 mod sim;
 
@@ -23,6 +25,7 @@ use std::path::Path;
 
 pub use error::{DiskError, Operation};
 pub use helpers::{read_file, replace_file};
+pub use observed::{Asked, Observed, Observer};
 pub use posix::PosixDisk;
 pub use sim::{Fault, Rng, SimDisk, seed};
 

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kedge_couchstore::{OnDamage, Options};
-use kedge_disk::Disk;
+use kedge_disk::{Disk, Observed};
 use kedge_types::{CollectionId, VbId};
 
 use crate::maintenance::Stopping;
-use crate::metered::{self, Metered};
+use crate::metered;
 use crate::names::take_stock;
 use crate::open_files::{Limits, OpenFiles};
 use crate::rests::Rests;
@@ -47,7 +47,7 @@ impl Storage {
         config: &StorageConfig,
     ) -> Result<Self, StorageError> {
         let done = Arc::new(metered::Counters::default());
-        let disk: Arc<dyn Disk> = Arc::new(Metered::new(disk, Arc::clone(&done)));
+        let disk: Arc<dyn Disk> = Arc::new(Observed::new(disk, Arc::clone(&done)));
         disk.create_dir_all(dir)?;
         let stock = take_stock(&*disk, dir, config.vbuckets)?;
         let slots = stock.into_iter().zip(0..);

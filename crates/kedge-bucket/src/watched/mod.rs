@@ -1,6 +1,6 @@
 //! What the disk is asked by a bucket: how long that takes, what is under way, what failed.
 //!
-//! Reads and writes go through a [`Watched`] disk, which changes nothing about them. Watching one takes two looks at the
+//! Reads and writes go through a disk that a [`Watched`] observes, which changes nothing about them. Watching one takes two looks at the
 //! clock and no lock.
 
 mod disk;

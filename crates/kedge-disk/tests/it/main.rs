@@ -1,4 +1,5 @@
-//! What both disks promise alike, and what the simulated one does when things go wrong.
+//! What all disks promise alike, and what the simulated one does when things go wrong.
 
-mod both;
+mod all;
+mod observed;
 mod sim;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use kedge_disk::{DirLock, Disk, DiskError, Fault, File, Operation, Rng, SimDisk};
+use kedge_disk::{Asked, Disk, DiskError, Fault, Observed, Observer, Operation, Rng, SimDisk};
 use kedge_types::Status;
 use parking_lot::{Condvar, Mutex};
 use serde_json::Value;
@@ -34,105 +34,17 @@ impl Gate {
     }
 }
 
-/// A disk whose syncs wait at a gate.
-#[derive(Debug)]
-struct Gated {
-    disk: SimDisk,
-    gate: Arc<Gate>,
-}
-
-impl Gated {
-    fn file(&self, file: Box<dyn File>) -> Box<dyn File> {
-        let gate = Arc::clone(&self.gate);
-        Box::new(GatedFile { file, gate })
-    }
-}
-
-impl Disk for Gated {
-    fn open(&self, path: &Path) -> Result<Box<dyn File>, DiskError> {
-        Ok(self.file(self.disk.open(path)?))
-    }
-
-    fn create(&self, path: &Path) -> Result<Box<dyn File>, DiskError> {
-        Ok(self.file(self.disk.create(path)?))
-    }
-
-    fn remove(&self, path: &Path) -> Result<(), DiskError> {
-        self.disk.remove(path)
-    }
-
-    fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
-        self.disk.rename(from, to)
-    }
-
-    fn list(&self, dir: &Path) -> Result<Vec<String>, DiskError> {
-        self.disk.list(dir)
-    }
-
-    fn create_dir_all(&self, dir: &Path) -> Result<(), DiskError> {
-        self.disk.create_dir_all(dir)
-    }
-
-    fn remove_dir_all(&self, dir: &Path) -> Result<(), DiskError> {
-        self.disk.remove_dir_all(dir)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> Result<(), DiskError> {
-        self.disk.sync_dir(dir)
-    }
-
-    fn exists(&self, path: &Path) -> Result<bool, DiskError> {
-        self.disk.exists(path)
-    }
-
-    fn len(&self, path: &Path) -> Result<u64, DiskError> {
-        self.disk.len(path)
-    }
-
-    fn lock_dir(&self, dir: &Path) -> Result<DirLock, DiskError> {
-        self.disk.lock_dir(dir)
-    }
-
-    fn free_bytes(&self, dir: &Path) -> Result<u64, DiskError> {
-        self.disk.free_bytes(dir)
-    }
-}
-
-#[derive(Debug)]
-struct GatedFile {
-    file: Box<dyn File>,
-    gate: Arc<Gate>,
-}
-
-impl File for GatedFile {
-    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DiskError> {
-        self.file.read_at(buf, offset)
-    }
-
-    fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError> {
-        self.file.write_at(buf, offset)
-    }
-
-    fn sync_data(&self) -> Result<(), DiskError> {
-        self.gate.pass();
-        self.file.sync_data()
-    }
-
-    fn sync_all(&self) -> Result<(), DiskError> {
-        self.gate.pass();
-        self.file.sync_all()
-    }
-
-    fn set_len(&self, len: u64) -> Result<(), DiskError> {
-        self.file.set_len(len)
-    }
-
-    fn allocate(&self, len: u64) -> Result<(), DiskError> {
-        self.file.allocate(len)
-    }
-
-    fn len(&self) -> Result<u64, DiskError> {
-        self.file.len()
+/// Syncs of files wait at it.
+impl Observer for Gate {
+    fn around<R>(
+        &self,
+        asked: &Asked<'_>,
+        run: impl FnOnce() -> Result<R, DiskError>,
+    ) -> Result<R, DiskError> {
+        if asked.operation == Operation::Sync {
+            self.pass();
+        }
+        run()
     }
 }
 
@@ -146,12 +58,9 @@ fn slowness(client: &mut Client, seconds: u64) -> [u64; 4] {
 #[test]
 fn what_the_disk_keeps_waiting_is_seen() {
     let gate = Arc::new(Gate::default());
-    let disk = Arc::new(Gated {
-        disk: SimDisk::new(1),
-        gate: Arc::clone(&gate),
-    });
+    let sim = Arc::new(SimDisk::new(1));
     let kedge = Kedge::with(Setup {
-        disk,
+        disk: Arc::new(Observed::new(sim, Arc::clone(&gate))),
         ..Setup::default()
     });
     let mut client = kedge.client();

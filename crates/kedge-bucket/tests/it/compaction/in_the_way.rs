@@ -2,79 +2,37 @@
 
 use super::*;
 use kedge_bucket::CompactionPace;
-use kedge_disk::{DirLock, Disk, DiskError, File, SimDisk};
+use kedge_disk::{Asked, DiskError, Observed, Observer, Operation, SimDisk};
 use parking_lot::{Condvar, Mutex};
 use std::path::Path;
 use std::sync::Arc;
 
-/// A disk on which the copy of a compaction gets its name only when the gate is open.
-#[derive(Debug)]
-struct Gated {
-    disk: SimDisk,
+/// Where the copy of a compaction waits before it gets its name.
+#[derive(Debug, Default)]
+struct Gate {
     is_open: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Gated {
-    fn open_gate(&self) {
+impl Gate {
+    fn open(&self) {
         *self.is_open.lock() = true;
         self.changed.notify_all();
     }
 }
 
-impl Disk for Gated {
-    fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
-        if from.extension().is_some_and(|end| end == "compact") {
+impl Observer for Gate {
+    fn around<R>(
+        &self,
+        asked: &Asked<'_>,
+        run: impl FnOnce() -> Result<R, DiskError>,
+    ) -> Result<R, DiskError> {
+        let extension = asked.path.and_then(Path::extension);
+        if asked.operation == Operation::Rename && extension.is_some_and(|end| end == "compact") {
             let mut is_open = self.is_open.lock();
-            while !*is_open {
-                self.changed.wait(&mut is_open);
-            }
+            self.changed.wait_while(&mut is_open, |is_open| !*is_open);
         }
-        self.disk.rename(from, to)
-    }
-
-    fn open(&self, path: &Path) -> Result<Box<dyn File>, DiskError> {
-        self.disk.open(path)
-    }
-
-    fn create(&self, path: &Path) -> Result<Box<dyn File>, DiskError> {
-        self.disk.create(path)
-    }
-
-    fn remove(&self, path: &Path) -> Result<(), DiskError> {
-        self.disk.remove(path)
-    }
-
-    fn list(&self, dir: &Path) -> Result<Vec<String>, DiskError> {
-        self.disk.list(dir)
-    }
-
-    fn create_dir_all(&self, dir: &Path) -> Result<(), DiskError> {
-        self.disk.create_dir_all(dir)
-    }
-
-    fn remove_dir_all(&self, dir: &Path) -> Result<(), DiskError> {
-        self.disk.remove_dir_all(dir)
-    }
-
-    fn sync_dir(&self, dir: &Path) -> Result<(), DiskError> {
-        self.disk.sync_dir(dir)
-    }
-
-    fn exists(&self, path: &Path) -> Result<bool, DiskError> {
-        self.disk.exists(path)
-    }
-
-    fn len(&self, path: &Path) -> Result<u64, DiskError> {
-        self.disk.len(path)
-    }
-
-    fn lock_dir(&self, dir: &Path) -> Result<DirLock, DiskError> {
-        self.disk.lock_dir(dir)
-    }
-
-    fn free_bytes(&self, dir: &Path) -> Result<u64, DiskError> {
-        self.disk.free_bytes(dir)
+        run()
     }
 }
 
@@ -85,14 +43,9 @@ fn a_vbucket_in_the_way_goes_to_the_back_of_the_queue() {
 }
 
 fn run(commit_log: bool) {
-    let sim_disk = SimDisk::new(1);
-    let disk = Arc::new(Gated {
-        disk: sim_disk.clone(),
-        is_open: Mutex::new(false),
-        changed: Condvar::new(),
-    });
-    let mut place = sim(&sim_disk);
-    place.disk = disk.clone();
+    let gate = Arc::new(Gate::default());
+    let mut place = sim(&SimDisk::new(1));
+    place.disk = Arc::new(Observed::new(place.disk, Arc::clone(&gate)));
     place.config.settle_age_ms = 1;
     place.config.commit_log = commit_log;
     place.config.compaction.pace = CompactionPace::Off;
@@ -133,7 +86,7 @@ fn run(commit_log: bool) {
     assert!(!settled(vb) && ticket.report().is_none());
     // The log has it; without one it is the file that has to.
     assert_eq!(open.sink.get(u64::from(vb.get()) + 1).is_some(), commit_log);
-    disk.open_gate();
+    gate.open();
     assert!(ticket.wait().is_complete());
     for cookie in 1..=4 {
         open.sink.wait(cookie).unwrap();

@@ -1,21 +1,28 @@
-//! One script, run on the real disk and on the simulated one.
+//! One script, run on the real disk, on the simulated one, and on one that is observed.
 
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::Arc;
 
-use kedge_disk::{Disk, PosixDisk, SimDisk, read_file, replace_file};
+use kedge_disk::{Disk, Observed, PosixDisk, SimDisk, read_file, replace_file};
 
-fn on_both(script: impl Fn(&dyn Disk, &Path)) {
+use crate::observed::Seen;
+
+fn on_all(script: impl Fn(&dyn Disk, &Path)) {
     let dir = tempfile::tempdir().expect("a temporary directory");
     script(&PosixDisk, dir.path());
     let sim = SimDisk::new(1);
     sim.create_dir_all(Path::new("/data")).expect("create");
     script(&sim, Path::new("/data"));
+    let below = Arc::new(SimDisk::new(1));
+    below.create_dir_all(Path::new("/data")).expect("create");
+    let observed = Observed::new(below, Arc::new(Seen::default()));
+    script(&observed, Path::new("/data"));
 }
 
 #[test]
 fn bytes_come_back_and_gaps_are_zero() {
-    on_both(|disk, dir| {
+    on_all(|disk, dir| {
         let path = dir.join("file");
         let file = disk.create(&path).expect("create");
         assert!(file.is_empty().expect("length"));
@@ -40,7 +47,7 @@ fn bytes_come_back_and_gaps_are_zero() {
 
 #[test]
 fn lengths_are_set_and_reserved() {
-    on_both(|disk, dir| {
+    on_all(|disk, dir| {
         let file = disk.create(&dir.join("file")).expect("create");
         file.write_at(&[7; 600], 0).expect("write");
         file.allocate(8192).expect("allocate");
@@ -58,7 +65,7 @@ fn lengths_are_set_and_reserved() {
 
 #[test]
 fn names_are_made_moved_and_removed() {
-    on_both(|disk, dir| {
+    on_all(|disk, dir| {
         disk.create_dir_all(&dir.join("a/b"))
             .expect("create directories");
         disk.create_dir_all(&dir.join("a/b")).expect("once more");
@@ -100,7 +107,7 @@ fn names_are_made_moved_and_removed() {
 
 #[test]
 fn creating_an_existing_file_empties_it_and_replacing_is_whole() {
-    on_both(|disk, dir| {
+    on_all(|disk, dir| {
         let path = dir.join("file");
         replace_file(disk, &path, b"first, the longer").expect("replace");
         replace_file(disk, &path, b"second").expect("replace");
@@ -113,7 +120,7 @@ fn creating_an_existing_file_empties_it_and_replacing_is_whole() {
 
 #[test]
 fn a_directory_has_one_owner() {
-    on_both(|disk, dir| {
+    on_all(|disk, dir| {
         let lock = disk.lock_dir(dir).expect("lock");
         let error = disk.lock_dir(dir).expect_err("taken");
         assert!(error.is_locked(), "{error}");

@@ -1,0 +1,185 @@
+//! A disk that lets somebody see, and hold up, what is asked of the one below it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::{DirLock, Disk, DiskError, File, Operation};
+
+/// What is asked of a disk or of one of its files.
+#[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
+pub struct Asked<'a> {
+    /// What is to be done. The length of an open file, too, is [`Operation::Stat`].
+    pub operation: Operation,
+    /// The file or directory; of a rename the old name. An open file is not asked by its name.
+    pub path: Option<&'a Path>,
+    /// Bytes to be read or written; 0 for all else.
+    pub bytes: usize,
+}
+
+/// Who sees what is asked of an [`Observed`] disk.
+pub trait Observer: std::fmt::Debug + Send + Sync + 'static {
+    /// Around each operation but [`File::forget`], which cannot fail. Nothing is done unless this calls `run`.
+    ///
+    /// # Errors
+    /// What `run` gives.
+    fn around<R>(
+        &self,
+        asked: &Asked<'_>,
+        run: impl FnOnce() -> Result<R, DiskError>,
+    ) -> Result<R, DiskError>;
+
+    /// Before a file is closed.
+    fn on_close(&self) {}
+}
+
+/// Passes everything on to another disk, in sight of an observer.
+#[derive(Debug)]
+pub struct Observed<O> {
+    disk: Arc<dyn Disk>,
+    observer: Arc<O>,
+}
+
+impl<O: Observer> Observed<O> {
+    /// `disk`, observed.
+    pub fn new(disk: Arc<dyn Disk>, observer: Arc<O>) -> Self {
+        Self { disk, observer }
+    }
+
+    fn ask<R>(
+        &self,
+        operation: Operation,
+        path: &Path,
+        run: impl FnOnce() -> Result<R, DiskError>,
+    ) -> Result<R, DiskError> {
+        let asked = Asked {
+            operation,
+            path: Some(path),
+            bytes: 0,
+        };
+        self.observer.around(&asked, run)
+    }
+
+    fn file(&self, file: Box<dyn File>) -> Box<dyn File> {
+        Box::new(ObservedFile {
+            file,
+            observer: Arc::clone(&self.observer),
+        })
+    }
+}
+
+impl<O: Observer> Disk for Observed<O> {
+    fn open(&self, path: &Path) -> Result<Box<dyn File>, DiskError> {
+        let file = self.ask(Operation::Open, path, || self.disk.open(path))?;
+        Ok(self.file(file))
+    }
+
+    fn create(&self, path: &Path) -> Result<Box<dyn File>, DiskError> {
+        let file = self.ask(Operation::Create, path, || self.disk.create(path))?;
+        Ok(self.file(file))
+    }
+
+    fn remove(&self, path: &Path) -> Result<(), DiskError> {
+        self.ask(Operation::Remove, path, || self.disk.remove(path))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<(), DiskError> {
+        self.ask(Operation::Rename, from, || self.disk.rename(from, to))
+    }
+
+    fn list(&self, dir: &Path) -> Result<Vec<String>, DiskError> {
+        self.ask(Operation::List, dir, || self.disk.list(dir))
+    }
+
+    fn create_dir_all(&self, dir: &Path) -> Result<(), DiskError> {
+        self.ask(Operation::CreateDir, dir, || self.disk.create_dir_all(dir))
+    }
+
+    fn remove_dir_all(&self, dir: &Path) -> Result<(), DiskError> {
+        self.ask(Operation::Remove, dir, || self.disk.remove_dir_all(dir))
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<(), DiskError> {
+        self.ask(Operation::SyncDir, dir, || self.disk.sync_dir(dir))
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool, DiskError> {
+        self.ask(Operation::Stat, path, || self.disk.exists(path))
+    }
+
+    fn len(&self, path: &Path) -> Result<u64, DiskError> {
+        self.ask(Operation::Stat, path, || self.disk.len(path))
+    }
+
+    fn lock_dir(&self, dir: &Path) -> Result<DirLock, DiskError> {
+        self.ask(Operation::Lock, dir, || self.disk.lock_dir(dir))
+    }
+
+    fn free_bytes(&self, dir: &Path) -> Result<u64, DiskError> {
+        self.ask(Operation::Stat, dir, || self.disk.free_bytes(dir))
+    }
+}
+
+#[derive(Debug)]
+struct ObservedFile<O: Observer> {
+    file: Box<dyn File>,
+    observer: Arc<O>,
+}
+
+impl<O: Observer> ObservedFile<O> {
+    fn ask<R>(
+        &self,
+        operation: Operation,
+        bytes: usize,
+        run: impl FnOnce() -> Result<R, DiskError>,
+    ) -> Result<R, DiskError> {
+        let asked = Asked {
+            operation,
+            path: None,
+            bytes,
+        };
+        self.observer.around(&asked, run)
+    }
+}
+
+impl<O: Observer> File for ObservedFile<O> {
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DiskError> {
+        let bytes = buf.len();
+        self.ask(Operation::Read, bytes, || self.file.read_at(buf, offset))
+    }
+
+    fn write_at(&self, buf: &[u8], offset: u64) -> Result<(), DiskError> {
+        let write = || self.file.write_at(buf, offset);
+        self.ask(Operation::Write, buf.len(), write)
+    }
+
+    fn sync_data(&self) -> Result<(), DiskError> {
+        self.ask(Operation::Sync, 0, || self.file.sync_data())
+    }
+
+    fn sync_all(&self) -> Result<(), DiskError> {
+        self.ask(Operation::Sync, 0, || self.file.sync_all())
+    }
+
+    fn forget(&self, offset: u64, len: u64) {
+        self.file.forget(offset, len);
+    }
+
+    fn set_len(&self, len: u64) -> Result<(), DiskError> {
+        self.ask(Operation::SetLen, 0, || self.file.set_len(len))
+    }
+
+    fn allocate(&self, len: u64) -> Result<(), DiskError> {
+        self.ask(Operation::Allocate, 0, || self.file.allocate(len))
+    }
+
+    fn len(&self) -> Result<u64, DiskError> {
+        self.ask(Operation::Stat, 0, || self.file.len())
+    }
+}
+
+impl<O: Observer> Drop for ObservedFile<O> {
+    fn drop(&mut self) {
+        self.observer.on_close();
+    }
+}
