@@ -34,22 +34,24 @@ fn a_flush_waits_until_the_bucket_is_loaded() {
     let registry = BucketRegistry::open(setup, Ports { kv: 1, mgmt: 2 }).unwrap();
     let mut config = BucketConfig::new("b", 4, 64 << 20);
     config.flush_enabled = true;
-    registry.create(config).unwrap();
+    let bucket = registry.create(config).unwrap();
+    let holders = Arc::strong_count(&bucket);
     thread::scope(|scope| {
-        let (begins, has_begun) = mpsc::channel();
-        let registry = &registry;
-        let flush = scope.spawn(move || {
-            begins.send(()).unwrap();
-            registry.flush("b")
-        });
-        has_begun.recv().unwrap();
-        // sleep: what does not wait has its answer by now.
-        thread::sleep(Duration::from_millis(20));
-        while !flush.is_finished() {
+        // Several: if they do not wait, the first has its answer before the last has the bucket.
+        let flushes: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| registry.flush("b")))
+            .collect();
+        let ended = || flushes.iter().filter(|flush| flush.is_finished()).count();
+        while Arc::strong_count(&bucket) + ended() < holders + flushes.len() {
+            thread::yield_now();
+        }
+        while ended() < flushes.len() {
             manual.run_ready();
             thread::yield_now();
         }
-        flush.join().unwrap().unwrap();
+        for flush in flushes {
+            flush.join().unwrap().unwrap();
+        }
     });
     registry.shutdown();
 }
