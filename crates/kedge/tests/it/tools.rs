@@ -65,6 +65,26 @@ fn stats_and_timings_are_shown() {
 }
 
 #[test]
+fn a_group_of_statistics_has_its_arguments_in_words_of_their_own_or_in_one() {
+    let (_dir, server) = start();
+    let vb = VbId::of_key(b"k", 64).get().to_string();
+    server.connect().set(b"k", b"v", None).expect("a write");
+    let cas = |args: &[&str]| {
+        let text = tool(&server, args);
+        let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
+        json["key_cas"].as_str().expect("a CAS").to_owned()
+    };
+    let cas_of_words = cas(&["stats", "key", "k", &vb, "--json"]);
+    assert_eq!(
+        cas_of_words,
+        cas(&["stats", "--json", &format!("key k {vb}")])
+    );
+    let (code, _, stderr) = try_tool(&server, PASSWORD, &["stats", "key", "k"]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("group \"key k\": "), "{stderr}");
+}
+
+#[test]
 fn buckets_are_managed() {
     let (_dir, server) = start();
     tool(
