@@ -123,35 +123,59 @@ fn a_stream_has_the_collections_that_it_asks_for_and_their_events() {
     }
 }
 
+/// The vBucket of the documents of [`a_collection_on_disk`].
+const VB: VbId = VbId(3);
+
+/// Scope 1, collections 2 and 3; documents 23 down to 4 of the collection 8 in the order of the keys,
+/// which it gives, and one of another collection. All of it is in the file.
+fn a_collection_on_disk() -> (Kedge, Client, Vec<String>) {
+    let kedge = Kedge::start();
+    let mut writer = kedge.client();
+    bucket(&kedge).set_manifest(manifest(1, &[8, 10]));
+    let mut keys = keys_of(VB, 20);
+    keys.sort();
+    for key in keys.iter().rev() {
+        assert_eq!(set_in(&mut writer, 8, key), Status::Success);
+    }
+    assert_eq!(set_in(&mut writer, 10, &keys[0]), Status::Success);
+    bucket(&kedge).settle().unwrap();
+    (kedge, writer, keys)
+}
+
+fn began_8() -> Got {
+    let name = "c8".to_owned();
+    Got::Event(2, SystemEventKind::CollectionBegan, name, Some(8))
+}
+
+fn document_of_8(seqno: u64, key: &str) -> Got {
+    let stored = [&[8], key.as_bytes()].concat();
+    Got::Mutation(seqno, stored, b"v".to_vec())
+}
+
+/// A connection with these settings, and its stream of the collection 8 from the beginning.
+fn follow_collection_8(kedge: &Kedge, settings: &[(&str, &str)]) -> Follower {
+    let mut follower = Follower::open(kedge, "u", settings);
+    let wanted = StreamRequest {
+        filter: b"{\"collections\":[\"8\"]}",
+        ..request(0, 0)
+    };
+    let answer = follower.ask(VB, wanted);
+    assert!(
+        matches!(answer, Got::Reply(_, Status::Success, _)),
+        "{answer:?}"
+    );
+    follower
+}
+
 #[test]
 fn a_collection_comes_in_the_order_of_keys_to_those_who_take_that() {
     for (value, advances) in [("true", false), ("true_with_seqno_advanced", true)] {
-        let kedge = Kedge::start();
-        let mut writer = kedge.client();
-        let vb = VbId(3);
-        // Scope 1, collections 2 and 3; documents 4 to 23, and one of another collection.
-        bucket(&kedge).set_manifest(manifest(1, &[8, 10]));
-        let mut keys = keys_of(vb, 20);
-        keys.sort();
-        for key in keys.iter().rev() {
-            assert_eq!(set_in(&mut writer, 8, key), Status::Success);
-        }
-        assert_eq!(set_in(&mut writer, 10, &keys[0]), Status::Success);
-        bucket(&kedge).settle().unwrap();
+        let (kedge, mut writer, keys) = a_collection_on_disk();
         let settings = [
             ("enable_out_of_order_snapshots", value),
             ("connection_buffer_size", "300"),
         ];
-        let mut follower = Follower::open(&kedge, "u", &settings);
-        let wanted = StreamRequest {
-            filter: b"{\"collections\":[\"8\"]}",
-            ..request(0, 0)
-        };
-        let answer = follower.ask(vb, wanted);
-        assert!(
-            matches!(answer, Got::Reply(_, Status::Success, _)),
-            "{answer:?}"
-        );
+        let mut follower = follow_collection_8(&kedge, &settings);
         let mut acknowledged = 0;
         let mut next = |follower: &mut Follower| {
             let got = follower.next();
@@ -160,23 +184,9 @@ fn a_collection_comes_in_the_order_of_keys_to_those_who_take_that() {
             follower.send(0, Body::BufferAck(BufferAck { bytes }));
             got
         };
-        let document = |seqno, key: &String| {
-            let stored = [&[8], key.as_bytes()].concat();
-            Got::Mutation(seqno, stored, b"v".to_vec())
-        };
-        let began = Got::Event(
-            2,
-            SystemEventKind::CollectionBegan,
-            "c8".to_owned(),
-            Some(8),
-        );
-        let mut expected = vec![Got::Unordered(OsoSnapshot::Start), began];
-        expected.extend(
-            (4..=23)
-                .rev()
-                .zip(&keys)
-                .map(|(seqno, key)| document(seqno, key)),
-        );
+        let mut expected = vec![Got::Unordered(OsoSnapshot::Start), began_8()];
+        let of_keys = (4..=23).rev().zip(&keys);
+        expected.extend(of_keys.map(|(seqno, key)| document_of_8(seqno, key)));
         expected.extend(advances.then_some(Got::Advanced(24)));
         expected.push(Got::Unordered(OsoSnapshot::End));
         for expected in expected {
@@ -185,12 +195,32 @@ fn a_collection_comes_in_the_order_of_keys_to_those_who_take_that() {
         // The order goes on.
         assert_eq!(set_in(&mut writer, 8, &keys[5]), Status::Success);
         assert_eq!(next(&mut follower), Got::Marker(25, 25));
-        assert_eq!(next(&mut follower), document(25, &keys[5]));
+        assert_eq!(next(&mut follower), document_of_8(25, &keys[5]));
         let figures = bucket(&kedge).figures();
         assert!(
             figures.contains(&("ep_dcp_oso_backfills", 1)),
             "{figures:?}"
         );
+    }
+}
+
+#[test]
+fn a_collection_comes_in_the_order_of_seqnos_to_those_who_do_not_ask_for_another() {
+    for settings in [&[][..], &[("enable_out_of_order_snapshots", "false")]] {
+        let (kedge, mut writer, keys) = a_collection_on_disk();
+        let mut follower = follow_collection_8(&kedge, settings);
+        let mut expected = vec![began_8()];
+        let of_seqnos = (4..=23).zip(keys.iter().rev());
+        expected.extend(of_seqnos.map(|(seqno, key)| document_of_8(seqno, key)));
+        // The snapshot has the other collection's document too.
+        expected.push(Got::Advanced(24));
+        assert_eq!(changes(&mut follower, expected.len()), expected);
+        assert_eq!(set_in(&mut writer, 8, &keys[5]), Status::Success);
+        assert_eq!(changes(&mut follower, 1), [document_of_8(25, &keys[5])]);
+        let figures = bucket(&kedge).figures();
+        for (name, count) in [("ep_dcp_oso_backfills", 0), ("ep_dcp_backfills", 1)] {
+            assert!(figures.contains(&(name, count)), "{name}: {figures:?}");
+        }
     }
 }
 
