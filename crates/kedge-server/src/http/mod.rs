@@ -14,8 +14,6 @@ mod bucket_form;
 mod buckets;
 mod call;
 mod cluster;
-mod cluster_metrics;
-mod collection_metrics;
 mod collections;
 mod compaction;
 mod documents;
@@ -28,7 +26,6 @@ mod reply;
 mod router;
 mod serve;
 mod stream;
-mod task_metrics;
 #[cfg(test)]
 mod tests;
 mod threads;

@@ -4,8 +4,8 @@ use kedge_bucket::CollectionFigures;
 use kedge_types::Manifest;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use super::HttpState;
-use super::metrics::{encode_value, metric_type};
+use super::{encode_value, metric_type};
+use crate::http::HttpState;
 
 /// A collection at the time of the scrape.
 #[derive(Debug)]

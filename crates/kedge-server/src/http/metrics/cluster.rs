@@ -4,7 +4,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::HttpState;
+use crate::http::HttpState;
 
 /// The cluster as this node sees it, at the time of the scrape.
 #[derive(Debug)]

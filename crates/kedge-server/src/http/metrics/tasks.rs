@@ -5,7 +5,7 @@ use kedge_executor::{KindInfo, PoolInfo};
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
-use super::metrics::{encode_histogram, encode_value, metric_type};
+use super::{encode_histogram, encode_value, metric_type};
 use crate::pools::{TaskPools, snapshot};
 
 /// A metric with one value for each pool or kind: its name, whether it only grows, what to say of it, and its value.

@@ -1,0 +1,206 @@
+//! `GET /metrics`: figures for Prometheus, in the OpenMetrics text format.
+//!
+//! Which statistic becomes which metric stands in tables; nothing is counted for the sake of metrics alone.
+
+mod bucket_rows;
+mod cluster;
+mod collections;
+mod server_rows;
+mod tasks;
+
+use kedge_auth::Privilege;
+use kedge_bucket::TimingSnapshot;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+pub(super) use bucket_rows::BUCKET;
+use cluster::ClusterSample;
+use collections::CollectionSamples;
+pub(super) use server_rows::SERVER;
+use tasks::TaskSample;
+
+use super::HttpState;
+use super::call::Call;
+use super::reply::{Handled, Reply, ok_typed};
+
+const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A statistic, the metric it becomes, whether it only grows, and what to say of it. The encoder ends the name of
+/// what only grows with `_total`.
+type Row = (&'static str, &'static str, bool, &'static str);
+
+/// Histograms that do not count microseconds, the metrics that they become, and what to say of them.
+const COUNTS: [(&str, &str, &str); 3] = [
+    (
+        "log_batch_items",
+        "kedge_bucket_log_batch_items",
+        "Changes that one sync of the log covered",
+    ),
+    (
+        "settle_batch_items",
+        "kedge_bucket_settle_batch_items",
+        "Documents in one commit of a file",
+    ),
+    (
+        "bg_batch_size",
+        "kedge_bucket_bg_batch_size",
+        "Documents of one look into a file for commands that wait",
+    ),
+];
+
+/// One bucket at the time of the scrape.
+#[derive(Debug)]
+struct BucketSample {
+    name: String,
+    stats: Vec<(String, String)>,
+    timings: Vec<(&'static str, TimingSnapshot)>,
+}
+
+/// All figures at the time of the scrape.
+#[derive(Debug)]
+struct Sample {
+    server: Vec<(String, String)>,
+    buckets: Vec<BucketSample>,
+    collections: CollectionSamples,
+    tasks: TaskSample,
+    cluster: Option<ClusterSample>,
+}
+
+impl Sample {
+    fn take(state: &HttpState) -> Self {
+        let mut server = Vec::new();
+        (state.parts.stats)(&mut |name, text| server.push((name.to_owned(), text.to_owned())));
+        let source = &state.parts.buckets;
+        let buckets = source.list().into_iter().map(|facts| facts.config.name);
+        Self {
+            server,
+            buckets: buckets
+                .map(|name| BucketSample {
+                    stats: source.stats(&name).unwrap_or_default(),
+                    timings: source.timings(&name).unwrap_or_default(),
+                    name,
+                })
+                .collect(),
+            collections: CollectionSamples::take(state),
+            tasks: TaskSample::take(&state.parts.pools),
+            cluster: ClusterSample::take(state),
+        }
+    }
+}
+
+fn value(stats: &[(String, String)], name: &str) -> Option<f64> {
+    let (_, text) = stats.iter().find(|(known, _)| known == name)?;
+    text.parse().ok()
+}
+
+fn metric_type(grows: bool) -> MetricType {
+    if grows {
+        MetricType::Counter
+    } else {
+        MetricType::Gauge
+    }
+}
+
+fn encode_value(encoder: MetricEncoder<'_>, grows: bool, value: f64) -> std::fmt::Result {
+    if grows {
+        return ConstCounter::new(value).encode(encoder);
+    }
+    ConstGauge::new(value).encode(encoder)
+}
+
+/// A histogram with one bucket for each power of two: enough to draw, and the same from scrape to scrape. `unit`: how
+/// many of the recorded values make one of the metric's. The sum is estimated from the middles of the finer buckets.
+fn encode_histogram(
+    encoder: &mut MetricEncoder<'_>,
+    snapshot: &TimingSnapshot,
+    unit: f64,
+) -> std::fmt::Result {
+    /// 2^27 us are two minutes; what takes longer is in the last bucket.
+    const POWERS: usize = 28;
+    let mut buckets: Vec<(f64, u64)> = (0..POWERS)
+        .map(|power| ((1_u64 << power) as f64 / unit, 0))
+        .collect();
+    buckets.push((f64::INFINITY, 0));
+    let mut sum = 0.0;
+    for (low, high, count) in &snapshot.buckets {
+        // The first power of two that is not below the value.
+        let power = high.max(&1).next_power_of_two().trailing_zeros() as usize;
+        buckets[power.min(POWERS)].1 += count;
+        sum += (low + high) as f64 / 2.0 * *count as f64 / unit;
+    }
+    encoder.encode_histogram::<NoLabelSet>(sum, snapshot.count, &buckets, None)
+}
+
+impl Collector for Sample {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+        for (stat, name, grows, help) in SERVER {
+            if let Some(value) = value(&self.server, stat) {
+                let metric = encoder.encode_descriptor(name, help, None, metric_type(*grows))?;
+                encode_value(metric, *grows, value)?;
+            }
+        }
+        for (stat, name, grows, help) in BUCKET {
+            let mut family = encoder.encode_descriptor(name, help, None, metric_type(*grows))?;
+            for bucket in &self.buckets {
+                if let Some(value) = value(&bucket.stats, stat) {
+                    let labels = [("bucket", bucket.name.as_str())];
+                    encode_value(family.encode_family(&labels)?, *grows, value)?;
+                }
+            }
+        }
+        self.encode_timings(&mut encoder)?;
+        self.collections.encode(&mut encoder)?;
+        if let Some(cluster) = &self.cluster {
+            cluster.encode(&mut encoder)?;
+        }
+        self.tasks.encode(&mut encoder)
+    }
+}
+
+impl Sample {
+    fn encode_timings(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
+        let help = "Time that operations took";
+        let mut family = encoder.encode_descriptor(
+            "kedge_bucket_duration_seconds",
+            help,
+            None,
+            MetricType::Histogram,
+        )?;
+        for bucket in &self.buckets {
+            let is_time = |name: &str| COUNTS.iter().all(|(count, ..)| *count != name);
+            let timed = bucket.timings.iter().filter(|(name, _)| is_time(name));
+            for (name, snapshot) in timed.filter(|(_, snapshot)| snapshot.count > 0) {
+                let labels = [("bucket", bucket.name.as_str()), ("operation", name)];
+                encode_histogram(&mut family.encode_family(&labels)?, snapshot, 1e6)?;
+            }
+        }
+        for (histogram, name, help) in COUNTS {
+            let kind = MetricType::Histogram;
+            let mut family = encoder.encode_descriptor(name, help, None, kind)?;
+            for bucket in &self.buckets {
+                let mut timings = bucket.timings.iter();
+                let found = timings.find(|(name, _)| *name == histogram);
+                if let Some((_, snapshot)) = found {
+                    let labels = [("bucket", bucket.name.as_str())];
+                    encode_histogram(&mut family.encode_family(&labels)?, snapshot, 1.0)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// `GET /metrics`.
+pub(crate) async fn metrics(call: Call) -> Handled {
+    call.caller.require(Privilege::Stats, None)?;
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Sample::take(&call.state)));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)
+        .map_err(|error| Reply::failed("write the metrics", &error))?;
+    ok_typed(CONTENT_TYPE, text)
+}
