@@ -11,22 +11,27 @@
 //! * One continue of a scan is under way at a time. What it needs stands in one queue, or in the hands of its task.
 //! * Each command ends once: in the task, or when the bucket ends. Once closed, a queue takes no more.
 
+mod continuing;
+mod creating;
 mod job;
+mod place;
 mod sample;
+mod task;
 
-pub(crate) use job::RangeScans;
+pub(crate) use task::RangeScans;
 
 use crate::bucket::{Bucket, Ctx};
 use crate::counters::Total;
 use crate::outcome::Outcome;
 use crate::tasks::Sleeper;
-use job::{Continuing, Creating, Job};
-use kedge_storage::{KeyScan, Record};
+use continuing::Continuing;
+use creating::Creating;
+use job::Job;
 use kedge_types::limits::{RANGE_SCAN_IDLE_SECS, RANGE_SCAN_WAIT_MS_MAX, RANGE_SCANS_MAX};
 use kedge_types::{CollectionId, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::Cookie;
 use parking_lot::Mutex;
-use sample::Sample;
+use place::Place;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -140,15 +145,6 @@ pub(crate) struct OpenScan {
     used_ns: AtomicU64,
     items: AtomicU64,
     bytes: AtomicU64,
-}
-
-/// How far a scan is.
-#[derive(Debug)]
-struct Place {
-    scan: KeyScan,
-    sample: Option<Sample>,
-    /// What it gives next.
-    next: Option<Record>,
 }
 
 /// The commands of one task.

@@ -1,0 +1,99 @@
+//! The task that makes scans and continues them.
+
+use super::ScanLane;
+use super::job::{Job, Turn};
+use crate::bucket::Bucket;
+use crate::counters::Total;
+use crate::tasks::Work;
+use kedge_executor::Next;
+use std::time::Duration;
+
+/// A run of the task; others may run before the next.
+const SLICE: Duration = Duration::from_millis(25);
+
+/// The task: one for each lane.
+#[derive(Debug)]
+pub(crate) struct RangeScans {
+    lane: usize,
+}
+
+impl RangeScans {
+    pub(crate) fn new(lane: usize) -> Self {
+        Self { lane }
+    }
+
+    /// Gives each command its turn. Whether any went on.
+    fn round(bucket: &Bucket, lane: &ScanLane) -> bool {
+        let mut worked = false;
+        let count = lane.queue.lock().jobs.len();
+        for _ in 0..count {
+            let Some(mut job) = lane.queue.lock().jobs.pop_front() else {
+                break;
+            };
+            let turn = job.turn(bucket, lane);
+            let is_over = matches!(turn, Turn::Over(_));
+            worked |= !matches!(turn, Turn::Waits);
+            if !is_over {
+                lane.queue.lock().jobs.push_back(job);
+            }
+            if let Turn::Worked(Some(part)) | Turn::Over(part) = turn {
+                bucket.setup.completions.complete(&mut vec![part]);
+            }
+        }
+        worked
+    }
+
+    /// Ends the lane's scans that were idle for too long. When the next thing is to be looked at.
+    fn end_idle(&self, bucket: &Bucket, lane: &ScanLane) -> Option<u64> {
+        let now_ns = bucket.setup.clock.now().mono_ns;
+        let lanes = bucket.scans.lanes().len();
+        let mut next = None;
+        let mut open = bucket.scans.open.lock();
+        open.retain(|_, scan| {
+            let Some(at) = scan
+                .idle_at_ns()
+                .filter(|_| scan.vb.index() % lanes == self.lane)
+            else {
+                return true;
+            };
+            if at <= now_ns {
+                bucket.totals.add(Total::RangeScansIdle, 1);
+                return false;
+            }
+            next = Some(next.map_or(at, |next: u64| next.min(at)));
+            true
+        });
+        drop(open);
+        let queue = lane.queue.lock();
+        let deadlines = queue.jobs.iter().filter_map(Job::deadline_ns);
+        deadlines.chain(next).min()
+    }
+}
+
+impl Work for RangeScans {
+    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
+        let lane = &bucket.scans.lanes()[self.lane];
+        lane.sleeper.get_up();
+        let now_ns = || bucket.setup.clock.now().mono_ns;
+        let began_ns = now_ns();
+        let mut lies = false;
+        loop {
+            let went_on = Self::round(bucket, lane);
+            if !went_on && lies {
+                let next = self.end_idle(bucket, lane);
+                return next.map_or(Next::Sleep, |at| {
+                    Next::Snooze(Duration::from_nanos(at.saturating_sub(now_ns())))
+                });
+            }
+            if went_on {
+                lane.sleeper.get_up();
+            } else {
+                lane.sleeper.lie_down();
+            }
+            lies = !went_on;
+            if went_on && now_ns().saturating_sub(began_ns) >= SLICE.as_nanos() as u64 {
+                return Next::Again;
+            }
+        }
+    }
+}
