@@ -10,66 +10,38 @@ mod failure;
 mod flights;
 mod following;
 mod needs;
+mod parked;
 mod rights;
+mod run;
 #[cfg(test)]
 pub(crate) mod tests;
+mod turn;
 mod visibility;
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use kedge_auth::{Part, ServerSession, UserStore};
-use kedge_bucket::{Bucket, Completion, Cookie, Ctx};
+use kedge_bucket::{Bucket, Cookie};
 use kedge_cluster::{Config, Revision};
-use kedge_protocol::binary::{
-    ConnectionKind, Feature, Features, FrameInfos, Magic, Opcode, Parse, Request, ServerDuration,
-    parse_frame,
-};
-use kedge_types::{Datatype, Now, Status};
+use kedge_protocol::binary::{ConnectionKind, Feature, Features, Magic, Parse, parse_frame};
+use kedge_types::Datatype;
 
 pub(crate) use compose::{Composer, inflated};
 pub(crate) use failure::Failure;
 pub(crate) use flights::{Flight, Flights, ReplyKind};
+pub(crate) use parked::Ended;
 pub(crate) use rights::Rights;
+pub(crate) use turn::Turn;
 
-use crate::commands::{self, Command, Done};
+use crate::commands;
 use crate::cookie::ConnectionId;
-use crate::inbox::{Login, Port};
+use crate::inbox::Port;
 use crate::metrics::Metrics;
 use crate::output::Output;
 use crate::shared::Shared;
 use crate::text_exec::{self, Retrieval};
 use following::Following;
-
-/// Where the server duration stands in a reply that has one: behind the header and the head of its frame info.
-const DURATION_AT: usize = 25;
-
-/// What a front-end thread lends to a session while it is handled.
-pub(crate) struct Turn<'t> {
-    pub(crate) shared: &'t Shared,
-    pub(crate) thread: u16,
-    /// The time when the turn began: what buckets are told.
-    pub(crate) now: Now,
-    /// When the command before this one ended, which is when this one begins; nanoseconds of the monotonic clock.
-    pub(crate) last_ns: u64,
-    /// Buckets in which a command was parked during the turn.
-    pub(crate) kicks: &'t mut Vec<Arc<Bucket>>,
-}
-
-impl Turn<'_> {
-    pub(crate) fn ctx(&self) -> Ctx {
-        Ctx {
-            now: self.now,
-            thread: self.thread,
-        }
-    }
-
-    fn kick(&mut self, bucket: &Arc<Bucket>) {
-        if !self.kicks.iter().any(|known| Arc::ptr_eq(known, bucket)) {
-            self.kicks.push(bucket.clone());
-        }
-    }
-}
 
 /// What a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -321,228 +293,6 @@ impl Session {
         }
     }
 
-    fn execute(&mut self, turn: &mut Turn<'_>, request: &Request<'_>, out: &mut Output) -> Flow {
-        let opcode = Opcode::from_wire(request.opcode, self.kind());
-        let composer = Composer {
-            number: request.opcode,
-            opaque: request.opaque,
-            opcode,
-            kind: self.kind(),
-            features: self.features,
-        };
-        let begin = out.position();
-        let (status, flow) = match self.run(turn, request, opcode, composer, out) {
-            Ok(Ran::Wait) => return Flow::Wait,
-            Ok(Ran::Done(Done::Parked)) => return Flow::Next,
-            Ok(Ran::Done(Done::Replied)) => (Status::Success, Flow::Next),
-            Ok(Ran::Done(Done::Close)) => (Status::Success, Flow::Close),
-            Err(failure) => (
-                failure.status,
-                self.fail(turn.shared, &composer, failure, out),
-            ),
-        };
-        turn.shared.metrics.thread(turn.thread).replied(status);
-        let start_ns = turn.last_ns;
-        turn.last_ns = turn.shared.clock.mono_ns();
-        self.took(turn, opcode, begin, start_ns, out);
-        flow
-    }
-
-    fn run(
-        &mut self,
-        turn: &mut Turn<'_>,
-        request: &Request<'_>,
-        opcode: Option<Opcode>,
-        composer: Composer,
-        out: &mut Output,
-    ) -> Result<Ran, Failure> {
-        let Some(opcode) = opcode else {
-            return Err(Opcode::unsupported_status(request.opcode).into());
-        };
-        let infos = if request.framing.is_empty() {
-            FrameInfos::default()
-        } else {
-            let infos = FrameInfos::parse(request.framing)?;
-            infos.check_opcode(opcode)?;
-            infos
-        };
-        if !self.flights.is_empty() {
-            if matches!(opcode, Opcode::Hello | Opcode::SelectBucket) {
-                return Err(Failure::new(
-                    Status::Invalid,
-                    "not while other commands of the connection are being executed",
-                ));
-            }
-            if infos.barrier || !opcode.is_reorderable() {
-                return Ok(Ran::Wait);
-            }
-        }
-        let mut command = Command {
-            session: self,
-            turn,
-            out,
-            request,
-            composer,
-            opcode,
-            infos,
-        };
-        command.check_first()?;
-        commands::dispatch(&mut command).map(Ran::Done)
-    }
-
-    /// A command was answered: its time is told in the reply and counted in the histograms.
-    fn took(
-        &self,
-        turn: &Turn<'_>,
-        opcode: Option<Opcode>,
-        begin: usize,
-        start_ns: u64,
-        out: &mut Output,
-    ) {
-        let us = turn.last_ns.saturating_sub(start_ns) / 1_000;
-        if let Some(reply) = out.buffer().get_mut(begin..)
-            && reply.first() == Some(&Magic::AltClientResponse.wire())
-        {
-            let encoded = ServerDuration::encode(us).to_be_bytes();
-            reply[DURATION_AT..DURATION_AT + 2].copy_from_slice(&encoded);
-        }
-        turn.shared.metrics.thread(turn.thread).command();
-        if let (Some(bucket), Some(timing)) = (&self.bucket, opcode.and_then(commands::timing_of)) {
-            bucket.timings().record_us(turn.thread, timing, us);
-        }
-    }
-
-    /// Parks the command that a bucket, or the login thread, was given under the cookie of the next slot.
-    pub(crate) fn park(&mut self, turn: &mut Turn<'_>, flight: Flight, alone: bool) {
-        self.flights.park(flight, alone);
-        if let Some(bucket) = &self.bucket {
-            turn.kick(bucket);
-        }
-        // The next command begins now, not when this one ends.
-        turn.last_ns = turn.shared.clock.mono_ns();
-    }
-
-    /// A parked command ended. The caller then lets the session go on with the bytes that wait.
-    pub(crate) fn on_completion(
-        &mut self,
-        turn: &mut Turn<'_>,
-        slot: u8,
-        completion: Completion,
-        out: &mut Output,
-    ) -> Flow {
-        if commands::is_partial(&completion) {
-            self.on_part(slot, completion, out);
-            return Flow::Next;
-        }
-        let Some(flight) = self.flights.take(slot) else {
-            return Flow::Next;
-        };
-        let Flight {
-            opcode,
-            opaque,
-            start_ns,
-            kind,
-        } = flight;
-        let ended = Ended {
-            opcode,
-            opaque,
-            start_ns,
-        };
-        let composer = self.composer_of(ended);
-        let begin = out.position();
-        let result = match kind {
-            ReplyKind::Text(suspended) => {
-                text_exec::resume(self, turn, &suspended, start_ns, completion, out);
-                return Flow::Next;
-            }
-            ReplyKind::Part => {
-                text_exec::on_part(self, turn, slot, completion, out);
-                return Flow::Next;
-            }
-            ReplyKind::Observe(observing) => {
-                match commands::observed(self, turn, ended, observing, completion, out) {
-                    Ok(Done::Parked) => return Flow::Next,
-                    other => other.map(drop),
-                }
-            }
-            kind => commands::complete(&composer, &kind, completion, out),
-        };
-        self.answered(turn, ended, composer, result, begin, out)
-    }
-
-    /// A part of the answer to a command that goes on. If it cannot be told, the command fails in the end.
-    fn on_part(&mut self, slot: u8, completion: Completion, out: &mut Output) {
-        let Some(flight) = self.flights.get_mut(slot) else {
-            return;
-        };
-        let kind = std::mem::replace(&mut flight.kind, ReplyKind::ScanFailed);
-        let ended = Ended {
-            opcode: flight.opcode,
-            opaque: flight.opaque,
-            start_ns: flight.start_ns,
-        };
-        let composer = self.composer_of(ended);
-        if commands::complete(&composer, &kind, completion, out).is_ok()
-            && let Some(flight) = self.flights.get_mut(slot)
-        {
-            flight.kind = kind;
-        }
-    }
-
-    /// A login that was parked ended.
-    pub(crate) fn on_login(
-        &mut self,
-        turn: &mut Turn<'_>,
-        slot: u8,
-        login: Login,
-        out: &mut Output,
-    ) -> Flow {
-        let Some(flight) = self.flights.take(slot) else {
-            return Flow::Next;
-        };
-        let ended = Ended {
-            opcode: flight.opcode,
-            opaque: flight.opaque,
-            start_ns: flight.start_ns,
-        };
-        let composer = self.composer_of(ended);
-        let begin = out.position();
-        let result = commands::logged_in(self, turn, &composer, login, out);
-        self.answered(turn, ended, composer, result, begin, out)
-    }
-
-    pub(crate) fn composer_of(&self, ended: Ended) -> Composer {
-        Composer {
-            number: ended.opcode.wire(),
-            opaque: ended.opaque,
-            opcode: Some(ended.opcode),
-            kind: self.kind(),
-            features: self.features,
-        }
-    }
-
-    fn answered(
-        &mut self,
-        turn: &mut Turn<'_>,
-        ended: Ended,
-        composer: Composer,
-        result: Result<(), Failure>,
-        begin: usize,
-        out: &mut Output,
-    ) -> Flow {
-        let status = result
-            .err()
-            .map_or(Status::Success, |failure| failure.status);
-        turn.shared.metrics.thread(turn.thread).replied(status);
-        let flow = match result {
-            Ok(()) => Flow::Next,
-            Err(failure) => self.fail(turn.shared, &composer, failure, out),
-        };
-        turn.last_ns = turn.shared.clock.mono_ns();
-        self.took(turn, Some(ended.opcode), begin, ended.start_ns, out);
-        flow
-    }
-
     /// Tells the client of the current cluster map, if it asked for that and has an older one.
     pub(crate) fn push_map(&mut self, shared: &Shared, out: &mut Output) {
         commands::push_map(self, shared, out);
@@ -553,19 +303,4 @@ impl Session {
         Metrics::count(&metrics.auth_errors);
         self.login = None;
     }
-}
-
-/// What is known of a parked command that ended, beside how it is answered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
-    pub(crate) opcode: Opcode,
-    pub(crate) opaque: u32,
-    pub(crate) start_ns: u64,
-}
-
-/// What became of a command that was not refused.
-enum Ran {
-    /// It must wait for others and was not executed.
-    Wait,
-    Done(Done),
 }

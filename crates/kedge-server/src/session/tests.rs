@@ -6,12 +6,12 @@ mod parked;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
-use kedge_bucket::{BucketConfig, Recovery};
+use kedge_bucket::{BucketConfig, Completion, Recovery};
 use kedge_cluster::Ports;
 use kedge_disk::SimDisk;
 use kedge_protocol::binary::commands::Hello;
-use kedge_protocol::binary::{ParseReply, RequestWriter, parse_response};
-use kedge_types::{Cas, Durability, DurabilityLevel, SystemClock, VbId};
+use kedge_protocol::binary::{FrameInfos, Opcode, ParseReply, RequestWriter, parse_response};
+use kedge_types::{Cas, Durability, DurabilityLevel, Status, SystemClock, VbId};
 use mio::{Poll, Waker};
 
 use super::*;

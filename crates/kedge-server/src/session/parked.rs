@@ -1,0 +1,152 @@
+//! Commands that wait for something, and their replies when it has come.
+
+use kedge_bucket::Completion;
+use kedge_protocol::binary::Opcode;
+use kedge_types::Status;
+
+use super::{Composer, Failure, Flight, Flow, ReplyKind, Session, Turn};
+use crate::commands::{self, Done};
+use crate::inbox::Login;
+use crate::output::Output;
+use crate::text_exec;
+
+/// What is known of a parked command that ended, beside how it is answered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) opcode: Opcode,
+    pub(crate) opaque: u32,
+    pub(crate) start_ns: u64,
+}
+
+impl Session {
+    /// Parks the command that a bucket, or the login thread, was given under the cookie of the next slot.
+    pub(crate) fn park(&mut self, turn: &mut Turn<'_>, flight: Flight, alone: bool) {
+        self.flights.park(flight, alone);
+        if let Some(bucket) = &self.bucket {
+            turn.kick(bucket);
+        }
+        // The next command begins now, not when this one ends.
+        turn.last_ns = turn.shared.clock.mono_ns();
+    }
+
+    /// A parked command ended. The caller then lets the session go on with the bytes that wait.
+    pub(crate) fn on_completion(
+        &mut self,
+        turn: &mut Turn<'_>,
+        slot: u8,
+        completion: Completion,
+        out: &mut Output,
+    ) -> Flow {
+        if commands::is_partial(&completion) {
+            self.on_part(slot, completion, out);
+            return Flow::Next;
+        }
+        let Some(flight) = self.flights.take(slot) else {
+            return Flow::Next;
+        };
+        let Flight {
+            opcode,
+            opaque,
+            start_ns,
+            kind,
+        } = flight;
+        let ended = Ended {
+            opcode,
+            opaque,
+            start_ns,
+        };
+        let composer = self.composer_of(ended);
+        let begin = out.position();
+        let result = match kind {
+            ReplyKind::Text(suspended) => {
+                text_exec::resume(self, turn, &suspended, start_ns, completion, out);
+                return Flow::Next;
+            }
+            ReplyKind::Part => {
+                text_exec::on_part(self, turn, slot, completion, out);
+                return Flow::Next;
+            }
+            ReplyKind::Observe(observing) => {
+                match commands::observed(self, turn, ended, observing, completion, out) {
+                    Ok(Done::Parked) => return Flow::Next,
+                    other => other.map(drop),
+                }
+            }
+            kind => commands::complete(&composer, &kind, completion, out),
+        };
+        self.answered(turn, ended, composer, result, begin, out)
+    }
+
+    /// A part of the answer to a command that goes on. If it cannot be told, the command fails in the end.
+    fn on_part(&mut self, slot: u8, completion: Completion, out: &mut Output) {
+        let Some(flight) = self.flights.get_mut(slot) else {
+            return;
+        };
+        let kind = std::mem::replace(&mut flight.kind, ReplyKind::ScanFailed);
+        let ended = Ended {
+            opcode: flight.opcode,
+            opaque: flight.opaque,
+            start_ns: flight.start_ns,
+        };
+        let composer = self.composer_of(ended);
+        if commands::complete(&composer, &kind, completion, out).is_ok()
+            && let Some(flight) = self.flights.get_mut(slot)
+        {
+            flight.kind = kind;
+        }
+    }
+
+    /// A login that was parked ended.
+    pub(crate) fn on_login(
+        &mut self,
+        turn: &mut Turn<'_>,
+        slot: u8,
+        login: Login,
+        out: &mut Output,
+    ) -> Flow {
+        let Some(flight) = self.flights.take(slot) else {
+            return Flow::Next;
+        };
+        let ended = Ended {
+            opcode: flight.opcode,
+            opaque: flight.opaque,
+            start_ns: flight.start_ns,
+        };
+        let composer = self.composer_of(ended);
+        let begin = out.position();
+        let result = commands::logged_in(self, turn, &composer, login, out);
+        self.answered(turn, ended, composer, result, begin, out)
+    }
+
+    pub(crate) fn composer_of(&self, ended: Ended) -> Composer {
+        Composer {
+            number: ended.opcode.wire(),
+            opaque: ended.opaque,
+            opcode: Some(ended.opcode),
+            kind: self.kind(),
+            features: self.features,
+        }
+    }
+
+    fn answered(
+        &mut self,
+        turn: &mut Turn<'_>,
+        ended: Ended,
+        composer: Composer,
+        result: Result<(), Failure>,
+        begin: usize,
+        out: &mut Output,
+    ) -> Flow {
+        let status = result
+            .err()
+            .map_or(Status::Success, |failure| failure.status);
+        turn.shared.metrics.thread(turn.thread).replied(status);
+        let flow = match result {
+            Ok(()) => Flow::Next,
+            Err(failure) => self.fail(turn.shared, &composer, failure, out),
+        };
+        turn.last_ns = turn.shared.clock.mono_ns();
+        self.took(turn, Some(ended.opcode), begin, ended.start_ns, out);
+        flow
+    }
+}

@@ -1,0 +1,116 @@
+//! One command, from its frame to its reply, or until it is parked.
+
+use kedge_protocol::binary::{FrameInfos, Magic, Opcode, Request, ServerDuration};
+use kedge_types::Status;
+
+use super::{Composer, Failure, Flow, Session, Turn};
+use crate::commands::{self, Command, Done};
+use crate::output::Output;
+
+/// Where the server duration stands in a reply that has one: behind the header and the head of its frame info.
+const DURATION_AT: usize = 25;
+
+/// What became of a command that was not refused.
+enum Ran {
+    /// It must wait for others and was not executed.
+    Wait,
+    Done(Done),
+}
+
+impl Session {
+    pub(super) fn execute(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: &Request<'_>,
+        out: &mut Output,
+    ) -> Flow {
+        let opcode = Opcode::from_wire(request.opcode, self.kind());
+        let composer = Composer {
+            number: request.opcode,
+            opaque: request.opaque,
+            opcode,
+            kind: self.kind(),
+            features: self.features,
+        };
+        let begin = out.position();
+        let (status, flow) = match self.run(turn, request, opcode, composer, out) {
+            Ok(Ran::Wait) => return Flow::Wait,
+            Ok(Ran::Done(Done::Parked)) => return Flow::Next,
+            Ok(Ran::Done(Done::Replied)) => (Status::Success, Flow::Next),
+            Ok(Ran::Done(Done::Close)) => (Status::Success, Flow::Close),
+            Err(failure) => (
+                failure.status,
+                self.fail(turn.shared, &composer, failure, out),
+            ),
+        };
+        turn.shared.metrics.thread(turn.thread).replied(status);
+        let start_ns = turn.last_ns;
+        turn.last_ns = turn.shared.clock.mono_ns();
+        self.took(turn, opcode, begin, start_ns, out);
+        flow
+    }
+
+    fn run(
+        &mut self,
+        turn: &mut Turn<'_>,
+        request: &Request<'_>,
+        opcode: Option<Opcode>,
+        composer: Composer,
+        out: &mut Output,
+    ) -> Result<Ran, Failure> {
+        let Some(opcode) = opcode else {
+            return Err(Opcode::unsupported_status(request.opcode).into());
+        };
+        let infos = if request.framing.is_empty() {
+            FrameInfos::default()
+        } else {
+            let infos = FrameInfos::parse(request.framing)?;
+            infos.check_opcode(opcode)?;
+            infos
+        };
+        if !self.flights.is_empty() {
+            if matches!(opcode, Opcode::Hello | Opcode::SelectBucket) {
+                return Err(Failure::new(
+                    Status::Invalid,
+                    "not while other commands of the connection are being executed",
+                ));
+            }
+            if infos.barrier || !opcode.is_reorderable() {
+                return Ok(Ran::Wait);
+            }
+        }
+        let mut command = Command {
+            session: self,
+            turn,
+            out,
+            request,
+            composer,
+            opcode,
+            infos,
+        };
+        command.check_first()?;
+        commands::dispatch(&mut command).map(Ran::Done)
+    }
+
+    /// A command was answered: its time is told in the reply and counted in the histograms.
+    pub(super) fn took(
+        &self,
+        turn: &Turn<'_>,
+        opcode: Option<Opcode>,
+        begin: usize,
+        start_ns: u64,
+        out: &mut Output,
+    ) {
+        let us = turn.last_ns.saturating_sub(start_ns) / 1_000;
+        if let Some(reply) = out.buffer().get_mut(begin..)
+            && reply.first() == Some(&Magic::AltClientResponse.wire())
+        {
+            let encoded = ServerDuration::encode(us).to_be_bytes();
+            reply[DURATION_AT..DURATION_AT + 2].copy_from_slice(&encoded);
+        }
+        turn.shared.metrics.thread(turn.thread).command();
+        if let (Some(bucket), Some(timing)) = (&self.bucket, opcode.and_then(commands::timing_of)) {
+            bucket.timings().record_us(turn.thread, timing, us);
+        }
+    }
+}
