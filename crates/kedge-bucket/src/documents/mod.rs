@@ -1,0 +1,231 @@
+//! Commands on documents: those that write are here.
+
+mod reads;
+mod writing;
+
+pub(crate) use writing::{Told, pending};
+
+use crate::Arithmetic;
+use crate::bucket::{Bucket, Ctx, Write};
+use crate::counters::Counter;
+use crate::fetch::Op;
+use crate::held::Room;
+use crate::outcome::Outcome;
+use kedge_types::{Datatype, DocKey, Status, VbId};
+use kedge_vbucket::{ConcatMode, Cookie, Document, MinRatio, Mutated, StoreMode, VBucket};
+
+/// Most digits of a counter.
+const COUNTER_BYTES: usize = 20;
+
+/// What all reads share.
+#[derive(Clone, Copy, Debug)]
+pub struct Read<'a> {
+    /// The vBucket.
+    pub vb: VbId,
+    /// The document.
+    pub key: &'a DocKey,
+    /// Who is told when the read was parked, as the document must come from the disk.
+    pub cookie: Cookie,
+}
+
+/// A value that is to be stored.
+#[derive(Clone, Copy, Debug)]
+pub struct Storing<'a> {
+    /// Whether the document may be there.
+    pub mode: StoreMode,
+    /// The value.
+    pub value: &'a [u8],
+    /// What the client says of it.
+    pub datatype: Datatype,
+    /// The client's own 32 bits.
+    pub flags: u32,
+    /// The number of the wire.
+    pub expiry: u32,
+}
+
+impl Bucket {
+    /// Stores a value. `datatype` is what the client says of it; whether it is JSON is found out here. `expiry` is the
+    /// number of the wire.
+    ///
+    /// # Errors
+    /// `KeyExists`, `KeyNotFound`, `Locked`, `TooBig`, `Invalid`, `SyncWriteInProgress`, `NotMyVbucket`; `NoMemory`;
+    /// `TemporaryFailure` when nothing can leave memory to make room. A write for which room is being made is parked.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the fields of the command, once each"
+    )]
+    pub fn store(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        mode: StoreMode,
+        value: &[u8],
+        datatype: Datatype,
+        flags: u32,
+        expiry: u32,
+    ) -> Result<Outcome<Mutated>, Status> {
+        let storing = Storing {
+            mode,
+            value,
+            datatype,
+            flags,
+            expiry,
+        };
+        self.store_telling(ctx, write, &storing, |_, mutated| mutated)
+    }
+
+    /// [`Bucket::store`] that gives what `tell` makes of it. When it was parked, the completion has the document.
+    pub(crate) fn store_telling<R: Told>(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        storing: &Storing<'_>,
+        tell: impl FnOnce(&VBucket, Mutated) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        let Storing {
+            mode,
+            value,
+            datatype,
+            flags,
+            expiry,
+        } = *storing;
+        let value = self.check_value(ctx, value, datatype, self.hot.min_ratio())?;
+        let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
+        let expiry = self.expiry(ctx.now, write.key, expiry);
+        self.count(ctx, Counter::CmdSet);
+        let op = || Op::Store {
+            mode,
+            bytes: value.bytes.as_ref().into(),
+            datatype: value.datatype,
+            flags,
+            expiry,
+        };
+        if let Room::Later(bytes) = room {
+            return self.hold_write(ctx, write, bytes, op());
+        }
+        let result = self.write(ctx, write, None, op, |vbucket, inner| {
+            let outcome = vbucket.store(ctx.now, inner, mode, &value, flags, expiry)?;
+            Ok(outcome.map(|mutated| tell(vbucket, mutated)))
+        });
+        self.hold_back_if_behind(ctx, write, result)
+    }
+
+    /// Puts bytes in front of or behind a value.
+    ///
+    /// # Errors
+    /// `NotStored` when there is none; else as [`Bucket::store`].
+    pub fn concat(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        mode: ConcatMode,
+        value: &[u8],
+        datatype: Datatype,
+    ) -> Result<Outcome<Mutated>, Status> {
+        let value = self.check_value(ctx, value, datatype, MinRatio::NEVER)?;
+        let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
+        self.count(ctx, Counter::CmdSet);
+        let op = || Op::Concat {
+            mode,
+            bytes: value.bytes.as_ref().into(),
+        };
+        if let Room::Later(bytes) = room {
+            return self.hold_write(ctx, write, bytes, op());
+        }
+        let result = self.write(ctx, write, None, op, |vbucket, inner| {
+            vbucket.concat(ctx.now, inner, mode, &value.bytes)
+        });
+        self.hold_back_if_behind(ctx, write, result)
+    }
+
+    /// Deletes a document.
+    ///
+    /// # Errors
+    /// As [`Bucket::store`]. Memory is no reason: deleting makes room.
+    pub fn delete(&self, ctx: Ctx, write: &Write<'_>) -> Result<Outcome<Mutated>, Status> {
+        self.refuse_on_full_disk()?;
+        let hits = (Counter::DeleteHits, Counter::DeleteMisses);
+        let op = || Op::Delete;
+        self.write(ctx, write, Some(hits), op, |vbucket, inner| {
+            vbucket.delete(ctx.now, inner)
+        })
+    }
+
+    /// Adds to or subtracts from a counter and gives its new value.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `DeltaBadValue`; else as [`Bucket::store`].
+    pub fn arithmetic(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        op: Arithmetic,
+    ) -> Result<Outcome<(Mutated, u64)>, Status> {
+        let room = self.admit(ctx, write.key.as_bytes().len() + COUNTER_BYTES)?;
+        let Arithmetic {
+            negative,
+            delta,
+            initial,
+            expiry,
+        } = op;
+        let op = kedge_vbucket::Arithmetic {
+            negative,
+            delta,
+            initial,
+            expiry: self.expiry(ctx.now, write.key, expiry),
+        };
+        if let Room::Later(bytes) = room {
+            return self.hold_write(ctx, write, bytes, Op::Arithmetic(op));
+        }
+        let hits = if negative {
+            (Counter::DecrHits, Counter::DecrMisses)
+        } else {
+            (Counter::IncrHits, Counter::IncrMisses)
+        };
+        let waiting = || Op::Arithmetic(op);
+        self.write(ctx, write, Some(hits), waiting, |vbucket, inner| {
+            vbucket.arithmetic(ctx.now, inner, &op)
+        })
+    }
+
+    /// Gives a document another expiry, the number of the wire.
+    ///
+    /// # Errors
+    /// As [`Bucket::store`].
+    pub fn touch(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        expiry: u32,
+    ) -> Result<Outcome<Mutated>, Status> {
+        self.refuse_on_full_disk()?;
+        let expiry = self.expiry(ctx.now, write.key, expiry);
+        self.count(ctx, Counter::CmdTouch);
+        let op = || Op::Touch { expiry };
+        let hits = (Counter::TouchHits, Counter::TouchMisses);
+        self.write(ctx, write, Some(hits), op, |vbucket, inner| {
+            vbucket.touch(ctx.now, inner, expiry)
+        })
+    }
+
+    /// [`Bucket::touch`], then shows the document to `read`. When it was parked, the completion has the document.
+    ///
+    /// # Errors
+    /// As [`Bucket::touch`].
+    pub fn get_and_touch<R>(
+        &self,
+        ctx: Ctx,
+        write: &Write<'_>,
+        expiry: u32,
+        read: impl FnOnce(Document<'_>, Mutated) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        self.refuse_on_full_disk()?;
+        let expiry = self.expiry(ctx.now, write.key, expiry);
+        self.count(ctx, Counter::CmdTouch);
+        let op = || Op::GetAndTouch { expiry };
+        let hits = (Counter::TouchHits, Counter::TouchMisses);
+        self.write(ctx, write, Some(hits), op, |vbucket, inner| {
+            vbucket.get_and_touch(ctx.now, inner, expiry, read)
+        })
+    }
+}

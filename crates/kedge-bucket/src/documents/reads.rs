@@ -1,0 +1,124 @@
+//! Commands that read, and locks.
+
+use super::Read;
+use crate::bucket::{Bucket, Ctx, Role};
+use crate::counters::Counter;
+use crate::fetch::Op;
+use crate::outcome::Outcome;
+use kedge_types::{Cas, Status};
+use kedge_vbucket::{Document, Meta, Outcome as StepOutcome};
+
+impl Bucket {
+    /// Shows a document to `read`, which runs under the vBucket's lock: copy a small value there, clone the item of a
+    /// large one. When it was parked, the completion has the document.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `NotMyVbucket`, `TemporaryFailure` while loading.
+    pub fn get<R>(
+        &self,
+        ctx: Ctx,
+        wanted: &Read<'_>,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        let result = self.step(ctx.now, wanted.vb, |vbucket| {
+            vbucket.get(ctx.now, wanted.key, read)
+        });
+        let result = match result {
+            Ok(result) => result,
+            Err(status) => return self.or_await(ctx, wanted, Op::Get, status),
+        };
+        self.count(ctx, Counter::CmdGet);
+        match result {
+            Ok(StepOutcome::Fetch) => return self.fetch(ctx, wanted, Op::Get),
+            Ok(_) => self.count(ctx, Counter::GetHits),
+            Err(_) => self.count(ctx, Counter::GetMisses),
+        }
+        self.or_fetch(ctx, wanted, Op::Get, result?)
+    }
+
+    /// Shows a replica's document to `read`, which may be behind that of the active; see [`Bucket::get`].
+    ///
+    /// # Errors
+    /// `KeyNotFound`; `NotMyVbucket` unless the vBucket is a replica; `TemporaryFailure` while loading.
+    pub fn get_replica<R>(
+        &self,
+        ctx: Ctx,
+        wanted: &Read<'_>,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        let outcome = self.step_as(ctx.now, wanted.vb, Role::Replica, |vbucket| {
+            vbucket.get_replica(ctx.now, wanted.key, read)
+        })??;
+        self.or_fetch(ctx, wanted, Op::GetReplica, outcome)
+    }
+
+    /// What a step came to that only reads; its command waits if it needs the disk.
+    pub(crate) fn or_fetch<R>(
+        &self,
+        ctx: Ctx,
+        wanted: &Read<'_>,
+        op: Op,
+        outcome: StepOutcome<R>,
+    ) -> Result<Outcome<R>, Status> {
+        match outcome {
+            StepOutcome::Done(done) => Ok(Outcome::Done(done)),
+            StepOutcome::Parked => Ok(Outcome::Parked),
+            StepOutcome::Fetch => self.fetch(ctx, wanted, op),
+        }
+    }
+
+    /// The metadata of a document or tombstone.
+    ///
+    /// # Errors
+    /// As [`Bucket::get`].
+    pub fn get_meta(&self, ctx: Ctx, wanted: &Read<'_>) -> Result<Outcome<Meta>, Status> {
+        let outcome = self.step(ctx.now, wanted.vb, |vbucket| {
+            vbucket.get_meta(ctx.now, wanted.key)
+        });
+        match outcome {
+            Ok(outcome) => self.or_fetch(ctx, wanted, Op::GetMeta, outcome?),
+            Err(status) => self.or_await(ctx, wanted, Op::GetMeta, status),
+        }
+    }
+
+    /// Locks a document for `secs` seconds (0: the default) and shows it to `read`, with the CAS that opens the lock.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `Locked`, `SyncWriteInProgress`, `NotMyVbucket`, `TemporaryFailure` while loading.
+    pub fn get_and_lock<R>(
+        &self,
+        ctx: Ctx,
+        wanted: &Read<'_>,
+        secs: u32,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        self.count(ctx, Counter::CmdLock);
+        let result = self.step(ctx.now, wanted.vb, |vbucket| {
+            vbucket.get_and_lock(ctx.now, wanted.key, secs, read)
+        });
+        let op = Op::GetAndLock { secs };
+        let result = match result {
+            Ok(result) => result,
+            Err(status) => return self.or_await(ctx, wanted, op, status),
+        };
+        self.count_error(ctx, result.as_ref().err());
+        self.or_fetch(ctx, wanted, op, result?)
+    }
+
+    /// Opens a lock. What is locked does not leave memory: of a document that is on disk only the disk is asked whether
+    /// it exists, as it is not locked. When it was parked, [`kedge_vbucket::Completion::Persisted`] says how it went.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `NotLocked`, `Locked` with another CAS, `SyncWriteInProgress`.
+    pub fn unlock(&self, ctx: Ctx, wanted: &Read<'_>, cas: Cas) -> Result<Outcome<()>, Status> {
+        let result = self.step(ctx.now, wanted.vb, |vbucket| {
+            vbucket.unlock(ctx.now, wanted.key, cas)
+        });
+        let result = match result {
+            Ok(result) => result,
+            Err(status) => return self.or_await(ctx, wanted, Op::Unlock(cas), status),
+        };
+        self.count_error(ctx, result.as_ref().err());
+        self.or_fetch(ctx, wanted, Op::Unlock(cas), result?)
+    }
+}
