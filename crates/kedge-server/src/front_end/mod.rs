@@ -4,30 +4,31 @@
 //! each; read the inbox; tell the buckets in which commands were parked to commit; read the inbox again, since that may
 //! have completed commands on this very thread.
 
+mod limits;
+mod messages;
+mod stop;
+
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kedge_auth::UserStore;
-use kedge_bucket::{Bucket, Completion, Cookie};
+use kedge_bucket::Bucket;
 use mio::event::Event;
-use mio::{Events, Interest, Poll, Token};
+use mio::{Events, Poll, Token};
 use slab::Slab;
 
 use crate::connection::{Connection, Lent, OutputPool, Verdict};
-use crate::cookie::ConnectionId;
-use crate::inbox::{Accepted, FrontEnds, Login, Message};
+use crate::inbox::{FrontEnds, Message};
 use crate::limits::RECEIVE_BUFFER_BYTES;
 use crate::metrics::Metrics;
-use crate::session::{Flow, Session, Turn};
+use crate::session::Turn;
 use crate::shared::Shared;
 
 /// The token of the inbox's waker; connections have their slots.
 pub(crate) const WAKER: Token = Token(usize::MAX);
 /// Events taken at a time.
 const EVENTS: usize = 1_024;
-/// Limits of time are looked at no more often than this.
-const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
 /// After so many turns in which one connection alone was active, the thread commits on its behalf: nobody is held up.
 const SOLO_TURNS: u32 = 3;
 
@@ -245,45 +246,6 @@ impl FrontEnd {
         self.sweep_at(timer, turn.now.mono_ns);
     }
 
-    /// Makes sure that limits of time are looked at when the one at `at` may be met.
-    fn sweep_at(&mut self, at: Option<u64>, now_ns: u64) {
-        let Some(at) = at else {
-            return;
-        };
-        let at = at.max(now_ns + SWEEP_INTERVAL.as_nanos() as u64);
-        if self.sweep_ns.is_none_or(|known| at < known) {
-            self.sweep_ns = Some(at);
-        }
-    }
-
-    /// Closes connections that met a limit of time, and finds out when the next one may.
-    fn sweep(&mut self, turn: &mut Turn<'_>) {
-        let shared = turn.shared;
-        let now_ns = turn.last_ns;
-        self.sweep_ns = None;
-        let mut late = Vec::new();
-        let mut due = Vec::new();
-        let mut next = None;
-        for (slot, seat) in &self.seats {
-            match seat.connection.session.timer_ns() {
-                Some(at) if at <= now_ns => due.push(slot),
-                Some(at) => next = Some(next.map_or(at, |next: u64| next.min(at))),
-                None => {}
-            }
-            match seat.connection.deadline(&shared.limits) {
-                Some((at, what)) if at <= now_ns => late.push((slot, what)),
-                Some((at, _)) => next = Some(next.map_or(at, |next: u64| next.min(at))),
-                None => {}
-            }
-        }
-        for (slot, what) in late {
-            self.close(slot, &Gone::TimedOut(what));
-        }
-        self.sweep_at(next, now_ns);
-        turn.now = shared.now();
-        due.into_iter().for_each(|slot| self.serve(slot, turn));
-    }
-
     fn close(&mut self, slot: usize, why: &Gone) {
         let Some(mut seat) = self.seats.try_remove(slot) else {
             return;
@@ -310,144 +272,6 @@ impl FrontEnd {
         metrics
             .thread(self.thread)
             .set_connections(self.seats.len());
-    }
-
-    fn read_inbox(&mut self, turn: &mut Turn<'_>) {
-        let mut messages = std::mem::take(&mut self.messages);
-        self.front_ends.inbox(self.thread).take(&mut messages);
-        for message in messages.drain(..) {
-            match message {
-                Message::Connection(accepted) => self.welcome(*accepted, turn),
-                Message::Completed(cookie, completion) => self.completed(cookie, completion, turn),
-                Message::LoggedIn(cookie, login) => self.logged_in(cookie, *login, turn),
-                Message::StreamsReady(id) => {
-                    if let Some(slot) = self.find_connection(id) {
-                        self.seats[slot].connection.session.on_streams_ready();
-                        self.tell(slot);
-                    }
-                }
-                Message::End(id) => {
-                    if let Some(slot) = self.find_connection(id) {
-                        self.close(slot, &Gone::Ended);
-                    }
-                }
-                Message::ClusterChanged => self.push_maps(turn),
-                Message::Stop => self.stop(),
-                Message::Abort => self.aborting = true,
-            }
-        }
-        self.messages = messages;
-        let told = std::mem::take(&mut self.told);
-        for &slot in &told {
-            if let Some(seat) = self.seats.get_mut(slot)
-                && seat.connection.queued_again
-            {
-                seat.connection.queued_again = false;
-                self.serve(slot, turn);
-            }
-        }
-        if self.told.is_empty() {
-            self.told = told;
-            self.told.clear();
-        }
-    }
-
-    /// Serves the connection when the inbox was read, once for all that it was told.
-    fn tell(&mut self, slot: usize) {
-        if let Some(seat) = self.seats.get_mut(slot)
-            && !seat.connection.queued_again
-        {
-            seat.connection.queued_again = true;
-            self.told.push(slot);
-        }
-    }
-
-    fn welcome(&mut self, accepted: Accepted, turn: &mut Turn<'_>) {
-        let metrics = &turn.shared.metrics;
-        if self.stopping {
-            metrics
-                .open
-                .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-            return;
-        }
-        let Accepted {
-            mut stream,
-            port,
-            peer,
-            local,
-        } = accepted;
-        let entry = self.seats.vacant_entry();
-        let slot = entry.key();
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        if let Err(error) = self
-            .poll
-            .registry()
-            .register(&mut stream, Token(slot), interest)
-        {
-            tracing::warn!(%peer, %error, "a connection cannot be polled");
-            metrics
-                .open
-                .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-            return;
-        }
-        turn.shared
-            .client_addresses
-            .connected(peer.ip(), turn.now.unix_secs());
-        self.generation = self.generation.wrapping_add(1);
-        let id = ConnectionId::new(self.thread, slot, self.generation);
-        let session = Session::new(id, port, local, peer, turn.shared);
-        let connection = Connection::new(stream, session, turn.now.mono_ns);
-        entry.insert(Seat {
-            generation: id.generation,
-            connection,
-        });
-        metrics
-            .thread(self.thread)
-            .set_connections(self.seats.len());
-        // The client may have sent something before the socket was registered.
-        self.tell(slot);
-    }
-
-    /// The slot of the connection that a cookie names, if that is still there.
-    fn find(&mut self, cookie: Cookie) -> Option<(usize, u8)> {
-        let (id, command) = ConnectionId::of(cookie);
-        Some((self.find_connection(id)?, command))
-    }
-
-    fn find_connection(&self, id: ConnectionId) -> Option<usize> {
-        let slot = id.slot as usize;
-        let seat = self.seats.get(slot)?;
-        (seat.generation == id.generation).then_some(slot)
-    }
-
-    fn completed(&mut self, cookie: Cookie, completion: Completion, turn: &mut Turn<'_>) {
-        if let Some((slot, command)) = self.find(cookie) {
-            self.answer(slot, |connection| {
-                connection
-                    .session
-                    .on_completion(turn, command, completion, &mut connection.out)
-            });
-        }
-    }
-
-    fn logged_in(&mut self, cookie: Cookie, login: Login, turn: &mut Turn<'_>) {
-        if let Some((slot, command)) = self.find(cookie) {
-            self.answer(slot, |connection| {
-                connection
-                    .session
-                    .on_login(turn, command, login, &mut connection.out)
-            });
-        }
-    }
-
-    fn answer(&mut self, slot: usize, compose: impl FnOnce(&mut Connection) -> Flow) {
-        let connection = &mut self.seats[slot].connection;
-        connection.borrow_output(&mut self.outputs);
-        if compose(connection) == Flow::Close {
-            self.close(slot, &Gone::Ended);
-        } else {
-            self.tell(slot);
-        }
     }
 
     /// Commits what was parked, and answers what that completed.
@@ -484,59 +308,6 @@ impl FrontEnd {
         }
         over.into_iter()
             .for_each(|slot| self.close(slot, &Gone::Ended));
-    }
-
-    fn push_maps(&mut self, turn: &mut Turn<'_>) {
-        self.refresh_if_changed(turn.shared);
-        let mut pushed = Vec::new();
-        for (slot, seat) in &mut self.seats {
-            let connection = &mut seat.connection;
-            connection.borrow_output(&mut self.outputs);
-            connection
-                .session
-                .push_map(turn.shared, &mut connection.out);
-            if connection.out.is_empty() {
-                self.outputs.give(std::mem::take(&mut connection.out));
-            } else {
-                pushed.push(slot);
-            }
-        }
-        pushed.into_iter().for_each(|slot| self.tell(slot));
-    }
-
-    fn stop(&mut self) {
-        self.stopping = true;
-        self.drain(|connection| !connection.session.is_dcp())
-            .into_iter()
-            .for_each(|slot| self.tell(slot));
-    }
-
-    /// Lets connections finish. Gives their slots.
-    fn drain(&mut self, which: impl Fn(&Connection) -> bool) -> Vec<usize> {
-        let mut slots = Vec::new();
-        for (slot, seat) in &mut self.seats {
-            if which(&seat.connection) {
-                seat.connection.drain();
-                slots.push(slot);
-            }
-        }
-        slots
-    }
-
-    /// The server stops. Replicas are served until no other connection is left: clients wait for what they acknowledge.
-    fn drain_streams(&mut self, turn: &mut Turn<'_>) {
-        let shared = turn.shared;
-        let open = shared
-            .metrics
-            .open
-            .load(std::sync::atomic::Ordering::Relaxed);
-        if open > shared.dcp.len() as u64 {
-            // The others may be those of other threads.
-            return self.sweep_at(Some(turn.last_ns), turn.last_ns);
-        }
-        for slot in self.drain(|connection| connection.session.is_dcp()) {
-            self.serve(slot, turn);
-        }
     }
 }
 

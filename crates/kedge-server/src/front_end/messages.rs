@@ -1,0 +1,168 @@
+//! What other threads tell a front-end thread: new connections, commands that ended, changes of the cluster, the end.
+
+use kedge_bucket::{Completion, Cookie};
+use mio::{Interest, Token};
+
+use super::{FrontEnd, Gone, Seat};
+use crate::connection::Connection;
+use crate::cookie::ConnectionId;
+use crate::inbox::{Accepted, Login, Message};
+use crate::session::{Flow, Session, Turn};
+
+impl FrontEnd {
+    pub(super) fn read_inbox(&mut self, turn: &mut Turn<'_>) {
+        let mut messages = std::mem::take(&mut self.messages);
+        self.front_ends.inbox(self.thread).take(&mut messages);
+        for message in messages.drain(..) {
+            match message {
+                Message::Connection(accepted) => self.welcome(*accepted, turn),
+                Message::Completed(cookie, completion) => self.completed(cookie, completion, turn),
+                Message::LoggedIn(cookie, login) => self.logged_in(cookie, *login, turn),
+                Message::StreamsReady(id) => {
+                    if let Some(slot) = self.find_connection(id) {
+                        self.seats[slot].connection.session.on_streams_ready();
+                        self.tell(slot);
+                    }
+                }
+                Message::End(id) => {
+                    if let Some(slot) = self.find_connection(id) {
+                        self.close(slot, &Gone::Ended);
+                    }
+                }
+                Message::ClusterChanged => self.push_maps(turn),
+                Message::Stop => self.stop(),
+                Message::Abort => self.aborting = true,
+            }
+        }
+        self.messages = messages;
+        let told = std::mem::take(&mut self.told);
+        for &slot in &told {
+            if let Some(seat) = self.seats.get_mut(slot)
+                && seat.connection.queued_again
+            {
+                seat.connection.queued_again = false;
+                self.serve(slot, turn);
+            }
+        }
+        if self.told.is_empty() {
+            self.told = told;
+            self.told.clear();
+        }
+    }
+
+    /// Serves the connection when the inbox was read, once for all that it was told.
+    pub(super) fn tell(&mut self, slot: usize) {
+        if let Some(seat) = self.seats.get_mut(slot)
+            && !seat.connection.queued_again
+        {
+            seat.connection.queued_again = true;
+            self.told.push(slot);
+        }
+    }
+
+    fn welcome(&mut self, accepted: Accepted, turn: &mut Turn<'_>) {
+        let metrics = &turn.shared.metrics;
+        if self.stopping {
+            metrics
+                .open
+                .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            return;
+        }
+        let Accepted {
+            mut stream,
+            port,
+            peer,
+            local,
+        } = accepted;
+        let entry = self.seats.vacant_entry();
+        let slot = entry.key();
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        if let Err(error) = self
+            .poll
+            .registry()
+            .register(&mut stream, Token(slot), interest)
+        {
+            tracing::warn!(%peer, %error, "a connection cannot be polled");
+            metrics
+                .open
+                .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            return;
+        }
+        turn.shared
+            .client_addresses
+            .connected(peer.ip(), turn.now.unix_secs());
+        self.generation = self.generation.wrapping_add(1);
+        let id = ConnectionId::new(self.thread, slot, self.generation);
+        let session = Session::new(id, port, local, peer, turn.shared);
+        let connection = Connection::new(stream, session, turn.now.mono_ns);
+        entry.insert(Seat {
+            generation: id.generation,
+            connection,
+        });
+        metrics
+            .thread(self.thread)
+            .set_connections(self.seats.len());
+        // The client may have sent something before the socket was registered.
+        self.tell(slot);
+    }
+
+    /// The slot of the connection that a cookie names, if that is still there.
+    fn find(&mut self, cookie: Cookie) -> Option<(usize, u8)> {
+        let (id, command) = ConnectionId::of(cookie);
+        Some((self.find_connection(id)?, command))
+    }
+
+    fn find_connection(&self, id: ConnectionId) -> Option<usize> {
+        let slot = id.slot as usize;
+        let seat = self.seats.get(slot)?;
+        (seat.generation == id.generation).then_some(slot)
+    }
+
+    fn completed(&mut self, cookie: Cookie, completion: Completion, turn: &mut Turn<'_>) {
+        if let Some((slot, command)) = self.find(cookie) {
+            self.answer(slot, |connection| {
+                connection
+                    .session
+                    .on_completion(turn, command, completion, &mut connection.out)
+            });
+        }
+    }
+
+    fn logged_in(&mut self, cookie: Cookie, login: Login, turn: &mut Turn<'_>) {
+        if let Some((slot, command)) = self.find(cookie) {
+            self.answer(slot, |connection| {
+                connection
+                    .session
+                    .on_login(turn, command, login, &mut connection.out)
+            });
+        }
+    }
+
+    fn answer(&mut self, slot: usize, compose: impl FnOnce(&mut Connection) -> Flow) {
+        let connection = &mut self.seats[slot].connection;
+        connection.borrow_output(&mut self.outputs);
+        if compose(connection) == Flow::Close {
+            self.close(slot, &Gone::Ended);
+        } else {
+            self.tell(slot);
+        }
+    }
+
+    fn push_maps(&mut self, turn: &mut Turn<'_>) {
+        self.refresh_if_changed(turn.shared);
+        let mut pushed = Vec::new();
+        for (slot, seat) in &mut self.seats {
+            let connection = &mut seat.connection;
+            connection.borrow_output(&mut self.outputs);
+            connection
+                .session
+                .push_map(turn.shared, &mut connection.out);
+            if connection.out.is_empty() {
+                self.outputs.give(std::mem::take(&mut connection.out));
+            } else {
+                pushed.push(slot);
+            }
+        }
+        pushed.into_iter().for_each(|slot| self.tell(slot));
+    }
+}

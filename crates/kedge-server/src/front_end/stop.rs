@@ -1,0 +1,42 @@
+//! The end: connections finish what they began, those that follow vBuckets last.
+
+use super::FrontEnd;
+use crate::connection::Connection;
+use crate::session::Turn;
+
+impl FrontEnd {
+    pub(super) fn stop(&mut self) {
+        self.stopping = true;
+        self.drain(|connection| !connection.session.is_dcp())
+            .into_iter()
+            .for_each(|slot| self.tell(slot));
+    }
+
+    /// Lets connections finish. Gives their slots.
+    fn drain(&mut self, which: impl Fn(&Connection) -> bool) -> Vec<usize> {
+        let mut slots = Vec::new();
+        for (slot, seat) in &mut self.seats {
+            if which(&seat.connection) {
+                seat.connection.drain();
+                slots.push(slot);
+            }
+        }
+        slots
+    }
+
+    /// The server stops. Replicas are served until no other connection is left: clients wait for what they acknowledge.
+    pub(super) fn drain_streams(&mut self, turn: &mut Turn<'_>) {
+        let shared = turn.shared;
+        let open = shared
+            .metrics
+            .open
+            .load(std::sync::atomic::Ordering::Relaxed);
+        if open > shared.dcp.len() as u64 {
+            // The others may be those of other threads.
+            return self.sweep_at(Some(turn.last_ns), turn.last_ns);
+        }
+        for slot in self.drain(|connection| connection.session.is_dcp()) {
+            self.serve(slot, turn);
+        }
+    }
+}
