@@ -25,7 +25,7 @@ pub struct Taken {
 /// Runs `work` and says what it took.
 pub fn measure<R>(disk: &CountedDisk, work: impl FnOnce() -> R) -> (R, Taken) {
     restart_peak();
-    let (memory, io) = (allocated(), disk.io());
+    let (memory, io) = (allocated(), disk.observer().io());
     let (cpu, start) = (process_cpu(), Instant::now());
     let result = work();
     let (wall, cpu) = (start.elapsed(), process_cpu().saturating_sub(cpu));
@@ -35,7 +35,7 @@ pub fn measure<R>(disk: &CountedDisk, work: impl FnOnce() -> R) -> (R, Taken) {
         wall,
         peak_bytes: after.peak_bytes.saturating_sub(memory.live_bytes),
         allocations: after.count - memory.count,
-        io: disk.io().since(&io),
+        io: disk.observer().io().since(&io),
     };
     (result, taken)
 }

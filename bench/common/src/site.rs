@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kedge_disk::Disk;
 
-use crate::counted::CountedDisk;
+use crate::counted::{CountedDisk, counted_disk};
 
 /// A directory to work in, which goes away with this.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl Site {
         std::fs::create_dir(&dir).expect("the directory can be made");
         Site {
             name,
-            disk: Arc::default(),
+            disk: Arc::new(counted_disk()),
             dir,
         }
     }

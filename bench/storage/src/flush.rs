@@ -1,6 +1,7 @@
 //! One vBucket, its file, and the steps with which a bucket brings what is queued into the file.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use kedge_bench_common::counted::CountedDisk;
 use kedge_bench_common::measure::{Taken, measure};
@@ -9,7 +10,8 @@ use kedge_bench_common::site::Site;
 use kedge_storage::{Storage, StorageConfig, StorageError};
 use kedge_types::{Cas, CollectionId, DocKey, Expiry, Now, VbId, VbUuid};
 use kedge_vbucket::{
-    Cookie, NewValue, Persistence, RandomState, SettleBatch, StoreMode, VBucket, VbSetup, Write,
+    Cookie, NewValue, Persistence, RandomState, SettleBatch, StoreMode, Topology, VBucket, VbSetup,
+    Write,
 };
 
 /// Bytes of a key, without the byte of its collection.
@@ -69,7 +71,7 @@ impl Limit {
 struct Rig {
     vbucket: VBucket,
     storage: Storage,
-    disk: CountedDisk,
+    disk: Arc<CountedDisk>,
     limit: Limit,
     clock_ns: u64,
 }
@@ -119,12 +121,13 @@ impl Rig {
             shards: TABLE_SHARDS,
             hasher: RandomState::default(),
             persistence,
+            topology: Some(Topology::alone()),
         });
-        let disk = (*site.disk).clone();
-        let (below, dir) = (site.disk.clone(), site.path("files"));
+        let disk = Arc::clone(&site.disk);
+        let dir = site.path("files");
         Ok(Rig {
             vbucket,
-            storage: Storage::open(below, &dir, &StorageConfig::new(1))?,
+            storage: Storage::open(disk.clone(), &dir, &StorageConfig::new(1))?,
             disk,
             limit,
             clock_ns: 1_790_000_000_000_000_000,

@@ -46,6 +46,12 @@ impl<O: Observer> Observed<O> {
         Self { disk, observer }
     }
 
+    /// Who sees what is asked.
+    #[must_use]
+    pub fn observer(&self) -> &O {
+        &self.observer
+    }
+
     fn ask<R>(
         &self,
         operation: Operation,

@@ -16,7 +16,7 @@ fn on_all(script: impl Fn(&dyn Disk, &Path)) {
     script(&sim, Path::new("/data"));
     let below = Arc::new(SimDisk::new(1));
     below.create_dir_all(Path::new("/data")).expect("create");
-    let observed = Observed::new(below, Arc::new(Seen::default()));
+    let observed = Observed::<Seen>::new(below, Arc::default());
     script(&observed, Path::new("/data"));
 }
 

@@ -20,7 +20,6 @@ impl Seen {
         self.lines.lock().expect("nobody panicked").push(line);
     }
 
-    /// What was seen since the last time.
     fn take(&self) -> Vec<String> {
         std::mem::take(&mut self.lines.lock().expect("nobody panicked"))
     }
@@ -60,23 +59,29 @@ impl Observer for Seen {
 struct Rig {
     below: SimDisk,
     disk: Observed<Seen>,
-    seen: Arc<Seen>,
+}
+
+impl Rig {
+    /// What was seen since the last time.
+    fn take(&self) -> Vec<String> {
+        self.disk.observer().take()
+    }
 }
 
 fn rig() -> Rig {
     let below = SimDisk::new(1);
-    let seen = Arc::new(Seen::default());
-    let disk = Observed::new(Arc::new(below.clone()), Arc::clone(&seen));
+    let disk = Observed::new(Arc::new(below.clone()), Arc::default());
     disk.create_dir_all(Path::new("/d")).expect("create");
-    assert_eq!(seen.take(), ["create directory /d, 0"]);
-    Rig { below, disk, seen }
+    let rig = Rig { below, disk };
+    assert_eq!(rig.take(), ["create directory /d, 0"]);
+    rig
 }
 
 /// A file `/d/a` of eight bytes.
 fn file(rig: &Rig) -> Box<dyn File> {
     let file = rig.disk.create(Path::new("/d/a")).expect("create");
     file.write_at(b"12345678", 0).expect("write");
-    assert_eq!(rig.seen.take(), ["create /d/a, 0", "write a file, 8"]);
+    assert_eq!(rig.take(), ["create /d/a, 0", "write a file, 8"]);
     file
 }
 
@@ -92,7 +97,7 @@ fn each_operation_on_a_file_is_seen() {
     file.set_len(5).expect("cut");
     assert!(!file.is_empty().expect("length"));
     file.forget(0, 5);
-    let seen = rig.seen.take();
+    let seen = rig.take();
     assert_eq!(
         seen,
         [
@@ -106,7 +111,7 @@ fn each_operation_on_a_file_is_seen() {
         ]
     );
     drop(file);
-    assert_eq!(rig.seen.take(), ["close"]);
+    assert_eq!(rig.take(), ["close"]);
     assert_eq!(
         read_file(&rig.below, Path::new("/d/a")).expect("read"),
         b"12345"
@@ -131,7 +136,7 @@ fn each_operation_on_a_name_is_seen() {
     drop(lock);
     disk.remove_dir_all(Path::new("/d")).expect("remove");
     assert_eq!(
-        rig.seen.take(),
+        rig.take(),
         [
             "close",
             "open /d/a, 0",
@@ -156,20 +161,20 @@ fn what_an_observer_refuses_is_not_done() {
     let rig = rig();
     let file = file(&rig);
     let operations = rig.below.operations();
-    rig.seen.refuse(Some(Operation::Write));
+    rig.disk.observer().refuse(Some(Operation::Write));
     let error = file.write_at(b"no", 0).expect_err("refused");
     assert_eq!(error.source.kind(), ErrorKind::PermissionDenied);
     assert_eq!(rig.below.operations(), operations);
-    rig.seen.refuse(Some(Operation::Open));
+    rig.disk.observer().refuse(Some(Operation::Open));
     rig.disk.open(Path::new("/d/a")).expect_err("refused");
-    rig.seen.refuse(None);
+    rig.disk.observer().refuse(None);
     rig.below.fail_next(Operation::Sync, Fault::Io);
     let error = file.sync_data().expect_err("the disk below fails");
     assert!(error.is_sync_failure(), "{error}");
     drop(file);
     // What was not opened is not closed.
     assert_eq!(
-        rig.seen.take(),
+        rig.take(),
         [
             "write a file, 2: refused",
             "open /d/a, 0: refused",
