@@ -98,6 +98,8 @@ pub enum Problem {
     RecordChecksum,
     /// The records are sound each, but not those that the batch's header was written for.
     BatchDigest,
+    /// An epoch, a position or a number of a segment is so large that none could follow it.
+    Counts,
 }
 
 impl fmt::Display for Problem {
@@ -113,6 +115,7 @@ impl fmt::Display for Problem {
             Problem::RecordLength => "expected the records to fill their batch exactly",
             Problem::RecordChecksum => "expected another checksum of a record",
             Problem::BatchDigest => "expected other records in the batch",
+            Problem::Counts => "expected an epoch, positions and a number that others can follow",
         })
     }
 }

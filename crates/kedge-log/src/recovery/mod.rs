@@ -23,14 +23,17 @@ use kedge_disk::Disk;
 use crate::format::{ALIGN, BATCH_HEADER_BYTES};
 use crate::log::{Counters, Log};
 use crate::pool::Shared;
-use crate::segment::Segment;
-use crate::{LogConfig, LogError, Lsn, Record, RecoveryMode};
+use crate::segment::{FileName, Segment};
+use crate::{LogConfig, LogError, Lsn, Problem, Record, RecoveryMode};
 
 use plan::Plan;
 use scan::{Scan, Scanned};
 
 /// What is rewritten at once, in bytes.
 const REWRITE_BYTES: u64 = 1 << 20;
+
+/// No log comes so far as to count from here on; one that says so has no room for what is to come.
+const COUNT_MAX: u64 = 1 << 62;
 
 /// A place in a file of the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,12 +125,21 @@ pub(crate) fn open<E: From<LogError>>(
 
 /// Makes the end of the log safe to append to.
 fn resume(log: &mut Log, plan: &Plan, scanned: Scanned) -> Result<(), LogError> {
-    log.epoch = scanned.max_epoch + 1;
-    log.next = scanned.next;
     log.sealed = plan.files.iter().copied().collect();
     if let Some(last) = log.sealed.pop_back() {
         log.current = last;
     }
+    let counts = [scanned.max_epoch, scanned.next.0, log.current.number];
+    if counts.iter().any(|count| *count >= COUNT_MAX) {
+        let name = FileName::Segment(log.current.number).to_string();
+        return Err(LogError::Corrupt {
+            file: log.shared.dir.join(name),
+            offset: 0,
+            problem: Problem::Counts,
+        });
+    }
+    log.epoch = scanned.max_epoch + 1;
+    log.next = scanned.next;
     if plan.is_tail_lost {
         // Positions that the lost file may have used are not used again.
         log.current.base = log.next;

@@ -8,7 +8,7 @@ use kedge_types::VbId;
 
 use crate::batch::{Batch, BatchPlace};
 use crate::format::{BatchHeader, PAGE_BYTES};
-use crate::{Log, LogConfig, LogError, Lsn, RecoveryMode};
+use crate::{Log, LogConfig, LogError, Lsn, Problem, RecoveryMode};
 
 const DIR: &str = "/log";
 const SALT: u64 = 77;
@@ -102,6 +102,24 @@ fn no_epoch_is_used_twice_even_if_only_its_leftovers_show_it() {
     drop(log);
     let (log, found) = open(&disk).expect("open");
     assert_eq!((found.len(), log.epoch), (0, 42));
+}
+
+#[test]
+fn an_epoch_that_none_can_follow_is_refused() {
+    // A batch of the last epoch but one opened. The mark that the open wrote had the last, which is none for a reader:
+    // what was appended behind it was acknowledged, and gone at the next open.
+    for epoch in [super::COUNT_MAX, u64::MAX - 1] {
+        let disk = SimDisk::new(1);
+        let (log, _) = open(&disk).expect("open");
+        let at = log.next;
+        plant(&log, &mut batch(b"hostile"), at, at, epoch);
+        drop(log);
+        match open(&disk) {
+            Err(LogError::Corrupt { problem, .. }) => assert_eq!(problem, Problem::Counts),
+            Err(error) => panic!("{error}"),
+            Ok((log, found)) => panic!("epoch {}, {found:?}", log.epoch),
+        }
+    }
 }
 
 #[test]
