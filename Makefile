@@ -14,7 +14,10 @@ JOBS ?= 2
 SEED ?= 1
 ROUNDS ?= 10
 
-.PHONY: help run build test test-cargo test-search test-model test-mutants test-suites $(SUITES:%=prepare-%) $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
+# How long each fuzz target runs.
+FUZZ_SECS ?= 180
+
+.PHONY: help run build test test-cargo test-search test-model test-mutants fuzz test-suites $(SUITES:%=prepare-%) $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -48,6 +51,17 @@ test-model:
 # Rules of the code, broken one at a time: simulated histories have to find each. Takes some minutes.
 test-mutants:
 	$(CARGO) run -q -p xtask -- mutants
+
+# One target after the other, with files that others wrote as seeds where there are any. Stops at the first that finds
+# something.
+fuzz:
+	@for target in $$($(CARGO) +nightly fuzz list); do \
+		seeds=; \
+		case $$target in couchstore_file) seeds=crates/kedge-couchstore/tests/golden;; esac; \
+		mkdir -p fuzz/corpus/$$target; \
+		$(CARGO) +nightly fuzz run $$target fuzz/corpus/$$target $$seeds -- \
+			-max_total_time=$(FUZZ_SECS) -max_len=65536 -rss_limit_mb=2048 || exit 1; \
+	done
 
 # All of them are built before one runs: a compiler beside tests that watch a server takes the time from them.
 test-suites: build

@@ -1,8 +1,8 @@
 //! Couchstore files with any damage: opening one is an error or gives something that can be walked, checked, written
 //! to and opened again, in both modes, and never a panic.
 //!
-//! The first byte chooses: with an even one the rest is the file; with an odd one it is a list of patches (offset, bits
-//! to flip) to a sound file, and where to cut it.
+//! The input is the file, so golden files are seeds. When its first byte is one that no file begins with, the rest is a
+//! list of patches (offset, bits to flip) to a sound file, and where to cut it.
 #![no_main]
 
 use std::sync::OnceLock;
@@ -17,6 +17,8 @@ mod support;
 
 use support::{ask_everything, disk_with, options, path};
 
+/// Begins a list of patches: blocks begin with 0, 1 or 2.
+const PATCHES: u8 = 0xff;
 const PATCH_BYTES: usize = 4;
 
 fn mutation<'a>(key: &'a [u8], seqno: u64, body: &'a [u8]) -> Mutation<'a> {
@@ -78,13 +80,9 @@ fn patched(patches: &[u8]) -> Vec<u8> {
 }
 
 fuzz_target!(|input: &[u8]| {
-    let Some((&kind, rest)) = input.split_first() else {
-        return;
-    };
-    let bytes = if kind % 2 == 0 {
-        rest.to_vec()
-    } else {
-        patched(rest)
+    let bytes = match input.split_first() {
+        Some((&PATCHES, patches)) => patched(patches),
+        _ => input.to_vec(),
     };
     for mode in [OnDamage::Refuse, OnDamage::Recover] {
         let disk = disk_with(&bytes);

@@ -9,44 +9,16 @@
 use kedge_couchstore::{OnDamage, Snapshot};
 use libfuzzer_sys::fuzz_target;
 
+#[path = "support/input.rs"]
+mod input;
 #[path = "support/couchstore.rs"]
 mod support;
 
+use input::Input;
 use support::{ask_everything, disk_with, options, path};
 
 const BLOCK_BYTES: usize = 4096;
 const PIECES_MAX: usize = 60;
-/// Bytes above this mean something that is not true.
-const TRUE_MAX: u8 = 200;
-
-/// Takes the input apart; what is not there is 0.
-struct Input<'a>(&'a [u8]);
-
-impl<'a> Input<'a> {
-    fn byte(&mut self) -> u8 {
-        let Some((&byte, rest)) = self.0.split_first() else {
-            return 0;
-        };
-        self.0 = rest;
-        byte
-    }
-
-    fn lies(&mut self) -> bool {
-        self.byte() > TRUE_MAX
-    }
-
-    fn bytes(&mut self, len: usize) -> &'a [u8] {
-        let (bytes, rest) = self.0.split_at(len.min(self.0.len()));
-        self.0 = rest;
-        bytes
-    }
-
-    /// Bytes behind their length.
-    fn short(&mut self, max: u8) -> &'a [u8] {
-        let len = self.byte() % max;
-        self.bytes(len.into())
-    }
-}
 
 /// A chunk of the file.
 #[derive(Clone, Default)]
