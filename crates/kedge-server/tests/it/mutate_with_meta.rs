@@ -81,158 +81,134 @@ fn copy_in(client: &mut Client, key: &str) {
     copy(client, Opcode::SetWithMeta, key, 5, Datatype::RAW, b"{}").ok();
 }
 
+/// What comes of it with a document of revision 5, and with none; datatype, value, and all metadata of which that comes.
+type Case<'a> = (Status, Status, Datatype, &'a [u8], &'a [&'a str]);
+
+fn check(client: &mut Client, resolution: ConflictResolution, number: usize, case: &Case<'_>) {
+    let (with, without, datatype, value, all) = case;
+    for meta in *all {
+        for (is_there, expected) in [(true, with), (false, without)] {
+            let key = format!("{number} {is_there} {meta}");
+            // A document of revision 5.
+            for _ in 0..if is_there { 5 } else { 0 } {
+                client.set(&key, b"{}").ok();
+            }
+            let reply = mutate(client, &key, *datatype, value, meta);
+            assert_eq!(reply.status, *expected, "{resolution:?} {meta} {is_there}");
+            if *expected == Status::Success {
+                let (found, cas) = meta_of(client, &key);
+                assert_eq!(found.deleted, meta.contains("delete"), "{meta}");
+                assert_eq!(cas, reply.cas, "{meta}");
+            }
+        }
+    }
+}
+
 #[test]
 fn metadata_behind_the_value_mean_what_they_mean_before_it() {
     use Status::{CasValueInvalid, Invalid, KeyExists, Success, XattrInvalid};
     let attributes = section(&PAIRS);
     let none = Datatype::RAW;
-    // Datatype, value, metadata; what comes of it with a document of revision 5, and with none.
-    let seqno: &[(Datatype, &[u8], &str, Status, Status)] = &[
+    let seqno: &[Case<'_>] = &[
         (
+            Success,
+            Success,
             none,
             b"1",
-            r#"{"command":"set","rev_seqno":6,"cas":"0x9"}"#,
-            Success,
-            Success,
+            &[
+                r#"{"command":"set","rev_seqno":6,"cas":"0x9"}"#,
+                r#"{"command":"set","rev_seqno":4,"cas":9,"options":8}"#,
+                r#"{"command":"set","rev_seqno":5,"options":"0x4"}"#,
+                r#"{"command":"set","rev_seqno":5}"#,
+            ],
         ),
         (
-            none,
-            b"1",
-            r#"{"command":"set","rev_seqno":4,"cas":"0x9"}"#,
             KeyExists,
             Success,
-        ),
-        (
             none,
             b"1",
-            r#"{"command":"set","rev_seqno":4,"cas":9,"options":8}"#,
-            Success,
-            Success,
+            &[
+                r#"{"command":"set","rev_seqno":4,"cas":"0x9"}"#,
+                r#"{"command":"add","rev_seqno":6,"options":12}"#,
+            ],
         ),
         (
+            Invalid,
+            Invalid,
             none,
             b"1",
-            r#"{"command":"set","rev_seqno":5,"options":"0x4"}"#,
-            Success,
-            Success,
+            &[
+                r#"{"command":"delete","rev_seqno":6,"cas":9}"#,
+                r#"{"command":"set","rev_seqno":6,"cas":9,"options":16}"#,
+                r#"{"command":"set","rev_seqno":6,"cas":9,"options":2}"#,
+                r#"{"command":"set","rev_seqno":6,"cas":9,"options":32}"#,
+                r#"{"command":"set","rev_seqno":6,"seqno_offsets":[0]}"#,
+                r#"{"command":"set"#,
+            ],
         ),
         (
+            CasValueInvalid,
+            CasValueInvalid,
             none,
             b"1",
-            r#"{"command":"set","rev_seqno":5}"#,
-            Success,
-            Success,
+            &[r#"{"command":"set","rev_seqno":6,"cas":0}"#],
         ),
         (
-            none,
-            b"1",
-            r#"{"command":"add","rev_seqno":6,"options":12}"#,
-            KeyExists,
             Success,
-        ),
-        (
+            Success,
             none,
             b"",
-            r#"{"command":"delete","rev_seqno":6,"cas":9,"options":16}"#,
-            Success,
-            Success,
+            &[r#"{"command":"delete","rev_seqno":6,"cas":9,"options":16}"#],
         ),
         (
+            Success,
+            Success,
             XATTR,
             &attributes,
-            r#"{"command":"delete","rev_seqno":6,"cas":9}"#,
-            Success,
-            Success,
+            &[r#"{"command":"delete","rev_seqno":6,"cas":9}"#],
         ),
         (
-            none,
-            b"1",
-            r#"{"command":"delete","rev_seqno":6,"cas":9}"#,
             Invalid,
             Invalid,
-        ),
-        (
-            none,
-            b"1",
-            r#"{"command":"set","rev_seqno":6,"cas":9,"options":16}"#,
-            Invalid,
-            Invalid,
-        ),
-        (
-            none,
-            b"1",
-            r#"{"command":"set","rev_seqno":6,"cas":9,"options":2}"#,
-            Invalid,
-            Invalid,
-        ),
-        (
-            none,
-            b"1",
-            r#"{"command":"set","rev_seqno":6,"cas":9,"options":32}"#,
-            Invalid,
-            Invalid,
-        ),
-        (
-            none,
-            b"1",
-            r#"{"command":"set","rev_seqno":6,"cas":0}"#,
-            CasValueInvalid,
-            CasValueInvalid,
-        ),
-        (
-            none,
-            b"1",
-            r#"{"command":"set","rev_seqno":6,"seqno_offsets":[0]}"#,
-            Invalid,
-            Invalid,
-        ),
-        (
             XATTR,
             &attributes,
-            r#"{"command":"set","rev_seqno":6,"seqno_offsets":[4]}"#,
-            Invalid,
-            Invalid,
+            &[r#"{"command":"set","rev_seqno":6,"seqno_offsets":[4]}"#],
         ),
         (
+            XattrInvalid,
+            XattrInvalid,
             XATTR,
             b"{}",
-            r#"{"command":"set","rev_seqno":6,"cas":9}"#,
-            XattrInvalid,
-            XattrInvalid,
-        ),
-        (none, b"1", r#"{"command":"set"#, Invalid, Invalid),
-    ];
-    let lww: &[(Datatype, &[u8], &str, Status, Status)] = &[
-        (
-            none,
-            b"1",
-            r#"{"command":"set","rev_seqno":6,"cas":9}"#,
-            Invalid,
-            Invalid,
-        ),
-        (
-            none,
-            b"1",
-            r#"{"command":"set","rev_seqno":6,"cas":9,"options":2}"#,
-            KeyExists,
-            Success,
-        ),
-        (
-            none,
-            b"1",
-            r#"{"command":"set","rev_seqno":6,"cas":9,"options":"0x20"}"#,
-            KeyExists,
-            Success,
-        ),
-        (
-            none,
-            b"1",
-            r#"{"command":"set","rev_seqno":1,"options":6}"#,
-            Success,
-            Success,
+            &[r#"{"command":"set","rev_seqno":6,"cas":9}"#],
         ),
     ];
-    for (resolution, rows) in [
+    let lww: &[Case<'_>] = &[
+        (
+            Invalid,
+            Invalid,
+            none,
+            b"1",
+            &[r#"{"command":"set","rev_seqno":6,"cas":9}"#],
+        ),
+        (
+            KeyExists,
+            Success,
+            none,
+            b"1",
+            &[
+                r#"{"command":"set","rev_seqno":6,"cas":9,"options":2}"#,
+                r#"{"command":"set","rev_seqno":6,"cas":9,"options":"0x20"}"#,
+            ],
+        ),
+        (
+            Success,
+            Success,
+            none,
+            b"1",
+            &[r#"{"command":"set","rev_seqno":1,"options":6}"#],
+        ),
+    ];
+    for (resolution, cases) in [
         (ConflictResolution::Seqno, seqno),
         (ConflictResolution::Lww, lww),
     ] {
@@ -240,21 +216,8 @@ fn metadata_behind_the_value_mean_what_they_mean_before_it() {
         setup.bucket.conflict_resolution = resolution;
         let kedge = Kedge::with(setup);
         let mut client = kedge.client();
-        for (number, (datatype, value, meta, with, without)) in rows.iter().enumerate() {
-            for (is_there, expected) in [(true, with), (false, without)] {
-                let key = format!("{number}-{is_there}");
-                // A document of revision 5.
-                for _ in 0..if is_there { 5 } else { 0 } {
-                    client.set(&key, b"{}").ok();
-                }
-                let reply = mutate(&mut client, &key, *datatype, value, meta);
-                assert_eq!(reply.status, *expected, "{resolution:?} {meta} {is_there}");
-                if *expected == Success {
-                    let (found, cas) = meta_of(&mut client, &key);
-                    assert_eq!(found.deleted, meta.contains("delete"), "{meta}");
-                    assert_eq!(cas, reply.cas, "{meta}");
-                }
-            }
+        for (number, case) in cases.iter().enumerate() {
+            check(&mut client, resolution, number, case);
         }
     }
 }
