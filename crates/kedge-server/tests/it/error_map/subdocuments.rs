@@ -19,21 +19,21 @@ pub(super) const ROWS: &[Row] = &[
     provoked(
         Status::SubdocPathEnoent,
         "a member that is not there",
-        || single("x", ""),
+        || single(NO, "x"),
     ),
     provoked(Status::SubdocPathMismatch, "a member of an array", || {
-        single("a.x", "")
+        single(NO, "a.x")
     }),
     provoked(
         Status::SubdocPathEinval,
         "a path that does not parse",
-        || single("a[", ""),
+        || single(NO, "a["),
     ),
     provoked(Status::SubdocPathE2big, "a path of 1,025 bytes", || {
-        single(&"x".repeat(1_025), "")
+        single(NO, &"x".repeat(1_025))
     }),
     provoked(Status::SubdocPathE2deep, "a path of 33 components", || {
-        single(&vec!["x"; 33].join("."), "")
+        single(NO, &vec!["x"; 33].join("."))
     }),
     provoked(
         Status::SubdocValueCantinsert,
@@ -74,40 +74,20 @@ pub(super) const ROWS: &[Row] = &[
         Status::SubdocInvalidCombo,
         "a mutation among lookups",
         || {
-            several(
-                "k",
-                DocFlags::NONE,
-                &[
-                    spec(SubdocOp::Get, NO, "n", ""),
-                    spec(SubdocOp::DictUpsert, NO, "n", "1"),
-                ],
-            )
+            let get = spec(SubdocOp::Get, NO, "n", "");
+            let upsert = spec(SubdocOp::DictUpsert, NO, "n", "1");
+            several("k", DocFlags::NONE, &[get, upsert])
         },
     ),
     provoked(
         Status::SubdocMultiPathFailure,
         "a path of several that is not there",
-        || {
-            several(
-                "k",
-                DocFlags::NONE,
-                &[
-                    spec(SubdocOp::Get, NO, "n", ""),
-                    spec(SubdocOp::Get, NO, "x", ""),
-                ],
-            )
-        },
+        || look("k", &[(NO, "n"), (NO, "x")]),
     ),
     provoked(
         Status::SubdocSuccessDeleted,
         "an attribute of a tombstone",
-        || {
-            several(
-                "gone",
-                DocFlags::ACCESS_DELETED,
-                &[spec(SubdocOp::Get, X, "_s", "")],
-            )
-        },
+        || look("gone", &[(X, "_s")]),
     ),
     provoked(
         Status::SubdocXattrInvalidFlagCombo,
@@ -122,7 +102,7 @@ pub(super) const ROWS: &[Row] = &[
     provoked(
         Status::SubdocXattrUnknownVattr,
         "a virtual attribute that is not known",
-        || several("k", DocFlags::NONE, &[spec(SubdocOp::Get, X, "$none", "")]),
+        || look("k", &[(X, "$none")]),
     ),
     provoked(
         Status::SubdocXattrCantModifyVattr,
@@ -132,27 +112,12 @@ pub(super) const ROWS: &[Row] = &[
     provoked(
         Status::SubdocMultiPathFailureDeleted,
         "an attribute that a tombstone has not",
-        || {
-            several(
-                "gone",
-                DocFlags::ACCESS_DELETED,
-                &[spec(SubdocOp::Get, X, "_t", "")],
-            )
-        },
+        || look("gone", &[(X, "_t")]),
     ),
     provoked(
         Status::SubdocInvalidXattrOrder,
         "an attribute behind a path of the body",
-        || {
-            several(
-                "k",
-                DocFlags::NONE,
-                &[
-                    spec(SubdocOp::Get, NO, "n", ""),
-                    spec(SubdocOp::Get, X, "x", ""),
-                ],
-            )
-        },
+        || look("k", &[(NO, "n"), (X, "x")]),
     ),
     provoked(
         Status::SubdocXattrUnknownVattrMacro,
@@ -178,10 +143,7 @@ pub(super) const ROWS: &[Row] = &[
     provoked(
         Status::SubdocFieldNotBinaryValue,
         "a text that is read as binary",
-        || {
-            let binary = X.union(PathFlags::BINARY_VALUE);
-            single_xattr("u", binary)
-        },
+        || single(X.union(PathFlags::BINARY_VALUE), "u"),
     ),
 ];
 
@@ -209,6 +171,13 @@ fn several(key: &str, flags: DocFlags, specs: &[Spec<'_>]) -> Status {
     with_documents(|client| call(client, key, flags, specs).status)
 }
 
+/// Reads several paths, also of a tombstone.
+fn look(key: &str, paths: &[(PathFlags, &'static str)]) -> Status {
+    let get = |(flags, path): &(PathFlags, &'static str)| spec(SubdocOp::Get, *flags, path, "");
+    let specs: Vec<_> = paths.iter().map(get).collect();
+    several(key, DocFlags::ACCESS_DELETED, &specs)
+}
+
 fn one(
     client: &mut Client,
     opcode: Opcode,
@@ -226,11 +195,7 @@ fn one(
     client.call(&frame).status
 }
 
-fn single(path: &str, value: &str) -> Status {
-    with_documents(|client| one(client, Opcode::SubdocGet, "k", NO, path, value))
-}
-
-fn single_xattr(path: &str, flags: PathFlags) -> Status {
+fn single(flags: PathFlags, path: &str) -> Status {
     with_documents(|client| one(client, Opcode::SubdocGet, "k", flags, path, ""))
 }
 
