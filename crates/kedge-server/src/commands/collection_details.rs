@@ -7,9 +7,9 @@
 use std::collections::BTreeSet;
 
 use kedge_bucket::{CollectionFigures, VbCollections};
-use kedge_types::{CollectionId, Manifest, ScopeId, Status, VbId};
+use kedge_types::{CollectionId, Manifest, ScopeId, VbId};
 
-use super::stat::{Each, vbucket_number};
+use super::stat::{Each, of_vbuckets};
 use crate::session::{Failure, Rights, Session};
 
 /// What the user may see: all that is open, or what the manifest has of it.
@@ -64,26 +64,14 @@ pub(super) fn group(
     } else {
         collections
     };
-    if let Some(argument) = argument {
-        let vb = vbucket_number(argument)?;
-        let found = bucket.vbucket_collections(vb);
-        show(
-            vb,
-            &found.ok_or(Status::NotMyVbucket)?,
-            &manifest,
-            &seen,
-            each,
-        );
-        return Ok(());
+    if argument.is_none() {
+        named(name, &manifest, &seen, each);
+        each("manifest_uid", &format!("0x{:x}", manifest.uid.0));
     }
-    named(name, &manifest, &seen, each);
-    each("manifest_uid", &format!("0x{:x}", manifest.uid.0));
-    for number in 0..bucket.vbuckets() {
-        if let Some(found) = bucket.vbucket_collections(VbId(number)) {
-            show(VbId(number), &found, &manifest, &seen, each);
-        }
-    }
-    Ok(())
+    let look = |vb| bucket.vbucket_collections(vb);
+    of_vbuckets(bucket, argument, look, |vb, found| {
+        show(vb, &found, &manifest, &seen, each);
+    })
 }
 
 /// The names that the manifest has.
