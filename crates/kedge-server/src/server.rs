@@ -1,5 +1,7 @@
 //! Starting and stopping the whole server.
 
+mod system;
+
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -13,8 +15,6 @@ use kedge_disk::Disk;
 use kedge_executor::Config as PoolsConfig;
 use kedge_types::SystemClock;
 use mio::{Poll, Waker};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use socket2::{Domain, Socket, Type};
 
 use crate::ServerError;
 use crate::acceptor::{Acceptor, Listener};
@@ -25,7 +25,7 @@ use crate::dcp::DcpConnections;
 use crate::front_end::{FrontEnd, WAKER, abort_on_panic};
 use crate::http::{self, HttpHandle, HttpParts, HttpState};
 use crate::inbox::{FrontEnds, Inbox, Message, Port};
-use crate::limits::{Limits, THREADS_MAX};
+use crate::limits::Limits;
 use crate::login::Logins;
 use crate::metrics::Metrics;
 use crate::pools::TaskPools;
@@ -34,11 +34,9 @@ use crate::replication::Replicator;
 use crate::shared::Shared;
 use crate::text_exec::Marks;
 use crate::users::Users;
+pub(crate) use system::files_for_buckets;
+use system::{allowed_connections, bind, mio_listener, thread_count};
 
-/// Connections that the system may hold for us until they are accepted.
-const BACKLOG: i32 = 1_024;
-/// File descriptors that are not connections of the KV and memcached ports: logs, listeners, polls, HTTP.
-const RESERVED_FILES: u64 = 512;
 /// How long threads that were told to end at once may take.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -384,73 +382,6 @@ fn wait_for(ended: &Receiver<()>, count: usize, time: Duration) -> usize {
         }
     }
     0
-}
-
-fn thread_count(asked: u16) -> Result<u16, ServerError> {
-    if asked > THREADS_MAX {
-        return Err(ServerError::Config(format!(
-            "{asked} front-end threads are more than the {THREADS_MAX} there may be"
-        )));
-    }
-    if asked > 0 {
-        return Ok(asked);
-    }
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    Ok(u16::try_from(cores).unwrap_or(THREADS_MAX).min(THREADS_MAX))
-}
-
-/// The connections that the limit of open files allows, at most `wanted`; the soft limit is raised to the hard one.
-fn allowed_connections(wanted: u32) -> u32 {
-    let limit = getrlimit(Resource::Nofile);
-    // A process may always raise its soft limit to the hard one; should it not work, the old one holds.
-    let _ = setrlimit(
-        Resource::Nofile,
-        Rlimit {
-            current: limit.maximum,
-            maximum: limit.maximum,
-        },
-    );
-    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let others = RESERVED_FILES.saturating_add(files_for_buckets());
-    let allowed = files.saturating_sub(others).max(files / 2);
-    let allowed = u32::try_from(allowed).unwrap_or(u32::MAX);
-    if allowed < wanted {
-        tracing::warn!(
-            wanted,
-            allowed,
-            "the limit of open files allows fewer connections"
-        );
-    }
-    wanted.min(allowed)
-}
-
-/// Files of vBuckets that all buckets together may keep open: a quarter of the limit.
-pub(crate) fn files_for_buckets() -> u64 {
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4
-}
-
-fn bind(address: SocketAddr) -> Result<(std::net::TcpListener, SocketAddr), ServerError> {
-    let listen = || {
-        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
-        // A restart must not wait for the connections of the process before it to be forgotten.
-        socket.set_reuse_address(true)?;
-        socket.bind(&address.into())?;
-        socket.listen(BACKLOG)?;
-        let listener = std::net::TcpListener::from(socket);
-        let real = listener.local_addr()?;
-        Ok((listener, real))
-    };
-    listen().map_err(|source| ServerError::Listen { address, source })
-}
-
-fn mio_listener(socket: std::net::TcpListener) -> Result<mio::net::TcpListener, ServerError> {
-    socket
-        .set_nonblocking(true)
-        .map_err(|source| ServerError::Start {
-            what: "a listening socket",
-            source,
-        })?;
-    Ok(mio::net::TcpListener::from_std(socket))
 }
 
 fn make_inboxes(threads: u16) -> Result<(Vec<Poll>, Arc<FrontEnds>), ServerError> {

@@ -1,0 +1,85 @@
+//! What the server asks of the system: sockets to listen on, files, processors.
+
+use std::net::SocketAddr;
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use socket2::{Domain, Socket, Type};
+
+use crate::ServerError;
+use crate::limits::THREADS_MAX;
+
+/// Connections that the system may hold for us until they are accepted.
+const BACKLOG: i32 = 1_024;
+/// File descriptors that are not connections of the KV and memcached ports: logs, listeners, polls, HTTP.
+const RESERVED_FILES: u64 = 512;
+
+pub(super) fn thread_count(asked: u16) -> Result<u16, ServerError> {
+    if asked > THREADS_MAX {
+        return Err(ServerError::Config(format!(
+            "{asked} front-end threads are more than the {THREADS_MAX} there may be"
+        )));
+    }
+    if asked > 0 {
+        return Ok(asked);
+    }
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    Ok(u16::try_from(cores).unwrap_or(THREADS_MAX).min(THREADS_MAX))
+}
+
+/// The connections that the limit of open files allows, at most `wanted`; the soft limit is raised to the hard one.
+pub(super) fn allowed_connections(wanted: u32) -> u32 {
+    let limit = getrlimit(Resource::Nofile);
+    // A process may always raise its soft limit to the hard one; should it not work, the old one holds.
+    let _ = setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: limit.maximum,
+            maximum: limit.maximum,
+        },
+    );
+    let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    let others = RESERVED_FILES.saturating_add(files_for_buckets());
+    let allowed = files.saturating_sub(others).max(files / 2);
+    let allowed = u32::try_from(allowed).unwrap_or(u32::MAX);
+    if allowed < wanted {
+        tracing::warn!(
+            wanted,
+            allowed,
+            "the limit of open files allows fewer connections"
+        );
+    }
+    wanted.min(allowed)
+}
+
+/// Files of vBuckets that all buckets together may keep open: a quarter of the limit.
+pub(crate) fn files_for_buckets() -> u64 {
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4
+}
+
+pub(super) fn bind(
+    address: SocketAddr,
+) -> Result<(std::net::TcpListener, SocketAddr), ServerError> {
+    let listen = || {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+        // A restart must not wait for the connections of the process before it to be forgotten.
+        socket.set_reuse_address(true)?;
+        socket.bind(&address.into())?;
+        socket.listen(BACKLOG)?;
+        let listener = std::net::TcpListener::from(socket);
+        let real = listener.local_addr()?;
+        Ok((listener, real))
+    };
+    listen().map_err(|source| ServerError::Listen { address, source })
+}
+
+pub(super) fn mio_listener(
+    socket: std::net::TcpListener,
+) -> Result<mio::net::TcpListener, ServerError> {
+    socket
+        .set_nonblocking(true)
+        .map_err(|source| ServerError::Start {
+            what: "a listening socket",
+            source,
+        })?;
+    Ok(mio::net::TcpListener::from_std(socket))
+}
