@@ -29,7 +29,6 @@ LIMITS = {name: (limit, unit) for name, _, limit, unit in BARS}
 
 def persisted(server, count, items, seconds, warmup):
     """Persisted writes by `count` connections; the server's histogram of them before and after, and the report."""
-    only(server.process)
     before = server.timing(HISTOGRAM)
     report = load(
         server.kv_url, "--durability", "persist_to_majority", "--num-items", items, "--num-threads", count,
@@ -70,6 +69,8 @@ def in_turn(title, rounds, items, start, one, before=lambda count: None):
             before(count)
             first = (turn + at) % len(ways)
             for way in ways[first:] + ways[:first]:
+                # Before it is asked anything: a frozen server lets whoever asks wait.
+                only(servers[way].process)
                 samples[way][count].append(one(servers[way], count))
         for server in servers.values():
             server.stop()
