@@ -50,7 +50,7 @@ pub struct BucketConfig {
     /// Most bytes that one sync of the log, or one commit of a file, covers; one larger document is still written.
     #[serde(default = "default_batch_bytes")]
     pub flush_batch_max_bytes: usize,
-    /// How long a change that nobody waits for may stay in memory only, in milliseconds.
+    /// How long a change may stay in memory only of which nobody waits for the disk, in milliseconds.
     #[serde(default = "default_log_interval_ms")]
     pub log_interval_ms: u64,
     /// Whether writes are made durable by a log in front of the vBuckets' files, or by the files alone. A change holds
@@ -336,7 +336,7 @@ pub struct BucketChange {
     pub flusher_batch_max_items: Option<usize>,
     /// Most bytes that one sync of the log covers.
     pub flush_batch_max_bytes: Option<usize>,
-    /// How long a change that nobody waits for may stay in memory only.
+    /// How long a change may stay in memory only of which nobody waits for the disk.
     pub log_interval_ms: Option<u64>,
     /// Whether a log makes writes durable, from the next start on.
     pub commit_log: Option<bool>,

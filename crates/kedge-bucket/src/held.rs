@@ -266,7 +266,9 @@ impl Bucket {
                 completions.push((pending.cookie, completion));
             }
             Ran::Parked => {
-                self.on_waiting(vb);
+                if pending.needs_disk() {
+                    self.on_waiting(vb);
+                }
                 self.on_parked();
                 self.kick(false);
             }

@@ -44,6 +44,8 @@ pub(crate) struct Writer {
     state: AtomicU8,
     /// Someone waits for a sync.
     urgent: AtomicBool,
+    /// With a log: a command was parked that waits for the disk, and nobody has kicked since.
+    awaited: AtomicBool,
 }
 
 impl Writer {
@@ -51,6 +53,19 @@ impl Writer {
     pub(crate) fn set_task(&self, task: TaskId) {
         // Tasks begin once.
         let _ = self.task.set(task);
+    }
+
+    /// A command that waits for the disk was parked, after its change was queued.
+    pub(crate) fn note_awaited(&self) {
+        // Whoever takes it away looks at what was queued before this look, too.
+        if !self.awaited.load(Ordering::SeqCst) {
+            self.awaited.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether a command waits for the disk of which nobody has told the log yet; the caller does.
+    fn take_awaited(&self) -> bool {
+        self.awaited.load(Ordering::SeqCst) && self.awaited.swap(false, Ordering::SeqCst)
     }
 
     fn is_urgent(&self) -> bool {
@@ -221,8 +236,8 @@ impl Bucket {
     /// the log is idle; it does so when no other connection of the thread would be held up. Completions come through
     /// the sink, before this returns when it led.
     pub fn kick(&self, lead: bool) {
-        // Who waits for a document to be read from the disk does not wait for the log.
-        if self.is_direct() || self.parked.load(Ordering::SeqCst) > 0 {
+        // Who waits for a document to be read, or only for the memory of other nodes, does not wait for the log.
+        if self.is_direct() || self.writers[0].take_awaited() {
             self.write_now(lead);
         }
     }
@@ -237,10 +252,13 @@ impl Bucket {
             && let Some(mut committer) = committer.try_lock()
         {
             let result = self.commit_once(&mut committer);
-            let more = committer.has_work();
+            let (more, was_full) = (committer.has_work(), committer.was_full());
             drop(committer);
             self.on_commit_result(&result);
-            if more {
+            if was_full {
+                // What is left may be what someone waits for.
+                self.on_urgent(0);
+            } else if more {
                 self.on_dirty(0);
             }
             return;

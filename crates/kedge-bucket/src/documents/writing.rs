@@ -122,7 +122,9 @@ impl Bucket {
         if let Some(durability) = durability {
             match &result {
                 Ok(Outcome::Parked) => {
-                    self.on_waiting(write.vb);
+                    if durability.level.needs_persistence() {
+                        self.on_waiting(write.vb);
+                    }
                     self.on_parked();
                 }
                 Ok(Outcome::Done(_)) => {

@@ -198,6 +198,12 @@ impl Op {
 }
 
 impl Pending {
+    /// Whether it waits for the disk when it is parked as a SyncWrite.
+    pub(crate) fn needs_disk(&self) -> bool {
+        self.durability
+            .is_some_and(|durability| durability.level.needs_persistence())
+    }
+
     /// One that only reads.
     pub(crate) fn read(ctx: Ctx, wanted: &Read<'_>, op: Op) -> Self {
         Self {

@@ -35,6 +35,8 @@ struct Resumed {
     again: Vec<Pending>,
     /// Some wait for their SyncWrites now.
     parked: bool,
+    /// Of those some for the disk.
+    needs_disk: bool,
 }
 
 /// The task.
@@ -103,7 +105,9 @@ impl Bucket {
         drop(vbucket);
         self.tell_streams();
         if resumed.parked {
-            self.on_waiting(vb);
+            if resumed.needs_disk {
+                self.on_waiting(vb);
+            }
             self.on_parked();
             self.kick(false);
         }
@@ -224,6 +228,7 @@ impl Bucket {
                 Ran::Parked => {
                     self.fetches.crowd.end(&pending);
                     resumed.parked = true;
+                    resumed.needs_disk |= pending.needs_disk();
                 }
                 Ran::Fetch => {
                     pending.attempts += 1;

@@ -39,8 +39,9 @@ impl Bucket {
 
     /// A command that waits for the disk was parked in this vBucket. The next kick sees to it.
     pub(crate) fn on_waiting(&self, vb: VbId) {
-        if let Some(flushers) = &self.flushers {
-            flushers.wait_for(vb);
+        match &self.flushers {
+            Some(flushers) => flushers.wait_for(vb),
+            None => self.writers[0].note_awaited(),
         }
     }
 

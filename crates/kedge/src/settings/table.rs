@@ -152,7 +152,7 @@ settings! {
     durability_impossible_fallback: DurabilityFallback = DurabilityFallback::Disabled,
         "Of `bucket`: what becomes of SyncWrites when a vBucket has too few nodes for a majority, as after a failover. `disabled`: they are refused (DurabilityImpossible), and those under way wait until a node comes back. `active_ack`: the active alone is enough; what it then acknowledges is lost with it, and counted as not durable.";
     log_interval: Duration = Duration::from_millis(BucketConfig::LOG_INTERVAL_MS_DEFAULT),
-        "Of `bucket`: how long a change that no client waits for may be in memory only.";
+        "Of `bucket`: how long a change may be in memory only that no client waits for, or only until it is in the memory of other nodes, as with the level `majority`.";
 
     ["Storage"]
     commit_log: bool = true,

@@ -529,6 +529,42 @@ fn a_sync_write_ends_when_its_level_is_reached() {
 }
 
 #[test]
+fn a_write_that_asks_for_memory_alone_leaves_the_log_its_interval() {
+    use DurabilityLevel::{Majority, MajorityAndPersistOnActive};
+    for commit_log in [true, false] {
+        let mut pair = Pair::new(5, |config| config.commit_log = commit_log);
+        pair.pump_all();
+        pair.active().steps().pass(SEC);
+        let names = names_in(VB, 3);
+        let is_persisted = |pair: &Pair| {
+            let figures = pair.active().open().bucket.vbucket_figures(VB).unwrap();
+            figures.persisted_seqno >= figures.high_seqno
+        };
+        let kick = |pair: &Pair| {
+            pair.active().open().bucket.kick(true);
+            pair.active().open().bucket.kick(false);
+            pair.active().steps().run();
+        };
+        pair.prepare(&names[0], b"in memory", Majority, 1).unwrap();
+        kick(&pair);
+        assert!(!is_persisted(&pair), "nobody waits for the disk");
+        pair.active().steps().pass(SEC);
+        assert!(is_persisted(&pair), "the interval is over");
+        pair.prepare(&names[1], b"in memory", Majority, 2).unwrap();
+        let level = MajorityAndPersistOnActive;
+        pair.prepare(&names[2], b"on disk", level, 3).unwrap();
+        kick(&pair);
+        assert!(is_persisted(&pair), "one of them waits for the disk");
+        while pair.pump(VB) {}
+        pair.bring_acks();
+        for cookie in 1..=3 {
+            assert!(pair.active().open().sink.get(cookie).is_some(), "{cookie}");
+        }
+        pair.nodes.iter_mut().for_each(Node::shutdown);
+    }
+}
+
+#[test]
 fn whoever_receives_may_write_the_log() {
     let mut pair = Pair::new(3, |_| {});
     pair.leads = true;
