@@ -292,15 +292,18 @@ fn a_document_is_read_whole_and_as_it_is_stored() {
     }
 }
 
-#[test]
-fn who_may_read_documents_whole_and_where() {
+/// What a client has to be granted to read documents with their attributes in front of the body.
+const NEEDED_WHOLE: [Feature; 3] = [Feature::Xattr, Feature::Json, Feature::SnappyEverywhere];
+
+/// A server with the document "k", which `read` reads whole where these features are granted, to who may read it.
+fn with_whole(features: Features, read: impl Fn(&mut Client) -> Reply) -> Kedge {
     let kedge = Kedge::start();
-    let mut client = kedge.client();
     let value = whole(&PAIRS, b"{}");
+    let mut client = kedge.client();
     copy(&mut client, Opcode::SetWithMeta, "k", 1, XATTR, &value).ok();
-    for lacks in [Feature::Xattr, Feature::Json, Feature::SnappyEverywhere] {
+    for lacks in NEEDED_WHOLE {
         let mut client = client_with(&kedge, SDK_FEATURES.without(lacks));
-        let reply = get_ex(&mut client, "k");
+        let reply = read(&mut client);
         assert_eq!(reply.status, Status::NotSupported, "without {lacks:?}");
     }
     for (user, expected) in [
@@ -308,11 +311,19 @@ fn who_may_read_documents_whole_and_where() {
         ("writer", Status::AccessDenied),
     ] {
         let mut client = kedge.connect();
-        client.hello(SDK_FEATURES);
+        client.hello(features);
+        assert_eq!(client.features, features);
         client.log_in(user, PASSWORD);
         client.select("default");
-        assert_eq!(get_ex(&mut client, "k").status, expected, "{user}");
+        assert_eq!(read(&mut client).status, expected, "{user}");
     }
+    kedge
+}
+
+#[test]
+fn who_may_read_documents_whole_and_where() {
+    let kedge = with_whole(SDK_FEATURES, |client| get_ex(client, "k"));
+    let mut client = kedge.client();
 
     edit(&kedge, &[create_scope("s"), create("s", "c")]);
     let (_, id) = found(&mut client, "s.c").unwrap();
@@ -337,7 +348,7 @@ fn who_may_read_documents_whole_and_where() {
     let reply = client.call(&replica).ok();
     assert_eq!(
         (datatype_of(&reply), reply.value),
-        (XATTR.union(Datatype::JSON), value)
+        (XATTR.union(Datatype::JSON), whole(&PAIRS, b"{}"))
     );
     assert_eq!(get_ex(&mut client, "k").status, Status::NotMyVbucket);
 }
@@ -376,25 +387,12 @@ fn a_random_document_comes_with_its_attributes_where_they_are_asked_for() {
 
 #[test]
 fn who_may_read_random_documents_with_their_attributes() {
-    let kedge = Kedge::start();
-    let mut client = kedge.client();
-    let value = whole(&PAIRS, b"{}");
-    copy(&mut client, Opcode::SetWithMeta, "k", 1, XATTR, &value).ok();
-    for lacks in [Feature::Xattr, Feature::Json, Feature::SnappyEverywhere] {
+    let kedge = with_whole(
+        SDK_FEATURES.with(Feature::GetRandomKeyIncludeXattr),
+        random_whole,
+    );
+    for lacks in NEEDED_WHOLE {
         let mut client = client_with(&kedge, SDK_FEATURES.without(lacks));
-        let reply = random_whole(&mut client);
-        assert_eq!(reply.status, Status::NotSupported, "without {lacks:?}");
         client.simple(Opcode::GetRandomKey).ok();
-    }
-    for (user, expected) in [
-        ("reader", Status::Success),
-        ("writer", Status::AccessDenied),
-    ] {
-        let mut client = kedge.connect();
-        client.hello(SDK_FEATURES.with(Feature::GetRandomKeyIncludeXattr));
-        assert!(client.features.contains(Feature::GetRandomKeyIncludeXattr));
-        client.log_in(user, PASSWORD);
-        client.select("default");
-        assert_eq!(random_whole(&mut client).status, expected, "{user}");
     }
 }

@@ -249,6 +249,19 @@ impl Disk {
         self.headers.push(file);
     }
 
+    /// The file was taken back, and these documents are read again.
+    pub(crate) fn rewound(&self, vb: &mut VBucket, keys: &[Box<[u8]>]) {
+        let file = self.file().expect("it was taken back");
+        vb.rewound(&file.base()).unwrap();
+        let history = vb.history();
+        for key in keys {
+            if let Some(item) = file.documents.get(&key[..]) {
+                vb.warm(history, item.clone());
+            }
+        }
+        vb.warmed(history, true);
+    }
+
     /// A new process finds this, and reads all of it.
     pub(crate) fn recover(&mut self, vb: VBucket, branch: Option<VbUuid>) -> VBucket {
         let mut vb = self.recover_cold(vb, branch);

@@ -130,14 +130,6 @@ impl Node {
             }
         }
         self.disk.rewind(point, &self.vb);
-        let file = self.disk.file().unwrap().clone();
-        self.vb.rewound(&file.base()).unwrap();
-        let history = self.vb.history();
-        for key in keys {
-            if let Some(item) = file.documents.get(&key[..]) {
-                self.vb.warm(history, item.clone());
-            }
-        }
-        self.vb.warmed(history, true);
+        self.disk.rewound(&mut self.vb, &keys);
     }
 }
