@@ -7,12 +7,12 @@ use crate::world::World;
 use kedge_bucket::CompactionRequest;
 use kedge_disk::Fault;
 use kedge_types::VbId;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl World {
     pub(crate) fn fault(&mut self) {
         let node = self.any_node();
-        match self.rng.below(31) {
+        match self.rng.below(34) {
             0..3 => {
                 self.network.reset_any(&mut self.rng);
                 self.summary.cuts += 1;
@@ -47,7 +47,8 @@ impl World {
                 note!(name(node), "disk is as fast as others");
                 self.nodes[node].is_slow = false;
             }
-            _ => self.begin_move(node),
+            27..31 => self.begin_move(node),
+            _ => self.set_replicas(),
         }
     }
 
@@ -207,6 +208,54 @@ impl World {
                 self.nodes[node].adopt(&self.map, &mut self.network);
                 // Who led has lost nothing, but counts only when it has followed.
                 self.in_step.retain(|(of, _), _| *of != vb);
+            }
+        }
+    }
+
+    /// The bucket is to have another number of replicas.
+    fn set_replicas(&mut self) {
+        let replicas = self.rng.below(self.nodes.len() as u64) as u8;
+        let map = self.map.with_replicas(replicas);
+        self.change_map(map, format_args!("there are to be {replicas} replicas"));
+    }
+
+    /// Whoever changes the number of replicas looks how far that is.
+    pub(crate) fn tend_replicas(&mut self) {
+        if let Some(map) = self.map.with_change() {
+            self.change_map(map, format_args!("the number of replicas changes"));
+            return;
+        }
+        if !self.map.changes_replicas() {
+            return;
+        }
+        let told = |node: usize| {
+            let process = self.nodes[node].process.as_ref()?;
+            let follows = process.revision == self.map.revision();
+            let positions = positions(&process.bucket).filter(|_| follows)?;
+            Some((number(node), positions))
+        };
+        let known = self.copies.take();
+        let known = known.filter(|it| it.revision() == self.map.revision());
+        let Some(mut copies) = known else {
+            let all: Option<BTreeMap<_, _>> = (0..self.nodes.len()).map(told).collect();
+            self.copies = all.and_then(|all| self.map.catch_up(&all));
+            return;
+        };
+        let node = self.rng.below(self.nodes.len() as u64) as usize;
+        if !copies.note(&told(node).into_iter().collect()) {
+            return;
+        }
+        let Some(map) = self.map.with_step(&copies) else {
+            self.copies = Some(copies);
+            return;
+        };
+        self.change_map(map, format_args!("copies have what they have to"));
+        if !self.map.changes_replicas() {
+            self.summary.resizes += 1;
+            for vb in self.map.vbuckets() {
+                for replica in self.map.replicas(vb) {
+                    self.in_step.insert((vb, replica), true);
+                }
             }
         }
     }

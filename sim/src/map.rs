@@ -4,8 +4,8 @@
 
 use kedge_bucket::Bucket;
 use kedge_cluster::{
-    Chain, ClusterFile, ClusterMap, NodeEntry, NodePositions, Position, Revision, plan_failover,
-    plan_move, plan_recovery,
+    CatchUp, Chain, ClusterFile, ClusterMap, NodeEntry, NodePositions, Position, Revision, Role,
+    plan_failover, plan_move, plan_recovery, plan_replicas,
 };
 use kedge_types::VbId;
 use kedge_vbucket::{NodeName, Topology};
@@ -16,6 +16,10 @@ const BUCKET: &str = "sim";
 /// The chains of all vBuckets: nodes by number, the active first.
 #[derive(Clone, Debug)]
 pub(crate) struct Map(ClusterMap);
+
+fn settings(replicas: u8) -> serde_json::Value {
+    serde_json::json!({ "replicas": replicas })
+}
 
 fn text(node: usize) -> String {
     format!("n_{node}")
@@ -33,6 +37,7 @@ pub(crate) fn positions(bucket: &Bucket) -> Option<NodePositions> {
         let branches = position.failover.iter();
         positions[position.vb.index()] = Some(Position {
             high_seqno: position.high_seqno.get(),
+            persisted_seqno: position.persisted_seqno.get(),
             high_prepared: position.high_prepared.get(),
             consistent: position.consistent,
             history: branches
@@ -60,7 +65,7 @@ impl Map {
             nodes: (0..nodes).map(entry).collect(),
         };
         let mut map = ClusterMap::new(&file, 0, || [7; 16]);
-        let added = map.add_bucket(BUCKET, serde_json::Value::Null, vbuckets, replicas);
+        let added = map.add_bucket(BUCKET, settings(replicas), vbuckets, replicas);
         added.expect("no node has failed");
         Self(map)
     }
@@ -89,6 +94,16 @@ impl Map {
         self.chain(vb).replicas().map(usize::from)
     }
 
+    /// What a vBucket is for a node, and the node that it follows.
+    pub(crate) fn role(&self, vb: VbId, node: usize) -> Role {
+        self.0.buckets[0].role(vb.get(), number(node))
+    }
+
+    /// Whether a node was failed over.
+    pub(crate) fn is_out(&self, node: usize) -> bool {
+        self.0.nodes[node].failed
+    }
+
     pub(crate) fn has(&self, vb: VbId, node: usize) -> bool {
         self.chain(vb).contains(number(node))
     }
@@ -104,10 +119,11 @@ impl Map {
         moves.get(&vb.get()).copied().map(usize::from)
     }
 
-    /// Whether no place is empty, and nothing moves.
+    /// Whether no place is empty, and nothing moves or changes.
     pub(crate) fn is_whole(&self) -> bool {
         let is_full = |chain: &Chain| chain.0.iter().all(Option::is_some);
-        self.0.moving() == 0 && self.chains().iter().all(is_full)
+        let is_done = !self.changes_replicas() && plan_replicas(&self.0, 0).is_none();
+        self.0.moving() == 0 && is_done && self.chains().iter().all(is_full)
     }
 
     pub(crate) fn topology(&self, vb: VbId) -> Option<Topology> {
@@ -115,18 +131,15 @@ impl Map {
             let names = self.0.topology(chain);
             names.map(|name| name.and_then(NodeName::new)).collect()
         };
-        let chain = self.chain(vb);
-        let next = self
-            .moves_to(vb)
-            .map(|node| names(&chain.led_by(number(node))));
-        Topology::new([names(chain)].into_iter().chain(next).collect()).ok()
+        let second = self.0.buckets[0].second_chain(vb.get());
+        let chains = [self.chain(vb)].into_iter().chain(&second);
+        Topology::new(chains.map(names).collect()).ok()
     }
 
     /// What a node is to follow: another node, and the vBuckets; those that it takes over with `true`.
     pub(crate) fn followed(&self, node: usize, peer: usize) -> BTreeMap<VbId, bool> {
-        let follows = |vb: &VbId| {
-            self.active(*vb) == Some(peer) && self.replicas(*vb).any(|replica| replica == node)
-        };
+        let active = Some(number(peer));
+        let follows = |vb: &VbId| self.role(*vb, node) == Role::Replica { active };
         let followed = self.vbuckets().filter(follows);
         followed
             .map(|vb| (vb, self.moves_to(vb) == Some(node)))
@@ -141,7 +154,12 @@ impl Map {
                 .map(|node| node.map_or("-".to_owned(), |node| text(usize::from(node))))
                 .collect();
             let moves = self.moves_to(vb).map(|to| format!(" to {}", text(to)));
-            format!("{vb}: {}{}", nodes.join(","), moves.unwrap_or_default())
+            let next = self.0.buckets[0].next.as_ref().map(|next| {
+                let is = if next.counts { " and" } else { ", to be" };
+                format!("{is} {:?}", next.chains[vb.index()].0)
+            });
+            let more = moves.or(next).unwrap_or_default();
+            format!("{vb}: {}{more}", nodes.join(","))
         };
         let chains: Vec<String> = self.vbuckets().map(chain).collect();
         format!("map {}: {}", self.revision().rev, chains.join("; "))
@@ -169,6 +187,33 @@ impl Map {
         plan_move(&self.0, 0, BUCKET, vb.get(), &text(to))
             .ok()
             .map(Self)
+    }
+
+    /// With another number of replicas that it is to have.
+    pub(crate) fn with_replicas(&self, replicas: u8) -> Self {
+        let mut next = self.0.next(0);
+        next.buckets[0].settings = settings(replicas);
+        Self(next)
+    }
+
+    /// In which a change of the number of replicas begins, or is given up, if one is to.
+    pub(crate) fn with_change(&self) -> Option<Self> {
+        plan_replicas(&self.0, 0).map(Self)
+    }
+
+    /// Whether the number of replicas changes.
+    pub(crate) fn changes_replicas(&self) -> bool {
+        self.0.buckets[0].next.is_some()
+    }
+
+    /// What the copies of a change have to get.
+    pub(crate) fn catch_up(&self, told: &BTreeMap<u16, NodePositions>) -> Option<CatchUp> {
+        CatchUp::begin(&self.0, told)
+    }
+
+    /// In which a change is a step further, if its copies have what they have to.
+    pub(crate) fn with_step(&self, copies: &CatchUp) -> Option<Self> {
+        copies.plan(&self.0, 0).map(Self)
     }
 
     /// In which a node has taken a vBucket over, if it is still to.

@@ -10,7 +10,7 @@ use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketSetup, CompactionPace, Completion, Completions,
     Cookie, Ctx, Recovery, ReplicaSink, Total, VbRole, WarmupBehavior,
 };
-use kedge_cluster::Revision;
+use kedge_cluster::{Revision, Role};
 use kedge_disk::{Disk, Rng, SimDisk};
 use kedge_executor::{Manual, Pool};
 use kedge_types::{Clock, ManualClock, Now, Seqno, VbId};
@@ -205,12 +205,10 @@ impl Node {
         // First what is followed no more: nothing of it may be acknowledged when the node is active.
         process.follow_as(map, number, network);
         for vb in map.vbuckets() {
-            let state = if map.active(vb) == Some(number) {
-                VbState::Active
-            } else if map.replicas(vb).any(|replica| replica == number) {
-                VbState::Replica
-            } else {
-                VbState::Dead
+            let state = match map.role(vb, number) {
+                Role::Active => VbState::Active,
+                Role::Replica { .. } => VbState::Replica,
+                Role::None => VbState::Dead,
             };
             let led = if state == VbState::Active {
                 !process.leads.insert(vb)
@@ -224,7 +222,12 @@ impl Node {
                 unless_dead: led && state == VbState::Active && map.moves_to(vb).is_some(),
             };
             // One that fails fails the node.
-            let _ = process.bucket.set_vbucket(vb, role);
+            let _ = process.bucket.assign(&[(vb, role)]);
+            let figures = process.bucket.vbucket_figures(vb);
+            let has_some = figures.is_some_and(|it| it.high_seqno > Seqno(0));
+            if state == VbState::Dead && has_some && !map.is_out(number) {
+                let _ = process.bucket.begin_delete_vbucket(vb, |_| ());
+            }
         }
     }
 

@@ -7,6 +7,7 @@ use crate::node::Node;
 use crate::plan::Plan;
 use crate::trace::{self, note};
 use kedge_bucket::{Completion, Cookie, Document, Outcome, Read};
+use kedge_cluster::CatchUp;
 use kedge_disk::Rng;
 use kedge_types::{Cas, Now, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::VbState;
@@ -50,6 +51,8 @@ pub struct Summary {
     pub clocks_set: u64,
     /// Times that a disk became slow.
     pub slow_disks: u64,
+    /// Times that the bucket got another number of replicas.
+    pub resizes: u64,
 }
 
 /// A cluster.
@@ -65,6 +68,8 @@ pub struct World {
     pub(crate) network: Network,
     pub(crate) map: Map,
     clients: Clients,
+    /// What copies have to get before a change of the number of replicas goes on.
+    pub(crate) copies: Option<CatchUp>,
     /// Replicas that have had all of their active's since they lost something.
     pub(crate) in_step: BTreeMap<(VbId, usize), bool>,
     /// The highest seqno and CAS of each branch at its active.
@@ -93,6 +98,7 @@ impl World {
             network: Network::default(),
             map: Map::new(plan.vbuckets, plan.nodes, plan.replicas),
             clients: Clients::new(plan),
+            copies: None,
             in_step: BTreeMap::new(),
             highest: BTreeMap::new(),
             summary: Summary::default(),
@@ -172,7 +178,8 @@ impl World {
                 let us = self.rng.below(8_000);
                 self.pass(Duration::from_micros(us));
             }
-            940..970 => {
+            940..945 => self.tend_replicas(),
+            945..970 => {
                 let node = self.any_node();
                 self.nodes[node].adopt(&self.map, &mut self.network);
                 self.nodes[node].connect(&self.map, &mut self.network);
@@ -207,6 +214,7 @@ impl World {
             let went_back = self.nodes[node].take_went_back();
             self.summary.rollbacks += went_back.len() as u64;
             for vb in went_back {
+                self.copies = None;
                 self.in_step.insert((vb, node), false);
             }
         }
@@ -300,6 +308,7 @@ impl World {
                 self.nodes[node].run_one(&mut self.rng);
             }
             self.finish_moves();
+            self.tend_replicas();
             self.pass(Duration::from_millis(1));
             self.note_steps();
             self.clients.look_all(&self.nodes, &self.starts);

@@ -43,7 +43,7 @@ func isOneOf(err error, known []error) bool {
 	return false
 }
 
-func connect(t *testing.T, all nodes) *gocb.Bucket {
+func connectCluster(t *testing.T, all nodes) *gocb.Cluster {
 	t.Helper()
 	cluster, err := gocb.Connect(all.connectionString(), gocb.ClusterOptions{
 		Username: user, Password: password,
@@ -55,7 +55,12 @@ func connect(t *testing.T, all nodes) *gocb.Bucket {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cluster.Close(nil) })
-	bucket := cluster.Bucket(bucketName)
+	return cluster
+}
+
+func connect(t *testing.T, all nodes) *gocb.Bucket {
+	t.Helper()
+	bucket := connectCluster(t, all).Bucket(bucketName)
 	if err := bucket.WaitUntilReady(patience, nil); err != nil {
 		t.Fatal(err)
 	}

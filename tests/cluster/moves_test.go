@@ -9,31 +9,39 @@ import (
 	"github.com/couchbase/gocb/v2"
 )
 
-// actives asks a node how many active vBuckets each node has, and how many are moving.
-func (n *node) actives(t *testing.T) (actives map[string]int, moving int) {
+// bucketStatus is what a node says of a bucket.
+type bucketStatus struct {
+	Moving, Replicas, WantedReplicas int
+	Nodes                            []struct {
+		Node   string
+		Active int
+	}
+}
+
+// status asks a node how the bucket is.
+func (n *node) status(t *testing.T) bucketStatus {
 	t.Helper()
 	output, err := exec.Command(binary(t), "cluster", "status", "--json", "-U",
 		fmt.Sprintf("http://%s:%d", n.host, n.mgmt), "-u", user, "-P", password).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
-	var status struct {
-		Buckets []struct {
-			Moving int
-			Nodes  []struct {
-				Node   string
-				Active int
-			}
-		}
-	}
+	var status struct{ Buckets []bucketStatus }
 	if err := json.Unmarshal(output, &status); err != nil {
 		t.Fatal(err)
 	}
+	return status.Buckets[0]
+}
+
+// actives asks a node how many active vBuckets each node has, and how many are moving.
+func (n *node) actives(t *testing.T) (actives map[string]int, moving int) {
+	t.Helper()
+	status := n.status(t)
 	actives = map[string]int{}
-	for _, each := range status.Buckets[0].Nodes {
+	for _, each := range status.Nodes {
 		actives[each.Node] = each.Active
 	}
-	return actives, status.Buckets[0].Moving
+	return actives, status.Moving
 }
 
 // A node that was failed over and is back gets its active vBuckets again, from nodes that run and are written to.

@@ -14,6 +14,8 @@ pub struct VbPosition {
     pub state: VbState,
     /// Its last seqno.
     pub high_seqno: Seqno,
+    /// All up to this seqno is on disk.
+    pub persisted_seqno: Seqno,
     /// The last prepare that it acknowledges.
     pub high_prepared: Seqno,
     /// Whether it stands at the end of a snapshot.
@@ -77,6 +79,7 @@ impl Bucket {
                 vb: vbucket.id(),
                 state: standing.state,
                 high_seqno: standing.high_seqno,
+                persisted_seqno: standing.persisted_seqno,
                 high_prepared: standing.high_prepared,
                 consistent: standing.consistent == standing.high_seqno,
                 failover: vbucket.failover().entries().to_vec(),

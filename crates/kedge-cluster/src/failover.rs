@@ -71,7 +71,7 @@ pub struct FailoverPlan {
 
 /// The map without the node `failed`, to be published by `by`. Of each vBucket that it was the active of, the replica
 /// that has the most takes over; so it is with vBuckets that were moving to it, unless their active has all that others
-/// have. `force` accepts what would be lost.
+/// have. Changes of numbers of replicas are given up. `force` accepts what would be lost.
 ///
 /// # Errors
 /// `Failed` when it was failed over already, `LastNode`, `WouldLose`.
@@ -100,8 +100,10 @@ pub fn plan_failover(
             name,
             chains,
             moves,
+            next,
             ..
         } = bucket;
+        let next = next.take();
         for (vb, chain) in (0_u16..).zip(chains) {
             let position = |node: u16| {
                 let positions = told.get(&node)?.get(name)?;
@@ -132,7 +134,17 @@ pub fn plan_failover(
             // A SyncWrite was acknowledged by a majority of the chain; one of those must be among who tells.
             let majority = chain.0.len() / 2 + 1;
             if known.is_empty() {
-                plan.losses.without_copy.push(place);
+                // Copies that count have had what the active had.
+                let coming = next.as_ref().filter(|next| next.counts);
+                let coming = coming.map(|next| next.chains[usize::from(vb)].replicas());
+                let coming: Vec<u16> = coming.into_iter().flatten().collect();
+                if let Some(best) = best_copy(&coming, position) {
+                    plan.losses.uncertain.push(place);
+                    plan.promoted += 1;
+                    chain.0[0] = Some(best);
+                } else {
+                    plan.losses.without_copy.push(place);
+                }
             } else if nodes.len() - known.len() >= majority {
                 plan.losses.uncertain.push(place);
             }

@@ -25,6 +25,7 @@ mod moves;
 mod nodes;
 mod placement;
 mod position;
+mod replicas;
 mod state;
 mod view;
 
@@ -42,6 +43,7 @@ pub use moves::{plan_balance, plan_move};
 pub use nodes::{NodeView, Nodes};
 pub use placement::place;
 pub use position::{Position, Standing, newest_branch};
+pub use replicas::{CatchUp, NextChains, plan_replicas};
 pub use state::ClusterState;
 pub use view::{BucketEntry, Change, ChangeKind, ClusterView, Ports, SaveState, Snapshot};
 

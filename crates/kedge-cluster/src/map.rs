@@ -3,9 +3,11 @@
 //! Invariants:
 //! * Two maps with the same revision are the same map: each node makes revisions of its own ([`ClusterMap::next`]).
 //! * No chain names a node twice, or one that failed; all chains of a bucket are as long as each other.
-//! * The places of a chain stay those of the first map: a place whose node failed is empty until the node is back.
+//! * The places of a chain stay until the number of replicas changes: a place whose node failed is empty until the node is
+//!   back.
 //! * Of two manifests of a bucket, the one with the larger uid is never followed by the other.
-//! * A vBucket moves to one of its replicas at most, and only that node makes the map in which it has moved.
+//! * A vBucket moves to one of its replicas at most, and only that node makes the map in which it has moved. None moves while
+//!   the number of replicas of its bucket changes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,7 +18,7 @@ use serde_json::Value;
 use crate::document;
 use crate::placement::place;
 use crate::state::hex;
-use crate::{BucketEntry, ClusterError, ClusterFile, Maker, ManifestKeeper, Revision};
+use crate::{BucketEntry, ClusterError, ClusterFile, Maker, ManifestKeeper, NextChains, Revision};
 
 const VERSION: u32 = 1;
 /// The first epoch; each failover begins another.
@@ -114,6 +116,9 @@ pub struct MapBucket {
     /// vBuckets that move: the replicas that are to take over from their actives.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub moves: BTreeMap<u16, u16>,
+    /// The chains that it is to have, while its number of replicas changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<NextChains>,
     /// Its scopes and collections.
     #[serde(default, skip_serializing_if = "ManifestKeeper::is_default")]
     pub manifest: ManifestKeeper,
@@ -210,14 +215,25 @@ impl ClusterMap {
 
     fn check(&self) -> Result<(), ClusterError> {
         for bucket in &self.buckets {
-            let length = bucket.chains.first().map_or(0, |chain| chain.0.len());
-            let is_valid = |chain: &Chain| chain.0.len() == length && chain.is_valid(&self.nodes);
+            let are_valid = |chains: &[Chain]| {
+                let length = chains.first().map_or(0, |chain| chain.0.len());
+                let mut all = chains.iter();
+                all.all(|chain| chain.0.len() == length && chain.is_valid(&self.nodes))
+            };
             let has_replica = |(vb, to): (&u16, &u16)| {
                 let chain = bucket.chains.get(usize::from(*vb));
                 chain.is_some_and(|chain| chain.replicas().any(|node| node == *to))
             };
             let moves_are_valid = bucket.moves.iter().all(has_replica);
-            if bucket.chains.is_empty() || !bucket.chains.iter().all(is_valid) || !moves_are_valid {
+            let next_is_valid = bucket.next.as_ref().is_none_or(|next| {
+                let actives =
+                    |chains: &[Chain]| chains.iter().map(Chain::active).collect::<Vec<_>>();
+                bucket.moves.is_empty()
+                    && are_valid(&next.chains)
+                    && actives(&next.chains) == actives(&bucket.chains)
+            });
+            let is_valid = are_valid(&bucket.chains) && moves_are_valid && next_is_valid;
+            if bucket.chains.is_empty() || !is_valid {
                 let name = &bucket.name;
                 return Err(ClusterError::Map(format!(
                     "bucket \"{name}\" has a chain that cannot be"
@@ -309,6 +325,7 @@ impl ClusterMap {
             settings,
             chains,
             moves: BTreeMap::new(),
+            next: None,
             manifest: ManifestKeeper::default(),
         });
         self.buckets.sort_by(|a, b| a.name.cmp(&b.name));

@@ -35,6 +35,9 @@ pub fn plan_move(
     let Some(chain) = of_bucket.chains.get(usize::from(vb)) else {
         return refused("there is no such vBucket");
     };
+    if of_bucket.next.is_some() {
+        return refused("the number of replicas changes");
+    }
     if chain.active() == Some(node) {
         return refused("it is its active");
     }
@@ -48,13 +51,14 @@ pub fn plan_move(
 }
 
 /// The map in which nodes are to get back the vBuckets that a new bucket would give them as the active, as far as they
-/// have replicas of them, to be published by `by`. `None` when there is nothing to move.
+/// have replicas of them, to be published by `by`. `None` when there is nothing to move. What belongs to a bucket whose
+/// number of replicas changes stays.
 #[must_use]
 pub fn plan_balance(map: &ClusterMap, by: u16) -> Option<ClusterMap> {
     let mut next = map.next(by);
     let nodes = next.nodes.len();
     let mut moves = 0;
-    for bucket in &mut next.buckets {
+    for bucket in next.buckets.iter_mut().filter(|it| it.next.is_none()) {
         let vbuckets = u16::try_from(bucket.chains.len()).unwrap_or(u16::MAX);
         // Who leads does not depend on how many replicas there are.
         let first = placement::place(nodes, 0, vbuckets);
@@ -98,13 +102,23 @@ impl ClusterMap {
         (next.moving() < before).then_some(next)
     }
 
-    /// Whether a map is this one with some of its moves made, or this one.
+    /// Whether a map is this one with some of its moves made, or changes of numbers of replicas begun or made, or this one.
     #[must_use]
     pub fn leads_to(&self, newer: &Self) -> bool {
         let mut expected = self.clone();
         expected.revision = newer.revision;
+        let nodes = self.nodes.len();
         for bucket in &mut expected.buckets {
-            let left = newer.bucket(&bucket.name).map(|it| &it.moves);
+            let there = newer.bucket(&bucket.name);
+            let resizes =
+                bucket.next.is_some() || bucket.wanted_replicas(nodes) != bucket.replicas();
+            if let Some(there) = there.filter(|_| resizes) {
+                bucket.chains.clone_from(&there.chains);
+                bucket.next.clone_from(&there.next);
+                bucket.moves.clone_from(&there.moves);
+                continue;
+            }
+            let left = there.map(|it| &it.moves);
             let moves = std::mem::take(&mut bucket.moves);
             for (vb, to) in moves {
                 if left.is_some_and(|left| left.contains_key(&vb)) {

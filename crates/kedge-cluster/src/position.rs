@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 pub struct Position {
     /// Its last seqno.
     pub high_seqno: u64,
+    /// All up to this seqno is on its disk.
+    pub persisted_seqno: u64,
     /// The last prepare that the node has acknowledged, or could acknowledge: what a SyncWrite was promised.
     pub high_prepared: u64,
     /// Whether it stands at the end of a snapshot. In the middle of one it is no state that the active ever had.

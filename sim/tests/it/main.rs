@@ -40,6 +40,7 @@ fn what_was_acknowledged_survives_and_nobody_sees_what_is_taken_back() {
         total.evictions += summary.evictions;
         total.clocks_set += summary.clocks_set;
         total.slow_disks += summary.slow_disks;
+        total.resizes += summary.resizes;
     }
     eprintln!("{total:?}");
     if many {
@@ -48,7 +49,7 @@ fn what_was_acknowledged_survives_and_nobody_sees_what_is_taken_back() {
         assert!(
             total.kills > 50 && total.failovers > 50 && total.rollbacks > 10 && total.cuts > 50
         );
-        assert!(total.takeovers > 50);
+        assert!(total.takeovers > 50 && total.resizes > 50);
         assert!(total.evictions > 500 && total.clocks_set > 50 && total.slow_disks > 50);
     }
 }

@@ -27,6 +27,7 @@ fn told(positions: impl IntoIterator<Item = (u64, u64)>) -> NodePositions {
     let position = |(high_prepared, high_seqno)| {
         Some(Position {
             high_seqno,
+            persisted_seqno: high_seqno,
             high_prepared,
             consistent: true,
             history: vec![(1, 0)],
@@ -230,6 +231,7 @@ fn a_majority_of_a_chain_that_is_gone_is_a_loss() {
 fn position(high_prepared: u64, high_seqno: u64, history: &[(u64, u64)]) -> Position {
     Position {
         high_seqno,
+        persisted_seqno: high_seqno,
         high_prepared,
         consistent: true,
         history: history.to_vec(),

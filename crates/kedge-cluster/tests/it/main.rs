@@ -5,6 +5,7 @@ mod failover;
 mod manifest;
 mod many;
 mod moves;
+mod replicas;
 mod view;
 
 use std::sync::Arc;

@@ -26,6 +26,7 @@ fn told(high_seqnos: &[u64]) -> NodePositions {
     let position = |high_seqno: &u64| {
         Some(Position {
             high_seqno: *high_seqno,
+            persisted_seqno: *high_seqno,
             high_prepared: 0,
             consistent: true,
             history: vec![(1, 0)],
@@ -197,6 +198,7 @@ fn an_active_that_has_all_stays_when_who_was_to_take_over_is_lost() {
     let position = |high_prepared, high_seqno, history: &[(u64, u64)]| {
         let position = Position {
             high_seqno,
+            persisted_seqno: high_seqno,
             high_prepared,
             consistent: true,
             history: history.to_vec(),

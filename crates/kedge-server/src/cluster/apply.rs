@@ -163,15 +163,14 @@ fn know(bucket: &MapBucket, config: &BucketConfig, is_new: bool, done: &mut Done
     done.buckets.insert(bucket.name.clone(), known);
 }
 
-/// Who has to acknowledge the SyncWrites of a vBucket; `None` when it has no active. While it moves, also those of the chain
-/// that it is to have.
-fn topology(map: &ClusterMap, chain: &Chain, moves_to: Option<u16>) -> Option<Topology> {
+/// Who has to acknowledge the SyncWrites of a vBucket; `None` when it has no active.
+fn topology(map: &ClusterMap, chain: &Chain, second: Option<&Chain>) -> Option<Topology> {
     let names = |chain: &Chain| {
         let names = map.topology(chain);
         names.map(|name| name.and_then(NodeName::new)).collect()
     };
-    let next = moves_to.map(|node| names(&chain.led_by(node)));
-    Topology::new([names(chain)].into_iter().chain(next).collect()).ok()
+    let chains = [chain].into_iter().chain(second);
+    Topology::new(chains.map(names).collect()).ok()
 }
 
 /// Gives the vBuckets of a bucket their states. True when some have to wait.
@@ -179,7 +178,7 @@ fn assign(
     node: &ClusterNode,
     map: &ClusterMap,
     bucket: &MapBucket,
-    opened: &Bucket,
+    opened: &Arc<Bucket>,
     known: &mut Known,
     ask: &mut BTreeSet<u16>,
 ) -> bool {
@@ -203,12 +202,19 @@ fn assign(
     let step = duties.step(bucket, node.me, &told, &own);
     ask.extend(step.ask);
     if !step.assign.is_empty() {
+        // Of one that was failed over the copies stay, for the day on which it is back.
+        let is_member = !map.nodes[usize::from(node.me)].failed;
+        let gone = step.assign.iter().filter(|it| {
+            let has_some = own[usize::from(it.vb)].as_ref();
+            is_member && it.is_gone && has_some.is_some_and(|has| has.high_seqno > 0)
+        });
+        let gone: Vec<VbId> = gone.map(|it| VbId(it.vb)).collect();
         let roles: Vec<(VbId, VbRole)> = step
             .assign
             .into_iter()
             .map(|it| {
                 let role = VbRole {
-                    topology: topology(map, &it.chain, it.moves_to),
+                    topology: topology(map, &it.chain, it.second.as_ref()),
                     unless_dead: it.unless_dead,
                     ..it.state.into()
                 };
@@ -231,6 +237,13 @@ fn assign(
                 return true;
             }
         }
+        for vb in gone {
+            let deleted = opened.begin_delete_vbucket(vb, |_| ());
+            if let Err(status) = deleted {
+                let (bucket, status) = (&bucket.name, status.name());
+                tracing::error!(bucket, vbucket = %vb, status, "a copy that went stays");
+            }
+        }
     }
     node.replicate(&bucket.name, duties, plan);
     step.waiting > 0
@@ -242,6 +255,7 @@ pub(super) fn positions(bucket: &Bucket) -> Result<Vec<Option<Position>>, kedge_
     for position in bucket.positions()? {
         positions[position.vb.index()] = Some(Position {
             high_seqno: position.high_seqno.get(),
+            persisted_seqno: position.persisted_seqno.get(),
             high_prepared: position.high_prepared.get(),
             consistent: position.consistent,
             history: position

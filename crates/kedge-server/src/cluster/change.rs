@@ -159,7 +159,7 @@ impl ClusterNode {
         })
     }
 
-    /// Changes settings of a bucket on all nodes.
+    /// Changes settings of a bucket on all nodes. Another number of replicas is made afterwards, while clients go on.
     ///
     /// # Errors
     /// [`ChangeError`].
@@ -174,11 +174,6 @@ impl ClusterNode {
             let is: BucketConfig = serde_json::from_value(bucket.settings.clone())
                 .map_err(|error| ChangeError::Refused(error.to_string()))?;
             let next = change.apply(&is);
-            if next.replicas != is.replicas {
-                let why =
-                    "the number of replicas is chosen when a bucket is made and cannot be changed";
-                return Err(ChangeError::Refused(why.to_owned()));
-            }
             next.check().map_err(ChangeError::Refused)?;
             bucket.settings = settings(&next)?;
             Ok(())

@@ -36,8 +36,13 @@ pub(super) enum Held {
     Active,
 }
 
-/// The chain of a vBucket, and the node of it that is to take over.
-type Known = (Chain, Option<u16>);
+/// What the map says of a vBucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    chain: Chain,
+    second: Option<Chain>,
+    role: Role,
+}
 
 /// The vBuckets of one bucket.
 #[derive(Debug, Default)]
@@ -53,10 +58,12 @@ pub(super) struct Assignment {
     pub(super) state: VbState,
     /// What goes with it.
     pub(super) chain: Chain,
-    /// The node of the chain that is to take over.
-    pub(super) moves_to: Option<u16>,
+    /// The chain whose majority SyncWrites need too.
+    pub(super) second: Option<Chain>,
     /// One that is dead stays so: it was handed over already.
     pub(super) unless_dead: bool,
+    /// No chain names the node.
+    pub(super) is_gone: bool,
 }
 
 /// What was told of the copies of a bucket: by node, one position per vBucket.
@@ -95,8 +102,13 @@ impl Duties {
         for (vb, chain) in (0_u16..).zip(&bucket.chains) {
             let at = usize::from(vb);
             let moves_to = bucket.moves.get(&vb).copied();
+            let says = Known {
+                chain: chain.clone(),
+                second: bucket.second_chain(vb),
+                role: bucket.role(vb, me),
+            };
             let (held, known) = &self.held[at];
-            let same = known.as_ref() == Some(&(chain.clone(), moves_to));
+            let same = known.as_ref() == Some(&says);
             let waits = matches!(held, Held::Unknown | Held::CatchingUp { .. });
             if same && !waits {
                 continue;
@@ -106,7 +118,7 @@ impl Duties {
             // active. Only while the vBucket moves may its new active have been one that this map does not know of.
             let follows = matches!(held, Held::Replica | Held::TakingOver { .. });
             let knows = was_active || follows && moves_to.is_none();
-            let next = match chain.role(me) {
+            let next = match says.role {
                 Role::None => Held::Dead,
                 Role::Replica { active: Some(from) } if moves_to == Some(me) => {
                     Held::TakingOver { from }
@@ -136,14 +148,15 @@ impl Duties {
             }
             if !(same && next == self.held[at].0) {
                 step.assign.push(Assignment {
+                    is_gone: next == Held::Dead,
                     vb,
                     state,
                     chain: chain.clone(),
-                    moves_to,
+                    second: says.second.clone(),
                     unless_dead: was_active && next == Held::Active && moves_to.is_some(),
                 });
             }
-            self.held[at] = (next, Some((chain.clone(), moves_to)));
+            self.held[at] = (next, Some(says));
         }
         self.is_new = false;
         step
@@ -152,9 +165,9 @@ impl Duties {
     /// From which node each vBucket is to be streamed; who is to be asked for nothing is not named.
     pub(super) fn sources(&self) -> BTreeMap<u16, Vec<u16>> {
         let mut sources: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
-        for (vb, (held, chain)) in (0_u16..).zip(&self.held) {
+        for (vb, (held, known)) in (0_u16..).zip(&self.held) {
             let from = match held {
-                Held::Replica => chain.as_ref().and_then(|(chain, _)| chain.active()),
+                Held::Replica => known.as_ref().and_then(|known| known.chain.active()),
                 Held::CatchingUp { from, .. } | Held::TakingOver { from } => Some(*from),
                 Held::Unknown | Held::Dead | Held::Active => None,
             };
@@ -227,6 +240,7 @@ mod tests {
                 .map(|chain| Chain(chain.iter().map(node).collect()))
                 .collect(),
             moves: BTreeMap::new(),
+            next: None,
             manifest: kedge_cluster::ManifestKeeper::default(),
         }
     }
@@ -234,6 +248,7 @@ mod tests {
     fn at(high_seqno: u64) -> Option<Position> {
         Some(Position {
             high_seqno,
+            persisted_seqno: high_seqno,
             high_prepared: 0,
             consistent: true,
             history: vec![(1, 0)],
@@ -343,10 +358,9 @@ mod tests {
         // The active hears of both chains, unless it gave the vBucket up already.
         let step = old.step(&during, 0, &none, &own);
         assert_eq!(states(&step), [(0, VbState::Active)]);
-        assert_eq!(
-            (step.assign[0].moves_to, step.assign[0].unless_dead),
-            (Some(1), true)
-        );
+        let both = Chain(vec![Some(1), Some(0)]);
+        assert_eq!(step.assign[0].second, Some(both));
+        assert!(step.assign[0].unless_dead);
         let step = new.step(&during, 1, &none, &own);
         assert_eq!(
             (states(&step), step.waiting),
@@ -382,6 +396,46 @@ mod tests {
             (vec![(0, VbState::Pending)], 1)
         );
         assert_eq!(old.sources(), BTreeMap::from([(1, vec![0])]));
+    }
+
+    fn growing(chains: &[&[i8]], next: &[&[i8]], counts: bool) -> MapBucket {
+        MapBucket {
+            next: Some(kedge_cluster::NextChains {
+                chains: bucket(next).chains,
+                counts,
+            }),
+            ..bucket(chains)
+        }
+    }
+
+    #[test]
+    fn a_copy_that_is_made_follows_and_is_waited_for_only_when_it_counts() {
+        let (none, own) = (Told::new(), [at(5)]);
+        let (mut active, mut copy) = (Duties::new(true), Duties::new(true));
+        active.step(&bucket(&[&[0]]), 0, &none, &own);
+        copy.step(&bucket(&[&[0]]), 1, &none, &[None]);
+        assert!(copy.sources().is_empty());
+        let building = growing(&[&[0]], &[&[0, 1]], false);
+        assert!(
+            active.step(&building, 0, &none, &own).assign.is_empty(),
+            "nothing is another"
+        );
+        let step = copy.step(&building, 1, &none, &[None]);
+        assert_eq!(states(&step), [(0, VbState::Replica)]);
+        assert_eq!(copy.sources(), BTreeMap::from([(0, vec![0])]));
+        let counting = growing(&[&[0]], &[&[0, 1]], true);
+        let step = active.step(&counting, 0, &none, &own);
+        assert_eq!(step.assign[0].second, Some(Chain(vec![Some(0), Some(1)])));
+        assert!(!step.assign[0].unless_dead);
+        copy.step(&counting, 1, &none, &own);
+        let step = active.step(&bucket(&[&[0, 1]]), 0, &none, &own);
+        assert_eq!(step.assign[0].second, None);
+        copy.step(&bucket(&[&[0, 1]]), 1, &none, &own);
+        assert_eq!(copy.sources(), BTreeMap::from([(0, vec![0])]));
+        // It goes, and with it what it has.
+        let step = copy.step(&bucket(&[&[0]]), 1, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Dead)]);
+        assert!(step.assign[0].is_gone && copy.sources().is_empty());
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //! The cluster file says which nodes there are; the map says who has which vBucket, and what buckets there are. The
 //! newest map counts, and goes from node to node: each asks all others every second, and hears of a new one at once
 //! from whoever made it. One thread, "kedge-cluster", makes this node's buckets and vBuckets what the map says; one for
-//! each other node, "kedge-peer-NAME", talks to it, so that a node that hangs holds up nothing.
+//! each other node, "kedge-peer-NAME", talks to it, so that a node that hangs holds up nothing; one, "kedge-replicas",
+//! changes numbers of replicas.
 //!
 //! Invariants:
 //! * A map is saved before it is followed. What is older than the one that is followed is never followed again.
@@ -18,6 +19,7 @@ mod duties;
 mod fence;
 mod moves;
 mod peer;
+mod replicas;
 mod status;
 mod store;
 
@@ -176,6 +178,10 @@ impl ClusterNode {
                 node.took_over(bucket, vb);
             }
         }));
+        let tends = Arc::downgrade(self);
+        std::thread::Builder::new()
+            .name("kedge-replicas".to_owned())
+            .spawn(move || replicas::run(&tends))?;
         let node = self.clone();
         std::thread::Builder::new()
             .name("kedge-cluster".to_owned())

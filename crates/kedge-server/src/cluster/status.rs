@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use kedge_bucket::{Bucket, VbState};
-use kedge_cluster::{ClusterMap, MapBucket};
+use kedge_cluster::{ClusterMap, MapBucket, Role};
 use serde_json::{Map, Value, json};
 
 use super::{About, ClusterNode};
@@ -205,12 +205,12 @@ fn bucket_status(
         }
         document
     });
-    let places = bucket.chains.first().map_or(1, |chain| chain.0.len());
-    let short = |chain: &&kedge_cluster::Chain| chain.nodes().count() < places;
+    let short = |chain: &&kedge_cluster::Chain| chain.nodes().count() <= bucket.replicas();
     json!({
         "name": bucket.name,
         "vbuckets": bucket.chains.len(),
-        "replicas": places - 1,
+        "replicas": bucket.replicas(),
+        "wantedReplicas": bucket.wanted_replicas(map.nodes.len()),
         "withoutActive": bucket.chains.iter().filter(|chain| chain.active().is_none()).count(),
         "missingCopies": bucket.chains.iter().filter(short).count(),
         "moving": bucket.moves.len(),
@@ -218,16 +218,17 @@ fn bucket_status(
     })
 }
 
-/// Items that the replicas of a node do not have and their actives do. Both are asked one after the other, so writes
-/// in between count too.
+/// Items that the replicas of a node do not have and their actives do, also replicas that are to be. Both are asked one
+/// after the other, so writes in between count too.
 fn lag(bucket: &MapBucket, node: u16, told: &BTreeMap<u16, Figures<'_>>) -> u64 {
-    let behind = |(vb, chain): (usize, &kedge_cluster::Chain)| {
-        let active = chain
-            .active()
-            .filter(|_| chain.replicas().any(|it| it == node))?;
-        let high = (*told.get(&active)?.seqnos.get(vb)?)?;
+    let behind = |vb: u16| {
+        let Role::Replica { active } = bucket.role(vb, node) else {
+            return None;
+        };
+        let vb = usize::from(vb);
+        let high = (*told.get(&active?)?.seqnos.get(vb)?)?;
         let mine = told[&node].seqnos.get(vb).copied().flatten().unwrap_or(0);
         Some(high.saturating_sub(mine))
     };
-    bucket.chains.iter().enumerate().filter_map(behind).sum()
+    (0_u16..).take(bucket.chains.len()).filter_map(behind).sum()
 }

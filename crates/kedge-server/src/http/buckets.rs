@@ -140,9 +140,8 @@ pub(crate) async fn create(call: Call, form: Form) -> Handled {
 
 pub(crate) async fn update(call: Call, Path(name): Path<String>, form: Form) -> Handled {
     let facts = call.bucket(&name, Privilege::Manage)?;
-    let clustered = call.state.parts.node.is_some();
-    let change = bucket_form::changed_bucket(&form, &facts.config, clustered)
-        .map_err(|errors| invalid(&errors))?;
+    let change =
+        bucket_form::changed_bucket(&form, &facts.config).map_err(|errors| invalid(&errors))?;
     if call.only_validates() {
         return nothing_wrong();
     }

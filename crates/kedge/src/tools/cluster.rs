@@ -168,11 +168,18 @@ fn describe(status: &Value) -> String {
     let mut out = format!("map {}\n\n", number(status, "/revision/rev"));
     out.push_str(&table("llllr", &rows));
     for bucket in list(status, "buckets") {
+        let (replicas, wanted) = (
+            number(&bucket, "/replicas"),
+            number(&bucket, "/wantedReplicas"),
+        );
+        let to_be = match replicas == wanted {
+            true => String::new(),
+            false => format!(", to be {wanted}"),
+        };
         out.push_str(&format!(
-            "\nbucket \"{}\": {} vBuckets with {} replicas; {} miss a copy, {} have no active, {} move\n\n",
+            "\nbucket \"{}\": {} vBuckets with {replicas} replicas{to_be}; {} miss a copy, {} have no active, {} move\n\n",
             text(&bucket, "name"),
             number(&bucket, "/vbuckets"),
-            number(&bucket, "/replicas"),
             number(&bucket, "/missingCopies"),
             number(&bucket, "/withoutActive"),
             number(&bucket, "/moving"),

@@ -22,8 +22,8 @@ use crate::process::{
 
 /// A node, as its `ready` line names it.
 #[derive(Clone, Debug)]
-struct Node {
-    kv: SocketAddr,
+pub(crate) struct Node {
+    pub(crate) kv: SocketAddr,
     mgmt: SocketAddr,
     pid: u32,
 }
@@ -32,7 +32,7 @@ struct Node {
 pub(crate) struct Cluster {
     child: Child,
     lines: Receiver<String>,
-    nodes: Vec<Node>,
+    pub(crate) nodes: Vec<Node>,
 }
 
 fn word<'a>(line: &'a str, name: &str) -> &'a str {
@@ -118,12 +118,12 @@ impl Cluster {
         HttpClient::new(&mgmt.ip().to_string(), mgmt.port(), USER, PASSWORD)
     }
 
-    fn connect(&self, node: usize) -> Connection {
+    pub(crate) fn connect(&self, node: usize) -> Connection {
         connect_to(self.nodes[node].kv, PASSWORD).expect("a connection")
     }
 
     /// `kedge cluster ...`, asked of one node.
-    fn tool(&self, node: usize, words: &[&str]) -> (Option<i32>, String, String) {
+    pub(crate) fn tool(&self, node: usize, words: &[&str]) -> (Option<i32>, String, String) {
         run(&mut self.tool_command(node, words))
     }
 
@@ -143,7 +143,7 @@ impl Cluster {
     }
 
     /// Waits until the status that a node gives is as it should be.
-    fn wait_status(&self, node: usize, what: &str, is: impl Fn(&Value) -> bool) {
+    pub(crate) fn wait_status(&self, node: usize, what: &str, is: impl Fn(&Value) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let status = self.status(node);
@@ -189,7 +189,7 @@ impl Drop for Cluster {
 }
 
 /// Writes a document to whichever node takes it: its number. All others say that it is not theirs.
-fn put(connections: &mut [Connection], key: &str, value: &str) -> usize {
+pub(crate) fn put(connections: &mut [Connection], key: &str, value: &str) -> usize {
     let mut taken = Vec::new();
     for (node, connection) in connections.iter_mut().enumerate() {
         match connection.set(key.as_bytes(), value.as_bytes(), None) {
@@ -435,7 +435,7 @@ fn buckets_and_users_are_those_of_all_nodes() {
         .expect("changed");
     let more = cluster
         .http(2)
-        .send("POST", place, &[("replicaNumber", "2")]);
+        .send("POST", place, &[("replicaNumber", "4")]);
     assert_eq!(more.expect("an answer").code, 400);
     for node in 0..3 {
         let bucket = cluster.http(node).json(place).expect("it is there");
@@ -481,14 +481,19 @@ fn buckets_and_users_are_those_of_all_nodes() {
     }
 }
 
-const LEVELS: [DurabilityLevel; 3] = [
+pub(crate) const LEVELS: [DurabilityLevel; 3] = [
     DurabilityLevel::Majority,
     DurabilityLevel::MajorityAndPersistOnActive,
     DurabilityLevel::PersistToMajority,
 ];
 
 /// Writes a document durably to whichever node has it.
-fn put_durably(connections: &mut [Connection], key: &str, value: &str, level: DurabilityLevel) {
+pub(crate) fn put_durably(
+    connections: &mut [Connection],
+    key: &str,
+    value: &str,
+    level: DurabilityLevel,
+) {
     let mut tries = connections.iter_mut();
     let stored = tries.any(|connection| {
         match connection.set(key.as_bytes(), value.as_bytes(), Some(level)) {
@@ -501,7 +506,7 @@ fn put_durably(connections: &mut [Connection], key: &str, value: &str, level: Du
 }
 
 /// What a document is, at whichever node has it. A SyncWrite that was under way when its active went is waited for.
-fn value_of(connections: &mut [Connection], key: &str) -> Option<String> {
+pub(crate) fn value_of(connections: &mut [Connection], key: &str) -> Option<String> {
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         let mut is_open = false;
@@ -524,7 +529,7 @@ fn value_of(connections: &mut [Connection], key: &str) -> Option<String> {
 }
 
 /// Whether the replicas of all nodes have what their actives have.
-fn is_even(status: &Value) -> bool {
+pub(crate) fn is_even(status: &Value) -> bool {
     let nodes = status["buckets"][0]["nodes"].as_array().expect("nodes");
     // One that is gone says nothing.
     let says = |node: &&Value| node.get("lagItems").is_some();

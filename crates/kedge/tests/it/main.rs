@@ -17,4 +17,5 @@ mod lifecycle;
 mod load_faults;
 mod process;
 mod random;
+mod replicas;
 mod tools;

@@ -51,9 +51,7 @@ fn size_and_time_of_the_day_are_taken_whole() {
             None,
         ),
     ] {
-        let change = changed_bucket(&form(&fields), &current, false)
-            .unwrap()
-            .compaction;
+        let change = changed_bucket(&form(&fields), &current).unwrap().compaction;
         assert_eq!(change.garbage_bytes, Some(garbage_bytes), "{fields}");
         assert_eq!(change.hours, Some(expected), "{fields}");
     }
@@ -78,7 +76,7 @@ fn size_and_time_of_the_day_are_taken_whole() {
         ),
         (with("maybe"), &["abortOutside"]),
     ] {
-        let errors = changed_bucket(&form(&fields), &current, false).unwrap_err();
+        let errors = changed_bucket(&form(&fields), &current).unwrap_err();
         let named: Vec<String> = errors.keys().map(|field| (*field).to_string()).collect();
         let mut wrong: Vec<String> = wrong
             .iter()

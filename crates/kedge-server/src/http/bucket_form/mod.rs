@@ -93,15 +93,11 @@ pub(crate) fn new_bucket(form: &Form, vbuckets_default: u16) -> Result<BucketCon
     Err(errors)
 }
 
-/// The change of settings of an existing bucket; `clustered` when it has its replicas on other nodes.
+/// The change of settings of an existing bucket.
 ///
 /// # Errors
 /// What is wrong, by field; a setting that cannot change may be given with the value it has.
-pub(crate) fn changed_bucket(
-    form: &Form,
-    current: &BucketConfig,
-    clustered: bool,
-) -> Result<BucketChange, Errors> {
+pub(crate) fn changed_bucket(form: &Form, current: &BucketConfig) -> Result<BucketChange, Errors> {
     let mut errors = Errors::new();
     let fields = Fields::read(form, &mut errors);
     let mut refuse = |field, text: &str| {
@@ -121,10 +117,6 @@ pub(crate) fn changed_bucket(
     }
     let change = fields.change();
     let next = change.apply(current);
-    if clustered && next.replicas != current.replicas {
-        let text = "The number of replicas is chosen when a bucket is made, and cannot be changed in a cluster.";
-        refuse("replicaNumber", text);
-    }
     // What was so before the change is no reason to refuse another.
     let mut before = Errors::new();
     check_together(current, &mut before);

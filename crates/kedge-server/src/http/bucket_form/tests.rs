@@ -209,7 +209,7 @@ fn own_compaction(more: &str) -> Form {
 #[test]
 fn fields_of_compaction() {
     let current = BucketConfig::new("b", 8, 100 << 20);
-    let change = |form: &Form| changed_bucket(form, &current, false).unwrap().compaction;
+    let change = |form: &Form| changed_bucket(form, &current).unwrap().compaction;
     let expected = |percent, secs| CompactionChange {
         fragmentation_percent: Some(percent),
         purge_age_secs: Some(secs),
@@ -300,7 +300,7 @@ fn fields_of_compaction() {
             "" => fields.split('=').next().unwrap(),
             field => field,
         };
-        let errors = changed_bucket(&own_compaction(fields), &current, false).unwrap_err();
+        let errors = changed_bucket(&own_compaction(fields), &current).unwrap_err();
         assert_eq!(errors.len(), 1, "{fields}: {errors:?}");
         assert!(errors[field].contains(says), "{fields}: {errors:?}");
     }
@@ -316,7 +316,7 @@ fn fields_of_compaction() {
             "is missing",
         ),
     ] {
-        let errors = changed_bucket(&form(fields), &current, false).unwrap_err();
+        let errors = changed_bucket(&form(fields), &current).unwrap_err();
         assert!(errors[field].contains(says), "{fields}: {errors:?}");
     }
 }
@@ -327,13 +327,12 @@ fn settings_are_checked_with_those_that_are_there() {
     current.replicas = 3;
     current.memory.high_wat_percent = 70;
     current.memory.low_wat_percent = 60;
-    let errors = |fields: &str| changed_bucket(&form(fields), &current, false).unwrap_err();
+    let errors = |fields: &str| changed_bucket(&form(fields), &current).unwrap_err();
     assert!(errors("durabilityMinLevel=majority").contains_key("durability_min_level"));
     assert!(errors("memoryLowWatermark=70").contains_key("memoryLowWatermark"));
     let both = changed_bucket(
         &form("memoryLowWatermark=70&memoryHighWatermark=80"),
         &current,
-        false,
     );
     let expected = MemoryChange {
         low_wat_percent: Some(70),
@@ -343,17 +342,7 @@ fn settings_are_checked_with_those_that_are_there() {
     assert_eq!(both.unwrap().memory, expected);
     // What somebody set at a start does not stand in the way of other changes.
     current.durability_min_level = 1;
-    changed_bucket(&form("maxTTL=1"), &current, false).unwrap();
-}
-
-#[test]
-fn replicas_of_a_cluster_stay() {
-    let current = BucketConfig::new("b", 8, 100 << 20);
-    changed_bucket(&form("replicaNumber=0"), &current, true).unwrap();
-    let errors = changed_bucket(&form("replicaNumber=1"), &current, true).unwrap_err();
-    assert!(errors["replicaNumber"].contains("cannot be changed in a cluster"));
-    let alone = changed_bucket(&form("replicaNumber=1"), &current, false).unwrap();
-    assert_eq!(alone.replicas, Some(1));
+    changed_bucket(&form("maxTTL=1"), &current).unwrap();
 }
 
 #[test]
@@ -370,9 +359,9 @@ fn the_newer_name_of_the_quota_goes_first() {
 fn a_change_leaves_alone_what_is_not_given() {
     let current = BucketConfig::new("b", 8, 100 << 20);
     let same = "name=b&bucketType=couchbase&numVBuckets=8&conflictResolutionType=seqno";
-    let change = changed_bucket(&form(same), &current, false).unwrap();
+    let change = changed_bucket(&form(same), &current).unwrap();
     assert_eq!(change, BucketChange::default());
-    let change = changed_bucket(&form("ramQuotaMB=200&flushEnabled=1"), &current, false).unwrap();
+    let change = changed_bucket(&form("ramQuotaMB=200&flushEnabled=1"), &current).unwrap();
     assert_eq!(
         change,
         BucketChange {
@@ -393,7 +382,7 @@ fn what_cannot_change_is_refused() {
         ("bucketType=ephemeral", "bucketType"),
         ("ramQuotaMB=x", "ramQuota"),
     ] {
-        let errors = changed_bucket(&form(fields), &current, false).unwrap_err();
+        let errors = changed_bucket(&form(fields), &current).unwrap_err();
         assert_eq!(
             errors.keys().copied().collect::<Vec<_>>(),
             [field],

@@ -13,6 +13,8 @@ pub(super) struct ClusterSample {
     revisions: [(&'static str, &'static str, i64); 2],
     /// (name, whether it answered when it was asked last) of each other node.
     nodes: Vec<(String, bool)>,
+    /// (name, replicas, how many there are to be) of each bucket.
+    buckets: Vec<(String, [usize; 2])>,
 }
 
 impl ClusterSample {
@@ -21,7 +23,17 @@ impl ClusterSample {
         let node = state.parts.node.as_ref()?;
         let about = node.about();
         let rev = |revision: Option<kedge_cluster::Revision>| revision.map_or(0, |it| it.rev);
+        let map = node.map();
+        let of_bucket = |map: &kedge_cluster::ClusterMap, bucket: &kedge_cluster::MapBucket| {
+            let wanted = bucket.wanted_replicas(map.nodes.len());
+            (bucket.name.clone(), [bucket.replicas(), wanted])
+        };
+        let buckets = map.iter().flat_map(|map| {
+            let all = map.buckets.iter();
+            all.map(|bucket| of_bucket(map, bucket))
+        });
         Some(Self {
+            buckets: buckets.collect(),
             revisions: [
                 (
                     "kedge_cluster_map_revision",
@@ -49,6 +61,24 @@ impl ClusterSample {
         for (node, up) in &self.nodes {
             let labels = [("node", node.as_str())];
             ConstGauge::new(i64::from(*up)).encode(family.encode_family(&labels)?)?;
+        }
+        let figures = [
+            (
+                "kedge_cluster_replicas",
+                "Replicas of each vBucket that count",
+            ),
+            (
+                "kedge_cluster_wanted_replicas",
+                "Replicas of each vBucket that there are to be",
+            ),
+        ];
+        for (at, (name, help)) in figures.into_iter().enumerate() {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            for (bucket, figures) in &self.buckets {
+                let labels = [("bucket", bucket.as_str())];
+                let gauge = ConstGauge::new(i64::try_from(figures[at]).unwrap_or(i64::MAX));
+                gauge.encode(family.encode_family(&labels)?)?;
+            }
         }
         Ok(())
     }

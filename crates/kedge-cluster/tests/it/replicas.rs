@@ -1,0 +1,347 @@
+//! Changes of the number of replicas.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kedge_cluster::{
+    CatchUp, Chain, ClusterError, ClusterMap, MapBucket, NodePositions, Position, Role, place,
+    plan_balance, plan_failover, plan_move, plan_recovery, plan_replicas,
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+use crate::many::file;
+
+type Told = BTreeMap<u16, NodePositions>;
+
+fn map(nodes: usize, replicas: u8, vbuckets: u16) -> ClusterMap {
+    let mut map = ClusterMap::new(&file(nodes, replicas), 0, || [7; 16]);
+    let settings = json!({ "replicas": replicas });
+    map.add_bucket("b", settings, vbuckets, replicas)
+        .expect("no node has failed");
+    map
+}
+
+fn bucket(map: &ClusterMap) -> &MapBucket {
+    map.bucket("b").expect("it is there")
+}
+
+/// The map in which so many replicas are asked for.
+fn asked(map: &ClusterMap, replicas: u8) -> ClusterMap {
+    let mut next = map.next(1);
+    next.buckets[0].settings = json!({ "replicas": replicas });
+    next
+}
+
+fn begun(map: &ClusterMap, replicas: u8) -> ClusterMap {
+    plan_replicas(&asked(map, replicas), 0).expect("there is something to change")
+}
+
+fn at(seqno: u64) -> Position {
+    Position {
+        high_seqno: seqno,
+        persisted_seqno: seqno,
+        high_prepared: seqno,
+        consistent: true,
+        history: vec![(1, 0)],
+    }
+}
+
+/// Every node has the same of all vBuckets.
+fn told(map: &ClusterMap, positions: &[(u16, Position)]) -> Told {
+    let all = |position: &Position| vec![Some(position.clone()); bucket(map).chains.len()];
+    let of_node = |(node, position): &(u16, Position)| {
+        (*node, BTreeMap::from([("b".to_owned(), all(position))]))
+    };
+    positions.iter().map(of_node).collect()
+}
+
+fn everyone(map: &ClusterMap, seqno: u64) -> Told {
+    let nodes: Vec<(u16, Position)> = map.members().map(|node| (node, at(seqno))).collect();
+    told(map, &nodes)
+}
+
+/// The next step, when everyone has everything.
+fn step(map: &ClusterMap) -> Option<ClusterMap> {
+    let mut copies = CatchUp::begin(map, &everyone(map, 5))?;
+    assert!(copies.note(&everyone(map, 5)));
+    copies.plan(map, 0)
+}
+
+#[test]
+fn a_copy_counts_only_when_it_has_all() {
+    let before = map(2, 0, 4);
+    let building = begun(&before, 1);
+    assert_eq!(bucket(&building).chains, bucket(&before).chains);
+    assert_eq!(bucket(&building).replicas(), 0);
+    assert_eq!(
+        bucket(&building).role(0, 1),
+        Role::Replica { active: Some(0) }
+    );
+    assert_eq!(bucket(&building).second_chain(0), None);
+    assert_eq!(
+        ClusterMap::from_json(&building.to_json()).unwrap(),
+        building
+    );
+    assert!(
+        plan_replicas(&building, 0).is_none(),
+        "it is under way already"
+    );
+    let counting = step(&building).unwrap();
+    assert_eq!(bucket(&counting).chains, bucket(&before).chains);
+    let both = Chain(vec![Some(0), Some(1)]);
+    assert_eq!(bucket(&counting).second_chain(0), Some(both.clone()));
+    let after = step(&counting).unwrap();
+    assert_eq!(bucket(&after).chains[0], both);
+    assert_eq!(bucket(&after).chains[3], Chain(vec![Some(1), Some(0)]));
+    assert_eq!(
+        (bucket(&after).replicas(), &bucket(&after).next),
+        (1, &None)
+    );
+    assert!(plan_replicas(&after, 0).is_none() && step(&after).is_none_or(|it| it == after));
+    // Whoever asked for it takes none of these for another change.
+    let asked = asked(&before, 1);
+    for map in [&asked, &building, &counting, &after] {
+        assert!(asked.leads_to(map));
+    }
+    let mut renamed = after;
+    renamed.cluster_name = "another".to_owned();
+    assert!(!asked.leads_to(&renamed));
+}
+
+#[test]
+fn copies_have_to_have_what_the_active_had_on_their_disks() {
+    let building = begun(&map(2, 0, 1), 1);
+    let behind = [
+        Position {
+            high_seqno: 9,
+            persisted_seqno: 9,
+            ..at(10)
+        },
+        Position {
+            persisted_seqno: 9,
+            ..at(10)
+        },
+        Position {
+            high_prepared: 9,
+            ..at(10)
+        },
+        Position {
+            consistent: false,
+            ..at(10)
+        },
+        Position {
+            history: vec![(2, 3), (7, 0)],
+            ..at(10)
+        },
+        Position {
+            history: vec![(7, 0)],
+            ..at(10)
+        },
+    ];
+    for copy in behind {
+        let mut copies = CatchUp::begin(&building, &everyone(&building, 10)).unwrap();
+        let now = told(&building, &[(0, at(12)), (1, copy.clone())]);
+        assert!(copies.note(&now), "the active goes on");
+        assert_eq!(copies.plan(&building, 0), None, "{copy:?}");
+        assert!(copies.note(&told(&building, &[(1, at(10))])));
+        assert!(copies.plan(&building, 0).is_some());
+        // In the midst of the next snapshot it has that still; when it had to go back it has not.
+        let midst = Position {
+            consistent: false,
+            ..at(11)
+        };
+        assert!(copies.note(&told(&building, &[(1, midst)])));
+        assert!(copies.plan(&building, 0).is_some());
+        assert!(copies.note(&told(&building, &[(1, at(8))])));
+        assert_eq!(copies.plan(&building, 0), None);
+    }
+}
+
+#[test]
+fn what_is_not_known_is_waited_for() {
+    let building = begun(&map(2, 0, 1), 1);
+    assert!(CatchUp::begin(&building, &Told::new()).is_none());
+    let mut copies = CatchUp::begin(&building, &everyone(&building, 10)).unwrap();
+    assert!(copies.note(&told(&building, &[(0, at(10))])));
+    assert_eq!(copies.plan(&building, 0), None);
+    // Another map came: the actives may not have followed it.
+    assert!(copies.note(&everyone(&building, 10)));
+    assert_eq!(copies.plan(&building.next(1), 0), None);
+    // The active has started anew, perhaps with less.
+    let anew = Position {
+        history: vec![(3, 8), (1, 0)],
+        ..at(8)
+    };
+    assert!(!copies.note(&told(&building, &[(0, anew)])));
+}
+
+#[test]
+fn replicas_go_only_when_those_that_stay_have_all() {
+    let building = begun(&map(3, 2, 3), 1);
+    let next = bucket(&building).next.clone().unwrap();
+    assert_eq!(next.chains, place(3, 1, 3));
+    let counting = step(&building).unwrap();
+    let (old, new) = (&bucket(&counting).chains[0], &next.chains[0]);
+    assert_eq!(bucket(&counting).second_chain(0).as_ref(), Some(new));
+    let goes = old.nodes().find(|node| !new.contains(*node)).unwrap();
+    assert!(matches!(
+        bucket(&counting).role(0, goes),
+        Role::Replica { .. }
+    ));
+    let after = step(&counting).unwrap();
+    assert_eq!(bucket(&after).role(0, goes), Role::None);
+}
+
+#[test]
+fn what_leads_elsewhere_moves_before_replicas_go() {
+    // n_2 has none of vBucket 0 with one replica, and leads it now.
+    let moved = plan_move(&map(3, 2, 3), 0, "b", 0, "n_2").unwrap();
+    let unbalanced = moved.with_taken(2, &[("b".to_owned(), 0)]).unwrap();
+    let first = begun(&unbalanced, 1);
+    assert_eq!(
+        (bucket(&first).moves.get(&0), &bucket(&first).next),
+        (Some(&0), &None)
+    );
+    assert!(asked(&unbalanced, 1).leads_to(&first));
+    assert!(plan_replicas(&first, 0).is_none(), "it moves");
+    let balanced = first.with_taken(0, &[("b".to_owned(), 0)]).unwrap();
+    assert!(asked(&unbalanced, 1).leads_to(&balanced));
+    let building = plan_replicas(&balanced, 0).unwrap();
+    assert!(bucket(&building).next.is_some());
+}
+
+#[test]
+fn nothing_moves_meanwhile() {
+    let building = begun(&map(3, 1, 3), 2);
+    let refused = plan_move(&building, 0, "b", 0, "n_1");
+    assert!(matches!(refused, Err(ClusterError::Move(_))));
+    assert!(plan_balance(&building, 0).is_none());
+    // Such a map is not read either.
+    let mut wrong = building.clone();
+    wrong.buckets[0].moves.insert(0, 1);
+    assert!(ClusterMap::from_json(&wrong.to_json()).is_err());
+    let mut wrong = building;
+    let next = wrong.buckets[0].next.as_mut().unwrap();
+    next.chains.swap(0, 1);
+    assert!(
+        ClusterMap::from_json(&wrong.to_json()).is_err(),
+        "another active"
+    );
+}
+
+#[test]
+fn a_change_is_given_up_when_it_is_not_asked_for_any_more() {
+    let before = map(3, 1, 3);
+    let given_up = plan_replicas(&asked(&begun(&before, 2), 1), 0).unwrap();
+    assert_eq!(bucket(&given_up).next, None);
+    assert_eq!(bucket(&given_up).chains, bucket(&before).chains);
+    // Another one takes its place.
+    let other = plan_replicas(&asked(&begun(&before, 2), 0), 0).unwrap();
+    assert_eq!(bucket(&other).next.as_ref().unwrap().chains, place(3, 0, 3));
+}
+
+#[test]
+fn a_cluster_has_as_many_replicas_as_it_has_other_nodes() {
+    assert!(plan_replicas(&asked(&map(2, 1, 4), 3), 0).is_none());
+    assert_eq!(bucket(&asked(&map(2, 1, 4), 3)).wanted_replicas(2), 1);
+}
+
+#[test]
+fn a_failover_gives_a_change_up_and_it_begins_anew_when_all_are_back() {
+    let counting = step(&begun(&map(3, 1, 6), 2)).unwrap();
+    let all = everyone(&counting, 5);
+    let failed_over = plan_failover(&counting, 0, 2, &all, false).unwrap().map;
+    assert_eq!(bucket(&failed_over).next, None);
+    assert_eq!(bucket(&failed_over).replicas(), 1);
+    assert!(
+        plan_replicas(&failed_over, 0).is_none(),
+        "a node is missing"
+    );
+    let recovered = plan_recovery(&failed_over, 0, 2).unwrap();
+    let building = plan_replicas(&recovered, 0).unwrap();
+    let after = step(&step(&building).unwrap()).unwrap();
+    assert!(
+        bucket(&after)
+            .chains
+            .iter()
+            .all(|chain| chain.nodes().count() == 3)
+    );
+}
+
+/// The copies of a change are no replicas yet: without the only node that counts there is nothing left, whoever says so.
+#[test]
+fn a_failover_chooses_no_copy_that_is_being_made() {
+    let building = begun(&map(2, 0, 2), 1);
+    let refused = plan_failover(&building, 1, 0, &everyone(&building, 5), false);
+    let Err(ClusterError::WouldLose(losses)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(losses.without_copy, [("b".to_owned(), 0)]);
+    let forced = plan_failover(&building, 1, 0, &everyone(&building, 5), true).unwrap();
+    assert_eq!(bucket(&forced.map).chains[0].active(), None);
+    // Those that count have had what the active had: better than none, if that is accepted.
+    let counting = step(&building).unwrap();
+    let refused = plan_failover(&counting, 1, 0, &everyone(&building, 5), false);
+    let Err(ClusterError::WouldLose(losses)) = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(losses.uncertain, [("b".to_owned(), 0)]);
+    let forced = plan_failover(&counting, 1, 0, &everyone(&building, 5), true).unwrap();
+    assert_eq!(bucket(&forced.map).chains[0].active(), Some(1));
+}
+
+/// A place that stayed empty, because its node had failed when the bucket was made, is filled when all are there.
+#[test]
+fn empty_places_are_filled() {
+    let before = map(3, 1, 6);
+    let mut gap = before.clone();
+    gap.buckets[0].chains[0] = Chain(vec![Some(0), None]);
+    let after = step(&step(&plan_replicas(&gap, 0).unwrap()).unwrap()).unwrap();
+    assert_eq!(bucket(&after).chains, bucket(&before).chains);
+}
+
+proptest! {
+    /// From any number to any other, with any of the replicas leading: all become balanced chains, with the active that there
+    /// was unless it had to move, and who leads never is without the data.
+    #[test]
+    fn every_change_ends(
+        nodes in 2_usize..6,
+        from in 0_u8..4,
+        to in 0_u8..4,
+        vbuckets in 1_u16..20,
+        leads in prop::collection::vec(any::<prop::sample::Index>(), 20),
+    ) {
+        let mut map = map(nodes, from, vbuckets);
+        for (chain, leads) in map.buckets[0].chains.iter_mut().zip(leads) {
+            let all: Vec<u16> = chain.nodes().collect();
+            *chain = chain.led_by(*leads.get(&all));
+        }
+        let mut map = asked(&map, to);
+        for _ in 0..10 {
+            prop_assert_eq!(&ClusterMap::from_json(&map.to_json()).unwrap(), &map);
+            if let Some(next) = plan_replicas(&map, 0) {
+                prop_assert!(map.leads_to(&next));
+                map = next;
+            }
+            let moves = bucket(&map).moves.clone();
+            for (vb, to) in moves {
+                map = map.with_taken(to, &[("b".to_owned(), vb)]).unwrap();
+            }
+            let before: Vec<Option<u16>> = bucket(&map).chains.iter().map(Chain::active).collect();
+            if let Some(next) = step(&map) {
+                map = next;
+            }
+            let after: Vec<Option<u16>> = bucket(&map).chains.iter().map(Chain::active).collect();
+            prop_assert_eq!(before, after);
+        }
+        let wanted = usize::from(to).min(nodes - 1);
+        prop_assert_eq!(bucket(&map).replicas(), wanted);
+        prop_assert!(bucket(&map).next.is_none() && plan_replicas(&map, 0).is_none());
+        let sets = |chains: &[Chain]| -> Vec<BTreeSet<u16>> {
+            chains.iter().map(|chain| chain.nodes().collect()).collect()
+        };
+        if usize::from(from).min(nodes - 1) != wanted {
+            prop_assert_eq!(sets(&bucket(&map).chains), sets(&place(nodes, to, vbuckets)));
+        }
+    }
+}
