@@ -14,6 +14,9 @@ JOBS ?= 2
 SEED ?= 1
 ROUNDS ?= 10
 
+# Crates that are no part of the workspace.
+ALONE := tests/sdk/rust bench/common bench/couchstore bench/documents bench/executor bench/storage fuzz
+
 # How long each fuzz target runs.
 FUZZ_SECS ?= 180
 
@@ -104,20 +107,10 @@ config-doc: build
 
 lint:
 	$(CARGO) fmt --all -- --check
-	$(CARGO) fmt --manifest-path tests/sdk/rust/Cargo.toml -- --check
-	$(CARGO) fmt --manifest-path bench/executor/Cargo.toml -- --check
-	$(CARGO) fmt --manifest-path bench/common/Cargo.toml -- --check
-	$(CARGO) fmt --manifest-path bench/couchstore/Cargo.toml -- --check
-	$(CARGO) fmt --manifest-path bench/storage/Cargo.toml -- --check
-	$(CARGO) fmt --manifest-path bench/documents/Cargo.toml -- --check
+	for crate in $(ALONE); do $(CARGO) fmt --manifest-path $$crate/Cargo.toml -- --check || exit 1; done
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 	$(CARGO) run -q -p xtask -- tidy
 
 fmt:
 	$(CARGO) fmt --all
-	$(CARGO) fmt --manifest-path tests/sdk/rust/Cargo.toml
-	$(CARGO) fmt --manifest-path bench/executor/Cargo.toml
-	$(CARGO) fmt --manifest-path bench/common/Cargo.toml
-	$(CARGO) fmt --manifest-path bench/couchstore/Cargo.toml
-	$(CARGO) fmt --manifest-path bench/storage/Cargo.toml
-	$(CARGO) fmt --manifest-path bench/documents/Cargo.toml
+	for crate in $(ALONE); do $(CARGO) fmt --manifest-path $$crate/Cargo.toml || exit 1; done

@@ -2,11 +2,11 @@
 #![no_main]
 
 use kedge_protocol::binary::commands::{
-    Agent, Arithmetic, Concat, DelVbucket, Flush, Get, GetAllVbSeqnos, GetClusterConfig, GetCmdTimer,
-    GetCollectionId, GetErrorMap, GetKeys, GetLocked, GetManifest, GetMeta, GetRandomKey,
-    GetScopeId, HeaderOnly, Hello, MutateWithMeta, Observe, ObserveSeqno, Remove, SaslStart, SelectBucket,
-    SeqnoPersistence, SetManifest, SetVbucket, Stat, Store, Touch, Unlock, Verbosity, WithMeta, range_scan,
-    subdoc,
+    Agent, Arithmetic, Concat, DelVbucket, Flush, Get, GetAllVbSeqnos, GetClusterConfig,
+    GetCmdTimer, GetCollectionId, GetErrorMap, GetKeys, GetLocked, GetManifest, GetMeta,
+    GetRandomKey, GetScopeId, HeaderOnly, Hello, MutateWithMeta, Observe, ObserveSeqno, Remove,
+    SaslStart, SelectBucket, SeqnoPersistence, SetManifest, SetVbucket, Stat, Store, Touch, Unlock,
+    Verbosity, WithMeta, range_scan, subdoc,
 };
 use kedge_protocol::binary::{
     ConnectionKind, FrameInfos, HEADER_BYTES, Opcode, Parse, ParseReply, Request, RequestWriter,

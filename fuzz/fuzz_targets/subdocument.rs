@@ -40,7 +40,9 @@ fuzz_target!(|input: (u8, bool, i64, &[u8], &[u8], &[u8])| {
                     let sum = edited.number.expect("a counter has a sum");
                     assert_eq!(now, sum.to_string().as_bytes());
                 }
-                _ => assert!(count(&edited.document, &path).is_ok() || matches!(change, Edit::Insert(_))),
+                _ => assert!(
+                    count(&edited.document, &path).is_ok() || matches!(change, Edit::Insert(_))
+                ),
             }
         }
         Err(SubdocError::DocNotjson) => assert!(!was_json),
