@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_status_is_tables() {
-        let status = json!({
+        let mut status = json!({
             "revision": {"epoch": 1, "rev": 4},
             "nodes": [
                 {"name": "n_0", "host": "127.0.0.1", "kvPort": 12000, "mgmtPort": 9000, "up": true,
@@ -224,8 +224,8 @@ mod tests {
                  "failedOver": true, "applied": null},
             ],
             "buckets": [{
-                "name": "default", "vbuckets": 64, "replicas": 1, "missingCopies": 64, "withoutActive": 0,
-                "moving": 3,
+                "name": "default", "vbuckets": 64, "replicas": 1, "wantedReplicas": 1, "missingCopies": 64,
+                "withoutActive": 0, "moving": 3,
                 "nodes": [
                     {"node": "n_0", "active": 64, "replica": 0, "pending": 0, "dead": 0, "lagItems": 7,
                      "lagSeconds": 0.0123},
@@ -244,6 +244,8 @@ mod tests {
              n_0       64        0        0     0       7  12 ms\n\
              n_1        -        -        -     -       -      -\n"
         );
+        status["buckets"][0]["wantedReplicas"] = 2.into();
+        assert!(describe(&status).contains("with 1 replicas, to be 2; 64 miss a copy"));
     }
 
     #[test]
