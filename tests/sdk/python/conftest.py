@@ -4,8 +4,10 @@ from datetime import timedelta
 import pytest
 from couchbase.auth import PasswordAuthenticator
 from couchbase.cluster import Cluster
-from couchbase.options import ClusterOptions, ClusterTimeoutOptions
+from couchbase.diagnostics import PingState, ServiceType
+from couchbase.options import ClusterOptions, ClusterTimeoutOptions, PingOptions
 
+import deadline
 import kedge_server
 
 
@@ -22,6 +24,20 @@ def connect(server, transactions=None, **timeouts):
         **({"transaction_config": transactions} if transactions else {}),
     )
     return Cluster(server.connection_string, options)
+
+
+def open_bucket(cluster, nodes):
+    """The bucket, when each of so many nodes has answered: the SDK loses now and then what it is asked for in the moment
+    in which it connects to another node."""
+    cluster.wait_until_ready(timedelta(seconds=60))
+    bucket = cluster.bucket(kedge_server.BUCKET)
+
+    def all_answer():
+        ends = bucket.ping(PingOptions(service_types=[ServiceType.KeyValue])).endpoints[ServiceType.KeyValue]
+        return len(ends) == nodes and all(end.state == PingState.OK for end in ends)
+
+    deadline.until(all_answer, f"{nodes} nodes answer")
+    return bucket
 
 
 @pytest.fixture(scope="session")

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 from couchbase.options import TransactionConfig
 
-import kedge_server
-from conftest import connect
+from conftest import connect, open_bucket
 
 # A transaction that takes longer has expired, and anybody may take back what it has staged.
 LOST_AFTER = timedelta(seconds=2)
@@ -19,8 +18,7 @@ if __name__ == "__main__":
     to, inserted, replaced, removed = sys.argv[1:]
     config = TransactionConfig(timeout=LOST_AFTER, cleanup_lost_attempts=False, cleanup_client_attempts=False)
     cluster = connect(SimpleNamespace(connection_string=to), transactions=config)
-    cluster.wait_until_ready(timedelta(seconds=60))
-    documents = cluster.bucket(kedge_server.BUCKET).default_collection()
+    documents = open_bucket(cluster, to.count(",") + 1).default_collection()
 
     def work(ctx):
         ctx.insert(documents, inserted, {"n": 30})

@@ -9,8 +9,7 @@ from couchbase.options import GetOptions, MutateInOptions, ScanOptions, UpsertMu
 
 import deadline
 import kedge_cluster
-import kedge_server
-from conftest import connect
+from conftest import connect, open_bucket
 from test_durability import LEVELS
 
 COUNT = 200
@@ -22,8 +21,7 @@ def nodes(request):
     started = kedge_cluster.Cluster(request.param, request.param - 1)
     try:
         cluster = connect(started)
-        cluster.wait_until_ready(timedelta(seconds=60))
-        yield started, cluster.bucket(kedge_server.BUCKET).default_collection()
+        yield started, open_bucket(cluster, request.param).default_collection()
         cluster.close()
     finally:
         started.remove()

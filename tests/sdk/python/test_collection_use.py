@@ -15,7 +15,7 @@ from couchbase.options import GetOptions, LookupInOptions, ScanOptions, UpsertOp
 import deadline
 import kedge_cluster
 import kedge_server
-from conftest import connect
+from conftest import connect, open_bucket
 from test_cluster import has_all, paths_on_replicas
 from test_collections import is_there
 from test_documents import ten_thousand
@@ -31,8 +31,7 @@ def own(request):
     started = kedge_server.Server().start() if count == 1 else kedge_cluster.Cluster(count, count - 1)
     try:
         cluster = connect(started)
-        cluster.wait_until_ready(timedelta(seconds=60))
-        yield count, cluster.bucket(kedge_server.BUCKET)
+        yield count, open_bucket(cluster, count)
         cluster.close()
     finally:
         started.remove()

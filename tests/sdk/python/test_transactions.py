@@ -23,7 +23,7 @@ from couchbase.transactions import TransactionKeyspace
 import deadline
 import kedge_cluster
 import kedge_server
-from conftest import connect
+from conftest import connect, open_bucket
 from test_durability import LEVELS
 
 
@@ -33,7 +33,7 @@ def own(request):
     started = kedge_server.Server().start() if request.param == 1 else kedge_cluster.Cluster(2, 1)
     try:
         cluster = connect(started)
-        cluster.wait_until_ready(timedelta(seconds=60))
+        open_bucket(cluster, request.param)
         yield cluster
         cluster.close()
     finally:

@@ -12,7 +12,7 @@ from couchbase.options import LookupInOptions, TransactionConfig
 import deadline
 import kedge_cluster
 import kedge_server
-from conftest import connect
+from conftest import connect, open_bucket
 from test_transactions import nothing_is_staged, run_again
 
 @pytest.fixture(scope="module", params=[1, 2], ids=lambda count: f"{count} nodes")
@@ -29,7 +29,7 @@ def cluster(nodes):
     """A connection that looks every second for what others have lost."""
     config = TransactionConfig(cleanup_lost_attempts=True, cleanup_window=timedelta(seconds=1))
     connected = connect(nodes, transactions=config)
-    connected.wait_until_ready(timedelta(seconds=60))
+    open_bucket(connected, nodes.connection_string.count(",") + 1)
     yield connected
     connected.close()
 
