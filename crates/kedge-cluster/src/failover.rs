@@ -211,7 +211,7 @@ pub fn plan_recovery(map: &ClusterMap, by: u16, node: u16) -> Result<ClusterMap,
     let nodes = map.nodes.len();
     for bucket in &mut map.buckets {
         let vbuckets = u16::try_from(bucket.chains.len()).unwrap_or(u16::MAX);
-        // Chains are at most as long as they were at first, so that many replicas give them again.
+        // As many replicas as chains have places for give the nodes that each has when all are there.
         let longest = bucket.chains.first().map_or(0, |chain| chain.0.len() - 1);
         let first = placement::place(nodes, u8::try_from(longest).unwrap_or(u8::MAX), vbuckets);
         for (chain, first) in bucket.chains.iter_mut().zip(first) {

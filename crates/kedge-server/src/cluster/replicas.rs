@@ -27,14 +27,10 @@ pub(super) fn run(node: &Weak<ClusterNode>) {
             tracing::warn!(why, "the number of replicas cannot change yet");
         }
         trouble = why;
-        let waits = matches!(result, Ok(false));
-        let mut current = node.current.lock();
-        if waits {
-            node.wake.wait_for(&mut current, ASK_INTERVAL);
-        } else {
-            drop(current);
-            std::thread::sleep(PAUSE);
-        }
+        let has_more = !matches!(result, Ok(false));
+        let pause = if has_more { PAUSE } else { ASK_INTERVAL };
+        // Another map, or the stop, ends it early.
+        node.wake.wait_for(&mut node.current.lock(), pause);
     }
 }
 
