@@ -4,6 +4,7 @@
 //!
 //! * A window whose latency is above what is usual, by more than is tolerated, halves the rate.
 //! * Any other raises it by an eighth; one without a commit by a half, as nobody is there to be disturbed.
+//! * As long as there are commits of which nobody knows what is usual, the rate is the lowest.
 //! * What is usual is learnt from commits that nothing disturbed: those of times without compactions, and those of
 //!   windows at the lowest rate that follow on another such window, as a disk has to settle. To see some of them in a
 //!   long compaction too, two windows in [`PROBE_EACH_WINDOWS`] are run at the lowest rate. So a load that makes commits
@@ -286,7 +287,9 @@ impl Pacer {
                 self.slowed_down += 1;
                 rate / 2
             }
-            (Some(_), _) => rate.saturating_add(rate.div_ceil(8)),
+            // Whether these are slow cannot be told before some were seen that nothing disturbed.
+            (Some(_), None) => 0,
+            (Some(_), Some(_)) => rate.saturating_add(rate.div_ceil(8)),
         };
         let config = &self.config;
         self.bytes_per_sec = changed.clamp(config.bytes_per_sec_min, config.bytes_per_sec_max);

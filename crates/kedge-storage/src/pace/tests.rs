@@ -142,6 +142,28 @@ fn it_gives_way_at_once_when_commits_begin() {
 }
 
 #[test]
+fn it_is_slow_until_it_knows_what_is_usual() {
+    let mut world = World::new(2, 0);
+    world.run(10);
+    let figures = world.pacer.figures();
+    assert!(figures.bytes_per_sec > 400 * MIB, "{figures:?}");
+    assert_eq!(figures.undisturbed_us, None);
+    world.commits_per_sec = 1000;
+    world.next_commit_ns = world.now_ns;
+    world.run(1);
+    let undisturbed_us = world.pacer.figures().undisturbed_us.expect("learnt");
+    assert!((1000..1150).contains(&undisturbed_us), "{undisturbed_us}");
+    // From then on it rises from the lowest rate.
+    world.run(1);
+    assert!(world.mean_us() < 1350, "{}", world.mean_us());
+
+    let mut from_the_beginning = World::new(2, 1000);
+    from_the_beginning.run(5);
+    let mean_us = from_the_beginning.mean_us();
+    assert!(mean_us < 1350, "{mean_us}");
+}
+
+#[test]
 fn a_disk_that_gets_slower_by_itself_is_not_held_against_compactions() {
     let mut world = World::new(1, 1000);
     world.run(30);
