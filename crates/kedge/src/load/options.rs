@@ -143,7 +143,7 @@ pub(crate) struct LoadArgs {
     /// A SET is answered when as many replicas have it: WAIT after each (redis only, with --set-pct 100)
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) wait_replicas: u16,
-    /// Requests per second in all, due at fixed times
+    /// Requests per second in all, due at fixed times; those that fall due within 0.2 ms are sent together
     #[arg(long, value_name = "OPS")]
     pub(crate) rate_limit: Option<f64>,
     /// Seconds after which a request that is not answered ends its connection

@@ -28,6 +28,9 @@ const REOPENED: Token = Token(usize::MAX - 1);
 const READ_BYTES: usize = 256 << 10;
 /// How often deadlines and Ctrl-C are looked at.
 const TICK: Duration = Duration::from_millis(100);
+/// The timer rests for so long after it expired. On a virtual machine each setting of it costs as much processor time as a
+/// request, which the server that is measured lacks then. What falls due meanwhile is sent together, and counts as late.
+const TIMER_PAUSE_NS: u64 = 200_000;
 /// An end that does not come.
 const NEVER_NS: u64 = u64::MAX;
 /// Unsent requests of a schedule are waited for this long after its end.
@@ -42,6 +45,10 @@ pub(super) struct Worker<W> {
     first: usize,
     poll: Poll,
     timer: Option<OwnedFd>,
+    /// When the timer expires; [`NEVER_NS`] when it is not set.
+    wakes_ns: u64,
+    /// The timer is not to expire before.
+    pauses_until_ns: u64,
     reconnector: Reconnector,
     progress: Arc<Progress>,
     stop: Arc<AtomicBool>,
@@ -102,6 +109,8 @@ impl<W: Wire> Worker<W> {
             first,
             poll,
             timer,
+            wakes_ns: NEVER_NS,
+            pauses_until_ns: 0,
             reconnector,
             progress: Arc::clone(progress),
             stop: Arc::clone(stop),
@@ -150,6 +159,7 @@ impl<W: Wire> Worker<W> {
     /// before `warm_ns` is not counted.
     fn drive(&mut self, end_ns: u64, warm_ns: u64) -> io::Result<Tally> {
         self.began = Instant::now();
+        (self.wakes_ns, self.pauses_until_ns) = (NEVER_NS, 0);
         self.core.tally = Tally::new();
         self.core.end_ns = end_ns;
         let mut counting_since_ns = 0;
@@ -318,6 +328,7 @@ impl<W: Wire> Worker<W> {
             let _ = rustix::io::read(timer, &mut [0_u8; 8]);
         }
         let now_ns = self.now_ns();
+        (self.wakes_ns, self.pauses_until_ns) = (NEVER_NS, now_ns + TIMER_PAUSE_NS);
         for at in 0..self.conns.len() {
             if self.conns[at]
                 .schedule
@@ -329,10 +340,13 @@ impl<W: Wire> Worker<W> {
     }
 
     /// Wakes this thread when the next request is due; the poll's own timeout counts in milliseconds.
-    fn arm_timer(&self, now_ns: u64) -> io::Result<()> {
+    fn arm_timer(&mut self, now_ns: u64) -> io::Result<()> {
         let Some(timer) = &self.timer else {
             return Ok(());
         };
+        if self.wakes_ns <= self.pauses_until_ns {
+            return Ok(());
+        }
         let due = |conn: &Conn| {
             let schedule = conn.schedule.filter(|_| conn.can_send())?;
             Some(schedule.due_ns())
@@ -340,8 +354,13 @@ impl<W: Wire> Worker<W> {
         let Some(next_ns) = self.conns.iter().filter_map(due).min() else {
             return Ok(());
         };
+        let wakes_ns = next_ns.max(self.pauses_until_ns);
+        if self.wakes_ns == wakes_ns {
+            return Ok(());
+        }
+        self.wakes_ns = wakes_ns;
         // A time of 0 would disarm it.
-        let wait_ns = next_ns.saturating_sub(now_ns).max(1);
+        let wait_ns = wakes_ns.saturating_sub(now_ns).max(1);
         let wait = Timespec {
             tv_sec: (wait_ns / 1_000_000_000) as i64,
             tv_nsec: (wait_ns % 1_000_000_000) as i64,
