@@ -29,8 +29,9 @@ use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::AtomicU64;
 
-/// Tasks that read at the same time: more than there are cores, as they wait for the disk.
-const LANES: u16 = 8;
+/// Tasks that read, each for its part of the vBuckets. So many, that each thread of Reader finds one to run although
+/// commands gather at some: they wait for the disk, and it serves many at once.
+const LANES: u16 = 64;
 /// Keys of one look at a file; a turn of a vBucket.
 const BATCH_MAX: usize = 128;
 

@@ -10,6 +10,7 @@ use kedge_bucket::{
     Arithmetic, BucketChange, Completion, ConcatMode, Cookie, EvictionPolicy, Outcome, Read, Write,
 };
 use kedge_disk::SimDisk;
+use kedge_executor::Pool;
 use kedge_types::{Cas, CollectionId, Datatype, Durability, DurabilityLevel, Status};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -54,22 +55,75 @@ impl Open {
     /// Lets all values leave memory, or all documents.
     fn evict_all(&self) {
         self.bucket.settle().unwrap();
-        let quota_bytes = self.bucket.config().quota_bytes;
-        let quota = |quota_bytes| BucketChange {
-            quota_bytes: Some(quota_bytes),
-            ..BucketChange::default()
-        };
-        self.bucket.update(&quota(1)).unwrap();
-        until("all values have left", || {
-            self.bucket.settle().unwrap();
-            self.figure("ep_num_non_resident") == self.figure("curr_items")
+        self.without_memory(|| {
+            until("all values have left", || {
+                self.bucket.settle().unwrap();
+                self.figure("ep_num_non_resident") == self.figure("curr_items")
+            });
         });
-        self.bucket.update(&quota(quota_bytes)).unwrap();
+    }
+
+    /// Takes the quota away for a while.
+    fn without_memory(&self, meanwhile: impl FnOnce()) {
+        let set = |quota_bytes| {
+            let change = BucketChange {
+                quota_bytes: Some(quota_bytes),
+                ..BucketChange::default()
+            };
+            self.bucket.update(&change).unwrap();
+        };
+        let quota_bytes = self.bucket.config().quota_bytes;
+        set(1);
+        meanwhile();
+        set(quota_bytes);
     }
 
     fn fetched(&self) -> u64 {
         self.figure("ep_bg_fetched") + self.figure("ep_bg_meta_fetched")
     }
+}
+
+#[test]
+fn documents_of_many_vbuckets_are_read_at_once() {
+    const VBUCKETS: u16 = 64;
+    let mut place = small(&SimDisk::new(2), EvictionPolicy::ValueOnly, 1 << 30);
+    place.config.vbuckets = VBUCKETS;
+    let (open, steps) = place.open_by_hand();
+    steps.pass(SEC * 5);
+    let names = (0..).map(|n| key(&format!("key-{n}")));
+    let mut keys: Vec<Option<_>> = vec![None; usize::from(VBUCKETS)];
+    for key in names {
+        keys[key.vbucket(VBUCKETS).index()].get_or_insert(key);
+        if keys.iter().all(Option::is_some) {
+            break;
+        }
+    }
+    for key in keys.iter().flatten() {
+        let write = Write {
+            vb: key.vbucket(VBUCKETS),
+            ..write(key)
+        };
+        done(open.store(&write, b"value")).unwrap();
+    }
+    open.without_memory(|| assert!(steps.pass(SEC * 60) > 0));
+    assert_eq!(open.figure("ep_num_non_resident"), u64::from(VBUCKETS));
+    for (cookie, key) in (1_000..).zip(keys.iter().flatten()) {
+        let wanted = Read {
+            vb: key.vbucket(VBUCKETS),
+            cookie: Cookie(cookie),
+            ..read(key)
+        };
+        let outcome = open.bucket.get(open.ctx(), &wanted, |_| ()).unwrap();
+        assert_eq!(outcome, Outcome::Parked);
+    }
+    // As many threads may have one each.
+    let mut runs = 0;
+    while steps.run_one(Pool::Reader) {
+        runs += 1;
+    }
+    assert_eq!(runs, VBUCKETS);
+    assert!((1_000..1_000 + u64::from(VBUCKETS)).all(|cookie| open.sink.get(cookie).is_some()));
+    open.bucket.shutdown();
 }
 
 #[test]
