@@ -7,7 +7,7 @@ from harness import QUICK, WORK, fresh_dir, median, only, say, table
 from node import load, size
 
 from parts import NotThere
-from storage_parts.server import Repeat, Server, bytes_below, files_below, forget_cached, need_settings
+from storage_parts.server import CachedFiles, Repeat, Server, bytes_below, files_below, need_settings
 
 NAME, TITLE = "reads", "Reads of a data set four times as large as the quota"
 VALUE_BYTES, VBUCKETS = 4096, 1024
@@ -28,13 +28,13 @@ def bare(data, threads):
     return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
 
 
-def reads(server, count):
-    forget_cached(server.data_dir)
+def reads(server, count, seed):
+    """With another seed other documents than the last time, or those it left in memory would be asked for again."""
     fetched, before = server.figure(*FETCHED), server.io()
-    with Repeat(lambda: forget_cached(server.data_dir), FORGET_S):
+    with CachedFiles(server.data_dir) as cached, Repeat(cached.forget, FORGET_S):
         report = load(
             server.kv_url, "--num-items", ITEMS, "--num-threads", count, *size(VALUE_BYTES), "--set-pct", 0,
-            "--no-population", "--duration", SECONDS, "--timeout", 30,
+            "--no-population", "--duration", SECONDS, "--timeout", 30, "--seed", seed,
         )
     if report["errors"] or report["misses"]:
         say(f"  {report['errors_by_kind']}, {report['misses']} misses")
@@ -66,7 +66,7 @@ def measure():
             for target in ("kedge", "disk") if turn % 2 == 0 else ("disk", "kedge"):
                 if target == "kedge":
                     only(server.process)
-                    samples[count][target].append(reads(server, count))
+                    samples[count][target].append(reads(server, count, turn + 1))
                 else:
                     only(None)
                     samples[count][target].append(bare(data, count))

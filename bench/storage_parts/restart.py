@@ -6,7 +6,7 @@ import time
 from harness import QUICK, fresh_dir, median, say, table
 from node import load, size
 
-from storage_parts.server import Server, bytes_below, forget_cached, need_settings
+from storage_parts.server import CachedFiles, Server, bytes_below, need_settings
 
 NAME, TITLE = "restart", "Restart"
 SIZES = [1_000_000] if QUICK else [1_000_000, 5_000_000]
@@ -41,7 +41,8 @@ def one_size(items):
     hows = list(samples)[:2] * ROUNDS[items] + ["clean stop, cold"]
     for turn, how in enumerate(hows):
         if how == "clean stop, cold":
-            forget_cached(data)
+            with CachedFiles(data) as cached:
+                cached.forget()
         server, sample = start(data, items, turn)
         samples[how].append(sample)
         # The next one finds what this one leaves.
