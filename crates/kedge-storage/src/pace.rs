@@ -9,6 +9,9 @@
 //!   windows at the lowest rate that follow on another such window, as a disk has to settle. To see some of them in a
 //!   long compaction too, two windows in [`PROBE_EACH_WINDOWS`] are run at the lowest rate. So a load that makes commits
 //!   slower for reasons of its own is not mistaken for disturbance for longer than that takes.
+//! * Files whose garbage grows faster than it is removed raise the lowest rate, as in the end they would fill the disk:
+//!   from [`BACKLOG_TOLERATED`] times as much as makes a file due on, by the square of how many times that is. Only
+//!   probes are below it then.
 //!
 //! What must hold:
 //! * The sum of all bytes that were let through is never above what the rates so far allow, plus one burst and what was
@@ -31,6 +34,9 @@ const SAMPLES: usize = 256;
 const IDLE_NS: u64 = 1_000_000_000;
 /// A latency that is above the usual one by less than this is no disturbance, in microseconds.
 const NOISE_US: u64 = 200;
+/// A file may have so many times the garbage that makes it due before compactions are held to be behind. Files three
+/// times as long as what is in them, when a third of it makes them due.
+const BACKLOG_TOLERATED: u64 = 4;
 /// What may go at once after a time of rest, as nanoseconds of the rate.
 const BURST_NS: u64 = 20_000_000;
 
@@ -63,6 +69,8 @@ impl Default for PaceConfig {
 pub struct PaceFigures {
     /// The rate now.
     pub bytes_per_sec: u64,
+    /// The lowest rate, apart from probes, for the garbage that there is.
+    pub bytes_per_sec_min: u64,
     /// What a commit takes undisturbed, in microseconds: the latency that nine of ten stay below. `None` if that is
     /// not known yet.
     pub undisturbed_us: Option<u64>,
@@ -78,6 +86,8 @@ pub struct Pacer {
     config: PaceConfig,
     /// The rate, apart from probes.
     bytes_per_sec: u64,
+    /// It does not fall below this, for the garbage that there is.
+    bytes_per_sec_min: u64,
     /// Bytes that may go at once; below 0: those that went too early.
     tokens: i64,
     /// The latest of the calls so far, and when the pause that it asked for ends; `None` before the first.
@@ -159,6 +169,7 @@ impl Pacer {
         Pacer {
             config,
             bytes_per_sec: bytes_per_sec_min,
+            bytes_per_sec_min,
             tokens: 0,
             last: None,
             window: Window {
@@ -179,9 +190,17 @@ impl Pacer {
     pub fn reconfigure(&mut self, config: PaceConfig) {
         let bounds = Pacer::new(config).config;
         self.config = bounds;
-        self.bytes_per_sec = self
-            .bytes_per_sec
-            .clamp(bounds.bytes_per_sec_min, bounds.bytes_per_sec_max);
+        self.bytes_per_sec_min = bounds.bytes_per_sec_min;
+        self.bytes_per_sec = self.bounded(self.bytes_per_sec);
+    }
+
+    /// A compaction begins of a file that has `times` as much garbage as makes it due.
+    pub fn on_backlog(&mut self, times: u64) {
+        let behind = u128::from((times / BACKLOG_TOLERATED).max(1));
+        let wanted = u128::from(self.config.bytes_per_sec_min).saturating_mul(behind * behind);
+        let most = self.config.bytes_per_sec_max;
+        self.bytes_per_sec_min = u64::try_from(wanted).map_or(most, |wanted| wanted.min(most));
+        self.bytes_per_sec = self.bounded(self.bytes_per_sec);
     }
 
     /// A commit, with compactions or without, took so long.
@@ -214,6 +233,7 @@ impl Pacer {
     pub fn figures(&self) -> PaceFigures {
         PaceFigures {
             bytes_per_sec: self.rate(),
+            bytes_per_sec_min: self.bytes_per_sec_min,
             undisturbed_us: self.undisturbed_us,
             slowed_down: self.slowed_down,
             paused_ns: self.paused_ns,
@@ -291,8 +311,11 @@ impl Pacer {
             (Some(_), None) => 0,
             (Some(_), Some(_)) => rate.saturating_add(rate.div_ceil(8)),
         };
-        let config = &self.config;
-        self.bytes_per_sec = changed.clamp(config.bytes_per_sec_min, config.bytes_per_sec_max);
+        self.bytes_per_sec = self.bounded(changed);
+    }
+
+    fn bounded(&self, bytes_per_sec: u64) -> u64 {
+        bytes_per_sec.clamp(self.bytes_per_sec_min, self.config.bytes_per_sec_max)
     }
 
     fn is_disturbed(&self, latency_us: u64, usual_us: u64) -> bool {

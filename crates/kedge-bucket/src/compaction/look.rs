@@ -3,7 +3,7 @@
 //! Invariant: a file that had a commit since the last look is in the list, once, and the task is about to look.
 
 use super::queue::{Asked, Wish};
-use super::when::is_due;
+use super::when::{is_due, times_due};
 use crate::bucket::Bucket;
 use crate::tasks::{Sleeper, Work};
 use kedge_executor::Next;
@@ -134,6 +134,16 @@ impl Bucket {
             None => (!changed.put_off.lock().is_empty()).then(|| hours.secs_to_begin(unix_secs)),
         };
         secs.map(|secs| Duration::from_secs(secs).min(HOUR))
+    }
+
+    /// A file is about to be compacted for its garbage: how much that is says whether compactions keep up.
+    pub(super) fn note_backlog(&self, vb: VbId) {
+        let config = self.config().compaction;
+        let file = self.storage().ok().map(|storage| storage.file_figures(vb));
+        if let Some(Ok(Some(file))) = file {
+            let times = times_due(&config, self.vbuckets(), &file);
+            self.compactions.pacing.on_backlog(times);
+        }
     }
 
     fn look_at(&self, changed: Vec<VbId>, is_time: bool) {

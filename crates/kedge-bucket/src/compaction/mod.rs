@@ -112,6 +112,9 @@ impl Task for Compaction {
         self.began = true;
         if let Some(job) = &self.job {
             let (vb, wish) = (job.vb, &job.asked.wish);
+            if job.asked.by_itself {
+                self.bucket.note_backlog(vb);
+            }
             let ended = self
                 .bucket
                 .compact_file(vb, wish, &job.cancel, self.is_paced);
@@ -361,7 +364,7 @@ impl Bucket {
         let _ = self.cancel_compaction(None);
     }
 
-    pub(crate) fn compaction_figures(&self) -> [(&'static str, u64); 6] {
+    pub(crate) fn compaction_figures(&self) -> [(&'static str, u64); 7] {
         let queue = self.compactions.queue.lock();
         let (queued, running) = (queue.queued() as u64, queue.running() as u64);
         drop(queue);
@@ -370,6 +373,7 @@ impl Bucket {
             ("ep_compactions_queued", queued),
             ("ep_compactions_running", running),
             ("ep_compaction_bytes_per_sec", pace.bytes_per_sec),
+            ("ep_compaction_bytes_per_sec_min", pace.bytes_per_sec_min),
             (
                 "ep_compaction_undisturbed_us",
                 pace.undisturbed_us.unwrap_or(0),

@@ -75,6 +75,11 @@ impl Pacing {
         }
     }
 
+    /// A compaction begins of a file that has so many times the garbage that makes it due.
+    pub(super) fn on_backlog(&self, times: u64) {
+        self.state.lock().pacer.on_backlog(times);
+    }
+
     /// How long to wait before so many bytes, in nanoseconds.
     pub(super) fn on_bytes(&self, bytes: u64, now_ns: u64) -> u64 {
         let mut state = self.state.lock();

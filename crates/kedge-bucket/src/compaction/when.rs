@@ -62,11 +62,25 @@ pub(super) fn is_due(config: &CompactionConfig, files: u16, file: &FileFigures) 
         return false;
     }
     let percent = config.fragmentation_percent;
-    let part = |bytes: u64| bytes.div_ceil(u64::from(files.max(1)));
     (percent < 100 && file.fragmentation_percent() >= percent)
         || config
             .garbage_bytes
-            .is_some_and(|bytes| garbage >= part(bytes))
+            .is_some_and(|bytes| garbage >= part(bytes, files))
+}
+
+/// What one of `files` may have of what all may have together.
+fn part(bytes: u64, files: u16) -> u64 {
+    bytes.div_ceil(u64::from(files.max(1)))
+}
+
+/// How many times as much garbage a file has as makes it due.
+pub(super) fn times_due(config: &CompactionConfig, files: u16, file: &FileFigures) -> u64 {
+    let percent = u64::from(config.fragmentation_percent);
+    let by_share = (percent < 100).then(|| file.data_bytes.saturating_mul(percent) / (100 - percent));
+    let by_size = config.garbage_bytes.map(|bytes| part(bytes, files));
+    let due = by_share.into_iter().chain(by_size).min();
+    let garbage = file.file_bytes.saturating_sub(file.data_bytes);
+    due.map_or(0, |due| garbage / due.max(config.min_bytes).max(1))
 }
 
 #[cfg(test)]
@@ -149,6 +163,7 @@ mod tests {
         ] {
             let file = file(file_mib * MIB, data_mib * MIB);
             assert_eq!(is_due(&set, 16, &file), due, "{set:?} {file:?}");
+            assert_eq!(times_due(&set, 16, &file) > 0, due, "{set:?} {file:?}");
         }
     }
 }

@@ -192,6 +192,37 @@ fn it_goes_on_at_the_lowest_rate_however_much_it_disturbs() {
 }
 
 #[test]
+fn garbage_that_outgrows_compactions_raises_the_lowest_rate() {
+    let mut world = World::new(1, 1000);
+    world.knee = MIB / 100;
+    for (times, lowest) in [
+        (0, MIB),
+        (1, MIB),
+        (7, MIB),
+        (8, 4 * MIB),
+        (40, 100 * MIB),
+        (90, 484 * MIB),
+        (92, 500 * MIB),
+        (u64::MAX, 500 * MIB),
+        (8, 4 * MIB),
+    ] {
+        world.pacer.on_backlog(times);
+        assert_eq!(world.pacer.figures().bytes_per_sec_min, lowest, "{times}");
+    }
+    world.run(20);
+    // Less what probes take.
+    let behind = world.run(20);
+    assert!((3 * MIB..5 * MIB).contains(&behind), "{behind}");
+    // What is usual is learnt all the same.
+    let undisturbed_us = world.pacer.figures().undisturbed_us.expect("learnt");
+    assert!(undisturbed_us < 250_000, "{undisturbed_us}");
+    world.pacer.on_backlog(3);
+    world.run(20);
+    let caught_up = world.run(20);
+    assert!(caught_up < 3 * MIB, "{caught_up}");
+}
+
+#[test]
 fn compactions_share_one_rate() {
     let config = PaceConfig {
         bytes_per_sec_min: 10 * MIB,

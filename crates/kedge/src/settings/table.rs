@@ -196,7 +196,7 @@ settings! {
     compaction_min_bytes: Bytes = Bytes(CompactionConfig::MIN_BYTES_DEFAULT),
         "Of `bucket`: a file with less garbage than this is left alone.";
     compaction_pace: CompactionPace = CompactionPace::Auto,
-        "Of `bucket`: how fast all compactions together read and write. `auto`: as fast as commits do not feel it, which is measured all the time. `off`: as fast as the disk lets them.";
+        "Of `bucket`: how fast all compactions together read and write. `auto`: as fast as commits do not feel it, which is measured all the time; where garbage outgrows that, faster. `off`: as fast as the disk lets them.";
     purge_age: Duration = Duration::from_secs(u64::from(CompactionConfig::PURGE_AGE_SECS_DEFAULT)),
         "Of `bucket`: compactions leave out tombstones that are older than this.";
 

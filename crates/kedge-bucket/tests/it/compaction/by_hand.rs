@@ -1,7 +1,9 @@
 //! When files are compacted, and what is left out of them, step by step.
 
 use super::*;
-use kedge_bucket::{Bucket, BucketChange, CompactionChange, CompactionPool, Timing};
+use kedge_bucket::{
+    Bucket, BucketChange, CompactionChange, CompactionPace, CompactionPool, Timing,
+};
 use kedge_disk::SimDisk;
 use kedge_executor::Pool;
 use kedge_types::{Seqno, Status};
@@ -40,6 +42,35 @@ fn files_with_much_garbage_are_compacted_without_anyones_asking() {
     assert_eq!(open.figure("ep_compactions"), 4, "once is enough");
     assert_eq!(open.figure("ep_compactions_running"), 0);
     check_reopened(&mut place, &open, 60);
+}
+
+#[test]
+fn garbage_that_outgrew_compactions_lets_them_go_faster() {
+    let mut place = sim(&SimDisk::new(4));
+    place.config.compaction.min_bytes = 64 << 10;
+    let lowest = |open: &Open| open.figure("ep_compaction_bytes_per_sec_min");
+    let (open, steps) = churned(&mut place, 60);
+    let paced = CompactionChange {
+        pace: Some(CompactionPace::Auto),
+        ..CompactionChange::default()
+    };
+    open.bucket.update(&change(paced)).unwrap();
+    let usual = lowest(&open);
+    assert!(usual > 0);
+    // Who asks for a compaction may have many reasons to.
+    let ticket = open.bucket.compact(&CompactionRequest::default()).unwrap();
+    steps.run();
+    assert_eq!(ticket.wait().compacted, 4);
+    assert_eq!(lowest(&open), usual);
+    churn(&open, 60);
+    steps.pass(SEC * 11);
+    assert_eq!(open.figure("ep_compactions"), 8);
+    assert!(lowest(&open) > 10 * usual);
+    churn(&open, 3);
+    steps.pass(SEC * 11);
+    assert_eq!(open.figure("ep_compactions"), 12);
+    assert_eq!(lowest(&open), usual);
+    open.bucket.shutdown();
 }
 
 #[test]

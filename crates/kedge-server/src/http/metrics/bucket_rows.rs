@@ -342,6 +342,12 @@ pub(in crate::http) const BUCKET: &[Row] = &[
         "Rate that compactions are held to; 0 is no limit",
     ),
     (
+        "ep_compaction_bytes_per_sec_min",
+        "kedge_bucket_compaction_bytes_per_second_min",
+        false,
+        "Rate below which compactions do not fall, however much commits feel it: it rises when garbage outgrows them",
+    ),
+    (
         "ep_compaction_slowed_down",
         "kedge_bucket_compaction_slowed_down",
         true,
