@@ -1,6 +1,8 @@
 //! When files are compacted without anyone's asking: a look at those that changed.
 //!
-//! Invariant: a file that had a commit since the last look is in the list, once, and the task is about to look.
+//! Invariants:
+//! * A file that had a commit since the last look is in the list, once, and the task is about to look.
+//! * A file that changes puts off nothing that the task is to do before it looks.
 
 use super::queue::{Asked, Wish};
 use super::when::{is_due, times_due};
@@ -10,7 +12,7 @@ use kedge_executor::Next;
 use kedge_types::VbId;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// From a commit to the look at its file.
@@ -25,6 +27,8 @@ pub(super) struct Changed {
     list: Mutex<Vec<VbId>>,
     /// Those that were found due at a time at which nothing is compacted by itself.
     put_off: Mutex<BTreeSet<VbId>>,
+    /// When the task, while it lies, gets up although no file changes.
+    next_run_ns: AtomicU64,
 }
 
 impl Changed {
@@ -33,6 +37,7 @@ impl Changed {
             marked: (0..vbuckets).map(|_| AtomicBool::new(false)).collect(),
             list: Mutex::default(),
             put_off: Mutex::default(),
+            next_run_ns: AtomicU64::new(u64::MAX),
         }
     }
 
@@ -78,8 +83,13 @@ impl Work for CompactionLook {
         let retry_ns = bucket.compactions.queue.lock().next_retry_ns(now_ns);
         let retry = retry_ns.map(|at_ns| Duration::from_nanos(at_ns - now_ns));
         let rest = retry.into_iter().chain(hours).min();
+        let changed = &bucket.compactions.changed;
+        let next_run_ns = rest.map_or(u64::MAX, |rest| {
+            now_ns.saturating_add(rest.as_nanos() as u64)
+        });
+        changed.next_run_ns.store(next_run_ns, Ordering::SeqCst);
         sleeper.lie_down();
-        if !bucket.compactions.changed.is_empty() {
+        if !changed.is_empty() {
             sleeper.get_up();
             return Next::Snooze(rest.map_or(PERIOD, |rest| rest.min(PERIOD)));
         }
@@ -96,8 +106,10 @@ impl Bucket {
         }
         if let Some(task) = compactions.sleeper.rouse() {
             let executor = &self.setup.executor;
+            let next_run_ns = compactions.changed.next_run_ns.load(Ordering::SeqCst);
+            let left_ns = next_run_ns.saturating_sub(self.setup.clock.now().mono_ns);
             // One that is still falling asleep sees to it itself.
-            if !executor.snooze(task, PERIOD) {
+            if !executor.snooze(task, PERIOD.min(Duration::from_nanos(left_ns))) {
                 executor.wake(task);
             }
         }

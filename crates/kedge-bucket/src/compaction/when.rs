@@ -76,7 +76,8 @@ fn part(bytes: u64, files: u16) -> u64 {
 /// How many times as much garbage a file has as makes it due.
 pub(super) fn times_due(config: &CompactionConfig, files: u16, file: &FileFigures) -> u64 {
     let percent = u64::from(config.fragmentation_percent);
-    let by_share = (percent < 100).then(|| file.data_bytes.saturating_mul(percent) / (100 - percent));
+    let by_share =
+        (percent < 100).then(|| file.data_bytes.saturating_mul(percent) / (100 - percent));
     let by_size = config.garbage_bytes.map(|bytes| part(bytes, files));
     let due = by_share.into_iter().chain(by_size).min();
     let garbage = file.file_bytes.saturating_sub(file.data_bytes);
