@@ -14,7 +14,7 @@ use kedge_types::Seqno;
 /// What the file is known to have at least when it is read. Taken before that.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchTicket {
-    /// `None`: the file was void.
+    /// `None`: the file was void, or had not followed a rollback.
     history: Option<u32>,
     settled: Seqno,
 }
@@ -45,8 +45,9 @@ impl VBucket {
     /// To be taken before the file is read.
     #[must_use]
     pub fn fetch_ticket(&self) -> FetchTicket {
+        let is_void = self.unsettled.replaces_file || self.is_rewinding();
         FetchTicket {
-            history: (!self.unsettled.replaces_file).then_some(self.history()),
+            history: (!is_void).then_some(self.history()),
             settled: self.settled_seqno(),
         }
     }

@@ -108,6 +108,8 @@ impl Bucket {
     /// Compares what the file has of a key to what memory has.
     fn validate(&self, vb: VbId, now: Now, pending: &Pending) -> Result<KeyFigures, Status> {
         let vbucket = self.vbuckets[vb.index()].lock();
+        // Not while the file is another than memory says.
+        self.may_go_on(&vbucket, &pending.op)?;
         let (history, settled) = (vbucket.history(), vbucket.settled_seqno());
         drop(vbucket);
         let found = self.read_keys(vb, &[pending.key.as_bytes()]).pop();

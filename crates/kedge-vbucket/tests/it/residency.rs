@@ -642,6 +642,26 @@ fn what_was_read_from_a_void_file_is_of_no_use() {
     assert_eq!(vb.get(at(0), &k, |_| ()), Ok(Outcome::Fetch));
 }
 
+/// The file was read when memory had gone back already and the file had not followed.
+#[test]
+fn what_was_read_from_a_file_before_it_went_back_is_of_no_use() {
+    let (mut vb, mut disk) = settled(&["a"]);
+    let kept = vb.high_seqno();
+    set(&mut vb, at(0), "a", b"goes");
+    disk.log(&mut vb, usize::MAX);
+    disk.settle(&mut vb, WHOLE);
+    let old = disk.file().unwrap().documents.values().next().cloned();
+    vb.rollback(kept, VbUuid(2));
+    let ticket = vb.fetch_ticket();
+    disk.rewind(kept, &vb);
+    disk.rewound(&mut vb, &[]);
+    let k = key("a");
+    assert_eq!(vb.fetched(ticket, k.as_bytes(), old), Fetched::Stale);
+    let now = disk.file().unwrap().documents.values().next().cloned();
+    let ticket = vb.fetch_ticket();
+    assert_eq!(vb.fetched(ticket, k.as_bytes(), now), Fetched::Known);
+}
+
 #[test]
 fn a_blind_document_stays_until_someone_found_out() {
     let (_, mut disk) = settled(&["a"]);
