@@ -79,7 +79,7 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
             }
         });
         let mut written: Vec<(Seqno, &String, Vec<u8>)> = Vec::new();
-        let (mut back, mut reset) = (0, 0);
+        let (mut back, mut exact, mut reset) = (0, 0, 0);
         for round in 0..60 {
             for name in names.iter().skip(round % 7).step_by(1 + round % 3) {
                 let value = vec![round as u8; VALUE];
@@ -102,6 +102,7 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
                 }
                 Ok(done) => {
                     back += 1;
+                    exact += usize::from(done.seqno == wanted);
                     done.seqno
                 }
                 Err(status) => panic!("round {round}: {status:?}"),
@@ -119,6 +120,10 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
             assert!(wrong.is_empty(), "round {round}: {wrong:?}");
         }
         assert!(back + reset == 60 && back > 0, "{back} {reset}");
+        assert!(
+            exact > back / 2,
+            "{exact} of {back} went back as far as wanted"
+        );
     });
     assert!(open.sink.fatal().is_empty());
     let before = documents(&open, &names);
