@@ -1,15 +1,19 @@
 //! The time of an executor: real, or moved by hand.
 
+#[cfg(not(kedge_model))]
+mod ticks;
+
 // Not of `sync`: threads do not meet here, and a model has enough to try without the orders of looks at the clock.
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 #[cfg(not(kedge_model))]
-use std::time::Instant;
+use ticks::monotonic_ns;
 
 #[derive(Debug)]
 pub(crate) enum Clock {
+    /// With when it began.
     #[cfg(not(kedge_model))]
-    Real(Instant),
+    Real(u64),
     #[cfg(kedge_model)]
     Real(AtomicU64),
     Virtual(AtomicU64),
@@ -18,7 +22,7 @@ pub(crate) enum Clock {
 impl Clock {
     pub(crate) fn real() -> Self {
         #[cfg(not(kedge_model))]
-        return Self::Real(Instant::now());
+        return Self::Real(monotonic_ns());
         #[cfg(kedge_model)]
         return Self::Real(AtomicU64::new(0));
     }
@@ -27,7 +31,7 @@ impl Clock {
     pub(crate) fn now_ns(&self) -> u64 {
         match self {
             #[cfg(not(kedge_model))]
-            Self::Real(start) => nanos(start.elapsed()) + 1,
+            Self::Real(start_ns) => monotonic_ns().saturating_sub(*start_ns) + 1,
             // A model's run must depend on nothing but its schedule: every look at the clock takes a microsecond.
             #[cfg(kedge_model)]
             Self::Real(ticks) => ticks.fetch_add(1_000, Ordering::SeqCst) + 1,
@@ -36,7 +40,14 @@ impl Clock {
     }
 }
 
+/// Has it found out, beside what the caller does, how looks at the real clock become cheaper.
+pub(crate) fn calibrate() {
+    #[cfg(not(kedge_model))]
+    ticks::calibrate();
+}
+
 /// A duration in ns; those that do not fit are centuries.
 pub(crate) fn nanos(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX >> 1)
+    let ns = duration.as_secs().checked_mul(1_000_000_000);
+    ns.map_or(u64::MAX >> 1, |ns| ns + u64::from(duration.subsec_nanos()))
 }

@@ -2,6 +2,7 @@
 //! looked at.
 
 use crate::backoff::Backoff;
+use crate::clock::calibrate;
 use crate::config::Config;
 use crate::executor::Executor;
 use crate::kind::Pool;
@@ -82,6 +83,7 @@ impl Executor {
             // The watch would cover up that nobody looks at a task. Models that need a timer begin it themselves.
             return Ok(());
         }
+        calibrate();
         self.begin_timer_thread()
     }
 
