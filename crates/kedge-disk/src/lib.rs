@@ -17,6 +17,7 @@ mod error;
 mod helpers;
 mod observed;
 mod posix;
+mod ring;
 mod sim;
 
 use std::any::Any;
@@ -27,6 +28,7 @@ pub use error::{DiskError, Operation};
 pub use helpers::{read_file, replace_file};
 pub use observed::{Asked, Observed, Observer};
 pub use posix::PosixDisk;
+pub use ring::{ReadRing, RingFile};
 pub use sim::{Fault, Rng, SimDisk, seed};
 
 /// A file system, or the part of one that Kedge uses. Shared as `Arc<dyn Disk>`.
@@ -141,6 +143,11 @@ pub trait File: fmt::Debug + Send + Sync {
     /// hint: it changes nothing that can be seen, and may do nothing. Bytes that are not synced stay cached.
     fn forget(&self, offset: u64, len: u64) {
         let _ = (offset, len);
+    }
+
+    /// The file for reads through a [`ReadRing`]; `None` where there are no such reads.
+    fn for_ring(&self) -> Option<RingFile> {
+        None
     }
 
     /// Cuts the file, or extends it with zeros that may take no space.

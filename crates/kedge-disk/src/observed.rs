@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::{DirLock, Disk, DiskError, File, Operation};
+use crate::{DirLock, Disk, DiskError, File, Operation, RingFile};
 
 /// What is asked of a disk or of one of its files.
 #[derive(Debug, Clone, Copy)]
@@ -169,6 +169,10 @@ impl<O: Observer> File for ObservedFile<O> {
 
     fn forget(&self, offset: u64, len: u64) {
         self.file.forget(offset, len);
+    }
+
+    fn for_ring(&self) -> Option<RingFile> {
+        self.file.for_ring()
     }
 
     fn set_len(&self, len: u64) -> Result<(), DiskError> {

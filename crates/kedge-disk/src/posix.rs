@@ -4,11 +4,12 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::FallocateFlags;
 
 use crate::error::locked;
-use crate::{DirLock, Disk, DiskError, File, Operation};
+use crate::{DirLock, Disk, DiskError, File, Operation, RingFile};
 
 /// The operating system's files: pread, pwrite, fdatasync.
 #[derive(Debug, Clone, Copy, Default)]
@@ -17,7 +18,7 @@ pub struct PosixDisk;
 /// An open file of the operating system.
 #[derive(Debug)]
 struct PosixFile {
-    file: fs::File,
+    file: Arc<fs::File>,
     path: PathBuf,
 }
 
@@ -61,7 +62,7 @@ impl Disk for PosixDisk {
             .map_err(error(Operation::Open, path))?;
         note_no_reads(&file);
         Ok(Box::new(PosixFile {
-            file,
+            file: Arc::new(file),
             path: path.to_owned(),
         }))
     }
@@ -76,7 +77,7 @@ impl Disk for PosixDisk {
             .map_err(error(Operation::Create, path))?;
         note_no_reads(&file);
         Ok(Box::new(PosixFile {
-            file,
+            file: Arc::new(file),
             path: path.to_owned(),
         }))
     }
@@ -197,7 +198,14 @@ impl File for PosixFile {
     fn forget(&self, offset: u64, len: u64) {
         let len = std::num::NonZeroU64::new(len);
         // A hint: nothing is lost when it is not taken.
-        let _ = rustix::fs::fadvise(&self.file, offset, len, rustix::fs::Advice::DontNeed);
+        let _ = rustix::fs::fadvise(&*self.file, offset, len, rustix::fs::Advice::DontNeed);
+    }
+
+    fn for_ring(&self) -> Option<RingFile> {
+        #[cfg(target_os = "linux")]
+        return Some(RingFile::new(&self.file));
+        #[cfg(not(target_os = "linux"))]
+        None
     }
 
     fn set_len(&self, len: u64) -> Result<(), DiskError> {
@@ -211,7 +219,7 @@ impl File for PosixFile {
         if now >= len {
             return Ok(());
         }
-        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), now, len - now) {
+        match rustix::fs::fallocate(&*self.file, FallocateFlags::empty(), now, len - now) {
             Ok(()) => Ok(()),
             // A file system without reservations: a full disk then shows at the write, which
             // callers have to expect anyway.
