@@ -63,8 +63,8 @@ pub use error::{Error, Refusal};
 pub use format::header::{Header, Previous, TreeBytes, Version};
 pub use problem::Problem;
 pub use read::{
-    ContentMeta, Document, Documents, Entry, Form, IdScan, Locals, NodeItem, SeqnoScan, Snapshot,
-    Totals, TreeKind, TreeNode, TreeNodes,
+    ContentMeta, Document, Documents, Entry, Form, IdScan, Locals, Located, NodeItem, SeqnoScan,
+    Snapshot, Totals, TreeKind, TreeNode, TreeNodes,
 };
 pub use write::{Body, Change, Create, LocalChange, Mutation, OldVersion, Writer};
 

@@ -53,6 +53,7 @@ pub use key_scan::KeyScan;
 pub use load::Loaded;
 pub use names::Revision;
 pub use pace::{PaceConfig, PaceFigures, Pacer};
+pub use read::Located;
 pub use rollback::{Reverted, Rollback, RollbackOutcome, RolledBack};
 pub use scan::{FileView, Scan};
 pub use stats::{FileFigures, StorageStats};

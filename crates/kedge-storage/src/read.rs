@@ -1,9 +1,11 @@
 //! Looking documents up.
 
-use std::ops::Bound;
+use std::ops::{Bound, Range};
+use std::path::Path;
 
 use kedge_couchstore::Form;
 use kedge_couchstore::kv::PREPARE_PREFIX;
+use kedge_disk::RingFile;
 use kedge_types::VbId;
 use kedge_vbucket::Item;
 
@@ -21,16 +23,9 @@ impl Storage {
             return Ok(vec![None; keys.len()]);
         };
         let documents = file.get_many_documents(keys, Form::Plain)?.into_iter();
-        let item = |document: Option<kedge_couchstore::Document>| {
-            let Some(document) = document else {
-                return Ok(None);
-            };
-            let value = document.body.unwrap_or_default();
-            let record = understand(file.path(), document.entry, Some(value))?;
-            let committed = record.filter(|record| record.kind() == RecordKind::Document);
-            Ok(committed.and_then(|record| record.item()))
-        };
-        documents.map(item).collect()
+        documents
+            .map(|document| document.map_or(Ok(None), |found| item_of(file.path(), found)))
+            .collect()
     }
 
     /// Stored keys of live committed documents in ascending order: the first `max` of those that are not below `from`.
@@ -60,4 +55,50 @@ impl Storage {
         }
         Ok(keys)
     }
+}
+
+/// A document whose value is still to be read, by somebody else: see [`Storage::locate`].
+#[derive(Debug)]
+pub struct Located(kedge_couchstore::Located);
+
+impl Storage {
+    /// Where the file has the value of a stored key's document, if that is known without the disk.
+    #[must_use]
+    pub fn locate(&self, vb: VbId, key: &[u8]) -> Option<Located> {
+        self.reader_at_hand(vb)?.locate(key).map(Located)
+    }
+}
+
+impl Located {
+    /// The file that has the value.
+    #[must_use]
+    pub fn file(&self) -> &RingFile {
+        self.0.file()
+    }
+
+    /// Which bytes of the file [`Located::item`] wants.
+    #[must_use]
+    pub fn place(&self) -> Range<u64> {
+        self.0.place()
+    }
+
+    /// The document or tombstone, from the bytes at its place; `None` if it is not a committed one.
+    ///
+    /// # Errors
+    /// Damage.
+    pub fn item(self, bytes: Vec<u8>) -> Result<Option<Item>, StorageError> {
+        let path = self.0.snapshot().path().to_owned();
+        item_of(&path, self.0.document(bytes, Form::Plain)?)
+    }
+}
+
+/// The committed document or tombstone that a document of a file is.
+fn item_of(
+    path: &Path,
+    document: kedge_couchstore::Document,
+) -> Result<Option<Item>, StorageError> {
+    let value = document.body.unwrap_or_default();
+    let record = understand(path, document.entry, Some(value))?;
+    let committed = record.filter(|record| record.kind() == RecordKind::Document);
+    Ok(committed.and_then(|record| record.item()))
 }

@@ -62,6 +62,16 @@ impl Window {
         }
     }
 
+    /// Has these bytes of the file already.
+    pub(crate) fn holding(start: u64, bytes: Vec<u8>) -> Self {
+        Window {
+            len: bytes.len(),
+            bytes,
+            start,
+            ..Window::exact()
+        }
+    }
+
     /// The body of the chunk at `at`, checked and decrypted. It has to end before `end`, the header that refers to it.
     pub(crate) fn chunk(
         &mut self,

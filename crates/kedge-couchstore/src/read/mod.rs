@@ -6,6 +6,7 @@
 mod bodies;
 mod entry;
 mod get;
+mod located;
 mod nodes;
 mod scan;
 
@@ -22,6 +23,7 @@ use crate::{Error, Offset, Options, Problem};
 
 pub use bodies::{Document, Form};
 pub use entry::{ContentMeta, Entry};
+pub use located::Located;
 pub use nodes::{NodeItem, Totals, TreeKind, TreeNode, TreeNodes};
 pub use scan::{Documents, IdScan, Locals, SeqnoScan};
 

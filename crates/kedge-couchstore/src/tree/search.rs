@@ -227,6 +227,25 @@ impl<'a> Nodes<'a> {
     }
 }
 
+/// What `found` makes of the entry of `key`, as far as nodes in memory tell: `None` too if they do not.
+pub(crate) fn find_in_memory<T: Tree, R>(
+    shared: &Shared,
+    root: &Pointer<T::Reduce>,
+    key: &[u8],
+    found: impl FnOnce(NodeEntry<'_>) -> R,
+) -> Option<R> {
+    let mut pointer = *root;
+    for _ in 0..DEPTH_MAX {
+        let node = shared.cache().get(T::cache_key(pointer.offset))?;
+        let entry = node.entries().find(|entry| entry.key >= key)?;
+        if node.is_leaf() {
+            return (entry.key == key).then(|| found(entry));
+        }
+        pointer = entry.pointer::<T>();
+    }
+    None
+}
+
 /// Decodes a node into the memory of another, if there is one.
 fn decode_over<T: Tree>(node: &mut Option<Node>, at: Offset, body: &[u8]) -> Result<(), Problem> {
     match node {

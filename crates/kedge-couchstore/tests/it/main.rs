@@ -15,6 +15,7 @@ mod faults;
 mod golden;
 mod history;
 mod hostile;
+mod located;
 mod model;
 mod nodes;
 mod salvage;

@@ -154,6 +154,19 @@ impl Storage {
         }))
     }
 
+    /// A handle for reading if one is at hand: opens nothing, and waits for nobody.
+    pub(crate) fn reader_at_hand(&self, vb: VbId) -> Option<Reader<'_>> {
+        let slot = self.slot(vb);
+        let current = slot.current.try_lock()?;
+        let snapshot = current.open.clone()?;
+        Counters::count(&self.counters.hits);
+        self.open_files.used(vb, snapshot.memory_bytes() as u64);
+        Some(Reader {
+            snapshot,
+            slot: PhantomData,
+        })
+    }
+
     /// The right to write to the vBucket's file. Waits for whoever has it.
     pub(crate) fn writer(&self, vb: VbId) -> WriteGuard<'_> {
         let slot = self.slot(vb);

@@ -1,0 +1,73 @@
+//! Documents whose bodies somebody else reads are what look-ups find.
+
+use kedge_couchstore::{Error, Form, Options, Problem, Snapshot};
+use kedge_disk::PosixDisk;
+
+use crate::support::golden_path;
+
+const NAMES: [&str; 3] = ["rich.couch.1", "s10_json.couch.1", "s1k_10commits.couch.1"];
+
+/// A file of Couchbase's, its bytes, and the keys of its documents that have a body.
+fn open(name: &str) -> (Snapshot, Vec<u8>, Vec<Vec<u8>>) {
+    let path = golden_path(name);
+    let options = Options {
+        cache_leaves: true,
+        ..Options::default()
+    };
+    let snapshot = Snapshot::open(&PosixDisk, &path, &options).expect("the file is whole");
+    let entries = snapshot.scan_ids(..).expect("a scan");
+    let entries = entries.map(|entry| entry.expect("an entry"));
+    let with_body = entries.filter(|entry| entry.body_offset().is_some());
+    let keys = with_body.map(|entry| entry.key().to_vec()).collect();
+    (
+        snapshot,
+        std::fs::read(path).expect("the file is there"),
+        keys,
+    )
+}
+
+#[test]
+fn what_memory_knows_the_place_of_is_found_there() {
+    for name in NAMES {
+        let (snapshot, file, keys) = open(name);
+        assert!(!keys.is_empty());
+        let is_known = |key: &Vec<u8>| snapshot.locate(key).is_some();
+        assert!(!keys.iter().any(is_known), "nothing was looked up yet");
+        for form in [Form::Plain, Form::Stored] {
+            let documents = snapshot.get_many_documents(&keys, form).expect("a look-up");
+            for (key, document) in keys.iter().zip(documents) {
+                let Some(located) = snapshot.locate(key) else {
+                    // Where the system has no such reads.
+                    continue;
+                };
+                let place = located.place();
+                let bytes = file[place.start as usize..place.end as usize].to_vec();
+                let found = located.document(bytes, form).expect("it is whole");
+                assert_eq!(Some(found), document);
+            }
+        }
+        assert!(snapshot.locate(b"\0not there").is_none());
+    }
+}
+
+#[test]
+fn damage_is_found_in_bytes_that_somebody_else_read() {
+    let (snapshot, file, keys) = open("s10_json.couch.1");
+    snapshot.get_many(&keys).expect("a look-up");
+    for key in &keys {
+        let Some(located) = snapshot.locate(key) else {
+            continue;
+        };
+        let place = located.place();
+        let mut bytes = file[place.start as usize..place.end as usize].to_vec();
+        *bytes.last_mut().expect("a body") ^= 1;
+        match located.document(bytes, Form::Plain) {
+            Err(Error::Corrupt {
+                problem: Problem::ChunkChecksum,
+                offset,
+                ..
+            }) => assert_eq!(offset.0, place.start),
+            other => panic!("{other:?}"),
+        }
+    }
+}
