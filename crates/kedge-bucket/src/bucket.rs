@@ -45,6 +45,12 @@ const UUID_MASK: u64 = (1 << 48) - 1;
 pub trait Completions: Send + Sync {
     /// Takes what is in `done`.
     fn complete(&self, done: &mut Vec<(Cookie, Completion)>);
+
+    /// Whether a front-end thread reads documents of its commands itself: those of [`Bucket::take_fetches`].
+    fn reads_for_itself(&self, thread: u16) -> bool {
+        let _ = thread;
+        false
+    }
 }
 
 /// Who asks, and when.
@@ -267,7 +273,7 @@ impl Bucket {
             settlers: (0..parts).map(|_| SettleShard::default()).collect(),
             floor: Floor::new(vbuckets),
             compactions: Compactions::new(&setup.config),
-            fetches: Fetches::new(vbuckets),
+            fetches: Fetches::new(vbuckets, setup.threads),
             held: Held::default(),
             awaiting: Awaiting::default(),
             dcp: Dcp::new(vbuckets),

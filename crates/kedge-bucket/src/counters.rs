@@ -203,6 +203,8 @@ totals! {
     Fetched = "ep_bg_fetched",
     /// Those of which metadata alone were needed.
     MetaFetched = "ep_bg_meta_fetched",
+    /// Documents that front-end threads read themselves.
+    FetchedByFrontEnds = "ep_bg_fetched_by_front_ends",
     /// Commands that waited for a document to be read.
     FetchSamples = "ep_bg_num_samples",
     /// How long they waited until it was their turn, in microseconds.

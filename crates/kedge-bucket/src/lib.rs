@@ -74,6 +74,7 @@ pub use dcp::{
 };
 pub use documents::{Read, Storing};
 pub use error::BucketError;
+pub use fetch::Fetch;
 pub use import::import_files;
 pub use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, StreamRequest};
 pub use kedge_storage::{CompactPhase, CompactionFigures, FileFigures, Import, Imported};

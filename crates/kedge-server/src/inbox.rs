@@ -64,6 +64,8 @@ pub(crate) enum Message {
 /// What one thread was told and has not read.
 pub(crate) struct Inbox<M = Message> {
     messages: Mutex<Vec<M>>,
+    /// Whether the thread reads documents for its commands itself.
+    reads: AtomicBool,
     sleeping: AtomicBool,
     waker: Waker,
 }
@@ -72,9 +74,15 @@ impl<M> Inbox<M> {
     pub(crate) fn new(waker: Waker) -> Self {
         Self {
             messages: Mutex::new(Vec::new()),
+            reads: AtomicBool::new(false),
             sleeping: AtomicBool::new(false),
             waker,
         }
+    }
+
+    /// Says whether the thread reads documents for its commands itself.
+    pub(crate) fn set_reads(&self, reads: bool) {
+        self.reads.store(reads, Ordering::Relaxed);
     }
 
     /// Leaves messages and wakes the thread if it sleeps.
@@ -136,6 +144,11 @@ impl FrontEnds {
 }
 
 impl Completions for FrontEnds {
+    fn reads_for_itself(&self, thread: u16) -> bool {
+        let inbox = self.inboxes.get(usize::from(thread));
+        inbox.is_some_and(|inbox| inbox.reads.load(Ordering::Relaxed))
+    }
+
     fn complete(&self, done: &mut Vec<(Cookie, Completion)>) {
         let thread = |cookie: &Cookie| ConnectionId::of(*cookie).0.thread;
         // Stable: the completions of one connection keep their order.

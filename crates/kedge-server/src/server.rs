@@ -66,6 +66,8 @@ pub struct ServerConfig {
     pub data_dir: PathBuf,
     /// Front-end threads; 0 is one per core.
     pub threads: u16,
+    /// Whether they read documents from the disk themselves, where the system has io_uring.
+    pub front_end_reads: bool,
     /// Threads of the task pools.
     pub pools: PoolsConfig,
     /// Limits of connections.
@@ -225,7 +227,8 @@ impl Server {
             stat_timings: StatTimings::default(),
         });
         let (end, ended) = channel();
-        let threads_running = start_front_ends(polls, &front_ends, &shared, &end)?;
+        let reads = config.front_end_reads;
+        let threads_running = start_front_ends(polls, &front_ends, &shared, reads, &end)?;
         let mut listeners = vec![Listener {
             socket: mio_listener(kv.0)?,
             port: Port::Kv,
@@ -450,6 +453,7 @@ fn start_front_ends(
     polls: Vec<Poll>,
     front_ends: &Arc<FrontEnds>,
     shared: &Arc<Shared>,
+    reads: bool,
     end: &Sender<()>,
 ) -> Result<Vec<JoinHandle<()>>, ServerError> {
     let mut threads = Vec::new();
@@ -458,7 +462,7 @@ fn start_front_ends(
         let spawned = std::thread::Builder::new()
             .name(format!("kedge-fe-{thread}"))
             .spawn(move || {
-                abort_on_panic(|| FrontEnd::new(thread, poll, front_ends, shared).run());
+                abort_on_panic(|| FrontEnd::new(thread, poll, front_ends, shared, reads).run());
                 // Nobody listens any more when the deadline has passed.
                 let _ = end.send(());
             });

@@ -59,6 +59,10 @@ pub const WITH_META_REV_MAX: u64 = (1 << 47) - 1;
 pub const SHUTDOWN_SETTLE_MS: u64 = 2_000;
 /// Commands of one bucket that may wait for documents to be read from the disk, and as many for memory.
 pub const COMMANDS_WAITING_MAX: usize = 100_000;
+/// Documents that a front-end thread reads from the disk itself at a time; what is beyond that is read by tasks.
+pub const FRONT_END_READS_MAX: u32 = 256;
+/// Bytes of the disk that it reads for one document; larger ones are read by tasks.
+pub const FRONT_END_READ_BYTES_MAX: u64 = 64 << 10;
 /// How long a write may wait for memory, in milliseconds: less than the 2.5 s that SDKs wait for an answer.
 pub const MEMORY_WAIT_MS_MAX: u64 = 2_000;
 /// Range scans of a bucket that are open at a time.

@@ -13,10 +13,12 @@
 
 mod crowd;
 mod keys;
+mod located;
 mod op;
 mod read;
 
 pub(crate) use crowd::Crowd;
+pub use located::Fetch;
 pub(crate) use op::{Op, Pending, Ran};
 pub(crate) use read::Fetcher;
 
@@ -39,6 +41,8 @@ const BATCH_MAX: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Fetches {
     lanes: Box<[Lane]>,
+    /// By front-end thread: what it is to read itself.
+    located: Box<[Mutex<Vec<Fetch>>]>,
     crowd: Crowd,
     /// When a failure was said last.
     said_ns: AtomicU64,
@@ -93,9 +97,10 @@ impl Queue {
 }
 
 impl Fetches {
-    pub(crate) fn new(vbuckets: u16) -> Self {
+    pub(crate) fn new(vbuckets: u16, threads: u16) -> Self {
         Self {
             lanes: (0..LANES.min(vbuckets)).map(|_| Lane::default()).collect(),
+            located: (0..threads).map(|_| Mutex::default()).collect(),
             crowd: Crowd::default(),
             said_ns: AtomicU64::new(0),
         }
@@ -123,6 +128,9 @@ impl Fetches {
             queue.turns.clear();
             all.extend(queue.waiting.drain().flat_map(|(_, waiting)| waiting));
         }
+        for of_thread in &self.located {
+            all.extend(of_thread.lock().drain(..).map(Fetch::into_pending));
+        }
         for pending in &all {
             self.crowd.end(pending);
         }
@@ -139,7 +147,11 @@ impl Bucket {
         op: Op,
     ) -> Result<Outcome<R>, Status> {
         let pending = Pending::read(ctx, wanted, op);
-        self.park_for_fetch(wanted.vb, pending)
+        self.fetches.crowd.admit(&pending, self.quota.limit())?;
+        match self.locate(ctx.thread, wanted.vb, pending) {
+            None => Ok(Outcome::Parked),
+            Some(pending) => self.queue_for_fetch(wanted.vb, pending),
+        }
     }
 
     pub(crate) fn park_for_fetch<R>(
@@ -147,8 +159,13 @@ impl Bucket {
         vb: VbId,
         pending: Pending,
     ) -> Result<Outcome<R>, Status> {
+        self.fetches.crowd.admit(&pending, self.quota.limit())?;
+        self.queue_for_fetch(vb, pending)
+    }
+
+    /// A command that was admitted.
+    fn queue_for_fetch<R>(&self, vb: VbId, pending: Pending) -> Result<Outcome<R>, Status> {
         let fetches = &self.fetches;
-        fetches.crowd.admit(&pending, self.quota.limit())?;
         let lane = fetches.lane_of(vb);
         let mut queue = lane.queue.lock();
         if queue.closed {

@@ -23,14 +23,14 @@ const ATTEMPTS_MAX: u32 = 100;
 const SAY_AGAIN_NS: u64 = 1_000_000_000;
 
 /// Commands that wait for the same key, in the order in which they came.
-type Group = Vec<Pending>;
+pub(super) type Group = Vec<Pending>;
 
 /// What was found of a key.
-type Found = Result<Option<Item>, Status>;
+pub(super) type Found = Result<Option<Item>, Status>;
 
 /// What a batch came to.
 #[derive(Default)]
-struct Resumed {
+pub(super) struct Resumed {
     completions: Vec<(Cookie, Completion)>,
     again: Vec<Pending>,
     /// Some wait for their SyncWrites now.
@@ -96,9 +96,22 @@ impl Bucket {
         let found = self.read_keys(vb, &keys);
         let now = self.setup.clock.now();
         self.note_read(&groups, before, now);
+        self.go_on(vb, now, ticket, groups.into_iter().zip(found), resumed)
+    }
+
+    /// Lets commands of one vBucket go on, with what was found of the key of each group. Returns those that have to be
+    /// read for again.
+    pub(super) fn go_on(
+        &self,
+        vb: VbId,
+        now: Now,
+        ticket: FetchTicket,
+        groups: impl Iterator<Item = (Group, Found)>,
+        mut resumed: Resumed,
+    ) -> Vec<Pending> {
         let mut vbucket = self.vbuckets[vb.index()].lock();
         let ((), mut done) = self.account(now, &mut vbucket, |vbucket| {
-            for (group, found) in groups.into_iter().zip(found) {
+            for (group, found) in groups {
                 self.resume(vbucket, now, ticket, group, found, &mut resumed);
             }
         });
@@ -290,7 +303,7 @@ impl Bucket {
         resumed.completions.push((pending.cookie, completion));
     }
 
-    fn note_waits(&self, waiting: &[Pending], now: Now) {
+    pub(super) fn note_waits(&self, waiting: &[Pending], now: Now) {
         for pending in waiting {
             let wait_us = now.mono_ns.saturating_sub(pending.since_ns) / 1_000;
             self.timings.record_us(u16::MAX, Timing::BgWait, wait_us);
@@ -299,7 +312,7 @@ impl Bucket {
         self.totals.add(Total::FetchSamples, waiting.len() as u64);
     }
 
-    fn note_read(&self, groups: &[Group], before: Now, now: Now) {
+    pub(super) fn note_read(&self, groups: &[Group], before: Now, now: Now) {
         if groups.is_empty() {
             return;
         }

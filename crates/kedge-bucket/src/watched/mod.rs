@@ -94,6 +94,32 @@ impl Kind {
     }
 }
 
+/// A read that somebody else does; one that is dropped was given up.
+#[derive(Debug)]
+pub(crate) struct Begun {
+    watch: Arc<Watch>,
+    began_ns: u64,
+    slot: Option<usize>,
+    failed: bool,
+}
+
+impl Begun {
+    /// It has ended, with so many bytes, or failed.
+    pub(crate) fn end(mut self, bytes: Option<usize>) {
+        self.failed = bytes.is_none();
+        if let Some(bytes) = bytes {
+            let took_us = (self.watch.now_ns() - self.began_ns) / 1_000;
+            self.watch.count(Io::Read(bytes), took_us);
+        }
+    }
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        self.watch.reads.end(self.slot, !self.failed);
+    }
+}
+
 /// What is known of the operations of a bucket's disk.
 #[derive(Debug)]
 pub(crate) struct Watch {
@@ -137,6 +163,17 @@ impl Watch {
             self.count(io, took_us);
         }
         result
+    }
+
+    /// A read that somebody else does begins.
+    pub(crate) fn begin_read(self: &Arc<Self>) -> Begun {
+        let began_ns = self.now_ns();
+        Begun {
+            watch: Arc::clone(self),
+            began_ns,
+            slot: self.reads.begin(began_ns),
+            failed: false,
+        }
     }
 
     fn count(&self, io: Io, took_us: u64) {

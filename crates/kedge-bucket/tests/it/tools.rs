@@ -12,7 +12,7 @@ use kedge_types::{
 };
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -25,9 +25,15 @@ pub(crate) struct Sink {
     done: Mutex<HashMap<u64, Completion>>,
     fatal: Mutex<Vec<String>>,
     changed: Condvar,
+    /// Whether the test reads for the commands of its thread.
+    pub(crate) reads: AtomicBool,
 }
 
 impl Completions for Sink {
+    fn reads_for_itself(&self, _: u16) -> bool {
+        self.reads.load(Ordering::SeqCst)
+    }
+
     fn complete(&self, done: &mut Vec<(Cookie, Completion)>) {
         let mut all = self.done.lock().unwrap();
         for (cookie, completion) in done.drain(..) {

@@ -6,6 +6,7 @@
 
 mod limits;
 mod messages;
+mod reads;
 mod stop;
 
 use std::io;
@@ -24,6 +25,7 @@ use crate::limits::RECEIVE_BUFFER_BYTES;
 use crate::metrics::Metrics;
 use crate::session::Turn;
 use crate::shared::Shared;
+use reads::{RING, Reads};
 
 /// The token of the inbox's waker; connections have their slots.
 pub(crate) const WAKER: Token = Token(usize::MAX);
@@ -59,6 +61,8 @@ pub(crate) struct FrontEnd {
     told: Vec<usize>,
     messages: Vec<Message>,
     kicks: Vec<Arc<Bucket>>,
+    /// `None` where the system has no such reads.
+    reads: Option<Reads>,
     receive: Box<[u8]>,
     outputs: OutputPool,
     turn: u64,
@@ -80,10 +84,18 @@ impl FrontEnd {
         poll: Poll,
         front_ends: Arc<FrontEnds>,
         shared: Arc<Shared>,
+        reads: bool,
     ) -> Self {
+        let reads = reads.then(|| Reads::new(&poll)).and_then(|reads| {
+            reads
+                .inspect_err(|error| tracing::debug!(%error, "tasks read all documents"))
+                .ok()
+        });
+        front_ends.inbox(thread).set_reads(reads.is_some());
         Self {
             thread,
             poll,
+            reads,
             front_ends,
             seats: Slab::new(),
             generation: 0,
@@ -162,7 +174,11 @@ impl FrontEnd {
         shared.metrics.thread(self.thread).turn();
         self.refresh_if_changed(shared);
         let again = std::mem::take(&mut self.again);
-        for event in events.iter().filter(|event| event.token() != WAKER) {
+        if let Some(reads) = &mut self.reads {
+            reads.go_on();
+        }
+        let of_sockets = |event: &&Event| ![WAKER, RING].contains(&event.token());
+        for event in events.iter().filter(of_sockets) {
             self.on_event(event, &mut turn);
         }
         for slot in again {
@@ -284,7 +300,13 @@ impl FrontEnd {
         let lead = self.solo_turns > SOLO_TURNS && self.again.is_empty();
         while !turn.kicks.is_empty() {
             for bucket in turn.kicks.drain(..) {
+                if let Some(reads) = &mut self.reads {
+                    reads.take(self.thread, &bucket);
+                }
                 bucket.kick(lead);
+            }
+            if let Some(reads) = &mut self.reads {
+                reads.go_on();
             }
             self.read_inbox(turn);
         }

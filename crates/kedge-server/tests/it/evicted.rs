@@ -19,13 +19,13 @@ pub(crate) const POLICIES: [EvictionPolicy; 2] =
 /// Longer than anything takes that works.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// A server whose bucket may evict.
+/// A server whose bucket may evict, on a real disk: front-end threads read themselves what memory knows the place of.
 pub(crate) fn start(policy: EvictionPolicy, quota_bytes: u64) -> (Kedge, Arc<Bucket>) {
     let mut setup = Setup::default();
     setup.bucket.eviction_policy = policy;
     setup.bucket.quota_bytes = quota_bytes;
     setup.bucket.settle_age_ms = 50;
-    let kedge = Kedge::with(setup);
+    let kedge = Kedge::with(setup.on_a_real_disk());
     let bucket = kedge.server().registry().get("default").unwrap();
     (kedge, bucket)
 }
@@ -379,6 +379,35 @@ fn more_than_fits_in_memory_is_read_in_one_pipeline() {
         }
         sending.join().unwrap().unwrap();
         assert!(waited(&bucket) > 500, "{} waited", waited(&bucket));
+    }
+}
+
+#[test]
+fn front_ends_read_what_memory_knows_the_place_of() {
+    if kedge_disk::ReadRing::new(1).is_err() {
+        return;
+    }
+    for policy in POLICIES {
+        let (kedge, bucket) = start(policy, 256 << 20);
+        let mut client = kedge.client();
+        for n in 0..DOCUMENTS {
+            client.set(&name("key", n as usize), &value(n)).ok();
+        }
+        let mut read = |from: u32| {
+            let before = figure(&bucket, "ep_bg_fetched_by_front_ends");
+            evict_all(&bucket);
+            for n in from..DOCUMENTS {
+                let reply = client.get(&name("key", n as usize)).ok();
+                assert!(reply.value == value(n), "{n}");
+            }
+            figure(&bucket, "ep_bg_fetched_by_front_ends") - before
+        };
+        // Tasks read the nodes of the files' trees, which stay in memory.
+        read(0);
+        assert_eq!(read(100), u64::from(DOCUMENTS - 100));
+        assert_eq!(figure(&bucket, "ep_bg_fetch_failures"), 0);
+        let reads = bucket.pending_io(Duration::ZERO).reads;
+        assert_eq!(reads, 0, "none is under way");
     }
 }
 

@@ -1,4 +1,4 @@
-//! A server for one test, on a disk in memory.
+//! A server for one test, on a disk in memory unless the test wants a real one.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use kedge_auth::Roles;
 use kedge_bucket::{BucketConfig, Recovery};
-use kedge_disk::{Disk, SimDisk};
+use kedge_disk::{Disk, PosixDisk, SimDisk};
 use kedge_executor::{Config, Threads};
 use kedge_server::users::Users;
 use kedge_server::{Limits, MemcachedConfig, Server, ServerConfig, Services};
 use kedge_types::SystemClock;
+use tempfile::TempDir;
 
 use crate::client::{Client, Text};
 
@@ -31,6 +32,8 @@ const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 pub(crate) struct Kedge {
     server: Option<Server>,
     pub(crate) users: Arc<Users>,
+    /// Removed after the server.
+    _real_dir: Option<TempDir>,
 }
 
 /// What differs from a server as most tests want it.
@@ -40,6 +43,20 @@ pub(crate) struct Setup {
     pub(crate) bucket: BucketConfig,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) data_dir: PathBuf,
+    pub(crate) real_dir: Option<TempDir>,
+}
+
+impl Setup {
+    /// On the system's disk.
+    pub(crate) fn on_a_real_disk(self) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        Self {
+            disk: Arc::new(PosixDisk),
+            data_dir: dir.path().to_owned(),
+            real_dir: Some(dir),
+            ..self
+        }
+    }
 }
 
 impl Default for Setup {
@@ -52,6 +69,7 @@ impl Default for Setup {
             bucket,
             disk: Arc::new(SimDisk::new(1)),
             data_dir: PathBuf::from("/data"),
+            real_dir: None,
         }
     }
 }
@@ -98,6 +116,7 @@ impl Kedge {
             }),
             data_dir: setup.data_dir,
             threads: setup.threads,
+            front_end_reads: true,
             pools: FEW_THREADS,
             limits: setup.limits,
             create: Some(setup.bucket),
@@ -116,6 +135,7 @@ impl Kedge {
         Self {
             server: Some(server),
             users,
+            _real_dir: setup.real_dir,
         }
     }
 

@@ -231,6 +231,7 @@ fn server_config(effective: &Effective, cluster: Option<ClusterSetup>) -> Server
         }),
         data_dir: settings.data_dir.clone(),
         threads: settings.threads,
+        front_end_reads: settings.front_end_reads,
         pools: PoolsConfig {
             reader: settings.num_reader_threads,
             writer: settings.num_writer_threads,

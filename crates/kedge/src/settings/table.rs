@@ -203,6 +203,8 @@ settings! {
     ["Threads and log"]
     threads: u16 = 0,
         "Front-end threads. 0: one for each core.", default_note = "one for each core";
+    front_end_reads: bool = true,
+        "Whether front-end threads read documents that are on disk only themselves, while they go on with other commands: the system is asked for many at once (io_uring of Linux), and no other thread has to be woken. Where the system has no such reads, or forbids them, the reader threads read as with `false`.";
     num_reader_threads: Threads = Threads::Balanced,
         "Threads for reads of the disk that clients wait for; none is needed while all documents are in memory. `balanced`: one for each core, 4 to 16; `disk_io_optimized`: two for each core, 4 to 128. This and the three settings below can be changed while the server runs, until its next start: `kedge config set num_reader_threads=8`.";
     num_writer_threads: Threads = Threads::Balanced,

@@ -3,6 +3,7 @@
 mod dropped;
 mod held;
 mod model;
+mod own_reads;
 mod warmup;
 
 use crate::tools::*;

@@ -1,0 +1,199 @@
+//! Documents that the thread of their command reads itself.
+
+use super::*;
+use kedge_bucket::Fetch;
+use kedge_disk::{PosixDisk, ReadRing};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tempfile::TempDir;
+
+const NAMES: [&str; 3] = ["a", "b", "c"];
+
+/// A bucket on a real disk, of whose documents memory knows the place only. `None` where the system has no such reads.
+struct Located {
+    open: Open,
+    ring: ReadRing,
+    _dir: TempDir,
+}
+
+impl Located {
+    fn new(policy: EvictionPolicy) -> Option<Self> {
+        let ring = ReadRing::new(8).ok()?;
+        let dir = tempfile::tempdir().unwrap();
+        let mut place = small(&SimDisk::new(1), policy, 1 << 30);
+        place.disk = Arc::new(PosixDisk);
+        place.dir = dir.path().join("bucket");
+        place.disk.create_dir_all(&place.dir).unwrap();
+        let open = place.open();
+        for (name, n) in NAMES.iter().zip(0..) {
+            open.set(name, &value(n)).unwrap();
+        }
+        open.set("large", &noise(100 << 10)).unwrap();
+        open.evict_all();
+        // Tasks read the nodes of the files' trees, which stay in memory.
+        for name in NAMES.iter().chain(&["large"]) {
+            open.get(name).unwrap();
+        }
+        open.evict_all();
+        open.sink.reads.store(true, Ordering::SeqCst);
+        Some(Self {
+            open,
+            ring,
+            _dir: dir,
+        })
+    }
+
+    /// Begins to get a document that is on disk only.
+    fn get(&self, name: &str, cookie: u64) {
+        let key = key(name);
+        let wanted = Read {
+            cookie: Cookie(cookie),
+            ..read(&key)
+        };
+        let outcome = self.open.bucket.get(self.open.ctx(), &wanted, |_| ());
+        assert_eq!(outcome, Ok(Outcome::Parked));
+    }
+
+    fn take(&self) -> Vec<Fetch> {
+        let mut taken = Vec::new();
+        self.open.bucket.take_fetches(0, &mut taken);
+        taken
+    }
+
+    fn take_one(&self) -> Fetch {
+        let mut taken = self.take();
+        assert_eq!(taken.len(), 1);
+        taken.remove(0)
+    }
+
+    fn read(&mut self, fetch: &Fetch) -> io::Result<Vec<u8>> {
+        let place = fetch.place();
+        let len = (place.end - place.start) as usize;
+        self.ring.read(fetch.file().clone(), place.start, len, 0);
+        self.ring.submit().unwrap();
+        let mut result = None;
+        until("it is read", || {
+            self.ring.take_done(|_, read| result = Some(read));
+            result.is_some()
+        });
+        result.unwrap()
+    }
+
+    fn ended(&self, cookie: u64) -> Result<Vec<u8>, Status> {
+        match self.open.sink.wait_any(cookie) {
+            Completion::Read { result } => result.map(|(item, _)| item.value().to_vec()),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// With what there is on disk, for each policy.
+fn each(test: impl Fn(Located)) {
+    for policy in POLICIES {
+        if let Some(located) = Located::new(policy) {
+            test(located);
+        }
+    }
+}
+
+#[test]
+fn its_own_thread_reads_what_memory_knows_the_place_of() {
+    each(|mut located| {
+        for (cookie, name) in (0..).zip(NAMES) {
+            located.get(name, cookie);
+        }
+        let fetches = located.take();
+        assert_eq!(fetches.len(), NAMES.len());
+        assert_eq!(located.open.figure("ep_bg_remaining_items"), 3);
+        for fetch in fetches {
+            let bytes = located.read(&fetch);
+            located.open.bucket.end_fetch(fetch, bytes);
+        }
+        for n in 0..3 {
+            assert_eq!(located.ended(n), Ok(value(n as u32)));
+        }
+        let figure = |name| located.open.figure(name);
+        assert_eq!(figure("ep_bg_fetched_by_front_ends"), 3);
+        assert_eq!(figure("ep_bg_remaining_items"), 0);
+        let waits = located.open.bucket.timings().snapshot("bg_wait").unwrap();
+        assert_eq!(waits.count, figure("ep_bg_num_samples"));
+        // They are in memory now.
+        assert_eq!(located.open.get("a"), Ok(value(0)));
+        located.open.bucket.shutdown();
+    });
+}
+
+#[test]
+fn tasks_read_what_is_large_and_what_is_given_up() {
+    each(|located| {
+        located.get("large", 1);
+        assert!(located.take().is_empty());
+        assert_eq!(located.ended(1), Ok(noise(100 << 10)));
+        located.get("b", 2);
+        let fetch = located.take_one();
+        located.open.bucket.give_up_fetch(fetch);
+        assert_eq!(located.ended(2), Ok(value(1)));
+        assert_eq!(located.open.figure("ep_bg_fetched_by_front_ends"), 0);
+        located.open.bucket.shutdown();
+    });
+}
+
+#[test]
+fn what_cannot_be_read_or_is_damaged_fails_its_command_only() {
+    each(|mut located| {
+        located.get("a", 1);
+        let fetch = located.take_one();
+        let error = Err(io::Error::other("no"));
+        located.open.bucket.end_fetch(fetch, error);
+        assert_eq!(located.ended(1), Err(Status::Internal));
+        located.get("a", 2);
+        let fetch = located.take_one();
+        let mut bytes = located.read(&fetch).unwrap();
+        *bytes.last_mut().unwrap() ^= 1;
+        located.open.bucket.end_fetch(fetch, Ok(bytes));
+        assert_eq!(located.ended(2), Err(Status::Internal));
+        assert_eq!(located.open.figure("ep_bg_fetch_failures"), 2);
+        located.get("a", 3);
+        let fetch = located.take_one();
+        let bytes = located.read(&fetch);
+        located.open.bucket.end_fetch(fetch, bytes);
+        assert_eq!(located.ended(3), Ok(value(0)));
+        located.open.bucket.shutdown();
+    });
+}
+
+#[test]
+fn what_changes_meanwhile_is_read_again() {
+    each(|mut located| {
+        located.get("a", 1);
+        let fetch = located.take_one();
+        let before = located.read(&fetch);
+        located.open.set("a", b"newer").unwrap();
+        located.open.evict_all();
+        // It is in the file, and no more in memory.
+        located.open.bucket.end_fetch(fetch, before);
+        assert_eq!(located.ended(1), Ok(b"newer".to_vec()));
+        located.get("b", 2);
+        let fetch = located.take_one();
+        let before = located.read(&fetch);
+        located.open.set("b", b"newest").unwrap();
+        located.open.bucket.end_fetch(fetch, before);
+        assert_eq!(located.ended(2), Ok(b"newest".to_vec()));
+        located.open.bucket.shutdown();
+    });
+}
+
+#[test]
+fn a_bucket_that_ends_answers_those_who_wait() {
+    each(|mut located| {
+        located.get("a", 1);
+        let fetch = located.take_one();
+        let bytes = located.read(&fetch);
+        located.get("b", 2);
+        located.open.bucket.shutdown();
+        assert_eq!(located.ended(2), Err(Status::TemporaryFailure));
+        located.open.bucket.end_fetch(fetch, bytes);
+        assert_eq!(located.ended(1), Err(Status::TemporaryFailure));
+    });
+}

@@ -1,0 +1,70 @@
+//! Documents that commands of this thread wait for: read by the system while the thread goes on, many with one call.
+//!
+//! What is in the system's memory is there when that call returns; of the rest the poll hears.
+
+use std::io;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+use kedge_bucket::{Bucket, Fetch};
+use kedge_disk::ReadRing;
+use kedge_types::limits::FRONT_END_READS_MAX;
+use mio::unix::SourceFd;
+use mio::{Interest, Poll, Token};
+use slab::Slab;
+
+/// The token of the ring.
+pub(super) const RING: Token = Token(usize::MAX - 1);
+/// The reads of a thread.
+pub(super) struct Reads {
+    ring: ReadRing,
+    fetches: Slab<(Arc<Bucket>, Fetch)>,
+    /// Reused.
+    taken: Vec<Fetch>,
+}
+
+impl Reads {
+    /// On the thread itself.
+    ///
+    /// # Errors
+    /// What the system says where there are no such reads.
+    pub(super) fn new(poll: &Poll) -> io::Result<Self> {
+        let ring = ReadRing::new(FRONT_END_READS_MAX)?;
+        let fd = ring.as_raw_fd();
+        let registry = poll.registry();
+        registry.register(&mut SourceFd(&fd), RING, Interest::READABLE)?;
+        Ok(Self {
+            ring,
+            fetches: Slab::new(),
+            taken: Vec::new(),
+        })
+    }
+
+    /// Takes what commands of this thread wait for in a bucket.
+    pub(super) fn take(&mut self, thread: u16, bucket: &Arc<Bucket>) {
+        bucket.take_fetches(thread, &mut self.taken);
+        for fetch in self.taken.drain(..) {
+            if self.ring.is_full() {
+                bucket.give_up_fetch(fetch);
+                continue;
+            }
+            let (file, place) = (fetch.file().clone(), fetch.place());
+            let len = (place.end - place.start) as usize;
+            let token = self.fetches.insert((Arc::clone(bucket), fetch));
+            self.ring.read(file, place.start, len, token as u64);
+        }
+    }
+
+    /// Tells the system what was taken, and lets commands go on whose documents are there.
+    pub(super) fn go_on(&mut self) {
+        if self.ring.is_empty() {
+            return;
+        }
+        // What it does not take now it is told the next time.
+        let _ = self.ring.submit();
+        self.ring.take_done(|token, read| {
+            let (bucket, fetch) = self.fetches.remove(token as usize);
+            bucket.end_fetch(fetch, read);
+        });
+    }
+}
