@@ -5,6 +5,7 @@ use crate::node::Process;
 use crate::trace::note;
 use crate::world::World;
 use kedge_bucket::CompactionRequest;
+use kedge_cluster::NodePositions;
 use kedge_disk::Fault;
 use kedge_types::VbId;
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +78,7 @@ impl World {
             return;
         }
         // One that may not come back as it was is failed over before it does.
-        let without = if self.plan.may_come_back || self.map.with(node).is_some() {
+        let without = if self.plan.may_come_back || self.map.is_out(node) {
             None
         } else {
             match self.plan_without(node) {
@@ -219,39 +220,32 @@ impl World {
         self.change_map(map, format_args!("there are to be {replicas} replicas"));
     }
 
-    /// Whoever changes the number of replicas looks how far that is.
+    /// Whoever has copies made looks how far they are.
     pub(crate) fn tend_replicas(&mut self) {
         if let Some(map) = self.map.with_change() {
-            self.change_map(map, format_args!("the number of replicas changes"));
+            self.change_map(map, format_args!("copies are to be made"));
             return;
         }
-        if !self.map.changes_replicas() {
+        if !self.map.makes_copies() {
             return;
         }
-        let told = |node: usize| {
-            let process = self.nodes[node].process.as_ref()?;
-            let follows = process.revision == self.map.revision();
-            let positions = positions(&process.bucket).filter(|_| follows)?;
-            Some((number(node), positions))
-        };
         let known = self.copies.take();
         let known = known.filter(|it| it.revision() == self.map.revision());
-        let Some(mut copies) = known else {
-            let all: Option<BTreeMap<_, _>> = (0..self.nodes.len()).map(told).collect();
-            self.copies = all.and_then(|all| self.map.catch_up(&all));
-            return;
-        };
-        let node = self.rng.below(self.nodes.len() as u64) as usize;
-        if !copies.note(&told(node).into_iter().collect()) {
-            return;
+        let mut copies = known.unwrap_or_else(|| self.map.catch_up());
+        for node in 0..self.nodes.len() {
+            // Not all of them tell, and each at another time.
+            if self.rng.below(2) == 0 {
+                copies.note(&self.told_by_map(node));
+            }
         }
         let Some(map) = self.map.with_step(&copies) else {
             self.copies = Some(copies);
             return;
         };
+        let resizes = self.map.changes_replicas() && !map.changes_replicas();
+        self.summary.resizes += u64::from(resizes);
         self.change_map(map, format_args!("copies have what they have to"));
-        if !self.map.changes_replicas() {
-            self.summary.resizes += 1;
+        if resizes {
             for vb in self.map.vbuckets() {
                 for replica in self.map.replicas(vb) {
                     self.in_step.insert((vb, replica), true);
@@ -260,11 +254,19 @@ impl World {
         }
     }
 
+    /// How far a node is, if it is what the map says.
+    fn told_by_map(&self, node: usize) -> BTreeMap<u16, NodePositions> {
+        let process = self.nodes[node].process.as_ref();
+        let process = process.filter(|it| it.revision == self.map.revision());
+        let told = process.and_then(|it| positions(&it.bucket));
+        told.map(|told| (number(node), told)).into_iter().collect()
+    }
+
     pub(crate) fn recover(&mut self, node: usize) {
-        if self.nodes[node].process.is_some()
-            && let Some(map) = self.map.with(node)
-        {
+        let is_back = self.map.is_out(node) && self.nodes[node].process.is_some();
+        if let Some(map) = self.map.with(node).filter(|_| is_back) {
             self.change_map(map, format_args!("{} is back", name(node)));
+            self.summary.returns += 1;
         }
     }
 

@@ -122,7 +122,7 @@ impl Map {
     /// Whether no place is empty, and nothing moves or changes.
     pub(crate) fn is_whole(&self) -> bool {
         let is_full = |chain: &Chain| chain.0.iter().all(Option::is_some);
-        let is_done = !self.changes_replicas() && plan_replicas(&self.0, 0).is_none();
+        let is_done = !self.makes_copies() && plan_replicas(&self.0, 0).is_none();
         self.0.moving() == 0 && is_done && self.chains().iter().all(is_full)
     }
 
@@ -158,8 +158,10 @@ impl Map {
                 let is = if next.counts { " and" } else { ", to be" };
                 format!("{is} {:?}", next.chains[vb.index()].0)
             });
+            let joining = self.0.buckets[0].joining.get(&vb.get());
+            let joining = joining.map_or_else(String::new, |nodes| format!(", {nodes:?} joins"));
             let more = moves.or(next).unwrap_or_default();
-            format!("{vb}: {}{more}", nodes.join(","))
+            format!("{vb}: {}{more}{joining}", nodes.join(","))
         };
         let chains: Vec<String> = self.vbuckets().map(chain).collect();
         format!("map {}: {}", self.revision().rev, chains.join("; "))
@@ -177,7 +179,7 @@ impl Map {
         plan.ok().map(|plan| Self(plan.map))
     }
 
-    /// With a node that was failed over, in the places that were lost.
+    /// With a node that was failed over, and is to get the places that were lost.
     pub(crate) fn with(&self, node: usize) -> Option<Self> {
         plan_recovery(&self.0, 0, number(node)).ok().map(Self)
     }
@@ -196,7 +198,7 @@ impl Map {
         Self(next)
     }
 
-    /// In which a change of the number of replicas begins, or is given up, if one is to.
+    /// In which a change of the number of replicas begins, or is given up, if one is to, and whoever is to join does.
     pub(crate) fn with_change(&self) -> Option<Self> {
         plan_replicas(&self.0, 0).map(Self)
     }
@@ -206,12 +208,17 @@ impl Map {
         self.0.buckets[0].next.is_some()
     }
 
-    /// What the copies of a change have to get.
-    pub(crate) fn catch_up(&self, told: &BTreeMap<u16, NodePositions>) -> Option<CatchUp> {
-        CatchUp::begin(&self.0, told)
+    /// Whether there are copies that do not count yet, or not alone.
+    pub(crate) fn makes_copies(&self) -> bool {
+        self.0.buckets[0].is_unfinished()
     }
 
-    /// In which a change is a step further, if its copies have what they have to.
+    /// What these copies have to get.
+    pub(crate) fn catch_up(&self) -> CatchUp {
+        CatchUp::begin(&self.0)
+    }
+
+    /// In which they are a step further, if they have what they have to.
     pub(crate) fn with_step(&self, copies: &CatchUp) -> Option<Self> {
         copies.plan(&self.0, 0).map(Self)
     }

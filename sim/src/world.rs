@@ -53,6 +53,10 @@ pub struct Summary {
     pub slow_disks: u64,
     /// Times that the bucket got another number of replicas.
     pub resizes: u64,
+    /// Nodes that were failed over and came back.
+    pub returns: u64,
+    /// vBuckets that such a node had caught up with.
+    pub joins: u64,
 }
 
 /// A cluster.
@@ -68,7 +72,7 @@ pub struct World {
     pub(crate) network: Network,
     pub(crate) map: Map,
     clients: Clients,
-    /// What copies have to get before a change of the number of replicas goes on.
+    /// What copies have to get before they count.
     pub(crate) copies: Option<CatchUp>,
     /// Replicas that have had all of their active's since they lost something.
     pub(crate) in_step: BTreeMap<(VbId, usize), bool>,
@@ -152,6 +156,15 @@ impl World {
 
     /// There is a newer map.
     pub(crate) fn change_map(&mut self, map: Map, why: fmt::Arguments<'_>) {
+        for vb in map.vbuckets() {
+            for replica in map.replicas(vb) {
+                // The map vouches for whoever it puts into a chain: all others of that may be lost from now on.
+                if !self.map.has(vb, replica) {
+                    self.in_step.insert((vb, replica), true);
+                    self.summary.joins += u64::from(!self.map.changes_replicas());
+                }
+            }
+        }
         self.map = map;
         note!("cluster", "{why}: {}", self.map.brief());
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::position::newest_branch;
-use crate::{ClusterError, ClusterMap, MapBucket, Position, placement};
+use crate::{ClusterError, ClusterMap, MapBucket, Position};
 
 /// What a node told of its vBuckets: for each bucket one position per vBucket, `None` where it has no copy.
 pub type NodePositions = BTreeMap<String, Vec<Option<Position>>>;
@@ -71,7 +71,8 @@ pub struct FailoverPlan {
 
 /// The map without the node `failed`, to be published by `by`. Of each vBucket that it was the active of, the replica
 /// that has the most takes over; so it is with vBuckets that were moving to it, unless their active has all that others
-/// have. Changes of numbers of replicas are given up. `force` accepts what would be lost.
+/// have. Changes of numbers of replicas are given up; nodes that join go on with who is the active now, and count for as
+/// little. `force` accepts what would be lost.
 ///
 /// # Errors
 /// `Failed` when it was failed over already, `LastNode`, `WouldLose`.
@@ -157,6 +158,7 @@ pub fn plan_failover(
             }
         }
     }
+    plan.map.let_join();
     if plan.losses.is_empty() || force {
         return Ok(plan);
     }
@@ -196,30 +198,34 @@ fn best_copy<'a>(known: &[u16], position: impl Fn(u16) -> Option<&'a Position>) 
         .map(|(node, _)| node)
 }
 
-/// The map with a node put back that was failed over, to be published by `by`: a replica of what it had once, and the
-/// active of what nobody has. Balanced it is not: the actives stay where they are.
+/// The map in which a node that was failed over is back, to be published by `by`: it joins what it had once, and is the
+/// active of what has none. Balanced it is not: the actives stay where they are.
+///
+/// A node that was not failed over becomes the active of what nobody has any more, if it is to have that.
 ///
 /// # Errors
-/// `NotFailed`.
+/// `NotFailed` when it was not, and there is no such vBucket.
 pub fn plan_recovery(map: &ClusterMap, by: u16, node: u16) -> Result<ClusterMap, ClusterError> {
-    if !map.nodes[usize::from(node)].failed {
-        return Err(ClusterError::NotFailed(map.name(node).to_owned()));
-    }
+    let had_failed = map.nodes[usize::from(node)].failed;
     let mut map = map.next(by);
     map.nodes[usize::from(node)].failed = false;
     map.outrun_manifests(by);
     let nodes = map.nodes.len();
+    let mut leads = false;
     for bucket in &mut map.buckets {
-        let vbuckets = u16::try_from(bucket.chains.len()).unwrap_or(u16::MAX);
-        // As many replicas as chains have places for give the nodes that each has when all are there.
-        let longest = bucket.chains.first().map_or(0, |chain| chain.0.len() - 1);
-        let first = placement::place(nodes, u8::try_from(longest).unwrap_or(u8::MAX), vbuckets);
+        let first = bucket.first_chains(nodes);
         for (chain, first) in bucket.chains.iter_mut().zip(first) {
-            let free = chain.0.iter().position(Option::is_none);
-            if let Some(place) = free.filter(|_| first.contains(node)) {
-                chain.0[place] = Some(node);
+            // Where there are replicas only, one that joins with less than these would not ask them.
+            let may_lead = had_failed || chain.nodes().next().is_none();
+            if may_lead && chain.active().is_none() && first.contains(node) {
+                chain.0[0] = Some(node);
+                leads = true;
             }
         }
     }
+    if !had_failed && !leads {
+        return Err(ClusterError::NotFailed(map.name(node).to_owned()));
+    }
+    map.let_join();
     Ok(map)
 }

@@ -19,6 +19,7 @@ mod document;
 mod error;
 mod failover;
 mod file;
+mod joining;
 mod manifest;
 mod map;
 mod moves;

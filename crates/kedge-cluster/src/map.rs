@@ -4,7 +4,7 @@
 //! * Two maps with the same revision are the same map: each node makes revisions of its own ([`ClusterMap::next`]).
 //! * No chain names a node twice, or one that failed; all chains of a bucket are as long as each other.
 //! * The places of a chain stay until the number of replicas changes: a place whose node failed is empty until the node is
-//!   back.
+//!   back and has caught up.
 //! * Of two manifests of a bucket, the one with the larger uid is never followed by the other.
 //! * A vBucket moves to one of its replicas at most, and only that node makes the map in which it has moved. None moves while
 //!   the number of replicas of its bucket changes.
@@ -66,7 +66,7 @@ impl Chain {
         }
     }
 
-    fn is_valid(&self, nodes: &[MapNode]) -> bool {
+    pub(crate) fn is_valid(&self, nodes: &[MapNode]) -> bool {
         let mut seen = BTreeSet::new();
         (1..=CHAIN_NODES_MAX).contains(&self.0.len())
             && self.nodes().all(|node| {
@@ -119,6 +119,9 @@ pub struct MapBucket {
     /// The chains that it is to have, while its number of replicas changes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<NextChains>,
+    /// By vBucket, nodes that follow the active to get a place of the chain that is empty.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub joining: BTreeMap<u16, Vec<u16>>,
     /// Its scopes and collections.
     #[serde(default, skip_serializing_if = "ManifestKeeper::is_default")]
     pub manifest: ManifestKeeper,
@@ -232,7 +235,10 @@ impl ClusterMap {
                     && are_valid(&next.chains)
                     && actives(&next.chains) == actives(&bucket.chains)
             });
-            let is_valid = are_valid(&bucket.chains) && moves_are_valid && next_is_valid;
+            let is_valid = are_valid(&bucket.chains)
+                && moves_are_valid
+                && next_is_valid
+                && bucket.joining_is_valid(&self.nodes);
             if bucket.chains.is_empty() || !is_valid {
                 let name = &bucket.name;
                 return Err(ClusterError::Map(format!(
@@ -326,6 +332,7 @@ impl ClusterMap {
             chains,
             moves: BTreeMap::new(),
             next: None,
+            joining: BTreeMap::new(),
             manifest: ManifestKeeper::default(),
         });
         self.buckets.sort_by(|a, b| a.name.cmp(&b.name));

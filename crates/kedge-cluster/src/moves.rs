@@ -41,6 +41,9 @@ pub fn plan_move(
     if chain.active() == Some(node) {
         return refused("it is its active");
     }
+    if of_bucket.joins(vb, node) {
+        return refused("that catches up");
+    }
     if !chain.contains(node) {
         return refused("that has no replica of it");
     }
@@ -102,7 +105,8 @@ impl ClusterMap {
         (next.moving() < before).then_some(next)
     }
 
-    /// Whether a map is this one with some of its moves made, or changes of numbers of replicas begun or made, or this one.
+    /// Whether a map is this one with some of its moves made, or changes of numbers of replicas begun or made, or nodes that
+    /// join or have joined, or this one.
     #[must_use]
     pub fn leads_to(&self, newer: &Self) -> bool {
         let mut expected = self.clone();
@@ -110,9 +114,9 @@ impl ClusterMap {
         let nodes = self.nodes.len();
         for bucket in &mut expected.buckets {
             let there = newer.bucket(&bucket.name);
-            let resizes =
-                bucket.next.is_some() || bucket.wanted_replicas(nodes) != bucket.replicas();
-            if let Some(there) = there.filter(|_| resizes) {
+            let is_open = bucket.is_unfinished() || bucket.is_to_change(nodes);
+            if let Some(there) = there.filter(|there| is_open || !there.joining.is_empty()) {
+                bucket.joining.clone_from(&there.joining);
                 bucket.chains.clone_from(&there.chains);
                 bucket.next.clone_from(&there.next);
                 bucket.moves.clone_from(&there.moves);

@@ -8,7 +8,8 @@
 //! Invariants:
 //! * What a majority of a chain that goes has acknowledged is on the disks of all nodes of the one that comes, before that
 //!   counts alone.
-//! * No vBucket of the bucket moves meanwhile, and a failover gives the change up. It begins anew when all nodes are there.
+//! * No vBucket of the bucket moves meanwhile, and a failover gives the change up. It begins anew when all nodes are there,
+//!   and have joined ([`crate::joining`]).
 
 use std::collections::BTreeMap;
 
@@ -46,13 +47,14 @@ impl MapBucket {
         })
     }
 
-    /// What a vBucket is for a node: also one that is in the chain that is to be follows the active.
+    /// What a vBucket is for a node: also one that joins, or is in the chain that is to be, follows the active.
     #[must_use]
     pub fn role(&self, vb: u16, node: u16) -> Role {
         let chain = &self.chains[usize::from(vb)];
         let role = chain.role(node);
         let comes = |next: &NextChains| next.chains[usize::from(vb)].contains(node);
-        if role == Role::None && self.next.as_ref().is_some_and(comes) {
+        let follows = self.joins(vb, node) || self.next.as_ref().is_some_and(comes);
+        if role == Role::None && follows {
             return Role::Replica {
                 active: chain.active(),
             };
@@ -72,10 +74,15 @@ impl MapBucket {
         counts.map(|next| next.chains[at].clone())
     }
 
-    /// Whether the number of replicas is another one than is asked for, or a place is empty though all nodes are there.
-    fn is_to_change(&self, nodes: usize) -> bool {
-        let is_full = |chain: &Chain| chain.0.iter().all(Option::is_some);
-        self.replicas() != self.wanted_replicas(nodes) || !self.chains.iter().all(is_full)
+    /// Whether nodes follow that count for nothing yet, or not alone.
+    #[must_use]
+    pub fn is_unfinished(&self) -> bool {
+        self.next.is_some() || !self.joining.is_empty()
+    }
+
+    /// Whether the number of replicas is another one than is asked for.
+    pub(crate) fn is_to_change(&self, nodes: usize) -> bool {
+        self.replicas() != self.wanted_replicas(nodes)
     }
 
     fn begin_change(&mut self, nodes: usize) {
@@ -102,22 +109,25 @@ impl MapBucket {
     }
 }
 
-fn places(chains: &[Chain]) -> usize {
+pub(crate) fn places(chains: &[Chain]) -> usize {
     chains.first().map_or(0, |chain| chain.0.len())
 }
 
 /// The map in which buckets begin to get as many replicas as their settings ask for, to be published by `by`, or stop to
-/// get as many as they no longer do; `None` when nothing is to begin. Nothing begins while a node is failed over, or
-/// vBuckets of the bucket move.
+/// get as many as they no longer do, and nodes join that are to; `None` when nothing is to begin. No number changes while a
+/// node is failed over or joins, or vBuckets of the bucket move.
 #[must_use]
 pub fn plan_replicas(map: &ClusterMap, by: u16) -> Option<ClusterMap> {
     let mut next = map.next(by);
     let nodes = next.nodes.len();
-    let all_are_there = next.nodes.iter().all(|node| !node.failed);
     for bucket in &mut next.buckets {
         let wanted = bucket.wanted_replicas(nodes);
         bucket.next.take_if(|it| places(&it.chains) != wanted + 1);
-        let may_begin = all_are_there && bucket.next.is_none() && bucket.moves.is_empty();
+    }
+    next.let_join();
+    let all_are_there = next.nodes.iter().all(|node| !node.failed);
+    for bucket in &mut next.buckets {
+        let may_begin = all_are_there && !bucket.is_unfinished() && bucket.moves.is_empty();
         if may_begin && bucket.is_to_change(nodes) {
             bucket.begin_change(nodes);
         }
@@ -130,16 +140,52 @@ pub fn plan_replicas(map: &ClusterMap, by: u16) -> Option<ClusterMap> {
 struct Target {
     vb: usize,
     active: u16,
-    had: Position,
+    /// `None` until it has told.
+    had: Option<Position>,
     /// Whether it was seen there.
     copies: BTreeMap<u16, bool>,
 }
 
-/// What copies still have to get before the changes of a map go on.
+impl Target {
+    fn new(vb: usize, chain: &Chain, copies: impl Iterator<Item = u16>) -> Option<Self> {
+        Some(Self {
+            vb,
+            active: chain.active()?,
+            had: None,
+            copies: copies.map(|node| (node, false)).collect(),
+        })
+    }
+
+    /// What nodes have told of their copies.
+    fn note<'a>(&mut self, position: impl Fn(u16) -> Option<&'a Position>) {
+        if let Some(is) = position(self.active) {
+            // Who has started anew may not have any more what it had.
+            let is_same = |had: &Position| had.history == is.history;
+            if !self.had.as_ref().is_some_and(is_same) {
+                self.had = Some(is.clone());
+                self.copies.values_mut().for_each(|has_it| *has_it = false);
+            }
+        }
+        let Some(had) = &self.had else { return };
+        for (node, has_it) in &mut self.copies {
+            if let Some(is) = position(*node) {
+                // In the midst of a snapshot a copy has still what it had before.
+                *has_it = is.has_on_disk(had) && (*has_it || is.consistent);
+            }
+        }
+    }
+
+    fn is_reached(&self) -> bool {
+        self.had.is_some() && self.copies.values().all(|has_it| *has_it)
+    }
+}
+
+/// What copies still have to get before they count.
 #[derive(Debug)]
 pub struct CatchUp {
     revision: Revision,
-    buckets: BTreeMap<String, Vec<Target>>,
+    /// By bucket.
+    targets: BTreeMap<String, Vec<Target>>,
 }
 
 fn position<'a>(
@@ -152,29 +198,33 @@ fn position<'a>(
 }
 
 impl CatchUp {
-    /// What the copies of a map that all nodes follow have to get; `told` is how far the actives are since they do. `None`
-    /// when one of them does not tell.
+    /// What the copies of a map have to get is what the actives have when they have told first.
     #[must_use]
-    pub fn begin(map: &ClusterMap, told: &BTreeMap<u16, NodePositions>) -> Option<Self> {
-        let mut buckets = BTreeMap::new();
-        for bucket in &map.buckets {
-            let Some(next) = &bucket.next else { continue };
-            let target = |(vb, chain): (usize, &Chain)| {
-                let active = chain.active()?;
-                Some(Target {
-                    vb,
-                    active,
-                    had: position(told, &bucket.name, vb, active)?.clone(),
-                    copies: chain.replicas().map(|node| (node, false)).collect(),
-                })
+    pub fn begin(map: &ClusterMap) -> Self {
+        let mut targets = BTreeMap::new();
+        for bucket in map.buckets.iter().filter(|it| it.is_unfinished()) {
+            let of_bucket: Option<Vec<Target>> = match &bucket.next {
+                Some(next) => {
+                    let chains = next.chains.iter().enumerate();
+                    let target =
+                        |(vb, chain): (usize, &Chain)| Target::new(vb, chain, chain.replicas());
+                    chains.map(target).collect()
+                }
+                None => {
+                    let joining = bucket.joining.iter();
+                    let target = |(vb, nodes): (&u16, &Vec<u16>)| {
+                        let vb = usize::from(*vb);
+                        Target::new(vb, &bucket.chains[vb], nodes.iter().copied())
+                    };
+                    Some(joining.filter_map(target).collect())
+                }
             };
-            let targets: Option<Vec<Target>> = next.chains.iter().enumerate().map(target).collect();
-            buckets.insert(bucket.name.clone(), targets?);
+            targets.extend(of_bucket.map(|it| (bucket.name.clone(), it)));
         }
-        Some(Self {
+        Self {
             revision: map.revision,
-            buckets,
-        })
+            targets,
+        }
     }
 
     /// The map that it is about.
@@ -183,29 +233,18 @@ impl CatchUp {
         self.revision
     }
 
-    /// Nodes have told how far they are. False when an active has started anew, and may not have any more what it had: then
-    /// this is of no use.
-    #[must_use]
-    pub fn note(&mut self, told: &BTreeMap<u16, NodePositions>) -> bool {
-        let mut is_of_use = true;
-        for (bucket, targets) in &mut self.buckets {
+    /// Nodes that follow the map, and are what it says, have told how far they are.
+    pub fn note(&mut self, told: &BTreeMap<u16, NodePositions>) {
+        for (bucket, targets) in &mut self.targets {
             for target in targets {
-                let active = position(told, bucket, target.vb, target.active);
-                is_of_use &= active.is_none_or(|active| active.history == target.had.history);
-                for (node, has_it) in &mut target.copies {
-                    if let Some(is) = position(told, bucket, target.vb, *node) {
-                        // In the midst of a snapshot a copy has still what it had before.
-                        let has_all = is.has_on_disk(&target.had);
-                        *has_it = has_all && (*has_it || is.consistent);
-                    }
-                }
+                let vb = target.vb;
+                target.note(|node| position(told, bucket, vb, node));
             }
         }
-        is_of_use
     }
 
-    /// The map in which the changes of the buckets whose copies miss nothing go a step on, to be published by `by`; `None`
-    /// when there are none, or the map is another one.
+    /// The map in which nodes have joined whose copies miss nothing, and changes of the buckets whose copies all miss nothing
+    /// go a step on, to be published by `by`; `None` when there are none, or the map is another one.
     #[must_use]
     pub fn plan(&self, map: &ClusterMap, by: u16) -> Option<ClusterMap> {
         if map.revision != self.revision {
@@ -213,9 +252,17 @@ impl CatchUp {
         }
         let mut next = map.next(by);
         for bucket in &mut next.buckets {
-            let targets = self.buckets.get(&bucket.name);
-            let have_all = |target: &Target| target.copies.values().all(|has_it| *has_it);
-            if !targets.is_some_and(|targets| targets.iter().all(have_all)) {
+            let Some(targets) = self.targets.get(&bucket.name) else {
+                continue;
+            };
+            if bucket.next.is_none() {
+                for target in targets {
+                    let have_it = target.copies.iter().filter(|(_, has_it)| **has_it);
+                    have_it.for_each(|(node, _)| bucket.put_in(target.vb, *node));
+                }
+                continue;
+            }
+            if !targets.iter().all(Target::is_reached) {
                 continue;
             }
             match bucket.next.take() {
@@ -228,6 +275,7 @@ impl CatchUp {
                 }
             }
         }
+        next.let_join();
         (next.buckets != map.buckets).then_some(next)
     }
 }

@@ -41,6 +41,8 @@ fn what_was_acknowledged_survives_and_nobody_sees_what_is_taken_back() {
         total.clocks_set += summary.clocks_set;
         total.slow_disks += summary.slow_disks;
         total.resizes += summary.resizes;
+        total.returns += summary.returns;
+        total.joins += summary.joins;
     }
     eprintln!("{total:?}");
     if many {
@@ -50,6 +52,7 @@ fn what_was_acknowledged_survives_and_nobody_sees_what_is_taken_back() {
             total.kills > 50 && total.failovers > 50 && total.rollbacks > 10 && total.cuts > 50
         );
         assert!(total.takeovers > 50 && total.resizes > 50);
+        assert!(total.returns > 50 && total.joins > 50);
         assert!(total.evictions > 500 && total.clocks_set > 50 && total.slow_disks > 50);
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_cluster::{
-    Chain, ClusterError, ClusterMap, NodePositions, Position, newest_branch, place, plan_failover,
-    plan_recovery,
+    CatchUp, Chain, ClusterError, ClusterMap, NodePositions, Position, newest_branch, place,
+    plan_failover, plan_recovery,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -50,6 +50,15 @@ fn no_chain_repeats(chains: &[Chain]) -> bool {
         let nodes: Vec<u16> = chain.nodes().collect();
         nodes.iter().collect::<BTreeSet<_>>().len() == nodes.len()
     })
+}
+
+/// All that join have caught up.
+pub(crate) fn joined(map: &ClusterMap) -> ClusterMap {
+    let vbuckets = chains(map).len();
+    let mut copies = CatchUp::begin(map);
+    let all = |node| (node, told(vec![(0, 0); vbuckets]));
+    copies.note(&map.members().map(all).collect());
+    copies.plan(map, 0).unwrap_or_else(|| map.clone())
 }
 
 proptest! {
@@ -132,7 +141,7 @@ proptest! {
             let told = now.members().map(|node| (node, told([(0, 0); 60]))).collect();
             let by = u16::try_from(at % nodes).expect("few");
             let next = if back {
-                plan_recovery(&now, by, node)
+                plan_recovery(&now, by, node).map(|map| joined(&map))
             } else {
                 plan_failover(&now, by, node, &told, true).map(|plan| plan.map)
             };
@@ -144,7 +153,7 @@ proptest! {
         // All are back: each has what it had, but for who is the active.
         for node in 0..u16::try_from(nodes).expect("few") {
             if let Ok(next) = plan_recovery(&now, 0, node) {
-                now = next;
+                now = joined(&next);
             }
         }
         for (old, new) in chains(&first).iter().zip(chains(&now)) {

@@ -2,6 +2,7 @@
 
 mod documents;
 mod failover;
+mod joining;
 mod manifest;
 mod many;
 mod moves;

@@ -9,6 +9,7 @@ use kedge_cluster::{
 use proptest::prelude::*;
 use serde_json::json;
 
+use crate::failover::joined;
 use crate::many::file;
 
 fn map(nodes: usize, replicas: u8, vbuckets: u16) -> ClusterMap {
@@ -237,7 +238,7 @@ proptest! {
         let all = || told(&vec![1; usize::from(vbuckets)]);
         let told = (0..).take(nodes).map(|node: u16| (node, all())).collect();
         let plan = plan_failover(&first, 0, failed, &told, true).expect("there are others");
-        let back = plan_recovery(&plan.map, 0, failed).expect("it was failed over");
+        let back = joined(&plan_recovery(&plan.map, 0, failed).expect("it was failed over"));
         let leads = |map: &ClusterMap| {
             let chains = &map.bucket("b").expect("it is there").chains;
             chains.iter().map(Chain::active).collect::<Vec<_>>()

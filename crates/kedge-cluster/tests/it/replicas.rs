@@ -62,8 +62,8 @@ fn everyone(map: &ClusterMap, seqno: u64) -> Told {
 
 /// The next step, when everyone has everything.
 fn step(map: &ClusterMap) -> Option<ClusterMap> {
-    let mut copies = CatchUp::begin(map, &everyone(map, 5))?;
-    assert!(copies.note(&everyone(map, 5)));
+    let mut copies = CatchUp::begin(map);
+    copies.note(&everyone(map, 5));
     copies.plan(map, 0)
 }
 
@@ -139,20 +139,21 @@ fn copies_have_to_have_what_the_active_had_on_their_disks() {
         },
     ];
     for copy in behind {
-        let mut copies = CatchUp::begin(&building, &everyone(&building, 10)).unwrap();
-        let now = told(&building, &[(0, at(12)), (1, copy.clone())]);
-        assert!(copies.note(&now), "the active goes on");
+        let mut copies = CatchUp::begin(&building);
+        copies.note(&told(&building, &[(0, at(10))]));
+        // The active goes on.
+        copies.note(&told(&building, &[(0, at(12)), (1, copy.clone())]));
         assert_eq!(copies.plan(&building, 0), None, "{copy:?}");
-        assert!(copies.note(&told(&building, &[(1, at(10))])));
+        copies.note(&told(&building, &[(1, at(10))]));
         assert!(copies.plan(&building, 0).is_some());
         // In the midst of the next snapshot it has that still; when it had to go back it has not.
         let midst = Position {
             consistent: false,
             ..at(11)
         };
-        assert!(copies.note(&told(&building, &[(1, midst)])));
+        copies.note(&told(&building, &[(1, midst)]));
         assert!(copies.plan(&building, 0).is_some());
-        assert!(copies.note(&told(&building, &[(1, at(8))])));
+        copies.note(&told(&building, &[(1, at(8))]));
         assert_eq!(copies.plan(&building, 0), None);
     }
 }
@@ -160,19 +161,26 @@ fn copies_have_to_have_what_the_active_had_on_their_disks() {
 #[test]
 fn what_is_not_known_is_waited_for() {
     let building = begun(&map(2, 0, 1), 1);
-    assert!(CatchUp::begin(&building, &Told::new()).is_none());
-    let mut copies = CatchUp::begin(&building, &everyone(&building, 10)).unwrap();
-    assert!(copies.note(&told(&building, &[(0, at(10))])));
+    let mut copies = CatchUp::begin(&building);
+    copies.note(&told(&building, &[(1, at(10))]));
+    assert_eq!(copies.plan(&building, 0), None, "what is it to have?");
+    copies.note(&told(&building, &[(0, at(10))]));
     assert_eq!(copies.plan(&building, 0), None);
+    copies.note(&told(&building, &[(1, at(10))]));
+    assert!(copies.plan(&building, 0).is_some());
     // Another map came: the actives may not have followed it.
-    assert!(copies.note(&everyone(&building, 10)));
     assert_eq!(copies.plan(&building.next(1), 0), None);
-    // The active has started anew, perhaps with less.
-    let anew = Position {
+    // The active has started anew, perhaps with less, and goes on from there.
+    let anew = |seqno| Position {
         history: vec![(3, 8), (1, 0)],
-        ..at(8)
+        ..at(seqno)
     };
-    assert!(!copies.note(&told(&building, &[(0, anew)])));
+    copies.note(&told(&building, &[(0, anew(8))]));
+    assert_eq!(copies.plan(&building, 0), None);
+    copies.note(&told(&building, &[(1, at(10))]));
+    assert_eq!(copies.plan(&building, 0), None, "it has to go back");
+    copies.note(&told(&building, &[(0, anew(9)), (1, anew(8))]));
+    assert!(copies.plan(&building, 0).is_some());
 }
 
 #[test]
@@ -258,7 +266,8 @@ fn a_failover_gives_a_change_up_and_it_begins_anew_when_all_are_back() {
         "a node is missing"
     );
     let recovered = plan_recovery(&failed_over, 0, 2).unwrap();
-    let building = plan_replicas(&recovered, 0).unwrap();
+    assert_eq!(plan_replicas(&recovered, 0), None, "it catches up first");
+    let building = plan_replicas(&step(&recovered).unwrap(), 0).unwrap();
     let after = step(&step(&building).unwrap()).unwrap();
     assert!(
         bucket(&after)
@@ -296,7 +305,7 @@ fn empty_places_are_filled() {
     let before = map(3, 1, 6);
     let mut gap = before.clone();
     gap.buckets[0].chains[0] = Chain(vec![Some(0), None]);
-    let after = step(&step(&plan_replicas(&gap, 0).unwrap()).unwrap()).unwrap();
+    let after = step(&plan_replicas(&gap, 0).unwrap()).unwrap();
     assert_eq!(bucket(&after).chains, bucket(&before).chains);
 }
 

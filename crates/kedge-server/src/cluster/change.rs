@@ -118,7 +118,7 @@ impl ClusterNode {
         })
     }
 
-    /// Puts a node back that was failed over, as a replica.
+    /// Has a node that was failed over catch up, to be put back as a replica.
     ///
     /// # Errors
     /// [`ChangeError`].

@@ -241,6 +241,7 @@ mod tests {
                 .collect(),
             moves: BTreeMap::new(),
             next: None,
+            joining: BTreeMap::new(),
             manifest: kedge_cluster::ManifestKeeper::default(),
         }
     }

@@ -37,7 +37,17 @@ impl ClusterNode {
     /// # Errors
     /// [`ChangeError`].
     pub(crate) fn balance(&self) -> Result<Applied, ChangeError> {
-        self.begin_moves(|map| Ok(plan_balance(map, self.me)))
+        self.begin_moves(|map| {
+            let next = plan_balance(map, self.me);
+            let waits_for = map.cannot_lead_yet();
+            if next.is_some() || waits_for.is_empty() {
+                return Ok(next);
+            }
+            let names: Vec<&str> = waits_for.iter().map(|node| map.name(*node)).collect();
+            let names = names.join(", ");
+            let why = format!("nothing can move before these nodes have caught up: {names}");
+            Err(ChangeError::Refused(why))
+        })
     }
 
     fn begin_moves(

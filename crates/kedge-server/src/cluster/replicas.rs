@@ -1,4 +1,5 @@
-//! Gives buckets as many replicas as their settings ask for, while clients go on.
+//! Gives buckets as many replicas as their settings ask for, and nodes that are back their places of the chains, while clients
+//! go on.
 //!
 //! The first node that was not failed over does, on a thread of its own; the steps are those of
 //! [`kedge_cluster::plan_replicas`] and [`CatchUp`]. Another node that follows it in that goes on from the map.
@@ -7,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Weak;
 use std::time::Duration;
 
-use kedge_cluster::{CatchUp, ClusterMap, NodePositions, plan_replicas};
+use kedge_cluster::{CatchUp, ClusterMap, MapBucket, NodePositions, plan_replicas};
 
 use super::change::ChangeError;
 use super::{ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
@@ -24,7 +25,7 @@ pub(super) fn run(node: &Weak<ClusterNode>) {
         let why = result.as_ref().err().map(ToString::to_string);
         let why = why.unwrap_or_default();
         if !why.is_empty() && why != trouble {
-            tracing::warn!(why, "the number of replicas cannot change yet");
+            tracing::warn!(why, "copies cannot be made, or count, yet");
         }
         trouble = why;
         let has_more = !matches!(result, Ok(false));
@@ -37,42 +38,31 @@ pub(super) fn run(node: &Weak<ClusterNode>) {
 impl ClusterNode {
     /// Does what can be done now. True when there is more to do.
     fn tend_replicas(&self, catch_up: &mut Option<CatchUp>) -> Result<bool, ChangeError> {
-        let map = self.map().filter(|map| {
-            let is_mine = map.members().next() == Some(self.me);
-            is_mine && *self.applied.borrow() == Some(map.revision)
-        });
-        let Some(map) = map else {
+        let is_mine = |map: &ClusterMap| map.members().next() == Some(self.me);
+        let Some(map) = self.map().filter(|map| is_mine(map)) else {
             *catch_up = None;
             return Ok(false);
         };
-        if self.change_map(|map| plan_replicas(map, self.me))? {
+        if *self.applied.borrow() != Some(map.revision) {
             return Ok(true);
         }
-        if map.buckets.iter().all(|bucket| bucket.next.is_none()) {
+        // Who joins does not have to wait for a change that cannot begin.
+        if map.buckets.iter().any(MapBucket::is_unfinished) {
+            let is_known = |copies: &mut CatchUp| copies.revision() == map.revision;
+            let known = catch_up.take_if(is_known);
+            let copies = catch_up.insert(known.unwrap_or_else(|| CatchUp::begin(&map)));
+            // What the actives have now, they have by this map.
+            copies.note(&self.positions_by(&map));
+            self.change_map(|map| copies.plan(map, self.me))?;
+        } else {
             *catch_up = None;
-            return Ok(false);
         }
-        let is_known = |copies: &mut CatchUp| copies.revision() == map.revision;
-        *catch_up = match catch_up.take_if(is_known) {
-            Some(mut copies) => {
-                let is_of_use = copies.note(&self.all_positions(&map));
-                if is_of_use {
-                    self.change_map(|map| copies.plan(map, self.me))?;
-                }
-                Some(copies).filter(|_| is_of_use)
-            }
-            None if self.all_are(&map) => {
-                // What the actives have now, they have by this map.
-                let begun = CatchUp::begin(&map, &self.all_positions(&map));
-                let silent = "a node does not tell how far the active of a vBucket is";
-                Some(begun.ok_or_else(|| ChangeError::Refused(silent.to_owned()))?)
-            }
-            None => None,
-        };
-        Ok(true)
+        let has_begun = self.change_map(|map| plan_replicas(map, self.me))?;
+        Ok(has_begun || catch_up.is_some())
     }
 
-    /// Publishes a map, if there is one to be made, when all nodes are there. False when there is none.
+    /// Publishes a map, if there is one to be made. All nodes have to be there where a number of replicas changes. False when
+    /// there is none.
     fn change_map(
         &self,
         plan: impl FnOnce(&ClusterMap) -> Option<ClusterMap>,
@@ -82,32 +72,32 @@ impl ClusterNode {
         let Some(next) = plan(&map) else {
             return Ok(false);
         };
-        self.require_all(&map)?;
-        let changed = next.buckets.iter().filter(|it| !map.buckets.contains(it));
-        for bucket in changed {
+        let both = || map.buckets.iter().zip(&next.buckets);
+        if both().any(|(before, after)| before.next != after.next) {
+            self.require_all(&map)?;
+        }
+        for (_, bucket) in both().filter(|(before, after)| before != after) {
             let counts = bucket.next.as_ref().map(|next| next.counts);
             tracing::info!(
                 bucket = bucket.name,
                 replicas = bucket.replicas(),
                 wanted = bucket.wanted_replicas(next.nodes.len()),
                 counts,
-                "changes numbers of replicas"
+                joining = bucket.joining.len(),
+                "copies are made, or count"
             );
         }
         self.publish(next)?;
         Ok(true)
     }
 
-    /// Whether all nodes that were not failed over are what the map says.
-    fn all_are(&self, map: &ClusterMap) -> bool {
-        let said = self.each(map, |peer| peer.about(ASK_TIMEOUT).ok()?.applied);
-        said.into_values()
-            .all(|applied| applied == Some(map.revision))
-    }
-
-    /// How far the copies of all nodes are that tell.
-    fn all_positions(&self, map: &ClusterMap) -> BTreeMap<u16, NodePositions> {
-        let told = self.each(map, |peer| peer.positions().ok());
+    /// How far the copies of all nodes are that are what the map says, and tell.
+    fn positions_by(&self, map: &ClusterMap) -> BTreeMap<u16, NodePositions> {
+        let told = self.each(map, |peer| {
+            let about = peer.about(ASK_TIMEOUT).ok()?;
+            let positions = (about.applied == Some(map.revision)).then(|| peer.positions());
+            positions?.ok()
+        });
         let own = self.positions().ok().map(|own| (self.me, own));
         let told = told.into_iter();
         told.filter_map(|(node, positions)| Some((node, positions?)))

@@ -203,19 +203,27 @@ fn bucket_status(
             let lag = lags.get(&number).copied().flatten();
             document["lagSeconds"] = lag.map(|lag| lag.as_secs_f64()).into();
         }
+        document["catchingUp"] = catching_up(bucket, number).into();
         document
     });
-    let short = |chain: &&kedge_cluster::Chain| chain.nodes().count() <= bucket.replicas();
     json!({
         "name": bucket.name,
         "vbuckets": bucket.chains.len(),
         "replicas": bucket.replicas(),
         "wantedReplicas": bucket.wanted_replicas(map.nodes.len()),
         "withoutActive": bucket.chains.iter().filter(|chain| chain.active().is_none()).count(),
-        "missingCopies": bucket.chains.iter().filter(short).count(),
+        "missingCopies": bucket.missing_copies(),
         "moving": bucket.moves.len(),
         "nodes": nodes.collect::<Vec<_>>(),
     })
+}
+
+/// vBuckets that a node follows, and whose chains do not name it yet.
+fn catching_up(bucket: &MapBucket, node: u16) -> usize {
+    let chains = (0_u16..).zip(&bucket.chains);
+    let follows = |vb: u16| matches!(bucket.role(vb, node), Role::Replica { .. });
+    let these = chains.filter(|(vb, chain)| !chain.contains(node) && follows(*vb));
+    these.count()
 }
 
 /// Items that the replicas of a node do not have and their actives do, also replicas that are to be. Both are asked one

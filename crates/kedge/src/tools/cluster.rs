@@ -34,7 +34,9 @@ enum ClusterCommand {
         #[arg(long)]
         force: bool,
     },
-    /// Put a node back that was failed over and runs again, as a replica
+    /// Put a node back that was failed over and runs again, as a replica that counts when it has caught up
+    ///
+    /// Of a node that was not failed over it makes the active of what nobody has any more after a failover that was forced.
     Recover {
         /// The node's name
         node: String,
@@ -78,7 +80,9 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), ToolError> {
         }
         ClusterCommand::Recover { node } => {
             let said = post("recover", &[("node", node)])?;
-            outcome(&format!("node \"{node}\" is back as a replica"), &said)
+            let what =
+                format!("node \"{node}\" is back as a replica, and counts when it has caught up");
+            outcome(&what, &said)
         }
         ClusterCommand::Move {
             bucket,
@@ -185,7 +189,14 @@ fn describe(status: &Value) -> String {
             number(&bucket, "/moving"),
         ));
         let head = [
-            "NODE", "ACTIVE", "REPLICA", "PENDING", "DEAD", "BEHIND", "LAG",
+            "NODE",
+            "ACTIVE",
+            "REPLICA",
+            "PENDING",
+            "DEAD",
+            "CATCHING UP",
+            "BEHIND",
+            "LAG",
         ];
         let mut rows = vec![head.map(str::to_owned).to_vec()];
         for node in list(&bucket, "nodes") {
@@ -194,7 +205,15 @@ fn describe(status: &Value) -> String {
                 count.map_or_else(|| "-".to_owned(), |count| count.to_string())
             };
             let mut row = vec![text(&node, "node").to_owned()];
-            row.extend(["active", "replica", "pending", "dead", "lagItems"].map(cell));
+            let counts = [
+                "active",
+                "replica",
+                "pending",
+                "dead",
+                "catchingUp",
+                "lagItems",
+            ];
+            row.extend(counts.map(cell));
             row.push(match node.get("lagSeconds") {
                 Some(Value::Null) => "> 1 s".to_owned(),
                 Some(lag) => format!("{:.0} ms", lag.as_f64().unwrap_or(0.0) * 1e3),
@@ -202,7 +221,7 @@ fn describe(status: &Value) -> String {
             });
             rows.push(row);
         }
-        out.push_str(&table("lrrrrrr", &rows));
+        out.push_str(&table("lrrrrrrr", &rows));
     }
     out
 }
@@ -227,9 +246,9 @@ mod tests {
                 "name": "default", "vbuckets": 64, "replicas": 1, "wantedReplicas": 1, "missingCopies": 64,
                 "withoutActive": 0, "moving": 3,
                 "nodes": [
-                    {"node": "n_0", "active": 64, "replica": 0, "pending": 0, "dead": 0, "lagItems": 7,
-                     "lagSeconds": 0.0123},
-                    {"node": "n_1"},
+                    {"node": "n_0", "active": 64, "replica": 0, "pending": 0, "dead": 0, "catchingUp": 0,
+                     "lagItems": 7, "lagSeconds": 0.0123},
+                    {"node": "n_1", "catchingUp": 64},
                 ],
             }],
         });
@@ -240,9 +259,9 @@ mod tests {
              n_0   127.0.0.1:12000  127.0.0.1:9000  up                   4\n\
              n_1   127.0.0.1:12002  127.0.0.1:9001  down, failed over    -\n\n\
              bucket \"default\": 64 vBuckets with 1 replicas; 64 miss a copy, 0 have no active, 3 move\n\n\
-             NODE  ACTIVE  REPLICA  PENDING  DEAD  BEHIND    LAG\n\
-             n_0       64        0        0     0       7  12 ms\n\
-             n_1        -        -        -     -       -      -\n"
+             NODE  ACTIVE  REPLICA  PENDING  DEAD  CATCHING UP  BEHIND    LAG\n\
+             n_0       64        0        0     0            0       7  12 ms\n\
+             n_1        -        -        -     -           64       -      -\n"
         );
         status["buckets"][0]["wantedReplicas"] = 2.into();
         assert!(describe(&status).contains("with 1 replicas, to be 2; 64 miss a copy"));

@@ -13,8 +13,8 @@ pub(super) struct ClusterSample {
     revisions: [(&'static str, &'static str, i64); 2],
     /// (name, whether it answered when it was asked last) of each other node.
     nodes: Vec<(String, bool)>,
-    /// (name, replicas, how many there are to be) of each bucket.
-    buckets: Vec<(String, [usize; 2])>,
+    /// (name, replicas, how many there are to be, vBuckets without one of them) of each bucket.
+    buckets: Vec<(String, [usize; 3])>,
 }
 
 impl ClusterSample {
@@ -26,7 +26,8 @@ impl ClusterSample {
         let map = node.map();
         let of_bucket = |map: &kedge_cluster::ClusterMap, bucket: &kedge_cluster::MapBucket| {
             let wanted = bucket.wanted_replicas(map.nodes.len());
-            (bucket.name.clone(), [bucket.replicas(), wanted])
+            let figures = [bucket.replicas(), wanted, bucket.missing_copies()];
+            (bucket.name.clone(), figures)
         };
         let buckets = map.iter().flat_map(|map| {
             let all = map.buckets.iter();
@@ -70,6 +71,10 @@ impl ClusterSample {
             (
                 "kedge_cluster_wanted_replicas",
                 "Replicas of each vBucket that there are to be",
+            ),
+            (
+                "kedge_cluster_missing_copies",
+                "vBuckets of which a node is missing, or has not caught up yet",
             ),
         ];
         for (at, (name, help)) in figures.into_iter().enumerate() {

@@ -1,0 +1,113 @@
+//! Nodes that were failed over and are back get their places of the chains again: pure functions of the map.
+//!
+//! A node that was not failed over, and is to have a place that is empty, *joins*: it follows the active and counts for
+//! nothing. No client hears of it, no SyncWrite waits for it, no failover chooses it. When it has on its disk what the active
+//! had, it is in the chain ([`crate::CatchUp`]), each vBucket by itself.
+//!
+//! A SyncWrite needs a majority of the places of a chain, and empty ones are places. So all that was acknowledged without
+//! the node was by a majority of the chain that has the node, too: other than where the number of replicas changes, there
+//! is nothing for which both chains would have to count. What the active alone had to acknowledge, as a rule of durability
+//! may allow, is as safe as a write without a level.
+//!
+//! Invariants:
+//! * Who joins follows from the chains and from who was failed over. Whoever changes these works it out anew, so nobody
+//!   is forgotten, whatever else happens meanwhile.
+//! * Of no bucket both nodes join and the number of replicas changes: that begins when no place is empty.
+
+use std::collections::BTreeMap;
+
+use crate::placement::place;
+use crate::replicas::places;
+use crate::{Chain, ClusterMap, MapBucket, MapNode};
+
+impl MapBucket {
+    /// Whether a node has no place yet, and follows to get one.
+    #[must_use]
+    pub fn joins(&self, vb: u16, node: u16) -> bool {
+        let joining = self.joining.get(&vb);
+        joining.is_some_and(|nodes| nodes.contains(&node))
+    }
+
+    /// How many vBuckets have an empty place in their chain.
+    #[must_use]
+    pub fn missing_copies(&self) -> usize {
+        let are_short = |chain: &&Chain| chain.free_place().is_some();
+        self.chains.iter().filter(are_short).count()
+    }
+
+    /// The chains that it would have if it were new, with as many places as they have now.
+    pub(crate) fn first_chains(&self, nodes: usize) -> Vec<Chain> {
+        let replicas = u8::try_from(self.replicas()).unwrap_or(u8::MAX);
+        let vbuckets = u16::try_from(self.chains.len()).unwrap_or(u16::MAX);
+        place(nodes, replicas, vbuckets)
+    }
+
+    /// A node that has joined has a place.
+    pub(crate) fn put_in(&mut self, vb: usize, node: u16) {
+        let chain = &mut self.chains[vb];
+        if let Some(place) = chain.free_place().filter(|_| !chain.contains(node)) {
+            chain.0[place] = Some(node);
+        }
+    }
+
+    pub(crate) fn joining_is_valid(&self, nodes: &[MapNode]) -> bool {
+        let may_join = |(vb, joining): (&u16, &Vec<u16>)| {
+            let Some(chain) = self.chains.get(usize::from(*vb)) else {
+                return false;
+            };
+            let mut full = chain.clone();
+            for node in joining {
+                let Some(place) = full.free_place() else {
+                    return false;
+                };
+                full.0[place] = Some(*node);
+            }
+            !joining.is_empty() && full.is_valid(nodes)
+        };
+        self.joining.iter().all(may_join) && (self.joining.is_empty() || self.next.is_none())
+    }
+
+    fn who_joins(&self, nodes: &[MapNode]) -> BTreeMap<u16, Vec<u16>> {
+        if self.next.is_some() || self.missing_copies() == 0 {
+            return BTreeMap::new();
+        }
+        let of_chain = |((vb, chain), first): ((u16, &Chain), Chain)| {
+            let free = places(&self.chains) - chain.nodes().count();
+            let lacks = |node: &u16| !nodes[usize::from(*node)].failed && !chain.contains(*node);
+            let joining: Vec<u16> = first.nodes().filter(lacks).take(free).collect();
+            (!joining.is_empty()).then_some((vb, joining))
+        };
+        let chains = (0_u16..).zip(&self.chains);
+        let first = self.first_chains(nodes.len());
+        chains.zip(first).filter_map(of_chain).collect()
+    }
+}
+
+impl Chain {
+    /// The first place without a node.
+    pub(crate) fn free_place(&self) -> Option<usize> {
+        self.0.iter().position(Option::is_none)
+    }
+}
+
+impl ClusterMap {
+    /// Has those nodes join that are to have places which are empty, and no others.
+    pub(crate) fn let_join(&mut self) {
+        for bucket in &mut self.buckets {
+            bucket.joining = bucket.who_joins(&self.nodes);
+        }
+    }
+
+    /// Nodes that would lead vBuckets in a new cluster, and cannot before they have joined.
+    #[must_use]
+    pub fn cannot_lead_yet(&self) -> Vec<u16> {
+        let nodes = self.nodes.len();
+        let joins_to_lead = |bucket: &MapBucket, node: u16| {
+            let chains = (0_u16..).zip(bucket.first_chains(nodes));
+            let mut led = chains.filter(|(_, chain)| chain.active() == Some(node));
+            led.any(|(vb, _)| bucket.joins(vb, node))
+        };
+        let joins = |node: &u16| self.buckets.iter().any(|it| joins_to_lead(it, *node));
+        self.members().filter(joins).collect()
+    }
+}
