@@ -187,12 +187,12 @@ impl World {
                 let (nodes, starts) = (&self.nodes, &self.starts);
                 self.clients.step(&mut self.rng, nodes, starts, &self.map);
             }
-            800..940 => {
+            800..930 => {
                 let us = self.rng.below(8_000);
                 self.pass(Duration::from_micros(us));
             }
-            940..945 => self.tend_replicas(),
-            945..970 => {
+            930..950 => self.tend_replicas(),
+            950..972 => {
                 let node = self.any_node();
                 self.nodes[node].adopt(&self.map, &mut self.network);
                 self.nodes[node].connect(&self.map, &mut self.network);

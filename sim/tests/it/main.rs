@@ -62,8 +62,8 @@ fn a_trace_tells_of_all_that_happens() {
     let lines = Rc::new(RefCell::new(Vec::new()));
     let heard = Rc::clone(&lines);
     kedge_sim::trace(move |line| heard.borrow_mut().push(line.to_owned()));
-    let mut total = [0; 6];
-    for seed in 0..4 {
+    let mut total = [0; 7];
+    for seed in 0..8 {
         lines.borrow_mut().clear();
         let summary = World::new(seed, &Plan::of(seed)).run();
         let summary = summary.unwrap_or_else(|wrong| panic!("{wrong}"));
@@ -75,6 +75,7 @@ fn a_trace_tells_of_all_that_happens() {
             count("is failed over"),
             count("has taken vBucket"),
             count("goes back to"),
+            count("is back:"),
             count("is not known"),
         ];
         let Summary {
@@ -84,12 +85,20 @@ fn a_trace_tells_of_all_that_happens() {
             failovers,
             takeovers,
             rollbacks,
+            returns,
             ..
         } = summary;
-        let is = [acknowledged, kills, failovers, takeovers, rollbacks];
-        assert_eq!(told[..5], is, "seed {seed}");
+        let is = [
+            acknowledged,
+            kills,
+            failovers,
+            takeovers,
+            rollbacks,
+            returns,
+        ];
+        assert_eq!(told[..6], is, "seed {seed}");
         // Of processes that died nobody hears.
-        assert!(told[5] <= unknown, "seed {seed}");
+        assert!(told[6] <= unknown, "seed {seed}");
         assert!(count("adopts map") > 0 && count("stream from") > 0);
         for (total, told) in total.iter_mut().zip(told) {
             *total += told;
