@@ -17,5 +17,6 @@ mod lifecycle;
 mod load_faults;
 mod process;
 mod random;
+mod recovery;
 mod replicas;
 mod tools;

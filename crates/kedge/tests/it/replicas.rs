@@ -3,7 +3,7 @@
 use kedge::client::Connection;
 use serde_json::Value;
 
-use crate::cluster::{Cluster, LEVELS, is_even, put, put_durably, value_of};
+use crate::cluster::{Cluster, LEVELS, is_even, is_whole, put, put_durably, value_of};
 use crate::process::{PASSWORD, USER, kedge, run};
 
 /// `kedge bucket edit default --replicas N`.
@@ -20,7 +20,7 @@ fn ask(cluster: &Cluster, node: usize, replicas: u8) -> (Option<i32>, String, St
 fn wait(cluster: &Cluster, node: usize, replicas: u64) {
     cluster.wait_status(node, "the number of replicas changes", |status| {
         let bucket = &status["buckets"][0];
-        bucket["replicas"] == replicas && bucket["wantedReplicas"] == replicas && is_even(status)
+        bucket["replicas"] == replicas && bucket["wantedReplicas"] == replicas && is_whole(status)
     });
 }
 
