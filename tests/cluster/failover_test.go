@@ -67,6 +67,12 @@ func (all nodes) recover(t *testing.T, back *node) {
 	until(t, back.name+" is put back", func() bool { return all[0].tool(t, "recover", back.name) == nil })
 }
 
+// caughtUp waits until all that were put back count.
+func (all nodes) caughtUp(t *testing.T) {
+	t.Helper()
+	until(t, "all copies count", func() bool { return all[0].status(t).MissingCopies == 0 })
+}
+
 func (n *node) stop(t *testing.T) { t.Helper(); n.signal(t, syscall.SIGSTOP) }
 func (n *node) goOn(t *testing.T) { t.Helper(); n.signal(t, syscall.SIGCONT) }
 func last(all nodes) *node        { return all[len(all)-1] }

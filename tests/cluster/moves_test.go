@@ -11,8 +11,8 @@ import (
 
 // bucketStatus is what a node says of a bucket.
 type bucketStatus struct {
-	Moving, Replicas, WantedReplicas int
-	Nodes                            []struct {
+	Moving, Replicas, WantedReplicas, MissingCopies int
+	Nodes                                           []struct {
 		Node   string
 		Active int
 	}
@@ -58,6 +58,7 @@ func TestActivesMoveBackUnderLoad(t *testing.T) {
 				all.failOver(t, last(all))
 				start(t, last(all))
 				all.recover(t, last(all))
+				all.caughtUp(t)
 				if has, _ := all[0].actives(t); has[last(all).name] != 0 {
 					t.Fatalf("it is a replica only: %v", has)
 				}
@@ -107,6 +108,7 @@ func TestANodeDiesWhileVBucketsMove(t *testing.T) {
 			all.failOver(t, last(all))
 			start(t, last(all))
 			all.recover(t, last(all))
+			all.caughtUp(t)
 			load.more(t, 300)
 			moved := make(chan error, 1)
 			go func() { moved <- all[0].tool(t, "balance") }()
@@ -123,6 +125,7 @@ func TestANodeDiesWhileVBucketsMove(t *testing.T) {
 			load.more(t, 300)
 			start(t, dies)
 			all.recover(t, dies)
+			all.caughtUp(t)
 			if err := <-moved; err != nil {
 				t.Log(err)
 			}

@@ -25,7 +25,7 @@ func waitReplicas(t *testing.T, asked *node, replicas int) {
 	t.Helper()
 	until(t, fmt.Sprintf("there are %d replicas", replicas), func() bool {
 		status := asked.status(t)
-		return status.Replicas == replicas && status.WantedReplicas == replicas
+		return status.Replicas == replicas && status.WantedReplicas == replicas && status.MissingCopies == 0
 	})
 }
 

@@ -440,6 +440,26 @@ mod tests {
     }
 
     #[test]
+    fn a_node_that_joins_follows_the_active_and_keeps_what_it_has_when_that_goes() {
+        let (none, own) = (Told::new(), [at(5)]);
+        let joins = |chains: &[&[i8]]| MapBucket {
+            joining: BTreeMap::from([(0, vec![1])]),
+            ..bucket(chains)
+        };
+        let mut back = Duties::default();
+        back.step(&bucket(&[&[0, -1]]), 1, &none, &own);
+        let step = back.step(&joins(&[&[0, -1]]), 1, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Replica)]);
+        assert_eq!(back.sources(), BTreeMap::from([(0, vec![0])]));
+        let step = back.step(&joins(&[&[-1, -1]]), 1, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Replica)]);
+        assert!(!step.assign[0].is_gone && back.sources().is_empty());
+        // Somebody said that what it has is what counts.
+        let step = back.step(&bucket(&[&[1, -1]]), 1, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Active)]);
+    }
+
+    #[test]
     fn a_move_that_is_given_up_makes_the_active_one_again() {
         let (none, own) = (Told::new(), [at(5)]);
         let mut old = Duties::new(true);

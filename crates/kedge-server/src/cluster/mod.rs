@@ -4,7 +4,7 @@
 //! newest map counts, and goes from node to node: each asks all others every second, and hears of a new one at once
 //! from whoever made it. One thread, "kedge-cluster", makes this node's buckets and vBuckets what the map says; one for
 //! each other node, "kedge-peer-NAME", talks to it, so that a node that hangs holds up nothing; one, "kedge-replicas",
-//! changes numbers of replicas.
+//! changes numbers of replicas and lets copies count that have caught up.
 //!
 //! Invariants:
 //! * A map is saved before it is followed. What is older than the one that is followed is never followed again.

@@ -6,7 +6,7 @@ use std::path::Path;
 use kedge::client::Connection;
 use kedge_types::Status;
 
-use crate::cluster::{Cluster, LEVELS, is_even, is_whole, put_durably, value_of};
+use crate::cluster::{Cluster, LEVELS, is_even, is_whole, put, put_durably, value_of};
 use crate::process::Server;
 
 const DOCUMENTS: usize = 300;
@@ -86,6 +86,31 @@ fn an_active_that_dies_while_its_replica_catches_up_loses_nothing_silently() {
     let _again = start(&mut cluster, dir.path(), 0);
     wait_joined(&cluster, 1, 1);
     check(&mut [cluster.connect(0), cluster.connect(1)], &value);
+}
+
+/// Whoever forces the failover all the same can go on with what the node had got.
+#[test]
+fn a_node_that_has_not_caught_up_leads_when_that_is_said_twice() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mut cluster = Cluster::start(dir.path(), &["--nodes=2"]);
+    let mut connections = vec![cluster.connect(0), cluster.connect(1)];
+    write(&mut connections, "1");
+    cluster.kill(1);
+    fail_over(&cluster, 0, 1);
+    let _back = start_empty(&mut cluster, dir.path(), 1);
+    recover(&cluster, 0, 1);
+    cluster.kill(0);
+    let (code, text, why) = cluster.tool(1, &["failover", "n_0", "--force"]);
+    assert_eq!(code, Some(0), "{why}");
+    let status = cluster.http(1).json("/kedge/cluster/status").expect("one");
+    if status["buckets"][0]["withoutActive"] != 0 {
+        assert!(text.contains("warning: no copy would be left"), "{text}");
+        recover(&cluster, 1, 1);
+    }
+    cluster.wait_status(1, "it leads all", |status| {
+        status["buckets"][0]["nodes"][1]["active"] == 64
+    });
+    put(&mut [cluster.connect(1)], "after", "1");
 }
 
 #[test]
