@@ -72,6 +72,7 @@ fn replicas_are_added_and_taken_away_while_the_cluster_is_at_work() {
     for line in [
         "kedge_cluster_replicas{bucket=\"default\"} 2",
         "kedge_cluster_wanted_replicas{bucket=\"default\"} 2",
+        "kedge_cluster_missing_copies{bucket=\"default\"} 0",
     ] {
         assert!(metrics.contains(line), "{line}: {metrics}");
     }
