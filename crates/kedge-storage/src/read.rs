@@ -1,11 +1,12 @@
 //! Looking documents up.
 
+use std::io;
 use std::ops::{Bound, Range};
 use std::path::Path;
 
 use kedge_couchstore::Form;
 use kedge_couchstore::kv::PREPARE_PREFIX;
-use kedge_disk::RingFile;
+use kedge_disk::{DiskError, Operation, RingFile};
 use kedge_types::VbId;
 use kedge_vbucket::Item;
 
@@ -82,12 +83,15 @@ impl Located {
         self.0.place()
     }
 
-    /// The document or tombstone, from the bytes at its place; `None` if it is not a committed one.
+    /// The document or tombstone, from what reading the bytes at its place gave; `None` if it is not a committed one.
     ///
     /// # Errors
-    /// Damage.
-    pub fn item(self, bytes: Vec<u8>) -> Result<Option<Item>, StorageError> {
+    /// Damage; that of the read.
+    pub fn item(self, read: io::Result<Vec<u8>>) -> Result<Option<Item>, StorageError> {
         let path = self.0.snapshot().path().to_owned();
+        let at = self.0.place().start;
+        let failed = |source| DiskError::at(Operation::Read, &path, at, source);
+        let bytes = read.map_err(failed)?;
         item_of(&path, self.0.document(bytes, Form::Plain)?)
     }
 }

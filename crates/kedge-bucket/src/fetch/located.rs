@@ -101,10 +101,8 @@ impl Bucket {
             begun,
         } = fetch;
         begun.end(read.as_ref().ok().map(Vec::len));
-        let read = read.map_err(|error| error.to_string());
-        let item = read.and_then(|bytes| located.item(bytes).map_err(|error| error.to_string()));
-        let found = item.map_err(|error| {
-            self.on_fetch_failed(vb, &error);
+        let found = located.item(read).map_err(|error| {
+            self.on_fetch_failed(vb, &error.to_string());
             Status::Internal
         });
         let now = self.setup.clock.now();

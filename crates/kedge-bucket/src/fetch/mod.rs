@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! * A vBucket with waiting commands stands in the turns of its lane, once; its task is awake, or about to be.
-//! * One task reads for a vBucket at a time, and commands on a key go on in the order in which they came.
+//! * One task reads for a vBucket at a time, and commands on a key go on in the order in which they came; one that only
+//!   reads a value may pass them by: see `located`.
 //! * Each command ends once, whatever becomes of its vBucket or its bucket: in the task, or when the bucket ends. Once
 //!   closed, a queue takes no more.
 //! * No vBucket is locked while its file is read.

@@ -28,6 +28,12 @@ impl ReadRing {
 
     /// Never asked.
     #[must_use]
+    pub fn has_more_to_submit(&self) -> bool {
+        match *self {}
+    }
+
+    /// Never asked.
+    #[must_use]
     pub fn is_full(&self) -> bool {
         match *self {}
     }

@@ -81,6 +81,12 @@ impl ReadRing {
         self.reads.is_empty()
     }
 
+    /// Whether there are reads that the system has not been told of.
+    #[must_use]
+    pub fn has_more_to_submit(&self) -> bool {
+        self.unsubmitted > 0
+    }
+
     /// Whether no more can be asked for now.
     #[must_use]
     pub fn is_full(&self) -> bool {

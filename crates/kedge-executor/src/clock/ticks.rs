@@ -26,7 +26,8 @@ const APART_NS: u64 = 1_000;
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 /// Unset until it is known how fast the counter ticks.
 static COUNTER: OnceLock<Clock> = OnceLock::new();
-static IS_CALIBRATED: AtomicBool = AtomicBool::new(false);
+/// Whether somebody finds that out, or has.
+static IS_BEGUN: AtomicBool = AtomicBool::new(false);
 
 /// What the system's clock said when the counter stood there.
 #[derive(Clone, Copy)]
@@ -44,7 +45,7 @@ thread_local! {
 /// Finds out how fast the counter ticks, once, and beside what the caller does: usually that takes a millisecond, at worst
 /// 200 of them.
 pub(super) fn calibrate() {
-    if !IS_CALIBRATED.swap(true, Ordering::SeqCst) {
+    if !IS_BEGUN.swap(true, Ordering::SeqCst) {
         let find_out = || {
             COUNTER.get_or_init(Clock::new);
         };

@@ -33,6 +33,8 @@ pub(crate) const WAKER: Token = Token(usize::MAX);
 const EVENTS: usize = 1_024;
 /// After so many turns in which one connection alone was active, the thread commits on its behalf: nobody is held up.
 const SOLO_TURNS: u32 = 3;
+/// Reads that the system would not take are tried again after this.
+const READ_AGAIN: Duration = Duration::from_millis(1);
 
 /// Why a connection is gone, for the log and the counters.
 enum Gone {
@@ -153,10 +155,11 @@ impl FrontEnd {
         if !self.again.is_empty() || !self.front_ends.inbox(self.thread).may_sleep() {
             return Some(Duration::ZERO);
         }
-        let at = self.sweep_ns?;
-        Some(Duration::from_nanos(
-            at.saturating_sub(self.shared.clock.mono_ns()),
-        ))
+        let now_ns = self.shared.clock.mono_ns();
+        let until = |at: u64| Duration::from_nanos(at.saturating_sub(now_ns));
+        let are_held_up = self.reads.as_ref().is_some_and(Reads::are_held_up);
+        let again = are_held_up.then_some(READ_AGAIN);
+        self.sweep_ns.map(until).into_iter().chain(again).min()
     }
 
     fn take_turn(&mut self, shared: &Shared, events: &Events) {

@@ -55,12 +55,17 @@ impl Reads {
         }
     }
 
+    /// Whether the system would not take all reads: then it is told again soon.
+    pub(super) fn are_held_up(&self) -> bool {
+        self.ring.has_more_to_submit()
+    }
+
     /// Tells the system what was taken, and lets commands go on whose documents are there.
     pub(super) fn go_on(&mut self) {
         if self.ring.is_empty() {
             return;
         }
-        // What it does not take now it is told the next time.
+        // What it does not take now, as memory is short, it is told the next time.
         let _ = self.ring.submit();
         self.ring.take_done(|token, read| {
             let (bucket, fetch) = self.fetches.remove(token as usize);
