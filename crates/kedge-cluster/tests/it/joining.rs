@@ -3,54 +3,25 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kedge_cluster::{
-    CatchUp, Chain, ClusterError, ClusterMap, MapBucket, NodePositions, Position, Role,
-    plan_balance, plan_failover, plan_move, plan_recovery, plan_replicas,
+    CatchUp, Chain, ClusterError, ClusterMap, Role, plan_balance, plan_failover, plan_move,
+    plan_recovery, plan_replicas,
 };
 use proptest::prelude::*;
-use serde_json::json;
 
-use crate::many::file;
-
-type Told = BTreeMap<u16, NodePositions>;
-
-fn map(nodes: usize, replicas: u8, vbuckets: u16) -> ClusterMap {
-    let mut map = ClusterMap::new(&file(nodes, replicas), 0, || [7; 16]);
-    let settings = json!({ "replicas": replicas });
-    map.add_bucket("b", settings, vbuckets, replicas)
-        .expect("no node has failed");
-    map
-}
-
-fn bucket(map: &ClusterMap) -> &MapBucket {
-    map.bucket("b").expect("it is there")
-}
+use crate::copies::{self, Told, at, bucket, map};
 
 fn chain(map: &ClusterMap, vb: usize) -> &[Option<u16>] {
     &bucket(map).chains[vb].0
 }
 
-fn at(seqno: u64) -> Option<Position> {
-    Some(Position {
-        high_seqno: seqno,
-        persisted_seqno: seqno,
-        high_prepared: seqno,
-        consistent: true,
-        history: vec![(1, 0)],
-    })
-}
-
 /// Nodes that have come so far with all vBuckets.
 fn told(map: &ClusterMap, nodes: &[(u16, u64)]) -> Told {
-    let of_node = |(node, seqno): &(u16, u64)| {
-        let all = vec![at(*seqno); bucket(map).chains.len()];
-        (*node, BTreeMap::from([("b".to_owned(), all)]))
-    };
-    nodes.iter().map(of_node).collect()
+    let positions: Vec<_> = nodes.iter().map(|it| (it.0, at(it.1))).collect();
+    copies::told(map, &positions)
 }
 
 fn everyone(map: &ClusterMap) -> Told {
-    let nodes: Vec<(u16, u64)> = map.members().map(|node| (node, 5)).collect();
-    told(map, &nodes)
+    copies::everyone(map, 5)
 }
 
 fn without(map: &ClusterMap, node: u16) -> Result<ClusterMap, ClusterError> {
@@ -120,7 +91,7 @@ fn each_vbucket_joins_by_itself() {
     let recovered = back(&without(&map(2, 1, 3), 1).unwrap(), 1);
     let mut copies = CatchUp::begin(&recovered);
     let mut told = told(&recovered, &[(0, 5), (1, 5)]);
-    told.get_mut(&1).unwrap().get_mut("b").unwrap()[1] = at(2);
+    told.get_mut(&1).unwrap().get_mut("b").unwrap()[1] = Some(at(2));
     copies.note(&told);
     let next = copies.plan(&recovered, 0).unwrap();
     assert_eq!(chain(&next, 0), [Some(0), Some(1)]);
@@ -264,7 +235,7 @@ proptest! {
         }
         let told_by = |map: &ClusterMap, whole: &BTreeSet<(u16, u16)>| -> Told {
             let of_node = |node: u16| {
-                let of_vb = |vb: u16| at(if whole.contains(&(vb, node)) { 5 } else { 4 });
+                let of_vb = |vb: u16| Some(at(if whole.contains(&(vb, node)) { 5 } else { 4 }));
                 (node, BTreeMap::from([("b".to_owned(), (0..VBUCKETS).map(of_vb).collect())]))
             };
             map.members().map(of_node).collect()

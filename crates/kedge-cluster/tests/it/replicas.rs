@@ -1,29 +1,15 @@
 //! Changes of the number of replicas.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kedge_cluster::{
-    CatchUp, Chain, ClusterError, ClusterMap, MapBucket, NodePositions, Position, Role, place,
-    plan_balance, plan_failover, plan_move, plan_recovery, plan_replicas,
+    CatchUp, Chain, ClusterError, ClusterMap, Position, Role, place, plan_balance, plan_failover,
+    plan_move, plan_recovery, plan_replicas,
 };
 use proptest::prelude::*;
 use serde_json::json;
 
-use crate::many::file;
-
-type Told = BTreeMap<u16, NodePositions>;
-
-fn map(nodes: usize, replicas: u8, vbuckets: u16) -> ClusterMap {
-    let mut map = ClusterMap::new(&file(nodes, replicas), 0, || [7; 16]);
-    let settings = json!({ "replicas": replicas });
-    map.add_bucket("b", settings, vbuckets, replicas)
-        .expect("no node has failed");
-    map
-}
-
-fn bucket(map: &ClusterMap) -> &MapBucket {
-    map.bucket("b").expect("it is there")
-}
+use crate::copies::{at, bucket, everyone, map, told};
 
 /// The map in which so many replicas are asked for.
 fn asked(map: &ClusterMap, replicas: u8) -> ClusterMap {
@@ -34,30 +20,6 @@ fn asked(map: &ClusterMap, replicas: u8) -> ClusterMap {
 
 fn begun(map: &ClusterMap, replicas: u8) -> ClusterMap {
     plan_replicas(&asked(map, replicas), 0).expect("there is something to change")
-}
-
-fn at(seqno: u64) -> Position {
-    Position {
-        high_seqno: seqno,
-        persisted_seqno: seqno,
-        high_prepared: seqno,
-        consistent: true,
-        history: vec![(1, 0)],
-    }
-}
-
-/// Every node has the same of all vBuckets.
-fn told(map: &ClusterMap, positions: &[(u16, Position)]) -> Told {
-    let all = |position: &Position| vec![Some(position.clone()); bucket(map).chains.len()];
-    let of_node = |(node, position): &(u16, Position)| {
-        (*node, BTreeMap::from([("b".to_owned(), all(position))]))
-    };
-    positions.iter().map(of_node).collect()
-}
-
-fn everyone(map: &ClusterMap, seqno: u64) -> Told {
-    let nodes: Vec<(u16, Position)> = map.members().map(|node| (node, at(seqno))).collect();
-    told(map, &nodes)
 }
 
 /// The next step, when everyone has everything.

@@ -1,0 +1,46 @@
+//! Maps with one bucket, and what nodes tell of their copies.
+
+use std::collections::BTreeMap;
+
+use kedge_cluster::{ClusterMap, MapBucket, NodePositions, Position};
+use serde_json::json;
+
+use crate::many::file;
+
+pub(crate) type Told = BTreeMap<u16, NodePositions>;
+
+pub(crate) fn map(nodes: usize, replicas: u8, vbuckets: u16) -> ClusterMap {
+    let mut map = ClusterMap::new(&file(nodes, replicas), 0, || [7; 16]);
+    let settings = json!({ "replicas": replicas });
+    map.add_bucket("b", settings, vbuckets, replicas)
+        .expect("no node has failed");
+    map
+}
+
+pub(crate) fn bucket(map: &ClusterMap) -> &MapBucket {
+    map.bucket("b").expect("it is there")
+}
+
+pub(crate) fn at(seqno: u64) -> Position {
+    Position {
+        high_seqno: seqno,
+        persisted_seqno: seqno,
+        high_prepared: seqno,
+        consistent: true,
+        history: vec![(1, 0)],
+    }
+}
+
+/// Every node has the same of all vBuckets.
+pub(crate) fn told(map: &ClusterMap, positions: &[(u16, Position)]) -> Told {
+    let all = |position: &Position| vec![Some(position.clone()); bucket(map).chains.len()];
+    let of_node = |(node, position): &(u16, Position)| {
+        (*node, BTreeMap::from([("b".to_owned(), all(position))]))
+    };
+    positions.iter().map(of_node).collect()
+}
+
+pub(crate) fn everyone(map: &ClusterMap, seqno: u64) -> Told {
+    let nodes: Vec<(u16, Position)> = map.members().map(|node| (node, at(seqno))).collect();
+    told(map, &nodes)
+}
