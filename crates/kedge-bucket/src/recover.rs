@@ -37,6 +37,8 @@ const SEGMENTS: u64 = 4;
 const NODES_PER_QUOTA: u64 = 8;
 /// Memory for the nodes of each file, if the quota is small.
 const FILE_CACHE_BYTES_MIN: u64 = 16 << 10;
+/// What an open file takes beside its nodes, at most.
+const OPEN_FILE_BYTES: u64 = 1 << 10;
 /// However short the log is to be.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
 
@@ -80,7 +82,8 @@ impl Bucket {
         let nodes_bytes = (config.quota_bytes / NODES_PER_QUOTA)
             .max(vbuckets * FILE_CACHE_BYTES_MIN)
             .min(defaults.open_files_bytes_max);
-        let file_bytes = (nodes_bytes / vbuckets) as usize;
+        // So that all files may be open with all their nodes.
+        let file_bytes = (nodes_bytes / vbuckets - OPEN_FILE_BYTES) as usize;
         StorageConfig {
             open_files_bytes_max: nodes_bytes,
             file_cache_bytes_max: file_bytes.min(defaults.file_cache_bytes_max),

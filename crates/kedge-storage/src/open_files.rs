@@ -69,6 +69,12 @@ impl OpenFiles {
         list.limits.keep && list.limits.files > 0
     }
 
+    /// Whether the handles of all vBuckets' files are, as far as their number goes.
+    pub(crate) fn keeps_all(&self) -> bool {
+        let list = self.list.lock();
+        list.limits.keep && list.limits.files >= list.places.len()
+    }
+
     pub(crate) fn set_limits(&self, limits: Limits) {
         self.list.lock().limits = limits;
     }

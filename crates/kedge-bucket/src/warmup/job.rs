@@ -23,6 +23,8 @@ const KEY_BYTES_LIKELY: u64 = 100;
 /// Something to do.
 #[derive(Debug)]
 pub(super) enum Job {
+    /// Where a file has its documents.
+    Places(VbId),
     /// The keys of a file, with metadata.
     Keys(VbId),
     /// These documents.
@@ -36,7 +38,11 @@ pub(super) enum Job {
 impl Job {
     pub(super) fn vb(&self) -> VbId {
         match self {
-            Self::Keys(vb) | Self::Hot(vb, _) | Self::Documents(vb) | Self::Values(vb) => *vb,
+            Self::Places(vb)
+            | Self::Keys(vb)
+            | Self::Hot(vb, _)
+            | Self::Documents(vb)
+            | Self::Values(vb) => *vb,
         }
     }
 }
@@ -72,9 +78,13 @@ pub(super) struct FileScan {
 }
 
 impl Bucket {
-    /// `None` if there is nothing to do.
+    /// `None` if there is nothing more to do.
     pub(super) fn begin_job(&self, job: Job) -> Result<Option<Running>, BucketError> {
         match job {
+            Job::Places(vb) => {
+                self.storage()?.remember_keys(vb)?;
+                Ok(None)
+            }
             Job::Keys(vb) => self.scan_file(vb, false),
             Job::Documents(vb) => self.scan_file(vb, true),
             Job::Values(vb) => {

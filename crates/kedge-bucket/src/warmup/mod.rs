@@ -2,8 +2,9 @@
 //!
 //! What has to be known before anything can be answered is read by `recover`. Here come the documents, as far as they
 //! fit below the low watermark. If all of them will fit, one look at each file brings them. If not, and keys stay in
-//! memory, first the keys of all files come; then the documents that were asked for most, as the access log says; then
-//! the others in the order of the files. What is not in memory yet is fetched when a command asks for it.
+//! memory, first the keys of all files come; then the nodes of the files' trees that tell where documents are, as far as
+//! there is memory for them; then the documents that were asked for most, as the access log says; then the others in the
+//! order of the files. What is not in memory yet is fetched when a command asks for it.
 //!
 //! Invariants:
 //! * A vBucket is told once that its file was read to the end, by the job that did so. Until then any miss may be on
@@ -320,13 +321,12 @@ impl Bucket {
             return Jobs::new([each(Job::Documents)]);
         }
         let hot = hot_rounds(hot.into_iter().filter(|(vb, _)| readable(vb)));
-        let rounds = |first, last| [first].into_iter().chain(hot).chain([last]);
-        match self.config().eviction_policy {
-            EvictionPolicy::ValueOnly => Jobs::new(rounds(each(Job::Keys), each(Job::Values))),
-            EvictionPolicy::FullEviction => {
-                Jobs::new(rounds(VecDeque::new(), each(Job::Documents)))
-            }
-        }
+        let (keys, rest) = match self.config().eviction_policy {
+            EvictionPolicy::ValueOnly => (each(Job::Keys), each(Job::Values)),
+            EvictionPolicy::FullEviction => (VecDeque::new(), each(Job::Documents)),
+        };
+        let first = [keys, each(Job::Places)].into_iter();
+        Jobs::new(first.chain(hot).chain([rest]))
     }
 
     /// Documents of the files, and bytes that they are likely to take in memory.
@@ -346,6 +346,7 @@ impl Bucket {
 
     fn note_stage(&self, job: &Job) {
         let stage = match job {
+            Job::Places(_) => Stage::Initialise,
             Job::Keys(_) => Stage::KeyDump,
             Job::Hot(..) => Stage::LoadingAccessLog,
             Job::Documents(_) => Stage::LoadingKvPairs,

@@ -77,6 +77,16 @@ impl NodeCache {
         }
     }
 
+    /// What it may take, in bytes.
+    pub(crate) fn bytes_max(&self) -> usize {
+        self.bytes_max
+    }
+
+    /// What a node takes in it, in bytes.
+    pub(crate) fn bytes_of(node: &Node) -> usize {
+        node.bytes().len() + OVERHEAD_BYTES
+    }
+
     /// Whether leaves may be in it.
     pub(crate) fn has_leaves(&self) -> bool {
         self.has_leaves
@@ -97,7 +107,7 @@ impl NodeCache {
 
     /// Remembers a node.
     pub(crate) fn insert(&self, key: u64, node: Node) {
-        let bytes = node.bytes().len() + OVERHEAD_BYTES;
+        let bytes = Self::bytes_of(&node);
         if bytes > self.bytes_max {
             return;
         }
@@ -166,7 +176,7 @@ impl Clock {
         let Some(gone) = self.nodes.remove(&key) else {
             return;
         };
-        self.bytes -= gone.node.bytes().len() + OVERHEAD_BYTES;
+        self.bytes -= NodeCache::bytes_of(&gone.node);
         self.ring.swap_remove(gone.at as usize);
         if let Some(moved) = self.ring.get(gone.at as usize) {
             self.nodes

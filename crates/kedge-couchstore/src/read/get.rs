@@ -7,6 +7,7 @@ use kedge_types::Seqno;
 use super::bodies::read_body;
 use super::{Document, Entry, Form, Snapshot};
 use crate::Error;
+use crate::file::cache::NodeCache;
 use crate::file::window::Window;
 use crate::format::bytes::be48;
 use crate::limits::U48_MAX;
@@ -30,6 +31,37 @@ impl Snapshot {
         let mut windows = Windows::exact();
         let mut nodes = self.nodes(&mut windows);
         nodes.find::<ById, _>(root, key, |entry| Entry::copied_from_id(&entry))
+    }
+
+    /// Reads nodes of the tree by id into memory, from the root down, as many as there is room for, so that look-ups need
+    /// not. Leaves only where [`crate::Options::cache_leaves`] says so.
+    ///
+    /// # Errors
+    /// Damage, or those of the disk.
+    pub fn remember_ids(&self) -> Result<(), Error> {
+        let cache = self.shared.cache();
+        // Counted by what is looked at, not by what is new to the cache: so a hostile file's pointers lead to an end.
+        let mut room = cache.bytes_max();
+        let mut windows = Windows::exact();
+        let mut nodes = self.nodes(&mut windows);
+        let mut level: Vec<_> = self.header.by_id.into_iter().collect();
+        while !level.is_empty() {
+            let mut below = Vec::new();
+            for pointer in level {
+                let node = nodes.node::<ById>(&pointer)?;
+                let Some(left) = room.checked_sub(NodeCache::bytes_of(&node)) else {
+                    return Ok(());
+                };
+                room = left;
+                if !node.is_leaf() {
+                    below.extend(node.entries().map(|entry| entry.pointer::<ById>()));
+                } else if !cache.has_leaves() {
+                    return Ok(());
+                }
+            }
+            level = below;
+        }
+        Ok(())
     }
 
     /// The document or tombstone of a seqno.

@@ -1,6 +1,6 @@
 //! Documents whose bodies somebody else reads are what look-ups find.
 
-use kedge_couchstore::{Error, Form, Options, Problem, Snapshot};
+use kedge_couchstore::{Entry, Error, Form, Options, Problem, Snapshot};
 use kedge_disk::PosixDisk;
 
 use crate::support::golden_path;
@@ -47,6 +47,48 @@ fn what_memory_knows_the_place_of_is_found_there() {
             }
         }
         assert!(snapshot.locate(b"\0not there").is_none());
+    }
+}
+
+#[test]
+fn nodes_that_are_remembered_tell_the_place_of_all_documents() {
+    for name in NAMES {
+        let (snapshot, _, keys) = open(name);
+        snapshot.remember_ids().expect("the nodes are whole");
+        // `None` where the system has no such reads.
+        let known = keys.iter().filter(|key| snapshot.locate(key).is_some());
+        assert!([0, keys.len()].contains(&known.count()), "{name}");
+    }
+}
+
+#[test]
+fn no_more_nodes_are_remembered_than_there_is_room_for() {
+    let path = golden_path("s1k_10commits.couch.1");
+    for (cache_bytes_max, cache_leaves) in [(10_000, true), (0, true), (1 << 20, false)] {
+        let options = Options {
+            cache_bytes_max,
+            cache_leaves,
+            ..Options::default()
+        };
+        let snapshot = Snapshot::open(&PosixDisk, &path, &options).expect("the file is whole");
+        let before = snapshot.memory_bytes();
+        snapshot.remember_ids().expect("the nodes are whole");
+        assert!(snapshot.memory_bytes() <= before + cache_bytes_max);
+        let is_known = |entry: Result<Entry, Error>| {
+            let entry = entry.expect("an entry");
+            snapshot.locate(entry.key()).is_some()
+        };
+        let entries = snapshot.scan_ids(..).expect("a scan");
+        let known = entries.map(is_known).filter(|known| *known).count();
+        let leaf = if cache_leaves {
+            cache_bytes_max / 10
+        } else {
+            0
+        };
+        assert!(
+            known <= leaf,
+            "{known} of {cache_bytes_max} bytes, leaves: {cache_leaves}"
+        );
     }
 }
 

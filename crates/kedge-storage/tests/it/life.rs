@@ -375,3 +375,34 @@ fn a_look_up_reads_a_leaf_once_as_long_as_there_is_memory_for_it() {
         assert_eq!(second < 150, is_kept, "{second} bytes a look-up");
     }
 }
+
+#[test]
+fn keys_that_are_remembered_are_looked_up_without_a_leaf() {
+    let disk = SimDisk::new(1);
+    let items: Vec<_> = (1..=2_000)
+        .map(|n| document(n, &key(n), &[b'v'; 100]))
+        .collect();
+    let storage = open_with(&disk, &config(4)).expect("open");
+    storage
+        .commit(VB, &items, &state(1, 2_000), 1)
+        .expect("a commit");
+    drop(storage);
+    for (max_open_files, is_known) in [(4, true), (3, false)] {
+        let config = StorageConfig {
+            max_open_files,
+            ..config(4)
+        };
+        let storage = open_with(&disk, &config).expect("open");
+        storage.remember_keys(VB).expect("the nodes are whole");
+        storage.remember_keys(VbId(1)).expect("without a file");
+        let before = storage.stats();
+        assert_eq!(before.kept_bytes > 100_000, is_known);
+        for n in (1..=2_000).step_by(97) {
+            let found = storage.get_many(VB, &[&key(n)]).expect("a look-up");
+            assert!(found[0].is_some());
+        }
+        let bytes = (storage.stats().read_bytes - before.read_bytes) / 21;
+        // The body has about 110 bytes, a leaf about 300.
+        assert_eq!(bytes < 150, is_known, "{bytes} bytes a look-up");
+    }
+}

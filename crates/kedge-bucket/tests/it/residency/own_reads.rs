@@ -17,14 +17,38 @@ struct Located {
     _dir: TempDir,
 }
 
+fn on_a_real_disk(policy: EvictionPolicy) -> (Place, TempDir) {
+    let dir = tempfile::tempdir().unwrap();
+    let mut place = small(&SimDisk::new(1), policy, 1 << 30);
+    place.disk = Arc::new(PosixDisk);
+    place.dir = dir.path().join("bucket");
+    place.disk.create_dir_all(&place.dir).unwrap();
+    (place, dir)
+}
+
+impl Open {
+    /// Begins to get a document. Returns whether its command waits for the disk.
+    fn begin_get(&self, name: &str, cookie: u64) -> bool {
+        let key = key(name);
+        let wanted = Read {
+            cookie: Cookie(cookie),
+            ..read(&key)
+        };
+        let outcome = self.bucket.get(self.ctx(), &wanted, |_| ());
+        outcome.unwrap() == Outcome::Parked
+    }
+
+    fn take_fetches(&self) -> Vec<Fetch> {
+        let mut taken = Vec::new();
+        self.bucket.take_fetches(0, &mut taken);
+        taken
+    }
+}
+
 impl Located {
     fn new(policy: EvictionPolicy) -> Option<Self> {
         let ring = ReadRing::new(8).ok()?;
-        let dir = tempfile::tempdir().unwrap();
-        let mut place = small(&SimDisk::new(1), policy, 1 << 30);
-        place.disk = Arc::new(PosixDisk);
-        place.dir = dir.path().join("bucket");
-        place.disk.create_dir_all(&place.dir).unwrap();
+        let (place, dir) = on_a_real_disk(policy);
         let open = place.open();
         for (name, n) in NAMES.iter().zip(0..) {
             open.set(name, &value(n)).unwrap();
@@ -46,19 +70,11 @@ impl Located {
 
     /// Begins to get a document that is on disk only.
     fn get(&self, name: &str, cookie: u64) {
-        let key = key(name);
-        let wanted = Read {
-            cookie: Cookie(cookie),
-            ..read(&key)
-        };
-        let outcome = self.open.bucket.get(self.open.ctx(), &wanted, |_| ());
-        assert_eq!(outcome, Ok(Outcome::Parked));
+        assert!(self.open.begin_get(name, cookie));
     }
 
     fn take(&self) -> Vec<Fetch> {
-        let mut taken = Vec::new();
-        self.open.bucket.take_fetches(0, &mut taken);
-        taken
+        self.open.take_fetches()
     }
 
     fn take_one(&self) -> Fetch {
@@ -196,4 +212,37 @@ fn a_bucket_that_ends_answers_those_who_wait() {
         located.open.bucket.end_fetch(fetch, bytes);
         assert_eq!(located.ended(1), Err(Status::TemporaryFailure));
     });
+}
+
+#[test]
+fn a_start_learns_where_documents_are_that_stay_on_disk() {
+    if ReadRing::new(8).is_err() {
+        return;
+    }
+    for policy in POLICIES {
+        let (mut place, _dir) = on_a_real_disk(policy);
+        let open = place.open();
+        for n in 0..4_000 {
+            open.set(&format!("key-{n}"), &noise(2 << 10)).unwrap();
+        }
+        open.bucket.shutdown();
+        drop(open);
+        // Values take 8 MB, the nodes of the trees by key 300 kB.
+        place.config.quota_bytes = 4 << 20;
+        let open = place.open();
+        open.sink.reads.store(true, Ordering::SeqCst);
+        let waits = |n: &u64| open.begin_get(&format!("key-{n}"), *n);
+        let waiting: Vec<_> = (0..4_000).step_by(41).filter(waits).collect();
+        assert!(waiting.len() > 20, "{} wait", waiting.len());
+        let fetches = open.take_fetches();
+        assert_eq!(fetches.len(), waiting.len(), "{policy:?}");
+        for fetch in fetches {
+            open.bucket.give_up_fetch(fetch);
+        }
+        for cookie in waiting {
+            let completion = open.sink.wait_any(cookie);
+            assert!(matches!(completion, Completion::Read { result: Ok(_) }));
+        }
+        open.bucket.shutdown();
+    }
 }
