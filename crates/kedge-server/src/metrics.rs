@@ -17,6 +17,7 @@ pub(crate) struct ThreadMetrics {
     bytes_written: AtomicU64,
     commands: AtomicU64,
     turns: AtomicU64,
+    spins: AtomicU64,
     statuses: Box<[AtomicU64]>,
 }
 
@@ -36,6 +37,7 @@ impl ThreadMetrics {
             bytes_written: AtomicU64::new(0),
             commands: AtomicU64::new(0),
             turns: AtomicU64::new(0),
+            spins: AtomicU64::new(0),
             statuses: (0..STATUSES).map(|_| AtomicU64::new(0)).collect(),
         }
     }
@@ -54,6 +56,11 @@ impl ThreadMetrics {
 
     pub(crate) fn turn(&self) {
         bump(&self.turns, 1);
+    }
+
+    /// A wait for the disk was over before the thread slept.
+    pub(crate) fn spun(&self) {
+        bump(&self.spins, 1);
     }
 
     pub(crate) fn command(&self) {
@@ -114,6 +121,8 @@ pub struct MetricsSnapshot {
     pub commands: u64,
     /// Turns of the event loops.
     pub turns: u64,
+    /// Waits of the event loops for the disk that were over before the thread slept.
+    pub spins: u64,
     /// Front-end threads.
     pub threads: u64,
 }
@@ -131,6 +140,8 @@ pub(crate) struct ThreadSnapshot {
     pub(crate) bytes_written: u64,
     /// Turns of its event loop.
     pub(crate) turns: u64,
+    /// Waits for the disk that were over before it slept.
+    pub(crate) spins: u64,
 }
 
 impl Metrics {
@@ -184,6 +195,7 @@ impl Metrics {
             bytes_written: sum(|t| &t.bytes_written),
             commands: sum(|t| &t.commands),
             turns: sum(|t| &t.turns),
+            spins: sum(|t| &t.spins),
             threads: self.threads.len() as u64,
         }
     }
@@ -217,6 +229,7 @@ impl Metrics {
             bytes_read: load(&thread.bytes_read),
             bytes_written: load(&thread.bytes_written),
             turns: load(&thread.turns),
+            spins: load(&thread.spins),
         })
     }
 
@@ -240,6 +253,7 @@ impl Metrics {
             ("bytes_written", now.bytes_written),
             ("cmd_total", now.commands),
             ("event_loop_turns", now.turns),
+            ("event_loop_spins", now.spins),
         ];
         for (name, value) in rows {
             each(name, &value.to_string());

@@ -68,6 +68,8 @@ pub struct ServerConfig {
     pub threads: u16,
     /// Whether they read documents from the disk themselves, where the system has io_uring.
     pub front_end_reads: bool,
+    /// How long they look whether the disk has answered before they sleep; zero: not at all.
+    pub front_end_spin: Duration,
     /// Threads of the task pools.
     pub pools: PoolsConfig,
     /// Limits of connections.
@@ -227,7 +229,7 @@ impl Server {
             stat_timings: StatTimings::default(),
         });
         let (end, ended) = channel();
-        let reads = config.front_end_reads;
+        let reads = config.front_end_reads.then_some(config.front_end_spin);
         let threads_running = start_front_ends(polls, &front_ends, &shared, reads, &end)?;
         let mut listeners = vec![Listener {
             socket: mio_listener(kv.0)?,
@@ -453,7 +455,7 @@ fn start_front_ends(
     polls: Vec<Poll>,
     front_ends: &Arc<FrontEnds>,
     shared: &Arc<Shared>,
-    reads: bool,
+    reads: Option<Duration>,
     end: &Sender<()>,
 ) -> Result<Vec<JoinHandle<()>>, ServerError> {
     let mut threads = Vec::new();

@@ -107,6 +107,7 @@ pub(super) fn front_ends(shared: &Shared, each: Each<'_>) {
             "bytes_read": done.bytes_read,
             "bytes_written": done.bytes_written,
             "event_loop_turns": done.turns,
+            "event_loop_spins": done.spins,
         });
         each(&format!("thread_{thread}"), &object.to_string());
     }

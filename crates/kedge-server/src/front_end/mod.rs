@@ -8,6 +8,7 @@ mod limits;
 mod messages;
 mod reads;
 mod stop;
+mod waits;
 
 use std::io;
 use std::sync::Arc;
@@ -81,14 +82,15 @@ pub(crate) struct FrontEnd {
 }
 
 impl FrontEnd {
+    /// `reads`: it reads documents itself, and looks for so long whether they are there before it sleeps.
     pub(crate) fn new(
         thread: u16,
         poll: Poll,
         front_ends: Arc<FrontEnds>,
         shared: Arc<Shared>,
-        reads: bool,
+        reads: Option<Duration>,
     ) -> Self {
-        let reads = reads.then(|| Reads::new(&poll)).and_then(|reads| {
+        let reads = reads.map(|look| Reads::new(&poll, look)).and_then(|reads| {
             reads
                 .inspect_err(|error| tracing::debug!(%error, "tasks read all documents"))
                 .ok()
@@ -126,13 +128,7 @@ impl FrontEnd {
         // Cloned once: threads that count the same references in every turn would slow each other down.
         let shared = self.shared.clone();
         while !self.is_over() {
-            let timeout = self.timeout();
-            if let Err(error) = self.poll.poll(&mut events, timeout)
-                && error.kind() != io::ErrorKind::Interrupted
-            {
-                // Nothing can be served without it.
-                panic!("the poll of a front-end thread failed: {error}");
-            }
+            self.wait(&mut events);
             self.front_ends.inbox(self.thread).awake();
             self.take_turn(&shared, &events);
         }
@@ -160,6 +156,30 @@ impl FrontEnd {
         let are_held_up = self.reads.as_ref().is_some_and(Reads::are_held_up);
         let again = are_held_up.then_some(READ_AGAIN);
         self.sweep_ns.map(until).into_iter().chain(again).min()
+    }
+
+    /// Waits for something to do.
+    fn wait(&mut self, events: &mut Events) {
+        let timeout = self.timeout();
+        let reads = self.reads.as_mut().filter(|reads| reads.are_under_way());
+        let Some(reads) = reads.filter(|_| timeout != Some(Duration::ZERO)) else {
+            poll(&mut self.poll, events, timeout);
+            return;
+        };
+        let began = Instant::now();
+        if let Some(look) = reads.waits.look() {
+            while began.elapsed() < look {
+                poll(&mut self.poll, events, Some(Duration::ZERO));
+                if !events.is_empty() {
+                    self.shared.metrics.thread(self.thread).spun();
+                    reads.waits.took(began.elapsed());
+                    return;
+                }
+                std::thread::yield_now();
+            }
+        }
+        poll(&mut self.poll, events, timeout);
+        reads.waits.took(began.elapsed());
     }
 
     fn take_turn(&mut self, shared: &Shared, events: &Events) {
@@ -333,6 +353,15 @@ impl FrontEnd {
         }
         over.into_iter()
             .for_each(|slot| self.close(slot, &Gone::Ended));
+    }
+}
+
+fn poll(poll: &mut Poll, events: &mut Events, timeout: Option<Duration>) {
+    if let Err(error) = poll.poll(events, timeout)
+        && error.kind() != io::ErrorKind::Interrupted
+    {
+        // Nothing can be served without it.
+        panic!("the poll of a front-end thread failed: {error}");
     }
 }
 

@@ -5,6 +5,7 @@
 use std::io;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use kedge_bucket::{Bucket, Fetch};
 use kedge_disk::ReadRing;
@@ -12,6 +13,8 @@ use kedge_types::limits::FRONT_END_READS_MAX;
 use mio::unix::SourceFd;
 use mio::{Interest, Poll, Token};
 use slab::Slab;
+
+use super::waits::Waits;
 
 /// The token of the ring.
 pub(super) const RING: Token = Token(usize::MAX - 1);
@@ -21,14 +24,15 @@ pub(super) struct Reads {
     fetches: Slab<(Arc<Bucket>, Fetch)>,
     /// Reused.
     taken: Vec<Fetch>,
+    pub(super) waits: Waits,
 }
 
 impl Reads {
-    /// On the thread itself.
+    /// On the thread itself, which looks for so long whether reads have ended before it sleeps.
     ///
     /// # Errors
     /// What the system says where there are no such reads.
-    pub(super) fn new(poll: &Poll) -> io::Result<Self> {
+    pub(super) fn new(poll: &Poll, look: Duration) -> io::Result<Self> {
         let ring = ReadRing::new(FRONT_END_READS_MAX)?;
         let fd = ring.as_raw_fd();
         let registry = poll.registry();
@@ -37,6 +41,7 @@ impl Reads {
             ring,
             fetches: Slab::new(),
             taken: Vec::new(),
+            waits: Waits::new(look),
         })
     }
 
@@ -55,6 +60,11 @@ impl Reads {
         }
     }
 
+    /// Whether there are any.
+    pub(super) fn are_under_way(&self) -> bool {
+        !self.ring.is_empty()
+    }
+
     /// Whether the system would not take all reads: then it is told again soon.
     pub(super) fn are_held_up(&self) -> bool {
         self.ring.has_more_to_submit()
@@ -62,7 +72,7 @@ impl Reads {
 
     /// Tells the system what was taken, and lets commands go on whose documents are there.
     pub(super) fn go_on(&mut self) {
-        if self.ring.is_empty() {
+        if !self.are_under_way() {
             return;
         }
         // What it does not take now, as memory is short, it is told the next time.

@@ -117,6 +117,7 @@ impl Kedge {
             data_dir: setup.data_dir,
             threads: setup.threads,
             front_end_reads: true,
+            front_end_spin: Duration::from_micros(200),
             pools: FEW_THREADS,
             limits: setup.limits,
             create: Some(setup.bucket),

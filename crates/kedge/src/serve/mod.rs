@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use clap::ArgMatches;
 use kedge_bucket::{Bucket, Recovery};
@@ -232,6 +233,7 @@ fn server_config(effective: &Effective, cluster: Option<ClusterSetup>) -> Server
         data_dir: settings.data_dir.clone(),
         threads: settings.threads,
         front_end_reads: settings.front_end_reads,
+        front_end_spin: Duration::from_micros(settings.front_end_spin_us.into()),
         pools: PoolsConfig {
             reader: settings.num_reader_threads,
             writer: settings.num_writer_threads,
