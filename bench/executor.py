@@ -20,6 +20,8 @@ SCALING = {"oneshot_handle": "oneshot_handle", "oneshot_condvar": "oneshot_condv
     name: f"{name}_wake" for name in LONG_LIVED
 }
 FLOOR = "futex_across_cores"
+# How far the processors were from each other: with cells of the first the bars are taken, if each was seen often enough.
+DISTANCES = {"near": "share a cache or a core", "far": "share no cache"}
 FIELDS = ["items_per_s", "fairness", "cpu_us_per_item", "settled_per_s"]
 
 TITLES = {
@@ -73,8 +75,11 @@ class Figures:
 # ---- bars
 
 
-def set_bars(figures, idle, bars):
+def set_bars(figures, bars, suffix=""):
     """Every bar is the worst of its numbers of threads."""
+
+    def bar(name, measured, limit):
+        bars.at_least(name + suffix, measured, limit, "x")
 
     def worst(bench, rival, sizes=None):
         return min(figures.ratio(bench, rival, size) for size in sizes or figures.sizes(bench))
@@ -83,30 +88,29 @@ def set_bars(figures, idle, bars):
         bench = f"oneshot_{notice}"
         more = [size for size in figures.sizes(bench) if size > 1]
         for rival in SEMANTIC:
-            bars.at_least(f"{bench}_1_vs_{rival}", worst(bench, rival, [1]), 1.0, "x")
-            bars.at_least(f"{bench}_vs_{rival}", worst(bench, rival, more), 3.0, "x")
+            bar(f"{bench}_1_vs_{rival}", worst(bench, rival, [1]), 1.0)
+            bar(f"{bench}_vs_{rival}", worst(bench, rival, more), 3.0)
     for rival, limit in BARE.items():
-        bars.at_least(f"oneshot_handle_vs_{rival}", worst("oneshot_handle", rival), limit, "x")
+        bar(f"oneshot_handle_vs_{rival}", worst("oneshot_handle", rival), limit)
     for name in LONG_LIVED:
         for rival in SEMANTIC:
-            bars.at_least(f"{name}_vs_{rival}", worst(f"{name}_wake", rival), 4.0, "x")
+            bar(f"{name}_vs_{rival}", worst(f"{name}_wake", rival), 4.0)
     for size in figures.sizes("timeouts"):
         for rival in SEMANTIC:
-            bars.at_least(f"timeouts_{size}_vs_{rival}", worst("timeouts", rival, [size]), 1.0, "x")
+            bar(f"timeouts_{size}_vs_{rival}", worst("timeouts", rival, [size]), 1.0)
     for name, bench in SCALING.items():
         many, few = (figures.median(bench, OURS, size) for size in (16, 4))
-        bars.at_least(f"{name}_16_vs_4_threads", many / few, 0.8, "x")
+        bar(f"{name}_16_vs_4_threads", many / few, 0.8)
     for name, bench in SCALING.items():
         fairness = min(figures.median(bench, OURS, size, "fairness") for size in figures.sizes(bench))
-        bars.at_least(f"{name}_least_vs_most_served", fairness, 0.3, "x")
+        bar(f"{name}_least_vs_most_served", fairness, 0.3)
     for notice in NOTICES:
         for rival in SEMANTIC:
-            bars.at_least(f"busy_{notice}_vs_{rival}", worst(f"busy_{notice}", rival), 1.0, "x")
+            bar(f"busy_{notice}_vs_{rival}", worst(f"busy_{notice}", rival), 1.0)
     for name in LONG_LIVED:
         for size in (8, 16):
             post, wait = (figures.median(f"{name}_{how}", OURS, size) for how in ("wake", "wake_and_wait"))
-            bars.at_least(f"{name}_wake_vs_and_wait_{size}", post / wait, 1.3, "x")
-    bars.at_most("idle_share_of_a_core", idle[OURS]["core_share"] * 100, 0.1, "%")
+            bar(f"{name}_wake_vs_and_wait_{size}", post / wait, 1.3)
 
 
 # ---- reports
@@ -119,6 +123,16 @@ def thousands(value):
 def head(bench, figures):
     unit = "tasks" if bench == "timeouts" else "thread"
     return [f"{size:,} {unit}{'s' if unit == 'thread' and size > 1 else ''}" for size in figures.sizes(bench)]
+
+
+def distances_report(seen, distances):
+    """What was measured at which distance of the processors, and what of it is reported."""
+    counts = " and ".join(f"{len(samples):,} while they {DISTANCES[name]}" for name, samples in seen.items() if samples)
+    text = f"The processors changed their places: there are {counts}." if all(seen.values()) else f"All samples: {counts}."
+    if not distances:
+        return f"{text} THAT WAS TOO OFTEN, so the figures mix both."
+    missing = [DISTANCES[name] for name, samples in seen.items() if samples and name not in distances]
+    return text + "".join(f" Too few for those that {what}: they stand in the JSON only." for what in missing)
 
 
 def bench_report(bench, figures):
@@ -174,24 +188,38 @@ def idle_report(idle):
     )
 
 
+def report(figures):
+    return "\n".join([floor_report(figures)] + [bench_report(bench, figures) for bench in TITLES if bench != "floor"])
+
+
 def main():
     say("building the benchmark and its rivals")
     build_crate("executor")
     watch = Watch()
     measured = run_crate("executor")
     run = watch.end()
-    figures, idle, bars = Figures(measured["samples"]), measured["idle"], Bars()
-    set_bars(figures, idle, bars)
+    idle, bars, distances = measured["idle"], Bars(), measured["complete_at"]
+    seen = {name: [each for each in measured["samples"] if each["distance"] == name] for name in DISTANCES}
+    first, *others = [Figures(seen[name]) for name in distances] or [Figures(measured["samples"])]
+    set_bars(first, bars)
+    for figures, name in zip(others, distances[1:]):
+        set_bars(figures, bars, f"_{name}")
+    bars.at_most("idle_share_of_a_core", idle[OURS]["core_share"] * 100, 0.1, "%")
     effort = measured["effort"]
     intro = (
         f"{opening(run, filesystem=False)}\n\nMedians of {effort['rounds']} rounds, {effort['measured_s']} s per cell, "
         f"contenders interleaved. As many pool threads as front threads. {', '.join(SEMANTIC)} have tasks as {OURS} has; "
         f"the others hand over closures and nothing more. A bar is the worst of its numbers of threads.\n\n"
+        f"{distances_report(seen, distances)}\n\n"
     )
-    sections = [floor_report(figures)]
-    sections += [bench_report(bench, figures) for bench in TITLES if bench != "floor"]
+    sections = []
+    for figures, name in zip([first, *others], distances or ["mixed"]):
+        if others:
+            sections.append(f"# Processors that {DISTANCES[name]}\n")
+        sections.append(report(figures))
     sections.append(idle_report(idle))
-    data = {**run, "effort": effort, "samples": figures.tree, "idle": idle}
+    trees = {name: Figures(samples).tree for name, samples in seen.items() if samples}
+    data = {**run, "effort": effort, "complete_at": distances, "samples": trees, "idle": idle}
     write_results("executor", "Task pools: make bench-executor", data, intro + "\n".join(sections), bars)
 
 

@@ -50,7 +50,7 @@ fn main() {
 
     let groups = plan::groups(&given.filter);
     let samples = plan::run(&groups, effort, |round| {
-        eprintln!("round {} of {}", round + 1, effort.rounds);
+        eprintln!("round {} of {} or more", round + 1, effort.rounds);
     });
     println!("{}", report::tables(&samples));
 
@@ -61,5 +61,6 @@ fn main() {
         println!("idle: {name} {value}");
         idle.push(((*name).to_owned(), value));
     }
-    given.write_json(&report::json(&effort, &samples, &idle));
+    let complete_at = plan::complete_at(&groups, effort, &samples);
+    given.write_json(&report::json(&effort, &samples, &complete_at, &idle));
 }

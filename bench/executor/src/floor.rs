@@ -99,6 +99,48 @@ impl Bell for CondvarBell {
     }
 }
 
+/// How far the processors that a cell ran on were from each other. A virtual machine's may be two threads of one core now
+/// and cores with nothing in common a minute later, and what passes between them takes five times as long then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Distance {
+    /// A cache line goes there and back in less than [`NEAR_NS`].
+    Near,
+    /// It takes longer.
+    Far,
+}
+
+/// Between what threads of one core or neighbours in one cache take (some 70 ns, at most 100), and others (some 300).
+pub const NEAR_NS: f64 = 160.0;
+
+const LOOK: Window = Window {
+    warm_up: Duration::from_millis(1),
+    measured: Duration::from_millis(3),
+};
+
+impl Distance {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Near, Self::Far];
+
+    /// Of this moment. A machine with one core is near itself.
+    #[must_use]
+    pub fn now() -> Self {
+        let spin = case("", Means::Spin, Place::AcrossCores);
+        match run(spin, LOOK) {
+            Some(turns) if 1e9 / turns.items_per_s >= NEAR_NS => Self::Far,
+            _ => Self::Near,
+        }
+    }
+
+    /// In tables and JSON.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Near => "near",
+            Self::Far => "far",
+        }
+    }
+}
+
 /// Runs one cell; an item is a turn there and back. `None` where the machine has only one core and two are needed.
 #[must_use]
 pub fn run(case: Case, window: Window) -> Option<Outcome> {

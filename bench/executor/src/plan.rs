@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::contenders::{
     Crossbeam, OneScheduler, Ours, Rayon, SingleMutex, Threadpool, TokioSpawn, TokioSpawnBlocking,
 };
-use crate::floor;
+use crate::floor::{self, Distance};
 use crate::long_lived::{self, Wake};
 use crate::measure::{Outcome, Window};
 use crate::one_shot::{self, Notice};
@@ -21,6 +21,12 @@ pub const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
 pub const LONG_LIVED: [usize; 2] = [16, 64];
 /// Tasks that are snoozed.
 pub const TIMEOUTS: [usize; 3] = [1_000, 4_096, 30_000];
+
+/// At most so many times the rounds of the effort, where the distance of the processors changes.
+const PATIENCE: usize = 3;
+
+/// A cell during which the distance changed is run again, so often.
+const TRIES: usize = 5;
 
 /// How much is measured.
 #[derive(Debug, Clone, Copy)]
@@ -101,6 +107,8 @@ pub struct Sample {
     pub contender: &'static str,
     /// Counted from 0.
     pub round: usize,
+    /// Before the cell and after it.
+    pub distance: Distance,
     /// What.
     pub measured: Measured,
 }
@@ -217,25 +225,81 @@ fn timeouts(tasks: usize) -> Group {
     }
 }
 
-/// Runs all groups as often as the effort says; `tell` hears of each round.
+/// Runs all groups, round by round; `tell` hears of each. There are as many rounds as the effort says, and more where the
+/// distance of the processors changed meanwhile: until every cell was seen often enough at both, or [`PATIENCE`] is at its
+/// end.
 pub fn run(groups: &[Group], effort: Effort, tell: impl Fn(usize)) -> Vec<Sample> {
-    let mut samples = Vec::new();
-    for round in 0..effort.rounds {
+    let mut samples: Vec<Sample> = Vec::new();
+    for round in 0..effort.rounds * PATIENCE {
+        let complete = complete_at(groups, effort, &samples);
+        let seen = |distance| samples.iter().any(|sample| sample.distance == distance);
+        let is_open = |distance: &Distance| seen(*distance) && !complete.contains(distance);
+        if round >= effort.rounds && !Distance::ALL.iter().any(is_open) {
+            break;
+        }
         tell(round);
         for group in groups {
-            let contenders = group.cells.len();
-            for turn in 0..contenders {
-                let (contender, cell) = &group.cells[(turn + round) % contenders];
-                let measured = cell(effort.window);
-                samples.extend(measured.map(|measured| Sample {
-                    bench: group.bench.clone(),
-                    size: group.size,
-                    contender,
-                    round,
-                    measured,
-                }));
-            }
+            group.run(effort, round, &mut samples);
         }
     }
     samples
+}
+
+/// The distances at which every cell has at least half of the rounds.
+#[must_use]
+pub fn complete_at(groups: &[Group], effort: Effort, samples: &[Sample]) -> Vec<Distance> {
+    let enough = effort.rounds.div_ceil(2);
+    let mut distances = Distance::ALL.to_vec();
+    distances.retain(|distance| {
+        groups
+            .iter()
+            .all(|group| group.least_seen(*distance, samples) >= enough)
+    });
+    distances
+}
+
+impl Group {
+    /// How often the contender was seen that was seen least. Cells that the machine cannot run do not count.
+    fn least_seen(&self, distance: Distance, samples: &[Sample]) -> usize {
+        let seen = |contender| {
+            let of_cell = samples.iter().filter(|sample| {
+                sample.bench == self.bench
+                    && sample.size == self.size
+                    && sample.contender == contender
+            });
+            let at_distance = of_cell.clone().filter(|it| it.distance == distance);
+            (of_cell.count() > 0).then(|| at_distance.count())
+        };
+        let counts = self.cells.iter().filter_map(|(name, _)| seen(*name));
+        counts.min().unwrap_or(0)
+    }
+
+    /// Runs every contender once, unless all were seen often enough at the distance that is now.
+    fn run(&self, effort: Effort, round: usize, samples: &mut Vec<Sample>) {
+        let mut distance = Distance::now();
+        if self.least_seen(distance, samples) >= effort.rounds {
+            return;
+        }
+        let contenders = self.cells.len();
+        for turn in 0..contenders {
+            let (contender, cell) = &self.cells[(turn + round) % contenders];
+            let mut measured = None;
+            for _ in 0..TRIES {
+                let before = distance;
+                measured = cell(effort.window);
+                distance = Distance::now();
+                if distance == before {
+                    break;
+                }
+            }
+            samples.extend(measured.map(|measured| Sample {
+                bench: self.bench.clone(),
+                size: self.size,
+                contender,
+                round,
+                distance,
+                measured,
+            }));
+        }
+    }
 }

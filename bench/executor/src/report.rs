@@ -6,6 +6,7 @@ use kedge_bench_common::figures::median;
 use kedge_bench_common::table::Column;
 use serde_json::{Value, json};
 
+use crate::floor::Distance;
 use crate::idle::Idle;
 use crate::plan::{Effort, Sample};
 
@@ -24,6 +25,23 @@ const FIGURES: [Column<Sample>; 3] = [
 /// Medians of all samples, a table per benchmark and figure.
 #[must_use]
 pub fn tables(samples: &[Sample]) -> String {
+    let mut text = String::new();
+    for distance in Distance::ALL {
+        let of_distance: Vec<_> = samples
+            .iter()
+            .filter(|sample| sample.distance == distance)
+            .cloned()
+            .collect();
+        if of_distance.is_empty() {
+            continue;
+        }
+        let _ = writeln!(text, "\nprocessors {}:", distance.name());
+        text.push_str(&tables_at_a_distance(&of_distance));
+    }
+    text
+}
+
+fn tables_at_a_distance(samples: &[Sample]) -> String {
     let mut text = String::new();
     for bench in in_order(samples.iter().map(|sample| sample.bench.as_str())) {
         let of_bench: Vec<_> = samples
@@ -54,7 +72,12 @@ pub fn tables(samples: &[Sample]) -> String {
 
 /// Everything, for a program.
 #[must_use]
-pub fn json(effort: &Effort, samples: &[Sample], idle: &[(String, Value)]) -> Value {
+pub fn json(
+    effort: &Effort,
+    samples: &[Sample],
+    complete_at: &[Distance],
+    idle: &[(String, Value)],
+) -> Value {
     let samples: Vec<_> = samples
         .iter()
         .map(|sample| {
@@ -64,6 +87,7 @@ pub fn json(effort: &Effort, samples: &[Sample], idle: &[(String, Value)]) -> Va
                 "size": sample.size,
                 "contender": sample.contender,
                 "round": sample.round,
+                "distance": sample.distance.name(),
                 "items_per_s": rounded(outcome.items_per_s),
                 "fairness": rounded(outcome.fairness),
                 "cpu_us_per_item": rounded(outcome.cpu_us_per_item),
@@ -78,6 +102,7 @@ pub fn json(effort: &Effort, samples: &[Sample], idle: &[(String, Value)]) -> Va
             "measured_s": effort.window.measured.as_secs_f64(),
             "idle_s": effort.idle.as_secs_f64(),
         },
+        "complete_at": complete_at.iter().map(|distance| distance.name()).collect::<Vec<_>>(),
         "samples": samples,
         "idle": idle,
     })
