@@ -1,5 +1,7 @@
 //! Which flushes there are, and the order in which they run.
 
+use std::ops::Range;
+
 use kedge_bench_common::measure::Taken;
 use kedge_bench_common::site::Site;
 use kedge_storage::StorageError;
@@ -70,7 +72,13 @@ const KINDS: [(Mode, bool); 4] = [
     (Mode::Logged, true),
 ];
 
-/// Runs all flushes whose kind's name contains `filter` as often as the effort says; `tell` hears of each round.
+/// The name of a kind.
+fn name((mode, limited): (Mode, bool)) -> String {
+    format!("{}-{}", mode.name(), if limited { "on" } else { "off" })
+}
+
+/// Runs all flushes whose kind's name (`direct-off`, without a limit, ...) contains `filter` in these rounds; `tell` hears
+/// of each.
 ///
 /// # Errors
 /// Those of the storage.
@@ -78,16 +86,17 @@ pub fn run(
     site: &Site,
     effort: Effort,
     filter: &str,
+    rounds: Range<u32>,
     tell: impl Fn(u32),
 ) -> Result<Vec<Sample>, StorageError> {
     let mut samples = Vec::new();
-    for round in 0..effort.rounds {
+    for round in rounds {
         tell(round);
         for (items, repeats) in effort.flushes {
             for turn in 0..KINDS.len() * *repeats as usize {
                 // Each kind is the first one as often as another.
                 let (mode, limited) = KINDS[(turn + round as usize) % KINDS.len()];
-                if !mode.name().contains(filter) {
+                if !name((mode, limited)).contains(filter) {
                     continue;
                 }
                 let limit = if limited { Limit::ON } else { Limit::OFF };
