@@ -206,7 +206,7 @@ settings! {
     front_end_reads: bool = true,
         "Whether front-end threads read documents that are on disk only themselves, while they go on with other commands: the system is asked for many at once (io_uring of Linux), and no other thread has to be woken. Where the system has no such reads, or forbids them, the reader threads read as with `false`.";
     front_end_spin_us: u16 = 200,
-        "How long, in microseconds, a front-end thread that reads a document itself looks whether the disk has answered, before it sleeps until then. It looks as long as the answers come within half of that on the mean, and lets other threads of its core run meanwhile: a fast disk answers sooner than a thread that sleeps is woken. 0: it sleeps at once, which leaves the processors more idle.";
+        "How long, in microseconds, a front-end thread that reads a document itself looks whether the disk has answered, before it sleeps until then. It looks as long as the answers come within half of that on the mean, and lets other threads of its core run meanwhile: a fast disk answers sooner than a thread that sleeps is woken. 0: it sleeps at once, which leaves the processors more idle, and serves more where a container's quota of processor time is used up, as the looks count.";
     num_reader_threads: Threads = Threads::Balanced,
         "Threads for reads of the disk that clients wait for; none is needed while all documents are in memory. `balanced`: one for each core, 4 to 16; `disk_io_optimized`: two for each core, 4 to 128. This and the three settings below can be changed while the server runs, until its next start: `kedge config set num_reader_threads=8`.";
     num_writer_threads: Threads = Threads::Balanced,
