@@ -165,11 +165,13 @@ impl Inner {
             return;
         }
         stats.slow.fetch_add(1, Ordering::Relaxed);
+        // Of its own, as who asks for the tasks must not wait until the line is written.
+        let description = slot.cell.lock().description.clone();
         tracing::warn!(
             kind = stats.kind.name(),
             task = id.get(),
             owner = self.owners.name(slot.owner()),
-            description = %slot.cell.lock().description,
+            %description,
             took_ms = run_ns / 1_000_000,
             expected_ms = expected.as_millis() as u64,
             "a task ran for longer than it should"

@@ -1,6 +1,9 @@
 //! Cancelling: once, and for good.
 
-use kedge_executor::Next;
+use std::sync::Arc;
+
+use kedge_executor::{Context, Next};
+use shuttle::sync::Mutex;
 use shuttle::thread;
 
 use crate::support::{Level, Probe, Wrong, asleep, check, executor};
@@ -83,5 +86,49 @@ fn an_old_id_never_touches_a_new_task() {
         assert_eq!(runs.get(), 0);
         wrong.check();
         executor.shutdown();
+    });
+}
+
+/// Two tasks on two threads, each of which cancels the other and then itself, while somebody wakes both: all return, each
+/// task is dropped once, and the run in which a task was cancelled is its last.
+#[test]
+fn tasks_cancel_each_other_and_themselves_from_their_runs() {
+    check(|| {
+        let (executor, owner) = executor(2);
+        let (wrong, ids) = (Wrong::default(), Arc::new(Mutex::new(Vec::new())));
+        let drops = [(), ()].map(|()| Level::default());
+        for (me, dropped) in drops.iter().enumerate() {
+            let (probe, wrong, of_all) = (Probe::new(&wrong, dropped), wrong.clone(), ids.clone());
+            let over = Level::default();
+            let task = move |context: &Context<'_>| {
+                wrong.unless(over.get() == 0);
+                probe.run();
+                let other = of_all.lock().unwrap()[1 - me];
+                context.executor().cancel(other);
+                // False if the other was first. Cancelled it is in any case.
+                context.executor().cancel(context.id());
+                over.set(1);
+                wrong.unless(!context.executor().wake(context.id()));
+                Next::Again
+            };
+            let id = executor.schedule(asleep(owner), task).unwrap();
+            ids.lock().unwrap().push(id);
+        }
+        let woken = ids.lock().unwrap().clone();
+        let waker = {
+            let executor = executor.clone();
+            thread::spawn(move || {
+                for id in woken {
+                    executor.wake(id);
+                }
+            })
+        };
+        for dropped in &drops {
+            dropped.wait_for(1);
+        }
+        waker.join().unwrap();
+        executor.shutdown();
+        assert_eq!(drops.map(|dropped| dropped.get()), [1, 1]);
+        wrong.check();
     });
 }

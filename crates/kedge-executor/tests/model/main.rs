@@ -11,6 +11,7 @@
 
 mod cancel;
 mod end;
+mod panics;
 mod pool;
 mod promise;
 mod support;

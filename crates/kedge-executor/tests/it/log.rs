@@ -1,0 +1,124 @@
+//! What the log says of tasks that go wrong.
+
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use kedge_executor::{Context, Kind, Next, Pool, Priority, TaskSpec};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::support::{HOUR, dropping, manual};
+
+/// The fields of a line as `name=value`.
+#[derive(Default)]
+struct Line(String);
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.0 += &format!(" {}={value:?}", field.name());
+    }
+}
+
+/// Keeps the lines.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<(Level, String)>>>);
+
+impl Subscriber for Lines {
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        true
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        let level = *event.metadata().level();
+        self.0.lock().unwrap().push((level, line.0));
+    }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// The lines that `work` leads to on this thread.
+fn lines_of(work: impl FnOnce()) -> Vec<(Level, String)> {
+    let lines = Lines::default();
+    tracing::subscriber::with_default(lines.clone(), work);
+    lines.0.lock().unwrap().clone()
+}
+
+fn has_all(line: &str, parts: &[&str]) -> bool {
+    parts.iter().all(|part| line.contains(part))
+}
+
+#[test]
+fn a_run_that_takes_longer_than_expected_has_a_line() {
+    const EXPECTED: Duration = Duration::from_millis(20);
+    static SLOW: Kind = Kind::new("slow_line", Pool::AuxIo, Priority::Normal, EXPECTED);
+    let (executor, manual, owner) = manual();
+    let manual = Arc::new(manual);
+    let nanosecond = Duration::from_nanos(1);
+    for (takes, has_line) in [(EXPECTED, false), (EXPECTED + nanosecond, true)] {
+        let spec = TaskSpec {
+            description: "copies what is worth it".into(),
+            ..TaskSpec::new(&SLOW, owner)
+        };
+        let clock = manual.clone();
+        let task = move |_: &Context<'_>| {
+            clock.advance(takes);
+            Next::Done
+        };
+        executor.schedule(spec, task).unwrap();
+        let lines = lines_of(|| {
+            manual.run_ready();
+        });
+        assert_eq!(lines.len(), usize::from(has_line), "{lines:?}");
+        for (level, line) in lines {
+            assert_eq!(level, Level::WARN);
+            let parts = [
+                "kind=\"slow_line\"",
+                "owner=\"owner\"",
+                "description=copies what is worth it",
+                "took_ms=20",
+                "expected_ms=20",
+            ];
+            assert!(has_all(&line, &parts), "{line}");
+        }
+    }
+}
+
+#[test]
+fn a_panic_has_a_line_wherever_it_comes_from() {
+    static BAD: Kind = Kind::new("bad_line", Pool::Reader, Priority::Normal, HOUR);
+    let (executor, manual, owner) = manual();
+    let in_the_run = |_: &Context<'_>| -> Next { panic!("in the run") };
+    let lines = lines_of(|| {
+        executor
+            .schedule(TaskSpec::new(&BAD, owner), in_the_run)
+            .unwrap();
+        manual.run_ready();
+        let dropped = dropping(|| panic!("in the destructor"));
+        let dropped = executor
+            .schedule(TaskSpec::new(&BAD, owner), dropped)
+            .unwrap();
+        assert!(executor.cancel(dropped));
+        manual.run_ready();
+    });
+    let texts = ["in the run", "in the destructor"];
+    assert_eq!(lines.len(), texts.len(), "{lines:?}");
+    for ((level, line), text) in lines.iter().zip(texts) {
+        assert_eq!(*level, Level::ERROR);
+        let panic = format!("panic=\"{text}\"");
+        assert!(has_all(line, &["kind=\"bad_line\"", &panic]), "{line}");
+    }
+}
