@@ -13,6 +13,7 @@ use kedge_auth::{Privilege, Roles};
 use super::HttpState;
 use super::reply::Reply;
 use crate::audit::{Event, What};
+use crate::tasks::AUTHENTICATION;
 
 /// A user whose password was right.
 #[derive(Clone, Debug)]
@@ -92,19 +93,25 @@ pub(crate) async fn authenticate(
             ..Event::new(what, &named)
         });
     };
-    // A password that was not seen before costs milliseconds: not on the thread that all others wait for.
-    let caller = tokio::task::spawn_blocking(move || {
-        let users = state.parts.users.read();
-        if !users.verify_password(&id, &password) {
-            return None;
-        }
-        let user = users.get(&id)?;
-        Some(Caller {
-            name: user.name().to_owned(),
-            roles: users.roles_of(&id),
-            id,
-        })
-    });
+    // A password that was not seen before costs milliseconds: not on the thread that all others wait for, and one at a
+    // time, so that a flood of them takes one core at most.
+    let turn = state.logins.clone().acquire_owned().await;
+    let pools = state.parts.pools.clone();
+    let caller = pools
+        .executor()
+        .submit_as(&AUTHENTICATION, pools.owner(), move || {
+            let _turn = turn;
+            let users = state.parts.users.read();
+            if !users.verify_password(&id, &password) {
+                return None;
+            }
+            let user = users.get(&id)?;
+            Some(Caller {
+                name: user.name().to_owned(),
+                roles: users.roles_of(&id),
+                id,
+            })
+        });
     match caller.await {
         Ok(Some(caller)) => {
             request.extensions_mut().insert(caller);

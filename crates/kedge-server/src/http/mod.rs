@@ -36,7 +36,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kedge_cluster::{ClusterView, Revision};
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 pub use backend::{BucketFacts, Buckets, BucketsError};
 pub use serve::{HttpHandle, start};
@@ -89,6 +89,8 @@ pub struct HttpState {
     revisions: watch::Sender<Revision>,
     /// Becomes true when the server stops; streams end.
     stopping: watch::Sender<bool>,
+    /// Held while a password is verified.
+    logins: Arc<Semaphore>,
 }
 
 impl std::fmt::Debug for HttpState {
@@ -116,6 +118,7 @@ impl HttpState {
             started: Instant::now(),
             revisions,
             stopping: watch::Sender::new(false),
+            logins: Arc::new(Semaphore::new(1)),
         }
     }
 

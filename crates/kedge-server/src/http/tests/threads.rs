@@ -89,3 +89,22 @@ fn what_makes_no_sense_is_named_and_changes_nothing() {
     );
     assert_eq!(server.connect().request("DELETE", PATH, "").status, 405);
 }
+
+#[test]
+fn passwords_are_verified_by_tasks_one_at_a_time() {
+    let server = Server::start();
+    let verified = || {
+        let kinds = server.pools.executor().kinds();
+        let logins = kinds
+            .iter()
+            .find(|info| info.kind.name() == "authentication");
+        logins.map_or(0, |info| info.run_time.count)
+    };
+    let before = verified();
+    assert_eq!(server.get(PATH).status, 200);
+    // A run is counted after its result is there.
+    while verified() == before {
+        std::thread::yield_now();
+    }
+    assert_eq!(verified(), before + 1);
+}
