@@ -24,6 +24,7 @@ mod end;
 mod error;
 mod fetch;
 mod floor;
+mod flush_all;
 mod flusher;
 mod held;
 mod hot;

@@ -1,7 +1,6 @@
 //! Questions about vBuckets, and waiting for the disk.
 
-use crate::bucket::{Bucket, Ctx, Phase, Role, new_uuid};
-use crate::counters::Counter;
+use crate::bucket::{Bucket, Ctx, Phase, Role};
 use crate::documents::Read;
 use crate::error::BucketError;
 use crate::fetch::Op;
@@ -342,38 +341,6 @@ impl Bucket {
     /// `NotLoaded` at the beginning of loading; what storage says of the file.
     pub fn file_figures(&self, vb: VbId) -> Result<Option<FileFigures>, BucketError> {
         Ok(self.storage()?.file_figures(vb)?)
-    }
-
-    /// Throws all documents away. Every vBucket that was not deleted begins a new history, which is on disk when this returns, and the log
-    /// before it is given back.
-    ///
-    /// # Errors
-    /// `NotSupported` unless the bucket allows it; `TemporaryFailure` while loading, or when the log cannot be
-    /// written now (memory is empty then, and a restart would bring the documents back).
-    pub fn flush_all(&self, ctx: Ctx) -> Result<(), Status> {
-        if !self.config().flush_enabled {
-            return Err(Status::NotSupported);
-        }
-        if self.count_set_aside() > 0 {
-            return Err(Status::TemporaryFailure);
-        }
-        let in_cluster = self.setup.topology.is_none();
-        for id in 0..self.vbuckets() {
-            self.change_vbucket(VbId(id), |vbucket| {
-                // A replica goes with its active: what it acknowledged of another node it must keep.
-                let follows = in_cluster && vbucket.state() != VbState::Active;
-                if !vbucket.is_deleted() && !follows {
-                    vbucket.reset(new_uuid());
-                }
-                Ok(())
-            })?;
-        }
-        self.wake_compactions();
-        self.counters.add(ctx.thread, Counter::CmdFlush, 1);
-        self.sync().map_err(|error| {
-            tracing::error!(bucket = self.name(), %error, "the flush is not on disk yet");
-            Status::TemporaryFailure
-        })
     }
 
     /// Makes everything that was written so far durable before it returns.

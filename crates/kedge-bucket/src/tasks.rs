@@ -79,6 +79,9 @@ pub(crate) static ROLLBACK: Kind = Kind::new("rollback", Pool::AuxIo, Priority::
 /// A vBucket was deleted: the log hears of it, its documents and its file go.
 pub(crate) static VBUCKET_DELETION: Kind =
     Kind::new("vbucket_deletion", Pool::AuxIo, Priority::Normal, ms(5_000));
+/// The bucket is emptied. A run is all of it.
+pub(crate) static BUCKET_FLUSH: Kind =
+    Kind::new("bucket_flush", Pool::AuxIo, Priority::Normal, ms(5_000));
 /// A vBucket is given another state. A run is a sync.
 pub(crate) static VBUCKET_STATE: Kind =
     Kind::new("vbucket_state", Pool::Writer, Priority::Normal, ms(500));

@@ -276,10 +276,15 @@ impl BucketRegistry {
         bucket.when_loaded(move || drop(loading));
         // Whether it was loaded or could not be, the bucket knows.
         let _ = is_over.recv();
-        bucket.flush_all(self.ctx()).map_err(|status| match status {
-            Status::NotSupported => RegistryError::FlushDisabled(name.to_owned()),
-            other => RegistryError::Refused(other),
-        })
+        let (done, flushed) = mpsc::channel();
+        let told = move |result| {
+            // Who waits is there until it has heard.
+            let _ = done.send(result);
+        };
+        let begun = bucket.begin_flush_all(self.ctx(), told);
+        begun.map_err(|_| RegistryError::FlushDisabled(name.to_owned()))?;
+        let result = flushed.recv().unwrap_or(Err(Status::TemporaryFailure));
+        result.map_err(RegistryError::Refused)
     }
 
     /// Where completions of parked commands go.

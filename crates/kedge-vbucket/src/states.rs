@@ -186,11 +186,19 @@ impl VBucket {
     /// known. What the log has not written yet is not worth writing any more, but stays queued in front of the reset,
     /// as positions were handed out.
     pub fn reset(&mut self, uuid: VbUuid) {
+        drop(self.flush(uuid));
+    }
+
+    /// As [`VBucket::reset`]. Gives what was in memory.
+    #[must_use = "dropping it takes a while: it is to be done without the vBucket's lock"]
+    pub fn flush(&mut self, uuid: VbUuid) -> HashTable {
         self.on_shutdown();
+        let table = self.take_table();
         self.forget_all(FailoverTable::new(uuid));
         self.unsettled.replaces_file = true;
         let failover = Box::new(self.failover.clone());
         self.checkpoints.push(Change::Reset(failover, self.state));
+        table
     }
 
     /// Throws everything away, and answers nothing from now on. As [`VBucket::reset`] in all else. Gives what was in
@@ -198,11 +206,15 @@ impl VBucket {
     #[must_use = "dropping it takes a while: it is to be done without the vBucket's lock"]
     pub fn delete_vbucket(&mut self) -> HashTable {
         self.on_shutdown();
-        let empty = HashTable::new(self.table.shard_count(), self.table.hasher().clone());
-        let table = std::mem::replace(&mut self.table, empty);
+        let table = self.take_table();
         self.forget_to_delete();
         self.checkpoints.push(Change::Delete);
         table
+    }
+
+    fn take_table(&mut self) -> HashTable {
+        let empty = HashTable::new(self.table.shard_count(), self.table.hasher().clone());
+        std::mem::replace(&mut self.table, empty)
     }
 
     /// There is a mark on the disk that it was deleted. Replay of the log follows.

@@ -10,6 +10,7 @@ mod dcp;
 mod direct;
 mod durable;
 mod figures;
+mod flush_all;
 mod full_disk;
 mod histories;
 mod hold;

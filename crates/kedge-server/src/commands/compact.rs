@@ -1,6 +1,6 @@
 //! COMPACT_DB: a compaction of one vBucket's file. It is answered when that has ended.
 
-use kedge_bucket::{CompactionReport, CompactionRequest, Completion};
+use kedge_bucket::{CompactionReport, CompactionRequest};
 use kedge_protocol::binary::commands::CompactDb;
 use kedge_types::Status;
 
@@ -19,12 +19,8 @@ pub(super) fn compact(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure
         drop_deletes: wire.drop_deletes,
     };
     let ticket = bucket.compact(&request)?;
-    let cookie = command.session.next_cookie();
-    let completions = command.turn.shared.registry.completions().clone();
-    ticket.when_done(move |report| {
-        let completion = Completion::Persisted(status_of(&report));
-        completions.complete(&mut vec![(cookie, completion)]);
-    });
+    let done = command.tells_end();
+    ticket.when_done(move |report| done(status_of(&report)));
     Ok(command.park_as(ReplyKind::StatusOnly))
 }
 

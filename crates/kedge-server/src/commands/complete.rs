@@ -184,7 +184,7 @@ fn keys(completion: Completion) -> Result<Vec<Box<[u8]>>, Status> {
     }
 }
 
-fn status_of(completion: Completion) -> Result<(), Status> {
+pub(crate) fn status_of(completion: Completion) -> Result<(), Status> {
     match completion {
         Completion::Persisted(result) => result,
         Completion::SyncWrite { result, .. } => result.map(drop),

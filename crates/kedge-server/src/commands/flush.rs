@@ -4,7 +4,7 @@ use kedge_protocol::binary::commands::Flush;
 use kedge_types::Status;
 
 use super::{Command, Done};
-use crate::session::{Failure, Rights};
+use crate::session::{Failure, ReplyKind, Rights};
 
 /// Empties the bucket, where the bucket allows it. A delay is refused: nothing empties a bucket behind its clients.
 pub(super) fn flush(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
@@ -16,11 +16,8 @@ pub(super) fn flush(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> 
             "a delayed flush is not supported",
         ));
     }
-    bucket
-        .flush_all(command.turn.ctx())
-        .map_err(|status| match status {
-            Status::NotSupported => Failure::new(status, "flush is not enabled for the bucket"),
-            other => other.into(),
-        })?;
-    Ok(command.success())
+    let bucket = bucket.clone();
+    let begun = bucket.begin_flush_all(command.turn.ctx(), command.tells_end());
+    begun.map_err(|status| Failure::new(status, "flush is not enabled for the bucket"))?;
+    Ok(command.park_as(ReplyKind::StatusOnly))
 }

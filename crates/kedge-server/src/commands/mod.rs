@@ -36,14 +36,14 @@ mod touch;
 mod vbucket;
 mod with_meta;
 
-use kedge_bucket::{Bucket, Mutated, Outcome, Read, Timing, Write};
+use kedge_bucket::{Bucket, Completion, Mutated, Outcome, Read, Timing, Write};
 use kedge_protocol::binary::{ConnectionKind, Feature, FrameInfos, Opcode, Request};
 use kedge_types::limits::INFLATED_BYTES_MAX;
 use kedge_types::{Cas, CollectionId, Datatype, DocKey, KeyError, Status, VbId};
 use std::borrow::Cow;
 use std::sync::Arc;
 
-pub(crate) use complete::{complete, counter, document, meta_of, mutation, reply_kind};
+pub(crate) use complete::{complete, counter, document, meta_of, mutation, reply_kind, status_of};
 pub(crate) use config::push_map;
 pub(crate) use misc::plain_version;
 pub(crate) use observe::{Observing, observed};
@@ -154,6 +154,16 @@ impl Target<'_> {
     }
 }
 
+/// See [`Command::tells_end`].
+pub(crate) fn tells_end(
+    session: &Session,
+    turn: &Turn<'_>,
+) -> impl FnOnce(Result<(), Status>) + Send + use<> {
+    let completions = turn.shared.registry.completions().clone();
+    let cookie = session.next_cookie();
+    move |result| completions.complete(&mut vec![(cookie, Completion::Persisted(result))])
+}
+
 impl<'r> Command<'_, '_, 'r> {
     /// What is checked of every command before it is decoded.
     ///
@@ -237,6 +247,11 @@ impl<'r> Command<'_, '_, 'r> {
     /// The command was given away under the cookie of the next slot, and is answered as its opcode is.
     pub(crate) fn park(&mut self) -> Done {
         self.park_as(reply_kind(self.opcode))
+    }
+
+    /// What a task does at its end, when the command is parked next and waits for no more than how it went.
+    pub(crate) fn tells_end(&self) -> impl FnOnce(Result<(), Status>) + Send + use<> {
+        tells_end(self.session, self.turn)
     }
 
     /// [`Self::park`], to be answered in a way that the opcode does not tell alone.

@@ -1,7 +1,7 @@
 //! GET_VBUCKET, SET_VBUCKET and DEL_VBUCKET.
 
-use kedge_bucket::{Completion, Cookie, VbRole, VbState};
 use kedge_bucket::{NodeName, Topology};
+use kedge_bucket::{VbRole, VbState};
 use kedge_protocol::binary::commands::{DelVbucket, HeaderOnly, SetVbucket};
 use kedge_types::{Datatype, Status};
 
@@ -41,10 +41,8 @@ pub(super) fn set(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     if command.request.vb.get() >= bucket.vbuckets() {
         return Err(Status::NotMyVbucket.into());
     }
-    let (cookie, done) = told(command);
-    bucket.begin_set_vbucket(command.request.vb, role, move |result| {
-        done(cookie, result);
-    });
+    let done = command.tells_end();
+    bucket.begin_set_vbucket(command.request.vb, role, done);
     Ok(command.park_as(ReplyKind::StatusOnly))
 }
 
@@ -73,24 +71,6 @@ pub(super) fn delete(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure>
         bucket.begin_delete_vbucket(vb, |_| ())?;
         return Ok(command.success());
     }
-    let (cookie, done) = told(command);
-    bucket.begin_delete_vbucket(vb, move |result| {
-        done(cookie, result);
-    })?;
+    bucket.begin_delete_vbucket(vb, command.tells_end())?;
     Ok(command.park_as(ReplyKind::StatusOnly))
-}
-
-/// The name of a command that is to be parked, and how its end is told.
-fn told(
-    command: &mut Command<'_, '_, '_>,
-) -> (
-    Cookie,
-    impl FnOnce(Cookie, Result<(), Status>) + Send + 'static,
-) {
-    let completions = command.turn.shared.registry.completions().clone();
-    let done = move |cookie, result| {
-        let completion = Completion::Persisted(result);
-        completions.complete(&mut vec![(cookie, completion)]);
-    };
-    (command.session.next_cookie(), done)
 }

@@ -12,7 +12,7 @@ use std::io::Write as _;
 
 use super::suspend::Step;
 use super::{Exec, Outcome, Target, retrieval, target, write_status};
-use crate::commands::{group_stats, plain_version};
+use crate::commands::{group_stats, plain_version, tells_end};
 use crate::limits::COPY_VALUE_BYTES_MAX;
 use crate::output::Output;
 use crate::session::{Rights, inflated};
@@ -291,21 +291,35 @@ pub(super) fn counted(
 }
 
 pub(super) fn flush_all(exec: &mut Exec<'_, '_>, command: &FlushAll) -> Outcome {
-    let ctx = exec.turn.ctx();
-    let result = match exec.session.bucket(Rights::FLUSH) {
+    if command.delay.get() > 0 {
         // Nothing empties a bucket behind its clients, so not later either.
-        _ if command.delay.get() > 0 => Err(Status::NotSupported),
-        Ok(bucket) => bucket.flush_all(ctx),
+        if !command.noreply {
+            let out = exec.out.buffer();
+            reply::write_server_error(out, "a delayed flush_all is not supported");
+        }
+        return Outcome::Answered;
+    }
+    let done = tells_end(exec.session, exec.turn);
+    let begun = match exec.session.bucket(Rights::FLUSH) {
+        Ok(bucket) => bucket.clone().begin_flush_all(exec.turn.ctx(), done),
         Err(failure) => Err(failure.status),
     };
+    let parked = begun.map(|()| BucketOutcome::Parked);
+    exec.then(Step::Main, parked, |exec, result| {
+        flushed(exec, command, result)
+    })
+}
+
+pub(super) fn flushed(
+    exec: &mut Exec<'_, '_>,
+    command: &FlushAll,
+    result: Result<(), Status>,
+) -> Outcome {
     if command.noreply {
         return Outcome::Answered;
     }
     match result {
         Ok(()) => exec.reply(reply::OK),
-        Err(Status::NotSupported) if command.delay.get() > 0 => {
-            reply::write_server_error(exec.out.buffer(), "a delayed flush_all is not supported");
-        }
         Err(Status::NotSupported) => {
             reply::write_client_error(exec.out.buffer(), "flush_all not allowed");
         }

@@ -9,7 +9,7 @@ use kedge_bucket::{Completion, Mutated};
 use kedge_protocol::text::{Parsed, TextCommand, TextLimits, parse};
 
 use super::{Exec, Outcome, classic, ended, meta, timing_of};
-use crate::commands::{counter, document, meta_of, mutation};
+use crate::commands::{counter, document, meta_of, mutation, status_of};
 use crate::output::Output;
 use crate::session::{Session, Turn};
 
@@ -110,6 +110,7 @@ fn go_on(
             }
             _ => meta::arithmetic::changed(exec, command, counter(completion)),
         },
+        TextCommand::FlushAll(command) => classic::flushed(exec, command, status_of(completion)),
         TextCommand::MetaDebug(command) => {
             meta::debug::seen(exec, command, document(completion).map(meta::Seen::from))
         }

@@ -1,8 +1,9 @@
 //! Commands on documents, byte in, byte out.
 
+use std::io::Write as _;
 use std::sync::Arc;
 
-use kedge_disk::PosixDisk;
+use kedge_disk::{Observed, PosixDisk, SimDisk};
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::{
     GetMetaReply, KeyList, ObserveSeqnoReply, decode_counter, decode_failover_log, decode_vb_seqnos,
@@ -10,6 +11,8 @@ use kedge_protocol::binary::commands::{
 use kedge_types::{Datatype, DurabilityLevel, Seqno, Status, VbId};
 
 use crate::client::{Client, Frame, Reply};
+use crate::disk_stats::Gate;
+use crate::replication::bucket;
 use crate::server::{Kedge, Setup};
 
 /// Extras of an increment or decrement.
@@ -482,6 +485,36 @@ fn flush_needs_the_buckets_leave() {
         };
         assert_eq!((flushed, client.get("k").status), (flush, get));
     }
+}
+
+/// Both protocols; what a connection has sent after it finds the bucket empty.
+#[test]
+fn others_are_served_while_a_flush_waits_for_the_disk() {
+    let gate = Arc::new(Gate::default());
+    let sim = Arc::new(SimDisk::new(1));
+    let mut setup = Setup {
+        disk: Arc::new(Observed::new(sim, Arc::clone(&gate))),
+        ..Setup::default()
+    };
+    assert_eq!(setup.threads, 1);
+    setup.bucket.flush_enabled = true;
+    let kedge = Kedge::with(setup);
+    let (mut binary, mut other) = (kedge.client(), kedge.client());
+    let mut text = kedge.text();
+    other.set("k", b"v").ok();
+    bucket(&kedge).sync().unwrap();
+    gate.set(true);
+    let flush = binary.request(Opcode::Flush);
+    let get = binary.request(Opcode::Get).key("k");
+    binary.send(&[flush.bytes(), get.bytes()].concat());
+    text.stream.write_all(b"flush_all\r\nget k\r\n").unwrap();
+    for _ in 0..20 {
+        assert_eq!(other.simple(Opcode::Noop).status, Status::Success);
+    }
+    gate.set(false);
+    assert_eq!(binary.reply().status, Status::Success);
+    assert_eq!(binary.reply().status, Status::KeyNotFound);
+    text.expect("", "OK\r\nEND\r\n");
 }
 
 #[test]

@@ -17,13 +17,13 @@ use crate::stats::stat;
 
 /// What keeps syncs from ending.
 #[derive(Debug, Default)]
-struct Gate {
+pub(crate) struct Gate {
     is_shut: Mutex<bool>,
     changed: Condvar,
 }
 
 impl Gate {
-    fn set(&self, shut: bool) {
+    pub(crate) fn set(&self, shut: bool) {
         *self.is_shut.lock() = shut;
         self.changed.notify_all();
     }
