@@ -2,24 +2,27 @@
 //! rotated.
 //!
 //! Invariants:
-//! * Who reports an event never waits for the disk: a thread writes, and beyond a bound events are counted as lost. The
+//! * Who reports an event never waits for the disk: a task writes, and beyond a bound events are counted as lost. The
 //!   next line that is written says how many.
+//! * While events wait the task runs or will, from [`Audit::write_by`] on; who adds the first one wakes it.
 //! * No line has a password or a document; text that clients give is escaped and cut.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
-use std::thread::JoinHandle;
+use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kedge_auth::USER_NAME_BYTES_MAX;
 use kedge_disk::{Disk, DiskError, File};
+use kedge_executor::{Context, Executor, Next, Refused, TaskId, TaskSpec};
 use parking_lot::Mutex;
 use serde_json::{Map, Value, json};
 
+use crate::pools::TaskPools;
+use crate::tasks::AUDIT_LOG;
 use crate::timestamp::iso_8601;
 
 /// The file that is written to; older ones have `.1`, `.2` and so on behind it.
@@ -143,13 +146,27 @@ fn cut(text: &str) -> &str {
 /// Where events go.
 #[derive(Debug, Default)]
 pub struct Audit {
-    lines: Mutex<Option<SyncSender<Vec<u8>>>>,
-    thread: Mutex<Option<JoinHandle<()>>>,
-    is_on: bool,
-    /// Events of which no line tells yet that they were lost.
-    lost: Arc<AtomicU64>,
+    /// None: nowhere.
+    log: Option<Arc<Log>>,
     /// Events that could not be handed over.
     dropped: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Log {
+    waiting: Mutex<Waiting>,
+    file: Mutex<LogFile>,
+    /// Who writes.
+    task: OnceLock<(Executor, TaskId)>,
+}
+
+/// What is still to be written.
+#[derive(Debug, Default)]
+struct Waiting {
+    lines: VecDeque<Vec<u8>>,
+    /// Events of which no line tells yet that they were lost.
+    lost: u64,
+    is_over: bool,
 }
 
 impl Audit {
@@ -159,46 +176,64 @@ impl Audit {
         Self::default()
     }
 
-    /// Opens the file and begins the thread that writes it.
+    /// Opens the file. Events wait until there is who writes them, see [`Audit::write_by`].
     ///
     /// # Errors
-    /// The file cannot be opened, or the thread does not start.
-    pub fn start(disk: Arc<dyn Disk>, config: AuditConfig) -> io::Result<Self> {
-        let mut log = LogFile::open(disk, config).map_err(io::Error::other)?;
-        let (lines, waiting) = sync_channel(QUEUE_MAX);
-        let lost = Arc::new(AtomicU64::new(0));
-        let counted = lost.clone();
-        let thread = std::thread::Builder::new()
-            .name("kedge-audit".to_owned())
-            .spawn(move || write_all(&waiting, &counted, &mut log))?;
+    /// The file cannot be opened.
+    pub fn open(disk: Arc<dyn Disk>, config: AuditConfig) -> io::Result<Self> {
+        let file = LogFile::open(disk, config).map_err(io::Error::other)?;
+        let log = Log {
+            waiting: Mutex::default(),
+            file: Mutex::new(file),
+            task: OnceLock::new(),
+        };
         Ok(Self {
-            lines: Mutex::new(Some(lines)),
-            thread: Mutex::new(Some(thread)),
-            is_on: true,
-            lost,
+            log: Some(Arc::new(log)),
             dropped: AtomicU64::new(0),
         })
     }
 
+    /// Begins the task that writes. It ends with the executor; what waits then [`Audit::finish`] writes.
+    ///
+    /// # Errors
+    /// [`Refused`] after the executor's end.
+    pub(crate) fn write_by(&self, pools: &TaskPools) -> Result<(), Refused> {
+        let Some(log) = &self.log else {
+            return Ok(());
+        };
+        let spec = TaskSpec {
+            description: "writes and syncs the audit log".into(),
+            ..TaskSpec::new(&AUDIT_LOG, pools.owner())
+        };
+        let executor = pools.executor();
+        let writes = log.clone();
+        let task = move |_: &Context<'_>| {
+            if writes.write_some() {
+                Next::Again
+            } else {
+                Next::Sleep
+            }
+        };
+        let id = executor.schedule(spec, task)?;
+        let _ = log.task.set((executor.clone(), id));
+        // What came meanwhile woke nobody.
+        executor.wake(id);
+        Ok(())
+    }
+
     /// Hands an event over to be written.
     pub(crate) fn put(&self, event: &Event<'_>) {
-        if !self.is_on {
+        let Some(log) = &self.log else {
             return;
-        }
-        let line = event.line(unix_ms());
-        let sent = match &*self.lines.lock() {
-            Some(lines) => lines.try_send(line),
-            None => Err(TrySendError::Disconnected(line)),
         };
-        if sent.is_err() {
-            self.lost.fetch_add(1, Ordering::Relaxed);
+        if log.take(event.line(unix_ms())).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// Whether events are kept.
     pub(crate) fn is_on(&self) -> bool {
-        self.is_on
+        self.log.is_some()
     }
 
     /// Events that were lost since the start, as too many waited to be written.
@@ -206,15 +241,13 @@ impl Audit {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// Writes what waits, and ends. Events that come later are lost.
+    /// Writes what waits. Events that come later are lost.
     pub fn finish(&self) {
-        drop(self.lines.lock().take());
-        let thread = self.thread.lock().take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread of the audit log panicked");
-        }
+        let Some(log) = &self.log else {
+            return;
+        };
+        log.waiting.lock().is_over = true;
+        while log.write_some() {}
     }
 }
 
@@ -224,42 +257,75 @@ impl Drop for Audit {
     }
 }
 
+/// An event that is lost.
+struct Lost;
+
+impl Log {
+    fn take(&self, line: Vec<u8>) -> Result<(), Lost> {
+        let is_first = {
+            let mut waiting = self.waiting.lock();
+            if waiting.is_over || waiting.lines.len() >= QUEUE_MAX {
+                waiting.lost += 1;
+                return Err(Lost);
+            }
+            waiting.lines.push_back(line);
+            waiting.lines.len() == 1
+        };
+        if is_first && let Some((executor, id)) = self.task.get() {
+            executor.wake(*id);
+        }
+        Ok(())
+    }
+
+    /// Writes the next lines. Returns whether more wait.
+    fn write_some(&self) -> bool {
+        // First, so that lines come in the order in which they were put.
+        let mut file = self.file.lock();
+        let (batch, count) = {
+            let mut waiting = self.waiting.lock();
+            let count = waiting.lines.len().min(BATCH_MAX);
+            if count == 0 {
+                return false;
+            }
+            let lost = std::mem::take(&mut waiting.lost);
+            let mut batch = lost_line(lost);
+            for line in waiting.lines.drain(..count) {
+                batch.extend_from_slice(&line);
+            }
+            (batch, lost + count as u64)
+        };
+        let result = file.append(&batch);
+        let mut waiting = self.waiting.lock();
+        if let Err(error) = result {
+            waiting.lost += count;
+            tracing::error!("cannot write the audit log: {error}");
+        }
+        !waiting.lines.is_empty()
+    }
+}
+
+/// Tells of events that no line will tell of.
+fn lost_line(count: u64) -> Vec<u8> {
+    if count == 0 {
+        return Vec::new();
+    }
+    let line = json!({
+        "timestamp": iso_8601(unix_ms()),
+        "name": "audit events lost",
+        "count": count,
+    });
+    let mut line = line.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
 fn unix_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0))
 }
 
-/// Writes lines until nobody sends any more.
-fn write_all(waiting: &Receiver<Vec<u8>>, lost: &AtomicU64, log: &mut LogFile) {
-    while let Ok(first) = waiting.recv() {
-        let mut batch = Vec::new();
-        let missing = lost.swap(0, Ordering::Relaxed);
-        if missing > 0 {
-            let line = json!({
-                "timestamp": iso_8601(unix_ms()),
-                "name": "audit events lost",
-                "count": missing,
-            });
-            batch.extend_from_slice(line.to_string().as_bytes());
-            batch.push(b'\n');
-        }
-        batch.extend_from_slice(&first);
-        let mut count = 1;
-        while count < BATCH_MAX {
-            match waiting.try_recv() {
-                Ok(line) => batch.extend_from_slice(&line),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
-            count += 1;
-        }
-        if let Err(error) = log.append(&batch) {
-            lost.fetch_add(missing + count as u64, Ordering::Relaxed);
-            tracing::error!("cannot write the audit log: {error}");
-        }
-    }
-}
-
 /// The file that is written to, and those before it.
+#[derive(Debug)]
 struct LogFile {
     disk: Arc<dyn Disk>,
     config: AuditConfig,
@@ -336,9 +402,10 @@ impl LogFile {
 
 #[cfg(test)]
 mod tests {
-    use kedge_disk::{SimDisk, read_file};
+    use kedge_disk::{Fault, Operation, SimDisk, read_file};
 
     use super::*;
+    use crate::pools::tests::FEW_THREADS;
 
     fn config(file_bytes_max: u64, files_max: u32) -> AuditConfig {
         AuditConfig {
@@ -396,14 +463,13 @@ mod tests {
     fn what_was_put_is_there_after_the_end_and_a_torn_line_stays_alone() {
         let disk = disk();
         for round in 1..=3 {
-            let audit = Audit::start(disk.clone(), config(1 << 20, 2)).unwrap();
+            let audit = Audit::open(disk.clone(), config(1 << 20, 2)).unwrap();
             for number in 0..10 {
                 let user = format!("user{number}");
                 audit.put(&Event::new(What::LoggedIn, &user));
             }
             audit.finish();
             audit.put(&Event::new(What::LoggedIn, "late"));
-            assert_eq!(audit.lost.load(Ordering::Relaxed), 1);
             assert_eq!(audit.dropped(), 1);
             assert_eq!(lines(&*disk, FILE).len(), round * 10);
         }
@@ -411,12 +477,57 @@ mod tests {
         let file = disk.open(&path).unwrap();
         let end = file.len().unwrap();
         file.write_at(b"\"torn\"", end).unwrap();
-        let audit = Audit::start(disk.clone(), config(1 << 20, 2)).unwrap();
+        let audit = Audit::open(disk.clone(), config(1 << 20, 2)).unwrap();
         audit.put(&Event::new(What::LoggedIn, "ada"));
         audit.finish();
         let lines = lines(&*disk, FILE);
         assert_eq!(lines.len(), 32);
         assert_eq!(lines[31]["real_userid"]["user"], "ada");
+    }
+
+    #[test]
+    fn a_task_writes_what_was_put_before_and_after_it_began() {
+        let disk = disk();
+        let audit = Audit::open(disk.clone(), config(1 << 20, 2)).unwrap();
+        let put = |user| audit.put(&Event::new(What::LoggedIn, user));
+        let wait_for = |count| {
+            while lines(&*disk, FILE).len() < count {
+                std::thread::yield_now();
+            }
+        };
+        put("before");
+        let pools = TaskPools::start(FEW_THREADS).unwrap();
+        audit.write_by(&pools).unwrap();
+        wait_for(1);
+        put("after");
+        wait_for(2);
+        let kinds = pools.kinds();
+        assert!(kinds.iter().any(|info| info.kind.name() == "audit_log"));
+        pools.executor().shutdown();
+        put("at the end");
+        audit.finish();
+        assert_eq!(lines(&*disk, FILE).len(), 3);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_and_told_by_the_next_line() {
+        let sim = SimDisk::new(2);
+        sim.create_dir_all(Path::new("/data")).unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+        let audit = Audit::open(disk.clone(), config(64 << 20, 2)).unwrap();
+        let put = || audit.put(&Event::new(What::LoggedIn, "ada"));
+        for _ in 0..QUEUE_MAX + 5 {
+            put();
+        }
+        assert_eq!(audit.dropped(), 5);
+        let log = audit.log.as_ref().unwrap();
+        sim.fail_next(Operation::Write, Fault::NoSpace);
+        assert!(log.write_some());
+        while log.write_some() {}
+        let lines = lines(&*disk, FILE);
+        assert_eq!(lines[0]["name"], "audit events lost");
+        assert_eq!(lines[0]["count"], BATCH_MAX as u64 + 5);
+        assert_eq!(lines.len(), 1 + QUEUE_MAX - BATCH_MAX);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use kedge_bucket::{BucketConfig, Recovery};
 use kedge_cluster::Ports;
 use kedge_disk::Disk;
-use kedge_executor::Config as PoolsConfig;
+use kedge_executor::{Config as PoolsConfig, Refused};
 use kedge_types::SystemClock;
 use mio::{Poll, Waker};
 
@@ -205,10 +205,17 @@ impl Server {
             vbuckets_default: config.vbuckets_default,
         };
         let http = start_http(mgmt.0, parts)?;
-        let logins = Logins::start(&pools, &front_ends).map_err(|refused| ServerError::Start {
-            what: "the task of logins",
-            source: std::io::Error::other(refused),
-        })?;
+        let no_task = |what| {
+            move |refused| ServerError::Start {
+                what,
+                source: std::io::Error::other::<Refused>(refused),
+            }
+        };
+        let logins = Logins::start(&pools, &front_ends).map_err(no_task("the task of logins"))?;
+        let audit = services.users.audit();
+        audit
+            .write_by(&pools)
+            .map_err(no_task("the task of the audit log"))?;
         let shared = Arc::new(Shared {
             registry: registry.clone(),
             users: services.users.clone(),

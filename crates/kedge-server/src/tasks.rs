@@ -14,3 +14,11 @@ pub(crate) static AUTHENTICATION: Kind = Kind::new(
     Priority::High,
     Duration::from_millis(500),
 );
+
+/// Lines of the audit log are written. A run is a batch of them and a sync.
+pub(crate) static AUDIT_LOG: Kind = Kind::new(
+    "audit_log",
+    Pool::AuxIo,
+    Priority::High,
+    Duration::from_millis(500),
+);

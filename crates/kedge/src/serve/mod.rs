@@ -190,7 +190,7 @@ fn audit(disk: &Arc<dyn Disk>, settings: &Settings) -> io::Result<Audit> {
         file_bytes_max: settings.audit_log_bytes_max.0,
         files_max: settings.audit_log_files,
     };
-    Audit::start(Arc::clone(disk), config)
+    Audit::open(Arc::clone(disk), config)
 }
 
 fn lock(disk: &dyn Disk, path: &Path) -> Result<kedge_disk::DirLock, ServeError> {

@@ -1,5 +1,6 @@
 //! How the process starts, refuses to start, and stops.
 
+use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -287,6 +288,23 @@ fn settings_that_are_given_reach_a_bucket_that_was_there() {
 }
 
 #[test]
+fn logins_stand_in_the_audit_log_while_the_server_runs() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &["--audit-log"]);
+    let _client = server.connect();
+    let log = dir.path().join("audit.log");
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let text = fs::read_to_string(&log).unwrap_or_default();
+        if text.contains("\"authentication succeeded\"") && text.ends_with('\n') {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{text}");
+        thread::yield_now();
+    }
+}
+
+#[test]
 fn threads_have_names_and_their_number_is_set() {
     let dir = tempfile::tempdir().expect("a directory");
     let more = [
@@ -295,6 +313,7 @@ fn threads_have_names_and_their_number_is_set() {
         "--num-writer-threads=3",
         "--num-auxio-threads=2",
         "--num-nonio-threads=disk_io_optimized",
+        "--audit-log",
     ];
     let server = Server::start(dir.path(), &more);
     server.connect().set(b"k", b"v", PERSIST).expect("a write");

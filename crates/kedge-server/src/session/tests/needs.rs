@@ -251,7 +251,7 @@ fn the_audit_log_has_logins_and_denials() {
         file_bytes_max: 1 << 20,
         files_max: 1,
     };
-    let audit = Audit::start(disk.clone(), config).unwrap();
+    let audit = Audit::open(disk.clone(), config).unwrap();
     let features = Features::of(&[Feature::Xerror, Feature::Collections]);
     let mut rig = Rig::new(Port::Kv, features);
     let store = UserStore::clone(&rig.shared.users.read());
