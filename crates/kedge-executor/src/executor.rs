@@ -164,7 +164,10 @@ impl Executor {
         }
     }
 
-    /// Makes a task run: now if it sleeps; once more if it runs. Returns at once, whether there is such a task.
+    /// Makes a task run: now if it sleeps; once more if it runs, unless that run is its last, as it ends with [`Next::Done`].
+    /// Returns at once, whether there is such a task.
+    ///
+    /// [`Next::Done`]: crate::Next::Done
     pub fn wake(&self, id: TaskId) -> bool {
         self.inner.wake(id)
     }
@@ -225,7 +228,8 @@ impl Executor {
     /// thread are dropped by this one.
     ///
     /// # Panics
-    /// When a task of that owner calls it: it would wait for itself.
+    /// When a task of that owner calls it: it would wait for itself. Other ways to wait in a circle are not seen: tasks of
+    /// two owners that each unregister the other's wait for ever, as does one for a last run that only its thread could make.
     pub fn unregister(&self, owner: OwnerId, force: bool) {
         self.inner.unregister(owner, force, self);
     }

@@ -3,7 +3,7 @@
 //!
 //! Each rule is a function from text to findings, so that a test can show it a bad text and see it fail.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,6 +13,7 @@ use anyhow::Context as _;
 use crate::mutants;
 
 mod docs;
+mod kinds;
 mod layers;
 mod lexer;
 mod modules;
@@ -84,7 +85,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
 
     let mut report = Report::default();
     let mut manifests = Vec::new();
-    let mut unsafe_files = BTreeSet::new();
+    let mut done = BTreeMap::new();
     let mut sources = BTreeMap::new();
     for path in &paths {
         let name = path
@@ -97,9 +98,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
             report.files += 1;
             let text = read(root, path)?;
             let checked = source::check(path, &text);
-            if checked.has_unsafe {
-                unsafe_files.insert(path.clone());
-            }
+            done.insert(path.clone(), checked.does);
             report.findings.extend(checked.findings);
             sources.insert(path.clone(), text);
         } else if name.ends_with(".md") {
@@ -111,11 +110,11 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     }
     report.manifests = manifests.len();
     report.findings.extend(layers::check(&manifests)?);
-    report
-        .findings
-        .extend(source::stale_unsafe_entries(&unsafe_files));
+    report.findings.extend(source::stale_entries(&done));
     report.findings.extend(modules::check(&sources));
     report.findings.extend(check_tables(root)?);
+    let tasks = read(root, Path::new(kinds::DOCUMENT))?;
+    report.findings.extend(kinds::check(&sources, &tasks));
     report.findings.extend(check_mutants(root)?);
     report
         .findings

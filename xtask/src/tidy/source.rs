@@ -1,6 +1,6 @@
 //! Rules about one Rust file.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use super::Finding;
@@ -9,35 +9,112 @@ use super::lexer::code_only;
 /// Lines above which a file says at its top why it is long.
 const LONG_FILE_LINES: usize = 900;
 
-/// Files that may contain `unsafe`, and why they need it. Everything else is safe code.
-const UNSAFE_FILES: [(&str, &str); 5] = [
-    (
-        "bench/common/src/alloc.rs",
-        "an allocator that counts, for a benchmark",
-    ),
-    (
-        "crates/kedge-bucket/tests/it/counting.rs",
-        "an allocator that counts, for tests",
-    ),
-    (
-        "crates/kedge-disk/src/ring/uring.rs",
-        "the system writes into memory after the call that gave it has returned",
-    ),
-    (
-        "crates/kedge-server/src/session/counting.rs",
-        "an allocator that counts, for tests",
-    ),
-    (
-        "crates/kedge-vbucket/src/item.rs",
-        "a document is one allocation behind a thin pointer",
-    ),
-];
+/// Something that only some files may do.
+pub(super) struct Reserved {
+    /// What it is written with.
+    words: &'static [&'static str],
+    /// Where the rule holds: below this, and in tests too or not.
+    below: &'static str,
+    in_tests: bool,
+    /// The files that may, and why they have to.
+    files: &'static [(&'static str, &'static str)],
+}
+
+const UNSAFE: Reserved = Reserved {
+    words: &["unsafe"],
+    below: "",
+    in_tests: true,
+    files: &[
+        (
+            "bench/common/src/alloc.rs",
+            "an allocator that counts, for a benchmark",
+        ),
+        (
+            "crates/kedge-bucket/tests/it/counting.rs",
+            "an allocator that counts, for tests",
+        ),
+        (
+            "crates/kedge-disk/src/ring/uring.rs",
+            "the system writes into memory after the call that gave it has returned",
+        ),
+        (
+            "crates/kedge-server/src/session/counting.rs",
+            "an allocator that counts, for tests",
+        ),
+        (
+            "crates/kedge-vbucket/src/item.rs",
+            "a document is one allocation behind a thin pointer",
+        ),
+    ],
+};
+
+/// Work beside the commands is the task pools'. Other threads serve sockets, or wait for something else than a disk for so
+/// long that a pool would have a thread less.
+const THREADS: Reserved = Reserved {
+    words: &[
+        "thread::Builder",
+        "thread::spawn(",
+        "thread::scope(",
+        "spawn_blocking(",
+    ],
+    below: "crates",
+    in_tests: false,
+    files: &[
+        (
+            "crates/kedge-executor/src/clock/ticks.rs",
+            "ends once it has measured the processor's counter",
+        ),
+        ("crates/kedge-executor/src/workers.rs", "the pools"),
+        ("crates/kedge-server/src/acceptor.rs", "accepts connections"),
+        (
+            "crates/kedge-server/src/cluster/change.rs",
+            "waits for each of the other nodes",
+        ),
+        (
+            "crates/kedge-server/src/cluster/mod.rs",
+            "waits for other nodes and for maps",
+        ),
+        (
+            "crates/kedge-server/src/http/call.rs",
+            "a call that waits for tasks",
+        ),
+        (
+            "crates/kedge-server/src/http/cluster.rs",
+            "a call that waits for other nodes",
+        ),
+        (
+            "crates/kedge-server/src/http/serve.rs",
+            "the event loop of management",
+        ),
+        (
+            "crates/kedge-server/src/replication/mod.rs",
+            "the event loop of replication",
+        ),
+        (
+            "crates/kedge-server/src/replication/thread.rs",
+            "waits for a connection to be made",
+        ),
+        ("crates/kedge-server/src/server.rs", "the front-end threads"),
+        (
+            "crates/kedge/src/cluster_run/nodes.rs",
+            "a tool: reads what each node prints",
+        ),
+        ("crates/kedge/src/load/connect.rs", "a tool: clients"),
+        ("crates/kedge/src/load/mod.rs", "a tool: clients"),
+        (
+            "crates/kedge/src/serve/signals.rs",
+            "waits for signals of the system",
+        ),
+    ],
+};
+
+const RESERVED: [Reserved; 2] = [UNSAFE, THREADS];
 
 /// What [`check`] found in a file.
 pub(super) struct Checked {
     pub(super) findings: Vec<Finding>,
-    /// The file contains the keyword `unsafe`.
-    pub(super) has_unsafe: bool,
+    /// What of [`RESERVED`] the file does, by its place there.
+    pub(super) does: BTreeSet<usize>,
 }
 
 /// Checks one file; `path` is below the root of the repository.
@@ -49,7 +126,7 @@ pub(super) fn check(path: &Path, text: &str) -> Checked {
 
     let original: Vec<&str> = text.lines().collect();
     let mut in_tests = is_test_path(path);
-    let mut has_unsafe = false;
+    let mut does = BTreeSet::new();
     for (index, line) in code.lines().enumerate() {
         in_tests |= line.trim_start().starts_with("#[cfg(test)]");
         let mut report = |message: &str| findings.push(Finding::new(path, index + 1, message));
@@ -63,10 +140,15 @@ pub(super) fn check(path: &Path, text: &str) -> Checked {
                 "`allow` hides that a lint no longer fires; write `#[expect(lint, reason = ...)]`",
             );
         }
-        if has_word(line, "unsafe") {
-            has_unsafe = true;
-            if !may_be_unsafe(path) {
-                report("`unsafe` outside the list in xtask/src/tidy/source.rs");
+        for (number, reserved) in RESERVED.iter().enumerate() {
+            let Some(word) = reserved.word_of(path, line, in_tests) else {
+                continue;
+            };
+            does.insert(number);
+            if !reserved.allows(path) {
+                report(&format!(
+                    "`{word}` outside the list in xtask/src/tidy/source.rs"
+                ));
             }
         }
         if in_tests && sleeps(line) && !sleep_is_reasoned(&original, index) {
@@ -75,26 +157,44 @@ pub(super) fn check(path: &Path, text: &str) -> Checked {
             );
         }
     }
-    Checked {
-        findings,
-        has_unsafe,
+    Checked { findings, does }
+}
+
+impl Reserved {
+    /// The word with which a line does it.
+    fn word_of(&self, path: &Path, line: &str, in_tests: bool) -> Option<&'static str> {
+        if !path.starts_with(self.below) || (in_tests && !self.in_tests) {
+            return None;
+        }
+        let mut words = self.words.iter();
+        words.find(|word| has_word(line, word)).copied()
+    }
+
+    fn allows(&self, path: &Path) -> bool {
+        self.files
+            .iter()
+            .any(|(allowed, _)| path == Path::new(allowed))
     }
 }
 
-/// Entries of the list of unsafe files whose file no longer needs one.
-pub(super) fn stale_unsafe_entries(seen: &BTreeSet<PathBuf>) -> Vec<Finding> {
-    let stale = UNSAFE_FILES
-        .iter()
-        .filter(|(path, _)| !seen.contains(Path::new(path)));
+/// Files on the lists of what is reserved that do not do it any more. `done` has what each file does.
+pub(super) fn stale_entries(done: &BTreeMap<PathBuf, BTreeSet<usize>>) -> Vec<Finding> {
+    let mut stale = Vec::new();
+    for (number, reserved) in RESERVED.iter().enumerate() {
+        for (path, _) in reserved.files {
+            if !done
+                .get(Path::new(path))
+                .is_some_and(|does| does.contains(&number))
+            {
+                let message = format!(
+                    "has no `{}`; take it off the list in xtask/src/tidy/source.rs",
+                    reserved.words.join("`, `")
+                );
+                stale.push(Finding::new(*path, 0, message));
+            }
+        }
+    }
     stale
-        .map(|(path, _)| {
-            Finding::new(
-                *path,
-                0,
-                "has no `unsafe`; take it off the list in xtask/src/tidy/source.rs",
-            )
-        })
-        .collect()
 }
 
 const FORBIDDEN: [(&str, &str); 3] = [
@@ -135,15 +235,9 @@ fn check_place(path: &Path, findings: &mut Vec<Finding>) {
     }
 }
 
-fn is_test_path(path: &Path) -> bool {
+pub(super) fn is_test_path(path: &Path) -> bool {
     path.iter()
         .any(|part| part == "tests" || part == "tests.rs")
-}
-
-fn may_be_unsafe(path: &Path) -> bool {
-    UNSAFE_FILES
-        .iter()
-        .any(|(allowed, _)| path == Path::new(allowed))
 }
 
 fn sleeps(line: &str) -> bool {

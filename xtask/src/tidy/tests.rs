@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{docs, layers, lexer, modules, source};
+use super::{docs, kinds, layers, lexer, modules, source};
 
 fn manifest(name: &str, tables: &str) -> String {
     format!("[package]\nname = \"{name}\"\n[lints]\nworkspace = true\n{tables}")
@@ -163,6 +163,49 @@ fn what_may_not_be_written() {
     for (text, expected) in cases {
         assert_eq!(source_lines(path, text), expected, "{text:?}");
     }
+}
+
+#[test]
+fn threads_are_begun_where_the_list_says() {
+    let threads = "fn f() {\n    thread::Builder::new();\n    tokio::task::spawn_blocking(g);\n}\n";
+    assert_eq!(source_lines("crates/a/src/lib.rs", threads), [2, 3]);
+    assert_eq!(
+        source_lines("crates/kedge-executor/src/workers.rs", threads),
+        []
+    );
+    assert_eq!(source_lines("crates/a/tests/it/a.rs", threads), []);
+    assert_eq!(source_lines("bench/a.rs", threads), []);
+    let tests = format!("#[cfg(test)]\nmod tests {{\n{threads}}}\n");
+    assert_eq!(source_lines("crates/a/src/lib.rs", &tests), []);
+}
+
+#[test]
+fn kinds_of_tasks_have_a_name_of_their_own_and_a_row() {
+    let sources = [
+        (
+            "crates/a/src/lib.rs",
+            "/// Kind::new(\"comment\")\nstatic A: Kind = Kind::new(\n    \"a\",\n);\n#[cfg(test)]\nKind::new(\"test\")",
+        ),
+        (
+            "crates/b/src/lib.rs",
+            "Kind::new(\"b\", X);\nKind::new(\"a\", X);",
+        ),
+        ("crates/b/tests/it/b.rs", "Kind::new(\"c\", X)"),
+    ];
+    let sources = sources
+        .into_iter()
+        .map(|(path, text)| (PathBuf::from(path), text.to_owned()))
+        .collect();
+    let findings = kinds::check(&sources, "## Tasks\n| `a` | NonIO |\n");
+    let messages: Vec<String> = findings
+        .into_iter()
+        .map(|finding| finding.message)
+        .collect();
+    let expected = [
+        "has no row for the task `b`",
+        "`a` is a kind of task in crates/a/src/lib.rs, too",
+    ];
+    assert_eq!(messages, expected);
 }
 
 #[test]
