@@ -15,6 +15,8 @@ use crate::one_shot::{self, Notice};
 use crate::pool::{Pool, TaskPool};
 use crate::timeouts;
 
+/// Name of the benchmark that others are held against.
+pub const FLOOR: &str = "floor";
 /// Front threads, and pool threads.
 pub const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
 /// Tasks in all, of LongLived.
@@ -146,7 +148,7 @@ fn floors() -> Group {
         (case.name, run)
     });
     Group {
-        bench: "floor".to_owned(),
+        bench: FLOOR.to_owned(),
         size: 2,
         cells: cells.into(),
     }
@@ -227,7 +229,7 @@ fn timeouts(tasks: usize) -> Group {
 
 /// Runs all groups, round by round; `tell` hears of each. There are as many rounds as the effort says, and more where the
 /// distance of the processors changed meanwhile: until every cell was seen often enough at both, or [`PATIENCE`] is at its
-/// end.
+/// end. Samples are in the order of the groups and their cells, and only within a cell in that of the rounds.
 pub fn run(groups: &[Group], effort: Effort, tell: impl Fn(usize)) -> Vec<Sample> {
     let mut samples: Vec<Sample> = Vec::new();
     for round in 0..effort.rounds * PATIENCE {
@@ -242,7 +244,16 @@ pub fn run(groups: &[Group], effort: Effort, tell: impl Fn(usize)) -> Vec<Sample
             group.run(effort, round, &mut samples);
         }
     }
+    samples.sort_by_cached_key(|sample| place(groups, sample));
     samples
+}
+
+/// Where the cell of a sample stands among all.
+fn place(groups: &[Group], sample: &Sample) -> Option<usize> {
+    let mut cells = groups
+        .iter()
+        .flat_map(|group| group.cells.iter().map(move |(who, _)| (group, *who)));
+    cells.position(|(group, who)| group.has(who, sample))
 }
 
 /// The distances at which every cell has at least half of the rounds.
@@ -259,14 +270,15 @@ pub fn complete_at(groups: &[Group], effort: Effort, samples: &[Sample]) -> Vec<
 }
 
 impl Group {
+    /// Whether it is a sample of this contender here.
+    fn has(&self, contender: &str, sample: &Sample) -> bool {
+        sample.bench == self.bench && sample.size == self.size && sample.contender == contender
+    }
+
     /// How often the contender was seen that was seen least. Cells that the machine cannot run do not count.
     fn least_seen(&self, distance: Distance, samples: &[Sample]) -> usize {
         let seen = |contender| {
-            let of_cell = samples.iter().filter(|sample| {
-                sample.bench == self.bench
-                    && sample.size == self.size
-                    && sample.contender == contender
-            });
+            let of_cell = samples.iter().filter(|sample| self.has(contender, sample));
             let at_distance = of_cell.clone().filter(|it| it.distance == distance);
             (of_cell.count() > 0).then(|| at_distance.count())
         };
@@ -301,5 +313,34 @@ impl Group {
                 measured,
             }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They were in the order in which they ran, which changes from round to round.
+    #[test]
+    fn samples_are_in_the_order_of_the_plan() {
+        let mut groups = groups("longlived_16_wake");
+        groups.truncate(2);
+        let effort = Effort {
+            rounds: 2,
+            window: Window {
+                warm_up: Duration::from_millis(1),
+                measured: Duration::from_millis(2),
+            },
+            ..Effort::QUICK
+        };
+        let samples = run(&groups, effort, |_| {});
+        let mut cells: Vec<_> = samples
+            .iter()
+            .map(|sample| (sample.size, sample.contender))
+            .collect();
+        cells.dedup();
+        let contenders = ["kedge", "single_mutex", "one_scheduler"];
+        let planned = [1, 2].map(|threads| contenders.map(|who| (threads, who)));
+        assert_eq!(cells, planned.concat());
     }
 }
