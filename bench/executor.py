@@ -19,7 +19,6 @@ LONG_LIVED = ["longlived_16", "longlived_64"]
 SCALING = {"oneshot_handle": "oneshot_handle", "oneshot_condvar": "oneshot_condvar"} | {
     name: f"{name}_wake" for name in LONG_LIVED
 }
-FLOOR = "futex_across_cores"
 # How far the processors were from each other: with cells of the first the bars are taken, if each was seen often enough.
 DISTANCES = {"near": "share a cache or a core", "far": "share no cache"}
 FIELDS = ["items_per_s", "fairness", "cpu_us_per_item", "settled_per_s"]
@@ -42,10 +41,11 @@ TITLES = {
 
 
 class Figures:
-    """Samples by benchmark, size (threads, or tasks of TimeoutAddCancel) and contender."""
+    """Samples by benchmark, contender and size (threads, or tasks of TimeoutAddCancel), all in the order of the plan.
+    `floor` names the one that ratios are taken to."""
 
-    def __init__(self, samples):
-        self.tree = {}
+    def __init__(self, samples, floor):
+        self.tree, self.floor = {}, floor
         for sample in samples:
             sizes = self.tree.setdefault(sample["bench"], {}).setdefault(sample["contender"], {})
             fields = sizes.setdefault(sample["size"], {})
@@ -66,10 +66,8 @@ class Figures:
         """Of medians."""
         return self.median(bench, OURS, size) / max(self.median(bench, rival, size), 1e-9)
 
-    def floor(self):
-        floors = self.tree["floor"]
-        name = FLOOR if FLOOR in floors else next(iter(floors))
-        return self.median("floor", name, 2)
+    def times_the_floor(self, bench, contender, size):
+        return self.median(bench, contender, size) / self.median("floor", self.floor, 2)
 
 
 # ---- bars
@@ -137,24 +135,24 @@ def distances_report(seen, distances):
 
 def bench_report(bench, figures):
     sizes = figures.sizes(bench)
-    floor = figures.floor()
     first, second, ratios = [], [], []
     for contender in figures.contenders(bench):
         throughput = [figures.median(bench, contender, size) for size in sizes]
         first.append([contender, *map(thousands, throughput)])
         details = []
-        for size, items in zip(sizes, throughput):
+        for size in sizes:
             cell = f"{figures.median(bench, contender, size, 'cpu_us_per_item'):.2f}"
             if bench == "timeouts":
                 cell += f" · {thousands(figures.median(bench, contender, size, 'settled_per_s'))}"
             else:
-                cell += f" · {figures.median(bench, contender, size, 'fairness'):.2f} · {items / floor:.1f}"
+                cell += f" · {figures.median(bench, contender, size, 'fairness'):.2f}"
+                cell += f" · {figures.times_the_floor(bench, contender, size):.1f}"
             details.append(cell)
         second.append([contender, *details])
         if contender != OURS:
             ratios.append([contender, *(f"{figures.ratio(bench, contender, size):.2f}" for size in sizes)])
     columns = head(bench, figures)
-    detail = "k items/s until the pool has acted" if bench == "timeouts" else "least by most served · times the floor"
+    detail = "k items/s until the pool has acted" if bench == "timeouts" else "least by most served · times the futex floor"
     return (
         f"## {TITLES[bench]}\n\n" + table(["thousand items/s", *columns], first) + "\n"
         + table([f"{OURS} divided by", *columns], ratios) + "\n"
@@ -173,7 +171,7 @@ def floor_report(figures):
     return (
         f"## {TITLES['floor']}\n\nA hand-over through a condition variable whose waiter sleeps takes {hand_over_us:.2f} us of processor time, "
         f"half of a round trip on one core: {os.cpu_count()} cores make no more than {thousands(most)} thousand of them a second, whatever "
-        f"the pool does.\n\n\"Times the floor\" below is items/s divided by the first row, or by the second on one core.\n\n"
+        f"the pool does.\n\n\"Times the futex floor\" below is items/s divided by {figures.floor}.\n\n"
         + table(["means and place", "thousand round trips/s", "us", "CPU us"], rows)
     )
 
@@ -199,8 +197,9 @@ def main():
     measured = run_crate("executor")
     run = watch.end()
     idle, bars, distances = measured["idle"], Bars(), measured["complete_at"]
+    floor = measured["floor"]
     seen = {name: [each for each in measured["samples"] if each["distance"] == name] for name in DISTANCES}
-    first, *others = [Figures(seen[name]) for name in distances] or [Figures(measured["samples"])]
+    first, *others = [Figures(seen[name], floor) for name in distances] or [Figures(measured["samples"], floor)]
     set_bars(first, bars)
     for figures, name in zip(others, distances[1:]):
         set_bars(figures, bars, f"_{name}")
@@ -218,7 +217,7 @@ def main():
             sections.append(f"# Processors that {DISTANCES[name]}\n")
         sections.append(report(figures))
     sections.append(idle_report(idle))
-    trees = {name: Figures(samples).tree for name, samples in seen.items() if samples}
+    trees = {name: Figures(samples, floor).tree for name, samples in seen.items() if samples}
     data = {**run, "effort": effort, "complete_at": distances, "samples": trees, "idle": idle}
     write_results("executor", "Task pools: make bench-executor", data, intro + "\n".join(sections), bars)
 
