@@ -19,6 +19,9 @@ LONG_LIVED = ["longlived_16", "longlived_64"]
 SCALING = {"oneshot_handle": "oneshot_handle", "oneshot_condvar": "oneshot_condvar"} | {
     name: f"{name}_wake" for name in LONG_LIVED
 }
+# What is also measured while all cores are busy with other work, as `busy_NAME`.
+BUSY = [*NOTICES, "longlived_16", "timeouts"]
+TIMEOUTS = ["timeouts", "busy_timeouts"]
 # How far the processors were from each other: with cells of the first the bars are taken, if each was seen often enough.
 DISTANCES = {"near": "share a cache or a core", "far": "share no cache"}
 FIELDS = ["items_per_s", "fairness", "cpu_us_per_item", "settled_per_s"]
@@ -33,7 +36,9 @@ TITLES = {
     "longlived_16_wake_and_wait": "LongLived, 16 tasks, `wake_and_wait`",
     "longlived_64_wake": "LongLived, 64 tasks, `wake`",
     "longlived_64_wake_and_wait": "LongLived, 64 tasks, `wake_and_wait`",
+    "busy_longlived_16": "LongLived, 16 tasks, `wake`, all cores busy with other work",
     "timeouts": "TimeoutAddCancel",
+    "busy_timeouts": "TimeoutAddCancel, all cores busy with other work",
 }
 
 
@@ -102,9 +107,9 @@ def set_bars(figures, bars, suffix=""):
     for name, bench in SCALING.items():
         fairness = min(figures.median(bench, OURS, size, "fairness") for size in figures.sizes(bench))
         bar(f"{name}_least_vs_most_served", fairness, 0.3)
-    for notice in NOTICES:
+    for name in BUSY:
         for rival in SEMANTIC:
-            bar(f"busy_{notice}_vs_{rival}", worst(f"busy_{notice}", rival), 1.0)
+            bar(f"busy_{name}_vs_{rival}", worst(f"busy_{name}", rival), 1.0)
     for name in LONG_LIVED:
         for size in (8, 16):
             post, wait = (figures.median(f"{name}_{how}", OURS, size) for how in ("wake", "wake_and_wait"))
@@ -119,7 +124,7 @@ def thousands(value):
 
 
 def head(bench, figures):
-    unit = "tasks" if bench == "timeouts" else "thread"
+    unit = "tasks" if bench in TIMEOUTS else "thread"
     return [f"{size:,} {unit}{'s' if unit == 'thread' and size > 1 else ''}" for size in figures.sizes(bench)]
 
 
@@ -142,7 +147,7 @@ def bench_report(bench, figures):
         details = []
         for size in sizes:
             cell = f"{figures.median(bench, contender, size, 'cpu_us_per_item'):.2f}"
-            if bench == "timeouts":
+            if bench in TIMEOUTS:
                 cell += f" · {thousands(figures.median(bench, contender, size, 'settled_per_s'))}"
             else:
                 cell += f" · {figures.median(bench, contender, size, 'fairness'):.2f}"
@@ -152,7 +157,7 @@ def bench_report(bench, figures):
         if contender != OURS:
             ratios.append([contender, *(f"{figures.ratio(bench, contender, size):.2f}" for size in sizes)])
     columns = head(bench, figures)
-    detail = "k items/s until the pool has acted" if bench == "timeouts" else "least by most served · times the futex floor"
+    detail = "k items/s until the pool has acted" if bench in TIMEOUTS else "least by most served · times the futex floor"
     return (
         f"## {TITLES[bench]}\n\n" + table(["thousand items/s", *columns], first) + "\n"
         + table([f"{OURS} divided by", *columns], ratios) + "\n"

@@ -122,7 +122,7 @@ pub fn groups(filter: &str) -> Vec<Group> {
     for (name, notice) in [("handle", Notice::Handle), ("condvar", Notice::Condvar)] {
         for threads in THREADS {
             groups.push(one_shots(&format!("oneshot_{name}"), threads, notice));
-            groups.push(busy(&format!("busy_{name}"), threads, notice));
+            groups.push(busy_one_shots(&format!("busy_{name}"), threads, notice));
         }
     }
     for tasks in LONG_LIVED {
@@ -133,11 +133,18 @@ pub fn groups(filter: &str) -> Vec<Group> {
                     threads,
                     tasks,
                     wake,
+                    false,
                 ));
             }
         }
     }
-    groups.extend(TIMEOUTS.map(timeouts));
+    let [tasks, _] = LONG_LIVED;
+    for threads in THREADS {
+        let bench = format!("busy_longlived_{tasks}");
+        groups.push(long_lived(&bench, threads, tasks, Wake::Post, true));
+    }
+    groups.extend(TIMEOUTS.map(|tasks| timeouts("timeouts", tasks, false)));
+    groups.extend(TIMEOUTS.map(|tasks| timeouts("busy_timeouts", tasks, true)));
     groups.retain(|group| group.bench.contains(filter));
     groups
 }
@@ -177,7 +184,7 @@ fn one_shots(bench: &str, threads: usize, notice: Notice) -> Group {
 }
 
 /// The pools with task semantics, while other threads keep all cores busy.
-fn busy(bench: &str, threads: usize, notice: Notice) -> Group {
+fn busy_one_shots(bench: &str, threads: usize, notice: Notice) -> Group {
     Group {
         bench: bench.to_owned(),
         size: threads,
@@ -189,26 +196,32 @@ fn busy(bench: &str, threads: usize, notice: Notice) -> Group {
     }
 }
 
-fn long_lived(bench: &str, threads: usize, tasks: usize, wake: Wake) -> Group {
-    fn cell<P: TaskPool>(threads: usize, tasks: usize, wake: Wake) -> (&'static str, Run) {
-        let run = move |window| Some(long_lived::run::<P>(threads, tasks, wake, window).into());
+fn long_lived(bench: &str, threads: usize, tasks: usize, wake: Wake, busy: bool) -> Group {
+    fn cell<P: TaskPool>(
+        threads: usize,
+        tasks: usize,
+        wake: Wake,
+        busy: bool,
+    ) -> (&'static str, Run) {
+        let run =
+            move |window| Some(long_lived::run::<P>(threads, tasks, wake, busy, window).into());
         (P::NAME, Box::new(run))
     }
     Group {
         bench: bench.to_owned(),
         size: threads,
         cells: vec![
-            cell::<Ours>(threads, tasks, wake),
-            cell::<SingleMutex>(threads, tasks, wake),
-            cell::<OneScheduler>(threads, tasks, wake),
+            cell::<Ours>(threads, tasks, wake, busy),
+            cell::<SingleMutex>(threads, tasks, wake, busy),
+            cell::<OneScheduler>(threads, tasks, wake, busy),
         ],
     }
 }
 
-fn timeouts(tasks: usize) -> Group {
-    fn cell<P: TaskPool>(tasks: usize) -> (&'static str, Run) {
+fn timeouts(bench: &str, tasks: usize, busy: bool) -> Group {
+    fn cell<P: TaskPool>(tasks: usize, busy: bool) -> (&'static str, Run) {
         let run = move |window| {
-            let given = timeouts::run::<P>(tasks, window);
+            let given = timeouts::run::<P>(tasks, busy, window);
             Some(Measured {
                 outcome: given.outcome,
                 settled_per_s: Some(given.settled_per_s),
@@ -217,12 +230,12 @@ fn timeouts(tasks: usize) -> Group {
         (P::NAME, Box::new(run))
     }
     Group {
-        bench: "timeouts".to_owned(),
+        bench: bench.to_owned(),
         size: tasks,
         cells: vec![
-            cell::<Ours>(tasks),
-            cell::<SingleMutex>(tasks),
-            cell::<OneScheduler>(tasks),
+            cell::<Ours>(tasks, busy),
+            cell::<SingleMutex>(tasks, busy),
+            cell::<OneScheduler>(tasks, busy),
         ],
     }
 }
@@ -323,7 +336,7 @@ mod tests {
     /// They were in the order in which they ran, which changes from round to round.
     #[test]
     fn samples_are_in_the_order_of_the_plan() {
-        let mut groups = groups("longlived_16_wake");
+        let mut groups = groups("busy_longlived");
         groups.truncate(2);
         let effort = Effort {
             rounds: 2,

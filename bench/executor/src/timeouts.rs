@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use kedge_bench_common::random::Random;
 
+use crate::burn::Burners;
 use crate::measure::{Outcome, Window, measure};
 use crate::pool::TaskPool;
 
@@ -28,12 +29,12 @@ pub fn snooze_time(random: &mut Random) -> Duration {
     Duration::from_micros(SHORTEST_US + random.below(LONGEST_US - SHORTEST_US))
 }
 
-/// Runs one cell.
+/// Runs one cell. With `busy` other threads of this process keep all cores busy meanwhile.
 ///
 /// # Panics
 /// When the pool has lost the task that tells when it is through.
 #[must_use]
-pub fn run<P: TaskPool>(tasks: usize, window: Window) -> Timeouts {
+pub fn run<P: TaskPool>(tasks: usize, busy: bool, window: Window) -> Timeouts {
     // What posts faster than its pool acts has a queue that grows all the while.
     let window = Window {
         measured: window.measured.min(LONGEST_CELL),
@@ -47,9 +48,10 @@ pub fn run<P: TaskPool>(tasks: usize, window: Window) -> Timeouts {
     let last = pool.add(None, || {});
     assert!(pool.wake_and_wait(last), "a task that is there");
 
+    let burners = Burners::start(busy);
+    let others_cpu = || burners.cpu();
     let began = Instant::now();
-    let no_others = || Duration::ZERO;
-    let outcome = measure(1, window, no_others, |_, progress| {
+    let outcome = measure(1, window, others_cpu, |_, progress| {
         let mut random = random.clone();
         let mut all = ids.iter().cycle();
         while progress.go_on() {
