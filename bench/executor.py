@@ -22,6 +22,8 @@ SCALING = {"oneshot_handle": "oneshot_handle", "oneshot_condvar": "oneshot_condv
 # What is also measured while all cores are busy with other work, as `busy_NAME`.
 BUSY = [*NOTICES, "longlived_16", "timeouts"]
 TIMEOUTS = ["timeouts", "busy_timeouts"]
+# Our pools of which it is measured how late timers fire.
+LATE = ["nonio", "auxio"]
 # How far the processors were from each other: with cells of the first the bars are taken, if each was seen often enough.
 DISTANCES = {"near": "share a cache or a core", "far": "share no cache"}
 FIELDS = ["items_per_s", "fairness", "cpu_us_per_item", "settled_per_s"]
@@ -182,12 +184,22 @@ def floor_report(figures):
 
 
 def idle_report(idle):
-    rows = [
-        [name, each["threads"], f"{each['core_share'] * 100:.4f} %", f"{each['switches_per_s']:.1f}"]
-        for name, each in idle.items()
-    ]
+    rows = []
+    for name in [OURS, *SEMANTIC]:
+        each = idle[name]
+        rows.append([name, each["threads"], f"{each['core_percent']:.4f} %", f"{each['switches_per_s']:.1f}"])
     return "## Idle: all pools, 1,000 snoozing tasks\n\n" + table(
         ["pool", "threads", "of one core", "context switches/s"], rows
+    )
+
+
+def lateness_report(lateness):
+    rows = [
+        [name, *(f"{lateness[name][f'{which}_ms']:.2f}" for which in ("p50", "p99", "max"))]
+        for name in [*(f"{OURS}_{pool}" for pool in LATE), *SEMANTIC]
+    ]
+    return "## Lateness: all pools idle, 1,000 snoozing tasks, one timer of 2 to 20 ms after the other\n\n" + table(
+        ["pool", "p50, ms late", "p99", "max"], rows
     )
 
 
@@ -201,14 +213,16 @@ def main():
     watch = Watch()
     measured = run_crate("executor")
     run = watch.end()
-    idle, bars, distances = measured["idle"], Bars(), measured["complete_at"]
-    floor = measured["floor"]
+    idle, lateness = measured["alone"]["idle"], measured["alone"]["lateness"]
+    bars, distances, floor = Bars(), measured["complete_at"], measured["floor"]
     seen = {name: [each for each in measured["samples"] if each["distance"] == name] for name in DISTANCES}
     first, *others = [Figures(seen[name], floor) for name in distances] or [Figures(measured["samples"], floor)]
     set_bars(first, bars)
     for figures, name in zip(others, distances[1:]):
         set_bars(figures, bars, f"_{name}")
-    bars.at_most("idle_share_of_a_core", idle[OURS]["core_share"] * 100, 0.1, "%")
+    bars.at_most("idle_share_of_a_core", idle[OURS]["core_percent"], 0.1, "%")
+    for pool in LATE:
+        bars.at_most(f"timer_late_p99_ms_{pool}", lateness[f"{OURS}_{pool}"]["p99_ms"], 1.0, "ms")
     effort = measured["effort"]
     intro = (
         f"{opening(run, filesystem=False)}\n\nMedians of {effort['rounds']} rounds, {effort['measured_s']} s per cell, "
@@ -221,9 +235,9 @@ def main():
         if others:
             sections.append(f"# Processors that {DISTANCES[name]}\n")
         sections.append(report(figures))
-    sections.append(idle_report(idle))
+    sections += [idle_report(idle), lateness_report(lateness)]
     trees = {name: Figures(samples, floor).tree for name, samples in seen.items() if samples}
-    data = {**run, "effort": effort, "complete_at": distances, "samples": trees, "idle": idle}
+    data = {**run, "effort": effort, "complete_at": distances, "samples": trees, **measured["alone"]}
     write_results("executor", "Task pools: make bench-executor", data, intro + "\n".join(sections), bars)
 
 

@@ -39,6 +39,8 @@ pub struct Effort {
     pub window: Window,
     /// How long a pool is watched when idle.
     pub idle: Duration,
+    /// How often it is looked how late a timer is.
+    pub snoozes: usize,
 }
 
 impl Effort {
@@ -50,6 +52,7 @@ impl Effort {
             measured: Duration::from_millis(450),
         },
         idle: Duration::from_secs(10),
+        snoozes: 1_000,
     };
 
     /// A look.
@@ -60,6 +63,7 @@ impl Effort {
             measured: Duration::from_millis(80),
         },
         idle: Duration::from_secs(3),
+        snoozes: 150,
     };
 }
 

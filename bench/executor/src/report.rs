@@ -7,7 +7,6 @@ use kedge_bench_common::table::Column;
 use serde_json::{Value, json};
 
 use crate::floor::Distance;
-use crate::idle::Idle;
 use crate::plan::{Effort, FLOOR, Sample};
 
 const FIGURES: [Column<Sample>; 3] = [
@@ -91,12 +90,7 @@ fn table(title: &str, samples: &[&Sample], figure: impl Fn(&Sample) -> f64) -> S
 
 /// Everything, for a program.
 #[must_use]
-pub fn json(
-    effort: &Effort,
-    samples: &[Sample],
-    complete_at: &[Distance],
-    idle: &[(String, Value)],
-) -> Value {
+pub fn json(effort: &Effort, samples: &[Sample], complete_at: &[Distance], alone: &Value) -> Value {
     let each: Vec<_> = samples
         .iter()
         .map(|sample| {
@@ -114,7 +108,6 @@ pub fn json(
             })
         })
         .collect();
-    let idle: serde_json::Map<_, _> = idle.iter().cloned().collect();
     json!({
         "effort": {
             "rounds": effort.rounds,
@@ -124,22 +117,12 @@ pub fn json(
         "floor": floor(samples),
         "complete_at": complete_at.iter().map(|distance| distance.name()).collect::<Vec<_>>(),
         "samples": each,
-        "idle": idle,
-    })
-}
-
-/// One idle pool, for the process that asked for it.
-#[must_use]
-pub fn idle_json(idle: &Idle) -> Value {
-    json!({
-        "threads": idle.threads,
-        "core_share": idle.core_share,
-        "switches_per_s": rounded(idle.switches_per_s),
+        "alone": alone,
     })
 }
 
 /// Enough digits for any figure here, and no more.
-fn rounded(value: f64) -> f64 {
+pub(crate) fn rounded(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }
 
