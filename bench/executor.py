@@ -66,6 +66,11 @@ class Figures:
     def sizes(self, bench):
         return list(next(iter(self.tree[bench].values())))
 
+    def counts(self):
+        """How many samples each cell has."""
+        cells = (sizes for contenders in self.tree.values() for sizes in contenders.values())
+        return [len(fields["items_per_s"]) for sizes in cells for fields in sizes.values()]
+
     def median(self, bench, contender, size, field="items_per_s"):
         return median(self.tree[bench][contender][size][field])
 
@@ -128,6 +133,15 @@ def thousands(value):
 def head(bench, figures):
     unit = "tasks" if bench in TIMEOUTS else "thread"
     return [f"{size:,} {unit}{'s' if unit == 'thread' and size > 1 else ''}" for size in figures.sizes(bench)]
+
+
+def samples_report(reported, effort):
+    """How often each cell was measured, and for how long."""
+    counts = [count for figures in reported for count in figures.counts()]
+    least, most = min(counts), max(counts)
+    times = f"{least} to {most}" if most > least else f"{most}"
+    shorter = f" ({effort['timeouts_s']} s of TimeoutAddCancel)" if effort["timeouts_s"] < effort["measured_s"] else ""
+    return f"Medians of {times} samples a cell, each of {effort['measured_s']} s{shorter}, contenders interleaved."
 
 
 def distances_report(seen, distances):
@@ -216,7 +230,8 @@ def main():
     idle, lateness = measured["alone"]["idle"], measured["alone"]["lateness"]
     bars, distances, floor = Bars(), measured["complete_at"], measured["floor"]
     seen = {name: [each for each in measured["samples"] if each["distance"] == name] for name in DISTANCES}
-    first, *others = [Figures(seen[name], floor) for name in distances] or [Figures(measured["samples"], floor)]
+    reported = [Figures(seen[name], floor) for name in distances] or [Figures(measured["samples"], floor)]
+    first, *others = reported
     set_bars(first, bars)
     for figures, name in zip(others, distances[1:]):
         set_bars(figures, bars, f"_{name}")
@@ -225,19 +240,19 @@ def main():
         bars.at_most(f"timer_late_p99_ms_{pool}", lateness[f"{OURS}_{pool}"]["p99_ms"], 1.0, "ms")
     effort = measured["effort"]
     intro = (
-        f"{opening(run, filesystem=False)}\n\nMedians of {effort['rounds']} rounds, {effort['measured_s']} s per cell, "
-        f"contenders interleaved. As many pool threads as front threads. {', '.join(SEMANTIC)} have tasks as {OURS} has; "
-        f"the others hand over closures and nothing more. A bar is the worst of its numbers of threads.\n\n"
+        f"{opening(run, filesystem=False)}\n\n{samples_report(reported, effort)} As many pool threads as front threads. "
+        f"{', '.join(SEMANTIC)} have tasks as {OURS} has; the others hand over closures and nothing more. A bar is the worst "
+        f"of its numbers of threads.\n\n"
         f"{distances_report(seen, distances)}\n\n"
     )
     sections = []
-    for figures, name in zip([first, *others], distances or ["mixed"]):
+    for figures, name in zip(reported, distances or ["mixed"]):
         if others:
             sections.append(f"# Processors that {DISTANCES[name]}\n")
         sections.append(report(figures))
     sections += [idle_report(idle), lateness_report(lateness)]
     trees = {name: Figures(samples, floor).tree for name, samples in seen.items() if samples}
-    data = {**run, "effort": effort, "complete_at": distances, "samples": trees, **measured["alone"]}
+    data = {**run, "effort": effort, "complete_at": distances, "floor": floor, "samples": trees, **measured["alone"]}
     write_results("executor", "Task pools: make bench-executor", data, intro + "\n".join(sections), bars)
 
 

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::floor::Distance;
 use crate::plan::{Effort, FLOOR, Sample};
+use crate::timeouts;
 
 const FIGURES: [Column<Sample>; 3] = [
     ("thousand items/s", |sample| {
@@ -112,6 +113,7 @@ pub fn json(effort: &Effort, samples: &[Sample], complete_at: &[Distance], alone
         "effort": {
             "rounds": effort.rounds,
             "measured_s": effort.window.measured.as_secs_f64(),
+            "timeouts_s": timeouts::shortened(effort.window).measured.as_secs_f64(),
             "idle_s": effort.idle.as_secs_f64(),
         },
         "floor": floor(samples),

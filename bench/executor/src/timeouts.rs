@@ -24,6 +24,16 @@ pub struct Timeouts {
     pub settled_per_s: f64,
 }
 
+/// The window of a cell in place of the one that others have: what posts faster than its pool acts has a queue that grows
+/// all the while.
+#[must_use]
+pub fn shortened(window: Window) -> Window {
+    Window {
+        measured: window.measured.min(LONGEST_CELL),
+        ..window
+    }
+}
+
 /// A random time to snooze for.
 pub fn snooze_time(random: &mut Random) -> Duration {
     Duration::from_micros(SHORTEST_US + random.below(LONGEST_US - SHORTEST_US))
@@ -35,11 +45,6 @@ pub fn snooze_time(random: &mut Random) -> Duration {
 /// When the pool has lost the task that tells when it is through.
 #[must_use]
 pub fn run<P: TaskPool>(tasks: usize, busy: bool, window: Window) -> Timeouts {
-    // What posts faster than its pool acts has a queue that grows all the while.
-    let window = Window {
-        measured: window.measured.min(LONGEST_CELL),
-        ..window
-    };
     let pool = P::start(1);
     let mut random = Random::new(tasks as u64);
     let ids: Vec<_> = (0..tasks)
@@ -51,7 +56,7 @@ pub fn run<P: TaskPool>(tasks: usize, busy: bool, window: Window) -> Timeouts {
     let burners = Burners::start(busy);
     let others_cpu = || burners.cpu();
     let began = Instant::now();
-    let outcome = measure(1, window, others_cpu, |_, progress| {
+    let outcome = measure(1, shortened(window), others_cpu, |_, progress| {
         let mut random = random.clone();
         let mut all = ids.iter().cycle();
         while progress.go_on() {
