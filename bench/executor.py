@@ -19,7 +19,11 @@ LONG_LIVED = ["longlived_16", "longlived_64"]
 SCALING = {"oneshot_handle": "oneshot_handle", "oneshot_condvar": "oneshot_condvar"} | {
     name: f"{name}_wake" for name in LONG_LIVED
 }
-FLOOR = "futex_across_cores"
+# What is also measured while all cores are busy with other work, as `busy_NAME`.
+BUSY = [*NOTICES, "longlived_16", "timeouts"]
+TIMEOUTS = ["timeouts", "busy_timeouts"]
+# Our pools of which it is measured how late timers fire.
+LATE = ["nonio", "auxio"]
 # How far the processors were from each other: with cells of the first the bars are taken, if each was seen often enough.
 DISTANCES = {"near": "share a cache or a core", "far": "share no cache"}
 FIELDS = ["items_per_s", "fairness", "cpu_us_per_item", "settled_per_s"]
@@ -34,7 +38,9 @@ TITLES = {
     "longlived_16_wake_and_wait": "LongLived, 16 tasks, `wake_and_wait`",
     "longlived_64_wake": "LongLived, 64 tasks, `wake`",
     "longlived_64_wake_and_wait": "LongLived, 64 tasks, `wake_and_wait`",
+    "busy_longlived_16": "LongLived, 16 tasks, `wake`, all cores busy with other work",
     "timeouts": "TimeoutAddCancel",
+    "busy_timeouts": "TimeoutAddCancel, all cores busy with other work",
 }
 
 
@@ -42,10 +48,11 @@ TITLES = {
 
 
 class Figures:
-    """Samples by benchmark, size (threads, or tasks of TimeoutAddCancel) and contender."""
+    """Samples by benchmark, contender and size (threads, or tasks of TimeoutAddCancel), all in the order of the plan.
+    `floor` names the one that ratios are taken to."""
 
-    def __init__(self, samples):
-        self.tree = {}
+    def __init__(self, samples, floor):
+        self.tree, self.floor = {}, floor
         for sample in samples:
             sizes = self.tree.setdefault(sample["bench"], {}).setdefault(sample["contender"], {})
             fields = sizes.setdefault(sample["size"], {})
@@ -59,6 +66,11 @@ class Figures:
     def sizes(self, bench):
         return list(next(iter(self.tree[bench].values())))
 
+    def counts(self):
+        """How many samples each cell has."""
+        cells = (sizes for contenders in self.tree.values() for sizes in contenders.values())
+        return [len(fields["items_per_s"]) for sizes in cells for fields in sizes.values()]
+
     def median(self, bench, contender, size, field="items_per_s"):
         return median(self.tree[bench][contender][size][field])
 
@@ -66,10 +78,8 @@ class Figures:
         """Of medians."""
         return self.median(bench, OURS, size) / max(self.median(bench, rival, size), 1e-9)
 
-    def floor(self):
-        floors = self.tree["floor"]
-        name = FLOOR if FLOOR in floors else next(iter(floors))
-        return self.median("floor", name, 2)
+    def times_the_floor(self, bench, contender, size):
+        return self.median(bench, contender, size) / self.median("floor", self.floor, 2)
 
 
 # ---- bars
@@ -104,9 +114,9 @@ def set_bars(figures, bars, suffix=""):
     for name, bench in SCALING.items():
         fairness = min(figures.median(bench, OURS, size, "fairness") for size in figures.sizes(bench))
         bar(f"{name}_least_vs_most_served", fairness, 0.3)
-    for notice in NOTICES:
+    for name in BUSY:
         for rival in SEMANTIC:
-            bar(f"busy_{notice}_vs_{rival}", worst(f"busy_{notice}", rival), 1.0)
+            bar(f"busy_{name}_vs_{rival}", worst(f"busy_{name}", rival), 1.0)
     for name in LONG_LIVED:
         for size in (8, 16):
             post, wait = (figures.median(f"{name}_{how}", OURS, size) for how in ("wake", "wake_and_wait"))
@@ -121,8 +131,17 @@ def thousands(value):
 
 
 def head(bench, figures):
-    unit = "tasks" if bench == "timeouts" else "thread"
+    unit = "tasks" if bench in TIMEOUTS else "thread"
     return [f"{size:,} {unit}{'s' if unit == 'thread' and size > 1 else ''}" for size in figures.sizes(bench)]
+
+
+def samples_report(reported, effort):
+    """How often each cell was measured, and for how long."""
+    counts = [count for figures in reported for count in figures.counts()]
+    least, most = min(counts), max(counts)
+    times = f"{least} to {most}" if most > least else f"{most}"
+    shorter = f" ({effort['timeouts_s']} s of TimeoutAddCancel)" if effort["timeouts_s"] < effort["measured_s"] else ""
+    return f"Medians of {times} samples a cell, each of {effort['measured_s']} s{shorter}, contenders interleaved."
 
 
 def distances_report(seen, distances):
@@ -137,24 +156,24 @@ def distances_report(seen, distances):
 
 def bench_report(bench, figures):
     sizes = figures.sizes(bench)
-    floor = figures.floor()
     first, second, ratios = [], [], []
     for contender in figures.contenders(bench):
         throughput = [figures.median(bench, contender, size) for size in sizes]
         first.append([contender, *map(thousands, throughput)])
         details = []
-        for size, items in zip(sizes, throughput):
+        for size in sizes:
             cell = f"{figures.median(bench, contender, size, 'cpu_us_per_item'):.2f}"
-            if bench == "timeouts":
+            if bench in TIMEOUTS:
                 cell += f" · {thousands(figures.median(bench, contender, size, 'settled_per_s'))}"
             else:
-                cell += f" · {figures.median(bench, contender, size, 'fairness'):.2f} · {items / floor:.1f}"
+                cell += f" · {figures.median(bench, contender, size, 'fairness'):.2f}"
+                cell += f" · {figures.times_the_floor(bench, contender, size):.1f}"
             details.append(cell)
         second.append([contender, *details])
         if contender != OURS:
             ratios.append([contender, *(f"{figures.ratio(bench, contender, size):.2f}" for size in sizes)])
     columns = head(bench, figures)
-    detail = "k items/s until the pool has acted" if bench == "timeouts" else "least by most served · times the floor"
+    detail = "k items/s until the pool has acted" if bench in TIMEOUTS else "least by most served · times the futex floor"
     return (
         f"## {TITLES[bench]}\n\n" + table(["thousand items/s", *columns], first) + "\n"
         + table([f"{OURS} divided by", *columns], ratios) + "\n"
@@ -173,18 +192,28 @@ def floor_report(figures):
     return (
         f"## {TITLES['floor']}\n\nA hand-over through a condition variable whose waiter sleeps takes {hand_over_us:.2f} us of processor time, "
         f"half of a round trip on one core: {os.cpu_count()} cores make no more than {thousands(most)} thousand of them a second, whatever "
-        f"the pool does.\n\n\"Times the floor\" below is items/s divided by the first row, or by the second on one core.\n\n"
+        f"the pool does.\n\n\"Times the futex floor\" below is items/s divided by {figures.floor}.\n\n"
         + table(["means and place", "thousand round trips/s", "us", "CPU us"], rows)
     )
 
 
 def idle_report(idle):
-    rows = [
-        [name, each["threads"], f"{each['core_share'] * 100:.4f} %", f"{each['switches_per_s']:.1f}"]
-        for name, each in idle.items()
-    ]
+    rows = []
+    for name in [OURS, *SEMANTIC]:
+        each = idle[name]
+        rows.append([name, each["threads"], f"{each['core_percent']:.4f} %", f"{each['switches_per_s']:.1f}"])
     return "## Idle: all pools, 1,000 snoozing tasks\n\n" + table(
         ["pool", "threads", "of one core", "context switches/s"], rows
+    )
+
+
+def lateness_report(lateness):
+    rows = [
+        [name, *(f"{lateness[name][f'{which}_ms']:.2f}" for which in ("p50", "p99", "max"))]
+        for name in [*(f"{OURS}_{pool}" for pool in LATE), *SEMANTIC]
+    ]
+    return "## Lateness: all pools idle, 1,000 snoozing tasks, one timer of 2 to 20 ms after the other\n\n" + table(
+        ["pool", "p50, ms late", "p99", "max"], rows
     )
 
 
@@ -198,28 +227,32 @@ def main():
     watch = Watch()
     measured = run_crate("executor")
     run = watch.end()
-    idle, bars, distances = measured["idle"], Bars(), measured["complete_at"]
+    idle, lateness = measured["alone"]["idle"], measured["alone"]["lateness"]
+    bars, distances, floor = Bars(), measured["complete_at"], measured["floor"]
     seen = {name: [each for each in measured["samples"] if each["distance"] == name] for name in DISTANCES}
-    first, *others = [Figures(seen[name]) for name in distances] or [Figures(measured["samples"])]
+    reported = [Figures(seen[name], floor) for name in distances] or [Figures(measured["samples"], floor)]
+    first, *others = reported
     set_bars(first, bars)
     for figures, name in zip(others, distances[1:]):
         set_bars(figures, bars, f"_{name}")
-    bars.at_most("idle_share_of_a_core", idle[OURS]["core_share"] * 100, 0.1, "%")
+    bars.at_most("idle_share_of_a_core", idle[OURS]["core_percent"], 0.1, "%")
+    for pool in LATE:
+        bars.at_most(f"timer_late_p99_ms_{pool}", lateness[f"{OURS}_{pool}"]["p99_ms"], 1.0, "ms")
     effort = measured["effort"]
     intro = (
-        f"{opening(run, filesystem=False)}\n\nMedians of {effort['rounds']} rounds, {effort['measured_s']} s per cell, "
-        f"contenders interleaved. As many pool threads as front threads. {', '.join(SEMANTIC)} have tasks as {OURS} has; "
-        f"the others hand over closures and nothing more. A bar is the worst of its numbers of threads.\n\n"
+        f"{opening(run, filesystem=False)}\n\n{samples_report(reported, effort)} As many pool threads as front threads. "
+        f"{', '.join(SEMANTIC)} have tasks as {OURS} has; the others hand over closures and nothing more. A bar is the worst "
+        f"of its numbers of threads.\n\n"
         f"{distances_report(seen, distances)}\n\n"
     )
     sections = []
-    for figures, name in zip([first, *others], distances or ["mixed"]):
+    for figures, name in zip(reported, distances or ["mixed"]):
         if others:
             sections.append(f"# Processors that {DISTANCES[name]}\n")
         sections.append(report(figures))
-    sections.append(idle_report(idle))
-    trees = {name: Figures(samples).tree for name, samples in seen.items() if samples}
-    data = {**run, "effort": effort, "complete_at": distances, "samples": trees, "idle": idle}
+    sections += [idle_report(idle), lateness_report(lateness)]
+    trees = {name: Figures(samples, floor).tree for name, samples in seen.items() if samples}
+    data = {**run, "effort": effort, "complete_at": distances, "floor": floor, "samples": trees, **measured["alone"]}
     write_results("executor", "Task pools: make bench-executor", data, intro + "\n".join(sections), bars)
 
 

@@ -54,16 +54,23 @@ def build(*programs):
             subprocess.run(["rustc", "-O", "--edition=2024", "-o", binary, source], cwd=WORK, check=True)
 
 
+def _cargo(verb, name, *words, **how):
+    """Whether it went well."""
+    command = ["cargo", verb, "-q", "--manifest-path", ROOT / "bench" / name / "Cargo.toml", *words]
+    return subprocess.run([str(word) for word in command], cwd=ROOT, **how).returncode == 0
+
+
 def _cargo_bench(name, *words, **how):
-    manifest = ROOT / "bench" / name / "Cargo.toml"
-    command = ["cargo", "bench", "-q", "--manifest-path", manifest, "--bench", name, *words]
-    if subprocess.run([str(word) for word in command], cwd=ROOT, **how).returncode != 0:
+    if not _cargo("bench", name, "--bench", name, *words, **how):
         sys.exit(f"the benchmark of bench/{name} did not end well")
 
 
 def build_crate(name):
-    """The benchmark of the crate `bench/NAME`."""
+    """The benchmark of the crate `bench/NAME`. Nothing is measured with what does not pass its own tests."""
     WORK.mkdir(parents=True, exist_ok=True)
+    for crate in ("common", name):
+        if not _cargo("test", crate, "--release", stdout=sys.stderr):
+            sys.exit(f"the tests of bench/{crate} fail: nothing is measured")
     _cargo_bench(name, "--no-run")
 
 

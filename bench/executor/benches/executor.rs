@@ -3,14 +3,9 @@
 //! Prints tables of medians; `QUICK=1` is a shorter run, `NAME` a part of the names of the benchmarks to run, `--json`
 //! writes every sample. `make bench-executor` adds the bars and writes `bench/results/`.
 
-use std::process::Command;
-use std::time::Duration;
-
 use kedge_bench_common::arguments::{Arguments, fail, if_quick};
-use kedge_bench_executor::contenders::{OneScheduler, Ours, SingleMutex};
-use kedge_bench_executor::idle::{self, Idle};
+use kedge_bench_executor::alone;
 use kedge_bench_executor::plan::{self, Effort};
-use kedge_bench_executor::pool::Pool;
 use kedge_bench_executor::report;
 use serde_json::Value;
 
@@ -18,33 +13,16 @@ use serde_json::Value;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-type Watch = fn(Duration) -> Idle;
-
-const IDLERS: [(&str, Watch); 3] = [
-    (Ours::NAME, idle::run::<Ours>),
-    (SingleMutex::NAME, idle::run::<SingleMutex>),
-    (OneScheduler::NAME, idle::run::<OneScheduler>),
-];
-
 const USAGE: &str = "[--json FILE] [NAME]";
 
-/// Watches an idle pool in a process of its own.
-fn watch_idle(name: &str) -> Value {
-    // This very program, even when another was built in its place since it was started.
-    let this = "/proc/self/exe";
-    let child = Command::new(this).args(["--idle", name]).output();
-    let output = child.expect("a process can be started").stdout;
-    serde_json::from_slice(&output).expect("the child prints JSON")
-}
-
 fn main() {
-    let given = Arguments::of_process(USAGE, &["--idle"]);
+    let given = Arguments::of_process(USAGE, &[alone::FLAG]);
     let effort = if_quick(Effort::QUICK, Effort::FULL);
     // What this program tells the one that it starts.
-    if let Some(name) = given.value("--idle") {
-        let idler = IDLERS.iter().find(|(known, _)| *known == name);
-        let (_, watch) = idler.unwrap_or_else(|| fail(&format_args!("there is no pool {name}")));
-        println!("{}", report::idle_json(&watch(effort.idle)));
+    if let Some(what) = given.value(alone::FLAG) {
+        let figures = alone::run_here(what, effort)
+            .unwrap_or_else(|| fail(&format_args!("there is no {what}")));
+        println!("{figures}");
         return;
     }
 
@@ -54,13 +32,16 @@ fn main() {
     });
     println!("{}", report::tables(&samples));
 
-    let mut idle = Vec::new();
-    for (name, _) in IDLERS.iter().filter(|_| "idle".contains(&given.filter)) {
-        eprintln!("idle: {name}");
-        let value = watch_idle(name);
-        println!("idle: {name} {value}");
-        idle.push(((*name).to_owned(), value));
-    }
+    let wanted = alone::ALL
+        .iter()
+        .filter(|each| each.bench.contains(&given.filter));
+    let apart: Value = wanted
+        .map(|each| {
+            let measured = each.measure();
+            println!("{}", each.table(&measured));
+            (each.bench, Value::from_iter(measured))
+        })
+        .collect();
     let complete_at = plan::complete_at(&groups, effort, &samples);
-    given.write_json(&report::json(&effort, &samples, &complete_at, &idle));
+    given.write_json(&report::json(&effort, &samples, &complete_at, &apart));
 }

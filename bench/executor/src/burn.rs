@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::place::{allowed_cores, pin_to};
 
-/// One thread per core that never waits. They end when this is dropped.
+/// One thread per core that never waits, or none. They end when this is dropped.
 #[derive(Debug)]
 pub struct Burners {
     stop: Arc<AtomicBool>,
@@ -17,12 +17,13 @@ pub struct Burners {
 }
 
 impl Burners {
-    /// Starts one on each core that the process may use.
+    /// With `busy` starts one on each core that the process may use.
     #[must_use]
-    pub fn start() -> Self {
+    pub fn start(busy: bool) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
         let threads = allowed_cores()
             .into_iter()
+            .filter(|_| busy)
             .map(|core| {
                 let (tell, told) = mpsc::channel();
                 let stop = Arc::clone(&stop);

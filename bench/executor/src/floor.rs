@@ -47,7 +47,7 @@ const fn case(name: &'static str, means: Means, place: Place) -> Case {
     Case { name, means, place }
 }
 
-/// The first is the floor that ratios are taken to.
+/// The first that the machine can run is the floor that ratios are taken to.
 pub const CASES: [Case; 8] = [
     case("futex_across_cores", Means::Futex, Place::AcrossCores),
     case("futex_same_core", Means::Futex, Place::SameCore),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use kedge_bench_common::random::Random;
 
 use crate::measure::{own_cpu, process_cpu};
-use crate::pool::WholePool;
+use crate::pool::{TaskPool, WholePool};
 
 /// How many tasks snooze.
 pub const TASKS: usize = 1_000;
@@ -30,15 +30,7 @@ pub struct Idle {
 #[must_use]
 pub fn run<P: WholePool>(time: Duration) -> Idle {
     let pool = P::start_whole();
-    let mut random = Random::new(1);
-    let ids: Vec<_> = (0..TASKS)
-        .map(|_| {
-            let further = Duration::from_micros(random.below(20_000_000));
-            pool.add(Some(time + BEYOND + further), || {})
-        })
-        .collect();
-    // Whatever spins after it was started has stopped by then.
-    std::thread::sleep(Duration::from_millis(500));
+    add_sleepers(&pool, time + BEYOND);
 
     let own = rustix::thread::gettid().as_raw_nonzero().get();
     let before = (
@@ -53,14 +45,22 @@ pub fn run<P: WholePool>(time: Duration) -> Idle {
         Instant::now(),
     );
     let seconds = (after.2 - before.2).as_secs_f64();
-    for id in ids {
-        pool.cancel(id);
-    }
     Idle {
         threads: before.0.0,
         core_share: after.1.saturating_sub(before.1).as_secs_f64() / seconds,
         switches_per_s: after.0.1.saturating_sub(before.0.1) as f64 / seconds,
     }
+}
+
+/// Adds tasks that snooze for at least this long, and returns when the pool has come to rest.
+pub(crate) fn add_sleepers<P: TaskPool>(pool: &P, at_least: Duration) {
+    let mut random = Random::new(1);
+    for _ in 0..TASKS {
+        let further = Duration::from_micros(random.below(20_000_000));
+        pool.add(Some(at_least + further), || {});
+    }
+    // Whatever spins after it was started has stopped by then.
+    std::thread::sleep(Duration::from_millis(500));
 }
 
 /// Threads of this process, and the context switches of all but the measuring one.

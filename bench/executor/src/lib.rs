@@ -1,12 +1,14 @@
 //! Benchmarks of `kedge-executor` beside rivals: two pools with task semantics that re-create older designs, and bare
 //! hand-overs of closures. `benches/executor.rs` runs them; `bench/README.md` says what is measured and how.
 
+pub mod alone;
 pub mod baton;
 pub mod burn;
 pub mod contenders;
 pub mod floor;
 pub mod hist;
 pub mod idle;
+pub mod lateness;
 pub mod long_lived;
 pub mod measure;
 pub mod one_shot;

@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use crate::baton::{BATON_SPIN, Baton};
+use crate::burn::Burners;
 use crate::measure::{Outcome, Window, measure};
 use crate::pool::TaskPool;
 
@@ -18,12 +18,18 @@ pub enum Wake {
     AndWait,
 }
 
-/// Runs one cell.
+/// Runs one cell. With `busy` other threads of this process keep all cores busy meanwhile.
 ///
 /// # Panics
 /// When tasks ran more or less often than they were woken.
 #[must_use]
-pub fn run<P: TaskPool>(threads: usize, tasks: usize, wake: Wake, window: Window) -> Outcome {
+pub fn run<P: TaskPool>(
+    threads: usize,
+    tasks: usize,
+    wake: Wake,
+    busy: bool,
+    window: Window,
+) -> Outcome {
     let pool = P::start(threads);
     let runs = Arc::new(AtomicU64::new(0));
     let batons: Vec<_> = (0..threads)
@@ -38,8 +44,9 @@ pub fn run<P: TaskPool>(threads: usize, tasks: usize, wake: Wake, window: Window
             })
         })
         .collect();
-    let no_others = || Duration::ZERO;
-    let outcome = measure(threads, window, no_others, |front, progress| {
+    let burners = Burners::start(busy);
+    let others_cpu = || burners.cpu();
+    let outcome = measure(threads, window, others_cpu, |front, progress| {
         let mut own = ids.iter().skip(front).step_by(threads).cycle();
         let baton = &batons[front];
         while progress.go_on()

@@ -1,7 +1,6 @@
 //! OneShot: N front threads, N pool threads. One item: allocate a task, schedule it, wait for its result, check it.
 
 use std::sync::{Arc, Condvar, Mutex};
-use std::time::Duration;
 
 use crate::burn::Burners;
 use crate::measure::{Outcome, Progress, Window, measure};
@@ -20,8 +19,8 @@ pub enum Notice {
 #[must_use]
 pub fn run<P: Pool>(threads: usize, notice: Notice, busy: bool, window: Window) -> Outcome {
     let pool = P::start(threads);
-    let burners = busy.then(Burners::start);
-    let others_cpu = || burners.as_ref().map_or(Duration::ZERO, Burners::cpu);
+    let burners = Burners::start(busy);
+    let others_cpu = || burners.cpu();
     measure(
         threads,
         window,

@@ -15,6 +15,8 @@ use crate::one_shot::{self, Notice};
 use crate::pool::{Pool, TaskPool};
 use crate::timeouts;
 
+/// Name of the benchmark that others are held against.
+pub const FLOOR: &str = "floor";
 /// Front threads, and pool threads.
 pub const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
 /// Tasks in all, of LongLived.
@@ -37,6 +39,8 @@ pub struct Effort {
     pub window: Window,
     /// How long a pool is watched when idle.
     pub idle: Duration,
+    /// How often it is looked how late a timer is.
+    pub snoozes: usize,
 }
 
 impl Effort {
@@ -48,6 +52,7 @@ impl Effort {
             measured: Duration::from_millis(450),
         },
         idle: Duration::from_secs(10),
+        snoozes: 1_000,
     };
 
     /// A look.
@@ -58,6 +63,7 @@ impl Effort {
             measured: Duration::from_millis(80),
         },
         idle: Duration::from_secs(3),
+        snoozes: 150,
     };
 }
 
@@ -120,7 +126,7 @@ pub fn groups(filter: &str) -> Vec<Group> {
     for (name, notice) in [("handle", Notice::Handle), ("condvar", Notice::Condvar)] {
         for threads in THREADS {
             groups.push(one_shots(&format!("oneshot_{name}"), threads, notice));
-            groups.push(busy(&format!("busy_{name}"), threads, notice));
+            groups.push(busy_one_shots(&format!("busy_{name}"), threads, notice));
         }
     }
     for tasks in LONG_LIVED {
@@ -131,11 +137,18 @@ pub fn groups(filter: &str) -> Vec<Group> {
                     threads,
                     tasks,
                     wake,
+                    false,
                 ));
             }
         }
     }
-    groups.extend(TIMEOUTS.map(timeouts));
+    let [tasks, _] = LONG_LIVED;
+    for threads in THREADS {
+        let bench = format!("busy_longlived_{tasks}");
+        groups.push(long_lived(&bench, threads, tasks, Wake::Post, true));
+    }
+    groups.extend(TIMEOUTS.map(|tasks| timeouts("timeouts", tasks, false)));
+    groups.extend(TIMEOUTS.map(|tasks| timeouts("busy_timeouts", tasks, true)));
     groups.retain(|group| group.bench.contains(filter));
     groups
 }
@@ -146,7 +159,7 @@ fn floors() -> Group {
         (case.name, run)
     });
     Group {
-        bench: "floor".to_owned(),
+        bench: FLOOR.to_owned(),
         size: 2,
         cells: cells.into(),
     }
@@ -175,7 +188,7 @@ fn one_shots(bench: &str, threads: usize, notice: Notice) -> Group {
 }
 
 /// The pools with task semantics, while other threads keep all cores busy.
-fn busy(bench: &str, threads: usize, notice: Notice) -> Group {
+fn busy_one_shots(bench: &str, threads: usize, notice: Notice) -> Group {
     Group {
         bench: bench.to_owned(),
         size: threads,
@@ -187,26 +200,32 @@ fn busy(bench: &str, threads: usize, notice: Notice) -> Group {
     }
 }
 
-fn long_lived(bench: &str, threads: usize, tasks: usize, wake: Wake) -> Group {
-    fn cell<P: TaskPool>(threads: usize, tasks: usize, wake: Wake) -> (&'static str, Run) {
-        let run = move |window| Some(long_lived::run::<P>(threads, tasks, wake, window).into());
+fn long_lived(bench: &str, threads: usize, tasks: usize, wake: Wake, busy: bool) -> Group {
+    fn cell<P: TaskPool>(
+        threads: usize,
+        tasks: usize,
+        wake: Wake,
+        busy: bool,
+    ) -> (&'static str, Run) {
+        let run =
+            move |window| Some(long_lived::run::<P>(threads, tasks, wake, busy, window).into());
         (P::NAME, Box::new(run))
     }
     Group {
         bench: bench.to_owned(),
         size: threads,
         cells: vec![
-            cell::<Ours>(threads, tasks, wake),
-            cell::<SingleMutex>(threads, tasks, wake),
-            cell::<OneScheduler>(threads, tasks, wake),
+            cell::<Ours>(threads, tasks, wake, busy),
+            cell::<SingleMutex>(threads, tasks, wake, busy),
+            cell::<OneScheduler>(threads, tasks, wake, busy),
         ],
     }
 }
 
-fn timeouts(tasks: usize) -> Group {
-    fn cell<P: TaskPool>(tasks: usize) -> (&'static str, Run) {
+fn timeouts(bench: &str, tasks: usize, busy: bool) -> Group {
+    fn cell<P: TaskPool>(tasks: usize, busy: bool) -> (&'static str, Run) {
         let run = move |window| {
-            let given = timeouts::run::<P>(tasks, window);
+            let given = timeouts::run::<P>(tasks, busy, window);
             Some(Measured {
                 outcome: given.outcome,
                 settled_per_s: Some(given.settled_per_s),
@@ -215,19 +234,19 @@ fn timeouts(tasks: usize) -> Group {
         (P::NAME, Box::new(run))
     }
     Group {
-        bench: "timeouts".to_owned(),
+        bench: bench.to_owned(),
         size: tasks,
         cells: vec![
-            cell::<Ours>(tasks),
-            cell::<SingleMutex>(tasks),
-            cell::<OneScheduler>(tasks),
+            cell::<Ours>(tasks, busy),
+            cell::<SingleMutex>(tasks, busy),
+            cell::<OneScheduler>(tasks, busy),
         ],
     }
 }
 
 /// Runs all groups, round by round; `tell` hears of each. There are as many rounds as the effort says, and more where the
 /// distance of the processors changed meanwhile: until every cell was seen often enough at both, or [`PATIENCE`] is at its
-/// end.
+/// end. Samples are in the order of the groups and their cells, and only within a cell in that of the rounds.
 pub fn run(groups: &[Group], effort: Effort, tell: impl Fn(usize)) -> Vec<Sample> {
     let mut samples: Vec<Sample> = Vec::new();
     for round in 0..effort.rounds * PATIENCE {
@@ -242,7 +261,16 @@ pub fn run(groups: &[Group], effort: Effort, tell: impl Fn(usize)) -> Vec<Sample
             group.run(effort, round, &mut samples);
         }
     }
+    samples.sort_by_cached_key(|sample| place(groups, sample));
     samples
+}
+
+/// Where the cell of a sample stands among all.
+fn place(groups: &[Group], sample: &Sample) -> Option<usize> {
+    let mut cells = groups
+        .iter()
+        .flat_map(|group| group.cells.iter().map(move |(who, _)| (group, *who)));
+    cells.position(|(group, who)| group.has(who, sample))
 }
 
 /// The distances at which every cell has at least half of the rounds.
@@ -259,14 +287,15 @@ pub fn complete_at(groups: &[Group], effort: Effort, samples: &[Sample]) -> Vec<
 }
 
 impl Group {
+    /// Whether it is a sample of this contender here.
+    fn has(&self, contender: &str, sample: &Sample) -> bool {
+        sample.bench == self.bench && sample.size == self.size && sample.contender == contender
+    }
+
     /// How often the contender was seen that was seen least. Cells that the machine cannot run do not count.
     fn least_seen(&self, distance: Distance, samples: &[Sample]) -> usize {
         let seen = |contender| {
-            let of_cell = samples.iter().filter(|sample| {
-                sample.bench == self.bench
-                    && sample.size == self.size
-                    && sample.contender == contender
-            });
+            let of_cell = samples.iter().filter(|sample| self.has(contender, sample));
             let at_distance = of_cell.clone().filter(|it| it.distance == distance);
             (of_cell.count() > 0).then(|| at_distance.count())
         };
@@ -301,5 +330,34 @@ impl Group {
                 measured,
             }));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// They were in the order in which they ran, which changes from round to round.
+    #[test]
+    fn samples_are_in_the_order_of_the_plan() {
+        let mut groups = groups("busy_longlived");
+        groups.truncate(2);
+        let effort = Effort {
+            rounds: 2,
+            window: Window {
+                warm_up: Duration::from_millis(1),
+                measured: Duration::from_millis(2),
+            },
+            ..Effort::QUICK
+        };
+        let samples = run(&groups, effort, |_| {});
+        let mut cells: Vec<_> = samples
+            .iter()
+            .map(|sample| (sample.size, sample.contender))
+            .collect();
+        cells.dedup();
+        let contenders = ["kedge", "single_mutex", "one_scheduler"];
+        let planned = [1, 2].map(|threads| contenders.map(|who| (threads, who)));
+        assert_eq!(cells, planned.concat());
     }
 }

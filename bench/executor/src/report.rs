@@ -7,8 +7,8 @@ use kedge_bench_common::table::Column;
 use serde_json::{Value, json};
 
 use crate::floor::Distance;
-use crate::idle::Idle;
-use crate::plan::{Effort, Sample};
+use crate::plan::{Effort, FLOOR, Sample};
+use crate::timeouts;
 
 const FIGURES: [Column<Sample>; 3] = [
     ("thousand items/s", |sample| {
@@ -22,7 +22,7 @@ const FIGURES: [Column<Sample>; 3] = [
     }),
 ];
 
-/// Medians of all samples, a table per benchmark and figure.
+/// Medians of all samples, a table per benchmark and figure. Samples are in the order of the plan, so rows and columns are.
 #[must_use]
 pub fn tables(samples: &[Sample]) -> String {
     let mut text = String::new();
@@ -30,55 +30,69 @@ pub fn tables(samples: &[Sample]) -> String {
         let of_distance: Vec<_> = samples
             .iter()
             .filter(|sample| sample.distance == distance)
-            .cloned()
             .collect();
         if of_distance.is_empty() {
             continue;
         }
         let _ = writeln!(text, "\nprocessors {}:", distance.name());
-        text.push_str(&tables_at_a_distance(&of_distance));
+        text.push_str(&tables_at_a_distance(&of_distance, floor(samples)));
     }
     text
 }
 
-fn tables_at_a_distance(samples: &[Sample]) -> String {
+/// The floor that ratios are taken to, if it was measured: the first that the machine can run.
+fn floor(samples: &[Sample]) -> Option<&'static str> {
+    let first = samples.iter().find(|sample| sample.bench == FLOOR);
+    first.map(|sample| sample.contender)
+}
+
+fn tables_at_a_distance(samples: &[&Sample], floor: Option<&str>) -> String {
+    let items_per_s = |sample: &Sample| sample.measured.outcome.items_per_s;
+    let of_floor = samples
+        .iter()
+        .filter(|sample| sample.bench == FLOOR && Some(sample.contender) == floor);
+    let turns_per_s = median(of_floor.map(|sample| items_per_s(sample)));
     let mut text = String::new();
     for bench in in_order(samples.iter().map(|sample| sample.bench.as_str())) {
-        let of_bench: Vec<_> = samples
-            .iter()
-            .filter(|sample| sample.bench == bench)
-            .collect();
-        let sizes = in_order(of_bench.iter().map(|sample| sample.size));
-        let contenders = in_order(of_bench.iter().map(|sample| sample.contender));
+        let mut of_bench = samples.to_vec();
+        of_bench.retain(|sample| sample.bench == bench);
         for (name, figure) in FIGURES {
-            let _ = write!(text, "\n{:34}", format!("{bench}: {name}"));
-            for size in &sizes {
-                let _ = write!(text, "{size:>10}");
-            }
-            for contender in &contenders {
-                let _ = write!(text, "\n  {contender:32}");
-                for size in &sizes {
-                    let cell = of_bench
-                        .iter()
-                        .filter(|sample| sample.contender == *contender && sample.size == *size);
-                    let _ = write!(text, "{:>10.2}", median(cell.map(|sample| figure(sample))));
-                }
-            }
-            text.push('\n');
+            text.push_str(&table(&format!("{bench}: {name}"), &of_bench, figure));
+        }
+        if !turns_per_s.is_nan() {
+            let title = format!("{bench}: times the futex floor");
+            let times = |sample: &Sample| items_per_s(sample) / turns_per_s;
+            text.push_str(&table(&title, &of_bench, times));
         }
     }
     text
 }
 
+/// One figure of one benchmark: contenders below each other, sizes side by side.
+fn table(title: &str, samples: &[&Sample], figure: impl Fn(&Sample) -> f64) -> String {
+    let sizes = in_order(samples.iter().map(|sample| sample.size));
+    let contenders = in_order(samples.iter().map(|sample| sample.contender));
+    let mut text = format!("\n{title}\n{:34}", "");
+    for size in &sizes {
+        let _ = write!(text, "{size:>10}");
+    }
+    for contender in contenders {
+        let _ = write!(text, "\n  {contender:32}");
+        for size in &sizes {
+            let cell = samples
+                .iter()
+                .filter(|sample| sample.contender == contender && sample.size == *size);
+            let _ = write!(text, "{:>10.2}", median(cell.map(|sample| figure(sample))));
+        }
+    }
+    text.push('\n');
+    text
+}
+
 /// Everything, for a program.
 #[must_use]
-pub fn json(
-    effort: &Effort,
-    samples: &[Sample],
-    complete_at: &[Distance],
-    idle: &[(String, Value)],
-) -> Value {
-    let samples: Vec<_> = samples
+pub fn json(effort: &Effort, samples: &[Sample], complete_at: &[Distance], alone: &Value) -> Value {
+    let each: Vec<_> = samples
         .iter()
         .map(|sample| {
             let outcome = &sample.measured.outcome;
@@ -95,31 +109,22 @@ pub fn json(
             })
         })
         .collect();
-    let idle: serde_json::Map<_, _> = idle.iter().cloned().collect();
     json!({
         "effort": {
             "rounds": effort.rounds,
             "measured_s": effort.window.measured.as_secs_f64(),
+            "timeouts_s": timeouts::shortened(effort.window).measured.as_secs_f64(),
             "idle_s": effort.idle.as_secs_f64(),
         },
+        "floor": floor(samples),
         "complete_at": complete_at.iter().map(|distance| distance.name()).collect::<Vec<_>>(),
-        "samples": samples,
-        "idle": idle,
-    })
-}
-
-/// One idle pool, for the process that asked for it.
-#[must_use]
-pub fn idle_json(idle: &Idle) -> Value {
-    json!({
-        "threads": idle.threads,
-        "core_share": idle.core_share,
-        "switches_per_s": rounded(idle.switches_per_s),
+        "samples": each,
+        "alone": alone,
     })
 }
 
 /// Enough digits for any figure here, and no more.
-fn rounded(value: f64) -> f64 {
+pub(crate) fn rounded(value: f64) -> f64 {
     (value * 1e4).round() / 1e4
 }
 

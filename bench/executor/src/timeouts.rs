@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use kedge_bench_common::random::Random;
 
+use crate::burn::Burners;
 use crate::measure::{Outcome, Window, measure};
 use crate::pool::TaskPool;
 
@@ -23,22 +24,27 @@ pub struct Timeouts {
     pub settled_per_s: f64,
 }
 
+/// The window of a cell in place of the one that others have: what posts faster than its pool acts has a queue that grows
+/// all the while.
+#[must_use]
+pub fn shortened(window: Window) -> Window {
+    Window {
+        measured: window.measured.min(LONGEST_CELL),
+        ..window
+    }
+}
+
 /// A random time to snooze for.
 pub fn snooze_time(random: &mut Random) -> Duration {
     Duration::from_micros(SHORTEST_US + random.below(LONGEST_US - SHORTEST_US))
 }
 
-/// Runs one cell.
+/// Runs one cell. With `busy` other threads of this process keep all cores busy meanwhile.
 ///
 /// # Panics
 /// When the pool has lost the task that tells when it is through.
 #[must_use]
-pub fn run<P: TaskPool>(tasks: usize, window: Window) -> Timeouts {
-    // What posts faster than its pool acts has a queue that grows all the while.
-    let window = Window {
-        measured: window.measured.min(LONGEST_CELL),
-        ..window
-    };
+pub fn run<P: TaskPool>(tasks: usize, busy: bool, window: Window) -> Timeouts {
     let pool = P::start(1);
     let mut random = Random::new(tasks as u64);
     let ids: Vec<_> = (0..tasks)
@@ -47,9 +53,10 @@ pub fn run<P: TaskPool>(tasks: usize, window: Window) -> Timeouts {
     let last = pool.add(None, || {});
     assert!(pool.wake_and_wait(last), "a task that is there");
 
+    let burners = Burners::start(busy);
+    let others_cpu = || burners.cpu();
     let began = Instant::now();
-    let no_others = || Duration::ZERO;
-    let outcome = measure(1, window, no_others, |_, progress| {
+    let outcome = measure(1, shortened(window), others_cpu, |_, progress| {
         let mut random = random.clone();
         let mut all = ids.iter().cycle();
         while progress.go_on() {

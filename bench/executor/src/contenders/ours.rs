@@ -9,15 +9,19 @@ use crate::pool::{Pool, Slot, TaskPool, WholePool, work};
 
 const EXPECTED: Duration = Duration::from_secs(1);
 const NON_IO: kedge_executor::Pool = kedge_executor::Pool::NonIo;
+const AUX_IO: kedge_executor::Pool = kedge_executor::Pool::AuxIo;
 
 static ONE_SHOT: Kind = Kind::new("bench_one_shot", NON_IO, Priority::Normal, EXPECTED);
 static LONG_LIVED: Kind = Kind::new("bench_long_lived", NON_IO, Priority::Normal, EXPECTED);
+static ON_AUX_IO: Kind = Kind::new("bench_on_aux_io", AUX_IO, Priority::Normal, EXPECTED);
 
 /// See the header of the file.
 #[derive(Debug)]
 pub struct Ours {
     executor: Executor,
     owner: OwnerId,
+    /// What tasks that live long are, and with that the pool on which they run.
+    long_lived: &'static Kind,
 }
 
 impl Ours {
@@ -26,7 +30,20 @@ impl Ours {
         let owner = executor
             .register("bench")
             .expect("an executor takes an owner");
-        Self { executor, owner }
+        Self {
+            executor,
+            owner,
+            long_lived: &LONG_LIVED,
+        }
+    }
+
+    /// All pools; tasks run on the one whose threads leave the processor to others.
+    #[must_use]
+    pub fn start_whole_on_auxio() -> Self {
+        Self {
+            long_lived: &ON_AUX_IO,
+            ..Self::start_whole()
+        }
     }
 }
 
@@ -59,7 +76,7 @@ impl TaskPool for Ours {
     fn add<R: FnMut() + Send + 'static>(&self, wake_in: Option<Duration>, mut run: R) -> TaskId {
         let spec = TaskSpec {
             first_run: wake_in,
-            ..TaskSpec::new(&LONG_LIVED, self.owner)
+            ..TaskSpec::new(self.long_lived, self.owner)
         };
         let task = move |_: &kedge_executor::Context<'_>| {
             run();

@@ -7,6 +7,8 @@
 //! Invariants, under the mutex:
 //! * A task is `Snoozed` exactly when it stands in `future`, and `Ready` exactly when it stands in `ready`.
 //! * A `Running` task stands in neither, so it cannot run twice at once; what happens to it meanwhile is kept in its state.
+//! * A worker sleeps that wakes at `watched` or before, unless that is for ever. Whoever leaves an earlier timer behind
+//!   wakes one, so that no timer waits for a worker that has another in mind.
 
 use std::collections::BinaryHeap;
 use std::sync::Arc;
@@ -55,6 +57,7 @@ struct State {
     /// Counts what became ready, so that equal priorities are served in order.
     order: u64,
     parked: usize,
+    watched: Nanos,
     stopping: bool,
 }
 
@@ -119,6 +122,11 @@ impl State {
             task.wake_at = wake_at;
             self.future.push(wake_at, id);
         }
+    }
+
+    /// When the next snoozed task is due.
+    fn first_timer(&self) -> Nanos {
+        self.future.first().map_or(FOR_EVER, |(wake_at, _)| wake_at)
     }
 
     /// Makes ready what is due.
@@ -186,7 +194,10 @@ impl State {
 impl Queue {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                watched: FOR_EVER,
+                ..State::default()
+            }),
             work: Condvar::new(),
             next_id: AtomicU64::new(1),
             stats: Default::default(),
@@ -269,10 +280,11 @@ impl Queue {
         task.is_some_and(|task| task.owner == BENCH)
     }
 
-    /// Unlocks, and wakes one worker when there is work and one that sleeps. Notifying after the mutex is free spares
-    /// the worker a second sleep.
+    /// Unlocks, and wakes one worker when one sleeps and there is work or a timer that none watches. Notifying after the
+    /// mutex is free spares the worker a second sleep.
     fn release(&self, state: MutexGuard<'_, State>) {
-        let notify = state.parked > 0 && !state.ready.is_empty();
+        let is_wanted = !state.ready.is_empty() || state.first_timer() < state.watched;
+        let notify = state.parked > 0 && is_wanted;
         drop(state);
         if notify {
             self.work.notify_one();
@@ -285,20 +297,19 @@ impl Queue {
             if state.stopping {
                 return;
             }
-            let timer = state
-                .future
-                .first()
-                .map_or(FOR_EVER, |(wake_at, _)| wake_at);
+            let timer = state.first_timer();
             if timer != FOR_EVER {
                 state.collect_due(self.now());
             }
             let Some((id, kind, wake_at, mut body)) = state.begin() else {
                 state.parked += 1;
-                if timer == FOR_EVER {
-                    self.work.wait(&mut state);
-                } else {
+                if timer < state.watched {
+                    state.watched = timer;
                     let until = self.epoch + Duration::from_nanos(timer);
                     self.work.wait_until(&mut state, until);
+                    state.watched = FOR_EVER;
+                } else {
+                    self.work.wait(&mut state);
                 }
                 state.parked -= 1;
                 continue;

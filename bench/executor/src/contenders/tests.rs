@@ -100,6 +100,21 @@ fn timers<P: TaskPool>() {
     assert_eq!(fired, ["in time", "moved back", "moved on"]);
 }
 
+/// A thread that slept, for ever or until a later timer, did not hear of one that was set meanwhile: it fired when the
+/// later one did, or never.
+fn timers_while_all_sleep<P: TaskPool>() {
+    let pool = P::start(2);
+    pool.add(Some(Duration::from_secs(600)), || {});
+    let fired = Arc::new(AtomicU64::new(0));
+    for turn in 1..=50 {
+        let count = Arc::clone(&fired);
+        pool.add(Some(Duration::from_millis(2)), move || {
+            count.fetch_add(1, Ordering::SeqCst);
+        });
+        until("the timer fired", || fired.load(Ordering::SeqCst) == turn);
+    }
+}
+
 /// Pools end with work queued, and drop it.
 fn ends<P: TaskPool>() {
     let held = Arc::new(());
@@ -135,6 +150,11 @@ macro_rules! semantics {
             #[test]
             fn timers_fire_move_and_are_cancelled() {
                 super::timers::<$pool>();
+            }
+
+            #[test]
+            fn a_timer_fires_that_is_set_while_all_threads_sleep() {
+                super::timers_while_all_sleep::<$pool>();
             }
 
             #[test]
