@@ -263,9 +263,8 @@ fn a_segment_that_cannot_be_made_is_tried_again() {
 #[test]
 fn loading_tells_who_asked_to_hear_of_it() {
     let mut place = sim(&SimDisk::new(15));
-    let steps = place.by_hand();
-    let sink = Arc::new(Sink::default());
-    let bucket = Bucket::open(place.setup(&sink)).unwrap();
+    let (open, steps) = place.begin_by_hand();
+    let bucket = &open.bucket;
     let told = Arc::new(AtomicU32::new(0));
     let listen = || {
         let told = Arc::clone(&told);
@@ -274,7 +273,6 @@ fn loading_tells_who_asked_to_hear_of_it() {
         });
     };
     listen();
-    let open = place.opened(Arc::clone(&bucket), sink);
     assert!(bucket.is_loading());
     assert_eq!(open.get("key"), Err(Status::TemporaryFailure));
     assert_eq!(told.load(Ordering::Relaxed), 0);

@@ -244,14 +244,24 @@ impl Place {
         Steps { clock, manual }
     }
 
-    /// [`Place::open`] with tasks that run by hand.
-    pub(crate) fn open_by_hand(&mut self) -> (Open, Steps) {
+    /// A bucket with tasks that run by hand, and that is not loaded yet.
+    pub(crate) fn begin_by_hand(&mut self) -> (Open, Steps) {
         let steps = self.by_hand();
+        (self.begin(), steps)
+    }
+
+    fn begin(&self) -> Open {
         let sink = Arc::new(Sink::default());
         let bucket = Bucket::open(self.setup(&sink)).unwrap();
+        self.opened(bucket, sink)
+    }
+
+    /// [`Place::open`] with tasks that run by hand.
+    pub(crate) fn open_by_hand(&mut self) -> (Open, Steps) {
+        let (open, steps) = self.begin_by_hand();
         steps.run();
-        bucket.wait_loaded().unwrap();
-        (self.opened(bucket, sink), steps)
+        open.bucket.wait_loaded().unwrap();
+        (open, steps)
     }
 }
 
@@ -397,6 +407,12 @@ pub(crate) fn later(ctx: Ctx, secs: u64) -> Ctx {
         },
         ..ctx
     }
+}
+
+/// Keys of a vBucket.
+pub(crate) fn names_in(vb: VbId) -> impl Iterator<Item = String> {
+    let names = (0..).map(|n| format!("key-{n}"));
+    names.filter(move |name| key(name).vbucket(4) == vb)
 }
 
 pub(crate) fn all_vbuckets() -> impl Iterator<Item = VbId> {

@@ -64,14 +64,11 @@ fn commands_run_before_documents_are_in_memory() {
 #[test]
 fn nothing_is_read_before_a_task_runs_and_nothing_is_lost() {
     let mut place = filled(&SimDisk::new(2), EvictionPolicy::ValueOnly, 300);
-    let steps = place.by_hand();
-    let sink = std::sync::Arc::new(Sink::default());
-    let bucket = kedge_bucket::Bucket::open(place.setup(&sink)).unwrap();
+    let (open, steps) = place.begin_by_hand();
     until("it is loaded", || {
         steps.run_one(Pool::Reader);
-        !bucket.is_loading()
+        !open.bucket.is_loading()
     });
-    let open = place.opened(bucket, sink);
     assert!(open.bucket.is_warming());
     assert_eq!(open.figure("curr_items"), 300);
     assert_eq!(open.figure("ep_num_non_resident"), 300);
@@ -271,9 +268,8 @@ fn a_file_with_an_unreadable_place_is_fetched_from_as_far_as_it_can_be_read() {
 #[test]
 fn it_is_complete_when_documents_were_read_and_not_before() {
     let mut place = filled(&SimDisk::new(7), EvictionPolicy::ValueOnly, 300);
-    let steps = place.by_hand();
-    let sink = std::sync::Arc::new(Sink::default());
-    let bucket = kedge_bucket::Bucket::open(place.setup(&sink)).unwrap();
+    let (open, steps) = place.begin_by_hand();
+    let bucket = &open.bucket;
     let thread = || {
         let mut found = Vec::new();
         bucket.stats(&mut |name, text| {
