@@ -379,6 +379,13 @@ impl Open {
         self.cookies.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// The pools of the tasks of that kind.
+    pub(crate) fn pools(&self, kind: &str) -> Vec<Pool> {
+        let tasks = self.executor.tasks().into_iter();
+        let of_kind = tasks.filter(|task| task.kind == kind);
+        of_kind.map(|task| task.pool).collect()
+    }
+
     /// How often the tasks of that kind ran; None without one.
     pub(crate) fn runs(&self, kind: &str) -> Option<u32> {
         let tasks = self.executor.tasks();
