@@ -16,6 +16,7 @@ mod hold;
 mod leaks;
 mod life;
 mod modes;
+mod open_files;
 mod residency;
 mod rollback;
 mod scans;
