@@ -15,6 +15,7 @@ mod histories;
 mod hold;
 mod leaks;
 mod life;
+mod lines;
 mod modes;
 mod open_files;
 mod residency;

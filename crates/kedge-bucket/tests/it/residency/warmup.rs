@@ -1,6 +1,7 @@
 //! Documents that come back after a start, while commands run.
 
 use super::{POLICIES, noise, small, value};
+use crate::lines::lines_of;
 use crate::tools::*;
 use kedge_bucket::{EvictionPolicy, WarmupBehavior};
 use kedge_disk::SimDisk;
@@ -287,4 +288,71 @@ fn it_is_complete_when_documents_were_read_and_not_before() {
     steps.run();
     assert_eq!(thread(), ["complete"]);
     bucket.shutdown();
+}
+
+#[test]
+fn its_progress_is_told_while_it_goes_on() {
+    let mut place = small(&SimDisk::new(11), EvictionPolicy::ValueOnly, 4 << 20);
+    place.config.memory.warmup_behavior = WarmupBehavior::Background;
+    let open = place.open();
+    // All fit, which is known only when they were read.
+    for n in 0..4_000 {
+        open.set(&format!("key-{n}"), &noise(500)).unwrap();
+    }
+    open.bucket.shutdown();
+    let (open, steps) = place.begin_ticking(SEC);
+    while open.bucket.is_loading() {
+        assert!(steps.run_one(Pool::Reader));
+    }
+    let seen = || {
+        let counts = ["key", "value"].map(|of| open.figure(&format!("ep_warmup_{of}_count")));
+        (open.warmup("ep_warmup_state"), counts)
+    };
+    let mut all = vec![seen()];
+    let lines = lines_of(|| {
+        for _ in 0..1_000 {
+            steps.run_one(Pool::AuxIo);
+            all.push(seen());
+        }
+    });
+    all.dedup();
+    assert_eq!(open.figure("ep_warmup_estimated_key_count"), 4_000);
+    let of_state = |state: &str| -> Vec<[u64; 2]> {
+        let of_it = all.iter().filter(|(of, _)| of == state);
+        of_it.map(|(_, counts)| *counts).collect()
+    };
+    let mut states: Vec<&str> = all.iter().map(|(state, _)| &**state).collect();
+    states.dedup();
+    assert_eq!(
+        states,
+        ["initialize", "loading keys", "loading data", "done"]
+    );
+    let keys = of_state("loading keys");
+    assert!(keys.len() > 5 && keys.is_sorted(), "{keys:?}");
+    assert!(keys.iter().all(|[_, values]| *values == 0), "{keys:?}");
+    let data = of_state("loading data");
+    assert!(data.len() > 5 && data.is_sorted(), "{data:?}");
+    assert!(data.iter().all(|[keys, _]| *keys == 4_000), "{data:?}");
+    assert_eq!(of_state("done"), [[4_000, 4_000]]);
+    for (stage, steps) in [("loading keys", keys.len()), ("loading data", data.len())] {
+        let of_stage = |line: &&String| line.contains(&format!("stage={stage:?}"));
+        let lines: Vec<&String> = lines.iter().filter(of_stage).collect();
+        assert!(lines[0].contains("documents are being read into memory"));
+        let reads = lines[1..].iter().map(|line| {
+            let of = |name: &str| -> u64 {
+                let (_, rest) = line.split_once(&format!(" {name}=")).unwrap();
+                rest.split(' ').next().unwrap().parse().unwrap()
+            };
+            let (read, all) = (of("read"), of("of"));
+            assert_eq!((all, of("percent")), (4_000, read * 100 / all), "{line}");
+            read
+        });
+        let reads: Vec<u64> = reads.collect();
+        assert!(reads.is_sorted() && reads[0] > 0 && reads[reads.len() - 1] > 2_000);
+        assert!(
+            reads.len() < steps * 3 / 4,
+            "not after each step: {reads:?}"
+        );
+    }
+    open.bucket.shutdown();
 }
