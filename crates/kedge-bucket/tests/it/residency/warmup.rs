@@ -3,11 +3,13 @@
 use super::{POLICIES, noise, small, value};
 use crate::lines::lines_of;
 use crate::tools::*;
-use kedge_bucket::{EvictionPolicy, WarmupBehavior};
-use kedge_disk::SimDisk;
+use kedge_bucket::{Bucket, Ctx, EvictionPolicy, WarmupBehavior};
+use kedge_disk::{Asked, DiskError, Observed, Observer, Operation, SimDisk};
 use kedge_executor::Pool;
-use kedge_types::Status;
+use kedge_types::{Clock, Status, SystemClock};
+use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 impl Open {
     fn warmup(&self, name: &str) -> String {
@@ -288,6 +290,115 @@ fn it_is_complete_when_documents_were_read_and_not_before() {
     steps.run();
     assert_eq!(thread(), ["complete"]);
     bucket.shutdown();
+}
+
+/// Sets watermarks that cannot be taken for one another. Returns what memory has that is filled up to the low one, but
+/// for 256 documents of 512 bytes at most: so many are read at a time.
+fn far_apart(place: &mut Place) -> RangeInclusive<u64> {
+    place.config.quota_bytes = 4 << 20;
+    place.config.memory.low_wat_percent = 40;
+    place.config.memory.high_wat_percent = 80;
+    let low = place.config.quota_bytes * 40 / 100;
+    low - 256 * 600..=low
+}
+
+#[test]
+fn documents_come_back_up_to_the_low_watermark() {
+    for policy in POLICIES {
+        for behavior in [WarmupBehavior::Background, WarmupBehavior::Blocking] {
+            // Keys take about 900 kB, values 6 MB.
+            let mut place = filled(&SimDisk::new(8), policy, 12_000);
+            let about_low = far_apart(&mut place);
+            place.config.memory.warmup_behavior = behavior;
+            let (open, steps) = place.begin_by_hand();
+            for _ in 0..1_000 {
+                steps.pass(MS * 5);
+            }
+            assert!(!open.bucket.is_warming());
+            let used = open.figure("mem_used");
+            assert!(about_low.contains(&used), "{policy:?}: {used}");
+            assert_eq!(open.figure("ep_num_pager_runs"), 0);
+            open.bucket.shutdown();
+        }
+    }
+}
+
+#[test]
+fn above_the_high_watermark_documents_leave_memory_down_to_the_low_one() {
+    for policy in POLICIES {
+        let mut place = small(&SimDisk::new(9), policy, 0);
+        let about_low = far_apart(&mut place);
+        let (open, steps) = place.open_by_hand();
+        let mut names = (0..).map(|n| format!("key-{n}"));
+        let mut fill = |upto| {
+            while open.figure("mem_used") <= upto {
+                open.set(&names.next().unwrap(), &[b'v'; 500]).unwrap();
+                open.bucket.settle().unwrap();
+            }
+        };
+        let high = open.figure("ep_mem_high_wat");
+        fill(high - 10_000);
+        steps.run();
+        assert_eq!(open.figure("ep_num_pager_runs"), 0);
+        fill(high);
+        steps.run();
+        let used = open.figure("mem_used");
+        assert!(about_low.contains(&used), "{policy:?}: {used}");
+        open.bucket.shutdown();
+    }
+}
+
+/// Asks for a document whenever the disk is read.
+#[derive(Debug, Default)]
+struct Asks {
+    bucket: OnceLock<Weak<Bucket>>,
+    answers: Mutex<Vec<Result<(), Status>>>,
+}
+
+impl Observer for Asks {
+    fn around<R>(
+        &self,
+        asked: &Asked<'_>,
+        run: impl FnOnce() -> Result<R, DiskError>,
+    ) -> Result<R, DiskError> {
+        if let Some(bucket) = self.bucket.get().and_then(Weak::upgrade)
+            && asked.operation == Operation::Read
+        {
+            let now = SystemClock::new().now();
+            let answer = bucket.get(Ctx { now, thread: 0 }, &read(&key("key-7")), |_| ());
+            self.answers.lock().unwrap().push(answer.map(|_| ()));
+        }
+        run()
+    }
+}
+
+#[test]
+fn blocking_lets_commands_wait_until_all_is_in_memory() {
+    for policy in POLICIES {
+        let mut place = filled(&SimDisk::new(10), policy, 1_000);
+        place.config.memory.warmup_behavior = WarmupBehavior::Blocking;
+        let asks = Arc::new(Asks::default());
+        place.disk = Arc::new(Observed::new(place.disk, Arc::clone(&asks)));
+        let (open, steps) = place.begin_by_hand();
+        assert!(asks.bucket.set(Arc::downgrade(&open.bucket)).is_ok());
+        while open.bucket.is_loading() {
+            assert_eq!(open.get("key-7"), Err(Status::TemporaryFailure));
+            assert!(steps.run_one(Pool::Reader));
+        }
+        let answers = asks.answers.lock().unwrap().clone();
+        assert!(answers.len() > 20, "{}", answers.len());
+        assert!(
+            answers
+                .iter()
+                .all(|it| *it == Err(Status::TemporaryFailure))
+        );
+        assert!(!open.bucket.is_warming());
+        let figures = ["ep_warmup_value_count", "ep_num_non_resident"];
+        // One of them is deleted in the log.
+        assert_eq!(figures.map(|name| open.figure(name)), [1_001, 0]);
+        assert_eq!(open.get("key-7").unwrap(), value(7));
+        open.bucket.shutdown();
+    }
 }
 
 #[test]
