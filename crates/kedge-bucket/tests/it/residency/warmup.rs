@@ -401,6 +401,23 @@ fn blocking_lets_commands_wait_until_all_is_in_memory() {
     }
 }
 
+/// What the lines say of a stage: how many documents were read, of so many that are likely to be.
+fn reads_of(lines: &[String], stage: &str, expected: u64) -> Vec<u64> {
+    let of_stage = |line: &&String| line.contains(&format!("stage={stage:?}"));
+    let lines: Vec<&String> = lines.iter().filter(of_stage).collect();
+    assert!(lines[0].contains("documents are being read into memory"));
+    let reads = lines[1..].iter().map(|line| {
+        let of = |name: &str| -> u64 {
+            let (_, rest) = line.split_once(&format!(" {name}=")).unwrap();
+            rest.split(' ').next().unwrap().parse().unwrap()
+        };
+        let (read, all) = (of("read"), of("of"));
+        assert_eq!((all, of("percent")), (expected, read * 100 / all), "{line}");
+        read
+    });
+    reads.collect()
+}
+
 #[test]
 fn its_progress_is_told_while_it_goes_on() {
     let mut place = small(&SimDisk::new(11), EvictionPolicy::ValueOnly, 4 << 20);
@@ -446,24 +463,30 @@ fn its_progress_is_told_while_it_goes_on() {
     assert!(data.iter().all(|[keys, _]| *keys == 4_000), "{data:?}");
     assert_eq!(of_state("done"), [[4_000, 4_000]]);
     for (stage, steps) in [("loading keys", keys.len()), ("loading data", data.len())] {
-        let of_stage = |line: &&String| line.contains(&format!("stage={stage:?}"));
-        let lines: Vec<&String> = lines.iter().filter(of_stage).collect();
-        assert!(lines[0].contains("documents are being read into memory"));
-        let reads = lines[1..].iter().map(|line| {
-            let of = |name: &str| -> u64 {
-                let (_, rest) = line.split_once(&format!(" {name}=")).unwrap();
-                rest.split(' ').next().unwrap().parse().unwrap()
-            };
-            let (read, all) = (of("read"), of("of"));
-            assert_eq!((all, of("percent")), (4_000, read * 100 / all), "{line}");
-            read
-        });
-        let reads: Vec<u64> = reads.collect();
+        let reads = reads_of(&lines, stage, 4_000);
         assert!(reads.is_sorted() && reads[0] > 0 && reads[reads.len() - 1] > 2_000);
         assert!(
             reads.len() < steps * 3 / 4,
             "not after each step: {reads:?}"
         );
     }
+    open.bucket.shutdown();
+}
+
+#[test]
+fn of_the_access_log_it_is_told_how_much_has_come_back() {
+    let (mut place, _) = with_hot(&SimDisk::new(12), EvictionPolicy::ValueOnly);
+    let (open, steps) = place.begin_ticking(SEC);
+    while open.bucket.is_loading() {
+        assert!(steps.run_one(Pool::Reader));
+    }
+    let lines = lines_of(|| {
+        for _ in 0..1_000 {
+            steps.run_one(Pool::AuxIo);
+        }
+    });
+    let loaded = open.warmup("ep_warmup_access_log").parse().unwrap();
+    let reads = reads_of(&lines, "loading access log", loaded);
+    assert!(reads.is_sorted() && reads.len() > 2 && reads[0] > 0);
     open.bucket.shutdown();
 }
