@@ -438,3 +438,26 @@ impl BucketChange {
         config
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_part_of_the_vbuckets_for_each_core_unless_told_otherwise() {
+        let shards = |num_shards, vbuckets| {
+            let config = BucketConfig {
+                num_shards,
+                ..BucketConfig::new("b", vbuckets, 1 << 20)
+            };
+            config.shards()
+        };
+        let cores = std::thread::available_parallelism().unwrap().get();
+        let cores = u16::try_from(cores).unwrap();
+        assert_eq!(shards(0, u16::MAX), cores.min(BucketConfig::SHARDS_MAX));
+        assert_eq!(shards(0, 1), 1, "no more than there are vBuckets");
+        assert_eq!((shards(1, 1_024), shards(3, 1_024)), (1, 3));
+        assert_eq!((shards(3, 2), shards(3, 3)), (2, 3));
+        assert_eq!(shards(u16::MAX, u16::MAX), BucketConfig::SHARDS_MAX);
+    }
+}

@@ -202,6 +202,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn settling_is_urgent_from_a_tenth_of_the_quota_on_and_from_a_hundredth_when_memory_is_short() {
+        let quota = Quota::new(1_000, &MemoryConfig::default());
+        quota.add(850, 0, 100);
+        assert!(!quota.is_high() && !quota.is_short_of_settling());
+        quota.add(0, 0, 1);
+        assert!(quota.is_short_of_settling());
+        quota.add(0, 0, -91);
+        assert!(!quota.is_short_of_settling());
+        quota.add(1, 0, 0);
+        assert!(quota.is_high() && !quota.is_short_of_settling());
+        quota.add(0, 0, 1);
+        assert!(quota.is_short_of_settling());
+        quota.add(-1, 0, 0);
+        assert!(!quota.is_short_of_settling());
+    }
+
+    #[test]
     fn refuses_what_does_not_fit_and_says_whether_it_ever_will() {
         let memory = MemoryConfig::default();
         let quota = Quota::new(1_000, &memory);

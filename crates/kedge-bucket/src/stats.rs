@@ -111,6 +111,7 @@ impl Bucket {
         ]
         .into_iter()
         .chain(self.totals())
+        .chain(self.warmup.figures())
         .chain(self.storage_figures())
         .chain(self.disk_failures())
         .chain(self.file_sizes())

@@ -178,6 +178,7 @@ impl Running {
                 let (mut found, mut bytes) = (Vec::with_capacity(STEP_ITEMS), 0);
                 while found.len() < STEP_ITEMS && bytes < STEP_BYTES {
                     let Some(record) = scan.next() else {
+                        bucket.warmup.note_read(found.len());
                         bucket.put_fetched(*vb, *ticket, found);
                         return Ok(false);
                     };
@@ -187,6 +188,7 @@ impl Running {
                         found.extend(record.item());
                     }
                 }
+                bucket.warmup.note_read(found.len());
                 Ok(bucket.put_fetched(*vb, *ticket, found))
             }
             Self::Hot { vb, keys } => {
@@ -197,6 +199,7 @@ impl Running {
                 let ticket = bucket.vbuckets[vb.index()].lock().fetch_ticket();
                 let wanted: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
                 let found = bucket.storage()?.get_many(*vb, &wanted)?;
+                bucket.warmup.note_read(wanted.len());
                 let found: Vec<_> = found.into_iter().flatten().collect();
                 let count = found.len() as u64;
                 bucket.warmup.hot.fetch_add(count, Ordering::Relaxed);
@@ -242,6 +245,7 @@ impl FileScan {
             (self.scan, self.values) = (scan, false);
         }
         let (records, ended) = self.read()?;
+        bucket.warmup.note_read(records.len());
         let bytes_of = |with_values: bool| -> u64 {
             let of = |record: &Record| {
                 let value = record.value().filter(|_| with_values);

@@ -12,6 +12,7 @@
 //! * A job is done by one worker, a part at a time; nothing is locked while a file is read.
 
 mod job;
+mod progress;
 
 use crate::bucket::Bucket;
 use crate::config::EvictionPolicy;
@@ -23,6 +24,7 @@ use kedge_executor::Next;
 use kedge_types::VbId;
 use kedge_vbucket::{ITEM_OVERHEAD_BYTES, VBucket};
 use parking_lot::Mutex;
+use progress::Progress;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -93,6 +95,9 @@ pub(crate) struct Warmup {
     /// Documents of the access log that were loaded.
     pub(super) hot: AtomicU64,
     failures: AtomicU64,
+    /// Documents of the access log that are to be loaded.
+    hot_planned: AtomicU64,
+    progress: Progress,
 }
 
 /// What there is to do: rounds, each of which begins when the one before it has ended.
@@ -304,6 +309,7 @@ impl Bucket {
             warmup.end_job();
         }
         stepped.map_err(|error| (vb, error))?;
+        self.say_progress();
         Ok(Step::More)
     }
 
@@ -320,7 +326,12 @@ impl Bucket {
         if hot.is_empty() && bytes <= self.quota.below_low() {
             return Jobs::new([each(Job::Documents)]);
         }
-        let hot = hot_rounds(hot.into_iter().filter(|(vb, _)| readable(vb)));
+        let hot: Vec<_> = hot.into_iter().filter(|(vb, _)| readable(vb)).collect();
+        let keys_of_log = hot.iter().map(|(_, keys)| keys.len() as u64).sum();
+        self.warmup
+            .hot_planned
+            .store(keys_of_log, Ordering::Relaxed);
+        let hot = hot_rounds(hot.into_iter());
         let (keys, rest) = match self.config().eviction_policy {
             EvictionPolicy::ValueOnly => (each(Job::Keys), each(Job::Values)),
             EvictionPolicy::FullEviction => (VecDeque::new(), each(Job::Documents)),
@@ -360,6 +371,7 @@ impl Bucket {
         if before == Stage::KeyDump as u8 {
             warmup.keys_us.store(self.warming_us(), Ordering::Relaxed);
         }
+        self.begin_stage(stage);
         tracing::info!(
             bucket = self.name(),
             stage = stage.name(),
@@ -433,10 +445,10 @@ impl Bucket {
         let behavior = self.config().memory.warmup_behavior.name();
         each("ep_warmup_behavior", behavior);
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed).to_string();
-        each("ep_warmup_key_count", &of(&warmup.keys));
-        each("ep_warmup_value_count", &of(&warmup.values));
+        for (name, count) in warmup.figures() {
+            each(name, &count.to_string());
+        }
         each("ep_warmup_access_log", &of(&warmup.hot));
-        each("ep_warmup_estimated_key_count", &of(&warmup.estimated));
         each("ep_warmup_estimated_value_count", &of(&warmup.estimated));
         each("ep_warmup_failures", &of(&warmup.failures));
         each("ep_warmup_cold_vbuckets", &self.count_cold().to_string());

@@ -1,14 +1,17 @@
 //! What a bucket does by itself, step by step: commits, time-outs, sweeps, log segments, loading.
 
 use crate::tools::*;
-use kedge_bucket::{Bucket, BucketError, Completion, Completions, Cookie, Outcome, Write};
+use kedge_bucket::{
+    Bucket, BucketError, CompactionRequest, Completion, Completions, Cookie, Outcome, VbState,
+    WarmupBehavior, Write,
+};
 use kedge_disk::{Fault, Operation, SimDisk};
-use kedge_executor::TaskState;
+use kedge_executor::{Pool, TaskState};
 use kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
-use kedge_types::{Durability, DurabilityLevel, Seqno, Status};
+use kedge_types::{Durability, DurabilityLevel, Seqno, Status, VbId};
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 /// Batches that the log has, and records in them.
@@ -263,9 +266,8 @@ fn a_segment_that_cannot_be_made_is_tried_again() {
 #[test]
 fn loading_tells_who_asked_to_hear_of_it() {
     let mut place = sim(&SimDisk::new(15));
-    let steps = place.by_hand();
-    let sink = Arc::new(Sink::default());
-    let bucket = Bucket::open(place.setup(&sink)).unwrap();
+    let (open, steps) = place.begin_by_hand();
+    let bucket = &open.bucket;
     let told = Arc::new(AtomicU32::new(0));
     let listen = || {
         let told = Arc::clone(&told);
@@ -274,7 +276,6 @@ fn loading_tells_who_asked_to_hear_of_it() {
         });
     };
     listen();
-    let open = place.opened(Arc::clone(&bucket), sink);
     assert!(bucket.is_loading());
     assert_eq!(open.get("key"), Err(Status::TemporaryFailure));
     assert_eq!(told.load(Ordering::Relaxed), 0);
@@ -348,4 +349,61 @@ fn an_executor_that_ended_takes_no_bucket() {
     let refused = Bucket::open(place.setup(&Arc::new(Sink::default())));
     assert!(matches!(refused, Err(BucketError::Executor(_))));
     assert!(place.disk.exists(Path::new("/data/bucket")).unwrap());
+}
+
+#[test]
+fn each_kind_of_work_has_its_pool() {
+    let mut place = sim(&SimDisk::new(19));
+    place.config.memory.warmup_behavior = WarmupBehavior::Background;
+    let (open, _steps) = place.open_by_hand();
+    open.set("key", b"1").unwrap();
+    open.bucket.shutdown();
+    let (open, steps) = place.begin_by_hand();
+    assert_eq!(open.pools("warmup"), [Pool::Reader]);
+    while open.bucket.is_loading() {
+        steps.run_one(Pool::Reader);
+    }
+    assert_eq!(open.pools("warmup_documents"), [Pool::AuxIo; 4]);
+    for (kinds, pool) in [
+        (&["log_commit", "settle"][..], Pool::Writer),
+        (&["bg_fetch", "range_scan"], Pool::Reader),
+        (
+            &["access_scanner", "compaction_look", "log_segment"],
+            Pool::AuxIo,
+        ),
+        (
+            &["durability_timeout", "expiry_sweep", "item_pager"],
+            Pool::NonIo,
+        ),
+    ] {
+        for kind in kinds {
+            let pools = open.pools(kind);
+            assert!(!pools.is_empty(), "{kind}");
+            assert!(pools.iter().all(|of| *of == pool), "{kind}: {pools:?}");
+        }
+    }
+    steps.run();
+    let [vb, other] = [VbId(0), VbId(1)];
+    let (told, hears) = mpsc::channel();
+    let tell = told.clone();
+    open.bucket.set_vbucket(vb, VbState::Replica).unwrap();
+    open.bucket.begin_rollback(
+        vb,
+        Seqno(0),
+        || true,
+        move |done| tell.send(done.is_ok()).unwrap(),
+    );
+    assert_eq!(open.pools("rollback"), [Pool::AuxIo]);
+    open.bucket
+        .begin_delete_vbucket(other, move |done| told.send(done.is_ok()).unwrap())
+        .unwrap();
+    assert_eq!(open.pools("vbucket_deletion"), [Pool::AuxIo]);
+    open.bucket.compact(&CompactionRequest::default()).unwrap();
+    assert_eq!(open.pools("compaction"), [Pool::AuxIo]);
+    steps.run();
+    assert_eq!(hears.iter().collect::<Vec<_>>(), [true; 2]);
+    for kind in ["warmup", "warmup_documents", "rollback", "vbucket_deletion"] {
+        assert_eq!(open.pools(kind), [], "{kind} is done");
+    }
+    open.bucket.shutdown();
 }

@@ -166,15 +166,13 @@ fn an_answer_is_held_back_when_the_files_are_behind() {
     open.bucket.shutdown();
 }
 
+/// As many changes as a run of a flusher may have.
+const RUN: u64 = 4_096;
+
 #[test]
 fn a_run_of_a_flusher_is_short_and_a_shutdown_commits_each_file_once() {
-    /// As many as a run may have.
-    const RUN: u64 = 4_096;
     let (open, steps) = direct(&SimDisk::new(20)).open_by_hand();
-    let mut names = (0..).map(|n| format!("key-{n}"));
-    let mut names = names
-        .by_ref()
-        .filter(|name| key(name).vbucket(4) == VbId(1));
+    let mut names = names_in(VbId(1));
     for _ in 0..3 * RUN - 1 {
         open.set(&names.next().unwrap(), b"1").unwrap();
     }
@@ -200,4 +198,74 @@ fn a_run_of_a_flusher_is_short_and_a_shutdown_commits_each_file_once() {
         (2, 3 * RUN + 1),
         "a commit for each file"
     );
+}
+
+/// How much of each vBucket is in its file.
+fn persisted(open: &Open) -> [u64; 4] {
+    let of = |vb| open.bucket.vbucket_figures(VbId(vb)).unwrap();
+    [0, 1, 2, 3].map(|vb| of(vb).persisted_seqno.get())
+}
+
+#[test]
+fn a_vbucket_with_more_than_a_run_goes_to_the_back_of_the_queue() {
+    let (open, steps) = direct(&SimDisk::new(21)).open_by_hand();
+    steps.pass(SEC * 5);
+    let (mut many, mut few) = (names_in(VbId(1)), names_in(VbId(2)));
+    for _ in 1..3 * RUN {
+        open.set(&many.next().unwrap(), b"1").unwrap();
+    }
+    open.persist(&many.next().unwrap(), b"1", 1).unwrap();
+    open.persist(&few.next().unwrap(), b"1", 2).unwrap();
+    open.bucket.kick(false);
+    steps.run_one(Pool::Writer);
+    assert_eq!(persisted(&open), [0, RUN, 0, 0]);
+    steps.run_one(Pool::Writer);
+    assert_eq!(persisted(&open)[2], 1);
+    assert!(persisted(&open)[1] < 3 * RUN && open.sink.get(1).is_none());
+    steps.run();
+    assert_eq!(persisted(&open), [0, 3 * RUN, 1, 0]);
+    assert!(open.sink.wait(1).is_ok());
+    // Nor does one that nobody waits for go on before its turn.
+    for name in many.by_ref().take(3 * RUN as usize) {
+        open.set(&name, b"1").unwrap();
+    }
+    open.set(&few.next().unwrap(), b"1").unwrap();
+    steps.pass(MS * 20);
+    assert_eq!(persisted(&open), [0, 4 * RUN, 3, 0], "the rest in its time");
+    open.bucket.shutdown();
+}
+
+#[test]
+fn who_waits_comes_before_those_whose_time_has_come() {
+    let (open, steps) = direct(&SimDisk::new(22)).open_by_hand();
+    steps.pass(SEC * 5);
+    for vb in [0, 2, 3] {
+        open.set(&names_in(VbId(vb)).next().unwrap(), b"1").unwrap();
+    }
+    steps.jump(SEC);
+    // A run ends with this commit.
+    let mut names = names_in(VbId(1));
+    for _ in 1..RUN {
+        open.set(&names.next().unwrap(), b"1").unwrap();
+    }
+    open.persist(&names.next().unwrap(), b"1", 1).unwrap();
+    open.bucket.kick(false);
+    steps.run_one(Pool::Writer);
+    assert!(open.sink.get(1).is_some());
+    assert_eq!(persisted(&open), [0, RUN, 0, 0]);
+    steps.run();
+    assert_eq!(persisted(&open)[..1], [1], "they were due");
+    open.bucket.shutdown();
+}
+
+#[test]
+fn each_part_of_the_vbuckets_has_a_task_of_its_own() {
+    for (commit_log, kind) in [(false, "flush"), (true, "settle")] {
+        let mut place = direct(&SimDisk::new(23));
+        place.config.commit_log = commit_log;
+        place.config.num_shards = 3;
+        let (open, _steps) = place.open_by_hand();
+        assert_eq!(open.pools(kind), [Pool::Writer; 3], "{kind}");
+        open.bucket.shutdown();
+    }
 }

@@ -20,14 +20,6 @@ fn cycles(few: u64) -> u64 {
     asked.and_then(|text| text.parse().ok()).unwrap_or(few)
 }
 
-fn names_of(vb: VbId) -> Vec<String> {
-    let names = (0..).map(|n| format!("key-{n}"));
-    names
-        .filter(|name| key(name).vbucket(4) == vb)
-        .take(DOCUMENTS)
-        .collect()
-}
-
 /// What is left after a round.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Left {
@@ -51,7 +43,9 @@ impl Cycles {
         Self {
             open,
             steps,
-            names: all_vbuckets().map(names_of).collect(),
+            names: all_vbuckets()
+                .map(|vb| names_in(vb).take(DOCUMENTS).collect())
+                .collect(),
             number: 0,
             rolled_back: 0,
             reset: 0,

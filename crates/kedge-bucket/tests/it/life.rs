@@ -2,10 +2,11 @@
 
 use crate::tools::*;
 use kedge_bucket::{
-    Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, Completion, Cookie, Outcome,
-    Read, Recovery, Write,
+    Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, CompactionRequest, Completion,
+    Cookie, Outcome, Read, Recovery, WarmupBehavior, Write,
 };
 use kedge_disk::{PosixDisk, SimDisk};
+use kedge_executor::Pool;
 use kedge_types::{Seqno, Status, VbId};
 use std::sync::Arc;
 use std::time::Duration;
@@ -318,4 +319,58 @@ fn a_bucket_that_ends_while_it_loads_has_everything_the_next_time() {
     assert_eq!(again.figure("curr_items"), 20_000);
     again.bucket.shutdown();
     place.executor.shutdown();
+}
+
+/// Everything that takes long is under way, or about to be: documents are read after a start, others leave memory,
+/// compactions wait for their turn, and so do clients.
+#[test]
+fn a_bucket_that_is_destroyed_in_the_middle_of_its_work_answers_all_and_leaves_nothing() {
+    let mut place = sim(&SimDisk::new(26));
+    place.config.memory.warmup_behavior = WarmupBehavior::Background;
+    let open = place.open();
+    for n in 0..4_000 {
+        open.set(&format!("key-{n}"), &[b'v'; 500]).unwrap();
+    }
+    open.bucket.shutdown();
+    let (open, steps) = place.begin_ticking(MS);
+    let bucket = &open.bucket;
+    while bucket.is_loading() {
+        assert!(steps.run_one(Pool::Reader));
+    }
+    while open.figure("ep_warmup_value_count") == 0 {
+        assert!(steps.run_one(Pool::AuxIo));
+    }
+    let ticket = bucket.compact(&CompactionRequest::default()).unwrap();
+    let change = BucketChange {
+        quota_bytes: Some(1 << 17),
+        ..BucketChange::default()
+    };
+    bucket.update(&change).unwrap();
+    let has_begun = (0..100).any(|_| {
+        steps.run_one(Pool::NonIo);
+        open.figure("ep_num_value_ejects") > 0
+    });
+    assert!(has_begun, "documents leave memory");
+    // It is read last.
+    let k = key(&names_in(VbId(3)).next().unwrap());
+    let wanted = Read {
+        cookie: Cookie(1),
+        ..read(&k)
+    };
+    assert_eq!(bucket.get(open.ctx(), &wanted, |_| ()), Ok(Outcome::Parked));
+    let far = bucket.seqno_persistence(open.ctx(), VbId(0), Seqno(1 << 40), Cookie(2));
+    assert_eq!(far, Ok(Outcome::Parked));
+    assert!(bucket.is_warming() && open.figure("ep_num_non_resident") > 0);
+    assert!(open.figure("mem_used") > open.figure("ep_mem_high_wat"));
+    assert_eq!(ticket.report(), None);
+    bucket.destroy().unwrap();
+    assert_eq!(ticket.report().map(|report| report.cancelled), Some(4));
+    let refused = Status::TemporaryFailure;
+    assert!(
+        matches!(open.sink.get(1), Some(Completion::Read { result: Err(it) }) if it == refused)
+    );
+    assert!(matches!(open.sink.get(2), Some(Completion::Persisted(Err(it))) if it == refused));
+    assert_eq!(open.executor.tasks(), []);
+    assert!(!place.disk.exists(&place.dir).unwrap());
+    assert_eq!(steps.run(), 0);
 }

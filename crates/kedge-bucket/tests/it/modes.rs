@@ -2,7 +2,7 @@
 
 use crate::tools::*;
 use kedge_disk::SimDisk;
-use kedge_types::Status;
+use kedge_types::{Status, VbId};
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug)]
@@ -187,6 +187,30 @@ fn goes_along_or_follows(mode: Mode, log_interval_ms: u64, early: Duration, late
 fn the_commit_of_a_prepare_goes_with_the_next_change_or_follows_by_itself() {
     goes_along_or_follows(LOG, 600_000, SEC * 599, SEC * 601);
     goes_along_or_follows(DIRECT, 20, MS * 500, SEC * 2);
+}
+
+#[test]
+fn a_commit_has_no_more_bytes_than_it_may_unless_one_document_has() {
+    for mode in [LOG, DIRECT] {
+        let mut place = mode.place(&SimDisk::new(8));
+        place.config.flush_batch_max_bytes = 2_500;
+        let (open, _steps) = place.open_by_hand();
+        let mut names = names_in(VbId(1));
+        let mut commits_of = |sizes: &[usize]| {
+            let commits = || (mode.written(&open).0, open.figure("ep_storage_commits"));
+            let before = commits();
+            for bytes in sizes {
+                open.set(&names.next().unwrap(), &vec![b'v'; *bytes])
+                    .unwrap();
+            }
+            open.bucket.settle().unwrap();
+            let after = commits();
+            (after.0 - before.0, after.1 - before.1)
+        };
+        assert_eq!(commits_of(&[1_000; 10]), (5, 5), "two documents in each");
+        assert_eq!(commits_of(&[10_000, 1_000, 1_000]), (2, 2));
+        open.bucket.shutdown();
+    }
 }
 
 #[test]

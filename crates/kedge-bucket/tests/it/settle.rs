@@ -124,6 +124,56 @@ fn a_large_batch_is_written_in_parts_and_vbuckets_take_turns() {
 }
 
 #[test]
+fn a_vbucket_that_has_more_goes_to_the_back_of_the_queue() {
+    let mut place = sim(&SimDisk::new(15));
+    place.config.flusher_batch_max_items = 10;
+    let (open, steps) = place.open_by_hand();
+    let both = [VbId(1), VbId(2)];
+    for name in both.into_iter().flat_map(|vb| names_in(vb).take(30)) {
+        open.set(&name, b"1").unwrap();
+    }
+    let settled = || both.map(|vb| open.bucket.vbucket_figures(vb).unwrap().settled_seqno.get());
+    steps.pass(SEC * 9);
+    let mut states = vec![settled()];
+    for _ in 0..2_000 {
+        steps.pass(MS);
+        states.push(settled());
+    }
+    states.dedup();
+    let turns = [[0, 0], [10, 0], [10, 10], [20, 10], [20, 20], [30, 20]];
+    assert_eq!(states[..6], turns);
+    assert_eq!(states[6..], [[30, 30]]);
+    open.bucket.shutdown();
+}
+
+#[test]
+fn what_only_settling_gives_back_is_settled_early_when_it_is_a_tenth_of_the_quota() {
+    let mut place = sim(&SimDisk::new(16));
+    place.config.settle_age_ms = 3_600_000;
+    place.config.quota_bytes = 1 << 20;
+    let tenth = place.config.quota_bytes / 10;
+    let (open, steps) = place.open_by_hand();
+    steps.pass(SEC * 5);
+    let mut unsettled = 0;
+    for n in 1..=30 {
+        // The prepare stays when its commit is there.
+        open.persist(&format!("key-{n}"), &[b'v'; 8_000], n)
+            .unwrap();
+        open.bucket.kick(false);
+        steps.run();
+        let pinned = open.figure("ep_pinned_bytes");
+        assert!(pinned <= tenth, "{pinned}");
+        if settled(&open) == (0, 0) {
+            unsettled = pinned;
+        }
+    }
+    assert!(unsettled > tenth / 10 * 8, "not earlier: {unsettled}");
+    assert!(open.figure("ep_settle_commits") > 0);
+    assert!(open.figure("mem_used") < open.figure("ep_mem_high_wat"));
+    open.bucket.shutdown();
+}
+
+#[test]
 fn a_log_that_grows_long_is_settled_early_and_stays_bounded() {
     let mut place = sim(&SimDisk::new(5));
     place.config.settle_age_ms = 3_600_000;

@@ -182,6 +182,16 @@ impl Steps {
     }
 }
 
+/// So much time passes whenever somebody looks at it.
+struct Ticking(ManualClock, Duration);
+
+impl Clock for Ticking {
+    fn now(&self) -> Now {
+        self.0.advance(self.1.as_nanos() as u64);
+        self.0.now()
+    }
+}
+
 pub(crate) const MS: Duration = Duration::from_millis(1);
 pub(crate) const SEC: Duration = Duration::from_secs(1);
 
@@ -244,14 +254,31 @@ impl Place {
         Steps { clock, manual }
     }
 
-    /// [`Place::open`] with tasks that run by hand.
-    pub(crate) fn open_by_hand(&mut self) -> (Open, Steps) {
+    /// A bucket with tasks that run by hand, and that is not loaded yet.
+    pub(crate) fn begin_by_hand(&mut self) -> (Open, Steps) {
         let steps = self.by_hand();
+        (self.begin(), steps)
+    }
+
+    /// The same, but that time passes whenever the bucket looks at its clock: so no run does more than a part of its work.
+    pub(crate) fn begin_ticking(&mut self, by: Duration) -> (Open, Steps) {
+        let steps = self.by_hand();
+        self.clock = Arc::new(Ticking(ManualClock::new(self.clock.now()), by));
+        (self.begin(), steps)
+    }
+
+    fn begin(&self) -> Open {
         let sink = Arc::new(Sink::default());
         let bucket = Bucket::open(self.setup(&sink)).unwrap();
+        self.opened(bucket, sink)
+    }
+
+    /// [`Place::open`] with tasks that run by hand.
+    pub(crate) fn open_by_hand(&mut self) -> (Open, Steps) {
+        let (open, steps) = self.begin_by_hand();
         steps.run();
-        bucket.wait_loaded().unwrap();
-        (self.opened(bucket, sink), steps)
+        open.bucket.wait_loaded().unwrap();
+        (open, steps)
     }
 }
 
@@ -369,6 +396,13 @@ impl Open {
         self.cookies.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// The pools of the tasks of that kind.
+    pub(crate) fn pools(&self, kind: &str) -> Vec<Pool> {
+        let tasks = self.executor.tasks().into_iter();
+        let of_kind = tasks.filter(|task| task.kind == kind);
+        of_kind.map(|task| task.pool).collect()
+    }
+
     /// How often the tasks of that kind ran; None without one.
     pub(crate) fn runs(&self, kind: &str) -> Option<u32> {
         let tasks = self.executor.tasks();
@@ -397,6 +431,12 @@ pub(crate) fn later(ctx: Ctx, secs: u64) -> Ctx {
         },
         ..ctx
     }
+}
+
+/// Keys of a vBucket.
+pub(crate) fn names_in(vb: VbId) -> impl Iterator<Item = String> {
+    let names = (0..).map(|n| format!("key-{n}"));
+    names.filter(move |name| key(name).vbucket(4) == vb)
 }
 
 pub(crate) fn all_vbuckets() -> impl Iterator<Item = VbId> {

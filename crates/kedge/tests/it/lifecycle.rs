@@ -367,6 +367,32 @@ fn threads_have_names_and_their_number_is_set() {
 }
 
 #[test]
+fn a_start_says_when_documents_are_read_and_when_that_is_done() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &[]);
+    let mut connection = server.connect();
+    for key in [b"a", b"b", b"c"] {
+        connection.set(key, b"v", PERSIST).expect("a write");
+    }
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().0.code(), Some(0));
+    let server = Server::start(dir.path(), &["--warmup-behavior=blocking"]);
+    server.connect().get(b"a").expect("an answer");
+    server.signal(Signal::TERM);
+    let (_, stderr) = server.wait();
+    let place = |words: &[&str]| {
+        let mut lines = stderr.lines();
+        let found = lines.position(|line| words.iter().all(|word| line.contains(word)));
+        found.unwrap_or_else(|| panic!("{words:?}: {stderr}"))
+    };
+    let stage = "stage=\"loading k/v pairs\"";
+    let begins = place(&["documents are being read into memory", stage, "documents=3"]);
+    let warm = place(&["the bucket is warm", "keys=3", "values=3"]);
+    let loaded = place(&["the bucket is loaded", "documents=3"]);
+    assert!(begins < warm && warm < loaded, "{stderr}");
+}
+
+#[test]
 fn a_stop_while_documents_are_loaded_loses_none() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &[]);

@@ -65,6 +65,29 @@ fn stats_and_timings_are_shown() {
 }
 
 #[test]
+fn as_many_files_stay_open_as_settings_say() {
+    for (flag, expected) in [
+        ("--max-open-files=2", "2"),
+        ("--keep-files-open=false", "0"),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let server = Server::start(dir.path(), &["--commit-log=false", flag]);
+        let mut connection = server.connect();
+        // A file that was just made is opened when it is needed again.
+        for number in (0..8_u8).chain(0..8) {
+            connection
+                .set(&[number], b"v", Some(DurabilityLevel::PersistToMajority))
+                .expect("a write");
+        }
+        let stats = tool(&server, &["stats", "--json"]);
+        let stats: serde_json::Value = serde_json::from_str(&stats).expect("JSON");
+        for name in ["ep_storage_open_files", "ep_storage_handles"] {
+            assert_eq!(stats[name], expected, "{flag}: {name}");
+        }
+    }
+}
+
+#[test]
 fn a_group_of_statistics_has_its_arguments_in_words_of_their_own_or_in_one() {
     let (_dir, server) = start();
     let vb = VbId::of_key(b"k", 64).get().to_string();

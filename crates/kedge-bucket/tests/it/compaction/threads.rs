@@ -86,6 +86,18 @@ fn a_shutdown_does_not_wait_for_compactions() {
 }
 
 #[test]
+fn nor_does_the_end_of_the_bucket_with_all_its_files() {
+    let mut place = resting(&SimDisk::new(10));
+    place.executor = executor();
+    let (open, ticket) = begun(&place, &all());
+    open.bucket.destroy().unwrap();
+    assert_eq!(ticket.report().unwrap().cancelled, 4);
+    assert_eq!(place.executor.tasks(), []);
+    assert!(!place.disk.exists(&place.dir).unwrap());
+    place.executor.shutdown();
+}
+
+#[test]
 fn a_bucket_that_cannot_go_on_ends_compactions() {
     let disk = SimDisk::new(9);
     let place = resting(&disk);

@@ -1,12 +1,15 @@
 //! Documents that come back after a start, while commands run.
 
 use super::{POLICIES, noise, small, value};
+use crate::lines::lines_of;
 use crate::tools::*;
-use kedge_bucket::{EvictionPolicy, WarmupBehavior};
-use kedge_disk::SimDisk;
+use kedge_bucket::{Bucket, Ctx, EvictionPolicy, WarmupBehavior};
+use kedge_disk::{Asked, DiskError, Observed, Observer, Operation, SimDisk};
 use kedge_executor::Pool;
-use kedge_types::Status;
+use kedge_types::{Clock, Status, SystemClock};
+use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 impl Open {
     fn warmup(&self, name: &str) -> String {
@@ -64,14 +67,11 @@ fn commands_run_before_documents_are_in_memory() {
 #[test]
 fn nothing_is_read_before_a_task_runs_and_nothing_is_lost() {
     let mut place = filled(&SimDisk::new(2), EvictionPolicy::ValueOnly, 300);
-    let steps = place.by_hand();
-    let sink = std::sync::Arc::new(Sink::default());
-    let bucket = kedge_bucket::Bucket::open(place.setup(&sink)).unwrap();
+    let (open, steps) = place.begin_by_hand();
     until("it is loaded", || {
         steps.run_one(Pool::Reader);
-        !bucket.is_loading()
+        !open.bucket.is_loading()
     });
-    let open = place.opened(bucket, sink);
     assert!(open.bucket.is_warming());
     assert_eq!(open.figure("curr_items"), 300);
     assert_eq!(open.figure("ep_num_non_resident"), 300);
@@ -271,9 +271,8 @@ fn a_file_with_an_unreadable_place_is_fetched_from_as_far_as_it_can_be_read() {
 #[test]
 fn it_is_complete_when_documents_were_read_and_not_before() {
     let mut place = filled(&SimDisk::new(7), EvictionPolicy::ValueOnly, 300);
-    let steps = place.by_hand();
-    let sink = std::sync::Arc::new(Sink::default());
-    let bucket = kedge_bucket::Bucket::open(place.setup(&sink)).unwrap();
+    let (open, steps) = place.begin_by_hand();
+    let bucket = &open.bucket;
     let thread = || {
         let mut found = Vec::new();
         bucket.stats(&mut |name, text| {
@@ -291,4 +290,203 @@ fn it_is_complete_when_documents_were_read_and_not_before() {
     steps.run();
     assert_eq!(thread(), ["complete"]);
     bucket.shutdown();
+}
+
+/// Sets watermarks that cannot be taken for one another. Returns what memory has that is filled up to the low one, but
+/// for 256 documents of 512 bytes at most: so many are read at a time.
+fn far_apart(place: &mut Place) -> RangeInclusive<u64> {
+    place.config.quota_bytes = 4 << 20;
+    place.config.memory.low_wat_percent = 40;
+    place.config.memory.high_wat_percent = 80;
+    let low = place.config.quota_bytes * 40 / 100;
+    low - 256 * 600..=low
+}
+
+#[test]
+fn documents_come_back_up_to_the_low_watermark() {
+    for policy in POLICIES {
+        for behavior in [WarmupBehavior::Background, WarmupBehavior::Blocking] {
+            // Keys take about 900 kB, values 6 MB.
+            let mut place = filled(&SimDisk::new(8), policy, 12_000);
+            let about_low = far_apart(&mut place);
+            place.config.memory.warmup_behavior = behavior;
+            let (open, steps) = place.begin_by_hand();
+            for _ in 0..1_000 {
+                steps.pass(MS * 5);
+            }
+            assert!(!open.bucket.is_warming());
+            let used = open.figure("mem_used");
+            assert!(about_low.contains(&used), "{policy:?}: {used}");
+            assert_eq!(open.figure("ep_num_pager_runs"), 0);
+            open.bucket.shutdown();
+        }
+    }
+}
+
+#[test]
+fn above_the_high_watermark_documents_leave_memory_down_to_the_low_one() {
+    for policy in POLICIES {
+        let mut place = small(&SimDisk::new(9), policy, 0);
+        let about_low = far_apart(&mut place);
+        let (open, steps) = place.open_by_hand();
+        let mut names = (0..).map(|n| format!("key-{n}"));
+        let mut fill = |upto| {
+            while open.figure("mem_used") <= upto {
+                open.set(&names.next().unwrap(), &[b'v'; 500]).unwrap();
+                open.bucket.settle().unwrap();
+            }
+        };
+        let high = open.figure("ep_mem_high_wat");
+        fill(high - 10_000);
+        steps.run();
+        assert_eq!(open.figure("ep_num_pager_runs"), 0);
+        fill(high);
+        steps.run();
+        let used = open.figure("mem_used");
+        assert!(about_low.contains(&used), "{policy:?}: {used}");
+        open.bucket.shutdown();
+    }
+}
+
+/// Asks for a document whenever the disk is read.
+#[derive(Debug, Default)]
+struct Asks {
+    bucket: OnceLock<Weak<Bucket>>,
+    answers: Mutex<Vec<Result<(), Status>>>,
+}
+
+impl Observer for Asks {
+    fn around<R>(
+        &self,
+        asked: &Asked<'_>,
+        run: impl FnOnce() -> Result<R, DiskError>,
+    ) -> Result<R, DiskError> {
+        if let Some(bucket) = self.bucket.get().and_then(Weak::upgrade)
+            && asked.operation == Operation::Read
+        {
+            let now = SystemClock::new().now();
+            let answer = bucket.get(Ctx { now, thread: 0 }, &read(&key("key-7")), |_| ());
+            self.answers.lock().unwrap().push(answer.map(|_| ()));
+        }
+        run()
+    }
+}
+
+#[test]
+fn blocking_lets_commands_wait_until_all_is_in_memory() {
+    for policy in POLICIES {
+        let mut place = filled(&SimDisk::new(10), policy, 1_000);
+        place.config.memory.warmup_behavior = WarmupBehavior::Blocking;
+        let asks = Arc::new(Asks::default());
+        place.disk = Arc::new(Observed::new(place.disk, Arc::clone(&asks)));
+        let (open, steps) = place.begin_by_hand();
+        assert!(asks.bucket.set(Arc::downgrade(&open.bucket)).is_ok());
+        while open.bucket.is_loading() {
+            assert_eq!(open.get("key-7"), Err(Status::TemporaryFailure));
+            assert!(steps.run_one(Pool::Reader));
+        }
+        let answers = asks.answers.lock().unwrap().clone();
+        assert!(answers.len() > 20, "{}", answers.len());
+        assert!(
+            answers
+                .iter()
+                .all(|it| *it == Err(Status::TemporaryFailure))
+        );
+        assert!(!open.bucket.is_warming());
+        let figures = ["ep_warmup_value_count", "ep_num_non_resident"];
+        // One of them is deleted in the log.
+        assert_eq!(figures.map(|name| open.figure(name)), [1_001, 0]);
+        assert_eq!(open.get("key-7").unwrap(), value(7));
+        open.bucket.shutdown();
+    }
+}
+
+/// What the lines say of a stage: how many documents were read, of so many that are likely to be.
+fn reads_of(lines: &[String], stage: &str, expected: u64) -> Vec<u64> {
+    let of_stage = |line: &&String| line.contains(&format!("stage={stage:?}"));
+    let lines: Vec<&String> = lines.iter().filter(of_stage).collect();
+    assert!(lines[0].contains("documents are being read into memory"));
+    let reads = lines[1..].iter().map(|line| {
+        let of = |name: &str| -> u64 {
+            let (_, rest) = line.split_once(&format!(" {name}=")).unwrap();
+            rest.split(' ').next().unwrap().parse().unwrap()
+        };
+        let (read, all) = (of("read"), of("of"));
+        assert_eq!((all, of("percent")), (expected, read * 100 / all), "{line}");
+        read
+    });
+    reads.collect()
+}
+
+#[test]
+fn its_progress_is_told_while_it_goes_on() {
+    let mut place = small(&SimDisk::new(11), EvictionPolicy::ValueOnly, 4 << 20);
+    place.config.memory.warmup_behavior = WarmupBehavior::Background;
+    let open = place.open();
+    // All fit, which is known only when they were read.
+    for n in 0..4_000 {
+        open.set(&format!("key-{n}"), &noise(500)).unwrap();
+    }
+    open.bucket.shutdown();
+    let (open, steps) = place.begin_ticking(SEC);
+    while open.bucket.is_loading() {
+        assert!(steps.run_one(Pool::Reader));
+    }
+    let seen = || {
+        let counts = ["key", "value"].map(|of| open.figure(&format!("ep_warmup_{of}_count")));
+        (open.warmup("ep_warmup_state"), counts)
+    };
+    let mut all = vec![seen()];
+    let lines = lines_of(|| {
+        for _ in 0..1_000 {
+            steps.run_one(Pool::AuxIo);
+            all.push(seen());
+        }
+    });
+    all.dedup();
+    assert_eq!(open.figure("ep_warmup_estimated_key_count"), 4_000);
+    let of_state = |state: &str| -> Vec<[u64; 2]> {
+        let of_it = all.iter().filter(|(of, _)| of == state);
+        of_it.map(|(_, counts)| *counts).collect()
+    };
+    let mut states: Vec<&str> = all.iter().map(|(state, _)| &**state).collect();
+    states.dedup();
+    assert_eq!(
+        states,
+        ["initialize", "loading keys", "loading data", "done"]
+    );
+    let keys = of_state("loading keys");
+    assert!(keys.len() > 5 && keys.is_sorted(), "{keys:?}");
+    assert!(keys.iter().all(|[_, values]| *values == 0), "{keys:?}");
+    let data = of_state("loading data");
+    assert!(data.len() > 5 && data.is_sorted(), "{data:?}");
+    assert!(data.iter().all(|[keys, _]| *keys == 4_000), "{data:?}");
+    assert_eq!(of_state("done"), [[4_000, 4_000]]);
+    for (stage, steps) in [("loading keys", keys.len()), ("loading data", data.len())] {
+        let reads = reads_of(&lines, stage, 4_000);
+        assert!(reads.is_sorted() && reads[0] > 0 && reads[reads.len() - 1] > 2_000);
+        assert!(
+            reads.len() < steps * 3 / 4,
+            "not after each step: {reads:?}"
+        );
+    }
+    open.bucket.shutdown();
+}
+
+#[test]
+fn of_the_access_log_it_is_told_how_much_has_come_back() {
+    let (mut place, _) = with_hot(&SimDisk::new(12), EvictionPolicy::ValueOnly);
+    let (open, steps) = place.begin_ticking(SEC);
+    while open.bucket.is_loading() {
+        assert!(steps.run_one(Pool::Reader));
+    }
+    let lines = lines_of(|| {
+        for _ in 0..1_000 {
+            steps.run_one(Pool::AuxIo);
+        }
+    });
+    let loaded = open.warmup("ep_warmup_access_log").parse().unwrap();
+    let reads = reads_of(&lines, "loading access log", loaded);
+    assert!(reads.is_sorted() && reads.len() > 2 && reads[0] > 0);
+    open.bucket.shutdown();
 }

@@ -15,9 +15,7 @@ use std::collections::BTreeMap;
 pub(crate) const VB: VbId = VbId(1);
 
 pub(crate) fn names() -> impl Iterator<Item = String> {
-    (0..)
-        .map(|n| format!("key-{n}"))
-        .filter(|name| key(name).vbucket(4) == VB)
+    names_in(VB)
 }
 
 pub(crate) type Documents = BTreeMap<String, Vec<u8>>;

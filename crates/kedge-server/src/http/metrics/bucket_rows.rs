@@ -66,6 +66,24 @@ pub(in crate::http) const BUCKET: &[Row] = &[
         "Memory quota",
     ),
     (
+        "ep_warmup_key_count",
+        "kedge_bucket_warmup_keys",
+        false,
+        "Keys that came from the files into memory after the start",
+    ),
+    (
+        "ep_warmup_value_count",
+        "kedge_bucket_warmup_values",
+        false,
+        "Values that did",
+    ),
+    (
+        "ep_warmup_estimated_key_count",
+        "kedge_bucket_warmup_documents",
+        false,
+        "Documents that the files had at the start",
+    ),
+    (
         "vb_active_tombstones",
         "kedge_bucket_tombstones",
         false,
