@@ -1,5 +1,6 @@
 # make run     build and serve from ./data
 # make test    everything: unit, integration, crash and hostile tests, tidy, every SDK, memcached clients, nodes that fail
+# make test-long  thousands of seeds of all that is seeded, 10,000 lives of vBuckets, 200 kills of a server: hours
 # make bench   the benchmarks; QUICK=1 for a run under two minutes
 # make lint    format, clippy, tidy
 
@@ -14,13 +15,18 @@ JOBS ?= 2
 SEED ?= 1
 ROUNDS ?= 10
 
+# How much test-long does.
+LONG_SEEDS ?= 5000
+LONG_CYCLES ?= 10000
+LONG_KILLS ?= 200
+
 # Crates that are no part of the workspace.
 ALONE := tests/sdk/rust bench/common bench/couchstore bench/documents bench/executor bench/storage fuzz
 
 # How long each fuzz target runs.
 FUZZ_SECS ?= 180
 
-.PHONY: help run build test test-cargo test-search test-model test-mutants fuzz test-suites $(SUITES:%=prepare-%) $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
+.PHONY: help run build test test-cargo test-search test-long test-model test-mutants fuzz test-suites $(SUITES:%=prepare-%) $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -46,6 +52,16 @@ test-cargo:
 # Property tests with other cases than those of make test, ROUNDS times. Stops at the first that fails.
 test-search:
 	for round in $$(seq $(ROUNDS)); do $(CARGO) test --workspace || exit 1; done
+
+# What make test does a little of. Optimised less than a server, with assertions, but for simulated clusters. One part after
+# the other; all are run.
+test-long:
+	@status=0; \
+	KEDGE_SEEDS=$(LONG_SEEDS) KEDGE_CYCLES=$(LONG_CYCLES) \
+		$(CARGO) test -p kedge-storage -p kedge-bucket --no-fail-fast || status=1; \
+	KEDGE_SEEDS=$(LONG_SEEDS) $(CARGO) test --release -p kedge-sim --no-fail-fast || status=1; \
+	KEDGE_STORAGE_CRASH_ROUNDS=$(LONG_KILLS) $(CARGO) test -p kedge --test it crash_storage || status=1; \
+	exit $$status
 
 # The schedules of threads that meet in the executor, tried one after the other.
 test-model:

@@ -104,3 +104,17 @@ def report(measured, bars):
         f"behind, and makes few large commits of it.\n\n"
         + table(head, rows)
     )
+
+
+def plots(measured):
+    """Bytes written by bytes of updates, by how they are waited for."""
+    own = lambda name: lambda run: run["kedge"].get(name, 0) / run["update_bytes"]
+    written = {"the device": by_device, "log": own("ep_log_appended_bytes"), "files": own("ep_storage_written_bytes")}
+    series = {
+        f"{way}, {what}": [figure(runs[way]) for runs in measured.values()]
+        for way in WAYS for what, figure in written.items()
+    }
+    # Without a log nothing is written to one.
+    series = {name: each for name, each in series.items() if any(each)}
+    at = [which.split(" until")[0] for which in measured]
+    return [("amplification", "Bytes written by bytes of random updates", at, series)]

@@ -116,3 +116,15 @@ def report(samples, bars):
         f"`persist_to_majority`, medians of {ROUNDS} rounds of {SECONDS} s. The server's mean is that of the histogram "
         f"`{HISTOGRAM}`; ratios are of it.\n\n" + table(head, rows)
     )
+
+
+FIELDS = {"mean, server": "server_mean_us", "p50": "p50_us", "p99": "p99_us", "p99.9": "p999_us"}
+
+
+def plots(samples):
+    """Latency, by way and connections."""
+    series = {
+        f"{way}, {count:,}": [median(run[field] for run in samples[way][count]) for field in FIELDS.values()]
+        for count in CONNECTIONS for way in WAYS
+    }
+    return [("modes", "Persisted writes from 1 and 2,000 connections: latency, us", list(FIELDS), series)]

@@ -110,3 +110,16 @@ def report(data, bars):
         f"{FORGET_S} s. What the server got from the device all the same is in the table, as the kernel counts it. "
         f"Medians of {ROUNDS} rounds of {SECONDS} s, from the moment on at which the bucket is warm.\n\n" + table(head, rows)
     )
+
+
+def plots(data):
+    """Reads a second, by how many are under way at a time."""
+    samples = data["samples"]
+    each = lambda target, figure: [median(figure(run) for run in samples[count][target]) for count in CONCURRENCY]
+    series = {
+        "disk, reads of 4 KiB": each("disk", lambda run: run["reads_per_s"]),
+        "GETs": each("kedge", lambda run: run["ops_per_s"]),
+        "of them fetched": each("kedge", lambda run: run["fetches"] / run["seconds"]),
+    }
+    at = [f"{count} at a time" for count in CONCURRENCY]
+    return [("reads", "Reads of four times the quota, a second", at, series)]

@@ -78,3 +78,16 @@ def report(measured, bars):
         f"first answer is that to a GET of one of the documents. Files are in the page cache, but where it says *cold*: there "
         f"the kernel had forgotten them.\n\n" + table(head, rows)
     )
+
+
+FIELDS = {"first answer": "first_answer_s", "all loaded": "warm_s"}
+
+
+def plots(measured):
+    """Time since exec, by what the start came after."""
+    hows = ["clean stop", "kill -9", "clean stop, cold"]
+    series = {
+        f"{items:,}: {name}": [median(start[field] for start in data["starts"][how]) * 1e3 for how in hows]
+        for items, data in measured.items() for name, field in FIELDS.items()
+    }
+    return [("restart", "From exec to the first answer, and to all documents in memory, ms", hows, series)]

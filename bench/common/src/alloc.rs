@@ -1,4 +1,4 @@
-//! The server's allocator with counters: how much is allocated, and the most that ever was.
+//! The server's allocator with counters: how much is allocated, and how far that rose.
 //!
 //! Counted are the bytes that were asked for. The counters are not added to atomically, which would cost more than an
 //! allocation: only one thread of the benchmark allocates.
@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use mimalloc::MiMalloc;
 
 static LIVE_BYTES: AtomicU64 = AtomicU64::new(0);
-static PEAK_BYTES: AtomicU64 = AtomicU64::new(0);
+static LOWEST_BYTES: AtomicU64 = AtomicU64::new(0);
+static RISE_BYTES: AtomicU64 = AtomicU64::new(0);
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 /// To be the global allocator.
@@ -23,8 +24,9 @@ pub struct Counting;
 pub struct Allocated {
     /// Bytes that are in use.
     pub live_bytes: u64,
-    /// The most bytes in use since [`restart_peak`].
-    pub peak_bytes: u64,
+    /// The most by which the bytes in use were above the fewest before that, since [`restart_rise`]: work that begins with
+    /// giving back something does not hide in it what it needs.
+    pub rise_bytes: u64,
     /// Allocations so far; to change the size of one counts as another.
     pub count: u64,
 }
@@ -34,21 +36,23 @@ pub struct Allocated {
 pub fn allocated() -> Allocated {
     Allocated {
         live_bytes: LIVE_BYTES.load(Ordering::Relaxed),
-        peak_bytes: PEAK_BYTES.load(Ordering::Relaxed),
+        rise_bytes: RISE_BYTES.load(Ordering::Relaxed),
         count: ALLOCATIONS.load(Ordering::Relaxed),
     }
 }
 
-/// Lets the peak start anew from what is in use.
-pub fn restart_peak() {
-    PEAK_BYTES.store(LIVE_BYTES.load(Ordering::Relaxed), Ordering::Relaxed);
+/// Lets the rise start anew from what is in use.
+pub fn restart_rise() {
+    LOWEST_BYTES.store(LIVE_BYTES.load(Ordering::Relaxed), Ordering::Relaxed);
+    RISE_BYTES.store(0, Ordering::Relaxed);
 }
 
 fn took(bytes: usize) {
     let live = LIVE_BYTES.load(Ordering::Relaxed) + bytes as u64;
     LIVE_BYTES.store(live, Ordering::Relaxed);
-    if live > PEAK_BYTES.load(Ordering::Relaxed) {
-        PEAK_BYTES.store(live, Ordering::Relaxed);
+    let rise = live.saturating_sub(LOWEST_BYTES.load(Ordering::Relaxed));
+    if rise > RISE_BYTES.load(Ordering::Relaxed) {
+        RISE_BYTES.store(rise, Ordering::Relaxed);
     }
     ALLOCATIONS.store(ALLOCATIONS.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
@@ -59,6 +63,9 @@ fn gave_back(bytes: usize) {
         .load(Ordering::Relaxed)
         .wrapping_sub(bytes as u64);
     LIVE_BYTES.store(live, Ordering::Relaxed);
+    if live < LOWEST_BYTES.load(Ordering::Relaxed) {
+        LOWEST_BYTES.store(live, Ordering::Relaxed);
+    }
 }
 
 // SAFETY: everything is handed to mimalloc as it came; counting allocates nothing.

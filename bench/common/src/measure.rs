@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::alloc::{allocated, restart_peak};
+use crate::alloc::{allocated, restart_rise};
 use crate::counted::{CountedDisk, Io};
 
 /// What a piece of work took, all of it together.
@@ -14,7 +14,7 @@ pub struct Taken {
     pub cpu: Duration,
     /// From start to end.
     pub wall: Duration,
-    /// The most that was allocated beyond what was there before, in bytes.
+    /// The most that was allocated at a time beyond the least that was there before it, in bytes.
     pub peak_bytes: u64,
     /// Allocations.
     pub allocations: u64,
@@ -24,7 +24,7 @@ pub struct Taken {
 
 /// Runs `work` and says what it took.
 pub fn measure<R>(disk: &CountedDisk, work: impl FnOnce() -> R) -> (R, Taken) {
-    restart_peak();
+    restart_rise();
     let (memory, io) = (allocated(), disk.observer().io());
     let (cpu, start) = (process_cpu(), Instant::now());
     let result = work();
@@ -33,7 +33,7 @@ pub fn measure<R>(disk: &CountedDisk, work: impl FnOnce() -> R) -> (R, Taken) {
     let taken = Taken {
         cpu,
         wall,
-        peak_bytes: after.peak_bytes.saturating_sub(memory.live_bytes),
+        peak_bytes: after.rise_bytes,
         allocations: after.count - memory.count,
         io: disk.observer().io().since(&io),
     };

@@ -7,6 +7,7 @@ use kedge_bench_common::counted::CountedDisk;
 use kedge_bench_common::measure::{Taken, measure};
 use kedge_bench_common::random::Random;
 use kedge_bench_common::site::Site;
+use kedge_bucket::BucketConfig;
 use kedge_storage::{Storage, StorageConfig, StorageError};
 use kedge_types::{Cas, CollectionId, DocKey, Expiry, Now, VbId, VbUuid};
 use kedge_vbucket::{
@@ -35,6 +36,15 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Most that one commit of a bucket takes.
+    #[must_use]
+    pub fn limit(self) -> Limit {
+        match self {
+            Self::Direct => Limit::DIRECT,
+            Self::Logged => Limit::LOGGED,
+        }
+    }
+
     /// The name in the results.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -55,10 +65,15 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// The defaults of a bucket.
-    pub const ON: Self = Self {
-        items: 20_000,
-        bytes: 16 << 20,
+    /// What a bucket has by default.
+    pub const LOGGED: Self = Self {
+        items: BucketConfig::BATCH_ITEMS_DEFAULT,
+        bytes: BucketConfig::BATCH_BYTES_DEFAULT,
+    };
+    /// What it has without a log, where it has less.
+    pub const DIRECT: Self = Self {
+        items: BucketConfig::DIRECT_BATCH_ITEMS_MAX,
+        bytes: BucketConfig::DIRECT_BATCH_BYTES_MAX,
     };
     /// None.
     pub const OFF: Self = Self {
@@ -66,6 +81,11 @@ impl Limit {
         bytes: usize::MAX,
     };
 }
+
+const _: () = {
+    assert!(Limit::DIRECT.items <= Limit::LOGGED.items);
+    assert!(Limit::DIRECT.bytes <= Limit::LOGGED.bytes);
+};
 
 /// A vBucket with its file.
 struct Rig {
@@ -243,7 +263,7 @@ mod tests {
         let site = Site::new("disk", &std::env::temp_dir());
         let limit = Limit {
             items: 10,
-            ..Limit::ON
+            ..Limit::LOGGED
         };
         for mode in [Mode::Direct, Mode::Logged] {
             for (limit, commits) in [(limit, 3), (Limit::OFF, 1)] {

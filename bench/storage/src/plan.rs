@@ -99,7 +99,7 @@ pub fn run(
                 if !name((mode, limited)).contains(filter) {
                     continue;
                 }
-                let limit = if limited { Limit::ON } else { Limit::OFF };
+                let limit = if limited { mode.limit() } else { Limit::OFF };
                 let (taken, commits) = flush::run(site, mode, limit, *items)?;
                 samples.push(Sample {
                     mode,

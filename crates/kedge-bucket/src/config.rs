@@ -2,6 +2,7 @@
 
 use crate::compaction::{CompactionChange, CompactionConfig};
 use crate::memory::{MemoryChange, MemoryConfig};
+use crate::writer::RUN_ITEMS_MAX;
 use kedge_types::DurabilityLevel;
 use kedge_vbucket::{DurabilityRules, MinRatio};
 use serde::{Deserialize, Serialize};
@@ -135,6 +136,11 @@ impl BucketConfig {
     pub const BATCH_ITEMS_DEFAULT: usize = 20_000;
     /// Default of `flush_batch_max_bytes`: 16 MiB.
     pub const BATCH_BYTES_DEFAULT: usize = 16 << 20;
+    /// Without a commit log, most changes of one commit, whatever `flusher_batch_max_items` says: a flusher's run is to be
+    /// short.
+    pub const DIRECT_BATCH_ITEMS_MAX: usize = RUN_ITEMS_MAX;
+    /// Without a commit log, most bytes of one commit, whatever `flush_batch_max_bytes` says: 4 MiB.
+    pub const DIRECT_BATCH_BYTES_MAX: usize = 4 << 20;
     /// Most parts that `num_shards` may ask for.
     pub const SHARDS_MAX: u16 = 128;
     /// Default of `log_interval_ms`.

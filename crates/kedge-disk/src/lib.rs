@@ -29,7 +29,7 @@ pub use helpers::{read_file, replace_file};
 pub use observed::{Asked, Observed, Observer};
 pub use posix::PosixDisk;
 pub use ring::{ReadRing, RingFile};
-pub use sim::{Fault, Rng, SimDisk, seed};
+pub use sim::{Fault, Rng, SimDisk, seed, seeds};
 
 /// A file system, or the part of one that Kedge uses. Shared as `Arc<dyn Disk>`.
 pub trait Disk: fmt::Debug + Send + Sync {

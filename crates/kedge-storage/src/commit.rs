@@ -209,7 +209,7 @@ impl Storage {
     /// # Errors
     /// Damage, or those of the disk.
     pub fn make_durable(&self, vb: VbId) -> Result<(), StorageError> {
-        let guard = self.writer(vb);
+        let mut guard = self.writer(vb);
         if guard.is_durable() {
             return Ok(());
         }
@@ -234,7 +234,7 @@ impl Commit<'_> {
         let facts = guard.facts()?.clone();
         let mut writer = guard.writer()?;
         let (committed, facts) = self.write(&mut writer, &facts)?;
-        guard.committed(&writer, facts);
+        writer.committed(facts)?;
         Ok(committed)
     }
 
@@ -242,8 +242,7 @@ impl Commit<'_> {
     fn begin(&self, guard: &mut WriteGuard<'_>) -> Result<Committed, StorageError> {
         let made = guard.create().and_then(|mut writer| {
             let (committed, facts) = self.write(&mut writer, &Facts::new())?;
-            let from = guard.boot_path();
-            guard.install(&from, writer.header(), writer.file_bytes(), facts)?;
+            writer.committed(facts)?;
             Ok(committed)
         });
         if made.is_err() {

@@ -7,7 +7,7 @@
 //! What must hold:
 //! * A commit that returned is found by every later open. One that did not is found whole or not at all, and not at all
 //!   as long as the process lives.
-//! * Which file a vBucket has changes only under the guard of its slot, which has the handle for writing, too: nobody
+//! * Which file a vBucket has changes only under the guard of its slot, which lends the handle for writing, too: nobody
 //!   can write to a file that another has replaced. Handles for reading are snapshots, which never change.
 //! * A commit takes two syncs; a new file one more, of the directory. Beside that only compactions sync what they write,
 //!   and what an earlier process left is synced once: the names at the start, and the header of each file before the
@@ -33,6 +33,9 @@ mod metered;
 mod names;
 mod open_files;
 mod pace;
+#[cfg(feature = "proofs")]
+#[doc(hidden)]
+pub mod proofs;
 mod read;
 mod rests;
 mod rollback;

@@ -181,8 +181,7 @@ impl Rollback<'_> {
         writer.save_locals(&locals)?;
         writer.set_purge_seqno(point.header().purge_seqno().max(state.purge));
         writer.commit(now_ns)?;
-        guard.committed(&writer, facts);
-        Ok(())
+        writer.committed(facts)
     }
 }
 

@@ -31,7 +31,11 @@ const LAYERS: [(&str, u8); 18] = [
 ];
 
 /// Edges that only tests have and that do not point downwards: from, to, and why it has to be.
-const TEST_EDGES: [(&str, &str, &str); 0] = [];
+const TEST_EDGES: [(&str, &str, &str); 1] = [(
+    "kedge-storage",
+    "kedge-storage",
+    "a feature shows its examples, which see it from outside, what must not compile",
+)];
 
 /// Checks the manifests, each given with its path.
 ///

@@ -14,10 +14,11 @@ mod whole;
 pub(crate) use lists::Flushers;
 
 use crate::bucket::Bucket;
+use crate::config::BucketConfig;
 use crate::counters::Total;
 use crate::error::BucketError;
 use crate::timings::Timing;
-use crate::writer::{RUN_ITEMS_MAX, Wrote};
+use crate::writer::Wrote;
 use kedge_types::{Now, VbId};
 use kedge_vbucket::{AfterLog, Position, SettleBatch};
 use lists::Flusher;
@@ -29,8 +30,6 @@ use std::time::Duration;
 const LATER: Duration = Duration::from_secs(1);
 /// So long rests a vBucket whose file somebody has just then: a compaction has it for its last few entries.
 const IN_THE_WAY: Duration = Duration::from_millis(10);
-/// Bytes of one commit, unless the bucket ends.
-const RUN_BYTES_MAX: usize = 4 << 20;
 
 impl Bucket {
     pub(crate) fn is_direct(&self) -> bool {
@@ -222,8 +221,8 @@ impl Bucket {
             (config.flusher_batch_max_items, config.flush_batch_max_bytes);
         if !flushers.hurry.load(Ordering::SeqCst) {
             // A run is to be short; when the bucket ends, syncs are to be few.
-            max = max.min(RUN_ITEMS_MAX);
-            max_bytes = max_bytes.min(RUN_BYTES_MAX);
+            max = max.min(BucketConfig::DIRECT_BATCH_ITEMS_MAX);
+            max_bytes = max_bytes.min(BucketConfig::DIRECT_BATCH_BYTES_MAX);
         }
         if !flusher.waits && self.storage()?.is_being_written(vb) {
             self.totals.add(Total::SettlesPutOff, 1);

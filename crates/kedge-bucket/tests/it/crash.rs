@@ -10,11 +10,7 @@ use std::collections::BTreeMap;
 
 /// Those that the environment asks for, or the first few.
 pub(crate) fn seeds(few: u64) -> Vec<u64> {
-    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
-    match number("KEDGE_SEED") {
-        Some(seed) => vec![seed],
-        None => (1..=number("KEDGE_SEEDS").unwrap_or(few)).collect(),
-    }
+    kedge_disk::seeds(1, few)
 }
 
 /// What one key may hold after the crash: the last acknowledged value or anything written after it.

@@ -14,6 +14,9 @@ use std::sync::Arc;
 const DOCUMENTS: usize = 12;
 /// What has grown by then is what is needed, and does not grow any more.
 const WARM_UP: u64 = 80;
+/// What names take that have the number of a revision or a segment in them, which gets longer. Less than a byte for each
+/// cycle.
+const NUMBERS_BYTES: i64 = 64;
 
 fn cycles(few: u64) -> u64 {
     let asked = std::env::var("KEDGE_CYCLES").ok();
@@ -195,10 +198,11 @@ fn lives_of_vbuckets_leave_no_descriptor_and_no_memory() {
         let count = cycles(60);
         cycles_of.run(count);
         let after = (cycles_of.left(&place), descriptors(&dir));
-        let grown = live_bytes() - bytes;
-        eprintln!("{count} cycles: {grown} bytes of memory more, {after:?}");
         assert_eq!(after, before);
-        assert!(grown < 4_096, "{grown} bytes in {count} cycles");
+        drop(after);
+        let grown = live_bytes() - bytes;
+        eprintln!("{count} cycles: {grown} bytes of memory more, {before:?}");
+        assert!(grown <= NUMBERS_BYTES, "{grown} bytes in {count} cycles");
         cycles_of.open.bucket.shutdown();
         place.executor.shutdown();
         drop(cycles_of);

@@ -165,6 +165,12 @@ impl Compaction {
         self.source.header()
     }
 
+    /// The file that it makes.
+    #[must_use]
+    pub fn target(&self) -> &Path {
+        self.target.path()
+    }
+
     /// What was done so far.
     #[must_use]
     pub fn progress(&self) -> &Progress {

@@ -27,7 +27,7 @@ use crate::{DirLock, Disk, DiskError, File, Operation};
 
 use inode::{Inode, SECTOR};
 use names::{InodeId, Names};
-pub use rng::{Rng, seed};
+pub use rng::{Rng, seed, seeds};
 
 /// What goes wrong at an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

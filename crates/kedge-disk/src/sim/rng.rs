@@ -47,6 +47,17 @@ pub fn seed(default: u64) -> u64 {
     seed
 }
 
+/// The seeds of a test that runs one history for each: `first` and those behind it, `few` or as many as `KEDGE_SEEDS` of
+/// the environment says; or the one that is in `KEDGE_SEED`. The test has to print each.
+#[must_use]
+pub fn seeds(first: u64, few: u64) -> Vec<u64> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
+    match number("KEDGE_SEED") {
+        Some(seed) => vec![seed],
+        None => (first..first + number("KEDGE_SEEDS").unwrap_or(few)).collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::Rng;

@@ -29,8 +29,8 @@ use kedge_couchstore::compact::{Compaction, Settings, target_path};
 use kedge_couchstore::{Error as FileError, Snapshot};
 use kedge_types::{Seqno, VbId};
 
-use crate::facts::Facts;
 use crate::names::Revision;
+use crate::slot::Installed;
 use crate::{Storage, StorageError};
 
 pub use hooks::{CompactHooks, Expired};
@@ -135,7 +135,7 @@ impl Storage {
             watch,
             compaction,
         };
-        work.end(&target).map(Some)
+        work.end().map(Some)
     }
 
     /// Removes what a copy that failed left under the name of the next, as it could not be removed then.
@@ -184,10 +184,10 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn end(mut self, target: &Path) -> Result<Compacted, StorageError> {
+    fn end(mut self) -> Result<Compacted, StorageError> {
         self.progress.enter(CompactPhase::CatchUp);
         let rounds = self.rounds()?;
-        self.finish(target, rounds)
+        self.finish(rounds)
     }
 
     /// Catches up until little is left, or for long enough; how many rounds it took.
@@ -215,7 +215,7 @@ impl Work<'_> {
     }
 
     /// The last round, and the change of files.
-    fn finish(mut self, target: &Path, rounds: u32) -> Result<Compacted, StorageError> {
+    fn finish(mut self, rounds: u32) -> Result<Compacted, StorageError> {
         let mut guard = self.storage.writer(self.vb);
         self.progress.enter(CompactPhase::Finish);
         self.watch.relay().is_paced = false;
@@ -225,13 +225,11 @@ impl Work<'_> {
         self.compaction.catch_up(&newest, &mut self.watch)?;
         let bytes_before = newest.file_bytes()?;
         drop(newest);
-        let new = Snapshot::open(&*self.storage.disk, target, &self.storage.options)?;
-        let (header, bytes_after) = (new.header().clone(), new.file_bytes()?);
-        let facts = Facts::read(&new)?;
-        drop(new);
-        // Until it has its name the copy goes away with the compaction.
-        guard.install(target, &header, bytes_after, facts)?;
-        let progress = self.compaction.finish()?;
+        let Installed {
+            header,
+            file_bytes: bytes_after,
+            progress,
+        } = guard.install(self.compaction)?;
         let revision = guard.revision();
         let now_ns = self.watch.relay().hooks.now_ns();
         // A large file takes its time, in which nobody has to wait.

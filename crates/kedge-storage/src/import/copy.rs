@@ -60,14 +60,7 @@ pub(super) fn take_over(
             reason,
         });
     }
-    let copy = copied?;
-    let new = Snapshot::open(&*storage.disk, &target, &storage.options)?;
-    let (header, bytes) = (new.header().clone(), new.file_bytes()?);
-    let facts = Facts::read(&new)?;
-    drop(new);
-    // Until it has its name the copy goes away with the compaction.
-    guard.install(&target, &header, bytes, facts)?;
-    copy.finish()?;
+    guard.install(copied?)?;
     guard.remove_left();
     Ok(hooks.tallies.values().map(|tally| tally.items).sum())
 }

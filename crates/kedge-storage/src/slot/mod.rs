@@ -8,18 +8,26 @@
 //!
 //! Invariants:
 //! * The revision, and the header that counts, change only through [`WriteGuard`], which has `written` for as long as it
-//!   lives. A [`Writer`] comes from there, too, so that it belongs to the file that counts until the guard is gone.
+//!   lives. A [`SlotWriter`] borrows it, so that it is gone before the guard is, and before the vBucket has another file.
+//!   What it wrote counts through [`SlotWriter::committed`] only, which takes it: no other vBucket's, and none twice. A
+//!   copy that [`WriteGuard::install`] makes the vBucket's file takes its writer with it. `proofs.rs` shows that the
+//!   compiler sees to it.
 //! * The header that counts is that of the last commit that returned. A commit that failed may have left a later one in
 //!   the file: it is never read, and the next commit goes on behind the one that counts.
 //! * A [`Reader`] is a snapshot. It stays what it was when its file grows, is replaced or removed.
 //! * A file is opened under `current`, so that it cannot be removed between choosing its name and opening it.
+
+#![cfg_attr(
+    not(feature = "proofs"),
+    expect(unreachable_pub, reason = "only the proofs reach it")
+)]
 
 mod write;
 
 use std::marker::PhantomData;
 use std::ops::Deref;
 
-use kedge_couchstore::{Header, Snapshot};
+use kedge_couchstore::{Header, Snapshot, Writer};
 use kedge_types::VbId;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -28,6 +36,8 @@ use crate::maintenance::Maintenance;
 use crate::names::{Revision, Stock, file_name};
 use crate::stats::Counters;
 use crate::{Storage, StorageError};
+
+pub(crate) use write::Installed;
 
 /// One vBucket's place.
 #[derive(Debug)]
@@ -137,10 +147,20 @@ impl Deref for Reader<'_> {
 
 /// The right to write to a vBucket's file, and to give it another.
 #[derive(Debug)]
-pub(crate) struct WriteGuard<'a> {
+pub struct WriteGuard<'a> {
     storage: &'a Storage,
     slot: &'a Slot,
     written: MutexGuard<'a, Written>,
+}
+
+/// The handle for writing to a vBucket's file, or to the one that is to take its place. The guard lends it, and can do
+/// nothing else meanwhile.
+#[derive(Debug)]
+pub struct SlotWriter<'g, 'a> {
+    guard: &'g mut WriteGuard<'a>,
+    writer: Writer,
+    /// Whether it makes the next revision.
+    is_new: bool,
 }
 
 impl Storage {

@@ -1,17 +1,28 @@
 //! What the right to write lets one do.
 
-use super::{At, Place, Reader, WriteGuard};
+use super::{At, Place, Reader, SlotWriter, WriteGuard};
 use crate::facts::Facts;
 use crate::names::{Revision, boot_name, damaged_name, deleted_name, file_name};
 use crate::stats::Counters;
 use crate::{Storage, StorageError};
-use kedge_couchstore::{Create, Error as FileError, Header, Writer};
+use kedge_couchstore::compact::{Compaction, Progress};
+use kedge_couchstore::{Create, Error as FileError, Header, Snapshot, Writer};
 use kedge_disk::Disk;
 use kedge_types::CollectionId;
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 
-impl WriteGuard<'_> {
+/// A file that took the place of the one that counted.
+#[derive(Debug)]
+pub(crate) struct Installed {
+    pub(crate) header: Header,
+    pub(crate) file_bytes: u64,
+    /// What was done to make it.
+    pub(crate) progress: Progress,
+}
+
+impl<'a> WriteGuard<'a> {
     /// Whether the vBucket has a file.
     pub(crate) fn has_file(&self) -> bool {
         !matches!(self.slot.current.lock().file, Place::Missing)
@@ -54,17 +65,27 @@ impl WriteGuard<'_> {
     ///
     /// # Panics
     /// If there is no file.
-    pub(crate) fn writer(&self) -> Result<Writer, StorageError> {
+    pub fn writer(&mut self) -> Result<SlotWriter<'_, 'a>, StorageError> {
         self.check()?;
         let newest = self.newest()?.expect("the vBucket has a file");
         let durable = match &self.slot.current.lock().file {
             Place::At(at) => at.durable,
             _ => false,
         };
-        if durable {
-            return Ok(Writer::resume(&newest)?);
-        }
-        // The first in this process: the header that was found may never have been synced.
+        let writer = if durable {
+            Writer::resume(&newest)?
+        } else {
+            self.first_writer(&newest)?
+        };
+        Ok(SlotWriter {
+            guard: self,
+            writer,
+            is_new: false,
+        })
+    }
+
+    /// The first in this process: the header that was found may never have been synced.
+    fn first_writer(&self, newest: &Snapshot) -> Result<Writer, StorageError> {
         let mut writer = Writer::open(&*self.storage.disk, newest.path(), &self.storage.options)?;
         if writer.header() != newest.header() {
             writer.rewind(newest.header())?;
@@ -97,21 +118,6 @@ impl WriteGuard<'_> {
         }
     }
 
-    /// The file has a new commit, and this is what it says now.
-    pub(crate) fn committed(&mut self, writer: &Writer, facts: Facts) {
-        self.written.facts = Some(facts);
-        let mut current = self.slot.current.lock();
-        current.file = Place::At(Box::new(At {
-            header: writer.header().clone(),
-            file_bytes: writer.file_bytes(),
-            durable: true,
-        }));
-        self.storage
-            .keep(self.slot, &mut current, &writer.snapshot());
-        drop(current);
-        self.storage.close_excess();
-    }
-
     /// Something went wrong while writing: the handle is not used again, unless that is known to do no harm.
     pub(crate) fn failed(&self, error: &StorageError) {
         Counters::count(&self.storage.counters.failed_commits);
@@ -123,7 +129,7 @@ impl WriteGuard<'_> {
     }
 
     /// Where a new file of the vBucket is made, until it is complete.
-    pub(crate) fn boot_path(&self) -> PathBuf {
+    fn boot_path(&self) -> PathBuf {
         self.storage.dir.join(boot_name(self.slot.vb))
     }
 
@@ -139,23 +145,39 @@ impl WriteGuard<'_> {
     }
 
     /// Begins a new file. What another left under its name goes.
-    pub(crate) fn create(&self) -> Result<Writer, StorageError> {
+    pub fn create(&mut self) -> Result<SlotWriter<'_, 'a>, StorageError> {
         self.check()?;
         let (disk, path) = (&*self.storage.disk, self.boot_path());
         if disk.exists(&path)? {
             disk.remove(&path)?;
         }
-        Ok(Writer::create(
-            disk,
-            &path,
-            &Create::default(),
-            &self.storage.options,
-        )?)
+        let writer = Writer::create(disk, &path, &Create::default(), &self.storage.options)?;
+        Ok(SlotWriter {
+            guard: self,
+            writer,
+            is_new: true,
+        })
     }
 
-    /// Lets the complete and durable file at `from`, whose newest header this is, take the place of the one that
-    /// counts, as its next revision. The other one is left to [`WriteGuard::remove_left`].
-    pub(crate) fn install(
+    /// Lets a copy take the place of the file that counts, as its next revision. Who made it cannot write to it any more.
+    /// The other one is left to [`WriteGuard::remove_left`].
+    pub(crate) fn install(&mut self, copy: Compaction) -> Result<Installed, StorageError> {
+        let target = copy.target();
+        let new = Snapshot::open(&*self.storage.disk, target, &self.storage.options)?;
+        let (header, file_bytes) = (new.header().clone(), new.file_bytes()?);
+        let facts = Facts::read(&new)?;
+        drop(new);
+        // Until it has its name the copy goes away with the compaction.
+        self.install_file(target, &header, file_bytes, facts)?;
+        Ok(Installed {
+            header,
+            file_bytes,
+            progress: copy.finish()?,
+        })
+    }
+
+    /// As [`WriteGuard::install`], for the complete and durable file at `from`, whose newest header this is.
+    fn install_file(
         &mut self,
         from: &Path,
         header: &Header,
@@ -259,7 +281,7 @@ impl WriteGuard<'_> {
     }
 
     /// Removes the file, durably.
-    pub(crate) fn remove(&mut self) -> Result<(), StorageError> {
+    pub fn remove(&mut self) -> Result<(), StorageError> {
         let Storage { disk, dir, .. } = self.storage;
         if !self.has_file() {
             return Ok(());
@@ -275,6 +297,48 @@ impl WriteGuard<'_> {
         drop(current);
         self.written.facts = None;
         Ok(disk.sync_dir(dir)?)
+    }
+}
+
+impl SlotWriter<'_, '_> {
+    /// What it committed last counts from now on, and this is what the file says there. A new file takes the place of the
+    /// one that counts, as its next revision; the other one is left to [`WriteGuard::remove_left`].
+    pub(crate) fn committed(self, facts: Facts) -> Result<(), StorageError> {
+        let SlotWriter {
+            guard,
+            writer,
+            is_new,
+        } = self;
+        if is_new {
+            let from = guard.boot_path();
+            return guard.install_file(&from, writer.header(), writer.file_bytes(), facts);
+        }
+        guard.written.facts = Some(facts);
+        let mut current = guard.slot.current.lock();
+        current.file = Place::At(Box::new(At {
+            header: writer.header().clone(),
+            file_bytes: writer.file_bytes(),
+            durable: true,
+        }));
+        let snapshot = writer.snapshot();
+        guard.storage.keep(guard.slot, &mut current, &snapshot);
+        drop(current);
+        guard.storage.close_excess();
+        Ok(())
+    }
+}
+
+impl Deref for SlotWriter<'_, '_> {
+    type Target = Writer;
+
+    fn deref(&self) -> &Writer {
+        &self.writer
+    }
+}
+
+impl DerefMut for SlotWriter<'_, '_> {
+    fn deref_mut(&mut self) -> &mut Writer {
+        &mut self.writer
     }
 }
 

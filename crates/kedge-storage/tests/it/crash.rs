@@ -1,6 +1,6 @@
 //! Power loss at every single operation of a history of one vBucket, and at every operation of the recovery after it.
 
-use kedge_disk::{Disk, Fault, SimDisk};
+use kedge_disk::{Disk, Fault, SimDisk, seeds};
 use kedge_storage::{Storage, StorageConfig, StorageError};
 
 use crate::support::{
@@ -148,7 +148,7 @@ fn check_found(disk: &SimDisk, done: &Done, context: &str) {
 #[test]
 fn a_crash_leaves_what_was_there_or_what_was_being_made() {
     for (disk, done, context) in stopped() {
-        for seed in 0..6 {
+        for seed in seeds(0, 6) {
             let disk = disk.fork();
             disk.crash(seed);
             check_found(&disk, &done, &format!("{context}, seed {seed}"));
@@ -165,7 +165,7 @@ fn a_process_that_was_killed_leaves_what_was_there_or_what_was_being_made() {
         // What the next process saw and made durable stays, whatever happens then.
         storage.make_durable(VB).expect("sync");
         drop(storage);
-        for seed in 0..4 {
+        for seed in seeds(0, 4) {
             let disk = disk.fork();
             disk.crash(seed);
             let storage = open(&disk).expect("open");

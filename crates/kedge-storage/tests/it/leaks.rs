@@ -1,4 +1,6 @@
 //! Thousands of files that come and go leave nothing behind.
+//!
+//! `KEDGE_CYCLES` says how many.
 
 use std::sync::Arc;
 
@@ -9,6 +11,12 @@ use kedge_types::VbId;
 use crate::support::{config, dir, documents, fill, key, state};
 
 const VBUCKETS: u16 = 16;
+
+/// `KEDGE_CYCLES` of the environment, or a few.
+pub(crate) fn number_of_cycles(few: u64) -> u64 {
+    let asked = std::env::var("KEDGE_CYCLES").ok();
+    asked.and_then(|text| text.parse().ok()).unwrap_or(few)
+}
 
 /// Creates, commits, reads, scans, replaces and removes, over and over.
 fn cycles(storage: &Storage, cycles: u64, rng: &mut Rng) {
@@ -50,7 +58,7 @@ fn ten_thousand_files_leave_no_file_and_no_handle() {
             ..config(VBUCKETS)
         };
         let storage = Storage::open(Arc::new(disk.clone()), dir(), &config).expect("open");
-        cycles(&storage, 3400, &mut rng);
+        cycles(&storage, number_of_cycles(3400), &mut rng);
         let stats = storage.stats();
         assert_eq!(
             (stats.handles, stats.kept_files, stats.kept_bytes),

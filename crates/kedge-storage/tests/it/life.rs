@@ -1,12 +1,13 @@
 //! The life of one file: what its commits say, what they cost, what stays open.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use kedge_couchstore::kv::{CheckpointKind, VBSTATE_NAME, VbStateDocument, VbStateKind};
 use kedge_couchstore::{Options, Snapshot};
 use kedge_disk::{Disk, SimDisk};
 use kedge_storage::{RecordKind, Revision, Storage, StorageConfig};
-use kedge_types::{Cas, RevSeqno, Seqno, VbId, VbUuid};
+use kedge_types::{Cas, CollectionId, RevSeqno, Seqno, VbId, VbUuid};
 use kedge_vbucket::{FailoverTable, PersistedState, SnapshotKind, VbState};
 
 use crate::support::{
@@ -88,6 +89,93 @@ fn an_open_file_is_opened_once_and_holds_little() {
         (stats.handles, stats.kept_files, stats.evictions),
         (1, 1, 3)
     );
+}
+
+/// Uses a vBucket's file.
+type Use = fn(&Storage);
+
+/// All that reads a file, and how often it needs it, from its second time on.
+const READERS: [(&str, Use, u64); 10] = [
+    (
+        "get_many",
+        |it| drop(it.get_many(VB, &[&key(7)]).unwrap()),
+        1,
+    ),
+    ("locate", |it| drop(it.locate(VB, &key(7))), 1),
+    ("keys", |it| drop(it.keys(VB, b"", 9).unwrap()), 1),
+    ("remember_keys", |it| it.remember_keys(VB).unwrap(), 2),
+    ("load", |it| drop(it.load(VB).unwrap()), 1),
+    // The header is in memory.
+    (
+        "file_figures",
+        |it| assert!(it.file_figures(VB).unwrap().is_some()),
+        0,
+    ),
+    (
+        "scan",
+        |it| assert_eq!(it.scan(VB, .., true).unwrap().unwrap().count(), 50),
+        1,
+    ),
+    (
+        "scan_view",
+        |it| {
+            let view = it.view(VB).unwrap().unwrap();
+            assert_eq!(it.scan_view(&view, .., false).unwrap().count(), 50);
+        },
+        1,
+    ),
+    (
+        "scan_collections",
+        |it| {
+            let view = it.view(VB).unwrap().unwrap();
+            let scan = it.scan_collections(&view, &[CollectionId::DEFAULT], true);
+            assert_eq!(scan.unwrap().count(), 50);
+        },
+        1,
+    ),
+    (
+        "scan_keys",
+        |it| {
+            let view = it.view(VB).unwrap().unwrap();
+            let all = (Bound::Unbounded, Bound::Unbounded);
+            assert_eq!(it.scan_keys(&view, all).unwrap().count(), 50);
+        },
+        1,
+    ),
+];
+
+#[test]
+fn all_that_reads_shares_one_handle() {
+    let disk = SimDisk::new(1);
+    fill(&open(&disk).expect("open"), VB, 1..=50, 1);
+    for (first, read_first, _) in READERS {
+        let storage = open(&disk).expect("open");
+        if first == "locate" {
+            // It opens nothing.
+            read_first(&storage);
+            assert_eq!(storage.stats().opened, 0);
+            continue;
+        }
+        read_first(&storage);
+        let stats = storage.stats();
+        assert_eq!((stats.opened, stats.misses), (1, 1), "{first}");
+        // The facts of the file are known after this.
+        storage.load(VB).expect("load");
+        // It stays open while others use it.
+        let scan = storage.scan(VB, .., true).expect("a scan").expect("a file");
+        for (then, read, needs) in READERS {
+            let before = storage.stats();
+            read(&storage);
+            let after = storage.stats();
+            assert_eq!(after.hits, before.hits + needs, "{then} after {first}");
+            assert_eq!(
+                (after.opened, after.handles, after.misses),
+                (1, 1, 1),
+                "{then} after {first}"
+            );
+        }
+        assert_eq!(scan.count(), 50);
+    }
 }
 
 #[test]

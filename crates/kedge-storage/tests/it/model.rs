@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kedge_disk::{Disk, Rng, SimDisk, seed};
+use kedge_disk::{Disk, Rng, SimDisk, seeds};
 use kedge_storage::{RecordKind, Storage, StorageConfig};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{PersistedState, Settle};
@@ -208,7 +208,13 @@ fn run(seed: u64, config: &StorageConfig) {
 
 #[test]
 fn files_are_what_was_committed() {
-    let seed = seed(1);
+    for seed in seeds(1, 1) {
+        eprintln!("seed {seed}");
+        rounds(seed);
+    }
+}
+
+fn rounds(seed: u64) {
     for round in 0..8 {
         let config = StorageConfig {
             keep_files_open: round % 4 != 0,

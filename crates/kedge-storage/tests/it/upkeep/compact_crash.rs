@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use kedge_disk::{Fault, Rng, SimDisk, seed};
+use kedge_disk::{Fault, Rng, SimDisk, seeds};
 use kedge_storage::{Storage, StorageError};
 use kedge_types::Seqno;
 
@@ -157,8 +157,7 @@ fn check(history: &History, disk: &SimDisk, at: &str) {
 
 #[test]
 fn a_power_loss_leaves_one_of_both_files_whole() {
-    let first = seed(500);
-    for seed in first..first + 6 {
+    for seed in seeds(500, 6) {
         eprintln!("seed {seed}");
         let disk = SimDisk::new(seed);
         let history = History::new(seed);

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use kedge_disk::{Rng, SimDisk, seed};
+use kedge_disk::{Rng, SimDisk, seeds};
 use kedge_storage::{CompactRequest, RollbackOutcome, Storage, StorageConfig};
 use kedge_types::{Seqno, VbUuid};
 use kedge_vbucket::{PersistedState, Settle};
@@ -255,8 +255,7 @@ fn random(config: &StorageConfig, seed: u64) {
 
 #[test]
 fn the_file_is_what_was_done_to_it() {
-    let first = seed(700);
-    for seed in first..first + 40 {
+    for seed in seeds(700, 40) {
         random(&config(4), seed);
         let closed = StorageConfig {
             keep_files_open: false,
