@@ -5,8 +5,9 @@ use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, Completion, Cookie, Outcome,
     Read, Recovery, Write,
 };
-use kedge_disk::{PosixDisk, SimDisk};
+use kedge_disk::{Fault, PosixDisk, SimDisk};
 use kedge_types::{Seqno, Status, VbId};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -80,6 +81,43 @@ fn a_flush_stays_a_flush_after_a_crash_and_gives_the_log_back() {
     );
     again.bucket.shutdown();
     open.bucket.shutdown();
+}
+
+/// The uuid of a vBucket's first branch follows from that of the bucket. After a crash before anything of the vBucket was on
+/// disk, the next process gave out the same seqnos of the same branch again. A client that had been told of the lost change
+/// was told that it was on disk; a DCP consumer that had it went on behind it, and missed what others wrote instead.
+#[test]
+fn a_branch_of_which_nothing_reached_the_disk_is_not_written_again() {
+    for commit_log in [true, false] {
+        let disk = SimDisk::new(17);
+        let mut place = sim(&disk);
+        place.config.commit_log = commit_log;
+        let (open, _steps) = place.open_by_hand();
+        let lost = open.set("key", b"lost").unwrap();
+        // Before anything of the change is written.
+        disk.fail_operation(disk.operations() + 1, Fault::PowerLoss);
+        place.disk.create_dir_all(Path::new("/off")).unwrap_err();
+        open.bucket.shutdown();
+        disk.crash(1);
+        // Nobody writes to this one.
+        for clean in [true, false] {
+            let (again, _steps) = place.open_by_hand();
+            if clean {
+                again.bucket.shutdown();
+            } else {
+                disk.crash(2);
+            }
+            place.executor.shutdown();
+        }
+        let (again, _steps) = place.open_by_hand();
+        assert_eq!(again.get("key"), Err(Status::KeyNotFound));
+        let other = again.set("other", b"1").unwrap();
+        assert_ne!(other.uuid, lost.uuid, "{commit_log}");
+        let vb = key("key").vbucket(4);
+        let table = again.bucket.failover_table(again.ctx(), vb).unwrap();
+        assert_eq!(table.ended_at(lost.uuid), Some(Seqno(0)), "{commit_log}");
+        again.bucket.shutdown();
+    }
 }
 
 #[test]
