@@ -120,6 +120,48 @@ fn a_branch_of_which_nothing_reached_the_disk_is_not_written_again() {
     }
 }
 
+/// The log went on to end with the record of the clean stop until something was written behind it. So a crash before that was
+/// taken for a clean stop, and the next process gave out the same seqnos of the same branch again.
+#[test]
+fn a_crash_before_the_first_commit_is_no_clean_stop() {
+    let mut branched = 0;
+    // The start may find the disk full at any of its operations.
+    for full_at in 0..12 {
+        let disk = SimDisk::new(18);
+        let mut place = sim(&disk);
+        let (open, _steps) = place.open_by_hand();
+        let kept = open.set("key", b"kept").unwrap();
+        open.bucket.shutdown();
+        disk.fail_operation(disk.operations() + full_at, Fault::NoSpace);
+        let steps = place.by_hand();
+        let sink = Arc::new(Sink::default());
+        let bucket = Bucket::open(place.setup(&sink)).unwrap();
+        steps.run();
+        let Ok(report) = bucket.wait_loaded() else {
+            assert!(full_at > 0);
+            bucket.shutdown();
+            continue;
+        };
+        branched += u32::from(!report.clean);
+        let again = place.opened(bucket, sink);
+        let lost = again.set("key", b"lost").unwrap();
+        assert_eq!(lost.uuid == kept.uuid, report.clean);
+        // Before anything of the change is written.
+        disk.clear_faults();
+        disk.fail_operation(disk.operations() + 1, Fault::PowerLoss);
+        place.disk.create_dir_all(Path::new("/off")).unwrap_err();
+        again.bucket.shutdown();
+        disk.crash(1);
+        let (last, _steps) = place.open_by_hand();
+        assert_eq!(last.get("key").unwrap(), b"kept", "{full_at}");
+        let other = last.set("key", b"other").unwrap();
+        assert_eq!(other.seqno, lost.seqno, "{full_at}");
+        assert_ne!(other.uuid, lost.uuid, "{full_at}");
+        last.bucket.shutdown();
+    }
+    assert_eq!(branched, 1, "there was no room for the record");
+}
+
 #[test]
 fn destroying_leaves_nothing_behind() {
     let disk = SimDisk::new(6);
