@@ -16,6 +16,7 @@ mod hold;
 mod leaks;
 mod life;
 mod modes;
+mod published;
 mod residency;
 mod rollback;
 mod scans;
