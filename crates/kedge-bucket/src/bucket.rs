@@ -515,7 +515,8 @@ pub(crate) fn sync_write_timing(level: DurabilityLevel) -> Timing {
     }
 }
 
-/// The uuid of a vBucket's first branch follows from the bucket's: so an empty bucket needs no record in its log.
+/// The uuid of a vBucket's first branch follows from the bucket's: so an empty bucket needs no record in its log, as long
+/// as it is stopped cleanly.
 fn first_uuid(bucket: [u8; 16], vb: VbId) -> VbUuid {
     let (high, low) = bucket.split_at(8);
     let word = |bytes: &[u8]| u64::from_be_bytes(bytes.try_into().expect("8 bytes"));

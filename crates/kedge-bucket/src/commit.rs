@@ -100,6 +100,15 @@ impl Committer {
         self.was_full
     }
 
+    /// The log ended with a clean shutdown: lets something that says nothing follow, so that nobody takes a later crash for
+    /// one. What is given out from now on may be lost.
+    pub(crate) fn reopen(&mut self) -> Result<(), LogError> {
+        self.batch.clear();
+        record::push(&mut self.batch, VbId(0), &Change::Advance(Seqno(0)))?;
+        self.log.append(&mut self.batch)?;
+        Ok(())
+    }
+
     /// Ends the log: the last record says that the shutdown was clean.
     pub(crate) fn close(&mut self) -> Result<(), LogError> {
         self.batch.clear();

@@ -225,11 +225,19 @@ impl Bucket {
         }
         let clean = mark == Some(Mark::Clean) || (mark.is_none() && files == 0);
         let Replay { log, mut report } = self.replay(uuid, clean)?;
+        let ends_clean = report.clean && !report.is_new;
         report.is_new &= mark.is_none() && files == 0;
         if !report.clean && files > 0 {
             self.floor.hold(log.first_lsn());
         }
-        let committer = Committer::new(log);
+        let mut committer = Committer::new(log);
+        if ends_clean {
+            match committer.reopen() {
+                // Nobody hears of the old branches then.
+                Err(error) if error.is_no_space() => report.clean = false,
+                reopened => reopened?,
+            }
+        }
         self.finish_replay(&report)?;
         Ok((report, committer))
     }

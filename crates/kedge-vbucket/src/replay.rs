@@ -111,8 +111,6 @@ pub(crate) struct Replay {
     torn_upto: Seqno,
     /// The log has the beginning of the snapshot that is open; if not, the file is in its middle.
     snapshot_in_log: bool,
-    /// The disk names the branch: others may have changes of it that are not here.
-    names_branch: bool,
 }
 
 impl Replay {
@@ -128,7 +126,6 @@ impl Replay {
         self.torn_upto = base.torn_upto();
         self.base = Some(Box::new(base));
         self.rewind = None;
-        self.names_branch = true;
     }
 
     /// The log goes on behind `last`.
@@ -312,7 +309,6 @@ impl VBucket {
         }
         self.state = state;
         self.failover = (*failover).clone();
-        self.replay.names_branch = true;
         self.unsettled
             .on_logged(&Change::State(failover, state), Seqno(0));
         let base = self.replay.base.as_ref();
@@ -331,7 +327,6 @@ impl VBucket {
         }
         self.forget_all(failover);
         self.state = state;
-        self.replay.names_branch = true;
         self.unsettled.replaces_file = self.replay.base.is_some();
         self.unsettled.state_changed = true;
         Ok(())
@@ -392,13 +387,12 @@ impl VBucket {
         if let Some(Rewind { to, .. }) = self.replay.rewind {
             return Err(ReplayError::NotRewound { to });
         }
-        let names_branch = std::mem::take(&mut self.replay).names_branch;
+        self.replay = Replay::default();
         self.persisted_seqno = self.high_seqno;
         let consistent = self.consistent_seqno();
-        // A replica's history is that of its active. A branch of which nothing is on disk is not this one.
-        let may_be_known = names_branch || self.high_seqno > Seqno(0);
-        let begins = self.state == VbState::Active && may_be_known;
-        if let Some(uuid) = branch.filter(|_| begins) {
+        // A replica's history is that of its active. Others may have changes of the old branch that are not here, also if
+        // nothing of it is.
+        if let Some(uuid) = branch.filter(|_| self.state == VbState::Active) {
             self.failover.begin(uuid, consistent);
             self.end_snapshot_here();
             self.checkpoints

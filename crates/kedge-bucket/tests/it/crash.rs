@@ -2,10 +2,11 @@
 //!
 //! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many.
 
+use crate::published::Published;
 use crate::tools::*;
-use kedge_bucket::{CompactionPace, CompactionRequest, CompactionTicket};
+use kedge_bucket::{CompactionPace, CompactionRequest, CompactionTicket, Mutated};
 use kedge_disk::{Fault, Rng, SimDisk};
-use kedge_types::Status;
+use kedge_types::{Status, VbId};
 use std::collections::BTreeMap;
 
 /// Those that the environment asks for, or the first few.
@@ -18,6 +19,51 @@ pub(crate) fn seeds(few: u64) -> Vec<u64> {
 struct Expected {
     acknowledged: u64,
     written: u64,
+    /// What was said of the write that was acknowledged last, and which that was.
+    stored: Option<(u64, Mutated)>,
+}
+
+/// What vBuckets have said of their order.
+#[derive(Default)]
+struct Order {
+    published: BTreeMap<VbId, Published>,
+    /// The highest seqno and the highest CAS that were acknowledged.
+    highest: BTreeMap<VbId, Mutated>,
+}
+
+impl Order {
+    fn publish(&mut self, open: &Open) {
+        for vb in all_vbuckets() {
+            let now = Published::read(open, vb).expect("none is deleted");
+            self.published.insert(vb, now);
+        }
+    }
+
+    fn acknowledged(&mut self, name: &str, stored: Mutated) {
+        let highest = self.highest.entry(key(name).vbucket(4)).or_insert(stored);
+        highest.seqno = highest.seqno.max(stored.seqno);
+        highest.cas = highest.cas.max(stored.cas);
+    }
+
+    /// Nothing of it was taken back, and what comes next is later than all that was.
+    fn check(&mut self, open: &Open, when: &str) {
+        for (vb, published) in &self.published {
+            let figures = open.bucket.vbucket_figures(*vb).expect("it is there");
+            if let Err(why) = published.holds(&figures) {
+                panic!("{when}: {why}");
+            }
+        }
+        for n in 0..8 {
+            let name = format!("next-{n}");
+            let next = open.set(&name, b"1").unwrap();
+            if let Some(before) = self.highest.get(&key(&name).vbucket(4)) {
+                assert!(
+                    next.seqno > before.seqno && next.cas > before.cas,
+                    "{when}: {next:?} after {before:?}"
+                );
+            }
+        }
+    }
 }
 
 /// `compacting`: files are compacted all the time, on threads of their own. Says how many were.
@@ -35,12 +81,14 @@ fn run(seed: u64, compacting: bool) -> u64 {
     let operations_max = if compacting { 2_000 } else { 80 };
     let mut compacted = 0;
     let mut expected: BTreeMap<String, Expected> = BTreeMap::new();
+    let mut order = Order::default();
     let mut version = 0;
     let mut random = Rng::new(seed);
     let mut next = move |below: u64| random.below(below);
     for round in 0..3 {
         let open = place.open();
         check(&open, &mut expected, seed, round);
+        order.check(&open, &format!("seed {seed}, round {round}"));
         let fail_at = disk.operations() + 1 + next(operations_max);
         disk.fail_operation(fail_at, Fault::PowerLoss);
         let mut cookie = 0;
@@ -74,10 +122,16 @@ fn run(seed: u64, compacting: bool) -> u64 {
                 until("a completion or the end", || {
                     open.sink.get(cookie).is_some() || has_ended()
                 });
-                if open.sink.get(cookie).is_some() && open.sink.wait(cookie).is_ok() {
-                    expected.get_mut(&name).unwrap().acknowledged = version;
+                if open.sink.get(cookie).is_some()
+                    && let Ok(stored) = open.sink.wait(cookie)
+                {
+                    order.acknowledged(&name, stored);
+                    let expected = expected.get_mut(&name).unwrap();
+                    expected.acknowledged = version;
+                    expected.stored = Some((version, stored));
                 }
             }
+            order.publish(&open);
         }
         compacted += open.figure("ep_compactions");
         open.bucket.shutdown();
@@ -85,6 +139,7 @@ fn run(seed: u64, compacting: bool) -> u64 {
     }
     let open = place.open();
     check(&open, &mut expected, seed, 99);
+    order.check(&open, &format!("seed {seed}, the end"));
     open.bucket.shutdown();
     compacted
 }
@@ -129,10 +184,31 @@ fn check(open: &Open, expected: &mut BTreeMap<String, Expected>, seed: u64, roun
             range.contains(&found),
             "{name} holds {found}, not {range:?}, seed {seed}, round {round}"
         );
+        if let Some((version, stored)) = expected.stored.filter(|(it, _)| *it == found) {
+            check_place(
+                open,
+                name,
+                stored,
+                &format!("version {version}, seed {seed}"),
+            );
+        }
         // What was found is on disk: it may not be lost again.
         expected.acknowledged = found;
         expected.written = found;
     }
+}
+
+/// It has its CAS, and its place in the order; or that of a commit that was made anew, as only its prepare was on disk.
+fn check_place(open: &Open, name: &str, stored: Mutated, when: &str) {
+    let k = key(name);
+    let meta = done(open.bucket.get_meta(open.ctx(), &read(&k))).unwrap();
+    assert_eq!(meta.cas, stored.cas, "{name}, {when}");
+    let figures = open.bucket.vbucket_figures(k.vbucket(4)).unwrap();
+    let is_anew = meta.seqno > figures.failover[0].1;
+    assert!(
+        meta.seqno == stored.seqno || is_anew,
+        "{name}, {when}: {meta:?}, not {stored:?}, in {figures:?}"
+    );
 }
 
 #[test]

@@ -5,9 +5,10 @@ use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, CompactionRequest, Completion,
     Cookie, Outcome, Read, Recovery, WarmupBehavior, Write,
 };
-use kedge_disk::{PosixDisk, SimDisk};
+use kedge_disk::{Fault, PosixDisk, SimDisk};
 use kedge_executor::Pool;
 use kedge_types::{Seqno, Status, VbId};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,6 +82,85 @@ fn a_flush_stays_a_flush_after_a_crash_and_gives_the_log_back() {
     );
     again.bucket.shutdown();
     open.bucket.shutdown();
+}
+
+/// The uuid of a vBucket's first branch follows from that of the bucket. After a crash before anything of the vBucket was on
+/// disk, the next process gave out the same seqnos of the same branch again. A client that had been told of the lost change
+/// was told that it was on disk; a DCP consumer that had it went on behind it, and missed what others wrote instead.
+#[test]
+fn a_branch_of_which_nothing_reached_the_disk_is_not_written_again() {
+    for commit_log in [true, false] {
+        let disk = SimDisk::new(17);
+        let mut place = sim(&disk);
+        place.config.commit_log = commit_log;
+        let (open, _steps) = place.open_by_hand();
+        let lost = open.set("key", b"lost").unwrap();
+        // Before anything of the change is written.
+        disk.fail_operation(disk.operations() + 1, Fault::PowerLoss);
+        place.disk.create_dir_all(Path::new("/off")).unwrap_err();
+        open.bucket.shutdown();
+        disk.crash(1);
+        // Nobody writes to this one.
+        for clean in [true, false] {
+            let (again, _steps) = place.open_by_hand();
+            if clean {
+                again.bucket.shutdown();
+            } else {
+                disk.crash(2);
+            }
+            place.executor.shutdown();
+        }
+        let (again, _steps) = place.open_by_hand();
+        assert_eq!(again.get("key"), Err(Status::KeyNotFound));
+        let other = again.set("other", b"1").unwrap();
+        assert_ne!(other.uuid, lost.uuid, "{commit_log}");
+        let vb = key("key").vbucket(4);
+        let table = again.bucket.failover_table(again.ctx(), vb).unwrap();
+        assert_eq!(table.ended_at(lost.uuid), Some(Seqno(0)), "{commit_log}");
+        again.bucket.shutdown();
+    }
+}
+
+/// The log went on to end with the record of the clean stop until something was written behind it. So a crash before that was
+/// taken for a clean stop, and the next process gave out the same seqnos of the same branch again.
+#[test]
+fn a_crash_before_the_first_commit_is_no_clean_stop() {
+    let mut branched = 0;
+    // The start may find the disk full at any of its operations.
+    for full_at in 0..12 {
+        let disk = SimDisk::new(18);
+        let mut place = sim(&disk);
+        let (open, _steps) = place.open_by_hand();
+        let kept = open.set("key", b"kept").unwrap();
+        open.bucket.shutdown();
+        disk.fail_operation(disk.operations() + full_at, Fault::NoSpace);
+        let steps = place.by_hand();
+        let sink = Arc::new(Sink::default());
+        let bucket = Bucket::open(place.setup(&sink)).unwrap();
+        steps.run();
+        let Ok(report) = bucket.wait_loaded() else {
+            assert!(full_at > 0);
+            bucket.shutdown();
+            continue;
+        };
+        branched += u32::from(!report.clean);
+        let again = place.opened(bucket, sink);
+        let lost = again.set("key", b"lost").unwrap();
+        assert_eq!(lost.uuid == kept.uuid, report.clean);
+        // Before anything of the change is written.
+        disk.clear_faults();
+        disk.fail_operation(disk.operations() + 1, Fault::PowerLoss);
+        place.disk.create_dir_all(Path::new("/off")).unwrap_err();
+        again.bucket.shutdown();
+        disk.crash(1);
+        let (last, _steps) = place.open_by_hand();
+        assert_eq!(last.get("key").unwrap(), b"kept", "{full_at}");
+        let other = last.set("key", b"other").unwrap();
+        assert_eq!(other.seqno, lost.seqno, "{full_at}");
+        assert_ne!(other.uuid, lost.uuid, "{full_at}");
+        last.bucket.shutdown();
+    }
+    assert_eq!(branched, 1, "there was no room for the record");
 }
 
 #[test]

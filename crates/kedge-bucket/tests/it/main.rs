@@ -19,6 +19,7 @@ mod life;
 mod lines;
 mod modes;
 mod open_files;
+mod published;
 mod residency;
 mod rollback;
 mod scans;

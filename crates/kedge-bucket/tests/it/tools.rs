@@ -157,6 +157,10 @@ impl Steps {
         self.manual.run_ready()
     }
 
+    pub(crate) fn clock(&self) -> Arc<ManualClock> {
+        Arc::clone(&self.clock)
+    }
+
     /// Lets time pass of which no task hears.
     pub(crate) fn jump(&self, time: Duration) {
         self.clock.advance(time.as_nanos() as u64);

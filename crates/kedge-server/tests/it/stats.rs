@@ -10,7 +10,7 @@ use kedge_types::{Datatype, Status};
 use serde_json::Value;
 
 use crate::client::{Client, Frame, SDK_FEATURES};
-use crate::server::{Kedge, PASSWORD};
+use crate::server::{Kedge, PASSWORD, Setup};
 use crate::subdoc::{call, spec};
 
 pub(crate) fn stat(client: &mut Client, group: &str) -> Result<HashMap<String, String>, Status> {
@@ -170,6 +170,66 @@ fn files_and_what_was_done_to_them() {
     let after = stat(&mut client, "diskinfo").unwrap();
     assert!(number(&after, "ep_db_file_size") < number(&disk, "ep_db_file_size"));
     assert_eq!(stat(&mut client, "diskinfo x"), Err(Status::Invalid));
+}
+
+/// One at a time, and so slowly that it rests for as long as the test lasts.
+#[test]
+fn how_far_compactions_are() {
+    let mut setup = Setup::default();
+    setup.bucket.compaction.pace = kedge_bucket::CompactionPace::BytesPerSec(1);
+    setup.bucket.compaction.max_concurrent = 1;
+    let vbuckets = setup.bucket.vbuckets;
+    let kedge = Kedge::with(setup);
+    let mut client = kedge.client();
+    // Some for each vBucket.
+    for n in 0..300 {
+        client.set(&format!("key-{n}"), &[7; 1_000]).ok();
+    }
+    let bucket = kedge.server().registry().get("default").unwrap();
+    bucket.settle().unwrap();
+    let idle = stat(&mut client, "compaction").unwrap();
+    assert!(!idle.keys().any(|name| name.starts_with("vb_")), "{idle:?}");
+    let ticket = bucket
+        .compact(&kedge_bucket::CompactionRequest::default())
+        .unwrap();
+    let started = Instant::now();
+    let (stats, running) = loop {
+        let stats = stat(&mut client, "compaction").unwrap();
+        let figure = |vb: u16, name: &str| stats.get(&format!("vb_{vb}:{name}"));
+        let has_begun = |vb: &u16| figure(*vb, "file_size").is_some_and(|size| size != "0");
+        if let Some(running) = (0..vbuckets).find(has_begun) {
+            break (stats, running);
+        }
+        assert!(started.elapsed() < Duration::from_secs(20), "{stats:?}");
+        std::thread::yield_now();
+    };
+    let figure = |vb: u16, name: &str| stats.get(&format!("vb_{vb}:{name}")).map(|it| &**it);
+    let number = |name: &str| -> u64 { figure(running, name).unwrap().parse().unwrap() };
+    assert_eq!(figure(running, "state"), Some("running"));
+    assert_eq!(figure(running, "phase"), Some("copy"));
+    let documents = bucket.vbucket_figures(kedge_types::VbId(running)).unwrap();
+    let documents = documents.documents as u64;
+    assert_eq!(number("entries_total"), documents);
+    assert!(number("entries") <= documents && documents > 0);
+    assert!(number("file_size") > 0, "{stats:?}");
+    for name in ["bytes_read", "bytes_written"] {
+        assert!(figure(running, name).is_some(), "{name} of {stats:?}");
+    }
+    for vb in (0..vbuckets).filter(|vb| *vb != running) {
+        assert_eq!(figure(vb, "state"), Some("queued"), "{stats:?}");
+        assert_eq!(figure(vb, "phase"), None, "{stats:?}");
+    }
+    let of_bucket = |name: &str| &*stats[name];
+    assert_eq!(of_bucket("ep_compactions_running"), "1");
+    assert_eq!(of_bucket("ep_compactions_queued"), "15");
+    assert_eq!(of_bucket("ep_compaction_bytes_per_sec"), "1");
+    assert_eq!(bucket.cancel_compaction(None), Ok(usize::from(vbuckets)));
+    assert_eq!(ticket.wait().cancelled, u32::from(vbuckets));
+    let ended = stat(&mut client, "compaction").unwrap();
+    assert!(
+        !ended.keys().any(|name| name.starts_with("vb_")),
+        "{ended:?}"
+    );
 }
 
 #[test]

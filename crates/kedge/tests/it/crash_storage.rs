@@ -2,8 +2,9 @@
 //!
 //! The documents do not fit in memory: values leave it all the time, and are read from the files again. What the log has
 //! goes into the files a moment later, the log gives back its segments, and all files are compacted one after the other
-//! without a pause. No process is killed before its statistics say that all of that has happened in it. Each start may have
-//! another eviction policy, and may have a log or not; so a log that a kill left goes into the files, too.
+//! without a pause. No process is killed before its statistics say that all of that has happened in it, nor while no file
+//! is being compacted. Each start may have another eviction policy, and may have a log or not; so a log that a kill left
+//! goes into the files, too. In every other process compactions are slow, so that the kill finds one half done.
 //!
 //! After each kill, `kedge check` finds every file whole, and after each restart documents, CAS values and seqnos are what
 //! the histories of the writers allow, as in `crash`.
@@ -48,12 +49,17 @@ struct Mode {
     commit_log: bool,
     full_eviction: bool,
     keep_files_open: bool,
+    slow_compactions: bool,
 }
+
+/// Half a second or more for each file.
+const SLOW_PACE: &str = "--compaction-pace=1048576";
 
 impl Mode {
     /// A log two times out of three.
-    fn choose(random: &mut Random) -> Self {
+    fn choose(random: &mut Random, round: u64) -> Self {
         Self {
+            slow_compactions: round.is_multiple_of(2),
             commit_log: random.below(3) > 0,
             full_eviction: random.below(2) == 0,
             keep_files_open: random.below(4) > 0,
@@ -69,6 +75,11 @@ impl Mode {
         } else {
             "--eviction-policy=value_only"
         };
+        let pace = if self.slow_compactions {
+            SLOW_PACE
+        } else {
+            "--compaction-pace=off"
+        };
         let args = [
             &*vbuckets,
             &*commit_log,
@@ -77,7 +88,7 @@ impl Mode {
             QUOTA,
             "--settle-age=30ms",
             "--log-bytes-max=512KiB",
-            "--compaction-pace=off",
+            pace,
             "--compaction-fragmentation-percent=20",
             "--compaction-min-bytes=4KiB",
             "--compaction-max-concurrent=2",
@@ -152,18 +163,39 @@ fn wait_for_everything(connection: &mut Connection, mode: Mode, before: &BTreeMa
     }
 }
 
+/// Waits until a file is being compacted. Gives what the server says then.
+fn wait_for_a_compaction(connection: &mut Connection) -> BTreeMap<String, u64> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let now = figures(connection);
+        if now["ep_compactions_running"] > 0 {
+            return now;
+        }
+        assert!(Instant::now() < deadline, "nothing is compacted: {now:#?}");
+        thread::yield_now();
+    }
+}
+
 /// Every file must be whole while no process has it.
-fn check_files(dir: &Path) {
+fn check_files(bucket: &Path) {
     let mut check = kedge(&["check"]);
-    let (code, stdout, stderr) = run(check.arg(dir.join("buckets/default")));
+    let (code, stdout, stderr) = run(check.arg(bucket));
     assert_eq!(code, Some(0), "{stdout}{stderr}");
 }
 
-/// What rounds have seen of compactions when the process was about to be killed.
+/// Whether a compaction was cut off, and has left what it had done so far.
+fn has_half_a_compaction(bucket: &Path) -> bool {
+    let files = std::fs::read_dir(bucket).expect("a directory");
+    let mut names = files.map(|file| file.expect("a file").file_name());
+    names.any(|name| name.to_string_lossy().ends_with(".compact"))
+}
+
+/// What rounds have seen of compactions.
 #[derive(Debug, Default)]
 struct Seen {
     finished: u64,
-    running: u64,
+    /// Kills that came while a file was being compacted.
+    cut_off: u64,
 }
 
 fn round(
@@ -172,8 +204,8 @@ fn round(
     writers: &mut [Writer],
     published: &mut Published,
     seen: &mut Seen,
+    mode: Mode,
 ) {
-    let mode = Mode::choose(random);
     let server = mode.start(dir);
     let mut connection = server.connect();
     published.check(&mut connection);
@@ -198,15 +230,16 @@ fn round(
             assert!(Instant::now() < deadline, "{writes} writes are not made");
             thread::yield_now();
         }
-        let last = figures(&mut connection);
         *published = Published::read(&mut connection);
+        let last = wait_for_a_compaction(&mut connection);
         server.kill();
         stop.store(true, Ordering::Relaxed);
-        seen.running += u64::from(last["ep_compactions_running"] > 0);
         seen.finished += last["ep_compactions"];
         eprintln!("{mode:?}: {} acknowledged", done.load(Ordering::Relaxed));
     });
-    check_files(dir);
+    let bucket = dir.join("buckets/default");
+    seen.cut_off += u64::from(has_half_a_compaction(&bucket));
+    check_files(&bucket);
 }
 
 #[test]
@@ -218,16 +251,18 @@ fn what_was_persisted_survives_kill_9_amid_compaction_eviction_and_settling() {
         .map(|number| Writer::new(number, HABITS, random.next()))
         .collect();
     let (mut published, mut seen) = (Published::default(), Seen::default());
-    for _ in 0..rounds {
+    for number in 0..rounds {
+        let mode = Mode::choose(&mut random, number);
         round(
             dir.path(),
             &mut random,
             &mut writers,
             &mut published,
             &mut seen,
+            mode,
         );
     }
-    let server = Mode::choose(&mut random).start(dir.path());
+    let server = Mode::choose(&mut random, rounds).start(dir.path());
     let mut connection = server.connect();
     published.check(&mut connection);
     for writer in &mut writers {
@@ -236,4 +271,5 @@ fn what_was_persisted_survives_kill_9_amid_compaction_eviction_and_settling() {
     let acknowledged: u64 = writers.iter().map(|writer| writer.acknowledged).sum();
     eprintln!("{rounds} rounds, {acknowledged} writes acknowledged, compactions {seen:?}");
     assert!(acknowledged > rounds, "the writers were at work");
+    assert!(seen.cut_off > 0, "no kill came while a file was compacted");
 }

@@ -145,7 +145,7 @@ fn settings_that_make_no_sense_are_refused_before_anything_is_made() {
     let dir = tempfile::tempdir().expect("a directory");
     let data = dir.path().join("data");
     let file = dir.path().join("kedge.toml");
-    std::fs::write(&file, "memcached_prot = 1\n").expect("a file");
+    fs::write(&file, "memcached_prot = 1\n").expect("a file");
     let (code, _, stderr) = run(serve(&data, &["--config"]).arg(&file));
     assert_eq!(code, Some(1));
     assert!(
@@ -245,7 +245,7 @@ fn a_full_disk_is_a_temporary_failure() {
         server.pid(),
         dir.path().display()
     );
-    std::fs::remove_file(ballast).expect("the ballast goes");
+    fs::remove_file(ballast).expect("the ballast goes");
     let deadline = Instant::now() + PATIENCE;
     while let Err(error) = connection.set(b"after", &value, PERSIST) {
         let passing = [Status::TemporaryFailure, Status::SyncWriteInProgress];

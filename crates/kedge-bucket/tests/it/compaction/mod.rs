@@ -4,6 +4,7 @@ mod by_hand;
 mod failures;
 mod hours;
 mod in_the_way;
+mod pace;
 mod threads;
 
 use crate::tools::*;

@@ -1,4 +1,5 @@
-//! Random commands on a bucket with next to no memory, against a map; with restarts, kills and faults of the disk.
+//! Random commands on a bucket with next to no memory, against a map; with compactions, restarts, kills and faults of the
+//! disk.
 //!
 //! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many.
 
@@ -6,8 +7,8 @@ use super::small;
 use crate::crash::seeds;
 use crate::tools::*;
 use kedge_bucket::{
-    Arithmetic, Completion, ConcatMode, Cookie, EvictionPolicy, Mutated, Outcome, StoreMode,
-    WarmupBehavior, Write,
+    Arithmetic, CompactionPace, CompactionRequest, Completion, ConcatMode, Cookie, EvictionPolicy,
+    Mutated, Outcome, StoreMode, WarmupBehavior, Write,
 };
 use kedge_disk::{Fault, SimDisk};
 use kedge_types::{Datatype, Durability, DurabilityLevel, Status};
@@ -64,7 +65,22 @@ fn wait<T>(
     }
 }
 
+/// Compacts all files, with what comes next beside it or after it.
+fn compact(open: &Open, random: &mut Random) {
+    let request = CompactionRequest {
+        drop_deletes: random.below(2) == 0,
+        ..CompactionRequest::default()
+    };
+    let ticket = open.bucket.compact(&request).unwrap();
+    if random.below(2) == 0 {
+        assert!(ticket.wait().is_complete());
+    }
+}
+
 fn step(open: &Open, random: &mut Random, map: &mut Map) {
+    if random.below(100) == 0 {
+        compact(open, random);
+    }
     let name = format!("key-{}", random.below(400));
     let there = map.get(&name).cloned();
     let text = format!("{:010}", random.below(1 << 30)).into_bytes();
@@ -158,7 +174,16 @@ fn end(open: &Open, disk: &SimDisk, random: &mut Random) {
     disk.clear_faults();
 }
 
-fn run(seed: u64) {
+/// What is to have happened.
+const WANTED: [&str; 4] = [
+    "ep_num_value_ejects",
+    "ep_num_item_ejects",
+    "ep_bg_fetched",
+    "ep_compactions",
+];
+
+/// Says how often each of [`WANTED`] happened.
+fn run(seed: u64) -> [u64; WANTED.len()] {
     eprintln!("seed {seed}");
     let disk = SimDisk::new(seed);
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
@@ -169,10 +194,12 @@ fn run(seed: u64) {
     let mut place = small(&disk, policy, 120_000);
     place.config.commit_log = !seed.is_multiple_of(5);
     place.config.settle_age_ms = 5;
+    place.config.compaction.pace = CompactionPace::Off;
     if !seed.is_multiple_of(3) {
         place.config.memory.warmup_behavior = WarmupBehavior::Background;
     }
     let mut map = Map::new();
+    let mut happened = [0; WANTED.len()];
     for _ in 0..4 {
         let open = place.open();
         for _ in 0..random.below(1_500) {
@@ -186,13 +213,29 @@ fn run(seed: u64) {
         let documents = open.figure("curr_items");
         assert_eq!(documents, map.len() as u64, "seed {seed}");
         assert_eq!(open.sink.fatal(), [""; 0]);
+        for (happened, name) in happened.iter_mut().zip(WANTED) {
+            *happened += open.figure(name);
+        }
         end(&open, &disk, &mut random);
     }
+    happened
 }
 
 #[test]
 fn random_commands_with_next_to_no_memory_agree_with_a_map() {
-    for seed in seeds(24) {
-        run(seed);
+    let seeds = seeds(24);
+    let mut happened = [0; WANTED.len()];
+    for seed in &seeds {
+        let more = run(*seed);
+        for (happened, more) in happened.iter_mut().zip(more) {
+            *happened += more;
+        }
+    }
+    if seeds.len() > 10 {
+        let least = seeds.len() as u64;
+        assert!(
+            happened.iter().all(|happened| *happened > least),
+            "{WANTED:?}: {happened:?}"
+        );
     }
 }

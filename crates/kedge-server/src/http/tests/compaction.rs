@@ -1,6 +1,10 @@
 //! Compactions, and what is told of them.
 
-use kedge_bucket::{BucketConfig, StoreMode, Write};
+use std::time::{Duration, Instant};
+
+use kedge_bucket::{
+    BucketChange, BucketConfig, CompactionChange, CompactionPace, StoreMode, Write,
+};
 use kedge_types::{Cas, CollectionId, Datatype, DocKey, VbId};
 
 use super::{Server, VBUCKETS};
@@ -85,6 +89,67 @@ fn who_does_not_wait_gets_nothing_and_may_cancel() {
         assert_eq!(task["type"], "bucket_compaction");
         assert_eq!(task["bucket"], "default");
     }
+}
+
+/// One at a time, and so slowly that it rests until it is cancelled.
+#[test]
+fn a_compaction_that_goes_on_is_a_task_until_it_is_cancelled() {
+    let server = Server::start();
+    fill(&server, 3);
+    let bucket = server.registry.get("default").unwrap();
+    let change = BucketChange {
+        compaction: CompactionChange {
+            pace: Some(CompactionPace::BytesPerSec(1)),
+            max_concurrent: Some(1),
+            ..CompactionChange::default()
+        },
+        ..BucketChange::default()
+    };
+    bucket.update(&change).unwrap();
+    server
+        .post(&format!("{CONTROLLER}/compactBucket"), "")
+        .is(200, "");
+    let started = Instant::now();
+    let wait_for = |what: &str, is_so: &dyn Fn(&serde_json::Value) -> bool| loop {
+        let tasks = server.get("/pools/default/tasks").json();
+        if is_so(&tasks) {
+            return tasks;
+        }
+        assert!(
+            started.elapsed() < Duration::from_secs(20),
+            "{what}: {tasks}"
+        );
+        std::thread::yield_now();
+    };
+    let tasks = wait_for("it has begun", &|tasks| {
+        tasks[0]["totalChanges"].as_u64() > Some(0)
+    });
+    let cancel = format!("{CONTROLLER}/cancelBucketCompaction");
+    let task = &tasks[0];
+    assert_eq!(
+        tasks,
+        serde_json::json!([{
+            "type": "bucket_compaction",
+            "status": "running",
+            "bucket": "default",
+            "recommendedRefreshPeriod": 2,
+            "changesDone": task["changesDone"],
+            "totalChanges": 1,
+            "progress": task["progress"],
+            "vbucketsRunning": 1,
+            "vbucketsQueued": VBUCKETS - 1,
+            "cancelURI": &cancel,
+        }])
+    );
+    assert!(task["changesDone"].as_u64() <= Some(1), "{task}");
+    assert!(task["progress"].as_u64() <= Some(100), "{task}");
+    server.post(&cancel, "").is(200, "");
+    wait_for("it has ended", &|tasks| *tasks == serde_json::json!([]));
+    let aborted = bucket.figures();
+    let aborted = aborted
+        .iter()
+        .find(|(name, _)| *name == "ep_compaction_aborted");
+    assert_eq!(aborted, Some(&("ep_compaction_aborted", 1)));
 }
 
 #[test]

@@ -1,0 +1,307 @@
+//! A script with everything that a bucket writes, cut off by a power failure at each of its operations of the disk in
+//! turn, as may be the recovery.
+//!
+//! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many. Every fourth has no log.
+
+use super::*;
+use kedge_disk::{Asked, Disk, DiskError, Observed, Observer, Operation};
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// What a bucket is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Part {
+    Start,
+    Commit,
+    Settle,
+    Compaction,
+    RollBack,
+    Reset,
+    Deletion,
+    Making,
+    Flush,
+    Stop,
+}
+
+const PARTS: [Part; 10] = [
+    Part::Start,
+    Part::Commit,
+    Part::Settle,
+    Part::Compaction,
+    Part::RollBack,
+    Part::Reset,
+    Part::Deletion,
+    Part::Making,
+    Part::Flush,
+    Part::Stop,
+];
+
+/// Those that a power failure has to have met.
+const OPERATIONS: [Operation; 6] = [
+    Operation::Create,
+    Operation::Write,
+    Operation::Sync,
+    Operation::Rename,
+    Operation::Remove,
+    Operation::SyncDir,
+];
+
+/// Sees at which operation the power fails.
+#[derive(Debug)]
+struct Watch {
+    disk: SimDisk,
+    first: Mutex<Option<Operation>>,
+}
+
+impl Observer for Watch {
+    fn around<R>(
+        &self,
+        asked: &Asked<'_>,
+        run: impl FnOnce() -> Result<R, DiskError>,
+    ) -> Result<R, DiskError> {
+        let done = run();
+        if done.is_err() && self.disk.exists(Path::new("/")).is_err() {
+            self.first.lock().get_or_insert(asked.operation);
+        }
+        done
+    }
+}
+
+/// A bucket that goes through the script.
+struct Scripted {
+    history: History,
+    part: Part,
+    watch: Arc<Watch>,
+}
+
+impl Scripted {
+    fn new(seed: u64) -> Self {
+        let mut history = History::new(seed);
+        let watch = Arc::new(Watch {
+            disk: history.disk.clone(),
+            first: Mutex::default(),
+        });
+        let below = Arc::clone(&history.place.disk);
+        history.place.disk = Arc::new(Observed::new(below, Arc::clone(&watch)));
+        // One shard, so that tasks have an order.
+        history.place.config.num_shards = 1;
+        history.longest = 30;
+        Self {
+            history,
+            part: Part::Start,
+            watch,
+        }
+    }
+
+    /// A part of the script; `None` when the power has failed in it.
+    fn part(
+        &mut self,
+        open: &Open,
+        part: Part,
+        run: impl FnOnce(&mut History) -> Option<()>,
+    ) -> Option<()> {
+        self.part = part;
+        let ran = run(&mut self.history);
+        self.history.hear(open);
+        self.history.publish(open);
+        let goes_on = open.sink.fatal().is_empty() && !self.history.has_no_power();
+        assert!(ran.is_some() || !goes_on, "{part:?}");
+        goes_on.then_some(())
+    }
+
+    /// Writes to a vBucket, and waits for one of them to be on disk.
+    fn commit(&mut self, open: &Open, steps: &Steps, vb: u16, from: usize) -> Option<()> {
+        self.part(open, Part::Commit, |history| {
+            let mut names = names_of(VbId(vb)).skip(from);
+            let mut next = || names.next().expect("a key");
+            history.set(open, next());
+            history.delete(open, next());
+            history.persist(open, next());
+            open.bucket.kick(history.version.is_multiple_of(2));
+            steps.run();
+            history.hear(open);
+            history.waiting.is_empty().then_some(())
+        })
+    }
+
+    fn settle(&mut self, open: &Open) -> Option<()> {
+        self.part(open, Part::Settle, |history| {
+            history.settle(open);
+            Some(())
+        })
+    }
+
+    fn compact(&mut self, open: &Open, steps: &Steps, drop_deletes: bool) -> Option<()> {
+        self.part(open, Part::Compaction, |_| {
+            let request = CompactionRequest {
+                drop_deletes,
+                ..CompactionRequest::default()
+            };
+            let ticket = open.bucket.compact(&request).ok()?;
+            steps.run();
+            let report = ticket.report()?;
+            (report.is_complete() && report.compacted > 0).then_some(())
+        })
+    }
+
+    fn roll_back(&mut self, open: &Open, vb: VbId, by: u64, resets: bool) -> Option<()> {
+        let part = if resets { Part::Reset } else { Part::RollBack };
+        self.part(open, part, |history| {
+            let back = history.roll_back(open, vb, by)?;
+            assert_eq!(back.is_reset, resets, "{back:?}");
+            Some(())
+        })
+    }
+
+    fn delete_or_make(&mut self, open: &Open, part: Part, vb: VbId) -> Option<()> {
+        self.part(open, part, |history| {
+            history.delete_or_make(open, vb);
+            Some(())
+        })
+    }
+
+    /// `None` when the power has failed.
+    fn script(&mut self, open: &Open, steps: &Steps) -> Option<()> {
+        // Nobody waits for these.
+        self.part(open, Part::Commit, |history| {
+            for name in key_names() {
+                history.set(open, name);
+            }
+            steps.pass(SEC / 20);
+            history.sync(open);
+            Some(())
+        })?;
+        // By tasks, in parts.
+        self.part(open, Part::Settle, |_| {
+            steps.pass(SEC * 2);
+            Some(())
+        })?;
+        self.commit(open, steps, 0, 0)?;
+        self.settle(open)?;
+        self.compact(open, steps, false)?;
+        // A commit of the file to go back to, and what is undone: the last of it is in no file yet.
+        self.commit(open, steps, 1, 0)?;
+        self.settle(open)?;
+        self.commit(open, steps, 1, 2)?;
+        self.roll_back(open, VbId(1), 3, false)?;
+        self.commit(open, steps, 1, 1)?;
+        self.delete_or_make(open, Part::Deletion, VbId(2))?;
+        self.commit(open, steps, 0, 2)?;
+        self.delete_or_make(open, Part::Making, VbId(2))?;
+        self.part(open, Part::Commit, |history| {
+            names_of(VbId(2)).for_each(|name| history.persist(open, name));
+            open.bucket.kick(true);
+            steps.run();
+            Some(())
+        })?;
+        self.commit(open, steps, 3, 0)?;
+        self.roll_back(open, VbId(3), 1_000, true)?;
+        self.part(open, Part::Commit, |history| {
+            names_of(VbId(3)).for_each(|name| history.set(open, name));
+            Some(())
+        })?;
+        self.compact(open, steps, true)?;
+        self.part(open, Part::Flush, |history| {
+            history.flush(open);
+            Some(())
+        })?;
+        self.part(open, Part::Commit, |history| {
+            key_names().for_each(|name| history.set(open, name));
+            Some(())
+        })?;
+        self.commit(open, steps, 0, 1)?;
+        self.part(open, Part::Stop, |history| {
+            open.bucket.shutdown();
+            if !history.has_no_power() {
+                history.all_durable();
+            }
+            Some(())
+        })
+    }
+
+    /// Whether it came to the end of the script.
+    fn run(&mut self) -> bool {
+        let Some((open, steps)) = self.history.open() else {
+            return false;
+        };
+        self.history.check(&open, "the start");
+        self.script(&open, &steps).is_some()
+    }
+
+    /// The next process, which may have no power for long.
+    fn start_again(&mut self, seed: u64, fails_after: Option<u64>) -> Option<(Open, Steps)> {
+        self.history.disk.crash(seed);
+        self.history.place.executor.shutdown();
+        if let Some(operations) = fails_after {
+            let at = self.history.disk.operations() + operations;
+            self.history.disk.fail_operation(at, Fault::PowerLoss);
+        }
+        self.history.open()
+    }
+
+    /// What is there is right, is durable, and can be gone on from.
+    fn check(&mut self, number: u64) {
+        let when = format!("operation {number}, {:?}", self.part);
+        let seed = self.history.seed * 100_000 + number;
+        if number.is_multiple_of(2)
+            && let Some((open, _)) = self.start_again(seed, Some(1 + number / 2 % 24))
+        {
+            self.history.check(&open, &format!("{when}, once"));
+        }
+        let (open, steps) = self.start_again(seed + 1, None).expect("there is power");
+        self.history.check(&open, &when);
+        self.history.publish(&open);
+        let vb = VbId((number % 4) as u16);
+        if open.bucket.vbucket_state(vb).is_err() {
+            let made = self.delete_or_make(&open, Part::Making, vb);
+            made.expect("there is power");
+        }
+        let commit = self.part(&open, Part::Commit, |history| {
+            names_of(vb).for_each(|name| history.set(&open, name));
+            history.sync(&open);
+            Some(())
+        });
+        commit.expect("there is power");
+        drop((open, steps));
+        let (open, _steps) = self.start_again(seed + 2, None).expect("there is power");
+        self.history.check(&open, &format!("{when}, afterwards"));
+        open.bucket.shutdown();
+        self.history.place.executor.shutdown();
+    }
+}
+
+fn names_of(vb: VbId) -> impl Iterator<Item = String> {
+    key_names().filter(move |name| key(name).vbucket(4) == vb)
+}
+
+/// With a power failure at each operation, until the script has fewer.
+fn run(seed: u64) {
+    eprintln!("seed {seed}");
+    let (mut parts, mut operations) = (BTreeSet::new(), Vec::new());
+    for number in 1.. {
+        let mut scripted = Scripted::new(seed);
+        let disk = scripted.history.disk.clone();
+        disk.fail_operation(disk.operations() + number, Fault::PowerLoss);
+        let ended = scripted.run();
+        if !scripted.history.has_no_power() {
+            assert!(ended, "seed {seed}: {:?}", scripted.part);
+            scripted.check(number);
+            break;
+        }
+        parts.insert(scripted.part);
+        operations.extend(*scripted.watch.first.lock());
+        scripted.check(number);
+    }
+    assert!(parts.iter().eq(&PARTS), "seed {seed}: {parts:?}");
+    for operation in OPERATIONS {
+        assert!(operations.contains(&operation), "seed {seed}: {operation}");
+    }
+}
+
+#[test]
+fn a_power_failure_at_each_operation_of_a_script_takes_nothing_that_was_acknowledged() {
+    for seed in seeds(4) {
+        run(seed);
+    }
+}

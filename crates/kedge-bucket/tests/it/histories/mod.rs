@@ -1,0 +1,387 @@
+//! Histories by seed, cut off by a power failure at any operation of the disk, recovery included: what was acknowledged
+//! is there, and each vBucket is what it was at one moment of its history, with its CAS values and its order.
+//!
+//! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many.
+
+mod each_operation;
+mod known;
+
+use crate::crash::seeds;
+use crate::published::Published;
+use crate::tools::*;
+use kedge_bucket::{Bucket, CompactionRequest, RolledBack, VbState};
+use kedge_disk::{Fault, SimDisk};
+use kedge_types::{DocKey, Seqno, VbId};
+use known::{Change, Found, Known, Op};
+use std::sync::Arc;
+
+const KEYS: u64 = 24;
+const STEPS: u64 = 250;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, below: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % below
+    }
+}
+
+struct History {
+    seed: u64,
+    disk: SimDisk,
+    place: Place,
+    random: Random,
+    vbuckets: Vec<Known>,
+    version: u64,
+    /// Values have up to so many times eight bytes.
+    longest: u64,
+    /// SyncWrites under way: cookie, vBucket, number of its operations with this one.
+    waiting: Vec<(u64, VbId, usize)>,
+    /// Rollbacks that took a file back, and those that left nothing.
+    rolled_back: u64,
+    resets: u64,
+}
+
+fn key_names() -> impl Iterator<Item = String> {
+    (0..KEYS).map(|n| format!("key-{n}"))
+}
+
+impl History {
+    fn new(seed: u64) -> Self {
+        let disk = SimDisk::new(seed);
+        let mut place = sim(&disk);
+        let config = &mut place.config;
+        config.settle_age_ms = 100;
+        // So a batch has many parts.
+        config.flusher_batch_max_items = 2;
+        // Segments of 64 KiB: the log is given back all the time.
+        config.log_bytes_max = 256 << 10;
+        config.num_shards = 2;
+        config.keep_files_open = !seed.is_multiple_of(3);
+        config.commit_log = !seed.is_multiple_of(4);
+        Self {
+            seed,
+            disk,
+            place,
+            random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            vbuckets: all_vbuckets().map(|_| Known::new()).collect(),
+            version: 0,
+            longest: if seed.is_multiple_of(3) { 30 } else { 2_000 },
+            waiting: Vec::new(),
+            rolled_back: 0,
+            resets: 0,
+        }
+    }
+
+    fn has_no_power(&self) -> bool {
+        self.place.disk.exists(&self.place.dir).is_err()
+    }
+
+    /// Opens the bucket; `None` when the power failed meanwhile.
+    fn open(&mut self) -> Option<(Open, Steps)> {
+        if self.seed.is_multiple_of(5) {
+            self.place.config.commit_log = self.random.below(2) == 0;
+        }
+        let steps = self.place.by_hand();
+        let sink = Arc::new(Sink::default());
+        let bucket = Bucket::open(self.place.setup(&sink)).ok()?;
+        steps.run();
+        match bucket.wait_loaded() {
+            // It may be at work already when the power fails.
+            Ok(_) if !sink.fatal().is_empty() => None,
+            Ok(_) => Some((self.place.opened(bucket, sink), steps)),
+            Err(error) => {
+                let lost = self.has_no_power();
+                assert!(lost, "seed {}: {error}", self.seed);
+                None
+            }
+        }
+    }
+
+    /// Every vBucket is what it was at some moment that is not before what was acknowledged, and goes on behind it.
+    fn check(&mut self, open: &Open, when: &str) {
+        let mut all_found = Vec::new();
+        for vb in all_vbuckets() {
+            match Found::look(open, vb, key_names()) {
+                Ok(found) => all_found.push(found),
+                Err(error) => {
+                    assert!(self.has_no_power(), "seed {}, {when}: {error:?}", self.seed);
+                    return;
+                }
+            }
+        }
+        for (vb, (known, found)) in self.vbuckets.iter_mut().zip(all_found).enumerate() {
+            match known.explain(&found) {
+                // What was found is durable.
+                Ok(changes) => known.begin(&found, changes),
+                Err(reasons) => panic!(
+                    "seed {}, {when}, vBucket {vb}: {reasons:#?}: found {found:#?} after {:#?}, of which {} are durable",
+                    self.seed, known.ops, known.durable
+                ),
+            }
+        }
+        self.waiting.clear();
+        for vb in all_vbuckets() {
+            self.go_on(open, vb, when);
+        }
+    }
+
+    /// What comes next is later than all that was.
+    fn go_on(&mut self, open: &Open, vb: VbId, when: &str) {
+        let (seqno, cas) = self.vbuckets[vb.index()].highest();
+        let mut names = key_names().filter(|name| key(name).vbucket(4) == vb);
+        let name = names.next().expect("each has one");
+        let value = self.value();
+        if let Ok(mutated) = open.set(&name, &value) {
+            assert!(
+                mutated.seqno > seqno && mutated.cas > cas,
+                "seed {}, {when}, vBucket {vb}: {mutated:?} after {seqno:?} and {cas:?}",
+                self.seed
+            );
+            self.push(vb, Op::Write(Change::done(name, Some(value), mutated)));
+        }
+    }
+
+    fn push(&mut self, vb: VbId, op: Op) -> usize {
+        let ops = &mut self.vbuckets[vb.index()].ops;
+        ops.push(op);
+        ops.len()
+    }
+
+    fn all_durable(&mut self) {
+        for known in &mut self.vbuckets {
+            known.durable = known.ops.len();
+        }
+    }
+
+    fn hear(&mut self, open: &Open) {
+        let vbuckets = &mut self.vbuckets;
+        self.waiting.retain(|(cookie, vb, ops)| {
+            if open.sink.get(*cookie).is_none() {
+                return true;
+            }
+            if let Ok(mutated) = open.sink.wait(*cookie) {
+                let known = &mut vbuckets[vb.index()];
+                known.durable = known.durable.max(*ops);
+                if let Op::Write(change) = &mut known.ops[*ops - 1] {
+                    assert_eq!(change.cas, mutated.cas, "{change:?}");
+                    change.seqno = Some(mutated.seqno);
+                }
+            }
+            false
+        });
+    }
+
+    /// Remembers up to where all is said to be on disk.
+    fn publish(&mut self, open: &Open) {
+        let has_power = !self.has_no_power();
+        for (vb, known) in all_vbuckets().zip(&mut self.vbuckets) {
+            let (before, now) = (known.published(), Published::read(open, vb));
+            // What was not acknowledged need not have begun.
+            let goes_on = || before.zip(now).is_some_and(|(a, b)| a.branch == b.branch);
+            if has_power || goes_on() {
+                known.publish(now);
+            }
+        }
+    }
+
+    fn value(&mut self) -> Vec<u8> {
+        self.version += 1;
+        let times = 1 + self.random.below(self.longest) as usize;
+        format!("{:08}", self.version).into_bytes().repeat(times)
+    }
+
+    fn set(&mut self, open: &Open, name: String) {
+        let value = self.value();
+        if let Ok(mutated) = open.set(&name, &value) {
+            let vb = key(&name).vbucket(4);
+            self.push(vb, Op::Write(Change::done(name, Some(value), mutated)));
+        }
+    }
+
+    fn persist(&mut self, open: &Open, name: String) {
+        let (value, cookie) = (self.value(), self.version);
+        if open.persist(&name, &value, cookie).is_ok() {
+            let vb = key(&name).vbucket(4);
+            let now = open.bucket.vbucket_figures(vb).expect("it is there");
+            let ops = self.push(vb, Op::Write(Change::prepared(name, value, &now)));
+            self.waiting.push((cookie, vb, ops));
+        }
+    }
+
+    fn delete(&mut self, open: &Open, name: String) {
+        let k: DocKey = key(&name);
+        if let Ok(mutated) = done(open.bucket.delete(open.ctx(), &write(&k))) {
+            let change = Change::done(name, None, mutated);
+            self.push(k.vbucket(4), Op::Write(change));
+        }
+    }
+
+    fn sync(&mut self, open: &Open) {
+        if open.bucket.sync().is_ok() {
+            self.all_durable();
+        }
+    }
+
+    fn settle(&mut self, open: &Open) {
+        if open.bucket.settle().is_ok() {
+            self.all_durable();
+        }
+    }
+
+    fn flush(&mut self, open: &Open) {
+        let flushed = open.bucket.flush_all(open.ctx());
+        for vb in all_vbuckets() {
+            self.push(vb, Op::Reset);
+        }
+        if flushed.is_ok() {
+            self.all_durable();
+        }
+    }
+
+    fn delete_or_make(&mut self, open: &Open, vb: VbId) {
+        let (deleted, op) = if open.bucket.vbucket_state(vb).is_ok() {
+            (open.bucket.delete_vbucket(vb), Op::DeleteVbucket)
+        } else {
+            let made = open.bucket.set_vbucket(vb, VbState::Active);
+            (made, Op::MakeVbucket)
+        };
+        self.push(vb, op);
+        if deleted.is_ok() {
+            self.all_durable();
+        }
+    }
+
+    /// Rolls a vBucket back by so many seqnos, or by a few more. `None` when the power failed on the way, or there is no such
+    /// vBucket.
+    fn roll_back(&mut self, open: &Open, vb: VbId, by: u64) -> Option<RolledBack> {
+        // So that it is known where everything stands.
+        open.bucket.sync().ok()?;
+        self.all_durable();
+        self.hear(open);
+        let high = open.bucket.vbucket_figures(vb)?.high_seqno;
+        open.bucket.set_vbucket(vb, VbState::Replica).ok()?;
+        let to = Seqno(high.get().saturating_sub(by));
+        let Ok(back) = open.bucket.rollback(vb, to) else {
+            self.push(vb, Op::BeginRollback(to));
+            return None;
+        };
+        assert!(back.seqno <= to && (!back.is_reset || back.seqno == Seqno(0)));
+        let op = match back.is_reset {
+            true => Op::Reset,
+            false => Op::RollBack(back.seqno),
+        };
+        self.push(vb, op);
+        self.all_durable();
+        open.bucket.set_vbucket(vb, VbState::Active).ok()?;
+        let found = Found::look(open, vb, key_names()).ok()??;
+        self.vbuckets[vb.index()].place_anew(&found);
+        Some(back)
+    }
+
+    fn step(&mut self, open: &Open, steps: &Steps) {
+        let name = format!("key-{}", self.random.below(KEYS));
+        let vb = key(&name).vbucket(4);
+        match self.random.below(106) {
+            0..25 => self.set(open, name),
+            25..45 => self.persist(open, name),
+            45..55 => self.delete(open, name),
+            55..70 => {
+                open.bucket.kick(self.random.below(2) == 0);
+                steps.run();
+            }
+            70..88 => {
+                steps.pass(MS * self.random.below(60) as u32);
+            }
+            88..92 => self.sync(open),
+            92..96 => self.settle(open),
+            96..97 => self.flush(open),
+            97..99 => self.delete_or_make(open, vb),
+            99..101 => {
+                let request = CompactionRequest {
+                    drop_deletes: self.random.below(2) == 0,
+                    ..CompactionRequest::default()
+                };
+                if open.bucket.compact(&request).is_ok() {
+                    steps.run();
+                }
+            }
+            101..104 => {
+                let by = self.random.below(12);
+                if let Some(back) = self.roll_back(open, vb, by) {
+                    self.resets += u64::from(back.is_reset);
+                    self.rolled_back += u64::from(!back.is_reset && by > 0);
+                }
+            }
+            _ => {
+                steps.pass(SEC * 2);
+            }
+        }
+        self.hear(open);
+        self.publish(open);
+    }
+
+    fn run(&mut self) {
+        for round in 0..4 {
+            // A process that is killed leaves in the kernel's memory what it wrote; a power failure does not.
+            let killed = self.random.below(4) == 0;
+            let steps_max = if killed {
+                self.random.below(STEPS)
+            } else {
+                let fail_at = self.disk.operations() + 1 + self.random.below(1_000);
+                self.disk.fail_operation(fail_at, Fault::PowerLoss);
+                STEPS
+            };
+            if let Some((open, steps)) = self.open() {
+                self.check(&open, &format!("round {round}"));
+                for _ in 0..steps_max {
+                    if !open.sink.fatal().is_empty() {
+                        break;
+                    }
+                    self.step(&open, &steps);
+                }
+                if !killed && open.sink.fatal().is_empty() && self.random.below(2) == 0 {
+                    open.bucket.shutdown();
+                    // It is known only if nothing failed on the way.
+                    if !self.has_no_power() {
+                        self.all_durable();
+                    }
+                }
+            }
+            if killed {
+                self.disk.kill_process();
+            } else {
+                self.disk.crash(self.seed + round);
+            }
+            // What is left of the process; its files are not those of the next one.
+            self.place.executor.shutdown();
+        }
+        let (open, _steps) = self.open().expect("nothing fails any more");
+        self.check(&open, "the end");
+        open.bucket.shutdown();
+        self.place.executor.shutdown();
+    }
+}
+
+#[test]
+fn a_power_failure_at_any_operation_takes_nothing_that_was_acknowledged() {
+    let (mut rolled_back, mut resets) = (0, 0);
+    let seeds = seeds(300);
+    for seed in &seeds {
+        eprintln!("seed {seed}");
+        let mut history = History::new(*seed);
+        history.run();
+        rolled_back += history.rolled_back;
+        resets += history.resets;
+    }
+    if seeds.len() > 10 {
+        let least = seeds.len() as u64;
+        assert!(
+            rolled_back > least && resets > least,
+            "{rolled_back} {resets}"
+        );
+    }
+}
