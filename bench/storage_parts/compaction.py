@@ -13,7 +13,7 @@ NAME, TITLE = "compaction", "Persisted writes while files are compacted"
 VBUCKETS, VALUE_BYTES = (8, 1024) if QUICK else (32, 1024)
 ITEMS = VBUCKETS * 20_000
 CONNECTIONS = 500
-ROUNDS, SECONDS, WARMUP_S = (1, 2.5, 0.5) if QUICK else (5, 10, 1)
+ROUNDS, SECONDS, WARMUP_S = (1, 2.5, 0.5) if QUICK else (5, 20, 1)
 # Compactions at a time and their pool, of each case. Nothing is compacted without being told to.
 QUIET = {"compaction_fragmentation_percent": 100}
 CASES = {
