@@ -12,6 +12,7 @@
 //! * One thread settles a vBucket at a time: who holds the lock of its [`Settler`]. No vBucket is locked over a commit.
 
 mod batch;
+mod pace;
 mod whole;
 
 use crate::bucket::{Bucket, Phase};
@@ -22,19 +23,14 @@ use batch::Begun;
 use kedge_executor::Next;
 use kedge_storage::StorageError;
 use kedge_types::VbId;
+use pace::{GAP, Pressure};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicU8;
 use std::time::Duration;
 
 /// Pause after something could not be written.
 const RETRY: Duration = Duration::from_secs(1);
-/// vBuckets whose time has come are settled no closer together than this, unless it is urgent: so the syncs of many
-/// files do not come all at once.
-const GAP_MAX: Duration = Duration::from_millis(10);
-/// Settling begins at this part of `log_bytes_max`, so that the log stays below while it goes on.
-const LOG_RATIO: f64 = 0.75;
-
 /// A vBucket in the queue of its settler.
 #[derive(Debug)]
 struct Due {
@@ -62,8 +58,8 @@ pub(crate) struct SettleShard {
     new: Mutex<Vec<(VbId, u64)>>,
     settler: Mutex<Settler>,
     pub(crate) sleeper: Sleeper,
-    /// It was woken because it is urgent.
-    pressed: AtomicBool,
+    /// The [`Pressure`] that it knows of.
+    pressed: AtomicU8,
 }
 
 /// What came of a turn of a settler.
@@ -99,25 +95,26 @@ impl Work for SettleTask {
         loop {
             // Who rolls a vBucket back has it for longer: no thread waits for that.
             let Some(mut settler) = shard.settler.try_lock() else {
-                return Next::Snooze(GAP_MAX);
+                return Next::Snooze(GAP);
             };
+            let now_ns = || bucket.setup.clock.now().mono_ns;
+            let began_ns = now_ns();
             let turn = bucket.settle_next(shard, &mut settler, false);
             let queued = settler.queue.len();
             let all_in_the_way = settler.in_the_way >= queued;
             drop(settler);
             match turn {
                 Turn::InTheWay if !all_in_the_way => return Next::Again,
-                Turn::InTheWay => return Next::Snooze(GAP_MAX),
+                Turn::InTheWay => return Next::Snooze(GAP),
                 Turn::Settled => {
-                    // Who finds it urgent during the gap wakes the task.
-                    shard.pressed.store(false, Ordering::SeqCst);
-                    return bucket.gap(queued);
+                    let took = Duration::from_nanos(now_ns() - began_ns);
+                    return bucket.rest(shard, took, queued);
                 }
-                Turn::Waits => return Next::Snooze(GAP_MAX),
+                Turn::Waits => return Next::Snooze(GAP),
                 Turn::Failed if bucket.phase() == Phase::Failed => return Next::Done,
                 Turn::Failed => return Next::Snooze(RETRY),
                 Turn::Nothing(rest) => {
-                    shard.pressed.store(false, Ordering::SeqCst);
+                    shard.is_told(Pressure::None);
                     if rest.is_none() {
                         shard.sleeper.lie_down();
                         if !shard.new.lock().is_empty() {
@@ -158,37 +155,6 @@ impl Bucket {
         }
     }
 
-    /// The log has grown: wakes the settlers when they have to begin early.
-    pub(crate) fn look_at_pressure(&self) {
-        if !self.is_settling_urgent() {
-            return;
-        }
-        for shard in &self.settlers {
-            if !shard.pressed.swap(true, Ordering::SeqCst)
-                && let Some(task) = shard.sleeper.task()
-            {
-                self.setup.executor.wake(task);
-            }
-        }
-    }
-
-    /// Whether the log is too long, or memory too short for what waits to be settled.
-    fn is_settling_urgent(&self) -> bool {
-        let limit = (self.config().log_bytes_max as f64 * LOG_RATIO) as u64;
-        self.floor.needed_bytes(limit) > limit
-            || self.quota.is_short_of_settling()
-            || self.is_room_wanted()
-    }
-
-    /// How long a settler rests between two vBuckets whose time has come.
-    fn gap(&self, queued: usize) -> Next {
-        if queued == 0 || self.is_settling_urgent() || self.is_any_file_wanted() {
-            return Next::Again;
-        }
-        let age = Duration::from_millis(self.config().settle_age_ms);
-        Next::Snooze((age / 2 / queued as u32).min(GAP_MAX))
-    }
-
     /// Settles a part of the vBucket that has waited longest, if its time has come, or in any case.
     fn settle_next(&self, shard: &SettleShard, settler: &mut Settler, now: bool) -> Turn {
         let new = std::mem::take(&mut *shard.new.lock());
@@ -215,7 +181,7 @@ impl Bucket {
         if front.begun.is_none() && !now {
             let now_ns = self.setup.clock.now().mono_ns;
             let due_ns = front.since_ns + self.config().settle_age_ms * 1_000_000;
-            if now_ns < due_ns && !self.is_settling_urgent() {
+            if now_ns < due_ns && self.pressure() == Pressure::None {
                 // What was begun need not wait until the others' time has come.
                 match settler.queue.iter().position(|due| due.begun.is_some()) {
                     Some(begun) => at = begun,

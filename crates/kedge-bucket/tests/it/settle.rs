@@ -1,10 +1,11 @@
 //! From the log into the vBuckets' files, and back from there.
 
 use crate::tools::*;
-use kedge_bucket::{BucketChange, Timing, VbState};
-use kedge_disk::{Fault, Operation, SimDisk};
+use kedge_bucket::{Bucket, BucketChange, Timing, VbState};
+use kedge_disk::{Fault, Observed, Operation, SimDisk};
 use kedge_types::{Status, VbId};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// The bucket's couchstore files.
@@ -198,6 +199,42 @@ fn a_log_that_grows_long_is_settled_early_and_stays_bounded() {
     let again = place.open();
     assert_eq!(again.figure("curr_items"), 50);
     again.bucket.shutdown();
+}
+
+#[test]
+fn a_settler_rests_longer_than_it_worked_until_the_log_is_nearly_full() {
+    let mut place = sim(&SimDisk::new(15));
+    place.config.num_shards = 1;
+    place.config.settle_age_ms = 3_600_000;
+    place.config.log_bytes_max = 8 << 20;
+    let steps = place.by_hand();
+    place.disk = Arc::new(Observed::new(place.disk, Slow::new(&steps, 10_000_000)));
+    let sink = Arc::new(Sink::default());
+    let bucket = Bucket::open(place.setup(&sink)).unwrap();
+    steps.run();
+    let open = place.opened(bucket, sink);
+    // So many MiB, to all four vBuckets.
+    let write = |mib: usize| {
+        for n in 0..mib * 16 {
+            open.set(&format!("key-{n}"), &[b'v'; 64 << 10]).unwrap();
+        }
+        open.bucket.sync().unwrap();
+    };
+    let commits = || open.figure("ep_settle_commits");
+    write(3);
+    steps.run();
+    assert_eq!(commits(), 0, "less than half full");
+    write(2);
+    steps.run();
+    assert_eq!(commits(), 1, "a commit takes two syncs, 20 ms");
+    steps.pass(MS * 19);
+    assert_eq!(commits(), 1);
+    steps.pass(SEC);
+    assert_eq!(commits(), 4, "all have had their turn");
+    write(8);
+    steps.run();
+    assert_eq!(commits(), 8, "nobody rests");
+    open.bucket.shutdown();
 }
 
 #[test]

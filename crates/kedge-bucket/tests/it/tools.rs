@@ -4,7 +4,7 @@ use kedge_bucket::{
     Bucket, BucketConfig, BucketSetup, CompactionPace, Completion, Completions, Cookie, Ctx,
     Mutated, Outcome, Read, Recovery, StoreMode, Topology, WarmupBehavior, Write,
 };
-use kedge_disk::{Disk, SimDisk};
+use kedge_disk::{Asked, Disk, DiskError, Observer, Operation, SimDisk};
 use kedge_executor::{Config, Executor, Manual, Pool, Threads};
 use kedge_types::{
     Cas, Clock, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, ManualClock, Now,
@@ -193,6 +193,41 @@ impl Clock for Ticking {
     fn now(&self) -> Now {
         self.0.advance(self.1.as_nanos() as u64);
         self.0.now()
+    }
+}
+
+/// Lets time pass in what is asked of the disk. Tasks hear of it when they look at the clock.
+#[derive(Debug)]
+pub(crate) struct Slow {
+    clock: Arc<ManualClock>,
+    pub(crate) sync_ns: AtomicU64,
+    pub(crate) read_ns: AtomicU64,
+}
+
+impl Slow {
+    /// Syncs take so long, reads no time.
+    pub(crate) fn new(steps: &Steps, sync_ns: u64) -> Arc<Self> {
+        Arc::new(Self {
+            clock: steps.clock(),
+            sync_ns: AtomicU64::new(sync_ns),
+            read_ns: AtomicU64::new(0),
+        })
+    }
+}
+
+impl Observer for Slow {
+    fn around<R>(
+        &self,
+        asked: &Asked<'_>,
+        run: impl FnOnce() -> Result<R, DiskError>,
+    ) -> Result<R, DiskError> {
+        let ns = match asked.operation {
+            Operation::Sync => self.sync_ns.load(Ordering::Relaxed),
+            Operation::Read => self.read_ns.load(Ordering::Relaxed),
+            _ => 0,
+        };
+        self.clock.advance(ns);
+        run()
     }
 }
 

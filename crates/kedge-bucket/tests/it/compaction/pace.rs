@@ -2,35 +2,10 @@
 
 use super::*;
 use kedge_bucket::{Bucket, BucketChange, CompactionChange, CompactionPace};
-use kedge_disk::{Asked, DiskError, Observed, Observer, Operation, SimDisk};
+use kedge_disk::{Observed, SimDisk};
 use kedge_executor::Pool;
-use kedge_types::ManualClock;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Lets time pass in what is asked of the disk.
-#[derive(Debug)]
-struct Slow {
-    clock: Arc<ManualClock>,
-    sync_ns: AtomicU64,
-    read_ns: AtomicU64,
-}
-
-impl Observer for Slow {
-    fn around<R>(
-        &self,
-        asked: &Asked<'_>,
-        run: impl FnOnce() -> Result<R, DiskError>,
-    ) -> Result<R, DiskError> {
-        let ns = match asked.operation {
-            Operation::Sync => self.sync_ns.load(Ordering::Relaxed),
-            Operation::Read => self.read_ns.load(Ordering::Relaxed),
-            _ => 0,
-        };
-        self.clock.advance(ns);
-        run()
-    }
-}
+use std::sync::atomic::Ordering;
 
 const US: u64 = 1_000;
 const READ_US: u64 = 30_000;
@@ -57,11 +32,7 @@ fn run(commit_log: bool, sync_us: u64) -> (u64, u64) {
     place.config.commit_log = commit_log;
     place.config.compaction.fragmentation_percent = 100;
     let steps = place.by_hand();
-    let slow = Arc::new(Slow {
-        clock: steps.clock(),
-        sync_ns: AtomicU64::new(USUAL_US * US),
-        read_ns: AtomicU64::new(0),
-    });
+    let slow = Slow::new(&steps, USUAL_US * US);
     place.disk = Arc::new(Observed::new(place.disk, Arc::clone(&slow)));
     let sink = Arc::new(Sink::default());
     let bucket = Bucket::open(place.setup(&sink)).unwrap();
