@@ -330,8 +330,7 @@ fn run(seed: u64) {
             open.bucket.shutdown();
             return;
         }
-        let fail_at = disk.operations() + 1 + random.below(80);
-        disk.fail_operation(fail_at, Fault::PowerLoss);
+        disk.fail_after(random.below(80), Fault::PowerLoss);
         let has_ended = || !open.sink.fatal().is_empty() || place.disk.exists(&place.dir).is_err();
         let mut cookie = 0;
         while !has_ended() {

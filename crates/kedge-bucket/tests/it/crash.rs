@@ -89,8 +89,7 @@ fn run(seed: u64, compacting: bool) -> u64 {
         let open = place.open();
         check(&open, &mut expected, seed, round);
         order.check(&open, &format!("seed {seed}, round {round}"));
-        let fail_at = disk.operations() + 1 + next(operations_max);
-        disk.fail_operation(fail_at, Fault::PowerLoss);
+        disk.fail_after(next(operations_max), Fault::PowerLoss);
         let mut cookie = 0;
         let mut ticket = None;
         // Without a log, only a failed sync ends the process; what fails before it is tried again.

@@ -96,7 +96,7 @@ fn a_branch_of_which_nothing_reached_the_disk_is_not_written_again() {
         let (open, _steps) = place.open_by_hand();
         let lost = open.set("key", b"lost").unwrap();
         // Before anything of the change is written.
-        disk.fail_operation(disk.operations() + 1, Fault::PowerLoss);
+        disk.fail_after(0, Fault::PowerLoss);
         place.disk.create_dir_all(Path::new("/off")).unwrap_err();
         open.bucket.shutdown();
         disk.crash(1);
@@ -149,7 +149,7 @@ fn a_crash_before_the_first_commit_is_no_clean_stop() {
         assert_eq!(lost.uuid == kept.uuid, report.clean);
         // Before anything of the change is written.
         disk.clear_faults();
-        disk.fail_operation(disk.operations() + 1, Fault::PowerLoss);
+        disk.fail_after(0, Fault::PowerLoss);
         place.disk.create_dir_all(Path::new("/off")).unwrap_err();
         again.bucket.shutdown();
         disk.crash(1);

@@ -111,6 +111,13 @@ impl SimDisk {
         self.lock().faults.insert(number, fault);
     }
 
+    /// Lets the operation go wrong that comes after so many others, counted from now on, also when others begin some just now.
+    pub fn fail_after(&self, others: u64, fault: Fault) {
+        let mut state = self.lock();
+        let number = state.operations + 1 + others;
+        state.faults.insert(number, fault);
+    }
+
     /// Lets the next operation of this kind go wrong.
     pub fn fail_next(&self, op: Operation, fault: Fault) {
         self.lock().next_of.push((op, fault));

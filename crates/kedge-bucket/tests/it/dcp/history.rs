@@ -199,8 +199,7 @@ impl History {
             96 if self.pair.nodes[which].up.is_some() => {
                 // Somewhere in what it does next.
                 let disk = &self.pair.nodes[which].disk;
-                let at = disk.operations() + 1 + self.random.below(40);
-                disk.fail_operation(at, Fault::PowerLoss);
+                disk.fail_after(self.random.below(40), Fault::PowerLoss);
             }
             97 => self.check(),
             _ => self.start_what_is_down(),

@@ -331,8 +331,8 @@ impl History {
             let steps_max = if killed {
                 self.random.below(STEPS)
             } else {
-                let fail_at = self.disk.operations() + 1 + self.random.below(1_000);
-                self.disk.fail_operation(fail_at, Fault::PowerLoss);
+                self.disk
+                    .fail_after(self.random.below(1_000), Fault::PowerLoss);
                 STEPS
             };
             if let Some((open, steps)) = self.open() {

@@ -164,7 +164,7 @@ fn end(open: &Open, disk: &SimDisk, random: &mut Random) {
             open.bucket.shutdown();
         }
         _ => {
-            disk.fail_operation(disk.operations() + 1 + random.below(30), Fault::PowerLoss);
+            disk.fail_after(random.below(30), Fault::PowerLoss);
             // Settles, or tries to.
             drop(open.bucket.settle());
             open.bucket.shutdown();
