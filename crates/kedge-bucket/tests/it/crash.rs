@@ -102,6 +102,7 @@ fn run(seed: u64, compacting: bool) -> u64 {
             for _ in 0..=next(4) {
                 let name = format!("key-{}", next(12));
                 version += 1;
+                assert!(version < 1_000_000, "the power never failed, seed {seed}");
                 cookie += 1;
                 let value = format!("{version:020}")
                     .into_bytes()
