@@ -37,10 +37,6 @@ impl SettleShard {
         self.pressed.fetch_max(pressure as u8, Ordering::SeqCst) < pressure as u8
     }
 
-    fn knows(&self, pressure: Pressure) -> bool {
-        self.pressed.load(Ordering::SeqCst) >= pressure as u8
-    }
-
     /// It wants to hear of what is more than this.
     pub(super) fn is_told(&self, pressure: Pressure) {
         self.pressed.store(pressure as u8, Ordering::SeqCst);
@@ -50,18 +46,7 @@ impl SettleShard {
 impl Bucket {
     /// The log has grown: wakes the settlers when they have to begin early.
     pub(crate) fn look_at_pressure(&self) {
-        let pressure = if self.is_settling_urgent() {
-            Pressure::Urgent
-        } else if self
-            .settlers
-            .iter()
-            .all(|shard| shard.knows(Pressure::Long))
-        {
-            // They look for themselves how long it is.
-            return;
-        } else {
-            self.pressure()
-        };
+        let pressure = self.pressure();
         if pressure == Pressure::None {
             return;
         }
