@@ -191,8 +191,8 @@ def floor_report(figures):
     most = os.cpu_count() * 1e6 / hand_over_us
     return (
         f"## {TITLES['floor']}\n\nA hand-over through a condition variable whose waiter sleeps takes {hand_over_us:.2f} us of processor time, "
-        f"half of a round trip on one core: {os.cpu_count()} cores make no more than {thousands(most)} thousand of them a second, whatever "
-        f"the pool does.\n\n\"Times the futex floor\" below is items/s divided by {figures.floor}.\n\n"
+        f"half of a round trip on one core: {os.cpu_count()} cores make no more than {thousands(most)} thousand of them a second: "
+        f"who makes more items has the result there before its front thread sleeps.\n\n\"Times the futex floor\" below is items/s divided by {figures.floor}.\n\n"
         + table(["means and place", "thousand round trips/s", "us", "CPU us"], rows)
     )
 

@@ -12,6 +12,7 @@ use crate::pool::PoolShared;
 use crate::slab::{NEVER, Slab};
 use crate::state::{Ended as After, Posted};
 use crate::stats::KindTable;
+use crate::submitter::give_a_moment;
 use crate::sync::{AtomicBool, Ordering};
 use crate::threads::{Threads, cores};
 use crate::timers::Timers;
@@ -134,6 +135,9 @@ impl Executor {
     }
 
     /// Runs a closure once on a pool. With a kind and an owner of its own: [`Executor::submit_as`].
+    ///
+    /// A thread that has waited for each result so far, of closures of a kind that takes less than 5 us on average, is held up
+    /// for about 6 us at most, until the closure has run. So it need not sleep, in whatever way it waits.
     pub fn submit<T: Send + 'static>(
         &self,
         pool: Pool,
@@ -156,10 +160,12 @@ impl Executor {
         if let Err(refused) = added {
             shot.refuse(refused);
         }
+        let is_quick = self.inner.kinds.enter(kind).1.is_quick();
+        let has_looked = is_quick && !self.is_manual() && give_a_moment(&shot);
         Handle {
             shot,
             id: added.ok(),
-            soon: self.inner.kinds.enter(kind).1.is_quick(),
+            soon: is_quick && !has_looked,
             manual: self.is_manual().then(|| Self::unguarded(&self.inner)),
         }
     }

@@ -117,6 +117,10 @@ pub(crate) trait Job: Send + Sync {
     fn run(&self) -> Outcome;
     /// Drops the closure if it has not run; who waits hears of it.
     fn cancel(&self);
+    /// Whether it has run, or never will.
+    fn is_over(&self) -> bool;
+    /// Waits for its end for a moment, without sleeping. Returns whether it is over.
+    fn look_for_end(&self) -> bool;
 }
 
 /// The closure and the place of its result, in one allocation.
@@ -168,6 +172,14 @@ impl<F: FnOnce() -> T + Send, T: Send> Job for Shot<F, T> {
                 std::panic::resume_unwind(panic);
             }
         }
+    }
+
+    fn is_over(&self) -> bool {
+        self.promise.is_kept()
+    }
+
+    fn look_for_end(&self) -> bool {
+        self.promise.look()
     }
 }
 

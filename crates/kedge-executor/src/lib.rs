@@ -32,6 +32,7 @@ mod run;
 mod slab;
 mod state;
 mod stats;
+mod submitter;
 mod sync;
 mod threads;
 mod timers;

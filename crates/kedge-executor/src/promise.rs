@@ -65,7 +65,7 @@ impl<T> Promise<T> {
     /// Waits for the value. For one waiter, once. `soon` says that the value is worth spinning for.
     pub(crate) fn wait(&self, soon: bool) -> T {
         if soon {
-            self.spin();
+            self.look();
         }
         loop {
             {
@@ -79,13 +79,15 @@ impl<T> Promise<T> {
         }
     }
 
-    fn spin(&self) {
+    /// Waits for the value for a moment, without sleeping. Returns whether it is there.
+    pub(crate) fn look(&self) -> bool {
         for _ in 0..SPINS {
             if self.is_kept() {
-                return;
+                return true;
             }
             relax();
         }
+        false
     }
 
     pub(crate) fn poll(&self, waker: &Waker) -> Poll<T> {

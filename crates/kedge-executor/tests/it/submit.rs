@@ -201,3 +201,31 @@ fn who_waits_on_threads_hears_of_the_end() {
     gate.open();
     finish(&ended);
 }
+
+/// Within `submit` or by its own means, and whether it waits at once or submits more before.
+#[test]
+fn who_waits_by_means_of_its_own_has_every_result() {
+    let (executor, owner) = threaded(2);
+    let front = move |ahead: usize| {
+        let (sender, results) = std::sync::mpsc::channel();
+        for batch in 0..2_000 {
+            for number in 0..ahead {
+                let sender = sender.clone();
+                let send = move || sender.send((batch, number)).unwrap();
+                drop(executor.submit_as(&NORMAL, owner, send));
+            }
+            let mut had: Vec<_> = results.iter().take(ahead).collect();
+            had.sort_unstable();
+            let all: Vec<_> = (0..ahead).map(|number| (batch, number)).collect();
+            assert_eq!(had, all);
+        }
+    };
+    within(move || {
+        std::thread::scope(|scope| {
+            for ahead in [1, 1, 3, 20] {
+                let front = &front;
+                scope.spawn(move || front(ahead));
+            }
+        });
+    });
+}
