@@ -4,9 +4,12 @@ use crate::bucket::{Bucket, Phase};
 use crate::commit::Committer;
 use crate::error::BucketError;
 use crate::mark::Mark;
+use crate::tasks::BUCKET_DELETION;
 use kedge_disk::Disk;
+use kedge_executor::OwnerId;
 use kedge_types::limits::SHUTDOWN_SETTLE_MS;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -119,13 +122,22 @@ impl Bucket {
         }
     }
 
-    /// Ends the bucket and removes its directory.
+    /// Ends the bucket and has a task remove its directory, which belongs to `owner`, as tasks of the bucket's own are
+    /// gone by then. Returns when that is done.
     ///
     /// # Errors
     /// What the disk says; a part of the directory may be gone then.
-    pub fn destroy(&self) -> Result<(), BucketError> {
+    pub fn destroy(&self, owner: OwnerId) -> Result<(), BucketError> {
         self.end_with(None);
-        remove_dir(&*self.setup.disk, &self.setup.dir)
+        let (disk, dir) = (Arc::clone(&self.setup.disk), self.setup.dir.clone());
+        let remove = move || remove_dir(&*disk, &dir);
+        let removed = self
+            .setup
+            .executor
+            .submit_as(&BUCKET_DELETION, owner, remove);
+        // While the executor ends there are no such tasks.
+        let here = |_| remove_dir(&*self.setup.disk, &self.setup.dir);
+        removed.wait().unwrap_or_else(here)
     }
 }
 

@@ -82,6 +82,9 @@ pub(crate) static VBUCKET_DELETION: Kind =
 /// The bucket is emptied. A run is all of it.
 pub(crate) static BUCKET_FLUSH: Kind =
     Kind::new("bucket_flush", Pool::AuxIo, Priority::Normal, ms(5_000));
+/// The directory of a bucket that was dropped goes. A run is all of it.
+pub(crate) static BUCKET_DELETION: Kind =
+    Kind::new("bucket_deletion", Pool::AuxIo, Priority::Normal, ms(5_000));
 /// A vBucket is given another state. A run is a sync.
 pub(crate) static VBUCKET_STATE: Kind =
     Kind::new("vbucket_state", Pool::Writer, Priority::Normal, ms(500));

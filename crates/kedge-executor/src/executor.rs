@@ -202,13 +202,14 @@ impl Executor {
     /// runs says itself what comes next.
     pub fn snooze(&self, id: TaskId, time: Duration) -> bool {
         let inner = &self.inner;
+        // First, as the processor's counter is slow to come, and the rest need not wait for it.
+        let now_ns = inner.clock.now_ns();
         let Some(slot) = inner.slab.get(id.index()) else {
             return false;
         };
         if !slot.state.take_sleeper(id.generation()) {
             return false;
         }
-        let now_ns = inner.clock.now_ns();
         let deadline_ns = now_ns.saturating_add(nanos(time));
         // Published with the state.
         slot.deadline_ns.store(deadline_ns, Ordering::Relaxed);

@@ -29,7 +29,7 @@ use kedge_cluster::{
     BucketEntry, ClusterError, ClusterState, ClusterView, ManifestError, ManifestKeeper, Ports,
 };
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
-use kedge_executor::Executor;
+use kedge_executor::{Executor, OwnerId};
 use kedge_types::limits::{BUCKET_NAME_BYTES_MAX, BUCKETS_MAX, SHUTDOWN_SETTLE_MS};
 use kedge_types::{Clock, ManifestUid, Status};
 use parking_lot::Mutex;
@@ -98,6 +98,8 @@ pub struct RegistrySetup {
     pub clock: Arc<dyn Clock>,
     /// Runs what buckets do by themselves.
     pub executor: Executor,
+    /// Whom tasks belong to that are no bucket's.
+    pub owner: OwnerId,
     /// Where completions of parked commands go.
     pub completions: Arc<dyn Completions>,
     /// Front-end threads. [`Ctx::thread`] of who is none of them is this number.
@@ -331,7 +333,7 @@ impl BucketRegistry {
         self.keepers.lock().remove(name);
         let dir = bucket_dir(&self.setup.data_dir, name);
         remove_config(&self.setup, &dir)?;
-        bucket.destroy()?;
+        bucket.destroy(self.setup.owner)?;
         Ok(())
     }
 }

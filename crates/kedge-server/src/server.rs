@@ -426,6 +426,7 @@ fn open_registry(
         data_dir: config.data_dir.clone(),
         clock: services.clock.clone(),
         executor: pools.executor().clone(),
+        owner: pools.owner(),
         completions: front_ends.clone(),
         threads,
         recovery: config.recovery,

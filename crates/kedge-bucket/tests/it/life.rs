@@ -166,11 +166,19 @@ fn a_crash_before_the_first_commit_is_no_clean_stop() {
 #[test]
 fn destroying_leaves_nothing_behind() {
     let disk = SimDisk::new(6);
-    let place = sim(&disk);
+    let mut place = sim(&disk);
+    place.executor = executor();
     let open = place.open();
     open.set("a", b"1").unwrap();
-    open.bucket.destroy().unwrap();
+    open.destroy();
     assert!(!place.disk.exists(&place.dir).unwrap());
+    let kinds = open.executor.kinds();
+    let removal = kinds
+        .iter()
+        .find(|info| info.kind.name() == "bucket_deletion");
+    let removal = removal.expect("a task removed the directory");
+    let ran = (removal.kind.pool(), removal.run_time.count);
+    assert_eq!(ran, (Pool::AuxIo, 1));
     let fresh = place.open();
     assert_eq!(fresh.get("a"), Err(Status::KeyNotFound));
     fresh.bucket.shutdown();
@@ -366,7 +374,7 @@ fn a_bucket_that_is_dropped_under_load_leaves_no_task_behind() {
             until("writes are taken", || {
                 open.figure("curr_items") > 50 * round
             });
-            open.bucket.destroy().unwrap();
+            open.destroy();
             assert_eq!(place.executor.tasks(), [], "round {round}");
         });
         assert_eq!(refused.into_inner(), 3);
@@ -443,7 +451,7 @@ fn a_bucket_that_is_destroyed_in_the_middle_of_its_work_answers_all_and_leaves_n
     assert!(bucket.is_warming() && open.figure("ep_num_non_resident") > 0);
     assert!(open.figure("mem_used") > open.figure("ep_mem_high_wat"));
     assert_eq!(ticket.report(), None);
-    bucket.destroy().unwrap();
+    open.destroy();
     assert_eq!(ticket.report().map(|report| report.cancelled), Some(4));
     let refused = Status::TemporaryFailure;
     assert!(

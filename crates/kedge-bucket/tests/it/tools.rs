@@ -435,6 +435,13 @@ impl Open {
         self.cookies.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Destroys the bucket. All its tasks are gone then, and that of the removal.
+    pub(crate) fn destroy(&self) {
+        let owner = self.executor.register("server").unwrap();
+        self.bucket.destroy(owner).unwrap();
+        self.executor.unregister(owner, false);
+    }
+
     /// The pools of the tasks of that kind.
     pub(crate) fn pools(&self, kind: &str) -> Vec<Pool> {
         let tasks = self.executor.tasks().into_iter();

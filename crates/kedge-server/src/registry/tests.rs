@@ -20,11 +20,13 @@ impl Completions for Nobody {
 #[test]
 fn a_flush_waits_until_the_bucket_is_loaded() {
     let (executor, manual) = Manual::new();
+    let owner = executor.register("server").unwrap();
     let setup = RegistrySetup {
         disk: Arc::new(SimDisk::new(1)),
         data_dir: PathBuf::from("/data"),
         clock: Arc::new(SystemClock::new()),
         executor,
+        owner,
         completions: Arc::new(Nobody),
         threads: 1,
         recovery: Recovery::Strict,

@@ -64,6 +64,7 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
         data_dir: PathBuf::from("/data"),
         clock: clock.clone(),
         executor: pools.executor().clone(),
+        owner: pools.owner(),
         completions: front_ends.clone(),
         threads: 1,
         recovery: Recovery::Strict,

@@ -26,11 +26,14 @@ fn on_disk(dir: &Path) -> Result<BucketRegistry, RegistryError> {
 }
 
 fn open(disk: Arc<dyn Disk>, dir: &Path) -> Result<BucketRegistry, RegistryError> {
+    let executor = Executor::new(FEW_THREADS).unwrap();
+    let owner = executor.register("server").unwrap();
     let setup = RegistrySetup {
         disk,
         data_dir: dir.to_owned(),
         clock: Arc::new(SystemClock::new()),
-        executor: Executor::new(FEW_THREADS).unwrap(),
+        executor,
+        owner,
         completions: Arc::new(Nobody),
         threads: 1,
         recovery: Recovery::Strict,

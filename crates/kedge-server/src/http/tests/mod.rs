@@ -70,6 +70,7 @@ impl Server {
             data_dir: dir.path().to_owned(),
             clock: Arc::new(SystemClock::new()),
             executor: pools.executor().clone(),
+            owner: pools.owner(),
             completions: Arc::new(Nobody),
             threads: 1,
             recovery: Recovery::default(),
