@@ -13,6 +13,10 @@ use kedge_vbucket::{Deletion, Item, ItemMeta, Settle, SystemEvent, is_system_key
 
 use crate::events::{body_of, event_of};
 
+/// Values up to this length are stored as they are: Snappy adds two bytes of its own, and finds next to nothing to save in so
+/// few, unless they repeat themselves. The original compresses them, too, and reads either.
+const PLAIN_BYTES_MAX: usize = 64;
+
 /// A batch of items in the form that a file wants them in.
 pub(crate) struct Batch<'a> {
     items: &'a [Settle],
@@ -54,9 +58,13 @@ impl<'a> Batch<'a> {
                 keys.extend_from_slice(settle.item().key());
                 u32::try_from(keys.len()).expect("the keys of a batch have less than 4 GiB")
             };
+            let is_short = body.is_none() && settle.item().value().len() <= PLAIN_BYTES_MAX;
             Encoded {
                 rev_meta: meta.rev_meta.encode(),
-                content_meta: meta.content_meta,
+                content_meta: match is_short {
+                    true => meta.content_meta.uncompressed(),
+                    false => meta.content_meta,
+                },
                 deleted: meta.deleted,
                 key_end,
                 body,

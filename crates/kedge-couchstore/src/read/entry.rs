@@ -39,6 +39,12 @@ impl ContentMeta {
     pub fn is_compressed(self) -> bool {
         self.0 & Self::COMPRESSED != 0
     }
+
+    /// The same of a body that is stored as it is.
+    #[must_use]
+    pub fn uncompressed(self) -> Self {
+        Self(self.0 & !Self::COMPRESSED)
+    }
 }
 
 impl Entry {

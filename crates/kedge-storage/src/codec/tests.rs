@@ -181,6 +181,27 @@ fn flags_are_the_clients_bytes() {
 }
 
 #[test]
+fn short_values_are_stored_as_they_are() {
+    let items = [64, 65].map(|bytes: u64| {
+        let meta = ItemMeta {
+            seqno: Seqno(bytes),
+            ..ItemMeta::default()
+        };
+        let value = vec![b'a'; bytes as usize];
+        Settle::Document(Item::new(&meta, &bytes.to_be_bytes(), &[&value]))
+    });
+    let batch = Batch::new(&items);
+    let [short, long]: [Mutation<'_>; 2] = batch.mutations().try_into().expect("two");
+    assert_eq!(short.body, Body::Stored(&[b'a'; 64]));
+    assert!(!short.content_meta.is_compressed());
+    assert_eq!(long.body, Body::Compress(&[b'a'; 65]));
+    for (record, bytes) in through_a_file(&items).iter().zip([64, 65]) {
+        let item = record.item().expect("with its value");
+        assert_eq!(item.value(), vec![b'a'; bytes]);
+    }
+}
+
+#[test]
 fn prepares_have_keys_of_their_own() {
     let item = |seqno: u64, key: &[u8]| {
         let meta = ItemMeta {
