@@ -16,6 +16,7 @@ mod histories;
 mod hold;
 mod leaks;
 mod life;
+#[path = "../../../kedge-executor/tests/it/lines.rs"]
 mod lines;
 mod modes;
 mod open_files;

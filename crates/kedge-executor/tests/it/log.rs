@@ -1,26 +1,12 @@
 //! What the log says of tasks that go wrong.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kedge_executor::{Context, Kind, Next, Pool, Priority, TaskSpec};
 
+use crate::lines::lines_of;
 use crate::support::{HOUR, dropping, manual};
-
-/// The lines that `work` leads to on this thread; as many as a pipe holds, which is hundreds.
-fn lines_of(work: impl FnOnce()) -> Vec<String> {
-    let (written, log) = io::pipe().unwrap();
-    let log = tracing_subscriber::fmt()
-        .with_writer(Arc::new(log))
-        .finish();
-    tracing::subscriber::with_default(log, work);
-    io::read_to_string(written)
-        .unwrap()
-        .lines()
-        .map(str::to_owned)
-        .collect()
-}
 
 fn has_all(line: &str, parts: &[&str]) -> bool {
     parts.iter().all(|part| line.contains(part))

@@ -3,6 +3,7 @@
 mod cancel;
 mod destructors;
 mod info;
+mod lines;
 mod log;
 mod naive;
 mod panics;

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use kedge_executor::Ended;
 use shuttle::future::block_on;
+use shuttle::sync::mpsc;
 use shuttle::thread;
 
 use crate::support::{KIND, check, executor};
@@ -40,6 +41,21 @@ fn a_result_that_was_polled_for_is_waited_for() {
         });
         let result = polled.unwrap_or_else(|| handle.wait());
         assert_eq!(result, Ok(1));
+        executor.shutdown();
+    });
+}
+
+/// So often that the thread is known to wait: it looks for the end within `submit` then.
+#[test]
+fn who_waits_by_means_of_its_own_has_every_result() {
+    check(|| {
+        let (executor, owner) = executor(1);
+        for number in 0..5 {
+            let (sender, result) = mpsc::channel();
+            let send = move || sender.send(number).unwrap();
+            drop(executor.submit_as(&KIND, owner, send));
+            assert_eq!(result.recv(), Ok(number));
+        }
         executor.shutdown();
     });
 }

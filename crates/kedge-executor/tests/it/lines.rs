@@ -1,4 +1,4 @@
-//! What the bucket says in the log.
+//! What is said in the log. The tests of `kedge-bucket` use it, too.
 
 use std::io;
 use std::sync::Arc;
