@@ -6,7 +6,6 @@
 mod administrator;
 mod bucket;
 mod cluster;
-mod huge_pages;
 mod signals;
 
 pub(crate) use cluster::read_file as read_cluster_file;
@@ -15,7 +14,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::sync::mpsc::{self, RecvError, Sender};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -30,9 +29,9 @@ use kedge_server::registry::{BucketRegistry, RegistryError};
 use kedge_server::users::{Users, UsersError};
 use kedge_server::{Limits, MemcachedConfig, Server, ServerConfig, ServerError, Services};
 use kedge_types::SystemClock;
+use rustix::thread::disable_transparent_huge_pages;
 use tracing_subscriber::EnvFilter;
 
-use self::huge_pages::HugePages;
 use crate::output;
 use crate::settings::{Effective, LogLevel, Recover, Settings, SettingsError};
 
@@ -106,7 +105,9 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
     if settings.stop_with_parent {
         signals::stop_with_parent();
     }
-    let mut huge_pages = HugePages::off_until_needed();
+    // The kernel makes room for a huge page while the thread that touches it waits, and all others that need memory: for up to
+    // 20 ms where files fill the memory. Where it knows of none, nothing is lost.
+    let _ = disable_transparent_huge_pages(true);
     let (events, inbox) = mpsc::channel();
     signals::watch(events.clone())?;
 
@@ -147,11 +148,7 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
         output::print(&ready_line(&server))?;
     }
     loop {
-        let event = match huge_pages.next_look() {
-            Some(pause) => inbox.recv_timeout(pause),
-            None => inbox.recv().map_err(RecvTimeoutError::from),
-        };
-        match event {
+        match inbox.recv() {
             Ok(event @ (Event::Loaded(_) | Event::Clustered)) => {
                 if let Event::Loaded(bucket) = event
                     && let Err(error) = check_loaded(server.registry(), &bucket)
@@ -173,9 +170,8 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
                 tracing::info!("stopped");
                 return Ok(());
             }
-            Err(RecvTimeoutError::Timeout) => huge_pages.look(),
             // The thread that waits for signals never ends.
-            Err(RecvTimeoutError::Disconnected) => unreachable!("signals are always watched"),
+            Err(RecvError) => unreachable!("signals are always watched"),
         }
     }
 }

@@ -367,6 +367,19 @@ fn threads_have_names_and_their_number_is_set() {
 }
 
 #[test]
+fn memory_is_never_on_huge_pages() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &[]);
+    let mut connection = server.connect();
+    for n in 0..80 {
+        let set = connection.set(format!("key-{n}").as_bytes(), &vec![b'v'; 1 << 20], None);
+        set.expect("it is stored");
+    }
+    assert!(server.resident_bytes() > 64 << 20);
+    assert_eq!(server.status("THP_enabled"), "0");
+}
+
+#[test]
 fn a_start_says_when_documents_are_read_and_when_that_is_done() {
     let dir = tempfile::tempdir().expect("a directory");
     let server = Server::start(dir.path(), &[]);

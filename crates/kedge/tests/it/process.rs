@@ -142,18 +142,18 @@ impl Server {
 
     /// Resident memory in bytes.
     pub(crate) fn resident_bytes(&self) -> u64 {
+        let line = self.status("VmRSS");
+        let kib: u64 = line.trim_end_matches(" kB").parse().expect("a number");
+        kib << 10
+    }
+
+    /// What the kernel says of the process under this name, `proc_pid_status(5)`.
+    pub(crate) fn status(&self, name: &str) -> String {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()));
         let status = status.expect("the process runs");
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .expect("VmRSS");
-        let kib: u64 = line
-            .trim()
-            .trim_end_matches(" kB")
-            .parse()
-            .expect("a number");
-        kib << 10
+        let mut lines = status.lines().filter_map(|line| line.split_once(':'));
+        let found = lines.find(|(found, _)| *found == name);
+        found.expect(name).1.trim().to_owned()
     }
 
     /// A logged-in connection with the bucket `default`.
