@@ -58,6 +58,10 @@ impl Pacing {
         true
     }
 
+    pub(super) fn is_on(&self) -> bool {
+        !self.state.lock().is_off()
+    }
+
     /// Another number than before: there is another pace since, and a rest that it asked for has lost its reason.
     pub(super) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)

@@ -18,6 +18,9 @@ use std::time::Duration;
 /// Expired documents that are deleted at once, under the vBucket's lock.
 const EXPIRE_AT_ONCE: usize = 64;
 
+/// A compaction that is not to disturb commits syncs its file each time that so many bytes were written.
+const SYNC_EACH_BYTES: u64 = 128 << 10;
+
 /// How a compaction ended.
 #[derive(Debug)]
 pub(super) enum Ended {
@@ -139,6 +142,8 @@ impl Bucket {
             purge_before_seqno: wish.purge_before_seqno,
             drop_deletes: wish.drop_deletes,
             now_unix_secs: now_secs,
+            sync_each_bytes: (is_paced && self.compactions.pacing.is_on())
+                .then_some(SYNC_EACH_BYTES),
         };
         let history = self.vbuckets[vb.index()].lock().history();
         let mut hooks = Hooks {

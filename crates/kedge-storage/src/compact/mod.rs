@@ -55,6 +55,9 @@ pub struct CompactRequest {
     pub drop_deletes: bool,
     /// The Unix second by which documents have expired or not.
     pub now_unix_secs: u32,
+    /// The new file is synced each time that so many bytes were written: who syncs meanwhile waits for no more than these.
+    /// `None`: as often as is best for who does not.
+    pub sync_each_bytes: Option<u64>,
 }
 
 /// What a compaction did.
@@ -124,7 +127,10 @@ impl Storage {
         watch.check()?;
         let target = target_path(source.path());
         self.clear(&target)?;
-        let settings = Settings::default();
+        let mut settings = Settings::default();
+        if let Some(bytes) = request.sync_each_bytes {
+            settings.sync_each_bytes = bytes;
+        }
         let source = source.into_snapshot();
         let compaction = Compaction::run(&self.disk, &source, &target, &settings, &mut watch)?;
         drop(source);

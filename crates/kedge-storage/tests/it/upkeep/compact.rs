@@ -57,6 +57,30 @@ fn mixed(storage: &Storage) -> (Contents, PersistedState) {
 }
 
 #[test]
+fn a_compaction_syncs_as_often_as_it_was_asked_to() {
+    let storage = open(&SimDisk::new(1)).expect("open");
+    let mut model = Contents::new();
+    let items = documents(1..=5_000);
+    commit(&storage, &mut model, &items, &state(1, 5_000));
+    let bytes = storage.stats().written_bytes;
+    let [usual, often] = [None, Some(64 << 10)].map(|sync_each_bytes| {
+        let request = kedge_storage::CompactRequest {
+            sync_each_bytes,
+            ..keep_all()
+        };
+        let before = storage.stats().syncs;
+        let done = storage.compact(VB, &request, &mut Hooks::default());
+        done.expect("compact").expect("there is a file");
+        storage.stats().syncs - before
+    });
+    assert!(
+        often - usual >= bytes / (256 << 10),
+        "{usual} and {often} of {bytes} bytes"
+    );
+    assert_eq!(found(&storage), model);
+}
+
+#[test]
 fn what_nobody_needs_any_more_is_left_out_and_all_counts_say_so() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");

@@ -27,6 +27,7 @@ pub(crate) fn keep_all() -> CompactRequest {
         purge_before_seqno: None,
         drop_deletes: false,
         now_unix_secs: DELETED,
+        sync_each_bytes: None,
     }
 }
 

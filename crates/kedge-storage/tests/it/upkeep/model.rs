@@ -114,6 +114,7 @@ impl Model {
             purge_before_seqno: (self.rng.below(2) == 0).then(|| Seqno(self.rng.below(high + 1))),
             drop_deletes: self.rng.below(4) == 0,
             now_unix_secs: DELETED,
+            sync_each_bytes: (self.rng.below(2) == 0).then_some(8 << 10),
         }
     }
 
