@@ -175,6 +175,8 @@ totals! {
     SettleFailures = "ep_settle_failures",
     /// Attempts to settle or flush that were put off, as a compaction had the file just then.
     SettlesPutOff = "ep_settle_put_off",
+    /// Rests of settlers within a commit.
+    SettleRests = "ep_settle_rests",
     /// Rollbacks of vBuckets, those that had to begin anew included.
     Rollbacks = "ep_rollback_count",
     /// Rollbacks for which the vBucket began anew, empty.

@@ -2,6 +2,7 @@
 
 use crate::TaskId;
 use crate::executor::Executor;
+use crate::kind::Pool;
 use crate::pool::PoolShared;
 use crate::slab::{NEVER, Slot};
 use crate::state::{Phase, View};
@@ -14,6 +15,12 @@ impl Executor {
     #[must_use]
     pub fn pools(&self) -> Vec<PoolInfo> {
         self.inner.pools.iter().map(PoolShared::info).collect()
+    }
+
+    /// Whether a task of a pool is due and no thread is left for it: who could as well rest on its thread lets it go then.
+    #[must_use]
+    pub fn lacks_threads(&self, pool: Pool) -> bool {
+        self.inner.pools[pool as usize].lacks_threads()
     }
 
     /// The kinds of which there were tasks, in the order in which they came.

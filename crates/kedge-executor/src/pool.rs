@@ -283,6 +283,11 @@ impl PoolShared {
         self.publish(&state);
     }
 
+    pub(crate) fn lacks_threads(&self) -> bool {
+        let state = self.state.lock();
+        state.queue.len() > 0 && state.idle.is_empty()
+    }
+
     pub(crate) fn info(&self) -> PoolInfo {
         let state = self.state.lock();
         PoolInfo {

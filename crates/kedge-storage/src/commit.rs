@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use kedge_couchstore::Writer;
+use kedge_couchstore::{Change, Writer};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{PersistedState, Settle};
 
@@ -56,11 +56,16 @@ impl Storage {
         state: &PersistedState,
         now_ns: u64,
     ) -> Result<Committed, StorageError> {
-        self.commit_with(self.writer(vb), items, state, now_ns)
+        let commit = Commit {
+            items,
+            state,
+            now_ns,
+        };
+        self.commit_with(self.writer(vb), &commit, &mut || {})
     }
 
     /// As [`Storage::commit`], unless somebody has the right to write to the file: a commit, or a compaction that has come
-    /// to its end.
+    /// to its end. Nobody waits for this one: `between` is called again and again while it works, and may rest.
     ///
     /// # Errors
     /// [`StorageError::Busy`] then, and nothing was done.
@@ -70,32 +75,32 @@ impl Storage {
         items: &[Settle],
         state: &PersistedState,
         now_ns: u64,
+        between: &mut dyn FnMut(),
     ) -> Result<Committed, StorageError> {
         let guard = self.try_writer(vb).ok_or(StorageError::Busy { vb })?;
-        self.commit_with(guard, items, state, now_ns)
-    }
-
-    fn commit_with(
-        &self,
-        mut guard: WriteGuard<'_>,
-        items: &[Settle],
-        state: &PersistedState,
-        now_ns: u64,
-    ) -> Result<Committed, StorageError> {
         let commit = Commit {
             items,
             state,
             now_ns,
         };
+        self.commit_with(guard, &commit, between)
+    }
+
+    fn commit_with(
+        &self,
+        mut guard: WriteGuard<'_>,
+        commit: &Commit<'_>,
+        between: &mut dyn FnMut(),
+    ) -> Result<Committed, StorageError> {
         let committed = if guard.has_file() {
-            commit.append(&mut guard)
+            commit.append(&mut guard, between)
         } else {
-            commit.begin(&mut guard)
+            commit.begin(&mut guard, between)
         };
         match &committed {
             Ok(_) => {
                 Counters::count(&self.counters.commits);
-                Counters::add(&self.counters.committed_items, items.len() as u64);
+                Counters::add(&self.counters.committed_items, commit.items.len() as u64);
             }
             Err(error) => guard.failed(error),
         }
@@ -120,7 +125,7 @@ impl Storage {
             state,
             now_ns,
         };
-        let replaced = commit.begin(&mut guard).map(|_| ());
+        let replaced = commit.begin(&mut guard, &mut || {}).map(|_| ());
         match &replaced {
             Ok(()) => guard.remove_left(),
             Err(error) => guard.failed(error),
@@ -230,18 +235,26 @@ struct Commit<'a> {
 
 impl Commit<'_> {
     /// Behind what the vBucket's file has.
-    fn append(&self, guard: &mut WriteGuard<'_>) -> Result<Committed, StorageError> {
+    fn append(
+        &self,
+        guard: &mut WriteGuard<'_>,
+        between: &mut dyn FnMut(),
+    ) -> Result<Committed, StorageError> {
         let facts = guard.facts()?.clone();
         let mut writer = guard.writer()?;
-        let (committed, facts) = self.write(&mut writer, &facts)?;
+        let (committed, facts) = self.write(&mut writer, &facts, between)?;
         writer.committed(facts)?;
         Ok(committed)
     }
 
     /// As the beginning of a new file (couchstore file format, section 4.1).
-    fn begin(&self, guard: &mut WriteGuard<'_>) -> Result<Committed, StorageError> {
+    fn begin(
+        &self,
+        guard: &mut WriteGuard<'_>,
+        between: &mut dyn FnMut(),
+    ) -> Result<Committed, StorageError> {
         let made = guard.create().and_then(|mut writer| {
-            let (committed, facts) = self.write(&mut writer, &Facts::new())?;
+            let (committed, facts) = self.write(&mut writer, &Facts::new(), between)?;
             writer.committed(facts)?;
             Ok(committed)
         });
@@ -255,18 +268,20 @@ impl Commit<'_> {
         &self,
         writer: &mut Writer,
         facts: &Facts,
+        between: &mut dyn FnMut(),
     ) -> Result<(Committed, Facts), StorageError> {
         let mut changes = Changes::new(self.items);
         let mut live_before = vec![0_u64; self.items.len().div_ceil(64)];
         {
             let batch = Batch::new(self.items);
             let mutations = batch.mutations();
-            writer.save(&mutations, &mut |change| {
+            let mut observe = |change: Change<'_>| {
                 let index = change.index;
                 let was_live = change.old.as_ref().is_some_and(|old| !old.is_deleted());
                 live_before[index / 64] |= u64::from(was_live) << (index % 64);
                 changes.add(&mutations[index], &change);
-            })?;
+            };
+            writer.save_with_breaks(&mutations, &mut observe, between)?;
         }
         let facts = facts.after(self.state, &changes);
         let locals = facts.locals(&changes);

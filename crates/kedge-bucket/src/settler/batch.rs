@@ -1,12 +1,13 @@
 //! A batch on its way into a file: taken, written part by part, given back.
 
+use super::pace::Rests;
 use super::{Settler, Turn};
 use crate::bucket::Bucket;
 use crate::counters::Total;
 use crate::error::BucketError;
 use crate::floor::has_work;
 use crate::timings::Timing;
-use kedge_storage::{Committed, Storage};
+use kedge_storage::Committed;
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{PersistedState, Settle, SettleBatch};
 use std::collections::VecDeque;
@@ -79,12 +80,13 @@ impl Bucket {
         Ok(Begun::new(batch, items, bytes))
     }
 
-    /// Writes the next part, with what has to come before it.
+    /// Writes the next part, with what has to come before it: with rests, unless somebody else has the file; or else for
+    /// someone who waits, at once, and when the file is there to be written to.
     pub(super) fn settle_part(
         &self,
         vb: VbId,
         begun: &mut Begun,
-        waits: bool,
+        rests: Option<&mut Rests<'_>>,
     ) -> Result<(), BucketError> {
         let Some(part) = begun.parts.front() else {
             return Ok(());
@@ -101,12 +103,13 @@ impl Bucket {
             storage.delete(vb)?;
         } else if !items.is_empty() || !replaced {
             // An empty file that was just made says all there is to say.
-            let commit = if waits {
-                Storage::commit
-            } else {
-                Storage::try_commit
+            let (state, now_ns) = (&part.state, before.unix_ns);
+            let committed = match rests {
+                None => storage.commit(vb, items, state, now_ns)?,
+                Some(rests) => {
+                    storage.try_commit(vb, items, state, now_ns, &mut || rests.take(storage))?
+                }
             };
-            let committed = commit(storage, vb, items, &part.state, before.unix_ns)?;
             self.note_overwritten(vb, begun.batch.history(), items, &committed);
         }
         let took_ns = self

@@ -23,10 +23,10 @@ use batch::Begun;
 use kedge_executor::Next;
 use kedge_storage::StorageError;
 use kedge_types::VbId;
-use pace::{GAP, Pressure};
-use parking_lot::Mutex;
+use pace::{GAP, Pressure, Rests};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicU8;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// Pause after something could not be written.
@@ -49,6 +49,8 @@ pub(crate) struct Settler {
     failing: bool,
     /// So many vBuckets in a row were in the way.
     in_the_way: usize,
+    /// How long it rested within the last commit.
+    rested: Duration,
 }
 
 /// A settler, and the way to it.
@@ -57,9 +59,25 @@ pub(crate) struct SettleShard {
     /// vBuckets that are to go into the queue, and since when they wait.
     new: Mutex<Vec<(VbId, u64)>>,
     settler: Mutex<Settler>,
+    /// So many wait for it.
+    waiting: AtomicUsize,
     pub(crate) sleeper: Sleeper,
     /// The [`Pressure`] that it knows of.
     pressed: AtomicU8,
+}
+
+impl SettleShard {
+    /// The settler, for someone who waits: it does not rest meanwhile.
+    fn hold(&self) -> MutexGuard<'_, Settler> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let settler = self.settler.lock();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        settler
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
 }
 
 /// What came of a turn of a settler.
@@ -100,7 +118,7 @@ impl Work for SettleTask {
             let now_ns = || bucket.setup.clock.now().mono_ns;
             let began_ns = now_ns();
             let turn = bucket.settle_next(shard, &mut settler, false);
-            let queued = settler.queue.len();
+            let (queued, rested) = (settler.queue.len(), settler.rested);
             let all_in_the_way = settler.in_the_way >= queued;
             drop(settler);
             match turn {
@@ -108,7 +126,8 @@ impl Work for SettleTask {
                 Turn::InTheWay => return Next::Snooze(GAP),
                 Turn::Settled => {
                     let took = Duration::from_nanos(now_ns() - began_ns);
-                    return bucket.rest(shard, took, queued);
+                    let worked = took.saturating_sub(rested);
+                    return bucket.rest(shard, worked, rested, queued);
                 }
                 Turn::Waits => return Next::Snooze(GAP),
                 Turn::Failed if bucket.phase() == Phase::Failed => return Next::Done,
@@ -202,11 +221,14 @@ impl Bucket {
             since_ns,
             begun,
         } = due;
+        settler.rested = Duration::ZERO;
         let mut begun = match begun.map_or_else(|| self.begin_settle(vb), Ok) {
             Ok(begun) => begun,
             Err(turn) => return turn,
         };
-        let settled = self.settle_part(vb, &mut begun, waits);
+        let mut rests = Rests::new(self, vb, settler.queue.len());
+        let settled = self.settle_part(vb, &mut begun, (!waits).then_some(&mut rests));
+        settler.rested = rests.taken;
         if let Err(BucketError::Storage(StorageError::Busy { .. })) = settled {
             settler.in_the_way += 1;
             self.totals.add(Total::SettlesPutOff, 1);

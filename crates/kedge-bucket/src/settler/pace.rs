@@ -1,11 +1,18 @@
 //! How hard settlers are pressed, and how long they rest between two commits.
 //!
-//! A commit of a file of many documents keeps the disk busy, and clients wait for the log's syncs meanwhile. So a settler
-//! begins long before the log is full, and rests for longer than it worked; it goes the faster the less room is left.
+//! A commit of a file of many documents keeps a processor and the disk busy, and clients wait meanwhile. So a settler begins
+//! long before the log is full, and rests for longer than it works: within a commit every now and then, and after it for
+//! its last part. It goes the faster the less room is left.
+//!
+//! A rest within a commit keeps the thread and the right to write to the file. There is none while anything waits for
+//! either.
 
 use super::SettleShard;
-use crate::bucket::Bucket;
-use kedge_executor::Next;
+use crate::bucket::{Bucket, Phase};
+use crate::counters::Total;
+use kedge_executor::{Next, Pool};
+use kedge_storage::Storage;
+use kedge_types::VbId;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -18,6 +25,10 @@ const SHARE_MIN: f64 = 0.25;
 /// vBuckets whose time has come are settled no closer together than this, unless it is urgent: so the syncs of many
 /// files do not come all at once.
 pub(super) const GAP: Duration = Duration::from_millis(10);
+/// It works for so long before it rests within a commit.
+const SPELL: Duration = Duration::from_micros(500);
+/// It looks whether anything waits for it at least as often as this; what is missing of a rest comes later.
+const REST_MAX: Duration = Duration::from_millis(10);
 
 /// Why settlers have to work before the time has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -81,23 +92,109 @@ impl Bucket {
             || self.is_room_wanted()
     }
 
-    /// How long a settler rests after a commit that took so long, while others are queued.
-    pub(super) fn rest(&self, shard: &SettleShard, took: Duration, queued: usize) -> Next {
+    /// How long a settler rests after a commit, within which it worked and rested for so long, while others are queued.
+    pub(super) fn rest(
+        &self,
+        shard: &SettleShard,
+        worked: Duration,
+        rested: Duration,
+        queued: usize,
+    ) -> Next {
         let pressure = self.pressure();
         // Who finds more of it during the rest wakes the task.
         shard.is_told(pressure);
         if queued == 0 || pressure == Pressure::Urgent || self.is_any_file_wanted() {
             return Next::Again;
         }
-        if pressure == Pressure::Long {
-            let begin = self.part_of_log(BEGIN_RATIO);
-            let needed = self.floor.needed_bytes(begin) as f64;
-            return Next::Snooze(rest_of(took, needed / self.config().log_bytes_max as f64));
+        let rest = self.rest_after(worked, pressure).saturating_sub(rested);
+        if pressure == Pressure::None {
+            return Next::Snooze(rest.max(GAP).min(self.rest_at_most(queued)));
         }
-        // All have had their turn before the next changes are old enough.
+        Next::Snooze(rest)
+    }
+
+    /// How long a settler rests that worked for so long.
+    fn rest_after(&self, worked: Duration, pressure: Pressure) -> Duration {
+        let filled = match pressure {
+            Pressure::None => BEGIN_RATIO,
+            Pressure::Long => {
+                let needed = self.floor.needed_bytes(self.part_of_log(BEGIN_RATIO));
+                needed as f64 / self.config().log_bytes_max as f64
+            }
+            Pressure::Urgent => return Duration::ZERO,
+        };
+        rest_of(worked, filled)
+    }
+
+    /// With no more rest than this for each, all that are queued have their turn before the next changes are old enough.
+    fn rest_at_most(&self, queued: usize) -> Duration {
         let age = Duration::from_millis(self.config().settle_age_ms);
-        let at_most = age / 2 / queued as u32;
-        Next::Snooze(rest_of(took, BEGIN_RATIO).max(GAP).min(at_most))
+        age / 2 / u32::try_from(queued).unwrap_or(u32::MAX).max(1)
+    }
+}
+
+/// The rests within a commit.
+pub(super) struct Rests<'a> {
+    bucket: &'a Bucket,
+    vb: VbId,
+    /// The end of the last one.
+    since_ns: u64,
+    /// All of them.
+    pub(super) taken: Duration,
+    at_most: Duration,
+}
+
+impl<'a> Rests<'a> {
+    /// Of a commit that begins, while others are queued.
+    pub(super) fn new(bucket: &'a Bucket, vb: VbId, queued: usize) -> Self {
+        let mut rests = Self {
+            bucket,
+            vb,
+            since_ns: 0,
+            taken: Duration::ZERO,
+            at_most: bucket.rest_at_most(queued),
+        };
+        rests.since_ns = rests.now_ns();
+        rests
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.bucket.setup.clock.now().mono_ns
+    }
+
+    /// Called every now and then by a settler that works: rests if it is time for that.
+    pub(super) fn take(&mut self, storage: &Storage) {
+        let now_ns = self.now_ns();
+        let worked = Duration::from_nanos(now_ns.saturating_sub(self.since_ns));
+        if worked < SPELL {
+            return;
+        }
+        self.since_ns = now_ns;
+        let rest = self.wanted(worked);
+        if rest.is_zero() {
+            return;
+        }
+        self.bucket.totals.add(Total::SettleRests, 1);
+        storage.rest(self.vb, rest.min(REST_MAX), || true);
+        self.since_ns = self.now_ns();
+        self.taken += Duration::from_nanos(self.since_ns.saturating_sub(now_ns));
+    }
+
+    fn wanted(&self, worked: Duration) -> Duration {
+        let bucket = self.bucket;
+        let is_waited_for = bucket.phase() != Phase::Open
+            || bucket.is_any_file_wanted()
+            || bucket.settler_of(self.vb).is_waited_for()
+            || bucket.setup.executor.lacks_threads(Pool::Writer);
+        if is_waited_for {
+            return Duration::ZERO;
+        }
+        let pressure = bucket.pressure();
+        let rest = bucket.rest_after(worked, pressure);
+        if pressure == Pressure::None {
+            return rest.min(self.at_most.saturating_sub(self.taken));
+        }
+        rest
     }
 }
 

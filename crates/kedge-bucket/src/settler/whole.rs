@@ -83,7 +83,7 @@ impl Bucket {
 
     /// The settler of a vBucket: while it is held, nothing of its part of the vBuckets is settled.
     pub(crate) fn hold_settler(&self, vb: VbId) -> MutexGuard<'_, Settler> {
-        self.settler_of(vb).settler.lock()
+        self.settler_of(vb).hold()
     }
 
     /// Settles everything, or as much as `enough` lets it. Whoever writes meanwhile makes it take longer.
@@ -93,7 +93,7 @@ impl Bucket {
     pub(crate) fn settle_all(&self, mut enough: impl FnMut() -> bool) -> Result<(), BucketError> {
         let failures = self.totals.get(Total::SettleFailures);
         for shard in &self.settlers {
-            let mut settler = shard.settler.lock();
+            let mut settler = shard.hold();
             let mut in_vain = 0;
             loop {
                 if enough() {

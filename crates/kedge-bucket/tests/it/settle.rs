@@ -6,6 +6,7 @@ use kedge_disk::{Fault, Observed, Operation, SimDisk};
 use kedge_types::{Status, VbId};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// The bucket's couchstore files.
@@ -208,7 +209,8 @@ fn a_settler_rests_longer_than_it_worked_until_the_log_is_nearly_full() {
     place.config.settle_age_ms = 3_600_000;
     place.config.log_bytes_max = 8 << 20;
     let steps = place.by_hand();
-    place.disk = Arc::new(Observed::new(place.disk, Slow::new(&steps, 10_000_000)));
+    let slow = Slow::new(&steps, 10_000_000);
+    place.disk = Arc::new(Observed::new(place.disk, Arc::clone(&slow)));
     let sink = Arc::new(Sink::default());
     let bucket = Bucket::open(place.setup(&sink)).unwrap();
     steps.run();
@@ -229,11 +231,17 @@ fn a_settler_rests_longer_than_it_worked_until_the_log_is_nearly_full() {
     assert_eq!(commits(), 1, "a commit takes two syncs, 20 ms");
     steps.pass(MS * 19);
     assert_eq!(commits(), 1);
+    let rests = || open.figure("ep_settle_rests");
+    assert_eq!(rests(), 0, "but for the syncs at its end it took no time");
+    slow.write_ns.store(1_000_000, Ordering::Relaxed);
     steps.pass(SEC);
     assert_eq!(commits(), 4, "all have had their turn");
+    let rested = rests();
+    assert!(rested >= 3, "within each commit: {rested}");
     write(8);
     steps.run();
     assert_eq!(commits(), 8, "nobody rests");
+    assert_eq!(rests(), rested);
     open.bucket.shutdown();
 }
 

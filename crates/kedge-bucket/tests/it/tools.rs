@@ -202,15 +202,17 @@ pub(crate) struct Slow {
     clock: Arc<ManualClock>,
     pub(crate) sync_ns: AtomicU64,
     pub(crate) read_ns: AtomicU64,
+    pub(crate) write_ns: AtomicU64,
 }
 
 impl Slow {
-    /// Syncs take so long, reads no time.
+    /// Syncs take so long, reads and writes no time.
     pub(crate) fn new(steps: &Steps, sync_ns: u64) -> Arc<Self> {
         Arc::new(Self {
             clock: steps.clock(),
             sync_ns: AtomicU64::new(sync_ns),
             read_ns: AtomicU64::new(0),
+            write_ns: AtomicU64::new(0),
         })
     }
 }
@@ -224,6 +226,7 @@ impl Observer for Slow {
         let ns = match asked.operation {
             Operation::Sync => self.sync_ns.load(Ordering::Relaxed),
             Operation::Read => self.read_ns.load(Ordering::Relaxed),
+            Operation::Write => self.write_ns.load(Ordering::Relaxed),
             _ => 0,
         };
         self.clock.advance(ns);

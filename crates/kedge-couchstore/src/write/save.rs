@@ -22,6 +22,9 @@ const AHEAD_BYTES_MAX: usize = 128 << 10;
 /// As far for each document of a batch, in bytes: the fewer there are, the farther apart are the leaves that change.
 const AHEAD_BYTES_PER_DOCUMENT: usize = 4;
 
+/// Bytes of bodies that are written between two calls of `between`.
+const BETWEEN_BYTES: u64 = 32 << 10;
+
 /// Where the bodies of a batch went.
 struct Bodies {
     offsets: Vec<u64>,
@@ -29,12 +32,21 @@ struct Bodies {
 }
 
 impl Bodies {
-    fn append(out: &mut Appender, batch: &[Mutation<'_>]) -> Result<Self, Error> {
+    fn append(
+        out: &mut Appender,
+        batch: &[Mutation<'_>],
+        between: &mut dyn FnMut(),
+    ) -> Result<Self, Error> {
         let mut bodies = Bodies {
             offsets: Vec::with_capacity(batch.len()),
             disk_bytes: Vec::with_capacity(batch.len()),
         };
+        let mut next_at = out.position();
         for mutation in batch {
+            if out.position() >= next_at {
+                between();
+                next_at = out.position() + BETWEEN_BYTES;
+            }
             let (offset, disk_bytes) = match mutation.body {
                 Body::None => (0, 0),
                 Body::Stored(body) => out.append(body)?,
@@ -95,6 +107,7 @@ struct IdChanges<'a> {
     /// Seqnos of the versions that were replaced.
     replaced: Vec<u64>,
     observe: &'a mut dyn FnMut(Change<'_>),
+    between: &'a mut dyn FnMut(),
 }
 
 impl Changes<ById> for IdChanges<'_> {
@@ -109,6 +122,7 @@ impl Changes<ById> for IdChanges<'_> {
         builder: &mut Builder<'_, ById>,
     ) -> Result<(), Error> {
         if self.at.is_multiple_of(WARM_MUTATIONS) {
+            (self.between)();
             warm(self.batch, &self.order, self.bodies, self.at);
         }
         let index = self.order.get(self.at);
@@ -147,6 +161,7 @@ struct SeqnoChanges<'a> {
     key: [u8; 6],
     /// A seqno that was to go and is not there.
     missing: Option<u64>,
+    between: &'a mut dyn FnMut(),
 }
 
 impl SeqnoChanges<'_> {
@@ -172,11 +187,15 @@ impl Changes<BySeqno> for SeqnoChanges<'_> {
     ) -> Result<(), Error> {
         if let Some((seqno, rest)) = self.replaced.split_first() {
             self.replaced = rest;
+            if rest.len().is_multiple_of(WARM_MUTATIONS) {
+                (self.between)();
+            }
             if old.is_none() {
                 self.missing = Some(*seqno);
             }
         } else {
             if self.at.is_multiple_of(WARM_MUTATIONS) {
+                (self.between)();
                 warm(self.batch, &self.order, self.bodies, self.at);
             }
             let index = self.order.get(self.at);
@@ -209,6 +228,20 @@ impl Writer {
         batch: &[Mutation<'_>],
         observe: &mut dyn FnMut(Change<'_>),
     ) -> Result<(), Error> {
+        self.save_with_breaks(batch, observe, &mut || {})
+    }
+
+    /// As [`Writer::save`], and calls `between` at the beginning and, while it works, after every few dozens of documents or
+    /// KiB of bodies: whoever wants to leave the processor and the disk to others can rest in there.
+    ///
+    /// # Errors
+    /// As [`Writer::save`].
+    pub fn save_with_breaks(
+        &mut self,
+        batch: &[Mutation<'_>],
+        observe: &mut dyn FnMut(Change<'_>),
+        between: &mut dyn FnMut(),
+    ) -> Result<(), Error> {
         self.out.check()?;
         check_fields(batch, self.draft.update_seqno)?;
         let id_order = by_key(batch)?;
@@ -225,7 +258,7 @@ impl Writer {
         }
         let body_bytes = batch.iter().map(|mutation| mutation.body.bytes().len());
         self.out.expect_documents(batch.len(), body_bytes.sum());
-        let bodies = Bodies::append(&mut self.out, batch)?;
+        let bodies = Bodies::append(&mut self.out, batch, between)?;
 
         let ahead_max = (batch.len() * AHEAD_BYTES_PER_DOCUMENT).min(AHEAD_BYTES_MAX);
         let mut changes = IdChanges {
@@ -235,6 +268,7 @@ impl Writer {
             bodies: &bodies,
             replaced: Vec::new(),
             observe,
+            between,
         };
         let by_id = self.update_tree(self.draft.by_id, &mut changes, ahead_max)?;
         let mut replaced = changes.replaced;
@@ -248,6 +282,7 @@ impl Writer {
             replaced: &replaced,
             key: [0; 6],
             missing: None,
+            between,
         };
         changes.prepare();
         let by_seqno = self.update_tree(self.draft.by_seqno, &mut changes, ahead_max)?;

@@ -356,6 +356,40 @@ fn bounds_of_scans() {
 }
 
 #[test]
+fn a_long_batch_has_breaks_from_its_beginning_to_its_end() {
+    let disk = disk(1);
+    let mut writer = create(&disk);
+    for round in 0..2_u64 {
+        let docs: Vec<Doc> = (0..1_000)
+            .map(|n| Doc {
+                body: Some(vec![b'v'; 1_000]),
+                compress: false,
+                ..Doc::new(format!("k{n:04}"), 1 + round * 1_000 + n)
+            })
+            .collect();
+        let batch: Vec<Mutation<'_>> = docs.iter().map(Doc::mutation).collect();
+        let (breaks, mut documents_between) = (std::cell::Cell::new(0), Vec::new());
+        let mut observe = |_: kedge_couchstore::Change<'_>| documents_between.push(breaks.get());
+        let mut between = || breaks.set(breaks.get() + 1);
+        writer
+            .save_with_breaks(&batch, &mut observe, &mut between)
+            .expect("save");
+        writer.commit(1 + round).expect("commit");
+        // 1 MB of bodies, the tree by id, that by seqno with as many removals in the second round.
+        let (first, last) = (documents_between[0], documents_between[999]);
+        assert!(first >= 30, "{first}");
+        assert!(last - first >= 30, "{first} {last}");
+        let after = breaks.get() - last;
+        assert!(after >= 30 * (1 + round), "{last} and {after} more");
+        let expected = docs.len();
+        assert_eq!(
+            by_seqno(&open(&disk).expect("open")).expect("scan").len(),
+            expected
+        );
+    }
+}
+
+#[test]
 fn a_snapshot_outlives_the_name_of_its_file() {
     let disk = disk(1);
     let mut writer = create(&disk);

@@ -55,6 +55,31 @@ fn threads_have_the_names_of_their_pools_and_numbers() {
 }
 
 #[test]
+fn a_pool_lacks_threads_when_all_are_at_work_and_more_is_due() {
+    let executor = Executor::new(Config {
+        writer: Threads::Fixed(1),
+        ..Config::default()
+    });
+    let executor = executor.unwrap();
+    let (gone_in, go_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let busy = {
+        let (gone_in, go_on) = (gone_in.clone(), go_on.clone());
+        executor.submit(Pool::Writer, move || {
+            gone_in.wait();
+            go_on.wait();
+        })
+    };
+    gone_in.wait();
+    assert!(!executor.lacks_threads(Pool::Writer));
+    let waits = executor.submit(Pool::Writer, || ());
+    assert!(executor.lacks_threads(Pool::Writer));
+    assert!(!executor.lacks_threads(Pool::Reader));
+    go_on.wait();
+    within(move || (busy.wait().unwrap(), waits.wait().unwrap()));
+    assert!(!executor.lacks_threads(Pool::Writer));
+}
+
+#[test]
 fn auxio_gives_way_to_the_others() {
     for nice in [0, 5, 100] {
         let executor = Executor::new(Config {

@@ -294,6 +294,12 @@ pub(in crate::http) const BUCKET: &[Row] = &[
         "Attempts to settle that were put off, as a compaction had the file",
     ),
     (
+        "ep_settle_rests",
+        "kedge_bucket_settle_rests",
+        true,
+        "Rests of settlers within a commit",
+    ),
+    (
         "ep_rollback_count",
         "kedge_bucket_rollbacks",
         true,
