@@ -4,8 +4,8 @@
 //! long before the log is full, and rests for longer than it works: within a commit every now and then, and after it for
 //! its last part. It goes the faster the less room is left.
 //!
-//! A rest within a commit keeps the thread and the right to write to the file. There is none while anything waits for
-//! either.
+//! A rest within a commit keeps the thread and the right to write to the file. There is none while a task has no thread, or
+//! someone waits for the settler or for a file; a compaction that has come to its end waits for the commit.
 
 use super::SettleShard;
 use crate::bucket::{Bucket, Phase};
