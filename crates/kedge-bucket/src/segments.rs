@@ -3,14 +3,20 @@
 use crate::bucket::Bucket;
 use crate::tasks::Work;
 use kedge_executor::Next;
-use kedge_log::SegmentPreparer;
+use kedge_log::{SegmentPreparer, Step};
 use std::time::Duration;
 
-/// Segments are filled with zeros no faster than this. A log that grows faster is under a load whose syncs are long for
-/// the bytes that they carry; writing every byte twice would only take the disk away from it.
-const PREPARE_BYTES_PER_SEC: u64 = 16 << 20;
+/// Segments are filled with zeros no faster than this, a step at a time: a whole one in one go would hold up the syncs of
+/// the log meanwhile. A log that grows faster is under a load whose syncs are long for the bytes that they carry; writing
+/// every byte twice would only take the disk away from it.
+const FILL_BYTES_PER_SEC: u64 = 16 << 20;
+/// Segments that are not kept are removed at this rate, a step at a time, for the same reason, and as the log may need them
+/// after all.
+const CUT_BYTES_PER_SEC: u64 = 16 << 20;
+/// They go faster where that would take longer than this, so that they do not become more and more.
+const CUT_SECS: u64 = 16;
 /// Segments that were given back are looked at no more often than this.
-const RECYCLE_PAUSE: Duration = Duration::from_millis(10);
+const RENAME_PAUSE: Duration = Duration::from_millis(10);
 /// Pause after a segment could not be made ready.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -55,20 +61,21 @@ impl Bucket {
         }
     }
 
-    /// Makes the next log segment ready and says how long to wait before the one after it.
+    /// Does a part of what the log wants done, and says how long to wait before the next one.
     fn prepare_segment(&self, preparer: &SegmentPreparer) -> Duration {
-        let filled = preparer.filled();
-        match preparer.prepare_if_needed() {
-            // What was given back was only renamed or removed, which costs little.
-            Ok(_) if preparer.filled() == filled => RECYCLE_PAUSE,
-            Ok(_) => {
-                let ns = preparer.ready_bytes() * 1_000_000_000 / PREPARE_BYTES_PER_SEC;
-                Duration::from_nanos(ns)
-            }
+        match preparer.step() {
+            // What was given back was only renamed, which costs little.
+            Ok(Step::Nothing | Step::Renamed) => RENAME_PAUSE,
+            Ok(Step::Filled(bytes)) => at_rate(bytes, FILL_BYTES_PER_SEC),
+            Ok(Step::Cut { bytes, left }) => at_rate(bytes, CUT_BYTES_PER_SEC.max(left / CUT_SECS)),
             Err(error) => {
                 tracing::warn!(bucket = self.name(), %error, "no log segment could be made ready");
                 RETRY
             }
         }
     }
+}
+
+fn at_rate(bytes: u64, per_sec: u64) -> Duration {
+    Duration::from_nanos(bytes * 1_000_000_000 / per_sec)
 }

@@ -46,9 +46,9 @@ pub(crate) static EXPIRY_SWEEP: Kind =
 /// Documents of dropped collections leave memory.
 pub(crate) static DROPPED_SWEEP: Kind =
     Kind::new("dropped_sweep", Pool::NonIo, Priority::Low, ms(100));
-/// A log segment made ready: up to 64 MiB of zeros.
+/// A log segment made ready, or removed. A run is a step.
 pub(crate) static LOG_SEGMENT: Kind =
-    Kind::new("log_segment", Pool::AuxIo, Priority::Normal, ms(5_000));
+    Kind::new("log_segment", Pool::AuxIo, Priority::Normal, ms(500));
 /// Files and log read at the start. Long, but all clients wait for it, and the threads for long work stand back.
 pub(crate) static WARMUP: Kind = Kind::new("warmup", Pool::Reader, Priority::High, ms(60_000));
 /// Help with it.

@@ -36,7 +36,7 @@ pub use batch::{Batch, MAX_PAYLOAD_BYTES};
 pub use config::{LogConfig, RecoveryMode};
 pub use error::{LogError, Problem};
 pub use log::{Log, LogStats};
-pub use pool::SegmentPreparer;
+pub use pool::{SegmentPreparer, Step};
 pub use recovery::{Place, RecoveryReport};
 
 /// Log sequence number: a position in the log in bytes, counted from its creation and never reused.

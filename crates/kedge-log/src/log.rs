@@ -164,7 +164,7 @@ impl Log {
     }
 
     /// Lets go of all segments whose batches end at or before `lsn`, and returns how many. No I/O:
-    /// the next [`SegmentPreparer::prepare_if_needed`] recycles or removes the files; until then
+    /// the next [`SegmentPreparer::step`] recycles or removes the files; until then
     /// an open finds and replays them. The segment that is being written is always kept.
     pub fn release_before(&mut self, lsn: Lsn) -> usize {
         let mut released = 0;

@@ -4,24 +4,24 @@
 //! * A file in `spares` has a spare's name durably, so that using it cannot bring back the segment
 //!   it may have been.
 //! * Segments leave the sequence from its old end, each durably before the next: after a crash the
-//!   numbers that are left have no gap.
+//!   numbers that are left have no gap. Those that are not kept leave it by their name, too, and
+//!   are then cut shorter step by step.
+
+mod preparer;
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use kedge_disk::{Disk, File};
+use kedge_disk::Disk;
 
+use crate::LogConfig;
 use crate::format::{PAGE_BYTES, SEGMENT_HEADER_BYTES};
-use crate::segment::{FileName, Segment, allocate_file};
-use crate::{LogConfig, LogError};
+use crate::segment::Segment;
 
-/// How much is written before a sync while a segment is filled with zeros: small, so that a commit
-/// that syncs meanwhile does not wait for the whole of it.
-const FILL_SYNC_BYTES: u64 = 512 << 10;
-const FILL_WRITE_BYTES: u64 = 512 << 10;
+use preparer::BackgroundWork;
+pub use preparer::{SegmentPreparer, Step};
 
 /// A file ready to become a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,13 +37,12 @@ pub(crate) struct Shared {
     pub(crate) dir: PathBuf,
     pub(crate) config: LogConfig,
     pool: Mutex<Pool>,
-    /// Held for a whole run of background work, so that two preparers do not do it twice.
-    working: Mutex<()>,
+    /// Held for a whole step of background work, so that two preparers do not do it twice.
+    work: Mutex<BackgroundWork>,
     /// Bytes of the current segment that are in use, and its length.
     used: AtomicU64,
     current_bytes: AtomicU64,
     prepared: AtomicU64,
-    stopping: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -51,6 +50,8 @@ struct Pool {
     spares: Vec<Spare>,
     /// Given back by the log, still named as segments; oldest first.
     released: VecDeque<Segment>,
+    /// Out of the sequence, with the name of an unfinished one, and what is left of them.
+    going: VecDeque<Spare>,
     next_number: u64,
 }
 
@@ -68,6 +69,7 @@ impl Shared {
         let pool = Pool {
             spares,
             released: VecDeque::new(),
+            going: VecDeque::new(),
             next_number: next_number.unwrap_or(1),
         };
         Shared {
@@ -75,11 +77,10 @@ impl Shared {
             dir,
             config,
             pool: Mutex::new(pool),
-            working: Mutex::new(()),
+            work: Mutex::default(),
             used: AtomicU64::new(0),
             current_bytes: AtomicU64::new(0),
             prepared: AtomicU64::new(0),
-            stopping: AtomicBool::new(false),
         }
     }
 
@@ -131,7 +132,9 @@ impl Shared {
         let pool = self.pool();
         let spares = pool.spares.iter().map(|spare| spare.bytes);
         let released = pool.released.iter().map(|segment| segment.bytes);
-        (pool.spares.len(), spares.chain(released).sum())
+        let going = pool.going.iter().map(|file| file.bytes);
+        let bytes = spares.chain(released).chain(going).sum();
+        (pool.spares.len(), bytes)
     }
 
     pub(crate) fn prepared(&self) -> u64 {
@@ -141,7 +144,7 @@ impl Shared {
     /// Whether a preparer has something to do.
     pub(crate) fn wants_work(&self) -> bool {
         let pool = self.pool();
-        !pool.released.is_empty() || self.wants_spare(&pool)
+        !pool.released.is_empty() || !pool.going.is_empty() || self.wants_spare(&pool)
     }
 
     fn wants_spare(&self, pool: &Pool) -> bool {
@@ -160,156 +163,4 @@ impl Shared {
     }
 }
 
-/// Does the log's slow work in the background: fills new segments with zeros, and recycles or
-/// removes the released ones. Any thread may drive it.
-#[derive(Clone)]
-pub struct SegmentPreparer {
-    shared: Arc<Shared>,
-}
-
-impl fmt::Debug for SegmentPreparer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SegmentPreparer")
-            .field("dir", &self.shared.dir)
-            .finish()
-    }
-}
-
-impl SegmentPreparer {
-    pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        SegmentPreparer { shared }
-    }
-
-    /// Whether [`SegmentPreparer::prepare_if_needed`] would do anything. Cheap.
-    pub fn is_needed(&self) -> bool {
-        self.shared.wants_work()
-    }
-
-    /// Bytes of the segments that are ready, or wait to be recycled or removed.
-    pub fn ready_bytes(&self) -> u64 {
-        self.shared.spare_files().1
-    }
-
-    /// Segments that were filled with zeros so far.
-    pub fn filled(&self) -> u64 {
-        self.shared.prepared()
-    }
-
-    /// Makes this and every other preparer of the log stop soon, for good: a process that ends does not wait for a
-    /// whole segment to be filled.
-    pub fn stop(&self) {
-        self.shared.stopping.store(true, Ordering::Relaxed);
-    }
-
-    /// Recycles or removes what was released; `true` if there was something. Takes a sync for each.
-    ///
-    /// # Errors
-    /// As [`SegmentPreparer::prepare_if_needed`].
-    pub fn recycle(&self) -> Result<bool, LogError> {
-        let _working = self.shared.working.lock().expect("no preparer panics");
-        self.retire_all()
-    }
-
-    /// Recycles what was released and makes the next segment ready. `true` if there was something
-    /// to do. Takes as long as writing a segment takes.
-    ///
-    /// # Errors
-    /// [`LogError::NoSpace`]: try again later, the log manages without. Others mean that the disk
-    /// is failing; nothing that was acknowledged is concerned, and the log itself stays usable.
-    pub fn prepare_if_needed(&self) -> Result<bool, LogError> {
-        let _working = self.shared.working.lock().expect("no preparer panics");
-        let mut did_something = self.retire_all()?;
-        let wanted = {
-            let pool = self.shared.pool();
-            self.shared
-                .wants_spare(&pool)
-                .then(|| self.shared.next_segment_bytes())
-        };
-        if let Some(bytes) = wanted {
-            self.prepare(bytes)?;
-            did_something = true;
-        }
-        Ok(did_something)
-    }
-
-    fn retire_all(&self) -> Result<bool, LogError> {
-        let mut did_something = false;
-        loop {
-            let oldest = self.shared.pool().released.front().copied();
-            let Some(segment) = oldest else {
-                return Ok(did_something);
-            };
-            self.retire(segment)?;
-            did_something = true;
-        }
-    }
-
-    /// Takes the oldest segment out of the sequence.
-    fn retire(&self, segment: Segment) -> Result<(), LogError> {
-        let Shared {
-            disk, dir, config, ..
-        } = &*self.shared;
-        let path = dir.join(FileName::Segment(segment.number).to_string());
-        let is_kept = segment.bytes == config.segment_bytes
-            && self.shared.pool().spares.len() < config.max_spares;
-        if is_kept {
-            let number = self.shared.new_number();
-            disk.rename(&path, &dir.join(FileName::Spare(number).to_string()))?;
-            disk.sync_dir(dir)?;
-            let mut pool = self.shared.pool();
-            pool.released.pop_front();
-            pool.spares.push(Spare {
-                number,
-                bytes: segment.bytes,
-            });
-        } else {
-            disk.remove(&path)?;
-            // One by one: two removals under one sync could survive a crash in the wrong order.
-            disk.sync_dir(dir)?;
-            self.shared.pool().released.pop_front();
-        }
-        Ok(())
-    }
-
-    /// Makes a new spare whose blocks are all written.
-    fn prepare(&self, bytes: u64) -> Result<(), LogError> {
-        let Shared { disk, dir, .. } = &*self.shared;
-        let number = self.shared.new_number();
-        let unfinished = dir.join(FileName::Unfinished(number).to_string());
-        let file = allocate_file(&**disk, &unfinished, bytes)?;
-        match self.fill(&*file, bytes) {
-            Ok(true) => {}
-            unfilled => {
-                drop(disk.remove(&unfinished));
-                return unfilled.map(|_| ());
-            }
-        }
-        disk.rename(&unfinished, &dir.join(FileName::Spare(number).to_string()))?;
-        disk.sync_dir(dir)?;
-        self.shared.give_back(Spare { number, bytes });
-        self.shared.prepared.fetch_add(1, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// Writes zeros and syncs them; `false` when it was told to stop before the end.
-    fn fill(&self, file: &dyn File, bytes: u64) -> Result<bool, LogError> {
-        let zeros = vec![0; FILL_WRITE_BYTES.min(bytes) as usize];
-        let mut at = 0;
-        while at < bytes {
-            if self.shared.stopping.load(Ordering::Relaxed) {
-                return Ok(false);
-            }
-            let len = FILL_WRITE_BYTES.min(bytes - at);
-            file.write_at(&zeros[..len as usize], at)?;
-            at += len;
-            if at.is_multiple_of(FILL_SYNC_BYTES) {
-                file.sync_data()?;
-            }
-        }
-        file.sync_all()?;
-        Ok(true)
-    }
-}
-
-const _: () = assert!(FILL_WRITE_BYTES.is_multiple_of(PAGE_BYTES));
 const _: () = assert!(SEGMENT_HEADER_BYTES == PAGE_BYTES);

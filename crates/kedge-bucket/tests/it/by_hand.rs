@@ -239,6 +239,8 @@ fn a_log_that_fills_gets_its_next_segment_in_time() {
     assert_eq!((looks, spares(&place)), (1, 0), "an idle log stays small");
     open.set("a", &vec![b'x'; 400_000]).unwrap();
     steps.pass(MS * 21);
+    assert_eq!(spares(&place), 0, "not in one go");
+    steps.pass(MS * 250);
     assert_eq!(spares(&place), 1, "the commit asked for it");
     steps.pass(SEC);
     let looks = open.runs("log_segment").unwrap();
@@ -257,8 +259,9 @@ fn a_segment_that_cannot_be_made_is_tried_again() {
     open.bucket.sync().unwrap();
     disk.fail_next(Operation::Write, Fault::NoSpace);
     steps.run();
+    steps.pass(MS * 900);
     assert_eq!(spares(&place), 0);
-    steps.pass(SEC);
+    steps.pass(MS * 350);
     assert_eq!(spares(&place), 1);
     open.bucket.shutdown();
 }

@@ -3,7 +3,7 @@
 use kedge_disk::{Fault, SimDisk};
 use kedge_log::{Log, LogError, Lsn};
 
-use crate::support::{Rec, append, open, records};
+use crate::support::{Rec, append, open, prepare, records};
 
 /// What a history of appends, background work and releases had done when the power failed.
 #[derive(Default)]
@@ -42,7 +42,7 @@ fn varied_history(disk: &SimDisk, done: &mut Done) -> Result<(), LogError> {
             done.acknowledged.append(&mut done.in_flight);
             ends.push((end, done.acknowledged.len()));
             if n % 3 == 0 {
-                log.preparer().prepare_if_needed()?;
+                prepare(&log.preparer())?;
             }
             if n == 9 {
                 log.end_segment()?;
@@ -56,7 +56,7 @@ fn varied_history(disk: &SimDisk, done: &mut Done) -> Result<(), LogError> {
                 let (lsn, count) = ends[ends.len() - 3];
                 done.released = count;
                 log.release_before(lsn);
-                log.preparer().prepare_if_needed()?;
+                prepare(&log.preparer())?;
             }
         }
         finish(log, round)?;
@@ -77,7 +77,7 @@ fn steady_history(disk: &SimDisk, done: &mut Done) -> Result<(), LogError> {
             let kept = log.next_lsn();
             log.release_before(kept);
             done.released = done.acknowledged.len() - 1;
-            log.preparer().prepare_if_needed()?;
+            prepare(&log.preparer())?;
         }
     }
     assert!(log.stats().ready_segments > 2, "{:?}", log.stats());

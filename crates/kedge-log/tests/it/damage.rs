@@ -5,7 +5,7 @@ use std::path::Path;
 use kedge_disk::{Disk, SimDisk, read_file, replace_file};
 use kedge_log::{LogError, Lsn, Problem};
 
-use crate::support::{Rec, append, dir, open, records, salvage, segment_path};
+use crate::support::{Rec, append, dir, open, prepare, records, salvage, segment_path};
 
 /// A log of several batches in three segments. Returns the records per batch.
 fn log_with_batches(disk: &SimDisk, is_closed: bool) -> Vec<Vec<Rec>> {
@@ -158,7 +158,7 @@ fn salvage_skips_counts_and_is_remembered() {
     let mut log = opened.log;
     let next = log.next_lsn();
     log.release_before(next);
-    while log.preparer().prepare_if_needed().expect("retire") {}
+    while prepare(&log.preparer()).expect("retire") {}
     drop(log);
     let opened = open(&disk).expect("open");
     assert_eq!(opened.report.skipped_places, 0);
@@ -269,7 +269,7 @@ fn missing_short_and_foreign_segments_are_named() {
         let mut log = opened.log;
         for lsn in opened.lsns {
             log.release_before(lsn);
-            log.preparer().prepare_if_needed().expect("retire");
+            prepare(&log.preparer()).expect("retire");
             let disk = disk.fork();
             disk.crash(lsn.0);
             open(&disk).unwrap_or_else(|error| panic!("{problem:?}, {lsn}: {error}"));
@@ -283,7 +283,7 @@ fn missing_short_and_foreign_segments_are_named() {
 fn release_all(disk: &SimDisk) {
     let mut log = open(disk).expect("open").log;
     log.release_before(Lsn(u64::MAX));
-    log.preparer().prepare_if_needed().expect("retire");
+    prepare(&log.preparer()).expect("retire");
     assert_eq!(segments(disk).len(), 1);
     let stats = log.stats();
     assert_eq!(disk.used_bytes(), stats.size_bytes + stats.spare_bytes);

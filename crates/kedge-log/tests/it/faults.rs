@@ -3,7 +3,7 @@
 use kedge_disk::{Disk, Fault, Operation, SimDisk};
 use kedge_log::{Batch, LogError};
 
-use crate::support::{append, dir, fill, open, records};
+use crate::support::{append, dir, fill, open, prepare, records};
 
 #[test]
 fn after_a_failed_sync_the_log_refuses_everything() {
@@ -121,7 +121,7 @@ fn no_space_at_any_operation_is_survived() {
                 Err(error) => panic!("operation {number:?}: {error}"),
             }
             if n % 4 == 0 {
-                drop(log.preparer().prepare_if_needed());
+                drop(prepare(&log.preparer()));
             }
         }
         let operations = disk.operations() - base;
@@ -151,7 +151,7 @@ fn a_ready_segment_is_kept_when_it_could_not_be_used() {
     let disk = SimDisk::new(1);
     let mut log = open(&disk).expect("open").log;
     append(&mut log, &records(1, 1, 3000)).expect("append");
-    log.preparer().prepare_if_needed().expect("prepare");
+    prepare(&log.preparer()).expect("prepare");
     disk.fail_next(Operation::Write, Fault::NoSpace);
     assert!(
         append(&mut log, &records(2, 1, 3000))
@@ -180,12 +180,12 @@ fn a_preparer_that_fails_does_not_hurt_the_log() {
         (Operation::Sync, Fault::Io),
     ] {
         disk.fail_next(op, fault);
-        let error = preparer.prepare_if_needed().expect_err("ordered");
+        let error = prepare(&preparer).expect_err("ordered");
         assert_eq!(error.is_no_space(), fault == Fault::NoSpace, "{error}");
         assert_eq!(disk.list(dir()).expect("list").len(), 1, "no litter");
         append(&mut log, &records(2, 1, 10)).expect("append");
     }
-    assert!(preparer.prepare_if_needed().expect("now it works"));
-    assert!(!preparer.prepare_if_needed().expect("nothing more to do"));
+    assert!(prepare(&preparer).expect("now it works"));
+    assert!(!prepare(&preparer).expect("nothing more to do"));
     assert_eq!(log.stats().spares, 1);
 }

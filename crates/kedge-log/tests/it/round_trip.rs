@@ -5,7 +5,7 @@ use kedge_log::{Batch, LogError, Lsn, MAX_PAYLOAD_BYTES};
 use kedge_types::VbId;
 use proptest::prelude::*;
 
-use crate::support::{Rec, append, fill, open, records};
+use crate::support::{Rec, append, fill, open, prepare, records};
 
 #[test]
 fn an_empty_log_opens_empty_again_and_again() {
@@ -175,7 +175,7 @@ proptest! {
                     history.extend(records.into_iter().map(|record| (end, record)));
                 }
                 Step::Mark => log.mark().expect("mark"),
-                Step::Prepare => drop(log.preparer().prepare_if_needed().expect("prepare")),
+                Step::Prepare => drop(prepare(&log.preparer()).expect("prepare")),
                 Step::Release(eighths) => {
                     let first = log.first_lsn().0;
                     released = Lsn(first + (log.next_lsn().0 - first) * eighths / 8);

@@ -1,9 +1,9 @@
 //! The life of segment files: small first, ready ahead, recycled, released.
 
-use kedge_disk::{Disk, SimDisk, read_file};
-use kedge_log::{LogConfig, Lsn, RecoveryMode};
+use kedge_disk::{Disk, Fault, Operation, SimDisk, read_file};
+use kedge_log::{Log, LogConfig, Lsn, RecoveryMode, Step};
 
-use crate::support::{append, config, dir, open, open_with, records};
+use crate::support::{append, config, dir, open, open_with, prepare, records};
 
 fn names(disk: &SimDisk) -> Vec<String> {
     disk.list(dir()).expect("list")
@@ -26,7 +26,7 @@ fn segments_grow_fourfold_and_ready_ones_are_used() {
     while log.stats().segments < 5 {
         n += 1;
         append(&mut log, &records(n, 1, 900)).expect("append");
-        log.preparer().prepare_if_needed().expect("prepare");
+        prepare(&log.preparer()).expect("prepare");
         let stats = log.stats();
         if stats.segments as usize > sizes.len() {
             sizes.push(stats.size_bytes - sizes.iter().sum::<u64>());
@@ -44,25 +44,76 @@ fn segments_grow_fourfold_and_ready_ones_are_used() {
     assert_eq!(open(&disk).expect("open").records.len(), n);
 }
 
-#[test]
-fn a_stopped_preparer_leaves_nothing_half_done() {
-    let disk = SimDisk::new(1);
+/// A log that wants a segment of 2 MiB, which takes four steps.
+fn log_that_wants_a_segment(disk: &SimDisk) -> Log {
     let config = LogConfig {
-        first_segment_bytes: 8192,
-        segment_bytes: 64 << 10,
+        first_segment_bytes: 512 << 10,
+        segment_bytes: 2 << 20,
         ..LogConfig::default()
     };
-    let mut log = open_with(&disk, config, RecoveryMode::Strict)
+    let mut log = open_with(disk, config, RecoveryMode::Strict)
         .expect("open")
         .log;
-    append(&mut log, &records(1, 3, 900)).expect("append");
+    append(&mut log, &records(1, 3, 60_000)).expect("append");
+    log
+}
+
+#[test]
+fn a_segment_is_filled_step_by_step_beside_commits() {
+    let disk = SimDisk::new(1);
+    let mut log = log_that_wants_a_segment(&disk);
     let preparer = log.preparer();
-    assert!(preparer.is_needed());
-    preparer.stop();
-    preparer.prepare_if_needed().expect("prepare");
-    assert_eq!(log.stats().prepared_segments, 0);
-    assert_eq!(names(&disk).len(), 1, "{:?}", names(&disk));
-    append(&mut log, &records(2, 5, 900)).expect("the log manages without");
+    for n in 0..4 {
+        assert!(preparer.is_needed());
+        assert_eq!(log.stats().spares, 0, "step {n}");
+        assert_eq!(preparer.step().expect("step"), Step::Filled(512 << 10));
+        append(&mut log, &records(2 + n, 1, 100)).expect("append");
+        let disk = disk.fork();
+        disk.crash(n as u64);
+        let found = open(&disk).expect("open").records;
+        assert_eq!(found.len(), 3 + n + 1);
+        assert!(
+            names(&disk)
+                .iter()
+                .all(|name| !name.starts_with("unfinished"))
+        );
+    }
+    assert_eq!(preparer.step().expect("step"), Step::Nothing);
+    assert!(!preparer.is_needed());
+    let stats = log.stats();
+    assert_eq!((stats.spares, stats.prepared_segments), (1, 1));
+}
+
+#[test]
+fn a_stopped_preparer_leaves_nothing_half_done() {
+    for steps in 0..3 {
+        let disk = SimDisk::new(1);
+        let mut log = log_that_wants_a_segment(&disk);
+        let preparer = log.preparer();
+        for _ in 0..steps {
+            preparer.step().expect("step");
+        }
+        preparer.stop();
+        assert_eq!(log.preparer().step().expect("step"), Step::Nothing);
+        assert_eq!(log.stats().prepared_segments, 0);
+        assert_eq!(names(&disk).len(), 1, "{:?}", names(&disk));
+        append(&mut log, &records(2, 5, 900)).expect("the log manages without");
+    }
+}
+
+#[test]
+fn a_step_that_fails_begins_the_segment_anew() {
+    let disk = SimDisk::new(1);
+    let log = log_that_wants_a_segment(&disk);
+    let preparer = log.preparer();
+    for op in [Operation::Write, Operation::Sync] {
+        preparer.step().expect("step");
+        disk.fail_next(op, Fault::Io);
+        preparer.step().expect_err("ordered");
+        assert_eq!(names(&disk).len(), 1, "{:?}", names(&disk));
+    }
+    assert!(prepare(&preparer).expect("now it works"));
+    assert_eq!(log.stats().spares, 1);
 }
 
 #[test]
@@ -71,7 +122,7 @@ fn an_idle_log_stays_small() {
     let log = open_with(&disk, LogConfig::default(), RecoveryMode::Strict)
         .expect("open")
         .log;
-    assert!(!log.preparer().prepare_if_needed().expect("prepare"));
+    assert!(!prepare(&log.preparer()).expect("prepare"));
     assert_eq!(disk.used_bytes(), 1 << 20);
     assert!(
         disk.operations() <= 10,
@@ -126,7 +177,7 @@ fn released_segments_are_recycled_up_to_a_number_and_leave_no_trace() {
         "the files go in the background"
     );
     let preparer = log.preparer();
-    assert!(preparer.prepare_if_needed().expect("retire"));
+    assert!(prepare(&preparer).expect("retire"));
     assert_eq!(log.stats().spares, 1, "as many as the configuration keeps");
     assert_eq!(names(&disk).len(), 2);
 
@@ -161,11 +212,70 @@ fn released_segments_are_recycled_up_to_a_number_and_leave_no_trace() {
 }
 
 #[test]
+fn segments_that_are_not_kept_are_used_again_or_cut_step_by_step() {
+    let disk = SimDisk::new(1);
+    let config = LogConfig {
+        first_segment_bytes: 4 << 20,
+        segment_bytes: 4 << 20,
+        max_spares: 0,
+        ..LogConfig::default()
+    };
+    let mut log = open_with(&disk, config, RecoveryMode::Strict)
+        .expect("open")
+        .log;
+    for n in 0..3 {
+        append(&mut log, &records(n, 1, 1000)).expect("append");
+        log.end_segment().expect("end");
+    }
+    let kept = records(3, 1, 1000);
+    append(&mut log, &kept).expect("append");
+    assert_eq!(log.release_before(log.next_lsn()), 3);
+    let preparer = log.preparer();
+    assert_eq!(preparer.step().expect("step"), Step::Renamed);
+    assert_eq!((log.stats().spares, names(&disk).len()), (0, 4));
+    assert_eq!(preparer.step().expect("step"), Step::Renamed);
+    assert_eq!((log.stats().spares, names(&disk).len()), (1, 4));
+    for left in [6 << 20, 4 << 20, 2 << 20, 0] {
+        let bytes = 2 << 20;
+        assert!(preparer.is_needed());
+        assert_eq!(preparer.step().expect("step"), Step::Cut { bytes, left });
+        assert_eq!(disk.used_bytes(), (8 << 20) + left);
+        let disk = disk.fork();
+        disk.crash(left);
+        assert_eq!(open(&disk).expect("open").records, kept);
+        assert!(
+            names(&disk)
+                .iter()
+                .all(|name| !name.starts_with("unfinished"))
+        );
+    }
+    assert_eq!(preparer.step().expect("step"), Step::Nothing);
+    assert!(!preparer.is_needed());
+    assert_eq!(names(&disk).len(), 2);
+    assert_eq!(log.stats().prepared_segments, 0, "none was needed");
+}
+
+#[test]
+fn an_end_removes_at_once_what_is_not_kept() {
+    let disk = SimDisk::new(1);
+    let mut log = log_that_wants_a_segment(&disk);
+    log.end_segment().expect("end");
+    append(&mut log, &records(2, 1, 10)).expect("append");
+    assert_eq!(log.release_before(log.next_lsn()), 1);
+    let preparer = log.preparer();
+    assert_eq!(preparer.step().expect("step"), Step::Renamed);
+    assert_eq!(names(&disk).len(), 2);
+    preparer.stop();
+    preparer.recycle().expect("recycle");
+    assert_eq!(names(&disk).len(), 1, "{:?}", names(&disk));
+}
+
+#[test]
 fn spares_survive_an_open_and_foreign_files_are_left_alone() {
     let disk = SimDisk::new(1);
     let mut log = open(&disk).expect("open").log;
     append(&mut log, &records(0, 1, 3000)).expect("append");
-    log.preparer().prepare_if_needed().expect("prepare");
+    prepare(&log.preparer()).expect("prepare");
     for name in [
         "README",
         "spare-1",

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kedge_disk::{Disk, SimDisk};
-use kedge_log::{Batch, Log, LogConfig, LogError, Lsn, RecoveryMode, RecoveryReport};
+use kedge_log::{
+    Batch, Log, LogConfig, LogError, Lsn, RecoveryMode, RecoveryReport, SegmentPreparer, Step,
+};
 use kedge_types::VbId;
 
 pub(crate) const OWNER: [u8; 16] = *b"owner of the log";
@@ -74,6 +76,15 @@ pub(crate) fn records(n: usize, count: usize, payload_bytes: usize) -> Vec<Rec> 
         ((n % 251) as u8, (n * 7 + index) as u16, payload)
     };
     (0..count).map(record).collect()
+}
+
+/// Does all background work that there is; `true` if there was any.
+pub(crate) fn prepare(preparer: &SegmentPreparer) -> Result<bool, LogError> {
+    let mut did_something = false;
+    while preparer.step()? != Step::Nothing {
+        did_something = true;
+    }
+    Ok(did_something)
 }
 
 pub(crate) fn fill(batch: &mut Batch, records: &[Rec]) {
