@@ -13,7 +13,7 @@ const FILL_BYTES_PER_SEC: u64 = 16 << 20;
 /// Segments that are not kept are removed at this rate, a step at a time, for the same reason, and as the log may need them
 /// after all.
 const CUT_BYTES_PER_SEC: u64 = 16 << 20;
-/// They go faster where that would take longer than this, so that they do not become more and more.
+/// They go faster while this time would not do for what is left, so that they do not become more and more.
 const CUT_SECS: u64 = 16;
 /// Segments that were given back are looked at no more often than this.
 const RENAME_PAUSE: Duration = Duration::from_millis(10);
@@ -64,10 +64,7 @@ impl Bucket {
     /// Does a part of what the log wants done, and says how long to wait before the next one.
     fn prepare_segment(&self, preparer: &SegmentPreparer) -> Duration {
         match preparer.step() {
-            // What was given back was only renamed, which costs little.
-            Ok(Step::Nothing | Step::Renamed) => RENAME_PAUSE,
-            Ok(Step::Filled(bytes)) => at_rate(bytes, FILL_BYTES_PER_SEC),
-            Ok(Step::Cut { bytes, left }) => at_rate(bytes, CUT_BYTES_PER_SEC.max(left / CUT_SECS)),
+            Ok(step) => pause_after(step),
             Err(error) => {
                 tracing::warn!(bucket = self.name(), %error, "no log segment could be made ready");
                 RETRY
@@ -76,6 +73,46 @@ impl Bucket {
     }
 }
 
-fn at_rate(bytes: u64, per_sec: u64) -> Duration {
+fn pause_after(step: Step) -> Duration {
+    let (bytes, per_sec) = match step {
+        // What was given back was only renamed, which costs little.
+        Step::Nothing | Step::Renamed => return RENAME_PAUSE,
+        Step::Filled(bytes) => (bytes, FILL_BYTES_PER_SEC),
+        Step::Cut { bytes, left } => (bytes, CUT_BYTES_PER_SEC.max(left / CUT_SECS)),
+    };
     Duration::from_nanos(bytes * 1_000_000_000 / per_sec)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// How long it takes to remove so many bytes, if no more come.
+    fn removal(mut left: u64) -> Duration {
+        let bytes = 2 * MIB;
+        let mut time = Duration::ZERO;
+        while left > 0 {
+            left -= bytes;
+            time += pause_after(Step::Cut { bytes, left });
+        }
+        time
+    }
+
+    #[test]
+    fn removal_is_slow_and_keeps_up_with_any_log() {
+        let secs = |mib| removal(mib * MIB).as_secs();
+        assert_eq!([64, 256, 512, 1024].map(secs), [4, 16, 27, 38]);
+        // What a log of 400 MiB/s gives back meanwhile is less than what is removed, once 8 GiB are left.
+        let (bytes, left) = (2 * MIB, 8192 * MIB);
+        let pause = pause_after(Step::Cut { bytes, left });
+        assert!(bytes as f64 / pause.as_secs_f64() > 400.0 * MIB as f64);
+    }
+
+    #[test]
+    fn a_segment_takes_four_seconds_to_fill() {
+        let pause = pause_after(Step::Filled(MIB / 2));
+        assert_eq!(pause * 128, Duration::from_secs(4));
+    }
 }

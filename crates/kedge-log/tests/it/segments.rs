@@ -3,7 +3,7 @@
 use kedge_disk::{Disk, Fault, Operation, SimDisk, read_file};
 use kedge_log::{Log, LogConfig, Lsn, RecoveryMode, Step};
 
-use crate::support::{append, config, dir, open, open_with, prepare, records};
+use crate::support::{Rec, append, config, dir, open, open_with, prepare, records};
 
 fn names(disk: &SimDisk) -> Vec<String> {
     disk.list(dir()).expect("list")
@@ -12,14 +12,7 @@ fn names(disk: &SimDisk) -> Vec<String> {
 #[test]
 fn segments_grow_fourfold_and_ready_ones_are_used() {
     let disk = SimDisk::new(1);
-    let config = LogConfig {
-        first_segment_bytes: 8192,
-        segment_bytes: 64 << 10,
-        ..LogConfig::default()
-    };
-    let mut log = open_with(&disk, config, RecoveryMode::Strict)
-        .expect("open")
-        .log;
+    let mut log = open_sized(&disk, 8192, 64 << 10);
     assert!(!log.preparer().is_needed() || log.stats().size_bytes == 8192);
     let mut sizes = vec![log.stats().size_bytes];
     let mut n = 0;
@@ -44,16 +37,30 @@ fn segments_grow_fourfold_and_ready_ones_are_used() {
     assert_eq!(open(&disk).expect("open").records.len(), n);
 }
 
-/// A log that wants a segment of 2 MiB, which takes four steps.
-fn log_that_wants_a_segment(disk: &SimDisk) -> Log {
+/// What is found after a crash. Nothing is left half done then.
+fn after_crash(disk: &SimDisk, seed: u64) -> Vec<Rec> {
+    let disk = disk.fork();
+    disk.crash(seed);
+    let found = open(&disk).expect("open").records;
+    let names = names(&disk);
+    assert!(!names.iter().any(|name| name.starts_with("unfinished")));
+    found
+}
+
+fn open_sized(disk: &SimDisk, first_segment_bytes: u64, segment_bytes: u64) -> Log {
     let config = LogConfig {
-        first_segment_bytes: 512 << 10,
-        segment_bytes: 2 << 20,
+        first_segment_bytes,
+        segment_bytes,
+        max_spares: 0,
         ..LogConfig::default()
     };
-    let mut log = open_with(disk, config, RecoveryMode::Strict)
-        .expect("open")
-        .log;
+    let opened = open_with(disk, config, RecoveryMode::Strict);
+    opened.expect("open").log
+}
+
+/// A log that wants a segment of 2 MiB, which takes four steps.
+fn log_that_wants_a_segment(disk: &SimDisk) -> Log {
+    let mut log = open_sized(disk, 512 << 10, 2 << 20);
     append(&mut log, &records(1, 3, 60_000)).expect("append");
     log
 }
@@ -68,15 +75,7 @@ fn a_segment_is_filled_step_by_step_beside_commits() {
         assert_eq!(log.stats().spares, 0, "step {n}");
         assert_eq!(preparer.step().expect("step"), Step::Filled(512 << 10));
         append(&mut log, &records(2 + n, 1, 100)).expect("append");
-        let disk = disk.fork();
-        disk.crash(n as u64);
-        let found = open(&disk).expect("open").records;
-        assert_eq!(found.len(), 3 + n + 1);
-        assert!(
-            names(&disk)
-                .iter()
-                .all(|name| !name.starts_with("unfinished"))
-        );
+        assert_eq!(after_crash(&disk, n as u64).len(), 3 + n + 1);
     }
     assert_eq!(preparer.step().expect("step"), Step::Nothing);
     assert!(!preparer.is_needed());
@@ -214,15 +213,7 @@ fn released_segments_are_recycled_up_to_a_number_and_leave_no_trace() {
 #[test]
 fn segments_that_are_not_kept_are_used_again_or_cut_step_by_step() {
     let disk = SimDisk::new(1);
-    let config = LogConfig {
-        first_segment_bytes: 4 << 20,
-        segment_bytes: 4 << 20,
-        max_spares: 0,
-        ..LogConfig::default()
-    };
-    let mut log = open_with(&disk, config, RecoveryMode::Strict)
-        .expect("open")
-        .log;
+    let mut log = open_sized(&disk, 4 << 20, 4 << 20);
     for n in 0..3 {
         append(&mut log, &records(n, 1, 1000)).expect("append");
         log.end_segment().expect("end");
@@ -240,14 +231,7 @@ fn segments_that_are_not_kept_are_used_again_or_cut_step_by_step() {
         assert!(preparer.is_needed());
         assert_eq!(preparer.step().expect("step"), Step::Cut { bytes, left });
         assert_eq!(disk.used_bytes(), (8 << 20) + left);
-        let disk = disk.fork();
-        disk.crash(left);
-        assert_eq!(open(&disk).expect("open").records, kept);
-        assert!(
-            names(&disk)
-                .iter()
-                .all(|name| !name.starts_with("unfinished"))
-        );
+        assert_eq!(after_crash(&disk, left), kept);
     }
     assert_eq!(preparer.step().expect("step"), Step::Nothing);
     assert!(!preparer.is_needed());
