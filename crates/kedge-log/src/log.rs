@@ -61,7 +61,7 @@ pub struct LogStats {
     pub size_bytes: u64,
     /// Bytes of batches in them.
     pub data_bytes: u64,
-    /// Bytes of the files that are ready to be used, or wait to be recycled or removed.
+    /// Bytes of the files that are ready to be used, or are made ready, or wait to be recycled or removed.
     pub spare_bytes: u64,
     /// Number of segments in the sequence.
     pub segments: u64,

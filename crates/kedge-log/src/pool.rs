@@ -52,6 +52,8 @@ struct Pool {
     released: VecDeque<Segment>,
     /// Out of the sequence, with the name of an unfinished one, and what is left of them.
     going: VecDeque<Spare>,
+    /// Length of the segment that is being filled, or 0.
+    filling_bytes: u64,
     next_number: u64,
 }
 
@@ -70,6 +72,7 @@ impl Shared {
             spares,
             released: VecDeque::new(),
             going: VecDeque::new(),
+            filling_bytes: 0,
             next_number: next_number.unwrap_or(1),
         };
         Shared {
@@ -133,8 +136,8 @@ impl Shared {
         let spares = pool.spares.iter().map(|spare| spare.bytes);
         let released = pool.released.iter().map(|segment| segment.bytes);
         let going = pool.going.iter().map(|file| file.bytes);
-        let bytes = spares.chain(released).chain(going).sum();
-        (pool.spares.len(), bytes)
+        let bytes: u64 = spares.chain(released).chain(going).sum();
+        (pool.spares.len(), bytes + pool.filling_bytes)
     }
 
     pub(crate) fn prepared(&self) -> u64 {
@@ -144,7 +147,8 @@ impl Shared {
     /// Whether a preparer has something to do.
     pub(crate) fn wants_work(&self) -> bool {
         let pool = self.pool();
-        !pool.released.is_empty() || !pool.going.is_empty() || self.wants_spare(&pool)
+        let has_files = !pool.released.is_empty() || !pool.going.is_empty();
+        has_files || pool.filling_bytes > 0 || self.wants_spare(&pool)
     }
 
     fn wants_spare(&self, pool: &Pool) -> bool {

@@ -110,12 +110,13 @@ impl SegmentPreparer {
         if self.retire_all()? {
             return Ok(Step::Renamed);
         }
-        let is_wanted = self.shared.wants_spare(&self.shared.pool());
-        if !is_wanted || work.is_stopped {
-            return self.cut_step(CUT_STEP_BYTES);
-        }
-        if self.rescue()? {
+        let is_wanted = !work.is_stopped && self.shared.wants_spare(&self.shared.pool());
+        if is_wanted && self.rescue()? {
             return Ok(Step::Renamed);
+        }
+        // What was begun is ended: the next segment after that is ready sooner, and no half of one lies about.
+        if !is_wanted && work.filling.is_none() {
+            return self.cut_step(CUT_STEP_BYTES);
         }
         let step = self.fill_step(&mut work);
         if step.is_err() {
@@ -241,6 +242,7 @@ impl SegmentPreparer {
         )?;
         disk.sync_dir(dir)?;
         work.filling = None;
+        self.shared.pool().filling_bytes = 0;
         self.shared.give_back(Spare { number, bytes });
         self.shared.prepared.fetch_add(1, Ordering::Relaxed);
         Ok(Step::Filled(len))
@@ -249,9 +251,11 @@ impl SegmentPreparer {
     fn begin_filling(&self) -> Result<Filling, LogError> {
         let number = self.shared.new_number();
         let bytes = self.shared.next_segment_bytes();
+        let file = allocate_file(&*self.shared.disk, &self.unfinished(number), bytes)?;
+        self.shared.pool().filling_bytes = bytes;
         Ok(Filling {
             number,
-            file: allocate_file(&*self.shared.disk, &self.unfinished(number), bytes)?,
+            file,
             bytes,
             filled: 0,
         })
@@ -259,6 +263,7 @@ impl SegmentPreparer {
 
     fn abandon(&self, work: &mut BackgroundWork) {
         if let Some(filling) = work.filling.take() {
+            self.shared.pool().filling_bytes = 0;
             // If it cannot be removed now, the next open does.
             drop(self.shared.disk.remove(&self.unfinished(filling.number)));
         }

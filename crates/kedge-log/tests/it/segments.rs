@@ -84,6 +84,32 @@ fn a_segment_is_filled_step_by_step_beside_commits() {
 }
 
 #[test]
+fn what_was_begun_is_ended_though_another_segment_came_back() {
+    let disk = SimDisk::new(1);
+    let config = LogConfig {
+        first_segment_bytes: 2 << 20,
+        segment_bytes: 2 << 20,
+        ..LogConfig::default()
+    };
+    let opened = open_with(&disk, config, RecoveryMode::Strict);
+    let mut log = opened.expect("open").log;
+    append(&mut log, &records(1, 1, 1000)).expect("append");
+    let preparer = log.preparer();
+    assert_eq!(preparer.step().expect("step"), Step::Filled(512 << 10));
+    assert_eq!(log.stats().spare_bytes, 2 << 20);
+    log.end_segment().expect("end");
+    append(&mut log, &records(2, 1, 1000)).expect("append");
+    log.release_before(log.next_lsn());
+    assert_eq!(preparer.step().expect("step"), Step::Renamed);
+    assert_eq!(log.stats().spares, 1, "enough");
+    assert!(preparer.is_needed());
+    assert!(prepare(&preparer).expect("prepare"));
+    assert!(!preparer.is_needed());
+    let stats = log.stats();
+    assert_eq!((stats.spares, stats.spare_bytes), (2, 4 << 20));
+}
+
+#[test]
 fn a_stopped_preparer_leaves_nothing_half_done() {
     for steps in 0..3 {
         let disk = SimDisk::new(1);
