@@ -9,10 +9,9 @@ use kedge_bench_common::random::Random;
 use kedge_bench_common::site::Site;
 use kedge_bucket::BucketConfig;
 use kedge_storage::{Storage, StorageConfig, StorageError};
-use kedge_types::{Cas, CollectionId, DocKey, Expiry, Now, VbId, VbUuid};
+use kedge_types::{Cas, CollectionId, DocKey, Expiry, Now, Seqno, VbId, VbUuid};
 use kedge_vbucket::{
-    Cookie, NewValue, Persistence, RandomState, SettleBatch, StoreMode, Topology, VBucket, VbSetup,
-    Write,
+    Cookie, NewValue, Persistence, RandomState, StoreMode, Topology, VBucket, VbSetup, Write,
 };
 
 /// Bytes of a key, without the byte of its collection.
@@ -55,13 +54,15 @@ impl Mode {
     }
 }
 
-/// Most that one commit takes.
+/// Most that one commit takes, and what is synced at a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {
     /// `flusher_batch_max_items`.
     pub items: usize,
     /// `flush_batch_max_bytes`.
     pub bytes: usize,
+    /// Commits share their syncs until they are so many bytes: `flush_batch_max_bytes`, too.
+    pub synced_bytes: u64,
 }
 
 impl Limit {
@@ -69,16 +70,19 @@ impl Limit {
     pub const LOGGED: Self = Self {
         items: BucketConfig::BATCH_ITEMS_DEFAULT,
         bytes: BucketConfig::BATCH_BYTES_DEFAULT,
+        synced_bytes: BucketConfig::BATCH_BYTES_DEFAULT as u64,
     };
     /// What it has without a log, where it has less.
     pub const DIRECT: Self = Self {
         items: BucketConfig::DIRECT_BATCH_ITEMS_MAX,
         bytes: BucketConfig::DIRECT_BATCH_BYTES_MAX,
+        synced_bytes: BucketConfig::BATCH_BYTES_DEFAULT as u64,
     };
     /// None.
     pub const OFF: Self = Self {
         items: usize::MAX,
         bytes: usize::MAX,
+        synced_bytes: u64::MAX,
     };
 }
 
@@ -207,40 +211,66 @@ impl Rig {
         }
     }
 
-    /// As a flusher does: a batch, a commit, and again while there is more.
+    /// As a flusher does that nobody waits for: batches, each a commit, which share their syncs, and again while there is
+    /// more.
     fn flush_directly(&mut self) -> Result<(), StorageError> {
+        let Limit {
+            items,
+            bytes,
+            synced_bytes,
+        } = self.limit;
         loop {
-            let (batch, to) = self
-                .vbucket
-                .direct_batch(self.limit.items, self.limit.bytes);
-            let Some(mut batch) = batch else {
+            let now_ns = self.now().unix_ns;
+            let (Some(mut batch), mut to) = self.vbucket.direct_batch(items, bytes) else {
                 return Ok(());
             };
-            self.write(&mut batch, Limit::OFF)?;
+            if batch.replaces_file() {
+                self.storage.replace(VB, &batch.empty_state(), now_ns)?;
+            }
+            self.storage.commit_together(VB, now_ns, |commits| {
+                loop {
+                    for part in batch.parts(usize::MAX, usize::MAX) {
+                        commits.write(part.items, &part.state, &mut || {})?;
+                    }
+                    if commits.written_bytes() >= synced_bytes {
+                        return Ok(());
+                    }
+                    match self.vbucket.direct_batch_behind(&batch, to, items, bytes) {
+                        Some(next) => (batch, to) = next,
+                        None => return Ok(()),
+                    }
+                }
+            })?;
             self.vbucket.on_logged(to);
         }
     }
 
-    /// As a settler does: everything is taken at once, and written in parts.
+    /// As a settler does: everything is taken at once, and written in parts, each a commit, which share their syncs.
     fn settle(&mut self) -> Result<(), StorageError> {
         let Some(mut batch) = self.vbucket.begin_settle() else {
             return Ok(());
         };
-        self.write(&mut batch, self.limit)?;
-        drop(self.vbucket.end_settle(batch));
-        Ok(())
-    }
-
-    fn write(&mut self, batch: &mut SettleBatch, limit: Limit) -> Result<(), StorageError> {
         let now_ns = self.now().unix_ns;
         if batch.replaces_file() {
             self.storage.replace(VB, &batch.empty_state(), now_ns)?;
         }
         let history = batch.history();
-        for part in batch.parts(limit.items, limit.bytes) {
-            self.storage.commit(VB, part.items, &part.state, now_ns)?;
-            self.vbucket.settled(history, part.upto);
+        let mut parts = batch.parts(self.limit.items, self.limit.bytes).peekable();
+        while parts.peek().is_some() {
+            let upto = self.storage.commit_together(VB, now_ns, |commits| {
+                let mut upto = Seqno(0);
+                while commits.written_bytes() < self.limit.synced_bytes
+                    && let Some(part) = parts.next()
+                {
+                    commits.write(part.items, &part.state, &mut || {})?;
+                    upto = part.upto;
+                }
+                Ok(upto)
+            })?;
+            self.vbucket.settled(history, upto);
         }
+        drop(parts);
+        drop(self.vbucket.end_settle(batch));
         Ok(())
     }
 
@@ -261,15 +291,20 @@ mod tests {
     #[test]
     fn a_flush_takes_as_many_commits_as_the_limit_says() {
         let site = Site::new("disk", &std::env::temp_dir());
-        let limit = Limit {
+        let limited = |synced_bytes| Limit {
             items: 10,
+            synced_bytes,
             ..Limit::LOGGED
         };
         for mode in [Mode::Direct, Mode::Logged] {
-            for (limit, commits) in [(limit, 3), (Limit::OFF, 1)] {
+            for (limit, commits, syncs) in [
+                (limited(1), 3, 6),
+                (limited(1 << 20), 3, 2),
+                (Limit::OFF, 1, 2),
+            ] {
                 let (taken, measured) = run(&site, mode, limit, 25).expect("the disk works");
                 assert_eq!(measured, commits, "{mode:?} {limit:?}");
-                assert_eq!(taken.io.syncs, 2 * commits, "{mode:?} {limit:?}");
+                assert_eq!(taken.io.syncs, syncs, "{mode:?} {limit:?}");
             }
         }
     }

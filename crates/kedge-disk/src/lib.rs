@@ -145,6 +145,12 @@ pub trait File: fmt::Debug + Send + Sync {
         let _ = (offset, len);
     }
 
+    /// Lets the system begin to make these bytes durable, so that a later sync has less to do, without waiting for it. A hint
+    /// as [`File::forget`].
+    fn begin_sync(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
+
     /// The file for reads through a [`ReadRing`]; `None` where there are no such reads.
     fn for_ring(&self) -> Option<RingFile> {
         None

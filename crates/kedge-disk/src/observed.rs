@@ -19,7 +19,7 @@ pub struct Asked<'a> {
 
 /// Who sees what is asked of an [`Observed`] disk.
 pub trait Observer: std::fmt::Debug + Send + Sync + 'static {
-    /// Around each operation but [`File::forget`], which cannot fail. Nothing is done unless this calls `run`.
+    /// Around each operation but [`File::forget`] and [`File::begin_sync`], which cannot fail. Nothing is done unless this calls `run`.
     ///
     /// # Errors
     /// What `run` gives.
@@ -169,6 +169,10 @@ impl<O: Observer> File for ObservedFile<O> {
 
     fn forget(&self, offset: u64, len: u64) {
         self.file.forget(offset, len);
+    }
+
+    fn begin_sync(&self, offset: u64, len: u64) {
+        self.file.begin_sync(offset, len);
     }
 
     fn for_ring(&self) -> Option<RingFile> {

@@ -196,9 +196,16 @@ impl File for PosixFile {
 
     #[cfg(any(target_os = "linux", target_os = "android"))]
     fn forget(&self, offset: u64, len: u64) {
-        let len = std::num::NonZeroU64::new(len);
+        let Some(len) = std::num::NonZeroU64::new(len) else {
+            return;
+        };
         // A hint: nothing is lost when it is not taken.
-        let _ = rustix::fs::fadvise(&*self.file, offset, len, rustix::fs::Advice::DontNeed);
+        let _ = rustix::fs::fadvise(&*self.file, offset, Some(len), rustix::fs::Advice::DontNeed);
+    }
+
+    fn begin_sync(&self, offset: u64, len: u64) {
+        // Linux begins to write what it could not forget otherwise, and forgets none of it before it is written.
+        self.forget(offset, len);
     }
 
     fn for_ring(&self) -> Option<RingFile> {

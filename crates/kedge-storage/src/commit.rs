@@ -3,37 +3,14 @@
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use kedge_couchstore::{Change, Writer};
-use kedge_types::{Seqno, VbId};
+use kedge_types::VbId;
 use kedge_vbucket::{PersistedState, Settle};
 
-use crate::codec::Batch;
-use crate::facts::{Changes, Facts};
+use crate::commits::{self, Commits, Committed};
 use crate::names::damaged_of;
 use crate::slot::WriteGuard;
 use crate::stats::Counters;
 use crate::{Storage, StorageError};
-
-/// What a commit did.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Committed {
-    /// The highest seqno of the file.
-    pub high_seqno: Seqno,
-    /// The length of the file, in bytes.
-    pub file_bytes: u64,
-    /// A bit for each item.
-    live_before: Vec<u64>,
-}
-
-impl Committed {
-    /// Whether the file had a live document, or a prepare that was not over, in the place of item number `index` of the
-    /// batch.
-    #[must_use]
-    pub fn was_live(&self, index: usize) -> bool {
-        let word = self.live_before.get(index / 64).copied().unwrap_or(0);
-        word & 1 << (index % 64) != 0
-    }
-}
 
 impl Storage {
     /// Writes items to the vBucket's file, and what the vBucket is after them, in one commit that is durable when this
@@ -56,55 +33,63 @@ impl Storage {
         state: &PersistedState,
         now_ns: u64,
     ) -> Result<Committed, StorageError> {
-        let commit = Commit {
-            items,
-            state,
-            now_ns,
-        };
-        self.commit_with(self.writer(vb), &commit, &mut || {})
+        self.commit_with(self.writer(vb), now_ns, |commits| {
+            commits.write(items, state, &mut || {})
+        })
     }
 
-    /// As [`Storage::commit`], unless somebody has the right to write to the file: a commit, or a compaction that has come
-    /// to its end. Nobody waits for this one: `between` is called again and again while it works, and may rest.
+    /// As [`Storage::commit`], for several of them that become durable together, with the two syncs of one, when this
+    /// returns: `write` gives them to [`Commits::write`] one after the other. If that fails, or `write` does, none of them
+    /// counts.
+    ///
+    /// # Errors
+    /// As [`Storage::commit`], or those of `write`.
+    pub fn commit_together<R>(
+        &self,
+        vb: VbId,
+        now_ns: u64,
+        write: impl FnOnce(&mut Commits<'_, '_>) -> Result<R, StorageError>,
+    ) -> Result<R, StorageError> {
+        self.commit_with(self.writer(vb), now_ns, write)
+    }
+
+    /// As [`Storage::commit_together`], unless somebody has the right to write to the file: a commit, or a compaction that
+    /// has come to its end.
     ///
     /// # Errors
     /// [`StorageError::Busy`] then, and nothing was done.
-    pub fn try_commit(
+    pub fn try_commit_together<R>(
         &self,
         vb: VbId,
-        items: &[Settle],
-        state: &PersistedState,
         now_ns: u64,
-        between: &mut dyn FnMut(),
-    ) -> Result<Committed, StorageError> {
+        write: impl FnOnce(&mut Commits<'_, '_>) -> Result<R, StorageError>,
+    ) -> Result<R, StorageError> {
         let guard = self.try_writer(vb).ok_or(StorageError::Busy { vb })?;
-        let commit = Commit {
-            items,
-            state,
-            now_ns,
-        };
-        self.commit_with(guard, &commit, between)
+        self.commit_with(guard, now_ns, write)
     }
 
-    fn commit_with(
+    fn commit_with<R>(
         &self,
         mut guard: WriteGuard<'_>,
-        commit: &Commit<'_>,
-        between: &mut dyn FnMut(),
-    ) -> Result<Committed, StorageError> {
+        now_ns: u64,
+        write: impl FnOnce(&mut Commits<'_, '_>) -> Result<R, StorageError>,
+    ) -> Result<R, StorageError> {
         let committed = if guard.has_file() {
-            commit.append(&mut guard, between)
+            commits::append(&mut guard, now_ns, write)
         } else {
-            commit.begin(&mut guard, between)
+            commits::begin(&mut guard, now_ns, write)
         };
-        match &committed {
-            Ok(_) => {
-                Counters::count(&self.counters.commits);
-                Counters::add(&self.counters.committed_items, commit.items.len() as u64);
+        match committed {
+            Ok((written, done)) => {
+                Counters::add(&self.counters.commits, done.commits);
+                Counters::add(&self.counters.committed_items, done.items);
+                Ok(written)
             }
-            Err(error) => guard.failed(error),
+            Err(error) => {
+                guard.failed(&error);
+                Err(error)
+            }
         }
-        committed
     }
 
     /// Gives the vBucket a new, empty file in the place of the one it has: what a reset does. A compaction under way is
@@ -120,12 +105,10 @@ impl Storage {
     ) -> Result<(), StorageError> {
         let _alone = self.slot(vb).maintenance().exclusive(&self.rests);
         let mut guard = self.writer(vb);
-        let commit = Commit {
-            items: &[],
-            state,
-            now_ns,
-        };
-        let replaced = commit.begin(&mut guard, &mut || {}).map(|_| ());
+        let replaced = commits::begin(&mut guard, now_ns, |commits| {
+            commits.write(&[], state, &mut || {})
+        });
+        let replaced = replaced.map(drop);
         match &replaced {
             Ok(()) => guard.remove_left(),
             Err(error) => guard.failed(error),
@@ -223,81 +206,5 @@ impl Storage {
             guard.failed(error);
         }
         opened
-    }
-}
-
-/// One commit.
-struct Commit<'a> {
-    items: &'a [Settle],
-    state: &'a PersistedState,
-    now_ns: u64,
-}
-
-impl Commit<'_> {
-    /// Behind what the vBucket's file has.
-    fn append(
-        &self,
-        guard: &mut WriteGuard<'_>,
-        between: &mut dyn FnMut(),
-    ) -> Result<Committed, StorageError> {
-        let facts = guard.facts()?.clone();
-        let mut writer = guard.writer()?;
-        let (committed, facts) = self.write(&mut writer, &facts, between)?;
-        writer.committed(facts)?;
-        Ok(committed)
-    }
-
-    /// As the beginning of a new file (couchstore file format, section 4.1).
-    fn begin(
-        &self,
-        guard: &mut WriteGuard<'_>,
-        between: &mut dyn FnMut(),
-    ) -> Result<Committed, StorageError> {
-        let made = guard.create().and_then(|mut writer| {
-            let (committed, facts) = self.write(&mut writer, &Facts::new(), between)?;
-            writer.committed(facts)?;
-            Ok(committed)
-        });
-        if made.is_err() {
-            guard.clear_boot();
-        }
-        made
-    }
-
-    fn write(
-        &self,
-        writer: &mut Writer,
-        facts: &Facts,
-        between: &mut dyn FnMut(),
-    ) -> Result<(Committed, Facts), StorageError> {
-        let mut changes = Changes::new(self.items);
-        let mut live_before = vec![0_u64; self.items.len().div_ceil(64)];
-        {
-            let batch = Batch::new(self.items);
-            let mutations = batch.mutations();
-            let mut observe = |change: Change<'_>| {
-                let index = change.index;
-                let was_live = change.old.as_ref().is_some_and(|old| !old.is_deleted());
-                live_before[index / 64] |= u64::from(was_live) << (index % 64);
-                changes.add(&mutations[index], &change);
-            };
-            writer.save_with_breaks(&mutations, &mut observe, between)?;
-        }
-        let facts = facts.after(self.state, &changes);
-        let locals = facts.locals(&changes);
-        let locals: Vec<_> = locals
-            .iter()
-            .map(|(name, value)| (&**name, value.as_deref()))
-            .collect();
-        writer.save_locals(&locals)?;
-        // A compaction may have purged more than the vBucket has heard of.
-        writer.set_purge_seqno(writer.header().purge_seqno().max(self.state.purge));
-        writer.commit(self.now_ns)?;
-        let committed = Committed {
-            high_seqno: writer.header().update_seqno(),
-            file_bytes: writer.file_bytes(),
-            live_before,
-        };
-        Ok((committed, facts))
     }
 }

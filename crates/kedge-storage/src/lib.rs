@@ -9,7 +9,7 @@
 //!   as long as the process lives.
 //! * Which file a vBucket has changes only under the guard of its slot, which lends the handle for writing, too: nobody
 //!   can write to a file that another has replaced. Handles for reading are snapshots, which never change.
-//! * A commit takes two syncs; a new file one more, of the directory. Beside that only compactions sync what they write,
+//! * A commit takes two syncs, which several of one file can share; a new file one more, of the directory. Beside that only compactions sync what they write,
 //!   and what an earlier process left is synced once: the names at the start, and the header of each file before the
 //!   first commit behind it.
 //! * What is in memory of a file beside its handle is what its last commit says, also after one that failed.
@@ -19,6 +19,7 @@
 mod codec;
 mod collection_scan;
 mod commit;
+mod commits;
 mod compact;
 mod config;
 mod error;
@@ -45,7 +46,7 @@ mod stats;
 mod storage;
 
 pub use codec::{Record, RecordKind};
-pub use commit::Committed;
+pub use commits::{Commits, Committed};
 pub use compact::{
     CompactHooks, CompactPhase, CompactRequest, Compacted, CompactionFigures, Expired,
 };

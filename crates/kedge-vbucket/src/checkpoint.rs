@@ -222,7 +222,22 @@ impl Checkpoints {
     /// Where entries from the cursor on end that are bounded as in [`Checkpoints::peek`].
     #[must_use]
     pub fn until(&self, cursor: CursorId, max_entries: usize, max_bytes: usize) -> Position {
-        let from = self.cursors[cursor.0];
+        self.until_from(self.position(cursor), max_entries, max_bytes)
+    }
+
+    /// Where the cursor is.
+    pub(crate) fn position(&self, cursor: CursorId) -> Position {
+        Position(self.cursors[cursor.0])
+    }
+
+    /// As [`Checkpoints::until`], from a place that the cursor has not passed.
+    pub(crate) fn until_from(
+        &self,
+        from: Position,
+        max_entries: usize,
+        max_bytes: usize,
+    ) -> Position {
+        let Position(from) = from;
         let mut to = from;
         let mut bytes = 0;
         for entry in self
@@ -258,7 +273,16 @@ impl Checkpoints {
         cursor: CursorId,
         to: Position,
     ) -> impl Iterator<Item = (&Change, Seqno)> {
-        let from = self.cursors[cursor.0].max(self.reset_at).min(to.0);
+        self.between(self.position(cursor), to)
+    }
+
+    /// As [`Checkpoints::passing`], from a place that the cursor has not passed.
+    pub(crate) fn between(
+        &self,
+        from: Position,
+        to: Position,
+    ) -> impl Iterator<Item = (&Change, Seqno)> {
+        let from = from.0.max(self.reset_at).min(to.0);
         self.entries
             .range((from - self.first) as usize..(to.0 - self.first) as usize)
             .map(|entry| (&entry.change, entry.replaced))

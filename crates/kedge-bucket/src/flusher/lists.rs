@@ -96,6 +96,12 @@ impl Flushers {
         shard.is_waited.store(true, Ordering::SeqCst);
     }
 
+    /// Whether someone waits for a vBucket of the same flusher as this one, since the last [`Flushers::fetch`].
+    pub(super) fn has_waited(&self, vb: VbId) -> bool {
+        let lists = self.shards[self.shard_of(vb)].lists.lock();
+        !lists.waited.is_empty()
+    }
+
     /// Fetches what was listed since the last time.
     pub(super) fn fetch(&self, shard: &Shard, flusher: &mut Flusher) {
         let mut lists = shard.lists.lock();

@@ -1,4 +1,5 @@
-//! Without a commit log: changes go into their vBucket's file at once, a commit of two syncs for each vBucket.
+//! Without a commit log: changes go into their vBucket's file at once, a commit of two syncs for each vBucket. Where many
+//! changes of a vBucket wait, and nobody for them, several commits share the syncs.
 //!
 //! The vBuckets are cut into parts, each with a flusher. vBuckets that someone waits for come first; the others' turn is
 //! when the interval is over, and while someone waits all the time, every second time.
@@ -19,6 +20,7 @@ use crate::counters::Total;
 use crate::error::BucketError;
 use crate::timings::Timing;
 use crate::writer::Wrote;
+use kedge_executor::Pool;
 use kedge_types::{Now, VbId};
 use kedge_vbucket::{AfterLog, Position, SettleBatch};
 use lists::Flusher;
@@ -30,6 +32,20 @@ use std::time::Duration;
 const LATER: Duration = Duration::from_secs(1);
 /// So long rests a vBucket whose file somebody has just then: a compaction has it for its last few entries.
 const IN_THE_WAY: Duration = Duration::from_millis(10);
+
+/// Most that one commit has.
+#[derive(Clone, Copy)]
+struct Limit {
+    items: usize,
+    bytes: usize,
+}
+
+/// What was written and is durable.
+struct Written {
+    items: usize,
+    commits: u64,
+    to: Position,
+}
 
 impl Bucket {
     pub(crate) fn is_direct(&self) -> bool {
@@ -209,21 +225,14 @@ impl Bucket {
         result
     }
 
-    /// One commit of a vBucket's file: take, write, publish. Returns how many changes it had.
+    /// Commits of a vBucket's file that share their syncs: take, write, publish. Returns how many changes they had.
     fn flush_vbucket(
         &self,
         flushers: &Flushers,
         flusher: &mut Flusher,
         vb: VbId,
     ) -> Result<usize, BucketError> {
-        let config = self.config();
-        let (mut max, mut max_bytes) =
-            (config.flusher_batch_max_items, config.flush_batch_max_bytes);
-        if !flushers.hurry.load(Ordering::SeqCst) {
-            // A run is to be short; when the bucket ends, syncs are to be few.
-            max = max.min(BucketConfig::DIRECT_BATCH_ITEMS_MAX);
-            max_bytes = max_bytes.min(BucketConfig::DIRECT_BATCH_BYTES_MAX);
-        }
+        let limit = self.flush_limit(flushers);
         if !flusher.waits && self.storage()?.is_being_written(vb) {
             self.totals.add(Total::SettlesPutOff, 1);
             flushers.put_off(flusher, vb, self.setup.clock.now());
@@ -232,67 +241,120 @@ impl Bucket {
         // Before the changes are taken: those that come after that count.
         let mark = &flushers.marks[vb.index()];
         mark.dirty.store(false, Ordering::SeqCst);
-        let (mut batch, to) = self.vbuckets[vb.index()]
+        let (batch, to) = self.vbuckets[vb.index()]
             .lock()
-            .direct_batch(max, max_bytes);
+            .direct_batch(limit.items, limit.bytes);
         let before = self.setup.clock.now();
-        let written = match &mut batch {
-            Some(batch) => self.write_batch(vb, batch, before.unix_ns),
-            None => Ok(0),
+        let Some(batch) = batch else {
+            self.publish_flushed(flushers, flusher, before, vb, to);
+            return Ok(0);
         };
+        let enough = || !flusher.waits && self.is_flusher_wanted(flushers, flusher, vb);
+        let written = self.write_batches(vb, batch, to, limit, before.unix_ns, &enough);
         let now = self.setup.clock.now();
-        match &written {
-            Ok(items) if batch.is_some() => {
-                let took_us = now.mono_ns.saturating_sub(before.mono_ns) / 1_000;
-                let timings = &self.timings;
-                timings.record_us(u16::MAX, Timing::SettleCommit, took_us);
-                timings.record_us(u16::MAX, Timing::SettleBatchItems, *items as u64);
-                self.totals.add(Total::FlushCommits, 1);
-                self.on_file_changed(vb);
-                self.compactions.on_commit(took_us);
-                self.note_storage_age(now, mark.since_ns.load(Ordering::Relaxed));
-            }
-            Ok(_) => {}
+        let written = match written {
+            Ok(written) => written,
             Err(error) => {
                 mark.dirty.store(true, Ordering::SeqCst);
                 self.totals.add(Total::FlushFailures, 1);
                 if !error.is_no_space() {
                     flushers.put_later(flusher, vb, now, true);
                 }
-                return written;
+                return Err(error);
             }
+        };
+        let took_us = now.mono_ns.saturating_sub(before.mono_ns) / 1_000;
+        self.timings
+            .record_us(u16::MAX, Timing::SettleCommit, took_us);
+        self.totals.add(Total::FlushCommits, written.commits);
+        self.on_file_changed(vb);
+        if written.commits == 1 {
+            // Several take longer, however fast the disk is.
+            self.compactions.on_commit(took_us);
         }
-        self.publish_flushed(flushers, flusher, now, vb, to);
-        written
+        self.note_storage_age(now, mark.since_ns.load(Ordering::Relaxed));
+        self.publish_flushed(flushers, flusher, now, vb, written.to);
+        Ok(written.items)
     }
 
-    fn write_batch(
+    /// Most that a commit has.
+    fn flush_limit(&self, flushers: &Flushers) -> Limit {
+        let config = self.config();
+        let (items, bytes) = (config.flusher_batch_max_items, config.flush_batch_max_bytes);
+        if flushers.hurry.load(Ordering::SeqCst) {
+            return Limit { items, bytes };
+        }
+        // Who comes to wait is not to wait for long.
+        Limit {
+            items: items.min(BucketConfig::DIRECT_BATCH_ITEMS_MAX),
+            bytes: bytes.min(BucketConfig::DIRECT_BATCH_BYTES_MAX),
+        }
+    }
+
+    /// Whether someone waits for the flusher that has this vBucket, or for its thread.
+    fn is_flusher_wanted(&self, flushers: &Flushers, flusher: &Flusher, vb: VbId) -> bool {
+        flusher.was_waited
+            || !flusher.waited.is_empty()
+            || flushers.has_waited(vb)
+            || self.setup.executor.lacks_threads(Pool::Writer)
+    }
+
+    /// Writes `batch`, which ends at `to`, and what comes behind it, until that is as large as a flush may be, or `enough`
+    /// says so.
+    fn write_batches(
         &self,
         vb: VbId,
-        batch: &mut SettleBatch,
+        mut batch: SettleBatch,
+        mut to: Position,
+        limit: Limit,
         now_ns: u64,
-    ) -> Result<usize, BucketError> {
+        enough: &dyn Fn() -> bool,
+    ) -> Result<Written, BucketError> {
         let storage = self.storage()?;
+        let mut written = Written {
+            items: 0,
+            commits: 1,
+            to,
+        };
         if batch.removes_file() {
             storage.delete(vb)?;
-            return Ok(0);
+            return Ok(written);
         }
-        let (replaces, history) = (batch.replaces_file(), batch.history());
-        if replaces {
+        if batch.replaces_file() {
             storage.replace(vb, &batch.empty_state(), now_ns)?;
-        }
-        let mut items = 0;
-        // One part: it was cut to size when it was taken.
-        for part in batch.parts(usize::MAX, usize::MAX) {
-            if replaces && part.items.is_empty() {
+            if batch.items().is_empty() {
                 // An empty file that was just made says all there is to say.
-                continue;
+                return Ok(written);
             }
-            let committed = storage.commit(vb, part.items, &part.state, now_ns)?;
-            self.note_overwritten(vb, history, part.items, &committed);
-            items += part.items.len();
         }
-        Ok(items)
+        let bytes_max = self.config().flush_batch_max_bytes as u64;
+        storage.commit_together(vb, now_ns, |commits| {
+            loop {
+                let history = batch.history();
+                // One part: it was cut to size when it was taken.
+                for part in batch.parts(usize::MAX, usize::MAX) {
+                    let committed = commits.write(part.items, &part.state, &mut || {})?;
+                    self.note_overwritten(vb, history, part.items, &committed);
+                    written.items += part.items.len();
+                    let items = part.items.len() as u64;
+                    self.timings
+                        .record_us(u16::MAX, Timing::SettleBatchItems, items);
+                }
+                written.to = to;
+                if commits.written_bytes() >= bytes_max || enough() {
+                    return Ok(());
+                }
+                let vbucket = self.vbuckets[vb.index()].lock();
+                let next = vbucket.direct_batch_behind(&batch, to, limit.items, limit.bytes);
+                drop(vbucket);
+                match next {
+                    Some(next) => (batch, to) = next,
+                    None => return Ok(()),
+                }
+                written.commits += 1;
+            }
+        })?;
+        Ok(written)
     }
 
     fn publish_flushed(

@@ -7,7 +7,7 @@ use crate::counters::Total;
 use crate::error::BucketError;
 use crate::floor::has_work;
 use crate::timings::Timing;
-use kedge_storage::Committed;
+use kedge_storage::{Commits, Committed, Storage, StorageError};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{PersistedState, Settle, SettleBatch};
 use std::collections::VecDeque;
@@ -80,17 +80,17 @@ impl Bucket {
         Ok(Begun::new(batch, items, bytes))
     }
 
-    /// Writes the next part, with what has to come before it: with rests, unless somebody else has the file; or else for
+    /// Writes the next parts, with what has to come before them: with rests, unless somebody else has the file; or else for
     /// someone who waits, at once, and when the file is there to be written to.
-    pub(super) fn settle_part(
+    pub(super) fn settle_parts(
         &self,
         vb: VbId,
         begun: &mut Begun,
         rests: Option<&mut Rests<'_>>,
     ) -> Result<(), BucketError> {
-        let Some(part) = begun.parts.front() else {
+        if begun.parts.is_empty() {
             return Ok(());
-        };
+        }
         let storage = self.storage()?;
         let before = self.setup.clock.now();
         let replaced = begun.replace;
@@ -98,41 +98,73 @@ impl Bucket {
             storage.replace(vb, &begun.batch.empty_state(), before.unix_ns)?;
             begun.replace = false;
         }
-        let items = &begun.batch.items()[part.items.clone()];
-        if begun.batch.removes_file() {
+        let is_empty = begun.parts.iter().all(|part| part.items.is_empty());
+        let commits = if begun.batch.removes_file() {
             storage.delete(vb)?;
-        } else if !items.is_empty() || !replaced {
+            1
+        } else if is_empty && replaced {
             // An empty file that was just made says all there is to say.
-            let (state, now_ns) = (&part.state, before.unix_ns);
-            let committed = match rests {
-                None => storage.commit(vb, items, state, now_ns)?,
-                Some(rests) => {
-                    storage.try_commit(vb, items, state, now_ns, &mut || rests.take(storage))?
-                }
-            };
-            self.note_overwritten(vb, begun.batch.history(), items, &committed);
-        }
-        let took_ns = self
-            .setup
-            .clock
-            .now()
-            .mono_ns
-            .saturating_sub(before.mono_ns);
-        let timings = &self.timings;
-        timings.record_us(u16::MAX, Timing::SettleCommit, took_ns / 1_000);
-        timings.record_us(u16::MAX, Timing::SettleBatchItems, items.len() as u64);
-        self.totals.add(Total::SettledItems, items.len() as u64);
-        let bytes: usize = items.iter().map(|it| it.item().heap_bytes()).sum();
-        self.totals.add(Total::SettledBytes, bytes as u64);
-        self.totals.add(Total::SettleCommits, 1);
+            1
+        } else {
+            self.commit_parts(storage, vb, begun, before.unix_ns, rests)?
+        };
+        let now_ns = self.setup.clock.now().mono_ns;
+        let took_us = now_ns.saturating_sub(before.mono_ns) / 1_000;
+        self.timings
+            .record_us(u16::MAX, Timing::SettleCommit, took_us);
+        self.totals.add(Total::SettleCommits, commits as u64);
         self.on_file_changed(vb);
-        let (history, upto) = (begun.batch.history(), part.upto);
+        let mut upto = Seqno(0);
+        for part in begun.parts.drain(..commits) {
+            let items = &begun.batch.items()[part.items];
+            self.timings
+                .record_us(u16::MAX, Timing::SettleBatchItems, items.len() as u64);
+            self.totals.add(Total::SettledItems, items.len() as u64);
+            let bytes: usize = items.iter().map(|it| it.item().heap_bytes()).sum();
+            self.totals.add(Total::SettledBytes, bytes as u64);
+            upto = part.upto;
+        }
+        let history = begun.batch.history();
         let mut vbucket = self.vbuckets[vb.index()].lock();
         self.measure(&mut vbucket, |vbucket| vbucket.settled(history, upto));
         drop(vbucket);
         self.on_settled();
-        begun.parts.pop_front();
         Ok(())
+    }
+
+    /// Commits parts that share their syncs, until they are as large as a flush may be, or someone waits. Returns how many.
+    fn commit_parts(
+        &self,
+        storage: &Storage,
+        vb: VbId,
+        begun: &Begun,
+        now_ns: u64,
+        mut rests: Option<&mut Rests<'_>>,
+    ) -> Result<usize, StorageError> {
+        let bytes_max = self.config().flush_batch_max_bytes as u64;
+        let is_patient = rests.is_some();
+        let write = |commits: &mut Commits<'_, '_>| {
+            for (done, part) in begun.parts.iter().enumerate() {
+                let is_full = commits.written_bytes() >= bytes_max;
+                if done > 0 && (is_full || (is_patient && self.is_settler_wanted(vb))) {
+                    return Ok(done);
+                }
+                let items = &begun.batch.items()[part.items.clone()];
+                let mut rest = || {
+                    if let Some(rests) = &mut rests {
+                        rests.take(storage);
+                    }
+                };
+                let committed = commits.write(items, &part.state, &mut rest)?;
+                self.note_overwritten(vb, begun.batch.history(), items, &committed);
+            }
+            Ok(begun.parts.len())
+        };
+        if is_patient {
+            storage.try_commit_together(vb, now_ns, write)
+        } else {
+            storage.commit_together(vb, now_ns, write)
+        }
     }
 
     /// Tells a vBucket which documents the file had already among those that nobody knew that of. They stay in memory

@@ -227,7 +227,7 @@ impl Bucket {
             Err(turn) => return turn,
         };
         let mut rests = Rests::new(self, vb, settler.queue.len());
-        let settled = self.settle_part(vb, &mut begun, (!waits).then_some(&mut rests));
+        let settled = self.settle_parts(vb, &mut begun, (!waits).then_some(&mut rests));
         settler.rested = rests.taken;
         if let Err(BucketError::Storage(StorageError::Busy { .. })) = settled {
             settler.in_the_way += 1;

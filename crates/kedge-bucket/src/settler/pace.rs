@@ -113,6 +113,14 @@ impl Bucket {
         Next::Snooze(rest)
     }
 
+    /// Whether someone waits for the settler of a vBucket, for a file, or for a thread.
+    pub(super) fn is_settler_wanted(&self, vb: VbId) -> bool {
+        self.phase() != Phase::Open
+            || self.is_any_file_wanted()
+            || self.settler_of(vb).is_waited_for()
+            || self.setup.executor.lacks_threads(Pool::Writer)
+    }
+
     /// How long a settler rests that worked for so long.
     fn rest_after(&self, worked: Duration, pressure: Pressure) -> Duration {
         let filled = match pressure {
@@ -182,11 +190,7 @@ impl<'a> Rests<'a> {
 
     fn wanted(&self, worked: Duration) -> Duration {
         let bucket = self.bucket;
-        let is_waited_for = bucket.phase() != Phase::Open
-            || bucket.is_any_file_wanted()
-            || bucket.settler_of(self.vb).is_waited_for()
-            || bucket.setup.executor.lacks_threads(Pool::Writer);
-        if is_waited_for {
+        if bucket.is_settler_wanted(self.vb) {
             return Duration::ZERO;
         }
         let pressure = bucket.pressure();

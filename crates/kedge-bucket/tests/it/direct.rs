@@ -225,13 +225,41 @@ fn a_vbucket_with_more_than_a_run_goes_to_the_back_of_the_queue() {
     steps.run();
     assert_eq!(persisted(&open), [0, 3 * RUN, 1, 0]);
     assert!(open.sink.wait(1).is_ok());
-    // Nor does one that nobody waits for go on before its turn.
-    for name in many.by_ref().take(3 * RUN as usize) {
-        open.set(&name, b"1").unwrap();
-    }
-    open.set(&few.next().unwrap(), b"1").unwrap();
+    open.bucket.shutdown();
+}
+
+#[test]
+fn changes_that_nobody_waits_for_share_their_syncs() {
+    let (open, steps) = direct(&SimDisk::new(23)).open_by_hand();
+    steps.pass(SEC * 5);
+    let mut names = [1, 2, 3].map(|vb| names_in(VbId(vb)));
+    let mut many = |open: &Open| {
+        for name in names[0].by_ref().take(3 * RUN as usize) {
+            open.set(&name, b"1").unwrap();
+        }
+    };
+    let commits = || open.figure("ep_flush_commits");
+    many(&open);
+    let before = commits();
     steps.pass(MS * 20);
-    assert_eq!(persisted(&open), [0, 4 * RUN, 3, 0], "the rest in its time");
+    assert_eq!(persisted(&open), [0, 3 * RUN, 0, 0]);
+    assert_eq!(commits() - before, 3);
+    // While someone waits for another of its flusher, it has one commit.
+    many(&open);
+    steps.jump(SEC);
+    let mut persist = |vb: usize, opaque| {
+        let name = names[vb - 1].next().unwrap();
+        open.persist(&name, b"1", opaque).unwrap();
+    };
+    persist(2, 1);
+    persist(3, 2);
+    open.bucket.kick(false);
+    steps.run();
+    let order = persisted(&open);
+    assert!(order[2] > 0 && order[3] > 0 && open.sink.wait(2).is_ok());
+    assert_eq!(order[1], 4 * RUN);
+    steps.pass(SEC);
+    assert_eq!(persisted(&open)[1], 6 * RUN);
     open.bucket.shutdown();
 }
 

@@ -9,6 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// A couchstore file grows by at least so much with a commit.
+const BLOCK_BYTES: usize = 4096;
+
 /// The bucket's couchstore files.
 fn files(place: &Place) -> Vec<PathBuf> {
     let names = place.disk.list(&place.dir).unwrap().into_iter();
@@ -104,6 +107,7 @@ fn a_document_that_changes_often_is_written_once() {
 fn a_large_batch_is_written_in_parts_and_vbuckets_take_turns() {
     let mut place = sim(&SimDisk::new(4));
     place.config.flusher_batch_max_items = 10;
+    place.config.flush_batch_max_bytes = BLOCK_BYTES;
     let (open, steps) = place.open_by_hand();
     for n in 0..200 {
         open.set(&format!("key-{n}"), b"1").unwrap();
@@ -129,6 +133,31 @@ fn a_large_batch_is_written_in_parts_and_vbuckets_take_turns() {
 fn a_vbucket_that_has_more_goes_to_the_back_of_the_queue() {
     let mut place = sim(&SimDisk::new(15));
     place.config.flusher_batch_max_items = 10;
+    place.config.flush_batch_max_bytes = BLOCK_BYTES;
+    let (states, ..) = turns_of_two(&mut place);
+    let turns = [[0, 0], [10, 0], [10, 10], [20, 10], [20, 20], [30, 20]];
+    assert_eq!(states[..6], turns);
+    assert_eq!(states[6..], [[30, 30]]);
+}
+
+#[test]
+fn a_turn_has_as_many_commits_as_a_flush_may_have_bytes() {
+    let mut place = sim(&SimDisk::new(18));
+    place.config.flusher_batch_max_items = 10;
+    let (states, commits, turns) = turns_of_two(&mut place);
+    assert_eq!(states, [[0, 0], [30, 0], [30, 30]]);
+    assert_eq!((commits, turns), (6, 2));
+    let mut place = sim(&SimDisk::new(19));
+    place.config.flusher_batch_max_items = 10;
+    place.config.flush_batch_max_bytes = 2 * BLOCK_BYTES;
+    let (states, commits, turns) = turns_of_two(&mut place);
+    assert_eq!(states, [[0, 0], [20, 0], [20, 20], [30, 20], [30, 30]]);
+    assert_eq!((commits, turns), (6, 4));
+}
+
+/// Settles 30 changes of each of two vBuckets. Which seqnos were settled one after the other, the commits, and the turns
+/// that they came in.
+fn turns_of_two(place: &mut Place) -> (Vec<[u64; 2]>, u64, u64) {
     let (open, steps) = place.open_by_hand();
     let both = [VbId(1), VbId(2)];
     for name in both.into_iter().flat_map(|vb| names_in(vb).take(30)) {
@@ -142,10 +171,11 @@ fn a_vbucket_that_has_more_goes_to_the_back_of_the_queue() {
         states.push(settled());
     }
     states.dedup();
-    let turns = [[0, 0], [10, 0], [10, 10], [20, 10], [20, 20], [30, 20]];
-    assert_eq!(states[..6], turns);
-    assert_eq!(states[6..], [[30, 30]]);
+    let timings = open.bucket.timings();
+    let turns = timings.snapshot(Timing::SettleCommit.name()).unwrap().count;
+    let commits = open.figure("ep_settle_commits");
     open.bucket.shutdown();
+    (states, commits, turns)
 }
 
 #[test]

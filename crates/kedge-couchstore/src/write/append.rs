@@ -34,6 +34,8 @@ pub(crate) struct Appender {
     /// A sync follows whenever this many bytes were written since the last one.
     sync_each_bytes: u64,
     synced: u64,
+    /// The disk was told to begin with everything before it.
+    begun: u64,
     failed: bool,
 }
 
@@ -61,6 +63,7 @@ impl Appender {
             sealed: Vec::new(),
             sync_each_bytes: u64::MAX,
             synced: position,
+            begun: position,
             failed: false,
         }
     }
@@ -173,6 +176,13 @@ impl Appender {
         self.failed |= synced.is_err();
         self.synced = self.written;
         Ok(synced?)
+    }
+
+    /// Lets the disk begin with what is in the file and not synced.
+    pub(crate) fn begin_sync(&mut self) {
+        let from = self.synced.max(self.begun);
+        self.shared.file().begin_sync(from, self.written - from);
+        self.begun = self.written;
     }
 
     /// Overwrites the type byte of a block.

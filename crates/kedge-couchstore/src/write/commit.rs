@@ -9,12 +9,52 @@ use crate::limits::{BLOCK_BYTES, OFFSET_MAX};
 use crate::{Error, Offset, Problem, Refusal, Snapshot};
 
 impl Writer {
-    /// Makes everything since the last commit durable, all or nothing. `timestamp_ns` goes into the header: usually
-    /// the time, in nanoseconds since 1970.
+    /// Makes everything since the last commit durable, all or nothing, and the commits of [`Writer::commit_later`] before it.
+    /// `timestamp_ns` goes into the header: usually the time, in nanoseconds since 1970.
     ///
     /// # Errors
     /// Those of the disk. If the last step failed the commit may or may not be found later.
     pub fn commit(&mut self, timestamp_ns: u64) -> Result<Offset, Error> {
+        let offset = self.write_header(timestamp_ns)?;
+        self.make_durable()?;
+        Ok(offset)
+    }
+
+    /// As [`Writer::commit`], but the commit is not found in the file, and need not be durable, until
+    /// [`Writer::make_durable`] or a commit after it returned: several commits can share the two syncs of one.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn commit_later(&mut self, timestamp_ns: u64) -> Result<Offset, Error> {
+        self.write_header(timestamp_ns)
+    }
+
+    /// Lets the disk begin with what was committed and is not durable, without waiting for it.
+    pub fn begin_sync(&mut self) {
+        self.out.begin_sync();
+    }
+
+    /// Makes the commits durable that are not yet.
+    ///
+    /// # Errors
+    /// Those of the disk. If the last step failed each of the commits may or may not be found later.
+    pub fn make_durable(&mut self) -> Result<(), Error> {
+        if self.unsynced.is_empty() {
+            return Ok(());
+        }
+        // Sync before the type bytes are set: a header may only be seen when all it points to is durable.
+        self.out.sync()?;
+        for header in &self.unsynced {
+            self.out.set_block_type(*header, HEADER)?;
+        }
+        self.out.sync()?;
+        self.unsynced.clear();
+        self.out.shrink();
+        Ok(())
+    }
+
+    /// Puts a header into the file, which is none yet to whoever looks for one.
+    fn write_header(&mut self, timestamp_ns: u64) -> Result<Offset, Error> {
         self.out.check()?;
         if self.out.position() + 2 * BLOCK_BYTES > OFFSET_MAX {
             return Err(Refusal::FileFull.into());
@@ -28,11 +68,7 @@ impl Writer {
             header.put(DATA, out);
         })?;
         self.out.write_all()?;
-        // Sync before the type byte is set: a header may only be seen when all it points to is durable.
-        self.out.sync()?;
-        self.out.set_block_type(offset, HEADER)?;
-        self.out.sync()?;
-        self.out.shrink();
+        self.unsynced.push(offset);
         let header = header.into_read();
         self.committed = Arc::new(header.clone());
         self.draft = header;

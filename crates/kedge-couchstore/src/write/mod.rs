@@ -24,7 +24,7 @@ use crate::file::shared::Shared;
 use crate::format::entry::Fields;
 use crate::format::header::Header;
 use crate::tree::build::NodeSizes;
-use crate::{ContentMeta, Error, Options, Snapshot};
+use crate::{ContentMeta, Error, Offset, Options, Snapshot};
 use append::Appender;
 
 pub use batch::{Body, Mutation};
@@ -38,6 +38,8 @@ pub struct Writer {
     pub(crate) out: Appender,
     /// The newest header in the file.
     committed: Arc<Header>,
+    /// Headers that are in the file and not durable, of which nobody can tell that they are headers.
+    unsynced: Vec<Offset>,
     /// The header to come.
     pub(crate) draft: Header,
     /// Whether the header to come differs from the newest one.
@@ -160,6 +162,7 @@ impl Writer {
             shared,
             draft: header.clone(),
             committed: Arc::new(header),
+            unsynced: Vec::new(),
             changed: false,
             sizes: NodeSizes::UPDATE,
         }
@@ -226,7 +229,7 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         // Nodes of what was not written are in the cache under places that the next writer will write other nodes to.
-        if self.changed || !self.out.is_settled() {
+        if self.changed || !self.unsynced.is_empty() || !self.out.is_settled() {
             self.shared.cache().clear();
         }
     }

@@ -2,6 +2,7 @@
 
 use kedge_disk::{Disk, Fault, SimDisk, seeds};
 use kedge_storage::{Storage, StorageConfig, StorageError};
+use kedge_vbucket::Settle;
 
 use crate::support::{
     Contents, VB, abort, audit, config, contents, dir, document, documents, fill, keep, key, open,
@@ -16,8 +17,8 @@ type State = Option<(Contents, u64)>;
 struct Done {
     /// The state whose change returned last.
     now: State,
-    /// The one that was being made.
-    next: Option<State>,
+    /// Those that were being made.
+    next: Vec<State>,
 }
 
 fn state_of(storage: &Storage) -> Result<State, StorageError> {
@@ -34,9 +35,19 @@ impl Done {
         next: State,
         change: impl FnOnce() -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
-        self.next = Some(next.clone());
+        self.change_to(vec![next], change)
+    }
+
+    /// Through these states, to the last of them.
+    fn change_to(
+        &mut self,
+        next: Vec<State>,
+        change: impl FnOnce() -> Result<(), StorageError>,
+    ) -> Result<(), StorageError> {
+        self.next = next;
         change()?;
-        (self.now, self.next) = (next, None);
+        self.now = self.next.pop().expect("a state");
+        self.next.clear();
         Ok(())
     }
 
@@ -44,7 +55,7 @@ impl Done {
         &mut self,
         storage: &Storage,
         uuid: u64,
-        items: &[kedge_vbucket::Settle],
+        items: &[Settle],
     ) -> Result<(), StorageError> {
         let (mut next, _) = self.now.clone().unwrap_or_default();
         for settle in items {
@@ -55,6 +66,29 @@ impl Done {
             storage
                 .commit(VB, items, &state(uuid, high), high)
                 .map(drop)
+        })
+    }
+
+    /// Commits that share their syncs.
+    fn commit_together(
+        &mut self,
+        storage: &Storage,
+        uuid: u64,
+        batches: &[Vec<Settle>],
+    ) -> Result<(), StorageError> {
+        let (mut contents, _) = self.now.clone().unwrap_or_default();
+        let states = batches.iter().map(|items| {
+            items.iter().for_each(|settle| keep(&mut contents, settle));
+            Some((contents.clone(), uuid))
+        });
+        self.change_to(states.collect(), || {
+            storage.commit_together(VB, 7, |commits| {
+                for items in batches {
+                    let high = items.last().expect("items").item().seqno().get();
+                    commits.write(items, &state(uuid, high), &mut || {})?;
+                }
+                Ok(())
+            })
         })
     }
 
@@ -87,6 +121,8 @@ impl Done {
         drop(storage);
         let storage = open(disk)?;
         self.commit(&storage, 1, &[abort(44, &key(1), 41)])?;
+        let together = [45..=60, 61..=61, 62..=95].map(documents);
+        self.commit_together(&storage, 1, &together)?;
         self.replace(&storage, 2)?;
         self.commit(&storage, 2, &documents(1..=5))?;
         self.replace(&storage, 3)?;
@@ -95,6 +131,10 @@ impl Done {
         self.remove(&storage)?;
         self.replace(&storage, 5)?;
         self.replace(&storage, 6)?;
+        self.commit_together(&storage, 6, &[3..=5, 6..=9].map(documents))?;
+        self.remove(&storage)?;
+        // As the beginning of a new file.
+        self.commit_together(&storage, 6, &[3..=5, 6..=9].map(documents))?;
         drop(storage);
         let storage = open(disk)?;
         storage.make_durable(VB)?;
@@ -123,7 +163,7 @@ fn stopped() -> impl Iterator<Item = (SimDisk, Done, String)> {
 fn check_found(disk: &SimDisk, done: &Done, context: &str) {
     let storage = open(disk).unwrap_or_else(|error| panic!("{context}: {error}"));
     let found = state_of(&storage).unwrap_or_else(|error| panic!("{context}: {error}"));
-    let is_one = found == done.now || done.next.as_ref() == Some(&found);
+    let is_one = found == done.now || done.next.contains(&found);
     assert!(is_one, "{context}: found {found:?}");
     audit(disk, VB);
     let files = disk.list(dir()).expect("a directory");

@@ -7,6 +7,19 @@ use crate::snapshot::SnapshotKind;
 use crate::vbucket::VBucket;
 use kedge_types::{RevSeqno, Seqno};
 
+/// Where a batch begins.
+struct Begin {
+    at: Position,
+    /// What the file says there.
+    marks: Marks,
+    /// It has everything up to here.
+    settled: Seqno,
+    /// How far it is persisted when there is nothing but state to write.
+    upto: Seqno,
+    /// The highest revision of a tombstone that it has, as far as the vBucket does not know.
+    deleted_rev: RevSeqno,
+}
+
 impl VBucket {
     /// What the log has and the file has not.
     #[must_use]
@@ -30,17 +43,13 @@ impl VBucket {
     #[must_use]
     pub fn persisted_state(&self) -> PersistedState {
         let logged = self.unsettled.marks();
-        self.state_at(&logged)
+        self.state_at(&logged, &self.unsettled.settled_marks())
     }
 
-    fn state_at(&self, marks: &Marks) -> PersistedState {
+    /// What a file says that is at `settled` and gets everything up to `marks`.
+    fn state_at(&self, marks: &Marks, settled: &Marks) -> PersistedState {
         // In the middle of a snapshot the last consistent point may lie behind the one that the file was at.
-        let settled = self.unsettled.settled_marks();
-        let from = if marks.open.is_some() {
-            marks
-        } else {
-            &settled
-        };
+        let from = if marks.open.is_some() { marks } else { settled };
         PersistedState {
             state: self.state,
             failover: self.failover.clone(),
@@ -95,14 +104,57 @@ impl VBucket {
     /// ends, which [`VBucket::on_logged`] is told once it is written. No batch: there is nothing to write up to there.
     #[must_use]
     pub fn direct_batch(&self, max: usize, max_bytes: usize) -> (Option<SettleBatch>, Position) {
-        let to = self.checkpoints.until(self.log_cursor, max, max_bytes);
-        let before = self.unsettled.marks();
+        let begin = Begin {
+            at: self.checkpoints.position(self.log_cursor),
+            marks: self.unsettled.marks(),
+            settled: self.settled_seqno(),
+            upto: self.persisted_seqno,
+            deleted_rev: RevSeqno(0),
+        };
+        self.direct_batch_from(&begin, max, max_bytes)
+    }
+
+    /// As [`VBucket::direct_batch`], for what comes behind `batch`, which ended at `to` and is not published yet. `None`
+    /// if there is nothing to write, or nothing that may follow it in the same file.
+    #[must_use]
+    pub fn direct_batch_behind(
+        &self,
+        batch: &SettleBatch,
+        to: Position,
+        max: usize,
+        max_bytes: usize,
+    ) -> Option<(SettleBatch, Position)> {
+        // With a file of its own it is published first.
+        let is_first = batch.replaces_file || batch.removes_file;
+        let is_same = batch.history == self.history() && self.checkpoints.is_behind_last_reset(to);
+        if is_first || !is_same {
+            return None;
+        }
+        let begin = Begin {
+            at: to,
+            marks: batch.after,
+            settled: batch.upto,
+            upto: batch.upto,
+            deleted_rev: batch.state.max_deleted_rev,
+        };
+        let (next, to) = self.direct_batch_from(&begin, max, max_bytes);
+        Some((next?, to))
+    }
+
+    fn direct_batch_from(
+        &self,
+        begin: &Begin,
+        max: usize,
+        max_bytes: usize,
+    ) -> (Option<SettleBatch>, Position) {
+        let to = self.checkpoints.until_from(begin.at, max, max_bytes);
+        let before = begin.marks;
         let mut after = before;
-        let mut deleted_rev = RevSeqno(0);
+        let mut deleted_rev = begin.deleted_rev;
         let mut disk_end = Seqno(0);
         let (mut items, mut ends) = (Vec::new(), Vec::new());
         let mut state_changed = false;
-        for (change, _) in self.checkpoints.passing(self.log_cursor, to) {
+        for (change, _) in self.checkpoints.between(begin.at, to) {
             let disk = after.disk_end();
             let in_disk = disk.is_some();
             disk_end = disk.unwrap_or(disk_end);
@@ -123,8 +175,7 @@ impl VBucket {
             return (None, to);
         }
         let last = items.last().map(|settle| settle.item().seqno());
-        let upto = last.unwrap_or(self.persisted_seqno);
-        let mut state = self.state_at(&after);
+        let mut state = self.state_at(&after, &before);
         state.max_deleted_rev = state.max_deleted_rev.max(deleted_rev);
         let batch = SettleBatch {
             items,
@@ -137,8 +188,8 @@ impl VBucket {
             history: self.history(),
             replaces_file,
             removes_file,
-            from: self.settled_seqno(),
-            upto,
+            from: begin.settled,
+            upto: last.unwrap_or(begin.upto),
             disk_end,
         };
         (Some(batch), to)
