@@ -58,6 +58,21 @@ pub(crate) fn pack<T: Tree>(
     packer.finish()
 }
 
+/// Bytes that are compared at a time.
+const MASK_BYTES: usize = 64;
+
+/// A bit for each of eight bytes: whether it is the same in both.
+fn equal_of_eight(eight: &[u8], other: &[u8]) -> u8 {
+    const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
+    // Moves the high bit of each byte, once it is its lowest, into the highest byte of the product, one beside the other.
+    const GATHER: u64 = 0x0102_0408_1020_4080;
+    let word = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+    let differing = word(eight) ^ word(other);
+    // The high bit of every byte that is zero.
+    let zeros = !(((differing & LOW) + LOW) | differing | LOW);
+    ((zeros >> 7).wrapping_mul(GATHER) >> 56) as u8
+}
+
 struct Packer<'a> {
     node: &'a [u8],
     out: &'a mut [u8],
@@ -104,66 +119,64 @@ impl<'a> Packer<'a> {
             self.end_run();
         }
         let mut at = from.max(distance).min(to);
-        loop {
-            if self.distance != 0 {
-                at += self.equal_bytes(at, to, distance);
-                self.at = at;
-                if at == to {
-                    return;
-                }
-                self.end_run();
-                at += 1;
-            }
-            at = self.next_run(at, to, distance);
-            if at == to {
-                break;
-            }
-            self.run = at;
-            self.distance = distance;
+        while at < to {
+            let len = (to - at).min(MASK_BYTES);
+            let equal = self.equal(at, len, distance);
+            self.take(at, len, equal, distance);
+            at += len;
         }
         self.at = to;
     }
 
-    /// The eight bytes at `at`, with zeros where they are equal to those that are `distance` before them.
-    fn differing(&self, at: usize, distance: usize) -> u64 {
-        let eight =
-            |at: usize| -> [u8; 8] { self.node[at..at + 8].try_into().expect("eight bytes") };
-        u64::from_le_bytes(eight(at)) ^ u64::from_le_bytes(eight(at - distance))
+    /// A bit for each of the `len` bytes at `at`: whether it is the one that is `distance` before it. There are no branches
+    /// that depend on it: where entries differ cannot be foretold.
+    fn equal(&self, at: usize, len: usize, distance: usize) -> u64 {
+        let (bytes, before) = (&self.node[at..], &self.node[at - distance..]);
+        let mut equal = 0;
+        if let (Some(bytes), Some(before)) = (bytes.first_chunk(), before.first_chunk()) {
+            let (bytes, before): (&[u8; MASK_BYTES], &[u8; MASK_BYTES]) = (bytes, before);
+            for (index, (eight, before)) in bytes.chunks(8).zip(before.chunks(8)).enumerate() {
+                if index * 8 < len {
+                    equal |= u64::from(equal_of_eight(eight, before)) << (index * 8);
+                }
+            }
+            return equal & (u64::MAX >> (MASK_BYTES - len));
+        }
+        for (index, (byte, before)) in bytes.iter().zip(before).take(len).enumerate() {
+            equal |= u64::from(byte == before) << index;
+        }
+        equal
     }
 
-    /// How many bytes from `at` on are those that are `distance` before them.
-    fn equal_bytes(&self, mut at: usize, to: usize, distance: usize) -> usize {
-        let from = at;
-        while at + 8 <= to {
-            let differing = self.differing(at, distance);
-            if differing != 0 {
-                return at - from + differing.trailing_zeros() as usize / 8;
+    /// The `len` bytes at `at` are those that are `distance` before them where `equal` has a bit.
+    fn take(&mut self, at: usize, len: usize, equal: u64, distance: usize) {
+        let mut done = 0;
+        if self.distance != 0 {
+            let more = equal.trailing_ones() as usize;
+            self.at = at + more;
+            if more == len {
+                return;
             }
-            at += 8;
+            self.end_run();
+            done = more;
         }
-        while at < to && self.node[at] == self.node[at - distance] {
-            at += 1;
-        }
-        at - from
-    }
-
-    /// Where the next run begins that is long enough for a copy, or might be as `to` ends it; `to` if there is none.
-    fn next_run(&self, mut at: usize, to: usize, distance: usize) -> usize {
-        const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
-        while at + 8 <= to {
-            let differing = self.differing(at, distance);
-            // The high bit of every byte that is zero; then of every one that begins four of them.
-            let zeros = !(((differing & LOW) + LOW) | differing | LOW);
-            let runs = zeros & (zeros >> 8) & (zeros >> 16) & (zeros >> 24);
-            if runs != 0 {
-                return at + runs.trailing_zeros() as usize / 8;
+        // Where a run begins that is long enough for a copy, or might be as `len` ends it.
+        let long = equal & (equal >> 1) & (equal >> 2) & (equal >> 3);
+        let last = (equal << (MASK_BYTES - len)).leading_ones() as usize;
+        let last = u64::from(last > 0) << ((len - last) % MASK_BYTES);
+        let mut begins = (long | last) & (u64::MAX << done);
+        while begins != 0 {
+            let begin = begins.trailing_zeros() as usize;
+            let run = (equal >> begin).trailing_ones() as usize;
+            self.run = at + begin;
+            self.distance = distance;
+            self.at = self.run + run;
+            if begin + run == len {
+                return;
             }
-            at += 8 - (COPY_BYTES_MIN - 1);
+            self.end_run();
+            begins &= u64::MAX << (begin + run);
         }
-        while at < to && self.node[at] != self.node[at - distance] {
-            at += 1;
-        }
-        at
     }
 
     /// Writes the run as a copy, if that is shorter.
