@@ -530,3 +530,46 @@ fn a_file_is_opened_at_a_header_that_is_known() {
         assert!(error.is_damage(), "{error}");
     }
 }
+
+#[test]
+fn commits_that_share_their_syncs_are_found_when_the_last_is() {
+    let disk = disk(1);
+    let mut writer = create(&disk);
+    save(&mut writer, &[Doc::new("a", 1)]).expect("save");
+    writer.commit(1).expect("commit");
+    for (key, seqno) in [("b", 2), ("c", 3)] {
+        save(&mut writer, &[Doc::new(key, seqno)]).expect("save");
+        writer.commit_later(seqno).expect("commit");
+        writer.begin_sync();
+        // Who reads beside it may see it; who opens the file does not.
+        assert_eq!(
+            by_seqno(&writer.snapshot()).expect("scan").len(),
+            seqno as usize
+        );
+        assert_eq!(
+            by_seqno(&open(&disk).expect("open")).expect("scan").len(),
+            1
+        );
+    }
+    writer.make_durable().expect("sync");
+    let before = disk.operations();
+    writer.make_durable().expect("there is nothing to do");
+    assert_eq!(disk.operations(), before);
+    let snapshot = open(&disk).expect("open");
+    let seqnos: Vec<_> = snapshot
+        .history()
+        .map(|found| found.expect("a header").header().update_seqno())
+        .collect();
+    assert_eq!(seqnos, [3, 2, 1, 0].map(Seqno));
+    snapshot.check(&mut |_| {}).expect("sound");
+    // Those that were not made durable never were.
+    save(&mut writer, &[Doc::new("d", 4)]).expect("save");
+    writer.commit_later(4).expect("commit");
+    drop(writer);
+    let mut writer = Writer::open(&disk, path(), &Options::default()).expect("open");
+    assert_eq!(writer.update_seqno(), Seqno(3));
+    save(&mut writer, &[Doc::new("e", 4)]).expect("save");
+    writer.commit(5).expect("commit");
+    let found = by_seqno(&open(&disk).expect("open")).expect("scan");
+    assert_eq!(found.len(), 4);
+}

@@ -22,9 +22,10 @@ enum Step {
     Delete(u8),
     Durable(u8, bool),
     Late,
-    Flush(usize),
+    /// So many changes in each of so many commits.
+    Flush(usize, usize),
     Reset,
-    Crash(usize),
+    Crash(usize, usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -33,9 +34,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => (0u8..4).prop_map(Step::Delete),
         6 => (0u8..4, any::<bool>()).prop_map(|(key, persist)| Step::Durable(key, persist)),
         1 => Just(Step::Late),
-        6 => (0usize..8).prop_map(Step::Flush),
+        6 => (0usize..8, 1usize..4).prop_map(|(max, commits)| Step::Flush(max, commits)),
         1 => Just(Step::Reset),
-        1 => (0usize..4).prop_map(Step::Crash),
+        1 => (0usize..4, 1usize..4).prop_map(|(max, commits)| Step::Crash(max, commits)),
     ];
     proptest::collection::vec(step, 1..100)
 }
@@ -66,10 +67,13 @@ proptest! {
                     secs += 100;
                     vb.on_time(at(secs));
                 }
-                Step::Flush(max) => flush(&mut vb, &mut disk, *max),
+                Step::Flush(max, commits) => {
+                    let to = disk.write_through_in(&mut vb, *max, *commits);
+                    vb.on_logged(to);
+                }
                 Step::Reset => vb.reset(uuid),
-                Step::Crash(max) => {
-                    disk.write_through(&mut vb, *max);
+                Step::Crash(max, commits) => {
+                    disk.write_through_in(&mut vb, *max, *commits);
                     vb = disk.recover(direct(), Some(uuid));
                     let live = vb.table().iter().filter(|item| !item.is_deleted());
                     prop_assert_eq!(live.count(), disk.expected(at(secs)).len());
@@ -91,6 +95,29 @@ proptest! {
             prop_assert_eq!(vb.unsettled().items, 0);
         }
     }
+}
+
+#[test]
+fn a_batch_follows_another_in_the_same_file_only() {
+    let mut vb = direct();
+    let mut disk = Disk::default();
+    vb.reset(VbUuid(8));
+    for key in ["a", "b", "c"] {
+        set(&mut vb, at(0), key, b"1");
+    }
+    let (first, to) = vb.direct_batch(1, usize::MAX);
+    let first = first.unwrap();
+    assert!(first.replaces_file(), "it is the first of a history");
+    assert!(vb.direct_batch_behind(&first, to, 1, usize::MAX).is_none());
+    flush(&mut vb, &mut disk, 1);
+    let (second, to) = vb.direct_batch(1, usize::MAX);
+    let second = second.unwrap();
+    let (third, end) = vb.direct_batch_behind(&second, to, 9, usize::MAX).unwrap();
+    assert_eq!((second.upto(), third.upto()), (Seqno(1), Seqno(3)));
+    assert!(vb.direct_batch_behind(&third, end, 9, usize::MAX).is_none());
+    vb.reset(VbUuid(9));
+    set(&mut vb, at(0), "d", b"1");
+    assert!(vb.direct_batch_behind(&second, to, 9, usize::MAX).is_none());
 }
 
 #[test]

@@ -138,16 +138,34 @@ impl Disk {
 
     /// Without a log: writes up to `max` changes into the file at once, in one commit. The vBucket is told later.
     pub(crate) fn write_through(&mut self, vb: &mut VBucket, max: usize) -> Position {
-        let mut changes = Vec::new();
-        let end = vb.changes_for_log(max, usize::MAX, &mut changes);
-        let (batch, to) = vb.direct_batch(max, usize::MAX);
-        assert_eq!(to, end);
+        self.write_through_in(vb, max, 1)
+    }
+
+    /// As [`Disk::write_through`], in as many such commits as there may be.
+    pub(crate) fn write_through_in(
+        &mut self,
+        vb: &mut VBucket,
+        max: usize,
+        commits: usize,
+    ) -> Position {
+        let (batch, mut to) = vb.direct_batch(max, usize::MAX);
         let replaces = batch.as_ref().is_some_and(SettleBatch::replaces_file);
         // What stands before a reset is of no use to the file.
         let is_void = vb.unsettled().replaces_file && !replaces;
+        let mut written = 1;
         if let Some(mut batch) = batch {
             self.write(vb, &mut batch, WHOLE);
+            while written < commits
+                && let Some(next) = vb.direct_batch_behind(&batch, to, max, usize::MAX)
+            {
+                (batch, to) = next;
+                self.write(vb, &mut batch, WHOLE);
+                written += 1;
+            }
         }
+        let mut changes = Vec::new();
+        let end = vb.changes_for_log(written * max, usize::MAX, &mut changes);
+        assert_eq!(to, end);
         for change in changes.into_iter().filter(|_| !is_void) {
             apply(&mut self.logged, change);
         }

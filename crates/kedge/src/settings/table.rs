@@ -146,9 +146,9 @@ settings! {
     recover: Recover = Recover::Strict,
         "What to do about damage in the middle of a log. A torn end, as a loss of power leaves it, is always cut off.";
     flusher_batch_max_items: u32 = BucketConfig::BATCH_ITEMS_DEFAULT as u32,
-        "Of `bucket`: most changes that one sync of the log, or one commit of a vBucket's file, covers. Without a commit log a commit has 4,096 at most, unless the bucket ends.";
+        "Of `bucket`: most changes that one sync of the log, or one commit of a vBucket's file, covers. Without a commit log a commit has 4,096 at most, unless the bucket ends. Commits of one file may share their syncs.";
     flush_batch_max_bytes: Bytes = Bytes(BucketConfig::BATCH_BYTES_DEFAULT as u64),
-        "Of `bucket`: most bytes that one sync of the log, or one commit of a vBucket's file, covers. A larger document is still written. Without a commit log a commit has 4 MiB at most, unless the bucket ends.";
+        "Of `bucket`: most bytes that one sync of the log, or one commit of a vBucket's file, covers. A larger document is still written. Without a commit log a commit has 4 MiB at most, unless the bucket ends. Where a vBucket has more and nobody waits, another commit of its file shares the syncs, until they have made the file so many bytes longer.";
     durability_impossible_fallback: DurabilityFallback = DurabilityFallback::Disabled,
         "Of `bucket`: what becomes of SyncWrites when a vBucket has too few nodes for a majority, as after a failover. `disabled`: they are refused (DurabilityImpossible), and those under way wait until a node comes back. `active_ack`: the active alone is enough; what it then acknowledges is lost with it, and counted as not durable.";
     log_interval: Duration = Duration::from_millis(BucketConfig::LOG_INTERVAL_MS_DEFAULT),
