@@ -76,7 +76,7 @@ timings! {
     LogSync = "log_sync",
     /// Changes in one batch of the log (a count, not a time).
     LogBatchItems = "log_batch_items",
-    /// One commit of a vBucket's file, its two syncs and the rests within it included.
+    /// Commits of a vBucket's file that share their two syncs, one or more, with these and the rests within them.
     SettleCommit = "settle_commit",
     /// Documents in one commit of a vBucket's file (a count, not a time).
     SettleBatchItems = "settle_batch_items",

@@ -80,15 +80,29 @@ fn a_full_disk_keeps_the_last_commit_and_goes_on_when_there_is_room() {
     }
 }
 
-/// The operations of a commit, each failing in turn; the same commit is given again until it returns.
-fn fail_each(fault: Fault, mut check: impl FnMut(u64, &kedge_storage::StorageError)) {
+/// The operations of so many commits that share their syncs, each failing in turn; the same ones are given again until they
+/// return.
+fn fail_each(
+    fault: Fault,
+    commits: usize,
+    mut check: impl FnMut(u64, &kedge_storage::StorageError),
+) {
     for step in 1.. {
         assert!(step < 100, "a commit does not have as many operations");
         let disk = SimDisk::new(step);
         let (storage, first, more) = begun(&disk);
+        let commit = |now_ns| {
+            storage.commit_together(VB, now_ns, |together| {
+                for items in more.chunks(more.len().div_ceil(commits)) {
+                    let high = items.last().expect("items").item().seqno().get();
+                    together.write(items, &state(1, high), &mut || {})?;
+                }
+                Ok(())
+            })
+        };
         let before = disk.operations();
         disk.fail_operation(before + step, fault);
-        let result = storage.commit(VB, &more, &state(1, 300), 2);
+        let result = commit(2);
         if disk.operations() < before + step {
             assert!(step > 4, "two writes and two syncs at least");
             result.expect("no fault");
@@ -104,7 +118,7 @@ fn fail_each(fault: Fault, mut check: impl FnMut(u64, &kedge_storage::StorageErr
         let key = key(5);
         let item = storage.get_many(VB, &[&key]).expect("a look-up").remove(0);
         assert_eq!(item.expect("it is there").seqno(), Seqno(5));
-        storage.commit(VB, &more, &state(1, 300), 3).expect("again");
+        commit(3).expect("again");
         assert_eq!(found(&storage), expected(&[&first, &more]), "at {step}");
         audit(&disk, VB);
         drop(storage);
@@ -118,16 +132,18 @@ fn fail_each(fault: Fault, mut check: impl FnMut(u64, &kedge_storage::StorageErr
 }
 
 #[test]
-fn a_commit_that_failed_can_be_given_again() {
-    fail_each(Fault::Io, |_, error| {
-        assert!(!error.is_no_space());
-        let text = error.to_string();
-        assert!(text.contains("0.couch.1"), "{text}");
-        assert_eq!(error.is_fatal(), text.contains("sync"), "{text}");
-    });
-    fail_each(Fault::NoSpace, |_, error| {
-        assert!(error.is_no_space() != error.is_fatal(), "{error}");
-    });
+fn commits_that_failed_can_be_given_again() {
+    for commits in [1, 3] {
+        fail_each(Fault::Io, commits, |_, error| {
+            assert!(!error.is_no_space());
+            let text = error.to_string();
+            assert!(text.contains("0.couch.1"), "{text}");
+            assert_eq!(error.is_fatal(), text.contains("sync"), "{text}");
+        });
+        fail_each(Fault::NoSpace, commits, |_, error| {
+            assert!(error.is_no_space() != error.is_fatal(), "{error}");
+        });
+    }
 }
 
 #[test]
