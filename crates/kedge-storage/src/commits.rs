@@ -88,12 +88,7 @@ impl<'g, 'a> Commits<'g, 'a> {
             writer.save_with_breaks(&mutations, &mut observe, between)?;
         }
         let facts = self.facts.after(state, &changes);
-        let locals = facts.locals(&changes);
-        let locals: Vec<_> = locals
-            .iter()
-            .map(|(name, value)| (&**name, value.as_deref()))
-            .collect();
-        writer.save_locals(&locals)?;
+        facts.save(&changes, writer)?;
         // A compaction may have purged more than the vBucket has heard of.
         let purged = writer.header().purge_seqno();
         writer.set_purge_seqno(purged.max(state.purge));

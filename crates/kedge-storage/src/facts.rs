@@ -13,7 +13,7 @@ use kedge_couchstore::kv::{
     CheckpointKind, CollectionStats, FailoverEntry, LocalDocument, VBSTATE_NAME, VbStateDocument,
     VbStateKind, split_prepare,
 };
-use kedge_couchstore::{Change, Error as FileError, Mutation, Snapshot};
+use kedge_couchstore::{Change, Error as FileError, Mutation, Snapshot, Writer};
 use kedge_types::{CollectionId, Datatype, Seqno, decode_leb128};
 use kedge_vbucket::{
     FailoverTable, FileCollections, OpenCollection, OpenScope, PersistedState, Settle,
@@ -252,8 +252,18 @@ impl Facts {
         Some(self.collections.values().map(|stats| stats.items).sum())
     }
 
+    /// Adds the local documents of a commit that made these changes to it.
+    pub(crate) fn save(&self, changes: &Changes, writer: &mut Writer) -> Result<(), StorageError> {
+        let locals = self.locals(changes);
+        let locals: Vec<_> = locals
+            .iter()
+            .map(|(name, value)| (&**name, value.as_deref()))
+            .collect();
+        Ok(writer.save_locals(&locals)?)
+    }
+
     /// The local documents of a commit that made these changes: names and contents.
-    pub(crate) fn locals(&self, changes: &Changes) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    fn locals(&self, changes: &Changes) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
         let mut locals = vec![(VBSTATE_NAME.to_vec(), Some(self.document.encode()))];
         let of_events = changes.events.iter().map(|(_, event)| event);
         let of_events = of_events.filter(|event| !event.kind.is_of_scope());

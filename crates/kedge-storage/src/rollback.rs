@@ -173,12 +173,7 @@ impl Rollback<'_> {
         // The statistics of collections are those of then, like the documents.
         let none = Changes::default();
         let facts = self.facts.after(&state, &none);
-        let locals = facts.locals(&none);
-        let locals: Vec<_> = locals
-            .iter()
-            .map(|(name, value)| (&**name, value.as_deref()))
-            .collect();
-        writer.save_locals(&locals)?;
+        facts.save(&none, &mut writer)?;
         writer.set_purge_seqno(point.header().purge_seqno().max(state.purge));
         writer.commit(now_ns)?;
         writer.committed(facts)
