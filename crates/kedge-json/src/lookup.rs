@@ -1,11 +1,12 @@
 //! Reading what a path names.
 
 use crate::SubdocError;
+use crate::from_end::narrow;
 use crate::path::Path;
 use crate::walk::Walk;
 
 /// The text of the value that `path` names in `document`, which is JSON. The document is read up to the end of that
-/// value and no further.
+/// value and no further; last elements at the beginning of the path are found from its end.
 ///
 /// # Errors
 /// `PathEinval` for the empty path, `PathEnoent`, `PathMismatch`, `DocE2deep`, `DocNotjson`.
@@ -13,8 +14,9 @@ pub fn get<'d>(document: &'d [u8], path: &Path<'_>) -> Result<&'d [u8], SubdocEr
     if path.is_empty() {
         return Err(SubdocError::PathEinval);
     }
-    let mut walk = Walk::new(document);
-    let entry = walk.find(path.components())?;
+    let narrowed = narrow(document, path.components())?;
+    let mut walk = Walk::within(narrowed.text, narrowed.open);
+    let entry = walk.find(narrowed.path)?;
     walk.skip_value()?;
     Ok(walk.since(entry.value))
 }
@@ -33,8 +35,9 @@ pub fn exists(document: &[u8], path: &Path<'_>) -> Result<(), SubdocError> {
 /// # Errors
 /// `PathEnoent`, `PathMismatch` (also if it is neither), `DocE2deep`, `DocNotjson`.
 pub fn count(document: &[u8], path: &Path<'_>) -> Result<u64, SubdocError> {
-    let mut walk = Walk::new(document);
-    walk.find(path.components())?;
+    let narrowed = narrow(document, path.components())?;
+    let mut walk = Walk::within(narrowed.text, narrowed.open);
+    walk.find(narrowed.path)?;
     let Some(kind) = walk.kind() else {
         walk.skip_value()?;
         return Err(SubdocError::PathMismatch);

@@ -12,7 +12,8 @@ pub const PATH_COMPONENTS_MAX: usize = 32;
 ///
 /// * `a.b` is the member `b` of the member `a` of the document, which is an object.
 /// * `a[3]` is the fourth element of the array `a`, `[0]` the first of a document that is an array. `[-1]` is the last;
-///   there are no other negative numbers. A bracket follows immediately on what it is of.
+///   there are no other negative numbers. A bracket follows on what it is of, or on a dot behind that.
+/// * A dot at the end means nothing.
 /// * A part of a component in backticks is taken as it is, dots and brackets too. Two backticks are one that is meant.
 /// * What has to be escaped in a JSON string is escaped in the same way: `\"` is a quotation mark. It does not matter
 ///   how the document escapes the same name.
@@ -52,6 +53,8 @@ impl<'p> Path<'p> {
         while !rest.is_empty() {
             let (component, after) = match rest {
                 [b'[', inside @ ..] => index(inside)?,
+                [b'.'] if path.len > 0 => break,
+                [b'.', b'[', inside @ ..] if path.len > 0 => index(inside)?,
                 [b'.', key @ ..] if path.len > 0 => key_of(key)?,
                 key if path.len == 0 => key_of(key)?,
                 _ => return Err(SubdocError::PathEinval),
@@ -137,6 +140,16 @@ mod tests {
             ("a b.c-d", "\"a b\" \"c-d\""),
             ("\u{e9}.\u{1f600}", "\"\u{e9}\" \"\u{1f600}\""),
             (r#"q\"q.\u00e9.\\"#, r#""q\"q" "\u00e9" "\\""#),
+            // A dot at the end or before a bracket, as the original takes it.
+            ("a.", "\"a\""),
+            ("a.b.", "\"a\" \"b\""),
+            ("a[1].", "\"a\" 1"),
+            ("[0].", "0"),
+            ("`a.`.", "\"a.\""),
+            ("array.[2]", "\"array\" 2"),
+            ("a[3].[0]", "\"a\" 3 0"),
+            ("a.[-1].b", "\"a\" -1 \"b\""),
+            ("a.[3].[0].", "\"a\" 3 0"),
             ("-1", "\"-1\""),
             ("0", "\"0\""),
         ] {
@@ -148,10 +161,17 @@ mod tests {
     fn paths_that_do_not() {
         for path in [
             ".",
-            "a.",
+            "..",
+            "a..",
+            "[0]..",
             ".a",
+            ".[0]",
             "a..b",
-            "a.[0]",
+            "a..[0]",
+            "a.[",
+            "a.[]",
+            "a.[x]",
+            "a.]",
             "a[",
             "a]",
             "a[]",

@@ -1,7 +1,7 @@
 //! Finds in the text of a document what a path names.
 //!
-//! A walk goes forwards and looks at each byte once. Where a path asks for the last element of an array, which element
-//! that is shows only behind it, so the rest of the path is followed into every element, and what came of the last one
+//! A walk goes forwards and looks at each byte once. Last elements at the beginning of a path are found from the end of the
+//! document by [`crate::from_end`]. Where a path asks for one farther on, which element that is shows only behind it, so the rest of the path is followed into every element, and what came of the last one
 //! counts.
 
 use crate::key::Key;
@@ -78,6 +78,8 @@ pub(crate) struct Walk<'d> {
     scanner: Scanner<'d>,
     /// Containers around this place.
     open: usize,
+    /// Of those, the ones that the text is in.
+    around: usize,
 }
 
 impl<'d> Walk<'d> {
@@ -85,7 +87,20 @@ impl<'d> Walk<'d> {
     pub(crate) fn new(document: &'d [u8]) -> Self {
         let mut scanner = Scanner::new(document);
         scanner.skip_space();
-        Self { scanner, open: 0 }
+        Self {
+            scanner,
+            open: 0,
+            around: 0,
+        }
+    }
+
+    /// At a value that is in so many containers; its text is all that there is.
+    pub(crate) fn within(text: &'d [u8], open: usize) -> Self {
+        Self {
+            open,
+            around: open,
+            ..Self::new(text)
+        }
     }
 
     /// Bytes before this place.
@@ -126,10 +141,10 @@ impl<'d> Walk<'d> {
             // Is there a later element that counts instead?
             entry = loop {
                 if lasts == 0 {
-                    return Ok(self.back_to(place, path.len()));
+                    return Ok(self.back_to(place, self.around + path.len()));
                 }
                 level = lasts.ilog2() as usize;
-                self.leave(level + 1)?;
+                self.leave(self.around + level + 1)?;
                 if let Some(next) = self.next(Kind::Array)? {
                     break next;
                 }
@@ -235,7 +250,7 @@ impl<'d> Walk<'d> {
     }
 
     #[inline]
-    fn has_name(&self, member: &Entry, key: &Key<'_>) -> bool {
+    pub(crate) fn has_name(&self, member: &Entry, key: &Key<'_>) -> bool {
         key.is(&self.scanner.text()[member.start + 1..member.name_end - 1])
     }
 
@@ -289,7 +304,7 @@ impl<'d> Walk<'d> {
     }
 
     /// Moves behind the containers that are open beyond so many; or past the value here, if none are.
-    fn leave(&mut self, open: usize) -> Result<(), SubdocError> {
+    pub(crate) fn leave(&mut self, open: usize) -> Result<(), SubdocError> {
         if self.open == open {
             return self.skip_value();
         }

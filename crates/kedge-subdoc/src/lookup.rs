@@ -4,14 +4,18 @@ use crate::status::status_of;
 use crate::virtual_xattrs::{Facts, Surroundings, VirtualXattr, table_of_contents, vbucket};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use kedge_json::{Path, SubdocError};
+use kedge_json::{Answer, Ask, Path, SubdocError, ask_all};
 use kedge_protocol::binary::commands::subdoc::{PathFlags, Spec, SubdocOp, xattr_key};
 use kedge_types::{Cas, Datatype, Status};
 use kedge_vbucket::{Item, Parts};
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 /// How a binary attribute is stored: this and its bytes in base64, as a JSON string.
 const BINARY_PREFIX: &str = "cb-content-base64-encoded:";
+
+/// Bodies from this length on are gone through once for all specs, in bytes. In smaller ones each finds its own.
+const TOGETHER_BYTES_MIN: usize = 16 << 10;
 
 /// Looks up the paths of `specs` in a document or tombstone whose value is in memory, and tells `found` of each in
 /// order: its status, and its value when it has one. `cas` is what clients see of its version.
@@ -27,11 +31,15 @@ pub fn lookup<'s>(
 ) -> Result<(), Status> {
     let parts = Parts::of(item).map_err(|_| Status::Internal)?;
     let facts = Facts::of(item, &parts, cas);
-    for spec in specs {
+    let specs: Vec<Spec<'_>> = specs.into_iter().collect();
+    let mut together = together(&specs, &facts);
+    for (at, spec) in specs.iter().enumerate() {
         let looked_up = if spec.is_xattr() {
-            in_xattr(&spec, &parts, &facts, around)
+            in_xattr(spec, &parts, &facts, around)
+        } else if let Some(found) = together.remove(&at) {
+            found.map_err(status_of)
         } else {
-            in_body(&spec, &facts)
+            in_body(spec, &facts)
         };
         match looked_up {
             Ok(value) if spec.op.returns_value() => found(Status::Success, &value),
@@ -40,6 +48,39 @@ pub fn lookup<'s>(
         }
     }
     Ok(())
+}
+
+/// What a spec asks of the body, if its path parses.
+fn ask<'s>(spec: &Spec<'s>) -> Option<Ask<'s>> {
+    let path = Path::parse(spec.path).ok().filter(|_| !spec.is_xattr())?;
+    match spec.op {
+        SubdocOp::GetCount => Some(Ask::Count(path)),
+        SubdocOp::Get | SubdocOp::Exists => Some(Ask::Value(path)),
+        _ => None,
+    }
+}
+
+/// What the specs find in a large body, by their numbers: it is gone through once for all of them. Those that are not in
+/// it are looked up one by one.
+fn together<'a>(
+    specs: &[Spec<'_>],
+    facts: &Facts<'a>,
+) -> BTreeMap<usize, Result<Cow<'a, [u8]>, SubdocError>> {
+    let is_large = facts.body.len() >= TOGETHER_BYTES_MIN && specs.len() > 1;
+    if !is_large || facts.deleted || !facts.datatype.contains(Datatype::JSON) {
+        return BTreeMap::new();
+    }
+    let numbered = specs.iter().enumerate();
+    let (numbers, asked): (Vec<usize>, Vec<Ask<'_>>) = numbered
+        .filter_map(|(at, spec)| Some((at, ask(spec)?)))
+        .unzip();
+    let answers = ask_all(facts.body, &asked).into_iter().map(|answer| {
+        answer.map(|answer| match answer {
+            Answer::Value(text) => Cow::Borrowed(text),
+            Answer::Count(count) => Cow::Owned(count.to_string().into_bytes()),
+        })
+    });
+    numbers.into_iter().zip(answers).collect()
 }
 
 fn in_body<'a>(spec: &Spec<'_>, facts: &Facts<'a>) -> Result<Cow<'a, [u8]>, Status> {
@@ -89,8 +130,8 @@ pub(crate) fn in_attribute<'a>(
     text: &'a [u8],
 ) -> Result<Cow<'a, [u8]>, Status> {
     let rest = match &spec.path[key.len()..] {
-        [] if spec.op != SubdocOp::GetCount => return Ok(Cow::Borrowed(text)),
-        [b'.'] => return Err(Status::SubdocPathEinval),
+        // A dot at the end means nothing.
+        [] | [b'.'] if spec.op != SubdocOp::GetCount => return Ok(Cow::Borrowed(text)),
         [b'.', rest @ ..] => rest,
         rest => rest,
     };
