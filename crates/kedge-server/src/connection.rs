@@ -152,6 +152,7 @@ impl Connection {
     /// Makes all the progress that is to be made: execute what was received, receive more, send.
     pub(crate) fn serve(&mut self, turn: &mut Turn<'_>, lent: &mut Lent<'_>) -> Verdict {
         self.active_ns = turn.now.mono_ns;
+        turn.begin_slice();
         self.borrow_output(lent.outputs);
         if self.session.is_dcp() && !self.session.on_time(turn, &mut self.out) {
             return Verdict::Close;
@@ -200,6 +201,7 @@ impl Connection {
             self.execute_tail(turn);
             match self.halt {
                 Halt::Close | Halt::Malformed | Halt::Parked => return Ok(false),
+                Halt::Slice => return Ok(true),
                 Halt::Full => {
                     self.send(lent.metrics)?;
                     if !self.out.is_empty() {
@@ -213,7 +215,7 @@ impl Connection {
                     if !self.readable || self.ended {
                         return Ok(false);
                     }
-                    if received >= RECEIVE_BUFFER_BYTES {
+                    if received >= RECEIVE_BUFFER_BYTES || turn.was_over() {
                         return Ok(true);
                     }
                     received += self.receive(need, turn, lent)?;
@@ -227,11 +229,13 @@ impl Connection {
         let waiting = self.tail.len() - self.tail_at;
         let enough = match self.halt {
             Halt::NeedBytes(need) => waiting >= need,
-            Halt::Parked => true,
+            Halt::Parked | Halt::Slice => true,
             Halt::Full | Halt::Close | Halt::Malformed => false,
         };
         if waiting == 0 || !enough {
-            if self.halt == Halt::Parked && !self.session.is_held() {
+            let goes_on =
+                self.halt == Halt::Slice || (self.halt == Halt::Parked && !self.session.is_held());
+            if goes_on {
                 self.halt = Halt::NeedBytes(1);
             }
             return;
@@ -347,22 +351,29 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends, and lets the streams of a DCP connection fill the output as long as the socket takes it. True when others
-    /// are to have their turn before that goes on.
-    fn stream(&mut self, turn: &Turn<'_>, metrics: &ThreadMetrics) -> io::Result<bool> {
-        let ends = matches!(self.halt, Halt::Close | Halt::Malformed) || self.draining;
+    /// Sends, and lets the streams of a DCP connection, or a long answer, fill the output as long as the socket takes it.
+    /// True when others are to have their turn before that goes on.
+    fn stream(&mut self, turn: &mut Turn<'_>, metrics: &ThreadMetrics) -> io::Result<bool> {
+        let mut ends = matches!(self.halt, Halt::Close | Halt::Malformed) || self.draining;
         let mut sent = 0;
         loop {
-            if !ends {
+            if self.session.is_telling() {
+                self.session.go_on_telling(turn, &mut self.out);
+                // Commands that came behind it are held no more.
+                ends |= !self.session.is_telling();
+            } else if !ends {
                 self.session.fill(turn, &mut self.out);
             }
             sent += self.out.queued();
             self.send(metrics)?;
-            if ends || !self.out.is_empty() || !self.session.has_ready() {
+            if ends {
+                return Ok(self.halt == Halt::Parked && !self.session.is_held());
+            }
+            if !self.out.is_empty() || !self.session.has_ready() {
                 return Ok(false);
             }
             self.out.recycle();
-            if sent >= STREAM_TURN_BYTES {
+            if sent >= STREAM_TURN_BYTES || turn.is_over() {
                 return Ok(true);
             }
         }

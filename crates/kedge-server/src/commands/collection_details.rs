@@ -4,13 +4,16 @@
 //! begin with what the manifest has. Names as in Couchbase's documentation of `cbstats`: those of a vBucket begin with
 //! `vb_N:`, ids are hexadecimal.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::Arc;
 
-use kedge_bucket::{CollectionFigures, VbCollections};
-use kedge_types::{CollectionId, Manifest, ScopeId, VbId};
+use kedge_bucket::{Bucket, CollectionFigures};
+use kedge_types::{CollectionId, Manifest, Scope, ScopeId, Seqno, Status, VbId};
 
-use super::stat::{Each, of_vbuckets};
-use crate::session::{Failure, Rights, Session};
+use super::stat::{Each, vbucket_number};
+use super::stat_steps::{Told, Walk};
+use crate::session::{Rights, Session};
 
 /// What the user may see: all that is open, or what the manifest has of it.
 enum Seen {
@@ -46,116 +49,191 @@ impl Seen {
     }
 }
 
+/// Most collections or scopes that a step tells of.
+const STEP: usize = 32;
+
+/// The walk of a group.
+struct Details {
+    bucket: Arc<Bucket>,
+    manifest: Arc<Manifest>,
+    seen: Seen,
+    /// Whether scopes are told of rather than collections.
+    of_scopes: bool,
+    /// Names of the collections that the manifest has.
+    names: BTreeMap<CollectionId, String>,
+    /// Scopes of the manifest that are still to be named.
+    naming: Option<usize>,
+    /// vBuckets that are still to be looked at.
+    left: Range<u16>,
+    /// The vBucket of which a part was told.
+    current: Option<Current>,
+}
+
+/// What is being told of a vBucket.
+struct Current {
+    vb: VbId,
+    persisted: Seqno,
+    /// Scopes that are still to be told of, the next one last.
+    scopes: Vec<ScopeId>,
+    /// The collections that are shown, those that are still to be told of, the next one last.
+    collections: Vec<CollectionFigures>,
+}
+
 /// A group by its name.
 ///
 /// # Errors
 /// `NoBucket`, `AccessDenied`; `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
-pub(super) fn group(
-    session: &Session,
-    name: &str,
-    argument: Option<&str>,
-    each: Each<'_>,
-) -> Result<(), Failure> {
-    let bucket = session.bucket_somewhere(Rights::STATS)?;
+pub(super) fn group(session: &Session, name: &str, argument: Option<&str>) -> Told {
+    let bucket = session.bucket_somewhere(Rights::STATS)?.clone();
     let manifest = bucket.manifest();
-    let seen = Seen::of(session, &manifest);
-    let show = if name == "scopes-details" {
-        scopes
-    } else {
-        collections
+    let left = match argument {
+        None => 0..bucket.vbuckets(),
+        Some(argument) => {
+            let vb = vbucket_number(argument)?;
+            bucket.vbucket_figures(vb).ok_or(Status::NotMyVbucket)?;
+            vb.0..vb.0 + 1
+        }
     };
-    if argument.is_none() {
-        named(name, &manifest, &seen, each);
-        each("manifest_uid", &format!("0x{:x}", manifest.uid.0));
-    }
-    let look = |vb| bucket.vbucket_collections(vb);
-    of_vbuckets(bucket, argument, look, |vb, found| {
-        show(vb, &found, &manifest, &seen, each);
-    })
+    let named = manifest.collections();
+    let mut details = Details {
+        seen: Seen::of(session, &manifest),
+        names: named.map(|(_, it)| (it.id, it.name.clone())).collect(),
+        of_scopes: name == "scopes-details",
+        naming: argument.is_none().then_some(0),
+        bucket,
+        manifest,
+        left,
+        current: None,
+    };
+    Ok(Some(Walk::new(move |each| details.step(each))))
 }
 
-/// The names that the manifest has.
-fn named(group: &str, manifest: &Manifest, seen: &Seen, each: Each<'_>) {
-    for scope in &manifest.scopes {
-        if !seen.has_scope(scope.id) {
-            continue;
+impl Details {
+    fn step(&mut self, each: Each<'_>) -> bool {
+        if let Some(at) = self.naming {
+            self.naming = match self.manifest.scopes.get(at) {
+                Some(scope) => {
+                    self.name(scope, each);
+                    Some(at + 1)
+                }
+                None => {
+                    each("manifest_uid", &format!("0x{:x}", self.manifest.uid.0));
+                    None
+                }
+            };
+            return true;
+        }
+        match self.current.take() {
+            Some(mut current) => {
+                let is_over = match self.of_scopes {
+                    true => self.scopes(&mut current, each),
+                    false => self.collections(&mut current, each),
+                };
+                self.current = (!is_over).then_some(current);
+                true
+            }
+            None => self.next_vbucket(each),
+        }
+    }
+
+    /// The names that the manifest has in a scope.
+    fn name(&self, scope: &Scope, each: Each<'_>) {
+        if !self.seen.has_scope(scope.id) {
+            return;
         }
         let prefix = format!("0x{:x}", scope.id.0);
         let mut count = 0_usize;
-        for collection in scope.collections.iter().filter(|it| seen.has(it.id)) {
+        for collection in scope.collections.iter().filter(|it| self.seen.has(it.id)) {
             count += 1;
             let prefix = format!("{prefix}:0x{:x}", collection.id.get());
             each(&format!("{prefix}:name"), &collection.name);
-            if let Some(secs) = collection
-                .max_ttl
-                .filter(|_| group == "collections-details")
-            {
+            if let Some(secs) = collection.max_ttl.filter(|_| !self.of_scopes) {
                 each(&format!("{prefix}:maxTTL"), &secs.to_string());
             }
         }
-        if group == "scopes-details" {
+        if self.of_scopes {
             each(&format!("{prefix}:name"), &scope.name);
             each(&format!("{prefix}:collections"), &count.to_string());
         }
     }
-}
 
-fn collections(vb: VbId, found: &VbCollections, manifest: &Manifest, seen: &Seen, each: Each<'_>) {
-    let shown: Vec<&CollectionFigures> = shown(found, seen).collect();
-    each(
-        &format!("vb_{vb}:manifest:uid"),
-        &format!("0x{:x}", found.uid.0),
-    );
-    each(&format!("vb_{vb}:collections"), &shown.len().to_string());
-    for it in shown {
-        let prefix = format!("vb_{vb}:0x{:x}", it.collection.get());
-        if let Some((_, named)) = manifest.collection(it.collection) {
-            each(&format!("{prefix}:name"), &named.name);
+    /// Looks at the next vBucket, and tells of it as a whole.
+    fn next_vbucket(&mut self, each: Each<'_>) -> bool {
+        let Some(vb) = self.left.next().map(VbId) else {
+            return false;
+        };
+        let Some(mut found) = self.bucket.vbucket_collections(vb) else {
+            return true;
+        };
+        found.collections.retain(|it| self.seen.has(it.collection));
+        found.scopes.retain(|id| self.seen.has_scope(*id));
+        let uid = format!("0x{:x}", found.uid.0);
+        each(&format!("vb_{vb}:manifest:uid"), &uid);
+        let count = found.collections.len();
+        if self.of_scopes {
+            // Those of a scope lie together: they are told of scope by scope.
+            found
+                .collections
+                .sort_by_key(|it| (it.scope, it.collection));
+            found.scopes.sort_unstable();
+        } else {
+            each(&format!("vb_{vb}:collections"), &count.to_string());
         }
-        each(&format!("{prefix}:scope"), &format!("0x{:x}", it.scope.0));
-        let persisted = it.high_seqno.min(found.persisted_seqno);
-        for (name, value) in [
-            ("items", it.items),
-            ("disk_size", it.disk_bytes),
-            ("start_seqno", it.start.get()),
-            ("high_seqno", it.high_seqno.get()),
-            ("persisted_high_seqno", persisted.get()),
-            ("ops_get", it.ops.reads),
-            ("ops_store", it.ops.writes),
-            ("ops_delete", it.ops.deletes),
-        ] {
-            each(&format!("{prefix}:{name}"), &value.to_string());
-        }
+        found.collections.reverse();
+        found.scopes.reverse();
+        self.current = Some(Current {
+            vb,
+            persisted: found.persisted_seqno,
+            scopes: found.scopes,
+            collections: found.collections,
+        });
+        true
     }
-}
 
-fn scopes(vb: VbId, found: &VbCollections, manifest: &Manifest, seen: &Seen, each: Each<'_>) {
-    each(
-        &format!("vb_{vb}:manifest:uid"),
-        &format!("0x{:x}", found.uid.0),
-    );
-    let ids = found.scopes.iter().filter(|id| seen.has_scope(**id));
-    for id in ids {
-        let prefix = format!("vb_{vb}:0x{:x}", id.0);
-        if let Some(scope) = manifest.scope(*id) {
+    /// Tells of some of a vBucket's collections. True when there are no more.
+    fn collections(&self, current: &mut Current, each: Each<'_>) -> bool {
+        let at = current.collections.len().saturating_sub(STEP);
+        for it in current.collections.drain(at..).rev() {
+            let prefix = format!("vb_{}:0x{:x}", current.vb, it.collection.get());
+            if let Some(name) = self.names.get(&it.collection) {
+                each(&format!("{prefix}:name"), name);
+            }
+            each(&format!("{prefix}:scope"), &format!("0x{:x}", it.scope.0));
+            let persisted = it.high_seqno.min(current.persisted);
+            for (name, value) in [
+                ("items", it.items),
+                ("disk_size", it.disk_bytes),
+                ("start_seqno", it.start.get()),
+                ("high_seqno", it.high_seqno.get()),
+                ("persisted_high_seqno", persisted.get()),
+                ("ops_get", it.ops.reads),
+                ("ops_store", it.ops.writes),
+                ("ops_delete", it.ops.deletes),
+            ] {
+                each(&format!("{prefix}:{name}"), &value.to_string());
+            }
+        }
+        current.collections.is_empty()
+    }
+
+    /// Tells of a vBucket's next scope. True when there are no more.
+    fn scopes(&self, current: &mut Current, each: Each<'_>) -> bool {
+        let Some(id) = current.scopes.pop() else {
+            return true;
+        };
+        let prefix = format!("vb_{}:0x{:x}", current.vb, id.0);
+        if let Some(scope) = self.manifest.scope(id) {
             each(&format!("{prefix}:name"), &scope.name);
         }
         let mut count = 0_usize;
-        for it in shown(found, seen).filter(|it| it.scope == *id) {
-            count += 1;
-            let name = format!("{prefix}:0x{:x}:items", it.collection.get());
-            each(&name, &it.items.to_string());
+        while let Some(it) = current.collections.pop_if(|it| it.scope <= id) {
+            if it.scope == id {
+                count += 1;
+                let name = format!("{prefix}:0x{:x}:items", it.collection.get());
+                each(&name, &it.items.to_string());
+            }
         }
         each(&format!("{prefix}:collections"), &count.to_string());
+        false
     }
-}
-
-fn shown<'f>(
-    found: &'f VbCollections,
-    seen: &'f Seen,
-) -> impl Iterator<Item = &'f CollectionFigures> {
-    found
-        .collections
-        .iter()
-        .filter(|it| seen.has(it.collection))
 }

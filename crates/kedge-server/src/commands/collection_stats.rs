@@ -3,12 +3,13 @@
 //! `collections` and `scopes` take a path (`scope.collection`, `scope`), `collections-byid` and `scopes-byid` an id in
 //! hexadecimal; without one they tell of all. Names begin with the ids in hexadecimal, `0xSCOPE:0xCOLLECTION:`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use kedge_bucket::{CollectionFigures, CollectionOps};
-use kedge_types::{Collection, CollectionId, Manifest, Scope, ScopeId, Seqno, Status};
+use kedge_bucket::{Bucket, CollectionFigures, CollectionOps, VbState};
+use kedge_types::{Collection, CollectionId, Manifest, Scope, ScopeId, Seqno, Status, VbId};
 
-use super::stat::{Each, of_vbuckets};
+use super::stat::Each;
+use super::stat_steps::{Told, Walk, of_vbuckets};
 use crate::session::{Failure, Rights, Session};
 
 /// What is asked for.
@@ -96,8 +97,20 @@ fn none() -> CollectionFigures {
 
 type Figures = BTreeMap<CollectionId, CollectionFigures>;
 
-fn figures_of(list: Vec<CollectionFigures>) -> Figures {
-    list.into_iter().map(|it| (it.collection, it)).collect()
+/// Adds what an active vBucket has of each collection.
+fn add(figures: &mut Figures, bucket: &Bucket, vb: VbId) {
+    if bucket.vbucket_state(vb) != Ok(VbState::Active) {
+        return;
+    }
+    let found = bucket.vbucket_collections(vb);
+    for it in found.into_iter().flat_map(|found| found.collections) {
+        let sum = figures.entry(it.collection).or_insert_with(none);
+        sum.items += it.items;
+        sum.disk_bytes += it.disk_bytes;
+        sum.ops.reads += it.ops.reads;
+        sum.ops.writes += it.ops.writes;
+        sum.ops.deletes += it.ops.deletes;
+    }
 }
 
 fn rows(prefix: &str, figures: &CollectionFigures, each: Each<'_>) {
@@ -113,12 +126,7 @@ fn rows(prefix: &str, figures: &CollectionFigures, each: Each<'_>) {
 }
 
 /// A group by its name.
-pub(super) fn group(
-    session: &Session,
-    name: &str,
-    argument: Option<&str>,
-    each: Each<'_>,
-) -> Result<(), Failure> {
+pub(super) fn group(session: &Session, name: &str, argument: Option<&str>, each: Each<'_>) -> Told {
     let bucket = session.bucket_somewhere(Rights::STATS)?;
     // What the user may not know of is answered like what is not there.
     let manifest = session.visible(&bucket.manifest());
@@ -144,29 +152,41 @@ pub(super) fn group(
     {
         return Err(session.rights.denied(Rights::STATS));
     }
-    let shown: Vec<(&Scope, &Collection)> = manifest
+    let shown: BTreeSet<CollectionId> = manifest
         .collections()
         .filter(|(scope, collection)| wanted.has(scope, collection) && seen(scope, collection))
+        .map(|(_, collection)| collection.id)
         .collect();
+    let mut scopes = manifest.scopes.clone();
+    scopes.retain(|scope| wanted.has_scope(scope));
     each("manifest_uid", &format!("0x{:x}", manifest.uid.0));
-    let figures = figures_of(bucket.collection_figures());
-    if name.starts_with("scopes") {
-        scopes(&manifest, &shown, wanted, &figures, each);
-    } else {
-        collections(&shown, &figures, each);
-    }
-    Ok(())
+    let of_scopes = name.starts_with("scopes");
+    let bucket = bucket.clone();
+    let mut vbuckets = (0..bucket.vbuckets()).map(VbId);
+    let mut figures = Figures::new();
+    let mut scopes = scopes.into_iter();
+    Ok(Some(Walk::new(move |each| {
+        if let Some(vb) = vbuckets.next() {
+            add(&mut figures, &bucket, vb);
+            return true;
+        }
+        let Some(scope) = scopes.next() else {
+            return false;
+        };
+        if of_scopes {
+            sums(&scope, &shown, &figures, each);
+        } else {
+            collections(&scope, &shown, &figures, each);
+        }
+        true
+    })))
 }
 
 /// `manifest`: that of the bucket, as far as the user may know of it, and how far vBuckets have followed it.
 ///
 /// # Errors
 /// `NoBucket`, `AccessDenied`; `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
-pub(super) fn manifest(
-    session: &Session,
-    argument: Option<&str>,
-    each: Each<'_>,
-) -> Result<(), Failure> {
+pub(super) fn manifest(session: &Session, argument: Option<&str>, each: Each<'_>) -> Told {
     let bucket = session.bucket_somewhere(Rights::STATS)?;
     let manifest = session.visible(&bucket.manifest());
     if argument.is_none() {
@@ -175,8 +195,8 @@ pub(super) fn manifest(
         let collections = manifest.collections().count();
         each("collections", &collections.to_string());
     }
-    let look = |vb| bucket.vbucket_collections(vb);
-    of_vbuckets(bucket, argument, look, |vb, found| {
+    let look = Bucket::vbucket_collections;
+    of_vbuckets(bucket, argument, each, look, |vb, found, each| {
         each(
             &format!("vb_{vb}:manifest:uid"),
             &format!("0x{:x}", found.uid.0),
@@ -184,8 +204,10 @@ pub(super) fn manifest(
     })
 }
 
-fn collections(shown: &[(&Scope, &Collection)], figures: &Figures, each: Each<'_>) {
-    for (scope, collection) in shown {
+/// The collections of a scope.
+fn collections(scope: &Scope, shown: &BTreeSet<CollectionId>, figures: &Figures, each: Each<'_>) {
+    let collections = scope.collections.iter();
+    for collection in collections.filter(|it| shown.contains(&it.id)) {
         let prefix = format!("0x{:x}:0x{:x}", scope.id.0, collection.id.get());
         each(&format!("{prefix}:name"), &collection.name);
         each(&format!("{prefix}:scope_name"), &scope.name);
@@ -197,35 +219,27 @@ fn collections(shown: &[(&Scope, &Collection)], figures: &Figures, each: Each<'_
     }
 }
 
-/// Sums over the collections of each scope.
-fn scopes(
-    manifest: &Manifest,
-    shown: &[(&Scope, &Collection)],
-    wanted: Wanted<'_>,
-    figures: &Figures,
-    each: Each<'_>,
-) {
-    let wanted = manifest.scopes.iter().filter(|it| wanted.has_scope(it));
-    for scope in wanted {
-        let mut sum = none();
-        let mut count = 0_u64;
-        for (_, collection) in shown.iter().filter(|(of, _)| of.id == scope.id) {
-            count += 1;
-            if let Some(own) = figures.get(&collection.id) {
-                sum.items += own.items;
-                sum.disk_bytes += own.disk_bytes;
-                sum.ops.reads += own.ops.reads;
-                sum.ops.writes += own.ops.writes;
-                sum.ops.deletes += own.ops.deletes;
-            }
+/// Sums over the collections of a scope.
+fn sums(scope: &Scope, shown: &BTreeSet<CollectionId>, figures: &Figures, each: Each<'_>) {
+    let mut sum = none();
+    let mut count = 0_u64;
+    let collections = scope.collections.iter();
+    for collection in collections.filter(|it| shown.contains(&it.id)) {
+        count += 1;
+        if let Some(own) = figures.get(&collection.id) {
+            sum.items += own.items;
+            sum.disk_bytes += own.disk_bytes;
+            sum.ops.reads += own.ops.reads;
+            sum.ops.writes += own.ops.writes;
+            sum.ops.deletes += own.ops.deletes;
         }
-        // A scope of which nothing is to be seen is none of the user's business.
-        if count == 0 && !scope.collections.is_empty() {
-            continue;
-        }
-        let prefix = format!("0x{:x}", scope.id.0);
-        each(&format!("{prefix}:name"), &scope.name);
-        each(&format!("{prefix}:collections"), &count.to_string());
-        rows(&prefix, &sum, each);
     }
+    // A scope of which nothing is to be seen is none of the user's business.
+    if count == 0 && !scope.collections.is_empty() {
+        return;
+    }
+    let prefix = format!("0x{:x}", scope.id.0);
+    each(&format!("{prefix}:name"), &scope.name);
+    each(&format!("{prefix}:collections"), &count.to_string());
+    rows(&prefix, &sum, each);
 }

@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use kedge_bucket::{Bucket, DurabilityFigures, StreamState, Topology, VbFigures};
+use kedge_bucket::{Bucket, DurabilityFigures, StreamFigures, StreamState, Topology, VbFigures};
 use kedge_types::Status;
 
 use super::stat::{Each, vbucket_number};
+use super::stat_steps::Walk;
+use crate::dcp::DcpFigures;
 use crate::replication::LinkStatus;
 use crate::session::Failure;
 use crate::shared::Shared;
@@ -24,64 +26,84 @@ fn links(shared: &Shared, bucket: &Bucket) -> Vec<LinkStatus> {
 }
 
 /// `dcp`: every connection, and every stream of it.
-pub(super) fn connections(shared: &Shared, bucket: &Bucket, each: Each<'_>) {
+pub(super) fn connections(shared: &Shared, bucket: &Bucket, each: Each<'_>) -> Walk {
     let producers = shared.dcp.of(bucket.name());
     let links = links(shared, bucket);
     each("ep_dcp_count", &(producers.len() + links.len()).to_string());
     each("ep_dcp_producer_count", &producers.len().to_string());
     each("ep_dcp_consumer_count", &links.len().to_string());
-    for connection in &producers {
-        let (name, figures) = (&connection.name, &connection.producer);
-        let mut show = |what, value: &str| each(&format!("eq_dcpq:{name}:{what}"), value);
-        show("type", "producer");
-        show("num_streams", &figures.streams.to_string());
-        show("items_sent", &figures.items.to_string());
-        show("total_bytes_sent", &figures.bytes.to_string());
-        show("unacked_bytes", &figures.unacknowledged.to_string());
-        show("max_buffer_bytes", &figures.buffer_bytes.to_string());
-        show("flow_control", enabled(figures.buffer_bytes > 0));
-        show("noop_enabled", &figures.noop_enabled.to_string());
-    }
-    for stream in bucket.stream_figures() {
-        let (name, vb) = (&stream.connection, stream.vb);
-        let mut show = |what: &str, value: &str| {
-            each(&format!("eq_dcpq:{name}:stream_{vb}_{what}"), value);
-        };
-        show("state", stream.state.name());
-        show("last_sent_seqno", &stream.last_sent.to_string());
-        show("backfill_sent", &stream.backfilled.to_string());
-        show("memory_phase", &stream.from_memory.to_string());
-        show("items_remaining", &stream.remaining.to_string());
-        show("backfill_buffer_bytes", &stream.buffered_bytes.to_string());
-        show("cursor_drops", &stream.cursor_drops.to_string());
-    }
-    for link in &links {
-        consumer(link, each);
-    }
+    let streams = bucket.stream_figures();
+    Walk::over(producers, |connection, each| producer(&connection, each))
+        .then(|| Walk::over(streams, |it, each| stream(&it, each)))
+        .then(|| {
+            let parts = links.into_iter().flat_map(parts_of_link);
+            Walk::over(parts, |lines, each| {
+                for (name, value) in lines {
+                    each(&name, &value);
+                }
+            })
+        })
 }
 
-fn consumer(link: &LinkStatus, each: Each<'_>) {
+fn producer(connection: &DcpFigures, each: Each<'_>) {
+    let (name, figures) = (&connection.name, &connection.producer);
+    let mut show = |what, value: &str| each(&format!("eq_dcpq:{name}:{what}"), value);
+    show("type", "producer");
+    show("num_streams", &figures.streams.to_string());
+    show("items_sent", &figures.items.to_string());
+    show("total_bytes_sent", &figures.bytes.to_string());
+    show("unacked_bytes", &figures.unacknowledged.to_string());
+    show("max_buffer_bytes", &figures.buffer_bytes.to_string());
+    show("flow_control", enabled(figures.buffer_bytes > 0));
+    show("noop_enabled", &figures.noop_enabled.to_string());
+}
+
+fn stream(stream: &StreamFigures, each: Each<'_>) {
+    let (name, vb) = (&stream.connection, stream.vb);
+    let mut show = |what: &str, value: &str| {
+        each(&format!("eq_dcpq:{name}:stream_{vb}_{what}"), value);
+    };
+    show("state", stream.state.name());
+    show("last_sent_seqno", &stream.last_sent.to_string());
+    show("backfill_sent", &stream.backfilled.to_string());
+    show("memory_phase", &stream.from_memory.to_string());
+    show("items_remaining", &stream.remaining.to_string());
+    show("backfill_buffer_bytes", &stream.buffered_bytes.to_string());
+    show("cursor_drops", &stream.cursor_drops.to_string());
+}
+
+type Lines = Vec<(String, String)>;
+
+/// The lines of a link, and of each vBucket that it follows.
+fn parts_of_link(link: LinkStatus) -> impl Iterator<Item = Lines> + Send {
     let name = format!("replication:{}", link.peer.name);
-    let mut show = |what: &str, value: &str| each(&format!("eq_dcpq:{name}:{what}"), value);
-    show("type", "consumer");
-    show("connected", &link.connected.to_string());
-    show("connects", &link.connects.to_string());
-    show("items_received", &link.items.to_string());
-    show("total_bytes_received", &link.bytes.to_string());
-    if let Some(why) = &link.last_error {
-        show("last_error", why);
+    let line = |prefix: &str, what: &str, value: String| (format!("{prefix}{what}"), value);
+    let prefix = format!("eq_dcpq:{name}:");
+    let mut first = vec![
+        line(&prefix, "type", "consumer".to_owned()),
+        line(&prefix, "connected", link.connected.to_string()),
+        line(&prefix, "connects", link.connects.to_string()),
+        line(&prefix, "items_received", link.items.to_string()),
+        line(&prefix, "total_bytes_received", link.bytes.to_string()),
+    ];
+    if let Some(why) = link.last_error {
+        first.push(line(&prefix, "last_error", why));
     }
-    for (vb, stream) in &link.vbuckets {
-        let mut show = |what, value: &str| show(&format!("stream_{vb}_{what}"), value);
-        show("state", stream.phase.name());
-        show("last_received_seqno", &stream.received.to_string());
-        show("cur_snapshot_end", &stream.announced.to_string());
-        show("acked_seqno", &stream.acknowledged.to_string());
-        show("rollbacks", &stream.rollbacks.to_string());
-        if let Some(why) = &stream.last_error {
-            show("last_error", why);
+    let streams = link.vbuckets.into_iter().map(move |(vb, stream)| {
+        let prefix = format!("eq_dcpq:{name}:stream_{vb}_");
+        let mut lines = vec![
+            line(&prefix, "state", stream.phase.name().to_owned()),
+            line(&prefix, "last_received_seqno", stream.received.to_string()),
+            line(&prefix, "cur_snapshot_end", stream.announced.to_string()),
+            line(&prefix, "acked_seqno", stream.acknowledged.to_string()),
+            line(&prefix, "rollbacks", stream.rollbacks.to_string()),
+        ];
+        if let Some(why) = stream.last_error {
+            lines.push(line(&prefix, "last_error", why));
         }
-    }
+        lines
+    });
+    std::iter::once(first).chain(streams)
 }
 
 fn enabled(is: bool) -> &'static str {

@@ -3,28 +3,27 @@
 //!
 //! Names are those of Couchbase Server's statistics where it has the same figure.
 
+use std::sync::Arc;
+
 use kedge_bucket::{
     Bucket, CheckpointFigures, CursorFigures, FrequencyCounts, HashFigures, StreamFigures,
     TimingSnapshot, VbState,
 };
 use kedge_types::VbId;
 
-use super::stat::{Each, of_vbuckets, state_name_of};
+use super::stat::{Each, state_name_of};
+use super::stat_steps::{Told, of_vbuckets};
 use crate::histogram;
-use crate::session::Failure;
 
 /// `checkpoint`: the changes that a vBucket keeps for the disk and for streams.
 ///
 /// # Errors
 /// `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
-pub(super) fn checkpoint(
-    bucket: &Bucket,
-    argument: Option<&str>,
-    each: Each<'_>,
-) -> Result<(), Failure> {
+pub(super) fn checkpoint(bucket: &Arc<Bucket>, argument: Option<&str>, each: Each<'_>) -> Told {
     let streams = bucket.stream_figures();
-    let look = |vb| Some((state(bucket, vb)?, bucket.checkpoint_figures(vb)?));
-    of_vbuckets(bucket, argument, look, |vb, (state, figures)| {
+    let look = |bucket: &Bucket, vb| Some((state(bucket, vb)?, bucket.checkpoint_figures(vb)?));
+    of_vbuckets(bucket, argument, each, look, move |vb, found, each| {
+        let (state, figures) = found;
         each(&format!("vb_{vb}:state"), state);
         checkpoints(vb, &figures, each);
         for stream in streams.iter().filter(|stream| stream.vb == vb) {
@@ -76,13 +75,20 @@ fn stream_cursor(stream: &StreamFigures, each: Each<'_>) {
 ///
 /// # Errors
 /// As [`checkpoint`].
-pub(super) fn hash(bucket: &Bucket, argument: Option<&str>, each: Each<'_>) -> Result<(), Failure> {
+pub(super) fn hash(bucket: &Arc<Bucket>, argument: Option<&str>, each: Each<'_>) -> Told {
     let counted = argument.is_some();
-    let look = |vb| Some((state(bucket, vb)?, bucket.hash_figures(vb, counted)?));
-    of_vbuckets(bucket, argument, look, |vb, (state, figures)| {
-        each(&format!("vb_{vb}:state"), state);
-        table(vb, &figures, each);
-    })
+    let look =
+        move |bucket: &Bucket, vb| Some((state(bucket, vb)?, bucket.hash_figures(vb, counted)?));
+    of_vbuckets(
+        bucket,
+        argument,
+        each,
+        look,
+        |vb, (state, figures), each| {
+            each(&format!("vb_{vb}:state"), state);
+            table(vb, &figures, each);
+        },
+    )
 }
 
 fn table(vb: VbId, figures: &HashFigures, each: Each<'_>) {

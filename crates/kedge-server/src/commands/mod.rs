@@ -26,6 +26,7 @@ mod remove;
 mod sasl;
 mod seqno;
 mod stat;
+mod stat_steps;
 mod stat_timings;
 mod storage_stats;
 mod store;
@@ -49,7 +50,7 @@ pub(crate) use misc::plain_version;
 pub(crate) use observe::{Observing, observed};
 pub(crate) use range_scan::is_partial;
 pub(crate) use sasl::logged_in;
-pub(crate) use stat::group_stats;
+pub(crate) use stat_steps::{Answer, Form, answer};
 pub(crate) use stat_timings::StatTimings;
 pub(crate) use subdoc::{Changing, Looking};
 

@@ -6,6 +6,7 @@ use kedge_types::Status;
 use serde_json::json;
 
 use super::stat::Each;
+use super::stat_steps::Walk;
 use crate::machine::process_memory;
 use crate::session::{Failure, Rights, Session};
 use crate::shared::Shared;
@@ -212,13 +213,10 @@ fn bucket_json(bucket: &Bucket) -> serde_json::Value {
 ///
 /// # Errors
 /// `AccessDenied`.
-pub(super) fn client_connections(
-    shared: &Shared,
-    session: &Session,
-    each: Each<'_>,
-) -> Result<(), Failure> {
+pub(super) fn client_connections(shared: &Shared, session: &Session) -> Result<Walk, Failure> {
     whole_node(shared, session)?;
-    for (from, known) in shared.client_addresses.all() {
+    let all = shared.client_addresses.all();
+    Ok(Walk::over(all, |(from, known), each| {
         let object = json!({
             "current": known.current,
             "total": known.total,
@@ -226,8 +224,7 @@ pub(super) fn client_connections(
             "last_used": iso_8601(known.last_unix_secs * 1_000),
         });
         each(&from.to_string(), &object.to_string());
-    }
-    Ok(())
+    }))
 }
 
 /// `allocator`: the memory that the process has of the system, in bytes, where the system tells.

@@ -1,12 +1,15 @@
 //! STAT: groups of statistics. One reply per name and value, then an empty one.
 
-use kedge_bucket::{Bucket, ScanOf, Timing, VbFigures, VbState};
+use std::sync::Arc;
+
+use kedge_bucket::{Bucket, ScanFigures, ScanOf, Timing, VbFigures, VbState};
 use kedge_cluster::CLAIMED_VERSION;
 use kedge_protocol::binary::commands::Stat;
 use kedge_types::{Status, VbId};
 
 use super::key_stats::{self, KeyGroup};
 use super::node_stats::{self, node};
+use super::stat_steps::{Form, Told, Walk, answer, of_vbuckets};
 use super::{
     Command, Done, collection_details, collection_stats, dcp_stats, memory_stats, storage_stats,
     task_stats,
@@ -87,27 +90,18 @@ pub(super) fn stat(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     if let Some(of_key) = words.next().and_then(KeyGroup::named) {
         return key_stats::stat(command, of_key, words);
     }
-    let (number, opaque) = (command.request.opcode, command.request.opaque);
-    let out = command.out.buffer();
-    let begin = out.len();
-    let mut each = |name: &str, value: &str| {
-        // An empty name would end the list.
-        if !name.is_empty() {
-            Stat::write_reply(number, opaque, name.as_bytes(), value.as_bytes(), out);
-        }
+    let form = Form::Binary {
+        number: command.request.opcode,
+        opaque: command.request.opaque,
     };
-    let result = group_stats(command.session, command.turn.shared, group, &mut each);
-    match result {
-        Ok(()) => Stat::write_reply(number, opaque, b"", b"", out),
-        Err(failure) => {
-            out.truncate(begin);
-            return Err(failure);
-        }
+    match answer(command.session, command.turn, group, form, command.out)? {
+        true => Ok(Done::Replied),
+        false => Ok(Done::Parked),
     }
-    Ok(Done::Replied)
 }
 
-/// One group, named as in the request: its name, then arguments behind spaces.
+/// One group, named as in the request: its name, then arguments behind spaces. Returns the name that its histogram has,
+/// and the rest of its lines.
 ///
 /// # Errors
 /// `KeyNotFound` for a group that there is not, `NoBucket`, `AccessDenied`, `Invalid` for arguments that make no sense.
@@ -116,27 +110,19 @@ pub(crate) fn group_stats(
     shared: &Shared,
     group: &str,
     each: Each<'_>,
-) -> Result<(), Failure> {
+) -> Result<(&'static str, Option<Walk>), Failure> {
     let name = group.split_ascii_whitespace().next().unwrap_or_default();
     let known = GROUPS.iter().find(|known| **known == name);
     let known = known.ok_or(Failure::new(
         Status::KeyNotFound,
         "there is no such group of statistics",
     ))?;
-    let began_ns = shared.clock.mono_ns();
-    known_group(session, shared, group, each)?;
-    let took_ns = shared.clock.mono_ns() - began_ns;
+    let rest = known_group(session, shared, group, each)?;
     let name = if known.is_empty() { "general" } else { known };
-    shared.stat_timings.record_us(name, took_ns / 1_000);
-    Ok(())
+    Ok((name, rest))
 }
 
-fn known_group(
-    session: &Session,
-    shared: &Shared,
-    group: &str,
-    each: Each<'_>,
-) -> Result<(), Failure> {
+fn known_group(session: &Session, shared: &Shared, group: &str, each: Each<'_>) -> Told {
     let mut words = group.split_ascii_whitespace();
     let name = words.next().unwrap_or_default();
     let argument = words.next();
@@ -154,51 +140,53 @@ fn known_group(
         "json_validate" => histogram::show(bucket()?, name, Timing::JsonValidate, each),
         "snappy_decompress" => histogram::show(bucket()?, name, Timing::SnappyDecompress, each),
         "subdoc_execute" => histogram::show(bucket()?, name, Timing::SubdocExecute, each),
-        "vbucket" => vbuckets(bucket()?, argument, each, |figures, each| {
-            each(&format!("vb_{}", figures.vb), state_name(figures));
-        })?,
-        "prev-vbucket" => {
-            let bucket = bucket()?;
-            let look = |vb| bucket.vbucket_state_before(vb);
-            of_vbuckets(bucket, argument, look, |vb, state| {
-                each(&format!("vb_{vb}"), state_name_of(state));
-            })?;
+        "vbucket" => {
+            return vbuckets(bucket()?, argument, each, |figures, each| {
+                each(&format!("vb_{}", figures.vb), state_name(figures));
+            });
         }
-        "vbucket-seqno" => vbuckets(bucket()?, argument, each, vbucket_seqno)?,
+        "prev-vbucket" => {
+            let look = Bucket::vbucket_state_before;
+            return of_vbuckets(bucket()?, argument, each, look, |vb, state, each| {
+                each(&format!("vb_{vb}"), state_name_of(state));
+            });
+        }
+        "vbucket-seqno" => return vbuckets(bucket()?, argument, each, vbucket_seqno),
         "vbucket-details" => {
             let bucket = bucket()?;
-            vbuckets(bucket, argument, each, |figures, each| {
+            let files = bucket.clone();
+            return vbuckets(bucket, argument, each, move |figures, each| {
                 vbucket_details(figures, each);
-                storage_stats::vbucket_file(bucket, figures.vb, each);
-            })?;
+                storage_stats::vbucket_file(&files, figures.vb, each);
+            });
         }
-        "checkpoint" => memory_stats::checkpoint(bucket()?, argument, each)?,
-        "hash" => memory_stats::hash(bucket()?, argument, each)?,
+        "checkpoint" => return memory_stats::checkpoint(bucket()?, argument, each),
+        "hash" => return memory_stats::hash(bucket()?, argument, each),
         "eviction" => memory_stats::eviction(bucket()?, each),
         "frequency-counters" => memory_stats::frequency_counters(bucket()?, each),
-        "diskinfo" => storage_stats::disk_info(bucket()?, argument, each)?,
-        "kvstore" => storage_stats::kv_store(bucket()?, each),
+        "diskinfo" => return storage_stats::disk_info(bucket()?, argument),
+        "kvstore" => return Ok(Some(storage_stats::kv_store(bucket()?, each))),
         "kvtimings" => storage_stats::kv_timings(bucket()?, each),
         "disk-failures" => storage_stats::disk_failures(bucket()?, each),
         "disk-slowness" => storage_stats::disk_slowness(bucket()?, argument, each)?,
         "compaction" => storage_stats::compaction(bucket()?, each),
-        "dcp" => dcp_stats::connections(shared, bucket()?, each),
+        "dcp" => return Ok(Some(dcp_stats::connections(shared, bucket()?, each))),
         "dcpagg" => dcp_stats::sums(shared, bucket()?, argument, each),
         "dcp-vbtakeover" => {
             let (vb, name) = (argument, words.next());
             dcp_stats::takeover(shared, bucket()?, vb, name, each)?;
         }
-        "durability-monitor" => vbuckets(bucket()?, argument, each, dcp_stats::monitor)?,
-        "vbucket-durability-state" => vbuckets(bucket()?, argument, each, dcp_stats::state)?,
-        "range-scans" => range_scans(bucket()?, each),
+        "durability-monitor" => return vbuckets(bucket()?, argument, each, dcp_stats::monitor),
+        "vbucket-durability-state" => return vbuckets(bucket()?, argument, each, dcp_stats::state),
+        "range-scans" => return Ok(Some(range_scans(bucket()?, each))),
         "collections" | "collections-byid" | "scopes" | "scopes-byid" => {
-            collection_stats::group(session, name, argument, each)?;
+            return collection_stats::group(session, name, argument, each);
         }
         "collections-details" | "scopes-details" => {
-            collection_details::group(session, name, argument, each)?;
+            return collection_details::group(session, name, argument);
         }
-        "manifest" => collection_stats::manifest(session, argument, each)?,
-        "failovers" => vbuckets(bucket()?, argument, each, failovers)?,
+        "manifest" => return collection_stats::manifest(session, argument, each),
+        "failovers" => return vbuckets(bucket()?, argument, each, failovers),
         "config" => config(bucket()?, each),
         "memory" => memory(bucket()?, each),
         "uuid" => each("uuid", &bucket()?.config().uuid),
@@ -209,7 +197,9 @@ fn known_group(
         "info" => node_stats::info(session, each)?,
         "clocks" => node_stats::clocks(shared, session, each)?,
         "bucket_details" => node_stats::bucket_details(shared, session, argument, each)?,
-        "client_connection_details" => node_stats::client_connections(shared, session, each)?,
+        "client_connection_details" => {
+            return Ok(Some(node_stats::client_connections(shared, session)?));
+        }
         "allocator" => node_stats::allocator(session, each)?,
         "audit" => node_stats::audit(shared, session, each)?,
         "stat-timings" => {
@@ -218,7 +208,7 @@ fn known_group(
         }
         "tasks" | "tasks-all" => {
             node(session)?;
-            task_stats::tasks(shared, session, each);
+            return Ok(Some(task_stats::tasks(shared, session, each)));
         }
         "scheduler" => {
             node(session)?;
@@ -252,7 +242,7 @@ fn known_group(
         // A group that is in the list only.
         _ => return Err(Status::NotSupported.into()),
     }
-    Ok(())
+    Ok(None)
 }
 
 /// The general statistics: of the server, and of a bucket if there is one.
@@ -297,36 +287,15 @@ pub(super) fn vbucket_number(argument: &str) -> Result<VbId, Failure> {
 
 /// All vBuckets, or the one that the argument names.
 fn vbuckets(
-    bucket: &Bucket,
+    bucket: &Arc<Bucket>,
     argument: Option<&str>,
     each: Each<'_>,
-    show: impl Fn(&VbFigures, &mut dyn FnMut(&str, &str)),
-) -> Result<(), Failure> {
-    let look = |vb| bucket.vbucket_figures(vb);
-    of_vbuckets(bucket, argument, look, |_, figures| show(&figures, each))
-}
-
-/// Shows what a look finds at all vBuckets, or at the one that the argument names.
-///
-/// # Errors
-/// `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
-pub(super) fn of_vbuckets<F>(
-    bucket: &Bucket,
-    argument: Option<&str>,
-    look: impl Fn(VbId) -> Option<F>,
-    mut show: impl FnMut(VbId, F),
-) -> Result<(), Failure> {
-    if let Some(argument) = argument {
-        let vb = vbucket_number(argument)?;
-        show(vb, look(vb).ok_or(Status::NotMyVbucket)?);
-        return Ok(());
-    }
-    for vb in (0..bucket.vbuckets()).map(VbId) {
-        if let Some(figures) = look(vb) {
-            show(vb, figures);
-        }
-    }
-    Ok(())
+    show: impl Fn(&VbFigures, Each<'_>) + Send + 'static,
+) -> Told {
+    let look = Bucket::vbucket_figures;
+    of_vbuckets(bucket, argument, each, look, move |_, figures, each| {
+        show(&figures, each);
+    })
 }
 
 pub(super) fn state_name(figures: &VbFigures) -> &'static str {
@@ -448,29 +417,30 @@ fn memory(bucket: &Bucket, each: Each<'_>) {
 }
 
 /// The range scans that are open: a name of the vBucket and the scan for each of their figures.
-fn range_scans(bucket: &Bucket, each: Each<'_>) {
+fn range_scans(bucket: &Bucket, each: Each<'_>) -> Walk {
     let scans = bucket.scan_figures();
     each("num_open", &scans.len().to_string());
-    for scan in scans {
-        let id: String = scan.id.iter().map(|byte| format!("{byte:02x}")).collect();
-        let mut tell =
-            |what: &str, value: &str| each(&format!("vb_{}:{id}:{what}", scan.vb), value);
-        let wanted = &scan.wanted;
-        tell("name", &wanted.name);
-        let kind = match wanted.of {
-            ScanOf::Range { .. } => "range",
-            ScanOf::Sample { .. } => "sampling",
-        };
-        tell("type", kind);
-        tell("collection", &format!("{:x}", wanted.collection.get()));
-        tell("key_only", if wanted.key_only { "true" } else { "false" });
-        let with_xattrs = if wanted.with_xattrs { "true" } else { "false" };
-        tell("include_xattrs", with_xattrs);
-        tell("state", if scan.is_busy { "continuing" } else { "idle" });
-        tell("items", &scan.items.to_string());
-        tell("bytes", &scan.bytes.to_string());
-        tell("idle_ms", &scan.idle_ms.to_string());
-    }
+    Walk::over(scans, |scan, each| range_scan(&scan, each))
+}
+
+fn range_scan(scan: &ScanFigures, each: Each<'_>) {
+    let id: String = scan.id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut tell = |what: &str, value: &str| each(&format!("vb_{}:{id}:{what}", scan.vb), value);
+    let wanted = &scan.wanted;
+    tell("name", &wanted.name);
+    let kind = match wanted.of {
+        ScanOf::Range { .. } => "range",
+        ScanOf::Sample { .. } => "sampling",
+    };
+    tell("type", kind);
+    tell("collection", &format!("{:x}", wanted.collection.get()));
+    tell("key_only", if wanted.key_only { "true" } else { "false" });
+    let with_xattrs = if wanted.with_xattrs { "true" } else { "false" };
+    tell("include_xattrs", with_xattrs);
+    tell("state", if scan.is_busy { "continuing" } else { "idle" });
+    tell("items", &scan.items.to_string());
+    tell("bytes", &scan.bytes.to_string());
+    tell("idle_ms", &scan.idle_ms.to_string());
 }
 
 #[cfg(test)]

@@ -3,53 +3,35 @@
 //!
 //! Names are those of Couchbase Server's statistics where it has the same figure.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kedge_bucket::{Bucket, CompactPhase, FileFigures, Timing};
 use kedge_types::{Status, VbId};
 
 use super::stat::Each;
+use super::stat_steps::{Told, Walk};
 use crate::histogram;
 use crate::session::Failure;
 
-/// Sizes of a bucket's files together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Sizes {
-    data: u64,
-    file: u64,
+/// Looks at a vBucket's file. One that cannot be read is left out: reading its documents tells why.
+fn file_of(bucket: &Bucket, vb: VbId) -> Option<FileFigures> {
+    bucket.file_figures(vb).ok().flatten()
 }
 
-/// Gives the figures of every file to `each`, and adds their sizes up. A file that cannot be read is left out: reading
-/// its documents tells why.
-fn files(bucket: &Bucket, mut each: impl FnMut(VbId, &FileFigures)) -> Sizes {
-    let mut sum = Sizes::default();
-    for vb in (0..bucket.vbuckets()).map(VbId) {
-        if let Ok(Some(file)) = bucket.file_figures(vb) {
-            sum.data += file.data_bytes;
-            sum.file += file.file_bytes;
-            each(vb, &file);
-        }
-    }
-    sum
+/// The numbers of all vBuckets.
+fn all(bucket: &Bucket) -> impl Iterator<Item = VbId> + Send + use<> {
+    (0..bucket.vbuckets()).map(VbId)
 }
 
 /// `diskinfo`: what the files hold and how long they are; with `detail` of each vBucket.
 ///
 /// # Errors
 /// `Invalid` for another argument.
-pub(super) fn disk_info(
-    bucket: &Bucket,
-    argument: Option<&str>,
-    each: Each<'_>,
-) -> Result<(), Failure> {
-    let sum = match argument {
-        None => files(bucket, |_, _| {}),
-        Some("detail") => files(bucket, |vb, file| {
-            each(&format!("vb_{vb}:data_size"), &file.data_bytes.to_string());
-            each(&format!("vb_{vb}:file_size"), &file.file_bytes.to_string());
-            let percent = file.fragmentation_percent();
-            each(&format!("vb_{vb}:fragmentation"), &percent.to_string());
-        }),
+pub(super) fn disk_info(bucket: &Arc<Bucket>, argument: Option<&str>) -> Told {
+    let detailed = match argument {
+        None => false,
+        Some("detail") => true,
         Some(_) => {
             return Err(Failure::new(
                 Status::Invalid,
@@ -57,9 +39,28 @@ pub(super) fn disk_info(
             ));
         }
     };
-    each("ep_db_data_size", &sum.data.to_string());
-    each("ep_db_file_size", &sum.file.to_string());
-    Ok(())
+    let (mut data, mut length) = (0, 0);
+    let bucket = bucket.clone();
+    let mut left = all(&bucket);
+    Ok(Some(Walk::new(move |each| {
+        let Some(vb) = left.next() else {
+            each("ep_db_data_size", &data.to_string());
+            each("ep_db_file_size", &length.to_string());
+            return false;
+        };
+        let Some(file) = file_of(&bucket, vb) else {
+            return true;
+        };
+        data += file.data_bytes;
+        length += file.file_bytes;
+        if detailed {
+            each(&format!("vb_{vb}:data_size"), &file.data_bytes.to_string());
+            each(&format!("vb_{vb}:file_size"), &file.file_bytes.to_string());
+            let percent = file.fragmentation_percent();
+            each(&format!("vb_{vb}:fragmentation"), &percent.to_string());
+        }
+        true
+    })))
 }
 
 /// What `vbucket-details` tells of a vBucket's file.
@@ -98,7 +99,7 @@ const STORE: [(&str, &str); 10] = [
 ];
 
 /// `kvstore`: what was done to the files.
-pub(super) fn kv_store(bucket: &Bucket, each: Each<'_>) {
+pub(super) fn kv_store(bucket: &Arc<Bucket>, each: Each<'_>) -> Walk {
     each("rw_0:backend_type", "couchstore");
     let figures = bucket.figures();
     for (name, figure) in STORE {
@@ -107,8 +108,18 @@ pub(super) fn kv_store(bucket: &Bucket, each: Each<'_>) {
         }
     }
     let mut loaded = 0_u32;
-    files(bucket, |_, _| loaded += 1);
-    each("rw_0:numLoadedVb", &loaded.to_string());
+    let bucket = bucket.clone();
+    let mut left = all(&bucket);
+    Walk::new(move |each| match left.next() {
+        Some(vb) => {
+            loaded += u32::from(file_of(&bucket, vb).is_some());
+            true
+        }
+        None => {
+            each("rw_0:numLoadedVb", &loaded.to_string());
+            false
+        }
+    })
 }
 
 /// The histograms of the store.

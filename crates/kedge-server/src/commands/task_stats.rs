@@ -7,13 +7,14 @@ use serde_json::json;
 
 use super::node_stats::{sees, whole_node};
 use super::stat::Each;
+use super::stat_steps::Walk;
 use crate::histogram;
 use crate::pools::{TaskPools, setting_name, snapshot, threads_text};
 use crate::session::Session;
 use crate::shared::Shared;
 
 /// Every pool and every task, each as a JSON object. Tasks of buckets that the user knows nothing of are left out.
-pub(super) fn tasks(shared: &Shared, session: &Session, each: Each<'_>) {
+pub(super) fn tasks(shared: &Shared, session: &Session, each: Each<'_>) -> Walk {
     let executor = shared.pools.executor();
     for pool in executor.pools() {
         each(&format!("pool:{}", pool.pool.name()), &pool_json(&pool));
@@ -21,9 +22,9 @@ pub(super) fn tasks(shared: &Shared, session: &Session, each: Each<'_>) {
     let mut tasks = executor.tasks();
     tasks.retain(|task| is_for(shared, session, &task.owner));
     tasks.sort_by(|a, b| (&a.owner, a.kind, a.id).cmp(&(&b.owner, b.kind, b.id)));
-    for task in tasks {
+    Walk::over(tasks, |task, each| {
         each(&format!("task:{}", task.id.get()), &task_json(&task));
-    }
+    })
 }
 
 /// How long tasks waited for a thread, by kind.

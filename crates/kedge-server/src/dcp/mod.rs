@@ -11,7 +11,7 @@
 mod connections;
 mod mailbox;
 
-pub(crate) use connections::DcpConnections;
+pub(crate) use connections::{DcpConnections, DcpFigures};
 
 use std::sync::Arc;
 

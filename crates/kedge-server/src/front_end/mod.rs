@@ -190,6 +190,7 @@ impl FrontEnd {
             thread: self.thread,
             now,
             last_ns: now.mono_ns,
+            until_ns: u64::MAX,
             kicks: &mut kicks,
         };
         self.turn += 1;

@@ -80,6 +80,9 @@ impl Session {
             if out.queued() > queued_max {
                 return (at, Halt::Full);
             }
+            if turn.was_over() {
+                return (at, Halt::Slice);
+            }
             let (frame, consumed) =
                 match parse_peer(&bytes[at..], turn.shared.limits.body_bytes_max) {
                     ParsePeer::Incomplete { need } => return (at, Halt::NeedBytes(need)),
@@ -141,9 +144,9 @@ impl Session {
         }
     }
 
-    /// Whether [`Self::fill`] would append something when there is room.
+    /// Whether [`Self::fill`] or [`Self::go_on_telling`] would append something when there is room.
     pub(crate) fn has_ready(&self) -> bool {
-        matches!(&self.dcp, Following::Dcp(dcp) if dcp.has_ready())
+        self.is_telling() || matches!(&self.dcp, Following::Dcp(dcp) if dcp.has_ready())
     }
 
     /// When [`Self::on_time`] is to be called, nanoseconds of the monotonic clock.

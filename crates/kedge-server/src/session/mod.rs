@@ -34,7 +34,7 @@ pub(crate) use parked::Ended;
 pub(crate) use rights::Rights;
 pub(crate) use turn::Turn;
 
-use crate::commands;
+use crate::commands::{self, Answer};
 use crate::cookie::ConnectionId;
 use crate::inbox::Port;
 use crate::metrics::Metrics;
@@ -69,6 +69,8 @@ pub(crate) enum Halt {
     Close,
     /// What came is no request: the connection ends.
     Malformed,
+    /// Other connections are to have their turn first.
+    Slice,
 }
 
 /// What comes after a command.
@@ -107,6 +109,8 @@ pub(crate) struct Session {
     pub(crate) swallow: u64,
     /// A retrieval of the text protocol that waits for documents.
     pub(crate) retrieval: Option<Box<Retrieval>>,
+    /// An answer to STAT of which a part is still to be made.
+    pub(crate) telling: Option<Box<Answer>>,
     /// What it does since DCP_OPEN.
     dcp: Following,
 }
@@ -138,6 +142,7 @@ impl Session {
             map_told: None,
             swallow: 0,
             retrieval: None,
+            telling: None,
             dcp: Following::Not,
         };
         session.refresh(shared);
@@ -169,12 +174,12 @@ impl Session {
 
     /// Whether commands of this connection are being executed.
     pub(crate) fn in_flight(&self) -> usize {
-        self.flights.len()
+        self.flights.len() + usize::from(self.is_telling())
     }
 
     /// Whether nothing may start before a command in flight has ended.
     pub(crate) fn is_held(&self) -> bool {
-        self.flights.hold_all(self.is_unordered())
+        self.is_telling() || self.flights.hold_all(self.is_unordered())
     }
 
     fn is_unordered(&self) -> bool {
@@ -189,6 +194,7 @@ impl Session {
             if !current.is_some_and(|current| Arc::ptr_eq(&current, bucket)) {
                 self.bucket = None;
                 self.forget_maps();
+                self.stop_telling();
             }
         }
         if self.bucket.is_none() && self.dialect != Dialect::Couchbase {
@@ -267,6 +273,9 @@ impl Session {
             }
             if out.queued() > turn.shared.limits.queued_bytes_max {
                 return (at, Halt::Full);
+            }
+            if turn.was_over() {
+                return (at, Halt::Slice);
             }
             match parse_frame(&bytes[at..], self.body_bytes_max(turn.shared)) {
                 Parse::Incomplete { need } => return (at, Halt::NeedBytes(need)),

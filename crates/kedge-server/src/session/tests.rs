@@ -1,5 +1,6 @@
 //! Sessions without sockets: bytes in, bytes out, and commands that stay parked until the test lets the log be synced.
 
+mod long_answers;
 mod needs;
 mod parked;
 
@@ -105,6 +106,7 @@ pub(crate) fn turn<'t>(shared: &'t Shared, kicks: &'t mut Vec<Arc<Bucket>>) -> T
         thread: 0,
         now,
         last_ns: now.mono_ns,
+        until_ns: u64::MAX,
         kicks,
     }
 }

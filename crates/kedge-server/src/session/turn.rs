@@ -1,6 +1,7 @@
 //! What a front-end thread lends to a session.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kedge_bucket::{Bucket, Ctx};
 use kedge_types::Now;
@@ -15,11 +16,33 @@ pub(crate) struct Turn<'t> {
     pub(crate) now: Now,
     /// When the command before this one ended, which is when this one begins; nanoseconds of the monotonic clock.
     pub(crate) last_ns: u64,
+    /// When others are to have their turn: no command begins after that. Nanoseconds of the monotonic clock.
+    pub(crate) until_ns: u64,
     /// Buckets in which a command was parked during the turn.
     pub(crate) kicks: &'t mut Vec<Arc<Bucket>>,
 }
 
+/// How long a connection may go on before others have their turn; the command that runs then is not interrupted.
+const SLICE: Duration = Duration::from_millis(2);
+
 impl Turn<'_> {
+    /// A connection begins to be handled.
+    pub(crate) fn begin_slice(&mut self) {
+        self.last_ns = self.shared.clock.mono_ns();
+        self.until_ns = self.last_ns + SLICE.as_nanos() as u64;
+    }
+
+    /// Whether others are to have their turn, as of now.
+    pub(crate) fn is_over(&self) -> bool {
+        self.shared.clock.mono_ns() >= self.until_ns
+    }
+
+    /// Whether others are to have their turn, as of the end of the last command.
+    #[inline]
+    pub(crate) fn was_over(&self) -> bool {
+        self.last_ns >= self.until_ns
+    }
+
     pub(crate) fn ctx(&self) -> Ctx {
         Ctx {
             now: self.now,

@@ -12,7 +12,7 @@ use std::io::Write as _;
 
 use super::suspend::Step;
 use super::{Exec, Outcome, Target, retrieval, target, write_status};
-use crate::commands::{group_stats, plain_version, tells_end};
+use crate::commands::{Form, answer, plain_version, tells_end};
 use crate::limits::COPY_VALUE_BYTES_MAX;
 use crate::output::Output;
 use crate::session::{Rights, inflated};
@@ -329,28 +329,22 @@ pub(super) fn flushed(
 }
 
 pub(super) fn stats(exec: &mut Exec<'_, '_>, command: &Stats<'_>) -> Outcome {
-    let begin = exec.out.position();
-    let Exec {
-        session, turn, out, ..
-    } = exec;
-    let buffer = out.buffer();
-    let mut each = |name: &str, value: &str| {
-        reply::write_stat(buffer, name.as_bytes(), value.as_bytes());
-    };
     let group = std::str::from_utf8(command.args).map_err(|_| Status::Invalid);
+    let is_reset = command.args == b"reset";
     let result = group.and_then(|group| {
-        group_stats(session, turn.shared, group, &mut each).map_err(|failure| failure.status)
+        let form = if is_reset {
+            Form::TextReset
+        } else {
+            Form::Text
+        };
+        let all = answer(exec.session, exec.turn, group, form, exec.out);
+        all.map_err(|failure| failure.status)
     });
     match result {
-        Ok(()) if command.args == b"reset" => exec.reply(reply::RESET),
-        Ok(()) => exec.reply(reply::END),
-        Err(status) => {
-            out.truncate(begin);
-            match status {
-                Status::KeyNotFound | Status::Invalid => exec.reply(reply::ERROR),
-                other => write_status(out, other),
-            }
-        }
+        Ok(true) => {}
+        Ok(false) => return Outcome::Parked,
+        Err(Status::KeyNotFound | Status::Invalid) => exec.reply(reply::ERROR),
+        Err(other) => write_status(exec.out, other),
     }
     Outcome::Answered
 }

@@ -168,6 +168,9 @@ pub(crate) fn on_bytes(
         if out.queued() > turn.shared.limits.queued_bytes_max {
             return (at, Halt::Full);
         }
+        if turn.was_over() {
+            return (at, Halt::Slice);
+        }
         match parse(&bytes[at..], &limits) {
             Parsed::Incomplete { need } => return (at, Halt::NeedBytes(need)),
             Parsed::Invalid {
@@ -253,7 +256,7 @@ const fn timing_of(command: &TextCommand<'_>) -> Option<Timing> {
 }
 
 /// Appends what a client is told of a status that its command has no word for.
-fn write_status(out: &mut Output, status: Status) {
+pub(crate) fn write_status(out: &mut Output, status: Status) {
     let out = out.buffer();
     match status {
         Status::TooBig => out.extend_from_slice(reply::TOO_LARGE),

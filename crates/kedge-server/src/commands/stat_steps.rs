@@ -1,0 +1,271 @@
+//! Long answers to STAT, made in steps.
+//!
+//! A group of statistics tells its first lines at once and leaves the rest as a [`Walk`]. Invariants:
+//! * A step is bounded: a few dozen lines, or what one vBucket has to be asked for.
+//! * Steps run while the output of the connection is below its limit and its turn is not over; then other connections
+//!   have theirs, and the walk goes on when the client has read.
+//! * Until the answer ends, no other command of the connection is executed: answers do not add up in memory.
+
+use kedge_bucket::{Bucket, Timing};
+use kedge_protocol::binary::commands::Stat;
+use kedge_protocol::binary::{Opcode, Response};
+use kedge_protocol::text::reply;
+use kedge_types::{Status, VbId};
+use std::sync::Arc;
+
+use super::stat::{Each, group_stats, vbucket_number};
+use crate::output::Output;
+use crate::session::{Failure, Session, Turn};
+use crate::text_exec::write_status;
+
+/// The rest of a group of statistics: each call makes some of its lines, and returns whether there are more.
+pub(crate) struct Walk(Box<dyn FnMut(Each<'_>) -> bool + Send>);
+
+impl Walk {
+    /// A walk made of a function that makes one step.
+    pub(super) fn new(step: impl FnMut(Each<'_>) -> bool + Send + 'static) -> Self {
+        Self(Box::new(step))
+    }
+
+    /// A walk over items, one in each step.
+    pub(super) fn over<I>(
+        items: I,
+        mut show: impl FnMut(I::Item, Each<'_>) + Send + 'static,
+    ) -> Self
+    where
+        I: IntoIterator<IntoIter: Send + 'static>,
+    {
+        let mut items = items.into_iter();
+        Self::new(move |each| {
+            let item = items.next();
+            let is_there = item.is_some();
+            if let Some(item) = item {
+                show(item, each);
+            }
+            is_there
+        })
+    }
+
+    /// This walk, then another one that begins when this one has ended.
+    pub(super) fn then(self, next: impl FnOnce() -> Self + Send + 'static) -> Self {
+        let Self(mut step) = self;
+        let mut next = Some(next);
+        Self::new(move |each| {
+            if step(each) {
+                return true;
+            }
+            match next.take() {
+                Some(next) => {
+                    let Self(begun) = next();
+                    step = begun;
+                    true
+                }
+                None => false,
+            }
+        })
+    }
+
+    /// Makes one step. False when there is nothing more.
+    pub(super) fn step(&mut self, each: Each<'_>) -> bool {
+        (self.0)(each)
+    }
+}
+
+/// What became of a group that was asked for: all was told, or there is more.
+pub(crate) type Told = Result<Option<Walk>, Failure>;
+
+/// The walk over all vBuckets of a bucket that shows what a look finds; of one that an argument names, that is shown at
+/// once.
+///
+/// # Errors
+/// `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
+pub(super) fn of_vbuckets<F>(
+    bucket: &Arc<Bucket>,
+    argument: Option<&str>,
+    each: Each<'_>,
+    look: impl Fn(&Bucket, VbId) -> Option<F> + Send + 'static,
+    mut show: impl FnMut(VbId, F, Each<'_>) + Send + 'static,
+) -> Told {
+    if let Some(argument) = argument {
+        let vb = vbucket_number(argument)?;
+        show(vb, look(bucket, vb).ok_or(Status::NotMyVbucket)?, each);
+        return Ok(None);
+    }
+    let bucket = bucket.clone();
+    let all = (0..bucket.vbuckets()).map(VbId);
+    Ok(Some(Walk::over(all, move |vb, each| {
+        if let Some(found) = look(&bucket, vb) {
+            show(vb, found, each);
+        }
+    })))
+}
+
+/// How lines and the end of an answer are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The binary protocol: number of the opcode, and opaque.
+    Binary {
+        /// The number of the request's opcode.
+        number: u8,
+        /// What the client knows the request by.
+        opaque: u32,
+    },
+    /// The text protocol.
+    Text,
+    /// The same, of the group that resets the others.
+    TextReset,
+}
+
+impl Form {
+    fn line(self, name: &str, value: &str, out: &mut Vec<u8>) {
+        match self {
+            // An empty name would end the list.
+            Self::Binary { .. } if name.is_empty() => {}
+            Self::Binary { number, opaque } => {
+                Stat::write_reply(number, opaque, name.as_bytes(), value.as_bytes(), out);
+            }
+            Self::Text | Self::TextReset => {
+                reply::write_stat(out, name.as_bytes(), value.as_bytes())
+            }
+        }
+    }
+
+    fn end(self, out: &mut Vec<u8>) {
+        match self {
+            Self::Binary { number, opaque } => Stat::write_reply(number, opaque, b"", b"", out),
+            Self::Text => out.extend_from_slice(reply::END),
+            Self::TextReset => out.extend_from_slice(reply::RESET),
+        }
+    }
+
+    /// Ends an answer of which some lines were told.
+    fn fail(self, status: Status, out: &mut Output) {
+        match self {
+            Self::Binary { number, opaque } => {
+                Response::new(number, opaque, status).write(out.buffer());
+            }
+            Self::Text | Self::TextReset => write_status(out, status),
+        }
+    }
+}
+
+/// An answer to STAT of which a part is still to be made.
+pub(crate) struct Answer {
+    form: Form,
+    walk: Walk,
+    /// The name of the group, for the histograms.
+    group: &'static str,
+    /// When the command began, nanoseconds of the monotonic clock.
+    start_ns: u64,
+    /// What making the lines has taken so far, in nanoseconds.
+    worked_ns: u64,
+    /// Why the rest is not told.
+    failed: Option<Status>,
+}
+
+/// Begins the answer about one group. True when that is all of it; else the session goes on with
+/// [`Session::go_on_telling`].
+///
+/// # Errors
+/// As [`group_stats`]; nothing was composed then.
+pub(crate) fn answer(
+    session: &mut Session,
+    turn: &mut Turn<'_>,
+    group: &str,
+    form: Form,
+    out: &mut Output,
+) -> Result<bool, Failure> {
+    let begin = out.position();
+    let buffer = out.buffer();
+    let began_ns = turn.shared.clock.mono_ns();
+    let mut each = |name: &str, value: &str| form.line(name, value, buffer);
+    let (group, told) = match group_stats(session, turn.shared, group, &mut each) {
+        Ok(told) => told,
+        Err(failure) => {
+            out.truncate(begin);
+            return Err(failure);
+        }
+    };
+    let worked_ns = turn.shared.clock.mono_ns() - began_ns;
+    let Some(walk) = told else {
+        turn.shared.stat_timings.record_us(group, worked_ns / 1_000);
+        form.end(out.buffer());
+        return Ok(true);
+    };
+    session.telling = Some(Box::new(Answer {
+        form,
+        walk,
+        group,
+        start_ns: turn.last_ns,
+        worked_ns,
+        failed: None,
+    }));
+    Ok(session.tell(turn, out).is_some())
+}
+
+impl Session {
+    /// Makes lines of the answer to STAT that is under way, as long as the output has room and the turn lasts. Returns
+    /// the answer when it has ended.
+    fn tell(&mut self, turn: &Turn<'_>, out: &mut Output) -> Option<Box<Answer>> {
+        let mut answer = self.telling.take()?;
+        let shared = turn.shared;
+        let began_ns = shared.clock.mono_ns();
+        let is_over = loop {
+            if answer.failed.is_some() {
+                break true;
+            }
+            if out.queued() > shared.limits.queued_bytes_max || turn.is_over() {
+                break false;
+            }
+            let (form, buffer) = (answer.form, out.buffer());
+            let mut each = |name: &str, value: &str| form.line(name, value, buffer);
+            if !answer.walk.step(&mut each) {
+                break true;
+            }
+        };
+        answer.worked_ns += shared.clock.mono_ns() - began_ns;
+        if !is_over {
+            self.telling = Some(answer);
+            return None;
+        }
+        match answer.failed {
+            Some(status) => answer.form.fail(status, out),
+            None => answer.form.end(out.buffer()),
+        }
+        let worked_us = answer.worked_ns / 1_000;
+        shared.stat_timings.record_us(answer.group, worked_us);
+        Some(answer)
+    }
+
+    /// Goes on with the answer to STAT that is under way.
+    pub(crate) fn go_on_telling(&mut self, turn: &mut Turn<'_>, out: &mut Output) {
+        let Some(answer) = self.tell(turn, out) else {
+            return;
+        };
+        let shared = turn.shared;
+        turn.last_ns = shared.clock.mono_ns();
+        let metrics = shared.metrics.thread(turn.thread);
+        if matches!(answer.form, Form::Binary { .. }) {
+            metrics.replied(answer.failed.unwrap_or(Status::Success));
+        }
+        metrics.command();
+        let us = turn.last_ns.saturating_sub(answer.start_ns) / 1_000;
+        let timing = super::timing_of(Opcode::Stat).unwrap_or(Timing::Stat);
+        if let Some(bucket) = &self.bucket {
+            bucket.timings().record_us(turn.thread, timing, us);
+        }
+    }
+
+    /// Ends the answer to STAT that is under way, as its bucket is gone.
+    pub(crate) fn stop_telling(&mut self) {
+        if let Some(answer) = &mut self.telling {
+            answer.walk = Walk::new(|_| false);
+            answer.failed = Some(Status::NoBucket);
+        }
+    }
+
+    /// Whether the answer to a STAT is under way.
+    pub(crate) fn is_telling(&self) -> bool {
+        self.telling.is_some()
+    }
+}
