@@ -72,7 +72,12 @@ fn each_operation_changes_its_attribute() {
             Ok(r#"u={"a":[1]} _s=5 v=[2]"#),
         ),
         (
-            spec(DictUpsert, X, "u.", "1"),
+            spec(DictUpsert, X, "u..", "1"),
+            Err(Status::SubdocPathEinval),
+        ),
+        (spec(DictUpsert, X, "u.", "1"), Ok("u=1 _s=5")),
+        (
+            spec(DictUpsert, X, "u.a.[0]", "1"),
             Err(Status::SubdocPathEinval),
         ),
         (
