@@ -9,7 +9,7 @@ use crate::tools::couchstore::{FileError, check, dump};
 use crate::tools::{
     bucket, cluster, collection, compact, import, set, stats, timings, user, vbucket,
 };
-use crate::{cluster_run, load, output, serve, settings};
+use crate::{cluster_run, load, output, permissions, serve, settings};
 
 /// Exit codes beside 0; clap's own is 2 for a command line that makes no sense.
 mod exit {
@@ -82,6 +82,7 @@ fn command() -> Command {
 /// Parses the command line and runs the command.
 #[must_use]
 pub fn main() -> ExitCode {
+    permissions::keep_new_files_private();
     let matches = command().get_matches();
     match matches.subcommand() {
         Some(("serve", matches)) => return serve::run(matches),

@@ -7,6 +7,7 @@ pub mod client;
 mod cluster_run;
 mod load;
 mod output;
+mod permissions;
 mod serve;
 mod settings;
 pub mod target;

@@ -32,8 +32,8 @@ use kedge_types::SystemClock;
 use rustix::thread::disable_transparent_huge_pages;
 use tracing_subscriber::EnvFilter;
 
-use crate::output;
 use crate::settings::{Effective, LogLevel, Recover, Settings, SettingsError};
+use crate::{output, permissions};
 
 /// Exit code after a sync failed: what is on disk is not known any more (`EX_IOERR` of sysexits.h).
 const EXIT_IO: i32 = 74;
@@ -195,6 +195,19 @@ fn lock(disk: &dyn Disk, path: &Path) -> Result<kedge_disk::DirLock, ServeError>
         source,
     };
     disk.create_dir_all(path).map_err(unusable)?;
+    match permissions::close_to_others(path) {
+        Ok(None) => {}
+        Ok(Some(mode)) => tracing::warn!(
+            data_dir = %path.display(),
+            mode = format!("{mode:04o}"),
+            "other users of this machine could enter the data directory; its mode is 0700 now"
+        ),
+        Err(error) => tracing::warn!(
+            data_dir = %path.display(),
+            %error,
+            "cannot make the data directory private: give it to the user who runs the server, with mode 0700"
+        ),
+    }
     disk.lock_dir(path).map_err(|error| {
         if error.is_locked() {
             ServeError::InUse {

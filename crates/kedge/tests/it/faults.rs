@@ -17,7 +17,7 @@ const PERSIST: Option<DurabilityLevel> = Some(DurabilityLevel::PersistToMajority
 const EXIT_IO: i32 = 74;
 
 /// The command, begun by a shell that sets limits first.
-fn limited(limits: &str, command: &Command) -> Command {
+pub(crate) fn limited(limits: &str, command: &Command) -> Command {
     let mut shell = Command::new("sh");
     clean_environment(&mut shell)
         .args(["-c", &format!("{limits}; exec \"$0\" \"$@\"")])

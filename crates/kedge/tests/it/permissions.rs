@@ -1,0 +1,96 @@
+//! Files of the server are for the user alone who runs it. They were world-readable: password hashes, documents and the log.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use kedge_types::DurabilityLevel;
+use rustix::process::Signal;
+
+use crate::cluster::Cluster;
+use crate::faults::limited;
+use crate::process::{Server, serve};
+
+/// All that is below a directory and the directory itself, with their modes. Sockets and links there are none.
+fn modes(dir: &Path) -> Vec<(PathBuf, bool, u32)> {
+    let mut found = vec![(dir.to_owned(), true, mode_of(dir))];
+    for entry in fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        // Segments and temporary files of a running server may go meanwhile.
+        let Ok(about) = fs::metadata(&path) else {
+            continue;
+        };
+        if about.is_dir() {
+            found.extend(modes(&path));
+        } else {
+            found.push((path, false, about.permissions().mode() & 0o7777));
+        }
+    }
+    found
+}
+
+fn mode_of(path: &Path) -> u32 {
+    let about = fs::metadata(path).expect("it is there");
+    about.permissions().mode() & 0o7777
+}
+
+/// Stops a server cleanly. Returns what it wrote to standard error.
+fn stop(server: Server) -> String {
+    server.signal(Signal::TERM);
+    let (status, stderr) = server.wait();
+    assert!(status.success(), "{status:?}: {stderr}");
+    stderr
+}
+
+fn assert_private(dir: &Path, files_at_least: usize) {
+    let found = modes(dir);
+    for (path, is_dir, mode) in &found {
+        let expected = if *is_dir { 0o700 } else { 0o600 };
+        assert_eq!(*mode, expected, "{} is {mode:04o}", path.display());
+    }
+    let files = found.iter().filter(|(_, is_dir, _)| !is_dir).count();
+    assert!(files >= files_at_least, "only {files} files: {found:?}");
+}
+
+#[test]
+fn files_are_private_whatever_the_umask() {
+    for umask in ["umask 0", "umask 027"] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let data = dir.path().join("data");
+        // Files of vBuckets, the audit log and users, beside the log and its like.
+        let command = serve(&data, &["--audit-log", "--settle-age=100ms"]);
+        let server = Server::spawn(limited(umask, &command)).expect("a server");
+        server
+            .connect()
+            .set(
+                b"secret",
+                b"of the user",
+                Some(DurabilityLevel::PersistToMajority),
+            )
+            .expect("a write");
+        stop(server);
+        assert_private(&data, 6);
+    }
+}
+
+#[test]
+fn nodes_of_a_cluster_on_one_machine_have_private_files() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("cluster");
+    let cluster = Cluster::start(&data, &[]);
+    assert_private(&data, 6);
+    drop(cluster);
+}
+
+#[test]
+fn a_data_directory_that_was_open_to_others_is_closed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let data = dir.path().join("data");
+    fs::create_dir(&data).expect("a directory");
+    fs::set_permissions(&data, Permissions::from_mode(0o755)).expect("its mode");
+    let server = Server::start(&data, &[]);
+    assert_eq!(mode_of(&data), 0o700);
+    let stderr = stop(server);
+    assert!(stderr.contains("its mode is 0700 now"), "{stderr}");
+    assert!(stderr.contains("0755"), "{stderr}");
+}
