@@ -15,11 +15,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "target" / "bench"
-RESULTS = ROOT / "bench" / "results"
 # A binary that is there already can be measured instead of the one that is built.
 GIVEN = os.environ.get("KEDGE_BENCH_BINARY")
 KEDGE = Path(GIVEN).resolve() if GIVEN else ROOT / "target" / "release" / "kedge"
 QUICK = os.environ.get("QUICK", "") not in ("", "0")
+# The results of full runs are committed. A short run never replaces them.
+RESULTS = WORK / "quick-results" if QUICK else ROOT / "bench" / "results"
 TICKS = os.sysconf("SC_CLK_TCK")
 
 # A machine is called quiet when nobody else used more than this share of one core in the second before.
@@ -372,6 +373,7 @@ def write_results(name, title, data, markdown, bars):
     lines = "\n".join(bars.lines())
     (RESULTS / f"{name}.md").write_text(f"# {title}\n\n{markdown}\n## Bars\n\n```\n{lines}\n```\n")
     (RESULTS / f"{name}.svg").write_text(svg(title, bars.rows))
+    say(f"results: {RESULTS.relative_to(ROOT)}/{name}.json, .md, .svg")
     print(lines, flush=True)
 
 
