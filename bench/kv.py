@@ -253,6 +253,8 @@ def restarts():
         how = "clean" if turn % 2 == 0 else "kill"
         kedge = Kedge(data, wait=False)
         seconds[how].append(kedge.first_answer(key, b"VALUE ", 120))
+        # Most documents are not in memory yet when the first one is answered.
+        kedge.wait_for("all documents are loaded", lambda stats: stats["ep_warmup_thread"] == "complete", 120)
         resident.append(kedge.process.resident_bytes())
         # The next one finds what this one leaves: turn 0 follows a clean stop.
         kedge.stop(signal.SIGKILL if how == "clean" else signal.SIGTERM)
