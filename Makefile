@@ -1,18 +1,19 @@
 # make run     build and serve from ./data
-# make test    everything: unit, integration, crash and hostile tests, tidy, every SDK, memcached clients, nodes that fail
+# make test    everything: unit, integration, crash and hostile tests, models, tidy, every SDK, memcached clients, clusters
 # make test-long  thousands of seeds of all that is seeded, 10,000 lives of vBuckets, 200 kills of a server: hours
 # make bench   the benchmarks; QUICK=1 for a run under two minutes
 # make lint    format, clippy, tidy
 
 CARGO ?= cargo
 KEDGE := target/release/kedge
+CHECKS := cargo model scripts
 SUITES := python go node java rust memcached cluster
 
 # Suites have a server each, so they do not disturb each other; more at once only wait for the processor.
 JOBS ?= 2
 
-# What property tests draw their cases from: the same in each run. test-search draws others.
-SEED ?= 1
+# The seed of property tests: the same in each run. test-search draws others.
+export SEED ?= 1
 ROUNDS ?= 10
 
 # How much test-long does.
@@ -26,7 +27,7 @@ ALONE := tests/sdk/rust bench/common bench/couchstore bench/documents bench/exec
 # How long each fuzz target runs.
 FUZZ_SECS ?= 180
 
-.PHONY: help run build test test-cargo test-search test-long test-model test-mutants fuzz test-suites $(SUITES:%=prepare-%) $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
+.PHONY: help run build test test-build $(CHECKS:%=test-%) test-search test-long test-mutants fuzz $(SUITES:%=prepare-%) $(SUITES:%=run-%) $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -37,17 +38,21 @@ build:
 run: build
 	$(KEDGE) serve --data-dir ./data
 
-test: build
-	@status=0; \
-	$(MAKE) --no-print-directory test-cargo || status=1; \
-	$(MAKE) --no-print-directory test-suites || status=1; \
-	tests/run summary; \
-	exit $$status
+# Every part runs, whatever became of those before. The summary fails unless all have passed. All end-to-end suites are
+# built before one runs: a compiler beside tests that watch a server takes the time from them.
+test: test-build
+	@rm -f .cache/log/*.log .cache/log/*.exit
+	@for part in $(CHECKS); do tests/run $$part || true; done
+	@$(MAKE) --no-print-directory --keep-going --jobs=$(JOBS) --output-sync=target $(SUITES:%=prepare-%) || true
+	@$(MAKE) --no-print-directory --keep-going --jobs=$(JOBS) --output-sync=target $(SUITES:%=run-%) || true
+	@tests/run summary
 
-test-cargo:
-	PROPTEST_RNG_SEED=$(SEED) $(CARGO) test --workspace --no-fail-fast
-	$(MAKE) --no-print-directory test-model
-	$(CARGO) run -q -p xtask -- tidy
+# The tests of the workspace, and the binary that end-to-end suites run against: optimised, with assertions.
+test-build:
+	$(CARGO) test --workspace --no-run
+
+$(CHECKS:%=test-%): test-%:
+	@tests/run $*
 
 # Property tests with other cases than those of make test, ROUNDS times. Stops at the first that fails.
 test-search:
@@ -62,10 +67,6 @@ test-long:
 	KEDGE_SEEDS=$(LONG_SEEDS) $(CARGO) test --release -p kedge-sim --no-fail-fast || status=1; \
 	KEDGE_STORAGE_CRASH_ROUNDS=$(LONG_KILLS) $(CARGO) test -p kedge --test it crash_storage || status=1; \
 	exit $$status
-
-# The schedules of threads that meet in the executor, tried one after the other.
-test-model:
-	RUSTFLAGS="--cfg kedge_model" $(CARGO) test --release -p kedge-executor --test model --target-dir target/model
 
 # Rules of the code, broken one at a time: simulated histories have to find each. Takes some minutes.
 test-mutants:
@@ -82,17 +83,13 @@ fuzz:
 			-max_total_time=$(FUZZ_SECS) -max_len=65536 -rss_limit_mb=2048 || exit 1; \
 	done
 
-# All of them are built before one runs: a compiler beside tests that watch a server takes the time from them.
-test-suites: build
-	@rm -f $(SUITES:%=.cache/log/%.log)
-	@$(MAKE) --no-print-directory --keep-going --jobs=$(JOBS) --output-sync=target $(SUITES:%=prepare-%) || true
-	@$(MAKE) --no-print-directory --keep-going --jobs=$(JOBS) --output-sync=target $(SUITES:%=test-%)
-
 $(SUITES:%=prepare-%): prepare-%:
 	@tests/run prepare $*
 
-$(SUITES:%=test-%): test-%:
+$(SUITES:%=run-%): run-%:
 	@tests/run $*
+
+$(SUITES:%=test-%): test-%: test-build run-%
 
 tidy:
 	$(CARGO) run -q -p xtask -- tidy

@@ -18,7 +18,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::process::{
-    PASSWORD, PATIENCE, Server, USER, connect_to, kedge, run, threads_of, wait_for,
+    PASSWORD, PATIENCE, Server, USER, connect_to, kedge, run, serve, threads_of, wait_for,
 };
 
 /// A node, as its `ready` line names it.
@@ -274,7 +274,7 @@ fn a_restart_with_the_same_directory_brings_the_same_cluster_back() {
     assert_eq!(found.expect("a document").value, b"value");
     drop(cluster);
     // Neither alone nor as another node.
-    let alone = run(kedge(&["serve", "--data-dir"]).arg(dir.path().join("n_0")));
+    let alone = run(&mut serve(&dir.path().join("n_0"), &[]));
     assert_eq!(alone.0, Some(1));
     assert!(
         alone.2.contains("belongs to a node of a cluster"),
