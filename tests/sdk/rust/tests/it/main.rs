@@ -9,6 +9,7 @@ mod documents;
 mod durability;
 mod locks;
 mod nodes;
+mod readme;
 mod restart;
 mod server;
 mod subdocument;
