@@ -1,9 +1,14 @@
 //! The table of roles: what each is called, where it can hold, what it grants.
 //!
-//! Names are those of Couchbase's management interface (its documentation of roles), so that its SDKs and tools can
-//! give them. Roles for services that are not here are unknown.
+//! Names and titles are those of Couchbase's management interface (its documentation of roles, 8.0, and the two names
+//! that 7.6 had in place of `user_admin_...`), so that its SDKs and tools can give them and show them. Roles for
+//! services that are not here can be given and are kept, and allow to connect: `services.rs`.
+
+mod services;
 
 use serde::Serialize;
+
+use services::SERVICES;
 
 use crate::privilege::{Privilege, Privileges};
 
@@ -21,6 +26,18 @@ pub enum RoleKind {
     SecurityAdmin,
     /// `user_admin_local`: the same, without statistics.
     UserAdminLocal,
+    /// `user_admin_external`: sees users and groups; there are no users from elsewhere to manage.
+    UserAdminExternal,
+    /// `security_admin_local`: what `security_admin` and `user_admin_local` were before 8.0.
+    SecurityAdminLocal,
+    /// `security_admin_external`: the same for users from elsewhere, of which there are none.
+    SecurityAdminExternal,
+    /// `backup_admin`: reads and restores all buckets.
+    BackupAdmin,
+    /// `replication_admin`: sees settings and statistics; there are no replications to other clusters to manage.
+    ReplicationAdmin,
+    /// `external_stats_reader`: reads the statistics of the node, `/metrics` among them.
+    ExternalStatsReader,
     /// `ro_security_admin`: sees users and groups.
     RoSecurityAdmin,
     /// `bucket_admin[b]`: manages a bucket, but has no access to its documents.
@@ -43,11 +60,15 @@ pub enum RoleKind {
     ReplicationTarget,
     /// `mobile_sync_gateway[b]`: what a gateway for mobile devices needs.
     MobileSyncGateway,
+    /// A role for a service that is not here, by its name.
+    Service(&'static str),
 }
 
 /// What can stand in a role's brackets.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Extent {
+    /// Nothing: the role holds for the node as such, and in no bucket.
+    Node,
     /// Nothing: the role holds everywhere.
     Cluster,
     /// A bucket.
@@ -85,7 +106,7 @@ const fn spec(
     }
 }
 
-pub(crate) static SPECS: [Spec; 16] = {
+static SPECS: [Spec; 22] = {
     use Privilege::{
         Access, Buckets, Collections, Flush, Inspect, InspectUsers, Manage, Read, ReadSystem,
         Settings, Stats, Stream, Users, Write, WriteMeta, WriteSystem,
@@ -133,14 +154,31 @@ pub(crate) static SPECS: [Spec; 16] = {
         spec(R::MobileSyncGateway, "mobile_sync_gateway", BUCKET,
             &[Access, Read, Write, WriteMeta, ReadSystem, WriteSystem, Stream, Stats, Flush],
             "Sync Gateway", "Reads, follows and writes all documents of one bucket, their system attributes included."),
+        spec(R::UserAdminExternal, "user_admin_external", CLUSTER, &[Access, InspectUsers],
+            "External User Admin", "Sees users and groups; there are no users from elsewhere to manage."),
+        spec(R::SecurityAdminLocal, "security_admin_local", CLUSTER, &[Access, Stats, Inspect, InspectUsers, Users],
+            "Local User Security Admin", "The same as Security Admin, under the name of versions before 8.0."),
+        spec(R::SecurityAdminExternal, "security_admin_external", CLUSTER, &[Access, Stats, Inspect, InspectUsers],
+            "External User Security Admin", "Sees settings, statistics, users and groups; there are no users from elsewhere to manage."),
+        spec(R::BackupAdmin, "backup_admin", CLUSTER,
+            &[Access, Read, Write, WriteMeta, ReadSystem, WriteSystem, Stream, Stats, Manage, Collections, Inspect, Buckets],
+            "Backup Full Admin", "Reads all buckets, and makes and restores them: documents, scopes and collections."),
+        spec(R::ReplicationAdmin, "replication_admin", CLUSTER, &[Access, Stats, Inspect],
+            "XDCR Admin", "Sees settings and statistics; there are no replications to other clusters to manage."),
+        spec(R::ExternalStatsReader, "external_stats_reader", Extent::Node, &[Access, Stats],
+            "External Stats Reader", "Reads the statistics of the node and the metrics of all buckets."),
     ];
     specs
 };
 
+/// All rows: of what is here, then of services that are not.
+pub(crate) fn specs() -> impl Iterator<Item = &'static Spec> {
+    SPECS.iter().chain(&SERVICES)
+}
+
 impl RoleKind {
     pub(crate) fn spec(self) -> &'static Spec {
-        SPECS
-            .iter()
+        specs()
             .find(|spec| spec.kind == self)
             .expect("every role is in the table")
     }
@@ -184,8 +222,7 @@ pub struct RoleInfo {
 #[must_use]
 pub fn roles_catalogue() -> Vec<RoleInfo> {
     let star = |given: bool| given.then_some("*");
-    SPECS
-        .iter()
+    specs()
         .map(|spec| RoleInfo {
             role: spec.role,
             bucket_name: star(spec.extent >= Extent::Bucket),

@@ -6,9 +6,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::Serialize;
+use serde::ser::{Serialize, SerializeMap as _, Serializer};
 
-use crate::catalogue::{Extent, RoleKind, SPECS};
+use crate::catalogue::{Extent, RoleKind, specs};
 use crate::error::{Error, RoleProblem};
 use crate::limits::{BUCKET_NAME_BYTES_MAX, ROLES_PER_USER_MAX, SCOPE_NAME_BYTES_MAX};
 use crate::privilege::{Privilege, Privileges};
@@ -17,18 +17,32 @@ use crate::privilege::{Privilege, Privileges};
 ///
 /// Its text form is `admin`, `data_reader[travel]`, `data_reader[*]` (all buckets) or
 /// `data_reader[travel:inventory:hotel]`. As JSON it is the object that the management interface
-/// shows: `{"role":"data_reader","bucket_name":"travel"}`, with `scope_name` and `collection_name`
-/// where they were given.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+/// shows: `{"role":"data_reader","bucket_name":"travel","scope_name":"*","collection_name":"*"}`,
+/// with every parameter that the role takes, `*` where none was given.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Role {
-    #[serde(rename = "role", serialize_with = "serialize_kind")]
     kind: RoleKind,
-    #[serde(rename = "bucket_name", skip_serializing_if = "Option::is_none")]
     bucket: Option<String>,
-    #[serde(rename = "scope_name", skip_serializing_if = "Option::is_none")]
     scope: Option<String>,
-    #[serde(rename = "collection_name", skip_serializing_if = "Option::is_none")]
     collection: Option<String>,
+}
+
+impl Serialize for Role {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("role", self.kind.name())?;
+        let extent = self.kind.spec().extent;
+        for (name, least, given) in [
+            ("bucket_name", Extent::Bucket, self.bucket()),
+            ("scope_name", Extent::Scope, self.scope()),
+            ("collection_name", Extent::Collection, self.collection()),
+        ] {
+            if extent >= least {
+                map.serialize_entry(name, given.unwrap_or("*"))?;
+            }
+        }
+        map.end()
+    }
 }
 
 impl Role {
@@ -60,11 +74,13 @@ impl Role {
     /// select it and connect, and that is all that a role for a part of it allows in the whole.
     fn privileges(&self, bucket: Option<&str>) -> Privileges {
         const ACCESS: Privileges = Privileges::of(&[Privilege::Access]);
+        let spec = self.kind.spec();
         match (self.bucket(), bucket) {
-            (None, _) => self.kind.spec().grants,
+            (None, Some(_)) if spec.extent == Extent::Node => Privileges::NONE,
+            (None, _) => spec.grants,
             (Some(_), None) => ACCESS,
             (Some(own), Some(asked)) if own != "*" && own != asked => Privileges::NONE,
-            _ if is_any(self.scope()) && is_any(self.collection()) => self.kind.spec().grants,
+            _ if is_any(self.scope()) && is_any(self.collection()) => spec.grants,
             _ => ACCESS,
         }
     }
@@ -125,13 +141,12 @@ impl FromStr for Role {
                 Some(rest.strip_suffix(']').ok_or(bad(RoleProblem::Syntax))?),
             ),
         };
-        let spec = SPECS
-            .iter()
+        let spec = specs()
             .find(|spec| spec.role == name)
             .ok_or_else(|| Error::UnknownRole(name.to_owned()))?;
         let Some(inside) = inside else {
             return match spec.extent {
-                Extent::Cluster => Ok(Self {
+                Extent::Node | Extent::Cluster => Ok(Self {
                     kind: spec.kind,
                     bucket: None,
                     scope: None,
@@ -143,7 +158,7 @@ impl FromStr for Role {
         let parts: Vec<&str> = inside.split(':').collect();
         let (bucket, below) = parts.split_first().ok_or(bad(RoleProblem::Syntax))?;
         match spec.extent {
-            Extent::Cluster => return Err(bad(RoleProblem::BucketNotTaken)),
+            Extent::Node | Extent::Cluster => return Err(bad(RoleProblem::BucketNotTaken)),
             Extent::Bucket if !below.is_empty() => return Err(bad(RoleProblem::ScopeNotTaken)),
             Extent::Scope if below.len() > 1 => return Err(bad(RoleProblem::CollectionNotTaken)),
             Extent::Bucket | Extent::Scope | Extent::Collection => {}
@@ -193,7 +208,7 @@ impl fmt::Display for Role {
 /// The roles of one user, each at most once.
 ///
 /// Its text form is the roles separated by `,`; its JSON form is the list of [`Role`]s.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(transparent)]
 pub struct Roles(Vec<Role>);
 
@@ -328,8 +343,4 @@ impl fmt::Display for Roles {
         }
         Ok(())
     }
-}
-
-fn serialize_kind<S: serde::Serializer>(kind: &RoleKind, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(kind.name())
 }

@@ -1,7 +1,7 @@
 //! The users, shared by everyone who logs in and the few who change them.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use kedge_auth::UserStore;
@@ -45,6 +45,7 @@ pub struct Users {
     current: ArcSwap<UserStore>,
     save: Mutex<SaveUsers>,
     audit: Audit,
+    administrator: OnceLock<String>,
 }
 
 impl std::fmt::Debug for Users {
@@ -82,6 +83,7 @@ impl Users {
             current: ArcSwap::from_pointee(store),
             save: Mutex::new(save),
             audit: Audit::off(),
+            administrator: OnceLock::new(),
         }
     }
 
@@ -89,6 +91,19 @@ impl Users {
     #[must_use]
     pub fn audited(self, audit: Audit) -> Self {
         Self { audit, ..self }
+    }
+
+    /// Names the user that the settings make the administrator; the first call counts. Management lists it apart from
+    /// the users that were made there.
+    pub fn name_administrator(&self, user: &str) {
+        self.administrator.get_or_init(|| user.to_owned());
+    }
+
+    /// Whether this is the user that the settings make the administrator, and still is one.
+    #[must_use]
+    pub fn is_built_in(&self, store: &UserStore, user: &str) -> bool {
+        let named = self.administrator.get().is_some_and(|named| named == user);
+        named && store.allows(user, kedge_auth::Privilege::Admin, None)
     }
 
     /// Where logins and refusals are kept.
@@ -180,6 +195,23 @@ mod tests {
             assert_eq!(done.is_ok(), works);
             assert_eq!(users.read().exists("ada"), works);
         }
+    }
+
+    #[test]
+    fn the_built_in_administrator_is_the_one_of_the_settings_while_it_is_one() {
+        let users = users(true);
+        users
+            .change(|store| store.add("ada", "lovelace", "admin".parse()?, 2))
+            .unwrap();
+        let built_in = |user: &str| users.is_built_in(&users.read(), user);
+        assert!(!built_in("root") && !built_in("ada"));
+        users.name_administrator("root");
+        users.name_administrator("ada");
+        assert!(built_in("root") && !built_in("ada"));
+        users
+            .change(|store| store.set_roles("root", "ro_admin".parse()?))
+            .unwrap();
+        assert!(!built_in("root"));
     }
 
     #[test]

@@ -12,12 +12,16 @@ use super::users::{refusal, roles_of};
 use crate::users::UsersError;
 
 fn document(name: &str, group: &Group) -> Value {
-    json!({
+    let mut document = json!({
         "id": name,
         "description": group.description(),
         "roles": group.roles(),
-        "ldap_group_ref": group.ldap_group_ref(),
-    })
+    });
+    // Clients tell a group without one from a group whose one is empty.
+    if !group.ldap_group_ref().is_empty() {
+        document["ldap_group_ref"] = group.ldap_group_ref().into();
+    }
+    document
 }
 
 fn unknown_group() -> Reply {

@@ -17,6 +17,8 @@ use crate::users::UsersError;
 
 /// The domain of users whose passwords are kept here; `external` ones would be known elsewhere.
 const LOCAL: &str = "local";
+/// The domain in which the administrator that the settings name is listed.
+const ADMIN: &str = "admin";
 
 fn unix_secs() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -30,7 +32,7 @@ fn role_document(role: &Role, origins: &[Value]) -> Value {
     document
 }
 
-fn document(store: &UserStore, user: &User) -> Value {
+fn document(store: &UserStore, user: &User, domain: &str) -> Value {
     let all = store.roles_of(user.id());
     let roles = all.iter().map(|role| {
         let own = user.roles().iter().any(|own| own == role);
@@ -44,7 +46,7 @@ fn document(store: &UserStore, user: &User) -> Value {
     });
     json!({
         "id": user.id(),
-        "domain": LOCAL,
+        "domain": domain,
         "name": user.name(),
         "roles": roles.collect::<Vec<_>>(),
         "groups": user.groups().collect::<Vec<_>>(),
@@ -91,24 +93,33 @@ fn local_only(domain: &str) -> Result<(), Reply> {
     }
 }
 
-/// `GET /settings/rbac/users`.
+/// `GET /settings/rbac/users`: without the administrator that the settings name, as clients compare the list with the
+/// users that they made.
 pub(crate) async fn list(call: Call) -> Handled {
+    list_of(&call, LOCAL)
+}
+
+fn list_of(call: &Call, domain: &str) -> Handled {
     call.caller.require(Privilege::InspectUsers, None)?;
-    let users = call.state.parts.users.read();
+    let all = &call.state.parts.users;
+    let users = all.read();
     // Nodes log in as one of their own, which is nobody's to manage.
     let people = users.list().filter(|user| user.id() != CLUSTER_USER);
-    let documents = people.map(|user| document(&users, user));
+    let wanted = people.filter(|user| all.is_built_in(&users, user.id()) == (domain == ADMIN));
+    let documents = wanted.map(|user| document(&users, user, domain));
     ok(&documents.collect::<Vec<_>>())
 }
 
-/// `GET /settings/rbac/users/DOMAIN`.
+/// `GET /settings/rbac/users/DOMAIN`; the domain `admin`, which is ours, has the administrator that the settings name.
 pub(crate) async fn list_domain(call: Call, Path(domain): Path<String>) -> Handled {
     call.caller.require(Privilege::InspectUsers, None)?;
     if domain == "external" {
         return ok(&json!([]));
     }
-    local_only(&domain)?;
-    list(call).await
+    if domain != ADMIN {
+        local_only(&domain)?;
+    }
+    list_of(&call, &domain)
 }
 
 /// `GET /settings/rbac/users/DOMAIN/USER`.
@@ -116,7 +127,7 @@ pub(crate) async fn get(call: Call, Path((domain, id)): Path<(String, String)>) 
     call.caller.require(Privilege::InspectUsers, None)?;
     let users = call.state.parts.users.read();
     match users.get(&id) {
-        Some(user) if domain == LOCAL => ok(&document(&users, user)),
+        Some(user) if domain == LOCAL => ok(&document(&users, user, LOCAL)),
         _ => Err(unknown_user()),
     }
 }

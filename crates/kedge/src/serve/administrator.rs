@@ -63,6 +63,7 @@ const fn decide(it: Situation) -> Action {
 /// Makes the administrator on the first start; later, does what was explicitly asked for.
 pub(super) fn ensure(users: &Users, effective: &Effective) -> Result<(), ServeError> {
     let Settings { user, password, .. } = &effective.settings;
+    users.name_administrator(user);
     let store = users.read();
     let password_given = effective.is_given("password");
     let user_exists = store.exists(user);

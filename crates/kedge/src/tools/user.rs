@@ -155,7 +155,7 @@ pub(crate) fn run(args: &UserArgs) -> Result<(), ToolError> {
             format!("user \"{name}\" is gone\n")
         }
         UserCommand::List { json } => {
-            let list = client.json("/settings/rbac/users")?;
+            let list = list(&client)?;
             if *json {
                 format!("{list}\n")
             } else {
@@ -173,6 +173,17 @@ pub(crate) fn run(args: &UserArgs) -> Result<(), ToolError> {
         }
     };
     Ok(output::print(&said)?)
+}
+
+/// All users, by name: those that were made here, and the administrator that the server's settings name.
+fn list(client: &HttpClient) -> Result<Value, ToolError> {
+    let mut all = Vec::new();
+    for domain in ["admin", "local"] {
+        let listed = client.json(&format!("/settings/rbac/users/{domain}"))?;
+        all.extend(listed.as_array().into_iter().flatten().cloned());
+    }
+    all.sort_by_key(|user| text(user, "id"));
+    Ok(all.into())
 }
 
 fn place(name: &str) -> String {

@@ -477,8 +477,8 @@ fn buckets_and_users_are_those_of_all_nodes() {
         let users = ada.json("/settings/rbac/users").expect("she may log in");
         assert_eq!(
             users.as_array().expect("a list").len(),
-            2,
-            "nodes are no people"
+            1,
+            "neither nodes nor the administrator of the settings are among them"
         );
     }
     cluster

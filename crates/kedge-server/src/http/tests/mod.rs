@@ -147,14 +147,21 @@ fn parts(registry: &Arc<BucketRegistry>, pools: &Arc<TaskPools>, data_dir: PathB
     users
         .add("root", "secret", Roles::admin(), 1_700_000_000)
         .unwrap();
+    let users = Users::new(users, Box::new(|_| Ok(())));
+    users.name_administrator("root");
     HttpParts {
         buckets: registry.clone(),
         node: None,
         cluster: registry.cluster().clone(),
-        users: Arc::new(Users::new(users, Box::new(|_| Ok(())))),
+        users: Arc::new(users),
         stats: Box::new(|each| {
             each("curr_connections", "3");
             each("version", "text");
+            for (stat, ..) in super::metrics::SERVER {
+                if *stat != "curr_connections" {
+                    each(stat, "1");
+                }
+            }
         }),
         pools: pools.clone(),
         data_dir,

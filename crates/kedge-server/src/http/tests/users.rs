@@ -34,7 +34,10 @@ fn a_user_from_its_creation_to_its_end() {
     );
     assert_eq!(
         ada["roles"][0],
-        serde_json::json!({"role": "data_reader", "bucket_name": "default", "origins": [{"type": "user"}]})
+        serde_json::json!({
+            "role": "data_reader", "bucket_name": "default", "scope_name": "*", "collection_name": "*",
+            "origins": [{"type": "user"}],
+        })
     );
     for path in [USERS.to_owned(), format!("{USERS}/local")] {
         let list = server.get(&path).json();
@@ -44,8 +47,13 @@ fn a_user_from_its_creation_to_its_end() {
             .iter()
             .map(|user| user["id"].as_str().unwrap())
             .collect();
-        assert_eq!(ids, ["ada", "root"]);
+        // Not the administrator of the settings: clients found a user that they had not made.
+        assert_eq!(ids, ["ada"]);
     }
+    let built_in = server.get(&format!("{USERS}/admin")).json();
+    assert_eq!(built_in[0]["id"], "root");
+    assert_eq!(built_in[0]["domain"], "admin");
+    assert_eq!(built_in[1], serde_json::Value::Null);
     server.get(&format!("{USERS}/external")).is(200, "[]");
 
     // What is left out stays.
@@ -164,10 +172,16 @@ fn roles_and_groups() {
     let expected = serde_json::json!({
         "id": "readers",
         "description": "may read",
-        "roles": [{"role": "data_reader", "bucket_name": "default"}, {"role": "ro_admin"}],
+        "roles": [
+            {"role": "data_reader", "bucket_name": "default", "scope_name": "*", "collection_name": "*"},
+            {"role": "ro_admin"},
+        ],
         "ldap_group_ref": "cn=x",
     });
     assert_eq!(group("GET", "readers", "").json(), expected);
+    // A client that read an empty reference took the group for one of a directory.
+    let empty = serde_json::json!({"id": "empty", "description": "", "roles": []});
+    assert_eq!(group("GET", "empty", "").json(), empty);
     let list = server.get("/settings/rbac/groups").json();
     assert_eq!(list.as_array().unwrap().len(), 2);
     assert_eq!(list[1], expected);
@@ -185,8 +199,9 @@ fn roles_and_groups() {
         serde_json::json!([
             {"role": "ro_admin",
              "origins": [{"type": "user"}, {"type": "group", "name": "readers"}]},
-            {"role": "data_writer", "bucket_name": "default", "origins": [{"type": "user"}]},
-            {"role": "data_reader", "bucket_name": "default",
+            {"role": "data_writer", "bucket_name": "default", "scope_name": "*", "collection_name": "*",
+             "origins": [{"type": "user"}]},
+            {"role": "data_reader", "bucket_name": "default", "scope_name": "*", "collection_name": "*",
              "origins": [{"type": "group", "name": "readers"}]},
         ])
     );
@@ -220,6 +235,81 @@ fn roles_and_groups() {
         assert_eq!(reply.status, 400, "{name} {form}: {reply:?}");
         assert!(reply.json()["errors"][field].is_string(), "{reply:?}");
     }
+}
+
+/// Tools give roles of services that are not here, and read them back: they were refused as unknown.
+#[test]
+fn roles_of_services_that_are_not_here_are_kept() {
+    let server = Server::start();
+    let form = "password=love%20lace&roles=query_select[default:s],query_system_catalog,replication_admin,views_admin[*]";
+    put(&server, "ada", form).is(200, "\"\"");
+    let origins = serde_json::json!([{"type": "user"}]);
+    let ada = server.get(&format!("{USERS}/local/ada")).json();
+    let expected = serde_json::json!([
+        {"role": "query_select", "bucket_name": "default", "scope_name": "s", "collection_name": "*",
+         "origins": origins},
+        {"role": "query_system_catalog", "origins": origins},
+        {"role": "replication_admin", "origins": origins},
+        {"role": "views_admin", "bucket_name": "*", "origins": origins},
+    ]);
+    assert_eq!(ada["roles"], expected);
+    put(
+        &server,
+        "bob",
+        "password=love%20lace&roles=query_select[default]",
+    )
+    .is(200, "\"\"");
+    let mut bob = server.connect_as("bob", "love lace");
+    for (path, status) in [
+        ("/pools/default", 200),
+        ("/pools/default/buckets/default", 200),
+        ("/pools/default/buckets/default/stats", 403),
+        ("/settings/rbac/users", 403),
+        ("/metrics", 403),
+    ] {
+        assert_eq!(bob.request("GET", path, "").status, status, "{path}");
+    }
+    let listed = server.get("/settings/rbac/roles").json();
+    let listed = listed.as_array().unwrap();
+    for role in ["query_select", "replication_admin", "security_admin_local"] {
+        assert!(listed.iter().any(|known| known["role"] == role), "{role}");
+    }
+}
+
+/// Tools ask before they begin whether their user may do what they need; the call was 404.
+#[test]
+fn callers_hear_which_permissions_they_have() {
+    let server = Server::start();
+    let check = "/pools/default/checkPermissions";
+    assert_eq!(
+        server.get("/pools/default").json()["checkPermissionsURI"],
+        check
+    );
+    put(
+        &server,
+        "ada",
+        "password=love%20lace&roles=data_reader[default:s],bucket_admin[b]",
+    )
+    .is(200, "\"\"");
+    let mut ada = server.connect_as("ada", "love lace");
+    let asked = "cluster.bucket[default].data.docs!read, cluster.collection[default:s:c].data.docs!read\n\
+                 cluster.bucket[b]!flush,cluster.admin.security!write\n,cluster.what!read\n";
+    let expected = serde_json::json!({
+        "cluster.bucket[default].data.docs!read": false,
+        "cluster.collection[default:s:c].data.docs!read": true,
+        "cluster.bucket[b]!flush": true,
+        "cluster.admin.security!write": false,
+        "cluster.what!read": false,
+    });
+    let reply = ada.request("POST", check, asked);
+    assert_eq!((reply.status, reply.json()), (200, expected));
+    for bad in ["", " ,\n", "cluster.pools!read,nonsense"] {
+        let reply = ada.request("POST", check, bad);
+        assert_eq!(reply.status, 400, "{bad:?}");
+        assert!(reply.json().is_string(), "{bad:?}");
+    }
+    let nobody = server.connect_as("ada", "wrong").request("POST", check, "");
+    assert_eq!(nobody.status, 401);
 }
 
 /// Who manages users must not become an administrator by it.
