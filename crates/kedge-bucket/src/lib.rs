@@ -95,7 +95,7 @@ pub use queries::VbFigures;
 pub use rollback::RolledBack;
 pub use scans::{ScanBound, ScanFigures, ScanId, ScanLimits, ScanNeeds, ScanOf, ScanWanted};
 pub use subdoc::LookIn;
-pub use timings::{Timing, TimingSnapshot, Timings};
+pub use timings::{Timing, TimingSnapshot, TimingUnit, Timings};
 pub use vbuckets::VbRole;
 pub use watched::PendingIo;
 pub use with_meta::{Returning, WithMeta};

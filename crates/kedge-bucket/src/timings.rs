@@ -7,9 +7,22 @@ const GROUPING_POWER: u8 = 5;
 /// Values up to 2^36 us, about 19 hours.
 const MAX_VALUE_POWER: u8 = 36;
 
+/// The unit of the values in a histogram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimingUnit {
+    /// A time.
+    Microseconds,
+    /// A size.
+    Bytes,
+    /// A number of things.
+    Count,
+}
+
 macro_rules! timings {
-    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
-        /// What is timed, in microseconds unless said otherwise.
+    (@unit) => { TimingUnit::Microseconds };
+    (@unit $unit:ident) => { TimingUnit::$unit };
+    ($($(#[$doc:meta])* $name:ident = $text:literal $(in $unit:ident)?,)*) => {
+        /// Histograms of a bucket, in microseconds unless they name another unit.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(usize)]
         pub enum Timing {
@@ -25,6 +38,14 @@ macro_rules! timings {
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Self::$name => $text,)*
+                }
+            }
+
+            /// Its unit.
+            #[must_use]
+            pub const fn unit(self) -> TimingUnit {
+                match self {
+                    $(Self::$name => timings!(@unit $($unit)?),)*
                 }
             }
         }
@@ -74,12 +95,12 @@ timings! {
     SyncWritePersistToMajority = "sync_write_commit_persist_to_majority",
     /// Write and sync of one batch of the log.
     LogSync = "log_sync",
-    /// Changes in one batch of the log (a count, not a time).
-    LogBatchItems = "log_batch_items",
+    /// Changes in one batch of the log.
+    LogBatchItems = "log_batch_items" in Count,
     /// Commits of a vBucket's file that share their two syncs, one or more, with these and the rests within them.
     SettleCommit = "settle_commit",
-    /// Documents in one commit of a vBucket's file (a count, not a time).
-    SettleBatchItems = "settle_batch_items",
+    /// Documents in one commit of a vBucket's file.
+    SettleBatchItems = "settle_batch_items" in Count,
     /// One compaction of a vBucket's file, from its beginning to its end.
     Compaction = "compaction",
     /// For how long commits of that file had to wait for it.
@@ -88,16 +109,16 @@ timings! {
     BgWait = "bg_wait",
     /// How long the look at the file took that read it.
     BgLoad = "bg_load",
-    /// Documents of one look (a count, not a time).
-    BgBatchSize = "bg_batch_size",
+    /// Documents of one look.
+    BgBatchSize = "bg_batch_size" in Count,
     /// One read of a vBucket's file.
     FsRead = "fs_read_time",
-    /// Bytes of it (a size, not a time).
-    FsReadSize = "fs_read_size",
+    /// Bytes of it.
+    FsReadSize = "fs_read_size" in Bytes,
     /// One write to a vBucket's file.
     FsWrite = "fs_write_time",
-    /// Bytes of it (a size, not a time).
-    FsWriteSize = "fs_write_size",
+    /// Bytes of it.
+    FsWriteSize = "fs_write_size" in Bytes,
     /// One sync of a vBucket's file, or of their directory.
     FsSync = "fs_sync_time",
     /// How long a write waited for memory.

@@ -1,6 +1,10 @@
-//! What the machine has: memory and disk.
+//! What the machine has, memory and disk, and what the process uses of it.
 
 use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::{Resource, getrlimit};
+use rustix::time::{ClockId, clock_gettime};
 
 /// Memory of the machine, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +41,37 @@ pub(crate) struct ProcessMemory {
 /// The process's memory, where `/proc` tells.
 pub(crate) fn process_memory() -> Option<ProcessMemory> {
     parse_status(&std::fs::read_to_string("/proc/self/status").ok()?)
+}
+
+/// Processor time of all threads of the process since its start.
+pub(crate) fn process_cpu() -> Option<Duration> {
+    clock_gettime(ClockId::ProcessCPUTime).try_into().ok()
+}
+
+/// Open file descriptors of the process and the limit of their number, where `/proc` tells.
+pub(crate) fn process_descriptors() -> Option<(u64, Option<u64>)> {
+    // The directory that is read is one of them while it is read.
+    let open = std::fs::read_dir("/proc/self/fd").ok()?.count() as u64;
+    Some((open.saturating_sub(1), getrlimit(Resource::Nofile).current))
+}
+
+/// The time at which the process began, in seconds since 1970, where `/proc` tells.
+pub(crate) fn process_start_s() -> Option<f64> {
+    let process = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let machine = std::fs::read_to_string("/proc/stat").ok()?;
+    parse_start(&process, &machine, rustix::param::clock_ticks_per_second())
+}
+
+/// The start of a process by proc(5): field 22 of `/proc/PID/stat`, in ticks since the machine's start, which is `btime`
+/// of `/proc/stat`. Field 2, the name, may contain blanks and parentheses.
+fn parse_start(process: &str, machine: &str, ticks_per_s: u64) -> Option<f64> {
+    let (_, after_name) = process.rsplit_once(')')?;
+    let ticks: u64 = after_name.split_whitespace().nth(19)?.parse().ok()?;
+    let booted = machine
+        .lines()
+        .find_map(|line| line.strip_prefix("btime "))?;
+    let booted: u64 = booted.trim().parse().ok()?;
+    Some(booted as f64 + ticks as f64 / ticks_per_s as f64)
 }
 
 fn parse_status(text: &str) -> Option<ProcessMemory> {
@@ -86,6 +121,35 @@ mod tests {
         };
         assert_eq!(parse_status(text), Some(memory));
         assert_eq!(parse_status("VmRSS:\t  20 kB\n"), None);
+    }
+
+    #[test]
+    fn start_of_a_process_whose_name_has_blanks() {
+        let process = "7 (a) b (c) S 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 250 20 21";
+        let machine = "cpu  1 2 3\nbtime 1700000000\nprocesses 9\n";
+        assert_eq!(
+            parse_start(process, machine, 100),
+            Some(1_700_000_002.5),
+            "{process}"
+        );
+        assert_eq!(parse_start(process, "cpu 1", 100), None);
+        assert_eq!(parse_start("7 (a) S 1", machine, 100), None);
+    }
+
+    #[test]
+    fn figures_of_this_process() {
+        let files: Vec<_> = (0..20).map(|_| std::fs::File::open("/").unwrap()).collect();
+        let (open, limit) = process_descriptors().unwrap();
+        assert!(open >= files.len() as u64, "{open}");
+        assert!(limit.is_none_or(|limit| limit >= open), "{open} {limit:?}");
+        assert!(process_cpu().unwrap() > Duration::ZERO);
+        let now = std::time::SystemTime::now();
+        let now = now.duration_since(std::time::UNIX_EPOCH).unwrap();
+        let start = process_start_s().unwrap();
+        assert!(
+            (1.577e9..=now.as_secs_f64() + 1.0).contains(&start),
+            "{start}"
+        );
     }
 
     #[test]

@@ -6,11 +6,29 @@ use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::http::HttpState;
 
+/// Metric, what to say of it, value.
+type Revision = (&'static str, &'static str, i64);
+
+/// The metrics of the map's revisions.
+fn revisions(followed: i64, applied: i64) -> [Revision; 2] {
+    [
+        (
+            "kedge_cluster_map_revision",
+            "Revision of the cluster map that the node follows",
+            followed,
+        ),
+        (
+            "kedge_cluster_applied_revision",
+            "Revision of the cluster map that the node's vBuckets have adopted",
+            applied,
+        ),
+    ]
+}
+
 /// The cluster as this node sees it, at the time of the scrape.
 #[derive(Debug)]
 pub(super) struct ClusterSample {
-    /// Metric, what to say of it, value.
-    revisions: [(&'static str, &'static str, i64); 2],
+    revisions: [Revision; 2],
     /// (name, whether it answered when it was asked last) of each other node.
     nodes: Vec<(String, bool)>,
     /// (name, replicas, how many there are to be, vBuckets without one of them) of each bucket.
@@ -35,18 +53,7 @@ impl ClusterSample {
         });
         Some(Self {
             buckets: buckets.collect(),
-            revisions: [
-                (
-                    "kedge_cluster_map_revision",
-                    "Revision of the cluster map that the node follows",
-                    rev(about.revision),
-                ),
-                (
-                    "kedge_cluster_applied_revision",
-                    "Revision of the cluster map that the node's vBuckets are",
-                    rev(about.applied),
-                ),
-            ],
+            revisions: revisions(rev(about.revision), rev(about.applied)),
             nodes: node.others(),
         })
     }
@@ -56,7 +63,7 @@ impl ClusterSample {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(value).encode(metric)?;
         }
-        let help = "Whether another node answered when it was asked last, a second ago at most";
+        let help = "1 if the other node answered the last health check, at most a second ago, or 0";
         let name = "kedge_cluster_node_up";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (node, up) in &self.nodes {
@@ -66,11 +73,11 @@ impl ClusterSample {
         let figures = [
             (
                 "kedge_cluster_replicas",
-                "Replicas of each vBucket that count",
+                "Replicas that each vBucket of the bucket has",
             ),
             (
                 "kedge_cluster_wanted_replicas",
-                "Replicas of each vBucket that there are to be",
+                "Replicas that each vBucket of the bucket should have",
             ),
             (
                 "kedge_cluster_missing_copies",
@@ -86,5 +93,35 @@ impl ClusterSample {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::collector::Collector;
+    use prometheus_client::registry::Registry;
+
+    use super::*;
+
+    impl Collector for ClusterSample {
+        fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> std::fmt::Result {
+            Self::encode(self, &mut encoder)
+        }
+    }
+
+    #[test]
+    fn help_text_of_every_family_stands_alone() {
+        let sample = ClusterSample {
+            revisions: revisions(3, 2),
+            nodes: vec![("n_1".to_owned(), true)],
+            buckets: vec![("b".to_owned(), [1, 2, 3])],
+        };
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(sample));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let line = "kedge_cluster_node_up{node=\"n_1\"} 1";
+        assert!(text.contains(line), "{text}");
+        super::super::help::check(&text);
     }
 }

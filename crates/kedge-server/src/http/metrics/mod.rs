@@ -1,15 +1,20 @@
-//! `GET /metrics`: figures for Prometheus, in the OpenMetrics text format.
+//! `GET /metrics`: figures for Prometheus, in the OpenMetrics text format or, if the scraper asks for it, in its own.
 //!
 //! Which statistic becomes which metric stands in tables; nothing is counted for the sake of metrics alone.
 
 mod bucket_rows;
 mod cluster;
 mod collections;
+#[cfg(test)]
+pub(super) mod help;
+mod process;
 mod server_rows;
 mod tasks;
+mod text;
 
+use axum::http::HeaderMap;
 use kedge_auth::Privilege;
-use kedge_bucket::TimingSnapshot;
+use kedge_bucket::{Timing, TimingSnapshot, TimingUnit};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
@@ -20,35 +25,45 @@ use prometheus_client::registry::Registry;
 pub(super) use bucket_rows::BUCKET;
 use cluster::ClusterSample;
 use collections::CollectionSamples;
+use process::ProcessSample;
 pub(super) use server_rows::SERVER;
 use tasks::TaskSample;
+use text::Format;
 
 use super::HttpState;
 use super::call::Call;
 use super::reply::{Handled, Reply, ok_typed};
-
-const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A statistic, the metric it becomes, whether it only grows, and what to say of it. The encoder ends the name of
 /// what only grows with `_total`.
 type Row = (&'static str, &'static str, bool, &'static str);
 
 /// Histograms that do not count microseconds, the metrics that they become, and what to say of them.
-const COUNTS: [(&str, &str, &str); 3] = [
+pub(super) const OTHER_UNITS: [(Timing, &str, &str); 5] = [
     (
-        "log_batch_items",
+        Timing::LogBatchItems,
         "kedge_bucket_log_batch_items",
         "Changes that one sync of the log covered",
     ),
     (
-        "settle_batch_items",
+        Timing::SettleBatchItems,
         "kedge_bucket_settle_batch_items",
-        "Documents in one commit of a file",
+        "Documents in one commit of a vBucket's file",
     ),
     (
-        "bg_batch_size",
+        Timing::BgBatchSize,
         "kedge_bucket_bg_batch_size",
-        "Documents of one look into a file for commands that wait",
+        "Documents that one read of a file fetched for waiting commands",
+    ),
+    (
+        Timing::FsReadSize,
+        "kedge_bucket_file_read_size_bytes",
+        "Size of one read of a vBucket's file",
+    ),
+    (
+        Timing::FsWriteSize,
+        "kedge_bucket_file_write_size_bytes",
+        "Size of one write to a vBucket's file",
     ),
 ];
 
@@ -68,6 +83,7 @@ struct Sample {
     collections: CollectionSamples,
     tasks: TaskSample,
     cluster: Option<ClusterSample>,
+    process: ProcessSample,
 }
 
 impl Sample {
@@ -88,6 +104,7 @@ impl Sample {
             collections: CollectionSamples::take(state),
             tasks: TaskSample::take(&state.parts.pools),
             cluster: ClusterSample::take(state),
+            process: ProcessSample::take(),
         }
     }
 }
@@ -157,13 +174,14 @@ impl Collector for Sample {
         if let Some(cluster) = &self.cluster {
             cluster.encode(&mut encoder)?;
         }
-        self.tasks.encode(&mut encoder)
+        self.tasks.encode(&mut encoder)?;
+        self.process.encode(&mut encoder)
     }
 }
 
 impl Sample {
     fn encode_timings(&self, encoder: &mut DescriptorEncoder<'_>) -> std::fmt::Result {
-        let help = "Time that operations took";
+        let help = "Time that an operation of a bucket, or a part of one, took";
         let mut family = encoder.encode_descriptor(
             "kedge_bucket_duration_seconds",
             help,
@@ -171,19 +189,22 @@ impl Sample {
             MetricType::Histogram,
         )?;
         for bucket in &self.buckets {
-            let is_time = |name: &str| COUNTS.iter().all(|(count, ..)| *count != name);
+            let is_time = |name: &str| {
+                let known = Timing::ALL.iter().find(|timing| timing.name() == name);
+                known.is_none_or(|timing| timing.unit() == TimingUnit::Microseconds)
+            };
             let timed = bucket.timings.iter().filter(|(name, _)| is_time(name));
             for (name, snapshot) in timed.filter(|(_, snapshot)| snapshot.count > 0) {
                 let labels = [("bucket", bucket.name.as_str()), ("operation", name)];
                 encode_histogram(&mut family.encode_family(&labels)?, snapshot, 1e6)?;
             }
         }
-        for (histogram, name, help) in COUNTS {
+        for (histogram, name, help) in OTHER_UNITS {
             let kind = MetricType::Histogram;
             let mut family = encoder.encode_descriptor(name, help, None, kind)?;
             for bucket in &self.buckets {
                 let mut timings = bucket.timings.iter();
-                let found = timings.find(|(name, _)| *name == histogram);
+                let found = timings.find(|(name, _)| *name == histogram.name());
                 if let Some((_, snapshot)) = found {
                     let labels = [("bucket", bucket.name.as_str())];
                     encode_histogram(&mut family.encode_family(&labels)?, snapshot, 1.0)?;
@@ -195,12 +216,16 @@ impl Sample {
 }
 
 /// `GET /metrics`.
-pub(crate) async fn metrics(call: Call) -> Handled {
+pub(crate) async fn metrics(call: Call, headers: HeaderMap) -> Handled {
     call.caller.require(Privilege::Stats, None)?;
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Sample::take(&call.state)));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)
         .map_err(|error| Reply::failed("write the metrics", &error))?;
-    ok_typed(CONTENT_TYPE, text)
+    let format = Format::accepted(&headers);
+    if format == Format::Prometheus {
+        text = text::to_prometheus(&text);
+    }
+    ok_typed(format.content_type(), text)
 }

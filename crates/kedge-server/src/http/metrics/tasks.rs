@@ -35,19 +35,22 @@ const POOLS: &[Row<PoolInfo>] = &[
 
 /// Metrics of each kind of task.
 const KINDS: &[Row<KindInfo>] = &[
-    ("kedge_task_runs", true, "Runs of tasks", |kind| {
-        kind.run_time.count
-    }),
+    (
+        "kedge_task_runs",
+        true,
+        "Runs of the tasks of a kind",
+        |kind| kind.run_time.count,
+    ),
     (
         "kedge_task_panics",
         true,
-        "Runs of tasks that panicked",
+        "Runs of the tasks of a kind that panicked",
         |kind| kind.panics,
     ),
     (
         "kedge_task_slow_runs",
         true,
-        "Runs of tasks that took longer than they should",
+        "Runs of the tasks of a kind that took longer than the limit of the kind",
         |kind| kind.slow,
     ),
 ];
@@ -59,12 +62,12 @@ type Times = (&'static str, &'static str, fn(&KindInfo) -> TimingSnapshot);
 const TIMES: &[Times] = &[
     (
         "kedge_task_queue_seconds",
-        "Time that tasks waited for a thread when they were due",
+        "Time that due tasks waited for a thread",
         |kind| snapshot(&kind.queue_time),
     ),
     (
         "kedge_task_run_seconds",
-        "Time that runs of tasks took",
+        "Time that one run of a task took",
         |kind| snapshot(&kind.run_time),
     ),
 ];

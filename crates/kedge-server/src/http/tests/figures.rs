@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kedge_bucket::Timing;
+use kedge_bucket::{Timing, TimingUnit};
 use kedge_types::SystemClock;
 
 use super::Server;
@@ -157,4 +157,118 @@ fn metrics_say_what_the_statistics_say() {
     for (stat, ..) in metrics::SERVER {
         assert!(stats.iter().any(|known| known == stat), "{stat}");
     }
+}
+
+#[test]
+fn help_text_of_every_family_stands_alone() {
+    let server = Server::start();
+    let text = server.get("/metrics").body;
+    metrics::help::check(&text);
+    for (_, name, ..) in metrics::SERVER {
+        assert!(text.contains(&format!("# HELP {name} ")), "{name}");
+    }
+}
+
+/// Sizes of reads and writes of files were among the times of operations, so that a read of 4 KiB was one that took 4 ms.
+#[test]
+fn histograms_of_sizes_and_counts_are_no_times() {
+    let server = Server::start();
+    let bucket = server.registry.get("default").unwrap();
+    for timing in [Timing::FsReadSize, Timing::FsWriteSize] {
+        for _ in 0..1_000 {
+            bucket.timings().record_us(0, timing, 4_000);
+        }
+    }
+    let text = server.get("/metrics").body;
+    for timing in Timing::ALL {
+        let as_time = format!("operation=\"{}\"", timing.name());
+        if timing.unit() != TimingUnit::Microseconds {
+            assert!(!text.contains(&as_time), "{as_time}\n{text}");
+            let mut rows = metrics::OTHER_UNITS.iter();
+            let (_, name, _) = rows.find(|(known, ..)| known == timing).expect("a row");
+            let is_size = timing.unit() == TimingUnit::Bytes;
+            assert_eq!(name.ends_with("_bytes"), is_size, "{name}");
+        }
+    }
+    for name in [
+        "kedge_bucket_file_read_size_bytes",
+        "kedge_bucket_file_write_size_bytes",
+    ] {
+        let below = |le: &str| {
+            let start = format!("{name}_bucket{{le=\"{le}\",bucket=\"default\"}} ");
+            let line = text.lines().find_map(|line| line.strip_prefix(&start));
+            let count = line.unwrap_or_else(|| panic!("{start}\n{text}"));
+            count.parse::<u64>().unwrap()
+        };
+        assert!(below("4096.0") >= below("2048.0") + 1_000, "{name}");
+    }
+}
+
+#[test]
+fn metrics_of_process_and_build() {
+    let server = Server::start();
+    let text = server.get("/metrics").body;
+    let value = |name: &str| {
+        let mut lines = text.lines();
+        let line = lines.find(|line| line.starts_with(&format!("{name} ")));
+        let line = line.unwrap_or_else(|| panic!("{name}\n{text}"));
+        line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()
+    };
+    for name in [
+        "process_cpu_seconds_total",
+        "process_resident_memory_bytes",
+        "process_virtual_memory_bytes",
+        "process_start_time_seconds",
+        "process_open_fds",
+        "process_max_fds",
+    ] {
+        assert!(value(name) > 0.0, "{name}");
+    }
+    let version = env!("CARGO_PKG_VERSION");
+    let build = format!("kedge_build_info{{version=\"{version}\",");
+    let line = text.lines().find(|line| line.starts_with(&build));
+    assert!(line.is_some_and(|line| line.ends_with("} 1")), "{text}");
+}
+
+/// Scrapers that ask for the text format of Prometheus alone got OpenMetrics, in which those that do not know it find
+/// counters without type and help.
+#[test]
+fn scrapers_get_the_text_format_that_they_ask_for() {
+    let server = Server::start();
+    let get = |accept: &str| {
+        let mut client = server.connect();
+        client.head("GET", "/metrics", &format!("Accept: {accept}\r\n"));
+        let reply = client.reply();
+        let content_type = reply.header("content-type").unwrap().to_owned();
+        (content_type, reply.body)
+    };
+    let (content_type, text) = get("text/plain;version=0.0.4;q=0.9");
+    assert_eq!(content_type, "text/plain; version=0.0.4; charset=utf-8");
+    metrics::help::check(&text);
+    for line in [
+        "# TYPE kedge_bucket_reads_total counter",
+        "kedge_bucket_reads_total{bucket=\"default\"} 0.0",
+        "# TYPE kedge_connections gauge",
+        "# TYPE kedge_build_info gauge",
+        "# TYPE kedge_task_run_seconds histogram",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+    assert!(!text.contains("# EOF"), "{text}");
+    // Every sample is of a family that was announced just before.
+    let mut family = "";
+    for line in text.lines().filter(|line| !line.starts_with("# HELP ")) {
+        if let Some(rest) = line.strip_prefix("# TYPE ") {
+            family = rest.split(' ').next().unwrap();
+        } else {
+            let name = line.split(['{', ' ']).next().unwrap();
+            let suffix = name.strip_prefix(family);
+            let known = ["", "_bucket", "_sum", "_count"];
+            let known = suffix.is_some_and(|suffix| known.contains(&suffix));
+            assert!(known, "{family}: {line}");
+        }
+    }
+    let (content_type, text) = get("application/openmetrics-text;version=1.0.0,text/plain;q=0.5");
+    assert!(content_type.starts_with("application/openmetrics-text"));
+    assert!(text.ends_with("# EOF\n"));
 }
