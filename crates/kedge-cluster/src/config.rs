@@ -27,7 +27,6 @@ pub const BUCKET_CAPABILITIES: &[&str] = &[
     "subdoc.ReplaceBodyWithXattr",
     "subdoc.ReplicaRead",
     "subdoc.ReviveDocument",
-    "couchapi",
     "preserveExpiry",
     "cbhello",
     "touch",

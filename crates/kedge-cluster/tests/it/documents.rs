@@ -31,7 +31,6 @@ fn bucket_config() {
                 "subdoc.ReplaceBodyWithXattr",
                 "subdoc.ReplicaRead",
                 "subdoc.ReviveDocument",
-                "couchapi",
                 "preserveExpiry",
                 "cbhello",
                 "touch",
@@ -189,6 +188,8 @@ fn fields_that_clients_insist_on() {
         let text = document.to_string();
         assert!(!text.contains("$HOST"));
         assert!(!text.contains("appTelemetryPath"));
+        // There are no views. SDKs that infer from it that a bucket is not ephemeral read `bucketType` first.
+        assert!(!text.contains("couchapi"));
     }
 }
 
