@@ -161,6 +161,12 @@ impl Peer {
         Ok(serde_json::from_slice(&reply.body)?)
     }
 
+    /// A document of its management.
+    pub(super) fn document(&self, path: &str) -> Result<serde_json::Value, PeerError> {
+        let reply = self.request("GET", path, &[], ASK_TIMEOUT)?;
+        Ok(serde_json::from_slice(&reply.body)?)
+    }
+
     /// Gives it a map. It answers when it follows that one or a newer one, or `wait` is over.
     pub(super) fn give(&self, map: &ClusterMap, wait: Duration) -> Result<About, PeerError> {
         let path = format!("/kedge/cluster/map?wait_ms={}", wait.as_millis());

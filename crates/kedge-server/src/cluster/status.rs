@@ -67,6 +67,18 @@ impl ClusterNode {
         json!({ "about": self.about(), "buckets": buckets })
     }
 
+    /// A document of management of the node with that uuid, which is another one.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn ask(&self, uuid: &str, path: &str) -> Result<Value, String> {
+        let map = self.map().ok_or("the cluster has no map yet")?;
+        let mut nodes = map.nodes.iter().zip(&self.peers);
+        let peer = nodes.find_map(|(node, peer)| peer.as_ref().filter(|_| node.uuid == uuid));
+        let peer = peer.ok_or("it is no other node of the cluster")?;
+        peer.document(path).map_err(|error| error.to_string())
+    }
+
     /// The whole cluster, as this node sees it. Other nodes are asked, and may take a second.
     pub(crate) fn status(&self) -> Option<Value> {
         let map = self.map()?;

@@ -1,5 +1,7 @@
 //! `/pools/default/buckets` and the terse documents of one bucket.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use axum::body::Bytes;
 use axum::extract::Path;
 use axum::http::StatusCode;
@@ -205,18 +207,32 @@ pub(crate) async fn reset_vbucket(call: Call, Path(name): Path<String>, form: Fo
     }))
 }
 
-/// `GET .../stats`: the figures of now, in the shape of samples over time. There is one sample.
-pub(crate) async fn stats(call: Call, Path(name): Path<String>) -> Handled {
-    call.bucket(&name, Privilege::Stats)?;
+/// The figures of now, in the shape of samples over time. There is one sample.
+pub(crate) fn samples(call: &Call, name: &str) -> Result<Value, Reply> {
     let stats = call
         .buckets()
-        .stats(&name)
+        .stats(name)
         .ok_or_else(Reply::no_such_resource)?;
-    let samples: Map<String, Value> = stats
+    let mut samples: Map<String, Value> = stats
         .into_iter()
         .filter_map(|(name, text)| Some((name, json!([text.parse::<f64>().ok()?]))))
         .collect();
-    ok(&json!({ "op": { "samples": samples, "samplesCount": 1, "isPersistent": true } }))
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_ms = now.map_or(0, |since| since.as_millis() as u64);
+    samples.insert("timestamp".to_owned(), json!([now_ms]));
+    Ok(json!({ "op": {
+        "samples": samples,
+        "samplesCount": 1,
+        "isPersistent": true,
+        "lastTStamp": now_ms,
+        "interval": 1_000,
+    } }))
+}
+
+/// `GET .../stats`.
+pub(crate) async fn stats(call: Call, Path(name): Path<String>) -> Handled {
+    call.bucket(&name, Privilege::Stats)?;
+    ok(&samples(&call, &name)?)
 }
 
 /// `GET /pools/default/b/BUCKET`.

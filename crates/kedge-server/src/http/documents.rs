@@ -188,7 +188,10 @@ impl Composer<'_> {
             access_scanner_enabled: config.memory.access_scanner_enabled,
             nodes: self.nodes(facts.loading),
             controllers: controllers(config, &uri),
-            stats: json!({ "uri": format!("{uri}/stats") }),
+            stats: json!({
+                "uri": format!("{uri}/stats"),
+                "nodeStatsListURI": format!("{uri}/nodes"),
+            }),
             uri,
         }
     }
@@ -283,6 +286,7 @@ impl Composer<'_> {
             "balanced": true,
             "rebalanceStatus": "none",
             "tasks": { "uri": "/pools/default/tasks" },
+            "checkPermissionsURI": "/pools/default/checkPermissions",
             "maxBucketCount": kedge_types::limits::BUCKETS_MAX,
             "memoryQuota": quota >> 20,
             "storageTotals": { "ram": ram, "hdd": hdd },

@@ -21,6 +21,8 @@ mod form;
 mod groups;
 mod kedge;
 mod metrics;
+mod nodes;
+mod permissions;
 mod pools;
 mod reply;
 mod router;

@@ -15,8 +15,8 @@ use tower::ServiceExt as _;
 use super::call::{Call, LocalAddress};
 use super::reply::{Handled, Reply};
 use super::{
-    HttpState, auth, buckets, cluster, collections, compaction, groups, kedge, metrics, pools,
-    threads, users,
+    HttpState, auth, buckets, cluster, collections, compaction, groups, kedge, metrics, nodes,
+    permissions, pools, threads, users,
 };
 
 /// Answers requests. A clone is cheap.
@@ -74,6 +74,7 @@ fn pool_routes() -> Routes {
             get(pools::terse_cluster_info),
         )
         .route("/pools/default/tasks", get(compaction::tasks))
+        .route("/pools/default/checkPermissions", post(permissions::check))
         .route(
             "/pools/default/settings/memcached/global",
             get(threads::get).post(threads::set),
@@ -128,6 +129,9 @@ fn bucket_routes() -> Routes {
             post(buckets::reset_vbucket),
         )
         .route(&format!("{BUCKET}/stats"), get(buckets::stats))
+        .route(&format!("{BUCKET}/nodes"), get(nodes::list))
+        .route(&format!("{BUCKET}/nodes/{{node}}"), get(nodes::get))
+        .route(&format!("{BUCKET}/nodes/{{node}}/stats"), get(nodes::stats))
         .route(
             &format!("{BUCKET}/scopes"),
             get(collections::manifest)

@@ -211,3 +211,53 @@ fn a_bucket_that_loads_is_not_healthy_yet() {
     let hostname = bucket["nodes"][0]["hostname"].as_str().unwrap();
     assert!(hostname.starts_with("[::1]:"), "{hostname}");
 }
+
+/// Clients ask which nodes have a bucket, and each for its figures; both were 404.
+#[test]
+fn nodes_of_a_bucket_and_their_figures() {
+    let server = Server::start();
+    let at = "/pools/default/buckets/default/nodes";
+    let bucket = server.get("/pools/default/buckets/default").json();
+    assert_eq!(bucket["stats"]["nodeStatsListURI"], at);
+    let hostname = server.address.to_string();
+    let uri = format!("{at}/{}", hostname.replace(':', "%3A"));
+    let entry = serde_json::json!({
+        "hostname": hostname, "uri": uri, "stats": {"uri": format!("{uri}/stats")},
+    });
+    let servers = serde_json::json!({ "servers": [entry] });
+    assert_eq!(server.get(at).json(), servers);
+    let node = server.get(&uri).json();
+    assert_eq!(
+        (&node["bucketName"], &node["hostname"]),
+        (&"default".into(), &entry["hostname"])
+    );
+    for uri in [&uri, &format!("{at}/{hostname}")] {
+        let stats = server.get(&format!("{uri}/stats")).json();
+        assert_eq!(stats["hostname"], hostname);
+        assert_eq!(
+            stats["op"]["samples"]["curr_items"],
+            serde_json::json!([0.0])
+        );
+        assert_eq!(
+            stats["op"]["samples"]["timestamp"][0],
+            stats["op"]["lastTStamp"]
+        );
+        assert!(stats["op"]["lastTStamp"].as_u64() > Some(1_577_000_000_000));
+    }
+    let missing = "Requested resource not found.";
+    server
+        .get(&format!("{at}/10.0.0.1:8091/stats"))
+        .is(404, missing);
+    server.get(&format!("{at}/10.0.0.1:8091")).is(404, missing);
+    server
+        .get("/pools/default/buckets/none/nodes")
+        .is(404, missing);
+    let form = "password=love%20lace&roles=data_reader[default]";
+    let made = server
+        .connect()
+        .request("PUT", "/settings/rbac/users/local/ada", form);
+    made.is(200, "\"\"");
+    let mut ada = server.connect_as("ada", "love lace");
+    assert_eq!(ada.request("GET", at, "").status, 200);
+    assert_eq!(ada.request("GET", &format!("{uri}/stats"), "").status, 403);
+}

@@ -1,0 +1,84 @@
+//! `/pools/default/buckets/BUCKET/nodes`: the nodes that have a bucket, and the figures of each.
+
+use axum::extract::Path;
+use axum::http::StatusCode;
+use kedge_auth::Privilege;
+use kedge_cluster::{Snapshot, socket_text};
+use serde_json::{Value, json};
+
+use super::buckets::samples;
+use super::call::Call;
+use super::documents::path_text;
+use super::reply::{Handled, Reply, ok};
+
+/// The names of all nodes, `HOST:PORT` of their management, in the order of the map.
+fn hostnames(cluster: &Snapshot, host: &str) -> Vec<String> {
+    let nodes = cluster.nodes().list.iter();
+    nodes
+        .map(|node| socket_text(node.host(host), node.ports.mgmt))
+        .collect()
+}
+
+fn entry(bucket: &str, hostname: &str) -> Value {
+    let node = form_urlencoded::byte_serialize(hostname.as_bytes()).collect::<String>();
+    let uri = format!("/pools/default/buckets/{}/nodes/{node}", path_text(bucket));
+    json!({
+        "hostname": hostname,
+        "stats": { "uri": format!("{uri}/stats") },
+        "uri": uri,
+    })
+}
+
+/// `GET .../nodes`.
+pub(crate) async fn list(call: Call, Path(bucket): Path<String>) -> Handled {
+    call.bucket(&bucket, Privilege::Access)?;
+    let cluster = call.state.parts.cluster.snapshot();
+    let hostnames = hostnames(&cluster, &call.host);
+    let servers = hostnames.iter().map(|hostname| entry(&bucket, hostname));
+    ok(&json!({ "servers": servers.collect::<Vec<_>>() }))
+}
+
+impl Call {
+    /// The place in the map of the node of that name.
+    fn node_named(&self, cluster: &Snapshot, name: &str) -> Result<usize, Reply> {
+        let hostnames = hostnames(cluster, &self.host);
+        let mut names = hostnames.iter();
+        names
+            .position(|known| known.eq_ignore_ascii_case(name))
+            .ok_or_else(Reply::no_such_resource)
+    }
+}
+
+/// `GET .../nodes/NODE`.
+pub(crate) async fn get(call: Call, Path((bucket, node)): Path<(String, String)>) -> Handled {
+    call.bucket(&bucket, Privilege::Access)?;
+    let cluster = call.state.parts.cluster.snapshot();
+    call.node_named(&cluster, &node)?;
+    let mut document = entry(&bucket, &node);
+    document["bucketName"] = bucket.into();
+    ok(&document)
+}
+
+/// `GET .../nodes/NODE/stats`: the bucket's figures of now on that node, which is asked if it is another one.
+pub(crate) async fn stats(call: Call, Path((bucket, node)): Path<(String, String)>) -> Handled {
+    call.bucket(&bucket, Privilege::Stats)?;
+    let cluster = call.state.parts.cluster.snapshot();
+    let at = call.node_named(&cluster, &node)?;
+    let mut document = if cluster.nodes().this == Some(at) {
+        samples(&call, &bucket)?
+    } else {
+        let uuid = cluster.nodes().list[at].uuid.clone();
+        let path = format!("/pools/default/buckets/{}/stats", path_text(&bucket));
+        let asked = call.blocking(move |state| {
+            let this = state.parts.node.as_ref()?;
+            Some(this.ask(&uuid, &path))
+        });
+        let told = asked.await?.ok_or_else(Reply::no_such_resource)?;
+        told.map_err(|why| {
+            let text = format!("node {node} did not give its figures: {why}");
+            Reply::field_error(StatusCode::SERVICE_UNAVAILABLE, "_", text)
+        })?
+    };
+    document["hostname"] = node.into();
+    ok(&document)
+}
