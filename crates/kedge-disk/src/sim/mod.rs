@@ -358,12 +358,13 @@ impl Disk for SimDisk {
             if !state.names.has_dir(dir) {
                 return Err(not_found());
             }
-            let here = state
-                .names
-                .files()
-                .filter(|(path, _)| path.parent() == Some(dir));
-            let names = here.filter_map(|(path, _)| Some(path.file_name()?.to_str()?.to_owned()));
-            Ok(names.collect())
+            let files = state.names.files().map(|(path, _)| path);
+            let here = files.chain(state.names.dirs());
+            let here = here.filter(|path| path.parent() == Some(dir));
+            let names = here.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned()));
+            let mut names: Vec<String> = names.collect();
+            names.sort_unstable();
+            Ok(names)
         })
     }
 

@@ -84,6 +84,10 @@ impl Names {
         self.dirs.contains(dir)
     }
 
+    pub(super) fn dirs(&self) -> impl Iterator<Item = &PathBuf> {
+        self.dirs.iter()
+    }
+
     pub(super) fn add_dirs(&mut self, dir: &Path) {
         for above in dir.ancestors() {
             self.dirs.insert(above.to_owned());
