@@ -82,7 +82,7 @@ pub enum Problem {
     SegmentHeader,
     /// The header is that of a segment of another number.
     SegmentNumber,
-    /// A segment between others does not exist.
+    /// A segment that was there does not exist.
     MissingSegment,
     /// The segment does not start where the one before it ended.
     SegmentStart,
@@ -107,7 +107,9 @@ impl fmt::Display for Problem {
         f.write_str(match self {
             Problem::SegmentHeader => "expected a segment header, found none that is sound",
             Problem::SegmentNumber => "expected the header of this segment, found another's",
-            Problem::MissingSegment => "expected this segment, it does not exist",
+            Problem::MissingSegment => {
+                "expected this segment, it does not exist; put it back, or skip it with --recover salvage"
+            }
             Problem::SegmentStart => "expected the segment to start where the one before it ended",
             Problem::SegmentLength => "expected more of the segment, the file ends",
             Problem::BatchHeader => "expected a batch header, found none that is sound",

@@ -15,11 +15,13 @@
 //! * Damage to what was acknowledged is an error with file and offset, never a silent end of the
 //!   log. The one limit: the last batch before a power loss cannot be told from one that was never
 //!   finished; [`Log::close`] and [`Log::mark`] write a mark behind it that lifts the limit.
+//! * So is a segment that was acknowledged in and is not there: a catalog beside the directory says which have to be.
 //!
 //! Why these hold stands in `docs/formats/log.md`, next to the format. The log knows nothing of
 //! what its records mean.
 
 mod batch;
+mod catalog;
 mod config;
 mod error;
 mod format;

@@ -11,9 +11,10 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-use kedge_disk::{Disk, File};
+use kedge_disk::{Disk, DiskError, File};
 
 use crate::batch::{Batch, BatchPlace};
+use crate::catalog::catalog_path;
 use crate::format::{PAGE_BYTES, SegmentHeader};
 use crate::pool::{SegmentPreparer, Shared, Spare};
 use crate::recovery::{self, RecoveryReport};
@@ -96,7 +97,7 @@ impl fmt::Debug for Log {
 }
 
 impl Log {
-    /// Opens the log in `dir`, making it if there is none, and gives every record that is kept to
+    /// Opens the log in `dir`, making it if there is none and was none, and gives every record that is kept to
     /// `replay`, in the order of their appends. The caller sees to it that no other process has
     /// the directory ([`Disk::lock_dir`]). `owner` is written to every segment, and a segment of
     /// another owner is refused.
@@ -117,6 +118,30 @@ impl Log {
         replay: &mut dyn FnMut(Record<'_>) -> Result<(), E>,
     ) -> Result<(Log, RecoveryReport), E> {
         recovery::open(disk, dir, owner, config, mode, replay)
+    }
+
+    /// Whether there is a log in `dir`, or was one whose files are missing.
+    ///
+    /// # Errors
+    /// What the disk says, when it cannot tell.
+    pub fn is_there(disk: &dyn Disk, dir: &Path) -> Result<bool, DiskError> {
+        Ok(disk.exists(dir)? || disk.exists(&catalog_path(dir))?)
+    }
+
+    /// Removes the log in `dir`, if there is one, durably. A crash may leave a part of it, which does not open.
+    ///
+    /// # Errors
+    /// What the disk says.
+    pub fn remove(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+        if !Self::is_there(disk, dir)? {
+            return Ok(());
+        }
+        disk.remove_dir_all(dir)?;
+        let catalog = catalog_path(dir);
+        if disk.exists(&catalog)? {
+            disk.remove(&catalog)?;
+        }
+        disk.sync_dir(dir.parent().unwrap_or(Path::new(".")))
     }
 
     /// Makes the batch durable: one write, one sync. Returns the position right behind it and
@@ -313,7 +338,8 @@ impl Log {
         forgiven: Lsn,
     ) -> Result<(), LogError> {
         let next = Segment {
-            number: self.current.number + 1,
+            // Segments that are missing keep their numbers.
+            number: self.current.number.max(self.shared.catalog.last()) + 1,
             base: self.next,
             bytes,
             salt: self.shared.config.salt,
@@ -344,6 +370,7 @@ impl Log {
         }
         self.current = next;
         self.file = Some(file);
+        self.shared.catalog.note_last(next.number);
         self.note_use();
         Ok(())
     }

@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use kedge_disk::Disk;
 
 use crate::LogConfig;
+use crate::catalog::Catalog;
 use crate::format::{PAGE_BYTES, SEGMENT_HEADER_BYTES};
 use crate::segment::Segment;
 
@@ -36,6 +37,7 @@ pub(crate) struct Shared {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) dir: PathBuf,
     pub(crate) config: LogConfig,
+    pub(crate) catalog: Catalog,
     pool: Mutex<Pool>,
     /// Held for a whole step of background work, so that two preparers do not do it twice.
     work: Mutex<BackgroundWork>,
@@ -62,6 +64,7 @@ impl Shared {
         disk: Arc<dyn Disk>,
         dir: PathBuf,
         config: LogConfig,
+        catalog: Catalog,
         spares: Vec<Spare>,
     ) -> Self {
         let next_number = spares
@@ -79,6 +82,7 @@ impl Shared {
             disk,
             dir,
             config,
+            catalog,
             pool: Mutex::new(pool),
             work: Mutex::default(),
             used: AtomicU64::new(0),

@@ -155,6 +155,8 @@ impl SegmentPreparer {
             FileName::Unfinished(number)
         };
         let path = dir.join(FileName::Segment(segment.number).to_string());
+        // Before the segment goes: nobody may miss it.
+        self.shared.catalog.note_first(segment.number + 1)?;
         disk.rename(&path, &dir.join(name.to_string()))?;
         // One by one: two that go under one sync could survive a crash in the wrong order.
         disk.sync_dir(dir)?;

@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use kedge_disk::Disk;
 
+use crate::catalog::{Catalog, Found, Range};
 use crate::format::{ALIGN, BATCH_HEADER_BYTES};
 use crate::log::{Counters, Log};
 use crate::pool::Shared;
@@ -72,6 +73,9 @@ pub struct RecoveryReport {
     pub first_skipped: Option<Place>,
     /// Bytes that the medium did not give. Salvage mode only.
     pub unreadable_bytes: u64,
+    /// The catalog, which says which segments have to be there, could not be understood, and was made anew: whether the
+    /// newest or the oldest segments are missing is not known.
+    pub is_catalog_damaged: bool,
 }
 
 /// See [`Log::open`].
@@ -85,7 +89,18 @@ pub(crate) fn open<E: From<LogError>>(
 ) -> Result<(Log, RecoveryReport), E> {
     let config = config.rounded();
     let files = plan::read_directory(&*disk, dir, &config)?;
-    let shared = Arc::new(Shared::new(disk, dir.to_owned(), config, files.spares));
+    let (catalog, found) = Catalog::read(&*disk, dir).map_err(LogError::from)?;
+    let known = match found {
+        Found::Segments(range) => Some(range),
+        Found::Nothing | Found::Damaged => None,
+    };
+    let shared = Arc::new(Shared::new(
+        disk,
+        dir.to_owned(),
+        config,
+        catalog,
+        files.spares,
+    ));
     let mut log = Log {
         shared: Arc::clone(&shared),
         owner,
@@ -103,24 +118,61 @@ pub(crate) fn open<E: From<LogError>>(
         has_failed: false,
         counters: Counters::default(),
     };
+    let is_catalog_damaged = found == Found::Damaged;
     if files.segments.is_empty() {
-        log.change_segment(0, Lsn(0))?;
-        let report = RecoveryReport {
-            is_new: true,
-            ..RecoveryReport::default()
-        };
+        let mut report = begin(&mut log, mode, known)?;
+        establish(&log, log.current.number)?;
+        report.is_catalog_damaged = is_catalog_damaged;
         return Ok((log, report));
     }
-    let plan = plan::plan(&*shared.disk, dir, owner, mode, &files.segments)?;
+    let plan = plan::plan(&*shared.disk, dir, owner, mode, &files.segments, known)?;
     let mut scan = Scan::new(&*shared.disk, dir, mode, &plan, replay);
     for planned in &plan.segments {
         scan.segment(planned)?;
     }
     let mut scanned = scan.finish();
     scanned.report.segments = files.segments.len() as u64;
-    let report = std::mem::take(&mut scanned.report);
+    let mut report = std::mem::take(&mut scanned.report);
     resume(&mut log, &plan, scanned)?;
+    establish(&log, files.segments[0])?;
+    report.is_catalog_damaged = is_catalog_damaged;
     Ok((log, report))
+}
+
+/// Begins a log in a directory without segments, where `known` ones may be missing.
+fn begin(
+    log: &mut Log,
+    mode: RecoveryMode,
+    known: Option<Range>,
+) -> Result<RecoveryReport, LogError> {
+    let mut report = RecoveryReport {
+        is_new: known.is_none(),
+        ..RecoveryReport::default()
+    };
+    if let Some(range) = known {
+        let name = FileName::Segment(range.first).to_string();
+        let (file, offset) = (log.shared.dir.join(name), 0);
+        if mode == RecoveryMode::Strict {
+            let problem = Problem::MissingSegment;
+            return Err(LogError::Corrupt {
+                file,
+                offset,
+                problem,
+            });
+        }
+        report.skipped_places = 1;
+        report.first_skipped = Some(Place { file, offset });
+    }
+    log.change_segment(0, Lsn(0))?;
+    Ok(report)
+}
+
+/// Has the catalog say which segments there are.
+fn establish(log: &Log, first: u64) -> Result<(), LogError> {
+    let last = log.current.number;
+    let shared = &log.shared;
+    let range = Range { first, last };
+    Ok(shared.catalog.establish(&*shared.disk, range)?)
 }
 
 /// Makes the end of the log safe to append to.
@@ -141,10 +193,14 @@ fn resume(log: &mut Log, plan: &Plan, scanned: Scanned) -> Result<(), LogError> 
     log.epoch = scanned.max_epoch + 1;
     log.next = scanned.next;
     if plan.is_tail_lost {
-        // Positions that the lost file may have used are not used again.
         log.current.base = log.next;
-        let lost = log.current.bytes.max(log.shared.config.segment_bytes);
-        log.next = Lsn((log.next.0 + lost).next_multiple_of(ALIGN as u64));
+    }
+    let lost_files = plan.missing_at_end + u64::from(plan.is_tail_lost);
+    if lost_files > 0 {
+        // Positions that the lost files may have used are not used again.
+        let bytes = log.current.bytes.max(log.shared.config.segment_bytes);
+        let next = log.next.0 + bytes.saturating_mul(lost_files).min(COUNT_MAX);
+        log.next = Lsn(next.next_multiple_of(ALIGN as u64));
     } else {
         log.file = scanned.file;
         log.note_use();

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use kedge_disk::Disk;
 
+use crate::catalog::Range;
 use crate::format::{NotAHeader, PAGE_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader, VERSION};
 use crate::pool::Spare;
 use crate::segment::{FileName, Segment};
@@ -85,6 +86,16 @@ pub(super) struct Lost {
 }
 
 impl Lost {
+    fn missing(file: PathBuf, before: Option<Lsn>) -> Self {
+        Self {
+            file,
+            offset: 0,
+            problem: Problem::MissingSegment,
+            before,
+            is_whole: true,
+        }
+    }
+
     fn into_error(self) -> LogError {
         LogError::Corrupt {
             file: self.file,
@@ -107,6 +118,8 @@ pub(super) struct Plan {
     pub(super) has_new_losses: bool,
     /// Whether the last file's header is lost.
     pub(super) is_tail_lost: bool,
+    /// Segments behind the last file that were there.
+    pub(super) missing_at_end: u64,
 }
 
 /// One file as pass one sees it.
@@ -116,20 +129,30 @@ struct Found {
     header: Option<SegmentHeader>,
 }
 
-/// Reads all headers and checks that they are one sequence. Batches are not looked at.
+/// Reads all headers and checks that they are one sequence, and all that is `known` to have been there. Batches are not
+/// looked at.
 pub(super) fn plan(
     disk: &dyn Disk,
     dir: &Path,
     owner: [u8; 16],
     mode: RecoveryMode,
     numbers: &[u64],
+    known: Option<Range>,
 ) -> Result<Plan, LogError> {
     let path = |number| dir.join(FileName::Segment(number).to_string());
     let mut found = Vec::with_capacity(numbers.len());
     for &number in numbers {
         found.push(read_header(disk, &path(number), number, owner, mode)?);
     }
+    let ends = found.first().zip(found.last());
+    let ends = ends.map(|(first, last)| (first.number, last.number));
+    let (first, last) = ends.unwrap_or_default();
     let mut lost = Vec::new();
+    if known.is_some_and(|known| known.first < first) {
+        let before = found.iter().find_map(|file| Some(file.header?.base));
+        let number = known.map_or(0, |known| known.first);
+        lost.push(Lost::missing(path(number), before));
+    }
     let mut last_base = Lsn(0);
     for (index, file) in found.iter().enumerate() {
         let base = file.header.map(|header| header.base);
@@ -175,17 +198,28 @@ pub(super) fn plan(
             });
         }
     }
+    let missing_at_end = known.map_or(0, |known| known.last.saturating_sub(last));
+    if missing_at_end > 0 {
+        lost.push(Lost::missing(path(last + 1), None));
+    }
     let forgiven = found
         .iter()
         .filter_map(|file| Some(file.header?.forgiven))
         .max();
+    let mut segments = planned(&found);
+    if let Some(planned) = segments.last_mut().filter(|_| missing_at_end > 0)
+        && planned.end == End::Tail
+    {
+        planned.end = End::Unknown;
+    }
     let plan = Plan {
-        segments: planned(&found),
+        segments,
         files: files(&found),
         has_new_losses: false,
         lost,
         forgiven: forgiven.unwrap_or_default(),
         is_tail_lost: found.last().is_some_and(|file| file.header.is_none()),
+        missing_at_end,
     };
     judge(plan, mode)
 }

@@ -5,7 +5,9 @@ use std::path::Path;
 use kedge_disk::{Disk, SimDisk, read_file, replace_file};
 use kedge_log::{LogError, Lsn, Problem};
 
-use crate::support::{Rec, append, dir, open, prepare, records, salvage, segment_path};
+use crate::support::{
+    Rec, append, catalog_path, dir, open, prepare, records, salvage, segment_path,
+};
 
 /// A log of several batches in three segments. Returns the records per batch.
 fn log_with_batches(disk: &SimDisk, is_closed: bool) -> Vec<Vec<Rec>> {
@@ -286,7 +288,11 @@ fn release_all(disk: &SimDisk) {
     prepare(&log.preparer()).expect("retire");
     assert_eq!(segments(disk).len(), 1);
     let stats = log.stats();
-    assert_eq!(disk.used_bytes(), stats.size_bytes + stats.spare_bytes);
+    let catalog_bytes = disk.len(&catalog_path()).expect("a catalog");
+    assert_eq!(
+        disk.used_bytes(),
+        stats.size_bytes + stats.spare_bytes + catalog_bytes
+    );
     let kept = open(&disk.fork()).expect("open").records.len();
     for n in 0..60 {
         append(&mut log, &records(n, 1, 1000)).expect("append");
@@ -369,4 +375,97 @@ fn a_failing_last_segment_is_salvaged_up_to_its_damage() {
         open(&disk).expect("open").records.len(),
         rescued.records.len() + 1
     );
+}
+
+/// Removes these segments of a log that has released its first one, and has some in the middle and at its end; what is
+/// left of the records.
+fn without(removed: &[u64]) -> (SimDisk, usize) {
+    let disk = SimDisk::new(1);
+    log_with_batches(&disk, true);
+    let mut log = open(&disk).expect("open").log;
+    let end = log.oldest_end().expect("sealed segments");
+    log.release_before(end);
+    prepare(&log.preparer()).expect("retire");
+    for n in 9..17 {
+        append(&mut log, &records(n, 2, 1500)).expect("append");
+    }
+    log.close().expect("close");
+    assert_eq!(segments(&disk).len(), 5);
+    assert_eq!(segments(&disk)[0], segment_path(2));
+    for number in removed {
+        disk.remove(&segment_path(*number)).expect("it is there");
+    }
+    let left = salvage(&disk.fork()).expect("salvage").records.len();
+    (disk, left)
+}
+
+#[test]
+fn segments_that_are_missing_at_either_end_or_altogether_are_named_and_salvaged_once() {
+    // The only segment of a log was removed, and the bucket was served as if it had never had anything.
+    let (disk, all) = without(&[]);
+    assert_eq!(open(&disk).expect("it is whole").records.len(), all);
+    for removed in [
+        &[2][..],
+        &[2, 3],
+        &[6],
+        &[5, 6],
+        &[2, 6],
+        &[3, 6],
+        &[2, 3, 4, 5, 6],
+    ] {
+        let (disk, left) = without(removed);
+        assert!(left < all, "{removed:?}");
+        expect_corrupt(&disk, &segment_path(removed[0]), Problem::MissingSegment);
+        let rescued = salvage(&disk).expect("salvage");
+        assert!(rescued.report.skipped_places > 0 && !rescued.report.is_new);
+        assert_eq!(rescued.records.len(), left, "{removed:?}");
+        let mut log = rescued.log;
+        append(&mut log, &records(70, 1, 10)).expect("append");
+        drop(log);
+        for seed in 0..10 {
+            let disk = disk.fork();
+            disk.crash(seed);
+            let opened = open(&disk).expect("the loss is known");
+            assert_eq!(opened.records.len(), left + 1, "{removed:?}");
+            drop(opened);
+            release_all(&disk);
+        }
+    }
+}
+
+#[test]
+fn a_log_whose_directory_is_gone_is_missed() {
+    let (disk, _) = without(&[]);
+    disk.remove_dir_all(dir()).expect("remove");
+    expect_corrupt(&disk, &segment_path(2), Problem::MissingSegment);
+    let rescued = salvage(&disk).expect("salvage");
+    assert!(rescued.records.is_empty() && !rescued.report.is_new);
+}
+
+#[test]
+fn a_log_without_a_catalog_or_with_a_damaged_one_opens_and_has_one_then() {
+    for is_damaged in [true, false] {
+        let (disk, all) = without(&[]);
+        if is_damaged {
+            disk.flip(&catalog_path(), 17, 1);
+        } else {
+            disk.remove(&catalog_path()).expect("it is there");
+        }
+        let opened = open(&disk).expect("nobody knows what is missing");
+        assert_eq!(opened.records.len(), all);
+        assert_eq!(opened.report.is_catalog_damaged, is_damaged);
+        drop(opened);
+        disk.remove(&segment_path(6)).expect("it is there");
+        expect_corrupt(&disk, &segment_path(6), Problem::MissingSegment);
+    }
+}
+
+#[test]
+fn a_log_that_was_removed_leaves_nothing() {
+    let (disk, _) = without(&[]);
+    kedge_log::Log::remove(&disk, dir()).expect("remove");
+    disk.crash(1);
+    assert!(!kedge_log::Log::is_there(&disk, dir()).expect("look"));
+    assert_eq!(disk.used_bytes(), 0);
+    assert!(open(&disk).expect("open").report.is_new);
 }

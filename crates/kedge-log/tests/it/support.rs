@@ -31,6 +31,10 @@ pub(crate) fn segment_path(number: u64) -> PathBuf {
     dir().join(format!("{number:020}.log"))
 }
 
+pub(crate) fn catalog_path() -> PathBuf {
+    PathBuf::from(format!("{DIR}.catalog"))
+}
+
 pub(crate) struct Opened {
     pub(crate) log: Log,
     pub(crate) report: RecoveryReport,
