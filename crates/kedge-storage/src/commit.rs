@@ -144,6 +144,7 @@ impl Storage {
     ) -> Result<(), StorageError> {
         let _alone = self.slot(vb).maintenance().exclusive(&self.rests);
         let mut guard = self.writer(vb);
+        guard.check_is_there()?;
         let removed = remove(&mut guard);
         if let Err(error) = &removed {
             guard.failed(error);
@@ -167,8 +168,8 @@ impl Storage {
     /// Those of the disk.
     pub fn given_up(&self) -> Result<BTreeSet<VbId>, StorageError> {
         let names = self.disk.list(&self.dir)?;
-        let mut given_up: BTreeSet<VbId> =
-            names.iter().filter_map(|name| damaged_of(name)).collect();
+        let put_away = names.iter().filter_map(|name| damaged_of(name));
+        let mut given_up: BTreeSet<VbId> = put_away.map(|(vb, _)| vb).collect();
         given_up.retain(|vb| {
             vb.get() < self.vbuckets() && {
                 let guard = self.writer(*vb);
@@ -198,6 +199,7 @@ impl Storage {
     /// Damage, or those of the disk.
     pub fn make_durable(&self, vb: VbId) -> Result<(), StorageError> {
         let mut guard = self.writer(vb);
+        guard.check_is_there()?;
         if guard.is_durable() {
             return Ok(());
         }

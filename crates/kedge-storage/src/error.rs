@@ -40,6 +40,31 @@ pub enum StorageError {
         #[source]
         reason: KvError,
     },
+    /// A file of a vBucket is not there, and nothing says why.
+    #[error(
+        "{} is missing: the bucket's catalog has it. Put it back while the server is stopped, or give it up with kedge \
+         vbucket reset",
+        file.display()
+    )]
+    Missing {
+        /// The file.
+        file: PathBuf,
+    },
+    /// A file of a vBucket lacks a commit that was durable: it was cut, or an older copy was put in its place.
+    #[error(
+        "{} ends with a commit at byte {found_at}, and the bucket's catalog has one at byte {committed_at} that was \
+         durable: the file was cut, or is an older copy. Put the right one there while the server is stopped, or give \
+         it up with kedge vbucket reset",
+        file.display()
+    )]
+    Behind {
+        /// The file.
+        file: PathBuf,
+        /// Where its newest header is, in bytes.
+        found_at: u64,
+        /// Where one was, in bytes.
+        committed_at: u64,
+    },
     /// Something that excludes others is done to the vBucket's file already. The same may work later.
     #[error("the file of vBucket {vb} is being compacted, rolled back or replaced already")]
     Busy {
@@ -86,7 +111,10 @@ impl StorageError {
             StorageError::Directory(_)
             | StorageError::Busy { .. }
             | StorageError::Import { .. } => false,
-            StorageError::State { .. } | StorageError::Entry { .. } => true,
+            StorageError::State { .. }
+            | StorageError::Entry { .. }
+            | StorageError::Missing { .. }
+            | StorageError::Behind { .. } => true,
         }
     }
 

@@ -12,10 +12,12 @@
 //! * A commit takes two syncs, which several of one file can share; a new file one more, of the directory. Beside that only compactions sync what they write,
 //!   and what an earlier process left is synced once: the names at the start, and the header of each file before the
 //!   first commit behind it.
+//! * A file that was durable and is not there any more, or not as long, is an error of its vBucket: see `catalog.rs`.
 //! * What is in memory of a file beside its handle is what its last commit says, also after one that failed.
 //!
 //! The names of files and what is in them: `docs/formats/couchstore.md`.
 
+mod catalog;
 mod codec;
 mod collection_scan;
 mod commit;

@@ -52,14 +52,14 @@ pub(crate) fn damaged_name(name: &str, n: u32) -> String {
     }
 }
 
-/// Of which vBucket's file a name is that was put away.
-pub(crate) fn damaged_of(name: &str) -> Option<VbId> {
+/// Of which vBucket's file, and which revision of it, a name is that was put away.
+pub(crate) fn damaged_of(name: &str) -> Option<(VbId, Revision)> {
     let (vb, rest) = parse(name)?;
     let (revision, rest) = rest.split_once('.')?;
-    revision.parse::<u64>().ok()?;
+    let revision = Revision(revision.parse().ok()?);
     let n = rest.strip_prefix(DAMAGED)?;
     let is_one = n.is_empty() || n.strip_prefix('.')?.parse::<u32>().is_ok();
-    is_one.then_some(vb)
+    is_one.then_some((vb, revision))
 }
 
 /// The name of the mark that a vBucket was deleted.
@@ -95,6 +95,15 @@ pub(crate) struct Stock {
     pub(crate) revision: Revision,
     /// It was deleted, and has no file.
     pub(crate) is_deleted: bool,
+    /// The newest revision that was put away; 0 if none was.
+    pub(crate) put_away: Revision,
+}
+
+impl Stock {
+    /// Whether there is a file.
+    pub(crate) fn has_file(self) -> bool {
+        !self.is_deleted && self.revision > Revision(0)
+    }
 }
 
 /// What there is of each vBucket. Older files go, and so does what is not complete, what was deleted, and the marks of
@@ -108,6 +117,7 @@ pub(crate) fn take_stock(
     let count = usize::from(vbuckets);
     let mut files: Vec<Vec<Revision>> = vec![Vec::new(); count];
     let mut marks: Vec<Vec<Revision>> = vec![Vec::new(); count];
+    let mut put_away = vec![Revision(0); count];
     let mut needless = Vec::new();
     for name in disk.list(dir)? {
         let is_boot =
@@ -124,6 +134,9 @@ pub(crate) fn take_stock(
                 .get_mut(vb.index())
                 .into_iter()
                 .for_each(|of| of.push(revision));
+        } else if let Some((vb, revision)) = damaged_of(&name) {
+            let newest = put_away.get_mut(vb.index()).into_iter();
+            newest.for_each(|newest| *newest = revision.max(*newest));
         }
     }
     let mut stock = Vec::with_capacity(count);
@@ -149,6 +162,7 @@ pub(crate) fn take_stock(
         stock.push(Stock {
             revision: kept_file.or(kept_mark).unwrap_or_default(),
             is_deleted,
+            put_away: put_away[usize::from(vb)],
         });
     }
     if !needless.is_empty() {
@@ -172,7 +186,7 @@ mod tests {
     fn what_was_put_away_is_nobodys_file() {
         for n in [1, 2, 17] {
             let name = damaged_name("3.couch.4", n);
-            assert_eq!(damaged_of(&name), Some(VbId(3)), "{name}");
+            assert_eq!(damaged_of(&name), Some((VbId(3), Revision(4))), "{name}");
             assert_eq!(revision_of(&name), None, "{name}");
         }
         for other in [
@@ -230,6 +244,8 @@ mod tests {
         let stock = take_stock(&disk, dir, 8).expect("a directory");
         let revisions: Vec<u64> = stock.iter().map(|stock| stock.revision.0).collect();
         assert_eq!(revisions, [2, 10, 0, 1, 1, 4, 7, 0]);
+        let put_away: Vec<u64> = stock.iter().map(|stock| stock.put_away.0).collect();
+        assert_eq!(put_away, [0, 0, 0, 2, 0, 0, 0, 0]);
         let deleted: Vec<bool> = stock.iter().map(|stock| stock.is_deleted).collect();
         let expected: Vec<bool> = (0..8).map(|vb| vb == 2 || vb == 6).collect();
         assert_eq!(deleted, expected);

@@ -8,6 +8,7 @@ use kedge_couchstore::{OnDamage, Options};
 use kedge_disk::{Disk, Observed};
 use kedge_types::{CollectionId, VbId};
 
+use crate::catalog::Catalog;
 use crate::maintenance::Stopping;
 use crate::metered;
 use crate::names::take_stock;
@@ -30,6 +31,7 @@ pub struct Storage {
     pub(crate) counters: Arc<Counters>,
     pub(crate) stopping: Stopping,
     pub(crate) rests: Rests,
+    pub(crate) catalog: Catalog,
     done: Arc<metered::Counters>,
     slots: Box<[Slot]>,
 }
@@ -37,7 +39,10 @@ pub struct Storage {
 impl Storage {
     /// Finds the files in a directory, which is created if there is none. Of several revisions of a vBucket's file the
     /// highest counts; lower ones, those of deleted vBuckets, and what a crash left of files that were being made, are
-    /// removed. The directory is synced, no file is opened.
+    /// removed. The directory is synced, no file of a vBucket is opened.
+    ///
+    /// A file that the directory's catalog has and that is not there is an error for whoever asks for its vBucket, until
+    /// [`Storage::put_away`] gives it up; so is one whose newest commit is older than the one that the catalog has.
     ///
     /// # Errors
     /// Those of the disk.
@@ -46,11 +51,27 @@ impl Storage {
         dir: &Path,
         config: &StorageConfig,
     ) -> Result<Self, StorageError> {
+        let catalog_disk = Arc::clone(&disk);
+        Self::open_with_catalog_on(&*catalog_disk, disk, dir, config)
+    }
+
+    /// As [`Storage::open`], with the same disk in another form for the catalog, whose small writes count as none of the
+    /// files' then.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn open_with_catalog_on(
+        catalog_disk: &dyn Disk,
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        config: &StorageConfig,
+    ) -> Result<Self, StorageError> {
         let done = Arc::new(metered::Counters::default());
         let disk: Arc<dyn Disk> = Arc::new(Observed::new(disk, Arc::clone(&done)));
         disk.create_dir_all(dir)?;
         let stock = take_stock(&*disk, dir, config.vbuckets)?;
-        let slots = stock.into_iter().zip(0..);
+        let (catalog, judged) = Catalog::open(catalog_disk, dir, &stock)?;
+        let slots = stock.into_iter().zip(judged).zip(0..);
         Ok(Storage {
             disk,
             dir: dir.to_owned(),
@@ -64,9 +85,10 @@ impl Storage {
             counters: Arc::default(),
             stopping: Stopping::default(),
             rests: Rests::default(),
+            catalog,
             done,
             slots: slots
-                .map(|(found, vb)| Slot::new(VbId(vb), found))
+                .map(|((found, judged), vb)| Slot::new(VbId(vb), found, judged))
                 .collect(),
         })
     }
@@ -81,6 +103,21 @@ impl Storage {
     pub fn stop(&self) {
         self.stopping.set();
         self.rests.wake();
+    }
+
+    /// Whether a catalog of the files was found that could not be understood: what is missing is not known then.
+    #[must_use]
+    pub fn was_catalog_damaged(&self) -> bool {
+        self.catalog.was_damaged()
+    }
+
+    /// Makes durable what the catalog has of commits. For the end of a process: without it a loss of power soon after may
+    /// leave an older catalog, which knows of fewer commits.
+    ///
+    /// # Errors
+    /// Those of the disk.
+    pub fn sync_catalog(&self) -> Result<(), StorageError> {
+        Ok(self.catalog.sync()?)
     }
 
     /// vBuckets of the bucket.

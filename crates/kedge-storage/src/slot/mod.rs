@@ -15,6 +15,8 @@
 //! * The header that counts is that of the last commit that returned. A commit that failed may have left a later one in
 //!   the file: it is never read, and the next commit goes on behind the one that counts.
 //! * A [`Reader`] is a snapshot. It stays what it was when its file grows, is replaced or removed.
+//! * What the catalog has of a file is compared with it before anything is read of it or written to it, and is noted there
+//!   after each commit.
 //! * A file is opened under `current`, so that it cannot be removed between choosing its name and opening it.
 
 #![cfg_attr(
@@ -31,6 +33,7 @@ use kedge_couchstore::{Header, Snapshot, Writer};
 use kedge_types::VbId;
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::catalog::{Entry, Judged};
 use crate::facts::Facts;
 use crate::maintenance::Maintenance;
 use crate::names::{Revision, Stock, file_name};
@@ -70,6 +73,10 @@ struct Current {
     file: Place,
     /// The handle that is kept open.
     open: Option<Snapshot>,
+    /// The revision that has to be there and is not: nothing is done for the vBucket then.
+    missing: Option<Revision>,
+    /// A file that was not looked at yet has a header here or behind this.
+    header_at: u64,
 }
 
 /// What is known of the file.
@@ -93,11 +100,12 @@ struct At {
 }
 
 impl Slot {
-    /// The place of a vBucket of which this was found.
-    pub(crate) fn new(vb: VbId, found: Stock) -> Self {
+    /// The place of a vBucket of which this was found, and judged by the catalog.
+    pub(crate) fn new(vb: VbId, found: Stock, judged: Judged) -> Self {
         let Stock {
             revision,
             is_deleted,
+            put_away,
         } = found;
         Slot {
             vb,
@@ -107,19 +115,51 @@ impl Slot {
                 ..Written::default()
             }),
             current: Mutex::new(Current {
-                revision,
-                file: if is_deleted || revision == Revision(0) {
-                    Place::Missing
+                // The name of a file that was put away explains nothing about a later one.
+                revision: if found.has_file() {
+                    revision
                 } else {
+                    revision.max(put_away)
+                },
+                file: if found.has_file() {
                     Place::Unread
+                } else {
+                    Place::Missing
                 },
                 open: None,
+                missing: judged.missing,
+                header_at: judged.header_at,
             }),
         }
     }
 
     pub(crate) fn maintenance(&self) -> &Maintenance {
         &self.maintenance
+    }
+}
+
+impl Current {
+    /// An error if the catalog has a file of the vBucket that is not there.
+    fn check_is_there(&self, storage: &Storage, vb: VbId) -> Result<(), StorageError> {
+        match self.missing {
+            Some(revision) => Err(StorageError::Missing {
+                file: storage.dir.join(file_name(vb, revision)),
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// An error if a file that is opened for the first time ends before a commit that the catalog has.
+    fn check_is_newest(&self, found: &Snapshot) -> Result<(), StorageError> {
+        let found_at = found.header().offset().0;
+        if found_at < self.header_at {
+            return Err(StorageError::Behind {
+                file: found.path().to_owned(),
+                found_at,
+                committed_at: self.header_at,
+            });
+        }
+        Ok(())
     }
 }
 
@@ -208,8 +248,21 @@ impl Storage {
         })
     }
 
+    /// Notes in the catalog that a commit of the vBucket's file is durable.
+    fn note_commit(&self, vb: VbId, revision: Revision, header: &Header) {
+        let header_at = header.offset().0;
+        self.catalog.note(
+            vb,
+            Entry {
+                revision,
+                header_at,
+            },
+        );
+    }
+
     fn snapshot(&self, slot: &Slot) -> Result<Option<Snapshot>, StorageError> {
         let mut current = slot.current.lock();
+        current.check_is_there(self, slot.vb)?;
         let snapshot = match (&current.open, &current.file) {
             (_, Place::Missing) => return Ok(None),
             (Some(open), _) => {
@@ -228,6 +281,7 @@ impl Storage {
             }
         };
         if let Place::Unread = current.file {
+            current.check_is_newest(&snapshot)?;
             current.file = Place::At(Box::new(At {
                 header: snapshot.header().clone(),
                 file_bytes: snapshot.file_bytes()?,

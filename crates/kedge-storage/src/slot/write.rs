@@ -94,6 +94,10 @@ impl<'a> WriteGuard<'a> {
         if let Place::At(at) = &mut current.file {
             at.durable = true;
         }
+        let revision = current.revision;
+        drop(current);
+        self.storage
+            .note_commit(self.slot.vb, revision, newest.header());
         Ok(writer)
     }
 
@@ -106,7 +110,13 @@ impl<'a> WriteGuard<'a> {
                 .join(file_name(self.slot.vb, self.revision()));
             return Err(FileError::PreviousIo { file }.into());
         }
-        Ok(())
+        self.check_is_there()
+    }
+
+    /// An error if the catalog has a file of the vBucket that is not there.
+    pub(crate) fn check_is_there(&self) -> Result<(), StorageError> {
+        let current = self.slot.current.lock();
+        current.check_is_there(self.storage, self.slot.vb)
     }
 
     /// Whether the header that counts is known to be durable.
@@ -212,6 +222,8 @@ impl<'a> WriteGuard<'a> {
             durable: true,
         }));
         drop(current);
+        // Before the mark of a deletion goes, and the older file: what explains that the old entry is void.
+        self.storage.note_commit(self.slot.vb, new, header);
         self.written.left.extend(old);
         self.clear_mark();
         Ok(())
@@ -287,6 +299,8 @@ impl<'a> WriteGuard<'a> {
             return Ok(());
         }
         self.remove_older()?;
+        // Before the file goes: nobody may miss it.
+        self.storage.catalog.forget(self.slot.vb)?;
         let mut current = self.slot.current.lock();
         remove_if_there(
             &**disk,
@@ -315,6 +329,7 @@ impl SlotWriter<'_, '_> {
         }
         guard.written.facts = Some(facts);
         let mut current = guard.slot.current.lock();
+        let revision = current.revision;
         current.file = Place::At(Box::new(At {
             header: writer.header().clone(),
             file_bytes: writer.file_bytes(),
@@ -323,6 +338,9 @@ impl SlotWriter<'_, '_> {
         let snapshot = writer.snapshot();
         guard.storage.keep(guard.slot, &mut current, &snapshot);
         drop(current);
+        guard
+            .storage
+            .note_commit(guard.slot.vb, revision, snapshot.header());
         guard.storage.close_excess();
         Ok(())
     }
@@ -343,23 +361,55 @@ impl DerefMut for SlotWriter<'_, '_> {
 }
 
 impl WriteGuard<'_> {
-    /// Gives the file a name that no start takes for the vBucket's, durably. Says which; `None` if there is no file.
+    /// Gives the file a name that no start takes for the vBucket's, durably, and the one that is missing up. Says which name;
+    /// `None` if there is no file.
     pub(crate) fn put_away(&mut self) -> Result<Option<PathBuf>, StorageError> {
+        let missing = self.slot.current.lock().missing;
+        let put_away = match (self.has_file(), missing) {
+            (true, _) => self.rename_damaged()?,
+            (false, Some(revision)) => {
+                self.mark_given_up(revision)?;
+                None
+            }
+            (false, None) => None,
+        };
+        // After the file has its other name, which explains that it is not there: a file that was cut must not count again.
+        self.storage.catalog.forget(self.slot.vb)?;
+        let mut current = self.slot.current.lock();
+        let missing = current.missing.take().unwrap_or_default();
+        current.revision = current.revision.max(missing);
+        current.header_at = 0;
+        Ok(put_away)
+    }
+
+    /// An empty file in place of one that is missing, durably: it says that the vBucket's file was given up.
+    fn mark_given_up(&self, revision: Revision) -> Result<(), StorageError> {
         let Storage { disk, dir, .. } = self.storage;
-        if !self.has_file() {
-            return Ok(None);
+        disk.create(&self.damaged_path(revision)?)?;
+        Ok(disk.sync_dir(dir)?)
+    }
+
+    /// A name that is free for a file of this revision that is put away.
+    fn damaged_path(&self, revision: Revision) -> Result<PathBuf, StorageError> {
+        let Storage { disk, dir, .. } = self.storage;
+        let name = file_name(self.slot.vb, revision);
+        let mut n = 1;
+        let mut path = dir.join(damaged_name(&name, n));
+        while disk.exists(&path)? {
+            n += 1;
+            path = dir.join(damaged_name(&name, n));
         }
+        Ok(path)
+    }
+
+    fn rename_damaged(&mut self) -> Result<Option<PathBuf>, StorageError> {
+        let Storage { disk, dir, .. } = self.storage;
         // Or one of them would be the vBucket's file at the next start.
         self.remove_older()?;
         let mut current = self.slot.current.lock();
+        let to = self.damaged_path(current.revision)?;
         let name = file_name(self.slot.vb, current.revision);
-        let mut n = 1;
-        let mut to = dir.join(damaged_name(&name, n));
-        while disk.exists(&to)? {
-            n += 1;
-            to = dir.join(damaged_name(&name, n));
-        }
-        let renamed = disk.rename(&dir.join(&name), &to);
+        let renamed = disk.rename(&dir.join(name), &to);
         let was_there = match renamed {
             // Someone was faster, by hand.
             Err(error) if error.is_not_found() => false,

@@ -11,8 +11,8 @@ use kedge_types::{Cas, CollectionId, RevSeqno, Seqno, VbId, VbUuid};
 use kedge_vbucket::{FailoverTable, PersistedState, SnapshotKind, VbState};
 
 use crate::support::{
-    VB, abort, audit, config, contents, dir, document, documents, fill, key, open, open_with,
-    path_of, prepare, state, tombstone,
+    VB, abort, audit, config, contents, dir, document, documents, fill, key, names, open,
+    open_with, path_of, prepare, state, tombstone,
 };
 
 fn vbstate(disk: &SimDisk) -> VbStateDocument {
@@ -361,7 +361,7 @@ fn revisions_ascend_and_old_ones_go() {
         .commit(VB, &documents(1..=2), &state(3, 2), 1)
         .expect("commit");
     assert_eq!(revision(), Some(Revision(3)));
-    assert_eq!(disk.list(dir()).expect("a directory"), ["0.couch.3"]);
+    assert_eq!(names(&disk), ["0.couch.3"]);
     drop(storage);
     let storage = open(&disk).expect("open");
     let loaded = storage.load(VB).expect("load").expect("a file");

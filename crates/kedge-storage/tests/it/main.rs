@@ -1,5 +1,6 @@
 //! The files of a bucket on disks that crash, fail and fill up, and beside each other.
 
+mod catalog;
 mod collections;
 mod crash;
 mod faults;

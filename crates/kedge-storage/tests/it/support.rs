@@ -163,6 +163,19 @@ pub(crate) fn contents(storage: &Storage, vb: VbId) -> Result<Option<Contents>, 
     Ok(Some(contents))
 }
 
+/// The catalog of the files.
+pub(crate) fn catalog_path() -> PathBuf {
+    dir().join("vbuckets.catalog")
+}
+
+/// The names of all files of vBuckets, and what is left of them.
+pub(crate) fn names(disk: &dyn Disk) -> Vec<String> {
+    let mut names = disk.list(dir()).expect("a directory");
+    // What a start that was cut off left of it goes with the next.
+    names.retain(|name| !name.starts_with("vbuckets.catalog"));
+    names
+}
+
 /// The path of the only file that a vBucket has.
 pub(crate) fn path_of(disk: &dyn Disk, vb: VbId) -> Option<PathBuf> {
     path_in(disk, dir(), vb)

@@ -11,11 +11,11 @@ mod rollback;
 
 use std::path::PathBuf;
 
-use kedge_disk::Disk;
 use kedge_storage::{CompactHooks, CompactRequest, Expired, RecordKind, Storage};
 use kedge_types::Seqno;
 
-use crate::support::{Contents, VB, dir};
+pub(crate) use crate::support::names;
+use crate::support::{Contents, VB};
 
 /// When all tombstones of the tests were made.
 pub(crate) const DELETED: u32 = 1_700_000_000;
@@ -117,11 +117,6 @@ pub(crate) fn purged(contents: &Contents, request: &CompactRequest, completed: u
 pub(crate) fn high_seqno(contents: &Contents) -> Seqno {
     let seqnos = contents.values().map(|kept| kept.meta.seqno);
     seqnos.max().unwrap_or(Seqno(0))
-}
-
-/// The names of all files, apart from the directory's own.
-pub(crate) fn names(disk: &dyn Disk) -> Vec<String> {
-    disk.list(dir()).expect("a directory")
 }
 
 /// The file of the vBucket that most tests are about.
