@@ -2,13 +2,12 @@
 
 use crate::bucket::{Bucket, Phase};
 use crate::commit::Committer;
+use crate::dropping::finish_drop;
 use crate::error::BucketError;
 use crate::mark::Mark;
 use crate::tasks::BUCKET_DELETION;
-use kedge_disk::Disk;
 use kedge_executor::OwnerId;
 use kedge_types::limits::SHUTDOWN_SETTLE_MS;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -70,6 +69,7 @@ impl Bucket {
     fn close(&self, settle: Duration) -> Result<(), BucketError> {
         if self.is_direct() {
             self.flush_everything()?;
+            self.storage()?.sync_catalog()?;
             if self.count_set_aside() > 0 {
                 return Ok(());
             }
@@ -82,6 +82,7 @@ impl Bucket {
         let now_ns = || self.setup.clock.now().mono_ns;
         let deadline_ns = now_ns() + settle.as_nanos() as u64;
         let settled = self.settle_all(|| now_ns() >= deadline_ns);
+        self.storage()?.sync_catalog()?;
         if self.count_set_aside() > 0 {
             return settled;
         }
@@ -122,7 +123,7 @@ impl Bucket {
         }
     }
 
-    /// Ends the bucket and has a task remove its directory, which belongs to `owner`, as tasks of the bucket's own are
+    /// Ends the bucket and has a task remove its directory, the mark of the drop at last, which belongs to `owner`, as tasks of the bucket's own are
     /// gone by then. Returns when that is done.
     ///
     /// # Errors
@@ -130,21 +131,13 @@ impl Bucket {
     pub fn destroy(&self, owner: OwnerId) -> Result<(), BucketError> {
         self.end_with(None);
         let (disk, dir) = (Arc::clone(&self.setup.disk), self.setup.dir.clone());
-        let remove = move || remove_dir(&*disk, &dir);
+        let remove = move || Ok(finish_drop(&*disk, &dir)?);
         let removed = self
             .setup
             .executor
             .submit_as(&BUCKET_DELETION, owner, remove);
         // While the executor ends there are no such tasks.
-        let here = |_| remove_dir(&*self.setup.disk, &self.setup.dir);
+        let here = |_| Ok(finish_drop(&*self.setup.disk, &self.setup.dir)?);
         removed.wait().unwrap_or_else(here)
     }
-}
-
-fn remove_dir(disk: &dyn Disk, dir: &Path) -> Result<(), BucketError> {
-    disk.remove_dir_all(dir)?;
-    if let Some(parent) = dir.parent() {
-        disk.sync_dir(parent)?;
-    }
-    Ok(())
 }

@@ -20,6 +20,7 @@ mod counters;
 mod dcp;
 mod documents;
 mod dropped;
+mod dropping;
 mod end;
 mod error;
 mod fetch;
@@ -74,6 +75,7 @@ pub use dcp::{
     StreamRefused, StreamState, Streams, Taken, VbStream,
 };
 pub use documents::{Read, Storing};
+pub use dropping::{DROPPING_FILE, finish_drop, remove_but_last};
 pub use error::BucketError;
 pub use fetch::Fetch;
 pub use import::import_files;

@@ -54,11 +54,18 @@ impl Bucket {
         self: &Arc<Self>,
         uuid: [u8; 16],
     ) -> Result<(LoadReport, Option<Committer>), BucketError> {
-        let storage = Storage::open(
+        let storage = Storage::open_with_catalog_on(
+            &*self.setup.disk,
             Watched::over(&self.setup.disk, &self.watch, true),
             &self.setup.dir,
             &self.storage_config(),
         )?;
+        if storage.was_catalog_damaged() {
+            tracing::warn!(
+                bucket = self.name(),
+                "the catalog of the vBuckets' files was damaged and is made anew: files that are missing are not noticed"
+            );
+        }
         // Loading happens once.
         let _ = self.storage.set(storage);
         let files = self.load_files()?;
@@ -181,13 +188,12 @@ impl Bucket {
         files: usize,
     ) -> Result<LoadReport, BucketError> {
         let (disk, dir) = (&*self.setup.disk, &self.setup.dir);
-        let log_dir = self.log_dir();
         let mut report = LoadReport {
             clean: mark == Some(Mark::Clean) || (mark.is_none() && files == 0),
             is_new: mark.is_none() && files == 0,
             ..LoadReport::default()
         };
-        if mark.is_none() && disk.exists(&log_dir)? {
+        if mark.is_none() && Log::is_there(disk, &self.log_dir())? {
             let replay = self.replay(uuid, report.clean)?;
             report = replay.report;
             self.finish_replay(&report)?;
@@ -253,12 +259,7 @@ impl Bucket {
     }
 
     fn remove_log(&self) -> Result<(), BucketError> {
-        let log_dir = self.log_dir();
-        if self.setup.disk.exists(&log_dir)? {
-            self.setup.disk.remove_dir_all(&log_dir)?;
-            self.setup.disk.sync_dir(&self.setup.dir)?;
-        }
-        Ok(())
+        Ok(Log::remove(&*self.setup.disk, &self.log_dir())?)
     }
 
     /// Reads the log. `clean`: whether the last shutdown was, if there is no log.
@@ -286,6 +287,12 @@ impl Bucket {
                 self.replay_record(&record)
             },
         )?;
+        if report.is_catalog_damaged {
+            tracing::warn!(
+                bucket = self.name(),
+                "the catalog of the log was damaged and is made anew: segments that are missing are not noticed"
+            );
+        }
         let report = LoadReport {
             records: report.records,
             bytes: report.bytes,

@@ -1,8 +1,9 @@
 //! vBuckets whose files cannot be read at the start.
 
 use crate::tools::*;
-use kedge_bucket::{Bucket, VbState};
+use kedge_bucket::{Bucket, Recovery, VbState};
 use kedge_disk::{Disk, Fault, Operation, SimDisk, read_file, replace_file};
+use kedge_log::Log;
 use kedge_types::{Seqno, Status, VbId, VbUuid};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -291,8 +292,98 @@ fn what_was_deleted_stays_so_when_its_file_cannot_be_read_any_more() {
     assert_eq!(again.bucket.vbucket_state(vb), Err(Status::NotMyVbucket));
     again.bucket.settle().unwrap();
     again.bucket.shutdown();
-    place.disk.remove_dir_all(&place.dir.join("log")).unwrap();
+    Log::remove(&*place.disk, &place.dir.join("log")).unwrap();
     let last = place.open();
     assert_eq!(last.bucket.vbucket_state(vb), Err(Status::NotMyVbucket));
     last.bucket.shutdown();
+}
+
+/// Why a bucket does not load.
+fn refusal(place: &Place, recovery: Recovery) -> Option<String> {
+    let mut setup = place.setup(&Arc::new(Sink::default()));
+    setup.recovery = recovery;
+    let bucket = Bucket::open(setup).unwrap();
+    let why = bucket.wait_loaded().err().map(|error| error.to_string());
+    bucket.shutdown_within(Duration::ZERO);
+    why
+}
+
+#[test]
+fn a_missing_or_cut_file_sets_its_vbucket_aside_with_and_without_a_log() {
+    // A removed file was served as an empty vBucket, and of a file that was cut, without a log, an older commit.
+    for (commit_log, is_cut) in [(true, false), (true, true), (false, false), (false, true)] {
+        let disk = SimDisk::new(31);
+        let mut place = sim(&disk);
+        let first = with_files_and_log(&place, &disk);
+        let before = disk.len(&first).unwrap();
+        place.config.commit_log = commit_log;
+        let open = place.open();
+        open.set(&name(FIRST, "more"), b"3").unwrap();
+        open.bucket.settle().unwrap();
+        open.bucket.sync().unwrap();
+        // As after kill -9, half of the time.
+        if is_cut {
+            open.bucket.shutdown_within(Duration::ZERO);
+        } else {
+            open.bucket.shutdown();
+        }
+        if is_cut {
+            let file = disk.open(&first).unwrap();
+            assert!(file.len().unwrap() > before);
+            file.set_len(before).unwrap();
+            file.sync_all().unwrap();
+        } else {
+            disk.remove(&first).unwrap();
+        }
+        for _ in 0..2 {
+            let open = place.open();
+            assert_eq!(open.figure("ep_vb_set_aside"), 1);
+            let refused = open.get(&name(FIRST, "settled"));
+            assert_eq!(refused, Err(Status::TemporaryFailure));
+            assert!(open.get(&name(VbId(1), "settled")).is_ok());
+            open.bucket.shutdown();
+        }
+        let open = place.open();
+        let done = open.bucket.reset_vbucket(open.ctx(), FIRST).unwrap();
+        assert_eq!(done.file.is_some(), is_cut);
+        assert_eq!(open.figure("ep_vb_set_aside"), 0);
+        open.set(&name(FIRST, "new"), b"4").unwrap();
+        open.bucket.shutdown_within(Duration::ZERO);
+        let open = place.open();
+        assert_eq!(open.figure("ep_vb_set_aside"), 0);
+        assert_eq!(open.get(&name(FIRST, "new")).unwrap(), b"4");
+        open.bucket.shutdown();
+    }
+}
+
+#[test]
+fn a_missing_segment_or_log_stops_the_start_unless_it_is_to_be_skipped() {
+    // The only segment of a log was removed, and what it had was gone without a word.
+    for whole_directory in [true, false] {
+        let disk = SimDisk::new(32);
+        let place = sim(&disk);
+        with_files_and_log(&place, &disk);
+        let log = place.dir.join("log");
+        if whole_directory {
+            disk.remove_dir_all(&log).unwrap();
+        } else {
+            for name in disk.list(&log).unwrap() {
+                disk.remove(&log.join(name)).unwrap();
+            }
+        }
+        for commit_log in [true, false] {
+            let mut place = sim(&disk);
+            place.config.commit_log = commit_log;
+            let why = refusal(&place, Recovery::Strict).expect("it is not whole");
+            assert!(why.contains("00000000000000000001.log"), "{why}");
+            assert!(why.contains("--recover salvage"), "{why}");
+        }
+        assert_eq!(refusal(&place, Recovery::Salvage), None);
+        let open = place.open();
+        for vb in all_vbuckets() {
+            assert!(open.get(&name(vb, "settled")).is_ok());
+            assert_eq!(open.get(&name(vb, "logged")), Err(Status::KeyNotFound));
+        }
+        open.bucket.shutdown();
+    }
 }

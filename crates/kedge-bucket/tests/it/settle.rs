@@ -57,7 +57,7 @@ fn what_is_settled_comes_from_the_files_and_the_log_is_given_back() {
     assert!(report.clean);
     open.bucket.shutdown();
     // Without the log nothing is missing.
-    place.disk.remove_dir_all(&place.dir.join("log")).unwrap();
+    kedge_log::Log::remove(&*place.disk, &place.dir.join("log")).unwrap();
     let again = place.open();
     let report = again.bucket.wait_loaded().unwrap();
     assert_eq!((report.records, report.documents), (0, 99));
@@ -360,7 +360,7 @@ fn a_flush_replaces_the_files() {
     }
     let before = branches(&open);
     open.bucket.shutdown();
-    place.disk.remove_dir_all(&place.dir.join("log")).unwrap();
+    kedge_log::Log::remove(&*place.disk, &place.dir.join("log")).unwrap();
     let again = place.open();
     assert_eq!(again.figure("curr_items"), 1);
     let after = branches(&again);

@@ -278,7 +278,10 @@ impl History {
         self.all_durable();
         open.bucket.set_vbucket(vb, VbState::Active).ok()?;
         let found = Found::look(open, vb, key_names()).ok()??;
-        self.vbuckets[vb.index()].place_anew(&found);
+        let known = &mut self.vbuckets[vb.index()];
+        known.place_anew(&found);
+        // It was acknowledged: the power may have failed behind its last commit.
+        known.publish(Published::read(open, vb));
         Some(back)
     }
 
