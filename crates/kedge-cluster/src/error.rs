@@ -20,6 +20,9 @@ pub enum ClusterError {
         /// The newest version that can be read.
         supported: u32,
     },
+    /// A file of the state was there and is missing; the sentence says which, and what to do.
+    #[error("{0}")]
+    Missing(String),
     /// The cluster file makes no sense; the sentence says where.
     #[error("the cluster file: {0}")]
     File(String),

@@ -25,6 +25,7 @@ pub mod replication;
 mod server;
 mod session;
 mod shared;
+pub mod state_files;
 mod tasks;
 mod text_exec;
 mod timestamp;

@@ -2,14 +2,15 @@
 //!
 //! Layout: `buckets/NAME/bucket.json` holds a bucket's settings, `manifest.json` its scopes and collections, and the
 //! bucket's own files lie beside them.
-//! `bucket.json` is what makes a directory a bucket: it is written last when one is made, and removed first when one is
-//! dropped. A directory without it is what a crash left in between, and is removed at start-up.
+//! `bucket.json` is what makes a directory a bucket. What a crash left of one that was being made or dropped has a mark that
+//! says so, and is removed at start-up. A directory with neither is left alone: see `registry/directories.rs`.
 //!
 //! Invariants:
 //! * Reading ([`BucketRegistry::get`], [`BucketRegistry::list`]) never waits for a change.
 //! * Changes happen one at a time, also of different buckets.
 //! * A bucket leaves the cluster map before it leaves the registry, and the registry before its files go.
 
+mod directories;
 mod manifests;
 #[cfg(test)]
 mod tests;
@@ -23,7 +24,7 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, Completions, Ctx, Import,
-    Recovery, Topology, import_files,
+    Recovery, Topology, finish_drop, import_files,
 };
 use kedge_cluster::{
     BucketEntry, ClusterError, ClusterState, ClusterView, ManifestError, ManifestKeeper, Ports,
@@ -34,8 +35,11 @@ use kedge_types::limits::{BUCKET_NAME_BYTES_MAX, BUCKETS_MAX, SHUTDOWN_SETTLE_MS
 use kedge_types::{Clock, ManifestUid, Status};
 use parking_lot::Mutex;
 
+use self::directories::Directory;
+pub use self::directories::Unserved;
 use self::manifests::Keepers;
 use crate::server::files_for_buckets;
+use crate::state_files::{self, StateFileError};
 
 /// Why a bucket could not be made, changed, dropped or opened.
 #[derive(Debug, thiserror::Error)]
@@ -47,6 +51,18 @@ pub enum RegistryError {
     /// There is none.
     #[error("there is no bucket {0}")]
     NotFound(String),
+    /// What is in the directory of that name is not served, and stays as it is.
+    #[error("{} is not served: {}; {}", .0.path.display(), .0.why, .0.remedy)]
+    Unserved(Unserved),
+    /// Nobody knows the settings of the bucket that is in a directory.
+    #[error(
+        "{} has no bucket.json, and no copy of one; put it back from a backup while the server is stopped",
+        .0.display()
+    )]
+    NoSettings(PathBuf),
+    /// A file of the server's state is missing, or cannot be read.
+    #[error(transparent)]
+    State(#[from] StateFileError),
     /// The name cannot be a bucket's.
     #[error("a bucket name {0}")]
     BadName(&'static str),
@@ -217,17 +233,17 @@ impl BucketRegistry {
         if before.len() >= BUCKETS_MAX {
             return Err(RegistryError::TooMany);
         }
-        let dir = bucket_dir(&self.setup.data_dir, &config.name);
-        // What an unfinished drop left behind must not become part of the new bucket.
-        self.setup.disk.remove_dir_all(&dir)?;
-        self.setup.disk.create_dir_all(&dir)?;
+        let (disk, data_dir) = (&*self.setup.disk, &self.setup.data_dir);
+        let dir = bucket_dir(data_dir, &config.name);
+        directories::begin_creation(disk, data_dir, &config.name, false)?;
         save_config(&self.setup, &config)?;
+        directories::end_creation(disk, &dir)?;
         let manifest = ManifestKeeper::default();
         let bucket = match open_bucket(&self.setup, config, &manifest, before.len() + 1) {
             Ok(bucket) => bucket,
             Err(error) => {
-                remove_config(&self.setup, &dir)?;
-                self.setup.disk.remove_dir_all(&dir)?;
+                directories::begin_drop(disk, &dir)?;
+                finish_drop(disk, &dir)?;
                 return Err(error);
             }
         };
@@ -236,10 +252,63 @@ impl BucketRegistry {
         });
         let shown = entry(&bucket.config(), manifest.uid());
         if let Err(error) = self.cluster.put_bucket(shown) {
+            directories::begin_drop(disk, &dir)?;
             self.forget(&bucket)?;
             return Err(error.into());
         }
         Ok(bucket)
+    }
+
+    /// Serves a bucket whose directory is there and is not served, see [`BucketRegistry::unserved`]: with the settings that
+    /// it has, or those of their copy. When it returns, clients can select it.
+    ///
+    /// # Errors
+    /// `BadName`, `Exists`, `TooMany`; `NotFound` without such a directory; `NoSettings`; `Damaged`, `State`, `Disk`,
+    /// `Bucket`, `Cluster`.
+    pub fn adopt(&self, name: &str) -> Result<Arc<Bucket>, RegistryError> {
+        let _one_at_a_time = self.change.lock();
+        check_name(name)?;
+        let before = self.buckets.load();
+        if before.keys().any(|known| known.eq_ignore_ascii_case(name)) {
+            return Err(RegistryError::Exists(name.to_owned()));
+        }
+        if before.len() >= BUCKETS_MAX {
+            return Err(RegistryError::TooMany);
+        }
+        let (disk, dir) = (&*self.setup.disk, bucket_dir(&self.setup.data_dir, name));
+        let config = match directories::look(disk, &dir)? {
+            Directory::Bucket => read_named(disk, &dir, name)?,
+            Directory::Unknown => {
+                directories::settings_from_copy(disk, &dir)?;
+                read_named(disk, &dir, name)?
+            }
+            _ => return Err(RegistryError::NotFound(name.to_owned())),
+        };
+        let keeper = manifests::read_manifest(&self.setup, name)?;
+        let bucket = open_bucket(&self.setup, config, &keeper, before.len() + 1)?;
+        let shown = entry(&bucket.config(), keeper.uid());
+        self.keepers.lock().insert(name.to_owned(), keeper);
+        self.publish(|buckets| {
+            buckets.insert(name.to_owned(), bucket.clone());
+        });
+        tracing::warn!(
+            bucket = name,
+            "the bucket is served again, as an operator wished"
+        );
+        self.cluster.put_bucket(shown)?;
+        Ok(bucket)
+    }
+
+    /// The directories of buckets that are not served, and stay as they are.
+    ///
+    /// # Errors
+    /// `Disk`.
+    pub fn unserved(&self) -> Result<Vec<Unserved>, RegistryError> {
+        let _one_at_a_time = self.change.lock();
+        let buckets = self.buckets.load();
+        let is_served = |name: &str| buckets.contains_key(name);
+        let (disk, data_dir) = (&*self.setup.disk, &self.setup.data_dir);
+        Ok(directories::unserved(disk, data_dir, is_served)?)
     }
 
     /// Changes settings of a bucket. Clients hear of a new revision of the map, so that they look again.
@@ -259,12 +328,18 @@ impl BucketRegistry {
     /// Drops a bucket and all that is in it. Connections that selected it get `NoBucket` from then on.
     ///
     /// # Errors
-    /// `NotFound`; `Cluster` and nothing was dropped; `Disk` or `Bucket` and it is gone, but files may remain until
-    /// the next start.
+    /// `NotFound`; `Cluster` or `Disk` and nothing was dropped; `Bucket` and it is gone, but files may remain until the
+    /// next start.
     pub fn drop_bucket(&self, name: &str) -> Result<(), RegistryError> {
         let _one_at_a_time = self.change.lock();
         let bucket = self.existing(name)?;
-        self.cluster.remove_bucket(name)?;
+        let (disk, dir) = (&*self.setup.disk, bucket_dir(&self.setup.data_dir, name));
+        // Before anything goes: the next start ends what a crash cuts short.
+        directories::begin_drop(disk, &dir)?;
+        if let Err(error) = self.cluster.remove_bucket(name) {
+            directories::cancel_drop(disk, &dir)?;
+            return Err(error.into());
+        }
         self.forget(&bucket)
     }
 
@@ -325,14 +400,13 @@ impl BucketRegistry {
         self.generation.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// Removes a bucket whose drop was begun.
     fn forget(&self, bucket: &Bucket) -> Result<(), RegistryError> {
         let name = bucket.name();
         self.publish(|buckets| {
             buckets.remove(name);
         });
         self.keepers.lock().remove(name);
-        let dir = bucket_dir(&self.setup.data_dir, name);
-        remove_config(&self.setup, &dir)?;
         bucket.destroy(self.setup.owner)?;
         Ok(())
     }
@@ -408,18 +482,18 @@ pub fn import(
     let buckets = buckets_dir(data_dir);
     disk.create_dir_all(&buckets)?;
     for name in disk.list(&buckets)? {
-        let is_there = disk.exists(&config_path(&bucket_dir(data_dir, &name)))?;
-        if is_there && name.eq_ignore_ascii_case(&config.name) {
+        let is = directories::look(&**disk, &bucket_dir(data_dir, &name))?;
+        if is == Directory::Bucket && name.eq_ignore_ascii_case(&config.name) {
             return Err(RegistryError::Exists(name));
         }
     }
     let dir = bucket_dir(data_dir, &config.name);
-    disk.create_dir_all(&dir)?;
+    directories::begin_creation(&**disk, data_dir, &config.name, true)?;
     let import = import_files(disk, &dir, config.vbuckets, source)?;
     let keeper = ManifestKeeper::going_on(import.manifest.clone())?;
     manifests::write_manifest(&**disk, &dir, &keeper)?;
-    // Last: what has no settings is no bucket.
     write_config(&**disk, data_dir, config)?;
+    directories::end_creation(&**disk, &dir)?;
     Ok(import)
 }
 
@@ -447,12 +521,14 @@ fn write_config(
     data_dir: &Path,
     config: &BucketConfig,
 ) -> Result<(), RegistryError> {
-    let path = config_path(&bucket_dir(data_dir, &config.name));
+    let dir = bucket_dir(data_dir, &config.name);
+    let path = config_path(&dir);
     let json = serde_json::to_vec_pretty(config).map_err(|error| RegistryError::Damaged {
         path: path.clone(),
         why: error.to_string(),
     })?;
-    Ok(replace_file(disk, &path, &json)?)
+    replace_file(disk, &path, &json)?;
+    Ok(directories::keep_copy(disk, &dir, &json)?)
 }
 
 fn read_config(disk: &dyn Disk, path: &Path) -> Result<BucketConfig, RegistryError> {
@@ -467,35 +543,56 @@ fn read_config(disk: &dyn Disk, path: &Path) -> Result<BucketConfig, RegistryErr
     Ok(config)
 }
 
-fn remove_config(setup: &RegistrySetup, dir: &Path) -> Result<(), RegistryError> {
-    setup.disk.remove(&config_path(dir))?;
-    Ok(setup.disk.sync_dir(dir)?)
+/// The settings in the directory of a bucket, which have to be those of the bucket of that name.
+fn read_named(disk: &dyn Disk, dir: &Path, name: &str) -> Result<BucketConfig, RegistryError> {
+    let path = config_path(dir);
+    let config = read_config(disk, &path)?;
+    if config.name != name {
+        return Err(RegistryError::Damaged {
+            path,
+            why: format!("it names bucket {}, not {name}", config.name),
+        });
+    }
+    Ok(config)
 }
 
-/// The settings of every bucket, after what crashes left behind was removed.
+/// The settings of every bucket, after what crashes left of others was removed. What is neither is left alone.
 fn read_configs(setup: &RegistrySetup) -> Result<Vec<BucketConfig>, RegistryError> {
     let dir = buckets_dir(&setup.data_dir);
     setup.disk.create_dir_all(&dir)?;
+    let disk = &*setup.disk;
     let mut configs = Vec::new();
-    for name in setup.disk.list(&dir)? {
+    for name in disk.list(&dir)? {
         let dir = bucket_dir(&setup.data_dir, &name);
-        let path = config_path(&dir);
-        if !setup.disk.exists(&path)? {
-            tracing::warn!(
-                bucket = name,
-                "removing what is left of a bucket that was not finished or dropped"
-            );
-            setup.disk.remove_dir_all(&dir)?;
-            continue;
+        match directories::look(disk, &dir)? {
+            Directory::Nothing => {}
+            Directory::Bucket => {
+                directories::end_creation(disk, &dir)?;
+                configs.push(read_named(disk, &dir, &name)?);
+                directories::keep_copy(disk, &dir, &read_file(disk, &config_path(&dir))?)?;
+            }
+            Directory::Dropping => {
+                tracing::warn!(
+                    bucket = name,
+                    "removing the rest of a bucket that was dropped"
+                );
+                finish_drop(disk, &dir)?;
+            }
+            Directory::Creating => {
+                tracing::warn!(
+                    bucket = name,
+                    "removing a bucket that was not made to the end"
+                );
+                directories::remove_unmade(disk, &dir)?;
+            }
+            is @ Directory::Unknown => {
+                let Unserved {
+                    path, why, remedy, ..
+                } = Unserved::new(disk, &setup.data_dir, &name, is)?;
+                let path = path.display();
+                tracing::error!(bucket = name, %path, why, remedy, "a directory is not served and stays as it is");
+            }
         }
-        let config = read_config(&*setup.disk, &path)?;
-        if config.name != name {
-            return Err(RegistryError::Damaged {
-                path,
-                why: format!("it names bucket {}, not {name}", config.name),
-            });
-        }
-        configs.push(config);
     }
     Ok(configs)
 }
@@ -546,7 +643,7 @@ fn open_cluster(
     entries: Vec<BucketEntry>,
 ) -> Result<ClusterView, RegistryError> {
     let path = setup.data_dir.join(ALONE_FILE);
-    let state = if setup.disk.exists(&path)? {
+    let state = if state_files::is_there(&*setup.disk, &path)? {
         ClusterState::from_json(&read_file(&*setup.disk, &path)?)?
     } else {
         let mut random = [0; 32];
@@ -554,6 +651,9 @@ fn open_cluster(
         ClusterState::new(random)
     };
     let disk = setup.disk.clone();
-    let save = move |state: &ClusterState| Ok(replace_file(&*disk, &path, &state.to_json())?);
+    let save = move |state: &ClusterState| {
+        replace_file(&*disk, &path, &state.to_json())?;
+        Ok(state_files::saved(&*disk, &path)?)
+    };
     Ok(ClusterView::new(state, ports, entries, Box::new(save))?)
 }

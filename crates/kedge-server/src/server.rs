@@ -29,7 +29,7 @@ use crate::limits::Limits;
 use crate::login::Logins;
 use crate::metrics::Metrics;
 use crate::pools::TaskPools;
-use crate::registry::{BucketRegistry, RegistrySetup};
+use crate::registry::{BucketRegistry, RegistryError, RegistrySetup};
 use crate::replication::Replicator;
 use crate::shared::Shared;
 use crate::text_exec::Marks;
@@ -440,7 +440,18 @@ fn open_registry(
     if let Some(bucket) = config.create.as_ref().filter(|_| config.cluster.is_none())
         && registry.get(&bucket.name).is_none()
     {
-        registry.create(bucket.clone())?;
+        match registry.create(bucket.clone()) {
+            // The others are served, and who manages the server can order what is to become of it.
+            Err(RegistryError::Unserved(error)) => {
+                let (bucket, remedy) = (&bucket.name, &error.remedy);
+                tracing::error!(
+                    bucket,
+                    remedy,
+                    "the bucket of the settings is not made: its directory is not served"
+                );
+            }
+            made => drop(made?),
+        }
     }
     let changed = front_ends.clone();
     registry

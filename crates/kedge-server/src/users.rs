@@ -9,6 +9,7 @@ use kedge_disk::{Disk, DiskError, read_file, replace_file};
 use parking_lot::Mutex;
 
 use crate::audit::Audit;
+use crate::state_files::{self, StateFileError};
 
 /// Saves the users, durably.
 pub type SaveUsers =
@@ -30,6 +31,9 @@ pub enum UsersError {
     /// The file of users cannot be read.
     #[error(transparent)]
     Read(#[from] DiskError),
+    /// It is missing, though it was there.
+    #[error(transparent)]
+    Missing(#[from] StateFileError),
     /// The file of users is not what this version writes.
     #[error("{}: {source}", path.display())]
     Damaged {
@@ -55,12 +59,12 @@ impl std::fmt::Debug for Users {
 }
 
 impl Users {
-    /// The users kept in a file, which is replaced whenever they change. There are none when there is no file.
+    /// The users kept in a file, which is replaced whenever they change. There are none when there is no file and was none.
     ///
     /// # Errors
-    /// `Read`, `Damaged`; `Refused` when the system has no random bytes.
+    /// `Read`, `Missing`, `Damaged`; `Refused` when the system has no random bytes.
     pub fn open(disk: Arc<dyn Disk>, path: PathBuf) -> Result<Self, UsersError> {
-        let store = if disk.exists(&path)? {
+        let store = if state_files::is_there(&*disk, &path)? {
             let bytes = read_file(&*disk, &path)?;
             UserStore::from_json(&String::from_utf8_lossy(&bytes)).map_err(|source| {
                 UsersError::Damaged {
@@ -71,8 +75,10 @@ impl Users {
         } else {
             UserStore::new()?
         };
-        let save =
-            move |store: &UserStore| Ok(replace_file(&*disk, &path, store.to_json().as_bytes())?);
+        let save = move |store: &UserStore| {
+            replace_file(&*disk, &path, store.to_json().as_bytes())?;
+            Ok(state_files::saved(&*disk, &path)?)
+        };
         Ok(Self::new(store, Box::new(save)))
     }
 

@@ -34,6 +34,8 @@ struct Done {
     /// Whether a map was followed to its end before: a bucket that a later one names is a new one.
     has_begun: bool,
     followed: Option<Revision>,
+    /// Why buckets could not be made, as it was told last.
+    refused: BTreeMap<String, String>,
 }
 
 /// Follows the map until the server stops.
@@ -74,9 +76,17 @@ fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut Done) -> bool {
             Ok(opened)
         });
         let opened = match ensured {
-            Ok(opened) => opened,
+            Ok(opened) => {
+                done.refused.remove(&bucket.name);
+                opened
+            }
             Err(error) => {
-                tracing::error!(bucket = bucket.name, %error, "cannot make a bucket of the cluster");
+                // It is tried again and again: once is enough to say so.
+                let why = error.to_string();
+                if done.refused.get(&bucket.name) != Some(&why) {
+                    tracing::error!(bucket = bucket.name, %error, "cannot make a bucket of the cluster");
+                    done.refused.insert(bucket.name.clone(), why);
+                }
                 (is_complete, waits) = (false, true);
                 continue;
             }

@@ -10,7 +10,7 @@ use kedge_types::{Manifest, ManifestUid, Status, VbId};
 use std::sync::Arc;
 
 use super::{BucketFacts, Buckets, BucketsError};
-use crate::registry::{BucketRegistry, RegistryError};
+use crate::registry::{BucketRegistry, RegistryError, Unserved};
 
 impl From<RegistryError> for BucketsError {
     fn from(error: RegistryError) -> Self {
@@ -21,9 +21,10 @@ impl From<RegistryError> for BucketsError {
             RegistryError::TooMany => Self::TooMany(BUCKETS_MAX),
             RegistryError::FlushDisabled(_) => Self::FlushDisabled,
             RegistryError::Refused(_) => Self::Temporary(error.to_string()),
-            RegistryError::BadSetting(_) | RegistryError::BadName(_) => {
-                Self::Refused(error.to_string())
-            }
+            RegistryError::BadSetting(_)
+            | RegistryError::BadName(_)
+            | RegistryError::Unserved(_)
+            | RegistryError::NoSettings(_) => Self::Refused(error.to_string()),
             other => Self::Failed(other.to_string()),
         }
     }
@@ -71,6 +72,15 @@ impl Buckets for BucketRegistry {
 
     fn create(&self, config: BucketConfig) -> Result<(), BucketsError> {
         Self::create(self, config)?;
+        Ok(())
+    }
+
+    fn unserved(&self) -> Result<Vec<Unserved>, BucketsError> {
+        Ok(Self::unserved(self)?)
+    }
+
+    fn adopt(&self, name: &str) -> Result<(), BucketsError> {
+        Self::adopt(self, name)?;
         Ok(())
     }
 

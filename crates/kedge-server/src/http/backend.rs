@@ -8,6 +8,8 @@ use kedge_cluster::{ManifestEdit, ManifestError};
 use kedge_types::{Manifest, ManifestUid, VbId};
 use std::sync::Arc;
 
+use crate::registry::Unserved;
+
 /// One bucket as management shows it.
 #[derive(Clone, Debug)]
 pub struct BucketFacts {
@@ -64,6 +66,16 @@ pub trait Buckets: Send + Sync + 'static {
     /// # Errors
     /// `Exists`, `TooMany`, `Refused`, `Failed`.
     fn create(&self, config: BucketConfig) -> Result<(), BucketsError>;
+    /// Directories of buckets that are not served, and stay as they are.
+    ///
+    /// # Errors
+    /// `Failed`.
+    fn unserved(&self) -> Result<Vec<Unserved>, BucketsError>;
+    /// Serves a bucket whose directory is there and is not served.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists`, `TooMany`, `Refused`, `Failed`.
+    fn adopt(&self, name: &str) -> Result<(), BucketsError>;
     /// Changes settings.
     ///
     /// # Errors

@@ -140,6 +140,33 @@ pub(crate) async fn create(call: Call, form: Form) -> Handled {
     Ok(Reply::text(StatusCode::ACCEPTED, ""))
 }
 
+/// `GET /kedge/buckets/unserved`: directories of this node that are not served, and what can be done.
+pub(crate) async fn unserved(call: Call) -> Handled {
+    call.caller.require(Privilege::Buckets, None)?;
+    let unserved = call
+        .blocking(|state| state.parts.buckets.unserved())
+        .await?
+        .map_err(|error| refusal(&error))?;
+    let shown = unserved.iter().map(|it| {
+        json!({
+            "name": it.name,
+            "path": it.path.display().to_string(),
+            "why": it.why,
+            "remedy": it.remedy,
+        })
+    });
+    ok(&shown.collect::<Value>())
+}
+
+/// `POST /kedge/buckets/unserved/BUCKET/adopt`: this node serves what is in its directory of that name.
+pub(crate) async fn adopt(call: Call, Path(name): Path<String>) -> Handled {
+    call.caller.require(Privilege::Buckets, None)?;
+    call.blocking(move |state| state.parts.buckets.adopt(&name))
+        .await?
+        .map_err(|error| refusal(&error))?;
+    done()
+}
+
 pub(crate) async fn update(call: Call, Path(name): Path<String>, form: Form) -> Handled {
     let facts = call.bucket(&name, Privilege::Manage)?;
     let change =

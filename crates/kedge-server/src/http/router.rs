@@ -128,6 +128,11 @@ fn bucket_routes() -> Routes {
             &format!("{BUCKET}/controller/resetVbucket"),
             post(buckets::reset_vbucket),
         )
+        .route("/kedge/buckets/unserved", get(buckets::unserved))
+        .route(
+            "/kedge/buckets/unserved/{bucket}/adopt",
+            post(buckets::adopt),
+        )
         .route(&format!("{BUCKET}/stats"), get(buckets::stats))
         .route(&format!("{BUCKET}/nodes"), get(nodes::list))
         .route(&format!("{BUCKET}/nodes/{{node}}"), get(nodes::get))

@@ -15,6 +15,7 @@ use kedge_disk::{Disk, read_file, replace_file};
 use kedge_types::{Manifest, ManifestUid};
 
 use super::{BucketRegistry, RegistryError, RegistrySetup, bucket_dir, entry};
+use crate::state_files;
 
 /// The file in a bucket's directory. A bucket whose manifest was never changed need not have it.
 pub(crate) const MANIFEST_FILE: &str = "manifest.json";
@@ -25,13 +26,13 @@ pub(super) type Keepers = BTreeMap<String, ManifestKeeper>;
 /// The manifest that a bucket was left with.
 ///
 /// # Errors
-/// `Disk`, `Damaged`.
+/// `Disk`, `Damaged`; `State` if it is missing.
 pub(super) fn read_manifest(
     setup: &RegistrySetup,
     bucket: &str,
 ) -> Result<ManifestKeeper, RegistryError> {
     let path = bucket_dir(&setup.data_dir, bucket).join(MANIFEST_FILE);
-    if !setup.disk.exists(&path)? {
+    if !state_files::is_there(&*setup.disk, &path)? {
         return Ok(ManifestKeeper::default());
     }
     let json = read_file(&*setup.disk, &path)?;
@@ -47,7 +48,8 @@ pub(super) fn write_manifest(
     keeper: &ManifestKeeper,
 ) -> Result<(), RegistryError> {
     let path = dir.join(MANIFEST_FILE);
-    Ok(replace_file(disk, &path, &keeper.to_json())?)
+    replace_file(disk, &path, &keeper.to_json())?;
+    Ok(state_files::saved(disk, &path)?)
 }
 
 impl BucketRegistry {

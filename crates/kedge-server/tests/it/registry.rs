@@ -1,6 +1,7 @@
 //! Buckets made and dropped while the server runs, and found again after a restart.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kedge_bucket::{BucketChange, BucketConfig, Completion, Completions, Cookie, Recovery};
@@ -239,7 +240,7 @@ fn names_of_buckets() {
 }
 
 #[test]
-fn what_a_crash_leaves_of_a_bucket_is_removed() {
+fn what_a_crash_leaves_of_a_bucket_that_was_made_or_dropped_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let registry = on_disk(dir.path()).unwrap();
     for name in ["kept", "dropped"] {
@@ -254,8 +255,13 @@ fn what_a_crash_leaves_of_a_bucket_is_removed() {
     let buckets = dir.path().join("buckets");
     // Made up to the last step, or dropped up to the first.
     std::fs::create_dir_all(buckets.join("made/log")).unwrap();
+    std::fs::write(buckets.join("made/creating"), "").unwrap();
     std::fs::write(buckets.join("made/bucket.json.tmp"), "{").unwrap();
-    std::fs::remove_file(buckets.join("dropped/bucket.json")).unwrap();
+    std::fs::rename(
+        buckets.join("dropped/bucket.json"),
+        buckets.join("dropped/dropping"),
+    )
+    .unwrap();
     let registry = on_disk(dir.path()).unwrap();
     assert_eq!(names(&registry), ["kept"]);
     assert!(!buckets.join("made").exists() && !buckets.join("dropped").exists());
@@ -264,6 +270,158 @@ fn what_a_crash_leaves_of_a_bucket_is_removed() {
         .unwrap()
         .wait_loaded()
         .unwrap();
+    registry.shutdown();
+}
+
+/// All files below a directory, and what is in them.
+fn contents(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut found = BTreeMap::new();
+    for entry in std::fs::read_dir(dir).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(contents(&path));
+        } else {
+            found.insert(path.clone(), std::fs::read(&path).unwrap());
+        }
+    }
+    found
+}
+
+/// A data directory with the buckets "a" and "b", the second of which has lost its settings.
+fn without_settings() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = on_disk(dir.path()).unwrap();
+    for name in ["a", "b"] {
+        let bucket = registry.create(config(name)).unwrap();
+        bucket.wait_loaded().unwrap();
+        registry.edit_manifest(name, &scope("s")).unwrap();
+    }
+    registry.shutdown();
+    drop(registry);
+    std::fs::remove_file(dir.path().join("buckets/b/bucket.json")).unwrap();
+    dir
+}
+
+/// A bucket without `bucket.json` was deleted at the next start, data files and log included.
+#[test]
+fn a_bucket_that_lost_its_settings_is_left_alone_until_it_is_adopted() {
+    let dir = without_settings();
+    let path = dir.path().join("buckets/b");
+    let before = contents(&path);
+    assert!(before.len() > 3, "{:?}", before.keys());
+    for _ in 0..2 {
+        let registry = on_disk(dir.path()).unwrap();
+        assert_eq!(names(&registry), ["a"]);
+        let [unserved] = &registry.unserved().unwrap()[..] else {
+            panic!("there is one")
+        };
+        assert_eq!((&*unserved.name, &unserved.path), ("b", &path));
+        assert!(unserved.remedy.contains("kedge bucket adopt b"));
+        for name in ["b", "B"] {
+            let Err(error @ RegistryError::Unserved(_)) = registry.create(config(name)) else {
+                panic!("{name} is made")
+            };
+            let path = path.display().to_string();
+            assert!(error.to_string().contains(&path), "{error}");
+        }
+        registry.shutdown();
+        drop(registry);
+        assert_eq!(contents(&path), before);
+    }
+    let registry = on_disk(dir.path()).unwrap();
+    let bucket = registry.adopt("b").unwrap();
+    bucket.wait_loaded().unwrap();
+    assert_eq!(bucket.config().quota_bytes, 64 << 20);
+    assert_eq!(registry.manifest("b").unwrap().uid, ManifestUid(1));
+    assert!(registry.cluster().snapshot().bucket("b").is_some());
+    assert!(registry.unserved().unwrap().is_empty());
+    assert!(matches!(registry.adopt("b"), Err(RegistryError::Exists(_))));
+    for none in ["c", ".."] {
+        assert!(registry.adopt(none).is_err());
+    }
+    registry.shutdown();
+    drop(registry);
+    let registry = on_disk(dir.path()).unwrap();
+    assert_eq!(names(&registry), ["a", "b"]);
+    registry.shutdown();
+}
+
+#[test]
+fn what_is_no_bucket_is_left_alone_and_is_none_without_its_settings() {
+    let dir = without_settings();
+    let buckets = dir.path().join("buckets");
+    std::fs::remove_file(buckets.join("b/bucket.json.copy")).unwrap();
+    std::fs::create_dir_all(buckets.join("empty")).unwrap();
+    std::fs::write(buckets.join("notes.txt"), "text").unwrap();
+    let before = contents(&buckets.join("b"));
+    let registry = on_disk(dir.path()).unwrap();
+    let unserved = registry.unserved().unwrap();
+    let listed: Vec<&str> = unserved.iter().map(|it| &*it.name).collect();
+    assert_eq!(listed, ["b", "notes.txt"]);
+    for name in listed {
+        let refused = registry.adopt(name);
+        assert!(
+            matches!(refused, Err(RegistryError::NoSettings(_))),
+            "{name}"
+        );
+    }
+    // Nothing is in the way of this one.
+    registry.create(config("empty")).unwrap();
+    registry.drop_bucket("a").unwrap();
+    registry.shutdown();
+    drop(registry);
+    assert_eq!(contents(&buckets.join("b")), before);
+    assert_eq!(std::fs::read(buckets.join("notes.txt")).unwrap(), b"text");
+    assert!(!buckets.join("a").exists());
+}
+
+#[test]
+fn a_bucket_that_was_put_there_meanwhile_is_not_written_over_and_can_be_adopted() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = on_disk(dir.path()).unwrap();
+    let path = dir.path().join("buckets/b");
+    std::fs::create_dir_all(&path).unwrap();
+    let json = serde_json::to_vec(&config("b")).unwrap();
+    std::fs::write(path.join("bucket.json"), &json).unwrap();
+    let refused = registry.create(config("b"));
+    assert!(matches!(refused, Err(RegistryError::Unserved(_))));
+    assert_eq!(std::fs::read(path.join("bucket.json")).unwrap(), json);
+    registry.adopt("b").unwrap().wait_loaded().unwrap();
+    registry.shutdown();
+}
+
+#[test]
+fn a_manifest_or_a_cluster_state_that_was_there_is_missed() {
+    for file in ["buckets/a/manifest.json", "cluster.json"] {
+        let dir = without_settings();
+        let path = dir.path().join(file);
+        std::fs::remove_file(&path).unwrap();
+        let Err(error) = on_disk(dir.path()) else {
+            panic!("it opens without {file}")
+        };
+        let error = error.to_string();
+        let list = path.with_file_name("files.json").display().to_string();
+        assert!(error.contains(&path.display().to_string()), "{error}");
+        assert!(error.contains(&list), "{error}");
+        std::fs::remove_file(&list).unwrap();
+        on_disk(dir.path()).unwrap().shutdown();
+    }
+}
+
+#[test]
+fn a_drop_that_the_disk_refuses_to_begin_has_dropped_nothing() {
+    let disk = Arc::new(SimDisk::new(1));
+    let registry = open(disk.clone(), Path::new("/data")).unwrap();
+    registry.create(config("a")).unwrap().wait_loaded().unwrap();
+    disk.fail_next(Operation::Rename, Fault::Io);
+    assert!(matches!(
+        registry.drop_bucket("a"),
+        Err(RegistryError::Disk(_))
+    ));
+    assert_eq!(names(&registry), ["a"]);
+    assert!(registry.cluster().snapshot().bucket("a").is_some());
+    registry.drop_bucket("a").unwrap();
+    assert!(!disk.exists(Path::new("/data/buckets/a")).unwrap());
     registry.shutdown();
 }
 

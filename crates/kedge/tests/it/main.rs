@@ -15,6 +15,7 @@ mod hostile;
 mod import;
 mod lifecycle;
 mod load_faults;
+mod missing;
 mod permissions;
 mod process;
 mod random;

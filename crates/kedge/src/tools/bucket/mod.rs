@@ -1,4 +1,4 @@
-//! `kedge bucket`: make, change, show, drop and empty buckets.
+//! `kedge bucket`: make, change, show, drop, empty and adopt buckets.
 
 mod settings;
 mod show;
@@ -10,7 +10,7 @@ use crate::client::{HttpClient, encode};
 use crate::output;
 use settings::{Fields, Settings};
 
-/// Make, change, show, list, drop and empty buckets
+/// Make, change, show, list, drop, empty and adopt buckets
 #[derive(Args, Clone, Debug)]
 pub(crate) struct BucketArgs {
     #[command(subcommand)]
@@ -66,6 +66,13 @@ enum BucketCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Serve a bucket whose directory is there and is not served
+    ///
+    /// The node serves what is in its directory of that name, with the settings that the bucket had last.
+    Adopt {
+        /// Its name, as kedge bucket list has it among those that are not served
+        name: String,
+    },
     /// Empty a bucket
     Flush {
         /// Its name
@@ -74,6 +81,7 @@ enum BucketCommand {
 }
 
 const BUCKETS: &str = "/pools/default/buckets";
+const UNSERVED: &str = "/kedge/buckets/unserved";
 
 pub(crate) fn run(args: &BucketArgs) -> Result<(), ToolError> {
     let client = args.access.management()?;
@@ -132,11 +140,28 @@ pub(crate) fn run(args: &BucketArgs) -> Result<(), ToolError> {
             if *json {
                 format!("{list}\n")
             } else {
-                show::all(&list)
+                show::all(&list) + &unserved(&client)?
             }
+        }
+        BucketCommand::Adopt { name } => {
+            let place = format!("{UNSERVED}/{}/adopt", encode(name));
+            client.expect("POST", &place, &[])?;
+            format!("bucket \"{name}\" is served\n")
         }
     };
     Ok(output::print(&said)?)
+}
+
+/// The directories that are not served, a line for each; nothing for a user who may not make buckets.
+fn unserved(client: &HttpClient) -> Result<String, ToolError> {
+    let reply = client.send("GET", UNSERVED, &[])?;
+    if reply.code == 403 {
+        return Ok(String::new());
+    }
+    let reply = client.succeeded(reply)?;
+    Ok(show::unserved(
+        &serde_json::from_slice(&reply.body).unwrap_or_default(),
+    ))
 }
 
 /// Sends a form; what is wrong with it comes as a table.

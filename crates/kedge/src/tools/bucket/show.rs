@@ -147,6 +147,25 @@ pub(super) fn all(list: &Value) -> String {
     table("lrrrrr", &rows)
 }
 
+/// Directories that are not served, a line for each.
+pub(super) fn unserved(list: &Value) -> String {
+    let text = |it: &Value, field: &str| it.get(field).and_then(Value::as_str).map(str::to_owned);
+    let line = |it: &Value| {
+        Some(format!(
+            "not served: {} ({}): {}; {}\n",
+            text(it, "name")?,
+            text(it, "path")?,
+            text(it, "why")?,
+            text(it, "remedy")?
+        ))
+    };
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(line)
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,6 +183,19 @@ mod tests {
              default      7       1.5      100.0      1024         0  yes\n\
              b            -         -          -         -         -  no\n"
         );
+    }
+
+    #[test]
+    fn what_is_not_served_has_a_line() {
+        let list = serde_json::json!([{
+            "name": "b", "path": "/data/buckets/b", "why": "its bucket.json is missing",
+            "remedy": "serve it with: kedge bucket adopt b",
+        }, {}]);
+        assert_eq!(
+            unserved(&list),
+            "not served: b (/data/buckets/b): its bucket.json is missing; serve it with: kedge bucket adopt b\n"
+        );
+        assert_eq!(unserved(&Value::Null), "");
     }
 
     #[test]

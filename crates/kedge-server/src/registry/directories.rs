@@ -1,0 +1,284 @@
+//! What the directories of `buckets` are, and how they come and go.
+//!
+//! ```text
+//! bucket.json     a bucket, whatever else there is
+//! dropping        one that is being dropped: bucket.json itself, under another name
+//! creating        one that is being made or imported, and that nobody has written to yet
+//! anything else   not understood: left alone, and not served until an operator says so
+//! ```
+//!
+//! Invariants:
+//! * `creating` is there, durably, before anything else of a new bucket, and gone, durably, before anybody writes to it.
+//! * `dropping` takes the place of `bucket.json` in one step, and is there until all else is gone, durably.
+//! * So nothing is ever removed because something else is missing.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use kedge_bucket::{BucketConfig, DROPPING_FILE, finish_drop, remove_but_last};
+use kedge_disk::{Disk, DiskError, read_file, replace_file};
+
+use super::{RegistryError, bucket_dir, buckets_dir, config_path, read_config};
+
+/// The mark of a bucket that is being made.
+const CREATING_FILE: &str = "creating";
+/// A copy of `bucket.json`, for when that gets lost.
+const COPY_FILE: &str = "bucket.json.copy";
+
+/// What a directory is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Directory {
+    /// There is none, or nothing in it.
+    Nothing,
+    /// A bucket.
+    Bucket,
+    /// A bucket that was not made to the end.
+    Creating,
+    /// A bucket that was not dropped to the end.
+    Dropping,
+    /// Something else.
+    Unknown,
+}
+
+/// Looks at a directory of `buckets`.
+pub(super) fn look(disk: &dyn Disk, dir: &Path) -> Result<Directory, DiskError> {
+    let names = match disk.list(dir) {
+        Ok(names) => names,
+        Err(error) if error.is_not_found() => return Ok(Directory::Nothing),
+        Err(error) if error.source.kind() == ErrorKind::NotADirectory => {
+            return Ok(Directory::Unknown);
+        }
+        Err(error) => return Err(error),
+    };
+    let has = |file: &str| names.iter().any(|name| name == file);
+    let settings = config_path(dir);
+    let settings = settings.file_name().and_then(|name| name.to_str());
+    Ok(if settings.is_some_and(has) {
+        Directory::Bucket
+    } else if has(DROPPING_FILE) {
+        Directory::Dropping
+    } else if has(CREATING_FILE) {
+        Directory::Creating
+    } else if names.is_empty() {
+        Directory::Nothing
+    } else {
+        Directory::Unknown
+    })
+}
+
+/// A directory of `buckets` that is not served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unserved {
+    /// Its name, which no new bucket gets.
+    pub name: String,
+    /// The directory.
+    pub path: PathBuf,
+    /// Why it is not served.
+    pub why: &'static str,
+    /// What an operator can do.
+    pub remedy: String,
+}
+
+impl Unserved {
+    pub(super) fn new(
+        disk: &dyn Disk,
+        data_dir: &Path,
+        name: &str,
+        is: Directory,
+    ) -> Result<Self, DiskError> {
+        let path = bucket_dir(data_dir, name);
+        let adopt = format!("serve it with: kedge bucket adopt {name}");
+        let (why, remedy) = if is == Directory::Bucket {
+            ("it was put there while the server runs", adopt)
+        } else if has_copy(disk, &path) {
+            ("its bucket.json is missing", adopt)
+        } else {
+            let remedy =
+                "put its bucket.json back from a backup, or move it out of the data directory";
+            (
+                "it has no bucket.json, and no copy of one",
+                remedy.to_owned(),
+            )
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            path,
+            why,
+            remedy,
+        })
+    }
+}
+
+fn has_copy(disk: &dyn Disk, dir: &Path) -> bool {
+    // What is no directory has none.
+    disk.exists(&dir.join(COPY_FILE)).unwrap_or(false)
+}
+
+/// The directories that are not those of these buckets, nor about to become or to have been one.
+pub(super) fn unserved(
+    disk: &dyn Disk,
+    data_dir: &Path,
+    is_served: impl Fn(&str) -> bool,
+) -> Result<Vec<Unserved>, DiskError> {
+    let mut unserved = Vec::new();
+    for name in disk.list(&buckets_dir(data_dir))? {
+        if is_served(&name) {
+            continue;
+        }
+        let is = look(disk, &bucket_dir(data_dir, &name))?;
+        if matches!(is, Directory::Bucket | Directory::Unknown) {
+            unserved.push(Unserved::new(disk, data_dir, &name, is)?);
+        }
+    }
+    Ok(unserved)
+}
+
+/// Makes the directory of a new bucket, which is none before [`end_creation`]. What is left of one that was not made or
+/// dropped to the end goes, unless `keep` says that what was made of it is to be kept.
+///
+/// # Errors
+/// `Unserved` if something else is there, under this name or one that differs in upper and lower case only; `Disk`.
+pub(super) fn begin_creation(
+    disk: &dyn Disk,
+    data_dir: &Path,
+    name: &str,
+    keep: bool,
+) -> Result<(), RegistryError> {
+    let others = |other: &str| other == name || !other.eq_ignore_ascii_case(name);
+    let twin = unserved(disk, data_dir, others)?;
+    let dir = bucket_dir(data_dir, name);
+    let is = look(disk, &dir)?;
+    let here = matches!(is, Directory::Bucket | Directory::Unknown);
+    let here = here.then(|| Unserved::new(disk, data_dir, name, is));
+    if let Some(unserved) = here.transpose()?.or_else(|| twin.into_iter().next()) {
+        return Err(RegistryError::Unserved(unserved));
+    }
+    match is {
+        Directory::Dropping => finish_drop(disk, &dir)?,
+        Directory::Creating if !keep => remove_unmade(disk, &dir)?,
+        _ => {}
+    }
+    disk.create_dir_all(&dir)?;
+    disk.create(&dir.join(CREATING_FILE))?;
+    Ok(disk.sync_dir(&dir)?)
+}
+
+/// The bucket is made, and has its settings: it is one from now on.
+pub(super) fn end_creation(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+    let mark = dir.join(CREATING_FILE);
+    if disk.exists(&mark)? {
+        disk.remove(&mark)?;
+        disk.sync_dir(dir)?;
+    }
+    Ok(())
+}
+
+/// Removes what is left of a bucket that was not made to the end.
+pub(super) fn remove_unmade(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+    remove_but_last(disk, dir, CREATING_FILE)
+}
+
+/// Marks a bucket as one that is being dropped, durably. Takes no room on the disk.
+pub(super) fn begin_drop(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+    let mark = dir.join(DROPPING_FILE);
+    match disk.rename(&config_path(dir), &mark) {
+        // Someone removed it by hand.
+        Err(error) if error.is_not_found() => drop(disk.create(&mark)?),
+        renamed => renamed?,
+    }
+    disk.sync_dir(dir)
+}
+
+/// The bucket is not dropped after all.
+pub(super) fn cancel_drop(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
+    disk.rename(&dir.join(DROPPING_FILE), &config_path(dir))?;
+    disk.sync_dir(dir)
+}
+
+/// Keeps a copy of the settings, for [`settings_from_copy`]. On a full disk the next start does it.
+pub(super) fn keep_copy(disk: &dyn Disk, dir: &Path, json: &[u8]) -> Result<(), DiskError> {
+    let copy = dir.join(COPY_FILE);
+    if disk.exists(&copy)? && read_file(disk, &copy)? == json {
+        return Ok(());
+    }
+    match replace_file(disk, &copy, json) {
+        Err(error) if error.is_no_space() => Ok(()),
+        replaced => replaced,
+    }
+}
+
+/// Gives a directory without settings those of the copy.
+///
+/// # Errors
+/// `NoSettings` without a copy; `Damaged`, `Disk`.
+pub(super) fn settings_from_copy(
+    disk: &dyn Disk,
+    dir: &Path,
+) -> Result<BucketConfig, RegistryError> {
+    if !has_copy(disk, dir) {
+        return Err(RegistryError::NoSettings(dir.to_owned()));
+    }
+    let copy = dir.join(COPY_FILE);
+    let config = read_config(disk, &copy)?;
+    replace_file(disk, &config_path(dir), &read_file(disk, &copy)?)?;
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kedge_disk::{Fault, SimDisk};
+
+    fn data_dir() -> &'static Path {
+        Path::new("/data")
+    }
+
+    /// A bucket of two files and a log, up to where the power fails.
+    fn make(disk: &SimDisk) -> Result<(), RegistryError> {
+        let dir = bucket_dir(data_dir(), "b");
+        disk.create_dir_all(&buckets_dir(data_dir()))?;
+        begin_creation(disk, data_dir(), "b", false)?;
+        let config = BucketConfig::new("b", 4, 64 << 20);
+        super::super::write_config(disk, data_dir(), &config)?;
+        end_creation(disk, &dir)?;
+        disk.create_dir_all(&dir.join("log"))?;
+        for file in ["0.couch.1", "log/1.log"] {
+            disk.create(&dir.join(file))?;
+        }
+        disk.sync_dir(&dir)?;
+        Ok(disk.sync_dir(&dir.join("log"))?)
+    }
+
+    #[test]
+    fn a_crash_at_any_operation_of_a_creation_or_a_drop_leaves_nothing_that_is_not_understood() {
+        let dir = bucket_dir(data_dir(), "b");
+        let mut seen = std::collections::BTreeSet::new();
+        for number in 1.. {
+            let disk = SimDisk::new(number);
+            disk.fail_operation(number, Fault::PowerLoss);
+            let made = make(&disk).is_ok();
+            let begun = made && begin_drop(&disk, &dir).is_ok();
+            let dropped = begun && finish_drop(&disk, &dir).is_ok();
+            for seed in 0..20 {
+                let disk = disk.fork();
+                disk.crash(seed);
+                let is = look(&disk, &dir).unwrap();
+                assert_ne!(is, Directory::Unknown, "operation {number}, seed {seed}");
+                assert!(!made || begun || matches!(is, Directory::Bucket | Directory::Dropping));
+                assert!(!begun || matches!(is, Directory::Nothing | Directory::Dropping));
+                assert!(!dropped || is == Directory::Nothing);
+                seen.insert(format!("{is:?}"));
+                // All but a bucket can be made anew.
+                if is != Directory::Bucket {
+                    disk.create_dir_all(&buckets_dir(data_dir())).unwrap();
+                    begin_creation(&disk, data_dir(), "b", false).unwrap();
+                    assert_eq!(disk.list(&dir).unwrap(), [CREATING_FILE]);
+                }
+            }
+            if dropped {
+                break;
+            }
+        }
+        assert_eq!(seen.len(), 4, "{seen:?}");
+    }
+}

@@ -1,0 +1,151 @@
+//! Data directories that have lost a file: nothing begins anew without a word, and nothing that is left is removed.
+
+use std::path::{Path, PathBuf};
+
+use crate::process::{PASSWORD, Server, kedge, run, serve};
+
+fn write(server: &Server, name: &str) {
+    let written = server.connect().set(name.as_bytes(), b"1", None);
+    written.expect("a write");
+}
+
+fn has(server: &Server, name: &str) -> bool {
+    let found = server.connect().get(name.as_bytes());
+    found.expect("an answer").is_some()
+}
+
+fn stop(server: Server) -> String {
+    server.signal(rustix::process::Signal::TERM);
+    let (status, stderr) = server.wait();
+    assert!(status.success(), "{stderr}");
+    stderr
+}
+
+fn bucket(server: &Server, words: &[&str]) -> (Option<i32>, String, String) {
+    let url = format!("http://{}/", server.mgmt);
+    run(kedge(&["bucket"])
+        .args(words)
+        .args(["-U", &url, "-u", "Administrator", "-P", PASSWORD]))
+}
+
+/// What a server says that does not start.
+fn refusal(dir: &Path, more: &[&str]) -> String {
+    match Server::spawn(serve(dir, more)) {
+        Ok(_) => panic!("it starts"),
+        Err(why) => why,
+    }
+}
+
+/// The directory with all its data was deleted at the next start, and an empty bucket put in its place.
+#[test]
+fn a_bucket_without_its_settings_waits_for_an_order() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &[]);
+    write(&server, "kept");
+    stop(server);
+    let settings = dir.path().join("buckets/default/bucket.json");
+    std::fs::remove_file(&settings).expect("it is there");
+
+    let server = Server::start(dir.path(), &[]);
+    let (code, listed, _) = bucket(&server, &["list"]);
+    assert_eq!(code, Some(0));
+    assert!(listed.contains("not served: default ("), "{listed}");
+    assert!(listed.contains("kedge bucket adopt default"), "{listed}");
+    let (code, _, why) = bucket(&server, &["create", "default"]);
+    assert_ne!(code, Some(0));
+    assert!(why.contains("kedge bucket adopt default"), "{why}");
+    let (code, _, why) = bucket(&server, &["adopt", "other"]);
+    assert_ne!(code, Some(0), "{why}");
+    let (code, said, why) = bucket(&server, &["adopt", "default"]);
+    assert_eq!(code, Some(0), "{why}");
+    assert_eq!(said, "bucket \"default\" is served\n");
+    assert!(has(&server, "kept"));
+    write(&server, "new");
+    let (_, listed, _) = bucket(&server, &["list"]);
+    assert!(!listed.contains("not served"), "{listed}");
+    let log = stop(server);
+    assert!(log.contains("is not served and stays as it is"), "{log}");
+
+    let server = Server::start(dir.path(), &[]);
+    assert!(settings.exists() && has(&server, "kept") && has(&server, "new"));
+}
+
+#[test]
+fn users_that_were_there_are_missed() {
+    let dir = tempfile::tempdir().expect("a directory");
+    stop(Server::start(dir.path(), &[]));
+    let users = dir.path().join("users.json");
+    std::fs::remove_file(&users).expect("it is there");
+    let why = refusal(dir.path(), &[]);
+    for part in ["users.json is missing", "files.json"] {
+        assert!(why.contains(part), "{why}");
+    }
+    std::fs::remove_file(dir.path().join("files.json")).expect("the list");
+    stop(Server::start(dir.path(), &[]));
+    assert!(users.exists());
+}
+
+fn segments(dir: &Path) -> Vec<PathBuf> {
+    let files = std::fs::read_dir(dir.join("buckets/default/log")).expect("a log");
+    let files = files.map(|file| file.expect("a name").path());
+    files
+        .filter(|file| file.extension().is_some_and(|it| it == "log"))
+        .collect()
+}
+
+/// What only the log had was gone, and the server said that all was well.
+#[test]
+fn a_log_whose_only_segment_is_gone_stops_the_start() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &["--settle-age=1h"]);
+    write(&server, "logged");
+    let durable = Some(kedge_types::DurabilityLevel::PersistToMajority);
+    let written = server.connect().set(b"durable", b"1", durable);
+    written.expect("a write");
+    server.kill();
+    for segment in segments(dir.path()) {
+        std::fs::remove_file(segment).expect("it is there");
+    }
+    let why = refusal(dir.path(), &[]);
+    assert!(why.contains("00000000000000000001.log"), "{why}");
+    assert!(why.contains("--recover salvage"), "{why}");
+    let server = Server::start(dir.path(), &["--recover=salvage"]);
+    assert!(!has(&server, "durable"));
+    write(&server, "new");
+    stop(server);
+    assert!(has(&Server::start(dir.path(), &[]), "new"));
+}
+
+/// Without a log, a file that was cut showed an older commit.
+#[test]
+fn a_cut_or_missing_file_sets_its_vbucket_aside() {
+    for is_cut in [true, false] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let start = || Server::start(dir.path(), &["--commit-log=false"]);
+        let lost = kedge_types::VbId::of_key(b"key", 64);
+        let file = dir.path().join(format!("buckets/default/{lost}.couch.1"));
+        let server = start();
+        write(&server, "key");
+        stop(server);
+        let len = file.metadata().expect("the file").len();
+        let server = start();
+        let durable = Some(kedge_types::DurabilityLevel::PersistToMajority);
+        let written = server.connect().set(b"key", b"2", durable);
+        written.expect("a write");
+        server.kill();
+        if is_cut {
+            let file = std::fs::File::options().write(true).open(&file);
+            file.and_then(|file| file.set_len(len)).expect("cut");
+        } else {
+            std::fs::remove_file(&file).expect("it is there");
+        }
+        let server = start();
+        let refused = server.connect().get(b"key").expect_err("it is set aside");
+        assert_eq!(
+            refused.status(),
+            Some(kedge_types::Status::TemporaryFailure)
+        );
+        let log = stop(server);
+        assert!(log.contains(&format!("{lost}.couch.1")), "{log}");
+    }
+}
