@@ -53,9 +53,9 @@ enum Tool {
     Import(Box<import::ImportArgs>),
     #[command(display_order = 11)]
     Vbucket(vbucket::VbucketArgs),
-    /// Print the version
     #[command(display_order = 12)]
     Cluster(cluster::ClusterArgs),
+    /// Print the version
     #[command(display_order = 13)]
     Version,
 }
@@ -161,10 +161,41 @@ fn finish_file(command: &str, result: Result<u8, FileError>) -> ExitCode {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
         command().debug_assert();
+    }
+
+    /// Checks that the commands below one are described, each by its own words.
+    fn check_descriptions(command: &Command, path: &str) {
+        let mut seen = HashMap::new();
+        for below in command.get_subcommands() {
+            let name = format!("{path} {}", below.get_name());
+            let about = below.get_about().map(ToString::to_string);
+            let about = about.filter(|about| !about.is_empty());
+            let about = about.unwrap_or_else(|| panic!("{name} has no description"));
+            if let Some(other) = seen.insert(about, name.clone()) {
+                panic!("{other} and {name} have the same description");
+            }
+            check_descriptions(below, &name);
+        }
+    }
+
+    #[test]
+    fn each_command_has_a_description_of_its_own() {
+        // `kedge help` said of `cluster` that it prints the version, and of `version` nothing: a doc comment stood before the
+        // wrong one of them.
+        let command = command();
+        check_descriptions(&command, "kedge");
+        let about = |name: &str| {
+            let found = command.find_subcommand(name).and_then(Command::get_about);
+            found.map(ToString::to_string).unwrap_or_default()
+        };
+        assert_eq!(about("version"), "Print the version");
+        assert!(about("cluster").contains("node"), "{}", about("cluster"));
     }
 }

@@ -3,6 +3,7 @@
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
+use super::confirm::Confirm;
 use super::table::table;
 use super::{Access, ToolError};
 use crate::client::{HttpClient, encode};
@@ -43,6 +44,8 @@ enum CollectionCommand {
     Drop {
         /// SCOPE.COLLECTION
         path: String,
+        #[command(flatten)]
+        confirm: Confirm,
     },
     /// Make a scope
     CreateScope {
@@ -53,6 +56,8 @@ enum CollectionCommand {
     DropScope {
         /// Its name
         scope: String,
+        #[command(flatten)]
+        confirm: Confirm,
     },
 }
 
@@ -109,15 +114,18 @@ fn answer(
             client.expect("PATCH", &of_collection(split(path)?), &form)?;
             format!("collection \"{path}\" is changed\n")
         }
-        CollectionCommand::Drop { path } => {
-            client.expect("DELETE", &of_collection(split(path)?), &[])?;
+        CollectionCommand::Drop { path, confirm } => {
+            let place = of_collection(split(path)?);
+            confirm.ask(&format!("drop collection \"{path}\" and all that is in it"))?;
+            client.expect("DELETE", &place, &[])?;
             format!("collection \"{path}\" is gone\n")
         }
         CollectionCommand::CreateScope { scope } => {
             client.expect("POST", scopes, &[("name", scope)])?;
             format!("scope \"{scope}\" is made\n")
         }
-        CollectionCommand::DropScope { scope } => {
+        CollectionCommand::DropScope { scope, confirm } => {
+            confirm.ask(&format!("drop scope \"{scope}\" and all collections in it"))?;
             client.expect("DELETE", &of_scope(scope), &[])?;
             format!("scope \"{scope}\" is gone\n")
         }

@@ -4,6 +4,7 @@ pub(crate) mod bucket;
 pub(crate) mod cluster;
 pub(crate) mod collection;
 pub(crate) mod compact;
+pub(crate) mod confirm;
 pub(crate) mod couchstore;
 pub(crate) mod import;
 pub(crate) mod set;

@@ -32,6 +32,29 @@ pub(crate) struct StatsArgs {
     access: Access,
 }
 
+/// A value as JSON: what is a number and nothing else is one.
+fn json_value(text: String) -> Value {
+    if let Ok(number) = text.parse::<u64>()
+        && number.to_string() == text
+    {
+        return number.into();
+    }
+    if let Ok(number) = text.parse::<i64>()
+        && number.to_string() == text
+    {
+        return number.into();
+    }
+    let is_decimal = text.split_once('.').is_some_and(|(whole, part)| {
+        let digits = |text: &str| !text.is_empty() && text.bytes().all(|it| it.is_ascii_digit());
+        let whole = whole.strip_prefix('-').unwrap_or(whole);
+        digits(whole) && digits(part) && (whole == "0" || !whole.starts_with('0'))
+    });
+    match text.parse::<f64>() {
+        Ok(number) if is_decimal => number.into(),
+        _ => text.into(),
+    }
+}
+
 pub(crate) fn run(args: &StatsArgs) -> Result<(), ToolError> {
     let group = args.group.join(" ");
     let rows = match args.access.connect()?.stat(&group) {
@@ -43,7 +66,7 @@ pub(crate) fn run(args: &StatsArgs) -> Result<(), ToolError> {
     let text = if args.json {
         let object: Map<String, Value> = rows
             .into_iter()
-            .map(|(name, value)| (name, value.into()))
+            .map(|(name, value)| (name, json_value(value)))
             .collect();
         format!("{}\n", Value::from(object))
     } else if matches!(&*group, "tasks" | "tasks-all") {
@@ -58,4 +81,50 @@ pub(crate) fn run(args: &StatsArgs) -> Result<(), ToolError> {
         )
     };
     Ok(output::print(&text)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_numbers() {
+        // `kedge stats --json` printed every number as a text, so that jq could not compare or add them.
+        let json = |text: &str| json_value(text.to_owned()).to_string();
+        for (text, expected) in [
+            ("0", "0"),
+            ("42", "42"),
+            ("-1", "-1"),
+            ("18446744073709551615", "18446744073709551615"),
+            ("1.5", "1.5"),
+            ("0.250000", "0.25"),
+            ("-0.5", "-0.5"),
+        ] {
+            assert_eq!(json(text), expected, "{text}");
+        }
+        for text in [
+            "",
+            "007",
+            "+1",
+            "1e3",
+            "1.",
+            ".5",
+            "00.5",
+            "8.0.0",
+            "0x10",
+            "NaN",
+            "inf",
+            "1_0",
+            " 1",
+            "18446744073709551616",
+            "active",
+            "true",
+            "5f",
+            "-",
+            "--1",
+            "1.5.2",
+        ] {
+            assert_eq!(json_value(text.to_owned()), Value::from(text), "{text}");
+        }
+    }
 }

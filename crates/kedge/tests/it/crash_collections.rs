@@ -117,7 +117,8 @@ fn step(server: &Server, connection: &mut Connection, known: &mut Known, choice:
             id.is_some()
         }
         (2, Some(name)) => {
-            let done = collection(server, &["drop", &format!("_default.{name}")]).is_some();
+            let done =
+                collection(server, &["drop", "--yes", &format!("_default.{name}")]).is_some();
             if done {
                 known.there.remove(&name);
                 known.gone.insert(name);
@@ -178,7 +179,7 @@ fn collections_survive_kill_9() {
     let server = Server::start(dir.path(), &args);
     check(&server, &mut known);
     for name in known.there.keys() {
-        assert!(collection(&server, &["drop", &format!("_default.{name}")]).is_some());
+        assert!(collection(&server, &["drop", "--yes", &format!("_default.{name}")]).is_some());
     }
     let mut connection = connect(&server);
     let deadline = Instant::now() + PATIENCE;

@@ -147,7 +147,7 @@ fn collections_of_imported_files_are_there_and_others_can_be_made() {
         &["create-scope", "shop"][..],
         &["create", "shop.gone"],
         &["create", "shop.orders", "--max-ttl", "600"],
-        &["drop", "shop.gone"],
+        &["drop", "shop.gone", "--yes"],
     ] {
         collection(&server, "default", words);
     }

@@ -41,7 +41,8 @@ fn stats_and_timings_are_shown() {
     assert!(items.ends_with(" 10"), "{items}");
     let json = tool(&server, &["stats", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-    assert_eq!(json["curr_items"], "10");
+    assert_eq!(json["curr_items"], 10);
+    assert_eq!(json["version"], "8.0.0");
     let timings = tool(&server, &["timings"]);
     for name in [
         "get",
@@ -66,10 +67,7 @@ fn stats_and_timings_are_shown() {
 
 #[test]
 fn as_many_files_stay_open_as_settings_say() {
-    for (flag, expected) in [
-        ("--max-open-files=2", "2"),
-        ("--keep-files-open=false", "0"),
-    ] {
+    for (flag, expected) in [("--max-open-files=2", 2), ("--keep-files-open=false", 0)] {
         let dir = tempfile::tempdir().expect("a directory");
         let server = Server::start(dir.path(), &["--commit-log=false", flag]);
         let mut connection = server.connect();
@@ -95,7 +93,7 @@ fn a_group_of_statistics_has_its_arguments_in_words_of_their_own_or_in_one() {
     let cas = |args: &[&str]| {
         let text = tool(&server, args);
         let json: serde_json::Value = serde_json::from_str(&text).expect("JSON");
-        json["key_cas"].as_str().expect("a CAS").to_owned()
+        json["key_cas"].as_u64().expect("a CAS")
     };
     let cas_of_words = cas(&["stats", "key", "k", &vb, "--json"]);
     assert_eq!(
@@ -131,12 +129,51 @@ fn buckets_are_managed() {
     assert_eq!(code, Some(1));
     assert!(stderr.contains("already exists"), "{stderr}");
     server.connect().set(b"k", b"v", None).expect("a write");
-    tool(&server, &["bucket", "flush", "default"]);
+    tool(&server, &["bucket", "flush", "default", "--yes"]);
     assert!(server.connect().get(b"k").expect("an answer").is_none());
-    tool(&server, &["bucket", "drop", "other"]);
-    let (code, _, stderr) = try_tool(&server, PASSWORD, &["bucket", "drop", "other"]);
-    assert_eq!(code, Some(1));
-    assert!(stderr.contains("404"), "{stderr}");
+    tool(&server, &["bucket", "drop", "other", "--yes"]);
+    // The server's words did not say of which bucket they were.
+    for words in [
+        &["drop", "other", "--yes"][..],
+        &["flush", "other", "--yes"],
+        &["show", "other"],
+        &["edit", "other", "--quota", "100"],
+    ] {
+        let words = [&["bucket"], words].concat();
+        let (code, _, stderr) = try_tool(&server, PASSWORD, &words);
+        assert_eq!(code, Some(1));
+        assert!(
+            stderr.contains("no bucket \"other\""),
+            "{words:?}: {stderr}"
+        );
+    }
+}
+
+#[test]
+fn nothing_is_dropped_without_a_yes() {
+    // `bucket drop` took a bucket away at once, whoever ran it by mistake.
+    let (_dir, server) = start();
+    server.connect().set(b"k", b"v", None).expect("a write");
+    tool(&server, &["collection", "create-scope", "shop"]);
+    tool(&server, &["collection", "create", "shop.orders"]);
+    for words in [
+        &["bucket", "drop", "default"][..],
+        &["bucket", "flush", "default"],
+        &["collection", "drop", "shop.orders"],
+        &["collection", "drop-scope", "shop"],
+    ] {
+        let (code, stdout, stderr) = try_tool(&server, PASSWORD, words);
+        assert_eq!((code, stdout.as_str()), (Some(1), ""), "{words:?}");
+        assert!(stderr.contains("give --yes"), "{words:?}: {stderr}");
+        let name = words.last().expect("a name");
+        assert!(stderr.contains(&format!("\"{name}\"")), "{stderr}");
+    }
+    assert!(server.connect().get(b"k").expect("an answer").is_some());
+    let listed = tool(&server, &["collection", "list"]);
+    assert!(listed.contains("orders"), "{listed}");
+    tool(&server, &["collection", "drop-scope", "shop", "-y"]);
+    tool(&server, &["bucket", "drop", "default", "--yes"]);
+    assert!(!tool(&server, &["bucket", "list"]).contains("default"));
 }
 
 #[test]
@@ -162,16 +199,16 @@ fn collections_are_managed() {
         (&["create", "shop"], "SCOPE.COLLECTION"),
         (&["create", "none.orders"], "is not found"),
         (&["create-scope", "_shop"], "First character"),
-        (&["drop", "shop.none"], "is not found"),
-        (&["drop-scope", "_default"], "not allowed"),
+        (&["drop", "shop.none", "--yes"], "is not found"),
+        (&["drop-scope", "_default", "--yes"], "not allowed"),
     ] {
         let words = [&["collection"], words].concat();
         let (code, _, stderr) = try_tool(&server, PASSWORD, &words);
         assert_eq!(code, Some(1), "{words:?}");
         assert!(stderr.contains(says), "{words:?}: {stderr}");
     }
-    collection(&["drop", "shop.orders"]);
-    collection(&["drop-scope", "shop"]);
+    collection(&["drop", "shop.orders", "--yes"]);
+    collection(&["drop-scope", "shop", "--yes"]);
     let left = collection(&["list"]);
     assert_eq!(left.lines().count(), 2, "{left}");
 }

@@ -5,8 +5,9 @@ mod show;
 
 use clap::{Args, Subcommand};
 
+use super::confirm::Confirm;
 use super::{Access, ToolError};
-use crate::client::{HttpClient, encode};
+use crate::client::{ClientError, HttpClient, encode};
 use crate::output;
 use settings::{Fields, Settings};
 
@@ -59,6 +60,8 @@ enum BucketCommand {
     Drop {
         /// Its name
         name: String,
+        #[command(flatten)]
+        confirm: Confirm,
     },
     /// List the buckets
     List {
@@ -77,6 +80,8 @@ enum BucketCommand {
     Flush {
         /// Its name
         name: String,
+        #[command(flatten)]
+        confirm: Confirm,
     },
 }
 
@@ -116,23 +121,29 @@ pub(crate) fn run(args: &BucketArgs) -> Result<(), ToolError> {
                 let what = "nothing to change; see kedge bucket edit --help".to_owned();
                 return Err(ToolError::Usage(what));
             }
-            post(&client, &place(name), &fields)?;
+            post(&client, &place(name), &fields).map_err(|error| about(name, error))?;
             format!("bucket \"{name}\" is changed\n")
         }
         BucketCommand::Show { name, json } => {
-            let bucket = client.json(&place(name))?;
+            let bucket = client.json(&place(name));
+            let bucket = bucket.map_err(|error| about(name, error.into()))?;
             if *json {
                 format!("{bucket}\n")
             } else {
                 show::one(&bucket)
             }
         }
-        BucketCommand::Drop { name } => {
-            client.expect("DELETE", &place(name), &[])?;
+        BucketCommand::Drop { name, confirm } => {
+            confirm.ask(&format!("drop bucket \"{name}\" and all that is in it"))?;
+            let dropped = client.expect("DELETE", &place(name), &[]);
+            dropped.map_err(|error| about(name, error.into()))?;
             format!("bucket \"{name}\" is gone\n")
         }
-        BucketCommand::Flush { name } => {
-            client.expect("POST", &format!("{}/controller/doFlush", place(name)), &[])?;
+        BucketCommand::Flush { name, confirm } => {
+            confirm.ask(&format!("delete all documents of bucket \"{name}\""))?;
+            let flushed =
+                client.expect("POST", &format!("{}/controller/doFlush", place(name)), &[]);
+            flushed.map_err(|error| about(name, error.into()))?;
             format!("bucket \"{name}\" is empty\n")
         }
         BucketCommand::List { json } => {
@@ -162,6 +173,19 @@ fn unserved(client: &HttpClient) -> Result<String, ToolError> {
     Ok(show::unserved(
         &serde_json::from_slice(&reply.body).unwrap_or_default(),
     ))
+}
+
+/// The error of a command on the bucket `name`, which the server's own words do not name.
+fn about(name: &str, error: ToolError) -> ToolError {
+    match error {
+        ToolError::Client(ClientError::Http { code: 404, .. }) => ToolError::Usage(format!(
+            "there is no bucket \"{name}\"; kedge bucket list shows all"
+        )),
+        ToolError::Client(error @ ClientError::Http { .. }) => {
+            ToolError::Usage(format!("bucket \"{name}\": {error}"))
+        }
+        other => other,
+    }
 }
 
 /// Sends a form; what is wrong with it comes as a table.
