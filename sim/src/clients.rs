@@ -155,6 +155,7 @@ impl Clients {
                         level,
                         timeout_ms: Some(TIMEOUT_MS),
                     }),
+                    new_cas: Cas(0),
                     preserve_ttl: false,
                     cookie: Cookie(cookie),
                 };
@@ -203,6 +204,7 @@ impl Clients {
             key,
             cas: Cas(0),
             durability: None,
+            new_cas: Cas(0),
             preserve_ttl: false,
             cookie: Cookie(self.cookies),
         };

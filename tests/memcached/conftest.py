@@ -30,7 +30,7 @@ def server():
     if OTHER:
         yield None
         return
-    started = kedge_server.Server()
+    started = kedge_server.Server("--memcached-flush-all")
     try:
         yield started.start()
     finally:

@@ -15,6 +15,9 @@ pub const MESSAGE_BYTES_MAX: usize = 4_096;
 /// Most users in one store.
 pub const USERS_MAX: usize = 16_384;
 
+/// Most users of one `authfile` of the memcached port: each is compared at each login.
+pub const AUTH_FILE_USERS_MAX: usize = 1_024;
+
 /// Most roles of one user.
 pub const ROLES_PER_USER_MAX: usize = 256;
 

@@ -71,6 +71,8 @@ pub struct Write<'a> {
     pub key: &'a DocKey,
     /// The version it must have; 0 for any.
     pub cas: Cas,
+    /// The version it gets; 0 for the next of the vBucket's clock.
+    pub new_cas: Cas,
     /// The level of a SyncWrite.
     pub durability: Option<Durability>,
     /// Keep the expiry of the document that is there.

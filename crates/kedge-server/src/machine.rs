@@ -74,6 +74,20 @@ fn parse_start(process: &str, machine: &str, ticks_per_s: u64) -> Option<f64> {
     Some(booted as f64 + ticks as f64 / ticks_per_s as f64)
 }
 
+/// Seconds of processor time that this process has taken: in programs' code and in the system's, where `/proc` tells.
+pub(crate) fn cpu_seconds() -> Option<(f64, f64)> {
+    let process = std::fs::read_to_string("/proc/self/stat").ok()?;
+    parse_cpu(&process, rustix::param::clock_ticks_per_second())
+}
+
+/// Fields 14 and 15 of `/proc/PID/stat`, in ticks; see [`parse_start`].
+fn parse_cpu(process: &str, ticks_per_s: u64) -> Option<(f64, f64)> {
+    let (_, after_name) = process.rsplit_once(')')?;
+    let mut fields = after_name.split_whitespace().skip(11);
+    let mut seconds = || Some(fields.next()?.parse::<f64>().ok()? / ticks_per_s as f64);
+    Some((seconds()?, seconds()?))
+}
+
 fn parse_status(text: &str) -> Option<ProcessMemory> {
     Some(ProcessMemory {
         resident: bytes(text, "VmRSS")?,
@@ -168,6 +182,13 @@ mod tests {
         ] {
             assert_eq!(parse_meminfo(text), None, "{text:?}");
         }
+    }
+
+    #[test]
+    fn processor_time_is_read_behind_any_name() {
+        let line = "1234 (a ) b) S 1 1 1 0 -1 4194560 900 0 0 0 250 75 0 0 20 0 12 0 100\n";
+        assert_eq!(parse_cpu(line, 100), Some((2.5, 0.75)));
+        assert_eq!(parse_cpu("1234 (kedge) S 1", 100), None);
     }
 
     #[test]

@@ -9,11 +9,13 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use kedge_auth::AuthFile;
 use kedge_bucket::{BucketConfig, Recovery};
 use kedge_cluster::Ports;
 use kedge_disk::Disk;
 use kedge_executor::{Config as PoolsConfig, Refused};
 use kedge_types::SystemClock;
+use kedge_types::limits::VALUE_BYTES_MAX;
 use mio::{Poll, Waker};
 
 use crate::ServerError;
@@ -22,11 +24,13 @@ use crate::client_addresses::ClientAddresses;
 use crate::cluster::{ClusterNode, ClusterSetup, check_alone};
 use crate::commands::StatTimings;
 use crate::dcp::DcpConnections;
+use crate::delayed_flush::DelayedFlush;
 use crate::front_end::{FrontEnd, WAKER, abort_on_panic};
 use crate::http::{self, HttpHandle, HttpParts, HttpState};
 use crate::inbox::{FrontEnds, Inbox, Message, Port};
 use crate::limits::Limits;
 use crate::login::Logins;
+use crate::memcached_connections::MemcachedConnections;
 use crate::metrics::Metrics;
 use crate::pools::TaskPools;
 use crate::registry::{BucketRegistry, RegistryError, RegistrySetup};
@@ -40,15 +44,41 @@ use system::{allowed_connections, bind, mio_listener, thread_count};
 /// How long threads that were told to end at once may take.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Where plain memcached clients are served.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// Where plain memcached clients are served, and what they may do.
+#[derive(Clone, Debug)]
 pub struct MemcachedConfig {
-    /// The address. Whoever reaches it needs no login, so it should be a loopback address.
+    /// The address. Without [`MemcachedRules::login`] whoever reaches it may read and write.
     pub listen: IpAddr,
     /// The port; 0 for any free one.
     pub port: u16,
     /// The bucket that these clients see.
     pub bucket: String,
+    /// Limits of what they may do.
+    pub rules: MemcachedRules,
+}
+
+/// Limits of what plain memcached clients may do.
+#[derive(Clone, Debug)]
+pub struct MemcachedRules {
+    /// Whether they have to log in first.
+    pub login: bool,
+    /// Users who may log in beside those of the server.
+    pub auth_file: Option<Arc<AuthFile>>,
+    /// Whether they may empty the bucket, where the bucket allows it.
+    pub flush_all: bool,
+    /// Largest value that they may send, in bytes.
+    pub item_bytes_max: usize,
+}
+
+impl Default for MemcachedRules {
+    fn default() -> Self {
+        Self {
+            login: false,
+            auth_file: None,
+            flush_all: false,
+            item_bytes_max: VALUE_BYTES_MAX,
+        }
+    }
 }
 
 /// What the server is to be.
@@ -212,6 +242,8 @@ impl Server {
             }
         };
         let logins = Logins::start(&pools, &front_ends).map_err(no_task("the task of logins"))?;
+        let delayed_flush = DelayedFlush::start(&pools, &services.clock)
+            .map_err(no_task("the task of delayed flushes"))?;
         let audit = services.users.audit();
         audit
             .write_by(&pools)
@@ -230,6 +262,13 @@ impl Server {
                 .memcached
                 .as_ref()
                 .map(|memcached| memcached.bucket.clone()),
+            memcached_rules: config
+                .memcached
+                .as_ref()
+                .map(|memcached| memcached.rules.clone())
+                .unwrap_or_default(),
+            memcached_connections: Arc::new(MemcachedConnections::new(addresses.2)),
+            delayed_flush,
             logins,
             marks: Marks::default(),
             client_addresses: ClientAddresses::default(),

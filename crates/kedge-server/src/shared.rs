@@ -8,13 +8,16 @@ use kedge_types::{Clock, Now, SystemClock};
 use crate::client_addresses::ClientAddresses;
 use crate::commands::StatTimings;
 use crate::dcp::DcpConnections;
+use crate::delayed_flush::DelayedFlush;
 use crate::inbox::FrontEnds;
 use crate::limits::Limits;
 use crate::login::Logins;
+use crate::memcached_connections::MemcachedConnections;
 use crate::metrics::Metrics;
 use crate::pools::TaskPools;
 use crate::registry::BucketRegistry;
 use crate::replication::Replicator;
+use crate::server::MemcachedRules;
 use crate::text_exec::Marks;
 use crate::users::Users;
 
@@ -31,6 +34,10 @@ pub(crate) struct Shared {
     pub(crate) clock: Arc<SystemClock>,
     /// The bucket of the memcached port.
     pub(crate) memcached_bucket: Option<String>,
+    /// What clients of the memcached port may do.
+    pub(crate) memcached_rules: MemcachedRules,
+    pub(crate) memcached_connections: Arc<MemcachedConnections>,
+    pub(crate) delayed_flush: DelayedFlush,
     pub(crate) logins: Logins,
     /// What meta commands remember of documents.
     pub(crate) marks: Marks,

@@ -15,6 +15,14 @@ pub(crate) static AUTHENTICATION: Kind = Kind::new(
     Duration::from_millis(500),
 );
 
+/// A flush of memcached clients whose time has come. A run begins it.
+pub(crate) static DELAYED_FLUSH: Kind = Kind::new(
+    "delayed_flush",
+    Pool::NonIo,
+    Priority::High,
+    Duration::from_millis(500),
+);
+
 /// Lines of the audit log are written. A run is a batch of them and a sync.
 pub(crate) static AUDIT_LOG: Kind = Kind::new(
     "audit_log",

@@ -273,6 +273,17 @@ impl Item {
         }
     }
 
+    /// Whether it was asked for more often than a new document is.
+    #[must_use]
+    pub fn is_asked_for(&self) -> bool {
+        self.frequency() > frequency::FIRST
+    }
+
+    /// Takes an access back that must not count: it was asked for so often before, see [`Self::frequency`].
+    pub fn forget_access(&self, frequency: u8) {
+        self.set_frequency(frequency);
+    }
+
     /// Time goes by: what is not asked for any more falls back.
     pub fn decay(&self) {
         self.set_frequency(frequency::decayed(self.frequency()));

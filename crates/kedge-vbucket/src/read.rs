@@ -60,13 +60,15 @@ impl Meta {
     }
 }
 
-/// Shows a document to `read` if its value is in memory. `random` decides whether the access counts.
+/// Shows a document to `read` if its value is in memory. `random` decides whether the access counts, after that.
 fn show<R>(item: &Item, cas: Cas, random: u64, read: impl FnOnce(Document<'_>) -> R) -> Outcome<R> {
     if !item.is_resident() {
         return Outcome::Fetch;
     }
+    // It is shown as it was before.
+    let shown = read(Document { item, cas });
     item.count_access(random);
-    Outcome::Done(read(Document { item, cas }))
+    Outcome::Done(shown)
 }
 
 impl VBucket {

@@ -22,6 +22,8 @@ pub struct Write<'a> {
     pub key: &'a DocKey,
     /// The version it must have; 0 for any.
     pub cas: Cas,
+    /// The version it gets; 0 for the next of the clock.
+    pub new_cas: Cas,
     /// The level of a SyncWrite.
     pub durability: Option<Durability>,
     /// Keep the expiry of the document that is there.
@@ -383,6 +385,9 @@ impl VBucket {
         write: &Write<'_>,
         old: Option<&Item>,
     ) -> Result<(), Status> {
+        if !write.new_cas.is_none() && !self.clock.accepts(write.new_cas, now.unix_ns) {
+            return Err(Status::CasValueInvalid);
+        }
         let Some(old) = old else {
             return if write.cas.is_none() {
                 Ok(())
@@ -415,8 +420,14 @@ impl VBucket {
             Some(old) => old.rev_seqno(),
             None => self.rev_before(found.hash, key),
         };
+        let cas = if write.new_cas.is_none() {
+            self.clock.next(now.unix_ns)
+        } else {
+            self.clock.raise_to(write.new_cas);
+            write.new_cas
+        };
         let meta = ItemMeta {
-            cas: self.clock.next(now.unix_ns),
+            cas,
             seqno: self.next_seqno(),
             rev: RevSeqno(rev.get() + 1),
             level: write.durability.map(|durability| durability.level),

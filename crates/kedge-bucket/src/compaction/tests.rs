@@ -65,6 +65,7 @@ impl Driven {
             key,
             cas: Cas(0),
             durability: None,
+            new_cas: Cas(0),
             preserve_ttl: false,
             cookie: Cookie(1),
         };

@@ -93,6 +93,7 @@ impl Bucket {
             key: write.key,
             cas: write.cas,
             durability,
+            new_cas: write.new_cas,
             preserve_ttl: write.preserve_ttl,
             cookie: write.cookie,
         };
@@ -225,6 +226,7 @@ pub(crate) fn pending(
         cookie: write.cookie,
         cas: write.cas,
         durability,
+        new_cas: write.new_cas,
         preserve_ttl: write.preserve_ttl,
         op,
         since_ns: ctx.now.mono_ns,

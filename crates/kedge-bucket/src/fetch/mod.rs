@@ -211,6 +211,7 @@ mod tests {
             cookie: Cookie(cookie),
             cas: Cas(0),
             durability: None,
+            new_cas: Cas(0),
             preserve_ttl: false,
             op,
             since_ns: 0,

@@ -76,6 +76,7 @@ pub(crate) struct Pending {
     pub(crate) cookie: Cookie,
     pub(crate) cas: Cas,
     pub(crate) durability: Option<Durability>,
+    pub(crate) new_cas: Cas,
     pub(crate) preserve_ttl: bool,
     pub(crate) op: Op,
     /// When it was queued.
@@ -211,6 +212,7 @@ impl Pending {
             cookie: wanted.cookie,
             cas: Cas(0),
             durability: None,
+            new_cas: Cas(0),
             preserve_ttl: false,
             op,
             since_ns: ctx.now.mono_ns,
@@ -223,6 +225,7 @@ impl Pending {
             key: &self.key,
             cas: self.cas,
             durability: self.durability,
+            new_cas: self.new_cas,
             preserve_ttl: self.preserve_ttl,
             cookie: self.cookie,
         }

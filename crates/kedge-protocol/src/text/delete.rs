@@ -25,7 +25,7 @@ pub(super) fn parse(tokens: Tokens<'_>) -> Result<Delete<'_>, Stop> {
                 .unless(is_noreply(third))
                 .into());
         }
-        _ => return Err(Fault::new(reply::ERROR).into()),
+        _ => return Err(Fault::new(reply::BAD_FORMAT).into()),
     };
     if !is_key(key) {
         return Err(Fault::new(reply::BAD_FORMAT).unless(noreply).into());

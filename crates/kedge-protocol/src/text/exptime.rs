@@ -43,13 +43,14 @@ impl Exptime {
         Expiry::from_wire(self.to_wire(), unix_secs)
     }
 
-    /// A decimal number from -2^31 to 2^32 - 1.
+    /// A decimal number from -2^31 to 2^31 - 1, as memcached reads it.
     pub(super) fn parse(token: &[u8]) -> Option<Self> {
         if let Some(digits) = token.strip_prefix(b"-") {
             let magnitude = i64::try_from(line::parse_digits(digits)?).ok()?;
             return (magnitude <= 1 << 31).then_some(Self(-magnitude));
         }
-        line::parse_u32(token).map(|secs| Self(i64::from(secs)))
+        let secs = i32::try_from(line::parse_u32(token)?).ok()?;
+        Some(Self(secs.into()))
     }
 }
 
@@ -67,7 +68,7 @@ mod tests {
             ("2592000", 2_592_000, Expiry(1_702_592_000)),
             ("2592001", 2_592_001, Expiry(2_592_001)),
             ("1800000000", 1_800_000_000, Expiry(1_800_000_000)),
-            ("4294967295", u32::MAX.into(), Expiry(u32::MAX)),
+            ("2147483647", i32::MAX.into(), Expiry(2_147_483_647)),
             ("-1", -1, Expiry(2_592_001)),
             ("-2147483648", i32::MIN.into(), Expiry(2_592_001)),
         ] {

@@ -5,8 +5,10 @@ use kedge_types::limits::VALUE_BYTES_MAX;
 
 /// Longest line of a command, line end included, in bytes (memcached's own limit for a line that is not a retrieval).
 pub const LINE_BYTES_MAX: usize = 2048;
-/// Longest line of a retrieval, which may name many keys, in bytes (64 KiB).
-pub const RETRIEVAL_LINE_BYTES_MAX: usize = 64 << 10;
+/// Longest line of a retrieval, which may name many keys, in bytes (1 MiB): 4,000 keys of the longest.
+pub const RETRIEVAL_LINE_BYTES_MAX: usize = 1 << 20;
+/// Longest value of the `set` that is a login, in bytes (memcached's own limit).
+pub const LOGIN_VALUE_BYTES_MAX: usize = 16 << 10;
 /// Longest opaque token of a meta command, in bytes (memcached doc/protocol.txt, "Meta Get").
 pub const OPAQUE_BYTES_MAX: usize = 32;
 /// Lengths of values beyond this are a malformed line and not a value that is too large, as in memcached, where they
@@ -15,7 +17,7 @@ pub const VALUE_LENGTH_MAX: u64 = i32::MAX as u64 - 2;
 
 // A command with the longest key, every number at its longest and every flag has to fit in a line.
 const _: () = assert!(LINE_BYTES_MAX >= KEY_BYTES_MAX + 1024);
-const _: () = assert!(RETRIEVAL_LINE_BYTES_MAX >= LINE_BYTES_MAX);
+const _: () = assert!(RETRIEVAL_LINE_BYTES_MAX >= 4_000 * (KEY_BYTES_MAX + 1));
 const _: () = assert!(VALUE_BYTES_MAX as u64 <= VALUE_LENGTH_MAX);
 
 /// What [`parse`](super::parse) accepts.

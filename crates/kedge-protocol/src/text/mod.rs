@@ -101,6 +101,9 @@ pub enum TextCommand<'a> {
     MetaDebug(MetaDebug<'a>),
 }
 
+/// Shortest line of a command, line end included. A shorter one is malformed rather than unknown, as in memcached.
+const COMMAND_BYTES_MIN: usize = 4;
+
 /// Parses the command at the front of `buf`, and reads nothing behind it.
 #[must_use]
 pub fn parse<'a>(buf: &'a [u8], limits: &TextLimits) -> Parsed<'a> {
@@ -109,6 +112,9 @@ pub fn parse<'a>(buf: &'a [u8], limits: &TextLimits) -> Parsed<'a> {
         Err(Stop::Incomplete { need }) => return Parsed::Incomplete { need },
         Err(Stop::Fault(fault)) => return invalid(fault, buf.len()),
     };
+    if end < COMMAND_BYTES_MIN {
+        return invalid(Fault::new(reply::BAD_FORMAT), end);
+    }
     let mut tokens = Tokens::new(text);
     let name = tokens.next().unwrap_or_default();
     let mut body = Body::new(buf, end, limits);

@@ -36,7 +36,7 @@ pub(super) fn parse(
 ) -> Result<Retrieve<'_>, Stop> {
     let exptime = if touch { tokens.next() } else { None };
     if tokens.rest().is_empty() {
-        return Err(Fault::new(reply::ERROR).into());
+        return Err(Fault::new(reply::BAD_FORMAT).into());
     }
     let touch = match exptime {
         Some(token) => Some(Exptime::parse(token).ok_or(Fault::new(reply::INVALID_EXPTIME))?),

@@ -53,7 +53,7 @@ pub(super) fn parse<'a>(
     let noreply = match count {
         4 => false,
         5 => is_noreply(last),
-        _ => return Err(Fault::new(reply::ERROR).into()),
+        _ => return Err(Fault::new(reply::BAD_FORMAT).into()),
     };
     Head {
         key,
@@ -71,7 +71,7 @@ pub(super) fn parse_cas<'a>(tokens: Tokens<'a>, body: &mut Body<'a>) -> Result<S
     let noreply = match count {
         5 => false,
         6 => is_noreply(last),
-        _ => return Err(Fault::new(reply::ERROR).into()),
+        _ => return Err(Fault::new(reply::BAD_FORMAT).into()),
     };
     Head {
         key,

@@ -20,7 +20,7 @@ pub(super) fn parse(tokens: Tokens<'_>) -> Result<Touch<'_>, Stop> {
     let noreply = match count {
         2 => false,
         3 => is_noreply(last),
-        _ => return Err(Fault::new(reply::ERROR).into()),
+        _ => return Err(Fault::new(reply::BAD_FORMAT).into()),
     };
     if !is_key(key) {
         return Err(Fault::new(reply::BAD_FORMAT).unless(noreply).into());

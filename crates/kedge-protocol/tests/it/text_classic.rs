@@ -2,6 +2,7 @@
 //! forms that it does not have.
 
 use crate::text::parsed;
+use kedge_protocol::text::{Parsed, TextCommand, TextLimits};
 
 #[track_caller]
 fn check(table: &[(&str, &str)]) {
@@ -23,11 +24,26 @@ fn retrievals() {
         ("get a\n", "retrieve a"),
         ("  get  a  \r\n", "retrieve a"),
         ("get h\u{e9}\r\n", "retrieve h\\xc3\\xa9"),
-        ("get\r\n", "invalid ERROR\\r\\n"),
-        ("get \r\n", "invalid ERROR\\r\\n"),
-        ("gets\r\n", "invalid ERROR\\r\\n"),
-        ("gat\r\n", "invalid ERROR\\r\\n"),
-        ("gat 10\r\n", "invalid ERROR\\r\\n"),
+        (
+            "get\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
+        (
+            "get \r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
+        (
+            "gets\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
+        (
+            "gat\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
+        (
+            "gat 10\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
         (
             "gat x a\r\n",
             "invalid CLIENT_ERROR invalid exptime argument\\r\\n",
@@ -97,11 +113,26 @@ fn stores() {
 fn malformed_stores() {
     const FORMAT: &str = "invalid CLIENT_ERROR bad command line format\\r\\n";
     check(&[
-        ("set\r\n", "invalid ERROR\\r\\n"),
-        ("set k 0 0\r\n", "invalid ERROR\\r\\n"),
-        ("set k 0 0 1 noreply x\r\n", "invalid ERROR\\r\\n"),
-        ("cas k 0 0 1\r\n", "invalid ERROR\\r\\n"),
-        ("cas k 0 0 1 2 noreply x\r\n", "invalid ERROR\\r\\n"),
+        (
+            "set\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
+        (
+            "set k 0 0\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
+        (
+            "set k 0 0 1 noreply x\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
+        (
+            "cas k 0 0 1\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
+        (
+            "cas k 0 0 1 2 noreply x\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
         // No length, so nothing can be swallowed.
         ("set k 0 0 x\r\n", FORMAT),
         ("set k 0 0 -1\r\n", FORMAT),
@@ -200,8 +231,14 @@ fn deletions() {
         ("delete k x\r\n", USAGE),
         ("delete k 0 0\r\n", USAGE),
         ("delete k 5 noreply\r\n", "invalid "),
-        ("delete\r\n", "invalid ERROR\\r\\n"),
-        ("delete a b c d e\r\n", "invalid ERROR\\r\\n"),
+        (
+            "delete\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
+        (
+            "delete a b c d e\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
     ]);
 }
 
@@ -220,14 +257,23 @@ fn arithmetic_and_touch() {
         ("incr k -1\r\n", DELTA),
         ("decr k x\r\n", DELTA),
         ("decr k x noreply\r\n", "invalid "),
-        ("incr k\r\n", "invalid ERROR\\r\\n"),
-        ("incr k 1 noreply x\r\n", "invalid ERROR\\r\\n"),
+        (
+            "incr k\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
+        (
+            "incr k 1 noreply x\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
         ("touch k 60\r\n", "touch key=k exptime=60"),
         ("touch k -1 noreply\r\n", "touch key=k exptime=-1 noreply"),
         ("touch k x\r\n", EXPTIME),
         ("touch k 1.5\r\n", EXPTIME),
         ("touch k x noreply\r\n", "invalid "),
-        ("touch k\r\n", "invalid ERROR\\r\\n"),
+        (
+            "touch k\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
     ]);
 }
 
@@ -266,8 +312,8 @@ fn the_rest() {
             "invalid ERROR: shutdown not enabled\\r\\n",
         ),
         // No commands.
-        ("\r\n", "invalid ERROR\\r\\n"),
-        ("\n", "invalid ERROR\\r\\n"),
+        ("\r\n", "invalid CLIENT_ERROR bad command line format\\r\\n"),
+        ("\n", "invalid CLIENT_ERROR bad command line format\\r\\n"),
         ("   \r\n", "invalid ERROR\\r\\n"),
         ("GET a\r\n", "invalid ERROR\\r\\n"),
         ("getx a\r\n", "invalid ERROR\\r\\n"),
@@ -277,6 +323,41 @@ fn the_rest() {
         ("GET / HTTP/1.1\r\n", "invalid  close"),
         ("POST /x HTTP/1.0\r\n", "invalid  close"),
         ("get HTTP/1.1\r\n", "retrieve HTTP/1.1"),
+    ]);
+}
+
+#[test]
+fn a_thousand_of_the_longest_keys_fit_in_a_line() {
+    // A `get` of 1,000 keys of 250 bytes was a line of 251 KB, which closed the connection: the limit was 64 KiB.
+    let keys: Vec<String> = (0..1_000).map(|at| format!("{at:0>250}")).collect();
+    let line = format!("get {}\r\n", keys.join(" "));
+    let parsed = kedge_protocol::text::parse(line.as_bytes(), &TextLimits::default());
+    let Parsed::Command {
+        command: TextCommand::Retrieve(retrieve),
+        consumed,
+    } = parsed
+    else {
+        panic!("{parsed:?}");
+    };
+    assert_eq!((retrieve.keys.count(), consumed), (1_000, line.len()));
+}
+
+#[test]
+fn times_to_live_have_31_bits() {
+    // An exptime of 2^31 and more was taken for a moment after the year 2038; memcached refuses it, and so a client that
+    // miscounts hears of it.
+    const FORMAT: &str = "invalid CLIENT_ERROR bad command line format\\r\\n";
+    const EXPTIME: &str = "invalid CLIENT_ERROR invalid exptime argument\\r\\n";
+    const TOKEN: &str = "invalid CLIENT_ERROR bad token in command line format\\r\\n";
+    check(&[
+        ("touch k 2147483647\r\n", "touch key=k exptime=2147483647"),
+        ("touch k 2147483648\r\n", EXPTIME),
+        ("touch k -2147483649\r\n", EXPTIME),
+        ("gat 2147483648 k\r\n", EXPTIME),
+        ("flush_all 4294967295\r\n", EXPTIME),
+        ("set k 0 2147483648 1\r\n", &format!("{FORMAT} swallow=3")),
+        ("mg k T2147483648\r\n", TOKEN),
+        ("mg k N4294967295\r\n", TOKEN),
     ]);
 }
 

@@ -79,10 +79,22 @@ fn requests() {
 #[test]
 fn malformed_requests() {
     check(&[
-        ("mg\r\n", "invalid ERROR\\r\\n"),
-        ("ms\r\n", "invalid ERROR\\r\\n"),
-        ("md\r\n", "invalid ERROR\\r\\n"),
-        ("ma\r\n", "invalid ERROR\\r\\n"),
+        (
+            "mg\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
+        (
+            "ms\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
+        (
+            "md\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
+        (
+            "ma\r\n",
+            "invalid CLIENT_ERROR bad command line format\\r\\n",
+        ),
         ("mx foo\r\n", "invalid ERROR\\r\\n"),
         (
             "me\r\n",

@@ -69,7 +69,7 @@ fn pipelined_commands() {
         "retrieve a b",
         // A bad data chunk without a reply, and the line feed that is left of it, as memcached has it.
         " 0 false",
-        "ERROR\\r\\n 0 false",
+        "CLIENT_ERROR bad command line format\\r\\n 0 false",
         "CLIENT_ERROR bad command line format\\r\\n 11 false",
         "mg key=a value quiet",
         "SERVER_ERROR object too large for cache\\r\\n 1003 false",

@@ -172,6 +172,7 @@ impl Nodes {
                 level,
                 timeout_ms: Some(60_000),
             }),
+            new_cas: Cas(0),
             preserve_ttl: false,
             cookie: Cookie(1),
         };

@@ -1,23 +1,40 @@
 //! FLUSH and FLUSHQ.
 
+use kedge_protocol::binary::ConnectionKind;
 use kedge_protocol::binary::commands::Flush;
-use kedge_types::Status;
+use kedge_types::{Expiry, Status};
 
 use super::{Command, Done};
 use crate::session::{Failure, ReplyKind, Rights};
 
-/// Empties the bucket, where the bucket allows it. A delay is refused: nothing empties a bucket behind its clients.
+/// Empties the bucket, where the bucket allows it; for plain memcached clients only where their port does, too, and then
+/// also later. Others are refused a delay: nothing empties a bucket behind them.
 pub(super) fn flush(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    const NOT_ENABLED: &str = "flush is not enabled for the bucket";
     let wire = Flush::decode(command.request)?;
-    let bucket = command.session.bucket(Rights::FLUSH)?;
-    if wire.delay != 0 {
+    let shared = command.turn.shared;
+    let is_memcached = command.session.kind() == ConnectionKind::Memcached;
+    if is_memcached && !shared.memcached_rules.flush_all {
+        return Err(Failure::new(Status::AuthError, "flush_all not allowed"));
+    }
+    let bucket = command.session.bucket(Rights::FLUSH)?.clone();
+    let now_secs = command.turn.now.unix_secs();
+    let at_secs = u64::from(Expiry::from_wire(wire.delay, now_secs).0);
+    if wire.delay != 0 && !is_memcached {
         return Err(Failure::new(
             Status::NotSupported,
             "a delayed flush is not supported",
         ));
     }
-    let bucket = bucket.clone();
+    if at_secs > now_secs {
+        let planned = shared.delayed_flush.plan(&bucket, at_secs);
+        planned.map_err(|status| Failure::new(status, NOT_ENABLED))?;
+        return Ok(command.success());
+    }
+    if is_memcached {
+        shared.delayed_flush.cancel();
+    }
     let begun = bucket.begin_flush_all(command.turn.ctx(), command.tells_end());
-    begun.map_err(|status| Failure::new(status, "flush is not enabled for the bucket"))?;
+    begun.map_err(|status| Failure::new(status, NOT_ENABLED))?;
     Ok(command.park_as(ReplyKind::StatusOnly))
 }

@@ -16,6 +16,7 @@ mod hello;
 mod key_stats;
 mod keys;
 mod lock;
+pub(crate) mod memcached_stats;
 mod memory_stats;
 mod meta;
 mod misc;
@@ -49,7 +50,7 @@ pub(crate) use config::push_map;
 pub(crate) use misc::plain_version;
 pub(crate) use observe::{Observing, observed};
 pub(crate) use range_scan::is_partial;
-pub(crate) use sasl::logged_in;
+pub(crate) use sasl::{auth_file_user, log_in_of_auth_file, logged_in, submit_login, take_login};
 pub(crate) use stat_steps::{Answer, Form, answer};
 pub(crate) use stat_timings::StatTimings;
 pub(crate) use subdoc::{Changing, Looking};
@@ -149,6 +150,7 @@ impl Target<'_> {
             key: &self.key,
             cas,
             durability: infos.durability,
+            new_cas: Cas(0),
             preserve_ttl: infos.preserve_ttl,
             cookie: session.next_cookie(),
         }
@@ -174,7 +176,12 @@ impl<'r> Command<'_, '_, 'r> {
     #[inline]
     pub(crate) fn check_first(&self) -> Result<(), Failure> {
         if !self.session.is_authenticated() && !is_allowed_before_login(self.opcode) {
-            return Err(Failure::new(Status::AccessDenied, "log in first"));
+            // memcached clients know but one status of logins.
+            let status = match self.session.kind() {
+                ConnectionKind::Couchbase => Status::AccessDenied,
+                ConnectionKind::Memcached => Status::AuthError,
+            };
+            return Err(Failure::new(status, "log in first"));
         }
         self.session.check_needs(self.opcode)?;
         if self.session.is_dcp() && changes_the_session(self.opcode) {
@@ -194,6 +201,20 @@ impl<'r> Command<'_, '_, 'r> {
                 Status::AccessDenied,
                 "acting as another user is not allowed",
             ));
+        }
+        Ok(())
+    }
+
+    /// Refuses a value that is larger than what plain memcached clients may send. Documents have their own limit.
+    ///
+    /// # Errors
+    /// `TooBig`.
+    #[inline]
+    pub(crate) fn check_item_size(&self) -> Result<(), Failure> {
+        let max = self.turn.shared.memcached_rules.item_bytes_max;
+        let is_memcached = self.session.kind() == ConnectionKind::Memcached;
+        if is_memcached && self.request.value.len() > max {
+            return Err(Status::TooBig.into());
         }
         Ok(())
     }

@@ -2,9 +2,11 @@
 
 use kedge_auth::Privilege;
 use kedge_bucket::Bucket;
+use kedge_protocol::binary::ConnectionKind;
 use kedge_types::Status;
 use serde_json::json;
 
+use super::memcached_stats;
 use super::stat::Each;
 use super::stat_steps::Walk;
 use crate::machine::process_memory;
@@ -83,9 +85,10 @@ pub(super) fn settings(shared: &Shared, session: &Session, each: Each<'_>) -> Re
         &shared.metrics.snapshot().threads.to_string(),
     );
     each("idle_timeout", &limits.idle.as_secs().to_string());
+    let is_memcached = session.kind() == ConnectionKind::Memcached;
     each(
         "item_size_max",
-        &kedge_types::limits::VALUE_BYTES_MAX.to_string(),
+        &memcached_stats::item_bytes_max(shared, is_memcached).to_string(),
     );
     each("cas_enabled", "yes");
     each("flush_enabled", {
@@ -93,10 +96,14 @@ pub(super) fn settings(shared: &Shared, session: &Session, each: Each<'_>) -> Re
             .bucket
             .as_ref()
             .is_some_and(|bucket| bucket.config().flush_enabled);
+        let enabled = enabled && (!is_memcached || shared.memcached_rules.flush_all);
         if enabled { "yes" } else { "no" }
     });
     if let Some(bucket) = &session.bucket {
         each("maxbytes", &bucket.config().quota_bytes.to_string());
+    }
+    if is_memcached {
+        memcached_stats::settings(shared, each);
     }
     each("queued_bytes_max", &limits.queued_bytes_max.to_string());
     each(

@@ -4,8 +4,8 @@
 //! the KV port without any.
 
 use kedge_auth::{Mechanism, ServerSession, Step, random_nonce};
-use kedge_protocol::binary::Response;
 use kedge_protocol::binary::commands::{HeaderOnly, SaslStart};
+use kedge_protocol::binary::{ConnectionKind, Response};
 use kedge_types::{Datatype, Status};
 use zeroize::Zeroizing;
 
@@ -18,7 +18,18 @@ use crate::output::Output;
 use crate::session::{Composer, Failure, ReplyKind, Session, Turn};
 use crate::shared::Shared;
 
+/// Refuses to talk of logins to memcached clients while there is nobody who could log in, as memcached without SASL does.
+fn check_users(command: &Command<'_, '_, '_>) -> Result<(), Failure> {
+    let shared = command.turn.shared;
+    let nobody = shared.memcached_rules.auth_file.is_none() && shared.users.read().is_empty();
+    if nobody && command.session.kind() == ConnectionKind::Memcached {
+        return Err(Status::UnknownCommand.into());
+    }
+    Ok(())
+}
+
 pub(super) fn list(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    check_users(command)?;
     HeaderOnly::decode(command.request)?;
     command
         .composer
@@ -27,6 +38,7 @@ pub(super) fn list(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
 }
 
 pub(super) fn auth(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    check_users(command)?;
     let start = SaslStart::decode(command.request)?;
     let shared = command.turn.shared;
     Metrics::count(&shared.metrics.auth_commands);
@@ -44,17 +56,13 @@ pub(super) fn auth(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     };
     let users = shared.users.read();
     if mechanism == Mechanism::Plain {
-        let cookie = command
-            .session
-            .id()
-            .cookie(command.session.flights.next_slot());
+        if let Some(user) = auth_file_user(command.session, shared, start.message) {
+            log_in_of_auth_file(command.session, shared, user);
+            command.composer.value(Datatype::RAW, b"", command.out);
+            return Ok(Done::Replied);
+        }
         let message = Zeroizing::new(start.message.to_vec());
-        shared.logins.submit(LoginJob {
-            cookie,
-            users,
-            mechanism,
-            message,
-        })?;
+        submit_login(command.session, shared, mechanism, message)?;
         return Ok(command.park_as(ReplyKind::Login));
     }
     let (session, step) = ServerSession::start(&users, mechanism, start.message, random_nonce);
@@ -70,6 +78,7 @@ pub(super) fn auth(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
 }
 
 pub(super) fn step(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+    check_users(command)?;
     let message = SaslStart::decode(command.request)?;
     let Some(mut session) = command.session.login.take() else {
         return Err(Failure::new(Status::AuthError, "no login is under way"));
@@ -93,6 +102,28 @@ pub(super) fn step(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     Ok(Done::Replied)
 }
 
+/// The user of the memcached port's `authfile` whose login this message of SASL PLAIN is.
+pub(crate) fn auth_file_user<'m>(
+    session: &Session,
+    shared: &Shared,
+    message: &'m [u8],
+) -> Option<&'m str> {
+    let file = shared.memcached_rules.auth_file.as_ref()?;
+    match session.kind() {
+        ConnectionKind::Memcached => file.allows_plain(message),
+        ConnectionKind::Couchbase => None,
+    }
+}
+
+/// A user of the `authfile` logged in.
+pub(crate) fn log_in_of_auth_file(session: &mut Session, shared: &Shared, user: &str) {
+    audit(session, shared, What::LoggedIn, user, "");
+    // No user of the server has a colon in its name: nothing that is that user's is taken for this one's.
+    session.user = Some(format!("authfile:{user}").into());
+    session.of_auth_file = true;
+    session.refresh(shared);
+}
+
 fn audit(session: &Session, shared: &Shared, what: What, user: &str, reason: &str) {
     shared.users.audit().put(&Event {
         peer: Some(session.peer),
@@ -101,33 +132,41 @@ fn audit(session: &Session, shared: &Shared, what: What, user: &str, reason: &st
     });
 }
 
-/// One step of a login was worked out.
+/// Hands a login to the task of logins; its end comes to the connection's next slot.
+///
+/// # Errors
+/// `TemporaryFailure` when too many wait, or the server stops.
+pub(crate) fn submit_login(
+    session: &Session,
+    shared: &Shared,
+    mechanism: Mechanism,
+    message: Zeroizing<Vec<u8>>,
+) -> Result<(), Status> {
+    shared.logins.submit(LoginJob {
+        cookie: session.id().cookie(session.flights.next_slot()),
+        users: shared.users.read(),
+        mechanism,
+        message,
+    })
+}
+
+/// Takes a step of a login that was worked out: the session is the user's after the last one.
 ///
 /// # Errors
 /// `AuthError`, without saying why: an unknown user must look like a wrong password.
-pub(crate) fn logged_in(
+pub(crate) fn take_login(
     session: &mut Session,
     turn: &mut Turn<'_>,
-    composer: &Composer,
     login: Login,
-    out: &mut Output,
-) -> Result<(), Failure> {
-    match login.step {
-        Step::Continue(challenge) => {
-            session.login = Some(Box::new(login.session));
-            let response = composer.response(Status::AuthContinue);
-            Response {
-                value: &challenge,
-                ..response
-            }
-            .write(out.buffer());
-        }
-        Step::Done { user, payload } => {
+) -> Result<Step, Status> {
+    match &login.step {
+        Step::Continue(_) => session.login = Some(Box::new(login.session)),
+        Step::Done { user, .. } => {
             session.login = None;
-            audit(session, turn.shared, What::LoggedIn, &user, "");
-            session.user = Some(user.into());
+            audit(session, turn.shared, What::LoggedIn, user, "");
+            session.user = Some(user.as_str().into());
+            session.of_auth_file = false;
             session.refresh(turn.shared);
-            composer.value(Datatype::RAW, &payload, out);
         }
         Step::Failed => {
             let why = login.session.failure();
@@ -137,9 +176,36 @@ pub(crate) fn logged_in(
             audit(session, turn.shared, What::LoginFailed, user, &reason);
             session.login_failed(&turn.shared.metrics);
             session.user = None;
+            session.of_auth_file = false;
             session.refresh(turn.shared);
-            return Err(Status::AuthError.into());
+            return Err(Status::AuthError);
         }
+    }
+    Ok(login.step)
+}
+
+/// One step of a login was worked out.
+///
+/// # Errors
+/// As [`take_login`].
+pub(crate) fn logged_in(
+    session: &mut Session,
+    turn: &mut Turn<'_>,
+    composer: &Composer,
+    login: Login,
+    out: &mut Output,
+) -> Result<(), Failure> {
+    match take_login(session, turn, login)? {
+        Step::Continue(challenge) => {
+            let response = composer.response(Status::AuthContinue);
+            Response {
+                value: &challenge,
+                ..response
+            }
+            .write(out.buffer());
+        }
+        Step::Done { payload, .. } => composer.value(Datatype::RAW, &payload, out),
+        Step::Failed => return Err(Status::AuthError.into()),
     }
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use kedge_bucket::{Bucket, ScanFigures, ScanOf, Timing, VbFigures, VbState};
 use kedge_cluster::CLAIMED_VERSION;
+use kedge_protocol::binary::ConnectionKind;
 use kedge_protocol::binary::commands::Stat;
 use kedge_types::{Status, VbId};
 
@@ -11,15 +12,15 @@ use super::key_stats::{self, KeyGroup};
 use super::node_stats::{self, node};
 use super::stat_steps::{Form, Told, Walk, answer, of_vbuckets};
 use super::{
-    Command, Done, collection_details, collection_stats, dcp_stats, memory_stats, storage_stats,
-    task_stats,
+    Command, Done, collection_details, collection_stats, dcp_stats, memcached_stats, memory_stats,
+    storage_stats, task_stats,
 };
 use crate::histogram;
 use crate::session::{Failure, Rights, Session};
 use crate::shared::Shared;
 
 /// The groups that there are, beside those of [`KeyGroup`].
-const GROUPS: [&str; 58] = [
+const GROUPS: [&str; 59] = [
     "",
     "reset",
     "vbucket",
@@ -78,6 +79,7 @@ const GROUPS: [&str; 58] = [
     "items",
     "slabs",
     "sizes",
+    "conns",
 ];
 
 /// Where statistics go, a name and a value at a time.
@@ -135,6 +137,9 @@ fn known_group(session: &Session, shared: &Shared, group: &str, each: Each<'_>) 
                 return Err(Status::AccessDenied.into());
             }
             general(shared, session.bucket.as_deref(), each);
+            if let (Some(bucket), ConnectionKind::Memcached) = (&session.bucket, session.kind()) {
+                memcached_stats::general(shared, bucket, each);
+            }
         }
         "timings" => timings(bucket()?, each),
         "json_validate" => histogram::show(bucket()?, name, Timing::JsonValidate, each),
@@ -227,9 +232,15 @@ fn known_group(session: &Session, shared: &Shared, group: &str, each: Each<'_>) 
             node(session)?;
             task_stats::front_ends(shared, each);
         }
-        // What memcached would tell of its slabs; there are none.
-        "items" | "slabs" | "sizes" => {
+        "items" => memcached_stats::items(bucket()?, each),
+        "slabs" => memcached_stats::slabs(bucket()?, each),
+        "sizes" => {
             bucket()?;
+            memcached_stats::sizes(each);
+        }
+        "conns" => {
+            bucket()?;
+            memcached_stats::connections(shared, session, each);
         }
         "reset" => {
             session

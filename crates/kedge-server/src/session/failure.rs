@@ -64,6 +64,14 @@ impl Session {
         if composer.is_quiet_about(status) {
             return Flow::Next;
         }
+        if self.kind() == ConnectionKind::Memcached && !self.features.contains(Feature::Json) {
+            Response {
+                value: memcached_text(status).as_bytes(),
+                ..composer.response(status)
+            }
+            .write(out.buffer());
+            return Flow::Next;
+        }
         match status {
             Status::NotMyVbucket => self.not_my_vbucket(shared, composer, out),
             Status::UnknownCollection | Status::UnknownScope => {
@@ -151,5 +159,21 @@ impl Session {
             ..response
         }
         .write(out.buffer());
+    }
+}
+
+/// The body of an error reply as memcached has it. Statuses that memcached does not know are named.
+const fn memcached_text(status: Status) -> &'static str {
+    match status {
+        Status::KeyNotFound => "Not found",
+        Status::KeyExists => "Data exists for key.",
+        Status::TooBig => "Too large.",
+        Status::Invalid => "Invalid arguments",
+        Status::NotStored => "Not stored.",
+        Status::DeltaBadValue => "Non-numeric server-side value for incr or decr",
+        Status::AuthError => "Auth failure.",
+        Status::UnknownCommand => "Unknown command",
+        Status::NoMemory => "Out of memory",
+        other => other.name(),
     }
 }

@@ -37,6 +37,7 @@ pub(crate) use turn::Turn;
 use crate::commands::{self, Answer};
 use crate::cookie::ConnectionId;
 use crate::inbox::Port;
+use crate::memcached_connections::Listed;
 use crate::metrics::Metrics;
 use crate::output::Output;
 use crate::shared::Shared;
@@ -93,6 +94,12 @@ pub(crate) struct Session {
     pub(crate) peer: SocketAddr,
     /// Who logged in.
     pub(crate) user: Option<Box<str>>,
+    /// Whether it logged in as a user of the memcached port's `authfile`.
+    pub(crate) of_auth_file: bool,
+    /// Whether it has to log in first.
+    needs_login: bool,
+    /// Its place in the list of the memcached port's connections.
+    listed: Option<Listed>,
     /// A login under way.
     pub(crate) login: Option<Box<ServerSession>>,
     pub(crate) bucket: Option<Arc<Bucket>>,
@@ -133,6 +140,9 @@ impl Session {
             local,
             peer,
             user: None,
+            of_auth_file: false,
+            needs_login: port == Port::Kv || shared.memcached_rules.login,
+            listed: (port == Port::Memcached).then(|| shared.memcached_connections.add(peer)),
             login: None,
             bucket: None,
             rights: Rights::NONE,
@@ -160,10 +170,19 @@ impl Session {
         self.id
     }
 
-    /// Whether commands on documents are allowed as far as logging in goes. The memcached port needs no login, as
-    /// only the machine itself reaches it unless it was told otherwise.
+    /// Whether commands on documents are allowed as far as logging in goes. The memcached port needs no login unless
+    /// it was told otherwise, as only the machine itself reaches it then.
     pub(crate) fn is_authenticated(&self) -> bool {
-        self.user.is_some() || self.dialect != Dialect::Couchbase
+        self.user.is_some() || !self.needs_login
+    }
+
+    /// Its number in the list of the memcached port's connections.
+    pub(crate) fn listed_as(&self) -> Option<u64> {
+        self.listed.as_ref().map(Listed::id)
+    }
+
+    pub(crate) fn speaks_text(&self) -> bool {
+        self.dialect == Dialect::MemcachedText
     }
 
     /// What the next parked command is known by.
@@ -222,7 +241,7 @@ impl Session {
         let bucket = self.bucket.as_deref().map(Bucket::name);
         let is_memcacheds = bucket.is_none() || bucket == shared.memcached_bucket.as_deref();
         self.rights = match &self.user {
-            _ if self.dialect != Dialect::Couchbase && is_memcacheds => Rights::ALL,
+            _ if is_memcacheds && self.is_guest() => Rights::MEMCACHED,
             Some(user) => Rights::of(users, user, bucket),
             None => Rights::NONE,
         };
@@ -232,6 +251,11 @@ impl Session {
             }
             _ => Vec::new(),
         };
+    }
+
+    /// Whether it may do what anyone may do on the memcached port, whoever it is.
+    fn is_guest(&self) -> bool {
+        self.dialect != Dialect::Couchbase && (!self.needs_login || self.of_auth_file)
     }
 
     /// The bytes of a cluster map as this client takes them.

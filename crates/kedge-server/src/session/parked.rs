@@ -112,6 +112,10 @@ impl Session {
             opaque: flight.opaque,
             start_ns: flight.start_ns,
         };
+        if self.speaks_text() {
+            text_exec::logged_in(self, turn, login, ended.start_ns, out);
+            return Flow::Next;
+        }
         let composer = self.composer_of(ended);
         let begin = out.position();
         let result = commands::logged_in(self, turn, &composer, login, out);

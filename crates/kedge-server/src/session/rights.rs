@@ -40,6 +40,15 @@ impl Rights {
     pub(crate) const STREAM: Self = one(Privilege::Stream);
     pub(crate) const ALL: Self = Self(Privileges::ALL);
 
+    /// What anyone may do with the bucket of the memcached port: what memcached has commands for. Whether the port lets
+    /// them empty it is checked by the commands that do.
+    pub(crate) const MEMCACHED: Self = Self::ACCESS
+        .and(Self::READ)
+        .and(Self::WRITE)
+        .and(Self::READ_SYSTEM)
+        .and(Self::STATS)
+        .and(Self::FLUSH);
+
     /// What `user` may do with all of `bucket`, or with the node when there is none.
     pub(crate) fn of(users: &UserStore, user: &str, bucket: Option<&str>) -> Self {
         Self(users.roles_of(user).privileges(bucket))

@@ -89,6 +89,7 @@ impl Session {
             infos,
         };
         command.check_first()?;
+        command.check_item_size()?;
         commands::dispatch(&mut command).map(Ran::Done)
     }
 

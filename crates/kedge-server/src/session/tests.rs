@@ -19,6 +19,7 @@ use super::*;
 use crate::client_addresses::ClientAddresses;
 use crate::commands::StatTimings;
 use crate::dcp::DcpConnections;
+use crate::delayed_flush::DelayedFlush;
 use crate::inbox::{FrontEnds, Inbox, Message};
 use crate::limits::Limits;
 use crate::login::Logins;
@@ -26,6 +27,7 @@ use crate::pools::TaskPools;
 use crate::pools::tests::FEW_THREADS;
 use crate::registry::{BucketRegistry, RegistrySetup};
 use crate::replication::Replicator;
+use crate::server::MemcachedRules;
 use crate::text_exec::Marks;
 use crate::users::Users;
 
@@ -86,8 +88,11 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
             ..Limits::default()
         },
         metrics: Arc::new(Metrics::new(1)),
-        clock,
         memcached_bucket: Some("default".to_owned()),
+        memcached_rules: MemcachedRules::default(),
+        memcached_connections: Arc::default(),
+        delayed_flush: DelayedFlush::start(&pools, &clock).unwrap(),
+        clock,
         logins: Logins::start(&pools, front_ends).unwrap(),
         front_ends: front_ends.clone(),
         dcp: Arc::new(DcpConnections::new(front_ends.clone())),

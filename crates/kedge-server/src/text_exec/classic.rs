@@ -12,7 +12,7 @@ use std::io::Write as _;
 
 use super::suspend::Step;
 use super::{Exec, Outcome, Target, retrieval, target, write_status};
-use crate::commands::{Form, answer, plain_version, tells_end};
+use crate::commands::{Form, answer, memcached_stats, plain_version, tells_end};
 use crate::limits::COPY_VALUE_BYTES_MAX;
 use crate::output::Output;
 use crate::session::{Rights, inflated};
@@ -95,11 +95,6 @@ fn retrieve_one(
 pub(super) fn is_durable(exec: &Exec<'_, '_>) -> bool {
     let bucket = exec.session.bucket.as_ref();
     bucket.is_some_and(|bucket| bucket.config().min_level().is_some())
-}
-
-pub(super) fn refused(exec: &mut Exec<'_, '_>, what: &str) -> Outcome {
-    reply::write_server_error(exec.out.buffer(), &format!("{what} is not supported"));
-    Outcome::Answered
 }
 
 pub(super) fn store(exec: &mut Exec<'_, '_>, command: &Store<'_>) -> Outcome {
@@ -291,19 +286,23 @@ pub(super) fn counted(
 }
 
 pub(super) fn flush_all(exec: &mut Exec<'_, '_>, command: &FlushAll) -> Outcome {
-    if command.delay.get() > 0 {
-        // Nothing empties a bucket behind its clients, so not later either.
-        if !command.noreply {
-            let out = exec.out.buffer();
-            reply::write_server_error(out, "a delayed flush_all is not supported");
-        }
-        return Outcome::Answered;
+    let shared = exec.turn.shared;
+    if !shared.memcached_rules.flush_all {
+        return flushed(exec, command, Err(Status::NotSupported));
     }
-    let done = tells_end(exec.session, exec.turn);
-    let begun = match exec.session.bucket(Rights::FLUSH) {
-        Ok(bucket) => bucket.clone().begin_flush_all(exec.turn.ctx(), done),
-        Err(failure) => Err(failure.status),
+    let bucket = match exec.session.bucket(Rights::FLUSH) {
+        Ok(bucket) => bucket.clone(),
+        Err(failure) => return flushed(exec, command, Err(failure.status)),
     };
+    let now_secs = exec.turn.now.unix_secs();
+    let at_secs = u64::from(command.delay.expiry(now_secs).0);
+    if at_secs > now_secs {
+        let planned = shared.delayed_flush.plan(&bucket, at_secs);
+        return flushed(exec, command, planned);
+    }
+    shared.delayed_flush.cancel();
+    let done = tells_end(exec.session, exec.turn);
+    let begun = bucket.begin_flush_all(exec.turn.ctx(), done);
     let parked = begun.map(|()| BucketOutcome::Parked);
     exec.then(Step::Main, parked, |exec, result| {
         flushed(exec, command, result)
@@ -329,6 +328,10 @@ pub(super) fn flushed(
 }
 
 pub(super) fn stats(exec: &mut Exec<'_, '_>, command: &Stats<'_>) -> Outcome {
+    if let Some(refusal) = memcached_stats::refusal(command.args) {
+        reply::write_client_error(exec.out.buffer(), refusal);
+        return Outcome::Answered;
+    }
     let group = std::str::from_utf8(command.args).map_err(|_| Status::Invalid);
     let is_reset = command.args == b"reset";
     let result = group.and_then(|group| {

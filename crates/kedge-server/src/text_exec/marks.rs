@@ -103,6 +103,34 @@ impl Marks {
         );
     }
 
+    /// A client stored a value that was stale already: the document had this CAS before and has the other now. Who was
+    /// asked to recache it before is not asked again.
+    pub(super) fn on_stale_stored(&self, key: &[u8], before: u64, cas: u64) {
+        let mut map = self.map.lock();
+        let token_sent = map
+            .get(key)
+            .is_some_and(|mark| mark.cas == before && mark.token_sent);
+        insert(
+            &mut map,
+            key,
+            Mark {
+                cas,
+                stale: true,
+                token_sent,
+            },
+        );
+        self.count.store(map.len(), Ordering::Relaxed);
+    }
+
+    /// A client chose the CAS of a document that is neither stale nor to be recached: it may be one that was marked.
+    pub(super) fn on_chosen(&self, key: &[u8]) {
+        if self.count.load(Ordering::Relaxed) > 0 {
+            let mut map = self.map.lock();
+            map.remove(key);
+            self.count.store(map.len(), Ordering::Relaxed);
+        }
+    }
+
     fn set(&self, key: &[u8], mark: Mark) {
         let mut map = self.map.lock();
         insert(&mut map, key, mark);
@@ -171,6 +199,24 @@ mod tests {
             NOTHING,
             "and the mark is gone"
         );
+    }
+
+    #[test]
+    fn a_stale_value_hands_out_no_second_win() {
+        let marks = Marks::default();
+        marks.on_invalidated(b"k", 2);
+        assert!(marks.on_read(b"k", 2, false).won);
+        marks.on_stale_stored(b"k", 2, 3);
+        let told = Told {
+            stale: true,
+            ..SENT
+        };
+        assert_eq!(marks.on_read(b"k", 3, false), told);
+        marks.on_stale_stored(b"other", 1, 2);
+        let told = Told { stale: true, ..WON };
+        assert_eq!(marks.on_read(b"other", 2, false), told);
+        marks.on_chosen(b"other");
+        assert_eq!(marks.on_read(b"other", 2, false), NOTHING);
     }
 
     #[test]

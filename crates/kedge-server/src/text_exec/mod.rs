@@ -5,6 +5,7 @@
 //! of the connection runs meanwhile, as replies have no names here.
 
 mod classic;
+mod login;
 mod marks;
 mod meta;
 mod retrieval;
@@ -18,6 +19,7 @@ use kedge_protocol::text::{Parsed, TextCommand, TextLimits, parse, reply};
 use kedge_types::{Cas, CollectionId, DocKey, Status, VbId};
 use std::sync::Arc;
 
+pub(crate) use login::logged_in;
 pub(crate) use marks::Marks;
 pub(crate) use retrieval::{Retrieval, on_part};
 use suspend::Step;
@@ -71,6 +73,7 @@ impl Target<'_> {
             key: &self.key,
             cas,
             durability: None,
+            new_cas: Cas(0),
             preserve_ttl: false,
             cookie: self.session.next_cookie(),
         }
@@ -151,7 +154,10 @@ pub(crate) fn on_bytes(
     bytes: &[u8],
     out: &mut Output,
 ) -> (usize, Halt) {
-    let limits = TextLimits::default();
+    let limits = TextLimits {
+        value_bytes_max: turn.shared.memcached_rules.item_bytes_max,
+        ..TextLimits::default()
+    };
     let mut at = 0;
     loop {
         if session.swallow > 0 {
@@ -170,6 +176,14 @@ pub(crate) fn on_bytes(
         }
         if turn.was_over() {
             return (at, Halt::Slice);
+        }
+        if !session.is_authenticated() {
+            let (consumed, halt) = login::on_bytes(session, turn, &bytes[at..], out);
+            at += consumed;
+            if let Some(halt) = halt {
+                return (at, halt);
+            }
+            continue;
         }
         match parse(&bytes[at..], &limits) {
             Parsed::Incomplete { need } => return (at, Halt::NeedBytes(need)),
@@ -263,6 +277,9 @@ pub(crate) fn write_status(out: &mut Output, status: Status) {
         Status::NoMemory => out.extend_from_slice(reply::OUT_OF_MEMORY),
         Status::DeltaBadValue => out.extend_from_slice(reply::NON_NUMERIC),
         Status::Invalid => out.extend_from_slice(reply::BAD_FORMAT),
+        Status::CasValueInvalid => {
+            reply::write_client_error(out, "the CAS is ahead of the server's clock");
+        }
         Status::Locked => reply::write_server_error(out, "the document is locked"),
         Status::NoBucket => reply::write_server_error(out, "there is no bucket"),
         Status::TemporaryFailure => reply::write_server_error(out, "temporary failure"),

@@ -7,6 +7,7 @@
 
 use kedge_bucket::{Completion, Mutated};
 use kedge_protocol::text::{Parsed, TextCommand, TextLimits, parse};
+use kedge_types::Cas;
 
 use super::{Exec, Outcome, classic, ended, meta, timing_of};
 use crate::commands::{counter, document, meta_of, mutation, status_of};
@@ -22,6 +23,10 @@ pub(super) enum Step {
     Look,
     /// Making a document that was not there.
     Vivify,
+    /// Storing a value that is stale already, over the document of this CAS.
+    Stale(Cas),
+    /// Looking up how long the document has become.
+    Measure(Mutated),
     /// Giving the counter, which has this number now, another expiry.
     Expire(Mutated, u64),
     /// Looking up what is to be told of the counter.
@@ -91,6 +96,13 @@ fn go_on(
         TextCommand::MetaSet(command) => match step {
             Step::Look => meta::set::looked(exec, command, meta_of(completion)),
             Step::Main => meta::set::written(exec, command, mutated(completion)),
+            Step::Stale(before) => {
+                meta::set::stale_stored(exec, command, before, mutated(completion))
+            }
+            Step::Measure(mutated) => {
+                let seen = document(completion).map(meta::Seen::from);
+                meta::set::measured(exec, command, mutated, seen)
+            }
             _ => meta::set::is_set(exec, command, mutated(completion)),
         },
         TextCommand::MetaDelete(command) => match step {

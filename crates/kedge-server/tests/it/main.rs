@@ -16,6 +16,7 @@ mod hostile;
 mod key_stats;
 mod limits;
 mod memcached;
+mod memcached_login;
 mod memory;
 mod memory_stats;
 mod meta;

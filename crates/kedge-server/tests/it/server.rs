@@ -10,7 +10,7 @@ use kedge_bucket::{BucketConfig, Recovery};
 use kedge_disk::{Disk, PosixDisk, SimDisk};
 use kedge_executor::{Config, Threads};
 use kedge_server::users::Users;
-use kedge_server::{Limits, MemcachedConfig, Server, ServerConfig, Services};
+use kedge_server::{Limits, MemcachedConfig, MemcachedRules, Server, ServerConfig, Services};
 use kedge_types::SystemClock;
 use tempfile::TempDir;
 
@@ -44,6 +44,7 @@ pub(crate) struct Setup {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) data_dir: PathBuf,
     pub(crate) real_dir: Option<TempDir>,
+    pub(crate) memcached: MemcachedRules,
 }
 
 impl Setup {
@@ -70,6 +71,10 @@ impl Default for Setup {
             disk: Arc::new(SimDisk::new(1)),
             data_dir: PathBuf::from("/data"),
             real_dir: None,
+            memcached: MemcachedRules {
+                flush_all: true,
+                ..MemcachedRules::default()
+            },
         }
     }
 }
@@ -113,6 +118,7 @@ impl Kedge {
                 listen: LOOPBACK,
                 port: 0,
                 bucket: setup.bucket.name.clone(),
+                rules: setup.memcached,
             }),
             data_dir: setup.data_dir,
             threads: setup.threads,

@@ -39,6 +39,7 @@ fn store(vb: &mut VBucket, now: Now, key: u8, len: usize, durable: bool) {
         key: &key,
         cas: Cas(0),
         durability,
+        new_cas: Cas(0),
         preserve_ttl: false,
         cookie: Cookie(1),
     };

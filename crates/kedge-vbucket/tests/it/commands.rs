@@ -188,6 +188,34 @@ fn counters() {
 }
 
 #[test]
+fn a_write_may_bring_its_version() {
+    let vb = &mut vbucket();
+    let k = key("k");
+    let with = |new_cas| Write {
+        new_cas,
+        ..write(&k)
+    };
+    let store = |vb: &mut VBucket, write: &Write<'_>| {
+        vb.store(at(0), write, StoreMode::Set, &value(b"1"), 0, Expiry::NEVER)
+    };
+    let first = done(store(vb, &with(Cas(7))).unwrap());
+    assert_eq!(first.cas, Cas(7));
+    let appended = vb.concat(at(0), &with(Cas(8)), ConcatMode::Append, b"2");
+    assert_eq!(done(appended.unwrap()).cas, Cas(8));
+    // From the far future it would stop the clock.
+    assert_eq!(
+        store(vb, &with(Cas(u64::MAX))),
+        Err(Status::CasValueInvalid)
+    );
+    let next = done(store(vb, &write(&k)).unwrap());
+    assert!(next.cas > Cas(8), "of the clock again");
+    // The clock never falls behind one that was brought.
+    let ahead = Cas(next.cas.get() + 1_000_000_000);
+    assert_eq!(done(store(vb, &with(ahead)).unwrap()).cas, ahead);
+    assert!(done(store(vb, &write(&k)).unwrap()).cas > ahead);
+}
+
+#[test]
 fn preserve_ttl_keeps_what_is_there() {
     let vb = &mut vbucket();
     let k = key("k");

@@ -46,6 +46,7 @@ pub(crate) fn write(key: &DocKey) -> Write<'_> {
         key,
         cas: Cas(0),
         durability: None,
+        new_cas: Cas(0),
         preserve_ttl: false,
         cookie: Cookie(0),
     }

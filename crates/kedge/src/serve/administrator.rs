@@ -1,5 +1,6 @@
 //! The user that manages the server, and its password.
 
+use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kedge_auth::{Privilege, Roles};
@@ -100,7 +101,12 @@ pub(super) fn ensure(users: &Users, effective: &Effective) -> Result<(), ServeEr
 
 /// Refuses an address that others reach while an administrator has the default password.
 pub(super) fn check_exposure(users: &Users, settings: &Settings) -> Result<(), ServeError> {
-    if settings.listen.to_canonical().is_loopback() {
+    check_exposure_at(settings.listen, users)
+}
+
+/// [`check_exposure`] of one port's address.
+pub(super) fn check_exposure_at(listen: IpAddr, users: &Users) -> Result<(), ServeError> {
+    if listen.to_canonical().is_loopback() {
         return Ok(());
     }
     let store = users.read();
@@ -111,7 +117,7 @@ pub(super) fn check_exposure(users: &Users, settings: &Settings) -> Result<(), S
     match weak {
         None => Ok(()),
         Some(user) => Err(ServeError::DefaultPassword {
-            listen: settings.listen,
+            listen,
             user: user.id().to_owned(),
         }),
     }

@@ -6,6 +6,7 @@
 mod administrator;
 mod bucket;
 mod cluster;
+mod memcached;
 mod signals;
 
 pub(crate) use cluster::read_file as read_cluster_file;
@@ -61,6 +62,13 @@ enum ServeError {
          give another with --password or KEDGE_PASSWORD"
     )]
     DefaultPassword { listen: IpAddr, user: String },
+    #[error(
+        "refusing to open the memcached port on {listen}: whoever reaches it could read and write all documents of its \
+         bucket without a login; give --memcached-login or --memcached-auth-file FILE, or --memcached-open if that is wanted"
+    )]
+    OpenMemcached { listen: IpAddr },
+    #[error("cannot use the users of the memcached port in {}: {why}", path.display())]
+    AuthFile { path: PathBuf, why: String },
     #[error(transparent)]
     Server(#[from] ServerError),
     #[error(transparent)]
@@ -119,6 +127,7 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
     administrator::ensure(&users, effective)?;
     administrator::check_exposure(&users, settings)?;
     let cluster = cluster::read(effective)?;
+    let memcached = memcached::config(effective, cluster.is_some(), &users)?;
     if let Some(cluster) = &cluster {
         cluster::ensure_user(&users, cluster)?;
     }
@@ -135,7 +144,7 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
             signal_hook::low_level::exit(EXIT_IO);
         }),
     };
-    let server = Server::start(server_config(effective, cluster), services)?;
+    let server = Server::start(server_config(effective, cluster, memcached), services)?;
     let mut loading = announce_loaded(server.registry(), &events);
     if let Some(node) = server.node() {
         loading += 1;
@@ -219,26 +228,18 @@ fn lock(disk: &dyn Disk, path: &Path) -> Result<kedge_disk::DirLock, ServeError>
     })
 }
 
-fn server_config(effective: &Effective, cluster: Option<ClusterSetup>) -> ServerConfig {
+fn server_config(
+    effective: &Effective,
+    cluster: Option<ClusterSetup>,
+    memcached: Option<MemcachedConfig>,
+) -> ServerConfig {
     let settings = &effective.settings;
     let (kv_port, mgmt_port) = cluster::ports(effective, cluster.as_ref());
-    // Plain memcached clients know one node only, which has a part of the documents.
-    let serves_memcached = settings.memcached_enabled
-        && (cluster.is_none() || effective.is_given("memcached_enabled"));
-    let memcached_bucket = if settings.memcached_bucket.is_empty() {
-        settings.bucket.clone()
-    } else {
-        settings.memcached_bucket.clone()
-    };
     ServerConfig {
         listen: settings.listen,
         kv_port,
         mgmt_port,
-        memcached: serves_memcached.then_some(MemcachedConfig {
-            listen: settings.memcached_listen,
-            port: settings.memcached_port,
-            bucket: memcached_bucket,
-        }),
+        memcached,
         data_dir: settings.data_dir.clone(),
         threads: settings.threads,
         front_end_reads: settings.front_end_reads,

@@ -14,6 +14,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, value_parser};
 
 pub(crate) use document::{markdown, text};
+use kedge_types::limits::VALUE_BYTES_MAX;
 use nearest::nearest;
 pub(crate) use table::{DEFAULT_PASSWORD, Settings};
 use table::{Setting, TABLE};
@@ -254,6 +255,9 @@ fn check(settings: &Settings) -> Result<(), SettingsError> {
     if settings.flush_batch_max_bytes.0 == 0 {
         return refused("flush_batch_max_bytes", "a batch has at least 1 byte");
     }
+    if !(1..=VALUE_BYTES_MAX as u64).contains(&settings.memcached_item_max.0) {
+        return refused("memcached_item_max", "expected 1 to 20MiB");
+    }
     if settings.password.is_empty() {
         return refused("password", "it is empty");
     }
@@ -334,7 +338,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_named() {
-        let table: [(&[&str], Option<&str>, &str); 8] = [
+        let table: [(&[&str], Option<&str>, &str); 10] = [
             (
                 &[],
                 Some("kv_prt = 1"),
@@ -352,6 +356,16 @@ mod tests {
                 &["--vbuckets", "0"],
                 None,
                 "vbuckets: a bucket has at least 1 vBucket",
+            ),
+            (
+                &["--memcached-item-max", "0"],
+                None,
+                "memcached_item_max: expected 1 to 20MiB",
+            ),
+            (
+                &[],
+                Some("memcached_item_max = \"21MiB\""),
+                "memcached_item_max: expected 1 to 20MiB",
             ),
             (
                 &["--listen", "here"],

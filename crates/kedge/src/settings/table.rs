@@ -13,6 +13,7 @@ use kedge_bucket::{
 };
 use kedge_executor::Threads;
 use kedge_server::Limits;
+use kedge_types::limits::VALUE_BYTES_MAX;
 
 use super::value::{Bytes, LogLevel, Recover, Value};
 use crate::target::{KV_PORT, MEMCACHED_PORT, MGMT_PORT};
@@ -111,7 +112,17 @@ settings! {
     memcached_enabled: bool = true,
         "Whether plain memcached clients are served at all.";
     memcached_listen: IpAddr = LOOPBACK,
-        "Address that the memcached port is bound to. Its clients need not log in: let it be reached by nobody else.";
+        "Address that the memcached port is bound to. Anything but loopback is refused unless clients have to log in (`memcached_login`, `memcached_auth_file`) or `memcached_open` is set.";
+    memcached_login: bool = false,
+        "Whether clients of the memcached port have to log in first: with SASL in the binary protocol, in text with a first command `set KEY 0 0 LENGTH` whose value is `USER PASSWORD`. Users are the server's, with their roles, and those of `memcached_auth_file`.";
+    memcached_auth_file: String = String::new(),
+        "File with a line `USER:PASSWORD` for each user of the memcached port, as memcached's `-Y` takes it. They may read, write and look at statistics of its bucket. Clients have to log in then. It is read at the start.", default_note = "none";
+    memcached_open: bool = false,
+        "Whether the memcached port may be bound to an address that others reach although its clients need not log in: whoever reaches it reads and writes all documents of its bucket.";
+    memcached_flush_all: bool = false,
+        "Whether clients of the memcached port may empty its bucket with `flush_all`, where the bucket allows it (`flush_enabled`).";
+    memcached_item_max: Bytes = Bytes(VALUE_BYTES_MAX as u64),
+        "Largest value, as it is sent, that clients of the memcached port may store, at most 20MiB. memcached's own limit is 1MiB.";
     memcached_bucket: String = String::new(),
         "Bucket that plain memcached clients reach. Empty: that of `bucket`.", default_note = "that of `bucket`";
 
@@ -136,7 +147,7 @@ settings! {
         "Memory for the documents of `bucket`; a write that does not fit waits until some have left it. Given on a later start, it changes the bucket that is there, as do the settings below that say \"of `bucket`\".",
         default_note = "half of the machine's memory";
     flush_enabled: bool = true,
-        "Of `bucket`: whether clients may empty it, as memcached's `flush_all` does.";
+        "Of `bucket`: whether clients may empty it. Those of the memcached port need `memcached_flush_all`, too.";
     compression: CompressionMode = CompressionMode::Passive,
         "Of `bucket`: which values are kept compressed with Snappy. `off`: none. `passive`: those that clients send compressed. `active`: also those that the bucket compresses itself, in memory, some time after they were written; it takes at most a twelfth of a core for that. Clients that do not know Snappy get all of them inflated.";
     min_compression_ratio: MinRatio = MinRatio::DEFAULT,

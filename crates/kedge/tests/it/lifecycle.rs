@@ -1,6 +1,8 @@
 //! How the process starts, refuses to start, and stops.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -116,6 +118,66 @@ fn others_are_let_in_only_with_a_password_of_ones_own() {
     assert!(
         server.memcached.ip().is_loopback(),
         "plain memcached has no login"
+    );
+}
+
+#[test]
+fn the_memcached_port_is_opened_to_others_only_with_a_login_or_on_purpose() {
+    // It could be bound to any address: whoever reached it read and wrote without a login, and nothing was said.
+    let [dir, other, files] = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
+    let file = files.path().join("authfile");
+    fs::write(&file, "ada:secret\n").expect("a file");
+    let file = format!("--memcached-auth-file={}", file.display());
+    let open = "--memcached-listen=0.0.0.0";
+    let refusal = |more: &[&str]| {
+        let words = [&[open], more].concat();
+        let (code, stdout, stderr) = run(&mut serve(dir.path(), &words));
+        assert_eq!((code, stdout.as_str()), (Some(1), ""), "{words:?}");
+        stderr
+    };
+    let stderr = refusal(&[]);
+    assert!(
+        stderr.contains("memcached port on 0.0.0.0") && stderr.contains("--memcached-login"),
+        "{stderr}"
+    );
+    let mut weak = kedge(&["serve", open, "--memcached-login", "--data-dir"]);
+    weak.arg(other.path())
+        .args(["--kv-port=0", "--mgmt-port=0", "--memcached-port=0"]);
+    let (code, _, stderr) = run(&mut weak);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("default password"), "{stderr}");
+    let missing = refusal(&["--memcached-auth-file=/no/such/file"]);
+    assert!(missing.contains("/no/such/file: No such file"), "{missing}");
+    let bad = files.path().join("bad");
+    fs::write(&bad, "ada:secret\nbob\n").expect("a file");
+    let bad = format!("--memcached-auth-file={}", bad.display());
+    let bad = refusal(&[&bad]);
+    assert!(bad.contains("line 2 is not \"user:password\""), "{bad}");
+
+    let server = Server::start(dir.path(), &[open, &file]);
+    assert!(server.memcached.ip().is_unspecified());
+    let mut client = TcpStream::connect(("127.0.0.1", server.memcached.port())).expect("a port");
+    let mut talk = |sent: &str, expected: &str| {
+        client.write_all(sent.as_bytes()).expect("the server reads");
+        let mut got = vec![0; expected.len()];
+        client.read_exact(&mut got).expect("an answer");
+        assert_eq!(String::from_utf8_lossy(&got), expected, "{sent}");
+    };
+    talk("get k\r\n", "CLIENT_ERROR unauthenticated\r\n");
+    talk("set k 0 0 10\r\nada secret\r\n", "STORED\r\n");
+    talk("get k\r\n", "END\r\n");
+    talk("flush_all\r\n", "CLIENT_ERROR flush_all not allowed\r\n");
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().0.code(), Some(0));
+
+    let server = Server::start(dir.path(), &[open, "--memcached-open"]);
+    server.signal(Signal::TERM);
+    let (status, stderr) = server.wait();
+    assert_eq!(status.code(), Some(0));
+    let warned = stderr.lines().find(|line| line.contains(" WARN "));
+    assert!(
+        warned.is_some_and(|line| line.contains("the memcached port is open")),
+        "{stderr}"
     );
 }
 

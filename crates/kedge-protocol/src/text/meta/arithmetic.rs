@@ -43,7 +43,7 @@ impl MetaArithmetic<'_> {
 }
 
 pub(in crate::text) fn parse(mut tokens: Tokens<'_>) -> Result<MetaArithmetic<'_>, Stop> {
-    let key = tokens.next().ok_or(Fault::new(reply::ERROR))?;
+    let key = tokens.next().ok_or(Fault::new(reply::BAD_FORMAT))?;
     let flags = Flags::parse(key, tokens)?;
     let direction = match flags.mode {
         None | Some(b'I' | b'+') => Direction::Increment,

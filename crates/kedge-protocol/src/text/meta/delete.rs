@@ -38,7 +38,7 @@ impl MetaDelete<'_> {
 }
 
 pub(in crate::text) fn parse(mut tokens: Tokens<'_>) -> Result<MetaDelete<'_>, Stop> {
-    let key = tokens.next().ok_or(Fault::new(reply::ERROR))?;
+    let key = tokens.next().ok_or(Fault::new(reply::BAD_FORMAT))?;
     let flags = Flags::parse(key, tokens)?;
     Ok(MetaDelete {
         key: flags.returns.key,

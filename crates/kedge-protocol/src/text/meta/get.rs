@@ -43,7 +43,7 @@ impl MetaGet<'_> {
 }
 
 pub(in crate::text) fn parse(mut tokens: Tokens<'_>) -> Result<MetaGet<'_>, Stop> {
-    let key = tokens.next().ok_or(Fault::new(reply::ERROR))?;
+    let key = tokens.next().ok_or(Fault::new(reply::BAD_FORMAT))?;
     let flags = Flags::parse(key, tokens)?;
     Ok(MetaGet {
         key: flags.returns.key,

@@ -45,7 +45,7 @@ pub(in crate::text) fn parse<'a>(
     mut tokens: Tokens<'a>,
     body: &mut Body<'a>,
 ) -> Result<MetaSet<'a>, Stop> {
-    let key = tokens.next().ok_or(Fault::new(reply::ERROR))?;
+    let key = tokens.next().ok_or(Fault::new(reply::BAD_FORMAT))?;
     let len = tokens
         .next()
         .and_then(parse_length)

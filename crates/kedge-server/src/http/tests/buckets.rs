@@ -96,6 +96,7 @@ fn a_flush_takes_the_documents() {
         key: &key,
         cas: kedge_types::Cas(0),
         durability: None,
+        new_cas: kedge_types::Cas(0),
         preserve_ttl: false,
         cookie: kedge_bucket::Cookie(0),
     };

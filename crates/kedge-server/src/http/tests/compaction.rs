@@ -22,6 +22,7 @@ fn fill(server: &Server, rounds: u16) {
                 key: &key,
                 cas: Cas(0),
                 durability: None,
+                new_cas: Cas(0),
                 preserve_ttl: false,
                 cookie: kedge_bucket::Cookie(0),
             };

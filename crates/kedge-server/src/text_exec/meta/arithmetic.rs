@@ -1,21 +1,18 @@
 //! `ma`.
 
-use kedge_bucket::{Arithmetic, Meta, Mutated};
+use kedge_bucket::{Arithmetic, Meta, Mutated, Write};
 use kedge_protocol::text::meta::{MetaArithmetic, MetaItem, MetaStatus, write_meta_value};
 use kedge_protocol::text::{Direction, Exptime};
 use kedge_types::{Cas, Status};
 
 use super::super::suspend::Step;
 use super::super::{Exec, Outcome};
-use super::{answer, refuse_explicit_cas, with_key};
+use super::{answer, chosen, with_key};
 
 pub(in super::super) fn arithmetic(
     exec: &mut Exec<'_, '_>,
     command: &MetaArithmetic<'_>,
 ) -> Outcome {
-    if command.new_cas.is_some() {
-        return refuse_explicit_cas(exec);
-    }
     let op = Arithmetic {
         negative: command.direction == Direction::Decrement,
         delta: command.delta,
@@ -25,7 +22,10 @@ pub(in super::super) fn arithmetic(
     let ctx = exec.turn.ctx();
     let result = with_key(&command.key, |key| {
         let target = exec.target(key)?;
-        let write = target.write(Cas(command.compare_cas.unwrap_or(0)));
+        let write = Write {
+            new_cas: chosen(command.new_cas),
+            ..target.write(Cas(command.compare_cas.unwrap_or(0)))
+        };
         target.bucket.arithmetic(ctx, &write, op)
     });
     exec.then(Step::Main, result, |exec, result| {
@@ -49,7 +49,10 @@ pub(in super::super) fn changed(
     let ctx = exec.turn.ctx();
     let touched = with_key(&command.key, |key| {
         let target = exec.target(key)?;
-        let write = target.write(mutated.cas);
+        let write = Write {
+            new_cas: chosen(command.new_cas),
+            ..target.write(mutated.cas)
+        };
         target.bucket.touch(ctx, &write, exptime.to_wire())
     });
     // Somebody may have changed it in between; then it is theirs to say when it expires.

@@ -8,13 +8,10 @@ use kedge_types::{Cas, Status};
 use super::super::classic::{Value, store_as};
 use super::super::suspend::Step;
 use super::super::{Exec, Outcome};
-use super::{Seen, answer, refuse_explicit_cas, with_key};
+use super::{Seen, answer, chosen, with_key};
 use crate::session::inflated;
 
 pub(in super::super) fn delete(exec: &mut Exec<'_, '_>, command: &MetaDelete<'_>) -> Outcome {
-    if command.new_cas.is_some() {
-        return refuse_explicit_cas(exec);
-    }
     if command.invalidate || command.remove_value || command.compare_cas == Some(0) {
         // The document stays, changed: what it is has to be looked at.
         let seen = exec.read_meta_key(&command.key);
@@ -58,6 +55,7 @@ pub(in super::super) fn looked(
             expiry: command.exptime.map_or(0, Exptime::to_wire),
         };
         let write = Write {
+            new_cas: chosen(command.new_cas),
             preserve_ttl: command.exptime.is_none(),
             ..target.write(seen.cas)
         };

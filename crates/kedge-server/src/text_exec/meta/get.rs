@@ -1,6 +1,6 @@
 //! `mg`.
 
-use kedge_bucket::{Mutated, Outcome as BucketOutcome};
+use kedge_bucket::{Mutated, Outcome as BucketOutcome, Write};
 use kedge_protocol::text::StoreMode;
 use kedge_protocol::text::meta::{
     MetaGet, MetaItem, MetaStatus, MetaTtl, write_meta, write_meta_value,
@@ -11,13 +11,10 @@ use super::super::classic::{Value, store_as};
 use super::super::marks::Told;
 use super::super::suspend::Step;
 use super::super::{Exec, Outcome};
-use super::{Seen, answer, refuse_explicit_cas, with_key};
+use super::{Seen, answer, chosen, with_key};
 use crate::session::inflated;
 
 pub(in super::super) fn get(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> Outcome {
-    if command.new_cas.is_some() {
-        return refuse_explicit_cas(exec);
-    }
     let result = match command.touch {
         None => exec.read_meta_key(&command.key),
         Some(exptime) => touch(exec, command, exptime.to_wire()),
@@ -55,6 +52,9 @@ pub(in super::super) fn got(
 }
 
 fn hit(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>, seen: &Seen) -> Outcome {
+    if command.no_bump {
+        seen.item.forget_access(seen.frequency);
+    }
     let value = match inflated(&seen.item) {
         Ok(value) => value,
         Err(status) => return exec.fail(status),
@@ -107,7 +107,11 @@ fn vivify(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> Outcome {
     let ctx = exec.turn.ctx();
     let stored = with_key(&command.key, |key| {
         let target = exec.target(key)?;
-        store_as(&target, ctx, &target.write(Cas(0)), StoreMode::Add, &value)
+        let write = Write {
+            new_cas: chosen(command.new_cas),
+            ..target.write(Cas(0))
+        };
+        store_as(&target, ctx, &write, StoreMode::Add, &value)
     });
     exec.then(Step::Vivify, stored, |exec, result| {
         made(exec, command, result)

@@ -1,7 +1,8 @@
 //! The meta commands, one per file.
 //!
-//! What the server does not know of a document is left out of replies: when it was last accessed, and whether it was
-//! before. An explicit CAS for a document (flag E) is refused, as CAS values are the server's clock.
+//! When a document was last accessed the server does not know: flag l is left out of replies. Whether it was before (flag
+//! h) is what the pager's counts tell of documents in memory. A CAS that a client chooses (flag E) must not be ahead of
+//! the clock that all others come from.
 
 pub(super) mod arithmetic;
 pub(super) mod debug;
@@ -14,18 +15,28 @@ use kedge_protocol::text::meta::{MetaItem, MetaKey, MetaReturns, MetaStatus, Met
 use kedge_types::limits::KEY_BYTES_MAX;
 use kedge_types::{Cas, Expiry, Status};
 
-use super::classic::{Value, refused};
+use super::classic::Value;
 use super::{Exec, Outcome};
 
 /// A document as a reader saw it.
 pub(super) struct Seen {
     item: Item,
     cas: Cas,
+    /// Whether it was asked for before.
+    hit_before: bool,
+    /// How often, as the pager counts that; before it was read.
+    frequency: u8,
 }
 
 impl From<(Item, Cas)> for Seen {
+    /// A document that came from the disk: nobody has asked for it lately.
     fn from((item, cas): (Item, Cas)) -> Self {
-        Self { item, cas }
+        Self {
+            cas,
+            hit_before: false,
+            frequency: item.frequency(),
+            item,
+        }
     }
 }
 
@@ -34,6 +45,8 @@ impl Seen {
         Self {
             item: document.item.clone(),
             cas: document.cas,
+            hit_before: document.item.is_asked_for(),
+            frequency: document.item.frequency(),
         }
     }
 }
@@ -53,6 +66,7 @@ impl Exec<'_, '_> {
             client_flags: Some(seen.item.flags()),
             size: Some(size as u64),
             ttl: Some(self.ttl(seen.item.expiry())),
+            hit_before: Some(seen.hit_before),
             ..MetaItem::default()
         }
     }
@@ -83,8 +97,9 @@ fn with_key<R>(key: &MetaKey<'_>, with: impl FnOnce(&[u8]) -> R) -> R {
     with(key.bytes(&mut scratch))
 }
 
-fn refuse_explicit_cas(exec: &mut Exec<'_, '_>) -> Outcome {
-    refused(exec, "an explicit CAS")
+/// The CAS that a document is to get, if the client has chosen one.
+fn chosen(cas: Option<u64>) -> Cas {
+    Cas(cas.unwrap_or_default())
 }
 
 fn answer(

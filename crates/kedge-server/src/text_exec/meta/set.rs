@@ -1,6 +1,9 @@
 //! `ms`.
+//!
+//! Modes and CAS go together as in memcached: `C` makes a set or a replacement a compare-and-swap; an addition does not look at
+//! it; an append needs a document, and then that CAS, unless it is 0.
 
-use kedge_bucket::{Meta, Mutated};
+use kedge_bucket::{Meta, Mutated, Write};
 use kedge_protocol::text::StoreMode;
 use kedge_protocol::text::meta::{MetaItem, MetaSet, MetaStatus};
 use kedge_types::{Cas, Status};
@@ -8,22 +11,30 @@ use kedge_types::{Cas, Status};
 use super::super::classic::{Value, store_as};
 use super::super::suspend::Step;
 use super::super::{Exec, Outcome};
-use super::{answer, refuse_explicit_cas, with_key};
+use super::{Seen, answer, chosen, with_key};
+use crate::session::inflated;
 
 pub(in super::super) fn set(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>) -> Outcome {
-    if command.new_cas.is_some() {
-        return refuse_explicit_cas(exec);
-    }
     match command.compare_cas {
         // With I an older CAS is accepted, and no document has the CAS 0: what is there has to be looked at.
-        Some(cas) if command.invalidate || cas == 0 => {
+        Some(cas) if is_swap(command) && (command.invalidate || cas == 0) => {
             let found = with_key(&command.key, |key| exec.look(key));
             exec.then(Step::Look, found, |exec, found| {
                 looked(exec, command, found)
             })
         }
-        cas => write(exec, command, Cas(cas.unwrap_or(0))),
+        Some(cas) if command.mode != StoreMode::Add => write(exec, command, Cas(cas)),
+        _ => write(exec, command, Cas(0)),
     }
+}
+
+/// Whether the command is a compare-and-swap.
+fn is_swap(command: &MetaSet<'_>) -> bool {
+    command.compare_cas.is_some() && matches!(command.mode, StoreMode::Set | StoreMode::Replace)
+}
+
+fn is_concat(command: &MetaSet<'_>) -> bool {
+    matches!(command.mode, StoreMode::Append | StoreMode::Prepend)
 }
 
 pub(in super::super) fn looked(
@@ -37,11 +48,45 @@ pub(in super::super) fn looked(
         Err(status) => return is_set(exec, command, Err(status)),
     };
     let cas = Cas(command.compare_cas.unwrap_or(0));
-    // With I the document is stale when its CAS was not the one that the client knows.
-    if cas > current || (cas != current && !command.invalidate) {
+    if cas == current {
+        return write(exec, command, current);
+    }
+    if cas > current || !command.invalidate {
         return is_set(exec, command, Err(Status::KeyExists));
     }
-    write(exec, command, current)
+    // The client knew an older document: its value is stale already, and lives no longer than that one.
+    let ctx = exec.turn.ctx();
+    let result = with_key(&command.key, |key| {
+        let target = exec.target(key)?;
+        let write = Write {
+            new_cas: chosen(command.new_cas),
+            preserve_ttl: true,
+            ..target.write(current)
+        };
+        store_as(&target, ctx, &write, StoreMode::Set, &value_of(command))
+    });
+    exec.then(Step::Stale(current), result, |exec, result| {
+        stale_stored(exec, command, current, result)
+    })
+}
+
+/// The end of storing a stale value over the document that had the CAS `before`.
+pub(in super::super) fn stale_stored(
+    exec: &mut Exec<'_, '_>,
+    command: &MetaSet<'_>,
+    before: Cas,
+    result: Result<Mutated, Status>,
+) -> Outcome {
+    match result {
+        Ok(mutated) => {
+            let marks = &exec.turn.shared.marks;
+            with_key(&command.key, |key| {
+                marks.on_stale_stored(key, before.get(), mutated.cas.get());
+            });
+            done(exec, command, mutated, command.value.len())
+        }
+        Err(status) => is_set(exec, command, Err(status)),
+    }
 }
 
 fn value_of<'v>(command: &MetaSet<'v>) -> Value<'v> {
@@ -57,7 +102,11 @@ fn write(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>, cas: Cas) -> Outcome {
     let result = with_key(&command.key, |key| {
         let target = exec.target(key)?;
         let value = value_of(command);
-        store_as(&target, ctx, &target.write(cas), command.mode, &value)
+        let write = Write {
+            new_cas: chosen(command.new_cas),
+            ..target.write(cas)
+        };
+        store_as(&target, ctx, &write, command.mode, &value)
     });
     exec.then(Step::Main, result, |exec, result| {
         written(exec, command, result)
@@ -70,9 +119,13 @@ pub(in super::super) fn written(
     command: &MetaSet<'_>,
     result: Result<Mutated, Status>,
 ) -> Outcome {
-    let concat = matches!(command.mode, StoreMode::Append | StoreMode::Prepend);
     let exptime = match (result, command.vivify) {
-        (Err(Status::NotStored), Some(exptime)) if concat => exptime,
+        (Err(Status::NotStored | Status::KeyNotFound), Some(exptime)) if is_concat(command) => {
+            exptime
+        }
+        (Ok(mutated), _) if is_concat(command) && command.returns.wants(b's') => {
+            return measure(exec, command, mutated);
+        }
         _ => return is_set(exec, command, result),
     };
     let ctx = exec.turn.ctx();
@@ -82,11 +135,37 @@ pub(in super::super) fn written(
             expiry: exptime.to_wire(),
             ..value_of(command)
         };
-        store_as(&target, ctx, &target.write(Cas(0)), StoreMode::Add, &value)
+        let write = Write {
+            new_cas: chosen(command.new_cas),
+            ..target.write(Cas(0))
+        };
+        store_as(&target, ctx, &write, StoreMode::Add, &value)
     });
     exec.then(Step::Vivify, made, |exec, result| {
         is_set(exec, command, result)
     })
+}
+
+/// Looks up how long the document has become; another client may have changed it since.
+fn measure(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>, mutated: Mutated) -> Outcome {
+    let seen = exec.read_meta_key(&command.key);
+    exec.then(Step::Measure(mutated), seen, |exec, seen| {
+        measured(exec, command, mutated, seen)
+    })
+}
+
+pub(in super::super) fn measured(
+    exec: &mut Exec<'_, '_>,
+    command: &MetaSet<'_>,
+    mutated: Mutated,
+    seen: Result<Seen, Status>,
+) -> Outcome {
+    let size = seen.and_then(|seen| {
+        // It is no client's read.
+        seen.item.forget_access(seen.frequency);
+        inflated(&seen.item).map(|value| value.len())
+    });
+    done(exec, command, mutated, size.unwrap_or(command.value.len()))
 }
 
 pub(in super::super) fn is_set(
@@ -94,28 +173,35 @@ pub(in super::super) fn is_set(
     command: &MetaSet<'_>,
     result: Result<Mutated, Status>,
 ) -> Outcome {
-    let (status, item) = match result {
+    let status = match result {
         Ok(mutated) => {
-            if command.invalidate && command.compare_cas.is_some() {
-                let marks = &exec.turn.shared.marks;
-                with_key(&command.key, |key| {
-                    marks.on_invalidated(key, mutated.cas.get());
-                });
+            if command.new_cas.is_some() {
+                with_key(&command.key, |key| exec.turn.shared.marks.on_chosen(key));
             }
-            let item = exec.written_item(mutated, &value_of(command));
-            (MetaStatus::Done, item)
+            return done(exec, command, mutated, command.value.len());
         }
-        Err(Status::KeyExists) if command.mode != StoreMode::Add => {
-            (MetaStatus::Exists, MetaItem::default())
-        }
-        Err(Status::KeyNotFound) if command.mode != StoreMode::Replace => {
-            (MetaStatus::NotFound, MetaItem::default())
-        }
-        Err(Status::KeyExists | Status::KeyNotFound | Status::NotStored) => {
-            (MetaStatus::NotStored, MetaItem::default())
-        }
+        Err(Status::KeyExists) if command.mode != StoreMode::Add => MetaStatus::Exists,
+        Err(Status::KeyNotFound) if is_swap(command) => MetaStatus::NotFound,
+        Err(Status::KeyExists | Status::KeyNotFound | Status::NotStored) => MetaStatus::NotStored,
         Err(status) => return exec.fail(status),
     };
     let silent = command.is_silent(status);
+    let item = told(0, command.value.len());
     answer(exec, status, silent, &command.returns, &item)
+}
+
+/// The document was stored, and is `size` bytes long now.
+fn done(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>, mutated: Mutated, size: usize) -> Outcome {
+    let silent = command.is_silent(MetaStatus::Done);
+    let item = told(mutated.cas.get(), size);
+    answer(exec, MetaStatus::Done, silent, &command.returns, &item)
+}
+
+/// All that `ms` tells of a document; the CAS is 0 where nothing was stored.
+fn told(cas: u64, size: usize) -> MetaItem {
+    MetaItem {
+        cas: Some(cas),
+        size: Some(size as u64),
+        ..MetaItem::default()
+    }
 }

@@ -1,0 +1,150 @@
+//! Statistics that only memcached clients ask for, under memcached's names (memcached doc/protocol.txt, "Statistics").
+//!
+//! Kedge has no slabs: all documents are shown as one class with the number 1.
+
+use std::collections::HashMap;
+
+use kedge_bucket::Bucket;
+use kedge_types::limits::VALUE_BYTES_MAX;
+
+use super::stat::Each;
+use crate::machine::cpu_seconds;
+use crate::session::Session;
+use crate::shared::Shared;
+
+/// The class of all documents.
+const CLASS: u32 = 1;
+
+/// The refusal of groups that would list keys, as memcached answers where its operator forbids that.
+pub(crate) fn refusal(group: &[u8]) -> Option<&'static str> {
+    match group.split(|&byte| byte == b' ').next() {
+        Some(b"cachedump") => Some("stats cachedump not allowed"),
+        Some(b"detail") => Some("stats detail not allowed"),
+        _ => None,
+    }
+}
+
+/// General statistics of memcached that the server has no other name for.
+pub(super) fn general(shared: &Shared, bucket: &Bucket, each: Each<'_>) {
+    if let Some((user, system)) = cpu_seconds() {
+        each("rusage_user", &format!("{user:.6}"));
+        each("rusage_system", &format!("{system:.6}"));
+    }
+    let connections = shared.metrics.snapshot().curr_connections;
+    each("connection_structures", &connections.to_string());
+    // A connection too many is closed, never left waiting.
+    each("accepting_conns", "1");
+    each("listen_disabled_num", "0");
+    each("time_in_listen_disabled_us", "0");
+    let figures = figures(bucket);
+    let figure = |name| figures.get(name).copied().unwrap_or_default();
+    each("total_items", &figure("cmd_set").to_string());
+    // Documents leave memory, and stay on disk.
+    each("evictions", "0");
+    each("reclaimed", &figure("vb_active_expired").to_string());
+}
+
+/// `items`: the documents as one class; nothing when there are none.
+pub(super) fn items(bucket: &Bucket, each: Each<'_>) {
+    let figures = figures(bucket);
+    let figure = |name| figures.get(name).copied().unwrap_or_default();
+    if figure("curr_items") == 0 {
+        return;
+    }
+    for (name, value) in [
+        ("number", figure("curr_items")),
+        ("mem_requested", figure("mem_used")),
+        ("evicted", 0),
+        ("evicted_nonzero", 0),
+        ("reclaimed", figure("vb_active_expired")),
+    ] {
+        each(&format!("items:{CLASS}:{name}"), &value.to_string());
+    }
+}
+
+/// `slabs`: the same class as memory, and what was done with it.
+pub(super) fn slabs(bucket: &Bucket, each: Each<'_>) {
+    let figures = figures(bucket);
+    let figure = |name| figures.get(name).copied().unwrap_or_default();
+    let documents = figure("curr_items");
+    if documents > 0 {
+        for (name, value) in [
+            ("used_chunks", documents),
+            ("mem_requested", figure("mem_used")),
+            ("get_hits", figure("get_hits")),
+            ("cmd_set", figure("cmd_set")),
+            ("delete_hits", figure("delete_hits")),
+            ("incr_hits", figure("incr_hits")),
+            ("decr_hits", figure("decr_hits")),
+            ("cas_hits", figure("cas_hits")),
+            ("cas_badval", figure("cas_badval")),
+            ("touch_hits", figure("touch_hits")),
+        ] {
+            each(&format!("{CLASS}:{name}"), &value.to_string());
+        }
+    }
+    each("active_slabs", if documents > 0 { "1" } else { "0" });
+    each("total_malloced", &figure("mem_used").to_string());
+}
+
+/// `sizes`: not tracked, as by memcached unless that is switched on.
+pub(super) fn sizes(each: Each<'_>) {
+    each("sizes_status", "disabled");
+}
+
+/// `conns`: the listening socket, and the connections of its port by the numbers that they came with.
+pub(super) fn connections(shared: &Shared, session: &Session, each: Each<'_>) {
+    let list = &shared.memcached_connections;
+    let Some(listen) = list.listen() else {
+        return;
+    };
+    each("0:addr", &format!("tcp:{listen}"));
+    each("0:state", "conn_listening");
+    for (id, peer) in list.all() {
+        each(&format!("{id}:addr"), &format!("tcp:{peer}"));
+        each(&format!("{id}:listen_addr"), &format!("tcp:{listen}"));
+        // The states of others are theirs to know: each belongs to a thread.
+        if session.listed_as() == Some(id) {
+            each(&format!("{id}:state"), "conn_parse_cmd");
+        }
+    }
+}
+
+/// Settings of memcached beside those that all clients are shown.
+pub(super) fn settings(shared: &Shared, each: Each<'_>) {
+    let rules = &shared.memcached_rules;
+    let yes = |it| if it { "yes" } else { "no" };
+    if let Some(listen) = shared.memcached_connections.listen() {
+        each("tcpport", &listen.port().to_string());
+        each("inter", &listen.ip().to_string());
+    }
+    each("udpport", "0");
+    each("domain_socket", "NULL");
+    each("evictions", "off");
+    each("binding_protocol", "auto-negotiate");
+    each("auth_enabled_sasl", yes(rules.login));
+    each("auth_enabled_ascii", yes(rules.login));
+    each("shutdown_command", "no");
+    each("dump_enabled", "no");
+    each("detail_enabled", "no");
+    each("track_sizes", "no");
+}
+
+/// The largest value that a client may send.
+pub(super) fn item_bytes_max(shared: &Shared, is_memcached: bool) -> usize {
+    if is_memcached {
+        shared.memcached_rules.item_bytes_max
+    } else {
+        VALUE_BYTES_MAX
+    }
+}
+
+fn figures(bucket: &Bucket) -> HashMap<String, u64> {
+    let mut figures = HashMap::new();
+    bucket.stats(&mut |name, value| {
+        if let Ok(number) = value.parse() {
+            figures.insert(name.to_owned(), number);
+        }
+    });
+    figures
+}

@@ -1,0 +1,117 @@
+//! Logging in with the text protocol, as memcached with an `authfile` has it (memcached doc/protocol.txt,
+//! "Authentication"): the first command is a `set` of any key whose value is `user password`.
+
+use kedge_auth::{Mechanism, Step};
+use kedge_bucket::Timing;
+use kedge_protocol::binary::Opcode;
+use kedge_protocol::text::limits::{LINE_BYTES_MAX, LOGIN_VALUE_BYTES_MAX};
+use kedge_protocol::text::{Parsed, Store, StoreMode, TextCommand, TextLimits, parse, reply};
+use kedge_types::Status;
+use zeroize::Zeroizing;
+
+use super::{Outcome, ended, write_status};
+use crate::commands::{auth_file_user, log_in_of_auth_file, submit_login, take_login};
+use crate::inbox::Login;
+use crate::metrics::Metrics;
+use crate::output::Output;
+use crate::session::{Flight, Halt, ReplyKind, Session, Turn};
+
+const UNAUTHENTICATED: &str = "unauthenticated";
+const BAD_TOKEN: &str = "bad authentication token format";
+const TOO_LONG: &str = "auth token too long";
+const FAILED: &str = "authentication failure";
+
+/// Limits of the commands of a client that did not log in.
+const LIMITS: TextLimits = TextLimits {
+    line_bytes_max: LINE_BYTES_MAX,
+    retrieval_line_bytes_max: LINE_BYTES_MAX,
+    value_bytes_max: LOGIN_VALUE_BYTES_MAX,
+};
+
+/// Takes the next command of a client that has to log in first: how many bytes it took, and why no other may follow now.
+pub(super) fn on_bytes(
+    session: &mut Session,
+    turn: &mut Turn<'_>,
+    bytes: &[u8],
+    out: &mut Output,
+) -> (usize, Option<Halt>) {
+    match parse(bytes, &LIMITS) {
+        Parsed::Incomplete { need } => (0, Some(Halt::NeedBytes(need))),
+        Parsed::Invalid {
+            consumed,
+            swallow,
+            close,
+            ..
+        } => {
+            // Nobody who is not known may make the server read a large value.
+            let too_long = swallow > LOGIN_VALUE_BYTES_MAX as u64;
+            let text = if too_long { TOO_LONG } else { UNAUTHENTICATED };
+            reply::write_client_error(out.buffer(), text);
+            session.swallow = swallow;
+            (consumed, (close || too_long).then_some(Halt::Close))
+        }
+        Parsed::Command { command, consumed } => match command {
+            TextCommand::Quit => (consumed, Some(Halt::Close)),
+            TextCommand::Store(Store {
+                mode: StoreMode::Set,
+                cas: None,
+                value,
+                ..
+            }) => match log_in(session, turn, value, out) {
+                Outcome::Parked => (consumed, Some(Halt::Parked)),
+                _ => (consumed, None),
+            },
+            _ => {
+                reply::write_client_error(out.buffer(), UNAUTHENTICATED);
+                (consumed, None)
+            }
+        },
+    }
+}
+
+/// Checks `user password`: against the `authfile` at once, against the server's users by the task of logins.
+fn log_in(session: &mut Session, turn: &mut Turn<'_>, value: &[u8], out: &mut Output) -> Outcome {
+    let shared = turn.shared;
+    let start_ns = turn.last_ns;
+    Metrics::count(&shared.metrics.auth_commands);
+    let Some(space) = value.iter().position(|&byte| byte == b' ') else {
+        reply::write_client_error(out.buffer(), BAD_TOKEN);
+        return Outcome::Answered;
+    };
+    let (user, password) = (&value[..space], &value[space + 1..]);
+    let message = Zeroizing::new([b"\0", user, b"\0", password].concat());
+    if let Some(user) = auth_file_user(session, shared, &message) {
+        log_in_of_auth_file(session, shared, user);
+        out.buffer().extend_from_slice(reply::STORED);
+        ended(session, turn, None::<Timing>, start_ns);
+        return Outcome::Answered;
+    }
+    if let Err(status) = submit_login(session, shared, Mechanism::Plain, message) {
+        write_status(out, status);
+        return Outcome::Answered;
+    }
+    let flight = Flight {
+        opcode: Opcode::SaslAuth,
+        opaque: 0,
+        kind: ReplyKind::Login,
+        start_ns,
+    };
+    session.park(turn, flight, true);
+    Outcome::Parked
+}
+
+/// The task of logins has checked a password.
+pub(crate) fn logged_in(
+    session: &mut Session,
+    turn: &mut Turn<'_>,
+    login: Login,
+    start_ns: u64,
+    out: &mut Output,
+) {
+    match take_login(session, turn, login) {
+        Ok(Step::Done { .. }) => out.buffer().extend_from_slice(reply::STORED),
+        Ok(_) | Err(Status::AuthError) => reply::write_client_error(out.buffer(), FAILED),
+        Err(status) => write_status(out, status),
+    }
+    ended(session, turn, None::<Timing>, start_ns);
+}

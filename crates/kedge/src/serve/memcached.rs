@@ -1,0 +1,78 @@
+//! The port of plain memcached clients: whether it is served, to whom, and what they may do.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kedge_auth::AuthFile;
+use kedge_server::users::Users;
+use kedge_server::{MemcachedConfig, MemcachedRules};
+
+use super::{ServeError, administrator};
+use crate::settings::{Effective, Settings};
+
+/// The port as the settings want it; `None`: it is not served. Plain memcached clients know one node only, so in a cluster,
+/// where that has a part of the documents, it is served only when that was asked for.
+///
+/// # Errors
+/// `OpenMemcached`, `DefaultPassword`, `AuthFile`.
+pub(super) fn config(
+    effective: &Effective,
+    in_cluster: bool,
+    users: &Users,
+) -> Result<Option<MemcachedConfig>, ServeError> {
+    let settings = &effective.settings;
+    let asked_for = !in_cluster || effective.is_given("memcached_enabled");
+    if !settings.memcached_enabled || !asked_for {
+        return Ok(None);
+    }
+    let auth_file = match settings.memcached_auth_file.as_str() {
+        "" => None,
+        path => Some(read_auth_file(Path::new(path))?),
+    };
+    let login = settings.memcached_login || auth_file.is_some();
+    check_exposure(settings, login, users)?;
+    let bucket = match settings.memcached_bucket.as_str() {
+        "" => settings.bucket.as_str(),
+        name => name,
+    };
+    Ok(Some(MemcachedConfig {
+        listen: settings.memcached_listen,
+        port: settings.memcached_port,
+        bucket: bucket.to_owned(),
+        rules: MemcachedRules {
+            login,
+            auth_file: auth_file.map(Arc::new),
+            flush_all: settings.memcached_flush_all,
+            item_bytes_max: usize::try_from(settings.memcached_item_max.0).unwrap_or(usize::MAX),
+        },
+    }))
+}
+
+/// Refuses an address that others reach without a login, unless that is wanted, or with a password that everybody knows.
+fn check_exposure(settings: &Settings, login: bool, users: &Users) -> Result<(), ServeError> {
+    let listen = settings.memcached_listen;
+    if login {
+        return administrator::check_exposure_at(listen, users);
+    }
+    if listen.to_canonical().is_loopback() {
+        return Ok(());
+    }
+    if !settings.memcached_open {
+        return Err(ServeError::OpenMemcached { listen });
+    }
+    tracing::warn!(
+        %listen,
+        flush_all = settings.memcached_flush_all,
+        "the memcached port is open: whoever reaches it reads and writes all documents of its bucket without a login"
+    );
+    Ok(())
+}
+
+fn read_auth_file(path: &Path) -> Result<AuthFile, ServeError> {
+    let unusable = |why: String| ServeError::AuthFile {
+        path: path.to_owned(),
+        why,
+    };
+    let text = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+    AuthFile::parse(&text).map_err(|error| unusable(error.to_string()))
+}
