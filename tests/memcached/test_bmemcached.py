@@ -74,6 +74,22 @@ def test_wrong_password(address):
         client.get("key")
 
 
+@pytest.mark.kedge
+def test_a_port_that_asks_for_a_login():
+    with_login = kedge_server.Server("--memcached-login")
+    try:
+        with_login.start()
+        address = f"127.0.0.1:{with_login.memcached_port}"
+        stranger = bmemcached.Client((address,), socket_timeout=60)
+        with pytest.raises(bmemcached.exceptions.MemcachedException, match="32"):
+            stranger.set("key", "1")
+        known = bmemcached.Client((address,), kedge_server.USER, kedge_server.PASSWORD, socket_timeout=60)
+        assert known.set("key", "1")
+        assert known.get("key") == "1"
+    finally:
+        with_login.remove()
+
+
 def test_flush_all_comes_last(client, key):
     client.set(key, "1")
     assert client.flush_all()

@@ -122,6 +122,37 @@ def test_invalidate_keeps_a_stale_item(client, key):
     assert (fresh.value, fresh.flags) == (b"new", {})
 
 
+def test_a_cas_of_the_clients_own(client, key):
+    assert client.set(key, b"1", "E973 c").flags["c"] == "973"
+    assert client.set(key, b"2", "C973 E4000").code == "HD"
+    assert client.call(f"mg {key} c v").flags["c"] == "4000"
+
+
+def test_a_stale_value_hands_out_no_second_win(client, key):
+    client.set(key, b"old", "T100")
+    client.call(f"md {key} I T30")
+    assert "W" in client.call(f"mg {key} v").flags
+    assert client.set(key, b"older", "I T90 C1").code == "HD"
+    seen = client.call(f"mg {key} v t")
+    assert seen.value == b"older"
+    assert {"X", "Z"} <= set(seen.flags) and "W" not in seen.flags
+    assert int(seen.flags["t"]) <= 30
+
+
+def test_failures_tell_what_was_asked_for(client, key):
+    assert client.set(key, b"1", "MA C5000 c s Oq").line == "NS c0 s1 Oq"
+    assert client.set(key, b"1").code == "HD"
+    assert client.set(key, b"22", "MA s").line == "HD s3"
+    assert client.set(key, b"3", "C5 c").line == "EX c0"
+
+
+def test_hits_are_told(client, key):
+    client.set(key, b"1")
+    assert client.call(f"mg {key} u h").line == "HD h0"
+    assert client.call(f"mg {key} h").line == "HD h0"
+    assert client.call(f"mg {key} h").line == "HD h1"
+
+
 def test_quiet_mode(client, key):
     client.send(f"mg {key} v q\r\nms {key} 1 q\r\nx\r\nmg {key} v q k\r\nmd {key} q\r\nmn\r\n")
     hit = client.reply()

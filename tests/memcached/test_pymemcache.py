@@ -5,6 +5,7 @@ from pymemcache.client.base import Client
 from pymemcache.exceptions import MemcacheClientError, MemcacheServerError
 
 import deadline
+import kedge_server
 
 
 @pytest.fixture(scope="module")
@@ -143,6 +144,43 @@ def test_large_values(client, key):
         client.set(key, largest + b"x")
     assert client.version()
     client.delete(key)
+
+
+def test_a_thousand_long_keys_in_one_get(client, key):
+    keys = [f"{key}{at}".ljust(250, "k") for at in range(1000)]
+    assert client.set(keys[-1], b"1")
+    assert client.get_many(keys) == {keys[-1]: b"1"}
+
+
+def test_an_exptime_beyond_31_bits_is_refused(client, key):
+    with pytest.raises(MemcacheClientError):
+        client.set(key, b"1", expire=2**31)
+    assert client.get(key) is None
+
+
+@pytest.mark.kedge
+def test_login():
+    with_login = kedge_server.Server("--memcached-login")
+    try:
+        with_login.start()
+        address = ("127.0.0.1", with_login.memcached_port)
+        stranger = Client(address, connect_timeout=60, timeout=60, default_noreply=False)
+        with pytest.raises(MemcacheClientError, match="unauthenticated"):
+            stranger.get("key")
+        with pytest.raises(MemcacheClientError, match="authentication failure"):
+            stranger.set("login", f"{kedge_server.USER} wrong")
+        assert stranger.set("login", f"{kedge_server.USER} {kedge_server.PASSWORD}")
+        assert stranger.set("key", b"1")
+        assert stranger.get("key") == b"1"
+        stranger.close()
+    finally:
+        with_login.remove()
+
+
+def test_delayed_flush_comes_almost_last(client, key):
+    client.set(key, b"1")
+    assert client.flush_all(delay=1)
+    deadline.until(lambda: client.get(key) is None, "the flush")
 
 
 def test_flush_all_comes_last(client, key):

@@ -53,7 +53,7 @@ pub(super) fn parse<'a>(
     let noreply = match count {
         4 => false,
         5 => is_noreply(last),
-        _ => return Err(Fault::new(reply::BAD_FORMAT).into()),
+        _ => return Err(miscounted(count, bytes).into()),
     };
     Head {
         key,
@@ -71,7 +71,7 @@ pub(super) fn parse_cas<'a>(tokens: Tokens<'a>, body: &mut Body<'a>) -> Result<S
     let noreply = match count {
         5 => false,
         6 => is_noreply(last),
-        _ => return Err(Fault::new(reply::BAD_FORMAT).into()),
+        _ => return Err(miscounted(count, bytes).into()),
     };
     Head {
         key,
@@ -82,6 +82,16 @@ pub(super) fn parse_cas<'a>(tokens: Tokens<'a>, body: &mut Body<'a>) -> Result<S
         noreply,
     }
     .finish(body, StoreMode::Set)
+}
+
+/// The refusal of a line with too few or too many tokens. A value whose length is among them is swallowed: it must not be
+/// taken for commands.
+fn miscounted(count: usize, bytes: &[u8]) -> Fault {
+    let fault = Fault::new(reply::BAD_FORMAT);
+    match parse_length(bytes) {
+        Some(len) if count >= 4 => fault.and_swallow(len),
+        _ => fault,
+    }
 }
 
 /// The tokens of the line.

@@ -113,25 +113,14 @@ fn stores() {
 fn malformed_stores() {
     const FORMAT: &str = "invalid CLIENT_ERROR bad command line format\\r\\n";
     check(&[
-        (
-            "set\r\n",
-            "invalid CLIENT_ERROR bad command line format\\r\\n",
-        ),
-        (
-            "set k 0 0\r\n",
-            "invalid CLIENT_ERROR bad command line format\\r\\n",
-        ),
-        (
-            "set k 0 0 1 noreply x\r\n",
-            "invalid CLIENT_ERROR bad command line format\\r\\n",
-        ),
-        (
-            "cas k 0 0 1\r\n",
-            "invalid CLIENT_ERROR bad command line format\\r\\n",
-        ),
+        ("set\r\n", FORMAT),
+        ("set k 0 0\r\n", FORMAT),
+        // The value of a line with too few or too many tokens was taken for a command.
+        ("set k 0 0 1 noreply x\r\n", &format!("{FORMAT} swallow=3")),
+        ("cas k 0 0 1\r\n", &format!("{FORMAT} swallow=3")),
         (
             "cas k 0 0 1 2 noreply x\r\n",
-            "invalid CLIENT_ERROR bad command line format\\r\\n",
+            &format!("{FORMAT} swallow=3"),
         ),
         // No length, so nothing can be swallowed.
         ("set k 0 0 x\r\n", FORMAT),

@@ -48,7 +48,7 @@ fn stat(server: &Server, name: &str) -> String {
     ]));
     assert_eq!(code, Some(0), "{stderr}");
     let stats: serde_json::Value = serde_json::from_str(&stdout).expect("JSON");
-    stats[name].as_str().unwrap_or_default().to_owned()
+    stats[name].to_string()
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn stats_and_timings_are_shown() {
     let json = tool(&server, &["stats", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     assert_eq!(json["curr_items"], 10);
-    assert_eq!(json["version"], "8.0.0");
+    assert!(json["version"].is_string(), "{json}");
     let timings = tool(&server, &["timings"]);
     for name in [
         "get",
