@@ -4,7 +4,7 @@ use crate::tools::*;
 use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, Seqno, Status, VbUuid};
 use kedge_vbucket::{
     Arithmetic, ConcatMode, Meta, MinRatio, NewValue, ObserveState, Outcome, Picked, StoreMode,
-    Write,
+    VBucket, Write,
 };
 
 #[test]
@@ -316,7 +316,7 @@ fn waiting_for_the_disk_ends_or_times_out() {
 fn an_answer_that_is_held_back_is_a_success_however_the_wait_ends() {
     let vb = &mut vbucket();
     let k = key("k");
-    let ends: [fn(&mut kedge_vbucket::VBucket); 4] = [
+    let ends: [fn(&mut VBucket); 4] = [
         |vb| drop(log_all(vb)),
         |vb| vb.on_time(at(31)),
         |vb| vb.on_shutdown(),
