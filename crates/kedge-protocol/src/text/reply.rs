@@ -25,7 +25,7 @@ pub const META_NOOP: &[u8] = b"MN\r\n";
 /// No such command, or not with this many arguments.
 pub const ERROR: &[u8] = b"ERROR\r\n";
 /// `shutdown`: refused; the operator stops the server with a signal.
-pub const SHUTDOWN_REFUSED: &[u8] = b"ERROR: shutdown not enabled\r\n";
+pub const SHUTDOWN_REFUSED: &[u8] = b"SERVER_ERROR: shutdown not enabled\r\n";
 /// A malformed argument, or a key that is none.
 pub const BAD_FORMAT: &[u8] = b"CLIENT_ERROR bad command line format\r\n";
 /// A value that does not end where it should.

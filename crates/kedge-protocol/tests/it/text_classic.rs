@@ -295,10 +295,13 @@ fn the_rest() {
         ("version foo bar\r\n", "version"),
         ("quit\r\n", "quit"),
         ("quit noreply\r\n", "quit"),
-        ("shutdown\r\n", "invalid ERROR: shutdown not enabled\\r\\n"),
+        (
+            "shutdown\r\n",
+            "invalid SERVER_ERROR: shutdown not enabled\\r\\n",
+        ),
         (
             "shutdown graceful\r\n",
-            "invalid ERROR: shutdown not enabled\\r\\n",
+            "invalid SERVER_ERROR: shutdown not enabled\\r\\n",
         ),
         // No commands.
         ("\r\n", "invalid CLIENT_ERROR bad command line format\\r\\n"),
