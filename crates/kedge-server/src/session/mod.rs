@@ -241,7 +241,10 @@ impl Session {
         let bucket = self.bucket.as_deref().map(Bucket::name);
         let is_memcacheds = bucket.is_none() || bucket == shared.memcached_bucket.as_deref();
         self.rights = match &self.user {
-            _ if is_memcacheds && self.is_guest() => Rights::MEMCACHED,
+            user if is_memcacheds && self.is_guest() => {
+                let own = user.as_deref().map(|user| Rights::of(users, user, bucket));
+                Rights::MEMCACHED.and(own.unwrap_or(Rights::NONE))
+            }
             Some(user) => Rights::of(users, user, bucket),
             None => Rights::NONE,
         };

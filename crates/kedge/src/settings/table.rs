@@ -235,7 +235,7 @@ settings! {
         "Most client connections at a time. It is lowered to what the limit of open files allows; one more is closed \
          at once.";
     unauthenticated_timeout: Duration = Limits::default().unauthenticated,
-        "Time that a client of the key-value port has to log in.";
+        "Time that a client has to log in, where it has to.";
     idle_timeout: Duration = Limits::default().idle,
         "Time without a request after which a connection is closed. 0s: never.";
     slow_sender_timeout: Duration = Limits::default().slow_sender,
