@@ -231,3 +231,28 @@ fn items_have_the_limit_that_the_port_is_given() {
         .value(&long);
     sdk.call(&large).ok();
 }
+
+#[test]
+fn without_users_there_are_no_logins_to_talk_of() {
+    // memcached without SASL does not know its commands; a client then goes on without a login.
+    let kedge = Kedge::start();
+    let users: Vec<String> = {
+        let store = kedge.users.read();
+        store.list().map(|user| user.id().to_owned()).collect()
+    };
+    for user in &users {
+        kedge.users.change(|store| store.remove(user)).unwrap();
+    }
+    let mut client = kedge.memcached();
+    assert_eq!(
+        client.simple(Opcode::SaslListMechs).status,
+        Status::UnknownCommand
+    );
+    assert_eq!(
+        client.sasl(Mechanism::Plain, USER, PASSWORD),
+        Status::UnknownCommand
+    );
+    client
+        .call(&frame(Opcode::Set, "k").extras(&[0; 8]).value(b"v"))
+        .ok();
+}
