@@ -235,14 +235,10 @@ fn items_have_the_limit_that_the_port_is_given() {
 #[test]
 fn without_users_there_are_no_logins_to_talk_of() {
     // memcached without SASL does not know its commands; a client then goes on without a login.
-    let kedge = Kedge::start();
-    let users: Vec<String> = {
-        let store = kedge.users.read();
-        store.list().map(|user| user.id().to_owned()).collect()
-    };
-    for user in &users {
-        kedge.users.change(|store| store.remove(user)).unwrap();
-    }
+    let kedge = Kedge::with(Setup {
+        has_users: false,
+        ..Setup::default()
+    });
     let mut client = kedge.memcached();
     assert_eq!(
         client.simple(Opcode::SaslListMechs).status,

@@ -45,6 +45,8 @@ pub(crate) struct Setup {
     pub(crate) data_dir: PathBuf,
     pub(crate) real_dir: Option<TempDir>,
     pub(crate) memcached: MemcachedRules,
+    /// Whether there are users at all.
+    pub(crate) has_users: bool,
 }
 
 impl Setup {
@@ -75,6 +77,7 @@ impl Default for Setup {
                 flush_all: true,
                 ..MemcachedRules::default()
             },
+            has_users: true,
         }
     }
 }
@@ -109,7 +112,12 @@ impl Kedge {
 
     pub(crate) fn with(setup: Setup) -> Self {
         setup.disk.create_dir_all(&setup.data_dir).unwrap();
-        let users = Arc::new(Users::new(user_store(), Box::new(|_| Ok(()))));
+        let store = if setup.has_users {
+            user_store()
+        } else {
+            kedge_auth::UserStore::new().unwrap()
+        };
+        let users = Arc::new(Users::new(store, Box::new(|_| Ok(()))));
         let config = ServerConfig {
             listen: LOOPBACK,
             kv_port: 0,

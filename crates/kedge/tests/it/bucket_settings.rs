@@ -97,8 +97,8 @@ fn settings_are_given_changed_and_shown() {
     );
     for (args, says) in [
         (&["edit", "other"][..], "nothing to change"),
-        (&["edit", "none", "--max-ttl=1"], "404"),
-        (&["show", "none"], "404"),
+        (&["edit", "none", "--max-ttl=1"], "no bucket \"none\""),
+        (&["show", "none"], "no bucket \"none\""),
     ] {
         let (code, _, stderr) = try_bucket(&server, args);
         assert_eq!(code, Some(1), "{args:?}");
