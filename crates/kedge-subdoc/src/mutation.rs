@@ -157,7 +157,9 @@ impl Mutation {
 
 impl Modify for Mutation {
     fn wants_tombstones(&self) -> bool {
-        self.has(DocFlags::ACCESS_DELETED)
+        // A tombstone is what would be created: one that is there already is not to be written over.
+        let adds_tombstone = self.has(DocFlags::ADD) && self.has(DocFlags::CREATE_AS_DELETED);
+        self.has(DocFlags::ACCESS_DELETED) || adds_tombstone
     }
 
     fn bytes(&self) -> usize {

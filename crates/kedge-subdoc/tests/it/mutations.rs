@@ -138,6 +138,11 @@ fn flags_say_which_documents_there_may_be() {
         ),
         (Some(&dead), access, no_body),
         (Some(&dead), add.union(access), Err(Status::KeyExists)),
+        (
+            Some(&dead),
+            add.union(DocFlags::CREATE_AS_DELETED),
+            Err(Status::KeyExists),
+        ),
         (Some(&dead), mkdoc.union(revive), Ok(r#"{"a":{"b":1}}"#)),
     ] {
         let (result, _) = change(there, flags, &[set]);
