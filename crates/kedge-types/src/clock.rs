@@ -61,7 +61,7 @@ impl Clock for SystemClock {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         Now {
-            unix_ns: unix.as_nanos() as u64,
+            unix_ns: u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX),
             mono_ns: self.mono_ns(),
         }
     }

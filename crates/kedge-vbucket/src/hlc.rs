@@ -6,8 +6,13 @@ use kedge_types::limits::{CAS_AHEAD_MS_MAX, CAS_DRIFT_MS};
 /// The low bits count changes within one tick of the wall clock (65.536 us).
 const COUNTER_BITS: u64 = 0xffff;
 
-/// No clock says this before the year 2262, and what is above could not be counted on from.
+/// No clock says this before the year 2262: what a clock says above that is taken for this, and documents from elsewhere
+/// may not have more.
 const CAS_MAX: u64 = i64::MAX as u64;
+
+/// Counting on from below this never comes to an end. No value that was given out here is as high, as the clock's part of it
+/// is at most [`CAS_MAX`]; by versions that did not limit that, not before the year 2552.
+const COUNT_FROM_MAX: u64 = u64::MAX - (1 << 56);
 
 /// How far apart the clocks of others are from this node's, by the CAS values that came from them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +37,8 @@ impl std::ops::AddAssign for Drift {
 }
 
 /// Wall-clock nanoseconds with the low 16 bits cleared, or the last value plus one when the wall clock has not moved
-/// on (or went back). So CAS values of a vBucket only grow, and stay near real time.
+/// on (or went back, or says more than [`CAS_MAX`]). So CAS values of a vBucket only grow, and stay near real time. What
+/// was given out comes back with [`HybridClock::raise_to`] after a restart: it must not be limited to less.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HybridClock {
     last: u64,
@@ -42,7 +48,7 @@ pub struct HybridClock {
 impl HybridClock {
     /// The next CAS at wall-clock time `unix_ns`.
     pub fn next(&mut self, unix_ns: u64) -> Cas {
-        let wall = unix_ns & !COUNTER_BITS;
+        let wall = unix_ns.min(CAS_MAX) & !COUNTER_BITS;
         self.last = if wall > self.last {
             wall
         } else {
@@ -51,9 +57,9 @@ impl HybridClock {
         Cas(self.last)
     }
 
-    /// Never gives out `cas` or less again, unless no clock can say that.
+    /// Never gives out `cas` or less again, unless there is nothing above it.
     pub fn raise_to(&mut self, cas: Cas) {
-        self.last = self.last.max(cas.get().min(CAS_MAX));
+        self.last = self.last.max(cas.get().min(COUNT_FROM_MAX));
     }
 
     /// [`Self::raise_to`] a CAS that another node gave out, at wall-clock time `unix_ns`.
@@ -115,6 +121,37 @@ mod tests {
         );
     }
 
+    /// A clock that was beyond the year 2262 for a while gave out CAS values that a restart limited to that year, so that
+    /// those to come were below them.
+    #[test]
+    fn grows_also_after_a_clock_from_the_far_future_and_a_restart() {
+        let now = 1_700_000_000_000_000_000;
+        for wrong in [
+            CAS_MAX - 1,
+            CAS_MAX + 1,
+            10_000_000_000_000_000_000,
+            u64::MAX,
+        ] {
+            let mut last = 0;
+            let mut clock = HybridClock::default();
+            for unix_ns in [now, wrong, wrong, now] {
+                let cas = clock.next(unix_ns);
+                assert!(cas.get() > last, "{wrong}: {cas:?}");
+                last = cas.get();
+                let mut restarted = HybridClock::default();
+                restarted.raise_to(cas);
+                assert!(restarted.next(now).get() > last, "{wrong}");
+                clock = restarted;
+                last = clock.last().get();
+            }
+            assert!(last <= CAS_MAX + 20, "{wrong}: {last}");
+        }
+        // Those of versions that did not limit the clock count, too.
+        let mut clock = HybridClock::default();
+        clock.raise_to(Cas(10_000_000_000_000_000_000));
+        assert_eq!(clock.next(now), Cas(10_000_000_000_000_000_001));
+    }
+
     #[test]
     fn what_comes_from_the_far_future_is_refused_and_what_drifts_is_counted() {
         let clock = HybridClock::default();
@@ -148,6 +185,6 @@ mod tests {
         assert_eq!((clock.drift(), twice), (expected(1), expected(2)));
         assert_eq!(clock.next(now), Cas(now + 7_000_000_001));
         clock.learn(Cas(u64::MAX), now);
-        assert_eq!(clock.next(now).get(), CAS_MAX + 1, "and it goes on");
+        assert_eq!(clock.next(now).get(), COUNT_FROM_MAX + 1, "and it goes on");
     }
 }
