@@ -384,6 +384,9 @@ impl Bucket {
                 vbucket.finish_replay(branch)?;
                 if self.setup.topology.is_none() {
                     vbucket.wait_for_role();
+                    if report.is_new {
+                        vbucket.note_unwritten();
+                    }
                 }
                 Ok(())
             });

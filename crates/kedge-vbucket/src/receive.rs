@@ -157,6 +157,7 @@ impl VBucket {
         if !follows || self.is_deleted || self.rewinding {
             return Err(ReceiveError::NotReceiving);
         }
+        self.is_unwritten = false;
         if self.failover != failover {
             self.failover = failover;
             let failover = Box::new(self.failover.clone());

@@ -93,7 +93,10 @@ impl VBucket {
         if state == VbState::Active {
             let began = self.consistent_seqno();
             self.end_snapshot_here();
-            if !change.takeover {
+            if std::mem::take(&mut self.is_unwritten) {
+                // Nobody has anything of the branch that it was made with.
+                self.failover = FailoverTable::new(uuid);
+            } else if !change.takeover {
                 self.failover.begin(uuid, began);
             }
         }
@@ -109,6 +112,12 @@ impl VBucket {
             self.state = VbState::Pending;
             self.set_chains(None);
         }
+    }
+
+    /// The bucket was just made on this node of a cluster: nothing was ever written on the branch that it was made with, so
+    /// that it leaves no entry when one begins for its first active.
+    pub fn note_unwritten(&mut self) {
+        self.is_unwritten = self.state != VbState::Active && self.high_seqno == Seqno(0);
     }
 
     /// Acknowledgements are of the time that it is active.
@@ -246,6 +255,7 @@ impl VBucket {
         self.rewinding = false;
         self.may_have_xattrs = false;
         self.is_deleted = false;
+        self.is_unwritten = false;
         self.failover = failover;
         self.high_seqno = Seqno(0);
         self.visible_seqno = Seqno(0);

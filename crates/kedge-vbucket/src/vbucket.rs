@@ -122,6 +122,8 @@ pub struct VBucket {
     pub(crate) rewinding: bool,
     /// A value, in memory or on disk, may have extended attributes.
     pub(crate) may_have_xattrs: bool,
+    /// It was just made, and nobody ever wrote on its branch.
+    pub(crate) is_unwritten: bool,
     pub(crate) is_set_aside: bool,
     pub(crate) is_deleted: bool,
     /// Where the next random number comes from; it decides about nothing but counts of accesses.
@@ -166,6 +168,7 @@ impl VBucket {
             residency: Residency::complete(),
             rewinding: false,
             may_have_xattrs: false,
+            is_unwritten: false,
             is_set_aside: false,
             is_deleted: false,
             random: u64::from(setup.id.get()) + 1,

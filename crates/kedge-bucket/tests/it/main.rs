@@ -1,5 +1,6 @@
 //! A bucket from outside, on simulated and real disks.
 
+mod branches;
 mod by_hand;
 mod collections;
 mod compaction;

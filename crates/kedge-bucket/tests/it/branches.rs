@@ -1,0 +1,94 @@
+//! Branches of vBuckets, and their CAS values, over starts.
+
+use crate::tools::*;
+use kedge_bucket::{Topology, VbRole, VbState};
+use kedge_disk::SimDisk;
+use kedge_types::{Seqno, VbUuid};
+
+/// Makes all vBuckets active, as a node of a cluster does when it hears of the map.
+fn activate(open: &Open) {
+    for vb in all_vbuckets() {
+        let role = VbRole {
+            topology: Some(Topology::alone()),
+            ..VbState::Active.into()
+        };
+        open.bucket.set_vbucket(vb, role).unwrap();
+    }
+}
+
+fn began(open: &Open) -> Vec<Vec<Seqno>> {
+    let seqnos = |log: Vec<(VbUuid, Seqno)>| log.into_iter().map(|(_, seqno)| seqno).collect();
+    branches(open).into_iter().map(seqnos).collect()
+}
+
+/// A vBucket of a new cluster had two branches that began at seqno 0: the one that it was made with, and that of its
+/// activation. Clients that resume from the oldest one were rolled back.
+#[test]
+fn a_vbucket_of_a_new_cluster_has_one_branch() {
+    for (commit_log, follows_first) in [(true, false), (true, true), (false, false)] {
+        let disk = SimDisk::new(1);
+        let mut place = sim(&disk);
+        place.config.commit_log = commit_log;
+        place.topology = None;
+        let open = place.open();
+        let made = branches(&open);
+        if follows_first {
+            for vb in all_vbuckets() {
+                open.bucket.set_vbucket(vb, VbState::Replica).unwrap();
+            }
+        }
+        activate(&open);
+        let first = branches(&open);
+        assert_eq!(began(&open), [const { [Seqno(0)] }; 4]);
+        // That which it was made with is the same on all nodes.
+        assert!(made.iter().zip(&first).all(|(made, now)| made != now));
+        open.set("key", b"1").unwrap();
+        open.bucket.sync().unwrap();
+        disk.kill_process();
+        open.bucket.shutdown();
+        // From now on somebody may have written on it, and others hear where it ended.
+        let open = place.open();
+        activate(&open);
+        assert_eq!(open.get("key").unwrap(), b"1");
+        let again = branches(&open);
+        let ends_with_first =
+            |(again, first): (&Vec<_>, &Vec<_>)| again.len() == 2 && again.ends_with(first);
+        assert!(again.iter().zip(&first).all(ends_with_first), "{again:?}");
+        let with_data = key("key").vbucket(4).index();
+        assert_eq!(began(&open)[with_data], [Seqno(1), Seqno(0)]);
+        open.bucket.shutdown();
+    }
+}
+
+/// A node's clock was beyond the year 2262 for a while. CAS values are such a time, and after a restart those of the vBucket
+/// were limited to that year: what was stored next had a lower CAS than what it replaced.
+#[test]
+fn cas_values_grow_after_a_clock_from_the_far_future_and_a_restart() {
+    for (commit_log, killed) in [(true, false), (true, true), (false, false), (false, true)] {
+        let disk = SimDisk::new(2);
+        let mut place = sim(&disk);
+        place.config.commit_log = commit_log;
+        let mut last = Default::default();
+        // In 2299, and then as it should be.
+        for unix_ns in [10_400_000_000_000_000_000, 1_700_000_000_000_000_000] {
+            let steps = place.by_hand();
+            steps.clock().set_unix_ns(unix_ns);
+            let sink = std::sync::Arc::default();
+            let bucket = kedge_bucket::Bucket::open(place.setup(&sink)).unwrap();
+            let open = place.opened(bucket, sink);
+            steps.run();
+            open.bucket.wait_loaded().unwrap();
+            for n in 0..5 {
+                let cas = open.set("key", n.to_string().as_bytes()).unwrap().cas;
+                assert!(cas > last, "{commit_log} {killed}: {cas:?} after {last:?}");
+                last = cas;
+            }
+            open.bucket.sync().unwrap();
+            if killed {
+                disk.kill_process();
+            }
+            open.bucket.shutdown();
+            place.executor.shutdown();
+        }
+    }
+}
