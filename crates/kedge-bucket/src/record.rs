@@ -108,6 +108,7 @@ fn snapshot_bytes(snapshot: &Snapshot) -> [u8; SNAPSHOT_BYTES] {
         high_prepared,
         purge,
         checkpoint,
+        repeats_keys: _,
     } = *snapshot;
     let mut bytes = [0; SNAPSHOT_BYTES];
     let mut flags = match kind {
@@ -275,6 +276,7 @@ fn parse_snapshot(payload: &[u8]) -> Result<Snapshot, &'static str> {
         high_prepared: known(2),
         purge: known(3),
         checkpoint: flags & SNAPSHOT_CHECKPOINT != 0,
+        repeats_keys: false,
     })
 }
 

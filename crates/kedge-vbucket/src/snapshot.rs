@@ -35,6 +35,8 @@ pub struct Snapshot {
     pub purge: Option<Seqno>,
     /// A checkpoint of the sender begins with it.
     pub checkpoint: bool,
+    /// A key may stand in it more than once. Said to receivers only; nothing depends on it afterwards.
+    pub repeats_keys: bool,
 }
 
 impl Snapshot {
@@ -50,6 +52,7 @@ impl Snapshot {
             high_prepared: None,
             purge: None,
             checkpoint: false,
+            repeats_keys: false,
         }
     }
 

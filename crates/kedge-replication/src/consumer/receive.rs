@@ -179,5 +179,6 @@ fn snapshot(marker: &SnapshotMarker) -> Snapshot {
         high_prepared: disk.map(|disk| disk.high_prepared),
         purge: disk.map(|disk| disk.purge),
         checkpoint: marker.flags.contains(SnapshotFlags::CHECKPOINT),
+        repeats_keys: marker.flags.contains(SnapshotFlags::MAY_HAVE_DUPLICATES),
     }
 }

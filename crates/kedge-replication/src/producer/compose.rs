@@ -171,6 +171,9 @@ pub(super) fn marker(
     if snapshot.checkpoint {
         flags = flags.union(SnapshotFlags::CHECKPOINT);
     }
+    if snapshot.repeats_keys {
+        flags = flags.union(SnapshotFlags::MAY_HAVE_DUPLICATES);
+    }
     let version = format.marker_version();
     // A replica sees for itself what is visible, if nobody knows before.
     let unknown = if format.sync_writes { Seqno(0) } else { end };

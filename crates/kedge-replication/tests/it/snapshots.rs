@@ -12,7 +12,7 @@ use kedge_protocol::binary::commands::dcp::{
 use kedge_protocol::binary::{Feature, Features};
 use kedge_replication::{EndReason, Filled, Producer, StreamItem, Todo};
 use kedge_types::{CollectionId, Datatype, ScopeId, Seqno, VbUuid};
-use kedge_vbucket::{Change, Deletion, ItemMeta, OpenCollection};
+use kedge_vbucket::{Change, Deletion, ItemMeta, OpenCollection, Snapshot};
 
 /// A client of one stream.
 pub(crate) struct Client {
@@ -259,7 +259,7 @@ fn a_client_without_collections_gets_nothing_more_when_the_default_one_is_droppe
 fn a_snapshot_whose_last_change_is_not_for_the_client_is_closed() {
     // The source does not know what is visible.
     let unsaid = |start, end| match memory(start, end, 0) {
-        StreamItem::Marker(snapshot) => StreamItem::Marker(kedge_vbucket::Snapshot {
+        StreamItem::Marker(snapshot) => StreamItem::Marker(Snapshot {
             max_visible: None,
             ..snapshot
         }),
@@ -539,4 +539,29 @@ fn how_often_a_document_is_used_is_told_to_those_that_know_it() {
     let frequency = item(&meta(1), "a", b"").frequency();
     assert!(frequency > 0);
     assert_eq!(nru(&[("supports_hifi_MFU", "true")]), frequency);
+}
+
+/// Snapshots in which a key may stand twice did not say so.
+#[test]
+fn the_marker_says_that_a_key_may_stand_in_it_twice() {
+    let features = Features::of(&[Feature::Xerror]);
+    let mut client = Client::new(OpenFlags::PRODUCER, features, &[]);
+    let marker = |snapshot: StreamItem, repeats_keys| match snapshot {
+        StreamItem::Marker(snapshot) => StreamItem::Marker(Snapshot {
+            repeats_keys,
+            ..snapshot
+        }),
+        other => panic!("{other:?}"),
+    };
+    let seen = client.sees(&[
+        marker(memory(1, 1, 1), false),
+        document(1, "k"),
+        marker(memory(2, 3, 3), true),
+        document(2, "k"),
+        document(3, "k"),
+        marker(disk(4, 5, 5), true),
+        document(5, "k"),
+    ]);
+    let markers: Vec<_> = seen.iter().filter(|line| line.contains("..")).collect();
+    assert_eq!(markers, ["1..1 0x1", "2..3 0x21", "4..5 0x26"]);
 }

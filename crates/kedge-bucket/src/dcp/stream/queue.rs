@@ -1,11 +1,18 @@
 //! What comes from the queue of changes, and the snapshots that it is announced as.
+//!
+//! A key stands once in a snapshot, as consumers expect it; where it is changed again, another snapshot begins. Longer ones
+//! say that they may have a key twice: those of nodes that keep a replica, which would otherwise note down a snapshot for each
+//! change of a counter, and those that have to reach a certain end before the receiver is at a consistent point.
 
 use super::VbStream;
 use crate::bucket::Phase;
 use crate::counters::Total;
 use kedge_replication::{EndReason, SourceState, StreamItem};
 use kedge_types::Seqno;
-use kedge_vbucket::{Change, CursorGone, Snapshot, SnapshotKind, StreamCursor, VBucket, VbState};
+use kedge_vbucket::{
+    Change, CursorGone, Item, Snapshot, SnapshotKind, StreamCursor, VBucket, VbState,
+};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -52,7 +59,7 @@ impl VbStream {
                 self.rest(out)
             }
             Ok(_) => {
-                let bounds = Bounds::of(&vbucket, &changes);
+                let bounds = Bounds::of(&vbucket);
                 drop(vbucket);
                 self.give(&mut changes, &bounds, out);
                 SourceState::More
@@ -66,6 +73,7 @@ impl VbStream {
     /// Gives changes out of the queue, with the markers that they need.
     fn give(&mut self, changes: &mut Vec<Change>, bounds: &Bounds, out: &mut Vec<StreamItem>) {
         let mut count = 0;
+        let mut runs = self.runs(changes).into_iter().peekable();
         for change in changes.drain(..) {
             let Some(seqno) = change.seqno() else {
                 continue;
@@ -79,7 +87,9 @@ impl VbStream {
                 break;
             }
             if seqno > self.announced {
-                self.announce(bounds, out);
+                while runs.next_if(|run| run.end < seqno).is_some() {}
+                let run = runs.peek().copied().unwrap_or(Run::to(seqno));
+                self.announce(&run, bounds, out);
             }
             self.last = seqno;
             if is_visible(&change) {
@@ -99,15 +109,48 @@ impl VbStream {
         self.note_sent();
     }
 
-    /// Announces what was read as a snapshot: an active was like this after each change. Behind a snapshot that the
+    /// Cuts what was read into runs in which a key stands once, as far as the receiver is to see it.
+    fn runs(&self, changes: &[Change]) -> Vec<Run> {
+        let is_whole = self.request.consumer.is_some();
+        let mut runs: Vec<Run> = Vec::new();
+        let mut keys: HashSet<&[u8]> = HashSet::new();
+        for change in changes {
+            let Some(seqno) = change.seqno() else {
+                continue;
+            };
+            if seqno <= self.last {
+                continue;
+            }
+            let is_seen = is_visible(change) || self.request.sync_writes;
+            let item = change.item().filter(|_| is_seen);
+            let is_repeated = item.is_some_and(|item| !keys.insert(item.key()));
+            if runs.is_empty() || (is_repeated && !is_whole) {
+                keys.clear();
+                keys.extend(item.map(Item::key));
+                runs.push(Run::to(seqno));
+            }
+            if let Some(run) = runs.last_mut() {
+                run.end = seqno;
+                run.repeats_keys |= is_repeated && is_whole;
+                if is_visible(change) {
+                    run.visible = Some(seqno);
+                }
+            }
+        }
+        runs
+    }
+
+    /// Announces a run of what was read as a snapshot: an active was like this after each change. Behind a snapshot that the
     /// receiver has in part, or of a vBucket that follows another, all that the queue has.
-    fn announce(&mut self, bounds: &Bounds, out: &mut Vec<StreamItem>) {
+    fn announce(&mut self, run: &Run, bounds: &Bounds, out: &mut Vec<StreamItem>) {
         let is_disk = bounds.is_disk || self.last < self.torn;
         let end = if is_disk {
             bounds.end.max(self.torn)
         } else {
-            bounds.read
+            run.end
         };
+        // Not all of it was read: what is to come may have any key again.
+        let repeats_keys = run.repeats_keys || run.end < end;
         let end = end.min(self.request.end);
         if is_disk {
             self.torn = end;
@@ -115,7 +158,7 @@ impl VbStream {
         let visible = if is_disk {
             bounds.visible
         } else {
-            bounds.read_visible.unwrap_or(self.visible)
+            run.visible.unwrap_or(self.visible)
         };
         let start = self.first_start.take();
         let start = start.unwrap_or(Seqno(self.last.get() + 1));
@@ -131,6 +174,7 @@ impl VbStream {
             high_prepared: is_disk.then_some(bounds.prepared),
             purge: is_disk.then_some(bounds.purge),
             checkpoint: is_disk || start != Seqno(self.last.get() + 1),
+            repeats_keys,
             ..Snapshot::new(kind, start, end)
         }));
     }
@@ -144,12 +188,28 @@ fn is_visible(change: &Change) -> bool {
     )
 }
 
+/// Changes that were read, in which a key stands once, or that are announced together all the same.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    /// The last seqno.
+    end: Seqno,
+    /// The last document.
+    visible: Option<Seqno>,
+    repeats_keys: bool,
+}
+
+impl Run {
+    fn to(end: Seqno) -> Self {
+        Self {
+            end,
+            visible: None,
+            repeats_keys: false,
+        }
+    }
+}
+
 /// What snapshots are told with.
 struct Bounds {
-    /// The last seqno that was read.
-    read: Seqno,
-    /// The last document among that.
-    read_visible: Option<Seqno>,
     /// The vBucket follows another, whose snapshots may have come from a disk.
     is_disk: bool,
     /// The next consistent point of all that the queue has, and what there is up to there.
@@ -161,12 +221,8 @@ struct Bounds {
 }
 
 impl Bounds {
-    fn of(vbucket: &VBucket, read: &[Change]) -> Self {
-        let mut seqnos = read.iter().rev().filter_map(Change::seqno);
-        let read_visible = read.iter().rev().find(|change| is_visible(change));
+    fn of(vbucket: &VBucket) -> Self {
         Self {
-            read: seqnos.next().unwrap_or_default(),
-            read_visible: read_visible.and_then(Change::seqno),
             is_disk: vbucket.state() != VbState::Active,
             end: vbucket.resume_point().snap_end.max(vbucket.high_seqno()),
             visible: vbucket.visible_seqno(),

@@ -5,16 +5,17 @@ mod history;
 mod memory;
 mod out;
 pub(crate) mod pair;
+mod unique_keys;
 mod unordered;
 
 use crate::tools::*;
 use kedge_bucket::{
-    Change, EndReason, Item, SourceState, StreamConnection, StreamItem, StreamNotify,
+    Change, EndReason, Item, SnapshotKind, SourceState, StreamConnection, StreamItem, StreamNotify,
     StreamRefused, StreamRequest, VbStream,
 };
 use kedge_replication::{Filter, StreamFlags};
 use kedge_types::{Seqno, Status, VbId, VbUuid};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 /// Hears of streams that are ready.
@@ -71,6 +72,15 @@ pub(crate) struct Copy {
     pub(crate) is_unordered: bool,
     pub(crate) unordered_ends: u32,
     pub(crate) states: Vec<kedge_bucket::VbState>,
+    /// It began in the middle of a history, and may not have the first prepares.
+    pub(crate) is_late: bool,
+    /// Prepares and their ends are not for it.
+    pub(crate) documents_only: bool,
+    /// The keys of the snapshot, those of prepares in a disk snapshot apart.
+    keys: BTreeSet<(bool, Vec<u8>)>,
+    /// Snapshots that said that a key may stand in them twice, and those in which one did.
+    pub(crate) repeating: (u32, u32),
+    is_repeated: bool,
 }
 
 impl Copy {
@@ -80,6 +90,30 @@ impl Copy {
             self.unordered.push((item.key().to_vec(), seqno));
         } else {
             self.next(seqno);
+        }
+    }
+
+    /// A key stands once in a snapshot that does not say otherwise.
+    fn next_key(&mut self, change: &Change) {
+        let Some(item) = change.item() else {
+            return;
+        };
+        let is_prepare = matches!(change, Change::Prepare(_) | Change::Abort { .. });
+        let Some(snapshot) = self.snapshot else {
+            return;
+        };
+        if self.is_unordered || (is_prepare && self.documents_only) {
+            return;
+        }
+        let is_apart = is_prepare && snapshot.kind == SnapshotKind::Disk;
+        let is_new = self.keys.insert((is_apart, item.key().to_vec()));
+        assert!(
+            is_new || snapshot.repeats_keys,
+            "{} stands twice in {snapshot:?}",
+            item.key().escape_ascii()
+        );
+        if !is_new && !std::mem::replace(&mut self.is_repeated, true) {
+            self.repeating.1 += 1;
         }
     }
 
@@ -98,10 +132,14 @@ impl Copy {
                 assert!(!self.is_unordered, "{snapshot:?}");
                 self.snapshot = Some(snapshot);
                 self.markers += 1;
+                self.keys.clear();
+                self.is_repeated = false;
+                self.repeating.0 += u32::from(snapshot.repeats_keys);
             }
             StreamItem::Change(change) => {
                 let item = change.item().expect("only changes with items").clone();
                 self.next_change(&item);
+                self.next_key(&change);
                 let key = item.key().to_vec();
                 match change {
                     Change::Document(_) => {
@@ -110,7 +148,9 @@ impl Copy {
                     }
                     Change::Commit { prepared, .. } => {
                         let found = self.prepares.remove(&key);
-                        assert_eq!(found, Some(prepared.get()), "a commit has its prepare");
+                        let is_there = found == Some(prepared.get());
+                        let is_earlier = self.is_late && found.is_none();
+                        assert!(is_there || is_earlier, "a commit has its prepare");
                         self.put(&item);
                     }
                     Change::Prepare(_) => {
@@ -234,7 +274,9 @@ impl Line {
 
     pub(crate) fn try_open(&self, request: &StreamRequest) -> Result<Client, StreamRefused> {
         let opened = self.connection.open_stream(request)?;
-        Ok(Client::new(opened.stream, request.start.get()))
+        let mut client = Client::new(opened.stream, request.start.get());
+        client.copy.documents_only = !request.sync_writes;
+        Ok(client)
     }
 
     pub(crate) fn open(&self, open: &Open, vb: VbId, start: u64) -> Client {
