@@ -183,7 +183,10 @@ impl Bucket {
     }
 
     fn figures_of(&self, vbucket: &VBucket) -> Vec<CollectionFigures> {
-        let on_disk = self.disk_bytes(vbucket.id());
+        let on_disk = match vbucket.is_file_void() {
+            true => BTreeMap::new(),
+            false => self.disk_bytes(vbucket.id()),
+        };
         let figures = |open: &OpenCollection| CollectionFigures {
             disk_bytes: on_disk.get(&open.id).copied().unwrap_or(0),
             ..CollectionFigures::of(open)

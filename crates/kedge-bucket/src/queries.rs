@@ -335,12 +335,18 @@ impl Bucket {
     }
 
     /// What the file of a vBucket is like; `None` while it has none. A file that nobody looked at since the start is
-    /// opened for it.
+    /// opened for it. Nothing but the length counts of one that a flush has made void, until another takes its place.
     ///
     /// # Errors
     /// `NotLoaded` at the beginning of loading; what storage says of the file.
     pub fn file_figures(&self, vb: VbId) -> Result<Option<FileFigures>, BucketError> {
-        Ok(self.storage()?.file_figures(vb)?)
+        let figures = self.storage()?.file_figures(vb)?;
+        let vbucket = self.vbuckets.get(vb.index());
+        let is_void = vbucket.is_some_and(|vbucket| vbucket.lock().is_file_void());
+        Ok(figures.map(|figures| match is_void {
+            true => figures.without_content(),
+            false => figures,
+        }))
     }
 
     /// Makes everything that was written so far durable before it returns.

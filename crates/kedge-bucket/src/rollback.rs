@@ -265,6 +265,7 @@ impl Bucket {
         drop(vbucket);
         self.tell_streams();
         self.on_file_changed(vb);
+        self.offer_file(vb);
         if !self.is_direct() {
             self.release_log();
         }

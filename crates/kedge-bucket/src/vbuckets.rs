@@ -224,6 +224,8 @@ impl Bucket {
             self.deliver(now, &mut done);
         }
         self.on_vbucket_state(vb);
+        // Readers of an earlier history wait in vain.
+        self.offer_file(vb);
         result
     }
 

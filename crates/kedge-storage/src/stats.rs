@@ -27,6 +27,20 @@ pub struct FileFigures {
 }
 
 impl FileFigures {
+    /// The figures of the same file if nothing in it counts any more.
+    #[must_use]
+    pub fn without_content(self) -> Self {
+        Self {
+            revision: self.revision,
+            file_bytes: self.file_bytes,
+            data_bytes: 0,
+            high_seqno: Seqno(0),
+            purge_seqno: Seqno(0),
+            live: 0,
+            deleted: 0,
+        }
+    }
+
     /// Part of the file that nothing refers to, in percent.
     #[must_use]
     pub fn fragmentation_percent(&self) -> u8 {

@@ -45,9 +45,8 @@ impl VBucket {
     /// To be taken before the file is read.
     #[must_use]
     pub fn fetch_ticket(&self) -> FetchTicket {
-        let is_void = self.unsettled.replaces_file || self.is_rewinding();
         FetchTicket {
-            history: (!is_void).then_some(self.history()),
+            history: self.file_history(),
             settled: self.settled_seqno(),
         }
     }

@@ -151,8 +151,7 @@ impl Bucket {
     /// A file is about to be compacted for its garbage: how much that is says whether compactions keep up.
     pub(super) fn note_backlog(&self, vb: VbId) {
         let config = self.config().compaction;
-        let file = self.storage().ok().map(|storage| storage.file_figures(vb));
-        if let Some(Ok(Some(file))) = file {
+        if let Ok(Some(file)) = self.file_figures(vb) {
             let times = times_due(&config, self.vbuckets(), &file);
             self.compactions.pacing.on_backlog(times);
         }
@@ -164,6 +163,10 @@ impl Bucket {
         };
         let config = self.config().compaction;
         for vb in changed {
+            if self.vbuckets[vb.index()].lock().is_file_void() {
+                // It goes as it is. What takes its place comes here again.
+                continue;
+            }
             match storage.file_figures(vb) {
                 Ok(Some(file)) => {
                     let has_dropped = storage.has_dropped(vb);

@@ -59,7 +59,8 @@ impl Hooks<'_> {
 
     /// Whether the vBucket was reset or rolled back since: the file is void, or is going to be another.
     fn is_void(&self) -> bool {
-        self.bucket.vbuckets[self.vb.index()].lock().history() != self.history
+        let vbucket = self.bucket.vbuckets[self.vb.index()].lock();
+        vbucket.file_history() != Some(self.history)
     }
 
     /// As long as the pace wants it before so many bytes.
@@ -145,7 +146,10 @@ impl Bucket {
             sync_each_bytes: (is_paced && self.compactions.pacing.is_on())
                 .then_some(SYNC_EACH_BYTES),
         };
-        let history = self.vbuckets[vb.index()].lock().history();
+        // The file of an earlier history is about to go, and what it says, its purge seqno too, counts for nothing.
+        let Some(history) = self.file_history_settled(vb) else {
+            return Ended::GaveWay;
+        };
         let mut hooks = Hooks {
             bucket: self,
             storage,
@@ -173,6 +177,15 @@ impl Bucket {
             Err(StorageError::Busy { .. }) => Ended::GaveWay,
             Err(error) => Ended::Failed(error),
         }
+    }
+
+    /// The history of the vBucket's file; one that a flush has made void is replaced first, if that can be.
+    fn file_history_settled(&self, vb: VbId) -> Option<u32> {
+        let is_void = self.vbuckets[vb.index()].lock().is_file_void();
+        if is_void {
+            self.settle_vbucket(vb);
+        }
+        self.vbuckets[vb.index()].lock().file_history()
     }
 
     fn on_compacted(&self, vb: VbId, history: u32, done: &Compacted, began_ns: u64) {

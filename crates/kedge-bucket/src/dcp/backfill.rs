@@ -14,7 +14,7 @@
 //!   further when its part of `dcp_backfill_bytes_max` is full.
 
 use super::connection::{Queue, filtered_high};
-use super::files::Arrival;
+use super::files::{Arrival, Arrived};
 use super::order::{by_key, items_of, pays_by_key};
 use super::stream::{Filled, Shared};
 use crate::bucket::Bucket;
@@ -128,8 +128,9 @@ impl Backfill {
             Place::Waits { cursor, arrival } => {
                 let cursor = *cursor;
                 match arrival.take() {
-                    Some(view) => self.open(bucket, cursor, &view),
-                    None => Ok(Turn::Waits),
+                    Some(Arrived::File(view)) => self.open(bucket, cursor, &view),
+                    // The stream hears of it.
+                    Some(Arrived::HistoryEnded) | None => Ok(Turn::Waits),
                 }
             }
             Place::Reads { .. } => self.read(bucket),
@@ -153,6 +154,7 @@ impl Backfill {
             // The stream hears of it.
             return Ok(Turn::Waits);
         }
+        let history = vbucket.history();
         let (cursor, behind) = if self.disk_only {
             (None, self.end)
         } else {
@@ -173,7 +175,7 @@ impl Backfill {
         let target = behind.max(self.torn);
         let arrival = Arc::default();
         self.place = Place::Waits { cursor, arrival };
-        let arrival = bucket.want_file(vb, target, &queue.sleeper)?;
+        let arrival = bucket.want_file(vb, history, target, &queue.sleeper)?;
         self.place = Place::Waits { cursor, arrival };
         Ok(Turn::Worked)
     }

@@ -3,6 +3,11 @@
 //! What the log has goes into the files when its time has come; they cannot wait for that, so its vBucket is
 //! settled next (flushed, without a log). Whoever brings the changes there hands out the file as it is then, between two
 //! batches: so it is seen at a consistent point however often it is written.
+//!
+//! Invariants:
+//! * A file is handed out only to readers of its own history. After a flush, a deletion or a rollback the file of before
+//!   stays where it is until it is settled; its seqnos may be high enough, but they are of another history.
+//! * A reader whose history has ended waits for nothing: it is told so.
 
 use crate::bucket::Bucket;
 use crate::error::BucketError;
@@ -13,17 +18,30 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+/// A file that is waited for.
+#[derive(Clone, Debug)]
+pub(crate) enum Arrived {
+    /// The file, which has what is needed.
+    File(Arc<FileView>),
+    /// The vBucket has another history now. The file never comes.
+    HistoryEnded,
+}
+
 /// Where a file arrives.
 #[derive(Debug, Default)]
 pub(crate) struct Arrival {
-    file: Mutex<Option<Arc<FileView>>>,
+    arrived: Mutex<Option<Arrived>>,
     /// Nobody waits any more.
     over: AtomicBool,
 }
 
 impl Arrival {
-    pub(crate) fn take(&self) -> Option<Arc<FileView>> {
-        self.file.lock().take()
+    fn set(&self, arrived: Arrived) {
+        *self.arrived.lock() = Some(arrived);
+    }
+
+    pub(crate) fn take(&self) -> Option<Arrived> {
+        self.arrived.lock().take()
     }
 
     pub(crate) fn give_up(&self) {
@@ -34,6 +52,8 @@ impl Arrival {
 #[derive(Debug)]
 struct Waiter {
     vb: VbId,
+    /// The vBucket's history that the file has to be of.
+    history: u32,
     /// The file has to have everything up to here.
     target: Seqno,
     arrival: Arc<Arrival>,
@@ -80,34 +100,42 @@ impl Bucket {
         self.dcp.files.wanted[vb.index()].load(Ordering::SeqCst)
     }
 
-    /// The vBucket's file at a consistent point that has everything up to `target`, if it has come so far.
+    /// The vBucket's file at a consistent point of `history` that has everything up to `target`, if it has come so far.
     pub(crate) fn view_at(
         &self,
         vb: VbId,
+        history: u32,
         target: Seqno,
     ) -> Result<Option<Arc<FileView>>, BucketError> {
+        let is_of = || self.vbuckets[vb.index()].lock().file_history() == Some(history);
+        if !is_of() {
+            return Ok(None);
+        }
         let view = self.storage()?.view(vb)?;
-        let fits = |view: &FileView| view.is_consistent() && view.high_seqno() >= target;
+        // A history that is the same before and after was the same all the time: none comes back.
+        let fits = |view: &FileView| view.is_consistent() && view.high_seqno() >= target && is_of();
         Ok(view.filter(fits).map(Arc::new))
     }
 
-    /// Asks for the vBucket's file at a consistent point that has everything up to `target`. It arrives later, and
-    /// `sleeper`'s task is woken then, if it is not there now.
+    /// Asks for the vBucket's file at a consistent point of `history` that has everything up to `target`. It arrives later,
+    /// and `sleeper`'s task is woken then, if it is not there now.
     pub(crate) fn want_file(
         &self,
         vb: VbId,
+        history: u32,
         target: Seqno,
         sleeper: &Arc<Sleeper>,
     ) -> Result<Arc<Arrival>, BucketError> {
         let arrival = Arc::new(Arrival::default());
-        if let Some(view) = self.view_at(vb, target)? {
-            *arrival.file.lock() = Some(view);
+        if let Some(view) = self.view_at(vb, history, target)? {
+            arrival.set(Arrived::File(view));
             return Ok(arrival);
         }
         let files = &self.dcp.files;
         let mut waiters = files.waiters.lock();
         waiters.push(Waiter {
             vb,
+            history,
             target,
             arrival: Arc::clone(&arrival),
             sleeper: Arc::clone(sleeper),
@@ -136,12 +164,14 @@ impl Bucket {
         }
     }
 
-    /// A batch is in the vBucket's file: hands it out to who waits for that.
+    /// A batch is in the vBucket's file, or the vBucket has another history: hands the file out to readers that wait for
+    /// it, and tells those of an earlier history.
     pub(crate) fn offer_file(&self, vb: VbId) {
         if !self.is_file_wanted(vb) {
             return;
         }
-        let view = match self.view_at(vb, Seqno(0)) {
+        let history = self.vbuckets[vb.index()].lock().history();
+        let view = match self.view_at(vb, history, Seqno(0)) {
             Ok(view) => view,
             Err(error) => {
                 tracing::error!(bucket = self.name(), vbucket = %vb, %error, "a file cannot be read for a stream");
@@ -150,12 +180,18 @@ impl Bucket {
         };
         let files = &self.dcp.files;
         let mut waiters = files.waiters.lock();
-        let has = |target| {
-            view.as_ref()
-                .is_some_and(|view| view.high_seqno() >= target)
+        let has = |waiter: &Waiter| {
+            let is_there = |view: &Arc<FileView>| view.high_seqno() >= waiter.target;
+            waiter.history == history && view.as_ref().is_some_and(is_there)
         };
-        let is_done =
-            |waiter: &Waiter| has(waiter.target) || waiter.arrival.over.load(Ordering::Relaxed);
+        // One that came since may be of a later history than the one that was looked at.
+        let is_of_past = |waiter: &Waiter| {
+            waiter.history != history
+                && waiter.history != self.vbuckets[vb.index()].lock().history()
+        };
+        let is_done = |waiter: &Waiter| {
+            has(waiter) || is_of_past(waiter) || waiter.arrival.over.load(Ordering::Relaxed)
+        };
         let arrived: Vec<Waiter> = waiters
             .extract_if(.., |waiter| waiter.vb == vb && is_done(waiter))
             .collect();
@@ -163,7 +199,10 @@ impl Bucket {
         files.set_wanted(vb, is_wanted);
         drop(waiters);
         for waiter in arrived {
-            waiter.arrival.file.lock().clone_from(&view);
+            let view = view.clone().filter(|_| has(&waiter));
+            waiter
+                .arrival
+                .set(view.map_or(Arrived::HistoryEnded, Arrived::File));
             if let Some(task) = waiter.sleeper.rouse() {
                 self.setup.executor.wake(task);
             }

@@ -27,7 +27,7 @@ pub use receive::{NotTaken, ReplicaSink, Taken};
 pub use stream::VbStream;
 pub use streams::Streams;
 
-pub(crate) use files::Arrival;
+pub(crate) use files::{Arrival, Arrived};
 pub(crate) use memory::CursorMemory;
 
 use crate::tasks::Sleeper;

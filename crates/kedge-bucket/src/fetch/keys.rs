@@ -38,15 +38,20 @@ impl Bucket {
         }
     }
 
-    /// Stored keys of documents that live in the file, from `from` on. Memory may know that some were deleted.
+    /// Stored keys of documents that live in the file, from `from` on; none if the file is of another history than the
+    /// vBucket. Memory may know that some were deleted.
     fn keys_on_disk(&self, vb: VbId, from: &[u8], max: usize) -> Result<Vec<Vec<u8>>, Status> {
+        let history = || self.vbuckets[vb.index()].lock().file_history();
+        let before = history();
         let keys = self
             .storage()
             .and_then(|storage| Ok(storage.keys(vb, from, max)?));
-        keys.map_err(|error| {
+        let keys = keys.map_err(|error| {
             self.on_fetch_failed(vb, &error.to_string());
             Status::Internal
-        })
+        })?;
+        let is_of_vbucket = before.is_some() && before == history();
+        Ok(if is_of_vbucket { keys } else { Vec::new() })
     }
 
     /// Any document of the collection of `first`, one of those behind it in the file.
@@ -111,9 +116,11 @@ impl Bucket {
         // Not while the file is another than memory says.
         self.may_go_on(&vbucket, &pending.op)?;
         let (history, settled) = (vbucket.history(), vbucket.settled_seqno());
+        let is_void = vbucket.is_file_void();
         drop(vbucket);
         let found = self.read_keys(vb, &[pending.key.as_bytes()]).pop();
-        let item = found.ok_or(Status::Internal)??;
+        // What a flush has made void is not there.
+        let item = found.ok_or(Status::Internal)??.filter(|_| !is_void);
         let vbucket = self.vbuckets[vb.index()].lock();
         self.may_go_on(&vbucket, &pending.op)?;
         let stored = Stored {

@@ -6,7 +6,7 @@ use super::sample::Sample;
 use super::{OpenScan, ScanId, ScanLane, ScanOf, ScanWanted};
 use crate::bucket::Bucket;
 use crate::counters::Total;
-use crate::dcp::Arrival;
+use crate::dcp::{Arrival, Arrived};
 use kedge_storage::{FileView, KeyScan};
 use kedge_types::limits::RANGE_SCANS_MAX;
 use kedge_types::{CollectionId, Seqno, Status, VbId, VbUuid};
@@ -23,6 +23,8 @@ const LOOK_NS: u64 = 100_000_000;
 pub(super) struct Creating {
     pub(super) vb: VbId,
     uuid: VbUuid,
+    /// The vBucket's history that the file has to be of.
+    history: u32,
     wanted: ScanWanted,
     /// The file has to have everything up to here.
     target: Seqno,
@@ -49,7 +51,7 @@ enum Stage {
 impl Creating {
     pub(super) fn new(
         vb: VbId,
-        uuid: VbUuid,
+        (uuid, history): (VbUuid, u32),
         wanted: ScanWanted,
         target: Seqno,
         cookie: Cookie,
@@ -58,6 +60,7 @@ impl Creating {
         Self {
             vb,
             uuid,
+            history,
             wanted,
             target,
             cookie,
@@ -70,14 +73,17 @@ impl Creating {
     pub(super) fn turn(&mut self, bucket: &Bucket, lane: &ScanLane) -> Result<Turn, Failed> {
         match &mut self.stage {
             Stage::New => {
-                let arrival = bucket.want_file(self.vb, self.target, &lane.sleeper)?;
+                let arrival =
+                    bucket.want_file(self.vb, self.history, self.target, &lane.sleeper)?;
                 self.look_ns = bucket.setup.clock.now().mono_ns + LOOK_NS;
                 self.stage = Stage::Waits(arrival);
                 Ok(Turn::Worked(None))
             }
             Stage::Waits(arrival) => {
-                if let Some(view) = arrival.take() {
-                    return self.open(bucket, view);
+                match arrival.take() {
+                    Some(Arrived::File(view)) => return self.open(bucket, view),
+                    Some(Arrived::HistoryEnded) => return Err(Status::NotMyVbucket.into()),
+                    None => {}
                 }
                 let now_ns = bucket.setup.clock.now().mono_ns;
                 if now_ns >= self.deadline_ns {
@@ -88,9 +94,14 @@ impl Creating {
                 }
                 self.look_ns = now_ns + LOOK_NS;
                 // A seqno that no change has is in no file: then it counts what was brought there.
-                let settled = bucket.vbuckets[self.vb.index()].lock().settled_seqno();
+                let vbucket = bucket.vbuckets[self.vb.index()].lock();
+                let (history, settled) = (vbucket.history(), vbucket.settled_seqno());
+                drop(vbucket);
+                if history != self.history {
+                    return Err(Status::NotMyVbucket.into());
+                }
                 let view = match settled >= self.target {
-                    true => bucket.view_at(self.vb, Seqno(0))?,
+                    true => bucket.view_at(self.vb, history, Seqno(0))?,
                     false => None,
                 };
                 let Some(view) = view else {

@@ -226,14 +226,14 @@ impl Bucket {
         cookie: Cookie,
     ) -> Result<Outcome<ScanId>, Status> {
         self.check_scanned(wanted.collection)?;
-        let (uuid, high, persisted) = self.step(ctx.now, vb, |vbucket| {
-            let uuid = vbucket.failover().uuid();
-            (uuid, vbucket.high_seqno(), vbucket.persisted_seqno())
+        let (branch, high, persisted) = self.step(ctx.now, vb, |vbucket| {
+            let branch = (vbucket.failover().uuid(), vbucket.history());
+            (branch, vbucket.high_seqno(), vbucket.persisted_seqno())
         })?;
         let mut target = high;
         let mut wait_ms = RANGE_SCAN_WAIT_MS_MAX;
         if let Some(needs) = &wanted.needs {
-            if needs.uuid != uuid {
+            if needs.uuid != branch.0 {
                 return Err(Status::VbUuidNotEqual);
             }
             if needs.seqno > persisted {
@@ -250,7 +250,7 @@ impl Bucket {
         }
         let wait_ns = wait_ms.min(RANGE_SCAN_WAIT_MS_MAX) * 1_000_000;
         let deadline_ns = ctx.now.mono_ns + wait_ns;
-        let creating = Creating::new(vb, uuid, wanted, target, cookie, deadline_ns);
+        let creating = Creating::new(vb, branch, wanted, target, cookie, deadline_ns);
         self.queue_scan(vb, Job::Create(Box::new(creating)))?;
         Ok(Outcome::Parked)
     }

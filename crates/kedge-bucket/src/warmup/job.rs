@@ -218,16 +218,28 @@ impl Bucket {
         let Some(_room) = self.reserve(bytes as u64, self.quota.below_low()) else {
             return false;
         };
-        let mut values = 0;
+        let (mut keys, mut values) = (0, 0);
         let mut vbucket = self.vbuckets[vb.index()].lock();
         self.measure(&mut vbucket, |vbucket| {
             for item in found {
                 let key: Box<[u8]> = item.key().into();
-                let known = vbucket.fetched(ticket, &key, Some(item));
-                values += u64::from(known == Fetched::Known);
+                // Whether the key is in memory, and with its value.
+                let is_there = |vbucket: &VBucket| {
+                    let table = vbucket.table();
+                    let item = table.find(table.hash(&key), &key);
+                    (item.is_some(), item.is_some_and(Item::is_resident))
+                };
+                let is_live = !item.is_deleted();
+                let before = is_there(vbucket);
+                if vbucket.fetched(ticket, &key, Some(item)) == Fetched::Known && is_live {
+                    let after = is_there(vbucket);
+                    keys += u64::from(after.0 && !before.0);
+                    values += u64::from(after.1 && !before.1);
+                }
             }
         });
         drop(vbucket);
+        self.warmup.keys.fetch_add(keys, Ordering::Relaxed);
         self.warmup.values.fetch_add(values, Ordering::Relaxed);
         true
     }
@@ -305,11 +317,13 @@ impl FileScan {
     fn put(&self, bucket: &Bucket, vbucket: &mut VBucket, records: &[Record], with_values: bool) {
         let (mut keys, mut values) = (0, 0);
         for record in records {
+            let is_live = record.meta().deleted.is_none();
             match record.item().filter(|_| with_values) {
-                Some(item) => values += u64::from(vbucket.warm(self.history, item)),
+                Some(item) => values += u64::from(vbucket.warm(self.history, item) && is_live),
                 None => {
                     let (meta, key) = (record.meta(), record.key());
-                    keys += u64::from(vbucket.warm_without_value(self.history, meta, key));
+                    let is_new = vbucket.warm_without_value(self.history, meta, key);
+                    keys += u64::from(is_new && is_live);
                 }
             }
         }

@@ -86,7 +86,7 @@ pub(crate) struct Warmup {
     began_ns: AtomicU64,
     keys_us: AtomicU64,
     took_us: AtomicU64,
-    /// Documents of the files.
+    /// Documents of the files and of the log.
     pub(super) estimated: AtomicU64,
     /// Bytes that are being put into memory.
     pub(super) reserved: AtomicU64,
@@ -320,6 +320,11 @@ impl Bucket {
         let each = |job: fn(VbId) -> Job| vbuckets().map(job).collect();
         let (documents, bytes) = self.estimate();
         self.warmup.estimated.store(documents, Ordering::Relaxed);
+        // What the log has brought is in memory already.
+        let from_log = vbuckets().map(|vb| self.vbuckets[vb.index()].lock().table().documents());
+        let from_log = from_log.sum::<usize>() as u64;
+        self.warmup.keys.store(from_log, Ordering::Relaxed);
+        self.warmup.values.store(from_log, Ordering::Relaxed);
         let fits = self.quota.below_low() / (bytes / documents.max(1)).max(1);
         // There is a log if not all was in memory the last time.
         let hot = self.read_access_log(fits);
@@ -345,11 +350,8 @@ impl Bucket {
         let (mut documents, mut bytes) = (0, 0);
         for vb in (0..self.vbuckets()).map(VbId) {
             documents += self.vbuckets[vb.index()].lock().documents() as u64;
-            let figures = self
-                .storage()
-                .ok()
-                .and_then(|storage| storage.file_figures(vb).ok());
-            bytes += figures.flatten().map_or(0, |figures| figures.data_bytes);
+            let figures = self.file_figures(vb).ok().flatten();
+            bytes += figures.map_or(0, |figures| figures.data_bytes);
         }
         let overhead = ITEM_OVERHEAD_BYTES as u64 + SLOT_BYTES_LIKELY;
         (documents, bytes * GROWTH + documents * overhead)

@@ -1,10 +1,15 @@
 //! Emptying a bucket, by a task.
 
+mod model;
+
+use crate::scans::{all, create, go_on};
 use crate::tools::*;
-use kedge_bucket::BucketChange;
+use kedge_bucket::{BucketChange, CompactionRequest, ScanEnd, ScanFound, ScanLimits, ScanNeeds};
 use kedge_disk::SimDisk;
 use kedge_executor::Pool;
-use kedge_types::Status;
+use kedge_types::{Seqno, Status, VbId, VbUuid};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 type Told = Arc<Mutex<Option<Result<(), Status>>>>;
@@ -78,4 +83,126 @@ fn who_waits_for_a_flush_hears_that_the_bucket_has_ended() {
     assert_eq!(begun, Ok(()));
     open.bucket.shutdown();
     assert_eq!(*told.lock().unwrap(), Some(Err(Status::TemporaryFailure)));
+}
+
+/// A compaction that began between a flush and its settling copied a file that was void, and told the vBucket of the
+/// tombstones that it had left out. The new history then had a purge seqno above its last seqno, so that each client with an
+/// older seqno was rolled back to nothing.
+#[test]
+fn a_compaction_after_a_flush_says_nothing_of_tombstones_of_before() {
+    let mut place = sim(&SimDisk::new(5));
+    let (open, steps) = place.open_by_hand();
+    let names: Vec<String> = names_in(VbId(0)).take(50).collect();
+    for name in &names {
+        open.set(name, b"1").unwrap();
+        let key = key(name);
+        done(open.bucket.delete(open.ctx(), &write(&key))).unwrap();
+    }
+    open.bucket.settle().unwrap();
+    open.bucket.flush_all(open.ctx()).unwrap();
+    let request = CompactionRequest {
+        vbuckets: Some(vec![VbId(0)]),
+        drop_deletes: true,
+        ..CompactionRequest::default()
+    };
+    let ticket = open.bucket.compact(&request).unwrap();
+    open.set(&names[0], b"2").unwrap();
+    steps.pass(SEC * 60);
+    assert!(ticket.wait().is_complete());
+    let figures = open.bucket.vbucket_figures(VbId(0)).unwrap();
+    let seqnos = (figures.purge_seqno, figures.settled_seqno);
+    assert_eq!(seqnos, (Seqno(0), Seqno(1)));
+    let file = open.bucket.file_figures(VbId(0)).unwrap().unwrap();
+    assert_eq!(
+        (file.purge_seqno, file.live, file.deleted),
+        (Seqno(0), 1, 0)
+    );
+    open.bucket.shutdown();
+}
+
+/// What a scan shows of a vBucket of which its client knows branch and last seqno; `None` if it was flushed meanwhile.
+fn rounds_seen(open: &Open, vb: VbId, uuid: VbUuid, seqno: Seqno) -> Option<Vec<String>> {
+    let mut wanted = all();
+    wanted.needs = Some(ScanNeeds {
+        uuid,
+        seqno,
+        seqno_exists: false,
+        timeout_ms: Some(30_000),
+    });
+    let is_flushed = [
+        Status::VbUuidNotEqual,
+        Status::NotMyVbucket,
+        Status::KeyNotFound,
+    ];
+    let made = create(open, vb, &wanted);
+    let part = made.and_then(|id| go_on(open, vb, &id, ScanLimits::default()));
+    match part {
+        Ok(part) => {
+            assert_eq!(part.end, Some(ScanEnd::Complete));
+            let ScanFound::Documents { items, .. } = part.found else {
+                panic!("keys only");
+            };
+            let value = |item: &kedge_bucket::Item| item.value().escape_ascii().to_string();
+            Some(items.iter().map(value).collect())
+        }
+        Err(status) => {
+            assert!(is_flushed.contains(&status), "{status:?}");
+            None
+        }
+    }
+}
+
+#[test]
+fn scans_beside_flushes_show_documents_of_their_branch_alone() {
+    const ROUNDS: usize = 60;
+    let vb = VbId(0);
+    let names: Vec<String> = names_in(vb).take(40).collect();
+    for commit_log in [true, false] {
+        let mut place = sim(&SimDisk::new(6));
+        place.config.commit_log = commit_log;
+        place.config.settle_age_ms = 1;
+        let open = place.open();
+        let figures = || open.bucket.vbucket_figures(vb).unwrap();
+        let is_over = AtomicBool::new(false);
+        let branches = Mutex::new(HashMap::new());
+        let mut seen = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    open.bucket.flush_all(open.ctx()).unwrap();
+                    let branch = figures().failover[0].0;
+                    branches.lock().unwrap().insert(branch, round.to_string());
+                    for name in &names {
+                        open.set(name, round.to_string().as_bytes()).unwrap();
+                    }
+                    if round % 3 == 0 {
+                        open.bucket.settle().unwrap();
+                    }
+                }
+                is_over.store(true, Ordering::SeqCst);
+            });
+            while !is_over.load(Ordering::SeqCst) {
+                let known = figures();
+                let branch = known.failover[0].0;
+                if let Some(rounds) = rounds_seen(&open, vb, branch, known.high_seqno) {
+                    seen.push((branch, known.high_seqno, rounds));
+                }
+            }
+        });
+        let branches = branches.into_inner().unwrap();
+        for (branch, high, rounds) in &seen {
+            let round = branches.get(branch).expect("each flush has one");
+            assert!(
+                rounds.iter().all(|seen| seen == round),
+                "{round}: {rounds:?}"
+            );
+            assert!(rounds.len() as u64 >= high.get(), "{high}: {rounds:?}");
+        }
+        // The last one at least.
+        let known = figures();
+        let last = rounds_seen(&open, vb, known.failover[0].0, known.high_seqno);
+        assert_eq!(last.map(|rounds| rounds.len()), Some(names.len()));
+        assert_eq!(open.sink.fatal(), [""; 0]);
+        open.bucket.shutdown();
+    }
 }

@@ -43,7 +43,7 @@ fn wanted(of: ScanOf, key_only: bool) -> ScanWanted {
     }
 }
 
-fn all() -> ScanWanted {
+pub(crate) fn all() -> ScanWanted {
     let of = ScanOf::Range {
         start: bound("\0", false),
         end: bound("\u{7f}", false),
@@ -51,7 +51,7 @@ fn all() -> ScanWanted {
     wanted(of, false)
 }
 
-fn create(open: &Open, vb: VbId, wanted: &ScanWanted) -> Result<ScanId, Status> {
+pub(crate) fn create(open: &Open, vb: VbId, wanted: &ScanWanted) -> Result<ScanId, Status> {
     let cookie = open.next_cookie();
     let bucket = &open.bucket;
     bucket.create_scan(open.ctx(), vb, wanted.clone(), Cookie(cookie))?;
@@ -73,7 +73,12 @@ fn scanned(completion: Completion) -> Result<ScanPart, Status> {
 }
 
 /// One continue of a scan so small that it has one part.
-fn go_on(open: &Open, vb: VbId, id: &ScanId, limits: ScanLimits) -> Result<ScanPart, Status> {
+pub(crate) fn go_on(
+    open: &Open,
+    vb: VbId,
+    id: &ScanId,
+    limits: ScanLimits,
+) -> Result<ScanPart, Status> {
     let cookie = open.next_cookie();
     let bucket = &open.bucket;
     bucket.continue_scan(open.ctx(), vb, id, limits, Cookie(cookie))?;
@@ -278,6 +283,69 @@ fn a_scan_gives_what_there_was_when_it_was_made() {
         run.open.bucket.shutdown();
     }
     assert!(ended > 100, "{ended} scans came to their end");
+}
+
+/// A flush makes the files void, and they are replaced when their time comes. Scans read the old ones until then, as their
+/// seqnos were high enough for what clients had heard of the new history: a scan had too few documents, or some that the
+/// flush had deleted, also after a restart.
+#[test]
+fn a_scan_after_a_flush_shows_what_was_stored_since() {
+    let disk = SimDisk::new(1);
+    let place = sim(&disk);
+    let vb = VbId(0);
+    let names: Vec<String> = names_in(vb).take(1_000).collect();
+    let seen = |open: &Open| {
+        let figures = open.bucket.vbucket_figures(vb).unwrap();
+        let mut wanted = all();
+        wanted.needs = Some(kedge_bucket::ScanNeeds {
+            uuid: figures.failover[0].0,
+            seqno: figures.high_seqno,
+            seqno_exists: true,
+            timeout_ms: Some(60_000),
+        });
+        let id = create(open, vb, &wanted).unwrap();
+        let part = go_on(open, vb, &id, ScanLimits::default()).unwrap();
+        assert_eq!(part.end, Some(ScanEnd::Complete));
+        let ScanFound::Documents { items, .. } = part.found else {
+            panic!("keys only");
+        };
+        let values: Vec<_> = items.iter().map(|item| item.value().to_vec()).collect();
+        assert!(values.iter().all(|value| *value == values[0]));
+        (values.len(), String::from_utf8(values[0].clone()).unwrap())
+    };
+    let open = place.open();
+    for round in 0..3 {
+        // Fewer each time: the file of before has all the seqnos.
+        let count = 1_000 - 100 * round;
+        for name in &names[..count] {
+            open.set(name, round.to_string().as_bytes()).unwrap();
+        }
+        open.bucket.settle().unwrap();
+        open.bucket.flush_all(open.ctx()).unwrap();
+        for name in &names[..count - 50] {
+            open.set(name, b"new").unwrap();
+        }
+        assert_eq!(seen(&open), (count - 50, "new".to_owned()), "{round}");
+    }
+    // The new history stays in the log.
+    open.bucket.flush_all(open.ctx()).unwrap();
+    for name in &names[..10] {
+        open.set(name, b"last").unwrap();
+    }
+    open.bucket.sync().unwrap();
+    open.bucket.shutdown_within(std::time::Duration::ZERO);
+    let open = place.open();
+    assert_eq!(seen(&open), (10, "last".to_owned()), "a clean start");
+    open.bucket.flush_all(open.ctx()).unwrap();
+    for name in &names[..7] {
+        open.set(name, b"end").unwrap();
+    }
+    open.bucket.sync().unwrap();
+    disk.kill_process();
+    open.bucket.shutdown();
+    let open = place.open();
+    assert_eq!(seen(&open), (7, "end".to_owned()), "after a kill");
+    open.bucket.shutdown();
 }
 
 #[test]

@@ -39,6 +39,19 @@ impl VBucket {
         self.unsettled.history()
     }
 
+    /// The history that the vBucket's file is of, if that is the vBucket's own: `None` from a reset, deletion or rollback
+    /// on until the file has followed. Until then nothing that is read from the file says anything of the vBucket.
+    #[must_use]
+    pub fn file_history(&self) -> Option<u32> {
+        (!self.is_file_void() && !self.is_rewinding()).then_some(self.history())
+    }
+
+    /// Whether nothing of the vBucket's file counts any more: a reset or deletion is settled next.
+    #[must_use]
+    pub fn is_file_void(&self) -> bool {
+        self.unsettled.replaces_file || self.unsettled.removes_file
+    }
+
     /// What a file says that has everything that the log has.
     #[must_use]
     pub fn persisted_state(&self) -> PersistedState {
