@@ -256,7 +256,7 @@ impl Model {
         let disk = SimDisk::new(seed);
         let mut place = sim(&disk);
         let config = &mut place.config;
-        config.commit_log = seed % 3 != 0;
+        config.commit_log = !seed.is_multiple_of(3);
         config.eviction_policy = match seed % 2 {
             0 => EvictionPolicy::ValueOnly,
             _ => EvictionPolicy::FullEviction,
@@ -267,7 +267,7 @@ impl Model {
         config.settle_age_ms = 500;
         config.num_shards = 2;
         config.flusher_batch_max_items = 4;
-        config.keep_files_open = seed % 5 != 0;
+        config.keep_files_open = !seed.is_multiple_of(5);
         // Segments of 64 KiB: the log is given back all the time.
         config.log_bytes_max = 256 << 10;
         Self {
