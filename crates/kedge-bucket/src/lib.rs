@@ -78,7 +78,7 @@ pub use documents::{Read, Storing};
 pub use dropping::{DROPPING_FILE, finish_drop, remove_but_last};
 pub use error::BucketError;
 pub use fetch::Fetch;
-pub use import::import_files;
+pub use import::{import_files, vbuckets_of_files};
 pub use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, StreamRequest};
 pub use kedge_storage::{CompactPhase, CompactionFigures, FileFigures, Import, Imported};
 pub use kedge_vbucket::{

@@ -465,6 +465,14 @@ pub fn stored_config(
     read_config(disk, &path).map(Some)
 }
 
+/// How many vBuckets the bucket had that the files `N.couch.R` of `source` are from, as their keys tell.
+///
+/// # Errors
+/// `Bucket` if the keys fit no number, or too many, or a file cannot be read.
+pub fn vbuckets_of_files(disk: &dyn Disk, source: &Path) -> Result<u16, RegistryError> {
+    Ok(kedge_bucket::vbuckets_of_files(disk, source)?)
+}
+
 /// Makes a bucket of the vBucket files of another server, the files `N.couch.R` of `source`. No server may have the data
 /// directory. The bucket is there when all of it is; an import that was cut short is ended by doing it again.
 ///

@@ -135,6 +135,7 @@ impl Facts {
                 snap_start: state.snap_start,
                 snap_end: state.snap_end,
                 max_cas: state.max_cas,
+                has_max_cas: true,
                 might_contain_xattrs: old.might_contain_xattrs
                     || state.may_have_xattrs
                     || changes.attributes,

@@ -54,7 +54,7 @@ pub use compact::{
 };
 pub use config::StorageConfig;
 pub use error::StorageError;
-pub use import::{Import, ImportProblem, Imported};
+pub use import::{Import, ImportProblem, Imported, PlaceOf, vbuckets_of};
 pub use key_scan::KeyScan;
 pub use load::Loaded;
 pub use names::Revision;

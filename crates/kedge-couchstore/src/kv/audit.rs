@@ -65,6 +65,10 @@ pub enum Disagreement {
         /// What is there.
         found: u64,
     },
+    /// The state of the vBucket does not say its highest CAS, as those of old releases do not. An import takes that of the
+    /// documents.
+    #[error("the state of the vBucket does not say its highest CAS, as an old release left it")]
+    NoMaxCas,
     /// The snapshot of a vBucket that is not active does not contain its high seqno, so that it has to be built anew.
     #[error("the snapshot from {start} to {end} does not contain the highest seqno {high_seqno}")]
     Snapshot {
@@ -210,6 +214,9 @@ impl Audit {
                 stated: state.on_disk_prepares,
                 found: self.prepares,
             });
+        }
+        if !state.has_max_cas {
+            found.push(Disagreement::NoMaxCas);
         }
         if state.clone().check_snapshot(self.high_seqno) == SnapshotRange::Unusable {
             found.push(Disagreement::Snapshot {

@@ -23,8 +23,10 @@ pub struct VbStateDocument {
     pub snap_start: Seqno,
     /// Its end: until the high seqno is there, the vBucket is between two consistent points.
     pub snap_end: Seqno,
-    /// The highest CAS.
+    /// The highest CAS; 0 if it is not known.
     pub max_cas: Cas,
+    /// Whether the document said the highest CAS: those of old releases do not. It is always written.
+    pub has_max_cas: bool,
     /// From which seqno on a CAS is a time; `None` if no such is known.
     pub hlc_epoch: Option<Seqno>,
     /// Whether a document may have extended attributes.
@@ -118,8 +120,8 @@ struct Json {
     high_prepared_seqno: u64,
     #[serde(default = "no_epoch", with = "decimal")]
     hlc_epoch: i64,
-    #[serde(with = "decimal")]
-    max_cas: u64,
+    #[serde(default, with = "decimal_or_none")]
+    max_cas: Option<u64>,
     #[serde(with = "decimal")]
     max_deleted_seqno: u64,
     #[serde(default, with = "decimal_or_none")]
@@ -155,6 +157,7 @@ impl VbStateDocument {
             snap_start: Seqno(0),
             snap_end: Seqno(0),
             max_cas: Cas(0),
+            has_max_cas: true,
             hlc_epoch: None,
             might_contain_xattrs: false,
             namespaces_supported: true,
@@ -188,17 +191,15 @@ impl VbStateDocument {
                 }
             })?)),
         };
+        // Old releases lacked it, and some wrote "not known" as all ones.
+        let max_cas = json.max_cas.filter(|cas| *cas < u64::MAX);
         Ok(Self {
             state: json.state,
             max_deleted_seqno: Seqno(json.max_deleted_seqno),
             snap_start: Seqno(json.snap_start),
             snap_end: Seqno(json.snap_end),
-            // Some releases wrote "not known" as all ones.
-            max_cas: Cas(if json.max_cas == u64::MAX {
-                0
-            } else {
-                json.max_cas
-            }),
+            max_cas: Cas(max_cas.unwrap_or(0)),
+            has_max_cas: max_cas.is_some(),
             hlc_epoch,
             might_contain_xattrs: json.might_contain_xattrs,
             namespaces_supported: json.namespaces_supported,
@@ -232,7 +233,7 @@ impl VbStateDocument {
             failover_table: self.failover_table.clone(),
             high_prepared_seqno: self.high_prepared_seqno.get(),
             hlc_epoch,
-            max_cas: self.max_cas.get(),
+            max_cas: Some(self.max_cas.get()),
             max_deleted_seqno: self.max_deleted_seqno.get(),
             max_visible_seqno: Some(self.max_visible_seqno.get()),
             might_contain_xattrs: self.might_contain_xattrs,

@@ -67,6 +67,20 @@ fn a_state_that_lacks_what_it_needs_is_found() {
     assert!(audit.is_vbucket() && audit.state().is_none());
 }
 
+/// It was damage, and so an import refused what old releases had left.
+#[test]
+fn a_state_without_its_highest_cas_is_accepted_and_noted() {
+    let mut audit = Audit::new(Seqno(7));
+    let old = br#"{"max_deleted_seqno":"0","snap_start":"7","snap_end":"7","state":"active"}"#;
+    audit.local(VBSTATE_NAME, old).expect("it is accepted");
+    assert_eq!(audit.disagreements(), [Disagreement::NoMaxCas]);
+    let state = audit.state().expect("a state");
+    assert!(!state.has_max_cas);
+    // Whoever writes it says one.
+    let now = VbStateDocument::decode(&state.encode(), Seqno(7)).expect("sound");
+    assert!(now.has_max_cas);
+}
+
 /// A document of a file that is made here.
 struct Doc {
     key: Vec<u8>,

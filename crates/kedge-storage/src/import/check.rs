@@ -10,6 +10,7 @@ use kedge_types::{Seqno, VbId};
 use kedge_vbucket::VbState;
 
 use super::ImportProblem;
+use super::place::{PlaceOf, check_place, first_keys};
 use crate::facts::Facts;
 use crate::manifest::FileManifest;
 use crate::{Storage, StorageError};
@@ -24,6 +25,7 @@ pub(super) struct Candidate {
     pub(super) documents: u64,
     pub(super) high_seqno: Seqno,
     pub(super) was_there: bool,
+    pub(super) lacks_max_cas: bool,
     /// `None`: its collections were never changed.
     pub(super) manifest: Option<Arc<FileManifest>>,
 }
@@ -34,6 +36,7 @@ impl Candidate {
         disk: &dyn Disk,
         path: PathBuf,
         vb: VbId,
+        place_of: PlaceOf<'_>,
     ) -> Result<Self, StorageError> {
         let vbuckets = storage.vbuckets();
         if vb.get() >= vbuckets {
@@ -58,6 +61,10 @@ impl Candidate {
             };
             return Err(refused(path, problem));
         }
+        // The first of them tell before anything is copied; the others when they are.
+        for key in first_keys(&file)? {
+            check_place(&key, vb, vbuckets, place_of).map_err(|why| refused(path.clone(), why))?;
+        }
         let mut was_there = false;
         if let Some(own) = storage.reader(vb)? {
             was_there = is_of(&own, &state, &file)?;
@@ -79,6 +86,7 @@ impl Candidate {
             documents: header.live_count().saturating_sub(state.on_disk_prepares),
             high_seqno,
             was_there,
+            lacks_max_cas: !state.has_max_cas,
             manifest,
         })
     }

@@ -17,6 +17,7 @@ use kedge_types::{CollectionId, Seqno, VbId, VbUuid};
 
 use super::ImportProblem;
 use super::check::{Candidate, branches, refused};
+use super::place::{PlaceOf, check_place};
 use crate::facts::Facts;
 use crate::maintenance::Stopping;
 use crate::names::file_name;
@@ -27,6 +28,7 @@ pub(super) fn take_over(
     storage: &Storage,
     disk: &dyn Disk,
     candidate: &Candidate,
+    place_of: PlaceOf<'_>,
     new_uuid: &mut dyn FnMut(VbId) -> VbUuid,
 ) -> Result<u64, StorageError> {
     let vb = candidate.vb;
@@ -47,11 +49,19 @@ pub(super) fn take_over(
     }
     let source = Snapshot::open(disk, &candidate.path, &Options::default())?;
     let state = new_state(&source, new_uuid(vb), &own_table)?;
-    let mut hooks = Import::new(&source, state, &storage.stopping)?;
+    let place = Place {
+        vb,
+        vbuckets: storage.vbuckets(),
+        place_of,
+    };
+    let mut hooks = Import::new(&source, state, place, &storage.stopping)?;
     let target = target_path(&storage.dir.join(file_name(vb, guard.revision())));
     storage.clear(&target)?;
     let settings = Settings::default();
     let copied = Compaction::run(&storage.disk, &source, &target, &settings, &mut hooks);
+    if let Some(problem) = hooks.foreign.take() {
+        return Err(refused(candidate.path.clone(), problem));
+    }
     if let Some((seqno, reason)) = hooks.not_understood.take() {
         return Err(StorageError::Entry {
             file: candidate.path.clone(),
@@ -90,6 +100,14 @@ fn new_state(
     Ok(state)
 }
 
+/// Which vBucket the keys have to be of.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    vb: VbId,
+    vbuckets: u16,
+    place_of: PlaceOf<'a>,
+}
+
 /// Keeps everything, counts it, and says what the vBucket is.
 struct Import<'a> {
     state: VbStateDocument,
@@ -97,6 +115,9 @@ struct Import<'a> {
     tallies: BTreeMap<CollectionId, CollectionStats>,
     dropped: BTreeMap<CollectionId, Seqno>,
     not_understood: Option<(Seqno, KvError)>,
+    /// A key that belongs elsewhere.
+    foreign: Option<ImportProblem>,
+    place: Place<'a>,
     stopping: &'a Stopping,
 }
 
@@ -104,6 +125,7 @@ impl<'a> Import<'a> {
     fn new(
         source: &Snapshot,
         state: VbStateDocument,
+        place: Place<'a>,
         stopping: &'a Stopping,
     ) -> Result<Self, StorageError> {
         let facts = Facts::read(source)?;
@@ -124,6 +146,8 @@ impl<'a> Import<'a> {
             },
             dropped: BTreeMap::new(),
             not_understood: None,
+            foreign: None,
+            place,
             stopping,
         };
         let Some(dropped) = source.local(DROPPED_COLLECTIONS_NAME)? else {
@@ -153,9 +177,26 @@ impl<'a> Import<'a> {
             self.state.on_disk_prepares += 1;
             self.state.on_disk_prepare_bytes += bytes;
         }
-        let DiskKey::Document { collection, .. } = key else {
+        if !self.state.has_max_cas {
+            // Those of prepares and tombstones were given out, too.
+            self.state.max_cas = self.state.max_cas.max(meta.rev_meta.cas);
+        }
+        let DiskKey::Document {
+            collection,
+            logical,
+            ..
+        } = key
+        else {
             return Ok(());
         };
+        let Place {
+            vb,
+            vbuckets,
+            place_of,
+        } = self.place;
+        if let Err(problem) = check_place(logical, vb, vbuckets, place_of) {
+            self.foreign.get_or_insert(problem);
+        }
         if (self.dropped.get(&collection)).is_some_and(|end| entry.seqno() <= *end) {
             return Ok(());
         }
@@ -169,9 +210,9 @@ impl<'a> Import<'a> {
 
 impl Hooks for Import<'_> {
     fn filter(&mut self, _: &Entry, _: Option<&[u8]>) -> Verdict {
-        match self.not_understood {
-            Some(_) => Verdict::Stop,
-            None => Verdict::Keep,
+        match self.not_understood.is_some() || self.foreign.is_some() {
+            true => Verdict::Stop,
+            false => Verdict::Keep,
         }
     }
 

@@ -14,6 +14,7 @@
 
 mod check;
 mod copy;
+mod place;
 
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,7 @@ use crate::manifest::FileManifest;
 use crate::names::{Revision, revision_of};
 use crate::{Storage, StorageError};
 use check::Candidate;
+pub use place::{PlaceOf, vbuckets_of};
 
 /// Why a file cannot be taken over.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,9 +57,43 @@ pub enum ImportProblem {
     /// Keys do not say their collection, as before version 7.
     #[error("its keys are without collections, as those of releases before 7.0 may be")]
     WithoutCollections,
+    /// A key is not one of the file's vBucket.
+    #[error(
+        "the key \"{key}\" belongs to vBucket {belongs} of {vbuckets}, not to {vb}: the files are those of a bucket with \
+         another number of vBuckets, or the file has the name of another"
+    )]
+    ForeignKey {
+        /// The key, without its collection.
+        key: String,
+        /// The vBucket by the file's name.
+        vb: VbId,
+        /// That of the key.
+        belongs: VbId,
+        /// vBuckets of the bucket.
+        vbuckets: u16,
+    },
+    /// The keys of the files fit no number of vBuckets.
+    #[error("no number of vBuckets fits the keys of its files: they are not those of one bucket")]
+    NoNumberFits,
+    /// The keys of the files do not tell how many vBuckets the bucket had.
+    #[error("its files have too few keys to tell how many vBuckets the bucket had ({}); say so with --vbuckets", fitting(.fit))]
+    ManyNumbersFit {
+        /// Numbers that fit, ascending; none if every number above that of the last file does.
+        fit: Vec<u16>,
+    },
     /// There is no file of a vBucket.
     #[error("no file of a vBucket is in it")]
     NothingThere,
+}
+
+fn fitting(fit: &[u16]) -> String {
+    match fit {
+        [] => "any number fits".to_owned(),
+        fit => {
+            let fit: Vec<String> = fit.iter().map(ToString::to_string).collect();
+            format!("these fit: {}", fit.join(", "))
+        }
+    }
 }
 
 /// What an import did.
@@ -85,6 +121,8 @@ pub struct Imported {
     pub documents: u64,
     /// The highest seqno.
     pub high_seqno: Seqno,
+    /// Its state did not say the highest CAS, as an old release left it: the vBucket has that of the documents.
+    pub lacked_max_cas: bool,
     /// It was there already, from an earlier import, and was left as it is. The figures are those of the file.
     pub was_there: bool,
 }
@@ -92,6 +130,7 @@ pub struct Imported {
 impl Storage {
     /// Takes over the files `N.couch.R` of a directory, of each vBucket the newest. `disk` is where the directory is.
     /// Every vBucket becomes active, with a new branch of its history, whose name `new_uuid` gives, above the old ones.
+    /// `place_of` says which vBucket a key without its collection belongs to; a file that has one of another is refused.
     ///
     /// The vBuckets must not be in use, and must have no documents elsewhere, in a log say.
     ///
@@ -103,24 +142,19 @@ impl Storage {
         &self,
         disk: &dyn Disk,
         dir: &Path,
+        place_of: PlaceOf<'_>,
         new_uuid: &mut dyn FnMut(VbId) -> VbUuid,
     ) -> Result<Import, StorageError> {
         let (newest, ignored) = newest_files(disk, dir)?;
-        if newest.is_empty() {
-            return Err(StorageError::Import {
-                file: dir.to_owned(),
-                problem: ImportProblem::NothingThere,
-            });
-        }
         let candidates = newest
             .into_iter()
-            .map(|(vb, name)| Candidate::look_at(self, disk, dir.join(name), vb));
+            .map(|(vb, name)| Candidate::look_at(self, disk, dir.join(name), vb, place_of));
         let candidates: Vec<Candidate> = candidates.collect::<Result<_, _>>()?;
         let mut files = Vec::with_capacity(candidates.len());
         for candidate in &candidates {
             let documents = match candidate.was_there {
                 true => candidate.documents,
-                false => copy::take_over(self, disk, candidate, new_uuid)?,
+                false => copy::take_over(self, disk, candidate, place_of, new_uuid)?,
             };
             files.push(Imported {
                 file: candidate.path.clone(),
@@ -128,6 +162,7 @@ impl Storage {
                 was: candidate.was,
                 documents,
                 high_seqno: candidate.high_seqno,
+                lacked_max_cas: candidate.lacks_max_cas,
                 was_there: candidate.was_there,
             });
         }
@@ -163,5 +198,11 @@ fn newest_files(disk: &dyn Disk, dir: &Path) -> Result<(Vec<Named>, Vec<String>)
         }
     }
     ignored.sort_unstable();
+    if newest.is_empty() {
+        return Err(StorageError::Import {
+            file: dir.to_owned(),
+            problem: ImportProblem::NothingThere,
+        });
+    }
     Ok((newest, ignored))
 }

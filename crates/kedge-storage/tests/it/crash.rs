@@ -1,6 +1,6 @@
 //! Power loss at every single operation of a history of one vBucket, and at every operation of the recovery after it.
 
-use kedge_disk::{Disk, Fault, SimDisk, seeds};
+use kedge_disk::{Fault, SimDisk, seeds};
 use kedge_storage::{Storage, StorageConfig, StorageError};
 use kedge_vbucket::Settle;
 

@@ -14,7 +14,7 @@ use crate::output;
 /// Make a bucket of the vBucket files of another server
 ///
 /// DIR is a bucket's directory of a Couchbase server, with files such as 17.couch.3; it is only read. The server that
-/// has the data directory must be stopped. Every file is checked and copied; documents, tombstones, revisions and the
+/// has the data directory must be stopped. Every file is checked and copied, and a key that belongs to another vBucket is refused; documents, tombstones, revisions and the
 /// history of each vBucket stay what they were.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ImportArgs {
@@ -26,9 +26,9 @@ pub(crate) struct ImportArgs {
     /// Data directory, as of serve
     #[arg(long, env = "KEDGE_DATA_DIR", default_value = "./data")]
     data_dir: PathBuf,
-    /// vBuckets of the bucket; as many as it had where it comes from
-    #[arg(long, env = "KEDGE_VBUCKETS", default_value_t = 1_024)]
-    vbuckets: u16,
+    /// vBuckets of the bucket, as many as it had where it comes from; without it, the keys of the files tell
+    #[arg(long, env = "KEDGE_VBUCKETS")]
+    vbuckets: Option<u16>,
     /// Memory for its documents, in MiB
     #[arg(long, default_value_t = 100, value_name = "MIB")]
     quota: u64,
@@ -65,9 +65,13 @@ impl From<RegistryError> for ImportError {
 pub(crate) fn run(args: &ImportArgs) -> Result<(), ImportError> {
     let disk: Arc<dyn Disk> = Arc::new(PosixDisk);
     let _lock = lock(&*disk, &args.data_dir)?;
-    let config = BucketConfig::new(&args.bucket, args.vbuckets, args.quota << 20);
+    let vbuckets = match args.vbuckets {
+        Some(vbuckets) => vbuckets,
+        None => registry::vbuckets_of_files(&*disk, &args.dir)?,
+    };
+    let config = BucketConfig::new(&args.bucket, vbuckets, args.quota << 20);
     let import = registry::import(&disk, &args.data_dir, &config, &args.dir)?;
-    Ok(output::print(&describe(&args.bucket, &import, args.list))?)
+    Ok(output::print(&describe(&config, &import, args.list))?)
 }
 
 fn lock(disk: &dyn Disk, path: &Path) -> Result<kedge_disk::DirLock, ImportError> {
@@ -91,7 +95,8 @@ const fn state_name(state: VbState) -> &'static str {
     }
 }
 
-fn describe(bucket: &str, import: &Import, list: bool) -> String {
+fn describe(config: &BucketConfig, import: &Import, list: bool) -> String {
+    let (bucket, vbuckets) = (&config.name, config.vbuckets);
     let mut text = String::new();
     if list {
         let header = ["VBUCKET", "DOCUMENTS", "HIGH SEQNO", "WAS", "FILE"];
@@ -110,11 +115,17 @@ fn describe(bucket: &str, import: &Import, list: bool) -> String {
     for name in &import.ignored {
         text.push_str(&format!("not taken over: {name}\n"));
     }
+    for file in import.files.iter().filter(|file| file.lacked_max_cas) {
+        text.push_str(&format!(
+            "note: {} does not say its highest CAS, as an old release left it: that of its documents counts\n",
+            file.file.display()
+        ));
+    }
     let documents: u64 = import.files.iter().map(|file| file.documents).sum();
     let files = import.files.len();
     let before = import.files.iter().filter(|file| file.was_there).count();
     text.push_str(&format!(
-        "bucket \"{bucket}\" is made: {documents} documents in {files} vBuckets"
+        "bucket \"{bucket}\" is made: {documents} documents in {files} of {vbuckets} vBuckets"
     ));
     if before > 0 {
         text.push_str(&format!(", {before} of them from an import before"));

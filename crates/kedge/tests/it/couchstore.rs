@@ -308,7 +308,7 @@ fn local_documents_and_trees_are_shown() {
         damaged[0]["error"]
             .as_str()
             .expect("an error")
-            .contains("max_cas")
+            .contains("max_deleted_seqno")
     );
 
     let header = &dump(&["--headers"], &file)[0];

@@ -14,13 +14,12 @@ fn golden(name: &str) -> PathBuf {
         .join(name)
 }
 
-/// A directory as another server leaves it: two vBuckets, an older file of one, and what is no vBucket's.
+/// A directory as another server leaves it: one vBucket, an older file of it, and what is no vBucket's.
 fn source() -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("a directory");
     for (name, file) in [
-        ("3.couch.5", "s10_json.couch.1"),
-        ("3.couch.4", "s200_v13.couch.1"),
-        ("17.couch.2", "s1k_10commits.couch.1"),
+        ("0.couch.5", "s1k_10commits.couch.1"),
+        ("0.couch.4", "s200_v13.couch.1"),
         ("master.couch.1", "s10_json.couch.1"),
     ] {
         std::fs::copy(golden(file), dir.path().join(name)).expect("a copy");
@@ -28,10 +27,35 @@ fn source() -> tempfile::TempDir {
     dir
 }
 
+const DOCUMENTS: usize = 200;
+
+fn name(n: usize) -> String {
+    format!("key-{n}")
+}
+
+/// A data directory of a stopped server whose bucket of 64 vBuckets has some documents, and how many files they are in.
+fn served() -> (tempfile::TempDir, usize) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &[]);
+    let mut connection = server.connect();
+    for n in 0..DOCUMENTS {
+        let written = connection.set(name(n).as_bytes(), b"1", None);
+        written.expect("a write");
+    }
+    server.signal(rustix::process::Signal::TERM);
+    assert!(server.wait().0.success());
+    let files = std::fs::read_dir(dir.path().join("buckets/default")).expect("a bucket");
+    let names = files.map(|file| file.expect("a name").file_name());
+    let names = names.filter(|name| name.to_string_lossy().contains(".couch."));
+    let count = names.count();
+    assert!(count > 48, "{count}");
+    (dir, count)
+}
+
 fn import(source: &Path, data: &Path, more: &[&str]) -> (Option<i32>, String, String) {
     let mut command = kedge(&["import"]);
     command.arg(source).arg("--data-dir").arg(data);
-    run(command.args(["--bucket=moved", "--vbuckets=64"]).args(more))
+    run(command.arg("--bucket=moved").args(more))
 }
 
 fn stat(server: &Server, name: &str) -> String {
@@ -54,20 +78,20 @@ fn stat(server: &Server, name: &str) -> String {
 #[test]
 fn an_imported_bucket_is_served_with_all_its_documents() {
     let (source, data) = (source(), tempfile::tempdir().expect("a directory"));
-    let (code, stdout, stderr) = import(source.path(), data.path(), &["--list"]);
+    let (code, stdout, stderr) = import(source.path(), data.path(), &["--list", "--vbuckets=1"]);
     assert_eq!(code, Some(0), "{stderr}");
     assert!(
-        stdout.ends_with("bucket \"moved\" is made: 1010 documents in 2 vBuckets\n"),
+        stdout.ends_with("bucket \"moved\" is made: 1000 documents in 1 of 1 vBuckets\n"),
         "{stdout}"
     );
     assert!(
-        stdout.contains("not taken over: 3.couch.4\nnot taken over: master.couch.1\n"),
+        stdout.contains("not taken over: 0.couch.4\nnot taken over: master.couch.1\n"),
         "{stdout}"
     );
-    assert!(stdout.contains("3.couch.5\n") && stdout.contains("17.couch.2\n"));
+    assert!(stdout.contains("0.couch.5\n"));
 
     let server = Server::start(data.path(), &["--bucket=moved"]);
-    assert_eq!(stat(&server, "curr_items"), "1010");
+    assert_eq!(stat(&server, "curr_items"), "1000");
     let (code, _, stderr) = import(source.path(), data.path(), &[]);
     assert_eq!(code, Some(1), "the server has the directory");
     assert!(stderr.contains("is in use by another process"), "{stderr}");
@@ -75,7 +99,7 @@ fn an_imported_bucket_is_served_with_all_its_documents() {
     let (status, stderr) = server.wait();
     assert!(status.success(), "{stderr}");
 
-    let (code, _, stderr) = import(source.path(), data.path(), &[]);
+    let (code, _, stderr) = import(source.path(), data.path(), &["--vbuckets=1"]);
     assert_eq!(code, Some(1));
     assert!(
         stderr.contains("there is a bucket \"moved\" already"),
@@ -83,41 +107,85 @@ fn an_imported_bucket_is_served_with_all_its_documents() {
     );
     // What a crash leaves does not come back in another shape either.
     let server = Server::start(data.path(), &["--bucket=moved"]);
-    assert_eq!(stat(&server, "curr_items"), "1010");
+    assert_eq!(stat(&server, "curr_items"), "1000");
     server.kill();
     let server = Server::start(data.path(), &["--bucket=moved"]);
-    assert_eq!(stat(&server, "curr_items"), "1010");
+    assert_eq!(stat(&server, "curr_items"), "1000");
+}
+
+/// Sixteen files went into a bucket of 1,024 vBuckets, and clients found one of thirty documents.
+#[test]
+fn the_number_of_vbuckets_is_that_of_the_files_and_no_other_is_accepted() {
+    let (from, files) = served();
+    let source = from.path().join("buckets/default");
+    let data = tempfile::tempdir().expect("a directory");
+    for wrong in ["--vbuckets=1024", "--vbuckets=65"] {
+        let (code, _, stderr) = import(&source, data.path(), &[wrong]);
+        assert_eq!(code, Some(1));
+        assert!(
+            stderr.contains("key-") && stderr.contains(".couch.1"),
+            "{stderr}"
+        );
+        assert!(stderr.contains("another number of vBuckets"), "{stderr}");
+        assert!(!data.path().join("buckets/moved/bucket.json").exists());
+    }
+    let (code, stdout, stderr) = import(&source, data.path(), &[]);
+    assert_eq!(code, Some(0), "{stderr}");
+    let made = format!("made: {DOCUMENTS} documents in {files} of 64 vBuckets\n");
+    assert!(stdout.ends_with(&made), "{stdout}");
+    let server = Server::start(data.path(), &["--bucket=moved"]);
+    let login = Login {
+        user: "Administrator".to_owned(),
+        password: PASSWORD.to_owned(),
+        mechanism: Mechanism::Plain,
+    };
+    let host = server.kv.ip().to_string();
+    let connected = Connection::ready(&host, server.kv.port(), &login, "moved", PATIENCE);
+    let mut connection = connected.expect("a connection");
+    for n in 0..DOCUMENTS {
+        let found = connection.get(name(n).as_bytes()).expect("an answer");
+        assert!(found.is_some(), "{}", name(n));
+    }
 }
 
 #[test]
 fn an_import_that_was_cut_short_is_ended_by_doing_it_again() {
-    let (source, data) = (source(), tempfile::tempdir().expect("a directory"));
-    let (code, _, stderr) = import(source.path(), data.path(), &[]);
+    let (from, files) = served();
+    let source = from.path().join("buckets/default");
+    let data = tempfile::tempdir().expect("a directory");
+    let (code, _, stderr) = import(&source, data.path(), &[]);
     assert_eq!(code, Some(0), "{stderr}");
     let bucket = data.path().join("buckets/moved");
-    // As a crash leaves it that comes before the second file has its name, and the settings theirs.
+    let last = kedge_types::VbId::of_key(name(0).as_bytes(), 64);
+    // As a crash leaves it that comes before one file has its name, and the settings theirs.
     std::fs::write(bucket.join("creating"), "").expect("the mark");
-    for missing in ["bucket.json", "17.couch.1", "vbuckets.catalog"] {
+    let file = format!("{last}.couch.1");
+    for missing in ["bucket.json", &file, "vbuckets.catalog"] {
         std::fs::remove_file(bucket.join(missing)).expect("a file");
     }
-    let (code, stdout, stderr) = import(source.path(), data.path(), &[]);
+    let (code, stdout, stderr) = import(&source, data.path(), &[]);
     assert_eq!(code, Some(0), "{stderr}");
-    assert!(
-        stdout.contains("1010 documents in 2 vBuckets, 1 of them from an import before"),
-        "{stdout}"
+    let before = files - 1;
+    let made = format!(
+        "{DOCUMENTS} documents in {files} of 64 vBuckets, {before} of them from an import before"
     );
+    assert!(stdout.contains(&made), "{stdout}");
 }
 
 #[test]
 fn what_cannot_be_imported_is_named_and_makes_no_bucket() {
-    let (source, data) = (source(), tempfile::tempdir().expect("a directory"));
-    let damaged = source.path().join("5.couch.1");
+    let (from, _) = served();
+    let source = from.path().join("buckets/default");
+    let data = tempfile::tempdir().expect("a directory");
+    let damaged = source.join("5.couch.9");
     std::fs::write(&damaged, vec![0xff; 8_192]).expect("a file");
-    let (code, _, stderr) = import(source.path(), data.path(), &[]);
-    assert_eq!(code, Some(1));
-    assert!(stderr.contains("5.couch.1"), "{stderr}");
-    std::fs::rename(&damaged, source.path().join("64.couch.1")).expect("a name");
-    let (code, _, stderr) = import(source.path(), data.path(), &[]);
+    for more in [&[][..], &["--vbuckets=64"]] {
+        let (code, _, stderr) = import(&source, data.path(), more);
+        assert_eq!(code, Some(1));
+        assert!(stderr.contains("5.couch.9"), "{stderr}");
+    }
+    std::fs::rename(&damaged, source.join("64.couch.1")).expect("a name");
+    let (code, _, stderr) = import(&source, data.path(), &["--vbuckets=64"]);
     assert_eq!(code, Some(1));
     assert!(
         stderr.contains("64.couch.1") && stderr.contains("only 64 vBuckets"),
@@ -154,7 +222,11 @@ fn collections_of_imported_files_are_there_and_others_can_be_made() {
     let listed = collection(&server, "default", &["list"]);
     assert!(listed.contains("orders"), "{listed}");
     let (prefix, len) = kedge_types::encode_leb128(9);
-    let key = [&prefix[..len], b"order"].concat();
+    // The connection knows of no collections: one of the keys that are in the same vBucket with their prefix.
+    let place = |key: &[u8]| kedge_types::VbId::of_key(key, 64);
+    let mut keys = (0..).map(|n| [&prefix[..len], format!("order-{n}").as_bytes()].concat());
+    let key = keys.find(|key| place(key) == place(&key[len..]));
+    let key = key.expect("one of 64");
     let connect = |server: &Server, bucket: &str| {
         let login = Login {
             user: "Administrator".to_owned(),
@@ -172,7 +244,11 @@ fn collections_of_imported_files_are_there_and_others_can_be_made() {
     server.signal(rustix::process::Signal::TERM);
     assert!(server.wait().0.success());
 
-    let (code, _, stderr) = import(&from.path().join("buckets/default"), to.path(), &[]);
+    let (code, _, stderr) = import(
+        &from.path().join("buckets/default"),
+        to.path(),
+        &["--vbuckets=64"],
+    );
     assert_eq!(code, Some(0), "{stderr}");
     let server = Server::start(to.path(), &["--bucket=moved"]);
     assert_eq!(collection(&server, "moved", &["list"]), listed);

@@ -1,17 +1,29 @@
 //! Data directories that have lost a file: nothing begins anew without a word, and nothing that is left is removed.
 
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
-use crate::process::{PASSWORD, Server, kedge, run, serve};
+use kedge_types::Status;
+
+use crate::process::{PASSWORD, PATIENCE, Server, kedge, run, serve};
 
 fn write(server: &Server, name: &str) {
     let written = server.connect().set(name.as_bytes(), b"1", None);
     written.expect("a write");
 }
 
+/// Whether a document is there, once its bucket is loaded.
 fn has(server: &Server, name: &str) -> bool {
-    let found = server.connect().get(name.as_bytes());
-    found.expect("an answer").is_some()
+    let started = Instant::now();
+    loop {
+        match server.connect().get(name.as_bytes()) {
+            Err(error) if error.status() == Some(Status::TemporaryFailure) => {
+                assert!(started.elapsed() < PATIENCE, "the bucket does not load");
+                std::thread::yield_now();
+            }
+            found => return found.expect("an answer").is_some(),
+        }
+    }
 }
 
 fn stop(server: Server) -> String {
@@ -141,10 +153,7 @@ fn a_cut_or_missing_file_sets_its_vbucket_aside() {
         }
         let server = start();
         let refused = server.connect().get(b"key").expect_err("it is set aside");
-        assert_eq!(
-            refused.status(),
-            Some(kedge_types::Status::TemporaryFailure)
-        );
+        assert_eq!(refused.status(), Some(Status::TemporaryFailure));
         let log = stop(server);
         assert!(log.contains(&format!("{lost}.couch.1")), "{log}");
     }

@@ -70,7 +70,6 @@ fn what_has_to_be_there_is_asked_for_by_name() {
         (r#""max_deleted_seqno":"7","#, "max_deleted_seqno"),
         (r#""snap_start":"1","#, "snap_start"),
         (r#""snap_end":"9","#, "snap_end"),
-        (r#","max_cas":"5""#, "max_cas"),
     ] {
         assert!(LEAST.contains(field));
         let got = decode(&LEAST.replace(field, ""));
@@ -110,7 +109,7 @@ fn odd_numbers() {
             .contains(r#""hlc_epoch":"-1""#)
     );
     let all_ones = with("1715871458030977024", "18446744073709551615").expect("decodes");
-    assert_eq!(all_ones.max_cas, Cas(0));
+    assert_eq!((all_ones.max_cas, all_ones.has_max_cas), (Cas(0), false));
     for bad in [
         r#""snap_end":"-1""#,
         r#""snap_end":"""#,
@@ -221,6 +220,7 @@ prop_compose! {
             snap_start: seqnos[1],
             snap_end: seqnos[2],
             max_cas: Cas(max_cas),
+            has_max_cas: true,
             hlc_epoch,
             might_contain_xattrs: truths.0,
             namespaces_supported: truths.1,

@@ -8,7 +8,9 @@ use kedge_couchstore::{
     Writer,
 };
 use kedge_disk::{Disk, PosixDisk, SimDisk};
-use kedge_storage::{Import, ImportProblem, Storage, StorageError};
+use kedge_storage::{
+    Import, ImportProblem, PlaceOf, Storage, StorageConfig, StorageError, vbuckets_of,
+};
 use kedge_types::{RevSeqno, Seqno, VbId, VbUuid};
 use kedge_vbucket::VbState;
 
@@ -87,8 +89,18 @@ pub(crate) fn all(disk: &dyn Disk, path: &Path) -> Vec<Held> {
         .collect()
 }
 
+/// Takes files over wherever their keys belong.
 pub(crate) fn import(storage: &Storage, disk: &SimDisk) -> Result<Import, StorageError> {
-    storage.import(disk, from(), &mut |vb| VbUuid(7000 + u64::from(vb.get())))
+    import_placed(storage, disk, &|_| None)
+}
+
+fn import_placed(
+    storage: &Storage,
+    disk: &SimDisk,
+    place_of: PlaceOf<'_>,
+) -> Result<Import, StorageError> {
+    let mut new_uuid = |vb: VbId| VbUuid(7000 + u64::from(vb.get()));
+    storage.import(disk, from(), place_of, &mut new_uuid)
 }
 
 #[test]
@@ -508,7 +520,7 @@ fn a_directory_of_a_real_disk_is_taken_over() {
     let config = crate::support::config(4);
     let storage = Storage::open(std::sync::Arc::new(PosixDisk), &target, &config).expect("open");
     let done = storage
-        .import(&PosixDisk, &source, &mut |_| VbUuid(5))
+        .import(&PosixDisk, &source, &|_| None, &mut |_| VbUuid(5))
         .expect("import");
     assert_eq!((done.files.len(), done.files[0].vb), (1, VbId(3)));
     assert_eq!(
@@ -520,4 +532,115 @@ fn a_directory_of_a_real_disk_is_taken_over() {
         all_of(&target.join("3.couch.1")),
         all_of(&source.join("3.couch.7"))
     );
+}
+
+/// The files of a bucket of so many vBuckets, each with so many documents, whose keys belong there.
+fn put_bucket(disk: &SimDisk, vbuckets: u16, documents: u64) {
+    disk.create_dir_all(from()).expect("a directory");
+    let config = StorageConfig::new(vbuckets);
+    let disk = std::sync::Arc::new(disk.clone());
+    let storage = Storage::open(disk, from(), &config).expect("open");
+    for vb in (0..vbuckets).map(VbId) {
+        let keys = (0..).map(|n| format!("key-{n}"));
+        let keys = keys.filter(|key| VbId::of_key(key.as_bytes(), vbuckets) == vb);
+        let items: Vec<_> = (1..=documents)
+            .zip(keys)
+            .map(|(seqno, key)| document(seqno, format!("\0{key}").as_bytes(), b"1"))
+            .collect();
+        let committed = storage.commit(vb, &items, &state(1, documents), 1);
+        committed.expect("commit");
+    }
+}
+
+/// What leaves the number of a key's vBucket when it is divided by that of all.
+fn hash(key: &[u8]) -> u16 {
+    VbId::of_key(key, 1 << 15).get()
+}
+
+/// Sixteen files were taken over into a bucket of 1,024 vBuckets, where clients looked for their documents elsewhere.
+#[test]
+fn files_whose_keys_belong_to_other_vbuckets_are_refused_before_anything_is_copied() {
+    let disk = SimDisk::new(41);
+    put_bucket(&disk, 4, 10);
+    assert_eq!(vbuckets_of(&disk, from(), &hash).expect("four"), 4);
+    let placed = |vbuckets| move |key: &[u8]| Some(VbId::of_key(key, vbuckets));
+    let storage = open(&disk).expect("open");
+    let error = import_placed(&storage, &disk, &placed(1_024)).expect_err("of 1,024");
+    let StorageError::Import { file, problem } = &error else {
+        panic!("{error}")
+    };
+    assert!(matches!(problem, ImportProblem::ForeignKey { .. }));
+    assert_eq!(file, &from().join("0.couch.1"));
+    assert!(error.to_string().contains("key-"), "{error}");
+    assert_eq!(names(&disk), [""; 0]);
+    // Files that were exchanged.
+    let path = |name: &str| from().join(name);
+    disk.rename(&path("1.couch.1"), &path("x")).expect("a name");
+    disk.rename(&path("2.couch.1"), &path("1.couch.1"))
+        .expect("a name");
+    let refused = import_placed(&storage, &disk, &placed(4)).map(drop);
+    let error = refused.expect_err("another's").to_string();
+    assert!(error.contains("1.couch.1"), "{error}");
+    let none = vbuckets_of(&disk, from(), &hash).expect_err("none fits");
+    let StorageError::Import { problem, .. } = &none else {
+        panic!("{none}")
+    };
+    assert_eq!(*problem, ImportProblem::NoNumberFits);
+    disk.rename(&path("1.couch.1"), &path("2.couch.1"))
+        .expect("a name");
+    disk.rename(&path("x"), &path("1.couch.1")).expect("a name");
+    let done = import_placed(&storage, &disk, &placed(4)).expect("import");
+    assert_eq!(done.files.len(), 4);
+}
+
+#[test]
+fn a_key_that_belongs_elsewhere_is_found_wherever_in_its_file_it_is() {
+    let disk = SimDisk::new(42);
+    put_bucket(&disk, 4, 100);
+    let elsewhere = |key: &[u8]| {
+        let foreign = key == b"key-390" || key == b"key-391";
+        Some(if foreign {
+            VbId(9)
+        } else {
+            VbId::of_key(key, 4)
+        })
+    };
+    let storage = open(&disk).expect("open");
+    let error = import_placed(&storage, &disk, &elsewhere).expect_err("it is there");
+    assert!(error.to_string().contains("vBucket 9"), "{error}");
+    assert!(names(&disk).len() < 4, "that file was not taken over");
+}
+
+#[test]
+fn files_without_keys_do_not_tell_the_number_of_vbuckets() {
+    let disk = SimDisk::new(43);
+    put_bucket(&disk, 4, 0);
+    let error = vbuckets_of(&disk, from(), &hash).expect_err("nobody knows");
+    assert!(error.to_string().contains("--vbuckets"), "{error}");
+}
+
+/// A state as an old release wrote it was damage.
+#[test]
+fn a_state_without_its_highest_cas_gets_that_of_the_documents() {
+    let disk = SimDisk::new(44);
+    put_bucket(&disk, 1, 10);
+    let path = from().join("0.couch.1");
+    let mut writer = Writer::open(&disk, &path, &Options::default()).expect("open");
+    let state = writer.snapshot().local(VBSTATE_NAME).expect("a look-up");
+    let state = String::from_utf8(state.expect("a state")).expect("JSON");
+    let (before, after) = state.split_once("\"max_cas\":").expect("it is there");
+    let after = after.split_once(',').expect("not the last").1;
+    let old = format!("{before}{after}");
+    writer
+        .save_locals(&[(VBSTATE_NAME, Some(old.as_bytes()))])
+        .expect("save");
+    writer.commit(1).expect("commit");
+    let storage = open(&disk).expect("open");
+    let done = import(&storage, &disk).expect("import");
+    assert!(done.files[0].lacked_max_cas);
+    let loaded = storage.load(VbId(0)).expect("sound").expect("a file");
+    assert_eq!(loaded.state.max_cas, kedge_types::Cas(10 << 16));
+    let own = path_of(&disk, VbId(0)).expect("a file");
+    let own = Snapshot::open(&disk, &own, &Options::default()).expect("open");
+    assert!(state_of(&own).has_max_cas);
 }
