@@ -89,7 +89,7 @@ pub use kedge_vbucket::{
 pub use kedge_vbucket::{
     CollectionOps, Completion, ConcatMode, Cookie, Deletion, Document, Drift, Item, ItemMeta, Meta,
     MinRatio, Modify, Mutated, ObserveSeqno, ObserveState, Parts, Patches, ScanEnd, ScanFound,
-    ScanPart, StoreMode, VbState,
+    ScanPart, StoreMode, VbState, any_long_value,
 };
 pub use memory::{MemoryChange, MemoryConfig, WarmupBehavior};
 pub use outcome::Outcome;

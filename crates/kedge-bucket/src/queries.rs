@@ -329,6 +329,12 @@ impl Bucket {
         self.look(vb, |vbucket| vbucket.table().figures(counted))
     }
 
+    /// The document or tombstone of a key, if memory has its value. Nothing is checked, and nothing counted.
+    #[must_use]
+    pub fn peek(&self, vb: VbId, key: &DocKey) -> Option<kedge_vbucket::Item> {
+        self.look(vb, |vbucket| vbucket.peek(key)).flatten()
+    }
+
     fn look<R>(&self, vb: VbId, look: impl FnOnce(&VBucket) -> R) -> Option<R> {
         let vbucket = self.vbuckets.get(vb.index())?.lock();
         (!vbucket.is_deleted()).then(|| look(&vbucket))

@@ -8,7 +8,7 @@ use crate::fetch::Op;
 use crate::held::Room;
 use crate::outcome::Outcome;
 use kedge_types::{Cas, Status};
-use kedge_vbucket::{Item, Modify, Mutated};
+use kedge_vbucket::{Item, Modify, Mutated, any_long_value};
 use std::sync::Arc;
 
 /// What a sub-document lookup reads.
@@ -81,6 +81,12 @@ impl Bucket {
         if let Room::Later(bytes) = room {
             let durability = self.hot.durability(write.durability);
             return self.hold(ctx, write.vb, bytes, pending(ctx, write, durability, op()));
+        }
+        if any_long_value()
+            && let Some(there) = self.peek(write.vb, write.key)
+            && there.is_long()
+        {
+            change.prepare(&there);
         }
         let result = self.write(ctx, write, None, op, |vbucket, inner| {
             let timed = TimedChange::new(&**change);

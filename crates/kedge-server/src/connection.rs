@@ -11,16 +11,15 @@ use std::time::Duration;
 
 use mio::net::TcpStream;
 
+use crate::inbox::Message;
 use crate::limits::{Limits, RECEIVE_BUFFER_BYTES, SLOW_SENDER_PROGRESS_BYTES};
 use crate::metrics::ThreadMetrics;
 use crate::output::Output;
-use crate::session::{Halt, Session, Turn};
+use crate::request_memory::{Asker, FREE_BYTES, Room};
+use crate::session::{Flow, Halt, Loan, Returned, Session, Turn, Work, Worked};
+use crate::shared::Shared;
 
-/// Memory for frames too large for the receive buffer grows by this much ahead of what has come, in bytes: a client
-/// must send data to make the server keep memory for it.
-const GROW_AHEAD_BYTES: usize = 1 << 20;
-
-/// So much of its streams a connection sends in a turn.
+/// So much a connection sends in a turn.
 const STREAM_TURN_BYTES: usize = 1 << 20;
 
 /// What a front-end thread does with a connection next.
@@ -32,6 +31,8 @@ pub(crate) enum Verdict {
     Again,
     /// Close it.
     Close,
+    /// Give its loan to a task.
+    Lend,
 }
 
 /// When something began that must not take for ever, nanoseconds of the monotonic clock.
@@ -70,6 +71,16 @@ pub(crate) struct Connection {
     stalled_ns: Option<u64>,
     /// Something was sent since that was looked at.
     sent_some: bool,
+    /// The session is with a task, and another stands in its place.
+    away: bool,
+    /// What a task is to be given.
+    pub(crate) loan: Option<Loan>,
+    /// What came for the session while it was away.
+    pub(crate) deferred: Vec<Message>,
+    /// Memory for the request that is received, or executed by a task.
+    room: Option<Room>,
+    /// The request is not received further until there is room for it.
+    waits_for_room: bool,
 }
 
 /// What a thread lends to a connection while it is handled.
@@ -123,6 +134,11 @@ impl Connection {
             incomplete: None,
             stalled_ns: None,
             sent_some: false,
+            away: false,
+            loan: None,
+            deferred: Vec::new(),
+            room: None,
+            waits_for_room: false,
         }
     }
 
@@ -152,6 +168,9 @@ impl Connection {
     /// Makes all the progress that is to be made: execute what was received, receive more, send.
     pub(crate) fn serve(&mut self, turn: &mut Turn<'_>, lent: &mut Lent<'_>) -> Verdict {
         self.active_ns = turn.now.mono_ns;
+        if self.away {
+            return Verdict::Wait;
+        }
         turn.begin_slice();
         self.borrow_output(lent.outputs);
         if self.session.is_dcp() && !self.session.on_time(turn, &mut self.out) {
@@ -161,6 +180,12 @@ impl Connection {
             Ok(again) => again,
             Err(error) => return self.lost(&error),
         };
+        if self.away {
+            return Verdict::Lend;
+        }
+        if self.tail.is_empty() {
+            self.give_room_back(turn.shared);
+        }
         if self.session.is_over() {
             return Verdict::Close;
         }
@@ -186,6 +211,62 @@ impl Connection {
         }
     }
 
+    /// Whether the session is with a task.
+    pub(crate) fn is_away(&self) -> bool {
+        self.away
+    }
+
+    /// Lends the session, and its output, for work that takes long.
+    pub(crate) fn lend(&mut self, work: Work, turn: &Turn<'_>) {
+        let stand_in = self.session.stand_in(turn.shared);
+        self.away = true;
+        self.loan = Some(Loan {
+            session: std::mem::replace(&mut self.session, stand_in),
+            out: std::mem::take(&mut self.out),
+            work,
+            start_ns: turn.last_ns,
+        });
+    }
+
+    /// Lends the session for the next request, of this length.
+    fn lend_request(&mut self, len: usize, turn: &Turn<'_>) {
+        let request = if self.tail_at == 0 && self.tail.len() == len {
+            std::mem::take(&mut self.tail)
+        } else {
+            self.tail[self.tail_at..self.tail_at + len].to_vec()
+        };
+        self.tail_at += len;
+        if self.tail_at >= self.tail.len() {
+            self.tail = Vec::new();
+            self.tail_at = 0;
+        }
+        self.incomplete = None;
+        self.lend(Work::Request(request), turn);
+    }
+
+    /// The session is back. False when the connection is to end.
+    pub(crate) fn take_back(&mut self, returned: Returned) -> bool {
+        self.away = false;
+        self.session = returned.session;
+        self.out = returned.out;
+        match returned.worked {
+            Worked::Request(mut request, executed, halt) => {
+                if executed < request.len() {
+                    request.drain(..executed);
+                    request.extend_from_slice(&self.tail[self.tail_at..]);
+                    self.tail = request;
+                    self.tail_at = 0;
+                }
+                self.halt = match halt {
+                    Halt::NeedBytes(_) => Halt::Slice,
+                    other => other,
+                };
+                true
+            }
+            Worked::Completion(flow) => flow != Flow::Close,
+        }
+    }
+
     fn lost(&mut self, error: &io::Error) -> Verdict {
         tracing::debug!(peer = %self.session.peer, %error, "a connection was lost");
         Verdict::Close
@@ -202,10 +283,15 @@ impl Connection {
             match self.halt {
                 Halt::Close | Halt::Malformed | Halt::Parked => return Ok(false),
                 Halt::Slice => return Ok(true),
+                Halt::Long(len) => {
+                    self.send(lent.metrics)?;
+                    self.lend_request(len, turn);
+                    return Ok(false);
+                }
                 Halt::Full => {
                     self.send(lent.metrics)?;
                     if !self.out.is_empty() {
-                        return Ok(false);
+                        return Ok(self.writable);
                     }
                     // All was sent; go on with what was received.
                     self.out.recycle();
@@ -213,6 +299,9 @@ impl Connection {
                 }
                 Halt::NeedBytes(need) => {
                     if !self.readable || self.ended {
+                        return Ok(false);
+                    }
+                    if !self.may_receive(need, turn.shared) {
                         return Ok(false);
                     }
                     if received >= RECEIVE_BUFFER_BYTES || turn.was_over() {
@@ -224,13 +313,67 @@ impl Connection {
         }
     }
 
+    fn asker(&self) -> Asker {
+        match self.session.user {
+            Some(_) => Asker::User,
+            None => Asker::Anonymous,
+        }
+    }
+
+    /// Whether a request of this length may be received further. If there is no room for it the connection waits until it
+    /// is told of some.
+    fn may_receive(&mut self, need: usize, shared: &Shared) -> bool {
+        if need <= FREE_BYTES {
+            self.give_room_back(shared);
+            return true;
+        }
+        if self.room.is_some_and(|room| room.bytes() >= need) {
+            return true;
+        }
+        if self.waits_for_room {
+            return false;
+        }
+        // Lines become longer while they come, and are not to ask for each byte.
+        let bytes = match need {
+            ..=RECEIVE_BUFFER_BYTES => need.next_power_of_two(),
+            _ => need,
+        };
+        self.give_room_back(shared);
+        let memory = &shared.request_memory;
+        self.room = memory.ask(self.session.id(), self.asker(), bytes);
+        self.waits_for_room = self.room.is_none();
+        self.room.is_some()
+    }
+
+    /// There is room for the request that waits.
+    pub(crate) fn take_room(&mut self, room: Room) {
+        self.waits_for_room = false;
+        self.room = Some(room);
+    }
+
+    fn give_room_back(&mut self, shared: &Shared) {
+        if let Some(room) = self.room.take() {
+            shared.request_memory.give_back(room, &shared.front_ends);
+        }
+    }
+
+    /// The connection ends: it neither has room any more nor waits for some.
+    pub(crate) fn leave_room(&mut self, shared: &Shared) {
+        self.tail = Vec::new();
+        self.give_room_back(shared);
+        if std::mem::take(&mut self.waits_for_room) {
+            let id = self.session.id();
+            shared.request_memory.forget(id, &shared.front_ends);
+        }
+    }
+
     /// Executes what is kept, unless it is known to be too little.
     fn execute_tail(&mut self, turn: &mut Turn<'_>) {
         let waiting = self.tail.len() - self.tail_at;
         let enough = match self.halt {
             Halt::NeedBytes(need) => waiting >= need,
             Halt::Parked | Halt::Slice => true,
-            Halt::Full | Halt::Close | Halt::Malformed => false,
+            Halt::Full | Halt::Close | Halt::Malformed | Halt::Long(_) => false,
         };
         if waiting == 0 || !enough {
             let goes_on =
@@ -269,8 +412,12 @@ impl Connection {
             kept < RECEIVE_BUFFER_BYTES,
             "what is kept is less than the frame that is incomplete"
         );
-        let space = RECEIVE_BUFFER_BYTES - kept;
-        let count = match self.stream.read(&mut lent.receive[kept..]) {
+        let is_scarce = turn.shared.request_memory.is_scarce(self.asker());
+        let space = match self.room {
+            None if is_scarce => FREE_BYTES.min(RECEIVE_BUFFER_BYTES - kept),
+            _ => RECEIVE_BUFFER_BYTES - kept,
+        };
+        let count = match self.stream.read(&mut lent.receive[kept..kept + space]) {
             Ok(0) => {
                 self.ended = true;
                 return Ok(0);
@@ -304,9 +451,9 @@ impl Connection {
         }
         let before = self.tail.len();
         let rest = need - before;
-        self.tail
-            .reserve_exact(rest.min(before.max(GROW_AHEAD_BYTES)));
-        let limit = rest.min(self.tail.capacity() - before);
+        // There is room for all of it; memory that nothing was written to costs nothing.
+        self.tail.reserve_exact(rest);
+        let limit = rest.min(RECEIVE_BUFFER_BYTES);
         let result = (&mut self.stream)
             .take(limit as u64)
             .read_to_end(&mut self.tail);
@@ -334,14 +481,16 @@ impl Connection {
         }
     }
 
-    /// Sends as much as the socket takes.
+    /// Sends as much as the socket takes, and no more than others can wait for: it is still writable then.
     fn send(&mut self, metrics: &ThreadMetrics) -> io::Result<()> {
-        while self.writable && !self.out.is_empty() {
+        let mut sent = 0;
+        while self.writable && !self.out.is_empty() && sent < STREAM_TURN_BYTES {
             match self.out.write_to(&mut self.stream) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => {
                     metrics.wrote(count);
                     self.sent_some = true;
+                    sent += count;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -366,11 +515,13 @@ impl Connection {
             }
             sent += self.out.queued();
             self.send(metrics)?;
+            let has_more = !self.out.is_empty() && self.writable;
             if ends {
-                return Ok(self.halt == Halt::Parked && !self.session.is_held());
+                let goes_on = self.halt == Halt::Parked && !self.session.is_held();
+                return Ok(has_more || goes_on);
             }
             if !self.out.is_empty() || !self.session.has_ready() {
-                return Ok(false);
+                return Ok(has_more);
             }
             self.out.recycle();
             if sent >= STREAM_TURN_BYTES || turn.is_over() {
@@ -388,7 +539,7 @@ impl Connection {
             self.stalled_ns = Some(now_ns);
         }
         let kept = self.tail.len() - self.tail_at;
-        if kept == 0 || !matches!(self.halt, Halt::NeedBytes(_)) {
+        if kept == 0 || self.waits_for_room || !matches!(self.halt, Halt::NeedBytes(_)) {
             self.incomplete = None;
         } else {
             let progress = self
@@ -405,6 +556,9 @@ impl Connection {
 
     /// When a limit of time is met unless something happens, and which one; nanoseconds of the monotonic clock.
     pub(crate) fn deadline(&self, limits: &Limits) -> Option<(u64, &'static str)> {
+        if self.away {
+            return None;
+        }
         let after =
             |since_ns: u64, limit: Duration| since_ns.saturating_add(limit.as_nanos() as u64);
         let mut nearest: Option<(u64, &'static str)> = None;
@@ -430,6 +584,7 @@ impl Connection {
         }
         let busy =
             self.session.in_flight() > 0 || self.session.is_dcp() || self.stalled_ns.is_some();
+        let busy = busy || self.waits_for_room;
         if !limits.idle.is_zero() && !busy {
             consider(after(self.active_ns, limits.idle), "is idle");
         }

@@ -15,6 +15,8 @@ use mio::net::TcpStream;
 use parking_lot::Mutex;
 
 use crate::cookie::ConnectionId;
+use crate::request_memory::Room;
+use crate::session::Returned;
 
 /// Which port a connection came in on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +51,10 @@ pub(crate) enum Message {
     Completed(Cookie, Completion),
     /// A login that was parked ended.
     LoggedIn(Cookie, Box<Login>),
+    /// A task has done what a session was lent to it for.
+    Returned(Box<Returned>),
+    /// A connection that waited to receive a request has room for it.
+    Room(ConnectionId, Room),
     /// Streams of this connection have something new.
     StreamsReady(ConnectionId),
     /// This connection is to end.

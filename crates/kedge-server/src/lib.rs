@@ -24,6 +24,7 @@ mod output;
 pub mod pools;
 pub mod registry;
 pub mod replication;
+mod request_memory;
 mod server;
 mod session;
 mod shared;

@@ -31,6 +31,9 @@ pub struct Limits {
     pub send_stall: Duration,
     /// Bytes of replies queued for one connection above which its requests are not read; one reply more may be queued.
     pub queued_bytes_max: usize,
+    /// Bytes that the requests of all connections may take together while they are received and executed; those of
+    /// clients that did not log in a quarter of it. Requests up to 4 KiB are not counted.
+    pub request_memory_max: usize,
     /// Largest frame body, in bytes, before the client logged in.
     pub unauthenticated_body_bytes_max: usize,
     /// Largest frame body, in bytes.
@@ -56,6 +59,7 @@ impl Default for Limits {
             slow_sender: Duration::from_secs(30),
             send_stall: Duration::from_secs(60),
             queued_bytes_max: 1 << 20,
+            request_memory_max: 256 << 20,
             unauthenticated_body_bytes_max: 64 << 10,
             body_bytes_max: FRAME_BODY_BYTES_MAX,
             dcp_idle: Duration::from_secs(360),
@@ -67,5 +71,10 @@ impl Default for Limits {
     }
 }
 
+/// Smallest [`Limits::request_memory_max`], in bytes: the largest request of a client that did not log in fits into its
+/// quarter.
+pub const REQUEST_MEMORY_MIN: usize = 128 << 20;
+
+const _: () = assert!(REQUEST_MEMORY_MIN / 4 > FRAME_BODY_BYTES_MAX);
 const _: () = assert!(COPY_VALUE_BYTES_MAX < RECEIVE_BUFFER_BYTES);
 const _: () = assert!(SLOW_SENDER_PROGRESS_BYTES <= RECEIVE_BUFFER_BYTES);

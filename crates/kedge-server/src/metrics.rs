@@ -8,6 +8,9 @@ use kedge_types::Status;
 /// Statuses have numbers below this.
 const STATUSES: usize = 0x100;
 
+/// Long turns are logged no more often than this, in nanoseconds.
+const LONG_TURN_LOG_NS: u64 = 10_000_000_000;
+
 /// Counts of one front-end thread, the only one that writes them. Readers may see them a moment late.
 #[derive(Debug)]
 #[repr(align(128))]
@@ -18,7 +21,11 @@ pub(crate) struct ThreadMetrics {
     commands: AtomicU64,
     turns: AtomicU64,
     spins: AtomicU64,
+    long_turns: AtomicU64,
+    longest_turn_ns: AtomicU64,
     statuses: Box<[AtomicU64]>,
+    /// Several threads write it.
+    is_shared: bool,
 }
 
 /// Adds to a count that only the calling thread writes, so no atomic addition is needed.
@@ -30,8 +37,11 @@ fn bump(count: &AtomicU64, by: u64) {
 }
 
 impl ThreadMetrics {
-    fn new() -> Self {
+    fn new(is_shared: bool) -> Self {
         Self {
+            is_shared,
+            long_turns: AtomicU64::new(0),
+            longest_turn_ns: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
@@ -64,11 +74,19 @@ impl ThreadMetrics {
     }
 
     pub(crate) fn command(&self) {
-        bump(&self.commands, 1);
+        self.add_one(&self.commands);
     }
 
     pub(crate) fn replied(&self, status: Status) {
         if let Some(count) = self.statuses.get(usize::from(status.wire())) {
+            self.add_one(count);
+        }
+    }
+
+    fn add_one(&self, count: &AtomicU64) {
+        if self.is_shared {
+            count.fetch_add(1, Ordering::Relaxed);
+        } else {
             bump(count, 1);
         }
     }
@@ -78,7 +96,10 @@ impl ThreadMetrics {
 #[derive(Debug)]
 pub struct Metrics {
     started: Instant,
+    /// Those of the front-end threads, and behind them those of tasks that execute commands.
     threads: Box<[ThreadMetrics]>,
+    /// When a long turn was logged last, nanoseconds of the monotonic clock.
+    long_turn_logged_ns: AtomicU64,
     pub(crate) open: AtomicU64,
     pub(crate) accepted: AtomicU64,
     pub(crate) rejected: AtomicU64,
@@ -123,6 +144,10 @@ pub struct MetricsSnapshot {
     pub turns: u64,
     /// Waits of the event loops for the disk that were over before the thread slept.
     pub spins: u64,
+    /// Turns of front-end threads that were longer than 10 ms for one connection.
+    pub long_turns: u64,
+    /// The longest of them, in microseconds.
+    pub longest_turn_us: u64,
     /// Front-end threads.
     pub threads: u64,
 }
@@ -148,7 +173,10 @@ impl Metrics {
     pub(crate) fn new(threads: u16) -> Self {
         Self {
             started: Instant::now(),
-            threads: (0..threads).map(|_| ThreadMetrics::new()).collect(),
+            threads: (0..=threads)
+                .map(|thread| ThreadMetrics::new(thread == threads))
+                .collect(),
+            long_turn_logged_ns: AtomicU64::new(0),
             open: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
@@ -163,6 +191,27 @@ impl Metrics {
 
     pub(crate) fn thread(&self, thread: u16) -> &ThreadMetrics {
         &self.threads[usize::from(thread)]
+    }
+
+    /// The number under which tasks count what they execute.
+    pub(crate) fn tasks(&self) -> u16 {
+        self.threads.len() as u16 - 1
+    }
+
+    /// A turn of a thread was too long. Whether that is to be logged: not each of many.
+    pub(crate) fn long_turn(&self, thread: u16, now_ns: u64, took_ns: u64) -> bool {
+        let of_thread = self.thread(thread);
+        bump(&of_thread.long_turns, 1);
+        of_thread
+            .longest_turn_ns
+            .fetch_max(took_ns, Ordering::Relaxed);
+        let last_ns = self.long_turn_logged_ns.load(Ordering::Relaxed);
+        let is_due = last_ns == 0 || now_ns.saturating_sub(last_ns) >= LONG_TURN_LOG_NS;
+        is_due
+            && self
+                .long_turn_logged_ns
+                .compare_exchange(last_ns, now_ns, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok()
     }
 
     pub(crate) fn set_connections_max(&self, max: u64) {
@@ -196,7 +245,14 @@ impl Metrics {
             commands: sum(|t| &t.commands),
             turns: sum(|t| &t.turns),
             spins: sum(|t| &t.spins),
-            threads: self.threads.len() as u64,
+            long_turns: sum(|t| &t.long_turns),
+            longest_turn_us: self
+                .threads
+                .iter()
+                .map(|t| load(&t.longest_turn_ns) / 1_000)
+                .max()
+                .unwrap_or(0),
+            threads: u64::from(self.tasks()),
         }
     }
 
@@ -223,7 +279,8 @@ impl Metrics {
     /// The counts of each front-end thread.
     pub(crate) fn by_thread(&self) -> impl Iterator<Item = ThreadSnapshot> {
         let load = |count: &AtomicU64| count.load(Ordering::Relaxed);
-        self.threads.iter().map(move |thread| ThreadSnapshot {
+        let threads = self.threads.iter().take(usize::from(self.tasks()));
+        threads.map(move |thread| ThreadSnapshot {
             connections: load(&thread.connections),
             commands: load(&thread.commands),
             bytes_read: load(&thread.bytes_read),
@@ -254,6 +311,8 @@ impl Metrics {
             ("cmd_total", now.commands),
             ("event_loop_turns", now.turns),
             ("event_loop_spins", now.spins),
+            ("event_loop_long_turns", now.long_turns),
+            ("event_loop_longest_turn_us", now.longest_turn_us),
         ];
         for (name, value) in rows {
             each(name, &value.to_string());

@@ -10,6 +10,8 @@ use kedge_bucket::Item;
 
 /// Pieces handed to the system in one write.
 const SLICES_MAX: usize = 64;
+/// Bytes of a value handed to the system in one write: it copies them before it returns.
+const WRITE_BYTES_MAX: usize = 1 << 20;
 /// A buffer that grew beyond this is given back to the allocator when it is empty, in bytes.
 const KEEP_BYTES_MAX: usize = 512 << 10;
 
@@ -138,8 +140,12 @@ impl Output {
                 count += 1;
                 at = large.at;
             }
-            slices[count] = IoSlice::new(&large.item.value()[large.sent..]);
+            let value = &large.item.value()[large.sent..];
+            slices[count] = IoSlice::new(&value[..value.len().min(WRITE_BYTES_MAX)]);
             count += 1;
+            if value.len() > WRITE_BYTES_MAX {
+                return count;
+            }
         }
         if count < SLICES_MAX && at < self.bytes.len() {
             slices[count] = IoSlice::new(&self.bytes[at..]);

@@ -35,6 +35,7 @@ use crate::metrics::Metrics;
 use crate::pools::TaskPools;
 use crate::registry::{BucketRegistry, RegistryError, RegistrySetup};
 use crate::replication::Replicator;
+use crate::request_memory::RequestMemory;
 use crate::shared::Shared;
 use crate::text_exec::Marks;
 use crate::users::Users;
@@ -216,6 +217,8 @@ impl Server {
             None => None,
         };
         let dcp = Arc::new(DcpConnections::new(front_ends.clone()));
+        let request_memory = RequestMemory::new(config.limits.request_memory_max);
+        let request_memory = Arc::new(request_memory);
         let parts = HttpParts {
             buckets: registry.clone(),
             cluster: registry.cluster().clone(),
@@ -223,9 +226,10 @@ impl Server {
             users: services.users.clone(),
             stats: {
                 let (counts, dcp) = (metrics.clone(), dcp.clone());
-                let replicator = replicator.clone();
+                let (replicator, requests) = (replicator.clone(), request_memory.clone());
                 Box::new(move |each| {
                     counts.stats(each);
+                    requests.stats(each);
                     dcp.stats(each);
                     replicator.stats(each);
                 })
@@ -252,6 +256,7 @@ impl Server {
             registry: registry.clone(),
             users: services.users.clone(),
             limits: config.limits.clone(),
+            request_memory,
             metrics: metrics.clone(),
             pools: pools.clone(),
             front_ends: front_ends.clone(),

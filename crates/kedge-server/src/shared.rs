@@ -17,6 +17,7 @@ use crate::metrics::Metrics;
 use crate::pools::TaskPools;
 use crate::registry::BucketRegistry;
 use crate::replication::Replicator;
+use crate::request_memory::RequestMemory;
 use crate::server::MemcachedRules;
 use crate::text_exec::Marks;
 use crate::users::Users;
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) registry: Arc<BucketRegistry>,
     pub(crate) users: Arc<Users>,
     pub(crate) limits: Limits,
+    pub(crate) request_memory: Arc<RequestMemory>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) pools: Arc<TaskPools>,
     pub(crate) front_ends: Arc<FrontEnds>,

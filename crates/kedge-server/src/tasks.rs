@@ -23,6 +23,15 @@ pub(crate) static DELAYED_FLUSH: Kind = Kind::new(
     Duration::from_millis(500),
 );
 
+/// A command that takes too long for a front-end thread, as its value or that of its document is large; a run is one
+/// command.
+pub(crate) static LONG_COMMAND: Kind = Kind::new(
+    "long_command",
+    Pool::NonIo,
+    Priority::Normal,
+    Duration::from_millis(500),
+);
+
 /// Lines of the audit log are written. A run is a batch of them and a sync.
 pub(crate) static AUDIT_LOG: Kind = Kind::new(
     "audit_log",

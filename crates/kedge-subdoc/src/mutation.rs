@@ -9,7 +9,9 @@ use crate::status::status_of;
 use crate::virtual_xattrs::{Facts, Surroundings};
 use kedge_json::{Edit, Edited, Path, SubdocError, edit, get, is_json, parse_delta};
 use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, Spec, SubdocOp, xattr_key};
-use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, Status, XattrsBuf, check_xattr_sizes};
+use kedge_types::{
+    Cas, Datatype, Expiry, RevSeqno, Seqno, Status, VbUuid, XattrsBuf, check_xattr_sizes,
+};
 use kedge_vbucket::{Item, Modified, Modify, NextVersion, Parts};
 use std::sync::{Mutex, PoisonError};
 
@@ -23,6 +25,15 @@ pub struct Mutation {
     flags: DocFlags,
     user_flags: Option<u32>,
     reply: Mutex<Reply>,
+    ahead: Mutex<Option<Ahead>>,
+}
+
+/// What a mutation comes to if this document is still there.
+#[derive(Debug)]
+struct Ahead {
+    there: Item,
+    result: Result<Modified, Status>,
+    reply: Reply,
 }
 
 /// What a mutation came to, beside the version that it made.
@@ -45,6 +56,7 @@ impl Mutation {
             flags,
             user_flags: None,
             reply: Mutex::default(),
+            ahead: Mutex::default(),
         }
     }
 
@@ -58,6 +70,24 @@ impl Mutation {
     #[must_use]
     pub fn reply(&self) -> Reply {
         self.slot().clone()
+    }
+
+    /// Whether what it comes to depends on the document alone, and not on the version that is made.
+    fn is_plain(&self) -> bool {
+        let specs = self.specs.iter().map(OwnedSpec::get);
+        specs.into_iter().all(|spec| {
+            let expands = spec.flags.contains(PathFlags::EXPAND_MACROS);
+            !expands && spec.op != SubdocOp::ReplaceBodyWithXattr
+        })
+    }
+
+    /// What it came to ahead of time, if that was with the document that is there.
+    fn take_ahead(&self, there: Option<&Item>) -> Option<Ahead> {
+        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
+        let there = there?;
+        // It is held, so nothing else has its address.
+        let is_same = |ahead: &Ahead| std::ptr::eq(ahead.there.value(), there.value());
+        ahead.take().filter(is_same)
     }
 
     fn slot(&self) -> std::sync::MutexGuard<'_, Reply> {
@@ -166,7 +196,24 @@ impl Modify for Mutation {
         self.specs.iter().map(OwnedSpec::bytes).sum()
     }
 
+    fn prepare(&self, there: &Item) {
+        if !self.is_plain() || there.is_deleted() {
+            return;
+        }
+        let result = self.modify(Some(there), &NOBODYS);
+        let ahead = Ahead {
+            there: there.clone(),
+            result,
+            reply: self.reply(),
+        };
+        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(ahead);
+    }
+
     fn modify(&self, there: Option<&Item>, next: &NextVersion) -> Result<Modified, Status> {
+        if let Some(ahead) = self.take_ahead(there) {
+            *self.slot() = ahead.reply;
+            return ahead.result;
+        }
         *self.slot() = Reply::default();
         self.check(there)?;
         let parts = there.map(Parts::of).transpose();
@@ -203,6 +250,14 @@ impl Modify for Mutation {
         }
     }
 }
+
+/// The version that is made, where nothing depends on it.
+const NOBODYS: NextVersion = NextVersion {
+    cas: Cas(0),
+    seqno: Seqno(0),
+    uuid: VbUuid(0),
+    unix_secs: 0,
+};
 
 /// What a document that is not there is like.
 const NOTHING: Facts<'static> = Facts {

@@ -15,6 +15,9 @@ pub const SYSTEM_XATTR_BYTES_MAX: usize = 1 << 20;
 pub const XATTR_NAME_BYTES_MAX: usize = 15;
 /// Largest frame body a client may send, in bytes (30 MiB). A longer one closes the connection unanswered.
 pub const FRAME_BODY_BYTES_MAX: usize = 30 << 20;
+/// Values of this length and longer, in bytes and without compression, are looked through, inflated and copied by tasks
+/// (256 KiB): that takes too long for the event loop that other clients wait for.
+pub const LONG_VALUE_BYTES: usize = 256 << 10;
 /// Most bytes that a compressed value may claim to inflate to.
 pub const INFLATED_BYTES_MAX: usize = 30 << 20;
 /// Longest agent text in HELLO, in bytes.

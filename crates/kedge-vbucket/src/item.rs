@@ -8,11 +8,12 @@
 //! * [`ITEM_OVERHEAD_BYTES`] is what a document costs beside key and value, its slot in the hash table apart.
 
 use crate::frequency;
+use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{Cas, Datatype, DurabilityLevel, Expiry, RevSeqno, Seqno};
 use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::fmt;
 use std::ptr::{NonNull, copy_nonoverlapping};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 
 /// Bytes of an item beside its key and its value.
 pub const ITEM_OVERHEAD_BYTES: usize = size_of::<Header>();
@@ -85,6 +86,20 @@ pub enum Deletion {
     Expired,
 }
 
+/// Whether an item with a long value was ever made in this process.
+static ANY_LONG: AtomicBool = AtomicBool::new(false);
+/// A compressed value is at least this fraction of what it inflates to: an element of Snappy's format has two bytes or
+/// three and stands for 64 at most.
+const SNAPPY_RATIO_MAX: usize = 32;
+
+/// Whether there was ever an item in this process of which [`Item::is_long`] holds. As long as there was none, nobody has to
+/// look for one.
+#[must_use]
+#[inline]
+pub fn any_long_value() -> bool {
+    ANY_LONG.load(Ordering::Relaxed)
+}
+
 /// A document, tombstone or prepare. Cloning counts a reference.
 pub struct Item {
     header: NonNull<Header>,
@@ -121,9 +136,23 @@ impl Item {
             flags: meta.flags,
             expiry: meta.expiry.0,
         };
-        Self {
+        let item = Self {
             header: write_allocation(header, key, value, value_len),
+        };
+        if value_len >= LONG_VALUE_BYTES / SNAPPY_RATIO_MAX && item.is_long() {
+            ANY_LONG.store(true, Ordering::Relaxed);
         }
+        item
+    }
+
+    /// Whether its value has [`LONG_VALUE_BYTES`] or more without compression.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        let value = self.value();
+        value.len() >= LONG_VALUE_BYTES
+            || self.datatype().contains(Datatype::SNAPPY)
+                && value.len() >= LONG_VALUE_BYTES / SNAPPY_RATIO_MAX
+                && snap::raw::decompress_len(value).is_ok_and(|len| len >= LONG_VALUE_BYTES)
     }
 
     #[expect(unsafe_code, reason = "reads the header behind the thin pointer")]

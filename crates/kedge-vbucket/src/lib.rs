@@ -52,7 +52,7 @@ pub use fetch::{FetchTicket, Fetched};
 pub use foldhash::fast::RandomState;
 pub use hash_table::{HashFigures, HashTable, KeyHash, SLOT_BYTES};
 pub use hlc::{Drift, HybridClock};
-pub use item::{Deletion, ITEM_OVERHEAD_BYTES, Item, ItemMeta};
+pub use item::{Deletion, ITEM_OVERHEAD_BYTES, Item, ItemMeta, any_long_value};
 pub use key_figures::{KeyFigures, KeyValidity, Stored};
 pub use modify::{Modified, Modify, NextVersion};
 pub use observe::{ObserveSeqno, ObserveState};

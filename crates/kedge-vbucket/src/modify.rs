@@ -15,6 +15,10 @@ pub trait Modify: Debug + Send + Sync {
     /// Bytes that it may add to the document.
     fn bytes(&self) -> usize;
 
+    /// Works out what it can of the new version of a large document, before the vBucket is locked. What comes of it counts if
+    /// this document is still there then.
+    fn prepare(&self, _there: &Item) {}
+
     /// The new version, made of the document or tombstone that is there, whose value is in memory. May run again before
     /// its outcome counts.
     ///

@@ -72,6 +72,14 @@ fn show<R>(item: &Item, cas: Cas, random: u64, read: impl FnOnce(Document<'_>) -
 }
 
 impl VBucket {
+    /// The document or tombstone of a key, if memory has its value. Nothing is checked, and nothing counted.
+    #[must_use]
+    pub fn peek(&self, key: &DocKey) -> Option<Item> {
+        let bytes = key.as_bytes();
+        let found = self.table.find(self.table.hash(bytes), bytes);
+        found.filter(|item| item.is_resident()).cloned()
+    }
+
     /// Shows the document to `read`.
     ///
     /// # Errors

@@ -64,7 +64,7 @@ pub enum ScanOf {
     /// So many of them, chosen at random; all, if there are fewer.
     Sample {
         /// The same seed chooses the same of the same.
-        seed: u32,
+        seed: u64,
         /// How many.
         count: u64,
     },

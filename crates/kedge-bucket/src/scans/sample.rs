@@ -11,11 +11,11 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    pub(super) fn new(seed: u32, wanted: u64, to_come: u64) -> Self {
+    pub(super) fn new(seed: u64, wanted: u64, to_come: u64) -> Self {
         Self {
             wanted: wanted.min(to_come),
             to_come,
-            random: u64::from(seed),
+            random: seed,
         }
     }
 
@@ -48,7 +48,7 @@ impl Sample {
 mod tests {
     use super::*;
 
-    fn chosen(seed: u32, wanted: u64, of: u64) -> Vec<u64> {
+    fn chosen(seed: u64, wanted: u64, of: u64) -> Vec<u64> {
         let mut sample = Sample::new(seed, wanted, of);
         (0..of).filter(|_| sample.chooses()).collect()
     }

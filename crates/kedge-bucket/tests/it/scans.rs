@@ -189,7 +189,7 @@ impl Run {
             .collect();
         let of = if is_sample {
             ScanOf::Sample {
-                seed: self.seed as u32,
+                seed: self.seed,
                 count: count as u64,
             }
         } else {

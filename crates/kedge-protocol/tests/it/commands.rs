@@ -185,7 +185,7 @@ proptest! {
     fn range_scans(
         (start, end) in (key(), key()),
         (excl_start, excl_end) in any::<(bool, bool)>(),
-        (collection, seed, samples) in (any::<u32>(), any::<u32>(), 1..u64::MAX),
+        (collection, seed, samples) in (any::<u32>(), any::<u64>(), 1..u64::MAX),
         (key_only, include_xattrs, sampling) in any::<(bool, bool, bool)>(),
         snapshot in any::<Option<(u64, u64, bool, Option<u64>)>>(),
         name in proptest::option::of("[ -~]{0,50}"),

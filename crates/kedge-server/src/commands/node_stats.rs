@@ -106,6 +106,7 @@ pub(super) fn settings(shared: &Shared, session: &Session, each: Each<'_>) -> Re
         memcached_stats::settings(shared, each);
     }
     each("queued_bytes_max", &limits.queued_bytes_max.to_string());
+    each("request_memory_max", &limits.request_memory_max.to_string());
     each(
         "unauthenticated_ms",
         &limits.unauthenticated.as_millis().to_string(),

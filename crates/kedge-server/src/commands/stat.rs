@@ -263,6 +263,7 @@ pub(crate) fn general(shared: &Shared, bucket: Option<&Bucket>, each: Each<'_>) 
     each("version", CLAIMED_VERSION);
     each("pointer_size", &usize::BITS.to_string());
     shared.metrics.stats(each);
+    shared.request_memory.stats(each);
     shared.dcp.stats(each);
     shared.replicator.stats(each);
     let Some(bucket) = bucket else {

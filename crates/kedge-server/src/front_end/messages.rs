@@ -1,23 +1,34 @@
 //! What other threads tell a front-end thread: new connections, commands that ended, changes of the cluster, the end.
 
 use kedge_bucket::{Completion, Cookie};
+use kedge_executor::{Context, Next, TaskSpec};
 use mio::{Interest, Token};
 
-use super::{FrontEnd, Gone, Seat};
+use super::{FrontEnd, Gone, Seat, abort_on_panic};
 use crate::connection::Connection;
 use crate::cookie::ConnectionId;
 use crate::inbox::{Accepted, Login, Message};
-use crate::session::{Flow, Session, Turn};
+use crate::session::{Flow, Returned, Session, Turn, Work};
+use crate::tasks::LONG_COMMAND;
 
 impl FrontEnd {
     pub(super) fn read_inbox(&mut self, turn: &mut Turn<'_>) {
         let mut messages = std::mem::take(&mut self.messages);
         self.front_ends.inbox(self.thread).take(&mut messages);
         for message in messages.drain(..) {
+            let began_ns = turn.shared.clock.mono_ns();
             match message {
                 Message::Connection(accepted) => self.welcome(*accepted, turn),
                 Message::Completed(cookie, completion) => self.completed(cookie, completion, turn),
                 Message::LoggedIn(cookie, login) => self.logged_in(cookie, *login, turn),
+                Message::Returned(returned) => self.returned(*returned, turn),
+                Message::Room(id, room) => match self.find_connection(id) {
+                    Some(slot) => {
+                        self.seats[slot].connection.take_room(room);
+                        self.tell(slot);
+                    }
+                    None => turn.shared.request_memory.give_back(room, &self.front_ends),
+                },
                 Message::StreamsReady(id) => {
                     if let Some(slot) = self.find_connection(id) {
                         self.seats[slot].connection.session.on_streams_ready();
@@ -33,6 +44,7 @@ impl FrontEnd {
                 Message::Stop => self.stop(),
                 Message::Abort => self.aborting = true,
             }
+            self.check_time(turn, began_ns, "a message of another thread", None);
         }
         self.messages = messages;
         let told = std::mem::take(&mut self.told);
@@ -120,6 +132,15 @@ impl FrontEnd {
 
     fn completed(&mut self, cookie: Cookie, completion: Completion, turn: &mut Turn<'_>) {
         if let Some((slot, command)) = self.find(cookie) {
+            let connection = &mut self.seats[slot].connection;
+            if connection.is_away() {
+                let later = Message::Completed(cookie, completion);
+                return connection.deferred.push(later);
+            }
+            if connection.session.ends_long(command, &completion) {
+                connection.lend(Work::Completion(command, completion), turn);
+                return self.send_off(slot);
+            }
             self.answer(slot, |connection| {
                 connection
                     .session
@@ -130,11 +151,65 @@ impl FrontEnd {
 
     fn logged_in(&mut self, cookie: Cookie, login: Login, turn: &mut Turn<'_>) {
         if let Some((slot, command)) = self.find(cookie) {
+            let connection = &mut self.seats[slot].connection;
+            if connection.is_away() {
+                let later = Message::LoggedIn(cookie, Box::new(login));
+                return connection.deferred.push(later);
+            }
             self.answer(slot, |connection| {
                 connection
                     .session
                     .on_login(turn, command, login, &mut connection.out)
             });
+        }
+    }
+
+    /// A session is back from a task: what came for it meanwhile follows.
+    fn returned(&mut self, mut returned: Returned, turn: &mut Turn<'_>) {
+        for bucket in returned.kicks.drain(..) {
+            turn.kick(&bucket);
+        }
+        let Some(slot) = self.find_connection(returned.id) else {
+            return;
+        };
+        let connection = &mut self.seats[slot].connection;
+        let goes_on = connection.take_back(returned);
+        connection.session.refresh(turn.shared);
+        if !goes_on || connection.session.is_over() {
+            return self.close(slot, &Gone::Ended);
+        }
+        connection
+            .session
+            .push_map(turn.shared, &mut connection.out);
+        for message in std::mem::take(&mut connection.deferred) {
+            match message {
+                Message::Completed(cookie, completion) => self.completed(cookie, completion, turn),
+                Message::LoggedIn(cookie, login) => self.logged_in(cookie, *login, turn),
+                _ => {}
+            }
+        }
+        self.tell(slot);
+    }
+
+    /// Gives a connection's loan to a task.
+    pub(super) fn send_off(&mut self, slot: usize) {
+        let mut loan = self.seats[slot].connection.loan.take();
+        let pools = self.shared.pools.clone();
+        let (thread, front_ends) = (self.thread, self.front_ends.clone());
+        let shared = self.shared.clone();
+        let task = move |_: &Context<'_>| {
+            abort_on_panic(|| {
+                if let Some(loan) = loan.take() {
+                    let returned = Box::new(loan.run(&shared));
+                    front_ends.send(thread, Message::Returned(returned));
+                }
+            });
+            Next::Done
+        };
+        let spec = TaskSpec::new(&LONG_COMMAND, pools.owner());
+        if pools.executor().schedule(spec, task).is_err() {
+            // The server ends.
+            self.close(slot, &Gone::Ended);
         }
     }
 

@@ -11,6 +11,7 @@ mod stop;
 mod waits;
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,6 +35,8 @@ pub(crate) const WAKER: Token = Token(usize::MAX);
 const EVENTS: usize = 1_024;
 /// After so many turns in which one connection alone was active, the thread commits on its behalf: nobody is held up.
 const SOLO_TURNS: u32 = 3;
+/// Longest stretch of work for one connection, nanoseconds: what goes on longer is counted and logged.
+const TURN_NS_MAX: u64 = 10_000_000;
 /// Reads that the system would not take are tried again after this.
 const READ_AGAIN: Duration = Duration::from_millis(1);
 
@@ -191,6 +194,8 @@ impl FrontEnd {
             now,
             last_ns: now.mono_ns,
             until_ns: u64::MAX,
+            longest: None,
+            lends: true,
             kicks: &mut kicks,
         };
         self.turn += 1;
@@ -259,8 +264,18 @@ impl FrontEnd {
             outputs: &mut self.outputs,
             metrics: turn.shared.metrics.thread(self.thread),
         };
-        match connection.serve(turn, &mut lent) {
+        let began_ns = turn.shared.clock.mono_ns();
+        let verdict = connection.serve(turn, &mut lent);
+        let (longest, _) = turn.longest.unwrap_or(("none", 0));
+        let peer = connection.session.peer;
+        self.check_time(turn, began_ns, longest, Some(peer));
+        let Some(seat) = self.seats.get_mut(slot) else {
+            return;
+        };
+        let connection = &mut seat.connection;
+        match verdict {
             Verdict::Wait => {}
+            Verdict::Lend => return self.send_off(slot),
             Verdict::Again => {
                 if !connection.queued_again {
                     connection.queued_again = true;
@@ -290,6 +305,7 @@ impl FrontEnd {
         let Some(mut seat) = self.seats.try_remove(slot) else {
             return;
         };
+        seat.connection.leave_room(&self.shared);
         let metrics = &self.shared.metrics;
         match why {
             Gone::Ended => {}
@@ -312,6 +328,28 @@ impl FrontEnd {
         metrics
             .thread(self.thread)
             .set_connections(self.seats.len());
+    }
+
+    /// Counts a stretch of work that others had to wait for too long, and logs some of them.
+    fn check_time(
+        &self,
+        turn: &Turn<'_>,
+        began_ns: u64,
+        command: &'static str,
+        peer: Option<SocketAddr>,
+    ) {
+        let now_ns = turn.shared.clock.mono_ns();
+        let took_ns = now_ns.saturating_sub(began_ns);
+        if took_ns > TURN_NS_MAX && turn.shared.metrics.long_turn(self.thread, now_ns, took_ns) {
+            tracing::warn!(
+                thread = self.thread,
+                took_ms = took_ns / 1_000_000,
+                command,
+                peer = peer.map(tracing::field::display),
+                "a turn of a front-end thread took too long, and its other clients waited; \
+                 kedge_front_end_long_turns_total counts them"
+            );
+        }
     }
 
     /// Commits what was parked, and answers what that completed.

@@ -10,6 +10,7 @@ mod failure;
 mod flights;
 mod following;
 mod needs;
+mod offload;
 mod parked;
 mod rights;
 mod run;
@@ -30,6 +31,7 @@ use kedge_types::Datatype;
 pub(crate) use compose::{Composer, inflated};
 pub(crate) use failure::Failure;
 pub(crate) use flights::{Flight, Flights, ReplyKind};
+pub(crate) use offload::{Loan, Returned, Work, Worked};
 pub(crate) use parked::Ended;
 pub(crate) use rights::Rights;
 pub(crate) use turn::Turn;
@@ -72,6 +74,8 @@ pub(crate) enum Halt {
     Malformed,
     /// Other connections are to have their turn first.
     Slice,
+    /// The next request has so many bytes, and a task is to execute it.
+    Long(usize),
 }
 
 /// What comes after a command.
@@ -163,6 +167,14 @@ impl Session {
         match self.dialect {
             Dialect::Couchbase => ConnectionKind::Couchbase,
             _ => ConnectionKind::Memcached,
+        }
+    }
+
+    /// The port that it came in on.
+    fn port(&self) -> Port {
+        match self.dialect {
+            Dialect::Couchbase => Port::Kv,
+            _ => Port::Memcached,
         }
     }
 
@@ -312,6 +324,9 @@ impl Session {
                 }
                 // Nothing that the server asks needs an answer.
                 Parse::ServerResponse { consumed, .. } => at += consumed,
+                Parse::Frame { request, consumed } if turn.lends && self.is_long(&request) => {
+                    return (at, Halt::Long(consumed));
+                }
                 Parse::Frame { request, consumed } => match self.execute(turn, &request, out) {
                     Flow::Next => at += consumed,
                     Flow::Wait => return (at, Halt::Parked),

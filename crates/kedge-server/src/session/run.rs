@@ -46,6 +46,8 @@ impl Session {
         turn.shared.metrics.thread(turn.thread).replied(status);
         let start_ns = turn.last_ns;
         turn.last_ns = turn.shared.clock.mono_ns();
+        let name = opcode.map_or("unknown", Opcode::name);
+        turn.took(name, turn.last_ns.saturating_sub(start_ns));
         self.took(turn, opcode, begin, start_ns, out);
         flow
     }
@@ -102,11 +104,14 @@ impl Session {
         start_ns: u64,
         out: &mut Output,
     ) {
-        let us = turn.last_ns.saturating_sub(start_ns) / 1_000;
+        let took_ns = turn.last_ns.saturating_sub(start_ns);
+        let us = took_ns / 1_000;
         if let Some(reply) = out.buffer().get_mut(begin..)
             && reply.first() == Some(&Magic::AltClientResponse.wire())
         {
-            let encoded = ServerDuration::encode(us).to_be_bytes();
+            // Nothing takes no time: clients know a duration of 0 for none.
+            let rounded_up = took_ns.div_ceil(1_000).max(1);
+            let encoded = ServerDuration::encode(rounded_up).to_be_bytes();
             reply[DURATION_AT..DURATION_AT + 2].copy_from_slice(&encoded);
         }
         turn.shared.metrics.thread(turn.thread).command();

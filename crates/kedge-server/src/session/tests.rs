@@ -27,6 +27,7 @@ use crate::pools::TaskPools;
 use crate::pools::tests::FEW_THREADS;
 use crate::registry::{BucketRegistry, RegistrySetup};
 use crate::replication::Replicator;
+use crate::request_memory::RequestMemory;
 use crate::server::MemcachedRules;
 use crate::text_exec::Marks;
 use crate::users::Users;
@@ -87,6 +88,7 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
             queued_bytes_max: 4 << 10,
             ..Limits::default()
         },
+        request_memory: Arc::new(RequestMemory::new(Limits::default().request_memory_max)),
         metrics: Arc::new(Metrics::new(1)),
         memcached_bucket: Some("default".to_owned()),
         memcached_rules: MemcachedRules::default(),
@@ -112,6 +114,8 @@ pub(crate) fn turn<'t>(shared: &'t Shared, kicks: &'t mut Vec<Arc<Bucket>>) -> T
         now,
         last_ns: now.mono_ns,
         until_ns: u64::MAX,
+        longest: None,
+        lends: false,
         kicks,
     }
 }

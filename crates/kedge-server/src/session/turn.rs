@@ -18,6 +18,10 @@ pub(crate) struct Turn<'t> {
     pub(crate) last_ns: u64,
     /// When others are to have their turn: no command begins after that. Nanoseconds of the monotonic clock.
     pub(crate) until_ns: u64,
+    /// The command of the connection that took longest since [`Self::begin_slice`], and how long, in nanoseconds.
+    pub(crate) longest: Option<(&'static str, u64)>,
+    /// Whether requests that take long are left to tasks.
+    pub(crate) lends: bool,
     /// Buckets in which a command was parked during the turn.
     pub(crate) kicks: &'t mut Vec<Arc<Bucket>>,
 }
@@ -30,6 +34,15 @@ impl Turn<'_> {
     pub(crate) fn begin_slice(&mut self) {
         self.last_ns = self.shared.clock.mono_ns();
         self.until_ns = self.last_ns + SLICE.as_nanos() as u64;
+        self.longest = None;
+    }
+
+    /// A command took so long.
+    #[inline]
+    pub(crate) fn took(&mut self, name: &'static str, ns: u64) {
+        if self.longest.is_none_or(|(_, longest)| ns > longest) {
+            self.longest = Some((name, ns));
+        }
     }
 
     /// Whether others are to have their turn, as of now.
@@ -50,7 +63,7 @@ impl Turn<'_> {
         }
     }
 
-    pub(super) fn kick(&mut self, bucket: &Arc<Bucket>) {
+    pub(crate) fn kick(&mut self, bucket: &Arc<Bucket>) {
         if !self.kicks.iter().any(|known| Arc::ptr_eq(known, bucket)) {
             self.kicks.push(bucket.clone());
         }

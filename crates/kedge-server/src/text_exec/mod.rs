@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 pub(crate) use login::logged_in;
 pub(crate) use marks::Marks;
+pub(crate) use meta::with_key as with_meta_key;
 pub(crate) use retrieval::{Retrieval, on_part};
 use suspend::Step;
 pub(crate) use suspend::{Suspended, resume};
@@ -200,6 +201,11 @@ pub(crate) fn on_bytes(
                     return (at, Halt::Close);
                 }
             }
+            Parsed::Command { command, consumed }
+                if turn.lends && session.is_long_text(&command, &bytes[at..at + consumed]) =>
+            {
+                return (at, Halt::Long(consumed));
+            }
             Parsed::Command { command, consumed } => {
                 let bytes = &bytes[at..at + consumed];
                 at += consumed;
@@ -248,6 +254,7 @@ fn execute(exec: &mut Exec<'_, '_>, command: &TextCommand<'_>) -> Outcome {
 /// A command was answered: its time is counted.
 fn ended(session: &Session, turn: &mut Turn<'_>, timing: Option<Timing>, start_ns: u64) {
     turn.last_ns = turn.shared.clock.mono_ns();
+    turn.took("text", turn.last_ns.saturating_sub(start_ns));
     turn.shared.metrics.thread(turn.thread).command();
     let us = turn.last_ns.saturating_sub(start_ns) / 1_000;
     if let (Some(bucket), Some(timing)) = (&session.bucket, timing) {

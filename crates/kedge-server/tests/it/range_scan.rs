@@ -46,7 +46,7 @@ pub(crate) fn range(start: &str, end: &str) -> RangeScanCreate {
     }
 }
 
-fn sampling(seed: u32, samples: u64) -> RangeScanCreate {
+fn sampling(seed: u64, samples: u64) -> RangeScanCreate {
     RangeScanCreate {
         kind: ScanKind::Sampling { seed, samples },
         ..range("a", "b")
@@ -362,6 +362,12 @@ fn samples_are_of_the_size_wanted() {
     };
     let first = sample(1, 20);
     assert_eq!(first.len(), 20);
+    // SDKs draw seeds of 64 bits; those of 2^32 and more were refused.
+    for (seed, low) in [(1 << 32, 0), (u64::MAX, u64::from(u32::MAX))] {
+        let sampled = sample(seed, 20);
+        assert_eq!(sampled.len(), 20);
+        assert_ne!(sampled, sample(low, 20), "all of the seed counts");
+    }
     assert_eq!(sample(1, 20), first, "the seed decides");
     assert_ne!(sample(2, 20), first);
     assert_eq!(sample(1, 1_000).len(), 200, "all, if there are fewer");

@@ -79,6 +79,25 @@ fn error_bodies_are_for_those_who_negotiated_json() {
     );
 }
 
+/// Fast commands took 0 us as they were told, which clients take for no duration at all: what a command takes is rounded
+/// up.
+#[test]
+fn server_durations_are_never_zero() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    client.hello(SDK_FEATURES.with(Feature::Tracing));
+    for at in 0..200 {
+        let key = format!("k{at}");
+        let missed = client.get(&key);
+        let stored = client.set(&key, b"v").ok();
+        let found = client.get(&key).ok();
+        let noop = client.simple(Opcode::Noop);
+        for reply in [missed, stored, found, noop] {
+            assert!(reply.duration.unwrap() > 0, "{reply:?}");
+        }
+    }
+}
+
 #[test]
 fn server_durations_come_with_tracing_only() {
     let kedge = Kedge::start();

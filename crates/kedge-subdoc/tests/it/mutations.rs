@@ -6,7 +6,48 @@ use kedge_protocol::binary::commands::subdoc::SubdocOp::{
     AddDoc, ArrayAddUnique, ArrayInsert, ArrayPushFirst, ArrayPushLast, Counter, Delete, DeleteDoc,
     DictAdd, DictUpsert, Replace, ReplaceDoc, SetDoc,
 };
+use kedge_subdoc::Mutation;
 use kedge_types::Status;
+use kedge_vbucket::Modify;
+
+/// The vBucket was locked for as long as it takes to change a document of 20 MiB. The new version of a large document is made
+/// before, and counts if the document is the same then.
+#[test]
+fn what_is_worked_out_ahead_counts_for_the_same_document_only() {
+    let (there, other) = (document(&[], "[1]"), document(&[], "[5]"));
+    let push = || Mutation::new([spec(ArrayPushLast, NO, "", "2")], DocFlags::NONE);
+    let mutation = push();
+    mutation.prepare(&there);
+    let modified = mutation.modify(Some(&there), &NEXT).unwrap();
+    assert_eq!(version(&modified).1, "[1,2]");
+    let mutation = push();
+    mutation.prepare(&there);
+    let modified = mutation.modify(Some(&other), &NEXT).unwrap();
+    assert_eq!(version(&modified).1, "[5,2]");
+    let modified = mutation.modify(Some(&there), &NEXT).unwrap();
+    assert_eq!(version(&modified).1, "[1,2]", "it is made again");
+    let mutation = push();
+    mutation.prepare(&there);
+    let gone = mutation.modify(None, &NEXT);
+    assert_eq!(gone, Err(Status::KeyNotFound));
+    let failing = Mutation::new([spec(DictAdd, NO, "a", "2")], DocFlags::NONE);
+    failing.prepare(&there);
+    let failed = failing.modify(Some(&there), &NEXT);
+    assert_eq!(failed, Err(Status::SubdocMultiPathFailure));
+    assert_eq!(
+        failing.reply().failed,
+        Some((0, Status::SubdocPathMismatch))
+    );
+    // What stands for the new version cannot be worked out before it is known.
+    let cas = Mutation::new(
+        [spec(DictUpsert, M, "x", "\"${Mutation.CAS}\"")],
+        DocFlags::NONE,
+    );
+    cas.prepare(&there);
+    let modified = cas.modify(Some(&there), &NEXT).unwrap();
+    let expected = section(&[("x", "\"0x0807060504030201\"")]);
+    assert_eq!(version(&modified).0, expected);
+}
 
 #[test]
 fn each_operation_changes_its_path() {

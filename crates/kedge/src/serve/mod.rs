@@ -259,6 +259,8 @@ fn server_config(
             send_stall: settings.send_timeout,
             dcp_idle: settings.dcp_idle_timeout,
             dcp_stuck: settings.dcp_stuck_timeout,
+            request_memory_max: usize::try_from(settings.request_memory_max.0)
+                .unwrap_or(usize::MAX),
             queued_bytes_max: usize::try_from(settings.queued_bytes_max.0).unwrap_or(usize::MAX),
             ..Limits::default()
         },

@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, value_parser};
+use kedge_server::limits::REQUEST_MEMORY_MIN;
 
 pub(crate) use document::{markdown, text};
 use kedge_types::limits::VALUE_BYTES_MAX;
@@ -258,6 +259,9 @@ fn check(settings: &Settings) -> Result<(), SettingsError> {
     if !(1..=VALUE_BYTES_MAX as u64).contains(&settings.memcached_item_max.0) {
         return refused("memcached_item_max", "expected 1 to 20MiB");
     }
+    if settings.request_memory_max.0 < REQUEST_MEMORY_MIN as u64 {
+        return refused("request_memory_max", "it is at least 128MiB");
+    }
     if settings.password.is_empty() {
         return refused("password", "it is empty");
     }
@@ -300,6 +304,15 @@ mod tests {
         };
         let path = handle.path().display().to_string();
         Effective::new(&matches, variable).map_err(|error| error.to_string().replace(&path, "FILE"))
+    }
+
+    #[test]
+    fn memory_of_requests_has_room_for_the_largest_of_anybody() {
+        let load = |value| load(&["--request-memory-max", value], &[], None);
+        let all = load("128MiB").expect("settings");
+        assert_eq!(all.settings.request_memory_max.0, 128 << 20);
+        let refused = load("127MiB").map(|_| ()).expect_err("it is too little");
+        assert!(refused.contains("request_memory_max"), "{refused}");
     }
 
     #[test]

@@ -254,6 +254,10 @@ settings! {
         "Files of the audit log that are kept beside the one that is written to.";
     queued_bytes_max: Bytes = Bytes(Limits::default().queued_bytes_max as u64),
         "Bytes of replies queued for one connection above which its requests are not read.";
+    request_memory_max: Bytes = Bytes(Limits::default().request_memory_max as u64),
+        "Memory that requests of all connections may take together while they are received and executed, at least 128MiB; \
+         clients that did not log in have a quarter of it. A connection whose request does not fit is not read until it \
+         does.";
     shutdown_timeout: Duration = Duration::from_secs(3),
         "Time that requests in flight have to end after SIGTERM or SIGINT; then what is queued is synced.";
 }

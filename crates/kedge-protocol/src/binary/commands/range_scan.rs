@@ -38,7 +38,7 @@ pub enum ScanKind {
     /// A random sample.
     Sampling {
         /// Seed of the choice.
-        seed: u32,
+        seed: u64,
         /// How many documents; more than 0.
         samples: u64,
     },
@@ -110,7 +110,7 @@ struct RangeJson {
 #[serde(deny_unknown_fields)]
 struct SamplingJson {
     #[serde(default)]
-    seed: u32,
+    seed: u64,
     samples: u64,
 }
 

@@ -77,6 +77,42 @@ pub(in crate::http) const SERVER: &[Row] = &[
         "Logins that were refused",
     ),
     (
+        "event_loop_long_turns",
+        "kedge_front_end_long_turns",
+        true,
+        "Turns of front-end threads that were longer than 10 ms for one connection",
+    ),
+    (
+        "event_loop_longest_turn_us",
+        "kedge_front_end_longest_turn_microseconds",
+        false,
+        "Longest turn of a front-end thread for one connection since the start, 0 if none took more than 10 ms",
+    ),
+    (
+        "request_memory_max",
+        "kedge_request_memory_limit_bytes",
+        false,
+        "Most memory of requests that are being received or executed, of all connections together",
+    ),
+    (
+        "request_memory_used",
+        "kedge_request_memory_bytes",
+        false,
+        "Memory of requests that are being received or executed, of all connections together",
+    ),
+    (
+        "request_memory_waiting",
+        "kedge_request_memory_waiting_connections",
+        false,
+        "Connections that are not read as there is no memory for the next request",
+    ),
+    (
+        "request_memory_waits",
+        "kedge_request_memory_waits",
+        true,
+        "Requests that had to wait for memory before the rest was received",
+    ),
+    (
         "dcp_connections",
         "kedge_dcp_connections",
         false,

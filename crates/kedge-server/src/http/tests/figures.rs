@@ -150,6 +150,7 @@ fn metrics_say_what_the_statistics_say() {
     let mut stats = Vec::new();
     let mut note = |name: &str, _: &str| stats.push(name.to_owned());
     crate::Metrics::new(1).stats(&mut note);
+    crate::request_memory::RequestMemory::new(1).stats(&mut note);
     DcpConnections::new(Arc::new(FrontEnds::new(Vec::new()))).stats(&mut note);
     let replicator = Replicator::new(&server.registry, &Arc::new(SystemClock::new())).unwrap();
     replicator.stats(&mut note);

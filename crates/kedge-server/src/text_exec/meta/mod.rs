@@ -92,7 +92,7 @@ impl Exec<'_, '_> {
 }
 
 /// Runs `with` on the document's key, decoded if need be.
-fn with_key<R>(key: &MetaKey<'_>, with: impl FnOnce(&[u8]) -> R) -> R {
+pub(crate) fn with_key<R>(key: &MetaKey<'_>, with: impl FnOnce(&[u8]) -> R) -> R {
     let mut scratch = [0; KEY_BYTES_MAX];
     with(key.bytes(&mut scratch))
 }
