@@ -93,11 +93,9 @@ impl VBucket {
         if state == VbState::Active {
             let began = self.consistent_seqno();
             self.end_snapshot_here();
-            if std::mem::take(&mut self.is_unwritten) {
-                // Nobody has anything of the branch that it was made with.
-                self.failover = FailoverTable::new(uuid);
-            } else if !change.takeover {
-                self.failover.begin(uuid, began);
+            let is_unwritten = std::mem::take(&mut self.is_unwritten);
+            if !change.takeover {
+                self.begin_branch(uuid, began, is_unwritten);
             }
         }
         let failover = Box::new(self.failover.clone());
@@ -111,6 +109,15 @@ impl VBucket {
         if self.state == VbState::Active {
             self.state = VbState::Pending;
             self.set_chains(None);
+        }
+    }
+
+    fn begin_branch(&mut self, uuid: VbUuid, began: Seqno, is_unwritten: bool) {
+        if is_unwritten {
+            // Nobody has anything of the branch that it was made with.
+            self.failover = FailoverTable::new(uuid);
+        } else {
+            self.failover.begin(uuid, began);
         }
     }
 
