@@ -291,6 +291,7 @@ impl Inner {
         slot.set_belongs(kind, spec.owner.index());
         slot.runs.store(0, Ordering::Relaxed);
         slot.run_ns.store(0, Ordering::Relaxed);
+        slot.last_run_ns.store(0, Ordering::Relaxed);
         {
             let mut cell = slot.cell.lock();
             cell.body = Some(body);

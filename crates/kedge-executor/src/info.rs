@@ -57,6 +57,11 @@ impl Executor {
             state,
             runs: slot.runs.load(Ordering::Relaxed),
             run_time: Duration::from_nanos(slot.run_ns.load(Ordering::Relaxed)),
+            last_run: Duration::from_nanos(slot.last_run_ns.load(Ordering::Relaxed)),
+            runs_for: (state == TaskState::Running).then(|| {
+                let begun_ns = slot.begun_ns.load(Ordering::Relaxed);
+                Duration::from_nanos(self.inner.clock.now_ns().saturating_sub(begun_ns))
+            }),
         };
         // The place may belong to another task by now.
         (slot.state.load().generation() == view.generation()).then_some(info)

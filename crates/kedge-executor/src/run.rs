@@ -39,6 +39,7 @@ impl Inner {
         };
         let runs = slot.runs.load(Ordering::Relaxed);
         slot.runs.store(runs.wrapping_add(1), Ordering::Relaxed);
+        slot.begun_ns.store(now_ns, Ordering::Relaxed);
         let context = Context {
             executor,
             id,
@@ -54,6 +55,7 @@ impl Inner {
         self.note_slow(id, slot, kind, run_ns);
         let before_ns = slot.run_ns.load(Ordering::Relaxed);
         slot.run_ns.store(before_ns + run_ns, Ordering::Relaxed);
+        slot.last_run_ns.store(run_ns, Ordering::Relaxed);
         let next = match outcome {
             Outcome::Next(next) => next,
             Outcome::Panicked(text) => {

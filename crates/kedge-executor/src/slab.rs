@@ -38,6 +38,10 @@ pub(crate) struct Slot {
     pub(crate) runs: AtomicU32,
     /// Sum of its run times, in ns.
     pub(crate) run_ns: AtomicU64,
+    /// When its last run began, in ns.
+    pub(crate) begun_ns: AtomicU64,
+    /// How long the last run that ended took, in ns.
+    pub(crate) last_run_ns: AtomicU64,
     pub(crate) cell: Mutex<TaskCell>,
 }
 
@@ -59,6 +63,8 @@ impl Default for Slot {
             belongs: AtomicU32::new(0),
             runs: AtomicU32::new(0),
             run_ns: AtomicU64::new(0),
+            begun_ns: AtomicU64::new(0),
+            last_run_ns: AtomicU64::new(0),
             cell: Mutex::default(),
         }
     }

@@ -213,4 +213,8 @@ pub struct TaskInfo {
     pub runs: u32,
     /// How long its runs took together.
     pub run_time: Duration,
+    /// How long the last run that ended took.
+    pub last_run: Duration,
+    /// How long it has been running; none when it does not run.
+    pub runs_for: Option<Duration>,
 }

@@ -1,4 +1,5 @@
-//! A histogram as JSON text, in the shape in which tools of this kind of server (`mctimings`) read one.
+//! Histograms in the two forms in which tools of this kind of server read them: JSON text (`mctimings`), or a line for
+//! each range of values (`cbstats`).
 
 use kedge_bucket::{Bucket, Timing, TimingSnapshot};
 use serde_json::{Value, json};
@@ -28,17 +29,74 @@ pub(crate) fn to_json(snapshot: &TimingSnapshot) -> String {
     .to_string()
 }
 
-/// Gives a histogram of a bucket to `each`, unless it is empty.
+/// How a client reads histograms.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// One value, as [`to_json`] makes it.
+    Json,
+    /// A name `NAME_LOW,HIGH` for each range that has values, from LOW on and less than HIGH, and their number.
+    Lines,
+}
+
+/// Gives a histogram to `each`, unless it is empty.
+pub(crate) fn tell(
+    style: Style,
+    name: &str,
+    snapshot: &TimingSnapshot,
+    each: &mut dyn FnMut(&str, &str),
+) {
+    match style {
+        _ if snapshot.count == 0 => {}
+        Style::Json => each(name, &to_json(snapshot)),
+        Style::Lines => {
+            for (low, high, count) in &snapshot.buckets {
+                let end = high.saturating_add(1);
+                each(&format!("{name}_{low},{end}"), &count.to_string());
+            }
+        }
+    }
+}
+
+/// Gives a histogram of a bucket to `each` as JSON, unless it is empty.
 pub(crate) fn show(bucket: &Bucket, name: &str, timing: Timing, each: &mut dyn FnMut(&str, &str)) {
-    let snapshot = bucket.timings().snapshot(timing.name());
-    if let Some(snapshot) = snapshot.filter(|snapshot| snapshot.count > 0) {
-        each(name, &to_json(&snapshot));
+    show_in(Style::Json, bucket, name, timing, each);
+}
+
+/// The same in either form.
+pub(crate) fn show_in(
+    style: Style,
+    bucket: &Bucket,
+    name: &str,
+    timing: Timing,
+    each: &mut dyn FnMut(&str, &str),
+) {
+    if let Some(snapshot) = bucket.timings().snapshot(timing.name()) {
+        tell(style, name, &snapshot, each);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_have_ranges_without_their_ends() {
+        let snapshot = TimingSnapshot {
+            count: 4,
+            buckets: vec![(2, 2, 1), (10, 11, 3)],
+        };
+        let mut lines = Vec::new();
+        tell(Style::Lines, "a_b", &snapshot, &mut |name, value| {
+            lines.push(format!("{name} = {value}"));
+        });
+        assert_eq!(lines, ["a_b_2,3 = 1", "a_b_10,12 = 3"]);
+        tell(
+            Style::Lines,
+            "a",
+            &TimingSnapshot::default(),
+            &mut |name, _| panic!("{name}"),
+        );
+    }
 
     #[test]
     fn percents_add_up() {

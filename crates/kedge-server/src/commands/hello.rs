@@ -5,6 +5,7 @@ use kedge_protocol::binary::{Feature, Features};
 use kedge_types::Datatype;
 
 use super::{Command, Done};
+use crate::histogram::Style;
 use crate::session::Failure;
 
 /// What is granted when it is asked for. Left out is what the server does not do yet, as clients would use it.
@@ -56,6 +57,13 @@ pub(super) fn hello(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> 
     let mut list = Vec::new();
     granted.encode(&mut list);
     command.session.features = granted;
+    // `cbstats` takes histograms apart by the names of their lines, and ends at one that is JSON.
+    let wants_lines = hello.agent.windows(6).any(|part| part == b"cbstat");
+    command.session.histograms = if wants_lines {
+        Style::Lines
+    } else {
+        Style::Json
+    };
     command.composer.value(Datatype::RAW, &list, command.out);
     Ok(Done::Replied)
 }

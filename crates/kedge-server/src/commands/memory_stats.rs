@@ -10,10 +10,11 @@ use kedge_bucket::{
     TimingSnapshot, VbState,
 };
 use kedge_types::VbId;
+use kedge_types::limits::STAT_COUNTED_ITEMS_MAX;
 
 use super::stat::{Each, state_name_of};
 use super::stat_steps::{Told, of_vbuckets};
-use crate::histogram;
+use crate::histogram::{self, Style};
 
 /// `checkpoint`: the changes that a vBucket keeps for the disk and for streams.
 ///
@@ -71,14 +72,22 @@ fn stream_cursor(stream: &StreamFigures, each: Each<'_>) {
     }
 }
 
-/// `hash`: the tables of documents. Of one vBucket the documents are counted, too, to be compared to what is reported.
+/// `hash`: the tables of documents. They are counted, too, to be compared to what is reported; of all vBuckets only where
+/// that does not take long, as the vBucket is locked meanwhile.
 ///
 /// # Errors
 /// As [`checkpoint`].
 pub(super) fn hash(bucket: &Arc<Bucket>, argument: Option<&str>, each: Each<'_>) -> Told {
-    let counted = argument.is_some();
-    let look =
-        move |bucket: &Bucket, vb| Some((state(bucket, vb)?, bucket.hash_figures(vb, counted)?));
+    let asked_for = argument.is_some();
+    let look = move |bucket: &Bucket, vb| {
+        let reported = bucket.hash_figures(vb, false)?;
+        let items = reported.documents + reported.tombstones;
+        let figures = match asked_for || items <= STAT_COUNTED_ITEMS_MAX {
+            true => bucket.hash_figures(vb, true)?,
+            false => reported,
+        };
+        Some((state(bucket, vb)?, figures))
+    };
     of_vbuckets(
         bucket,
         argument,
@@ -102,6 +111,12 @@ fn table(vb: VbId, figures: &HashFigures, each: Each<'_>) {
     tell("num_non_resident", figures.without_value);
     tell("mem_size", figures.item_bytes);
     tell("slots_mem_size", figures.slot_bytes);
+    // A slot has one item or none.
+    tell("min_depth", 0);
+    tell(
+        "max_depth",
+        usize::from(figures.documents + figures.tombstones > 0),
+    );
     if let Some((items, bytes)) = figures.counted {
         tell("counted", items);
         tell("mem_size_counted", bytes);
@@ -109,35 +124,32 @@ fn table(vb: VbId, figures: &HashFigures, each: Each<'_>) {
 }
 
 /// `eviction`: how often what left memory had been asked for.
-pub(super) fn eviction(bucket: &Bucket, each: Each<'_>) {
+pub(super) fn eviction(bucket: &Bucket, style: Style, each: Each<'_>) {
     let [active, replica] = bucket.evicted();
     for (name, counts) in [
         ("ep_active_or_pending_eviction_values_evicted", active),
         ("ep_replica_eviction_values_evicted", replica),
     ] {
-        frequencies(name, &counts, each);
+        frequencies(style, name, &counts, each);
     }
 }
 
 /// `frequency-counters`: how often documents are asked for that could leave memory, of a sample of them.
-pub(super) fn frequency_counters(bucket: &Bucket, each: Each<'_>) {
+pub(super) fn frequency_counters(bucket: &Bucket, style: Style, each: Each<'_>) {
     for state in [VbState::Active, VbState::Replica, VbState::Pending] {
         let name = format!("vb_{}_evictable_mfu", state_name_of(state));
-        frequencies(&name, &bucket.evictable(state), each);
+        frequencies(style, &name, &bucket.evictable(state), each);
     }
 }
 
 /// A histogram, unless it is empty.
-fn frequencies(name: &str, counts: &FrequencyCounts, each: Each<'_>) {
+fn frequencies(style: Style, name: &str, counts: &FrequencyCounts, each: Each<'_>) {
     let count = counts.0.iter().sum();
-    if count == 0 {
-        return;
-    }
     let buckets = (0..).zip(counts.0);
     let buckets = buckets.filter(|(_, count)| *count > 0);
     let snapshot = TimingSnapshot {
         count,
         buckets: buckets.map(|(at, count)| (at, at, count)).collect(),
     };
-    each(name, &histogram::to_json(&snapshot));
+    histogram::tell(style, name, &snapshot, each);
 }

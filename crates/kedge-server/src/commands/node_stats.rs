@@ -57,18 +57,22 @@ pub(super) fn connections(
     Ok(())
 }
 
-/// `responses`: how often each status was answered.
+/// `responses`: how often each status was answered, in a line for each, and in one object by number as `cbstats` reads it.
 ///
 /// # Errors
 /// As [`node`].
 pub(super) fn responses(shared: &Shared, session: &Session, each: Each<'_>) -> Result<(), Failure> {
     node(session)?;
+    let mut by_number = serde_json::Map::new();
     for (status, count) in shared.metrics.responses() {
+        by_number.insert(format!("{:x}", status.wire()), count.into());
         each(
             &format!("{:x}:{}", status.wire(), status.name()),
             &count.to_string(),
         );
     }
+    let by_number = serde_json::Value::from(by_number);
+    each("responses", &by_number.to_string());
     Ok(())
 }
 

@@ -15,12 +15,12 @@ use super::{
     Command, Done, collection_details, collection_stats, dcp_stats, memcached_stats, memory_stats,
     storage_stats, task_stats,
 };
-use crate::histogram;
+use crate::histogram::{self, Style};
 use crate::session::{Failure, Rights, Session};
 use crate::shared::Shared;
 
 /// The groups that there are, beside those of [`KeyGroup`].
-const GROUPS: [&str; 59] = [
+const GROUPS: [&str; 61] = [
     "",
     "reset",
     "vbucket",
@@ -74,6 +74,8 @@ const GROUPS: [&str; 59] = [
     "tasks-all",
     "scheduler",
     "runtimes",
+    "dispatcher",
+    "external-auth-timings",
     "threads",
     "worker_thread_info",
     "items",
@@ -120,7 +122,7 @@ pub(crate) fn group_stats(
         "there is no such group of statistics",
     ))?;
     let rest = known_group(session, shared, group, each)?;
-    let name = if known.is_empty() { "general" } else { known };
+    let name = if known.is_empty() { "all" } else { known };
     Ok((name, rest))
 }
 
@@ -129,6 +131,7 @@ fn known_group(session: &Session, shared: &Shared, group: &str, each: Each<'_>) 
     let name = words.next().unwrap_or_default();
     let argument = words.next();
     let bucket = || session.bucket(Rights::STATS);
+    let style = session.histograms;
     match name {
         "" => {
             if session.bucket.is_some() {
@@ -141,7 +144,7 @@ fn known_group(session: &Session, shared: &Shared, group: &str, each: Each<'_>) 
                 memcached_stats::general(shared, bucket, each);
             }
         }
-        "timings" => timings(bucket()?, each),
+        "timings" => timings(bucket()?, style, each),
         "json_validate" => histogram::show(bucket()?, name, Timing::JsonValidate, each),
         "snappy_decompress" => histogram::show(bucket()?, name, Timing::SnappyDecompress, each),
         "subdoc_execute" => histogram::show(bucket()?, name, Timing::SubdocExecute, each),
@@ -151,7 +154,10 @@ fn known_group(session: &Session, shared: &Shared, group: &str, each: Each<'_>) 
             });
         }
         "prev-vbucket" => {
-            let look = Bucket::vbucket_state_before;
+            let look = |bucket: &Bucket, vb| {
+                let since = || bucket.vbucket_state(vb).ok().map(|_| VbState::Dead);
+                bucket.vbucket_state_before(vb).or_else(since)
+            };
             return of_vbuckets(bucket()?, argument, each, look, |vb, state, each| {
                 each(&format!("vb_{vb}"), state_name_of(state));
             });
@@ -167,11 +173,11 @@ fn known_group(session: &Session, shared: &Shared, group: &str, each: Each<'_>) 
         }
         "checkpoint" => return memory_stats::checkpoint(bucket()?, argument, each),
         "hash" => return memory_stats::hash(bucket()?, argument, each),
-        "eviction" => memory_stats::eviction(bucket()?, each),
-        "frequency-counters" => memory_stats::frequency_counters(bucket()?, each),
+        "eviction" => memory_stats::eviction(bucket()?, style, each),
+        "frequency-counters" => memory_stats::frequency_counters(bucket()?, style, each),
         "diskinfo" => return storage_stats::disk_info(bucket()?, argument),
         "kvstore" => return Ok(Some(storage_stats::kv_store(bucket()?, each))),
-        "kvtimings" => storage_stats::kv_timings(bucket()?, each),
+        "kvtimings" => storage_stats::kv_timings(bucket()?, style, each),
         "disk-failures" => storage_stats::disk_failures(bucket()?, each),
         "disk-slowness" => storage_stats::disk_slowness(bucket()?, argument, each)?,
         "compaction" => storage_stats::compaction(bucket()?, each),
@@ -209,19 +215,20 @@ fn known_group(session: &Session, shared: &Shared, group: &str, each: Each<'_>) 
         "audit" => node_stats::audit(shared, session, each)?,
         "stat-timings" => {
             node(session)?;
-            shared.stat_timings.show(each);
+            shared.stat_timings.show(style, each);
         }
         "tasks" | "tasks-all" => {
             node(session)?;
-            return Ok(Some(task_stats::tasks(shared, session, each)));
+            let all = name == "tasks-all";
+            return Ok(Some(task_stats::tasks(shared, session, all, each)));
         }
         "scheduler" => {
             node(session)?;
-            task_stats::scheduler(&shared.pools, each);
+            task_stats::scheduler(&shared.pools, style, each);
         }
         "runtimes" => {
             node(session)?;
-            task_stats::runtimes(&shared.pools, each);
+            task_stats::runtimes(&shared.pools, style, each);
         }
         "workload" => task_stats::workload(shared, bucket()?, each),
         "threads" => {
@@ -232,6 +239,8 @@ fn known_group(session: &Session, shared: &Shared, group: &str, each: Each<'_>) 
             node(session)?;
             task_stats::front_ends(shared, each);
         }
+        // Tools ask for them, though nothing is behind them here.
+        "dispatcher" | "external-auth-timings" => node(session)?,
         "items" => memcached_stats::items(bucket()?, each),
         "slabs" => memcached_stats::slabs(bucket()?, each),
         "sizes" => {
@@ -269,8 +278,22 @@ pub(crate) fn general(shared: &Shared, bucket: Option<&Bucket>, each: Each<'_>) 
     let Some(bucket) = bucket else {
         return;
     };
+    let (mut gets, mut sets) = (0, 0);
     bucket.stats(&mut |name, value| {
         each(name, value);
+        let number = || value.parse::<u64>().unwrap_or(0);
+        match name {
+            "cmd_get" | "cmd_subdoc_lookup" => gets += number(),
+            "cmd_set"
+            | "delete_hits"
+            | "delete_misses"
+            | "incr_hits"
+            | "incr_misses"
+            | "decr_hits"
+            | "decr_misses"
+            | "cmd_subdoc_mutation" => sets += number(),
+            _ => {}
+        }
         // The names under which memcached's own clients look for the same.
         match name {
             "mem_used" => each("bytes", value),
@@ -278,11 +301,41 @@ pub(crate) fn general(shared: &Shared, bucket: Option<&Bucket>, each: Each<'_>) 
             _ => {}
         }
     });
+    for (name, value) in [
+        ("cmd_total_gets", gets),
+        ("cmd_total_sets", sets),
+        ("cmd_total_ops", gets + sets),
+    ] {
+        each(name, &value.to_string());
+    }
 }
 
-fn timings(bucket: &Bucket, each: Each<'_>) {
+fn timings(bucket: &Bucket, style: Style, each: Each<'_>) {
     for timing in Timing::ALL {
-        histogram::show(bucket, timing.name(), *timing, each);
+        let name = match style {
+            Style::Json => timing.name(),
+            Style::Lines => vendor_name(*timing),
+        };
+        histogram::show_in(style, bucket, name, *timing, each);
+    }
+}
+
+/// The name of a histogram for `cbstats timings`, which tells the unit by the end of the name: that of the original
+/// where it has the same.
+const fn vendor_name(timing: Timing) -> &'static str {
+    match timing {
+        Timing::Get => "get_cmd",
+        Timing::Set => "store_cmd",
+        Timing::Arithmetic => "arith_cmd",
+        Timing::Stat => "get_stats_cmd",
+        Timing::SyncWriteMajorityAndPersistToActive => {
+            "sync_write_commit_majority_and_persist_on_master"
+        }
+        Timing::LogBatchItems => "logBatchCount",
+        Timing::SettleBatchItems => "settleBatchCount",
+        Timing::FsReadSize => "fsReadSize",
+        Timing::FsWriteSize => "fsWriteSize",
+        other => other.name(),
     }
 }
 
@@ -457,7 +510,29 @@ fn range_scan(scan: &ScanFigures, each: Each<'_>) {
 
 #[cfg(test)]
 mod tests {
+    use kedge_bucket::TimingUnit;
+
     use super::*;
+
+    #[test]
+    fn names_of_histograms_tell_their_unit() {
+        for timing in Timing::ALL {
+            let name = vendor_name(*timing);
+            let (is_size, is_count) = (name.ends_with("Size"), name.ends_with("Count"));
+            let is_count = is_count || name == "bg_batch_size";
+            let expected = match timing.unit() {
+                TimingUnit::Bytes => (true, false),
+                TimingUnit::Count => (false, true),
+                TimingUnit::Microseconds => (false, false),
+            };
+            assert_eq!((is_size, is_count), expected, "{name}");
+            let reserved = ["mean", "overflowed", "maxTrackable"];
+            assert!(
+                name.split('_').all(|part| !reserved.contains(&part)),
+                "{name}"
+            );
+        }
+    }
 
     #[test]
     fn every_group_stands_in_the_document_of_what_is_compatible() {

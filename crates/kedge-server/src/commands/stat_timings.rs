@@ -6,7 +6,7 @@ use kedge_bucket::TimingSnapshot;
 use parking_lot::Mutex;
 
 use super::stat::Each;
-use crate::histogram;
+use crate::histogram::{self, Style};
 
 /// Powers of two of microseconds that are told apart, up to 9 minutes.
 const BUCKETS: usize = 30;
@@ -31,10 +31,10 @@ impl StatTimings {
     }
 
     /// `stat-timings`: a histogram for each group that was asked for.
-    pub(super) fn show(&self, each: Each<'_>) {
+    pub(super) fn show(&self, style: Style, each: Each<'_>) {
         let groups = self.0.lock().clone();
         for (name, counts) in groups {
-            each(name, &histogram::to_json(&snapshot(&counts)));
+            histogram::tell(style, &format!("stat:{name}"), &snapshot(&counts), each);
         }
     }
 }
@@ -66,7 +66,7 @@ mod tests {
         }
         timings.record_us("config", 5);
         let mut shown = Vec::new();
-        timings.show(&mut |name, json| {
+        timings.show(Style::Json, &mut |name, json| {
             let json: Value = serde_json::from_str(json).unwrap();
             let rows = json["data"].as_array().unwrap();
             let row = |row: &Value| (row[0].as_u64().unwrap(), row[1].as_u64().unwrap());
@@ -76,11 +76,11 @@ mod tests {
         let last = (1 << (BUCKETS - 1)) - 1;
         let hash = vec![(0, 1), (1, 1), (3, 2), (7, 1), (1_023, 1), (last, 1)];
         let expected = [
-            ("config".to_owned(), vec![(7, 1)]),
-            ("hash".to_owned(), hash),
+            ("stat:config".to_owned(), vec![(7, 1)]),
+            ("stat:hash".to_owned(), hash),
         ];
         assert_eq!(shown, expected);
         timings.reset();
-        timings.show(&mut |name, _| panic!("{name}"));
+        timings.show(Style::Json, &mut |name, _| panic!("{name}"));
     }
 }

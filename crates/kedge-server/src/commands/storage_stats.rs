@@ -11,7 +11,7 @@ use kedge_types::{Status, VbId};
 
 use super::stat::Each;
 use super::stat_steps::{Told, Walk};
-use crate::histogram;
+use crate::histogram::{self, Style};
 use crate::session::Failure;
 
 /// Looks at a vBucket's file. One that cannot be read is left out: reading its documents tells why.
@@ -136,9 +136,9 @@ const STORE_TIMINGS: [(&str, Timing); 9] = [
 ];
 
 /// `kvtimings`: how long it took what was done to the files, and how much it was.
-pub(super) fn kv_timings(bucket: &Bucket, each: Each<'_>) {
+pub(super) fn kv_timings(bucket: &Bucket, style: Style, each: Each<'_>) {
     for (name, timing) in STORE_TIMINGS {
-        histogram::show(bucket, name, timing, each);
+        histogram::show_in(style, bucket, name, timing, each);
     }
 }
 

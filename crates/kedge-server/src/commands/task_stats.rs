@@ -8,13 +8,15 @@ use serde_json::json;
 use super::node_stats::{sees, whole_node};
 use super::stat::Each;
 use super::stat_steps::Walk;
-use crate::histogram;
+use crate::histogram::{self, Style};
 use crate::pools::{TaskPools, setting_name, snapshot, threads_text};
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// Every pool and every task, each as a JSON object. Tasks of buckets that the user knows nothing of are left out.
-pub(super) fn tasks(shared: &Shared, session: &Session, each: Each<'_>) -> Walk {
+/// Every pool and every task, each as a JSON object. Tasks of buckets that the user knows nothing of are left out. The
+/// same tasks as `cbstats` reads them, of the selected bucket or of `all`: an array for each, and the time to which
+/// their times are relative.
+pub(super) fn tasks(shared: &Shared, session: &Session, all: bool, each: Each<'_>) -> Walk {
     let executor = shared.pools.executor();
     for pool in executor.pools() {
         each(&format!("pool:{}", pool.pool.name()), &pool_json(&pool));
@@ -22,19 +24,31 @@ pub(super) fn tasks(shared: &Shared, session: &Session, each: Each<'_>) -> Walk 
     let mut tasks = executor.tasks();
     tasks.retain(|task| is_for(shared, session, &task.owner));
     tasks.sort_by(|a, b| (&a.owner, a.kind, a.id).cmp(&(&b.owner, b.kind, b.id)));
+    let selected = session
+        .bucket
+        .as_ref()
+        .map(|bucket| bucket.name().to_owned());
+    let shown =
+        |owner: &str| all || bucket_of(owner).is_some_and(|it| Some(it) == selected.as_deref());
+    let now_ns = shared.clock.mono_ns();
+    for of_owner in tasks.chunk_by(|a, b| a.owner == b.owner) {
+        if shown(&of_owner[0].owner) {
+            table(of_owner, now_ns, each);
+        }
+    }
     Walk::over(tasks, |task, each| {
         each(&format!("task:{}", task.id.get()), &task_json(&task));
     })
 }
 
 /// How long tasks waited for a thread, by kind.
-pub(super) fn scheduler(pools: &TaskPools, each: Each<'_>) {
-    histograms(pools, |info| &info.queue_time, each);
+pub(super) fn scheduler(pools: &TaskPools, style: Style, each: Each<'_>) {
+    histograms(pools, style, |info| &info.queue_time, each);
 }
 
 /// How long tasks ran, by kind.
-pub(super) fn runtimes(pools: &TaskPools, each: Each<'_>) {
-    histograms(pools, |info| &info.run_time, each);
+pub(super) fn runtimes(pools: &TaskPools, style: Style, each: Each<'_>) {
+    histograms(pools, style, |info| &info.run_time, each);
 }
 
 /// Sets the histograms of tasks to 0. They count for all buckets, so who has a right on one alone does not change them:
@@ -114,18 +128,58 @@ pub(super) fn front_ends(shared: &Shared, each: Each<'_>) {
     }
 }
 
-fn histograms(pools: &TaskPools, which: fn(&KindInfo) -> &Histogram, each: Each<'_>) {
+/// A histogram for each kind, `KIND[POOL]`.
+fn histograms(pools: &TaskPools, style: Style, which: fn(&KindInfo) -> &Histogram, each: Each<'_>) {
     for info in pools.kinds() {
-        let histogram = which(&info);
-        if histogram.count > 0 {
-            each(info.kind.name(), &histogram::to_json(&snapshot(histogram)));
-        }
+        let name = format!("{}[{}]", info.kind.name(), names(info.kind.pool()).1);
+        histogram::tell(style, &name, &snapshot(which(&info)), each);
     }
 }
 
+/// The bucket that an owner of tasks is.
+fn bucket_of(owner: &str) -> Option<&str> {
+    owner.strip_prefix("bucket:")
+}
+
+/// The tasks of one owner, as `cbstats tasks` reads them.
+fn table(tasks: &[TaskInfo], now_ns: u64, each: Each<'_>) {
+    let bucket = bucket_of(&tasks[0].owner).unwrap_or("No bucket");
+    let rows: Vec<_> = tasks.iter().map(|task| row(task, bucket, now_ns)).collect();
+    let rows = serde_json::Value::from(rows);
+    each(&format!("ep_tasks:tasks:{bucket}"), &rows.to_string());
+    each(&format!("ep_tasks:cur_time:{bucket}"), &now_ns.to_string());
+}
+
+fn row(task: &TaskInfo, bucket: &str, now_ns: u64) -> serde_json::Value {
+    /// What the tool shows as "never".
+    const NEVER_NS: u64 = 1 << 60;
+    let ns = |time: std::time::Duration| u64::try_from(time.as_nanos()).unwrap_or(NEVER_NS);
+    let (state, wakes_ns) = match task.state {
+        TaskState::Running => ("RUNNING", now_ns),
+        TaskState::Queued => ("SNOOZED", now_ns),
+        TaskState::Snoozing(Some(left)) => ("SNOOZED", now_ns.saturating_add(ns(left))),
+        TaskState::Snoozing(None) => ("SNOOZED", NEVER_NS),
+    };
+    let began_ns = task.runs_for.map(|time| now_ns.saturating_sub(ns(time)));
+    json!({
+        "tid": task.id.get(),
+        "state": state,
+        "name": task.kind,
+        "this": format!("0x{:x}", task.id.get()),
+        "bucket": bucket,
+        "description": task.description,
+        "priority": task.priority as u8,
+        "waketime_ns": wakes_ns,
+        "total_runtime_ns": ns(task.run_time),
+        "last_starttime_ns": began_ns.unwrap_or(0),
+        "previous_runtime_ns": ns(task.last_run),
+        "num_runs": task.runs,
+        "type": names(task.pool).1,
+    })
+}
+
 fn is_for(shared: &Shared, session: &Session, owner: &str) -> bool {
-    let bucket = owner.strip_prefix("bucket:");
-    bucket.is_none_or(|bucket| sees(shared, session, bucket))
+    bucket_of(owner).is_none_or(|bucket| sees(shared, session, bucket))
 }
 
 fn pool_json(pool: &PoolInfo) -> String {

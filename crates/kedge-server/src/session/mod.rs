@@ -38,6 +38,7 @@ pub(crate) use turn::Turn;
 
 use crate::commands::{self, Answer};
 use crate::cookie::ConnectionId;
+use crate::histogram::Style;
 use crate::inbox::Port;
 use crate::memcached_connections::Listed;
 use crate::metrics::Metrics;
@@ -94,6 +95,8 @@ pub(crate) struct Session {
     id: ConnectionId,
     dialect: Dialect,
     pub(crate) features: Features,
+    /// How the client reads histograms, by the name that it gave itself.
+    pub(crate) histograms: Style,
     pub(crate) local: IpAddr,
     pub(crate) peer: SocketAddr,
     /// Who logged in.
@@ -141,6 +144,7 @@ impl Session {
                 Port::Memcached => Dialect::Undecided,
             },
             features: Features::NONE,
+            histograms: Style::Json,
             local,
             peer,
             user: None,

@@ -200,12 +200,14 @@ impl Client {
 
     #[track_caller]
     pub(crate) fn hello(&mut self, features: Features) {
+        self.hello_as(b"test", features);
+    }
+
+    /// HELLO of a client that calls itself so.
+    #[track_caller]
+    pub(crate) fn hello_as(&mut self, agent: &[u8], features: Features) {
         let mut bytes = Vec::new();
-        Hello {
-            agent: b"test",
-            features,
-        }
-        .encode(&RequestWriter::new(Opcode::Hello), &mut bytes);
+        Hello { agent, features }.encode(&RequestWriter::new(Opcode::Hello), &mut bytes);
         self.send(&bytes);
         self.features = Features::parse(&self.reply().ok().value).unwrap();
     }

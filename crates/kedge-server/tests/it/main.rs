@@ -1,6 +1,7 @@
 //! The server over sockets.
 
 mod bootstrap;
+mod cbstats;
 mod client;
 mod collection_details;
 mod collection_scans;

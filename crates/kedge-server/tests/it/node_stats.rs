@@ -191,17 +191,17 @@ fn groups_are_timed_and_clocks_are_shown() {
     client.select("default");
     let mut total = |group: &str| {
         let all = stat(&mut client, "stat-timings").unwrap();
-        let json = all.get(group).map(|json| object(json));
+        let json = all.get(&format!("stat:{group}")).map(|json| object(json));
         json.map_or(0, |json| json["total"].as_u64().unwrap())
     };
     assert_eq!((total("hash"), total("stat-timings")), (0, 1));
     for group in ["hash", "hash 3", "", "no such group", "hash 16"] {
         let _ = stat(&mut kedge.client(), group);
     }
-    assert_eq!((total("hash"), total("general"), total("no")), (2, 1, 0));
+    assert_eq!((total("hash"), total("all"), total("no")), (2, 1, 0));
     stat(&mut client, "reset").unwrap();
     let after = stat(&mut client, "stat-timings").unwrap();
-    assert_eq!(after.keys().collect::<Vec<_>>(), ["reset"]);
+    assert_eq!(after.keys().collect::<Vec<_>>(), ["stat:reset"]);
     let clocks = stat(&mut client, "clocks").unwrap();
     let wall_ns = number(&clocks, "clock_wall_ns");
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();

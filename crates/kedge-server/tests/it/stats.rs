@@ -57,6 +57,7 @@ fn groups_and_what_they_hold() {
                 "curr_connections",
                 "curr_items",
                 "uuid",
+                "cmd_total_ops",
             ],
         ),
         ("timings", vec!["get", "set"]),
@@ -85,7 +86,7 @@ fn groups_and_what_they_hold() {
             "connections",
             vec!["curr_connections", "thread_0:connections"],
         ),
-        ("responses", vec!["0:Success"]),
+        ("responses", vec!["0:Success", "responses"]),
         ("settings", vec!["maxconns"]),
         ("items", vec![]),
     ] {
@@ -278,7 +279,11 @@ fn tasks_and_how_long_they_waited_and_ran() {
     assert!(!kinds.contains("warmup"), "loading is over: {rows:?}");
     for group in ["scheduler", "runtimes"] {
         let kinds = stat(&mut client, group).unwrap();
-        for kind in ["warmup", "log_commit", "expiry_sweep"] {
+        for kind in [
+            "warmup[Reader]",
+            "log_commit[Writer]",
+            "expiry_sweep[NonIO]",
+        ] {
             let histogram: Value = serde_json::from_str(&kinds[kind]).unwrap();
             assert!(histogram["total"].as_u64().unwrap() > 0, "{group} {kind}");
         }
@@ -329,7 +334,7 @@ fn tasks_of_other_peoples_buckets_are_not_shown() {
         client.select("default");
         stat(&mut client, "reset").unwrap();
         let left = stat(&mut client, "runtimes").unwrap();
-        assert_eq!(!left.contains_key("warmup"), is_reset, "{user}");
+        assert_eq!(!left.contains_key("warmup[Reader]"), is_reset, "{user}");
     }
     assert!(
         kedge

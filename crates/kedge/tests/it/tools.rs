@@ -363,7 +363,7 @@ fn tasks_and_their_times_are_shown() {
     for group in ["scheduler", "runtimes"] {
         let json = tool(&server, &["stats", group, "--json"]);
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
-        for kind in ["warmup", "authentication"] {
+        for kind in ["warmup[Reader]", "authentication[NonIO]"] {
             let histogram = json[kind].as_str().expect("a histogram");
             let histogram: serde_json::Value = serde_json::from_str(histogram).expect("JSON");
             assert!(histogram["total"].as_u64() > Some(0), "{group} {kind}");

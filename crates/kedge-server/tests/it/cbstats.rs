@@ -1,0 +1,199 @@
+//! Groups of STAT as `cbstats` takes them apart. It calls itself so in HELLO; then histograms are lines, as it ends at the
+//! first that is JSON (and so it did with `timings`, `kvtimings`, `scheduler`, `runtimes`, `stat-timings`,
+//! `frequency-counters` and `eviction`), crashed in `hash` and `responses`, and showed nothing of `tasks` and `prev-vbucket`.
+
+use std::collections::{BTreeMap, HashMap};
+
+use kedge_bucket::EvictionPolicy;
+use kedge_protocol::binary::Features;
+use kedge_types::Status;
+use serde_json::Value;
+
+use crate::client::{Client, SDK_FEATURES};
+use crate::evicted::{evict_all, start};
+use crate::server::{Kedge, PASSWORD};
+use crate::stats::stat;
+
+fn connect(kedge: &Kedge, agent: &[u8], features: Features) -> Client {
+    let mut client = kedge.connect();
+    client.hello_as(agent, features);
+    client.log_in("root", PASSWORD);
+    client.select("default");
+    client
+}
+
+fn cbstats(kedge: &Kedge) -> Client {
+    connect(kedge, b"cbstats 8.0.0", SDK_FEATURES)
+}
+
+/// Histograms by name: the numbers of their ranges. Every key has to be a line of one, with whole numbers.
+fn histograms(of: &HashMap<String, String>) -> BTreeMap<String, Vec<(u64, u64, u64)>> {
+    let mut found: BTreeMap<String, Vec<(u64, u64, u64)>> = BTreeMap::new();
+    for (key, value) in of {
+        let (name, range) = key.rsplit_once('_').unwrap_or_else(|| panic!("{key}"));
+        let (low, high) = range.split_once(',').unwrap_or_else(|| panic!("{key}"));
+        let number = |text: &str| text.parse().unwrap_or_else(|_| panic!("{key} = {value}"));
+        let (low, high, count) = (number(low), number(high), number(value));
+        assert!(low < high && count > 0, "{key} = {value}");
+        let ranges = found.entry(name.to_owned()).or_default();
+        ranges.push((low, high, count));
+    }
+    for ranges in found.values_mut() {
+        ranges.sort_unstable();
+        assert!(
+            ranges.windows(2).all(|two| two[0].1 <= two[1].0),
+            "{ranges:?}"
+        );
+    }
+    found
+}
+
+#[test]
+fn histograms_are_lines() {
+    let (kedge, bucket) = start(EvictionPolicy::ValueOnly, 256 << 20);
+    let mut client = cbstats(&kedge);
+    for n in 0..50 {
+        client.set(&format!("k{n}"), b"value").ok();
+    }
+    client.get("k0").ok();
+    bucket.settle().unwrap();
+    let of = |client: &mut Client, group: &str| histograms(&stat(client, group).unwrap());
+    let total = |ranges: &[(u64, u64, u64)]| ranges.iter().map(|range| range.2).sum::<u64>();
+    let timings = of(&mut client, "timings");
+    assert_eq!(
+        (total(&timings["store_cmd"]), total(&timings["get_cmd"])),
+        (50, 1)
+    );
+    let store = of(&mut client, "kvtimings");
+    assert!(total(&store["rw_0:commit"]) > 0 && total(&store["rw_0:fsWriteSize"]) > 0);
+    for group in ["scheduler", "runtimes"] {
+        let tasks = of(&mut client, group);
+        for (name, ranges) in &tasks {
+            let (_, pool) = name.split_once('[').unwrap();
+            assert!(
+                ["Reader]", "Writer]", "AuxIO]", "NonIO]"].contains(&pool),
+                "{name}"
+            );
+            assert!(total(ranges) > 0);
+        }
+        assert!(tasks.contains_key("warmup[Reader]"), "{tasks:?}");
+    }
+    let counters = of(&mut client, "frequency-counters");
+    let evictable = &counters["vb_active_evictable_mfu"];
+    assert_eq!(evictable, &[(64, 65, 49), (65, 66, 1)]);
+    assert_eq!(stat(&mut client, "eviction").unwrap(), HashMap::new());
+    evict_all(&bucket);
+    let evicted = of(&mut client, "eviction");
+    let evicted = &evicted["ep_active_or_pending_eviction_values_evicted"];
+    assert_eq!(total(evicted), 50);
+    let groups = of(&mut client, "stat-timings");
+    assert_eq!(total(&groups["stat:eviction"]), 2);
+    for group in ["dispatcher", "external-auth-timings"] {
+        assert_eq!(stat(&mut client, group).unwrap(), HashMap::new(), "{group}");
+    }
+    // What is asked for by `raw` is JSON, and so is all for clients of other names.
+    let mut other = connect(&kedge, b"mctimings 8.0.0", SDK_FEATURES);
+    let timings = stat(&mut other, "timings").unwrap();
+    let sets: Value = serde_json::from_str(&timings["set"]).unwrap();
+    assert_eq!(sets["total"], 50);
+    // The name is that of the last HELLO.
+    other.hello_as(b"cbstats", SDK_FEATURES);
+    assert!(of(&mut other, "timings").contains_key("store_cmd"));
+    other.hello(SDK_FEATURES);
+    assert!(stat(&mut other, "timings").unwrap().contains_key("set"));
+}
+
+#[test]
+fn depths_responses_and_totals() {
+    let kedge = Kedge::start();
+    let mut client = cbstats(&kedge);
+    client.set("k", b"1").ok();
+    client.get("k").ok();
+    assert_eq!(client.get("none").status, Status::KeyNotFound);
+    // The tool averages what it finds under these names, and divides by how many there are.
+    let hash = stat(&mut client, "hash").unwrap();
+    for part in ["min_dep", "max_dep", ":counted"] {
+        let found = hash.iter().filter(|(name, _)| name.contains(part));
+        let numbers: Vec<u64> = found.map(|(_, value)| value.parse().unwrap()).collect();
+        assert_eq!(numbers.len(), 16, "{part}: {hash:?}");
+        let expected = u64::from(part != "min_dep");
+        assert_eq!(numbers.iter().sum::<u64>(), expected, "{part}");
+    }
+    let responses = stat(&mut client, "responses").unwrap();
+    let responses: Value = serde_json::from_str(&responses["responses"]).unwrap();
+    assert!(responses["0"].as_u64() > Some(2), "{responses}");
+    assert_eq!(responses["1"], 1, "{responses}");
+    let all = stat(&mut client, "").unwrap();
+    let totals = ["cmd_total_gets", "cmd_total_sets", "cmd_total_ops"].map(|name| &*all[name]);
+    assert_eq!(totals, ["2", "1", "3"]);
+}
+
+#[test]
+fn tasks_as_a_table() {
+    let kedge = Kedge::start();
+    let registry = kedge.server().registry();
+    let other = kedge_bucket::BucketConfig::new("other", 4, 64 << 20);
+    registry.create(other).unwrap().wait_loaded().unwrap();
+    let mut client = cbstats(&kedge);
+    client.set("k", b"1").ok();
+    for (group, owners) in [
+        ("tasks", vec!["default"]),
+        ("tasks-all", vec!["default", "other", "No bucket"]),
+    ] {
+        let all = stat(&mut client, group).unwrap();
+        let tables = all
+            .keys()
+            .filter_map(|key| key.strip_prefix("ep_tasks:tasks:"));
+        let mut found: Vec<&str> = tables.collect();
+        found.sort_unstable();
+        let mut expected = owners.clone();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{group}");
+        for owner in owners {
+            let now: u64 = all[&format!("ep_tasks:cur_time:{owner}")].parse().unwrap();
+            let table: Vec<Value> =
+                serde_json::from_str(&all[&format!("ep_tasks:tasks:{owner}")]).unwrap();
+            assert!(!table.is_empty());
+            for task in table {
+                is_a_row(&task, owner, now);
+            }
+        }
+    }
+}
+
+fn is_a_row(task: &Value, owner: &str, now_ns: u64) {
+    let text = |name: &str| {
+        task[name]
+            .as_str()
+            .unwrap_or_else(|| panic!("{name}: {task}"))
+    };
+    let number = |name: &str| {
+        task[name]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{name}: {task}"))
+    };
+    assert_eq!(text("bucket"), owner);
+    assert!(
+        ["RUNNING", "SNOOZED", "DEAD"].contains(&text("state")),
+        "{task}"
+    );
+    assert!(
+        ["Reader", "Writer", "AuxIO", "NonIO"].contains(&text("type")),
+        "{task}"
+    );
+    assert!(!text("name").is_empty() && !text("this").is_empty());
+    let _ = text("description");
+    for name in ["tid", "priority", "num_runs"] {
+        number(name);
+    }
+    // On the clock of the time that comes with the table; 2^60 is never.
+    assert!(now_ns < 1 << 60);
+    let wakes = number("waketime_ns");
+    assert!(wakes >= now_ns && wakes <= 1 << 60, "{task}");
+    let began = number("last_starttime_ns");
+    assert_eq!(began > 0, text("state") == "RUNNING", "{task}");
+    assert!(began <= now_ns, "{task}");
+    let (last, total) = (number("previous_runtime_ns"), number("total_runtime_ns"));
+    assert!(last <= total, "{task}");
+    assert_eq!(number("num_runs") == 0, total == 0 && began == 0, "{task}");
+}
