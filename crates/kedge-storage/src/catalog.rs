@@ -10,7 +10,7 @@
 //!   no such file: a newer revision, the mark of a deletion, or the name of a file that was put away.
 //! * Notes of commits are not synced: a killed process loses none, a loss of power those of the last seconds.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kedge_disk::{Disk, DiskError, File, read_file, replace_file};
@@ -153,7 +153,7 @@ fn judge(entry: Entry, found: Stock) -> Judged {
 /// A new catalog of what there is. A full disk is no reason not to serve what is on it.
 fn made_anew(
     disk: &dyn Disk,
-    path: &PathBuf,
+    path: &Path,
     stock: &[Stock],
 ) -> Result<Option<Box<dyn File>>, DiskError> {
     let entry = |found: &Stock| {

@@ -87,7 +87,7 @@ fn fail_each(
     commits: usize,
     mut check: impl FnMut(u64, &kedge_storage::StorageError),
 ) {
-    let mut notes = 0;
+    let mut noted_at = Vec::new();
     for step in 1.. {
         assert!(step < 100, "a commit does not have as many operations");
         let disk = SimDisk::new(step);
@@ -107,14 +107,14 @@ fn fail_each(
         if disk.operations() < before + step {
             assert!(step > 4, "two writes and two syncs at least");
             result.expect("no fault");
-            assert_eq!(notes, 1);
+            assert_eq!(noted_at.len(), 1, "{noted_at:?}");
             return;
         }
         let Err(error) = result else {
             // The note of the commit in the catalog, behind both of its syncs: an older one is as true.
             assert!(step > 4, "a commit needs what failed");
             assert_eq!(found(&storage), expected(&[&first, &more]), "at {step}");
-            notes += 1;
+            noted_at.push(step);
             continue;
         };
         check(step, &error);
