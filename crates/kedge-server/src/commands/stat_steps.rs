@@ -125,7 +125,7 @@ impl Form {
                 Stat::write_reply(number, opaque, name.as_bytes(), value.as_bytes(), out);
             }
             Self::Text | Self::TextReset => {
-                reply::write_stat(out, name.as_bytes(), value.as_bytes())
+                reply::write_stat(out, name.as_bytes(), value.as_bytes());
             }
         }
     }
