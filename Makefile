@@ -20,6 +20,7 @@ ROUNDS ?= 10
 LONG_SEEDS ?= 5000
 LONG_CYCLES ?= 10000
 LONG_KILLS ?= 200
+LONG_FLOOD ?= 4000
 
 # Crates that are no part of the workspace.
 ALONE := tests/sdk/rust bench/common bench/couchstore bench/documents bench/executor bench/storage fuzz
@@ -67,6 +68,8 @@ test-long:
 	KEDGE_SEEDS=$(LONG_SEEDS) $(CARGO) test --release -p kedge-sim --no-fail-fast || status=1; \
 	KEDGE_LONG_COMMANDS=full $(CARGO) test --release -p kedge-server --test it long_commands -- --nocapture || status=1; \
 	KEDGE_STORAGE_CRASH_ROUNDS=$(LONG_KILLS) $(CARGO) test -p kedge --test it crash_storage || status=1; \
+	KEDGE_FLOOD=$(LONG_FLOOD) $(CARGO) test -p kedge-server --test it floods || status=1; \
+	KEDGE_FLOOD=$(LONG_FLOOD) $(CARGO) test -p kedge --test it floods || status=1; \
 	exit $$status
 
 # Rules of the code, broken one at a time: simulated histories have to find each. Takes some minutes.

@@ -16,6 +16,7 @@ use crate::limits::VERIFIED_MAX;
 use crate::random::random_bytes;
 
 /// The user and password of one attempt, as the cache knows them.
+#[derive(Clone)]
 pub(crate) struct Tag(Secret);
 
 /// At most one verified password per user, and at most [`VERIFIED_MAX`] users.
@@ -54,7 +55,20 @@ impl VerifiedCache {
         verified.insert(user.to_owned(), tag);
     }
 
-    /// Forgets a user; to be called whenever its password changes or it goes.
+    /// Takes over what another cache with the same key holds of the users for whom `keep` holds, unless it has something
+    /// newer.
+    pub(crate) fn take_over(&self, before: &Self, keep: impl Fn(&str) -> bool) {
+        assert!(self.key == before.key, "tags of another key mean nothing");
+        let held = before.lock().clone();
+        let mut verified = self.lock();
+        for (user, tag) in held {
+            if verified.len() < VERIFIED_MAX && keep(&user) {
+                verified.entry(user).or_insert(tag);
+            }
+        }
+    }
+
+    /// Forgets a user; to be called when it goes.
     pub(crate) fn forget(&self, user: &str) {
         self.lock().remove(user);
     }
@@ -106,6 +120,20 @@ mod tests {
         );
         cache.forget("ada");
         assert!(!cache.holds("ada", &cache.tag("ada", b"two")));
+    }
+
+    #[test]
+    fn a_copy_takes_over_what_still_holds() {
+        let before = VerifiedCache::new().unwrap();
+        for user in ["ada", "bob"] {
+            before.insert(user, before.tag(user, b"one"));
+        }
+        let after = before.clone();
+        after.insert("eve", after.tag("eve", b"new"));
+        after.take_over(&before, |user| user != "bob");
+        assert!(after.holds("ada", &after.tag("ada", b"one")));
+        assert!(!after.holds("bob", &after.tag("bob", b"one")));
+        assert!(after.holds("eve", &after.tag("eve", b"new")));
     }
 
     #[test]

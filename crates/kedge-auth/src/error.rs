@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::limits::{
     DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX, ITERATIONS_MAX, ITERATIONS_MIN,
-    PASSWORD_BYTES_MAX, ROLES_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_MAX,
+    PASSWORD_BYTES_MAX, RESERVED_PREFIX, ROLES_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_MAX,
 };
 
 /// An operation on users, roles, the stored form or a client's login failed.
@@ -17,6 +17,11 @@ pub enum Error {
     /// The user name cannot be used.
     #[error("bad user name: {0}")]
     BadName(NameProblem),
+    /// The name is kept for the server itself: see [`is_reserved`](crate::is_reserved).
+    #[error(
+        "the name {0:?} is reserved: names that begin with \"{RESERVED_PREFIX}\" are the server's own"
+    )]
+    ReservedName(String),
     /// The display name is too long or holds control characters.
     #[error("bad display name: {0}")]
     BadDisplayName(NameProblem),

@@ -8,7 +8,9 @@
 use std::collections::BTreeSet;
 
 use crate::error::{Error, NameProblem};
-use crate::limits::{DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX, USER_NAME_BYTES_MAX};
+use crate::limits::{
+    DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX, RESERVED_PREFIX, USER_NAME_BYTES_MAX,
+};
 use crate::privilege::{Privilege, Privileges};
 use crate::roles::Roles;
 use crate::store::{User, UserStore, check_text};
@@ -90,13 +92,13 @@ impl UserStore {
         user.roles.joined(groups.map(Group::roles))
     }
 
-    /// Makes or changes a user. A new one needs a password. Costs three PBKDF2 when a password is given.
+    /// Makes or changes a user, whose name is not reserved. A new one needs a password. Costs three PBKDF2 when a password is given.
     ///
     /// `by` is what who makes the change may do to the node; `now_s` seconds since 1970 (UTC).
     ///
     /// # Errors
-    /// [`Error::BadName`], [`Error::BadPassword`], [`Error::BadDisplayName`], [`Error::TooManyUsers`],
-    /// [`Error::UnknownGroup`], [`Error::TooManyGroups`], [`Error::NoRandomness`]; [`Error::Guarded`] when who is no
+    /// [`Error::BadName`], [`Error::ReservedName`], [`Error::BadPassword`], [`Error::BadDisplayName`],
+    /// [`Error::TooManyUsers`], [`Error::UnknownGroup`], [`Error::TooManyGroups`], [`Error::NoRandomness`]; [`Error::Guarded`] when who is no
     /// full administrator gives, changes or takes rights to give rights. The store may be changed in part then: it is
     /// a copy that is thrown away.
     pub fn set_user(
@@ -106,6 +108,7 @@ impl UserStore {
         by: Privileges,
         now_s: u64,
     ) -> Result<(), Error> {
+        check_unreserved(id)?;
         self.guard_user(id, by)?;
         let groups = match &change.groups {
             Some(groups) => Some(self.known_groups(groups)?),
@@ -132,11 +135,21 @@ impl UserStore {
         self.guard_user(id, by)
     }
 
+    /// [`UserStore::set_password`] by the user itself.
+    ///
+    /// # Errors
+    /// [`Error::ReservedName`], and those of [`UserStore::set_password`].
+    pub fn set_own_password(&mut self, id: &str, password: &str, now_s: u64) -> Result<(), Error> {
+        check_unreserved(id)?;
+        self.set_password(id, password, now_s)
+    }
+
     /// [`UserStore::remove`] by someone who may do `by` to the node.
     ///
     /// # Errors
-    /// [`Error::UnknownUser`], [`Error::Guarded`].
+    /// [`Error::ReservedName`], [`Error::UnknownUser`], [`Error::Guarded`].
     pub fn remove_user(&mut self, id: &str, by: Privileges) -> Result<(), Error> {
+        check_unreserved(id)?;
         self.guard_user(id, by)?;
         self.remove(id)
     }
@@ -144,7 +157,7 @@ impl UserStore {
     /// Makes or changes a group; see [`Self::set_user`] for `by`.
     ///
     /// # Errors
-    /// [`Error::BadGroupName`], [`Error::BadDescription`], [`Error::TooManyGroups`], [`Error::Guarded`]. The store may
+    /// [`Error::BadGroupName`], [`Error::ReservedName`], [`Error::BadDescription`], [`Error::TooManyGroups`], [`Error::Guarded`]. The store may
     /// be changed in part then.
     pub fn set_group(
         &mut self,
@@ -153,6 +166,7 @@ impl UserStore {
         by: Privileges,
     ) -> Result<(), Error> {
         check_group_name(name)?;
+        check_unreserved(name)?;
         self.guard_group(name, by)?;
         for text in [&change.description, &change.ldap_group_ref]
             .into_iter()
@@ -211,6 +225,20 @@ impl UserStore {
             Some(group) => guard(&group.roles, by),
             None => Ok(()),
         }
+    }
+}
+
+/// Whether a name of a user or group is the server's own, as that by which nodes of a cluster log in to each other: nobody
+/// makes, changes or removes these.
+#[must_use]
+pub fn is_reserved(name: &str) -> bool {
+    name.starts_with(RESERVED_PREFIX)
+}
+
+fn check_unreserved(name: &str) -> Result<(), Error> {
+    match is_reserved(name) {
+        true => Err(Error::ReservedName(name.to_owned())),
+        false => Ok(()),
     }
 }
 

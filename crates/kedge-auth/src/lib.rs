@@ -59,11 +59,11 @@ pub use auth_file::{AuthFile, AuthFileError};
 pub use catalogue::{RoleInfo, RoleKind, roles_catalogue};
 pub use client::{ClientSession, ClientStep};
 pub use error::{Error, NameProblem, PasswordProblem, RoleProblem, StoreProblem};
-pub use group::{Group, GroupChange, UserChange};
+pub use group::{Group, GroupChange, UserChange, is_reserved};
 pub use limits::{
     AUTH_FILE_USERS_MAX, DISPLAY_NAME_BYTES_MAX, GROUPS_MAX, GROUPS_PER_USER_MAX,
     ITERATIONS_DEFAULT, ITERATIONS_MAX, ITERATIONS_MIN, MESSAGE_BYTES_MAX, PASSWORD_BYTES_MAX,
-    ROLES_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_MAX,
+    RESERVED_PREFIX, ROLES_PER_USER_MAX, USER_NAME_BYTES_MAX, USERS_MAX,
 };
 pub use mechanism::Mechanism;
 pub use persist::STORE_VERSION;

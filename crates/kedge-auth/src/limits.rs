@@ -3,6 +3,9 @@
 /// Longest user name, in bytes (what Couchbase's management interface allows).
 pub const USER_NAME_BYTES_MAX: usize = 128;
 
+/// What the names of users and groups that are the server's own begin with.
+pub const RESERVED_PREFIX: &str = "kedge.";
+
 /// Longest display name, in bytes.
 pub const DISPLAY_NAME_BYTES_MAX: usize = 256;
 

@@ -2,8 +2,8 @@
 //!
 //! Invariants:
 //! * Every user has a valid name and one credential per SCRAM mechanism.
-//! * The verified-password cache holds nothing for a user whose password changed since: every
-//!   change takes `&mut self` and forgets the user before it returns.
+//! * The verified-password cache holds a user's present password or nothing: every change takes
+//!   `&mut self` and replaces or forgets what is held of the user before it returns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -143,6 +143,7 @@ impl UserStore {
             credentials: Credentials::derive(password.as_bytes(), self.iterations)?,
         };
         self.users.insert(id.to_owned(), user);
+        self.remember(id, password);
         Ok(())
     }
 
@@ -160,7 +161,7 @@ impl UserStore {
         let user = self.user_mut(id)?;
         user.credentials = Credentials::derive(password.as_bytes(), iterations)?;
         user.password_change_date_s = now_s;
-        self.verified.forget(id);
+        self.remember(id, password);
         Ok(())
     }
 
@@ -250,6 +251,35 @@ impl UserStore {
             self.verified.insert(id, tag);
         }
         verified
+    }
+
+    /// Whether just this password of the user was verified or set before, so that [`Self::verify_password`] would be
+    /// quick. Costs one HMAC.
+    ///
+    /// False says nothing about the password.
+    #[must_use]
+    pub fn is_verified(&self, id: &str, password: &[u8]) -> bool {
+        password.len() <= PASSWORD_BYTES_MAX
+            && self.verified.holds(id, &self.verified.tag(id, password))
+    }
+
+    /// Takes over which passwords were verified in the store that this one is a changed copy of. Users whose passwords
+    /// were changed are left out.
+    pub fn keep_verified(&self, before: &Self) {
+        self.verified.take_over(&before.verified, |id| {
+            let salt = |store: &Self| {
+                let user = store.users.get(id);
+                user.map(|user| user.credentials.sha512.salt.clone())
+            };
+            // Each password that is set has a salt of its own.
+            let now = salt(self);
+            now.is_some() && now == salt(before)
+        });
+    }
+
+    fn remember(&self, id: &str, password: &str) {
+        let tag = self.verified.tag(id, password.as_bytes());
+        self.verified.insert(id, tag);
     }
 
     /// A user's credential, or what stands in for it. The caller must refuse the latter at the end,

@@ -20,6 +20,23 @@ use crate::placement::place;
 use crate::replicas::places;
 use crate::{Chain, ClusterMap, MapBucket, MapNode};
 
+/// What clients miss of a bucket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shortfall {
+    /// vBuckets that nobody serves: they have no active, or it cannot be reached.
+    pub without_active: usize,
+    /// vBuckets of which a copy is missing: their chain has an empty place, or a node that cannot be reached.
+    pub missing_copies: usize,
+}
+
+impl Shortfall {
+    /// Whether nothing is missing.
+    #[must_use]
+    pub const fn is_none(self) -> bool {
+        self.without_active == 0 && self.missing_copies == 0
+    }
+}
+
 impl MapBucket {
     /// Whether a node has no place yet, and follows to get one.
     #[must_use]
@@ -33,6 +50,18 @@ impl MapBucket {
     pub fn missing_copies(&self) -> usize {
         let are_short = |chain: &&Chain| chain.free_place().is_some();
         self.chains.iter().filter(are_short).count()
+    }
+
+    /// What of it clients miss while just the nodes for which `is_up` holds can be reached.
+    #[must_use]
+    pub fn shortfall(&self, is_up: impl Fn(u16) -> bool) -> Shortfall {
+        let has_active = |chain: &&Chain| chain.active().is_some_and(&is_up);
+        let is_whole = |chain: &&Chain| chain.0.iter().all(|node| node.is_some_and(&is_up));
+        let all = self.chains.len();
+        Shortfall {
+            without_active: all - self.chains.iter().filter(has_active).count(),
+            missing_copies: all - self.chains.iter().filter(is_whole).count(),
+        }
     }
 
     /// The chains that it would have if it were new, with as many places as they have now.

@@ -34,6 +34,7 @@ pub use config::{BUCKET_CAPABILITIES, Config, NODE_SERVICES, ServerMap, host_tex
 pub use error::ClusterError;
 pub use failover::{FailoverPlan, Losses, NodePositions, plan_failover, plan_recovery};
 pub use file::{CLUSTER_USER, ClusterFile, External, NodeEntry, REPLICAS_MAX, SECRET_BYTES_MIN};
+pub use joining::Shortfall;
 pub use manifest::{
     DEFAULT_NAME, FIRST_ID, Maker, ManifestEdit, ManifestError, ManifestKeeper, NameProblem,
     WantedCollection, WantedManifest, WantedScope, check_manifest_name, manifest_json,

@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use crate::ServerError;
 use crate::inbox::{Accepted, FrontEnds, Message, Port};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::newcomers::Newcomers;
 
 const WAKER: Token = Token(usize::MAX);
 /// How long accepting rests when the system has no file descriptor or memory for a connection: asking again at once
@@ -42,6 +43,7 @@ struct Work {
     next: u16,
     limits: Limits,
     metrics: Arc<Metrics>,
+    newcomers: Arc<Newcomers>,
     stop: Arc<AtomicBool>,
     /// Whether a listener could not accept and is to be asked again after a while.
     backed_off: bool,
@@ -58,6 +60,7 @@ impl Acceptor {
         threads: u16,
         limits: Limits,
         metrics: Arc<Metrics>,
+        newcomers: Arc<Newcomers>,
     ) -> Result<Self, ServerError> {
         let failed = |source| ServerError::Start {
             what: "the accepting thread",
@@ -80,6 +83,7 @@ impl Acceptor {
             next: 0,
             limits,
             metrics,
+            newcomers,
             stop: stop.clone(),
             backed_off: false,
         };
@@ -146,9 +150,33 @@ impl Work {
         }
     }
 
+    /// Whether there is room for one more connection; some are made room for at the cost of one that did not log in.
+    fn has_room(&self, port: Port) -> bool {
+        let is_full = |open: &AtomicU64, max: u32| open.load(Ordering::Relaxed) >= u64::from(max);
+        let all = is_full(&self.metrics.open, self.limits.connections_max);
+        match port {
+            // Its clients need not log in: they must not use up what the others need.
+            Port::Memcached => {
+                let share = self.limits.memcached_share();
+                !all && !is_full(&self.metrics.open_memcached, share)
+            }
+            Port::Kv if all => self.make_room(),
+            Port::Kv => true,
+        }
+    }
+
+    /// Closes the connection that has waited longest for its client to log in, of the address with most of these.
+    fn make_room(&self) -> bool {
+        let Some(id) = self.newcomers.take_oldest_of_most() else {
+            return false;
+        };
+        Metrics::count(&self.metrics.evicted);
+        self.front_ends.send(id.thread, Message::Evict(id));
+        true
+    }
+
     fn deal(&mut self, stream: TcpStream, peer: SocketAddr, port: Port) {
-        let open = self.metrics.open.load(Ordering::Relaxed);
-        if open >= u64::from(self.limits.connections_max) {
+        if !self.has_room(port) {
             Metrics::count(&self.metrics.rejected);
             return;
         }
@@ -161,8 +189,7 @@ impl Work {
                 return;
             }
         };
-        Metrics::count(&self.metrics.accepted);
-        self.metrics.open.fetch_add(1, Ordering::Relaxed);
+        self.metrics.opened(port == Port::Memcached);
         let accepted = Accepted {
             stream,
             port,

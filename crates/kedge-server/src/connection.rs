@@ -567,7 +567,9 @@ impl Connection {
                 nearest = Some((at, what));
             }
         };
-        if !self.session.is_authenticated() {
+        // Its password waits for the server, not the other way round.
+        let is_checked = self.session.in_flight() > 0;
+        if !self.session.is_authenticated() && !is_checked {
             consider(
                 after(self.accepted_ns, limits.unauthenticated),
                 "did not log in",

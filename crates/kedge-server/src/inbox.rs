@@ -49,8 +49,8 @@ pub(crate) enum Message {
     Connection(Box<Accepted>),
     /// A parked command ended.
     Completed(Cookie, Completion),
-    /// A login that was parked ended.
-    LoggedIn(Cookie, Box<Login>),
+    /// A login that was parked ended; `None`: it was not worked out, as too many wait.
+    LoggedIn(Cookie, Option<Box<Login>>),
     /// A task has done what a session was lent to it for.
     Returned(Box<Returned>),
     /// A connection that waited to receive a request has room for it.
@@ -59,6 +59,8 @@ pub(crate) enum Message {
     StreamsReady(ConnectionId),
     /// This connection is to end.
     End(ConnectionId),
+    /// This connection is to end, unless it has logged in meanwhile.
+    Evict(ConnectionId),
     /// There is a new revision of the cluster map.
     ClusterChanged,
     /// Take no more requests, finish, end.

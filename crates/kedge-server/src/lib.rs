@@ -20,6 +20,7 @@ mod login;
 mod machine;
 mod memcached_connections;
 mod metrics;
+mod newcomers;
 mod output;
 pub mod pools;
 pub mod registry;

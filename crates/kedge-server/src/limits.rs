@@ -21,6 +21,8 @@ pub struct Limits {
     /// Most connections at a time, all ports of this protocol together. One more is accepted and closed at once.
     /// Lowered at start-up to what the limit of open files allows.
     pub connections_max: u32,
+    /// How many of them may be on the memcached port, whose clients need not log in; 0 is half of them.
+    pub memcached_connections_max: u32,
     /// How long a connection of the KV port may take to log in.
     pub unauthenticated: Duration,
     /// How long a connection may do nothing; zero is for ever.
@@ -54,6 +56,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             connections_max: 60_000,
+            memcached_connections_max: 0,
             unauthenticated: Duration::from_secs(5),
             idle: Duration::ZERO,
             slow_sender: Duration::from_secs(30),
@@ -67,6 +70,17 @@ impl Default for Limits {
             keepalive_idle: Duration::from_secs(360),
             keepalive_interval: Duration::from_secs(10),
             keepalive_probes: 3,
+        }
+    }
+}
+
+impl Limits {
+    /// Most connections of the memcached port at a time.
+    #[must_use]
+    pub fn memcached_share(&self) -> u32 {
+        match self.memcached_connections_max {
+            0 => self.connections_max.div_ceil(2),
+            some => some.min(self.connections_max),
         }
     }
 }

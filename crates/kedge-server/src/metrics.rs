@@ -101,6 +101,9 @@ pub struct Metrics {
     /// When a long turn was logged last, nanoseconds of the monotonic clock.
     long_turn_logged_ns: AtomicU64,
     pub(crate) open: AtomicU64,
+    /// Those of them that came in on the memcached port.
+    pub(crate) open_memcached: AtomicU64,
+    pub(crate) evicted: AtomicU64,
     pub(crate) accepted: AtomicU64,
     pub(crate) rejected: AtomicU64,
     pub(crate) accept_errors: AtomicU64,
@@ -122,6 +125,8 @@ pub struct MetricsSnapshot {
     pub total_connections: u64,
     /// Connections refused because there were too many.
     pub rejected_connections: u64,
+    /// Connections that had not logged in and were closed to make room for others.
+    pub evicted_connections: u64,
     /// Most connections at a time.
     pub max_connections: u64,
     /// Times that accepting failed, for want of file descriptors for example.
@@ -178,6 +183,8 @@ impl Metrics {
                 .collect(),
             long_turn_logged_ns: AtomicU64::new(0),
             open: AtomicU64::new(0),
+            open_memcached: AtomicU64::new(0),
+            evicted: AtomicU64::new(0),
             accepted: AtomicU64::new(0),
             rejected: AtomicU64::new(0),
             accept_errors: AtomicU64::new(0),
@@ -218,6 +225,23 @@ impl Metrics {
         self.connections_max.store(max, Ordering::Relaxed);
     }
 
+    /// A connection was accepted.
+    pub(crate) fn opened(&self, is_memcached: bool) {
+        Self::count(&self.accepted);
+        Self::count(&self.open);
+        if is_memcached {
+            Self::count(&self.open_memcached);
+        }
+    }
+
+    /// A connection that was accepted has ended.
+    pub(crate) fn closed(&self, is_memcached: bool) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+        if is_memcached {
+            self.open_memcached.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
     /// One more of a rare event, from whichever thread.
     pub(crate) fn count(count: &AtomicU64) {
         count.fetch_add(1, Ordering::Relaxed);
@@ -234,6 +258,7 @@ impl Metrics {
             curr_connections: load(&self.open),
             total_connections: load(&self.accepted),
             rejected_connections: load(&self.rejected),
+            evicted_connections: load(&self.evicted),
             max_connections: load(&self.connections_max),
             accept_errors: load(&self.accept_errors),
             auth_commands: load(&self.auth_commands),
@@ -300,6 +325,7 @@ impl Metrics {
             ("curr_connections", now.curr_connections),
             ("total_connections", now.total_connections),
             ("rejected_connections", now.rejected_connections),
+            ("evicted_connections", now.evicted_connections),
             ("max_connections", now.max_connections),
             ("accept_errors", now.accept_errors),
             ("auth_cmds", now.auth_commands),

@@ -26,12 +26,13 @@ use crate::commands::StatTimings;
 use crate::dcp::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
 use crate::front_end::{FrontEnd, WAKER, abort_on_panic};
-use crate::http::{self, HttpHandle, HttpParts, HttpState};
+use crate::http::{self, AllowedHosts, HttpHandle, HttpParts, HttpState};
 use crate::inbox::{FrontEnds, Inbox, Message, Port};
 use crate::limits::Limits;
-use crate::login::Logins;
+use crate::login::PasswordChecks;
 use crate::memcached_connections::MemcachedConnections;
 use crate::metrics::Metrics;
+use crate::newcomers::Newcomers;
 use crate::pools::TaskPools;
 use crate::registry::{BucketRegistry, RegistryError, RegistrySetup};
 use crate::replication::Replicator;
@@ -107,6 +108,9 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// A bucket to make when there is none of that name.
     pub create: Option<BucketConfig>,
+    /// Names that management may be called by, beside addresses, `localhost`, the machine's name and those of the cluster's
+    /// nodes.
+    pub http_allowed_hosts: Vec<String>,
     /// vBuckets of a bucket that management makes without saying how many.
     pub vbuckets_default: u16,
     /// What recovery does about damage in a log.
@@ -205,6 +209,8 @@ impl Server {
             source,
         })?;
         let replicator = Arc::new(replicator);
+        let hosts = system::names(config.cluster.as_ref());
+        let hosts = AllowedHosts::new(hosts.chain(std::mem::take(&mut config.http_allowed_hosts)));
         let node = match config.cluster.take() {
             Some(setup) => Some(ClusterNode::open(
                 setup,
@@ -236,22 +242,25 @@ impl Server {
             },
             pools: pools.clone(),
             data_dir: config.data_dir.clone(),
+            hosts,
             vbuckets_default: config.vbuckets_default,
         };
-        let http = start_http(mgmt.0, parts)?;
         let no_task = |what| {
             move |refused| ServerError::Start {
                 what,
                 source: std::io::Error::other::<Refused>(refused),
             }
         };
-        let logins = Logins::start(&pools, &front_ends).map_err(no_task("the task of logins"))?;
+        let checks = PasswordChecks::start(&pools).map_err(no_task("the task of logins"))?;
+        let checks = Arc::new(checks);
+        let http = start_http(mgmt.0, HttpState::new(parts, checks.clone()))?;
         let delayed_flush = DelayedFlush::start(&pools, &services.clock)
             .map_err(no_task("the task of delayed flushes"))?;
         let audit = services.users.audit();
         audit
             .write_by(&pools)
             .map_err(no_task("the task of the audit log"))?;
+        let newcomers = Arc::new(Newcomers::default());
         let shared = Arc::new(Shared {
             registry: registry.clone(),
             users: services.users.clone(),
@@ -274,9 +283,10 @@ impl Server {
                 .unwrap_or_default(),
             memcached_connections: Arc::new(MemcachedConnections::new(addresses.2)),
             delayed_flush,
-            logins,
+            checks,
             marks: Marks::default(),
             client_addresses: ClientAddresses::default(),
+            newcomers: newcomers.clone(),
             stat_timings: StatTimings::default(),
         });
         let (end, ended) = channel();
@@ -299,6 +309,7 @@ impl Server {
             threads,
             limits,
             metrics.clone(),
+            newcomers,
         )?;
         let node = match node {
             Some(node) => {
@@ -506,9 +517,9 @@ fn open_registry(
 
 fn start_http(
     listener: std::net::TcpListener,
-    parts: HttpParts,
+    state: HttpState,
 ) -> Result<HttpHandle, ServerError> {
-    http::start(listener, HttpState::new(parts)).map_err(|source| ServerError::Start {
+    http::start(listener, state).map_err(|source| ServerError::Start {
         what: "the management thread",
         source,
     })

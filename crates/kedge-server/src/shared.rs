@@ -11,9 +11,10 @@ use crate::dcp::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
 use crate::inbox::FrontEnds;
 use crate::limits::Limits;
-use crate::login::Logins;
+use crate::login::PasswordChecks;
 use crate::memcached_connections::MemcachedConnections;
 use crate::metrics::Metrics;
+use crate::newcomers::Newcomers;
 use crate::pools::TaskPools;
 use crate::registry::BucketRegistry;
 use crate::replication::Replicator;
@@ -40,10 +41,12 @@ pub(crate) struct Shared {
     pub(crate) memcached_rules: MemcachedRules,
     pub(crate) memcached_connections: Arc<MemcachedConnections>,
     pub(crate) delayed_flush: DelayedFlush,
-    pub(crate) logins: Logins,
+    pub(crate) checks: Arc<PasswordChecks>,
     /// What meta commands remember of documents.
     pub(crate) marks: Marks,
     pub(crate) client_addresses: ClientAddresses,
+    /// Connections that have not logged in.
+    pub(crate) newcomers: Arc<Newcomers>,
     pub(crate) stat_timings: StatTimings,
 }
 

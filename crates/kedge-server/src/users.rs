@@ -25,6 +25,20 @@ pub enum UsersError {
     /// Nobody could manage the server afterwards.
     #[error("the last user with the role admin must stay")]
     LastAdmin,
+    /// A password is shorter than the operator wants.
+    #[error("The password must be at least {0} characters long.")]
+    ShortPassword(usize),
+    /// Roles name what is not there, or are no roles.
+    #[error(
+        "Cannot assign roles to {whom} because the following roles are unknown, malformed or role parameters are undefined: \
+         [{}]", roles.join(",")
+    )]
+    UndefinedRoles {
+        /// "user" or "group".
+        whom: &'static str,
+        /// The roles as they are written.
+        roles: Vec<String>,
+    },
     /// The users could not be saved.
     #[error("cannot save the users: {0}")]
     Save(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -50,6 +64,7 @@ pub struct Users {
     save: Mutex<SaveUsers>,
     audit: Audit,
     administrator: OnceLock<String>,
+    password_chars_min: usize,
 }
 
 impl std::fmt::Debug for Users {
@@ -90,7 +105,30 @@ impl Users {
             save: Mutex::new(save),
             audit: Audit::off(),
             administrator: OnceLock::new(),
+            password_chars_min: 1,
         }
+    }
+
+    /// The same, where passwords that are set have at least so many characters.
+    #[must_use]
+    pub fn with_password_length_min(self, chars: usize) -> Self {
+        Self {
+            password_chars_min: chars,
+            ..self
+        }
+    }
+
+    /// Checks a password that is to be set.
+    ///
+    /// # Errors
+    /// `ShortPassword`.
+    pub fn check_length(&self, password: &str) -> Result<(), UsersError> {
+        let min = self.password_chars_min;
+        // Without any there is a better word for it.
+        if password.is_empty() || password.chars().count() >= min {
+            return Ok(());
+        }
+        Err(UsersError::ShortPassword(min))
     }
 
     /// The same, with their logins and what they are refused kept in a log.
@@ -141,6 +179,8 @@ impl Users {
             return Err(UsersError::LastAdmin);
         }
         save(&store).map_err(UsersError::Save)?;
+        // Who logs in all the time must not queue up behind strangers because somebody else was changed.
+        store.keep_verified(&before);
         self.current.store(Arc::new(store));
         Ok(done)
     }
@@ -201,6 +241,27 @@ mod tests {
             assert_eq!(done.is_ok(), works);
             assert_eq!(users.read().exists("ada"), works);
         }
+    }
+
+    /// Each change of any user made all others pay for the hashing of their passwords again, the nodes of a cluster
+    /// among them.
+    #[test]
+    fn a_change_of_one_user_leaves_the_others_verified() {
+        let users = users(true);
+        let is_verified =
+            |user: &str, password: &str| users.read().is_verified(user, password.as_bytes());
+        assert!(is_verified("root", "secret"), "set in this process");
+        users
+            .change(|store| store.add("ada", "lovelace", "ro_admin".parse()?, 2))
+            .unwrap();
+        assert!(is_verified("root", "secret") && is_verified("ada", "lovelace"));
+        users
+            .change(|store| store.set_password("ada", "byron", 3))
+            .unwrap();
+        assert!(!is_verified("ada", "lovelace") && is_verified("ada", "byron"));
+        assert!(is_verified("root", "secret") && !is_verified("root", "wrong"));
+        users.change(|store| store.remove("ada")).unwrap();
+        assert!(!is_verified("ada", "byron") && is_verified("root", "secret"));
     }
 
     #[test]

@@ -60,6 +60,24 @@ pub const CAS_DRIFT_MS: u64 = 5_000;
 pub const WITH_META_REV_MAX: u64 = (1 << 47) - 1;
 /// How long a shutdown goes on bringing into the vBuckets' files what the log has, in milliseconds; all buckets together.
 pub const SHUTDOWN_SETTLE_MS: u64 = 2_000;
+/// Password checks that may wait for their turn: logins with SASL PLAIN and requests to management together.
+pub const PASSWORD_CHECKS_WAITING_MAX: usize = 1_024;
+/// Those of them that come from one address; of IPv6 from one network of 64 bits.
+pub const PASSWORD_CHECKS_PER_ADDRESS_MAX: usize = 512;
+/// Those of them that come from one address for one user.
+pub const PASSWORD_CHECKS_PER_USER_MAX: usize = 256;
+/// Connections of the management port at a time, in all.
+pub const MGMT_CONNECTIONS_MAX: usize = 512;
+/// Those of them on which no request had a right password yet.
+pub const MGMT_UNAUTHENTICATED_MAX: usize = 128;
+/// Those without a right password that come from one address; of IPv6 from one network of 64 bits.
+pub const MGMT_UNAUTHENTICATED_PER_ADDRESS_MAX: usize = 32;
+/// How long a connection of the management port may take to have a right password, in milliseconds.
+pub const MGMT_UNAUTHENTICATED_MS_MAX: u64 = 5_000;
+/// Connections of the management port that are kept for the other nodes of a cluster.
+pub const MGMT_KEPT_FOR_NODES: usize = 128;
+/// Connections of the management port that are kept for administrators, and nodes.
+pub const MGMT_KEPT_FOR_ADMINISTRATORS: usize = 32;
 /// Commands of one bucket that may wait for documents to be read from the disk, and as many for memory.
 pub const COMMANDS_WAITING_MAX: usize = 100_000;
 /// Documents that a front-end thread reads from the disk itself at a time; what is beyond that is read by tasks.
@@ -98,6 +116,15 @@ pub const ACKNOWLEDGING_NODES_MAX: usize = 16;
 /// Items of a vBucket that STAT `hash` counts one by one, with the vBucket locked, when it is asked for all vBuckets.
 pub const STAT_COUNTED_ITEMS_MAX: usize = 50_000;
 
+const _: () = assert!(PASSWORD_CHECKS_PER_USER_MAX < PASSWORD_CHECKS_PER_ADDRESS_MAX);
+const _: () = assert!(PASSWORD_CHECKS_PER_ADDRESS_MAX < PASSWORD_CHECKS_WAITING_MAX);
+const _: () = assert!(MGMT_UNAUTHENTICATED_PER_ADDRESS_MAX < MGMT_UNAUTHENTICATED_MAX);
+// Each node asks each other one for two things at a time: how it is, and what a person wants to know.
+const _: () = assert!(MGMT_KEPT_FOR_NODES >= 2 * (CLUSTER_NODES_MAX - 1));
+const _: () = assert!(
+    MGMT_UNAUTHENTICATED_MAX + MGMT_KEPT_FOR_NODES + MGMT_KEPT_FOR_ADMINISTRATORS
+        < MGMT_CONNECTIONS_MAX
+);
 const _: () = assert!(KEY_BYTES_MAX < STORED_KEY_BYTES_MAX);
 const _: () =
     assert!(KEY_IN_COLLECTION_BYTES_MAX + crate::LEB128_MAX_BYTES <= STORED_KEY_BYTES_MAX);

@@ -86,6 +86,32 @@ fn a_node_that_is_back_counts_when_it_has_caught_up() {
     );
 }
 
+/// One of three nodes was killed, and until its failover nothing said that a third of the vBuckets had no active: only empty
+/// places counted.
+#[test]
+fn a_node_that_cannot_be_reached_is_missing_before_its_failover() {
+    let whole = map(3, 1, 6);
+    let short = |map: &ClusterMap, is_up: fn(u16) -> bool| {
+        let found = bucket(map).shortfall(is_up);
+        (found.without_active, found.missing_copies)
+    };
+    assert_eq!(short(&whole, |_| true), (0, 0));
+    assert!(bucket(&whole).shortfall(|_| true).is_none());
+    // Each node is the active of two and has a copy of two more.
+    for node_is_up in [|node| node != 0, |node| node != 1, |node| node != 2] {
+        assert_eq!(short(&whole, node_is_up), (2, 4));
+        assert!(!bucket(&whole).shortfall(node_is_up).is_none());
+    }
+    assert_eq!(short(&whole, |_| false), (6, 6));
+    let failed_over = without(&whole, 2).expect("all have a copy");
+    assert_eq!(short(&failed_over, |node| node != 2), (0, 4));
+    assert_eq!(
+        short(&failed_over, |_| true),
+        (0, 4),
+        "it has nothing by now"
+    );
+}
+
 #[test]
 fn each_vbucket_joins_by_itself() {
     let recovered = back(&without(&map(2, 1, 3), 1).unwrap(), 1);

@@ -1,7 +1,7 @@
 //! This node as one of a cluster of a fixed topology.
 //!
 //! The cluster file says which nodes there are; the map says who has which vBucket, and what buckets there are. The
-//! newest map counts, and goes from node to node: each asks all others every second, and hears of a new one at once
+//! newest map counts, and goes from node to node: each asks all others twice a second, and hears of a new one at once
 //! from whoever made it. One thread, "kedge-cluster", makes this node's buckets and vBuckets what the map says; one for
 //! each other node, "kedge-peer-NAME", talks to it, so that a node that hangs holds up nothing; one, "kedge-replicas",
 //! changes numbers of replicas and lets copies count that have caught up.
@@ -47,9 +47,12 @@ pub use self::store::MAP_FILE;
 pub(crate) use self::store::check_alone;
 
 /// How often each other node is asked.
-pub(crate) const ASK_INTERVAL: Duration = Duration::from_secs(1);
+pub(crate) const ASK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long connecting to another node, and each wait for its answer, may take when it is asked how it is.
 pub(crate) const ASK_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a node counts as one that can be reached since it answered: a question that is on its way and the one after it.
+/// So all who ask hear within two seconds of a node that is gone.
+pub(crate) const ANSWER_HOLDS: Duration = Duration::from_millis(1_800);
 /// How long a node may take to become what a new map says, as far as who changed it waits.
 pub(crate) const APPLY_TIMEOUT: Duration = Duration::from_secs(10);
 

@@ -7,7 +7,7 @@ use kedge_cluster::{ClusterError, ClusterMap, NodePositions, Revision};
 use parking_lot::{Condvar, Mutex};
 use serde::{Deserialize, Serialize};
 
-use super::{ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
+use super::{ANSWER_HOLDS, ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
 use crate::client::{HttpClient, HttpError, HttpReply};
 
 /// How long the positions of all vBuckets, or a map, may take to come.
@@ -39,6 +39,15 @@ pub(super) struct Heard {
     poked: bool,
     /// Why it cannot be talked to, to say it once.
     trouble: String,
+}
+
+impl Heard {
+    /// Whether it answered when it was asked last, and not too long before `now`: one that hangs while it is asked has not
+    /// answered yet.
+    fn is_reached(&self, now: Instant) -> bool {
+        let answered = self.about.as_ref().map(|(_, at)| *at);
+        answered.is_some_and(|at| now.saturating_duration_since(at) <= ANSWER_HOLDS)
+    }
 }
 
 /// Another node.
@@ -100,6 +109,18 @@ impl Peer {
     /// Whether it answered when it was last asked.
     pub(super) fn is_up(&self) -> bool {
         self.heard.lock().about.is_some()
+    }
+
+    /// Whether it can be reached, as far as is known now.
+    pub(super) fn is_reached(&self) -> bool {
+        self.heard.lock().is_reached(Instant::now())
+    }
+
+    /// Notes that it has just answered in the middle of something longer.
+    fn is_heard(&self) {
+        if let Some((_, at)) = &mut self.heard.lock().about {
+            *at = Instant::now();
+        }
     }
 
     fn request(
@@ -247,6 +268,7 @@ pub(super) fn run(node: &Weak<ClusterNode>, number: u16) {
 /// Asks a node how it is, and evens out maps: the newer one goes to who has the older.
 fn exchange(node: &ClusterNode, peer: &Peer) -> Result<About, PeerError> {
     let mut about = peer.about(ASK_TIMEOUT)?;
+    peer.is_heard();
     if about.revision < node.revision()
         && let Some(map) = node.map()
     {
@@ -255,6 +277,7 @@ fn exchange(node: &ClusterNode, peer: &Peer) -> Result<About, PeerError> {
     // It may have made a newer one of what it was given.
     if about.revision > node.revision() {
         node.adopt(peer.map()?)?;
+        peer.is_heard();
     }
     // What a node has by another map says nothing.
     let is_of_map = about.revision == node.revision();
@@ -268,4 +291,35 @@ fn exchange(node: &ClusterNode, peer: &Peer) -> Result<About, PeerError> {
         node.poke();
     }
     Ok(about)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const _: () = assert!(ANSWER_HOLDS.as_millis() < 2_000);
+    // One that answers in time is never taken for one that is gone.
+    const _: () =
+        assert!(ASK_INTERVAL.as_millis() + ASK_TIMEOUT.as_millis() < ANSWER_HOLDS.as_millis());
+
+    #[test]
+    fn a_node_that_is_gone_is_known_to_be_within_two_seconds() {
+        let answered = Instant::now();
+        let about = About {
+            node: "n_1".to_owned(),
+            revision: None,
+            applied: None,
+        };
+        let mut heard = Heard {
+            about: Some((about, answered)),
+            ..Heard::default()
+        };
+        for (after_ms, is_reached) in [(0, true), (1_500, true), (1_801, false), (2_000, false)] {
+            let now = answered + Duration::from_millis(after_ms);
+            assert_eq!(heard.is_reached(now), is_reached, "{after_ms} ms");
+        }
+        // Refused, or no answer in time: that is known at once.
+        heard.about = None;
+        assert!(!heard.is_reached(answered));
+    }
 }

@@ -7,7 +7,7 @@ use kedge_bucket::{Bucket, VbState};
 use kedge_cluster::{ClusterMap, MapBucket, Role};
 use serde_json::{Map, Value, json};
 
-use super::{About, ClusterNode};
+use super::{About, ClusterNode, Peer};
 
 /// How long replicas are watched that are behind.
 const LAG_MAX: Duration = Duration::from_secs(1);
@@ -49,12 +49,29 @@ impl ClusterNode {
         }
     }
 
-    /// The names of the other nodes, and whether each answered when it was asked last.
+    /// The names of the other nodes, and whether each can be reached.
     pub(crate) fn others(&self) -> Vec<(String, bool)> {
         let peers = self.peers.iter().flatten();
         peers
-            .map(|peer| (peer.name.clone(), peer.is_up()))
+            .map(|peer| (peer.name.clone(), peer.is_reached()))
             .collect()
+    }
+
+    /// Whether a node can be reached; this one always.
+    pub(crate) fn is_reached(&self, node: u16) -> bool {
+        let peer = self.peers.get(usize::from(node)).map(Option::as_ref);
+        peer.is_some_and(|peer| peer.is_none_or(Peer::is_reached))
+    }
+
+    /// The same of the node with this uuid; true when the map does not know it.
+    pub(crate) fn is_uuid_reached(&self, uuid: &str) -> bool {
+        let Some(map) = self.map() else {
+            return true;
+        };
+        let found = (0_u16..)
+            .zip(&map.nodes)
+            .find(|(_, node)| node.uuid == uuid);
+        found.is_none_or(|(node, _)| self.is_reached(node))
     }
 
     /// Figures of this node, for the status of the cluster.
@@ -94,6 +111,8 @@ impl ClusterNode {
                 .filter_map(|(node, told)| Some((node, told?))),
         );
         let lags = self.measure_lags(&map, &figures, asked);
+        // One that is slow to count is there all the same.
+        let is_up = |node: u16| figures.contains_key(&node) || self.is_reached(node);
         let nodes = (0_u16..).zip(&map.nodes).zip(&self.file.nodes);
         let nodes = nodes.map(|((number, node), entry)| {
             let about = figures.get(&number).and_then(|told| told.get("about"));
@@ -105,7 +124,7 @@ impl ClusterNode {
                 "mgmtPort": entry.mgmt_port,
                 "thisNode": number == self.me,
                 "failedOver": node.failed,
-                "up": about.is_some(),
+                "up": is_up(number),
                 "revision": about.and_then(|about| about.get("revision")),
                 "applied": about.and_then(|about| about.get("applied")),
             })
@@ -118,7 +137,7 @@ impl ClusterNode {
             "buckets": map
                 .buckets
                 .iter()
-                .map(|bucket| bucket_status(&map, bucket, &figures, &lags))
+                .map(|bucket| bucket_status(&map, bucket, &figures, &lags, &is_up))
                 .collect::<Vec<_>>(),
         }))
     }
@@ -203,7 +222,9 @@ fn bucket_status(
     bucket: &MapBucket,
     figures: &BTreeMap<u16, Value>,
     lags: &BTreeMap<u16, Option<Duration>>,
+    is_up: &dyn Fn(u16) -> bool,
 ) -> Value {
+    let shortfall = bucket.shortfall(is_up);
     let told = told_of(map, bucket, figures);
     let nodes = (0_u16..).zip(&map.nodes).map(|(number, node)| {
         let mut document = json!({ "node": node.name });
@@ -223,8 +244,8 @@ fn bucket_status(
         "vbuckets": bucket.chains.len(),
         "replicas": bucket.replicas(),
         "wantedReplicas": bucket.wanted_replicas(map.nodes.len()),
-        "withoutActive": bucket.chains.iter().filter(|chain| chain.active().is_none()).count(),
-        "missingCopies": bucket.missing_copies(),
+        "withoutActive": shortfall.without_active,
+        "missingCopies": shortfall.missing_copies,
         "moving": bucket.moves.len(),
         "nodes": nodes.collect::<Vec<_>>(),
     })

@@ -3,7 +3,7 @@
 //! A login replaces the one before only when it succeeds or fails at its end; a failed one leaves the connection of
 //! the KV port without any.
 
-use kedge_auth::{Mechanism, ServerSession, Step, random_nonce};
+use kedge_auth::{Mechanism, ServerSession, Step, UserStore, random_nonce};
 use kedge_protocol::binary::commands::{HeaderOnly, SaslStart};
 use kedge_protocol::binary::{ConnectionKind, Response};
 use kedge_types::{Datatype, Status};
@@ -55,14 +55,16 @@ pub(super) fn auth(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
         return Err(Status::AuthError.into());
     };
     let users = shared.users.read();
-    if mechanism == Mechanism::Plain {
-        if let Some(user) = auth_file_user(command.session, shared, start.message) {
-            log_in_of_auth_file(command.session, shared, user);
-            command.composer.value(Datatype::RAW, b"", command.out);
-            return Ok(Done::Replied);
-        }
+    if mechanism == Mechanism::Plain
+        && let Some(user) = auth_file_user(command.session, shared, start.message)
+    {
+        log_in_of_auth_file(command.session, shared, user);
+        command.composer.value(Datatype::RAW, b"", command.out);
+        return Ok(Done::Replied);
+    }
+    if mechanism == Mechanism::Plain && !is_verified(&users, start.message) {
         let message = Zeroizing::new(start.message.to_vec());
-        submit_login(command.session, shared, mechanism, message)?;
+        submit_login(command.session, shared, mechanism, message);
         return Ok(command.park_as(ReplyKind::Login));
     }
     let (session, step) = ServerSession::start(&users, mechanism, start.message, random_nonce);
@@ -75,6 +77,15 @@ pub(super) fn auth(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
         command.out,
     )?;
     Ok(Done::Replied)
+}
+
+/// Whether a message of PLAIN (RFC 4616) has a password that was verified before, so that the login costs next to nothing.
+fn is_verified(users: &UserStore, message: &[u8]) -> bool {
+    let mut parts = message.split(|byte| *byte == 0).skip(1);
+    let (Some(user), Some(password)) = (parts.next(), parts.next()) else {
+        return false;
+    };
+    std::str::from_utf8(user).is_ok_and(|user| users.is_verified(user, password))
 }
 
 pub(super) fn step(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
@@ -121,6 +132,7 @@ pub(crate) fn log_in_of_auth_file(session: &mut Session, shared: &Shared, user: 
     // No user of the server has a colon in its name: nothing that is that user's is taken for this one's.
     session.user = Some(format!("authfile:{user}").into());
     session.of_auth_file = true;
+    session.note_login(&shared.newcomers);
     session.refresh(shared);
 }
 
@@ -132,22 +144,22 @@ fn audit(session: &Session, shared: &Shared, what: What, user: &str, reason: &st
     });
 }
 
-/// Hands a login to the task of logins; its end comes to the connection's next slot.
-///
-/// # Errors
-/// `TemporaryFailure` when too many wait, or the server stops.
+/// Hands a login to the task of logins; its end comes to the connection's next slot, also when it is not worked out, as too
+/// many wait.
 pub(crate) fn submit_login(
     session: &Session,
     shared: &Shared,
     mechanism: Mechanism,
     message: Zeroizing<Vec<u8>>,
-) -> Result<(), Status> {
-    shared.logins.submit(LoginJob {
+) {
+    let job = LoginJob {
         cookie: session.id().cookie(session.flights.next_slot()),
+        address: session.peer.ip(),
         users: shared.users.read(),
         mechanism,
         message,
-    })
+    };
+    shared.checks.submit_login(job, &shared.front_ends);
 }
 
 /// Takes a step of a login that was worked out: the session is the user's after the last one.
@@ -166,6 +178,7 @@ pub(crate) fn take_login(
             audit(session, turn.shared, What::LoggedIn, user, "");
             session.user = Some(user.as_str().into());
             session.of_auth_file = false;
+            session.note_login(&turn.shared.newcomers);
             session.refresh(turn.shared);
         }
         Step::Failed => {
@@ -177,6 +190,7 @@ pub(crate) fn take_login(
             session.login_failed(&turn.shared.metrics);
             session.user = None;
             session.of_auth_file = false;
+            session.note_login(&turn.shared.newcomers);
             session.refresh(turn.shared);
             return Err(Status::AuthError);
         }

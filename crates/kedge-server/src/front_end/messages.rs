@@ -7,7 +7,7 @@ use mio::{Interest, Token};
 use super::{FrontEnd, Gone, Seat, abort_on_panic};
 use crate::connection::Connection;
 use crate::cookie::ConnectionId;
-use crate::inbox::{Accepted, Login, Message};
+use crate::inbox::{Accepted, Login, Message, Port};
 use crate::session::{Flow, Returned, Session, Turn, Work};
 use crate::tasks::LONG_COMMAND;
 
@@ -20,7 +20,9 @@ impl FrontEnd {
             match message {
                 Message::Connection(accepted) => self.welcome(*accepted, turn),
                 Message::Completed(cookie, completion) => self.completed(cookie, completion, turn),
-                Message::LoggedIn(cookie, login) => self.logged_in(cookie, *login, turn),
+                Message::LoggedIn(cookie, login) => {
+                    self.logged_in(cookie, login.map(|login| *login), turn);
+                }
                 Message::Returned(returned) => self.returned(*returned, turn),
                 Message::Room(id, room) => match self.find_connection(id) {
                     Some(slot) => {
@@ -40,6 +42,7 @@ impl FrontEnd {
                         self.close(slot, &Gone::Ended);
                     }
                 }
+                Message::Evict(id) => self.evict(id),
                 Message::ClusterChanged => self.push_maps(turn),
                 Message::Stop => self.stop(),
                 Message::Abort => self.aborting = true,
@@ -62,6 +65,17 @@ impl FrontEnd {
         }
     }
 
+    /// Closes a connection to make room for others.
+    fn evict(&mut self, id: ConnectionId) {
+        if let Some(slot) = self.find_connection(id) {
+            let session = &self.seats[slot].connection.session;
+            if session.newcomer.is_some() {
+                tracing::debug!(peer = %session.peer, "closing a connection without a login to make room for another");
+                self.close(slot, &Gone::Ended);
+            }
+        }
+    }
+
     /// Serves the connection when the inbox was read, once for all that it was told.
     pub(super) fn tell(&mut self, slot: usize) {
         if let Some(seat) = self.seats.get_mut(slot)
@@ -75,9 +89,7 @@ impl FrontEnd {
     fn welcome(&mut self, accepted: Accepted, turn: &mut Turn<'_>) {
         let metrics = &turn.shared.metrics;
         if self.stopping {
-            metrics
-                .open
-                .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            metrics.closed(accepted.port == Port::Memcached);
             return;
         }
         let Accepted {
@@ -95,9 +107,7 @@ impl FrontEnd {
             .register(&mut stream, Token(slot), interest)
         {
             tracing::warn!(%peer, %error, "a connection cannot be polled");
-            metrics
-                .open
-                .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+            metrics.closed(port == Port::Memcached);
             return;
         }
         turn.shared
@@ -105,7 +115,8 @@ impl FrontEnd {
             .connected(peer.ip(), turn.now.unix_secs());
         self.generation = self.generation.wrapping_add(1);
         let id = ConnectionId::new(self.thread, slot, self.generation);
-        let session = Session::new(id, port, local, peer, turn.shared);
+        let mut session = Session::new(id, port, local, peer, turn.shared);
+        session.note_login(&turn.shared.newcomers);
         let connection = Connection::new(stream, session, turn.now.mono_ns);
         entry.insert(Seat {
             generation: id.generation,
@@ -149,11 +160,11 @@ impl FrontEnd {
         }
     }
 
-    fn logged_in(&mut self, cookie: Cookie, login: Login, turn: &mut Turn<'_>) {
+    fn logged_in(&mut self, cookie: Cookie, login: Option<Login>, turn: &mut Turn<'_>) {
         if let Some((slot, command)) = self.find(cookie) {
             let connection = &mut self.seats[slot].connection;
             if connection.is_away() {
-                let later = Message::LoggedIn(cookie, Box::new(login));
+                let later = Message::LoggedIn(cookie, login.map(Box::new));
                 return connection.deferred.push(later);
             }
             self.answer(slot, |connection| {
@@ -184,7 +195,9 @@ impl FrontEnd {
         for message in std::mem::take(&mut connection.deferred) {
             match message {
                 Message::Completed(cookie, completion) => self.completed(cookie, completion, turn),
-                Message::LoggedIn(cookie, login) => self.logged_in(cookie, *login, turn),
+                Message::LoggedIn(cookie, login) => {
+                    self.logged_in(cookie, login.map(|login| *login), turn);
+                }
                 _ => {}
             }
         }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use kedge_auth::UserStore;
 use kedge_bucket::Bucket;
+use kedge_protocol::binary::ConnectionKind;
 use mio::event::Event;
 use mio::{Events, Poll, Token};
 use slab::Slab;
@@ -136,11 +137,10 @@ impl FrontEnd {
             self.take_turn(&shared, &events);
         }
         for seat in self.seats.drain() {
-            drop(seat);
+            let kind = seat.connection.session.kind();
             self.shared
                 .metrics
-                .open
-                .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+                .closed(kind == ConnectionKind::Memcached);
         }
         self.shared.metrics.thread(self.thread).set_connections(0);
     }
@@ -320,11 +320,12 @@ impl FrontEnd {
             .poll
             .registry()
             .deregister(seat.connection.stream_mut());
-        metrics
-            .open
-            .fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
-        let from = seat.connection.session.peer.ip();
-        self.shared.client_addresses.disconnected(from);
+        let session = &mut seat.connection.session;
+        metrics.closed(session.kind() == ConnectionKind::Memcached);
+        if let Some(newcomer) = session.newcomer.take() {
+            self.shared.newcomers.leave(newcomer);
+        }
+        self.shared.client_addresses.disconnected(session.peer.ip());
         metrics
             .thread(self.thread)
             .set_connections(self.seats.len());

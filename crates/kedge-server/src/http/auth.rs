@@ -1,5 +1,6 @@
 //! Who calls: Basic authentication (RFC 7617) and privileges.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -9,11 +10,15 @@ use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kedge_auth::{Privilege, Roles};
+use kedge_cluster::CLUSTER_USER;
+use tokio::sync::oneshot;
 
 use super::HttpState;
+use super::call::Arrival;
+use super::places::Standing;
 use super::reply::Reply;
 use crate::audit::{Event, What};
-use crate::tasks::AUTHENTICATION;
+use crate::login::Turn;
 
 /// A user whose password was right.
 #[derive(Clone, Debug)]
@@ -24,6 +29,17 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// Whose connection it is that it comes on.
+    fn standing(&self) -> Standing {
+        if self.id == CLUSTER_USER {
+            Standing::Node
+        } else if self.roles.allows(Privilege::Settings, None) {
+            Standing::Administrator
+        } else {
+            Standing::User
+        }
+    }
+
     /// Refuses unless the user may do that: in the bucket, or to the node as such.
     pub(crate) fn require(&self, privilege: Privilege, bucket: Option<&str>) -> Result<(), Reply> {
         if self.roles.allows(privilege, bucket) {
@@ -84,6 +100,13 @@ pub(crate) async fn authenticate(
     let Some((id, password)) = credentials(request.headers()) else {
         return Reply::unauthorized().into_response();
     };
+    let Some(place) = request
+        .extensions()
+        .get::<Arrival>()
+        .map(|it| it.place.clone())
+    else {
+        return Reply::unauthorized().into_response();
+    };
     let (parts, wanted) = (state.clone(), request.uri().path().to_owned());
     let wanted = format!("{} {wanted}", request.method());
     let named = id.clone();
@@ -93,40 +116,64 @@ pub(crate) async fn authenticate(
             ..Event::new(what, &named)
         });
     };
-    // A password that was not seen before costs milliseconds: not on the thread that all others wait for, and one at a
-    // time, so that a flood of them takes one core at most.
-    let turn = state.logins.clone().acquire_owned().await;
-    let pools = state.parts.pools.clone();
-    let caller = pools
-        .executor()
-        .submit_as(&AUTHENTICATION, pools.owner(), move || {
-            let _turn = turn;
-            let users = state.parts.users.read();
-            if !users.verify_password(&id, &password) {
-                return None;
-            }
-            let user = users.get(&id)?;
-            Some(Caller {
-                name: user.name().to_owned(),
-                roles: users.roles_of(&id),
-                id,
-            })
-        });
-    match caller.await {
-        Ok(Some(caller)) => {
-            request.extensions_mut().insert(caller);
-            let response = next.run(request).await;
-            if response.status() == StatusCode::FORBIDDEN {
-                refused(What::ManagementDenied);
-            }
-            response
-        }
-        Ok(None) => {
-            refused(What::ManagementLoginFailed);
-            Reply::unauthorized().into_response()
-        }
-        Err(error) => Reply::failed("check a password", &error).into_response(),
+    let caller = match verify(&state, place.from(), &id, password).await {
+        Ok(true) => caller(&state, id),
+        Ok(false) => None,
+        Err(reply) => return reply.into_response(),
+    };
+    let Some(caller) = caller else {
+        refused(What::ManagementLoginFailed);
+        return Reply::unauthorized().into_response();
+    };
+    if !place.stand(caller.standing()) {
+        return Reply::busy("All connections of users are taken.", true).into_response();
     }
+    request.extensions_mut().insert(caller);
+    let response = next.run(request).await;
+    if response.status() == StatusCode::FORBIDDEN {
+        refused(What::ManagementDenied);
+    }
+    response
+}
+
+/// Whether a password is right. One that was not seen before costs milliseconds, and waits for its turn.
+async fn verify(
+    state: &HttpState,
+    from: IpAddr,
+    id: &str,
+    password: Vec<u8>,
+) -> Result<bool, Reply> {
+    let users = state.parts.users.read();
+    if users.is_verified(id, &password) {
+        return Ok(true);
+    }
+    let (tell, told) = oneshot::channel();
+    let name = id.to_owned();
+    let check = move |turn: Turn| {
+        // Who has gone meanwhile costs nobody's time.
+        let is_due = turn == Turn::Come && !tell.is_closed();
+        // The other end may have gone by now.
+        let _ = tell.send(is_due.then(|| users.verify_password(&name, &password)));
+    };
+    state.checks.submit(from, id, Box::new(check));
+    match told.await {
+        Ok(Some(is_right)) => Ok(is_right),
+        Ok(None) | Err(_) => Err(Reply::busy(
+            "Too many passwords wait to be verified.",
+            false,
+        )),
+    }
+}
+
+/// A user whose password was right, unless it has gone meanwhile.
+fn caller(state: &HttpState, id: String) -> Option<Caller> {
+    let users = state.parts.users.read();
+    let user = users.get(&id)?;
+    Some(Caller {
+        name: user.name().to_owned(),
+        roles: users.roles_of(&id),
+        id,
+    })
 }
 
 #[cfg(test)]

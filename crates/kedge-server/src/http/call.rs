@@ -6,15 +6,21 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::request::Parts;
+use kedge_cluster::CLUSTER_USER;
 
 use super::auth::Caller;
 use super::form::{self, Form};
+use super::places::Place;
 use super::reply::Reply;
 use super::{Buckets, HttpState};
 
-/// The address that a connection came in at: documents name this host, which the client is known to reach.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct LocalAddress(pub(crate) SocketAddr);
+/// What is known of a connection.
+#[derive(Clone, Debug)]
+pub(crate) struct Arrival {
+    /// The address that it came in at: documents name this host, which the client is known to reach.
+    pub(crate) local: SocketAddr,
+    pub(super) place: Arc<Place>,
+}
 
 /// One request: who calls, where, and the state to work on.
 pub(crate) struct Call {
@@ -33,8 +39,16 @@ impl Call {
         work: impl FnOnce(&HttpState) -> T + Send + 'static,
     ) -> Result<T, Reply> {
         let state = self.state.clone();
-        tokio::task::spawn_blocking(move || work(&state))
-            .await
+        // Nodes must not wait behind people who wait for them.
+        let turn = match self.caller.id == CLUSTER_USER {
+            true => None,
+            false => state.people.clone().acquire_owned().await.ok(),
+        };
+        let done = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            work(&state)
+        });
+        done.await
             .map_err(|error| Reply::failed("finish the request", &error))
     }
 
@@ -51,8 +65,8 @@ impl FromRequestParts<Arc<HttpState>> for Call {
         state: &Arc<HttpState>,
     ) -> Result<Self, Self::Rejection> {
         let caller = parts.extensions.get::<Caller>().cloned();
-        let local = parts.extensions.get::<LocalAddress>().copied();
-        let (Some(caller), Some(LocalAddress(local))) = (caller, local) else {
+        let local = parts.extensions.get::<Arrival>().map(|it| it.local);
+        let (Some(caller), Some(local)) = (caller, local) else {
             return Err(Reply::unauthorized());
         };
         Ok(Self {

@@ -208,7 +208,10 @@ pub(crate) async fn balance(call: Call) -> Handled {
 
 /// Whether a request changes something that each node keeps for itself and all are to have.
 fn is_for_all(method: &Method, path: &str) -> bool {
-    let is_change = matches!(*method, Method::PUT | Method::DELETE | Method::POST);
+    let is_change = matches!(
+        *method,
+        Method::PUT | Method::PATCH | Method::DELETE | Method::POST
+    );
     let is_user = path.starts_with("/settings/rbac/users/local/");
     let is_group = path.starts_with("/settings/rbac/groups/");
     is_change && (is_user || is_group || path.ends_with("/controller/doFlush"))
@@ -236,7 +239,7 @@ pub(crate) async fn everywhere(
         Err(reply) => return reply.into_response(),
     };
     let asked = node.clone();
-    let all = blocking(move || match asked.map() {
+    let all = blocking(&state, move || match asked.map() {
         Some(map) => asked.require_all(&map),
         None => Err(ChangeError::NotBegun),
     });
@@ -255,7 +258,11 @@ pub(crate) async fn everywhere(
     if !response.status().is_success() {
         return response;
     }
-    match blocking(move || node.repeat(&method, &path, &content_type, &bytes)).await {
+    match blocking(&state, move || {
+        node.repeat(&method, &path, &content_type, &bytes)
+    })
+    .await
+    {
         Ok(()) => response,
         Err(reply) => reply.into_response(),
     }
@@ -263,9 +270,15 @@ pub(crate) async fn everywhere(
 
 /// Runs what waits for other nodes where it holds nobody up.
 async fn blocking(
+    state: &HttpState,
     work: impl FnOnce() -> Result<(), ChangeError> + Send + 'static,
 ) -> Result<(), Reply> {
-    let done = tokio::task::spawn_blocking(work).await;
+    let turn = state.people.clone().acquire_owned().await.ok();
+    let done = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        work()
+    });
+    let done = done.await;
     done.map_err(|error| Reply::failed("finish the request", &error))?
         .map_err(|error| refusal(&error))
 }

@@ -209,6 +209,12 @@ impl Composer<'_> {
         nodes.list.iter().enumerate().map(node).collect()
     }
 
+    /// Whether a node can be reached; the only one always can.
+    fn is_reached(&self, uuid: &str) -> bool {
+        let cluster = self.state.parts.node.as_ref();
+        cluster.is_none_or(|cluster| cluster.is_uuid_reached(uuid))
+    }
+
     /// A node, as far as all nodes know of it.
     fn node(&self, at: usize, node: &NodeView) -> Value {
         let host = node.host(self.host);
@@ -216,7 +222,7 @@ impl Composer<'_> {
         json!({
             "clusterMembership": "active",
             "recoveryType": "none",
-            "status": "healthy",
+            "status": if self.is_reached(&node.uuid) { "healthy" } else { "unhealthy" },
             "otpNode": format!("ns_{}@{host}", at + 1),
             "hostname": management,
             "configuredHostname": management,

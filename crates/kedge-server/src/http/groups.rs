@@ -44,15 +44,17 @@ pub(crate) async fn get(call: Call, Path(name): Path<String>) -> Handled {
     ok(&document(&name, group))
 }
 
-/// `PUT /settings/rbac/groups/GROUP`: makes or changes a group.
-pub(crate) async fn put(call: Call, Path(name): Path<String>, form: Form) -> Handled {
-    call.caller.require(Privilege::Users, None)?;
+/// What a form changes of a group.
+fn change_of(call: &Call, form: &Form) -> Result<GroupChange, Reply> {
     let text = |field| form.get(field).map(str::to_owned);
-    let change = GroupChange {
+    Ok(GroupChange {
         description: text("description"),
-        roles: roles_of(&form)?,
+        roles: roles_of(call, form, "group")?,
         ldap_group_ref: text("ldap_group_ref"),
-    };
+    })
+}
+
+async fn change(call: &Call, name: String, change: GroupChange) -> Handled {
     let by = call.caller.roles.privileges(None);
     call.blocking(move |state| {
         let users = &state.parts.users;
@@ -61,6 +63,25 @@ pub(crate) async fn put(call: Call, Path(name): Path<String>, form: Form) -> Han
     .await?
     .map_err(|error| refusal(&error))?;
     done_text()
+}
+
+/// `PUT /settings/rbac/groups/GROUP`: makes a group, or replaces all of one; what is left out it has no more.
+pub(crate) async fn put(call: Call, Path(name): Path<String>, form: Form) -> Handled {
+    call.caller.require(Privilege::Users, None)?;
+    let given = change_of(&call, &form)?;
+    let whole = GroupChange {
+        description: Some(given.description.unwrap_or_default()),
+        roles: Some(given.roles.unwrap_or_default()),
+        ldap_group_ref: Some(given.ldap_group_ref.unwrap_or_default()),
+    };
+    change(&call, name, whole).await
+}
+
+/// `PATCH /settings/rbac/groups/GROUP`: makes a group, or changes what is given of one.
+pub(crate) async fn patch(call: Call, Path(name): Path<String>, form: Form) -> Handled {
+    call.caller.require(Privilege::Users, None)?;
+    let given = change_of(&call, &form)?;
+    change(&call, name, given).await
 }
 
 /// `DELETE /settings/rbac/groups/GROUP`: its users are in it no more.

@@ -52,7 +52,7 @@ pub(crate) async fn timing(call: Call, Path((bucket, name)): Path<(String, Strin
 pub(crate) async fn stats(call: Call) -> Handled {
     call.caller.require(Privilege::Stats, None)?;
     let mut server = Map::new();
-    (call.state.parts.stats)(&mut |name, text| {
+    call.state.server_stats(&mut |name, text| {
         server.insert(name.to_owned(), text.into());
     });
     let mut buckets = Map::new();

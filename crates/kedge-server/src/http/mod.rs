@@ -19,10 +19,12 @@ mod compaction;
 mod documents;
 mod form;
 mod groups;
+mod hosts;
 mod kedge;
 mod metrics;
 mod nodes;
 mod permissions;
+mod places;
 mod pools;
 mod reply;
 mod router;
@@ -38,12 +40,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kedge_cluster::{ClusterView, Revision};
+use kedge_types::limits::MGMT_UNAUTHENTICATED_MS_MAX;
 use tokio::sync::{Semaphore, watch};
 
 pub use backend::{BucketFacts, Buckets, BucketsError};
+pub use hosts::AllowedHosts;
+use places::Places;
 pub use serve::{HttpHandle, start};
 
 use crate::cluster::ClusterNode;
+use crate::login::PasswordChecks;
 use crate::pools::TaskPools;
 use crate::users::Users;
 
@@ -51,14 +57,17 @@ use crate::users::Users;
 pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// Largest header of a request, in bytes.
 pub const HEADER_BYTES_MAX: usize = 32 << 10;
-/// Most connections at a time; one more gets 503.
-pub const CONNECTIONS_MAX: usize = 256;
 /// How long the next request's header may take to arrive, which also ends idle connections.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a request's body may take to arrive.
 pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long requests under way may take when the server stops.
 pub const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a connection may take to have a right password.
+pub const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_millis(MGMT_UNAUTHENTICATED_MS_MAX);
+/// Requests of people that may block at a time; those of other nodes have threads left.
+const PEOPLE_MAX: usize = 12;
 
 /// Calls its argument with the name and value of each statistic of the server as a whole.
 pub type ServerStats = Box<dyn Fn(&mut dyn FnMut(&str, &str)) + Send + Sync>;
@@ -79,6 +88,8 @@ pub struct HttpParts {
     pub pools: Arc<TaskPools>,
     /// The data directory, to tell how much room there is.
     pub data_dir: PathBuf,
+    /// The names that management may be called by.
+    pub hosts: AllowedHosts,
     /// vBuckets of a bucket that is created without `numVBuckets`.
     pub vbuckets_default: u16,
 }
@@ -91,8 +102,12 @@ pub struct HttpState {
     revisions: watch::Sender<Revision>,
     /// Becomes true when the server stops; streams end.
     stopping: watch::Sender<bool>,
-    /// Held while a password is verified.
-    logins: Arc<Semaphore>,
+    /// Verifies passwords.
+    checks: Arc<PasswordChecks>,
+    /// Held while a request of people blocks.
+    people: Arc<Semaphore>,
+    /// Who has which connection.
+    places: Arc<Places>,
 }
 
 impl std::fmt::Debug for HttpState {
@@ -104,7 +119,7 @@ impl std::fmt::Debug for HttpState {
 impl HttpState {
     /// State for one server. It subscribes to the changes of the cluster.
     #[must_use]
-    pub fn new(parts: HttpParts) -> Self {
+    pub fn new(parts: HttpParts, checks: Arc<PasswordChecks>) -> Self {
         let (revisions, _) = watch::channel(parts.cluster.revision());
         let newest = revisions.clone();
         parts.cluster.subscribe(move |change| {
@@ -120,8 +135,16 @@ impl HttpState {
             started: Instant::now(),
             revisions,
             stopping: watch::Sender::new(false),
-            logins: Arc::new(Semaphore::new(1)),
+            checks,
+            people: Arc::new(Semaphore::new(PEOPLE_MAX)),
+            places: Arc::default(),
         }
+    }
+
+    /// Calls `each` with the name and value of each statistic of the server as a whole.
+    fn server_stats(&self, each: &mut dyn FnMut(&str, &str)) {
+        (self.parts.stats)(each);
+        self.places.stats(each);
     }
 
     /// Ends when the server stops.

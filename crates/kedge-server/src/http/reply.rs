@@ -61,6 +61,17 @@ impl Reply {
         reply
     }
 
+    /// 503, to be tried again in a second; on another connection, if this one ends.
+    pub(crate) fn busy(text: &str, ends: bool) -> Self {
+        let mut reply = Self::text(StatusCode::SERVICE_UNAVAILABLE, text);
+        let headers = reply.0.headers_mut();
+        headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        if ends {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        reply
+    }
+
     /// 500; the reason is logged here, since nobody further up sees it.
     pub(crate) fn failed(what: &str, why: &dyn std::fmt::Display) -> Self {
         tracing::error!("management: cannot {what}: {why}");

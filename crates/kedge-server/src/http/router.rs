@@ -12,11 +12,11 @@ use axum::response::Response;
 use axum::routing::{get, post, put};
 use tower::ServiceExt as _;
 
-use super::call::{Call, LocalAddress};
+use super::call::{Arrival, Call};
 use super::reply::{Handled, Reply};
 use super::{
-    HttpState, auth, buckets, cluster, collections, compaction, groups, kedge, metrics, nodes,
-    permissions, pools, threads, users,
+    HttpState, auth, buckets, cluster, collections, compaction, groups, hosts, kedge, metrics,
+    nodes, permissions, pools, threads, users,
 };
 
 /// Answers requests. A clone is cheap.
@@ -41,14 +41,15 @@ impl App {
             .method_not_allowed_fallback(method_not_allowed)
             .layer(from_fn_with_state(state.clone(), cluster::everywhere))
             .layer(from_fn_with_state(state.clone(), auth::authenticate))
+            .layer(from_fn_with_state(state.clone(), hosts::guard))
             .with_state(state);
         Self(router)
     }
 
-    /// Answers one request that came in at `local`.
-    pub(crate) async fn call(self, mut request: Request<Body>, local: LocalAddress) -> Response {
+    /// Answers one request of a connection.
+    pub(crate) async fn call(self, mut request: Request<Body>, arrival: Arrival) -> Response {
         normalise(&mut request);
-        request.extensions_mut().insert(local);
+        request.extensions_mut().insert(arrival);
         let answered: Result<Response, Infallible> = self.0.oneshot(request).await;
         answered.unwrap_or_else(|never| match never {})
     }
@@ -168,13 +169,19 @@ fn user_routes() -> Routes {
         .route("/settings/rbac/users/{domain}", get(users::list_domain))
         .route(
             "/settings/rbac/users/{domain}/{user}",
-            put(users::put).get(users::get).delete(users::remove),
+            put(users::put)
+                .patch(users::patch)
+                .get(users::get)
+                .delete(users::remove),
         )
         .route("/settings/rbac/roles", get(users::roles))
         .route("/settings/rbac/groups", get(groups::list))
         .route(
             "/settings/rbac/groups/{group}",
-            get(groups::get).put(groups::put).delete(groups::remove),
+            get(groups::get)
+                .put(groups::put)
+                .patch(groups::patch)
+                .delete(groups::remove),
         )
 }
 

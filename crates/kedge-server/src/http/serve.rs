@@ -14,25 +14,25 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use socket2::{SockRef, TcpKeepalive};
 use tokio::net::TcpStream;
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::call::LocalAddress;
+use super::call::Arrival;
+use super::places::Place;
 use super::router::App;
-use super::{CONNECTIONS_MAX, HEADER_BYTES_MAX, HEADER_TIMEOUT, HttpState, STOP_TIMEOUT};
+use super::{
+    HEADER_BYTES_MAX, HEADER_TIMEOUT, HttpState, PEOPLE_MAX, STOP_TIMEOUT, UNAUTHENTICATED_TIMEOUT,
+};
 
 /// Threads for what blocks; they end when they had nothing to do for a while.
-const BLOCKING_THREADS_MAX: usize = 4;
+const BLOCKING_THREADS_MAX: usize = PEOPLE_MAX + 4;
 /// How long a blocking thread stays idle.
 const BLOCKING_THREAD_IDLE: Duration = Duration::from_secs(5);
 /// How long accepting pauses when the process has no descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// When a peer that went away without a word is looked for; it holds a stream otherwise.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
-
-/// What a client gets when all connections are taken.
-const FULL: &[u8] =
-    b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nRetry-After: 1\r\nConnection: close\r\n\r\n";
+/// How soon a connection whose time is up is looked at again, while its password is verified.
+const BUSY_PAUSE: Duration = Duration::from_millis(100);
 
 /// A running management server. Dropping it stops it too.
 #[derive(Debug)]
@@ -68,14 +68,32 @@ impl Drop for HttpHandle {
 /// # Errors
 /// When the system refuses a thread, or the listener is not usable.
 pub fn start(listener: TcpListener, state: HttpState) -> io::Result<HttpHandle> {
-    start_with(listener, state, HEADER_TIMEOUT)
+    start_with(listener, state, Times::default())
 }
 
-/// [`start`] with another time for headers to arrive.
+/// How long connections may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// For a header to arrive.
+    pub(super) header: Duration,
+    /// To have a right password.
+    pub(super) unauthenticated: Duration,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            header: HEADER_TIMEOUT,
+            unauthenticated: UNAUTHENTICATED_TIMEOUT,
+        }
+    }
+}
+
+/// [`start`] with other times.
 pub(super) fn start_with(
     listener: TcpListener,
     state: HttpState,
-    header_timeout: Duration,
+    times: Times,
 ) -> io::Result<HttpHandle> {
     listener.set_nonblocking(true)?;
     let state = Arc::new(state);
@@ -94,7 +112,7 @@ pub(super) fn start_with(
     let thread = std::thread::Builder::new()
         .name("kedge-http".to_owned())
         .spawn(move || {
-            runtime.block_on(accept(listener, served, header_timeout));
+            runtime.block_on(accept(listener, served, times));
             // A call that still blocks on the disk is not waited for.
             runtime.shutdown_background();
         })?;
@@ -104,18 +122,13 @@ pub(super) fn start_with(
     })
 }
 
-async fn accept(
-    listener: tokio::net::TcpListener,
-    state: Arc<HttpState>,
-    header_timeout: Duration,
-) {
+async fn accept(listener: tokio::net::TcpListener, state: Arc<HttpState>, times: Times) {
     let app = App::new(state.clone());
     let mut protocol = http1::Builder::new();
     protocol
         .timer(TokioTimer::new())
-        .header_read_timeout(header_timeout)
+        .header_read_timeout(times.header)
         .max_header_size(HEADER_BYTES_MAX);
-    let free = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let mut connections = JoinSet::new();
     let mut stopped = std::pin::pin!(state.stopped());
     loop {
@@ -126,17 +139,21 @@ async fn accept(
             () = &mut stopped => break,
         };
         match accepted {
-            Ok((stream, _)) => match free.clone().try_acquire_owned() {
-                Ok(place) => {
-                    let served = connection(stream, protocol.clone(), app.clone(), state.clone());
-                    connections.spawn(async move {
-                        served.await;
-                        drop(place);
-                    });
-                }
-                // A best effort: who does not read it sees the connection close.
-                Err(_) => drop(stream.try_write(FULL)),
-            },
+            Ok((stream, peer)) => {
+                let place = Arc::new(state.places.admit(peer.ip()));
+                let served = serve(stream, &protocol, &app, &state, place.clone());
+                connections.spawn(async move {
+                    tokio::select! {
+                        () = served => {}
+                        () = place.evicted() => {
+                            tracing::debug!(%peer, "management: a connection without a login makes room for another");
+                        }
+                        () = overdue(&place, times.unauthenticated) => {
+                            tracing::debug!(%peer, "management: closing a connection that did not log in");
+                        }
+                    }
+                });
+            }
             Err(error) => {
                 tracing::warn!("management: cannot accept a connection: {error}");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -148,18 +165,49 @@ async fn accept(
     let _ = tokio::time::timeout(STOP_TIMEOUT, all_ended).await;
 }
 
-async fn connection(stream: TcpStream, protocol: http1::Builder, app: App, state: Arc<HttpState>) {
-    let Ok(local) = stream.local_addr().map(LocalAddress) else {
+/// Ends when a connection has had no right password for too long, nor waits for one to be verified.
+async fn overdue(place: &Place, unauthenticated: Duration) {
+    tokio::time::sleep(unauthenticated).await;
+    while !place.is_idle_stranger() {
+        if !place.is_strangers() {
+            return std::future::pending().await;
+        }
+        tokio::time::sleep(BUSY_PAUSE).await;
+    }
+}
+
+fn serve(
+    stream: TcpStream,
+    protocol: &http1::Builder,
+    app: &App,
+    state: &Arc<HttpState>,
+    place: Arc<Place>,
+) -> impl Future<Output = ()> + Send + use<> {
+    connection(stream, protocol.clone(), app.clone(), state.clone(), place)
+}
+
+async fn connection(
+    stream: TcpStream,
+    protocol: http1::Builder,
+    app: App,
+    state: Arc<HttpState>,
+    place: Arc<Place>,
+) {
+    let Ok(local) = stream.local_addr() else {
         return;
     };
+    let arrival = Arrival { local, place };
     let socket = SockRef::from(&stream);
     // Without these a connection works as well, only slower or for longer.
     let _ = socket.set_tcp_nodelay(true);
     let _ = socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(KEEPALIVE_IDLE));
     let service = service_fn(move |request: Request<Incoming>| {
-        let app = app.clone();
+        let (app, arrival) = (app.clone(), arrival.clone());
         async move {
-            let response = app.call(request.map(Body::new), local).await;
+            let place = arrival.place.clone();
+            place.set_busy(true);
+            let response = app.call(request.map(Body::new), arrival).await;
+            place.set_busy(false);
             Ok::<_, std::convert::Infallible>(response)
         }
     });

@@ -69,7 +69,8 @@ pub(super) fn refusal(error: &UsersError) -> Reply {
         UsersError::Refused(Error::NoRandomness) => {
             return Reply::failed("change the users", error);
         }
-        UsersError::Refused(Error::BadPassword(_)) => "password",
+        UsersError::Refused(Error::BadPassword(_)) | UsersError::ShortPassword(_) => "password",
+        UsersError::UndefinedRoles { .. } => "roles",
         UsersError::Refused(Error::BadDisplayName(_)) => "name",
         UsersError::Refused(Error::BadDescription(_)) => "description",
         UsersError::Refused(Error::UnknownGroup(_) | Error::TooManyGroups) => "groups",
@@ -127,41 +128,81 @@ pub(crate) async fn get(call: Call, Path((domain, id)): Path<(String, String)>) 
     call.caller.require(Privilege::InspectUsers, None)?;
     let users = call.state.parts.users.read();
     match users.get(&id) {
-        Some(user) if domain == LOCAL => ok(&document(&users, user, LOCAL)),
+        Some(user) if domain == LOCAL && id != CLUSTER_USER => ok(&document(&users, user, LOCAL)),
         _ => Err(unknown_user()),
     }
 }
 
-/// The roles of a form, if it has any.
-pub(super) fn roles_of(form: &Form) -> Result<Option<Roles>, Reply> {
-    let roles = form.get("roles").map(str::parse::<Roles>).transpose();
-    roles.map_err(|error| refusal(&error.into()))
+/// The roles of a form, if it has any. What they name has to be there, unless another node has found that already.
+pub(super) fn roles_of(
+    call: &Call,
+    form: &Form,
+    whom: &'static str,
+) -> Result<Option<Roles>, Reply> {
+    let Some(text) = form.get("roles") else {
+        return Ok(None);
+    };
+    let undefined = |roles| refusal(&UsersError::UndefinedRoles { whom, roles });
+    let roles: Roles = text.parse().map_err(|error| match error {
+        Error::UnknownRole(role) => undefined(vec![role]),
+        error => refusal(&error.into()),
+    })?;
+    if call.caller.id == CLUSTER_USER {
+        return Ok(Some(roles));
+    }
+    let missing = roles.iter().filter(|role| !is_defined(call, role));
+    let missing: Vec<String> = missing.map(ToString::to_string).collect();
+    match missing.is_empty() {
+        true => Ok(Some(roles)),
+        false => Err(undefined(missing)),
+    }
 }
 
-fn change_of(form: &Form) -> Result<UserChange, Reply> {
+/// Whether the bucket, scope and collection of a role are there.
+fn is_defined(call: &Call, role: &Role) -> bool {
+    let is_given = |name: &Option<&str>| name.is_some_and(|name| name != "*");
+    let Some(bucket) = Some(role.bucket()).filter(is_given).flatten() else {
+        return true;
+    };
+    let Some(manifest) = call.buckets().manifest(bucket) else {
+        return false;
+    };
+    let Some(scope) = Some(role.scope()).filter(is_given).flatten() else {
+        return true;
+    };
+    let Some(scope) = manifest.scopes.iter().find(|known| known.name == scope) else {
+        return false;
+    };
+    let Some(collection) = Some(role.collection()).filter(is_given).flatten() else {
+        return true;
+    };
+    let mut collections = scope.collections.iter();
+    collections.any(|known| known.name == collection)
+}
+
+/// What a form changes of a user.
+fn change_of(call: &Call, form: &Form) -> Result<UserChange, Reply> {
     let groups = form.get("groups").map(|groups| {
         let names = groups.split(',').map(str::trim);
         let names = names.filter(|name| !name.is_empty());
         names.map(str::to_owned).collect()
     });
+    // As it was given: blanks are part of a password.
+    let password = form.raw("password").map(str::to_owned);
+    // Nodes may differ in what they ask for: the one that a person talks to decides.
+    if let Some(password) = password.as_ref().filter(|_| call.caller.id != CLUSTER_USER) {
+        let checked = call.state.parts.users.check_length(password);
+        checked.map_err(|error| refusal(&error))?;
+    }
     Ok(UserChange {
-        // As it was given: blanks are part of a password.
-        password: form.raw("password").map(str::to_owned),
+        password,
         name: form.get("name").map(str::to_owned),
-        roles: roles_of(form)?,
+        roles: roles_of(call, form, "user")?,
         groups,
     })
 }
 
-/// `PUT /settings/rbac/users/local/USER`: makes or changes a user.
-pub(crate) async fn put(
-    call: Call,
-    Path((domain, id)): Path<(String, String)>,
-    form: Form,
-) -> Handled {
-    call.caller.require(Privilege::Users, None)?;
-    local_only(&domain)?;
-    let change = change_of(&form)?;
+async fn change(call: &Call, id: String, change: UserChange) -> Handled {
     let by = call.caller.roles.privileges(None);
     call.blocking(move |state| {
         let users = &state.parts.users;
@@ -170,6 +211,40 @@ pub(crate) async fn put(
     .await?
     .map_err(|error| refusal(&error))?;
     done_text()
+}
+
+/// `PUT /settings/rbac/users/local/USER`: makes a user, or replaces all of one but the password, if none is given: what is
+/// left out the user has no more.
+pub(crate) async fn put(
+    call: Call,
+    Path((domain, id)): Path<(String, String)>,
+    form: Form,
+) -> Handled {
+    call.caller.require(Privilege::Users, None)?;
+    local_only(&domain)?;
+    let given = change_of(&call, &form)?;
+    let whole = UserChange {
+        password: given.password,
+        name: Some(given.name.unwrap_or_default()),
+        roles: Some(given.roles.unwrap_or_default()),
+        groups: Some(given.groups.unwrap_or_default()),
+    };
+    change(&call, id, whole).await
+}
+
+/// `PATCH /settings/rbac/users/local/USER`: changes what is given of a user that is there.
+pub(crate) async fn patch(
+    call: Call,
+    Path((domain, id)): Path<(String, String)>,
+    form: Form,
+) -> Handled {
+    call.caller.require(Privilege::Users, None)?;
+    local_only(&domain)?;
+    if !call.state.parts.users.read().exists(&id) {
+        return Err(unknown_user());
+    }
+    let given = change_of(&call, &form)?;
+    change(&call, id, given).await
 }
 
 /// `DELETE /settings/rbac/users/local/USER`.
@@ -192,6 +267,8 @@ pub(crate) async fn remove(call: Call, Path((domain, id)): Path<(String, String)
 pub(crate) async fn change_password(call: Call, form: Form) -> Handled {
     let id = call.caller.id.clone();
     let password = form.raw("password").unwrap_or_default().to_owned();
+    let checked = call.state.parts.users.check_length(&password);
+    checked.map_err(|error| refusal(&error))?;
     let node = call.state.parts.node.clone();
     let cluster = |error: &ChangeError| super::cluster::refusal(error);
     if let Some(node) = node.clone() {
@@ -206,15 +283,15 @@ pub(crate) async fn change_password(call: Call, form: Form) -> Handled {
     let (user, new) = (id.clone(), password.clone());
     call.blocking(move |state| {
         let users = &state.parts.users;
-        users.change(|store| store.set_password(&user, &new, unix_secs()))
+        users.change(|store| store.set_own_password(&user, &new, unix_secs()))
     })
     .await?
     .map_err(|error| refusal(&error))?;
     if let Some(node) = node {
-        // Each node salts it anew: others hear the password, as they do of a user that is set.
+        // Each node salts it anew: others hear the password, as they do of a user that is set. The rest stays.
         let path = format!("/settings/rbac/users/{LOCAL}/{}", encoded(&id));
         let form = format!("password={}", encoded(&password));
-        call.blocking(move |_| node.repeat("PUT", &path, FORM, form.as_bytes()))
+        call.blocking(move |_| node.repeat("PATCH", &path, FORM, form.as_bytes()))
             .await?
             .map_err(|error| cluster(&error))?;
     }

@@ -6,12 +6,13 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
 
 use crate::ServerError;
+use crate::cluster::ClusterSetup;
 use crate::limits::THREADS_MAX;
 
 /// Connections that the system may hold for us until they are accepted.
 const BACKLOG: i32 = 1_024;
 /// File descriptors that are not connections of the KV and memcached ports: logs, listeners, polls, HTTP.
-const RESERVED_FILES: u64 = 512;
+const RESERVED_FILES: u64 = 768;
 
 pub(super) fn thread_count(asked: u16) -> Result<u16, ServerError> {
     if asked > THREADS_MAX {
@@ -54,6 +55,21 @@ pub(super) fn allowed_connections(wanted: u32) -> u32 {
 /// Files of vBuckets that all buckets together may keep open: a quarter of the limit.
 pub(crate) fn files_for_buckets() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4
+}
+
+/// The names of this machine, and those by which the nodes of its cluster are reached.
+pub(super) fn names(cluster: Option<&ClusterSetup>) -> impl Iterator<Item = String> + use<> {
+    let machine = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let nodes = cluster.map_or(&[][..], |setup| &setup.file.nodes);
+    let mut names = vec![machine];
+    for node in nodes {
+        names.push(node.host.clone());
+        names.extend(node.external.as_ref().map(|external| external.host.clone()));
+    }
+    names.into_iter().filter(|name| !name.is_empty())
 }
 
 pub(super) fn bind(

@@ -42,6 +42,7 @@ use crate::histogram::Style;
 use crate::inbox::Port;
 use crate::memcached_connections::Listed;
 use crate::metrics::Metrics;
+use crate::newcomers::{Newcomer, Newcomers};
 use crate::output::Output;
 use crate::shared::Shared;
 use crate::text_exec::{self, Retrieval};
@@ -107,6 +108,8 @@ pub(crate) struct Session {
     needs_login: bool,
     /// Its place in the list of the memcached port's connections.
     listed: Option<Listed>,
+    /// Its place among connections that have not logged in, while it is one.
+    pub(crate) newcomer: Option<Newcomer>,
     /// A login under way.
     pub(crate) login: Option<Box<ServerSession>>,
     pub(crate) bucket: Option<Arc<Bucket>>,
@@ -151,6 +154,7 @@ impl Session {
             of_auth_file: false,
             needs_login: port == Port::Kv || shared.memcached_rules.login,
             listed: (port == Port::Memcached).then(|| shared.memcached_connections.add(peer)),
+            newcomer: None,
             login: None,
             bucket: None,
             rights: Rights::NONE,
@@ -199,6 +203,20 @@ impl Session {
 
     pub(crate) fn speaks_text(&self) -> bool {
         self.dialect == Dialect::MemcachedText
+    }
+
+    /// Lists it among the connections that have not logged in, or takes it off, as it is now.
+    pub(crate) fn note_login(&mut self, newcomers: &Newcomers) {
+        match self.newcomer {
+            Some(newcomer) if self.is_authenticated() => {
+                newcomers.leave(newcomer);
+                self.newcomer = None;
+            }
+            None if !self.is_authenticated() => {
+                self.newcomer = Some(newcomers.enter(self.peer.ip(), self.id));
+            }
+            _ => {}
+        }
     }
 
     /// What the next parked command is known by.

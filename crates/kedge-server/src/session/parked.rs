@@ -96,12 +96,12 @@ impl Session {
         }
     }
 
-    /// A login that was parked ended.
+    /// A login that was parked ended; `None`: it was not worked out.
     pub(crate) fn on_login(
         &mut self,
         turn: &mut Turn<'_>,
         slot: u8,
-        login: Login,
+        login: Option<Login>,
         out: &mut Output,
     ) -> Flow {
         let Some(flight) = self.flights.take(slot) else {
@@ -118,7 +118,13 @@ impl Session {
         }
         let composer = self.composer_of(ended);
         let begin = out.position();
-        let result = commands::logged_in(self, turn, &composer, login, out);
+        let result = match login {
+            Some(login) => commands::logged_in(self, turn, &composer, login, out),
+            None => Err(Failure::new(
+                Status::TemporaryFailure,
+                "too many logins of this client wait for their turn",
+            )),
+        };
         self.answered(turn, ended, composer, result, begin, out)
     }
 

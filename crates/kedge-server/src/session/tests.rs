@@ -22,7 +22,7 @@ use crate::dcp::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
 use crate::inbox::{FrontEnds, Inbox, Message};
 use crate::limits::Limits;
-use crate::login::Logins;
+use crate::login::PasswordChecks;
 use crate::pools::TaskPools;
 use crate::pools::tests::FEW_THREADS;
 use crate::registry::{BucketRegistry, RegistrySetup};
@@ -95,12 +95,13 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
         memcached_connections: Arc::default(),
         delayed_flush: DelayedFlush::start(&pools, &clock).unwrap(),
         clock,
-        logins: Logins::start(&pools, front_ends).unwrap(),
+        checks: Arc::new(PasswordChecks::start(&pools).unwrap()),
         front_ends: front_ends.clone(),
         dcp: Arc::new(DcpConnections::new(front_ends.clone())),
         pools,
         marks: Marks::default(),
         client_addresses: ClientAddresses::default(),
+        newcomers: Arc::default(),
         stat_timings: StatTimings::default(),
     }
 }

@@ -86,10 +86,7 @@ fn log_in(session: &mut Session, turn: &mut Turn<'_>, value: &[u8], out: &mut Ou
         ended(session, turn, None::<Timing>, start_ns);
         return Outcome::Answered;
     }
-    if let Err(status) = submit_login(session, shared, Mechanism::Plain, message) {
-        write_status(out, status);
-        return Outcome::Answered;
-    }
+    submit_login(session, shared, Mechanism::Plain, message);
     let flight = Flight {
         opcode: Opcode::SaslAuth,
         opaque: 0,
@@ -100,15 +97,19 @@ fn log_in(session: &mut Session, turn: &mut Turn<'_>, value: &[u8], out: &mut Ou
     Outcome::Parked
 }
 
-/// The task of logins has checked a password.
+/// The task of logins has checked a password; `None`: it has not, as too many wait.
 pub(crate) fn logged_in(
     session: &mut Session,
     turn: &mut Turn<'_>,
-    login: Login,
+    login: Option<Login>,
     start_ns: u64,
     out: &mut Output,
 ) {
-    match take_login(session, turn, login) {
+    let taken = match login {
+        Some(login) => take_login(session, turn, login),
+        None => Err(Status::TemporaryFailure),
+    };
+    match taken {
         Ok(Step::Done { .. }) => out.buffer().extend_from_slice(reply::STORED),
         Ok(_) | Err(Status::AuthError) => reply::write_client_error(out.buffer(), FAILED),
         Err(status) => write_status(out, status),

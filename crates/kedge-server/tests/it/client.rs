@@ -92,7 +92,10 @@ pub(crate) struct Client {
 }
 
 fn open(address: SocketAddr) -> TcpStream {
-    let stream = TcpStream::connect(address).unwrap();
+    prepared(TcpStream::connect(address).unwrap())
+}
+
+fn prepared(stream: TcpStream) -> TcpStream {
     stream.set_read_timeout(Some(DEADLINE)).unwrap();
     stream.set_write_timeout(Some(DEADLINE)).unwrap();
     stream.set_nodelay(true).unwrap();
@@ -101,8 +104,13 @@ fn open(address: SocketAddr) -> TcpStream {
 
 impl Client {
     pub(crate) fn connect(address: SocketAddr) -> Self {
+        Self::over(open(address))
+    }
+
+    /// Over a connection that was made otherwise.
+    pub(crate) fn over(stream: TcpStream) -> Self {
         Self {
-            stream: open(address),
+            stream: prepared(stream),
             received: Vec::new(),
             features: Features::NONE,
             opaque: 0,

@@ -13,6 +13,7 @@ mod dcp;
 mod disk_stats;
 mod error_map;
 mod evicted;
+mod floods;
 mod hostile;
 mod key_stats;
 mod limits;

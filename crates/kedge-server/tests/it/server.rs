@@ -135,6 +135,7 @@ impl Kedge {
             pools: FEW_THREADS,
             limits: setup.limits,
             create: Some(setup.bucket),
+            http_allowed_hosts: Vec::new(),
             vbuckets_default: 16,
             recovery: Recovery::Strict,
             cluster: None,

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use kedge_auth::{Privilege, Roles};
+use kedge_auth::{Privilege, RESERVED_PREFIX, Roles};
 use kedge_server::users::Users;
 
 use super::ServeError;
@@ -68,6 +68,12 @@ pub(super) fn ensure(users: &Users, effective: &Effective) -> Result<(), ServeEr
     let store = users.read();
     let password_given = effective.is_given("password");
     let user_exists = store.exists(user);
+    if kedge_auth::is_reserved(user) {
+        return Err(ServeError::Administrator(format!(
+            "the user name \"{user}\" is reserved: names that begin with \"{RESERVED_PREFIX}\" are the server's own; choose another \
+             with --user"
+        )));
+    }
     let action = decide(Situation {
         first_start: store.is_empty(),
         user_exists,
@@ -78,6 +84,10 @@ pub(super) fn ensure(users: &Users, effective: &Effective) -> Result<(), ServeEr
             && store.verify_password(user, password.as_bytes()),
     });
     drop(store);
+    if matches!(action, Action::Add | Action::SetPassword) {
+        let checked = users.check_length(password);
+        checked.map_err(|error| ServeError::Administrator(error.to_string()))?;
+    }
     match action {
         Action::Nothing => Ok(()),
         Action::Refuse => Err(ServeError::Administrator(format!(

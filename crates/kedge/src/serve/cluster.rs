@@ -69,6 +69,10 @@ pub(super) fn ensure_user(users: &Users, cluster: &ClusterSetup) -> Result<(), S
     let secret = &cluster.file.secret;
     let store = users.read();
     if store.exists(CLUSTER_USER) {
+        // Whatever the file says: without all rights nodes are cut off from each other.
+        if store.roles_of(CLUSTER_USER) != Roles::admin() {
+            users.change(|store| store.set_roles(CLUSTER_USER, Roles::admin()))?;
+        }
         if !store.verify_password(CLUSTER_USER, secret.as_bytes()) {
             users.change(|store| store.set_password(CLUSTER_USER, secret, now_s()))?;
         }

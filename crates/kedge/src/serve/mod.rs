@@ -123,6 +123,7 @@ fn serve(effective: &Effective) -> Result<(), ServeError> {
     // Held until the end: whoever has it is the only one to write here.
     let _lock = lock(&*disk, &settings.data_dir)?;
     let users = Users::open(Arc::clone(&disk), settings.data_dir.join(USERS_FILE))?;
+    let users = users.with_password_length_min(settings.password_length_min.into());
     let users = Arc::new(users.audited(audit(&disk, settings)?));
     administrator::ensure(&users, effective)?;
     administrator::check_exposure(&users, settings)?;
@@ -253,6 +254,7 @@ fn server_config(
         },
         limits: Limits {
             connections_max: settings.connections_max,
+            memcached_connections_max: settings.memcached_connections_max,
             unauthenticated: settings.unauthenticated_timeout,
             idle: settings.idle_timeout,
             slow_sender: settings.slow_sender_timeout,
@@ -265,6 +267,7 @@ fn server_config(
             ..Limits::default()
         },
         create: (!settings.bucket.is_empty()).then(|| bucket::config(settings)),
+        http_allowed_hosts: settings.http_allowed_hosts.0.clone(),
         vbuckets_default: settings.vbuckets,
         recovery: match settings.recover {
             Recover::Strict => Recovery::Strict,

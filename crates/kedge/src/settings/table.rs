@@ -15,7 +15,7 @@ use kedge_executor::Threads;
 use kedge_server::Limits;
 use kedge_types::limits::VALUE_BYTES_MAX;
 
-use super::value::{Bytes, LogLevel, Recover, Value};
+use super::value::{Bytes, Hosts, LogLevel, Recover, Value};
 use crate::target::{KV_PORT, MEMCACHED_PORT, MGMT_PORT};
 
 /// A row of the table.
@@ -107,6 +107,8 @@ settings! {
         "Port of the key-value protocol, for Couchbase's SDKs. 0 is any free port.";
     mgmt_port: u16 = MGMT_PORT,
         "Port of management over HTTP. 0 is any free port.";
+    http_allowed_hosts: Hosts = Hosts::default(),
+        "Names that requests to management may use for this server in the header Host, separated by commas: one that begins with a dot stands for all names that end so, `*` for any. Addresses, localhost, the machine's own name and the nodes' names of the cluster file are always allowed; others are answered 403, as are pages of other origins. So a page that a browser has loaded from elsewhere cannot use this server.", default_note = "none";
     memcached_port: u16 = MEMCACHED_PORT,
         "Port for plain memcached clients, binary and text. 0 is any free port.";
     memcached_enabled: bool = true,
@@ -139,6 +141,8 @@ settings! {
         "Name of the administrator, made if it is not there.";
     password: String = DEFAULT_PASSWORD.to_owned(),
         "The administrator's password. Given on a later start, it replaces the one that is kept.", secret = true;
+    password_length_min: u16 = 6,
+        "Fewest characters of a password that is set from now on, also of `password`.";
     bucket: String = "default".to_owned(),
         "Bucket that is made if it is not there. Empty: none.";
     vbuckets: u16 = 1024,
@@ -232,8 +236,11 @@ settings! {
 
     ["Limits"]
     connections_max: u32 = Limits::default().connections_max,
-        "Most client connections at a time. It is lowered to what the limit of open files allows; one more is closed \
-         at once.";
+        "Most client connections at a time. It is lowered to what the limit of open files allows. One more is closed \
+         at once, unless one on the key-value port has not logged in yet: the oldest of these goes instead, of the \
+         address with most of them.";
+    memcached_connections_max: u32 = Limits::default().memcached_connections_max,
+        "How many of these may be on the memcached port, whose clients need not log in; one more is closed at once. 0: half of `connections_max`.", default_note = "half of `connections_max`";
     unauthenticated_timeout: Duration = Limits::default().unauthenticated,
         "Time that a client has to log in, where it has to.";
     idle_timeout: Duration = Limits::default().idle,

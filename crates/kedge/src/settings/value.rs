@@ -94,6 +94,35 @@ impl Value for PathBuf {
     }
 }
 
+/// Names of hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Hosts(pub(crate) Vec<String>);
+
+impl Value for Hosts {
+    const KIND: &'static str =
+        "host names without ports, separated by commas, such as db1.example.com,.svc.local";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let names: Vec<String> = match text.trim() {
+            "" => Vec::new(),
+            text => text.split(',').map(|name| name.trim().to_owned()).collect(),
+        };
+        let is_char = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        let is_name = |name: &String| {
+            let rest = name.strip_prefix('.').unwrap_or(name);
+            name == "*" || (!rest.is_empty() && rest.chars().all(is_char))
+        };
+        match names.iter().all(is_name) {
+            true => Ok(Self(names)),
+            false => Err(expected::<Self>()),
+        }
+    }
+
+    fn show(&self) -> String {
+        self.0.join(",")
+    }
+}
+
 /// A number of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Bytes(pub(crate) u64);
@@ -381,6 +410,16 @@ mod tests {
     #[test]
     fn values_are_read_and_shown() {
         check("4096", Some(&Bytes(4096)), "4KiB");
+        let hosts = |names: &[&str]| Hosts(names.iter().map(|name| (*name).to_owned()).collect());
+        check("", Some(&Hosts::default()), "");
+        check(
+            "a.example, .b,*",
+            Some(&hosts(&["a.example", ".b", "*"])),
+            "a.example,.b,*",
+        );
+        for wrong in [",", "a,", ".", "a:80", "http://a", "*.a"] {
+            check::<Hosts>(wrong, None, "");
+        }
         check("512 MiB", Some(&Bytes(512 << 20)), "512MiB");
         check("3gib", Some(&Bytes(3 << 30)), "3GiB");
         check("1000", Some(&Bytes(1000)), "1000");

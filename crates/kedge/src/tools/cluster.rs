@@ -19,6 +19,8 @@ pub(crate) struct ClusterArgs {
 #[derive(Subcommand, Clone, Debug)]
 enum ClusterCommand {
     /// Show nodes, states of vBuckets, and how far replicas are behind
+    ///
+    /// The exit code is 1 when a node cannot be reached, or a vBucket has no active or misses a copy.
     Status {
         /// Print the server's JSON instead of tables
         #[arg(long)]
@@ -64,11 +66,16 @@ pub(crate) fn run(args: &ClusterArgs) -> Result<(), ToolError> {
     let said = match &args.command {
         ClusterCommand::Status { json } => {
             let status = client.json("/kedge/cluster/status")?;
-            if *json {
-                format!("{status}\n")
-            } else {
-                describe(&status)
-            }
+            output::print(&match *json {
+                true => format!("{status}\n"),
+                false => describe(&status),
+            })?;
+            return match troubles(&status) {
+                none if none.is_empty() => Ok(()),
+                troubles => Err(ToolError::Usage(format!(
+                    "the cluster is not whole: {troubles}"
+                ))),
+            };
         }
         ClusterCommand::Failover { node, force } => {
             let force = if *force { "true" } else { "false" };
@@ -139,6 +146,32 @@ fn outcome(what: &str, said: &Value) -> String {
         ));
     }
     out
+}
+
+/// What is not as it should be, in a sentence; empty when all is.
+fn troubles(status: &Value) -> String {
+    let list = |field: &str| {
+        status
+            .get(field)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+    };
+    let is_down = |node: &&Value| node.get("up").and_then(Value::as_bool) != Some(true);
+    let down = list("nodes").filter(is_down);
+    let down = down.map(|node| format!("node \"{}\" does not answer", text(node, "name")));
+    let of_bucket = |bucket: &Value| {
+        let (without, missing) = (
+            number(bucket, "/withoutActive"),
+            number(bucket, "/missingCopies"),
+        );
+        let name = text(bucket, "name");
+        let words =
+            format!("bucket \"{name}\": {missing} vBuckets miss a copy, {without} have no active");
+        (without + missing > 0).then_some(words)
+    };
+    let short = list("buckets").filter_map(of_bucket);
+    down.chain(short).collect::<Vec<_>>().join("; ")
 }
 
 fn describe(status: &Value) -> String {
@@ -265,6 +298,26 @@ mod tests {
         );
         status["buckets"][0]["wantedReplicas"] = 2.into();
         assert!(describe(&status).contains("with 1 replicas, to be 2; 64 miss a copy"));
+    }
+
+    #[test]
+    fn what_is_missing_is_said() {
+        let mut status = json!({
+            "nodes": [{"name": "n_0", "up": true}, {"name": "n_1", "up": true, "failedOver": true}],
+            "buckets": [{"name": "default", "missingCopies": 0, "withoutActive": 0}],
+        });
+        assert_eq!(troubles(&status), "");
+        status["buckets"][0]["missingCopies"] = 22.into();
+        assert_eq!(
+            troubles(&status),
+            "bucket \"default\": 22 vBuckets miss a copy, 0 have no active"
+        );
+        status["nodes"][1]["up"] = false.into();
+        status["buckets"][0]["withoutActive"] = 11.into();
+        assert_eq!(
+            troubles(&status),
+            "node \"n_1\" does not answer; bucket \"default\": 22 vBuckets miss a copy, 11 have no active"
+        );
     }
 
     #[test]

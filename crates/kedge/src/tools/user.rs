@@ -33,8 +33,8 @@ enum UserCommand {
     Add {
         /// Name to log in with
         name: String,
-        /// Roles, such as admin, ro_admin or data_reader[default],data_writer[default]
-        #[arg(long, default_value = "admin")]
+        /// Roles, such as admin, ro_admin or data_reader[default],data_writer[default]; without any, the user can log in only
+        #[arg(long, default_value = "")]
         roles: String,
         /// Groups, separated by commas, whose roles the user has too
         #[arg(long, default_value = "")]
@@ -146,7 +146,7 @@ pub(crate) fn run(args: &UserArgs) -> Result<(), ToolError> {
                 return Err(ToolError::Usage(format!("there is no user \"{name}\"")));
             }
             let fields = [("roles", roles), ("groups", groups), ("name", display_name)];
-            client.expect("PUT", &place(name), &given(&fields))?;
+            client.expect("PATCH", &place(name), &given(&fields))?;
             format!("user \"{name}\" is changed\n")
         }
         UserCommand::Group(command) => group(&client, command)?,
@@ -166,9 +166,8 @@ pub(crate) fn run(args: &UserArgs) -> Result<(), ToolError> {
             if user(&client, name)?.is_none() {
                 return Err(ToolError::Usage(format!("there is no user \"{name}\"")));
             }
-            // What is left out stays as it is.
             let password = password.get(name)?;
-            client.expect("PUT", &place(name), &[("password", password.as_str())])?;
+            client.expect("PATCH", &place(name), &[("password", password.as_str())])?;
             format!("user \"{name}\" has a new password\n")
         }
     };
@@ -206,7 +205,7 @@ fn group(client: &HttpClient, command: &GroupCommand) -> Result<String, ToolErro
             description,
         } => {
             let fields = [("roles", roles), ("description", description)];
-            client.expect("PUT", &place(name), &given(&fields))?;
+            client.expect("PATCH", &place(name), &given(&fields))?;
             format!("group \"{name}\" is set\n")
         }
         GroupCommand::Remove { name } => {

@@ -197,9 +197,33 @@ fn a_password_given_later_replaces_the_old_one() {
     let error = connect_to(server.kv, "password").expect_err("not the password");
     assert_eq!(error.status(), Some(Status::AuthError));
     server.kill();
-    let server = Server::start(dir.path(), &["--password=other"]);
-    connect_to(server.kv, "other").expect("the new password");
+    let server = Server::start(dir.path(), &["--password=another"]);
+    connect_to(server.kv, "another").expect("the new password");
     server.try_connect().expect_err("the old password");
+}
+
+#[test]
+fn an_administrator_has_a_name_and_a_password_that_may_be() {
+    for (more, says) in [
+        ("--password=short", "at least 6 characters"),
+        ("--user=kedge.cluster", "reserved"),
+    ] {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut command = kedge(&[
+            "serve",
+            "--kv-port=0",
+            "--mgmt-port=0",
+            "--memcached-port=0",
+        ]);
+        command.arg("--data-dir").arg(dir.path());
+        let (code, _, stderr) = run(command.arg(more));
+        assert_eq!(code, Some(1), "{more}: {stderr}");
+        assert!(stderr.contains(says), "{more}: {stderr}");
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let more = ["--password-length-min=5", "--password=short"];
+    let server = Server::start(dir.path(), &more);
+    connect_to(server.kv, "short").expect("its password");
 }
 
 #[test]

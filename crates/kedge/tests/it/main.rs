@@ -10,6 +10,7 @@ mod crash_collections;
 mod crash_storage;
 mod crash_users;
 mod faults;
+mod floods;
 mod histories;
 mod hostile;
 mod import;

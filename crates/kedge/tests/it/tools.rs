@@ -216,7 +216,7 @@ fn collections_are_managed() {
 #[test]
 fn users_are_managed() {
     let (_dir, server) = start();
-    let new = "--new-password=first";
+    let new = "--new-password=the-first";
     tool(
         &server,
         &["user", "add", "ada", "--roles", "data_reader[default]", new],
@@ -230,7 +230,10 @@ fn users_are_managed() {
         .find(|line| line.starts_with("ada"))
         .expect("a row");
     assert!(ada.ends_with("data_reader[default]"), "{list}");
-    tool(&server, &["user", "passwd", "ada", "--new-password=second"]);
+    tool(
+        &server,
+        &["user", "passwd", "ada", "--new-password=the-second"],
+    );
     let list = tool(&server, &["user", "list"]);
     assert!(list.contains("data_reader[default]"), "roles stay: {list}");
     let url = format!("couchbase://{}/default", server.kv);
@@ -238,17 +241,73 @@ fn users_are_managed() {
         run(kedge(&["bucket", "list"]).args(["-U", &url, "-u", "ada", "-P", password])).2
     };
     assert!(
-        as_ada("first").contains("authentication as \"ada\" failed"),
+        as_ada("the-first").contains("authentication as \"ada\" failed"),
         "{}",
-        as_ada("first")
+        as_ada("the-first")
     );
     assert!(
-        !as_ada("second").contains("authentication"),
+        !as_ada("the-second").contains("authentication"),
         "{}",
-        as_ada("second")
+        as_ada("the-second")
     );
     tool(&server, &["user", "remove", "ada"]);
-    assert!(as_ada("second").contains("authentication as \"ada\" failed"));
+    assert!(as_ada("the-second").contains("authentication as \"ada\" failed"));
+}
+
+/// `kedge user add carol` made an administrator, with a password of one character if that was given.
+#[test]
+fn a_new_user_has_no_rights_but_those_that_are_given() {
+    let (_dir, server) = start();
+    let tries = |words: &[&str]| try_tool(&server, PASSWORD, words);
+    let (code, _, stderr) = tries(&["user", "add", "carol", "--new-password=x"]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("at least 6 characters"), "{stderr}");
+    let new = "--new-password=christmas";
+    let roles = [
+        "user",
+        "add",
+        "carol",
+        "--roles=data_reader[no-such-bucket]",
+        new,
+    ];
+    let (code, _, stderr) = tries(&roles);
+    assert_eq!(code, Some(1));
+    assert!(
+        stderr.contains("undefined: [data_reader[no-such-bucket]]"),
+        "{stderr}"
+    );
+    tool(
+        &server,
+        &["user", "add", "carol", "--display-name=Carol", new],
+    );
+    let url = format!("couchbase://{}/default", server.kv);
+    // Her password is right, and she may do nothing with it.
+    for list in ["bucket", "user"] {
+        let as_carol = ["-U", &url, "-u", "carol", "-P", "christmas"];
+        let (code, _, stderr) = run(kedge(&[list, "list"]).args(as_carol));
+        assert_eq!(code, Some(1), "{list}");
+        assert!(stderr.contains("Forbidden"), "{list}: {stderr}");
+    }
+    // What is not given stays.
+    tool(&server, &["user", "set", "carol", "--roles=ro_admin"]);
+    let list = tool(&server, &["user", "list"]);
+    let carol = list
+        .lines()
+        .find(|line| line.starts_with("carol"))
+        .expect("a row");
+    assert!(
+        carol.contains("Carol") && carol.ends_with("ro_admin"),
+        "{list}"
+    );
+    let reserved: [&[&str]; 2] = [
+        &["user", "remove", "kedge.cluster"],
+        &["user", "add", "kedge.x", new],
+    ];
+    for words in reserved {
+        let (code, _, stderr) = tries(words);
+        assert_eq!(code, Some(1), "{words:?}");
+        assert!(stderr.contains("reserved"), "{words:?}: {stderr}");
+    }
 }
 
 #[test]
@@ -344,6 +403,9 @@ fn tasks_and_their_times_are_shown() {
     connection
         .set(b"k", b"v", Some(DurabilityLevel::PersistToMajority))
         .expect("a write");
+    // A password that was not seen before has to be verified.
+    let (code, ..) = try_tool(&server, "wrong", &["bucket", "list"]);
+    assert_eq!(code, Some(1));
     let tasks = tool(&server, &["stats", "tasks"]);
     let line = |start: &[&str]| {
         tasks

@@ -29,10 +29,10 @@ fn revisions(followed: i64, applied: i64) -> [Revision; 2] {
 #[derive(Debug)]
 pub(super) struct ClusterSample {
     revisions: [Revision; 2],
-    /// (name, whether it answered when it was asked last) of each other node.
+    /// (name, whether it can be reached) of each other node.
     nodes: Vec<(String, bool)>,
-    /// (name, replicas, how many there are to be, vBuckets without one of them) of each bucket.
-    buckets: Vec<(String, [usize; 3])>,
+    /// (name, replicas, how many there are to be, vBuckets without one of them, vBuckets without an active) of each bucket.
+    buckets: Vec<(String, [usize; 4])>,
 }
 
 impl ClusterSample {
@@ -44,7 +44,9 @@ impl ClusterSample {
         let map = node.map();
         let of_bucket = |map: &kedge_cluster::ClusterMap, bucket: &kedge_cluster::MapBucket| {
             let wanted = bucket.wanted_replicas(map.nodes.len());
-            let figures = [bucket.replicas(), wanted, bucket.missing_copies()];
+            let shortfall = bucket.shortfall(|number| node.is_reached(number));
+            let (missing, without) = (shortfall.missing_copies, shortfall.without_active);
+            let figures = [bucket.replicas(), wanted, missing, without];
             (bucket.name.clone(), figures)
         };
         let buckets = map.iter().flat_map(|map| {
@@ -63,7 +65,7 @@ impl ClusterSample {
             let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
             ConstGauge::new(value).encode(metric)?;
         }
-        let help = "1 if the other node answered the last health check, at most a second ago, or 0";
+        let help = "1 if the other node can be reached, as of the last two seconds, or 0";
         let name = "kedge_cluster_node_up";
         let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
         for (node, up) in &self.nodes {
@@ -81,7 +83,11 @@ impl ClusterSample {
             ),
             (
                 "kedge_cluster_missing_copies",
-                "vBuckets of which a node is missing, or has not caught up yet",
+                "vBuckets of which a copy is missing: the node was failed over and has not caught up yet, or cannot be reached",
+            ),
+            (
+                "kedge_cluster_vbuckets_without_active",
+                "vBuckets that nobody serves, as there is no active or the node of the active cannot be reached",
             ),
         ];
         for (at, (name, help)) in figures.into_iter().enumerate() {
@@ -114,7 +120,7 @@ mod tests {
         let sample = ClusterSample {
             revisions: revisions(3, 2),
             nodes: vec![("n_1".to_owned(), true)],
-            buckets: vec![("b".to_owned(), [1, 2, 3])],
+            buckets: vec![("b".to_owned(), [1, 2, 3, 0])],
         };
         let mut registry = Registry::default();
         registry.register_collector(Box::new(sample));

@@ -89,7 +89,7 @@ struct Sample {
 impl Sample {
     fn take(state: &HttpState) -> Self {
         let mut server = Vec::new();
-        (state.parts.stats)(&mut |name, text| server.push((name.to_owned(), text.to_owned())));
+        state.server_stats(&mut |name, text| server.push((name.to_owned(), text.to_owned())));
         let source = &state.parts.buckets;
         let buckets = source.list().into_iter().map(|facts| facts.config.name);
         Self {

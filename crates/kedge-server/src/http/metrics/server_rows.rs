@@ -29,6 +29,48 @@ pub(in crate::http) const SERVER: &[Row] = &[
         "Connections of clients that were refused at the limit",
     ),
     (
+        "evicted_connections",
+        "kedge_connections_evicted",
+        true,
+        "Connections without a login that were closed to make room for others",
+    ),
+    (
+        "mgmt_connections_unauthenticated",
+        "kedge_mgmt_connections_unauthenticated",
+        false,
+        "Open connections of the management port on which no request had a right password yet",
+    ),
+    (
+        "mgmt_connections_user",
+        "kedge_mgmt_connections_user",
+        false,
+        "Open connections of the management port of users who are no administrators",
+    ),
+    (
+        "mgmt_connections_administrator",
+        "kedge_mgmt_connections_administrator",
+        false,
+        "Open connections of the management port of administrators",
+    ),
+    (
+        "mgmt_connections_node",
+        "kedge_mgmt_connections_node",
+        false,
+        "Open connections of the management port of other nodes of the cluster",
+    ),
+    (
+        "mgmt_connections_evicted",
+        "kedge_mgmt_connections_evicted",
+        true,
+        "Connections of the management port without a right password that were closed to make room for others",
+    ),
+    (
+        "mgmt_connections_refused",
+        "kedge_mgmt_connections_refused",
+        true,
+        "Requests to the management port that were answered 503 as all connections of users are taken",
+    ),
+    (
         "bytes_read",
         "kedge_received_bytes",
         true,

@@ -40,7 +40,10 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn connect(address: SocketAddr, login: Option<(&str, &str)>) -> Self {
-        let stream = TcpStream::connect(address).unwrap();
+        Self::over(TcpStream::connect(address).unwrap(), login)
+    }
+
+    pub(super) fn over(stream: TcpStream, login: Option<(&str, &str)>) -> Self {
         stream.set_read_timeout(Some(DEADLINE)).unwrap();
         stream.set_write_timeout(Some(DEADLINE)).unwrap();
         let authorization = login.map(|(user, password)| {
@@ -64,6 +67,13 @@ impl Client {
         let authorization = &self.authorization;
         let head =
             format!("{method} {path} HTTP/1.1\r\nHost: localhost\r\n{authorization}{headers}\r\n");
+        self.send(head.as_bytes());
+    }
+
+    /// Sends a request line and headers as they are, with the login.
+    pub(super) fn raw_head(&mut self, head: &str) {
+        let authorization = &self.authorization;
+        let head = format!("{head}{authorization}\r\n");
         self.send(head.as_bytes());
     }
 

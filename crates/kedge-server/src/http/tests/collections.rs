@@ -253,6 +253,8 @@ fn roles_decide_what_is_seen_and_changed() {
         ("manager", "bucket_admin[default]"),
         ("other", "scope_admin[other]"),
     ];
+    let other = kedge_bucket::BucketConfig::new("other", 1, 64 << 20);
+    server.registry.create(other).unwrap();
     for (user, roles) in users {
         let path = format!("/settings/rbac/users/local/{user}");
         let form = format!("password=x&roles={roles}");

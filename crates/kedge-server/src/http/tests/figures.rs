@@ -155,6 +155,7 @@ fn metrics_say_what_the_statistics_say() {
     let replicator = Replicator::new(&server.registry, &Arc::new(SystemClock::new())).unwrap();
     replicator.stats(&mut note);
     replicator.stop();
+    crate::http::places::Places::default().stats(&mut note);
     for (stat, ..) in metrics::SERVER {
         assert!(stats.iter().any(|known| known == stat), "{stat}");
     }

@@ -7,6 +7,7 @@ mod collections;
 mod compaction;
 mod documents;
 mod figures;
+mod floods;
 mod settings;
 mod sockets;
 mod streams;
@@ -26,8 +27,9 @@ use kedge_disk::PosixDisk;
 use kedge_executor::Executor;
 use kedge_types::SystemClock;
 
-use super::serve::start_with;
-use super::{HEADER_TIMEOUT, HttpHandle, HttpParts, HttpState};
+use super::serve::{Times, start_with};
+use super::{AllowedHosts, HEADER_TIMEOUT, HttpHandle, HttpParts, HttpState};
+use crate::login::PasswordChecks;
 use crate::pools::TaskPools;
 use crate::pools::tests::FEW_THREADS;
 use crate::registry::{BucketRegistry, RegistrySetup};
@@ -50,6 +52,7 @@ struct Server {
     address: SocketAddr,
     registry: Arc<BucketRegistry>,
     pools: Arc<TaskPools>,
+    checks: Arc<PasswordChecks>,
     handle: Option<HttpHandle>,
     // Last, so that files go when nothing uses them any more.
     dir: tempfile::TempDir,
@@ -57,10 +60,27 @@ struct Server {
 
 impl Server {
     fn start() -> Self {
-        Self::start_with(HEADER_TIMEOUT)
+        Self::start_timed(Times::default())
     }
 
-    fn start_with(header_timeout: Duration) -> Self {
+    fn start_timed(times: Times) -> Self {
+        Self::start_with(times, root())
+    }
+
+    fn start_for(users: UserStore) -> Self {
+        Self::start_with(Times::default(), users)
+    }
+
+    fn start_with_passwords_of(chars: usize) -> Self {
+        let users = Users::new(root(), Box::new(|_| Ok(())));
+        Self::start_as(Times::default(), users.with_password_length_min(chars))
+    }
+
+    fn start_with(times: Times, users: UserStore) -> Self {
+        Self::start_as(times, Users::new(users, Box::new(|_| Ok(()))))
+    }
+
+    fn start_as(times: Times, users: Users) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -87,14 +107,30 @@ impl Server {
             .unwrap();
         bucket.wait_loaded().unwrap();
         settle(pools.executor());
-        let state = HttpState::new(parts(&registry, &pools, dir.path().to_owned()));
-        let handle = start_with(listener, state, header_timeout).unwrap();
+        let checks = Arc::new(PasswordChecks::start(&pools).unwrap());
+        users.name_administrator("root");
+        let parts = HttpParts {
+            users: Arc::new(users),
+            ..parts(&registry, &pools, dir.path().to_owned())
+        };
+        let state = HttpState::new(parts, checks.clone());
+        let handle = start_with(listener, state, times).unwrap();
         Self {
             address,
             registry,
             pools,
+            checks,
             handle: Some(handle),
             dir,
+        }
+    }
+
+    /// Waits until so many passwords wait to be verified.
+    fn wait_for_checks(&self, count: usize) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.checks.waiting() < count {
+            assert!(Instant::now() < deadline, "{} wait", self.checks.waiting());
+            std::thread::yield_now();
         }
     }
 
@@ -142,18 +178,20 @@ impl Drop for Server {
     }
 }
 
-fn parts(registry: &Arc<BucketRegistry>, pools: &Arc<TaskPools>, data_dir: PathBuf) -> HttpParts {
+fn root() -> UserStore {
     let mut users = UserStore::new().unwrap();
     users
         .add("root", "secret", Roles::admin(), 1_700_000_000)
         .unwrap();
-    let users = Users::new(users, Box::new(|_| Ok(())));
-    users.name_administrator("root");
+    users
+}
+
+fn parts(registry: &Arc<BucketRegistry>, pools: &Arc<TaskPools>, data_dir: PathBuf) -> HttpParts {
     HttpParts {
         buckets: registry.clone(),
         node: None,
         cluster: registry.cluster().clone(),
-        users: Arc::new(users),
+        users: Arc::new(Users::new(root(), Box::new(|_| Ok(())))),
         stats: Box::new(|each| {
             each("curr_connections", "3");
             each("version", "text");
@@ -165,6 +203,7 @@ fn parts(registry: &Arc<BucketRegistry>, pools: &Arc<TaskPools>, data_dir: PathB
         }),
         pools: pools.clone(),
         data_dir,
+        hosts: AllowedHosts::new(["kedge.example".to_owned()]),
         vbuckets_default: 16,
     }
 }

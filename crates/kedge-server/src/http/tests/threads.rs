@@ -91,7 +91,7 @@ fn what_makes_no_sense_is_named_and_changes_nothing() {
 }
 
 #[test]
-fn passwords_are_verified_by_tasks_one_at_a_time() {
+fn passwords_that_are_not_known_are_verified_by_tasks() {
     let server = Server::start();
     let verified = || {
         let kinds = server.pools.executor().kinds();
@@ -101,7 +101,11 @@ fn passwords_are_verified_by_tasks_one_at_a_time() {
         logins.map_or(0, |info| info.run_time.count)
     };
     let before = verified();
+    // It was set in this process, and is known.
     assert_eq!(server.get(PATH).status, 200);
+    assert_eq!(verified(), before);
+    let mut wrong = server.connect_as("root", "wrong");
+    assert_eq!(wrong.request("GET", PATH, "").status, 401);
     // A run is counted after its result is there.
     while verified() == before {
         std::thread::yield_now();

@@ -133,6 +133,7 @@ fn what_cannot_be_is_refused_and_changes_nothing() {
     }
     assert_eq!(server.get(SCOPES).json()["uid"], "0");
     // Who may manage one scope only may not decide about all.
+    assert_eq!(server.post(SCOPES, "name=s").status, 200);
     let form = "password=x&roles=scope_admin[default:s]";
     let path = "/settings/rbac/users/local/scope";
     assert_eq!(server.connect().request("PUT", path, form).status, 200);

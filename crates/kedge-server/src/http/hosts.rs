@@ -1,0 +1,228 @@
+//! Which names this server may be called by, and which pages may send requests to it.
+//!
+//! A browser on a machine that reaches management can be made to send requests there by any page. One of a name that was
+//! pointed at this server's address meanwhile (DNS rebinding) could read the answers too. Both are told by headers that a
+//! page cannot choose: `Host` then is a name that is not the server's, and `Origin` not the server (RFC 6454 section 7).
+//! Clients that are no browsers send no `Origin`, and may leave out `Host`.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+
+use super::HttpState;
+use super::reply::Reply;
+
+/// The names that the server may be called by, beside addresses and `localhost`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AllowedHosts(Vec<String>);
+
+impl AllowedHosts {
+    /// These names; one that begins with `.` stands for all names that end so, and `*` for any.
+    #[must_use]
+    pub fn new(names: impl IntoIterator<Item = String>) -> Self {
+        let names = names.into_iter();
+        Self(names.map(|name| name.to_ascii_lowercase()).collect())
+    }
+
+    /// Whether the server may be called so.
+    fn allow(&self, host: &str) -> bool {
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        let bare = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+        if bare.unwrap_or(&host).parse::<IpAddr>().is_ok() || host == "localhost" {
+            return true;
+        }
+        self.0.iter().any(|name| {
+            let is_below = name.starts_with('.') && host.ends_with(name.as_str());
+            name == "*" || *name == host || is_below
+        })
+    }
+}
+
+/// Host and port of `HOST`, `HOST:PORT` or `[ADDRESS]:PORT`; `None` when it is none of these.
+fn split(authority: &str) -> Option<(&str, Option<&str>)> {
+    let is_port = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let end = match authority.strip_prefix('[') {
+        Some(rest) => rest.find(']')? + 2,
+        None => authority.find(':').unwrap_or(authority.len()),
+    };
+    let (host, rest) = authority.split_at(end);
+    let port = match rest.strip_prefix(':') {
+        Some(port) if is_port(port) => Some(port),
+        None if rest.is_empty() => None,
+        _ => return None,
+    };
+    (!host.is_empty()).then_some((host, port))
+}
+
+/// Why a request is refused.
+#[derive(Debug, PartialEq, Eq)]
+enum Refused {
+    Host(String),
+    Origin(String),
+}
+
+/// Checks what a request says of where it comes from and whom it is for.
+fn check(headers: &HeaderMap, allowed: &AllowedHosts) -> Result<(), Refused> {
+    let text = |value: &header::HeaderValue| String::from_utf8_lossy(value.as_bytes()).into_owned();
+    let mut host = None;
+    for value in headers.get_all(header::HOST) {
+        let value = text(value);
+        let is_allowed = split(&value).is_some_and(|(name, _)| allowed.allow(name));
+        if !is_allowed || host.is_some() {
+            return Err(Refused::Host(value));
+        }
+        host = Some(value);
+    }
+    for value in headers.get_all(header::ORIGIN) {
+        let value = text(value);
+        let is_own = host.as_deref().is_some_and(|host| is_same(&value, host));
+        if !is_own {
+            return Err(Refused::Origin(value));
+        }
+    }
+    Ok(())
+}
+
+/// Whether an origin is the server that the host names.
+fn is_same(origin: &str, host: &str) -> bool {
+    let Some((scheme, authority)) = origin.split_once("://") else {
+        return false;
+    };
+    let default = match scheme {
+        "http" => "80",
+        "https" => "443",
+        _ => return false,
+    };
+    match (split(authority), split(host)) {
+        (Some((theirs, their_port)), Some((ours, our_port))) => {
+            theirs.eq_ignore_ascii_case(ours)
+                && their_port.unwrap_or(default) == our_port.unwrap_or(default)
+        }
+        _ => false,
+    }
+}
+
+/// Lets a request through that may come from where it does, or answers 403.
+pub(super) async fn guard(
+    State(state): State<Arc<HttpState>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let refused = match check(request.headers(), &state.parts.hosts) {
+        Ok(()) => return next.run(request).await,
+        Err(refused) => refused,
+    };
+    let text = match &refused {
+        Refused::Host(host) => format!(
+            "This server is not called {host:?}. Use its address, or give the name in the setting http_allowed_hosts."
+        ),
+        Refused::Origin(origin) => format!("Pages of {origin:?} may not use this server."),
+    };
+    tracing::warn!(
+        ?refused,
+        "management: refused a request of a browser, or under a wrong name"
+    );
+    Reply::text(StatusCode::FORBIDDEN, text).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_and_ports_are_told_apart() {
+        for (authority, expected) in [
+            ("h", Some(("h", None))),
+            ("h:80", Some(("h", Some("80")))),
+            ("[::1]", Some(("[::1]", None))),
+            ("[::1]:8091", Some(("[::1]", Some("8091")))),
+            ("", None),
+            (":80", None),
+            ("h:", None),
+            ("h:8o", None),
+            ("[::1", None),
+            ("[::1]x", None),
+            ("a@h:80:1", None),
+        ] {
+            assert_eq!(split(authority), expected, "{authority:?}");
+        }
+    }
+
+    #[test]
+    fn hosts_and_origins() {
+        let allowed = AllowedHosts::new(["Db1.example.com".to_owned(), ".svc.local".to_owned()]);
+        let host = |it: &str| Err(Refused::Host(it.to_owned()));
+        let origin = |it: &str| Err(Refused::Origin(it.to_owned()));
+        // (headers, what is thought of them)
+        type Given<'g> = &'g [(&'g str, &'g str)];
+        let cases: [(Given<'_>, Result<(), Refused>); 21] = [
+            (&[], Ok(())),
+            (&[("host", "127.0.0.1:8091")], Ok(())),
+            (&[("host", "10.1.2.3")], Ok(())),
+            (&[("host", "[2001:db8::1]:8091")], Ok(())),
+            (&[("host", "LocalHost:1")], Ok(())),
+            (&[("host", "db1.EXAMPLE.com.:1")], Ok(())),
+            (&[("host", "kedge-0.kedge.svc.local:1")], Ok(())),
+            (&[("host", "evil.com")], host("evil.com")),
+            (
+                &[("host", "localhost.evil.com")],
+                host("localhost.evil.com"),
+            ),
+            (
+                &[("host", "127.0.0.1.evil.com:1")],
+                host("127.0.0.1.evil.com:1"),
+            ),
+            (&[("host", "xdb1.example.com")], host("xdb1.example.com")),
+            (&[("host", "svc.local")], host("svc.local")),
+            (&[("host", "")], host("")),
+            (&[("host", "h"), ("host", "127.0.0.1")], host("h")),
+            (
+                &[("host", "127.0.0.1"), ("host", "127.0.0.1")],
+                host("127.0.0.1"),
+            ),
+            (
+                &[
+                    ("host", "localhost:8091"),
+                    ("origin", "http://LOCALHOST:8091"),
+                ],
+                Ok(()),
+            ),
+            (
+                &[("host", "localhost"), ("origin", "http://localhost:80")],
+                Ok(()),
+            ),
+            (
+                &[
+                    ("host", "localhost:8091"),
+                    ("origin", "http://localhost:3000"),
+                ],
+                origin("http://localhost:3000"),
+            ),
+            (
+                &[("host", "127.0.0.1:8091"), ("origin", "https://evil.com")],
+                origin("https://evil.com"),
+            ),
+            (
+                &[("host", "127.0.0.1:8091"), ("origin", "null")],
+                origin("null"),
+            ),
+            (
+                &[("origin", "http://127.0.0.1")],
+                origin("http://127.0.0.1"),
+            ),
+        ];
+        for (given, expected) in cases {
+            let mut headers = HeaderMap::new();
+            for (name, value) in given {
+                headers.append(*name, value.parse().unwrap());
+            }
+            assert_eq!(check(&headers, &allowed), expected, "{given:?}");
+        }
+        let any = AllowedHosts::new(["*".to_owned()]);
+        assert!(any.allow("whatever.example"));
+    }
+}

@@ -1,0 +1,363 @@
+//! Who may have a connection: strangers, users, administrators and nodes, each within limits that keep room for those
+//! after them in this order.
+//!
+//! Invariants:
+//! * Strangers, those without a right password so far, are at most [`Limits::strangers`]; all others at most the rest. So
+//!   there is always room for one more connection, at the cost of a stranger's at worst.
+//! * A connection never becomes a stranger's again.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use kedge_types::limits::{
+    MGMT_CONNECTIONS_MAX, MGMT_KEPT_FOR_ADMINISTRATORS, MGMT_KEPT_FOR_NODES,
+    MGMT_UNAUTHENTICATED_MAX, MGMT_UNAUTHENTICATED_PER_ADDRESS_MAX,
+};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::client_addresses::source;
+
+/// Whose a connection is, as far as is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// No request had a right password yet.
+    Stranger,
+    /// Somebody who logged in.
+    User,
+    /// Somebody who may change settings.
+    Administrator,
+    /// Another node of the cluster.
+    Node,
+}
+
+impl Standing {
+    const ALL: [Self; 4] = [Self::Stranger, Self::User, Self::Administrator, Self::Node];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Stranger => "unauthenticated",
+            Self::User => "user",
+            Self::Administrator => "administrator",
+            Self::Node => "node",
+        }
+    }
+}
+
+/// How many connections there may be.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    all: usize,
+    strangers: usize,
+    strangers_of_address: usize,
+    kept_for_administrators: usize,
+    kept_for_nodes: usize,
+}
+
+const LIMITS: Limits = Limits {
+    all: MGMT_CONNECTIONS_MAX,
+    strangers: MGMT_UNAUTHENTICATED_MAX,
+    strangers_of_address: MGMT_UNAUTHENTICATED_PER_ADDRESS_MAX,
+    kept_for_administrators: MGMT_KEPT_FOR_ADMINISTRATORS,
+    kept_for_nodes: MGMT_KEPT_FOR_NODES,
+};
+
+#[derive(Debug)]
+struct Held {
+    from: IpAddr,
+    standing: Standing,
+    /// A request of it is under way.
+    is_busy: bool,
+    evicted: Arc<Notify>,
+}
+
+/// The places, by value.
+#[derive(Debug)]
+struct Table {
+    limits: Limits,
+    /// In the order in which they came.
+    held: BTreeMap<u64, Held>,
+    last: u64,
+    evicted: u64,
+    refused: u64,
+}
+
+impl Table {
+    fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            held: BTreeMap::new(),
+            last: 0,
+            evicted: 0,
+            refused: 0,
+        }
+    }
+
+    fn count(&self, standings: &[Standing]) -> usize {
+        let held = self.held.values();
+        held.filter(|it| standings.contains(&it.standing)).count()
+    }
+
+    /// Gives a place to a connection from an address; a stranger's may have to go for it.
+    fn admit(&mut self, from: IpAddr) -> (u64, Arc<Notify>) {
+        let from = source(from);
+        let mut of_address: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        let mut strangers = 0;
+        for held in self.held.values() {
+            if held.standing == Standing::Stranger {
+                *of_address.entry(held.from).or_default() += 1;
+                strangers += 1;
+            }
+        }
+        let own = of_address.get(&from).copied().unwrap_or(0);
+        if own >= self.limits.strangers_of_address {
+            self.evict(from);
+        } else if strangers >= self.limits.strangers
+            && let Some((greediest, _)) = of_address.iter().max_by_key(|(_, count)| **count)
+        {
+            self.evict(*greediest);
+        }
+        self.last += 1;
+        let evicted = Arc::new(Notify::new());
+        let held = Held {
+            from,
+            standing: Standing::Stranger,
+            is_busy: false,
+            evicted: evicted.clone(),
+        };
+        self.held.insert(self.last, held);
+        (self.last, evicted)
+    }
+
+    /// Ends the oldest of an address' strangers, an idle one if there is one.
+    fn evict(&mut self, from: IpAddr) {
+        let strangers = self.held.iter();
+        let mut strangers =
+            strangers.filter(|(_, it)| it.from == from && it.standing == Standing::Stranger);
+        let oldest = strangers.clone().next().map(|(id, _)| *id);
+        let idle = strangers.find(|(_, it)| !it.is_busy).map(|(id, _)| *id);
+        if let Some(held) = idle.or(oldest).and_then(|id| self.held.remove(&id)) {
+            held.evicted.notify_one();
+            self.evicted += 1;
+        }
+    }
+
+    /// Notes whose the connection is. False when these have all places that they may have.
+    fn stand(&mut self, id: u64, standing: Standing) -> bool {
+        use Standing::{Administrator, Node, User};
+        let Some(now) = self.held.get(&id).map(|held| held.standing) else {
+            // It was taken away at this moment.
+            return false;
+        };
+        if now == standing {
+            return true;
+        }
+        let Limits {
+            all,
+            strangers,
+            kept_for_administrators,
+            kept_for_nodes,
+            ..
+        } = self.limits;
+        let others =
+            |standings: &[Standing]| self.count(standings) - usize::from(standings.contains(&now));
+        let for_nodes = all - strangers;
+        let for_administrators = for_nodes - kept_for_nodes;
+        let for_users = for_administrators - kept_for_administrators;
+        let has_room = match standing {
+            Standing::Stranger => return true,
+            User => {
+                others(&[User]) < for_users && others(&[User, Administrator]) < for_administrators
+            }
+            Administrator => others(&[User, Administrator]) < for_administrators,
+            Node => true,
+        };
+        if !has_room || others(&[User, Administrator, Node]) >= for_nodes {
+            self.refused += 1;
+            return false;
+        }
+        if let Some(held) = self.held.get_mut(&id) {
+            held.standing = standing;
+        }
+        true
+    }
+}
+
+/// The places of a server's connections.
+#[derive(Debug)]
+pub(super) struct Places(Mutex<Table>);
+
+impl Default for Places {
+    fn default() -> Self {
+        Self(Mutex::new(Table::new(LIMITS)))
+    }
+}
+
+impl Places {
+    /// Gives a place to a connection that came in. There is always one.
+    pub(super) fn admit(self: &Arc<Self>, from: IpAddr) -> Place {
+        let (id, evicted) = self.0.lock().admit(from);
+        Place {
+            places: self.clone(),
+            id,
+            from,
+            evicted,
+        }
+    }
+
+    /// Calls `each` with the names and values of counts.
+    pub(super) fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
+        let table = self.0.lock();
+        for standing in Standing::ALL {
+            let name = format!("mgmt_connections_{}", standing.name());
+            each(&name, &table.count(&[standing]).to_string());
+        }
+        each("mgmt_connections_evicted", &table.evicted.to_string());
+        each("mgmt_connections_refused", &table.refused.to_string());
+    }
+}
+
+/// A connection's place, which is free again when this goes.
+#[derive(Debug)]
+pub(super) struct Place {
+    places: Arc<Places>,
+    id: u64,
+    from: IpAddr,
+    evicted: Arc<Notify>,
+}
+
+impl Place {
+    /// The address at the other end.
+    pub(super) const fn from(&self) -> IpAddr {
+        self.from
+    }
+
+    /// Notes whose the connection is. False when these have all places that they may have.
+    pub(super) fn stand(&self, standing: Standing) -> bool {
+        self.places.0.lock().stand(self.id, standing)
+    }
+
+    /// Notes whether a request is under way.
+    pub(super) fn set_busy(&self, is_busy: bool) {
+        if let Some(held) = self.places.0.lock().held.get_mut(&self.id) {
+            held.is_busy = is_busy;
+        }
+    }
+
+    /// Whether a stranger has it and does nothing with it.
+    pub(super) fn is_idle_stranger(&self) -> bool {
+        let table = self.places.0.lock();
+        let held = table.held.get(&self.id);
+        held.is_none_or(|held| held.standing == Standing::Stranger && !held.is_busy)
+    }
+
+    /// Whether no request had a right password yet.
+    pub(super) fn is_strangers(&self) -> bool {
+        let table = self.places.0.lock();
+        let held = table.held.get(&self.id);
+        held.is_none_or(|held| held.standing == Standing::Stranger)
+    }
+
+    /// Ends when the place is taken away.
+    pub(super) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.0.lock().held.remove(&self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: Limits = Limits {
+        all: 12,
+        strangers: 4,
+        strangers_of_address: 3,
+        kept_for_administrators: 2,
+        kept_for_nodes: 3,
+    };
+
+    fn address(n: u8) -> IpAddr {
+        IpAddr::from([127, 0, 0, n])
+    }
+
+    fn table() -> Table {
+        Table::new(SMALL)
+    }
+
+    #[test]
+    fn strangers_take_places_from_each_other() {
+        let mut table = table();
+        let of_one: Vec<u64> = (0..3).map(|_| table.admit(address(1)).0).collect();
+        let (other, _) = table.admit(address(2));
+        table.held.get_mut(&of_one[0]).unwrap().is_busy = true;
+        // The address has all it may have: its oldest idle one goes.
+        let (fourth, _) = table.admit(address(1));
+        assert!(!table.held.contains_key(&of_one[1]) && table.held.contains_key(&of_one[0]));
+        // All have all they may have: the oldest of the address with most goes.
+        let (third, _) = table.admit(address(3));
+        assert!(!table.held.contains_key(&of_one[2]));
+        for id in [of_one[0], other, fourth, third] {
+            assert!(table.held.contains_key(&id), "{id}");
+        }
+        assert_eq!((table.held.len(), table.evicted), (4, 2));
+        // Busy ones go when there are no idle ones.
+        for held in table.held.values_mut() {
+            held.is_busy = true;
+        }
+        table.admit(address(4));
+        assert!(!table.held.contains_key(&of_one[0]));
+    }
+
+    #[test]
+    fn places_are_kept_for_administrators_and_nodes() {
+        let mut table = table();
+        let mut take = |standing| {
+            let (id, _) = table.admit(address(1));
+            table.stand(id, standing)
+        };
+        for (standing, count) in [
+            (Standing::User, 3),
+            (Standing::Administrator, 2),
+            (Standing::Node, 3),
+        ] {
+            for _ in 0..count {
+                assert!(take(standing), "{standing:?}");
+            }
+            assert!(!take(standing), "one more {standing:?}");
+        }
+        let (stranger, _) = table.admit(address(9));
+        assert!(
+            table.held.contains_key(&stranger),
+            "there is room for one more"
+        );
+        assert!(table.held.len() <= SMALL.all && table.refused == 3);
+    }
+
+    #[test]
+    fn a_connection_changes_hands_and_goes() {
+        let places = Arc::new(Places::default());
+        let place = places.admit(address(1));
+        assert!(place.is_idle_stranger() && place.is_strangers());
+        place.set_busy(true);
+        assert!(!place.is_idle_stranger() && place.is_strangers());
+        for standing in [
+            Standing::User,
+            Standing::Node,
+            Standing::Node,
+            Standing::User,
+        ] {
+            assert!(place.stand(standing));
+            assert_eq!(places.0.lock().count(&[standing]), 1);
+        }
+        assert!(!place.is_strangers());
+        drop(place);
+        assert!(places.0.lock().held.is_empty());
+    }
+}

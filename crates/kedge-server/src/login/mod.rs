@@ -1,0 +1,197 @@
+//! Password checks that take long.
+//!
+//! SASL PLAIN, and Basic authentication of management, cost a PBKDF2, which is milliseconds: too long for an event loop
+//! that other clients wait for. A task works such checks out, one after the other: a flood of them takes one core at
+//! most. Addresses take turns, and so do the users of an address ([`fair`]): who tries many passwords waits for itself.
+//! A password that was verified before needs no check ([`kedge_auth::UserStore::is_verified`]), and SCRAM, whose hard
+//! work is the client's, stays in the event loop.
+//!
+//! Invariant: while the queue has jobs the task runs or will; who adds the first one wakes it.
+
+mod fair;
+
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+
+use kedge_auth::{Mechanism, ServerSession, UserStore, random_nonce};
+use kedge_bucket::Cookie;
+use kedge_executor::{Context, Executor, Next, Refused, TaskId, TaskSpec};
+use kedge_types::limits::{
+    PASSWORD_CHECKS_PER_ADDRESS_MAX, PASSWORD_CHECKS_PER_USER_MAX, PASSWORD_CHECKS_WAITING_MAX,
+};
+use parking_lot::Mutex;
+use zeroize::Zeroizing;
+
+use self::fair::{FairQueue, Limits};
+use crate::cookie::ConnectionId;
+use crate::front_end::abort_on_panic;
+use crate::inbox::{FrontEnds, Login, Message};
+use crate::pools::TaskPools;
+use crate::tasks::AUTHENTICATION;
+
+/// What becomes of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// It is its turn: the work is done in the call.
+    Come,
+    /// Too many wait, or the server stops: the client is told to try again.
+    Never,
+}
+
+/// The work of a check; called once, whichever way it goes.
+pub(crate) type Check = Box<dyn FnOnce(Turn) + Send>;
+
+type Queue = Mutex<FairQueue<Check>>;
+
+const LIMITS: Limits = Limits {
+    all: PASSWORD_CHECKS_WAITING_MAX,
+    of_address: PASSWORD_CHECKS_PER_ADDRESS_MAX,
+    of_user: PASSWORD_CHECKS_PER_USER_MAX,
+};
+
+/// The checks that wait, and the way to the task that works them out.
+pub struct PasswordChecks {
+    queue: Arc<Queue>,
+    executor: Executor,
+    task: TaskId,
+}
+
+impl std::fmt::Debug for PasswordChecks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PasswordChecks").finish_non_exhaustive()
+    }
+}
+
+impl PasswordChecks {
+    /// Begins the task. It ends with the executor.
+    ///
+    /// # Errors
+    /// [`Refused`] after the executor's end.
+    pub(crate) fn start(pools: &TaskPools) -> Result<Self, Refused> {
+        let queue = Arc::new(Mutex::new(FairQueue::new(LIMITS)));
+        let spec = TaskSpec {
+            description: "verifies passwords of SASL PLAIN and of management".into(),
+            first_run: None,
+            ..TaskSpec::new(&AUTHENTICATION, pools.owner())
+        };
+        let checks = queue.clone();
+        let executor = pools.executor().clone();
+        let task = executor.schedule(spec, move |_: &Context<'_>| work_one(&checks))?;
+        Ok(Self {
+            queue,
+            executor,
+            task,
+        })
+    }
+
+    /// Hands over the check of a password that came from `address` for `user`.
+    ///
+    /// When too many wait, this one or one of those that wait for the greediest client is called with [`Turn::Never`],
+    /// on the calling thread.
+    pub(crate) fn submit(&self, address: IpAddr, user: &str, check: Check) {
+        let (is_first, displaced) = {
+            let mut queue = self.queue.lock();
+            let displaced = queue.push(address, user, check);
+            (queue.len() == 1 && displaced.is_none(), displaced)
+        };
+        if let Some(displaced) = displaced {
+            displaced(Turn::Never);
+        }
+        if is_first && !self.executor.wake(self.task) {
+            // The server stops: who was added meanwhile is told, too.
+            while let Some(check) = self.pop().0 {
+                check(Turn::Never);
+            }
+        }
+    }
+
+    /// Checks that wait for their turn.
+    #[cfg(test)]
+    pub(crate) fn waiting(&self) -> usize {
+        self.queue.lock().len()
+    }
+
+    fn pop(&self) -> (Option<Check>, bool) {
+        pop(&self.queue)
+    }
+
+    /// Hands over a login of SASL PLAIN; its end comes as a [`Message::LoggedIn`].
+    pub(crate) fn submit_login(&self, job: LoginJob, front_ends: &Arc<FrontEnds>) {
+        let user = claimed_user(&job.message);
+        let (address, front_ends) = (job.address, Arc::downgrade(front_ends));
+        let check = Box::new(move |turn| job.end(turn, &front_ends));
+        self.submit(address, &user, check);
+    }
+}
+
+fn pop(queue: &Queue) -> (Option<Check>, bool) {
+    let mut queue = queue.lock();
+    let check = queue.pop();
+    (check, queue.len() == 0)
+}
+
+/// Works the next check out. The others wait in the queue: tasks that are due get a turn between them.
+fn work_one(queue: &Queue) -> Next {
+    let (check, is_last) = pop(queue);
+    let Some(check) = check else {
+        return Next::Sleep;
+    };
+    abort_on_panic(|| check(Turn::Come));
+    if is_last { Next::Sleep } else { Next::Again }
+}
+
+/// The user that a message of PLAIN names (RFC 4616): whose turn it takes, whatever else is wrong with it.
+fn claimed_user(message: &[u8]) -> String {
+    let user = message.split(|byte| *byte == 0).nth(1).unwrap_or_default();
+    let user = &user[..user.len().min(kedge_auth::USER_NAME_BYTES_MAX)];
+    String::from_utf8_lossy(user).into_owned()
+}
+
+/// A login to be worked out.
+pub(crate) struct LoginJob {
+    pub(crate) cookie: Cookie,
+    pub(crate) address: IpAddr,
+    pub(crate) users: Arc<UserStore>,
+    pub(crate) mechanism: Mechanism,
+    pub(crate) message: Zeroizing<Vec<u8>>,
+}
+
+impl LoginJob {
+    fn end(self, turn: Turn, front_ends: &Weak<FrontEnds>) {
+        let Some(front_ends) = front_ends.upgrade() else {
+            return;
+        };
+        let login = match turn {
+            Turn::Come => {
+                let (users, message) = (&self.users, &self.message);
+                let (session, step) =
+                    ServerSession::start(users, self.mechanism, message, random_nonce);
+                Some(Box::new(Login { session, step }))
+            }
+            Turn::Never => None,
+        };
+        let thread = ConnectionId::of(self.cookie).0.thread;
+        front_ends.send(thread, Message::LoggedIn(self.cookie, login));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_of_a_message() {
+        for (message, user) in [
+            (&b"\0ada\0lovelace"[..], "ada"),
+            (b"bob\0ada\0lovelace", "ada"),
+            (b"\0\0", ""),
+            (b"ada", ""),
+            (b"", ""),
+            (b"\0a\xff\0", "a\u{fffd}"),
+        ] {
+            assert_eq!(claimed_user(message), user, "{message:?}");
+        }
+        let long = [b"\0".as_slice(), &[b'x'; 4_000], b"\0y"].concat();
+        assert_eq!(claimed_user(&long).len(), kedge_auth::USER_NAME_BYTES_MAX);
+    }
+}

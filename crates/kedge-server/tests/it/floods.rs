@@ -1,0 +1,167 @@
+//! Many who take all they can get, and who is served all the same.
+//!
+//! `KEDGE_FLOOD` says how many come at a time; `make test-long` has many more.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::time::Duration;
+
+use kedge_auth::Mechanism;
+use kedge_protocol::binary::Opcode;
+use kedge_protocol::binary::RequestWriter;
+use kedge_protocol::binary::commands::SaslStart;
+use kedge_server::Limits;
+use kedge_server::client::HttpClient;
+use kedge_types::Status;
+use socket2::{Domain, Socket, Type};
+
+use crate::client::Client;
+use crate::server::{Kedge, PASSWORD, Setup, USER};
+
+/// How many come at a time: more than may wait for their passwords to be verified.
+fn flood() -> usize {
+    let given = std::env::var("KEDGE_FLOOD").ok();
+    given.map_or(600, |text| text.parse().expect("a number"))
+}
+
+fn from(n: u8, to: SocketAddr) -> TcpStream {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+    let address = SocketAddr::new(Ipv4Addr::new(127, 0, 0, n).into(), 0);
+    socket.bind(&address.into()).unwrap();
+    socket.connect(&to.into()).unwrap();
+    socket.into()
+}
+
+/// Sends a login with SASL PLAIN and does not wait for its end.
+fn begin_login(client: &mut Client, user: &str, password: &str) {
+    let message = [b"\0", user.as_bytes(), b"\0", password.as_bytes()].concat();
+    let start = SaslStart {
+        mechanism: Mechanism::Plain.name().as_bytes(),
+        message: &message,
+    };
+    let mut bytes = Vec::new();
+    start.encode(&RequestWriter::new(Opcode::SaslAuth), &mut bytes);
+    client.send(&bytes);
+}
+
+/// 1,500 wrong logins at a time made 8 of 12 right ones fail: all waited in one line, which was full, or so long that the
+/// time to log in was over.
+#[test]
+fn wrong_logins_do_not_keep_right_ones_out() {
+    let kedge = Kedge::start();
+    let kv = kedge.server().kv_addr();
+    let mut wrong: Vec<Client> = (0..flood())
+        .map(|n| {
+            let mut client = Client::over(from(2, kv));
+            begin_login(&mut client, USER, &format!("wrong{n}"));
+            client
+        })
+        .collect();
+    // The first login of each of these has its password verified, the others are known by then.
+    for n in 0..12 {
+        let user = [USER, "root", "reader", "writer"][n % 4];
+        let mut client = kedge.connect();
+        assert_eq!(
+            client.sasl(Mechanism::Plain, user, PASSWORD),
+            Status::Success,
+            "login {n}"
+        );
+    }
+    let mut refused = 0;
+    for client in &mut wrong {
+        match client.reply().status {
+            Status::AuthError => {}
+            Status::TemporaryFailure => refused += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(refused > 0, "so many cannot all have waited");
+}
+
+/// Clients of the memcached port, which need no login and may do nothing for ever, used up the connections of the KV port.
+#[test]
+fn idle_memcached_clients_leave_room() {
+    let kedge = Kedge::with(Setup {
+        limits: Limits {
+            connections_max: 8,
+            ..Limits::default()
+        },
+        ..Setup::default()
+    });
+    let mut idle: Vec<Client> = (0..4).map(|_| kedge.memcached()).collect();
+    for client in &mut idle {
+        client.simple(Opcode::Noop).ok();
+    }
+    kedge.memcached().assert_closed();
+    let mut clients: Vec<Client> = (0..4).map(|_| kedge.client()).collect();
+    for client in clients.iter_mut().chain(&mut idle) {
+        client.simple(Opcode::Noop).ok();
+    }
+    // One that goes makes room for another of its kind.
+    idle.pop();
+    let metrics = || kedge.server().metrics().snapshot();
+    while metrics().curr_connections > 7 {
+        std::thread::yield_now();
+    }
+    kedge.memcached().simple(Opcode::Noop).ok();
+}
+
+/// All connections were taken by clients that had not logged in, and nobody else got one before their time was up.
+#[test]
+fn who_has_not_logged_in_makes_room() {
+    let kedge = Kedge::with(Setup {
+        limits: Limits {
+            connections_max: 8,
+            unauthenticated: Duration::from_secs(600),
+            ..Limits::default()
+        },
+        ..Setup::default()
+    });
+    let kv = kedge.server().kv_addr();
+    let mut at_work = kedge.client();
+    let mut other = Client::over(from(3, kv));
+    other.simple(Opcode::Noop).ok();
+    let mut idle: Vec<Client> = (0..6).map(|_| Client::over(from(2, kv))).collect();
+    for client in &mut idle {
+        client.simple(Opcode::Noop).ok();
+    }
+    let mut late = kedge.client();
+    late.simple(Opcode::Noop).ok();
+    idle.remove(0).assert_closed();
+    for client in idle.iter_mut().chain([&mut other, &mut at_work]) {
+        client.simple(Opcode::Noop).ok();
+    }
+    let metrics = kedge.server().metrics().snapshot();
+    assert_eq!(
+        (metrics.evicted_connections, metrics.rejected_connections),
+        (1, 0)
+    );
+    // Who logs in stays. The others go one after the other, then there is no room for more.
+    let mut taken: Vec<Client> = (0..6).map(|_| kedge.client()).collect();
+    kedge.connect().assert_closed();
+    for client in taken.iter_mut().chain([&mut late, &mut at_work]) {
+        client.simple(Opcode::Noop).ok();
+    }
+}
+
+/// The same of management: idle connections to it and a flood of wrong passwords, while an administrator asks.
+#[test]
+fn an_administrator_gets_through_all_of_it() {
+    let kedge = Kedge::start();
+    let mgmt = kedge.server().mgmt_addr();
+    let admin = HttpClient::new("127.0.0.1", mgmt.port(), "root", PASSWORD);
+    let _idle: Vec<TcpStream> = (0..flood())
+        .map(|n| from(2 + (n % 8) as u8, mgmt))
+        .collect();
+    let wrong = std::thread::spawn(move || {
+        for n in 0..20 {
+            let client = HttpClient::new("127.0.0.1", mgmt.port(), "root", &format!("wrong{n}"));
+            let reply = client.send("GET", "/pools/default", "", b"").unwrap();
+            assert_eq!(reply.code, 401);
+        }
+    });
+    for _ in 0..20 {
+        let reply = admin.send("GET", "/pools/default", "", b"").unwrap();
+        assert_eq!(reply.code, 200);
+    }
+    wrong.join().unwrap();
+}
