@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// What was being done when a [`DiskError`] arose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Operation {
     /// Opening a file that exists.
@@ -110,6 +110,12 @@ impl DiskError {
     /// later sync succeeds.
     pub fn is_sync_failure(&self) -> bool {
         matches!(self.op, Operation::Sync | Operation::SyncDir)
+    }
+
+    /// Whether the system refused a file, a name or a length: nothing has changed, and the same may work later. False of
+    /// syncs, of writes, of which a part may be done, and of reads, which say that the medium fails.
+    pub fn is_refusal(&self) -> bool {
+        !matches!(self.op, Operation::Read | Operation::Write) && !self.is_sync_failure()
     }
 
     /// Whether somebody else has the data directory. See [`crate::Disk::lock_dir`].

@@ -27,10 +27,16 @@ pub fn replace_file(disk: &dyn Disk, path: &Path, bytes: &[u8]) -> Result<(), Di
     let mut temporary = OsString::from(path);
     temporary.push(".tmp");
     let temporary = Path::new(&temporary);
-    let file = disk.create(temporary)?;
-    file.write_at(bytes, 0)?;
-    // Sync before the rename: the name may only ever point at contents that are durable.
-    file.sync_all()?;
-    disk.rename(temporary, path)?;
+    let renamed = disk.create(temporary).and_then(|file| {
+        file.write_at(bytes, 0)?;
+        // Sync before the rename: the name may only ever point at contents that are durable.
+        file.sync_all()?;
+        disk.rename(temporary, path)
+    });
+    if let Err(error) = renamed {
+        // On a full disk others need the space. What stays is overwritten by the next attempt.
+        let _ = disk.remove(temporary);
+        return Err(error);
+    }
     disk.sync_dir(path.parent().unwrap_or(Path::new(".")))
 }

@@ -37,6 +37,8 @@ pub enum Fault {
     Io,
     /// The disk is full. A write may be done in part.
     NoSpace,
+    /// The system answers with this error number. A write may be done in part.
+    Os(i32),
     /// The power fails: this operation and all after it fail until [`SimDisk::crash`].
     PowerLoss,
 }
@@ -57,6 +59,7 @@ struct State {
     operations: u64,
     faults: BTreeMap<u64, Fault>,
     next_of: Vec<(Operation, Fault)>,
+    every: BTreeMap<Operation, Fault>,
     power_lost: bool,
     capacity: Option<u64>,
     locks: BTreeSet<PathBuf>,
@@ -83,6 +86,7 @@ impl SimDisk {
             operations: 0,
             faults: BTreeMap::new(),
             next_of: Vec::new(),
+            every: BTreeMap::new(),
             power_lost: false,
             capacity: None,
             locks: BTreeSet::new(),
@@ -118,9 +122,14 @@ impl SimDisk {
         state.faults.insert(number, fault);
     }
 
-    /// Lets the next operation of this kind go wrong.
+    /// Lets the next operation of this kind go wrong. Also those that change nothing can.
     pub fn fail_next(&self, op: Operation, fault: Fault) {
         self.lock().next_of.push((op, fault));
+    }
+
+    /// Lets every operation of this kind go wrong, until [`SimDisk::clear_faults`]. Also those that change nothing can.
+    pub fn fail_every(&self, op: Operation, fault: Fault) {
+        self.lock().every.insert(op, fault);
     }
 
     /// Forgets the faults that were ordered and did not happen yet.
@@ -128,6 +137,7 @@ impl SimDisk {
         let mut state = self.lock();
         state.faults.clear();
         state.next_of.clear();
+        state.every.clear();
     }
 
     /// Limits the sum of all files' lengths, in bytes; `None` is no limit.
@@ -216,9 +226,11 @@ impl SimDisk {
         path: &Path,
         look: impl FnOnce(&State) -> io::Result<T>,
     ) -> Result<T, DiskError> {
-        let state = self.lock();
+        let mut state = self.lock();
         let result = if state.power_lost {
             Err(no_power())
+        } else if let Some(fault) = state.ordered(op) {
+            Err(state.raise(fault))
         } else {
             look(&state)
         };
@@ -243,20 +255,37 @@ impl State {
         }
         self.operations += 1;
         let mut fault = self.faults.remove(&self.operations);
-        if fault.is_none()
-            && let Some(at) = self.next_of.iter().position(|(wanted, _)| *wanted == op)
-        {
-            fault = Some(self.next_of.remove(at).1);
+        if fault.is_none() {
+            fault = self.ordered(op);
         }
         Ok(match fault {
             None => Step::Whole,
-            Some(Fault::Io) => Step::Failed(io::Error::other("injected device error")),
-            Some(Fault::NoSpace) => Step::Failed(no_space()),
             Some(Fault::PowerLoss) => {
                 self.power_lost = true;
                 Step::PowerLoss
             }
+            Some(fault) => Step::Failed(self.raise(fault)),
         })
+    }
+
+    /// The fault that was ordered for the next operation of this kind, or for all of them.
+    fn ordered(&mut self, op: Operation) -> Option<Fault> {
+        match self.next_of.iter().position(|(wanted, _)| *wanted == op) {
+            Some(at) => Some(self.next_of.remove(at).1),
+            None => self.every.get(&op).copied(),
+        }
+    }
+
+    fn raise(&mut self, fault: Fault) -> io::Error {
+        match fault {
+            Fault::Io => io::Error::other("injected device error"),
+            Fault::NoSpace => no_space(),
+            Fault::Os(number) => io::Error::from_raw_os_error(number),
+            Fault::PowerLoss => {
+                self.power_lost = true;
+                no_power()
+            }
+        }
     }
 
     fn restart(&mut self) {
@@ -264,6 +293,7 @@ impl State {
         self.power_lost = false;
         self.faults.clear();
         self.next_of.clear();
+        self.every.clear();
         self.locks.clear();
     }
 
@@ -499,10 +529,13 @@ impl SimFile {
 
 impl File for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<(), DiskError> {
-        let state = self.disk.lock();
+        let mut state = self.disk.lock();
         let error = |source| DiskError::at(Operation::Read, &self.path, offset, source);
         if state.boot != self.boot || state.power_lost {
             return Err(error(stale()));
+        }
+        if let Some(fault) = state.ordered(Operation::Read) {
+            return Err(error(state.raise(fault)));
         }
         let sectors = offset / SECTOR as u64
             ..(offset.saturating_add(buf.len() as u64)).div_ceil(SECTOR as u64);
