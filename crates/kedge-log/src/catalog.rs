@@ -85,7 +85,7 @@ impl Catalog {
         self.state().range.last
     }
 
-    /// These segments are there. Makes a catalog if there is none, durably; without room there is none.
+    /// These segments are there. Makes a catalog if there is none, durably; without room, or when the system refuses, there is none.
     pub(crate) fn establish(&self, disk: &dyn Disk, range: Range) -> Result<(), DiskError> {
         let mut state = self.state();
         if state.file.is_some() {
@@ -95,7 +95,7 @@ impl Catalog {
             return Ok(());
         }
         match replace_file(disk, &self.path, &encode(range)) {
-            Err(error) if error.is_no_space() => return Ok(()),
+            Err(error) if error.is_no_space() || error.is_refusal() => return Ok(()),
             result => result?,
         }
         state.file = Some(disk.open(&self.path)?);

@@ -13,6 +13,10 @@ pub enum LogError {
     /// appended again when there is room.
     #[error("no space for the commit log: {0}")]
     NoSpace(#[source] DiskError),
+    /// The system refused a file, a name or a length: no descriptors are left, say, or the directory may not be written
+    /// to. Nothing was acknowledged and the log stays usable: the same batch can be appended again later.
+    #[error("the commit log gets no file from the system: {0}")]
+    Refused(#[source] DiskError),
     /// A sync failed: what it covered may be lost even if a later sync succeeds. The process has to
     /// end; the next open reads what is really on the disk.
     #[error("a sync of the commit log failed, what is durable is unknown: {0}")]
@@ -56,9 +60,14 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// Whether the same call may succeed later, without anything lost.
+    /// Whether the disk was full. See [`LogError::is_passing`].
     pub fn is_no_space(&self) -> bool {
         matches!(self, LogError::NoSpace(_))
+    }
+
+    /// Whether the same call may succeed later, without anything lost.
+    pub fn is_passing(&self) -> bool {
+        matches!(self, LogError::NoSpace(_) | LogError::Refused(_))
     }
 }
 
@@ -68,6 +77,8 @@ impl From<DiskError> for LogError {
             LogError::SyncFailed(error)
         } else if error.is_no_space() {
             LogError::NoSpace(error)
+        } else if error.is_refusal() {
+            LogError::Refused(error)
         } else {
             LogError::Io(error)
         }

@@ -4,7 +4,8 @@
 //! * All before `next` is durable; `next` moves only after a sync returned. So whatever a failed
 //!   append left behind `next` is overwritten by the next one.
 //! * Every file before the current one is complete: the next one's base says where it ends.
-//! * Once an operation other than one on a full disk failed, nothing is written any more.
+//! * Once a sync failed, or a write for another reason than a full disk, nothing is written any more.
+//! * What an open has left to do ([`Resume`]) is done before anything is written.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -17,7 +18,7 @@ use crate::batch::{Batch, BatchPlace};
 use crate::catalog::catalog_path;
 use crate::format::{PAGE_BYTES, SegmentHeader};
 use crate::pool::{SegmentPreparer, Shared, Spare};
-use crate::recovery::{self, RecoveryReport};
+use crate::recovery::{self, RecoveryReport, Resume};
 use crate::segment::{FileName, Segment, allocate_file, enter_sequence, segment_bytes_for};
 use crate::{LogConfig, LogError, Lsn, Record, RecoveryMode};
 
@@ -40,6 +41,8 @@ pub struct Log {
     /// Whether the last batch is covered by a mark behind it, or there is none.
     pub(crate) is_marked: bool,
     pub(crate) has_failed: bool,
+    /// What the open could not do, as the disk was full or the system refused.
+    pub(crate) resume: Option<Resume>,
     pub(crate) counters: Counters,
 }
 
@@ -102,13 +105,13 @@ impl Log {
     /// the directory ([`Disk::lock_dir`]). `owner` is written to every segment, and a segment of
     /// another owner is refused.
     ///
-    /// When it returns, what was replayed is durable. When it fails, what was replayed before
-    /// means nothing; it can be called again and replays the same.
+    /// When it returns, what was replayed is durable, unless [`Log::is_waiting`]. When it fails, what was replayed
+    /// before means nothing; it can be called again and replays the same.
     ///
     /// # Errors
     /// What `replay` gives ends it. [`LogError::Corrupt`], [`LogError::WrongOwner`] and
-    /// [`LogError::UnsupportedVersion`] name the file; [`LogError::NoSpace`] if a first segment
-    /// has no room; what the disk gives.
+    /// [`LogError::UnsupportedVersion`] name the file; what the disk gives. A full disk is no error: the log can be read
+    /// then, and is written to when there is room.
     pub fn open<E: From<LogError>>(
         disk: Arc<dyn Disk>,
         dir: &Path,
@@ -148,7 +151,7 @@ impl Log {
     /// empties the batch; an empty batch costs nothing.
     ///
     /// # Errors
-    /// [`LogError::NoSpace`]: the batch is untouched and can be appended again, alone or with more
+    /// [`LogError::NoSpace`], [`LogError::Refused`]: the batch is untouched and can be appended again, alone or with more
     /// pushed to it. What it contains may still be found after a crash before that.
     /// After any other error nothing is known about the batch, the log refuses everything with
     /// [`LogError::PreviousIo`], and the process should end.
@@ -206,9 +209,12 @@ impl Log {
     /// segment's length, and [`Log::release_before`] can let go of all that was written. An open has little to read then.
     ///
     /// # Errors
-    /// As [`Log::append`]; with [`LogError::NoSpace`] the log goes on as if this had not been called.
+    /// As [`Log::append`]; with [`LogError::NoSpace`] and [`LogError::Refused`] the log goes on as if this had not been
+    /// called.
     pub fn end_segment(&mut self) -> Result<(), LogError> {
         self.check_usable()?;
+        let resumed = self.finish_open();
+        self.note_failure(resumed)?;
         if self.current.base == self.next {
             return Ok(());
         }
@@ -217,6 +223,23 @@ impl Log {
             .new_file(bytes)
             .and_then(|found| self.enter_segment(found, Lsn(0)));
         self.note_failure(result)
+    }
+
+    /// Whether the open has something left to do, for want of space or of files. The next append does it.
+    pub fn is_waiting(&self) -> bool {
+        self.resume.is_some() || self.file.is_none()
+    }
+
+    /// Does what the open could not do.
+    pub(crate) fn finish_open(&mut self) -> Result<(), LogError> {
+        let Some(resume) = self.resume.take() else {
+            return Ok(());
+        };
+        let result = recovery::finish(self, &resume);
+        if result.is_err() {
+            self.resume = Some(resume);
+        }
+        result
     }
 
     /// A handle for a background thread, which makes the next segments ready.
@@ -272,7 +295,7 @@ impl Log {
     /// Notes a failure after which nothing may be written.
     fn note_failure<T>(&mut self, result: Result<T, LogError>) -> Result<T, LogError> {
         if let Err(error) = &result
-            && !error.is_no_space()
+            && !error.is_passing()
         {
             self.has_failed = true;
         }
@@ -280,7 +303,7 @@ impl Log {
     }
 
     fn commit(&mut self, batch: &mut Batch) -> Result<(), LogError> {
-        let result = self.write_and_sync(batch);
+        let result = self.finish_open().and_then(|()| self.write_and_sync(batch));
         self.note_failure(result)
     }
 
@@ -356,7 +379,7 @@ impl Log {
         let entered = enter_sequence(&*self.shared.disk, &self.shared.dir, from, &*file, &header);
         self.counters.syncs += 2;
         if let Err(error) = entered {
-            if error.is_no_space() {
+            if error.is_passing() {
                 self.give_back(from, bytes);
             }
             return Err(error);
@@ -388,7 +411,8 @@ impl Log {
         let needed = segment_bytes_for(batch_bytes, config.first_segment_bytes);
         if let Some(spare) = self.shared.take_spare(segment_bytes_for(batch_bytes, 0)) {
             let name = FileName::Spare(spare.number);
-            let file = disk.open(&dir.join(name.to_string()))?;
+            let opened = disk.open(&dir.join(name.to_string()));
+            let file = opened.inspect_err(|_| self.shared.give_back(spare))?;
             return Ok((name, spare.bytes, file));
         }
         let bytes = segment_bytes_for(batch_bytes, wanted);
@@ -405,7 +429,7 @@ impl Log {
         Ok((name, bytes, file))
     }
 
-    /// Keeps a file for the next attempt after it could not become a segment for want of space.
+    /// Keeps a file for the next attempt after it could not become a segment.
     fn give_back(&self, from: FileName, bytes: u64) {
         match from {
             FileName::Spare(number) => self.shared.give_back(Spare { number, bytes }),

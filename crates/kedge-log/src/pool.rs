@@ -11,7 +11,7 @@ mod preparer;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use kedge_disk::Disk;
@@ -45,6 +45,8 @@ pub(crate) struct Shared {
     used: AtomicU64,
     current_bytes: AtomicU64,
     prepared: AtomicU64,
+    /// Whether the disk has no room for segments that are not needed yet.
+    is_held: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -88,6 +90,7 @@ impl Shared {
             used: AtomicU64::new(0),
             current_bytes: AtomicU64::new(0),
             prepared: AtomicU64::new(0),
+            is_held: AtomicBool::new(false),
         }
     }
 
@@ -156,6 +159,9 @@ impl Shared {
     }
 
     fn wants_spare(&self, pool: &Pool) -> bool {
+        if self.is_held.load(Ordering::Relaxed) {
+            return false;
+        }
         let current = self.current_bytes.load(Ordering::Relaxed);
         let used = self.used.load(Ordering::Relaxed);
         let wanted = self.next_segment_bytes();

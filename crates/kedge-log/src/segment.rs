@@ -102,7 +102,12 @@ pub(crate) fn enter_sequence(
     file: &dyn File,
     header: &SegmentHeader,
 ) -> Result<(), LogError> {
-    file.write_at(&header.encode(), 0)?;
+    // The file is not in the sequence yet: a header that is written in part harms nobody.
+    let written = file.write_at(&header.encode(), 0);
+    written.map_err(|error| match LogError::from(error) {
+        LogError::Io(error) => LogError::Refused(error),
+        other => other,
+    })?;
     file.sync_all()?;
     let name = FileName::Segment(header.number).to_string();
     disk.rename(&dir.join(from.to_string()), &dir.join(name))?;

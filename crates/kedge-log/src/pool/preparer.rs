@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
-use kedge_disk::File;
+use kedge_disk::{DiskError, File};
 
 use super::{Shared, Spare};
 use crate::LogError;
@@ -87,6 +87,36 @@ impl SegmentPreparer {
         self.abandon(&mut work);
     }
 
+    /// Gives the disk back all files that are not in use, and fills no others until [`SegmentPreparer::go_on`]. Returns how
+    /// many bytes that were.
+    ///
+    /// # Errors
+    /// As [`SegmentPreparer::step`]; what was given back stays so.
+    pub fn give_up_space(&self) -> Result<u64, LogError> {
+        let mut work = self.work();
+        self.shared.is_held.store(true, Ordering::Relaxed);
+        self.abandon(&mut work);
+        self.retire_all()?;
+        let mut freed = 0;
+        while let Step::Cut { bytes, .. } = self.cut_step(u64::MAX)? {
+            freed += bytes;
+        }
+        while let Some(spare) = self.shared.take_spare(0) {
+            let name = FileName::Spare(spare.number).to_string();
+            if let Err(error) = self.shared.disk.remove(&self.shared.dir.join(name)) {
+                self.shared.give_back(spare);
+                return Err(error.into());
+            }
+            freed += spare.bytes;
+        }
+        Ok(freed)
+    }
+
+    /// Ends what [`SegmentPreparer::give_up_space`] began: the next segments are made ready again.
+    pub fn go_on(&self) {
+        self.shared.is_held.store(false, Ordering::Relaxed);
+    }
+
     /// Recycles or removes all that was released, in one go. Takes a sync for each.
     ///
     /// # Errors
@@ -103,7 +133,7 @@ impl SegmentPreparer {
     /// not kept. The pace is the caller's.
     ///
     /// # Errors
-    /// [`LogError::NoSpace`]: try again later, the log manages without. Others mean that the disk
+    /// [`LogError::NoSpace`], [`LogError::Refused`]: try again later, the log manages without. Others mean that the disk
     /// is failing; nothing that was acknowledged is concerned, and the log itself stays usable.
     pub fn step(&self) -> Result<Step, LogError> {
         let mut work = self.work();
@@ -147,6 +177,7 @@ impl SegmentPreparer {
             disk, dir, config, ..
         } = &*self.shared;
         let is_kept = segment.bytes == config.segment_bytes
+            && !self.shared.is_held.load(Ordering::Relaxed)
             && self.shared.pool().spares.len() < config.max_spares;
         let number = self.shared.new_number();
         let name = if is_kept {
@@ -187,9 +218,9 @@ impl SegmentPreparer {
         let Some(file) = newest else {
             return Ok(false);
         };
-        // If this fails, the next open removes it.
         let name = FileName::Spare(file.number).to_string();
-        disk.rename(&self.unfinished(file.number), &dir.join(name))?;
+        let renamed = disk.rename(&self.unfinished(file.number), &dir.join(name));
+        renamed.inspect_err(|error| self.put_back(file, error))?;
         disk.sync_dir(dir)?;
         self.shared.give_back(file);
         Ok(true)
@@ -201,14 +232,15 @@ impl SegmentPreparer {
         let Some(file) = oldest else {
             return Ok(Step::Nothing);
         };
-        // If this fails, the next open removes it.
         let path = self.unfinished(file.number);
         let kept = file.bytes.saturating_sub(bytes);
-        if kept == 0 {
-            self.shared.disk.remove(&path)?;
+        let disk = &self.shared.disk;
+        let cut = if kept == 0 {
+            disk.remove(&path)
         } else {
-            self.shared.disk.open(&path)?.set_len(kept)?;
-        }
+            disk.open(&path).and_then(|file| file.set_len(kept))
+        };
+        cut.inspect_err(|error| self.put_back(file, error))?;
         let mut pool = self.shared.pool();
         if kept > 0 {
             let bytes = kept;
@@ -218,6 +250,13 @@ impl SegmentPreparer {
             bytes: file.bytes - kept,
             left: pool.going.iter().map(|file| file.bytes).sum(),
         })
+    }
+
+    /// Keeps a file that is to go for the next attempt, unless it is gone already.
+    fn put_back(&self, file: Spare, error: &DiskError) {
+        if !error.is_not_found() {
+            self.shared.pool().going.push_back(file);
+        }
     }
 
     /// Fills the next part of the segment that is being filled, which becomes a spare with its last one.

@@ -116,12 +116,15 @@ pub(crate) fn open<E: From<LogError>>(
         next: Lsn(0),
         is_marked: true,
         has_failed: false,
+        resume: None,
         counters: Counters::default(),
     };
     let is_catalog_damaged = found == Found::Damaged;
     if files.segments.is_empty() {
         let mut report = begin(&mut log, mode, known)?;
-        establish(&log, log.current.number)?;
+        if log.current.number > 0 {
+            establish(&log, log.current.number)?;
+        }
         report.is_catalog_damaged = is_catalog_damaged;
         return Ok((log, report));
     }
@@ -163,7 +166,8 @@ fn begin(
         report.skipped_places = 1;
         report.first_skipped = Some(Place { file, offset });
     }
-    log.change_segment(0, Lsn(0))?;
+    // Without room the first append tries again.
+    if_passing(log.change_segment(0, Lsn(0)))?;
     Ok(report)
 }
 
@@ -175,7 +179,24 @@ fn establish(log: &Log, first: u64) -> Result<(), LogError> {
     Ok(shared.catalog.establish(&*shared.disk, range)?)
 }
 
-/// Makes the end of the log safe to append to.
+/// What has to be done at the end of a log before it is safe to append to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Resume {
+    /// Batches from here on are written again.
+    rewrite_from: Option<Lsn>,
+    /// A segment begins that accepts the damage before it.
+    forgives: bool,
+}
+
+/// Takes an error that may pass for nothing: what failed is tried again.
+fn if_passing(result: Result<(), LogError>) -> Result<(), LogError> {
+    match result {
+        Err(error) if error.is_passing() => Ok(()),
+        result => result,
+    }
+}
+
+/// Makes the end of the log safe to append to, now or when that is possible.
 fn resume(log: &mut Log, plan: &Plan, scanned: Scanned) -> Result<(), LogError> {
     log.sealed = plan.files.iter().copied().collect();
     if let Some(last) = log.sealed.pop_back() {
@@ -192,6 +213,7 @@ fn resume(log: &mut Log, plan: &Plan, scanned: Scanned) -> Result<(), LogError> 
     }
     log.epoch = scanned.max_epoch + 1;
     log.next = scanned.next;
+    let mut rewrite_from = None;
     if plan.is_tail_lost {
         log.current.base = log.next;
     }
@@ -204,11 +226,30 @@ fn resume(log: &mut Log, plan: &Plan, scanned: Scanned) -> Result<(), LogError> 
     } else {
         log.file = scanned.file;
         log.note_use();
-        rewrite_tail(log, scanned.rewrite_from)?;
+        rewrite_from = Some(scanned.rewrite_from);
     }
-    if scanned.has_new_damage {
+    log.resume = Some(Resume {
+        rewrite_from,
+        forgives: scanned.has_new_damage,
+    });
+    let finished = log.finish_open();
+    if finished.as_ref().is_err_and(LogError::is_passing)
+        && let Some(file) = &log.file
+    {
+        // What a process before wrote and did not sync is durable then. Only what a failed sync dropped is not.
+        file.sync_data()?;
+    }
+    if_passing(finished)
+}
+
+/// Does what is left of an open. Harmless when repeated.
+pub(crate) fn finish(log: &mut Log, resume: &Resume) -> Result<(), LogError> {
+    if let Some(from) = resume.rewrite_from {
+        rewrite_tail(log, from)?;
+    }
+    if resume.forgives {
         // All damage known so far is before the new segment, which is kept as long as any of it.
-        return log.change_segment(0, log.next);
+        log.change_segment(0, log.next)?;
     }
     Ok(())
 }

@@ -30,7 +30,8 @@ pub(super) fn read_directory(
         let path = dir.join(&name);
         match FileName::parse(&name) {
             Some(FileName::Segment(number)) => files.segments.push(number),
-            Some(FileName::Unfinished(_)) => disk.remove(&path)?,
+            // One that stays takes space, and no more: its name is used again, or the next open removes it.
+            Some(FileName::Unfinished(_)) => drop(disk.remove(&path)),
             Some(FileName::Spare(number)) => {
                 let bytes = disk.len(&path)?;
                 let is_kept = files.spares.len() < config.max_spares
@@ -40,7 +41,7 @@ pub(super) fn read_directory(
                 if is_kept {
                     files.spares.push(Spare { number, bytes });
                 } else {
-                    disk.remove(&path)?;
+                    drop(disk.remove(&path));
                 }
             }
             None => {}

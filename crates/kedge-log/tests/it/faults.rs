@@ -189,3 +189,130 @@ fn a_preparer_that_fails_does_not_hurt_the_log() {
     assert!(!prepare(&preparer).expect("nothing more to do"));
     assert_eq!(log.stats().spares, 1);
 }
+
+/// A full disk prevented a start: an open writes the tail of the log again and begins a new epoch behind it, and gave up
+/// when one of these found no room.
+#[test]
+fn an_open_on_a_full_disk_reads_and_the_first_append_finishes_it() {
+    let history = |disk: &SimDisk| {
+        let mut log = open(disk).expect("open").log;
+        for n in 0..6 {
+            append(&mut log, &records(n, 2, 900)).expect("append");
+        }
+        records(0, 2, 900).len() * 6
+    };
+    for (op, number) in [
+        (Operation::Write, None),
+        (Operation::Create, None),
+        (Operation::Allocate, None),
+        (Operation::Rename, None),
+        (Operation::Create, Some(24)),
+        (Operation::Rename, Some(13)),
+    ] {
+        let fault = number.map_or(Fault::NoSpace, Fault::Os);
+        for is_new in [false, true] {
+            let disk = SimDisk::new(9);
+            let count = if is_new { 0 } else { history(&disk) };
+            disk.kill_process();
+            disk.fail_every(op, fault);
+            let opened = open(&disk).unwrap_or_else(|error| panic!("{op}: {error}"));
+            assert_eq!(opened.records.len(), count, "{op}");
+            assert_eq!(opened.report.is_new, is_new);
+            let mut log = opened.log;
+            // An open of a log that is there only writes; an empty one gets its first segment.
+            let waits = is_new || op == Operation::Write;
+            assert_eq!(log.is_waiting(), waits, "{op}");
+            let mut batch = Batch::new();
+            fill(&mut batch, &records(7, 1, 100));
+            if log.is_waiting() {
+                let error = log.append(&mut batch).expect_err("still refused");
+                assert_eq!(error.is_no_space(), number.is_none(), "{error}");
+                assert!(error.is_passing(), "{error}");
+                // An empty log has no segment to end.
+                assert_eq!(log.end_segment().is_ok(), is_new, "{op}");
+            }
+            disk.clear_faults();
+            log.append(&mut batch).expect("there is room");
+            assert!(!log.is_waiting());
+            drop(log);
+            disk.crash(1);
+            assert_eq!(open(&disk).expect("open").records.len(), count + 1, "{op}");
+        }
+    }
+}
+
+/// A new segment that could not be made, because no descriptors were left, ended the process.
+#[test]
+fn what_the_system_refuses_is_appended_later() {
+    const EMFILE: Fault = Fault::Os(24);
+    const EACCES: Fault = Fault::Os(13);
+    for (op, fault) in [
+        (Operation::Create, EMFILE),
+        (Operation::Create, EACCES),
+        (Operation::Allocate, Fault::Io),
+        (Operation::Write, Fault::Io),
+        (Operation::Rename, EACCES),
+        (Operation::Rename, Fault::Io),
+        (Operation::Open, EMFILE),
+    ] {
+        let disk = SimDisk::new(2);
+        let mut log = open(&disk).expect("open").log;
+        append(&mut log, &records(1, 1, 3000)).expect("append");
+        if op == Operation::Open {
+            prepare(&log.preparer()).expect("a spare");
+        }
+        // The next batch needs another segment, whose header is the first thing that is written.
+        let mut batch = Batch::new();
+        fill(&mut batch, &records(2, 1, 3000));
+        for _ in 0..3 {
+            disk.fail_next(op, fault);
+            let error = log.append(&mut batch).expect_err("ordered");
+            assert!(matches!(error, LogError::Refused(_)), "{op}: {error}");
+        }
+        log.append(&mut batch)
+            .unwrap_or_else(|error| panic!("{op}: {error}"));
+        let names = disk.list(dir()).expect("list");
+        assert_eq!(names.len(), 2, "{op}: no litter: {names:?}");
+        drop(log);
+        disk.crash(2);
+        assert_eq!(open(&disk).expect("open").records.len(), 2, "{op}");
+    }
+}
+
+#[test]
+fn a_failed_write_of_a_batch_ends_the_log() {
+    let disk = SimDisk::new(2);
+    let mut log = open(&disk).expect("open").log;
+    append(&mut log, &records(1, 1, 100)).expect("append");
+    disk.fail_next(Operation::Write, Fault::Io);
+    let error = append(&mut log, &records(2, 1, 100)).expect_err("ordered");
+    assert!(matches!(error, LogError::Io(_)), "{error}");
+    let error = append(&mut log, &records(2, 1, 100)).expect_err("closed");
+    assert!(matches!(error, LogError::PreviousIo), "{error}");
+}
+
+#[test]
+fn space_that_is_kept_for_later_is_given_up_when_asked_for() {
+    let disk = SimDisk::new(4);
+    let mut log = open(&disk).expect("open").log;
+    let mut last = log.next_lsn();
+    for n in 0..12 {
+        last = append(&mut log, &records(n, 1, 7000)).expect("append");
+    }
+    let preparer = log.preparer();
+    prepare(&preparer).expect("a spare");
+    log.release_before(last);
+    let before = disk.used_bytes();
+    let freed = preparer.give_up_space().expect("it works");
+    assert_eq!(before - disk.used_bytes(), freed);
+    assert!(freed >= 5 * 16384, "{freed}");
+    assert!(!preparer.is_needed(), "nothing is made ready meanwhile");
+    assert_eq!(log.stats().spares, 0);
+    append(&mut log, &records(13, 1, 7000)).expect("append");
+    append(&mut log, &records(14, 1, 7000)).expect("append");
+    assert!(!preparer.is_needed());
+    preparer.go_on();
+    assert!(preparer.is_needed());
+    assert!(prepare(&preparer).expect("now"));
+    assert_eq!(log.stats().spares, 1);
+}
