@@ -17,6 +17,7 @@ use crate::pager::Pager;
 use crate::quota::Quota;
 use crate::scans::Scans;
 use crate::settler::SettleShard;
+use crate::stuck::Stuck;
 use crate::tasks::Sleeper;
 use crate::timings::{Timing, Timings};
 use crate::warmup::Warmup;
@@ -32,7 +33,7 @@ use kedge_vbucket::{
 };
 use parking_lot::{Mutex, RwLock};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// Parts of all hash tables together: with few vBuckets each has many, so that no rehash takes long.
@@ -206,6 +207,9 @@ pub struct Bucket {
     pub(crate) warmup: Warmup,
     pub(crate) storage: OnceLock<Storage>,
     pub(crate) aside: Aside,
+    pub(crate) stuck: Stuck,
+    /// Why the end was not clean.
+    pub(crate) unclean: OnceLock<String>,
     pub(crate) preparer: OnceLock<SegmentPreparer>,
     /// The tasks that rest while there is nothing for them to do.
     pub(crate) timeouts: Sleeper,
@@ -214,6 +218,8 @@ pub struct Bucket {
     pub(crate) compressor: Sleeper,
     pub(crate) segments: Sleeper,
     pub(crate) phase: AtomicU8,
+    /// Without a log: the mark that changes may be lost is not on disk yet. No file is written before it is.
+    pub(crate) mark_is_due: AtomicBool,
     /// Parked commands that were not completed yet.
     pub(crate) parked: AtomicI64,
     pub(crate) random: AtomicU64,
@@ -232,12 +238,18 @@ impl std::fmt::Debug for Bucket {
 }
 
 impl Bucket {
-    pub(crate) fn new(setup: BucketSetup, owner: OwnerId, uuid: [u8; 16]) -> Self {
+    /// `commit_log`: whether it has a log, which a bucket that is to have none may have to keep for now.
+    pub(crate) fn new(
+        setup: BucketSetup,
+        owner: OwnerId,
+        uuid: [u8; 16],
+        commit_log: bool,
+    ) -> Self {
         let vbuckets = setup.config.vbuckets;
         let shards = (TABLE_SHARDS / usize::from(vbuckets).max(1)).max(1);
         let shards = shards.next_power_of_two();
         let hasher = RandomState::default();
-        let (commit_log, parts) = (setup.config.commit_log, setup.config.shards());
+        let parts = setup.config.shards();
         let topology = setup.topology.clone();
         let vbucket = |id| {
             let id = VbId(id);
@@ -284,6 +296,8 @@ impl Bucket {
             warmup: Warmup::default(),
             storage: OnceLock::new(),
             aside: Aside::default(),
+            stuck: Stuck::default(),
+            unclean: OnceLock::new(),
             preparer: OnceLock::new(),
             timeouts: Sleeper::default(),
             sweeper: Sleeper::default(),
@@ -291,6 +305,7 @@ impl Bucket {
             compressor: Sleeper::default(),
             segments: Sleeper::default(),
             phase: AtomicU8::new(Phase::Loading as u8),
+            mark_is_due: AtomicBool::new(false),
             parked: AtomicI64::new(0),
             random: AtomicU64::new(random_u64()),
             loaded: crate::loaded::Loaded::default(),
@@ -347,6 +362,11 @@ impl Bucket {
             2 => Phase::Closed,
             _ => Phase::Failed,
         }
+    }
+
+    /// Whether the bucket was shut down, or cannot go on.
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.phase(), Phase::Closed | Phase::Failed)
     }
 
     /// Whether documents are still being read from the log; commands get a temporary failure until that is done.

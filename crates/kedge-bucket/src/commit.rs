@@ -125,11 +125,26 @@ impl Bucket {
             Ok(_) => {
                 if self.quota.set_disk_full(false) {
                     tracing::info!(bucket = self.name(), "there is room on the disk again");
+                    self.on_disk_room();
+                }
+                if self.quota.set_disk_refuses(false) {
+                    tracing::info!(bucket = self.name(), "the log can be written to again");
                 }
             }
             Err(error) if error.is_no_space() => {
                 if !self.quota.set_disk_full(true) {
                     tracing::error!(bucket = self.name(), %error, "the disk is full: writes get a temporary failure");
+                    self.on_disk_full();
+                }
+                self.look_at_held();
+            }
+            Err(error @ BucketError::Log(_)) if error.is_passing() => {
+                if !self.quota.set_disk_refuses(true) {
+                    tracing::error!(
+                        bucket = self.name(),
+                        %error,
+                        "the log cannot be written to now: writes get a temporary failure until that works"
+                    );
                 }
                 self.look_at_held();
             }

@@ -4,10 +4,13 @@ use crate::bucket::{Bucket, Phase};
 use crate::commit::Committer;
 use crate::dropping::finish_drop;
 use crate::error::BucketError;
+use crate::floor::has_work;
 use crate::mark::Mark;
 use crate::tasks::BUCKET_DELETION;
 use kedge_executor::OwnerId;
-use kedge_types::limits::SHUTDOWN_SETTLE_MS;
+use kedge_types::limits::{SHUTDOWN_SETTLE_MS, SHUTDOWN_SETTLE_VBUCKETS};
+use kedge_vbucket::VBucket;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -19,7 +22,7 @@ const LONG_LOG_BYTES: u64 = 4 << 20;
 impl Bucket {
     /// Ends the bucket: what was written is made durable, who still waits is answered, its tasks end. Loading is cut
     /// short. Harmless when called twice. Takes [`SHUTDOWN_SETTLE_MS`] longer at most to bring into the vBuckets' files
-    /// what the log has, so that the next start need not.
+    /// what the log has, so that the next start need not; that is not worth it for many files and a short log.
     pub fn shutdown(&self) {
         self.shutdown_within(Duration::from_millis(SHUTDOWN_SETTLE_MS));
     }
@@ -27,6 +30,12 @@ impl Bucket {
     /// As [`Bucket::shutdown`], with `settle` for what the log has.
     pub fn shutdown_within(&self, settle: Duration) {
         self.end_with(Some(settle));
+    }
+
+    /// Why the bucket could not be shut down cleanly; `None` if it was, or has not been shut down yet.
+    #[must_use]
+    pub fn unclean(&self) -> Option<&str> {
+        self.unclean.get().map(String::as_str)
     }
 
     /// Ends the bucket, without making anything durable if `settle` is `None`.
@@ -53,6 +62,8 @@ impl Bucket {
             && let Err(error) = self.close(settle)
         {
             tracing::error!(bucket = self.name(), %error, "the bucket could not be closed cleanly");
+            // A bucket ends once.
+            let _ = self.unclean.set(error.to_string());
         }
         if before == Phase::Open as u8 && settle.is_some_and(|settle| !settle.is_zero()) {
             self.write_access_log_at_end();
@@ -73,6 +84,10 @@ impl Bucket {
             if self.count_set_aside() > 0 {
                 return Ok(());
             }
+            if self.mark_is_due.load(Ordering::Acquire) {
+                // Nothing was written since the start, and the mark is what that found.
+                return Ok(());
+            }
             return Ok(Mark::Clean.write(&*self.setup.disk, &self.setup.dir)?);
         }
         let Some(committer) = self.committer.get() else {
@@ -81,7 +96,14 @@ impl Bucket {
         self.commit_all(&mut committer.lock())?;
         let now_ns = || self.setup.clock.now().mono_ns;
         let deadline_ns = now_ns() + settle.as_nanos() as u64;
-        let settled = self.settle_all(|| now_ns() >= deadline_ns);
+        let is_long = committer.lock().log.stats().size_bytes >= LONG_LOG_BYTES;
+        let settled = if is_long || self.count_unsettled() <= SHUTDOWN_SETTLE_VBUCKETS {
+            self.settle_all(|| now_ns() >= deadline_ns)
+        } else if self.stuck.count() > 0 {
+            Err(BucketError::NotSettled(self.name().to_owned()))
+        } else {
+            Ok(())
+        };
         self.storage()?.sync_catalog()?;
         if self.count_set_aside() > 0 {
             return settled;
@@ -94,6 +116,12 @@ impl Bucket {
         }
         // What stays in the log is as safe there.
         settled
+    }
+
+    /// vBuckets of which the log has what their files do not.
+    fn count_unsettled(&self) -> usize {
+        let is_left = |vbucket: &&Mutex<VBucket>| has_work(&vbucket.lock());
+        self.vbuckets.iter().filter(is_left).count()
     }
 
     /// If the files have everything, the next start need not read what the log has.
@@ -115,7 +143,7 @@ impl Bucket {
         for vbucket in &self.vbuckets {
             let (_, mut done) = {
                 let mut vbucket = vbucket.lock();
-                self.account(now, &mut vbucket, kedge_vbucket::VBucket::on_shutdown)
+                self.account(now, &mut vbucket, VBucket::on_shutdown)
             };
             if !done.is_empty() {
                 self.deliver(now, &mut done);

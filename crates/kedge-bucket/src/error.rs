@@ -70,7 +70,7 @@ impl BucketError {
     /// has, so only a failed sync leaves open what is in it; the log is stricter.
     pub(crate) fn is_passing(&self) -> bool {
         match self {
-            Self::Log(error) => error.is_no_space(),
+            Self::Log(error) => error.is_passing(),
             Self::Storage(error) => !error.is_fatal(),
             Self::Disk(error) => !error.is_sync_failure(),
             Self::NotLoaded(_) | Self::NotSettled(_) => true,

@@ -135,7 +135,7 @@ impl Bucket {
     }
 
     fn is_waiting_in_vain(&self) -> bool {
-        self.quota.disk_full() || self.held.hopeless.load(Ordering::Relaxed)
+        self.quota.withholds_writes() || self.held.hopeless.load(Ordering::Relaxed)
     }
 
     /// A write waits for `bytes` of memory.

@@ -45,6 +45,7 @@ mod scans;
 mod segments;
 mod settler;
 mod stats;
+mod stuck;
 mod subdoc;
 mod sweep;
 mod tasks;

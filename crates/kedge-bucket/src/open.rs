@@ -2,6 +2,7 @@
 
 use crate::bucket::{Bucket, BucketSetup, LoadReport, Phase};
 use crate::error::BucketError;
+use crate::mark::Mark;
 use crate::tasks::WARMUP;
 use kedge_executor::{Context, Next, Task, TaskSpec};
 use parking_lot::Mutex;
@@ -35,6 +36,31 @@ impl Drop for Warmup {
     }
 }
 
+/// Whether a bucket that is to have no log has to keep the one it has: all that is in there goes into the files first, and
+/// the disk may have no room for that.
+fn keeps_log(setup: &BucketSetup) -> Result<bool, BucketError> {
+    let (disk, log_dir) = (&*setup.disk, setup.dir.join(LOG_DIR));
+    if Mark::read(disk, &setup.dir)?.is_some() || !disk.exists(&log_dir)? {
+        return Ok(false);
+    }
+    let mut log_bytes = 0;
+    for name in disk.list(&log_dir)? {
+        log_bytes += disk.len(&log_dir.join(name))?;
+    }
+    let free_bytes = disk.free_bytes(&setup.dir)?;
+    let keeps = free_bytes < log_bytes;
+    if keeps {
+        tracing::warn!(
+            bucket = setup.config.name,
+            free_bytes,
+            log_bytes,
+            "commit_log stays on: the disk has no room to bring the log into the files; it is switched off by the first \
+             start that has"
+        );
+    }
+    Ok(keeps)
+}
+
 impl Bucket {
     /// Opens a bucket, or makes it if its directory is empty. Returns at once; documents are read from the files and
     /// the log by tasks, and until that is done commands get a temporary failure.
@@ -52,9 +78,10 @@ impl Bucket {
             .uuid_bytes()
             .ok_or_else(|| config_error("uuid".to_owned()))?;
         setup.disk.create_dir_all(&setup.dir)?;
+        let commit_log = setup.config.commit_log || keeps_log(&setup)?;
         let executor = setup.executor.clone();
         let owner = executor.register(&format!("bucket:{}", setup.config.name))?;
-        let bucket = Arc::new(Self::new(setup, owner, uuid));
+        let bucket = Arc::new(Self::new(setup, owner, uuid, commit_log));
         let spec = TaskSpec {
             description: "reads the documents from the files and the log".into(),
             ..TaskSpec::new(&WARMUP, owner)

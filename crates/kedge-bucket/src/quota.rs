@@ -33,6 +33,8 @@ pub(crate) struct Quota {
     /// Bytes that the write needs that has waited longest for memory; 0 when none waits.
     wanted: AtomicU64,
     disk_full: AtomicBool,
+    /// Whether the system gives the log no files, for another reason than a full disk.
+    disk_refuses: AtomicBool,
 }
 
 impl Quota {
@@ -47,6 +49,7 @@ impl Quota {
             low: AtomicU64::new(0),
             wanted: AtomicU64::new(0),
             disk_full: AtomicBool::new(false),
+            disk_refuses: AtomicBool::new(false),
         };
         quota.set_limit(limit, memory);
         quota
@@ -121,6 +124,19 @@ impl Quota {
         self.disk_full.load(Ordering::Relaxed)
     }
 
+    pub(crate) fn set_disk_refuses(&self, refuses: bool) -> bool {
+        self.disk_refuses.swap(refuses, Ordering::Relaxed)
+    }
+
+    pub(crate) fn disk_refuses(&self) -> bool {
+        self.disk_refuses.load(Ordering::Relaxed)
+    }
+
+    /// Whether writes get a temporary failure, as nothing more can be made durable now.
+    pub(crate) fn withholds_writes(&self) -> bool {
+        self.disk_full() || self.disk_refuses()
+    }
+
     /// Accounts for a step of a vBucket that changed its bytes, and among them those of its checkpoints and those that
     /// only what is to be settled keeps.
     pub(crate) fn add(&self, bytes: i64, checkpoint_bytes: i64, pinned_bytes: i64) {
@@ -188,7 +204,7 @@ impl Quota {
         let waiting = self.checkpoint_bytes() as f64;
         let full = self.used() + bytes > limit
             || waiting > self.limit() as f64 * CHECKPOINT_RATIO
-            || self.disk_full();
+            || self.withholds_writes();
         if full {
             Err(Status::TemporaryFailure)
         } else {

@@ -193,7 +193,12 @@ impl Bucket {
             is_new: mark.is_none() && files == 0,
             ..LoadReport::default()
         };
-        if mark.is_none() && Log::is_there(disk, &self.log_dir())? {
+        if mark.is_some() || !Log::is_there(disk, &self.log_dir())? {
+            // Nobody hears of the old branches if what comes may be lost without a trace.
+            report.clean &= self.begin_direct()?;
+            self.finish_replay(&report)?;
+            self.make_durable()?;
+        } else {
             let replay = self.replay(uuid, report.clean)?;
             report = replay.report;
             self.finish_replay(&report)?;
@@ -207,14 +212,37 @@ impl Bucket {
             if self.vbuckets.iter().any(is_left) {
                 return Err(BucketError::NotSettled(self.name().to_owned()));
             }
-        } else {
-            self.finish_replay(&report)?;
+            self.make_durable()?;
+            // From now on the files are the truth, and the log is void.
+            Mark::Open.write(disk, dir)?;
         }
-        self.make_durable()?;
-        // From now on the files are the truth, and the log is void.
-        Mark::Open.write(disk, dir)?;
         self.remove_log()?;
         Ok(report)
+    }
+
+    /// Notes on disk that changes may be lost from now on. False when that has to wait, as the disk is full, say.
+    fn begin_direct(&self) -> Result<bool, BucketError> {
+        self.mark_is_due.store(true, Ordering::Release);
+        match self.write_due_mark() {
+            Err(error) if error.is_passing() => {
+                tracing::warn!(
+                    bucket = self.name(),
+                    %error,
+                    "the start cannot be noted on the disk: writes wait until it can"
+                );
+                Ok(false)
+            }
+            written => written.map(|()| true),
+        }
+    }
+
+    /// Writes the mark that the start could not write.
+    pub(crate) fn write_due_mark(&self) -> Result<(), BucketError> {
+        if self.mark_is_due.load(Ordering::Acquire) {
+            Mark::Open.write(&*self.setup.disk, &self.setup.dir)?;
+            self.mark_is_due.store(false, Ordering::Release);
+        }
+        Ok(())
     }
 
     fn recover_logged(
@@ -240,7 +268,7 @@ impl Bucket {
         if ends_clean {
             match committer.reopen() {
                 // Nobody hears of the old branches then.
-                Err(error) if error.is_no_space() => report.clean = false,
+                Err(error) if error.is_passing() => report.clean = false,
                 reopened => reopened?,
             }
         }

@@ -3,7 +3,7 @@
 use crate::bucket::Bucket;
 use crate::tasks::Work;
 use kedge_executor::Next;
-use kedge_log::{SegmentPreparer, Step};
+use kedge_log::{LogError, SegmentPreparer, Step};
 use std::time::Duration;
 
 /// Segments are filled with zeros no faster than this, a step at a time: a whole one in one go would hold up the syncs of
@@ -33,6 +33,9 @@ impl Work for LogSegment {
         let Some(preparer) = bucket.preparer.get() else {
             return Next::Sleep;
         };
+        if bucket.quota.disk_full() {
+            bucket.give_up_log_space();
+        }
         if !preparer.is_needed() {
             bucket.segments.lie_down();
             if !preparer.is_needed() {
@@ -65,9 +68,54 @@ impl Bucket {
     fn prepare_segment(&self, preparer: &SegmentPreparer) -> Duration {
         match preparer.step() {
             Ok(step) => pause_after(step),
+            Err(error @ LogError::SyncFailed(_)) => {
+                self.fail(&error.to_string());
+                RETRY
+            }
             Err(error) => {
                 tracing::warn!(bucket = self.name(), %error, "no log segment could be made ready");
                 RETRY
+            }
+        }
+    }
+
+    /// There is no room on the disk: what the log keeps ready for later goes.
+    pub(crate) fn on_disk_full(&self) {
+        if let Some(task) = self.segments.task() {
+            self.setup.executor.wake(task);
+        }
+    }
+
+    /// There is room again.
+    pub(crate) fn on_disk_room(&self) {
+        if let Some(preparer) = self.preparer.get() {
+            preparer.go_on();
+        }
+        self.on_log_moved();
+    }
+
+    /// Gives the disk back what the log does not use now. Returns how many bytes that were.
+    pub(crate) fn give_up_log_space(&self) -> u64 {
+        let Some(preparer) = self.preparer.get() else {
+            return 0;
+        };
+        match preparer.give_up_space() {
+            Ok(0) => 0,
+            Ok(bytes) => {
+                tracing::warn!(
+                    bucket = self.name(),
+                    bytes,
+                    "the disk is full: log segments that were kept for later are removed"
+                );
+                bytes
+            }
+            Err(error @ LogError::SyncFailed(_)) => {
+                self.fail(&error.to_string());
+                0
+            }
+            Err(error) => {
+                tracing::warn!(bucket = self.name(), %error, "log segments that are not in use cannot be removed");
+                0
             }
         }
     }

@@ -20,6 +20,10 @@ use std::time::Duration;
 
 /// How long a writer waits before it tries a full disk again.
 const DISK_FULL_RETRY: Duration = Duration::from_millis(100);
+/// What the system refuses is tried again after this time, then after twice as long, and so on.
+const REFUSED_RETRY: Duration = Duration::from_millis(100);
+/// So often the time doubles: up to 3.2 s.
+const REFUSED_DOUBLINGS: u32 = 5;
 /// After this much quiet a mark is written behind the last batch.
 const IDLE_MARK: Duration = Duration::from_secs(1);
 
@@ -119,6 +123,8 @@ pub(crate) struct WriteOut {
     rest: Rest,
     /// The mark stands behind the last batch.
     marked: bool,
+    /// So often in a row the system refused.
+    refusals: u32,
 }
 
 impl Work for WriteOut {
@@ -173,6 +179,7 @@ impl WriteOut {
             writer.urgent.store(false, Ordering::SeqCst);
             match bucket.write_once(self.lane) {
                 Ok(wrote) => {
+                    self.refusals = 0;
                     items += wrote.items;
                     if !wrote.more
                         && let Some(next) = self.rest(bucket, now)
@@ -181,6 +188,11 @@ impl WriteOut {
                     }
                 }
                 Err(error) if error.is_no_space() => return Next::Snooze(DISK_FULL_RETRY),
+                Err(error) if error.is_passing() && !bucket.has_ended() => {
+                    let pause = REFUSED_RETRY * (1 << self.refusals.min(REFUSED_DOUBLINGS));
+                    self.refusals += 1;
+                    return Next::Snooze(pause);
+                }
                 Err(_) => return Next::Done,
             }
             let took_ns = bucket.setup.clock.now().mono_ns.saturating_sub(began_ns);
@@ -302,7 +314,8 @@ impl Bucket {
         };
         let marked = committer.lock().log.mark();
         match marked {
-            Err(error) if error.is_no_space() => {}
+            // The next batch is tried, too, and says what is wrong.
+            Err(error) if error.is_passing() => {}
             result => self.on_commit_result(&result.map(|()| 0).map_err(BucketError::from)),
         }
     }

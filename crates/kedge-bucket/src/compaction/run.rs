@@ -161,7 +161,10 @@ impl Bucket {
             expired: 0,
             bytes: 0,
         };
-        let result = storage.compact(vb, &request, &mut hooks);
+        let mut result = storage.compact(vb, &request, &mut hooks);
+        if result.as_ref().is_err_and(StorageError::is_no_space) && self.make_disk_room() > 0 {
+            result = storage.compact(vb, &request, &mut hooks);
+        }
         // They are due whether there is a new file or not.
         hooks.expire_due();
         let (is_cancelled, expired) = (hooks.is_cancelled(), hooks.expired);
@@ -188,12 +191,23 @@ impl Bucket {
         self.vbuckets[vb.index()].lock().file_history()
     }
 
+    /// A compaction found no room on the disk. It makes some, and what the log keeps ready for later does not.
+    fn make_disk_room(&self) -> u64 {
+        let freed = self.give_up_log_space();
+        if !self.quota.disk_full() {
+            // Only a full disk is looked after until there is room.
+            self.on_disk_room();
+        }
+        freed
+    }
+
     fn on_compacted(&self, vb: VbId, history: u32, done: &Compacted, began_ns: u64) {
         let mut vbucket = self.vbuckets[vb.index()].lock();
         self.measure(&mut vbucket, |vbucket| {
             vbucket.on_purged(history, done.purge_seqno);
         });
         drop(vbucket);
+        self.note_not_stuck(vb);
         let took_ns = self.setup.clock.now().mono_ns.saturating_sub(began_ns);
         let timings = &self.timings;
         timings.record_us(u16::MAX, Timing::Compaction, took_ns / 1_000);

@@ -186,7 +186,7 @@ impl Bucket {
     }
 
     pub(crate) fn refuse_on_full_disk(&self) -> Result<(), Status> {
-        if self.quota.disk_full() {
+        if self.quota.withholds_writes() {
             Err(Status::TemporaryFailure)
         } else {
             Ok(())

@@ -238,8 +238,14 @@ impl Bucket {
             flushers.put_off(flusher, vb, self.setup.clock.now());
             return Ok(0);
         }
-        // Before the changes are taken: those that come after that count.
         let mark = &flushers.marks[vb.index()];
+        if let Err(error) = self.write_due_mark() {
+            if !error.is_no_space() {
+                flushers.put_later(flusher, vb, self.setup.clock.now(), true);
+            }
+            return Err(error);
+        }
+        // Before the changes are taken: those that come after that count.
         mark.dirty.store(false, Ordering::SeqCst);
         let (batch, to) = self.vbuckets[vb.index()]
             .lock()
@@ -257,6 +263,7 @@ impl Bucket {
             Err(error) => {
                 mark.dirty.store(true, Ordering::SeqCst);
                 self.totals.add(Total::FlushFailures, 1);
+                self.note_stuck(vb, &error);
                 if !error.is_no_space() {
                     flushers.put_later(flusher, vb, now, true);
                 }
@@ -267,6 +274,7 @@ impl Bucket {
         self.timings
             .record_us(u16::MAX, Timing::SettleCommit, took_us);
         self.totals.add(Total::FlushCommits, written.commits);
+        self.note_not_stuck(vb);
         self.on_file_changed(vb);
         if written.commits == 1 {
             // Several take longer, however fast the disk is.

@@ -211,7 +211,7 @@ impl Bucket {
         self.totals.add(Total::SettleFailures, 1);
         if !error.is_passing() {
             self.fail(&error.to_string());
-        } else if !std::mem::replace(&mut settler.failing, true) {
+        } else if !self.note_stuck(vb, error) && !std::mem::replace(&mut settler.failing, true) {
             tracing::error!(
                 bucket = self.name(),
                 vbucket = %vb,

@@ -243,6 +243,7 @@ impl Bucket {
         match settled {
             Ok(()) if begun.parts.is_empty() => {
                 settler.failing = false;
+                self.note_not_stuck(vb);
                 self.end_settle(vb, begun, since_ns);
                 self.offer_file(vb);
                 self.release_log();

@@ -462,3 +462,49 @@ fn a_bucket_that_is_destroyed_in_the_middle_of_its_work_answers_all_and_leaves_n
     assert!(!place.disk.exists(&place.dir).unwrap());
     assert_eq!(steps.run(), 0);
 }
+
+/// A stop with a thousand small documents took two seconds: it brought each into its vBucket's file, and every file has
+/// syncs of its own. All was on the disk already, in a log that the next start reads within milliseconds.
+#[test]
+fn a_stop_leaves_a_short_log_of_many_vbuckets_as_it_is() {
+    for (documents, settles) in [(400, false), (20, true)] {
+        let disk = SimDisk::new(33);
+        let mut place = sim(&disk);
+        place.config.vbuckets = 256;
+        let key = |n: u32| key(&format!("key-{n}"));
+        let (open, _steps) = place.open_by_hand();
+        for n in 0..documents {
+            let key = key(n);
+            let write = Write {
+                vb: key.vbucket(256),
+                ..write(&key)
+            };
+            assert!(open.store(&write, b"value").is_ok());
+        }
+        open.bucket.sync().unwrap();
+        let before = disk.operations();
+        open.bucket.shutdown();
+        assert_eq!(open.bucket.unclean(), None);
+        let operations = disk.operations() - before;
+        assert_eq!(operations > 40, settles, "{operations} operations");
+        assert_eq!(open.figure("ep_settle_commits") > 0, settles);
+        disk.crash(1);
+        let (again, _steps) = place.open_by_hand();
+        let report = again.bucket.wait_loaded().unwrap();
+        assert!(report.clean);
+        for n in 0..documents {
+            let key = key(n);
+            let wanted = Read {
+                vb: key.vbucket(256),
+                ..read(&key)
+            };
+            let found = done(
+                again
+                    .bucket
+                    .get(again.ctx(), &wanted, |found| found.item.value().to_vec()),
+            );
+            assert_eq!(found.unwrap(), b"value");
+        }
+        again.bucket.shutdown();
+    }
+}

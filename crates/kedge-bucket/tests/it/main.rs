@@ -7,6 +7,7 @@ mod compaction;
 mod compression;
 mod counting;
 mod crash;
+mod damaged;
 mod dcp;
 mod direct;
 mod durable;
@@ -15,6 +16,7 @@ mod flush_all;
 mod full_disk;
 mod histories;
 mod hold;
+mod io_errors;
 mod leaks;
 mod life;
 #[path = "../../../kedge-executor/tests/it/lines.rs"]

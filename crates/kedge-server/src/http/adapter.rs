@@ -125,7 +125,8 @@ impl Buckets for BucketRegistry {
             .reset_vbucket(self.ctx(), vb)
             .map_err(|status| match status {
                 Status::Invalid => BucketsError::Refused(format!(
-                    "vBucket {vb} is not set aside: it has its file, and stays as it is"
+                    "vBucket {vb} is not set aside: it has its file, and stays as it is; if that is damaged and takes no \
+                     changes, rebuild it with: kedge compact {name} --vb {vb} --wait"
                 )),
                 other => refused(&bucket, other),
             })

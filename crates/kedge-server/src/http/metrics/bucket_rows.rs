@@ -161,6 +161,18 @@ pub(in crate::http) const BUCKET: &[Row] = &[
         "1 while the disk has no room for the log",
     ),
     (
+        "ep_disk_refuses",
+        "kedge_bucket_disk_refuses",
+        false,
+        "1 while the system gives the log no files, for another reason than a full disk",
+    ),
+    (
+        "ep_vb_damaged",
+        "kedge_bucket_vbuckets_damaged",
+        false,
+        "vBuckets whose damaged files take no changes, until a compaction writes them anew",
+    ),
+    (
         "ep_vb_set_aside",
         "kedge_bucket_vbuckets_set_aside",
         false,

@@ -1,0 +1,142 @@
+//! What each call that the disk refuses comes to: the table of `docs/io-errors.md`, row by row.
+
+use crate::tools::*;
+use kedge_bucket::{CompactionRequest, Outcome};
+use kedge_disk::{Fault, Operation, SimDisk};
+use kedge_types::Status;
+
+/// The error numbers of Linux.
+const EMFILE: Fault = Fault::Os(24);
+const ENFILE: Fault = Fault::Os(23);
+const EACCES: Fault = Fault::Os(13);
+const EROFS: Fault = Fault::Os(30);
+const EDQUOT: Fault = Fault::Os(122);
+
+const CALLS: [Operation; 9] = [
+    Operation::Create,
+    Operation::Open,
+    Operation::Write,
+    Operation::Sync,
+    Operation::Rename,
+    Operation::Remove,
+    Operation::SyncDir,
+    Operation::SetLen,
+    Operation::Allocate,
+];
+const FAULTS: [Fault; 7] = [
+    Fault::NoSpace,
+    EDQUOT,
+    EMFILE,
+    ENFILE,
+    EACCES,
+    EROFS,
+    Fault::Io,
+];
+
+/// What the documented table says.
+fn is_fatal(op: Operation, fault: Fault, has_log: bool) -> bool {
+    match op {
+        Operation::Sync | Operation::SyncDir => true,
+        // Of a write to the log nobody knows what it left. A vBucket's file is written behind what counts of it.
+        Operation::Write => has_log && !matches!(fault, Fault::NoSpace | EDQUOT),
+        _ => false,
+    }
+}
+
+/// Each call fails for a while, for each reason, amid writes, a settle and compactions.
+///
+/// No descriptors, no right to create a file and a failed rename ended the process, as every error of the log did that
+/// was not a full disk.
+#[test]
+fn every_call_that_fails_does_what_the_table_says() {
+    for has_log in [true, false] {
+        for op in CALLS {
+            for fault in FAULTS {
+                one(op, fault, has_log);
+            }
+        }
+    }
+}
+
+fn one(op: Operation, fault: Fault, has_log: bool) {
+    let what = format!("{op}, {fault:?}, log: {has_log}");
+    let disk = SimDisk::new(1);
+    let mut place = sim(&disk);
+    place.config.commit_log = has_log;
+    place.config.log_bytes_max = 256 << 10;
+    let (open, steps) = place.open_by_hand();
+    let value = vec![b'x'; 20_000];
+    for n in 0..8 {
+        open.set(&format!("before-{n}"), &value).unwrap();
+    }
+    steps.pass(SEC * 30);
+    // The log has a segment now with room for the next write.
+    open.set("small", &value[..6_000]).unwrap();
+    steps.pass(SEC * 30);
+    disk.fail_every(op, fault);
+    let mut taken = Vec::new();
+    for n in 0..60 {
+        let name = format!("key-{n}");
+        let document = key(&name);
+        match open.store(&write(&document), &value) {
+            Ok(Outcome::Done(_)) => taken.push(name),
+            Ok(Outcome::Parked) | Err(Status::TemporaryFailure) => {}
+            Err(other) => panic!("{what}: {other:?}"),
+        }
+        steps.pass(MS * 20);
+    }
+    // A file that nobody has open, and one that is to be replaced.
+    let _ = open.bucket.compact(&CompactionRequest::default());
+    steps.pass(SEC * 30);
+    let fatal = open.sink.fatal();
+    assert_eq!(
+        !fatal.is_empty(),
+        is_fatal(op, fault, has_log),
+        "{what}: {fatal:?}"
+    );
+    if fatal.is_empty() {
+        assert_eq!(open.get("before-0").unwrap(), value, "{what}: reads go on");
+        let refuses = open.figure("ep_disk_full") + open.figure("ep_disk_refuses");
+        if refuses > 0 {
+            assert_eq!(
+                open.set("refused", b"1"),
+                Err(Status::TemporaryFailure),
+                "{what}"
+            );
+        }
+        disk.clear_faults();
+        // What is tried again waits for some seconds at most.
+        steps.pass(SEC * 10);
+        assert_eq!(open.figure("ep_disk_full"), 0, "{what}");
+        assert_eq!(open.figure("ep_disk_refuses"), 0, "{what}");
+        open.set("after", b"1")
+            .unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        taken.push("after".to_owned());
+        steps.pass(SEC * 30);
+        assert!(
+            open.sink.fatal().is_empty(),
+            "{what}: {:?}",
+            open.sink.fatal()
+        );
+        assert_eq!(open.figure("ep_queue_size"), 0, "{what}");
+    } else {
+        taken.clear();
+        assert_eq!(
+            open.set("refused", b"1"),
+            Err(Status::TemporaryFailure),
+            "{what}"
+        );
+        disk.clear_faults();
+        open.bucket.shutdown();
+    }
+    disk.crash(7);
+    if fatal.is_empty() {
+        open.bucket.shutdown();
+    }
+    let (again, _steps) = place.open_by_hand();
+    assert_eq!(again.get("before-7").unwrap(), value, "{what}");
+    for name in taken {
+        assert!(again.get(&name).is_ok(), "{what}: {name} is lost");
+    }
+    again.bucket.shutdown();
+}
