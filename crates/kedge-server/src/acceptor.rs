@@ -31,6 +31,7 @@ pub(crate) struct Listener {
 /// The running thread.
 pub(crate) struct Acceptor {
     waker: Arc<Waker>,
+    is_open: Arc<AtomicBool>,
     stop: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
@@ -45,8 +46,26 @@ struct Work {
     metrics: Arc<Metrics>,
     newcomers: Arc<Newcomers>,
     stop: Arc<AtomicBool>,
+    /// Whether connections of the memcached port are accepted, as somebody said, and as was done so far.
+    is_open: Arc<AtomicBool>,
+    was_open: bool,
     /// Whether a listener could not accept and is to be asked again after a while.
     backed_off: bool,
+}
+
+/// Lets connections of the memcached port in. Until then they wait in the system: a plain client takes a temporary failure
+/// for an error.
+pub(crate) struct Opener {
+    waker: Arc<Waker>,
+    is_open: Arc<AtomicBool>,
+}
+
+impl Opener {
+    pub(crate) fn open(&self) {
+        self.is_open.store(true, Ordering::SeqCst);
+        // When waking fails the thread is gone already.
+        let _ = self.waker.wake();
+    }
 }
 
 impl Acceptor {
@@ -75,6 +94,7 @@ impl Acceptor {
                 .map_err(failed)?;
         }
         let stop = Arc::new(AtomicBool::new(false));
+        let is_open = Arc::new(AtomicBool::new(false));
         let work = Work {
             poll,
             listeners,
@@ -85,6 +105,8 @@ impl Acceptor {
             metrics,
             newcomers,
             stop: stop.clone(),
+            is_open: is_open.clone(),
+            was_open: false,
             backed_off: false,
         };
         let thread = std::thread::Builder::new()
@@ -93,9 +115,18 @@ impl Acceptor {
             .map_err(failed)?;
         Ok(Self {
             waker,
+            is_open,
             stop,
             thread,
         })
+    }
+
+    /// For who knows when the bucket of the memcached port can be used.
+    pub(crate) fn opener(&self) -> Opener {
+        Opener {
+            waker: self.waker.clone(),
+            is_open: self.is_open.clone(),
+        }
     }
 
     /// Closes the listening sockets; who connects from now on is refused by the system.
@@ -118,8 +149,13 @@ impl Work {
                 tracing::error!(%error, "no connections can be accepted any more");
                 return;
             }
-            let all = std::mem::take(&mut self.backed_off);
+            let is_open = self.is_open.load(Ordering::SeqCst);
+            let opens = is_open && !std::mem::replace(&mut self.was_open, is_open);
+            let all = std::mem::take(&mut self.backed_off) || opens;
             for at in 0..self.listeners.len() {
+                if self.listeners[at].port == Port::Memcached && !is_open {
+                    continue;
+                }
                 let ready = events.iter().any(|event| event.token() == Token(at));
                 if ready || all {
                     self.accept_all(at);

@@ -321,6 +321,14 @@ impl Server {
             }
             None => None,
         };
+        let opener = acceptor.opener();
+        let memcached_bucket = config.memcached.as_ref().map(|it| it.bucket.as_str());
+        match (&node, memcached_bucket.and_then(|name| registry.get(name))) {
+            (Some((node, _)), _) => node.when_ready(move || opener.open()),
+            (None, Some(bucket)) => bucket.when_loaded(move || opener.open()),
+            // Whoever connects hears that there is none.
+            (None, None) => opener.open(),
+        }
         Ok(Self {
             node,
             kv: addresses.0,

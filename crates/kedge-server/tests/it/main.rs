@@ -25,6 +25,7 @@ mod memory_stats;
 mod meta;
 mod mutate_with_meta;
 mod node_stats;
+mod opening;
 mod order;
 mod range_scan;
 mod registry;

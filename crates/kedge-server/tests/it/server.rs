@@ -111,6 +111,13 @@ impl Kedge {
     }
 
     pub(crate) fn with(setup: Setup) -> Self {
+        let kedge = Self::begin(setup);
+        kedge.server().wait_loaded().unwrap();
+        kedge
+    }
+
+    /// A server whose bucket may still be loading.
+    pub(crate) fn begin(setup: Setup) -> Self {
         setup.disk.create_dir_all(&setup.data_dir).unwrap();
         let store = if setup.has_users {
             user_store()
@@ -147,7 +154,6 @@ impl Kedge {
             on_fatal: Arc::new(|why| panic!("{why}")),
         };
         let server = Server::start(config, services).unwrap();
-        server.wait_loaded().unwrap();
         Self {
             server: Some(server),
             users,

@@ -22,7 +22,7 @@ use rustix::process::Signal;
 use self::layout::Wanted;
 use self::nodes::{Event, Node};
 use crate::output;
-use crate::settings::{self, Effective, SettingsError};
+use crate::settings::{self, Effective, MaybePort, SettingsError};
 
 /// The cluster file in the data directory.
 const CLUSTER_FILE: &str = "cluster.toml";
@@ -117,6 +117,13 @@ fn cluster_run(matches: &ArgMatches) -> Result<ExitCode, RunError> {
     };
     let path = settings.data_dir.join(CLUSTER_FILE);
     let file = layout::prepare(&path, &wanted)?;
+    if let MaybePort::At(1..) = settings.memcached_port
+        && effective.is_given("memcached_port")
+        && file.nodes.len() > 1
+    {
+        let why = "the nodes cannot share --memcached-port: give 0 for any free port each, or off";
+        return Err(RunError::Usage(why.to_owned()));
+    }
     let (events, inbox) = mpsc::channel();
     nodes::watch_signals(events.clone())?;
     let mut flags = settings::given_flags(matches, OWN);

@@ -8,7 +8,7 @@ use kedge_server::users::Users;
 use kedge_server::{MemcachedConfig, MemcachedRules};
 
 use super::{ServeError, administrator};
-use crate::settings::{Effective, Settings};
+use crate::settings::{Effective, MaybePort, Settings};
 
 /// The port as the settings want it; `None`: it is not served. Plain memcached clients know one node only, so in a cluster,
 /// where that has a part of the documents, it is served only when that was asked for.
@@ -21,10 +21,12 @@ pub(super) fn config(
     users: &Users,
 ) -> Result<Option<MemcachedConfig>, ServeError> {
     let settings = &effective.settings;
-    let asked_for = !in_cluster || effective.is_given("memcached_enabled");
-    if !settings.memcached_enabled || !asked_for {
-        return Ok(None);
-    }
+    let is_given = |name| effective.is_given(name);
+    let asked_for = !in_cluster || is_given("memcached_enabled") || is_given("memcached_port");
+    let port = match settings.memcached_port {
+        MaybePort::At(port) if settings.memcached_enabled && asked_for => port,
+        _ => return Ok(None),
+    };
     let auth_file = match settings.memcached_auth_file.as_str() {
         "" => None,
         path => Some(read_auth_file(Path::new(path))?),
@@ -37,7 +39,7 @@ pub(super) fn config(
     };
     Ok(Some(MemcachedConfig {
         listen: settings.memcached_listen,
-        port: settings.memcached_port,
+        port,
         bucket: bucket.to_owned(),
         rules: MemcachedRules {
             login,

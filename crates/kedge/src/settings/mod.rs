@@ -19,7 +19,7 @@ use kedge_types::limits::VALUE_BYTES_MAX;
 use nearest::nearest;
 pub(crate) use table::{DEFAULT_PASSWORD, Settings};
 use table::{Setting, TABLE};
-pub(crate) use value::{LogLevel, Recover};
+pub(crate) use value::{LogLevel, MaybePort, Recover};
 
 /// The flag that names the configuration file; it is none of the settings in it.
 const CONFIG: &str = "config";
@@ -329,7 +329,7 @@ mod tests {
                 settings.mgmt_port,
                 settings.memcached_port
             ),
-            (1, 20, 300)
+            (1, 20, MaybePort::At(300))
         );
         assert_eq!(settings.bucket_quota.0, 64 << 20);
         assert_eq!(settings.recover, Recover::Salvage);
@@ -383,7 +383,7 @@ mod tests {
             (
                 &["--listen", "here"],
                 None,
-                "--listen: listen: expected an IP address, not \"here\"",
+                "--listen: listen: expected an IP address, or localhost, not \"here\"",
             ),
             (
                 &["--config", "/no/such/file"],

@@ -15,7 +15,7 @@ use kedge_executor::Threads;
 use kedge_server::Limits;
 use kedge_types::limits::VALUE_BYTES_MAX;
 
-use super::value::{Bytes, Hosts, LogLevel, Recover, Value};
+use super::value::{Bytes, Hosts, LogLevel, MaybePort, Recover, Value};
 use crate::target::{KV_PORT, MEMCACHED_PORT, MGMT_PORT};
 
 /// A row of the table.
@@ -109,10 +109,10 @@ settings! {
         "Port of management over HTTP. 0 is any free port.";
     http_allowed_hosts: Hosts = Hosts::default(),
         "Names that requests to management may use for this server in the header Host, separated by commas: one that begins with a dot stands for all names that end so, `*` for any. Addresses, localhost, the machine's own name and the nodes' names of the cluster file are always allowed; others are answered 403, as are pages of other origins. So a page that a browser has loaded from elsewhere cannot use this server.", default_note = "none";
-    memcached_port: u16 = MEMCACHED_PORT,
-        "Port for plain memcached clients, binary and text. 0 is any free port.";
+    memcached_port: MaybePort = MaybePort::At(MEMCACHED_PORT),
+        "Port for plain memcached clients, binary and text. 0 is any free port. `off`: such clients are not served.";
     memcached_enabled: bool = true,
-        "Whether plain memcached clients are served at all.";
+        "Whether plain memcached clients are served at all; `false` is `memcached_port = \"off\"`.";
     memcached_listen: IpAddr = LOOPBACK,
         "Address that the memcached port is bound to. Anything but loopback is refused unless clients have to log in (`memcached_login`, `memcached_auth_file`) or `memcached_open` is set.";
     memcached_login: bool = false,
@@ -130,7 +130,7 @@ settings! {
 
     ["Cluster"]
     cluster: String = String::new(),
-        "The cluster file, which names all nodes (docs/cluster.md). Its ports are this node's unless others are given, and plain memcached clients are not served unless `memcached_enabled` is given. Empty: the server runs alone.", default_note = "none";
+        "The cluster file, which names all nodes (docs/cluster.md). Its ports are this node's unless others are given, and plain memcached clients are not served unless `memcached_port` or `memcached_enabled` is given. Empty: the server runs alone.", default_note = "none";
     node_id: String = String::new(),
         "Which node of the cluster file this is.", default_note = "none";
     stop_with_parent: bool = false,

@@ -1,7 +1,7 @@
 //! Kinds of values that settings have: how each is read, shown and explained.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -51,7 +51,50 @@ plain! {
     u16: "a number from 0 to 65535",
     u32: "a number from 0 to 4294967295",
     bool: "true or false",
-    IpAddr: "an IP address",
+}
+
+impl Value for IpAddr {
+    const KIND: &'static str = "an IP address, or localhost";
+
+    fn read(text: &str) -> Result<Self, String> {
+        // Looked up by nobody: on every machine it is this one, and 127.0.0.1 is what clients try that are told so.
+        if text.eq_ignore_ascii_case("localhost") {
+            return Ok(Self::V4(Ipv4Addr::LOCALHOST));
+        }
+        text.parse().map_err(|_| Self::KIND.to_owned())
+    }
+
+    fn show(&self) -> String {
+        self.to_string()
+    }
+}
+
+/// A port that is served or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MaybePort {
+    /// There is none.
+    Off,
+    /// This one; 0 is any free one.
+    At(u16),
+}
+
+impl Value for MaybePort {
+    const KIND: &'static str = "a number from 0 to 65535, or off";
+
+    fn read(text: &str) -> Result<Self, String> {
+        if text == "off" {
+            return Ok(Self::Off);
+        }
+        let port = text.parse().map_err(|_| Self::KIND.to_owned())?;
+        Ok(Self::At(port))
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Off => "off".to_owned(),
+            Self::At(port) => port.to_string(),
+        }
+    }
 }
 
 impl Value for Threads {
@@ -433,7 +476,13 @@ mod tests {
         check("0s", Some(&Duration::ZERO), "0s");
         check::<Duration>("5 years", None, "");
         check("::1", Some(&IpAddr::from([0, 0, 0, 0, 0, 0, 0, 1])), "::1");
-        check::<IpAddr>("localhost", None, "");
+        let loopback = IpAddr::from([127, 0, 0, 1]);
+        check("localhost", Some(&loopback), "127.0.0.1");
+        check::<IpAddr>("localhost.localdomain", None, "");
+        check("off", Some(&MaybePort::Off), "off");
+        check("0", Some(&MaybePort::At(0)), "0");
+        check::<MaybePort>("65536", None, "");
+        check::<MaybePort>("", None, "");
         check("salvage", Some(&Recover::Salvage), "salvage");
         check::<Recover>("Salvage", None, "");
         check("writer", Some(&CompactionPool::Writer), "writer");

@@ -1,7 +1,7 @@
 //! How the process starts, refuses to start, and stops.
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::{BufRead, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -517,4 +517,23 @@ fn a_stop_while_documents_are_loaded_loses_none() {
     let stats = server.connect().stat("").expect("statistics");
     let items = stats.into_iter().find(|(name, _)| name == "curr_items");
     assert_eq!(items.expect("the count").1, "2000");
+}
+
+#[test]
+fn the_memcached_port_is_any_free_one_or_off_and_localhost_is_an_address() {
+    let dir = tempfile::tempdir().expect("a directory");
+    for (port, is_served) in [("0", true), ("off", false)] {
+        let mut command = kedge(&["serve", "--listen", "localhost", "--data-dir"]);
+        command.arg(dir.path());
+        command.args(["--kv-port=0", "--mgmt-port=0", "--memcached-port", port]);
+        let mut child = command.spawn().expect("a server");
+        let mut lines = BufReader::new(child.stdout.take().expect("stdout is piped")).lines();
+        let line = lines.next().expect("a line").expect("it is text");
+        assert!(line.starts_with("ready kv=127.0.0.1:"), "{line}");
+        let (_, memcached) = line.split_once("memcached=").expect("the port");
+        assert_eq!(memcached != "off", is_served, "{line}");
+        assert!(!memcached.ends_with(":0"), "{line}");
+        child.kill().expect("the process is ours");
+        child.wait().expect("the process is ours");
+    }
 }

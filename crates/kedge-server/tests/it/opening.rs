@@ -1,0 +1,88 @@
+//! Connections that come before the server is ready.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use kedge_disk::{Asked, DiskError, Observed, Observer, Operation, SimDisk};
+use kedge_types::Status;
+
+use crate::client::SDK_FEATURES;
+use crate::server::{Kedge, PASSWORD, Setup, USER};
+
+/// A disk whose logs are not found before somebody says so.
+#[derive(Debug, Default)]
+struct Gate {
+    is_open: Mutex<bool>,
+    opened: Condvar,
+}
+
+impl Gate {
+    fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.opened.notify_all();
+    }
+}
+
+impl Observer for Gate {
+    fn around<R>(
+        &self,
+        asked: &Asked<'_>,
+        run: impl FnOnce() -> Result<R, DiskError>,
+    ) -> Result<R, DiskError> {
+        let is_log = asked.path.is_some_and(|path| path.ends_with("log"));
+        if is_log && asked.operation == Operation::List {
+            let is_open = self.is_open.lock().unwrap();
+            drop(self.opened.wait_while(is_open, |is_open| !*is_open));
+        }
+        run()
+    }
+}
+
+/// The memcached port took connections before the bucket was loaded, and answered `SERVER_ERROR temporary failure`, which
+/// plain clients take for an error. SDKs try again, so the KV port does so still.
+#[test]
+fn plain_clients_wait_until_the_bucket_is_loaded() {
+    let disk = SimDisk::new(1);
+    let on = |disk: Arc<dyn kedge_disk::Disk>| Setup {
+        disk,
+        ..Setup::default()
+    };
+    let kedge = Kedge::with(on(Arc::new(disk.clone())));
+    kedge.client().set("key", b"value").ok();
+    drop(kedge);
+
+    let gate = Arc::new(Observed::new(Arc::new(disk), Arc::new(Gate::default())));
+    let kedge = Kedge::begin(on(gate.clone()));
+    let address = kedge.server().memcached_addr().unwrap();
+    let mut plain = TcpStream::connect(address).unwrap();
+    plain
+        .write_all(b"get key\r\nset other 0 0 1\r\nx\r\n")
+        .unwrap();
+    let mut client = kedge.connect();
+    client.hello(SDK_FEATURES);
+    client.log_in(USER, PASSWORD);
+    client.select("default");
+    assert_eq!(client.get("key").status, Status::TemporaryFailure);
+    plain.set_nonblocking(true).unwrap();
+    let early = plain.read(&mut [0; 64]);
+    assert!(
+        early.is_err(),
+        "{early:?} bytes before the bucket is loaded"
+    );
+    plain.set_nonblocking(false).unwrap();
+
+    gate.observer().open();
+    // Generous: an answer comes at once.
+    plain
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let expected = b"VALUE key 0 5\r\nvalue\r\nEND\r\nSTORED\r\n";
+    let mut answers = vec![0; expected.len()];
+    plain.read_exact(&mut answers).unwrap();
+    assert_eq!(
+        answers.escape_ascii().to_string(),
+        expected.escape_ascii().to_string()
+    );
+}
