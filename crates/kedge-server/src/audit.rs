@@ -27,6 +27,8 @@ use crate::timestamp::iso_8601;
 
 /// The file that is written to; older ones have `.1`, `.2` and so on behind it.
 const FILE: &str = "audit.log";
+/// The next one, while it is made.
+const NEW_FILE: &str = "audit.log.new";
 /// Events that may wait to be written; a line has some hundred bytes.
 const QUEUE_MAX: usize = 16_384;
 /// Lines that are written and synced together.
@@ -329,58 +331,63 @@ fn unix_ms() -> u64 {
 struct LogFile {
     disk: Arc<dyn Disk>,
     config: AuditConfig,
-    file: Box<dyn File>,
+    /// None until it could be opened.
+    file: Option<Box<dyn File>>,
     bytes: u64,
 }
 
 impl LogFile {
     fn open(disk: Arc<dyn Disk>, config: AuditConfig) -> Result<Self, DiskError> {
-        let path = config.dir.join(FILE);
-        let is_there = disk.exists(&path)?;
-        let file = if is_there {
-            disk.open(&path)?
-        } else {
-            let file = disk.create(&path)?;
-            disk.sync_dir(&config.dir)?;
-            file
-        };
-        let bytes = file.len()?;
         let mut log = Self {
             disk,
             config,
-            file,
-            bytes,
+            file: None,
+            bytes: 0,
         };
-        log.end_line()?;
+        match log.begin() {
+            Err(error) if error.is_no_space() => {
+                tracing::error!(
+                    "cannot write the audit log now, events are lost until that works: {error}"
+                );
+            }
+            begun => begun?,
+        }
         Ok(log)
     }
 
-    /// A line that a crash tore is ended, so that the next one begins by itself.
-    fn end_line(&mut self) -> Result<(), DiskError> {
-        let Some(at) = self.bytes.checked_sub(1) else {
-            return Ok(());
+    /// Opens the file, or makes it.
+    fn begin(&mut self) -> Result<(), DiskError> {
+        let path = self.config.dir.join(FILE);
+        let is_there = self.disk.exists(&path)?;
+        let file = if is_there {
+            self.disk.open(&path)?
+        } else {
+            let file = self.disk.create(&path)?;
+            self.disk.sync_dir(&self.config.dir)?;
+            file
         };
-        let mut last = [0];
-        self.file.read_at(&mut last, at)?;
-        if last == *b"\n" {
-            return Ok(());
-        }
-        self.file.write_at(b"\n", self.bytes)?;
-        self.bytes += 1;
+        let bytes = file.len()?;
+        self.bytes = bytes + end_line(&*file, bytes)?;
+        self.file = Some(file);
         Ok(())
     }
 
     fn append(&mut self, lines: &[u8]) -> Result<(), DiskError> {
+        if self.file.is_none() {
+            self.begin()?;
+        }
         if self.bytes > 0 && self.bytes + lines.len() as u64 > self.config.file_bytes_max {
             self.rotate()?;
         }
+        let file = self.file.as_ref().expect("it was opened above");
         // What failed half-way is written over by the next batch.
-        self.file.write_at(lines, self.bytes)?;
-        self.file.sync_data()?;
+        file.write_at(lines, self.bytes)?;
+        file.sync_data()?;
         self.bytes += lines.len() as u64;
         Ok(())
     }
 
+    /// Begins a new file. If that fails at any step the older ones stay, and the next attempt goes on.
     fn rotate(&mut self) -> Result<(), DiskError> {
         let path = |number: u32| -> PathBuf {
             let name = match number {
@@ -389,15 +396,35 @@ impl LogFile {
             };
             Path::new(&self.config.dir).join(name)
         };
-        for number in (0..self.config.files_max).rev() {
-            if self.disk.exists(&path(number))? {
-                self.disk.rename(&path(number), &path(number + 1))?;
-            }
+        let new_path = self.config.dir.join(NEW_FILE);
+        let new = self.disk.create(&new_path)?;
+        // Only up to the first gap, which an attempt that failed has left: the last one goes when there is none.
+        let mut free = 0;
+        while free < self.config.files_max && self.disk.exists(&path(free))? {
+            free += 1;
         }
-        self.file = self.disk.create(&path(0))?;
+        for number in (0..free).rev() {
+            self.disk.rename(&path(number), &path(number + 1))?;
+        }
+        self.disk.rename(&new_path, &path(0))?;
+        self.file = Some(new);
         self.bytes = 0;
         self.disk.sync_dir(&self.config.dir)
     }
+}
+
+/// Ends a line that a crash tore, so that the next one begins by itself. Returns how many bytes that takes.
+fn end_line(file: &dyn File, bytes: u64) -> Result<u64, DiskError> {
+    let Some(at) = bytes.checked_sub(1) else {
+        return Ok(0);
+    };
+    let mut last = [0];
+    file.read_at(&mut last, at)?;
+    if last == *b"\n" {
+        return Ok(0);
+    }
+    file.write_at(b"\n", bytes)?;
+    Ok(1)
 }
 
 #[cfg(test)]
@@ -557,5 +584,50 @@ mod tests {
             let bytes = disk.len(&Path::new("/data").join(name)).unwrap();
             assert!(bytes <= 1_000, "{bytes}");
         }
+    }
+
+    /// A new file that could not be made left the older ones renamed, and each attempt renamed them once more: soon all were
+    /// gone.
+    #[test]
+    fn a_rotation_that_fails_loses_no_file() {
+        for op in [Operation::Create, Operation::Rename, Operation::Write] {
+            let sim = SimDisk::new(3);
+            sim.create_dir_all(Path::new("/data")).unwrap();
+            let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+            let mut log = LogFile::open(disk.clone(), config(100, 4)).unwrap();
+            let line = |number: u32| Event::new(What::LoggedIn, &number.to_string()).line(0);
+            for number in 0..3 {
+                log.append(&line(number)).unwrap();
+            }
+            sim.fail_every(op, Fault::NoSpace);
+            for _ in 0..10 {
+                assert!(log.append(&line(9)).is_err(), "{op}");
+            }
+            sim.clear_faults();
+            log.append(&line(3)).unwrap();
+            let users: Vec<Value> = ["audit.log.3", "audit.log.2", "audit.log.1", FILE]
+                .iter()
+                .flat_map(|name| lines(&*disk, name))
+                .map(|line| line["real_userid"]["user"].clone())
+                .collect();
+            assert_eq!(users, ["0", "1", "2", "3"], "{op}");
+        }
+    }
+
+    #[test]
+    fn a_start_on_a_full_disk_loses_lines_until_there_is_room() {
+        let sim = SimDisk::new(4);
+        sim.create_dir_all(Path::new("/data")).unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+        sim.fail_every(Operation::Create, Fault::NoSpace);
+        let audit = Audit::open(disk.clone(), config(64 << 20, 2)).unwrap();
+        let log = audit.log.as_ref().unwrap();
+        audit.put(&Event::new(What::LoggedIn, "ada"));
+        while log.write_some() {}
+        sim.clear_faults();
+        audit.put(&Event::new(What::LoggedIn, "bob"));
+        while log.write_some() {}
+        let lines = lines(&*disk, FILE);
+        assert_eq!((&lines[0]["count"], lines.len()), (&Value::from(1), 2));
     }
 }

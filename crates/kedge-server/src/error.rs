@@ -46,4 +46,7 @@ pub enum ServerError {
     /// Threads did not end in time. Nothing that was acknowledged is lost: buckets are synced all the same.
     #[error("{0} front-end threads were still at work at the deadline")]
     Deadline(usize),
+    /// Not all could be made durable, or brought into the files. What is not in the files is in the logs.
+    #[error("not closed cleanly: {}", .0.join("; "))]
+    Unclean(Vec<String>),
 }

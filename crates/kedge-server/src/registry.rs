@@ -10,6 +10,7 @@
 //! * Changes happen one at a time, also of different buckets.
 //! * A bucket leaves the cluster map before it leaves the registry, and the registry before its files go.
 
+mod alone;
 mod directories;
 mod manifests;
 #[cfg(test)]
@@ -26,20 +27,19 @@ use kedge_bucket::{
     Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, Completions, Ctx, Import,
     Recovery, Topology, finish_drop, import_files,
 };
-use kedge_cluster::{
-    BucketEntry, ClusterError, ClusterState, ClusterView, ManifestError, ManifestKeeper, Ports,
-};
+use kedge_cluster::{BucketEntry, ClusterError, ClusterView, ManifestError, ManifestKeeper, Ports};
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 use kedge_executor::{Executor, OwnerId};
 use kedge_types::limits::{BUCKET_NAME_BYTES_MAX, BUCKETS_MAX, SHUTDOWN_SETTLE_MS};
 use kedge_types::{Clock, ManifestUid, Status};
 use parking_lot::Mutex;
 
+use self::alone::StateFile;
 use self::directories::Directory;
 pub use self::directories::Unserved;
 use self::manifests::Keepers;
 use crate::server::files_for_buckets;
-use crate::state_files::{self, StateFileError};
+use crate::state_files::StateFileError;
 
 /// Why a bucket could not be made, changed, dropped or opened.
 #[derive(Debug, thiserror::Error)]
@@ -101,6 +101,21 @@ pub enum RegistryError {
     /// The system has no random bytes.
     #[error("the system has no random bytes")]
     Random,
+}
+
+impl RegistryError {
+    /// Whether the disk was full. The same may work when there is room.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            Self::Disk(error) | Self::Bucket(BucketError::Disk(error)) => error.is_no_space(),
+            Self::Cluster(ClusterError::Save(error)) => {
+                let error = error.downcast_ref::<DiskError>();
+                error.is_some_and(DiskError::is_no_space)
+            }
+            _ => false,
+        }
+    }
 }
 
 /// What the buckets live on.
@@ -388,6 +403,17 @@ impl BucketRegistry {
         }
     }
 
+    /// Which buckets could not be shut down cleanly, and why.
+    #[must_use]
+    pub fn unclean(&self) -> Vec<String> {
+        let buckets = self.list();
+        let why = |bucket: &Arc<Bucket>| {
+            let why = bucket.unclean()?;
+            Some(format!("bucket {}: {why}", bucket.name()))
+        };
+        buckets.iter().filter_map(why).collect()
+    }
+
     fn existing(&self, name: &str) -> Result<Arc<Bucket>, RegistryError> {
         self.get(name)
             .ok_or_else(|| RegistryError::NotFound(name.to_owned()))
@@ -650,18 +676,7 @@ fn open_cluster(
     ports: Ports,
     entries: Vec<BucketEntry>,
 ) -> Result<ClusterView, RegistryError> {
-    let path = setup.data_dir.join(ALONE_FILE);
-    let state = if state_files::is_there(&*setup.disk, &path)? {
-        ClusterState::from_json(&read_file(&*setup.disk, &path)?)?
-    } else {
-        let mut random = [0; 32];
-        getrandom::fill(&mut random).map_err(|_| RegistryError::Random)?;
-        ClusterState::new(random)
-    };
-    let disk = setup.disk.clone();
-    let save = move |state: &ClusterState| {
-        replace_file(&*disk, &path, &state.to_json())?;
-        Ok(state_files::saved(&*disk, &path)?)
-    };
-    Ok(ClusterView::new(state, ports, entries, Box::new(save))?)
+    let file = StateFile::new(setup.disk.clone(), setup.data_dir.clone());
+    let state = file.load()?;
+    Ok(ClusterView::new(state, ports, entries, file.into_save())?)
 }

@@ -412,7 +412,8 @@ impl Server {
     /// durable and ends.
     ///
     /// # Errors
-    /// `Deadline` when threads did not end. The buckets are synced and closed all the same.
+    /// `Deadline` when threads did not end. The buckets are synced and closed all the same. `Unclean` when that did not
+    /// work.
     pub fn stop(self, deadline: Duration) -> Result<(), ServerError> {
         self.acceptor.stop();
         self.replicator.stop();
@@ -433,6 +434,7 @@ impl Server {
             let _ = thread.join();
         }
         self.registry.shutdown();
+        let unclean = self.registry.unclean();
         self.pools.executor().shutdown();
         if left > 0 {
             return Err(ServerError::Deadline(left));
@@ -440,6 +442,9 @@ impl Server {
         for thread in self.threads {
             // A panic ends the process, so there is none to hear of.
             let _ = thread.join();
+        }
+        if !unclean.is_empty() {
+            return Err(ServerError::Unclean(unclean));
         }
         Ok(())
     }
@@ -513,7 +518,11 @@ fn open_registry(
                     "the bucket of the settings is not made: its directory is not served"
                 );
             }
-            made => drop(made?),
+            // The other buckets are served.
+            Err(error) if error.is_no_space() => {
+                tracing::error!(bucket = bucket.name, %error, "the disk is full: the bucket could not be made");
+            }
+            created => drop(created?),
         }
     }
     let changed = front_ends.clone();

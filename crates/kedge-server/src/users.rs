@@ -171,6 +171,26 @@ impl Users {
         &self,
         change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::Error>,
     ) -> Result<T, UsersError> {
+        self.make(change, false)
+    }
+
+    /// As [`Users::change`], for what a start asks for, and the next one does again: on a full disk it holds without being
+    /// saved, which the next change makes up for.
+    ///
+    /// # Errors
+    /// As [`Users::change`], but for a full disk.
+    pub fn change_at_start<T>(
+        &self,
+        change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::Error>,
+    ) -> Result<T, UsersError> {
+        self.make(change, true)
+    }
+
+    fn make<T>(
+        &self,
+        change: impl FnOnce(&mut UserStore) -> Result<T, kedge_auth::Error>,
+        at_start: bool,
+    ) -> Result<T, UsersError> {
         let save = self.save.lock();
         let before = self.current.load();
         let mut store = UserStore::clone(&before);
@@ -178,11 +198,30 @@ impl Users {
         if admins(&before) > 0 && admins(&store) == 0 {
             return Err(UsersError::LastAdmin);
         }
-        save(&store).map_err(UsersError::Save)?;
+        let saved = save(&store).map_err(UsersError::Save);
+        if let Err(error) = saved {
+            if !(at_start && error.is_no_space()) {
+                return Err(error);
+            }
+            tracing::warn!(%error, "the disk is full: what this start changes of the users holds until it ends");
+        }
         // Who logs in all the time must not queue up behind strangers because somebody else was changed.
         store.keep_verified(&before);
         self.current.store(Arc::new(store));
         Ok(done)
+    }
+}
+
+impl UsersError {
+    /// Whether the disk was full. The same may work when there is room.
+    fn is_no_space(&self) -> bool {
+        match self {
+            Self::Save(error) => {
+                let error = error.downcast_ref::<DiskError>();
+                error.is_some_and(DiskError::is_no_space)
+            }
+            _ => false,
+        }
     }
 }
 
@@ -262,6 +301,36 @@ mod tests {
         assert!(is_verified("root", "secret") && !is_verified("root", "wrong"));
         users.change(|store| store.remove("ada")).unwrap();
         assert!(!is_verified("ada", "byron") && is_verified("root", "secret"));
+    }
+
+    /// A start on a full disk could not give the administrator the password that it was asked to, and failed.
+    #[test]
+    fn a_full_disk_takes_what_a_start_asks_for_and_nothing_else() {
+        let disk = Arc::new(kedge_disk::SimDisk::new(1));
+        let dir = std::path::Path::new("/data");
+        disk.create_dir_all(dir).unwrap();
+        let open = || Users::open(disk.clone(), dir.join("users.json")).unwrap();
+        let users = open();
+        users
+            .change(|store| store.add("ada", "lovelace", "admin".parse()?, 1))
+            .unwrap();
+        disk.set_capacity(Some(disk.used_bytes()));
+        let refused = users.change(|store| store.set_password("ada", "byron", 2));
+        assert!(matches!(refused, Err(UsersError::Save(_))), "{refused:?}");
+        assert!(users.read().verify_password("ada", b"lovelace"));
+        users
+            .change_at_start(|store| store.set_password("ada", "byron", 2))
+            .unwrap();
+        assert!(users.read().verify_password("ada", b"byron"));
+        assert!(open().read().verify_password("ada", b"lovelace"));
+        disk.set_capacity(None);
+        users
+            .change(|store| store.add("bob", "secret", "ro_admin".parse()?, 3))
+            .unwrap();
+        assert!(open().read().verify_password("ada", b"byron"));
+        disk.fail_next(kedge_disk::Operation::Sync, kedge_disk::Fault::NoSpace);
+        let refused = users.change_at_start(|store| store.set_password("ada", "again", 4));
+        assert!(matches!(refused, Err(UsersError::Save(_))), "{refused:?}");
     }
 
     #[test]

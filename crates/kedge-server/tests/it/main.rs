@@ -14,6 +14,7 @@ mod disk_stats;
 mod error_map;
 mod evicted;
 mod floods;
+mod full_disk;
 mod hostile;
 mod key_stats;
 mod limits;

@@ -94,12 +94,12 @@ pub(super) fn ensure(users: &Users, effective: &Effective) -> Result<(), ServeEr
             "there is no user \"{user}\" yet; give --password too, to make it"
         ))),
         Action::Add => {
-            users.change(|store| store.add(user, password, Roles::admin(), now_s()))?;
+            users.change_at_start(|store| store.add(user, password, Roles::admin(), now_s()))?;
             tracing::info!(user, "made the administrator");
             Ok(())
         }
         Action::SetPassword => {
-            users.change(|store| store.set_password(user, password, now_s()))?;
+            users.change_at_start(|store| store.set_password(user, password, now_s()))?;
             tracing::warn!(
                 user,
                 "the password was replaced by the one given at this start"

@@ -69,7 +69,16 @@ pub(super) fn apply_given(disk: &dyn Disk, effective: &Effective) -> Result<(), 
     let change = change(&is, &asked, |name| effective.is_given(name));
     if change != BucketChange::default() {
         tracing::info!(bucket = is.name, ?change, "the bucket gets other settings");
-        change_stored(disk, data_dir, &is, &change)?;
+        match change_stored(disk, data_dir, &is, &change) {
+            Err(error) if error.is_no_space() => {
+                tracing::error!(
+                    bucket = is.name,
+                    %error,
+                    "the disk is full: the bucket keeps its settings; give them again when there is room"
+                );
+            }
+            changed => changed?,
+        }
     }
     if effective.is_given("vbuckets") && is.vbuckets != asked.vbuckets {
         tracing::warn!(

@@ -74,10 +74,10 @@ pub(super) fn ensure_user(users: &Users, cluster: &ClusterSetup) -> Result<(), S
             users.change(|store| store.set_roles(CLUSTER_USER, Roles::admin()))?;
         }
         if !store.verify_password(CLUSTER_USER, secret.as_bytes()) {
-            users.change(|store| store.set_password(CLUSTER_USER, secret, now_s()))?;
+            users.change_at_start(|store| store.set_password(CLUSTER_USER, secret, now_s()))?;
         }
     } else {
-        users.change(|store| store.add(CLUSTER_USER, secret, Roles::admin(), now_s()))?;
+        users.change_at_start(|store| store.add(CLUSTER_USER, secret, Roles::admin(), now_s()))?;
     }
     Ok(())
 }

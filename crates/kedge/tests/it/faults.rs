@@ -7,8 +7,8 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kedge_types::DurabilityLevel;
-use rustix::process::Signal;
+use kedge_types::{DurabilityLevel, Status};
+use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 
 use crate::process::{PATIENCE, Server, clean_environment, run, serve};
 
@@ -29,10 +29,11 @@ pub(crate) fn limited(limits: &str, command: &Command) -> Command {
 #[test]
 fn a_log_that_cannot_be_written_ends_the_process_and_loses_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
-    // No file may grow beyond 3 MiB (`ulimit` counts 512-byte blocks): the second segment is larger.
-    let command = limited("trap '' XFSZ; ulimit -f 6144", &serve(dir.path(), &[]));
+    let command = limited("trap '' XFSZ", &serve(dir.path(), &[]));
     let server = Server::spawn(command).expect("a server");
     let mut connection = server.connect();
+    // The log has its first segment of 1 MiB, and no byte may be written behind the first half of it any more.
+    limit_files(&server, Some(512 << 10));
     let value = vec![b'v'; 64 << 10];
     let mut acknowledged = 0;
     while acknowledged < 1000
@@ -43,7 +44,7 @@ fn a_log_that_cannot_be_written_ends_the_process_and_loses_nothing() {
         acknowledged += 1;
     }
     assert!(
-        (5..1000).contains(&acknowledged),
+        (2..1000).contains(&acknowledged),
         "{acknowledged} writes fit"
     );
     let (status, stderr) = server.wait();
@@ -55,6 +56,52 @@ fn a_log_that_cannot_be_written_ends_the_process_and_loses_nothing() {
         let found = connection.get(key(n).as_bytes()).expect("an answer");
         assert_eq!(found.expect("it was acknowledged").value, value);
     }
+}
+
+/// Limits how long files of the process may be.
+fn limit_files(server: &Server, bytes: Option<u64>) {
+    let pid = Pid::from_raw(server.pid().cast_signed());
+    let new = Rlimit {
+        current: bytes,
+        maximum: None,
+    };
+    prlimit(pid, Resource::Fsize, new).expect("the process is ours");
+}
+
+/// A segment that the system refuses to give ended the process, as every error of the log did that was not a full disk.
+#[test]
+fn a_log_that_gets_no_segment_refuses_writes_until_it_does() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let command = limited("trap '' XFSZ", &serve(dir.path(), &[]));
+    let server = Server::spawn(command).expect("a server");
+    let mut connection = server.connect();
+    connection.set(b"before", b"1", PERSIST).expect("a write");
+    // The first segment has 1 MiB, the next ones are longer.
+    limit_files(&server, Some(1 << 20));
+    let value = vec![b'v'; 64 << 10];
+    let deadline = Instant::now() + PATIENCE;
+    let refused = loop {
+        assert!(Instant::now() < deadline, "no write is refused");
+        if let Err(refused) = connection.set(b"large", &value, None) {
+            break refused;
+        }
+    };
+    assert_eq!(refused.status(), Some(Status::TemporaryFailure));
+    assert!(connection.get(b"before").expect("an answer").is_some());
+    limit_files(&server, None);
+    while let Err(refused) = connection.set(b"after", b"1", PERSIST) {
+        assert_eq!(refused.status(), Some(Status::TemporaryFailure));
+        assert!(Instant::now() < deadline, "writes are refused for ever");
+        // sleep: what is refused is asked for again.
+        thread::sleep(Duration::from_millis(20));
+    }
+    server.signal(Signal::TERM);
+    let (status, stderr) = server.wait();
+    assert_eq!(status.code(), Some(0), "{stderr}");
+    assert!(
+        stderr.contains("the log cannot be written to now"),
+        "{stderr}"
+    );
 }
 
 fn key(n: u32) -> String {

@@ -9,6 +9,7 @@ mod crash;
 mod crash_collections;
 mod crash_storage;
 mod crash_users;
+mod disk;
 mod faults;
 mod floods;
 mod histories;

@@ -1,0 +1,198 @@
+//! What a node that runs alone keeps of the cluster map: `cluster.json`, and on a full disk marks beside it.
+//!
+//! A start has a revision of its own, which has to be on the disk before clients hear of it. A disk without room for the
+//! document has room for a name: the empty file `cluster.json.rev-N` says that the last revision was N. The next document
+//! that is saved makes it void.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use kedge_cluster::{ClusterState, SaveState};
+use kedge_disk::{Disk, DiskError, read_file, replace_file};
+use parking_lot::Mutex;
+
+use super::{ALONE_FILE, RegistryError};
+use crate::state_files::{self, StateFileError};
+
+/// What the name of a mark begins with; the revision follows.
+const MARK_PREFIX: &str = "cluster.json.rev-";
+
+/// The file and its marks.
+pub(super) struct StateFile {
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    kept: Mutex<Kept>,
+}
+
+/// What is on the disk.
+#[derive(Debug, Default)]
+struct Kept {
+    state: Option<ClusterState>,
+    marks: Vec<String>,
+    /// Whether a save was tried since the start.
+    has_begun: bool,
+}
+
+impl StateFile {
+    pub(super) fn new(disk: Arc<dyn Disk>, dir: PathBuf) -> Self {
+        Self {
+            disk,
+            dir,
+            kept: Mutex::default(),
+        }
+    }
+
+    /// The state that the last start left, or a new one, with the last revision that was handed out.
+    ///
+    /// # Errors
+    /// `Disk`, `Cluster`, `Random`.
+    pub(super) fn load(&self) -> Result<ClusterState, RegistryError> {
+        let mut kept = self.kept.lock();
+        let path = self.dir.join(ALONE_FILE);
+        if !state_files::is_there(&*self.disk, &path)? {
+            let mut random = [0; 32];
+            getrandom::fill(&mut random).map_err(|_| RegistryError::Random)?;
+            return Ok(ClusterState::new(random));
+        }
+        let mut state = ClusterState::from_json(&read_file(&*self.disk, &path)?)?;
+        kept.state = Some(state.clone());
+        for name in self.disk.list(&self.dir)? {
+            let Some(revision) = name.strip_prefix(MARK_PREFIX) else {
+                continue;
+            };
+            if let Ok(revision) = revision.parse() {
+                state.rev = state.rev.max(revision);
+                kept.marks.push(name);
+            }
+        }
+        Ok(state)
+    }
+
+    /// The function that saves.
+    pub(super) fn into_save(self) -> SaveState {
+        Box::new(move |state| match self.save(state) {
+            Err(StateFileError::Disk(error)) => Err(error.into()),
+            saved => Ok(saved?),
+        })
+    }
+
+    fn save(&self, state: &ClusterState) -> Result<(), StateFileError> {
+        let mut kept = self.kept.lock();
+        let is_first = !std::mem::replace(&mut kept.has_begun, true);
+        let path = self.dir.join(ALONE_FILE);
+        let saved = replace_file(&*self.disk, &path, &state.to_json());
+        let error = match saved {
+            Ok(()) => {
+                kept.state = Some(state.clone());
+                for mark in kept.marks.drain(..) {
+                    // One that stays says less than the document.
+                    let _ = self.disk.remove(&self.dir.join(mark));
+                }
+                return state_files::saved(&*self.disk, &path);
+            }
+            Err(error) if error.is_no_space() => error,
+            Err(error) => return Err(error.into()),
+        };
+        let is_known = kept.state.as_ref().is_some_and(|known| {
+            let mut known = known.clone();
+            known.rev = state.rev;
+            known == *state
+        });
+        let marked = is_known && self.mark(&mut kept, state.rev)?;
+        if !marked && !is_first {
+            return Err(error.into());
+        }
+        tracing::warn!(
+            %error,
+            rev = state.rev,
+            marked,
+            "the disk is full: the cluster state is not saved, which is tried again with its next change"
+        );
+        Ok(())
+    }
+
+    /// Keeps a revision without taking space. False when not even that is possible.
+    fn mark(&self, kept: &mut Kept, rev: i64) -> Result<bool, DiskError> {
+        let name = format!("{MARK_PREFIX}{rev}");
+        match self.disk.create(&self.dir.join(&name)) {
+            Err(error) if error.is_no_space() => return Ok(false),
+            created => drop(created?),
+        }
+        self.disk.sync_dir(&self.dir)?;
+        for older in kept.marks.drain(..).filter(|older| *older != name) {
+            let _ = self.disk.remove(&self.dir.join(older));
+        }
+        kept.marks.push(name);
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kedge_cluster::{BucketEntry, ClusterView, Ports};
+    use kedge_disk::{Fault, Operation, SimDisk};
+    use std::path::Path;
+
+    fn start(disk: &SimDisk) -> ClusterView {
+        let file = StateFile::new(Arc::new(disk.clone()), PathBuf::from("/data"));
+        let state = file.load().unwrap();
+        ClusterView::new(state, Ports { kv: 1, mgmt: 2 }, [], file.into_save()).unwrap()
+    }
+
+    fn bucket(name: &str) -> BucketEntry {
+        BucketEntry {
+            name: name.to_owned(),
+            uuid: [1; 16],
+            vbuckets: 4,
+            manifest_uid: 0,
+        }
+    }
+
+    /// A full disk prevented the start: the revision that each start has could not be saved. Handing it out unsaved would
+    /// not do either: the next start would hand out the same number with another content, which clients take for old.
+    #[test]
+    fn a_start_on_a_full_disk_has_a_revision_that_never_comes_back() {
+        let disk = SimDisk::new(1);
+        disk.create_dir_all(Path::new("/data")).unwrap();
+        let first = start(&disk);
+        let identity = first.snapshot().state().clone();
+        let mut last = first.revision();
+        for crash in 0..4 {
+            disk.fail_every(Operation::Write, Fault::NoSpace);
+            let view = start(&disk);
+            assert!(view.revision() > last, "{:?} and {last:?}", view.revision());
+            last = view.put_bucket(bucket("a")).unwrap();
+            last = last.max(view.remove_bucket("a").unwrap());
+            // What a mark cannot say is refused as before.
+            assert!(view.set_cluster_name("other").is_err());
+            assert_eq!(view.revision(), last);
+            disk.crash(crash);
+        }
+        let view = start(&disk);
+        assert!(view.revision() > last);
+        let mut state = view.snapshot().state().clone();
+        state.rev = identity.rev;
+        assert_eq!(state, identity);
+        let left = disk.list(Path::new("/data")).unwrap();
+        assert_eq!(
+            left,
+            [ALONE_FILE, state_files::FILES_LIST],
+            "the marks are void"
+        );
+    }
+
+    #[test]
+    fn a_disk_that_takes_not_even_a_name_lets_the_start_pass() {
+        let disk = SimDisk::new(1);
+        disk.create_dir_all(Path::new("/data")).unwrap();
+        drop(start(&disk));
+        disk.fail_every(Operation::Create, Fault::NoSpace);
+        let view = start(&disk);
+        assert!(view.put_bucket(bucket("a")).is_err(), "only a start passes");
+        disk.clear_faults();
+        view.put_bucket(bucket("a")).unwrap();
+        disk.fail_every(Operation::Write, Fault::Io);
+        assert!(view.put_bucket(bucket("b")).is_err());
+    }
+}

@@ -1,0 +1,163 @@
+//! Full disks and damaged files, on the real process and the real disk.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use kedge_types::{DurabilityLevel, VbId};
+use rustix::process::Signal;
+
+use crate::process::{PASSWORD, Server, USER, kedge, run};
+
+const PERSIST: Option<DurabilityLevel> = Some(DurabilityLevel::PersistToMajority);
+
+/// A small file system of its own, if the test may mount one. It goes with the value.
+struct Mounted(tempfile::TempDir);
+
+impl Mounted {
+    fn new() -> Option<Self> {
+        let dir = tempfile::tempdir().expect("a directory");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", "size=32m", "tmpfs"]);
+        let output = mount.arg(dir.path()).output().ok()?;
+        output.status.success().then_some(Self(dir))
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.path()).status();
+    }
+}
+
+/// Runs a tool on the server.
+fn tool(server: &Server, args: &[&str]) -> (Option<i32>, String, String) {
+    let url = format!("http://{}", server.mgmt);
+    let access = ["-U", &url, "-u", USER, "-P", PASSWORD];
+    run(kedge(args).args(access))
+}
+
+/// A full disk prevented the start: "cannot save the cluster state".
+#[test]
+fn a_server_starts_on_a_full_disk_and_a_compaction_makes_room() {
+    let Some(disk) = Mounted::new() else {
+        eprintln!(
+            "no file system may be mounted here: starts on a full disk are tested on simulated ones only"
+        );
+        return;
+    };
+    let data_dir = disk.path().join("data");
+    let value = |round: u8| vec![b'a' + round; 2_000];
+    let key = |n: u32| format!("key-{n}").into_bytes();
+    for round in 0..3 {
+        // Each stop brings them into the files, where they make those of the round before garbage.
+        let server = Server::start(&data_dir, &["--compaction-min-bytes=1GiB"]);
+        let mut connection = server.connect();
+        for n in 0..1_000 {
+            connection
+                .set(&key(n), &value(round), None)
+                .expect("a write");
+        }
+        server.signal(Signal::TERM);
+        assert_eq!(server.wait().0.code(), Some(0));
+    }
+    let ballast = disk.path().join("ballast");
+    // It ends with an error: the disk is full then.
+    let filled = fs::write(&ballast, vec![0; 32 << 20]);
+    assert!(filled.is_err());
+
+    let server = Server::start(&data_dir, &[]);
+    let mut connection = server.connect();
+    for n in [0, 500, 999] {
+        let found = connection.get(&key(n)).expect("an answer");
+        assert_eq!(found.expect("the document").value, value(2));
+    }
+    // A compaction needs room for one new file.
+    let len = fs::metadata(&ballast).expect("the ballast").len();
+    let file = fs::File::options().write(true).open(&ballast);
+    file.expect("the ballast")
+        .set_len(len - (512 << 10))
+        .expect("some room");
+    let before = fs::metadata(data_dir.join("buckets/default/0.couch.1"));
+    let (code, stdout, stderr) = tool(&server, &["compact", "default", "--wait"]);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    let name = data_dir.join("buckets/default/0.couch.2");
+    let after = fs::metadata(name).expect("a new file");
+    assert!(after.len() * 2 < before.expect("the file").len());
+    connection
+        .set(b"new", b"1", PERSIST)
+        .expect("there is room");
+    server.signal(Signal::TERM);
+    let (status, stderr) = server.wait();
+    assert_eq!(status.code(), Some(0), "{stderr}");
+    let server = Server::start(&data_dir, &[]);
+    let found = server.connect().get(b"new").expect("an answer");
+    assert!(found.is_some());
+}
+
+/// Damages the root of the tree by id in a couchstore file, see `docs/formats/couchstore.md`.
+fn damage_root_by_id(path: &Path) {
+    let mut bytes = fs::read(path).expect("the file");
+    let blocks = (0..bytes.len()).step_by(4_096);
+    let header = blocks.rev().find(|at| bytes[*at] == 1).expect("a header");
+    let body = &bytes[header + 9..];
+    let fixed = match body[0] {
+        ..13 => 25,
+        13 => 33,
+        14.. => 39,
+    };
+    let by_seqno_bytes = usize::from(u16::from_be_bytes([body[19], body[20]]));
+    let root = &body[fixed + by_seqno_bytes..][..6];
+    let root = root.iter().fold(0, |at, byte| at << 8 | usize::from(*byte));
+    // Behind its length and its checksum; the first byte of a block is none of its own.
+    let at = (root + 9..).find(|at| at % 4_096 > 0).expect("a byte");
+    bytes[at] ^= 0xff;
+    fs::write(path, bytes).expect("the damage");
+}
+
+/// With a damaged root of the tree by id writes stayed in the log for ever, a reset was refused without a word about what
+/// helps, and a server that could not close the bucket cleanly ended with exit code 0.
+#[test]
+fn a_damaged_tree_has_one_repair_and_no_clean_end_before_it() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let server = Server::start(dir.path(), &[]);
+    server.connect().set(b"key", b"1", None).expect("a write");
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().0.code(), Some(0));
+    let vb = VbId::of_key(b"key", 64).to_string();
+    let file = dir.path().join(format!("buckets/default/{vb}.couch.1"));
+    damage_root_by_id(&file);
+
+    let server = Server::start(dir.path(), &[]);
+    server
+        .connect()
+        .set(b"key", b"2", PERSIST)
+        .expect("a write");
+    let repair = format!("kedge compact default --vb {vb} --wait");
+    let (code, _, stderr) = tool(&server, &["vbucket", "reset", &vb, "default"]);
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains(&repair), "{stderr}");
+    server.signal(Signal::TERM);
+    let (status, stderr) = server.wait();
+    assert_eq!(status.code(), Some(1), "{stderr}");
+    assert!(
+        stderr.contains("not closed cleanly: bucket default"),
+        "{stderr}"
+    );
+    assert!(stderr.contains(&repair), "{stderr}");
+    assert!(stderr.contains(&*file.to_string_lossy()), "{stderr}");
+
+    let server = Server::start(dir.path(), &[]);
+    let (code, stdout, stderr) = tool(&server, &["compact", "default", "--vb", &vb, "--wait"]);
+    assert_eq!(code, Some(0), "{stdout}{stderr}");
+    server.signal(Signal::TERM);
+    let (status, stderr) = server.wait();
+    assert_eq!(status.code(), Some(0), "{stderr}");
+    let server = Server::start(dir.path(), &[]);
+    let found = server.connect().get(b"key").expect("an answer");
+    assert_eq!(found.expect("the document").value, b"2");
+}
