@@ -197,7 +197,7 @@ impl Bucket {
             // Nobody hears of the old branches if what comes may be lost without a trace.
             report.clean &= self.begin_direct()?;
             self.finish_replay(&report)?;
-            self.make_durable()?;
+            self.make_durable_or_later()?;
         } else {
             let replay = self.replay(uuid, report.clean)?;
             report = replay.report;
@@ -236,9 +236,32 @@ impl Bucket {
         }
     }
 
-    /// Writes the mark that the start could not write.
+    /// Makes durable what the files have. On a full disk that is left to the first commit, like the mark of the start.
+    fn make_durable_or_later(self: &Arc<Self>) -> Result<(), BucketError> {
+        match self.make_durable() {
+            Err(error) if error.is_no_space() => {
+                tracing::warn!(
+                    bucket = self.name(),
+                    %error,
+                    "files that the last process left cannot be synced yet: writes wait until they can"
+                );
+                self.mark_is_due.store(true, Ordering::Release);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Does what the start could not: syncs the files, and writes the mark.
     pub(crate) fn write_due_mark(&self) -> Result<(), BucketError> {
         if self.mark_is_due.load(Ordering::Acquire) {
+            if self.phase() != Phase::Loading {
+                for vb in (0..self.vbuckets()).map(VbId) {
+                    if !self.is_set_aside(vb) {
+                        self.storage()?.make_durable(vb)?;
+                    }
+                }
+            }
             Mark::Open.write(&*self.setup.disk, &self.setup.dir)?;
             self.mark_is_due.store(false, Ordering::Release);
         }

@@ -61,7 +61,7 @@ impl Value for IpAddr {
         if text.eq_ignore_ascii_case("localhost") {
             return Ok(Self::V4(Ipv4Addr::LOCALHOST));
         }
-        text.parse().map_err(|_| Self::KIND.to_owned())
+        text.parse().map_err(|_| expected::<Self>())
     }
 
     fn show(&self) -> String {
@@ -85,7 +85,7 @@ impl Value for MaybePort {
         if text == "off" {
             return Ok(Self::Off);
         }
-        let port = text.parse().map_err(|_| Self::KIND.to_owned())?;
+        let port = text.parse().map_err(|_| expected::<Self>())?;
         Ok(Self::At(port))
     }
 

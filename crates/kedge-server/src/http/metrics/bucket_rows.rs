@@ -170,7 +170,7 @@ pub(in crate::http) const BUCKET: &[Row] = &[
         "ep_vb_damaged",
         "kedge_bucket_vbuckets_damaged",
         false,
-        "vBuckets whose damaged files take no changes, until a compaction writes them anew",
+        "vBuckets whose files are damaged and take no changes until a compaction repairs the file",
     ),
     (
         "ep_vb_set_aside",
