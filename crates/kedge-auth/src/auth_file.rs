@@ -80,7 +80,7 @@ impl AuthFile {
         Ok(file)
     }
 
-    /// Whether the file has this user with this password.
+    /// Returns whether the file has this user with this password.
     #[must_use]
     pub fn allows(&self, user: &[u8], password: &[u8]) -> bool {
         if !is_login(user, password) {

@@ -228,7 +228,7 @@ impl UserStore {
     }
 }
 
-/// Whether a name of a user or group is the server's own, as that by which nodes of a cluster log in to each other: nobody
+/// Returns whether a name of a user or group is the server's own, as that by which nodes of a cluster log in to each other: nobody
 /// makes, changes or removes these.
 #[must_use]
 pub fn is_reserved(name: &str) -> bool {

@@ -253,7 +253,7 @@ impl UserStore {
         verified
     }
 
-    /// Whether just this password of the user was verified or set before, so that [`Self::verify_password`] would be
+    /// Returns whether just this password of the user was verified or set before, so that [`Self::verify_password`] would be
     /// quick. Costs one HMAC.
     ///
     /// False says nothing about the password.

@@ -364,7 +364,7 @@ impl Bucket {
         }
     }
 
-    /// Whether the bucket was shut down, or cannot go on.
+    /// Returns whether the bucket was shut down, or cannot go on.
     pub(crate) fn has_ended(&self) -> bool {
         matches!(self.phase(), Phase::Closed | Phase::Failed)
     }

@@ -36,7 +36,7 @@ impl Drop for Warmup {
     }
 }
 
-/// Whether a bucket that is to have no log has to keep the one it has: all that is in there goes into the files first, and
+/// Returns whether a bucket that is to have no log has to keep the one it has: all that is in there goes into the files first, and
 /// the disk may have no room for that.
 fn keeps_log(setup: &BucketSetup) -> Result<bool, BucketError> {
     let (disk, log_dir) = (&*setup.disk, setup.dir.join(LOG_DIR));

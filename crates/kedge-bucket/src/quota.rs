@@ -33,7 +33,7 @@ pub(crate) struct Quota {
     /// Bytes that the write needs that has waited longest for memory; 0 when none waits.
     wanted: AtomicU64,
     disk_full: AtomicBool,
-    /// Whether the system gives the log no files, for another reason than a full disk.
+    /// True if the system gives the log no files, for another reason than a full disk.
     disk_refuses: AtomicBool,
 }
 
@@ -132,7 +132,7 @@ impl Quota {
         self.disk_refuses.load(Ordering::Relaxed)
     }
 
-    /// Whether writes get a temporary failure, as nothing more can be made durable now.
+    /// Returns whether writes get a temporary failure, as nothing more can be made durable now.
     pub(crate) fn withholds_writes(&self) -> bool {
         self.disk_full() || self.disk_refuses()
     }

@@ -20,7 +20,7 @@ pub(crate) struct Stuck {
 }
 
 impl Stuck {
-    /// Whether it was not known.
+    /// Returns whether it was not known.
     fn add(&self, vb: VbId) -> bool {
         let mut vbuckets = self.vbuckets.lock();
         let is_new = vbuckets.insert(vb);
@@ -28,7 +28,7 @@ impl Stuck {
         is_new
     }
 
-    /// Whether it was one.
+    /// Returns whether it was one.
     fn remove(&self, vb: VbId) -> bool {
         if self.count() == 0 {
             return false;

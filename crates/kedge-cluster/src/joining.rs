@@ -30,7 +30,7 @@ pub struct Shortfall {
 }
 
 impl Shortfall {
-    /// Whether nothing is missing.
+    /// Returns whether nothing is missing.
     #[must_use]
     pub const fn is_none(self) -> bool {
         self.without_active == 0 && self.missing_copies == 0

@@ -112,7 +112,7 @@ impl DiskError {
         matches!(self.op, Operation::Sync | Operation::SyncDir)
     }
 
-    /// Whether the system refused a file, a name or a length: nothing has changed, and the same may work later. False of
+    /// Returns whether the system refused a file, a name or a length: nothing has changed, and the same may work later. False of
     /// syncs, of writes, of which a part may be done, and of reads, which say that the medium fails.
     pub fn is_refusal(&self) -> bool {
         !matches!(self.op, Operation::Read | Operation::Write) && !self.is_sync_failure()

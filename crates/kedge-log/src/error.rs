@@ -60,12 +60,12 @@ pub enum LogError {
 }
 
 impl LogError {
-    /// Whether the disk was full. See [`LogError::is_passing`].
+    /// Returns whether the disk was full. See [`LogError::is_passing`].
     pub fn is_no_space(&self) -> bool {
         matches!(self, LogError::NoSpace(_))
     }
 
-    /// Whether the same call may succeed later, without anything lost.
+    /// Returns whether the same call may succeed later, without anything lost.
     pub fn is_passing(&self) -> bool {
         matches!(self, LogError::NoSpace(_) | LogError::Refused(_))
     }

@@ -123,7 +123,7 @@ impl Log {
         recovery::open(disk, dir, owner, config, mode, replay)
     }
 
-    /// Whether there is a log in `dir`, or was one whose files are missing.
+    /// Returns whether there is a log in `dir`, or was one whose files are missing.
     ///
     /// # Errors
     /// What the disk says, when it cannot tell.
@@ -225,7 +225,7 @@ impl Log {
         self.note_failure(result)
     }
 
-    /// Whether the open has something left to do, for want of space or of files. The next append does it.
+    /// Returns whether the open has something left to do, for want of space or of files. The next append does it.
     pub fn is_waiting(&self) -> bool {
         self.resume.is_some() || self.file.is_none()
     }

@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     used: AtomicU64,
     current_bytes: AtomicU64,
     prepared: AtomicU64,
-    /// Whether the disk has no room for segments that are not needed yet.
+    /// True if the disk has no room for segments that are not needed yet.
     is_held: AtomicBool,
 }
 

@@ -46,7 +46,7 @@ struct Work {
     metrics: Arc<Metrics>,
     newcomers: Arc<Newcomers>,
     stop: Arc<AtomicBool>,
-    /// Whether connections of the memcached port are accepted, as somebody said, and as was done so far.
+    /// True if connections of the memcached port are accepted, as somebody said, and as was done so far.
     is_open: Arc<AtomicBool>,
     was_open: bool,
     /// Whether a listener could not accept and is to be asked again after a while.
@@ -186,7 +186,7 @@ impl Work {
         }
     }
 
-    /// Whether there is room for one more connection; some are made room for at the cost of one that did not log in.
+    /// Returns whether there is room for one more connection; some are made room for at the cost of one that did not log in.
     fn has_room(&self, port: Port) -> bool {
         let is_full = |open: &AtomicU64, max: u32| open.load(Ordering::Relaxed) >= u64::from(max);
         let all = is_full(&self.metrics.open, self.limits.connections_max);

@@ -211,7 +211,7 @@ impl Connection {
         }
     }
 
-    /// Whether the session is with a task.
+    /// Returns whether the session is with a task.
     pub(crate) fn is_away(&self) -> bool {
         self.away
     }
@@ -320,7 +320,7 @@ impl Connection {
         }
     }
 
-    /// Whether a request of this length may be received further. If there is no room for it the connection waits until it
+    /// Returns whether a request of this length may be received further. If there is no room for it the connection waits until it
     /// is told of some.
     fn may_receive(&mut self, need: usize, shared: &Shared) -> bool {
         if need <= FREE_BYTES {

@@ -104,7 +104,7 @@ pub enum RegistryError {
 }
 
 impl RegistryError {
-    /// Whether the disk was full. The same may work when there is room.
+    /// Returns whether the disk was full. The same may work when there is room.
     #[must_use]
     pub fn is_no_space(&self) -> bool {
         match self {

@@ -76,7 +76,7 @@ pub(crate) struct RequestMemory {
     ledger: Mutex<Ledger>,
     /// As in the ledger, to be read without its lock.
     used: AtomicUsize,
-    /// Whether somebody of each kind waits.
+    /// True if somebody of each kind waits.
     scarce: [AtomicBool; 2],
     /// Times that somebody had to wait.
     waits: AtomicU64,
@@ -160,7 +160,7 @@ impl RequestMemory {
         }
     }
 
-    /// Whether somebody of this kind waits for room: others are to receive no more than goes without asking.
+    /// Returns whether somebody of this kind waits for room: others are to receive no more than goes without asking.
     pub(crate) fn is_scarce(&self, asker: Asker) -> bool {
         self.scarce[asker as usize].load(Ordering::Relaxed)
     }

@@ -62,11 +62,11 @@ pub struct MemcachedConfig {
 /// Limits of what plain memcached clients may do.
 #[derive(Clone, Debug)]
 pub struct MemcachedRules {
-    /// Whether they have to log in first.
+    /// True if they have to log in first.
     pub login: bool,
     /// Users who may log in beside those of the server.
     pub auth_file: Option<Arc<AuthFile>>,
-    /// Whether they may empty the bucket, where the bucket allows it.
+    /// True if they may empty the bucket, where the bucket allows it.
     pub flush_all: bool,
     /// Largest value that they may send, in bytes.
     pub item_bytes_max: usize,

@@ -50,7 +50,7 @@ pub enum StateFileError {
     Disk(#[from] DiskError),
 }
 
-/// Whether a file of the server's state is there. One that is there is on the list from now on.
+/// Returns whether a file of the server's state is there. One that is there is on the list from now on.
 ///
 /// # Errors
 /// `Missing` if it is on the list and not there; `Damaged`, `Disk`.

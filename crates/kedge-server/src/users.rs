@@ -143,7 +143,7 @@ impl Users {
         self.administrator.get_or_init(|| user.to_owned());
     }
 
-    /// Whether this is the user that the settings make the administrator, and still is one.
+    /// Returns whether this is the user that the settings make the administrator, and still is one.
     #[must_use]
     pub fn is_built_in(&self, store: &UserStore, user: &str) -> bool {
         let named = self.administrator.get().is_some_and(|named| named == user);
@@ -213,7 +213,7 @@ impl Users {
 }
 
 impl UsersError {
-    /// Whether the disk was full. The same may work when there is room.
+    /// Returns whether the disk was full. The same may work when there is room.
     fn is_no_space(&self) -> bool {
         match self {
             Self::Save(error) => {

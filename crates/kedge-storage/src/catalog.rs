@@ -100,7 +100,7 @@ impl Catalog {
         }
     }
 
-    /// Whether one was found that could not be understood.
+    /// Returns whether one was found that could not be understood.
     pub(crate) fn was_damaged(&self) -> bool {
         self.was_damaged
     }
@@ -135,7 +135,7 @@ impl Catalog {
     }
 }
 
-/// Whether a vBucket's files are as its entry says.
+/// Returns whether a vBucket's files are as its entry says.
 fn judge(entry: Entry, found: Stock) -> Judged {
     if found.revision < entry.revision && found.put_away < entry.revision {
         return Judged {

@@ -100,7 +100,7 @@ pub(crate) struct Stock {
 }
 
 impl Stock {
-    /// Whether there is a file.
+    /// Returns whether there is a file.
     pub(crate) fn has_file(self) -> bool {
         !self.is_deleted && self.revision > Revision(0)
     }

@@ -105,7 +105,7 @@ impl Storage {
         self.rests.wake();
     }
 
-    /// Whether a catalog of the files was found that could not be understood: what is missing is not known then.
+    /// Returns whether a catalog of the files was found that could not be understood: what is missing is not known then.
     #[must_use]
     pub fn was_catalog_damaged(&self) -> bool {
         self.catalog.was_damaged()

@@ -72,7 +72,7 @@ impl Mutation {
         self.slot().clone()
     }
 
-    /// Whether what it comes to depends on the document alone, and not on the version that is made.
+    /// Returns whether what it comes to depends on the document alone, and not on the version that is made.
     fn is_plain(&self) -> bool {
         let specs = self.specs.iter().map(OwnedSpec::get);
         specs.into_iter().all(|spec| {

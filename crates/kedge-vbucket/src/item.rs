@@ -86,13 +86,13 @@ pub enum Deletion {
     Expired,
 }
 
-/// Whether an item with a long value was ever made in this process.
+/// True if an item with a long value was ever made in this process.
 static ANY_LONG: AtomicBool = AtomicBool::new(false);
 /// A compressed value is at least this fraction of what it inflates to: an element of Snappy's format has two bytes or
 /// three and stands for 64 at most.
 const SNAPPY_RATIO_MAX: usize = 32;
 
-/// Whether there was ever an item in this process of which [`Item::is_long`] holds. As long as there was none, nobody has to
+/// Returns whether there was ever an item in this process of which [`Item::is_long`] holds. As long as there was none, nobody has to
 /// look for one.
 #[must_use]
 #[inline]
@@ -145,7 +145,7 @@ impl Item {
         item
     }
 
-    /// Whether its value has [`LONG_VALUE_BYTES`] or more without compression.
+    /// Returns whether its value has [`LONG_VALUE_BYTES`] or more without compression.
     #[must_use]
     pub fn is_long(&self) -> bool {
         let value = self.value();
@@ -302,7 +302,7 @@ impl Item {
         }
     }
 
-    /// Whether it was asked for more often than a new document is.
+    /// Returns whether it was asked for more often than a new document is.
     #[must_use]
     pub fn is_asked_for(&self) -> bool {
         self.frequency() > frequency::FIRST

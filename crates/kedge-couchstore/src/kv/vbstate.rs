@@ -25,7 +25,7 @@ pub struct VbStateDocument {
     pub snap_end: Seqno,
     /// The highest CAS; 0 if it is not known.
     pub max_cas: Cas,
-    /// Whether the document said the highest CAS: those of old releases do not. It is always written.
+    /// True if the document said the highest CAS: those of old releases do not. It is always written.
     pub has_max_cas: bool,
     /// From which seqno on a CAS is a time; `None` if no such is known.
     pub hlc_epoch: Option<Seqno>,

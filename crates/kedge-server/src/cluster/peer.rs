@@ -42,7 +42,7 @@ pub(super) struct Heard {
 }
 
 impl Heard {
-    /// Whether it answered when it was asked last, and not too long before `now`: one that hangs while it is asked has not
+    /// Returns whether it answered when it was asked last, and not too long before `now`: one that hangs while it is asked has not
     /// answered yet.
     fn is_reached(&self, now: Instant) -> bool {
         let answered = self.about.as_ref().map(|(_, at)| *at);
@@ -111,7 +111,7 @@ impl Peer {
         self.heard.lock().about.is_some()
     }
 
-    /// Whether it can be reached, as far as is known now.
+    /// Returns whether it can be reached, as far as is known now.
     pub(super) fn is_reached(&self) -> bool {
         self.heard.lock().is_reached(Instant::now())
     }

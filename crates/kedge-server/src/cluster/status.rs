@@ -57,7 +57,7 @@ impl ClusterNode {
             .collect()
     }
 
-    /// Whether a node can be reached; this one always.
+    /// Returns whether a node can be reached; this one always.
     pub(crate) fn is_reached(&self, node: u16) -> bool {
         let peer = self.peers.get(usize::from(node)).map(Option::as_ref);
         peer.is_some_and(|peer| peer.is_none_or(Peer::is_reached))

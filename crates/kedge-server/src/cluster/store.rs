@@ -89,7 +89,7 @@ impl MapStore {
     }
 }
 
-/// Whether a file of the state is there; one that is missing is an error.
+/// Returns whether a file of the state is there; one that is missing is an error.
 fn is_there(disk: &dyn Disk, path: &Path) -> Result<bool, ClusterError> {
     state_files::is_there(disk, path).map_err(|error| match error {
         StateFileError::Disk(error) => ClusterError::Save(Box::new(error)),

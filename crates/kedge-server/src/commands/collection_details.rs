@@ -57,7 +57,7 @@ struct Details {
     bucket: Arc<Bucket>,
     manifest: Arc<Manifest>,
     seen: Seen,
-    /// Whether scopes are told of rather than collections.
+    /// True if scopes are told of rather than collections.
     of_scopes: bool,
     /// Names of the collections that the manifest has.
     names: BTreeMap<CollectionId, String>,

@@ -79,7 +79,7 @@ pub(super) fn auth(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     Ok(Done::Replied)
 }
 
-/// Whether a message of PLAIN (RFC 4616) has a password that was verified before, so that the login costs next to nothing.
+/// Returns whether a message of PLAIN (RFC 4616) has a password that was verified before, so that the login costs next to nothing.
 fn is_verified(users: &UserStore, message: &[u8]) -> bool {
     let mut parts = message.split(|byte| *byte == 0).skip(1);
     let (Some(user), Some(password)) = (parts.next(), parts.next()) else {

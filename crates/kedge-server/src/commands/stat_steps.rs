@@ -264,7 +264,7 @@ impl Session {
         }
     }
 
-    /// Whether the answer to a STAT is under way.
+    /// Returns whether the answer to a STAT is under way.
     pub(crate) fn is_telling(&self) -> bool {
         self.telling.is_some()
     }

@@ -136,7 +136,7 @@ pub(crate) async fn authenticate(
     response
 }
 
-/// Whether a password is right. One that was not seen before costs milliseconds, and waits for its turn.
+/// Returns whether a password is right. One that was not seen before costs milliseconds, and waits for its turn.
 async fn verify(
     state: &HttpState,
     from: IpAddr,

@@ -209,7 +209,7 @@ impl Composer<'_> {
         nodes.list.iter().enumerate().map(node).collect()
     }
 
-    /// Whether a node can be reached; the only one always can.
+    /// Returns whether a node can be reached; the only one always can.
     fn is_reached(&self, uuid: &str) -> bool {
         let cluster = self.state.parts.node.as_ref();
         cluster.is_none_or(|cluster| cluster.is_uuid_reached(uuid))

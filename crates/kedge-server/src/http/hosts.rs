@@ -28,7 +28,7 @@ impl AllowedHosts {
         Self(names.map(|name| name.to_ascii_lowercase()).collect())
     }
 
-    /// Whether the server may be called so.
+    /// Returns whether the server may be called so.
     fn allow(&self, host: &str) -> bool {
         let host = host.trim_end_matches('.').to_ascii_lowercase();
         let bare = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
@@ -87,7 +87,7 @@ fn check(headers: &HeaderMap, allowed: &AllowedHosts) -> Result<(), Refused> {
     Ok(())
 }
 
-/// Whether an origin is the server that the host names.
+/// Returns whether an origin is the server that the host names.
 fn is_same(origin: &str, host: &str) -> bool {
     let Some((scheme, authority)) = origin.split_once("://") else {
         return false;

@@ -203,7 +203,7 @@ impl<'a> Permission<'a> {
         taken.reduce(Privileges::and)
     }
 
-    /// Whether someone with these roles has it, where these are the buckets.
+    /// Returns whether someone with these roles has it, where these are the buckets.
     fn is_held(&self, roles: &Roles, buckets: &[String]) -> bool {
         let Some(needed) = self.needs() else {
             return false;

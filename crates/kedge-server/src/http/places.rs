@@ -245,14 +245,14 @@ impl Place {
         }
     }
 
-    /// Whether a stranger has it and does nothing with it.
+    /// Returns whether a stranger has it and does nothing with it.
     pub(super) fn is_idle_stranger(&self) -> bool {
         let table = self.places.0.lock();
         let held = table.held.get(&self.id);
         held.is_none_or(|held| held.standing == Standing::Stranger && !held.is_busy)
     }
 
-    /// Whether no request had a right password yet.
+    /// Returns whether no request had a right password yet.
     pub(super) fn is_strangers(&self) -> bool {
         let table = self.places.0.lock();
         let held = table.held.get(&self.id);

@@ -158,7 +158,7 @@ pub(super) fn roles_of(
     }
 }
 
-/// Whether the bucket, scope and collection of a role are there.
+/// Returns whether the bucket, scope and collection of a role are there.
 fn is_defined(call: &Call, role: &Role) -> bool {
     let is_given = |name: &Option<&str>| name.is_some_and(|name| name != "*");
     let Some(bucket) = Some(role.bucket()).filter(is_given).flatten() else {

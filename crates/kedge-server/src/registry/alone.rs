@@ -29,7 +29,7 @@ pub(super) struct StateFile {
 struct Kept {
     state: Option<ClusterState>,
     marks: Vec<String>,
-    /// Whether a save was tried since the start.
+    /// True if a save was tried since the start.
     has_begun: bool,
 }
 

@@ -144,7 +144,7 @@ impl Session {
         }
     }
 
-    /// Whether [`Self::fill`] or [`Self::go_on_telling`] would append something when there is room.
+    /// Returns whether [`Self::fill`] or [`Self::go_on_telling`] would append something when there is room.
     pub(crate) fn has_ready(&self) -> bool {
         self.is_telling() || matches!(&self.dcp, Following::Dcp(dcp) if dcp.has_ready())
     }

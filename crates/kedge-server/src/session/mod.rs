@@ -102,9 +102,9 @@ pub(crate) struct Session {
     pub(crate) peer: SocketAddr,
     /// Who logged in.
     pub(crate) user: Option<Box<str>>,
-    /// Whether it logged in as a user of the memcached port's `authfile`.
+    /// True if it logged in as a user of the memcached port's `authfile`.
     pub(crate) of_auth_file: bool,
-    /// Whether it has to log in first.
+    /// True if it has to log in first.
     needs_login: bool,
     /// Its place in the list of the memcached port's connections.
     listed: Option<Listed>,
@@ -190,7 +190,7 @@ impl Session {
         self.id
     }
 
-    /// Whether commands on documents are allowed as far as logging in goes. The memcached port needs no login unless
+    /// Returns whether commands on documents are allowed as far as logging in goes. The memcached port needs no login unless
     /// it was told otherwise, as only the machine itself reaches it then.
     pub(crate) fn is_authenticated(&self) -> bool {
         self.user.is_some() || !self.needs_login
@@ -290,7 +290,7 @@ impl Session {
         };
     }
 
-    /// Whether it may do what anyone may do on the memcached port, whoever it is.
+    /// Returns whether it may do what anyone may do on the memcached port, whoever it is.
     fn is_guest(&self) -> bool {
         self.dialect != Dialect::Couchbase && (!self.needs_login || self.of_auth_file)
     }

@@ -144,7 +144,7 @@ const fn use_of(opcode: Opcode) -> Option<Use> {
     })
 }
 
-/// Whether a command goes through all that a vBucket has, or frees it.
+/// Returns whether a command goes through all that a vBucket has, or frees it.
 const fn looks_at_all(opcode: Opcode) -> bool {
     matches!(
         opcode,
@@ -153,7 +153,7 @@ const fn looks_at_all(opcode: Opcode) -> bool {
 }
 
 impl Session {
-    /// Whether a request takes long: its value, or that of its document, is to be looked through or inflated and is
+    /// Returns whether a request takes long: its value, or that of its document, is to be looked through or inflated and is
     /// large, or it names many documents.
     #[inline]
     pub(super) fn is_long(&self, request: &Request<'_>) -> bool {
@@ -200,7 +200,7 @@ impl Session {
         })
     }
 
-    /// Whether sending a document means to make a long copy of its value.
+    /// Returns whether sending a document means to make a long copy of its value.
     fn sends_long(&self, item: &Item) -> bool {
         let takes_packed = self.features.datatypes().contains(Datatype::SNAPPY);
         let is_packed = item.datatype().contains(Datatype::SNAPPY);
@@ -238,7 +238,7 @@ impl Session {
         }
     }
 
-    /// Whether the end of a parked command takes long, as its document is large.
+    /// Returns whether the end of a parked command takes long, as its document is large.
     pub(crate) fn ends_long(&mut self, slot: u8, completion: &Completion) -> bool {
         let (Completion::Read {
             result: Ok((item, _)),

@@ -20,7 +20,7 @@ pub(crate) struct Turn<'t> {
     pub(crate) until_ns: u64,
     /// The command of the connection that took longest since [`Self::begin_slice`], and how long, in nanoseconds.
     pub(crate) longest: Option<(&'static str, u64)>,
-    /// Whether requests that take long are left to tasks.
+    /// True if requests that take long are left to tasks.
     pub(crate) lends: bool,
     /// Buckets in which a command was parked during the turn.
     pub(crate) kicks: &'t mut Vec<Arc<Bucket>>,
@@ -45,12 +45,12 @@ impl Turn<'_> {
         }
     }
 
-    /// Whether others are to have their turn, as of now.
+    /// Returns whether others are to have their turn, as of now.
     pub(crate) fn is_over(&self) -> bool {
         self.shared.clock.mono_ns() >= self.until_ns
     }
 
-    /// Whether others are to have their turn, as of the end of the last command.
+    /// Returns whether others are to have their turn, as of the end of the last command.
     #[inline]
     pub(crate) fn was_over(&self) -> bool {
         self.last_ns >= self.until_ns

@@ -21,7 +21,7 @@ struct Filling {
     asked: AtomicU64,
     /// Those that have room; none has as long as this is 0.
     room: AtomicU64,
-    /// Whether only one finds none.
+    /// True if only one finds none.
     once: AtomicBool,
 }
 

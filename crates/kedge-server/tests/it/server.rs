@@ -45,7 +45,7 @@ pub(crate) struct Setup {
     pub(crate) data_dir: PathBuf,
     pub(crate) real_dir: Option<TempDir>,
     pub(crate) memcached: MemcachedRules,
-    /// Whether there are users at all.
+    /// True if there are users at all.
     pub(crate) has_users: bool,
 }
 

@@ -46,7 +46,7 @@ impl VBucket {
         (!self.is_file_void() && !self.is_rewinding()).then_some(self.history())
     }
 
-    /// Whether nothing of the vBucket's file counts any more: a reset or deletion is settled next.
+    /// Returns whether nothing of the vBucket's file counts any more: a reset or deletion is settled next.
     #[must_use]
     pub fn is_file_void(&self) -> bool {
         self.unsettled.replaces_file || self.unsettled.removes_file

@@ -6,7 +6,7 @@ use clap::Args;
 
 use super::ToolError;
 
-/// Whether to ask first.
+/// The flag `--yes` of commands that drop something.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct Confirm {
     /// Do it without asking; needed where there is no terminal

@@ -12,7 +12,7 @@ fn write(server: &Server, name: &str) {
     written.expect("a write");
 }
 
-/// Whether a document is there, once its bucket is loaded.
+/// Returns whether a document is there, once its bucket is loaded.
 fn has(server: &Server, name: &str) -> bool {
     let started = Instant::now();
     loop {

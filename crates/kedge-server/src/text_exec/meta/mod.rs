@@ -22,7 +22,7 @@ use super::{Exec, Outcome};
 pub(super) struct Seen {
     item: Item,
     cas: Cas,
-    /// Whether it was asked for before.
+    /// True if it was asked for before.
     hit_before: bool,
     /// How often, as the pager counts that; before it was read.
     frequency: u8,

@@ -28,7 +28,7 @@ pub(in super::super) fn set(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>) -> O
     }
 }
 
-/// Whether the command is a compare-and-swap.
+/// Returns whether the command is a compare-and-swap.
 fn is_swap(command: &MetaSet<'_>) -> bool {
     command.compare_cas.is_some() && matches!(command.mode, StoreMode::Set | StoreMode::Replace)
 }
