@@ -218,6 +218,7 @@ impl Connection {
 
     /// Lends the session, and its output, for work that takes long.
     pub(crate) fn lend(&mut self, work: Work, turn: &Turn<'_>) {
+        turn.shared.metrics.thread(turn.thread).left_to_task();
         let stand_in = self.session.stand_in(turn.shared);
         self.away = true;
         self.loan = Some(Loan {

@@ -23,6 +23,7 @@ pub(crate) struct ThreadMetrics {
     spins: AtomicU64,
     long_turns: AtomicU64,
     longest_turn_ns: AtomicU64,
+    long_commands: AtomicU64,
     statuses: Box<[AtomicU64]>,
     /// Several threads write it.
     is_shared: bool,
@@ -42,6 +43,7 @@ impl ThreadMetrics {
             is_shared,
             long_turns: AtomicU64::new(0),
             longest_turn_ns: AtomicU64::new(0),
+            long_commands: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
             bytes_written: AtomicU64::new(0),
@@ -54,6 +56,11 @@ impl ThreadMetrics {
 
     pub(crate) fn set_connections(&self, count: usize) {
         self.connections.store(count as u64, Ordering::Relaxed);
+    }
+
+    /// A command takes long, and is left to a task.
+    pub(crate) fn left_to_task(&self) {
+        bump(&self.long_commands, 1);
     }
 
     pub(crate) fn read(&self, bytes: usize) {
@@ -153,6 +160,8 @@ pub struct MetricsSnapshot {
     pub long_turns: u64,
     /// The longest of them, in microseconds.
     pub longest_turn_us: u64,
+    /// Commands that front-end threads left to tasks, as they take long.
+    pub long_commands: u64,
     /// Front-end threads.
     pub threads: u64,
 }
@@ -277,6 +286,7 @@ impl Metrics {
                 .map(|t| load(&t.longest_turn_ns) / 1_000)
                 .max()
                 .unwrap_or(0),
+            long_commands: sum(|t| &t.long_commands),
             threads: u64::from(self.tasks()),
         }
     }
@@ -339,6 +349,7 @@ impl Metrics {
             ("event_loop_spins", now.spins),
             ("event_loop_long_turns", now.long_turns),
             ("event_loop_longest_turn_us", now.longest_turn_us),
+            ("event_loop_long_commands", now.long_commands),
         ];
         for (name, value) in rows {
             each(name, &value.to_string());

@@ -41,7 +41,7 @@ pub(crate) struct Loan {
 
 /// What became of the work.
 pub(crate) enum Worked {
-    /// The bytes of a request, how many of them were executed, and why it went no further.
+    /// The bytes of a request, none when it was executed; how many were executed, and why it went no further.
     Request(Vec<u8>, usize, Halt),
     /// The parked command ended; whether the connection does, too.
     Completion(Flow),
@@ -80,7 +80,13 @@ impl Loan {
         let worked = match work {
             Work::Request(bytes) => {
                 let (consumed, halt) = session.on_bytes(&mut turn, &bytes, &mut out);
-                Worked::Request(bytes, consumed, halt)
+                // To free much memory takes time, too.
+                let left = if consumed == bytes.len() {
+                    Vec::new()
+                } else {
+                    bytes
+                };
+                Worked::Request(left, consumed, halt)
             }
             Work::Completion(slot, completion) => {
                 Worked::Completion(session.on_completion(&mut turn, slot, completion, &mut out))
@@ -99,10 +105,12 @@ impl Loan {
 /// What a command does with the value of its document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
-    /// Sends it.
+    /// Sends its body.
     Sends,
     /// Looks into it, or copies it.
     Reads,
+    /// Takes its place, or removes it. Extended attributes in front of it may stay.
+    Replaces,
 }
 
 const fn use_of(opcode: Opcode) -> Option<Use> {
@@ -110,6 +118,15 @@ const fn use_of(opcode: Opcode) -> Option<Use> {
         Opcode::Get | Opcode::Getq | Opcode::Getk | Opcode::Getkq | Opcode::GetReplica => {
             Use::Sends
         }
+        Opcode::Set
+        | Opcode::Setq
+        | Opcode::Add
+        | Opcode::Addq
+        | Opcode::Replace
+        | Opcode::Replaceq
+        | Opcode::ReturnMeta
+        | Opcode::Delete
+        | Opcode::Deleteq => Use::Replaces,
         // Another expiry or a lock makes a copy of the document.
         Opcode::Touch
         | Opcode::Gat
@@ -148,7 +165,7 @@ const fn use_of(opcode: Opcode) -> Option<Use> {
 const fn looks_at_all(opcode: Opcode) -> bool {
     matches!(
         opcode,
-        Opcode::GetKeys | Opcode::SetVbucket | Opcode::DelVbucket
+        Opcode::GetKeys | Opcode::GetRandomKey | Opcode::SetVbucket | Opcode::DelVbucket
     )
 }
 
@@ -176,9 +193,6 @@ impl Session {
 
     fn is_about_long_value(&self, request: &Request<'_>) -> bool {
         let opcode = Opcode::from_wire(request.opcode, self.kind());
-        if opcode == Some(Opcode::GetRandomKey) {
-            return true;
-        }
         let uses = opcode.and_then(use_of);
         let (Some(uses), Some(bucket)) = (uses, &self.bucket) else {
             return false;
@@ -197,14 +211,19 @@ impl Session {
         bucket.peek(vb, key).is_some_and(|item| match uses {
             Use::Sends => self.sends_long(&item),
             Use::Reads => item.is_long(),
+            Use::Replaces => item.has_xattrs() && item.is_long(),
         })
     }
 
     /// Returns whether sending a document means to make a long copy of its value.
     fn sends_long(&self, item: &Item) -> bool {
+        (item.has_xattrs() || self.inflates(item)) && item.is_long()
+    }
+
+    /// Returns whether a document is compressed, and is not for this client.
+    fn inflates(&self, item: &Item) -> bool {
         let takes_packed = self.features.datatypes().contains(Datatype::SNAPPY);
-        let is_packed = item.datatype().contains(Datatype::SNAPPY);
-        item.is_long() && (item.has_xattrs() || is_packed && !takes_packed)
+        item.datatype().contains(Datatype::SNAPPY) && !takes_packed
     }
 
     /// As [`Self::is_long`], of a command of the text protocol and its bytes.
@@ -230,9 +249,11 @@ impl Session {
             }
             TextCommand::MetaGet(command) => meta_is_long(&command.key, Use::Reads, is_long),
             TextCommand::Store(command) => is_long(command.key, Use::Reads),
+            TextCommand::Delete(command) => is_long(command.key, Use::Replaces),
             TextCommand::Touch(command) => is_long(command.key, Use::Reads),
             TextCommand::MetaSet(command) => meta_is_long(&command.key, Use::Reads, is_long),
             TextCommand::Arithmetic(command) => is_long(command.key, Use::Reads),
+            TextCommand::MetaDelete(command) => meta_is_long(&command.key, Use::Reads, is_long),
             TextCommand::MetaArithmetic(command) => meta_is_long(&command.key, Use::Reads, is_long),
             _ => false,
         }

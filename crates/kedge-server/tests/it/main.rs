@@ -12,6 +12,7 @@ mod config;
 mod dcp;
 mod disk_stats;
 mod error_map;
+mod every_opcode;
 mod evicted;
 mod floods;
 mod full_disk;

@@ -18,7 +18,13 @@ fn mutate(client: &mut Client, key: &str, datatype: Datatype, value: &[u8], meta
     client.call(&frame)
 }
 
-fn mutation(client: &mut Client, key: &str, datatype: Datatype, value: &[u8], meta: &str) -> Frame {
+pub(crate) fn mutation(
+    client: &mut Client,
+    key: &str,
+    datatype: Datatype,
+    value: &[u8],
+    meta: &str,
+) -> Frame {
     let both = [value, meta.as_bytes()].concat();
     let both = match datatype.contains(Datatype::SNAPPY) {
         true => packed(&both),

@@ -139,7 +139,7 @@ fn what_is_not_served_is_told_so() {
 }
 
 /// What a Couchbase connection is served; HELLO, QUIT and the logins are tried elsewhere.
-const SERVED: &[Opcode] = &[
+pub(crate) const SERVED: &[Opcode] = &[
     Opcode::DcpOpen,
     Opcode::DcpControl,
     Opcode::DcpStreamReq,

@@ -28,7 +28,7 @@ pub(crate) fn spec<'a>(op: SubdocOp, flags: PathFlags, path: &'a str, value: &'a
 }
 
 /// A multi request, as the client's frames are made.
-fn multi(client: &mut Client, key: &str, flags: DocFlags, specs: &[Spec<'_>]) -> Frame {
+pub(crate) fn multi(client: &mut Client, key: &str, flags: DocFlags, specs: &[Spec<'_>]) -> Frame {
     let opcode = match specs[0].op.is_mutation() {
         true => Opcode::SubdocMultiMutation,
         false => Opcode::SubdocMultiLookup,

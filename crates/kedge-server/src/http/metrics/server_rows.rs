@@ -131,6 +131,12 @@ pub(in crate::http) const SERVER: &[Row] = &[
         "Longest turn of a front-end thread for one connection since the start, 0 if none took more than 10 ms",
     ),
     (
+        "event_loop_long_commands",
+        "kedge_front_end_long_commands",
+        true,
+        "Commands that front-end threads left to tasks, as they look through or copy much",
+    ),
+    (
         "request_memory_max",
         "kedge_request_memory_limit_bytes",
         false,

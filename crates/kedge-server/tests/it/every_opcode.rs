@@ -1,0 +1,456 @@
+//! Every opcode that is served, at its limits, beside a client whose commands are short.
+//!
+//! No turn of a front-end thread is to take longer than 10 ms. That follows from a rule which the test checks for each opcode
+//! over each kind of large document: what looks through, inflates or copies a large value, or walks over all that a vBucket
+//! has, is executed by a task. The waits of the other client and the longest turn of each opcode are printed, and decide
+//! nothing. `KEDGE_LONG_COMMANDS=full` makes documents as large as they may be.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp};
+use kedge_protocol::binary::{Feature, Features, Opcode};
+use kedge_types::{Datatype, Status, VbId};
+
+use crate::client::{Client, Frame, Reply};
+use crate::commands::count;
+use crate::long_commands::{array, megabytes, runs};
+use crate::server::{Kedge, PASSWORD, Setup};
+use crate::subdoc::{PX, spec};
+use crate::with_meta::Meta;
+
+/// All that concern documents, but for compression: documents are inflated for this client.
+const FEATURES: Features = Features::of(&[Feature::Xerror, Feature::Json, Feature::Xattr]);
+/// The large document.
+const LONG: &str = "long";
+
+/// How the document is kept, which is large but for the first kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Small,
+    Plain,
+    Compressed,
+    /// With an extended attribute in front of its body.
+    Attributes,
+}
+
+const KINDS: [Kind; 4] = [Kind::Small, Kind::Plain, Kind::Compressed, Kind::Attributes];
+
+/// What an opcode has to do with a large document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Use {
+    /// It looks into the document, or makes a copy of it.
+    Reads,
+    /// It sends the body, without a copy where that is possible.
+    Sends,
+    /// It takes the document's place; extended attributes stay.
+    Replaces,
+    /// It removes the document; extended attributes of the system stay.
+    Removes,
+    /// It needs what is known of the document beside its value, or sends it as it is stored.
+    Takes,
+}
+
+impl Use {
+    fn is_long(self, kind: Kind) -> bool {
+        match self {
+            Self::Reads => kind != Kind::Small,
+            Self::Sends => matches!(kind, Kind::Compressed | Kind::Attributes),
+            Self::Replaces | Self::Removes => kind == Kind::Attributes,
+            Self::Takes => false,
+        }
+    }
+}
+
+/// Opcodes about a document, and what they have to do with its value.
+fn use_of(opcode: Opcode) -> Option<Use> {
+    Some(match opcode {
+        Opcode::Get | Opcode::Getq | Opcode::Getk | Opcode::Getkq | Opcode::GetReplica => {
+            Use::Sends
+        }
+        Opcode::Set
+        | Opcode::Setq
+        | Opcode::Add
+        | Opcode::Addq
+        | Opcode::Replace
+        | Opcode::Replaceq
+        | Opcode::ReturnMeta => Use::Replaces,
+        Opcode::Delete | Opcode::Deleteq => Use::Removes,
+        Opcode::GetEx
+        | Opcode::GetExReplica
+        | Opcode::GetMeta
+        | Opcode::GetqMeta
+        | Opcode::SetWithMeta
+        | Opcode::SetqWithMeta
+        | Opcode::AddWithMeta
+        | Opcode::AddqWithMeta
+        | Opcode::DelWithMeta
+        | Opcode::DelqWithMeta
+        | Opcode::MutateWithMeta => Use::Takes,
+        Opcode::Append
+        | Opcode::Appendq
+        | Opcode::Prepend
+        | Opcode::Prependq
+        | Opcode::Increment
+        | Opcode::Incrementq
+        | Opcode::Decrement
+        | Opcode::Decrementq
+        | Opcode::Touch
+        | Opcode::Gat
+        | Opcode::Gatq
+        | Opcode::GetLocked
+        | Opcode::UnlockKey
+        | Opcode::SubdocGet
+        | Opcode::SubdocExists
+        | Opcode::SubdocGetCount
+        | Opcode::SubdocDictAdd
+        | Opcode::SubdocDictUpsert
+        | Opcode::SubdocDelete
+        | Opcode::SubdocReplace
+        | Opcode::SubdocArrayPushLast
+        | Opcode::SubdocArrayPushFirst
+        | Opcode::SubdocArrayInsert
+        | Opcode::SubdocArrayAddUnique
+        | Opcode::SubdocCounter
+        | Opcode::SubdocMultiLookup
+        | Opcode::SubdocMultiMutation => Use::Reads,
+        _ => return None,
+    })
+}
+
+/// Opcodes about all that a vBucket has.
+const WALKS: &[Opcode] = &[
+    Opcode::GetKeys,
+    Opcode::GetRandomKey,
+    Opcode::SetVbucket,
+    Opcode::DelVbucket,
+];
+
+/// Opcodes of which neither requests nor answers grow with what is stored, that ask in steps, or that leave the work to
+/// tasks of their own.
+const SMALL: &[Opcode] = &[
+    Opcode::CollectionsGetId,
+    Opcode::CollectionsGetManifest,
+    Opcode::CollectionsGetScopeId,
+    Opcode::CompactDb,
+    Opcode::DcpBufferAcknowledgement,
+    Opcode::DcpCloseStream,
+    Opcode::DcpControl,
+    Opcode::DcpGetFailoverLog,
+    Opcode::DcpNoop,
+    Opcode::DcpOpen,
+    Opcode::DcpSeqnoAcknowledged,
+    Opcode::DcpStreamReq,
+    Opcode::Flush,
+    Opcode::Flushq,
+    Opcode::GetAllVbSeqnos,
+    Opcode::GetClusterConfig,
+    Opcode::GetCmdTimer,
+    Opcode::GetErrorMap,
+    Opcode::GetFailoverLog,
+    Opcode::GetVbucket,
+    Opcode::Hello,
+    Opcode::ListBuckets,
+    Opcode::Noop,
+    Opcode::ObserveSeqno,
+    Opcode::Quit,
+    Opcode::Quitq,
+    Opcode::RangeScanCancel,
+    Opcode::RangeScanContinue,
+    Opcode::RangeScanCreate,
+    Opcode::SaslAuth,
+    Opcode::SaslListMechs,
+    Opcode::SaslStep,
+    Opcode::SelectBucket,
+    Opcode::SeqnoPersistence,
+    Opcode::Stat,
+    Opcode::Verbosity,
+    Opcode::Version,
+];
+
+/// The longest request that names the large document, with no more than a few bytes of value.
+fn about_document(client: &mut Client, opcode: Opcode) -> Frame {
+    let path = if opcode == Opcode::SubdocDictAdd || opcode == Opcode::SubdocDictUpsert {
+        "[-1].a"
+    } else {
+        "[-1]"
+    };
+    let of_path = |frame: Frame, path: &str, value: &[u8]| {
+        let len = u16::try_from(path.len()).unwrap().to_be_bytes();
+        let frame = frame.extras(&[&len[..], &[0]].concat());
+        frame.value(&[path.as_bytes(), value].concat())
+    };
+    let frame = client.request(opcode).key(LONG);
+    match opcode {
+        Opcode::Set | Opcode::Setq | Opcode::Add | Opcode::Addq => frame.store(LONG, b"v"),
+        Opcode::Replace | Opcode::Replaceq => frame.store(LONG, b"v"),
+        Opcode::Append | Opcode::Appendq | Opcode::Prepend | Opcode::Prependq => frame.value(b" "),
+        Opcode::Increment | Opcode::Incrementq | Opcode::Decrement | Opcode::Decrementq => {
+            frame.extras(&count(1, 0, 0))
+        }
+        Opcode::Touch | Opcode::Gat | Opcode::Gatq | Opcode::GetLocked => frame.extras(&[0; 4]),
+        Opcode::UnlockKey => frame.cas(1),
+        Opcode::ReturnMeta => {
+            let kind = 1_u32.to_be_bytes();
+            frame.extras(&[&kind[..], &[0; 8]].concat()).value(b"v")
+        }
+        Opcode::SetWithMeta
+        | Opcode::SetqWithMeta
+        | Opcode::AddWithMeta
+        | Opcode::AddqWithMeta
+        | Opcode::DelWithMeta
+        | Opcode::DelqWithMeta => crate::with_meta::frame(client, opcode, LONG, Meta::of(9, 9)),
+        Opcode::MutateWithMeta => {
+            let meta = r#"{"command":"set","rev_seqno":9,"cas":9}"#;
+            crate::mutate_with_meta::mutation(client, LONG, Datatype::RAW, b"v", meta)
+        }
+        Opcode::SubdocGet | Opcode::SubdocExists | Opcode::SubdocDelete => {
+            of_path(frame, path, b"")
+        }
+        Opcode::SubdocGetCount => of_path(frame, "", b""),
+        Opcode::SubdocArrayPushLast
+        | Opcode::SubdocArrayPushFirst
+        | Opcode::SubdocArrayAddUnique => of_path(frame, "", b"7"),
+        Opcode::SubdocArrayInsert => of_path(frame, "[0]", b"7"),
+        Opcode::SubdocDictAdd
+        | Opcode::SubdocDictUpsert
+        | Opcode::SubdocReplace
+        | Opcode::SubdocCounter => of_path(frame, path, b"7"),
+        Opcode::SubdocMultiLookup => {
+            let spec = spec(SubdocOp::Get, PathFlags::NONE, path, "");
+            crate::subdoc::multi(client, LONG, DocFlags::NONE, &[spec; 16])
+        }
+        Opcode::SubdocMultiMutation => {
+            let spec = spec(SubdocOp::ArrayPushLast, PathFlags::NONE, "", "7");
+            crate::subdoc::multi(client, LONG, DocFlags::NONE, &[spec; 16])
+        }
+        _ => frame,
+    }
+}
+
+/// The same request with a value as large as it may be, for opcodes that bring one.
+fn with_long_value(frame: &Frame, value: &[u8]) -> Option<Frame> {
+    match frame.opcode {
+        Opcode::Set
+        | Opcode::Setq
+        | Opcode::Add
+        | Opcode::Addq
+        | Opcode::Replace
+        | Opcode::Replaceq
+        | Opcode::Append
+        | Opcode::Appendq
+        | Opcode::Prepend
+        | Opcode::Prependq
+        | Opcode::ReturnMeta
+        | Opcode::SetWithMeta
+        | Opcode::SetqWithMeta
+        | Opcode::AddWithMeta
+        | Opcode::AddqWithMeta => Some(frame.clone().value(value)),
+        Opcode::SubdocDictAdd
+        | Opcode::SubdocDictUpsert
+        | Opcode::SubdocReplace
+        | Opcode::SubdocArrayPushLast
+        | Opcode::SubdocArrayPushFirst
+        | Opcode::SubdocArrayInsert
+        | Opcode::SubdocArrayAddUnique
+        | Opcode::SubdocCounter => {
+            let path = usize::from(u16::from_be_bytes([frame.extras[0], frame.extras[1]]));
+            let whole = [&frame.value[..path], value].concat();
+            Some(frame.clone().value(&whole))
+        }
+        _ => None,
+    }
+}
+
+/// What a client sees that shares a front-end thread, and a vBucket, with the others.
+#[derive(Default)]
+struct Canary {
+    over: AtomicBool,
+    longest_us: AtomicU64,
+}
+
+impl Canary {
+    fn run(&self, mut client: Client, key: &str) {
+        while !self.over.load(Ordering::Relaxed) {
+            let began = Instant::now();
+            client.get(key).ok();
+            let took = u64::try_from(began.elapsed().as_micros()).unwrap();
+            self.longest_us.fetch_max(took, Ordering::Relaxed);
+        }
+    }
+
+    /// Its longest wait since the last question.
+    fn waited(&self) -> Duration {
+        Duration::from_micros(self.longest_us.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// Ends the canary, also when the test fails.
+impl Drop for Bench<'_> {
+    fn drop(&mut self) {
+        self.canary.over.store(true, Ordering::Relaxed);
+    }
+}
+
+struct Bench<'a> {
+    kedge: &'a Kedge,
+    client: Client,
+    /// Stores documents; may send compressed ones.
+    writer: Client,
+    canary: &'a Canary,
+    value: Vec<u8>,
+    compressed: Vec<u8>,
+}
+
+impl Bench<'_> {
+    /// Puts the document in its place.
+    fn store(&mut self, kind: Kind) {
+        let set = self.writer.request(Opcode::Set);
+        let set = match kind {
+            Kind::Small => set.store(LONG, b"[{}]"),
+            Kind::Compressed => set.store(LONG, &self.compressed).datatype(Datatype::SNAPPY),
+            Kind::Plain | Kind::Attributes => set.store(LONG, &self.value),
+        };
+        // Attributes that are there would stay.
+        let delete = self.writer.request(Opcode::Delete).key(LONG);
+        self.writer.call(&delete);
+        self.writer.call(&set).ok();
+        if kind == Kind::Attributes {
+            let specs = [spec(SubdocOp::DictUpsert, PX, "x", "1")];
+            crate::subdoc::call(&mut self.writer, LONG, DocFlags::NONE, &specs).ok();
+        }
+    }
+
+    /// Sends a request, and another one that ends it if it is quiet. Returns whether a task executed it, and its reply, if
+    /// there was one.
+    fn is_long(&mut self, frame: &Frame, what: &str) -> (bool, Option<Reply>) {
+        let before = runs(self.kedge);
+        self.canary.waited();
+        let client = match frame.opcode {
+            // They are for clients to which documents may come as they are stored.
+            Opcode::GetEx | Opcode::GetExReplica => &mut self.writer,
+            _ => &mut self.client,
+        };
+        let noop = client.request(Opcode::Noop);
+        client.send(&[frame.bytes(), noop.bytes()].concat());
+        let mut answer = None;
+        loop {
+            let reply = client.reply();
+            if reply.opaque == noop.opaque {
+                break;
+            }
+            answer = Some(reply);
+        }
+        let is_long = runs(self.kedge) > before;
+        println!(
+            "{:<24} {what:<24} {:?}: {}, others waited {:?}",
+            frame.opcode.name(),
+            answer.as_ref().map(|answer| answer.status),
+            if is_long { "a task" } else { "the thread" },
+            self.canary.waited()
+        );
+        (is_long, answer)
+    }
+
+    /// One opcode, over each kind of document.
+    fn about_documents(&mut self, opcode: Opcode, uses: Use) {
+        for kind in KINDS {
+            self.store(kind);
+            let frame = about_document(&mut self.client, opcode);
+            let (is_long, answer) = self.is_long(&frame, &format!("{kind:?}"));
+            assert_eq!(is_long, uses.is_long(kind), "{opcode:?} {kind:?}");
+            if let Some(answer) = answer {
+                assert_ne!(answer.status, Status::Invalid, "{opcode:?} {kind:?}");
+                if opcode == Opcode::GetLocked {
+                    let unlock = self.client.request(Opcode::UnlockKey).key(LONG);
+                    self.client.call(&unlock.cas(answer.cas)).ok();
+                }
+            }
+            if let Some(frame) = with_long_value(&frame, &self.value) {
+                let (is_long, _) = self.is_long(&frame, &format!("{kind:?}, long value"));
+                assert!(is_long, "{opcode:?} {kind:?}");
+            }
+        }
+    }
+
+    /// A list of more documents than a front-end thread looks for itself.
+    fn about_many(&mut self) {
+        let key = self.client.request(Opcode::Get).key(LONG);
+        let length = u16::try_from(key.key.len()).unwrap();
+        let of_one = [&key.vb.to_be_bytes(), &length.to_be_bytes(), &key.key[..]].concat();
+        for (documents, expected) in [(10, false), (5_000, true)] {
+            let frame = self.client.request(Opcode::Observe);
+            let frame = frame.value(&of_one.repeat(documents));
+            let (is_long, _) = self.is_long(&frame, &format!("{documents} documents"));
+            assert_eq!(is_long, expected, "{documents} documents");
+        }
+    }
+}
+
+/// A key of the vBucket of another one.
+fn neighbour(key: &str) -> String {
+    let vb = |key: &str| VbId::of_key(key.as_bytes(), 16);
+    let mut all = (0..).map(|number| format!("key-{number}"));
+    all.find(|other| vb(other) == vb(key)).unwrap()
+}
+
+fn client(kedge: &Kedge, features: Features) -> Client {
+    let mut client = kedge.connect();
+    client.hello(features);
+    client.log_in("root", PASSWORD);
+    client.select("default");
+    client
+}
+
+#[test]
+fn no_opcode_is_long_on_the_thread() {
+    let mut setup = Setup::default();
+    setup.bucket.quota_bytes = 2 << 30;
+    let kedge = Kedge::with(setup);
+    let canary = Canary::default();
+    let value = array(megabytes() << 20);
+    let mut bench = Bench {
+        kedge: &kedge,
+        client: client(&kedge, FEATURES),
+        writer: client(&kedge, FEATURES.with(Feature::Snappy)),
+        canary: &canary,
+        compressed: snap::raw::Encoder::new().compress_vec(&value).unwrap(),
+        value,
+    };
+    let small = neighbour(LONG);
+    bench.client.set(&small, b"v").ok();
+    std::thread::scope(|scope| {
+        let other = client(&kedge, FEATURES);
+        let canary = &canary;
+        scope.spawn(move || canary.run(other, &small));
+        let mut bench = bench;
+        bench.about_many();
+        for &opcode in Opcode::ALL {
+            match use_of(opcode) {
+                Some(uses) => bench.about_documents(opcode, uses),
+                None if WALKS.contains(&opcode) => {
+                    let frame = bench.client.request(opcode).key(LONG);
+                    let (is_long, _) = bench.is_long(&frame, "");
+                    assert!(is_long, "{opcode:?}");
+                }
+                None => {}
+            }
+        }
+    });
+}
+
+/// Every opcode that is served is in one of the lists.
+#[test]
+fn every_opcode_is_in_a_list() {
+    for &opcode in crate::replies::SERVED {
+        let lists = [
+            use_of(opcode).is_some(),
+            WALKS.contains(&opcode),
+            SMALL.contains(&opcode),
+            // A task when it names many documents.
+            opcode == Opcode::Observe,
+        ];
+        let of = lists.iter().filter(|is_in| **is_in).count();
+        assert_eq!(of, 1, "{opcode:?}");
+    }
+}
