@@ -6,7 +6,7 @@ use crate::error::BucketError;
 use crate::fetch::Op;
 use crate::outcome::Outcome;
 use kedge_storage::FileFigures;
-use kedge_types::{Cas, CollectionId, DocKey, Seqno, Status, VbId, VbUuid};
+use kedge_types::{Cas, CollectionId, DocKey, Now, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{
     CheckpointFigures, Cookie, Document, Drift, DurabilityFigures, FailoverTable, HashFigures,
     KeyFigures, ObserveSeqno, ObserveState, Picked, VBucket, VbState,
@@ -82,29 +82,38 @@ impl Bucket {
         let mut read = Some(read);
         let mut on_disk = None;
         for index in (start..count).chain(0..start) {
-            let vbucket = self.vbuckets[index].lock();
-            let answers = vbucket.state() == VbState::Active && !vbucket.is_rewinding();
-            if !answers || vbucket.documents() == 0 {
-                continue;
-            }
-            let found = vbucket.random_document(ctx.now, collection, random, |document| {
-                read.take().map(|read| read(document))
-            });
-            match found {
-                Some(Picked::Shown(Some(result))) => return Ok(Outcome::Done(result)),
-                Some(Picked::OnDisk(key)) => {
-                    let key = DocKey::from_prefixed(&key).map_err(|_| Status::Internal)?;
-                    let vb = vbucket.id();
-                    drop(vbucket);
-                    let wanted = Read {
-                        vb,
-                        key: &key,
-                        cookie,
-                    };
-                    return self.fetch(ctx, &wanted, Op::Get);
+            // Others have the vBucket between two shards of it.
+            let mut shard = random as usize;
+            for visited in 0.. {
+                let vbucket = self.vbuckets[index].lock();
+                let shards = vbucket.table().shard_count();
+                let answers = vbucket.state() == VbState::Active && !vbucket.is_rewinding();
+                if !answers || vbucket.documents() == 0 {
+                    break;
                 }
-                _ if Self::has_keys_on_disk(&vbucket) => on_disk = on_disk.or(Some(vbucket.id())),
-                _ => {}
+                if visited == shards {
+                    if Self::has_keys_on_disk(&vbucket) {
+                        on_disk = on_disk.or(Some(vbucket.id()));
+                    }
+                    break;
+                }
+                shard = (shard + 1) % shards;
+                let show = |document: Document<'_>| read.take().map(|read| read(document));
+                match vbucket.random_document(ctx.now, collection, shard, random, show) {
+                    Some(Picked::Shown(Some(result))) => return Ok(Outcome::Done(result)),
+                    Some(Picked::OnDisk(key)) => {
+                        let key = DocKey::from_prefixed(&key).map_err(|_| Status::Internal)?;
+                        let vb = vbucket.id();
+                        drop(vbucket);
+                        let wanted = Read {
+                            vb,
+                            key: &key,
+                            cookie,
+                        };
+                        return self.fetch(ctx, &wanted, Op::Get);
+                    }
+                    _ => {}
+                }
             }
         }
         // What is in memory has none.
@@ -129,16 +138,42 @@ impl Bucket {
         count: u32,
         mut each: impl FnMut(&[u8]),
     ) -> Result<Outcome<()>, Status> {
-        let keys = self.step(ctx.now, start.vb, |vbucket| {
-            vbucket.check_collection(start.key)?;
-            let in_memory = !Self::has_keys_on_disk(vbucket);
-            Ok(in_memory.then(|| vbucket.keys_from(ctx.now, start.key, count as usize)))
-        })??;
-        let Some(keys) = keys else {
-            return self.fetch(ctx, start, Op::Keys { count });
-        };
-        keys.iter().for_each(|key| each(key));
-        Ok(Outcome::Done(()))
+        match self.keys_in_memory(ctx.now, start.vb, start.key, count as usize, false)? {
+            Some(keys) => {
+                keys.iter().for_each(|key| each(key));
+                Ok(Outcome::Done(()))
+            }
+            None => self.fetch(ctx, start, Op::Keys { count }),
+        }
+    }
+
+    /// The first `count` keys from `start` on that memory has, in order, without collection prefix. `None` if there are keys
+    /// on disk only, unless those do not matter. Others have the vBucket between two shards of its hash table.
+    pub(crate) fn keys_in_memory(
+        &self,
+        now: Now,
+        vb: VbId,
+        start: &DocKey,
+        count: usize,
+        beside_the_disk: bool,
+    ) -> Result<Option<Vec<Box<[u8]>>>, Status> {
+        let mut keys = Vec::new();
+        let mut shards = 0..1;
+        while let Some(shard) = shards.next() {
+            let found = self.step(now, vb, |vbucket| {
+                vbucket.check_collection(start)?;
+                shards.end = vbucket.table().shard_count();
+                let is_all = beside_the_disk || !Self::has_keys_on_disk(vbucket);
+                Ok(is_all.then(|| vbucket.keys_from(now, shard, start, count)))
+            })??;
+            let Some(found) = found else {
+                return Ok(None);
+            };
+            keys.extend(found);
+            keys.sort_unstable();
+            keys.truncate(count);
+        }
+        Ok(Some(keys))
     }
 
     /// Whether a key's last change is on disk, and its CAS.

@@ -8,7 +8,7 @@ use crate::fetch::Op;
 use crate::held::Room;
 use crate::outcome::Outcome;
 use kedge_types::{Cas, Status};
-use kedge_vbucket::{Item, Modify, Mutated, any_long_value};
+use kedge_vbucket::{Item, Modify, Mutated};
 use std::sync::Arc;
 
 /// What a sub-document lookup reads.
@@ -82,12 +82,7 @@ impl Bucket {
             let durability = self.hot.durability(write.durability);
             return self.hold(ctx, write.vb, bytes, pending(ctx, write, durability, op()));
         }
-        if any_long_value()
-            && let Some(there) = self.peek(write.vb, write.key)
-            && there.is_long()
-        {
-            change.prepare(&there);
-        }
+        self.prepare(write, &**change);
         let result = self.write(ctx, write, None, op, |vbucket, inner| {
             let timed = TimedChange::new(&**change);
             let outcome = vbucket.modify(ctx.now, inner, expiry, &timed);

@@ -9,7 +9,7 @@ use crate::held::Room;
 use crate::outcome::Outcome;
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Status};
 use kedge_vbucket::{
-    ConflictRule, Deletion, Given, ItemMeta, MinRatio, Mutated, NewValue, Patches, VBucket,
+    Ahead, ConflictRule, Deletion, Given, ItemMeta, MinRatio, Mutated, NewValue, Patches, VBucket,
 };
 
 /// A document or deletion with the metadata that it has elsewhere.
@@ -116,8 +116,10 @@ impl Bucket {
                 return self.hold(ctx, write.vb, bytes, pending(ctx, write, None, op()));
             }
         }
+        let ahead = Ahead::of(write.key, &value.bytes);
         let result = self.write_at(ctx, write, None, None, op, |vbucket, inner| {
-            vbucket.write_with_meta(ctx.now, inner, &given, &value, with.patches)
+            let inner = inner.with_ahead(ahead.as_ref());
+            vbucket.write_with_meta(ctx.now, &inner, &given, &value, with.patches)
         });
         if result == Err(Status::KeyExists) {
             self.count(ctx, given_counters(&given).1);

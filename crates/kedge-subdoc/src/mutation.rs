@@ -10,9 +10,9 @@ use crate::virtual_xattrs::{Facts, Surroundings};
 use kedge_json::{Edit, Edited, Path, SubdocError, edit, get, is_json, parse_delta};
 use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, Spec, SubdocOp, xattr_key};
 use kedge_types::{
-    Cas, Datatype, Expiry, RevSeqno, Seqno, Status, VbUuid, XattrsBuf, check_xattr_sizes,
+    Cas, Datatype, DocKey, Expiry, RevSeqno, Seqno, Status, VbUuid, XattrsBuf, check_xattr_sizes,
 };
-use kedge_vbucket::{Item, Modified, Modify, NextVersion, Parts};
+use kedge_vbucket::{Item, MadeAhead, Modified, Modify, NextVersion, Parts};
 use std::sync::{Mutex, PoisonError};
 
 /// The name that an attribute has while a path in it is changed.
@@ -25,15 +25,7 @@ pub struct Mutation {
     flags: DocFlags,
     user_flags: Option<u32>,
     reply: Mutex<Reply>,
-    ahead: Mutex<Option<Ahead>>,
-}
-
-/// What a mutation comes to if this document is still there.
-#[derive(Debug)]
-struct Ahead {
-    there: Item,
-    result: Result<Modified, Status>,
-    reply: Reply,
+    ahead: MadeAhead<(Result<Modified, Status>, Reply)>,
 }
 
 /// What a mutation came to, beside the version that it made.
@@ -56,7 +48,7 @@ impl Mutation {
             flags,
             user_flags: None,
             reply: Mutex::default(),
-            ahead: Mutex::default(),
+            ahead: MadeAhead::default(),
         }
     }
 
@@ -79,15 +71,6 @@ impl Mutation {
             let expands = spec.flags.contains(PathFlags::EXPAND_MACROS);
             !expands && spec.op != SubdocOp::ReplaceBodyWithXattr
         })
-    }
-
-    /// What it came to ahead of time, if that was with the document that is there.
-    fn take_ahead(&self, there: Option<&Item>) -> Option<Ahead> {
-        let mut ahead = self.ahead.lock().unwrap_or_else(PoisonError::into_inner);
-        let there = there?;
-        // It is held, so nothing else has its address.
-        let is_same = |ahead: &Ahead| std::ptr::eq(ahead.there.value(), there.value());
-        ahead.take().filter(is_same)
     }
 
     fn slot(&self) -> std::sync::MutexGuard<'_, Reply> {
@@ -196,23 +179,20 @@ impl Modify for Mutation {
         self.specs.iter().map(OwnedSpec::bytes).sum()
     }
 
-    fn prepare(&self, there: &Item) {
-        if !self.is_plain() || there.is_deleted() {
+    fn prepare(&self, key: &DocKey, there: Option<&Item>) {
+        let is_tombstone = there.is_some_and(Item::is_deleted);
+        if !self.is_plain() || is_tombstone && self.wants_tombstones() {
             return;
         }
-        let result = self.modify(Some(there), &NOBODYS);
-        let ahead = Ahead {
-            there: there.clone(),
-            result,
-            reply: self.reply(),
-        };
-        *self.ahead.lock().unwrap_or_else(PoisonError::into_inner) = Some(ahead);
+        let there = there.filter(|_| !is_tombstone);
+        let made = self.modify(there, &NOBODYS).map(|made| made.drafted(key));
+        self.ahead.keep(there, (made, self.reply()));
     }
 
     fn modify(&self, there: Option<&Item>, next: &NextVersion) -> Result<Modified, Status> {
-        if let Some(ahead) = self.take_ahead(there) {
-            *self.slot() = ahead.reply;
-            return ahead.result;
+        if let Some((made, reply)) = self.ahead.take(there) {
+            *self.slot() = reply;
+            return made;
         }
         *self.slot() = Reply::default();
         self.check(there)?;
@@ -404,6 +384,7 @@ impl Draft {
             datatype = datatype.union(Datatype::XATTR);
         }
         Ok(Modified {
+            draft: None,
             value: [section, self.body].concat(),
             datatype,
             flags,

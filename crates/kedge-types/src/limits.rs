@@ -117,7 +117,7 @@ pub const CHAIN_NODES_MAX: usize = 4;
 pub const SYNC_WRITE_NODES_MAX: usize = 3;
 /// Nodes whose acknowledgements a vBucket remembers, those that no chain names among them.
 pub const ACKNOWLEDGING_NODES_MAX: usize = 16;
-/// Items of a vBucket that STAT `hash` counts one by one, with the vBucket locked, when it is asked for all vBuckets.
+/// Items of a vBucket that STAT `hash` counts one by one, with the vBucket locked.
 pub const STAT_COUNTED_ITEMS_MAX: usize = 50_000;
 
 const _: () = assert!(PASSWORD_CHECKS_PER_USER_MAX < PASSWORD_CHECKS_PER_ADDRESS_MAX);

@@ -56,6 +56,26 @@ struct Header {
     expiry: u32,
 }
 
+impl Header {
+    fn new(meta: &ItemMeta, key_len: u8, value_len: u32) -> Self {
+        Self {
+            refs: AtomicU32::new(1),
+            value_len,
+            cas: meta.cas.get(),
+            seqno_key_datatype: (meta.seqno.get() & LOW_48)
+                | (u64::from(key_len) << 48)
+                | (u64::from(meta.datatype.bits()) << 56),
+            rev_state: AtomicU64::new(
+                (meta.rev.get() & LOW_48)
+                    | (u64::from(state_bits(meta)) << 48)
+                    | (u64::from(frequency::FIRST) << 56),
+            ),
+            flags: meta.flags,
+            expiry: meta.expiry.0,
+        }
+    }
+}
+
 /// What is known of a document beside key and value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ItemMeta {
@@ -121,28 +141,21 @@ impl Item {
     pub fn new(meta: &ItemMeta, key: &[u8], value: &[&[u8]]) -> Self {
         let value_len: usize = value.iter().map(|piece| piece.len()).sum();
         let key_len = u8::try_from(key.len()).expect("a key has at most 251 bytes");
-        let header = Header {
-            refs: AtomicU32::new(1),
-            value_len: u32::try_from(value_len).expect("a value has at most 20 MiB"),
-            cas: meta.cas.get(),
-            seqno_key_datatype: (meta.seqno.get() & LOW_48)
-                | (u64::from(key_len) << 48)
-                | (u64::from(meta.datatype.bits()) << 56),
-            rev_state: AtomicU64::new(
-                (meta.rev.get() & LOW_48)
-                    | (u64::from(state_bits(meta)) << 48)
-                    | (u64::from(frequency::FIRST) << 56),
-            ),
-            flags: meta.flags,
-            expiry: meta.expiry.0,
-        };
+        let stored_len = u32::try_from(value_len).expect("a value has at most 20 MiB");
+        let header = Header::new(meta, key_len, stored_len);
         let item = Self {
             header: write_allocation(header, key, value, value_len),
         };
-        if value_len >= LONG_VALUE_BYTES / SNAPPY_RATIO_MAX && item.is_long() {
+        item.notice_length();
+        item
+    }
+
+    /// Remembers that there was a long value, if this is one.
+    fn notice_length(&self) {
+        if self.header().value_len as usize >= LONG_VALUE_BYTES / SNAPPY_RATIO_MAX && self.is_long()
+        {
             ANY_LONG.store(true, Ordering::Relaxed);
         }
-        item
     }
 
     /// Returns whether its value has [`LONG_VALUE_BYTES`] or more without compression.
@@ -216,8 +229,12 @@ impl Item {
     }
 
     /// The same document with the CAS that opens its lock. That is not a change: no disk hears of it.
-    pub(crate) fn lock_copy(&self, cas: Cas) -> Self {
-        let copy = self.with_meta(&ItemMeta { cas, ..self.meta() });
+    pub(crate) fn lock_copy(&self, cas: Cas, draft: Option<Draft>) -> Self {
+        let meta = ItemMeta { cas, ..self.meta() };
+        let copy = match draft {
+            Some(draft) => draft.finish(&meta),
+            None => self.with_meta(&meta),
+        };
         copy.mark(STATE_LOCK_COPY);
         copy.inherit_frequency(self);
         copy
@@ -489,6 +506,40 @@ fn write_allocation(
             at = at.add(piece.len());
         }
         start
+    }
+}
+
+/// Key and value of an item that is not known yet otherwise, and that nobody shares. Made of a long value before a vBucket is
+/// locked, so that no lock is held while the value is copied.
+#[derive(Debug)]
+pub struct Draft(Item);
+
+impl Draft {
+    /// Copies a stored key, and a value that is given in pieces.
+    ///
+    /// # Panics
+    /// As [`Item::new`].
+    #[must_use]
+    pub fn new(key: &[u8], value: &[&[u8]]) -> Self {
+        Self(Item::new(&ItemMeta::default(), key, value))
+    }
+
+    /// Its value.
+    #[must_use]
+    pub fn value(&self) -> &[u8] {
+        self.0.value()
+    }
+
+    /// The item with all that is known of it.
+    #[expect(unsafe_code, reason = "writes the header behind the thin pointer")]
+    pub(crate) fn finish(self, meta: &ItemMeta) -> Item {
+        let mut item = self.0;
+        let (key_len, value_len) = (item.key_len() as u8, item.header().value_len);
+        // SAFETY: the header is initialised, and a draft's item is never cloned, so this is the only reference to it. The
+        // lengths stay.
+        unsafe { *item.header.as_mut() = Header::new(meta, key_len, value_len) };
+        item.notice_length();
+        item
     }
 }
 

@@ -5,10 +5,12 @@
 //! code runs under a lock in the server and under a seed in a test. What must be written is queued in its checkpoints;
 //! what became of parked commands is queued in [`VBucket::take_done`].
 
+mod ahead;
 mod base;
 mod checkpoint;
 mod collections;
 mod compress;
+mod concat;
 mod cursors;
 mod durability;
 mod failover;
@@ -40,9 +42,11 @@ mod vbucket;
 mod with_meta;
 mod write;
 
+pub use ahead::{Ahead, MadeAhead};
 pub use base::Base;
 pub use checkpoint::{Change, CheckpointFigures, Checkpoints, CursorFigures, CursorId, Position};
 pub use collections::{CollectionOps, FileCollections, OpenCollection, OpenScope};
+pub use concat::Concat;
 pub use cursors::{CursorGone, CursorOpening, Forgotten, Identity, News, StreamCursor};
 pub use durability::{
     Completion, Cookie, Done, DurabilityFigures, DurabilityRules, LevelCounts, Standing,
@@ -52,7 +56,7 @@ pub use fetch::{FetchTicket, Fetched};
 pub use foldhash::fast::RandomState;
 pub use hash_table::{HashFigures, HashTable, KeyHash, SLOT_BYTES};
 pub use hlc::{Drift, HybridClock};
-pub use item::{Deletion, ITEM_OVERHEAD_BYTES, Item, ItemMeta, any_long_value};
+pub use item::{Deletion, Draft, ITEM_OVERHEAD_BYTES, Item, ItemMeta, any_long_value};
 pub use key_figures::{KeyFigures, KeyValidity, Stored};
 pub use modify::{Modified, Modify, NextVersion};
 pub use observe::{ObserveSeqno, ObserveState};

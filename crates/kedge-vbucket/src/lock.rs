@@ -1,5 +1,6 @@
 //! Documents locked by GET_LOCKED.
 
+use crate::ahead::Ahead;
 use crate::read::Document;
 use crate::vbucket::VBucket;
 use crate::write::Outcome;
@@ -68,6 +69,21 @@ impl VBucket {
         secs: u32,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
+        self.get_and_lock_with(now, key, secs, None, read)
+    }
+
+    /// [`VBucket::get_and_lock`] for which a copy of the value may have been made ahead.
+    ///
+    /// # Errors
+    /// As [`VBucket::get_and_lock`].
+    pub fn get_and_lock_with<R>(
+        &mut self,
+        now: Now,
+        key: &DocKey,
+        secs: u32,
+        ahead: Option<&Ahead<'_>>,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Outcome<R>, Status> {
         self.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
@@ -85,7 +101,8 @@ impl VBucket {
         }
         item.count_access(self.next_random());
         let cas = self.clock.next(now.unix_ns);
-        let locked = item.lock_copy(cas);
+        let draft = ahead.and_then(|ahead| ahead.take(item.value()));
+        let locked = item.lock_copy(cas, draft);
         let secs = if secs == 0 || secs > LOCK_SECS_MAX {
             LOCK_SECS_DEFAULT
         } else {

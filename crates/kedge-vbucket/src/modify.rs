@@ -1,6 +1,6 @@
 //! Changes that are made of what is there, under the vBucket's lock.
 
-use crate::item::{Deletion, Item, ItemMeta};
+use crate::item::{Deletion, Draft, Item, ItemMeta};
 use crate::read::Document;
 use crate::vbucket::VBucket;
 use crate::write::{Found, Mutated, Needs, Outcome, Write};
@@ -15,9 +15,9 @@ pub trait Modify: Debug + Send + Sync {
     /// Bytes that it may add to the document.
     fn bytes(&self) -> usize;
 
-    /// Works out what it can of the new version of a large document, before the vBucket is locked. What comes of it counts if
-    /// this document is still there then.
-    fn prepare(&self, _there: &Item) {}
+    /// Works out what it can of a large new version before the vBucket is locked. What comes of it counts if this document is
+    /// still there then, or still none.
+    fn prepare(&self, _key: &DocKey, _there: Option<&Item>) {}
 
     /// The new version, made of the document or tombstone that is there, whose value is in memory. May run again before
     /// its outcome counts.
@@ -41,16 +41,40 @@ pub struct NextVersion {
 }
 
 /// A new version of a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Modified {
-    /// Extended attributes, and the body behind them.
+    /// Extended attributes, and the body behind them; nothing when there is a draft.
     pub value: Vec<u8>,
+    /// The item of this value, where it was made ahead.
+    pub draft: Option<Draft>,
     /// What they are made of.
     pub datatype: Datatype,
     /// The client's own 32 bits.
     pub flags: u32,
     /// Whether it is a tombstone.
     pub deleted: bool,
+}
+
+impl Modified {
+    /// Extended attributes and body, wherever they are.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        match &self.draft {
+            Some(draft) => draft.value(),
+            None => &self.value,
+        }
+    }
+
+    /// The same with the item of its value.
+    #[must_use]
+    pub fn drafted(self, key: &DocKey) -> Self {
+        let draft = Draft::new(key.as_bytes(), &[&self.value]);
+        Self {
+            value: Vec::new(),
+            draft: Some(draft),
+            ..self
+        }
+    }
 }
 
 impl VBucket {
@@ -82,7 +106,7 @@ impl VBucket {
         };
         self.check_version(now, write, old.as_ref())?;
         let next = NextVersion {
-            cas: self.clock.next(now.unix_ns),
+            cas: self.next_cas(now, write),
             seqno: self.high_seqno.next(),
             uuid: self.failover.uuid(),
             unix_secs: now.unix_secs(),
@@ -107,7 +131,8 @@ impl VBucket {
             level: write.durability.map(|durability| durability.level),
         };
         let found = Found { hash, old };
-        Ok(self.put_new(now, write, &found, &meta, &modified.value))
+        let Modified { value, draft, .. } = modified;
+        Ok(self.put_new(now, write, &found, &meta, &value, draft))
     }
 
     /// Shows a document or tombstone to `read`.

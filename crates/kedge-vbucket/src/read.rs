@@ -297,16 +297,15 @@ impl VBucket {
         }
     }
 
-    /// A live document of `collection`, chosen by `random`, if the vBucket has one in memory.
+    /// A live document of `collection` in a shard of the hash table, chosen by `random`, if there is one.
     pub fn random_document<R>(
         &self,
         now: Now,
         collection: CollectionId,
+        shard: usize,
         random: u64,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Option<Picked<R>> {
-        let shards = self.table.shard_count();
-        let start = random as usize % shards;
         let wanted = |item: &&Item| {
             !item.is_deleted()
                 && !item.expiry().has_passed(now.unix_secs())
@@ -316,32 +315,32 @@ impl VBucket {
                         .check_settled(self.table.hash(item.key()), item.key())
                         .is_ok())
         };
-        for shard in (start..shards).chain(0..start) {
-            let items = self.table.shard(shard);
-            let skip = (random >> 16) as usize % items.len().max(1);
-            let after = self.table.shard(shard).skip(skip).find(wanted);
-            let found = after.or_else(|| self.table.shard(shard).take(skip).find(wanted));
-            if let Some(item) = found {
-                if !item.is_resident() {
-                    return Some(Picked::OnDisk(item.key().into()));
-                }
-                return Some(Picked::Shown(read(Document {
-                    item,
-                    cas: item.cas(),
-                })));
-            }
+        let items = || self.table.shard(shard);
+        let skip = (random >> 16) as usize % items().len().max(1);
+        let after = items().skip(skip).find(wanted);
+        let item = after.or_else(|| items().take(skip).find(wanted))?;
+        if !item.is_resident() {
+            return Some(Picked::OnDisk(item.key().into()));
         }
-        None
+        let cas = item.cas();
+        Some(Picked::Shown(read(Document { item, cas })))
     }
 
-    /// The live keys in memory from `start` on in order of their bytes, at most `count`, without collection prefix.
+    /// The live keys of a shard of the hash table from `start` on in order of their bytes, at most `count`, without
+    /// collection prefix.
     #[must_use]
-    pub fn keys_from(&self, now: Now, start: &DocKey, count: usize) -> Vec<Box<[u8]>> {
+    pub fn keys_from(
+        &self,
+        now: Now,
+        shard: usize,
+        start: &DocKey,
+        count: usize,
+    ) -> Vec<Box<[u8]>> {
         let collection = start.collection();
         let prefix = start.as_bytes().len() - start.logical().len();
         let mut keys: Vec<&[u8]> = self
             .table
-            .iter()
+            .shard(shard)
             .filter(|item| !item.is_deleted() && !item.expiry().has_passed(now.unix_secs()))
             .filter(|item| in_collection(item.key(), collection) && item.key() >= start.as_bytes())
             .map(|item| &item.key()[prefix..])

@@ -140,7 +140,8 @@ impl VBucket {
             deleted: given.deleted,
             level: None,
         };
-        Ok(self.put_new(now, write, &found, &meta, &bytes))
+        let draft = write.draft_of(&bytes);
+        Ok(self.put_new(now, write, &found, &meta, &bytes, draft))
     }
 }
 

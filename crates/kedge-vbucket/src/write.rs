@@ -4,10 +4,12 @@
 //! seqno and CAS; then either put it into the table and the checkpoint, or, for a SyncWrite, into the checkpoint and
 //! the durability monitor, to become visible when it is committed.
 
+use crate::ahead::Ahead;
 use crate::checkpoint::Change;
+use crate::concat::Concat;
 use crate::durability::{Completion, Cookie, Fate, Prepare, Waiter};
 use crate::hash_table::KeyHash;
-use crate::item::{Deletion, Item, ItemMeta};
+use crate::item::{Deletion, Draft, Item, ItemMeta};
 use crate::read::Document;
 use crate::value::{NewValue, Parts, kept_by_tombstone};
 use crate::vbucket::VBucket;
@@ -30,6 +32,21 @@ pub struct Write<'a> {
     pub preserve_ttl: bool,
     /// Who is told when the write was parked.
     pub cookie: Cookie,
+    /// The item of its value, where that was made before the vBucket was locked.
+    pub ahead: Option<&'a Ahead<'a>>,
+}
+
+impl Write<'_> {
+    /// The same write, for whose value something was made ahead.
+    #[must_use]
+    pub fn with_ahead<'b>(&'b self, ahead: Option<&'b Ahead<'b>>) -> Write<'b> {
+        Write { ahead, ..*self }
+    }
+
+    /// What was made of a value ahead of time.
+    pub(crate) fn draft_of(&self, value: &[u8]) -> Option<Draft> {
+        self.ahead.and_then(|ahead| ahead.take(value))
+    }
 }
 
 /// A command that was done, is to be completed later under its cookie, or needs what is on disk only.
@@ -179,30 +196,24 @@ impl VBucket {
         mode: ConcatMode,
         bytes: &[u8],
     ) -> Result<Outcome<Mutated>, Status> {
-        let Some(found) = self.find_for_write(now, write, Needs::Value)? else {
-            return Ok(Outcome::Fetch);
+        self.concat_with(now, write, &Concat::new(mode, bytes))
+    }
+
+    /// [`VBucket::concat`] whose outcome may have been worked out ahead.
+    ///
+    /// # Errors
+    /// As [`VBucket::concat`].
+    pub fn concat_with(
+        &mut self,
+        now: Now,
+        write: &Write<'_>,
+        concat: &Concat<'_>,
+    ) -> Result<Outcome<Mutated>, Status> {
+        let keeping = Write {
+            preserve_ttl: true,
+            ..*write
         };
-        let Some(old) = found.old.clone() else {
-            return Err(if write.cas.is_none() {
-                Status::NotStored
-            } else {
-                Status::KeyNotFound
-            });
-        };
-        self.check_version(now, write, Some(&old))?;
-        let there = Parts::of(&old)?.into_body();
-        let joined = match mode {
-            ConcatMode::Append => [&there, bytes].concat(),
-            ConcatMode::Prepend => [bytes, &there].concat(),
-        };
-        let value = body_of(joined, Some(&old))?;
-        let meta = ItemMeta {
-            flags: old.flags(),
-            expiry: old.expiry(),
-            datatype: value.datatype,
-            ..ItemMeta::default()
-        };
-        Ok(self.apply(now, write, &found, meta, &value.bytes))
+        self.modify(now, &keeping, Expiry::NEVER, concat)
     }
 
     /// Deletes a document; a tombstone stays, with the system's extended attributes.
@@ -258,6 +269,10 @@ impl VBucket {
             }
             Some(old) => {
                 self.check_version(now, write, Some(old))?;
+                // Not inflated to find that out.
+                if old.is_long() && !old.has_xattrs() {
+                    return Err(Status::DeltaBadValue);
+                }
                 let there = counter(Parts::of(old)?.body())?;
                 let number = if op.negative {
                     there.saturating_sub(op.delta)
@@ -420,23 +435,28 @@ impl VBucket {
             Some(old) => old.rev_seqno(),
             None => self.rev_before(found.hash, key),
         };
-        let cas = if write.new_cas.is_none() {
-            self.clock.next(now.unix_ns)
-        } else {
-            self.clock.raise_to(write.new_cas);
-            write.new_cas
-        };
         let meta = ItemMeta {
-            cas,
+            cas: self.next_cas(now, write),
             seqno: self.next_seqno(),
             rev: RevSeqno(rev.get() + 1),
             level: write.durability.map(|durability| durability.level),
             ..meta
         };
-        self.put_new(now, write, found, &meta, value)
+        let draft = write.draft_of(value);
+        self.put_new(now, write, found, &meta, value, draft)
     }
 
-    /// Lets an item take its way that was given the next seqno: into the table, or to become visible later.
+    /// The CAS of a new version.
+    pub(crate) fn next_cas(&mut self, now: Now, write: &Write<'_>) -> Cas {
+        if write.new_cas.is_none() {
+            return self.clock.next(now.unix_ns);
+        }
+        self.clock.raise_to(write.new_cas);
+        write.new_cas
+    }
+
+    /// Lets an item take its way that was given the next seqno: into the table, or to become visible later. A draft stands for
+    /// `value`.
     pub(crate) fn put_new(
         &mut self,
         now: Now,
@@ -444,10 +464,14 @@ impl VBucket {
         found: &Found,
         meta: &ItemMeta,
         value: &[u8],
+        draft: Option<Draft>,
     ) -> Outcome<Mutated> {
         let key = write.key.as_bytes();
         self.locks.remove(key);
-        let item = Item::new(meta, key, &[value]);
+        let item = match draft {
+            Some(draft) => draft.finish(meta),
+            None => Item::new(meta, key, &[value]),
+        };
         self.collections.count(key, |ops| match meta.deleted {
             None => &mut ops.writes,
             Some(_) => &mut ops.deletes,
@@ -517,7 +541,7 @@ impl VBucket {
 }
 
 /// A new body for the document that is there, whose extended attributes stay.
-fn body_of(body: Vec<u8>, old: Option<&Item>) -> Result<NewValue<'static>, Status> {
+pub(crate) fn body_of(body: Vec<u8>, old: Option<&Item>) -> Result<NewValue<'static>, Status> {
     let value = NewValue::plain(Cow::Owned(body))?;
     match old {
         Some(old) if old.has_xattrs() => value.behind_xattrs_of(old),

@@ -1,8 +1,10 @@
 //! Commands on documents: those that write are here.
 
+mod ahead;
 mod reads;
 mod writing;
 
+use ahead::copied_ahead;
 pub(crate) use writing::{Told, pending};
 
 use crate::Arithmetic;
@@ -12,7 +14,9 @@ use crate::fetch::Op;
 use crate::held::Room;
 use crate::outcome::Outcome;
 use kedge_types::{Datatype, DocKey, Status, VbId};
-use kedge_vbucket::{ConcatMode, Cookie, Document, MinRatio, Mutated, StoreMode, VBucket};
+use kedge_vbucket::{
+    Ahead, Concat, ConcatMode, Cookie, Document, MinRatio, Mutated, StoreMode, VBucket,
+};
 
 /// Most digits of a counter.
 const COUNTER_BYTES: usize = 20;
@@ -103,8 +107,10 @@ impl Bucket {
         if let Room::Later(bytes) = room {
             return self.hold_write(ctx, write, bytes, op());
         }
+        let ahead = Ahead::of(write.key, &value.bytes);
         let result = self.write(ctx, write, None, op, |vbucket, inner| {
-            let outcome = vbucket.store(ctx.now, inner, mode, &value, flags, expiry)?;
+            let inner = inner.with_ahead(ahead.as_ref());
+            let outcome = vbucket.store(ctx.now, &inner, mode, &value, flags, expiry)?;
             Ok(outcome.map(|mutated| tell(vbucket, mutated)))
         });
         self.hold_back_if_behind(ctx, write, result)
@@ -132,8 +138,10 @@ impl Bucket {
         if let Room::Later(bytes) = room {
             return self.hold_write(ctx, write, bytes, op());
         }
+        let concat = Concat::new(mode, &value.bytes);
+        self.prepare(write, &concat);
         let result = self.write(ctx, write, None, op, |vbucket, inner| {
-            vbucket.concat(ctx.now, inner, mode, &value.bytes)
+            vbucket.concat_with(ctx.now, inner, &concat)
         });
         self.hold_back_if_behind(ctx, write, result)
     }
@@ -203,8 +211,10 @@ impl Bucket {
         self.count(ctx, Counter::CmdTouch);
         let op = || Op::Touch { expiry };
         let hits = (Counter::TouchHits, Counter::TouchMisses);
+        let there = self.peek_long(write.vb, write.key);
+        let ahead = copied_ahead(there.as_ref());
         self.write(ctx, write, Some(hits), op, |vbucket, inner| {
-            vbucket.touch(ctx.now, inner, expiry)
+            vbucket.touch(ctx.now, &inner.with_ahead(ahead.as_ref()), expiry)
         })
     }
 
@@ -224,8 +234,10 @@ impl Bucket {
         self.count(ctx, Counter::CmdTouch);
         let op = || Op::GetAndTouch { expiry };
         let hits = (Counter::TouchHits, Counter::TouchMisses);
+        let there = self.peek_long(write.vb, write.key);
+        let ahead = copied_ahead(there.as_ref());
         self.write(ctx, write, Some(hits), op, |vbucket, inner| {
-            vbucket.get_and_touch(ctx.now, inner, expiry, read)
+            vbucket.get_and_touch(ctx.now, &inner.with_ahead(ahead.as_ref()), expiry, read)
         })
     }
 }

@@ -1,6 +1,7 @@
 //! Commands that read, and locks.
 
 use super::Read;
+use super::ahead::copied_ahead;
 use crate::bucket::{Bucket, Ctx, Role};
 use crate::counters::Counter;
 use crate::fetch::Op;
@@ -93,8 +94,10 @@ impl Bucket {
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
         self.count(ctx, Counter::CmdLock);
+        let there = self.peek_long(wanted.vb, wanted.key);
+        let ahead = copied_ahead(there.as_ref());
         let result = self.step(ctx.now, wanted.vb, |vbucket| {
-            vbucket.get_and_lock(ctx.now, wanted.key, secs, read)
+            vbucket.get_and_lock_with(ctx.now, wanted.key, secs, ahead.as_ref(), read)
         });
         let op = Op::GetAndLock { secs };
         let result = match result {

@@ -96,6 +96,7 @@ impl Bucket {
             new_cas: write.new_cas,
             preserve_ttl: write.preserve_ttl,
             cookie: write.cookie,
+            ahead: None,
         };
         if durability.is_some() {
             // Counted before the step: the completion may come before this thread goes on.

@@ -98,7 +98,11 @@ impl Bucket {
                 .filter(|key| is_in(key, collection) && is_live(key));
             keys.extend(live.map(|key| key[prefix..].into()));
             if ends || keys.len() >= count {
-                keys.extend(vbucket.keys_from(now, start, count));
+                drop(vbucket);
+                keys.extend(
+                    self.keys_in_memory(now, vb, start, count, true)?
+                        .unwrap_or_default(),
+                );
                 break;
             }
             from = page.last().cloned().unwrap_or_default();

@@ -228,6 +228,7 @@ impl Pending {
             new_cas: self.new_cas,
             preserve_ttl: self.preserve_ttl,
             cookie: self.cookie,
+            ahead: None,
         }
     }
 

@@ -175,6 +175,7 @@ impl Nodes {
             new_cas: Cas(0),
             preserve_ttl: false,
             cookie: Cookie(1),
+            ahead: None,
         };
         let now = self.now;
         let text = vec![b'x'; 200];

@@ -21,11 +21,9 @@ pub(super) fn get(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let ctx = command.turn.ctx();
     let read = target.read(command.session);
     let outcome = target.bucket.get(ctx, &read, |document| {
-        command
-            .composer
-            .document(document.item, document.cas, echoed, command.out)
+        command.composer.shown(document, echoed, command.out)
     })?;
-    command.composed(outcome)
+    command.composed(outcome, echoed)
 }
 
 /// From a vBucket that is a replica here.
@@ -35,11 +33,9 @@ pub(super) fn replica(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure
     let ctx = command.turn.ctx();
     let read = target.read(command.session);
     let outcome = target.bucket.get_replica(ctx, &read, |document| {
-        command
-            .composer
-            .document(document.item, document.cas, &[], command.out)
+        command.composer.shown(document, &[], command.out)
     })?;
-    command.composed(outcome)
+    command.composed(outcome, &[])
 }
 
 impl Command<'_, '_, '_> {
@@ -66,11 +62,11 @@ pub(super) fn whole(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> 
     let (composer, out) = (&command.composer, &mut *command.out);
     let show = |document: Document<'_>| {
         composer.whole_document(document.item, document.cas, &[], out);
-        Ok(())
+        Ok(None)
     };
     let outcome = match command.opcode {
         Opcode::GetExReplica => target.bucket.get_replica(ctx, &read, show)?,
         _ => target.bucket.get(ctx, &read, show)?,
     };
-    command.composed(outcome)
+    command.composed(outcome, &[])
 }

@@ -26,13 +26,17 @@ pub(super) fn random(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure>
         let key = logical(document.item.key());
         if wire.include_xattrs {
             composer.whole_document(document.item, document.cas, key, out);
-            return Ok(());
+            return Ok(None);
         }
-        composer.document(document.item, document.cas, key, out)
+        composer.shown(document, key, out)
     })?;
     match outcome {
         Outcome::Parked if wire.include_xattrs => Ok(command.park_as(ReplyKind::WholeDocument)),
-        outcome => command.composed(outcome),
+        Outcome::Done(Ok(Some((item, cas)))) => {
+            let key = logical(item.key()).to_vec();
+            command.composed(Outcome::Done(Ok(Some((item, cas)))), &key)
+        }
+        outcome => command.composed(outcome, &[]),
     }
 }
 

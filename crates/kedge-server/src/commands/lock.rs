@@ -25,12 +25,10 @@ pub(super) fn get_locked(command: &mut Command<'_, '_, '_>) -> Result<Done, Fail
     let secs = lock.lock_secs.unwrap_or(0);
     let read = target.read(command.session);
     let result = target.bucket.get_and_lock(ctx, &read, secs, |document| {
-        command
-            .composer
-            .document(document.item, document.cas, &[], command.out)
+        command.composer.shown(document, &[], command.out)
     });
     let outcome = result.map_err(|status| soften(command.session.features, status))?;
-    command.composed(outcome)
+    command.composed(outcome, &[])
 }
 
 pub(super) fn unlock(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {

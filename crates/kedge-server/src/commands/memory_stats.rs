@@ -72,17 +72,16 @@ fn stream_cursor(stream: &StreamFigures, each: Each<'_>) {
     }
 }
 
-/// `hash`: the tables of documents. They are counted, too, to be compared to what is reported; of all vBuckets only where
-/// that does not take long, as the vBucket is locked meanwhile.
+/// `hash`: the tables of documents. They are counted, too, to be compared to what is reported, where that does not take
+/// long, as the vBucket is locked meanwhile.
 ///
 /// # Errors
 /// As [`checkpoint`].
 pub(super) fn hash(bucket: &Arc<Bucket>, argument: Option<&str>, each: Each<'_>) -> Told {
-    let asked_for = argument.is_some();
-    let look = move |bucket: &Bucket, vb| {
+    let look = |bucket: &Bucket, vb| {
         let reported = bucket.hash_figures(vb, false)?;
         let items = reported.documents + reported.tombstones;
-        let figures = match asked_for || items <= STAT_COUNTED_ITEMS_MAX {
+        let figures = match items <= STAT_COUNTED_ITEMS_MAX {
             true => bucket.hash_figures(vb, true)?,
             false => reported,
         };

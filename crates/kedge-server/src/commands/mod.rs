@@ -38,7 +38,7 @@ mod touch;
 mod vbucket;
 mod with_meta;
 
-use kedge_bucket::{Bucket, Completion, Mutated, Outcome, Read, Timing, Write};
+use kedge_bucket::{Bucket, Completion, Item, Mutated, Outcome, Read, Timing, Write};
 use kedge_protocol::binary::{ConnectionKind, Feature, FrameInfos, Opcode, Request};
 use kedge_types::limits::INFLATED_BYTES_MAX;
 use kedge_types::{Cas, CollectionId, Datatype, DocKey, KeyError, Status, VbId};
@@ -251,15 +251,18 @@ impl<'r> Command<'_, '_, 'r> {
         }
     }
 
-    /// The end of a command that composed its reply unless it was parked.
+    /// The end of a command that composed its reply with [`Composer::shown`], unless it was parked.
     #[inline]
     pub(crate) fn composed(
         &mut self,
-        outcome: Outcome<Result<(), Status>>,
+        outcome: Outcome<Result<Option<(Item, Cas)>, Status>>,
+        key: &[u8],
     ) -> Result<Done, Failure> {
         match outcome {
-            Outcome::Done(composed) => {
-                composed?;
+            Outcome::Done(shown) => {
+                if let Some((item, cas)) = shown? {
+                    self.composer.document(&item, cas, key, self.out)?;
+                }
                 Ok(Done::Replied)
             }
             Outcome::Parked => Ok(self.park()),

@@ -39,9 +39,7 @@ pub(super) fn get_and_touch(command: &mut Command<'_, '_, '_>) -> Result<Done, F
     let outcome = target
         .bucket
         .get_and_touch(ctx, &write, touch.expiry, |document, _| {
-            command
-                .composer
-                .document(document.item, document.cas, echoed, command.out)
+            command.composer.shown(document, echoed, command.out)
         })?;
-    command.composed(outcome)
+    command.composed(outcome, echoed)
 }

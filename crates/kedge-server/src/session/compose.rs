@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use kedge_bucket::{Item, Mutated, Parts};
+use kedge_bucket::{Document, Item, Mutated, Parts};
 use kedge_protocol::binary::commands::{GetReply, MutationToken};
 use kedge_protocol::binary::{ConnectionKind, Feature, Features, Opcode, Response};
 use kedge_types::{Cas, Datatype, Status};
@@ -20,6 +20,14 @@ pub(crate) struct Composer {
     pub(crate) opcode: Option<Opcode>,
     pub(crate) kind: ConnectionKind,
     pub(crate) features: Features,
+}
+
+/// Returns whether to send a document to a client with these features means to make a long copy of its value.
+#[inline]
+pub(crate) fn copies_long(features: Features, item: &Item) -> bool {
+    let is_compressed = item.datatype().contains(Datatype::SNAPPY);
+    let is_inflated = is_compressed && !features.datatypes().contains(Datatype::SNAPPY);
+    (item.has_xattrs() || is_inflated) && item.is_long()
 }
 
 impl Composer {
@@ -150,6 +158,26 @@ impl Composer {
             .write(out.buffer()),
         }
         Ok(())
+    }
+
+    /// [`Self::document`] of a document whose vBucket is locked. One of which that makes a long copy is returned, to be
+    /// composed when the vBucket is not locked any more.
+    ///
+    /// # Errors
+    /// As [`Self::document`].
+    #[inline]
+    pub(crate) fn shown(
+        &self,
+        document: Document<'_>,
+        key: &[u8],
+        out: &mut Output,
+    ) -> Result<Option<(Item, Cas)>, Status> {
+        let Document { item, cas } = document;
+        if copies_long(self.features, item) {
+            return Ok(Some((item.clone(), cas)));
+        }
+        self.document(item, cas, key, out)?;
+        Ok(None)
     }
 
     /// Success with a document as it is stored, its extended attributes in front of the body. For a client that

@@ -4,9 +4,10 @@ use kedge_bucket::Bucket;
 use kedge_cluster::host_text;
 use kedge_protocol::binary::commands::dcp::{ParsePeer, PeerFrame, parse_peer};
 use kedge_replication::Disconnect;
+use kedge_types::Status;
 use kedge_types::limits::VALUE_BYTES_MAX;
 
-use super::{Flow, Halt, Session, Turn};
+use super::{Failure, Flow, Halt, Session, Turn};
 use crate::dcp::DcpSession;
 use crate::output::Output;
 use crate::shared::Shared;
@@ -94,6 +95,15 @@ impl Session {
                 };
             let done = match frame {
                 PeerFrame::Reply(reply) => dcp.on_reply(turn, &reply),
+                // Streams cannot wait for a task.
+                PeerFrame::Request(request) if self.is_long(&request) => {
+                    let context = "commands about large values have to use another connection";
+                    let failure = Failure::new(Status::NotSupported, context);
+                    match self.refuse(turn, &request, failure, out) {
+                        Flow::Close => return (at + consumed, Halt::Close),
+                        _ => Ok(()),
+                    }
+                }
                 PeerFrame::Request(request) if DcpSession::takes(request.opcode) => {
                     let map = || self.map_of_bucket(turn.shared);
                     dcp.on_request(turn, self.rights, map, &request, out.buffer())

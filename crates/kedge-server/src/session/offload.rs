@@ -14,6 +14,7 @@ use kedge_protocol::text::TextCommand;
 use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{CollectionId, Datatype, DocKey, VbId};
 
+use super::compose::copies_long;
 use super::{Flow, Halt, ReplyKind, Session, Turn};
 use crate::cookie::ConnectionId;
 use crate::output::Output;
@@ -217,13 +218,7 @@ impl Session {
 
     /// Returns whether sending a document means to make a long copy of its value.
     fn sends_long(&self, item: &Item) -> bool {
-        (item.has_xattrs() || self.inflates(item)) && item.is_long()
-    }
-
-    /// Returns whether a document is compressed, and is not for this client.
-    fn inflates(&self, item: &Item) -> bool {
-        let takes_packed = self.features.datatypes().contains(Datatype::SNAPPY);
-        item.datatype().contains(Datatype::SNAPPY) && !takes_packed
+        copies_long(self.features, item)
     }
 
     /// As [`Self::is_long`], of a command of the text protocol and its bytes.

@@ -24,14 +24,8 @@ impl Session {
         request: &Request<'_>,
         out: &mut Output,
     ) -> Flow {
-        let opcode = Opcode::from_wire(request.opcode, self.kind());
-        let composer = Composer {
-            number: request.opcode,
-            opaque: request.opaque,
-            opcode,
-            kind: self.kind(),
-            features: self.features,
-        };
+        let composer = self.composer(request);
+        let opcode = composer.opcode;
         let begin = out.position();
         let (status, flow) = match self.run(turn, request, opcode, composer, out) {
             Ok(Ran::Wait) => return Flow::Wait,
@@ -50,6 +44,31 @@ impl Session {
         turn.took(name, turn.last_ns.saturating_sub(start_ns));
         self.took(turn, opcode, begin, start_ns, out);
         flow
+    }
+
+    fn composer(&self, request: &Request<'_>) -> Composer {
+        Composer {
+            number: request.opcode,
+            opaque: request.opaque,
+            opcode: Opcode::from_wire(request.opcode, self.kind()),
+            kind: self.kind(),
+            features: self.features,
+        }
+    }
+
+    /// Answers a command that is not executed.
+    pub(super) fn refuse(
+        &mut self,
+        turn: &Turn<'_>,
+        request: &Request<'_>,
+        failure: Failure,
+        out: &mut Output,
+    ) -> Flow {
+        let composer = self.composer(request);
+        let metrics = turn.shared.metrics.thread(turn.thread);
+        metrics.replied(failure.status);
+        metrics.command();
+        self.fail(turn.shared, &composer, failure, out)
     }
 
     fn run(

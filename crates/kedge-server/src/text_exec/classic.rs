@@ -1,7 +1,7 @@
 //! The classic commands.
 
 use kedge_bucket::{Arithmetic as BucketArithmetic, ConcatMode, Mutated, Outcome as BucketOutcome};
-use kedge_bucket::{Item, Meta, StoreMode as BucketMode};
+use kedge_bucket::{Document, Item, Meta, StoreMode as BucketMode};
 use kedge_protocol::text::{
     Arithmetic, Delete, Direction, FlushAll, Retrieve, Stats, Store, StoreMode, Touch, Verbosity,
     reply,
@@ -72,21 +72,27 @@ fn retrieve_one(
     let Exec { session, out, .. } = exec;
     let target = target(session, key)?;
     let with_cas = command.with_cas;
+    // A long one is written when its vBucket is not locked any more.
+    let mut write = |document: Document<'_>| match document.item.is_long() {
+        true => Ok(Some((document.item.clone(), document.cas))),
+        false => write_item(out, key, document.item, document.cas, with_cas).map(|()| None),
+    };
     let outcome = match command.touch {
-        None => target.bucket.get(ctx, &target.read(), |document| {
-            write_item(out, key, document.item, document.cas, with_cas)
-        })?,
+        None => target.bucket.get(ctx, &target.read(), write)?,
         Some(exptime) => {
-            let write = target.write(Cas(0));
-            target
-                .bucket
-                .get_and_touch(ctx, &write, exptime.to_wire(), |document, _| {
-                    write_item(out, key, document.item, document.cas, with_cas)
-                })?
+            let touch = target.write(Cas(0));
+            let show = |document: Document<'_>, _| write(document);
+            let expiry = exptime.to_wire();
+            target.bucket.get_and_touch(ctx, &touch, expiry, show)?
         }
     };
     Ok(match outcome {
-        BucketOutcome::Done(written) => BucketOutcome::Done(written?),
+        BucketOutcome::Done(written) => {
+            if let Some((item, cas)) = written? {
+                write_item(out, key, &item, cas, with_cas)?;
+            }
+            BucketOutcome::Done(())
+        }
         BucketOutcome::Parked => BucketOutcome::Parked,
     })
 }

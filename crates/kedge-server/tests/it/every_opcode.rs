@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 
 use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp};
 use kedge_protocol::binary::{Feature, Features, Opcode};
+use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{Datatype, Status, VbId};
 
 use crate::client::{Client, Frame, Reply};
 use crate::commands::count;
-use crate::long_commands::{array, megabytes, runs};
+use crate::long_commands::{array, runs};
 use crate::server::{Kedge, PASSWORD, Setup};
 use crate::subdoc::{PX, spec};
 use crate::with_meta::Meta;
@@ -404,11 +405,15 @@ fn client(kedge: &Kedge, features: Features) -> Client {
 
 #[test]
 fn no_opcode_is_long_on_the_thread() {
-    let mut setup = Setup::default();
+    let is_full = std::env::var("KEDGE_LONG_COMMANDS").is_ok_and(|size| size == "full");
+    let (mut setup, bytes) = match is_full {
+        true => (Setup::default().on_a_real_disk(), 19 << 20),
+        false => (Setup::default(), LONG_VALUE_BYTES + (4 << 10)),
+    };
     setup.bucket.quota_bytes = 2 << 30;
     let kedge = Kedge::with(setup);
     let canary = Canary::default();
-    let value = array(megabytes() << 20);
+    let value = array(bytes);
     let mut bench = Bench {
         kedge: &kedge,
         client: client(&kedge, FEATURES),

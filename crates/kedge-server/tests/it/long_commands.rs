@@ -16,14 +16,6 @@ pub(crate) fn runs(kedge: &Kedge) -> u64 {
     kedge.server().metrics().snapshot().long_commands
 }
 
-/// Megabytes of the documents; 19 with `KEDGE_LONG_COMMANDS=full`, as `make test-long` has it.
-pub(crate) fn megabytes() -> usize {
-    match std::env::var("KEDGE_LONG_COMMANDS").as_deref() {
-        Ok("full") => 19,
-        _ => 2,
-    }
-}
-
 /// An array of numbers, about as long as asked.
 pub(crate) fn array(bytes: usize) -> Vec<u8> {
     let mut text = b"[0".to_vec();

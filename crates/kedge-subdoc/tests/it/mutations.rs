@@ -7,7 +7,7 @@ use kedge_protocol::binary::commands::subdoc::SubdocOp::{
     DictAdd, DictUpsert, Replace, ReplaceDoc, SetDoc,
 };
 use kedge_subdoc::Mutation;
-use kedge_types::Status;
+use kedge_types::{CollectionId, DocKey, Status};
 use kedge_vbucket::Modify;
 
 /// The vBucket was locked for as long as it takes to change a document of 20 MiB. The new version of a large document is made
@@ -15,25 +15,37 @@ use kedge_vbucket::Modify;
 #[test]
 fn what_is_worked_out_ahead_counts_for_the_same_document_only() {
     let (there, other) = (document(&[], "[1]"), document(&[], "[5]"));
+    let key = DocKey::new(CollectionId::DEFAULT, b"k").unwrap();
     let push = || Mutation::new([spec(ArrayPushLast, NO, "", "2")], DocFlags::NONE);
     let mutation = push();
-    mutation.prepare(&there);
+    mutation.prepare(&key, Some(&there));
     let modified = mutation.modify(Some(&there), &NEXT).unwrap();
     assert_eq!(version(&modified).1, "[1,2]");
     let mutation = push();
-    mutation.prepare(&there);
+    mutation.prepare(&key, Some(&there));
     let modified = mutation.modify(Some(&other), &NEXT).unwrap();
     assert_eq!(version(&modified).1, "[5,2]");
     let modified = mutation.modify(Some(&there), &NEXT).unwrap();
     assert_eq!(version(&modified).1, "[1,2]", "it is made again");
     let mutation = push();
-    mutation.prepare(&there);
+    mutation.prepare(&key, Some(&there));
     let gone = mutation.modify(None, &NEXT);
-    assert_eq!(gone, Err(Status::KeyNotFound));
+    assert_eq!(gone.unwrap_err(), Status::KeyNotFound);
+    let make = || Mutation::new([spec(DictAdd, NO, "a", "2")], DocFlags::MKDOC);
+    for (there, expected) in [
+        (None, r#"{"a":2}"#),
+        (Some(document(&[], "{}")), r#"{"a":2}"#),
+    ] {
+        let mutation = make();
+        mutation.prepare(&key, None);
+        let modified = mutation.modify(there.as_ref(), &NEXT).unwrap();
+        assert_eq!(version(&modified).1, expected);
+        assert_eq!(modified.draft.is_some(), there.is_none(), "it was none");
+    }
     let failing = Mutation::new([spec(DictAdd, NO, "a", "2")], DocFlags::NONE);
-    failing.prepare(&there);
+    failing.prepare(&key, Some(&there));
     let failed = failing.modify(Some(&there), &NEXT);
-    assert_eq!(failed, Err(Status::SubdocMultiPathFailure));
+    assert_eq!(failed.unwrap_err(), Status::SubdocMultiPathFailure);
     assert_eq!(
         failing.reply().failed,
         Some((0, Status::SubdocPathMismatch))
@@ -43,7 +55,7 @@ fn what_is_worked_out_ahead_counts_for_the_same_document_only() {
         [spec(DictUpsert, M, "x", "\"${Mutation.CAS}\"")],
         DocFlags::NONE,
     );
-    cas.prepare(&there);
+    cas.prepare(&key, Some(&there));
     let modified = cas.modify(Some(&there), &NEXT).unwrap();
     let expected = section(&[("x", "\"0x0807060504030201\"")]);
     assert_eq!(version(&modified).0, expected);

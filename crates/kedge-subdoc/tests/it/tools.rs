@@ -103,7 +103,7 @@ pub(crate) fn version(modified: &Modified) -> Version {
         datatype: modified.datatype,
         ..ItemMeta::default()
     };
-    let item = Item::new(&meta, b"\0k", &[&modified.value]);
+    let item = Item::new(&meta, b"\0k", &[modified.bytes()]);
     let parts = Parts::of(&item).unwrap();
     let body = String::from_utf8(parts.body().to_vec()).unwrap();
     let is_json = kedge_json::is_json(body.as_bytes());

@@ -42,6 +42,7 @@ fn store(vb: &mut VBucket, now: Now, key: u8, len: usize, durable: bool) {
         new_cas: Cas(0),
         preserve_ttl: false,
         cookie: Cookie(1),
+        ahead: None,
     };
     let bytes = vec![b'x'; len];
     let value = NewValue::check(&bytes, Datatype::RAW, MinRatio::NEVER).unwrap();

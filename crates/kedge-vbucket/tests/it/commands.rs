@@ -350,31 +350,41 @@ fn keys_and_random_documents_stay_in_their_collection() {
     let k = key("c");
     done(vb.delete(at(0), &write(&k)).unwrap());
     let names = |keys: Vec<Box<[u8]>>| keys.iter().map(|key| key[0] as char).collect::<String>();
-    assert_eq!(names(vb.keys_from(at(0), &key("a"), 10)), "ab");
-    assert_eq!(names(vb.keys_from(at(0), &key("b"), 10)), "b");
-    assert_eq!(names(vb.keys_from(at(0), &key("a"), 1)), "a");
-    assert_eq!(
-        names(vb.keys_from(at(0), &DocKey::new(CollectionId(8), b"a").unwrap(), 10)),
-        "z"
-    );
+    let shards = vb.table().shard_count();
+    let keys_from = |vb: &VBucket, start: &DocKey, count| {
+        let of_shard = |shard| vb.keys_from(at(0), shard, start, count);
+        let mut keys: Vec<_> = (0..shards).flat_map(of_shard).collect();
+        keys.sort_unstable();
+        names(keys)
+    };
+    assert_eq!(keys_from(vb, &key("a"), 10), "ab");
+    assert_eq!(keys_from(vb, &key("b"), 10), "b");
+    let in_other = DocKey::new(CollectionId(8), b"a").unwrap();
+    assert_eq!(keys_from(vb, &in_other, 10), "z");
+    for shard in 0..shards {
+        let all = vb.keys_from(at(0), shard, &key("a"), 10);
+        let first = vb.keys_from(at(0), shard, &key("a"), 1);
+        assert_eq!(first[..], all[..all.len().min(1)]);
+    }
     let mut seen = std::collections::BTreeSet::new();
     for random in 0..1_000u64 {
         let random = random.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let found = vb.random_document(at(0), CollectionId::DEFAULT, random, |document| {
-            document.item.key()[1]
-        });
-        let Some(Picked::Shown(byte)) = found else {
-            panic!("{found:?}")
-        };
-        seen.insert(byte);
+        let shard = random as usize % shards;
+        let show = |document: kedge_vbucket::Document<'_>| document.item.key()[1];
+        match vb.random_document(at(0), CollectionId::DEFAULT, shard, random, show) {
+            Some(Picked::Shown(byte)) => drop(seen.insert(byte)),
+            Some(Picked::OnDisk(key)) => panic!("{key:?}"),
+            None => {}
+        }
     }
     assert_eq!(
         seen.into_iter().collect::<Vec<_>>(),
         [b'a', b'b'],
         "all live ones, no others"
     );
-    assert!(
-        vb.random_document(at(0), CollectionId(9), 1, |_| ())
+    let nothing = |shard| {
+        vb.random_document(at(0), CollectionId(9), shard, 1, |_| ())
             .is_none()
-    );
+    };
+    assert!((0..shards).all(nothing));
 }

@@ -1,5 +1,6 @@
 //! A vBucket from outside.
 
+mod ahead;
 mod collections;
 mod commands;
 mod direct;

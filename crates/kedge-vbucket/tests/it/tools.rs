@@ -49,6 +49,7 @@ pub(crate) fn write(key: &DocKey) -> Write<'_> {
         new_cas: Cas(0),
         preserve_ttl: false,
         cookie: Cookie(0),
+        ahead: None,
     }
 }
 

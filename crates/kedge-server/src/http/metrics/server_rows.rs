@@ -134,7 +134,7 @@ pub(in crate::http) const SERVER: &[Row] = &[
         "event_loop_long_commands",
         "kedge_front_end_long_commands",
         true,
-        "Commands that front-end threads left to tasks, as they look through or copy much",
+        "Commands about large values or whole vBuckets, which tasks execute instead of front-end threads",
     ),
     (
         "request_memory_max",

@@ -559,6 +559,35 @@ fn what_makes_no_sense_is_refused() {
 }
 
 #[test]
+fn commands_about_large_values_use_another_connection() {
+    let kedge = Kedge::start();
+    let mut client = kedge.client();
+    let value = vec![b'x'; 1 << 20];
+    client.set("large", &value).ok();
+    client.set("small", b"v").ok();
+    let mut follower = Follower::open(&kedge, "f", &[]);
+    let mut ask = |frame: Frame| {
+        follower.client.send(&frame.bytes());
+        follower.status()
+    };
+    let get = |key: &str| Frame::new(Opcode::Get, 1).key(key);
+    let append = |key: &str| Frame::new(Opcode::Append, 1).key(key).value(b"!");
+    let collections = |mut frame: Frame| {
+        frame.key.insert(0, 0);
+        frame
+    };
+    assert_eq!(ask(collections(append("small"))), Status::Success);
+    assert_eq!(ask(collections(append("large"))), Status::NotSupported);
+    let filter = Frame::new(Opcode::DcpStreamReq, 1)
+        .extras(&[0; 48])
+        .value(&value);
+    assert_eq!(ask(filter), Status::NotSupported);
+    assert_eq!(ask(collections(get("small"))), Status::Success);
+    assert_eq!(client.get("large").ok().value, value);
+    assert_eq!(client.get("small").ok().value, b"v!");
+}
+
+#[test]
 fn only_nodes_of_the_cluster_acknowledge() {
     let kedge = Kedge::start();
     activate(&kedge, &["n_0", "n_1"]);

@@ -1,0 +1,33 @@
+//! Long values are put together before their vBucket is locked: whoever waits for it, waits less.
+
+use crate::bucket::{Bucket, Write};
+use kedge_types::limits::LONG_VALUE_BYTES;
+use kedge_types::{DocKey, VbId};
+use kedge_vbucket::{Ahead, Item, Modify, any_long_value};
+
+impl Bucket {
+    /// The document or tombstone of a key, if it is long and memory has its value.
+    pub(super) fn peek_long(&self, vb: VbId, key: &DocKey) -> Option<Item> {
+        let there = any_long_value().then(|| self.peek(vb, key))?;
+        there.filter(Item::is_long)
+    }
+
+    /// Works a change out, if it makes a long document.
+    pub(crate) fn prepare(&self, write: &Write<'_>, change: &dyn Modify) {
+        let brings_much = change.bytes() >= LONG_VALUE_BYTES;
+        if !brings_much && !any_long_value() {
+            return;
+        }
+        let there = self.peek(write.vb, write.key);
+        if brings_much || there.as_ref().is_some_and(Item::is_long) {
+            change.prepare(write.key, there.as_ref());
+        }
+    }
+}
+
+/// A copy of a value, which is going to have other metadata.
+pub(super) fn copied_ahead(there: Option<&Item>) -> Option<Ahead<'_>> {
+    let there = there?;
+    let key = DocKey::from_prefixed(there.key()).ok()?;
+    Ahead::of(&key, there.value())
+}

@@ -1,0 +1,77 @@
+//! What is made of long values before a vBucket is locked, so that others do not wait while they are copied.
+
+use crate::item::{Draft, Item};
+use kedge_types::DocKey;
+use kedge_types::limits::LONG_VALUE_BYTES;
+use std::cell::Cell;
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+/// The item of a value that a write may store as it is.
+pub struct Ahead<'a> {
+    value: &'a [u8],
+    draft: Cell<Option<Draft>>,
+}
+
+impl<'a> Ahead<'a> {
+    /// Of a value that is worth it: a long one.
+    #[must_use]
+    pub fn of(key: &DocKey, value: &'a [u8]) -> Option<Self> {
+        (value.len() >= LONG_VALUE_BYTES).then(|| Self {
+            value,
+            draft: Cell::new(Some(Draft::new(key.as_bytes(), &[value]))),
+        })
+    }
+
+    /// Returns whether a write has stored the item.
+    #[must_use]
+    pub fn is_used(&self) -> bool {
+        let draft = self.draft.take();
+        let is_used = draft.is_none();
+        self.draft.set(draft);
+        is_used
+    }
+
+    /// The item, if it is of these very bytes.
+    pub(crate) fn take(&self, value: &[u8]) -> Option<Draft> {
+        std::ptr::eq(self.value, value).then(|| self.draft.take())?
+    }
+}
+
+impl fmt::Debug for Ahead<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ahead")
+            .field("bytes", &self.value.len())
+            .finish()
+    }
+}
+
+/// What a change of a document came to ahead of time. It counts if the document is still the same.
+#[derive(Debug)]
+pub struct MadeAhead<T>(Mutex<Option<(Option<Item>, T)>>);
+
+impl<T> Default for MadeAhead<T> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<T> MadeAhead<T> {
+    /// Keeps what the change came to with this document, or without one.
+    pub fn keep(&self, there: Option<&Item>, made: T) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((there.cloned(), made));
+    }
+
+    /// What it came to, if that was with the document that is there now.
+    pub fn take(&self, there: Option<&Item>) -> Option<T> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let (with, made) = kept?;
+        let is_same = match (&with, there) {
+            // It is held, so nothing else has its address.
+            (Some(with), Some(there)) => std::ptr::eq(with.value(), there.value()),
+            (None, None) => true,
+            _ => false,
+        };
+        is_same.then_some(made)
+    }
+}

@@ -1,0 +1,158 @@
+//! Writes of long values, for which something was made before the vBucket was locked.
+
+use crate::tools::*;
+use kedge_types::limits::LONG_VALUE_BYTES;
+use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Status};
+use kedge_vbucket::{
+    Ahead, Concat, ConcatMode, Given, Item, Modify, Patches, StoreMode, VBucket, any_long_value,
+};
+
+const AT: u64 = 100;
+
+fn long(fill: u8) -> Vec<u8> {
+    vec![fill; LONG_VALUE_BYTES]
+}
+
+fn item(vb: &VBucket, key: &DocKey) -> Item {
+    vb.peek(key).unwrap()
+}
+
+/// What is stored is the item that was made ahead.
+fn assert_used(vb: &VBucket, key: &DocKey, ahead: &Ahead<'_>, value: &[u8]) {
+    let stored = item(vb, key);
+    assert!(stored.value() == value);
+    assert!(ahead.is_used());
+    assert_eq!(stored.key(), key.as_bytes());
+    assert!(stored.is_long() && any_long_value());
+}
+
+#[test]
+fn a_value_is_stored_as_it_was_put_together() {
+    let vb = &mut vbucket();
+    let k = key("k");
+    let bytes = long(b'1');
+    let new = value(&bytes);
+    let ahead = Ahead::of(&k, &new.bytes).unwrap();
+    let w = write(&k);
+    assert!(!ahead.is_used());
+    let expiry = Expiry(u32::try_from(at(AT).unix_secs()).unwrap());
+    let stored = vb.store(
+        at(0),
+        &w.with_ahead(Some(&ahead)),
+        StoreMode::Set,
+        &new,
+        7,
+        expiry,
+    );
+    let mutated = done(stored.unwrap());
+    assert_used(vb, &k, &ahead, &bytes);
+    let there = item(vb, &k);
+    let found = (there.cas(), there.seqno(), there.flags(), there.expiry());
+    assert_eq!(found, (mutated.cas, mutated.seqno, 7, expiry));
+    assert_eq!(there.rev_seqno(), RevSeqno(1));
+    // It was made once, and is of these bytes alone.
+    let again = vb.store(
+        at(0),
+        &w.with_ahead(Some(&ahead)),
+        StoreMode::Set,
+        &new,
+        8,
+        expiry,
+    );
+    done(again.unwrap());
+    assert_eq!(item(vb, &k).flags(), 8);
+    let (other, of_other) = (long(b'2'), Ahead::of(&k, &bytes).unwrap());
+    let new = value(&other);
+    let stored = vb.store(
+        at(0),
+        &w.with_ahead(Some(&of_other)),
+        StoreMode::Set,
+        &new,
+        9,
+        expiry,
+    );
+    done(stored.unwrap());
+    assert!(item(vb, &k).value() == other && !of_other.is_used());
+    assert!(Ahead::of(&k, b"short").is_none());
+}
+
+#[test]
+fn the_document_of_another_version_is_made_again() {
+    for changed in [false, true] {
+        let vb = &mut vbucket();
+        let k = key("k");
+        let bytes = long(b'1');
+        set(vb, at(0), "k", &bytes);
+        let there = item(vb, &k);
+        let append = Concat::new(ConcatMode::Append, b"!");
+        append.prepare(&k, Some(&there));
+        let touch = Ahead::of(&k, there.value()).unwrap();
+        let lock = Ahead::of(&k, there.value()).unwrap();
+        let before = if changed { long(b'2') } else { bytes };
+        if changed {
+            set(vb, at(0), "k", &before);
+        }
+        let expiry = Expiry(u32::try_from(at(AT).unix_secs()).unwrap());
+        let w = write(&k);
+        done(
+            vb.touch(at(1), &w.with_ahead(Some(&touch)), expiry)
+                .unwrap(),
+        );
+        assert_eq!(touch.is_used(), !changed);
+        assert!(item(vb, &k).value() == before);
+        assert_eq!(item(vb, &k).expiry(), expiry);
+        let locked = vb.get_and_lock_with(at(1), &k, 9, Some(&lock), |document| document.cas);
+        let locked = Cas(done(locked.unwrap()).get());
+        assert!(item(vb, &k).value() == before);
+        let with_cas = kedge_vbucket::Write { cas: locked, ..w };
+        done(vb.concat_with(at(1), &with_cas, &append).unwrap());
+        assert!(item(vb, &k).value() == [&before[..], b"!"].concat());
+        assert_eq!(item(vb, &k).expiry(), expiry);
+    }
+}
+
+#[test]
+fn nothing_is_appended_to_a_document_that_is_gone() {
+    let vb = &mut vbucket();
+    let k = key("k");
+    set(vb, at(0), "k", &long(b'1'));
+    let append = Concat::new(ConcatMode::Append, b"!");
+    append.prepare(&k, Some(&item(vb, &k)));
+    done(vb.delete(at(0), &write(&k)).unwrap());
+    let result = vb.concat_with(at(0), &write(&k), &append);
+    assert_eq!(result, Err(Status::NotStored));
+    // Nor is one that came since taken for none.
+    let append = Concat::new(ConcatMode::Append, b"!");
+    append.prepare(&k, None);
+    set(vb, at(0), "k", b"new");
+    done(vb.concat_with(at(0), &write(&k), &append).unwrap());
+    assert_eq!(get(vb, at(0), "k").unwrap(), b"new!");
+}
+
+#[test]
+fn a_copy_from_elsewhere_has_its_own_metadata() {
+    let vb = &mut vbucket();
+    let k = key("k");
+    let bytes = long(b'1');
+    let new = value(&bytes);
+    let ahead = Ahead::of(&k, &new.bytes).unwrap();
+    assert!(!ahead.is_used());
+    let given = Given {
+        cas: Cas(0x99),
+        rev: RevSeqno(5),
+        flags: 3,
+        expiry: Expiry::NEVER,
+        deleted: None,
+        only_new: false,
+        new_cas: false,
+        rule: None,
+    };
+    let w = write(&k);
+    let with = w.with_ahead(Some(&ahead));
+    let written = vb.write_with_meta(at(0), &with, &given, &new, &Patches::default());
+    done(written.unwrap());
+    assert_used(vb, &k, &ahead, &bytes);
+    let there = item(vb, &k);
+    assert_eq!((there.cas(), there.rev_seqno()), (Cas(0x99), RevSeqno(5)));
+    assert_eq!((there.flags(), there.datatype()), (3, Datatype::JSON));
+}
