@@ -7,6 +7,7 @@
 
 mod ahead;
 mod base;
+mod behind;
 mod checkpoint;
 mod collections;
 mod compress;
@@ -44,6 +45,7 @@ mod write;
 
 pub use ahead::{Ahead, MadeAhead};
 pub use base::Base;
+pub use behind::StoreBehind;
 pub use checkpoint::{Change, CheckpointFigures, Checkpoints, CursorFigures, CursorId, Position};
 pub use collections::{CollectionOps, FileCollections, OpenCollection, OpenScope};
 pub use concat::Concat;

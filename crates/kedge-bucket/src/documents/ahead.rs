@@ -3,13 +3,34 @@
 use crate::bucket::{Bucket, Write};
 use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{DocKey, VbId};
-use kedge_vbucket::{Ahead, Item, Modify, any_long_value};
+use kedge_vbucket::{Ahead, Item, Modify, NewValue, StoreBehind, StoreMode, any_long_value};
 
 impl Bucket {
     /// The document or tombstone of a key, if it is long and memory has its value.
     pub(super) fn peek_long(&self, vb: VbId, key: &DocKey) -> Option<Item> {
         let there = any_long_value().then(|| self.peek(vb, key))?;
         there.filter(Item::is_long)
+    }
+
+    /// A value together with the extended attributes that it is going to stand behind, if that makes a long document.
+    pub(super) fn store_behind<'a>(
+        &self,
+        write: &Write<'_>,
+        mode: StoreMode,
+        value: &'a NewValue<'a>,
+        flags: u32,
+    ) -> Option<StoreBehind<'a>> {
+        let brings_much = value.bytes.len() >= LONG_VALUE_BYTES;
+        if !brings_much && !any_long_value() {
+            return None;
+        }
+        let there = self.peek(write.vb, write.key)?;
+        if !there.has_xattrs() || !(brings_much || there.is_long()) {
+            return None;
+        }
+        let change = StoreBehind::new(mode, value, flags);
+        change.prepare(write.key, Some(&there));
+        Some(change)
     }
 
     /// Works a change out, if it makes a long document.

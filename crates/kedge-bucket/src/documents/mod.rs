@@ -107,10 +107,19 @@ impl Bucket {
         if let Room::Later(bytes) = room {
             return self.hold_write(ctx, write, bytes, op());
         }
-        let ahead = Ahead::of(write.key, &value.bytes);
+        let behind = self.store_behind(write, mode, &value, flags);
+        let ahead = match behind {
+            None => Ahead::of(write.key, &value.bytes),
+            Some(_) => None,
+        };
         let result = self.write(ctx, write, None, op, |vbucket, inner| {
-            let inner = inner.with_ahead(ahead.as_ref());
-            let outcome = vbucket.store(ctx.now, &inner, mode, &value, flags, expiry)?;
+            let outcome = match &behind {
+                Some(change) => vbucket.modify(ctx.now, inner, expiry, change)?,
+                None => {
+                    let inner = inner.with_ahead(ahead.as_ref());
+                    vbucket.store(ctx.now, &inner, mode, &value, flags, expiry)?
+                }
+            };
             Ok(outcome.map(|mutated| tell(vbucket, mutated)))
         });
         self.hold_back_if_behind(ctx, write, result)

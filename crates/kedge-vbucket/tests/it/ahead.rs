@@ -4,7 +4,8 @@ use crate::tools::*;
 use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Status};
 use kedge_vbucket::{
-    Ahead, Concat, ConcatMode, Given, Item, Modify, Patches, StoreMode, VBucket, any_long_value,
+    Ahead, Concat, ConcatMode, Given, Item, MinRatio, Modify, NewValue, Patches, StoreBehind,
+    StoreMode, VBucket, any_long_value,
 };
 
 const AT: u64 = 100;
@@ -108,6 +109,69 @@ fn the_document_of_another_version_is_made_again() {
         done(vb.concat_with(at(1), &with_cas, &append).unwrap());
         assert!(item(vb, &k).value() == [&before[..], b"!"].concat());
         assert_eq!(item(vb, &k).expiry(), expiry);
+    }
+}
+
+/// A document with an attribute, whatever becomes of its body.
+fn with_attribute(vb: &mut VBucket, key: &DocKey, body: &[u8]) {
+    let bytes = [&crate::xattrs::section(&[("x", "1")])[..], body].concat();
+    let both = Datatype::XATTR;
+    let value = NewValue::check_whole(&bytes, both, MinRatio::NEVER).unwrap();
+    let given = Given {
+        cas: Cas(0x99),
+        rev: RevSeqno(5),
+        flags: 3,
+        expiry: Expiry::NEVER,
+        deleted: None,
+        only_new: false,
+        new_cas: true,
+        rule: None,
+    };
+    let written = vb.write_with_meta(at(0), &write(key), &given, &value, &Patches::default());
+    done(written.unwrap());
+}
+
+#[test]
+fn a_value_is_stored_behind_the_attributes_that_are_there() {
+    let k = key("k");
+    let bytes = long(b'1');
+    let new = value(&bytes);
+    let section = crate::xattrs::section(&[("x", "1")]);
+    // (what is there when it is stored, the mode, what comes of it)
+    type Case<'a> = (&'a str, StoreMode, Result<Vec<u8>, Status>);
+    let both = || [&section[..], &bytes].concat();
+    let cases: [Case<'_>; 6] = [
+        ("same", StoreMode::Set, Ok(both())),
+        ("same", StoreMode::Add, Err(Status::KeyExists)),
+        ("other body", StoreMode::Replace, Ok(both())),
+        ("no attributes", StoreMode::Set, Ok(bytes.clone())),
+        ("deleted", StoreMode::Set, Ok(bytes.clone())),
+        ("deleted", StoreMode::Replace, Err(Status::KeyNotFound)),
+    ];
+    for (there, mode, expected) in cases {
+        let vb = &mut vbucket();
+        with_attribute(vb, &k, b"old");
+        let change = StoreBehind::new(mode, &new, 7);
+        change.prepare(&k, Some(&item(vb, &k)));
+        match there {
+            "other body" => set(vb, at(0), "k", b"other").seqno,
+            "same" => vb.high_seqno(),
+            _ => done(vb.delete(at(0), &write(&k)).unwrap()).seqno,
+        };
+        if there == "no attributes" {
+            set(vb, at(0), "k", b"other");
+        }
+        let expiry = Expiry(u32::try_from(at(AT).unix_secs()).unwrap());
+        let stored = vb.modify(at(0), &write(&k), expiry, &change);
+        assert_eq!(
+            stored.map(|_| ()),
+            expected.as_ref().map(|_| ()).map_err(|error| *error)
+        );
+        if let Ok(expected) = expected {
+            let there = item(vb, &k);
+            assert!(there.value() == expected);
+            assert_eq!((there.flags(), there.expiry()), (7, expiry));
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use kedge_vbucket::{
 const BOTH: [(&str, &str); 2] = [("_sync", "1"), ("user", "2")];
 const SYSTEM: [(&str, &str); 1] = [("_sync", "1")];
 
-fn section(pairs: &[(&str, &str)]) -> Vec<u8> {
+pub(crate) fn section(pairs: &[(&str, &str)]) -> Vec<u8> {
     let mut all = XattrsBuf::default();
     for (name, value) in pairs {
         all.set(name.as_bytes(), value.as_bytes());

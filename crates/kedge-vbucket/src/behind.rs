@@ -1,0 +1,73 @@
+//! A body that takes the place of another one behind extended attributes.
+
+use crate::ahead::MadeAhead;
+use crate::item::Item;
+use crate::modify::{Modified, Modify, NextVersion};
+use crate::value::NewValue;
+use crate::write::StoreMode;
+use kedge_types::{DocKey, Status};
+
+/// What [`crate::VBucket::store`] does, as a change of the document that is there: both can be put together ahead.
+#[derive(Debug)]
+pub struct StoreBehind<'a> {
+    mode: StoreMode,
+    value: &'a NewValue<'a>,
+    flags: u32,
+    ahead: MadeAhead<Result<Modified, Status>>,
+}
+
+impl<'a> StoreBehind<'a> {
+    /// Stores a value behind the attributes that are there, if there are any.
+    #[must_use]
+    pub fn new(mode: StoreMode, value: &'a NewValue<'a>, flags: u32) -> Self {
+        Self {
+            mode,
+            value,
+            flags,
+            ahead: MadeAhead::default(),
+        }
+    }
+
+    fn join(&self, there: Option<&Item>) -> Result<Modified, Status> {
+        match (self.mode, there) {
+            (StoreMode::Add, Some(_)) => return Err(Status::KeyExists),
+            (StoreMode::Replace, None) => return Err(Status::KeyNotFound),
+            _ => {}
+        }
+        let (value, datatype) = match there {
+            Some(old) if old.has_xattrs() => {
+                let both = self.value.behind_xattrs_of(old)?;
+                (both.bytes.into_owned(), both.datatype)
+            }
+            _ => (self.value.bytes.to_vec(), self.value.datatype),
+        };
+        Ok(Modified {
+            value,
+            draft: None,
+            datatype,
+            flags: self.flags,
+            deleted: false,
+        })
+    }
+}
+
+impl Modify for StoreBehind<'_> {
+    fn wants_tombstones(&self) -> bool {
+        false
+    }
+
+    fn bytes(&self) -> usize {
+        self.value.bytes.len()
+    }
+
+    fn prepare(&self, key: &DocKey, there: Option<&Item>) {
+        let there = there.filter(|there| !there.is_deleted());
+        let made = self.join(there).map(|made| made.drafted(key));
+        self.ahead.keep(there, made);
+    }
+
+    fn modify(&self, there: Option<&Item>, _next: &NextVersion) -> Result<Modified, Status> {
+        let made = self.ahead.take(there);
+        made.unwrap_or_else(|| self.join(there))
+    }
+}
