@@ -66,7 +66,7 @@ test-long:
 	KEDGE_SEEDS=$(LONG_SEEDS) KEDGE_CYCLES=$(LONG_CYCLES) \
 		$(CARGO) test -p kedge-storage -p kedge-bucket --no-fail-fast || status=1; \
 	KEDGE_SEEDS=$(LONG_SEEDS) $(CARGO) test --release -p kedge-sim --no-fail-fast || status=1; \
-	KEDGE_LONG_COMMANDS=full $(CARGO) test --release -p kedge-server --test it every_opcode -- --nocapture || status=1; \
+	KEDGE_LONG_COMMANDS=full $(CARGO) test --release -p kedge-server --test it -- --nocapture every_opcode whole_node || status=1; \
 	KEDGE_STORAGE_CRASH_ROUNDS=$(LONG_KILLS) $(CARGO) test -p kedge --test it crash_storage || status=1; \
 	KEDGE_FLOOD=$(LONG_FLOOD) $(CARGO) test -p kedge-server --test it floods || status=1; \
 	KEDGE_FLOOD=$(LONG_FLOOD) $(CARGO) test -p kedge --test it floods || status=1; \

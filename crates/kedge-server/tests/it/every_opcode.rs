@@ -5,14 +5,12 @@
 //! has, is executed by a task. The waits of the other client and the longest turn of each opcode are printed, and decide
 //! nothing. `KEDGE_LONG_COMMANDS=full` makes documents as large as they may be.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
-
 use kedge_protocol::binary::commands::subdoc::{DocFlags, PathFlags, SubdocOp};
 use kedge_protocol::binary::{Feature, Features, Opcode};
 use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{Datatype, Status, VbId};
 
+use crate::canary::{Canary, is_full};
 use crate::client::{Client, Frame, Reply};
 use crate::commands::count;
 use crate::long_commands::{array, runs};
@@ -127,8 +125,8 @@ const WALKS: &[Opcode] = &[
     Opcode::DelVbucket,
 ];
 
-/// Opcodes of which neither requests nor answers grow with what is stored, that ask in steps, or that leave the work to
-/// tasks of their own.
+/// Opcodes of which neither requests nor answers grow with what is stored, that are answered in steps, or that leave the work
+/// to tasks of their own. `whole_node.rs` sends them to a node that is as large as it may be.
 const SMALL: &[Opcode] = &[
     Opcode::CollectionsGetId,
     Opcode::CollectionsGetManifest,
@@ -263,36 +261,6 @@ fn with_long_value(frame: &Frame, value: &[u8]) -> Option<Frame> {
     }
 }
 
-/// What a client sees that shares a front-end thread, and a vBucket, with the others.
-#[derive(Default)]
-struct Canary {
-    over: AtomicBool,
-    longest_us: AtomicU64,
-}
-
-impl Canary {
-    fn run(&self, mut client: Client, key: &str) {
-        while !self.over.load(Ordering::Relaxed) {
-            let began = Instant::now();
-            client.get(key).ok();
-            let took = u64::try_from(began.elapsed().as_micros()).unwrap();
-            self.longest_us.fetch_max(took, Ordering::Relaxed);
-        }
-    }
-
-    /// Its longest wait since the last question.
-    fn waited(&self) -> Duration {
-        Duration::from_micros(self.longest_us.swap(0, Ordering::Relaxed))
-    }
-}
-
-/// Ends the canary, also when the test fails.
-impl Drop for Bench<'_> {
-    fn drop(&mut self) {
-        self.canary.over.store(true, Ordering::Relaxed);
-    }
-}
-
 struct Bench<'a> {
     kedge: &'a Kedge,
     client: Client,
@@ -405,8 +373,7 @@ fn client(kedge: &Kedge, features: Features) -> Client {
 
 #[test]
 fn no_opcode_is_long_on_the_thread() {
-    let is_full = std::env::var("KEDGE_LONG_COMMANDS").is_ok_and(|size| size == "full");
-    let (mut setup, bytes) = match is_full {
+    let (mut setup, bytes) = match is_full() {
         true => (Setup::default().on_a_real_disk(), 19 << 20),
         false => (Setup::default(), LONG_VALUE_BYTES + (4 << 10)),
     };
@@ -428,7 +395,7 @@ fn no_opcode_is_long_on_the_thread() {
         let other = client(&kedge, FEATURES);
         let canary = &canary;
         scope.spawn(move || canary.run(other, &small));
-        let mut bench = bench;
+        let _over = canary.ends();
         bench.about_many();
         for &opcode in Opcode::ALL {
             match use_of(opcode) {

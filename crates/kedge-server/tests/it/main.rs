@@ -1,6 +1,7 @@
 //! The server over sockets.
 
 mod bootstrap;
+mod canary;
 mod cbstats;
 mod client;
 mod collection_details;
@@ -42,5 +43,6 @@ mod system_attributes;
 mod text;
 mod vbucket;
 mod volume;
+mod whole_node;
 mod with_meta;
 mod xattrs;
