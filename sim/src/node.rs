@@ -132,6 +132,7 @@ impl Node {
             topology: None,
             recovery: Recovery::Strict,
             open_files_max: u32::MAX,
+            compaction_reserve_bytes: 0,
             on_fatal: Arc::new(move |_| fatal.has_failed.store(true, Ordering::SeqCst)),
         };
         let bucket = Bucket::open(setup).map_err(|error| error.to_string())?;

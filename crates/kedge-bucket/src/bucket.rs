@@ -15,6 +15,7 @@ use crate::held::Held;
 use crate::hot::Hot;
 use crate::pager::Pager;
 use crate::quota::Quota;
+use crate::reserve::Reserve;
 use crate::scans::Scans;
 use crate::settler::SettleShard;
 use crate::stuck::Stuck;
@@ -117,6 +118,8 @@ pub struct BucketSetup {
     pub topology: Option<Topology>,
     /// Most files of vBuckets that the process can afford to keep open, whatever the settings say.
     pub open_files_max: u32,
+    /// Bytes of the disk that are kept for compactions on a full disk; 0 for none.
+    pub compaction_reserve_bytes: u64,
     /// Called once when the bucket cannot go on without risking what it acknowledged (a sync failed, say). The
     /// process should end.
     pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,
@@ -177,6 +180,7 @@ pub struct Bucket {
     /// Whom its tasks belong to.
     pub(crate) owner: OwnerId,
     pub(crate) config: RwLock<Arc<BucketConfig>>,
+    pub(crate) reserve: Reserve,
     pub(crate) collections: Collections,
     pub(crate) vbuckets: Box<[Mutex<VBucket>]>,
     /// Who gives a vBucket a state, or rolls it back, holds its lock.
@@ -311,6 +315,7 @@ impl Bucket {
             loaded: crate::loaded::Loaded::default(),
             states_before: OnceLock::new(),
             log_stats: Mutex::default(),
+            reserve: Reserve::default(),
             config: RwLock::new(Arc::new(setup.config.clone())),
             owner,
             setup,

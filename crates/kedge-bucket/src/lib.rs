@@ -40,6 +40,7 @@ mod queries;
 mod quota;
 mod record;
 mod recover;
+mod reserve;
 mod rollback;
 mod scans;
 mod segments;

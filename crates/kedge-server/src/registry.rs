@@ -30,7 +30,9 @@ use kedge_bucket::{
 use kedge_cluster::{BucketEntry, ClusterError, ClusterView, ManifestError, ManifestKeeper, Ports};
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 use kedge_executor::{Executor, OwnerId};
-use kedge_types::limits::{BUCKET_NAME_BYTES_MAX, BUCKETS_MAX, SHUTDOWN_SETTLE_MS};
+use kedge_types::limits::{
+    BUCKET_NAME_BYTES_MAX, BUCKETS_MAX, COMPACTION_RESERVE_BYTES, SHUTDOWN_SETTLE_MS,
+};
 use kedge_types::{Clock, ManifestUid, Status};
 use parking_lot::Mutex;
 
@@ -649,6 +651,7 @@ fn open_bucket(
         recovery: setup.recovery,
         topology: (!setup.clustered).then(Topology::alone),
         open_files_max: files_per_bucket(buckets),
+        compaction_reserve_bytes: COMPACTION_RESERVE_BYTES,
         on_fatal: setup.on_fatal.clone(),
     })?;
     bucket.set_manifest(manifest.manifest().clone());

@@ -82,6 +82,8 @@ pub const MGMT_KEPT_FOR_ADMINISTRATORS: usize = 32;
 /// A shutdown leaves in a short log what would change the files of more vBuckets than this: the next start reads such a log
 /// within milliseconds, and so many files are not written as fast.
 pub const SHUTDOWN_SETTLE_VBUCKETS: usize = 64;
+/// Bytes of the disk that each bucket keeps for compactions on a full disk (16 MiB), where there is eight times as much room.
+pub const COMPACTION_RESERVE_BYTES: u64 = 16 << 20;
 /// Commands of one bucket that may wait for documents to be read from the disk, and as many for memory.
 pub const COMMANDS_WAITING_MAX: usize = 100_000;
 /// Documents that a front-end thread reads from the disk itself at a time; what is beyond that is read by tasks.

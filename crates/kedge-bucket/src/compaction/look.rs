@@ -77,6 +77,7 @@ impl Work for CompactionLook {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
         let sleeper: &Sleeper = &bucket.compactions.sleeper;
         sleeper.get_up();
+        bucket.keep_reserve();
         let hours = bucket.look_at_files();
         bucket.begin_compactions();
         let now_ns = bucket.setup.clock.now().mono_ns;

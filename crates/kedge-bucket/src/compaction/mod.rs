@@ -364,7 +364,7 @@ impl Bucket {
         let _ = self.cancel_compaction(None);
     }
 
-    pub(crate) fn compaction_figures(&self) -> [(&'static str, u64); 7] {
+    pub(crate) fn compaction_figures(&self) -> [(&'static str, u64); 8] {
         let queue = self.compactions.queue.lock();
         let (queued, running) = (queue.queued() as u64, queue.running() as u64);
         drop(queue);
@@ -380,6 +380,7 @@ impl Bucket {
             ),
             ("ep_compaction_slowed_down", pace.slowed_down),
             ("ep_compaction_paused_ms", pace.paused_ns / 1_000_000),
+            ("ep_compaction_reserve_bytes", self.reserve.bytes()),
         ]
     }
 }

@@ -191,9 +191,13 @@ impl Bucket {
         self.vbuckets[vb.index()].lock().file_history()
     }
 
-    /// A compaction found no room on the disk. It makes some, and what the log keeps ready for later does not.
+    /// A compaction found no room on the disk. It makes some, and what the log keeps ready for later does not; what is kept for
+    /// compactions goes last.
     fn make_disk_room(&self) -> u64 {
-        let freed = self.give_up_log_space();
+        let freed = match self.give_up_log_space() {
+            0 => self.give_up_reserve(),
+            bytes => bytes,
+        };
         if !self.quota.disk_full() {
             // Only a full disk is looked after until there is room.
             self.on_disk_room();

@@ -42,6 +42,7 @@ fn open() -> Driven {
         recovery: Recovery::Strict,
         topology: Some(kedge_vbucket::Topology::alone()),
         open_files_max: u32::MAX,
+        compaction_reserve_bytes: 0,
         on_fatal: Arc::new(|why| panic!("{why}")),
     })
     .unwrap();

@@ -12,7 +12,8 @@ const EACCES: Fault = Fault::Os(13);
 const EROFS: Fault = Fault::Os(30);
 const EDQUOT: Fault = Fault::Os(122);
 
-const CALLS: [Operation; 9] = [
+const CALLS: [Operation; 10] = [
+    Operation::Read,
     Operation::Create,
     Operation::Open,
     Operation::Write,

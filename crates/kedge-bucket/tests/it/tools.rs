@@ -104,6 +104,8 @@ pub(crate) struct Place {
     pub(crate) executor: Executor,
     /// Who has to acknowledge SyncWrites.
     pub(crate) topology: Option<Topology>,
+    /// Bytes that are kept for compactions.
+    pub(crate) reserve_bytes: u64,
 }
 
 /// The executor of the tests that do not drive one by hand.
@@ -142,6 +144,7 @@ pub(crate) fn sim(disk: &SimDisk) -> Place {
         clock: Arc::new(SystemClock::new()),
         executor: shared_executor(),
         topology: Some(Topology::alone()),
+        reserve_bytes: 0,
     }
 }
 
@@ -261,6 +264,7 @@ impl Place {
             recovery: Recovery::Strict,
             topology: self.topology.clone(),
             open_files_max: u32::MAX,
+            compaction_reserve_bytes: self.reserve_bytes,
             on_fatal: Arc::new(move |why| fatal.fatal.lock().unwrap().push(why.to_owned())),
         }
     }

@@ -28,6 +28,60 @@ fn a_full_disk_fails_one_file_which_is_tried_again() {
     open.bucket.shutdown();
 }
 
+/// On a disk without a byte left every compaction failed, unless the log had a segment to spare; without a log, always.
+#[test]
+fn room_is_kept_for_compactions_on_a_full_disk() {
+    for has_log in [true, false] {
+        let disk = SimDisk::new(5);
+        let mut place = sim(&disk);
+        place.config.commit_log = has_log;
+        place.reserve_bytes = 1 << 20;
+        let (open, steps) = churned(&mut place, 3);
+        let kept = || open.figure("ep_compaction_reserve_bytes");
+        let file = place.dir.join("compaction.reserve");
+        let is_there = || place.disk.exists(&file).unwrap();
+        // Of little room nothing is taken.
+        disk.set_capacity(Some(disk.used_bytes() + (7 << 20)));
+        steps.pass(SEC * 10);
+        assert!(kept() == 0 && !is_there());
+        disk.set_capacity(None);
+        let change = || {
+            open.set("key-1", &noise(3 * KEYS + 1, 4_096)).unwrap();
+            open.bucket.settle().unwrap();
+            steps.pass(SEC * 10);
+        };
+        change();
+        assert!(kept() == 1 << 20 && is_there());
+        // The log has no segment to spare when its writes have found the disk full.
+        let large = noise(1, 1 << 20);
+        for _ in 0..3 {
+            disk.set_capacity(Some(disk.used_bytes()));
+            until_refused(&open, &steps, &large);
+        }
+        assert!(is_there(), "it is not for writes");
+        disk.set_capacity(Some(disk.used_bytes()));
+        let report = compact(&open, &steps, &all());
+        assert_eq!((report.compacted, report.failed), (4, 0), "{report:?}");
+        assert!(kept() == 0 && !is_there());
+        check(&open, 3);
+        disk.set_capacity(None);
+        steps.pass(SEC * 10);
+        change();
+        assert!(kept() == 1 << 20 && is_there(), "it is taken again");
+        open.bucket.shutdown();
+    }
+}
+
+/// Writes until there is no room.
+fn until_refused(open: &Open, steps: &Steps, value: &[u8]) {
+    let is_refused = (0..100).any(|n| {
+        let refused = open.set(&format!("large-{n}"), value).is_err();
+        steps.pass(MS * 100);
+        refused
+    });
+    assert!(is_refused);
+}
+
 #[test]
 fn a_full_disk_leaves_nothing_behind_wherever_it_is_met() {
     let disk = SimDisk::new(2);

@@ -365,6 +365,12 @@ pub(in crate::http) const BUCKET: &[Row] = &[
         "vBucket files that are being compacted",
     ),
     (
+        "ep_compaction_reserve_bytes",
+        "kedge_bucket_compaction_reserve_bytes",
+        false,
+        "Bytes of the disk that are kept for compactions on a full disk",
+    ),
+    (
         "ep_compaction_bytes",
         "kedge_bucket_compaction_bytes",
         true,
