@@ -195,6 +195,7 @@ impl Work {
             Port::Memcached => {
                 let share = self.limits.memcached_share();
                 !all && !is_full(&self.metrics.open_memcached, share)
+                    && self.metrics.clients() < u64::from(self.limits.clients_max())
             }
             Port::Kv if all => self.make_room(),
             Port::Kv => true,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kedge_types::limits::FRAME_BODY_BYTES_MAX;
+use kedge_types::limits::{FRAME_BODY_BYTES_MAX, KV_KEPT_FOR_NODES};
 
 /// Most front-end threads; a cookie has ten bits for the thread.
 pub const THREADS_MAX: u16 = 256;
@@ -23,6 +23,8 @@ pub struct Limits {
     pub connections_max: u32,
     /// How many of them may be on the memcached port, whose clients need not log in; 0 is half of them.
     pub memcached_connections_max: u32,
+    /// How many are kept for other nodes of the cluster: clients that log in leave so many free. 0 on a node that is alone.
+    pub connections_for_nodes: u32,
     /// How long a connection of the KV port may take to log in.
     pub unauthenticated: Duration,
     /// How long a connection may do nothing; zero is for ever.
@@ -57,6 +59,7 @@ impl Default for Limits {
         Self {
             connections_max: 60_000,
             memcached_connections_max: 0,
+            connections_for_nodes: 0,
             unauthenticated: Duration::from_secs(5),
             idle: Duration::ZERO,
             slow_sender: Duration::from_secs(30),
@@ -82,6 +85,19 @@ impl Limits {
             0 => self.connections_max.div_ceil(2),
             some => some.min(self.connections_max),
         }
+    }
+
+    /// Most connections of clients, whether they logged in or need not, at a time.
+    #[must_use]
+    pub fn clients_max(&self) -> u32 {
+        self.connections_max
+            .saturating_sub(self.connections_for_nodes)
+    }
+
+    /// [`Self::connections_for_nodes`] of a node of a cluster.
+    #[must_use]
+    pub fn kept_for_nodes(&self) -> u32 {
+        KV_KEPT_FOR_NODES.min(self.connections_max / 4)
     }
 }
 

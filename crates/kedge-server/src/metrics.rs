@@ -1,5 +1,6 @@
 //! What the server as a whole counts: connections, bytes, statuses.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -119,6 +120,8 @@ pub struct Metrics {
     pub(crate) timed_out: AtomicU64,
     pub(crate) malformed: AtomicU64,
     connections_max: AtomicU64,
+    /// Connections of the KV port that clients logged in on; those of nodes are not counted.
+    clients: AtomicU64,
 }
 
 /// One reading of the server's counts. They start at 0 with the process.
@@ -162,6 +165,8 @@ pub struct MetricsSnapshot {
     pub longest_turn_us: u64,
     /// Commands that front-end threads left to tasks, as they take long.
     pub long_commands: u64,
+    /// Connections of the key-value port on which clients are logged in; those of other nodes are not counted.
+    pub client_connections: u64,
     /// Front-end threads.
     pub threads: u64,
 }
@@ -183,6 +188,24 @@ pub(crate) struct ThreadSnapshot {
     pub(crate) spins: u64,
 }
 
+/// A connection's place among those of the KV port that clients logged in on.
+pub(crate) struct ClientPlace(Arc<Metrics>);
+
+impl ClientPlace {
+    /// Takes a place, unless so many clients are there already.
+    pub(crate) fn take(metrics: &Arc<Metrics>, max: u32) -> Option<Self> {
+        metrics.clients.fetch_add(1, Ordering::SeqCst);
+        let place = Self(Arc::clone(metrics));
+        (metrics.clients() <= u64::from(max)).then_some(place)
+    }
+}
+
+impl Drop for ClientPlace {
+    fn drop(&mut self) {
+        self.0.clients.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Metrics {
     pub(crate) fn new(threads: u16) -> Self {
         Self {
@@ -202,6 +225,7 @@ impl Metrics {
             timed_out: AtomicU64::new(0),
             malformed: AtomicU64::new(0),
             connections_max: AtomicU64::new(0),
+            clients: AtomicU64::new(0),
         }
     }
 
@@ -232,6 +256,11 @@ impl Metrics {
 
     pub(crate) fn set_connections_max(&self, max: u64) {
         self.connections_max.store(max, Ordering::Relaxed);
+    }
+
+    /// Connections of clients, whether they logged in or need not.
+    pub(crate) fn clients(&self) -> u64 {
+        self.clients.load(Ordering::SeqCst) + self.open_memcached.load(Ordering::Relaxed)
     }
 
     /// A connection was accepted.
@@ -267,6 +296,7 @@ impl Metrics {
             curr_connections: load(&self.open),
             total_connections: load(&self.accepted),
             rejected_connections: load(&self.rejected),
+            client_connections: load(&self.clients),
             evicted_connections: load(&self.evicted),
             max_connections: load(&self.connections_max),
             accept_errors: load(&self.accept_errors),
@@ -335,6 +365,7 @@ impl Metrics {
             ("curr_connections", now.curr_connections),
             ("total_connections", now.total_connections),
             ("rejected_connections", now.rejected_connections),
+            ("client_connections", now.client_connections),
             ("evicted_connections", now.evicted_connections),
             ("max_connections", now.max_connections),
             ("accept_errors", now.accept_errors),

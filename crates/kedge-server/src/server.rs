@@ -202,6 +202,9 @@ impl Server {
         };
         let registry = open_registry(&config, &services, &pools, &front_ends, threads, ports)?;
         let metrics = Arc::new(Metrics::new(threads));
+        if config.cluster.is_some() {
+            config.limits.connections_for_nodes = config.limits.kept_for_nodes();
+        }
         metrics.set_connections_max(u64::from(config.limits.connections_max));
         let replicator = Replicator::new(&registry, &services.clock);
         let replicator = replicator.map_err(|source| ServerError::Start {

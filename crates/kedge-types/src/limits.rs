@@ -78,6 +78,8 @@ pub const MGMT_UNAUTHENTICATED_MS_MAX: u64 = 5_000;
 pub const MGMT_KEPT_FOR_NODES: usize = 128;
 /// Connections of the management port that are kept for administrators, and nodes.
 pub const MGMT_KEPT_FOR_ADMINISTRATORS: usize = 32;
+/// Connections of the KV port that are kept for the other nodes of a cluster, at most a quarter of all.
+pub const KV_KEPT_FOR_NODES: u32 = 128;
 
 /// A shutdown leaves in a short log what would change the files of more vBuckets than this: the next start reads such a log
 /// within milliseconds, and so many files are not written as fast.

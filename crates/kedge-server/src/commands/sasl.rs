@@ -175,6 +175,9 @@ pub(crate) fn take_login(
         Step::Continue(_) => session.login = Some(Box::new(login.session)),
         Step::Done { user, .. } => {
             session.login = None;
+            if !session.take_place(turn.shared, user) {
+                return Err(Status::TemporaryFailure);
+            }
             audit(session, turn.shared, What::LoggedIn, user, "");
             session.user = Some(user.as_str().into());
             session.of_auth_file = false;

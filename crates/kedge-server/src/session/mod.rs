@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use kedge_auth::{Part, ServerSession, UserStore};
 use kedge_bucket::{Bucket, Cookie};
-use kedge_cluster::{Config, Revision};
+use kedge_cluster::{CLUSTER_USER, Config, Revision};
 use kedge_protocol::binary::{ConnectionKind, Feature, Features, Magic, Parse, parse_frame};
 use kedge_types::Datatype;
 
@@ -41,7 +41,7 @@ use crate::cookie::ConnectionId;
 use crate::histogram::Style;
 use crate::inbox::Port;
 use crate::memcached_connections::Listed;
-use crate::metrics::Metrics;
+use crate::metrics::{ClientPlace, Metrics};
 use crate::newcomers::{Newcomer, Newcomers};
 use crate::output::Output;
 use crate::shared::Shared;
@@ -110,6 +110,8 @@ pub(crate) struct Session {
     listed: Option<Listed>,
     /// Its place among connections that have not logged in, while it is one.
     pub(crate) newcomer: Option<Newcomer>,
+    /// Its place among the clients that logged in.
+    place: Option<ClientPlace>,
     /// A login under way.
     pub(crate) login: Option<Box<ServerSession>>,
     pub(crate) bucket: Option<Arc<Bucket>>,
@@ -155,6 +157,7 @@ impl Session {
             needs_login: port == Port::Kv || shared.memcached_rules.login,
             listed: (port == Port::Memcached).then(|| shared.memcached_connections.add(peer)),
             newcomer: None,
+            place: None,
             login: None,
             bucket: None,
             rights: Rights::NONE,
@@ -217,6 +220,18 @@ impl Session {
             }
             _ => {}
         }
+    }
+
+    /// Takes a place among the clients for a user that logs in; other nodes have places of their own. False when there is none.
+    pub(crate) fn take_place(&mut self, shared: &Shared, user: &str) -> bool {
+        let is_client = user != CLUSTER_USER && self.kind() == ConnectionKind::Couchbase;
+        if !is_client {
+            self.place = None;
+        } else if self.place.is_none() {
+            self.place = ClientPlace::take(&shared.metrics, shared.limits.clients_max());
+            return self.place.is_some();
+        }
+        true
     }
 
     /// What the next parked command is known by.

@@ -3,11 +3,15 @@
 use std::io::{ErrorKind, Write};
 use std::time::{Duration, Instant};
 
+use kedge_auth::Mechanism;
+use kedge_cluster::CLUSTER_USER;
 use kedge_protocol::binary::Opcode;
 use kedge_server::Limits;
+use kedge_types::Status;
 
 use crate::client::Client;
-use crate::server::{Kedge, Setup};
+use crate::evicted::until;
+use crate::server::{Kedge, PASSWORD, Setup, USER};
 
 fn kedge(limits: Limits) -> Kedge {
     Kedge::with(Setup {
@@ -46,6 +50,44 @@ fn one_connection_more_than_the_limit_is_closed() {
     clients[0].assert_closed();
     // The count goes down before the socket is closed.
     kedge.client();
+}
+
+/// Clients that were logged in could have all connections, and then nodes of the cluster could not replicate.
+#[test]
+fn connections_are_kept_for_nodes() {
+    let kedge = kedge(Limits {
+        connections_max: 6,
+        connections_for_nodes: 2,
+        ..Limits::default()
+    });
+    let plain = kedge.memcached();
+    let mut clients: Vec<Client> = (0..3).map(|_| kedge.client()).collect();
+    let mut one_more = kedge.connect();
+    let log_in = |client: &mut Client, user| client.sasl(Mechanism::ScramSha512, user, PASSWORD);
+    assert_eq!(log_in(&mut one_more, USER), Status::TemporaryFailure);
+    let client_connections = || kedge.server().metrics().snapshot().client_connections;
+    assert_eq!(client_connections(), 3);
+    kedge.memcached().assert_closed();
+    // The connection that could not log in goes for the second node.
+    let mut nodes = [kedge.connect(), kedge.connect()];
+    for node in &mut nodes {
+        assert_eq!(log_in(node, CLUSTER_USER), Status::Success);
+    }
+    one_more.assert_closed();
+    // Another login on the same connection changes nothing; as a node it gives its place to a client.
+    assert_eq!(log_in(&mut clients[0], USER), Status::Success);
+    assert_eq!(log_in(&mut clients[0], CLUSTER_USER), Status::Success);
+    drop(nodes);
+    until("the nodes are gone", || {
+        kedge.server().metrics().snapshot().curr_connections == 4
+    });
+    let mut next = kedge.client();
+    next.simple(Opcode::Noop).ok();
+    drop(plain);
+    until("a place is free", || {
+        let mut one_more = kedge.connect();
+        log_in(&mut one_more, USER) == Status::Success
+    });
 }
 
 #[test]

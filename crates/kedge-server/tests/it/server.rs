@@ -93,6 +93,7 @@ fn user_store() -> kedge_auth::UserStore {
             ("root", "admin"),
             ("reader", "data_reader[default]"),
             ("writer", "data_writer[default]"),
+            (kedge_cluster::CLUSTER_USER, "admin"),
         ];
         for (user, roles) in users {
             store

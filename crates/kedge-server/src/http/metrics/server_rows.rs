@@ -119,6 +119,12 @@ pub(in crate::http) const SERVER: &[Row] = &[
         "Logins that were refused",
     ),
     (
+        "client_connections",
+        "kedge_kv_client_connections",
+        false,
+        "Connections of the key-value port on which a user is logged in who is no other node",
+    ),
+    (
         "event_loop_long_turns",
         "kedge_front_end_long_turns",
         true,
