@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 
 use kedge_bucket::{Bucket, DurabilityFigures, StreamFigures, StreamState, Topology, VbFigures};
-use kedge_types::Status;
+use kedge_types::{Status, VbId};
+use serde::Deserialize;
+use serde_json::Value;
 
 use super::stat::{Each, vbucket_number};
 use super::stat_steps::Walk;
@@ -25,24 +27,106 @@ fn links(shared: &Shared, bucket: &Bucket) -> Vec<LinkStatus> {
     links
 }
 
+/// Form of the streams in `dcp`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum StreamFormat {
+    /// A line for each figure.
+    #[default]
+    Legacy,
+    /// A line for each stream, an object of its figures.
+    Json,
+    /// No lines.
+    Skip,
+}
+
+type Fields = Vec<(&'static str, Value)>;
+
+impl StreamFormat {
+    /// The one that the request's JSON asks for, in the member `stream_format`; others are ignored.
+    ///
+    /// # Errors
+    /// `Invalid`.
+    pub(super) fn of(arguments: &[u8]) -> Result<Self, Failure> {
+        #[derive(Deserialize)]
+        struct Arguments {
+            #[serde(default)]
+            stream_format: StreamFormat,
+        }
+        if arguments.is_empty() {
+            return Ok(Self::default());
+        }
+        let parsed = serde_json::from_slice(arguments);
+        let Arguments { stream_format } = parsed.map_err(|_| {
+            Failure::new(
+                Status::Invalid,
+                "the value must be an object; its stream_format may be legacy, json or skip",
+            )
+        })?;
+        Ok(stream_format)
+    }
+
+    fn lines(self, connection: &str, vb: VbId, fields: Fields) -> Lines {
+        let key = format!("eq_dcpq:{connection}:stream_{vb}");
+        match self {
+            Self::Legacy => {
+                let line = |(what, value)| {
+                    let value = match value {
+                        Value::String(text) => text,
+                        other => other.to_string(),
+                    };
+                    (format!("{key}_{what}"), value)
+                };
+                fields.into_iter().map(line).collect()
+            }
+            Self::Json => {
+                let owned = fields
+                    .into_iter()
+                    .map(|(what, value)| (what.to_owned(), value));
+                vec![(key, Value::Object(owned.collect()).to_string())]
+            }
+            Self::Skip => Vec::new(),
+        }
+    }
+}
+
 /// `dcp`: every connection, and every stream of it.
-pub(super) fn connections(shared: &Shared, bucket: &Bucket, each: Each<'_>) -> Walk {
+pub(super) fn connections(
+    shared: &Shared,
+    bucket: &Bucket,
+    format: StreamFormat,
+    each: Each<'_>,
+) -> Walk {
     let producers = shared.dcp.of(bucket.name());
     let links = links(shared, bucket);
     each("ep_dcp_count", &(producers.len() + links.len()).to_string());
     each("ep_dcp_producer_count", &producers.len().to_string());
     each("ep_dcp_consumer_count", &links.len().to_string());
-    let streams = bucket.stream_figures();
+    let streams = match format {
+        StreamFormat::Skip => Vec::new(),
+        StreamFormat::Legacy | StreamFormat::Json => bucket.stream_figures(),
+    };
     Walk::over(producers, |connection, each| producer(&connection, each))
-        .then(|| Walk::over(streams, |it, each| stream(&it, each)))
-        .then(|| {
-            let parts = links.into_iter().flat_map(parts_of_link);
-            Walk::over(parts, |lines, each| {
-                for (name, value) in lines {
-                    each(&name, &value);
-                }
+        .then(move || {
+            Walk::over(streams, move |stream, each| {
+                let lines = format.lines(&stream.connection, stream.vb, fields(&stream));
+                show(lines, each);
             })
         })
+        .then(move || {
+            let parts = links
+                .into_iter()
+                .flat_map(move |link| parts_of_link(link, format));
+            Walk::over(parts, show)
+        })
+}
+
+type Lines = Vec<(String, String)>;
+
+fn show(lines: Lines, each: Each<'_>) {
+    for (name, value) in lines {
+        each(&name, &value);
+    }
 }
 
 fn producer(connection: &DcpFigures, each: Each<'_>) {
@@ -58,24 +142,20 @@ fn producer(connection: &DcpFigures, each: Each<'_>) {
     show("noop_enabled", &figures.noop_enabled.to_string());
 }
 
-fn stream(stream: &StreamFigures, each: Each<'_>) {
-    let (name, vb) = (&stream.connection, stream.vb);
-    let mut show = |what: &str, value: &str| {
-        each(&format!("eq_dcpq:{name}:stream_{vb}_{what}"), value);
-    };
-    show("state", stream.state.name());
-    show("last_sent_seqno", &stream.last_sent.to_string());
-    show("backfill_sent", &stream.backfilled.to_string());
-    show("memory_phase", &stream.from_memory.to_string());
-    show("items_remaining", &stream.remaining.to_string());
-    show("backfill_buffer_bytes", &stream.buffered_bytes.to_string());
-    show("cursor_drops", &stream.cursor_drops.to_string());
+fn fields(stream: &StreamFigures) -> Fields {
+    vec![
+        ("state", stream.state.name().into()),
+        ("last_sent_seqno", stream.last_sent.get().into()),
+        ("backfill_sent", stream.backfilled.into()),
+        ("memory_phase", stream.from_memory.into()),
+        ("items_remaining", stream.remaining.into()),
+        ("backfill_buffer_bytes", stream.buffered_bytes.into()),
+        ("cursor_drops", stream.cursor_drops.into()),
+    ]
 }
 
-type Lines = Vec<(String, String)>;
-
 /// The lines of a link, and of each vBucket that it follows.
-fn parts_of_link(link: LinkStatus) -> impl Iterator<Item = Lines> + Send {
+fn parts_of_link(link: LinkStatus, format: StreamFormat) -> impl Iterator<Item = Lines> + Send {
     let name = format!("replication:{}", link.peer.name);
     let line = |prefix: &str, what: &str, value: String| (format!("{prefix}{what}"), value);
     let prefix = format!("eq_dcpq:{name}:");
@@ -90,18 +170,17 @@ fn parts_of_link(link: LinkStatus) -> impl Iterator<Item = Lines> + Send {
         first.push(line(&prefix, "last_error", why));
     }
     let streams = link.vbuckets.into_iter().map(move |(vb, stream)| {
-        let prefix = format!("eq_dcpq:{name}:stream_{vb}_");
-        let mut lines = vec![
-            line(&prefix, "state", stream.phase.name().to_owned()),
-            line(&prefix, "last_received_seqno", stream.received.to_string()),
-            line(&prefix, "cur_snapshot_end", stream.announced.to_string()),
-            line(&prefix, "acked_seqno", stream.acknowledged.to_string()),
-            line(&prefix, "rollbacks", stream.rollbacks.to_string()),
+        let mut fields: Fields = vec![
+            ("state", stream.phase.name().into()),
+            ("last_received_seqno", stream.received.get().into()),
+            ("cur_snapshot_end", stream.announced.get().into()),
+            ("acked_seqno", stream.acknowledged.get().into()),
+            ("rollbacks", stream.rollbacks.into()),
         ];
         if let Some(why) = stream.last_error {
-            lines.push(line(&prefix, "last_error", why));
+            fields.push(("last_error", why.into()));
         }
-        lines
+        format.lines(&name, vb, fields)
     });
     std::iter::once(first).chain(streams)
 }

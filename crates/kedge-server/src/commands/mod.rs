@@ -51,6 +51,7 @@ pub(crate) use misc::plain_version;
 pub(crate) use observe::{Observing, observed};
 pub(crate) use range_scan::is_partial;
 pub(crate) use sasl::{auth_file_user, log_in_of_auth_file, logged_in, submit_login, take_login};
+pub(crate) use stat::Asked;
 pub(crate) use stat_steps::{Answer, Form, answer};
 pub(crate) use stat_timings::StatTimings;
 pub(crate) use subdoc::{Changing, Looking};

@@ -8,9 +8,11 @@ use kedge_protocol::binary::ConnectionKind;
 use kedge_protocol::binary::commands::Stat;
 use kedge_types::{Status, VbId};
 
+use super::dcp_stats::StreamFormat;
 use super::key_stats::{self, KeyGroup};
 use super::node_stats::{self, node};
 use super::stat_steps::{Form, Told, Walk, answer, of_vbuckets};
+use super::stat_timings::TimedGroup;
 use super::{
     Command, Done, collection_details, collection_stats, dcp_stats, memcached_stats, memory_stats,
     storage_stats, task_stats,
@@ -87,6 +89,15 @@ const GROUPS: [&str; 61] = [
 /// Where statistics go, a name and a value at a time.
 pub(crate) type Each<'e> = &'e mut dyn FnMut(&str, &str);
 
+/// What a request asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked<'a> {
+    /// The name of the group, then arguments behind spaces.
+    pub(crate) group: &'a str,
+    /// More arguments, as JSON; empty for none.
+    pub(crate) arguments: &'a [u8],
+}
+
 pub(super) fn stat(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = Stat::decode(command.request)?;
     let group = std::str::from_utf8(wire.group).map_err(|_| Status::Invalid)?;
@@ -98,36 +109,41 @@ pub(super) fn stat(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
         number: command.request.opcode,
         opaque: command.request.opaque,
     };
-    match answer(command.session, command.turn, group, form, command.out)? {
+    let arguments = wire.arguments;
+    let asked = Asked { group, arguments };
+    match answer(command.session, command.turn, asked, form, command.out)? {
         true => Ok(Done::Replied),
         false => Ok(Done::Parked),
     }
 }
 
-/// One group, named as in the request: its name, then arguments behind spaces. Returns the name that its histogram has,
-/// and the rest of its lines.
+/// One group. Returns how its histogram is named, and the rest of its lines.
 ///
 /// # Errors
 /// `KeyNotFound` for a group that there is not, `NoBucket`, `AccessDenied`, `Invalid` for arguments that make no sense.
 pub(crate) fn group_stats(
     session: &Session,
     shared: &Shared,
-    group: &str,
+    asked: Asked<'_>,
     each: Each<'_>,
-) -> Result<(&'static str, Option<Walk>), Failure> {
-    let name = group.split_ascii_whitespace().next().unwrap_or_default();
+) -> Result<(TimedGroup, Option<Walk>), Failure> {
+    let mut words = asked.group.split_ascii_whitespace();
+    let name = words.next().unwrap_or_default();
     let known = GROUPS.iter().find(|known| **known == name);
     let known = known.ok_or(Failure::new(
         Status::KeyNotFound,
         "there is no such group of statistics",
     ))?;
-    let rest = known_group(session, shared, group, each)?;
-    let name = if known.is_empty() { "all" } else { known };
-    Ok((name, rest))
+    let rest = known_group(session, shared, asked, each)?;
+    let timed = TimedGroup {
+        name: if known.is_empty() { "all" } else { known },
+        single: words.next().is_some(),
+    };
+    Ok((timed, rest))
 }
 
-fn known_group(session: &Session, shared: &Shared, group: &str, each: Each<'_>) -> Told {
-    let mut words = group.split_ascii_whitespace();
+fn known_group(session: &Session, shared: &Shared, asked: Asked<'_>, each: Each<'_>) -> Told {
+    let mut words = asked.group.split_ascii_whitespace();
     let name = words.next().unwrap_or_default();
     let argument = words.next();
     let bucket = || session.bucket(Rights::STATS);
@@ -181,7 +197,11 @@ fn known_group(session: &Session, shared: &Shared, group: &str, each: Each<'_>) 
         "disk-failures" => storage_stats::disk_failures(bucket()?, each),
         "disk-slowness" => storage_stats::disk_slowness(bucket()?, argument, each)?,
         "compaction" => storage_stats::compaction(bucket()?, each),
-        "dcp" => return Ok(Some(dcp_stats::connections(shared, bucket()?, each))),
+        "dcp" => {
+            let bucket = bucket()?;
+            let format = StreamFormat::of(asked.arguments)?;
+            return Ok(Some(dcp_stats::connections(shared, bucket, format, each)));
+        }
         "dcpagg" => dcp_stats::sums(shared, bucket()?, argument, each),
         "dcp-vbtakeover" => {
             let (vb, name) = (argument, words.next());

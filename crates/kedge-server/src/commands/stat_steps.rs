@@ -13,7 +13,8 @@ use kedge_protocol::text::reply;
 use kedge_types::{Status, VbId};
 use std::sync::Arc;
 
-use super::stat::{Each, group_stats, vbucket_number};
+use super::stat::{Asked, Each, group_stats, vbucket_number};
+use super::stat_timings::TimedGroup;
 use crate::output::Output;
 use crate::session::{Failure, Session, Turn};
 use crate::text_exec::write_status;
@@ -153,8 +154,8 @@ impl Form {
 pub(crate) struct Answer {
     form: Form,
     walk: Walk,
-    /// The name of the group, for the histograms.
-    group: &'static str,
+    /// The group, for the histograms.
+    group: TimedGroup,
     /// When the command began, nanoseconds of the monotonic clock.
     start_ns: u64,
     /// What making the lines has taken so far, in nanoseconds.
@@ -171,7 +172,7 @@ pub(crate) struct Answer {
 pub(crate) fn answer(
     session: &mut Session,
     turn: &mut Turn<'_>,
-    group: &str,
+    asked: Asked<'_>,
     form: Form,
     out: &mut Output,
 ) -> Result<bool, Failure> {
@@ -179,7 +180,7 @@ pub(crate) fn answer(
     let buffer = out.buffer();
     let began_ns = turn.shared.clock.mono_ns();
     let mut each = |name: &str, value: &str| form.line(name, value, buffer);
-    let (group, told) = match group_stats(session, turn.shared, group, &mut each) {
+    let (group, told) = match group_stats(session, turn.shared, asked, &mut each) {
         Ok(told) => told,
         Err(failure) => {
             out.truncate(begin);

@@ -1,6 +1,7 @@
 //! The group `stat-timings`: how long the groups of statistics took.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use kedge_bucket::TimingSnapshot;
 use parking_lot::Mutex;
@@ -14,12 +15,27 @@ const BUCKETS: usize = 30;
 /// How often a group took from 2^(n-1) us on and less than 2^n us; the first counts 0.
 type Counts = [u64; BUCKETS];
 
-/// How long groups took, by name.
+/// A group as its histogram is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TimedGroup {
+    pub(crate) name: &'static str,
+    /// An argument narrowed it down, to one vBucket, say.
+    pub(crate) single: bool,
+}
+
+impl fmt::Display for TimedGroup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, single } = self;
+        write!(f, "{name}{}", if *single { ".single" } else { "" })
+    }
+}
+
+/// How long groups took, those with an argument apart.
 #[derive(Debug, Default)]
-pub(crate) struct StatTimings(Mutex<BTreeMap<&'static str, Counts>>);
+pub(crate) struct StatTimings(Mutex<BTreeMap<TimedGroup, Counts>>);
 
 impl StatTimings {
-    pub(super) fn record_us(&self, group: &'static str, us: u64) {
+    pub(super) fn record_us(&self, group: TimedGroup, us: u64) {
         let bucket = (u64::BITS - us.leading_zeros()) as usize;
         let mut groups = self.0.lock();
         let counts = groups.entry(group).or_insert([0; BUCKETS]);
@@ -33,8 +49,8 @@ impl StatTimings {
     /// `stat-timings`: a histogram for each group that was asked for.
     pub(super) fn show(&self, style: Style, each: Each<'_>) {
         let groups = self.0.lock().clone();
-        for (name, counts) in groups {
-            histogram::tell(style, &format!("stat:{name}"), &snapshot(&counts), each);
+        for (group, counts) in groups {
+            histogram::tell(style, &format!("stat:{group}"), &snapshot(&counts), each);
         }
     }
 }
@@ -61,10 +77,12 @@ mod tests {
     #[test]
     fn times_are_counted_by_powers_of_two() {
         let timings = StatTimings::default();
+        let group = |name, single| TimedGroup { name, single };
         for us in [0, 1, 2, 3, 4, 1_000, u64::MAX] {
-            timings.record_us("hash", us);
+            timings.record_us(group("hash", false), us);
         }
-        timings.record_us("config", 5);
+        timings.record_us(group("config", false), 5);
+        timings.record_us(group("hash", true), 5);
         let mut shown = Vec::new();
         timings.show(Style::Json, &mut |name, json| {
             let json: Value = serde_json::from_str(json).unwrap();
@@ -78,6 +96,7 @@ mod tests {
         let expected = [
             ("stat:config".to_owned(), vec![(7, 1)]),
             ("stat:hash".to_owned(), hash),
+            ("stat:hash.single".to_owned(), vec![(7, 1)]),
         ];
         assert_eq!(shown, expected);
         timings.reset();

@@ -12,7 +12,7 @@ use std::io::Write as _;
 
 use super::suspend::Step;
 use super::{Exec, Outcome, Target, retrieval, target, write_status};
-use crate::commands::{Form, answer, memcached_stats, plain_version, tells_end};
+use crate::commands::{Asked, Form, answer, memcached_stats, plain_version, tells_end};
 use crate::limits::COPY_VALUE_BYTES_MAX;
 use crate::output::Output;
 use crate::session::{Rights, inflated};
@@ -346,7 +346,11 @@ pub(super) fn stats(exec: &mut Exec<'_, '_>, command: &Stats<'_>) -> Outcome {
         } else {
             Form::Text
         };
-        let all = answer(exec.session, exec.turn, group, form, exec.out);
+        let asked = Asked {
+            group,
+            arguments: b"",
+        };
+        let all = answer(exec.session, exec.turn, asked, form, exec.out);
         all.map_err(|failure| failure.status)
     });
     match result {

@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use kedge_bucket::EvictionPolicy;
 use kedge_protocol::binary::Features;
-use kedge_types::Status;
+use kedge_types::{Status, VbId};
 use serde_json::Value;
 
 use crate::client::{Client, SDK_FEATURES};
+use crate::dcp::{Follower, keys_of};
 use crate::evicted::{evict_all, start};
 use crate::server::{Kedge, PASSWORD};
-use crate::stats::stat;
+use crate::stats::{stat, stat_with};
 
 fn connect(kedge: &Kedge, agent: &[u8], features: Features) -> Client {
     let mut client = kedge.connect();
@@ -196,4 +197,61 @@ fn is_a_row(task: &Value, owner: &str, now_ns: u64) {
     let (last, total) = (number("previous_runtime_ns"), number("total_runtime_ns"));
     assert!(last <= total, "{task}");
     assert_eq!(number("num_runs") == 0, total == 0 && began == 0, "{task}");
+}
+
+/// The tool asks for one line for each stream in the request's value, which was ignored.
+#[test]
+fn streams_of_dcp_in_the_form_that_is_asked_for() {
+    let kedge = Kedge::start();
+    let mut client = cbstats(&kedge);
+    let vb = VbId(3);
+    for key in keys_of(vb, 3) {
+        client.set(&key, b"1").ok();
+    }
+    let mut follower = Follower::open(&kedge, "reader", &[]);
+    follower.stream(vb, 0, 0);
+    follower.mutations(3);
+    let key = "eq_dcpq:reader:stream_3";
+    let of = |client: &mut Client, arguments| {
+        let all = stat_with(client, "dcp", arguments).unwrap();
+        assert_eq!(all["eq_dcpq:reader:num_streams"], "1", "{arguments}");
+        let lines = all.into_iter().filter(|(name, _)| name.starts_with(key));
+        lines.collect::<BTreeMap<String, String>>()
+    };
+    let legacy = of(&mut client, "");
+    assert_eq!(legacy[&format!("{key}_last_sent_seqno")], "3");
+    for arguments in [
+        r#"{"stream_format":"legacy"}"#,
+        r#"{"filter":{"user":"a"}}"#,
+    ] {
+        assert!(of(&mut client, arguments).keys().eq(legacy.keys()));
+    }
+    assert!(of(&mut client, r#"{"stream_format":"skip"}"#).is_empty());
+    let json = of(&mut client, r#"{"stream_format":"json"}"#);
+    assert_eq!(json.len(), 1);
+    let json: Value = serde_json::from_str(&json[key]).unwrap();
+    assert_eq!(json["last_sent_seqno"], 3);
+    for (name, value) in &legacy {
+        let found = &json[&name[key.len() + 1..]];
+        let text = found.as_str().map_or(found.to_string(), str::to_owned);
+        assert_eq!(&text, value, "{name}");
+    }
+    for arguments in [r#"{"stream_format":"xml"}"#, "7", "{"] {
+        let refused = stat_with(&mut client, "dcp", arguments);
+        assert_eq!(refused, Err(Status::Invalid), "{arguments}");
+    }
+    assert!(stat_with(&mut client, "uuid", "{}").is_ok());
+}
+
+#[test]
+fn groups_with_an_argument_are_timed_apart() {
+    let kedge = Kedge::start();
+    let mut client = cbstats(&kedge);
+    for group in ["vbucket-seqno", "vbucket-seqno 3", "vbucket-seqno 4"] {
+        stat(&mut client, group).unwrap();
+    }
+    let timings = histograms(&stat(&mut client, "stat-timings").unwrap());
+    let total = |name| timings[name].iter().map(|range| range.2).sum::<u64>();
+    assert_eq!(total("stat:vbucket-seqno"), 1);
+    assert_eq!(total("stat:vbucket-seqno.single"), 2);
 }

@@ -12,7 +12,7 @@ use kedge_vbucket::{NodeName, Topology};
 
 use crate::client::{Client, Reply};
 use crate::server::{Kedge, PASSWORD, Setup};
-use crate::stats::stat;
+use crate::stats::{stat, stat_with};
 
 /// Longer than anything takes that works.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -373,6 +373,10 @@ fn statistics_tell_of_both_ends() {
     assert_eq!(of_consumer["ep_dcp_consumer_count"], "1");
     assert_eq!(of_consumer[&format!("{name}:connected")], "true");
     assert_eq!(of_consumer[&format!("{name}:stream_{vb}_acked_seqno")], "5");
+    let as_json = stat_with(&mut client, "dcp", r#"{"stream_format":"json"}"#).unwrap();
+    let stream: serde_json::Value =
+        serde_json::from_str(&as_json[&format!("{name}:stream_{vb}")]).unwrap();
+    assert_eq!(stream["acked_seqno"], 5);
     let general = stat(&mut client, "").unwrap();
     assert_eq!(general["replication_following"], "16");
     assert_eq!(general["replication_links_up"], "1");

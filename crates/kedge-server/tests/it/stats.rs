@@ -14,9 +14,24 @@ use crate::server::{Kedge, PASSWORD, Setup};
 use crate::subdoc::{call, spec};
 
 pub(crate) fn stat(client: &mut Client, group: &str) -> Result<HashMap<String, String>, Status> {
+    stat_with(client, group, "")
+}
+
+/// The same, with arguments as JSON.
+pub(crate) fn stat_with(
+    client: &mut Client,
+    group: &str,
+    arguments: &str,
+) -> Result<HashMap<String, String>, Status> {
+    let datatype = match arguments {
+        "" => Datatype::RAW,
+        _ => Datatype::JSON,
+    };
     client.send(
         &Frame {
             key: group.into(),
+            value: arguments.into(),
+            datatype,
             ..Frame::new(Opcode::Stat, 77)
         }
         .bytes(),

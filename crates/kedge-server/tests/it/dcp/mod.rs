@@ -190,7 +190,7 @@ impl Follower {
     }
 
     /// The keys of the mutations that come next, `count` of them, and the last seqno.
-    fn mutations(&mut self, count: usize) -> (Vec<String>, u64) {
+    pub(crate) fn mutations(&mut self, count: usize) -> (Vec<String>, u64) {
         let (mut keys, mut last) = (Vec::new(), 0);
         while keys.len() < count {
             match self.next() {
