@@ -18,7 +18,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
@@ -162,6 +162,8 @@ pub struct BucketRegistry {
     generation: AtomicU64,
     /// Held while a change is made.
     change: Mutex<()>,
+    /// Directories that were not served when they were last looked for.
+    unserved: AtomicUsize,
 }
 
 impl std::fmt::Debug for BucketRegistry {
@@ -197,14 +199,17 @@ impl BucketRegistry {
         } else {
             open_cluster(&setup, ports, entries)?
         };
-        Ok(Self {
+        let registry = Self {
             setup,
             cluster: Arc::new(cluster),
             buckets: ArcSwap::from_pointee(buckets),
             keepers: Mutex::new(keepers),
             generation: AtomicU64::new(1),
             change: Mutex::new(()),
-        })
+            unserved: AtomicUsize::new(0),
+        };
+        registry.find_unserved()?;
+        Ok(registry)
     }
 
     /// The cluster map, which names the buckets that are here.
@@ -312,6 +317,8 @@ impl BucketRegistry {
             bucket = name,
             "the bucket is served again, as an operator wished"
         );
+        // It is served, whatever the disk says now; who looks next counts again.
+        let _ = self.find_unserved();
         self.cluster.put_bucket(shown)?;
         Ok(bucket)
     }
@@ -322,10 +329,31 @@ impl BucketRegistry {
     /// `Disk`.
     pub fn unserved(&self) -> Result<Vec<Unserved>, RegistryError> {
         let _one_at_a_time = self.change.lock();
+        self.find_unserved()
+    }
+
+    /// Counts the directories of buckets that are not served anew, for [`BucketRegistry::stats`]. The last count stays while
+    /// a change is made, or when the disk gives an error.
+    pub fn count_unserved(&self) {
+        if let Some(_one_at_a_time) = self.change.try_lock() {
+            let _ = self.find_unserved();
+        }
+    }
+
+    /// Calls `each` with the name and value of each statistic. Never blocks.
+    pub fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
+        let unserved = self.unserved.load(Ordering::Relaxed);
+        each("unserved_directories", &unserved.to_string());
+    }
+
+    /// For one who holds the lock of changes, as a bucket that is being made is not served yet.
+    fn find_unserved(&self) -> Result<Vec<Unserved>, RegistryError> {
         let buckets = self.buckets.load();
         let is_served = |name: &str| buckets.contains_key(name);
         let (disk, data_dir) = (&*self.setup.disk, &self.setup.data_dir);
-        Ok(directories::unserved(disk, data_dir, is_served)?)
+        let unserved = directories::unserved(disk, data_dir, is_served)?;
+        self.unserved.store(unserved.len(), Ordering::Relaxed);
+        Ok(unserved)
     }
 
     /// Changes settings of a bucket. Clients hear of a new revision of the map, so that they look again.

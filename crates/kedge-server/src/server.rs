@@ -236,11 +236,13 @@ impl Server {
             stats: {
                 let (counts, dcp) = (metrics.clone(), dcp.clone());
                 let (replicator, requests) = (replicator.clone(), request_memory.clone());
+                let registry = registry.clone();
                 Box::new(move |each| {
                     counts.stats(each);
                     requests.stats(each);
                     dcp.stats(each);
                     replicator.stats(each);
+                    registry.stats(each);
                 })
             },
             pools: pools.clone(),

@@ -295,6 +295,7 @@ pub(crate) fn general(shared: &Shared, bucket: Option<&Bucket>, each: Each<'_>) 
     shared.request_memory.stats(each);
     shared.dcp.stats(each);
     shared.replicator.stats(each);
+    shared.registry.stats(each);
     let Some(bucket) = bucket else {
         return;
     };

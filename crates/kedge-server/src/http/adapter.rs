@@ -79,6 +79,10 @@ impl Buckets for BucketRegistry {
         Ok(Self::unserved(self)?)
     }
 
+    fn count_unserved(&self) {
+        Self::count_unserved(self);
+    }
+
     fn adopt(&self, name: &str) -> Result<(), BucketsError> {
         Self::adopt(self, name)?;
         Ok(())

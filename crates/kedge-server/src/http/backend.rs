@@ -71,6 +71,8 @@ pub trait Buckets: Send + Sync + 'static {
     /// # Errors
     /// `Failed`.
     fn unserved(&self) -> Result<Vec<Unserved>, BucketsError>;
+    /// Counts them anew for the statistics.
+    fn count_unserved(&self);
     /// Serves a bucket whose directory is there and is not served.
     ///
     /// # Errors

@@ -329,7 +329,14 @@ fn a_bucket_that_lost_its_settings_is_left_alone_until_it_is_adopted() {
         assert_eq!(contents(&path), before);
     }
     let registry = on_disk(dir.path()).unwrap();
+    let unserved = || {
+        let mut all = Vec::new();
+        registry.stats(&mut |name, value| all.push(format!("{name} {value}")));
+        all
+    };
+    assert_eq!(unserved(), ["unserved_directories 1"]);
     let bucket = registry.adopt("b").unwrap();
+    assert_eq!(unserved(), ["unserved_directories 0"]);
     bucket.wait_loaded().unwrap();
     assert_eq!(bucket.config().quota_bytes, 64 << 20);
     assert_eq!(registry.manifest("b").unwrap().uid, ManifestUid(1));

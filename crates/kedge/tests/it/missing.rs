@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use kedge::client::Connection;
 use kedge_types::Status;
 
-use crate::process::{PASSWORD, PATIENCE, Server, kedge, run, serve};
+use crate::process::{PASSWORD, PATIENCE, Server, administrator, kedge, run, serve};
 
-fn write(server: &Server, name: &str) {
+pub(crate) fn write(server: &Server, name: &str) {
     let written = server.connect().set(name.as_bytes(), b"1", None);
     written.expect("a write");
 }
@@ -26,7 +27,7 @@ fn has(server: &Server, name: &str) -> bool {
     }
 }
 
-fn stop(server: Server) -> String {
+pub(crate) fn stop(server: Server) -> String {
     server.signal(rustix::process::Signal::TERM);
     let (status, stderr) = server.wait();
     assert!(status.success(), "{stderr}");
@@ -63,6 +64,14 @@ fn a_bucket_without_its_settings_waits_for_an_order() {
     assert_eq!(code, Some(0));
     assert!(listed.contains("not served: default ("), "{listed}");
     assert!(listed.contains("kedge bucket adopt default"), "{listed}");
+    // No bucket can be selected.
+    let host = server.kv.ip().to_string();
+    let connection = Connection::open(&host, server.kv.port(), PATIENCE);
+    let mut connection = connection.expect("a connection");
+    connection.login(&administrator()).expect("a login");
+    let stats = connection.stat("").expect("statistics");
+    let unserved = ("unserved_directories".to_owned(), "1".to_owned());
+    assert!(stats.contains(&unserved), "{stats:?}");
     let (code, _, why) = bucket(&server, &["create", "default"]);
     assert_ne!(code, Some(0));
     assert!(why.contains("kedge bucket adopt default"), "{why}");
@@ -97,7 +106,7 @@ fn users_that_were_there_are_missed() {
     assert!(users.exists());
 }
 
-fn segments(dir: &Path) -> Vec<PathBuf> {
+pub(crate) fn segments(dir: &Path) -> Vec<PathBuf> {
     let files = std::fs::read_dir(dir.join("buckets/default/log")).expect("a log");
     let files = files.map(|file| file.expect("a name").path());
     files

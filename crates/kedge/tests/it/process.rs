@@ -167,12 +167,20 @@ impl Server {
     }
 }
 
-/// A logged-in connection with the bucket `default`. PLAIN, as a debug build takes its time with SCRAM.
+/// The administrator that servers of tests have. PLAIN, as a debug build takes its time with SCRAM.
+pub(crate) fn administrator() -> Login {
+    Login {
+        user: USER.to_owned(),
+        password: PASSWORD.to_owned(),
+        mechanism: Mechanism::Plain,
+    }
+}
+
+/// A logged-in connection with the bucket `default`.
 pub(crate) fn connect_to(kv: SocketAddr, password: &str) -> Result<Connection, ClientError> {
     let login = Login {
-        user: USER.to_owned(),
         password: password.to_owned(),
-        mechanism: Mechanism::Plain,
+        ..administrator()
     };
     Connection::ready(&kv.ip().to_string(), kv.port(), &login, "default", PATIENCE)
 }

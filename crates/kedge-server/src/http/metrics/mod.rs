@@ -12,6 +12,9 @@ mod server_rows;
 mod tasks;
 mod text;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::http::HeaderMap;
 use kedge_auth::Privilege;
 use kedge_bucket::{Timing, TimingSnapshot, TimingUnit};
@@ -21,6 +24,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
+use tokio::task::spawn_blocking;
 
 pub(super) use bucket_rows::BUCKET;
 use cluster::ClusterSample;
@@ -215,9 +219,21 @@ impl Sample {
     }
 }
 
+/// How long a scrape waits for a look at the data directory: a disk that hangs must not hide all other figures.
+const LOOK_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// Someone may have put directories of buckets there, or moved them away, since they were last counted.
+async fn count_unserved(state: &Arc<HttpState>) {
+    let state = state.clone();
+    let counted = spawn_blocking(move || state.parts.buckets.count_unserved());
+    // Without an answer the last count stands.
+    let _ = tokio::time::timeout(LOOK_TIMEOUT, counted).await;
+}
+
 /// `GET /metrics`.
 pub(crate) async fn metrics(call: Call, headers: HeaderMap) -> Handled {
     call.caller.require(Privilege::Stats, None)?;
+    count_unserved(&call.state).await;
     let mut registry = Registry::default();
     registry.register_collector(Box::new(Sample::take(&call.state)));
     let mut text = String::new();

@@ -185,6 +185,12 @@ pub(in crate::http) const SERVER: &[Row] = &[
         "Bytes that DCP consumers with flow control have not acknowledged",
     ),
     (
+        "unserved_directories",
+        "kedge_unserved_directories",
+        false,
+        "Directories of buckets on this node that the server leaves alone and does not serve",
+    ),
+    (
         "replication_links",
         "kedge_replication_links",
         false,

@@ -155,10 +155,32 @@ fn metrics_say_what_the_statistics_say() {
     let replicator = Replicator::new(&server.registry, &Arc::new(SystemClock::new())).unwrap();
     replicator.stats(&mut note);
     replicator.stop();
+    server.registry.stats(&mut note);
     crate::http::places::Places::default().stats(&mut note);
     for (stat, ..) in metrics::SERVER {
         assert!(stats.iter().any(|known| known == stat), "{stat}");
     }
+}
+
+/// Only the log of the start and a list that nobody asks for named them.
+#[test]
+fn metrics_count_directories_that_are_not_served() {
+    let server = Server::start();
+    let count = || {
+        let text = server.get("/metrics").body;
+        let mut lines = text.lines();
+        let value = lines.find_map(|line| line.strip_prefix("kedge_unserved_directories "));
+        value.map(str::to_owned)
+    };
+    assert_eq!(count().as_deref(), Some("0.0"));
+    let lost = server.dir.path().join("buckets/lost");
+    std::fs::create_dir(&lost).unwrap();
+    std::fs::write(lost.join("0.couch.1"), "").unwrap();
+    assert_eq!(count().as_deref(), Some("1.0"));
+    let stats = server.get("/kedge/stats").json();
+    assert_eq!(stats["server"]["unserved_directories"], "1");
+    std::fs::remove_dir_all(&lost).unwrap();
+    assert_eq!(count().as_deref(), Some("0.0"));
 }
 
 #[test]

@@ -192,15 +192,19 @@ fn parts(registry: &Arc<BucketRegistry>, pools: &Arc<TaskPools>, data_dir: PathB
         node: None,
         cluster: registry.cluster().clone(),
         users: Arc::new(Users::new(root(), Box::new(|_| Ok(())))),
-        stats: Box::new(|each| {
-            each("curr_connections", "3");
-            each("version", "text");
-            for (stat, ..) in super::metrics::SERVER {
-                if *stat != "curr_connections" {
-                    each(stat, "1");
+        stats: {
+            let registry = registry.clone();
+            Box::new(move |each| {
+                each("curr_connections", "3");
+                each("version", "text");
+                registry.stats(each);
+                for (stat, ..) in super::metrics::SERVER {
+                    if !["curr_connections", "unserved_directories"].contains(stat) {
+                        each(stat, "1");
+                    }
                 }
-            }
-        }),
+            })
+        },
         pools: pools.clone(),
         data_dir,
         hosts: AllowedHosts::new(["kedge.example".to_owned()]),
