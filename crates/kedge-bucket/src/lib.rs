@@ -81,8 +81,11 @@ pub use dropping::{DROPPING_FILE, finish_drop, remove_but_last};
 pub use error::BucketError;
 pub use fetch::Fetch;
 pub use import::{import_files, vbuckets_of_files};
+pub use kedge_log::{ListedSegments, catalog_path as log_catalog};
 pub use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, StreamRequest};
-pub use kedge_storage::{CompactPhase, CompactionFigures, FileFigures, Import, Imported};
+pub use kedge_storage::{
+    CompactPhase, CompactionFigures, FileFigures, Import, Imported, ListedFiles,
+};
 pub use kedge_vbucket::{
     Change, CheckpointFigures, CursorFigures, DurabilityFigures, FailoverTable, FrequencyCounts,
     HashFigures, KeyFigures, KeyValidity, LevelCounts, NodeName, ReceiveError, Received, Resume,
@@ -93,7 +96,9 @@ pub use kedge_vbucket::{
     MinRatio, Modify, Mutated, ObserveSeqno, ObserveState, Parts, Patches, ScanEnd, ScanFound,
     ScanPart, StoreMode, VbState, any_long_value,
 };
+pub use mark::DIRECT_FILE;
 pub use memory::{MemoryChange, MemoryConfig, WarmupBehavior};
+pub use open::LOG_DIR;
 pub use outcome::Outcome;
 pub use queries::VbFigures;
 pub use rollback::RolledBack;

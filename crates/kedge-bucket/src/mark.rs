@@ -6,8 +6,8 @@
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 use std::path::Path;
 
-/// The file in the bucket's directory.
-const NAME: &str = "direct";
+/// The mark in the directory of a bucket without a commit log. A log that is there too is void.
+pub const DIRECT_FILE: &str = "direct";
 const OPEN: &[u8] = b"open\n";
 const CLEAN: &[u8] = b"clean\n";
 
@@ -23,7 +23,7 @@ pub(crate) enum Mark {
 impl Mark {
     /// Reads the mark; `None` if there is none.
     pub(crate) fn read(disk: &dyn Disk, dir: &Path) -> Result<Option<Self>, DiskError> {
-        let path = dir.join(NAME);
+        let path = dir.join(DIRECT_FILE);
         if !disk.exists(&path)? {
             return Ok(None);
         }
@@ -42,12 +42,12 @@ impl Mark {
             Self::Open => OPEN,
             Self::Clean => CLEAN,
         };
-        replace_file(disk, &dir.join(NAME), text)
+        replace_file(disk, &dir.join(DIRECT_FILE), text)
     }
 
     /// Removes the mark, durably.
     pub(crate) fn remove(disk: &dyn Disk, dir: &Path) -> Result<(), DiskError> {
-        disk.remove(&dir.join(NAME))?;
+        disk.remove(&dir.join(DIRECT_FILE))?;
         disk.sync_dir(dir)
     }
 }

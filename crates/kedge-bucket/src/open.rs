@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The folder of the log in a bucket's directory.
-pub(crate) const LOG_DIR: &str = "log";
+pub const LOG_DIR: &str = "log";
 
 /// The task that loads a bucket.
 struct Warmup {

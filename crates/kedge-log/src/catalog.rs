@@ -53,7 +53,8 @@ struct State {
 }
 
 /// Where the catalog of the log in `dir` is.
-pub(crate) fn catalog_path(dir: &Path) -> PathBuf {
+#[must_use]
+pub fn catalog_path(dir: &Path) -> PathBuf {
     let mut name = OsString::from(dir);
     name.push(".catalog");
     name.into()
@@ -155,7 +156,8 @@ fn encode(range: Range) -> [u8; BYTES] {
     bytes
 }
 
-fn decode(bytes: &[u8]) -> Option<Range> {
+/// The segments that a catalog says were there; `None` if the bytes are none.
+pub(crate) fn decode(bytes: &[u8]) -> Option<Range> {
     let bytes: &[u8; BYTES] = bytes.try_into().ok()?;
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
     let range = Range {

@@ -25,6 +25,7 @@ mod catalog;
 mod config;
 mod error;
 mod format;
+mod listed;
 mod log;
 mod pool;
 mod recovery;
@@ -35,8 +36,10 @@ use std::fmt;
 use kedge_types::VbId;
 
 pub use batch::{Batch, MAX_PAYLOAD_BYTES};
+pub use catalog::catalog_path;
 pub use config::{LogConfig, RecoveryMode};
 pub use error::{LogError, Problem};
+pub use listed::{ListedSegments, SegmentsCompared};
 pub use log::{Log, LogStats};
 pub use pool::{SegmentPreparer, Step};
 pub use recovery::{Place, RecoveryReport};

@@ -38,7 +38,7 @@ use parking_lot::Mutex;
 
 use self::alone::StateFile;
 use self::directories::Directory;
-pub use self::directories::Unserved;
+pub use self::directories::{Unserved, is_remainder};
 use self::manifests::Keepers;
 use crate::server::files_for_buckets;
 use crate::state_files::StateFileError;
@@ -147,6 +147,8 @@ pub struct RegistrySetup {
 
 /// What a node that runs alone keeps of the cluster map.
 pub(crate) const ALONE_FILE: &str = "cluster.json";
+/// The settings in a bucket's directory.
+const CONFIG_FILE: &str = "bucket.json";
 /// However few files the process may open, a bucket keeps so many.
 const OPEN_FILES_MIN: u32 = 16;
 
@@ -493,7 +495,9 @@ pub fn check_name(name: &str) -> Result<(), RegistryError> {
     Ok(())
 }
 
-fn buckets_dir(data_dir: &Path) -> PathBuf {
+/// The directory of all buckets in a data directory.
+#[must_use]
+pub fn buckets_dir(data_dir: &Path) -> PathBuf {
     data_dir.join("buckets")
 }
 
@@ -502,7 +506,7 @@ fn bucket_dir(data_dir: &Path, name: &str) -> PathBuf {
 }
 
 fn config_path(dir: &Path) -> PathBuf {
-    dir.join("bucket.json")
+    dir.join(CONFIG_FILE)
 }
 
 /// The settings that a bucket was left with; `None` when there is no such bucket.

@@ -93,10 +93,18 @@ fn read(disk: &dyn Disk, list: &Path) -> Result<BTreeSet<String>, StateFileError
         return Ok(BTreeSet::new());
     }
     let bytes = read_file(disk, list)?;
-    serde_json::from_slice(&bytes).map_err(|why| StateFileError::Damaged {
+    listed(&bytes).map_err(|why| StateFileError::Damaged {
         list: list.to_owned(),
         why,
     })
+}
+
+/// The names on a list.
+///
+/// # Errors
+/// Bytes that are no list of names.
+pub fn listed(list: &[u8]) -> Result<BTreeSet<String>, serde_json::Error> {
+    serde_json::from_slice(list)
 }
 
 fn list_of(path: &Path) -> PathBuf {

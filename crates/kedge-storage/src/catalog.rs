@@ -26,6 +26,8 @@ const VERSION: u32 = 1;
 /// A sector of its own, so that no write of an entry touches the header.
 const HEADER_BYTES: usize = 512;
 const ENTRY_BYTES: usize = 32;
+/// Their numbers have 16 bits.
+const VBUCKETS_MAX: u32 = 1 << 16;
 
 /// The entry of a vBucket that has a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,7 +138,7 @@ impl Catalog {
 }
 
 /// Returns whether a vBucket's files are as its entry says.
-fn judge(entry: Entry, found: Stock) -> Judged {
+pub(crate) fn judge(entry: Entry, found: Stock) -> Judged {
     if found.revision < entry.revision && found.put_away < entry.revision {
         return Judged {
             missing: Some(entry.revision),
@@ -196,12 +198,24 @@ fn encode_entry(vb: VbId, entry: Option<Entry>) -> [u8; ENTRY_BYTES] {
 
 /// The entries of so many vBuckets; `None` if it is no catalog of so many. An entry that is torn is none.
 fn decode(bytes: &[u8], vbuckets: usize) -> Option<Vec<Option<Entry>>> {
+    let read = read(bytes)?;
+    let entries = read.into_iter().map(|entry| entry.ok().flatten());
+    Some(entries.collect()).filter(|entries: &Vec<_>| entries.len() == vbuckets)
+}
+
+/// An entry whose checksum is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Torn;
+
+/// The entries of as many vBuckets as the catalog says; `None` if it is no catalog.
+pub(crate) fn read(bytes: &[u8]) -> Option<Vec<Result<Option<Entry>, Torn>>> {
     let header = bytes.get(..HEADER_BYTES)?;
+    let vbuckets = u32_at(header, 12);
     let is_one = header[..8] == *MAGIC
         && u32_at(header, 8) == VERSION
-        && u32_at(header, 12) == vbuckets as u32
         && u32_at(header, 16) == crc32c::crc32c(&header[..16])
-        && bytes.len() == HEADER_BYTES + ENTRY_BYTES * vbuckets;
+        && vbuckets <= VBUCKETS_MAX
+        && bytes.len() == HEADER_BYTES + ENTRY_BYTES * vbuckets as usize;
     let entries = bytes[HEADER_BYTES..].chunks_exact(ENTRY_BYTES);
     is_one.then(|| {
         let entry = |(bytes, vb)| decode_entry(bytes, VbId(vb));
@@ -209,14 +223,17 @@ fn decode(bytes: &[u8], vbuckets: usize) -> Option<Vec<Option<Entry>>> {
     })
 }
 
-fn decode_entry(bytes: &[u8], vb: VbId) -> Option<Entry> {
+fn decode_entry(bytes: &[u8], vb: VbId) -> Result<Option<Entry>, Torn> {
     let is_sound = u32_at(bytes, 0) == crc32c::crc32c(&bytes[4..])
         && u16::from_le_bytes([bytes[4], bytes[5]]) == vb.get();
     let entry = Entry {
         revision: Revision(u64_at(bytes, 8)),
         header_at: u64_at(bytes, 16),
     };
-    (is_sound && entry.revision > Revision(0)).then_some(entry)
+    if !is_sound {
+        return Err(Torn);
+    }
+    Ok((entry.revision > Revision(0)).then_some(entry))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {

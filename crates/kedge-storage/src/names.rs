@@ -106,40 +106,37 @@ impl Stock {
     }
 }
 
-/// What there is of each vBucket. Older files go, and so does what is not complete, what was deleted, and the marks of
-/// deletions after which there is a file again. Files of vBuckets that there are none of are left alone.
-pub(crate) fn take_stock(
-    disk: &dyn Disk,
-    dir: &Path,
-    vbuckets: u16,
-) -> Result<Vec<Stock>, StorageError> {
-    remove_leftovers(disk, dir)?;
-    let count = usize::from(vbuckets);
-    let mut files: Vec<Vec<Revision>> = vec![Vec::new(); count];
-    let mut marks: Vec<Vec<Revision>> = vec![Vec::new(); count];
-    let mut put_away = vec![Revision(0); count];
+/// What there is of each of so many vBuckets by the names in a directory, and the names that are of no use any more: older
+/// files, what is not complete, what was deleted, and the marks of deletions after which there is a file again.
+pub(crate) fn sort_out<'a>(
+    names: impl Iterator<Item = &'a str>,
+    vbuckets: usize,
+) -> (Vec<Stock>, Vec<String>) {
+    let mut files: Vec<Vec<Revision>> = vec![Vec::new(); vbuckets];
+    let mut marks: Vec<Vec<Revision>> = vec![Vec::new(); vbuckets];
+    let mut put_away = vec![Revision(0); vbuckets];
     let mut needless = Vec::new();
-    for name in disk.list(dir)? {
+    for name in names {
         let is_boot =
-            parse(&name).is_some_and(|(vb, rest)| rest == BOOT && usize::from(vb.get()) < count);
+            parse(name).is_some_and(|(vb, rest)| rest == BOOT && usize::from(vb.get()) < vbuckets);
         if is_boot {
-            needless.push(name);
-        } else if let Some((vb, revision)) = revision_of(&name) {
+            needless.push(name.to_owned());
+        } else if let Some((vb, revision)) = revision_of(name) {
             files
                 .get_mut(vb.index())
                 .into_iter()
                 .for_each(|of| of.push(revision));
-        } else if let Some((vb, revision)) = deleted_of(&name) {
+        } else if let Some((vb, revision)) = deleted_of(name) {
             marks
                 .get_mut(vb.index())
                 .into_iter()
                 .for_each(|of| of.push(revision));
-        } else if let Some((vb, revision)) = damaged_of(&name) {
+        } else if let Some((vb, revision)) = damaged_of(name) {
             let newest = put_away.get_mut(vb.index()).into_iter();
             newest.for_each(|newest| *newest = revision.max(*newest));
         }
     }
-    let mut stock = Vec::with_capacity(count);
+    let mut stock = Vec::with_capacity(vbuckets);
     for ((mut files, mut marks), vb) in files.into_iter().zip(marks).zip(0..) {
         files.sort_unstable();
         marks.sort_unstable();
@@ -165,6 +162,19 @@ pub(crate) fn take_stock(
             put_away: put_away[usize::from(vb)],
         });
     }
+    (stock, needless)
+}
+
+/// What there is of each vBucket. Names that are of no use any more go. Files of vBuckets that there are none of are left
+/// alone.
+pub(crate) fn take_stock(
+    disk: &dyn Disk,
+    dir: &Path,
+    vbuckets: u16,
+) -> Result<Vec<Stock>, StorageError> {
+    remove_leftovers(disk, dir)?;
+    let names = disk.list(dir)?;
+    let (stock, needless) = sort_out(names.iter().map(String::as_str), usize::from(vbuckets));
     if !needless.is_empty() {
         // Before anything goes that a name makes needless which may be in the kernel's memory only.
         disk.sync_dir(dir)?;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use kedge_bucket::{BucketConfig, DROPPING_FILE, finish_drop, remove_but_last};
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 
-use super::{RegistryError, bucket_dir, buckets_dir, config_path, read_config};
+use super::{CONFIG_FILE, RegistryError, bucket_dir, buckets_dir, config_path, read_config};
 
 /// The mark of a bucket that is being made.
 const CREATING_FILE: &str = "creating";
@@ -50,10 +50,13 @@ pub(super) fn look(disk: &dyn Disk, dir: &Path) -> Result<Directory, DiskError> 
         }
         Err(error) => return Err(error),
     };
+    Ok(directory_of(&names))
+}
+
+/// What a directory of `buckets` with files of these names is.
+fn directory_of(names: &[String]) -> Directory {
     let has = |file: &str| names.iter().any(|name| name == file);
-    let settings = config_path(dir);
-    let settings = settings.file_name().and_then(|name| name.to_str());
-    Ok(if settings.is_some_and(has) {
+    if has(CONFIG_FILE) {
         Directory::Bucket
     } else if has(DROPPING_FILE) {
         Directory::Dropping
@@ -63,7 +66,17 @@ pub(super) fn look(disk: &dyn Disk, dir: &Path) -> Result<Directory, DiskError> 
         Directory::Nothing
     } else {
         Directory::Unknown
-    })
+    }
+}
+
+/// Returns whether a directory with files of these names is what is left of a bucket that was not made, or not dropped, to
+/// the end. The next start removes it.
+#[must_use]
+pub fn is_remainder(names: &[String]) -> bool {
+    matches!(
+        directory_of(names),
+        Directory::Creating | Directory::Dropping
+    )
 }
 
 /// A directory of `buckets` that is not served.

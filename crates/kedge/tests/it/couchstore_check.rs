@@ -8,7 +8,7 @@ use crate::couchstore::{copy, damage, golden, large_file, tool};
 use crate::process::{PATIENCE, kedge, run};
 
 /// The line of a file, the line of all, and the exit code.
-fn check(args: &[&str], path: &Path) -> (Option<i32>, Vec<Value>, Value) {
+pub(crate) fn check(args: &[&str], path: &Path) -> (Option<i32>, Vec<Value>, Value) {
     let (code, mut lines, stderr) = tool(&[&["check", "--json"], args].concat(), path);
     assert_eq!(stderr, "");
     let total = lines.pop().expect("a line of all")["total"].clone();

@@ -1,6 +1,7 @@
 //! Tests of the real process, over its real ports.
 
 mod bucket_settings;
+mod check_catalogs;
 mod cluster;
 mod collections;
 mod couchstore;

@@ -1,6 +1,10 @@
-//! `kedge check`: whether couchstore files are whole, and say the same wherever they say something twice.
+//! `kedge check`: whether couchstore files are whole, and say the same wherever they say something twice; and whether the
+//! files are there that the catalogs of a bucket's directory list.
+//!
+//! Invariant: nothing is written, and no right to write is needed.
 
 mod file;
+mod listed;
 mod names;
 mod report;
 
@@ -11,16 +15,20 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use kedge_couchstore::OnDamage;
 
+use self::listed::Listed;
+use self::names::{Directory, Given, Named};
 use self::report::{FileReport, Totals};
 use super::{FileError, Keys};
 use crate::output;
 
 /// Check couchstore files: every node, both trees against each other, every body, all metadata
 ///
+/// Of a bucket's directory it also reports files that have to be there by the directory's catalogs, and are missing or were cut.
+///
 /// Exit codes: 0 all is well, 1 damage was found, 2 something cannot be read.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct CheckArgs {
-    /// A file such as data/0.couch.1, or a directory of such
+    /// A file such as data/0.couch.1, a directory of such, or a data directory for all its buckets
     #[arg(required = true, value_name = "FILE|DIR")]
     paths: Vec<PathBuf>,
     /// Check older commits, too, as far back as the file has them
@@ -38,15 +46,22 @@ pub(crate) struct CheckArgs {
 /// # Errors
 /// [`FileError`] when nothing can be checked at all.
 pub(crate) fn run(args: &CheckArgs) -> Result<u8, FileError> {
-    let files = names::files(&args.paths)?;
+    let work = work(&args.paths)?;
+    let count = work.len();
     let strict = args.keys.options(OnDamage::Refuse)?;
     let mut shown = Shown::new(!args.json && io::stderr().is_terminal());
     let mut totals = Totals::default();
-    for (number, named) in files.iter().enumerate() {
-        shown.next_file(number + 1, files.len());
-        let mut report = FileReport::new(named);
-        file::check(&mut report, &strict, args.every_header, &mut shown);
-        shown.hide();
+    for (work, number) in work.into_iter().zip(1..) {
+        let report = match work {
+            Work::Done(report) => *report,
+            Work::File(named) => {
+                shown.next_file(number, count);
+                let mut report = FileReport::new(&named);
+                file::check(&mut report, &strict, args.every_header, &mut shown);
+                shown.hide();
+                report
+            }
+        };
         totals.add(&report);
         output::print(&if args.json {
             report.json()
@@ -56,10 +71,50 @@ pub(crate) fn run(args: &CheckArgs) -> Result<u8, FileError> {
     }
     if args.json {
         output::print(&totals.json())?;
-    } else if files.len() > 1 {
+    } else if count > 1 {
         output::print(&totals.text())?;
     }
     Ok(totals.exit_code())
+}
+
+/// One line of the answer.
+enum Work {
+    /// About a catalog, or a file that it lists and that is missing.
+    Done(Box<FileReport>),
+    /// A couchstore file that is to be checked.
+    File(Named),
+}
+
+/// Reads the catalogs and names in all that is asked for.
+fn work(paths: &[PathBuf]) -> Result<Vec<Work>, FileError> {
+    let mut work = Vec::new();
+    for path in paths {
+        let before = work.len();
+        for given in names::given(path)? {
+            match given {
+                Given::File(named) => work.push(Work::File(named)),
+                Given::Directory(directory) => work.extend(of_directory(&directory)?),
+            }
+        }
+        if work.len() == before {
+            return Err(names::nothing_in(path));
+        }
+    }
+    Ok(work)
+}
+
+fn of_directory(directory: &Directory) -> Result<Vec<Work>, FileError> {
+    let dir = &directory.path;
+    let listed = Listed::read(dir)?;
+    let mut files = names::in_directory(dir)?;
+    if files.is_empty() && listed.reports.is_empty() && !directory.may_be_empty {
+        return Err(names::nothing_in(dir));
+    }
+    for named in &mut files {
+        listed.mark(named);
+    }
+    let done = listed.reports.into_iter().map(Box::new).map(Work::Done);
+    Ok(done.chain(files.into_iter().map(Work::File)).collect())
 }
 
 /// How far the check of a file is, on a terminal.

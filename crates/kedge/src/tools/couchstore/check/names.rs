@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use kedge_disk::{DiskError, Operation};
+use kedge_server::registry::buckets_dir;
 
 use super::super::FileError;
 
@@ -14,6 +15,22 @@ pub(super) struct Named {
     pub(super) path: PathBuf,
     /// What the name says; `None` for any other name.
     pub(super) revision: Option<Revision>,
+    /// Where the catalog of its directory has the header of a durable commit, in bytes.
+    pub(super) committed_at: Option<u64>,
+    /// The catalog of its directory does not list it.
+    pub(super) is_unlisted: bool,
+}
+
+impl Named {
+    pub(super) fn new(path: PathBuf) -> Self {
+        let revision = path.file_name().and_then(|name| parse(name.to_str()?));
+        Self {
+            path,
+            revision,
+            committed_at: None,
+            is_unlisted: false,
+        }
+    }
 }
 
 /// The contents of a vBucket move to a file of the next revision when they are compacted.
@@ -34,36 +51,62 @@ impl Revision {
     }
 }
 
-/// The files of the command line, and those in its directories.
-pub(super) fn files(paths: &[PathBuf]) -> Result<Vec<Named>, FileError> {
-    let mut files = Vec::new();
-    for path in paths {
-        if path.is_dir() {
-            files.extend(in_directory(path)?);
-        } else {
-            let revision = path.file_name().and_then(|name| parse(name.to_str()?));
-            let path = path.clone();
-            files.push(Named { path, revision });
-        }
-    }
-    Ok(files)
+/// A directory to check.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Directory {
+    pub(super) path: PathBuf,
+    /// Nobody said that there are files: it was found in a data directory, or is one.
+    pub(super) may_be_empty: bool,
 }
 
-fn in_directory(dir: &Path) -> Result<Vec<Named>, FileError> {
+/// What stands on the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Given {
+    File(Named),
+    Directory(Directory),
+}
+
+/// What one argument stands for: a file, a directory, or a data directory and those of all its buckets.
+pub(super) fn given(path: &Path) -> Result<Vec<Given>, FileError> {
+    if !path.is_dir() {
+        return Ok(vec![Given::File(Named::new(path.to_owned()))]);
+    }
+    let buckets = buckets_dir(path);
+    let is_data = buckets.is_dir();
+    let directory = |path: PathBuf| {
+        Given::Directory(Directory {
+            path,
+            may_be_empty: is_data,
+        })
+    };
+    let mut given = vec![directory(path.to_owned())];
+    if is_data {
+        let mut found: Vec<PathBuf> = list(&buckets)?.iter().map(|it| buckets.join(it)).collect();
+        found.retain(|path| path.is_dir());
+        found.sort();
+        given.extend(found.into_iter().map(directory));
+    }
+    Ok(given)
+}
+
+/// The names in a directory that are UTF-8, as all names of the server are.
+pub(super) fn list(dir: &Path) -> Result<Vec<String>, FileError> {
     let error = |source: io::Error| {
         let error = DiskError::new(Operation::List, dir, source);
         FileError::from(kedge_couchstore::Error::from(error))
     };
-    let mut found = Vec::new();
+    let mut names = Vec::new();
     for entry in std::fs::read_dir(dir).map_err(error)? {
-        let name = entry.map_err(error)?.file_name();
-        if let Some(revision) = name.to_str().and_then(parse) {
-            found.push((dir.join(&name), revision));
-        }
+        names.extend(entry.map_err(error)?.file_name().into_string());
     }
-    if found.is_empty() {
-        let text = format!("{} has no file of the form *.couch.N", dir.display());
-        return Err(FileError::Usage(text));
+    Ok(names)
+}
+
+/// The couchstore files in a directory.
+pub(super) fn in_directory(dir: &Path) -> Result<Vec<Named>, FileError> {
+    let mut found: Vec<(PathBuf, Revision)> = Vec::new();
+    for name in list(dir)? {
+        found.extend(parse(&name).map(|revision| (dir.join(&name), revision)));
     }
     found.sort_by_cached_key(|(_, it)| (it.vbucket(), it.name.clone(), it.revision));
     // The last of each name stays: it has the highest revision.
@@ -75,10 +118,18 @@ fn in_directory(dir: &Path) -> Result<Vec<Named>, FileError> {
         revision.newest = newest.get(&revision.name).copied();
     }
     let named = found.into_iter().map(|(path, revision)| Named {
-        path,
         revision: Some(revision),
+        ..Named::new(path)
     });
     Ok(named.collect())
+}
+
+/// The error of a directory that has nothing to check.
+pub(super) fn nothing_in(dir: &Path) -> FileError {
+    FileError::Usage(format!(
+        "{} has no file of the form *.couch.N",
+        dir.display()
+    ))
 }
 
 fn parse(name: &str) -> Option<Revision> {

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use kedge_bucket::ListedFiles;
 use kedge_couchstore::kv::{Disagreement, KvError};
 use kedge_couchstore::{Checked, Entry, Error, Offset, Snapshot};
 use serde::Serialize;
@@ -63,6 +64,15 @@ impl Finding {
         }
     }
 
+    /// Something that concerns a file as a whole.
+    pub(super) fn of_file(expected: String) -> Self {
+        Finding {
+            offset: None,
+            subject: None,
+            text: expected,
+        }
+    }
+
     fn text(&self) -> String {
         let mut text = String::new();
         if let Some(offset) = self.offset {
@@ -80,10 +90,12 @@ impl Finding {
 pub(super) struct FileReport {
     pub(super) named: Named,
     header: Option<HeaderLine>,
+    /// What a file lists that is a catalog.
+    pub(super) lists: Option<String>,
     /// Of the newest commit.
     checked: Checked,
     commits: u64,
-    file_bytes: u64,
+    pub(super) file_bytes: u64,
     findings: Vec<Finding>,
     /// Beyond those that are kept.
     more: u64,
@@ -93,15 +105,17 @@ pub(super) struct FileReport {
 
 impl FileReport {
     pub(super) fn new(named: &Named) -> Self {
+        let unlisted = format!("{} does not list this file", ListedFiles::FILE);
         FileReport {
             named: named.clone(),
             header: None,
+            lists: None,
             checked: Checked::default(),
             commits: 0,
             file_bytes: 0,
             findings: Vec::new(),
             more: 0,
-            notes: Vec::new(),
+            notes: named.is_unlisted.then_some(unlisted).into_iter().collect(),
             error: None,
         }
     }
@@ -109,7 +123,22 @@ impl FileReport {
     pub(super) fn opened(&mut self, newest: &Snapshot) -> Result<(), Error> {
         self.file_bytes = newest.file_bytes()?;
         self.header = Some(HeaderLine::new(newest));
+        let found_at = newest.header().offset().0;
+        if let Some(committed_at) = self.named.committed_at.filter(|at| found_at < *at) {
+            self.damage(Finding {
+                offset: Some(found_at),
+                subject: None,
+                text: format!(
+                    "expected a commit at byte {committed_at}, which {} lists: the file was cut, or is an older copy",
+                    ListedFiles::FILE
+                ),
+            });
+        }
         Ok(())
+    }
+
+    pub(super) fn note(&mut self, text: String) {
+        self.notes.push(text);
     }
 
     pub(super) fn checked(&mut self, checked: &Checked) {
@@ -131,7 +160,8 @@ impl FileReport {
     pub(super) fn notes(&mut self, disagreements: &[Disagreement]) {
         // Of the newest commit only: what older ones said is history.
         if self.commits == 1 {
-            self.notes = disagreements.iter().map(ToString::to_string).collect();
+            let texts = disagreements.iter().map(ToString::to_string);
+            self.notes.extend(texts);
         }
     }
 
@@ -173,6 +203,9 @@ impl FileReport {
                  {body_bytes} bytes of bodies",
                 header.version()
             );
+        }
+        if let Some(lists) = &self.lists {
+            let _ = write!(text, ", lists {lists}");
         }
         if self.commits > 1 {
             let _ = write!(text, ", {} commits", self.commits);
@@ -224,6 +257,7 @@ impl FileReport {
             newest: newest.and_then(|newest| Some(newest == revision?.revision)),
             file_bytes: self.file_bytes,
             header: self.header.as_ref(),
+            lists: self.lists.as_deref(),
             commits: self.commits,
             live: self.checked.live,
             deleted: self.checked.deleted,
@@ -250,6 +284,9 @@ struct FileLine<'a> {
     newest: Option<bool>,
     file_bytes: u64,
     header: Option<&'a HeaderLine>,
+    /// What a catalog lists.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lists: Option<&'a str>,
     commits: u64,
     live: u64,
     deleted: u64,

@@ -1,0 +1,227 @@
+//! What the catalogs of a directory say of the files in it: which have to be there, and how far they go. Their formats are
+//! those of the crates that write them.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use kedge_bucket::{DIRECT_FILE, LOG_DIR, ListedFiles, ListedSegments, log_catalog};
+use kedge_disk::{DiskError, Operation};
+use kedge_server::registry::is_remainder;
+use kedge_server::state_files::{FILES_LIST, listed};
+
+use super::super::FileError;
+use super::names::{self, Named};
+use super::report::{FileReport, Finding};
+
+/// What was found by the catalogs of one directory.
+#[derive(Debug, Default)]
+pub(super) struct Listed {
+    /// Of each catalog, and of each file that is missing.
+    pub(super) reports: Vec<FileReport>,
+    /// Files by name, with the place of a durable commit.
+    committed: HashMap<String, u64>,
+    unlisted: HashSet<String>,
+}
+
+impl Listed {
+    /// Reads the catalogs of a directory. One that is not there lists nothing.
+    ///
+    /// # Errors
+    /// The directory cannot be read. What cannot be read in it is in the reports.
+    pub(super) fn read(dir: &Path) -> Result<Self, FileError> {
+        let mut found = Self::default();
+        let names = names::list(dir)?;
+        // Its files go one by one.
+        if is_remainder(&names) {
+            return Ok(found);
+        }
+        found.vbuckets(dir);
+        // Without a commit log, one that is there is what a crash left of its removal.
+        if !names.iter().any(|name| name == DIRECT_FILE) {
+            found.segments(dir);
+        }
+        found.state_files(dir);
+        Ok(found)
+    }
+
+    /// Tells a file what its catalog says of it.
+    pub(super) fn mark(&self, named: &mut Named) {
+        let name = named.path.file_name().and_then(|name| name.to_str());
+        if let Some(name) = name {
+            named.committed_at = self.committed.get(name).copied();
+            named.is_unlisted = self.unlisted.contains(name);
+        }
+    }
+
+    fn vbuckets(&mut self, dir: &Path) {
+        let catalog = dir.join(ListedFiles::FILE);
+        let looked = look(&catalog, dir, ListedFiles::decode, |it, later| {
+            it.unless_changed(later)
+        });
+        let Some((mut report, found)) = looked else {
+            return;
+        };
+        let Some((list, names)) = found else {
+            self.reports.push(report);
+            return;
+        };
+        let (files, all) = (list.files(), list.vbuckets());
+        report.lists = Some(format!("files of {files} of {all} vBuckets"));
+        for vb in list.torn() {
+            report.note(format!(
+                "the entry of vBucket {vb} has a wrong checksum, which a loss of power may leave: what file it had is not known"
+            ));
+        }
+        self.reports.push(report);
+        let compared = list.compare(&names);
+        for name in compared.missing {
+            self.missing(dir.join(name), ListedFiles::FILE);
+        }
+        self.committed.extend(compared.committed);
+        self.unlisted.extend(compared.unlisted);
+    }
+
+    fn segments(&mut self, dir: &Path) {
+        let log = dir.join(LOG_DIR);
+        let catalog = log_catalog(&log);
+        let looked = look(&catalog, &log, ListedSegments::decode, |it, later| {
+            it.unless_changed(later)
+        });
+        let Some((mut report, found)) = looked else {
+            return;
+        };
+        let Some((list, names)) = found else {
+            self.reports.push(report);
+            return;
+        };
+        report.lists = Some(format!("{} segments", list.segments()));
+        let compared = list.compare(&names);
+        for name in compared.unlisted {
+            report.note(format!("does not list {}", log.join(name).display()));
+        }
+        self.reports.push(report);
+        let catalog = file_name(&catalog);
+        for (first, last) in compared.missing {
+            if first == last {
+                self.missing(log.join(first), &catalog);
+                continue;
+            }
+            let expected = format!(
+                "expected this segment and those after it up to {last}: they are missing, and {catalog} lists them"
+            );
+            self.finding(log.join(first), expected);
+        }
+    }
+
+    fn state_files(&mut self, dir: &Path) {
+        let list = dir.join(FILES_LIST);
+        let bytes = match read(&list) {
+            Ok(None) => return,
+            read => read,
+        };
+        let mut report = FileReport::new(&Named::new(list));
+        let mut missing = Vec::new();
+        match bytes {
+            Err(error) => report.failed(&error),
+            Ok(bytes) => match listed(&bytes.unwrap_or_default()) {
+                Err(why) => report.damage(Finding::of_file(format!(
+                    "expected a list of names, as [\"users.json\"] is one: {why}"
+                ))),
+                Ok(names) => {
+                    report.lists = Some(format!("{} files", names.len()));
+                    let paths = names.iter().map(|name| dir.join(name));
+                    missing.extend(paths.filter(|path| is_missing(path)));
+                }
+            },
+        }
+        self.reports.push(report);
+        for path in missing {
+            self.missing(path, FILES_LIST);
+        }
+    }
+
+    fn missing(&mut self, path: PathBuf, catalog: &str) {
+        let expected = format!("expected this file: it is missing, and {catalog} lists it");
+        self.finding(path, expected);
+    }
+
+    fn finding(&mut self, path: PathBuf, expected: String) {
+        let mut report = FileReport::new(&Named::new(path));
+        report.damage(Finding::of_file(expected));
+        self.reports.push(report);
+    }
+}
+
+/// A catalog's report, and what it lists beside the names in a directory; only the report if it cannot be understood.
+type Looked<T> = (FileReport, Option<(T, Vec<String>)>);
+
+/// Reads a catalog, the names in the directory that it is about, and the catalog again, as a server may be at work; `None`
+/// without a catalog.
+fn look<T>(
+    catalog: &Path,
+    dir: &Path,
+    decode: impl Fn(&[u8]) -> Option<T>,
+    unless_changed: impl Fn(T, &T) -> T,
+) -> Option<Looked<T>> {
+    let mut report = FileReport::new(&Named::new(catalog.to_owned()));
+    let mut attempt = || {
+        let Some(before) = read(catalog)? else {
+            return Ok(None);
+        };
+        let names = match names::list(dir) {
+            Err(error) if is_not_found(&error) => Vec::new(),
+            names => names?,
+        };
+        let Some(after) = read(catalog)? else {
+            return Ok(None);
+        };
+        report.file_bytes = after.len() as u64;
+        let lists = decode(&before).zip(decode(&after));
+        let lists = lists.map(|(before, after)| (unless_changed(before, &after), names));
+        Ok::<_, FileError>(Some(lists))
+    };
+    match attempt() {
+        Ok(None) => None,
+        Ok(Some(Some(found))) => Some((report, Some(found))),
+        Ok(Some(None)) => {
+            report.damage(Finding::of_file(
+                "expected a catalog: which files have to be there is not known".to_owned(),
+            ));
+            Some((report, None))
+        }
+        Err(error) => {
+            report.failed(&error);
+            Some((report, None))
+        }
+    }
+}
+
+/// Reads a file; `None` if there is none.
+fn read(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
+    match std::fs::read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => {
+            let error = DiskError::new(Operation::Read, path, source);
+            Err(kedge_couchstore::Error::from(error).into())
+        }
+    }
+}
+
+fn is_not_found(error: &FileError) -> bool {
+    match error {
+        FileError::Store(kedge_couchstore::Error::Io(error)) => error.is_not_found(),
+        _ => false,
+    }
+}
+
+fn is_missing(path: &Path) -> bool {
+    let found = path.symlink_metadata();
+    found.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
