@@ -119,18 +119,12 @@ impl Committer {
 }
 
 impl Bucket {
+    /// A batch was written, or was not. To be called before another thread can write the next: else what is found out here first
+    /// would count last, and writes would be withheld although nothing is left that could be tried again.
     pub(crate) fn on_commit_result(&self, result: &Result<usize, BucketError>) {
         match result {
             Ok(0) => {}
-            Ok(_) => {
-                if self.quota.set_disk_full(false) {
-                    tracing::info!(bucket = self.name(), "there is room on the disk again");
-                    self.on_disk_room();
-                }
-                if self.quota.set_disk_refuses(false) {
-                    tracing::info!(bucket = self.name(), "the log can be written to again");
-                }
-            }
+            Ok(_) => self.on_written(),
             Err(error) if error.is_no_space() => {
                 if !self.quota.set_disk_full(true) {
                     tracing::error!(bucket = self.name(), %error, "the disk is full: writes get a temporary failure");
@@ -153,6 +147,23 @@ impl Bucket {
             }
             Err(error) => self.fail(&error.to_string()),
         }
+    }
+
+    /// The disk takes what is written.
+    fn on_written(&self) {
+        if self.quota.set_disk_full(false) {
+            tracing::info!(bucket = self.name(), "there is room on the disk again");
+            self.on_disk_room();
+        }
+        if self.quota.set_disk_refuses(false) {
+            tracing::info!(bucket = self.name(), "the log can be written to again");
+        }
+    }
+
+    /// Nothing is left of what could not be written: it was written without counting as changes, as states of vBuckets are, or
+    /// is gone. The next write finds out how the disk is.
+    pub(crate) fn on_nothing_left(&self) {
+        self.on_written();
     }
 
     pub(crate) fn fail(&self, why: &str) {

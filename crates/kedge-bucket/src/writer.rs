@@ -125,6 +125,8 @@ pub(crate) struct WriteOut {
     marked: bool,
     /// So often in a row the system refused.
     refusals: u32,
+    /// The last batch could not be written.
+    has_failed: bool,
 }
 
 impl Work for WriteOut {
@@ -180,6 +182,10 @@ impl WriteOut {
             match bucket.write_once(self.lane) {
                 Ok(wrote) => {
                     self.refusals = 0;
+                    if self.has_failed && !wrote.more {
+                        bucket.on_nothing_left();
+                        self.has_failed = false;
+                    }
                     items += wrote.items;
                     if !wrote.more
                         && let Some(next) = self.rest(bucket, now)
@@ -187,10 +193,14 @@ impl WriteOut {
                         return next;
                     }
                 }
-                Err(error) if error.is_no_space() => return Next::Snooze(DISK_FULL_RETRY),
+                Err(error) if error.is_no_space() => {
+                    self.has_failed = true;
+                    return Next::Snooze(DISK_FULL_RETRY);
+                }
                 Err(error) if error.is_passing() && !bucket.has_ended() => {
                     let pause = REFUSED_RETRY * (1 << self.refusals.min(REFUSED_DOUBLINGS));
                     self.refusals += 1;
+                    self.has_failed = true;
                     return Next::Snooze(pause);
                 }
                 Err(_) => return Next::Done,
@@ -265,8 +275,8 @@ impl Bucket {
         {
             let result = self.commit_once(&mut committer);
             let (more, was_full) = (committer.has_work(), committer.was_full());
-            drop(committer);
             self.on_commit_result(&result);
+            drop(committer);
             if was_full {
                 // What is left may be what someone waits for.
                 self.on_urgent(0);
@@ -331,7 +341,6 @@ impl Bucket {
         let mut committer = committer.lock();
         let result = self.commit_once(&mut committer);
         let more = committer.was_full();
-        drop(committer);
         self.on_commit_result(&result);
         result.map(|items| Wrote { items, more })
     }

@@ -113,8 +113,8 @@ impl Bucket {
             return Ok(Wrote::default());
         };
         let more = !flusher.waited.is_empty() || flusher.round > 0;
-        drop(flusher);
         self.on_commit_result(&result);
+        drop(flusher);
         match result {
             // It was put aside: the others can be written.
             Err(error) if error.is_passing() && !error.is_no_space() => {

@@ -192,3 +192,32 @@ fn a_failed_sync_is_fatal_and_acknowledges_nothing() {
     assert_eq!(again.get("before").unwrap(), b"1");
     again.bucket.shutdown();
 }
+
+/// Where all that could not be written was written without counting as changes, as states of vBuckets are, the bucket took the disk
+/// for full for ever: nothing was left to be tried again, and writes were withheld.
+#[test]
+fn writes_go_on_when_nothing_is_left_of_what_could_not_be_written() {
+    let disk = SimDisk::new(3);
+    let mut place = sim(&disk);
+    place.config.commit_log = false;
+    let open = place.open();
+    open.set("before", b"1").unwrap();
+    open.bucket.settle().unwrap();
+    let left = disk.fork();
+    open.bucket.shutdown();
+    left.kill_process();
+    // New branches are written, which are no changes.
+    left.set_capacity(Some(left.used_bytes()));
+    let mut place = sim(&left);
+    place.config.commit_log = false;
+    let (open, steps) = place.open_by_hand();
+    steps.pass(SEC);
+    assert_eq!(open.figure("ep_disk_full"), 1);
+    assert_eq!(open.set("early", b"1"), Err(Status::TemporaryFailure));
+    left.set_capacity(None);
+    steps.pass(SEC);
+    assert_eq!(open.figure("ep_disk_full"), 0);
+    open.set("late", b"1").unwrap();
+    assert_eq!(open.get("before").unwrap(), b"1");
+    open.bucket.shutdown();
+}

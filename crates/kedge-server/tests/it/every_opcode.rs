@@ -292,6 +292,7 @@ impl Bench<'_> {
 
     /// Sends a request, and another one that ends it if it is quiet. Returns whether a task executed it, and its reply, if
     /// there was one.
+    #[expect(clippy::print_stdout, reason = "a test prints what it measures")]
     fn is_long(&mut self, frame: &Frame, what: &str) -> (bool, Option<Reply>) {
         let before = runs(self.kedge);
         self.canary.waited();

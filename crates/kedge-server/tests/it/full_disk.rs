@@ -7,12 +7,17 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use kedge_bucket::BucketConfig;
 use kedge_disk::{Asked, DiskError, Observed, Observer, Operation, SimDisk};
 use kedge_types::Status;
 
+use crate::evicted::figure;
 use crate::server::{Kedge, Setup};
+
+/// Longer than anything takes that works.
+const DEADLINE: Duration = Duration::from_secs(60);
 
 /// A disk that is full from an operation on.
 #[derive(Debug, Default)]
@@ -121,7 +126,11 @@ fn a_server_starts_on_a_disk_that_fills_at_any_operation() {
                 );
                 disk.observer().room.store(u64::MAX, Ordering::SeqCst);
                 let bucket = kedge.server().registry().get("default").unwrap();
+                let began = Instant::now();
                 while client.set("late", b"2").status == Status::TemporaryFailure {
+                    let figures = |name| figure(&bucket, name);
+                    let now = ["ep_disk_full", "ep_disk_refuses", "ep_queue_size"].map(figures);
+                    assert!(began.elapsed() < DEADLINE, "{what}: {now:?}");
                     std::thread::yield_now();
                 }
                 bucket
