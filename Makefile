@@ -2,7 +2,7 @@
 # make test    everything: unit, integration, crash and hostile tests, models, tidy, every SDK, memcached clients, clusters
 # make test-long  thousands of seeds of all that is seeded, 10,000 lives of vBuckets, 200 kills of a server: hours
 # make bench   the benchmarks; QUICK=1 for a run under two minutes
-# make lint    format, clippy, tidy
+# make lint    format, clippy, tidy; benchmarks and fuzz targets compile
 
 CARGO ?= cargo
 KEDGE := target/release/kedge
@@ -126,6 +126,7 @@ lint:
 	$(CARGO) fmt --all -- --check
 	for crate in $(ALONE); do $(CARGO) fmt --manifest-path $$crate/Cargo.toml -- --check || exit 1; done
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	for crate in $(filter-out tests/sdk/rust,$(ALONE)); do $(CARGO) check -q --manifest-path $$crate/Cargo.toml --target-dir target || exit 1; done
 	$(CARGO) run -q -p xtask -- tidy
 
 fmt:

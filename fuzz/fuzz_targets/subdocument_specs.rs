@@ -56,7 +56,7 @@ fn change(there: Option<&Item>, mutation: &Mutation, count: usize) {
                 datatype: modified.datatype,
                 ..ItemMeta::default()
             };
-            let item = Item::new(&meta, b"\0k", &[&modified.value]);
+            let item = Item::new(&meta, b"\0k", &[modified.bytes()]);
             let parts = Parts::of(&item).expect("it can be taken apart");
             assert!(!modified.deleted || parts.body().is_empty());
             let is_json = modified.datatype.contains(Datatype::JSON);

@@ -174,8 +174,10 @@ impl Rig {
             key: &key.expect("the key is short"),
             cas: Cas(0),
             durability: None,
+            new_cas: Cas(0),
             preserve_ttl: false,
             cookie: Cookie(0),
+            ahead: None,
         };
         let value = random.bytes(VALUE_BYTES);
         let value = NewValue::plain(Cow::Owned(value)).expect("the value is small");
