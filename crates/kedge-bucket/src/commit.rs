@@ -149,8 +149,9 @@ impl Bucket {
         }
     }
 
-    /// The disk takes what is written.
-    fn on_written(&self) {
+    /// The disk takes what is written; or nothing is left of what it did not take, and the next write finds out how it is: states of
+    /// vBuckets are written without counting as changes, and what was to be written may be gone.
+    pub(crate) fn on_written(&self) {
         if self.quota.set_disk_full(false) {
             tracing::info!(bucket = self.name(), "there is room on the disk again");
             self.on_disk_room();
@@ -158,12 +159,6 @@ impl Bucket {
         if self.quota.set_disk_refuses(false) {
             tracing::info!(bucket = self.name(), "the log can be written to again");
         }
-    }
-
-    /// Nothing is left of what could not be written: it was written without counting as changes, as states of vBuckets are, or
-    /// is gone. The next write finds out how the disk is.
-    pub(crate) fn on_nothing_left(&self) {
-        self.on_written();
     }
 
     pub(crate) fn fail(&self, why: &str) {

@@ -183,7 +183,7 @@ impl WriteOut {
                 Ok(wrote) => {
                     self.refusals = 0;
                     if self.has_failed && !wrote.more {
-                        bucket.on_nothing_left();
+                        bucket.on_written();
                         self.has_failed = false;
                     }
                     items += wrote.items;

@@ -33,8 +33,9 @@ pub(super) fn random(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure>
     match outcome {
         Outcome::Parked if wire.include_xattrs => Ok(command.park_as(ReplyKind::WholeDocument)),
         Outcome::Done(Ok(Some((item, cas)))) => {
-            let key = logical(item.key()).to_vec();
-            command.composed(Outcome::Done(Ok(Some((item, cas)))), &key)
+            let key = logical(item.key());
+            command.composer.document(&item, cas, key, command.out)?;
+            Ok(Done::Replied)
         }
         outcome => command.composed(outcome, &[]),
     }
