@@ -179,7 +179,9 @@ fn what_is_written_comes_to_the_replica() {
     until("it comes", || {
         get_replica(&mut reader, "k7").status == Status::Success
     });
-    assert_eq!(pair.status()[0].items, 202);
+    // The first document of the key and its deletion are two changes, or one if the link was not there yet.
+    let items = pair.status()[0].items;
+    assert!((201..=202).contains(&items), "{items}");
 }
 
 #[test]
