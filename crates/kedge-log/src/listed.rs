@@ -1,4 +1,4 @@
-//! What the catalog says of a log's segments, for one who only looks: no disk is asked and nothing is written.
+//! The catalog's list of a log's segments, for one who only looks: no disk is asked and nothing is written.
 
 use std::collections::BTreeSet;
 

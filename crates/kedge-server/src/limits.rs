@@ -23,7 +23,7 @@ pub struct Limits {
     pub connections_max: u32,
     /// How many of them may be on the memcached port, whose clients need not log in; 0 is half of them.
     pub memcached_connections_max: u32,
-    /// How many are kept for other nodes of the cluster: clients that log in leave so many free. 0 on a node that is alone.
+    /// Connections that are kept for other nodes of the cluster: clients that log in leave so many free. 0 on a node that is alone.
     pub connections_for_nodes: u32,
     /// How long a connection of the KV port may take to log in.
     pub unauthenticated: Duration,

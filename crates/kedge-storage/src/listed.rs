@@ -1,4 +1,4 @@
-//! What the catalog says of a bucket's files, for one who only looks: no disk is asked and nothing is written.
+//! The catalog's list of a bucket's files, for one who only looks: no disk is asked and nothing is written.
 
 use kedge_types::VbId;
 

@@ -106,7 +106,7 @@ impl Stock {
     }
 }
 
-/// What there is of each of so many vBuckets by the names in a directory, and the names that are of no use any more: older
+/// Sorts the names in a directory by vBucket: the file of each of so many, and the names that are of no use any more: older
 /// files, what is not complete, what was deleted, and the marks of deletions after which there is a file again.
 pub(crate) fn sort_out<'a>(
     names: impl Iterator<Item = &'a str>,
@@ -165,7 +165,7 @@ pub(crate) fn sort_out<'a>(
     (stock, needless)
 }
 
-/// What there is of each vBucket. Names that are of no use any more go. Files of vBuckets that there are none of are left
+/// Finds the file of each vBucket. Names that are of no use any more go. Files of vBuckets that there are none of are left
 /// alone.
 pub(crate) fn take_stock(
     disk: &dyn Disk,

@@ -1,4 +1,4 @@
-//! What is made of long values before a vBucket is locked, so that others do not wait while they are copied.
+//! Parts of writes of long values that are made before a vBucket is locked, so that others do not wait while they are copied.
 
 use crate::item::{Draft, Item};
 use kedge_types::DocKey;
@@ -46,7 +46,7 @@ impl fmt::Debug for Ahead<'_> {
     }
 }
 
-/// What a change of a document came to ahead of time. It counts if the document is still the same.
+/// The outcome of a change of a document, worked out ahead of time. It counts if the document is still the same.
 #[derive(Debug)]
 pub struct MadeAhead<T>(Mutex<Option<(Option<Item>, T)>>);
 
@@ -62,7 +62,7 @@ impl<T> MadeAhead<T> {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some((there.cloned(), made));
     }
 
-    /// What it came to, if that was with the document that is there now.
+    /// Takes the outcome, if it was worked out with the document that is there now.
     pub fn take(&self, there: Option<&Item>) -> Option<T> {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         let (with, made) = kept?;

@@ -7,7 +7,7 @@ use crate::value::NewValue;
 use crate::write::StoreMode;
 use kedge_types::{DocKey, Status};
 
-/// What [`crate::VBucket::store`] does, as a change of the document that is there: both can be put together ahead.
+/// [`crate::VBucket::store`] as a change of the document that is there: both can be put together ahead.
 #[derive(Debug)]
 pub struct StoreBehind<'a> {
     mode: StoreMode,

@@ -43,7 +43,7 @@ impl Write<'_> {
         Write { ahead, ..*self }
     }
 
-    /// What was made of a value ahead of time.
+    /// Takes the item that was made of a value ahead of time.
     pub(crate) fn draft_of(&self, value: &[u8]) -> Option<Draft> {
         self.ahead.and_then(|ahead| ahead.take(value))
     }

@@ -89,7 +89,7 @@ const GROUPS: [&str; 61] = [
 /// Where statistics go, a name and a value at a time.
 pub(crate) type Each<'e> = &'e mut dyn FnMut(&str, &str);
 
-/// What a request asks for.
+/// The group, and the form, that a request asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
     /// The name of the group, then arguments behind spaces.

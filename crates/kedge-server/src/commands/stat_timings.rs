@@ -30,7 +30,7 @@ impl fmt::Display for TimedGroup {
     }
 }
 
-/// How long groups took, those with an argument apart.
+/// Times of groups, those with an argument apart.
 #[derive(Debug, Default)]
 pub(crate) struct StatTimings(Mutex<BTreeMap<TimedGroup, Counts>>);
 

@@ -53,7 +53,7 @@ pub(super) fn look(disk: &dyn Disk, dir: &Path) -> Result<Directory, DiskError> 
     Ok(directory_of(&names))
 }
 
-/// What a directory of `buckets` with files of these names is.
+/// Tells a bucket's directory from others by the names of its files.
 fn directory_of(names: &[String]) -> Directory {
     let has = |file: &str| names.iter().any(|name| name == file);
     if has(CONFIG_FILE) {

@@ -8,12 +8,12 @@ use kedge_types::VbId;
 
 use crate::client::{Client, Frame};
 
-/// Whether documents and nodes are to be as large as they may be, as `make test-long` has it.
+/// Returns whether documents and nodes are to be as large as they may be, as `make test-long` has it.
 pub(crate) fn is_full() -> bool {
     std::env::var("KEDGE_LONG_COMMANDS").is_ok_and(|size| size == "full")
 }
 
-/// What a client sees that shares a front-end thread, and a vBucket, with the others.
+/// The view of a client that shares a front-end thread, and a vBucket, with the others.
 #[derive(Default)]
 pub(crate) struct Canary {
     over: AtomicBool,

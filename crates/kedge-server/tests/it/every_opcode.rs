@@ -23,7 +23,7 @@ const FEATURES: Features = Features::of(&[Feature::Xerror, Feature::Json, Featur
 /// The large document.
 const LONG: &str = "long";
 
-/// How the document is kept, which is large but for the first kind.
+/// Form of the document, which is large but for the first kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Small,
@@ -35,7 +35,7 @@ enum Kind {
 
 const KINDS: [Kind; 4] = [Kind::Small, Kind::Plain, Kind::Compressed, Kind::Attributes];
 
-/// What an opcode has to do with a large document.
+/// Relation of an opcode to a large document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Use {
     /// It looks into the document, or makes a copy of it.

@@ -18,7 +18,7 @@ fn item(vb: &VBucket, key: &DocKey) -> Item {
     vb.peek(key).unwrap()
 }
 
-/// What is stored is the item that was made ahead.
+/// Asserts that the stored item is the one that was made ahead.
 fn assert_used(vb: &VBucket, key: &DocKey, ahead: &Ahead<'_>, value: &[u8]) {
     let stored = item(vb, key);
     assert!(stored.value() == value);

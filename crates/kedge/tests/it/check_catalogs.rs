@@ -39,7 +39,7 @@ impl Data {
         check(&[], &self.bucket())
     }
 
-    /// What is said of the only file of the bucket that is not as it should be.
+    /// The finding about the only file of the bucket that is not as it should be.
     fn only_damage(&self) -> (PathBuf, String) {
         only_damage(&self.bucket())
     }

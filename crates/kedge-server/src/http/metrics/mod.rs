@@ -219,7 +219,7 @@ impl Sample {
     }
 }
 
-/// How long a scrape waits for a look at the data directory: a disk that hangs must not hide all other figures.
+/// Longest wait of a scrape for a look at the data directory: a disk that hangs must not hide all other figures.
 const LOOK_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Someone may have put directories of buckets there, or moved them away, since they were last counted.

@@ -1,4 +1,4 @@
-//! What the catalogs of a directory say of the files in it: which have to be there, and how far they go. Their formats are
+//! Catalogs of a directory, and the files that they list: which have to be there, and how far they go. Their formats are
 //! those of the crates that write them.
 
 use std::collections::{HashMap, HashSet};
@@ -14,7 +14,7 @@ use super::super::FileError;
 use super::names::{self, Named};
 use super::report::{FileReport, Finding};
 
-/// What was found by the catalogs of one directory.
+/// Findings from the catalogs of one directory.
 #[derive(Debug, Default)]
 pub(super) struct Listed {
     /// Of each catalog, and of each file that is missing.

@@ -59,14 +59,14 @@ pub(super) struct Directory {
     pub(super) may_be_empty: bool,
 }
 
-/// What stands on the command line.
+/// An argument of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Given {
     File(Named),
     Directory(Directory),
 }
 
-/// What one argument stands for: a file, a directory, or a data directory and those of all its buckets.
+/// The places that one argument stands for: a file, a directory, or a data directory and those of all its buckets.
 pub(super) fn given(path: &Path) -> Result<Vec<Given>, FileError> {
     if !path.is_dir() {
         return Ok(vec![Given::File(Named::new(path.to_owned()))]);

@@ -90,7 +90,7 @@ impl Finding {
 pub(super) struct FileReport {
     pub(super) named: Named,
     header: Option<HeaderLine>,
-    /// What a file lists that is a catalog.
+    /// Contents of a catalog.
     pub(super) lists: Option<String>,
     /// Of the newest commit.
     checked: Checked,
@@ -284,7 +284,7 @@ struct FileLine<'a> {
     newest: Option<bool>,
     file_bytes: u64,
     header: Option<&'a HeaderLine>,
-    /// What a catalog lists.
+    /// Contents of a catalog.
     #[serde(skip_serializing_if = "Option::is_none")]
     lists: Option<&'a str>,
     commits: u64,
