@@ -1,8 +1,9 @@
 //! Parts of writes of long values that are made before a vBucket is locked, so that others do not wait while they are copied.
 
 use crate::item::{Draft, Item};
-use kedge_types::DocKey;
+use crate::modify::Modified;
 use kedge_types::limits::LONG_VALUE_BYTES;
+use kedge_types::{DocKey, Status};
 use std::cell::Cell;
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -73,5 +74,18 @@ impl<T> MadeAhead<T> {
             _ => false,
         };
         is_same.then_some(made)
+    }
+}
+
+impl MadeAhead<Result<Modified, Status>> {
+    /// Works a change of a live document out, and keeps the outcome. A tombstone is no document to it.
+    pub(crate) fn prepare(
+        &self,
+        key: &DocKey,
+        there: Option<&Item>,
+        change: impl FnOnce(Option<&Item>) -> Result<Modified, Status>,
+    ) {
+        let there = there.filter(|there| !there.is_deleted());
+        self.keep(there, change(there).map(|made| made.drafted(key)));
     }
 }

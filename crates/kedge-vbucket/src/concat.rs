@@ -54,9 +54,7 @@ impl Modify for Concat<'_> {
     }
 
     fn prepare(&self, key: &DocKey, there: Option<&Item>) {
-        let there = there.filter(|there| !there.is_deleted());
-        let made = self.join(there).map(|made| made.drafted(key));
-        self.ahead.keep(there, made);
+        self.ahead.prepare(key, there, |there| self.join(there));
     }
 
     fn modify(&self, there: Option<&Item>, _next: &NextVersion) -> Result<Modified, Status> {

@@ -75,6 +75,8 @@ struct Current {
     persisted: Seqno,
     /// Scopes that are still to be told of, the next one last.
     scopes: Vec<ScopeId>,
+    /// Collections that were told of the next scope; `None` before it was named.
+    told: Option<usize>,
     /// The collections that are shown, those that are still to be told of, the next one last.
     collections: Vec<CollectionFigures>,
 }
@@ -185,6 +187,7 @@ impl Details {
             vb,
             persisted: found.persisted_seqno,
             scopes: found.scopes,
+            told: None,
             collections: found.collections,
         });
         true
@@ -216,24 +219,31 @@ impl Details {
         current.collections.is_empty()
     }
 
-    /// Tells of a vBucket's next scope. True when there are no more.
+    /// Tells of a vBucket's next scope, or of some of its collections. True when there are no more.
     fn scopes(&self, current: &mut Current, each: Each<'_>) -> bool {
-        let Some(id) = current.scopes.pop() else {
+        let Some(&id) = current.scopes.last() else {
             return true;
         };
         let prefix = format!("vb_{}:0x{:x}", current.vb, id.0);
-        if let Some(scope) = self.manifest.scope(id) {
+        if current.told.is_none()
+            && let Some(scope) = self.manifest.scope(id)
+        {
             each(&format!("{prefix}:name"), &scope.name);
         }
-        let mut count = 0_usize;
-        while let Some(it) = current.collections.pop_if(|it| it.scope <= id) {
+        let told = current.told.get_or_insert(0);
+        for _ in 0..STEP {
+            let Some(it) = current.collections.pop_if(|it| it.scope <= id) else {
+                each(&format!("{prefix}:collections"), &told.to_string());
+                current.scopes.pop();
+                current.told = None;
+                return false;
+            };
             if it.scope == id {
-                count += 1;
+                *told += 1;
                 let name = format!("{prefix}:0x{:x}:items", it.collection.get());
                 each(&name, &it.items.to_string());
             }
         }
-        each(&format!("{prefix}:collections"), &count.to_string());
         false
     }
 }

@@ -89,7 +89,15 @@ fn others_are_served_while_all_of_a_node_is_asked_for() {
         let canary = &canary;
         scope.spawn(move || canary.run_in(other, VbId(0), "key-000000"));
         let _over = canary.ends();
-        let say = |what: &str| println!("{what:<32} others waited {:?}", canary.waited());
+        let say = |what: &str| {
+            let server = kedge.server().metrics().snapshot();
+            println!(
+                "{what:<32} others waited {:?}, turns over 10 ms so far: {}, the longest {} us",
+                canary.waited(),
+                server.long_turns,
+                server.longest_turn_us
+            );
+        };
         say("");
         for group in [
             "",

@@ -37,42 +37,25 @@ fn a_value_is_stored_as_it_was_put_together() {
     let w = write(&k);
     assert!(!ahead.is_used());
     let expiry = Expiry(u32::try_from(at(AT).unix_secs()).unwrap());
-    let stored = vb.store(
-        at(0),
-        &w.with_ahead(Some(&ahead)),
-        StoreMode::Set,
-        &new,
-        7,
-        expiry,
-    );
-    let mutated = done(stored.unwrap());
+    let store = |vb: &mut VBucket, ahead, new: &NewValue<'_>, flags| {
+        let with = w.with_ahead(Some(ahead));
+        done(
+            vb.store(at(0), &with, StoreMode::Set, new, flags, expiry)
+                .unwrap(),
+        )
+    };
+    let mutated = store(vb, &ahead, &new, 7);
     assert_used(vb, &k, &ahead, &bytes);
     let there = item(vb, &k);
     let found = (there.cas(), there.seqno(), there.flags(), there.expiry());
     assert_eq!(found, (mutated.cas, mutated.seqno, 7, expiry));
     assert_eq!(there.rev_seqno(), RevSeqno(1));
     // It was made once, and is of these bytes alone.
-    let again = vb.store(
-        at(0),
-        &w.with_ahead(Some(&ahead)),
-        StoreMode::Set,
-        &new,
-        8,
-        expiry,
-    );
-    done(again.unwrap());
+    store(vb, &ahead, &new, 8);
     assert_eq!(item(vb, &k).flags(), 8);
     let (other, of_other) = (long(b'2'), Ahead::of(&k, &bytes).unwrap());
     let new = value(&other);
-    let stored = vb.store(
-        at(0),
-        &w.with_ahead(Some(&of_other)),
-        StoreMode::Set,
-        &new,
-        9,
-        expiry,
-    );
-    done(stored.unwrap());
+    store(vb, &of_other, &new, 9);
     assert!(item(vb, &k).value() == other && !of_other.is_used());
     assert!(Ahead::of(&k, b"short").is_none());
 }

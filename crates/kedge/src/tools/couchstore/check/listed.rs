@@ -59,11 +59,7 @@ impl Listed {
         let looked = look(&catalog, dir, ListedFiles::decode, |it, later| {
             it.unless_changed(later)
         });
-        let Some((mut report, found)) = looked else {
-            return;
-        };
-        let Some((list, names)) = found else {
-            self.reports.push(report);
+        let Some((mut report, list, names)) = self.understood(looked) else {
             return;
         };
         let (files, all) = (list.files(), list.vbuckets());
@@ -88,11 +84,7 @@ impl Listed {
         let looked = look(&catalog, &log, ListedSegments::decode, |it, later| {
             it.unless_changed(later)
         });
-        let Some((mut report, found)) = looked else {
-            return;
-        };
-        let Some((list, names)) = found else {
-            self.reports.push(report);
+        let Some((mut report, list, names)) = self.understood(looked) else {
             return;
         };
         report.lists = Some(format!("{} segments", list.segments()));
@@ -138,6 +130,18 @@ impl Listed {
         self.reports.push(report);
         for path in missing {
             self.missing(path, FILES_LIST);
+        }
+    }
+
+    /// Reports a catalog that cannot be understood.
+    fn understood<T>(&mut self, looked: Option<Looked<T>>) -> Option<(FileReport, T, Vec<String>)> {
+        let (report, found) = looked?;
+        match found {
+            Some((list, names)) => Some((report, list, names)),
+            None => {
+                self.reports.push(report);
+                None
+            }
         }
     }
 
