@@ -119,6 +119,27 @@ fn a_long_answer_of_the_text_protocol_is_made_as_fast_as_it_is_read() {
     assert_eq!(ends.next(), Some("MN\r\n"));
 }
 
+/// A scope was told of in one step, however many collections it had.
+#[test]
+fn a_step_tells_of_some_collections_of_a_scope() {
+    let mut rig = rig(Port::Memcached);
+    rig.give(b"stats scopes-details 0\r\n");
+    let shortest = "STAT vb_0:0x0:0x8:items 0\r\n".len();
+    // What fits, and one step of 32 collections with the name of the scope.
+    let most = rig.shared.limits.queued_bytes_max / shortest + 32 + 2;
+    let (mut lines, mut times) = (0, 0);
+    while !rig.out.is_empty() || rig.session.is_telling() {
+        let taken = String::from_utf8(rig.take()).unwrap();
+        assert!(taken.lines().count() <= most, "{taken}");
+        lines += taken.lines().count();
+        times += 1;
+    }
+    assert!(
+        lines > COLLECTIONS as usize && times > 3,
+        "{lines} in {times}"
+    );
+}
+
 #[test]
 fn no_command_begins_and_no_line_is_made_when_the_turn_is_over() {
     let mut rig = rig(Port::Kv);
