@@ -1,4 +1,4 @@
-//! What the commit log's records say: a vBucket's changes as bytes, and back. `docs/formats/records.md` has the tables.
+//! What the commit log's records say: a vBucket's changes as bytes, and back. `docs/reference/formats/records.md` has the tables.
 
 use crate::error::BucketError;
 use kedge_log::{Batch, LogError};

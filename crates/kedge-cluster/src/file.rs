@@ -15,7 +15,7 @@ pub const SECRET_BYTES_MIN: usize = 16;
 /// The user that nodes log in to each other as. Its password is the cluster's secret.
 pub const CLUSTER_USER: &str = "kedge.cluster";
 
-/// The nodes of a cluster. `docs/cluster.md` describes the file; where it is read, its keys are those of TOML.
+/// The nodes of a cluster. `docs/guides/cluster.md` describes the file; where it is read, its keys are those of TOML.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterFile {

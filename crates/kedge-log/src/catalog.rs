@@ -1,7 +1,7 @@
 //! The catalog of a log: which segments have to be there.
 //!
 //! A log whose last segments are gone looks like one that ended before them, and one without any like a new one. The
-//! catalog tells. It lies beside the log's directory, so that it is there when that is gone: `docs/formats/catalogs.md`.
+//! catalog tells. It lies beside the log's directory, so that it is there when that is gone: `docs/reference/formats/catalogs.md`.
 //!
 //! Invariants:
 //! * `last` is noted after that segment is in the sequence durably, and without a sync: a killed process loses no note, a

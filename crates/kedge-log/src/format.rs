@@ -1,4 +1,4 @@
-//! The bytes of segments, batches and records: see `docs/formats/log.md`, which has the tables.
+//! The bytes of segments, batches and records: see `docs/reference/formats/log.md`, which has the tables.
 //! All numbers are little endian.
 
 use crate::{Lsn, Problem};

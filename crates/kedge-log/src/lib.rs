@@ -17,7 +17,7 @@
 //!   finished; [`Log::close`] and [`Log::mark`] write a mark behind it that lifts the limit.
 //! * So is a segment that was acknowledged in and is not there: a catalog beside the directory says which have to be.
 //!
-//! Why these hold stands in `docs/formats/log.md`, next to the format. The log knows nothing of
+//! Why these hold stands in `docs/reference/formats/log.md`, next to the format. The log knows nothing of
 //! what its records mean.
 
 mod batch;

@@ -15,7 +15,7 @@ pub const RECEIVE_BUFFER_BYTES: usize = 256 << 10;
 /// A sender that adds this many bytes to its unfinished frame is not slow; its time starts again.
 pub const SLOW_SENDER_PROGRESS_BYTES: usize = 64 << 10;
 
-/// What connections may take, and for how long. `docs/limits.md` says what a client sees when it meets one.
+/// What connections may take, and for how long. `docs/reference/limits.md` says what a client sees when it meets one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Most connections at a time, all ports of this protocol together. One more is accepted and closed at once.

@@ -1,7 +1,7 @@
 //! The catalog of a bucket's files: for each vBucket the newest revision that it had, and where its last commit stands.
 //!
 //! A file that is gone looks as if it had never been, and one that was cut looks as its older commits left it. The catalog
-//! tells both from what is legal. Its format is in `docs/formats/catalogs.md`.
+//! tells both from what is legal. Its format is in `docs/reference/formats/catalogs.md`.
 //!
 //! Invariants:
 //! * An entry is a lower bound: it is written after the file and the commit that it names are durable. An entry that is

@@ -15,7 +15,7 @@
 //! * A file that was durable and is not there any more, or not as long, is an error of its vBucket: see `catalog.rs`.
 //! * What is in memory of a file beside its handle is what its last commit says, also after one that failed.
 //!
-//! The names of files and what is in them: `docs/formats/couchstore.md`.
+//! The names of files and what is in them: `docs/reference/formats/couchstore.md`.
 
 mod catalog;
 mod codec;

@@ -1,4 +1,4 @@
-//! Every limit of the server, in one place. `docs/limits.md` says what a client sees when it meets one.
+//! Every limit of the server, in one place. `docs/reference/limits.md` says what a client sees when it meets one.
 
 /// Longest logical key in the default collection, and of a client without collections, in bytes.
 pub const KEY_BYTES_MAX: usize = 250;

@@ -3,7 +3,7 @@
 //! An event is an [`Item`] in the namespace of collection 1, which holds no documents: so it goes the way that all changes
 //! go, through checkpoints and the log into the file and to replicas, and has a seqno. It is in no hash table. The key is
 //! that of the file (couchstore file format, section 3.1); what creates and what drops something have the same. The value is
-//! [`SystemEvent::item`]'s own; `docs/formats/records.md` has the table. Files and DCP say the same in their own words.
+//! [`SystemEvent::item`]'s own; `docs/reference/formats/records.md` has the table. Files and DCP say the same in their own words.
 
 use crate::item::{Deletion, Item, ItemMeta};
 use kedge_types::{

@@ -6,8 +6,10 @@ use std::path::Path;
 use super::Finding;
 
 /// A source file, and the document that must name every public constant of it.
-pub(super) const TABLES: [(&str, &str); 1] =
-    [("crates/kedge-types/src/limits.rs", "docs/limits.md")];
+pub(super) const TABLES: [(&str, &str); 1] = [(
+    "crates/kedge-types/src/limits.rs",
+    "docs/reference/limits.md",
+)];
 
 /// Reports relative links of a Markdown text whose target is not there.
 pub(super) fn check_links(root: &Path, path: &Path, text: &str) -> Vec<Finding> {

@@ -252,7 +252,7 @@ fn links_lead_somewhere() {
 #[test]
 fn a_table_names_every_constant() {
     let source = "pub const A_MAX: u32 = 1;\nconst HIDDEN: u32 = 2;\npub const B_MAX: u32 = 3;\n";
-    let findings = docs::check_table(source, "docs/limits.md", "| `A_MAX` | ... |");
+    let findings = docs::check_table(source, "docs/reference/limits.md", "| `A_MAX` | ... |");
     assert_eq!(findings.len(), 1);
     assert!(findings[0].message.contains("`B_MAX`"));
 }

@@ -1,4 +1,4 @@
-//! The bytes of an access log, see `docs/formats/access-log.md`.
+//! The bytes of an access log, see `docs/reference/formats/access-log.md`.
 
 use kedge_types::VbId;
 

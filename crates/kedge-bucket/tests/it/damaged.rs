@@ -14,7 +14,7 @@ fn name(what: &str) -> String {
     names.find(|name| key(name).vbucket(4) == FIRST).unwrap()
 }
 
-/// Damages the root of the tree by id in a couchstore file, see `docs/formats/couchstore.md`.
+/// Damages the root of the tree by id in a couchstore file, see `docs/reference/formats/couchstore.md`.
 fn damage_root_by_id(disk: &SimDisk, path: &Path) {
     let bytes = read_file(disk, path).unwrap();
     let blocks = (0..bytes.len()).step_by(4_096);

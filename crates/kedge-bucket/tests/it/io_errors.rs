@@ -1,4 +1,4 @@
-//! What each call that the disk refuses comes to: the table of `docs/io-errors.md`, row by row.
+//! What each call that the disk refuses comes to: the table of `docs/reference/io-errors.md`, row by row.
 
 use crate::tools::*;
 use kedge_bucket::{CompactionRequest, Outcome};

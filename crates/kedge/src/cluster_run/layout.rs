@@ -169,7 +169,7 @@ fn write(path: &Path, file: &ClusterFile) -> io::Result<()> {
         .truncate(true)
         .mode(0o600)
         .open(&new)?;
-    out.write_all(b"# Made by kedge cluster-run; docs/cluster.md says what stands here.\n")?;
+    out.write_all(b"# Made by kedge cluster-run; docs/guides/cluster.md says what stands here.\n")?;
     out.write_all(text.as_bytes())?;
     out.sync_all()?;
     std::fs::rename(&new, path)

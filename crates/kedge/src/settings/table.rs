@@ -130,7 +130,7 @@ settings! {
 
     ["Cluster"]
     cluster: String = String::new(),
-        "The cluster file, which names all nodes (docs/cluster.md). Its ports are this node's unless others are given, and plain memcached clients are not served unless `memcached_port` or `memcached_enabled` is given. Empty: the server runs alone.", default_note = "none";
+        "The cluster file, which names all nodes (docs/guides/cluster.md). Its ports are this node's unless others are given, and plain memcached clients are not served unless `memcached_port` or `memcached_enabled` is given. Empty: the server runs alone.", default_note = "none";
     node_id: String = String::new(),
         "Which node of the cluster file this is.", default_note = "none";
     stop_with_parent: bool = false,

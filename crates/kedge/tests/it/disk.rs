@@ -99,7 +99,7 @@ fn a_server_starts_on_a_full_disk_and_a_compaction_makes_room() {
     assert!(found.is_some());
 }
 
-/// Damages the root of the tree by id in a couchstore file, see `docs/formats/couchstore.md`.
+/// Damages the root of the tree by id in a couchstore file, see `docs/reference/formats/couchstore.md`.
 fn damage_root_by_id(path: &Path) {
     let mut bytes = fs::read(path).expect("the file");
     let blocks = (0..bytes.len()).step_by(4_096);
