@@ -233,18 +233,18 @@ def restarts():
     stats_waiting = kedge.stats()
     after = kedge.process.resident_bytes()
     # What waits for its file takes some memory, for half a minute.
-    kedge.wait_settled()
+    kedge.wait_applied()
     stats_after = kedge.stats()
     kedge.stop()
     payload = KEY_BYTES + RESTART_BYTES
     used = {
         when: int(stats["mem_used"]) - int(stats_before["mem_used"])
-        for when, stats in (("waiting", stats_waiting), ("settled", stats_after))
+        for when, stats in (("waiting", stats_waiting), ("applied", stats_after))
     }
     memory = {
         "items": int(stats_after["curr_items"]),
         "accounted_bytes_per_item_waiting": used["waiting"] / RESTART_ITEMS - payload,
-        "accounted_bytes_per_item": used["settled"] / RESTART_ITEMS - payload,
+        "accounted_bytes_per_item": used["applied"] / RESTART_ITEMS - payload,
         "resident_bytes_per_item": (after - before) / RESTART_ITEMS - payload,
     }
     key = f"{RESTART_ITEMS - 1:020}"

@@ -95,11 +95,11 @@ class Kedge:
             time.sleep(0.02)
         sys.exit(f"after {seconds} s still not so: {what}")
 
-    def wait_settled(self, seconds=120):
+    def wait_applied(self, seconds=120):
         """Until everything is in the vBuckets' files."""
         def holds(stats):
-            return stats.get("ep_unsettled_items", 0) == 0 and stats["ep_queue_size"] == 0
-        return self.wait_for("everything is settled", holds, seconds)
+            return stats.get("ep_unapplied_items", 0) == 0 and stats["ep_queue_size"] == 0
+        return self.wait_for("everything is applied", holds, seconds)
 
     def stop(self, how=signal.SIGTERM):
         return self.process.stop(how)

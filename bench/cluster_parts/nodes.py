@@ -54,9 +54,9 @@ class Cluster:
                 counts[low, high] = counts.get((low, high), 0) + count
         return [[low, high, count] for (low, high), count in sorted(counts.items())]
 
-    def wait_settled(self):
+    def wait_applied(self):
         for node in self.nodes:
-            node.wait_settled()
+            node.wait_applied()
 
     def stop(self):
         return self.process.stop()

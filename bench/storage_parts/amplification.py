@@ -9,11 +9,11 @@ NAME, TITLE = "amplification", "Write amplification of random updates"
 ITEMS, UPDATES, VALUE_BYTES, VBUCKETS = (50_000, 100_000, 512, 1024) if QUICK else (500_000, 2_000_000, 512, 1024)
 # Parts of a stream: after each the disk is looked at.
 CHUNKS = 2 if QUICK else 4
-# As the files of a short run must be settled in it, changes are lazy for a shorter time there.
-SETTLE_AGE = "1s" if QUICK else "10s"
+# As the files of a short run must be applied in it, changes are lazy for a shorter time there.
+APPLY_MAX_LAG = "1s" if QUICK else "10s"
 # A stream ends early when it takes more of the disk, or more time than this. The figure is by what was updated until then.
 DISK_BYTES_MAX, CHUNK_S = 9 << 30, 1 if QUICK else 12
-WAYS = {"direct": {"commit_log": False}, "logged": {"commit_log": True, "settle_age": SETTLE_AGE}}
+WAYS = {"direct": {"commit_log": False}, "logged": {"commit_log": True, "apply_max_lag": APPLY_MAX_LAG}}
 PERSISTED, PLAIN = "each waited for until it is on the disk", "not waited for"
 CONNECTIONS = {PERSISTED: 2000, PLAIN: 32}
 # Of the stream that nobody waits for, as many for both: how many go together in a commit depends on it.
@@ -24,7 +24,7 @@ FLAGS = {
 }
 BARS = [("write_amplification_logged_vs_direct", "<=", 0.3, "x")]
 KEPT = ("ep_log_appended_bytes", "ep_storage_written_bytes", "ep_storage_commits", "ep_storage_syncs", "ep_log_syncs",
-        "ep_settled_items", "ep_compactions", "ep_compaction_bytes")
+        "ep_applied_items", "ep_compactions", "ep_compaction_bytes")
 
 
 def stream(server, which):
@@ -40,11 +40,11 @@ def stream(server, which):
         if bytes_below(server.data_dir) > DISK_BYTES_MAX:
             say(f"  the files have become too large after {updates:,} updates")
             break
-    settling_s = server.wait_settled()
+    applying_s = server.wait_applied()
     after, io_after, device_after = server.bucket_stats(), server.io(), device_written_bytes(server.data_dir)
     return {
         "updates": updates, "update_bytes": updates * (VALUE_BYTES + KEY_BYTES), "seconds": seconds, "refused": refused,
-        "settling_s": settling_s, "disk_bytes": bytes_below(server.data_dir),
+        "applying_s": applying_s, "disk_bytes": bytes_below(server.data_dir),
         "device_bytes": device_after - device_before,
         "kernel": {name: io_after[name] - io_before[name] for name in ("write_bytes", "cancelled_write_bytes")},
         "kedge": {name: after[name] - before.get(name, 0) for name in KEPT if name in after},
@@ -52,13 +52,13 @@ def stream(server, which):
 
 
 def measure():
-    need_settings("commit_log", "settle_age")
+    need_settings("commit_log", "apply_max_lag")
     measured = {which: {} for which in CONNECTIONS}
     for way, settings in WAYS.items():
         server = Server(fresh_dir(f"amplification-{way}"), vbuckets=VBUCKETS, **settings)
         only(server.process)
         load(server.kv_url, "--num-items", ITEMS, "--num-threads", 4, *size(VALUE_BYTES), "--random-body", "--num-cycles", 1)
-        server.wait_settled()
+        server.wait_applied()
         for which in CONNECTIONS:
             say(f"{TITLE}: {way}, {which}")
             measured[which][way] = stream(server, which)
@@ -83,7 +83,7 @@ def report(measured, bars):
                     f"{by_device(run) / by_device(runs['direct']):.2f}", each("ep_log_appended_bytes"),
                     each("ep_storage_written_bytes"), f"{dirtied:.2f}", f"{kedge.get('ep_storage_commits', 0):,}",
                     f"{kedge.get('ep_storage_syncs', 0) + kedge.get('ep_log_syncs', 0):,}",
-                    f"{kedge.get('ep_compactions', 0):,}", f"{run['disk_bytes'] >> 20:,} MiB", f"{run['settling_s']:.1f} s",
+                    f"{kedge.get('ep_compactions', 0):,}", f"{run['disk_bytes'] >> 20:,} MiB", f"{run['applying_s']:.1f} s",
                     run["refused"],
                 ]
             )

@@ -78,7 +78,7 @@ def measure():
     data = fresh_dir("compaction")
     server = Server(data, vbuckets=VBUCKETS, **QUIET)
     load(server.kv_url, "--num-items", ITEMS, "--num-threads", 4, *size(VALUE_BYTES), "--random-body", "--num-cycles", 1)
-    server.wait_settled()
+    server.wait_applied()
     capacity = [persisted(server, 1.5 if QUICK else 4)["ops_per_s"] for _ in range(1 if QUICK else 3)]
     server.stop()
     rate = round(median(capacity) / 2)

@@ -82,7 +82,7 @@ def report(measured, bars):
     return (
         f"N new documents wait in one vBucket, with keys of {measured['key_bytes']} bytes and values of "
         f"{measured['value_bytes']} random ones; its file is there and open. One flush brings them all in: *direct* as "
-        f"without a log, *logged* as a settle of what the log has. Limit on: as the server's, 4,096 items and 4 MiB a commit "
+        f"without a log, *logged* as an apply of what the log has. Limit on: as the server's, 4,096 items and 4 MiB a commit "
         f"when direct, 20,000 and 16 MiB when logged; commits share their syncs up to 16 MiB. Peaks are the most that is allocated at a time beyond the least before it, "
         f"so without the queued items. Medians of "
         f"{measured['rounds']} rounds.\n\n" + table(head, rows)

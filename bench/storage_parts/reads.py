@@ -45,15 +45,15 @@ def reads(server, count, seed):
 
 
 def measure():
-    need_settings("num_reader_threads", "settle_age")
+    need_settings("num_reader_threads", "apply_max_lag")
     say(f"{TITLE}: {ITEMS:,} documents")
     data = fresh_dir("reads")
-    server = Server(data, vbuckets=VBUCKETS, settle_age="1s")
+    server = Server(data, vbuckets=VBUCKETS, apply_max_lag="1s")
     if not any(name in server.bucket_stats() for name in FETCHED):
         server.stop()
         raise NotThere("no background fetches")
     load(server.kv_url, "--num-items", ITEMS, "--num-threads", 4, *size(VALUE_BYTES), "--random-body", "--num-cycles", 1)
-    server.wait_settled()
+    server.wait_applied()
     server.stop()
     samples = {count: {"kedge": [], "disk": []} for count in CONCURRENCY}
     memory = {}

@@ -32,9 +32,9 @@ def start(data, items, turn):
 def one_size(items):
     say(f"{TITLE}: {items:,} documents")
     data = fresh_dir("restart")
-    server = Server(data, vbuckets=VBUCKETS, settle_age="1s")
+    server = Server(data, vbuckets=VBUCKETS, apply_max_lag="1s")
     load(server.kv_url, "--num-items", items, "--num-threads", 4, *size(VALUE_BYTES), "--random-body", "--num-cycles", 1)
-    server.wait_settled()
+    server.wait_applied()
     server.stop()
     samples = {"clean stop": [], "kill -9": [], "clean stop, cold": []}
     disk_bytes = bytes_below(data)
@@ -52,7 +52,7 @@ def one_size(items):
 
 
 def measure():
-    need_settings("settle_age")
+    need_settings("apply_max_lag")
     return {items: one_size(items) for items in SIZES}
 
 

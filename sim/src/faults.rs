@@ -267,15 +267,15 @@ impl World {
         }
     }
 
-    /// What goes on beside: settling, compaction.
+    /// What goes on beside: applying, compaction.
     fn maintain(&mut self, node: usize) {
         let Some(process) = &self.nodes[node].process else {
             return;
         };
         // What fails fails the node.
         if self.rng.below(2) == 0 {
-            note!(name(node), "settles");
-            let _ = process.bucket.settle();
+            note!(name(node), "applies");
+            let _ = process.bucket.apply();
         } else {
             note!(name(node), "compacts");
             let _ = process.bucket.compact(&CompactionRequest::default());

@@ -2,7 +2,7 @@
 
 use crate::serving::{Closed, features};
 use crate::trace::note;
-use kedge_bucket::{Bucket, NotTaken, VbState};
+use kedge_bucket::{ApplyError, Bucket, VbState};
 use kedge_protocol::binary::Feature;
 use kedge_protocol::binary::commands::dcp::{ParsePeer, StreamFlags, parse_peer};
 use kedge_replication::{Consumer, ConsumerConfig, Event};
@@ -227,7 +227,7 @@ impl Following {
         }
     }
 
-    fn refuse(&mut self, now_ns: u64, vb: VbId, error: NotTaken, out: &mut Vec<u8>) {
+    fn refuse(&mut self, now_ns: u64, vb: VbId, error: ApplyError, out: &mut Vec<u8>) {
         note!(
             self.node,
             "vBucket {vb}: takes no more of {}: {error:?}",
@@ -320,7 +320,7 @@ impl Following {
             self.take(now_ns, vb, received, bytes, out);
             self.read(now_ns, out)?;
         }
-        self.bucket.kick_received(false);
+        self.bucket.flush_received(false);
         self.end_states(out);
         for vb in std::mem::take(&mut self.done.lock().rolled) {
             if let Some((standing @ Standing::RollingBack, _)) = self.vbuckets.get_mut(&vb) {

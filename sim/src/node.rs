@@ -7,7 +7,7 @@ use crate::plan::Plan;
 use crate::serving::{Closed, Serving};
 use crate::trace::note;
 use kedge_bucket::{
-    Bucket, BucketChange, BucketConfig, BucketSetup, CompactionPace, Completion, Completions,
+    Bucket, BucketChange, BucketConfig, BucketSetup, CompactionRate, Completion, Completions,
     Cookie, Ctx, Recovery, ReplicaSink, Total, VbRole, WarmupBehavior,
 };
 use kedge_cluster::{Revision, Role};
@@ -92,14 +92,14 @@ impl Node {
     pub(crate) fn new(number: usize, plan: &Plan, now: Now, seed: u64) -> Self {
         let mut config = BucketConfig::new("sim", plan.vbuckets, QUOTA);
         config.uuid = "00112233445566778899aabbccddeeff".to_owned();
-        config.settle_age_ms = 100;
+        config.apply_max_lag_ms = 100;
         config.flusher_batch_max_items = 3;
         config.log_bytes_max = 256 << 10;
         config.num_shards = 1;
         config.commit_log = plan.commit_log;
         config.eviction_policy = plan.eviction;
         config.memory.warmup_behavior = WarmupBehavior::Blocking;
-        config.compaction.pace = CompactionPace::Off;
+        config.compaction.throttle = CompactionRate::Off;
         let disk = SimDisk::new(seed);
         disk.create_dir_all(&dir()).expect("nothing fails yet");
         Self {

@@ -30,7 +30,7 @@ const LOG_BATCH: (usize, usize) = (20_000, 16 << 20);
 pub enum Mode {
     /// There is no log: they are flushed.
     Direct,
-    /// They are in the log: they are settled.
+    /// They are in the log: they are applied.
     Logged,
 }
 
@@ -208,7 +208,7 @@ impl Rig {
             Mode::Direct => self.flush_directly(),
             Mode::Logged => {
                 self.log();
-                self.settle()
+                self.apply()
             }
         }
     }
@@ -247,9 +247,9 @@ impl Rig {
         }
     }
 
-    /// As a settler does: everything is taken at once, and written in parts, each a commit, which share their syncs.
-    fn settle(&mut self) -> Result<(), StorageError> {
-        let Some(mut batch) = self.vbucket.begin_settle() else {
+    /// As an applier does: everything is taken at once, and written in parts, each a commit, which share their syncs.
+    fn apply(&mut self) -> Result<(), StorageError> {
+        let Some(mut batch) = self.vbucket.begin_apply() else {
             return Ok(());
         };
         let now_ns = self.now().unix_ns;
@@ -269,10 +269,10 @@ impl Rig {
                 }
                 Ok(upto)
             })?;
-            self.vbucket.settled(history, upto);
+            self.vbucket.applied(history, upto);
         }
         drop(parts);
-        drop(self.vbucket.end_settle(batch));
+        drop(self.vbucket.end_apply(batch));
         Ok(())
     }
 
@@ -282,7 +282,7 @@ impl Rig {
         let loaded = loaded.expect("the file is there");
         assert_eq!(loaded.documents, u64::from(items) + 1);
         assert_eq!(loaded.high_seqno, self.vbucket.high_seqno());
-        assert_eq!(self.vbucket.unsettled().items, 0);
+        assert_eq!(self.vbucket.unapplied().items, 0);
     }
 }
 

@@ -71,7 +71,7 @@ impl Bucket {
         }
         let position = |vbucket: &parking_lot::Mutex<VBucket>| {
             let vbucket = vbucket.lock();
-            if vbucket.is_deleted() || vbucket.is_set_aside() {
+            if vbucket.is_deleted() || vbucket.is_quarantined() {
                 return None;
             }
             let standing = vbucket.standing();

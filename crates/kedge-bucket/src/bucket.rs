@@ -1,32 +1,32 @@
 //! The bucket itself: its parts, and how a step of a vBucket is accounted for.
 
-use crate::aside::Aside;
-use crate::awaiting::Awaiting;
+use crate::applier::ApplierShard;
 use crate::collections::Collections;
 use crate::commit::{Committer, Dirty, DirtyList};
 use crate::compaction::Compactions;
 use crate::config::{BucketChange, BucketConfig};
 use crate::counters::{Counter, Counters, Totals};
 use crate::dcp::Dcp;
+use crate::dynamic::DynamicSettings;
 use crate::fetch::Fetches;
-use crate::floor::Floor;
 use crate::flusher::Flushers;
-use crate::held::Held;
-use crate::hot::Hot;
+use crate::instrumented::IoStatistics;
+use crate::memory_queue::MemoryAdmissionQueue;
 use crate::pager::Pager;
+use crate::pending_state::PendingStateQueue;
+use crate::quarantine::Quarantine;
 use crate::quota::Quota;
 use crate::reserve::Reserve;
 use crate::scans::Scans;
-use crate::settler::SettleShard;
 use crate::stuck::Stuck;
-use crate::tasks::Sleeper;
+use crate::tasks::Parker;
 use crate::timings::{Timing, Timings};
+use crate::truncation::TruncationPoint;
 use crate::warmup::Warmup;
-use crate::watched::Watch;
 use crate::writer::Writer;
 use kedge_disk::Disk;
 use kedge_executor::{Executor, OwnerId};
-use kedge_log::{LogStats, SegmentPreparer};
+use kedge_log::{LogStats, SegmentPreallocator};
 use kedge_storage::Storage;
 use kedge_types::{Cas, Clock, DocKey, Durability, DurabilityLevel, Now, Status, VbId, VbUuid};
 use kedge_vbucket::{
@@ -43,7 +43,7 @@ const TABLE_SHARDS: usize = 1_024;
 const UUID_MASK: u64 = (1 << 48) - 1;
 
 /// Where completions of parked commands go. Called by the bucket's tasks, or by a front-end thread inside
-/// [`Bucket::kick`].
+/// [`Bucket::request_flush`].
 pub trait Completions: Send + Sync {
     /// Takes what is in `done`.
     fn complete(&self, done: &mut Vec<(Cookie, Completion)>);
@@ -187,11 +187,11 @@ pub struct Bucket {
     pub(crate) changing: Box<[Mutex<()>]>,
     /// Parts of each vBucket's hash table.
     pub(crate) table_shards: usize,
-    pub(crate) hot: Hot,
+    pub(crate) dynamic: DynamicSettings,
     pub(crate) quota: Quota,
     pub(crate) counters: Counters,
     pub(crate) timings: Arc<Timings>,
-    pub(crate) watch: Arc<Watch>,
+    pub(crate) io_stats: Arc<IoStatistics>,
     pub(crate) totals: Totals,
     /// One for the log; without a log one for each part of the vBuckets.
     pub(crate) writers: Box<[Writer]>,
@@ -199,31 +199,31 @@ pub struct Bucket {
     pub(crate) committer: OnceLock<Mutex<Committer>>,
     /// Without a log.
     pub(crate) flushers: Option<Flushers>,
-    pub(crate) settlers: Box<[SettleShard]>,
-    pub(crate) floor: Floor,
+    pub(crate) appliers: Box<[ApplierShard]>,
+    pub(crate) truncation: TruncationPoint,
     pub(crate) compactions: Compactions,
     pub(crate) fetches: Fetches,
-    pub(crate) held: Held,
-    pub(crate) awaiting: Awaiting,
+    pub(crate) memory_queue: MemoryAdmissionQueue,
+    pub(crate) pending_state: PendingStateQueue,
     pub(crate) dcp: Dcp,
     pub(crate) scans: Scans,
     pub(crate) pager: Pager,
     pub(crate) warmup: Warmup,
     pub(crate) storage: OnceLock<Storage>,
-    pub(crate) aside: Aside,
+    pub(crate) quarantine: Quarantine,
     pub(crate) stuck: Stuck,
     /// Why the end was not clean.
     pub(crate) unclean: OnceLock<String>,
-    pub(crate) preparer: OnceLock<SegmentPreparer>,
+    pub(crate) preallocator: OnceLock<SegmentPreallocator>,
     /// The tasks that rest while there is nothing for them to do.
-    pub(crate) timeouts: Sleeper,
-    pub(crate) sweeper: Sleeper,
-    pub(crate) access_scanner: Sleeper,
-    pub(crate) compressor: Sleeper,
-    pub(crate) segments: Sleeper,
+    pub(crate) timeouts: Parker,
+    pub(crate) sweeper: Parker,
+    pub(crate) access_scanner: Parker,
+    pub(crate) compressor: Parker,
+    pub(crate) segments: Parker,
     pub(crate) phase: AtomicU8,
     /// Without a log: the mark that changes may be lost is not on disk yet. No file is written before it is.
-    pub(crate) mark_is_due: AtomicBool,
+    pub(crate) marker_is_due: AtomicBool,
     /// Parked commands that were not completed yet.
     pub(crate) parked: AtomicI64,
     pub(crate) random: AtomicU64,
@@ -275,11 +275,11 @@ impl Bucket {
             vbuckets: (0..vbuckets).map(|id| Mutex::new(vbucket(id))).collect(),
             changing: (0..vbuckets).map(|_| Mutex::default()).collect(),
             table_shards: shards,
-            hot: Hot::new(&setup.config),
+            dynamic: DynamicSettings::new(&setup.config),
             quota: Quota::new(setup.config.quota_bytes, &setup.config.memory),
             collections: Collections::default(),
             counters: Counters::new(setup.threads),
-            watch: Arc::new(Watch::new(Arc::clone(&timings))),
+            io_stats: Arc::new(IoStatistics::new(Arc::clone(&timings))),
             timings,
             totals: Totals::default(),
             writers: (0..if commit_log { 1 } else { parts })
@@ -288,28 +288,28 @@ impl Bucket {
             dirty: DirtyList::default(),
             committer: OnceLock::new(),
             flushers: (!commit_log).then(|| Flushers::new(parts, vbuckets)),
-            settlers: (0..parts).map(|_| SettleShard::default()).collect(),
-            floor: Floor::new(vbuckets),
+            appliers: (0..parts).map(|_| ApplierShard::default()).collect(),
+            truncation: TruncationPoint::new(vbuckets),
             compactions: Compactions::new(&setup.config),
             fetches: Fetches::new(vbuckets, setup.threads),
-            held: Held::default(),
-            awaiting: Awaiting::default(),
+            memory_queue: MemoryAdmissionQueue::default(),
+            pending_state: PendingStateQueue::default(),
             dcp: Dcp::new(vbuckets),
             scans: Scans::new(vbuckets),
             pager: Pager::default(),
             warmup: Warmup::default(),
             storage: OnceLock::new(),
-            aside: Aside::default(),
+            quarantine: Quarantine::default(),
             stuck: Stuck::default(),
             unclean: OnceLock::new(),
-            preparer: OnceLock::new(),
-            timeouts: Sleeper::default(),
-            sweeper: Sleeper::default(),
-            access_scanner: Sleeper::default(),
-            compressor: Sleeper::default(),
-            segments: Sleeper::default(),
+            preallocator: OnceLock::new(),
+            timeouts: Parker::default(),
+            sweeper: Parker::default(),
+            access_scanner: Parker::default(),
+            compressor: Parker::default(),
+            segments: Parker::default(),
             phase: AtomicU8::new(Phase::Loading as u8),
-            mark_is_due: AtomicBool::new(false),
+            marker_is_due: AtomicBool::new(false),
             parked: AtomicI64::new(0),
             random: AtomicU64::new(random_u64()),
             loaded: crate::loaded::Loaded::default(),
@@ -350,7 +350,7 @@ impl Bucket {
         changed.check()?;
         self.quota.set_limit(changed.quota_bytes, &changed.memory);
         self.on_memory();
-        self.hot.set(&changed);
+        self.dynamic.set(&changed);
         *config = changed.clone();
         drop(config);
         self.on_compaction_config(&changed.compaction);
@@ -405,7 +405,7 @@ impl Bucket {
         let mut guard = vbucket.lock();
         if !role.is_of(&guard) {
             // It has not moved: whoever asks elsewhere would ask for ever.
-            return Err(if guard.is_set_aside() {
+            return Err(if guard.is_quarantined() {
                 Status::TemporaryFailure
             } else {
                 Status::NotMyVbucket
@@ -456,13 +456,13 @@ impl Bucket {
     ) -> (R, Vec<Done>) {
         let bytes = vbucket.bytes() as i64;
         let checkpoint = vbucket.checkpoint_bytes() as i64;
-        let pinned = vbucket.unsettled().pinned_bytes as i64;
+        let pinned = vbucket.unapplied().pinned_bytes as i64;
         let for_streams = vbucket.cursor_bytes();
         let result = step(vbucket);
         self.quota.add(
             vbucket.bytes() as i64 - bytes,
             vbucket.checkpoint_bytes() as i64 - checkpoint,
-            vbucket.unsettled().pinned_bytes as i64 - pinned,
+            vbucket.unapplied().pinned_bytes as i64 - pinned,
         );
         if vbucket.cursor_bytes() != for_streams {
             let change = vbucket.cursor_bytes() as i64 - for_streams as i64;
@@ -471,7 +471,7 @@ impl Bucket {
         }
         self.note_news(vbucket);
         self.on_changed(vbucket);
-        self.look_at_leftovers(vbucket);
+        self.note_dropped_documents(vbucket);
         self.look_at_values(vbucket);
         self.on_memory();
         let mut done = Vec::new();

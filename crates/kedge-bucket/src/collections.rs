@@ -4,7 +4,7 @@
 //! manifest under its lock; so no active vBucket is left behind.
 
 use crate::bucket::{Bucket, Phase};
-use crate::tasks::Sleeper;
+use crate::tasks::Parker;
 use kedge_types::{
     Collection, CollectionId, DocKey, Expiry, Manifest, ManifestUid, Now, ScopeId, Seqno, VbId,
 };
@@ -20,7 +20,7 @@ pub(crate) struct Collections {
     /// Who changes it holds this until all vBuckets have heard of it.
     changing: Mutex<()>,
     /// The task that lets go of documents of dropped collections.
-    pub(crate) sweeper: Sleeper,
+    pub(crate) sweeper: Parker,
 }
 
 /// What a vBucket has of a collection, or the active vBuckets of a bucket together.
@@ -95,7 +95,7 @@ impl Bucket {
             return;
         }
         let has_ttl = |(_, it): (_, &Collection)| it.max_ttl.is_some();
-        self.hot
+        self.dynamic
             .set_collection_ttls(manifest.collections().any(has_ttl));
         *self.collections.manifest.write() = manifest;
         self.tell_manifest();
@@ -114,8 +114,8 @@ impl Bucket {
             let manifest = self.collections.manifest.read();
             manifest.collection(key.collection())?.1.max_ttl
         };
-        let of_collection = self.hot.has_collection_ttls().then(rule).flatten();
-        self.hot.limited(expiry, of_collection, now.unix_secs())
+        let of_collection = self.dynamic.has_collection_ttls().then(rule).flatten();
+        self.dynamic.limited(expiry, of_collection, now.unix_secs())
     }
 
     /// Lets all active vBuckets hear of the manifest, if the bucket is open.

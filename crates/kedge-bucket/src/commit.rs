@@ -6,7 +6,7 @@
 //! * Seqnos are published as persisted, and parked commands completed, only after the sync returned.
 //! * What could not be written stays where it was: cursors move only after the sync.
 //!
-//! When it is time for a commit is decided in `writer`; what becomes of the log's records later in `settler`.
+//! When it is time for a commit is decided in `writer`; what becomes of the log's records later in `applier`.
 
 use crate::bucket::{Bucket, Phase};
 use crate::error::BucketError;
@@ -130,7 +130,7 @@ impl Bucket {
                     tracing::error!(bucket = self.name(), %error, "the disk is full: writes get a temporary failure");
                     self.on_disk_full();
                 }
-                self.look_at_held();
+                self.note_first_queued_write();
             }
             Err(error @ BucketError::Log(_)) if error.is_passing() => {
                 if !self.quota.set_disk_refuses(true) {
@@ -140,7 +140,7 @@ impl Bucket {
                         "the log cannot be written to now: writes get a temporary failure until that works"
                     );
                 }
-                self.look_at_held();
+                self.note_first_queued_write();
             }
             Err(error) if error.is_passing() => {
                 tracing::error!(bucket = self.name(), %error, "changes cannot be made durable now");
@@ -326,7 +326,7 @@ impl Bucket {
         done.append(&mut ended);
         acks.extend(vbucket.take_ack().map(|seqno| (vb, seqno)));
         if let Some(in_log) = in_log {
-            self.note_unsettled(&vbucket, in_log, now.mono_ns);
+            self.note_unapplied(&vbucket, in_log, now.mono_ns);
         }
         after
     }

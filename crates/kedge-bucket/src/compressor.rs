@@ -8,7 +8,7 @@
 
 use crate::bucket::Bucket;
 use crate::counters::Total;
-use crate::tasks::Work;
+use crate::tasks::TaskBody;
 use crate::timings::Timing;
 use kedge_executor::Next;
 use kedge_types::VbId;
@@ -35,9 +35,9 @@ pub(crate) struct ItemCompressor {
     packer: Packer,
 }
 
-impl Work for ItemCompressor {
+impl TaskBody for ItemCompressor {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        bucket.compressor.get_up();
+        bucket.compressor.clear();
         let began_ns = bucket.setup.clock.now().mono_ns;
         let took = || {
             let now_ns = bucket.setup.clock.now().mono_ns;
@@ -55,14 +55,14 @@ impl Work for ItemCompressor {
 impl ItemCompressor {
     fn chunk(&mut self, bucket: &Bucket, is_over: impl Fn() -> bool) -> Next {
         if self.left == 0 {
-            bucket.compressor.lie_down();
+            bucket.compressor.park();
             if !bucket.has_values_to_compress() {
                 return Next::Sleep;
             }
-            bucket.compressor.get_up();
+            bucket.compressor.clear();
             (self.left, self.tried) = (bucket.parts(), 0);
         }
-        while self.left > 0 && bucket.hot.compresses() {
+        while self.left > 0 && bucket.dynamic.compresses() {
             if self.compress_part(bucket, &is_over) {
                 self.part = (self.part + 1) % bucket.parts();
                 self.left -= 1;
@@ -86,7 +86,7 @@ impl ItemCompressor {
             if is_over() {
                 break;
             }
-            let packed = self.packer.pack(item.value(), bucket.hot.min_ratio());
+            let packed = self.packer.pack(item.value(), bucket.dynamic.min_ratio());
             bucket.put_compressed(vb, &item, packed);
             self.tried += 1;
         }
@@ -108,30 +108,31 @@ impl Bucket {
 
     fn has_values_to_compress(&self) -> bool {
         let mut vbuckets = self.vbuckets.iter();
-        self.hot.compresses() && vbuckets.any(|vbucket| vbucket.lock().table().compressible() > 0)
+        self.dynamic.compresses()
+            && vbuckets.any(|vbucket| vbucket.lock().table().compressible() > 0)
     }
 
     /// A vBucket was changed by the caller, who holds its lock. Cheap unless the compressor rests and has to begin.
     pub(crate) fn look_at_values(&self, vbucket: &VBucket) {
         if self.compressor.is_asleep()
             && vbucket.table().compressible() > 0
-            && self.hot.compresses()
+            && self.dynamic.compresses()
         {
-            self.rouse_compressor();
+            self.unpark_compressor();
         }
     }
 
     /// Whether the bucket compresses values may be another.
     pub(crate) fn on_compression_config(&self) {
-        if self.hot.compresses() {
-            self.rouse_compressor();
+        if self.dynamic.compresses() {
+            self.unpark_compressor();
         }
     }
 
-    fn rouse_compressor(&self) {
+    fn unpark_compressor(&self) {
         let executor = &self.setup.executor;
         // No thread is woken before a rest is over. One that is still falling asleep looks at once.
-        if let Some(task) = self.compressor.rouse()
+        if let Some(task) = self.compressor.unpark()
             && !executor.snooze(task, REST)
         {
             executor.wake(task);

@@ -59,8 +59,8 @@ pub struct BucketConfig {
     #[serde(default = "default_true")]
     pub commit_log: bool,
     /// How long a change may be in the log before it goes into its vBucket's file, in milliseconds.
-    #[serde(default = "default_settle_age_ms")]
-    pub settle_age_ms: u64,
+    #[serde(default = "default_apply_max_lag_ms", alias = "settle_age_ms")]
+    pub apply_max_lag_ms: u64,
     /// Bytes of the log above which changes go into the files earlier.
     #[serde(default = "default_log_bytes_max")]
     pub log_bytes_max: u64,
@@ -107,8 +107,8 @@ fn default_true() -> bool {
     true
 }
 
-fn default_settle_age_ms() -> u64 {
-    BucketConfig::SETTLE_AGE_MS_DEFAULT
+fn default_apply_max_lag_ms() -> u64 {
+    BucketConfig::APPLY_MAX_LAG_MS_DEFAULT
 }
 
 fn default_log_bytes_max() -> u64 {
@@ -145,8 +145,8 @@ impl BucketConfig {
     pub const SHARDS_MAX: u16 = 128;
     /// Default of `log_interval_ms`.
     pub const LOG_INTERVAL_MS_DEFAULT: u64 = 20;
-    /// Default of `settle_age_ms`: 30 s.
-    pub const SETTLE_AGE_MS_DEFAULT: u64 = 30_000;
+    /// Default of `apply_max_lag_ms`: 30 s.
+    pub const APPLY_MAX_LAG_MS_DEFAULT: u64 = 30_000;
     /// Default of `log_bytes_max`: 1 GiB.
     pub const LOG_BYTES_MAX_DEFAULT: u64 = 1 << 30;
     /// Default of `max_open_files`.
@@ -175,7 +175,7 @@ impl BucketConfig {
             flush_batch_max_bytes: Self::BATCH_BYTES_DEFAULT,
             log_interval_ms: Self::LOG_INTERVAL_MS_DEFAULT,
             commit_log: true,
-            settle_age_ms: Self::SETTLE_AGE_MS_DEFAULT,
+            apply_max_lag_ms: Self::APPLY_MAX_LAG_MS_DEFAULT,
             log_bytes_max: Self::LOG_BYTES_MAX_DEFAULT,
             keep_files_open: true,
             max_open_files: Self::MAX_OPEN_FILES_DEFAULT,
@@ -347,7 +347,7 @@ pub struct BucketChange {
     /// Whether a log makes writes durable, from the next start on.
     pub commit_log: Option<bool>,
     /// How long a change may be in the log before it goes into its vBucket's file.
-    pub settle_age_ms: Option<u64>,
+    pub apply_max_lag_ms: Option<u64>,
     /// Bytes of the log above which changes go into the files earlier.
     pub log_bytes_max: Option<u64>,
     /// Whether files stay open, from the next start on.
@@ -380,7 +380,7 @@ impl BucketChange {
             flush_batch_max_bytes: Some(config.flush_batch_max_bytes),
             log_interval_ms: Some(config.log_interval_ms),
             commit_log: Some(config.commit_log),
-            settle_age_ms: Some(config.settle_age_ms),
+            apply_max_lag_ms: Some(config.apply_max_lag_ms),
             log_bytes_max: Some(config.log_bytes_max),
             keep_files_open: Some(config.keep_files_open),
             max_open_files: Some(config.max_open_files),
@@ -393,7 +393,7 @@ impl BucketChange {
                 garbage_bytes: Some(config.compaction.garbage_bytes),
                 hours: Some(config.compaction.hours),
                 purge_age_secs: Some(config.compaction.purge_age_secs),
-                pace: Some(config.compaction.pace),
+                throttle: Some(config.compaction.throttle),
             },
             memory: MemoryChange {
                 high_wat_percent: Some(config.memory.high_wat_percent),
@@ -434,7 +434,7 @@ impl BucketChange {
             .unwrap_or(config.flush_batch_max_bytes);
         config.log_interval_ms = self.log_interval_ms.unwrap_or(config.log_interval_ms);
         config.commit_log = self.commit_log.unwrap_or(config.commit_log);
-        config.settle_age_ms = self.settle_age_ms.unwrap_or(config.settle_age_ms);
+        config.apply_max_lag_ms = self.apply_max_lag_ms.unwrap_or(config.apply_max_lag_ms);
         config.log_bytes_max = self.log_bytes_max.unwrap_or(config.log_bytes_max);
         config.keep_files_open = self.keep_files_open.unwrap_or(config.keep_files_open);
         config.max_open_files = self.max_open_files.unwrap_or(config.max_open_files);

@@ -80,9 +80,9 @@ counters! {
     /// Writes refused for want of memory.
     TmpOomErrors = "ep_tmp_oom_errors",
     /// Writes whose answer was held back because the disk was behind.
-    HeldBack = "ep_held_back_writes",
+    Backpressured = "ep_backpressured_writes",
     /// Writes that waited for memory before they were done.
-    HeldForMemory = "ep_held_for_memory_writes",
+    MemoryAdmissionWaits = "ep_memory_admission_waits",
     /// SyncWrites that began.
     SyncWriteAccepted = "vb_active_sync_write_accepted_count",
     /// SyncWrites that were committed.
@@ -165,18 +165,18 @@ macro_rules! totals {
 }
 
 totals! {
-    /// Commits of vBuckets' files that settled what the log has.
-    SettleCommits = "ep_settle_commits",
+    /// Commits of vBuckets' files that applied what the log has.
+    ApplyCommits = "ep_apply_commits",
     /// Documents, tombstones, prepares and aborts in them.
-    SettledItems = "ep_settled_items",
+    AppliedItems = "ep_applied_items",
     /// Bytes of these, keys and overhead included.
-    SettledBytes = "ep_settled_bytes",
-    /// Attempts to settle that failed.
-    SettleFailures = "ep_settle_failures",
-    /// Attempts to settle or flush that were put off, as a compaction had the file just then.
-    SettlesPutOff = "ep_settle_put_off",
-    /// Rests of settlers within a commit.
-    SettleRests = "ep_settle_rests",
+    AppliedBytes = "ep_applied_bytes",
+    /// Attempts to apply that failed.
+    ApplyFailures = "ep_apply_failures",
+    /// Attempts to apply or flush that were put off, as a compaction had the file just then.
+    ApplyDeferrals = "ep_apply_deferrals",
+    /// Rests of appliers within a commit.
+    ApplyThrottles = "ep_apply_throttles",
     /// Rollbacks of vBuckets, those that had to begin anew included.
     Rollbacks = "ep_rollback_count",
     /// Rollbacks for which the vBucket began anew, empty.
@@ -242,7 +242,7 @@ totals! {
     /// Changes that vBuckets received from those that they follow.
     ReceivedItems = "ep_dcp_received_items",
     /// Times that such changes were not taken yet, as memory was short.
-    ReceivedLater = "ep_dcp_received_later",
+    ReceivedLater = "ep_dcp_backpressured_items",
     /// Range scans that were made.
     RangeScans = "ep_range_scans",
     /// Those that their clients cancelled.

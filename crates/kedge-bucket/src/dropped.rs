@@ -1,10 +1,10 @@
 //! Documents of dropped collections leave memory.
 //!
-//! Invariant: while a vBucket has some ([`VBucket::has_leftovers`]), the task is awake or about to be.
+//! Invariant: while a vBucket has some ([`VBucket::has_dropped_documents`]), the task is awake or about to be.
 
 use crate::bucket::Bucket;
 use crate::counters::Total;
-use crate::tasks::Work;
+use crate::tasks::TaskBody;
 use kedge_executor::Next;
 use kedge_vbucket::VBucket;
 use std::time::Duration;
@@ -18,32 +18,32 @@ pub(crate) struct DroppedSweep {
     vbucket: usize,
 }
 
-impl Work for DroppedSweep {
+impl TaskBody for DroppedSweep {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        let sleeper = &bucket.collections.sweeper;
-        sleeper.lie_down();
+        let parker = &bucket.collections.sweeper;
+        parker.park();
         let mut shards = 0;
         for _ in 0..=bucket.vbuckets.len() {
             while shards < SHARDS_PER_RUN {
                 let mut vbucket = bucket.vbuckets[self.vbucket].lock();
-                if !vbucket.has_leftovers() {
+                if !vbucket.has_dropped_documents() {
                     break;
                 }
                 let (swept, _) = bucket.measure(&mut vbucket, VBucket::sweep_dropped);
                 bucket.totals.add(Total::DroppedSwept, swept);
-                let ended = u64::from(!vbucket.has_leftovers());
+                let ended = u64::from(!vbucket.has_dropped_documents());
                 bucket.totals.add(Total::DroppedSweeps, ended);
                 shards += 1;
             }
             if shards == SHARDS_PER_RUN {
-                sleeper.get_up();
+                parker.clear();
                 return Next::Again;
             }
             self.vbucket = (self.vbucket + 1) % bucket.vbuckets.len();
         }
         if shards > 0 {
             // Once more round, as it lay down before what it has just done.
-            sleeper.get_up();
+            parker.clear();
             return Next::Again;
         }
         Next::Sleep
@@ -52,9 +52,9 @@ impl Work for DroppedSweep {
 
 impl Bucket {
     /// A vBucket was changed by the caller, who holds its lock. Cheap unless a collection was dropped and the task rests.
-    pub(crate) fn look_at_leftovers(&self, vbucket: &VBucket) {
-        if vbucket.has_leftovers()
-            && let Some(task) = self.collections.sweeper.rouse()
+    pub(crate) fn note_dropped_documents(&self, vbucket: &VBucket) {
+        if vbucket.has_dropped_documents()
+            && let Some(task) = self.collections.sweeper.unpark()
         {
             self.setup.executor.wake(task);
         }

@@ -4,11 +4,11 @@ use crate::bucket::{Bucket, Phase};
 use crate::commit::Committer;
 use crate::dropping::finish_drop;
 use crate::error::BucketError;
-use crate::floor::has_work;
-use crate::mark::Mark;
+use crate::shutdown_marker::ShutdownMarker;
 use crate::tasks::BUCKET_DELETION;
+use crate::truncation::has_work;
 use kedge_executor::OwnerId;
-use kedge_types::limits::{SHUTDOWN_SETTLE_MS, SHUTDOWN_SETTLE_VBUCKETS};
+use kedge_types::limits::{SHUTDOWN_APPLY_MS, SHUTDOWN_APPLY_VBUCKETS};
 use kedge_vbucket::VBucket;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -21,15 +21,15 @@ const LONG_LOG_BYTES: u64 = 4 << 20;
 
 impl Bucket {
     /// Ends the bucket: what was written is made durable, who still waits is answered, its tasks end. Loading is cut
-    /// short. Harmless when called twice. Takes [`SHUTDOWN_SETTLE_MS`] longer at most to bring into the vBuckets' files
+    /// short. Harmless when called twice. Takes [`SHUTDOWN_APPLY_MS`] longer at most to bring into the vBuckets' files
     /// what the log has, so that the next start need not; that is not worth it for many files and a short log.
     pub fn shutdown(&self) {
-        self.shutdown_within(Duration::from_millis(SHUTDOWN_SETTLE_MS));
+        self.shutdown_within(Duration::from_millis(SHUTDOWN_APPLY_MS));
     }
 
-    /// As [`Bucket::shutdown`], with `settle` for what the log has.
-    pub fn shutdown_within(&self, settle: Duration) {
-        self.end_with(Some(settle));
+    /// As [`Bucket::shutdown`], with `apply` for what the log has.
+    pub fn shutdown_within(&self, apply: Duration) {
+        self.end_with(Some(apply));
     }
 
     /// Why the bucket could not be shut down cleanly; `None` if it was, or has not been shut down yet.
@@ -38,9 +38,9 @@ impl Bucket {
         self.unclean.get().map(String::as_str)
     }
 
-    /// Ends the bucket, without making anything durable if `settle` is `None`.
-    fn end_with(&self, settle: Option<Duration>) {
-        if settle.is_some() && self.phase() == Phase::Open {
+    /// Ends the bucket, without making anything durable if `apply` is `None`.
+    fn end_with(&self, apply: Option<Duration>) {
+        if apply.is_some() && self.phase() == Phase::Open {
             // While there are tasks to help with it.
             self.flush_most();
         }
@@ -48,8 +48,8 @@ impl Bucket {
         if before == Phase::Closed as u8 {
             return;
         }
-        if let Some(preparer) = self.preparer.get() {
-            preparer.stop();
+        if let Some(preallocator) = self.preallocator.get() {
+            preallocator.stop();
         }
         if let Some(storage) = self.storage.get() {
             storage.stop();
@@ -58,68 +58,68 @@ impl Bucket {
         self.setup.executor.unregister(self.owner, true);
         self.end_compactions();
         if before == Phase::Open as u8
-            && let Some(settle) = settle
-            && let Err(error) = self.close(settle)
+            && let Some(apply) = apply
+            && let Err(error) = self.close(apply)
         {
             tracing::error!(bucket = self.name(), %error, "the bucket could not be closed cleanly");
             // A bucket ends once.
             let _ = self.unclean.set(error.to_string());
         }
-        if before == Phase::Open as u8 && settle.is_some_and(|settle| !settle.is_zero()) {
+        if before == Phase::Open as u8 && apply.is_some_and(|apply| !apply.is_zero()) {
             self.write_access_log_at_end();
         }
-        self.end_all_awaiting();
-        self.end_all_held();
+        self.end_all_pending_state();
+        self.end_all_queued_writes();
         self.end_fetches();
         self.end_scans();
         self.answer_all();
     }
 
-    /// Makes everything durable, and says that the end was clean: unless a vBucket was set aside, to which what the start
+    /// Makes everything durable, and says that the end was clean: unless a vBucket was quarantined, to which what the start
     /// found has not been done yet.
-    fn close(&self, settle: Duration) -> Result<(), BucketError> {
+    fn close(&self, apply: Duration) -> Result<(), BucketError> {
         if self.is_direct() {
             self.flush_everything()?;
             self.storage()?.sync_catalog()?;
-            if self.count_set_aside() > 0 {
+            if self.count_quarantined() > 0 {
                 return Ok(());
             }
-            if self.mark_is_due.load(Ordering::Acquire) {
+            if self.marker_is_due.load(Ordering::Acquire) {
                 // Nothing was written since the start, and the mark is what that found.
                 return Ok(());
             }
-            return Ok(Mark::Clean.write(&*self.setup.disk, &self.setup.dir)?);
+            return Ok(ShutdownMarker::Clean.write(&*self.setup.disk, &self.setup.dir)?);
         }
         let Some(committer) = self.committer.get() else {
             return Ok(());
         };
         self.commit_all(&mut committer.lock())?;
         let now_ns = || self.setup.clock.now().mono_ns;
-        let deadline_ns = now_ns() + settle.as_nanos() as u64;
+        let deadline_ns = now_ns() + apply.as_nanos() as u64;
         let is_long = committer.lock().log.stats().size_bytes >= LONG_LOG_BYTES;
-        let settled = if is_long || self.count_unsettled() <= SHUTDOWN_SETTLE_VBUCKETS {
-            self.settle_all(|| now_ns() >= deadline_ns)
+        let applied = if is_long || self.count_unapplied() <= SHUTDOWN_APPLY_VBUCKETS {
+            self.apply_all(|| now_ns() >= deadline_ns)
         } else if self.stuck.count() > 0 {
-            Err(BucketError::NotSettled(self.name().to_owned()))
+            Err(BucketError::NotApplied(self.name().to_owned()))
         } else {
             Ok(())
         };
         self.storage()?.sync_catalog()?;
-        if self.count_set_aside() > 0 {
-            return settled;
+        if self.count_quarantined() > 0 {
+            return applied;
         }
         self.release_whole_log(&mut committer.lock())?;
         committer.lock().close()?;
-        if let Some(preparer) = self.preparer.get() {
+        if let Some(preallocator) = self.preallocator.get() {
             // So that the next start does not read it.
-            preparer.recycle()?;
+            preallocator.recycle()?;
         }
         // What stays in the log is as safe there.
-        settled
+        applied
     }
 
     /// vBuckets of which the log has what their files do not.
-    fn count_unsettled(&self) -> usize {
+    fn count_unapplied(&self) -> usize {
         let is_left = |vbucket: &&Mutex<VBucket>| has_work(&vbucket.lock());
         self.vbuckets.iter().filter(is_left).count()
     }

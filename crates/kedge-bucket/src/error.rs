@@ -46,7 +46,7 @@ pub enum BucketError {
     },
     /// Not everything that the log has could be written into the vBuckets' files. It is safe in the log.
     #[error("what the log of bucket {0} has could not be written into the files")]
-    NotSettled(String),
+    NotApplied(String),
     /// The executor takes no tasks any more, or has too many.
     #[error("the bucket's tasks are refused: {0}")]
     Executor(#[from] Refused),
@@ -73,7 +73,7 @@ impl BucketError {
             Self::Log(error) => error.is_passing(),
             Self::Storage(error) => !error.is_fatal(),
             Self::Disk(error) => !error.is_sync_failure(),
-            Self::NotLoaded(_) | Self::NotSettled(_) => true,
+            Self::NotLoaded(_) | Self::NotApplied(_) => true,
             _ => false,
         }
     }

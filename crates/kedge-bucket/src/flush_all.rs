@@ -43,7 +43,7 @@ impl Bucket {
     }
 
     fn empty(&self, ctx: Ctx) -> Result<(), Status> {
-        if self.count_set_aside() > 0 {
+        if self.count_quarantined() > 0 {
             return Err(Status::TemporaryFailure);
         }
         let in_cluster = self.setup.topology.is_none();

@@ -2,7 +2,7 @@
 
 use crate::bucket::new_uuid;
 use crate::error::BucketError;
-use crate::mark::Mark;
+use crate::shutdown_marker::ShutdownMarker;
 use kedge_disk::Disk;
 use kedge_storage::{Import, Storage, StorageConfig, vbuckets_of};
 use kedge_types::VbId;
@@ -34,6 +34,6 @@ pub fn import_files(
     let place_of = |key: &[u8]| Some(VbId::of_key(key, vbuckets));
     let import = storage.import(&**disk, source, &place_of, &mut |_| new_uuid())?;
     // The files are all there is, and nothing was given out that they do not have.
-    Mark::Clean.write(&**disk, dir)?;
+    ShutdownMarker::Clean.write(&**disk, dir)?;
     Ok(import)
 }

@@ -6,9 +6,8 @@
 //! completed later through [`Completions`]. What the bucket does by itself are tasks of an executor.
 
 mod access_log;
-mod aside;
+mod applier;
 mod assign;
-mod awaiting;
 mod bucket;
 mod checks;
 mod collections;
@@ -21,21 +20,23 @@ mod dcp;
 mod documents;
 mod dropped;
 mod dropping;
+mod dynamic;
 mod end;
 mod error;
 mod fetch;
-mod floor;
 mod flush_all;
 mod flusher;
-mod held;
-mod hot;
 mod import;
+mod instrumented;
 mod loaded;
-mod mark;
 mod memory;
+mod memory_queue;
 mod open;
 mod outcome;
 mod pager;
+mod parallel;
+mod pending_state;
+mod quarantine;
 mod queries;
 mod quota;
 mod record;
@@ -44,7 +45,7 @@ mod reserve;
 mod rollback;
 mod scans;
 mod segments;
-mod settler;
+mod shutdown_marker;
 mod stats;
 mod stuck;
 mod subdoc;
@@ -52,20 +53,18 @@ mod sweep;
 mod tasks;
 mod timeouts;
 mod timings;
-mod together;
+mod truncation;
 mod vbuckets;
 mod warmup;
-mod watched;
 mod with_meta;
 mod writer;
 
-pub use aside::VbReset;
 pub use assign::VbPosition;
 pub use bucket::{Bucket, BucketSetup, Completions, Ctx, LoadReport, Recovery, Write};
 pub use collections::{CollectionFigures, VbCollections};
 pub use compaction::{
-    CompactionChange, CompactionConfig, CompactionHours, CompactionPace, CompactionPool,
-    CompactionProgress, CompactionReport, CompactionRequest, CompactionTicket,
+    CompactionChange, CompactionConfig, CompactionHours, CompactionPool, CompactionProgress,
+    CompactionRate, CompactionReport, CompactionRequest, CompactionTicket,
 };
 pub use config::{
     BucketChange, BucketConfig, CompressionMode, ConflictResolution, DurabilityFallback,
@@ -73,7 +72,7 @@ pub use config::{
 };
 pub use counters::{Counter, Total};
 pub use dcp::{
-    NotTaken, OpenedStream, ReplicaSink, StreamConnection, StreamFigures, StreamNotify,
+    ApplyError, OpenedStream, ReplicaSink, StreamConnection, StreamFigures, StreamNotify,
     StreamRefused, StreamState, Streams, Taken, VbStream,
 };
 pub use documents::{Read, Storing};
@@ -81,6 +80,7 @@ pub use dropping::{DROPPING_FILE, finish_drop, remove_but_last};
 pub use error::BucketError;
 pub use fetch::Fetch;
 pub use import::{import_files, vbuckets_of_files};
+pub use instrumented::PendingIo;
 pub use kedge_log::{ListedSegments, catalog_path as log_catalog};
 pub use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, StreamRequest};
 pub use kedge_storage::{
@@ -96,17 +96,17 @@ pub use kedge_vbucket::{
     MinRatio, Modify, Mutated, ObserveSeqno, ObserveState, Parts, Patches, ScanEnd, ScanFound,
     ScanPart, StoreMode, VbState, any_long_value,
 };
-pub use mark::DIRECT_FILE;
 pub use memory::{MemoryChange, MemoryConfig, WarmupBehavior};
 pub use open::LOG_DIR;
 pub use outcome::Outcome;
+pub use quarantine::VbReset;
 pub use queries::VbFigures;
 pub use rollback::RolledBack;
 pub use scans::{ScanBound, ScanFigures, ScanId, ScanLimits, ScanNeeds, ScanOf, ScanWanted};
+pub use shutdown_marker::DIRECT_FILE;
 pub use subdoc::LookIn;
 pub use timings::{Timing, TimingSnapshot, TimingUnit, Timings};
 pub use vbuckets::VbRole;
-pub use watched::PendingIo;
 pub use with_meta::{Returning, WithMeta};
 
 /// An increment or decrement; `expiry` is the number of the wire.

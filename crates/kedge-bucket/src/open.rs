@@ -2,7 +2,7 @@
 
 use crate::bucket::{Bucket, BucketSetup, LoadReport, Phase};
 use crate::error::BucketError;
-use crate::mark::Mark;
+use crate::shutdown_marker::ShutdownMarker;
 use crate::tasks::WARMUP;
 use kedge_executor::{Context, Next, Task, TaskSpec};
 use parking_lot::Mutex;
@@ -40,7 +40,7 @@ impl Drop for Warmup {
 /// the disk may have no room for that.
 fn keeps_log(setup: &BucketSetup) -> Result<bool, BucketError> {
     let (disk, log_dir) = (&*setup.disk, setup.dir.join(LOG_DIR));
-    if Mark::read(disk, &setup.dir)?.is_some() || !disk.exists(&log_dir)? {
+    if ShutdownMarker::read(disk, &setup.dir)?.is_some() || !disk.exists(&log_dir)? {
         return Ok(false);
     }
     let mut log_bytes = 0;
@@ -125,7 +125,7 @@ impl Bucket {
             if let Some(committer) = committer {
                 self.on_log_grown(&committer);
                 // Loading happens once.
-                let _ = self.preparer.set(committer.log.preparer());
+                let _ = self.preallocator.set(committer.log.preallocator());
                 let _ = self.committer.set(Mutex::new(committer));
             }
             self.begin_tasks()?;

@@ -3,7 +3,7 @@
 //! It begins when memory crosses the high watermark, and goes on down to the low one. A pass looks at a sample of the
 //! hash tables to find how seldom a document must be asked for to go, so that about as much goes as has to, and then
 //! visits the tables part by part from where the last pass ended; those that stay count a little less from then on. What
-//! the file does not have yet cannot go: if too much of that is in the way, the settlers are asked not to wait.
+//! the file does not have yet cannot go: if too much of that is in the way, the appliers are asked not to wait.
 //!
 //! Invariants:
 //! * A vBucket is locked for one part of its table at a time.
@@ -12,7 +12,7 @@
 use crate::bucket::Bucket;
 use crate::config::EvictionPolicy;
 use crate::counters::Total;
-use crate::tasks::{Sleeper, Work};
+use crate::tasks::{Parker, TaskBody};
 use crate::timings::Timing;
 use kedge_executor::Next;
 use kedge_types::VbId;
@@ -42,10 +42,10 @@ const REST_MAX: Duration = Duration::from_secs(1);
 /// The pager, and the way to it.
 #[derive(Debug, Default)]
 pub(crate) struct Pager {
-    pub(crate) sleeper: Sleeper,
+    pub(crate) parker: Parker,
     sweep: Mutex<Sweep>,
-    /// What is not settled is in the way.
-    wants_settling: AtomicBool,
+    /// What is not applied is in the way.
+    wants_applying: AtomicBool,
     /// What left memory of active and pending vBuckets, and of the others.
     evicted: Mutex<[FrequencyCounts; 2]>,
 }
@@ -91,10 +91,10 @@ impl Default for ItemPager {
     }
 }
 
-impl Work for ItemPager {
+impl TaskBody for ItemPager {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
         let pager = &bucket.pager;
-        pager.sleeper.get_up();
+        pager.parker.clear();
         match bucket.page_slice() {
             Slice::More => {
                 self.rest = REST_MIN;
@@ -104,16 +104,16 @@ impl Work for ItemPager {
             Slice::Enough => {
                 bucket.set_pageable(true);
                 self.rest = REST_MIN;
-                pager.wants_settling.store(false, Ordering::Relaxed);
-                pager.sleeper.lie_down();
+                pager.wants_applying.store(false, Ordering::Relaxed);
+                pager.parker.park();
                 if bucket.quota.is_high() {
-                    pager.sleeper.get_up();
+                    pager.parker.clear();
                     return Next::Again;
                 }
                 Next::Sleep
             }
             stuck @ (Slice::Stuck | Slice::Nothing) => {
-                bucket.ask_to_settle();
+                bucket.ask_to_apply();
                 bucket.set_pageable(stuck == Slice::Stuck);
                 let rest = self.rest;
                 self.rest = (rest * 2).min(REST_MAX);
@@ -126,13 +126,13 @@ impl Work for ItemPager {
 impl Bucket {
     /// Memory has changed. Cheap unless the pager sleeps and has to begin, or a write waits for memory.
     pub(crate) fn on_memory(&self) {
-        if self.pager.sleeper.is_asleep()
+        if self.pager.parker.is_asleep()
             && self.quota.is_high()
-            && let Some(task) = self.pager.sleeper.rouse()
+            && let Some(task) = self.pager.parker.unpark()
         {
             self.setup.executor.wake(task);
         }
-        self.look_at_held();
+        self.note_first_queued_write();
         self.look_for_receivers();
     }
 
@@ -141,23 +141,23 @@ impl Bucket {
         for lane in 0..self.writers.len() {
             self.on_urgent(lane);
         }
-        // It may rest until more is settled: by now there may be.
+        // It may rest until more is applied: by now there may be.
         if self.quota.above_low() > 0
-            && let Some(task) = self.pager.sleeper.task()
+            && let Some(task) = self.pager.parker.task()
         {
             self.setup.executor.wake(task);
         }
     }
 
-    /// Whether memory is short, and what is not settled yet keeps it.
+    /// Whether memory is short, and what is not applied yet keeps it.
     pub(crate) fn is_room_wanted(&self) -> bool {
-        self.pager.wants_settling.load(Ordering::Relaxed)
+        self.pager.wants_applying.load(Ordering::Relaxed)
     }
 
-    /// Something was settled: what was in the pager's way may go now.
-    pub(crate) fn on_settled(&self) {
+    /// Something was applied: what was in the pager's way may go now.
+    pub(crate) fn on_applied(&self) {
         if self.is_room_wanted()
-            && let Some(task) = self.pager.sleeper.task()
+            && let Some(task) = self.pager.parker.task()
         {
             self.setup.executor.wake(task);
         }
@@ -165,8 +165,8 @@ impl Bucket {
 
     /// What is not in the files yet is in the way. Without a log the flushers bring it there, and do not wait for their
     /// interval.
-    fn ask_to_settle(&self) {
-        self.pager.wants_settling.store(true, Ordering::Relaxed);
+    fn ask_to_apply(&self) {
+        self.pager.wants_applying.store(true, Ordering::Relaxed);
         if self.is_direct() {
             (0..self.writers.len()).for_each(|lane| self.on_urgent(lane));
         } else {

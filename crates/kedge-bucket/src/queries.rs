@@ -38,9 +38,9 @@ pub struct VbFigures {
     /// Everything up to this is on disk.
     pub persisted_seqno: Seqno,
     /// Everything up to this is in the vBucket's file.
-    pub settled_seqno: Seqno,
+    pub applied_seqno: Seqno,
     /// Changes that are in the log and not in the file.
-    pub unsettled: usize,
+    pub unapplied: usize,
     /// Highest seqno of a forgotten tombstone.
     pub purge_seqno: Seqno,
     /// Number of the open checkpoint.
@@ -339,8 +339,8 @@ impl Bucket {
             high_seqno: vbucket.high_seqno(),
             visible_seqno: vbucket.visible_seqno(),
             persisted_seqno: vbucket.persisted_seqno(),
-            settled_seqno: vbucket.settled_seqno(),
-            unsettled: vbucket.unsettled().items,
+            applied_seqno: vbucket.applied_seqno(),
+            unapplied: vbucket.unapplied().items,
             purge_seqno: vbucket.purge_seqno(),
             checkpoint: vbucket.checkpoint_id(),
             max_cas: vbucket.last_cas(),
@@ -409,8 +409,8 @@ impl Bucket {
     ///
     /// # Errors
     /// What the log and the files say.
-    pub fn settle(&self) -> Result<(), BucketError> {
+    pub fn apply(&self) -> Result<(), BucketError> {
         self.sync()?;
-        self.settle_all(|| false)
+        self.apply_all(|| false)
     }
 }

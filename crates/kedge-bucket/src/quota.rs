@@ -9,7 +9,7 @@ const MUTATION_RATIO: f64 = MemoryConfig::MUTATION_PERCENT as f64 / 100.0;
 /// Part of the quota that changes on their way to the log may hold.
 const CHECKPOINT_RATIO: f64 = 0.2;
 
-/// Part of the quota that only what waits to be settled may hold; then it is settled early.
+/// Part of the quota that only what waits to be applied may hold; then it is applied early.
 const PINNED_RATIO: f64 = 0.1;
 
 /// From this part of the quota on, and at most from this many bytes on, writers are held back until the disk has what
@@ -138,7 +138,7 @@ impl Quota {
     }
 
     /// Accounts for a step of a vBucket that changed its bytes, and among them those of its checkpoints and those that
-    /// only what is to be settled keeps.
+    /// only what is to be applied keeps.
     pub(crate) fn add(&self, bytes: i64, checkpoint_bytes: i64, pinned_bytes: i64) {
         if bytes != 0 {
             self.used.fetch_add(bytes, Ordering::Relaxed);
@@ -162,13 +162,13 @@ impl Quota {
         u64::try_from(self.cursors.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Bytes that only what waits to be settled keeps.
+    /// Bytes that only what waits to be applied keeps.
     pub(crate) fn pinned_bytes(&self) -> u64 {
         u64::try_from(self.pinned.load(Ordering::Relaxed)).unwrap_or(0)
     }
 
-    /// Whether memory is short that settling would give back, or let be given back.
-    pub(crate) fn is_short_of_settling(&self) -> bool {
+    /// Whether memory is short that applying would give back, or let be given back.
+    pub(crate) fn is_short_of_applying(&self) -> bool {
         let (limit, pinned) = (self.limit() as f64, self.pinned_bytes() as f64);
         pinned > limit * PINNED_RATIO || (self.is_high() && pinned > limit * PINNED_RATIO / 10.0)
     }
@@ -218,20 +218,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settling_is_urgent_from_a_tenth_of_the_quota_on_and_from_a_hundredth_when_memory_is_short() {
+    fn applying_is_urgent_from_a_tenth_of_the_quota_on_and_from_a_hundredth_when_memory_is_short() {
         let quota = Quota::new(1_000, &MemoryConfig::default());
         quota.add(850, 0, 100);
-        assert!(!quota.is_high() && !quota.is_short_of_settling());
+        assert!(!quota.is_high() && !quota.is_short_of_applying());
         quota.add(0, 0, 1);
-        assert!(quota.is_short_of_settling());
+        assert!(quota.is_short_of_applying());
         quota.add(0, 0, -91);
-        assert!(!quota.is_short_of_settling());
+        assert!(!quota.is_short_of_applying());
         quota.add(1, 0, 0);
-        assert!(quota.is_high() && !quota.is_short_of_settling());
+        assert!(quota.is_high() && !quota.is_short_of_applying());
         quota.add(0, 0, 1);
-        assert!(quota.is_short_of_settling());
+        assert!(quota.is_short_of_applying());
         quota.add(-1, 0, 0);
-        assert!(!quota.is_short_of_settling());
+        assert!(!quota.is_short_of_applying());
     }
 
     #[test]

@@ -6,24 +6,24 @@
 //! Invariants:
 //! * Nothing is removed before what replaces it is durable; running this again after a crash in the middle finds the
 //!   same.
-//! * A vBucket whose file cannot be read is set aside, see `aside`. The others go on.
+//! * A vBucket whose file cannot be read is quarantined, see `aside`. The others go on.
 //! * What a file says may be in the kernel's memory only, if the process before was killed. Until all files are durable
 //!   the log is kept as it is; without a log, the bucket does not open.
 
 use crate::bucket::{Bucket, LoadReport, Phase, Recovery, new_uuid, random_u64};
 use crate::commit::{Committer, InLog};
 use crate::error::BucketError;
-use crate::floor::has_work;
-use crate::mark::Mark;
+use crate::instrumented::InstrumentedDisk;
 use crate::open::LOG_DIR;
+use crate::parallel::ParallelForEach;
 use crate::record;
+use crate::shutdown_marker::ShutdownMarker;
 use crate::tasks::LOAD;
-use crate::together::Together;
-use crate::watched::Watched;
+use crate::truncation::has_work;
 use kedge_log::{Log, LogConfig, Record, RecoveryMode};
 use kedge_storage::{RollbackOutcome, Storage, StorageConfig};
 use kedge_types::VbId;
-use kedge_vbucket::{Base, PersistedState, ReplayError, Rewind, VBucket, VbState};
+use kedge_vbucket::{FileState, PersistedState, ReplayError, Rewind, VBucket, VbState};
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -56,7 +56,7 @@ impl Bucket {
     ) -> Result<(LoadReport, Option<Committer>), BucketError> {
         let storage = Storage::open_with_catalog_on(
             &*self.setup.disk,
-            Watched::over(&self.setup.disk, &self.watch, true),
+            InstrumentedDisk::over(&self.setup.disk, &self.io_stats, true),
             &self.setup.dir,
             &self.storage_config(),
         )?;
@@ -69,7 +69,7 @@ impl Bucket {
         // Loading happens once.
         let _ = self.storage.set(storage);
         let files = self.load_files()?;
-        let mark = Mark::read(&*self.setup.disk, &self.setup.dir)?;
+        let mark = ShutdownMarker::read(&*self.setup.disk, &self.setup.dir)?;
         let (mut report, committer) = if self.is_direct() {
             (self.recover_direct(uuid, mark, files)?, None)
         } else {
@@ -118,7 +118,7 @@ impl Bucket {
 
     /// Lets each vBucket begin with what its file says. Returns how many have a file.
     fn load_files(self: &Arc<Self>) -> Result<usize, BucketError> {
-        self.aside.find_given_up(self.storage()?)?;
+        self.quarantine.find_given_up(self.storage()?)?;
         let found = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&found);
         self.for_each_vbucket(move |bucket, vb| {
@@ -132,7 +132,7 @@ impl Bucket {
                 }
                 Err(error) if error.is_unreadable() => {
                     count.fetch_add(1, Ordering::Relaxed);
-                    bucket.set_aside(vb, &error);
+                    bucket.quarantine(vb, &error);
                     return Ok(());
                 }
                 Err(error) => return Err(error.into()),
@@ -140,7 +140,7 @@ impl Bucket {
             count.fetch_add(1, Ordering::Relaxed);
             let mut vbucket = bucket.vbuckets[vb.index()].lock();
             vbucket
-                .begin_from(loaded.into_base())
+                .begin_from(loaded.into_file_state())
                 .map_err(|source| BucketError::Replay { vb, source })
         })?;
         Ok(found.load(Ordering::Relaxed))
@@ -170,7 +170,7 @@ impl Bucket {
             work(&bucket, index)
         };
         let helpers = LOADERS.min(count) - 1;
-        let together = Together::new(count, work);
+        let together = ParallelForEach::new(count, work);
         for _ in 0..helpers {
             let together = Arc::clone(&together);
             let help = move || together.help();
@@ -184,12 +184,12 @@ impl Bucket {
     fn recover_direct(
         self: &Arc<Self>,
         uuid: [u8; 16],
-        mark: Option<Mark>,
+        mark: Option<ShutdownMarker>,
         files: usize,
     ) -> Result<LoadReport, BucketError> {
         let (disk, dir) = (&*self.setup.disk, &self.setup.dir);
         let mut report = LoadReport {
-            clean: mark == Some(Mark::Clean) || (mark.is_none() && files == 0),
+            clean: mark == Some(ShutdownMarker::Clean) || (mark.is_none() && files == 0),
             is_new: mark.is_none() && files == 0,
             ..LoadReport::default()
         };
@@ -202,19 +202,19 @@ impl Bucket {
             let replay = self.replay(uuid, report.clean)?;
             report = replay.report;
             self.finish_replay(&report)?;
-            self.settle_all(|| self.phase() != Phase::Loading)?;
+            self.apply_all(|| self.phase() != Phase::Loading)?;
             self.check_loading()?;
             // Before the log goes, nothing may be left that only it has.
             let is_left = |vbucket: &Mutex<VBucket>| {
                 let vbucket = vbucket.lock();
-                has_work(&vbucket) || vbucket.is_set_aside()
+                has_work(&vbucket) || vbucket.is_quarantined()
             };
             if self.vbuckets.iter().any(is_left) {
-                return Err(BucketError::NotSettled(self.name().to_owned()));
+                return Err(BucketError::NotApplied(self.name().to_owned()));
             }
             self.make_durable()?;
             // From now on the files are the truth, and the log is void.
-            Mark::Open.write(disk, dir)?;
+            ShutdownMarker::Open.write(disk, dir)?;
         }
         self.remove_log()?;
         Ok(report)
@@ -222,8 +222,8 @@ impl Bucket {
 
     /// Notes on disk that changes may be lost from now on. False when that has to wait, as the disk is full, say.
     fn begin_direct(&self) -> Result<bool, BucketError> {
-        self.mark_is_due.store(true, Ordering::Release);
-        match self.write_due_mark() {
+        self.marker_is_due.store(true, Ordering::Release);
+        match self.write_due_marker() {
             Err(error) if error.is_passing() => {
                 tracing::warn!(
                     bucket = self.name(),
@@ -245,7 +245,7 @@ impl Bucket {
                     %error,
                     "files that the last process left cannot be synced yet: writes wait until they can"
                 );
-                self.mark_is_due.store(true, Ordering::Release);
+                self.marker_is_due.store(true, Ordering::Release);
                 Ok(())
             }
             done => done,
@@ -253,17 +253,17 @@ impl Bucket {
     }
 
     /// Does what the start could not: syncs the files, and writes the mark.
-    pub(crate) fn write_due_mark(&self) -> Result<(), BucketError> {
-        if self.mark_is_due.load(Ordering::Acquire) {
+    pub(crate) fn write_due_marker(&self) -> Result<(), BucketError> {
+        if self.marker_is_due.load(Ordering::Acquire) {
             if self.phase() != Phase::Loading {
                 for vb in (0..self.vbuckets()).map(VbId) {
-                    if !self.is_set_aside(vb) {
+                    if !self.is_quarantined(vb) {
                         self.storage()?.make_durable(vb)?;
                     }
                 }
             }
-            Mark::Open.write(&*self.setup.disk, &self.setup.dir)?;
-            self.mark_is_due.store(false, Ordering::Release);
+            ShutdownMarker::Open.write(&*self.setup.disk, &self.setup.dir)?;
+            self.marker_is_due.store(false, Ordering::Release);
         }
         Ok(())
     }
@@ -271,21 +271,21 @@ impl Bucket {
     fn recover_logged(
         self: &Arc<Self>,
         uuid: [u8; 16],
-        mark: Option<Mark>,
+        mark: Option<ShutdownMarker>,
         files: usize,
     ) -> Result<(LoadReport, Committer), BucketError> {
         if mark.is_some() {
             // The last start had no log; one from before it is void.
             self.make_durable()?;
             self.remove_log()?;
-            Mark::remove(&*self.setup.disk, &self.setup.dir)?;
+            ShutdownMarker::remove(&*self.setup.disk, &self.setup.dir)?;
         }
-        let clean = mark == Some(Mark::Clean) || (mark.is_none() && files == 0);
+        let clean = mark == Some(ShutdownMarker::Clean) || (mark.is_none() && files == 0);
         let Replay { log, mut report } = self.replay(uuid, clean)?;
         let ends_clean = report.clean && !report.is_new;
         report.is_new &= mark.is_none() && files == 0;
         if !report.clean && files > 0 {
-            self.floor.hold(log.first_lsn());
+            self.truncation.hold(log.first_lsn());
         }
         let mut committer = Committer::new(log);
         if ends_clean {
@@ -302,7 +302,7 @@ impl Bucket {
     /// Makes durable what the files have.
     pub(crate) fn make_durable(self: &Arc<Self>) -> Result<(), BucketError> {
         self.for_each_vbucket(|bucket, vb| {
-            if !bucket.is_set_aside(vb) {
+            if !bucket.is_quarantined(vb) {
                 bucket.storage()?.make_durable(vb)?;
             }
             Ok(())
@@ -328,7 +328,7 @@ impl Bucket {
         };
         let mut is_last_clean = false;
         let (log, report) = Log::open(
-            Watched::over(&self.setup.disk, &self.watch, false),
+            InstrumentedDisk::over(&self.setup.disk, &self.io_stats, false),
             &self.log_dir(),
             uuid,
             config,
@@ -365,13 +365,13 @@ impl Bucket {
             .get(vb.index())
             .ok_or(BucketError::Record { vb, why })?;
         let mut vbucket = vbucket.lock();
-        if vbucket.is_set_aside() {
+        if vbucket.is_quarantined() {
             drop(vbucket);
-            self.replay_aside(vb, record);
+            self.replay_quarantined(vb, record);
             return Ok(());
         }
         // Most of what is in the file need not be understood.
-        let in_file = |seqno| seqno <= vbucket.settled_seqno();
+        let in_file = |seqno| seqno <= vbucket.applied_seqno();
         if record::seqno(record.kind, record.payload).is_some_and(in_file) {
             return Ok(());
         }
@@ -380,7 +380,7 @@ impl Bucket {
         };
         let replay_error = |source| BucketError::Replay { vb, source };
         let reset = change.begins_history();
-        if self.aside.is_given_up(vb) {
+        if self.quarantine.is_given_up(vb) {
             vbucket.replay_without_file(change);
         } else {
             vbucket.replay(change).map_err(replay_error)?;
@@ -389,7 +389,7 @@ impl Bucket {
             lsn: record.lsn,
             reset,
         };
-        self.floor.need(vb).note_replayed(&vbucket, in_log);
+        self.truncation.need(vb).note_replayed(&vbucket, in_log);
         Ok(())
     }
 
@@ -400,7 +400,7 @@ impl Bucket {
         let mut states_before = vec![None; self.vbuckets.len()];
         for (index, vbucket) in self.vbuckets.iter().enumerate() {
             let vb = VbId(index as u16);
-            if self.is_set_aside(vb) {
+            if self.is_quarantined(vb) {
                 continue;
             }
             let (rewind, state) = {
@@ -419,14 +419,14 @@ impl Bucket {
             self.quota.add(
                 vbucket.bytes() as i64,
                 vbucket.checkpoint_bytes() as i64,
-                vbucket.unsettled().pinned_bytes as i64,
+                vbucket.unapplied().pinned_bytes as i64,
             );
             if salvaged {
                 vbucket.forgive_orphan();
             }
             // In a cluster a branch begins when the map makes the vBucket active, after it got what its replicas have more.
             let branch = (!report.clean && self.setup.topology.is_some()).then(new_uuid);
-            let given_up = self.aside.is_given_up(vb);
+            let given_up = self.quarantine.is_given_up(vb);
             let (result, _) = self.account(now, &mut vbucket, |vbucket| {
                 if given_up {
                     vbucket.give_up_file(new_uuid());
@@ -450,7 +450,12 @@ impl Bucket {
     }
 
     /// A crash came between a rollback's record and its file: takes the file back, too.
-    fn rewind_file(&self, vb: VbId, rewind: &Rewind, state: VbState) -> Result<Base, BucketError> {
+    fn rewind_file(
+        &self,
+        vb: VbId,
+        rewind: &Rewind,
+        state: VbState,
+    ) -> Result<FileState, BucketError> {
         let storage = self.storage()?;
         let now_ns = self.setup.clock.now().unix_ns;
         let outcome = storage.rollback(vb, rewind.to, now_ns, |then, _| PersistedState {
@@ -464,7 +469,7 @@ impl Bucket {
         };
         // The record names a seqno that the file can go back to, or there would be none.
         let source = ReplayError::NotRewound { to: rewind.to };
-        let base = loaded.map(kedge_storage::Loaded::into_base);
+        let base = loaded.map(kedge_storage::Loaded::into_file_state);
         base.ok_or(BucketError::Replay { vb, source })
     }
 

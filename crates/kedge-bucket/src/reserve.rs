@@ -1,4 +1,4 @@
-//! Room on the disk that is kept for compactions: on a full disk they are what makes room, and need some first.
+//! Admission on the disk that is kept for compactions: on a full disk they are what makes room, and need some first.
 //!
 //! A file without content takes the room. It is removed when a compaction finds the disk full, and made again by the task
 //! that looks for garbage when there is enough room. Invariants:

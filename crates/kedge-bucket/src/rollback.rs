@@ -3,7 +3,7 @@
 //! ```text
 //! all that it has goes into its file
 //! the commit to go back to is found                  from here on the file is neither compacted nor replaced
-//! memory goes back                                   from here on nothing of it is settled
+//! memory goes back                                   from here on nothing of it is applied
 //! the log has the record, synced
 //! the file goes back
 //! memory takes over what the file has, and what changed is read
@@ -22,8 +22,8 @@ use crate::bucket::{Bucket, Phase, new_uuid};
 use crate::config::EvictionPolicy;
 use crate::counters::Total;
 use crate::error::BucketError;
-use crate::floor::has_work;
 use crate::tasks::ROLLBACK;
+use crate::truncation::has_work;
 use kedge_storage::{Record, Rollback, StorageError};
 use kedge_types::{Seqno, Status, VbId};
 use kedge_vbucket::{Item, PersistedState, VBucket, VbState};
@@ -143,7 +143,7 @@ impl Bucket {
             high = vbucket.high_seqno();
             may_roll_back(vbucket, still)
         })?;
-        let seqno = match self.settle_and_cut(vb, to, still)? {
+        let seqno = match self.apply_and_cut(vb, to, still)? {
             Begun::Needless(seqno) => {
                 return Ok(RolledBack {
                     seqno,
@@ -166,7 +166,7 @@ impl Bucket {
         };
         if seqno.is_none() {
             self.sync()?;
-            self.settle_vbucket(vb);
+            self.apply_vbucket(vb);
             self.totals.add(Total::RollbackResets, 1);
         }
         self.totals.add(Total::Rollbacks, 1);
@@ -186,13 +186,13 @@ impl Bucket {
     }
 
     /// Brings all of the vBucket into its file, and takes memory back before anything else can be written.
-    fn settle_and_cut(&self, vb: VbId, to: Seqno, still: Still<'_>) -> Result<Begun<'_>, Failure> {
+    fn apply_and_cut(&self, vb: VbId, to: Seqno, still: Still<'_>) -> Result<Begun<'_>, Failure> {
         if self.is_direct() {
             return self.with_flushed(vb, || self.cut(vb, to, still));
         }
         self.sync()?;
-        let mut settler = self.hold_settler(vb);
-        self.settle_to_end(&mut settler, vb)?;
+        let mut applier = self.hold_applier(vb);
+        self.apply_to_end(&mut applier, vb)?;
         self.cut(vb, to, still)
     }
 
@@ -252,15 +252,15 @@ impl Bucket {
             ..then.clone()
         })?;
         let loaded = self.storage()?.load(vb)?;
-        let base = loaded.map(kedge_storage::Loaded::into_base);
-        let base = base.ok_or_else(|| BucketError::NotSettled(self.name().to_owned()))?;
+        let base = loaded.map(kedge_storage::Loaded::into_file_state);
+        let base = base.ok_or_else(|| BucketError::NotApplied(self.name().to_owned()))?;
         let mut vbucket = self.vbuckets[vb.index()].lock();
         check_history(&vbucket, cut.history)?;
         let now = self.setup.clock.now();
         let (rewound, _) = self.account(now, &mut vbucket, |vbucket| vbucket.rewound(&base));
         rewound.map_err(|source| BucketError::Replay { vb, source })?;
         if !has_work(&vbucket) {
-            self.floor.need(vb).forget_waiting();
+            self.truncation.need(vb).forget_waiting();
         }
         drop(vbucket);
         self.tell_streams();

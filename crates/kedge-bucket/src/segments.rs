@@ -1,9 +1,9 @@
 //! Log segments made ready ahead of need. The task sleeps until a commit finds that one is needed.
 
 use crate::bucket::Bucket;
-use crate::tasks::Work;
+use crate::tasks::TaskBody;
 use kedge_executor::Next;
-use kedge_log::{LogError, SegmentPreparer, Step};
+use kedge_log::{LogError, SegmentPreallocator, Step};
 use std::time::Duration;
 
 /// Segments are filled with zeros no faster than this, a step at a time: a whole one in one go would hold up the syncs of
@@ -28,27 +28,27 @@ impl LogSegment {
     pub(crate) const FIRST_LOOK: Duration = Duration::from_millis(100);
 }
 
-impl Work for LogSegment {
+impl TaskBody for LogSegment {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        let Some(preparer) = bucket.preparer.get() else {
+        let Some(preallocator) = bucket.preallocator.get() else {
             return Next::Sleep;
         };
         if bucket.quota.disk_full() {
             bucket.give_up_log_space();
         }
-        if !preparer.is_needed() {
-            bucket.segments.lie_down();
-            if !preparer.is_needed() {
+        if !preallocator.is_needed() {
+            bucket.segments.park();
+            if !preallocator.is_needed() {
                 return Next::Sleep;
             }
-            bucket.segments.get_up();
+            bucket.segments.clear();
         }
-        let pause = bucket.prepare_segment(preparer);
+        let pause = bucket.prepare_segment(preallocator);
         // If the log is in use, its next commit does this.
         if let Some(committer) = bucket.committer.get().and_then(|it| it.try_lock()) {
             *bucket.log_stats.lock() = committer.log.stats();
         }
-        // Nobody wakes it meanwhile: the pause is the pace.
+        // Nobody wakes it meanwhile: the pause is the throttle.
         Next::Snooze(pause)
     }
 }
@@ -57,16 +57,19 @@ impl Bucket {
     /// The log grew, or gave segments back.
     pub(crate) fn on_log_moved(&self) {
         if self.segments.is_asleep()
-            && self.preparer.get().is_some_and(SegmentPreparer::is_needed)
-            && let Some(task) = self.segments.rouse()
+            && self
+                .preallocator
+                .get()
+                .is_some_and(SegmentPreallocator::is_needed)
+            && let Some(task) = self.segments.unpark()
         {
             self.setup.executor.wake(task);
         }
     }
 
     /// Does a part of what the log wants done, and says how long to wait before the next one.
-    fn prepare_segment(&self, preparer: &SegmentPreparer) -> Duration {
-        match preparer.step() {
+    fn prepare_segment(&self, preallocator: &SegmentPreallocator) -> Duration {
+        match preallocator.step() {
             Ok(step) => pause_after(step),
             Err(error @ LogError::SyncFailed(_)) => {
                 self.fail(&error.to_string());
@@ -88,18 +91,18 @@ impl Bucket {
 
     /// There is room again.
     pub(crate) fn on_disk_room(&self) {
-        if let Some(preparer) = self.preparer.get() {
-            preparer.go_on();
+        if let Some(preallocator) = self.preallocator.get() {
+            preallocator.go_on();
         }
         self.on_log_moved();
     }
 
     /// Gives the disk back what the log does not use now. Returns how many bytes that were.
     pub(crate) fn give_up_log_space(&self) -> u64 {
-        let Some(preparer) = self.preparer.get() else {
+        let Some(preallocator) = self.preallocator.get() else {
             return 0;
         };
-        match preparer.give_up_space() {
+        match preallocator.give_up_space() {
             Ok(0) => 0,
             Ok(bytes) => {
                 tracing::warn!(

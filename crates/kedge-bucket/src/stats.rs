@@ -50,7 +50,7 @@ impl Bucket {
         let mut tombstones = 0;
         let mut queued = 0;
         let mut expired = 0;
-        let mut unsettled = 0;
+        let mut unapplied = 0;
         let mut not_resident = 0;
         let mut drift = [Drift::default(); 2];
         for vbucket in &self.vbuckets {
@@ -60,7 +60,7 @@ impl Bucket {
             queued += vbucket.queued() as u64;
             expired += vbucket.expired();
             drift[usize::from(vbucket.state() != VbState::Active)] += vbucket.drift();
-            unsettled += vbucket.unsettled().items as u64;
+            unapplied += vbucket.unapplied().items as u64;
             let residency = vbucket.residency();
             not_resident += (residency.on_disk_only + residency.without_value) as u64;
         }
@@ -91,7 +91,7 @@ impl Bucket {
             ),
             ("ep_disk_full", u64::from(self.quota.disk_full())),
             ("ep_disk_refuses", u64::from(self.quota.disk_refuses())),
-            ("ep_vb_set_aside", self.count_set_aside()),
+            ("ep_vb_quarantined", self.count_quarantined()),
             ("ep_vb_damaged", self.stuck.count() as u64),
             ("ep_log_bytes", log.data_bytes),
             ("ep_log_file_bytes", log.size_bytes + log.spare_bytes),
@@ -100,8 +100,8 @@ impl Bucket {
             ("ep_log_batches", log.appended_batches),
             ("ep_log_records", log.appended_records),
             ("ep_log_appended_bytes", log.appended_bytes),
-            ("ep_log_needed_bytes", self.floor.needed_bytes(0)),
-            ("ep_unsettled_items", unsettled),
+            ("ep_log_needed_bytes", self.truncation.needed_bytes(0)),
+            ("ep_unapplied_items", unapplied),
             ("ep_num_non_resident", not_resident),
             ("vb_active_num_non_resident", not_resident),
             ("vb_active_perc_mem_resident", resident_percent),

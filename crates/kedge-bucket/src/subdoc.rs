@@ -5,7 +5,7 @@ use crate::checks::TimedChange;
 use crate::counters::Counter;
 use crate::documents::{Read, pending};
 use crate::fetch::Op;
-use crate::held::Room;
+use crate::memory_queue::Admission;
 use crate::outcome::Outcome;
 use kedge_types::{Cas, Status};
 use kedge_vbucket::{Item, Modify, Mutated};
@@ -78,8 +78,8 @@ impl Bucket {
             change: Arc::clone(change),
             expiry,
         };
-        if let Room::Later(bytes) = room {
-            let durability = self.hot.durability(write.durability);
+        if let Admission::Later(bytes) = room {
+            let durability = self.dynamic.durability(write.durability);
             return self.hold(ctx, write.vb, bytes, pending(ctx, write, durability, op()));
         }
         self.prepare(write, &**change);

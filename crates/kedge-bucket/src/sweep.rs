@@ -4,7 +4,7 @@
 //! in [`ROUND_SECS`].
 
 use crate::bucket::Bucket;
-use crate::tasks::Work;
+use crate::tasks::TaskBody;
 use kedge_executor::Next;
 use kedge_vbucket::VBucket;
 use std::time::Duration;
@@ -26,11 +26,11 @@ pub(crate) struct ExpirySweep {
     vbucket: usize,
     shard: usize,
     last_ns: u64,
-    /// Shards owed to the pace, in fractions.
+    /// Shards owed to the throttle, in fractions.
     owed: f64,
 }
 
-impl Work for ExpirySweep {
+impl TaskBody for ExpirySweep {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
         if !self.sweeping {
             return self.begin_or_rest(bucket);
@@ -72,14 +72,14 @@ impl ExpirySweep {
             let mut vbuckets = bucket.vbuckets.iter();
             vbuckets.any(|vbucket| wants(&vbucket.lock()))
         };
-        bucket.sweeper.lie_down();
+        bucket.sweeper.park();
         let was_sweeping = self.sweeping;
         self.sweeping =
             any(VBucket::wants_sweep) || (!was_sweeping && any(|vbucket| vbucket.tombstones() > 0));
         if !self.sweeping {
             return Next::Snooze(TOMBSTONES);
         }
-        bucket.sweeper.get_up();
+        bucket.sweeper.clear();
         if !was_sweeping {
             self.owed = 0.0;
             self.last_ns = bucket.setup.clock.now().mono_ns;
@@ -93,7 +93,7 @@ impl Bucket {
     pub(crate) fn on_changed(&self, vbucket: &VBucket) {
         if self.sweeper.is_asleep()
             && vbucket.wants_sweep()
-            && let Some(task) = self.sweeper.rouse()
+            && let Some(task) = self.sweeper.unpark()
         {
             self.setup.executor.wake(task);
         }

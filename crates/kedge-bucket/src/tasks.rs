@@ -6,6 +6,7 @@
 //!   nothing.
 
 use crate::access_log::AccessScanner;
+use crate::applier::ApplyTask;
 use crate::bucket::{Bucket, Phase};
 use crate::compaction::CompactionLook;
 use crate::compressor::ItemCompressor;
@@ -13,14 +14,13 @@ use crate::dcp::CursorMemory;
 use crate::dropped::DroppedSweep;
 use crate::error::BucketError;
 use crate::fetch::Fetcher;
-use crate::held::HeldWrites;
+use crate::memory_queue::AdmitWrites;
 use crate::pager::ItemPager;
 use crate::scans::RangeScans;
 use crate::segments::LogSegment;
-use crate::settler::SettleTask;
 use crate::sweep::ExpirySweep;
 use crate::timeouts::DurabilityTimeout;
-use crate::writer::WriteOut;
+use crate::writer::CommitTask;
 use kedge_executor::{Context, Kind, Next, Pool, Priority, Task, TaskId, TaskSpec};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,7 +36,7 @@ pub(crate) static LOG_COMMIT: Kind = Kind::new("log_commit", Pool::Writer, Prior
 /// Without a log: commits of vBuckets' files. A run is as many as someone waits for.
 pub(crate) static FLUSH: Kind = Kind::new("flush", Pool::Writer, Priority::High, ms(500));
 /// What the log has goes into the vBuckets' files. A run is one commit.
-pub(crate) static SETTLE: Kind = Kind::new("settle", Pool::Writer, Priority::Normal, ms(500));
+pub(crate) static APPLY: Kind = Kind::new("log_apply", Pool::Writer, Priority::Normal, ms(500));
 /// Time-outs of parked commands.
 pub(crate) static DURABILITY_TIMEOUT: Kind =
     Kind::new("durability_timeout", Pool::NonIo, Priority::High, ms(100));
@@ -57,7 +57,7 @@ pub(crate) static LOAD: Kind = Kind::new("load", Pool::Reader, Priority::High, m
 pub(crate) static BG_FETCH: Kind = Kind::new("bg_fetch", Pool::Reader, Priority::High, ms(250));
 /// Writes that waited for memory go on.
 pub(crate) static HELD_WRITES: Kind =
-    Kind::new("held_writes", Pool::NonIo, Priority::High, ms(100));
+    Kind::new("memory_admission", Pool::NonIo, Priority::High, ms(100));
 /// What is seldom asked for leaves memory.
 pub(crate) static ITEM_PAGER: Kind =
     Kind::new("item_pager", Pool::NonIo, Priority::Normal, ms(100));
@@ -115,19 +115,19 @@ pub(crate) static COMPACTION_LOOK: Kind =
     Kind::new("compaction_look", Pool::AuxIo, Priority::Normal, ms(1_000));
 
 /// What one of the bucket's lasting tasks does in a run.
-pub(crate) trait Work: Send + 'static {
+pub(crate) trait TaskBody: Send + 'static {
     /// Runs once, at `now` of the executor's clock.
     fn run(&mut self, bucket: &Bucket, now: Duration) -> Next;
 }
 
-/// [`Work`] as a task: it ends with its bucket, and its panic ends the bucket.
-struct Lasting<W> {
+/// [`TaskBody`] as a task: it ends with its bucket, and its panic ends the bucket.
+struct BucketTask<W> {
     bucket: Arc<Bucket>,
     kind: &'static Kind,
     work: W,
 }
 
-impl<W: Work> Task for Lasting<W> {
+impl<W: TaskBody> Task for BucketTask<W> {
     fn run(&mut self, context: &Context<'_>) -> Next {
         if !matches!(self.bucket.phase(), Phase::Loading | Phase::Open) {
             return Next::Done;
@@ -144,15 +144,15 @@ impl<W: Work> Task for Lasting<W> {
 
 /// The way to a task that sleeps until there is work for it.
 ///
-/// Who makes work does so, and then calls [`Sleeper::rouse`]; the task calls [`Sleeper::lie_down`], and then looks for
+/// Who makes work does so, and then calls [`Parker::unpark`]; the task calls [`Parker::park`], and then looks for
 /// work once more. So one of the two sees the other, and no work is left lying.
 #[derive(Debug, Default)]
-pub(crate) struct Sleeper {
+pub(crate) struct Parker {
     task: OnceLock<TaskId>,
     asleep: AtomicBool,
 }
 
-impl Sleeper {
+impl Parker {
     /// To be known before the task runs first.
     pub(crate) fn set_task(&self, task: TaskId) {
         // Tasks begin once.
@@ -168,17 +168,17 @@ impl Sleeper {
     }
 
     /// The task, once for each time that it lay down: the caller makes it run.
-    pub(crate) fn rouse(&self) -> Option<TaskId> {
+    pub(crate) fn unpark(&self) -> Option<TaskId> {
         let was_asleep = self.is_asleep() && self.asleep.swap(false, Ordering::SeqCst);
         was_asleep.then(|| self.task()).flatten()
     }
 
-    pub(crate) fn lie_down(&self) {
+    pub(crate) fn park(&self) {
         self.asleep.store(true, Ordering::SeqCst);
     }
 
     /// The task found work after it lay down, or its time to look has come.
-    pub(crate) fn get_up(&self) {
+    pub(crate) fn clear(&self) {
         self.asleep.store(false, Ordering::SeqCst);
     }
 }
@@ -215,7 +215,7 @@ impl Bucket {
         self.compactions.set_bucket(self);
         let does = "looks at files that changed for what a compaction would give back";
         let task = self.add(&COMPACTION_LOOK, does, CompactionLook)?;
-        self.compactions.sleeper.set_task(task);
+        self.compactions.parker.set_task(task);
         self.mark_all_files();
         executor.snooze(task, CompactionLook::FIRST);
         self.make_durable_behind();
@@ -228,22 +228,22 @@ impl Bucket {
         for (number, lane) in self.fetches.lanes().iter().enumerate() {
             let does = "reads documents that commands wait for";
             let task = self.add(&BG_FETCH, does, Fetcher::new(number))?;
-            lane.sleeper.set_task(task);
+            lane.parker.set_task(task);
             executor.wake(task);
         }
         for (number, lane) in self.scans.lanes().iter().enumerate() {
             let does = "reads files for range scans";
             let task = self.add(&RANGE_SCAN, does, RangeScans::new(number))?;
-            lane.sleeper.set_task(task);
+            lane.parker.set_task(task);
             executor.wake(task);
         }
         let does = "lets writes go on that waited for memory";
-        let task = self.add(&HELD_WRITES, does, HeldWrites)?;
-        self.held.sleeper.set_task(task);
+        let task = self.add(&HELD_WRITES, does, AdmitWrites)?;
+        self.memory_queue.parker.set_task(task);
         executor.wake(task);
         let does = "lets go of what is seldom asked for when memory is short";
         let task = self.add(&ITEM_PAGER, does, ItemPager::default())?;
-        self.pager.sleeper.set_task(task);
+        self.pager.parker.set_task(task);
         executor.wake(task);
         let does = "bounds what streams keep in memory";
         let task = self.add(&DCP_CURSORS, does, CursorMemory)?;
@@ -269,17 +269,17 @@ impl Bucket {
             (&LOG_COMMIT, "appends what waits for the log, and syncs")
         };
         for (lane, writer) in self.writers.iter().enumerate() {
-            let task = self.add(kind, does, WriteOut::new(lane))?;
+            let task = self.add(kind, does, CommitTask::new(lane))?;
             writer.set_task(task);
             executor.wake(task);
         }
         if self.is_direct() {
             return Ok(());
         }
-        for (shard, settler) in self.settlers.iter().enumerate() {
+        for (shard, applier) in self.appliers.iter().enumerate() {
             let does = "brings what the log has into the vBuckets' files";
-            let task = self.add(&SETTLE, does, SettleTask::new(shard))?;
-            settler.sleeper.set_task(task);
+            let task = self.add(&APPLY, does, ApplyTask::new(shard))?;
+            applier.parker.set_task(task);
             executor.wake(task);
         }
         Ok(())
@@ -290,14 +290,14 @@ impl Bucket {
         self: &Arc<Self>,
         kind: &'static Kind,
         description: &'static str,
-        work: impl Work,
+        work: impl TaskBody,
     ) -> Result<TaskId, BucketError> {
         let spec = TaskSpec {
             description: description.into(),
             first_run: None,
             ..TaskSpec::new(kind, self.owner)
         };
-        let task = Lasting {
+        let task = BucketTask {
             bucket: Arc::clone(self),
             kind,
             work,
@@ -321,15 +321,15 @@ mod tests {
         let task = executor
             .schedule(spec, |_: &Context<'_>| Next::Sleep)
             .unwrap();
-        let sleeper = Sleeper::default();
-        sleeper.set_task(task);
-        assert_eq!(sleeper.rouse(), None, "it is about to run");
-        sleeper.lie_down();
-        assert_eq!(sleeper.rouse(), Some(task));
-        assert_eq!(sleeper.rouse(), None);
-        sleeper.lie_down();
-        sleeper.get_up();
-        assert_eq!(sleeper.rouse(), None);
+        let parker = Parker::default();
+        parker.set_task(task);
+        assert_eq!(parker.unpark(), None, "it is about to run");
+        parker.park();
+        assert_eq!(parker.unpark(), Some(task));
+        assert_eq!(parker.unpark(), None);
+        parker.park();
+        parker.clear();
+        assert_eq!(parker.unpark(), None);
         assert_eq!(manual.run_ready(), 0);
     }
 }

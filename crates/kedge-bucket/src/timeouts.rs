@@ -1,7 +1,7 @@
 //! Time-outs of parked commands. While there are none the task sleeps.
 
 use crate::bucket::Bucket;
-use crate::tasks::Work;
+use crate::tasks::TaskBody;
 use kedge_executor::Next;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,15 +12,15 @@ const TICK: Duration = Duration::from_millis(20);
 /// The task.
 pub(crate) struct DurabilityTimeout;
 
-impl Work for DurabilityTimeout {
+impl TaskBody for DurabilityTimeout {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
         let none_parked = || bucket.parked.load(Ordering::SeqCst) <= 0;
         if none_parked() {
-            bucket.timeouts.lie_down();
+            bucket.timeouts.park();
             if none_parked() {
                 return Next::Sleep;
             }
-            bucket.timeouts.get_up();
+            bucket.timeouts.clear();
         }
         bucket.check_time();
         Next::Snooze(TICK)
@@ -30,7 +30,7 @@ impl Work for DurabilityTimeout {
 impl Bucket {
     /// A command was parked, and is counted in `parked`.
     pub(crate) fn on_parked(&self) {
-        let Some(task) = self.timeouts.rouse() else {
+        let Some(task) = self.timeouts.unpark() else {
             return;
         };
         let executor = &self.setup.executor;

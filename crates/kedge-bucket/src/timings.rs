@@ -98,9 +98,9 @@ timings! {
     /// Changes in one batch of the log.
     LogBatchItems = "log_batch_items" in Count,
     /// Commits of a vBucket's file that share their two syncs, one or more, with these and the rests within them.
-    SettleCommit = "settle_commit",
+    ApplyCommit = "apply_commit",
     /// Documents in one commit of a vBucket's file.
-    SettleBatchItems = "settle_batch_items" in Count,
+    ApplyBatchItems = "apply_batch_items" in Count,
     /// One compaction of a vBucket's file, from its beginning to its end.
     Compaction = "compaction",
     /// For how long commits of that file had to wait for it.

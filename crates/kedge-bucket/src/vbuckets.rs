@@ -138,7 +138,7 @@ impl Bucket {
     pub(crate) fn on_durability_config(&self) {
         let rules = self.config().durability_impossible_fallback.rules();
         for id in 0..self.vbuckets() {
-            // One that is set aside answers nothing.
+            // One that is quarantined answers nothing.
             let _ = self.change_vbucket(VbId(id), |vbucket| {
                 vbucket.set_durability_rules(rules);
                 Ok(())
@@ -191,7 +191,7 @@ impl Bucket {
     fn finish_deletion(&self, vb: VbId) -> Result<(), Status> {
         self.sync()
             .map_err(|error| self.refuse(vb, &error, "the deletion is not on disk yet"))?;
-        self.settle_vbucket(vb);
+        self.apply_vbucket(vb);
         Ok(())
     }
 
@@ -207,7 +207,7 @@ impl Bucket {
         }
         let now = self.setup.clock.now();
         let mut vbucket = vbucket.lock();
-        if vbucket.is_set_aside() {
+        if vbucket.is_quarantined() {
             return Err(Status::TemporaryFailure);
         }
         let (result, mut done) = self.account(now, &mut vbucket, |vbucket| {

@@ -5,7 +5,7 @@ use crate::config::ConflictResolution;
 use crate::counters::Counter;
 use crate::documents::{Storing, pending};
 use crate::fetch::Op;
-use crate::held::Room;
+use crate::memory_queue::Admission;
 use crate::outcome::Outcome;
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Status};
 use kedge_vbucket::{
@@ -74,7 +74,7 @@ impl Bucket {
         }
         // What is to be written into is not kept compressed.
         let min_ratio = match with.patches.is_empty() {
-            true => self.hot.min_ratio(),
+            true => self.dynamic.min_ratio(),
             false => MinRatio::NEVER,
         };
         let value = match with.deleted {
@@ -112,7 +112,7 @@ impl Bucket {
             self.refuse_on_full_disk()?;
         } else {
             let bytes = write.key.as_bytes().len() + value.bytes.len();
-            if let Room::Later(bytes) = self.admit(ctx, bytes)? {
+            if let Admission::Later(bytes) = self.admit(ctx, bytes)? {
                 return self.hold(ctx, write.vb, bytes, pending(ctx, write, None, op()));
             }
         }

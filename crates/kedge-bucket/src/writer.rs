@@ -2,7 +2,7 @@
 //!
 //! With a commit log there is one writer, that of the log; without one, each part of the vBuckets has one, which commits
 //! their files. A writer is a task. Usually it commits; a front-end thread does so itself when nobody else of its
-//! connections would be held up (see [`Bucket::kick`]), because waking another thread and being woken by it costs about
+//! connections would be held up (see [`Bucket::request_flush`]), because waking another thread and being woken by it costs about
 //! as much as the sync.
 //!
 //! Invariants:
@@ -12,7 +12,7 @@
 
 use crate::bucket::{Bucket, Phase};
 use crate::error::BucketError;
-use crate::tasks::Work;
+use crate::tasks::TaskBody;
 use kedge_executor::{Next, TaskId};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -48,7 +48,7 @@ pub(crate) struct Writer {
     state: AtomicU8,
     /// Someone waits for a sync.
     urgent: AtomicBool,
-    /// With a log: a command was parked that waits for the disk, and nobody has kicked since.
+    /// With a log: a command was parked that waits for the disk, and nobody has requested since.
     awaited: AtomicBool,
 }
 
@@ -96,19 +96,19 @@ enum Rest {
     /// For the interval, until this time of the executor's clock.
     Interval(Duration),
     /// For something to do; for a mark from this time on.
-    Work(Duration),
+    TaskBody(Duration),
 }
 
 impl Default for Rest {
     /// What is written before the first run waits for the interval as well.
     fn default() -> Self {
-        Self::Work(Duration::ZERO)
+        Self::TaskBody(Duration::ZERO)
     }
 }
 
 /// What came of a batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Wrote {
+pub(crate) struct CommitOutcome {
     /// Changes.
     pub(crate) items: usize,
     /// Others are to be written at once.
@@ -117,7 +117,7 @@ pub(crate) struct Wrote {
 
 /// The task.
 #[derive(Debug, Default)]
-pub(crate) struct WriteOut {
+pub(crate) struct CommitTask {
     /// Which of the writers it is.
     lane: usize,
     rest: Rest,
@@ -129,7 +129,7 @@ pub(crate) struct WriteOut {
     has_failed: bool,
 }
 
-impl Work for WriteOut {
+impl TaskBody for CommitTask {
     fn run(&mut self, bucket: &Bucket, now: Duration) -> Next {
         let writer = &bucket.writers[self.lane];
         let before = writer.state.swap(RUNNING, Ordering::SeqCst);
@@ -145,8 +145,8 @@ impl Work for WriteOut {
             }
             Rest::Interval(_) => {}
             // The interval began without a run, see `Bucket::on_dirty`, and is over.
-            Rest::Work(_) if before == TIMED => {}
-            Rest::Work(mark_at) => {
+            Rest::TaskBody(_) if before == TIMED => {}
+            Rest::TaskBody(mark_at) => {
                 let is_quiet = before == IDLE && now >= mark_at;
                 if is_quiet && !self.marked && bucket.next_write(self.lane).is_none() {
                     bucket.mark_log();
@@ -161,7 +161,7 @@ impl Work for WriteOut {
     }
 }
 
-impl WriteOut {
+impl CommitTask {
     pub(crate) fn new(lane: usize) -> Self {
         Self {
             lane,
@@ -223,7 +223,7 @@ impl WriteOut {
         if writer.is_urgent() {
             return self.go_on(bucket);
         }
-        self.rest = Rest::Work(now + IDLE_MARK);
+        self.rest = Rest::TaskBody(now + IDLE_MARK);
         Some(if self.marked || bucket.is_direct() {
             Next::Sleep
         } else {
@@ -257,7 +257,7 @@ impl Bucket {
     /// To be called at the end of a turn in which a command was parked. With `lead` this thread may commit itself if
     /// the log is idle; it does so when no other connection of the thread would be held up. Completions come through
     /// the sink, before this returns when it led.
-    pub fn kick(&self, lead: bool) {
+    pub fn request_flush(&self, lead: bool) {
         // Who waits for a document to be read, or only for the memory of other nodes, does not wait for the log.
         if self.is_direct() || self.writers[0].take_awaited() {
             self.write_now(lead);
@@ -267,7 +267,7 @@ impl Bucket {
     /// Someone waits for what was written by now.
     pub(crate) fn write_now(&self, lead: bool) {
         if self.is_direct() {
-            return self.kick_flushers(lead);
+            return self.request_flushers(lead);
         }
         if lead
             && let Some(committer) = self.committer.get()
@@ -331,7 +331,7 @@ impl Bucket {
     }
 
     /// One batch of a writer.
-    fn write_once(&self, lane: usize) -> Result<Wrote, BucketError> {
+    fn write_once(&self, lane: usize) -> Result<CommitOutcome, BucketError> {
         if self.is_direct() {
             return self.flush_next(lane);
         }
@@ -342,7 +342,7 @@ impl Bucket {
         let result = self.commit_once(&mut committer);
         let more = committer.was_full();
         self.on_commit_result(&result);
-        result.map(|items| Wrote { items, more })
+        result.map(|items| CommitOutcome { items, more })
     }
 
     /// How long what waits for a writer may still wait; None when nothing does.

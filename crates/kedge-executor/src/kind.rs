@@ -58,8 +58,8 @@ impl Priority {
 /// use kedge_executor::{Kind, Pool, Priority};
 /// use std::time::Duration;
 ///
-/// static SETTLE: Kind = Kind::new("settle", Pool::Writer, Priority::Normal, Duration::from_millis(250));
-/// assert_eq!(SETTLE.name(), "settle");
+/// static APPLY: Kind = Kind::new("log_apply", Pool::Writer, Priority::Normal, Duration::from_millis(250));
+/// assert_eq!(APPLY.name(), "log_apply");
 /// ```
 #[derive(Debug)]
 pub struct Kind {

@@ -3,7 +3,7 @@
 //!
 //! A [`Log`] is used by one thread at a time, the leader of a group commit: it collects records in
 //! a [`Batch`] and calls [`Log::append`], which writes once and syncs once. New segments are
-//! filled with zeros beforehand by a [`SegmentPreparer`] in the background, as overwriting blocks
+//! filled with zeros beforehand by a [`SegmentPreallocator`] in the background, as overwriting blocks
 //! that were written before needs no journal commit of the file system and is twice as fast.
 //!
 //! What must hold:
@@ -41,7 +41,7 @@ pub use config::{LogConfig, RecoveryMode};
 pub use error::{LogError, Problem};
 pub use listed::{ListedSegments, SegmentsCompared};
 pub use log::{Log, LogStats};
-pub use pool::{SegmentPreparer, Step};
+pub use pool::{SegmentPreallocator, Step};
 pub use recovery::{Place, RecoveryReport};
 
 /// Log sequence number: a position in the log in bytes, counted from its creation and never reused.

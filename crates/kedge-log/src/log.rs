@@ -17,7 +17,7 @@ use kedge_disk::{Disk, DiskError, File};
 use crate::batch::{Batch, BatchPlace};
 use crate::catalog::catalog_path;
 use crate::format::{PAGE_BYTES, SegmentHeader};
-use crate::pool::{SegmentPreparer, Shared, Spare};
+use crate::pool::{SegmentPreallocator, Shared, Spare};
 use crate::recovery::{self, RecoveryReport, Resume};
 use crate::segment::{FileName, Segment, allocate_file, enter_sequence, segment_bytes_for};
 use crate::{LogConfig, LogError, Lsn, Record, RecoveryMode};
@@ -192,7 +192,7 @@ impl Log {
     }
 
     /// Lets go of all segments whose batches end at or before `lsn`, and returns how many. No I/O:
-    /// the next [`SegmentPreparer::step`] recycles or removes the files; until then
+    /// the next [`SegmentPreallocator::step`] recycles or removes the files; until then
     /// an open finds and replays them. The segment that is being written is always kept.
     pub fn release_before(&mut self, lsn: Lsn) -> usize {
         let mut released = 0;
@@ -243,8 +243,8 @@ impl Log {
     }
 
     /// A handle for a background thread, which makes the next segments ready.
-    pub fn preparer(&self) -> SegmentPreparer {
-        SegmentPreparer::new(Arc::clone(&self.shared))
+    pub fn preallocator(&self) -> SegmentPreallocator {
+        SegmentPreallocator::new(Arc::clone(&self.shared))
     }
 
     /// Where the next batch goes; everything before is durable.
@@ -337,7 +337,7 @@ impl Log {
         Ok(())
     }
 
-    /// Tells the preparers how full the current segment is.
+    /// Tells the preallocators how full the current segment is.
     pub(crate) fn note_use(&self) {
         self.shared
             .note_use(self.current.offset(self.next), self.current.bytes);

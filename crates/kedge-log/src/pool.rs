@@ -7,7 +7,7 @@
 //!   numbers that are left have no gap. Those that are not kept leave it by their name, too, and
 //!   are then cut shorter step by step.
 
-mod preparer;
+mod preallocator;
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -21,8 +21,8 @@ use crate::catalog::Catalog;
 use crate::format::{PAGE_BYTES, SEGMENT_HEADER_BYTES};
 use crate::segment::Segment;
 
-use preparer::BackgroundWork;
-pub use preparer::{SegmentPreparer, Step};
+use preallocator::BackgroundWork;
+pub use preallocator::{SegmentPreallocator, Step};
 
 /// A file ready to become a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub(crate) struct Spare {
     pub(crate) bytes: u64,
 }
 
-/// What the log and its preparers share.
+/// What the log and its preallocators share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) disk: Arc<dyn Disk>,
@@ -39,7 +39,7 @@ pub(crate) struct Shared {
     pub(crate) config: LogConfig,
     pub(crate) catalog: Catalog,
     pool: Mutex<Pool>,
-    /// Held for a whole step of background work, so that two preparers do not do it twice.
+    /// Held for a whole step of background work, so that two preallocators do not do it twice.
     work: Mutex<BackgroundWork>,
     /// Bytes of the current segment that are in use, and its length.
     used: AtomicU64,
@@ -104,7 +104,7 @@ impl Shared {
         }
     }
 
-    /// Notes how full the current segment is. Only a hint for the preparers.
+    /// Notes how full the current segment is. Only a hint for the preallocators.
     pub(crate) fn note_use(&self, used: u64, segment_bytes: u64) {
         self.used.store(used, Ordering::Relaxed);
         self.current_bytes.store(segment_bytes, Ordering::Relaxed);
@@ -151,7 +151,7 @@ impl Shared {
         self.prepared.load(Ordering::Relaxed)
     }
 
-    /// Whether a preparer has something to do.
+    /// Whether a preallocator has something to do.
     pub(crate) fn wants_work(&self) -> bool {
         let pool = self.pool();
         let has_files = !pool.released.is_empty() || !pool.going.is_empty();

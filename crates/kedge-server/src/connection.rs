@@ -16,7 +16,9 @@ use crate::limits::{Limits, RECEIVE_BUFFER_BYTES, SLOW_SENDER_PROGRESS_BYTES};
 use crate::metrics::ThreadMetrics;
 use crate::output::Output;
 use crate::request_memory::{Asker, FREE_BYTES, Room};
-use crate::session::{Flow, Halt, Loan, Returned, Session, Turn, Work, Worked};
+use crate::session::{
+    Flow, Halt, OffloadOutcome, OffloadedSession, OffloadedWork, Returned, Session, SessionTurn,
+};
 use crate::shared::Shared;
 
 /// So much a connection sends in a turn.
@@ -74,7 +76,7 @@ pub(crate) struct Connection {
     /// The session is with a task, and another stands in its place.
     away: bool,
     /// What a task is to be given.
-    pub(crate) loan: Option<Loan>,
+    pub(crate) loan: Option<OffloadedSession>,
     /// What came for the session while it was away.
     pub(crate) deferred: Vec<Message>,
     /// Memory for the request that is received, or executed by a task.
@@ -84,7 +86,7 @@ pub(crate) struct Connection {
 }
 
 /// What a thread lends to a connection while it is handled.
-pub(crate) struct Lent<'l> {
+pub(crate) struct ThreadBuffers<'l> {
     /// [`RECEIVE_BUFFER_BYTES`] long.
     pub(crate) receive: &'l mut [u8],
     /// Buffers of connections that have sent all.
@@ -166,7 +168,11 @@ impl Connection {
     }
 
     /// Makes all the progress that is to be made: execute what was received, receive more, send.
-    pub(crate) fn serve(&mut self, turn: &mut Turn<'_>, lent: &mut Lent<'_>) -> Verdict {
+    pub(crate) fn serve(
+        &mut self,
+        turn: &mut SessionTurn<'_>,
+        lent: &mut ThreadBuffers<'_>,
+    ) -> Verdict {
         self.active_ns = turn.now.mono_ns;
         if self.away {
             return Verdict::Wait;
@@ -217,11 +223,11 @@ impl Connection {
     }
 
     /// Lends the session, and its output, for work that takes long.
-    pub(crate) fn lend(&mut self, work: Work, turn: &Turn<'_>) {
+    pub(crate) fn lend(&mut self, work: OffloadedWork, turn: &SessionTurn<'_>) {
         turn.shared.metrics.thread(turn.thread).left_to_task();
         let stand_in = self.session.stand_in(turn.shared);
         self.away = true;
-        self.loan = Some(Loan {
+        self.loan = Some(OffloadedSession {
             session: std::mem::replace(&mut self.session, stand_in),
             out: std::mem::take(&mut self.out),
             work,
@@ -230,7 +236,7 @@ impl Connection {
     }
 
     /// Lends the session for the next request, of this length.
-    fn lend_request(&mut self, len: usize, turn: &Turn<'_>) {
+    fn lend_request(&mut self, len: usize, turn: &SessionTurn<'_>) {
         let request = if self.tail_at == 0 && self.tail.len() == len {
             std::mem::take(&mut self.tail)
         } else {
@@ -242,7 +248,7 @@ impl Connection {
             self.tail_at = 0;
         }
         self.incomplete = None;
-        self.lend(Work::Request(request), turn);
+        self.lend(OffloadedWork::Request(request), turn);
     }
 
     /// The session is back. False when the connection is to end.
@@ -251,7 +257,7 @@ impl Connection {
         self.session = returned.session;
         self.out = returned.out;
         match returned.worked {
-            Worked::Request(mut request, executed, halt) => {
+            OffloadOutcome::Request(mut request, executed, halt) => {
                 if executed < request.len() {
                     request.drain(..executed);
                     request.extend_from_slice(&self.tail[self.tail_at..]);
@@ -264,7 +270,7 @@ impl Connection {
                 };
                 true
             }
-            Worked::Completion(flow) => flow != Flow::Close,
+            OffloadOutcome::Completion(flow) => flow != Flow::Close,
         }
     }
 
@@ -274,7 +280,11 @@ impl Connection {
     }
 
     /// Executes and receives until there is nothing to do, or others are to have their turn: then true.
-    fn execute(&mut self, turn: &mut Turn<'_>, lent: &mut Lent<'_>) -> io::Result<bool> {
+    fn execute(
+        &mut self,
+        turn: &mut SessionTurn<'_>,
+        lent: &mut ThreadBuffers<'_>,
+    ) -> io::Result<bool> {
         let mut received = 0;
         loop {
             if self.draining {
@@ -369,7 +379,7 @@ impl Connection {
     }
 
     /// Executes what is kept, unless it is known to be too little.
-    fn execute_tail(&mut self, turn: &mut Turn<'_>) {
+    fn execute_tail(&mut self, turn: &mut SessionTurn<'_>) {
         let waiting = self.tail.len() - self.tail_at;
         let enough = match self.halt {
             Halt::NeedBytes(need) => waiting >= need,
@@ -402,8 +412,8 @@ impl Connection {
     fn receive(
         &mut self,
         need: usize,
-        turn: &mut Turn<'_>,
-        lent: &mut Lent<'_>,
+        turn: &mut SessionTurn<'_>,
+        lent: &mut ThreadBuffers<'_>,
     ) -> io::Result<usize> {
         let kept = self.tail.len() - self.tail_at;
         if need > RECEIVE_BUFFER_BYTES {
@@ -503,7 +513,7 @@ impl Connection {
 
     /// Sends, and lets the streams of a DCP connection, or a long answer, fill the output as long as the socket takes it.
     /// True when others are to have their turn before that goes on.
-    fn stream(&mut self, turn: &mut Turn<'_>, metrics: &ThreadMetrics) -> io::Result<bool> {
+    fn stream(&mut self, turn: &mut SessionTurn<'_>, metrics: &ThreadMetrics) -> io::Result<bool> {
         let mut ends = matches!(self.halt, Halt::Close | Halt::Malformed) || self.draining;
         let mut sent = 0;
         loop {

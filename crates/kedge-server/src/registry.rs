@@ -31,7 +31,7 @@ use kedge_cluster::{BucketEntry, ClusterError, ClusterView, ManifestError, Manif
 use kedge_disk::{Disk, DiskError, read_file, replace_file};
 use kedge_executor::{Executor, OwnerId};
 use kedge_types::limits::{
-    BUCKET_NAME_BYTES_MAX, BUCKETS_MAX, COMPACTION_RESERVE_BYTES, SHUTDOWN_SETTLE_MS,
+    BUCKET_NAME_BYTES_MAX, BUCKETS_MAX, COMPACTION_RESERVE_BYTES, SHUTDOWN_APPLY_MS,
 };
 use kedge_types::{Clock, ManifestUid, Status};
 use parking_lot::Mutex;
@@ -429,9 +429,9 @@ impl BucketRegistry {
     pub fn shutdown(&self) {
         let _one_at_a_time = self.change.lock();
         let buckets = self.buckets.load();
-        let settle = Duration::from_millis(SHUTDOWN_SETTLE_MS) / buckets.len().max(1) as u32;
+        let apply = Duration::from_millis(SHUTDOWN_APPLY_MS) / buckets.len().max(1) as u32;
         for bucket in buckets.values() {
-            bucket.shutdown_within(settle);
+            bucket.shutdown_within(apply);
         }
     }
 

@@ -38,7 +38,7 @@ use crate::registry::{BucketRegistry, RegistryError, RegistrySetup};
 use crate::replication::Replicator;
 use crate::request_memory::RequestMemory;
 use crate::shared::Shared;
-use crate::text_exec::Marks;
+use crate::text_exec::RecacheStates;
 use crate::users::Users;
 pub(crate) use system::files_for_buckets;
 use system::{allowed_connections, bind, mio_listener, thread_count};
@@ -289,7 +289,7 @@ impl Server {
             memcached_connections: Arc::new(MemcachedConnections::new(addresses.2)),
             delayed_flush,
             checks,
-            marks: Marks::default(),
+            recache_states: RecacheStates::default(),
             client_addresses: ClientAddresses::default(),
             newcomers: newcomers.clone(),
             stat_timings: StatTimings::default(),

@@ -20,7 +20,7 @@ use crate::registry::BucketRegistry;
 use crate::replication::Replicator;
 use crate::request_memory::RequestMemory;
 use crate::server::MemcachedRules;
-use crate::text_exec::Marks;
+use crate::text_exec::RecacheStates;
 use crate::users::Users;
 
 /// What every front-end thread sees of the server.
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) delayed_flush: DelayedFlush,
     pub(crate) checks: Arc<PasswordChecks>,
     /// What meta commands remember of documents.
-    pub(crate) marks: Marks,
+    pub(crate) recache_states: RecacheStates,
     pub(crate) client_addresses: ClientAddresses,
     /// Connections that have not logged in.
     pub(crate) newcomers: Arc<Newcomers>,

@@ -9,7 +9,7 @@ use kedge_couchstore::kv::{
 };
 use kedge_couchstore::{Body, ContentMeta, Entry, Mutation, kv::DiskKey};
 use kedge_types::{Datatype, Expiry, Seqno};
-use kedge_vbucket::{Deletion, Item, ItemMeta, Settle, SystemEvent, is_system_key};
+use kedge_vbucket::{Deletion, FileChange, Item, ItemMeta, SystemEvent, is_system_key};
 
 use crate::events::{body_of, event_of};
 
@@ -19,7 +19,7 @@ const PLAIN_BYTES_MAX: usize = 64;
 
 /// A batch of items in the form that a file wants them in.
 pub(crate) struct Batch<'a> {
-    items: &'a [Settle],
+    items: &'a [FileChange],
     encoded: Vec<Encoded>,
     /// Keys of prepares and aborts, one behind the other.
     keys: Vec<u8>,
@@ -42,23 +42,23 @@ impl<'a> Batch<'a> {
     ///
     /// # Panics
     /// If a prepare has no level, or a system event is none.
-    pub(crate) fn new(items: &'a [Settle]) -> Self {
+    pub(crate) fn new(items: &'a [FileChange]) -> Self {
         let mut keys = Vec::new();
         let mut bodies = Vec::new();
-        let encode = |settle: &Settle| {
-            let meta = meta_of(settle);
-            let body = event_in(settle).map(|event| {
+        let encode = |apply: &FileChange| {
+            let meta = meta_of(apply);
+            let body = event_in(apply).map(|event| {
                 bodies.push(body_of(&event));
                 bodies.len() as u32 - 1
             });
-            let key_end = if let Settle::Document(_) = settle {
+            let key_end = if let FileChange::Document(_) = apply {
                 0
             } else {
                 keys.push(PREPARE_PREFIX);
-                keys.extend_from_slice(settle.item().key());
+                keys.extend_from_slice(apply.item().key());
                 u32::try_from(keys.len()).expect("the keys of a batch have less than 4 GiB")
             };
-            let is_short = body.is_none() && settle.item().value().len() <= PLAIN_BYTES_MAX;
+            let is_short = body.is_none() && apply.item().value().len() <= PLAIN_BYTES_MAX;
             Encoded {
                 rev_meta: meta.rev_meta.encode(),
                 content_meta: match is_short {
@@ -82,7 +82,7 @@ impl<'a> Batch<'a> {
     /// The batch in the order of the items.
     pub(crate) fn mutations(&self) -> Vec<Mutation<'_>> {
         let both = self.items.iter().zip(&self.encoded);
-        both.map(|(settle, encoded)| self.mutation(settle.item(), encoded))
+        both.map(|(apply, encoded)| self.mutation(apply.item(), encoded))
             .collect()
     }
 
@@ -114,16 +114,16 @@ impl<'a> Batch<'a> {
 ///
 /// # Panics
 /// If its key is that of one, and it is none.
-pub(crate) fn event_in(settle: &Settle) -> Option<SystemEvent> {
-    let Settle::Document(item) = settle else {
+pub(crate) fn event_in(apply: &FileChange) -> Option<SystemEvent> {
+    let FileChange::Document(item) = apply else {
         return None;
     };
     is_system_key(item.key())
         .then(|| SystemEvent::of_item(item).expect("only events have keys of that kind"))
 }
 
-fn meta_of(settle: &Settle) -> EntryMeta {
-    let item = settle.item();
+fn meta_of(apply: &FileChange) -> EntryMeta {
+    let item = apply.item();
     let meta = item.meta();
     let value = ValueMeta {
         // The number is the client's bytes read as big-endian.
@@ -131,12 +131,12 @@ fn meta_of(settle: &Settle) -> EntryMeta {
         datatype: meta.datatype,
         bytes: item.value().len(),
     };
-    match settle {
-        Settle::Document(_) => match meta.deleted {
+    match apply {
+        FileChange::Document(_) => match meta.deleted {
             None => EntryMeta::live(meta.cas, meta.expiry, value),
             Some(how) => EntryMeta::tombstone(meta.cas, meta.expiry.0, source(how), value),
         },
-        Settle::Prepare(_) => {
+        FileChange::Prepare(_) => {
             let level = meta.level.expect("a prepare has a level");
             let mut entry = EntryMeta::prepare(meta.cas, meta.expiry, value, level);
             if let Some(how) = meta.deleted {
@@ -149,7 +149,7 @@ fn meta_of(settle: &Settle) -> EntryMeta {
             }
             entry
         }
-        Settle::Abort(aborted) => {
+        FileChange::Abort(aborted) => {
             let mut entry = EntryMeta::abort(meta.cas, meta.expiry.0, aborted.prepared);
             entry.rev_meta.flags = value.flags;
             entry

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use kedge_types::VbId;
-use kedge_vbucket::{PersistedState, Settle};
+use kedge_vbucket::{FileChange, PersistedState};
 
 use crate::commits::{self, Commits, Committed};
 use crate::names::damaged_of;
@@ -29,7 +29,7 @@ impl Storage {
     pub fn commit(
         &self,
         vb: VbId,
-        items: &[Settle],
+        items: &[FileChange],
         state: &PersistedState,
         now_ns: u64,
     ) -> Result<Committed, StorageError> {
@@ -103,7 +103,7 @@ impl Storage {
         state: &PersistedState,
         now_ns: u64,
     ) -> Result<(), StorageError> {
-        let _alone = self.slot(vb).maintenance().exclusive(&self.rests);
+        let _alone = self.slot(vb).maintenance().exclusive(&self.pauses);
         let mut guard = self.writer(vb);
         let replaced = commits::begin(&mut guard, now_ns, |commits| {
             commits.write(&[], state, &mut || {})
@@ -142,7 +142,7 @@ impl Storage {
         vb: VbId,
         remove: impl FnOnce(&mut WriteGuard<'_>) -> Result<(), StorageError>,
     ) -> Result<(), StorageError> {
-        let _alone = self.slot(vb).maintenance().exclusive(&self.rests);
+        let _alone = self.slot(vb).maintenance().exclusive(&self.pauses);
         let mut guard = self.writer(vb);
         guard.check_is_there()?;
         let removed = remove(&mut guard);
@@ -158,7 +158,7 @@ impl Storage {
     /// # Errors
     /// Those of the disk. The file counts then, unless [`StorageError::is_fatal`].
     pub fn put_away(&self, vb: VbId) -> Result<Option<PathBuf>, StorageError> {
-        let _alone = self.slot(vb).maintenance().exclusive(&self.rests);
+        let _alone = self.slot(vb).maintenance().exclusive(&self.pauses);
         self.writer(vb).put_away()
     }
 

@@ -2,12 +2,12 @@
 
 use kedge_couchstore::Change;
 use kedge_types::Seqno;
-use kedge_vbucket::{PersistedState, Settle};
+use kedge_vbucket::{FileChange, PersistedState};
 
 use crate::StorageError;
 use crate::codec::Batch;
-use crate::facts::{Changes, Facts};
 use crate::slot::{SlotWriter, WriteGuard};
+use crate::vb_metadata::{Changes, VbMetadata};
 
 /// What a commit did.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ impl Committed {
 pub struct Commits<'g, 'a> {
     writer: SlotWriter<'g, 'a>,
     /// What the file says with the last one.
-    facts: Facts,
+    metadata: VbMetadata,
     now_ns: u64,
     /// The length of the file before.
     from_bytes: u64,
@@ -50,11 +50,11 @@ pub(crate) struct Done {
 }
 
 impl<'g, 'a> Commits<'g, 'a> {
-    fn new(writer: SlotWriter<'g, 'a>, facts: Facts, now_ns: u64) -> Self {
+    fn new(writer: SlotWriter<'g, 'a>, metadata: VbMetadata, now_ns: u64) -> Self {
         Self {
             from_bytes: writer.file_bytes(),
             writer,
-            facts,
+            metadata,
             now_ns,
             done: Done::default(),
         }
@@ -67,7 +67,7 @@ impl<'g, 'a> Commits<'g, 'a> {
     /// As [`crate::Storage::commit`]; no more may be written then.
     pub fn write(
         &mut self,
-        items: &[Settle],
+        items: &[FileChange],
         state: &PersistedState,
         between: &mut dyn FnMut(),
     ) -> Result<Committed, StorageError> {
@@ -87,13 +87,13 @@ impl<'g, 'a> Commits<'g, 'a> {
             };
             writer.save_with_breaks(&mutations, &mut observe, between)?;
         }
-        let facts = self.facts.after(state, &changes);
-        facts.save(&changes, writer)?;
+        let metadata = self.metadata.after(state, &changes);
+        metadata.save(&changes, writer)?;
         // A compaction may have purged more than the vBucket has heard of.
         let purged = writer.header().purge_seqno();
         writer.set_purge_seqno(purged.max(state.purge));
         writer.commit_later(self.now_ns)?;
-        self.facts = facts;
+        self.metadata = metadata;
         self.done.commits += 1;
         self.done.items += items.len() as u64;
         Ok(Committed {
@@ -114,7 +114,7 @@ impl<'g, 'a> Commits<'g, 'a> {
         // A new file without a commit is none.
         if self.done.commits > 0 {
             self.writer.make_durable()?;
-            self.writer.committed(self.facts)?;
+            self.writer.committed(self.metadata)?;
         }
         Ok(self.done)
     }
@@ -126,8 +126,8 @@ pub(crate) fn append<R>(
     now_ns: u64,
     write: impl FnOnce(&mut Commits<'_, '_>) -> Result<R, StorageError>,
 ) -> Result<(R, Done), StorageError> {
-    let facts = guard.facts()?.clone();
-    let mut commits = Commits::new(guard.writer()?, facts, now_ns);
+    let metadata = guard.metadata()?.clone();
+    let mut commits = Commits::new(guard.writer()?, metadata, now_ns);
     let written = write(&mut commits)?;
     Ok((written, commits.end()?))
 }
@@ -139,7 +139,7 @@ pub(crate) fn begin<R>(
     write: impl FnOnce(&mut Commits<'_, '_>) -> Result<R, StorageError>,
 ) -> Result<(R, Done), StorageError> {
     let made = guard.create().and_then(|writer| {
-        let mut commits = Commits::new(writer, Facts::new(), now_ns);
+        let mut commits = Commits::new(writer, VbMetadata::new(), now_ns);
         let written = write(&mut commits)?;
         Ok((written, commits.end()?))
     });

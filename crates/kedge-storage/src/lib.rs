@@ -2,7 +2,7 @@
 //!
 //! [`Storage`] knows which files there are, keeps some of them open, writes batches of changes into them as commits, and
 //! reads documents back; it compacts files, rolls them back, and takes over those of other nodes. It starts no thread and
-//! looks at no clock: who calls it decides when, on which thread, and with a [`Pacer`] how fast.
+//! looks at no clock: who calls it decides when, on which thread, and with a [`Throttle`] how fast.
 //!
 //! What must hold:
 //! * A commit that returned is found by every later open. One that did not is found whole or not at all, and not at all
@@ -26,7 +26,6 @@ mod compact;
 mod config;
 mod error;
 mod events;
-mod facts;
 mod import;
 mod key_scan;
 mod listed;
@@ -36,17 +35,18 @@ mod manifest;
 mod metered;
 mod names;
 mod open_files;
-mod pace;
 #[cfg(feature = "proofs")]
 #[doc(hidden)]
 pub mod proofs;
 mod read;
-mod rests;
 mod rollback;
 mod scan;
 mod slot;
 mod stats;
 mod storage;
+mod throttle;
+mod throttle_pause;
+mod vb_metadata;
 
 pub use codec::{Record, RecordKind};
 pub use commits::{Commits, Committed};
@@ -60,9 +60,9 @@ pub use key_scan::KeyScan;
 pub use listed::{FilesCompared, ListedFiles};
 pub use load::Loaded;
 pub use names::Revision;
-pub use pace::{PaceConfig, PaceFigures, Pacer};
 pub use read::Located;
 pub use rollback::{Reverted, Rollback, RollbackOutcome, RolledBack};
 pub use scan::{FileView, Scan};
 pub use stats::{FileFigures, StorageStats};
 pub use storage::Storage;
+pub use throttle::{Throttle, ThrottleConfig, ThrottleStats};

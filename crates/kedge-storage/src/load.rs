@@ -3,7 +3,7 @@
 use kedge_couchstore::kv::{PREPARE_PREFIX, SnapshotRange, split_prepare};
 use kedge_couchstore::{Entry, Form, Snapshot};
 use kedge_types::{Seqno, VbId};
-use kedge_vbucket::{Base, FileCollections, Item, PersistedState};
+use kedge_vbucket::{FileCollections, FileState, Item, PersistedState};
 
 use crate::scan::understand;
 use crate::{RecordKind, Revision, Storage, StorageError};
@@ -33,8 +33,8 @@ pub struct Loaded {
 impl Loaded {
     /// As what a vBucket begins from.
     #[must_use]
-    pub fn into_base(self) -> Base {
-        Base {
+    pub fn into_file_state(self) -> FileState {
+        FileState {
             state: self.state,
             high_seqno: self.high_seqno,
             documents: self.documents,
@@ -62,11 +62,11 @@ impl Storage {
         };
         let header = file.header();
         let high_seqno = header.update_seqno();
-        let facts = guard.facts()?;
-        let mut state = facts.state(&file)?;
-        let mut document = facts.document.clone();
-        let collections = facts.file_collections();
-        let live_documents = facts.live_documents();
+        let metadata = guard.metadata()?;
+        let mut state = metadata.state(&file)?;
+        let mut document = metadata.document.clone();
+        let collections = metadata.file_collections();
+        let live_documents = metadata.live_documents();
         if document.check_snapshot(high_seqno) == SnapshotRange::Unusable {
             return Err(StorageError::State {
                 file: file.path().to_owned(),

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::compact::CompactionProgress;
-use crate::rests::Rests;
+use crate::throttle_pause::ThrottlePause;
 
 /// The right to do one of them.
 pub(crate) type Alone<'a> = MutexGuard<'a, ()>;
@@ -23,12 +23,12 @@ pub(crate) struct Maintenance {
 
 impl Maintenance {
     /// For whoever has to wait for nobody: a compaction under way ends at its next entry, and its rest at once.
-    pub(crate) fn exclusive(&self, rests: &Rests) -> Alone<'_> {
+    pub(crate) fn exclusive(&self, pauses: &ThrottlePause) -> Alone<'_> {
         if let Some(guard) = self.lock.try_lock() {
             return guard;
         }
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        rests.wake();
+        pauses.wake();
         let guard = self.lock.lock();
         self.waiting.fetch_sub(1, Ordering::Relaxed);
         guard

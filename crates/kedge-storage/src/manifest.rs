@@ -94,7 +94,7 @@ impl FileManifest {
         self.uid = self.uid.max(event.uid);
         match event.kind {
             SystemEventKind::CollectionCreated | SystemEventKind::CollectionModified => {
-                self.settle_settings(event, seqno);
+                self.apply_settings(event, seqno);
             }
             SystemEventKind::CollectionDropped => {
                 let at = self
@@ -120,7 +120,7 @@ impl FileManifest {
         }
     }
 
-    fn settle_settings(&mut self, event: &SystemEvent, seqno: Seqno) {
+    fn apply_settings(&mut self, event: &SystemEvent, seqno: Seqno) {
         let is_new = event.kind == SystemEventKind::CollectionCreated;
         let known = self
             .open

@@ -13,10 +13,10 @@ use kedge_couchstore::{Form, Snapshot};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{Item, PersistedState};
 
-use crate::facts::{Changes, Facts};
 use crate::maintenance::Alone;
 use crate::scan::understand;
 use crate::slot::WriteGuard;
+use crate::vb_metadata::{Changes, VbMetadata};
 use crate::{RecordKind, Storage, StorageError};
 
 /// Keys that are looked up at once.
@@ -58,7 +58,7 @@ pub struct Rollback<'a> {
     vb: VbId,
     newest: Snapshot,
     point: Snapshot,
-    facts: Facts,
+    metadata: VbMetadata,
     _alone: Alone<'a>,
 }
 
@@ -100,12 +100,12 @@ impl Storage {
         vb: VbId,
         to: Seqno,
     ) -> Result<Option<Rollback<'_>>, StorageError> {
-        let alone = self.slot(vb).maintenance().exclusive(&self.rests);
+        let alone = self.slot(vb).maintenance().exclusive(&self.pauses);
         let Some(newest) = self.reader(vb)? else {
             return Ok(None);
         };
         let newest = newest.into_snapshot();
-        let Some((point, facts)) = point(&newest, to)? else {
+        let Some((point, metadata)) = point(&newest, to)? else {
             return Ok(None);
         };
         let above = (
@@ -118,7 +118,7 @@ impl Storage {
             vb,
             newest,
             point,
-            facts,
+            metadata,
             _alone: alone,
         }))
     }
@@ -167,21 +167,21 @@ impl Rollback<'_> {
         if newest.is_none_or(|newest| newest.header() != self.newest.header()) {
             return Err(StorageError::Busy { vb: self.vb });
         }
-        let state = state(&self.facts.state(point)?, self.seqno());
+        let state = state(&self.metadata.state(point)?, self.seqno());
         let mut writer = guard.writer()?;
         writer.rewind(point.header())?;
         // The statistics of collections are those of then, like the documents.
         let none = Changes::default();
-        let facts = self.facts.after(&state, &none);
-        facts.save(&none, &mut writer)?;
+        let metadata = self.metadata.after(&state, &none);
+        metadata.save(&none, &mut writer)?;
         writer.set_purge_seqno(point.header().purge_seqno().max(state.purge));
         writer.commit(now_ns)?;
-        writer.committed(facts)
+        writer.committed(metadata)
     }
 }
 
 /// Where to go back to, and what the file said there.
-fn point(newest: &Snapshot, to: Seqno) -> Result<Option<(Snapshot, Facts)>, StorageError> {
+fn point(newest: &Snapshot, to: Seqno) -> Result<Option<(Snapshot, VbMetadata)>, StorageError> {
     for snapshot in newest.history() {
         let snapshot = snapshot?;
         let seqno = snapshot.header().update_seqno();
@@ -192,9 +192,9 @@ fn point(newest: &Snapshot, to: Seqno) -> Result<Option<(Snapshot, Facts)>, Stor
             // What a file begins with, before anything is known of its vBucket; or as good as that.
             return Ok(None);
         }
-        let facts = Facts::read(&snapshot)?;
-        if facts.document.snap_end <= seqno {
-            return Ok(Some((snapshot, facts)));
+        let metadata = VbMetadata::read(&snapshot)?;
+        if metadata.document.snap_end <= seqno {
+            return Ok(Some((snapshot, metadata)));
         }
     }
     Ok(None)

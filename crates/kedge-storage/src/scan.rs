@@ -13,8 +13,8 @@ use kedge_vbucket::{PersistedState, is_system_key};
 
 use crate::codec::has_xattrs;
 use crate::collection_scan::CollectionEntries;
-use crate::facts::Facts;
 use crate::stats::CountedScan;
+use crate::vb_metadata::VbMetadata;
 use crate::{Record, Storage, StorageError};
 
 /// Documents, tombstones, prepares, aborts and system events of one commit in the order of seqnos, or of keys as
@@ -201,7 +201,7 @@ impl Storage {
             return Ok(None);
         };
         let file = file.into_snapshot();
-        let state = Facts::read(&file)?.state(&file)?;
+        let state = VbMetadata::read(&file)?.state(&file)?;
         Ok(Some(FileView { file, state }))
     }
 

@@ -13,9 +13,9 @@ use crate::maintenance::Stopping;
 use crate::metered;
 use crate::names::take_stock;
 use crate::open_files::{Limits, OpenFiles};
-use crate::rests::Rests;
 use crate::slot::Slot;
 use crate::stats::{Counters, FileFigures, StorageStats};
+use crate::throttle_pause::ThrottlePause;
 use crate::{StorageConfig, StorageError};
 
 /// The couchstore files of a bucket, one for each vBucket that ever had something written.
@@ -30,7 +30,7 @@ pub struct Storage {
     pub(crate) open_files: OpenFiles,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stopping: Stopping,
-    pub(crate) rests: Rests,
+    pub(crate) pauses: ThrottlePause,
     pub(crate) catalog: Catalog,
     done: Arc<metered::Counters>,
     slots: Box<[Slot]>,
@@ -84,7 +84,7 @@ impl Storage {
             open_files: OpenFiles::new(config.vbuckets, limits(config)),
             counters: Arc::default(),
             stopping: Stopping::default(),
-            rests: Rests::default(),
+            pauses: ThrottlePause::default(),
             catalog,
             done,
             slots: slots
@@ -102,7 +102,7 @@ impl Storage {
     /// Asks what takes long to end, as the bucket is closed.
     pub fn stop(&self) {
         self.stopping.set();
-        self.rests.wake();
+        self.pauses.wake();
     }
 
     /// Returns whether a catalog of the files was found that could not be understood: what is missing is not known then.

@@ -59,7 +59,7 @@ pub const CAS_DRIFT_MS: u64 = 5_000;
 /// Highest revision that a with-meta command may bring; a document cannot be changed as often.
 pub const WITH_META_REV_MAX: u64 = (1 << 47) - 1;
 /// How long a shutdown goes on bringing into the vBuckets' files what the log has, in milliseconds; all buckets together.
-pub const SHUTDOWN_SETTLE_MS: u64 = 2_000;
+pub const SHUTDOWN_APPLY_MS: u64 = 2_000;
 /// Password checks that may wait for their turn: logins with SASL PLAIN and requests to management together.
 pub const PASSWORD_CHECKS_WAITING_MAX: usize = 1_024;
 /// Those of them that come from one address; of IPv6 from one network of 64 bits.
@@ -83,7 +83,7 @@ pub const KV_KEPT_FOR_NODES: u32 = 128;
 
 /// A shutdown leaves in a short log what would change the files of more vBuckets than this: the next start reads such a log
 /// within milliseconds, and so many files are not written as fast.
-pub const SHUTDOWN_SETTLE_VBUCKETS: usize = 64;
+pub const SHUTDOWN_APPLY_VBUCKETS: usize = 64;
 /// Bytes of the disk that each bucket keeps for compactions on a full disk (16 MiB), where there is eight times as much room.
 pub const COMPACTION_RESERVE_BYTES: u64 = 16 << 20;
 /// Commands of one bucket that may wait for documents to be read from the disk, and as many for memory.

@@ -259,7 +259,7 @@ impl Collections {
         self.uid = self.uid.max(event.uid);
         match event.kind {
             SystemEventKind::CollectionCreated | SystemEventKind::CollectionModified => {
-                self.settle_settings(event, seqno)
+                self.apply_settings(event, seqno)
             }
             SystemEventKind::CollectionDropped => match self.at(event.collection) {
                 Ok(at) => self.open.remove(at).start,
@@ -277,7 +277,7 @@ impl Collections {
         }
     }
 
-    fn settle_settings(&mut self, event: &SystemEvent, seqno: Seqno) -> Seqno {
+    fn apply_settings(&mut self, event: &SystemEvent, seqno: Seqno) -> Seqno {
         let is_new = event.kind == SystemEventKind::CollectionCreated;
         let at = self.at(event.collection).unwrap_or_else(|at| {
             let new = OpenCollection::new(event.collection, event.scope, seqno);
@@ -364,7 +364,7 @@ impl VBucket {
         let items = self.collections.items_of(event.collection);
         let replaced = self.collections.apply(event, seqno);
         if is_drop {
-            self.leftovers.add(items, self.table.shard_count());
+            self.dropped_purge.add(items, self.table.shard_count());
         }
         if is_drop && self.state == VbState::Active {
             let unix_secs = self.clock.last().get() / 1_000_000_000;

@@ -15,13 +15,13 @@ impl VBucket {
         if self.table.compressible() == 0 || self.is_rewinding() {
             return;
         }
-        let settled = self.settled_seqno();
+        let applied = self.applied_seqno();
         let mut taken = 0;
         for item in self.table.shard(shard) {
             if taken > bytes {
                 break;
             }
-            if item.is_compressible() && item.seqno() <= settled && !item.is_blind() {
+            if item.is_compressible() && item.seqno() <= applied && !item.is_blind() {
                 taken += item.value().len();
                 out.push(item.clone());
             }
@@ -41,7 +41,7 @@ impl VBucket {
             return 0;
         };
         if let Some(old) = self.table.put(hash, item.with_packed(packed)) {
-            self.unsettled.on_replaced(&old, self.persisted_seqno);
+            self.unapplied.on_replaced(&old, self.persisted_seqno);
         }
         item.value().len() - packed.len()
     }

@@ -1,7 +1,7 @@
 //! SyncWrites in flight, and others who wait for the disk.
 //!
 //! Invariants:
-//! * Prepares stand in seqno order and end in that order: the first that is not ready holds up all behind it.
+//! * PrepareQueue stand in seqno order and end in that order: the first that is not ready holds up all behind it.
 //! * A key has at most one prepare.
 //! * A prepare that was read back from the disk or came from another active has no deadline: someone may have seen it
 //!   committed, so it is committed and never given up.
@@ -9,14 +9,14 @@
 
 mod acks;
 mod figures;
-mod following;
+mod passive;
 mod prepares;
 
 pub(crate) use acks::Acks;
 pub(crate) use figures::SyncWriteCounts;
 pub use figures::{DurabilityFigures, DurabilityRules, LevelCounts, Standing};
-pub(crate) use following::Following;
-pub(crate) use prepares::Prepares;
+pub(crate) use passive::PassiveDurabilityMonitor;
+pub(crate) use prepares::PrepareQueue;
 
 use crate::hash_table::KeyHash;
 use crate::item::Item;

@@ -16,7 +16,7 @@ use kedge_types::Seqno;
 pub struct FetchTicket {
     /// `None`: the file was void, or had not followed a rollback.
     history: Option<u32>,
-    settled: Seqno,
+    applied: Seqno,
 }
 
 /// What became of what was read.
@@ -47,7 +47,7 @@ impl VBucket {
     pub fn fetch_ticket(&self) -> FetchTicket {
         FetchTicket {
             history: self.file_history(),
-            settled: self.settled_seqno(),
+            applied: self.applied_seqno(),
         }
     }
 
@@ -70,14 +70,14 @@ impl VBucket {
                         self.table.put(hash, whole);
                         Fetched::Known
                     }
-                    None if there.seqno() <= ticket.settled => Fetched::Lost,
+                    None if there.seqno() <= ticket.applied => Fetched::Lost,
                     None => Fetched::Stale,
                 }
             }
             // Memory has everything: what was read is of a file that is void.
             None if !self.residency.may_have(hash, key) => Fetched::Known,
             // What has left memory since may be newer than what was read.
-            None if ticket.settled < self.residency.left_seqno() => Fetched::Stale,
+            None if ticket.applied < self.residency.left_seqno() => Fetched::Stale,
             None => {
                 match found {
                     Some(item) => self.put_known(hash, item),
@@ -97,9 +97,9 @@ impl VBucket {
     }
 
     /// `item` of a batch of `history` is blind ([`Item::is_blind`]) and was written to the file, which had a live
-    /// document of its key before, or not. To be told together with [`VBucket::settled`], before the lock is let go of:
+    /// document of its key before, or not. To be told together with [`VBucket::applied`], before the lock is let go of:
     /// [`VBucket::documents`] is too high until then.
-    pub fn settled_over(&mut self, history: u32, item: &Item, had_document: bool) {
+    pub fn applied_over(&mut self, history: u32, item: &Item, had_document: bool) {
         if history == self.history() {
             self.find_out(self.table.hash(item.key()), item.key(), had_document);
         }

@@ -3,7 +3,7 @@
 //! Invariants:
 //! * An [`Item`] points at a live allocation of [`Header`] followed by `key_len` bytes of key and `value_len` bytes of
 //!   value, all initialised before the first `Item` exists.
-//! * Nothing but the reference count, marks and the count of accesses is written while an item is shared. A document changes by being replaced; so a
+//! * Nothing but the reference count, progress and the count of accesses is written while an item is shared. A document changes by being replaced; so a
 //!   front-end thread may send a value, and the commit log may write it, without a lock and without a copy.
 //! * [`ITEM_OVERHEAD_BYTES`] is what a document costs beside key and value, its slot in the hash table apart.
 
@@ -49,7 +49,7 @@ struct Header {
     cas: u64,
     /// Seqno in the low 48 bits, key length above, datatype on top.
     seqno_key_datatype: u64,
-    /// Revision in the low 48 bits, state bits and marks above, the count of accesses in the top byte.
+    /// Revision in the low 48 bits, state bits and progress above, the count of accesses in the top byte.
     rev_state: AtomicU64,
     flags: u32,
     /// Expiry of a document, time of deletion of a tombstone, both in Unix seconds.
@@ -188,7 +188,7 @@ impl Item {
         usize::from((self.header().seqno_key_datatype >> 48) as u8)
     }
 
-    /// Revision, state bits and marks. Whoever reads them needs no order with other memory.
+    /// Revision, state bits and progress. Whoever reads them needs no order with other memory.
     fn rev_state(&self) -> u64 {
         self.header().rev_state.load(Ordering::Relaxed)
     }
@@ -222,7 +222,7 @@ impl Item {
     }
 
     /// Whether it was written while nobody knew whether the file has a document of this key. Whoever writes it to the
-    /// file finds out, and says so with [`crate::VBucket::settled_over`].
+    /// file finds out, and says so with [`crate::VBucket::applied_over`].
     #[must_use]
     pub fn is_blind(&self) -> bool {
         self.rev_state() & STATE_BLIND != 0

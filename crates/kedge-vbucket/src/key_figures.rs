@@ -62,8 +62,8 @@ pub struct KeyFigures {
 pub struct Stored<'i> {
     /// [`VBucket::history`] before the look at the file.
     pub history: u32,
-    /// [`VBucket::settled_seqno`] before it.
-    pub settled: Seqno,
+    /// [`VBucket::applied_seqno`] before it.
+    pub applied: Seqno,
     /// The document or tombstone.
     pub item: Option<&'i Item>,
 }
@@ -109,7 +109,7 @@ impl VBucket {
         };
         let validity = if !is_live(now, item) {
             KeyValidity::ItemDeleted
-        } else if item.seqno() > stored.settled {
+        } else if item.seqno() > stored.applied {
             KeyValidity::Dirty
         } else {
             compare(item, stored.item)?

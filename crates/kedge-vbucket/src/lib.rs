@@ -6,22 +6,23 @@
 //! what became of parked commands is queued in [`VBucket::take_done`].
 
 mod ahead;
-mod base;
+mod apply;
 mod behind;
 mod checkpoint;
 mod collections;
 mod compress;
 mod concat;
 mod cursors;
+mod dropped_purge;
 mod durability;
 mod failover;
 mod fetch;
+mod file_state;
 mod frequency;
 mod hash_table;
 mod hlc;
 mod item;
 mod key_figures;
-mod leftovers;
 mod lock;
 mod modify;
 mod observe;
@@ -33,7 +34,6 @@ mod replay;
 mod residency;
 mod rollback;
 mod scanned;
-mod settle;
 mod snapshot;
 mod states;
 mod system_event;
@@ -44,7 +44,9 @@ mod with_meta;
 mod write;
 
 pub use ahead::{Ahead, MadeAhead};
-pub use base::Base;
+pub use apply::{
+    Aborted, ApplyBatch, FileChange, Part, PersistedState, Persistence, UnappliedFigures,
+};
 pub use behind::StoreBehind;
 pub use checkpoint::{Change, CheckpointFigures, Checkpoints, CursorFigures, CursorId, Position};
 pub use collections::{CollectionOps, FileCollections, OpenCollection, OpenScope};
@@ -55,6 +57,7 @@ pub use durability::{
 };
 pub use failover::FailoverTable;
 pub use fetch::{FetchTicket, Fetched};
+pub use file_state::FileState;
 pub use foldhash::fast::RandomState;
 pub use hash_table::{HashFigures, HashTable, KeyHash, SLOT_BYTES};
 pub use hlc::{Drift, HybridClock};
@@ -69,9 +72,6 @@ pub use receive::{ReceiveError, Received, Resume};
 pub use replay::{ReplayError, Rewind};
 pub use residency::ResidencyFigures;
 pub use scanned::{ScanEnd, ScanFound, ScanPart};
-pub use settle::{
-    Aborted, Part, PersistedState, Persistence, Settle, SettleBatch, UnsettledFigures,
-};
 pub use snapshot::{Snapshot, SnapshotKind};
 pub use states::StateChange;
 pub use system_event::{SystemEvent, SystemEventKind, is_system_key};

@@ -148,7 +148,7 @@ impl VBucket {
         self.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
-        self.check_settled(hash, bytes)?;
+        self.check_not_pending(hash, bytes)?;
         self.live(now, hash, bytes);
         let Some(item) = self.table.find(hash, bytes) else {
             return self.absent(hash, bytes);

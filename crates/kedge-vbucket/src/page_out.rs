@@ -1,6 +1,6 @@
 //! Making room: values, or whole documents, leave memory when the file has them.
 
-use crate::durability::Prepares;
+use crate::durability::PrepareQueue;
 use crate::hash_table::{KeyHash, Verdict};
 use crate::item::Item;
 use crate::lock::Locks;
@@ -63,17 +63,17 @@ impl std::ops::AddAssign for FrequencyCounts {
 
 /// What keeps items in memory.
 struct Guard<'a> {
-    settled: Seqno,
+    applied: Seqno,
     now: Now,
     locks: &'a Locks,
-    prepares: &'a Prepares,
+    prepares: &'a PrepareQueue,
     hasher: RandomState,
 }
 
 impl Guard<'_> {
     /// Whether an item is where it can be read from again, and nobody is at work on it.
     fn lets_go(&self, item: &Item) -> bool {
-        item.seqno() <= self.settled
+        item.seqno() <= self.applied
             && !item.is_blind()
             && !self.locks.is_locked(item.key(), self.now)
             && (self.prepares.is_empty()
@@ -109,7 +109,7 @@ impl VBucket {
         let full = how.eviction == Eviction::Full && self.is_warm();
         let keys = self.table.documents() + self.table.tombstones();
         let guard = Guard {
-            settled: self.unsettled.settled(),
+            applied: self.unapplied.applied(),
             now,
             locks: &self.locks,
             prepares: &self.prepares,
@@ -154,7 +154,7 @@ impl VBucket {
     ) {
         let full = eviction == Eviction::Full && self.is_warm();
         let guard = Guard {
-            settled: self.settled_seqno(),
+            applied: self.applied_seqno(),
             now,
             locks: &self.locks,
             prepares: &self.prepares,

@@ -94,7 +94,7 @@ impl VBucket {
         self.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
-        self.check_settled(hash, bytes)?;
+        self.check_not_pending(hash, bytes)?;
         let random = self.next_random();
         let locked = self.locks.holds(bytes, now);
         match self.table.find(hash, bytes) {
@@ -163,7 +163,7 @@ impl VBucket {
     }
 
     /// Whether what is visible of a key is all that anyone has seen of it.
-    pub(crate) fn check_settled(&self, hash: KeyHash, key: &[u8]) -> Result<(), Status> {
+    pub(crate) fn check_not_pending(&self, hash: KeyHash, key: &[u8]) -> Result<(), Status> {
         if self.prepares.may_be_visible(hash, key) {
             Err(Status::SyncWriteReCommitInProgress)
         } else {
@@ -188,7 +188,7 @@ impl VBucket {
         self.collections.check(key)?;
         let bytes = key.as_bytes();
         let hash = self.table.hash(bytes);
-        self.check_settled(hash, bytes)?;
+        self.check_not_pending(hash, bytes)?;
         self.live(now, hash, bytes);
         let locked = self.locks.holds(bytes, now);
         let Some(item) = self.table.find(hash, bytes) else {
@@ -267,14 +267,14 @@ impl VBucket {
         // Of others the active one says what has expired.
         let expires = self.state == VbState::Active;
         let secs = now.unix_secs();
-        let settled = self.settled_seqno();
+        let applied = self.applied_seqno();
         let mut expired = Vec::new();
         let mut old = Vec::new();
         for item in self.table.shard(shard) {
             if item.is_deleted() {
                 let age = secs.saturating_sub(u64::from(item.expiry().0));
                 let known = self.is_warm() && !item.is_blind();
-                if age > TOMBSTONE_PURGE_AGE_SECS && item.seqno() <= settled && known {
+                if age > TOMBSTONE_PURGE_AGE_SECS && item.seqno() <= applied && known {
                     old.push(item.clone());
                 }
             } else if expires
@@ -312,7 +312,7 @@ impl VBucket {
                 && in_collection(item.key(), collection)
                 && (self.prepares.is_empty()
                     || self
-                        .check_settled(self.table.hash(item.key()), item.key())
+                        .check_not_pending(self.table.hash(item.key()), item.key())
                         .is_ok())
         };
         let items = || self.table.shard(shard);

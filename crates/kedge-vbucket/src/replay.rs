@@ -14,9 +14,9 @@
 //! * Until the last such record was met, records and file may be of different histories. What does not fit between them
 //!   is an error only if none follows.
 
-use crate::base::Base;
 use crate::checkpoint::Change;
 use crate::failover::FailoverTable;
+use crate::file_state::FileState;
 use crate::item::Item;
 use crate::snapshot::Snapshot;
 use crate::system_event::SystemEvent;
@@ -99,7 +99,7 @@ impl std::error::Error for ReplayError {}
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
     /// What its file holds, until the log was read.
-    base: Option<Box<Base>>,
+    base: Option<Box<FileState>>,
     /// The last seqno that the log had in this history.
     last: Seqno,
     /// What does not fit and may be of a history that ends in a reset or rollback still to come.
@@ -122,7 +122,7 @@ impl Replay {
         seqno <= self.torn_upto
     }
 
-    pub(crate) fn begin_from(&mut self, base: Base) {
+    pub(crate) fn begin_from(&mut self, base: FileState) {
         self.torn_upto = base.torn_upto();
         self.base = Some(Box::new(base));
         self.rewind = None;
@@ -159,7 +159,7 @@ impl VBucket {
             Change::Snapshot(snapshot) => self.replay_snapshot(*snapshot),
             Change::Advance(seqno) => {
                 if self.replay_seqno(seqno)? {
-                    self.unsettled.on_logged(&Change::Advance(seqno), Seqno(0));
+                    self.unapplied.on_logged(&Change::Advance(seqno), Seqno(0));
                     self.reach(seqno);
                 }
             }
@@ -203,7 +203,7 @@ impl VBucket {
             return Err(ReplayError::Order { high, seqno });
         }
         self.replay.last = seqno;
-        if seqno <= self.settled_seqno() {
+        if seqno <= self.applied_seqno() {
             return Ok(false);
         }
         self.high_seqno = seqno;
@@ -213,7 +213,7 @@ impl VBucket {
     fn replay_document(&mut self, change: &Change, item: Item) {
         let seqno = item.seqno();
         let replaced = self.follow_document(item);
-        self.unsettled.on_logged(change, replaced);
+        self.unapplied.on_logged(change, replaced);
         self.reach(seqno);
     }
 
@@ -222,7 +222,7 @@ impl VBucket {
         let event = SystemEvent::of_item(&item).ok_or(ReplayError::BadEvent { seqno })?;
         if self.replay_item(&item)? {
             let replaced = self.receive_event(&event, seqno);
-            self.unsettled.on_logged(&Change::System(item), replaced);
+            self.unapplied.on_logged(&Change::System(item), replaced);
             self.reach(seqno);
         }
         Ok(())
@@ -241,7 +241,7 @@ impl VBucket {
             self.replay.orphan.get_or_insert(bad);
             return Ok(());
         }
-        self.unsettled.on_logged(&Change::Prepare(item), Seqno(0));
+        self.unapplied.on_logged(&Change::Prepare(item), Seqno(0));
         self.reach(prepared);
         Ok(())
     }
@@ -275,7 +275,7 @@ impl VBucket {
             return Ok(());
         }
         let change = Change::Abort { item, prepared };
-        self.unsettled.on_logged(&change, Seqno(0));
+        self.unapplied.on_logged(&change, Seqno(0));
         self.reach(seqno);
         Ok(())
     }
@@ -289,11 +289,11 @@ impl VBucket {
 
     /// One that the file has seen the end of says nothing.
     fn replay_snapshot(&mut self, snapshot: Snapshot) {
-        if snapshot.end > self.settled_seqno() {
+        if snapshot.end > self.applied_seqno() {
             self.replay.snapshot_in_log = true;
             self.follow_snapshot(snapshot);
             let change = Change::Snapshot(Box::new(snapshot));
-            self.unsettled.on_logged(&change, Seqno(0));
+            self.unapplied.on_logged(&change, Seqno(0));
         }
     }
 
@@ -309,14 +309,14 @@ impl VBucket {
         }
         self.state = state;
         self.failover = (*failover).clone();
-        self.unsettled
+        self.unapplied
             .on_logged(&Change::State(failover, state), Seqno(0));
         let base = self.replay.base.as_ref();
         let is_in_file = base.is_some_and(|base| {
             base.state.state == self.state && base.state.failover == self.failover
         });
-        let is_torn = self.unsettled.marks().open != self.unsettled.settled_marks().open;
-        self.unsettled.state_changed = !is_in_file || is_torn || self.unsettled.replaces_file;
+        let is_torn = self.unapplied.progress().open != self.unapplied.applied_progress().open;
+        self.unapplied.state_changed = !is_in_file || is_torn || self.unapplied.replaces_file;
     }
 
     fn replay_reset(&mut self, failover: FailoverTable, state: VbState) -> Result<(), ReplayError> {
@@ -327,8 +327,8 @@ impl VBucket {
         }
         self.forget_all(failover);
         self.state = state;
-        self.unsettled.replaces_file = self.replay.base.is_some();
-        self.unsettled.state_changed = true;
+        self.unapplied.replaces_file = self.replay.base.is_some();
+        self.unapplied.state_changed = true;
         Ok(())
     }
 
@@ -350,7 +350,7 @@ impl VBucket {
     }
 
     /// Begins again with the file if it is a file that `wanted` says.
-    fn begin_again_if(&mut self, wanted: impl Fn(&Base) -> bool) -> Result<bool, ReplayError> {
+    fn begin_again_if(&mut self, wanted: impl Fn(&FileState) -> bool) -> Result<bool, ReplayError> {
         let Some(base) = self.replay.base.take_if(|base| wanted(base)) else {
             return Ok(false);
         };
@@ -373,7 +373,7 @@ impl VBucket {
         self.replay.rewind.as_ref()
     }
 
-    /// All of the log was read. Prepares that it left open stay prepared until the chains of an active allow their commit:
+    /// All of the log was read. PrepareQueue that it left open stay prepared until the chains of an active allow their commit:
     /// someone may have seen it. They are on disk, so a majority of one has them. After an unclean stop of an active a new
     /// branch begins under `branch` at the last consistent point, because what was given out and not persisted is lost.
     ///
@@ -398,7 +398,7 @@ impl VBucket {
             self.checkpoints
                 .push(Change::State(Box::new(self.failover.clone()), self.state));
         }
-        let prepared = self.unsettled.marks().prepared_upto(consistent);
+        let prepared = self.unapplied.progress().prepared_upto(consistent);
         self.following
             .all_persisted(consistent, prepared, &self.prepares);
         self.commit_ready();
@@ -417,7 +417,7 @@ impl VBucket {
     }
 
     /// All of the log was read, and the file is given up: what the log had is all that there is. That is a new history,
-    /// under `uuid`, as nobody may take it for the old one. Prepares are committed.
+    /// under `uuid`, as nobody may take it for the old one. PrepareQueue are committed.
     pub fn give_up_file(&mut self, uuid: VbUuid) {
         self.replay = Replay::default();
         if self.is_deleted {

@@ -3,7 +3,7 @@
 //! Invariants:
 //! * Memory has every key of the file, unless warming has not ended or something was evicted with its key: only then may
 //!   a miss be on disk.
-//! * A key that leaves memory was settled, and is put into the filters first: a filter that says no is right.
+//! * A key that leaves memory was applied, and is put into the filters first: a filter that says no is right.
 //! * `left_seqno` is the highest seqno that left memory with its key. What was read from the file when it had less may
 //!   be older than that.
 //! * A document that is written while nobody knows whether the file has its key is *blind* until someone finds out; it
@@ -25,7 +25,7 @@ const MISSING_MAX: usize = 64;
 /// What of a vBucket is in memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResidencyFigures {
-    /// Live documents that are on disk only, key and all. May be too high until what was written over them is settled.
+    /// Live documents that are on disk only, key and all. May be too high until what was written over them is applied.
     pub on_disk_only: usize,
     /// Live documents whose value is on disk only.
     pub without_value: usize,

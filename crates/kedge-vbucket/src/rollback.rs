@@ -3,14 +3,14 @@
 //! Only what is in the file can be gone back to: versions that newer ones replaced are nowhere else. And only to a
 //! header that holds all of a batch (its high seqno is the end of its snapshot): one between two parts of a batch lacks
 //! versions that a later part was to write. So a rollback has
-//! these steps, which whoever owns the file takes: everything is settled; [`VBucket::rollback`]; the log has the
+//! these steps, which whoever owns the file takes: everything is applied; [`VBucket::rollback`]; the log has the
 //! record, synced; the file is rewound; [`VBucket::rewound`]; the keys that left memory are read from the file and given
 //! to [`VBucket::warm`]; [`VBucket::warmed`]. After a crash behind the record, replay asks for the
 //! rest, see [`VBucket::needs_rewind`].
 
-use crate::base::Base;
 use crate::checkpoint::Change;
-use crate::durability::Following;
+use crate::durability::PassiveDurabilityMonitor;
+use crate::file_state::FileState;
 use crate::replay::ReplayError;
 use crate::vbucket::VBucket;
 use kedge_types::{Seqno, VbUuid};
@@ -24,7 +24,7 @@ impl VBucket {
     /// If `to` is not in the file yet.
     pub fn rollback(&mut self, to: Seqno, uuid: VbUuid) -> Vec<Box<[u8]>> {
         assert!(
-            to <= self.settled_seqno(),
+            to <= self.applied_seqno(),
             "only what is in the file can be gone back to"
         );
         self.on_shutdown();
@@ -36,14 +36,14 @@ impl VBucket {
         }
         self.prepares.clear();
         self.acks.forget_all();
-        self.following = Following::default();
+        self.following = PassiveDurabilityMonitor::default();
         self.end_stream();
         self.open = None;
         self.failover.begin(uuid, to);
         self.high_seqno = to;
         self.persisted_seqno = to;
         self.visible_seqno = self.visible_seqno.min(to);
-        self.unsettled.begin_history();
+        self.unapplied.begin_history();
         self.residency.on_rollback();
         self.rewinding = true;
         self.checkpoints.push(Change::Rollback {
@@ -64,7 +64,7 @@ impl VBucket {
     ///
     /// # Errors
     /// [`ReplayError::NotRewound`] when the file is not where the vBucket went back to, [`ReplayError::BadPrepare`].
-    pub fn rewound(&mut self, base: &Base) -> Result<(), ReplayError> {
+    pub fn rewound(&mut self, base: &FileState) -> Result<(), ReplayError> {
         if base.high_seqno != self.high_seqno {
             return Err(ReplayError::NotRewound {
                 to: self.high_seqno,
@@ -82,7 +82,7 @@ impl VBucket {
             .on_rewound(base.documents(), self.table.documents());
         self.rewinding = false;
         let consistent = self.consistent_seqno();
-        let prepared = self.unsettled.marks().prepared_upto(consistent);
+        let prepared = self.unapplied.progress().prepared_upto(consistent);
         self.following
             .all_persisted(consistent, prepared, &self.prepares);
         self.commit_ready();

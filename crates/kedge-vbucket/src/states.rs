@@ -5,10 +5,10 @@
 
 use crate::checkpoint::Change;
 use crate::collections::Collections;
-use crate::durability::{DurabilityRules, Following};
+use crate::dropped_purge::DroppedPurge;
+use crate::durability::{DurabilityRules, PassiveDurabilityMonitor};
 use crate::failover::FailoverTable;
 use crate::hash_table::HashTable;
-use crate::leftovers::Leftovers;
 use crate::lock::Locks;
 use crate::residency::Residency;
 use crate::topology::{NodeName, Topology};
@@ -44,15 +44,15 @@ impl StateChange {
 
 impl VBucket {
     /// Its file cannot be read, so it answers nothing: it is dead until a later start, and nothing of it is written.
-    pub fn set_aside(&mut self) {
+    pub fn quarantine(&mut self) {
         self.state = VbState::Dead;
-        self.is_set_aside = true;
+        self.is_quarantined = true;
     }
 
-    /// Whether it was set aside.
+    /// Whether it was quarantined.
     #[must_use]
-    pub fn is_set_aside(&self) -> bool {
-        self.is_set_aside
+    pub fn is_quarantined(&self) -> bool {
+        self.is_quarantined
     }
 
     /// Whether it was deleted.
@@ -63,7 +63,7 @@ impl VBucket {
 
     /// Makes it what it is to be for its node; one that was deleted begins anew, empty.
     ///
-    /// When it is active no more, whoever waits hears that the outcome is not known. Prepares stay prepared; whoever is
+    /// When it is active no more, whoever waits hears that the outcome is not known. PrepareQueue stay prepared; whoever is
     /// active next completes them. When it becomes active, a branch begins at its last consistent point, and what it has
     /// of a snapshot that broke off is part of that branch.
     pub fn set_state(&mut self, change: StateChange) {
@@ -211,7 +211,7 @@ impl VBucket {
         self.on_shutdown();
         let table = self.take_table();
         self.forget_all(FailoverTable::new(uuid));
-        self.unsettled.replaces_file = true;
+        self.unapplied.replaces_file = true;
         let failover = Box::new(self.failover.clone());
         self.checkpoints.push(Change::Reset(failover, self.state));
         table
@@ -242,7 +242,7 @@ impl VBucket {
 
     pub(crate) fn forget_to_delete(&mut self) {
         self.forget_all(self.failover.clone());
-        self.unsettled.removes_file = true;
+        self.unapplied.removes_file = true;
         self.state = VbState::Dead;
         self.is_deleted = true;
     }
@@ -251,13 +251,13 @@ impl VBucket {
         self.table.clear();
         self.prepares.clear();
         self.acks.forget_all();
-        self.following = Following::default();
+        self.following = PassiveDurabilityMonitor::default();
         self.end_stream();
         self.open = None;
         self.locks = Locks::default();
-        self.unsettled.begin_history();
+        self.unapplied.begin_history();
         self.collections = Collections::new();
-        self.leftovers = Leftovers::default();
+        self.dropped_purge = DroppedPurge::default();
         self.residency = Residency::complete();
         self.rewinding = false;
         self.may_have_xattrs = false;

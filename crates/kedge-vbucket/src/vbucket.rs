@@ -1,22 +1,22 @@
 //! The state of one vBucket.
 
+use crate::apply::{Persistence, Unapplied};
 use crate::checkpoint::{Change, CheckpointFigures, Checkpoints, CursorId, Position};
 use crate::collections::{Collections, collection_of};
+use crate::dropped_purge::DroppedPurge;
 use crate::durability::{
-    Acks, Completion, Done, Fate, Following, PersistWaiter, Prepare, Prepares, SyncWriteCounts,
-    Waiter,
+    Acks, Completion, Done, Fate, PassiveDurabilityMonitor, PersistWaiter, Prepare, PrepareQueue,
+    SyncWriteCounts, Waiter,
 };
 use crate::failover::FailoverTable;
 use crate::hash_table::HashTable;
 use crate::hash_table::KeyHash;
 use crate::hlc::HybridClock;
 use crate::item::{Deletion, Item, ItemMeta};
-use crate::leftovers::Leftovers;
 use crate::lock::Locks;
 use crate::receive::Stream;
 use crate::replay::Replay;
 use crate::residency::Residency;
-use crate::settle::{Persistence, Unsettled};
 use crate::snapshot::Snapshot;
 use crate::topology::Topology;
 use crate::write::Mutated;
@@ -91,11 +91,11 @@ pub struct VBucket {
     pub(crate) log_cursor: CursorId,
     pub(crate) clock: HybridClock,
     pub(crate) failover: FailoverTable,
-    pub(crate) prepares: Prepares,
+    pub(crate) prepares: PrepareQueue,
     /// What other nodes have acknowledged to it.
     pub(crate) acks: Acks,
     /// What it acknowledges to another.
-    pub(crate) following: Following,
+    pub(crate) following: PassiveDurabilityMonitor,
     pub(crate) stream: Stream,
     /// The snapshot that it is in the middle of.
     pub(crate) open: Option<Snapshot>,
@@ -113,10 +113,10 @@ pub struct VBucket {
     pub(crate) purged_rev: RevSeqno,
     pub(crate) purge_seqno: Seqno,
     pub(crate) expired: u64,
-    pub(crate) unsettled: Unsettled,
+    pub(crate) unapplied: Unapplied,
     pub(crate) replay: Replay,
     pub(crate) collections: Collections,
-    pub(crate) leftovers: Leftovers,
+    pub(crate) dropped_purge: DroppedPurge,
     pub(crate) residency: Residency,
     /// It was rolled back, and its file has not followed yet.
     pub(crate) rewinding: bool,
@@ -124,7 +124,7 @@ pub struct VBucket {
     pub(crate) may_have_xattrs: bool,
     /// It was just made, and nobody ever wrote on its branch.
     pub(crate) is_unwritten: bool,
-    pub(crate) is_set_aside: bool,
+    pub(crate) is_quarantined: bool,
     pub(crate) is_deleted: bool,
     /// Where the next random number comes from; it decides about nothing but counts of accesses.
     random: u64,
@@ -145,9 +145,9 @@ impl VBucket {
             log_cursor,
             clock: HybridClock::default(),
             failover: FailoverTable::new(setup.uuid),
-            prepares: Prepares::default(),
+            prepares: PrepareQueue::default(),
             acks: Acks::new(setup.topology.clone()),
-            following: Following::default(),
+            following: PassiveDurabilityMonitor::default(),
             stream: Stream::default(),
             open: None,
             sync_writes: SyncWriteCounts::default(),
@@ -161,15 +161,15 @@ impl VBucket {
             purged_rev: RevSeqno(0),
             purge_seqno: Seqno(0),
             expired: 0,
-            unsettled: Unsettled::new(setup.persistence),
+            unapplied: Unapplied::new(setup.persistence),
             replay: Replay::default(),
             collections: Collections::new(),
-            leftovers: Leftovers::default(),
+            dropped_purge: DroppedPurge::default(),
             residency: Residency::complete(),
             rewinding: false,
             may_have_xattrs: false,
             is_unwritten: false,
-            is_set_aside: false,
+            is_quarantined: false,
             is_deleted: false,
             random: u64::from(setup.id.get()) + 1,
             queued_for_log: false,
@@ -277,7 +277,7 @@ impl VBucket {
     pub fn bytes(&self) -> usize {
         self.table.bytes()
             + self.checkpoints.bytes()
-            + self.unsettled.pinned_bytes()
+            + self.unapplied.pinned_bytes()
             + self.residency.bytes()
     }
 
@@ -329,7 +329,7 @@ impl VBucket {
         {
             new.mark_blind();
         }
-        self.unsettled.on_replaced(&old, self.persisted_seqno);
+        self.unapplied.on_replaced(&old, self.persisted_seqno);
         old.seqno()
     }
 
@@ -488,7 +488,7 @@ impl VBucket {
         });
     }
 
-    /// The node stops: everyone who still waits hears that the outcome is not known. Prepares stay prepared.
+    /// The node stops: everyone who still waits hears that the outcome is not known. PrepareQueue stay prepared.
     pub fn on_shutdown(&mut self) {
         let waiters = self.prepares.inherit();
         self.done.extend(waiters.into_iter().map(ambiguous));

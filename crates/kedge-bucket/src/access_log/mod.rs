@@ -10,7 +10,7 @@ mod format;
 
 use crate::bucket::Bucket;
 use crate::error::BucketError;
-use crate::tasks::Work;
+use crate::tasks::TaskBody;
 use format::{BLOCK_HEADER_BYTES, Block, BlockHeader, HEADER_BYTES, Unusable};
 use kedge_disk::File;
 use kedge_executor::Next;
@@ -45,7 +45,7 @@ pub(crate) struct AccessScanner {
     writing: Option<Writing>,
 }
 
-impl Work for AccessScanner {
+impl TaskBody for AccessScanner {
     fn run(&mut self, bucket: &Bucket, now: Duration) -> Next {
         let memory = bucket.config().memory.clone();
         let interval = Duration::from_secs(memory.access_scanner_interval_secs);

@@ -1,12 +1,12 @@
 //! What a bucket is told about compaction.
 
 use super::when::CompactionHours;
-use kedge_storage::PaceConfig;
+use kedge_storage::ThrottleConfig;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// Settings of compaction. All can be changed while the bucket runs, and hold from the next compaction on; the pace
+/// Settings of compaction. All can be changed while the bucket runs, and hold from the next compaction on; the throttle
 /// from the next bytes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -31,7 +31,8 @@ pub struct CompactionConfig {
     /// Tombstones older than this are left out, in seconds.
     pub purge_age_secs: u32,
     /// How fast it goes.
-    pub pace: CompactionPace,
+    #[serde(alias = "pace")]
+    pub throttle: CompactionRate,
 }
 
 impl Default for CompactionConfig {
@@ -44,7 +45,7 @@ impl Default for CompactionConfig {
             garbage_bytes: None,
             hours: None,
             purge_age_secs: Self::PURGE_AGE_SECS_DEFAULT,
-            pace: CompactionPace::default(),
+            throttle: CompactionRate::default(),
         }
     }
 }
@@ -95,7 +96,7 @@ pub struct CompactionChange {
     /// How long tombstones are kept, in seconds.
     pub purge_age_secs: Option<u32>,
     /// How fast it goes.
-    pub pace: Option<CompactionPace>,
+    pub throttle: Option<CompactionRate>,
 }
 
 impl CompactionChange {
@@ -110,7 +111,7 @@ impl CompactionChange {
             garbage_bytes: self.garbage_bytes.unwrap_or(config.garbage_bytes),
             hours: self.hours.unwrap_or(config.hours),
             purge_age_secs: self.purge_age_secs.unwrap_or(config.purge_age_secs),
-            pace: self.pace.unwrap_or(config.pace),
+            throttle: self.throttle.unwrap_or(config.throttle),
         }
     }
 }
@@ -130,7 +131,7 @@ pub enum CompactionPool {
 /// How fast compactions read and write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub enum CompactionPace {
+pub enum CompactionRate {
     /// As fast as commits do not feel it, which is measured all the time.
     #[default]
     Auto,
@@ -140,22 +141,22 @@ pub enum CompactionPace {
     BytesPerSec(u64),
 }
 
-impl CompactionPace {
-    /// The bounds of a pacer, unless there is to be none.
-    pub(super) fn bounds(self) -> Option<PaceConfig> {
+impl CompactionRate {
+    /// The bounds of a throttle, unless there is to be none.
+    pub(super) fn bounds(self) -> Option<ThrottleConfig> {
         match self {
-            Self::Auto => Some(PaceConfig::default()),
+            Self::Auto => Some(ThrottleConfig::default()),
             Self::Off => None,
-            Self::BytesPerSec(rate) => Some(PaceConfig {
+            Self::BytesPerSec(rate) => Some(ThrottleConfig {
                 bytes_per_sec_min: rate,
                 bytes_per_sec_max: rate,
-                ..PaceConfig::default()
+                ..ThrottleConfig::default()
             }),
         }
     }
 }
 
-impl fmt::Display for CompactionPace {
+impl fmt::Display for CompactionRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Auto => f.write_str("auto"),
@@ -165,7 +166,7 @@ impl fmt::Display for CompactionPace {
     }
 }
 
-impl FromStr for CompactionPace {
+impl FromStr for CompactionRate {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -177,13 +178,13 @@ impl FromStr for CompactionPace {
         let rate = text.parse().ok().filter(|rate| *rate > 0);
         rate.map(Self::BytesPerSec).ok_or_else(|| {
             format!(
-                "compaction_pace {text:?} is neither auto nor off nor a number of bytes a second"
+                "compaction_throttle {text:?} is neither auto nor off nor a number of bytes a second"
             )
         })
     }
 }
 
-impl TryFrom<String> for CompactionPace {
+impl TryFrom<String> for CompactionRate {
     type Error = String;
 
     fn try_from(text: String) -> Result<Self, String> {
@@ -191,9 +192,9 @@ impl TryFrom<String> for CompactionPace {
     }
 }
 
-impl From<CompactionPace> for String {
-    fn from(pace: CompactionPace) -> Self {
-        pace.to_string()
+impl From<CompactionRate> for String {
+    fn from(throttle: CompactionRate) -> Self {
+        throttle.to_string()
     }
 }
 
@@ -203,10 +204,10 @@ mod tests {
 
     #[test]
     fn settings_are_kept_as_text_that_people_can_write() {
-        let text = r#"{"pool":"writer","max_concurrent":2,"fragmentation_percent":50,"min_bytes":7,"purge_age_secs":60,"pace":"1000"}"#;
+        let text = r#"{"pool":"writer","max_concurrent":2,"fragmentation_percent":50,"min_bytes":7,"purge_age_secs":60,"throttle":"1000"}"#;
         let config: CompactionConfig = serde_json::from_str(text).unwrap();
         assert_eq!(config.pool, CompactionPool::Writer);
-        assert_eq!(config.pace, CompactionPace::BytesPerSec(1_000));
+        assert_eq!(config.throttle, CompactionRate::BytesPerSec(1_000));
         assert_eq!(serde_json::to_string(&config).unwrap(), text);
         let text =
             r#"{"garbage_bytes":9,"hours":{"from_minute":60,"to_minute":0,"abort_outside":true}}"#;
@@ -222,11 +223,14 @@ mod tests {
         );
         let left_out: CompactionConfig = serde_json::from_str("{}").unwrap();
         assert_eq!(left_out, CompactionConfig::default());
-        for pace in ["auto", "off", "4194304"] {
-            assert_eq!(pace.parse::<CompactionPace>().unwrap().to_string(), pace);
+        for throttle in ["auto", "off", "4194304"] {
+            assert_eq!(
+                throttle.parse::<CompactionRate>().unwrap().to_string(),
+                throttle
+            );
         }
         for wrong in ["0", "-1", "fast", ""] {
-            assert!(wrong.parse::<CompactionPace>().is_err(), "{wrong}");
+            assert!(wrong.parse::<CompactionRate>().is_err(), "{wrong}");
         }
     }
 

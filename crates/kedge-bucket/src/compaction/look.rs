@@ -4,10 +4,10 @@
 //! * A file that had a commit since the last look is in the list, once, and the task is about to look.
 //! * A file that changes puts off nothing that the task is to do before it looks.
 
-use super::queue::{Asked, Wish};
+use super::queue::{CompactionWish, QueuedRequest};
 use super::when::{is_due, times_due};
 use crate::bucket::Bucket;
-use crate::tasks::{Sleeper, Work};
+use crate::tasks::{Parker, TaskBody};
 use kedge_executor::Next;
 use kedge_types::VbId;
 use parking_lot::Mutex;
@@ -73,10 +73,10 @@ impl CompactionLook {
     pub(crate) const FIRST: Duration = PERIOD;
 }
 
-impl Work for CompactionLook {
+impl TaskBody for CompactionLook {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        let sleeper: &Sleeper = &bucket.compactions.sleeper;
-        sleeper.get_up();
+        let parker: &Parker = &bucket.compactions.parker;
+        parker.clear();
         bucket.keep_reserve();
         let hours = bucket.look_at_files();
         bucket.begin_compactions();
@@ -89,9 +89,9 @@ impl Work for CompactionLook {
             now_ns.saturating_add(rest.as_nanos() as u64)
         });
         changed.next_run_ns.store(next_run_ns, Ordering::SeqCst);
-        sleeper.lie_down();
+        parker.park();
         if !changed.is_empty() {
-            sleeper.get_up();
+            parker.clear();
             return Next::Snooze(rest.map_or(PERIOD, |rest| rest.min(PERIOD)));
         }
         rest.map_or(Next::Sleep, Next::Snooze)
@@ -105,7 +105,7 @@ impl Bucket {
         if !compactions.changed.mark(vb) {
             return;
         }
-        if let Some(task) = compactions.sleeper.rouse() {
+        if let Some(task) = compactions.parker.unpark() {
             let executor = &self.setup.executor;
             let next_run_ns = compactions.changed.next_run_ns.load(Ordering::SeqCst);
             let left_ns = next_run_ns.saturating_sub(self.setup.clock.now().mono_ns);
@@ -154,7 +154,7 @@ impl Bucket {
         let config = self.config().compaction;
         if let Ok(Some(file)) = self.file_figures(vb) {
             let times = times_due(&config, self.vbuckets(), &file);
-            self.compactions.pacing.on_backlog(times);
+            self.compactions.throttle.on_backlog(times);
         }
     }
 
@@ -175,8 +175,8 @@ impl Bucket {
                     if is_due && !has_dropped && !is_time {
                         self.compactions.changed.put_off.lock().insert(vb);
                     } else if is_due || has_dropped {
-                        let asked = Asked {
-                            wish: Wish::default(),
+                        let asked = QueuedRequest {
+                            wish: CompactionWish::default(),
                             tickets: Vec::new(),
                             by_itself: !has_dropped,
                         };

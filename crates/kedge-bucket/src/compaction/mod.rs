@@ -1,7 +1,7 @@
 //! Compaction of the vBuckets' files, beside everything else.
 //!
 //! Who asks, be it the look at files that changed or a client, puts a vBucket into a queue; a task compacts one file and
-//! makes room for the next. The tasks run where the settings say when they begin: on `auxio`, at the pace that commits
+//! makes room for the next. The tasks run where the settings say when they begin: on `auxio`, at the throttle that commits
 //! do not feel, or on `writer` unhindered, which is there to be compared with.
 //!
 //! Invariants:
@@ -12,13 +12,13 @@
 
 mod config;
 mod look;
-mod pacing;
 mod queue;
 mod run;
+mod throttle;
 mod ticket;
 mod when;
 
-pub use config::{CompactionChange, CompactionConfig, CompactionPace, CompactionPool};
+pub use config::{CompactionChange, CompactionConfig, CompactionPool, CompactionRate};
 pub(crate) use look::CompactionLook;
 pub use ticket::{CompactionReport, CompactionTicket};
 pub use when::CompactionHours;
@@ -26,19 +26,19 @@ pub use when::CompactionHours;
 use crate::bucket::{Bucket, Phase};
 use crate::config::BucketConfig;
 use crate::counters::Total;
-use crate::tasks::{COMPACTION, COMPACTION_ON_WRITER, Sleeper};
+use crate::tasks::{COMPACTION, COMPACTION_ON_WRITER, Parker};
 use kedge_executor::{Context, Executor, Kind, Next, Pool, Task, TaskSpec};
 use kedge_storage::{CompactionFigures, StorageError};
 use kedge_types::{Seqno, Status, VbId};
 use look::Changed;
-use pacing::Pacing;
 use parking_lot::Mutex;
-use queue::{Asked, Job, Queue, Wish};
+use queue::{CompactionWish, Job, Queue, QueuedRequest};
 use run::Ended;
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock, Weak};
-use ticket::Told;
+use throttle::CompactionThrottle;
+use ticket::TicketEvent;
 
 /// What someone wants to be compacted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,9 +70,9 @@ pub(crate) struct Compactions {
     /// Tasks keep their bucket, and commits begin no tasks: so this is how the latter reach it.
     bucket: OnceLock<Weak<Bucket>>,
     queue: Mutex<Queue>,
-    pacing: Pacing,
+    throttle: CompactionThrottle,
     changed: Changed,
-    pub(crate) sleeper: Sleeper,
+    pub(crate) parker: Parker,
 }
 
 impl Compactions {
@@ -80,9 +80,9 @@ impl Compactions {
         Self {
             bucket: OnceLock::new(),
             queue: Mutex::default(),
-            pacing: Pacing::new(config.compaction.pace),
+            throttle: CompactionThrottle::new(config.compaction.throttle),
             changed: Changed::new(config.vbuckets),
-            sleeper: Sleeper::default(),
+            parker: Parker::default(),
         }
     }
 
@@ -94,7 +94,7 @@ impl Compactions {
 
     /// A commit that clients wait for took so long.
     pub(crate) fn on_commit(&self, latency_us: u64) {
-        self.pacing.on_commit(latency_us);
+        self.throttle.on_commit(latency_us);
     }
 }
 
@@ -103,7 +103,7 @@ struct Compaction {
     bucket: Arc<Bucket>,
     /// Taken when it ends.
     job: Option<Job>,
-    is_paced: bool,
+    is_throttled: bool,
     began: bool,
 }
 
@@ -117,7 +117,7 @@ impl Task for Compaction {
             }
             let ended = self
                 .bucket
-                .compact_file(vb, wish, &job.cancel, self.is_paced);
+                .compact_file(vb, wish, &job.cancel, self.is_throttled);
             if let Some(job) = self.job.take() {
                 self.bucket.end_compaction(job, &ended);
             }
@@ -151,14 +151,14 @@ impl Bucket {
             return Err(Status::TemporaryFailure);
         }
         let ticket = CompactionTicket::new(vbuckets.len());
-        let wish = Wish {
+        let wish = CompactionWish {
             purge_before_secs: request.purge_before_secs,
             purge_before_seqno: request.purge_before_seqno,
             drop_deletes: request.drop_deletes,
         };
         let mut queue = self.compactions.queue.lock();
         for vb in vbuckets {
-            let asked = Asked {
+            let asked = QueuedRequest {
                 wish,
                 tickets: vec![ticket.clone()],
                 by_itself: false,
@@ -188,7 +188,7 @@ impl Bucket {
         drop(queue);
         self.wake_compactions();
         for ticket in tickets {
-            ticket.tell(Told::Cancelled);
+            ticket.tell(TicketEvent::Cancelled);
         }
         Ok(cancelled)
     }
@@ -221,7 +221,7 @@ impl Bucket {
 
     /// The settings have changed.
     pub(crate) fn on_compaction_config(&self, config: &CompactionConfig) {
-        if self.compactions.pacing.set(config.pace) {
+        if self.compactions.throttle.set(config.throttle) {
             self.wake_compactions();
         }
         // Files that were well enough may be so no longer, and the limit may be higher.
@@ -256,7 +256,7 @@ impl Bucket {
             let task = Compaction {
                 bucket: Arc::clone(&bucket),
                 job: Some(job),
-                is_paced: config.pool == CompactionPool::Auxio,
+                is_throttled: config.pool == CompactionPool::Auxio,
                 began: false,
             };
             // One that is refused is dropped, and says that it has ended.
@@ -268,7 +268,7 @@ impl Bucket {
 
     fn compactions_at_once(&self, config: &CompactionConfig) -> usize {
         match config.max_concurrent {
-            0 => automatic_limit(&self.setup.executor, self.settlers.len()),
+            0 => automatic_limit(&self.setup.executor, self.appliers.len()),
             wanted => usize::from(wanted),
         }
     }
@@ -278,24 +278,24 @@ impl Bucket {
         let Job { vb, asked, cancel } = job;
         let now_ns = self.setup.clock.now().mono_ns;
         let compactions = &self.compactions;
-        let Asked {
+        let QueuedRequest {
             wish,
             tickets,
             by_itself,
         } = asked;
         let told = match ended {
-            Ended::Compacted { done, expired } => Told::Compacted {
+            Ended::Compacted { done, expired } => TicketEvent::Compacted {
                 done,
                 expired: *expired,
             },
-            Ended::NoFile => Told::NoFile,
+            Ended::NoFile => TicketEvent::NoFile,
             Ended::Cancelled => {
                 self.totals.add(Total::CompactionsCancelled, 1);
-                Told::Cancelled
+                TicketEvent::Cancelled
             }
             Ended::GaveWay => {
                 self.totals.add(Total::CompactionsCancelled, 1);
-                let asked = Asked {
+                let asked = QueuedRequest {
                     wish,
                     tickets,
                     by_itself,
@@ -305,13 +305,13 @@ impl Bucket {
             }
             Ended::Failed(error) => {
                 let is_wanted = !cancel.load(Ordering::Relaxed);
-                let again = Asked {
+                let again = QueuedRequest {
                     wish,
                     tickets: Vec::new(),
                     by_itself,
                 };
                 self.on_compaction_failed(vb, again, is_wanted, now_ns, error);
-                Told::Failed(error)
+                TicketEvent::Failed(error)
             }
         };
         if !matches!(ended, Ended::Failed(_)) {
@@ -325,7 +325,7 @@ impl Bucket {
     fn on_compaction_failed(
         &self,
         vb: VbId,
-        asked: Asked,
+        asked: QueuedRequest,
         is_wanted: bool,
         now_ns: u64,
         error: &StorageError,
@@ -353,7 +353,7 @@ impl Bucket {
 
     /// The look begins what waits for a pause to end.
     fn wake_look(&self) {
-        if let Some(task) = self.compactions.sleeper.task() {
+        if let Some(task) = self.compactions.parker.task() {
             self.setup.executor.wake(task);
         }
     }
@@ -368,18 +368,21 @@ impl Bucket {
         let queue = self.compactions.queue.lock();
         let (queued, running) = (queue.queued() as u64, queue.running() as u64);
         drop(queue);
-        let pace = self.compactions.pacing.figures();
+        let throttle = self.compactions.throttle.figures();
         [
             ("ep_compactions_queued", queued),
             ("ep_compactions_running", running),
-            ("ep_compaction_bytes_per_sec", pace.bytes_per_sec),
-            ("ep_compaction_bytes_per_sec_min", pace.bytes_per_sec_min),
+            ("ep_compaction_bytes_per_sec", throttle.bytes_per_sec),
+            (
+                "ep_compaction_bytes_per_sec_min",
+                throttle.bytes_per_sec_min,
+            ),
             (
                 "ep_compaction_undisturbed_us",
-                pace.undisturbed_us.unwrap_or(0),
+                throttle.undisturbed_us.unwrap_or(0),
             ),
-            ("ep_compaction_slowed_down", pace.slowed_down),
-            ("ep_compaction_paused_ms", pace.paused_ns / 1_000_000),
+            ("ep_compaction_slowed_down", throttle.slowed_down),
+            ("ep_compaction_paused_ms", throttle.paused_ns / 1_000_000),
             ("ep_compaction_reserve_bytes", self.reserve.bytes()),
         ]
     }

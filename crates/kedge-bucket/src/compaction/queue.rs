@@ -18,7 +18,7 @@ const RETRY_NS_MAX: u64 = 600 * RETRY_NS;
 
 /// What is to be left out of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct CompactionWish {
     /// Tombstones of deletes before this Unix second, if that is later than the purge age says.
     pub(super) purge_before_secs: Option<u32>,
     /// Only those up to this seqno.
@@ -27,7 +27,7 @@ pub(super) struct Wish {
     pub(super) drop_deletes: bool,
 }
 
-impl Wish {
+impl CompactionWish {
     /// What fulfils both.
     fn and(self, other: Self) -> Self {
         let limits = self.purge_before_seqno.zip(other.purge_before_seqno);
@@ -42,14 +42,14 @@ impl Wish {
 
 /// What was asked for, by one or more.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Asked {
-    pub(super) wish: Wish,
+pub(super) struct QueuedRequest {
+    pub(super) wish: CompactionWish,
     pub(super) tickets: Vec<CompactionTicket>,
     /// Nobody did but the look at files, for their garbage: it may be put off.
     pub(super) by_itself: bool,
 }
 
-impl Asked {
+impl QueuedRequest {
     fn join(&mut self, mut other: Self) {
         self.by_itself &= other.by_itself;
         self.wish = self.wish.and(other.wish);
@@ -64,14 +64,14 @@ pub(super) type Cancel = Arc<AtomicBool>;
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) vb: VbId,
-    pub(super) asked: Asked,
+    pub(super) asked: QueuedRequest,
     pub(super) cancel: Cancel,
 }
 
 #[derive(Debug, Default)]
 struct Entry {
     /// It is in the queue.
-    asked: Option<Asked>,
+    asked: Option<QueuedRequest>,
     not_before_ns: u64,
     failures: u32,
     running: Option<Cancel>,
@@ -90,7 +90,7 @@ pub(super) struct Queue {
 
 impl Queue {
     /// A vBucket is to be compacted. One who waits for it need not wait for a pause that failures have brought about.
-    pub(super) fn ask(&mut self, vb: VbId, asked: Asked) {
+    pub(super) fn ask(&mut self, vb: VbId, asked: QueuedRequest) {
         let entry = self.entries.entry(vb).or_default();
         if !asked.tickets.is_empty() {
             entry.not_before_ns = 0;
@@ -135,7 +135,13 @@ impl Queue {
     }
 
     /// A compaction has ended without a result: it is to be repeated for `asked` after a pause. Says how long that is.
-    pub(super) fn retry(&mut self, vb: VbId, asked: Asked, now_ns: u64, failed: bool) -> u64 {
+    pub(super) fn retry(
+        &mut self,
+        vb: VbId,
+        asked: QueuedRequest,
+        now_ns: u64,
+        failed: bool,
+    ) -> u64 {
         self.leave(vb);
         let entry = self.entries.entry(vb).or_default();
         let doublings = entry.failures.min(20);
@@ -143,7 +149,7 @@ impl Queue {
         if failed {
             entry.failures += 1;
         }
-        let is_waited_for = |asked: &Asked| !asked.tickets.is_empty();
+        let is_waited_for = |asked: &QueuedRequest| !asked.tickets.is_empty();
         // Who asked meanwhile may know that the reason is gone.
         if !entry.asked.as_ref().is_some_and(is_waited_for) {
             entry.not_before_ns = now_ns.saturating_add(pause_ns);

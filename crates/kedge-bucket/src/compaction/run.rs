@@ -5,7 +5,7 @@
 //! * A rest ends at once when its reason is gone or somebody waits for the end of the compaction: who brings that about
 //!   calls [`Bucket::wake_compactions`] after it.
 
-use super::queue::{Cancel, Wish};
+use super::queue::{Cancel, CompactionWish};
 use crate::bucket::{Bucket, Phase};
 use crate::counters::Total;
 use crate::timings::Timing;
@@ -43,7 +43,7 @@ struct Hooks<'a> {
     storage: &'a Storage,
     vb: VbId,
     cancel: &'a Cancel,
-    is_paced: bool,
+    is_throttled: bool,
     /// That of the vBucket when it began.
     history: u32,
     /// Stored keys of documents that have expired.
@@ -63,15 +63,15 @@ impl Hooks<'_> {
         vbucket.file_history() != Some(self.history)
     }
 
-    /// As long as the pace wants it before so many bytes.
-    fn rest(&self, bytes: u64) {
-        let pacing = &self.bucket.compactions.pacing;
+    /// As long as the throttle wants it before so many bytes.
+    fn pause(&self, bytes: u64) {
+        let throttle = &self.bucket.compactions.throttle;
         let now_ns = || self.bucket.setup.clock.now().mono_ns;
-        let changes = pacing.changes();
-        let until_ns = now_ns().saturating_add(pacing.on_bytes(bytes, now_ns()));
+        let changes = throttle.changes();
+        let until_ns = now_ns().saturating_add(throttle.on_bytes(bytes, now_ns()));
         let left = || Duration::from_nanos(until_ns.saturating_sub(now_ns()));
-        let may_rest = || pacing.changes() == changes && !self.is_cancelled() && !self.is_void();
-        while self.storage.rest(self.vb, left(), may_rest) {}
+        let may_pause = || throttle.changes() == changes && !self.is_cancelled() && !self.is_void();
+        while self.storage.pause(self.vb, left(), may_pause) {}
     }
 
     fn expire_due(&mut self) {
@@ -98,8 +98,8 @@ impl CompactHooks for Hooks<'_> {
         if !self.due.is_empty() {
             self.expire_due();
         }
-        if self.is_paced {
-            self.rest(bytes);
+        if self.is_throttled {
+            self.pause(bytes);
         }
     }
 
@@ -116,7 +116,7 @@ impl Bucket {
     /// Ends the rests of compactions: each looks at whether it is to go on.
     pub(crate) fn wake_compactions(&self) {
         if let Some(storage) = self.storage.get() {
-            storage.wake_rests();
+            storage.wake_paused();
         }
     }
 
@@ -124,9 +124,9 @@ impl Bucket {
     pub(super) fn compact_file(
         &self,
         vb: VbId,
-        wish: &Wish,
+        wish: &CompactionWish,
         cancel: &Cancel,
-        is_paced: bool,
+        is_throttled: bool,
     ) -> Ended {
         if cancel.load(Ordering::Relaxed) || self.phase() != Phase::Open {
             return Ended::Cancelled;
@@ -134,7 +134,7 @@ impl Bucket {
         let Ok(storage) = self.storage() else {
             return Ended::Cancelled;
         };
-        let _unpaced = (!is_paced).then(|| self.compactions.pacing.begin_unpaced());
+        let _unpaced = (!is_throttled).then(|| self.compactions.throttle.begin_unthrottled());
         let before = self.setup.clock.now();
         let now_secs = u32::try_from(before.unix_secs()).unwrap_or(u32::MAX);
         let of_age = now_secs.saturating_sub(self.config().compaction.purge_age_secs);
@@ -143,11 +143,11 @@ impl Bucket {
             purge_before_seqno: wish.purge_before_seqno,
             drop_deletes: wish.drop_deletes,
             now_unix_secs: now_secs,
-            sync_each_bytes: (is_paced && self.compactions.pacing.is_on())
+            sync_each_bytes: (is_throttled && self.compactions.throttle.is_on())
                 .then_some(SYNC_EACH_BYTES),
         };
         // The file of an earlier history is about to go, and what it says, its purge seqno too, counts for nothing.
-        let Some(history) = self.file_history_settled(vb) else {
+        let Some(history) = self.file_history_applied(vb) else {
             return Ended::GaveWay;
         };
         let mut hooks = Hooks {
@@ -155,7 +155,7 @@ impl Bucket {
             storage,
             vb,
             cancel,
-            is_paced,
+            is_throttled,
             history,
             due: Vec::new(),
             expired: 0,
@@ -183,10 +183,10 @@ impl Bucket {
     }
 
     /// The history of the vBucket's file; one that a flush has made void is replaced first, if that can be.
-    fn file_history_settled(&self, vb: VbId) -> Option<u32> {
+    fn file_history_applied(&self, vb: VbId) -> Option<u32> {
         let is_void = self.vbuckets[vb.index()].lock().is_file_void();
         if is_void {
-            self.settle_vbucket(vb);
+            self.apply_vbucket(vb);
         }
         self.vbuckets[vb.index()].lock().file_history()
     }

@@ -30,7 +30,7 @@ fn open() -> Driven {
     }));
     let (executor, manual) = Manual::new();
     let mut config = BucketConfig::new("test", 1, 1 << 30);
-    config.compaction.pace = CompactionPace::Off;
+    config.compaction.throttle = CompactionRate::Off;
     let bucket = Bucket::open(BucketSetup {
         disk: Arc::new(disk),
         dir: "/bucket".into(),
@@ -114,7 +114,7 @@ fn expired_on_disk(eviction: Eviction) {
     for n in 0..200 {
         driven.set(&key(n), if n < 150 { 100 } else { 0 });
     }
-    driven.bucket.settle().unwrap();
+    driven.bucket.apply().unwrap();
     driven.evict(eviction);
     driven.clock.advance(101_000_000_000);
     // One is in memory again, and does not expire.
@@ -123,7 +123,7 @@ fn expired_on_disk(eviction: Eviction) {
     assert_eq!((report.compacted, report.expired), (1, 149));
     let figures = driven.bucket.vbucket_figures(VbId(0)).unwrap();
     assert_eq!(figures.tombstones, 149);
-    driven.bucket.settle().unwrap();
+    driven.bucket.apply().unwrap();
     let storage = driven.bucket.storage().unwrap();
     let file = storage.file_figures(VbId(0)).unwrap().unwrap();
     assert_eq!((file.live, file.deleted), (51, 149));

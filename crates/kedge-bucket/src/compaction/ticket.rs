@@ -40,7 +40,7 @@ impl CompactionReport {
 
 /// What became of one vBucket.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Told<'a> {
+pub(super) enum TicketEvent<'a> {
     Compacted { done: &'a Compacted, expired: u64 },
     NoFile,
     Cancelled,
@@ -82,20 +82,20 @@ impl CompactionTicket {
     }
 
     /// One more of its vBuckets has come to an end.
-    pub(super) fn tell(&self, told: Told<'_>) {
+    pub(super) fn tell(&self, told: TicketEvent<'_>) {
         let mut state = self.0.state.lock();
         let report = &mut state.report;
         match told {
-            Told::Compacted { done, expired } => {
+            TicketEvent::Compacted { done, expired } => {
                 report.compacted += 1;
                 report.bytes_before += done.bytes_before;
                 report.bytes_after += done.bytes_after;
                 report.tombstones += done.tombstones;
                 report.expired += expired;
             }
-            Told::NoFile => report.without_file += 1,
-            Told::Cancelled => report.cancelled += 1,
-            Told::Failed(error) => {
+            TicketEvent::NoFile => report.without_file += 1,
+            TicketEvent::Cancelled => report.cancelled += 1,
+            TicketEvent::Failed(error) => {
                 report.failed += 1;
                 report.first_error.get_or_insert_with(|| error.to_string());
             }
@@ -173,10 +173,10 @@ mod tests {
             });
         };
         listen();
-        ticket.tell(Told::NoFile);
+        ticket.tell(TicketEvent::NoFile);
         assert_eq!(ticket.report(), None);
         assert_eq!(ticket.wait_for(Duration::from_millis(1)), None);
-        ticket.tell(Told::Cancelled);
+        ticket.tell(TicketEvent::Cancelled);
         assert_eq!(heard.load(Ordering::Relaxed), 1);
         listen();
         assert_eq!(heard.load(Ordering::Relaxed), 2, "at once");

@@ -20,7 +20,7 @@ use super::stream::{Filled, Shared};
 use crate::bucket::Bucket;
 use crate::counters::Total;
 use crate::error::BucketError;
-use crate::tasks::Work;
+use crate::tasks::TaskBody;
 use kedge_executor::Next;
 use kedge_replication::{EndReason, Filter, StreamFlags, StreamItem, StreamRequest, Values};
 use kedge_storage::{FileView, Record, RecordKind, Scan};
@@ -175,7 +175,7 @@ impl Backfill {
         let target = behind.max(self.torn);
         let arrival = Arc::default();
         self.place = Place::Waits { cursor, arrival };
-        let arrival = bucket.want_file(vb, history, target, &queue.sleeper)?;
+        let arrival = bucket.want_file(vb, history, target, &queue.parker)?;
         self.place = Place::Waits { cursor, arrival };
         Ok(Turn::Worked)
     }
@@ -383,10 +383,10 @@ impl Backfills {
     }
 }
 
-impl Work for Backfills {
+impl TaskBody for Backfills {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
         let queue = Arc::clone(&self.queue);
-        queue.sleeper.get_up();
+        queue.parker.clear();
         let began_ns = bucket.setup.clock.now().mono_ns;
         let mut lies = false;
         loop {
@@ -395,9 +395,9 @@ impl Work for Backfills {
                 return Next::Sleep;
             }
             if went_on {
-                queue.sleeper.get_up();
+                queue.parker.clear();
             } else {
-                queue.sleeper.lie_down();
+                queue.parker.park();
             }
             lies = !went_on;
             let took_ns = bucket.setup.clock.now().mono_ns.saturating_sub(began_ns);

@@ -5,7 +5,7 @@ use super::backfill::{Backfill, Backfills};
 use super::stream::VbStream;
 use crate::bucket::{Bucket, Phase};
 use crate::error::BucketError;
-use crate::tasks::{DCP_BACKFILL, Sleeper};
+use crate::tasks::{DCP_BACKFILL, Parker};
 use kedge_replication::{Filter, StreamFlags, StreamRequest, Values, rollback_point};
 use kedge_types::{CollectionId, ScopeId, Seqno, Status};
 use kedge_vbucket::{FailoverTable, VBucket, VbState};
@@ -59,7 +59,7 @@ pub(super) struct Connection {
 #[derive(Debug, Default)]
 pub(super) struct Queue {
     pub(super) new: Mutex<VecDeque<Backfill>>,
-    pub(super) sleeper: Arc<Sleeper>,
+    pub(super) parker: Arc<Parker>,
 }
 
 impl std::fmt::Debug for Connection {
@@ -77,7 +77,7 @@ impl Connection {
     }
 
     pub(super) fn wake_backfills(&self, bucket: &Bucket) {
-        if let Some(task) = self.backfills.sleeper.rouse() {
+        if let Some(task) = self.backfills.parker.unpark() {
             bucket.setup.executor.wake(task);
         }
     }
@@ -85,7 +85,7 @@ impl Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if let Some(task) = self.backfills.sleeper.task() {
+        if let Some(task) = self.backfills.parker.task() {
             self.executor.cancel(task);
         }
     }
@@ -104,7 +104,7 @@ impl Bucket {
         let backfills = Arc::new(Queue::default());
         let does = "reads files for streams";
         let task = self.add(&DCP_BACKFILL, does, Backfills::new(&backfills))?;
-        backfills.sleeper.set_task(task);
+        backfills.parker.set_task(task);
         self.setup.executor.wake(task);
         Ok(StreamConnection {
             bucket: Arc::clone(self),
@@ -184,7 +184,7 @@ impl StreamConnection {
 }
 
 fn check_state(vbucket: &VBucket, flags: StreamFlags) -> Result<(), Status> {
-    if vbucket.is_set_aside() || vbucket.is_rewinding() {
+    if vbucket.is_quarantined() || vbucket.is_rewinding() {
         return Err(Status::TemporaryFailure);
     }
     let takes_over = flags.contains(StreamFlags::TAKEOVER);

@@ -1,17 +1,17 @@
 //! Waiting until a vBucket's file has what a backfill or a range scan needs.
 //!
 //! What the log has goes into the files when its time has come; they cannot wait for that, so its vBucket is
-//! settled next (flushed, without a log). Whoever brings the changes there hands out the file as it is then, between two
+//! applied next (flushed, without a log). Whoever brings the changes there hands out the file as it is then, between two
 //! batches: so it is seen at a consistent point however often it is written.
 //!
 //! Invariants:
 //! * A file is handed out only to readers of its own history. After a flush, a deletion or a rollback the file of before
-//!   stays where it is until it is settled; its seqnos may be high enough, but they are of another history.
+//!   stays where it is until it is applied; its seqnos may be high enough, but they are of another history.
 //! * A reader whose history has ended waits for nothing: it is told so.
 
 use crate::bucket::Bucket;
 use crate::error::BucketError;
-use crate::tasks::Sleeper;
+use crate::tasks::Parker;
 use kedge_storage::FileView;
 use kedge_types::{Seqno, VbId};
 use parking_lot::Mutex;
@@ -58,7 +58,7 @@ struct Waiter {
     target: Seqno,
     arrival: Arc<Arrival>,
     /// Who waits.
-    sleeper: Arc<Sleeper>,
+    parker: Arc<Parker>,
 }
 
 /// The files that are waited for.
@@ -118,13 +118,13 @@ impl Bucket {
     }
 
     /// Asks for the vBucket's file at a consistent point of `history` that has everything up to `target`. It arrives later,
-    /// and `sleeper`'s task is woken then, if it is not there now.
+    /// and `parker`'s task is woken then, if it is not there now.
     pub(crate) fn want_file(
         &self,
         vb: VbId,
         history: u32,
         target: Seqno,
-        sleeper: &Arc<Sleeper>,
+        parker: &Arc<Parker>,
     ) -> Result<Arc<Arrival>, BucketError> {
         let arrival = Arc::new(Arrival::default());
         if let Some(view) = self.view_at(vb, history, target)? {
@@ -138,7 +138,7 @@ impl Bucket {
             history,
             target,
             arrival: Arc::clone(&arrival),
-            sleeper: Arc::clone(sleeper),
+            parker: Arc::clone(parker),
         });
         files.set_wanted(vb, true);
         drop(waiters);
@@ -148,18 +148,18 @@ impl Bucket {
         Ok(arrival)
     }
 
-    /// The log, the settler or the flusher are not to wait for their time.
+    /// The log, the applier or the flusher are not to wait for their time.
     fn press_for_file(&self, vb: VbId) {
         if !self.is_file_wanted(vb) {
             return;
         }
         if self.is_direct() {
             self.on_waiting(vb);
-            self.kick_flushers(false);
+            self.request_flushers(false);
             return;
         }
         self.on_urgent(0);
-        if let Some(task) = self.settler_of(vb).sleeper.task() {
+        if let Some(task) = self.applier_of(vb).parker.task() {
             self.setup.executor.wake(task);
         }
     }
@@ -203,7 +203,7 @@ impl Bucket {
             waiter
                 .arrival
                 .set(view.map_or(Arrived::HistoryEnded, Arrived::File));
-            if let Some(task) = waiter.sleeper.rouse() {
+            if let Some(task) = waiter.parker.unpark() {
                 self.setup.executor.wake(task);
             }
         }

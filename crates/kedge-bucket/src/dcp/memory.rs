@@ -2,7 +2,7 @@
 
 use crate::bucket::Bucket;
 use crate::counters::Total;
-use crate::tasks::Work;
+use crate::tasks::TaskBody;
 use kedge_executor::Next;
 use kedge_types::VbId;
 use std::time::Duration;
@@ -16,21 +16,21 @@ const REST: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct CursorMemory;
 
-impl Work for CursorMemory {
+impl TaskBody for CursorMemory {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        let sleeper = &bucket.dcp.cursors;
-        sleeper.get_up();
+        let parker = &bucket.dcp.cursors;
+        parker.clear();
         let bound = (bucket.cursor_bytes_max() as f64 * DOWN_TO) as u64;
         let mut dropped = true;
         while dropped && bucket.quota.cursor_bytes() > bound {
             dropped = bucket.drop_slowest_cursors();
         }
         bucket.tell_receivers();
-        sleeper.lie_down();
+        parker.park();
         // What was given back since nobody was told of.
         bucket.tell_receivers();
         if bucket.quota.cursor_bytes() > bucket.cursor_bytes_max() {
-            sleeper.get_up();
+            parker.clear();
             return if dropped {
                 Next::Again
             } else {
@@ -51,7 +51,7 @@ impl Bucket {
     pub(crate) fn on_cursor_memory(&self) {
         if self.dcp.cursors.is_asleep()
             && self.quota.cursor_bytes() > self.cursor_bytes_max()
-            && let Some(task) = self.dcp.cursors.rouse()
+            && let Some(task) = self.dcp.cursors.unpark()
         {
             self.setup.executor.wake(task);
         }

@@ -23,14 +23,14 @@ mod streams;
 
 pub use connection::{OpenedStream, StreamConnection, StreamRefused};
 pub use figures::{StreamFigures, StreamState};
-pub use receive::{NotTaken, ReplicaSink, Taken};
+pub use receive::{ApplyError, ReplicaSink, Taken};
 pub use stream::VbStream;
 pub use streams::Streams;
 
 pub(crate) use files::{Arrival, Arrived};
 pub(crate) use memory::CursorMemory;
 
-use crate::tasks::Sleeper;
+use crate::tasks::Parker;
 use files::Files;
 use kedge_types::VbId;
 use kedge_vbucket::News;
@@ -58,7 +58,7 @@ pub(crate) struct Dcp {
     files: Files,
     receiving: Receiving,
     /// The task that bounds the memory of cursors, and says when there is room for what came.
-    pub(crate) cursors: Sleeper,
+    pub(crate) cursors: Parker,
 }
 
 impl Dcp {
@@ -69,7 +69,7 @@ impl Dcp {
             has_news: AtomicBool::new(false),
             files: Files::new(vbuckets),
             receiving: Receiving::default(),
-            cursors: Sleeper::default(),
+            cursors: Parker::default(),
         }
     }
 }

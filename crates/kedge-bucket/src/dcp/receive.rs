@@ -35,14 +35,14 @@ pub struct Taken {
 
 /// Why changes were not taken. The stream has to be ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotTaken {
+pub enum ApplyError {
     /// There is no such vBucket, or it is not ready.
     Status(Status),
     /// They cannot follow what the vBucket has.
     Wrong(ReceiveError),
 }
 
-impl NotTaken {
+impl ApplyError {
     /// As a status.
     #[must_use]
     pub fn status(self) -> Status {
@@ -53,13 +53,13 @@ impl NotTaken {
     }
 }
 
-impl From<Status> for NotTaken {
+impl From<Status> for ApplyError {
     fn from(status: Status) -> Self {
         Self::Status(status)
     }
 }
 
-impl From<ReceiveError> for NotTaken {
+impl From<ReceiveError> for ApplyError {
     fn from(error: ReceiveError) -> Self {
         Self::Wrong(error)
     }
@@ -71,7 +71,7 @@ pub(super) struct Receiving {
     sink: RwLock<Option<Arc<dyn ReplicaSink>>>,
     /// Something was not taken.
     pub(super) wants_room: AtomicBool,
-    /// What came is to be on disk soon, and nobody has kicked since.
+    /// What came is to be on disk soon, and nobody has requested since.
     wants_disk: AtomicBool,
 }
 
@@ -97,7 +97,7 @@ impl Bucket {
     /// `NotMyVbucket` when there is none of this number; `TemporaryFailure` while it is not ready.
     pub fn resume_point(&self, vb: VbId) -> Result<Resume, Status> {
         let resume = self.following(vb, |vbucket| Ok(vbucket.resume_point()));
-        resume.map_err(NotTaken::status)
+        resume.map_err(ApplyError::status)
     }
 
     /// A stream into a vBucket that was asked for when the vBucket stood at `from` was accepted, whose history is
@@ -105,19 +105,19 @@ impl Bucket {
     /// [`ReplicaSink`] hears.
     ///
     /// # Errors
-    /// [`NotTaken`]; `TemporaryFailure` when the vBucket stands elsewhere by now, so that what comes does not follow.
+    /// [`ApplyError`]; `TemporaryFailure` when the vBucket stands elsewhere by now, so that what comes does not follow.
     pub fn stream_begins(
         &self,
         vb: VbId,
         from: &Resume,
         failover: FailoverTable,
-    ) -> Result<(), NotTaken> {
+    ) -> Result<(), ApplyError> {
         let ack = self.following(vb, |vbucket| {
             if vbucket.resume_point() != *from {
                 return Err(Status::TemporaryFailure.into());
             }
             vbucket.begin_stream(failover)?;
-            Ok::<_, NotTaken>(vbucket.take_ack())
+            Ok::<_, ApplyError>(vbucket.take_ack())
         })?;
         // The sender has forgotten what it heard in an earlier stream, and nothing more may come.
         self.hand_over_acks(&mut ack.map(|seqno| (vb, seqno)).into_iter().collect());
@@ -136,20 +136,20 @@ impl Bucket {
     /// A snapshot begins in the stream into a vBucket.
     ///
     /// # Errors
-    /// [`NotTaken`].
-    pub fn receive_snapshot(&self, vb: VbId, snapshot: Snapshot) -> Result<(), NotTaken> {
+    /// [`ApplyError`].
+    pub fn receive_snapshot(&self, vb: VbId, snapshot: Snapshot) -> Result<(), ApplyError> {
         self.following(vb, |vbucket| Ok(vbucket.begin_snapshot(snapshot)?))
     }
 
     /// Changes came in the stream into a vBucket. Those that were taken leave `changes`. To be followed by
-    /// [`Bucket::kick_received`] at the end of the caller's turn.
+    /// [`Bucket::flush_received`] at the end of the caller's turn.
     ///
     /// # Errors
-    /// [`NotTaken`]: of the first that is left in `changes`; those before it were taken.
-    pub fn receive(&self, vb: VbId, changes: &mut Vec<Received>) -> Result<Taken, NotTaken> {
+    /// [`ApplyError`]: of the first that is left in `changes`; those before it were taken.
+    pub fn receive(&self, vb: VbId, changes: &mut Vec<Received>) -> Result<Taken, ApplyError> {
         let now = self.setup.clock.now();
         let (mut taken, mut later, mut waits_for_disk) = (0, false, false);
-        let result: Result<_, NotTaken> = self.following(vb, |vbucket| {
+        let result: Result<_, ApplyError> = self.following(vb, |vbucket| {
             for change in changes.iter() {
                 let bytes = bytes_of(change);
                 if self.quota.admit(bytes) == Err(Status::TemporaryFailure) {
@@ -188,7 +188,7 @@ impl Bucket {
     /// To be called at the end of a turn in which changes came. With `lead` this thread may write the log itself if that is
     /// idle; it does so when it has nothing else to do. Acknowledgements come through the sink, before this returns when
     /// it led.
-    pub fn kick_received(&self, lead: bool) {
+    pub fn flush_received(&self, lead: bool) {
         let receiving = &self.dcp.receiving;
         let wants_disk = &receiving.wants_disk;
         if wants_disk.load(Ordering::Relaxed) && wants_disk.swap(false, Ordering::SeqCst) {
@@ -228,8 +228,8 @@ impl Bucket {
     fn following<R>(
         &self,
         vb: VbId,
-        step: impl FnOnce(&mut VBucket) -> Result<R, NotTaken>,
-    ) -> Result<R, NotTaken> {
+        step: impl FnOnce(&mut VBucket) -> Result<R, ApplyError>,
+    ) -> Result<R, ApplyError> {
         self.change_vbucket(vb, |vbucket| Ok(step(vbucket)))?
     }
 
@@ -237,7 +237,7 @@ impl Bucket {
     pub(crate) fn look_for_receivers(&self) {
         if self.dcp.receiving.wants_room.load(Ordering::Relaxed)
             && self.quota.admit(0).is_ok()
-            && let Some(task) = self.dcp.cursors.rouse()
+            && let Some(task) = self.dcp.cursors.unpark()
         {
             self.setup.executor.wake(task);
         }

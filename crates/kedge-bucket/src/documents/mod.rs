@@ -11,7 +11,7 @@ use crate::Arithmetic;
 use crate::bucket::{Bucket, Ctx, Write};
 use crate::counters::Counter;
 use crate::fetch::Op;
-use crate::held::Room;
+use crate::memory_queue::Admission;
 use crate::outcome::Outcome;
 use kedge_types::{Datatype, DocKey, Status, VbId};
 use kedge_vbucket::{
@@ -93,7 +93,7 @@ impl Bucket {
             flags,
             expiry,
         } = *storing;
-        let value = self.check_value(ctx, value, datatype, self.hot.min_ratio())?;
+        let value = self.check_value(ctx, value, datatype, self.dynamic.min_ratio())?;
         let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         let expiry = self.expiry(ctx.now, write.key, expiry);
         self.count(ctx, Counter::CmdSet);
@@ -104,7 +104,7 @@ impl Bucket {
             flags,
             expiry,
         };
-        if let Room::Later(bytes) = room {
+        if let Admission::Later(bytes) = room {
             return self.hold_write(ctx, write, bytes, op());
         }
         let behind = self.store_behind(write, mode, &value, flags);
@@ -144,7 +144,7 @@ impl Bucket {
             mode,
             bytes: value.bytes.as_ref().into(),
         };
-        if let Room::Later(bytes) = room {
+        if let Admission::Later(bytes) = room {
             return self.hold_write(ctx, write, bytes, op());
         }
         let concat = Concat::new(mode, &value.bytes);
@@ -191,7 +191,7 @@ impl Bucket {
             initial,
             expiry: self.expiry(ctx.now, write.key, expiry),
         };
-        if let Room::Later(bytes) = room {
+        if let Admission::Later(bytes) = room {
             return self.hold_write(ctx, write, bytes, Op::Arithmetic(op));
         }
         let hits = if negative {

@@ -2,8 +2,8 @@
 
 use crate::bucket::{Bucket, Ctx, Write, sync_write_timing};
 use crate::counters::Counter;
-use crate::fetch::{Op, Pending};
-use crate::held::Room;
+use crate::fetch::{Op, PendingOp};
+use crate::memory_queue::Admission;
 use crate::outcome::Outcome;
 use kedge_types::{Durability, Status};
 use kedge_vbucket::{
@@ -53,7 +53,7 @@ impl Bucket {
         });
         match outcome {
             Ok(StepOutcome::Parked) => {
-                self.count(ctx, Counter::HeldBack);
+                self.count(ctx, Counter::Backpressured);
                 self.on_waiting(write.vb);
                 self.on_parked();
                 Ok(Outcome::Parked)
@@ -75,7 +75,7 @@ impl Bucket {
         op: impl FnOnce() -> Op,
         step: impl FnOnce(&mut VBucket, &kedge_vbucket::Write<'_>) -> Result<StepOutcome<R>, Status>,
     ) -> Result<Outcome<R>, Status> {
-        let durability = self.hot.durability(write.durability);
+        let durability = self.dynamic.durability(write.durability);
         self.write_at(ctx, write, durability, hits, op, step)
     }
 
@@ -174,11 +174,11 @@ impl Bucket {
         bytes: usize,
         op: Op,
     ) -> Result<Outcome<R>, Status> {
-        let durability = self.hot.durability(write.durability);
+        let durability = self.dynamic.durability(write.durability);
         self.hold(ctx, write.vb, bytes, pending(ctx, write, durability, op))
     }
 
-    pub(crate) fn admit(&self, ctx: Ctx, payload: usize) -> Result<Room, Status> {
+    pub(crate) fn admit(&self, ctx: Ctx, payload: usize) -> Result<Admission, Status> {
         let room = self.room_for(payload + ITEM_OVERHEAD_BYTES + SLOT_BYTES);
         if room.is_err() {
             self.count(ctx, Counter::TmpOomErrors);
@@ -221,8 +221,8 @@ pub(crate) fn pending(
     write: &Write<'_>,
     durability: Option<Durability>,
     op: Op,
-) -> Pending {
-    Pending {
+) -> PendingOp {
+    PendingOp {
         key: *write.key,
         cookie: write.cookie,
         cas: write.cas,

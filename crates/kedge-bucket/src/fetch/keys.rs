@@ -1,6 +1,6 @@
 //! Questions that a vBucket's file has to be asked for its keys: which follow one, or any, or what it has of one.
 
-use super::{Op, Pending};
+use super::{Op, PendingOp};
 use crate::bucket::{Bucket, Phase};
 use kedge_types::{CollectionId, DocKey, Now, Status, VbId};
 use kedge_vbucket::{KeyFigures, Stored, VBucket, VbState};
@@ -26,7 +26,7 @@ impl Bucket {
         &self,
         vb: VbId,
         now: Now,
-        pending: &Pending,
+        pending: &PendingOp,
     ) -> Result<Listed, Status> {
         match pending.op {
             Op::Random { random } => self.random_key(vb, &pending.key, random),
@@ -115,11 +115,11 @@ impl Bucket {
     }
 
     /// Compares what the file has of a key to what memory has.
-    fn validate(&self, vb: VbId, now: Now, pending: &Pending) -> Result<KeyFigures, Status> {
+    fn validate(&self, vb: VbId, now: Now, pending: &PendingOp) -> Result<KeyFigures, Status> {
         let vbucket = self.vbuckets[vb.index()].lock();
         // Not while the file is another than memory says.
         self.may_go_on(&vbucket, &pending.op)?;
-        let (history, settled) = (vbucket.history(), vbucket.settled_seqno());
+        let (history, applied) = (vbucket.history(), vbucket.applied_seqno());
         let is_void = vbucket.is_file_void();
         drop(vbucket);
         let found = self.read_keys(vb, &[pending.key.as_bytes()]).pop();
@@ -129,7 +129,7 @@ impl Bucket {
         self.may_go_on(&vbucket, &pending.op)?;
         let stored = Stored {
             history,
-            settled,
+            applied,
             item: item.as_ref(),
         };
         vbucket.validate_key(now, &pending.key, stored)

@@ -5,10 +5,10 @@
 //! lane. Each ends once, whatever becomes of its vBucket or its bucket.
 
 use super::read::Resumed;
-use super::{Op, Pending};
+use super::{Op, PendingOp};
 use crate::bucket::Bucket;
 use crate::counters::Total;
-use crate::watched::Begun;
+use crate::instrumented::StartedRead;
 use kedge_disk::RingFile;
 use kedge_storage::Located;
 use kedge_types::limits::FRONT_END_READ_BYTES_MAX;
@@ -23,11 +23,11 @@ use std::ops::Range;
 pub struct Fetch {
     vb: VbId,
     ticket: FetchTicket,
-    pending: Pending,
+    pending: PendingOp,
     located: Located,
     /// When it was asked for.
     before: Now,
-    begun: Begun,
+    begun: StartedRead,
 }
 
 impl Op {
@@ -43,7 +43,7 @@ impl Op {
 impl Bucket {
     /// Leaves a command to its own thread, if that reads for itself, it is known where, and there is room: tasks make some
     /// before they read. Gives it back otherwise.
-    pub(super) fn locate(&self, thread: u16, vb: VbId, pending: Pending) -> Option<Pending> {
+    pub(super) fn locate(&self, thread: u16, vb: VbId, pending: PendingOp) -> Option<PendingOp> {
         let is_its_own = pending.op.only_reads()
             && self.setup.completions.reads_for_itself(thread)
             && self.quota.used() <= self.quota.limit();
@@ -67,7 +67,7 @@ impl Bucket {
             pending,
             located,
             before: self.setup.clock.now(),
-            begun: self.watch.begin_read(),
+            begun: self.io_stats.begin_read(),
         });
         None
     }
@@ -83,7 +83,7 @@ impl Bucket {
     }
 
     /// Hands a command, which was told to wait already, to the tasks.
-    fn read_by_task(&self, vb: VbId, pending: Pending) {
+    fn read_by_task(&self, vb: VbId, pending: PendingOp) {
         let (cookie, failed) = (pending.cookie, pending.op.failed(Status::TemporaryFailure));
         if self.queue_for_fetch::<()>(vb, pending).is_err() {
             self.setup.completions.complete(&mut vec![(cookie, failed)]);
@@ -119,7 +119,7 @@ impl Bucket {
 
 impl Fetch {
     /// Its command, for which somebody else reads, or nobody.
-    pub(super) fn into_pending(self) -> Pending {
+    pub(super) fn into_pending(self) -> PendingOp {
         self.pending
     }
 

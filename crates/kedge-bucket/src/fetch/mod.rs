@@ -12,21 +12,21 @@
 //!   closed, a queue takes no more.
 //! * No vBucket is locked while its file is read.
 
-mod crowd;
 mod keys;
+mod limiter;
 mod located;
 mod op;
 mod read;
 
-pub(crate) use crowd::Crowd;
+pub(crate) use limiter::AdmissionLimiter;
 pub use located::Fetch;
-pub(crate) use op::{Op, Pending, Ran};
+pub(crate) use op::{Op, PendingOp, ResumeResult};
 pub(crate) use read::Fetcher;
 
 use crate::bucket::{Bucket, Ctx};
 use crate::documents::Read;
 use crate::outcome::Outcome;
-use crate::tasks::Sleeper;
+use crate::tasks::Parker;
 use kedge_types::{Status, VbId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -44,7 +44,7 @@ pub(crate) struct Fetches {
     lanes: Box<[Lane]>,
     /// By front-end thread: what it is to read itself.
     located: Box<[Mutex<Vec<Fetch>>]>,
-    crowd: Crowd,
+    limiter: AdmissionLimiter,
     /// When a failure was said last.
     said_ns: AtomicU64,
 }
@@ -53,20 +53,20 @@ pub(crate) struct Fetches {
 #[derive(Debug, Default)]
 pub(crate) struct Lane {
     queue: Mutex<Queue>,
-    pub(crate) sleeper: Sleeper,
+    pub(crate) parker: Parker,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
     /// vBuckets in the order of their turns.
     turns: VecDeque<VbId>,
-    waiting: HashMap<VbId, VecDeque<Pending>>,
+    waiting: HashMap<VbId, VecDeque<PendingOp>>,
     closed: bool,
 }
 
 impl Queue {
     /// What of the vBucket whose turn it is fits in a look at its file.
-    fn take(&mut self) -> Option<(VbId, Vec<Pending>)> {
+    fn take(&mut self) -> Option<(VbId, Vec<PendingOp>)> {
         let vb = self.turns.pop_front()?;
         let mut all = self.waiting.remove(&vb)?;
         let rest = all.split_off(all.len().min(BATCH_MAX));
@@ -77,7 +77,7 @@ impl Queue {
         Some((vb, all.into()))
     }
 
-    fn put(&mut self, vb: VbId, pending: Pending) {
+    fn put(&mut self, vb: VbId, pending: PendingOp) {
         let waiting = self.waiting.entry(vb).or_default();
         if waiting.is_empty() {
             self.turns.push_back(vb);
@@ -86,7 +86,7 @@ impl Queue {
     }
 
     /// They have to be read again, before those that came later.
-    fn put_back(&mut self, vb: VbId, again: Vec<Pending>) {
+    fn put_back(&mut self, vb: VbId, again: Vec<PendingOp>) {
         let waiting = self.waiting.entry(vb).or_default();
         if waiting.is_empty() {
             self.turns.push_back(vb);
@@ -102,7 +102,7 @@ impl Fetches {
         Self {
             lanes: (0..LANES.min(vbuckets)).map(|_| Lane::default()).collect(),
             located: (0..threads).map(|_| Mutex::default()).collect(),
-            crowd: Crowd::default(),
+            limiter: AdmissionLimiter::default(),
             said_ns: AtomicU64::new(0),
         }
     }
@@ -113,7 +113,7 @@ impl Fetches {
 
     /// Commands that wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.crowd.len()
+        self.limiter.len()
     }
 
     fn lane_of(&self, vb: VbId) -> &Lane {
@@ -121,7 +121,7 @@ impl Fetches {
     }
 
     /// Takes no more, and gives what waits.
-    fn close(&self) -> Vec<Pending> {
+    fn close(&self) -> Vec<PendingOp> {
         let mut all = Vec::new();
         for lane in &self.lanes {
             let mut queue = lane.queue.lock();
@@ -133,7 +133,7 @@ impl Fetches {
             all.extend(of_thread.lock().drain(..).map(Fetch::into_pending));
         }
         for pending in &all {
-            self.crowd.end(pending);
+            self.limiter.end(pending);
         }
         all
     }
@@ -147,8 +147,8 @@ impl Bucket {
         wanted: &Read<'_>,
         op: Op,
     ) -> Result<Outcome<R>, Status> {
-        let pending = Pending::read(ctx, wanted, op);
-        self.fetches.crowd.admit(&pending, self.quota.limit())?;
+        let pending = PendingOp::read(ctx, wanted, op);
+        self.fetches.limiter.admit(&pending, self.quota.limit())?;
         match self.locate(ctx.thread, wanted.vb, pending) {
             None => Ok(Outcome::Parked),
             Some(pending) => self.queue_for_fetch(wanted.vb, pending),
@@ -158,30 +158,30 @@ impl Bucket {
     pub(crate) fn park_for_fetch<R>(
         &self,
         vb: VbId,
-        pending: Pending,
+        pending: PendingOp,
     ) -> Result<Outcome<R>, Status> {
-        self.fetches.crowd.admit(&pending, self.quota.limit())?;
+        self.fetches.limiter.admit(&pending, self.quota.limit())?;
         self.queue_for_fetch(vb, pending)
     }
 
     /// A command that was admitted.
-    fn queue_for_fetch<R>(&self, vb: VbId, pending: Pending) -> Result<Outcome<R>, Status> {
+    fn queue_for_fetch<R>(&self, vb: VbId, pending: PendingOp) -> Result<Outcome<R>, Status> {
         let fetches = &self.fetches;
         let lane = fetches.lane_of(vb);
         let mut queue = lane.queue.lock();
         if queue.closed {
             drop(queue);
-            fetches.crowd.end(&pending);
+            fetches.limiter.end(&pending);
             return Err(Status::TemporaryFailure);
         }
         queue.put(vb, pending);
         drop(queue);
-        self.rouse_fetcher(lane);
+        self.unpark_fetcher(lane);
         Ok(Outcome::Parked)
     }
 
-    fn rouse_fetcher(&self, lane: &Lane) {
-        if let Some(task) = lane.sleeper.rouse() {
+    fn unpark_fetcher(&self, lane: &Lane) {
+        if let Some(task) = lane.parker.unpark() {
             self.setup.executor.wake(task);
         }
     }
@@ -205,8 +205,8 @@ mod tests {
     use kedge_types::{Cas, CollectionId, DocKey};
     use kedge_vbucket::Cookie;
 
-    pub(super) fn pending(cookie: u64, op: Op) -> Pending {
-        Pending {
+    pub(super) fn pending(cookie: u64, op: Op) -> PendingOp {
+        PendingOp {
             key: DocKey::new(CollectionId::DEFAULT, b"key").unwrap(),
             cookie: Cookie(cookie),
             cas: Cas(0),
@@ -219,7 +219,7 @@ mod tests {
         }
     }
 
-    fn cookies(of: &[Pending]) -> Vec<u64> {
+    fn cookies(of: &[PendingOp]) -> Vec<u64> {
         of.iter().map(|pending| pending.cookie.0).collect()
     }
 

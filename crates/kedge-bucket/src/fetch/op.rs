@@ -71,7 +71,7 @@ pub(crate) enum Op {
 
 /// A command that waits.
 #[derive(Debug)]
-pub(crate) struct Pending {
+pub(crate) struct PendingOp {
     pub(crate) key: DocKey,
     pub(crate) cookie: Cookie,
     pub(crate) cas: Cas,
@@ -87,7 +87,7 @@ pub(crate) struct Pending {
 
 /// How far a command came that ran again.
 #[derive(Debug)]
-pub(crate) enum Ran {
+pub(crate) enum ResumeResult {
     /// To its end.
     Ended(Completion),
     /// It waits for its SyncWrite.
@@ -198,7 +198,7 @@ impl Op {
     }
 }
 
-impl Pending {
+impl PendingOp {
     /// Whether it waits for the disk when it is parked as a SyncWrite.
     pub(crate) fn needs_disk(&self) -> bool {
         self.durability
@@ -233,7 +233,7 @@ impl Pending {
     }
 
     /// Runs the step again.
-    pub(crate) fn run(&self, vbucket: &mut VBucket, now: Now) -> Ran {
+    pub(crate) fn run(&self, vbucket: &mut VBucket, now: Now) -> ResumeResult {
         let (key, write) = (&self.key, self.write());
         match &self.op {
             Op::Get => self.ended(
@@ -320,7 +320,7 @@ impl Pending {
                 })
             }
             // These ask the file for keys, see `keys`.
-            Op::Keys { .. } | Op::Random { .. } => Ran::Fetch,
+            Op::Keys { .. } | Op::Random { .. } => ResumeResult::Fetch,
         }
     }
 
@@ -363,12 +363,12 @@ impl Pending {
         &self,
         result: Result<Outcome<R>, Status>,
         completion: impl FnOnce(R) -> Completion,
-    ) -> Ran {
+    ) -> ResumeResult {
         match result {
-            Ok(Outcome::Done(done)) => Ran::Ended(completion(done)),
-            Ok(Outcome::Parked) => Ran::Parked,
-            Ok(Outcome::Fetch) => Ran::Fetch,
-            Err(status) => Ran::Ended(self.op.failed(status)),
+            Ok(Outcome::Done(done)) => ResumeResult::Ended(completion(done)),
+            Ok(Outcome::Parked) => ResumeResult::Parked,
+            Ok(Outcome::Fetch) => ResumeResult::Fetch,
+            Err(status) => ResumeResult::Ended(self.op.failed(status)),
         }
     }
 }
@@ -382,7 +382,7 @@ fn find(vbucket: &VBucket, key: &DocKey) -> Option<kedge_vbucket::Item> {
 
 impl Bucket {
     /// Counts what is known of a command only now.
-    pub(crate) fn count_fetched(&self, pending: &Pending, completion: &Completion) {
+    pub(crate) fn count_fetched(&self, pending: &PendingOp, completion: &Completion) {
         let status = match completion {
             Completion::SyncWrite { result, .. } => result.as_ref().err(),
             Completion::Counter { result } => result.as_ref().err(),

@@ -1,12 +1,12 @@
 //! The task that reads for those who wait, and lets them go on.
 
 use super::keys::Listed;
-use super::{Lane, Op, Pending};
+use super::{Lane, Op, PendingOp};
 use crate::bucket::{Bucket, Phase, sync_write_timing};
 use crate::counters::{Counter, Total};
 use crate::error::BucketError;
-use crate::fetch::op::Ran;
-use crate::tasks::Work;
+use crate::fetch::op::ResumeResult;
+use crate::tasks::TaskBody;
 use crate::timings::Timing;
 use kedge_executor::Next;
 use kedge_types::{Now, Status, VbId};
@@ -23,7 +23,7 @@ const ATTEMPTS_MAX: u32 = 100;
 const SAY_AGAIN_NS: u64 = 1_000_000_000;
 
 /// Commands that wait for the same key, in the order in which they came.
-pub(super) type Group = Vec<Pending>;
+pub(super) type Group = Vec<PendingOp>;
 
 /// What was found of a key.
 pub(super) type Found = Result<Option<Item>, Status>;
@@ -32,7 +32,7 @@ pub(super) type Found = Result<Option<Item>, Status>;
 #[derive(Default)]
 pub(super) struct Resumed {
     completions: Vec<(Cookie, Completion)>,
-    again: Vec<Pending>,
+    again: Vec<PendingOp>,
     /// Some wait for their SyncWrites now.
     parked: bool,
     /// Of those some for the disk.
@@ -51,20 +51,20 @@ impl Fetcher {
     }
 }
 
-impl Work for Fetcher {
+impl TaskBody for Fetcher {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
         let lane = &bucket.fetches.lanes()[self.lane];
-        lane.sleeper.get_up();
+        lane.parker.clear();
         let now_ns = || bucket.setup.clock.now().mono_ns;
         let began_ns = now_ns();
         loop {
             let taken = lane.queue.lock().take();
             let Some((vb, waiting)) = taken else {
-                lane.sleeper.lie_down();
+                lane.parker.park();
                 if lane.queue.lock().turns.is_empty() {
                     return Next::Sleep;
                 }
-                lane.sleeper.get_up();
+                lane.parker.clear();
                 continue;
             };
             bucket.make_room_for_fetch();
@@ -77,7 +77,7 @@ impl Work for Fetcher {
     }
 }
 
-fn put_back(lane: &Lane, vb: VbId, again: Vec<Pending>) {
+fn put_back(lane: &Lane, vb: VbId, again: Vec<PendingOp>) {
     if !again.is_empty() {
         lane.queue.lock().put_back(vb, again);
     }
@@ -85,7 +85,7 @@ fn put_back(lane: &Lane, vb: VbId, again: Vec<Pending>) {
 
 impl Bucket {
     /// Reads for commands of one vBucket and lets them go on. Returns those that have to be read for again.
-    fn fetch_batch(&self, vb: VbId, waiting: Vec<Pending>) -> Vec<Pending> {
+    fn fetch_batch(&self, vb: VbId, waiting: Vec<PendingOp>) -> Vec<PendingOp> {
         let ticket = self.vbuckets[vb.index()].lock().fetch_ticket();
         let before = self.setup.clock.now();
         self.note_waits(&waiting, before);
@@ -108,7 +108,7 @@ impl Bucket {
         ticket: FetchTicket,
         groups: impl Iterator<Item = (Group, Found)>,
         mut resumed: Resumed,
-    ) -> Vec<Pending> {
+    ) -> Vec<PendingOp> {
         let mut vbucket = self.vbuckets[vb.index()].lock();
         let ((), mut done) = self.account(now, &mut vbucket, |vbucket| {
             for (group, found) in groups {
@@ -122,7 +122,7 @@ impl Bucket {
                 self.on_waiting(vb);
             }
             self.on_parked();
-            self.kick(false);
+            self.request_flush(false);
         }
         if !done.is_empty() {
             self.deliver(now, &mut done);
@@ -138,9 +138,9 @@ impl Bucket {
         &self,
         vb: VbId,
         now: Now,
-        waiting: Vec<Pending>,
+        waiting: Vec<PendingOp>,
         resumed: &mut Resumed,
-    ) -> Vec<Pending> {
+    ) -> Vec<PendingOp> {
         let (asks, others): (Vec<_>, Vec<_>) = waiting
             .into_iter()
             .partition(|pending| pending.op.asks_the_file());
@@ -154,7 +154,7 @@ impl Bucket {
                     let result = Ok(figures);
                     self.end(&pending, Completion::Key { result }, resumed);
                 }
-                Ok(Listed::Document(key)) => resumed.again.push(Pending {
+                Ok(Listed::Document(key)) => resumed.again.push(PendingOp {
                     key: *key,
                     op: Op::Get,
                     ..pending
@@ -237,13 +237,13 @@ impl Bucket {
         };
         for mut pending in group {
             match self.run_again(vbucket, now, &pending) {
-                Ran::Ended(completion) => self.end(&pending, completion, resumed),
-                Ran::Parked => {
-                    self.fetches.crowd.end(&pending);
+                ResumeResult::Ended(completion) => self.end(&pending, completion, resumed),
+                ResumeResult::Parked => {
+                    self.fetches.limiter.end(&pending);
                     resumed.parked = true;
                     resumed.needs_disk |= pending.needs_disk();
                 }
-                Ran::Fetch => {
+                ResumeResult::Fetch => {
                     pending.attempts += 1;
                     let status = match failed {
                         None if pending.attempts < ATTEMPTS_MAX => {
@@ -271,25 +271,30 @@ impl Bucket {
     }
 
     /// Runs the step of a command that waited.
-    pub(crate) fn run_again(&self, vbucket: &mut VBucket, now: Now, pending: &Pending) -> Ran {
+    pub(crate) fn run_again(
+        &self,
+        vbucket: &mut VBucket,
+        now: Now,
+        pending: &PendingOp,
+    ) -> ResumeResult {
         let Some(durability) = pending.durability else {
             return pending.run(vbucket, now);
         };
         // Counted before the step, as for any SyncWrite.
         self.parked.fetch_add(1, Ordering::SeqCst);
         let ran = pending.run(vbucket, now);
-        if !matches!(ran, Ran::Parked) {
+        if !matches!(ran, ResumeResult::Parked) {
             self.parked.fetch_sub(1, Ordering::Relaxed);
         }
         let accepted = match &ran {
-            Ran::Parked => true,
-            Ran::Ended(Completion::SyncWrite { result, .. }) => result.is_ok(),
-            Ran::Ended(Completion::Counter { result }) => result.is_ok(),
+            ResumeResult::Parked => true,
+            ResumeResult::Ended(Completion::SyncWrite { result, .. }) => result.is_ok(),
+            ResumeResult::Ended(Completion::Counter { result }) => result.is_ok(),
             _ => false,
         };
         if accepted {
             self.counters.add_shared(Counter::SyncWriteAccepted, 1);
-            if matches!(ran, Ran::Ended(_)) {
+            if matches!(ran, ResumeResult::Ended(_)) {
                 let timing = sync_write_timing(durability.level);
                 self.timings.record_us(u16::MAX, timing, 0);
             }
@@ -297,13 +302,13 @@ impl Bucket {
         ran
     }
 
-    fn end(&self, pending: &Pending, completion: Completion, resumed: &mut Resumed) {
-        self.fetches.crowd.end(pending);
+    fn end(&self, pending: &PendingOp, completion: Completion, resumed: &mut Resumed) {
+        self.fetches.limiter.end(pending);
         self.count_fetched(pending, &completion);
         resumed.completions.push((pending.cookie, completion));
     }
 
-    pub(super) fn note_waits(&self, waiting: &[Pending], now: Now) {
+    pub(super) fn note_waits(&self, waiting: &[PendingOp], now: Now) {
         for pending in waiting {
             let wait_us = now.mono_ns.saturating_sub(pending.since_ns) / 1_000;
             self.timings.record_us(u16::MAX, Timing::BgWait, wait_us);
@@ -332,7 +337,7 @@ impl Bucket {
 }
 
 /// Those who wait for the same key together, in order.
-fn by_key(waiting: Vec<Pending>) -> Vec<Group> {
+fn by_key(waiting: Vec<PendingOp>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::with_capacity(waiting.len());
     let mut places: HashMap<Box<[u8]>, usize> = HashMap::with_capacity(waiting.len());
     for pending in waiting {

@@ -11,14 +11,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[derive(Debug)]
 pub(crate) struct Flushers {
     pub(super) shards: Box<[Shard]>,
-    pub(super) marks: Box<[Mark]>,
+    pub(super) states: Box<[VbFlushState]>,
     /// The bucket ends: nothing waits for its interval.
     pub(super) hurry: AtomicBool,
 }
 
 /// Where a vBucket stands.
 #[derive(Debug, Default)]
-pub(super) struct Mark {
+pub(super) struct VbFlushState {
     /// It has changes that are to be written soon: what a queue says may be done already.
     pub(super) dirty: AtomicBool,
     pub(super) plain: AtomicBool,
@@ -33,7 +33,7 @@ pub(super) struct Mark {
 pub(super) struct Shard {
     lists: Mutex<Lists>,
     pub(super) flusher: Mutex<Flusher>,
-    /// Someone waits, and nobody has kicked since.
+    /// Someone waits, and nobody has requested since.
     pub(super) is_waited: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ impl Flushers {
     pub(crate) fn new(shards: u16, vbuckets: u16) -> Self {
         Self {
             shards: (0..shards).map(|_| Shard::default()).collect(),
-            marks: (0..vbuckets).map(|_| Mark::default()).collect(),
+            states: (0..vbuckets).map(|_| VbFlushState::default()).collect(),
             hurry: AtomicBool::new(false),
         }
     }
@@ -78,7 +78,7 @@ impl Flushers {
 
     /// A vBucket has changes, since now.
     pub(crate) fn push(&self, vb: VbId, now_ns: u64) -> usize {
-        let (mark, shard) = (&self.marks[vb.index()], self.shard_of(vb));
+        let (mark, shard) = (&self.states[vb.index()], self.shard_of(vb));
         mark.since_ns.store(now_ns, Ordering::Relaxed);
         mark.dirty.store(true, Ordering::SeqCst);
         if !mark.plain.swap(true, Ordering::SeqCst) {
@@ -89,7 +89,7 @@ impl Flushers {
 
     /// Someone waits for a vBucket.
     pub(super) fn wait_for(&self, vb: VbId) {
-        let (mark, shard) = (&self.marks[vb.index()], &self.shards[self.shard_of(vb)]);
+        let (mark, shard) = (&self.states[vb.index()], &self.shards[self.shard_of(vb)]);
         if !mark.waited.swap(true, Ordering::SeqCst) {
             shard.lists.lock().waited.push(vb);
         }
@@ -111,13 +111,13 @@ impl Flushers {
 
     /// Somebody has the vBucket's file. Its changes stay as old as they are.
     pub(super) fn put_off(&self, flusher: &mut Flusher, vb: VbId, now: Now) {
-        self.marks[vb.index()].later.store(true, Ordering::SeqCst);
+        self.states[vb.index()].later.store(true, Ordering::SeqCst);
         let due_ns = now.mono_ns + IN_THE_WAY.as_nanos() as u64;
         flusher.later.push_front((due_ns, vb, true));
     }
 
     pub(super) fn put_later(&self, flusher: &mut Flusher, vb: VbId, now: Now, tried: bool) {
-        let mark = &self.marks[vb.index()];
+        let mark = &self.states[vb.index()];
         if !mark.later.swap(true, Ordering::SeqCst) || tried {
             let due_ns = now.mono_ns + LATER.as_nanos() as u64;
             flusher.later.push_back((due_ns, vb, tried));

@@ -9,8 +9,8 @@
 //! * A vBucket with changes is marked, and stands in each list or queue of its flusher once at most.
 //! * What is published as persisted is in a commit that returned. What could not be written stays where it was.
 
+mod drain;
 mod lists;
-mod whole;
 
 pub(crate) use lists::Flushers;
 
@@ -19,10 +19,10 @@ use crate::config::BucketConfig;
 use crate::counters::Total;
 use crate::error::BucketError;
 use crate::timings::Timing;
-use crate::writer::Wrote;
+use crate::writer::CommitOutcome;
 use kedge_executor::Pool;
 use kedge_types::{Now, VbId};
-use kedge_vbucket::{AfterLog, Position, SettleBatch};
+use kedge_vbucket::{AfterLog, ApplyBatch, Position};
 use lists::Flusher;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -52,7 +52,7 @@ impl Bucket {
         self.flushers.is_some()
     }
 
-    /// A command that waits for the disk was parked in this vBucket. The next kick sees to it.
+    /// A command that waits for the disk was parked in this vBucket. The next request_flush sees to it.
     pub(crate) fn on_waiting(&self, vb: VbId) {
         match &self.flushers {
             Some(flushers) => flushers.wait_for(vb),
@@ -60,8 +60,8 @@ impl Bucket {
         }
     }
 
-    /// See [`Bucket::kick`].
-    pub(crate) fn kick_flushers(&self, lead: bool) {
+    /// See [`Bucket::request_flush`].
+    pub(crate) fn request_flushers(&self, lead: bool) {
         let Some(flushers) = &self.flushers else {
             return;
         };
@@ -95,9 +95,9 @@ impl Bucket {
     }
 
     /// Flushes one vBucket whose time has come.
-    pub(crate) fn flush_next(&self, lane: usize) -> Result<Wrote, BucketError> {
+    pub(crate) fn flush_next(&self, lane: usize) -> Result<CommitOutcome, BucketError> {
         let Some(flushers) = &self.flushers else {
-            return Ok(Wrote::default());
+            return Ok(CommitOutcome::default());
         };
         let shard = &flushers.shards[lane];
         let mut flusher = shard.flusher.lock();
@@ -110,7 +110,7 @@ impl Bucket {
         } else if flusher.round > 0 {
             self.flush_plain(flushers, &mut flusher)
         } else {
-            return Ok(Wrote::default());
+            return Ok(CommitOutcome::default());
         };
         let more = !flusher.waited.is_empty() || flusher.round > 0;
         self.on_commit_result(&result);
@@ -118,9 +118,9 @@ impl Bucket {
         match result {
             // It was put aside: the others can be written.
             Err(error) if error.is_passing() && !error.is_no_space() => {
-                Ok(Wrote { items: 0, more })
+                Ok(CommitOutcome { items: 0, more })
             }
-            other => other.map(|items| Wrote { items, more }),
+            other => other.map(|items| CommitOutcome { items, more }),
         }
     }
 
@@ -135,7 +135,7 @@ impl Bucket {
                 break;
             }
             flusher.later.pop_front();
-            let mark = &flushers.marks[vb.index()];
+            let mark = &flushers.states[vb.index()];
             mark.later.store(false, Ordering::SeqCst);
             // Unless it has been queued since.
             if tried || self.vbuckets[vb.index()].lock().take_newly_queued() {
@@ -151,7 +151,7 @@ impl Bucket {
         if flusher.round == 0
             && let Some(first) = flusher.plain.front()
         {
-            let since_ns = flushers.marks[first.index()]
+            let since_ns = flushers.states[first.index()]
                 .since_ns
                 .load(Ordering::Relaxed);
             if now_please || since_ns + self.config().log_interval_ms * 1_000_000 <= now_ns {
@@ -170,7 +170,7 @@ impl Bucket {
             return Some(Duration::ZERO);
         }
         let plain_ns = flusher.plain.front().map(|first| {
-            let since = &flushers.marks[first.index()].since_ns;
+            let since = &flushers.states[first.index()].since_ns;
             since.load(Ordering::Relaxed) + self.config().log_interval_ms * 1_000_000
         });
         let later_ns = flusher.later.front().map(|(due_ns, ..)| *due_ns);
@@ -188,7 +188,7 @@ impl Bucket {
             return Ok(0);
         };
         flusher.was_waited = true;
-        let mark = &flushers.marks[vb.index()];
+        let mark = &flushers.states[vb.index()];
         // Before the changes are taken: who comes after that is not forgotten.
         mark.waited.store(false, Ordering::SeqCst);
         let result = self.flush_vbucket(flushers, flusher, vb);
@@ -211,7 +211,7 @@ impl Bucket {
         };
         flusher.was_waited = false;
         flusher.round -= 1;
-        let mark = &flushers.marks[vb.index()];
+        let mark = &flushers.states[vb.index()];
         mark.plain.store(false, Ordering::SeqCst);
         if !mark.dirty.load(Ordering::SeqCst) {
             return Ok(0);
@@ -234,12 +234,12 @@ impl Bucket {
     ) -> Result<usize, BucketError> {
         let limit = self.flush_limit(flushers);
         if !flusher.waits && self.storage()?.is_being_written(vb) {
-            self.totals.add(Total::SettlesPutOff, 1);
+            self.totals.add(Total::ApplyDeferrals, 1);
             flushers.put_off(flusher, vb, self.setup.clock.now());
             return Ok(0);
         }
-        let mark = &flushers.marks[vb.index()];
-        if let Err(error) = self.write_due_mark() {
+        let mark = &flushers.states[vb.index()];
+        if let Err(error) = self.write_due_marker() {
             if !error.is_no_space() {
                 flushers.put_later(flusher, vb, self.setup.clock.now(), true);
             }
@@ -272,7 +272,7 @@ impl Bucket {
         };
         let took_us = now.mono_ns.saturating_sub(before.mono_ns) / 1_000;
         self.timings
-            .record_us(u16::MAX, Timing::SettleCommit, took_us);
+            .record_us(u16::MAX, Timing::ApplyCommit, took_us);
         self.totals.add(Total::FlushCommits, written.commits);
         self.note_not_stuck(vb);
         self.on_file_changed(vb);
@@ -312,7 +312,7 @@ impl Bucket {
     fn write_batches(
         &self,
         vb: VbId,
-        mut batch: SettleBatch,
+        mut batch: ApplyBatch,
         mut to: Position,
         limit: Limit,
         now_ns: u64,
@@ -346,7 +346,7 @@ impl Bucket {
                     written.items += part.items.len();
                     let items = part.items.len() as u64;
                     self.timings
-                        .record_us(u16::MAX, Timing::SettleBatchItems, items);
+                        .record_us(u16::MAX, Timing::ApplyBatchItems, items);
                 }
                 written.to = to;
                 if commits.written_bytes() >= bytes_max || enough() {
@@ -373,7 +373,7 @@ impl Bucket {
         vb: VbId,
         to: Position,
     ) {
-        let mark = &flushers.marks[vb.index()];
+        let mark = &flushers.states[vb.index()];
         let (done, acks) = (&mut flusher.done, &mut flusher.acks);
         match self.publish_one(now, vb, to, None, done, acks) {
             AfterLog::More => {
@@ -390,7 +390,7 @@ impl Bucket {
             AfterLog::CommitsOnly => flushers.put_later(flusher, vb, now, false),
             AfterLog::Nothing => {}
         }
-        self.on_settled();
+        self.on_applied();
         self.offer_file(vb);
         self.hand_over_acks(&mut flusher.acks);
         self.tell_streams();

@@ -73,8 +73,7 @@ impl Creating {
     pub(super) fn turn(&mut self, bucket: &Bucket, lane: &ScanLane) -> Result<Turn, Failed> {
         match &mut self.stage {
             Stage::New => {
-                let arrival =
-                    bucket.want_file(self.vb, self.history, self.target, &lane.sleeper)?;
+                let arrival = bucket.want_file(self.vb, self.history, self.target, &lane.parker)?;
                 self.look_ns = bucket.setup.clock.now().mono_ns + LOOK_NS;
                 self.stage = Stage::Waits(arrival);
                 Ok(Turn::Worked(None))
@@ -95,12 +94,12 @@ impl Creating {
                 self.look_ns = now_ns + LOOK_NS;
                 // A seqno that no change has is in no file: then it counts what was brought there.
                 let vbucket = bucket.vbuckets[self.vb.index()].lock();
-                let (history, settled) = (vbucket.history(), vbucket.settled_seqno());
+                let (history, applied) = (vbucket.history(), vbucket.applied_seqno());
                 drop(vbucket);
                 if history != self.history {
                     return Err(Status::NotMyVbucket.into());
                 }
-                let view = match settled >= self.target {
+                let view = match applied >= self.target {
                     true => bucket.view_at(self.vb, history, Seqno(0))?,
                     false => None,
                 };

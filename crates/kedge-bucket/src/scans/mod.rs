@@ -23,7 +23,7 @@ pub(crate) use task::RangeScans;
 use crate::bucket::{Bucket, Ctx};
 use crate::counters::Total;
 use crate::outcome::Outcome;
-use crate::tasks::Sleeper;
+use crate::tasks::Parker;
 use continuing::Continuing;
 use creating::Creating;
 use job::Job;
@@ -151,7 +151,7 @@ pub(crate) struct OpenScan {
 #[derive(Debug, Default)]
 pub(crate) struct ScanLane {
     queue: Mutex<Queue>,
-    pub(crate) sleeper: Arc<Sleeper>,
+    pub(crate) parker: Arc<Parker>,
 }
 
 #[derive(Debug, Default)]
@@ -340,7 +340,7 @@ impl Bucket {
         }
         queue.jobs.push_back(job);
         drop(queue);
-        if let Some(task) = lane.sleeper.rouse() {
+        if let Some(task) = lane.parker.unpark() {
             self.setup.executor.wake(task);
         }
         Ok(())

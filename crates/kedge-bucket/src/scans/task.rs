@@ -4,7 +4,7 @@ use super::ScanLane;
 use super::job::{Job, Turn};
 use crate::bucket::Bucket;
 use crate::counters::Total;
-use crate::tasks::Work;
+use crate::tasks::TaskBody;
 use kedge_executor::Next;
 use std::time::Duration;
 
@@ -70,10 +70,10 @@ impl RangeScans {
     }
 }
 
-impl Work for RangeScans {
+impl TaskBody for RangeScans {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
         let lane = &bucket.scans.lanes()[self.lane];
-        lane.sleeper.get_up();
+        lane.parker.clear();
         let now_ns = || bucket.setup.clock.now().mono_ns;
         let began_ns = now_ns();
         let mut lies = false;
@@ -86,9 +86,9 @@ impl Work for RangeScans {
                 });
             }
             if went_on {
-                lane.sleeper.get_up();
+                lane.parker.clear();
             } else {
-                lane.sleeper.lie_down();
+                lane.parker.park();
             }
             lies = !went_on;
             if went_on && now_ns().saturating_sub(began_ns) >= SLICE.as_nanos() as u64 {

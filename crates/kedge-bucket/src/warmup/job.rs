@@ -67,7 +67,7 @@ pub(super) enum Running {
 pub(super) struct FileScan {
     vb: VbId,
     history: u32,
-    settled: Seqno,
+    applied: Seqno,
     scan: Scan,
     /// Up to here it was read.
     last: Seqno,
@@ -97,22 +97,22 @@ impl Bucket {
     }
 
     fn scan_file(&self, vb: VbId, values: bool) -> Result<Option<Running>, BucketError> {
-        let (history, settled) = {
+        let (history, applied) = {
             let vbucket = self.vbuckets[vb.index()].lock();
             if vbucket.is_warm() {
                 // It has no file, or another history than the one that was found.
                 return Ok(None);
             }
-            (vbucket.history(), vbucket.settled_seqno())
+            (vbucket.history(), vbucket.applied_seqno())
         };
-        let Some(scan) = self.storage()?.scan(vb, ..=settled, values)? else {
+        let Some(scan) = self.storage()?.scan(vb, ..=applied, values)? else {
             self.vbuckets[vb.index()].lock().warmed(history, true);
             return Ok(None);
         };
         Ok(Some(Running::File(FileScan {
             vb,
             history,
-            settled,
+            applied,
             scan,
             last: Seqno(0),
             values,
@@ -146,7 +146,7 @@ impl Bucket {
     }
 }
 
-/// Room that is taken.
+/// Admission that is taken.
 struct Reserved<'a> {
     bucket: &'a Bucket,
     bytes: u64,
@@ -250,7 +250,7 @@ impl FileScan {
         let keeps_keys = bucket.config().eviction_policy == EvictionPolicy::ValueOnly;
         if self.values && bucket.quota.below_low() <= bucket.kept_for_keys(keeps_keys) {
             // Bodies are of no use any more.
-            let range = Seqno(self.last.get() + 1)..=self.settled;
+            let range = Seqno(self.last.get() + 1)..=self.applied;
             let Some(scan) = bucket.storage()?.scan(self.vb, range, false)? else {
                 return Ok(false);
             };

@@ -18,7 +18,7 @@ use crate::bucket::Bucket;
 use crate::config::EvictionPolicy;
 use crate::error::BucketError;
 use crate::memory::WarmupBehavior;
-use crate::tasks::{WARMUP_DOCUMENTS, Work};
+use crate::tasks::{TaskBody, WARMUP_DOCUMENTS};
 use job::{Job, Running};
 use kedge_executor::Next;
 use kedge_types::VbId;
@@ -188,7 +188,7 @@ pub(crate) struct LoadDocuments {
     running: Option<Running>,
 }
 
-impl Work for LoadDocuments {
+impl TaskBody for LoadDocuments {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
         let warmup = &bucket.warmup;
         if let Some(mut jobs) = warmup.jobs.try_lock() {
@@ -315,7 +315,7 @@ impl Bucket {
 
     /// Finds out what there is to do.
     fn plan_warmup(&self) -> Jobs {
-        let readable = |vb: &VbId| !self.is_set_aside(*vb);
+        let readable = |vb: &VbId| !self.is_quarantined(*vb);
         let vbuckets = || (0..self.vbuckets()).map(VbId).filter(readable);
         let each = |job: fn(VbId) -> Job| vbuckets().map(job).collect();
         let (documents, bytes) = self.estimate();
@@ -386,7 +386,7 @@ impl Bucket {
     fn count_cold(&self) -> usize {
         let is_cold = |vbucket: &&Mutex<VBucket>| {
             let vbucket = vbucket.lock();
-            !vbucket.is_warm() && !vbucket.is_set_aside()
+            !vbucket.is_warm() && !vbucket.is_quarantined()
         };
         self.vbuckets.iter().filter(is_cold).count()
     }

@@ -32,7 +32,7 @@ fn a_batch_that_is_full_is_followed_by_the_next_at_once() {
     let (bucket, ctx) = (&open.bucket, open.ctx());
     let waits = bucket.seqno_persistence(ctx, vb, Seqno(1), Cookie(1));
     assert_eq!(waits, Ok(Outcome::Parked));
-    open.bucket.kick(false);
+    open.bucket.request_flush(false);
     steps.run();
     assert_eq!(logged(&open), (4, 35));
     open.bucket.shutdown();
@@ -49,7 +49,7 @@ fn a_mark_follows_the_last_batch_and_then_the_log_rests() {
     steps.pass(MS * 2);
     assert!(disk.operations() > before, "the mark");
     steps.pass(SEC * 10);
-    assert_eq!(open.figure("ep_settle_commits"), 1);
+    assert_eq!(open.figure("ep_apply_commits"), 1);
     rests(&disk, &open, &steps, "log_commit");
     open.bucket.shutdown();
 }
@@ -76,14 +76,14 @@ fn an_idle_bucket_does_next_to_nothing() {
             "dropped_sweep",
             "durability_timeout",
             "expiry_sweep",
-            "held_writes",
+            "memory_admission",
             "item_compressor",
             "item_pager",
             "log_commit",
             "log_segment",
             "range_scan",
             "range_scan",
-            "settle"
+            "log_apply"
         ]
     );
     assert!(tasks.iter().all(|task| task.owner == "bucket:test"));
@@ -115,7 +115,7 @@ fn a_write_that_cannot_reach_the_disk_in_time_is_ambiguous() {
         open.store(&write, &vec![b'x'; 5 << 20]),
         Ok(Outcome::Parked)
     );
-    open.bucket.kick(false);
+    open.bucket.request_flush(false);
     steps.pass(MS * 49);
     assert!(open.sink.get(77).is_none());
     steps.pass(MS * 20);
@@ -165,7 +165,7 @@ fn who_is_answered_at_once_is_looked_at_once_at_most() {
     let runs = open.runs("durability_timeout").unwrap();
     for n in 1..=100 {
         open.persist("key", b"1", n).unwrap();
-        open.bucket.kick(true);
+        open.bucket.request_flush(true);
         assert!(open.sink.wait(n).is_ok());
     }
     steps.pass(SEC);
@@ -335,7 +335,7 @@ fn a_task_that_panics_ends_the_bucket() {
     let open = place.opened(Bucket::open(setup).unwrap(), Arc::clone(&sink));
     steps.run();
     open.persist("key", b"1", 1).unwrap();
-    open.bucket.kick(false);
+    open.bucket.request_flush(false);
     steps.run();
     assert_eq!(sink.fatal(), ["the task log_commit panicked"]);
     assert_eq!(open.set("key", b"2"), Err(Status::TemporaryFailure));
@@ -368,7 +368,7 @@ fn each_kind_of_work_has_its_pool() {
     }
     assert_eq!(open.pools("warmup_documents"), [Pool::AuxIo; 4]);
     for (kinds, pool) in [
-        (&["log_commit", "settle"][..], Pool::Writer),
+        (&["log_commit", "log_apply"][..], Pool::Writer),
         (&["bg_fetch", "range_scan"], Pool::Reader),
         (
             &["access_scanner", "compaction_look", "log_segment"],

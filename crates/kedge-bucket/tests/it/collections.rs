@@ -117,7 +117,7 @@ fn collections_come_back_from_log_and_file_and_what_was_dropped_does_not() {
         up = crash(&mut place, &disk, up);
         assert_eq!(items(&up.0.bucket), [(0, 20), (8, 20), (10, 20)]);
         assert_eq!(get(&up.0, 8, "k7").unwrap(), b"8-7");
-        up.0.bucket.settle().unwrap();
+        up.0.bucket.apply().unwrap();
         // From the files.
         up = crash(&mut place, &disk, up);
         assert_eq!(items(&up.0.bucket), [(0, 20), (8, 20), (10, 20)]);
@@ -137,7 +137,7 @@ fn collections_come_back_from_log_and_file_and_what_was_dropped_does_not() {
         up.1.run();
         assert_eq!(documents(&up.0), 40);
 
-        up.0.bucket.settle().unwrap();
+        up.0.bucket.apply().unwrap();
         let before = live_in_files(&up.0);
         let ticket = up.0.bucket.compact(&CompactionRequest::default()).unwrap();
         up.1.run();
@@ -158,7 +158,7 @@ fn collections_come_back_from_log_and_file_and_what_was_dropped_does_not() {
 fn a_drop_is_followed_by_a_compaction_that_nobody_asked_for() {
     let disk = SimDisk::new(2);
     let mut place = sim(&disk);
-    place.config.settle_age_ms = 10;
+    place.config.apply_max_lag_ms = 10;
     let (open, steps) = place.open_by_hand();
     follow(&open, 1, &[8]);
     for n in 0..20 {
@@ -196,7 +196,7 @@ fn a_sync_write_in_a_dropped_collection_ends_and_those_behind_it_go_on() {
     }
     follow(&open, 2, &[]);
     assert_eq!(open.sink.wait(1), Err(Status::UnknownCollection));
-    open.bucket.kick(false);
+    open.bucket.request_flush(false);
     steps.run();
     assert!(open.sink.wait(2).is_ok());
     assert_eq!(open.get("k").unwrap(), b"v");
@@ -273,7 +273,7 @@ fn a_stream_of_what_is_not_open_is_refused() {
 
 #[test]
 fn a_replica_has_the_collections_of_its_active_and_goes_on_with_them() {
-    let mut pair = Pair::new(6, |config| config.settle_age_ms = 10);
+    let mut pair = Pair::new(6, |config| config.apply_max_lag_ms = 10);
     let open = pair.active().open();
     follow(open, 1, &[8, 10]);
     for n in 0..20 {
@@ -314,7 +314,7 @@ fn run(seed: u64) {
     eprintln!("seed {seed}");
     let disk = SimDisk::new(seed);
     let mut place = sim(&disk);
-    place.config.settle_age_ms = seed % 3;
+    place.config.apply_max_lag_ms = seed % 3;
     place.config.num_shards = 2;
     place.config.commit_log = !seed.is_multiple_of(4);
     let mut random = Rng::new(seed);
@@ -369,7 +369,7 @@ fn run(seed: u64) {
                     Err(other) => panic!("{other:?}, seed {seed}"),
                 }
             }
-            open.bucket.kick(random.below(2) == 0);
+            open.bucket.request_flush(random.below(2) == 0);
             for (cookie, key, version) in waiting {
                 until("a completion or the end", || {
                     open.sink.get(cookie).is_some() || has_ended()

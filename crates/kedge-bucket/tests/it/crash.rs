@@ -4,7 +4,7 @@
 
 use crate::published::Published;
 use crate::tools::*;
-use kedge_bucket::{CompactionPace, CompactionRequest, CompactionTicket, Mutated};
+use kedge_bucket::{CompactionRate, CompactionRequest, CompactionTicket, Mutated};
 use kedge_disk::{Fault, Rng, SimDisk};
 use kedge_types::{Status, VbId};
 use std::collections::BTreeMap;
@@ -71,10 +71,10 @@ fn run(seed: u64, compacting: bool) -> u64 {
     eprintln!("seed {seed}");
     let disk = SimDisk::new(seed);
     let mut place = sim(&disk);
-    place.config.compaction.pace = CompactionPace::Off;
+    place.config.compaction.throttle = CompactionRate::Off;
     if !compacting {
-        // What the log has is settled beside the writes; every fourth has no log.
-        place.config.settle_age_ms = seed % 3;
+        // What the log has is applied beside the writes; every fourth has no log.
+        place.config.apply_max_lag_ms = seed % 3;
         place.config.num_shards = 2;
         place.config.commit_log = !seed.is_multiple_of(4);
     }
@@ -117,7 +117,7 @@ fn run(seed: u64, compacting: bool) -> u64 {
                     Err(other) => panic!("{other:?}"),
                 }
             }
-            open.bucket.kick(next(2) == 0);
+            open.bucket.request_flush(next(2) == 0);
             for (cookie, name, version) in waiting {
                 until("a completion or the end", || {
                     open.sink.get(cookie).is_some() || has_ended()
@@ -161,7 +161,7 @@ fn go_on_compacting(
         }
     }
     // Both are refused once the power is off.
-    let _ = open.bucket.settle();
+    let _ = open.bucket.apply();
     open.bucket.compact(&CompactionRequest::default()).ok()
 }
 

@@ -58,7 +58,11 @@ fn a_damaged_tree_by_id_shows_and_a_compaction_rebuilds_it() {
         let disk = SimDisk::new(31);
         let (mut place, file) = damaged(&disk, has_log);
         let (open, steps) = place.open_by_hand();
-        assert_eq!(open.figure("ep_vb_set_aside"), 0, "the file can be opened");
+        assert_eq!(
+            open.figure("ep_vb_quarantined"),
+            0,
+            "the file can be opened"
+        );
         assert_eq!(open.figure("ep_vb_damaged"), 0);
         let new = name("new");
         open.set(&new, b"new").unwrap();

@@ -75,7 +75,7 @@ fn memory_returns_to_where_it_was() {
     for n in 0..20_000 {
         open.set(&format!("key-{n:05}"), &[b'x'; 100]).unwrap();
     }
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     let full = open.figure("mem_used");
     let per_item = (full - empty) as f64 / 20_000.0 - 100.0 - 10.0;
     assert!(

@@ -34,7 +34,7 @@ fn a_flush_is_the_work_of_auxio_and_on_disk_when_it_is_told() {
         for n in 0..50 {
             open.set(&format!("key-{n}"), b"1").unwrap();
         }
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
         steps.run();
         let before = disk.operations();
         let (begun, told) = begin(&open);
@@ -85,7 +85,7 @@ fn who_waits_for_a_flush_hears_that_the_bucket_has_ended() {
     assert_eq!(*told.lock().unwrap(), Some(Err(Status::TemporaryFailure)));
 }
 
-/// A compaction that began between a flush and its settling copied a file that was void, and told the vBucket of the
+/// A compaction that began between a flush and its applying copied a file that was void, and told the vBucket of the
 /// tombstones that it had left out. The new history then had a purge seqno above its last seqno, so that each client with an
 /// older seqno was rolled back to nothing.
 #[test]
@@ -98,7 +98,7 @@ fn a_compaction_after_a_flush_says_nothing_of_tombstones_of_before() {
         let key = key(name);
         done(open.bucket.delete(open.ctx(), &write(&key))).unwrap();
     }
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     open.bucket.flush_all(open.ctx()).unwrap();
     let request = CompactionRequest {
         vbuckets: Some(vec![VbId(0)]),
@@ -110,7 +110,7 @@ fn a_compaction_after_a_flush_says_nothing_of_tombstones_of_before() {
     steps.pass(SEC * 60);
     assert!(ticket.wait().is_complete());
     let figures = open.bucket.vbucket_figures(VbId(0)).unwrap();
-    let seqnos = (figures.purge_seqno, figures.settled_seqno);
+    let seqnos = (figures.purge_seqno, figures.applied_seqno);
     assert_eq!(seqnos, (Seqno(0), Seqno(1)));
     let file = open.bucket.file_figures(VbId(0)).unwrap().unwrap();
     assert_eq!(
@@ -160,7 +160,7 @@ fn scans_beside_flushes_show_documents_of_their_branch_alone() {
     for commit_log in [true, false] {
         let mut place = sim(&SimDisk::new(6));
         place.config.commit_log = commit_log;
-        place.config.settle_age_ms = 1;
+        place.config.apply_max_lag_ms = 1;
         let open = place.open();
         let figures = || open.bucket.vbucket_figures(vb).unwrap();
         let is_over = AtomicBool::new(false);
@@ -176,7 +176,7 @@ fn scans_beside_flushes_show_documents_of_their_branch_alone() {
                         open.set(name, round.to_string().as_bytes()).unwrap();
                     }
                     if round % 3 == 0 {
-                        open.bucket.settle().unwrap();
+                        open.bucket.apply().unwrap();
                     }
                 }
                 is_over.store(true, Ordering::SeqCst);

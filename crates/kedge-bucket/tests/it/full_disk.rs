@@ -12,7 +12,7 @@ use kedge_types::{Datatype, Status};
 fn over_the_quota_writes_have_to_wait_and_deletes_make_room() {
     let mut place = sim(&SimDisk::new(1));
     place.config.quota_bytes = 1 << 20;
-    // No task runs, so nothing is settled, and nothing can leave memory.
+    // No task runs, so nothing is applied, and nothing can leave memory.
     let (open, steps) = place.open_by_hand();
     let waiting = || open.figure("ep_waiting_for_memory");
     let put = |name: &str, value: &[u8]| {
@@ -48,7 +48,7 @@ fn over_the_quota_writes_have_to_wait_and_deletes_make_room() {
         open.bucket.delete(open.ctx(), &write(&k)).unwrap();
     }
     // Until then the old versions are kept for the files.
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     assert!(open.sink.get(waits).is_none());
     steps.run_one(Pool::NonIo);
     open.sink.wait(waits).unwrap();
@@ -104,9 +104,9 @@ fn writers_go_no_faster_than_the_disk_and_lose_nothing() {
             );
         }
         assert_eq!(held_back, [10, 11, 12, 13, 14], "returning: {returning}");
-        assert_eq!(open.bucket.counter(Counter::HeldBack), 5);
+        assert_eq!(open.bucket.counter(Counter::Backpressured), 5);
         assert!(held_back.iter().all(|n| open.sink.get(*n).is_none()));
-        open.bucket.kick(false);
+        open.bucket.request_flush(false);
         for n in held_back {
             match open.sink.wait_any(n) {
                 Completion::SyncWrite {
@@ -128,7 +128,7 @@ fn a_full_disk_gives_temporary_failures_and_recovers_by_itself() {
     let place = sim(&disk);
     let open = place.open();
     open.persist("before", b"1", 1).unwrap();
-    open.bucket.kick(false);
+    open.bucket.request_flush(false);
     open.sink.wait(1).unwrap();
     disk.set_capacity(Some(disk.used_bytes()));
     let value = vec![b'x'; 1 << 20];
@@ -138,7 +138,7 @@ fn a_full_disk_gives_temporary_failures_and_recovers_by_itself() {
         cookie += 1;
         match open.persist(&format!("key-{cookie}"), &value, cookie) {
             Ok(()) => {
-                open.bucket.kick(false);
+                open.bucket.request_flush(false);
                 acknowledged.push(cookie);
                 open.figure("ep_disk_full") == 1
             }
@@ -172,12 +172,12 @@ fn a_failed_sync_is_fatal_and_acknowledges_nothing() {
     let place = sim(&disk);
     let open = place.open();
     open.persist("before", b"1", 1).unwrap();
-    open.bucket.kick(true);
+    open.bucket.request_flush(true);
     open.sink.wait(1).unwrap();
     open.bucket.sync().unwrap();
     disk.fail_next(Operation::Sync, Fault::Io);
     open.persist("lost", b"1", 2).unwrap();
-    open.bucket.kick(false);
+    open.bucket.request_flush(false);
     until("the failure is told", || !open.sink.fatal().is_empty());
     assert!(
         open.sink.fatal()[0].contains("sync"),
@@ -202,7 +202,7 @@ fn writes_go_on_when_nothing_is_left_of_what_could_not_be_written() {
     place.config.commit_log = false;
     let open = place.open();
     open.set("before", b"1").unwrap();
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     let left = disk.fork();
     open.bucket.shutdown();
     left.kill_process();

@@ -28,7 +28,7 @@ fn killed_in_a_commit(place: &mut Place, disk: &SimDisk, nth: u64) -> bool {
     let (open, _steps) = place.open_by_hand();
     let names = names(FIRST);
     open.set(&names[0], b"old").unwrap();
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     for name in &names {
         open.set(name, &[b'v'; 2_000]).unwrap();
         open.bucket.sync().unwrap();
@@ -36,7 +36,7 @@ fn killed_in_a_commit(place: &mut Place, disk: &SimDisk, nth: u64) -> bool {
     assert!(open.figure("ep_log_segments") > 3);
     let at = disk.operations() + nth;
     disk.fail_operation(at, Fault::PowerLoss);
-    drop(open.bucket.settle());
+    drop(open.bucket.apply());
     let was_killed = disk.operations() >= at;
     disk.kill_process();
     open.bucket.shutdown_within(std::time::Duration::ZERO);
@@ -55,7 +55,7 @@ fn load(place: &mut Place) -> (Open, Steps) {
     (place.opened(bucket, sink), steps)
 }
 
-/// Lets the log give back what the first vBucket does not need any more, while it waits to be settled: another one is
+/// Lets the log give back what the first vBucket does not need any more, while it waits to be applied: another one is
 /// written to, and comes to an end.
 fn use_another(open: &Open) {
     for name in names(OTHER) {
@@ -75,8 +75,8 @@ fn a_loss_of_power_after_a_kill_takes_nothing_from_files_that_are_not_durable_ye
             break;
         }
         let (open, steps) = load(&mut place);
-        let settled = open.bucket.vbucket_figures(FIRST).unwrap().settled_seqno;
-        if settled.get() == u64::from(DOCUMENTS) + 1 {
+        let applied = open.bucket.vbucket_figures(FIRST).unwrap().applied_seqno;
+        if applied.get() == u64::from(DOCUMENTS) + 1 {
             // The file says that it has all, and nothing is left to be written into it.
             in_file += 1;
             let before = open.figure("ep_log_segments");
@@ -96,7 +96,7 @@ fn a_loss_of_power_after_a_kill_takes_nothing_from_files_that_are_not_durable_ye
         }
         // Now they are made durable.
         steps.run();
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
         assert_eq!(open.figure("ep_log_segments"), 1);
         disk.crash(nth);
         open.bucket.shutdown();

@@ -44,7 +44,7 @@ fn is_fatal(op: Operation, fault: Fault, has_log: bool) -> bool {
     }
 }
 
-/// Each call fails for a while, for each reason, amid writes, a settle and compactions.
+/// Each call fails for a while, for each reason, amid writes, an apply and compactions.
 ///
 /// No descriptors, no right to create a file and a failed rename ended the process, as every error of the log did that
 /// was not a full disk.

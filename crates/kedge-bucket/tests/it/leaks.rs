@@ -59,7 +59,7 @@ impl Cycles {
         for name in &self.names[vb.index()][..count] {
             self.open.set(name, &[self.number as u8; 100]).unwrap();
         }
-        self.open.bucket.settle().unwrap();
+        self.open.bucket.apply().unwrap();
     }
 
     /// The life of a vBucket, which begins with the end of the one before.
@@ -85,7 +85,7 @@ impl Cycles {
             open.bucket.compact(&CompactionRequest::default()).unwrap();
             self.steps.run();
         }
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
         let to = open.bucket.vbucket_figures(vb).unwrap().high_seqno;
         self.write(vb, 3);
         open.bucket.set_vbucket(vb, VbState::Replica).unwrap();
@@ -111,7 +111,7 @@ impl Cycles {
     fn left(&self, place: &Place) -> Left {
         let open = &self.open;
         open.bucket.flush_all(open.ctx()).unwrap();
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
         self.steps.pass(SEC * 5);
         let names = place.disk.list(&place.dir).unwrap().into_iter();
         // The revisions differ.
@@ -131,7 +131,7 @@ impl Cycles {
 
 fn small(config: &mut BucketConfig) {
     config.quota_bytes = 64 << 20;
-    config.settle_age_ms = 10;
+    config.apply_max_lag_ms = 10;
     // Segments of 64 KiB: the log is given back all the time.
     config.log_bytes_max = 256 << 10;
     config.compaction.fragmentation_percent = 100;

@@ -195,7 +195,7 @@ fn waiting_for_a_seqno_ends_when_it_is_on_disk() {
         .seqno_persistence(open.ctx(), vb, Seqno(1), Cookie(3))
         .unwrap();
     if outcome == Outcome::Parked {
-        open.bucket.kick(false);
+        open.bucket.request_flush(false);
         assert!(matches!(
             open.sink.wait_any(3),
             Completion::Persisted(Ok(()))
@@ -301,7 +301,7 @@ fn damage_is_refused_with_its_place_and_salvaged_when_told_to() {
     let open = place.open();
     for n in 1..=20 {
         open.persist(&format!("key-{n}"), &[b'v'; 600], n).unwrap();
-        open.bucket.kick(true);
+        open.bucket.request_flush(true);
         open.sink.wait(n).unwrap();
         open.bucket.sync().unwrap();
     }
@@ -366,7 +366,7 @@ fn a_bucket_that_is_dropped_under_load_leaves_no_task_behind() {
                         if open.persist(&format!("{cookie}"), b"1", cookie).is_err() {
                             break;
                         }
-                        open.bucket.kick(cookie.is_multiple_of(3));
+                        open.bucket.request_flush(cookie.is_multiple_of(3));
                     }
                     refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 });
@@ -467,7 +467,7 @@ fn a_bucket_that_is_destroyed_in_the_middle_of_its_work_answers_all_and_leaves_n
 /// syncs of its own. All was on the disk already, in a log that the next start reads within milliseconds.
 #[test]
 fn a_stop_leaves_a_short_log_of_many_vbuckets_as_it_is() {
-    for (documents, settles) in [(400, false), (20, true)] {
+    for (documents, applies) in [(400, false), (20, true)] {
         let disk = SimDisk::new(33);
         let mut place = sim(&disk);
         place.config.vbuckets = 256;
@@ -486,8 +486,8 @@ fn a_stop_leaves_a_short_log_of_many_vbuckets_as_it_is() {
         open.bucket.shutdown();
         assert_eq!(open.bucket.unclean(), None);
         let operations = disk.operations() - before;
-        assert_eq!(operations > 40, settles, "{operations} operations");
-        assert_eq!(open.figure("ep_settle_commits") > 0, settles);
+        assert_eq!(operations > 40, applies, "{operations} operations");
+        assert_eq!(open.figure("ep_apply_commits") > 0, applies);
         disk.crash(1);
         let (again, _steps) = place.open_by_hand();
         let report = again.bucket.wait_loaded().unwrap();

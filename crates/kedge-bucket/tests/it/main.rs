@@ -1,5 +1,6 @@
 //! A bucket from outside, on simulated and real disks.
 
+mod apply;
 mod branches;
 mod by_hand;
 mod collections;
@@ -24,9 +25,8 @@ mod lines;
 mod modes;
 mod open_files;
 mod published;
+mod quarantine;
 mod residency;
 mod rollback;
 mod scans;
-mod set_aside;
-mod settle;
 mod tools;

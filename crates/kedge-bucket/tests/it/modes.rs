@@ -59,7 +59,7 @@ fn what_was_written_is_there_after_a_clean_restart() {
                 .unwrap();
         }
         open.persist("durable", b"1", 1).unwrap();
-        open.bucket.kick(false);
+        open.bucket.request_flush(false);
         open.sink.wait(1).unwrap();
         let k = key("key-7");
         open.bucket.delete(open.ctx(), &write(&k)).unwrap();
@@ -146,7 +146,7 @@ fn who_waits_does_not_wait_for_the_interval() {
             open.set("other", b"1").unwrap();
             steps.pass(MS * 5);
             open.persist("key", b"1", round).unwrap();
-            open.bucket.kick(false);
+            open.bucket.request_flush(false);
             assert!(open.sink.get(round).is_none());
             let (before, _) = mode.written(&open);
             steps.run();
@@ -154,7 +154,7 @@ fn who_waits_does_not_wait_for_the_interval() {
             assert_eq!(mode.written(&open).0, before + 1);
         }
         open.persist("key", b"2", 4).unwrap();
-        open.bucket.kick(true);
+        open.bucket.request_flush(true);
         assert!(open.sink.wait(4).is_ok(), "who leads needs no task");
         open.bucket.shutdown();
     }
@@ -169,7 +169,7 @@ fn goes_along_or_follows(mode: Mode, log_interval_ms: u64, early: Duration, late
     let written = || (mode.written(&open), open.figure("ep_queue_size"));
     let persist = |value: &[u8], cookie| {
         open.persist("key", value, cookie).unwrap();
-        open.bucket.kick(false);
+        open.bucket.request_flush(false);
         steps.run();
         assert!(open.sink.wait(cookie).is_ok());
     };
@@ -204,7 +204,7 @@ fn a_commit_has_no_more_bytes_than_it_may_unless_one_document_has() {
                 open.set(&names.next().unwrap(), &vec![b'v'; *bytes])
                     .unwrap();
             }
-            open.bucket.settle().unwrap();
+            open.bucket.apply().unwrap();
             let after = commits();
             (after.0 - before.0, after.1 - before.1)
         };
@@ -221,14 +221,18 @@ fn a_full_disk_is_tried_again_after_a_while() {
         let (open, steps) = mode.at_rest(&disk);
         disk.set_capacity(Some(disk.used_bytes()));
         open.persist("big", &vec![b'x'; 5 << 20], 1).unwrap();
-        open.bucket.kick(false);
+        open.bucket.request_flush(false);
         steps.run();
         assert_eq!(open.figure("ep_disk_full"), 1);
         assert_eq!(open.set("refused", b"1"), Err(Status::TemporaryFailure));
         let runs = open.runs(mode.task).unwrap();
-        open.bucket.kick(false);
+        open.bucket.request_flush(false);
         steps.pass(MS * 99);
-        assert_eq!(open.runs(mode.task), Some(runs), "kicks don't make room");
+        assert_eq!(
+            open.runs(mode.task),
+            Some(runs),
+            "flush_requests don't make room"
+        );
         steps.pass(MS * 901);
         assert_eq!(open.runs(mode.task), Some(runs + 10));
         assert!(open.sink.get(1).is_none());
@@ -255,7 +259,7 @@ fn many_threads_wait_for_many_vbuckets() {
                         let cookie = thread * 1_000 + n + 1;
                         open.persist(&format!("key-{cookie}"), b"value", cookie)
                             .unwrap();
-                        open.bucket.kick(!mode.commit_log && n % 2 == 0);
+                        open.bucket.request_flush(!mode.commit_log && n % 2 == 0);
                         let mutated = open.sink.wait(cookie).unwrap();
                         assert!(mutated.seqno.get() > 0);
                     }
@@ -267,7 +271,7 @@ fn many_threads_wait_for_many_vbuckets() {
         let count = |timing| open.bucket.timings().snapshot(timing).unwrap().count;
         assert_eq!(count("sync_write_commit_persist_to_majority"), 800);
         if !mode.commit_log {
-            assert_eq!(count("settle_commit"), open.figure("ep_flush_commits"));
+            assert_eq!(count("apply_commit"), open.figure("ep_flush_commits"));
         }
         open.bucket.shutdown();
     }

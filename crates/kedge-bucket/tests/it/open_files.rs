@@ -35,9 +35,9 @@ fn no_more_stay_open_than_bucket_and_node_let() {
             for n in 0..40 {
                 open.set(&format!("key-{n}"), value).unwrap();
             }
-            open.bucket.settle().unwrap();
+            open.bucket.apply().unwrap();
         }
-        assert_eq!(open.figure("ep_settle_commits"), 8);
+        assert_eq!(open.figure("ep_apply_commits"), 8);
         let figures = ["ep_storage_open_files", "ep_storage_handles"];
         assert_eq!(figures.map(|name| open.figure(name)), [stay; 2]);
         open.bucket.shutdown();

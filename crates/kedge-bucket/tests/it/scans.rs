@@ -236,7 +236,7 @@ impl Run {
     }
 
     fn evict(&self) {
-        self.open.bucket.settle().unwrap();
+        self.open.bucket.apply().unwrap();
         let quota_bytes = self.open.bucket.config().quota_bytes;
         let quota = |quota_bytes| BucketChange {
             quota_bytes: Some(quota_bytes),
@@ -244,7 +244,7 @@ impl Run {
         };
         self.open.bucket.update(&quota(1)).unwrap();
         until("all values have left", || {
-            self.open.bucket.settle().unwrap();
+            self.open.bucket.apply().unwrap();
             self.open.figure("ep_num_non_resident") == self.open.figure("curr_items")
         });
         self.open.bucket.update(&quota(quota_bytes)).unwrap();
@@ -272,7 +272,7 @@ fn a_scan_gives_what_there_was_when_it_was_made() {
         for _ in 0..400 {
             match run.random.below(40) {
                 0 => run.evict(),
-                1 => run.open.bucket.settle().unwrap(),
+                1 => run.open.bucket.apply().unwrap(),
                 2..8 => run.begin(),
                 8..20 => run.go_on(),
                 _ => run.change(),
@@ -320,7 +320,7 @@ fn a_scan_after_a_flush_shows_what_was_stored_since() {
         for name in &names[..count] {
             open.set(name, round.to_string().as_bytes()).unwrap();
         }
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
         open.bucket.flush_all(open.ctx()).unwrap();
         for name in &names[..count - 50] {
             open.set(name, b"new").unwrap();

@@ -1,7 +1,7 @@
 //! What the tests share.
 
 use kedge_bucket::{
-    Bucket, BucketConfig, BucketSetup, CompactionPace, Completion, Completions, Cookie, Ctx,
+    Bucket, BucketConfig, BucketSetup, CompactionRate, Completion, Completions, Cookie, Ctx,
     Mutated, Outcome, Read, Recovery, StoreMode, Topology, WarmupBehavior, Write,
 };
 use kedge_disk::{Asked, Disk, DiskError, Observer, Operation, SimDisk};
@@ -132,7 +132,7 @@ pub(crate) fn sim(disk: &SimDisk) -> Place {
     let dir = PathBuf::from("/data/bucket");
     disk.create_dir_all(&dir).unwrap();
     let mut config = BucketConfig::new("test", 4, 1 << 30);
-    config.settle_age_ms = 10_000;
+    config.apply_max_lag_ms = 10_000;
     config.uuid = "00112233445566778899aabbccddeeff".to_owned();
     config.flush_enabled = true;
     config.num_shards = 1;
@@ -294,7 +294,7 @@ impl Place {
         }));
         let (executor, manual) = Manual::new();
         // A rest would be one of the thread that runs the test.
-        self.config.compaction.pace = CompactionPace::Off;
+        self.config.compaction.throttle = CompactionRate::Off;
         self.clock = clock.clone();
         self.executor = executor;
         Steps { clock, manual }
@@ -377,9 +377,9 @@ impl Open {
         };
         match self.store(&write, value)? {
             Outcome::Done(mutated) => Ok(mutated),
-            // Held back, as the disk is behind.
+            // MemoryAdmissionQueue back, as the disk is behind.
             Outcome::Parked => {
-                self.bucket.kick(false);
+                self.bucket.request_flush(false);
                 self.sink.wait(cookie)
             }
         }

@@ -42,7 +42,7 @@ fn varied_history(disk: &SimDisk, done: &mut Done) -> Result<(), LogError> {
             done.acknowledged.append(&mut done.in_flight);
             ends.push((end, done.acknowledged.len()));
             if n % 3 == 0 {
-                prepare(&log.preparer())?;
+                prepare(&log.preallocator())?;
             }
             if n == 9 {
                 log.end_segment()?;
@@ -50,13 +50,13 @@ fn varied_history(disk: &SimDisk, done: &mut Done) -> Result<(), LogError> {
                 done.released = done.acknowledged.len();
                 log.release_before(end);
                 assert_eq!((log.first_lsn(), log.stats().segments), (end, 1));
-                log.preparer().recycle()?;
+                log.preallocator().recycle()?;
             }
             if n == 6 || n == 12 {
                 let (lsn, count) = ends[ends.len() - 3];
                 done.released = count;
                 log.release_before(lsn);
-                prepare(&log.preparer())?;
+                prepare(&log.preallocator())?;
             }
         }
         finish(log, round)?;
@@ -77,7 +77,7 @@ fn steady_history(disk: &SimDisk, done: &mut Done) -> Result<(), LogError> {
             let kept = log.next_lsn();
             log.release_before(kept);
             done.released = done.acknowledged.len() - 1;
-            prepare(&log.preparer())?;
+            prepare(&log.preallocator())?;
         }
     }
     assert!(log.stats().ready_segments > 2, "{:?}", log.stats());

@@ -160,7 +160,7 @@ fn salvage_skips_counts_and_is_remembered() {
     let mut log = opened.log;
     let next = log.next_lsn();
     log.release_before(next);
-    while prepare(&log.preparer()).expect("retire") {}
+    while prepare(&log.preallocator()).expect("retire") {}
     drop(log);
     let opened = open(&disk).expect("open");
     assert_eq!(opened.report.skipped_places, 0);
@@ -271,7 +271,7 @@ fn missing_short_and_foreign_segments_are_named() {
         let mut log = opened.log;
         for lsn in opened.lsns {
             log.release_before(lsn);
-            prepare(&log.preparer()).expect("retire");
+            prepare(&log.preallocator()).expect("retire");
             let disk = disk.fork();
             disk.crash(lsn.0);
             open(&disk).unwrap_or_else(|error| panic!("{problem:?}, {lsn}: {error}"));
@@ -285,7 +285,7 @@ fn missing_short_and_foreign_segments_are_named() {
 fn release_all(disk: &SimDisk) {
     let mut log = open(disk).expect("open").log;
     log.release_before(Lsn(u64::MAX));
-    prepare(&log.preparer()).expect("retire");
+    prepare(&log.preallocator()).expect("retire");
     assert_eq!(segments(disk).len(), 1);
     let stats = log.stats();
     let catalog_bytes = disk.len(&catalog_path()).expect("a catalog");
@@ -385,7 +385,7 @@ fn without(removed: &[u64]) -> (SimDisk, usize) {
     let mut log = open(&disk).expect("open").log;
     let end = log.oldest_end().expect("sealed segments");
     log.release_before(end);
-    prepare(&log.preparer()).expect("retire");
+    prepare(&log.preallocator()).expect("retire");
     for n in 9..17 {
         append(&mut log, &records(n, 2, 1500)).expect("append");
     }

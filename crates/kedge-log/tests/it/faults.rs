@@ -121,7 +121,7 @@ fn no_space_at_any_operation_is_survived() {
                 Err(error) => panic!("operation {number:?}: {error}"),
             }
             if n % 4 == 0 {
-                drop(prepare(&log.preparer()));
+                drop(prepare(&log.preallocator()));
             }
         }
         let operations = disk.operations() - base;
@@ -151,7 +151,7 @@ fn a_ready_segment_is_kept_when_it_could_not_be_used() {
     let disk = SimDisk::new(1);
     let mut log = open(&disk).expect("open").log;
     append(&mut log, &records(1, 1, 3000)).expect("append");
-    prepare(&log.preparer()).expect("prepare");
+    prepare(&log.preallocator()).expect("prepare");
     disk.fail_next(Operation::Write, Fault::NoSpace);
     assert!(
         append(&mut log, &records(2, 1, 3000))
@@ -166,12 +166,12 @@ fn a_ready_segment_is_kept_when_it_could_not_be_used() {
 }
 
 #[test]
-fn a_preparer_that_fails_does_not_hurt_the_log() {
+fn a_preallocator_that_fails_does_not_hurt_the_log() {
     let disk = SimDisk::new(1);
     let mut log = open(&disk).expect("open").log;
     append(&mut log, &records(1, 2, 1000)).expect("append");
-    let preparer = log.preparer();
-    assert!(preparer.is_needed());
+    let preallocator = log.preallocator();
+    assert!(preallocator.is_needed());
     for (op, fault) in [
         (Operation::Create, Fault::NoSpace),
         (Operation::Allocate, Fault::NoSpace),
@@ -180,13 +180,13 @@ fn a_preparer_that_fails_does_not_hurt_the_log() {
         (Operation::Sync, Fault::Io),
     ] {
         disk.fail_next(op, fault);
-        let error = prepare(&preparer).expect_err("ordered");
+        let error = prepare(&preallocator).expect_err("ordered");
         assert_eq!(error.is_no_space(), fault == Fault::NoSpace, "{error}");
         assert_eq!(disk.list(dir()).expect("list").len(), 1, "no litter");
         append(&mut log, &records(2, 1, 10)).expect("append");
     }
-    assert!(prepare(&preparer).expect("now it works"));
-    assert!(!prepare(&preparer).expect("nothing more to do"));
+    assert!(prepare(&preallocator).expect("now it works"));
+    assert!(!prepare(&preallocator).expect("nothing more to do"));
     assert_eq!(log.stats().spares, 1);
 }
 
@@ -259,7 +259,7 @@ fn what_the_system_refuses_is_appended_later() {
         let mut log = open(&disk).expect("open").log;
         append(&mut log, &records(1, 1, 3000)).expect("append");
         if op == Operation::Open {
-            prepare(&log.preparer()).expect("a spare");
+            prepare(&log.preallocator()).expect("a spare");
         }
         // The next batch needs another segment, whose header is the first thing that is written.
         let mut batch = Batch::new();
@@ -299,20 +299,20 @@ fn space_that_is_kept_for_later_is_given_up_when_asked_for() {
     for n in 0..12 {
         last = append(&mut log, &records(n, 1, 7000)).expect("append");
     }
-    let preparer = log.preparer();
-    prepare(&preparer).expect("a spare");
+    let preallocator = log.preallocator();
+    prepare(&preallocator).expect("a spare");
     log.release_before(last);
     let before = disk.used_bytes();
-    let freed = preparer.give_up_space().expect("it works");
+    let freed = preallocator.give_up_space().expect("it works");
     assert_eq!(before - disk.used_bytes(), freed);
     assert!(freed >= 5 * 16384, "{freed}");
-    assert!(!preparer.is_needed(), "nothing is made ready meanwhile");
+    assert!(!preallocator.is_needed(), "nothing is made ready meanwhile");
     assert_eq!(log.stats().spares, 0);
     append(&mut log, &records(13, 1, 7000)).expect("append");
     append(&mut log, &records(14, 1, 7000)).expect("append");
-    assert!(!preparer.is_needed());
-    preparer.go_on();
-    assert!(preparer.is_needed());
-    assert!(prepare(&preparer).expect("now"));
+    assert!(!preallocator.is_needed());
+    preallocator.go_on();
+    assert!(preallocator.is_needed());
+    assert!(prepare(&preallocator).expect("now"));
     assert_eq!(log.stats().spares, 1);
 }

@@ -175,7 +175,7 @@ proptest! {
                     history.extend(records.into_iter().map(|record| (end, record)));
                 }
                 Step::Mark => log.mark().expect("mark"),
-                Step::Prepare => drop(prepare(&log.preparer()).expect("prepare")),
+                Step::Prepare => drop(prepare(&log.preallocator()).expect("prepare")),
                 Step::Release(eighths) => {
                     let first = log.first_lsn().0;
                     released = Lsn(first + (log.next_lsn().0 - first) * eighths / 8);

@@ -13,13 +13,13 @@ fn names(disk: &SimDisk) -> Vec<String> {
 fn segments_grow_fourfold_and_ready_ones_are_used() {
     let disk = SimDisk::new(1);
     let mut log = open_sized(&disk, 8192, 64 << 10);
-    assert!(!log.preparer().is_needed() || log.stats().size_bytes == 8192);
+    assert!(!log.preallocator().is_needed() || log.stats().size_bytes == 8192);
     let mut sizes = vec![log.stats().size_bytes];
     let mut n = 0;
     while log.stats().segments < 5 {
         n += 1;
         append(&mut log, &records(n, 1, 900)).expect("append");
-        prepare(&log.preparer()).expect("prepare");
+        prepare(&log.preallocator()).expect("prepare");
         let stats = log.stats();
         if stats.segments as usize > sizes.len() {
             sizes.push(stats.size_bytes - sizes.iter().sum::<u64>());
@@ -69,16 +69,16 @@ fn log_that_wants_a_segment(disk: &SimDisk) -> Log {
 fn a_segment_is_filled_step_by_step_beside_commits() {
     let disk = SimDisk::new(1);
     let mut log = log_that_wants_a_segment(&disk);
-    let preparer = log.preparer();
+    let preallocator = log.preallocator();
     for n in 0..4 {
-        assert!(preparer.is_needed());
+        assert!(preallocator.is_needed());
         assert_eq!(log.stats().spares, 0, "step {n}");
-        assert_eq!(preparer.step().expect("step"), Step::Filled(512 << 10));
+        assert_eq!(preallocator.step().expect("step"), Step::Filled(512 << 10));
         append(&mut log, &records(2 + n, 1, 100)).expect("append");
         assert_eq!(after_crash(&disk, n as u64).len(), 3 + n + 1);
     }
-    assert_eq!(preparer.step().expect("step"), Step::Nothing);
-    assert!(!preparer.is_needed());
+    assert_eq!(preallocator.step().expect("step"), Step::Nothing);
+    assert!(!preallocator.is_needed());
     let stats = log.stats();
     assert_eq!((stats.spares, stats.prepared_segments), (1, 1));
 }
@@ -94,32 +94,32 @@ fn what_was_begun_is_ended_though_another_segment_came_back() {
     let opened = open_with(&disk, config, RecoveryMode::Strict);
     let mut log = opened.expect("open").log;
     append(&mut log, &records(1, 1, 1000)).expect("append");
-    let preparer = log.preparer();
-    assert_eq!(preparer.step().expect("step"), Step::Filled(512 << 10));
+    let preallocator = log.preallocator();
+    assert_eq!(preallocator.step().expect("step"), Step::Filled(512 << 10));
     assert_eq!(log.stats().spare_bytes, 2 << 20);
     log.end_segment().expect("end");
     append(&mut log, &records(2, 1, 1000)).expect("append");
     log.release_before(log.next_lsn());
-    assert_eq!(preparer.step().expect("step"), Step::Renamed);
+    assert_eq!(preallocator.step().expect("step"), Step::Renamed);
     assert_eq!(log.stats().spares, 1, "enough");
-    assert!(preparer.is_needed());
-    assert!(prepare(&preparer).expect("prepare"));
-    assert!(!preparer.is_needed());
+    assert!(preallocator.is_needed());
+    assert!(prepare(&preallocator).expect("prepare"));
+    assert!(!preallocator.is_needed());
     let stats = log.stats();
     assert_eq!((stats.spares, stats.spare_bytes), (2, 4 << 20));
 }
 
 #[test]
-fn a_stopped_preparer_leaves_nothing_half_done() {
+fn a_stopped_preallocator_leaves_nothing_half_done() {
     for steps in 0..3 {
         let disk = SimDisk::new(1);
         let mut log = log_that_wants_a_segment(&disk);
-        let preparer = log.preparer();
+        let preallocator = log.preallocator();
         for _ in 0..steps {
-            preparer.step().expect("step");
+            preallocator.step().expect("step");
         }
-        preparer.stop();
-        assert_eq!(log.preparer().step().expect("step"), Step::Nothing);
+        preallocator.stop();
+        assert_eq!(log.preallocator().step().expect("step"), Step::Nothing);
         assert_eq!(log.stats().prepared_segments, 0);
         assert_eq!(names(&disk).len(), 1, "{:?}", names(&disk));
         append(&mut log, &records(2, 5, 900)).expect("the log manages without");
@@ -130,14 +130,14 @@ fn a_stopped_preparer_leaves_nothing_half_done() {
 fn a_step_that_fails_begins_the_segment_anew() {
     let disk = SimDisk::new(1);
     let log = log_that_wants_a_segment(&disk);
-    let preparer = log.preparer();
+    let preallocator = log.preallocator();
     for op in [Operation::Write, Operation::Sync] {
-        preparer.step().expect("step");
+        preallocator.step().expect("step");
         disk.fail_next(op, Fault::Io);
-        preparer.step().expect_err("ordered");
+        preallocator.step().expect_err("ordered");
         assert_eq!(names(&disk).len(), 1, "{:?}", names(&disk));
     }
-    assert!(prepare(&preparer).expect("now it works"));
+    assert!(prepare(&preallocator).expect("now it works"));
     assert_eq!(log.stats().spares, 1);
 }
 
@@ -147,7 +147,7 @@ fn an_idle_log_stays_small() {
     let log = open_with(&disk, LogConfig::default(), RecoveryMode::Strict)
         .expect("open")
         .log;
-    assert!(!prepare(&log.preparer()).expect("prepare"));
+    assert!(!prepare(&log.preallocator()).expect("prepare"));
     let catalog_bytes = disk.len(&catalog_path()).expect("a catalog");
     assert_eq!(disk.used_bytes(), (1 << 20) + catalog_bytes);
     // Five of them for the catalog.
@@ -203,8 +203,8 @@ fn released_segments_are_recycled_up_to_a_number_and_leave_no_trace() {
         segments,
         "the files go in the background"
     );
-    let preparer = log.preparer();
-    assert!(prepare(&preparer).expect("retire"));
+    let preallocator = log.preallocator();
+    assert!(prepare(&preallocator).expect("retire"));
     assert_eq!(log.stats().spares, 1, "as many as the configuration keeps");
     assert_eq!(names(&disk).len(), 2);
 
@@ -249,21 +249,24 @@ fn segments_that_are_not_kept_are_used_again_or_cut_step_by_step() {
     let kept = records(3, 1, 1000);
     append(&mut log, &kept).expect("append");
     assert_eq!(log.release_before(log.next_lsn()), 3);
-    let preparer = log.preparer();
-    assert_eq!(preparer.step().expect("step"), Step::Renamed);
+    let preallocator = log.preallocator();
+    assert_eq!(preallocator.step().expect("step"), Step::Renamed);
     assert_eq!((log.stats().spares, names(&disk).len()), (0, 4));
-    assert_eq!(preparer.step().expect("step"), Step::Renamed);
+    assert_eq!(preallocator.step().expect("step"), Step::Renamed);
     assert_eq!((log.stats().spares, names(&disk).len()), (1, 4));
     for left in [6 << 20, 4 << 20, 2 << 20, 0] {
         let bytes = 2 << 20;
-        assert!(preparer.is_needed());
-        assert_eq!(preparer.step().expect("step"), Step::Cut { bytes, left });
+        assert!(preallocator.is_needed());
+        assert_eq!(
+            preallocator.step().expect("step"),
+            Step::Cut { bytes, left }
+        );
         let catalog_bytes = disk.len(&catalog_path()).expect("a catalog");
         assert_eq!(disk.used_bytes(), (8 << 20) + left + catalog_bytes);
         assert_eq!(after_crash(&disk, left), kept);
     }
-    assert_eq!(preparer.step().expect("step"), Step::Nothing);
-    assert!(!preparer.is_needed());
+    assert_eq!(preallocator.step().expect("step"), Step::Nothing);
+    assert!(!preallocator.is_needed());
     assert_eq!(names(&disk).len(), 2);
     assert_eq!(log.stats().prepared_segments, 0, "none was needed");
 }
@@ -275,11 +278,11 @@ fn an_end_removes_at_once_what_is_not_kept() {
     log.end_segment().expect("end");
     append(&mut log, &records(2, 1, 10)).expect("append");
     assert_eq!(log.release_before(log.next_lsn()), 1);
-    let preparer = log.preparer();
-    assert_eq!(preparer.step().expect("step"), Step::Renamed);
+    let preallocator = log.preallocator();
+    assert_eq!(preallocator.step().expect("step"), Step::Renamed);
     assert_eq!(names(&disk).len(), 2);
-    preparer.stop();
-    preparer.recycle().expect("recycle");
+    preallocator.stop();
+    preallocator.recycle().expect("recycle");
     assert_eq!(names(&disk).len(), 1, "{:?}", names(&disk));
 }
 
@@ -288,7 +291,7 @@ fn spares_survive_an_open_and_foreign_files_are_left_alone() {
     let disk = SimDisk::new(1);
     let mut log = open(&disk).expect("open").log;
     append(&mut log, &records(0, 1, 3000)).expect("append");
-    prepare(&log.preparer()).expect("prepare");
+    prepare(&log.preallocator()).expect("prepare");
     for name in [
         "README",
         "spare-1",

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kedge_disk::{Disk, SimDisk};
 use kedge_log::{
-    Batch, Log, LogConfig, LogError, Lsn, RecoveryMode, RecoveryReport, SegmentPreparer, Step,
+    Batch, Log, LogConfig, LogError, Lsn, RecoveryMode, RecoveryReport, SegmentPreallocator, Step,
 };
 use kedge_types::VbId;
 
@@ -83,9 +83,9 @@ pub(crate) fn records(n: usize, count: usize, payload_bytes: usize) -> Vec<Rec> 
 }
 
 /// Does all background work that there is; `true` if there was any.
-pub(crate) fn prepare(preparer: &SegmentPreparer) -> Result<bool, LogError> {
+pub(crate) fn prepare(preallocator: &SegmentPreallocator) -> Result<bool, LogError> {
     let mut did_something = false;
-    while preparer.step()? != Step::Nothing {
+    while preallocator.step()? != Step::Nothing {
         did_something = true;
     }
     Ok(did_something)

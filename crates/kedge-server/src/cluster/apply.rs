@@ -10,7 +10,7 @@ use kedge_types::VbId;
 use serde_json::Value;
 
 use super::ClusterNode;
-use super::duties::{Duties, Told};
+use super::reconciler::{Reconciler, ReportedPositions};
 use crate::registry::RegistryError;
 use crate::replication::{Peer, Source};
 
@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// What is known of a bucket of the map.
 struct Known {
-    duties: Duties,
+    reconciler: Reconciler,
     /// What the replicator was told last.
     plan: Vec<Source>,
     /// Its identity and its settings in the map that was followed last.
@@ -165,7 +165,7 @@ fn ensure(
 
 fn know(bucket: &MapBucket, config: &BucketConfig, is_new: bool, done: &mut Done) {
     let known = Known {
-        duties: Duties::new(is_new),
+        reconciler: Reconciler::new(is_new),
         plan: Vec::new(),
         uuid: config.uuid.clone(),
         settings: bucket.settings.clone(),
@@ -192,24 +192,26 @@ fn assign(
     known: &mut Known,
     ask: &mut BTreeSet<u16>,
 ) -> bool {
-    let Known { duties, plan, .. } = known;
+    let Known {
+        reconciler, plan, ..
+    } = known;
     let own = match positions(opened) {
         Ok(own) => own,
         // It ends; the server does too.
         Err(_) => return true,
     };
     let none: Vec<Option<Position>> = Vec::new();
-    let heard: Vec<(u16, NodePositions)> = node
+    let status: Vec<(u16, NodePositions)> = node
         .peers
         .iter()
         .flatten()
-        .filter_map(|peer| Some((peer.number, peer.heard.lock().positions.clone()?)))
+        .filter_map(|peer| Some((peer.number, peer.status.lock().positions.clone()?)))
         .collect();
-    let told: Told<'_> = heard
+    let told: ReportedPositions<'_> = status
         .iter()
         .map(|(number, buckets)| (*number, &**buckets.get(&bucket.name).unwrap_or(&none)))
         .collect();
-    let step = duties.step(bucket, node.me, &told, &own);
+    let step = reconciler.step(bucket, node.me, &told, &own);
     ask.extend(step.ask);
     if !step.assign.is_empty() {
         // Of one that was failed over the copies stay, for the day on which it is back.
@@ -236,7 +238,7 @@ fn assign(
             Ok(refused) => tracing::error!(
                 bucket = bucket.name,
                 vbuckets = refused.len(),
-                "vBuckets are set aside and cannot do their part in the cluster"
+                "vBuckets are quarantined and cannot do their part in the cluster"
             ),
             Err(status) => {
                 tracing::error!(
@@ -255,7 +257,7 @@ fn assign(
             }
         }
     }
-    node.replicate(&bucket.name, duties, plan);
+    node.replicate(&bucket.name, reconciler, plan);
     step.waiting > 0
 }
 
@@ -298,8 +300,8 @@ impl ClusterNode {
     /// Makes the first map of a new cluster: the first node of the file does, once all others said that they have none.
     fn begin_cluster(&self) {
         let has_none = |peer: &super::Peer| {
-            let heard = peer.heard.lock();
-            let about = heard.about.as_ref();
+            let status = peer.status.lock();
+            let about = status.about.as_ref();
             about.is_some_and(|(about, _)| about.revision.is_none())
         };
         if self.me != 0 || !self.peers.iter().flatten().all(has_none) {
@@ -325,8 +327,8 @@ impl ClusterNode {
     }
 
     /// Has the bucket's vBuckets follow those of other nodes.
-    fn replicate(&self, bucket: &str, duties: &Duties, plan: &mut Vec<Source>) {
-        let takeovers = duties.takeovers();
+    fn replicate(&self, bucket: &str, reconciler: &Reconciler, plan: &mut Vec<Source>) {
+        let takeovers = reconciler.takeovers();
         let source = |(number, vbuckets): (u16, Vec<u16>)| {
             let taken = vbuckets.iter().filter(|vb| takeovers.contains(vb));
             let entry = self.file.nodes.get(usize::from(number))?;
@@ -340,7 +342,7 @@ impl ClusterNode {
                 vbuckets: vbuckets.into_iter().map(VbId).collect(),
             })
         };
-        let mut sources = duties.sources();
+        let mut sources = reconciler.sources();
         if let Some(fenced) = self.fenced() {
             sources.remove(&fenced);
         }

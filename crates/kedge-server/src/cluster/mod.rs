@@ -15,10 +15,10 @@
 
 mod apply;
 mod change;
-mod duties;
 mod fence;
 mod moves;
 mod peer;
+mod reconciler;
 mod replicas;
 mod status;
 mod store;
@@ -89,7 +89,7 @@ pub struct ClusterNode {
     peers: Vec<Option<Peer>>,
     current: Mutex<Current>,
     wake: Condvar,
-    /// Held while a change is made.
+    /// AppliedState while a change is made.
     changing: Mutex<()>,
     /// A node that is about to be failed over, and until when it is not followed.
     fenced: Mutex<Option<(u16, std::time::Instant)>>,
@@ -216,7 +216,7 @@ impl ClusterNode {
         self.file.replicas
     }
 
-    /// The map that is followed; `None` until a first start has heard of one.
+    /// The map that is followed; `None` until a first start has status of one.
     pub(crate) fn map(&self) -> Option<Arc<ClusterMap>> {
         self.current.lock().map.clone()
     }

@@ -27,9 +27,9 @@ pub(crate) struct About {
     pub(crate) applied: Option<Revision>,
 }
 
-/// What was heard of another node.
+/// What was status of another node.
 #[derive(Debug, Default)]
-pub(super) struct Heard {
+pub(super) struct PeerStatus {
     /// What it said last, and when; `None` when it did not answer when it was asked last.
     pub(super) about: Option<(About, Instant)>,
     /// How far its copies are; `None` when it was not asked since they were last wanted.
@@ -41,7 +41,7 @@ pub(super) struct Heard {
     trouble: String,
 }
 
-impl Heard {
+impl PeerStatus {
     /// Returns whether it answered when it was asked last, and not too long before `now`: one that hangs while it is asked has not
     /// answered yet.
     fn is_reached(&self, now: Instant) -> bool {
@@ -55,7 +55,7 @@ pub(super) struct Peer {
     pub(super) number: u16,
     pub(super) name: String,
     client: HttpClient,
-    pub(super) heard: Mutex<Heard>,
+    pub(super) status: Mutex<PeerStatus>,
     wake: Condvar,
 }
 
@@ -80,45 +80,45 @@ impl Peer {
             number,
             name: name.to_owned(),
             client,
-            heard: Mutex::default(),
+            status: Mutex::default(),
             wake: Condvar::new(),
         }
     }
 
     /// Asks it at once.
     pub(super) fn poke(&self) {
-        self.heard.lock().poked = true;
+        self.status.lock().poked = true;
         self.wake.notify_all();
     }
 
     /// Has its positions asked for, unless they are already.
     pub(super) fn want_positions_once(&self) {
-        let mut heard = self.heard.lock();
-        if !heard.wants_positions {
-            heard.wants_positions = true;
-            heard.poked = true;
+        let mut status = self.status.lock();
+        if !status.wants_positions {
+            status.wants_positions = true;
+            status.poked = true;
             self.wake.notify_all();
         }
     }
 
     /// Forgets what is known of its positions.
     pub(super) fn forget_positions(&self) {
-        self.heard.lock().positions = None;
+        self.status.lock().positions = None;
     }
 
     /// Whether it answered when it was last asked.
     pub(super) fn is_up(&self) -> bool {
-        self.heard.lock().about.is_some()
+        self.status.lock().about.is_some()
     }
 
     /// Returns whether it can be reached, as far as is known now.
     pub(super) fn is_reached(&self) -> bool {
-        self.heard.lock().is_reached(Instant::now())
+        self.status.lock().is_reached(Instant::now())
     }
 
     /// Notes that it has just answered in the middle of something longer.
     fn is_heard(&self) {
-        if let Some((_, at)) = &mut self.heard.lock().about {
+        if let Some((_, at)) = &mut self.status.lock().about {
             *at = Instant::now();
         }
     }
@@ -214,28 +214,28 @@ impl Peer {
 
     /// Notes what came of asking.
     fn note(&self, asked: Result<About, PeerError>) {
-        let mut heard = self.heard.lock();
+        let mut status = self.status.lock();
         let trouble = match asked {
             Ok(about) => {
-                if heard.about.is_none() {
+                if status.about.is_none() {
                     tracing::info!(node = self.name, "another node answers");
                 }
-                heard.about = Some((about, Instant::now()));
+                status.about = Some((about, Instant::now()));
                 String::new()
             }
             Err(error) => {
-                heard.about = None;
+                status.about = None;
                 error.to_string()
             }
         };
-        if !trouble.is_empty() && trouble != heard.trouble {
+        if !trouble.is_empty() && trouble != status.trouble {
             tracing::warn!(
                 node = self.name,
                 why = trouble,
                 "another node does not answer"
             );
         }
-        heard.trouble = trouble;
+        status.trouble = trouble;
     }
 }
 
@@ -252,16 +252,16 @@ pub(super) fn run(node: &Weak<ClusterNode>, number: u16) {
         if news {
             node.poke();
         }
-        let mut heard = peer.heard.lock();
-        if !heard.poked {
-            let pause = if heard.wants_positions && heard.about.is_some() {
+        let mut status = peer.status.lock();
+        if !status.poked {
+            let pause = if status.wants_positions && status.about.is_some() {
                 LOADING_PAUSE
             } else {
                 ASK_INTERVAL
             };
-            peer.wake.wait_for(&mut heard, pause);
+            peer.wake.wait_for(&mut status, pause);
         }
-        heard.poked = false;
+        status.poked = false;
     }
 }
 
@@ -281,13 +281,13 @@ fn exchange(node: &ClusterNode, peer: &Peer) -> Result<About, PeerError> {
     }
     // What a node has by another map says nothing.
     let is_of_map = about.revision == node.revision();
-    let wants_positions = is_of_map && peer.heard.lock().wants_positions;
+    let wants_positions = is_of_map && peer.status.lock().wants_positions;
     // One that loads has none yet, and is asked again.
     if wants_positions && let Ok(positions) = peer.positions() {
-        let mut heard = peer.heard.lock();
-        heard.positions = Some(positions);
-        heard.wants_positions = false;
-        drop(heard);
+        let mut status = peer.status.lock();
+        status.positions = Some(positions);
+        status.wants_positions = false;
+        drop(status);
         node.poke();
     }
     Ok(about)
@@ -310,16 +310,16 @@ mod tests {
             revision: None,
             applied: None,
         };
-        let mut heard = Heard {
+        let mut status = PeerStatus {
             about: Some((about, answered)),
-            ..Heard::default()
+            ..PeerStatus::default()
         };
         for (after_ms, is_reached) in [(0, true), (1_500, true), (1_801, false), (2_000, false)] {
             let now = answered + Duration::from_millis(after_ms);
-            assert_eq!(heard.is_reached(now), is_reached, "{after_ms} ms");
+            assert_eq!(status.is_reached(now), is_reached, "{after_ms} ms");
         }
         // Refused, or no answer in time: that is known at once.
-        heard.about = None;
-        assert!(!heard.is_reached(answered));
+        status.about = None;
+        assert!(!status.is_reached(answered));
     }
 }

@@ -12,7 +12,7 @@ use kedge_bucket::{Bucket, CollectionFigures};
 use kedge_types::{CollectionId, Manifest, Scope, ScopeId, Seqno, Status, VbId};
 
 use super::stat::{Each, vbucket_number};
-use super::stat_steps::{Told, Walk};
+use super::stat_steps::{StatStep, Walk};
 use crate::session::{Rights, Session};
 
 /// What the user may see: all that is open, or what the manifest has of it.
@@ -85,7 +85,7 @@ struct Current {
 ///
 /// # Errors
 /// `NoBucket`, `AccessDenied`; `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
-pub(super) fn group(session: &Session, name: &str, argument: Option<&str>) -> Told {
+pub(super) fn group(session: &Session, name: &str, argument: Option<&str>) -> StatStep {
     let bucket = session.bucket_somewhere(Rights::STATS)?.clone();
     let manifest = bucket.manifest();
     let left = match argument {

@@ -9,7 +9,7 @@ use kedge_bucket::{Bucket, CollectionFigures, CollectionOps, VbState};
 use kedge_types::{Collection, CollectionId, Manifest, Scope, ScopeId, Seqno, Status, VbId};
 
 use super::stat::Each;
-use super::stat_steps::{Told, Walk, of_vbuckets};
+use super::stat_steps::{StatStep, Walk, of_vbuckets};
 use crate::session::{Failure, Rights, Session};
 
 /// What is asked for.
@@ -126,7 +126,12 @@ fn rows(prefix: &str, figures: &CollectionFigures, each: Each<'_>) {
 }
 
 /// A group by its name.
-pub(super) fn group(session: &Session, name: &str, argument: Option<&str>, each: Each<'_>) -> Told {
+pub(super) fn group(
+    session: &Session,
+    name: &str,
+    argument: Option<&str>,
+    each: Each<'_>,
+) -> StatStep {
     let bucket = session.bucket_somewhere(Rights::STATS)?;
     // What the user may not know of is answered like what is not there.
     let manifest = session.visible(&bucket.manifest());
@@ -186,7 +191,7 @@ pub(super) fn group(session: &Session, name: &str, argument: Option<&str>, each:
 ///
 /// # Errors
 /// `NoBucket`, `AccessDenied`; `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
-pub(super) fn manifest(session: &Session, argument: Option<&str>, each: Each<'_>) -> Told {
+pub(super) fn manifest(session: &Session, argument: Option<&str>, each: Each<'_>) -> StatStep {
     let bucket = session.bucket_somewhere(Rights::STATS)?;
     let manifest = session.visible(&bucket.manifest());
     if argument.is_none() {

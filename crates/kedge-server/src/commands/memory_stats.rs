@@ -13,14 +13,14 @@ use kedge_types::VbId;
 use kedge_types::limits::STAT_COUNTED_ITEMS_MAX;
 
 use super::stat::{Each, state_name_of};
-use super::stat_steps::{Told, of_vbuckets};
+use super::stat_steps::{StatStep, of_vbuckets};
 use crate::histogram::{self, Style};
 
 /// `checkpoint`: the changes that a vBucket keeps for the disk and for streams.
 ///
 /// # Errors
 /// `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
-pub(super) fn checkpoint(bucket: &Arc<Bucket>, argument: Option<&str>, each: Each<'_>) -> Told {
+pub(super) fn checkpoint(bucket: &Arc<Bucket>, argument: Option<&str>, each: Each<'_>) -> StatStep {
     let streams = bucket.stream_figures();
     let look = |bucket: &Bucket, vb| Some((state(bucket, vb)?, bucket.checkpoint_figures(vb)?));
     of_vbuckets(bucket, argument, each, look, move |vb, found, each| {
@@ -77,7 +77,7 @@ fn stream_cursor(stream: &StreamFigures, each: Each<'_>) {
 ///
 /// # Errors
 /// As [`checkpoint`].
-pub(super) fn hash(bucket: &Arc<Bucket>, argument: Option<&str>, each: Each<'_>) -> Told {
+pub(super) fn hash(bucket: &Arc<Bucket>, argument: Option<&str>, each: Each<'_>) -> StatStep {
     let look = |bucket: &Bucket, vb| {
         let reported = bucket.hash_figures(vb, false)?;
         let items = reported.documents + reported.tombstones;

@@ -57,12 +57,12 @@ pub(crate) use stat_timings::StatTimings;
 pub(crate) use subdoc::{Changing, Looking};
 
 use crate::output::Output;
-use crate::session::{Composer, Failure, Flight, ReplyKind, Rights, Session, Turn};
+use crate::session::{Composer, Failure, InFlightRequest, ReplyKind, Rights, Session, SessionTurn};
 
 /// A command being executed.
 pub(crate) struct Command<'c, 't, 'r> {
     pub(crate) session: &'c mut Session,
-    pub(crate) turn: &'c mut Turn<'t>,
+    pub(crate) turn: &'c mut SessionTurn<'t>,
     pub(crate) out: &'c mut Output,
     pub(crate) request: &'c Request<'r>,
     pub(crate) composer: Composer,
@@ -161,7 +161,7 @@ impl Target<'_> {
 /// See [`Command::tells_end`].
 pub(crate) fn tells_end(
     session: &Session,
-    turn: &Turn<'_>,
+    turn: &SessionTurn<'_>,
 ) -> impl FnOnce(Result<(), Status>) + Send + use<> {
     let completions = turn.shared.registry.completions().clone();
     let cookie = session.next_cookie();
@@ -283,7 +283,7 @@ impl<'r> Command<'_, '_, 'r> {
     /// [`Self::park`], to be answered in a way that the opcode does not tell alone.
     pub(crate) fn park_as(&mut self, kind: ReplyKind) -> Done {
         let alone = self.infos.barrier || !self.opcode.is_reorderable();
-        let flight = Flight {
+        let flight = InFlightRequest {
             opcode: self.opcode,
             opaque: self.request.opaque,
             kind,

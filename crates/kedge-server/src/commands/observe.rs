@@ -11,7 +11,7 @@ use kedge_types::{Cas, Datatype, VbId};
 use super::complete::unexpected;
 use super::{Command, Done};
 use crate::output::Output;
-use crate::session::{Ended, Failure, Flight, ReplyKind, Rights, Session, Turn};
+use crate::session::{Ended, Failure, InFlightRequest, ReplyKind, Rights, Session, SessionTurn};
 
 /// An OBSERVE that waits for the disk.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ fn push(asked: ObservedKey<'_>, (state, cas): Seen, value: &mut Vec<u8>) {
 
 fn look(
     session: &Session,
-    turn: &Turn<'_>,
+    turn: &SessionTurn<'_>,
     asked: ObservedKey<'_>,
 ) -> Result<Outcome<Seen>, Failure> {
     let key = session.key(asked.key)?;
@@ -86,7 +86,7 @@ pub(super) fn keys(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
 /// What the client is told instead of success.
 pub(crate) fn observed(
     session: &mut Session,
-    turn: &mut Turn<'_>,
+    turn: &mut SessionTurn<'_>,
     ended: Ended,
     mut observing: Box<Observing>,
     completion: Completion,
@@ -104,7 +104,7 @@ pub(crate) fn observed(
         match look(session, turn, ObservedKey { vb: *vb, key })? {
             Outcome::Done(next) => seen = next,
             Outcome::Parked => {
-                let flight = Flight {
+                let flight = InFlightRequest {
                     opcode: ended.opcode,
                     opaque: ended.opaque,
                     kind: ReplyKind::Observe(observing),

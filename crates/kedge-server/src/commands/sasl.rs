@@ -15,7 +15,7 @@ use crate::inbox::Login;
 use crate::login::LoginJob;
 use crate::metrics::Metrics;
 use crate::output::Output;
-use crate::session::{Composer, Failure, ReplyKind, Session, Turn};
+use crate::session::{Composer, Failure, ReplyKind, Session, SessionTurn};
 use crate::shared::Shared;
 
 /// Refuses to talk of logins to memcached clients while there is nobody who could log in, as memcached without SASL does.
@@ -153,7 +153,7 @@ pub(crate) fn submit_login(
     message: Zeroizing<Vec<u8>>,
 ) {
     let job = LoginJob {
-        cookie: session.id().cookie(session.flights.next_slot()),
+        cookie: session.id().cookie(session.in_flight.next_slot()),
         address: session.peer.ip(),
         users: shared.users.read(),
         mechanism,
@@ -168,7 +168,7 @@ pub(crate) fn submit_login(
 /// `AuthError`, without saying why: an unknown user must look like a wrong password.
 pub(crate) fn take_login(
     session: &mut Session,
-    turn: &mut Turn<'_>,
+    turn: &mut SessionTurn<'_>,
     login: Login,
 ) -> Result<Step, Status> {
     match &login.step {
@@ -207,7 +207,7 @@ pub(crate) fn take_login(
 /// As [`take_login`].
 pub(crate) fn logged_in(
     session: &mut Session,
-    turn: &mut Turn<'_>,
+    turn: &mut SessionTurn<'_>,
     composer: &Composer,
     login: Login,
     out: &mut Output,

@@ -11,7 +11,7 @@ use kedge_types::{Status, VbId};
 use super::dcp_stats::StreamFormat;
 use super::key_stats::{self, KeyGroup};
 use super::node_stats::{self, node};
-use super::stat_steps::{Form, Told, Walk, answer, of_vbuckets};
+use super::stat_steps::{Form, StatStep, Walk, answer, of_vbuckets};
 use super::stat_timings::TimedGroup;
 use super::{
     Command, Done, collection_details, collection_stats, dcp_stats, memcached_stats, memory_stats,
@@ -142,7 +142,7 @@ pub(crate) fn group_stats(
     Ok((timed, rest))
 }
 
-fn known_group(session: &Session, shared: &Shared, asked: Asked<'_>, each: Each<'_>) -> Told {
+fn known_group(session: &Session, shared: &Shared, asked: Asked<'_>, each: Each<'_>) -> StatStep {
     let mut words = asked.group.split_ascii_whitespace();
     let name = words.next().unwrap_or_default();
     let argument = words.next();
@@ -353,7 +353,7 @@ const fn vendor_name(timing: Timing) -> &'static str {
             "sync_write_commit_majority_and_persist_on_master"
         }
         Timing::LogBatchItems => "logBatchCount",
-        Timing::SettleBatchItems => "settleBatchCount",
+        Timing::ApplyBatchItems => "applyBatchCount",
         Timing::FsReadSize => "fsReadSize",
         Timing::FsWriteSize => "fsWriteSize",
         other => other.name(),
@@ -377,7 +377,7 @@ fn vbuckets(
     argument: Option<&str>,
     each: Each<'_>,
     show: impl Fn(&VbFigures, Each<'_>) + Send + 'static,
-) -> Told {
+) -> StatStep {
     let look = Bucket::vbucket_figures;
     of_vbuckets(bucket, argument, each, look, move |_, figures, each| {
         show(&figures, each);
@@ -427,8 +427,8 @@ fn vbucket_details(figures: &VbFigures, each: &mut dyn FnMut(&str, &str)) {
         ("queue_size", figures.queued as u64),
         ("high_seqno", figures.high_seqno.get()),
         ("persisted_seqno", figures.persisted_seqno.get()),
-        ("settled_seqno", figures.settled_seqno.get()),
-        ("unsettled_items", figures.unsettled as u64),
+        ("applied_seqno", figures.applied_seqno.get()),
+        ("unapplied_items", figures.unapplied as u64),
         ("max_visible_seqno", figures.visible_seqno.get()),
         ("purge_seqno", figures.purge_seqno.get()),
         ("open_checkpoint_id", figures.checkpoint),

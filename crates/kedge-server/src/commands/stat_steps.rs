@@ -16,7 +16,7 @@ use std::sync::Arc;
 use super::stat::{Asked, Each, group_stats, vbucket_number};
 use super::stat_timings::TimedGroup;
 use crate::output::Output;
-use crate::session::{Failure, Session, Turn};
+use crate::session::{Failure, Session, SessionTurn};
 use crate::text_exec::write_status;
 
 /// The rest of a group of statistics: each call makes some of its lines, and returns whether there are more.
@@ -73,7 +73,7 @@ impl Walk {
 }
 
 /// What became of a group that was asked for: all was told, or there is more.
-pub(crate) type Told = Result<Option<Walk>, Failure>;
+pub(crate) type StatStep = Result<Option<Walk>, Failure>;
 
 /// The walk over all vBuckets of a bucket that shows what a look finds; of one that an argument names, that is shown at
 /// once.
@@ -86,7 +86,7 @@ pub(super) fn of_vbuckets<F>(
     each: Each<'_>,
     look: impl Fn(&Bucket, VbId) -> Option<F> + Send + 'static,
     mut show: impl FnMut(VbId, F, Each<'_>) + Send + 'static,
-) -> Told {
+) -> StatStep {
     if let Some(argument) = argument {
         let vb = vbucket_number(argument)?;
         show(vb, look(bucket, vb).ok_or(Status::NotMyVbucket)?, each);
@@ -171,7 +171,7 @@ pub(crate) struct Answer {
 /// As [`group_stats`]; nothing was composed then.
 pub(crate) fn answer(
     session: &mut Session,
-    turn: &mut Turn<'_>,
+    turn: &mut SessionTurn<'_>,
     asked: Asked<'_>,
     form: Form,
     out: &mut Output,
@@ -207,7 +207,7 @@ pub(crate) fn answer(
 impl Session {
     /// Makes lines of the answer to STAT that is under way, as long as the output has room and the turn lasts. Returns
     /// the answer when it has ended.
-    fn tell(&mut self, turn: &Turn<'_>, out: &mut Output) -> Option<Box<Answer>> {
+    fn tell(&mut self, turn: &SessionTurn<'_>, out: &mut Output) -> Option<Box<Answer>> {
         let mut answer = self.telling.take()?;
         let shared = turn.shared;
         let began_ns = shared.clock.mono_ns();
@@ -239,7 +239,7 @@ impl Session {
     }
 
     /// Goes on with the answer to STAT that is under way.
-    pub(crate) fn go_on_telling(&mut self, turn: &mut Turn<'_>, out: &mut Output) {
+    pub(crate) fn go_on_telling(&mut self, turn: &mut SessionTurn<'_>, out: &mut Output) {
         let Some(answer) = self.tell(turn, out) else {
             return;
         };

@@ -10,7 +10,7 @@ use kedge_bucket::{Bucket, CompactPhase, FileFigures, Timing};
 use kedge_types::{Status, VbId};
 
 use super::stat::Each;
-use super::stat_steps::{Told, Walk};
+use super::stat_steps::{StatStep, Walk};
 use crate::histogram::{self, Style};
 use crate::session::Failure;
 
@@ -28,7 +28,7 @@ fn all(bucket: &Bucket) -> impl Iterator<Item = VbId> + Send + use<> {
 ///
 /// # Errors
 /// `Invalid` for another argument.
-pub(super) fn disk_info(bucket: &Arc<Bucket>, argument: Option<&str>) -> Told {
+pub(super) fn disk_info(bucket: &Arc<Bucket>, argument: Option<&str>) -> StatStep {
     let detailed = match argument {
         None => false,
         Some("detail") => true,
@@ -124,8 +124,8 @@ pub(super) fn kv_store(bucket: &Arc<Bucket>, each: Each<'_>) -> Walk {
 
 /// The histograms of the store.
 const STORE_TIMINGS: [(&str, Timing); 9] = [
-    ("rw_0:commit", Timing::SettleCommit),
-    ("rw_0:saveDocCount", Timing::SettleBatchItems),
+    ("rw_0:commit", Timing::ApplyCommit),
+    ("rw_0:saveDocCount", Timing::ApplyBatchItems),
     ("rw_0:compact", Timing::Compaction),
     ("rw_0:readTime", Timing::BgLoad),
     ("rw_0:fsReadTime", Timing::FsRead),

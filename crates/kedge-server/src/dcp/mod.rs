@@ -27,7 +27,7 @@ use kedge_types::{Seqno, Status, VbId};
 use crate::cookie::ConnectionId;
 use crate::dcp::connections::Registered;
 use crate::dcp::mailbox::Mailbox;
-use crate::session::{Failure, Rights, Turn};
+use crate::session::{Failure, Rights, SessionTurn};
 
 /// Streams fill the output up to this many bytes: what is in the output delays replies and changes of other streams.
 const FILL_BYTES: usize = 256 << 10;
@@ -56,7 +56,7 @@ impl DcpSession {
         bucket: &Arc<Bucket>,
         rights: Rights,
         features: kedge_protocol::binary::Features,
-        turn: &Turn<'_>,
+        turn: &SessionTurn<'_>,
     ) -> Result<Self, Failure> {
         let limits = &turn.shared.limits;
         let config = ProducerConfig {
@@ -103,7 +103,7 @@ impl DcpSession {
     /// The connection has to be closed.
     pub(crate) fn on_request(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &SessionTurn<'_>,
         rights: Rights,
         map: impl FnOnce() -> Vec<u8>,
         request: &Request<'_>,
@@ -123,7 +123,7 @@ impl DcpSession {
     /// The connection has to be closed.
     pub(crate) fn on_reply(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &SessionTurn<'_>,
         reply: &ReplyFrame<'_>,
     ) -> Result<(), Disconnect> {
         let todo = self.producer.on_reply(turn.now.mono_ns, reply)?;
@@ -135,7 +135,7 @@ impl DcpSession {
 
     fn carry_out(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &SessionTurn<'_>,
         rights: Rights,
         map: impl FnOnce() -> Vec<u8>,
         todo: Todo,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{FrontEnd, Gone};
-use crate::session::Turn;
+use crate::session::SessionTurn;
 
 /// Limits of time are looked at no more often than this.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
@@ -21,20 +21,20 @@ impl FrontEnd {
     }
 
     /// Closes connections that met a limit of time, and finds out when the next one may.
-    pub(super) fn sweep(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn sweep(&mut self, turn: &mut SessionTurn<'_>) {
         let shared = turn.shared;
         let now_ns = turn.last_ns;
         self.sweep_ns = None;
         let mut late = Vec::new();
         let mut due = Vec::new();
         let mut next = None;
-        for (slot, seat) in &self.seats {
-            match seat.connection.session.timer_ns() {
+        for (slot, entry) in &self.connections {
+            match entry.connection.session.timer_ns() {
                 Some(at) if at <= now_ns => due.push(slot),
                 Some(at) => next = Some(next.map_or(at, |next: u64| next.min(at))),
                 None => {}
             }
-            match seat.connection.deadline(&shared.limits) {
+            match entry.connection.deadline(&shared.limits) {
                 Some((at, what)) if at <= now_ns => late.push((slot, what)),
                 Some((at, _)) => next = Some(next.map_or(at, |next: u64| next.min(at))),
                 None => {}

@@ -4,15 +4,15 @@ use kedge_bucket::{Completion, Cookie};
 use kedge_executor::{Context, Next, TaskSpec};
 use mio::{Interest, Token};
 
-use super::{FrontEnd, Gone, Seat, abort_on_panic};
+use super::{ConnectionSlot, FrontEnd, Gone, abort_on_panic};
 use crate::connection::Connection;
 use crate::cookie::ConnectionId;
 use crate::inbox::{Accepted, Login, Message, Port};
-use crate::session::{Flow, Returned, Session, Turn, Work};
+use crate::session::{Flow, OffloadedWork, Returned, Session, SessionTurn};
 use crate::tasks::LONG_COMMAND;
 
 impl FrontEnd {
-    pub(super) fn read_inbox(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn read_inbox(&mut self, turn: &mut SessionTurn<'_>) {
         let mut messages = std::mem::take(&mut self.messages);
         self.front_ends.inbox(self.thread).take(&mut messages);
         for message in messages.drain(..) {
@@ -26,14 +26,14 @@ impl FrontEnd {
                 Message::Returned(returned) => self.returned(*returned, turn),
                 Message::Room(id, room) => match self.find_connection(id) {
                     Some(slot) => {
-                        self.seats[slot].connection.take_room(room);
+                        self.connections[slot].connection.take_room(room);
                         self.tell(slot);
                     }
                     None => turn.shared.request_memory.give_back(room, &self.front_ends),
                 },
                 Message::StreamsReady(id) => {
                     if let Some(slot) = self.find_connection(id) {
-                        self.seats[slot].connection.session.on_streams_ready();
+                        self.connections[slot].connection.session.on_streams_ready();
                         self.tell(slot);
                     }
                 }
@@ -52,10 +52,10 @@ impl FrontEnd {
         self.messages = messages;
         let told = std::mem::take(&mut self.told);
         for &slot in &told {
-            if let Some(seat) = self.seats.get_mut(slot)
-                && seat.connection.queued_again
+            if let Some(entry) = self.connections.get_mut(slot)
+                && entry.connection.queued_again
             {
-                seat.connection.queued_again = false;
+                entry.connection.queued_again = false;
                 self.serve(slot, turn);
             }
         }
@@ -68,7 +68,7 @@ impl FrontEnd {
     /// Closes a connection to make room for others.
     fn evict(&mut self, id: ConnectionId) {
         if let Some(slot) = self.find_connection(id) {
-            let session = &self.seats[slot].connection.session;
+            let session = &self.connections[slot].connection.session;
             if session.newcomer.is_some() {
                 tracing::debug!(peer = %session.peer, "closing a connection without a login to make room for another");
                 self.close(slot, &Gone::Ended);
@@ -78,15 +78,15 @@ impl FrontEnd {
 
     /// Serves the connection when the inbox was read, once for all that it was told.
     pub(super) fn tell(&mut self, slot: usize) {
-        if let Some(seat) = self.seats.get_mut(slot)
-            && !seat.connection.queued_again
+        if let Some(entry) = self.connections.get_mut(slot)
+            && !entry.connection.queued_again
         {
-            seat.connection.queued_again = true;
+            entry.connection.queued_again = true;
             self.told.push(slot);
         }
     }
 
-    fn welcome(&mut self, accepted: Accepted, turn: &mut Turn<'_>) {
+    fn welcome(&mut self, accepted: Accepted, turn: &mut SessionTurn<'_>) {
         let metrics = &turn.shared.metrics;
         if self.stopping {
             metrics.closed(accepted.port == Port::Memcached);
@@ -98,7 +98,7 @@ impl FrontEnd {
             peer,
             local,
         } = accepted;
-        let entry = self.seats.vacant_entry();
+        let entry = self.connections.vacant_entry();
         let slot = entry.key();
         let interest = Interest::READABLE | Interest::WRITABLE;
         if let Err(error) = self
@@ -118,13 +118,13 @@ impl FrontEnd {
         let mut session = Session::new(id, port, local, peer, turn.shared);
         session.note_login(&turn.shared.newcomers);
         let connection = Connection::new(stream, session, turn.now.mono_ns);
-        entry.insert(Seat {
+        entry.insert(ConnectionSlot {
             generation: id.generation,
             connection,
         });
         metrics
             .thread(self.thread)
-            .set_connections(self.seats.len());
+            .set_connections(self.connections.len());
         // The client may have sent something before the socket was registered.
         self.tell(slot);
     }
@@ -137,19 +137,19 @@ impl FrontEnd {
 
     fn find_connection(&self, id: ConnectionId) -> Option<usize> {
         let slot = id.slot as usize;
-        let seat = self.seats.get(slot)?;
-        (seat.generation == id.generation).then_some(slot)
+        let entry = self.connections.get(slot)?;
+        (entry.generation == id.generation).then_some(slot)
     }
 
-    fn completed(&mut self, cookie: Cookie, completion: Completion, turn: &mut Turn<'_>) {
+    fn completed(&mut self, cookie: Cookie, completion: Completion, turn: &mut SessionTurn<'_>) {
         if let Some((slot, command)) = self.find(cookie) {
-            let connection = &mut self.seats[slot].connection;
+            let connection = &mut self.connections[slot].connection;
             if connection.is_away() {
                 let later = Message::Completed(cookie, completion);
                 return connection.deferred.push(later);
             }
             if connection.session.ends_long(command, &completion) {
-                connection.lend(Work::Completion(command, completion), turn);
+                connection.lend(OffloadedWork::Completion(command, completion), turn);
                 return self.send_off(slot);
             }
             self.answer(slot, |connection| {
@@ -160,9 +160,9 @@ impl FrontEnd {
         }
     }
 
-    fn logged_in(&mut self, cookie: Cookie, login: Option<Login>, turn: &mut Turn<'_>) {
+    fn logged_in(&mut self, cookie: Cookie, login: Option<Login>, turn: &mut SessionTurn<'_>) {
         if let Some((slot, command)) = self.find(cookie) {
-            let connection = &mut self.seats[slot].connection;
+            let connection = &mut self.connections[slot].connection;
             if connection.is_away() {
                 let later = Message::LoggedIn(cookie, login.map(Box::new));
                 return connection.deferred.push(later);
@@ -176,14 +176,14 @@ impl FrontEnd {
     }
 
     /// A session is back from a task: what came for it meanwhile follows.
-    fn returned(&mut self, mut returned: Returned, turn: &mut Turn<'_>) {
-        for bucket in returned.kicks.drain(..) {
-            turn.kick(&bucket);
+    fn returned(&mut self, mut returned: Returned, turn: &mut SessionTurn<'_>) {
+        for bucket in returned.flush_requests.drain(..) {
+            turn.request_flush(&bucket);
         }
         let Some(slot) = self.find_connection(returned.id) else {
             return;
         };
-        let connection = &mut self.seats[slot].connection;
+        let connection = &mut self.connections[slot].connection;
         let goes_on = connection.take_back(returned);
         connection.session.refresh(turn.shared);
         if !goes_on || connection.session.is_over() {
@@ -206,7 +206,7 @@ impl FrontEnd {
 
     /// Gives a connection's loan to a task.
     pub(super) fn send_off(&mut self, slot: usize) {
-        let mut loan = self.seats[slot].connection.loan.take();
+        let mut loan = self.connections[slot].connection.loan.take();
         let pools = self.shared.pools.clone();
         let (thread, front_ends) = (self.thread, self.front_ends.clone());
         let shared = self.shared.clone();
@@ -227,7 +227,7 @@ impl FrontEnd {
     }
 
     fn answer(&mut self, slot: usize, compose: impl FnOnce(&mut Connection) -> Flow) {
-        let connection = &mut self.seats[slot].connection;
+        let connection = &mut self.connections[slot].connection;
         connection.borrow_output(&mut self.outputs);
         if compose(connection) == Flow::Close {
             self.close(slot, &Gone::Ended);
@@ -236,11 +236,11 @@ impl FrontEnd {
         }
     }
 
-    fn push_maps(&mut self, turn: &mut Turn<'_>) {
+    fn push_maps(&mut self, turn: &mut SessionTurn<'_>) {
         self.refresh_if_changed(turn.shared);
         let mut pushed = Vec::new();
-        for (slot, seat) in &mut self.seats {
-            let connection = &mut seat.connection;
+        for (slot, entry) in &mut self.connections {
+            let connection = &mut entry.connection;
             connection.borrow_output(&mut self.outputs);
             connection
                 .session

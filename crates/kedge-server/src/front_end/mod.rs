@@ -22,11 +22,11 @@ use mio::event::Event;
 use mio::{Events, Poll, Token};
 use slab::Slab;
 
-use crate::connection::{Connection, Lent, OutputPool, Verdict};
+use crate::connection::{Connection, OutputPool, ThreadBuffers, Verdict};
 use crate::inbox::{FrontEnds, Message};
 use crate::limits::RECEIVE_BUFFER_BYTES;
 use crate::metrics::Metrics;
-use crate::session::Turn;
+use crate::session::SessionTurn;
 use crate::shared::Shared;
 use reads::{RING, Reads};
 
@@ -49,7 +49,7 @@ enum Gone {
 }
 
 /// A slot's connection, and how many were there before it.
-struct Seat {
+struct ConnectionSlot {
     generation: u32,
     connection: Connection,
 }
@@ -60,14 +60,14 @@ pub(crate) struct FrontEnd {
     poll: Poll,
     front_ends: Arc<FrontEnds>,
     shared: Arc<Shared>,
-    seats: Slab<Seat>,
+    connections: Slab<ConnectionSlot>,
     generation: u32,
     /// Slots of connections that want another go.
     again: Vec<usize>,
     /// Slots of connections that were told something by a message and are to be served.
     told: Vec<usize>,
     messages: Vec<Message>,
-    kicks: Vec<Arc<Bucket>>,
+    flush_requests: Vec<Arc<Bucket>>,
     /// `None` where the system has no such reads.
     reads: Option<Reads>,
     receive: Box<[u8]>,
@@ -105,12 +105,12 @@ impl FrontEnd {
             poll,
             reads,
             front_ends,
-            seats: Slab::new(),
+            connections: Slab::new(),
             generation: 0,
             again: Vec::new(),
             told: Vec::new(),
             messages: Vec::new(),
-            kicks: Vec::new(),
+            flush_requests: Vec::new(),
             receive: vec![0; RECEIVE_BUFFER_BYTES].into(),
             outputs: OutputPool::default(),
             turn: 0,
@@ -136,8 +136,8 @@ impl FrontEnd {
             self.front_ends.inbox(self.thread).awake();
             self.take_turn(&shared, &events);
         }
-        for seat in self.seats.drain() {
-            let kind = seat.connection.session.kind();
+        for entry in self.connections.drain() {
+            let kind = entry.connection.session.kind();
             self.shared
                 .metrics
                 .closed(kind == ConnectionKind::Memcached);
@@ -146,7 +146,7 @@ impl FrontEnd {
     }
 
     fn is_over(&self) -> bool {
-        self.aborting || (self.stopping && self.seats.is_empty())
+        self.aborting || (self.stopping && self.connections.is_empty())
     }
 
     /// How long the poll may wait: not at all while there is something to do.
@@ -186,9 +186,9 @@ impl FrontEnd {
     }
 
     fn take_turn(&mut self, shared: &Shared, events: &Events) {
-        let mut kicks = std::mem::take(&mut self.kicks);
+        let mut flush_requests = std::mem::take(&mut self.flush_requests);
         let now = shared.now();
-        let mut turn = Turn {
+        let mut turn = SessionTurn {
             shared,
             thread: self.thread,
             now,
@@ -196,7 +196,7 @@ impl FrontEnd {
             until_ns: u64::MAX,
             longest: None,
             lends: true,
-            kicks: &mut kicks,
+            flush_requests: &mut flush_requests,
         };
         self.turn += 1;
         self.active = 0;
@@ -221,36 +221,37 @@ impl FrontEnd {
         if self.stopping {
             self.drain_streams(&mut turn);
         }
-        kicks.clear();
-        self.kicks = kicks;
+        flush_requests.clear();
+        self.flush_requests = flush_requests;
     }
 
-    fn on_event(&mut self, event: &Event, turn: &mut Turn<'_>) {
+    fn on_event(&mut self, event: &Event, turn: &mut SessionTurn<'_>) {
         let slot = event.token().0;
-        let Some(seat) = self.seats.get_mut(slot) else {
+        let Some(entry) = self.connections.get_mut(slot) else {
             return;
         };
         // An error is found out by the receive that it makes fail.
         let ending = event.is_read_closed() || event.is_error();
-        seat.connection
+        entry
+            .connection
             .on_ready(event.is_readable(), event.is_writable(), ending);
         self.serve(slot, turn);
     }
 
-    fn go_again(&mut self, slot: usize, turn: &mut Turn<'_>) {
-        if let Some(seat) = self.seats.get_mut(slot)
-            && seat.connection.queued_again
+    fn go_again(&mut self, slot: usize, turn: &mut SessionTurn<'_>) {
+        if let Some(entry) = self.connections.get_mut(slot)
+            && entry.connection.queued_again
         {
-            seat.connection.queued_again = false;
+            entry.connection.queued_again = false;
             self.serve(slot, turn);
         }
     }
 
-    fn serve(&mut self, slot: usize, turn: &mut Turn<'_>) {
-        let Some(seat) = self.seats.get_mut(slot) else {
+    fn serve(&mut self, slot: usize, turn: &mut SessionTurn<'_>) {
+        let Some(entry) = self.connections.get_mut(slot) else {
             return;
         };
-        let connection = &mut seat.connection;
+        let connection = &mut entry.connection;
         if connection.last_turn != self.turn {
             connection.last_turn = self.turn;
             self.active += 1;
@@ -259,7 +260,7 @@ impl FrontEnd {
                 self.solo_turns = 0;
             }
         }
-        let mut lent = Lent {
+        let mut lent = ThreadBuffers {
             receive: &mut self.receive,
             outputs: &mut self.outputs,
             metrics: turn.shared.metrics.thread(self.thread),
@@ -269,10 +270,10 @@ impl FrontEnd {
         let (longest, _) = turn.longest.unwrap_or(("none", 0));
         let peer = connection.session.peer;
         self.check_time(turn, began_ns, longest, Some(peer));
-        let Some(seat) = self.seats.get_mut(slot) else {
+        let Some(entry) = self.connections.get_mut(slot) else {
             return;
         };
-        let connection = &mut seat.connection;
+        let connection = &mut entry.connection;
         match verdict {
             Verdict::Wait => {}
             Verdict::Lend => return self.send_off(slot),
@@ -302,25 +303,25 @@ impl FrontEnd {
     }
 
     fn close(&mut self, slot: usize, why: &Gone) {
-        let Some(mut seat) = self.seats.try_remove(slot) else {
+        let Some(mut entry) = self.connections.try_remove(slot) else {
             return;
         };
-        seat.connection.leave_room(&self.shared);
+        entry.connection.leave_room(&self.shared);
         let metrics = &self.shared.metrics;
         match why {
             Gone::Ended => {}
             Gone::Malformed => Metrics::count(&metrics.malformed),
             Gone::TimedOut(what) => {
                 Metrics::count(&metrics.timed_out);
-                tracing::debug!(peer = %seat.connection.session.peer, "closing a connection that {what}");
+                tracing::debug!(peer = %entry.connection.session.peer, "closing a connection that {what}");
             }
         }
         // Closing the socket takes it out of the poll in any case.
         let _ = self
             .poll
             .registry()
-            .deregister(seat.connection.stream_mut());
-        let session = &mut seat.connection.session;
+            .deregister(entry.connection.stream_mut());
+        let session = &mut entry.connection.session;
         metrics.closed(session.kind() == ConnectionKind::Memcached);
         if let Some(newcomer) = session.newcomer.take() {
             self.shared.newcomers.leave(newcomer);
@@ -328,13 +329,13 @@ impl FrontEnd {
         self.shared.client_addresses.disconnected(session.peer.ip());
         metrics
             .thread(self.thread)
-            .set_connections(self.seats.len());
+            .set_connections(self.connections.len());
     }
 
     /// Counts a stretch of work that others had to wait for too long, and logs some of them.
     fn check_time(
         &self,
-        turn: &Turn<'_>,
+        turn: &SessionTurn<'_>,
         began_ns: u64,
         command: &'static str,
         peer: Option<SocketAddr>,
@@ -354,19 +355,19 @@ impl FrontEnd {
     }
 
     /// Commits what was parked, and answers what that completed.
-    fn commit(&mut self, turn: &mut Turn<'_>) {
+    fn commit(&mut self, turn: &mut SessionTurn<'_>) {
         self.solo_turns = if self.active == 1 {
             self.solo_turns.saturating_add(1)
         } else {
             0
         };
         let lead = self.solo_turns > SOLO_TURNS && self.again.is_empty();
-        while !turn.kicks.is_empty() {
-            for bucket in turn.kicks.drain(..) {
+        while !turn.flush_requests.is_empty() {
+            for bucket in turn.flush_requests.drain(..) {
                 if let Some(reads) = &mut self.reads {
                     reads.take(self.thread, &bucket);
                 }
-                bucket.kick(lead);
+                bucket.request_flush(lead);
             }
             if let Some(reads) = &mut self.reads {
                 reads.go_on();
@@ -385,9 +386,9 @@ impl FrontEnd {
         self.registry_generation = generation;
         self.users = users;
         let mut over = Vec::new();
-        for (slot, seat) in &mut self.seats {
-            seat.connection.session.refresh(shared);
-            if seat.connection.session.is_over() {
+        for (slot, entry) in &mut self.connections {
+            entry.connection.session.refresh(shared);
+            if entry.connection.session.is_over() {
                 over.push(slot);
             }
         }

@@ -2,7 +2,7 @@
 
 use super::FrontEnd;
 use crate::connection::Connection;
-use crate::session::Turn;
+use crate::session::SessionTurn;
 
 impl FrontEnd {
     pub(super) fn stop(&mut self) {
@@ -15,9 +15,9 @@ impl FrontEnd {
     /// Lets connections finish. Gives their slots.
     fn drain(&mut self, which: impl Fn(&Connection) -> bool) -> Vec<usize> {
         let mut slots = Vec::new();
-        for (slot, seat) in &mut self.seats {
-            if which(&seat.connection) {
-                seat.connection.drain();
+        for (slot, entry) in &mut self.connections {
+            if which(&entry.connection) {
+                entry.connection.drain();
                 slots.push(slot);
             }
         }
@@ -25,7 +25,7 @@ impl FrontEnd {
     }
 
     /// The server stops. Replicas are served until no other connection is left: clients wait for what they acknowledge.
-    pub(super) fn drain_streams(&mut self, turn: &mut Turn<'_>) {
+    pub(super) fn drain_streams(&mut self, turn: &mut SessionTurn<'_>) {
         let shared = turn.shared;
         let open = shared
             .metrics

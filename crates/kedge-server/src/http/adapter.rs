@@ -129,7 +129,7 @@ impl Buckets for BucketRegistry {
             .reset_vbucket(self.ctx(), vb)
             .map_err(|status| match status {
                 Status::Invalid => BucketsError::Refused(format!(
-                    "vBucket {vb} is not set aside: it has its file, and stays as it is; if that is damaged and takes no \
+                    "vBucket {vb} is not quarantined: it has its file, and stays as it is; if that is damaged and takes no \
                      changes, rebuild it with: kedge compact {name} --vb {vb} --wait"
                 )),
                 other => refused(&bucket, other),

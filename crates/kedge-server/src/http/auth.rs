@@ -18,7 +18,7 @@ use super::call::Arrival;
 use super::places::Standing;
 use super::reply::Reply;
 use crate::audit::{Event, What};
-use crate::login::Turn;
+use crate::login::CheckTurn;
 
 /// A user whose password was right.
 #[derive(Clone, Debug)]
@@ -149,9 +149,9 @@ async fn verify(
     }
     let (tell, told) = oneshot::channel();
     let name = id.to_owned();
-    let check = move |turn: Turn| {
+    let check = move |turn: CheckTurn| {
         // Who has gone meanwhile costs nobody's time.
-        let is_due = turn == Turn::Come && !tell.is_closed();
+        let is_due = turn == CheckTurn::Come && !tell.is_closed();
         // The other end may have gone by now.
         let _ = tell.send(is_due.then(|| users.verify_password(&name, &password)));
     };

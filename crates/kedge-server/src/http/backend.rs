@@ -111,10 +111,10 @@ pub trait Buckets: Send + Sync + 'static {
         name: &str,
         request: &CompactionRequest,
     ) -> Result<CompactionTicket, BucketsError>;
-    /// Gives up the file of a vBucket that was set aside, see [`kedge_bucket::Bucket::reset_vbucket`].
+    /// Gives up the file of a vBucket that was quarantined, see [`kedge_bucket::Bucket::reset_vbucket`].
     ///
     /// # Errors
-    /// `NotFound`, `Refused` for a vBucket that there is not or that is not set aside, `Temporary`.
+    /// `NotFound`, `Refused` for a vBucket that there is not or that is not quarantined, `Temporary`.
     fn reset_vbucket(&self, name: &str, vb: VbId) -> Result<VbReset, BucketsError>;
     /// Ends all compactions of a bucket, and says how many there were.
     ///

@@ -204,7 +204,7 @@ pub(crate) async fn flush(call: Call, Path(name): Path<String>) -> Handled {
     done()
 }
 
-/// `POST .../controller/resetVbucket`, with `vbucket`: the file of a vBucket that is set aside is given up. The path is
+/// `POST .../controller/resetVbucket`, with `vbucket`: the file of a vBucket that is quarantined is given up. The path is
 /// Kedge's own.
 pub(crate) async fn reset_vbucket(call: Call, Path(name): Path<String>, form: Form) -> Handled {
     call.bucket(&name, Privilege::Manage)?;

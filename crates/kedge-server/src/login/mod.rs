@@ -31,7 +31,7 @@ use crate::tasks::AUTHENTICATION;
 
 /// What becomes of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum CheckTurn {
     /// It is its turn: the work is done in the call.
     Come,
     /// Too many wait, or the server stops: the client is told to try again.
@@ -39,7 +39,7 @@ pub(crate) enum Turn {
 }
 
 /// The work of a check; called once, whichever way it goes.
-pub(crate) type Check = Box<dyn FnOnce(Turn) + Send>;
+pub(crate) type Check = Box<dyn FnOnce(CheckTurn) + Send>;
 
 type Queue = Mutex<FairQueue<Check>>;
 
@@ -86,7 +86,7 @@ impl PasswordChecks {
 
     /// Hands over the check of a password that came from `address` for `user`.
     ///
-    /// When too many wait, this one or one of those that wait for the greediest client is called with [`Turn::Never`],
+    /// When too many wait, this one or one of those that wait for the greediest client is called with [`CheckTurn::Never`],
     /// on the calling thread.
     pub(crate) fn submit(&self, address: IpAddr, user: &str, check: Check) {
         let (is_first, displaced) = {
@@ -95,12 +95,12 @@ impl PasswordChecks {
             (queue.len() == 1 && displaced.is_none(), displaced)
         };
         if let Some(displaced) = displaced {
-            displaced(Turn::Never);
+            displaced(CheckTurn::Never);
         }
         if is_first && !self.executor.wake(self.task) {
             // The server stops: who was added meanwhile is told, too.
             while let Some(check) = self.pop().0 {
-                check(Turn::Never);
+                check(CheckTurn::Never);
             }
         }
     }
@@ -136,7 +136,7 @@ fn work_one(queue: &Queue) -> Next {
     let Some(check) = check else {
         return Next::Sleep;
     };
-    abort_on_panic(|| check(Turn::Come));
+    abort_on_panic(|| check(CheckTurn::Come));
     if is_last { Next::Sleep } else { Next::Again }
 }
 
@@ -157,18 +157,18 @@ pub(crate) struct LoginJob {
 }
 
 impl LoginJob {
-    fn end(self, turn: Turn, front_ends: &Weak<FrontEnds>) {
+    fn end(self, turn: CheckTurn, front_ends: &Weak<FrontEnds>) {
         let Some(front_ends) = front_ends.upgrade() else {
             return;
         };
         let login = match turn {
-            Turn::Come => {
+            CheckTurn::Come => {
                 let (users, message) = (&self.users, &self.message);
                 let (session, step) =
                     ServerSession::start(users, self.mechanism, message, random_nonce);
                 Some(Box::new(Login { session, step }))
             }
-            Turn::Never => None,
+            CheckTurn::Never => None,
         };
         let thread = ConnectionId::of(self.cookie).0.thread;
         front_ends.send(thread, Message::LoggedIn(self.cookie, login));

@@ -13,7 +13,7 @@ use mio::net::TcpStream;
 
 use super::backoff::Backoff;
 use super::input::Input;
-use super::status::Board;
+use super::status::LinkStatusCell;
 use super::streams::{Back, Streams};
 use super::{Identity, Peer};
 use crate::output::Output;
@@ -84,7 +84,7 @@ pub(super) struct Link {
     pub(super) streams: Streams,
     pub(super) stage: Stage,
     pub(super) backoff: Backoff,
-    pub(super) board: Board,
+    pub(super) board: LinkStatusCell,
 }
 
 impl Live {

@@ -37,11 +37,11 @@ use parking_lot::Mutex;
 use crate::inbox::Inbox;
 use crate::registry::BucketRegistry;
 use dial::DialError;
-use status::Boards;
+use status::ReplicationStatus;
 use thread::{WAKER, Work};
 
 /// What the thread is told.
-pub(crate) enum Told {
+pub(crate) enum LinkMessage {
     /// This node's name, and how it logs in.
     Identity(Identity),
     /// Where the vBuckets of a bucket come from.
@@ -89,8 +89,8 @@ pub(crate) type Heir = Arc<dyn Fn(&str, VbId) + Send + Sync>;
 
 /// Makes vBuckets follow those of other nodes.
 pub struct Replicator {
-    inbox: Arc<Inbox<Told>>,
-    boards: Arc<Boards>,
+    inbox: Arc<Inbox<LinkMessage>>,
+    status_board: Arc<ReplicationStatus>,
     thread: Mutex<Thread>,
 }
 
@@ -118,22 +118,22 @@ impl Replicator {
     ) -> io::Result<Self> {
         let poll = Poll::new()?;
         let inbox = Arc::new(Inbox::new(Waker::new(poll.registry(), WAKER)?));
-        let boards = Arc::new(Boards::default());
+        let status_board = Arc::new(ReplicationStatus::default());
         let work = Work::new(
             poll,
             inbox.clone(),
             registry.clone(),
             clock.clone(),
-            boards.clone(),
+            status_board.clone(),
         );
         Ok(Self {
             inbox,
-            boards,
+            status_board,
             thread: Mutex::new(Thread::NotNeeded(Box::new(work))),
         })
     }
 
-    fn tell(&self, told: Told) {
+    fn tell(&self, told: LinkMessage) {
         self.inbox.send([told]);
         let mut thread = self.thread.lock();
         *thread = match std::mem::replace(&mut *thread, Thread::Ended) {
@@ -152,40 +152,40 @@ impl Replicator {
 
     /// Says who this node is to its peers. Connections that there are end.
     pub fn set_identity(&self, identity: Identity) {
-        self.tell(Told::Identity(identity));
+        self.tell(LinkMessage::Identity(identity));
     }
 
     /// Says who hears of vBuckets that were taken over.
     pub(crate) fn set_heir(&self, heir: Heir) {
-        self.tell(Told::Heir(heir));
+        self.tell(LinkMessage::Heir(heir));
     }
 
     /// Says where the vBuckets of a bucket come from. What was said of the bucket before holds no more: vBuckets that are
     /// not in the plan are not followed. Returns at once; [`Replicator::status`] tells what comes of it.
     pub fn set_plan(&self, bucket: &str, sources: Vec<Source>) {
         let bucket = bucket.to_owned();
-        self.tell(Told::Plan { bucket, sources });
+        self.tell(LinkMessage::Plan { bucket, sources });
     }
 
     /// What every connection and its vBuckets do, as of a moment ago.
     #[must_use]
     pub fn status(&self) -> Vec<LinkStatus> {
-        self.boards.read()
+        self.status_board.read()
     }
 
     /// Waits until there is no connection to a peer. `false`: there still is when the time is up.
     pub(crate) fn wait_gone(&self, peer: &str, patience: Duration) -> bool {
-        self.boards.wait_gone(peer, patience)
+        self.status_board.wait_gone(peer, patience)
     }
 
     /// Calls `each` with the name and value of every figure of all connections together.
     pub(crate) fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
-        self.boards.stats(each);
+        self.status_board.stats(each);
     }
 
     /// Ends all connections, and the thread.
     pub(crate) fn stop(&self) {
-        self.inbox.send([Told::Stop]);
+        self.inbox.send([LinkMessage::Stop]);
         let thread = std::mem::replace(&mut *self.thread.lock(), Thread::Ended);
         if let Thread::Runs(thread) = thread {
             // A panic ends the process, so there is none to hear of.
@@ -197,22 +197,24 @@ impl Replicator {
 /// How a bucket reaches the thread.
 struct Sink {
     bucket: u64,
-    inbox: Arc<Inbox<Told>>,
+    inbox: Arc<Inbox<LinkMessage>>,
 }
 
 impl ReplicaSink for Sink {
     fn acknowledge(&self, acks: &mut Vec<(VbId, Seqno)>) {
         let bucket = self.bucket;
-        let told = acks.drain(..).map(|(vb, prepared)| Told::Acknowledge {
-            bucket,
-            vb,
-            prepared,
-        });
+        let told = acks
+            .drain(..)
+            .map(|(vb, prepared)| LinkMessage::Acknowledge {
+                bucket,
+                vb,
+                prepared,
+            });
         self.inbox.send(told);
     }
 
     fn room(&self) {
         let bucket = self.bucket;
-        self.inbox.send([Told::Room { bucket }]);
+        self.inbox.send([LinkMessage::Room { bucket }]);
     }
 }

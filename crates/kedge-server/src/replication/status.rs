@@ -106,20 +106,20 @@ impl Totals {
 }
 
 /// What one link shows of itself.
-pub(super) type Board = Arc<Mutex<LinkStatus>>;
+pub(super) type LinkStatusCell = Arc<Mutex<LinkStatus>>;
 
 /// What all links show.
 #[derive(Default)]
-pub(super) struct Boards {
+pub(super) struct ReplicationStatus {
     /// With the name of the peer.
-    boards: Mutex<Vec<(String, Board)>>,
-    /// Told when one is taken down.
+    status_board: Mutex<Vec<(String, LinkStatusCell)>>,
+    /// LinkMessage when one is taken down.
     changed: Condvar,
     pub(super) totals: Arc<Totals>,
 }
 
-impl Boards {
-    pub(super) fn put_up(&self, bucket: &str, peer: &Peer) -> Board {
+impl ReplicationStatus {
+    pub(super) fn put_up(&self, bucket: &str, peer: &Peer) -> LinkStatusCell {
         let board = Arc::new(Mutex::new(LinkStatus {
             bucket: bucket.to_owned(),
             peer: peer.clone(),
@@ -130,12 +130,14 @@ impl Boards {
             bytes: 0,
             vbuckets: BTreeMap::new(),
         }));
-        self.boards.lock().push((peer.name.clone(), board.clone()));
+        self.status_board
+            .lock()
+            .push((peer.name.clone(), board.clone()));
         board
     }
 
-    pub(super) fn take_down(&self, board: &Board) {
-        self.boards
+    pub(super) fn take_down(&self, board: &LinkStatusCell) {
+        self.status_board
             .lock()
             .retain(|(_, kept)| !Arc::ptr_eq(kept, board));
         self.changed.notify_all();
@@ -143,16 +145,19 @@ impl Boards {
 
     /// Waits until there is no link to a peer. `false`: there still is when the time is up.
     pub(super) fn wait_gone(&self, peer: &str, patience: Duration) -> bool {
-        let mut boards = self.boards.lock();
-        let is_there =
-            |boards: &mut Vec<(String, Board)>| boards.iter().any(|(name, _)| name == peer);
-        let wait = self.changed.wait_while_for(&mut boards, is_there, patience);
+        let mut status_board = self.status_board.lock();
+        let is_there = |status_board: &mut Vec<(String, LinkStatusCell)>| {
+            status_board.iter().any(|(name, _)| name == peer)
+        };
+        let wait = self
+            .changed
+            .wait_while_for(&mut status_board, is_there, patience);
         !wait.timed_out()
     }
 
     pub(super) fn read(&self) -> Vec<LinkStatus> {
-        let boards = self.boards.lock().clone();
-        boards
+        let status_board = self.status_board.lock().clone();
+        status_board
             .iter()
             .map(|(_, board)| board.lock().clone())
             .collect()
@@ -160,9 +165,9 @@ impl Boards {
 
     /// Calls `each` with the name and value of every figure of all links together.
     pub(super) fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
-        let boards = self.boards.lock().clone();
+        let status_board = self.status_board.lock().clone();
         let (mut up, mut vbuckets, mut following, mut behind) = (0, 0, 0, 0);
-        for (_, board) in &boards {
+        for (_, board) in &status_board {
             let board = board.lock();
             up += u64::from(board.connected);
             vbuckets += board.vbuckets.len() as u64;
@@ -174,7 +179,7 @@ impl Boards {
         let load = |total: &AtomicU64| total.load(Ordering::Relaxed);
         let totals = &self.totals;
         for (name, value) in [
-            ("replication_links", boards.len() as u64),
+            ("replication_links", status_board.len() as u64),
             ("replication_links_up", up),
             ("replication_vbuckets", vbuckets),
             ("replication_following", following),

@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use kedge_bucket::Received;
-use kedge_bucket::{Bucket, NotTaken, RolledBack, VbState};
+use kedge_bucket::{ApplyError, Bucket, RolledBack, VbState};
 use kedge_replication::{Consumer, Event, StreamFlags};
 use kedge_types::{Seqno, Status, VbId};
 
 use super::backoff::Backoff;
-use super::status::{Board, StreamPhase, StreamStatus, Totals};
-use super::{Peer, Told};
+use super::status::{LinkStatusCell, StreamPhase, StreamStatus, Totals};
+use super::{LinkMessage, Peer};
 use crate::inbox::Inbox;
 
 /// Changes of a vBucket are given to the bucket when they are so many, at the latest.
@@ -73,8 +73,8 @@ pub(super) struct Back<'l> {
 pub(super) struct Streams {
     link: u64,
     peer: Peer,
-    inbox: Arc<Inbox<Told>>,
-    board: Board,
+    inbox: Arc<Inbox<LinkMessage>>,
+    board: LinkStatusCell,
     totals: Arc<Totals>,
     streams: BTreeMap<VbId, Stream>,
     /// In the order in which it came.
@@ -93,8 +93,8 @@ impl Streams {
     pub(super) fn new(
         link: u64,
         peer: Peer,
-        inbox: Arc<Inbox<Told>>,
-        board: Board,
+        inbox: Arc<Inbox<LinkMessage>>,
+        board: LinkStatusCell,
         totals: Arc<Totals>,
     ) -> Self {
         Self {
@@ -379,7 +379,7 @@ impl Streams {
         let (asked, still) = (stream.asked, stream.still());
         let (link, inbox) = (self.link, self.inbox.clone());
         bucket.begin_takeover_step(vb, still, move |result| {
-            inbox.send([Told::StateSet {
+            inbox.send([LinkMessage::StateSet {
                 link,
                 vb,
                 asked,
@@ -432,7 +432,7 @@ impl Streams {
         let (link, inbox) = (self.link, self.inbox.clone());
         let still = stream.still();
         bucket.begin_rollback(vb, to, still, move |result| {
-            inbox.send([Told::RolledBack { link, vb, result }]);
+            inbox.send([LinkMessage::RolledBack { link, vb, result }]);
         });
     }
 
@@ -473,7 +473,7 @@ impl Streams {
         bucket: &Bucket,
         now_ns: u64,
         vb: VbId,
-        why: NotTaken,
+        why: ApplyError,
         back: &mut Back<'_>,
     ) {
         tracing::warn!(

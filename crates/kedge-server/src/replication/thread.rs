@@ -15,9 +15,9 @@ use mio::{Events, Interest, Poll, Token};
 use super::backoff::Backoff;
 use super::dial::{DialError, dial};
 use super::link::{Link, Live, Lost, Next, Stage};
-use super::status::{Boards, Totals};
+use super::status::{ReplicationStatus, Totals};
 use super::streams::Streams;
-use super::{Heir, Identity, Peer, Sink, Source, Told};
+use super::{Heir, Identity, LinkMessage, Peer, Sink, Source};
 use crate::inbox::Inbox;
 use crate::registry::BucketRegistry;
 
@@ -41,10 +41,10 @@ struct Target {
 
 pub(super) struct Work {
     poll: Poll,
-    inbox: Arc<Inbox<Told>>,
+    inbox: Arc<Inbox<LinkMessage>>,
     registry: Arc<BucketRegistry>,
     clock: Arc<SystemClock>,
-    boards: Arc<Boards>,
+    status_board: Arc<ReplicationStatus>,
     identity: Option<Arc<Identity>>,
     heir: Option<Heir>,
     targets: BTreeMap<String, Target>,
@@ -56,24 +56,24 @@ pub(super) struct Work {
     look_ns: u64,
     /// Links to be served in this turn.
     due: BTreeSet<u64>,
-    messages: Vec<Told>,
+    messages: Vec<LinkMessage>,
     stopping: bool,
 }
 
 impl Work {
     pub(super) fn new(
         poll: Poll,
-        inbox: Arc<Inbox<Told>>,
+        inbox: Arc<Inbox<LinkMessage>>,
         registry: Arc<BucketRegistry>,
         clock: Arc<SystemClock>,
-        boards: Arc<Boards>,
+        status_board: Arc<ReplicationStatus>,
     ) -> Self {
         Self {
             poll,
             inbox,
             registry,
             clock,
-            boards,
+            status_board,
             identity: None,
             heir: None,
             targets: BTreeMap::new(),
@@ -160,7 +160,7 @@ impl Work {
         let lead = busy == 1 && items <= LEAD_ITEMS_MAX && again.is_empty();
         if busy > 0 {
             for bucket in self.targets.values().filter_map(|t| t.bucket.as_ref()) {
-                bucket.kick_received(lead);
+                bucket.flush_received(lead);
             }
             self.read_inbox();
         }
@@ -173,7 +173,7 @@ impl Work {
         let mut answered = BTreeSet::new();
         for message in messages.drain(..) {
             match message {
-                Told::Acknowledge {
+                LinkMessage::Acknowledge {
                     bucket,
                     vb,
                     prepared,
@@ -185,30 +185,30 @@ impl Work {
                         answered.insert(*id);
                     }
                 }
-                Told::Room { bucket } => self.on_room(bucket),
-                Told::Identity(identity) => self.on_identity(identity),
-                Told::Plan { bucket, sources } => self.on_plan(&bucket, sources),
-                Told::Dialed {
+                LinkMessage::Room { bucket } => self.on_room(bucket),
+                LinkMessage::Identity(identity) => self.on_identity(identity),
+                LinkMessage::Plan { bucket, sources } => self.on_plan(&bucket, sources),
+                LinkMessage::Dialed {
                     link,
                     attempt,
                     result,
                 } => self.on_dialed(link, attempt, *result),
-                Told::RolledBack { link, vb, result } => {
+                LinkMessage::RolledBack { link, vb, result } => {
                     let now_ns = self.now_ns();
                     if let Some(link) = self.links.get_mut(&link) {
                         link.streams.on_rolled_back(vb, result, now_ns);
                     }
                     self.due.insert(link);
                 }
-                Told::StateSet {
+                LinkMessage::StateSet {
                     link,
                     vb,
                     asked,
                     state,
                     result,
                 } => self.on_state_set(link, vb, asked, state, result),
-                Told::Heir(heir) => self.heir = Some(heir),
-                Told::Stop => self.stopping = true,
+                LinkMessage::Heir(heir) => self.heir = Some(heir),
+                LinkMessage::Stop => self.stopping = true,
             }
         }
         self.messages = messages;
@@ -278,7 +278,7 @@ impl Work {
             .name("kedge-dial".to_owned())
             .spawn(move || {
                 let result = Box::new(dial(&peer, &bucket, &identity));
-                inbox.send([Told::Dialed {
+                inbox.send([LinkMessage::Dialed {
                     link: id,
                     attempt,
                     result,
@@ -311,7 +311,7 @@ impl Work {
                 let why = why.to_string();
                 tracing::debug!(bucket = link.name, peer = %link.peer, why, "cannot replicate yet");
                 link.board.lock().last_error = Some(why);
-                Totals::add(&self.boards.totals.failures, 1);
+                Totals::add(&self.status_board.totals.failures, 1);
                 link.stage = Stage::Resting(link.backoff.after(now_ns));
                 return;
             }
@@ -330,7 +330,7 @@ impl Work {
                     board.connected = true;
                     board.connects += 1;
                 }
-                Totals::add(&self.boards.totals.connects, 1);
+                Totals::add(&self.status_board.totals.connects, 1);
                 link.stage = Stage::Live(Box::new(live));
                 self.due.insert(id);
             }
@@ -350,7 +350,7 @@ impl Work {
             board.connected = false;
             board.last_error = Some(why.to_string());
         }
-        Totals::add(&self.boards.totals.failures, 1);
+        Totals::add(&self.status_board.totals.failures, 1);
         link.streams.on_lost(link.bucket.as_deref(), now_ns);
         if let Stage::Live(live) = &link.stage
             && now_ns.saturating_sub(live.since_ns) >= LASTED_NS
@@ -449,7 +449,7 @@ impl Work {
 
     fn new_link(&mut self, name: &str, peer: Peer) -> u64 {
         let id = self.take_id();
-        let board = self.boards.put_up(name, &peer);
+        let board = self.status_board.put_up(name, &peer);
         let bucket = self.targets.get(name).and_then(|t| t.bucket.clone());
         let link = Link {
             streams: Streams::new(
@@ -457,7 +457,7 @@ impl Work {
                 peer.clone(),
                 self.inbox.clone(),
                 board.clone(),
-                self.boards.totals.clone(),
+                self.status_board.totals.clone(),
             ),
             peer,
             name: name.to_owned(),
@@ -474,7 +474,7 @@ impl Work {
     fn forget(&mut self, id: u64) {
         if let Some(mut link) = self.links.remove(&id) {
             link.streams.on_lost(link.bucket.as_deref(), 0);
-            self.boards.take_down(&link.board);
+            self.status_board.take_down(&link.board);
         }
     }
 

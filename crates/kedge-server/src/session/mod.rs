@@ -1,14 +1,14 @@
 //! One connection's conversation: what was negotiated, who logged in, which bucket, what is in flight.
 //!
 //! A [`Session`] knows no socket. It is given the bytes that came and composes the replies into an [`Output`]; so it is
-//! tested by value. Rules of order: see [`flights`].
+//! tested by value. Rules of order: see [`in_flight`].
 
 mod compose;
 #[cfg(test)]
 mod counting;
+mod dcp_state;
 mod failure;
-mod flights;
-mod following;
+mod in_flight;
 mod needs;
 mod offload;
 mod parked;
@@ -30,11 +30,11 @@ use kedge_types::Datatype;
 
 pub(crate) use compose::{Composer, inflated};
 pub(crate) use failure::Failure;
-pub(crate) use flights::{Flight, Flights, ReplyKind};
-pub(crate) use offload::{Loan, Returned, Work, Worked};
+pub(crate) use in_flight::{InFlightRequest, InFlightRequests, ReplyKind};
+pub(crate) use offload::{OffloadOutcome, OffloadedSession, OffloadedWork, Returned};
 pub(crate) use parked::Ended;
 pub(crate) use rights::Rights;
-pub(crate) use turn::Turn;
+pub(crate) use turn::SessionTurn;
 
 use crate::commands::{self, Answer};
 use crate::cookie::ConnectionId;
@@ -46,7 +46,7 @@ use crate::newcomers::{Newcomer, Newcomers};
 use crate::output::Output;
 use crate::shared::Shared;
 use crate::text_exec::{self, Retrieval};
-use following::Following;
+use dcp_state::DcpState;
 
 /// What a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,7 +119,7 @@ pub(crate) struct Session {
     pub(crate) rights: Rights,
     /// What else in parts of it.
     parts: Vec<Part>,
-    pub(crate) flights: Flights,
+    pub(crate) in_flight: InFlightRequests,
     /// The newest cluster map of its bucket that the client was sent.
     pub(crate) map_sent: Option<Revision>,
     /// The newest whose version it was told.
@@ -131,7 +131,7 @@ pub(crate) struct Session {
     /// An answer to STAT of which a part is still to be made.
     pub(crate) telling: Option<Box<Answer>>,
     /// What it does since DCP_OPEN.
-    dcp: Following,
+    dcp: DcpState,
 }
 
 impl Session {
@@ -162,13 +162,13 @@ impl Session {
             bucket: None,
             rights: Rights::NONE,
             parts: Vec::new(),
-            flights: Flights::default(),
+            in_flight: InFlightRequests::default(),
             map_sent: None,
             map_told: None,
             swallow: 0,
             retrieval: None,
             telling: None,
-            dcp: Following::Not,
+            dcp: DcpState::Not,
         };
         session.refresh(shared);
         session
@@ -237,17 +237,17 @@ impl Session {
     /// What the next parked command is known by.
     #[inline]
     pub(crate) fn next_cookie(&self) -> Cookie {
-        self.id.cookie(self.flights.next_slot())
+        self.id.cookie(self.in_flight.next_slot())
     }
 
     /// Whether commands of this connection are being executed.
     pub(crate) fn in_flight(&self) -> usize {
-        self.flights.len() + usize::from(self.is_telling())
+        self.in_flight.len() + usize::from(self.is_telling())
     }
 
     /// Whether nothing may start before a command in flight has ended.
     pub(crate) fn is_held(&self) -> bool {
-        self.is_telling() || self.flights.hold_all(self.is_unordered())
+        self.is_telling() || self.in_flight.hold_all(self.is_unordered())
     }
 
     fn is_unordered(&self) -> bool {
@@ -324,7 +324,7 @@ impl Session {
     /// Executes the commands that `bytes` begin with. Returns how many bytes they took, and why it stopped.
     pub(crate) fn on_bytes(
         &mut self,
-        turn: &mut Turn<'_>,
+        turn: &mut SessionTurn<'_>,
         bytes: &[u8],
         out: &mut Output,
     ) -> (usize, Halt) {

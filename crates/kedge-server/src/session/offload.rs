@@ -15,7 +15,7 @@ use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{CollectionId, Datatype, DocKey, VbId};
 
 use super::compose::copies_long;
-use super::{Flow, Halt, ReplyKind, Session, Turn};
+use super::{Flow, Halt, ReplyKind, Session, SessionTurn};
 use crate::cookie::ConnectionId;
 use crate::output::Output;
 use crate::shared::Shared;
@@ -24,7 +24,7 @@ use crate::shared::Shared;
 const OBSERVED_BYTES_MAX: usize = 32 << 10;
 
 /// What a task does with a session.
-pub(crate) enum Work {
+pub(crate) enum OffloadedWork {
     /// Executes a request, which is all of these bytes.
     Request(Vec<u8>),
     /// Ends the parked command of this slot.
@@ -32,16 +32,16 @@ pub(crate) enum Work {
 }
 
 /// A session on its way to a task, with what is to be done and the output of its connection.
-pub(crate) struct Loan {
+pub(crate) struct OffloadedSession {
     pub(crate) session: Session,
     pub(crate) out: Output,
-    pub(crate) work: Work,
+    pub(crate) work: OffloadedWork,
     /// When the command began, nanoseconds of the monotonic clock.
     pub(crate) start_ns: u64,
 }
 
 /// What became of the work.
-pub(crate) enum Worked {
+pub(crate) enum OffloadOutcome {
     /// The bytes of a request, none when it was executed; how many were executed, and why it went no further.
     Request(Vec<u8>, usize, Halt),
     /// The parked command ended; whether the connection does, too.
@@ -53,12 +53,12 @@ pub(crate) struct Returned {
     pub(crate) id: ConnectionId,
     pub(crate) session: Session,
     pub(crate) out: Output,
-    pub(crate) worked: Worked,
+    pub(crate) worked: OffloadOutcome,
     /// Buckets in which a command was parked.
-    pub(crate) kicks: Vec<Arc<Bucket>>,
+    pub(crate) flush_requests: Vec<Arc<Bucket>>,
 }
 
-impl Loan {
+impl OffloadedSession {
     /// Does the work.
     pub(crate) fn run(self, shared: &Shared) -> Returned {
         let Self {
@@ -67,8 +67,8 @@ impl Loan {
             work,
             start_ns,
         } = self;
-        let mut kicks = Vec::new();
-        let mut turn = Turn {
+        let mut flush_requests = Vec::new();
+        let mut turn = SessionTurn {
             shared,
             thread: shared.metrics.tasks(),
             now: shared.now(),
@@ -76,10 +76,10 @@ impl Loan {
             until_ns: u64::MAX,
             longest: None,
             lends: false,
-            kicks: &mut kicks,
+            flush_requests: &mut flush_requests,
         };
         let worked = match work {
-            Work::Request(bytes) => {
+            OffloadedWork::Request(bytes) => {
                 let (consumed, halt) = session.on_bytes(&mut turn, &bytes, &mut out);
                 // To free much memory takes time, too.
                 let left = if consumed == bytes.len() {
@@ -87,18 +87,18 @@ impl Loan {
                 } else {
                     bytes
                 };
-                Worked::Request(left, consumed, halt)
+                OffloadOutcome::Request(left, consumed, halt)
             }
-            Work::Completion(slot, completion) => {
-                Worked::Completion(session.on_completion(&mut turn, slot, completion, &mut out))
-            }
+            OffloadedWork::Completion(slot, completion) => OffloadOutcome::Completion(
+                session.on_completion(&mut turn, slot, completion, &mut out),
+            ),
         };
         Returned {
             id: session.id(),
             session,
             out,
             worked,
-            kicks,
+            flush_requests,
         }
     }
 }
@@ -269,7 +269,7 @@ impl Session {
             return false;
         }
         let sends_long = self.sends_long(item);
-        self.flights
+        self.in_flight
             .get_mut(slot)
             .is_some_and(|flight| match flight.kind {
                 ReplyKind::Document | ReplyKind::Locked => sends_long,

@@ -4,7 +4,7 @@ use kedge_bucket::Completion;
 use kedge_protocol::binary::Opcode;
 use kedge_types::Status;
 
-use super::{Composer, Failure, Flight, Flow, ReplyKind, Session, Turn};
+use super::{Composer, Failure, Flow, InFlightRequest, ReplyKind, Session, SessionTurn};
 use crate::commands::{self, Done};
 use crate::inbox::Login;
 use crate::output::Output;
@@ -20,10 +20,15 @@ pub(crate) struct Ended {
 
 impl Session {
     /// Parks the command that a bucket, or the login thread, was given under the cookie of the next slot.
-    pub(crate) fn park(&mut self, turn: &mut Turn<'_>, flight: Flight, alone: bool) {
-        self.flights.park(flight, alone);
+    pub(crate) fn park(
+        &mut self,
+        turn: &mut SessionTurn<'_>,
+        flight: InFlightRequest,
+        alone: bool,
+    ) {
+        self.in_flight.park(flight, alone);
         if let Some(bucket) = &self.bucket {
-            turn.kick(bucket);
+            turn.request_flush(bucket);
         }
         // The next command begins now, not when this one ends.
         turn.last_ns = turn.shared.clock.mono_ns();
@@ -32,7 +37,7 @@ impl Session {
     /// A parked command ended. The caller then lets the session go on with the bytes that wait.
     pub(crate) fn on_completion(
         &mut self,
-        turn: &mut Turn<'_>,
+        turn: &mut SessionTurn<'_>,
         slot: u8,
         completion: Completion,
         out: &mut Output,
@@ -41,10 +46,10 @@ impl Session {
             self.on_part(slot, completion, out);
             return Flow::Next;
         }
-        let Some(flight) = self.flights.take(slot) else {
+        let Some(flight) = self.in_flight.take(slot) else {
             return Flow::Next;
         };
-        let Flight {
+        let InFlightRequest {
             opcode,
             opaque,
             start_ns,
@@ -79,7 +84,7 @@ impl Session {
 
     /// A part of the answer to a command that goes on. If it cannot be told, the command fails in the end.
     fn on_part(&mut self, slot: u8, completion: Completion, out: &mut Output) {
-        let Some(flight) = self.flights.get_mut(slot) else {
+        let Some(flight) = self.in_flight.get_mut(slot) else {
             return;
         };
         let kind = std::mem::replace(&mut flight.kind, ReplyKind::ScanFailed);
@@ -90,7 +95,7 @@ impl Session {
         };
         let composer = self.composer_of(ended);
         if commands::complete(&composer, &kind, completion, out).is_ok()
-            && let Some(flight) = self.flights.get_mut(slot)
+            && let Some(flight) = self.in_flight.get_mut(slot)
         {
             flight.kind = kind;
         }
@@ -99,12 +104,12 @@ impl Session {
     /// A login that was parked ended; `None`: it was not worked out.
     pub(crate) fn on_login(
         &mut self,
-        turn: &mut Turn<'_>,
+        turn: &mut SessionTurn<'_>,
         slot: u8,
         login: Option<Login>,
         out: &mut Output,
     ) -> Flow {
-        let Some(flight) = self.flights.take(slot) else {
+        let Some(flight) = self.in_flight.take(slot) else {
             return Flow::Next;
         };
         let ended = Ended {
@@ -140,7 +145,7 @@ impl Session {
 
     fn answered(
         &mut self,
-        turn: &mut Turn<'_>,
+        turn: &mut SessionTurn<'_>,
         ended: Ended,
         composer: Composer,
         result: Result<(), Failure>,

@@ -3,7 +3,7 @@
 use kedge_protocol::binary::{FrameInfos, Magic, Opcode, Request, ServerDuration};
 use kedge_types::Status;
 
-use super::{Composer, Failure, Flow, Session, Turn};
+use super::{Composer, Failure, Flow, Session, SessionTurn};
 use crate::commands::{self, Command, Done};
 use crate::output::Output;
 
@@ -11,7 +11,7 @@ use crate::output::Output;
 const DURATION_AT: usize = 25;
 
 /// What became of a command that was not refused.
-enum Ran {
+enum RunOutcome {
     /// It must wait for others and was not executed.
     Wait,
     Done(Done),
@@ -20,7 +20,7 @@ enum Ran {
 impl Session {
     pub(super) fn execute(
         &mut self,
-        turn: &mut Turn<'_>,
+        turn: &mut SessionTurn<'_>,
         request: &Request<'_>,
         out: &mut Output,
     ) -> Flow {
@@ -28,10 +28,10 @@ impl Session {
         let opcode = composer.opcode;
         let begin = out.position();
         let (status, flow) = match self.run(turn, request, opcode, composer, out) {
-            Ok(Ran::Wait) => return Flow::Wait,
-            Ok(Ran::Done(Done::Parked)) => return Flow::Next,
-            Ok(Ran::Done(Done::Replied)) => (Status::Success, Flow::Next),
-            Ok(Ran::Done(Done::Close)) => (Status::Success, Flow::Close),
+            Ok(RunOutcome::Wait) => return Flow::Wait,
+            Ok(RunOutcome::Done(Done::Parked)) => return Flow::Next,
+            Ok(RunOutcome::Done(Done::Replied)) => (Status::Success, Flow::Next),
+            Ok(RunOutcome::Done(Done::Close)) => (Status::Success, Flow::Close),
             Err(failure) => (
                 failure.status,
                 self.fail(turn.shared, &composer, failure, out),
@@ -59,7 +59,7 @@ impl Session {
     /// Answers a command that is not executed.
     pub(super) fn refuse(
         &mut self,
-        turn: &Turn<'_>,
+        turn: &SessionTurn<'_>,
         request: &Request<'_>,
         failure: Failure,
         out: &mut Output,
@@ -73,12 +73,12 @@ impl Session {
 
     fn run(
         &mut self,
-        turn: &mut Turn<'_>,
+        turn: &mut SessionTurn<'_>,
         request: &Request<'_>,
         opcode: Option<Opcode>,
         composer: Composer,
         out: &mut Output,
-    ) -> Result<Ran, Failure> {
+    ) -> Result<RunOutcome, Failure> {
         let Some(opcode) = opcode else {
             return Err(Opcode::unsupported_status(request.opcode).into());
         };
@@ -89,7 +89,7 @@ impl Session {
             infos.check_opcode(opcode)?;
             infos
         };
-        if !self.flights.is_empty() {
+        if !self.in_flight.is_empty() {
             if matches!(opcode, Opcode::Hello | Opcode::SelectBucket) {
                 return Err(Failure::new(
                     Status::Invalid,
@@ -97,7 +97,7 @@ impl Session {
                 ));
             }
             if infos.barrier || !opcode.is_reorderable() {
-                return Ok(Ran::Wait);
+                return Ok(RunOutcome::Wait);
             }
         }
         let mut command = Command {
@@ -111,13 +111,13 @@ impl Session {
         };
         command.check_first()?;
         command.check_item_size()?;
-        commands::dispatch(&mut command).map(Ran::Done)
+        commands::dispatch(&mut command).map(RunOutcome::Done)
     }
 
     /// A command was answered: its time is told in the reply and counted in the histograms.
     pub(super) fn took(
         &self,
-        turn: &Turn<'_>,
+        turn: &SessionTurn<'_>,
         opcode: Option<Opcode>,
         begin: usize,
         start_ns: u64,

@@ -29,7 +29,7 @@ use crate::registry::{BucketRegistry, RegistrySetup};
 use crate::replication::Replicator;
 use crate::request_memory::RequestMemory;
 use crate::server::MemcachedRules;
-use crate::text_exec::Marks;
+use crate::text_exec::RecacheStates;
 use crate::users::Users;
 
 pub(crate) use parked::{item, mutation, read};
@@ -43,7 +43,7 @@ pub(crate) struct Rig {
     bucket: Arc<Bucket>,
     pub(crate) session: Session,
     pub(crate) out: Output,
-    pub(crate) kicks: Vec<Arc<Bucket>>,
+    pub(crate) flush_requests: Vec<Arc<Bucket>>,
     /// What was given to the session and not consumed.
     pub(crate) waiting: Vec<u8>,
     /// Replies are read up to here.
@@ -99,7 +99,7 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
         front_ends: front_ends.clone(),
         dcp: Arc::new(DcpConnections::new(front_ends.clone())),
         pools,
-        marks: Marks::default(),
+        recache_states: RecacheStates::default(),
         client_addresses: ClientAddresses::default(),
         newcomers: Arc::default(),
         stat_timings: StatTimings::default(),
@@ -107,9 +107,12 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
 }
 
 /// A turn of the only front-end thread, beginning now.
-pub(crate) fn turn<'t>(shared: &'t Shared, kicks: &'t mut Vec<Arc<Bucket>>) -> Turn<'t> {
+pub(crate) fn turn<'t>(
+    shared: &'t Shared,
+    flush_requests: &'t mut Vec<Arc<Bucket>>,
+) -> SessionTurn<'t> {
     let now = shared.now();
-    Turn {
+    SessionTurn {
         shared,
         thread: 0,
         now,
@@ -117,7 +120,7 @@ pub(crate) fn turn<'t>(shared: &'t Shared, kicks: &'t mut Vec<Arc<Bucket>>) -> T
         until_ns: u64::MAX,
         longest: None,
         lends: false,
-        kicks,
+        flush_requests,
     }
 }
 
@@ -143,7 +146,7 @@ impl Rig {
             bucket,
             session,
             out: Output::default(),
-            kicks: Vec::new(),
+            flush_requests: Vec::new(),
             waiting: Vec::new(),
             read: 0,
             _poll: poll,
@@ -164,7 +167,7 @@ impl Rig {
 
     pub(crate) fn give(&mut self, bytes: &[u8]) -> Halt {
         self.waiting.extend_from_slice(bytes);
-        let mut turn = turn(&self.shared, &mut self.kicks);
+        let mut turn = turn(&self.shared, &mut self.flush_requests);
         let (consumed, halt) = self
             .session
             .on_bytes(&mut turn, &self.waiting, &mut self.out);
@@ -184,7 +187,7 @@ impl Rig {
             };
             let (id, slot) = ConnectionId::of(cookie);
             assert_eq!(id, self.session.id());
-            let mut turn = turn(&self.shared, &mut self.kicks);
+            let mut turn = turn(&self.shared, &mut self.flush_requests);
             self.session
                 .on_completion(&mut turn, slot, completion, &mut self.out);
             count += 1;
@@ -254,7 +257,7 @@ fn replies_come_in_order_behind_a_parked_command() {
     let bytes = [get(1), durable_set(2), get(3), durable_set(4), get(5)].concat();
     assert_eq!(rig.give(&bytes), Halt::Parked);
     assert_eq!(rig.replies(), [(1, MISS)], "nothing overtakes");
-    assert_eq!(rig.kicks.len(), 1, "the bucket is to be told once");
+    assert_eq!(rig.flush_requests.len(), 1, "the bucket is to be told once");
     assert_eq!(rig.sync(), 1);
     assert_eq!(rig.replies(), [(2, OK), (3, MISS)]);
     assert_eq!(rig.sync(), 1);
@@ -420,7 +423,7 @@ fn the_first_byte_decides_the_dialect_of_the_memcached_port() {
 fn a_completion_that_nobody_waits_for_is_ignored() {
     let mut rig = Rig::new(Port::Kv, UNORDERED);
     rig.give(&durable_set(1));
-    rig.session.flights = Flights::default();
+    rig.session.in_flight = InFlightRequests::default();
     assert_eq!(rig.sync(), 1);
     assert_eq!(rig.replies(), []);
 }
@@ -428,7 +431,7 @@ fn a_completion_that_nobody_waits_for_is_ignored() {
 /// Executes one frame at a time with an output that is always empty, as a connection does that sends all.
 fn execute_each(rig: &mut Rig, frames: &[Vec<u8>]) {
     for frame in frames {
-        let mut turn = turn(&rig.shared, &mut rig.kicks);
+        let mut turn = turn(&rig.shared, &mut rig.flush_requests);
         let (consumed, _) = rig.session.on_bytes(&mut turn, frame, &mut rig.out);
         assert_eq!(consumed, frame.len());
         let reply = rig.out.buffer();

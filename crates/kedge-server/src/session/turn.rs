@@ -9,7 +9,7 @@ use kedge_types::Now;
 use crate::shared::Shared;
 
 /// What a front-end thread lends to a session while it is handled.
-pub(crate) struct Turn<'t> {
+pub(crate) struct SessionTurn<'t> {
     pub(crate) shared: &'t Shared,
     pub(crate) thread: u16,
     /// The time when the turn began: what buckets are told.
@@ -23,13 +23,13 @@ pub(crate) struct Turn<'t> {
     /// True if requests that take long are left to tasks.
     pub(crate) lends: bool,
     /// Buckets in which a command was parked during the turn.
-    pub(crate) kicks: &'t mut Vec<Arc<Bucket>>,
+    pub(crate) flush_requests: &'t mut Vec<Arc<Bucket>>,
 }
 
 /// How long a connection may go on before others have their turn; the command that runs then is not interrupted.
 const SLICE: Duration = Duration::from_millis(2);
 
-impl Turn<'_> {
+impl SessionTurn<'_> {
     /// A connection begins to be handled.
     pub(crate) fn begin_slice(&mut self) {
         self.last_ns = self.shared.clock.mono_ns();
@@ -63,9 +63,13 @@ impl Turn<'_> {
         }
     }
 
-    pub(crate) fn kick(&mut self, bucket: &Arc<Bucket>) {
-        if !self.kicks.iter().any(|known| Arc::ptr_eq(known, bucket)) {
-            self.kicks.push(bucket.clone());
+    pub(crate) fn request_flush(&mut self, bucket: &Arc<Bucket>) {
+        if !self
+            .flush_requests
+            .iter()
+            .any(|known| Arc::ptr_eq(known, bucket))
+        {
+            self.flush_requests.push(bucket.clone());
         }
     }
 }

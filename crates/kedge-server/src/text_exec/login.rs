@@ -14,7 +14,7 @@ use crate::commands::{auth_file_user, log_in_of_auth_file, submit_login, take_lo
 use crate::inbox::Login;
 use crate::metrics::Metrics;
 use crate::output::Output;
-use crate::session::{Flight, Halt, ReplyKind, Session, Turn};
+use crate::session::{Halt, InFlightRequest, ReplyKind, Session, SessionTurn};
 
 const UNAUTHENTICATED: &str = "unauthenticated";
 const BAD_TOKEN: &str = "bad authentication token format";
@@ -31,7 +31,7 @@ const LIMITS: TextLimits = TextLimits {
 /// Takes the next command of a client that has to log in first: how many bytes it took, and why no other may follow now.
 pub(super) fn on_bytes(
     session: &mut Session,
-    turn: &mut Turn<'_>,
+    turn: &mut SessionTurn<'_>,
     bytes: &[u8],
     out: &mut Output,
 ) -> (usize, Option<Halt>) {
@@ -70,7 +70,12 @@ pub(super) fn on_bytes(
 }
 
 /// Checks `user password`: against the `authfile` at once, against the server's users by the task of logins.
-fn log_in(session: &mut Session, turn: &mut Turn<'_>, value: &[u8], out: &mut Output) -> Outcome {
+fn log_in(
+    session: &mut Session,
+    turn: &mut SessionTurn<'_>,
+    value: &[u8],
+    out: &mut Output,
+) -> Outcome {
     let shared = turn.shared;
     let start_ns = turn.last_ns;
     Metrics::count(&shared.metrics.auth_commands);
@@ -87,7 +92,7 @@ fn log_in(session: &mut Session, turn: &mut Turn<'_>, value: &[u8], out: &mut Ou
         return Outcome::Answered;
     }
     submit_login(session, shared, Mechanism::Plain, message);
-    let flight = Flight {
+    let flight = InFlightRequest {
         opcode: Opcode::SaslAuth,
         opaque: 0,
         kind: ReplyKind::Login,
@@ -100,7 +105,7 @@ fn log_in(session: &mut Session, turn: &mut Turn<'_>, value: &[u8], out: &mut Ou
 /// The task of logins has checked a password; `None`: it has not, as too many wait.
 pub(crate) fn logged_in(
     session: &mut Session,
-    turn: &mut Turn<'_>,
+    turn: &mut SessionTurn<'_>,
     login: Option<Login>,
     start_ns: u64,
     out: &mut Output,

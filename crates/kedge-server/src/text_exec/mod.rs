@@ -6,8 +6,8 @@
 
 mod classic;
 mod login;
-mod marks;
 mod meta;
+mod recache;
 mod retrieval;
 mod suspend;
 #[cfg(test)]
@@ -20,14 +20,14 @@ use kedge_types::{Cas, CollectionId, DocKey, Status, VbId};
 use std::sync::Arc;
 
 pub(crate) use login::logged_in;
-pub(crate) use marks::Marks;
 pub(crate) use meta::with_key as with_meta_key;
+pub(crate) use recache::RecacheStates;
 pub(crate) use retrieval::{Retrieval, on_part};
 use suspend::Step;
 pub(crate) use suspend::{Suspended, resume};
 
 use crate::output::Output;
-use crate::session::{Flight, Halt, ReplyKind, Rights, Session, Turn};
+use crate::session::{Halt, InFlightRequest, ReplyKind, Rights, Session, SessionTurn};
 
 /// What became of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ enum Outcome {
 /// A command being executed.
 struct Exec<'e, 't> {
     session: &'e mut Session,
-    turn: &'e mut Turn<'t>,
+    turn: &'e mut SessionTurn<'t>,
     out: &'e mut Output,
     /// The command as it came.
     bytes: &'e [u8],
@@ -133,7 +133,7 @@ impl Exec<'_, '_> {
     }
 
     fn park(&mut self, step: Step) -> Outcome {
-        let flight = Flight {
+        let flight = InFlightRequest {
             // No opcode of the binary protocol; a flight has one all the same.
             opcode: Opcode::Noop,
             opaque: 0,
@@ -151,7 +151,7 @@ impl Exec<'_, '_> {
 /// Executes the commands that `bytes` begin with; see [`Session::on_bytes`].
 pub(crate) fn on_bytes(
     session: &mut Session,
-    turn: &mut Turn<'_>,
+    turn: &mut SessionTurn<'_>,
     bytes: &[u8],
     out: &mut Output,
 ) -> (usize, Halt) {
@@ -252,7 +252,7 @@ fn execute(exec: &mut Exec<'_, '_>, command: &TextCommand<'_>) -> Outcome {
 }
 
 /// A command was answered: its time is counted.
-fn ended(session: &Session, turn: &mut Turn<'_>, timing: Option<Timing>, start_ns: u64) {
+fn ended(session: &Session, turn: &mut SessionTurn<'_>, timing: Option<Timing>, start_ns: u64) {
     turn.last_ns = turn.shared.clock.mono_ns();
     turn.took("text", turn.last_ns.saturating_sub(start_ns));
     turn.shared.metrics.thread(turn.thread).command();

@@ -19,7 +19,7 @@ use super::classic::{is_durable, write_item};
 use super::{Exec, Outcome, ended, target, write_status};
 use crate::commands::document;
 use crate::output::Output;
-use crate::session::{Flight, ReplyKind, Session, Turn};
+use crate::session::{InFlightRequest, ReplyKind, Session, SessionTurn};
 
 /// A retrieval that waits for documents.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ enum Found {
     Nothing,
 }
 
-/// The document of `key` was parked in `slot`, which [`next_slot`](crate::session::Flights::next_slot) gave; the
+/// The document of `key` was parked in `slot`, which [`next_slot`](crate::session::InFlightRequests::next_slot) gave; the
 /// retrieval goes on without it.
 pub(super) fn begin<'k>(
     exec: &mut Exec<'_, '_>,
@@ -81,9 +81,9 @@ pub(super) fn begin<'k>(
     go_on(exec.session, exec.turn, retrieval, exec.out, look)
 }
 
-fn park(session: &mut Session, turn: &mut Turn<'_>, start_ns: u64) -> Found {
-    let slot = session.flights.next_slot();
-    let flight = Flight {
+fn park(session: &mut Session, turn: &mut SessionTurn<'_>, start_ns: u64) -> Found {
+    let slot = session.in_flight.next_slot();
+    let flight = InFlightRequest {
         // No opcode of the binary protocol; a flight has one all the same.
         opcode: Opcode::Noop,
         opaque: 0,
@@ -97,7 +97,7 @@ fn park(session: &mut Session, turn: &mut Turn<'_>, start_ns: u64) -> Found {
 /// A document came, or will not come.
 pub(crate) fn on_part(
     session: &mut Session,
-    turn: &mut Turn<'_>,
+    turn: &mut SessionTurn<'_>,
     slot: u8,
     completion: Completion,
     out: &mut Output,
@@ -111,14 +111,14 @@ pub(crate) fn on_part(
 /// Answers what is known, asks for what is not, and ends the retrieval when nothing is left.
 fn go_on(
     session: &mut Session,
-    turn: &mut Turn<'_>,
+    turn: &mut SessionTurn<'_>,
     mut retrieval: Box<Retrieval>,
     out: &mut Output,
-    mut look: impl FnMut(&mut Session, &mut Turn<'_>, &Retrieval, &[u8]) -> Result<Found, Status>,
+    mut look: impl FnMut(&mut Session, &mut SessionTurn<'_>, &Retrieval, &[u8]) -> Result<Found, Status>,
 ) -> Outcome {
     loop {
         retrieval.answer(out);
-        let full = retrieval.parts.len() >= retrieval.window || !session.flights.has_room();
+        let full = retrieval.parts.len() >= retrieval.window || !session.in_flight.has_room();
         if full {
             break;
         }
@@ -148,7 +148,7 @@ fn go_on(
 
 fn look(
     session: &mut Session,
-    turn: &mut Turn<'_>,
+    turn: &mut SessionTurn<'_>,
     retrieval: &Retrieval,
     key: &[u8],
 ) -> Result<Found, Status> {

@@ -12,7 +12,7 @@ use kedge_types::Cas;
 use super::{Exec, Outcome, classic, ended, meta, timing_of};
 use crate::commands::{counter, document, meta_of, mutation, status_of};
 use crate::output::Output;
-use crate::session::{Session, Turn};
+use crate::session::{Session, SessionTurn};
 
 /// The step of a command that was parked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,7 +44,7 @@ pub(crate) struct Suspended {
 /// The step that a command waited for has ended; the command goes on.
 pub(crate) fn resume(
     session: &mut Session,
-    turn: &mut Turn<'_>,
+    turn: &mut SessionTurn<'_>,
     suspended: &Suspended,
     start_ns: u64,
     completion: Completion,

@@ -57,7 +57,7 @@ fn meta(cas: u64, deleted: bool) -> Completion {
 
 impl Rig {
     fn park_text(&mut self, bytes: &[u8], step: Step) {
-        let mut turn = turn(&self.shared, &mut self.kicks);
+        let mut turn = turn(&self.shared, &mut self.flush_requests);
         let start_ns = turn.now.mono_ns;
         let mut exec = Exec {
             session: &mut self.session,

@@ -40,7 +40,7 @@ fn it_is_answered_when_the_file_is_compacted() {
     for _ in 0..3 {
         client.set("k", &[7; 1_000]).ok();
         bucket.sync().unwrap();
-        bucket.settle().unwrap();
+        bucket.apply().unwrap();
     }
     let vb = VbId::of_key(b"k", 16);
     let mut manager = manager(&kedge);

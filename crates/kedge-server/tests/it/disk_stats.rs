@@ -65,7 +65,7 @@ fn what_the_disk_keeps_waiting_is_seen() {
     });
     let mut client = kedge.client();
     let bucket = bucket(&kedge);
-    bucket.settle().unwrap();
+    bucket.apply().unwrap();
     until("nothing is pending", || slowness(&mut client, 0) == [0; 4]);
     gate.set(true);
     client.set("k", b"v").ok();

@@ -24,7 +24,7 @@ pub(crate) fn start(policy: EvictionPolicy, quota_bytes: u64) -> (Kedge, Arc<Buc
     let mut setup = Setup::default();
     setup.bucket.eviction_policy = policy;
     setup.bucket.quota_bytes = quota_bytes;
-    setup.bucket.settle_age_ms = 50;
+    setup.bucket.apply_max_lag_ms = 50;
     let kedge = Kedge::with(setup.on_a_real_disk());
     let bucket = kedge.server().registry().get("default").unwrap();
     (kedge, bucket)
@@ -58,7 +58,7 @@ pub(crate) fn evict_all(bucket: &Bucket) {
     let before = bucket.config().quota_bytes;
     bucket.update(&quota(1)).unwrap();
     until("all values leave", || {
-        bucket.settle().unwrap();
+        bucket.apply().unwrap();
         figure(bucket, "ep_num_non_resident") == figure(bucket, "curr_items")
     });
     bucket.update(&quota(before)).unwrap();

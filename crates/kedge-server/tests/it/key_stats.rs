@@ -19,7 +19,7 @@ pub(crate) fn in_memory_only() -> Kedge {
     let mut setup = Setup::default();
     setup.bucket = BucketConfig {
         log_interval_ms: 3_600_000,
-        settle_age_ms: 3_600_000,
+        apply_max_lag_ms: 3_600_000,
         ..setup.bucket
     };
     Kedge::with(setup)
@@ -56,11 +56,11 @@ fn what_is_known_of_a_key_on_its_way_to_the_file() {
         ("key_is_resident", "true"),
     ];
     let bucket = bucket(&kedge);
-    let (sync, settle) = (|| bucket.sync().unwrap(), || bucket.settle().unwrap());
+    let (sync, apply) = (|| bucket.sync().unwrap(), || bucket.apply().unwrap());
     for (step, is_dirty, validity) in [
         (&(|| ()) as &dyn Fn(), "true", "dirty"),
         (&sync, "false", "dirty"),
-        (&settle, "false", "valid"),
+        (&apply, "false", "valid"),
     ] {
         step();
         let key = ask(&mut client, "key", "k").unwrap();

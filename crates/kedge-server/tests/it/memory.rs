@@ -21,8 +21,8 @@ fn noise(seed: u32) -> Vec<u8> {
 fn writers_get_no_temporary_failure_while_documents_leave_memory() {
     let mut setup = Setup::default();
     setup.bucket.quota_bytes = 2 << 20;
-    // Nothing is settled unless memory is short.
-    setup.bucket.settle_age_ms = 3_600_000;
+    // Nothing is applied unless memory is short.
+    setup.bucket.apply_max_lag_ms = 3_600_000;
     let kedge = Kedge::with(setup);
     let writes = 300;
     std::thread::scope(|scope| {
@@ -57,7 +57,7 @@ fn writers_get_no_temporary_failure_while_documents_leave_memory() {
 fn who_knows_no_snappy_gets_values_inflated_that_the_bucket_compressed() {
     let mut setup = Setup::default();
     setup.bucket.compression = CompressionMode::Active;
-    setup.bucket.settle_age_ms = 1;
+    setup.bucket.apply_max_lag_ms = 1;
     let kedge = Kedge::with(setup);
     let mut client = kedge.client();
     let json = format!("{{\"text\":\"{}\"}}", "abc".repeat(400));

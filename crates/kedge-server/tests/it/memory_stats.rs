@@ -141,7 +141,7 @@ fn how_often_documents_are_asked_for_and_what_leaves_memory() {
         client.set(&format!("k{n}"), b"value").ok();
     }
     // Only what is in its file may leave.
-    bucket.settle().unwrap();
+    bucket.apply().unwrap();
     client.get("k0").ok();
     let counters = stat(&mut client, "frequency-counters").unwrap();
     assert_eq!(counters.len(), 1, "{counters:?}");

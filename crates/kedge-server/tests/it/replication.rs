@@ -132,7 +132,7 @@ impl Pair {
     }
 
     /// Waits until the replica has what the active has.
-    fn settle_down(&self) {
+    fn apply_down(&self) {
         let seqnos = |kedge: &Kedge| bucket(kedge).vbucket_seqnos(None, false, None);
         until("the replica has everything", || {
             seqnos(&self.active) == seqnos(&self.replica)
@@ -162,7 +162,7 @@ fn what_is_written_comes_to_the_replica() {
     let gone = client.request(Opcode::Delete).key("k7");
     client.call(&gone).ok();
     pair.wait();
-    pair.settle_down();
+    pair.apply_down();
     let mut reader = pair.replica.client();
     for (number, cas) in before.iter().enumerate() {
         let key = format!("k{number}");
@@ -193,7 +193,7 @@ fn a_sync_write_is_answered_when_the_replica_has_it() {
         let status = set_durable(&mut client, &key, b"v", *level);
         assert_eq!(status, Status::Success, "{key} {level:?}");
     }
-    pair.settle_down();
+    pair.apply_down();
     let mut reader = pair.replica.client();
     for number in 0..30 {
         get_replica(&mut reader, &format!("k{number}")).ok();
@@ -220,16 +220,16 @@ fn a_replica_that_was_away_gets_what_it_missed() {
     pair.wait();
     let mut client = pair.active.client();
     client.set("k1", b"1").ok();
-    pair.settle_down();
+    pair.apply_down();
     let replicator = pair.replica.server().replicator();
     replicator.set_plan("default", Vec::new());
     until("it is gone", || replicator.status().is_empty());
     for number in 0..100 {
         client.set(&format!("k{number}"), b"2").ok();
     }
-    bucket(&pair.active).settle().unwrap();
+    bucket(&pair.active).apply().unwrap();
     follow(&pair.replica, "n_1", peer("n_0", &pair.active));
-    pair.settle_down();
+    pair.apply_down();
     let mut reader = pair.replica.client();
     for number in 0..100 {
         assert_eq!(
@@ -253,7 +253,7 @@ fn a_replica_with_another_history_goes_back() {
     follow(&replica, "n_1", peer("n_0", &active));
     let pair = Pair { active, replica };
     pair.wait();
-    pair.settle_down();
+    pair.apply_down();
     let mut reader = pair.replica.client();
     assert_eq!(get_replica(&mut reader, "k1").ok().value, b"right");
     assert_eq!(get_replica(&mut reader, "k2").status, Status::KeyNotFound);
@@ -398,14 +398,14 @@ fn a_connection_that_is_cut_comes_back() {
         }
         pair.wait();
     }
-    pair.settle_down();
+    pair.apply_down();
 }
 
 #[test]
 fn what_has_no_room_waits_and_is_not_lost() {
     let mut setup = Setup::default();
     setup.bucket.quota_bytes = 24 << 20;
-    setup.bucket.settle_age_ms = 20;
+    setup.bucket.apply_max_lag_ms = 20;
     let (active, replica) = (Kedge::start(), Kedge::with(setup));
     activate(&active, &["n_0", "n_1"]);
     make_replica(&replica);
@@ -416,7 +416,7 @@ fn what_has_no_room_waits_and_is_not_lost() {
     }
     follow(&replica, "n_1", peer("n_0", &active));
     let pair = Pair { active, replica };
-    pair.settle_down();
+    pair.apply_down();
     let mut reader = pair.replica.client();
     for number in (0..4_000).step_by(97) {
         let reply = get_replica(&mut reader, &format!("k{number}")).ok();
@@ -459,7 +459,7 @@ fn a_replica_equals_its_active_however_often_it_was_cut_off() {
         let setup = || {
             let mut setup = Setup::default();
             setup.bucket.commit_log = commit_log;
-            setup.bucket.settle_age_ms = 30;
+            setup.bucket.apply_max_lag_ms = 30;
             setup
         };
         let pair = Pair::with(setup(), setup());
@@ -488,7 +488,7 @@ fn a_replica_equals_its_active_however_often_it_was_cut_off() {
             }
         });
         pair.wait();
-        pair.settle_down();
+        pair.apply_down();
         let (mut client, mut reader) = (pair.active.client(), pair.replica.client());
         for number in 0..200 {
             let key = format!("k{number}");

@@ -134,9 +134,9 @@ fn groups_and_what_they_hold() {
 }
 
 /// Waits until the tasks that begin with a bucket have run, and the one that loads it is gone.
-fn settle(kedge: &Kedge) {
+fn apply(kedge: &Kedge) {
     let started = Instant::now();
-    let has_settled = |tasks: &[TaskInfo]| {
+    let has_applied = |tasks: &[TaskInfo]| {
         tasks.iter().all(|task| task.kind != "warmup")
             && ["log_commit", "expiry_sweep"].iter().all(|kind| {
                 tasks.iter().any(|task| {
@@ -144,7 +144,7 @@ fn settle(kedge: &Kedge) {
                 })
             })
     };
-    while !has_settled(&kedge.server().pools().executor().tasks()) {
+    while !has_applied(&kedge.server().pools().executor().tasks()) {
         assert!(started.elapsed() < Duration::from_secs(20), "tasks run");
         std::thread::yield_now();
     }
@@ -164,7 +164,7 @@ fn files_and_what_was_done_to_them() {
     for _ in 0..2 {
         client.set("k", &[7; 10_000]).ok();
         bucket.sync().unwrap();
-        bucket.settle().unwrap();
+        bucket.apply().unwrap();
     }
     let disk = stat(&mut client, "diskinfo detail").unwrap();
     let data = number(&disk, &format!("vb_{vb}:data_size"));
@@ -192,7 +192,7 @@ fn files_and_what_was_done_to_them() {
 #[test]
 fn how_far_compactions_are() {
     let mut setup = Setup::default();
-    setup.bucket.compaction.pace = kedge_bucket::CompactionPace::BytesPerSec(1);
+    setup.bucket.compaction.throttle = kedge_bucket::CompactionRate::BytesPerSec(1);
     setup.bucket.compaction.max_concurrent = 1;
     let vbuckets = setup.bucket.vbuckets;
     let kedge = Kedge::with(setup);
@@ -202,7 +202,7 @@ fn how_far_compactions_are() {
         client.set(&format!("key-{n}"), &[7; 1_000]).ok();
     }
     let bucket = kedge.server().registry().get("default").unwrap();
-    bucket.settle().unwrap();
+    bucket.apply().unwrap();
     let idle = stat(&mut client, "compaction").unwrap();
     assert!(!idle.keys().any(|name| name.starts_with("vb_")), "{idle:?}");
     let ticket = bucket
@@ -253,7 +253,7 @@ fn tasks_and_how_long_they_waited_and_ran() {
     let kedge = Kedge::start();
     let mut client = kedge.client();
     client.set("k", b"v").ok();
-    settle(&kedge);
+    apply(&kedge);
     let tasks = stat(&mut client, "tasks").unwrap();
     let json = |name: &String| -> Value { serde_json::from_str(&tasks[name]).unwrap() };
     let pool = |name: &str| json(&format!("pool:{name}"));
@@ -271,7 +271,7 @@ fn tasks_and_how_long_they_waited_and_ran() {
         ("bucket:default", "durability_timeout", "nonio", "high"),
         ("bucket:default", "expiry_sweep", "nonio", "low"),
         ("bucket:default", "log_segment", "auxio", "normal"),
-        ("bucket:default", "settle", "writer", "normal"),
+        ("bucket:default", "log_apply", "writer", "normal"),
         ("server", "authentication", "nonio", "high"),
     ] {
         let found = rows.iter().find(|row| row["kind"] == kind);
@@ -331,7 +331,7 @@ fn tasks_of_other_peoples_buckets_are_not_shown() {
         .unwrap()
         .wait_loaded()
         .unwrap();
-    settle(&kedge);
+    apply(&kedge);
     for (user, expected) in [
         ("root", vec!["bucket:default", "bucket:other", "server"]),
         ("one", vec!["bucket:default", "server"]),

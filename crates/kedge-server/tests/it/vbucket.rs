@@ -71,7 +71,7 @@ fn a_deleted_vbucket_is_gone_until_it_is_made_anew() {
     let bucket = kedge.server().registry().get("default").unwrap();
     for value in [b"".as_slice(), b"async=0"] {
         client.set("k", b"1").ok();
-        bucket.settle().unwrap();
+        bucket.apply().unwrap();
         assert_eq!(delete(&mut client, vb, value), Status::AccessDenied);
         assert_eq!(delete(&mut manager, vb, value), Status::Success);
         assert_eq!(client.get("k").status, Status::NotMyVbucket);

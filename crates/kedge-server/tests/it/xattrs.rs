@@ -176,9 +176,9 @@ fn a_copy_brings_attributes_that_are_read_by_path_and_followed() {
         assert_eq!(reply.status, Status::SubdocSuccessDeleted);
         let expected = [(0, "\"2-b\"".to_owned()), (0, "4".to_owned())];
         assert_eq!(looked(&reply), expected, "{policy:?}");
-        for settled in [false, true] {
-            if settled {
-                bucket.settle().unwrap();
+        for applied in [false, true] {
+            if applied {
+                bucket.apply().unwrap();
             }
             let document = |key: &str| Sent {
                 key: key.to_owned(),
@@ -194,7 +194,7 @@ fn a_copy_brings_attributes_that_are_read_by_path_and_followed() {
             };
             let expected = [document(set), document(add), tombstone];
             let got = followed(&kedge, vb);
-            assert_eq!(got, expected, "{policy:?} {settled}");
+            assert_eq!(got, expected, "{policy:?} {applied}");
         }
     }
 }

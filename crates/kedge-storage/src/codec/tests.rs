@@ -87,7 +87,7 @@ prop_compose! {
         (datatype, value) in values(),
         kind in 0u8..4,
         prepared in 1..=U48_MAX,
-    ) -> Settle {
+    ) -> FileChange {
         let key = [collection, &key].concat();
         let item = |meta: ItemMeta| {
             // Of deletions only those with extended attributes have a value.
@@ -98,19 +98,19 @@ prop_compose! {
         };
         let aborted = |meta: ItemMeta| Item::new(&meta, &key, &[]);
         match kind {
-            0 => Settle::Prepare(item(meta)),
-            1 => Settle::Abort(Box::new(Aborted {
+            0 => FileChange::Prepare(item(meta)),
+            1 => FileChange::Abort(Box::new(Aborted {
                 item: aborted(ItemMeta { deleted: Some(Deletion::Explicit), level: None, ..meta }),
                 prepared: Seqno(prepared),
             })),
             // As committed: of what level it was is not kept.
-            _ => Settle::Document(item(ItemMeta { level: None, ..meta })),
+            _ => FileChange::Document(item(ItemMeta { level: None, ..meta })),
         }
     }
 }
 
 /// What comes back from a file that a batch was written to, in the order of seqnos.
-fn through_a_file(items: &[Settle]) -> Vec<Record> {
+fn through_a_file(items: &[FileChange]) -> Vec<Record> {
     let (disk, path) = (SimDisk::new(1), Path::new("/d/0.couch.1"));
     disk.create_dir_all(Path::new("/d")).expect("a directory");
     let options = Options::default();
@@ -142,23 +142,23 @@ proptest! {
     #[test]
     fn what_was_written_comes_back(batch in proptest::collection::vec(items(), 1..20)) {
         let mut batch = batch;
-        batch.sort_by_key(|settle| settle.item().seqno());
-        batch.dedup_by_key(|settle| settle.item().seqno());
+        batch.sort_by_key(|apply| apply.item().seqno());
+        batch.dedup_by_key(|apply| apply.item().seqno());
         let mut seen = std::collections::BTreeSet::new();
-        batch.retain(|settle| {
-            seen.insert((settle.is_committed_namespace(), settle.item().key().to_vec()))
+        batch.retain(|apply| {
+            seen.insert((apply.is_committed_namespace(), apply.item().key().to_vec()))
         });
         let records = through_a_file(&batch);
         prop_assert_eq!(records.len(), batch.len());
-        for (record, settle) in records.iter().zip(&batch) {
+        for (record, apply) in records.iter().zip(&batch) {
             let item = record.item().expect("with its value");
-            prop_assert_eq!(item.key(), settle.item().key());
-            prop_assert_eq!(item.value(), settle.item().value());
-            prop_assert_eq!(item.meta(), settle.item().meta());
-            let kind = match settle {
-                Settle::Document(_) => RecordKind::Document,
-                Settle::Prepare(_) => RecordKind::Prepare,
-                Settle::Abort(aborted) => RecordKind::Abort { prepared: aborted.prepared },
+            prop_assert_eq!(item.key(), apply.item().key());
+            prop_assert_eq!(item.value(), apply.item().value());
+            prop_assert_eq!(item.meta(), apply.item().meta());
+            let kind = match apply {
+                FileChange::Document(_) => RecordKind::Document,
+                FileChange::Prepare(_) => RecordKind::Prepare,
+                FileChange::Abort(aborted) => RecordKind::Abort { prepared: aborted.prepared },
             };
             prop_assert_eq!(record.kind(), kind);
         }
@@ -173,7 +173,7 @@ fn flags_are_the_clients_bytes() {
         flags: 0x0200_0006,
         ..ItemMeta::default()
     };
-    let items = [Settle::Document(Item::new(&meta, b"\0k", &[b"v"]))];
+    let items = [FileChange::Document(Item::new(&meta, b"\0k", &[b"v"]))];
     let batch = Batch::new(&items);
     let mutations = batch.mutations();
     assert_eq!(mutations[0].rev_meta[12..16], [2, 0, 0, 6]);
@@ -188,7 +188,7 @@ fn short_values_are_stored_as_they_are() {
             ..ItemMeta::default()
         };
         let value = vec![b'a'; bytes as usize];
-        Settle::Document(Item::new(&meta, &bytes.to_be_bytes(), &[&value]))
+        FileChange::Document(Item::new(&meta, &bytes.to_be_bytes(), &[&value]))
     });
     let batch = Batch::new(&items);
     let [short, long]: [Mutation<'_>; 2] = batch.mutations().try_into().expect("two");
@@ -212,9 +212,9 @@ fn prepares_have_keys_of_their_own() {
         Item::new(&meta, key, &[b"v"])
     };
     let items = [
-        Settle::Prepare(item(1, b"\0a")),
-        Settle::Document(item(2, b"\0a")),
-        Settle::Prepare(item(3, b"\0bc")),
+        FileChange::Prepare(item(1, b"\0a")),
+        FileChange::Document(item(2, b"\0a")),
+        FileChange::Prepare(item(3, b"\0bc")),
     ];
     let batch = Batch::new(&items);
     let mutations = batch.mutations();

@@ -14,10 +14,10 @@ use crate::maintenance::{Maintenance, Stopping};
 /// What a compaction calls while it runs. It holds no lock of the storage then, but where a method says so.
 pub trait CompactHooks {
     /// A document has expired. It stays in the file: the caller deletes it through the vBucket, if it is still the
-    /// same, and the tombstone settles like any other.
+    /// same, and the tombstone applies like any other.
     fn expired(&mut self, document: &Expired<'_>);
 
-    /// So many bytes are about to be read and written. May rest with [`crate::Storage::rest`]. Not called while the
+    /// So many bytes are about to be read and written. May pause with [`crate::Storage::pause`]. Not called while the
     /// vBucket's commits wait for the compaction.
     fn bytes(&mut self, bytes: u64);
 

@@ -158,18 +158,18 @@ impl Storage {
         self.slot(vb).maintenance().progress().figures()
     }
 
-    /// A rest in [`CompactHooks::bytes`], unless the vBucket's compaction has to end, or `may_rest`, which is asked under
-    /// no lock, says no. It ends when its time is over, or when anything happens that ends any rest: something needs a
-    /// file for itself, the bucket is closed, [`Storage::wake_rests`] is called. True in the latter cases: who is to rest
+    /// A pause in [`CompactHooks::bytes`], unless the vBucket's compaction has to end, or `may_pause`, which is asked under
+    /// no lock, says no. It ends when its time is over, or when anything happens that ends any pause: something needs a
+    /// file for itself, the bucket is closed, [`Storage::wake_paused`] is called. True in the latter cases: who is to rest
     /// on asks again.
-    pub fn rest(&self, vb: VbId, time: Duration, may_rest: impl FnOnce() -> bool) -> bool {
+    pub fn pause(&self, vb: VbId, time: Duration, may_pause: impl FnOnce() -> bool) -> bool {
         let stop = self.stop_of(vb);
-        self.rests.rest(time, || !stop.is_set() && may_rest())
+        self.pauses.pause(time, || !stop.is_set() && may_pause())
     }
 
-    /// What `may_rest` says in [`Storage::rest`] may be another thing than before.
-    pub fn wake_rests(&self) {
-        self.rests.wake();
+    /// What `may_pause` says in [`Storage::pause`] may be another thing than before.
+    pub fn wake_paused(&self) {
+        self.pauses.wake();
     }
 
     fn stop_of(&self, vb: VbId) -> Stop<'_> {

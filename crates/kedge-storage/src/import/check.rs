@@ -11,8 +11,8 @@ use kedge_vbucket::VbState;
 
 use super::ImportProblem;
 use super::place::{PlaceOf, check_place, first_keys};
-use crate::facts::Facts;
 use crate::manifest::FileManifest;
+use crate::vb_metadata::VbMetadata;
 use crate::{Storage, StorageError};
 
 /// A file that may be taken over.
@@ -44,11 +44,11 @@ impl Candidate {
         }
         let file = Snapshot::open(disk, &path, &Options::default())?;
         let header = file.header();
-        let Facts {
+        let VbMetadata {
             document: mut state,
             manifest,
             ..
-        } = Facts::read(&file)?;
+        } = VbMetadata::read(&file)?;
         if !state.namespaces_supported {
             return Err(refused(path, ImportProblem::WithoutCollections));
         }
@@ -109,7 +109,7 @@ pub(super) fn branches(state: &VbStateDocument, high_seqno: Seqno) -> (Seqno, Ve
 fn is_of(own: &Snapshot, state: &VbStateDocument, file: &Snapshot) -> Result<bool, StorageError> {
     let (start, table) = branches(state, file.header().update_seqno());
     if let Some(newest) = table.first() {
-        let own_table = Facts::read(own)?.document.failover_table;
+        let own_table = VbMetadata::read(own)?.document.failover_table;
         // A later state of the same vBucket would have another start here.
         return Ok(own_table
             .unwrap_or_default()

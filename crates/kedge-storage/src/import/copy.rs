@@ -18,9 +18,9 @@ use kedge_types::{CollectionId, Seqno, VbId, VbUuid};
 use super::ImportProblem;
 use super::check::{Candidate, branches, refused};
 use super::place::{PlaceOf, check_place};
-use crate::facts::Facts;
 use crate::maintenance::Stopping;
 use crate::names::file_name;
+use crate::vb_metadata::VbMetadata;
 use crate::{Storage, StorageError};
 
 /// Copies a file into the bucket's directory, and makes it the vBucket's; how many live documents it has.
@@ -32,7 +32,7 @@ pub(super) fn take_over(
     new_uuid: &mut dyn FnMut(VbId) -> VbUuid,
 ) -> Result<u64, StorageError> {
     let vb = candidate.vb;
-    let _alone = storage.slot(vb).maintenance().exclusive(&storage.rests);
+    let _alone = storage.slot(vb).maintenance().exclusive(&storage.pauses);
     let mut guard = storage.writer(vb);
     let mut own_table = Vec::new();
     if let Some(own) = guard.newest()? {
@@ -42,7 +42,7 @@ pub(super) fn take_over(
             let problem = ImportProblem::NotEmpty { high_seqno };
             return Err(refused(candidate.path.clone(), problem));
         }
-        own_table = Facts::read(&own)?
+        own_table = VbMetadata::read(&own)?
             .document
             .failover_table
             .unwrap_or_default();
@@ -82,7 +82,7 @@ fn new_state(
     own_table: &[FailoverEntry],
 ) -> Result<VbStateDocument, StorageError> {
     let high_seqno = source.header().update_seqno();
-    let mut state = Facts::read(source)?.document;
+    let mut state = VbMetadata::read(source)?.document;
     state.check_snapshot(high_seqno);
     let (start, old) = branches(&state, high_seqno);
     let mut table = vec![FailoverEntry { uuid, start }];
@@ -128,8 +128,8 @@ impl<'a> Import<'a> {
         place: Place<'a>,
         stopping: &'a Stopping,
     ) -> Result<Self, StorageError> {
-        let facts = Facts::read(source)?;
-        let high_seqnos = facts.collections.into_iter().map(|(collection, stats)| {
+        let metadata = VbMetadata::read(source)?;
+        let high_seqnos = metadata.collections.into_iter().map(|(collection, stats)| {
             // What has the highest seqno may have been purged.
             let tally = CollectionStats {
                 high_seqno: stats.high_seqno,

@@ -13,7 +13,7 @@ use kedge_types::VbId;
 use super::check::refused;
 use super::{ImportProblem, newest_files};
 use crate::StorageError;
-use crate::facts::Facts;
+use crate::vb_metadata::VbMetadata;
 
 /// Which vBucket a key, without its collection, belongs to; `None` if any will do.
 pub type PlaceOf<'a> = &'a dyn Fn(&[u8]) -> Option<VbId>;
@@ -72,7 +72,7 @@ pub fn vbuckets_of(
     for (vb, name) in newest {
         let path = dir.join(name);
         let file = Snapshot::open(disk, &path, &Options::default())?;
-        if !Facts::read(&file)?.document.namespaces_supported {
+        if !VbMetadata::read(&file)?.document.namespaces_supported {
             return Err(refused(path, ImportProblem::WithoutCollections));
         }
         numbers.file(vb);

@@ -34,10 +34,10 @@ use kedge_types::VbId;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::{Entry, Judged};
-use crate::facts::Facts;
 use crate::maintenance::Maintenance;
 use crate::names::{Revision, Stock, file_name};
 use crate::stats::Counters;
+use crate::vb_metadata::VbMetadata;
 use crate::{Storage, StorageError};
 
 pub(crate) use write::Installed;
@@ -55,7 +55,7 @@ pub(crate) struct Slot {
 #[derive(Debug, Default)]
 struct Written {
     /// What the file says at the header that counts; `None` until it is needed.
-    facts: Option<Facts>,
+    metadata: Option<VbMetadata>,
     /// Older revisions that could not be removed.
     left: Vec<Revision>,
     /// Whether an older revision was removed without a sync of the directory since.

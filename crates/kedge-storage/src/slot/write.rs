@@ -1,9 +1,9 @@
 //! What the right to write lets one do.
 
 use super::{At, Place, Reader, SlotWriter, WriteGuard};
-use crate::facts::Facts;
 use crate::names::{Revision, boot_name, damaged_name, deleted_name, file_name};
 use crate::stats::Counters;
+use crate::vb_metadata::VbMetadata;
 use crate::{Storage, StorageError};
 use kedge_couchstore::compact::{Compaction, Progress};
 use kedge_couchstore::{Create, Error as FileError, Header, Snapshot, Writer};
@@ -34,28 +34,28 @@ impl<'a> WriteGuard<'a> {
     }
 
     /// What the file says; of a vBucket without one, what the first has to begin with.
-    pub(crate) fn facts(&mut self) -> Result<&mut Facts, StorageError> {
-        if self.written.facts.is_none() {
-            let facts = match self.newest()? {
-                Some(file) => Facts::read(&file)?,
-                None => Facts::new(),
+    pub(crate) fn metadata(&mut self) -> Result<&mut VbMetadata, StorageError> {
+        if self.written.metadata.is_none() {
+            let metadata = match self.newest()? {
+                Some(file) => VbMetadata::read(&file)?,
+                None => VbMetadata::new(),
             };
-            self.written.facts = Some(facts);
+            self.written.metadata = Some(metadata);
         }
-        Ok(self.written.facts.as_mut().expect("it was just set"))
+        Ok(self.written.metadata.as_mut().expect("it was just set"))
     }
 
     /// Whether it is known that dropped collections wait for a compaction.
     pub(crate) fn has_dropped(&self) -> bool {
-        let facts = self.written.facts.as_ref();
-        let manifest = facts.and_then(|facts| facts.manifest.as_deref());
+        let metadata = self.written.metadata.as_ref();
+        let manifest = metadata.and_then(|metadata| metadata.manifest.as_deref());
         manifest.is_some_and(|manifest| !manifest.dropped.is_empty())
     }
 
     /// What is known of the sizes of collections.
     pub(crate) fn collection_bytes(&self) -> BTreeMap<CollectionId, u64> {
-        let facts = self.written.facts.iter();
-        let stats = facts.flat_map(|facts| &facts.collections);
+        let metadata = self.written.metadata.iter();
+        let stats = metadata.flat_map(|metadata| &metadata.collections);
         stats
             .map(|(id, stats)| (*id, stats.disk_bytes.unwrap_or(0)))
             .collect()
@@ -175,10 +175,10 @@ impl<'a> WriteGuard<'a> {
         let target = copy.target();
         let new = Snapshot::open(&*self.storage.disk, target, &self.storage.options)?;
         let (header, file_bytes) = (new.header().clone(), new.file_bytes()?);
-        let facts = Facts::read(&new)?;
+        let metadata = VbMetadata::read(&new)?;
         drop(new);
         // Until it has its name the copy goes away with the compaction.
-        self.install_file(target, &header, file_bytes, facts)?;
+        self.install_file(target, &header, file_bytes, metadata)?;
         Ok(Installed {
             header,
             file_bytes,
@@ -192,7 +192,7 @@ impl<'a> WriteGuard<'a> {
         from: &Path,
         header: &Header,
         file_bytes: u64,
-        facts: Facts,
+        metadata: VbMetadata,
     ) -> Result<(), StorageError> {
         self.check()?;
         let Storage { disk, dir, .. } = self.storage;
@@ -211,7 +211,7 @@ impl<'a> WriteGuard<'a> {
             self.written.undecided = true;
             return Err(error.into());
         }
-        self.written.facts = Some(facts);
+        self.written.metadata = Some(metadata);
         self.written.removed = false;
         let mut current = self.slot.current.lock();
         self.storage.close(self.slot, &mut current);
@@ -309,7 +309,7 @@ impl<'a> WriteGuard<'a> {
         self.storage.close(self.slot, &mut current);
         current.file = Place::Missing;
         drop(current);
-        self.written.facts = None;
+        self.written.metadata = None;
         Ok(disk.sync_dir(dir)?)
     }
 }
@@ -317,7 +317,7 @@ impl<'a> WriteGuard<'a> {
 impl SlotWriter<'_, '_> {
     /// What it committed last counts from now on, and this is what the file says there. A new file takes the place of the
     /// one that counts, as its next revision; the other one is left to [`WriteGuard::remove_left`].
-    pub(crate) fn committed(self, facts: Facts) -> Result<(), StorageError> {
+    pub(crate) fn committed(self, metadata: VbMetadata) -> Result<(), StorageError> {
         let SlotWriter {
             guard,
             writer,
@@ -325,9 +325,9 @@ impl SlotWriter<'_, '_> {
         } = self;
         if is_new {
             let from = guard.boot_path();
-            return guard.install_file(&from, writer.header(), writer.file_bytes(), facts);
+            return guard.install_file(&from, writer.header(), writer.file_bytes(), metadata);
         }
-        guard.written.facts = Some(facts);
+        guard.written.metadata = Some(metadata);
         let mut current = guard.slot.current.lock();
         let revision = current.revision;
         current.file = Place::At(Box::new(At {
@@ -418,7 +418,7 @@ impl WriteGuard<'_> {
         self.storage.close(self.slot, &mut current);
         current.file = Place::Missing;
         drop(current);
-        self.written.facts = None;
+        self.written.metadata = None;
         self.written.undecided = false;
         disk.sync_dir(dir)?;
         Ok(was_there.then_some(to))

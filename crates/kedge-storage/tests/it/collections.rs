@@ -4,12 +4,12 @@
 use kedge_disk::{Disk, SimDisk};
 use kedge_storage::{RecordKind, Storage};
 use kedge_types::{Cas, CollectionId, ManifestUid, ScopeId, Seqno};
-use kedge_vbucket::{Settle, SystemEvent, SystemEventKind};
+use kedge_vbucket::{FileChange, SystemEvent, SystemEventKind};
 
 use crate::support::{VB, abort, audit, dir, document, open, prepare, state};
 use crate::upkeep::{Hooks, keep_all};
 
-pub(crate) fn event(seqno: u64, kind: SystemEventKind, collection: u32) -> Settle {
+pub(crate) fn event(seqno: u64, kind: SystemEventKind, collection: u32) -> FileChange {
     let event = SystemEvent {
         kind,
         uid: ManifestUid(seqno),
@@ -20,14 +20,14 @@ pub(crate) fn event(seqno: u64, kind: SystemEventKind, collection: u32) -> Settl
         history: false,
         start: Seqno(0),
     };
-    Settle::Document(event.item(Cas(seqno), Seqno(seqno)))
+    FileChange::Document(event.item(Cas(seqno), Seqno(seqno)))
 }
 
 pub(crate) fn key(collection: u8, n: u64) -> Vec<u8> {
     [&[collection], format!("key-{n}").as_bytes()].concat()
 }
 
-fn commit(storage: &Storage, items: &[Settle], prepared: u64, completed: u64) {
+fn commit(storage: &Storage, items: &[FileChange], prepared: u64, completed: u64) {
     let high = items.last().unwrap().item().seqno().get();
     let mut now = state(1, high);
     (now.prepared, now.completed) = (Seqno(prepared), Seqno(completed));

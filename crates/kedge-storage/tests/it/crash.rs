@@ -2,7 +2,7 @@
 
 use kedge_disk::{Fault, SimDisk, seeds};
 use kedge_storage::{Storage, StorageConfig, StorageError};
-use kedge_vbucket::Settle;
+use kedge_vbucket::FileChange;
 
 use crate::support::{
     Contents, VB, abort, audit, config, contents, document, documents, fill, keep, key, names,
@@ -55,11 +55,11 @@ impl Done {
         &mut self,
         storage: &Storage,
         uuid: u64,
-        items: &[Settle],
+        items: &[FileChange],
     ) -> Result<(), StorageError> {
         let (mut next, _) = self.now.clone().unwrap_or_default();
-        for settle in items {
-            keep(&mut next, settle);
+        for apply in items {
+            keep(&mut next, apply);
         }
         let high = items.last().expect("items").item().seqno().get();
         self.change(Some((next, uuid)), || {
@@ -74,11 +74,11 @@ impl Done {
         &mut self,
         storage: &Storage,
         uuid: u64,
-        batches: &[Vec<Settle>],
+        batches: &[Vec<FileChange>],
     ) -> Result<(), StorageError> {
         let (mut contents, _) = self.now.clone().unwrap_or_default();
         let states = batches.iter().map(|items| {
-            items.iter().for_each(|settle| keep(&mut contents, settle));
+            items.iter().for_each(|apply| keep(&mut contents, apply));
             Some((contents.clone(), uuid))
         });
         self.change_to(states.collect(), || {
@@ -178,7 +178,7 @@ fn check_found(disk: &SimDisk, done: &Done, context: &str) {
     // It goes on from there.
     let (mut next, uuid) = found.unwrap_or_default();
     let items = documents(100..=110);
-    items.iter().for_each(|settle| keep(&mut next, settle));
+    items.iter().for_each(|apply| keep(&mut next, apply));
     let committed = storage.commit(VB, &items, &state(uuid.max(1), 110), 9);
     committed.unwrap_or_else(|error| panic!("{context}: {error}"));
     drop(storage);

@@ -9,10 +9,10 @@ use crate::support::{
     Contents, VB, audit, contents, document, documents, keep, key, open, path_of, prepare, state,
 };
 
-fn expected(batches: &[&[kedge_vbucket::Settle]]) -> Contents {
+fn expected(batches: &[&[kedge_vbucket::FileChange]]) -> Contents {
     let mut contents = Contents::new();
-    for settle in batches.iter().copied().flatten() {
-        keep(&mut contents, settle);
+    for apply in batches.iter().copied().flatten() {
+        keep(&mut contents, apply);
     }
     contents
 }
@@ -26,8 +26,8 @@ fn begun(
     disk: &SimDisk,
 ) -> (
     Storage,
-    Vec<kedge_vbucket::Settle>,
-    Vec<kedge_vbucket::Settle>,
+    Vec<kedge_vbucket::FileChange>,
+    Vec<kedge_vbucket::FileChange>,
 ) {
     let storage = open(disk).expect("open");
     let first = documents(1..=20);

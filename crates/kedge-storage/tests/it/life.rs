@@ -159,7 +159,7 @@ fn all_that_reads_shares_one_handle() {
         read_first(&storage);
         let stats = storage.stats();
         assert_eq!((stats.opened, stats.misses), (1, 1), "{first}");
-        // The facts of the file are known after this.
+        // The metadata of the file are known after this.
         storage.load(VB).expect("load");
         // It stays open while others use it.
         let scan = storage.scan(VB, .., true).expect("a scan").expect("a file");
@@ -202,7 +202,7 @@ fn in_the_middle_of_a_disk_snapshot_newer_documents_tell_which_prepares_have_end
     let loaded = storage.load(VB).expect("load").expect("a file");
     assert_eq!(loaded.state, middle);
     assert_eq!(loaded.superseded, [Seqno(2)]);
-    let base = loaded.into_base();
+    let base = loaded.into_file_state();
     assert_eq!(base.prepares.len(), 1);
     assert_eq!(base.prepares[0].value(), b"two");
 }
@@ -258,7 +258,11 @@ fn the_state_says_what_the_vbucket_and_the_file_are() {
     assert_eq!(loaded.prepares.len(), 1, "the one that is not over");
     assert_eq!(loaded.prepares[0].value(), b"three");
     assert_eq!(loaded.prepares[0].meta(), items[2].item().meta());
-    let base = storage.load(VB).expect("load").expect("a file").into_base();
+    let base = storage
+        .load(VB)
+        .expect("load")
+        .expect("a file")
+        .into_file_state();
     assert_eq!(
         (&base.state, base.high_seqno, base.prepares.len()),
         (&first, Seqno(5), 1)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kedge_disk::{Disk, Rng, SimDisk, seeds};
 use kedge_storage::{RecordKind, Storage, StorageConfig};
 use kedge_types::{Seqno, VbId};
-use kedge_vbucket::{PersistedState, Settle};
+use kedge_vbucket::{FileChange, PersistedState};
 
 use crate::support::{
     Contents, Kept, abort, audit, contents, dir, document, keep, key, path_of, prepare, state,
@@ -39,13 +39,13 @@ impl Model {
     }
 
     /// Items for one commit: each key once in each namespace, seqnos ascending.
-    fn batch(&mut self, rng: &mut Rng) -> Vec<Settle> {
-        let mut batch: BTreeMap<(Vec<u8>, bool), Settle> = BTreeMap::new();
+    fn batch(&mut self, rng: &mut Rng) -> Vec<FileChange> {
+        let mut batch: BTreeMap<(Vec<u8>, bool), FileChange> = BTreeMap::new();
         for _ in 0..rng.below(30) {
             self.seqno += 1 + rng.below(3);
             let (seqno, key) = (self.seqno, key(rng.below(KEYS)));
             let value = vec![b'v'; rng.below(200) as usize];
-            let settle = match rng.below(10) {
+            let apply = match rng.below(10) {
                 0 | 1 => tombstone(seqno, &key),
                 2 => {
                     self.prepared = seqno;
@@ -57,10 +57,10 @@ impl Model {
                 }
                 _ => document(seqno, &key, &value),
             };
-            batch.insert((key, settle.is_committed_namespace()), settle);
+            batch.insert((key, apply.is_committed_namespace()), apply);
         }
-        let mut batch: Vec<Settle> = batch.into_values().collect();
-        batch.sort_by_key(|settle| settle.item().seqno());
+        let mut batch: Vec<FileChange> = batch.into_values().collect();
+        batch.sort_by_key(|apply| apply.item().seqno());
         batch
     }
 
@@ -74,18 +74,15 @@ impl Model {
             .commit(vb, &batch, &self.state(), 5)
             .expect("commit");
         let model = self.contents.get_or_insert_default();
-        for (index, settle) in batch.iter().enumerate() {
-            let place = (
-                settle.item().key().to_vec(),
-                settle.is_committed_namespace(),
-            );
+        for (index, apply) in batch.iter().enumerate() {
+            let place = (apply.item().key().to_vec(), apply.is_committed_namespace());
             let was_live = model.get(&place).is_some_and(|kept| match kept.kind {
                 RecordKind::Document => kept.meta.deleted.is_none(),
                 RecordKind::Prepare => true,
                 RecordKind::Abort { .. } | RecordKind::SystemEvent => false,
             });
             assert_eq!(committed.was_live(index), was_live);
-            keep(model, settle);
+            keep(model, apply);
         }
         if let Some(last) = batch.last() {
             assert_eq!(committed.high_seqno, last.item().seqno());

@@ -15,7 +15,7 @@ use kedge_types::{
     decode_leb128,
 };
 use kedge_vbucket::{
-    Aborted, Deletion, FailoverTable, Item, ItemMeta, PersistedState, Settle, SnapshotKind,
+    Aborted, Deletion, FailoverTable, FileChange, Item, ItemMeta, PersistedState, SnapshotKind,
     VbState, is_system_key,
 };
 
@@ -72,41 +72,41 @@ pub(crate) fn meta(seqno: u64) -> ItemMeta {
     }
 }
 
-pub(crate) fn document(seqno: u64, key: &[u8], value: &[u8]) -> Settle {
-    Settle::Document(Item::new(&meta(seqno), key, &[value]))
+pub(crate) fn document(seqno: u64, key: &[u8], value: &[u8]) -> FileChange {
+    FileChange::Document(Item::new(&meta(seqno), key, &[value]))
 }
 
-pub(crate) fn tombstone(seqno: u64, key: &[u8]) -> Settle {
+pub(crate) fn tombstone(seqno: u64, key: &[u8]) -> FileChange {
     let meta = ItemMeta {
         deleted: Some(Deletion::Explicit),
         expiry: Expiry(1_700_000_000),
         ..meta(seqno)
     };
-    Settle::Document(Item::new(&meta, key, &[]))
+    FileChange::Document(Item::new(&meta, key, &[]))
 }
 
-pub(crate) fn prepare(seqno: u64, key: &[u8], value: &[u8]) -> Settle {
+pub(crate) fn prepare(seqno: u64, key: &[u8], value: &[u8]) -> FileChange {
     let meta = ItemMeta {
         level: Some(DurabilityLevel::PersistToMajority),
         ..meta(seqno)
     };
-    Settle::Prepare(Item::new(&meta, key, &[value]))
+    FileChange::Prepare(Item::new(&meta, key, &[value]))
 }
 
-pub(crate) fn abort(seqno: u64, key: &[u8], prepared: u64) -> Settle {
+pub(crate) fn abort(seqno: u64, key: &[u8], prepared: u64) -> FileChange {
     let meta = ItemMeta {
         deleted: Some(Deletion::Explicit),
         expiry: Expiry(1_700_000_000),
         ..meta(seqno)
     };
-    Settle::Abort(Box::new(Aborted {
+    FileChange::Abort(Box::new(Aborted {
         item: Item::new(&meta, key, &[]),
         prepared: Seqno(prepared),
     }))
 }
 
 /// A batch of documents with these seqnos under different keys.
-pub(crate) fn documents(seqnos: RangeInclusive<u64>) -> Vec<Settle> {
+pub(crate) fn documents(seqnos: RangeInclusive<u64>) -> Vec<FileChange> {
     seqnos
         .map(|seqno| document(seqno, &key(seqno), format!("value {seqno}").as_bytes()))
         .collect()
@@ -123,16 +123,16 @@ pub(crate) struct Kept {
     pub(crate) kind: RecordKind,
 }
 
-pub(crate) fn keep(contents: &mut Contents, settle: &Settle) {
-    let item = settle.item();
-    let place = (item.key().to_vec(), settle.is_committed_namespace());
+pub(crate) fn keep(contents: &mut Contents, apply: &FileChange) {
+    let item = apply.item();
+    let place = (item.key().to_vec(), apply.is_committed_namespace());
     let kept = Kept {
         meta: item.meta(),
         value: item.value().to_vec(),
-        kind: match settle {
-            Settle::Document(_) => RecordKind::Document,
-            Settle::Prepare(_) => RecordKind::Prepare,
-            Settle::Abort(aborted) => RecordKind::Abort {
+        kind: match apply {
+            FileChange::Document(_) => RecordKind::Document,
+            FileChange::Prepare(_) => RecordKind::Prepare,
+            FileChange::Abort(aborted) => RecordKind::Abort {
                 prepared: aborted.prepared,
             },
         },

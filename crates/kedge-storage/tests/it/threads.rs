@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use kedge_disk::SimDisk;
 use kedge_storage::{Storage, StorageConfig};
 use kedge_types::{Seqno, VbId};
-use kedge_vbucket::Settle;
+use kedge_vbucket::FileChange;
 
 use crate::support::{VB, config, dir, document, key, open_with, state};
 
@@ -16,7 +16,7 @@ const KEYS: u64 = 8;
 const ROUNDS: u64 = 40;
 
 /// All keys with the number of the commit as their value.
-fn round(base: u64, round: u64) -> Vec<Settle> {
+fn round(base: u64, round: u64) -> Vec<FileChange> {
     let value = (base + round).to_be_bytes();
     (0..KEYS)
         .map(|n| document(round * KEYS + n + 1, &key(n), &value))

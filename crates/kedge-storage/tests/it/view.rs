@@ -3,7 +3,7 @@
 use kedge_disk::SimDisk;
 use kedge_storage::{FileView, Scan, Storage};
 use kedge_types::{CollectionId, Datatype, Seqno};
-use kedge_vbucket::{Deletion, Item, ItemMeta, PersistedState, Settle, SystemEventKind};
+use kedge_vbucket::{Deletion, FileChange, Item, ItemMeta, PersistedState, SystemEventKind};
 
 use crate::collections::{event, key};
 use crate::support::{VB, document, documents, fill, meta, open, prepare, state, tombstone};
@@ -123,7 +123,7 @@ fn a_scan_without_bodies_reads_those_with_attributes_if_they_are_wanted() {
             deleted,
             ..meta(seqno)
         };
-        Settle::Document(Item::new(&meta, &key(0, seqno), &[&attributes[..]]))
+        FileChange::Document(Item::new(&meta, &key(0, seqno), &[&attributes[..]]))
     };
     let items = [
         document(1, &key(0, 1), b"plain"),

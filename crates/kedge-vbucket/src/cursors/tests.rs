@@ -1,7 +1,7 @@
 use super::*;
+use crate::apply::Persistence;
 use crate::checkpoint::CursorId;
 use crate::item::{Item, ItemMeta};
-use crate::settle::Persistence;
 use crate::vbucket::VbSetup;
 use foldhash::fast::RandomState;
 use kedge_types::VbId;

@@ -19,7 +19,7 @@ pub(crate) struct Acks {
     topology: Option<Topology>,
     rules: DurabilityRules,
     acks: Vec<(NodeName, Seqno)>,
-    /// Prepares up to here have been acknowledged by as many others as each chain asks for.
+    /// PrepareQueue up to here have been acknowledged by as many others as each chain asks for.
     reached: Seqno,
     /// A chain has too few nodes, and the active alone is enough.
     is_fallback: bool,

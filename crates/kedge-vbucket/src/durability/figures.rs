@@ -55,7 +55,7 @@ pub struct DurabilityFigures {
     pub topology: Option<Topology>,
     /// What nodes have acknowledged to this active.
     pub acknowledged: Vec<(NodeName, Seqno)>,
-    /// Prepares up to here have reached on this node what their level asks of it.
+    /// PrepareQueue up to here have reached on this node what their level asks of it.
     pub high_prepared: Seqno,
     /// The highest prepare that was committed or aborted.
     pub high_completed: Seqno,
@@ -84,7 +84,7 @@ pub struct Standing {
     pub high_seqno: Seqno,
     /// Everything up to here is on its disk.
     pub persisted_seqno: Seqno,
-    /// Prepares up to here count as acknowledged by it.
+    /// PrepareQueue up to here count as acknowledged by it.
     pub high_prepared: Seqno,
     /// The highest prepare that it knows to have ended.
     pub high_completed: Seqno,
@@ -93,7 +93,7 @@ pub struct Standing {
 }
 
 impl VBucket {
-    /// Prepares up to here have reached on this node what their level asks of it.
+    /// PrepareQueue up to here have reached on this node what their level asks of it.
     #[must_use]
     pub fn high_prepared_seqno(&self) -> Seqno {
         if self.state != VbState::Active {

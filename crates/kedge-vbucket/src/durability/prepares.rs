@@ -12,7 +12,7 @@ const NEVER: u64 = u64::MAX;
 
 /// The prepares of a vBucket, in seqno order.
 #[derive(Debug)]
-pub(crate) struct Prepares {
+pub(crate) struct PrepareQueue {
     queue: VecDeque<Prepare>,
     keys: HashTable<(KeyHash, Item)>,
     /// Those up to here are inherited.
@@ -25,7 +25,7 @@ pub(crate) struct Prepares {
     deadline_ns: u64,
 }
 
-impl Default for Prepares {
+impl Default for PrepareQueue {
     fn default() -> Self {
         Self {
             queue: VecDeque::new(),
@@ -38,7 +38,7 @@ impl Default for Prepares {
     }
 }
 
-impl Prepares {
+impl PrepareQueue {
     /// Whether a SyncWrite is in flight for the key.
     pub(crate) fn holds(&self, hash: KeyHash, key: &[u8]) -> bool {
         self.of_key(hash, key).is_some()

@@ -136,11 +136,11 @@ fn what_was_dropped_leaves_memory_shard_by_shard_and_is_counted_once() {
     }
     log_all(&mut vb);
     let empty = vb.bytes();
-    assert!(!vb.has_leftovers());
+    assert!(!vb.has_dropped_documents());
     vb.follow_manifest(at(1), &manifest(2, &[]));
     assert_eq!(vb.documents(), 2);
     let (mut visits, mut swept) = (0, 0);
-    while vb.has_leftovers() {
+    while vb.has_dropped_documents() {
         swept += vb.sweep_dropped();
         visits += 1;
     }
@@ -150,12 +150,12 @@ fn what_was_dropped_leaves_memory_shard_by_shard_and_is_counted_once() {
     assert_eq!(get(&mut vb, 0).unwrap(), b"v");
     assert!(vb.bytes() < empty + 1_000);
     // What the file does not have yet goes there all the same, and nothing is counted twice.
-    let batch = vb.begin_settle().unwrap();
+    let batch = vb.begin_apply().unwrap();
     let (history, upto) = (batch.history(), batch.upto());
-    vb.settled(history, upto);
-    drop(vb.end_settle(batch));
+    vb.applied(history, upto);
+    drop(vb.end_apply(batch));
     log_all(&mut vb);
-    assert_eq!(vb.unsettled().items, 1, "the drop");
+    assert_eq!(vb.unapplied().items, 1, "the drop");
 }
 
 #[test]

@@ -77,7 +77,7 @@ proptest! {
                     vb = disk.recover(direct(), Some(uuid));
                     let live = vb.table().iter().filter(|item| !item.is_deleted());
                     prop_assert_eq!(live.count(), disk.expected(at(secs)).len());
-                    prop_assert_eq!(vb.settled_seqno(), disk.file().map_or(Seqno(0), |file| file.high));
+                    prop_assert_eq!(vb.applied_seqno(), disk.file().map_or(Seqno(0), |file| file.high));
                 }
             }
             vb.take_done(&mut Vec::new());
@@ -91,8 +91,8 @@ proptest! {
                 let found = vb.table().find(vb.table().hash(&key), &key);
                 prop_assert_eq!(found.map(|item| item.value().to_vec()), Some(bytes));
             }
-            prop_assert_eq!(vb.settled_seqno(), vb.persisted_seqno());
-            prop_assert_eq!(vb.unsettled().items, 0);
+            prop_assert_eq!(vb.applied_seqno(), vb.persisted_seqno());
+            prop_assert_eq!(vb.unapplied().items, 0);
         }
     }
 }
@@ -145,15 +145,15 @@ fn a_batch_has_the_newest_of_each_key_and_persisted_levels_wait_for_it() {
 }
 
 #[test]
-fn what_a_log_left_behind_is_settled_first() {
+fn what_a_log_left_behind_is_applied_first() {
     let mut vb = vbucket();
     let mut disk = Disk::default();
     set(&mut vb, at(0), "a", b"1");
     disk.log(&mut vb, usize::MAX);
     let mut vb = disk.recover(direct(), None);
-    assert_eq!((vb.unsettled().items, vb.settled_seqno()), (1, Seqno(0)));
-    disk.settle(&mut vb, WHOLE);
-    assert_eq!((vb.unsettled().items, vb.settled_seqno()), (0, Seqno(1)));
+    assert_eq!((vb.unapplied().items, vb.applied_seqno()), (1, Seqno(0)));
+    disk.apply(&mut vb, WHOLE);
+    assert_eq!((vb.unapplied().items, vb.applied_seqno()), (0, Seqno(1)));
     set(&mut vb, at(0), "b", b"1");
     flush(&mut vb, &mut disk, usize::MAX);
     assert_eq!(disk.file().unwrap().documents.len(), 2);

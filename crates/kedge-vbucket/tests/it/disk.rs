@@ -2,8 +2,8 @@
 
 use kedge_types::{Now, Seqno, VbUuid};
 use kedge_vbucket::{
-    Base, Change, FailoverTable, FileCollections, Item, Part, PersistedState, Position, Rewind,
-    Settle, SettleBatch, VBucket, VbState,
+    ApplyBatch, Change, FailoverTable, FileChange, FileCollections, FileState, Item, Part,
+    PersistedState, Position, Rewind, VBucket, VbState,
 };
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ type Key = Vec<u8>;
 #[derive(Clone, Debug)]
 pub(crate) struct File {
     pub(crate) documents: BTreeMap<Key, Item>,
-    prepares: BTreeMap<Key, Settle>,
+    prepares: BTreeMap<Key, FileChange>,
     pub(crate) state: PersistedState,
     pub(crate) high: Seqno,
 }
@@ -31,20 +31,20 @@ impl File {
     /// What a couchstore file asks of a commit is asked here too.
     fn commit(&mut self, part: &Part<'_>) {
         let mut met = std::collections::BTreeSet::new();
-        for settle in part.items {
-            let item = settle.item();
+        for apply in part.items {
+            let item = apply.item();
             assert!(item.seqno() > self.high, "above what the file has");
             assert!(
-                met.insert((settle.is_committed_namespace(), item.key().to_vec())),
+                met.insert((apply.is_committed_namespace(), item.key().to_vec())),
                 "a key is once in a namespace"
             );
             let key = item.key().to_vec();
-            match settle {
-                Settle::Document(item) => drop(self.documents.insert(key, copy(item))),
+            match apply {
+                FileChange::Document(item) => drop(self.documents.insert(key, copy(item))),
                 other => drop(self.prepares.insert(key, other.clone())),
             }
         }
-        let highest = part.items.iter().map(|settle| settle.item().seqno()).max();
+        let highest = part.items.iter().map(|apply| apply.item().seqno()).max();
         self.high = highest.unwrap_or(self.high);
         self.state = part.state.clone();
         // Where nothing stands at the last seqnos, the file ends before them.
@@ -62,9 +62,9 @@ impl File {
         self.high == self.state.snap_end
     }
 
-    pub(crate) fn base(&self) -> Base {
-        let open = |settle: &&Settle| {
-            let item = settle.item();
+    pub(crate) fn base(&self) -> FileState {
+        let open = |apply: &&FileChange| {
+            let item = apply.item();
             let seqno = item.seqno();
             let newer = self.documents.get(item.key());
             seqno > self.state.completed
@@ -72,11 +72,11 @@ impl File {
                 && newer.is_none_or(|newer| newer.seqno() < seqno)
         };
         let open = self.prepares.values().filter(open);
-        let open = open.filter_map(|settle| match settle {
-            Settle::Prepare(item) => Some(item.clone()),
+        let open = open.filter_map(|apply| match apply {
+            FileChange::Prepare(item) => Some(item.clone()),
             _ => None,
         });
-        Base {
+        FileState {
             prepares: open.collect(),
             state: self.state.clone(),
             high_seqno: self.high,
@@ -98,9 +98,9 @@ pub(crate) struct Disk {
     pub(crate) is_deleted: bool,
 }
 
-/// How far a settle comes.
+/// How far an apply comes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Settling {
+pub(crate) struct Applying {
     pub(crate) max_items: usize,
     /// So many parts are written.
     pub(crate) parts: usize,
@@ -109,7 +109,7 @@ pub(crate) struct Settling {
 }
 
 /// All of it, at once.
-pub(crate) const WHOLE: Settling = Settling {
+pub(crate) const WHOLE: Applying = Applying {
     max_items: usize::MAX,
     parts: usize::MAX,
     ends: true,
@@ -149,9 +149,9 @@ impl Disk {
         commits: usize,
     ) -> Position {
         let (batch, mut to) = vb.direct_batch(max, usize::MAX);
-        let replaces = batch.as_ref().is_some_and(SettleBatch::replaces_file);
+        let replaces = batch.as_ref().is_some_and(ApplyBatch::replaces_file);
         // What stands before a reset is of no use to the file.
-        let is_void = vb.unsettled().replaces_file && !replaces;
+        let is_void = vb.unapplied().replaces_file && !replaces;
         let mut written = 1;
         if let Some(mut batch) = batch {
             self.write(vb, &mut batch, WHOLE);
@@ -172,22 +172,22 @@ impl Disk {
         to
     }
 
-    pub(crate) fn settle(&mut self, vb: &mut VBucket, how: Settling) {
-        let Some(mut batch) = vb.begin_settle() else {
+    pub(crate) fn apply(&mut self, vb: &mut VBucket, how: Applying) {
+        let Some(mut batch) = vb.begin_apply() else {
             return;
         };
         self.write(vb, &mut batch, how);
         if how.ends {
-            drop(vb.end_settle(batch));
+            drop(vb.end_apply(batch));
         }
     }
 
-    pub(crate) fn write(&mut self, vb: &mut VBucket, batch: &mut SettleBatch, how: Settling) {
+    pub(crate) fn write(&mut self, vb: &mut VBucket, batch: &mut ApplyBatch, how: Applying) {
         let history = batch.history();
         if batch.removes_file() {
             (self.headers, self.is_deleted) = (Vec::new(), true);
             if how.parts > 0 {
-                vb.settled(history, batch.upto());
+                vb.applied(history, batch.upto());
             }
             return;
         }
@@ -205,7 +205,7 @@ impl Disk {
         for part in parts.take(how.parts) {
             assert!(part.items.len() <= max_items);
             let mut next = self.headers.last().expect("a file").clone();
-            let blind = part.items.iter().map(Settle::item);
+            let blind = part.items.iter().map(FileChange::item);
             let blind: Vec<(&Item, bool)> = blind
                 .filter(|item| item.is_blind())
                 .map(|item| {
@@ -215,16 +215,16 @@ impl Disk {
                 .collect();
             next.commit(&part);
             self.headers.push(next);
-            vb.settled(history, part.upto);
+            vb.applied(history, part.upto);
             for (item, had_document) in blind {
-                vb.settled_over(history, item, had_document);
+                vb.applied_over(history, item, had_document);
             }
         }
     }
 
     /// The log gives back what lies before the first record that is needed.
     pub(crate) fn release(&mut self, vb: &VBucket) {
-        let figures = vb.unsettled();
+        let figures = vb.unapplied();
         if figures.state_changed || figures.replaces_file || figures.removes_file {
             return;
         }
@@ -232,23 +232,23 @@ impl Disk {
         let last_history = self.log.iter().rposition(cuts).map_or(0, |at| at + 1);
         let file = self.file().filter(|file| !file.is_consistent());
         let open = file.map(|file| (file.state.snap_kind, file.state.snap_end));
-        let is_settled = |change: &Change| match change {
+        let is_applied = |change: &Change| match change {
             // Its changes need it, unless the file says that it is in its middle.
             Change::Snapshot(snapshot) => {
-                snapshot.end <= vb.settled_seqno() || open == Some((snapshot.kind, snapshot.end))
+                snapshot.end <= vb.applied_seqno() || open == Some((snapshot.kind, snapshot.end))
             }
             other => {
                 let item = other.item();
-                item.is_none_or(|item| item.seqno() <= vb.settled_seqno())
+                item.is_none_or(|item| item.seqno() <= vb.applied_seqno())
             }
         };
         let history = &self.log[last_history..];
-        let settled = history
+        let applied = history
             .iter()
-            .take_while(|change| is_settled(change))
+            .take_while(|change| is_applied(change))
             .count();
         // The record that began the history may go once the file has followed.
-        self.log.drain(..last_history + settled);
+        self.log.drain(..last_history + applied);
     }
 
     /// The file goes back to the header of `to`.

@@ -113,9 +113,9 @@ fn a_sweep_finds_what_nobody_reads() {
     log_all(vb);
     sweep(vb, 20 + TOMBSTONE_PURGE_AGE_SECS);
     assert_eq!(vb.tombstones(), 100, "in the log only");
-    let batch = vb.begin_settle().unwrap();
-    vb.settled(batch.history(), batch.upto());
-    drop(vb.end_settle(batch));
+    let batch = vb.begin_apply().unwrap();
+    vb.applied(batch.history(), batch.upto());
+    drop(vb.end_apply(batch));
     sweep(vb, 10 + TOMBSTONE_PURGE_AGE_SECS);
     assert_eq!(vb.tombstones(), 100, "not old enough");
     sweep(vb, 11 + TOMBSTONE_PURGE_AGE_SECS);

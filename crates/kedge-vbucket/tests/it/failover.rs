@@ -82,10 +82,10 @@ fn a_dead_one_remembers_its_last_consistent_point() {
     vb.set_state(StateChange::to(VbState::Dead, VbUuid(8)));
     disk_of.log(&mut vb, usize::MAX);
     let logged = disk_of.clone().recover(active(&[]), Some(VbUuid(7)));
-    disk_of.settle(&mut vb, WHOLE);
+    disk_of.apply(&mut vb, WHOLE);
     disk_of.release(&vb);
-    let settled = disk_of.recover(active(&[]), Some(VbUuid(7)));
-    for mut vb in [vb, logged, settled] {
+    let applied = disk_of.recover(active(&[]), Some(VbUuid(7)));
+    for mut vb in [vb, logged, applied] {
         assert_eq!(vb.state(), VbState::Dead);
         let standing = vb.standing();
         assert_eq!(

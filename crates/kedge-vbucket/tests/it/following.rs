@@ -282,7 +282,7 @@ fn prepares_and_documents_do_not_take_each_others_place() {
     );
     assert_eq!(vb.queued(), 6);
     log.log(vb, usize::MAX);
-    log.settle(vb, WHOLE);
+    log.apply(vb, WHOLE);
     let file = log.file().unwrap();
     let base = file.base();
     assert_eq!((base.documents, base.prepares.len()), (1, 1));
@@ -303,7 +303,7 @@ fn resume(start: u64, snap_start: u64, snap_end: u64, uuid: u64) -> Resume {
 /// A header in the middle of a snapshot is no consistent point, and says so; after a start the stream goes on there.
 #[test]
 fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
-    for settles in [false, true] {
+    for applies in [false, true] {
         let vb = &mut replica();
         let mut disk_of = Disk::default();
         take(
@@ -312,7 +312,7 @@ fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
             [document("a", 1), prepared("p", 2, Majority)],
         );
         disk_of.log(vb, usize::MAX);
-        disk_of.settle(vb, WHOLE);
+        disk_of.apply(vb, WHOLE);
         assert!(disk_of.file().unwrap().is_consistent());
         assert_eq!(vb.standing().high_prepared, Seqno(2));
         let snapshot = Snapshot {
@@ -324,8 +324,8 @@ fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
         assert_eq!(vb.resume_point(), resume(6, 2, 9, 0xabc));
         assert_eq!(vb.standing().consistent, Seqno(2));
         disk_of.log(vb, usize::MAX);
-        if settles {
-            disk_of.settle(vb, WHOLE);
+        if applies {
+            disk_of.apply(vb, WHOLE);
             disk_of.release(vb);
             let state = &disk_of.file().unwrap().state;
             assert_eq!((state.snap_start, state.snap_end), (Seqno(2), Seqno(9)));
@@ -333,11 +333,11 @@ fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
             assert!(!disk_of.file().unwrap().is_consistent());
         }
         let mut again = disk_of.recover(active(&[]), Some(VbUuid(77)));
-        assert_eq!(again.resume_point(), resume(6, 2, 9, 0xabc), "{settles}");
+        assert_eq!(again.resume_point(), resume(6, 2, 9, 0xabc), "{applies}");
         assert_eq!(again.purge_seqno(), Seqno(1));
         assert_eq!(again.durability_figures().tracked, 0, "a document ended it");
         // Who counts acknowledgements when the active is lost must not find less than was acknowledged.
-        assert_eq!(again.standing().high_prepared, Seqno(2), "{settles}");
+        assert_eq!(again.standing().high_prepared, Seqno(2), "{applies}");
         again
             .begin_stream(FailoverTable::new(VbUuid(0xabc)))
             .unwrap();
@@ -350,7 +350,7 @@ fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
         assert_eq!(again.resume_point(), resume(10, 10, 10, 0xabc));
         disk_of.log(&mut again, usize::MAX);
         assert_eq!(again.take_ack(), Some(Seqno(10)));
-        disk_of.settle(&mut again, WHOLE);
+        disk_of.apply(&mut again, WHOLE);
         assert!(disk_of.file().unwrap().is_consistent());
         let last = disk_of.recover(active(&[]), None);
         assert_eq!(last.state(), VbState::Replica);
@@ -371,7 +371,7 @@ fn a_snapshot_that_broke_off_before_its_first_change_is_forgotten() {
     take(vb, memory(3, 3), [document("c", 3)]);
     assert_eq!(vb.resume_point(), resume(3, 3, 3, 0xabc));
     disk_of.log(vb, usize::MAX);
-    disk_of.settle(vb, WHOLE);
+    disk_of.apply(vb, WHOLE);
     assert!(disk_of.file().unwrap().is_consistent());
 }
 
@@ -382,10 +382,10 @@ fn a_stream_goes_on_on_a_branch_that_the_active_knows() {
     let mut disk_of = Disk::default();
     take(vb, memory(1, 2), [document("a", 1), document("b", 2)]);
     disk_of.log(vb, usize::MAX);
-    disk_of.settle(vb, WHOLE);
+    disk_of.apply(vb, WHOLE);
     take(vb, memory(3, 3), [document("c", 3)]);
     disk_of.log(vb, usize::MAX);
-    disk_of.settle(vb, WHOLE);
+    disk_of.apply(vb, WHOLE);
     vb.rollback(Seqno(2), VbUuid(0x999));
     disk_of.log(vb, usize::MAX);
     disk_of.rewind(Seqno(2), vb);
@@ -405,9 +405,9 @@ fn a_stream_goes_on_on_a_branch_that_the_active_knows() {
     vb.begin_stream(table.clone()).unwrap();
     take(vb, memory(3, 3), [document("d", 3)]);
     disk_of.log(vb, usize::MAX);
-    for settles in [false, true] {
-        if settles {
-            disk_of.settle(vb, WHOLE);
+    for applies in [false, true] {
+        if applies {
+            disk_of.apply(vb, WHOLE);
         }
         let again = disk_of.clone().recover(active(&[]), None);
         assert_eq!(again.failover(), &table, "after a start, too");

@@ -1,6 +1,6 @@
 //! Resets, rollbacks and branches, with the file before and behind the log's record of them.
 
-use crate::disk::{Disk, File, Settling, WHOLE};
+use crate::disk::{Applying, Disk, File, WHOLE};
 use crate::tools::*;
 use kedge_types::DurabilityLevel::PersistToMajority;
 use kedge_types::{Seqno, Status, VbUuid};
@@ -15,9 +15,9 @@ fn names(vb: &VBucket) -> String {
     names.join(" ")
 }
 
-fn log_and_settle(vb: &mut VBucket, disk: &mut Disk) {
+fn log_and_apply(vb: &mut VBucket, disk: &mut Disk) {
     disk.log(vb, usize::MAX);
-    disk.settle(vb, WHOLE);
+    disk.apply(vb, WHOLE);
 }
 
 /// Two documents in the file; a third in the log.
@@ -26,7 +26,7 @@ fn begun() -> (VBucket, Disk) {
     let mut disk = Disk::default();
     set(&mut vb, at(0), "a", b"1");
     set(&mut vb, at(0), "b", b"1");
-    log_and_settle(&mut vb, &mut disk);
+    log_and_apply(&mut vb, &mut disk);
     set(&mut vb, at(0), "c", b"1");
     disk.log(&mut vb, usize::MAX);
     (vb, disk)
@@ -45,32 +45,32 @@ fn a_reset_is_finished_after_a_crash() {
     let mut void = disk.clone().recover(vbucket(), None);
     assert_eq!(names(&void), "d");
     assert_eq!(
-        (void.high_seqno(), void.settled_seqno()),
+        (void.high_seqno(), void.applied_seqno()),
         (Seqno(1), Seqno(0))
     );
     assert_eq!(void.failover().uuid(), VbUuid(9));
-    assert!(void.begin_settle().unwrap().replaces_file());
+    assert!(void.begin_apply().unwrap().replaces_file());
 
     // The file was made anew, and nothing was written to it.
     let mut empty = disk.clone();
-    let state = vb.begin_settle().unwrap().empty_state();
+    let state = vb.begin_apply().unwrap().empty_state();
     empty.headers = vec![File::new(state)];
     let mut empty = empty.recover(vbucket(), None);
     assert_eq!(names(&empty), "d");
-    assert!(!empty.begin_settle().unwrap().replaces_file());
+    assert!(!empty.begin_apply().unwrap().replaces_file());
 
     // The file has followed, and more; the log still has everything.
     let mut vb = disk.recover(vbucket(), None);
-    log_and_settle(&mut vb, &mut disk);
+    log_and_apply(&mut vb, &mut disk);
     set(&mut vb, at(1), "e", b"1");
-    log_and_settle(&mut vb, &mut disk);
+    log_and_apply(&mut vb, &mut disk);
     let again = disk.clone().recover(vbucket(), None);
     assert_eq!(names(&again), "d e");
     assert_eq!(
-        (again.high_seqno(), again.settled_seqno()),
+        (again.high_seqno(), again.applied_seqno()),
         (Seqno(2), Seqno(2))
     );
-    assert_eq!(again.unsettled().items, 0);
+    assert_eq!(again.unapplied().items, 0);
 }
 
 #[test]
@@ -82,12 +82,12 @@ fn of_two_resets_the_file_may_be_behind_either() {
             set(&mut vb, at(1), name, b"1");
             disk.log(&mut vb, usize::MAX);
             if turn < followed {
-                disk.settle(&mut vb, WHOLE);
+                disk.apply(&mut vb, WHOLE);
             }
         }
         let mut again = disk.recover(vbucket(), None);
         assert_eq!(names(&again), "e", "{followed}");
-        let replaces = again.begin_settle().map(|batch| batch.replaces_file());
+        let replaces = again.begin_apply().map(|batch| batch.replaces_file());
         assert_eq!(replaces, [Some(true), Some(true), None][followed]);
     }
 }
@@ -107,7 +107,7 @@ fn records_of_an_old_history_may_contradict_the_file() {
     // In the new history the same key has a prepare that is in the file and has not ended.
     store(&mut vb, at(0), &w, StoreMode::Set, b"new").unwrap();
     disk.log(&mut vb, usize::MAX);
-    disk.settle(&mut vb, WHOLE);
+    disk.apply(&mut vb, WHOLE);
     assert_eq!(disk.file().unwrap().base().prepares.len(), 1);
     // The log was cut behind the old prepare's beginning, and has its commit.
     let again = disk.recover(vbucket(), None);
@@ -119,11 +119,11 @@ fn records_of_an_old_history_may_contradict_the_file() {
 fn a_rollback_is_finished_after_a_crash() {
     let (mut vb, mut disk) = begun();
     set(&mut vb, at(1), "a", b"newer");
-    log_and_settle(&mut vb, &mut disk);
+    log_and_apply(&mut vb, &mut disk);
     set(&mut vb, at(1), "d", b"1");
     let keys = vb.rollback(Seqno(2), VbUuid(9));
     assert_eq!(keys.len(), 3);
-    assert!(vb.is_rewinding() && vb.begin_settle().is_none());
+    assert!(vb.is_rewinding() && vb.begin_apply().is_none());
     assert_eq!((names(&vb), vb.high_seqno()), ("b".to_owned(), Seqno(2)));
     let not_logged = disk.clone().recover(vbucket(), None);
     assert_eq!(names(&not_logged), "a b c");
@@ -133,7 +133,7 @@ fn a_rollback_is_finished_after_a_crash() {
     let again = log_only.recover(vbucket(), None);
     assert_eq!(names(&again), "a b");
     assert_eq!(
-        (again.high_seqno(), again.settled_seqno()),
+        (again.high_seqno(), again.applied_seqno()),
         (Seqno(2), Seqno(2))
     );
     assert_eq!(
@@ -154,10 +154,10 @@ fn a_rollback_is_finished_after_a_crash() {
     }
     assert_eq!(get(&mut vb, at(2), "a").unwrap(), b"1", "its older version");
     set(&mut vb, at(2), "e", b"1");
-    log_and_settle(&mut vb, &mut disk);
+    log_and_apply(&mut vb, &mut disk);
     let again = disk.recover(vbucket(), None);
     assert_eq!(names(&again), "a b e");
-    assert_eq!(again.unsettled().items, 0, "all of it is in the file");
+    assert_eq!(again.unapplied().items, 0, "all of it is in the file");
 }
 
 #[test]
@@ -167,8 +167,8 @@ fn a_rollback_answers_who_waits_and_opens_what_was_open() {
     let (k, l) = (key("k"), key("l"));
     let w = durable(&k, PersistToMajority, 1);
     store(&mut vb, at(0), &w, StoreMode::Set, b"x").unwrap();
-    log_and_settle(&mut vb, &mut disk);
-    log_and_settle(&mut vb, &mut disk);
+    log_and_apply(&mut vb, &mut disk);
+    log_and_apply(&mut vb, &mut disk);
     assert_eq!(results(&mut vb).len(), 1);
     let w = durable(&l, PersistToMajority, 2);
     store(&mut vb, at(0), &w, StoreMode::Set, b"y").unwrap();
@@ -188,10 +188,10 @@ fn a_rollback_answers_who_waits_and_opens_what_was_open() {
     assert_eq!(vb.failover().uuid(), VbUuid(9));
 }
 
-fn file_base(high_seqno: Seqno, failover: &FailoverTable) -> kedge_vbucket::Base {
+fn file_base(high_seqno: Seqno, failover: &FailoverTable) -> kedge_vbucket::FileState {
     let mut state = vbucket().persisted_state();
     state.failover = failover.clone();
-    kedge_vbucket::Base {
+    kedge_vbucket::FileState {
         state,
         high_seqno,
         documents: 0,
@@ -236,7 +236,7 @@ fn a_file_may_have_forgotten_the_branch_of_a_rollback() {
     for again_by_reset in [false, true] {
         let (mut vb, mut disk) = begun();
         let roll = |vb: &mut VBucket, disk: &mut Disk, to, uuid| {
-            disk.settle(vb, WHOLE);
+            disk.apply(vb, WHOLE);
             vb.rollback(to, uuid);
             disk.log(vb, usize::MAX);
             disk.rewind(to, vb);
@@ -244,7 +244,7 @@ fn a_file_may_have_forgotten_the_branch_of_a_rollback() {
         };
         set(&mut vb, at(0), "d", b"1");
         disk.log(&mut vb, usize::MAX);
-        disk.settle(&mut vb, WHOLE);
+        disk.apply(&mut vb, WHOLE);
         set(&mut vb, at(0), "e", b"1");
         disk.log(&mut vb, usize::MAX);
         roll(&mut vb, &mut disk, Seqno(4), VbUuid(20));
@@ -253,7 +253,7 @@ fn a_file_may_have_forgotten_the_branch_of_a_rollback() {
         if again_by_reset {
             vb.reset(VbUuid(21));
             set(&mut vb, at(0), "g", b"1");
-            log_and_settle(&mut vb, &mut disk);
+            log_and_apply(&mut vb, &mut disk);
         } else {
             roll(&mut vb, &mut disk, Seqno(2), VbUuid(21));
         }
@@ -277,7 +277,7 @@ fn branches_that_the_file_knows_are_not_begun_again() {
     for uuid in [5, 6] {
         let mut vb = disk.recover(vbucket(), Some(VbUuid(uuid)));
         disk.log(&mut vb, usize::MAX);
-        disk.settle(&mut vb, WHOLE);
+        disk.apply(&mut vb, WHOLE);
     }
     let expected = [
         (VbUuid(6), Seqno(3)),
@@ -286,11 +286,11 @@ fn branches_that_the_file_knows_are_not_begun_again() {
     ];
     let again = disk.recover(vbucket(), None);
     assert_eq!(again.failover().entries(), expected);
-    assert!(!again.unsettled().state_changed, "the file has the newest");
+    assert!(!again.unapplied().state_changed, "the file has the newest");
     disk.headers.truncate(1);
     let again = disk.recover(vbucket(), None);
     assert_eq!(again.failover().entries(), expected, "the log has it too");
-    assert!(again.unsettled().state_changed);
+    assert!(again.unapplied().state_changed);
 }
 
 #[test]
@@ -298,12 +298,12 @@ fn a_file_between_two_consistent_points_begins_its_branch_at_the_older_one() {
     let (mut vb, mut disk) = begun();
     set(&mut vb, at(0), "d", b"1");
     disk.log(&mut vb, usize::MAX);
-    let half = Settling {
+    let half = Applying {
         max_items: 1,
         parts: 1,
         ends: false,
     };
-    disk.settle(&mut vb, half);
+    disk.apply(&mut vb, half);
     let with_log = disk.recover(vbucket(), Some(VbUuid(5)));
     assert_eq!(with_log.failover().entries()[0], (VbUuid(5), Seqno(4)));
     disk.log.clear();
@@ -329,7 +329,7 @@ fn what_was_read_from_an_old_file_warms_nothing() {
     for n in 0..4 {
         set(&mut vb, at(1), &format!("n{n}"), b"1");
     }
-    log_and_settle(&mut vb, &mut disk);
+    log_and_apply(&mut vb, &mut disk);
     assert!(!vb.warm(history, item), "of another history");
     assert_eq!(names(&vb), "n0 n1 n2 n3");
     let fresh = disk.recover(vbucket(), None);
@@ -362,9 +362,9 @@ fn a_vbucket_that_is_not_active_decides_about_no_prepare_and_is_the_same_after_a
     disk.log(&mut vb, usize::MAX);
     vb.on_time(at(1_000));
     assert_eq!((names(&vb), vb.high_seqno()), (String::new(), Seqno(1)));
-    for settles in [false, true] {
-        if settles {
-            disk.settle(&mut vb, WHOLE);
+    for applies in [false, true] {
+        if applies {
+            disk.apply(&mut vb, WHOLE);
         }
         let again = disk.recover(vbucket(), None);
         assert_eq!(again.state(), VbState::Replica);
@@ -411,15 +411,15 @@ fn a_rollback_that_stands_before_a_deletion_needs_no_file() {
     disk.log(&mut vb, usize::MAX);
     drop(vb.delete_vbucket());
     disk.log(&mut vb, usize::MAX);
-    disk.settle(&mut vb, WHOLE);
+    disk.apply(&mut vb, WHOLE);
     assert!(disk.file().is_none() && disk.is_deleted);
     let again = disk.recover(vbucket(), None);
     assert!(again.is_deleted() && names(&again).is_empty());
     vb.set_state(StateChange::to(VbState::Pending, VbUuid(10)));
     disk.log(&mut vb, usize::MAX);
-    for settles in [false, true] {
-        if settles {
-            disk.settle(&mut vb, WHOLE);
+    for applies in [false, true] {
+        if applies {
+            disk.apply(&mut vb, WHOLE);
         }
         let again = disk.recover(vbucket(), None);
         assert_eq!(

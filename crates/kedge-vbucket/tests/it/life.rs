@@ -1,7 +1,7 @@
 //! The whole life of a vBucket with log and file, against the plain list of its changes: after a crash at any moment it
 //! is what it was at the last change that was logged.
 
-use crate::disk::{Disk, Settling, apply, documents};
+use crate::disk::{Applying, Disk, apply, documents};
 use crate::tools::*;
 use kedge_types::{Seqno, VbUuid};
 use kedge_vbucket::{Change, StateChange, StoreMode, VBucket, VbState};
@@ -17,7 +17,7 @@ enum Step {
     /// SyncWrites that wait are aborted.
     Late,
     Log(usize),
-    Settle(Settling),
+    FileChange(Applying),
     Release,
     Reset,
     DeleteVbucket,
@@ -45,13 +45,13 @@ impl Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let bytes = || proptest::collection::vec(b'0'..=b'9', 1..6);
-    let settling =
-        (1usize..6, 0usize..6, any::<bool>()).prop_map(|(max_items, parts, ends)| Settling {
+    let applying =
+        (1usize..6, 0usize..6, any::<bool>()).prop_map(|(max_items, parts, ends)| Applying {
             max_items,
             parts,
             ends,
         });
-    let whole = Settling {
+    let whole = Applying {
         max_items: 100,
         parts: 100,
         ends: true,
@@ -63,8 +63,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (0u8..5).prop_map(Step::Lock),
         1 => Just(Step::Late),
         6 => (0usize..6).prop_map(Step::Log),
-        4 => settling.prop_map(Step::Settle),
-        2 => Just(Step::Settle(whole)),
+        4 => applying.prop_map(Step::FileChange),
+        2 => Just(Step::FileChange(whole)),
         2 => Just(Step::Release),
         1 => Just(Step::Reset),
         1 => Just(Step::DeleteVbucket),
@@ -130,8 +130,8 @@ impl Life {
                 self.vb.on_time(at(self.secs));
             }
             Step::Log(max) => self.disk.log(&mut self.vb, *max),
-            Step::Settle(how) => {
-                self.disk.settle(&mut self.vb, *how);
+            Step::FileChange(how) => {
+                self.disk.apply(&mut self.vb, *how);
                 if !how.ends {
                     self.crash();
                 }
@@ -164,7 +164,7 @@ impl Life {
         else {
             return;
         };
-        let figures = self.vb.unsettled();
+        let figures = self.vb.unapplied();
         if figures.replaces_file || figures.removes_file {
             return;
         }
@@ -210,7 +210,7 @@ impl Life {
         }
         assert_eq!(table(&self.vb), documents(&changes, at(self.secs)));
         assert_eq!(self.vb.documents(), table(&self.vb).len());
-        assert!(self.vb.settled_seqno() <= self.vb.persisted_seqno());
+        assert!(self.vb.applied_seqno() <= self.vb.persisted_seqno());
         assert!(self.vb.persisted_seqno() <= self.vb.high_seqno());
         let last = changes
             .iter()
@@ -238,26 +238,26 @@ proptest! {
             life.step(step);
             life.check();
         }
-        // In the end all of it is logged and settled, and the file alone brings it back.
-        let whole = Settling { max_items: 3, parts: usize::MAX, ends: true };
+        // In the end all of it is logged and applied, and the file alone brings it back.
+        let whole = Applying { max_items: 3, parts: usize::MAX, ends: true };
         for _ in 0..3 {
             life.disk.log(&mut life.vb, usize::MAX);
-            life.disk.settle(&mut life.vb, whole);
+            life.disk.apply(&mut life.vb, whole);
         }
-        let figures = life.vb.unsettled();
+        let figures = life.vb.unapplied();
         prop_assert_eq!((figures.items, figures.pinned_bytes), (0, 0));
         life.disk.release(&life.vb);
         prop_assert!(life.disk.log.is_empty());
         let before = table(&life.vb);
         let failover = life.vb.failover().clone();
-        let settled = life.vb.settled_seqno();
+        let applied = life.vb.applied_seqno();
         let again = life.disk.recover(vbucket(), None);
         prop_assert_eq!(table(&again), before);
         prop_assert_eq!(again.is_deleted(), life.vb.is_deleted());
         prop_assert_eq!(again.state(), life.vb.state());
         if life.disk.file().is_some() {
             prop_assert_eq!(again.failover(), &failover);
-            prop_assert_eq!(again.settled_seqno(), settled);
+            prop_assert_eq!(again.applied_seqno(), applied);
             prop_assert!(again.last_cas() >= life.disk.file().unwrap().state.max_cas);
         }
     }

@@ -1,6 +1,7 @@
 //! A vBucket from outside.
 
 mod ahead;
+mod applying;
 mod collections;
 mod commands;
 mod direct;
@@ -16,7 +17,6 @@ mod monitor;
 mod pair;
 mod replay;
 mod residency;
-mod settling;
 mod sync_writes;
 mod tools;
 mod with_meta;

@@ -1,7 +1,7 @@
 //! Documents that leave memory and come back, against a map. What was read from the file may come late: for a key that
 //! changed, was deleted, left memory again, or whose vBucket was reset.
 
-use crate::disk::{Disk, Settling, WHOLE};
+use crate::disk::{Applying, Disk, WHOLE};
 use crate::tools::*;
 use kedge_types::{Cas, Datatype, DocKey, Expiry, Status, VbUuid};
 use kedge_vbucket::{
@@ -40,7 +40,7 @@ enum Step {
     ToCompress,
     Compressed(bool),
     Log,
-    Settle(usize, usize, bool),
+    FileChange(usize, usize, bool),
     Crash,
     Warm(usize),
     Warmed,
@@ -74,8 +74,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         3 => Just(Step::ToCompress),
         3 => any::<bool>().prop_map(Step::Compressed),
         4 => Just(Step::Log),
-        3 => (1usize..4, 0usize..4, any::<bool>()).prop_map(|(max, parts, ends)| Step::Settle(max, parts, ends)),
-        4 => Just(Step::Settle(100, 100, true)),
+        3 => (1usize..4, 0usize..4, any::<bool>()).prop_map(|(max, parts, ends)| Step::FileChange(max, parts, ends)),
+        4 => Just(Step::FileChange(100, 100, true)),
         1 => Just(Step::Crash),
         3 => (0usize..6).prop_map(Step::Warm),
         1 => Just(Step::Warmed),
@@ -340,13 +340,13 @@ impl World {
             Step::ToCompress => self.begin_compressing(),
             Step::Compressed(well) => self.compressed(*well),
             Step::Log => self.disk.log(&mut self.vb, usize::MAX),
-            Step::Settle(max_items, parts, ends) => {
-                let how = Settling {
+            Step::FileChange(max_items, parts, ends) => {
+                let how = Applying {
                     max_items: *max_items,
                     parts: *parts,
                     ends: *ends,
                 };
-                self.disk.settle(&mut self.vb, how);
+                self.disk.apply(&mut self.vb, how);
                 if !ends {
                     self.crash();
                 }
@@ -413,7 +413,7 @@ impl World {
         let Some(file) = self.disk.file().cloned() else {
             return;
         };
-        if self.vb.unsettled().replaces_file {
+        if self.vb.unapplied().replaces_file {
             return;
         }
         self.vb.begin_filter(file.documents.len());
@@ -425,7 +425,7 @@ impl World {
             bytes: usize::MAX,
             decay: false,
         };
-        self.disk.settle(&mut self.vb, WHOLE);
+        self.disk.apply(&mut self.vb, WHOLE);
         self.vb.page_out(at(self.secs), 0, &everything);
         self.vb.finish_filter();
     }
@@ -444,7 +444,7 @@ impl World {
         let Some(file) = self.disk.file().filter(|file| file.is_consistent()) else {
             return;
         };
-        if self.vb.unsettled().replaces_file {
+        if self.vb.unapplied().replaces_file {
             return;
         }
         let (to, uuid) = (file.high, self.next_uuid());
@@ -551,7 +551,7 @@ proptest! {
         }
         for _ in 0..3 {
             world.disk.log(&mut world.vb, usize::MAX);
-            world.disk.settle(&mut world.vb, WHOLE);
+            world.disk.apply(&mut world.vb, WHOLE);
         }
         world.check();
         prop_assert!(!world.vb.table().iter().any(Item::is_blind), "all was found out");
@@ -579,20 +579,20 @@ fn page_out(vb: &mut VBucket, eviction: Eviction) -> kedge_vbucket::PagedOut {
     all
 }
 
-fn settled(names: &[&str]) -> (VBucket, Disk) {
+fn applied(names: &[&str]) -> (VBucket, Disk) {
     let mut vb = vbucket();
     let mut disk = Disk::default();
     for name in names {
         set(&mut vb, at(0), name, b"12345678");
     }
     disk.log(&mut vb, usize::MAX);
-    disk.settle(&mut vb, WHOLE);
+    disk.apply(&mut vb, WHOLE);
     (vb, disk)
 }
 
 #[test]
 fn only_what_the_file_has_leaves_memory() {
-    let (mut vb, mut disk) = settled(&["a", "b", "locked", "prepared"]);
+    let (mut vb, mut disk) = applied(&["a", "b", "locked", "prepared"]);
     set(&mut vb, at(0), "a", b"newer");
     disk.log(&mut vb, usize::MAX);
     vb.get_and_lock(at(0), &key("locked"), 10, |_| ()).unwrap();
@@ -608,7 +608,7 @@ fn only_what_the_file_has_leaves_memory() {
 
 #[test]
 fn a_document_that_was_locked_keeps_the_cas_that_no_disk_has() {
-    let (mut vb, disk) = settled(&["a"]);
+    let (mut vb, disk) = applied(&["a"]);
     let k = key("a");
     let cas = done(
         vb.get_and_lock(at(0), &k, 10, |document| document.cas)
@@ -629,13 +629,13 @@ fn a_document_that_was_locked_keeps_the_cas_that_no_disk_has() {
 /// same seqno.
 #[test]
 fn what_was_read_from_a_void_file_is_of_no_use() {
-    let (mut vb, mut disk) = settled(&["a"]);
+    let (mut vb, mut disk) = applied(&["a"]);
     vb.reset(VbUuid(9));
     let ticket = vb.fetch_ticket();
     let old = disk.file().unwrap().documents.values().next().cloned();
     set(&mut vb, at(0), "a", b"new");
     disk.log(&mut vb, usize::MAX);
-    disk.settle(&mut vb, WHOLE);
+    disk.apply(&mut vb, WHOLE);
     page_out(&mut vb, Eviction::ValueOnly);
     let k = key("a");
     assert_eq!(vb.fetched(ticket, k.as_bytes(), old), Fetched::Stale);
@@ -645,11 +645,11 @@ fn what_was_read_from_a_void_file_is_of_no_use() {
 /// The file was read when memory had gone back already and the file had not followed.
 #[test]
 fn what_was_read_from_a_file_before_it_went_back_is_of_no_use() {
-    let (mut vb, mut disk) = settled(&["a"]);
+    let (mut vb, mut disk) = applied(&["a"]);
     let kept = vb.high_seqno();
     set(&mut vb, at(0), "a", b"goes");
     disk.log(&mut vb, usize::MAX);
-    disk.settle(&mut vb, WHOLE);
+    disk.apply(&mut vb, WHOLE);
     let old = disk.file().unwrap().documents.values().next().cloned();
     vb.rollback(kept, VbUuid(2));
     let ticket = vb.fetch_ticket();
@@ -664,25 +664,25 @@ fn what_was_read_from_a_file_before_it_went_back_is_of_no_use() {
 
 #[test]
 fn a_blind_document_stays_until_someone_found_out() {
-    let (_, mut disk) = settled(&["a"]);
+    let (_, mut disk) = applied(&["a"]);
     let mut vb = disk.recover_cold(vbucket(), None);
     set(&mut vb, at(0), "a", b"blind");
     disk.log(&mut vb, usize::MAX);
-    let batch = vb.begin_settle().unwrap();
+    let batch = vb.begin_apply().unwrap();
     let item = batch.items()[0].item().clone();
     assert!(item.is_blind());
-    vb.settled(batch.history(), batch.upto());
+    vb.applied(batch.history(), batch.upto());
     assert_eq!(page_out(&mut vb, Eviction::ValueOnly).values, 0);
-    vb.settled_over(batch.history(), &item, true);
-    vb.settled_over(batch.history(), &item, true);
-    drop(vb.end_settle(batch));
+    vb.applied_over(batch.history(), &item, true);
+    vb.applied_over(batch.history(), &item, true);
+    drop(vb.end_apply(batch));
     assert_eq!(vb.documents(), 1, "counted off once");
     assert_eq!(page_out(&mut vb, Eviction::ValueOnly).values, 1);
 }
 
 #[test]
 fn a_file_that_has_lost_a_document_is_told_of() {
-    let (mut vb, _) = settled(&["a"]);
+    let (mut vb, _) = applied(&["a"]);
     page_out(&mut vb, Eviction::ValueOnly);
     let k = key("a");
     assert_eq!(vb.get(at(0), &k, |_| ()), Ok(Outcome::Fetch));
@@ -692,7 +692,7 @@ fn a_file_that_has_lost_a_document_is_told_of() {
 
 #[test]
 fn metadata_is_enough_for_what_needs_no_value() {
-    let (mut vb, _) = settled(&["a", "b", "c"]);
+    let (mut vb, _) = applied(&["a", "b", "c"]);
     page_out(&mut vb, Eviction::ValueOnly);
     let (a, b, c) = (key("a"), key("b"), key("c"));
     let cas = meta(&mut vb, at(0), &a).cas;
@@ -722,7 +722,7 @@ fn metadata_is_enough_for_what_needs_no_value() {
 fn a_miss_asks_the_disk_only_if_the_filter_does_not_know() {
     let names: Vec<String> = (0..200).map(|n| format!("k{n}")).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
-    let (mut vb, _) = settled(&names);
+    let (mut vb, _) = applied(&names);
     assert_eq!(get(&mut vb, at(0), "none"), Err(Status::KeyNotFound));
     assert_eq!(page_out(&mut vb, Eviction::Full).items, 200);
     assert_eq!((vb.table().documents(), vb.documents()), (0, 200));
@@ -744,7 +744,7 @@ fn a_miss_asks_the_disk_only_if_the_filter_does_not_know() {
 
 #[test]
 fn traffic_may_begin_before_anything_was_read() {
-    let (vb, mut disk) = settled(&["a", "b"]);
+    let (vb, mut disk) = applied(&["a", "b"]);
     let rev = vb.table().iter().next().unwrap().rev_seqno();
     drop(vb);
     let mut vb = disk.recover_cold(vbucket(), None);
@@ -762,7 +762,7 @@ fn traffic_may_begin_before_anything_was_read() {
     assert!(meta(&mut vb, at(0), &a).rev_seqno > rev);
     assert_eq!(vb.documents(), 3, "counted twice until someone finds out");
     disk.log(&mut vb, usize::MAX);
-    disk.settle(&mut vb, WHOLE);
+    disk.apply(&mut vb, WHOLE);
     assert_eq!(vb.documents(), 2);
     let history = vb.history();
     for item in disk.file().unwrap().documents.values() {
@@ -775,7 +775,7 @@ fn traffic_may_begin_before_anything_was_read() {
 
 #[test]
 fn what_is_asked_for_often_stays() {
-    let (mut vb, _) = settled(&["hot", "cold"]);
+    let (mut vb, _) = applied(&["hot", "cold"]);
     for _ in 0..1_000 {
         get(&mut vb, at(0), "hot").unwrap();
     }
@@ -822,7 +822,7 @@ fn a_value_is_compressed_while_its_document_stays_what_it_was() {
     assert_eq!(vb.table().compressible(), 1);
     assert!(take(&vb).is_empty(), "the file does not have it");
     disk.log(&mut vb, usize::MAX);
-    disk.settle(&mut vb, WHOLE);
+    disk.apply(&mut vb, WHOLE);
     let k = key("a");
     let lock = vb.get_and_lock(at(0), &k, 10, |document| document.cas);
     let lock = done(lock.unwrap());

@@ -207,7 +207,7 @@ fn a_copy_brings_its_attributes_and_so_does_its_deletion() {
     disk.log(vb, usize::MAX);
     let mut replayed = disk.recover(vbucket(), None);
     check(&there(&replayed, "k"), Datatype::XATTR, &BOTH, b"");
-    disk.settle(&mut replayed, WHOLE);
+    disk.apply(&mut replayed, WHOLE);
     let file = disk.file().expect("there is a file");
     let stored: Vec<&Item> = file.documents.values().collect();
     check(stored[0], Datatype::XATTR, &BOTH, b"");
@@ -255,7 +255,7 @@ fn a_write_that_keeps_attributes_waits_for_those_that_are_on_disk() {
             let mut vb = with_xattrs("k", b"5");
             let mut disk = Disk::default();
             disk.log(&mut vb, usize::MAX);
-            disk.settle(&mut vb, WHOLE);
+            disk.apply(&mut vb, WHOLE);
             page_out(&mut vb, eviction);
             let (k, now) = (key("k"), at(if expired { 100 } else { 0 }));
             if expired {
@@ -281,7 +281,7 @@ fn a_sweep_leaves_an_expired_document_whose_attributes_are_on_disk() {
     let mut vb = with_xattrs("k", b"5");
     let mut disk = Disk::default();
     disk.log(&mut vb, usize::MAX);
-    disk.settle(&mut vb, WHOLE);
+    disk.apply(&mut vb, WHOLE);
     page_out(&mut vb, Eviction::ValueOnly);
     for shard in 0..vb.table().shard_count() {
         vb.sweep(at(100), shard);
@@ -302,7 +302,7 @@ fn a_tombstone_with_attributes_comes_back_from_log_and_file() {
     disk.log(&mut vb, usize::MAX);
     let mut replayed = disk.recover(vbucket(), None);
     check(&there(&replayed, "k"), Datatype::XATTR, &SYSTEM, b"");
-    disk.settle(&mut replayed, WHOLE);
+    disk.apply(&mut replayed, WHOLE);
     let file = disk.file().expect("there is a file");
     assert!(file.state.may_have_xattrs);
     let stored: Vec<&Item> = file.documents.values().collect();

@@ -343,7 +343,7 @@ impl Conn {
                 } => {
                     at += consumed;
                     answers += 1;
-                    errors += u64::from(self.settle(core, opaque, outcome, now_ns)?);
+                    errors += u64::from(self.apply(core, opaque, outcome, now_ns)?);
                 }
             }
         }
@@ -354,7 +354,7 @@ impl Conn {
 
     /// Counts one answer and frees its slot. Returns whether it was an error.
     #[inline]
-    fn settle<W: Wire>(
+    fn apply<W: Wire>(
         &mut self,
         core: &mut Core<W>,
         opaque: u32,

@@ -22,7 +22,7 @@ pub(super) fn config(settings: &Settings) -> BucketConfig {
             .unwrap_or(usize::MAX),
         log_interval_ms: millis(settings.log_interval),
         commit_log: settings.commit_log,
-        settle_age_ms: millis(settings.settle_age),
+        apply_max_lag_ms: millis(settings.apply_max_lag),
         log_bytes_max: settings.log_bytes_max.0,
         keep_files_open: settings.keep_files_open,
         max_open_files: settings.max_open_files,
@@ -48,7 +48,7 @@ pub(super) fn config(settings: &Settings) -> BucketConfig {
             garbage_bytes: None,
             hours: None,
             purge_age_secs: u32::try_from(settings.purge_age.as_secs()).unwrap_or(u32::MAX),
-            pace: settings.compaction_pace,
+            throttle: settings.compaction_throttle,
         },
         ..BucketConfig::new(&settings.bucket, settings.vbuckets, settings.bucket_quota.0)
     }
@@ -122,7 +122,7 @@ fn change_of_compaction(
         garbage_bytes: None,
         hours: None,
         purge_age_secs: other(given("purge_age"), &is.purge_age_secs, asked.purge_age_secs),
-        pace: other(given("compaction_pace"), &is.pace, asked.pace),
+        throttle: other(given("compaction_throttle"), &is.throttle, asked.throttle),
     }
 }
 
@@ -205,7 +205,11 @@ fn change(is: &BucketConfig, asked: &BucketConfig, given: impl Fn(&str) -> bool)
             asked.log_interval_ms,
         ),
         commit_log: other(given("commit_log"), &is.commit_log, asked.commit_log),
-        settle_age_ms: other(given("settle_age"), &is.settle_age_ms, asked.settle_age_ms),
+        apply_max_lag_ms: other(
+            given("apply_max_lag"),
+            &is.apply_max_lag_ms,
+            asked.apply_max_lag_ms,
+        ),
         log_bytes_max: other(
             given("log_bytes_max"),
             &is.log_bytes_max,

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kedge_bucket::{
-    BucketConfig, CompactionConfig, CompactionPace, CompactionPool, CompressionMode,
+    BucketConfig, CompactionConfig, CompactionPool, CompactionRate, CompressionMode,
     DurabilityFallback, EvictionPolicy, MemoryConfig, MinRatio, WarmupBehavior,
 };
 use kedge_executor::Threads;
@@ -172,7 +172,7 @@ settings! {
     ["Storage"]
     commit_log: bool = true,
         "Of `bucket`: whether writes are made durable by one log for all vBuckets, and go into the vBuckets' files later. Without it each write waits for a commit of its vBucket's file, as in Couchbase.";
-    settle_age: Duration = Duration::from_millis(BucketConfig::SETTLE_AGE_MS_DEFAULT),
+    apply_max_lag: Duration = Duration::from_millis(BucketConfig::APPLY_MAX_LAG_MS_DEFAULT),
         "Of `bucket`: how long a change stays in the log before it goes into its vBucket's file. A document that changes often is written once in that time.";
     log_bytes_max: Bytes = Bytes(BucketConfig::LOG_BYTES_MAX_DEFAULT),
         "Of `bucket`: bytes that the log is to stay below: changes go into the files earlier when it gets there.";
@@ -203,14 +203,14 @@ settings! {
 
     ["Compaction"]
     compaction_pool: CompactionPool = CompactionPool::Auxio,
-        "Of `bucket`: whose threads compact the vBuckets' files. `auxio`: those for long work, beside commits, at the pace of `compaction_pace`. `writer`: those that commit, as fast as it goes; that holds commits up, and is there to be compared with.";
+        "Of `bucket`: whose threads compact the vBuckets' files. `auxio`: those for long work, beside commits, at the throttle of `compaction_throttle`. `writer`: those that commit, as fast as it goes; that holds commits up, and is there to be compared with.";
     compaction_max_concurrent: u16 = 0,
         "Of `bucket`: most files that are compacted at once, 1 to 128. 0: half as many as there are threads that write, one at least.", default_note = "half of the writer threads";
     compaction_fragmentation_percent: u16 = u16::from(CompactionConfig::FRAGMENTATION_PERCENT_DEFAULT),
         "Of `bucket`: a file is compacted when so much of it is garbage, in percent, 1 to 99. 100: only when someone asks for it.";
     compaction_min_bytes: Bytes = Bytes(CompactionConfig::MIN_BYTES_DEFAULT),
         "Of `bucket`: a file with less garbage than this is left alone.";
-    compaction_pace: CompactionPace = CompactionPace::Auto,
+    compaction_throttle: CompactionRate = CompactionRate::Auto,
         "Of `bucket`: how fast all compactions together read and write. `auto`: as fast as commits do not feel it, which is measured all the time; where garbage outgrows that, faster. `off`: as fast as the disk lets them.";
     purge_age: Duration = Duration::from_secs(u64::from(CompactionConfig::PURGE_AGE_SECS_DEFAULT)),
         "Of `bucket`: compactions leave out tombstones that are older than this.";

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use kedge_bucket::{
-    CompactionPace, CompactionPool, CompressionMode, DurabilityFallback, EvictionPolicy, MinRatio,
+    CompactionPool, CompactionRate, CompressionMode, DurabilityFallback, EvictionPolicy, MinRatio,
     WarmupBehavior,
 };
 use kedge_executor::Threads;
@@ -320,7 +320,7 @@ impl Value for WarmupBehavior {
     }
 }
 
-impl Value for CompactionPace {
+impl Value for CompactionRate {
     const KIND: &'static str = "auto, off, or bytes a second, such as 50MiB";
 
     fn read(text: &str) -> Result<Self, String> {
@@ -500,11 +500,11 @@ mod tests {
         check("3", MinRatio::new(3.0).as_ref(), "3");
         check::<MinRatio>("0.5", None, "");
         check::<MinRatio>("1,2", None, "");
-        check("auto", Some(&CompactionPace::Auto), "auto");
-        check("off", Some(&CompactionPace::Off), "off");
-        let pace = CompactionPace::BytesPerSec(50 << 20);
-        check("51200KiB", Some(&pace), "50MiB");
-        check::<CompactionPace>("0", None, "");
+        check("auto", Some(&CompactionRate::Auto), "auto");
+        check("off", Some(&CompactionRate::Off), "off");
+        let throttle = CompactionRate::BytesPerSec(50 << 20);
+        check("51200KiB", Some(&throttle), "50MiB");
+        check::<CompactionRate>("0", None, "");
         check::<u16>("65536", None, "");
         check("true", Some(&true), "true");
         check::<bool>("yes", None, "");

@@ -18,7 +18,7 @@ pub(crate) struct VbucketArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum VbucketCommand {
-    /// Serve a vBucket that is set aside again, without its file
+    /// Serve a vBucket that is quarantined again, without its file
     ///
     /// The file is put away under another name, and the vBucket has what the commit log has of it; all other documents
     /// of it are missing. A vBucket whose file can be read is refused.

@@ -151,7 +151,7 @@ fn collections_survive_kill_9() {
     let mut random = Random::from_environment("KEDGE_COLLECTIONS_CRASH_SEED");
     let rounds = count_from_environment("KEDGE_COLLECTIONS_CRASH_ROUNDS", 4);
     let dir = tempfile::tempdir().expect("a directory");
-    let args = ["--settle-age=10ms"];
+    let args = ["--apply-max-lag=10ms"];
     let mut known = Known::default();
     for _ in 0..rounds {
         let server = Server::start(dir.path(), &args);

@@ -53,7 +53,7 @@ struct Mode {
 }
 
 /// Half a second or more for each file.
-const SLOW_PACE: &str = "--compaction-pace=1048576";
+const SLOW_PACE: &str = "--compaction-throttle=1048576";
 
 impl Mode {
     /// A log two times out of three.
@@ -75,10 +75,10 @@ impl Mode {
         } else {
             "--eviction-policy=value_only"
         };
-        let pace = if self.slow_compactions {
+        let throttle = if self.slow_compactions {
             SLOW_PACE
         } else {
-            "--compaction-pace=off"
+            "--compaction-throttle=off"
         };
         let args = [
             &*vbuckets,
@@ -86,9 +86,9 @@ impl Mode {
             &*keep,
             eviction,
             QUOTA,
-            "--settle-age=30ms",
+            "--apply-max-lag=30ms",
             "--log-bytes-max=512KiB",
-            pace,
+            throttle,
             "--compaction-fragmentation-percent=20",
             "--compaction-min-bytes=4KiB",
             "--compaction-max-concurrent=2",
@@ -104,7 +104,7 @@ impl Mode {
             &["ep_num_value_ejects"]
         };
         let commits: &[_] = if self.commit_log {
-            &["ep_settle_commits"]
+            &["ep_apply_commits"]
         } else {
             &["ep_flush_commits"]
         };
@@ -243,7 +243,7 @@ fn round(
 }
 
 #[test]
-fn what_was_persisted_survives_kill_9_amid_compaction_eviction_and_settling() {
+fn what_was_persisted_survives_kill_9_amid_compaction_eviction_and_applying() {
     let mut random = Random::from_environment("KEDGE_STORAGE_CRASH_SEED");
     let rounds = count_from_environment("KEDGE_STORAGE_CRASH_ROUNDS", ROUNDS_DEFAULT);
     let dir = tempfile::tempdir().expect("a directory");

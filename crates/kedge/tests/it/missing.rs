@@ -118,7 +118,7 @@ pub(crate) fn segments(dir: &Path) -> Vec<PathBuf> {
 #[test]
 fn a_log_whose_only_segment_is_gone_stops_the_start() {
     let dir = tempfile::tempdir().expect("a directory");
-    let server = Server::start(dir.path(), &["--settle-age=1h"]);
+    let server = Server::start(dir.path(), &["--apply-max-lag=1h"]);
     write(&server, "logged");
     let durable = Some(kedge_types::DurabilityLevel::PersistToMajority);
     let written = server.connect().set(b"durable", b"1", durable);
@@ -161,7 +161,7 @@ fn a_cut_or_missing_file_sets_its_vbucket_aside() {
             std::fs::remove_file(&file).expect("it is there");
         }
         let server = start();
-        let refused = server.connect().get(b"key").expect_err("it is set aside");
+        let refused = server.connect().get(b"key").expect_err("it is quarantined");
         assert_eq!(refused.status(), Some(Status::TemporaryFailure));
         let log = stop(server);
         assert!(log.contains(&format!("{lost}.couch.1")), "{log}");

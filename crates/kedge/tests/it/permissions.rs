@@ -58,7 +58,7 @@ fn files_are_private_whatever_the_umask() {
         let dir = tempfile::tempdir().expect("a directory");
         let data = dir.path().join("data");
         // Files of vBuckets, the audit log and users, beside the log and its like.
-        let command = serve(&data, &["--audit-log", "--settle-age=100ms"]);
+        let command = serve(&data, &["--audit-log", "--apply-max-lag=100ms"]);
         let server = Server::spawn(limited(umask, &command)).expect("a server");
         server
             .connect()

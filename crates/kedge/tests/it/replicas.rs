@@ -49,7 +49,7 @@ fn check(connections: &mut [Connection], upto: usize) {
 #[test]
 fn replicas_are_added_and_taken_away_while_the_cluster_is_at_work() {
     let dir = tempfile::tempdir().expect("a directory");
-    let more = ["--nodes=3", "--replicas=0", "--settle-age=1s"];
+    let more = ["--nodes=3", "--replicas=0", "--apply-max-lag=1s"];
     let mut cluster = Cluster::start(dir.path(), &more);
     let mut connections: Vec<Connection> = (0..3).map(|node| cluster.connect(node)).collect();
     write(&mut connections, 0);

@@ -506,7 +506,7 @@ fn threads_are_changed_while_the_server_runs() {
 #[test]
 fn files_are_compacted() {
     let dir = tempfile::tempdir().expect("a directory");
-    let server = Server::start(dir.path(), &["--settle-age=1ms"]);
+    let server = Server::start(dir.path(), &["--apply-max-lag=1ms"]);
     let mut connection = server.connect();
     for number in 0..100_u32 {
         let key = number.to_be_bytes();
@@ -572,7 +572,7 @@ fn give_a_file_up(commit_log: bool) {
         .expect_err("its file is gone");
     assert_eq!(refused.status(), Some(Status::TemporaryFailure));
     let well = VbId((lost.get() + 1) % 64).to_string();
-    for (number, why) in [(&*well, "not set aside"), ("64", "0 to 63")] {
+    for (number, why) in [(&*well, "not quarantined"), ("64", "0 to 63")] {
         let (code, _, stderr) = try_tool(&server, PASSWORD, &["vbucket", "reset", number]);
         assert_eq!(code, Some(1));
         assert!(stderr.contains(why), "{stderr}");
@@ -588,7 +588,7 @@ fn give_a_file_up(commit_log: bool) {
     );
     assert!(!file.exists() && std::path::Path::new(&damaged).exists());
     let metrics = tool(&server, &["stats"]);
-    for (name, value) in [("ep_vb_set_aside", 0), ("ep_vb_resets", 1)] {
+    for (name, value) in [("ep_vb_quarantined", 0), ("ep_vb_resets", 1)] {
         let line = metrics
             .lines()
             .find(|line| line.starts_with(&format!("{name} ")));

@@ -4,10 +4,10 @@ use super::*;
 use proptest::prelude::*;
 use std::collections::{BTreeSet, HashSet};
 
-fn by_someone() -> (Asked, CompactionTicket) {
+fn by_someone() -> (QueuedRequest, CompactionTicket) {
     let ticket = CompactionTicket::new(1);
-    let asked = Asked {
-        wish: Wish::default(),
+    let asked = QueuedRequest {
+        wish: CompactionWish::default(),
         tickets: vec![ticket.clone()],
         by_itself: false,
     };
@@ -16,9 +16,9 @@ fn by_someone() -> (Asked, CompactionTicket) {
 
 #[test]
 fn what_nobody_asked_for_can_be_given_up_alone() {
-    let by_itself = || Asked {
+    let by_itself = || QueuedRequest {
         by_itself: true,
-        ..Asked::default()
+        ..QueuedRequest::default()
     };
     let mut queue = Queue::default();
     queue.ask(VbId(1), by_itself());
@@ -43,7 +43,7 @@ fn what_nobody_asked_for_can_be_given_up_alone() {
 #[test]
 fn who_asks_for_what_is_queued_joins_it() {
     let mut queue = Queue::default();
-    let wish = |secs, seqno, drop_deletes| Wish {
+    let wish = |secs, seqno, drop_deletes| CompactionWish {
         purge_before_secs: secs,
         purge_before_seqno: seqno,
         drop_deletes,
@@ -52,7 +52,7 @@ fn who_asks_for_what_is_queued_joins_it() {
     for wish in [limited, wish(Some(5), Some(Seqno(200)), true)] {
         queue.ask(
             VbId(1),
-            Asked {
+            QueuedRequest {
                 wish,
                 tickets: vec![CompactionTicket::new(1)],
                 by_itself: false,
@@ -64,7 +64,7 @@ fn who_asks_for_what_is_queued_joins_it() {
     assert_eq!(job.asked.wish, wish(Some(10), Some(Seqno(200)), true));
     assert_eq!(job.asked.tickets.len(), 2);
     assert_eq!(
-        limited.and(Wish::default()).purge_before_seqno,
+        limited.and(CompactionWish::default()).purge_before_seqno,
         None,
         "no limit is more than any"
     );
@@ -73,7 +73,7 @@ fn who_asks_for_what_is_queued_joins_it() {
 #[test]
 fn who_asks_for_what_is_being_compacted_gets_another_one_after_that() {
     let mut queue = Queue::default();
-    queue.ask(VbId(1), Asked::default());
+    queue.ask(VbId(1), QueuedRequest::default());
     let first = queue.next(0, 8).unwrap();
     queue.ask(VbId(1), by_someone().0);
     assert!(queue.next(0, 8).is_none(), "one task a vBucket");
@@ -87,7 +87,7 @@ fn who_asks_for_what_is_being_compacted_gets_another_one_after_that() {
 #[test]
 fn no_more_run_than_may() {
     let mut queue = Queue::default();
-    (0..5).for_each(|vb| queue.ask(VbId(vb), Asked::default()));
+    (0..5).for_each(|vb| queue.ask(VbId(vb), QueuedRequest::default()));
     assert_eq!(queue.next(0, 2).unwrap().vb, VbId(0), "in order");
     assert_eq!(queue.next(0, 2).unwrap().vb, VbId(1));
     assert!(queue.next(0, 2).is_none());
@@ -99,18 +99,18 @@ fn no_more_run_than_may() {
 #[test]
 fn pauses_double_and_nobody_else_waits_for_them() {
     let mut queue = Queue::default();
-    queue.ask(VbId(1), Asked::default());
+    queue.ask(VbId(1), QueuedRequest::default());
     let mut now_ns = 0;
     for expected_secs in [1, 2, 4, 8] {
         let job = queue.next(now_ns, 1).unwrap();
         let pause_ns = queue.retry(job.vb, job.asked, now_ns, true);
         assert_eq!(pause_ns, expected_secs * RETRY_NS);
         assert_eq!(queue.next_retry_ns(now_ns), Some(now_ns + pause_ns));
-        queue.ask(VbId(2), Asked::default());
+        queue.ask(VbId(2), QueuedRequest::default());
         let other = queue.next(now_ns, 1).unwrap();
         assert_eq!(other.vb, VbId(2), "others go on");
         queue.end(VbId(2));
-        queue.ask(VbId(1), Asked::default());
+        queue.ask(VbId(1), QueuedRequest::default());
         assert!(queue.next(now_ns + pause_ns - 1, 1).is_none());
         now_ns += pause_ns;
     }
@@ -119,7 +119,7 @@ fn pauses_double_and_nobody_else_waits_for_them() {
     queue.ask(VbId(1), by_someone().0);
     assert!(queue.next(now_ns, 1).is_some(), "someone wants it now");
     queue.end(VbId(1));
-    queue.ask(VbId(1), Asked::default());
+    queue.ask(VbId(1), QueuedRequest::default());
     let job = queue.next(now_ns, 1).unwrap();
     let pause_ns = queue.retry(job.vb, job.asked, now_ns, true);
     assert_eq!(pause_ns, RETRY_NS, "what has worked begins anew");
@@ -128,7 +128,7 @@ fn pauses_double_and_nobody_else_waits_for_them() {
 #[test]
 fn a_pause_has_an_end() {
     let mut queue = Queue::default();
-    queue.ask(VbId(1), Asked::default());
+    queue.ask(VbId(1), QueuedRequest::default());
     let mut longest_ns = 0;
     for _ in 0..100 {
         let job = queue.next(u64::MAX, 1).unwrap();
@@ -140,7 +140,7 @@ fn a_pause_has_an_end() {
 #[test]
 fn what_is_cancelled_is_out_of_the_queue_or_told_to_end() {
     let mut queue = Queue::default();
-    queue.ask(VbId(1), Asked::default());
+    queue.ask(VbId(1), QueuedRequest::default());
     let running = queue.next(0, 1).unwrap();
     queue.ask(VbId(1), by_someone().0);
     queue.ask(VbId(2), by_someone().0);
@@ -187,7 +187,7 @@ proptest! {
         for step in steps {
             match step {
                 Step::Ask(vb, waits) => {
-                    let asked = if waits { by_someone().0 } else { Asked::default() };
+                    let asked = if waits { by_someone().0 } else { QueuedRequest::default() };
                     given += asked.tickets.len();
                     queue.ask(VbId(vb), asked);
                     wanted.insert(VbId(vb));
@@ -232,7 +232,7 @@ proptest! {
         }
         while let Some(job) = queue.next(u64::MAX, usize::MAX) {
             back += job.asked.tickets.len();
-            running.push(Job { asked: Asked::default(), ..job });
+            running.push(Job { asked: QueuedRequest::default(), ..job });
         }
         for job in running {
             back += job.asked.tickets.len();

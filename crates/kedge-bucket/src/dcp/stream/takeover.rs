@@ -15,7 +15,7 @@ pub(super) enum Takeover {
     /// There is none, or the receiver has to catch up first.
     No,
     /// The receiver was told to be pending, and has not answered.
-    Pending,
+    PendingOp,
     /// The vBucket becomes dead here.
     Dying,
     /// It is dead: what is left is sent, and then the receiver is told to be active.
@@ -50,7 +50,7 @@ impl VbStream {
     /// The receiver has answered [`StreamItem::State`]: its vBucket has that state.
     pub fn state_answered(&mut self) {
         match self.takeover {
-            Takeover::Pending => {
+            Takeover::PendingOp => {
                 self.takeover = Takeover::Dying;
                 let shared = Arc::clone(&self.shared);
                 let asking = Arc::clone(&shared);
@@ -88,7 +88,7 @@ impl VbStream {
         match self.takeover {
             Takeover::No => {
                 self.shared.counts.set_state(StreamState::TakingOver);
-                self.takeover = Takeover::Pending;
+                self.takeover = Takeover::PendingOp;
                 out.push(StreamItem::State(VbState::Pending));
             }
             Takeover::Dying if self.shared.state.lock().handed_over => {
@@ -100,7 +100,7 @@ impl VbStream {
                 self.takeover = Takeover::Active;
                 out.push(StreamItem::State(VbState::Active));
             }
-            Takeover::Pending | Takeover::Dying | Takeover::Active => {}
+            Takeover::PendingOp | Takeover::Dying | Takeover::Active => {}
         }
         SourceState::Idle
     }

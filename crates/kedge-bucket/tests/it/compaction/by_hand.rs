@@ -2,7 +2,7 @@
 
 use super::*;
 use kedge_bucket::{
-    Bucket, BucketChange, CompactionChange, CompactionPace, CompactionPool, Timing,
+    Bucket, BucketChange, CompactionChange, CompactionPool, CompactionRate, Timing,
 };
 use kedge_disk::SimDisk;
 use kedge_executor::Pool;
@@ -51,7 +51,7 @@ fn garbage_that_outgrew_compactions_lets_them_go_faster() {
     let lowest = |open: &Open| open.figure("ep_compaction_bytes_per_sec_min");
     let (open, steps) = churned(&mut place, 60);
     let paced = CompactionChange {
-        pace: Some(CompactionPace::Auto),
+        throttle: Some(CompactionRate::Auto),
         ..CompactionChange::default()
     };
     open.bucket.update(&change(paced)).unwrap();
@@ -266,14 +266,14 @@ fn tombstones_of_age_are_left_out_and_the_purge_seqno_moves() {
     let old_seqno = delete(&open, "old");
     steps.jump(SEC * 2 * 24 * 3_600);
     let young_seqno = delete(&open, &young);
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     let purged = || compact(&open, &steps, &only(vb)).tombstones;
     assert_eq!(purged(), 0);
     steps.jump(SEC * 25 * 3_600);
     // The last entry of a file is kept, whatever it is.
     open.set(&young, b"2").unwrap();
     let last_seqno = delete(&open, &young);
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     assert_eq!(purged(), 1);
     assert_eq!(purge_seqno(&open, vb), old_seqno);
     assert!(young_seqno > old_seqno && last_seqno > young_seqno);
@@ -302,7 +302,7 @@ fn tombstones_go_when_someone_wants_that() {
         }
     }
     assert!(tombstones.len() > 3, "{tombstones:?}");
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     let purged = |request| compact(&open, &steps, &request).tombstones;
     let of_now = CompactionRequest {
         purge_before_secs: Some(open.ctx().now.unix_secs() as u32 + 1),
@@ -338,7 +338,7 @@ fn documents_that_have_expired_are_deleted() {
             open.bucket.touch(open.ctx(), &write(&key), 100).unwrap();
         }
     }
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     // One of them lives longer than the file says.
     let kept = key("key-0");
     open.bucket.touch(open.ctx(), &write(&kept), 1_000).unwrap();
@@ -350,7 +350,7 @@ fn documents_that_have_expired_are_deleted() {
     assert_eq!(open.figure("curr_items"), 51);
     assert_eq!(open.figure("vb_active_tombstones"), 149);
     assert_eq!(compact(&open, &steps, &all()).expired, 0);
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     open.bucket.shutdown();
     let (again, _steps) = place.open_by_hand();
     assert_eq!(again.figure("curr_items"), 51);

@@ -1,7 +1,7 @@
-//! A compaction that has a file for its last few entries keeps no thread from settling the others.
+//! A compaction that has a file for its last few entries keeps no thread from applying the others.
 
 use super::*;
-use kedge_bucket::CompactionPace;
+use kedge_bucket::CompactionRate;
 use kedge_disk::{Asked, DiskError, Observed, Observer, Operation, SimDisk};
 use parking_lot::{Condvar, Mutex};
 use std::path::Path;
@@ -46,9 +46,9 @@ fn run(commit_log: bool) {
     let gate = Arc::new(Gate::default());
     let mut place = sim(&SimDisk::new(1));
     place.disk = Arc::new(Observed::new(place.disk, Arc::clone(&gate)));
-    place.config.settle_age_ms = 1;
+    place.config.apply_max_lag_ms = 1;
     place.config.commit_log = commit_log;
-    place.config.compaction.pace = CompactionPace::Off;
+    place.config.compaction.throttle = CompactionRate::Off;
     place.config.compaction.fragmentation_percent = 100;
     let open = place.open();
     churn(&open, 3);
@@ -62,9 +62,9 @@ fn run(commit_log: bool) {
             .map(|it| it.phase);
         phase == Some(kedge_bucket::CompactPhase::Finish)
     });
-    let settled = |vb: VbId| {
+    let applied = |vb: VbId| {
         let figures = open.bucket.vbucket_figures(vb).unwrap();
-        figures.settled_seqno == figures.high_seqno
+        figures.applied_seqno == figures.high_seqno
     };
     for n in 0..KEYS {
         open.set(&format!("key-{n}"), b"new").unwrap();
@@ -77,13 +77,13 @@ fn run(commit_log: bool) {
         let mut names = (0..).map(|n| format!("waits-{n}"));
         let name = names.find(|name| key(name).vbucket(4) == vb).unwrap();
         open.persist(&name, b"1", cookie as u64 + 1).unwrap();
-        open.bucket.kick(false);
+        open.bucket.request_flush(false);
     }
-    until("the others are settled", || {
-        all_vbuckets().filter(|other| *other != vb).all(settled)
-            && open.figure("ep_settle_put_off") > 2
+    until("the others are applied", || {
+        all_vbuckets().filter(|other| *other != vb).all(applied)
+            && open.figure("ep_apply_deferrals") > 2
     });
-    assert!(!settled(vb) && ticket.report().is_none());
+    assert!(!applied(vb) && ticket.report().is_none());
     // The log has it; without one it is the file that has to.
     assert_eq!(open.sink.get(u64::from(vb.get()) + 1).is_some(), commit_log);
     gate.open();
@@ -91,8 +91,8 @@ fn run(commit_log: bool) {
     for cookie in 1..=4 {
         open.sink.wait(cookie).unwrap();
     }
-    until("it is settled, too", || settled(vb));
-    assert_eq!(open.figure("ep_settle_failures"), 0);
+    until("it is applied, too", || applied(vb));
+    assert_eq!(open.figure("ep_apply_failures"), 0);
     open.bucket.shutdown();
     let again = place.open();
     assert_eq!(again.get("key-1").unwrap(), b"new");

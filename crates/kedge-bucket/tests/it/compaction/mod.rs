@@ -4,8 +4,8 @@ mod by_hand;
 mod failures;
 mod hours;
 mod in_the_way;
-mod pace;
 mod threads;
+mod throttle;
 
 use crate::tools::*;
 use kedge_bucket::{CompactionReport, CompactionRequest};
@@ -64,7 +64,7 @@ fn churn(open: &Open, times: u64) {
             open.set(&format!("key-{n}"), &noise(round * KEYS + n, 4_096))
                 .unwrap();
         }
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
     }
 }
 

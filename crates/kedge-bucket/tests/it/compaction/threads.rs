@@ -2,7 +2,7 @@
 
 use super::*;
 use kedge_bucket::{
-    BucketChange, CompactionChange, CompactionPace, CompactionPool, CompactionTicket,
+    BucketChange, CompactionChange, CompactionPool, CompactionRate, CompactionTicket,
 };
 use kedge_disk::{Fault, Operation, SimDisk};
 use kedge_types::Status;
@@ -15,7 +15,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 /// A bucket whose compactions rest for as long as the test lasts, unless something ends that.
 fn resting(disk: &SimDisk) -> Place {
     let mut place = sim(disk);
-    place.config.compaction.pace = CompactionPace::BytesPerSec(1);
+    place.config.compaction.throttle = CompactionRate::BytesPerSec(1);
     place.config.compaction.fragmentation_percent = 100;
     place
 }
@@ -51,7 +51,7 @@ fn hurry(open: &Open) {
     set(
         open,
         CompactionChange {
-            pace: Some(CompactionPace::Off),
+            throttle: Some(CompactionRate::Off),
             ..CompactionChange::default()
         },
     );
@@ -104,7 +104,7 @@ fn a_bucket_that_cannot_go_on_ends_compactions() {
     let (open, ticket) = begun(&place, &only(VbId(1)));
     disk.fail_next(Operation::Sync, Fault::Io);
     open.persist("key", b"1", 1).unwrap();
-    open.bucket.kick(false);
+    open.bucket.request_flush(false);
     assert_eq!(wait(&ticket).cancelled, 1);
     until("the failure is told", || open.sink.fatal().len() == 1);
     assert_eq!(names(&place), revision(1));
@@ -133,7 +133,7 @@ fn a_flush_stops_compactions_and_the_new_files_are_compacted_later() {
     let (open, ticket) = begun(&place, &all());
     open.bucket.flush_all(open.ctx()).unwrap();
     open.set("after", b"1").unwrap();
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     hurry(&open);
     assert_eq!(wait(&ticket).compacted, 4);
     // The flush made the second revision. A file of before that was compacted, too, would make it four.
@@ -196,7 +196,7 @@ impl Load {
                     cookie += 1;
                     let value = noise(n, 700);
                     self.open.persist(&name, &value, cookie).unwrap();
-                    self.open.bucket.kick(false);
+                    self.open.bucket.request_flush(false);
                     self.open.sink.wait(cookie).unwrap();
                     documents.insert(name, value);
                 }
@@ -248,12 +248,12 @@ fn under_load(seed: u64, commit_log: bool, pool: CompactionPool) {
     let mut place = sim(&SimDisk::new(seed));
     let config = &mut place.config;
     config.commit_log = commit_log;
-    config.settle_age_ms = 5;
+    config.apply_max_lag_ms = 5;
     config.flusher_batch_max_items = 20;
     config.num_shards = 2;
     config.compaction.pool = pool;
     config.compaction.max_concurrent = 2;
-    config.compaction.pace = CompactionPace::BytesPerSec(64 << 20);
+    config.compaction.throttle = CompactionRate::BytesPerSec(64 << 20);
     let load = Load {
         open: place.open(),
         stop: AtomicBool::new(false),
@@ -275,7 +275,7 @@ fn under_load(seed: u64, commit_log: bool, pool: CompactionPool) {
     let open = load.open;
     assert!(open.sink.fatal().is_empty(), "{:?}", open.sink.fatal());
     holds(&open, &expected);
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     open.bucket.shutdown();
     let left = names(&place);
     assert_eq!(left.len(), 4, "{left:?}");

@@ -36,7 +36,7 @@ fn values_that_nobody_wants_are_not_read() {
         let names = names_in(VB, 20);
         let value = "x".repeat(50_000);
         write_all(&open, &names, &value);
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
         let line = Line::new(&open);
         let mut bytes = Vec::new();
         for values in [Values::None, Values::Xattrs, Values::Whole] {
@@ -77,15 +77,15 @@ fn what_memory_lacks_comes_from_the_file() {
         let doomed = key(&names[0]);
         done(open.bucket.delete(open.ctx(), &write(&doomed))).unwrap();
         write_all(&open, &names_in(VbId(2), 3), "of another vBucket");
-        let before = open.figure("ep_settle_commits");
+        let before = open.figure("ep_apply_commits");
         let line = Line::new(&open);
         let mut client = line.open(&open, VB, 0);
         assert_eq!(client.read(), SourceState::Idle);
         open.set(&names[8], b"after it was opened").unwrap();
         steps.run();
         assert!(line.ear.take().contains(&VB));
-        let settled = open.figure("ep_settle_commits") - before;
-        assert_eq!(settled, u64::from(place.config.commit_log), "this one only");
+        let applied = open.figure("ep_apply_commits") - before;
+        assert_eq!(applied, u64::from(place.config.commit_log), "this one only");
         client.drain();
         open.set(&names[9], b"from memory").unwrap();
         client.drain();
@@ -104,7 +104,7 @@ fn a_snapshot_of_a_file_says_what_is_in_it() {
         let names = names_in(VB, 4);
         write_all(&open, &names[..3], "1");
         open.persist(&names[3], b"durable", 1).unwrap();
-        open.bucket.kick(false);
+        open.bucket.request_flush(false);
         steps.run();
         open.sink.wait(1).unwrap();
         open.bucket.sync().unwrap();
@@ -271,7 +271,7 @@ fn a_compaction_takes_no_file_from_a_stream() {
     for (mut place, _) in places(6) {
         let (open, steps, _line, mut client, names) = in_the_middle(&mut place);
         write_all(&open, &names, "2");
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
         let ticket = open.bucket.compact(&CompactionRequest::default()).unwrap();
         steps.run();
         assert!(ticket.report().is_some());
@@ -357,7 +357,7 @@ fn a_stream_whose_tombstones_were_purged_meanwhile_has_to_begin_anew() {
         let doomed = key(&names[0]);
         done(open.bucket.delete(open.ctx(), &write(&doomed))).unwrap();
         write_all(&open, &names[1..], "2");
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
         purge(&open, &steps);
         assert_eq!(open.figure("ep_cursors_dropped"), 1);
         client.drain();
@@ -390,7 +390,7 @@ fn tombstones_of_other_collections_are_no_reason_to_begin_anew() {
         let doomed = key(&names[0]);
         done(open.bucket.delete(open.ctx(), &write(&doomed))).unwrap();
         write_all(&open, &names[1..], "2");
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
         purge(&open, &steps);
         let line = Line::new(&open);
         let from = |id, seqno| StreamRequest {
@@ -426,7 +426,7 @@ fn a_file_that_cannot_be_read_ends_the_stream() {
         place.config.keep_files_open = false;
         let (open, steps) = place.open_by_hand();
         write_all(&open, &names_in(VB, 5), "1");
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
         let dir = place.dir.clone();
         let names = place.disk.list(&dir).unwrap();
         let file = names.iter().find(|name| name.starts_with("1.couch."));
@@ -449,7 +449,7 @@ fn who_was_in_the_middle_of_a_snapshot_goes_on_to_its_end() {
         let names = names_in(VB, 6);
         write_all(&open, &names[..4], "1");
         open.persist(&names[4], b"durable", 1).unwrap();
-        open.bucket.kick(false);
+        open.bucket.request_flush(false);
         steps.run();
         open.bucket.sync().unwrap();
         write_all(&open, &names[..2], "2");
@@ -487,7 +487,7 @@ fn who_was_in_the_middle_of_a_snapshot_goes_on_to_its_end() {
                 open.bucket.flush_all(open.ctx()).unwrap();
                 write_all(&open, &names[..4], "1");
                 open.persist(&names[4], b"durable", 2).unwrap();
-                open.bucket.kick(false);
+                open.bucket.request_flush(false);
                 steps.run();
                 open.bucket.sync().unwrap();
                 write_all(&open, &names[..2], "2");
@@ -506,12 +506,12 @@ fn backfills_of_a_connection_run_beside_each_other_and_wait_for_nobody() {
     }
     let line = Line::new(&open);
     let clients: Vec<Client> = all_vbuckets().map(|vb| line.open(&open, vb, 0)).collect();
-    // None of them is settled yet: the task sleeps meanwhile.
+    // None of them is applied yet: the task sleeps meanwhile.
     assert!(steps.run_one(Pool::AuxIo));
     let waiting = open.runs("dcp_backfill");
     steps.run();
     assert!(open.runs("dcp_backfill") > waiting);
-    assert_eq!(open.figure("ep_settle_commits"), 4);
+    assert_eq!(open.figure("ep_apply_commits"), 4);
     for mut client in clients {
         client.drain();
         assert_eq!(client.copy.last, 5);

@@ -48,7 +48,7 @@ impl History {
     fn new(seed: u64) -> Self {
         let pair = Pair::new(seed, |config| {
             config.commit_log = !seed.is_multiple_of(3);
-            config.settle_age_ms = 40;
+            config.apply_max_lag_ms = 40;
             // So a batch has many parts.
             config.flusher_batch_max_items = 2 + (seed % 5) as usize;
             config.log_bytes_max = 256 << 10;
@@ -163,7 +163,7 @@ impl History {
             50..53 => self.write(Some(PersistToMajority), true),
             53..57 => {
                 let lead = self.random.below(2) == 0;
-                self.pair.active().open().bucket.kick(lead);
+                self.pair.active().open().bucket.request_flush(lead);
             }
             57..75 => {
                 let vb = VbId(self.random.below(4) as u16);
@@ -183,7 +183,7 @@ impl History {
             88..90 => {
                 if let Some((open, _)) = &self.pair.nodes[which].up {
                     // Refused when the power fails.
-                    let _ = open.bucket.settle();
+                    let _ = open.bucket.apply();
                 }
             }
             90..92 => {
@@ -368,7 +368,7 @@ fn short(which: usize, commit_log: bool, fail_at: u64) -> bool {
                 history.pair.pump(vb);
             }
         }
-        history.pair.active().open().bucket.kick(true);
+        history.pair.active().open().bucket.request_flush(true);
         history.pair.pass(MS * 30);
         history.hear();
     }

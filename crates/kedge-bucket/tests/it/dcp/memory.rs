@@ -119,7 +119,7 @@ fn streams_that_keep_up_keep_nothing() {
     let documents = open.figure("mem_used") - before;
     assert_eq!(open.figure("ep_cursor_memory"), 0);
     assert_eq!(open.figure("ep_cursors_dropped"), 0);
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     drop(client);
     assert!(open.figure("mem_used") - before <= documents);
     open.bucket.shutdown();

@@ -52,7 +52,7 @@ fn prepares_and_their_ends_are_given_in_order() {
     client.drain();
     assert_eq!(client.copy.prepares.len(), 1);
     assert_eq!(client.copy.snapshot.unwrap().max_visible, Some(Seqno(2)));
-    open.bucket.kick(false);
+    open.bucket.request_flush(false);
     steps.run();
     assert_eq!(line.ear.take(), [VB], "it was committed");
     client.drain();
@@ -195,7 +195,7 @@ fn a_rollback_ends_the_streams_of_a_replica() {
     for name in &names[..5] {
         open.set(name, b"1").unwrap();
     }
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     open.set(&names[5], b"2").unwrap();
     open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
     let line = Line::new(&open);
@@ -360,7 +360,7 @@ fn figures_tell_what_a_stream_does() {
     for name in &names[..5] {
         open.set(name, b"1").unwrap();
     }
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     let line = Line::new(&open);
     let mut client = line.open(&open, VB, 0);
     let figures = || open.bucket.stream_figures();

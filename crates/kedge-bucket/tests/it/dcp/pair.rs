@@ -2,7 +2,7 @@
 
 use super::*;
 use kedge_bucket::{
-    Bucket, BucketError, Cookie, NodeName, NotTaken, Outcome, Received, ReplicaSink, SystemEvent,
+    ApplyError, Bucket, BucketError, Cookie, NodeName, Outcome, Received, ReplicaSink, SystemEvent,
     Topology, VbRole, VbState, Write,
 };
 use kedge_disk::SimDisk;
@@ -257,7 +257,7 @@ impl Pair {
     }
 
     /// Gives the replica what was read. What it did not take comes back.
-    fn give(&self, vb: VbId, items: Vec<StreamItem>) -> Result<Vec<StreamItem>, NotTaken> {
+    fn give(&self, vb: VbId, items: Vec<StreamItem>) -> Result<Vec<StreamItem>, ApplyError> {
         let bucket = &self.replica().open().bucket;
         let mut items = items.into_iter();
         let mut batch = Vec::new();
@@ -289,7 +289,7 @@ impl Pair {
                 None => break,
             }
         }
-        bucket.kick_received(self.leads);
+        bucket.flush_received(self.leads);
         Ok(Vec::new())
     }
 
@@ -465,7 +465,7 @@ fn a_replica_follows() {
         for name in &names[10..] {
             open.set(name, b"2").unwrap();
         }
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
         pair.disconnect();
         pair.check_equal();
         assert_eq!(pair.rollbacks, 0);
@@ -518,7 +518,7 @@ fn a_sync_write_ends_when_its_level_is_reached() {
                 level == Majority,
                 "the active has it in memory only"
             );
-            pair.active().open().bucket.kick(true);
+            pair.active().open().bucket.request_flush(true);
             pair.active().steps().run();
             assert!(is_done(&pair));
             assert!(pair.active().open().sink.wait(cookie).is_ok());
@@ -540,20 +540,20 @@ fn a_write_that_asks_for_memory_alone_leaves_the_log_its_interval() {
             let figures = pair.active().open().bucket.vbucket_figures(VB).unwrap();
             figures.persisted_seqno >= figures.high_seqno
         };
-        let kick = |pair: &Pair| {
-            pair.active().open().bucket.kick(true);
-            pair.active().open().bucket.kick(false);
+        let request_flush = |pair: &Pair| {
+            pair.active().open().bucket.request_flush(true);
+            pair.active().open().bucket.request_flush(false);
             pair.active().steps().run();
         };
         pair.prepare(&names[0], b"in memory", Majority, 1).unwrap();
-        kick(&pair);
+        request_flush(&pair);
         assert!(!is_persisted(&pair), "nobody waits for the disk");
         pair.active().steps().pass(SEC);
         assert!(is_persisted(&pair), "the interval is over");
         pair.prepare(&names[1], b"in memory", Majority, 2).unwrap();
         let level = MajorityAndPersistOnActive;
         pair.prepare(&names[2], b"on disk", level, 3).unwrap();
-        kick(&pair);
+        request_flush(&pair);
         assert!(is_persisted(&pair), "one of them waits for the disk");
         while pair.pump(VB) {}
         pair.bring_acks();
@@ -572,7 +572,7 @@ fn whoever_receives_may_write_the_log() {
     let name = &names_in(VB, 1)[0];
     pair.pump(VB);
     pair.prepare(name, b"durable", level, 1).unwrap();
-    pair.active().open().bucket.kick(true);
+    pair.active().open().bucket.request_flush(true);
     while pair.pump(VB) {}
     assert!(
         pair.active().open().sink.wait(1).is_ok(),
@@ -600,7 +600,7 @@ fn a_replica_without_room_slows_the_stream() {
                 pair.pump_all();
                 pair.active().steps().run();
             }
-            later = pair.replica().open().figure("ep_dcp_received_later");
+            later = pair.replica().open().figure("ep_dcp_backpressured_items");
             let used = pair.replica().open().figure("mem_used");
             assert!(used <= 4 << 20, "{used}");
             pair.replica().acks.room.store(false, Ordering::SeqCst);

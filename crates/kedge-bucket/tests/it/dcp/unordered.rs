@@ -178,7 +178,7 @@ fn in_the_middle(place: &mut Place, count: usize, bytes: usize) -> (Open, Steps,
         let value: Vec<u8> = (0..bytes).map(|_| random.below(256) as u8).collect();
         set(&open, 8, &name, &value).unwrap();
     }
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     let line = Line::new(&open);
     let mut client = line.try_open(&of_collections(&open, &[8])).unwrap();
     steps.run();
@@ -255,7 +255,7 @@ fn what_was_written_behind_the_end_of_a_stream_is_not_in_it() {
     let mut client = line.try_open(&to_latest).unwrap();
     set(&open, 8, &names[1], b"2").unwrap();
     set(&open, 8, &names[2], b"2").unwrap();
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     steps.run();
     client.drain();
     assert_eq!((client.copy.last, client.ended), (end, Some(EndReason::Ok)));
@@ -276,7 +276,7 @@ fn of_a_collection_that_was_dropped_meanwhile_the_event_is_left() {
     let line = Line::new(&open);
     let mut client = line.try_open(&of_collections(&open, &[8])).unwrap();
     follow(&open, 2, &[]);
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     steps.run();
     client.drain();
     let event = (b"\x01\x00\x08_collection".to_vec(), high(&open));
@@ -296,7 +296,7 @@ fn a_collection_that_is_most_of_a_vbucket_comes_by_seqno() {
     for name in &names {
         set(&open, 8, name, b"1").unwrap();
     }
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     let line = Line::new(&open);
     let see = || {
         let mut client = line.try_open(&of_collections(&open, &[8])).unwrap();
@@ -315,7 +315,7 @@ fn a_collection_that_is_most_of_a_vbucket_comes_by_seqno() {
     for name in &names {
         set(&open, 0, name, b"1").unwrap();
     }
-    open.bucket.settle().unwrap();
+    open.bucket.apply().unwrap();
     assert_eq!((see(), open.figure("ep_dcp_oso_backfills")), (1, 1));
     open.bucket.shutdown();
 }

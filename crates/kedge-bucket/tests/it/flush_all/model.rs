@@ -88,7 +88,7 @@ impl Session {
             if let Some(completion) = self.open.sink.get(cookie) {
                 return completion;
             }
-            self.open.bucket.kick(false);
+            self.open.bucket.request_flush(false);
             if self.steps.run() == 0 {
                 self.steps.pass(MS * 100);
             }
@@ -264,7 +264,7 @@ impl Model {
         if seed % 4 < 2 {
             config.memory.warmup_behavior = WarmupBehavior::Background;
         }
-        config.settle_age_ms = 500;
+        config.apply_max_lag_ms = 500;
         config.num_shards = 2;
         config.flusher_batch_max_items = 4;
         config.keep_files_open = !seed.is_multiple_of(5);
@@ -500,7 +500,7 @@ impl Model {
             let high = figures.high_seqno;
             let all = [
                 figures.persisted_seqno,
-                figures.settled_seqno,
+                figures.applied_seqno,
                 figures.purge_seqno,
             ];
             assert!(
@@ -509,7 +509,7 @@ impl Model {
                 self.what("figures")
             );
         }
-        bucket.settle().unwrap();
+        bucket.apply().unwrap();
         let now = session.now();
         let live = all_vbuckets().map(|vb| self.live(now, vb, None).len() as u64);
         let range = live.sum::<u64>()..=self.map.len() as u64;
@@ -644,7 +644,7 @@ impl Model {
     /// Only what memory may forget leaves it.
     fn evict(&self, session: &Session) {
         let bucket = &session.open.bucket;
-        bucket.settle().unwrap();
+        bucket.apply().unwrap();
         let quota_bytes = bucket.config().quota_bytes;
         let quota = |quota_bytes| BucketChange {
             quota_bytes: Some(quota_bytes),
@@ -678,7 +678,7 @@ impl Model {
                 session.steps.run_one(Pool::AuxIo);
             }
             180..183 => session.open.bucket.sync().unwrap(),
-            183..186 => session.open.bucket.settle().unwrap(),
+            183..186 => session.open.bucket.apply().unwrap(),
             186..188 => self.evict(session),
             188..191 => {
                 let request = CompactionRequest {
@@ -714,8 +714,8 @@ impl Model {
             3 => {
                 self.disk
                     .fail_after(self.random.below(60), Fault::PowerLoss);
-                // Settles, or tries to.
-                drop(bucket.settle());
+                // Applies, or tries to.
+                drop(bucket.apply());
                 bucket.shutdown();
                 self.disk.crash(self.random.below(1 << 40));
             }

@@ -14,7 +14,7 @@ use std::path::Path;
 enum Part {
     Start,
     Commit,
-    Settle,
+    FileChange,
     Compaction,
     RollBack,
     Reset,
@@ -27,7 +27,7 @@ enum Part {
 const PARTS: [Part; 10] = [
     Part::Start,
     Part::Commit,
-    Part::Settle,
+    Part::FileChange,
     Part::Compaction,
     Part::RollBack,
     Part::Reset,
@@ -49,12 +49,12 @@ const OPERATIONS: [Operation; 6] = [
 
 /// Sees at which operation the power fails.
 #[derive(Debug)]
-struct Watch {
+struct IoStatistics {
     disk: SimDisk,
     first: Mutex<Option<Operation>>,
 }
 
-impl Observer for Watch {
+impl Observer for IoStatistics {
     fn around<R>(
         &self,
         asked: &Asked<'_>,
@@ -72,13 +72,13 @@ impl Observer for Watch {
 struct Scripted {
     history: History,
     part: Part,
-    watch: Arc<Watch>,
+    watch: Arc<IoStatistics>,
 }
 
 impl Scripted {
     fn new(seed: u64) -> Self {
         let mut history = History::new(seed);
-        let watch = Arc::new(Watch {
+        let watch = Arc::new(IoStatistics {
             disk: history.disk.clone(),
             first: Mutex::default(),
         });
@@ -118,16 +118,16 @@ impl Scripted {
             history.set(open, next());
             history.delete(open, next());
             history.persist(open, next());
-            open.bucket.kick(history.version.is_multiple_of(2));
+            open.bucket.request_flush(history.version.is_multiple_of(2));
             steps.run();
             history.hear(open);
             history.waiting.is_empty().then_some(())
         })
     }
 
-    fn settle(&mut self, open: &Open) -> Option<()> {
-        self.part(open, Part::Settle, |history| {
-            history.settle(open);
+    fn apply(&mut self, open: &Open) -> Option<()> {
+        self.part(open, Part::FileChange, |history| {
+            history.apply(open);
             Some(())
         })
     }
@@ -173,16 +173,16 @@ impl Scripted {
             Some(())
         })?;
         // By tasks, in parts.
-        self.part(open, Part::Settle, |_| {
+        self.part(open, Part::FileChange, |_| {
             steps.pass(SEC * 2);
             Some(())
         })?;
         self.commit(open, steps, 0, 0)?;
-        self.settle(open)?;
+        self.apply(open)?;
         self.compact(open, steps, false)?;
         // A commit of the file to go back to, and what is undone: the last of it is in no file yet.
         self.commit(open, steps, 1, 0)?;
-        self.settle(open)?;
+        self.apply(open)?;
         self.commit(open, steps, 1, 2)?;
         self.roll_back(open, VbId(1), 3, false)?;
         self.commit(open, steps, 1, 1)?;
@@ -191,7 +191,7 @@ impl Scripted {
         self.delete_or_make(open, Part::Making, VbId(2))?;
         self.part(open, Part::Commit, |history| {
             names_of(VbId(2)).for_each(|name| history.persist(open, name));
-            open.bucket.kick(true);
+            open.bucket.request_flush(true);
             steps.run();
             Some(())
         })?;

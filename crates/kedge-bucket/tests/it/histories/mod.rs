@@ -54,7 +54,7 @@ impl History {
         let disk = SimDisk::new(seed);
         let mut place = sim(&disk);
         let config = &mut place.config;
-        config.settle_age_ms = 100;
+        config.apply_max_lag_ms = 100;
         // So a batch has many parts.
         config.flusher_batch_max_items = 2;
         // Segments of 64 KiB: the log is given back all the time.
@@ -226,8 +226,8 @@ impl History {
         }
     }
 
-    fn settle(&mut self, open: &Open) {
-        if open.bucket.settle().is_ok() {
+    fn apply(&mut self, open: &Open) {
+        if open.bucket.apply().is_ok() {
             self.all_durable();
         }
     }
@@ -293,14 +293,14 @@ impl History {
             25..45 => self.persist(open, name),
             45..55 => self.delete(open, name),
             55..70 => {
-                open.bucket.kick(self.random.below(2) == 0);
+                open.bucket.request_flush(self.random.below(2) == 0);
                 steps.run();
             }
             70..88 => {
                 steps.pass(MS * self.random.below(60) as u32);
             }
             88..92 => self.sync(open),
-            92..96 => self.settle(open),
+            92..96 => self.apply(open),
             96..97 => self.flush(open),
             97..99 => self.delete_or_make(open, vb),
             99..101 => {

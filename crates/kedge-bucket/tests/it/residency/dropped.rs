@@ -29,7 +29,7 @@ fn what_is_on_disk_only_goes_with_its_collection() {
         until("they are not counted any more", || {
             open.figure("curr_items") == 80
         });
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
         let before = live_in_files(&open);
         let ticket = open.bucket.compact(&CompactionRequest::default()).unwrap();
         assert!(ticket.wait().is_complete());
@@ -62,7 +62,7 @@ fn a_read_that_waits_for_its_document_hears_that_the_collection_is_gone() {
         for n in 0..40 {
             set(&open, 8, &format!("k{n}"), &value(n)).unwrap();
         }
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
         let none = BucketChange {
             quota_bytes: Some(1 << 20),
             memory: MemoryChange {

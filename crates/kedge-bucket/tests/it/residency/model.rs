@@ -7,7 +7,7 @@ use super::small;
 use crate::crash::seeds;
 use crate::tools::*;
 use kedge_bucket::{
-    Arithmetic, CompactionPace, CompactionRequest, Completion, ConcatMode, Cookie, EvictionPolicy,
+    Arithmetic, CompactionRate, CompactionRequest, Completion, ConcatMode, Cookie, EvictionPolicy,
     Mutated, Outcome, StoreMode, WarmupBehavior, Write,
 };
 use kedge_disk::{Fault, SimDisk};
@@ -49,7 +49,7 @@ fn wait<T>(
         let result: Result<(), Status> = match run(open, &write) {
             Ok(Outcome::Done(_)) => Ok(()),
             Ok(Outcome::Parked) => {
-                open.bucket.kick(random.below(2) == 0);
+                open.bucket.request_flush(random.below(2) == 0);
                 match open.sink.wait_any(cookie) {
                     Completion::SyncWrite { result, .. } => result.map(|_: Mutated| ()),
                     Completion::Counter { result } => result.map(drop),
@@ -165,8 +165,8 @@ fn end(open: &Open, disk: &SimDisk, random: &mut Random) {
         }
         _ => {
             disk.fail_after(random.below(30), Fault::PowerLoss);
-            // Settles, or tries to.
-            drop(open.bucket.settle());
+            // Applies, or tries to.
+            drop(open.bucket.apply());
             open.bucket.shutdown();
             disk.crash(random.below(1 << 40));
         }
@@ -193,8 +193,8 @@ fn run(seed: u64) -> [u64; WANTED.len()] {
     };
     let mut place = small(&disk, policy, 120_000);
     place.config.commit_log = !seed.is_multiple_of(5);
-    place.config.settle_age_ms = 5;
-    place.config.compaction.pace = CompactionPace::Off;
+    place.config.apply_max_lag_ms = 5;
+    place.config.compaction.throttle = CompactionRate::Off;
     if !seed.is_multiple_of(3) {
         place.config.memory.warmup_behavior = WarmupBehavior::Background;
     }
@@ -209,7 +209,7 @@ fn run(seed: u64) -> [u64; WANTED.len()] {
         for (name, value) in &map {
             assert_eq!(open.get(name).as_ref(), Ok(value), "{name}, seed {seed}");
         }
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
         let documents = open.figure("curr_items");
         assert_eq!(documents, map.len() as u64, "seed {seed}");
         assert_eq!(open.sink.fatal(), [""; 0]);

@@ -80,7 +80,7 @@ fn a_rollback_is_done_or_not_done() {
                 assert!(!again.is_reset);
                 assert_eq!(look(open, names), history[1].1);
                 open.set(&names[9], b"new").unwrap();
-                open.bucket.settle().unwrap();
+                open.bucket.apply().unwrap();
                 assert_eq!(open.get(&names[9]).unwrap(), b"new");
             },
         );
@@ -119,7 +119,7 @@ fn a_deletion_is_done_or_not_done_and_so_is_the_vbucket_that_follows() {
                 open.bucket.set_vbucket(VB, VbState::Active).unwrap();
                 assert_eq!(documents(open, names), Documents::new());
                 open.set(&names[0], b"new").unwrap();
-                open.bucket.settle().unwrap();
+                open.bucket.apply().unwrap();
                 assert_eq!(documents(open, names).len(), 1);
             },
         );
@@ -128,7 +128,7 @@ fn a_deletion_is_done_or_not_done_and_so_is_the_vbucket_that_follows() {
             |open, _| {
                 let deleted = open.bucket.delete_vbucket(VB);
                 let made = deleted.and_then(|()| open.bucket.set_vbucket(VB, VbState::Pending));
-                made.and_then(|()| open.bucket.settle().map_err(|_| Status::Internal))
+                made.and_then(|()| open.bucket.apply().map_err(|_| Status::Internal))
                     .is_ok()
             },
             |open, history, names, done| {

@@ -58,24 +58,24 @@ fn back_to(seqno: Seqno) -> Result<RolledBack, Status> {
 /// Three commits of the file; what there is after each, and up to which seqno.
 fn history(open: &Open, names: &[String]) -> Vec<(Seqno, Documents)> {
     let mut history = Vec::new();
-    let mut settled = || {
-        open.bucket.settle().unwrap();
+    let mut applied = || {
+        open.bucket.apply().unwrap();
         let seqno = open.bucket.vbucket_figures(VB).unwrap().high_seqno;
         history.push((seqno, documents(open, names)));
     };
     for name in &names[..8] {
         open.set(name, &b"first".repeat(800)).unwrap();
     }
-    settled();
+    applied();
     open.set(&names[0], &b"second".repeat(800)).unwrap();
     let k = key(&names[1]);
     open.bucket.delete(open.ctx(), &write(&k)).unwrap();
     open.set(&names[8], &b"second".repeat(800)).unwrap();
-    settled();
+    applied();
     open.set(&names[1], &b"third".repeat(800)).unwrap();
     open.set(&names[2], &b"third".repeat(800)).unwrap();
     open.set(&names[9], &b"third".repeat(800)).unwrap();
-    settled();
+    applied();
     history
 }
 
@@ -104,7 +104,7 @@ fn it_goes_back_to_the_newest_commit_that_is_not_above() {
                 (figures.high_seqno, figures.persisted_seqno),
                 (*reached, *reached)
             );
-            assert_eq!((figures.settled_seqno, figures.unsettled), (*reached, 0));
+            assert_eq!((figures.applied_seqno, figures.unapplied), (*reached, 0));
             assert_eq!(figures.documents, expected.len(), "as soon as it is done");
             let file = open.bucket.file_figures(VB).unwrap().unwrap();
             assert_eq!(file.high_seqno, *reached);
@@ -236,7 +236,7 @@ fn a_rollback_that_nobody_waits_for_changes_nothing_and_no_stream_goes_on_from_b
     assert_eq!(go_back(true), back_to(history[1].0));
     let failover = kedge_bucket::FailoverTable::new(VbUuid(5));
     let begin = |from| open.bucket.stream_begins(VB, &from, failover.clone());
-    let refused = begin(before).map_err(kedge_bucket::NotTaken::status);
+    let refused = begin(before).map_err(kedge_bucket::ApplyError::status);
     assert_eq!(refused, Err(Status::TemporaryFailure));
     assert_eq!(begin(open.bucket.resume_point(VB).unwrap()), Ok(()));
     assert_eq!(look(&open, &names), history[1].1);
@@ -345,7 +345,7 @@ fn a_full_disk_leaves_it_as_it_was_or_makes_it_begin_anew() {
             let (open, steps) = place.open_by_hand();
             let history = history(&open, &names);
             open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
-            open.bucket.settle().unwrap();
+            open.bucket.apply().unwrap();
             let before = disk.operations();
             disk.fail_operation(before + number, Fault::NoSpace);
             let done = open.bucket.rollback(VB, history[1].0);

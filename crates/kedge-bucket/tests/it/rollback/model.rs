@@ -1,4 +1,4 @@
-//! Histories by seed of a vBucket that is written to, settled, compacted, rolled back, deleted and restarted, against the
+//! Histories by seed of a vBucket that is written to, applied, compacted, rolled back, deleted and restarted, against the
 //! list of its changes.
 //!
 //! `KEDGE_SEED` runs one seed, `KEDGE_SEEDS` that many.
@@ -66,7 +66,7 @@ fn run(seed: u64) -> (u64, u64) {
     config.commit_log = !seed.is_multiple_of(3);
     config.flusher_batch_max_items = 1 + (seed % 4) as usize;
     config.keep_files_open = seed.is_multiple_of(2);
-    config.settle_age_ms = 50;
+    config.apply_max_lag_ms = 50;
     let mut random = Rng::new(seed);
     let mut next = move |below: u64| random.below(below);
     let names: Vec<String> = names().take(12).collect();
@@ -100,7 +100,7 @@ fn run(seed: u64) -> (u64, u64) {
             13..16 => {
                 steps.pass(MS * next(200) as u32);
             }
-            16..18 => open.bucket.settle().unwrap(),
+            16..18 => open.bucket.apply().unwrap(),
             18..21 => {
                 let high = open.bucket.vbucket_figures(VB).unwrap().high_seqno;
                 let to = Seqno(high.get().saturating_sub(next(12)));

@@ -2,7 +2,7 @@
 
 use super::{Documents, VB, documents, names};
 use crate::tools::*;
-use kedge_bucket::{CompactionPace, CompactionRequest, EvictionPolicy, VbState};
+use kedge_bucket::{CompactionRate, CompactionRequest, EvictionPolicy, VbState};
 use kedge_disk::SimDisk;
 use kedge_types::{Seqno, Status};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,8 +25,8 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
     let disk = SimDisk::new(seed);
     let mut place = sim(&disk);
     place.config.commit_log = commit_log;
-    place.config.settle_age_ms = 1;
-    place.config.compaction.pace = CompactionPace::Off;
+    place.config.apply_max_lag_ms = 1;
+    place.config.compaction.throttle = CompactionRate::Off;
     place.config.eviction_policy = policy;
     place.config.quota_bytes = 4 << 20;
     (
@@ -57,7 +57,7 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
             while !ended.load(Ordering::Relaxed) {
                 let other = (0..).map(|n| format!("other-{}", number + n));
                 let mut other = other.filter(|name| key(name).vbucket(4) != VB);
-                // Memory may be full of what is to be settled.
+                // Memory may be full of what is to be applied.
                 let _ = open.set(&other.next().unwrap(), &[b'v'; VALUE]);
                 number = (number + 1) % 1_000;
                 std::thread::yield_now();
@@ -86,7 +86,7 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
                 written.push((set(&open, name, &value), name, value));
             }
             open.bucket.sync().unwrap();
-            open.bucket.settle().unwrap();
+            open.bucket.apply().unwrap();
             let Some(figures) = open.bucket.vbucket_figures(VB) else {
                 panic!("it is there");
             };
@@ -168,7 +168,7 @@ fn beside_a_shutdown() {
         for name in &names {
             open.set(name, b"stays").unwrap();
         }
-        open.bucket.settle().unwrap();
+        open.bucket.apply().unwrap();
         let kept = open.bucket.vbucket_figures(VB).unwrap().high_seqno;
         for name in &names[..5] {
             open.set(name, b"goes").unwrap();
@@ -213,7 +213,7 @@ fn a_deletion_or_a_flush_meanwhile_counts() {
         let disk = SimDisk::new(3);
         let mut place = sim(&disk);
         place.config.commit_log = commit_log;
-        place.config.settle_age_ms = 1;
+        place.config.apply_max_lag_ms = 1;
         let names: Vec<String> = names().take(20).collect();
         let open = place.open();
         for round in 0..80 {
@@ -221,12 +221,12 @@ fn a_deletion_or_a_flush_meanwhile_counts() {
             for name in &names {
                 open.set(name, b"1").unwrap();
             }
-            open.bucket.settle().unwrap();
+            open.bucket.apply().unwrap();
             let kept = open.bucket.vbucket_figures(VB).unwrap().high_seqno;
             for name in &names[..5] {
                 open.set(name, b"2").unwrap();
             }
-            open.bucket.settle().unwrap();
+            open.bucket.apply().unwrap();
             open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
             let rolled_back = std::thread::scope(|scope| {
                 let rolling = scope.spawn(|| open.bucket.rollback(VB, kept));

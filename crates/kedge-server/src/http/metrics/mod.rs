@@ -50,8 +50,8 @@ pub(super) const OTHER_UNITS: [(Timing, &str, &str); 5] = [
         "Changes that one sync of the log covered",
     ),
     (
-        Timing::SettleBatchItems,
-        "kedge_bucket_settle_batch_items",
+        Timing::ApplyBatchItems,
+        "kedge_bucket_apply_batch_items",
         "Documents in one commit of a vBucket's file",
     ),
     (

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kedge_bucket::{
-    BucketChange, BucketConfig, CompactionChange, CompactionPace, StoreMode, Write,
+    BucketChange, BucketConfig, CompactionChange, CompactionRate, StoreMode, Write,
 };
 use kedge_types::{Cas, CollectionId, Datatype, DocKey, VbId};
 
@@ -41,7 +41,7 @@ fn fill(server: &Server, rounds: u16) {
                 .unwrap();
         }
         bucket.sync().unwrap();
-        bucket.settle().unwrap();
+        bucket.apply().unwrap();
     }
 }
 
@@ -100,7 +100,7 @@ fn a_compaction_that_goes_on_is_a_task_until_it_is_cancelled() {
     let bucket = server.registry.get("default").unwrap();
     let change = BucketChange {
         compaction: CompactionChange {
-            pace: Some(CompactionPace::BytesPerSec(1)),
+            throttle: Some(CompactionRate::BytesPerSec(1)),
             max_concurrent: Some(1),
             ..CompactionChange::default()
         },

@@ -105,7 +105,7 @@ fn metrics_say_what_the_statistics_say() {
     for us in [7, 8, 9, 1 << 35] {
         bucket.timings().record_us(0, Timing::Get, us);
     }
-    bucket.timings().record_us(0, Timing::SettleBatchItems, 100);
+    bucket.timings().record_us(0, Timing::ApplyBatchItems, 100);
     let reply = server.get("/metrics");
     assert!(
         reply
@@ -127,14 +127,14 @@ fn metrics_say_what_the_statistics_say() {
         "kedge_bucket_duration_seconds_bucket{le=\"0.000008\",bucket=\"default\",operation=\"get\"} 2",
         "kedge_bucket_duration_seconds_bucket{le=\"0.000016\",bucket=\"default\",operation=\"get\"} 3",
         "kedge_bucket_duration_seconds_bucket{le=\"+Inf\",bucket=\"default\",operation=\"get\"} 4",
-        "kedge_bucket_settle_batch_items_bucket{le=\"64.0\",bucket=\"default\"} 0",
-        "kedge_bucket_settle_batch_items_bucket{le=\"128.0\",bucket=\"default\"} 1",
+        "kedge_bucket_apply_batch_items_bucket{le=\"64.0\",bucket=\"default\"} 0",
+        "kedge_bucket_apply_batch_items_bucket{le=\"128.0\",bucket=\"default\"} 1",
         "kedge_bucket_log_batch_items_count{bucket=\"default\"} 0",
         "# EOF",
     ] {
         assert!(text.lines().any(|found| found == line), "{line}\n{text}");
     }
-    for no_time in ["set", "settle_batch_items"] {
+    for no_time in ["set", "apply_batch_items"] {
         assert!(
             !text.contains(&format!("operation=\"{no_time}\"")),
             "{text}"

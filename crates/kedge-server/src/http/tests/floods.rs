@@ -16,7 +16,7 @@ use socket2::{Domain, Socket, Type};
 use super::client::Client;
 use super::{HEADER_TIMEOUT, Server};
 use crate::http::serve::Times;
-use crate::login::Turn;
+use crate::login::CheckTurn;
 
 const NODE_SECRET: &str = "the-secret-of-the-cluster";
 
@@ -159,7 +159,7 @@ fn hold_checks(server: &Server) -> mpsc::Sender<()> {
     let (release, held) = mpsc::channel::<()>();
     let (begin, begun) = mpsc::channel();
     let check = move |turn| {
-        assert_eq!(turn, Turn::Come);
+        assert_eq!(turn, CheckTurn::Come);
         begin.send(()).unwrap();
         // An error is the sender's end, which is waited for.
         let _ = held.recv();
@@ -243,7 +243,7 @@ fn too_many_passwords_of_one_client_are_refused() {
     drop(release);
     assert_eq!(elsewhere.reply().status, 200);
     for _ in 0..PASSWORD_CHECKS_PER_USER_MAX {
-        assert_eq!(told.recv().unwrap(), Turn::Come);
+        assert_eq!(told.recv().unwrap(), CheckTurn::Come);
     }
     assert_eq!(server.get("/whoami").status, 200);
 }

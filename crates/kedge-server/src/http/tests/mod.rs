@@ -106,7 +106,7 @@ impl Server {
             .create(BucketConfig::new("default", VBUCKETS, 64 << 20))
             .unwrap();
         bucket.wait_loaded().unwrap();
-        settle(pools.executor());
+        apply(pools.executor());
         let checks = Arc::new(PasswordChecks::start(&pools).unwrap());
         users.name_administrator("root");
         let parts = HttpParts {
@@ -153,7 +153,7 @@ impl Server {
 }
 
 /// Waits until the task that loaded the bucket is gone and counted, and every thread is at rest.
-fn settle(executor: &Executor) {
+fn apply(executor: &Executor) {
     let started = Instant::now();
     let is_at_rest = || {
         executor.tasks().iter().all(|task| {

@@ -35,7 +35,7 @@ impl Rig {
     fn take(&mut self) -> Vec<u8> {
         let taken = self.out.to_vec();
         self.out = Output::default();
-        let mut turn = turn(&self.shared, &mut self.kicks);
+        let mut turn = turn(&self.shared, &mut self.flush_requests);
         if self.session.is_telling() {
             self.session.go_on_telling(&mut turn, &mut self.out);
         } else {
@@ -150,14 +150,14 @@ fn no_command_begins_and_no_line_is_made_when_the_turn_is_over() {
         FrameInfos::default(),
     );
     {
-        let mut turn = turn(&rig.shared, &mut rig.kicks);
+        let mut turn = turn(&rig.shared, &mut rig.flush_requests);
         turn.until_ns = turn.last_ns;
         let (consumed, halt) = rig.session.on_bytes(&mut turn, &stat, &mut rig.out);
         assert_eq!((consumed, halt), (0, Halt::Slice));
     }
     assert_eq!(rig.give(&stat), Halt::Parked);
     let queued = rig.out.queued();
-    let mut turn = turn(&rig.shared, &mut rig.kicks);
+    let mut turn = turn(&rig.shared, &mut rig.flush_requests);
     turn.until_ns = turn.last_ns;
     rig.session.go_on_telling(&mut turn, &mut rig.out);
     assert_eq!(rig.out.queued(), queued);

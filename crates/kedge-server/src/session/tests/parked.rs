@@ -134,9 +134,9 @@ const COLLECTIONS: Features = FEATURES.with(Feature::Collections);
 impl Rig {
     /// Parks a command as its handler does; the slot that it is in.
     fn park(&mut self, opcode: Opcode, opaque: u32, kind: ReplyKind) -> u8 {
-        let mut turn = turn(&self.shared, &mut self.kicks);
+        let mut turn = turn(&self.shared, &mut self.flush_requests);
         let (_, slot) = ConnectionId::of(self.session.next_cookie());
-        let flight = Flight {
+        let flight = InFlightRequest {
             opcode,
             opaque,
             kind,
@@ -148,7 +148,7 @@ impl Rig {
     }
 
     pub(crate) fn complete(&mut self, slot: u8, completion: Completion) -> Flow {
-        let mut turn = turn(&self.shared, &mut self.kicks);
+        let mut turn = turn(&self.shared, &mut self.flush_requests);
         self.session
             .on_completion(&mut turn, slot, completion, &mut self.out)
     }

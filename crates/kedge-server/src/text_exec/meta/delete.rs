@@ -74,9 +74,9 @@ pub(in super::super) fn deleted(
     let status = match result {
         Ok(mutated) => {
             if command.invalidate {
-                let marks = &exec.turn.shared.marks;
+                let states = &exec.turn.shared.recache_states;
                 with_key(&command.key, |key| {
-                    marks.on_invalidated(key, mutated.cas.get());
+                    states.on_invalidated(key, mutated.cas.get());
                 });
             }
             MetaStatus::Done

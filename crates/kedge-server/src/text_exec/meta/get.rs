@@ -8,7 +8,7 @@ use kedge_protocol::text::meta::{
 use kedge_types::{Cas, Status};
 
 use super::super::classic::{Value, store_as};
-use super::super::marks::Told;
+use super::super::recache::MetaFlags;
 use super::super::suspend::Step;
 use super::super::{Exec, Outcome};
 use super::{Seen, answer, chosen, with_key};
@@ -64,9 +64,9 @@ fn hit(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>, seen: &Seen) -> Outcome {
         (Some(limit), Some(MetaTtl::Secs(left))) => i64::from(left) < limit.get(),
         _ => false,
     };
-    let marks = &exec.turn.shared.marks;
+    let states = &exec.turn.shared.recache_states;
     let told = with_key(&command.key, |key| {
-        marks.on_read(key, seen.cas.get(), recache)
+        states.on_read(key, seen.cas.get(), recache)
     });
     tell(&mut item, told);
     if command.value && command.compare_cas != Some(seen.cas.get()) {
@@ -77,7 +77,7 @@ fn hit(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>, seen: &Seen) -> Outcome {
     answer(exec, MetaStatus::Done, silent, &command.returns, &item)
 }
 
-fn tell(item: &mut MetaItem, told: Told) {
+fn tell(item: &mut MetaItem, told: MetaFlags) {
     item.won = told.won;
     item.stale = told.stale;
     item.token_sent = told.token_sent;
@@ -129,9 +129,9 @@ pub(in super::super) fn made(
         (Ok(_), None) | (Err(Status::KeyExists), _) => return miss(exec, command),
         (Err(status), _) => return exec.fail(status),
     };
-    let marks = &exec.turn.shared.marks;
+    let states = &exec.turn.shared.recache_states;
     with_key(&command.key, |key| {
-        marks.on_vivified(key, mutated.cas.get());
+        states.on_vivified(key, mutated.cas.get());
     });
     let item = MetaItem {
         won: true,

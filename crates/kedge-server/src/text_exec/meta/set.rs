@@ -79,9 +79,9 @@ pub(in super::super) fn stale_stored(
 ) -> Outcome {
     match result {
         Ok(mutated) => {
-            let marks = &exec.turn.shared.marks;
+            let states = &exec.turn.shared.recache_states;
             with_key(&command.key, |key| {
-                marks.on_stale_stored(key, before.get(), mutated.cas.get());
+                states.on_stale_stored(key, before.get(), mutated.cas.get());
             });
             done(exec, command, mutated, command.value.len())
         }
@@ -176,7 +176,9 @@ pub(in super::super) fn is_set(
     let status = match result {
         Ok(mutated) => {
             if command.new_cas.is_some() {
-                with_key(&command.key, |key| exec.turn.shared.marks.on_chosen(key));
+                with_key(&command.key, |key| {
+                    exec.turn.shared.recache_states.on_chosen(key);
+                });
             }
             return done(exec, command, mutated, command.value.len());
         }

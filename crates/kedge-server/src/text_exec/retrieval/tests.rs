@@ -26,7 +26,7 @@ impl Source {
     fn look(
         &mut self,
         session: &mut Session,
-        turn: &mut Turn<'_>,
+        turn: &mut SessionTurn<'_>,
         key: &[u8],
     ) -> Result<Found, Status> {
         let key = String::from_utf8(key.to_vec()).unwrap();
@@ -62,7 +62,7 @@ impl Source {
 fn ask(rig: &mut Rig, source: &mut Source, retrieval: Box<Retrieval>) {
     go_on(
         &mut rig.session,
-        &mut turn(&rig.shared, &mut rig.kicks),
+        &mut turn(&rig.shared, &mut rig.flush_requests),
         retrieval,
         &mut rig.out,
         |session, turn, _, key| source.look(session, turn, key),
@@ -93,7 +93,7 @@ fn run(keys: &[String], window: usize, mut pick: impl FnMut(usize) -> usize) -> 
         assert_eq!(rig.give(b"mn\r\n"), Halt::Parked, "nothing overtakes");
         rig.waiting.clear();
         let (slot, key) = source.parked.swap_remove(pick(source.parked.len()));
-        let flight = rig.session.flights.take(slot).unwrap();
+        let flight = rig.session.in_flight.take(slot).unwrap();
         assert!(matches!(flight.kind, ReplyKind::Part));
         let mut retrieval = rig.session.retrieval.take().unwrap();
         retrieval.arrived(slot, Source::completion(&key));

@@ -47,7 +47,7 @@ fn set_in(client: &mut Client, collection: u8, key: &str) -> Status {
 #[test]
 fn a_stream_has_the_collections_that_it_asks_for_and_their_events() {
     use SystemEventKind::{CollectionBegan, CollectionDropped, ScopeCreated, ScopeDropped};
-    for settled in [false, true] {
+    for applied in [false, true] {
         let kedge = Kedge::start();
         let mut writer = kedge.client();
         let vb = VbId(3);
@@ -58,8 +58,8 @@ fn a_stream_has_the_collections_that_it_asks_for_and_their_events() {
         for id in [0, 8, 10] {
             assert_eq!(set_in(&mut writer, id, key), Status::Success);
         }
-        if settled {
-            bucket(&kedge).settle().unwrap();
+        if applied {
+            bucket(&kedge).apply().unwrap();
         }
         let ask = |name: &str, filter: &'static [u8]| {
             let mut follower = Follower::open(&kedge, name, &[]);
@@ -138,7 +138,7 @@ fn a_collection_on_disk() -> (Kedge, Client, Vec<String>) {
         assert_eq!(set_in(&mut writer, 8, key), Status::Success);
     }
     assert_eq!(set_in(&mut writer, 10, &keys[0]), Status::Success);
-    bucket(&kedge).settle().unwrap();
+    bucket(&kedge).apply().unwrap();
     (kedge, writer, keys)
 }
 
@@ -260,15 +260,15 @@ fn a_stream_without_collections_ends_when_the_default_one_is_dropped() {
 #[test]
 fn settings_that_change_are_told_as_flatbuffers() {
     use SystemEventKind::{CollectionBegan, CollectionModified, ScopeCreated};
-    for settled in [false, true] {
+    for applied in [false, true] {
         let kedge = Kedge::start();
         let bucket = bucket(&kedge);
         bucket.set_manifest(manifest(1, &[8]));
         let mut changed = (*manifest(2, &[8])).clone();
         changed.scopes[1].collections[0].max_ttl = Some(60);
         bucket.set_manifest(Arc::new(changed));
-        if settled {
-            bucket.settle().unwrap();
+        if applied {
+            bucket.apply().unwrap();
         }
         let told = |name: &str, settings: &[(&str, &str)], count| {
             let mut follower = Follower::open(&kedge, name, settings);

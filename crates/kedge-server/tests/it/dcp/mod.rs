@@ -288,7 +288,7 @@ pub(crate) fn keys_of(vb: VbId, count: usize) -> Vec<String> {
 #[test]
 fn a_stream_gives_what_is_there_and_what_comes() {
     // What has left the log comes from the file.
-    for settled in [false, true] {
+    for applied in [false, true] {
         let kedge = Kedge::start();
         let mut writer = kedge.client();
         let vb = VbId(3);
@@ -296,8 +296,8 @@ fn a_stream_gives_what_is_there_and_what_comes() {
         for key in &keys[..10] {
             writer.set(key, b"1").ok();
         }
-        if settled {
-            bucket(&kedge).settle().unwrap();
+        if applied {
+            bucket(&kedge).apply().unwrap();
         }
         let mut follower = Follower::open(&kedge, "s", &[]);
         follower.stream(vb, 0, 0);

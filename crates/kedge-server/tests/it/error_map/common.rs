@@ -201,7 +201,7 @@ fn internal() -> Status {
         ..Setup::default()
     };
     setup.bucket.eviction_policy = EvictionPolicy::ValueOnly;
-    setup.bucket.settle_age_ms = 50;
+    setup.bucket.apply_max_lag_ms = 50;
     let kedge = Kedge::with(setup);
     let mut client = kedge.client();
     let frame = client.request(Opcode::Set).store("k", b"v");
@@ -210,7 +210,7 @@ fn internal() -> Status {
     let dir = Path::new("/data/buckets/default");
     let mut names = disk.list(dir).unwrap().into_iter();
     let file = names.find(|name| name.starts_with(&format!("{}.couch.", frame.vb)));
-    let file = dir.join(file.expect("the document was settled"));
+    let file = dir.join(file.expect("the document was applied"));
     for offset in (0..disk.len(&file).unwrap()).step_by(512) {
         disk.make_unreadable(&file, offset);
     }

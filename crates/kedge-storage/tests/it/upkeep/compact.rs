@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use kedge_storage::{CompactPhase, Revision, Storage, StorageError};
 use kedge_types::{Datatype, Expiry, Seqno};
-use kedge_vbucket::{Item, PersistedState, Settle};
+use kedge_vbucket::{FileChange, Item, PersistedState};
 
 use super::{Hooks, file, keep_all, names, purge, purged};
 use crate::support::{
@@ -18,7 +18,7 @@ const NOTHING: u64 = 0;
 /// Longer than any test may take.
 const HOUR: Duration = Duration::from_secs(3_600);
 
-fn commit(storage: &Storage, model: &mut Contents, items: &[Settle], state: &PersistedState) {
+fn commit(storage: &Storage, model: &mut Contents, items: &[FileChange], state: &PersistedState) {
     storage.commit(VB, items, state, 1).expect("commit");
     for item in items {
         keep(model, item);
@@ -162,7 +162,7 @@ fn a_tombstone_without_a_date_stays_until_all_go() {
             ..meta(1)
         };
         let items = [
-            Settle::Document(Item::new(&undated, &key(1), &[])),
+            FileChange::Document(Item::new(&undated, &key(1), &[])),
             document(2, &key(2), b"live"),
         ];
         storage.commit(VB, &items, &state(1, 2), 1).expect("commit");
@@ -181,7 +181,7 @@ fn what_has_expired_is_reported_and_stays() {
             datatype,
             ..meta(seqno)
         };
-        Settle::Document(Item::new(&meta, key, &[value]))
+        FileChange::Document(Item::new(&meta, key, &[value]))
     };
     let attributes = b"\0\0\0\x0e\0\0\0\x0a_sync\0{}1\0body";
     let attributes = &attributes[..];
@@ -473,7 +473,7 @@ fn whoever_needs_the_file_for_himself_stops_it() {
                 let storage = &storage;
                 begun.get_or_insert_with(|| scope.spawn(move || operation(storage)));
                 // Whoever waits for the file ends it.
-                while storage.rest(VB, HOUR, || true) {}
+                while storage.pause(VB, HOUR, || true) {}
             });
             let error = storage.compact(VB, &purge(), &mut hooks);
             drop(hooks);
@@ -524,7 +524,7 @@ fn a_bucket_that_is_closed_stops_all() {
     std::thread::scope(|scope| {
         let mut hooks = Hooks::on_bytes(|_| {
             scope.spawn(|| storage.stop());
-            storage.rest(VB, HOUR, || true);
+            storage.pause(VB, HOUR, || true);
         });
         let error = storage.compact(VB, &purge(), &mut hooks);
         drop(hooks);

@@ -10,7 +10,7 @@ use super::{Hooks, names, purge, purged};
 use crate::support::{
     Contents, VB, abort, audit, contents, document, keep, key, open, prepare, state, tombstone,
 };
-use kedge_vbucket::Settle;
+use kedge_vbucket::FileChange;
 
 /// What was committed, as far as is known.
 struct History {
@@ -37,7 +37,7 @@ impl History {
         }
     }
 
-    fn batch(&self) -> Vec<Settle> {
+    fn batch(&self) -> Vec<FileChange> {
         let mut rng = self.rng.borrow_mut();
         let mut items = Vec::new();
         let mut high = self.high.get();

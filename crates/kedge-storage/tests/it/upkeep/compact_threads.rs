@@ -8,7 +8,7 @@ use std::thread;
 use kedge_disk::{PosixDisk, Rng, seed};
 use kedge_storage::{CompactRequest, RecordKind, Storage, StorageConfig};
 use kedge_types::Seqno;
-use kedge_vbucket::Settle;
+use kedge_vbucket::FileChange;
 
 use super::{Hooks, keep_all};
 use crate::support::{Contents, VB, contents, document, keep, key, state, tombstone};
@@ -34,7 +34,7 @@ impl World {
             let mut numbers: Vec<u64> = (0..1 + rng.below(60)).map(|_| rng.below(KEYS)).collect();
             numbers.sort_unstable();
             numbers.dedup();
-            let items: Vec<Settle> = numbers
+            let items: Vec<FileChange> = numbers
                 .iter()
                 .map(|number| {
                     high += 1;

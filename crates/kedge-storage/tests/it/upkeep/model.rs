@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use kedge_disk::{Rng, SimDisk, seeds};
 use kedge_storage::{CompactRequest, RollbackOutcome, Storage, StorageConfig};
 use kedge_types::{Seqno, VbUuid};
-use kedge_vbucket::{PersistedState, Settle};
+use kedge_vbucket::{FileChange, PersistedState};
 
 use super::{DELETED, Hooks, high_seqno, names, purged};
 use crate::support::{
@@ -53,7 +53,7 @@ impl Model {
     }
 
     /// Prepares and their ends, and documents under all kinds of keys.
-    fn items(&mut self, now: &mut Point) -> Vec<Settle> {
+    fn items(&mut self, now: &mut Point) -> Vec<FileChange> {
         let mut items = Vec::new();
         let mut keys = BTreeSet::new();
         for _ in 0..self.rng.below(30) {

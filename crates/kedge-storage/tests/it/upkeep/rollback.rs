@@ -3,7 +3,7 @@
 use kedge_disk::{Fault, SimDisk};
 use kedge_storage::{RollbackOutcome, RolledBack, Storage};
 use kedge_types::{Seqno, VbUuid};
-use kedge_vbucket::{Item, PersistedState, Settle};
+use kedge_vbucket::{FileChange, Item, PersistedState};
 
 use super::{Hooks, keep_all};
 use crate::support::{
@@ -21,7 +21,7 @@ fn branch(old: &PersistedState, seqno: Seqno) -> PersistedState {
 
 /// Three commits; what the file has after each.
 fn history(storage: &Storage) -> Vec<(u64, Contents)> {
-    let commits: [(u64, Vec<Settle>); 3] = [
+    let commits: [(u64, Vec<FileChange>); 3] = [
         (100, documents(1..=100)),
         (
             104,
@@ -167,7 +167,7 @@ fn it_does_not_go_back_if_most_would_go() {
 fn it_goes_to_consistent_points_only() {
     let disk = SimDisk::new(1);
     let storage = open(&disk).expect("open");
-    // A settle in three parts: key 1 was changed twice, and only its newest version is written.
+    // An apply in three parts: key 1 was changed twice, and only its newest version is written.
     fill(&storage, VB, 1..=50, 1);
     let mut now = state(1, 50);
     now.snap_end = Seqno(56);

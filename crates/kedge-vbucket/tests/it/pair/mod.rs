@@ -9,7 +9,7 @@ mod streams;
 
 use self::node::Node;
 use self::streams::{disk_snapshot, rollback_point, whole_from};
-use crate::disk::{Settling, WHOLE, documents};
+use crate::disk::{Applying, WHOLE, documents};
 use crate::tools::*;
 use kedge_types::{DurabilityLevel, Seqno, Status, VbUuid};
 use kedge_vbucket::{
@@ -33,7 +33,7 @@ enum Step {
     /// SyncWrites that wait are given up.
     Late,
     Log(bool, usize),
-    Settle(bool, Settling),
+    FileChange(bool, Applying),
     Release(bool),
     /// A snapshot from a disk or from memory, and how much of it comes before the stream breaks off.
     Stream {
@@ -51,9 +51,9 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let level = || proptest::sample::select(LEVELS.to_vec());
-    let settling =
+    let applying =
         (1usize..5, 0usize..5, prop::bool::weighted(0.8)).prop_map(|(max_items, parts, ends)| {
-            Settling {
+            Applying {
                 max_items,
                 parts,
                 ends,
@@ -67,8 +67,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (0u8..5, level()).prop_map(|(key, level)| Step::DurableDelete(key, level)),
         1 => Just(Step::Late),
         8 => (any::<bool>(), 1usize..9).prop_map(|(active, max)| Step::Log(active, max)),
-        3 => (any::<bool>(), settling).prop_map(|(active, how)| Step::Settle(active, how)),
-        1 => any::<bool>().prop_map(|active| Step::Settle(active, WHOLE)),
+        3 => (any::<bool>(), applying).prop_map(|(active, how)| Step::FileChange(active, how)),
+        1 => any::<bool>().prop_map(|active| Step::FileChange(active, WHOLE)),
         2 => any::<bool>().prop_map(Step::Release),
         12 => stream.prop_map(|(from_disk, changes, come)| Step::Stream { from_disk, changes, come }),
         8 => Just(Step::Ack),
@@ -410,10 +410,10 @@ impl Pair {
                 self.node(*is_active).persist(*max);
                 self.hear();
             }
-            Step::Settle(is_active, how) => {
+            Step::FileChange(is_active, how) => {
                 let ends = how.ends || (*is_active && self.replica().has_gone_back);
                 let node = self.node(*is_active);
-                node.disk.settle(&mut node.vb, Settling { ends, ..*how });
+                node.disk.apply(&mut node.vb, Applying { ends, ..*how });
                 if !ends {
                     self.crash(*is_active, 0);
                 }
@@ -454,7 +454,7 @@ impl Pair {
             let vb = &node.vb;
             assert!(vb.persisted_seqno() <= vb.high_seqno());
             assert!(vb.consistent_seqno() <= vb.high_seqno());
-            assert!(vb.settled_seqno() <= vb.persisted_seqno());
+            assert!(vb.applied_seqno() <= vb.persisted_seqno());
         }
         assert!(
             self.active().high() >= self.last_seqno,
@@ -522,7 +522,7 @@ fn run(persistences: [Persistence; 2], steps: &[Step]) {
     // What both disks have is the same, too.
     for node in &mut pair.nodes {
         node.persist(usize::MAX);
-        node.disk.settle(&mut node.vb, WHOLE);
+        node.disk.apply(&mut node.vb, WHOLE);
         node.disk.release(&node.vb);
         let before = (whole(&node.vb), node.vb.state(), node.vb.failover().clone());
         let again = node.found(None);
@@ -537,7 +537,7 @@ fn run(persistences: [Persistence; 2], steps: &[Step]) {
 #[test]
 fn a_snapshot_that_a_promotion_ended_ends_no_prepare_after_a_crash() {
     use DurabilityLevel::Majority;
-    let torn = |parts| Settling {
+    let torn = |parts| Applying {
         max_items: 1,
         parts,
         ends: false,
@@ -558,7 +558,7 @@ fn a_snapshot_that_a_promotion_ended_ends_no_prepare_after_a_crash() {
         [Persistence::LogThenFile; 2],
         &[
             Step::Durable(3, Majority),
-            Step::Settle(false, torn(1)),
+            Step::FileChange(false, torn(1)),
             Step::Release(false),
             Step::Durable(0, Majority),
             Step::Set(0),
@@ -569,12 +569,12 @@ fn a_snapshot_that_a_promotion_ended_ends_no_prepare_after_a_crash() {
             Step::Set(0),
             Step::Ack,
             disk(3, 2),
-            Step::Settle(true, torn(0)),
+            Step::FileChange(true, torn(0)),
             Step::Set(2),
             Step::Log(true, 1),
             memory(1, 4),
             memory(2, 2),
-            Step::Settle(true, torn(1)),
+            Step::FileChange(true, torn(1)),
         ],
     );
 }

@@ -111,7 +111,7 @@ impl Node {
         self.has_gone_back = true;
         self.persist(usize::MAX);
         self.persist(usize::MAX);
-        self.disk.settle(&mut self.vb, WHOLE);
+        self.disk.apply(&mut self.vb, WHOLE);
         let point = |file: &&File| file.high <= to && file.is_consistent();
         let point = self.disk.headers.iter().rfind(point);
         let point = point.map(|file| file.high).filter(|high| *high > Seqno(0));

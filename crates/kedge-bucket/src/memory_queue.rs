@@ -1,0 +1,309 @@
+//! Writes for which memory has no room wait here until the appliers and the item pager have made some.
+//!
+//! A write that does not fit has changed nothing. It is kept as a [`Pending`], as a command is that waits for the disk,
+//! and its step runs once it fits: the client's command is not executed anew. A temporary failure is the last resort: when
+//! nothing can leave memory, when too many wait, or when it takes longer than [`MEMORY_WAIT_MS_MAX`].
+//!
+//! Invariants:
+//! * Writes go on in the order in which they came; while one waits, none that came later goes before it.
+//! * While one waits, the quota knows how much the first needs, and the task is awake, about to be, or has its time.
+//! * Each ends once: in the task, or when the bucket ends. Once closed, the queue takes no more.
+
+use crate::bucket::{Bucket, Ctx, Phase};
+use crate::counters::Counter;
+use crate::fetch::{AdmissionLimiter, PendingOp, ResumeResult};
+use crate::outcome::Outcome;
+use crate::tasks::{Parker, TaskBody};
+use crate::timings::Timing;
+use kedge_executor::Next;
+use kedge_types::limits::MEMORY_WAIT_MS_MAX;
+use kedge_types::{Now, Status, VbId};
+use kedge_vbucket::{Completion, Cookie, VBucket};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// A run goes on with the next write for so long; then other tasks have their turn.
+const TURN: Duration = Duration::from_millis(3);
+
+/// The writes that wait for memory.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryAdmissionQueue {
+    queue: Mutex<Queue>,
+    limiter: AdmissionLimiter,
+    pub(crate) parker: Parker,
+    /// Nothing may leave memory, nor will when what waits for the disk is there.
+    hopeless: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    writes: VecDeque<QueuedWrite>,
+    closed: bool,
+}
+
+/// A write that waits.
+#[derive(Debug)]
+struct QueuedWrite {
+    vb: VbId,
+    /// Memory that it needs.
+    bytes: usize,
+    pending: PendingOp,
+}
+
+impl QueuedWrite {
+    fn deadline_ns(&self) -> u64 {
+        self.pending.since_ns + MEMORY_WAIT_MS_MAX * 1_000_000
+    }
+}
+
+/// Whether a write can be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Admission {
+    Now,
+    /// It has to wait until there are so many bytes.
+    Later(usize),
+}
+
+/// Why no write can go on.
+enum Idle {
+    /// None waits.
+    Nothing,
+    /// The first still has to, at most for this long.
+    Waits(Duration),
+}
+
+/// The task.
+#[derive(Debug)]
+pub(crate) struct AdmitWrites;
+
+impl TaskBody for AdmitWrites {
+    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
+        let parker = &bucket.memory_queue.parker;
+        parker.clear();
+        let began_ns = bucket.setup.clock.now().mono_ns;
+        let mut completions = Vec::new();
+        let next = loop {
+            let now = bucket.setup.clock.now();
+            if now.mono_ns.saturating_sub(began_ns) >= TURN.as_nanos() as u64 {
+                break Next::Again;
+            }
+            match bucket.next_admissible(now) {
+                Ok((held, room)) => bucket.end_admitted(now, held, room, &mut completions),
+                Err(Idle::Nothing) => {
+                    parker.park();
+                    if bucket.memory_queue.limiter.len() == 0 {
+                        break Next::Sleep;
+                    }
+                    parker.clear();
+                }
+                Err(Idle::Waits(rest)) => {
+                    bucket.make_room();
+                    parker.park();
+                    if !bucket.may_release() {
+                        break Next::Snooze(rest);
+                    }
+                    parker.clear();
+                }
+            }
+        };
+        bucket.hand_over(&mut completions);
+        next
+    }
+}
+
+impl Bucket {
+    /// Writes that wait for memory.
+    pub(crate) fn waiting_for_memory(&self) -> usize {
+        self.memory_queue.limiter.len()
+    }
+
+    /// Whether there is room for a write of `bytes`, and nobody waits for it.
+    ///
+    /// # Errors
+    /// `NoMemory` when it could never fit, `TemporaryFailure` when waiting would not help.
+    pub(crate) fn room_for(&self, bytes: usize) -> Result<Admission, Status> {
+        match self.quota.admit(bytes) {
+            Ok(()) if self.memory_queue.limiter.len() == 0 => Ok(Admission::Now),
+            Err(Status::TemporaryFailure) if self.is_waiting_in_vain() => {
+                Err(Status::TemporaryFailure)
+            }
+            Ok(()) | Err(Status::TemporaryFailure) => Ok(Admission::Later(bytes)),
+            Err(other) => Err(other),
+        }
+    }
+
+    fn is_waiting_in_vain(&self) -> bool {
+        self.quota.withholds_writes() || self.memory_queue.hopeless.load(Ordering::Relaxed)
+    }
+
+    /// A write waits for `bytes` of memory.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`; `TemporaryFailure` when too many wait, or the bucket is not open.
+    pub(crate) fn hold<R>(
+        &self,
+        ctx: Ctx,
+        vb: VbId,
+        bytes: usize,
+        pending: PendingOp,
+    ) -> Result<Outcome<R>, Status> {
+        if vb.index() >= self.vbuckets.len() {
+            return Err(Status::NotMyVbucket);
+        }
+        if self.phase() != Phase::Open {
+            return Err(Status::TemporaryFailure);
+        }
+        let held = &self.memory_queue;
+        let admitted = held.limiter.admit(&pending, self.quota.limit());
+        if admitted.is_err() {
+            self.counters.add(ctx.thread, Counter::TmpOomErrors, 1);
+            return Err(Status::TemporaryFailure);
+        }
+        let mut queue = held.queue.lock();
+        if queue.closed {
+            drop(queue);
+            held.limiter.end(&pending);
+            return Err(Status::TemporaryFailure);
+        }
+        let is_first = queue.writes.is_empty();
+        if is_first {
+            self.quota.set_wanted(bytes);
+        }
+        queue.writes.push_back(QueuedWrite { vb, bytes, pending });
+        drop(queue);
+        self.counters
+            .add(ctx.thread, Counter::MemoryAdmissionWaits, 1);
+        // Behind another it is looked at when that one has ended.
+        if is_first {
+            self.unpark_admission();
+        }
+        Ok(Outcome::Parked)
+    }
+
+    fn unpark_admission(&self) {
+        if let Some(task) = self.memory_queue.parker.unpark() {
+            self.setup.executor.wake(task);
+        }
+    }
+
+    /// Memory was given back, or waiting has become vain. Cheap unless a write waits.
+    pub(crate) fn note_first_queued_write(&self) {
+        if self.memory_queue.parker.is_asleep() && self.may_release() {
+            self.unpark_admission();
+        }
+    }
+
+    fn may_release(&self) -> bool {
+        self.memory_queue.limiter.len() > 0
+            && (self.quota.has_what_is_wanted() || self.is_waiting_in_vain())
+    }
+
+    /// The pager says whether anything may leave memory. If nothing may, what waits for the disk is the last hope.
+    pub(crate) fn set_pageable(&self, something: bool) {
+        let hopeless = &self.memory_queue.hopeless;
+        if something {
+            hopeless.store(false, Ordering::Relaxed);
+        } else if self.memory_queue.limiter.len() > 0 && !self.has_something_to_write() {
+            hopeless.store(true, Ordering::Relaxed);
+            self.note_first_queued_write();
+        }
+    }
+
+    fn has_something_to_write(&self) -> bool {
+        self.vbuckets.iter().any(|vbucket| {
+            let vbucket = vbucket.lock();
+            vbucket.queued() > 0 || vbucket.unapplied().items > 0
+        })
+    }
+
+    /// The first that waits, if it need not any more, and whether there is room for it. The quota learns what the next
+    /// one needs.
+    fn next_admissible(&self, now: Now) -> Result<(QueuedWrite, Result<(), Status>), Idle> {
+        let mut queue = self.memory_queue.queue.lock();
+        let first = queue.writes.front().ok_or(Idle::Nothing)?;
+        let left_ns = first.deadline_ns().saturating_sub(now.mono_ns);
+        let room = self.quota.admit(first.bytes);
+        let waits = room == Err(Status::TemporaryFailure);
+        if waits && left_ns > 0 && !self.is_waiting_in_vain() {
+            return Err(Idle::Waits(Duration::from_nanos(left_ns)));
+        }
+        let first = queue.writes.pop_front().ok_or(Idle::Nothing)?;
+        let wanted = queue.writes.front().map_or(0, |next| next.bytes);
+        self.quota.set_wanted(wanted);
+        Ok((first, room))
+    }
+
+    /// Runs the step of a write that has room, and fails one that gets none.
+    fn end_admitted(
+        &self,
+        now: Now,
+        held: QueuedWrite,
+        room: Result<(), Status>,
+        completions: &mut Vec<(Cookie, Completion)>,
+    ) {
+        let QueuedWrite { vb, pending, .. } = held;
+        self.memory_queue.limiter.end(&pending);
+        let wait_us = now.mono_ns.saturating_sub(pending.since_ns) / 1_000;
+        self.timings
+            .record_us(u16::MAX, Timing::MemoryWait, wait_us);
+        let failed = |status| (pending.cookie, pending.op.failed(status));
+        if let Err(status) = room {
+            self.counters.add_shared(Counter::TmpOomErrors, 1);
+            completions.push(failed(status));
+            return;
+        }
+        let mut vbucket = self.vbuckets[vb.index()].lock();
+        let step = |vbucket: &mut VBucket| match self.may_go_on(vbucket, &pending.op) {
+            Ok(()) => self.run_again(vbucket, now, &pending),
+            Err(status) => ResumeResult::Ended(pending.op.failed(status)),
+        };
+        let (ran, mut done) = self.account(now, &mut vbucket, step);
+        drop(vbucket);
+        self.tell_streams();
+        match ran {
+            ResumeResult::Ended(completion) => {
+                self.count_fetched(&pending, &completion);
+                completions.push((pending.cookie, completion));
+            }
+            ResumeResult::Parked => {
+                if pending.needs_disk() {
+                    self.on_waiting(vb);
+                }
+                self.on_parked();
+                self.request_flush(false);
+            }
+            ResumeResult::Fetch => {
+                let refused = failed(Status::TemporaryFailure);
+                if self.park_for_fetch::<()>(vb, pending).is_err() {
+                    completions.push(refused);
+                }
+            }
+        }
+        if !done.is_empty() {
+            self.deliver(now, &mut done);
+        }
+    }
+
+    fn hand_over(&self, completions: &mut Vec<(Cookie, Completion)>) {
+        if !completions.is_empty() {
+            self.setup.completions.complete(completions);
+        }
+    }
+
+    /// The bucket ends, and its tasks have: who still waits is told.
+    pub(crate) fn end_all_queued_writes(&self) {
+        let mut queue = self.memory_queue.queue.lock();
+        queue.closed = true;
+        let writes = std::mem::take(&mut queue.writes);
+        drop(queue);
+        self.quota.set_wanted(0);
+        let mut completions = Vec::with_capacity(writes.len());
+        for QueuedWrite { pending, .. } in &writes {
+            self.memory_queue.limiter.end(pending);
+            completions.push((pending.cookie, pending.op.failed(Status::TemporaryFailure)));
+        }
+        self.hand_over(&mut completions);
+    }
+}

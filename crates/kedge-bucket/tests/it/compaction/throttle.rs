@@ -1,0 +1,96 @@
+//! Compactions make room for commits: those that clients wait for are what the throttle follows.
+
+use super::*;
+use kedge_bucket::{Bucket, BucketChange, CompactionChange, CompactionRate};
+use kedge_disk::{Observed, SimDisk};
+use kedge_executor::Pool;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+const US: u64 = 1_000;
+const READ_US: u64 = 30_000;
+const USUAL_US: u64 = 500;
+/// So that a compaction asks many times how long it is to rest.
+const VALUE_BYTES: usize = 64 << 10;
+const FILES: usize = 3;
+
+/// Commits that a client waits for, led by this thread.
+fn commit(open: &Open, count: u64) {
+    for n in 0..count {
+        let cookie = open.next_cookie();
+        open.persist(&format!("key-{}", n % KEYS), b"1", cookie)
+            .unwrap();
+        open.bucket.request_flush(true);
+        open.sink.wait(cookie).unwrap();
+    }
+}
+
+/// Compacts files one after the other, and lets commits in between take so long. Says what a commit takes undisturbed, and how often
+/// compactions were slowed down.
+fn run(commit_log: bool, sync_us: u64) -> (u64, u64) {
+    let mut place = sim(&SimDisk::new(1));
+    place.config.commit_log = commit_log;
+    place.config.compaction.fragmentation_percent = 100;
+    let steps = place.by_hand();
+    let slow = Slow::new(&steps, USUAL_US * US);
+    place.disk = Arc::new(Observed::new(place.disk, Arc::clone(&slow)));
+    let sink = Arc::new(Sink::default());
+    let bucket = Bucket::open(place.setup(&sink)).unwrap();
+    steps.run();
+    bucket.wait_loaded().unwrap();
+    let open = place.opened(bucket, sink);
+    let change = BucketChange {
+        compaction: CompactionChange {
+            throttle: Some(CompactionRate::Auto),
+            ..CompactionChange::default()
+        },
+        ..BucketChange::default()
+    };
+    open.bucket.update(&change).unwrap();
+    for n in 0..KEYS {
+        let value = noise(n, VALUE_BYTES);
+        open.set(&format!("large-{n}"), &value).unwrap();
+    }
+    open.bucket.apply().unwrap();
+    commit(&open, 20);
+    // The compactions are the next tasks.
+    steps.run();
+    let request = CompactionRequest {
+        vbuckets: Some(all_vbuckets().take(FILES).collect()),
+        ..all()
+    };
+    let ticket = open.bucket.compact(&request).unwrap();
+    while ticket.report().is_none() {
+        // It goes faster and faster as long as nobody commits.
+        slow.read_ns.store(READ_US * US, Ordering::Relaxed);
+        assert!(steps.run_one(Pool::AuxIo));
+        slow.read_ns.store(0, Ordering::Relaxed);
+        slow.sync_ns.store(sync_us * US, Ordering::Relaxed);
+        commit(&open, 20);
+    }
+    assert_eq!(ticket.wait().compacted as usize, FILES);
+    let figures = (
+        open.figure("ep_compaction_undisturbed_us"),
+        open.figure("ep_compaction_slowed_down"),
+    );
+    open.bucket.shutdown();
+    figures
+}
+
+#[test]
+fn commits_that_became_slow_slow_compactions_down() {
+    for commit_log in [true, false] {
+        let (undisturbed_us, slowed_down) = run(commit_log, 20 * USUAL_US);
+        assert!(slowed_down > 0, "{commit_log}");
+        if commit_log {
+            assert_eq!(undisturbed_us, USUAL_US, "one sync, that of the log");
+        } else {
+            assert!(undisturbed_us >= USUAL_US, "{undisturbed_us}");
+        }
+    }
+}
+
+#[test]
+fn commits_that_are_as_fast_as_ever_do_not() {
+    assert_eq!(run(true, USUAL_US), (USUAL_US, 0));
+}

@@ -1,0 +1,489 @@
+//! What this node's vBuckets are to become, worked out from the map and from what other nodes told. No locks, no
+//! sockets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kedge_bucket::VbState;
+use kedge_cluster::{Chain, MapBucket, Position, Role, newest_branch};
+
+/// vBuckets of a bucket that a node takes over at a time: from when one is given up until it is active here, nobody can
+/// write to it, which takes longer the more there are.
+const TAKEOVERS_MAX: usize = 16;
+
+/// What a vBucket of this node is, as far as this process has made it so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum AppliedState {
+    /// It is what the disk says, but not active.
+    #[default]
+    Unknown,
+    /// It is none of the node's.
+    Dead,
+    /// It follows an active.
+    Replica,
+    /// It follows an active that runs, and takes over from it.
+    TakingOver {
+        /// The node.
+        from: u16,
+    },
+    /// It is to be active, and first gets from another node what that has more.
+    CatchingUp {
+        /// The node.
+        from: u16,
+        /// The seqno to get to.
+        until: u64,
+    },
+    /// It is active.
+    Active,
+}
+
+/// What the map says of a vBucket.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    chain: Chain,
+    second: Option<Chain>,
+    role: Role,
+}
+
+/// The vBuckets of one bucket.
+#[derive(Debug, Default)]
+pub(super) struct Reconciler {
+    held: Vec<(AppliedState, Option<Known>)>,
+    is_new: bool,
+}
+
+/// A state that a vBucket gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Assignment {
+    pub(super) vb: u16,
+    pub(super) state: VbState,
+    /// What goes with it.
+    pub(super) chain: Chain,
+    /// The chain whose majority SyncWrites need too.
+    pub(super) second: Option<Chain>,
+    /// One that is dead stays so: it was handed over already.
+    pub(super) unless_dead: bool,
+    /// No chain names the node.
+    pub(super) is_gone: bool,
+}
+
+/// What was told of the copies of a bucket: by node, one position per vBucket.
+pub(super) type ReportedPositions<'a> = BTreeMap<u16, &'a [Option<Position>]>;
+
+/// What is to be done now.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Step {
+    /// vBuckets that get a state.
+    pub(super) assign: Vec<Assignment>,
+    /// Nodes whose positions must be known first.
+    pub(super) ask: BTreeSet<u16>,
+    /// vBuckets that are not what they are to be yet.
+    pub(super) waiting: usize,
+}
+
+impl Reconciler {
+    /// Those of a bucket; `is_new` when it was made while the cluster was at work, so that nobody has anything of it.
+    pub(super) fn new(is_new: bool) -> Self {
+        Self {
+            held: Vec::new(),
+            is_new,
+        }
+    }
+
+    /// What to do for the map, by the node `me`. `own` are the positions here.
+    pub(super) fn step(
+        &mut self,
+        bucket: &MapBucket,
+        me: u16,
+        told: &ReportedPositions<'_>,
+        own: &[Option<Position>],
+    ) -> Step {
+        let mut step = Step::default();
+        self.held
+            .resize(bucket.chains.len(), (AppliedState::Unknown, None));
+        for (vb, chain) in (0_u16..).zip(&bucket.chains) {
+            let at = usize::from(vb);
+            let moves_to = bucket.moves.get(&vb).copied();
+            let says = Known {
+                chain: chain.clone(),
+                second: bucket.second_chain(vb),
+                role: bucket.role(vb, me),
+            };
+            let (held, known) = &self.held[at];
+            let same = known.as_ref() == Some(&says);
+            let waits = matches!(
+                held,
+                AppliedState::Unknown | AppliedState::CatchingUp { .. }
+            );
+            if same && !waits {
+                continue;
+            }
+            let was_active = *held == AppliedState::Active;
+            // Who follows knows of no newer map than this one's maker, who asked all copies, or has taken over from the
+            // active. Only while the vBucket moves may its new active have been one that this map does not know of.
+            let follows = matches!(
+                held,
+                AppliedState::Replica | AppliedState::TakingOver { .. }
+            );
+            let knows = was_active || follows && moves_to.is_none();
+            let next = match says.role {
+                Role::None => AppliedState::Dead,
+                Role::Replica { active: Some(from) } if moves_to == Some(me) => {
+                    AppliedState::TakingOver { from }
+                }
+                Role::Replica { .. } => AppliedState::Replica,
+                Role::Active if self.is_new || knows => AppliedState::Active,
+                Role::Active => match held {
+                    AppliedState::CatchingUp { until, .. } if same => {
+                        let high = own.get(at).and_then(Option::as_ref);
+                        if high.is_none_or(|position| position.high_seqno < *until) {
+                            step.waiting += 1;
+                            continue;
+                        }
+                        AppliedState::Active
+                    }
+                    _ => first(chain, me, at, told, own, &mut step.ask),
+                },
+            };
+            let state = match &next {
+                AppliedState::Active => VbState::Active,
+                AppliedState::Replica | AppliedState::TakingOver { .. } => VbState::Replica,
+                AppliedState::Dead => VbState::Dead,
+                AppliedState::Unknown | AppliedState::CatchingUp { .. } => VbState::Pending,
+            };
+            if matches!(
+                next,
+                AppliedState::Unknown | AppliedState::CatchingUp { .. }
+            ) {
+                step.waiting += 1;
+            }
+            if !(same && next == self.held[at].0) {
+                step.assign.push(Assignment {
+                    is_gone: next == AppliedState::Dead,
+                    vb,
+                    state,
+                    chain: chain.clone(),
+                    second: says.second.clone(),
+                    unless_dead: was_active && next == AppliedState::Active && moves_to.is_some(),
+                });
+            }
+            self.held[at] = (next, Some(says));
+        }
+        self.is_new = false;
+        step
+    }
+
+    /// From which node each vBucket is to be streamed; who is to be asked for nothing is not named.
+    pub(super) fn sources(&self) -> BTreeMap<u16, Vec<u16>> {
+        let mut sources: BTreeMap<u16, Vec<u16>> = BTreeMap::new();
+        for (vb, (held, known)) in (0_u16..).zip(&self.held) {
+            let from = match held {
+                AppliedState::Replica => known.as_ref().and_then(|known| known.chain.active()),
+                AppliedState::CatchingUp { from, .. } | AppliedState::TakingOver { from } => {
+                    Some(*from)
+                }
+                AppliedState::Unknown | AppliedState::Dead | AppliedState::Active => None,
+            };
+            if let Some(from) = from {
+                sources.entry(from).or_default().push(vb);
+            }
+        }
+        sources
+    }
+
+    /// The vBuckets that are taken over from where they are streamed; the others of those that are to be come after them.
+    pub(super) fn takeovers(&self) -> BTreeSet<u16> {
+        let held = (0_u16..).zip(&self.held);
+        let taking = held.filter(|(_, (held, _))| matches!(held, AppliedState::TakingOver { .. }));
+        taking.map(|(vb, _)| vb).take(TAKEOVERS_MAX).collect()
+    }
+}
+
+/// What a vBucket becomes of which this process does not know yet whether it may be active: that takes what all other
+/// nodes of the chain have.
+fn first(
+    chain: &Chain,
+    me: u16,
+    vb: usize,
+    told: &ReportedPositions<'_>,
+    own: &[Option<Position>],
+    ask: &mut BTreeSet<u16>,
+) -> AppliedState {
+    let others: Vec<u16> = chain.nodes().filter(|node| *node != me).collect();
+    let silent: Vec<u16> = others
+        .iter()
+        .copied()
+        .filter(|node| !told.contains_key(node))
+        .collect();
+    if !silent.is_empty() {
+        ask.extend(silent);
+        return AppliedState::Unknown;
+    }
+    let nothing = Position::default();
+    let mine = own.get(vb).and_then(Option::as_ref).unwrap_or(&nothing);
+    let copy = |node: u16| Some((node, told.get(&node)?.get(vb)?.as_ref()?));
+    let copies: Vec<(u16, &Position)> = others.into_iter().filter_map(copy).collect();
+    let mut all: Vec<&Position> = copies.iter().map(|(_, position)| *position).collect();
+    all.push(mine);
+    let branch = newest_branch(&all);
+    let best = copies
+        .iter()
+        .map(|(node, position)| (position.on(branch), *node))
+        .max_by_key(|(standing, node)| (*standing, std::cmp::Reverse(*node)));
+    match best {
+        Some((best, from)) if best.high_seqno > mine.on(branch).high_seqno => {
+            AppliedState::CatchingUp {
+                from,
+                until: best.high_seqno,
+            }
+        }
+        _ => AppliedState::Active,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bucket(chains: &[&[i8]]) -> MapBucket {
+        let node = |node: &i8| u16::try_from(*node).ok();
+        MapBucket {
+            name: "b".to_owned(),
+            settings: serde_json::Value::Null,
+            chains: chains
+                .iter()
+                .map(|chain| Chain(chain.iter().map(node).collect()))
+                .collect(),
+            moves: BTreeMap::new(),
+            next: None,
+            joining: BTreeMap::new(),
+            manifest: kedge_cluster::ManifestKeeper::default(),
+        }
+    }
+
+    fn at(high_seqno: u64) -> Option<Position> {
+        Some(Position {
+            high_seqno,
+            persisted_seqno: high_seqno,
+            high_prepared: 0,
+            consistent: true,
+            history: vec![(1, 0)],
+        })
+    }
+
+    fn states(step: &Step) -> Vec<(u16, VbState)> {
+        let assigned = step.assign.iter();
+        assigned.map(|it| (it.vb, it.state)).collect()
+    }
+
+    #[test]
+    fn nothing_is_active_before_all_others_of_the_chain_told() {
+        let map = bucket(&[&[0, 1], &[1, 0], &[0, -1], &[2, 1]]);
+        let own = [at(5), at(5), at(5), at(5)];
+        let mut reconciler = Reconciler::default();
+        let step = reconciler.step(&map, 0, &ReportedPositions::new(), &own);
+        assert_eq!(
+            states(&step),
+            [
+                (0, VbState::Pending),
+                (1, VbState::Replica),
+                (2, VbState::Active),
+                (3, VbState::Dead)
+            ]
+        );
+        assert_eq!((step.ask, step.waiting), (BTreeSet::from([1]), 1));
+        // Asked again in vain: nothing changes, and it waits still.
+        let step = reconciler.step(&map, 0, &ReportedPositions::new(), &own);
+        assert_eq!((states(&step), step.waiting), (vec![], 1));
+        // The other has less: it is a replica that will catch up.
+        let theirs = [at(4), at(4), None, at(9)];
+        let step = reconciler.step(&map, 0, &ReportedPositions::from([(1, &theirs[..])]), &own);
+        assert_eq!(states(&step), [(0, VbState::Active)]);
+        assert_eq!(step.waiting, 0);
+        assert_eq!(reconciler.sources(), BTreeMap::from([(1, vec![1])]));
+    }
+
+    #[test]
+    fn what_a_replica_has_more_is_fetched_first() {
+        let map = bucket(&[&[0, 1, 2]]);
+        let (one, two) = ([at(7)], [at(8)]);
+        let told = ReportedPositions::from([(1, &one[..]), (2, &two[..])]);
+        let mut reconciler = Reconciler::default();
+        let step = reconciler.step(&map, 0, &told, &[at(5)]);
+        assert_eq!(states(&step), [(0, VbState::Pending)]);
+        assert_eq!(reconciler.sources(), BTreeMap::from([(2, vec![0])]));
+        let step = reconciler.step(&map, 0, &told, &[at(7)]);
+        assert_eq!((states(&step), step.waiting), (vec![], 1));
+        let step = reconciler.step(&map, 0, &told, &[at(8)]);
+        assert_eq!(states(&step), [(0, VbState::Active)]);
+        assert!(reconciler.sources().is_empty());
+    }
+
+    #[test]
+    fn the_source_that_fails_is_forgotten() {
+        let theirs = [at(8)];
+        let told = ReportedPositions::from([(1, &theirs[..])]);
+        let mut reconciler = Reconciler::default();
+        reconciler.step(&bucket(&[&[0, 1]]), 0, &told, &[at(5)]);
+        let step = reconciler.step(&bucket(&[&[0, -1]]), 0, &ReportedPositions::new(), &[at(5)]);
+        assert_eq!(states(&step), [(0, VbState::Active)]);
+    }
+
+    #[test]
+    fn a_replica_that_the_map_promotes_is_active_at_once_and_may_step_down() {
+        let mut reconciler = Reconciler::default();
+        let none = ReportedPositions::new();
+        reconciler.step(&bucket(&[&[1, 0]]), 0, &none, &[at(5)]);
+        let step = reconciler.step(&bucket(&[&[0, -1]]), 0, &none, &[at(5)]);
+        assert_eq!(states(&step), [(0, VbState::Active)]);
+        // Its replica is back: the chain is another, so it is told.
+        let step = reconciler.step(&bucket(&[&[0, 1]]), 0, &none, &[at(5)]);
+        assert_eq!(states(&step), [(0, VbState::Active)]);
+        let step = reconciler.step(&bucket(&[&[1, -1]]), 0, &none, &[at(5)]);
+        assert_eq!(states(&step), [(0, VbState::Dead)]);
+        // Back as the active of what nobody has: it has to ask again, and there is nobody to ask.
+        let step = reconciler.step(&bucket(&[&[0, -1]]), 0, &none, &[at(5)]);
+        assert_eq!(states(&step), [(0, VbState::Active)]);
+    }
+
+    #[test]
+    fn a_new_bucket_asks_nobody() {
+        let mut reconciler = Reconciler::new(true);
+        let step = reconciler.step(&bucket(&[&[0, 1]]), 0, &ReportedPositions::new(), &[at(0)]);
+        assert_eq!(states(&step), [(0, VbState::Active)]);
+        assert!(step.ask.is_empty());
+    }
+
+    fn moving(chains: &[&[i8]], to: u16) -> MapBucket {
+        let mut bucket = bucket(chains);
+        bucket.moves.insert(0, to);
+        bucket
+    }
+
+    #[test]
+    fn a_replica_takes_over_from_an_active_that_runs() {
+        let (before, during, after) = (
+            bucket(&[&[0, 1]]),
+            moving(&[&[0, 1]], 1),
+            bucket(&[&[1, 0]]),
+        );
+        let (none, own) = (ReportedPositions::new(), [at(5)]);
+        let (mut old, mut new) = (Reconciler::new(true), Reconciler::default());
+        old.step(&before, 0, &none, &own);
+        new.step(&before, 1, &none, &own);
+        // The active hears of both chains, unless it gave the vBucket up already.
+        let step = old.step(&during, 0, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Active)]);
+        let both = Chain(vec![Some(1), Some(0)]);
+        assert_eq!(step.assign[0].second, Some(both));
+        assert!(step.assign[0].unless_dead);
+        let step = new.step(&during, 1, &none, &own);
+        assert_eq!(
+            (states(&step), step.waiting),
+            (vec![(0, VbState::Replica)], 0)
+        );
+        assert_eq!(new.takeovers(), BTreeSet::from([0]));
+        assert_eq!(new.sources(), BTreeMap::from([(0, vec![0])]));
+        // It has taken over, and asks nobody.
+        let step = new.step(&after, 1, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Active)]);
+        assert!(new.takeovers().is_empty() && new.sources().is_empty());
+        let step = old.step(&after, 0, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Replica)]);
+        assert_eq!(old.sources(), BTreeMap::from([(1, vec![0])]));
+    }
+
+    #[test]
+    fn a_map_that_does_not_know_of_a_takeover_makes_nobody_active_before_all_copies_told() {
+        let (none, own) = (ReportedPositions::new(), [at(5)]);
+        let mut old = Reconciler::new(true);
+        old.step(&bucket(&[&[0, 1, 2]]), 0, &none, &own);
+        old.step(&moving(&[&[0, 1, 2]], 1), 0, &none, &own);
+        old.step(&bucket(&[&[1, 0, 2]]), 0, &none, &own);
+        // Made by someone who had not status of it, but newer.
+        let map = moving(&[&[0, 1, -1]], 1);
+        let step = old.step(&map, 0, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Pending)]);
+        assert_eq!(step.ask, BTreeSet::from([1]));
+        let theirs = [at(7)];
+        let step = old.step(&map, 0, &ReportedPositions::from([(1, &theirs[..])]), &own);
+        assert_eq!(
+            (states(&step), step.waiting),
+            (vec![(0, VbState::Pending)], 1)
+        );
+        assert_eq!(old.sources(), BTreeMap::from([(1, vec![0])]));
+    }
+
+    fn growing(chains: &[&[i8]], next: &[&[i8]], counts: bool) -> MapBucket {
+        MapBucket {
+            next: Some(kedge_cluster::NextChains {
+                chains: bucket(next).chains,
+                counts,
+            }),
+            ..bucket(chains)
+        }
+    }
+
+    #[test]
+    fn a_copy_that_is_made_follows_and_is_waited_for_only_when_it_counts() {
+        let (none, own) = (ReportedPositions::new(), [at(5)]);
+        let (mut active, mut copy) = (Reconciler::new(true), Reconciler::new(true));
+        active.step(&bucket(&[&[0]]), 0, &none, &own);
+        copy.step(&bucket(&[&[0]]), 1, &none, &[None]);
+        assert!(copy.sources().is_empty());
+        let building = growing(&[&[0]], &[&[0, 1]], false);
+        assert!(
+            active.step(&building, 0, &none, &own).assign.is_empty(),
+            "nothing is another"
+        );
+        let step = copy.step(&building, 1, &none, &[None]);
+        assert_eq!(states(&step), [(0, VbState::Replica)]);
+        assert_eq!(copy.sources(), BTreeMap::from([(0, vec![0])]));
+        let counting = growing(&[&[0]], &[&[0, 1]], true);
+        let step = active.step(&counting, 0, &none, &own);
+        assert_eq!(step.assign[0].second, Some(Chain(vec![Some(0), Some(1)])));
+        assert!(!step.assign[0].unless_dead);
+        copy.step(&counting, 1, &none, &own);
+        let step = active.step(&bucket(&[&[0, 1]]), 0, &none, &own);
+        assert_eq!(step.assign[0].second, None);
+        copy.step(&bucket(&[&[0, 1]]), 1, &none, &own);
+        assert_eq!(copy.sources(), BTreeMap::from([(0, vec![0])]));
+        // It goes, and with it what it has.
+        let step = copy.step(&bucket(&[&[0]]), 1, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Dead)]);
+        assert!(step.assign[0].is_gone && copy.sources().is_empty());
+    }
+
+    #[test]
+    fn a_node_that_joins_follows_the_active_and_keeps_what_it_has_when_that_goes() {
+        let (none, own) = (ReportedPositions::new(), [at(5)]);
+        let joins = |chains: &[&[i8]]| MapBucket {
+            joining: BTreeMap::from([(0, vec![1])]),
+            ..bucket(chains)
+        };
+        let mut back = Reconciler::default();
+        back.step(&bucket(&[&[0, -1]]), 1, &none, &own);
+        let step = back.step(&joins(&[&[0, -1]]), 1, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Replica)]);
+        assert_eq!(back.sources(), BTreeMap::from([(0, vec![0])]));
+        let step = back.step(&joins(&[&[-1, -1]]), 1, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Replica)]);
+        assert!(!step.assign[0].is_gone && back.sources().is_empty());
+        // Somebody said that what it has is what counts.
+        let step = back.step(&bucket(&[&[1, -1]]), 1, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Active)]);
+    }
+
+    #[test]
+    fn a_move_that_is_given_up_makes_the_active_one_again() {
+        let (none, own) = (ReportedPositions::new(), [at(5)]);
+        let mut old = Reconciler::new(true);
+        old.step(&bucket(&[&[0, 1, 2]]), 0, &none, &own);
+        old.step(&moving(&[&[0, 1, 2]], 1), 0, &none, &own);
+        // Another replica goes: what was handed over stays dead.
+        let step = old.step(&moving(&[&[0, 1, -1]], 1), 0, &none, &own);
+        assert!(step.assign[0].unless_dead);
+        let step = old.step(&bucket(&[&[0, -1, -1]]), 0, &none, &own);
+        assert_eq!(states(&step), [(0, VbState::Active)]);
+        assert!(!step.assign[0].unless_dead);
+    }
+}

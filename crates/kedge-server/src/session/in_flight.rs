@@ -1,0 +1,186 @@
+//! Commands of one connection that were parked and not answered yet.
+//!
+//! Invariants:
+//! * Without UnorderedExecution at most one command is in flight, and nothing is executed until it ended.
+//! * With it, only reorderable commands are in flight together. One that is not, or that carries a barrier, is alone:
+//!   it waits until none is in flight, and nothing starts before it ended.
+//! * A retrieval of several keys in the text protocol has a slot for each document that it waits for; it is alone all
+//!   the same, as every one of its parts is.
+
+use crate::commands::{Changing, Looking, Observing};
+use crate::text_exec::Suspended;
+use kedge_protocol::binary::Opcode;
+use kedge_types::limits::UNORDERED_COMMANDS_MAX;
+
+/// How the reply of a parked command is composed.
+#[derive(Debug)]
+pub(crate) enum ReplyKind {
+    /// CAS and mutation token.
+    Mutation,
+    /// CAS and metadata: RETURN_META.
+    Returned,
+    /// Neither extras nor value: TOUCH.
+    Touched,
+    /// The number of the counter.
+    Counter,
+    /// The document; with its key where the opcode asks for that.
+    Document,
+    /// The same as it is stored, with its extended attributes.
+    WholeDocument,
+    /// The document that was locked.
+    Locked,
+    /// The status of UNLOCK_KEY.
+    Unlocked,
+    /// The metadata of a document; with its datatype for version 2 of GET_META.
+    Meta {
+        /// Whether the datatype is in the reply.
+        with_datatype: bool,
+    },
+    /// Statistics of a key.
+    KeyStats,
+    /// Paths of a document.
+    Lookup(Box<Looking>),
+    /// What a sub-document mutation came to.
+    Modified(Box<Changing>),
+    /// The id of a range scan.
+    ScanMade,
+    /// A part of what a range scan found; several answer one command.
+    Scanned,
+    /// The same, of which a part could not be told.
+    ScanFailed,
+    /// A list of keys.
+    Keys,
+    /// OBSERVE, which goes on with its next key.
+    Observe(Box<Observing>),
+    /// Nothing but the status.
+    StatusOnly,
+    /// The end of a login.
+    Login,
+    /// A command of the text protocol, which goes on where it stopped.
+    Text(Box<Suspended>),
+    /// A document of a retrieval of the text protocol.
+    Part,
+}
+
+/// A parked command.
+#[derive(Debug)]
+pub(crate) struct InFlightRequest {
+    pub(crate) opcode: Opcode,
+    pub(crate) opaque: u32,
+    pub(crate) kind: ReplyKind,
+    /// When it began, nanoseconds of the monotonic clock.
+    pub(crate) start_ns: u64,
+}
+
+/// The parked commands of one connection.
+#[derive(Debug, Default)]
+pub(crate) struct InFlightRequests {
+    slots: Vec<Option<InFlightRequest>>,
+    count: u8,
+    alone: bool,
+}
+
+const _: () = assert!(UNORDERED_COMMANDS_MAX <= u8::MAX as usize);
+
+impl InFlightRequests {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether the next command must wait, whatever it is.
+    pub(crate) fn hold_all(&self, unordered: bool) -> bool {
+        self.count > 0
+            && (!unordered || self.alone || usize::from(self.count) >= UNORDERED_COMMANDS_MAX)
+    }
+
+    /// The slot that the next parked command gets. Known before the command runs, since it may be completed before the
+    /// one who runs it hears that it was parked.
+    pub(crate) fn next_slot(&self) -> u8 {
+        let free = self.slots.iter().position(Option::is_none);
+        free.unwrap_or(self.slots.len()) as u8
+    }
+
+    /// Parks a command in [`Self::next_slot`]. `alone`: nothing may start before it ends.
+    pub(crate) fn park(&mut self, flight: InFlightRequest, alone: bool) {
+        let slot = usize::from(self.next_slot());
+        assert!(
+            slot < UNORDERED_COMMANDS_MAX,
+            "more commands in flight than there are slots"
+        );
+        if slot == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.slots[slot] = Some(flight);
+        self.count += 1;
+        self.alone |= alone;
+    }
+
+    /// Whether a slot is free.
+    pub(crate) fn has_room(&self) -> bool {
+        usize::from(self.count) < UNORDERED_COMMANDS_MAX
+    }
+
+    /// A command that has not ended.
+    pub(crate) fn get_mut(&mut self, slot: u8) -> Option<&mut InFlightRequest> {
+        self.slots.get_mut(usize::from(slot))?.as_mut()
+    }
+
+    /// Takes a command that ended; `None` when there is none in the slot.
+    pub(crate) fn take(&mut self, slot: u8) -> Option<InFlightRequest> {
+        let flight = self.slots.get_mut(usize::from(slot))?.take()?;
+        self.count -= 1;
+        if self.count == 0 {
+            self.alone = false;
+            // Connections are many and most never park a command again soon.
+            self.slots = Vec::new();
+        }
+        Some(flight)
+    }
+
+    /// How many are in flight.
+    pub(crate) fn len(&self) -> usize {
+        usize::from(self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flight(opaque: u32) -> InFlightRequest {
+        InFlightRequest {
+            opcode: Opcode::Set,
+            opaque,
+            kind: ReplyKind::Mutation,
+            start_ns: 0,
+        }
+    }
+
+    #[test]
+    fn in_order_holds_with_one_and_unordered_with_all_slots() {
+        let mut in_flight = InFlightRequests::default();
+        assert!(!in_flight.hold_all(false));
+        in_flight.park(flight(1), false);
+        assert!(in_flight.hold_all(false));
+        assert!(!in_flight.hold_all(true));
+        for opaque in 2..=UNORDERED_COMMANDS_MAX as u32 {
+            assert!(!in_flight.hold_all(true));
+            in_flight.park(flight(opaque), false);
+        }
+        assert!(in_flight.hold_all(true), "all slots are taken");
+        assert_eq!(in_flight.take(4).unwrap().opaque, 5);
+        assert_eq!(in_flight.next_slot(), 4, "a free slot is used again");
+        assert!(in_flight.take(4).is_none(), "a command ends once");
+        assert!(!in_flight.hold_all(true));
+    }
+
+    #[test]
+    fn one_that_is_alone_holds_everything_until_it_ends() {
+        let mut in_flight = InFlightRequests::default();
+        in_flight.park(flight(1), true);
+        assert!(in_flight.hold_all(true));
+        assert!(in_flight.take(0).is_some());
+        assert!(!in_flight.hold_all(true));
+        assert!(in_flight.is_empty());
+    }
+}

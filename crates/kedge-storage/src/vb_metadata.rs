@@ -1,0 +1,349 @@
+//! What a file says of its vBucket beside the documents: its state, and the statistics of its collections. Couchstore
+//! file format, section 3.4.
+//!
+//! Invariants:
+//! * [`VbMetadata`] are what the local documents say at the header that counts. They are replaced when a commit returned, and
+//!   never changed on the way to it.
+//! * All that is counted is counted from what a commit adds and replaces, so it is exact if it was exact in the file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use kedge_couchstore::kv::{
+    CheckpointKind, CollectionStats, FailoverEntry, LocalDocument, VBSTATE_NAME, VbStateDocument,
+    VbStateKind, split_prepare,
+};
+use kedge_couchstore::{Change, Error as FileError, Mutation, Snapshot, Writer};
+use kedge_types::{CollectionId, Datatype, Seqno, decode_leb128};
+use kedge_vbucket::{
+    FailoverTable, FileChange, FileCollections, OpenCollection, OpenScope, PersistedState,
+    SnapshotKind, SystemEvent, SystemEventKind, VbState, is_system_key,
+};
+
+use crate::StorageError;
+use crate::codec::event_in;
+use crate::manifest::FileManifest;
+
+/// What is in the local documents.
+#[derive(Debug, Clone)]
+pub(crate) struct VbMetadata {
+    pub(crate) document: VbStateDocument,
+    pub(crate) collections: BTreeMap<CollectionId, CollectionStats>,
+    /// `None`: there was never an event.
+    pub(crate) manifest: Option<Arc<FileManifest>>,
+}
+
+impl VbMetadata {
+    /// What the first file of a vBucket begins with.
+    pub(crate) fn new() -> Self {
+        VbMetadata {
+            document: VbStateDocument {
+                // Every CAS that is given out here is a time.
+                hlc_epoch: Some(Seqno(0)),
+                ..VbStateDocument::new(VbStateKind::Active)
+            },
+            collections: BTreeMap::new(),
+            manifest: None,
+        }
+    }
+
+    /// What a file says.
+    pub(crate) fn read(file: &Snapshot) -> Result<Self, StorageError> {
+        let high_seqno = file.header().update_seqno();
+        let mut document = None;
+        let mut collections = BTreeMap::new();
+        let mut manifest = FileManifest::default();
+        let mut has_manifest = false;
+        for local in file.locals()? {
+            let (name, value) = local?;
+            let known = LocalDocument::decode(&name, &value, high_seqno);
+            match known.map_err(|reason| FileError::Local {
+                file: file.path().to_owned(),
+                name: name.escape_ascii().to_string(),
+                reason,
+            })? {
+                Some(LocalDocument::VbState(state)) => document = Some(*state),
+                Some(LocalDocument::Stats(collection, stats)) => {
+                    collections.insert(collection, stats);
+                }
+                Some(other) => has_manifest |= manifest.read(&other),
+                None => {}
+            }
+        }
+        let document = document.ok_or_else(|| StorageError::State {
+            file: file.path().to_owned(),
+            reason: format!("`{}` is missing", VBSTATE_NAME.escape_ascii()),
+        })?;
+        Ok(VbMetadata {
+            document,
+            collections,
+            manifest: has_manifest.then(|| Arc::new(manifest)),
+        })
+    }
+
+    /// What is to be known of a vBucket to go on where the file ends.
+    pub(crate) fn state(&self, file: &Snapshot) -> Result<PersistedState, StorageError> {
+        let unusable = |reason: &str| StorageError::State {
+            file: file.path().to_owned(),
+            reason: reason.to_owned(),
+        };
+        let document = &self.document;
+        let table = document.failover_table.as_deref().unwrap_or_default();
+        let entries = table
+            .iter()
+            .map(|entry| (entry.uuid, entry.start))
+            .collect();
+        let failover = FailoverTable::from_entries(entries)
+            .ok_or_else(|| unusable("its failover table is missing, or not in order"))?;
+        Ok(PersistedState {
+            state: match document.state {
+                VbStateKind::Active => VbState::Active,
+                VbStateKind::Replica => VbState::Replica,
+                VbStateKind::Pending => VbState::Pending,
+                VbStateKind::Dead => VbState::Dead,
+            },
+            failover,
+            max_cas: document.max_cas,
+            snap_start: document.snap_start,
+            snap_end: document.snap_end,
+            snap_kind: match document.checkpoint {
+                CheckpointKind::Memory => SnapshotKind::Memory,
+                CheckpointKind::Disk | CheckpointKind::InitialDisk => SnapshotKind::Disk,
+            },
+            visible: document.max_visible_seqno,
+            prepared: document.prepared_seqno,
+            completed: document.completed_seqno,
+            max_deleted_rev: document.max_deleted_seqno.get().into(),
+            purge: file.header().purge_seqno(),
+            may_have_xattrs: document.might_contain_xattrs,
+        })
+    }
+
+    /// What a commit with this state and these changes says.
+    pub(crate) fn after(&self, state: &PersistedState, changes: &Changes) -> Self {
+        let failover = state.failover.entries().iter();
+        let old = &self.document;
+        let mut after = VbMetadata {
+            document: VbStateDocument {
+                state: match state.state {
+                    VbState::Active => VbStateKind::Active,
+                    VbState::Replica => VbStateKind::Replica,
+                    VbState::Pending => VbStateKind::Pending,
+                    VbState::Dead => VbStateKind::Dead,
+                },
+                max_deleted_seqno: Seqno(state.max_deleted_rev.get()),
+                snap_start: state.snap_start,
+                snap_end: state.snap_end,
+                max_cas: state.max_cas,
+                has_max_cas: true,
+                might_contain_xattrs: old.might_contain_xattrs
+                    || state.may_have_xattrs
+                    || changes.attributes,
+                namespaces_supported: true,
+                completed_seqno: state.completed,
+                prepared_seqno: state.prepared,
+                // What is written is acknowledged; of a snapshot from a disk, at its end.
+                high_prepared_seqno: match state.snap_kind {
+                    SnapshotKind::Memory => state.prepared,
+                    SnapshotKind::Disk => old.high_prepared_seqno,
+                },
+                checkpoint: match state.snap_kind {
+                    SnapshotKind::Memory => CheckpointKind::Memory,
+                    SnapshotKind::Disk => CheckpointKind::Disk,
+                },
+                max_visible_seqno: state.visible,
+                on_disk_prepares: old.on_disk_prepares.saturating_add_signed(changes.prepares),
+                on_disk_prepare_bytes: old
+                    .on_disk_prepare_bytes
+                    .saturating_add_signed(changes.prepare_bytes),
+                build: concat!("kedge ", env!("CARGO_PKG_VERSION")).to_owned(),
+                failover_table: Some(
+                    failover
+                        .map(|&(uuid, start)| FailoverEntry { uuid, start })
+                        .collect(),
+                ),
+                ..old.clone()
+            },
+            collections: self.collections.clone(),
+            manifest: self.manifest.clone(),
+        };
+        if !changes.events.is_empty() {
+            let mut manifest = self.manifest.as_deref().cloned().unwrap_or_default();
+            for (seqno, event) in &changes.events {
+                manifest.apply(event, *seqno);
+            }
+            after.manifest = Some(Arc::new(manifest));
+        }
+        for (&collection, change) in &changes.collections {
+            if after.is_dropped(collection) {
+                continue;
+            }
+            let stats = after
+                .collections
+                .entry(collection)
+                .or_insert(CollectionStats {
+                    disk_bytes: Some(0),
+                    ..CollectionStats::default()
+                });
+            stats.items = stats.items.saturating_add_signed(change.items);
+            stats.high_seqno = stats.high_seqno.max(change.high_seqno);
+            // Where old files do not say it, it cannot be known without reading all of them.
+            stats.disk_bytes = stats
+                .disk_bytes
+                .map(|bytes| bytes.saturating_add_signed(change.disk_bytes));
+        }
+        for (seqno, event) in &changes.events {
+            after.follow(*seqno, event);
+        }
+        after
+    }
+
+    /// The statistics of a collection begin and end with it.
+    fn follow(&mut self, seqno: Seqno, event: &SystemEvent) {
+        match event.kind {
+            SystemEventKind::CollectionCreated => {
+                let stats = self.collections.entry(event.collection);
+                let stats = stats.or_insert(CollectionStats {
+                    disk_bytes: Some(0),
+                    ..CollectionStats::default()
+                });
+                stats.high_seqno = stats.high_seqno.max(seqno);
+            }
+            SystemEventKind::CollectionDropped => {
+                self.collections.remove(&event.collection);
+            }
+            _ => {}
+        }
+    }
+
+    fn is_dropped(&self, collection: CollectionId) -> bool {
+        (self.manifest.as_deref()).is_some_and(|manifest| manifest.is_dropped(collection))
+    }
+
+    /// What the file says of its collections.
+    pub(crate) fn file_collections(&self) -> FileCollections {
+        let default = FileManifest::default();
+        let manifest = self.manifest.as_deref().unwrap_or(&default);
+        let open = |open: &kedge_couchstore::kv::OpenCollection| {
+            let stats = self.collections.get(&open.collection).copied();
+            let stats = stats.unwrap_or_default();
+            OpenCollection {
+                max_ttl: open.max_ttl,
+                history: open.history,
+                items: stats.items,
+                high_seqno: stats.high_seqno.max(open.start),
+                ..OpenCollection::new(open.collection, open.scope, open.start)
+            }
+        };
+        FileCollections {
+            uid: manifest.uid,
+            open: manifest.open.iter().map(open).collect(),
+            scopes: (manifest.scopes.iter())
+                .map(|open| OpenScope {
+                    id: open.scope,
+                    start: open.start,
+                })
+                .collect(),
+        }
+    }
+
+    /// Live documents of collections that are open; `None` if that is not known, as there was never another collection.
+    pub(crate) fn live_documents(&self) -> Option<u64> {
+        self.manifest.as_deref()?;
+        Some(self.collections.values().map(|stats| stats.items).sum())
+    }
+
+    /// Adds the local documents of a commit that made these changes to it.
+    pub(crate) fn save(&self, changes: &Changes, writer: &mut Writer) -> Result<(), StorageError> {
+        let locals = self.locals(changes);
+        let locals: Vec<_> = locals
+            .iter()
+            .map(|(name, value)| (&**name, value.as_deref()))
+            .collect();
+        Ok(writer.save_locals(&locals)?)
+    }
+
+    /// The local documents of a commit that made these changes: names and contents.
+    fn locals(&self, changes: &Changes) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+        let mut locals = vec![(VBSTATE_NAME.to_vec(), Some(self.document.encode()))];
+        let of_events = changes.events.iter().map(|(_, event)| event);
+        let of_events = of_events.filter(|event| !event.kind.is_of_scope());
+        let mut touched: BTreeSet<CollectionId> = changes.collections.keys().copied().collect();
+        touched.extend(of_events.map(|event| event.collection));
+        for collection in touched {
+            let stats = self.collections.get(&collection);
+            let name = CollectionStats::name(collection).into_bytes();
+            locals.push((name, stats.map(CollectionStats::encode)));
+        }
+        if let (Some(manifest), false) = (&self.manifest, changes.events.is_empty()) {
+            locals.extend(manifest.locals());
+        }
+        locals
+    }
+}
+
+/// What a commit changes of the statistics.
+#[derive(Debug, Default)]
+pub(crate) struct Changes {
+    collections: BTreeMap<CollectionId, CollectionChange>,
+    prepares: i64,
+    prepare_bytes: i64,
+    attributes: bool,
+    /// In the order of seqnos.
+    events: Vec<(Seqno, SystemEvent)>,
+}
+
+#[derive(Debug, Default)]
+struct CollectionChange {
+    items: i64,
+    high_seqno: Seqno,
+    disk_bytes: i64,
+}
+
+impl Changes {
+    /// Of a commit of these items; those that are no system events are told of one by one.
+    pub(crate) fn new(items: &[FileChange]) -> Self {
+        let has_attributes = |apply: &FileChange| apply.item().datatype().contains(Datatype::XATTR);
+        let mut events: Vec<_> = items
+            .iter()
+            .filter_map(|apply| Some((apply.item().seqno(), event_in(apply)?)))
+            .collect();
+        events.sort_unstable_by_key(|(seqno, _)| *seqno);
+        Changes {
+            attributes: items.iter().any(has_attributes),
+            events,
+            ..Changes::default()
+        }
+    }
+
+    /// Counts one mutation of a commit. It is called in the order of keys, in which items lie anywhere in memory, so it
+    /// looks at nothing but what the writer has just looked at.
+    pub(crate) fn add(&mut self, mutation: &Mutation<'_>, change: &Change<'_>) {
+        if is_system_key(mutation.key) {
+            return;
+        }
+        let (is_prepared, key) = split_prepare(mutation.key);
+        let bytes = |disk_bytes: u32, meta: &[u8]| {
+            i64::from(disk_bytes) + (mutation.key.len() + meta.len()) as i64
+        };
+        let new_bytes = bytes(change.disk_bytes, mutation.rev_meta);
+        let old = change.old.as_ref();
+        let old_bytes = old.map_or(0, |old| bytes(old.disk_bytes(), old.rev_meta()));
+        let is_live = i64::from(!mutation.deleted);
+        let was_live = i64::from(old.is_some_and(|old| !old.is_deleted()));
+        let collection = self.collections.entry(collection_of(key)).or_default();
+        collection.high_seqno = collection.high_seqno.max(mutation.seqno);
+        collection.disk_bytes += new_bytes - old_bytes;
+        if is_prepared {
+            self.prepares += is_live - was_live;
+            self.prepare_bytes += is_live * new_bytes - was_live * old_bytes;
+        } else {
+            collection.items += is_live - was_live;
+        }
+    }
+}
+
+/// The collection of a stored key.
+fn collection_of(key: &[u8]) -> CollectionId {
+    CollectionId(decode_leb128(key).map_or(0, |(id, _)| id))
+}

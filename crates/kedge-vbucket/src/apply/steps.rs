@@ -1,0 +1,230 @@
+//! A vBucket's part in applying.
+
+use super::batch::{ApplyBatch, End};
+use super::{ApplyProgress, FileChange, PersistedState, Persistence, UnappliedFigures};
+use crate::checkpoint::{Change, Position};
+use crate::snapshot::SnapshotKind;
+use crate::vbucket::VBucket;
+use kedge_types::{RevSeqno, Seqno};
+
+/// Where a batch begins.
+struct Begin {
+    at: Position,
+    /// What the file says there.
+    progress: ApplyProgress,
+    /// It has everything up to here.
+    applied: Seqno,
+    /// How far it is persisted when there is nothing but state to write.
+    upto: Seqno,
+    /// The highest revision of a tombstone that it has, as far as the vBucket does not know.
+    deleted_rev: RevSeqno,
+}
+
+impl VBucket {
+    /// What the log has and the file has not.
+    #[must_use]
+    pub fn unapplied(&self) -> UnappliedFigures {
+        self.unapplied.figures()
+    }
+
+    /// Everything up to this seqno is in the vBucket's file.
+    #[must_use]
+    pub fn applied_seqno(&self) -> Seqno {
+        self.unapplied.applied()
+    }
+
+    /// Changes with every reset and rollback. What was read from the file while it was another is of no use any more.
+    #[must_use]
+    pub fn history(&self) -> u32 {
+        self.unapplied.history()
+    }
+
+    /// The history that the vBucket's file is of, if that is the vBucket's own: `None` from a reset, deletion or rollback
+    /// on until the file has followed. Until then nothing that is read from the file says anything of the vBucket.
+    #[must_use]
+    pub fn file_history(&self) -> Option<u32> {
+        (!self.is_file_void() && !self.is_rewinding()).then_some(self.history())
+    }
+
+    /// Returns whether nothing of the vBucket's file counts any more: a reset or deletion is applied next.
+    #[must_use]
+    pub fn is_file_void(&self) -> bool {
+        self.unapplied.replaces_file || self.unapplied.removes_file
+    }
+
+    /// What a file says that has everything that the log has.
+    #[must_use]
+    pub fn persisted_state(&self) -> PersistedState {
+        let logged = self.unapplied.progress();
+        self.state_at(&logged, &self.unapplied.applied_progress())
+    }
+
+    /// What a file says that is at `applied` and gets everything up to `progress`.
+    fn state_at(&self, progress: &ApplyProgress, applied: &ApplyProgress) -> PersistedState {
+        // In the middle of a snapshot the last consistent point may lie behind the one that the file was at.
+        let from = if progress.open.is_some() {
+            progress
+        } else {
+            applied
+        };
+        PersistedState {
+            state: self.state,
+            failover: self.failover.clone(),
+            max_cas: self.clock.last(),
+            snap_start: from.consistent(),
+            snap_end: progress.next_consistent(),
+            snap_kind: progress.open.map_or(SnapshotKind::Memory, |open| open.kind),
+            visible: progress.visible,
+            prepared: progress.prepared.max(progress.completed),
+            completed: progress.completed,
+            max_deleted_rev: self.unapplied.deleted_rev().max(self.purged_rev),
+            purge: self.purge_seqno,
+            may_have_xattrs: self.may_have_xattrs,
+        }
+    }
+
+    /// Takes everything that the log has and the file has not, to be written to the file. `None` when there is
+    /// nothing, when a batch is being written already, or when the log does not have the last reset or rollback yet:
+    /// the file may follow only then.
+    pub fn begin_apply(&mut self) -> Option<ApplyBatch> {
+        let may = !self.unapplied.is_frozen()
+            && !self.rewinding
+            && self.checkpoints.is_in_last_history(self.log_cursor);
+        if !may || !self.unapplied.has_work() {
+            return None;
+        }
+        let state = self.persisted_state();
+        Some(self.unapplied.freeze(state, self.persisted_seqno))
+    }
+
+    /// A part of a batch of `history` is in the file, synced, and with it everything up to `upto`.
+    pub fn applied(&mut self, history: u32, upto: Seqno) {
+        self.unapplied.on_applied(history, upto);
+    }
+
+    /// A batch is not being written any more: it is in the file, or failed. What [`VBucket::applied`] was not told of
+    /// is to be applied again. What comes back is of no use to anyone; dropping it takes a while, so not under a lock.
+    #[must_use = "it is to be dropped without the vBucket's lock"]
+    pub fn end_apply(&mut self, batch: ApplyBatch) -> Vec<FileChange> {
+        self.unapplied.thaw(batch)
+    }
+
+    /// A compaction of the file, begun when [`VBucket::history`] was `history`, has left tombstones out, none of them above
+    /// `upto`.
+    pub fn on_purged(&mut self, history: u32, upto: Seqno) {
+        if history == self.history() {
+            self.purge_seqno = self.purge_seqno.max(upto);
+        }
+    }
+
+    /// With [`Persistence::Direct`]: what the file lacks, bounded as in [`crate::Checkpoints::peek`], and where that
+    /// ends, which [`VBucket::on_logged`] is told once it is written. No batch: there is nothing to write up to there.
+    #[must_use]
+    pub fn direct_batch(&self, max: usize, max_bytes: usize) -> (Option<ApplyBatch>, Position) {
+        let begin = Begin {
+            at: self.checkpoints.position(self.log_cursor),
+            progress: self.unapplied.progress(),
+            applied: self.applied_seqno(),
+            upto: self.persisted_seqno,
+            deleted_rev: RevSeqno(0),
+        };
+        self.direct_batch_from(&begin, max, max_bytes)
+    }
+
+    /// As [`VBucket::direct_batch`], for what comes behind `batch`, which ended at `to` and is not published yet. `None`
+    /// if there is nothing to write, or nothing that may follow it in the same file.
+    #[must_use]
+    pub fn direct_batch_behind(
+        &self,
+        batch: &ApplyBatch,
+        to: Position,
+        max: usize,
+        max_bytes: usize,
+    ) -> Option<(ApplyBatch, Position)> {
+        // With a file of its own it is published first.
+        let is_first = batch.replaces_file || batch.removes_file;
+        let is_same = batch.history == self.history() && self.checkpoints.is_behind_last_reset(to);
+        if is_first || !is_same {
+            return None;
+        }
+        let begin = Begin {
+            at: to,
+            progress: batch.after,
+            applied: batch.upto,
+            upto: batch.upto,
+            deleted_rev: batch.state.max_deleted_rev,
+        };
+        let (next, to) = self.direct_batch_from(&begin, max, max_bytes);
+        Some((next?, to))
+    }
+
+    fn direct_batch_from(
+        &self,
+        begin: &Begin,
+        max: usize,
+        max_bytes: usize,
+    ) -> (Option<ApplyBatch>, Position) {
+        let to = self.checkpoints.until_from(begin.at, max, max_bytes);
+        let before = begin.progress;
+        let mut after = before;
+        let mut deleted_rev = begin.deleted_rev;
+        let mut disk_end = Seqno(0);
+        let (mut items, mut ends) = (Vec::new(), Vec::new());
+        let mut state_changed = false;
+        for (change, _) in self.checkpoints.between(begin.at, to) {
+            let disk = after.disk_end();
+            let in_disk = disk.is_some();
+            disk_end = disk.unwrap_or(disk_end);
+            after.on_change(change);
+            state_changed |= matches!(change, Change::State(..) | Change::Advance(_));
+            if let Change::Document(item) | Change::Commit { item, .. } = change
+                && item.is_deleted()
+            {
+                deleted_rev = deleted_rev.max(item.rev_seqno());
+            }
+            ends.extend(End::of(change, in_disk));
+            items.extend(FileChange::of(change));
+        }
+        let replaces_file =
+            self.unapplied.replaces_file && self.checkpoints.is_behind_last_reset(to);
+        let removes_file = self.unapplied.removes_file && self.checkpoints.is_behind_last_reset(to);
+        if items.is_empty() && !state_changed && !replaces_file && !removes_file {
+            return (None, to);
+        }
+        let last = items.last().map(|apply| apply.item().seqno());
+        let mut state = self.state_at(&after, &before);
+        state.max_deleted_rev = state.max_deleted_rev.max(deleted_rev);
+        let batch = ApplyBatch {
+            items,
+            quarantine: Vec::new(),
+            ends,
+            may_repeat: true,
+            before,
+            after,
+            state,
+            history: self.history(),
+            replaces_file,
+            removes_file,
+            from: begin.applied,
+            upto: last.unwrap_or(begin.upto),
+            disk_end,
+        };
+        (Some(batch), to)
+    }
+
+    /// The log cursor moves to `to`.
+    pub(crate) fn pass_on(&mut self, to: Position) {
+        for (change, replaced) in self.checkpoints.passing(self.log_cursor, to) {
+            match self.unapplied.persistence {
+                Persistence::LogThenFile => self.unapplied.on_logged(change, replaced),
+                Persistence::Direct => self.unapplied.on_written(change),
+            }
+        }
+        self.checkpoints.advance(self.log_cursor, to);
+        if self.unapplied.persistence == Persistence::Direct
+            && self.checkpoints.is_in_last_history(self.log_cursor)
+        {
+            self.unapplied.apply_now(self.persisted_seqno);
+        }
+    }
+}

@@ -1,0 +1,345 @@
+//! What the log has and the file has not.
+//!
+//! Invariants:
+//! * `applied <= frozen.upto <= ` the last seqno in `waiting`; the frozen batch and `waiting` together have every change
+//!   in (applied, logged], in order, but those that a newer change in `waiting` makes needless.
+//! * `pinned` counts what only this keeps alive: prepares, aborts, and documents that are not in the hash table any
+//!   more.
+//! * `history` changes with every reset and rollback; a batch of another history applies nothing.
+
+use super::batch::{ApplyBatch, End};
+use super::waiting::Waiting;
+use super::{ApplyProgress, FileChange, PersistedState};
+use crate::checkpoint::Change;
+use crate::item::Item;
+use kedge_types::{RevSeqno, Seqno};
+
+/// Where a vBucket's changes are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persistence {
+    /// In the log first, then in the vBucket's file, when it is applied.
+    LogThenFile,
+    /// In the vBucket's file at once; there is no log.
+    Direct,
+}
+
+/// How much the log has and the file has not.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UnappliedFigures {
+    /// Changes, the newest of each key; what is being written counts until that has ended.
+    pub items: usize,
+    /// Bytes that only they keep alive: versions that are not in the hash table, and the list itself.
+    pub pinned_bytes: usize,
+    /// What the file says of its vBucket is old.
+    pub state_changed: bool,
+    /// The file's content is void: the vBucket was reset.
+    pub replaces_file: bool,
+    /// The file is to go: the vBucket was deleted.
+    pub removes_file: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Unapplied {
+    pub(crate) persistence: Persistence,
+    waiting: Waiting,
+    /// Bytes of all of `waiting`.
+    bytes: usize,
+    pinned: usize,
+    /// Everything up to here is in the file.
+    applied: Seqno,
+    at_applied: ApplyProgress,
+    at_logged: ApplyProgress,
+    /// The highest revision of a tombstone that the log has, or whoever persists the vBucket.
+    deleted_rev: RevSeqno,
+    /// The end of the last disk snapshot that part of what waits is of.
+    disk_end: Seqno,
+    history: u32,
+    pub(crate) state_changed: bool,
+    pub(crate) replaces_file: bool,
+    pub(crate) removes_file: bool,
+    frozen: Option<FrozenBatch>,
+}
+
+/// What is known here of a batch that is being written.
+#[derive(Debug)]
+struct FrozenBatch {
+    /// What was applied when it was taken.
+    from: Seqno,
+    upto: Seqno,
+    /// All of it is in the file.
+    is_applied: bool,
+    items: usize,
+    bytes: usize,
+    pinned: usize,
+    list_bytes: usize,
+}
+
+impl Unapplied {
+    pub(crate) fn new(persistence: Persistence) -> Self {
+        Self {
+            persistence,
+            waiting: Waiting::default(),
+            bytes: 0,
+            pinned: 0,
+            applied: Seqno(0),
+            at_applied: ApplyProgress::default(),
+            at_logged: ApplyProgress::default(),
+            deleted_rev: RevSeqno(0),
+            disk_end: Seqno(0),
+            history: 0,
+            state_changed: false,
+            replaces_file: false,
+            removes_file: false,
+            frozen: None,
+        }
+    }
+
+    pub(crate) fn applied(&self) -> Seqno {
+        self.applied
+    }
+
+    pub(crate) fn history(&self) -> u32 {
+        self.history
+    }
+
+    pub(crate) fn progress(&self) -> ApplyProgress {
+        self.at_logged
+    }
+
+    /// What the file has.
+    pub(crate) fn applied_progress(&self) -> ApplyProgress {
+        self.at_applied
+    }
+
+    pub(crate) fn deleted_rev(&self) -> RevSeqno {
+        self.deleted_rev
+    }
+
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.frozen.is_some()
+    }
+
+    pub(crate) fn has_work(&self) -> bool {
+        !self.waiting.is_empty() || self.state_changed || self.replaces_file || self.removes_file
+    }
+
+    pub(crate) fn figures(&self) -> UnappliedFigures {
+        let frozen = self.frozen.as_ref();
+        UnappliedFigures {
+            items: self.waiting.len() + frozen.map_or(0, |frozen| frozen.items),
+            pinned_bytes: self.pinned_bytes(),
+            state_changed: self.state_changed,
+            replaces_file: self.replaces_file,
+            removes_file: self.removes_file,
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn items(&self) -> impl Iterator<Item = &FileChange> {
+        self.waiting.iter()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn pinned_items_bytes(&self) -> usize {
+        self.pinned + self.frozen.as_ref().map_or(0, |frozen| frozen.pinned)
+    }
+
+    /// Bytes that nothing else accounts for.
+    pub(crate) fn pinned_bytes(&self) -> usize {
+        let frozen = self
+            .frozen
+            .as_ref()
+            .map_or(0, |frozen| frozen.pinned + frozen.list_bytes);
+        self.pinned + self.waiting.list_bytes() + frozen
+    }
+
+    /// The log has `change`, or a replay has read it from there. It has replaced the document or tombstone at
+    /// `replaced`, or none that is known.
+    pub(crate) fn on_logged(&mut self, change: &Change, replaced: Seqno) {
+        let disk_end = self.at_logged.disk_end();
+        let in_disk = disk_end.is_some();
+        self.disk_end = disk_end.unwrap_or(self.disk_end);
+        self.at_logged.on_change(change);
+        match change {
+            // While a snapshot is not at its end, the file or the log has to say so.
+            Change::State(..) | Change::Snapshot(_) | Change::Advance(_) => {
+                self.state_changed = true;
+            }
+            Change::Document(item) | Change::Commit { item, .. } if item.is_deleted() => {
+                self.deleted_rev = self.deleted_rev.max(item.rev_seqno());
+            }
+            _ => {}
+        }
+        if let Some(old) = self.waiting.forget(replaced) {
+            self.discount(&old);
+        }
+        if let Some(end) = End::of(change, in_disk) {
+            self.waiting.end(end);
+        }
+        let Some(apply) = FileChange::of(change) else {
+            return;
+        };
+        self.count(&apply);
+        self.waiting.push(apply);
+        for ended in self.waiting.close() {
+            self.discount(&ended);
+        }
+    }
+
+    fn count(&mut self, apply: &FileChange) {
+        let bytes = apply.item().heap_bytes();
+        self.bytes += bytes;
+        self.pinned += if is_pinned(apply) { bytes } else { 0 };
+    }
+
+    fn discount(&mut self, apply: &FileChange) {
+        let bytes = apply.item().heap_bytes();
+        self.bytes -= bytes;
+        self.pinned -= if is_pinned(apply) { bytes } else { 0 };
+    }
+
+    /// The file has `change`, as there is no log.
+    pub(crate) fn on_written(&mut self, change: &Change) {
+        assert!(
+            self.waiting.is_empty() && self.frozen.is_none(),
+            "what a replay brought back is applied before anything else"
+        );
+        self.at_logged.on_change(change);
+        self.at_applied = self.at_logged;
+        if let Change::Document(item) | Change::Commit { item, .. } = change
+            && item.is_deleted()
+        {
+            self.deleted_rev = self.deleted_rev.max(item.rev_seqno());
+        }
+    }
+
+    /// The file has everything up to `persisted`, as there is no log.
+    pub(crate) fn apply_now(&mut self, persisted: Seqno) {
+        self.applied = persisted;
+        self.state_changed = false;
+        self.replaces_file = false;
+        self.removes_file = false;
+    }
+
+    /// `old` has left the hash table for a newer version. `logged`: the log has everything up to there; what it does
+    /// not have is counted with the checkpoints, and asked whether it was replaced when it comes here.
+    pub(crate) fn on_replaced(&mut self, old: &Item, logged: Seqno) {
+        let seqno = old.seqno();
+        if old.is_lock_copy() || seqno > logged {
+            return;
+        }
+        let bytes = old.heap_bytes();
+        match &mut self.frozen {
+            Some(frozen) if frozen.from < seqno && seqno <= frozen.upto => frozen.pinned += bytes,
+            _ if seqno > self.applied => self.pinned += bytes,
+            _ => {}
+        }
+    }
+
+    /// Takes everything there is; `state` is what the file is to say then.
+    pub(crate) fn freeze(&mut self, state: PersistedState, upto: Seqno) -> ApplyBatch {
+        assert!(self.frozen.is_none(), "one batch is written at a time");
+        let list_bytes = self.waiting.list_bytes();
+        let (items, ends, may_repeat) = self.waiting.take();
+        self.frozen = Some(FrozenBatch {
+            from: self.applied,
+            upto,
+            is_applied: false,
+            items: items.len(),
+            bytes: std::mem::take(&mut self.bytes),
+            pinned: std::mem::take(&mut self.pinned),
+            list_bytes,
+        });
+        self.state_changed = false;
+        ApplyBatch {
+            items,
+            quarantine: Vec::new(),
+            ends,
+            may_repeat,
+            before: self.at_applied,
+            after: self.at_logged,
+            state,
+            history: self.history,
+            replaces_file: self.replaces_file,
+            removes_file: self.removes_file,
+            from: self.applied,
+            upto,
+            disk_end: std::mem::take(&mut self.disk_end),
+        }
+    }
+
+    /// The file has everything up to `upto`, if it is of this history.
+    pub(crate) fn on_applied(&mut self, history: u32, upto: Seqno) {
+        if history == self.history {
+            self.applied = self.applied.max(upto);
+            self.replaces_file = false;
+            self.removes_file = false;
+            if let Some(frozen) = &mut self.frozen {
+                frozen.is_applied |= upto == frozen.upto;
+            }
+        }
+    }
+
+    /// A batch is not being written any more. What of it was not applied is unapplied again. Gives back what may be
+    /// dropped, as that takes a while.
+    pub(crate) fn thaw(&mut self, mut batch: ApplyBatch) -> Vec<FileChange> {
+        let frozen = self.frozen.take().expect("a batch was taken");
+        if batch.history != self.history {
+            return batch.items;
+        }
+        if frozen.is_applied {
+            self.at_applied = batch.after;
+            return batch.items;
+        }
+        self.at_applied = batch.marks_at(self.applied);
+        self.state_changed = true;
+        self.disk_end = self.disk_end.max(batch.disk_end);
+        batch.take_back();
+        let written = batch
+            .items
+            .partition_point(|apply| apply.item().seqno() <= self.applied);
+        let rest = batch.items.split_off(written);
+        let written = std::mem::replace(&mut batch.items, rest);
+        batch.ends.retain(|end| end.at > self.applied);
+        for apply in &batch.items {
+            self.count(apply);
+        }
+        let newer = std::mem::take(&mut self.waiting);
+        self.waiting = Waiting::join(batch.items, batch.ends, newer);
+        written
+    }
+
+    /// The file holds `progress` up to `applied`, and nothing is unapplied.
+    pub(crate) fn begin(&mut self, applied: Seqno, progress: ApplyProgress, deleted_rev: RevSeqno) {
+        self.clear();
+        self.applied = applied;
+        self.at_applied = progress;
+        self.at_logged = progress;
+        self.deleted_rev = deleted_rev;
+        self.state_changed = false;
+        self.replaces_file = false;
+        self.removes_file = false;
+    }
+
+    /// A new history begins, from nothing: nothing of the old one is to be applied any more.
+    pub(crate) fn begin_history(&mut self) {
+        self.history = self.history.wrapping_add(1);
+        self.begin(Seqno(0), ApplyProgress::default(), RevSeqno(0));
+        if let Some(frozen) = &mut self.frozen {
+            frozen.pinned = frozen.bytes;
+            // Seqnos of the new history say nothing of it.
+            (frozen.from, frozen.upto) = (Seqno(0), Seqno(0));
+        }
+    }
+
+    fn clear(&mut self) {
+        self.waiting = Waiting::default();
+        self.disk_end = Seqno(0);
+        (self.bytes, self.pinned) = (0, 0);
+    }
+}
+
+/// Whether only this list keeps the item alive.
+fn is_pinned(apply: &FileChange) -> bool {
+    !apply.is_committed_namespace() || apply.item().is_replaced()
+}

@@ -1,0 +1,152 @@
+//! The list of changes that wait for the file.
+//!
+//! Invariants:
+//! * In seqno order. What the log has a newer version of is forgotten at once, so that a document that changes often
+//!   is kept once, however long the log grows.
+//! * The list is closed now and then, at a place where a batch can be cut. PrepareQueue whose ends came since the last such
+//!   place are forgotten then; who was there at one has to stay, as the part in front of the cut has all prepares that
+//!   have not ended in it.
+
+use super::FileChange;
+use super::batch::End;
+use kedge_types::Seqno;
+
+/// The list is closed after this many changes, or more when many prepares are under way: one in this many, at most,
+/// stays for nothing.
+const CLOSE_ITEMS: usize = 64;
+const CLOSE_PER_PREPARE: usize = 8;
+/// Places of forgotten changes are given back when there are more than this, and more than half are.
+const GONE_MIN: usize = 64;
+
+#[derive(Debug, Default)]
+pub(crate) struct Waiting {
+    /// Apart from the items, so that one is found without looking at others.
+    seqnos: Vec<Seqno>,
+    items: Vec<Option<FileChange>>,
+    gone: usize,
+    ends: Vec<End>,
+    /// Where the list was closed last.
+    closed: Seqno,
+    /// Changes since then.
+    since_closed: usize,
+    /// PrepareQueue that came and have not ended.
+    under_way: usize,
+    /// Older versions may stand beside newer ones.
+    may_repeat: bool,
+}
+
+const _: () = assert!(size_of::<Option<FileChange>>() == 16);
+
+impl Waiting {
+    /// What waited for a batch that was not written, and what came meanwhile.
+    pub(crate) fn join(items: Vec<FileChange>, ends: Vec<End>, newer: Self) -> Self {
+        let seqnos = items.iter().map(|apply| apply.item().seqno());
+        let mut joined = Self {
+            seqnos: seqnos.collect(),
+            items: items.into_iter().map(Some).collect(),
+            ends,
+            may_repeat: true,
+            ..newer
+        };
+        joined.seqnos.extend(newer.seqnos);
+        joined.items.extend(newer.items);
+        joined.ends.extend(newer.ends);
+        joined
+    }
+
+    /// What is there, the ends of prepares, and whether older versions may stand beside newer ones.
+    pub(crate) fn take(&mut self) -> (Vec<FileChange>, Vec<End>, bool) {
+        let mut taken = std::mem::take(self);
+        if taken.gone > 0 {
+            taken.items.retain(Option::is_some);
+        }
+        // One for each: the list's memory is used again, as this may be the largest there is.
+        let is_there = |apply: Option<FileChange>| apply.expect("what is gone was left out");
+        let items = taken.items.into_iter().map(is_there).collect();
+        (items, taken.ends, taken.may_repeat)
+    }
+
+    pub(crate) fn push(&mut self, apply: FileChange) {
+        self.under_way += usize::from(matches!(apply, FileChange::Prepare(_)));
+        self.since_closed += 1;
+        self.seqnos.push(apply.item().seqno());
+        self.items.push(Some(apply));
+    }
+
+    /// The log has the end of a prepare, which is pushed next.
+    pub(crate) fn end(&mut self, end: End) {
+        // Its beginning may have been in an earlier batch.
+        self.under_way = self.under_way.saturating_sub(1);
+        self.ends.push(end);
+    }
+
+    /// Closes the list if it is time for that. Gives back the prepares that are needless now.
+    pub(crate) fn close(&mut self) -> Vec<FileChange> {
+        let Some(last) =
+            self.seqnos.last().copied().filter(|_| {
+                self.since_closed >= CLOSE_ITEMS.max(CLOSE_PER_PREPARE * self.under_way)
+            })
+        else {
+            return Vec::new();
+        };
+        let before = std::mem::replace(&mut self.closed, last);
+        self.since_closed = 0;
+        let first = self.ends.partition_point(|end| end.at <= before);
+        let ended = self.ends[first..].iter().map(|end| end.prepared);
+        let ended: Vec<Seqno> = ended.filter(|prepared| *prepared > before).collect();
+        ended
+            .into_iter()
+            .filter_map(|prepared| self.forget(prepared))
+            .collect()
+    }
+
+    /// The log has a newer version of the change at `seqno`, which comes back if it waits here.
+    pub(crate) fn forget(&mut self, seqno: Seqno) -> Option<FileChange> {
+        if self.seqnos.first().is_none_or(|first| *first > seqno) {
+            return None;
+        }
+        let index = self.seqnos.binary_search(&seqno).ok()?;
+        let apply = self.items[index].take()?;
+        self.gone += 1;
+        if self.gone > GONE_MIN && self.gone * 2 > self.items.len() {
+            self.give_back();
+        }
+        Some(apply)
+    }
+
+    fn give_back(&mut self) {
+        let mut items = self.items.iter();
+        self.seqnos
+            .retain(|_| items.next().is_some_and(Option::is_some));
+        self.items.retain(Option::is_some);
+        self.gone = 0;
+        // An end says something only of cuts between its prepare and the next end.
+        let says_something = |(index, end): &(usize, &End)| {
+            let next = self.ends.get(index + 1).map(|next| next.at);
+            let first = self.seqnos.partition_point(|seqno| *seqno < end.prepared);
+            next.is_none_or(|next| self.seqnos.get(first).is_some_and(|cut| *cut < next))
+        };
+        let ends = self.ends.iter().enumerate().filter(says_something);
+        self.ends = ends.map(|(_, end)| *end).collect();
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.items.len() - self.gone
+    }
+
+    /// Bytes of the list itself.
+    pub(crate) fn list_bytes(&self) -> usize {
+        self.items.capacity() * size_of::<Option<FileChange>>()
+            + self.seqnos.capacity() * size_of::<Seqno>()
+            + self.ends.capacity() * size_of::<End>()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &FileChange> {
+        self.items.iter().flatten()
+    }
+}
