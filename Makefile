@@ -28,7 +28,11 @@ ALONE := tests/sdk/rust bench/common bench/couchstore bench/documents bench/exec
 # How long each fuzz target runs.
 FUZZ_SECS ?= 180
 
-.PHONY: help run build test test-build $(CHECKS:%=test-%) test-search test-long test-mutants fuzz $(SUITES:%=prepare-%) $(SUITES:%=run-%) $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
+# The generator of the site, pinned: the same pages from the same text. Without optimisation it is compiled in about a minute.
+MDBOOK_VERSION := 0.5.4
+MDBOOK := .cache/mdbook-$(MDBOOK_VERSION)/bin/mdbook
+
+.PHONY: help run build docs test test-build $(CHECKS:%=test-%) test-search test-long test-mutants fuzz $(SUITES:%=prepare-%) $(SUITES:%=run-%) $(SUITES:%=test-%) tidy bench bench-kv bench-executor bench-couchstore bench-storage bench-cluster bench-documents lint fmt config-doc
 
 help:
 	@sed -n 's/^# make/make/p' Makefile
@@ -117,6 +121,16 @@ bench-cluster:
 
 bench-documents:
 	python3 bench/documents.py
+
+# The site of docs/, with search, in target/book/index.html. The first run installs mdbook below .cache/; later ones need no
+# network.
+docs: $(MDBOOK)
+	$(MDBOOK) build docs
+
+$(MDBOOK):
+	CARGO_PROFILE_DEV_DEBUG=0 CARGO_INCREMENTAL=0 $(CARGO) install mdbook --version $(MDBOOK_VERSION) --locked --debug \
+		--no-default-features --features search --root .cache/mdbook-$(MDBOOK_VERSION) --target-dir .cache/target-mdbook
+	rm -rf .cache/target-mdbook
 
 # docs/config.md is printed by the table of settings.
 config-doc: build

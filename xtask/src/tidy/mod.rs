@@ -16,6 +16,7 @@ mod docs;
 mod kinds;
 mod layers;
 mod lexer;
+mod links;
 mod modules;
 mod source;
 #[cfg(test)]
@@ -87,6 +88,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     let mut manifests = Vec::new();
     let mut done = BTreeMap::new();
     let mut sources = BTreeMap::new();
+    let mut pages = Vec::new();
     for path in &paths {
         let name = path
             .file_name()
@@ -105,7 +107,8 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
             report.files += 1;
             report
                 .findings
-                .extend(docs::check_links(root, path, &read(root, path)?));
+                .extend(links::check(root, path, &read(root, path)?));
+            pages.push(path.clone());
         }
     }
     report.manifests = manifests.len();
@@ -113,6 +116,10 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     report.findings.extend(source::stale_entries(&done));
     report.findings.extend(modules::check(&sources));
     report.findings.extend(check_tables(root)?);
+    let summary = read(root, Path::new(links::SUMMARY))?;
+    report
+        .findings
+        .extend(links::check_summary(&pages, &summary));
     let tasks = read(root, Path::new(kinds::DOCUMENT))?;
     report.findings.extend(kinds::check(&sources, &tasks));
     report.findings.extend(check_mutants(root)?);

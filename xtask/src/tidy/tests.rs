@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{docs, kinds, layers, lexer, modules, source};
+use super::{docs, kinds, layers, lexer, links, modules, source};
 
 fn manifest(name: &str, tables: &str) -> String {
     format!("[package]\nname = \"{name}\"\n[lints]\nworkspace = true\n{tables}")
@@ -240,13 +240,78 @@ fn a_crate_has_one_integration_binary() {
     assert_eq!(source_lines("crates/a/tests/it/more.rs", ""), []);
 }
 
+#[track_caller]
+fn check_links(path: &str, text: &str, expected: &[&str]) {
+    let root = crate::repository_root().expect("the package lies in the repository");
+    let findings = links::check(&root, Path::new(path), text);
+    let messages: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert_eq!(messages.len(), expected.len(), "{messages:?}");
+    for (message, part) in messages.iter().zip(expected) {
+        assert!(message.contains(part), "{message:?} lacks {part:?}");
+    }
+}
+
 #[test]
-fn links_lead_somewhere() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let text = "[a](src/main.rs) [b](#part) [c](https://x.invalid/y)\n[d](src/gone.rs#x)\n```\n[e](no)\n```\n";
-    let findings = docs::check_links(root, Path::new("doc.md"), text);
-    let lines: Vec<usize> = findings.iter().map(|finding| finding.line).collect();
-    assert_eq!(lines, [2]);
+fn links_lead_to_files_that_exist() {
+    check_links(
+        "xtask/doc.md",
+        "[a](src/main.rs) [c](https://x.invalid/y) ![d](../Makefile)\n```\n[e](no)\n```\n",
+        &[],
+    );
+    check_links(
+        "xtask/doc.md",
+        "[a](src/main.rs)\n[d](src/gone.rs#x)",
+        &["doc.md:2: the link leads to src/gone.rs, which is not there"],
+    );
+    check_links(
+        "doc.md",
+        "[a](../other/x.md)",
+        &["../other/x.md leaves the repository"],
+    );
+}
+
+#[test]
+fn anchors_of_links_are_headings() {
+    let text = "# A\n## The disk is `full`, again\n## A\n```\n# Not one\n```\n[a](#the-disk-is-full-again) ";
+    check_links("doc.md", &format!("{text}[b](#a) [c](#a-1)"), &[]);
+    check_links("doc.md", &format!("{text}[b](#a-2)"), &["#a-2"]);
+    check_links("doc.md", &format!("{text}[b](#not-one)"), &["#not-one"]);
+    check_links(
+        "docs/doc.md",
+        "[a](compat.md#binary-commands) [b](compat.md#no-such-section)",
+        &["compat.md#no-such-section"],
+    );
+}
+
+#[test]
+fn links_of_the_site_stay_in_it() {
+    check_links("docs/guides/doc.md", "[a](../config.md)", &[]);
+    check_links(
+        "docs/guides/doc.md",
+        "[a](../../README.md)",
+        &["leaves docs"],
+    );
+}
+
+#[test]
+fn the_summary_lists_every_page_once() {
+    let summary = "# Summary\n\n- [A](a.md)\n- [B](b/c.md)\n- [A](a.md)\n";
+    let pages = [
+        "docs/SUMMARY.md",
+        "docs/a.md",
+        "docs/b/c.md",
+        "docs/b/d.md",
+        "README.md",
+    ];
+    let findings = links::check_summary(&pages.map(PathBuf::from), summary);
+    let messages: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        messages,
+        [
+            "docs/a.md: docs/SUMMARY.md lists this page 2 times",
+            "docs/b/d.md: docs/SUMMARY.md does not list this page, so the site does not have it"
+        ]
+    );
 }
 
 #[test]
