@@ -13,6 +13,22 @@
 //!   knows of one with that of another.
 //! * A revision is saved before anyone can see it, so that it never comes back with another content after a restart.
 //! * Reading never waits for a writer.
+//!
+//! # Example
+//!
+//! ```
+//! use kedge_cluster::place;
+//!
+//! // 1,024 vBuckets on three nodes, with one replica each.
+//! let chains = place(3, 1, 1024);
+//! assert_eq!(chains.len(), 1024);
+//! for chain in &chains {
+//!     let replicas: Vec<u16> = chain.replicas().collect();
+//!     assert_eq!(replicas.len(), 1);
+//!     assert_ne!(chain.active(), Some(replicas[0]), "a replica is on another node");
+//! }
+//! assert_eq!(chains, place(3, 1, 1024), "the placement is a function of its arguments");
+//! ```
 
 mod config;
 mod document;

@@ -2,34 +2,81 @@
 //! seqno, and a third of local documents. This crate opens, reads, writes and rolls them back as Couchbase's own
 //! library does, and knows no log and no buckets.
 //!
+//! # Example
+//!
+//! A file is created, written, committed, opened again, read, rolled back and compacted. `SimDisk` keeps the example in memory;
+//! [`PosixDisk`](kedge_disk::PosixDisk) is the disk of the operating system.
+//!
 //! ```
 //! use std::path::Path;
+//! use std::sync::Arc;
 //!
-//! use kedge_couchstore::{Body, ContentMeta, Create, Form, Mutation, Options, Writer};
+//! use kedge_couchstore::compact::{Compaction, KeepAll, Settings, target_path};
+//! use kedge_couchstore::{Body, ContentMeta, Create, Form, Mutation, Options, Snapshot, Writer};
 //! use kedge_disk::{Disk, SimDisk};
 //! use kedge_types::{RevSeqno, Seqno};
 //!
 //! # fn main() -> Result<(), kedge_couchstore::Error> {
-//! let (disk, path) = (SimDisk::new(1), Path::new("/data/0.couch.1"));
-//! disk.create_dir_all(Path::new("/data"))?;
-//! let mut writer = Writer::create(&disk, path, &Create::default(), &Options::default())?;
-//! let document = Mutation {
-//!     key: b"\0hello",
-//!     seqno: Seqno(1),
+//! let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+//! let (dir, path) = (Path::new("/data"), Path::new("/data/0.couch.1"));
+//! disk.create_dir_all(dir)?;
+//!
+//! // A change: the caller gives out seqnos and revisions. `rev_meta` and the key are the caller's own bytes; the module `kv`
+//! // encodes those of Couchbase's key-value engine.
+//! let change = |seqno, key, body| Mutation {
+//!     key,
+//!     seqno: Seqno(seqno),
 //!     rev: RevSeqno(1),
 //!     deleted: false,
 //!     content_meta: ContentMeta(0),
 //!     rev_meta: &[0; 18],
-//!     body: Body::Compress(b"{}"),
+//!     body: Body::Compress(body),
 //! };
-//! writer.save(&[document], &mut |_| {})?;
+//!
+//! // Create and write. A batch becomes visible and durable with its commit.
+//! let mut writer = Writer::create(&*disk, path, &Create::default(), &Options::default())?;
+//! writer.save(&[change(1, b"tea", b"{}"), change(2, b"milk", b"[1]")], &mut |_| {})?;
 //! writer.save_locals(&[(b"_local/vbstate", Some(b"{}"))])?;
 //! writer.commit(0)?;
+//! disk.sync_dir(dir)?;
+//! drop(writer);
 //!
-//! let snapshot = writer.snapshot();
-//! let entry = snapshot.get(b"\0hello")?.expect("it is there");
-//! assert_eq!(entry.seqno(), Seqno(1));
-//! assert_eq!(snapshot.body(&entry, Form::Plain)?.as_deref(), Some(&b"{}"[..]));
+//! // Open again and replace a document. The observer learns which version a change replaces.
+//! let mut writer = Writer::open(&*disk, path, &Options::default())?;
+//! let mut replaced = 0;
+//! writer.save(&[change(3, b"tea", b"{\"hot\": true}")], &mut |saved| {
+//!     replaced += usize::from(saved.old.is_some());
+//! })?;
+//! writer.commit(0)?;
+//! assert_eq!(replaced, 1);
+//!
+//! // Read: a snapshot never changes. By key, or all documents in the order of seqnos or keys.
+//! let snapshot = Snapshot::open(&*disk, path, &Options::default())?;
+//! let entry = snapshot.get(b"tea")?.expect("it was written");
+//! assert_eq!(entry.seqno(), Seqno(3));
+//! assert_eq!(snapshot.body(&entry, Form::Plain)?.as_deref(), Some(&b"{\"hot\": true}"[..]));
+//! let mut keys = Vec::new();
+//! for document in snapshot.scan_seqnos(..)?.with_bodies(Form::Plain) {
+//!     keys.push(document?.entry.key().to_vec());
+//! }
+//! assert_eq!(keys, [b"milk".to_vec(), b"tea".to_vec()]);
+//!
+//! // Older commits stay readable; rolling back makes one of them the newest.
+//! let older = snapshot.older()?.expect("there are two commits");
+//! assert_eq!(older.get(b"tea")?.expect("it was written").seqno(), Seqno(1));
+//! writer.rewind(older.header())?;
+//! writer.commit(0)?;
+//! assert_eq!(writer.snapshot().header().update_seqno(), Seqno(2));
+//!
+//! // Compact into a new file, which takes the place of the old one when it is complete.
+//! let target = target_path(path);
+//! let source = writer.snapshot();
+//! let mut compaction = Compaction::run(&disk, &source, &target, &Settings::default(), &mut KeepAll)?;
+//! compaction.catch_up(&writer.snapshot(), &mut KeepAll)?;
+//! compaction.finish()?;
+//! disk.rename(&target, Path::new("/data/0.couch.2"))?;
+//! disk.sync_dir(dir)?;
+//! disk.remove(path)?;
 //! # Ok(())
 //! # }
 //! ```

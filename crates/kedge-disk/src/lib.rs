@@ -12,6 +12,33 @@
 //!   never repeated; what it covered is written again or the process ends.
 //!
 //! It knows no file format.
+//!
+//! # Example
+//!
+//! A simulated disk loses power. What was synced survives; a name survives when its directory was synced.
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! use kedge_disk::{Disk, File, SimDisk};
+//!
+//! let disk = SimDisk::new(1);
+//! let (dir, path) = (Path::new("/data"), Path::new("/data/file"));
+//! disk.create_dir_all(dir)?;
+//! let file = disk.create(path)?;
+//! file.write_at(b"durable", 0)?;
+//! file.sync_all()?;
+//! disk.sync_dir(dir)?;
+//! file.write_at(b"perhaps", 0)?;
+//!
+//! disk.crash(7);
+//!
+//! let file = disk.open(path)?;
+//! let mut bytes = [0; 7];
+//! file.read_at(&mut bytes, 0)?;
+//! assert!(bytes == *b"durable" || bytes == *b"perhaps", "a sector is written as a whole");
+//! # Ok::<(), kedge_disk::DiskError>(())
+//! ```
 
 mod error;
 mod helpers;

@@ -12,6 +12,74 @@
 //! lock (`slab`). Each pool has a queue in the order of priorities and owners' turns (`queue`), under one lock together
 //! with who sleeps and who searches (`pool`). Deadlines are in the tasks; a heap knows only when to look at them
 //! (`timers`).
+//!
+//! # Example
+//!
+//! A task is scheduled, woken, postponed and cancelled. [`Manual`] is the executor of tests: its clock moves when told, so the
+//! example needs no sleep.
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicUsize, Ordering};
+//! use std::time::Duration;
+//!
+//! use kedge_executor::{Context, Kind, Manual, Next, Pool, Priority, TaskSpec};
+//!
+//! // A kind is a static: name, pool, priority, and the longest time that a run should take.
+//! static SWEEP: Kind = Kind::new("sweep", Pool::NonIo, Priority::Low, Duration::from_millis(50));
+//! const MINUTE: Duration = Duration::from_secs(60);
+//!
+//! let (executor, manual) = Manual::new();
+//! let owner = executor.register("bucket default")?;
+//! let runs = Arc::new(AtomicUsize::new(0));
+//!
+//! // Schedule: the first run is due at once. Each run returns when the next one is due.
+//! let counter = Arc::clone(&runs);
+//! let id = executor.schedule(TaskSpec::new(&SWEEP, owner), move |_: &Context<'_>| {
+//!     counter.fetch_add(1, Ordering::Relaxed);
+//!     Next::Snooze(MINUTE)
+//! })?;
+//! manual.run_ready();
+//! assert_eq!(runs.load(Ordering::Relaxed), 1);
+//! manual.advance(MINUTE);
+//! assert_eq!(runs.load(Ordering::Relaxed), 2);
+//!
+//! // Wake: a sleeping task runs now. The call returns at once.
+//! assert!(executor.wake(id));
+//! manual.run_ready();
+//! assert_eq!(runs.load(Ordering::Relaxed), 3);
+//!
+//! // Snooze: the next run of a sleeping task moves to another time.
+//! assert!(executor.snooze(id, 10 * MINUTE));
+//! manual.advance(9 * MINUTE);
+//! assert_eq!(runs.load(Ordering::Relaxed), 3);
+//! manual.advance(MINUTE);
+//! assert_eq!(runs.load(Ordering::Relaxed), 4);
+//!
+//! // Cancel: no further run begins.
+//! assert!(executor.cancel(id));
+//! manual.advance(MINUTE);
+//! assert_eq!(runs.load(Ordering::Relaxed), 4);
+//! assert!(!executor.wake(id), "the task is gone");
+//!
+//! // Unregister: returns when no task of the owner runs or exists.
+//! executor.unregister(owner, false);
+//! executor.shutdown();
+//! # Ok::<(), kedge_executor::Refused>(())
+//! ```
+//!
+//! With threads, an executor is created by [`Executor::new`]. A closure that runs once needs no kind and no owner:
+//!
+//! ```
+//! use kedge_executor::{Config, Executor, Pool, Threads};
+//!
+//! let executor = Executor::new(Config { reader: Threads::Fixed(2), ..Config::default() })?;
+//! let handle = executor.submit(Pool::Reader, || std::fs::read_to_string("Cargo.toml"));
+//! let manifest = handle.wait().expect("neither cancelled nor panicked")?;
+//! assert!(manifest.contains("kedge-executor"));
+//! executor.shutdown();
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 mod awaited;
 mod backoff;

@@ -6,6 +6,23 @@
 //! [`get`], [`exists`], [`count`], [`ask_all`] and [`edit`] take a document that was found to be JSON. They go through it once, from
 //! the start to what the path names and no further, and an edit copies the text around it as it is. Nothing but the
 //! result is allocated. A text that is not JSON gives an error or a wrong answer.
+//!
+//! # Example
+//!
+//! ```
+//! use kedge_json::{Edit, Path, count, edit, get, is_json};
+//!
+//! let order = br#"{"id": 17, "items": ["tea", "milk"]}"#;
+//! assert!(is_json(order));
+//!
+//! let last = Path::parse(b"items[-1]")?;
+//! assert_eq!(get(order, &last)?, br#""milk""#);
+//! assert_eq!(count(order, &Path::parse(b"items")?)?, 2);
+//!
+//! let paid = edit(order, &Path::parse(b"paid")?, Edit::DictUpsert(b"true"), false)?;
+//! assert_eq!(paid.document, br#"{"id": 17, "items": ["tea", "milk"],"paid":true}"#);
+//! # Ok::<(), kedge_json::SubdocError>(())
+//! ```
 
 mod edit;
 mod error;

@@ -19,6 +19,41 @@
 //!
 //! Why these hold stands in `docs/reference/formats/log.md`, next to the format. The log knows nothing of
 //! what its records mean.
+//!
+//! # Example
+//!
+//! ```
+//! use std::path::Path;
+//! use std::sync::Arc;
+//!
+//! use kedge_disk::SimDisk;
+//! use kedge_log::{Batch, Log, LogConfig, LogError, RecoveryMode};
+//! use kedge_types::VbId;
+//!
+//! let (disk, dir, owner) = (Arc::new(SimDisk::new(1)), Path::new("/data/log"), [7; 16]);
+//! let (config, mode) = (LogConfig::default(), RecoveryMode::Strict);
+//!
+//! // One append makes the records of all vBuckets durable.
+//! let mut nothing = |_: kedge_log::Record<'_>| Ok::<(), LogError>(());
+//! let (mut log, _) = Log::open(disk.clone(), dir, owner, config.clone(), mode, &mut nothing)?;
+//! let mut batch = Batch::new();
+//! batch.push(1, VbId(3), &[b"key", b"value"])?;
+//! batch.push(1, VbId(8), &[b"another"])?;
+//! log.append(&mut batch)?;
+//! drop(log);
+//! disk.crash(42);
+//!
+//! // After a power loss they are replayed in order.
+//! let mut replayed = Vec::new();
+//! let mut replay = |record: kedge_log::Record<'_>| {
+//!     replayed.push((record.vb, record.payload.to_vec()));
+//!     Ok::<(), LogError>(())
+//! };
+//! let (log, _) = Log::open(disk, dir, owner, config, mode, &mut replay)?;
+//! assert_eq!(replayed, [(VbId(3), b"keyvalue".to_vec()), (VbId(8), b"another".to_vec())]);
+//! log.close()?;
+//! # Ok::<(), LogError>(())
+//! ```
 
 mod batch;
 mod catalog;

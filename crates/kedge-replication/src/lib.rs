@@ -5,6 +5,39 @@
 //! reads from a [`Source`]; what a consumer receives it gives out as values that a vBucket takes.
 //!
 //! [`rollback_point`] says whether a vBucket's history is that of a consumer, and where they part.
+//!
+//! # Example
+//!
+//! A consumer comes from a branch of history that ended at seqno 10, and has seqno 12: it has to go back.
+//!
+//! ```
+//! use kedge_replication::{Filter, StreamFlags, StreamRequest, rollback_point};
+//! use kedge_types::{Seqno, VbId, VbUuid};
+//! use kedge_vbucket::FailoverTable;
+//!
+//! let branches = vec![(VbUuid(2), Seqno(10)), (VbUuid(1), Seqno(0))];
+//! let table = FailoverTable::from_entries(branches).expect("the newest branch stands first");
+//! let mut request = StreamRequest {
+//!     vb: VbId(0),
+//!     flags: StreamFlags(0),
+//!     start: Seqno(12),
+//!     end: Seqno(u64::MAX),
+//!     uuid: VbUuid(1),
+//!     snap_start: Seqno(12),
+//!     snap_end: Seqno(12),
+//!     purge_seen: None,
+//!     manifest_seen: None,
+//!     filter: Filter::Everything,
+//!     unordered: false,
+//!     sync_writes: true,
+//!     consumer: None,
+//! };
+//! let (high, purge) = (Seqno(30), Seqno(0));
+//! assert_eq!(rollback_point(&table, high, purge, None, &request), Err(Seqno(10)));
+//!
+//! request.uuid = VbUuid(2);
+//! assert_eq!(rollback_point(&table, high, purge, None, &request), Ok(()));
+//! ```
 
 mod consumer;
 mod disconnect;

@@ -2,6 +2,24 @@
 //!
 //! Nothing here does I/O or starts a thread. A number that has a meaning has a type, so that a seqno cannot be
 //! passed where a CAS is wanted; every limit of the server stands in [`limits`].
+//!
+//! # Example
+//!
+//! ```
+//! use kedge_types::{CollectionId, DocKey, limits};
+//!
+//! let key = DocKey::new(CollectionId(9), b"order-17")?;
+//! assert_eq!(key.logical(), b"order-17");
+//! assert_eq!(key.as_bytes(), b"\x09order-17", "the collection id stands in front");
+//!
+//! // The vBucket follows from the key without its collection.
+//! let vb = key.vbucket(1024);
+//! assert_eq!(vb, DocKey::new(CollectionId(0), b"order-17")?.vbucket(1024));
+//!
+//! let too_long = vec![b'k'; limits::KEY_BYTES_MAX + 1];
+//! assert!(DocKey::new(CollectionId(0), &too_long).is_err());
+//! # Ok::<(), kedge_types::KeyError>(())
+//! ```
 
 mod clock;
 mod datatype;

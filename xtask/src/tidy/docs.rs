@@ -1,6 +1,7 @@
 //! Rules about documents: a table that describes code names all of it.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use super::Finding;
 
@@ -67,4 +68,64 @@ fn numbers(column: &str) -> Vec<u8> {
         is_range = word == "to";
     }
     found
+}
+
+/// Crates whose README is still to be written.
+pub(super) const WITHOUT_README: [&str; 11] = [
+    "kedge",
+    "kedge-bucket",
+    "kedge-bucket-core",
+    "kedge-coordinator",
+    "kedge-frontend",
+    "kedge-mgmt",
+    "kedge-persistence",
+    "kedge-residency",
+    "kedge-server",
+    "kedge-storage",
+    "kedge-vbucket",
+];
+
+/// Sections that the README of a crate has, in this order.
+const README_SECTIONS: [&str; 5] = [
+    "## Purpose",
+    "## What it must not know",
+    "## Main types",
+    "## Example",
+    "## Tests",
+];
+
+/// Reports what the README of a crate lacks. `library` is the text of its `src/lib.rs`, whose first example the README
+/// repeats, unless that text includes the README, so that the example of the README is a test itself.
+pub(super) fn check_readme(path: &Path, readme: &str, library: &str) -> Vec<Finding> {
+    let sections = readme.lines().filter(|line| line.starts_with("## "));
+    if !sections.eq(README_SECTIONS) {
+        let message = format!("its sections are not {}", README_SECTIONS.join(", "));
+        return vec![Finding::new(path, 0, message)];
+    }
+    if library.contains("include_str!(\"../README.md\")") {
+        return Vec::new();
+    }
+    let documentation = library
+        .lines()
+        .filter_map(|line| line.strip_prefix("//!"))
+        .map(|line| line.strip_prefix(' ').unwrap_or(line));
+    let is_hidden = |line: &&str| *line == "#" || line.starts_with("# ");
+    let expected = example(documentation)
+        .into_iter()
+        .filter(|line| !is_hidden(line));
+    if expected.eq(example(readme.lines())) {
+        return Vec::new();
+    }
+    vec![Finding::new(
+        path,
+        0,
+        "its example is not the first one of the documentation in src/lib.rs",
+    )]
+}
+
+/// The lines of the first block of Rust code.
+fn example<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
+    let mut lines = lines.skip_while(|line| !matches!(*line, "```" | "```rust"));
+    lines.next();
+    lines.take_while(|line| !line.starts_with("```")).collect()
 }

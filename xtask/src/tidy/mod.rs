@@ -122,6 +122,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
         .extend(links::check_summary(&pages, &summary));
     let tasks = read(root, Path::new(kinds::DOCUMENT))?;
     report.findings.extend(kinds::check(&sources, &tasks));
+    report.findings.extend(check_readmes(root, &manifests)?);
     report.findings.extend(check_mutants(root)?);
     report
         .findings
@@ -144,6 +145,27 @@ fn check_tables(root: &Path) -> anyhow::Result<Vec<Finding>> {
             read(root, Path::new(document))?,
         );
         findings.extend(docs::check_opcodes(&commands, document, &text));
+    }
+    Ok(findings)
+}
+
+/// The README of each crate of `crates/`.
+fn check_readmes(root: &Path, manifests: &[(PathBuf, String)]) -> anyhow::Result<Vec<Finding>> {
+    let mut findings = Vec::new();
+    let crates = manifests.iter().filter_map(|(path, _)| path.parent());
+    for directory in crates.filter(|directory| directory.starts_with("crates")) {
+        let path = directory.join("README.md");
+        if !root.join(&path).exists() {
+            if !docs::WITHOUT_README
+                .iter()
+                .any(|it| directory.ends_with(it))
+            {
+                findings.push(Finding::new(path, 0, "the crate has no README"));
+            }
+            continue;
+        }
+        let library = read(root, &directory.join("src/lib.rs"))?;
+        findings.extend(docs::check_readme(&path, &read(root, &path)?, &library));
     }
     Ok(findings)
 }

@@ -322,6 +322,39 @@ fn a_table_names_every_constant() {
     assert!(findings[0].message.contains("`B_MAX`"));
 }
 
+#[track_caller]
+fn check_readme(readme: &str, library: &str, expected: Option<&str>) {
+    let findings = docs::check_readme(Path::new("crates/x/README.md"), readme, library);
+    let messages: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        messages.len(),
+        usize::from(expected.is_some()),
+        "{messages:?}"
+    );
+    if let Some(part) = expected {
+        assert!(messages[0].contains(part), "{messages:?}");
+    }
+}
+
+#[test]
+fn a_readme_repeats_the_example_of_its_crate() {
+    let readme = "# x\n## Purpose\n## What it must not know\n## Main types\n## Example\n```rust\nf();\n\ng();\n```\n## Tests\n";
+    let library =
+        "//! X.\n//!\n//! ```\n//! f();\n//!\n//! # hidden();\n//! g();\n//! ```\nfn f() {}\n";
+    check_readme(readme, library, None);
+    check_readme(
+        readme,
+        &library.replace("f();", "h();"),
+        Some("its example"),
+    );
+    check_readme(
+        &readme.replace("## Tests", "## Else"),
+        library,
+        Some("its sections"),
+    );
+    check_readme(readme, "#[doc = include_str!(\"../README.md\")]", None);
+}
+
 #[test]
 fn the_repository_is_tidy() {
     let root = crate::repository_root().expect("the package lies in the repository");
