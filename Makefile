@@ -1,8 +1,23 @@
-# make run     build and serve from ./data
-# make test    everything: unit, integration, crash and hostile tests, models, tidy, every SDK, memcached clients, clusters
-# make test-long  thousands of seeds of all that is seeded, 10,000 lives of vBuckets, 200 kills of a server: hours
-# make bench   the benchmarks; QUICK=1 for a run under two minutes
-# make lint    format, clippy, tidy; benchmarks and fuzz targets compile
+# make run             builds the server and serves from ./data
+# make build           builds target/release/kedge
+# make test            everything that a change has to pass; `tests/run summary` shows the results again
+# make test-build      compiles the tests and the binary of the end-to-end suites
+# make test-cargo      unit, integration, property, crash and hostile tests of the workspace; simulated clusters; tidy
+# make test-model      the threads of the executor under a model checker
+# make test-scripts    the scripts of tests and benchmarks
+# make test-python     one suite per client: -python -go -node -java -rust (SDKs), -memcached, -cluster (processes that fail)
+# make test-search     the tests of the workspace with other random cases, ROUNDS (10) times
+# make test-long       thousands of seeds of all seeded tests, 10,000 lives of vBuckets, 200 kills of a server: hours
+# make test-mutants    breaks rules of sim/mutants.toml one at a time; simulated histories have to detect each
+# make fuzz            every fuzz target for FUZZ_SECS (180); needs nightly and cargo-fuzz
+# make prepare-python  installs what a suite needs, and no more; run-python runs it without building the server
+# make bench           all benchmarks: bench-kv -executor -couchstore -storage -cluster -documents; QUICK=1: under two minutes
+# make lint            format, clippy, tidy; benchmarks and fuzz targets compile
+# make tidy            the crate graph, links, documents and the text of the tree
+# make fmt             formats all Rust code
+# make docs            the site of docs/ in target/book/index.html
+# make config-doc      docs/config.md from the table of settings
+# make help            this list
 
 CARGO ?= cargo
 KEDGE := target/release/kedge
