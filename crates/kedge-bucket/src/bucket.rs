@@ -30,7 +30,8 @@ use kedge_log::{LogStats, SegmentPreallocator};
 use kedge_storage::Storage;
 use kedge_types::{Cas, Clock, DocKey, Durability, DurabilityLevel, Now, Status, VbId, VbUuid};
 use kedge_vbucket::{
-    Completion, Cookie, Done, Persistence, RandomState, Topology, VBucket, VbSetup, VbState,
+    Completion, Cookie, Done, Persistence, RandomState, StepEffects, Topology, VBucket, VbSetup,
+    VbState,
 };
 use parking_lot::{Mutex, RwLock};
 use std::path::PathBuf;
@@ -423,62 +424,63 @@ impl Bucket {
         Ok(result)
     }
 
-    /// [`Self::measure`], and who makes changes durable is told of them.
+    /// Runs a step under the lock that the caller holds and passes its effects on. The completions are handed back, to be
+    /// delivered without the lock.
     pub(crate) fn account<R>(
         &self,
         now: Now,
         vbucket: &mut VBucket,
         step: impl FnOnce(&mut VBucket) -> R,
     ) -> (R, Vec<Done>) {
-        let outcome = self.measure(vbucket, step);
-        if vbucket.take_newly_queued() {
-            let vb = vbucket.id();
-            let lane = if let Some(flushers) = &self.flushers {
-                flushers.push(vb, now.mono_ns)
-            } else {
-                self.dirty.push(Dirty {
-                    vb,
-                    since_ns: now.mono_ns,
-                });
-                0
-            };
-            self.on_dirty(lane);
-        }
-        outcome
+        let result = step(vbucket);
+        let done = self.pass_on(vbucket.id(), vbucket.take_effects(), || now);
+        (result, done)
     }
 
-    /// Runs a step under the lock that the caller holds: memory is accounted for, and what ended is handed back to be
-    /// delivered without the lock.
+    /// [`Self::account`] for a step that queues no changes, and so needs no time.
     pub(crate) fn measure<R>(
         &self,
         vbucket: &mut VBucket,
         step: impl FnOnce(&mut VBucket) -> R,
     ) -> (R, Vec<Done>) {
-        let bytes = vbucket.bytes() as i64;
-        let checkpoint = vbucket.checkpoint_bytes() as i64;
-        let pinned = vbucket.unapplied().pinned_bytes as i64;
-        let for_streams = vbucket.cursor_bytes();
         let result = step(vbucket);
-        self.quota.add(
-            vbucket.bytes() as i64 - bytes,
-            vbucket.checkpoint_bytes() as i64 - checkpoint,
-            vbucket.unapplied().pinned_bytes as i64 - pinned,
-        );
-        if vbucket.cursor_bytes() != for_streams {
-            let change = vbucket.cursor_bytes() as i64 - for_streams as i64;
-            self.quota.add_cursor_bytes(change);
+        let now = || self.setup.clock.now();
+        let done = self.pass_on(vbucket.id(), vbucket.take_effects(), now);
+        (result, done)
+    }
+
+    /// Passes the effects of a step on to the parts of the bucket that they concern, but for its completions.
+    fn pass_on(&self, vb: VbId, effects: StepEffects, now: impl FnOnce() -> Now) -> Vec<Done> {
+        self.quota.add(&effects.memory);
+        if effects.memory.cursors != 0 {
             self.on_cursor_memory();
         }
-        self.note_news(vbucket);
-        self.on_changed(vbucket);
-        self.note_dropped_documents(vbucket);
-        self.look_at_values(vbucket);
-        self.on_memory();
-        let mut done = Vec::new();
-        if vbucket.has_done() {
-            vbucket.take_done(&mut done);
+        self.note_news(vb, effects.news);
+        if effects.wants_sweep {
+            self.on_sweep_wanted();
         }
-        (result, done)
+        if effects.has_dropped_documents {
+            self.on_dropped_documents();
+        }
+        if effects.has_values_to_compress {
+            self.on_values_to_compress();
+        }
+        self.on_memory();
+        if effects.newly_dirty {
+            self.on_newly_dirty(vb, now().mono_ns);
+        }
+        effects.completions
+    }
+
+    /// Changes of a vBucket wait for the log, or for the file where there is none.
+    fn on_newly_dirty(&self, vb: VbId, since_ns: u64) {
+        let lane = if let Some(flushers) = &self.flushers {
+            flushers.push(vb, since_ns)
+        } else {
+            self.dirty.push(Dirty { vb, since_ns });
+            0
+        };
+        self.on_dirty(lane);
     }
 
     /// Hands completions to who waits for them.

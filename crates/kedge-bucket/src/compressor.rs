@@ -12,7 +12,7 @@ use crate::tasks::TaskBody;
 use crate::timings::Timing;
 use kedge_executor::Next;
 use kedge_types::VbId;
-use kedge_vbucket::{Item, Packer, VBucket};
+use kedge_vbucket::{Item, Packer};
 use std::time::Duration;
 
 /// A chunk of the work, and the rest after it: at most one part in twelve of a core goes into it.
@@ -112,12 +112,9 @@ impl Bucket {
             && vbuckets.any(|vbucket| vbucket.lock().table().compressible() > 0)
     }
 
-    /// A vBucket was changed by the caller, who holds its lock. Cheap unless the compressor rests and has to begin.
-    pub(crate) fn look_at_values(&self, vbucket: &VBucket) {
-        if self.compressor.is_asleep()
-            && vbucket.table().compressible() > 0
-            && self.dynamic.compresses()
-        {
+    /// A vBucket has values that nobody has tried to compress. Cheap unless the compressor rests and has to begin.
+    pub(crate) fn on_values_to_compress(&self) {
+        if self.compressor.is_asleep() && self.dynamic.compresses() {
             self.unpark_compressor();
         }
     }

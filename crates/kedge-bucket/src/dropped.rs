@@ -51,11 +51,9 @@ impl TaskBody for DroppedSweep {
 }
 
 impl Bucket {
-    /// A vBucket was changed by the caller, who holds its lock. Cheap unless a collection was dropped and the task rests.
-    pub(crate) fn note_dropped_documents(&self, vbucket: &VBucket) {
-        if vbucket.has_dropped_documents()
-            && let Some(task) = self.collections.sweeper.unpark()
-        {
+    /// A vBucket has documents of dropped collections. Cheap unless the task rests.
+    pub(crate) fn on_dropped_documents(&self) {
+        if let Some(task) = self.collections.sweeper.unpark() {
             self.setup.executor.wake(task);
         }
     }

@@ -101,16 +101,9 @@ impl Bucket {
         if let Some(logged) = logged.get_mut(&vb)
             && let Ok(Some(change)) = record::parse(record.kind, vb, record.payload)
         {
-            let before = figures(logged);
             logged.replay_without_file(change);
-            self.count_quarantined_vbuckets(before, figures(logged));
+            self.quota.add(&logged.take_effects().memory);
         }
-    }
-
-    /// Keeps the quota right about what is beside the vBuckets.
-    fn count_quarantined_vbuckets(&self, before: [i64; 3], after: [i64; 3]) {
-        let [bytes, checkpoint, pinned] = std::array::from_fn(|at| after[at] - before[at]);
-        self.quota.add(bytes, checkpoint, pinned);
     }
 
     /// Gives up the file of a vBucket that was quarantined: it is put away under another name, and the vBucket is served
@@ -140,10 +133,9 @@ impl Bucket {
             }
         };
         let uuid = new_uuid();
-        self.count_quarantined_vbuckets(figures(&logged), [0; 3]);
         // Nobody waits for a vBucket that answers nothing.
         self.account(ctx.now, &mut guard, |vbucket| {
-            *vbucket = logged;
+            vbucket.replace_with(logged);
             vbucket.give_up_file(uuid);
         });
         if !self.is_direct() {
@@ -179,13 +171,4 @@ impl Bucket {
         }
         Status::TemporaryFailure
     }
-}
-
-/// What of a vBucket counts for the quota.
-fn figures(vbucket: &VBucket) -> [i64; 3] {
-    [
-        vbucket.bytes() as i64,
-        vbucket.checkpoint_bytes() as i64,
-        vbucket.unapplied().pinned_bytes as i64,
-    ]
 }

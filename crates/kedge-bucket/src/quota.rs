@@ -2,6 +2,7 @@
 
 use crate::memory::MemoryConfig;
 use kedge_types::Status;
+use kedge_vbucket::MemoryUse;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// Writes are refused above this part of the quota.
@@ -137,24 +138,18 @@ impl Quota {
         self.disk_full() || self.disk_refuses()
     }
 
-    /// Accounts for a step of a vBucket that changed its bytes, and among them those of its checkpoints and those that
-    /// only what is to be applied keeps.
-    pub(crate) fn add(&self, bytes: i64, checkpoint_bytes: i64, pinned_bytes: i64) {
-        if bytes != 0 {
-            self.used.fetch_add(bytes, Ordering::Relaxed);
+    /// Accounts for a step of a vBucket that changed its memory by this.
+    pub(crate) fn add(&self, change: &MemoryUse) {
+        for (sum, bytes) in [
+            (&self.used, change.total),
+            (&self.checkpoints, change.checkpoints),
+            (&self.pinned, change.pinned),
+            (&self.cursors, change.cursors),
+        ] {
+            if bytes != 0 {
+                sum.fetch_add(bytes, Ordering::Relaxed);
+            }
         }
-        if checkpoint_bytes != 0 {
-            self.checkpoints
-                .fetch_add(checkpoint_bytes, Ordering::Relaxed);
-        }
-        if pinned_bytes != 0 {
-            self.pinned.fetch_add(pinned_bytes, Ordering::Relaxed);
-        }
-    }
-
-    /// Cursors of streams keep more, or less, than before; these bytes are among those of [`Quota::add`].
-    pub(crate) fn add_cursor_bytes(&self, bytes: i64) {
-        self.cursors.fetch_add(bytes, Ordering::Relaxed);
     }
 
     /// Bytes that only cursors of streams keep.
@@ -217,20 +212,29 @@ impl Quota {
 mod tests {
     use super::*;
 
+    fn add(quota: &Quota, total: i64, checkpoints: i64, pinned: i64) {
+        quota.add(&MemoryUse {
+            total,
+            checkpoints,
+            pinned,
+            cursors: 0,
+        });
+    }
+
     #[test]
     fn applying_is_urgent_from_a_tenth_of_the_quota_on_and_from_a_hundredth_when_memory_is_short() {
         let quota = Quota::new(1_000, &MemoryConfig::default());
-        quota.add(850, 0, 100);
+        add(&quota, 850, 0, 100);
         assert!(!quota.is_high() && !quota.is_short_of_applying());
-        quota.add(0, 0, 1);
+        add(&quota, 0, 0, 1);
         assert!(quota.is_short_of_applying());
-        quota.add(0, 0, -91);
+        add(&quota, 0, 0, -91);
         assert!(!quota.is_short_of_applying());
-        quota.add(1, 0, 0);
+        add(&quota, 1, 0, 0);
         assert!(quota.is_high() && !quota.is_short_of_applying());
-        quota.add(0, 0, 1);
+        add(&quota, 0, 0, 1);
         assert!(quota.is_short_of_applying());
-        quota.add(-1, 0, 0);
+        add(&quota, -1, 0, 0);
         assert!(!quota.is_short_of_applying());
     }
 
@@ -240,36 +244,36 @@ mod tests {
         let quota = Quota::new(1_000, &memory);
         assert_eq!(quota.admit(931), Err(Status::NoMemory));
         assert_eq!(quota.admit(930), Ok(()));
-        quota.add(900, 0, 0);
+        add(&quota, 900, 0, 0);
         assert_eq!(quota.admit(31), Err(Status::TemporaryFailure));
         assert_eq!(quota.admit(30), Ok(()));
         assert!(!quota.is_behind());
         assert!(quota.is_high());
         assert_eq!((quota.above_low(), quota.below_low()), (150, 0));
-        quota.add(-900, 101, 0);
+        add(&quota, -900, 101, 0);
         assert!(quota.is_behind());
         assert_eq!(quota.admit(1), Ok(()));
-        quota.add(0, 100, 0);
+        add(&quota, 0, 100, 0);
         assert_eq!(
             quota.admit(1),
             Err(Status::TemporaryFailure),
             "too much waits for the disk"
         );
-        quota.add(0, -1, 0);
+        add(&quota, 0, -1, 0);
         assert_eq!(quota.admit(1), Ok(()));
         quota.set_disk_full(true);
         assert_eq!(quota.admit(1), Err(Status::TemporaryFailure));
         quota.set_disk_full(false);
         assert_eq!((quota.above_low(), quota.below_low()), (0, 750));
-        quota.add(700, -200, 0);
+        add(&quota, 700, -200, 0);
         assert!(!quota.has_what_is_wanted(), "nobody waits");
         quota.set_wanted(400);
         assert!(!quota.has_what_is_wanted());
         assert_eq!(quota.above_low(), 170, "below the low watermark");
-        quota.add(-170, 0, 0);
+        add(&quota, -170, 0, 0);
         assert!(quota.has_what_is_wanted());
         quota.set_wanted(0);
-        quota.add(-530, 200, 0);
+        add(&quota, -530, 200, 0);
         quota.set_limit(10_000, &memory);
         assert_eq!(quota.admit(5_000), Ok(()));
     }

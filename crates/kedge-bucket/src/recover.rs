@@ -415,12 +415,6 @@ impl Bucket {
                 let begun = vbucket.begin_from(base);
                 begun.map_err(|source| BucketError::Replay { vb, source })?;
             }
-            // What replay put there was not accounted for.
-            self.quota.add(
-                vbucket.bytes() as i64,
-                vbucket.checkpoint_bytes() as i64,
-                vbucket.unapplied().pinned_bytes as i64,
-            );
             if salvaged {
                 vbucket.forgive_orphan();
             }

@@ -89,12 +89,9 @@ impl ExpirySweep {
 }
 
 impl Bucket {
-    /// A vBucket was changed by the caller, who holds its lock. Cheap unless the sweep rests and has to begin.
-    pub(crate) fn on_changed(&self, vbucket: &VBucket) {
-        if self.sweeper.is_asleep()
-            && vbucket.wants_sweep()
-            && let Some(task) = self.sweeper.unpark()
-        {
+    /// A vBucket wants a sweep. Cheap unless the sweep rests and has to begin.
+    pub(crate) fn on_sweep_wanted(&self) {
+        if let Some(task) = self.sweeper.unpark() {
             self.setup.executor.wake(task);
         }
     }

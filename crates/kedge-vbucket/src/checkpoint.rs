@@ -173,6 +173,11 @@ impl Checkpoints {
         self.first + self.entries.len() as u64
     }
 
+    /// Where the next change is queued.
+    pub(crate) fn end_position(&self) -> Position {
+        Position(self.end())
+    }
+
     /// Queues a change that replaced nothing.
     pub fn push(&mut self, change: Change) {
         self.push_over(change, Seqno(0));

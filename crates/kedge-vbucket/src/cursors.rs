@@ -291,15 +291,15 @@ impl VBucket {
         Forgotten(forgotten)
     }
 
-    /// A stream has read all there is: [`VBucket::take_news`] is to say when more comes.
+    /// A stream has read all there is: its [`crate::StepEffects`] are to say when more comes.
     pub fn wait_for_changes(&mut self) {
         let end = self.checkpoints.end();
         let wanted_at = &mut self.checkpoints.readers.wanted_at;
         *wanted_at = end.min(*wanted_at);
     }
 
-    /// What streams have to be told, once.
-    pub fn take_news(&mut self) -> News {
+    /// The events for streams since the last call.
+    pub(crate) fn take_news(&mut self) -> News {
         let end = self.checkpoints.end();
         let readers = &mut self.checkpoints.readers;
         let changes = end > readers.wanted_at;

@@ -2,8 +2,8 @@
 //!
 //! [`VBucket`] owns all state of one partition of a bucket and changes it in steps: a method gets the time and what a
 //! client wants, and returns what to answer. It starts no thread, opens no file and looks at no clock, so the same
-//! code runs under a lock in the server and under a seed in a test. What must be written is queued in its checkpoints;
-//! what became of parked commands is queued in [`VBucket::take_done`].
+//! code runs under a lock in the server and under a seed in a test. Changes are queued in its checkpoints, for the log, the
+//! file and streams. The effects of steps on everything around it are handed out by [`VBucket::take_effects`].
 
 mod ahead;
 mod apply;
@@ -15,6 +15,7 @@ mod concat;
 mod cursors;
 mod dropped_purge;
 mod durability;
+mod effects;
 mod failover;
 mod fetch;
 mod file_state;
@@ -55,6 +56,7 @@ pub use cursors::{CursorGone, CursorOpening, Forgotten, Identity, News, StreamCu
 pub use durability::{
     Completion, Cookie, Done, DurabilityFigures, DurabilityRules, LevelCounts, Standing,
 };
+pub use effects::{MemoryUse, StepEffects};
 pub use failover::FailoverTable;
 pub use fetch::{FetchTicket, Fetched};
 pub use file_state::FileState;

@@ -126,6 +126,7 @@ impl VBucket {
             waiter,
             write,
         });
+        self.expect_log();
     }
 
     /// Takes the completion of `cookie` back out if it came at once, so that its command need not be parked.

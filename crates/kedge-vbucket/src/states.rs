@@ -160,7 +160,7 @@ impl VBucket {
         self.commit_ready();
     }
 
-    /// A node has prepared everything up to `prepared`. What is committed by that is in [`VBucket::take_done`].
+    /// A node has prepared everything up to `prepared`. What is committed by that is among its effects.
     ///
     /// # Errors
     /// `NotMyVbucket` unless it is active; `OutOfRange` when it has given out less; `TemporaryFailure` when too many

@@ -8,6 +8,7 @@ use crate::durability::{
     Acks, Completion, Done, Fate, PassiveDurabilityMonitor, PersistWaiter, Prepare, PrepareQueue,
     SyncWriteCounts, Waiter,
 };
+use crate::effects::MemoryUse;
 use crate::failover::FailoverTable;
 use crate::hash_table::HashTable;
 use crate::hash_table::KeyHash;
@@ -56,8 +57,8 @@ impl VbState {
 pub enum AfterLog {
     /// Nothing.
     Nothing,
-    /// Only commits of what was just written. Nobody waits for these: they may go with the next change of the
-    /// vBucket, which [`VBucket::take_newly_queued`] tells of, or after a while by themselves.
+    /// Only commits of what was just written. Nobody waits for these: they go with the next change of the vBucket, which
+    /// is one of its [`crate::StepEffects`], or after a while by themselves.
     CommitsOnly,
     /// Changes that came meanwhile: the vBucket stays queued.
     More,
@@ -129,6 +130,10 @@ pub struct VBucket {
     /// Where the next random number comes from; it decides about nothing but counts of accesses.
     random: u64,
     queued_for_log: bool,
+    /// Up to here only commits wait for the log, and nobody waits for them.
+    lazy_upto: Position,
+    /// Its memory as [`VBucket::take_effects`] has handed it out.
+    pub(crate) handed_out: MemoryUse,
 }
 
 impl VBucket {
@@ -173,6 +178,8 @@ impl VBucket {
             is_deleted: false,
             random: u64::from(setup.id.get()) + 1,
             queued_for_log: false,
+            lazy_upto: Position::default(),
+            handed_out: MemoryUse::default(),
         }
     }
 
@@ -281,12 +288,6 @@ impl VBucket {
             + self.residency.bytes()
     }
 
-    /// Bytes of what waits for the log.
-    #[must_use]
-    pub fn checkpoint_bytes(&self) -> usize {
-        self.checkpoints.bytes() - self.checkpoints.bytes_for_streams()
-    }
-
     /// Its documents and tombstones.
     #[must_use]
     pub fn table(&self) -> &HashTable {
@@ -346,7 +347,20 @@ impl VBucket {
         self.high_seqno
     }
 
-    /// Whether the log has to be told that changes wait here: true once for every time the queue fills.
+    /// Whether the log has to be told that changes wait here. Commits that nobody waits for are no reason.
+    pub(crate) fn take_newly_dirty(&mut self) -> bool {
+        !self.queued_for_log
+            && self.checkpoints.end_position() > self.lazy_upto
+            && self.take_newly_queued()
+    }
+
+    /// Someone waits for what is queued for the log.
+    pub(crate) fn expect_log(&mut self) {
+        self.lazy_upto = Position::default();
+    }
+
+    /// Returns whether changes wait here that the log was not told of, which it is now: true once for every time the
+    /// queue fills.
     pub fn take_newly_queued(&mut self) -> bool {
         !self.queued_for_log && self.checkpoints.has_more(self.log_cursor) && {
             self.queued_for_log = true;
@@ -378,7 +392,10 @@ impl VBucket {
         self.queued_for_log = more;
         match (more, self.checkpoints.has_more(self.log_cursor)) {
             (true, _) => AfterLog::More,
-            (false, true) => AfterLog::CommitsOnly,
+            (false, true) => {
+                self.lazy_upto = self.checkpoints.end_position();
+                AfterLog::CommitsOnly
+            }
             (false, false) => AfterLog::Nothing,
         }
     }
@@ -494,17 +511,6 @@ impl VBucket {
         self.done.extend(waiters.into_iter().map(ambiguous));
         let waiting = std::mem::take(&mut self.persist_waiters);
         self.answer_persist_waiters(waiting, Err(Status::TemporaryFailure));
-    }
-
-    /// Whether [`VBucket::take_done`] has something to give.
-    #[must_use]
-    pub fn has_done(&self) -> bool {
-        !self.done.is_empty()
-    }
-
-    /// What became of parked commands since the last call.
-    pub fn take_done(&mut self, out: &mut Vec<Done>) {
-        out.append(&mut self.done);
     }
 }
 

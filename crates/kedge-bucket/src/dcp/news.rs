@@ -6,17 +6,16 @@ use super::stream::Shared;
 use crate::bucket::Bucket;
 use kedge_replication::EndReason;
 use kedge_types::VbId;
-use kedge_vbucket::{Identity, News, VBucket};
+use kedge_vbucket::{Identity, News};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Bucket {
-    /// A step of a vBucket, which the caller has locked, is done: notes what streams have to be told. Whoever runs steps
-    /// calls [`Bucket::tell_streams`] when it has let the lock go.
-    pub(crate) fn note_news(&self, vbucket: &mut VBucket) {
-        let news = vbucket.take_news();
+    /// Notes the events of a step, whose caller has locked the vBucket, for its streams. Whoever runs steps calls
+    /// [`Bucket::tell_streams`] when it has let the lock go.
+    pub(crate) fn note_news(&self, vb: VbId, news: News) {
         if news != News::default() {
-            self.dcp.news.lock().push((vbucket.id(), news));
+            self.dcp.news.lock().push((vb, news));
             self.dcp.has_news.store(true, Ordering::Release);
         }
     }

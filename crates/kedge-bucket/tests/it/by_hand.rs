@@ -76,14 +76,14 @@ fn an_idle_bucket_does_next_to_nothing() {
             "dropped_sweep",
             "durability_timeout",
             "expiry_sweep",
-            "memory_admission",
             "item_compressor",
             "item_pager",
+            "log_apply",
             "log_commit",
             "log_segment",
+            "memory_admission",
             "range_scan",
-            "range_scan",
-            "log_apply"
+            "range_scan"
         ]
     );
     assert!(tasks.iter().all(|task| task.owner == "bucket:test"));

@@ -210,7 +210,7 @@ impl Nodes {
 
     fn count_done(&mut self) {
         let mut done: Vec<Done> = Vec::new();
-        self.active.take_done(&mut done);
+        done.extend(self.active.take_effects().completions);
         for done in done {
             match done.completion {
                 Completion::SyncWrite { result: Ok(_), .. } => self.committed += 1,

@@ -294,7 +294,7 @@ fn waiting_for_the_disk_ends_or_times_out() {
     );
     log_all(vb);
     let mut ended = Vec::new();
-    vb.take_done(&mut ended);
+    ended.extend(vb.take_effects().completions);
     assert_eq!(
         ended.iter().map(|done| done.cookie.0).collect::<Vec<_>>(),
         [5]
@@ -304,7 +304,7 @@ fn waiting_for_the_disk_ends_or_times_out() {
         Outcome::Done(())
     );
     vb.on_time(at(31));
-    vb.take_done(&mut ended);
+    ended.extend(vb.take_effects().completions);
     assert!(
         format!("{:?}", ended[1].completion).contains("TemporaryFailure"),
         "{ended:?}"

@@ -80,7 +80,7 @@ proptest! {
                     prop_assert_eq!(vb.applied_seqno(), disk.file().map_or(Seqno(0), |file| file.high));
                 }
             }
-            vb.take_done(&mut Vec::new());
+            drop(vb.take_effects());
             let mut changes = disk.logged.clone();
             let mut queued: Vec<Change> = Vec::new();
             vb.changes_for_log(usize::MAX, usize::MAX, &mut queued);

@@ -201,7 +201,7 @@ impl Life {
 
     /// The table is what the changes say, logged or not.
     fn check(&mut self) {
-        self.vb.take_done(&mut Vec::new());
+        drop(self.vb.take_effects());
         let mut changes = self.disk.logged.clone();
         let mut queued = Vec::new();
         self.vb.changes_for_log(usize::MAX, usize::MAX, &mut queued);

@@ -6,6 +6,7 @@ mod collections;
 mod commands;
 mod direct;
 mod disk;
+mod effects;
 mod expiry;
 mod failover;
 mod following;

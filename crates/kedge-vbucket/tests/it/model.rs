@@ -188,7 +188,7 @@ impl Model {
     }
 
     fn check(&mut self, vb: &mut VBucket) {
-        vb.take_done(&mut Vec::new());
+        drop(vb.take_effects());
         for id in 0..6 {
             assert_eq!(
                 get(vb, at(1), &name(id)).ok().as_ref(),

@@ -299,7 +299,7 @@ impl World {
                 let result = store(&mut self.vb, now, &w, StoreMode::Set, bytes);
                 if *persist && result.is_ok() {
                     self.disk.log(&mut self.vb, usize::MAX);
-                    self.vb.take_done(&mut Vec::new());
+                    drop(self.vb.take_effects());
                 }
                 self.wrote(id, result.map(|_| Outcome::Done(no_mutation())), bytes);
             }
@@ -465,7 +465,7 @@ impl World {
     }
 
     fn check(&mut self) {
-        self.vb.take_done(&mut Vec::new());
+        drop(self.vb.take_effects());
         for (id, known) in &self.documents {
             let key = doc_key(*id);
             let there = self

@@ -236,7 +236,7 @@ pub(crate) fn log_all(vb: &mut VBucket) -> Vec<Change> {
 
 pub(crate) fn results(vb: &mut VBucket) -> Vec<(u64, Result<Mutated, Status>)> {
     let mut all: Vec<Done> = Vec::new();
-    vb.take_done(&mut all);
+    all.extend(vb.take_effects().completions);
     all.into_iter()
         .map(|done| match done.completion {
             Completion::SyncWrite { result, .. } => (done.cookie.0, result),

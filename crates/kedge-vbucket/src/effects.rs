@@ -1,0 +1,99 @@
+//! The effects of a step of a vBucket on everything around it.
+//!
+//! Invariants:
+//! * Whoever runs a step takes its effects before the vBucket's lock is released, so that each effect is handed out once
+//!   and to the thread that caused it.
+//! * [`MemoryUse`] is a difference to what was handed out last. The sum over all steps is the memory of the vBucket, also
+//!   where a step went wrong or changed nothing.
+
+use crate::cursors::News;
+use crate::durability::Done;
+use crate::vbucket::VBucket;
+
+/// Bytes that a vBucket takes, or by how many more of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Documents, slots, filters, checkpoints, and what waits to be applied.
+    pub total: i64,
+    /// Those among them of changes that the log has not written.
+    pub checkpoints: i64,
+    /// Those among them of versions that only wait to be applied.
+    pub pinned: i64,
+    /// Those among them of changes that only cursors of streams keep.
+    pub cursors: i64,
+}
+
+/// The effects of one or more steps.
+#[derive(Debug, Default)]
+pub struct StepEffects {
+    /// Change of the memory that it takes.
+    pub memory: MemoryUse,
+    /// Changes wait for the log, which has not been told.
+    pub newly_dirty: bool,
+    /// Events for its streams.
+    pub news: News,
+    /// Parked commands that ended.
+    pub completions: Vec<Done>,
+    /// Documents may expire or unlock by themselves: [`VBucket::sweep`] is wanted soon.
+    pub wants_sweep: bool,
+    /// Documents of dropped collections are in memory: [`VBucket::sweep_dropped`] has work.
+    pub has_dropped_documents: bool,
+    /// Values are in memory that nobody has tried to compress.
+    pub has_values_to_compress: bool,
+}
+
+impl VBucket {
+    /// Hands out the effects of the steps since the last call.
+    pub fn take_effects(&mut self) -> StepEffects {
+        let used = self.memory_use();
+        let before = std::mem::replace(&mut self.handed_out, used);
+        StepEffects {
+            memory: used.since(&before),
+            newly_dirty: self.take_newly_dirty(),
+            news: self.take_news(),
+            completions: std::mem::take(&mut self.done),
+            wants_sweep: self.wants_sweep(),
+            has_dropped_documents: self.has_dropped_documents(),
+            has_values_to_compress: self.table.compressible() > 0,
+        }
+    }
+
+    /// Puts another vBucket in its place. The memory of both counts as handed out.
+    pub fn replace_with(&mut self, other: Self) {
+        let before = self.handed_out;
+        *self = other;
+        self.handed_out = self.handed_out.plus(&before);
+    }
+
+    fn memory_use(&self) -> MemoryUse {
+        let (checkpoints, cursors) = (self.checkpoints.bytes(), self.cursor_bytes());
+        let pinned = self.unapplied.pinned_bytes();
+        let total = self.table.bytes() + checkpoints + pinned + self.residency.bytes();
+        MemoryUse {
+            total: total as i64,
+            checkpoints: (checkpoints - cursors) as i64,
+            pinned: pinned as i64,
+            cursors: cursors as i64,
+        }
+    }
+}
+
+impl MemoryUse {
+    fn since(&self, before: &Self) -> Self {
+        Self {
+            total: self.total - before.total,
+            checkpoints: self.checkpoints - before.checkpoints,
+            pinned: self.pinned - before.pinned,
+            cursors: self.cursors - before.cursors,
+        }
+    }
+
+    fn plus(&self, other: &Self) -> Self {
+        Self {
+            total: self.total + other.total,
+            checkpoints: self.checkpoints + other.checkpoints,
+            pinned: self.pinned + other.pinned,
+            cursors: self.cursors + other.cursors,
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The effects of steps.
+
+use crate::tools::*;
+use kedge_types::DurabilityLevel::MajorityAndPersistOnActive;
+use kedge_types::Seqno;
+use kedge_vbucket::{AfterLog, Cookie, MemoryUse, Outcome, StoreMode};
+
+fn log_one(vb: &mut kedge_vbucket::VBucket) -> AfterLog {
+    let to = vb.changes_for_log(usize::MAX, usize::MAX, &mut Vec::new());
+    vb.on_logged(to)
+}
+
+#[test]
+fn memory_is_handed_out_as_differences_whose_sum_is_what_is_there() {
+    let vb = &mut vbucket();
+    let mut sum = MemoryUse::default();
+    for step in 0..6 {
+        match step {
+            0 | 1 => drop(set(vb, at(0), "k", &[b'v'; 1_000])),
+            2 => drop(log_all(vb)),
+            3 => drop(get(vb, at(0), "k")),
+            4 => vb.reset(kedge_types::VbUuid(2)),
+            _ => drop(log_all(vb)),
+        }
+        let change = vb.take_effects().memory;
+        sum.total += change.total;
+        sum.checkpoints += change.checkpoints;
+        sum.pinned += change.pinned;
+        assert_eq!(sum.total, vb.bytes() as i64, "step {step}");
+        assert_eq!(sum.pinned, vb.unapplied().pinned_bytes as i64);
+        assert_eq!(sum.checkpoints > 0, [0, 1, 4].contains(&step), "{step}");
+    }
+    assert_eq!(sum.checkpoints, 0);
+}
+
+#[test]
+fn commits_that_nobody_waits_for_are_lazy_until_something_else_is_queued() {
+    let vb = &mut vbucket();
+    let commit = |vb: &mut kedge_vbucket::VBucket, cookie| {
+        let k = key("k");
+        let write = durable(&k, MajorityAndPersistOnActive, cookie);
+        let stored = store(vb, at(0), &write, StoreMode::Set, b"1");
+        assert_eq!(stored, Ok(Outcome::Parked));
+        assert!(vb.take_effects().newly_dirty);
+        assert!(!vb.take_effects().newly_dirty, "told once");
+        assert_eq!(log_one(vb), AfterLog::CommitsOnly);
+        let effects = vb.take_effects();
+        assert_eq!(effects.completions.len(), 1);
+        assert!(!effects.newly_dirty);
+    };
+    commit(vb, 1);
+    let _ = get(vb, at(0), "k");
+    assert!(!vb.take_effects().newly_dirty, "a read is no reason");
+    set(vb, at(0), "other", b"1");
+    assert!(vb.take_effects().newly_dirty);
+    log_all(vb);
+    commit(vb, 2);
+    let upto = Seqno(vb.high_seqno().get());
+    assert_eq!(
+        vb.seqno_persistence(at(0), upto, Cookie(3)),
+        Outcome::Parked
+    );
+    assert!(
+        vb.take_effects().newly_dirty,
+        "someone waits for the commit"
+    );
+    log_all(vb);
+    commit(vb, 4);
+    assert!(
+        vb.take_newly_queued(),
+        "after a while they go by themselves"
+    );
+}
