@@ -42,14 +42,14 @@ fn get_set_delete_and_count() {
             ("ms a 1 ME\r\nx\r\n", "NS\r\n"),
             ("ms no 1 MR\r\nx\r\n", "NS\r\n"),
             ("ms no 1 MA\r\nx\r\n", "NS\r\n"),
-            ("ms made 1 MA N100\r\nx\r\n", "HD\r\n"),
-            ("mg made v t\r\n", "VA 1 t100\r\nx\r\n"),
-            ("mg made T50 t\r\n", "HD t50\r\n"),
+            ("ms made 1 MA N190\r\nx\r\n", "HD\r\n"),
+            ("mg made v t\r\n", "VA 1 t190\r\nx\r\n"),
+            ("mg made T90 t\r\n", "HD t90\r\n"),
             ("ma n\r\n", "NF\r\n"),
             ("ma n N0 J10 v\r\n", "VA 2\r\n10\r\n"),
             ("ma n D5 v t\r\n", "VA 2 t-1\r\n15\r\n"),
             ("ma n MD D20\r\n", "HD\r\n"),
-            ("ma n v T60 t\r\n", "VA 1 t60\r\n1\r\n"),
+            ("ma n v T90 t\r\n", "VA 1 t90\r\n1\r\n"),
             (
                 "ma a\r\n",
                 "CLIENT_ERROR cannot increment or decrement non-numeric value\r\n",
@@ -112,10 +112,10 @@ fn a_missing_document_is_made_once_and_filled_by_who_made_it() {
     let kedge = Kedge::start();
     let mut first = kedge.text();
     let mut second = kedge.text();
-    first.expect("mg a v N30 c k\r\n", "VA 0 c");
+    first.expect("mg a v N90 c k\r\n", "VA 0 c");
     first.until("", "");
     first.expect("", "");
-    second.expect("mg a v N30 t\r\n", "VA 0 t30 Z\r\n\r\n");
+    second.expect("mg a v N90 t\r\n", "VA 0 t90 Z\r\n\r\n");
     second.expect("mg a v\r\n", "VA 0 Z\r\n\r\n");
     second.expect("ms a 3\r\nnew\r\n", "HD\r\n");
     second.expect("mg a v\r\n", "VA 3\r\nnew\r\n");
@@ -130,9 +130,9 @@ fn a_stale_document_is_recached_by_one_client() {
     talk(
         &mut text,
         &[
-            (&format!("md a I T30 C{}\r\n", old + 1), "EX\r\n"),
-            ("md a I T30\r\n", "HD\r\n"),
-            ("mg a v t\r\n", "VA 3 t30 X W\r\nold\r\n"),
+            (&format!("md a I T90 C{}\r\n", old + 1), "EX\r\n"),
+            ("md a I T90\r\n", "HD\r\n"),
+            ("mg a v t\r\n", "VA 3 t90 X W\r\nold\r\n"),
             ("mg a v\r\n", "VA 3 Z X\r\nold\r\n"),
             // An older CAS is accepted with I, and what it stores is stale too.
             (&format!("ms a 3 C{old}\r\nxxx\r\n"), "EX\r\n"),

@@ -206,8 +206,8 @@ fn on_a_durable_bucket_every_reply_comes_after_the_sync() {
                 "VALUE b 0 1\r\nx\r\nVALUE b 0 1\r\nx\r\nEND\r\nVALUE b 0 1\r\nx\r\nEND\r\n",
             ),
             (
-                "ma c N0 T100 v t\r\nma c T200 t f\r\n",
-                "VA 1 t100\r\n0\r\nHD t200 f0\r\n",
+                "ma c N0 T190 v t\r\nma c T290 t f\r\n",
+                "VA 1 t190\r\n0\r\nHD t290 f0\r\n",
             ),
             (
                 "ms m 2 F3 T0 s\r\nhi\r\nmg m v f k\r\nma n N0 J7 v\r\nma n v\r\n",
