@@ -3,21 +3,12 @@
 //! Bounded: when there are too many addresses, the one without connections whose last came first is forgotten.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 
 use parking_lot::Mutex;
 
 /// Addresses that are remembered.
 const ADDRESSES_MAX: usize = 1_024;
-
-/// The part of an address that tells one client from another: all of it, but of IPv6 the network, as one machine has all
-/// addresses of its /64 (RFC 4291 section 2.5.1).
-pub(crate) fn source(from: IpAddr) -> IpAddr {
-    match from.to_canonical() {
-        IpAddr::V6(from) => Ipv6Addr::from_bits(from.to_bits() >> 64 << 64).into(),
-        from => from,
-    }
-}
 
 /// Connections from one address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -81,19 +72,6 @@ mod tests {
 
     fn address(n: usize) -> IpAddr {
         Ipv4Addr::from_bits(u32::try_from(n).unwrap()).into()
-    }
-
-    #[test]
-    fn sources_are_hosts_or_networks() {
-        for (from, of) in [
-            ("127.0.0.7", "127.0.0.7"),
-            ("::ffff:10.1.2.3", "10.1.2.3"),
-            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
-            ("::1", "::"),
-        ] {
-            let parsed = |text: &str| text.parse::<IpAddr>().unwrap();
-            assert_eq!(source(parsed(from)), parsed(of), "{from}");
-        }
     }
 
     #[test]

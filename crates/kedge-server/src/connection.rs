@@ -9,12 +9,12 @@
 use std::io::{self, Read};
 use std::time::Duration;
 
+use kedge_node::output::Output;
 use mio::net::TcpStream;
 
 use crate::inbox::Message;
 use crate::limits::{Limits, RECEIVE_BUFFER_BYTES, SLOW_SENDER_PROGRESS_BYTES};
 use crate::metrics::ThreadMetrics;
-use crate::output::Output;
 use crate::request_memory::{Asker, FREE_BYTES, Room};
 use crate::session::{
     Flow, Halt, OffloadOutcome, OffloadedSession, OffloadedWork, Returned, Session, SessionTurn,

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use kedge_bucket::{Bucket, Ctx};
 use kedge_executor::{Context, Executor, Next, Refused, TaskId, TaskSpec};
+use kedge_node::pools::TaskPools;
 use kedge_types::{Clock as _, Status, SystemClock};
 use parking_lot::Mutex;
 
-use crate::pools::TaskPools;
 use crate::tasks::DELAYED_FLUSH;
 
 /// Longest sleep of the task: so long it may take to notice that the wall clock was changed.

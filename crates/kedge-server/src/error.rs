@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 
 use kedge_bucket::BucketError;
-
-use crate::registry::RegistryError;
+use kedge_node::registry::RegistryError;
 
 /// Why the server does not start, or did not stop cleanly.
 #[derive(Debug, thiserror::Error)]

@@ -1,18 +1,12 @@
-//! How front-end threads are reached by others: new connections, completions, changes of the cluster, the order to
-//! stop.
-//!
-//! A thread that is awake looks into its inbox before it sleeps, so only a sleeping one is woken, once per batch. The
-//! order of steps on both sides makes sure that none sleeps on a full inbox: the thread says that it sleeps and then
-//! looks; the sender fills and then asks whether the thread sleeps.
+//! Messages to front-end threads: new connections, completions, changes of the cluster, the order to stop.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use kedge_auth::{ServerSession, Step};
 use kedge_bucket::{Completion, Completions, Cookie};
-use mio::Waker;
+use kedge_node::inbox::Inbox;
 use mio::net::TcpStream;
-use parking_lot::Mutex;
 
 use crate::cookie::ConnectionId;
 use crate::request_memory::Room;
@@ -69,75 +63,36 @@ pub(crate) enum Message {
     Abort,
 }
 
-/// What one thread was told and has not read.
-pub(crate) struct Inbox<M = Message> {
-    messages: Mutex<Vec<M>>,
-    /// Whether the thread reads documents for its commands itself.
-    reads: AtomicBool,
-    sleeping: AtomicBool,
-    waker: Waker,
-}
-
-impl<M> Inbox<M> {
-    pub(crate) fn new(waker: Waker) -> Self {
-        Self {
-            messages: Mutex::new(Vec::new()),
-            reads: AtomicBool::new(false),
-            sleeping: AtomicBool::new(false),
-            waker,
-        }
-    }
-
-    /// Says whether the thread reads documents for its commands itself.
-    pub(crate) fn set_reads(&self, reads: bool) {
-        self.reads.store(reads, Ordering::Relaxed);
-    }
-
-    /// Leaves messages and wakes the thread if it sleeps.
-    pub(crate) fn send(&self, messages: impl IntoIterator<Item = M>) {
-        self.messages.lock().extend(messages);
-        if self.sleeping.swap(false, Ordering::SeqCst) {
-            // Fails only when the thread is gone, which needs no message any more.
-            let _ = self.waker.wake();
-        }
-    }
-
-    /// Says that the thread is about to sleep. False when there is something to read, and it must not.
-    pub(crate) fn may_sleep(&self) -> bool {
-        self.sleeping.store(true, Ordering::SeqCst);
-        if self.messages.lock().is_empty() {
-            return true;
-        }
-        self.sleeping.store(false, Ordering::SeqCst);
-        false
-    }
-
-    /// Says that the thread is awake.
-    pub(crate) fn awake(&self) {
-        self.sleeping.store(false, Ordering::SeqCst);
-    }
-
-    /// Takes all messages; `read` is emptied and swapped in, so that no memory is allocated for each batch.
-    pub(crate) fn take(&self, read: &mut Vec<M>) {
-        read.clear();
-        std::mem::swap(&mut *self.messages.lock(), read);
-    }
-}
-
 /// The inboxes of all front-end threads.
 pub(crate) struct FrontEnds {
-    inboxes: Box<[Inbox]>,
+    inboxes: Box<[FrontEndInbox]>,
+}
+
+struct FrontEndInbox {
+    inbox: Inbox<Message>,
+    /// True if the thread reads documents for its commands itself.
+    reads: AtomicBool,
 }
 
 impl FrontEnds {
-    pub(crate) fn new(inboxes: Vec<Inbox>) -> Self {
+    pub(crate) fn new(inboxes: Vec<Inbox<Message>>) -> Self {
+        let of_thread = |inbox| FrontEndInbox {
+            inbox,
+            reads: AtomicBool::new(false),
+        };
         Self {
-            inboxes: inboxes.into(),
+            inboxes: inboxes.into_iter().map(of_thread).collect(),
         }
     }
 
-    pub(crate) fn inbox(&self, thread: u16) -> &Inbox {
-        &self.inboxes[usize::from(thread)]
+    pub(crate) fn inbox(&self, thread: u16) -> &Inbox<Message> {
+        &self.inboxes[usize::from(thread)].inbox
+    }
+
+    /// Sets whether a thread reads documents for its commands itself.
+    pub(crate) fn set_reads(&self, thread: u16, reads: bool) {
+        let inbox = &self.inboxes[usize::from(thread)];
+        inbox.reads.store(reads, Ordering::Relaxed);
     }
 
     pub(crate) fn send(&self, thread: u16, message: Message) {
@@ -145,8 +100,8 @@ impl FrontEnds {
     }
 
     pub(crate) fn send_all(&self, message: impl Fn() -> Message) {
-        for inbox in &self.inboxes {
-            inbox.send([message()]);
+        for of_thread in &self.inboxes {
+            of_thread.inbox.send([message()]);
         }
     }
 }
@@ -166,8 +121,8 @@ impl Completions for FrontEnds {
             let of = thread(first);
             let batch = std::iter::from_fn(|| all.next_if(|(cookie, _)| thread(cookie) == of));
             let messages = batch.map(|(cookie, completion)| Message::Completed(cookie, completion));
-            if let Some(inbox) = self.inboxes.get(usize::from(of)) {
-                inbox.send(messages);
+            if let Some(of_thread) = self.inboxes.get(usize::from(of)) {
+                of_thread.inbox.send(messages);
             } else {
                 // Consumed all the same: a cookie of no thread is nobody's.
                 messages.for_each(drop);

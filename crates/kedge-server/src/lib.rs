@@ -1,10 +1,7 @@
 //! Front-end threads, connections, dispatch, management over HTTP.
 
 mod acceptor;
-pub mod audit;
-pub mod client;
 mod client_addresses;
-pub mod cluster;
 mod commands;
 mod connection;
 mod cookie;
@@ -17,23 +14,15 @@ pub mod http;
 mod inbox;
 pub mod limits;
 mod login;
-mod machine;
 mod memcached_connections;
 mod metrics;
 mod newcomers;
-mod output;
-pub mod pools;
-pub mod registry;
-pub mod replication;
 mod request_memory;
 mod server;
 mod session;
 mod shared;
-pub mod state_files;
 mod tasks;
 mod text_exec;
-mod timestamp;
-pub mod users;
 
 pub use error::ServerError;
 pub use limits::Limits;

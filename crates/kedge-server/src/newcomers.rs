@@ -5,9 +5,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
+use kedge_node::client_source;
 use parking_lot::Mutex;
 
-use crate::client_addresses::source;
 use crate::cookie::ConnectionId;
 
 /// A connection's place among those that have not logged in.
@@ -30,7 +30,7 @@ pub(crate) struct Newcomers(Mutex<Listed>);
 impl Newcomers {
     /// Lists a connection, until [`Self::leave`].
     pub(crate) fn enter(&self, from: IpAddr, id: ConnectionId) -> Newcomer {
-        let from = source(from);
+        let from = client_source(from);
         let mut listed = self.0.lock();
         listed.last += 1;
         let number = listed.last;

@@ -190,7 +190,7 @@ mod tests {
     use mio::{Poll, Waker};
 
     use crate::front_end::WAKER;
-    use crate::inbox::Inbox;
+    use kedge_node::inbox::Inbox;
 
     struct Rig {
         memory: RequestMemory,

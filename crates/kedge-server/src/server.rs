@@ -12,8 +12,17 @@ use std::time::{Duration, Instant};
 use kedge_auth::AuthFile;
 use kedge_bucket::{BucketConfig, Recovery};
 use kedge_cluster::Ports;
+use kedge_coordinator::cluster::{ClusterNode, ClusterSetup, check_alone};
+use kedge_coordinator::replication::Replicator;
 use kedge_disk::Disk;
 use kedge_executor::{Config as PoolsConfig, Refused};
+use kedge_node::abort_on_panic;
+use kedge_node::coordination::{ClusterControl, ReplicationLinks as _};
+use kedge_node::inbox::Inbox;
+use kedge_node::password_checks::PasswordChecks;
+use kedge_node::pools::TaskPools;
+use kedge_node::registry::{BucketRegistry, RegistryError, RegistrySetup};
+use kedge_node::users::Users;
 use kedge_types::SystemClock;
 use kedge_types::limits::VALUE_BYTES_MAX;
 use mio::{Poll, Waker};
@@ -21,26 +30,19 @@ use mio::{Poll, Waker};
 use crate::ServerError;
 use crate::acceptor::{Acceptor, Listener};
 use crate::client_addresses::ClientAddresses;
-use crate::cluster::{ClusterNode, ClusterSetup, check_alone};
 use crate::commands::StatTimings;
 use crate::dcp::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
-use crate::front_end::{FrontEnd, WAKER, abort_on_panic};
+use crate::front_end::{FrontEnd, WAKER};
 use crate::http::{self, AllowedHosts, HttpHandle, HttpParts, HttpState};
-use crate::inbox::{FrontEnds, Inbox, Message, Port};
+use crate::inbox::{FrontEnds, Message, Port};
 use crate::limits::Limits;
-use crate::login::PasswordChecks;
 use crate::memcached_connections::MemcachedConnections;
 use crate::metrics::Metrics;
 use crate::newcomers::Newcomers;
-use crate::pools::TaskPools;
-use crate::registry::{BucketRegistry, RegistryError, RegistrySetup};
-use crate::replication::Replicator;
 use crate::request_memory::RequestMemory;
 use crate::shared::Shared;
 use crate::text_exec::RecacheStates;
-use crate::users::Users;
-pub(crate) use system::files_for_buckets;
 use system::{allowed_connections, bind, mio_listener, thread_count};
 
 /// How long threads that were told to end at once may take.
@@ -231,7 +233,7 @@ impl Server {
         let parts = HttpParts {
             buckets: registry.clone(),
             cluster: registry.cluster().clone(),
-            node: node.clone(),
+            node: node.clone().map(|node| node as Arc<dyn ClusterControl>),
             users: services.users.clone(),
             stats: {
                 let (counts, dcp) = (metrics.clone(), dcp.clone());
@@ -275,7 +277,7 @@ impl Server {
             pools: pools.clone(),
             front_ends: front_ends.clone(),
             dcp,
-            replicator: replicator.clone(),
+            replication: replicator.clone(),
             clock: services.clock,
             memcached_bucket: config
                 .memcached

@@ -3,6 +3,11 @@
 use std::sync::Arc;
 
 use kedge_cluster::ClusterView;
+use kedge_node::coordination::ReplicationLinks;
+use kedge_node::password_checks::PasswordChecks;
+use kedge_node::pools::TaskPools;
+use kedge_node::registry::BucketRegistry;
+use kedge_node::users::Users;
 use kedge_types::{Clock, Now, SystemClock};
 
 use crate::client_addresses::ClientAddresses;
@@ -11,17 +16,12 @@ use crate::dcp::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
 use crate::inbox::FrontEnds;
 use crate::limits::Limits;
-use crate::login::PasswordChecks;
 use crate::memcached_connections::MemcachedConnections;
 use crate::metrics::Metrics;
 use crate::newcomers::Newcomers;
-use crate::pools::TaskPools;
-use crate::registry::BucketRegistry;
-use crate::replication::Replicator;
 use crate::request_memory::RequestMemory;
 use crate::server::MemcachedRules;
 use crate::text_exec::RecacheStates;
-use crate::users::Users;
 
 /// What every front-end thread sees of the server.
 pub(crate) struct Shared {
@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) pools: Arc<TaskPools>,
     pub(crate) front_ends: Arc<FrontEnds>,
     pub(crate) dcp: Arc<DcpConnections>,
-    pub(crate) replicator: Arc<Replicator>,
+    pub(crate) replication: Arc<dyn ReplicationLinks>,
     pub(crate) clock: Arc<SystemClock>,
     /// The bucket of the memcached port.
     pub(crate) memcached_bucket: Option<String>,

@@ -9,7 +9,7 @@ use super::Finding;
 
 /// The layer of every crate. An edge may only go from a higher number to a lower one, so crates of one layer do not
 /// know each other, and those of the lowest stand alone. `docs/architecture.md` says what each owns.
-const LAYERS: [(&str, u8); 18] = [
+const LAYERS: [(&str, u8); 20] = [
     ("kedge-types", 0),
     ("kedge-executor", 0),
     ("kedge-protocol", 1),
@@ -24,10 +24,12 @@ const LAYERS: [(&str, u8); 18] = [
     ("kedge-replication", 3),
     ("kedge-bucket", 4),
     ("kedge-cluster", 4),
-    ("kedge-server", 5),
-    ("kedge", 6),
-    ("kedge-sim", 6),
-    ("xtask", 7),
+    ("kedge-node", 6),
+    ("kedge-coordinator", 7),
+    ("kedge-server", 8),
+    ("kedge", 9),
+    ("kedge-sim", 9),
+    ("xtask", 10),
 ];
 
 /// Edges that only tests have and that do not point downwards: from, to, and why it has to be.

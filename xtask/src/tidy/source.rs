@@ -67,11 +67,11 @@ const THREADS: Reserved = Reserved {
         ("crates/kedge-executor/src/workers.rs", "the pools"),
         ("crates/kedge-server/src/acceptor.rs", "accepts connections"),
         (
-            "crates/kedge-server/src/cluster/change.rs",
+            "crates/kedge-coordinator/src/cluster/change.rs",
             "waits for each of the other nodes",
         ),
         (
-            "crates/kedge-server/src/cluster/mod.rs",
+            "crates/kedge-coordinator/src/cluster/mod.rs",
             "waits for other nodes and for maps",
         ),
         (
@@ -87,11 +87,11 @@ const THREADS: Reserved = Reserved {
             "the event loop of management",
         ),
         (
-            "crates/kedge-server/src/replication/mod.rs",
+            "crates/kedge-coordinator/src/replication/mod.rs",
             "the event loop of replication",
         ),
         (
-            "crates/kedge-server/src/replication/thread.rs",
+            "crates/kedge-coordinator/src/replication/thread.rs",
             "waits for a connection to be made",
         ),
         ("crates/kedge-server/src/server.rs", "the front-end threads"),

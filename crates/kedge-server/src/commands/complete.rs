@@ -3,12 +3,12 @@
 //! What comes back is a document, a number or a status, and never the command: nothing is executed twice.
 
 use kedge_bucket::{Completion, Item, Meta, Mutated};
+use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{encode_counter, push_key};
 use kedge_protocol::binary::{Feature, Opcode};
 use kedge_types::{Cas, Datatype, Status, decode_leb128};
 
 use super::{key_stats, lock, meta, range_scan, subdoc, with_meta};
-use crate::output::Output;
 use crate::session::{Composer, Failure, ReplyKind, inflated};
 
 /// How the reply of a parked command is composed, as far as its opcode tells.

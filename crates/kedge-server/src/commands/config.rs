@@ -3,6 +3,7 @@
 use kedge_auth::Privilege;
 use kedge_bucket::Bucket;
 use kedge_cluster::{Config, Revision, host_text};
+use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{GetClusterConfig, GetErrorMap, HeaderOnly, SelectBucket};
 use kedge_protocol::binary::{
     self, ClustermapChangeNotification, ConnectionKind, Feature, Response,
@@ -11,7 +12,6 @@ use kedge_types::{Datatype, Status};
 use std::sync::Arc;
 
 use super::{Command, Done};
-use crate::output::Output;
 use crate::session::{Failure, Rights, Session};
 use crate::shared::Shared;
 

@@ -1,11 +1,11 @@
 //! DCP_OPEN. What comes after it on the connection is not commands of this module, but of [`crate::dcp`].
 
+use kedge_node::audit::{Event, EventKind};
 use kedge_protocol::binary::ConnectionKind;
 use kedge_protocol::binary::commands::dcp::Open;
 use kedge_types::Status;
 
 use super::{Command, Done};
-use crate::audit::{Event, What};
 use crate::dcp::DcpSession;
 use crate::session::{Failure, Rights};
 
@@ -24,7 +24,7 @@ pub(super) fn open(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
         bucket: Some(bucket.name()),
         request: &String::from_utf8_lossy(wire.name),
         ..Event::new(
-            What::DcpOpened,
+            EventKind::DcpOpened,
             command.session.user.as_deref().unwrap_or_default(),
         )
     });

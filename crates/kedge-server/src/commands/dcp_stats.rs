@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use kedge_bucket::{Bucket, DurabilityFigures, StreamFigures, StreamState, Topology, VbFigures};
+use kedge_node::coordination::LinkStatus;
 use kedge_types::{Status, VbId};
 use serde::Deserialize;
 use serde_json::Value;
@@ -13,7 +14,6 @@ use serde_json::Value;
 use super::stat::{Each, vbucket_number};
 use super::stat_steps::Walk;
 use crate::dcp::DcpFigures;
-use crate::replication::LinkStatus;
 use crate::session::Failure;
 use crate::shared::Shared;
 
@@ -22,7 +22,7 @@ const SEPARATOR: &str = ":";
 
 /// Connections from this node to others that replicate a bucket.
 fn links(shared: &Shared, bucket: &Bucket) -> Vec<LinkStatus> {
-    let mut links = shared.replicator.status();
+    let mut links = shared.replication.links();
     links.retain(|link| link.bucket == bucket.name());
     links
 }

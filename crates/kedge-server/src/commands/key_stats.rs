@@ -4,13 +4,13 @@
 //! The answer may have to wait for the disk, so these groups are for the binary protocol only.
 
 use kedge_bucket::{KeyFigures, Outcome, Read};
+use kedge_node::output::Output;
 use kedge_protocol::binary::commands::Stat;
 use kedge_types::{CollectionId, Datatype, DocKey, Status};
 
 use super::collection_stats::{collection_id_of, collection_path};
 use super::stat::{state_name_of, vbucket_number};
 use super::{Command, Done};
-use crate::output::Output;
 use crate::session::{Composer, Failure, ReplyKind, Rights, Session};
 
 /// What is asked of a key.

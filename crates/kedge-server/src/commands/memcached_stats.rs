@@ -5,10 +5,10 @@
 use std::collections::HashMap;
 
 use kedge_bucket::Bucket;
+use kedge_node::machine::cpu_seconds;
 use kedge_types::limits::VALUE_BYTES_MAX;
 
 use super::stat::Each;
-use crate::machine::cpu_seconds;
 use crate::session::Session;
 use crate::shared::Shared;
 

@@ -1,12 +1,12 @@
 //! GET_META and GETQ_META.
 
 use kedge_bucket::{Meta, Outcome};
+use kedge_node::output::Output;
 use kedge_protocol::binary::Response;
 use kedge_protocol::binary::commands::{GetMeta, GetMetaReply, MetaVersion};
 use kedge_types::Status;
 
 use super::{Command, Done};
-use crate::output::Output;
 use crate::session::{Composer, Failure, ReplyKind, Rights};
 
 pub(super) fn get_meta(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {

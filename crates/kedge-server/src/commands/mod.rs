@@ -39,6 +39,7 @@ mod vbucket;
 mod with_meta;
 
 use kedge_bucket::{Bucket, Completion, Item, Mutated, Outcome, Read, Timing, Write};
+use kedge_node::output::Output;
 use kedge_protocol::binary::{ConnectionKind, Feature, FrameInfos, Opcode, Request};
 use kedge_types::limits::INFLATED_BYTES_MAX;
 use kedge_types::{Cas, CollectionId, Datatype, DocKey, KeyError, Status, VbId};
@@ -56,7 +57,6 @@ pub(crate) use stat_steps::{Answer, Form, answer};
 pub(crate) use stat_timings::StatTimings;
 pub(crate) use subdoc::{Changing, Looking};
 
-use crate::output::Output;
 use crate::session::{Composer, Failure, InFlightRequest, ReplyKind, Rights, Session, SessionTurn};
 
 /// A command being executed.

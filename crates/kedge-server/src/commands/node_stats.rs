@@ -2,6 +2,8 @@
 
 use kedge_auth::Privilege;
 use kedge_bucket::Bucket;
+use kedge_node::iso_8601;
+use kedge_node::machine::process_memory;
 use kedge_protocol::binary::ConnectionKind;
 use kedge_types::Status;
 use serde_json::json;
@@ -9,10 +11,8 @@ use serde_json::json;
 use super::memcached_stats;
 use super::stat::Each;
 use super::stat_steps::Walk;
-use crate::machine::process_memory;
 use crate::session::{Failure, Rights, Session};
 use crate::shared::Shared;
-use crate::timestamp::iso_8601;
 
 /// Calls of the clock that are timed together.
 const CLOCK_CALLS: u32 = 1_000;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use kedge_bucket::{Completion, ObserveState, Outcome, Read};
+use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{
     KeyState, Observe, ObserveReply, ObserveSeqno, ObserveSeqnoReply, ObservedKey,
 };
@@ -10,7 +11,6 @@ use kedge_types::{Cas, Datatype, VbId};
 
 use super::complete::unexpected;
 use super::{Command, Done};
-use crate::output::Output;
 use crate::session::{Ended, Failure, InFlightRequest, ReplyKind, Rights, Session, SessionTurn};
 
 /// An OBSERVE that waits for the disk.

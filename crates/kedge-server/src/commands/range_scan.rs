@@ -4,6 +4,7 @@ use kedge_bucket::{
     Completion, Item, ScanBound, ScanEnd, ScanFound, ScanLimits, ScanNeeds, ScanOf, ScanPart,
     ScanWanted,
 };
+use kedge_node::output::Output;
 use kedge_protocol::binary::commands::range_scan::{
     Bound, RangeScanCancel, RangeScanContinue, RangeScanCreate, ScanDocument, ScanKind,
     encode_record_kind, push_scan_key,
@@ -13,7 +14,6 @@ use kedge_types::{Datatype, Status};
 
 use super::complete::{logical, unexpected};
 use super::{Command, Done};
-use crate::output::Output;
 use crate::session::{Composer, Failure, ReplyKind, Rights};
 
 pub(super) fn create(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {

@@ -4,17 +4,17 @@
 //! the KV port without any.
 
 use kedge_auth::{Mechanism, ServerSession, Step, UserStore, random_nonce};
+use kedge_node::audit::{Event, EventKind};
+use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{HeaderOnly, SaslStart};
 use kedge_protocol::binary::{ConnectionKind, Response};
 use kedge_types::{Datatype, Status};
 use zeroize::Zeroizing;
 
 use super::{Command, Done};
-use crate::audit::{Event, What};
 use crate::inbox::Login;
 use crate::login::LoginJob;
 use crate::metrics::Metrics;
-use crate::output::Output;
 use crate::session::{Composer, Failure, ReplyKind, Session, SessionTurn};
 use crate::shared::Shared;
 
@@ -48,7 +48,7 @@ pub(super) fn auth(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
         audit(
             command.session,
             shared,
-            What::LoginFailed,
+            EventKind::LoginFailed,
             "",
             "unknown mechanism",
         );
@@ -128,7 +128,7 @@ pub(crate) fn auth_file_user<'m>(
 
 /// A user of the `authfile` logged in.
 pub(crate) fn log_in_of_auth_file(session: &mut Session, shared: &Shared, user: &str) {
-    audit(session, shared, What::LoggedIn, user, "");
+    audit(session, shared, EventKind::LoggedIn, user, "");
     // No user of the server has a colon in its name: nothing that is that user's is taken for this one's.
     session.user = Some(format!("authfile:{user}").into());
     session.of_auth_file = true;
@@ -136,7 +136,7 @@ pub(crate) fn log_in_of_auth_file(session: &mut Session, shared: &Shared, user: 
     session.refresh(shared);
 }
 
-fn audit(session: &Session, shared: &Shared, what: What, user: &str, reason: &str) {
+fn audit(session: &Session, shared: &Shared, what: EventKind, user: &str, reason: &str) {
     shared.users.audit().put(&Event {
         peer: Some(session.peer),
         reason,
@@ -159,7 +159,7 @@ pub(crate) fn submit_login(
         mechanism,
         message,
     };
-    shared.checks.submit_login(job, &shared.front_ends);
+    crate::login::submit_login(&shared.checks, job, &shared.front_ends);
 }
 
 /// Takes a step of a login that was worked out: the session is the user's after the last one.
@@ -178,7 +178,7 @@ pub(crate) fn take_login(
             if !session.take_place(turn.shared, user) {
                 return Err(Status::TemporaryFailure);
             }
-            audit(session, turn.shared, What::LoggedIn, user, "");
+            audit(session, turn.shared, EventKind::LoggedIn, user, "");
             session.user = Some(user.as_str().into());
             session.of_auth_file = false;
             session.note_login(&turn.shared.newcomers);
@@ -189,7 +189,7 @@ pub(crate) fn take_login(
             let user = login.session.claimed_user().unwrap_or_default();
             tracing::info!(peer = %session.peer, user, reason = ?why, "a login failed");
             let reason = why.map_or_else(String::new, |why| format!("{why:?}"));
-            audit(session, turn.shared, What::LoginFailed, user, &reason);
+            audit(session, turn.shared, EventKind::LoginFailed, user, &reason);
             session.login_failed(&turn.shared.metrics);
             session.user = None;
             session.of_auth_file = false;

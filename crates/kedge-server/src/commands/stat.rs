@@ -294,7 +294,7 @@ pub(crate) fn general(shared: &Shared, bucket: Option<&Bucket>, each: Each<'_>) 
     shared.metrics.stats(each);
     shared.request_memory.stats(each);
     shared.dcp.stats(each);
-    shared.replicator.stats(each);
+    shared.replication.stats(each);
     shared.registry.stats(each);
     let Some(bucket) = bucket else {
         return;

@@ -7,6 +7,7 @@
 //! * Until the answer ends, no other command of the connection is executed: answers do not add up in memory.
 
 use kedge_bucket::{Bucket, Timing};
+use kedge_node::output::Output;
 use kedge_protocol::binary::commands::Stat;
 use kedge_protocol::binary::{Opcode, Response};
 use kedge_protocol::text::reply;
@@ -15,7 +16,6 @@ use std::sync::Arc;
 
 use super::stat::{Asked, Each, group_stats, vbucket_number};
 use super::stat_timings::TimedGroup;
-use crate::output::Output;
 use crate::session::{Failure, Session, SessionTurn};
 use crate::text_exec::write_status;
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use kedge_bucket::{Completion, Item, LookIn, Modify, Mutated, Outcome, Timing};
+use kedge_node::output::Output;
 use kedge_protocol::binary::commands::subdoc::{
     DocFlags, Spec, SubdocMulti, SubdocOp, SubdocSingle, push_lookup_result, push_mutation_failure,
     push_mutation_result, xattr_key,
@@ -12,7 +13,6 @@ use kedge_subdoc::{Mutation, OwnedSpec, Surroundings, check, lookup};
 use kedge_types::{Cas, Status, is_system_xattr};
 
 use super::{Command, Done, complete};
-use crate::output::Output;
 use crate::session::{Composer, Failure, ReplyKind, Rights};
 
 /// A lookup that waits for its document.

@@ -3,13 +3,13 @@
 
 use kedge_bucket::Bucket;
 use kedge_executor::{Histogram, KindInfo, Pool, PoolInfo, TaskInfo, TaskState};
+use kedge_node::pools::{TaskPools, setting_name, snapshot, threads_text};
 use serde_json::json;
 
 use super::node_stats::{sees, whole_node};
 use super::stat::Each;
 use super::stat_steps::Walk;
 use crate::histogram::{self, Style};
-use crate::pools::{TaskPools, setting_name, snapshot, threads_text};
 use crate::session::Session;
 use crate::shared::Shared;
 

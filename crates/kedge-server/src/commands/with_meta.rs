@@ -1,6 +1,7 @@
 //! SET_WITH_META, ADD_WITH_META, DEL_WITH_META and their quiet forms; MUTATE_WITH_META; RETURN_META.
 
 use kedge_bucket::{Deletion, ItemMeta, Mutated, Outcome, Patches, Returning, StoreMode, Storing};
+use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{
     MutateKind, MutateWithMeta, ReturnMeta, ReturnMetaKind, ReturnMetaReply, WithMeta,
     WithMetaOptions,
@@ -9,7 +10,6 @@ use kedge_protocol::binary::{Opcode, Response};
 use kedge_types::{Cas, Datatype, RevSeqno, Status};
 
 use super::{Command, Done};
-use crate::output::Output;
 use crate::session::{Composer, Failure, ReplyKind, Rights};
 
 pub(super) fn write(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {

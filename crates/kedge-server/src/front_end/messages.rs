@@ -2,9 +2,10 @@
 
 use kedge_bucket::{Completion, Cookie};
 use kedge_executor::{Context, Next, TaskSpec};
+use kedge_node::abort_on_panic;
 use mio::{Interest, Token};
 
-use super::{ConnectionSlot, FrontEnd, Gone, abort_on_panic};
+use super::{ConnectionSlot, FrontEnd, Gone};
 use crate::connection::Connection;
 use crate::cookie::ConnectionId;
 use crate::inbox::{Accepted, Login, Message, Port};

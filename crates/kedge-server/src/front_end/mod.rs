@@ -99,7 +99,7 @@ impl FrontEnd {
                 .inspect_err(|error| tracing::debug!(%error, "tasks read all documents"))
                 .ok()
         });
-        front_ends.inbox(thread).set_reads(reads.is_some());
+        front_ends.set_reads(thread, reads.is_some());
         Self {
             thread,
             poll,
@@ -404,19 +404,4 @@ fn poll(poll: &mut Poll, events: &mut Events, timeout: Option<Duration>) {
         // Nothing can be served without it.
         panic!("the poll of a front-end thread failed: {error}");
     }
-}
-
-/// Makes a panic of a front-end thread end the process: its connections would hang for ever, and what it held may be
-/// half changed.
-pub(crate) fn abort_on_panic(run: impl FnOnce()) {
-    struct Bomb(Instant);
-    impl Drop for Bomb {
-        fn drop(&mut self) {
-            tracing::error!(after = ?self.0.elapsed(), "a front-end thread panicked; the process ends");
-            std::process::abort();
-        }
-    }
-    let bomb = Bomb(Instant::now());
-    run();
-    std::mem::forget(bomb);
 }

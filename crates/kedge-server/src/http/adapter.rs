@@ -5,12 +5,12 @@ use kedge_bucket::{
     CompactionTicket, Timing, TimingSnapshot, VbReset,
 };
 use kedge_cluster::ManifestEdit;
+use kedge_node::registry::{BucketRegistry, RegistryError, Unserved};
 use kedge_types::limits::BUCKETS_MAX;
 use kedge_types::{Manifest, ManifestUid, Status, VbId};
 use std::sync::Arc;
 
 use super::{BucketFacts, Buckets, BucketsError};
-use crate::registry::{BucketRegistry, RegistryError, Unserved};
 
 impl From<RegistryError> for BucketsError {
     fn from(error: RegistryError) -> Self {

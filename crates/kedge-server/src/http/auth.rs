@@ -11,14 +11,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kedge_auth::{Privilege, Roles};
 use kedge_cluster::CLUSTER_USER;
+use kedge_node::audit::{Event, EventKind};
+use kedge_node::password_checks::CheckTurn;
 use tokio::sync::oneshot;
 
 use super::HttpState;
 use super::call::Arrival;
 use super::places::Standing;
 use super::reply::Reply;
-use crate::audit::{Event, What};
-use crate::login::CheckTurn;
 
 /// A user whose password was right.
 #[derive(Clone, Debug)]
@@ -122,7 +122,7 @@ pub(crate) async fn authenticate(
         Err(reply) => return reply.into_response(),
     };
     let Some(caller) = caller else {
-        refused(What::ManagementLoginFailed);
+        refused(EventKind::ManagementLoginFailed);
         return Reply::unauthorized().into_response();
     };
     if !place.stand(caller.standing()) {
@@ -131,7 +131,7 @@ pub(crate) async fn authenticate(
     request.extensions_mut().insert(caller);
     let response = next.run(request).await;
     if response.status() == StatusCode::FORBIDDEN {
-        refused(What::ManagementDenied);
+        refused(EventKind::ManagementDenied);
     }
     response
 }

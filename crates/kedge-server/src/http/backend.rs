@@ -5,10 +5,9 @@ use kedge_bucket::{
     CompactionTicket, TimingSnapshot, VbReset,
 };
 use kedge_cluster::{ManifestEdit, ManifestError};
+use kedge_node::registry::Unserved;
 use kedge_types::{Manifest, ManifestUid, VbId};
 use std::sync::Arc;
-
-use crate::registry::Unserved;
 
 /// One bucket as management shows it.
 #[derive(Clone, Debug)]

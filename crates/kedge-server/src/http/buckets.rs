@@ -6,6 +6,7 @@ use axum::body::Bytes;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use kedge_auth::Privilege;
+use kedge_node::coordination::{AppliedChange, ChangeError};
 use kedge_types::VbId;
 use serde_json::{Map, Value, json};
 
@@ -15,7 +16,6 @@ use super::documents::Composer;
 use super::form::Form;
 use super::reply::{Handled, Reply, done, ok, ok_bytes};
 use super::{BucketFacts, BucketsError, HttpState, cluster, collections, stream};
-use crate::cluster::{Applied, ChangeError};
 
 impl Call {
     /// The bucket, if the caller may do that with it and the query names no other of that name.
@@ -86,7 +86,7 @@ fn nothing_wrong() -> Handled {
 /// Makes a change that all nodes of the cluster make.
 pub(crate) async fn in_cluster(
     call: &Call,
-    change: impl FnOnce() -> Result<Applied, ChangeError> + Send + 'static,
+    change: impl FnOnce() -> Result<AppliedChange, ChangeError> + Send + 'static,
 ) -> Result<(), Reply> {
     let applied = call.blocking(move |_| change()).await?;
     cluster::complete(&applied.map_err(|error| cluster::refusal(&error))?)

@@ -12,6 +12,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use kedge_auth::Privilege;
 use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterMap};
+use kedge_node::coordination::{AppliedChange, ChangeError, ClusterControl};
 use serde_json::{Value, json};
 
 use super::HttpState;
@@ -19,7 +20,6 @@ use super::auth::Caller;
 use super::call::Call;
 use super::form::{self, Form};
 use super::reply::{Handled, Reply, done, ok, ok_bytes};
-use crate::cluster::{Applied, ChangeError, ClusterNode};
 
 /// Largest map, in bytes: many buckets with many vBuckets each.
 const MAP_BYTES_MAX: usize = 64 << 20;
@@ -28,12 +28,12 @@ const WAIT_MAX: Duration = Duration::from_secs(30);
 
 impl Call {
     /// The node as one of a cluster, for other nodes and administrators; 404 of a node that runs alone.
-    fn node(&self) -> Result<Arc<ClusterNode>, Reply> {
+    fn node(&self) -> Result<Arc<dyn ClusterControl>, Reply> {
         self.node_for(Privilege::Admin)
     }
 
     /// The node as one of a cluster, for who may do that.
-    fn node_for(&self, privilege: Privilege) -> Result<Arc<ClusterNode>, Reply> {
+    fn node_for(&self, privilege: Privilege) -> Result<Arc<dyn ClusterControl>, Reply> {
         self.caller.require(privilege, None)?;
         self.state.parts.node.clone().ok_or_else(|| {
             Reply::field_error(
@@ -64,7 +64,7 @@ pub(crate) fn refusal(error: &ChangeError) -> Reply {
     }
 }
 
-fn document(applied: &Applied) -> Value {
+fn document(applied: &AppliedChange) -> Value {
     let missing = applied.missing.iter();
     json!({
         "revision": applied.revision,
@@ -78,7 +78,7 @@ fn document(applied: &Applied) -> Value {
 }
 
 /// What a client hears when a change that all nodes have to make was made by some only.
-pub(crate) fn complete(applied: &Applied) -> Result<(), Reply> {
+pub(crate) fn complete(applied: &AppliedChange) -> Result<(), Reply> {
     if applied.missing.is_empty() {
         return Ok(());
     }
@@ -98,7 +98,7 @@ pub(crate) fn complete(applied: &Applied) -> Result<(), Reply> {
 
 /// `GET /kedge/cluster/node`.
 pub(crate) async fn about(call: Call) -> Handled {
-    ok(&call.node()?.about())
+    ok(&call.node()?.report())
 }
 
 /// `GET /kedge/cluster/map`.
@@ -125,7 +125,7 @@ pub(crate) async fn give(call: Call, body: Body) -> Handled {
     let mut applied = node.applied();
     // Who waits sees from the answer whether it was long enough.
     let _ = tokio::time::timeout(wait, applied.wait_for(|it| *it >= Some(revision))).await;
-    ok(&node.about())
+    ok(&node.report())
 }
 
 /// `GET /kedge/cluster/positions`: how far the copies of this node are.

@@ -10,12 +10,12 @@ use kedge_cluster::{
     BUCKET_CAPABILITIES, CLAIMED_COMPATIBILITY, CLAIMED_VERSION, NODE_SERVICES, NodeView,
     SERVER_GROUP, ServerMap, Snapshot, socket_text,
 };
+use kedge_node::machine;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::bucket_form::{DURABILITY_LEVELS, NEVER, purge_days};
 use super::{BucketFacts, HttpState};
-use crate::machine;
 
 /// What documents are made of: the state, the cluster at one revision, and the host that the caller reached.
 pub(crate) struct Composer<'a> {

@@ -3,13 +3,13 @@
 use axum::extract::Path;
 use axum::http::StatusCode;
 use kedge_auth::{Error, Group, GroupChange, Privilege};
+use kedge_node::users::UsersError;
 use serde_json::{Value, json};
 
 use super::call::Call;
 use super::form::Form;
 use super::reply::{Handled, Reply, done_text, ok};
 use super::users::{refusal, roles_of};
-use crate::users::UsersError;
 
 fn document(name: &str, group: &Group) -> Value {
     let mut document = json!({

@@ -40,6 +40,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kedge_cluster::{ClusterView, Revision};
+use kedge_node::coordination::ClusterControl;
+use kedge_node::password_checks::PasswordChecks;
+use kedge_node::pools::TaskPools;
+use kedge_node::users::Users;
 use kedge_types::limits::MGMT_UNAUTHENTICATED_MS_MAX;
 use tokio::sync::{Semaphore, watch};
 
@@ -47,11 +51,6 @@ pub use backend::{BucketFacts, Buckets, BucketsError};
 pub use hosts::AllowedHosts;
 use places::Places;
 pub use serve::{HttpHandle, start};
-
-use crate::cluster::ClusterNode;
-use crate::login::PasswordChecks;
-use crate::pools::TaskPools;
-use crate::users::Users;
 
 /// Largest body of a request, in bytes.
 pub const BODY_BYTES_MAX: usize = 1 << 20;
@@ -79,7 +78,7 @@ pub struct HttpParts {
     /// The cluster map.
     pub cluster: Arc<ClusterView>,
     /// This node as one of a cluster, if it is.
-    pub node: Option<Arc<ClusterNode>>,
+    pub node: Option<Arc<dyn ClusterControl>>,
     /// Who may log in.
     pub users: Arc<Users>,
     /// Statistics of the server as a whole.

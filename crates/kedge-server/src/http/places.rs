@@ -10,14 +10,13 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use kedge_node::client_source;
 use kedge_types::limits::{
     MGMT_CONNECTIONS_MAX, MGMT_KEPT_FOR_ADMINISTRATORS, MGMT_KEPT_FOR_NODES,
     MGMT_UNAUTHENTICATED_MAX, MGMT_UNAUTHENTICATED_PER_ADDRESS_MAX,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-
-use crate::client_addresses::source;
 
 /// Whose a connection is, as far as is known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +100,7 @@ impl Table {
 
     /// Gives a place to a connection from an address; a stranger's may have to go for it.
     fn admit(&mut self, from: IpAddr) -> (u64, Arc<Notify>) {
-        let from = source(from);
+        let from = client_source(from);
         let mut of_address: BTreeMap<IpAddr, usize> = BTreeMap::new();
         let mut strangers = 0;
         for held in self.held.values() {

@@ -4,12 +4,12 @@
 use axum::http::StatusCode;
 use kedge_auth::Privilege;
 use kedge_executor::{Pool, Threads};
+use kedge_node::pools::{TaskPools, parse_threads, setting_name, threads_text};
 use serde_json::{Map, Value};
 
 use super::call::Call;
 use super::form::Form;
 use super::reply::{Handled, Reply, ok};
-use crate::pools::{TaskPools, parse_threads, setting_name, threads_text};
 
 /// What all four settings are now.
 fn document(pools: &TaskPools) -> Value {

@@ -6,14 +6,14 @@ use axum::extract::Path;
 use axum::http::StatusCode;
 use kedge_auth::{Error, Privilege, Role, Roles, User, UserChange, UserStore, roles_catalogue};
 use kedge_cluster::CLUSTER_USER;
+use kedge_node::coordination::ChangeError;
+use kedge_node::iso_8601;
+use kedge_node::users::UsersError;
 use serde_json::{Value, json};
 
 use super::call::Call;
 use super::form::Form;
 use super::reply::{Handled, Reply, done, done_text, ok};
-use crate::cluster::ChangeError;
-use crate::timestamp::iso_8601;
-use crate::users::UsersError;
 
 /// The domain of users whose passwords are kept here; `external` ones would be known elsewhere.
 const LOCAL: &str = "local";

@@ -2,11 +2,12 @@
 
 use std::net::SocketAddr;
 
+use kedge_coordinator::cluster::ClusterSetup;
+use kedge_node::machine::files_for_buckets;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
 
 use crate::ServerError;
-use crate::cluster::ClusterSetup;
 use crate::limits::THREADS_MAX;
 
 /// Connections that the system may hold for us until they are accepted.
@@ -50,11 +51,6 @@ pub(super) fn allowed_connections(wanted: u32) -> u32 {
         );
     }
     wanted.min(allowed)
-}
-
-/// Files of vBuckets that all buckets together may keep open: a quarter of the limit.
-pub(crate) fn files_for_buckets() -> u64 {
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4
 }
 
 /// The names of this machine, and those by which the nodes of its cluster are reached.

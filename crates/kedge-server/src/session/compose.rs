@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use kedge_bucket::{Document, Item, Mutated, Parts};
+use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{GetReply, MutationToken};
 use kedge_protocol::binary::{ConnectionKind, Feature, Features, Opcode, Response};
 use kedge_types::{Cas, Datatype, Status};
 
 use crate::limits::COPY_VALUE_BYTES_MAX;
-use crate::output::Output;
 
 /// What must be known of a request to answer it.
 #[derive(Clone, Copy, Debug)]

@@ -2,6 +2,7 @@
 
 use kedge_bucket::Bucket;
 use kedge_cluster::host_text;
+use kedge_node::output::Output;
 use kedge_protocol::binary::commands::dcp::{ParsePeer, PeerFrame, parse_peer};
 use kedge_replication::Disconnect;
 use kedge_types::Status;
@@ -9,7 +10,6 @@ use kedge_types::limits::VALUE_BYTES_MAX;
 
 use super::{Failure, Flow, Halt, Session, SessionTurn};
 use crate::dcp::DcpSession;
-use crate::output::Output;
 use crate::shared::Shared;
 
 /// Output above which no message is read, in bytes beside [`crate::Limits::queued_bytes_max`]: a change may be large, and

@@ -2,6 +2,8 @@
 
 use kedge_bucket::Bucket;
 use kedge_cluster::host_text;
+use kedge_node::audit::{Event, EventKind};
+use kedge_node::output::Output;
 use kedge_protocol::binary::{
     ConnectionKind, Feature, Remap, Response, remap_without_xerror, write_error_context,
     write_unknown_manifest_entity,
@@ -9,8 +11,6 @@ use kedge_protocol::binary::{
 use kedge_types::{Datatype, Status};
 
 use super::{Composer, Flow, Session};
-use crate::audit::{Event, What};
-use crate::output::Output;
 use crate::shared::Shared;
 
 /// Why a command failed. The context is for a person; it names what is wrong with the request, never whose.
@@ -99,7 +99,7 @@ impl Session {
             bucket: self.bucket.as_deref().map(Bucket::name),
             request: composer.opcode.map_or("", |opcode| opcode.name()),
             reason: failure.context,
-            ..Event::new(What::Denied, user)
+            ..Event::new(EventKind::Denied, user)
         });
     }
 

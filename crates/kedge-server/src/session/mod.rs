@@ -25,6 +25,7 @@ use std::sync::Arc;
 use kedge_auth::{Part, ServerSession, UserStore};
 use kedge_bucket::{Bucket, Cookie};
 use kedge_cluster::{CLUSTER_USER, Config, Revision};
+use kedge_node::output::Output;
 use kedge_protocol::binary::{ConnectionKind, Feature, Features, Magic, Parse, parse_frame};
 use kedge_types::Datatype;
 
@@ -43,7 +44,6 @@ use crate::inbox::Port;
 use crate::memcached_connections::Listed;
 use crate::metrics::{ClientPlace, Metrics};
 use crate::newcomers::{Newcomer, Newcomers};
-use crate::output::Output;
 use crate::shared::Shared;
 use crate::text_exec::{self, Retrieval};
 use dcp_state::DcpState;

@@ -9,6 +9,7 @@
 use std::sync::Arc;
 
 use kedge_bucket::{Bucket, Completion, Item, any_long_value};
+use kedge_node::output::Output;
 use kedge_protocol::binary::{Opcode, Request};
 use kedge_protocol::text::TextCommand;
 use kedge_types::limits::LONG_VALUE_BYTES;
@@ -17,7 +18,6 @@ use kedge_types::{CollectionId, Datatype, DocKey, VbId};
 use super::compose::copies_long;
 use super::{Flow, Halt, ReplyKind, Session, SessionTurn};
 use crate::cookie::ConnectionId;
-use crate::output::Output;
 use crate::shared::Shared;
 
 /// Keys that OBSERVE may name before it is long, in bytes of its request.

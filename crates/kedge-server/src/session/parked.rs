@@ -1,13 +1,13 @@
 //! Commands that wait for something, and their replies when it has come.
 
 use kedge_bucket::Completion;
+use kedge_node::output::Output;
 use kedge_protocol::binary::Opcode;
 use kedge_types::Status;
 
 use super::{Composer, Failure, Flow, InFlightRequest, ReplyKind, Session, SessionTurn};
 use crate::commands::{self, Done};
 use crate::inbox::Login;
-use crate::output::Output;
 use crate::text_exec;
 
 /// What is known of a parked command that ended, beside how it is answered.

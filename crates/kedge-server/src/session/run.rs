@@ -1,11 +1,11 @@
 //! One command, from its frame to its reply, or until it is parked.
 
+use kedge_node::output::Output;
 use kedge_protocol::binary::{FrameInfos, Magic, Opcode, Request, ServerDuration};
 use kedge_types::Status;
 
 use super::{Composer, Failure, Flow, Session, SessionTurn};
 use crate::commands::{self, Command, Done};
-use crate::output::Output;
 
 /// Where the server duration stands in a reply that has one: behind the header and the head of its frame info.
 const DURATION_AT: usize = 25;

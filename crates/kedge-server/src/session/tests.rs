@@ -10,6 +10,13 @@ use std::path::PathBuf;
 use kedge_bucket::{BucketConfig, Completion, Recovery};
 use kedge_cluster::Ports;
 use kedge_disk::SimDisk;
+use kedge_node::coordination::{LinkStatus, ReplicationLinks};
+use kedge_node::inbox::Inbox;
+use kedge_node::password_checks::PasswordChecks;
+use kedge_node::pools::ONE_THREAD_EACH;
+use kedge_node::pools::TaskPools;
+use kedge_node::registry::{BucketRegistry, RegistrySetup};
+use kedge_node::users::Users;
 use kedge_protocol::binary::commands::Hello;
 use kedge_protocol::binary::{FrameInfos, Opcode, ParseReply, RequestWriter, parse_response};
 use kedge_types::{Cas, Durability, DurabilityLevel, Status, SystemClock, VbId};
@@ -20,17 +27,11 @@ use crate::client_addresses::ClientAddresses;
 use crate::commands::StatTimings;
 use crate::dcp::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
-use crate::inbox::{FrontEnds, Inbox, Message};
+use crate::inbox::{FrontEnds, Message};
 use crate::limits::Limits;
-use crate::login::PasswordChecks;
-use crate::pools::TaskPools;
-use crate::pools::tests::FEW_THREADS;
-use crate::registry::{BucketRegistry, RegistrySetup};
-use crate::replication::Replicator;
 use crate::request_memory::RequestMemory;
 use crate::server::MemcachedRules;
 use crate::text_exec::RecacheStates;
-use crate::users::Users;
 
 pub(crate) use parked::{item, mutation, read};
 
@@ -62,7 +63,7 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
         )
         .unwrap();
     let clock = Arc::new(SystemClock::new());
-    let pools = Arc::new(TaskPools::start(FEW_THREADS).unwrap());
+    let pools = Arc::new(TaskPools::start(ONE_THREAD_EACH).unwrap());
     let setup = RegistrySetup {
         disk: Arc::new(SimDisk::new(1)),
         data_dir: PathBuf::from("/data"),
@@ -81,7 +82,7 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
     registry.create(config).unwrap().wait_loaded().unwrap();
     let registry = Arc::new(registry);
     Shared {
-        replicator: Arc::new(Replicator::new(&registry, &clock).unwrap()),
+        replication: Arc::new(NoLinks),
         registry,
         users: Arc::new(Users::new(store, Box::new(|_| Ok(())))),
         limits: Limits {
@@ -104,6 +105,17 @@ fn shared(front_ends: &Arc<FrontEnds>) -> Shared {
         newcomers: Arc::default(),
         stat_timings: StatTimings::default(),
     }
+}
+
+/// A node that follows no other.
+struct NoLinks;
+
+impl ReplicationLinks for NoLinks {
+    fn links(&self) -> Vec<LinkStatus> {
+        Vec::new()
+    }
+
+    fn stats(&self, _: &mut dyn FnMut(&str, &str)) {}
 }
 
 /// A turn of the only front-end thread, beginning now.

@@ -2,6 +2,7 @@
 
 use kedge_bucket::{Arithmetic as BucketArithmetic, ConcatMode, Mutated, Outcome as BucketOutcome};
 use kedge_bucket::{Document, Item, Meta, StoreMode as BucketMode};
+use kedge_node::output::Output;
 use kedge_protocol::text::{
     Arithmetic, Delete, Direction, FlushAll, Retrieve, Stats, Store, StoreMode, Touch, Verbosity,
     reply,
@@ -14,7 +15,6 @@ use super::suspend::Step;
 use super::{Exec, Outcome, Target, retrieval, target, write_status};
 use crate::commands::{Asked, Form, answer, memcached_stats, plain_version, tells_end};
 use crate::limits::COPY_VALUE_BYTES_MAX;
-use crate::output::Output;
 use crate::session::{Rights, inflated};
 
 /// Appends `VALUE ...` with the document.

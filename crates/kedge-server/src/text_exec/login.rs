@@ -3,6 +3,7 @@
 
 use kedge_auth::{Mechanism, Step};
 use kedge_bucket::Timing;
+use kedge_node::output::Output;
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::text::limits::{LINE_BYTES_MAX, LOGIN_VALUE_BYTES_MAX};
 use kedge_protocol::text::{Parsed, Store, StoreMode, TextCommand, TextLimits, parse, reply};
@@ -13,7 +14,6 @@ use super::{Outcome, ended, write_status};
 use crate::commands::{auth_file_user, log_in_of_auth_file, submit_login, take_login};
 use crate::inbox::Login;
 use crate::metrics::Metrics;
-use crate::output::Output;
 use crate::session::{Halt, InFlightRequest, ReplyKind, Session, SessionTurn};
 
 const UNAUTHENTICATED: &str = "unauthenticated";

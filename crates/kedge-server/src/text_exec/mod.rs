@@ -14,6 +14,7 @@ mod suspend;
 mod tests;
 
 use kedge_bucket::{Bucket, Meta, Outcome as BucketOutcome, Read, Timing, Write};
+use kedge_node::output::Output;
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::text::{Parsed, TextCommand, TextLimits, parse, reply};
 use kedge_types::{Cas, CollectionId, DocKey, Status, VbId};
@@ -26,7 +27,6 @@ pub(crate) use retrieval::{Retrieval, on_part};
 use suspend::Step;
 pub(crate) use suspend::{Suspended, resume};
 
-use crate::output::Output;
 use crate::session::{Halt, InFlightRequest, ReplyKind, Rights, Session, SessionTurn};
 
 /// What became of a command.

@@ -10,6 +10,7 @@ mod tests;
 use std::collections::VecDeque;
 
 use kedge_bucket::{Completion, Item, Outcome as BucketOutcome, Timing};
+use kedge_node::output::Output;
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::text::{Retrieve, reply};
 use kedge_types::limits::UNORDERED_COMMANDS_MAX;
@@ -18,7 +19,6 @@ use kedge_types::{Cas, Status};
 use super::classic::{is_durable, write_item};
 use super::{Exec, Outcome, ended, target, write_status};
 use crate::commands::document;
-use crate::output::Output;
 use crate::session::{InFlightRequest, ReplyKind, Session, SessionTurn};
 
 /// A retrieval that waits for documents.

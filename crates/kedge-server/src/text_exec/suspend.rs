@@ -6,12 +6,12 @@
 //! in `retrieval`.
 
 use kedge_bucket::{Completion, Mutated};
+use kedge_node::output::Output;
 use kedge_protocol::text::{Parsed, TextCommand, TextLimits, parse};
 use kedge_types::Cas;
 
 use super::{Exec, Outcome, classic, ended, meta, timing_of};
 use crate::commands::{counter, document, meta_of, mutation, status_of};
-use crate::output::Output;
 use crate::session::{Session, SessionTurn};
 
 /// The step of a command that was parked.

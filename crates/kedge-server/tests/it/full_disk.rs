@@ -158,9 +158,9 @@ fn a_log_that_has_no_room_in_the_files_is_kept_until_a_start_finds_some() {
         ..kedge_bucket::BucketChange::default()
     };
     let data_dir = PathBuf::from("/data");
-    let stored = || kedge_server::registry::stored_config(&disk, &data_dir, "default");
+    let stored = || kedge_node::registry::stored_config(&disk, &data_dir, "default");
     let is = stored().unwrap().unwrap();
-    kedge_server::registry::change_stored(&disk, &data_dir, &is, &change).unwrap();
+    kedge_node::registry::change_stored(&disk, &data_dir, &is, &change).unwrap();
     disk.set_capacity(Some(disk.used_bytes()));
     let kedge = Kedge::with(config(false));
     assert_eq!(kedge.client().get("key").value, b"value");

@@ -8,7 +8,7 @@ use kedge_bucket::{BucketChange, BucketConfig, Completion, Completions, Cookie, 
 use kedge_cluster::{ManifestEdit, Ports};
 use kedge_disk::{Disk, Fault, Operation, PosixDisk, SimDisk};
 use kedge_executor::Executor;
-use kedge_server::registry::{BucketRegistry, RegistryError, RegistrySetup, check_name};
+use kedge_node::registry::{BucketRegistry, RegistryError, RegistrySetup, check_name};
 use kedge_types::{ManifestUid, ScopeId, Status, SystemClock};
 
 use crate::client::SDK_FEATURES;

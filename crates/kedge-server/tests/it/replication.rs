@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kedge_bucket::{Bucket, VbRole, VbState};
+use kedge_coordinator::replication::{Identity, ReplicationSource};
+use kedge_node::coordination::{LinkStatus, PeerAddress, ReplicationLinks as _, StreamPhase};
 use kedge_protocol::binary::Opcode;
-use kedge_server::replication::{Identity, LinkStatus, Peer, Source, StreamPhase};
 use kedge_types::{DurabilityLevel, Seqno, Status, VbId};
 use kedge_vbucket::{NodeName, Topology};
 
@@ -58,8 +59,8 @@ pub(crate) fn make_replica(kedge: &Kedge) {
     }
 }
 
-pub(crate) fn peer(name: &str, kedge: &Kedge) -> Peer {
-    Peer {
+pub(crate) fn peer(name: &str, kedge: &Kedge) -> PeerAddress {
+    PeerAddress {
         name: name.to_owned(),
         host: "127.0.0.1".to_owned(),
         port: kedge.server().kv_addr().port(),
@@ -67,7 +68,7 @@ pub(crate) fn peer(name: &str, kedge: &Kedge) -> Peer {
 }
 
 /// Lets all vBuckets of a node follow those of another.
-pub(crate) fn follow(kedge: &Kedge, node: &str, peer: Peer) {
+pub(crate) fn follow(kedge: &Kedge, node: &str, peer: PeerAddress) {
     let replicator = kedge.server().replicator();
     replicator.set_identity(Identity {
         node: node.to_owned(),
@@ -76,7 +77,7 @@ pub(crate) fn follow(kedge: &Kedge, node: &str, peer: Peer) {
     });
     let vbuckets = all().collect();
     let takeovers = BTreeSet::new();
-    let source = Source {
+    let source = ReplicationSource {
         peer,
         vbuckets,
         takeovers,
@@ -104,7 +105,7 @@ impl Pair {
     }
 
     fn status(&self) -> Vec<LinkStatus> {
-        self.replica.server().replicator().status()
+        self.replica.server().replicator().links()
     }
 
     /// Cuts the connection off: another takes its name.
@@ -223,7 +224,7 @@ fn a_replica_that_was_away_gets_what_it_missed() {
     pair.apply_down();
     let replicator = pair.replica.server().replicator();
     replicator.set_plan("default", Vec::new());
-    until("it is gone", || replicator.status().is_empty());
+    until("it is gone", || replicator.links().is_empty());
     for number in 0..100 {
         client.set(&format!("k{number}"), b"2").ok();
     }
@@ -268,7 +269,7 @@ fn a_peer_that_is_not_there_is_tried_again() {
     make_replica(&replica);
     let active = Kedge::start();
     activate(&active, &["n_0", "n_1"]);
-    let nobody = Peer {
+    let nobody = PeerAddress {
         name: "n_0".to_owned(),
         host: "127.0.0.1".to_owned(),
         port: 1,
@@ -277,11 +278,11 @@ fn a_peer_that_is_not_there_is_tried_again() {
     let replicator = replica.server().replicator();
     until("it failed", || {
         replicator
-            .status()
+            .links()
             .first()
             .is_some_and(|link| link.last_error.is_some())
     });
-    assert!(!replicator.status()[0].connected);
+    assert!(!replicator.links()[0].connected);
     // The plan names another one.
     follow(&replica, "n_1", peer("n_0", &active));
     let pair = Pair { active, replica };

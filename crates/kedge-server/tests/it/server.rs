@@ -9,7 +9,7 @@ use kedge_auth::Roles;
 use kedge_bucket::{BucketConfig, Recovery};
 use kedge_disk::{Disk, PosixDisk, SimDisk};
 use kedge_executor::{Config, Threads};
-use kedge_server::users::Users;
+use kedge_node::users::Users;
 use kedge_server::{Limits, MemcachedConfig, MemcachedRules, Server, ServerConfig, Services};
 use kedge_types::SystemClock;
 use tempfile::TempDir;

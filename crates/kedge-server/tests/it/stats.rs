@@ -82,7 +82,7 @@ fn groups_and_what_they_hold() {
         ("failovers 1", vec!["vb_1:num_entries", "vb_1:0:id"]),
         (
             "config",
-            vec!["ep_vbuckets", "ep_quota_bytes", "ep_compaction_pace"],
+            vec!["ep_vbuckets", "ep_quota_bytes", "ep_compaction_throttle"],
         ),
         ("memory", vec!["mem_used", "ep_max_size"]),
         ("dcp", vec!["ep_dcp_count"]),

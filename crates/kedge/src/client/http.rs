@@ -1,9 +1,9 @@
 //! Management over HTTP, as our tools use it.
 
+use kedge_node::http_client::{HttpClient as Transport, HttpError, HttpReply};
 use serde_json::Value;
 
 use super::error::ClientError;
-use kedge_server::client::{HttpClient as Transport, HttpError, HttpReply};
 
 /// Where management is, and who asks.
 #[derive(Clone, Debug)]

@@ -9,5 +9,5 @@ pub use connection::{Connection, Document, Login, Reply, Stored};
 pub use error::ClientError;
 pub(crate) use error::status_text;
 pub use http::{HttpClient, encode};
-pub use kedge_server::client::HttpReply;
+pub use kedge_node::http_client::HttpReply;
 pub use topology::Topology;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kedge_auth::{Privilege, RESERVED_PREFIX, Roles};
-use kedge_server::users::Users;
+use kedge_node::users::Users;
 
 use super::ServeError;
 use crate::settings::{DEFAULT_PASSWORD, Effective, Settings};

@@ -6,7 +6,7 @@ use kedge_bucket::{
     BucketChange, BucketConfig, CompactionChange, CompactionConfig, MemoryChange, MemoryConfig,
 };
 use kedge_disk::Disk;
-use kedge_server::registry::{RegistryError, change_stored, stored_config};
+use kedge_node::registry::{RegistryError, change_stored, stored_config};
 
 use crate::settings::{Effective, Settings};
 

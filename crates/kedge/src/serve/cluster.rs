@@ -5,8 +5,8 @@ use std::path::Path;
 
 use kedge_auth::Roles;
 use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterFile};
-use kedge_server::cluster::ClusterSetup;
-use kedge_server::users::Users;
+use kedge_coordinator::cluster::ClusterSetup;
+use kedge_node::users::Users;
 
 use super::ServeError;
 use super::administrator::now_s;

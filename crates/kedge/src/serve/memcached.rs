@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kedge_auth::AuthFile;
-use kedge_server::users::Users;
+use kedge_node::users::Users;
 use kedge_server::{MemcachedConfig, MemcachedRules};
 
 use super::{ServeError, administrator};

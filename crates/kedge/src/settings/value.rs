@@ -10,7 +10,7 @@ use kedge_bucket::{
     WarmupBehavior,
 };
 use kedge_executor::Threads;
-use kedge_server::pools::{THREADS_KIND, parse_threads, threads_text};
+use kedge_node::pools::{THREADS_KIND, parse_threads, threads_text};
 
 /// A kind of value.
 pub(crate) trait Value: Sized {

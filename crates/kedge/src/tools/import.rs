@@ -6,7 +6,7 @@ use std::sync::Arc;
 use clap::Args;
 use kedge_bucket::{BucketConfig, Import, VbState};
 use kedge_disk::{Disk, DiskError, PosixDisk};
-use kedge_server::registry::{self, RegistryError};
+use kedge_node::registry::{self, RegistryError};
 
 use super::table::table;
 use crate::output;

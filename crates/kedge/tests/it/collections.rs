@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kedge::client::HttpClient;
-use kedge_server::client::HttpClient as Transport;
+use kedge_node::http_client::HttpClient as Transport;
 use serde_json::Value;
 
 use crate::cluster::Cluster;

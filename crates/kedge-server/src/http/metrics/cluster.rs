@@ -39,7 +39,7 @@ impl ClusterSample {
     /// `None` of a node that runs alone.
     pub(super) fn take(state: &HttpState) -> Option<Self> {
         let node = state.parts.node.as_ref()?;
-        let about = node.about();
+        let report = node.report();
         let rev = |revision: Option<kedge_cluster::Revision>| revision.map_or(0, |it| it.rev);
         let map = node.map();
         let of_bucket = |map: &kedge_cluster::ClusterMap, bucket: &kedge_cluster::MapBucket| {
@@ -55,7 +55,7 @@ impl ClusterSample {
         });
         Some(Self {
             buckets: buckets.collect(),
-            revisions: revisions(rev(about.revision), rev(about.applied)),
+            revisions: revisions(rev(report.revision), rev(report.applied)),
             nodes: node.others(),
         })
     }

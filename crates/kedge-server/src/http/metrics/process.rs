@@ -1,11 +1,11 @@
 //! The process and its build, for Prometheus, under the names that its client libraries give them.
 
+use kedge_node::machine;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::info::Info;
 
 use super::{encode_value, metric_type};
-use crate::machine;
 
 /// A metric, whether it only grows, what to say of it, and its value, if the system tells.
 type Figure = (&'static str, bool, &'static str, Option<f64>);

@@ -2,11 +2,11 @@
 
 use kedge_bucket::TimingSnapshot;
 use kedge_executor::{KindInfo, PoolInfo};
+use kedge_node::pools::{TaskPools, snapshot};
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 
 use super::{encode_histogram, encode_value, metric_type};
-use crate::pools::{TaskPools, snapshot};
 
 /// A metric with one value for each pool or kind: its name, whether it only grows, what to say of it, and its value.
 type Row<T> = (&'static str, bool, &'static str, fn(&T) -> u64);

@@ -199,7 +199,7 @@ fn a_bucket_that_loads_is_not_healthy_yet() {
     );
     let mut facts = parts.buckets.get("default").unwrap();
     facts.loading = true;
-    let checks = crate::login::PasswordChecks::start(&server.pools).unwrap();
+    let checks = kedge_node::password_checks::PasswordChecks::start(&server.pools).unwrap();
     let checks = std::sync::Arc::new(checks);
     let state = crate::http::HttpState::new(parts, checks);
     let cluster = server.registry.cluster().snapshot();

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use kedge_bucket::{Timing, TimingUnit};
+use kedge_coordinator::replication::Replicator;
+use kedge_node::coordination::ReplicationLinks as _;
 use kedge_types::SystemClock;
 
 use super::Server;
 use crate::dcp::DcpConnections;
 use crate::http::metrics;
 use crate::inbox::FrontEnds;
-use crate::replication::Replicator;
 
 #[test]
 fn statistics() {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use kedge_auth::{Roles, UserStore};
 use kedge_cluster::CLUSTER_USER;
+use kedge_node::password_checks::CheckTurn;
 use kedge_types::limits::{
     MGMT_CONNECTIONS_MAX, MGMT_KEPT_FOR_ADMINISTRATORS, MGMT_KEPT_FOR_NODES,
     MGMT_UNAUTHENTICATED_MAX, MGMT_UNAUTHENTICATED_PER_ADDRESS_MAX, PASSWORD_CHECKS_PER_USER_MAX,
@@ -16,7 +17,6 @@ use socket2::{Domain, Socket, Type};
 use super::client::Client;
 use super::{HEADER_TIMEOUT, Server};
 use crate::http::serve::Times;
-use crate::login::CheckTurn;
 
 const NODE_SECRET: &str = "the-secret-of-the-cluster";
 

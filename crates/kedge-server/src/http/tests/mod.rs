@@ -25,15 +25,15 @@ use kedge_bucket::{BucketConfig, Completion, Completions, Cookie, Recovery};
 use kedge_cluster::Ports;
 use kedge_disk::PosixDisk;
 use kedge_executor::Executor;
+use kedge_node::password_checks::PasswordChecks;
+use kedge_node::pools::ONE_THREAD_EACH;
+use kedge_node::pools::TaskPools;
+use kedge_node::registry::{BucketRegistry, RegistrySetup};
+use kedge_node::users::Users;
 use kedge_types::SystemClock;
 
 use super::serve::{Times, start_with};
 use super::{AllowedHosts, HEADER_TIMEOUT, HttpHandle, HttpParts, HttpState};
-use crate::login::PasswordChecks;
-use crate::pools::TaskPools;
-use crate::pools::tests::FEW_THREADS;
-use crate::registry::{BucketRegistry, RegistrySetup};
-use crate::users::Users;
 use client::{Client, Reply};
 
 const VBUCKETS: u16 = 4;
@@ -84,7 +84,7 @@ impl Server {
         let dir = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let pools = Arc::new(TaskPools::start(FEW_THREADS).unwrap());
+        let pools = Arc::new(TaskPools::start(ONE_THREAD_EACH).unwrap());
         let setup = RegistrySetup {
             disk: Arc::new(PosixDisk),
             data_dir: dir.path().to_owned(),

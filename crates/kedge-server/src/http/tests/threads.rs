@@ -42,7 +42,8 @@ fn threads_are_shown_and_changed() {
     // Tasks go on, with more and with fewer threads.
     let bucket = server.registry.get("default").unwrap();
     for count in [1, 128, 2] {
-        let form = Pool::ALL.map(|pool| format!("{}={count}", crate::pools::setting_name(pool)));
+        let form =
+            Pool::ALL.map(|pool| format!("{}={count}", kedge_node::pools::setting_name(pool)));
         assert_eq!(server.post(PATH, &form.join("&")).status, 200);
         assert!(
             Pool::ALL

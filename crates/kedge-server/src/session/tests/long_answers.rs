@@ -4,10 +4,10 @@
 //! the front-end thread did nothing else for 23 seconds, and each such request of a client that did not read took
 //! hundreds of megabytes of output.
 
+use kedge_node::output::Output;
 use kedge_types::{Collection, CollectionId, Manifest, ManifestUid};
 
 use super::*;
-use crate::output::Output;
 
 const COLLECTIONS: u32 = 600;
 /// More than a step makes: 32 collections of ten lines.

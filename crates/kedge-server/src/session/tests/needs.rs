@@ -240,8 +240,8 @@ fn attributes_of_the_system_need_a_right_of_their_own() {
 /// Logins over the KV port, and what is refused afterwards, stand in the audit log; what is granted does not.
 #[test]
 fn the_audit_log_has_logins_and_denials() {
-    use crate::audit::{Audit, AuditConfig};
     use kedge_disk::{Disk, read_file};
+    use kedge_node::audit::{Audit, AuditConfig};
 
     let disk = SimDisk::new(1);
     disk.create_dir_all(std::path::Path::new("/audit")).unwrap();

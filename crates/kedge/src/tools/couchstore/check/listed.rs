@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use kedge_bucket::{DIRECT_FILE, LOG_DIR, ListedFiles, ListedSegments, log_catalog};
 use kedge_disk::{DiskError, Operation};
-use kedge_server::registry::is_remainder;
-use kedge_server::state_files::{FILES_LIST, listed};
+use kedge_node::registry::is_remainder;
+use kedge_node::state_files::{FILES_LIST, listed};
 
 use super::super::FileError;
 use super::names::{self, Named};

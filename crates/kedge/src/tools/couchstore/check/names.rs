@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use kedge_disk::{DiskError, Operation};
-use kedge_server::registry::buckets_dir;
+use kedge_node::registry::buckets_dir;
 
 use super::super::FileError;
 

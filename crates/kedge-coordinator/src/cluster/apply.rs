@@ -1,0 +1,388 @@
+//! Makes this node's buckets and vBuckets what the map says.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kedge_bucket::{Bucket, BucketChange, BucketConfig, NodeName, Topology, VbRole};
+use kedge_cluster::{Chain, ClusterMap, MapBucket, NodePositions, Position, Revision};
+use kedge_node::coordination::PeerAddress;
+use kedge_node::registry::RegistryError;
+use kedge_types::VbId;
+use serde_json::Value;
+
+use super::ClusterNode;
+use super::reconciler::{Reconciler, ReportedPositions};
+use crate::replication::ReplicationSource;
+
+/// How soon what is waited for is looked at again: a bucket that loads, a vBucket that catches up.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// What is known of a bucket of the map.
+struct Known {
+    reconciler: Reconciler,
+    /// What the replicator was told last.
+    plan: Vec<ReplicationSource>,
+    /// Its identity and its settings in the map that was followed last.
+    uuid: String,
+    settings: Value,
+}
+
+/// What was made of the map so far.
+#[derive(Default)]
+struct Done {
+    buckets: BTreeMap<String, Known>,
+    /// Whether a map was followed to its end before: a bucket that a later one names is a new one.
+    has_begun: bool,
+    followed: Option<Revision>,
+    /// Why buckets could not be made, as it was told last.
+    refused: BTreeMap<String, String>,
+}
+
+/// Follows the map until the server stops.
+pub(super) fn run(node: &ClusterNode) {
+    let mut done = Done::default();
+    let mut waits = false;
+    while !node.is_stopping() {
+        {
+            let mut current = node.current.lock();
+            if !current.poked && (waits || node.fenced().is_some()) {
+                node.wake.wait_for(&mut current, PAUSE);
+            } else if !current.poked {
+                node.wake.wait(&mut current);
+            }
+            current.poked = false;
+        }
+        node.give_up_moves(done.has_begun);
+        let unsaid = node.finish_moves();
+        waits = match node.map() {
+            Some(map) => follow(node, &map, &mut done) || unsaid,
+            None => {
+                node.begin_cluster();
+                false
+            }
+        };
+    }
+}
+
+/// Does what can be done for the map now. True when something has to be waited for.
+fn follow(node: &ClusterNode, map: &Arc<ClusterMap>, done: &mut Done) -> bool {
+    let mut waits = false;
+    let mut ask = BTreeSet::new();
+    let mut is_complete = true;
+    for bucket in &map.buckets {
+        let ensured = ensure(node, bucket, done).and_then(|opened| {
+            let registry = &node.registry;
+            registry.follow_manifest(&bucket.name, &bucket.manifest)?;
+            Ok(opened)
+        });
+        let opened = match ensured {
+            Ok(opened) => {
+                done.refused.remove(&bucket.name);
+                opened
+            }
+            Err(error) => {
+                // It is tried again and again: once is enough to say so.
+                let why = error.to_string();
+                if done.refused.get(&bucket.name) != Some(&why) {
+                    tracing::error!(bucket = bucket.name, %error, "cannot make a bucket of the cluster");
+                    done.refused.insert(bucket.name.clone(), why);
+                }
+                (is_complete, waits) = (false, true);
+                continue;
+            }
+        };
+        if opened.is_loading() {
+            waits = true;
+            continue;
+        }
+        let Some(known) = done.buckets.get_mut(&bucket.name) else {
+            continue;
+        };
+        waits |= assign(node, map, bucket, &opened, known, &mut ask);
+    }
+    if !is_complete {
+        return true;
+    }
+    for peer in ask
+        .iter()
+        .filter_map(|peer| node.peers[usize::from(*peer)].as_ref())
+    {
+        peer.want_positions_once();
+    }
+    if done.followed != Some(map.revision) {
+        node.registry.cluster().adopt(map, &node.file, node.me);
+        drop_others(node, map, done);
+        if node
+            .fenced()
+            .is_some_and(|it| map.nodes[usize::from(it)].failed)
+        {
+            // Nobody follows it by this map.
+            node.lift_fence();
+        }
+        done.followed = Some(map.revision);
+    }
+    done.has_begun = true;
+    if !waits {
+        for peer in node.peers.iter().flatten() {
+            // What they told is of no use later.
+            peer.forget_positions();
+        }
+        node.announce(map.revision);
+    }
+    waits
+}
+
+/// The bucket, made or changed as the map says.
+fn ensure(
+    node: &ClusterNode,
+    bucket: &MapBucket,
+    done: &mut Done,
+) -> Result<Arc<Bucket>, RegistryError> {
+    let registry = &node.registry;
+    let config: BucketConfig = serde_json::from_value(bucket.settings.clone())
+        .map_err(|error| RegistryError::BadSetting(format!("its settings: {error}")))?;
+    let there = registry.get(&bucket.name);
+    if let Some(there) = there {
+        if there.config().uuid == config.uuid {
+            let known = done.buckets.get_mut(&bucket.name);
+            match known.filter(|known| known.uuid == config.uuid) {
+                Some(known) if known.settings == bucket.settings => {}
+                Some(known) => {
+                    registry.update(&bucket.name, &BucketChange::to(&config))?;
+                    known.settings = bucket.settings.clone();
+                }
+                None => know(bucket, &config, false, done),
+            }
+            return Ok(there);
+        }
+        // Another one of the same name was made while this node was away.
+        registry.drop_bucket(&bucket.name)?;
+    }
+    tracing::info!(bucket = bucket.name, "makes a bucket of the cluster");
+    know(bucket, &config, done.has_begun, done);
+    registry.create(config)
+}
+
+fn know(bucket: &MapBucket, config: &BucketConfig, is_new: bool, done: &mut Done) {
+    let known = Known {
+        reconciler: Reconciler::new(is_new),
+        plan: Vec::new(),
+        uuid: config.uuid.clone(),
+        settings: bucket.settings.clone(),
+    };
+    done.buckets.insert(bucket.name.clone(), known);
+}
+
+/// Who has to acknowledge the SyncWrites of a vBucket; `None` when it has no active.
+fn topology(map: &ClusterMap, chain: &Chain, second: Option<&Chain>) -> Option<Topology> {
+    let names = |chain: &Chain| {
+        let names = map.topology(chain);
+        names.map(|name| name.and_then(NodeName::new)).collect()
+    };
+    let chains = [chain].into_iter().chain(second);
+    Topology::new(chains.map(names).collect()).ok()
+}
+
+/// Gives the vBuckets of a bucket their states. True when some have to wait.
+fn assign(
+    node: &ClusterNode,
+    map: &ClusterMap,
+    bucket: &MapBucket,
+    opened: &Arc<Bucket>,
+    known: &mut Known,
+    ask: &mut BTreeSet<u16>,
+) -> bool {
+    let Known {
+        reconciler, plan, ..
+    } = known;
+    let own = match positions(opened) {
+        Ok(own) => own,
+        // It ends; the server does too.
+        Err(_) => return true,
+    };
+    let none: Vec<Option<Position>> = Vec::new();
+    let status: Vec<(u16, NodePositions)> = node
+        .peers
+        .iter()
+        .flatten()
+        .filter_map(|peer| Some((peer.number, peer.status.lock().positions.clone()?)))
+        .collect();
+    let told: ReportedPositions<'_> = status
+        .iter()
+        .map(|(number, buckets)| (*number, &**buckets.get(&bucket.name).unwrap_or(&none)))
+        .collect();
+    let step = reconciler.step(bucket, node.me, &told, &own);
+    ask.extend(step.ask);
+    if !step.assign.is_empty() {
+        // Of one that was failed over the copies stay, for the day on which it is back.
+        let is_member = !map.nodes[usize::from(node.me)].failed;
+        let gone = step.assign.iter().filter(|it| {
+            let has_some = own[usize::from(it.vb)].as_ref();
+            is_member && it.is_gone && has_some.is_some_and(|has| has.high_seqno > 0)
+        });
+        let gone: Vec<VbId> = gone.map(|it| VbId(it.vb)).collect();
+        let roles: Vec<(VbId, VbRole)> = step
+            .assign
+            .into_iter()
+            .map(|it| {
+                let role = VbRole {
+                    topology: topology(map, &it.chain, it.second.as_ref()),
+                    unless_dead: it.unless_dead,
+                    ..it.state.into()
+                };
+                (VbId(it.vb), role)
+            })
+            .collect();
+        match opened.assign(&roles) {
+            Ok(refused) if refused.is_empty() => {}
+            Ok(refused) => tracing::error!(
+                bucket = bucket.name,
+                vbuckets = refused.len(),
+                "vBuckets are quarantined and cannot do their part in the cluster"
+            ),
+            Err(status) => {
+                tracing::error!(
+                    bucket = bucket.name,
+                    status = status.name(),
+                    "the states of vBuckets are not durable"
+                );
+                return true;
+            }
+        }
+        for vb in gone {
+            let deleted = opened.begin_delete_vbucket(vb, |_| ());
+            if let Err(status) = deleted {
+                let (bucket, status) = (&bucket.name, status.name());
+                tracing::error!(bucket, vbucket = %vb, status, "a copy that went stays");
+            }
+        }
+    }
+    node.replicate(&bucket.name, reconciler, plan);
+    step.waiting > 0
+}
+
+/// How far the vBuckets of a bucket are here, by number.
+pub(super) fn positions(bucket: &Bucket) -> Result<Vec<Option<Position>>, kedge_types::Status> {
+    let mut positions = vec![None; usize::from(bucket.vbuckets())];
+    for position in bucket.positions()? {
+        positions[position.vb.index()] = Some(Position {
+            high_seqno: position.high_seqno.get(),
+            persisted_seqno: position.persisted_seqno.get(),
+            high_prepared: position.high_prepared.get(),
+            consistent: position.consistent,
+            history: position
+                .failover
+                .iter()
+                .map(|(uuid, seqno)| (uuid.get(), seqno.get()))
+                .collect(),
+        });
+    }
+    Ok(positions)
+}
+
+/// Drops the buckets that the map does not have.
+fn drop_others(node: &ClusterNode, map: &ClusterMap, done: &mut Done) {
+    for bucket in node.registry.list() {
+        let name = bucket.name();
+        if map.bucket(name).is_some() {
+            continue;
+        }
+        tracing::info!(bucket = name, "drops a bucket that the cluster dropped");
+        done.buckets.remove(name);
+        node.replicator.set_plan(name, Vec::new());
+        if let Err(error) = node.registry.drop_bucket(name) {
+            tracing::error!(bucket = name, %error, "cannot drop a bucket");
+        }
+    }
+}
+
+impl ClusterNode {
+    /// Makes the first map of a new cluster: the first node of the file does, once all others said that they have none.
+    fn begin_cluster(&self) {
+        let has_none = |peer: &super::Peer| {
+            let status = peer.status.lock();
+            let about = status.about.as_ref();
+            about.is_some_and(|(about, _)| about.revision.is_none())
+        };
+        if self.me != 0 || !self.peers.iter().flatten().all(has_none) {
+            return;
+        }
+        let mut map = ClusterMap::new(&self.file, self.me, random);
+        if let Some(config) = &self.create {
+            let mut config = config.clone();
+            config.replicas = self.file.replicas;
+            let settings = serde_json::to_value(&config).unwrap_or_default();
+            let (name, vbuckets) = (config.name.clone(), config.vbuckets);
+            if let Err(error) = map.add_bucket(&name, settings, vbuckets, config.replicas) {
+                tracing::error!(%error, "cannot make the first bucket");
+            }
+        }
+        tracing::info!("all nodes are new: a cluster begins");
+        if let Err(error) = self.adopt(map) {
+            tracing::error!(%error, "cannot begin a cluster");
+        }
+        for peer in self.peers.iter().flatten() {
+            peer.poke();
+        }
+    }
+
+    /// Has the bucket's vBuckets follow those of other nodes.
+    fn replicate(&self, bucket: &str, reconciler: &Reconciler, plan: &mut Vec<ReplicationSource>) {
+        let takeovers = reconciler.takeovers();
+        let source = |(number, vbuckets): (u16, Vec<u16>)| {
+            let taken = vbuckets.iter().filter(|vb| takeovers.contains(vb));
+            let entry = self.file.nodes.get(usize::from(number))?;
+            Some(ReplicationSource {
+                peer: PeerAddress {
+                    name: entry.name.clone(),
+                    host: entry.host.clone(),
+                    port: entry.kv_port,
+                },
+                takeovers: taken.copied().map(VbId).collect(),
+                vbuckets: vbuckets.into_iter().map(VbId).collect(),
+            })
+        };
+        let mut sources = reconciler.sources();
+        if let Some(fenced) = self.fenced() {
+            sources.remove(&fenced);
+        }
+        let next: Vec<ReplicationSource> = sources.into_iter().filter_map(source).collect();
+        if *plan != next {
+            self.replicator.set_plan(bucket, next.clone());
+            *plan = next;
+        }
+    }
+
+    /// Tells all who wait that this node is what the map says.
+    fn announce(&self, revision: Revision) {
+        let is_news = self.applied.send_if_modified(|applied| {
+            let newer = *applied != Some(revision);
+            *applied = Some(revision);
+            newer
+        });
+        if !is_news {
+            return;
+        }
+        tracing::info!(rev = revision.rev, "is what the cluster map says");
+        let due = {
+            let mut current = self.current.lock();
+            let listeners = std::mem::take(&mut current.listeners);
+            let (due, later) = listeners
+                .into_iter()
+                .partition(|(when, _)| *when <= revision);
+            current.listeners = later;
+            due
+        };
+        let due: Vec<(Revision, super::Listener)> = due;
+        for (_, tell) in due {
+            tell();
+        }
+    }
+}
+
+fn random() -> [u8; 16] {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).expect("the system has random bytes");
+    bytes
+}

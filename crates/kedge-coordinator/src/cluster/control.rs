@@ -1,0 +1,132 @@
+//! The cluster as management sees it.
+
+use std::sync::Arc;
+
+use kedge_bucket::{BucketChange, BucketConfig};
+use kedge_cluster::{ClusterError, ClusterMap, ManifestEdit, NodePositions, Revision};
+use kedge_node::coordination::{AppliedChange, ChangeError, ClusterControl, NodeReport};
+use kedge_types::ManifestUid;
+use serde_json::Value;
+use tokio::sync::watch;
+
+use super::ClusterNode;
+
+impl ClusterControl for ClusterNode {
+    fn map(&self) -> Option<Arc<ClusterMap>> {
+        Self::map(self)
+    }
+
+    fn applied(&self) -> watch::Receiver<Option<Revision>> {
+        Self::applied(self)
+    }
+
+    fn report(&self) -> NodeReport {
+        Self::report(self)
+    }
+
+    fn replicas(&self) -> u8 {
+        Self::replicas(self)
+    }
+
+    fn others(&self) -> Vec<(String, bool)> {
+        Self::others(self)
+    }
+
+    fn is_reached(&self, node: u16) -> bool {
+        Self::is_reached(self, node)
+    }
+
+    fn is_uuid_reached(&self, uuid: &str) -> bool {
+        Self::is_uuid_reached(self, uuid)
+    }
+
+    fn figures(&self) -> Value {
+        Self::figures(self)
+    }
+
+    fn status(&self) -> Option<Value> {
+        Self::status(self)
+    }
+
+    fn ask(&self, uuid: &str, path: &str) -> Result<Value, String> {
+        Self::ask(self, uuid, path)
+    }
+
+    fn adopt(&self, map: ClusterMap) -> Result<bool, ClusterError> {
+        Self::adopt(self, map)
+    }
+
+    fn positions(&self) -> Result<NodePositions, String> {
+        Self::positions(self)
+    }
+
+    fn fence(&self, node: u16) -> Result<(), String> {
+        Self::fence(self, node)
+    }
+
+    fn lift_fence(&self) {
+        Self::lift_fence(self);
+    }
+
+    fn fail_over(&self, name: &str, force: bool) -> Result<AppliedChange, ChangeError> {
+        Self::fail_over(self, name, force)
+    }
+
+    fn recover(&self, name: &str) -> Result<AppliedChange, ChangeError> {
+        Self::recover(self, name)
+    }
+
+    fn move_vbucket(&self, bucket: &str, vb: u16, to: &str) -> Result<AppliedChange, ChangeError> {
+        Self::move_vbucket(self, bucket, vb, to)
+    }
+
+    fn balance(&self) -> Result<AppliedChange, ChangeError> {
+        Self::balance(self)
+    }
+
+    fn create_bucket(&self, config: &BucketConfig) -> Result<AppliedChange, ChangeError> {
+        Self::create_bucket(self, config)
+    }
+
+    fn update_bucket(
+        &self,
+        name: &str,
+        change: &BucketChange,
+    ) -> Result<AppliedChange, ChangeError> {
+        Self::update_bucket(self, name, change)
+    }
+
+    fn drop_bucket(&self, name: &str) -> Result<AppliedChange, ChangeError> {
+        Self::drop_bucket(self, name)
+    }
+
+    fn edit_manifest(
+        &self,
+        name: &str,
+        edit: &ManifestEdit,
+    ) -> Result<(AppliedChange, ManifestUid), ChangeError> {
+        Self::edit_manifest(self, name, edit)
+    }
+
+    fn give_to_all(&self) -> Result<Vec<String>, ChangeError> {
+        Self::give_to_all(self)
+    }
+
+    fn rename(&self, name: &str) -> Result<AppliedChange, ChangeError> {
+        Self::rename(self, name)
+    }
+
+    fn repeat(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &[u8],
+    ) -> Result<(), ChangeError> {
+        Self::repeat(self, method, path, content_type, body)
+    }
+
+    fn require_all(&self, map: &ClusterMap) -> Result<(), ChangeError> {
+        Self::require_all(self, map)
+    }
+}

@@ -1,0 +1,143 @@
+//! vBuckets that move from one node to another, both of which run.
+//!
+//! Whoever is asked makes a map that names the moves. Each node takes over what is to move to it, and makes the map in which
+//! that has moved.
+//!
+//! Invariants:
+//! * A vBucket is active here only by a map that this node follows; one that was taken over is not before that.
+//! * Nothing is moved here while a node is about to be failed over: whoever does so decides by what the copies were before.
+
+use std::time::{Duration, Instant};
+
+use kedge_cluster::{ClusterMap, plan_balance, plan_move};
+use kedge_node::coordination::{AppliedChange, ChangeError};
+use kedge_types::VbId;
+
+use super::ClusterNode;
+
+/// How long whoever asked for moves waits for them. They go on afterwards.
+const MOVES_WITHIN: Duration = Duration::from_secs(60);
+
+impl ClusterNode {
+    /// Moves a vBucket to a node that has a replica of it.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    pub(super) fn move_vbucket(
+        &self,
+        bucket: &str,
+        vb: u16,
+        to: &str,
+    ) -> Result<AppliedChange, ChangeError> {
+        self.begin_moves(|map| Ok(Some(plan_move(map, self.me, bucket, vb, to)?)))
+    }
+
+    /// Gives all nodes the vBuckets back that they would have as the active in a new bucket.
+    ///
+    /// # Errors
+    /// [`ChangeError`].
+    pub(super) fn balance(&self) -> Result<AppliedChange, ChangeError> {
+        self.begin_moves(|map| {
+            let next = plan_balance(map, self.me);
+            let waits_for = map.cannot_lead_yet();
+            if next.is_some() || waits_for.is_empty() {
+                return Ok(next);
+            }
+            let names: Vec<&str> = waits_for.iter().map(|node| map.name(*node)).collect();
+            let names = names.join(", ");
+            let why = format!("nothing can move before these nodes have caught up: {names}");
+            Err(ChangeError::Refused(why))
+        })
+    }
+
+    fn begin_moves(
+        &self,
+        plan: impl FnOnce(&ClusterMap) -> Result<Option<ClusterMap>, ChangeError>,
+    ) -> Result<AppliedChange, ChangeError> {
+        let began = Instant::now();
+        let one_at_a_time = self.changing.lock();
+        let map = self.map().ok_or(ChangeError::NotBegun)?;
+        let Some(next) = plan(&map)? else {
+            return Ok(AppliedChange::nothing(map.revision));
+        };
+        self.require_all(&map)?;
+        let moves = moves_of(&next);
+        tracing::info!(vbuckets = moves.len(), "moves vBuckets");
+        let applied = self.publish(next)?;
+        // The cluster may change meanwhile.
+        drop(one_at_a_time);
+        let moving = self.wait_moved(&moves, began + MOVES_WITHIN);
+        Ok(AppliedChange {
+            moved: moves.len() - moving,
+            moving,
+            took: began.elapsed(),
+            ..applied
+        })
+    }
+
+    /// Waits until none of these moves is to be made any more. Returns how many are when the time is up.
+    fn wait_moved(&self, moves: &[(String, u16, u16)], deadline: Instant) -> usize {
+        let mut current = self.current.lock();
+        loop {
+            let left = current.map.as_deref().map(moves_of).unwrap_or_default();
+            let moving = moves.iter().filter(|it| left.contains(it)).count();
+            let is_over = moving == 0 || self.is_stopping();
+            if is_over || self.wake.wait_until(&mut current, deadline).timed_out() {
+                return moving;
+            }
+        }
+    }
+
+    /// A vBucket was taken over.
+    pub(super) fn took_over(&self, bucket: &str, vb: VbId) {
+        self.taken.lock().push((bucket.to_owned(), vb.get()));
+        self.poke();
+    }
+
+    /// Makes the map in which what was taken over has moved here. True when that has to wait.
+    pub(super) fn finish_moves(&self) -> bool {
+        let taken = std::mem::take(&mut *self.taken.lock());
+        if taken.is_empty() {
+            return false;
+        }
+        let is_done = self.fenced().is_none() && self.amend(|map| map.with_taken(self.me, &taken));
+        if !is_done {
+            self.taken.lock().extend(taken);
+        }
+        !is_done
+    }
+
+    /// A node that has started anew hands nothing over: it may have lost what the other end has taken already.
+    pub(super) fn give_up_moves(&self, has_begun: bool) {
+        if !has_begun {
+            // When it cannot be saved, nothing that follows can.
+            self.amend(|map| map.without_moves_from(self.me));
+        }
+    }
+
+    /// Follows a map that is made of the one that is followed, if there is anything to change. False when it cannot be.
+    fn amend(&self, change: impl FnOnce(&ClusterMap) -> Option<ClusterMap>) -> bool {
+        {
+            let mut current = self.current.lock();
+            let Some(next) = current.map.as_deref().and_then(change) else {
+                return true;
+            };
+            if let Err(error) = self.follow_map(&mut current, next) {
+                tracing::error!(%error, "cannot change the cluster map");
+                return false;
+            }
+        }
+        self.told_of_map(true);
+        true
+    }
+}
+
+/// (bucket, vBucket, node) of all moves.
+fn moves_of(map: &ClusterMap) -> Vec<(String, u16, u16)> {
+    let of_bucket = |bucket: &kedge_cluster::MapBucket| {
+        let moves = bucket.moves.iter();
+        let moves = moves.map(|(vb, to)| (bucket.name.clone(), *vb, *to));
+        moves.collect::<Vec<_>>()
+    };
+    map.buckets.iter().flat_map(of_bucket).collect()
+}

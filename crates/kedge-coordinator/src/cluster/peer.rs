@@ -1,0 +1,314 @@
+//! Another node, as this one hears of it.
+
+use std::sync::Weak;
+use std::time::{Duration, Instant};
+
+use kedge_cluster::{ClusterError, ClusterMap, NodePositions};
+use kedge_node::coordination::NodeReport;
+use kedge_node::http_client::{HttpClient, HttpError, HttpReply};
+use parking_lot::{Condvar, Mutex};
+
+use super::{ANSWER_HOLDS, ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
+
+/// How long the positions of all vBuckets, or a map, may take to come.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How soon a node that is still loading is asked for its positions again.
+const LOADING_PAUSE: Duration = Duration::from_millis(50);
+
+/// The last known status of another node.
+#[derive(Debug, Default)]
+pub(super) struct PeerStatus {
+    /// What it said last, and when; `None` when it did not answer when it was asked last.
+    pub(super) about: Option<(NodeReport, Instant)>,
+    /// How far its copies are; `None` when it was not asked since they were last wanted.
+    pub(super) positions: Option<NodePositions>,
+    /// Whether they are wanted.
+    wants_positions: bool,
+    poked: bool,
+    /// Why it cannot be talked to, to say it once.
+    trouble: String,
+}
+
+impl PeerStatus {
+    /// Returns whether it answered when it was asked last, and not too long before `now`: one that hangs while it is asked has not
+    /// answered yet.
+    fn is_reached(&self, now: Instant) -> bool {
+        let answered = self.about.as_ref().map(|(_, at)| *at);
+        answered.is_some_and(|at| now.saturating_duration_since(at) <= ANSWER_HOLDS)
+    }
+}
+
+/// Another node.
+pub(super) struct Peer {
+    pub(super) number: u16,
+    pub(super) name: String,
+    client: HttpClient,
+    pub(super) status: Mutex<PeerStatus>,
+    wake: Condvar,
+}
+
+/// Why a node did not answer as it should.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum PeerError {
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    #[error("it answered {0}: {1}")]
+    Refused(u16, String),
+    #[error("what it sent cannot be read: {0}")]
+    Malformed(#[from] serde_json::Error),
+    #[error("its map: {0}")]
+    Map(#[from] ClusterError),
+    #[error("it is node \"{0}\"")]
+    Other(String),
+}
+
+impl Peer {
+    pub(super) fn new(number: u16, name: &str, client: HttpClient) -> Self {
+        Self {
+            number,
+            name: name.to_owned(),
+            client,
+            status: Mutex::default(),
+            wake: Condvar::new(),
+        }
+    }
+
+    /// Asks it at once.
+    pub(super) fn poke(&self) {
+        self.status.lock().poked = true;
+        self.wake.notify_all();
+    }
+
+    /// Has its positions asked for, unless they are already.
+    pub(super) fn want_positions_once(&self) {
+        let mut status = self.status.lock();
+        if !status.wants_positions {
+            status.wants_positions = true;
+            status.poked = true;
+            self.wake.notify_all();
+        }
+    }
+
+    /// Forgets what is known of its positions.
+    pub(super) fn forget_positions(&self) {
+        self.status.lock().positions = None;
+    }
+
+    /// Whether it answered when it was last asked.
+    pub(super) fn is_up(&self) -> bool {
+        self.status.lock().about.is_some()
+    }
+
+    /// Returns whether it can be reached, as far as is known now.
+    pub(super) fn is_reached(&self) -> bool {
+        self.status.lock().is_reached(Instant::now())
+    }
+
+    /// Notes that it has just answered in the middle of something longer.
+    fn is_heard(&self) {
+        if let Some((_, at)) = &mut self.status.lock().about {
+            *at = Instant::now();
+        }
+    }
+
+    fn request(
+        &self,
+        method: &str,
+        path: &str,
+        body: &[u8],
+        within: Duration,
+    ) -> Result<HttpReply, PeerError> {
+        let client = self.client.within(within);
+        let reply = client.send(method, path, "application/json", body)?;
+        if reply.is_success() {
+            return Ok(reply);
+        }
+        let words = String::from_utf8_lossy(&reply.body).trim().to_owned();
+        Err(PeerError::Refused(reply.code, words))
+    }
+
+    /// What it says of itself.
+    pub(super) fn about(&self, within: Duration) -> Result<NodeReport, PeerError> {
+        let reply = self.request("GET", "/kedge/cluster/node", &[], within)?;
+        let about: NodeReport = serde_json::from_slice(&reply.body)?;
+        if about.node == self.name {
+            Ok(about)
+        } else {
+            Err(PeerError::Other(about.node))
+        }
+    }
+
+    /// The map that it follows.
+    fn map(&self) -> Result<ClusterMap, PeerError> {
+        let reply = self.request("GET", "/kedge/cluster/map", &[], TRANSFER_TIMEOUT)?;
+        Ok(ClusterMap::from_json(&reply.body)?)
+    }
+
+    /// How far its copies are.
+    pub(super) fn positions(&self) -> Result<NodePositions, PeerError> {
+        let path = "/kedge/cluster/positions";
+        let reply = self.request("GET", path, &[], TRANSFER_TIMEOUT)?;
+        Ok(serde_json::from_slice(&reply.body)?)
+    }
+
+    /// Has it follow a node no more, for the moment, and say how far its copies are then.
+    pub(super) fn fence(&self, node: &str) -> Result<NodePositions, PeerError> {
+        let path = format!("/kedge/cluster/fence?node={node}");
+        let reply = self.request("POST", &path, &[], TRANSFER_TIMEOUT)?;
+        Ok(serde_json::from_slice(&reply.body)?)
+    }
+
+    /// Has it follow all nodes again.
+    pub(super) fn lift_fence(&self) -> Result<(), PeerError> {
+        let path = "/kedge/cluster/fence";
+        self.request("DELETE", path, &[], ASK_TIMEOUT).map(drop)
+    }
+
+    /// A document of figures about it.
+    pub(super) fn figures(&self) -> Result<serde_json::Value, PeerError> {
+        let reply = self.request("GET", "/kedge/cluster/figures", &[], ASK_TIMEOUT)?;
+        Ok(serde_json::from_slice(&reply.body)?)
+    }
+
+    /// A document of its management.
+    pub(super) fn document(&self, path: &str) -> Result<serde_json::Value, PeerError> {
+        let reply = self.request("GET", path, &[], ASK_TIMEOUT)?;
+        Ok(serde_json::from_slice(&reply.body)?)
+    }
+
+    /// Gives it a map. It answers when it follows that one or a newer one, or `wait` is over.
+    pub(super) fn give(&self, map: &ClusterMap, wait: Duration) -> Result<NodeReport, PeerError> {
+        let path = format!("/kedge/cluster/map?wait_ms={}", wait.as_millis());
+        let reply = self.request("PUT", &path, &map.to_json(), wait + ASK_TIMEOUT)?;
+        Ok(serde_json::from_slice(&reply.body)?)
+    }
+
+    /// Has it do what this node was asked to do.
+    pub(super) fn repeat(
+        &self,
+        method: &str,
+        path: &str,
+        content_type: &str,
+        body: &[u8],
+    ) -> Result<(), PeerError> {
+        let client = self.client.within(TRANSFER_TIMEOUT);
+        let reply = client.send(method, path, content_type, body)?;
+        if reply.is_success() {
+            return Ok(());
+        }
+        let words = String::from_utf8_lossy(&reply.body).trim().to_owned();
+        Err(PeerError::Refused(reply.code, words))
+    }
+
+    /// Notes what came of asking.
+    fn note(&self, asked: Result<NodeReport, PeerError>) {
+        let mut status = self.status.lock();
+        let trouble = match asked {
+            Ok(about) => {
+                if status.about.is_none() {
+                    tracing::info!(node = self.name, "another node answers");
+                }
+                status.about = Some((about, Instant::now()));
+                String::new()
+            }
+            Err(error) => {
+                status.about = None;
+                error.to_string()
+            }
+        };
+        if !trouble.is_empty() && trouble != status.trouble {
+            tracing::warn!(
+                node = self.name,
+                why = trouble,
+                "another node does not answer"
+            );
+        }
+        status.trouble = trouble;
+    }
+}
+
+/// Talks to one node until the server ends.
+pub(super) fn run(node: &Weak<ClusterNode>, number: u16) {
+    while let Some(node) = ClusterNode::alive(node) {
+        let Some(peer) = &node.peers[usize::from(number)] else {
+            return;
+        };
+        let was_up = peer.is_up();
+        let asked = exchange(&node, peer);
+        let news = asked.is_ok() != was_up;
+        peer.note(asked);
+        if news {
+            node.poke();
+        }
+        let mut status = peer.status.lock();
+        if !status.poked {
+            let pause = if status.wants_positions && status.about.is_some() {
+                LOADING_PAUSE
+            } else {
+                ASK_INTERVAL
+            };
+            peer.wake.wait_for(&mut status, pause);
+        }
+        status.poked = false;
+    }
+}
+
+/// Asks a node how it is, and evens out maps: the newer one goes to who has the older.
+fn exchange(node: &ClusterNode, peer: &Peer) -> Result<NodeReport, PeerError> {
+    let mut about = peer.about(ASK_TIMEOUT)?;
+    peer.is_heard();
+    if about.revision < node.revision()
+        && let Some(map) = node.map()
+    {
+        about = peer.give(&map, Duration::ZERO)?;
+    }
+    // It may have made a newer one of what it was given.
+    if about.revision > node.revision() {
+        node.adopt(peer.map()?)?;
+        peer.is_heard();
+    }
+    // What a node has by another map says nothing.
+    let is_of_map = about.revision == node.revision();
+    let wants_positions = is_of_map && peer.status.lock().wants_positions;
+    // One that loads has none yet, and is asked again.
+    if wants_positions && let Ok(positions) = peer.positions() {
+        let mut status = peer.status.lock();
+        status.positions = Some(positions);
+        status.wants_positions = false;
+        drop(status);
+        node.poke();
+    }
+    Ok(about)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const _: () = assert!(ANSWER_HOLDS.as_millis() < 2_000);
+    // One that answers in time is never taken for one that is gone.
+    const _: () =
+        assert!(ASK_INTERVAL.as_millis() + ASK_TIMEOUT.as_millis() < ANSWER_HOLDS.as_millis());
+
+    #[test]
+    fn a_node_that_is_gone_is_known_to_be_within_two_seconds() {
+        let answered = Instant::now();
+        let about = NodeReport {
+            node: "n_1".to_owned(),
+            revision: None,
+            applied: None,
+        };
+        let mut status = PeerStatus {
+            about: Some((about, answered)),
+            ..PeerStatus::default()
+        };
+        for (after_ms, is_reached) in [(0, true), (1_500, true), (1_801, false), (2_000, false)] {
+            let now = answered + Duration::from_millis(after_ms);
+            assert_eq!(status.is_reached(now), is_reached, "{after_ms} ms");
+        }
+        // Refused, or no answer in time: that is known at once.
+        status.about = None;
+        assert!(!status.is_reached(answered));
+    }
+}

@@ -1,0 +1,107 @@
+//! Gives buckets as many replicas as their settings ask for, and nodes that are back their places of the chains, while clients
+//! go on.
+//!
+//! The first node that was not failed over does, on a thread of its own; the steps are those of
+//! [`kedge_cluster::plan_replicas`] and [`CatchUp`]. Another node that follows it in that goes on from the map.
+
+use std::collections::BTreeMap;
+use std::sync::Weak;
+use std::time::Duration;
+
+use kedge_cluster::{CatchUp, ClusterMap, MapBucket, NodePositions, plan_replicas};
+use kedge_node::coordination::ChangeError;
+
+use super::{ASK_INTERVAL, ASK_TIMEOUT, ClusterNode};
+
+/// How soon copies that are made are looked at again.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Works until the server ends.
+pub(super) fn run(node: &Weak<ClusterNode>) {
+    let mut catch_up = None;
+    let mut trouble = String::new();
+    while let Some(node) = ClusterNode::alive(node) {
+        let result = node.tend_replicas(&mut catch_up);
+        let why = result.as_ref().err().map(ToString::to_string);
+        let why = why.unwrap_or_default();
+        if !why.is_empty() && why != trouble {
+            tracing::warn!(why, "copies cannot be made, or count, yet");
+        }
+        trouble = why;
+        let has_more = !matches!(result, Ok(false));
+        let pause = if has_more { PAUSE } else { ASK_INTERVAL };
+        // Another map, or the stop, ends it early.
+        node.wake.wait_for(&mut node.current.lock(), pause);
+    }
+}
+
+impl ClusterNode {
+    /// Does what can be done now. True when there is more to do.
+    fn tend_replicas(&self, catch_up: &mut Option<CatchUp>) -> Result<bool, ChangeError> {
+        let is_mine = |map: &ClusterMap| map.members().next() == Some(self.me);
+        let Some(map) = self.map().filter(|map| is_mine(map)) else {
+            *catch_up = None;
+            return Ok(false);
+        };
+        if *self.applied.borrow() != Some(map.revision) {
+            return Ok(true);
+        }
+        // Who joins does not have to wait for a change that cannot begin.
+        if map.buckets.iter().any(MapBucket::is_unfinished) {
+            let is_known = |copies: &mut CatchUp| copies.revision() == map.revision;
+            let known = catch_up.take_if(is_known);
+            let copies = catch_up.insert(known.unwrap_or_else(|| CatchUp::begin(&map)));
+            // What the actives have now, they have by this map.
+            copies.note(&self.positions_by(&map));
+            self.change_map(|map| copies.plan(map, self.me))?;
+        } else {
+            *catch_up = None;
+        }
+        let has_begun = self.change_map(|map| plan_replicas(map, self.me))?;
+        Ok(has_begun || catch_up.is_some())
+    }
+
+    /// Publishes a map, if there is one to be made. All nodes have to be there where a number of replicas changes. False when
+    /// there is none.
+    fn change_map(
+        &self,
+        plan: impl FnOnce(&ClusterMap) -> Option<ClusterMap>,
+    ) -> Result<bool, ChangeError> {
+        let _one_at_a_time = self.changing.lock();
+        let map = self.map().ok_or(ChangeError::NotBegun)?;
+        let Some(next) = plan(&map) else {
+            return Ok(false);
+        };
+        let both = || map.buckets.iter().zip(&next.buckets);
+        if both().any(|(before, after)| before.next != after.next) {
+            self.require_all(&map)?;
+        }
+        for (_, bucket) in both().filter(|(before, after)| before != after) {
+            let counts = bucket.next.as_ref().map(|next| next.counts);
+            tracing::info!(
+                bucket = bucket.name,
+                replicas = bucket.replicas(),
+                wanted = bucket.wanted_replicas(next.nodes.len()),
+                counts,
+                joining = bucket.joining.len(),
+                "copies are made, or count"
+            );
+        }
+        self.publish(next)?;
+        Ok(true)
+    }
+
+    /// How far the copies of all nodes are that are what the map says, and tell.
+    fn positions_by(&self, map: &ClusterMap) -> BTreeMap<u16, NodePositions> {
+        let told = self.each(map, |peer| {
+            let about = peer.about(ASK_TIMEOUT).ok()?;
+            let positions = (about.applied == Some(map.revision)).then(|| peer.positions());
+            positions?.ok()
+        });
+        let own = self.positions().ok().map(|own| (self.me, own));
+        let told = told.into_iter();
+        told.filter_map(|(node, positions)| Some((node, positions?)))
+            .chain(own)
+            .collect()
+    }
+}

@@ -1,0 +1,276 @@
+//! What people are told of the cluster: nodes, states of vBuckets, how far replicas are behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use kedge_bucket::{Bucket, VbState};
+use kedge_cluster::{ClusterMap, MapBucket, Role};
+use kedge_node::coordination::NodeReport;
+use serde_json::{Map, Value, json};
+
+use super::{ClusterNode, Peer};
+
+/// How long replicas are watched that are behind.
+const LAG_MAX: Duration = Duration::from_secs(1);
+/// How often they are looked at then.
+const LAG_PAUSE: Duration = Duration::from_millis(2);
+
+/// States, in the order of the documents.
+const STATES: [(VbState, &str); 4] = [
+    (VbState::Active, "active"),
+    (VbState::Replica, "replica"),
+    (VbState::Pending, "pending"),
+    (VbState::Dead, "dead"),
+];
+
+/// What one node says of a bucket.
+struct Figures<'a> {
+    states: Option<&'a Map<String, Value>>,
+    seqnos: Vec<Option<u64>>,
+}
+
+impl<'a> Figures<'a> {
+    fn of(node: Option<&'a Value>, bucket: &str) -> Self {
+        let of_bucket = node.and_then(|node| node.get("buckets")?.get(bucket));
+        let seqnos = of_bucket.and_then(|it| it.get("seqnos")?.as_array());
+        Self {
+            states: of_bucket.and_then(|it| it.get("states")?.as_object()),
+            seqnos: seqnos.map_or_else(Vec::new, |all| all.iter().map(Value::as_u64).collect()),
+        }
+    }
+}
+
+impl ClusterNode {
+    /// What this node says of itself to others.
+    pub(super) fn report(&self) -> NodeReport {
+        NodeReport {
+            node: self.name().to_owned(),
+            revision: self.revision(),
+            applied: *self.applied.borrow(),
+        }
+    }
+
+    /// The names of the other nodes, and whether each can be reached.
+    pub(super) fn others(&self) -> Vec<(String, bool)> {
+        let peers = self.peers.iter().flatten();
+        peers
+            .map(|peer| (peer.name.clone(), peer.is_reached()))
+            .collect()
+    }
+
+    /// Returns whether a node can be reached; this one always.
+    pub(super) fn is_reached(&self, node: u16) -> bool {
+        let peer = self.peers.get(usize::from(node)).map(Option::as_ref);
+        peer.is_some_and(|peer| peer.is_none_or(Peer::is_reached))
+    }
+
+    /// The same of the node with this uuid; true when the map does not know it.
+    pub(super) fn is_uuid_reached(&self, uuid: &str) -> bool {
+        let Some(map) = self.map() else {
+            return true;
+        };
+        let found = (0_u16..)
+            .zip(&map.nodes)
+            .find(|(_, node)| node.uuid == uuid);
+        found.is_none_or(|(node, _)| self.is_reached(node))
+    }
+
+    /// Figures of this node, for the status of the cluster.
+    pub(super) fn figures(&self) -> Value {
+        let buckets = self.registry.list();
+        let buckets: Map<String, Value> = buckets
+            .iter()
+            .map(|bucket| (bucket.name().to_owned(), bucket_figures(bucket)))
+            .collect();
+        json!({ "about": self.report(), "buckets": buckets })
+    }
+
+    /// A document of management of the node with that uuid, which is another one.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) fn ask(&self, uuid: &str, path: &str) -> Result<Value, String> {
+        let map = self.map().ok_or("the cluster has no map yet")?;
+        let mut nodes = map.nodes.iter().zip(&self.peers);
+        let peer = nodes.find_map(|(node, peer)| peer.as_ref().filter(|_| node.uuid == uuid));
+        let peer = peer.ok_or("it is no other node of the cluster")?;
+        peer.document(path).map_err(|error| error.to_string())
+    }
+
+    /// The whole cluster, as this node sees it. Other nodes are asked, and may take a second.
+    pub(super) fn status(&self) -> Option<Value> {
+        let map = self.map()?;
+        let mut figures: BTreeMap<u16, Value> = BTreeMap::from([(self.me, self.figures())]);
+        let mut everyone = ClusterMap::clone(&map);
+        for node in &mut everyone.nodes {
+            node.failed = false;
+        }
+        let told = self.each(&everyone, |peer| peer.figures().ok());
+        let asked = Instant::now();
+        figures.extend(
+            told.into_iter()
+                .filter_map(|(node, told)| Some((node, told?))),
+        );
+        let lags = self.measure_lags(&map, &figures, asked);
+        // One that is slow to count is there all the same.
+        let is_up = |node: u16| figures.contains_key(&node) || self.is_reached(node);
+        let nodes = (0_u16..).zip(&map.nodes).zip(&self.file.nodes);
+        let nodes = nodes.map(|((number, node), entry)| {
+            let about = figures.get(&number).and_then(|told| told.get("about"));
+            json!({
+                "name": node.name,
+                "uuid": node.uuid,
+                "host": entry.host,
+                "kvPort": entry.kv_port,
+                "mgmtPort": entry.mgmt_port,
+                "thisNode": number == self.me,
+                "failedOver": node.failed,
+                "up": is_up(number),
+                "revision": about.and_then(|about| about.get("revision")),
+                "applied": about.and_then(|about| about.get("applied")),
+            })
+        });
+        Some(json!({
+            "name": map.cluster_name,
+            "uuid": map.cluster_uuid,
+            "revision": map.revision,
+            "nodes": nodes.collect::<Vec<_>>(),
+            "buckets": map
+                .buckets
+                .iter()
+                .map(|bucket| bucket_status(&map, bucket, &figures, &lags, &is_up))
+                .collect::<Vec<_>>(),
+        }))
+    }
+}
+
+impl ClusterNode {
+    /// How long the replicas of each node take to have what their actives had at `asked`; `None` when that is longer
+    /// than [`LAG_MAX`].
+    fn measure_lags(
+        &self,
+        map: &ClusterMap,
+        figures: &BTreeMap<u16, Value>,
+        asked: Instant,
+    ) -> BTreeMap<u16, Option<Duration>> {
+        let is_behind = |node: u16, now: &Value| {
+            let lag_of = |bucket: &MapBucket| {
+                let mut told = told_of(map, bucket, figures);
+                told.insert(node, Figures::of(Some(now), &bucket.name));
+                lag(bucket, node, &told)
+            };
+            map.buckets.iter().any(|bucket| lag_of(bucket) > 0)
+        };
+        let mut lags = BTreeMap::new();
+        let mut behind = BTreeSet::new();
+        for (node, figures) in figures {
+            if is_behind(*node, figures) {
+                behind.insert(*node);
+                lags.insert(*node, None);
+            } else {
+                lags.insert(*node, Some(Duration::ZERO));
+            }
+        }
+        while !behind.is_empty() && asked.elapsed() < LAG_MAX {
+            std::thread::sleep(LAG_PAUSE);
+            behind.retain(|node| {
+                let now = match &self.peers[usize::from(*node)] {
+                    None => Some(self.figures()),
+                    Some(peer) => peer.figures().ok(),
+                };
+                // One that has gone meanwhile has no lag that could be told.
+                let still = now.is_some_and(|now| is_behind(*node, &now));
+                if !still {
+                    lags.insert(*node, Some(asked.elapsed()));
+                }
+                still
+            });
+        }
+        lags
+    }
+}
+
+/// What each node says of a bucket.
+fn told_of<'a>(
+    map: &ClusterMap,
+    bucket: &MapBucket,
+    figures: &'a BTreeMap<u16, Value>,
+) -> BTreeMap<u16, Figures<'a>> {
+    let numbers = (0_u16..).zip(&map.nodes);
+    numbers
+        .map(|(number, _)| (number, Figures::of(figures.get(&number), &bucket.name)))
+        .collect()
+}
+
+fn bucket_figures(bucket: &Bucket) -> Value {
+    let Ok(positions) = bucket.positions() else {
+        return json!({ "loading": bucket.is_loading() });
+    };
+    let mut seqnos = vec![Value::Null; usize::from(bucket.vbuckets())];
+    for position in &positions {
+        seqnos[position.vb.index()] = position.high_seqno.get().into();
+    }
+    let count = |state| positions.iter().filter(|it| it.state == state).count();
+    let states: Map<String, Value> = STATES
+        .iter()
+        .map(|(state, name)| ((*name).to_owned(), count(*state).into()))
+        .collect();
+    json!({ "states": states, "seqnos": seqnos })
+}
+
+fn bucket_status(
+    map: &ClusterMap,
+    bucket: &MapBucket,
+    figures: &BTreeMap<u16, Value>,
+    lags: &BTreeMap<u16, Option<Duration>>,
+    is_up: &dyn Fn(u16) -> bool,
+) -> Value {
+    let shortfall = bucket.shortfall(is_up);
+    let told = told_of(map, bucket, figures);
+    let nodes = (0_u16..).zip(&map.nodes).map(|(number, node)| {
+        let mut document = json!({ "node": node.name });
+        if let Some(states) = told[&number].states {
+            for (state, count) in states {
+                document[state] = count.clone();
+            }
+            document["lagItems"] = lag(bucket, number, &told).into();
+            let lag = lags.get(&number).copied().flatten();
+            document["lagSeconds"] = lag.map(|lag| lag.as_secs_f64()).into();
+        }
+        document["catchingUp"] = catching_up(bucket, number).into();
+        document
+    });
+    json!({
+        "name": bucket.name,
+        "vbuckets": bucket.chains.len(),
+        "replicas": bucket.replicas(),
+        "wantedReplicas": bucket.wanted_replicas(map.nodes.len()),
+        "withoutActive": shortfall.without_active,
+        "missingCopies": shortfall.missing_copies,
+        "moving": bucket.moves.len(),
+        "nodes": nodes.collect::<Vec<_>>(),
+    })
+}
+
+/// vBuckets that a node follows, and whose chains do not name it yet.
+fn catching_up(bucket: &MapBucket, node: u16) -> usize {
+    let chains = (0_u16..).zip(&bucket.chains);
+    let follows = |vb: u16| matches!(bucket.role(vb, node), Role::Replica { .. });
+    let these = chains.filter(|(vb, chain)| !chain.contains(node) && follows(*vb));
+    these.count()
+}
+
+/// Items that the replicas of a node do not have and their actives do, also replicas that are to be. Both are asked one
+/// after the other, so writes in between count too.
+fn lag(bucket: &MapBucket, node: u16, told: &BTreeMap<u16, Figures<'_>>) -> u64 {
+    let behind = |vb: u16| {
+        let Role::Replica { active } = bucket.role(vb, node) else {
+            return None;
+        };
+        let vb = usize::from(vb);
+        let high = (*told.get(&active?)?.seqnos.get(vb)?)?;
+        let mine = told[&node].seqnos.get(vb).copied().flatten().unwrap_or(0);
+        Some(high.saturating_sub(mine))
+    };
+    (0_u16..).take(bucket.chains.len()).filter_map(behind).sum()
+}

@@ -1,0 +1,155 @@
+//! The map that a node follows, kept in its data directory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kedge_cluster::{ClusterError, ClusterMap};
+use kedge_disk::{Disk, read_file, replace_file};
+use kedge_node::registry::ALONE_FILE;
+use kedge_node::state_files::{self, StateFileError};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+/// The file in the data directory of a node of a cluster: its name and its map.
+pub const MAP_FILE: &str = "cluster-map.json";
+
+/// What is in the file.
+#[derive(Serialize, Deserialize)]
+struct SavedMap<'a> {
+    node: String,
+    #[serde(borrow)]
+    map: &'a RawValue,
+}
+
+/// Where the map is kept.
+pub(super) struct MapStore {
+    disk: Arc<dyn Disk>,
+    path: PathBuf,
+    /// What a node that runs alone would have left.
+    alone: PathBuf,
+    node: String,
+}
+
+impl MapStore {
+    pub(super) fn new(disk: Arc<dyn Disk>, data_dir: &Path, node: &str) -> Self {
+        Self {
+            disk,
+            path: data_dir.join(MAP_FILE),
+            alone: data_dir.join(ALONE_FILE),
+            node: node.to_owned(),
+        }
+    }
+
+    /// The map that was saved last; `None` in an empty directory.
+    ///
+    /// # Errors
+    /// `File` when the directory is another node's, or of one that ran alone; `Missing`, `Damaged`, `Version`, `Map`; `Save`
+    /// when the file cannot be read.
+    pub(super) fn load(&self) -> Result<Option<ClusterMap>, ClusterError> {
+        let io = |error: kedge_disk::DiskError| ClusterError::Save(Box::new(error));
+        let dir = || self.path.parent().unwrap_or(&self.path).display();
+        if is_there(&*self.disk, &self.alone)? {
+            return Err(ClusterError::File(format!(
+                "{} belongs to a server that ran alone; a node of a cluster begins with an empty directory",
+                dir()
+            )));
+        }
+        if !is_there(&*self.disk, &self.path)? {
+            return Ok(None);
+        }
+        let bytes = read_file(&*self.disk, &self.path).map_err(io)?;
+        let kept: SavedMap<'_> = serde_json::from_slice(&bytes).map_err(ClusterError::Damaged)?;
+        if kept.node != self.node {
+            let (owner, me) = (kept.node, &self.node);
+            return Err(ClusterError::File(format!(
+                "{} belongs to node \"{owner}\", and this is \"{me}\"",
+                dir()
+            )));
+        }
+        ClusterMap::from_json(kept.map.get().as_bytes()).map(Some)
+    }
+
+    /// Saves a map durably, in place of the one before.
+    ///
+    /// # Errors
+    /// `Save`; the old one is still there.
+    pub(super) fn save(&self, map: &ClusterMap) -> Result<(), ClusterError> {
+        let json = String::from_utf8_lossy(&map.to_json()).into_owned();
+        let map = RawValue::from_string(json).map_err(ClusterError::Damaged)?;
+        let kept = SavedMap {
+            node: self.node.clone(),
+            map: &map,
+        };
+        let bytes = serde_json::to_vec(&kept).map_err(ClusterError::Damaged)?;
+        replace_file(&*self.disk, &self.path, &bytes)
+            .map_err(|error| ClusterError::Save(Box::new(error)))?;
+        state_files::saved(&*self.disk, &self.path)
+            .map_err(|error| ClusterError::Save(Box::new(error)))
+    }
+}
+
+/// Returns whether a file of the state is there; one that is missing is an error.
+fn is_there(disk: &dyn Disk, path: &Path) -> Result<bool, ClusterError> {
+    state_files::is_there(disk, path).map_err(|error| match error {
+        StateFileError::Disk(error) => ClusterError::Save(Box::new(error)),
+        other => ClusterError::Missing(other.to_string()),
+    })
+}
+
+/// Checks that a server may run alone in this directory: one of a node of a cluster has copies of vBuckets that others
+/// have written to since.
+///
+/// # Errors
+/// `File` and `Missing`, with what to do.
+pub fn check_alone(disk: &dyn Disk, data_dir: &Path) -> Result<(), ClusterError> {
+    if is_there(disk, &data_dir.join(MAP_FILE))? {
+        return Err(ClusterError::File(format!(
+            "{} belongs to a node of a cluster; give --cluster and --node-id",
+            data_dir.display()
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kedge_cluster::{ClusterFile, NodeEntry};
+    use kedge_disk::SimDisk;
+
+    /// A node whose map got lost began a cluster anew, or took up one that had gone on without it.
+    #[test]
+    fn a_map_that_was_there_is_missed_also_by_a_server_that_is_to_run_alone() {
+        let (disk, data_dir) = (Arc::new(SimDisk::new(1)), Path::new("/data"));
+        disk.create_dir_all(data_dir).unwrap();
+        let node = |name: &str| NodeEntry {
+            name: name.to_owned(),
+            host: "127.0.0.1".to_owned(),
+            kv_port: 1,
+            mgmt_port: 2,
+            external: None,
+        };
+        let file = ClusterFile {
+            name: String::new(),
+            replicas: 0,
+            secret: "0123456789abcdef0123456789abcdef".to_owned(),
+            nodes: vec![node("a")],
+        };
+        let store = MapStore::new(disk.clone(), data_dir, "a");
+        assert!(store.load().unwrap().is_none());
+        store.save(&ClusterMap::new(&file, 0, || [7; 16])).unwrap();
+        assert!(store.load().unwrap().is_some());
+        let path = data_dir.join(MAP_FILE);
+        disk.remove(&path).unwrap();
+        for error in [
+            store.load().map(drop).unwrap_err(),
+            check_alone(&*disk, data_dir).unwrap_err(),
+        ] {
+            assert!(matches!(error, ClusterError::Missing(_)), "{error}");
+            assert!(error.to_string().contains(MAP_FILE), "{error}");
+        }
+        disk.remove(&data_dir.join(state_files::FILES_LIST))
+            .unwrap();
+        assert!(store.load().unwrap().is_none());
+    }
+}

@@ -1,0 +1,217 @@
+//! Getting a connection to a peer: name, socket, features, login, bucket.
+//!
+//! All of this blocks, so each attempt has a thread of its own, which ends with it. There is at most one per link.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use kedge_auth::{ClientSession, ClientStep, Mechanism, random_nonce};
+use kedge_node::coordination::PeerAddress;
+use kedge_protocol::binary::commands::{Hello, SaslStart, SelectBucket};
+use kedge_protocol::binary::{
+    Feature, Features, Opcode, ParseReply, RequestWriter, parse_response,
+};
+use kedge_types::Status;
+
+use super::Identity;
+
+/// Longest time that connecting to one address, or one answer, may take.
+const STEP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Largest answer before the streams begin, in bytes.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// What a replica cannot be without: documents as the active has them.
+const FEATURES: Features = Features::of(&[
+    Feature::TcpNodelay,
+    Feature::MutationSeqno,
+    Feature::Xerror,
+    Feature::SelectBucket,
+    Feature::Snappy,
+    Feature::Json,
+    Feature::SyncReplication,
+    Feature::Collections,
+]);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(crate) enum DialError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("the peer's address cannot be found")]
+    NoAddress,
+    #[error("the peer closed the connection")]
+    Closed,
+    #[error("the peer's answer is none: {0}")]
+    Malformed(String),
+    #[error("the login failed: {0}")]
+    Login(kedge_auth::Error),
+    #[error("the peer answered {opcode} with {status}")]
+    Refused {
+        opcode: &'static str,
+        status: String,
+    },
+    #[error("the peer does not know features that replication needs: it granted {0:?}")]
+    Features(Features),
+}
+
+/// Connects to a peer: logged in, with the bucket selected and all features.
+///
+/// # Errors
+/// The first step that failed.
+pub(crate) fn dial(
+    peer: &PeerAddress,
+    bucket: &str,
+    identity: &Identity,
+) -> Result<TcpStream, DialError> {
+    let mut dialog = Dialog::open(peer)?;
+    dialog.hello(identity)?;
+    dialog.login(identity)?;
+    let name = bucket.as_bytes();
+    dialog
+        .send(|out| SelectBucket { name }.encode(&RequestWriter::new(Opcode::SelectBucket), out))?;
+    dialog.answer(Opcode::SelectBucket)?;
+    dialog.into_stream()
+}
+
+fn connect(peer: &PeerAddress) -> Result<TcpStream, DialError> {
+    let mut last = DialError::NoAddress;
+    for address in (peer.host.as_str(), peer.port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, STEP_TIMEOUT) {
+            Ok(stream) if is_itself(&stream, address) => last = DialError::Closed,
+            Ok(stream) => return Ok(stream),
+            Err(error) => last = error.into(),
+        }
+    }
+    Err(last)
+}
+
+/// A socket that connects to a port of its own machine where nobody listens can meet itself.
+fn is_itself(stream: &TcpStream, address: SocketAddr) -> bool {
+    stream.local_addr().is_ok_and(|local| local == address)
+}
+
+/// Requests and their answers, one at a time.
+struct Dialog {
+    stream: TcpStream,
+    received: Vec<u8>,
+}
+
+/// An answer to go on with.
+struct Answer {
+    status: Status,
+    value: Vec<u8>,
+}
+
+impl Dialog {
+    fn open(peer: &PeerAddress) -> Result<Self, DialError> {
+        let stream = connect(peer)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(STEP_TIMEOUT))?;
+        stream.set_write_timeout(Some(STEP_TIMEOUT))?;
+        Ok(Self {
+            stream,
+            received: Vec::new(),
+        })
+    }
+
+    fn send(&mut self, compose: impl FnOnce(&mut Vec<u8>)) -> Result<(), DialError> {
+        let mut out = Vec::new();
+        compose(&mut out);
+        Ok(self.stream.write_all(&out)?)
+    }
+
+    fn receive(&mut self, opcode: Opcode) -> Result<Answer, DialError> {
+        loop {
+            let consumed = match parse_response(&self.received, ANSWER_BYTES_MAX) {
+                ParseReply::Incomplete { .. } => {
+                    let mut buffer = [0; 4 << 10];
+                    match self.stream.read(&mut buffer)? {
+                        0 => return Err(DialError::Closed),
+                        count => self.received.extend_from_slice(&buffer[..count]),
+                    }
+                    continue;
+                }
+                ParseReply::Fatal(error) => return Err(DialError::Malformed(error.to_string())),
+                // It tells of its cluster map, which is not asked for.
+                ParseReply::ServerRequest { consumed, .. } => consumed,
+                ParseReply::Reply { reply, consumed } => {
+                    if reply.opcode != opcode.wire() {
+                        let what = format!("it is one to opcode {:#04x}", reply.opcode);
+                        return Err(DialError::Malformed(what));
+                    }
+                    let status = reply.status().ok_or_else(|| DialError::Refused {
+                        opcode: opcode.name(),
+                        status: format!("{:#06x}", reply.status_code),
+                    })?;
+                    let value = reply.value.to_vec();
+                    self.received.drain(..consumed);
+                    return Ok(Answer { status, value });
+                }
+            };
+            self.received.drain(..consumed);
+        }
+    }
+
+    fn answer(&mut self, opcode: Opcode) -> Result<Vec<u8>, DialError> {
+        let answer = self.receive(opcode)?;
+        match answer.status {
+            Status::Success | Status::AuthContinue => Ok(answer.value),
+            status => Err(DialError::Refused {
+                opcode: opcode.name(),
+                status: status.name().to_owned(),
+            }),
+        }
+    }
+
+    fn hello(&mut self, identity: &Identity) -> Result<(), DialError> {
+        let agent = format!(
+            "kedge-replication/{} {}",
+            env!("CARGO_PKG_VERSION"),
+            identity.node
+        );
+        let hello = Hello {
+            agent: agent.as_bytes(),
+            features: FEATURES,
+        };
+        self.send(|out| hello.encode(&RequestWriter::new(Opcode::Hello), out))?;
+        let granted = self.answer(Opcode::Hello)?;
+        let granted = Features::parse(&granted)
+            .map_err(|status| DialError::Malformed(status.name().to_owned()))?;
+        if granted.intersection(FEATURES) == FEATURES {
+            Ok(())
+        } else {
+            Err(DialError::Features(granted))
+        }
+    }
+
+    fn login(&mut self, identity: &Identity) -> Result<(), DialError> {
+        let mechanism = Mechanism::ScramSha512;
+        let (user, password) = (&identity.user, &identity.password);
+        let started = ClientSession::start(mechanism, user, password, random_nonce);
+        let (mut session, mut message) = started.map_err(DialError::Login)?;
+        let mut opcode = Opcode::SaslAuth;
+        loop {
+            let start = SaslStart {
+                mechanism: mechanism.name().as_bytes(),
+                message: &message,
+            };
+            self.send(|out| start.encode(&RequestWriter::new(opcode), out))?;
+            let answer = self.answer(opcode)?;
+            match session.step(&answer).map_err(DialError::Login)? {
+                ClientStep::Send(next) => message = next,
+                ClientStep::Done => return Ok(()),
+            }
+            opcode = Opcode::SaslStep;
+        }
+    }
+
+    fn into_stream(self) -> Result<TcpStream, DialError> {
+        if !self.received.is_empty() {
+            let what = format!("{} bytes that nobody asked for", self.received.len());
+            return Err(DialError::Malformed(what));
+        }
+        self.stream.set_nonblocking(true)?;
+        Ok(self.stream)
+    }
+}

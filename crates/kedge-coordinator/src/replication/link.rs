@@ -1,0 +1,273 @@
+//! A connection to a peer for a bucket, and what it is when there is none.
+
+use std::io;
+use std::sync::Arc;
+
+use kedge_bucket::{Bucket, NodeName, VbState};
+use kedge_node::coordination::PeerAddress;
+use kedge_node::output::Output;
+use kedge_protocol::binary::commands::dcp::{ParsePeer, parse_peer};
+use kedge_protocol::binary::{FrameError, HEADER_BYTES};
+use kedge_replication::{Consumer, ConsumerConfig, Disconnect};
+use kedge_types::limits::FRAME_BODY_BYTES_MAX;
+use kedge_types::{Seqno, Status, VbId};
+use mio::net::TcpStream;
+
+use super::Identity;
+use super::backoff::Backoff;
+use super::input::Input;
+use super::status::LinkStatusCell;
+use super::streams::{Back, Streams};
+
+/// Bytes that a peer may send before they are acknowledged.
+const BUFFER_BYTES: u32 = 16 << 20;
+/// Seconds of quiet after which a peer sends a NOOP; after twice as many it counts as gone.
+const NOOP_SECS: u32 = 5;
+/// Bytes that one connection reads in a turn.
+const TURN_BYTES: usize = 1 << 20;
+
+/// Why a connection ended.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub(super) enum Lost {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    #[error("{0}")]
+    Disconnect(#[from] Disconnect),
+    #[error("the peer sent what is no frame: {0}")]
+    Frame(#[from] FrameError),
+    #[error("this node's name cannot be one")]
+    Name,
+}
+
+/// What comes next for a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Nothing until something happens.
+    Wait,
+    /// Another turn.
+    Again,
+}
+
+/// What a link does.
+pub(super) enum Stage {
+    /// It has no connection, and is to get one from this time on, nanoseconds of the monotonic clock.
+    Resting(u64),
+    /// A thread tries to connect: this attempt.
+    Dialing(u64),
+    /// There is a connection.
+    Live(Box<Live>),
+}
+
+/// A connection.
+pub(super) struct Live {
+    pub(super) stream: TcpStream,
+    pub(super) consumer: Consumer,
+    pub(super) out: Output,
+    input: Input,
+    /// The frame at the front of the input has so many bytes, as far as is known.
+    need: usize,
+    /// Bytes to be acknowledged when what came was given to the bucket.
+    unconsumed: usize,
+    readable: bool,
+    writable: bool,
+    /// When it began, nanoseconds of the monotonic clock.
+    pub(super) since_ns: u64,
+}
+
+/// A peer, as far as one bucket goes.
+pub(super) struct Link {
+    pub(super) peer: PeerAddress,
+    /// The bucket's name.
+    pub(super) name: String,
+    /// `None` while there is none of the name.
+    pub(super) bucket: Option<Arc<Bucket>>,
+    pub(super) streams: Streams,
+    pub(super) stage: Stage,
+    pub(super) backoff: Backoff,
+    pub(super) board: LinkStatusCell,
+}
+
+impl Live {
+    /// Opens DCP on a connection that was dialed.
+    pub(super) fn new(
+        stream: std::net::TcpStream,
+        link: &Link,
+        identity: &Identity,
+        now_ns: u64,
+    ) -> Result<Self, Lost> {
+        let node = NodeName::new(&identity.node).ok_or(Lost::Name)?;
+        let config = ConsumerConfig {
+            name: format!(
+                "replication:{}->{}:{}",
+                link.peer.name, identity.node, link.name
+            ),
+            node,
+            buffer_bytes: BUFFER_BYTES,
+            noop_interval_secs: NOOP_SECS,
+            collections: true,
+        };
+        let mut out = Output::default();
+        let consumer = Consumer::open(&config, now_ns, out.buffer());
+        Ok(Self {
+            stream: TcpStream::from_std(stream),
+            consumer,
+            out,
+            input: Input::new(),
+            need: HEADER_BYTES,
+            unconsumed: 0,
+            readable: true,
+            writable: true,
+            since_ns: now_ns,
+        })
+    }
+
+    pub(super) fn on_ready(&mut self, readable: bool, writable: bool) {
+        self.readable |= readable;
+        self.writable |= writable;
+    }
+
+    fn back(&mut self) -> Back<'_> {
+        Back {
+            consumer: &mut self.consumer,
+            out: self.out.buffer(),
+        }
+    }
+
+    /// Sends as much as the socket takes.
+    pub(super) fn send(&mut self) -> Result<(), Lost> {
+        while self.writable && !self.out.is_empty() {
+            match self.out.write_to(&mut self.stream) {
+                Ok(0) => return Err(io::Error::from(io::ErrorKind::WriteZero).into()),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.writable = false,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if self.out.is_empty() {
+            self.out.recycle();
+        }
+        Ok(())
+    }
+
+    /// Reads once. False when there is nothing more now.
+    fn read(&mut self) -> Result<usize, Lost> {
+        match self.input.read(&mut self.stream, self.need) {
+            Ok((count, more)) => {
+                self.readable = more;
+                Ok(count)
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                self.readable = false;
+                Ok(0)
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes the frames of the input apart.
+    fn parse(&mut self, streams: &mut Streams, now_ns: u64) -> Result<(), Lost> {
+        loop {
+            let (frame, consumed) = match parse_peer(self.input.unread(), FRAME_BODY_BYTES_MAX) {
+                ParsePeer::Incomplete { need } => {
+                    self.need = need;
+                    return Ok(());
+                }
+                ParsePeer::Fatal(error) => return Err(error.into()),
+                ParsePeer::Frame { frame, consumed } => (frame, consumed),
+            };
+            let step = self.consumer.on_frame(now_ns, &frame, self.out.buffer())?;
+            self.unconsumed += step.bytes;
+            self.input.consume(consumed);
+            streams.on_event(step.event);
+        }
+    }
+}
+
+impl Link {
+    /// Makes all the progress that is to be made on its connection, if it has one.
+    pub(super) fn serve(&mut self, now_ns: u64) -> Result<Next, Lost> {
+        let (Stage::Live(live), Some(bucket)) = (&mut self.stage, &self.bucket) else {
+            return Ok(Next::Wait);
+        };
+        let mut received = 0;
+        let next = loop {
+            let streams = &mut self.streams;
+            let (consumer, out) = (&mut live.consumer, live.out.buffer());
+            if !streams.flush(bucket, now_ns, consumer, out) {
+                // The peer is not silent: it is not listened to.
+                consumer.not_reading(now_ns);
+                break Next::Wait;
+            }
+            consumer.consumed(now_ns, std::mem::take(&mut live.unconsumed), out);
+            streams.ask(bucket, now_ns, consumer, out);
+            if !live.readable {
+                break Next::Wait;
+            }
+            if received >= TURN_BYTES {
+                break Next::Again;
+            }
+            let count = live.read()?;
+            received += count;
+            live.parse(streams, now_ns)?;
+        };
+        // All that came was read: it says that the peer is there.
+        if next == Next::Wait && live.consumer.next_deadline_ns() <= now_ns {
+            live.consumer.on_time(now_ns, live.out.buffer())?;
+        }
+        live.send()?;
+        if received > 0 {
+            self.board.lock().bytes += received as u64;
+            self.streams.count_bytes(received as u64);
+        }
+        Ok(next)
+    }
+
+    /// The disk has prepares up to here.
+    pub(super) fn acknowledge(&mut self, vb: VbId, prepared: Seqno) {
+        if let Stage::Live(live) = &mut self.stage {
+            let (consumer, out) = (&mut live.consumer, live.out.buffer());
+            self.streams.acknowledge(vb, prepared, consumer, out);
+        }
+    }
+
+    /// A vBucket is what a takeover asked for, or is not. True when all of it was taken over.
+    pub(super) fn state_set(
+        &mut self,
+        vb: VbId,
+        asked: u64,
+        state: VbState,
+        result: Result<(), Status>,
+    ) -> bool {
+        let back = match &mut self.stage {
+            Stage::Live(live) => Some(live.back()),
+            _ => None,
+        };
+        self.streams.on_state_set(vb, asked, state, result, back)
+    }
+
+    /// A vBucket is not to be followed any more.
+    pub(super) fn remove(&mut self, vb: VbId) {
+        let back = match &mut self.stage {
+            Stage::Live(live) => Some(live.back()),
+            _ => None,
+        };
+        self.streams.remove(vb, self.bucket.as_deref(), back);
+    }
+
+    /// When something is to be done, if nothing happens until then; nanoseconds of the monotonic clock.
+    pub(super) fn deadline_ns(&self) -> Option<u64> {
+        match &self.stage {
+            Stage::Resting(at) => Some(*at),
+            Stage::Dialing(_) => None,
+            Stage::Live(live) => {
+                let time = live.consumer.next_deadline_ns();
+                // What the bucket has no room for comes first.
+                let ask = self.streams.next_ns().filter(|_| self.streams.is_idle());
+                Some(ask.map_or(time, |at| at.min(time)))
+            }
+        }
+    }
+}

@@ -1,0 +1,216 @@
+//! vBuckets that follow others: connections to the nodes that have them active.
+//!
+//! One thread, `kedge-repl`, has all these connections, one for each peer and bucket. It takes what comes, gives it to
+//! the bucket, and acknowledges prepares: those that only have to be in memory at once, others as soon as whoever wrote
+//! the log says so, which wakes it once for a batch. When it has nothing else to do it writes the log itself.
+//!
+//! Who follows whom is the plan, which others make ([`Replicator::set_plan`]). A connection that is lost, and a vBucket
+//! whose stream ends, is tried again until the plan says otherwise.
+//!
+//! Invariants:
+//! * A vBucket has one stream at most: one that moves to another peer is closed before the other is asked.
+//! * Bytes are acknowledged to the peer's flow control when what they say was taken.
+//! * Nothing waits on the thread: names are looked up, and logins made, on a thread of their own.
+
+mod backoff;
+mod dial;
+mod input;
+mod link;
+mod plan;
+mod status;
+mod streams;
+mod thread;
+
+pub use plan::{Identity, ReplicationSource};
+
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use kedge_bucket::{ReplicaSink, RolledBack, VbState};
+use kedge_node::coordination::{LinkStatus, ReplicationLinks};
+use kedge_node::inbox::Inbox;
+use kedge_node::registry::BucketRegistry;
+use kedge_types::{Seqno, Status, SystemClock, VbId};
+use mio::{Poll, Waker};
+use parking_lot::Mutex;
+
+use dial::DialError;
+use status::ReplicationStatus;
+use thread::{WAKER, Work};
+
+/// What the thread is told.
+pub(crate) enum LinkMessage {
+    /// This node's name, and how it logs in.
+    Identity(Identity),
+    /// Where the vBuckets of a bucket come from.
+    Plan {
+        bucket: String,
+        sources: Vec<ReplicationSource>,
+    },
+    /// An attempt to connect ended.
+    Dialed {
+        link: u64,
+        attempt: u64,
+        result: Box<Result<std::net::TcpStream, DialError>>,
+    },
+    /// A vBucket went back, or did not.
+    RolledBack {
+        link: u64,
+        vb: VbId,
+        result: Result<RolledBack, Status>,
+    },
+    /// A vBucket is what the takeover under way asked for, or is not; all that came before is on disk.
+    StateSet {
+        link: u64,
+        vb: VbId,
+        asked: u64,
+        state: VbState,
+        result: Result<(), Status>,
+    },
+    /// Who hears of vBuckets that were taken over.
+    Heir(Heir),
+    /// Prepares of a bucket are to be acknowledged.
+    Acknowledge {
+        bucket: u64,
+        vb: VbId,
+        prepared: Seqno,
+    },
+    /// A bucket has room for what it did not take.
+    Room { bucket: u64 },
+    /// End.
+    Stop,
+}
+
+/// Hears of a bucket's vBucket that it was taken over: the peer has given it up, and this node has all of it on disk. It
+/// is called again when nothing comes of it.
+pub(crate) type Heir = Arc<dyn Fn(&str, VbId) + Send + Sync>;
+
+/// Makes vBuckets follow those of other nodes.
+pub struct Replicator {
+    inbox: Arc<Inbox<LinkMessage>>,
+    status_board: Arc<ReplicationStatus>,
+    thread: Mutex<Thread>,
+}
+
+/// The thread, which there is only where something is to be replicated.
+enum Thread {
+    NotNeeded(Box<Work>),
+    Runs(JoinHandle<()>),
+    Ended,
+}
+
+impl std::fmt::Debug for Replicator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Replicator").finish_non_exhaustive()
+    }
+}
+
+impl Replicator {
+    /// Nothing is replicated before there is an identity and a plan; the thread starts with the first of them.
+    ///
+    /// # Errors
+    /// What the system says of the thread's poll.
+    pub fn new(registry: &Arc<BucketRegistry>, clock: &Arc<SystemClock>) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let inbox = Arc::new(Inbox::new(Waker::new(poll.registry(), WAKER)?));
+        let status_board = Arc::new(ReplicationStatus::default());
+        let work = Work::new(
+            poll,
+            inbox.clone(),
+            registry.clone(),
+            clock.clone(),
+            status_board.clone(),
+        );
+        Ok(Self {
+            inbox,
+            status_board,
+            thread: Mutex::new(Thread::NotNeeded(Box::new(work))),
+        })
+    }
+
+    fn tell(&self, told: LinkMessage) {
+        self.inbox.send([told]);
+        let mut thread = self.thread.lock();
+        *thread = match std::mem::replace(&mut *thread, Thread::Ended) {
+            Thread::NotNeeded(work) => {
+                let run = move || kedge_node::abort_on_panic(|| work.run());
+                let named = std::thread::Builder::new().name("kedge-repl".to_owned());
+                match named.spawn(run) {
+                    Ok(runs) => Thread::Runs(runs),
+                    // A node that cannot follow would answer for data that nobody has.
+                    Err(error) => panic!("the thread kedge-repl does not start: {error}"),
+                }
+            }
+            other => other,
+        };
+    }
+
+    /// Says who this node is to its peers. Connections that there are end.
+    pub fn set_identity(&self, identity: Identity) {
+        self.tell(LinkMessage::Identity(identity));
+    }
+
+    /// Says who hears of vBuckets that were taken over.
+    pub(crate) fn set_heir(&self, heir: Heir) {
+        self.tell(LinkMessage::Heir(heir));
+    }
+
+    /// Says where the vBuckets of a bucket come from. What was said of the bucket before holds no more: vBuckets that are
+    /// not in the plan are not followed. Returns at once; [`ReplicationLinks::links`] shows the result.
+    pub fn set_plan(&self, bucket: &str, sources: Vec<ReplicationSource>) {
+        let bucket = bucket.to_owned();
+        self.tell(LinkMessage::Plan { bucket, sources });
+    }
+
+    /// Waits until there is no connection to a peer. `false`: there still is when the time is up.
+    pub(crate) fn wait_gone(&self, peer: &str, patience: Duration) -> bool {
+        self.status_board.wait_gone(peer, patience)
+    }
+
+    /// Ends all connections, and the thread.
+    pub fn stop(&self) {
+        self.inbox.send([LinkMessage::Stop]);
+        let thread = std::mem::replace(&mut *self.thread.lock(), Thread::Ended);
+        if let Thread::Runs(thread) = thread {
+            // A panic ends the process, so there is none to hear of.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl ReplicationLinks for Replicator {
+    fn links(&self) -> Vec<LinkStatus> {
+        self.status_board.read()
+    }
+
+    fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
+        self.status_board.stats(each);
+    }
+}
+
+/// How a bucket reaches the thread.
+struct Sink {
+    bucket: u64,
+    inbox: Arc<Inbox<LinkMessage>>,
+}
+
+impl ReplicaSink for Sink {
+    fn acknowledge(&self, acks: &mut Vec<(VbId, Seqno)>) {
+        let bucket = self.bucket;
+        let told = acks
+            .drain(..)
+            .map(|(vb, prepared)| LinkMessage::Acknowledge {
+                bucket,
+                vb,
+                prepared,
+            });
+        self.inbox.send(told);
+    }
+
+    fn room(&self) {
+        let bucket = self.bucket;
+        self.inbox.send([LinkMessage::Room { bucket }]);
+    }
+}

@@ -1,0 +1,544 @@
+//! What comes for the vBuckets of a link: from a frame's meaning to the bucket.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use kedge_bucket::Received;
+use kedge_bucket::{ApplyError, Bucket, RolledBack, VbState};
+use kedge_node::coordination::{PeerAddress, StreamPhase, StreamStatus};
+use kedge_node::inbox::Inbox;
+use kedge_replication::{Consumer, Event, StreamFlags};
+use kedge_types::{Seqno, Status, VbId};
+
+use super::LinkMessage;
+use super::backoff::Backoff;
+use super::status::{LinkStatusCell, Totals};
+
+/// Changes of a vBucket are given to the bucket when they are so many, at the latest.
+const BATCH_MAX: usize = 512;
+
+/// How far a vBucket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// To be asked for from this time on, nanoseconds of the monotonic clock.
+    Waiting(u64),
+    Asked,
+    Streaming,
+    RollingBack,
+    TakenOver,
+}
+
+struct Stream {
+    /// Whether this node takes it over.
+    takeover: bool,
+    /// Number of the attempt, and who holds on to it.
+    asked: u64,
+    attempt: Arc<()>,
+    phase: Phase,
+    backoff: Backoff,
+    /// It went back since it last followed.
+    went_back: bool,
+}
+
+impl Stream {
+    /// Says whether this attempt goes on.
+    fn still(&self) -> impl Fn() -> bool + Send + 'static {
+        let attempt = Arc::downgrade(&self.attempt);
+        move || attempt.strong_count() > 0
+    }
+}
+
+/// What came and was not given to the bucket yet.
+enum Item {
+    /// Changes of one vBucket, one after the other.
+    Changes(VbId, Vec<Received>),
+    /// Anything else.
+    Event(VbId, Event),
+}
+
+impl Item {
+    fn vb(&self) -> VbId {
+        match self {
+            Self::Changes(vb, _) | Self::Event(vb, _) => *vb,
+        }
+    }
+}
+
+/// The way back to the peer.
+pub(super) struct Back<'l> {
+    pub(super) consumer: &'l mut Consumer,
+    pub(super) out: &'l mut Vec<u8>,
+}
+
+/// The vBuckets of a link.
+pub(super) struct Streams {
+    link: u64,
+    peer: PeerAddress,
+    inbox: Arc<Inbox<LinkMessage>>,
+    board: LinkStatusCell,
+    totals: Arc<Totals>,
+    streams: BTreeMap<VbId, Stream>,
+    /// In the order in which it came.
+    queue: VecDeque<Item>,
+    /// Streams that were asked for.
+    attempts: u64,
+    /// Kept for the next changes.
+    spare: Vec<Received>,
+    /// Changes that the bucket took since that was asked.
+    count: usize,
+    /// No vBucket is to be asked for before this.
+    next_ns: Option<u64>,
+}
+
+impl Streams {
+    pub(super) fn new(
+        link: u64,
+        peer: PeerAddress,
+        inbox: Arc<Inbox<LinkMessage>>,
+        board: LinkStatusCell,
+        totals: Arc<Totals>,
+    ) -> Self {
+        Self {
+            link,
+            peer,
+            inbox,
+            board,
+            totals,
+            streams: BTreeMap::new(),
+            queue: VecDeque::new(),
+            attempts: 0,
+            spare: Vec::new(),
+            count: 0,
+            next_ns: None,
+        }
+    }
+
+    pub(super) fn vbuckets(&self) -> impl Iterator<Item = VbId> {
+        self.streams.keys().copied()
+    }
+
+    pub(super) fn next_ns(&self) -> Option<u64> {
+        self.next_ns
+    }
+
+    pub(super) fn count_bytes(&self, bytes: u64) {
+        Totals::add(&self.totals.bytes, bytes);
+    }
+
+    /// Changes that the bucket took since the last call.
+    pub(super) fn take_count(&mut self) -> usize {
+        std::mem::take(&mut self.count)
+    }
+
+    fn show(&self, vb: VbId, change: impl FnOnce(&mut StreamStatus)) {
+        change(self.board.lock().vbuckets.entry(vb).or_default());
+    }
+
+    fn set(&mut self, vb: VbId, phase: Phase) {
+        let Some(stream) = self.streams.get_mut(&vb) else {
+            return;
+        };
+        stream.phase = phase;
+        let shown = match phase {
+            Phase::Waiting(at) => {
+                self.next_ns = Some(self.next_ns.map_or(at, |next| next.min(at)));
+                StreamPhase::Waiting
+            }
+            Phase::Asked => StreamPhase::Asked,
+            Phase::Streaming => {
+                stream.backoff.reset();
+                stream.went_back = false;
+                StreamPhase::Streaming
+            }
+            Phase::RollingBack => StreamPhase::RollingBack,
+            Phase::TakenOver => StreamPhase::TakenOver,
+        };
+        self.show(vb, |status| status.phase = shown);
+    }
+
+    /// Whether a vBucket is taken over.
+    pub(super) fn takes_over(&self, vb: VbId) -> bool {
+        self.streams.get(&vb).is_some_and(|stream| stream.takeover)
+    }
+
+    /// A vBucket is to be followed, or taken over.
+    pub(super) fn add(&mut self, vb: VbId, takeover: bool, now_ns: u64) {
+        if self.streams.contains_key(&vb) {
+            return;
+        }
+        let stream = Stream {
+            takeover,
+            asked: 0,
+            attempt: Arc::default(),
+            phase: Phase::Waiting(now_ns),
+            backoff: Backoff::default(),
+            went_back: false,
+        };
+        self.streams.insert(vb, stream);
+        self.set(vb, Phase::Waiting(now_ns));
+    }
+
+    /// A vBucket is not to be followed any more.
+    pub(super) fn remove(&mut self, vb: VbId, bucket: Option<&Bucket>, back: Option<Back<'_>>) {
+        if self.streams.remove(&vb).is_none() {
+            return;
+        }
+        self.queue.retain(|item| item.vb() != vb);
+        if let Some(Back { consumer, out }) = back {
+            consumer.close_stream(vb, out);
+        }
+        if let Some(bucket) = bucket {
+            bucket.stream_ends(vb);
+        }
+        self.board.lock().vbuckets.remove(&vb);
+    }
+
+    /// Whether all that came was given to the bucket.
+    pub(super) fn is_idle(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// The connection is gone, and with it every stream.
+    pub(super) fn on_lost(&mut self, bucket: Option<&Bucket>, now_ns: u64) {
+        self.queue.clear();
+        let vbuckets: Vec<VbId> = self.vbuckets().collect();
+        for vb in vbuckets {
+            let phase = self.streams[&vb].phase;
+            if matches!(phase, Phase::Asked | Phase::Streaming) {
+                if let Some(bucket) = bucket {
+                    bucket.stream_ends(vb);
+                }
+                if let Some(stream) = self.streams.get_mut(&vb) {
+                    stream.attempt = Arc::default();
+                }
+                self.set(vb, Phase::Waiting(now_ns));
+            }
+        }
+    }
+
+    /// Asks for the vBuckets whose time has come.
+    pub(super) fn ask(
+        &mut self,
+        bucket: &Bucket,
+        now_ns: u64,
+        consumer: &mut Consumer,
+        out: &mut Vec<u8>,
+    ) {
+        if self.next_ns.is_none_or(|at| at > now_ns) {
+            return;
+        }
+        self.next_ns = None;
+        let mut due = Vec::new();
+        for (vb, stream) in &self.streams {
+            match stream.phase {
+                Phase::Waiting(at) if at <= now_ns => due.push(*vb),
+                Phase::Waiting(at) => {
+                    self.next_ns = Some(self.next_ns.map_or(at, |next| next.min(at)));
+                }
+                _ => {}
+            }
+        }
+        for vb in due {
+            match bucket.resume_point(vb) {
+                Ok(from) => {
+                    // A pending one gets what another copy has more, whatever that is to its node.
+                    let flags = match bucket.vbucket_state(vb) {
+                        _ if self.takes_over(vb) => StreamFlags::TAKEOVER,
+                        Ok(VbState::Pending) => StreamFlags::default(),
+                        _ => StreamFlags::ACTIVE_ONLY,
+                    };
+                    consumer.add_stream(vb, &from, flags, out);
+                    self.set(vb, Phase::Asked);
+                    self.attempts += 1;
+                    if let Some(stream) = self.streams.get_mut(&vb) {
+                        stream.asked = self.attempts;
+                        stream.attempt = Arc::default();
+                    }
+                }
+                Err(status) => self.try_later(vb, now_ns, status.name()),
+            }
+        }
+    }
+
+    fn try_later(&mut self, vb: VbId, now_ns: u64, why: &str) {
+        let Some(stream) = self.streams.get_mut(&vb) else {
+            return;
+        };
+        let at = stream.backoff.after(now_ns);
+        self.set(vb, Phase::Waiting(at));
+        self.show(vb, |status| status.last_error = Some(why.to_owned()));
+    }
+
+    /// A frame's meaning. It is gathered; [`Streams::flush`] acts on it.
+    pub(super) fn on_event(&mut self, event: Event) {
+        let vb = match &event {
+            Event::Nothing => return,
+            Event::Received { vb, .. }
+            | Event::Snapshot { vb, .. }
+            | Event::Begins { vb, .. }
+            | Event::Rollback { vb, .. }
+            | Event::Refused { vb, .. }
+            | Event::SetState { vb, .. }
+            | Event::Ended { vb, .. } => *vb,
+        };
+        let Event::Received { received, .. } = event else {
+            self.queue.push_back(Item::Event(vb, event));
+            return;
+        };
+        match self.queue.back_mut() {
+            Some(Item::Changes(of, changes)) if *of == vb && changes.len() < BATCH_MAX => {
+                changes.push(received);
+            }
+            _ => {
+                let mut changes = std::mem::take(&mut self.spare);
+                changes.push(received);
+                self.queue.push_back(Item::Changes(vb, changes));
+            }
+        }
+    }
+
+    /// Gives what came to the bucket, as far as that has room for it. False when it has none.
+    pub(super) fn flush(
+        &mut self,
+        bucket: &Arc<Bucket>,
+        now_ns: u64,
+        consumer: &mut Consumer,
+        out: &mut Vec<u8>,
+    ) -> bool {
+        let back = &mut Back { consumer, out };
+        while let Some(item) = self.queue.pop_front() {
+            let vb = item.vb();
+            let Some(phase) = self.streams.get(&vb).map(|stream| stream.phase) else {
+                continue;
+            };
+            match item {
+                Item::Event(_, event) => self.act(bucket, now_ns, phase, event, back),
+                Item::Changes(_, changes) if phase == Phase::Streaming => {
+                    if let Some(left) = self.receive(bucket, now_ns, vb, changes, back) {
+                        self.queue.push_front(Item::Changes(vb, left));
+                        return false;
+                    }
+                }
+                Item::Changes(..) => {}
+            }
+        }
+        true
+    }
+
+    fn act(
+        &mut self,
+        bucket: &Arc<Bucket>,
+        now_ns: u64,
+        phase: Phase,
+        event: Event,
+        back: &mut Back<'_>,
+    ) {
+        match event {
+            Event::Nothing | Event::Received { .. } => {}
+            Event::Snapshot { vb, snapshot } if phase == Phase::Streaming => {
+                let end = snapshot.end;
+                match bucket.receive_snapshot(vb, snapshot) {
+                    Ok(()) => self.show(vb, |status| status.announced = end),
+                    Err(why) => self.give_up(bucket, now_ns, vb, why, back),
+                }
+            }
+            Event::Snapshot { .. } => {}
+            Event::Begins { vb, from, failover } => match bucket.stream_begins(vb, &from, failover)
+            {
+                Ok(()) => self.set(vb, Phase::Streaming),
+                Err(why) => self.give_up(bucket, now_ns, vb, why, back),
+            },
+            Event::Rollback { vb, to } => self.roll_back(bucket, vb, to),
+            Event::Refused { vb, status } => {
+                let name = Status::from_wire(status).map(Status::name);
+                let why = name.map_or_else(|| format!("{status:#06x}"), ToOwned::to_owned);
+                tracing::debug!(peer = %self.peer, vbucket = %vb, why, "a stream was refused");
+                self.try_later(vb, now_ns, &why);
+            }
+            Event::SetState { vb, state } => self.begin_state(bucket, vb, state),
+            Event::Ended { vb, .. } if phase == Phase::TakenOver => bucket.stream_ends(vb),
+            Event::Ended { vb, reason } => {
+                bucket.stream_ends(vb);
+                tracing::info!(
+                    bucket = bucket.name(),
+                    peer = %self.peer,
+                    vbucket = %vb,
+                    ?reason,
+                    "a stream ended"
+                );
+                self.try_later(vb, now_ns, &format!("it ended: {reason:?}"));
+            }
+        }
+    }
+
+    /// A step of a takeover. The vBucket is pending in both: it becomes active when the cluster knows, but first all that
+    /// came has to be on disk.
+    fn begin_state(&self, bucket: &Arc<Bucket>, vb: VbId, state: VbState) {
+        let Some(stream) = self.streams.get(&vb) else {
+            return;
+        };
+        let (asked, still) = (stream.asked, stream.still());
+        let (link, inbox) = (self.link, self.inbox.clone());
+        bucket.begin_takeover_step(vb, still, move |result| {
+            inbox.send([LinkMessage::StateSet {
+                link,
+                vb,
+                asked,
+                state,
+                result,
+            }]);
+        });
+    }
+
+    /// What became of that. True when all of the vBucket was taken over.
+    pub(super) fn on_state_set(
+        &mut self,
+        vb: VbId,
+        asked: u64,
+        state: VbState,
+        result: Result<(), Status>,
+        back: Option<Back<'_>>,
+    ) -> bool {
+        let stream = self.streams.get(&vb);
+        let is_it = |stream: &&Stream| stream.asked == asked && stream.phase == Phase::Streaming;
+        if stream.filter(is_it).is_none() {
+            return false;
+        }
+        if let Some(Back { consumer, out }) = back {
+            consumer.state_is_set(vb, result.err().unwrap_or(Status::Success), out);
+        }
+        let is_all = result.is_ok() && state == VbState::Active;
+        if is_all {
+            tracing::info!(peer = %self.peer, vbucket = %vb, "took a vBucket over");
+            Totals::add(&self.totals.takeovers, 1);
+            self.set(vb, Phase::TakenOver);
+        }
+        is_all
+    }
+
+    fn roll_back(&mut self, bucket: &Arc<Bucket>, vb: VbId, to: Seqno) {
+        tracing::warn!(
+            bucket = bucket.name(),
+            peer = %self.peer,
+            vbucket = %vb,
+            %to,
+            "a vBucket goes back to what it shares with its active"
+        );
+        self.set(vb, Phase::RollingBack);
+        self.show(vb, |status| status.rollbacks += 1);
+        Totals::add(&self.totals.rollbacks, 1);
+        let Some(stream) = self.streams.get(&vb) else {
+            return;
+        };
+        let (link, inbox) = (self.link, self.inbox.clone());
+        let still = stream.still();
+        bucket.begin_rollback(vb, to, still, move |result| {
+            inbox.send([LinkMessage::RolledBack { link, vb, result }]);
+        });
+    }
+
+    /// A rollback ended: the vBucket is asked for again.
+    pub(super) fn on_rolled_back(
+        &mut self,
+        vb: VbId,
+        result: Result<RolledBack, Status>,
+        now_ns: u64,
+    ) {
+        let stream = self.streams.get_mut(&vb);
+        let Some(stream) = stream.filter(|stream| stream.phase == Phase::RollingBack) else {
+            return;
+        };
+        // Once should do.
+        let next_ns = if stream.went_back {
+            stream.backoff.after(now_ns)
+        } else {
+            now_ns
+        };
+        stream.went_back = true;
+        match result {
+            Ok(done) => {
+                tracing::info!(peer = %self.peer, vbucket = %vb, to = %done.seqno, "it went back");
+                self.set(vb, Phase::Waiting(next_ns));
+                let to = done.seqno;
+                self.show(vb, |status| {
+                    (status.received, status.announced) = (to, to);
+                });
+            }
+            Err(status) => self.try_later(vb, now_ns, status.name()),
+        }
+    }
+
+    /// What came cannot follow what the vBucket has, or the vBucket is none to follow another now.
+    fn give_up(
+        &mut self,
+        bucket: &Bucket,
+        now_ns: u64,
+        vb: VbId,
+        why: ApplyError,
+        back: &mut Back<'_>,
+    ) {
+        tracing::warn!(
+            bucket = bucket.name(),
+            peer = %self.peer,
+            vbucket = %vb,
+            ?why,
+            "what came is not taken; the stream begins anew"
+        );
+        self.queue.retain(|item| item.vb() != vb);
+        back.consumer.close_stream(vb, back.out);
+        bucket.stream_ends(vb);
+        self.try_later(vb, now_ns, &format!("{why:?}"));
+    }
+
+    /// Gives changes to the bucket. Returns those for which it has no room.
+    fn receive(
+        &mut self,
+        bucket: &Bucket,
+        now_ns: u64,
+        vb: VbId,
+        mut changes: Vec<Received>,
+        back: &mut Back<'_>,
+    ) -> Option<Vec<Received>> {
+        let count = changes.len();
+        let last = changes.last().map(Received::seqno);
+        match bucket.receive(vb, &mut changes) {
+            Ok(taken) => {
+                let left = changes
+                    .first()
+                    .map(|change| Seqno(change.seqno().get() - 1));
+                let took = count - changes.len();
+                self.count += took;
+                Totals::add(&self.totals.items, took as u64);
+                {
+                    let mut board = self.board.lock();
+                    board.items += took as u64;
+                    let status = board.vbuckets.entry(vb).or_default();
+                    status.received = left.or(last).unwrap_or(status.received);
+                }
+                if let Some(prepared) = taken.ack {
+                    self.acknowledge(vb, prepared, back.consumer, back.out);
+                }
+                if taken.later {
+                    return Some(changes);
+                }
+            }
+            Err(why) => self.give_up(bucket, now_ns, vb, why, back),
+        }
+        changes.clear();
+        self.spare = changes;
+        None
+    }
+
+    /// Prepares are to be acknowledged.
+    pub(super) fn acknowledge(
+        &mut self,
+        vb: VbId,
+        prepared: Seqno,
+        consumer: &mut Consumer,
+        out: &mut Vec<u8>,
+    ) {
+        consumer.acknowledge(vb, prepared, out);
+        Totals::add(&self.totals.acks, 1);
+        self.show(vb, |status| status.acknowledged = prepared);
+    }
+}

@@ -1,0 +1,540 @@
+//! The thread `kedge-repl`: one event loop, and all connections to peers.
+//!
+//! A turn: wait for sockets, messages or a time; serve each link that has something to do; let the buckets that got
+//! something write their logs; send the acknowledgements that this brought.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kedge_bucket::{Bucket, VbState};
+use kedge_node::coordination::PeerAddress;
+use kedge_node::inbox::Inbox;
+use kedge_node::registry::BucketRegistry;
+use kedge_types::{Status, SystemClock, VbId};
+use mio::{Events, Interest, Poll, Token};
+
+use super::backoff::Backoff;
+use super::dial::{DialError, dial};
+use super::link::{Link, Live, Lost, Next, Stage};
+use super::status::{ReplicationStatus, Totals};
+use super::streams::Streams;
+use super::{Heir, Identity, LinkMessage, ReplicationSource, Sink};
+
+/// The token of the inbox's waker; links have their numbers.
+pub(super) const WAKER: Token = Token(usize::MAX);
+/// Events taken at a time.
+const EVENTS: usize = 256;
+/// Buckets that come and go are looked for so often, while there is a plan for one.
+const LOOK_NS: u64 = 1_000_000_000;
+/// A connection that lasted so long is got back soon when it is lost.
+const LASTED_NS: u64 = 500_000_000;
+/// When so few changes came in a turn, this thread may write the log itself: more are on their way otherwise, and are to
+/// be read meanwhile.
+const LEAD_ITEMS_MAX: usize = 8;
+
+/// A bucket that something is replicated to.
+struct Target {
+    id: u64,
+    bucket: Option<Arc<Bucket>>,
+}
+
+pub(super) struct Work {
+    poll: Poll,
+    inbox: Arc<Inbox<LinkMessage>>,
+    registry: Arc<BucketRegistry>,
+    clock: Arc<SystemClock>,
+    status_board: Arc<ReplicationStatus>,
+    identity: Option<Arc<Identity>>,
+    heir: Option<Heir>,
+    targets: BTreeMap<String, Target>,
+    links: BTreeMap<u64, Link>,
+    /// Which link a vBucket of a bucket comes through.
+    routes: HashMap<(u64, VbId), u64>,
+    next_id: u64,
+    generation: u64,
+    look_ns: u64,
+    /// Links to be served in this turn.
+    due: BTreeSet<u64>,
+    messages: Vec<LinkMessage>,
+    stopping: bool,
+}
+
+impl Work {
+    pub(super) fn new(
+        poll: Poll,
+        inbox: Arc<Inbox<LinkMessage>>,
+        registry: Arc<BucketRegistry>,
+        clock: Arc<SystemClock>,
+        status_board: Arc<ReplicationStatus>,
+    ) -> Self {
+        Self {
+            poll,
+            inbox,
+            registry,
+            clock,
+            status_board,
+            identity: None,
+            heir: None,
+            targets: BTreeMap::new(),
+            links: BTreeMap::new(),
+            routes: HashMap::new(),
+            next_id: 0,
+            generation: 0,
+            look_ns: 0,
+            due: BTreeSet::new(),
+            messages: Vec::new(),
+            stopping: false,
+        }
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.clock.mono_ns()
+    }
+
+    fn take_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    pub(super) fn run(mut self) {
+        let mut events = Events::with_capacity(EVENTS);
+        while !self.stopping {
+            let timeout = self.timeout();
+            if let Err(error) = self.poll.poll(&mut events, timeout)
+                && error.kind() != io::ErrorKind::Interrupted
+            {
+                // Nothing can be replicated without it.
+                panic!("the poll of the replication's thread failed: {error}");
+            }
+            self.inbox.awake();
+            for event in events.iter().filter(|event| event.token() != WAKER) {
+                let id = event.token().0 as u64;
+                if let Some(link) = self.links.get_mut(&id)
+                    && let Stage::Live(live) = &mut link.stage
+                {
+                    let ends = event.is_read_closed() || event.is_error();
+                    live.on_ready(event.is_readable() || ends, event.is_writable());
+                    self.due.insert(id);
+                }
+            }
+            self.take_turn();
+        }
+        let all: Vec<u64> = self.links.keys().copied().collect();
+        all.into_iter().for_each(|id| self.forget(id));
+    }
+
+    /// How long the poll may wait: not at all while there is something to do.
+    fn timeout(&self) -> Option<Duration> {
+        if !self.due.is_empty() || !self.inbox.may_sleep() {
+            return Some(Duration::ZERO);
+        }
+        let links = self.links.values().filter_map(Link::deadline_ns);
+        let look = (!self.targets.is_empty()).then_some(self.look_ns);
+        let next = links.chain(look).min()?;
+        Some(Duration::from_nanos(next.saturating_sub(self.now_ns())))
+    }
+
+    fn take_turn(&mut self) {
+        self.read_inbox();
+        let now_ns = self.now_ns();
+        self.look_for_buckets(now_ns);
+        let timed = |(id, link): (&u64, &Link)| {
+            let is_due = link.deadline_ns().is_some_and(|at| at <= now_ns);
+            is_due.then_some(*id)
+        };
+        let timed: Vec<u64> = self.links.iter().filter_map(timed).collect();
+        self.due.extend(timed);
+        let mut again = BTreeSet::new();
+        let mut items = 0;
+        let mut busy = 0;
+        while let Some(id) = self.due.pop_first() {
+            busy += 1;
+            if self.serve(id) == Next::Again {
+                again.insert(id);
+            }
+            let link = self.links.get_mut(&id);
+            items += link.map_or(0, |link| link.streams.take_count());
+        }
+        // While this thread writes a log it reads nothing.
+        let lead = busy == 1 && items <= LEAD_ITEMS_MAX && again.is_empty();
+        if busy > 0 {
+            for bucket in self.targets.values().filter_map(|t| t.bucket.as_ref()) {
+                bucket.flush_received(lead);
+            }
+            self.read_inbox();
+        }
+        self.due.extend(again);
+    }
+
+    fn read_inbox(&mut self) {
+        let mut messages = std::mem::take(&mut self.messages);
+        self.inbox.take(&mut messages);
+        let mut answered = BTreeSet::new();
+        for message in messages.drain(..) {
+            match message {
+                LinkMessage::Acknowledge {
+                    bucket,
+                    vb,
+                    prepared,
+                } => {
+                    if let Some(id) = self.routes.get(&(bucket, vb))
+                        && let Some(link) = self.links.get_mut(id)
+                    {
+                        link.acknowledge(vb, prepared);
+                        answered.insert(*id);
+                    }
+                }
+                LinkMessage::Room { bucket } => self.on_room(bucket),
+                LinkMessage::Identity(identity) => self.on_identity(identity),
+                LinkMessage::Plan { bucket, sources } => self.on_plan(&bucket, sources),
+                LinkMessage::Dialed {
+                    link,
+                    attempt,
+                    result,
+                } => self.on_dialed(link, attempt, *result),
+                LinkMessage::RolledBack { link, vb, result } => {
+                    let now_ns = self.now_ns();
+                    if let Some(link) = self.links.get_mut(&link) {
+                        link.streams.on_rolled_back(vb, result, now_ns);
+                    }
+                    self.due.insert(link);
+                }
+                LinkMessage::StateSet {
+                    link,
+                    vb,
+                    asked,
+                    state,
+                    result,
+                } => self.on_state_set(link, vb, asked, state, result),
+                LinkMessage::Heir(heir) => self.heir = Some(heir),
+                LinkMessage::Stop => self.stopping = true,
+            }
+        }
+        self.messages = messages;
+        for id in answered {
+            self.send(id);
+        }
+    }
+
+    fn on_state_set(
+        &mut self,
+        id: u64,
+        vb: VbId,
+        asked: u64,
+        state: VbState,
+        result: Result<(), Status>,
+    ) {
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        if link.state_set(vb, asked, state, result)
+            && let Some(heir) = &self.heir
+        {
+            heir(&link.name, vb);
+        }
+        self.send(id);
+    }
+
+    fn send(&mut self, id: u64) {
+        if let Some(link) = self.links.get_mut(&id)
+            && let Stage::Live(live) = &mut link.stage
+            && let Err(why) = live.send()
+        {
+            self.lose(id, &why);
+        }
+    }
+
+    fn serve(&mut self, id: u64) -> Next {
+        let now_ns = self.now_ns();
+        let Some(link) = self.links.get_mut(&id) else {
+            return Next::Wait;
+        };
+        match &link.stage {
+            Stage::Resting(at) if *at <= now_ns => self.begin(id),
+            Stage::Resting(_) | Stage::Dialing(_) => {}
+            Stage::Live(_) => match link.serve(now_ns) {
+                Ok(next) => return next,
+                Err(why) => self.lose(id, &why),
+            },
+        }
+        Next::Wait
+    }
+
+    /// Tries to connect, on a thread of its own.
+    fn begin(&mut self, id: u64) {
+        let now_ns = self.now_ns();
+        let attempt = self.take_id();
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        let Some(identity) = self.identity.clone().filter(|_| link.bucket.is_some()) else {
+            // Both are looked for from time to time.
+            link.stage = Stage::Resting(now_ns + LOOK_NS);
+            return;
+        };
+        let (peer, bucket, inbox) = (link.peer.clone(), link.name.clone(), self.inbox.clone());
+        let spawned = std::thread::Builder::new()
+            .name("kedge-dial".to_owned())
+            .spawn(move || {
+                let result = Box::new(dial(&peer, &bucket, &identity));
+                inbox.send([LinkMessage::Dialed {
+                    link: id,
+                    attempt,
+                    result,
+                }]);
+            });
+        match spawned {
+            Ok(_) => link.stage = Stage::Dialing(attempt),
+            Err(error) => {
+                link.stage = Stage::Dialing(attempt);
+                self.on_dialed(id, attempt, Err(error.into()));
+            }
+        }
+    }
+
+    fn on_dialed(&mut self, id: u64, attempt: u64, result: Result<std::net::TcpStream, DialError>) {
+        let now_ns = self.now_ns();
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        // It may have been given up meanwhile.
+        let Some(identity) = &self.identity else {
+            return;
+        };
+        if !matches!(link.stage, Stage::Dialing(current) if current == attempt) {
+            return;
+        }
+        let live = match result {
+            Ok(stream) => Live::new(stream, link, identity, now_ns),
+            Err(why) => {
+                let why = why.to_string();
+                tracing::debug!(bucket = link.name, peer = %link.peer, why, "cannot replicate yet");
+                link.board.lock().last_error = Some(why);
+                Totals::add(&self.status_board.totals.failures, 1);
+                link.stage = Stage::Resting(link.backoff.after(now_ns));
+                return;
+            }
+        };
+        let registered = live.and_then(|mut live| {
+            let interest = Interest::READABLE | Interest::WRITABLE;
+            let registry = self.poll.registry();
+            registry.register(&mut live.stream, Token(id as usize), interest)?;
+            Ok(live)
+        });
+        match registered {
+            Ok(live) => {
+                tracing::info!(bucket = link.name, peer = %link.peer, "replicating");
+                {
+                    let mut board = link.board.lock();
+                    board.connected = true;
+                    board.connects += 1;
+                }
+                Totals::add(&self.status_board.totals.connects, 1);
+                link.stage = Stage::Live(Box::new(live));
+                self.due.insert(id);
+            }
+            Err(why) => self.lose(id, &why),
+        }
+    }
+
+    /// A connection ended.
+    fn lose(&mut self, id: u64, why: &Lost) {
+        let now_ns = self.now_ns();
+        let Some(link) = self.links.get_mut(&id) else {
+            return;
+        };
+        tracing::warn!(bucket = link.name, peer = %link.peer, %why, "replication was interrupted");
+        {
+            let mut board = link.board.lock();
+            board.connected = false;
+            board.last_error = Some(why.to_string());
+        }
+        Totals::add(&self.status_board.totals.failures, 1);
+        link.streams.on_lost(link.bucket.as_deref(), now_ns);
+        if let Stage::Live(live) = &link.stage
+            && now_ns.saturating_sub(live.since_ns) >= LASTED_NS
+        {
+            link.backoff.reset();
+        }
+        // The socket closes with the stage.
+        link.stage = Stage::Resting(link.backoff.after(now_ns));
+    }
+
+    fn on_room(&mut self, bucket: u64) {
+        let name = self.targets.iter().find(|(_, target)| target.id == bucket);
+        if let Some((name, _)) = name {
+            let links = self.links.iter();
+            let of_bucket = links.filter(|(_, link)| link.name == *name);
+            let ids: Vec<u64> = of_bucket.map(|(id, _)| *id).collect();
+            self.due.extend(ids);
+        }
+    }
+
+    fn on_identity(&mut self, identity: Identity) {
+        if self.identity.as_deref() == Some(&identity) {
+            return;
+        }
+        self.identity = Some(Arc::new(identity));
+        let now_ns = self.now_ns();
+        for (id, link) in &mut self.links {
+            // One that is being dialed tells the old name, and is not used.
+            link.streams.on_lost(link.bucket.as_deref(), now_ns);
+            link.board.lock().connected = false;
+            link.stage = Stage::Resting(now_ns);
+            self.due.insert(*id);
+        }
+    }
+
+    fn on_plan(&mut self, name: &str, sources: Vec<ReplicationSource>) {
+        let now_ns = self.now_ns();
+        // With each vBucket, whether it is taken over.
+        let mut wanted: BTreeMap<PeerAddress, BTreeMap<VbId, bool>> = BTreeMap::new();
+        for ReplicationSource {
+            peer,
+            vbuckets,
+            takeovers,
+        } in sources
+        {
+            let vbuckets = vbuckets.into_iter();
+            let vbuckets = vbuckets.map(|vb| (vb, takeovers.contains(&vb)));
+            wanted.entry(peer).or_default().extend(vbuckets);
+        }
+        let target = self.target(name);
+        let of_bucket = self.links.iter().filter(|(_, link)| link.name == name);
+        let ids: Vec<u64> = of_bucket.map(|(id, _)| *id).collect();
+        // First what goes, then what comes: a vBucket has one stream at most.
+        let mut there = BTreeMap::new();
+        for id in ids {
+            let Some(link) = self.links.get_mut(&id) else {
+                continue;
+            };
+            let keeps = wanted.get(&link.peer);
+            let gone: Vec<VbId> = link
+                .streams
+                .vbuckets()
+                .filter(|vb| {
+                    let kept = keeps.and_then(|keeps| keeps.get(vb));
+                    kept != Some(&link.streams.takes_over(*vb))
+                })
+                .collect();
+            for vb in gone {
+                link.remove(vb);
+                self.routes.remove(&(target, vb));
+            }
+            if keeps.is_some_and(|keeps| !keeps.is_empty()) {
+                there.insert(link.peer.clone(), id);
+                self.due.insert(id);
+            } else {
+                self.forget(id);
+            }
+        }
+        for (peer, vbuckets) in wanted {
+            if vbuckets.is_empty() {
+                continue;
+            }
+            let id = match there.get(&peer) {
+                Some(id) => *id,
+                None => self.new_link(name, peer),
+            };
+            if let Some(link) = self.links.get_mut(&id) {
+                for (vb, takeover) in vbuckets {
+                    link.streams.add(vb, takeover, now_ns);
+                    self.routes.insert((target, vb), id);
+                }
+            }
+            self.due.insert(id);
+        }
+    }
+
+    fn new_link(&mut self, name: &str, peer: PeerAddress) -> u64 {
+        let id = self.take_id();
+        let board = self.status_board.put_up(name, &peer);
+        let bucket = self.targets.get(name).and_then(|t| t.bucket.clone());
+        let link = Link {
+            streams: Streams::new(
+                id,
+                peer.clone(),
+                self.inbox.clone(),
+                board.clone(),
+                self.status_board.totals.clone(),
+            ),
+            peer,
+            name: name.to_owned(),
+            bucket,
+            stage: Stage::Resting(self.now_ns()),
+            backoff: Backoff::default(),
+            board,
+        };
+        self.links.insert(id, link);
+        id
+    }
+
+    /// Ends a link.
+    fn forget(&mut self, id: u64) {
+        if let Some(mut link) = self.links.remove(&id) {
+            link.streams.on_lost(link.bucket.as_deref(), 0);
+            self.status_board.take_down(&link.board);
+        }
+    }
+
+    /// The number of a bucket.
+    fn target(&mut self, name: &str) -> u64 {
+        if let Some(target) = self.targets.get(name) {
+            return target.id;
+        }
+        let id = self.take_id();
+        let bucket = self.find(name, id);
+        self.targets.insert(name.to_owned(), Target { id, bucket });
+        id
+    }
+
+    fn find(&self, name: &str, id: u64) -> Option<Arc<Bucket>> {
+        let bucket = self.registry.get(name)?;
+        bucket.set_replica_sink(Arc::new(Sink {
+            bucket: id,
+            inbox: self.inbox.clone(),
+        }));
+        Some(bucket)
+    }
+
+    /// Buckets may be others than before.
+    fn look_for_buckets(&mut self, now_ns: u64) {
+        self.look_ns = now_ns + LOOK_NS;
+        let generation = self.registry.generation();
+        if generation == self.generation {
+            return;
+        }
+        self.generation = generation;
+        let names: Vec<(String, u64)> = self
+            .targets
+            .iter()
+            .map(|(name, target)| (name.clone(), target.id))
+            .collect();
+        for (name, target_id) in names {
+            let bucket = self.find(&name, target_id);
+            let Some(target) = self.targets.get_mut(&name) else {
+                continue;
+            };
+            let is_same = match (&target.bucket, &bucket) {
+                (Some(was), Some(is)) => Arc::ptr_eq(was, is),
+                (None, None) => true,
+                _ => false,
+            };
+            if is_same {
+                continue;
+            }
+            target.bucket.clone_from(&bucket);
+            for (id, link) in &mut self.links {
+                if link.name == name {
+                    link.streams.on_lost(link.bucket.as_deref(), now_ns);
+                    link.bucket.clone_from(&bucket);
+                    link.board.lock().connected = false;
+                    link.stage = Stage::Resting(now_ns);
+                    self.due.insert(*id);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,640 @@
+//! The audit log: who logged in, who could not, and what was refused. One JSON object a line, in a file that is
+//! rotated.
+//!
+//! Invariants:
+//! * Who reports an event never waits for the disk: a task writes, and beyond a bound events are counted as lost. The
+//!   next line that is written says how many.
+//! * While events wait the task runs or will, from [`Audit::write_by`] on; who adds the first one wakes it.
+//! * No line has a password or a document; text that clients give is escaped and cut.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use kedge_auth::USER_NAME_BYTES_MAX;
+use kedge_disk::{Disk, DiskError, File};
+use kedge_executor::{Context, Executor, Next, Refused, TaskId, TaskSpec};
+use parking_lot::Mutex;
+use serde_json::{Map, Value, json};
+
+use crate::pools::TaskPools;
+use crate::tasks::AUDIT_LOG;
+use crate::timestamp::iso_8601;
+
+/// The file that is written to; older ones have `.1`, `.2` and so on behind it.
+const FILE: &str = "audit.log";
+/// The next one, while it is made.
+const NEW_FILE: &str = "audit.log.new";
+/// Events that may wait to be written; a line has some hundred bytes.
+const QUEUE_MAX: usize = 16_384;
+/// Lines that are written and synced together.
+const BATCH_MAX: usize = 1_024;
+
+/// What is kept of the audit log.
+#[derive(Clone, Debug)]
+pub struct AuditConfig {
+    /// The directory of the files.
+    pub dir: PathBuf,
+    /// Size at which a new file begins, in bytes.
+    pub file_bytes_max: u64,
+    /// Files that are kept beside the one that is written to.
+    pub files_max: u32,
+}
+
+/// The kind of an event. Numbers are those of Couchbase's reference of audit events, where it has the event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EventKind {
+    /// A login over the KV port.
+    LoggedIn,
+    /// A login over the KV port that failed.
+    LoginFailed,
+    /// A command that the user may not give.
+    Denied,
+    /// A DCP connection.
+    DcpOpened,
+    /// A wrong password in management.
+    ManagementLoginFailed,
+    /// A request to management that the user may not make.
+    ManagementDenied,
+}
+
+impl EventKind {
+    fn id(self) -> Option<u32> {
+        Some(match self {
+            Self::DcpOpened => 20_480,
+            Self::LoginFailed => 20_481,
+            Self::Denied => 20_484,
+            Self::LoggedIn => 20_485,
+            Self::ManagementLoginFailed => 8_193,
+            Self::ManagementDenied => return None,
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::DcpOpened => "opened DCP connection",
+            Self::LoginFailed => "authentication failed",
+            Self::Denied => "command access failure",
+            Self::LoggedIn => "authentication succeeded",
+            Self::ManagementLoginFailed => "login failure",
+            Self::ManagementDenied => "management access failure",
+        }
+    }
+}
+
+/// One event. Fields that are empty or `None` are left out of the line.
+#[derive(Clone, Copy, Debug)]
+pub struct Event<'e> {
+    /// Its kind.
+    pub kind: EventKind,
+    /// The user, or the one that a login named.
+    pub user: &'e str,
+    /// The address of the client.
+    pub peer: Option<SocketAddr>,
+    /// The bucket.
+    pub bucket: Option<&'e str>,
+    /// The command, or method and path.
+    pub request: &'e str,
+    /// The cause of a failure.
+    pub reason: &'e str,
+}
+
+impl<'e> Event<'e> {
+    /// An event of a user, without the rest.
+    #[must_use]
+    pub fn new(kind: EventKind, user: &'e str) -> Self {
+        Self {
+            kind,
+            user,
+            peer: None,
+            bucket: None,
+            request: "",
+            reason: "",
+        }
+    }
+
+    fn line(&self, unix_ms: u64) -> Vec<u8> {
+        let mut line = Map::new();
+        let mut put = |name: &str, value: Value| line.insert(name.to_owned(), value);
+        put("timestamp", iso_8601(unix_ms).into());
+        if let Some(id) = self.kind.id() {
+            put("id", id.into());
+        }
+        put("name", self.kind.name().into());
+        if !self.user.is_empty() {
+            let user = cut(self.user);
+            put("real_userid", json!({ "domain": "local", "user": user }));
+        }
+        if let Some(peer) = self.peer {
+            let ip = peer.ip().to_canonical().to_string();
+            put("remote", json!({ "ip": ip, "port": peer.port() }));
+        }
+        if let Some(bucket) = self.bucket {
+            put("bucket", bucket.into());
+        }
+        for (name, text) in [("request", self.request), ("reason", self.reason)] {
+            if !text.is_empty() {
+                put(name, cut(text).into());
+            }
+        }
+        let mut bytes = serde_json::to_vec(&line).expect("text and numbers become JSON");
+        bytes.push(b'\n');
+        bytes
+    }
+}
+
+/// At most as much of a text as a user's name may have.
+fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(USER_NAME_BYTES_MAX)]
+}
+
+/// Where events go.
+#[derive(Debug, Default)]
+pub struct Audit {
+    /// None: nowhere.
+    log: Option<Arc<Log>>,
+    /// Events that could not be handed over.
+    dropped: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Log {
+    waiting: Mutex<Waiting>,
+    file: Mutex<LogFile>,
+    /// Who writes.
+    task: OnceLock<(Executor, TaskId)>,
+}
+
+/// What is still to be written.
+#[derive(Debug, Default)]
+struct Waiting {
+    lines: VecDeque<Vec<u8>>,
+    /// Events of which no line tells yet that they were lost.
+    lost: u64,
+    is_over: bool,
+}
+
+impl Audit {
+    /// One that keeps nothing.
+    #[must_use]
+    pub fn off() -> Self {
+        Self::default()
+    }
+
+    /// Opens the file. Events wait until there is who writes them, see [`Audit::write_by`].
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn open(disk: Arc<dyn Disk>, config: AuditConfig) -> io::Result<Self> {
+        let file = LogFile::open(disk, config).map_err(io::Error::other)?;
+        let log = Log {
+            waiting: Mutex::default(),
+            file: Mutex::new(file),
+            task: OnceLock::new(),
+        };
+        Ok(Self {
+            log: Some(Arc::new(log)),
+            dropped: AtomicU64::new(0),
+        })
+    }
+
+    /// Begins the task that writes. It ends with the executor; what waits then [`Audit::finish`] writes.
+    ///
+    /// # Errors
+    /// [`Refused`] after the executor's end.
+    pub fn write_by(&self, pools: &TaskPools) -> Result<(), Refused> {
+        let Some(log) = &self.log else {
+            return Ok(());
+        };
+        let spec = TaskSpec {
+            description: "writes and syncs the audit log".into(),
+            ..TaskSpec::new(&AUDIT_LOG, pools.owner())
+        };
+        let executor = pools.executor();
+        let writes = log.clone();
+        let task = move |_: &Context<'_>| {
+            if writes.write_some() {
+                Next::Again
+            } else {
+                Next::Sleep
+            }
+        };
+        let id = executor.schedule(spec, task)?;
+        let _ = log.task.set((executor.clone(), id));
+        // What came meanwhile woke nobody.
+        executor.wake(id);
+        Ok(())
+    }
+
+    /// Hands an event over to be written.
+    pub fn put(&self, event: &Event<'_>) {
+        let Some(log) = &self.log else {
+            return;
+        };
+        if log.take(event.line(unix_ms())).is_err() {
+            self.dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether events are kept.
+    pub fn is_on(&self) -> bool {
+        self.log.is_some()
+    }
+
+    /// Events that were lost since the start, as too many waited to be written.
+    pub fn dropped(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// Writes what waits. Events that come later are lost.
+    pub fn finish(&self) {
+        let Some(log) = &self.log else {
+            return;
+        };
+        log.waiting.lock().is_over = true;
+        while log.write_some() {}
+    }
+}
+
+impl Drop for Audit {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+/// An event that is lost.
+struct Lost;
+
+impl Log {
+    fn take(&self, line: Vec<u8>) -> Result<(), Lost> {
+        let is_first = {
+            let mut waiting = self.waiting.lock();
+            if waiting.is_over || waiting.lines.len() >= QUEUE_MAX {
+                waiting.lost += 1;
+                return Err(Lost);
+            }
+            waiting.lines.push_back(line);
+            waiting.lines.len() == 1
+        };
+        if is_first && let Some((executor, id)) = self.task.get() {
+            executor.wake(*id);
+        }
+        Ok(())
+    }
+
+    /// Writes the next lines. Returns whether more wait.
+    fn write_some(&self) -> bool {
+        // First, so that lines come in the order in which they were put.
+        let mut file = self.file.lock();
+        let (batch, count) = {
+            let mut waiting = self.waiting.lock();
+            let count = waiting.lines.len().min(BATCH_MAX);
+            if count == 0 {
+                return false;
+            }
+            let lost = std::mem::take(&mut waiting.lost);
+            let mut batch = lost_line(lost);
+            for line in waiting.lines.drain(..count) {
+                batch.extend_from_slice(&line);
+            }
+            (batch, lost + count as u64)
+        };
+        let result = file.append(&batch);
+        let mut waiting = self.waiting.lock();
+        if let Err(error) = result {
+            waiting.lost += count;
+            tracing::error!("cannot write the audit log: {error}");
+        }
+        !waiting.lines.is_empty()
+    }
+}
+
+/// Tells of events that no line will tell of.
+fn lost_line(count: u64) -> Vec<u8> {
+    if count == 0 {
+        return Vec::new();
+    }
+    let line = json!({
+        "timestamp": iso_8601(unix_ms()),
+        "name": "audit events lost",
+        "count": count,
+    });
+    let mut line = line.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
+fn unix_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(0))
+}
+
+/// The file that is written to, and those before it.
+#[derive(Debug)]
+struct LogFile {
+    disk: Arc<dyn Disk>,
+    config: AuditConfig,
+    /// None until it could be opened.
+    file: Option<Box<dyn File>>,
+    bytes: u64,
+}
+
+impl LogFile {
+    fn open(disk: Arc<dyn Disk>, config: AuditConfig) -> Result<Self, DiskError> {
+        let mut log = Self {
+            disk,
+            config,
+            file: None,
+            bytes: 0,
+        };
+        match log.begin() {
+            Err(error) if error.is_no_space() => {
+                tracing::error!(
+                    "cannot write the audit log now, events are lost until that works: {error}"
+                );
+            }
+            begun => begun?,
+        }
+        Ok(log)
+    }
+
+    /// Opens the file, or makes it.
+    fn begin(&mut self) -> Result<(), DiskError> {
+        let path = self.config.dir.join(FILE);
+        let is_there = self.disk.exists(&path)?;
+        let file = if is_there {
+            self.disk.open(&path)?
+        } else {
+            let file = self.disk.create(&path)?;
+            self.disk.sync_dir(&self.config.dir)?;
+            file
+        };
+        let bytes = file.len()?;
+        self.bytes = bytes + end_line(&*file, bytes)?;
+        self.file = Some(file);
+        Ok(())
+    }
+
+    fn append(&mut self, lines: &[u8]) -> Result<(), DiskError> {
+        if self.file.is_none() {
+            self.begin()?;
+        }
+        if self.bytes > 0 && self.bytes + lines.len() as u64 > self.config.file_bytes_max {
+            self.rotate()?;
+        }
+        let file = self.file.as_ref().expect("it was opened above");
+        // What failed half-way is written over by the next batch.
+        file.write_at(lines, self.bytes)?;
+        file.sync_data()?;
+        self.bytes += lines.len() as u64;
+        Ok(())
+    }
+
+    /// Begins a new file. If that fails at any step the older ones stay, and the next attempt goes on.
+    fn rotate(&mut self) -> Result<(), DiskError> {
+        let path = |number: u32| -> PathBuf {
+            let name = match number {
+                0 => FILE.to_owned(),
+                number => format!("{FILE}.{number}"),
+            };
+            Path::new(&self.config.dir).join(name)
+        };
+        let new_path = self.config.dir.join(NEW_FILE);
+        let new = self.disk.create(&new_path)?;
+        // Only up to the first gap, which an attempt that failed has left: the last one goes when there is none.
+        let mut free = 0;
+        while free < self.config.files_max && self.disk.exists(&path(free))? {
+            free += 1;
+        }
+        for number in (0..free).rev() {
+            self.disk.rename(&path(number), &path(number + 1))?;
+        }
+        self.disk.rename(&new_path, &path(0))?;
+        self.file = Some(new);
+        self.bytes = 0;
+        self.disk.sync_dir(&self.config.dir)
+    }
+}
+
+/// Ends a line that a crash tore, so that the next one begins by itself. Returns how many bytes that takes.
+fn end_line(file: &dyn File, bytes: u64) -> Result<u64, DiskError> {
+    let Some(at) = bytes.checked_sub(1) else {
+        return Ok(0);
+    };
+    let mut last = [0];
+    file.read_at(&mut last, at)?;
+    if last == *b"\n" {
+        return Ok(0);
+    }
+    file.write_at(b"\n", bytes)?;
+    Ok(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use kedge_disk::{Fault, Operation, SimDisk, read_file};
+
+    use super::*;
+    use crate::pools::ONE_THREAD_EACH;
+
+    fn config(file_bytes_max: u64, files_max: u32) -> AuditConfig {
+        AuditConfig {
+            dir: PathBuf::from("/data"),
+            file_bytes_max,
+            files_max,
+        }
+    }
+
+    fn disk() -> Arc<dyn Disk> {
+        let disk = SimDisk::new(1);
+        disk.create_dir_all(Path::new("/data")).unwrap();
+        Arc::new(disk)
+    }
+
+    fn lines(disk: &dyn Disk, name: &str) -> Vec<Value> {
+        let bytes = read_file(disk, &Path::new("/data").join(name)).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let parse = |line| serde_json::from_str(line).unwrap();
+        text.lines().map(parse).collect()
+    }
+
+    #[test]
+    fn a_line_says_who_what_and_why() {
+        let long = "\u{e9}".repeat(USER_NAME_BYTES_MAX);
+        let event = Event {
+            peer: Some("[::ffff:10.0.0.1]:99".parse().unwrap()),
+            bucket: Some("b"),
+            request: "SET",
+            reason: "no \"right\"\n",
+            ..Event::new(EventKind::Denied, &long)
+        };
+        let line = event.line(1_709_251_199_007);
+        assert_eq!(line.iter().filter(|byte| **byte == b'\n').count(), 1);
+        let expected = json!({
+            "timestamp": "2024-02-29T23:59:59.007Z",
+            "id": 20_484,
+            "name": "command access failure",
+            "real_userid": { "domain": "local", "user": "\u{e9}".repeat(USER_NAME_BYTES_MAX / 2) },
+            "remote": { "ip": "10.0.0.1", "port": 99 },
+            "bucket": "b",
+            "request": "SET",
+            "reason": "no \"right\"\n",
+        });
+        assert_eq!(serde_json::from_slice::<Value>(&line).unwrap(), expected);
+        let line = Event::new(EventKind::ManagementDenied, "").line(0);
+        let expected = json!({
+            "timestamp": "1970-01-01T00:00:00.000Z",
+            "name": "management access failure",
+        });
+        assert_eq!(serde_json::from_slice::<Value>(&line).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_was_put_is_there_after_the_end_and_a_torn_line_stays_alone() {
+        let disk = disk();
+        for round in 1..=3 {
+            let audit = Audit::open(disk.clone(), config(1 << 20, 2)).unwrap();
+            for number in 0..10 {
+                let user = format!("user{number}");
+                audit.put(&Event::new(EventKind::LoggedIn, &user));
+            }
+            audit.finish();
+            audit.put(&Event::new(EventKind::LoggedIn, "late"));
+            assert_eq!(audit.dropped(), 1);
+            assert_eq!(lines(&*disk, FILE).len(), round * 10);
+        }
+        let path = Path::new("/data").join(FILE);
+        let file = disk.open(&path).unwrap();
+        let end = file.len().unwrap();
+        file.write_at(b"\"torn\"", end).unwrap();
+        let audit = Audit::open(disk.clone(), config(1 << 20, 2)).unwrap();
+        audit.put(&Event::new(EventKind::LoggedIn, "ada"));
+        audit.finish();
+        let lines = lines(&*disk, FILE);
+        assert_eq!(lines.len(), 32);
+        assert_eq!(lines[31]["real_userid"]["user"], "ada");
+    }
+
+    #[test]
+    fn a_task_writes_what_was_put_before_and_after_it_began() {
+        let disk = disk();
+        let audit = Audit::open(disk.clone(), config(1 << 20, 2)).unwrap();
+        let put = |user| audit.put(&Event::new(EventKind::LoggedIn, user));
+        let wait_for = |count| {
+            while lines(&*disk, FILE).len() < count {
+                std::thread::yield_now();
+            }
+        };
+        put("before");
+        let pools = TaskPools::start(ONE_THREAD_EACH).unwrap();
+        audit.write_by(&pools).unwrap();
+        wait_for(1);
+        put("after");
+        wait_for(2);
+        let kinds = pools.kinds();
+        assert!(kinds.iter().any(|info| info.kind.name() == "audit_log"));
+        pools.executor().shutdown();
+        put("at the end");
+        audit.finish();
+        assert_eq!(lines(&*disk, FILE).len(), 3);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_counted_and_told_by_the_next_line() {
+        let sim = SimDisk::new(2);
+        sim.create_dir_all(Path::new("/data")).unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+        let audit = Audit::open(disk.clone(), config(64 << 20, 2)).unwrap();
+        let put = || audit.put(&Event::new(EventKind::LoggedIn, "ada"));
+        for _ in 0..QUEUE_MAX + 5 {
+            put();
+        }
+        assert_eq!(audit.dropped(), 5);
+        let log = audit.log.as_ref().unwrap();
+        sim.fail_next(Operation::Write, Fault::NoSpace);
+        assert!(log.write_some());
+        while log.write_some() {}
+        let lines = lines(&*disk, FILE);
+        assert_eq!(lines[0]["name"], "audit events lost");
+        assert_eq!(lines[0]["count"], BATCH_MAX as u64 + 5);
+        assert_eq!(lines.len(), 1 + QUEUE_MAX - BATCH_MAX);
+    }
+
+    #[test]
+    fn files_are_rotated_and_the_oldest_go() {
+        let disk = disk();
+        let mut log = LogFile::open(disk.clone(), config(1_000, 2)).unwrap();
+        for number in 0..20 {
+            let user = format!("{number:0100}");
+            let line = Event::new(EventKind::LoggedIn, &user).line(0);
+            log.append(&line).unwrap();
+        }
+        let mut names = disk.list(Path::new("/data")).unwrap();
+        names.sort();
+        assert_eq!(names, ["audit.log", "audit.log.1", "audit.log.2"]);
+        let users = |name: &str| -> Vec<u64> {
+            let number = |line: &Value| {
+                let user = line["real_userid"]["user"].as_str().unwrap();
+                user.parse().unwrap()
+            };
+            lines(&*disk, name).iter().map(number).collect()
+        };
+        let all = [users("audit.log.2"), users("audit.log.1"), users(FILE)].concat();
+        let first = all[0];
+        assert!(first > 0, "the oldest are gone");
+        assert_eq!(all, (first..20).collect::<Vec<_>>());
+        for name in names {
+            let bytes = disk.len(&Path::new("/data").join(name)).unwrap();
+            assert!(bytes <= 1_000, "{bytes}");
+        }
+    }
+
+    /// A new file that could not be made left the older ones renamed, and each attempt renamed them once more: soon all were
+    /// gone.
+    #[test]
+    fn a_rotation_that_fails_loses_no_file() {
+        for op in [Operation::Create, Operation::Rename, Operation::Write] {
+            let sim = SimDisk::new(3);
+            sim.create_dir_all(Path::new("/data")).unwrap();
+            let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+            let mut log = LogFile::open(disk.clone(), config(100, 4)).unwrap();
+            let line = |number: u32| Event::new(EventKind::LoggedIn, &number.to_string()).line(0);
+            for number in 0..3 {
+                log.append(&line(number)).unwrap();
+            }
+            sim.fail_every(op, Fault::NoSpace);
+            for _ in 0..10 {
+                assert!(log.append(&line(9)).is_err(), "{op}");
+            }
+            sim.clear_faults();
+            log.append(&line(3)).unwrap();
+            let users: Vec<Value> = ["audit.log.3", "audit.log.2", "audit.log.1", FILE]
+                .iter()
+                .flat_map(|name| lines(&*disk, name))
+                .map(|line| line["real_userid"]["user"].clone())
+                .collect();
+            assert_eq!(users, ["0", "1", "2", "3"], "{op}");
+        }
+    }
+
+    #[test]
+    fn a_start_on_a_full_disk_loses_lines_until_there_is_room() {
+        let sim = SimDisk::new(4);
+        sim.create_dir_all(Path::new("/data")).unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+        sim.fail_every(Operation::Create, Fault::NoSpace);
+        let audit = Audit::open(disk.clone(), config(64 << 20, 2)).unwrap();
+        let log = audit.log.as_ref().unwrap();
+        audit.put(&Event::new(EventKind::LoggedIn, "ada"));
+        while log.write_some() {}
+        sim.clear_faults();
+        audit.put(&Event::new(EventKind::LoggedIn, "bob"));
+        while log.write_some() {}
+        let lines = lines(&*disk, FILE);
+        assert_eq!((&lines[0]["count"], lines.len()), (&Value::from(1), 2));
+    }
+}

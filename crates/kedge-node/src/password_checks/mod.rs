@@ -1,0 +1,128 @@
+//! Password checks that take long.
+//!
+//! SASL PLAIN, and Basic authentication of management, cost a PBKDF2, which is milliseconds: too long for an event loop
+//! that other clients wait for. A task works such checks out, one after the other: a flood of them takes one core at
+//! most. Addresses take turns, and so do the users of an address ([`fair`]): who tries many passwords waits for itself.
+//! A password that was verified before needs no check ([`kedge_auth::UserStore::is_verified`]), and SCRAM, whose hard
+//! work is the client's, stays in the event loop.
+//!
+//! Invariant: while the queue has jobs the task runs or will; who adds the first one wakes it.
+
+mod fair;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use kedge_executor::{Context, Executor, Next, Refused, TaskId, TaskSpec};
+use kedge_types::limits::{
+    PASSWORD_CHECKS_PER_ADDRESS_MAX, PASSWORD_CHECKS_PER_USER_MAX, PASSWORD_CHECKS_WAITING_MAX,
+};
+use parking_lot::Mutex;
+
+use self::fair::{FairQueue, Limits};
+use crate::abort_on_panic;
+use crate::pools::TaskPools;
+use crate::tasks::AUTHENTICATION;
+
+/// The way in which a check ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckTurn {
+    /// It is its turn: the work is done in the call.
+    Come,
+    /// Too many wait, or the server stops: the client is told to try again.
+    Never,
+}
+
+/// The work of a check; called once, whichever way it goes.
+pub type Check = Box<dyn FnOnce(CheckTurn) + Send>;
+
+type Queue = Mutex<FairQueue<Check>>;
+
+const LIMITS: Limits = Limits {
+    all: PASSWORD_CHECKS_WAITING_MAX,
+    of_address: PASSWORD_CHECKS_PER_ADDRESS_MAX,
+    of_user: PASSWORD_CHECKS_PER_USER_MAX,
+};
+
+/// The checks that wait, and the way to the task that works them out.
+pub struct PasswordChecks {
+    queue: Arc<Queue>,
+    executor: Executor,
+    task: TaskId,
+}
+
+impl std::fmt::Debug for PasswordChecks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PasswordChecks").finish_non_exhaustive()
+    }
+}
+
+impl PasswordChecks {
+    /// Begins the task. It ends with the executor.
+    ///
+    /// # Errors
+    /// [`Refused`] after the executor's end.
+    pub fn start(pools: &TaskPools) -> Result<Self, Refused> {
+        let queue = Arc::new(Mutex::new(FairQueue::new(LIMITS)));
+        let spec = TaskSpec {
+            description: "verifies passwords of SASL PLAIN and of management".into(),
+            first_run: None,
+            ..TaskSpec::new(&AUTHENTICATION, pools.owner())
+        };
+        let checks = queue.clone();
+        let executor = pools.executor().clone();
+        let task = executor.schedule(spec, move |_: &Context<'_>| work_one(&checks))?;
+        Ok(Self {
+            queue,
+            executor,
+            task,
+        })
+    }
+
+    /// Hands over the check of a password that came from `address` for `user`.
+    ///
+    /// When too many wait, this one or one of those that wait for the greediest client is called with [`CheckTurn::Never`],
+    /// on the calling thread.
+    pub fn submit(&self, address: IpAddr, user: &str, check: Check) {
+        let (is_first, displaced) = {
+            let mut queue = self.queue.lock();
+            let displaced = queue.push(address, user, check);
+            (queue.len() == 1 && displaced.is_none(), displaced)
+        };
+        if let Some(displaced) = displaced {
+            displaced(CheckTurn::Never);
+        }
+        if is_first && !self.executor.wake(self.task) {
+            // The server stops: who was added meanwhile is told, too.
+            while let Some(check) = self.pop().0 {
+                check(CheckTurn::Never);
+            }
+        }
+    }
+
+    /// Checks that wait for their turn.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.queue.lock().len()
+    }
+
+    fn pop(&self) -> (Option<Check>, bool) {
+        pop(&self.queue)
+    }
+}
+
+fn pop(queue: &Queue) -> (Option<Check>, bool) {
+    let mut queue = queue.lock();
+    let check = queue.pop();
+    (check, queue.len() == 0)
+}
+
+/// Works the next check out. The others wait in the queue: tasks that are due get a turn between them.
+fn work_one(queue: &Queue) -> Next {
+    let (check, is_last) = pop(queue);
+    let Some(check) = check else {
+        return Next::Sleep;
+    };
+    abort_on_panic(|| check(CheckTurn::Come));
+    if is_last { Next::Sleep } else { Next::Again }
+}

@@ -1,0 +1,717 @@
+//! The buckets of the server: made, changed and dropped while it runs, and kept in the data directory.
+//!
+//! Layout: `buckets/NAME/bucket.json` holds a bucket's settings, `manifest.json` its scopes and collections, and the
+//! bucket's own files lie beside them.
+//! `bucket.json` is what makes a directory a bucket. What a crash left of one that was being made or dropped has a mark that
+//! says so, and is removed at start-up. A directory with neither is left alone: see `registry/directories.rs`.
+//!
+//! Invariants:
+//! * Reading ([`BucketRegistry::get`], [`BucketRegistry::list`]) never waits for a change.
+//! * Changes happen one at a time, also of different buckets.
+//! * A bucket leaves the cluster map before it leaves the registry, and the registry before its files go.
+
+mod alone;
+mod directories;
+mod manifests;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use kedge_bucket::{
+    Bucket, BucketChange, BucketConfig, BucketError, BucketSetup, Completions, Ctx, Import,
+    Recovery, Topology, finish_drop, import_files,
+};
+use kedge_cluster::{BucketEntry, ClusterError, ClusterView, ManifestError, ManifestKeeper, Ports};
+use kedge_disk::{Disk, DiskError, read_file, replace_file};
+use kedge_executor::{Executor, OwnerId};
+use kedge_types::limits::{
+    BUCKET_NAME_BYTES_MAX, BUCKETS_MAX, COMPACTION_RESERVE_BYTES, SHUTDOWN_APPLY_MS,
+};
+use kedge_types::{Clock, ManifestUid, Status};
+use parking_lot::Mutex;
+
+use self::alone::StateFile;
+use self::directories::Directory;
+pub use self::directories::{Unserved, is_remainder};
+use self::manifests::Keepers;
+use crate::machine::files_for_buckets;
+use crate::state_files::StateFileError;
+
+/// Why a bucket could not be made, changed, dropped or opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RegistryError {
+    /// There is a bucket of that name, or one that differs only in upper and lower case.
+    #[error("bucket {0} already exists")]
+    Exists(String),
+    /// There is none.
+    #[error("there is no bucket {0}")]
+    NotFound(String),
+    /// What is in the directory of that name is not served, and stays as it is.
+    #[error("{} is not served: {}; {}", .0.path.display(), .0.why, .0.remedy)]
+    Unserved(Unserved),
+    /// Nobody knows the settings of the bucket that is in a directory.
+    #[error(
+        "{} has no bucket.json, and no copy of one; put it back from a backup while the server is stopped",
+        .0.display()
+    )]
+    NoSettings(PathBuf),
+    /// A file of the server's state is missing, or cannot be read.
+    #[error(transparent)]
+    State(#[from] StateFileError),
+    /// The name cannot be a bucket's.
+    #[error("a bucket name {0}")]
+    BadName(&'static str),
+    /// The server has as many as it may.
+    #[error("the server has {BUCKETS_MAX} buckets, as many as it may have")]
+    TooMany,
+    /// The bucket may not be emptied.
+    #[error("flush is not enabled for bucket {0}")]
+    FlushDisabled(String),
+    /// Emptying it failed.
+    #[error("the bucket answers {}", .0.name())]
+    Refused(Status),
+    /// A setting makes no sense; the sentence names it.
+    #[error("{0}")]
+    BadSetting(String),
+    /// Its scopes and collections do not allow it.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The bucket's settings or its manifest cannot be read.
+    #[error("{}: {why}", path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The bucket cannot be opened or removed.
+    #[error(transparent)]
+    Bucket(#[from] BucketError),
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    Disk(#[from] DiskError),
+    /// The cluster's state cannot be read or saved.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// The system has no random bytes.
+    #[error("the system has no random bytes")]
+    Random,
+}
+
+impl RegistryError {
+    /// Returns whether the disk was full. The same may work when there is room.
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        match self {
+            Self::Disk(error) | Self::Bucket(BucketError::Disk(error)) => error.is_no_space(),
+            Self::Cluster(ClusterError::Save(error)) => {
+                let error = error.downcast_ref::<DiskError>();
+                error.is_some_and(DiskError::is_no_space)
+            }
+            _ => false,
+        }
+    }
+}
+
+/// What the buckets live on.
+#[derive(Clone)]
+pub struct RegistrySetup {
+    /// The file system.
+    pub disk: Arc<dyn Disk>,
+    /// The data directory; this process has its lock.
+    pub data_dir: PathBuf,
+    /// Where time comes from.
+    pub clock: Arc<dyn Clock>,
+    /// Runs what buckets do by themselves.
+    pub executor: Executor,
+    /// Whom tasks belong to that are no bucket's.
+    pub owner: OwnerId,
+    /// Where completions of parked commands go.
+    pub completions: Arc<dyn Completions>,
+    /// Front-end threads. [`Ctx::thread`] of who is none of them is this number.
+    pub threads: u16,
+    /// What recovery does about damage in a log.
+    pub recovery: Recovery,
+    /// Whether this is a node of a cluster, whose map says what buckets there are.
+    pub clustered: bool,
+    /// Called when a bucket cannot go on safely; should end the process.
+    pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// What a node that runs alone keeps of the cluster map.
+pub const ALONE_FILE: &str = "cluster.json";
+/// The settings in a bucket's directory.
+const CONFIG_FILE: &str = "bucket.json";
+/// However few files the process may open, a bucket keeps so many.
+const OPEN_FILES_MIN: u32 = 16;
+
+type Buckets = BTreeMap<String, Arc<Bucket>>;
+
+/// The buckets of the server.
+pub struct BucketRegistry {
+    setup: RegistrySetup,
+    cluster: Arc<ClusterView>,
+    buckets: ArcSwap<Buckets>,
+    keepers: Mutex<Keepers>,
+    /// Grows whenever a bucket comes or goes.
+    generation: AtomicU64,
+    /// Held while a change is made.
+    change: Mutex<()>,
+    /// Directories that were not served when they were last looked for.
+    unserved: AtomicUsize,
+}
+
+impl std::fmt::Debug for BucketRegistry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let names: Vec<String> = self.buckets.load().keys().cloned().collect();
+        f.debug_struct("BucketRegistry")
+            .field("buckets", &names)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BucketRegistry {
+    /// Opens every bucket of the data directory; they load behind. Makes the cluster map, which tells clients that
+    /// `ports` are where this node listens.
+    ///
+    /// # Errors
+    /// `Damaged`, `Disk`, `Cluster`, `Bucket`.
+    pub fn open(setup: RegistrySetup, ports: Ports) -> Result<Self, RegistryError> {
+        let mut buckets = Buckets::new();
+        let mut keepers = Keepers::new();
+        let configs = read_configs(&setup)?;
+        let count = configs.len();
+        for config in configs {
+            let keeper = manifests::read_manifest(&setup, &config.name)?;
+            let bucket = open_bucket(&setup, config, &keeper, count)?;
+            keepers.insert(bucket.name().to_owned(), keeper);
+            buckets.insert(bucket.name().to_owned(), bucket);
+        }
+        let shown = |bucket: &Arc<Bucket>| entry(&bucket.config(), bucket.manifest().uid);
+        let entries: Vec<BucketEntry> = buckets.values().map(shown).collect();
+        let cluster = if setup.clustered {
+            ClusterView::following(ports)
+        } else {
+            open_cluster(&setup, ports, entries)?
+        };
+        let registry = Self {
+            setup,
+            cluster: Arc::new(cluster),
+            buckets: ArcSwap::from_pointee(buckets),
+            keepers: Mutex::new(keepers),
+            generation: AtomicU64::new(1),
+            change: Mutex::new(()),
+            unserved: AtomicUsize::new(0),
+        };
+        registry.find_unserved()?;
+        Ok(registry)
+    }
+
+    /// The cluster map, which names the buckets that are here.
+    #[must_use]
+    pub fn cluster(&self) -> &Arc<ClusterView> {
+        &self.cluster
+    }
+
+    /// The bucket of that name. Never blocks.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<Arc<Bucket>> {
+        self.buckets.load().get(name).cloned()
+    }
+
+    /// All buckets, ordered by name. Never blocks.
+    #[must_use]
+    pub fn list(&self) -> Vec<Arc<Bucket>> {
+        self.buckets.load().values().cloned().collect()
+    }
+
+    /// A number that grows whenever a bucket comes or goes.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Makes a bucket. When it returns, clients can select it.
+    ///
+    /// # Errors
+    /// `BadName`, `BadSetting`, `Exists`, `TooMany`; `Disk`, `Bucket` or `Cluster` when it could not be made, and then
+    /// it is not there.
+    pub fn create(&self, config: BucketConfig) -> Result<Arc<Bucket>, RegistryError> {
+        let _one_at_a_time = self.change.lock();
+        check_name(&config.name)?;
+        config.check().map_err(RegistryError::BadSetting)?;
+        let before = self.buckets.load();
+        if before
+            .keys()
+            .any(|name| name.eq_ignore_ascii_case(&config.name))
+        {
+            return Err(RegistryError::Exists(config.name));
+        }
+        if before.len() >= BUCKETS_MAX {
+            return Err(RegistryError::TooMany);
+        }
+        let (disk, data_dir) = (&*self.setup.disk, &self.setup.data_dir);
+        let dir = bucket_dir(data_dir, &config.name);
+        directories::begin_creation(disk, data_dir, &config.name, false)?;
+        save_config(&self.setup, &config)?;
+        directories::end_creation(disk, &dir)?;
+        let manifest = ManifestKeeper::default();
+        let bucket = match open_bucket(&self.setup, config, &manifest, before.len() + 1) {
+            Ok(bucket) => bucket,
+            Err(error) => {
+                directories::begin_drop(disk, &dir)?;
+                finish_drop(disk, &dir)?;
+                return Err(error);
+            }
+        };
+        self.publish(|buckets| {
+            buckets.insert(bucket.name().to_owned(), bucket.clone());
+        });
+        let shown = entry(&bucket.config(), manifest.uid());
+        if let Err(error) = self.cluster.put_bucket(shown) {
+            directories::begin_drop(disk, &dir)?;
+            self.forget(&bucket)?;
+            return Err(error.into());
+        }
+        Ok(bucket)
+    }
+
+    /// Serves a bucket whose directory is there and is not served, see [`BucketRegistry::unserved`]: with the settings that
+    /// it has, or those of their copy. When it returns, clients can select it.
+    ///
+    /// # Errors
+    /// `BadName`, `Exists`, `TooMany`; `NotFound` without such a directory; `NoSettings`; `Damaged`, `State`, `Disk`,
+    /// `Bucket`, `Cluster`.
+    pub fn adopt(&self, name: &str) -> Result<Arc<Bucket>, RegistryError> {
+        let _one_at_a_time = self.change.lock();
+        check_name(name)?;
+        let before = self.buckets.load();
+        if before.keys().any(|known| known.eq_ignore_ascii_case(name)) {
+            return Err(RegistryError::Exists(name.to_owned()));
+        }
+        if before.len() >= BUCKETS_MAX {
+            return Err(RegistryError::TooMany);
+        }
+        let (disk, dir) = (&*self.setup.disk, bucket_dir(&self.setup.data_dir, name));
+        let config = match directories::look(disk, &dir)? {
+            Directory::Bucket => read_named(disk, &dir, name)?,
+            Directory::Unknown => {
+                directories::settings_from_copy(disk, &dir)?;
+                read_named(disk, &dir, name)?
+            }
+            _ => return Err(RegistryError::NotFound(name.to_owned())),
+        };
+        let keeper = manifests::read_manifest(&self.setup, name)?;
+        let bucket = open_bucket(&self.setup, config, &keeper, before.len() + 1)?;
+        let shown = entry(&bucket.config(), keeper.uid());
+        self.keepers.lock().insert(name.to_owned(), keeper);
+        self.publish(|buckets| {
+            buckets.insert(name.to_owned(), bucket.clone());
+        });
+        tracing::warn!(
+            bucket = name,
+            "the bucket is served again, as an operator wished"
+        );
+        // It is served, whatever the disk says now; who looks next counts again.
+        let _ = self.find_unserved();
+        self.cluster.put_bucket(shown)?;
+        Ok(bucket)
+    }
+
+    /// The directories of buckets that are not served, and stay as they are.
+    ///
+    /// # Errors
+    /// `Disk`.
+    pub fn unserved(&self) -> Result<Vec<Unserved>, RegistryError> {
+        let _one_at_a_time = self.change.lock();
+        self.find_unserved()
+    }
+
+    /// Counts the directories of buckets that are not served anew, for [`BucketRegistry::stats`]. The last count stays while
+    /// a change is made, or when the disk gives an error.
+    pub fn count_unserved(&self) {
+        if let Some(_one_at_a_time) = self.change.try_lock() {
+            let _ = self.find_unserved();
+        }
+    }
+
+    /// Calls `each` with the name and value of each statistic. Never blocks.
+    pub fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
+        let unserved = self.unserved.load(Ordering::Relaxed);
+        each("unserved_directories", &unserved.to_string());
+    }
+
+    /// For one who holds the lock of changes, as a bucket that is being made is not served yet.
+    fn find_unserved(&self) -> Result<Vec<Unserved>, RegistryError> {
+        let buckets = self.buckets.load();
+        let is_served = |name: &str| buckets.contains_key(name);
+        let (disk, data_dir) = (&*self.setup.disk, &self.setup.data_dir);
+        let unserved = directories::unserved(disk, data_dir, is_served)?;
+        self.unserved.store(unserved.len(), Ordering::Relaxed);
+        Ok(unserved)
+    }
+
+    /// Changes settings of a bucket. Clients hear of a new revision of the map, so that they look again.
+    ///
+    /// # Errors
+    /// `NotFound`, `BadSetting`; `Disk` or `Cluster` when the change holds now but may not hold after a restart.
+    pub fn update(&self, name: &str, change: &BucketChange) -> Result<(), RegistryError> {
+        let _one_at_a_time = self.change.lock();
+        let bucket = self.existing(name)?;
+        let config = bucket.update(change).map_err(RegistryError::BadSetting)?;
+        save_config(&self.setup, &config)?;
+        let uid = bucket.manifest().uid;
+        self.cluster.put_bucket(entry(&config, uid))?;
+        Ok(())
+    }
+
+    /// Drops a bucket and all that is in it. Connections that selected it get `NoBucket` from then on.
+    ///
+    /// # Errors
+    /// `NotFound`; `Cluster` or `Disk` and nothing was dropped; `Bucket` and it is gone, but files may remain until the
+    /// next start.
+    pub fn drop_bucket(&self, name: &str) -> Result<(), RegistryError> {
+        let _one_at_a_time = self.change.lock();
+        let bucket = self.existing(name)?;
+        let (disk, dir) = (&*self.setup.disk, bucket_dir(&self.setup.data_dir, name));
+        // Before anything goes: the next start ends what a crash cuts short.
+        directories::begin_drop(disk, &dir)?;
+        if let Err(error) = self.cluster.remove_bucket(name) {
+            directories::cancel_drop(disk, &dir)?;
+            return Err(error.into());
+        }
+        self.forget(&bucket)
+    }
+
+    /// Empties a bucket, once it is loaded: one that was made a moment ago may not be.
+    ///
+    /// # Errors
+    /// `NotFound`, `FlushDisabled`, `Refused`.
+    pub fn flush(&self, name: &str) -> Result<(), RegistryError> {
+        let bucket = self.existing(name)?;
+        let (loading, is_over) = mpsc::channel::<()>();
+        bucket.when_loaded(move || drop(loading));
+        // Whether it was loaded or could not be, the bucket knows.
+        let _ = is_over.recv();
+        let (done, flushed) = mpsc::channel();
+        let told = move |result| {
+            // Who waits is there until it has heard.
+            let _ = done.send(result);
+        };
+        let begun = bucket.begin_flush_all(self.ctx(), told);
+        begun.map_err(|_| RegistryError::FlushDisabled(name.to_owned()))?;
+        let result = flushed.recv().unwrap_or(Err(Status::TemporaryFailure));
+        result.map_err(RegistryError::Refused)
+    }
+
+    /// Where completions of parked commands go.
+    pub fn completions(&self) -> &Arc<dyn Completions> {
+        &self.setup.completions
+    }
+
+    /// The context of who is no front-end thread.
+    #[must_use]
+    pub fn ctx(&self) -> Ctx {
+        Ctx {
+            now: self.setup.clock.now(),
+            thread: self.setup.threads,
+        }
+    }
+
+    /// Syncs and closes every bucket.
+    pub fn shutdown(&self) {
+        let _one_at_a_time = self.change.lock();
+        let buckets = self.buckets.load();
+        let apply = Duration::from_millis(SHUTDOWN_APPLY_MS) / buckets.len().max(1) as u32;
+        for bucket in buckets.values() {
+            bucket.shutdown_within(apply);
+        }
+    }
+
+    /// Which buckets could not be shut down cleanly, and why.
+    #[must_use]
+    pub fn unclean(&self) -> Vec<String> {
+        let buckets = self.list();
+        let why = |bucket: &Arc<Bucket>| {
+            let why = bucket.unclean()?;
+            Some(format!("bucket {}: {why}", bucket.name()))
+        };
+        buckets.iter().filter_map(why).collect()
+    }
+
+    fn existing(&self, name: &str) -> Result<Arc<Bucket>, RegistryError> {
+        self.get(name)
+            .ok_or_else(|| RegistryError::NotFound(name.to_owned()))
+    }
+
+    fn publish(&self, change: impl FnOnce(&mut Buckets)) {
+        let mut buckets = Buckets::clone(&self.buckets.load());
+        change(&mut buckets);
+        self.buckets.store(Arc::new(buckets));
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Removes a bucket whose drop was begun.
+    fn forget(&self, bucket: &Bucket) -> Result<(), RegistryError> {
+        let name = bucket.name();
+        self.publish(|buckets| {
+            buckets.remove(name);
+        });
+        self.keepers.lock().remove(name);
+        bucket.destroy(self.setup.owner)?;
+        Ok(())
+    }
+}
+
+/// Whether a bucket may have this name.
+///
+/// # Errors
+/// `BadName`, which completes the sentence "a bucket name ...".
+pub fn check_name(name: &str) -> Result<(), RegistryError> {
+    let bad = |why| Err(RegistryError::BadName(why));
+    if name.is_empty() {
+        return bad("must not be empty");
+    }
+    if name.len() > BUCKET_NAME_BYTES_MAX {
+        return bad("has at most 100 characters");
+    }
+    // It is the name of a directory too, so neither of the two dots, nor anything hidden.
+    if name.starts_with('.') {
+        return bad("does not begin with a full stop");
+    }
+    if !name
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"_-.%".contains(&b))
+    {
+        return bad("has only the characters A-Z, a-z, 0-9, _, -, . and %");
+    }
+    Ok(())
+}
+
+/// The directory of all buckets in a data directory.
+#[must_use]
+pub fn buckets_dir(data_dir: &Path) -> PathBuf {
+    data_dir.join("buckets")
+}
+
+fn bucket_dir(data_dir: &Path, name: &str) -> PathBuf {
+    buckets_dir(data_dir).join(name)
+}
+
+fn config_path(dir: &Path) -> PathBuf {
+    dir.join(CONFIG_FILE)
+}
+
+/// The settings that a bucket was left with; `None` when there is no such bucket.
+///
+/// # Errors
+/// `Disk`, `Damaged`.
+pub fn stored_config(
+    disk: &dyn Disk,
+    data_dir: &Path,
+    name: &str,
+) -> Result<Option<BucketConfig>, RegistryError> {
+    let path = config_path(&bucket_dir(data_dir, name));
+    if name.is_empty() || !disk.exists(&path)? {
+        return Ok(None);
+    }
+    read_config(disk, &path).map(Some)
+}
+
+/// How many vBuckets the bucket had that the files `N.couch.R` of `source` are from, as their keys tell.
+///
+/// # Errors
+/// `Bucket` if the keys fit no number, or too many, or a file cannot be read.
+pub fn vbuckets_of_files(disk: &dyn Disk, source: &Path) -> Result<u16, RegistryError> {
+    Ok(kedge_bucket::vbuckets_of_files(disk, source)?)
+}
+
+/// Makes a bucket of the vBucket files of another server, the files `N.couch.R` of `source`. No server may have the data
+/// directory. The bucket is there when all of it is; an import that was cut short is ended by doing it again.
+///
+/// # Errors
+/// `BadName`, `BadSetting`, `Exists`; `Bucket` with the file that cannot be taken over; `Cluster` when the scopes and
+/// collections of the files contradict themselves; `Disk`.
+pub fn import(
+    disk: &Arc<dyn Disk>,
+    data_dir: &Path,
+    config: &BucketConfig,
+    source: &Path,
+) -> Result<Import, RegistryError> {
+    check_name(&config.name)?;
+    config.check().map_err(RegistryError::BadSetting)?;
+    let buckets = buckets_dir(data_dir);
+    disk.create_dir_all(&buckets)?;
+    for name in disk.list(&buckets)? {
+        let is = directories::look(&**disk, &bucket_dir(data_dir, &name))?;
+        if is == Directory::Bucket && name.eq_ignore_ascii_case(&config.name) {
+            return Err(RegistryError::Exists(name));
+        }
+    }
+    let dir = bucket_dir(data_dir, &config.name);
+    directories::begin_creation(&**disk, data_dir, &config.name, true)?;
+    let import = import_files(disk, &dir, config.vbuckets, source)?;
+    let keeper = ManifestKeeper::going_on(import.manifest.clone())?;
+    manifests::write_manifest(&**disk, &dir, &keeper)?;
+    write_config(&**disk, data_dir, config)?;
+    directories::end_creation(&**disk, &dir)?;
+    Ok(import)
+}
+
+/// Changes the settings of a bucket that is not open: some can only be changed so.
+///
+/// # Errors
+/// `BadSetting`, `Disk`.
+pub fn change_stored(
+    disk: &dyn Disk,
+    data_dir: &Path,
+    is: &BucketConfig,
+    change: &BucketChange,
+) -> Result<(), RegistryError> {
+    let config = change.apply(is);
+    config.check().map_err(RegistryError::BadSetting)?;
+    write_config(disk, data_dir, &config)
+}
+
+fn save_config(setup: &RegistrySetup, config: &BucketConfig) -> Result<(), RegistryError> {
+    write_config(&*setup.disk, &setup.data_dir, config)
+}
+
+fn write_config(
+    disk: &dyn Disk,
+    data_dir: &Path,
+    config: &BucketConfig,
+) -> Result<(), RegistryError> {
+    let dir = bucket_dir(data_dir, &config.name);
+    let path = config_path(&dir);
+    let json = serde_json::to_vec_pretty(config).map_err(|error| RegistryError::Damaged {
+        path: path.clone(),
+        why: error.to_string(),
+    })?;
+    replace_file(disk, &path, &json)?;
+    Ok(directories::keep_copy(disk, &dir, &json)?)
+}
+
+fn read_config(disk: &dyn Disk, path: &Path) -> Result<BucketConfig, RegistryError> {
+    let damaged = |why: String| RegistryError::Damaged {
+        path: path.to_owned(),
+        why,
+    };
+    let bytes = read_file(disk, path)?;
+    let config: BucketConfig =
+        serde_json::from_slice(&bytes).map_err(|error| damaged(error.to_string()))?;
+    config.check().map_err(damaged)?;
+    Ok(config)
+}
+
+/// The settings in the directory of a bucket, which have to be those of the bucket of that name.
+fn read_named(disk: &dyn Disk, dir: &Path, name: &str) -> Result<BucketConfig, RegistryError> {
+    let path = config_path(dir);
+    let config = read_config(disk, &path)?;
+    if config.name != name {
+        return Err(RegistryError::Damaged {
+            path,
+            why: format!("it names bucket {}, not {name}", config.name),
+        });
+    }
+    Ok(config)
+}
+
+/// The settings of every bucket, after what crashes left of others was removed. What is neither is left alone.
+fn read_configs(setup: &RegistrySetup) -> Result<Vec<BucketConfig>, RegistryError> {
+    let dir = buckets_dir(&setup.data_dir);
+    setup.disk.create_dir_all(&dir)?;
+    let disk = &*setup.disk;
+    let mut configs = Vec::new();
+    for name in disk.list(&dir)? {
+        let dir = bucket_dir(&setup.data_dir, &name);
+        match directories::look(disk, &dir)? {
+            Directory::Nothing => {}
+            Directory::Bucket => {
+                directories::end_creation(disk, &dir)?;
+                configs.push(read_named(disk, &dir, &name)?);
+                directories::keep_copy(disk, &dir, &read_file(disk, &config_path(&dir))?)?;
+            }
+            Directory::Dropping => {
+                tracing::warn!(
+                    bucket = name,
+                    "removing the rest of a bucket that was dropped"
+                );
+                finish_drop(disk, &dir)?;
+            }
+            Directory::Creating => {
+                tracing::warn!(
+                    bucket = name,
+                    "removing a bucket that was not made to the end"
+                );
+                directories::remove_unmade(disk, &dir)?;
+            }
+            is @ Directory::Unknown => {
+                let Unserved {
+                    path, why, remedy, ..
+                } = Unserved::new(disk, &setup.data_dir, &name, is)?;
+                let path = path.display();
+                tracing::error!(bucket = name, %path, why, remedy, "a directory is not served and stays as it is");
+            }
+        }
+    }
+    Ok(configs)
+}
+
+/// Opens one of so many buckets, with its manifest.
+fn open_bucket(
+    setup: &RegistrySetup,
+    config: BucketConfig,
+    manifest: &ManifestKeeper,
+    buckets: usize,
+) -> Result<Arc<Bucket>, RegistryError> {
+    let bucket = Bucket::open(BucketSetup {
+        disk: setup.disk.clone(),
+        dir: bucket_dir(&setup.data_dir, &config.name),
+        config,
+        clock: setup.clock.clone(),
+        executor: setup.executor.clone(),
+        completions: setup.completions.clone(),
+        threads: setup.threads,
+        recovery: setup.recovery,
+        topology: (!setup.clustered).then(Topology::alone),
+        open_files_max: files_per_bucket(buckets),
+        compaction_reserve_bytes: COMPACTION_RESERVE_BYTES,
+        on_fatal: setup.on_fatal.clone(),
+    })?;
+    bucket.set_manifest(manifest.manifest().clone());
+    Ok(bucket)
+}
+
+/// Files that each of so many buckets may keep open: together no more than the part of the limit that is left for them.
+fn files_per_bucket(buckets: usize) -> u32 {
+    let each = files_for_buckets() / buckets.max(1) as u64;
+    u32::try_from(each).unwrap_or(u32::MAX).max(OPEN_FILES_MIN)
+}
+
+fn entry(config: &BucketConfig, manifest: ManifestUid) -> BucketEntry {
+    BucketEntry {
+        name: config.name.clone(),
+        // `BucketConfig::check` was asked before any bucket opens.
+        uuid: config.uuid_bytes().unwrap_or_default(),
+        vbuckets: config.vbuckets,
+        manifest_uid: manifest.0,
+    }
+}
+
+fn open_cluster(
+    setup: &RegistrySetup,
+    ports: Ports,
+    entries: Vec<BucketEntry>,
+) -> Result<ClusterView, RegistryError> {
+    let file = StateFile::new(setup.disk.clone(), setup.data_dir.clone());
+    let state = file.load()?;
+    Ok(ClusterView::new(state, ports, entries, file.into_save())?)
+}

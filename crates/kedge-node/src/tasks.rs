@@ -1,0 +1,24 @@
+//! The kinds of tasks that a node has beside those of its buckets.
+
+use std::time::Duration;
+
+use kedge_executor::{Kind, Pool, Priority};
+
+/// Whom the server's own tasks belong to.
+pub(crate) const OWNER: &str = "server";
+
+/// A login whose password has to be hashed; a run is one login.
+pub(crate) static AUTHENTICATION: Kind = Kind::new(
+    "authentication",
+    Pool::NonIo,
+    Priority::High,
+    Duration::from_millis(500),
+);
+
+/// Lines of the audit log are written. A run is a batch of them and a sync.
+pub(crate) static AUDIT_LOG: Kind = Kind::new(
+    "audit_log",
+    Pool::AuxIo,
+    Priority::High,
+    Duration::from_millis(500),
+);

@@ -1,0 +1,49 @@
+//! Times as people and other programs read them.
+
+/// Milliseconds since 1970 as ISO 8601, in UTC.
+pub fn iso_8601(unix_ms: u64) -> String {
+    let (unix_secs, millis) = (unix_ms / 1_000, unix_ms % 1_000);
+    // Days to a date as in Howard Hinnant, "chrono-Compatible Low-Level Date Algorithms", civil_from_days: the year
+    // begins in March, so that the leap day comes last.
+    let days = unix_secs / 86_400 + 719_468;
+    let era = days / 146_097;
+    let day_of_era = days % 146_097;
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let secs = unix_secs % 86_400;
+    let (hour, minute, second) = (secs / 3_600, secs / 60 % 60, secs % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates() {
+        for (secs, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (951_782_400, "2000-02-29T00:00:00.000Z"),
+            (1_709_251_199, "2024-02-29T23:59:59.000Z"),
+            (1_709_251_200, "2024-03-01T00:00:00.000Z"),
+            (1_735_689_599, "2024-12-31T23:59:59.000Z"),
+            (4_107_542_400, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(iso_8601(secs * 1_000), expected);
+        }
+    }
+
+    #[test]
+    fn milliseconds_are_kept() {
+        assert_eq!(iso_8601(1_007), "1970-01-01T00:00:01.007Z");
+    }
+}

@@ -1,0 +1,78 @@
+//! Logins whose password check takes long: SASL PLAIN.
+//!
+//! The check waits among the node's [`PasswordChecks`]; its end comes back to the front-end thread as a message.
+
+use std::net::IpAddr;
+use std::sync::{Arc, Weak};
+
+use kedge_auth::{Mechanism, ServerSession, UserStore, random_nonce};
+use kedge_bucket::Cookie;
+use kedge_node::password_checks::{CheckTurn, PasswordChecks};
+use zeroize::Zeroizing;
+
+use crate::cookie::ConnectionId;
+use crate::inbox::{FrontEnds, Login, Message};
+
+/// Hands over a login of SASL PLAIN; its end comes as a [`Message::LoggedIn`].
+pub(crate) fn submit_login(checks: &PasswordChecks, job: LoginJob, front_ends: &Arc<FrontEnds>) {
+    let user = claimed_user(&job.message);
+    let (address, front_ends) = (job.address, Arc::downgrade(front_ends));
+    let check = Box::new(move |turn| job.end(turn, &front_ends));
+    checks.submit(address, &user, check);
+}
+
+/// The user that a message of PLAIN names (RFC 4616): whose turn it takes, whatever else is wrong with it.
+fn claimed_user(message: &[u8]) -> String {
+    let user = message.split(|byte| *byte == 0).nth(1).unwrap_or_default();
+    let user = &user[..user.len().min(kedge_auth::USER_NAME_BYTES_MAX)];
+    String::from_utf8_lossy(user).into_owned()
+}
+
+/// A login to be worked out.
+pub(crate) struct LoginJob {
+    pub(crate) cookie: Cookie,
+    pub(crate) address: IpAddr,
+    pub(crate) users: Arc<UserStore>,
+    pub(crate) mechanism: Mechanism,
+    pub(crate) message: Zeroizing<Vec<u8>>,
+}
+
+impl LoginJob {
+    fn end(self, turn: CheckTurn, front_ends: &Weak<FrontEnds>) {
+        let Some(front_ends) = front_ends.upgrade() else {
+            return;
+        };
+        let login = match turn {
+            CheckTurn::Come => {
+                let (users, message) = (&self.users, &self.message);
+                let (session, step) =
+                    ServerSession::start(users, self.mechanism, message, random_nonce);
+                Some(Box::new(Login { session, step }))
+            }
+            CheckTurn::Never => None,
+        };
+        let thread = ConnectionId::of(self.cookie).0.thread;
+        front_ends.send(thread, Message::LoggedIn(self.cookie, login));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_user_of_a_message() {
+        for (message, user) in [
+            (&b"\0ada\0lovelace"[..], "ada"),
+            (b"bob\0ada\0lovelace", "ada"),
+            (b"\0\0", ""),
+            (b"ada", ""),
+            (b"", ""),
+            (b"\0a\xff\0", "a\u{fffd}"),
+        ] {
+            assert_eq!(claimed_user(message), user, "{message:?}");
+        }
+        let long = [b"\0".as_slice(), &[b'x'; 4_000], b"\0y"].concat();
+        assert_eq!(claimed_user(&long).len(), kedge_auth::USER_NAME_BYTES_MAX);
+    }
+}
