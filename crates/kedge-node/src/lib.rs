@@ -1,10 +1,4 @@
-//! The parts of a node that clients, management and the cluster share.
-//!
-//! [`registry`] holds the buckets, [`users`] who may log in, [`audit`] the audit log, [`pools`] the threads of the tasks.
-//! [`password_checks`] verifies passwords beside the event loops. [`inbox`] and [`output`] are the two ends of an event loop:
-//! the messages it receives, and the bytes that it still has to send. [`http_client`] asks other nodes.
-//!
-//! Nothing here knows a protocol, a session or a path of HTTP.
+#![doc = include_str!("../README.md")]
 
 pub mod audit;
 mod client_source;
