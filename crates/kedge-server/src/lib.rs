@@ -10,7 +10,6 @@ mod delayed_flush;
 mod error;
 mod front_end;
 mod histogram;
-pub mod http;
 mod inbox;
 pub mod limits;
 mod login;

@@ -16,6 +16,7 @@ use kedge_coordinator::cluster::{ClusterNode, ClusterSetup, check_alone};
 use kedge_coordinator::replication::Replicator;
 use kedge_disk::Disk;
 use kedge_executor::{Config as PoolsConfig, Refused};
+use kedge_mgmt::{AllowedHosts, HttpHandle, HttpParts, HttpState};
 use kedge_node::abort_on_panic;
 use kedge_node::coordination::{ClusterControl, ReplicationLinks as _};
 use kedge_node::inbox::Inbox;
@@ -34,7 +35,6 @@ use crate::commands::StatTimings;
 use crate::dcp::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
 use crate::front_end::{FrontEnd, WAKER};
-use crate::http::{self, AllowedHosts, HttpHandle, HttpParts, HttpState};
 use crate::inbox::{FrontEnds, Message, Port};
 use crate::limits::Limits;
 use crate::memcached_connections::MemcachedConnections;
@@ -543,7 +543,7 @@ fn start_http(
     listener: std::net::TcpListener,
     state: HttpState,
 ) -> Result<HttpHandle, ServerError> {
-    http::start(listener, state).map_err(|source| ServerError::Start {
+    kedge_mgmt::start(listener, state).map_err(|source| ServerError::Start {
         what: "the management thread",
         source,
     })

@@ -75,15 +75,15 @@ const THREADS: Reserved = Reserved {
             "waits for other nodes and for maps",
         ),
         (
-            "crates/kedge-server/src/http/call.rs",
+            "crates/kedge-mgmt/src/call.rs",
             "a call that waits for tasks",
         ),
         (
-            "crates/kedge-server/src/http/cluster.rs",
+            "crates/kedge-mgmt/src/cluster.rs",
             "a call that waits for other nodes",
         ),
         (
-            "crates/kedge-server/src/http/serve.rs",
+            "crates/kedge-mgmt/src/serve.rs",
             "the event loop of management",
         ),
         (

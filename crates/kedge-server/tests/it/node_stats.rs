@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use kedge_executor::{Pool, Threads};
+use kedge_node::http_client::HttpClient;
 use kedge_types::{Status, VbId};
 use serde_json::Value;
 
@@ -11,7 +12,7 @@ use crate::client::{Client, SDK_FEATURES};
 use crate::collections::as_user;
 use crate::dcp::keys_of;
 use crate::evicted::until;
-use crate::server::{Kedge, PASSWORD, Setup};
+use crate::server::{Kedge, PASSWORD, Setup, USER};
 use crate::stats::stat;
 
 fn number(of: &HashMap<String, String>, name: &str) -> u64 {
@@ -278,5 +279,18 @@ fn the_groups_that_are_documented_are_those_that_there_are() {
             Err(Status::KeyNotFound),
             "{group}"
         );
+    }
+}
+
+/// A statistic of that name is what a metric of the server is made of.
+#[test]
+fn every_metric_of_the_server_has_its_statistic() {
+    let kedge = Kedge::start();
+    let address = kedge.server().mgmt_addr();
+    let client = HttpClient::new("127.0.0.1", address.port(), USER, PASSWORD);
+    let reply = client.send("GET", "/kedge/stats", "", b"").unwrap();
+    let stats: Value = serde_json::from_slice(&reply.body).unwrap();
+    for statistic in kedge_mgmt::server_statistics() {
+        assert!(stats["server"].get(statistic).is_some(), "{statistic}");
     }
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::Server;
 use super::client::Client;
-use crate::http::serve::Times;
-use crate::http::{BODY_BYTES_MAX, HEADER_BYTES_MAX, UNAUTHENTICATED_TIMEOUT};
+use crate::serve::Times;
+use crate::{BODY_BYTES_MAX, HEADER_BYTES_MAX, UNAUTHENTICATED_TIMEOUT};
 
 #[test]
 fn a_chunked_form_is_a_form() {

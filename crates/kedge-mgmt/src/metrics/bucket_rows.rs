@@ -3,7 +3,7 @@
 use super::Row;
 
 /// Statistics of each bucket.
-pub(in crate::http) const BUCKET: &[Row] = &[
+pub(crate) const BUCKET: &[Row] = &[
     (
         "curr_items",
         "kedge_bucket_items",

@@ -3,7 +3,7 @@
 use kedge_bucket::{BucketConfig, CompactionHours};
 
 use super::changed_bucket;
-use crate::http::form::Form;
+use crate::form::Form;
 
 fn form(more: &str) -> Form {
     let own = "autoCompactionDefined=true&parallelDBAndViewCompaction=false";

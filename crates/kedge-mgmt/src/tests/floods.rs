@@ -16,7 +16,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::client::Client;
 use super::{HEADER_TIMEOUT, Server};
-use crate::http::serve::Times;
+use crate::serve::Times;
 
 const NODE_SECRET: &str = "the-secret-of-the-cluster";
 

@@ -3,7 +3,7 @@
 use super::Row;
 
 /// Statistics of the server as a whole.
-pub(in crate::http) const SERVER: &[Row] = &[
+pub(crate) const SERVER: &[Row] = &[
     (
         "uptime",
         "kedge_uptime_seconds",

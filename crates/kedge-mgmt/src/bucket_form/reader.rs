@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use super::Errors;
-use crate::http::form::Form;
+use crate::form::Form;
 
 /// `true` and `false` as forms have them.
 const BOOLEANS: [(&str, bool); 4] = [("0", false), ("1", true), ("false", false), ("true", true)];

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::{KV_PORT, Server, VBUCKETS};
-use crate::http::documents::Composer;
+use crate::documents::Composer;
 
 #[track_caller]
 fn has(document: &Value, pointers: &[&str]) {
@@ -201,7 +201,7 @@ fn a_bucket_that_loads_is_not_healthy_yet() {
     facts.loading = true;
     let checks = kedge_node::password_checks::PasswordChecks::start(&server.pools).unwrap();
     let checks = std::sync::Arc::new(checks);
-    let state = crate::http::HttpState::new(parts, checks);
+    let state = crate::HttpState::new(parts, checks);
     let cluster = server.registry.cluster().snapshot();
     let composer = Composer {
         state: &state,

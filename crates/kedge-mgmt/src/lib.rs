@@ -71,6 +71,11 @@ const PEOPLE_MAX: usize = 12;
 /// Calls its argument with the name and value of each statistic of the server as a whole.
 pub type ServerStats = Box<dyn Fn(&mut dyn FnMut(&str, &str)) + Send + Sync>;
 
+/// The names of the server's statistics that become metrics.
+pub fn server_statistics() -> impl Iterator<Item = &'static str> {
+    metrics::SERVER.iter().map(|(statistic, ..)| *statistic)
+}
+
 /// What management works on.
 pub struct HttpParts {
     /// The buckets.

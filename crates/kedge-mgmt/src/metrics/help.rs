@@ -9,7 +9,7 @@ const POINTERS: [&str; 9] = [
 ///
 /// The texts were written as a list, in which each went on from the one above: "Those that did", "Changes that they
 /// read", "Times that there was no room for them". A dashboard shows one of them alone.
-pub(in crate::http) fn check(text: &str) {
+pub(crate) fn check(text: &str) {
     let families = families(text);
     assert!(families.len() > 5, "{text}");
     for (name, help) in &families {

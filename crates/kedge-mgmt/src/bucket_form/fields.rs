@@ -7,7 +7,7 @@ use kedge_bucket::{
 
 use super::reader::Reader;
 use super::{Errors, compaction};
-use crate::http::form::Form;
+use crate::form::Form;
 
 /// Largest quota, in MiB (16 TiB).
 const QUOTA_MIB_MAX: u64 = 1 << 24;
