@@ -12,7 +12,7 @@ use crate::client::{Client, SDK_FEATURES};
 use crate::collections::as_user;
 use crate::dcp::keys_of;
 use crate::evicted::until;
-use crate::server::{Kedge, PASSWORD, Setup, USER};
+use crate::server::{Kedge, PASSWORD, Setup};
 use crate::stats::stat;
 
 fn number(of: &HashMap<String, String>, name: &str) -> u64 {
@@ -287,7 +287,7 @@ fn the_groups_that_are_documented_are_those_that_there_are() {
 fn every_metric_of_the_server_has_its_statistic() {
     let kedge = Kedge::start();
     let address = kedge.server().mgmt_addr();
-    let client = HttpClient::new("127.0.0.1", address.port(), USER, PASSWORD);
+    let client = HttpClient::new("127.0.0.1", address.port(), "root", PASSWORD);
     let reply = client.send("GET", "/kedge/stats", "", b"").unwrap();
     let stats: Value = serde_json::from_slice(&reply.body).unwrap();
     for statistic in kedge_mgmt::server_statistics() {
