@@ -15,7 +15,7 @@ use libfuzzer_sys::fuzz_target;
 
 const HIGH_SEQNO: Seqno = Seqno(77);
 
-/// What decodes, encodes to something that decodes to the same.
+/// Checks that a decoded value encodes to bytes that decode to the same value.
 macro_rules! round_trip {
     ($bytes:expr, $($type:ty)*) => {
         $(if let Ok(found) = <$type>::decode($bytes) {

@@ -23,7 +23,7 @@ const BATCHES_MAX: u8 = 6;
 const RECORDS_MAX: u8 = 4;
 const PAYLOAD_MAX: u8 = 60;
 
-/// How far the log has come.
+/// The position of the log.
 struct Position {
     lsn: u64,
     epoch: u64,

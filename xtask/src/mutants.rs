@@ -91,7 +91,7 @@ pub(crate) fn run(root: &Path) -> anyhow::Result<usize> {
     Ok(survivors)
 }
 
-/// What the histories said against the tree; `None`: nothing.
+/// Returns the objection of the histories to the tree, if there is one.
 fn try_out(tree: &Path) -> anyhow::Result<Option<String>> {
     let output = Command::new("cargo")
         .args(["test", "--quiet", "--package", "kedge-sim", "--test", "it"])

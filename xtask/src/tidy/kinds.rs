@@ -8,7 +8,7 @@ use super::source::is_test_path;
 
 /// Where the rows are.
 pub(super) const DOCUMENT: &str = "docs/architecture.md";
-/// How a kind is made.
+/// The expression that defines a kind.
 const MADE: &str = "Kind::new(";
 /// Kinds of closures that have none of their own.
 const CLOSURES: &str = "crates/kedge-executor/src/kind.rs";

@@ -14,6 +14,7 @@ use crate::mutants;
 
 mod docs;
 mod kinds;
+mod language;
 mod layers;
 mod lexer;
 mod links;
@@ -29,7 +30,7 @@ pub(crate) struct Finding {
     pub(crate) path: PathBuf,
     /// Line, counted from 1; 0 when the finding is about the whole file.
     pub(crate) line: usize,
-    /// What is wrong and what to do about it.
+    /// The problem, and what to do about it.
     pub(crate) message: String,
 }
 
@@ -52,7 +53,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// What [`check`] saw.
+/// The result of [`check`].
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     /// Findings, in the order of their paths.
@@ -115,6 +116,7 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
     report.findings.extend(layers::check(&manifests)?);
     report.findings.extend(source::stale_entries(&done));
     report.findings.extend(modules::check(&sources));
+    report.findings.extend(language::check(&sources));
     report.findings.extend(check_tables(root)?);
     let summary = read(root, Path::new(links::SUMMARY))?;
     report

@@ -11,7 +11,7 @@ const LONG_FILE_LINES: usize = 900;
 
 /// Something that only some files may do.
 pub(super) struct Reserved {
-    /// What it is written with.
+    /// The words of code that use it.
     words: &'static [&'static str],
     /// Where the rule holds: below this, and in tests too or not.
     below: &'static str,
@@ -110,10 +110,10 @@ const THREADS: Reserved = Reserved {
 
 const RESERVED: [Reserved; 2] = [UNSAFE, THREADS];
 
-/// What [`check`] found in a file.
+/// The result of [`check`] for a file.
 pub(super) struct Checked {
     pub(super) findings: Vec<Finding>,
-    /// What of [`RESERVED`] the file does, by its place there.
+    /// The indices in [`RESERVED`] of what the file does.
     pub(super) does: BTreeSet<usize>,
 }
 

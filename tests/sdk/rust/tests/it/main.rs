@@ -28,7 +28,7 @@ use couchbase::retry::{RetryAction, RetryReason, RetryRequest, RetryStrategy};
 
 use server::{BUCKET, PASSWORD, Server, USER};
 
-/// How long anything may take.
+/// The deadline of every operation.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A server, a connection to it and its collection. The fields are dropped in this order.

@@ -102,7 +102,7 @@ impl Drop for Nodes {
     }
 }
 
-/// What a line `ready kv=HOST:PORT mgmt=HOST:PORT memcached=HOST:PORT node=NAME pid=PID` says.
+/// The node of a line `ready kv=HOST:PORT mgmt=HOST:PORT memcached=HOST:PORT node=NAME pid=PID`.
 fn node(line: &str) -> Option<Node> {
     let line = line.strip_prefix("ready ")?;
     let field = |name: &str| {
