@@ -16,6 +16,61 @@
 //! * What is in memory of a file beside its handle is what its last commit says, also after one that failed.
 //!
 //! The names of files and what is in them: `docs/reference/formats/couchstore.md`.
+//!
+//! # Example
+//!
+//! ```
+//! use std::path::Path;
+//! use std::sync::Arc;
+//!
+//! use kedge_disk::SimDisk;
+//! use kedge_storage::{Storage, StorageConfig};
+//! use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, VbId, VbUuid};
+//! use kedge_vbucket::{
+//!     FailoverTable, FileChange, Item, ItemMeta, PersistedState, SnapshotKind, VbState,
+//! };
+//!
+//! let disk = Arc::new(SimDisk::new(1));
+//! let (dir, config) = (Path::new("/data/bucket"), StorageConfig::new(64));
+//! let storage = Storage::open(disk.clone(), dir, &config)?;
+//!
+//! // One commit of the file of vBucket 17: a document, and the state of the vBucket.
+//! let meta = ItemMeta {
+//!     cas: Cas(1),
+//!     seqno: Seqno(1),
+//!     rev: RevSeqno(1),
+//!     flags: 0,
+//!     expiry: Expiry(0),
+//!     datatype: Datatype::RAW,
+//!     deleted: None,
+//!     level: None,
+//! };
+//! let key = b"\0order-17";
+//! let change = FileChange::Document(Item::new(&meta, key, &[b"tea"]));
+//! let state = PersistedState {
+//!     state: VbState::Active,
+//!     failover: FailoverTable::new(VbUuid(1)),
+//!     max_cas: Cas(1),
+//!     snap_start: Seqno(1),
+//!     snap_end: Seqno(1),
+//!     snap_kind: SnapshotKind::Memory,
+//!     visible: Seqno(1),
+//!     prepared: Seqno(0),
+//!     completed: Seqno(0),
+//!     max_deleted_rev: RevSeqno(0),
+//!     purge: Seqno(0),
+//!     may_have_xattrs: false,
+//! };
+//! storage.commit(VbId(17), &[change], &state, 0)?;
+//! drop(storage);
+//! disk.crash(42);
+//!
+//! // A commit that returned is found after a power loss.
+//! let storage = Storage::open(disk, dir, &config)?;
+//! let found = storage.get_many(VbId(17), &[key])?.remove(0).expect("it was committed");
+//! assert_eq!(found.value(), b"tea");
+//! # Ok::<(), kedge_storage::StorageError>(())
+//! ```
 
 mod catalog;
 mod codec;
