@@ -148,8 +148,9 @@ $(MDBOOK):
 	rm -rf .cache/target-mdbook
 
 # docs/config.md is printed by the table of settings.
-config-doc: build
-	$(KEDGE) config --markdown > docs/config.md
+config-doc:
+	KEDGE_UPDATE_DOCS=1 $(CARGO) test -p kedge-bucket --lib the_page_is_current
+	KEDGE_UPDATE_DOCS=1 $(CARGO) test -p kedge --lib the_document_is_current
 
 lint:
 	$(CARGO) fmt --all -- --check

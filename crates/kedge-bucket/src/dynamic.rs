@@ -1,6 +1,6 @@
 //! Settings that every write looks at.
 
-use crate::config::{BucketConfig, CompressionMode};
+use crate::settings::{BucketConfig, CompressionMode};
 use kedge_types::{Durability, DurabilityLevel, Expiry};
 use kedge_vbucket::MinRatio;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};

@@ -14,7 +14,6 @@ mod collections;
 mod commit;
 mod compaction;
 mod compressor;
-mod config;
 mod counters;
 mod dcp;
 mod documents;
@@ -29,7 +28,6 @@ mod flusher;
 mod import;
 mod instrumented;
 mod loaded;
-mod memory;
 mod memory_queue;
 mod open;
 mod outcome;
@@ -45,6 +43,7 @@ mod reserve;
 mod rollback;
 mod scans;
 mod segments;
+mod settings;
 mod shutdown_marker;
 mod stats;
 mod stuck;
@@ -62,14 +61,7 @@ mod writer;
 pub use assign::VbPosition;
 pub use bucket::{Bucket, BucketSetup, Completions, Ctx, LoadReport, Recovery, Write};
 pub use collections::{CollectionFigures, VbCollections};
-pub use compaction::{
-    CompactionChange, CompactionConfig, CompactionHours, CompactionPool, CompactionProgress,
-    CompactionRate, CompactionReport, CompactionRequest, CompactionTicket,
-};
-pub use config::{
-    BucketChange, BucketConfig, CompressionMode, ConflictResolution, DurabilityFallback,
-    EvictionPolicy,
-};
+pub use compaction::{CompactionProgress, CompactionReport, CompactionRequest, CompactionTicket};
 pub use counters::{Counter, Total};
 pub use dcp::{
     ApplyError, OpenedStream, ReplicaSink, StreamConnection, StreamFigures, StreamNotify,
@@ -96,13 +88,18 @@ pub use kedge_vbucket::{
     MinRatio, Modify, Mutated, ObserveSeqno, ObserveState, Parts, Patches, ScanEnd, ScanFound,
     ScanPart, StoreMode, VbState, any_long_value,
 };
-pub use memory::{MemoryChange, MemoryConfig, WarmupBehavior};
 pub use open::LOG_DIR;
 pub use outcome::Outcome;
 pub use quarantine::VbReset;
 pub use queries::VbFigures;
 pub use rollback::RolledBack;
 pub use scans::{ScanBound, ScanFigures, ScanId, ScanLimits, ScanNeeds, ScanOf, ScanWanted};
+pub use settings::{
+    BucketChange, BucketConfig, BucketSetting, CompactionChange, CompactionConfig, CompactionHours,
+    CompactionPool, CompactionRate, CompressionMode, ConflictResolution, DURABILITY_LEVELS,
+    DurabilityFallback, EvictionPolicy, FieldKind, FixedSetting, FormField, MemoryChange,
+    MemoryConfig, WarmupBehavior, markdown as settings_markdown,
+};
 pub use shutdown_marker::DIRECT_FILE;
 pub use subdoc::LookIn;
 pub use timings::{Timing, TimingSnapshot, TimingUnit, Timings};

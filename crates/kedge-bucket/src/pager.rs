@@ -10,8 +10,8 @@
 //! * The task is awake, or about to be, while memory is above the high watermark.
 
 use crate::bucket::Bucket;
-use crate::config::EvictionPolicy;
 use crate::counters::Total;
+use crate::settings::EvictionPolicy;
 use crate::tasks::{Parker, TaskBody};
 use crate::timings::Timing;
 use kedge_executor::Next;

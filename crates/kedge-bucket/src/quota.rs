@@ -1,6 +1,6 @@
 //! The memory of a bucket.
 
-use crate::memory::MemoryConfig;
+use crate::settings::MemoryConfig;
 use kedge_types::Status;
 use kedge_vbucket::MemoryUse;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};

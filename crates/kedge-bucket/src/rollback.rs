@@ -19,9 +19,9 @@
 //! * What reset or deleted the vBucket meanwhile counts: its history is another then.
 
 use crate::bucket::{Bucket, Phase, new_uuid};
-use crate::config::EvictionPolicy;
 use crate::counters::Total;
 use crate::error::BucketError;
+use crate::settings::EvictionPolicy;
 use crate::tasks::ROLLBACK;
 use crate::truncation::has_work;
 use kedge_storage::{Record, Rollback, StorageError};

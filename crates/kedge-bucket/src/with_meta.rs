@@ -1,12 +1,12 @@
 //! Writes that bring their metadata along, and writes that tell theirs.
 
 use crate::bucket::{Bucket, Ctx, Write};
-use crate::config::ConflictResolution;
 use crate::counters::Counter;
 use crate::documents::{Storing, pending};
 use crate::fetch::Op;
 use crate::memory_queue::Admission;
 use crate::outcome::Outcome;
+use crate::settings::ConflictResolution;
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Status};
 use kedge_vbucket::{
     Ahead, ConflictRule, Deletion, Given, ItemMeta, MinRatio, Mutated, NewValue, Patches, VBucket,

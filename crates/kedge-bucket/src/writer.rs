@@ -12,6 +12,7 @@
 
 use crate::bucket::{Bucket, Phase};
 use crate::error::BucketError;
+use crate::settings::BucketConfig;
 use crate::tasks::TaskBody;
 use kedge_executor::{Next, TaskId};
 use std::sync::OnceLock;
@@ -30,7 +31,7 @@ const IDLE_MARK: Duration = Duration::from_secs(1);
 /// A run goes on with the next batch for so long while someone waits; then tasks of other buckets have their turn.
 const TURN: Duration = Duration::from_millis(10);
 /// Nor does it go on after so many changes.
-pub(crate) const RUN_ITEMS_MAX: usize = 4_096;
+pub(crate) const RUN_ITEMS_MAX: usize = BucketConfig::DIRECT_BATCH_ITEMS_MAX;
 
 /// A run is under way, or will come by itself.
 const RUNNING: u8 = 0;

@@ -3,18 +3,16 @@
 //! Names and shapes are those of Couchbase Server's REST interface, `GET /pools/default` and
 //! `GET /pools/default/buckets/BUCKET`. A figure that is not measured is absent rather than invented.
 
-use kedge_bucket::{
-    BucketConfig, CompactionConfig, ConflictResolution, DurabilityFallback, EvictionPolicy,
-};
+use kedge_bucket::{BucketConfig, CompactionConfig};
 use kedge_cluster::{
     BUCKET_CAPABILITIES, CLAIMED_COMPATIBILITY, CLAIMED_VERSION, NODE_SERVICES, NodeView,
     SERVER_GROUP, ServerMap, Snapshot, socket_text,
 };
 use kedge_node::machine;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use super::bucket_form::{DURABILITY_LEVELS, NEVER, purge_days};
+use super::bucket_form::{NEVER, purge_days};
 use super::{BucketFacts, HttpState};
 
 /// What documents are made of: the state, the cluster at one revision, and the host that the caller reached.
@@ -46,21 +44,11 @@ pub(crate) struct BucketDocument {
     #[serde(skip_serializing_if = "Option::is_none")]
     purge_interval: Option<f64>,
     replica_index: bool,
-    replica_number: u8,
     quota: Value,
     basic_stats: Value,
-    eviction_policy: &'static str,
-    durability_min_level: &'static str,
-    durability_impossible_fallback: &'static str,
     conflict_resolution_type: &'static str,
-    #[serde(rename = "maxTTL")]
-    max_ttl: u32,
-    compression_mode: &'static str,
-    min_compression_ratio: f64,
-    memory_low_watermark: u8,
-    memory_high_watermark: u8,
-    warmup_behavior: &'static str,
-    access_scanner_enabled: bool,
+    #[serde(flatten)]
+    settings: Map<String, Value>,
     nodes: Vec<Value>,
     controllers: Value,
     stats: Value,
@@ -107,6 +95,13 @@ fn own_compaction(config: &CompactionConfig) -> Option<(Value, f64)> {
         });
     }
     Some((settings, purge_days(config.purge_age_secs)))
+}
+
+/// The settings that have a field of their own.
+fn settings(config: &BucketConfig) -> Map<String, Value> {
+    let fields = BucketConfig::table().filter_map(|row| row.field.as_ref());
+    let shown = fields.filter_map(|it| Some((it.name.to_owned(), (it.show)(config)?)));
+    shown.collect()
 }
 
 fn controllers(config: &BucketConfig, uri: &str) -> Value {
@@ -161,31 +156,10 @@ impl Composer<'_> {
             purge_interval: compaction.as_ref().map(|(_, days)| *days),
             auto_compaction_settings: compaction.map_or(json!(false), |(settings, _)| settings),
             replica_index: false,
-            replica_number: config.replicas,
             quota: json!({ "ram": quota * all_nodes, "rawRAM": quota }),
             basic_stats: basic_stats(facts),
-            eviction_policy: match config.eviction_policy {
-                EvictionPolicy::ValueOnly => "valueOnly",
-                EvictionPolicy::FullEviction => "fullEviction",
-            },
-            durability_min_level: DURABILITY_LEVELS
-                .get(usize::from(config.durability_min_level))
-                .unwrap_or(&DURABILITY_LEVELS[0]),
-            durability_impossible_fallback: match config.durability_impossible_fallback {
-                DurabilityFallback::Disabled => "disabled",
-                DurabilityFallback::ActiveAck => "fallbackToActiveAck",
-            },
-            conflict_resolution_type: match config.conflict_resolution {
-                ConflictResolution::Seqno => "seqno",
-                ConflictResolution::Lww => "lww",
-            },
-            max_ttl: config.max_ttl_secs,
-            compression_mode: config.compression.name(),
-            min_compression_ratio: config.min_compression_ratio.get(),
-            memory_low_watermark: config.memory.low_wat_percent,
-            memory_high_watermark: config.memory.high_wat_percent,
-            warmup_behavior: config.memory.warmup_behavior.name(),
-            access_scanner_enabled: config.memory.access_scanner_enabled,
+            conflict_resolution_type: config.conflict_resolution.form_name(),
+            settings: settings(config),
             nodes: self.nodes(facts.loading),
             controllers: controllers(config, &uri),
             stats: json!({

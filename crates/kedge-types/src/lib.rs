@@ -30,6 +30,7 @@ mod key;
 mod leb128;
 pub mod limits;
 mod manifest;
+pub mod setting;
 mod status;
 mod xattr;
 

@@ -2,6 +2,7 @@
 
 use crate::item::Item;
 use kedge_types::limits::{INFLATED_BYTES_MAX, VALUE_BYTES_MAX};
+use kedge_types::setting::{SettingValue, expected};
 use kedge_types::{Datatype, Status, Xattrs, check_xattr_name, check_xattr_sizes, split_xattrs};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -10,6 +11,19 @@ use std::collections::HashSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MinRatio {
     hundredths: u32,
+}
+
+impl SettingValue for MinRatio {
+    const KIND: &'static str = "a number from 1 to 1000, such as 1.2";
+
+    fn read(text: &str) -> Result<Self, String> {
+        let number = text.parse().ok();
+        number.and_then(Self::new).ok_or_else(expected::<Self>)
+    }
+
+    fn show(&self) -> String {
+        self.get().to_string()
+    }
 }
 
 impl MinRatio {

@@ -10,7 +10,6 @@
 //!   cancelled is not. Whoever waits hears of a failure at once.
 //! * When [`Bucket::shutdown`] returns, nothing is queued, nothing runs, and everyone who waited has heard.
 
-mod config;
 mod look;
 mod queue;
 mod run;
@@ -18,14 +17,12 @@ mod throttle;
 mod ticket;
 mod when;
 
-pub use config::{CompactionChange, CompactionConfig, CompactionPool, CompactionRate};
 pub(crate) use look::CompactionLook;
 pub use ticket::{CompactionReport, CompactionTicket};
-pub use when::CompactionHours;
 
 use crate::bucket::{Bucket, Phase};
-use crate::config::BucketConfig;
 use crate::counters::Total;
+use crate::settings::{BucketConfig, CompactionConfig, CompactionPool};
 use crate::tasks::{COMPACTION, COMPACTION_ON_WRITER, Parker};
 use kedge_executor::{Context, Executor, Kind, Next, Pool, Task, TaskSpec};
 use kedge_storage::{CompactionFigures, StorageError};

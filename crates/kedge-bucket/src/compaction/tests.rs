@@ -1,6 +1,7 @@
 //! Compaction of a bucket whose documents are on disk only.
 
 use super::*;
+use crate::CompactionRate;
 use crate::bucket::{BucketSetup, Completions, Ctx, Recovery, Write};
 use kedge_disk::{Disk, SimDisk};
 use kedge_executor::Manual;

@@ -4,7 +4,7 @@
 //! apply what the log has are left out: nobody waits for them, they take as long as they have to write, and between
 //! the others they would look like disturbance.
 
-use super::config::CompactionRate;
+use crate::settings::CompactionRate;
 use kedge_storage::{Throttle, ThrottleStats};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

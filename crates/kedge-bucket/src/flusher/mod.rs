@@ -15,9 +15,9 @@ mod lists;
 pub(crate) use lists::Flushers;
 
 use crate::bucket::Bucket;
-use crate::config::BucketConfig;
 use crate::counters::Total;
 use crate::error::BucketError;
+use crate::settings::BucketConfig;
 use crate::timings::Timing;
 use crate::writer::CommitOutcome;
 use kedge_executor::Pool;

@@ -1,8 +1,8 @@
 //! The parts of warmup: a file is read to its end, or documents are looked up.
 
 use crate::bucket::Bucket;
-use crate::config::EvictionPolicy;
 use crate::error::BucketError;
+use crate::settings::EvictionPolicy;
 use kedge_storage::{Record, RecordKind, Scan};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{FetchTicket, Fetched, Item, VBucket};

@@ -15,9 +15,9 @@ mod job;
 mod progress;
 
 use crate::bucket::Bucket;
-use crate::config::EvictionPolicy;
 use crate::error::BucketError;
-use crate::memory::WarmupBehavior;
+use crate::settings::EvictionPolicy;
+use crate::settings::WarmupBehavior;
 use crate::tasks::{TaskBody, WARMUP_DOCUMENTS};
 use job::{Job, Running};
 use kedge_executor::Next;

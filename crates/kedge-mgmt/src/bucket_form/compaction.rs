@@ -24,9 +24,10 @@ const ABORT: &str = "allowedTimePeriod[abortOutside]";
 
 pub(super) fn read(reader: &mut Reader<'_>) -> CompactionChange {
     let says = "autoCompactionDefined is invalid";
+    let config = CompactionConfig::default();
     let defaults = CompactionChange {
-        fragmentation_percent: Some(CompactionConfig::FRAGMENTATION_PERCENT_DEFAULT),
-        purge_age_secs: Some(CompactionConfig::PURGE_AGE_SECS_DEFAULT),
+        fragmentation_percent: Some(config.fragmentation_percent),
+        purge_age_secs: Some(config.purge_age_secs),
         garbage_bytes: Some(None),
         hours: Some(None),
         ..CompactionChange::default()

@@ -19,8 +19,7 @@ use kedge_bucket::{BucketChange, BucketConfig};
 use kedge_types::limits::BUCKET_NAME_BYTES_MAX;
 
 pub(crate) use compaction::{NEVER, purge_days};
-pub(crate) use fields::DURABILITY_LEVELS;
-use fields::{Fields, REPLICAS_MAX};
+use fields::Fields;
 use reader::error_key;
 
 use super::form::Form;
@@ -49,8 +48,9 @@ fn name_problem(name: &str) -> Option<String> {
 
 /// What makes settings unusable together, though each of them may be what it is.
 fn check_together(config: &BucketConfig, errors: &mut Errors) {
+    const REPLICAS_MAX: u8 = BucketConfig::REPLICAS_MAX;
     // A SyncWrite has at most three nodes: with more, no write would ever succeed.
-    if u64::from(config.replicas) == REPLICAS_MAX && config.durability_min_level != 0 {
+    if config.replicas == REPLICAS_MAX && config.durability_min_level != 0 {
         errors.insert(
             error_key("durabilityMinLevel"),
             format!("durabilityMinLevel must be none in a bucket with {REPLICAS_MAX} replicas."),
@@ -82,7 +82,7 @@ pub(crate) fn new_bucket(form: &Form, vbuckets_default: u16) -> Result<BucketCon
         errors.insert(error_key("ramQuotaMB"), text.to_owned());
     }
     let vbuckets = fields.vbuckets.unwrap_or(vbuckets_default);
-    let mut config = fields.change().apply(&BucketConfig::new(name, vbuckets, 0));
+    let mut config = fields.change.apply(&BucketConfig::new(name, vbuckets, 0));
     config.conflict_resolution = fields.conflict_resolution.unwrap_or_default();
     if errors.is_empty() {
         check_together(&config, &mut errors);
@@ -115,7 +115,7 @@ pub(crate) fn changed_bucket(form: &Form, current: &BucketConfig) -> Result<Buck
         let text = "Conflict resolution type not allowed in update bucket";
         refuse("conflictResolutionType", text);
     }
-    let change = fields.change();
+    let change = fields.change;
     let next = change.apply(current);
     // What was so before the change is no reason to refuse another.
     let mut before = Errors::new();

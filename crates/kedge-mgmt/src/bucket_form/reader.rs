@@ -77,11 +77,7 @@ impl Reader<'_> {
         chosen.map(|(_, choice)| *choice)
     }
 
-    pub(super) fn boolean(&mut self, field: &'static str) -> Option<bool> {
-        self.choice(field, &BOOLEANS)
-    }
-
-    /// [`Self::boolean`] with the words for what is neither.
+    /// True or false, with the text for anything else.
     pub(super) fn boolean_or(&mut self, field: &'static str, says: &str) -> Option<bool> {
         self.choice_or(field, &BOOLEANS, says)
     }

@@ -246,10 +246,10 @@ fn server_config(
         front_end_reads: settings.front_end_reads,
         front_end_spin: Duration::from_micros(settings.front_end_spin_us.into()),
         pools: PoolsConfig {
-            reader: settings.num_reader_threads,
-            writer: settings.num_writer_threads,
-            auxio: settings.num_auxio_threads,
-            nonio: settings.num_nonio_threads,
+            reader: settings.num_reader_threads.0,
+            writer: settings.num_writer_threads.0,
+            auxio: settings.num_auxio_threads.0,
+            nonio: settings.num_nonio_threads.0,
             ..PoolsConfig::default()
         },
         limits: Limits {

@@ -10,14 +10,14 @@ use super::{Effective, flag_name, variable_name};
 pub(crate) fn text(effective: &Effective) -> String {
     let mut out = String::new();
     let mut group = "";
-    for row in TABLE {
+    for row in TABLE.iter() {
         if row.group != group {
             group = row.group;
             let gap = if out.is_empty() { "" } else { "\n" };
             let _ = writeln!(out, "{gap}## {group}");
         }
         let (value, source) = &effective.origins[row.name];
-        for line in wrap(row.doc, 96) {
+        for line in wrap(&row.doc, 96) {
             let _ = writeln!(out, "# {line}");
         }
         let value = if row.secret { "***" } else { value };
@@ -53,7 +53,7 @@ pub(crate) fn markdown() -> String {
          and prints what is in force and where it comes from.\n",
     );
     let mut group = "";
-    for row in TABLE {
+    for row in TABLE.iter() {
         if row.group != group {
             group = row.group;
             let _ = writeln!(out, "\n## {group}\n");
@@ -61,7 +61,7 @@ pub(crate) fn markdown() -> String {
         let default = match row.default_note {
             Some(note) => note.to_owned(),
             None => {
-                let default = (row.default)();
+                let default = &row.default;
                 if default.is_empty() {
                     "empty".to_owned()
                 } else {
@@ -105,6 +105,9 @@ mod tests {
     #[test]
     fn the_document_is_current() {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/config.md");
+        if std::env::var_os("KEDGE_UPDATE_DOCS").is_some() {
+            std::fs::write(&path, markdown()).expect("the document can be written");
+        }
         let document = std::fs::read_to_string(&path).unwrap_or_default();
         assert!(
             document == markdown(),

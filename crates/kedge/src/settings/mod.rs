@@ -1,7 +1,6 @@
 //! Settings of the server: a default, a file, the environment and flags, the later ones stronger.
 
 mod document;
-mod nearest;
 mod table;
 mod value;
 
@@ -16,7 +15,7 @@ use kedge_server::limits::REQUEST_MEMORY_MIN;
 
 pub(crate) use document::{markdown, text};
 use kedge_types::limits::VALUE_BYTES_MAX;
-use nearest::nearest;
+use kedge_types::setting::{SettingValue, nearest};
 pub(crate) use table::{DEFAULT_PASSWORD, Settings};
 use table::{Setting, TABLE};
 pub(crate) use value::{LogLevel, MaybePort, Recover};
@@ -91,15 +90,15 @@ impl Effective {
         variable: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Self, SettingsError> {
         let mut origins = BTreeMap::new();
-        for row in TABLE {
-            origins.insert(row.name, ((row.default)(), Source::Default));
+        for row in TABLE.iter() {
+            origins.insert(row.name, (row.default.clone(), Source::Default));
         }
         let file = matches.get_one::<PathBuf>(CONFIG).cloned();
         let file = file.or_else(|| variable(&variable_name(CONFIG)).map(PathBuf::from));
         if let Some(path) = file {
             read_file(&path, &mut origins)?;
         }
-        for row in TABLE {
+        for row in TABLE.iter() {
             let name = variable_name(row.name);
             if let Some(text) = variable(&name) {
                 let text = text.to_string_lossy().into_owned();
@@ -166,14 +165,14 @@ pub(crate) fn given_flags(matches: &ArgMatches, without: &[&str]) -> Vec<String>
 fn argument(row: &'static Setting) -> Arg {
     let default = match row.default_note {
         Some(note) => note.to_owned(),
-        None => (row.default)(),
+        None => row.default.clone(),
     };
     let arg = Arg::new(row.name)
         .long(flag_name(row.name))
         .value_name(row.name.to_uppercase())
         .help(format!("{} [default: {default}]", row.doc))
         .help_heading(row.group);
-    if row.kind == <bool as value::Value>::KIND {
+    if row.kind == bool::KIND {
         return arg.num_args(0..=1).default_missing_value("true");
     }
     arg
@@ -250,12 +249,6 @@ fn check(settings: &Settings) -> Result<(), SettingsError> {
     if settings.vbuckets == 0 {
         return refused("vbuckets", "a bucket has at least 1 vBucket");
     }
-    if settings.flusher_batch_max_items == 0 {
-        return refused("flusher_batch_max_items", "a batch has at least 1 item");
-    }
-    if settings.flush_batch_max_bytes.0 == 0 {
-        return refused("flush_batch_max_bytes", "a batch has at least 1 byte");
-    }
     if !(1..=VALUE_BYTES_MAX as u64).contains(&settings.memcached_item_max.0) {
         return refused("memcached_item_max", "expected 1 to 20MiB");
     }
@@ -331,9 +324,10 @@ mod tests {
             ),
             (1, 20, MaybePort::At(300))
         );
-        assert_eq!(settings.bucket_quota.0, 64 << 20);
+        assert_eq!(settings.bucket_settings.quota_bytes, Some(64 << 20));
         assert_eq!(settings.recover, Recover::Salvage);
-        assert!(!settings.flush_enabled && settings.memcached_enabled);
+        assert_eq!(settings.bucket_settings.flush_enabled, Some(false));
+        assert!(settings.memcached_enabled);
         assert!(all.is_given("kv_port") && !all.is_given("bucket"));
         let source = |name| all.origins[name].1.to_string();
         assert_eq!(source("mgmt_port"), "KEDGE_MGMT_PORT");
@@ -344,9 +338,9 @@ mod tests {
     #[test]
     fn a_flag_that_is_true_or_false_may_stand_alone() {
         let on = load(&["--flush-enabled", "--kv-port", "5"], &[], None).expect("settings");
-        assert!(on.settings.flush_enabled);
+        assert_eq!(on.settings.bucket_settings.flush_enabled, Some(true));
         let off = load(&["--flush-enabled", "false"], &[], None).expect("settings");
-        assert!(!off.settings.flush_enabled);
+        assert_eq!(off.settings.bucket_settings.flush_enabled, Some(false));
     }
 
     #[test]
@@ -404,8 +398,8 @@ mod tests {
 
     #[test]
     fn every_default_is_valid() {
-        for row in TABLE {
-            let default = (row.default)();
+        for row in TABLE.iter() {
+            let default = row.default.clone();
             assert_eq!((row.check)(&default), Ok(default), "{}", row.name);
             assert!(row.doc.ends_with('.'), "{}", row.name);
         }

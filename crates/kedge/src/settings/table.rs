@@ -1,47 +1,74 @@
-//! The table of settings: the one place that names them.
+//! The table of settings: the one place that names them, but for those of a bucket, which have a table of their own.
 //!
 //! From it come the struct [`Settings`], the flags of `kedge serve`, the environment variables, the keys of a
-//! configuration file, what `kedge config` prints, and `docs/config.md`.
+//! configuration file, the output of `kedge config`, and `docs/config.md`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use kedge_bucket::{
-    BucketConfig, CompactionConfig, CompactionPool, CompactionRate, CompressionMode,
-    DurabilityFallback, EvictionPolicy, MemoryConfig, MinRatio, WarmupBehavior,
-};
+use kedge_bucket::{BucketChange, BucketConfig, BucketSetting};
 use kedge_executor::Threads;
 use kedge_server::Limits;
 use kedge_types::limits::VALUE_BYTES_MAX;
+use kedge_types::setting::{Bytes, SettingValue};
 
-use super::value::{Bytes, Hosts, LogLevel, MaybePort, Recover, Value};
+use super::value::{Hosts, LogLevel, MaybePort, PoolThreads, Recover};
 use crate::target::{KV_PORT, MEMCACHED_PORT, MGMT_PORT};
 
+/// Checks the text of a value and gives the form in which it is shown.
+type Check = dyn Fn(&str) -> Result<String, String> + Send + Sync;
+
 /// A row of the table.
-#[derive(Debug)]
 pub(crate) struct Setting {
     /// Name in a configuration file; the flag has dashes instead of underscores, the environment
     /// variable is in capitals after `KEDGE_`.
     pub(crate) name: &'static str,
-    /// What belongs together.
+    /// Heading under which it stands.
     pub(crate) group: &'static str,
-    /// What its values look like.
-    pub(crate) kind: &'static str,
-    /// What it does.
-    pub(crate) doc: &'static str,
-    /// What stands for the default in documentation when it depends on the machine.
+    /// Form of its values.
+    pub(crate) kind: String,
+    /// Effect of the setting.
+    pub(crate) doc: String,
+    /// Text in place of the default in documentation when it depends on the machine.
     pub(crate) default_note: Option<&'static str>,
-    /// Whether its value must not be shown.
+    /// Its value must not be shown.
     pub(crate) secret: bool,
     /// Checks a value and gives it in the form in which it is shown.
-    pub(crate) check: fn(&str) -> Result<String, String>,
+    pub(crate) check: Box<Check>,
     /// The default, as it is shown.
-    pub(crate) default: fn() -> String,
+    pub(crate) default: String,
 }
 
-fn check<T: Value>(text: &str) -> Result<String, String> {
-    T::read(text).map(|value| value.show())
+/// The settings of a bucket that `kedge serve` has in this group.
+fn bucket_settings(group: &str) -> impl Iterator<Item = Setting> {
+    let rows = BucketConfig::table().filter(move |row| row.group == Some(group));
+    rows.map(bucket_setting)
+}
+
+fn bucket_setting(row: &'static BucketSetting) -> Setting {
+    let doc = row.doc.trim();
+    let (first, rest) = doc.split_at(1);
+    Setting {
+        name: row.name,
+        group: row.group.unwrap_or_default(),
+        kind: (row.kind)(),
+        doc: format!("Of `bucket`: {}{rest}", first.to_lowercase()),
+        default_note: row.default_note,
+        secret: false,
+        check: Box::new(|text| {
+            let mut change = BucketChange::default();
+            (row.read)(text, &mut change)?;
+            Ok((row.show)(&change.apply(&BucketConfig::default())))
+        }),
+        // The bucket of a first start has more than others.
+        default: match row.name {
+            "bucket_quota" => Bytes(half_of_memory()).show(),
+            "flush_enabled" => true.show(),
+            _ => (row.show)(&BucketConfig::default()),
+        },
+    }
 }
 
 const fn first(notes: &[&'static str]) -> Option<&'static str> {
@@ -60,33 +87,45 @@ macro_rules! settings {
         #[derive(Clone, Debug)]
         pub(crate) struct Settings {
             $($(#[doc = $doc] pub(crate) $name: $type,)*)*
+            /// The settings of `bucket`.
+            pub(crate) bucket_settings: BucketChange,
         }
 
         /// All rows, in the order of the documentation.
-        pub(crate) static TABLE: &[Setting] = &[
-            $($(Setting {
-                name: stringify!($name),
-                group: $group,
-                kind: <$type as Value>::KIND,
-                doc: $doc,
-                default_note: first(&[$($note)?]),
-                secret: false $(|| $secret)?,
-                check: check::<$type>,
-                default: || -> String { let value: $type = $default; value.show() },
-            },)*)*
-        ];
+        pub(crate) static TABLE: LazyLock<Vec<Setting>> = LazyLock::new(|| {
+            let mut rows = Vec::new();
+            $(
+                $(rows.push(Setting {
+                    name: stringify!($name),
+                    group: $group,
+                    kind: <$type as SettingValue>::KIND.to_owned(),
+                    doc: $doc.to_owned(),
+                    default_note: first(&[$($note)?]),
+                    secret: false $(|| $secret)?,
+                    check: Box::new(|text| <$type as SettingValue>::read(text).map(|value| value.show())),
+                    default: { let value: $type = $default; value.show() },
+                });)*
+                rows.extend(bucket_settings($group));
+            )*
+            rows
+        });
 
         impl Settings {
             /// Makes the settings from the text of each; `text` is asked for every name of the table.
             ///
             /// # Errors
-            /// The name of the setting and what was expected.
+            /// The name of the setting and the form that was expected.
             pub(super) fn build<'a>(
                 text: impl Fn(&str) -> &'a str,
             ) -> Result<Self, (&'static str, String)> {
+                let mut bucket_settings = BucketChange::default();
+                for row in BucketConfig::table().filter(|row| row.group.is_some()) {
+                    (row.read)(text(row.name), &mut bucket_settings).map_err(|why| (row.name, why))?;
+                }
                 Ok(Self {
-                    $($($name: <$type as Value>::read(text(stringify!($name)))
+                    $($($name: <$type as SettingValue>::read(text(stringify!($name)))
                         .map_err(|why| (stringify!($name), why))?,)*)*
+                    bucket_settings,
                 })
             }
         }
@@ -144,76 +183,19 @@ settings! {
     password_length_min: u16 = 6,
         "Fewest characters of a password that is set from now on, also of `password`.";
     bucket: String = "default".to_owned(),
-        "Bucket that is made if it is not there. Empty: none.";
+        "Bucket that is made if it is not there. Empty: none. The settings that say \"Of `bucket`\" are those of this bucket; given on a later start, they change it.";
     vbuckets: u16 = 1024,
         "vBuckets of a bucket that is made, 1 to 65535. It cannot be changed later.";
-    bucket_quota: Bytes = Bytes(half_of_memory()),
-        "Memory for the documents of `bucket`; a write that does not fit waits until some have left it. Given on a later start, it changes the bucket that is there, as do the settings below that say \"of `bucket`\".",
-        default_note = "half of the machine's memory";
-    flush_enabled: bool = true,
-        "Of `bucket`: whether clients may empty it. Those of the memcached port need `memcached_flush_all`, too.";
-    compression: CompressionMode = CompressionMode::Passive,
-        "Of `bucket`: which values are kept compressed with Snappy. `off`: none. `passive`: those that clients send compressed. `active`: also those that the bucket compresses itself, in memory, some time after they were written; it takes at most a twelfth of a core for that. Clients that do not know Snappy get all of them inflated.";
-    min_compression_ratio: MinRatio = MinRatio::DEFAULT,
-        "Of `bucket`: how many times smaller compression has to make a value for it to be kept compressed. A change holds for values that come from then on.";
 
     ["Durability"]
     recover: Recover = Recover::Strict,
         "What to do about damage in the middle of a log. A torn end, as a loss of power leaves it, is always cut off.";
-    flusher_batch_max_items: u32 = BucketConfig::BATCH_ITEMS_DEFAULT as u32,
-        "Of `bucket`: most changes that one sync of the log, or one commit of a vBucket's file, covers. Without a commit log a commit has 4,096 at most, unless the bucket ends. Commits of one file may share their syncs.";
-    flush_batch_max_bytes: Bytes = Bytes(BucketConfig::BATCH_BYTES_DEFAULT as u64),
-        "Of `bucket`: most bytes that one sync of the log, or one commit of a vBucket's file, covers. A larger document is still written. Without a commit log a commit has 4 MiB at most, unless the bucket ends. Where a vBucket has more and nobody waits, another commit of its file shares the syncs, until they have made the file so many bytes longer.";
-    durability_impossible_fallback: DurabilityFallback = DurabilityFallback::Disabled,
-        "Of `bucket`: what becomes of SyncWrites when a vBucket has too few nodes for a majority, as after a failover. `disabled`: they are refused (DurabilityImpossible), and those under way wait until a node comes back. `active_ack`: the active alone is enough; what it then acknowledges is lost with it, and counted as not durable.";
-    log_interval: Duration = Duration::from_millis(BucketConfig::LOG_INTERVAL_MS_DEFAULT),
-        "Of `bucket`: how long a change may be in memory only that no client waits for, or only until it is in the memory of other nodes, as with the level `majority`.";
 
     ["Storage"]
-    commit_log: bool = true,
-        "Of `bucket`: whether writes are made durable by one log for all vBuckets, and go into the vBuckets' files later. Without it each write waits for a commit of its vBucket's file, as in Couchbase.";
-    apply_max_lag: Duration = Duration::from_millis(BucketConfig::APPLY_MAX_LAG_MS_DEFAULT),
-        "Of `bucket`: how long a change stays in the log before it goes into its vBucket's file. A document that changes often is written once in that time.";
-    log_bytes_max: Bytes = Bytes(BucketConfig::LOG_BYTES_MAX_DEFAULT),
-        "Of `bucket`: bytes that the log is to stay below: changes go into the files earlier when it gets there.";
-    keep_files_open: bool = true,
-        "Of `bucket`: whether the files of vBuckets stay open between two uses.";
-    max_open_files: u32 = BucketConfig::MAX_OPEN_FILES_DEFAULT,
-        "Of `bucket`: most files that stay open. All buckets together keep no more than a quarter of the files that the process may open.";
-    num_shards: u16 = 0,
-        "Of `bucket`: parts of the vBuckets, 1 to 128, each of which writes its files by itself. 0: one for each core.", default_note = "one for each core";
 
     ["Memory"]
-    eviction_policy: EvictionPolicy = EvictionPolicy::ValueOnly,
-        "Of `bucket`: what leaves memory when it runs short. `value_only`: values; keys and metadata stay. `full_eviction`: whole documents, so that memory limits neither.";
-    mem_high_wat_percent: u16 = u16::from(MemoryConfig::HIGH_WAT_PERCENT_DEFAULT),
-        "Of `bucket`: part of its quota, in percent, at most 93, above which what is seldom asked for leaves memory.";
-    mem_low_wat_percent: u16 = u16::from(MemoryConfig::LOW_WAT_PERCENT_DEFAULT),
-        "Of `bucket`: part of its quota, in percent, down to which it does. Up to there documents are read into memory after a start.";
-    warmup_behavior: WarmupBehavior = WarmupBehavior::Background,
-        "Of `bucket`: whether a start waits until documents are in memory. `background`: commands run at once, and documents that are not in memory yet are read when they are asked for. `blocking`: it waits.";
-    access_scanner_enabled: bool = true,
-        "Of `bucket`: whether it is written down which documents are in memory, so that the next start reads those first that are asked for most.";
-    access_scanner_interval: Duration = Duration::from_secs(MemoryConfig::ACCESS_SCANNER_INTERVAL_SECS_DEFAULT),
-        "Of `bucket`: how often.";
-    dcp_backfill_bytes_max: Bytes = Bytes(MemoryConfig::DCP_BACKFILL_BYTES_MAX_DEFAULT),
-        "Of `bucket`: bytes that the streams of one DCP connection may have read from files and not sent yet.";
-    dcp_cursor_percent: u16 = u16::from(MemoryConfig::DCP_CURSOR_PERCENT_DEFAULT),
-        "Of `bucket`: part of its quota, in percent, 0 to 50, that changes may hold which are on disk and only DCP streams have still to send. Above it the slowest streams are read from the files.";
 
     ["Compaction"]
-    compaction_pool: CompactionPool = CompactionPool::Auxio,
-        "Of `bucket`: whose threads compact the vBuckets' files. `auxio`: those for long work, beside commits, at the throttle of `compaction_throttle`. `writer`: those that commit, as fast as it goes; that holds commits up, and is there to be compared with.";
-    compaction_max_concurrent: u16 = 0,
-        "Of `bucket`: most files that are compacted at once, 1 to 128. 0: half as many as there are threads that write, one at least.", default_note = "half of the writer threads";
-    compaction_fragmentation_percent: u16 = u16::from(CompactionConfig::FRAGMENTATION_PERCENT_DEFAULT),
-        "Of `bucket`: a file is compacted when so much of it is garbage, in percent, 1 to 99. 100: only when someone asks for it.";
-    compaction_min_bytes: Bytes = Bytes(CompactionConfig::MIN_BYTES_DEFAULT),
-        "Of `bucket`: a file with less garbage than this is left alone.";
-    compaction_throttle: CompactionRate = CompactionRate::Auto,
-        "Of `bucket`: how fast all compactions together read and write. `auto`: as fast as commits do not feel it, which is measured all the time; where garbage outgrows that, faster. `off`: as fast as the disk lets them.";
-    purge_age: Duration = Duration::from_secs(u64::from(CompactionConfig::PURGE_AGE_SECS_DEFAULT)),
-        "Of `bucket`: compactions leave out tombstones that are older than this.";
 
     ["Threads and log"]
     threads: u16 = 0,
@@ -222,13 +204,13 @@ settings! {
         "Whether front-end threads read documents that are on disk only themselves, while they go on with other commands: the system is asked for many at once (io_uring of Linux), and no other thread has to be woken. Where the system has no such reads, or forbids them, the reader threads read as with `false`.";
     front_end_spin_us: u16 = 200,
         "How long, in microseconds, a front-end thread that reads a document itself looks whether the disk has answered, before it sleeps until then. It looks as long as the answers come within half of that on the mean, and lets other threads of its core run meanwhile: a fast disk answers sooner than a thread that sleeps is woken. 0: it sleeps at once, which leaves the processors more idle, and serves more where a container's quota of processor time is used up, as the looks count.";
-    num_reader_threads: Threads = Threads::Balanced,
+    num_reader_threads: PoolThreads = PoolThreads(Threads::Balanced),
         "Threads for reads of the disk that clients wait for; none is needed while all documents are in memory. `balanced`: one for each core, 4 to 16; `disk_io_optimized`: two for each core, 4 to 128. This and the three settings below can be changed while the server runs, until its next start: `kedge config set num_reader_threads=8`.";
-    num_writer_threads: Threads = Threads::Balanced,
+    num_writer_threads: PoolThreads = PoolThreads(Threads::Balanced),
         "Threads that write to disk what clients wait for: the logs of all buckets. `balanced`: 4; `disk_io_optimized`: two for each core, 4 to 128.";
-    num_auxio_threads: Threads = Threads::Balanced,
+    num_auxio_threads: PoolThreads = PoolThreads(Threads::Balanced),
         "Threads for long work on files: log segments made ready, logs replayed at the start. `balanced`: two for each core, 2 to 128.";
-    num_nonio_threads: Threads = Threads::Balanced,
+    num_nonio_threads: PoolThreads = PoolThreads(Threads::Balanced),
         "Threads for work that needs the processor only: time-outs, expiry, passwords. `balanced`: three for ten cores, 2 to 8.";
     log_level: LogLevel = LogLevel::Info,
         "Least important messages that are logged to standard error. The variable `RUST_LOG` overrides it with more \
@@ -271,8 +253,6 @@ settings! {
 
 /// The password that everybody knows.
 pub(crate) const DEFAULT_PASSWORD: &str = "password";
-
-const _: () = assert!(BucketConfig::BATCH_ITEMS_DEFAULT <= u32::MAX as usize);
 
 /// Half of the memory that this machine, or the control group that we run in, has; in whole MiB.
 fn half_of_memory() -> u64 {

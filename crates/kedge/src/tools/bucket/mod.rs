@@ -22,13 +22,10 @@ pub(crate) struct BucketArgs {
 
 #[derive(Subcommand, Clone, Debug)]
 enum BucketCommand {
-    /// Make a bucket
+    /// Make a bucket, with a quota of 100 MiB when none is given
     Create {
         /// Its name
         name: String,
-        /// Memory for its documents, in MiB
-        #[arg(long, default_value_t = 100, value_name = "MIB")]
-        quota: u64,
         /// Its vBuckets; the server's default when not given
         #[arg(long)]
         vbuckets: Option<u16>,
@@ -42,9 +39,6 @@ enum BucketCommand {
     Edit {
         /// Its name
         name: String,
-        /// Memory for its documents, in MiB
-        #[arg(long, value_name = "MIB")]
-        quota: Option<u64>,
         #[command(flatten)]
         settings: Settings,
     },
@@ -85,6 +79,10 @@ enum BucketCommand {
     },
 }
 
+/// The quota of a new bucket, which has no default in the management.
+const QUOTA_FIELD: &str = "ramQuotaMB";
+const QUOTA_MIB_DEFAULT: &str = "100";
+
 const BUCKETS: &str = "/pools/default/buckets";
 const UNSERVED: &str = "/kedge/buckets/unserved";
 
@@ -94,7 +92,6 @@ pub(crate) fn run(args: &BucketArgs) -> Result<(), ToolError> {
     let said = match &args.command {
         BucketCommand::Create {
             name,
-            quota,
             vbuckets,
             conflict_resolution,
             settings,
@@ -102,7 +99,9 @@ pub(crate) fn run(args: &BucketArgs) -> Result<(), ToolError> {
             let mut fields = settings.fields();
             fields.push(("name", name.clone()));
             fields.push(("bucketType", "couchbase".to_owned()));
-            fields.push(("ramQuotaMB", quota.to_string()));
+            if fields.iter().all(|(field, _)| *field != QUOTA_FIELD) {
+                fields.push((QUOTA_FIELD, QUOTA_MIB_DEFAULT.to_owned()));
+            }
             let vbuckets = vbuckets.map(|it| it.to_string());
             fields.extend(vbuckets.map(|it| ("numVBuckets", it)));
             let order = conflict_resolution.clone();
@@ -110,13 +109,8 @@ pub(crate) fn run(args: &BucketArgs) -> Result<(), ToolError> {
             post(&client, BUCKETS, &fields)?;
             format!("bucket \"{name}\" is made\n")
         }
-        BucketCommand::Edit {
-            name,
-            quota,
-            settings,
-        } => {
-            let mut fields = settings.fields();
-            fields.extend(quota.map(|it| ("ramQuotaMB", it.to_string())));
+        BucketCommand::Edit { name, settings } => {
+            let fields = settings.fields();
             if fields.is_empty() {
                 let what = "nothing to change; see kedge bucket edit --help".to_owned();
                 return Err(ToolError::Usage(what));

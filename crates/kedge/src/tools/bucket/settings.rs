@@ -1,52 +1,105 @@
 //! The settings that `kedge bucket create` and `kedge bucket edit` give, as fields of the management's form.
 
-use clap::Args;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches};
+use kedge_bucket::{BucketConfig, BucketSetting, CompactionHours, FieldKind, FormField};
+use kedge_types::setting::SettingValue;
 use serde_json::Value;
 
 use crate::client::HttpReply;
 use crate::tools::ToolError;
 use crate::tools::table::table;
 
-/// Settings of a bucket that runs. What is not given has its default, or stays as it is.
+/// A form of the management.
+pub(super) type Fields = Vec<(&'static str, String)>;
+
+/// Settings of a bucket that runs. A setting that is not given has its default, or stays as it is.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct Settings {
-    /// Let clients empty it
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "true")]
-    flush_enabled: Option<bool>,
-    /// Replicas wished for, 0 to 3; the cluster's default when not given. One node keeps none
-    #[arg(long)]
-    replicas: Option<u8>,
-    /// Longest time to live of its documents, in seconds; 0 is no limit
-    #[arg(long, value_name = "SECS")]
-    max_ttl: Option<u32>,
-    /// Compressed values: off, passive or active
-    #[arg(long, value_name = "MODE")]
-    compression: Option<String>,
-    /// How many times smaller compression has to make a value, 1 to 1000
-    #[arg(long, value_name = "RATIO")]
-    min_compression_ratio: Option<String>,
-    /// Every write is at least this durable: none, majority, majority_and_persist_to_active or persist_to_majority
-    #[arg(long, value_name = "LEVEL")]
-    durability_min_level: Option<String>,
-    /// What becomes of durable writes with too few nodes: disabled or fallback_to_active_ack
-    #[arg(long, value_name = "FALLBACK")]
-    durability_impossible_fallback: Option<String>,
-    /// What leaves memory when it runs short: value_only or full_eviction
-    #[arg(long, value_name = "POLICY")]
-    eviction_policy: Option<String>,
-    /// Part of the quota, in percent, above which documents leave memory
-    #[arg(long, value_name = "PERCENT")]
-    mem_high_wat_percent: Option<u8>,
-    /// Part of the quota, in percent, down to which they do
-    #[arg(long, value_name = "PERCENT")]
-    mem_low_wat_percent: Option<u8>,
-    /// Whether a start waits until documents are in memory: background or blocking
-    #[arg(long, value_name = "BEHAVIOR")]
-    warmup_behavior: Option<String>,
-    /// Whether it is written down which documents are in memory
-    #[arg(long, value_name = "BOOL")]
-    access_scanner_enabled: Option<bool>,
+    #[command(flatten)]
+    table: Table,
+    #[command(flatten)]
+    compaction: Compaction,
+}
+
+impl Settings {
+    /// The fields of the settings that are given.
+    pub(super) fn fields(&self) -> Fields {
+        let mut fields = self.table.0.clone();
+        fields.extend(self.compaction.fields());
+        fields
+    }
+}
+
+/// The settings that have a field of their own: a flag for each row of the table.
+#[derive(Clone, Debug, Default)]
+struct Table(Fields);
+
+/// The rows that have a field of their own.
+fn rows() -> impl Iterator<Item = (&'static BucketSetting, &'static FormField)> {
+    BucketConfig::table().filter_map(|row| Some((row, row.field.as_ref()?)))
+}
+
+fn flag(row: &'static BucketSetting, field: &'static FormField) -> Arg {
+    let flag = row.flag();
+    let help = format!("{} Values: {}", row.doc.trim(), (field.values)());
+    let arg = Arg::new(row.name)
+        .value_name(flag.replace('-', "_").to_uppercase())
+        .long(flag)
+        .help(help);
+    let kind = (field.kind)();
+    let arg = arg.value_parser(move |text: &str| form_text(kind, text));
+    // As it may stand alone, its value needs an equals sign: the next word is the bucket's name.
+    if row.name == "flush_enabled" {
+        return arg
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("true");
+    }
+    arg
+}
+
+/// The text of a field, from that of a flag. Values of other kinds are checked by the server.
+fn form_text(kind: FieldKind, text: &str) -> Result<String, String> {
+    match kind {
+        FieldKind::Flag => bool::read(text).map(|it| u8::from(it).to_string()),
+        FieldKind::Number => {
+            let number = text.parse::<u64>();
+            let number = number.map_err(|_| "expected a number".to_owned())?;
+            Ok(number.to_string())
+        }
+        FieldKind::Word => Ok(word(text)),
+        FieldKind::Text => Ok(text.to_owned()),
+    }
+}
+
+impl Args for Table {
+    fn augment_args(command: Command) -> Command {
+        command.args(rows().map(|(row, field)| flag(row, field)))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for Table {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let given = |(row, field): (&BucketSetting, &FormField)| {
+            let text = matches.get_one::<String>(row.name)?;
+            Some((field.name, text.clone()))
+        };
+        Ok(Self(rows().filter_map(given).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// Settings of compaction, which the management takes together only.
+#[derive(Args, Clone, Debug, Default)]
+struct Compaction {
     /// A file is compacted when so much of it is garbage, in percent; 100 is never
     #[arg(long, value_name = "PERCENT", requires = "purge_interval")]
     compaction_fragmentation_percent: Option<u8>,
@@ -70,102 +123,43 @@ pub(super) struct Settings {
         value_name = "FROM-TO",
         requires = "compaction_fragmentation_percent"
     )]
-    compaction_hours: Option<Hours>,
-    /// What is being compacted at the end of these hours is given up
+    compaction_hours: Option<CompactionHours>,
+    /// Compactions that are under way at the end of these hours are given up
     #[arg(long, requires = "compaction_hours")]
     compaction_abort_outside: bool,
 }
 
-/// A time of the day, as hours and minutes of its beginning and its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Hours([u8; 4]);
-
-impl std::str::FromStr for Hours {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let numbers = || {
-            let (from, to) = text.split_once('-')?;
-            let ((from_hour, from_minute), (to_hour, to_minute)) =
-                (from.split_once(':')?, to.split_once(':')?);
-            let number = |text: &str| text.parse().ok();
-            Some(Self([
-                number(from_hour)?,
-                number(from_minute)?,
-                number(to_hour)?,
-                number(to_minute)?,
-            ]))
-        };
-        numbers().ok_or_else(|| "it has to be as in 22:00-05:30".to_owned())
-    }
-}
-
-/// A form of the management.
-pub(super) type Fields = Vec<(&'static str, String)>;
-
-impl Settings {
-    /// The fields of what is given.
-    pub(super) fn fields(&self) -> Fields {
-        let bool = |it: bool| if it { "1" } else { "0" }.to_owned();
-        let number = |it: &u8| it.to_string();
-        let given = [
-            ("flushEnabled", self.flush_enabled.map(bool)),
-            ("replicaNumber", self.replicas.as_ref().map(number)),
-            ("maxTTL", self.max_ttl.map(|it| it.to_string())),
-            ("compressionMode", self.compression.clone()),
-            ("minCompressionRatio", self.min_compression_ratio.clone()),
-            (
-                "durabilityMinLevel",
-                self.durability_min_level.as_deref().map(word),
-            ),
-            (
-                "durabilityImpossibleFallback",
-                self.durability_impossible_fallback.as_deref().map(word),
-            ),
-            ("evictionPolicy", self.eviction_policy.as_deref().map(word)),
-            (
-                "memoryHighWatermark",
-                self.mem_high_wat_percent.as_ref().map(number),
-            ),
-            (
-                "memoryLowWatermark",
-                self.mem_low_wat_percent.as_ref().map(number),
-            ),
-            ("warmupBehavior", self.warmup_behavior.clone()),
-            (
-                "accessScannerEnabled",
-                self.access_scanner_enabled.map(bool),
-            ),
-        ];
-        let mut fields: Fields = given
-            .into_iter()
-            .filter_map(|(field, value)| Some((field, value?)))
-            .collect();
-        // The management takes both together only.
-        if let (Some(percent), Some(days)) =
+impl Compaction {
+    fn fields(&self) -> Fields {
+        let (Some(percent), Some(days)) =
             (self.compaction_fragmentation_percent, &self.purge_interval)
-        {
-            fields.push(("autoCompactionDefined", "true".to_owned()));
-            fields.push(("parallelDBAndViewCompaction", "false".to_owned()));
-            let percentage = "databaseFragmentationThreshold[percentage]";
-            fields.push((percentage, percent.to_string()));
-            fields.push(("purgeInterval", days.clone()));
-            if let Some(bytes) = self.compaction_garbage_bytes {
-                fields.push(("databaseFragmentationThreshold[size]", bytes.to_string()));
-            }
-            if let Some(Hours([from_hour, from_minute, to_hour, to_minute])) = self.compaction_hours
-            {
-                fields.extend([
-                    ("allowedTimePeriod[fromHour]", from_hour.to_string()),
-                    ("allowedTimePeriod[fromMinute]", from_minute.to_string()),
-                    ("allowedTimePeriod[toHour]", to_hour.to_string()),
-                    ("allowedTimePeriod[toMinute]", to_minute.to_string()),
-                    (
-                        "allowedTimePeriod[abortOutside]",
-                        self.compaction_abort_outside.to_string(),
-                    ),
-                ]);
-            }
+        else {
+            return Fields::new();
+        };
+        let mut fields = vec![
+            ("autoCompactionDefined", "true".to_owned()),
+            ("parallelDBAndViewCompaction", "false".to_owned()),
+            (
+                "databaseFragmentationThreshold[percentage]",
+                percent.to_string(),
+            ),
+            ("purgeInterval", days.clone()),
+        ];
+        if let Some(bytes) = self.compaction_garbage_bytes {
+            fields.push(("databaseFragmentationThreshold[size]", bytes.to_string()));
+        }
+        if let Some(hours) = self.compaction_hours {
+            let (from, to) = (hours.from_minute, hours.to_minute);
+            fields.extend([
+                ("allowedTimePeriod[fromHour]", (from / 60).to_string()),
+                ("allowedTimePeriod[fromMinute]", (from % 60).to_string()),
+                ("allowedTimePeriod[toHour]", (to / 60).to_string()),
+                ("allowedTimePeriod[toMinute]", (to % 60).to_string()),
+                (
+                    "allowedTimePeriod[abortOutside]",
+                    self.compaction_abort_outside.to_string(),
+                ),
+            ]);
         }
         fields
     }
@@ -224,20 +218,30 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_given_is_sent() {
-        assert!(Settings::default().fields().is_empty());
-        let settings = Settings {
-            flush_enabled: Some(false),
-            eviction_policy: Some("full_eviction".to_owned()),
-            compaction_fragmentation_percent: Some(40),
-            purge_interval: Some("0.5".to_owned()),
-            compaction_garbage_bytes: Some(9),
-            compaction_hours: Some("22:00-5:30".parse().expect("two times")),
-            ..Settings::default()
+    fn only_given_settings_are_sent() {
+        let fields = |flags: &[&str]| {
+            let command = Settings::augment_args(Command::new("edit"));
+            let words = std::iter::once(&"edit").chain(flags);
+            let matches = command.try_get_matches_from(words)?;
+            Settings::from_arg_matches(&matches).map(|it| it.fields())
         };
+        assert!(fields(&[]).expect("no flags").is_empty());
+        let sent = fields(&[
+            "--flush-enabled=false",
+            "--access-scanner-enabled",
+            "true",
+            "--eviction-policy=full_eviction",
+            "--quota=200",
+            "--compaction-fragmentation-percent=40",
+            "--purge-interval=0.5",
+            "--compaction-garbage-bytes=9",
+            "--compaction-hours=22:00-5:30",
+        ]);
         let expected = [
+            ("ramQuotaMB", "200"),
             ("flushEnabled", "0"),
             ("evictionPolicy", "fullEviction"),
+            ("accessScannerEnabled", "1"),
             ("autoCompactionDefined", "true"),
             ("parallelDBAndViewCompaction", "false"),
             ("databaseFragmentationThreshold[percentage]", "40"),
@@ -249,11 +253,11 @@ mod tests {
             ("allowedTimePeriod[toMinute]", "30"),
             ("allowedTimePeriod[abortOutside]", "false"),
         ];
-        for wrong in ["", "22:00", "22-5", "22:00-5:x", "22:00-300:1"] {
-            assert!(wrong.parse::<Hours>().is_err(), "{wrong}");
-        }
         let expected = expected.map(|(field, value)| (field, value.to_owned()));
-        assert_eq!(settings.fields(), expected);
+        assert_eq!(sent.expect("flags of the table"), expected);
+        for wrong in ["--replicas=x", "--flush-enabled=2", "--purge-interval=1"] {
+            assert!(fields(&[wrong]).is_err(), "{wrong}");
+        }
     }
 
     #[test]

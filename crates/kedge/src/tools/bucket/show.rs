@@ -1,14 +1,15 @@
 //! `kedge bucket show` and `kedge bucket list`: the management's documents as tables.
 
+use kedge_bucket::BucketConfig;
 use serde_json::Value;
 
 use crate::tools::table::table;
 
-/// A row: what it is called, and what it shows of the document.
+/// A row: its name, and its text from the document.
 type Row = (&'static str, fn(&Value) -> Option<String>);
 
-/// What a table of one bucket shows, by the names of the settings where there are any.
-const ROWS: [Row; 21] = [
+/// Rows that are no settings with a field of their own, or that the document shows in another form.
+const BEFORE: [Row; 9] = [
     ("name", |it| text(it, "/name")),
     ("uuid", |it| text(it, "/uuid")),
     ("items", |it| text(it, "/basicStats/itemCount")),
@@ -16,40 +17,30 @@ const ROWS: [Row; 21] = [
     ("disk_used", |it| mib(it, "/basicStats/diskUsed")),
     ("quota", |it| mib(it, "/quota/rawRAM")),
     ("vbuckets", |it| text(it, "/numVBuckets")),
-    ("replicas", |it| text(it, "/replicaNumber")),
     ("flush_enabled", |it| Some(may_flush(it).to_string())),
-    ("max_ttl", |it| match it.pointer("/maxTTL")?.as_u64()? {
-        0 => Some("no limit".to_owned()),
-        secs => Some(format!("{secs} s")),
-    }),
-    ("compression", |it| text(it, "/compressionMode")),
-    ("min_compression_ratio", |it| {
-        text(it, "/minCompressionRatio")
-    }),
-    ("durability_min_level", |it| text(it, "/durabilityMinLevel")),
-    ("durability_impossible_fallback", |it| {
-        text(it, "/durabilityImpossibleFallback")
-    }),
     ("conflict_resolution", |it| {
         text(it, "/conflictResolutionType")
     }),
-    ("eviction_policy", |it| text(it, "/evictionPolicy")),
-    ("mem_high_wat_percent", |it| {
-        text(it, "/memoryHighWatermark")
-    }),
-    ("mem_low_wat_percent", |it| text(it, "/memoryLowWatermark")),
-    ("warmup_behavior", |it| text(it, "/warmupBehavior")),
-    ("access_scanner_enabled", |it| {
-        text(it, "/accessScannerEnabled")
-    }),
-    ("compaction", compaction),
 ];
 
-/// One bucket, a row for each setting and figure that the server tells.
+/// One bucket, a row for each setting and figure that the server reports.
 pub(super) fn one(bucket: &Value) -> String {
-    let rows: Vec<Vec<String>> = ROWS
+    let before = BEFORE
         .iter()
-        .filter_map(|(name, of)| Some(vec![(*name).to_owned(), of(bucket)?]))
+        .filter_map(|(name, of)| Some((*name, of(bucket)?)));
+    let settings = BucketConfig::table().filter_map(|row| {
+        let shown = text(bucket, &format!("/{}", row.field.as_ref()?.name))?;
+        match row.name {
+            "max_ttl" if shown == "0" => Some((row.name, "no limit".to_owned())),
+            "max_ttl" => Some((row.name, format!("{shown} s"))),
+            name => Some((name, shown)),
+        }
+    });
+    let compaction = compaction(bucket).map(|it| ("compaction", it));
+    let rows: Vec<Vec<String>> = before
+        .chain(settings)
+        .chain(compaction)
+        .map(|(name, shown)| vec![name.to_owned(), shown])
         .collect();
     table("ll", &rows)
 }
@@ -211,10 +202,10 @@ mod tests {
             "name                    default\n\
              quota                   100.0 MiB\n\
              vbuckets                1024\n\
-             replicas                1\n\
              flush_enabled           false\n\
-             max_ttl                 60 s\n\
              min_compression_ratio   1.2\n\
+             max_ttl                 60 s\n\
+             replicas                1\n\
              eviction_policy         valueOnly\n\
              access_scanner_enabled  true\n\
              compaction              at 47 % garbage, tombstones are kept 1.5 days\n"

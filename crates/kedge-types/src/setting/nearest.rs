@@ -2,10 +2,8 @@
 
 /// The candidate with the fewest insertions, deletions, replacements and swaps of neighbours between it and
 /// `text`; the first of several.
-pub(super) fn nearest<'a>(
-    text: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
+#[must_use]
+pub fn nearest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     candidates
         .into_iter()
         .min_by_key(|candidate| distance(text.as_bytes(), candidate.as_bytes()))
