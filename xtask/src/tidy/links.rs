@@ -41,6 +41,12 @@ fn problem(root: &Path, path: &Path, text: &str, target: &str) -> Option<String>
             "the link to {file} leaves {SITE}, so the site has no page for it; write the path in backquotes"
         ));
     }
+    let is_renamed = inside.ends_with("README.md") && path != Path::new(SUMMARY);
+    if path.starts_with(SITE) && is_renamed {
+        return Some(format!(
+            "the site renames {file} to index.html, which the link does not follow; rename the page to index.md"
+        ));
+    }
     let full = root.join(&inside);
     if !full.exists() {
         return Some(format!("the link leads to {file}, which is not there"));

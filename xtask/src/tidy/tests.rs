@@ -291,6 +291,8 @@ fn links_of_the_site_stay_in_it() {
         "[a](../../README.md)",
         &["leaves docs"],
     );
+    check_links("docs/doc.md", "[a](README.md)", &["rename the page"]);
+    check_links("docs/SUMMARY.md", "[a](README.md)", &[]);
 }
 
 #[test]
