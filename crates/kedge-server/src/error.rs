@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use kedge_bucket::BucketError;
+use kedge_frontend::StartError;
 use kedge_node::registry::RegistryError;
 
 /// Why the server does not start, or did not stop cleanly.
@@ -48,4 +49,11 @@ pub enum ServerError {
     /// Not all could be made durable, or brought into the files. What is not in the files is in the logs.
     #[error("not closed cleanly: {}", .0.join("; "))]
     Unclean(Vec<String>),
+}
+
+impl From<StartError> for ServerError {
+    fn from(error: StartError) -> Self {
+        let StartError { what, source } = error;
+        Self::Start { what, source }
+    }
 }

@@ -1,29 +1,7 @@
-//! Front-end threads, connections, dispatch, management over HTTP.
+//! The server: opens the buckets, starts the front end, management and the cluster, and stops them in order.
 
-mod acceptor;
-mod client_addresses;
-mod commands;
-mod connection;
-mod cookie;
-mod dcp;
-mod delayed_flush;
 mod error;
-mod front_end;
-mod histogram;
-mod inbox;
-pub mod limits;
-mod login;
-mod memcached_connections;
-mod metrics;
-mod newcomers;
-mod request_memory;
 mod server;
-mod session;
-mod shared;
-mod tasks;
-mod text_exec;
 
 pub use error::ServerError;
-pub use limits::Limits;
-pub use metrics::{Metrics, MetricsSnapshot};
-pub use server::{MemcachedConfig, MemcachedRules, Server, ServerConfig, Services};
+pub use server::{MemcachedConfig, Server, ServerConfig, Services};

@@ -38,7 +38,7 @@ const UNSAFE: Reserved = Reserved {
             "the system writes into memory after the call that gave it has returned",
         ),
         (
-            "crates/kedge-server/src/session/counting.rs",
+            "crates/kedge-frontend/src/session/counting.rs",
             "an allocator that counts, for tests",
         ),
         (
@@ -65,7 +65,10 @@ const THREADS: Reserved = Reserved {
             "ends once it has measured the processor's counter",
         ),
         ("crates/kedge-executor/src/workers.rs", "the pools"),
-        ("crates/kedge-server/src/acceptor.rs", "accepts connections"),
+        (
+            "crates/kedge-frontend/src/acceptor.rs",
+            "accepts connections",
+        ),
         (
             "crates/kedge-coordinator/src/cluster/change.rs",
             "waits for each of the other nodes",
@@ -94,7 +97,10 @@ const THREADS: Reserved = Reserved {
             "crates/kedge-coordinator/src/replication/thread.rs",
             "waits for a connection to be made",
         ),
-        ("crates/kedge-server/src/server.rs", "the front-end threads"),
+        (
+            "crates/kedge-frontend/src/frontend.rs",
+            "the front-end threads",
+        ),
         (
             "crates/kedge/src/cluster_run/nodes.rs",
             "a tool: reads what each node prints",

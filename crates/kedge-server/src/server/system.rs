@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 
 use kedge_coordinator::cluster::ClusterSetup;
+use kedge_frontend::limits::THREADS_MAX;
 use kedge_node::machine::files_for_buckets;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::{Domain, Socket, Type};
 
 use crate::ServerError;
-use crate::limits::THREADS_MAX;
 
 /// Connections that the system may hold for us until they are accepted.
 const BACKLOG: i32 = 1_024;
@@ -82,16 +82,4 @@ pub(super) fn bind(
         Ok((listener, real))
     };
     listen().map_err(|source| ServerError::Listen { address, source })
-}
-
-pub(super) fn mio_listener(
-    socket: std::net::TcpListener,
-) -> Result<mio::net::TcpListener, ServerError> {
-    socket
-        .set_nonblocking(true)
-        .map_err(|source| ServerError::Start {
-            what: "a listening socket",
-            source,
-        })?;
-    Ok(mio::net::TcpListener::from_std(socket))
 }

@@ -6,11 +6,11 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::Duration;
 
 use kedge_auth::Mechanism;
+use kedge_frontend::Limits;
 use kedge_node::http_client::HttpClient;
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::RequestWriter;
 use kedge_protocol::binary::commands::SaslStart;
-use kedge_server::Limits;
 use kedge_types::Status;
 use socket2::{Domain, Socket, Type};
 

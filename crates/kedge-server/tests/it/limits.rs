@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use kedge_auth::Mechanism;
 use kedge_cluster::CLUSTER_USER;
+use kedge_frontend::Limits;
 use kedge_protocol::binary::Opcode;
-use kedge_server::Limits;
 use kedge_types::Status;
 
 use crate::client::Client;

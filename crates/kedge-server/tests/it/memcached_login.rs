@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use kedge_auth::{AuthFile, Mechanism};
+use kedge_frontend::{Limits, MemcachedRules};
 use kedge_protocol::binary::Opcode;
-use kedge_server::{Limits, MemcachedRules};
 use kedge_types::Status;
 
 use crate::client::Frame;

@@ -4,9 +4,9 @@
 use std::io::{ErrorKind, Write};
 use std::time::Duration;
 
+use kedge_frontend::Limits;
+use kedge_frontend::limits::REQUEST_MEMORY_MIN;
 use kedge_protocol::binary::Opcode;
-use kedge_server::Limits;
-use kedge_server::limits::REQUEST_MEMORY_MIN;
 
 use crate::client::{Client, Text};
 use crate::evicted::until;

@@ -9,8 +9,9 @@ use kedge_auth::Roles;
 use kedge_bucket::{BucketConfig, Recovery};
 use kedge_disk::{Disk, PosixDisk, SimDisk};
 use kedge_executor::{Config, Threads};
+use kedge_frontend::{Limits, MemcachedRules};
 use kedge_node::users::Users;
-use kedge_server::{Limits, MemcachedConfig, MemcachedRules, Server, ServerConfig, Services};
+use kedge_server::{MemcachedConfig, Server, ServerConfig, Services};
 use kedge_types::SystemClock;
 use tempfile::TempDir;
 

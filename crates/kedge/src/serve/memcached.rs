@@ -4,8 +4,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use kedge_auth::AuthFile;
+use kedge_frontend::MemcachedRules;
 use kedge_node::users::Users;
-use kedge_server::{MemcachedConfig, MemcachedRules};
+use kedge_server::MemcachedConfig;
 
 use super::{ServeError, administrator};
 use crate::settings::{Effective, MaybePort, Settings};

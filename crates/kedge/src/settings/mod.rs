@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command, value_parser};
-use kedge_server::limits::REQUEST_MEMORY_MIN;
+use kedge_frontend::limits::REQUEST_MEMORY_MIN;
 
 pub(crate) use document::{markdown, text};
 use kedge_types::limits::VALUE_BYTES_MAX;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use kedge_bucket::{BucketChange, BucketConfig, BucketSetting};
 use kedge_executor::Threads;
-use kedge_server::Limits;
+use kedge_frontend::Limits;
 use kedge_types::limits::VALUE_BYTES_MAX;
 use kedge_types::setting::{Bytes, SettingValue};
 

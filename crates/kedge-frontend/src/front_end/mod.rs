@@ -90,7 +90,6 @@ impl FrontEnd {
     pub(crate) fn new(
         thread: u16,
         poll: Poll,
-        front_ends: Arc<FrontEnds>,
         shared: Arc<Shared>,
         reads: Option<Duration>,
     ) -> Self {
@@ -99,6 +98,7 @@ impl FrontEnd {
                 .inspect_err(|error| tracing::debug!(%error, "tasks read all documents"))
                 .ok()
         });
+        let front_ends = shared.front_ends.clone();
         front_ends.set_reads(thread, reads.is_some());
         Self {
             thread,

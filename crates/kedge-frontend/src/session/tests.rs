@@ -29,8 +29,8 @@ use crate::dcp::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
 use crate::inbox::{FrontEnds, Message};
 use crate::limits::Limits;
+use crate::memcached_rules::MemcachedRules;
 use crate::request_memory::RequestMemory;
-use crate::server::MemcachedRules;
 use crate::text_exec::RecacheStates;
 
 pub(crate) use parked::{item, mutation, read};

@@ -11,11 +11,11 @@ use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use socket2::{SockRef, TcpKeepalive};
 
-use crate::ServerError;
 use crate::inbox::{Accepted, FrontEnds, Message, Port};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
 use crate::newcomers::Newcomers;
+use crate::shared::Shared;
 
 const WAKER: Token = Token(usize::MAX);
 /// How long accepting rests when the system has no file descriptor or memory for a connection: asking again at once
@@ -55,13 +55,15 @@ struct Work {
 
 /// Lets connections of the memcached port in. Until then they wait in the system: a plain client takes a temporary failure
 /// for an error.
-pub(crate) struct Opener {
+#[derive(Debug)]
+pub struct Opener {
     waker: Arc<Waker>,
     is_open: Arc<AtomicBool>,
 }
 
 impl Opener {
-    pub(crate) fn open(&self) {
+    /// Lets them in.
+    pub fn open(&self) {
         self.is_open.store(true, Ordering::SeqCst);
         // When waking fails the thread is gone already.
         let _ = self.waker.wake();
@@ -72,38 +74,29 @@ impl Acceptor {
     /// Starts the thread "kedge-accept".
     ///
     /// # Errors
-    /// `Start`.
+    /// The system's error about the thread, its poll or a socket.
     pub(crate) fn start(
         mut listeners: Vec<Listener>,
-        front_ends: Arc<FrontEnds>,
+        shared: &Shared,
         threads: u16,
-        limits: Limits,
-        metrics: Arc<Metrics>,
-        newcomers: Arc<Newcomers>,
-    ) -> Result<Self, ServerError> {
-        let failed = |source| ServerError::Start {
-            what: "the accepting thread",
-            source,
-        };
-        let poll = Poll::new().map_err(failed)?;
-        let waker = Arc::new(Waker::new(poll.registry(), WAKER).map_err(failed)?);
+    ) -> io::Result<Self> {
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
         for (at, listener) in listeners.iter_mut().enumerate() {
             let registry = poll.registry();
-            registry
-                .register(&mut listener.socket, Token(at), Interest::READABLE)
-                .map_err(failed)?;
+            registry.register(&mut listener.socket, Token(at), Interest::READABLE)?;
         }
         let stop = Arc::new(AtomicBool::new(false));
         let is_open = Arc::new(AtomicBool::new(false));
         let work = Work {
             poll,
             listeners,
-            front_ends,
+            front_ends: shared.front_ends.clone(),
             threads,
             next: 0,
-            limits,
-            metrics,
-            newcomers,
+            limits: shared.limits.clone(),
+            metrics: shared.metrics.clone(),
+            newcomers: shared.newcomers.clone(),
             stop: stop.clone(),
             is_open: is_open.clone(),
             was_open: false,
@@ -111,8 +104,7 @@ impl Acceptor {
         };
         let thread = std::thread::Builder::new()
             .name("kedge-accept".to_owned())
-            .spawn(move || work.run())
-            .map_err(failed)?;
+            .spawn(move || work.run())?;
         Ok(Self {
             waker,
             is_open,

@@ -17,10 +17,10 @@ use crate::delayed_flush::DelayedFlush;
 use crate::inbox::FrontEnds;
 use crate::limits::Limits;
 use crate::memcached_connections::MemcachedConnections;
+use crate::memcached_rules::MemcachedRules;
 use crate::metrics::Metrics;
 use crate::newcomers::Newcomers;
 use crate::request_memory::RequestMemory;
-use crate::server::MemcachedRules;
 use crate::text_exec::RecacheStates;
 
 /// What every front-end thread sees of the server.

@@ -1,0 +1,338 @@
+//! All front-end threads and the thread that accepts connections, as one component of the server.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use kedge_bucket::Completions;
+use kedge_executor::Refused;
+use kedge_node::abort_on_panic;
+use kedge_node::coordination::ReplicationLinks;
+use kedge_node::inbox::Inbox;
+use kedge_node::password_checks::PasswordChecks;
+use kedge_node::pools::TaskPools;
+use kedge_node::registry::BucketRegistry;
+use kedge_node::users::Users;
+use kedge_types::SystemClock;
+use mio::{Poll, Waker};
+
+use crate::acceptor::{Acceptor, Listener, Opener};
+use crate::client_addresses::ClientAddresses;
+use crate::commands::StatTimings;
+use crate::dcp::DcpConnections;
+use crate::delayed_flush::DelayedFlush;
+use crate::front_end::{FrontEnd, WAKER};
+use crate::inbox::{FrontEnds, Message, Port};
+use crate::limits::Limits;
+use crate::memcached_connections::MemcachedConnections;
+use crate::memcached_rules::MemcachedRules;
+use crate::metrics::Metrics;
+use crate::newcomers::Newcomers;
+use crate::request_memory::RequestMemory;
+use crate::shared::Shared;
+use crate::text_exec::RecacheStates;
+
+/// Longest wait for threads that were told to end at once.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A part of the front end that the system refuses to start.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot start {what}: {source}")]
+pub struct StartError {
+    /// The part.
+    pub what: &'static str,
+    /// The system's error.
+    pub source: io::Error,
+}
+
+impl StartError {
+    fn of(what: &'static str) -> impl Fn(io::Error) -> Self + Copy {
+        move |source| Self { what, source }
+    }
+}
+
+/// The service of plain memcached clients.
+#[derive(Clone, Debug)]
+pub struct MemcachedService {
+    /// The address of the port.
+    pub address: SocketAddr,
+    /// The bucket that these clients see.
+    pub bucket: String,
+    /// Limits of what they may do.
+    pub rules: MemcachedRules,
+}
+
+/// The settings of the front end.
+#[derive(Clone, Debug)]
+pub struct FrontendConfig {
+    /// Limits of connections.
+    pub limits: Limits,
+    /// Where the system has io_uring: the threads read documents from the disk themselves, and poll for so long before they
+    /// sleep. `None`: tasks read all documents.
+    pub reads: Option<Duration>,
+    /// The memcached port, if there is one.
+    pub memcached: Option<MemcachedService>,
+}
+
+/// The parts of the node that the front end works with.
+#[derive(Clone)]
+pub struct FrontendParts {
+    /// The buckets.
+    pub registry: Arc<BucketRegistry>,
+    /// The users.
+    pub users: Arc<Users>,
+    /// The task pools.
+    pub pools: Arc<TaskPools>,
+    /// The connections by which this node follows others.
+    pub replication: Arc<dyn ReplicationLinks>,
+    /// Password checks beside the event loops.
+    pub checks: Arc<PasswordChecks>,
+    /// The clock.
+    pub clock: Arc<SystemClock>,
+}
+
+/// The listening sockets.
+#[derive(Debug)]
+pub struct Listeners {
+    /// The binary protocol.
+    pub kv: TcpListener,
+    /// Plain memcached clients, if they are served.
+    pub memcached: Option<TcpListener>,
+}
+
+/// The inboxes of front-end threads that do not run yet.
+pub struct FrontendSetup {
+    polls: Vec<Poll>,
+    front_ends: Arc<FrontEnds>,
+}
+
+impl std::fmt::Debug for FrontendSetup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FrontendSetup").finish_non_exhaustive()
+    }
+}
+
+impl FrontendSetup {
+    /// The inboxes of so many threads.
+    ///
+    /// # Errors
+    /// The system's error about a poll or a wake-up.
+    pub fn new(threads: u16) -> Result<Self, StartError> {
+        let failed = StartError::of("a front-end thread");
+        let mut polls = Vec::new();
+        let mut inboxes = Vec::new();
+        for _ in 0..threads {
+            let poll = Poll::new().map_err(failed)?;
+            let waker = Waker::new(poll.registry(), WAKER).map_err(failed)?;
+            inboxes.push(Inbox::new(waker));
+            polls.push(poll);
+        }
+        let front_ends = Arc::new(FrontEnds::new(inboxes));
+        Ok(Self { polls, front_ends })
+    }
+
+    /// The receiver of the completions of parked commands.
+    #[must_use]
+    pub fn completions(&self) -> Arc<dyn Completions> {
+        self.front_ends.clone()
+    }
+}
+
+/// The front end of a server.
+pub struct Frontend {
+    shared: Arc<Shared>,
+    /// The polls of threads that do not run yet.
+    polls: Vec<Poll>,
+    reads: Option<Duration>,
+    threads: Vec<JoinHandle<()>>,
+    acceptor: Option<Acceptor>,
+    /// A message for each front-end thread that ended.
+    ended: Receiver<()>,
+    end: Sender<()>,
+}
+
+impl std::fmt::Debug for Frontend {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Frontend").finish_non_exhaustive()
+    }
+}
+
+impl Frontend {
+    /// The front end, of which nothing runs yet but its tasks. Its threads learn of changes of the cluster.
+    ///
+    /// # Errors
+    /// A task is refused, as the executor has ended.
+    pub fn new(
+        setup: FrontendSetup,
+        config: FrontendConfig,
+        parts: FrontendParts,
+    ) -> Result<Self, StartError> {
+        let FrontendSetup { polls, front_ends } = setup;
+        let threads = u16::try_from(polls.len()).expect("the limit of threads is lower");
+        let metrics = Arc::new(Metrics::new(threads));
+        metrics.set_connections_max(u64::from(config.limits.connections_max));
+        let delayed_flush = DelayedFlush::start(&parts.pools, &parts.clock).map_err(|refused| {
+            StartError::of("the task of delayed flushes")(io::Error::other::<Refused>(refused))
+        })?;
+        let changed = front_ends.clone();
+        parts
+            .registry
+            .cluster()
+            .subscribe(move |_| changed.send_all(|| Message::ClusterChanged));
+        let (address, bucket, rules) = match config.memcached {
+            Some(it) => (Some(it.address), Some(it.bucket), it.rules),
+            None => (None, None, MemcachedRules::default()),
+        };
+        let shared = Arc::new(Shared {
+            registry: parts.registry,
+            users: parts.users,
+            request_memory: Arc::new(RequestMemory::new(config.limits.request_memory_max)),
+            limits: config.limits,
+            metrics,
+            pools: parts.pools,
+            dcp: Arc::new(DcpConnections::new(front_ends.clone())),
+            front_ends,
+            replication: parts.replication,
+            clock: parts.clock,
+            memcached_bucket: bucket,
+            memcached_rules: rules,
+            memcached_connections: Arc::new(MemcachedConnections::new(address)),
+            delayed_flush,
+            checks: parts.checks,
+            recache_states: RecacheStates::default(),
+            client_addresses: ClientAddresses::default(),
+            newcomers: Arc::new(Newcomers::default()),
+            stat_timings: StatTimings::default(),
+        });
+        let (end, ended) = channel();
+        Ok(Self {
+            shared,
+            polls,
+            reads: config.reads,
+            threads: Vec::new(),
+            acceptor: None,
+            ended,
+            end,
+        })
+    }
+
+    /// The counts of the front end.
+    #[must_use]
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.shared.metrics
+    }
+
+    /// The statistics of the front end, for those who show them.
+    #[must_use]
+    pub fn statistics(&self) -> FrontendStatistics {
+        FrontendStatistics(self.shared.clone())
+    }
+
+    /// Begins the threads, and accepts connections of the KV port. Those of the memcached port wait for the [`Opener`].
+    ///
+    /// # Errors
+    /// The system's error about a thread or a socket.
+    pub fn start(&mut self, listeners: Listeners) -> Result<Opener, StartError> {
+        let failed = StartError::of("a front-end thread");
+        let mut number = 0;
+        for poll in std::mem::take(&mut self.polls) {
+            self.threads
+                .push(self.start_thread(number, poll).map_err(failed)?);
+            number += 1;
+        }
+        let listener = |socket: TcpListener, port| {
+            socket.set_nonblocking(true)?;
+            let socket = mio::net::TcpListener::from_std(socket);
+            Ok(Listener { socket, port })
+        };
+        let failed = StartError::of("a listening socket");
+        let mut all = vec![listener(listeners.kv, Port::Kv).map_err(failed)?];
+        if let Some(socket) = listeners.memcached {
+            all.push(listener(socket, Port::Memcached).map_err(failed)?);
+        }
+        let acceptor = Acceptor::start(all, &self.shared, number)
+            .map_err(StartError::of("the accepting thread"))?;
+        let opener = acceptor.opener();
+        self.acceptor = Some(acceptor);
+        Ok(opener)
+    }
+
+    fn start_thread(&self, thread: u16, poll: Poll) -> io::Result<JoinHandle<()>> {
+        let (shared, reads, end) = (self.shared.clone(), self.reads, self.end.clone());
+        std::thread::Builder::new()
+            .name(format!("kedge-fe-{thread}"))
+            .spawn(move || {
+                abort_on_panic(|| FrontEnd::new(thread, poll, shared, reads).run());
+                // Nobody listens any more when the deadline has passed.
+                let _ = end.send(());
+            })
+    }
+
+    /// Closes the listening sockets: the system refuses whoever connects from now on.
+    pub fn stop_accepting(&mut self) {
+        if let Some(acceptor) = self.acceptor.take() {
+            acceptor.stop();
+        }
+    }
+
+    /// Answers requests in flight for as long as `deadline` allows, and ends the threads. Returns the number of those that did
+    /// not end.
+    pub fn stop(&mut self, deadline: Duration) -> usize {
+        self.stop_accepting();
+        self.shared.front_ends.send_all(|| Message::Stop);
+        let mut left = wait_for(&self.ended, self.threads.len(), deadline);
+        if left > 0 {
+            tracing::warn!(
+                threads = left,
+                "connections are closed with commands in flight"
+            );
+            self.shared.front_ends.send_all(|| Message::Abort);
+            left = wait_for(&self.ended, left, ABORT_TIMEOUT);
+        }
+        left
+    }
+
+    /// Waits for threads that have ended to be gone.
+    pub fn join(self) {
+        for thread in self.threads {
+            // A panic ends the process, so there is none to hear of.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The statistics of a front end.
+#[derive(Clone)]
+pub struct FrontendStatistics(Arc<Shared>);
+
+impl std::fmt::Debug for FrontendStatistics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FrontendStatistics").finish_non_exhaustive()
+    }
+}
+
+impl FrontendStatistics {
+    /// Calls `each` with the name and value of each statistic.
+    pub fn stats(&self, each: &mut dyn FnMut(&str, &str)) {
+        self.0.metrics.stats(each);
+        self.0.request_memory.stats(each);
+        self.0.dcp.stats(each);
+    }
+}
+
+/// Waits until `count` threads ended; returns the number of those that did not in time.
+fn wait_for(ended: &Receiver<()>, count: usize, time: Duration) -> usize {
+    let end = Instant::now() + time;
+    for seen in 0..count {
+        if ended
+            .recv_timeout(end.saturating_duration_since(Instant::now()))
+            .is_err()
+        {
+            return count - seen;
+        }
+    }
+    0
+}

@@ -1,0 +1,37 @@
+//! Client connections: sockets, front-end threads, sessions, and the execution of the binary and text protocols.
+//!
+//! [`FrontendSetup`] makes the inboxes of the front-end threads, so that buckets can be opened that complete parked commands
+//! through them. [`Frontend::new`] then has everything that the threads share, and [`Frontend::start`] begins them and
+//! accepts connections.
+
+mod acceptor;
+mod client_addresses;
+mod commands;
+mod connection;
+mod cookie;
+mod dcp;
+mod delayed_flush;
+mod front_end;
+mod frontend;
+mod histogram;
+mod inbox;
+pub mod limits;
+mod login;
+mod memcached_connections;
+mod memcached_rules;
+mod metrics;
+mod newcomers;
+mod request_memory;
+mod session;
+mod shared;
+mod tasks;
+mod text_exec;
+
+pub use acceptor::Opener;
+pub use frontend::{
+    Frontend, FrontendConfig, FrontendParts, FrontendSetup, FrontendStatistics, Listeners,
+    MemcachedService, StartError,
+};
+pub use limits::Limits;
+pub use memcached_rules::MemcachedRules;
+pub use metrics::{Metrics, MetricsSnapshot};
