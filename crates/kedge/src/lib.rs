@@ -1,6 +1,20 @@
 //! The `kedge` binary as a library: the client of our own tools, and the commands.
 //!
 //! Only [`cli::main`] and what the tests of the real process need are public.
+//!
+//! # Example
+//!
+//! The tools take addresses in the form of the SDKs:
+//!
+//! ```
+//! use kedge::target::{Scheme, Target};
+//!
+//! let target = Target::parse("couchbase://127.0.0.1:12000/default")?;
+//! assert_eq!(target.scheme, Some(Scheme::Couchbase));
+//! assert_eq!((target.host.as_str(), target.port), ("127.0.0.1", Some(12000)));
+//! assert_eq!(target.bucket.as_deref(), Some("default"));
+//! # Ok::<(), kedge::target::TargetError>(())
+//! ```
 
 pub mod cli;
 pub mod client;
