@@ -6,6 +6,26 @@
 //!
 //! Management reaches this crate through [`kedge_node::coordination::ClusterControl`], statistics through
 //! [`kedge_node::coordination::ReplicationLinks`].
+//!
+//! # Example
+//!
+//! A server that is to run alone refuses the data directory of a cluster's node:
+//!
+//! ```
+//! use std::path::Path;
+//!
+//! use kedge_coordinator::cluster::{MAP_FILE, check_alone};
+//! use kedge_disk::{Disk, SimDisk};
+//!
+//! let (disk, data_dir) = (SimDisk::new(1), Path::new("/data"));
+//! disk.create_dir_all(data_dir)?;
+//! assert!(check_alone(&disk, data_dir).is_ok());
+//!
+//! disk.create(&data_dir.join(MAP_FILE))?;
+//! let error = check_alone(&disk, data_dir).expect_err("it belongs to a cluster");
+//! assert!(error.to_string().contains("--cluster"));
+//! # Ok::<(), kedge_disk::DiskError>(())
+//! ```
 
 pub mod cluster;
 pub mod replication;

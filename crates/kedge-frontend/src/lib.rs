@@ -3,6 +3,20 @@
 //! [`FrontendSetup`] makes the inboxes of the front-end threads, so that buckets can be opened that complete parked commands
 //! through them. [`Frontend::new`] then has everything that the threads share, and [`Frontend::start`] begins them and
 //! accepts connections.
+//!
+//! # Example
+//!
+//! The limits of connections, which operators set:
+//!
+//! ```
+//! use kedge_frontend::Limits;
+//!
+//! let limits = Limits { connections_max: 1_000, connections_for_nodes: 100, ..Limits::default() };
+//! assert_eq!(limits.clients_max(), 900);
+//! assert_eq!(limits.memcached_share(), 500);
+//! ```
+//!
+//! `kedge-server` has an example of a whole server.
 
 mod acceptor;
 mod client_addresses;
