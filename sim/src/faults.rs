@@ -275,10 +275,13 @@ impl World {
         // What fails fails the node.
         if self.rng.below(2) == 0 {
             note!(name(node), "applies");
-            let _ = process.bucket.apply();
+            let _ = process.bucket.persistence().apply();
         } else {
             note!(name(node), "compacts");
-            let _ = process.bucket.compact(&CompactionRequest::default());
+            let _ = process
+                .bucket
+                .persistence()
+                .compact(&CompactionRequest::default());
         }
     }
 

@@ -267,7 +267,9 @@ impl Following {
             note!(node, "vBucket {vb}: rolled back: {result:?}");
             all.lock().rolled.push(vb);
         };
-        self.bucket.begin_rollback(vb, to, self.still(vb), done);
+        self.bucket
+            .persistence()
+            .begin_rollback(vb, to, self.still(vb), done);
     }
 
     /// Says whether what was asked for last is the last still.

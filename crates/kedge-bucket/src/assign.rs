@@ -1,7 +1,8 @@
 //! What the cluster makes of vBuckets: many get their states at once, and tell how far they are.
 
-use crate::bucket::{Bucket, Phase, new_uuid};
+use crate::bucket::Bucket;
 use crate::vbuckets::VbRole;
+use kedge_bucket_core::{Phase, new_uuid};
 use kedge_types::{Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{StateChange, VBucket, VbState};
 
@@ -33,13 +34,13 @@ impl Bucket {
     /// durable yet. Some may have been given then.
     pub fn assign(&self, roles: &[(VbId, VbRole)]) -> Result<Vec<VbId>, Status> {
         let mut refused = Vec::new();
-        if self.phase() != Phase::Open {
+        if self.core.phase() != Phase::Open {
             return Err(Status::TemporaryFailure);
         }
         for (vb, role) in roles {
             let vb = *vb;
-            let _alone = self.hold_vbucket(vb)?;
-            let changed = self.change_vbucket(vb, |vbucket| {
+            let _alone = self.core.hold_vbucket(vb)?;
+            let changed = self.core.change_vbucket(vb, |vbucket| {
                 let is_dead = vbucket.state() == VbState::Dead;
                 let is_gone = vbucket.is_deleted() && role.state == VbState::Dead;
                 if !(is_gone || is_dead && role.unless_dead) {
@@ -56,8 +57,10 @@ impl Bucket {
             }
         }
         let vb = roles.first().map_or(VbId(0), |(vb, _)| *vb);
-        self.sync()
-            .map_err(|error| self.refuse(vb, &error, "the states are not on disk yet"))?;
+        self.persistence.sync().map_err(|error| {
+            self.persistence
+                .refuse(vb, &error, "the states are not on disk yet")
+        })?;
         Ok(refused)
     }
 
@@ -66,7 +69,7 @@ impl Bucket {
     /// # Errors
     /// `TemporaryFailure` while loading.
     pub fn positions(&self) -> Result<Vec<VbPosition>, Status> {
-        if self.phase() != Phase::Open {
+        if self.core.phase() != Phase::Open {
             return Err(Status::TemporaryFailure);
         }
         let position = |vbucket: &parking_lot::Mutex<VBucket>| {
@@ -85,19 +88,19 @@ impl Bucket {
                 failover: vbucket.failover().entries().to_vec(),
             })
         };
-        Ok(self.vbuckets.iter().filter_map(position).collect())
+        Ok(self.core.vbuckets.iter().filter_map(position).collect())
     }
 
     /// Before commands are let in: what was active is so only when the cluster says it again.
     pub(crate) fn await_assignment(&self) {
-        let now = self.setup.clock.now();
-        for vbucket in &self.vbuckets {
+        let now = self.core.setup.clock.now();
+        for vbucket in &self.core.vbuckets {
             let mut vbucket = vbucket.lock();
             if vbucket.state() == VbState::Active {
                 let change = StateChange::to(VbState::Pending, new_uuid());
                 let step = |vbucket: &mut VBucket| vbucket.set_state(change);
                 // Nobody waits for anything yet.
-                let ((), _) = self.account(now, &mut vbucket, step);
+                let ((), _) = self.core.account(now, &mut vbucket, step);
             }
         }
     }

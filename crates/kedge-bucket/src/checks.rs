@@ -1,8 +1,9 @@
 //! What is done with what clients send before it is stored, timed: values are inflated and checked, and paths of documents
 //! changed.
 
-use crate::bucket::{Bucket, Ctx};
-use crate::timings::Timing;
+use crate::bucket::Bucket;
+use kedge_bucket_core::Ctx;
+use kedge_bucket_core::Timing;
 use kedge_types::{Datatype, Status};
 use kedge_vbucket::{Item, MinRatio, Modified, Modify, NewValue, NextVersion};
 use std::sync::OnceLock;
@@ -37,7 +38,7 @@ impl Bucket {
 
     fn record(&self, ctx: Ctx, timing: Timing, took: Duration) {
         let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        self.timings.record_us(ctx.thread, timing, us);
+        self.core.timings.record_us(ctx.thread, timing, us);
     }
 
     /// Counts the time that a change took, if it was made.

@@ -3,25 +3,14 @@
 //! Invariant: whoever changes the manifest walks over all vBuckets afterwards, and who makes a vBucket active looks at the
 //! manifest under its lock; so no active vBucket is left behind.
 
-use crate::bucket::{Bucket, Phase};
-use crate::tasks::Parker;
+use crate::bucket::Bucket;
+use kedge_bucket_core::Phase;
 use kedge_types::{
     Collection, CollectionId, DocKey, Expiry, Manifest, ManifestUid, Now, ScopeId, Seqno, VbId,
 };
 use kedge_vbucket::{CollectionOps, OpenCollection, VBucket, VbState};
-use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-
-/// The manifest that a bucket follows.
-#[derive(Debug, Default)]
-pub(crate) struct Collections {
-    manifest: RwLock<Arc<Manifest>>,
-    /// Who changes it holds this until all vBuckets have heard of it.
-    changing: Mutex<()>,
-    /// The task that lets go of documents of dropped collections.
-    pub(crate) sweeper: Parker,
-}
 
 /// What a vBucket has of a collection, or the active vBuckets of a bucket together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,21 +72,22 @@ impl Bucket {
     /// The manifest that the bucket follows.
     #[must_use]
     pub fn manifest(&self) -> Arc<Manifest> {
-        Arc::clone(&self.collections.manifest.read())
+        self.core.manifest()
     }
 
     /// From now on the bucket follows `manifest`: keys are taken for the collections in it, and those that are not in it
     /// any more are gone at once. One whose uid is not above that of the bucket's is ignored. While the bucket is loading
     /// this is only noted: the vBuckets hear of it when it opens. Nobody waits for the disk.
     pub fn set_manifest(&self, manifest: Arc<Manifest>) {
-        let _alone = self.collections.changing.lock();
-        if manifest.uid <= self.collections.manifest.read().uid {
+        let _alone = self.changing_manifest.lock();
+        if manifest.uid <= self.core.manifest().uid {
             return;
         }
         let has_ttl = |(_, it): (_, &Collection)| it.max_ttl.is_some();
-        self.dynamic
+        self.core
+            .dynamic
             .set_collection_ttls(manifest.collections().any(has_ttl));
-        *self.collections.manifest.write() = manifest;
+        self.core.set_manifest(manifest);
         self.tell_manifest();
     }
 
@@ -111,41 +101,43 @@ impl Bucket {
     /// `expiry`, or what the longest time to live allows.
     pub(crate) fn limited(&self, now: Now, key: &DocKey, expiry: Expiry) -> Expiry {
         let rule = || {
-            let manifest = self.collections.manifest.read();
+            let manifest = self.core.manifest();
             manifest.collection(key.collection())?.1.max_ttl
         };
-        let of_collection = self.dynamic.has_collection_ttls().then(rule).flatten();
-        self.dynamic.limited(expiry, of_collection, now.unix_secs())
+        let of_collection = self.core.dynamic.has_collection_ttls().then(rule).flatten();
+        self.core
+            .dynamic
+            .limited(expiry, of_collection, now.unix_secs())
     }
 
     /// Lets all active vBuckets hear of the manifest, if the bucket is open.
     pub(crate) fn tell_manifest(&self) {
-        let manifest = self.manifest();
-        for vbucket in &self.vbuckets {
-            if self.phase() != Phase::Open {
+        let manifest = self.core.manifest();
+        for vbucket in &self.core.vbuckets {
+            if self.core.phase() != Phase::Open {
                 return;
             }
-            let now = self.setup.clock.now();
+            let now = self.core.setup.clock.now();
             let mut vbucket = vbucket.lock();
             if vbucket.state() != VbState::Active || vbucket.is_rewinding() {
                 continue;
             }
-            let ((), mut done) = self.account(now, &mut vbucket, |vbucket| {
+            let ((), mut done) = self.core.account(now, &mut vbucket, |vbucket| {
                 vbucket.follow_manifest(now, &manifest);
             });
             drop(vbucket);
             if !done.is_empty() {
-                self.deliver(now, &mut done);
+                self.core.deliver(now, &mut done);
             }
         }
-        self.tell_streams();
+        self.core.after_step();
     }
 
     /// What the active vBuckets have of each collection, in the order of ids.
     #[must_use]
     pub fn collection_figures(&self) -> Vec<CollectionFigures> {
         let mut found: BTreeMap<CollectionId, CollectionFigures> = BTreeMap::new();
-        for vbucket in &self.vbuckets {
+        for vbucket in &self.core.vbuckets {
             let vbucket = vbucket.lock();
             if vbucket.state() != VbState::Active {
                 continue;
@@ -168,7 +160,7 @@ impl Bucket {
     /// Which scopes and collections are open in a vBucket, whatever its state is; `None` when there is none of this number.
     #[must_use]
     pub fn vbucket_collections(&self, vb: VbId) -> Option<VbCollections> {
-        let vbucket = self.vbuckets.get(vb.index())?.lock();
+        let vbucket = self.core.vbuckets.get(vb.index())?.lock();
         if vbucket.is_deleted() {
             return None;
         }
@@ -196,7 +188,7 @@ impl Bucket {
 
     /// What a vBucket's file says of the sizes of its collections, as far as that is known without reading it.
     fn disk_bytes(&self, vb: VbId) -> BTreeMap<CollectionId, u64> {
-        let storage = self.storage().ok();
+        let storage = self.persistence.storage().ok();
         storage.map_or_else(BTreeMap::new, |storage| storage.collection_bytes(vb))
     }
 }

@@ -7,9 +7,11 @@
 //! its time.
 
 use crate::bucket::Bucket;
-use crate::counters::Total;
-use crate::tasks::TaskBody;
-use crate::timings::Timing;
+use crate::wiring::Signals;
+use kedge_bucket_core::BucketCore;
+use kedge_bucket_core::TaskBody;
+use kedge_bucket_core::Timing;
+use kedge_bucket_core::Total;
 use kedge_executor::Next;
 use kedge_types::VbId;
 use kedge_vbucket::{Item, Packer};
@@ -35,17 +37,18 @@ pub(crate) struct ItemCompressor {
     packer: Packer,
 }
 
-impl TaskBody for ItemCompressor {
+impl TaskBody<Bucket> for ItemCompressor {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        bucket.compressor.clear();
-        let began_ns = bucket.setup.clock.now().mono_ns;
+        bucket.signals.compressor.clear();
+        let began_ns = bucket.core.setup.clock.now().mono_ns;
         let took = || {
-            let now_ns = bucket.setup.clock.now().mono_ns;
+            let now_ns = bucket.core.setup.clock.now().mono_ns;
             Duration::from_nanos(now_ns.saturating_sub(began_ns))
         };
         let next = self.chunk(bucket, || took() >= CHUNK);
         let took_us = took().as_micros() as u64;
         bucket
+            .core
             .timings
             .record_us(u16::MAX, Timing::ItemCompressor, took_us);
         next
@@ -55,14 +58,14 @@ impl TaskBody for ItemCompressor {
 impl ItemCompressor {
     fn chunk(&mut self, bucket: &Bucket, is_over: impl Fn() -> bool) -> Next {
         if self.left == 0 {
-            bucket.compressor.park();
+            bucket.signals.compressor.park();
             if !bucket.has_values_to_compress() {
                 return Next::Sleep;
             }
-            bucket.compressor.clear();
+            bucket.signals.compressor.clear();
             (self.left, self.tried) = (bucket.parts(), 0);
         }
-        while self.left > 0 && bucket.dynamic.compresses() {
+        while self.left > 0 && bucket.core.dynamic.compresses() {
             if self.compress_part(bucket, &is_over) {
                 self.part = (self.part + 1) % bucket.parts();
                 self.left -= 1;
@@ -78,15 +81,19 @@ impl ItemCompressor {
     /// Compresses values of one part of a hash table. Whether nothing is left to do there now.
     fn compress_part(&mut self, bucket: &Bucket, is_over: impl Fn() -> bool) -> bool {
         let (vb, shard) = bucket.place(self.part);
-        bucket.vbuckets[vb.index()]
-            .lock()
-            .to_compress(shard, TAKEN_BYTES_MAX, &mut self.items);
+        bucket.core.vbuckets[vb.index()].lock().to_compress(
+            shard,
+            TAKEN_BYTES_MAX,
+            &mut self.items,
+        );
         let all = self.items.is_empty();
         for item in self.items.drain(..) {
             if is_over() {
                 break;
             }
-            let packed = self.packer.pack(item.value(), bucket.dynamic.min_ratio());
+            let packed = self
+                .packer
+                .pack(item.value(), bucket.core.dynamic.min_ratio());
             bucket.put_compressed(vb, &item, packed);
             self.tried += 1;
         }
@@ -94,45 +101,46 @@ impl ItemCompressor {
     }
 }
 
+impl Signals {
+    /// Reports values that nobody has tried to compress. Cheap unless the compressor is parked.
+    pub(crate) fn on_values_to_compress(&self, core: &BucketCore) {
+        // No thread is woken before a pause is over. A task that is still falling asleep looks at once.
+        if self.compressor.is_asleep()
+            && core.dynamic.compresses()
+            && let Some(task) = self.compressor.unpark()
+            && !core.setup.executor.snooze(task, REST)
+        {
+            core.setup.executor.wake(task);
+        }
+    }
+}
+
 impl Bucket {
     fn put_compressed(&self, vb: VbId, item: &Item, packed: Option<&[u8]>) {
-        let mut vbucket = self.vbuckets[vb.index()].lock();
-        let (saved, _) = self.measure(&mut vbucket, |vbucket| vbucket.compressed(item, packed));
+        let mut vbucket = self.core.vbuckets[vb.index()].lock();
+        let (saved, _) = self
+            .core
+            .measure(&mut vbucket, |vbucket| vbucket.compressed(item, packed));
         drop(vbucket);
-        self.totals.add(Total::CompressorVisited, 1);
+        self.core.totals.add(Total::CompressorVisited, 1);
         if saved > 0 {
-            self.totals.add(Total::Compressed, 1);
-            self.totals.add(Total::CompressorSavedBytes, saved as u64);
+            self.core.totals.add(Total::Compressed, 1);
+            self.core
+                .totals
+                .add(Total::CompressorSavedBytes, saved as u64);
         }
     }
 
     fn has_values_to_compress(&self) -> bool {
-        let mut vbuckets = self.vbuckets.iter();
-        self.dynamic.compresses()
+        let mut vbuckets = self.core.vbuckets.iter();
+        self.core.dynamic.compresses()
             && vbuckets.any(|vbucket| vbucket.lock().table().compressible() > 0)
-    }
-
-    /// A vBucket has values that nobody has tried to compress. Cheap unless the compressor rests and has to begin.
-    pub(crate) fn on_values_to_compress(&self) {
-        if self.compressor.is_asleep() && self.dynamic.compresses() {
-            self.unpark_compressor();
-        }
     }
 
     /// Whether the bucket compresses values may be another.
     pub(crate) fn on_compression_config(&self) {
-        if self.dynamic.compresses() {
-            self.unpark_compressor();
-        }
-    }
-
-    fn unpark_compressor(&self) {
-        let executor = &self.setup.executor;
-        // No thread is woken before a rest is over. One that is still falling asleep looks at once.
-        if let Some(task) = self.compressor.unpark()
-            && !executor.snooze(task, REST)
-        {
-            executor.wake(task);
+        if self.core.dynamic.compresses() {
+            self.signals.on_values_to_compress(&self.core);
         }
     }
 }

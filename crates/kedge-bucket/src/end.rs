@@ -1,23 +1,15 @@
 //! How a bucket ends.
 
-use crate::bucket::{Bucket, Phase};
-use crate::commit::Committer;
+use crate::bucket::Bucket;
 use crate::dropping::finish_drop;
-use crate::error::BucketError;
-use crate::shutdown_marker::ShutdownMarker;
 use crate::tasks::BUCKET_DELETION;
-use crate::truncation::has_work;
+use kedge_bucket_core::BucketError;
+use kedge_bucket_core::Phase;
 use kedge_executor::OwnerId;
-use kedge_types::limits::{SHUTDOWN_APPLY_MS, SHUTDOWN_APPLY_VBUCKETS};
+use kedge_types::limits::SHUTDOWN_APPLY_MS;
 use kedge_vbucket::VBucket;
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// Segments that are shorter together are read within a few milliseconds. A start reads them whole, whatever they hold, to
-/// tell the end of the log from damage.
-const LONG_LOG_BYTES: u64 = 4 << 20;
 
 impl Bucket {
     /// Ends the bucket: what was written is made durable, who still waits is answered, its tasks end. Loading is cut
@@ -40,32 +32,27 @@ impl Bucket {
 
     /// Ends the bucket, without making anything durable if `apply` is `None`.
     fn end_with(&self, apply: Option<Duration>) {
-        if apply.is_some() && self.phase() == Phase::Open {
+        if apply.is_some() && self.core.phase() == Phase::Open {
             // While there are tasks to help with it.
-            self.flush_most();
+            self.persistence.prepare_to_close();
         }
-        let before = self.phase.swap(Phase::Closed as u8, Ordering::AcqRel);
-        if before == Phase::Closed as u8 {
+        let before = self.core.close();
+        if before == Phase::Closed {
             return;
         }
-        if let Some(preallocator) = self.preallocator.get() {
-            preallocator.stop();
-        }
-        if let Some(storage) = self.storage.get() {
-            storage.stop();
-        }
+        self.persistence.stop();
         self.end_streams();
-        self.setup.executor.unregister(self.owner, true);
-        self.end_compactions();
-        if before == Phase::Open as u8
+        self.core.setup.executor.unregister(self.core.owner, true);
+        self.persistence.end_compactions();
+        if before == Phase::Open
             && let Some(apply) = apply
-            && let Err(error) = self.close(apply)
+            && let Err(error) = self.persistence.close(apply)
         {
-            tracing::error!(bucket = self.name(), %error, "the bucket could not be closed cleanly");
+            tracing::error!(bucket = self.core.name(), %error, "the bucket could not be closed cleanly");
             // A bucket ends once.
             let _ = self.unclean.set(error.to_string());
         }
-        if before == Phase::Open as u8 && apply.is_some_and(|apply| !apply.is_zero()) {
+        if before == Phase::Open && apply.is_some_and(|apply| !apply.is_zero()) {
             self.write_access_log_at_end();
         }
         self.end_all_pending_state();
@@ -75,78 +62,15 @@ impl Bucket {
         self.answer_all();
     }
 
-    /// Makes everything durable, and says that the end was clean: unless a vBucket was quarantined, to which what the start
-    /// found has not been done yet.
-    fn close(&self, apply: Duration) -> Result<(), BucketError> {
-        if self.is_direct() {
-            self.flush_everything()?;
-            self.storage()?.sync_catalog()?;
-            if self.count_quarantined() > 0 {
-                return Ok(());
-            }
-            if self.marker_is_due.load(Ordering::Acquire) {
-                // Nothing was written since the start, and the mark is what that found.
-                return Ok(());
-            }
-            return Ok(ShutdownMarker::Clean.write(&*self.setup.disk, &self.setup.dir)?);
-        }
-        let Some(committer) = self.committer.get() else {
-            return Ok(());
-        };
-        self.commit_all(&mut committer.lock())?;
-        let now_ns = || self.setup.clock.now().mono_ns;
-        let deadline_ns = now_ns() + apply.as_nanos() as u64;
-        let is_long = committer.lock().log.stats().size_bytes >= LONG_LOG_BYTES;
-        let applied = if is_long || self.count_unapplied() <= SHUTDOWN_APPLY_VBUCKETS {
-            self.apply_all(|| now_ns() >= deadline_ns)
-        } else if self.stuck.count() > 0 {
-            Err(BucketError::NotApplied(self.name().to_owned()))
-        } else {
-            Ok(())
-        };
-        self.storage()?.sync_catalog()?;
-        if self.count_quarantined() > 0 {
-            return applied;
-        }
-        self.release_whole_log(&mut committer.lock())?;
-        committer.lock().close()?;
-        if let Some(preallocator) = self.preallocator.get() {
-            // So that the next start does not read it.
-            preallocator.recycle()?;
-        }
-        // What stays in the log is as safe there.
-        applied
-    }
-
-    /// vBuckets of which the log has what their files do not.
-    fn count_unapplied(&self) -> usize {
-        let is_left = |vbucket: &&Mutex<VBucket>| has_work(&vbucket.lock());
-        self.vbuckets.iter().filter(is_left).count()
-    }
-
-    /// If the files have everything, the next start need not read what the log has.
-    fn release_whole_log(&self, committer: &mut Committer) -> Result<(), BucketError> {
-        if committer.log.stats().size_bytes < LONG_LOG_BYTES || self.is_log_needed() {
-            return Ok(());
-        }
-        match committer.log.end_segment() {
-            // Then it reads it.
-            Err(error) if error.is_no_space() => return Ok(()),
-            result => result?,
-        }
-        self.release_log_with(committer);
-        Ok(())
-    }
-
     fn answer_all(&self) {
-        let now = self.setup.clock.now();
-        for vbucket in &self.vbuckets {
+        let now = self.core.setup.clock.now();
+        for vbucket in &self.core.vbuckets {
             let (_, mut done) = {
                 let mut vbucket = vbucket.lock();
-                self.account(now, &mut vbucket, VBucket::on_shutdown)
+                self.core.account(now, &mut vbucket, VBucket::on_shutdown)
             };
             if !done.is_empty() {
-                self.deliver(now, &mut done);
+                self.core.deliver(now, &mut done);
             }
         }
     }
@@ -158,14 +82,18 @@ impl Bucket {
     /// What the disk says; a part of the directory may be gone then.
     pub fn destroy(&self, owner: OwnerId) -> Result<(), BucketError> {
         self.end_with(None);
-        let (disk, dir) = (Arc::clone(&self.setup.disk), self.setup.dir.clone());
+        let (disk, dir) = (
+            Arc::clone(&self.core.setup.disk),
+            self.core.setup.dir.clone(),
+        );
         let remove = move || Ok(finish_drop(&*disk, &dir)?);
         let removed = self
+            .core
             .setup
             .executor
             .submit_as(&BUCKET_DELETION, owner, remove);
         // While the executor ends there are no such tasks.
-        let here = |_| Ok(finish_drop(&*self.setup.disk, &self.setup.dir)?);
+        let here = |_| Ok(finish_drop(&*self.core.setup.disk, &self.core.setup.dir)?);
         removed.wait().unwrap_or_else(here)
     }
 }

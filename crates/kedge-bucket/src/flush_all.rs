@@ -1,8 +1,10 @@
 //! Emptying the bucket.
 
-use crate::bucket::{Bucket, Ctx, new_uuid};
-use crate::counters::Counter;
+use crate::bucket::Bucket;
 use crate::tasks::BUCKET_FLUSH;
+use kedge_bucket_core::Counter;
+use kedge_bucket_core::submit_change;
+use kedge_bucket_core::{Ctx, new_uuid};
 use kedge_types::{Status, VbId};
 use kedge_vbucket::VbState;
 use std::sync::Arc;
@@ -30,12 +32,12 @@ impl Bucket {
     ) -> Result<(), Status> {
         self.may_flush()?;
         let work = move |bucket: &Self| bucket.empty(ctx);
-        self.begin_change(&BUCKET_FLUSH, work, done);
+        submit_change(self, &BUCKET_FLUSH, work, done);
         Ok(())
     }
 
     fn may_flush(&self) -> Result<(), Status> {
-        if self.config().flush_enabled {
+        if self.core.config().flush_enabled {
             Ok(())
         } else {
             Err(Status::NotSupported)
@@ -43,12 +45,12 @@ impl Bucket {
     }
 
     fn empty(&self, ctx: Ctx) -> Result<(), Status> {
-        if self.count_quarantined() > 0 {
+        if self.persistence.count_quarantined() > 0 {
             return Err(Status::TemporaryFailure);
         }
-        let in_cluster = self.setup.topology.is_none();
-        for id in 0..self.vbuckets() {
-            let documents = self.change_vbucket(VbId(id), |vbucket| {
+        let in_cluster = self.core.setup.topology.is_none();
+        for id in 0..self.core.vbucket_count() {
+            let documents = self.core.change_vbucket(VbId(id), |vbucket| {
                 // A replica goes with its active: what it acknowledged of another node it must keep.
                 let follows = in_cluster && vbucket.state() != VbState::Active;
                 let stays = vbucket.is_deleted() || follows;
@@ -56,10 +58,10 @@ impl Bucket {
             })?;
             drop(documents);
         }
-        self.wake_compactions();
-        self.counters.add(ctx.thread, Counter::CmdFlush, 1);
-        self.sync().map_err(|error| {
-            tracing::error!(bucket = self.name(), %error, "the flush is not on disk yet");
+        self.persistence.wake_compactions();
+        self.core.counters.add(ctx.thread, Counter::CmdFlush, 1);
+        self.persistence.sync().map_err(|error| {
+            tracing::error!(bucket = self.core.name(), %error, "the flush is not on disk yet");
             Status::TemporaryFailure
         })
     }

@@ -1,7 +1,7 @@
 //! What became of loading, for who waits for it.
 
-use crate::bucket::LoadReport;
-use crate::error::BucketError;
+use kedge_bucket_core::BucketError;
+use kedge_persistence::LoadReport;
 use parking_lot::{Condvar, Mutex};
 
 /// What became of loading, for who waits for it.

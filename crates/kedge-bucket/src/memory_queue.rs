@@ -9,12 +9,15 @@
 //! * While one waits, the quota knows how much the first needs, and the task is awake, about to be, or has its time.
 //! * Each ends once: in the task, or when the bucket ends. Once closed, the queue takes no more.
 
-use crate::bucket::{Bucket, Ctx, Phase};
-use crate::counters::Counter;
+use crate::bucket::Bucket;
 use crate::fetch::{AdmissionLimiter, PendingOp, ResumeResult};
-use crate::outcome::Outcome;
-use crate::tasks::{Parker, TaskBody};
-use crate::timings::Timing;
+use crate::wiring::Signals;
+use kedge_bucket_core::BucketCore;
+use kedge_bucket_core::Counter;
+use kedge_bucket_core::Outcome;
+use kedge_bucket_core::Timing;
+use kedge_bucket_core::{Ctx, Phase};
+use kedge_bucket_core::{Parker, TaskBody};
 use kedge_executor::Next;
 use kedge_types::limits::MEMORY_WAIT_MS_MAX;
 use kedge_types::{Now, Status, VbId};
@@ -78,14 +81,14 @@ enum Idle {
 #[derive(Debug)]
 pub(crate) struct AdmitWrites;
 
-impl TaskBody for AdmitWrites {
+impl TaskBody<Bucket> for AdmitWrites {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        let parker = &bucket.memory_queue.parker;
+        let parker = &bucket.signals.memory_queue.parker;
         parker.clear();
-        let began_ns = bucket.setup.clock.now().mono_ns;
+        let began_ns = bucket.core.setup.clock.now().mono_ns;
         let mut completions = Vec::new();
         let next = loop {
-            let now = bucket.setup.clock.now();
+            let now = bucket.core.setup.clock.now();
             if now.mono_ns.saturating_sub(began_ns) >= TURN.as_nanos() as u64 {
                 break Next::Again;
             }
@@ -93,7 +96,7 @@ impl TaskBody for AdmitWrites {
                 Ok((held, room)) => bucket.end_admitted(now, held, room, &mut completions),
                 Err(Idle::Nothing) => {
                     parker.park();
-                    if bucket.memory_queue.limiter.len() == 0 {
+                    if bucket.signals.memory_queue.limiter.len() == 0 {
                         break Next::Sleep;
                     }
                     parker.clear();
@@ -101,7 +104,7 @@ impl TaskBody for AdmitWrites {
                 Err(Idle::Waits(rest)) => {
                     bucket.make_room();
                     parker.park();
-                    if !bucket.may_release() {
+                    if !bucket.signals.may_release(&bucket.core) {
                         break Next::Snooze(rest);
                     }
                     parker.clear();
@@ -113,10 +116,28 @@ impl TaskBody for AdmitWrites {
     }
 }
 
+impl Signals {
+    fn is_waiting_in_vain(&self, core: &BucketCore) -> bool {
+        core.quota.withholds_writes() || self.memory_queue.hopeless.load(Ordering::Relaxed)
+    }
+
+    /// Memory was given back, or waiting has become vain. Cheap unless a write waits.
+    pub(crate) fn note_first_queued_write(&self, core: &BucketCore) {
+        if self.memory_queue.parker.is_asleep() && self.may_release(core) {
+            core.wake_parked(&self.memory_queue.parker);
+        }
+    }
+
+    fn may_release(&self, core: &BucketCore) -> bool {
+        self.memory_queue.limiter.len() > 0
+            && (core.quota.has_what_is_wanted() || self.is_waiting_in_vain(core))
+    }
+}
+
 impl Bucket {
     /// Writes that wait for memory.
     pub(crate) fn waiting_for_memory(&self) -> usize {
-        self.memory_queue.limiter.len()
+        self.signals.memory_queue.limiter.len()
     }
 
     /// Whether there is room for a write of `bytes`, and nobody waits for it.
@@ -124,18 +145,14 @@ impl Bucket {
     /// # Errors
     /// `NoMemory` when it could never fit, `TemporaryFailure` when waiting would not help.
     pub(crate) fn room_for(&self, bytes: usize) -> Result<Admission, Status> {
-        match self.quota.admit(bytes) {
-            Ok(()) if self.memory_queue.limiter.len() == 0 => Ok(Admission::Now),
-            Err(Status::TemporaryFailure) if self.is_waiting_in_vain() => {
+        match self.core.quota.admit(bytes) {
+            Ok(()) if self.signals.memory_queue.limiter.len() == 0 => Ok(Admission::Now),
+            Err(Status::TemporaryFailure) if self.signals.is_waiting_in_vain(&self.core) => {
                 Err(Status::TemporaryFailure)
             }
             Ok(()) | Err(Status::TemporaryFailure) => Ok(Admission::Later(bytes)),
             Err(other) => Err(other),
         }
-    }
-
-    fn is_waiting_in_vain(&self) -> bool {
-        self.quota.withholds_writes() || self.memory_queue.hopeless.load(Ordering::Relaxed)
     }
 
     /// A write waits for `bytes` of memory.
@@ -149,16 +166,16 @@ impl Bucket {
         bytes: usize,
         pending: PendingOp,
     ) -> Result<Outcome<R>, Status> {
-        if vb.index() >= self.vbuckets.len() {
+        if vb.index() >= self.core.vbuckets.len() {
             return Err(Status::NotMyVbucket);
         }
-        if self.phase() != Phase::Open {
+        if self.core.phase() != Phase::Open {
             return Err(Status::TemporaryFailure);
         }
-        let held = &self.memory_queue;
-        let admitted = held.limiter.admit(&pending, self.quota.limit());
+        let held = &self.signals.memory_queue;
+        let admitted = held.limiter.admit(&pending, self.core.quota.limit());
         if admitted.is_err() {
-            self.counters.add(ctx.thread, Counter::TmpOomErrors, 1);
+            self.core.counters.add(ctx.thread, Counter::TmpOomErrors, 1);
             return Err(Status::TemporaryFailure);
         }
         let mut queue = held.queue.lock();
@@ -169,50 +186,33 @@ impl Bucket {
         }
         let is_first = queue.writes.is_empty();
         if is_first {
-            self.quota.set_wanted(bytes);
+            self.core.quota.set_wanted(bytes);
         }
         queue.writes.push_back(QueuedWrite { vb, bytes, pending });
         drop(queue);
-        self.counters
+        self.core
+            .counters
             .add(ctx.thread, Counter::MemoryAdmissionWaits, 1);
         // Behind another it is looked at when that one has ended.
         if is_first {
-            self.unpark_admission();
+            self.core.wake_parked(&self.signals.memory_queue.parker);
         }
         Ok(Outcome::Parked)
     }
 
-    fn unpark_admission(&self) {
-        if let Some(task) = self.memory_queue.parker.unpark() {
-            self.setup.executor.wake(task);
-        }
-    }
-
-    /// Memory was given back, or waiting has become vain. Cheap unless a write waits.
-    pub(crate) fn note_first_queued_write(&self) {
-        if self.memory_queue.parker.is_asleep() && self.may_release() {
-            self.unpark_admission();
-        }
-    }
-
-    fn may_release(&self) -> bool {
-        self.memory_queue.limiter.len() > 0
-            && (self.quota.has_what_is_wanted() || self.is_waiting_in_vain())
-    }
-
     /// The pager says whether anything may leave memory. If nothing may, what waits for the disk is the last hope.
     pub(crate) fn set_pageable(&self, something: bool) {
-        let hopeless = &self.memory_queue.hopeless;
+        let hopeless = &self.signals.memory_queue.hopeless;
         if something {
             hopeless.store(false, Ordering::Relaxed);
-        } else if self.memory_queue.limiter.len() > 0 && !self.has_something_to_write() {
+        } else if self.signals.memory_queue.limiter.len() > 0 && !self.has_something_to_write() {
             hopeless.store(true, Ordering::Relaxed);
-            self.note_first_queued_write();
+            self.signals.note_first_queued_write(&self.core);
         }
     }
 
     fn has_something_to_write(&self) -> bool {
-        self.vbuckets.iter().any(|vbucket| {
+        self.core.vbuckets.iter().any(|vbucket| {
             let vbucket = vbucket.lock();
             vbucket.queued() > 0 || vbucket.unapplied().items > 0
         })
@@ -221,17 +221,17 @@ impl Bucket {
     /// The first that waits, if it need not any more, and whether there is room for it. The quota learns what the next
     /// one needs.
     fn next_admissible(&self, now: Now) -> Result<(QueuedWrite, Result<(), Status>), Idle> {
-        let mut queue = self.memory_queue.queue.lock();
+        let mut queue = self.signals.memory_queue.queue.lock();
         let first = queue.writes.front().ok_or(Idle::Nothing)?;
         let left_ns = first.deadline_ns().saturating_sub(now.mono_ns);
-        let room = self.quota.admit(first.bytes);
+        let room = self.core.quota.admit(first.bytes);
         let waits = room == Err(Status::TemporaryFailure);
-        if waits && left_ns > 0 && !self.is_waiting_in_vain() {
+        if waits && left_ns > 0 && !self.signals.is_waiting_in_vain(&self.core) {
             return Err(Idle::Waits(Duration::from_nanos(left_ns)));
         }
         let first = queue.writes.pop_front().ok_or(Idle::Nothing)?;
         let wanted = queue.writes.front().map_or(0, |next| next.bytes);
-        self.quota.set_wanted(wanted);
+        self.core.quota.set_wanted(wanted);
         Ok((first, room))
     }
 
@@ -244,24 +244,25 @@ impl Bucket {
         completions: &mut Vec<(Cookie, Completion)>,
     ) {
         let QueuedWrite { vb, pending, .. } = held;
-        self.memory_queue.limiter.end(&pending);
+        self.signals.memory_queue.limiter.end(&pending);
         let wait_us = now.mono_ns.saturating_sub(pending.since_ns) / 1_000;
-        self.timings
+        self.core
+            .timings
             .record_us(u16::MAX, Timing::MemoryWait, wait_us);
         let failed = |status| (pending.cookie, pending.op.failed(status));
         if let Err(status) = room {
-            self.counters.add_shared(Counter::TmpOomErrors, 1);
+            self.core.counters.add_shared(Counter::TmpOomErrors, 1);
             completions.push(failed(status));
             return;
         }
-        let mut vbucket = self.vbuckets[vb.index()].lock();
+        let mut vbucket = self.core.vbuckets[vb.index()].lock();
         let step = |vbucket: &mut VBucket| match self.may_go_on(vbucket, &pending.op) {
             Ok(()) => self.run_again(vbucket, now, &pending),
             Err(status) => ResumeResult::Ended(pending.op.failed(status)),
         };
-        let (ran, mut done) = self.account(now, &mut vbucket, step);
+        let (ran, mut done) = self.core.account(now, &mut vbucket, step);
         drop(vbucket);
-        self.tell_streams();
+        self.core.after_step();
         match ran {
             ResumeResult::Ended(completion) => {
                 self.count_fetched(&pending, &completion);
@@ -269,10 +270,10 @@ impl Bucket {
             }
             ResumeResult::Parked => {
                 if pending.needs_disk() {
-                    self.on_waiting(vb);
+                    self.signals.queues.on_waiting(vb);
                 }
-                self.on_parked();
-                self.request_flush(false);
+                self.core.on_parked();
+                self.signals.queues.request_flush(&self.core);
             }
             ResumeResult::Fetch => {
                 let refused = failed(Status::TemporaryFailure);
@@ -282,26 +283,26 @@ impl Bucket {
             }
         }
         if !done.is_empty() {
-            self.deliver(now, &mut done);
+            self.core.deliver(now, &mut done);
         }
     }
 
     fn hand_over(&self, completions: &mut Vec<(Cookie, Completion)>) {
         if !completions.is_empty() {
-            self.setup.completions.complete(completions);
+            self.core.setup.completions.complete(completions);
         }
     }
 
     /// The bucket ends, and its tasks have: who still waits is told.
     pub(crate) fn end_all_queued_writes(&self) {
-        let mut queue = self.memory_queue.queue.lock();
+        let mut queue = self.signals.memory_queue.queue.lock();
         queue.closed = true;
         let writes = std::mem::take(&mut queue.writes);
         drop(queue);
-        self.quota.set_wanted(0);
+        self.core.quota.set_wanted(0);
         let mut completions = Vec::with_capacity(writes.len());
         for QueuedWrite { pending, .. } in &writes {
-            self.memory_queue.limiter.end(pending);
+            self.signals.memory_queue.limiter.end(pending);
             completions.push((pending.cookie, pending.op.failed(Status::TemporaryFailure)));
         }
         self.hand_over(&mut completions);

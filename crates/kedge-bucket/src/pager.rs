@@ -10,15 +10,16 @@
 //! * The task is awake, or about to be, while memory is above the high watermark.
 
 use crate::bucket::Bucket;
-use crate::counters::Total;
-use crate::settings::EvictionPolicy;
-use crate::tasks::{Parker, TaskBody};
-use crate::timings::Timing;
+use crate::wiring::Signals;
+use kedge_bucket_core::BucketCore;
+use kedge_bucket_core::EvictionPolicy;
+use kedge_bucket_core::Timing;
+use kedge_bucket_core::Total;
+use kedge_bucket_core::{Parker, TaskBody};
 use kedge_executor::Next;
 use kedge_types::VbId;
 use kedge_vbucket::{Eviction, FrequencyCounts, PageOut, VbState};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// A slice of the pager's work; others may run before the next one.
@@ -44,8 +45,6 @@ const REST_MAX: Duration = Duration::from_secs(1);
 pub(crate) struct Pager {
     pub(crate) parker: Parker,
     sweep: Mutex<Sweep>,
-    /// What is not applied is in the way.
-    wants_applying: AtomicBool,
     /// What left memory of active and pending vBuckets, and of the others.
     evicted: Mutex<[FrequencyCounts; 2]>,
 }
@@ -91,9 +90,9 @@ impl Default for ItemPager {
     }
 }
 
-impl TaskBody for ItemPager {
+impl TaskBody<Bucket> for ItemPager {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        let pager = &bucket.pager;
+        let pager = &bucket.signals.pager;
         pager.parker.clear();
         match bucket.page_slice() {
             Slice::More => {
@@ -104,9 +103,9 @@ impl TaskBody for ItemPager {
             Slice::Enough => {
                 bucket.set_pageable(true);
                 self.rest = REST_MIN;
-                pager.wants_applying.store(false, Ordering::Relaxed);
+                bucket.core.quota.set_room_wanted(false);
                 pager.parker.park();
-                if bucket.quota.is_high() {
+                if bucket.core.quota.is_high() {
                     pager.parker.clear();
                     return Next::Again;
                 }
@@ -123,74 +122,72 @@ impl TaskBody for ItemPager {
     }
 }
 
-impl Bucket {
-    /// Memory has changed. Cheap unless the pager sleeps and has to begin, or a write waits for memory.
-    pub(crate) fn on_memory(&self) {
-        if self.pager.parker.is_asleep()
-            && self.quota.is_high()
-            && let Some(task) = self.pager.parker.unpark()
-        {
-            self.setup.executor.wake(task);
+impl Signals {
+    /// Reports that memory has changed. Cheap unless the pager sleeps and has to begin, or a write waits for memory.
+    pub(crate) fn on_memory(&self, core: &BucketCore) {
+        if self.pager.parker.is_asleep() && core.quota.is_high() {
+            core.wake_parked(&self.pager.parker);
         }
-        self.note_first_queued_write();
-        self.look_for_receivers();
+        self.note_first_queued_write(core);
+        self.look_for_receivers(core);
     }
 
+    /// Reports that changes are in the files: documents that had to wait for that may leave memory now.
+    pub(crate) fn on_applied(&self, core: &BucketCore) {
+        if core.quota.is_room_wanted()
+            && let Some(task) = self.pager.parker.task()
+        {
+            core.setup.executor.wake(task);
+        }
+    }
+}
+
+impl Pager {
+    pub(crate) fn reset_evicted(&self) {
+        *self.evicted.lock() = <[FrequencyCounts; 2]>::default();
+    }
+}
+
+impl Bucket {
     /// A write waits for memory, though that may be below the high watermark: all who give some back begin at once.
     pub(crate) fn make_room(&self) {
-        for lane in 0..self.writers.len() {
-            self.on_urgent(lane);
-        }
+        self.signals.queues.write_all_soon(&self.core);
         // It may rest until more is applied: by now there may be.
-        if self.quota.above_low() > 0
-            && let Some(task) = self.pager.parker.task()
+        if self.core.quota.above_low() > 0
+            && let Some(task) = self.signals.pager.parker.task()
         {
-            self.setup.executor.wake(task);
-        }
-    }
-
-    /// Whether memory is short, and what is not applied yet keeps it.
-    pub(crate) fn is_room_wanted(&self) -> bool {
-        self.pager.wants_applying.load(Ordering::Relaxed)
-    }
-
-    /// Something was applied: what was in the pager's way may go now.
-    pub(crate) fn on_applied(&self) {
-        if self.is_room_wanted()
-            && let Some(task) = self.pager.parker.task()
-        {
-            self.setup.executor.wake(task);
+            self.core.setup.executor.wake(task);
         }
     }
 
     /// What is not in the files yet is in the way. Without a log the flushers bring it there, and do not wait for their
     /// interval.
     fn ask_to_apply(&self) {
-        self.pager.wants_applying.store(true, Ordering::Relaxed);
-        if self.is_direct() {
-            (0..self.writers.len()).for_each(|lane| self.on_urgent(lane));
+        self.core.quota.set_room_wanted(true);
+        if self.core.is_direct() {
+            self.signals.queues.write_all_soon(&self.core);
         } else {
-            self.look_at_pressure();
+            self.persistence.look_at_pressure();
         }
     }
 
     /// Above the quota, who reads more into memory makes room for it first.
     pub(crate) fn make_room_for_fetch(&self) {
-        if self.quota.used() > self.quota.limit() {
+        if self.core.quota.used() > self.core.quota.limit() {
             self.page_slice();
         }
     }
 
     /// Pages out for a short while.
     fn page_slice(&self) -> Slice {
-        let mut sweep = self.pager.sweep.lock();
-        let began_ns = self.setup.clock.now().mono_ns;
-        if self.quota.above_low() == 0 {
+        let mut sweep = self.signals.pager.sweep.lock();
+        let began_ns = self.core.setup.clock.now().mono_ns;
+        if self.core.quota.above_low() == 0 {
             sweep.pass = None;
             return Slice::Enough;
         }
         if sweep.pass.is_none() {
-            self.totals.add(Total::PagerRuns, 1);
+            self.core.totals.add(Total::PagerRuns, 1);
             let Some(frequency_max) = self.sample(sweep.part) else {
                 // The next sample is of others.
                 sweep.part = (sweep.part + 1) % self.parts();
@@ -203,8 +200,9 @@ impl Bucket {
             });
         }
         let slice = self.sweep_parts(&mut sweep, began_ns);
-        let took_ns = self.setup.clock.now().mono_ns.saturating_sub(began_ns);
-        self.timings
+        let took_ns = self.core.setup.clock.now().mono_ns.saturating_sub(began_ns);
+        self.core
+            .timings
             .record_us(u16::MAX, Timing::ItemPager, took_ns / 1_000);
         slice
     }
@@ -217,7 +215,7 @@ impl Bucket {
             return Slice::More;
         };
         while current.left > 0 {
-            let above = self.quota.above_low();
+            let above = self.core.quota.above_low();
             if above == 0 {
                 *pass = None;
                 return Slice::Enough;
@@ -231,7 +229,7 @@ impl Bucket {
             current.freed += self.page_part(*part, &how);
             current.left -= 1;
             *part = (*part + 1) % parts;
-            let now_ns = self.setup.clock.now().mono_ns;
+            let now_ns = self.core.setup.clock.now().mono_ns;
             if now_ns.saturating_sub(began_ns) >= SLICE.as_nanos() as u64 {
                 break;
             }
@@ -246,30 +244,32 @@ impl Bucket {
 
     /// Pages one part of a hash table out. Returns the bytes that it freed.
     fn page_part(&self, part: usize, how: &PageOut) -> u64 {
-        let now = self.setup.clock.now();
+        let now = self.core.setup.clock.now();
         let (vb, shard) = self.place(part);
-        let mut vbucket = self.vbuckets[vb.index()].lock();
-        let (out, _) = self.measure(&mut vbucket, |vbucket| vbucket.page_out(now, shard, how));
+        let mut vbucket = self.core.vbuckets[vb.index()].lock();
+        let (out, _) = self
+            .core
+            .measure(&mut vbucket, |vbucket| vbucket.page_out(now, shard, how));
         let state = vbucket.state();
         drop(vbucket);
         if out.values + out.items > 0 {
-            self.pager.evicted.lock()[evicted_index(state)] += out.by_frequency;
+            self.signals.pager.evicted.lock()[evicted_index(state)] += out.by_frequency;
         }
-        self.totals.add(Total::ValueEjects, out.values as u64);
-        self.totals.add(Total::ItemEjects, out.items as u64);
+        self.core.totals.add(Total::ValueEjects, out.values as u64);
+        self.core.totals.add(Total::ItemEjects, out.items as u64);
         out.bytes as u64
     }
 
     /// How seldom a document must be asked for to go; `None` when nothing in the sample may.
     fn sample(&self, from: usize) -> Option<u8> {
         let counts = self.sample_counts(from, |_| true);
-        let share = self.quota.above_low() as f64 / self.quota.used().max(1) as f64;
+        let share = self.core.quota.above_low() as f64 / self.core.quota.used().max(1) as f64;
         threshold(&counts.0, (share * SHARE_MARGIN).max(SHARE_MIN))
     }
 
     /// Counts of some documents that may leave memory by how often they are asked for, of vBuckets in wanted states.
     fn sample_counts(&self, from: usize, wanted: impl Fn(VbState) -> bool) -> FrequencyCounts {
-        let now = self.setup.clock.now();
+        let now = self.core.setup.clock.now();
         let (eviction, parts) = (self.eviction(), self.parts());
         let places = if parts < SAMPLE_PLACES {
             1
@@ -280,7 +280,7 @@ impl Bucket {
         for look in 0..parts {
             let (place, round) = (look * SPREAD % places, look / places);
             let (vb, shard) = self.place((from + place * (parts / places) + round) % parts);
-            let vbucket = self.vbuckets[vb.index()].lock();
+            let vbucket = self.core.vbuckets[vb.index()].lock();
             if !wanted(vbucket.state()) {
                 continue;
             }
@@ -304,15 +304,11 @@ impl Bucket {
     /// pending vBuckets, and of the others.
     #[must_use]
     pub fn evicted(&self) -> [FrequencyCounts; 2] {
-        *self.pager.evicted.lock()
-    }
-
-    pub(crate) fn reset_evicted(&self) {
-        *self.pager.evicted.lock() = <[FrequencyCounts; 2]>::default();
+        *self.signals.pager.evicted.lock()
     }
 
     fn eviction(&self) -> Eviction {
-        match self.config().eviction_policy {
+        match self.core.config().eviction_policy {
             EvictionPolicy::ValueOnly => Eviction::ValueOnly,
             EvictionPolicy::FullEviction => Eviction::Full,
         }
@@ -320,12 +316,12 @@ impl Bucket {
 
     /// Parts of all hash tables.
     pub(crate) fn parts(&self) -> usize {
-        self.vbuckets.len() * self.table_shards
+        self.core.vbuckets.len() * self.core.table_shards
     }
 
     /// Neighbours are of different vBuckets, so that one that many ask for is not locked many times in a row.
     pub(crate) fn place(&self, part: usize) -> (VbId, usize) {
-        let vbuckets = self.vbuckets.len();
+        let vbuckets = self.core.vbuckets.len();
         (VbId((part % vbuckets) as u16), part / vbuckets)
     }
 }

@@ -8,10 +8,11 @@
 //!   lock; whoever changes its state takes them afterwards.
 //! * Each ends once, in the order in which they came. Once closed, nothing waits any more.
 
-use crate::bucket::{Bucket, Ctx, Phase};
+use crate::bucket::Bucket;
 use crate::documents::Read;
 use crate::fetch::{AdmissionLimiter, Op, PendingOp};
-use crate::outcome::Outcome;
+use kedge_bucket_core::Outcome;
+use kedge_bucket_core::{Ctx, Phase};
 use kedge_types::{Status, VbId};
 use kedge_vbucket::VbState;
 use parking_lot::Mutex;
@@ -33,13 +34,13 @@ struct Queue {
 impl Bucket {
     /// Whether a vBucket is about to become active.
     pub(crate) fn is_pending(&self, vb: VbId) -> bool {
-        let vbucket = self.vbuckets.get(vb.index());
+        let vbucket = self.core.vbuckets.get(vb.index());
         vbucket.is_some_and(|vbucket| vbucket.lock().state() == VbState::Pending)
     }
 
     /// Commands that wait for a vBucket to become active.
     pub(crate) fn waiting_for_active(&self) -> usize {
-        self.pending_state.limiter.len()
+        self.signals.pending_state.limiter.len()
     }
 
     /// A command that needs an active vBucket was refused with `status`: it waits if that is only for now.
@@ -66,11 +67,11 @@ impl Bucket {
         vb: VbId,
         pending: PendingOp,
     ) -> Result<Outcome<R>, Status> {
-        let limiter = &self.pending_state.limiter;
-        limiter.admit(&pending, self.quota.limit())?;
-        let vbucket = self.vbuckets[vb.index()].lock();
-        let mut queue = self.pending_state.queue.lock();
-        if queue.closed || vbucket.state() != VbState::Pending || self.phase() != Phase::Open {
+        let limiter = &self.signals.pending_state.limiter;
+        limiter.admit(&pending, self.core.quota.limit())?;
+        let vbucket = self.core.vbuckets[vb.index()].lock();
+        let mut queue = self.signals.pending_state.queue.lock();
+        if queue.closed || vbucket.state() != VbState::Pending || self.core.phase() != Phase::Open {
             limiter.end(&pending);
             return Err(Status::TemporaryFailure);
         }
@@ -80,19 +81,19 @@ impl Bucket {
 
     /// A vBucket may have another state: whoever waited for it goes on, or is told that it has moved.
     pub(crate) fn on_vbucket_state(&self, vb: VbId) {
-        if self.pending_state.limiter.len() == 0 {
+        if self.signals.pending_state.limiter.len() == 0 {
             return;
         }
-        let vbucket = self.vbuckets[vb.index()].lock();
+        let vbucket = self.core.vbuckets[vb.index()].lock();
         let state = vbucket.state();
         if state == VbState::Pending {
             return;
         }
-        let waiting = self.pending_state.queue.lock().waiting.remove(&vb);
+        let waiting = self.signals.pending_state.queue.lock().waiting.remove(&vb);
         drop(vbucket);
         let mut refused = Vec::new();
         for pending in waiting.into_iter().flatten() {
-            self.pending_state.limiter.end(&pending);
+            self.signals.pending_state.limiter.end(&pending);
             let failed = |status| (pending.cookie, pending.op.failed(status));
             if state != VbState::Active {
                 refused.push(failed(Status::NotMyVbucket));
@@ -105,23 +106,23 @@ impl Bucket {
             }
         }
         if !refused.is_empty() {
-            self.setup.completions.complete(&mut refused);
+            self.core.setup.completions.complete(&mut refused);
         }
     }
 
     /// The bucket ends: who still waits is told.
     pub(crate) fn end_all_pending_state(&self) {
-        let mut queue = self.pending_state.queue.lock();
+        let mut queue = self.signals.pending_state.queue.lock();
         queue.closed = true;
         let waiting = std::mem::take(&mut queue.waiting);
         drop(queue);
         let mut completions = Vec::new();
         for pending in waiting.into_values().flatten() {
-            self.pending_state.limiter.end(&pending);
+            self.signals.pending_state.limiter.end(&pending);
             completions.push((pending.cookie, pending.op.failed(Status::TemporaryFailure)));
         }
         if !completions.is_empty() {
-            self.setup.completions.complete(&mut completions);
+            self.core.setup.completions.complete(&mut completions);
         }
     }
 }

@@ -1,11 +1,10 @@
 //! Questions about vBuckets, and waiting for the disk.
 
-use crate::bucket::{Bucket, Ctx, Phase, Role};
+use crate::bucket::Bucket;
 use crate::documents::Read;
-use crate::error::BucketError;
 use crate::fetch::Op;
-use crate::outcome::Outcome;
-use kedge_storage::FileFigures;
+use kedge_bucket_core::Outcome;
+use kedge_bucket_core::{Ctx, Phase, Role};
 use kedge_types::{Cas, CollectionId, DocKey, Now, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{
     CheckpointFigures, Cookie, Document, Drift, DurabilityFigures, FailoverTable, HashFigures,
@@ -70,14 +69,14 @@ impl Bucket {
         cookie: Cookie,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
-        if self.phase() != Phase::Open {
+        if self.core.phase() != Phase::Open {
             return Err(Status::TemporaryFailure);
         }
-        if self.manifest().collection(collection).is_none() {
+        if self.core.manifest().collection(collection).is_none() {
             return Err(Status::UnknownCollection);
         }
-        let random = self.next_random();
-        let count = self.vbuckets.len();
+        let random = self.core.next_random();
+        let count = self.core.vbuckets.len();
         let start = (random >> 32) as usize % count;
         let mut read = Some(read);
         let mut on_disk = None;
@@ -85,7 +84,7 @@ impl Bucket {
             // Others have the vBucket between two shards of it.
             let mut shard = random as usize;
             for visited in 0.. {
-                let vbucket = self.vbuckets[index].lock();
+                let vbucket = self.core.vbuckets[index].lock();
                 let shards = vbucket.table().shard_count();
                 let answers = vbucket.state() == VbState::Active && !vbucket.is_rewinding();
                 if !answers || vbucket.documents() == 0 {
@@ -160,7 +159,7 @@ impl Bucket {
         let mut keys = Vec::new();
         let mut shards = 0..1;
         while let Some(shard) = shards.next() {
-            let found = self.step(now, vb, |vbucket| {
+            let found = self.core.step(now, vb, |vbucket| {
                 vbucket.check_collection(start)?;
                 shards.end = vbucket.table().shard_count();
                 let is_all = beside_the_disk || !Self::has_keys_on_disk(vbucket);
@@ -185,9 +184,11 @@ impl Bucket {
         ctx: Ctx,
         wanted: &Read<'_>,
     ) -> Result<Outcome<(ObserveState, Cas)>, Status> {
-        let outcome = self.step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
-            vbucket.observe_key(ctx.now, wanted.key)
-        })??;
+        let outcome = self
+            .core
+            .step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
+                vbucket.observe_key(ctx.now, wanted.key)
+            })??;
         self.or_fetch(ctx, wanted, Op::Observe, outcome)
     }
 
@@ -202,9 +203,11 @@ impl Bucket {
         wanted: &Read<'_>,
         validate: bool,
     ) -> Result<Outcome<KeyFigures>, Status> {
-        let outcome = self.step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
-            vbucket.key_figures(ctx.now, wanted.key)
-        })?;
+        let outcome = self
+            .core
+            .step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
+                vbucket.key_figures(ctx.now, wanted.key)
+            })?;
         let op = Op::Key { validate };
         match outcome {
             Ok(_) | Err(Status::KeyNotFound) if validate => self.fetch(ctx, wanted, op),
@@ -217,10 +220,11 @@ impl Bucket {
     /// # Errors
     /// `KeyNotFound` for an unknown uuid; `NotMyVbucket`, `TemporaryFailure` while loading.
     pub fn observe_seqno(&self, ctx: Ctx, vb: VbId, uuid: VbUuid) -> Result<ObserveSeqno, Status> {
-        self.step_as(ctx.now, vb, Role::Any, |vbucket| {
-            vbucket.observe_seqno(uuid)
-        })
-        .flatten()
+        self.core
+            .step_as(ctx.now, vb, Role::Any, |vbucket| {
+                vbucket.observe_seqno(uuid)
+            })
+            .flatten()
     }
 
     /// (uuid, seqno) of a vBucket's branches, newest first.
@@ -228,7 +232,7 @@ impl Bucket {
     /// # Errors
     /// `NotMyVbucket`, `TemporaryFailure` while loading.
     pub fn failover_log(&self, ctx: Ctx, vb: VbId) -> Result<Vec<(VbUuid, Seqno)>, Status> {
-        self.step_as(ctx.now, vb, Role::Any, |vbucket| {
+        self.core.step_as(ctx.now, vb, Role::Any, |vbucket| {
             vbucket.failover().entries().to_vec()
         })
     }
@@ -238,7 +242,8 @@ impl Bucket {
     /// # Errors
     /// `NotMyVbucket`, `TemporaryFailure` while loading.
     pub fn failover_table(&self, ctx: Ctx, vb: VbId) -> Result<FailoverTable, Status> {
-        self.step_as(ctx.now, vb, Role::Any, |vbucket| vbucket.failover().clone())
+        self.core
+            .step_as(ctx.now, vb, Role::Any, |vbucket| vbucket.failover().clone())
     }
 
     /// Waits until a seqno is on disk; a completion says so, or `TemporaryFailure` after 30 s.
@@ -252,16 +257,16 @@ impl Bucket {
         seqno: Seqno,
         cookie: Cookie,
     ) -> Result<Outcome<()>, Status> {
-        self.parked.fetch_add(1, Ordering::SeqCst);
-        let outcome = self.step_as(ctx.now, vb, Role::Any, |vbucket| {
+        self.core.parked.fetch_add(1, Ordering::SeqCst);
+        let outcome = self.core.step_as(ctx.now, vb, Role::Any, |vbucket| {
             vbucket.seqno_persistence(ctx.now, seqno, cookie)
         });
         if outcome == Ok(kedge_vbucket::Outcome::Parked) {
-            self.on_waiting(vb);
-            self.on_parked();
+            self.signals.queues.on_waiting(vb);
+            self.core.on_parked();
             return Ok(Outcome::Parked);
         }
-        self.parked.fetch_sub(1, Ordering::Relaxed);
+        self.core.parked.fetch_sub(1, Ordering::Relaxed);
         outcome.map(|_| Outcome::Done(()))
     }
 
@@ -275,8 +280,8 @@ impl Bucket {
         visible_only: bool,
         collection: Option<CollectionId>,
     ) -> Vec<(VbId, Seqno)> {
-        let mut seqnos = Vec::with_capacity(self.vbuckets.len());
-        for vbucket in &self.vbuckets {
+        let mut seqnos = Vec::with_capacity(self.core.vbuckets.len());
+        for vbucket in &self.core.vbuckets {
             let vbucket = vbucket.lock();
             let wanted = state.map_or(vbucket.state() != VbState::Dead, |state| {
                 vbucket.state() == state
@@ -308,7 +313,11 @@ impl Bucket {
     /// # Errors
     /// `NotMyVbucket` when there is none of this number.
     pub fn vbucket_state(&self, vb: VbId) -> Result<VbState, Status> {
-        let vbucket = self.vbuckets.get(vb.index()).ok_or(Status::NotMyVbucket)?;
+        let vbucket = self
+            .core
+            .vbuckets
+            .get(vb.index())
+            .ok_or(Status::NotMyVbucket)?;
         let vbucket = vbucket.lock();
         if vbucket.is_deleted() {
             return Err(Status::NotMyVbucket);
@@ -316,16 +325,10 @@ impl Bucket {
         Ok(vbucket.state())
     }
 
-    /// What a vBucket was before the bucket was opened; `None` when log and file told of none.
-    #[must_use]
-    pub fn vbucket_state_before(&self, vb: VbId) -> Option<VbState> {
-        *self.states_before.get()?.get(vb.index())?
-    }
-
     /// Figures of one vBucket, `None` when there is none of this number.
     #[must_use]
     pub fn vbucket_figures(&self, vb: VbId) -> Option<VbFigures> {
-        let vbucket = self.vbuckets.get(vb.index())?.lock();
+        let vbucket = self.core.vbuckets.get(vb.index())?.lock();
         if vbucket.is_deleted() {
             return None;
         }
@@ -371,46 +374,7 @@ impl Bucket {
     }
 
     fn look<R>(&self, vb: VbId, look: impl FnOnce(&VBucket) -> R) -> Option<R> {
-        let vbucket = self.vbuckets.get(vb.index())?.lock();
+        let vbucket = self.core.vbuckets.get(vb.index())?.lock();
         (!vbucket.is_deleted()).then(|| look(&vbucket))
-    }
-
-    /// What the file of a vBucket is like; `None` while it has none. A file that nobody looked at since the start is
-    /// opened for it. Nothing but the length counts of one that a flush has made void, until another takes its place.
-    ///
-    /// # Errors
-    /// `NotLoaded` at the beginning of loading; what storage says of the file.
-    pub fn file_figures(&self, vb: VbId) -> Result<Option<FileFigures>, BucketError> {
-        let figures = self.storage()?.file_figures(vb)?;
-        let vbucket = self.vbuckets.get(vb.index());
-        let is_void = vbucket.is_some_and(|vbucket| vbucket.lock().is_file_void());
-        Ok(figures.map(|figures| match is_void {
-            true => figures.without_content(),
-            false => figures,
-        }))
-    }
-
-    /// Makes everything that was written so far durable before it returns.
-    ///
-    /// # Errors
-    /// What the log says, or the files without one.
-    pub fn sync(&self) -> Result<(), BucketError> {
-        if self.is_direct() {
-            self.storage()?;
-            return self.flush_everything();
-        }
-        let Some(committer) = self.committer.get() else {
-            return Err(BucketError::NotLoaded(self.name().to_owned()));
-        };
-        self.commit_all(&mut committer.lock())
-    }
-
-    /// Brings everything that was written so far into the vBuckets' files before it returns.
-    ///
-    /// # Errors
-    /// What the log and the files say.
-    pub fn apply(&self) -> Result<(), BucketError> {
-        self.sync()?;
-        self.apply_all(|| false)
     }
 }

@@ -1,12 +1,13 @@
 //! Sub-document commands: what they read, and changes that are made of what is there.
 
-use crate::bucket::{Bucket, Ctx, Role, Write};
+use crate::bucket::{Bucket, Write};
 use crate::checks::TimedChange;
-use crate::counters::Counter;
 use crate::documents::{Read, pending};
 use crate::fetch::Op;
 use crate::memory_queue::Admission;
-use crate::outcome::Outcome;
+use kedge_bucket_core::Counter;
+use kedge_bucket_core::Outcome;
+use kedge_bucket_core::{Ctx, Role};
 use kedge_types::{Cas, Status};
 use kedge_vbucket::{Item, Modify, Mutated};
 use std::sync::Arc;
@@ -43,7 +44,7 @@ impl Bucket {
             LookIn::ReplicaTombstones => (Op::GetReplicaWithTombstones, Role::Replica),
         };
         let (now, key) = (ctx.now, wanted.key);
-        let result = self.step_as(now, wanted.vb, role, |vbucket| {
+        let result = self.core.step_as(now, wanted.vb, role, |vbucket| {
             let read =
                 |document: kedge_vbucket::Document<'_>| (document.item.clone(), document.cas);
             match which {
@@ -79,7 +80,7 @@ impl Bucket {
             expiry,
         };
         if let Admission::Later(bytes) = room {
-            let durability = self.dynamic.durability(write.durability);
+            let durability = self.core.dynamic.durability(write.durability);
             return self.hold(ctx, write.vb, bytes, pending(ctx, write, durability, op()));
         }
         self.prepare(write, &**change);

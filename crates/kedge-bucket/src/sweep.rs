@@ -4,7 +4,7 @@
 //! in [`ROUND_SECS`].
 
 use crate::bucket::Bucket;
-use crate::tasks::TaskBody;
+use kedge_bucket_core::TaskBody;
 use kedge_executor::Next;
 use kedge_vbucket::VBucket;
 use std::time::Duration;
@@ -30,14 +30,14 @@ pub(crate) struct ExpirySweep {
     owed: f64,
 }
 
-impl TaskBody for ExpirySweep {
+impl TaskBody<Bucket> for ExpirySweep {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
         if !self.sweeping {
             return self.begin_or_rest(bucket);
         }
-        let now = bucket.setup.clock.now();
-        let shards = bucket.vbuckets[0].lock().table().shard_count();
-        let all = (shards * bucket.vbuckets.len()) as f64;
+        let now = bucket.core.setup.clock.now();
+        let shards = bucket.core.vbuckets[0].lock().table().shard_count();
+        let all = (shards * bucket.core.vbuckets.len()) as f64;
         let elapsed_secs = now.mono_ns.saturating_sub(self.last_ns) as f64 / 1e9;
         self.last_ns = now.mono_ns;
         self.owed = (self.owed + all * elapsed_secs / ROUND_SECS as f64).min(all);
@@ -46,17 +46,19 @@ impl TaskBody for ExpirySweep {
                 return Next::Snooze(TICK);
             }
             self.owed -= 1.0;
-            let mut vbucket = bucket.vbuckets[self.vbucket].lock();
+            let mut vbucket = bucket.core.vbuckets[self.vbucket].lock();
             let shard = self.shard;
-            bucket.account(now, &mut vbucket, |vbucket| vbucket.sweep(now, shard));
+            bucket
+                .core
+                .account(now, &mut vbucket, |vbucket| vbucket.sweep(now, shard));
             drop(vbucket);
-            bucket.tell_streams();
+            bucket.core.after_step();
             self.shard += 1;
             if self.shard == shards {
                 self.shard = 0;
                 self.vbucket += 1;
             }
-            if self.vbucket == bucket.vbuckets.len() {
+            if self.vbucket == bucket.core.vbuckets.len() {
                 self.vbucket = 0;
                 return self.begin_or_rest(bucket);
             }
@@ -69,30 +71,21 @@ impl ExpirySweep {
     /// Between two rounds, or after a rest: begins a round if there is something to look for.
     fn begin_or_rest(&mut self, bucket: &Bucket) -> Next {
         let any = |wants: fn(&VBucket) -> bool| {
-            let mut vbuckets = bucket.vbuckets.iter();
+            let mut vbuckets = bucket.core.vbuckets.iter();
             vbuckets.any(|vbucket| wants(&vbucket.lock()))
         };
-        bucket.sweeper.park();
+        bucket.signals.sweeper.park();
         let was_sweeping = self.sweeping;
         self.sweeping =
             any(VBucket::wants_sweep) || (!was_sweeping && any(|vbucket| vbucket.tombstones() > 0));
         if !self.sweeping {
             return Next::Snooze(TOMBSTONES);
         }
-        bucket.sweeper.clear();
+        bucket.signals.sweeper.clear();
         if !was_sweeping {
             self.owed = 0.0;
-            self.last_ns = bucket.setup.clock.now().mono_ns;
+            self.last_ns = bucket.core.setup.clock.now().mono_ns;
         }
         Next::Snooze(TICK)
-    }
-}
-
-impl Bucket {
-    /// A vBucket wants a sweep. Cheap unless the sweep rests and has to begin.
-    pub(crate) fn on_sweep_wanted(&self) {
-        if let Some(task) = self.sweeper.unpark() {
-            self.setup.executor.wake(task);
-        }
     }
 }

@@ -6,38 +6,14 @@
 //! * One state is given, or one rollback made, at a time to a vBucket: who does so holds its lock of `changing`. A
 //!   deletion and a flush wait for nobody: what finds another history than the one it began with gives up.
 
-use crate::bucket::{Bucket, Phase, new_uuid};
-use crate::counters::Total;
-use crate::error::BucketError;
+use crate::bucket::Bucket;
 use crate::tasks::{VBUCKET_DELETION, VBUCKET_STATE};
-use kedge_executor::Kind;
+use kedge_bucket_core::Total;
+use kedge_bucket_core::new_uuid;
+use kedge_bucket_core::submit_change;
 use kedge_types::{Status, VbId};
 use kedge_vbucket::{HashTable, StateChange, Topology, VBucket, VbState};
-use parking_lot::{Mutex, MutexGuard};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
-
-type Listener<T> = Box<dyn FnOnce(Result<T, Status>) + Send>;
-
-/// Who is told of the end of something, once.
-struct Told<T>(Option<Listener<T>>);
-
-impl<T> Told<T> {
-    fn tell(mut self, result: Result<T, Status>) {
-        if let Some(done) = self.0.take() {
-            done(result);
-        }
-    }
-}
-
-impl<T> Drop for Told<T> {
-    fn drop(&mut self) {
-        // It did not begin, as the bucket ends, or panicked.
-        if let Some(done) = self.0.take() {
-            done(Err(Status::TemporaryFailure));
-        }
-    }
-}
 
 /// What a vBucket is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,8 +63,8 @@ impl Bucket {
             takeover,
             unless_dead,
         } = role.into();
-        let _alone = self.hold_vbucket(vb)?;
-        self.change_vbucket(vb, |vbucket| {
+        let _alone = self.core.hold_vbucket(vb)?;
+        self.core.change_vbucket(vb, |vbucket| {
             if !may(vbucket) {
                 return Err(Status::NotMyVbucket);
             }
@@ -102,8 +78,11 @@ impl Bucket {
             });
             Ok(())
         })?;
-        let synced = self.sync();
-        synced.map_err(|error| self.refuse(vb, &error, "the state is not on disk yet"))
+        let synced = self.persistence.sync();
+        synced.map_err(|error| {
+            self.persistence
+                .refuse(vb, &error, "the state is not on disk yet")
+        })
     }
 
     /// As [`Bucket::set_vbucket`], by a task; `done` hears of the end.
@@ -115,7 +94,7 @@ impl Bucket {
     ) {
         let role = role.into();
         let work = move |bucket: &Self| bucket.set_vbucket(vb, role);
-        self.begin_change(&VBUCKET_STATE, work, done);
+        submit_change(self, &VBUCKET_STATE, work, done);
     }
 
     /// A step of a takeover, at the receiving end, by a task: a vBucket that follows another becomes pending if it is not,
@@ -130,16 +109,16 @@ impl Bucket {
         let follows = |state| matches!(state, VbState::Replica | VbState::Pending);
         let may = move |vbucket: &VBucket| follows(vbucket.state()) && still();
         let work = move |bucket: &Self| bucket.set_vbucket_if(vb, VbState::Pending, may);
-        self.begin_change(&VBUCKET_STATE, work, done);
+        submit_change(self, &VBUCKET_STATE, work, done);
     }
 
     /// Every vBucket hears what becomes of SyncWrites for which there are too few nodes. Nothing happens before the bucket
     /// is open.
     pub(crate) fn on_durability_config(&self) {
-        let rules = self.config().durability_impossible_fallback.rules();
-        for id in 0..self.vbuckets() {
+        let rules = self.core.config().durability_impossible_fallback.rules();
+        for id in 0..self.core.vbucket_count() {
             // One that is quarantined answers nothing.
-            let _ = self.change_vbucket(VbId(id), |vbucket| {
+            let _ = self.core.change_vbucket(VbId(id), |vbucket| {
                 vbucket.set_durability_rules(rules);
                 Ok(())
             });
@@ -172,96 +151,28 @@ impl Bucket {
             drop(documents);
             bucket.finish_deletion(vb)
         };
-        self.begin_change(&VBUCKET_DELETION, work, done);
+        submit_change(self, &VBUCKET_DELETION, work, done);
         Ok(())
     }
 
     fn forget_vbucket(&self, vb: VbId) -> Result<HashTable, Status> {
-        let documents = self.change_vbucket(vb, |vbucket| {
+        let documents = self.core.change_vbucket(vb, |vbucket| {
             if vbucket.is_deleted() {
                 return Err(Status::NotMyVbucket);
             }
             Ok(vbucket.delete_vbucket())
         })?;
-        self.wake_compactions();
-        self.totals.add(Total::DeletedVbuckets, 1);
+        self.persistence.wake_compactions();
+        self.core.totals.add(Total::DeletedVbuckets, 1);
         Ok(documents)
     }
 
     fn finish_deletion(&self, vb: VbId) -> Result<(), Status> {
-        self.sync()
-            .map_err(|error| self.refuse(vb, &error, "the deletion is not on disk yet"))?;
-        self.apply_vbucket(vb);
+        self.persistence.sync().map_err(|error| {
+            self.persistence
+                .refuse(vb, &error, "the deletion is not on disk yet")
+        })?;
+        self.persistence.apply_vbucket(vb);
         Ok(())
-    }
-
-    /// Runs a step of a vBucket in whatever state it is.
-    pub(crate) fn change_vbucket<R>(
-        &self,
-        vb: VbId,
-        step: impl FnOnce(&mut VBucket) -> Result<R, Status>,
-    ) -> Result<R, Status> {
-        let vbucket = self.vbuckets.get(vb.index()).ok_or(Status::NotMyVbucket)?;
-        if self.phase() != Phase::Open {
-            return Err(Status::TemporaryFailure);
-        }
-        let now = self.setup.clock.now();
-        let mut vbucket = vbucket.lock();
-        if vbucket.is_quarantined() {
-            return Err(Status::TemporaryFailure);
-        }
-        let (result, mut done) = self.account(now, &mut vbucket, |vbucket| {
-            let result = step(vbucket);
-            // One that has become active may be behind.
-            if vbucket.state() == VbState::Active {
-                vbucket.follow_manifest(now, &self.manifest());
-            }
-            result
-        });
-        drop(vbucket);
-        self.tell_streams();
-        if !done.is_empty() {
-            self.deliver(now, &mut done);
-        }
-        self.on_vbucket_state(vb);
-        // Readers of an earlier history wait in vain.
-        self.offer_file(vb);
-        result
-    }
-
-    /// The right to give a vBucket a state, or to roll it back.
-    pub(crate) fn hold_vbucket(&self, vb: VbId) -> Result<MutexGuard<'_, ()>, Status> {
-        let changing = self.changing.get(vb.index()).ok_or(Status::NotMyVbucket)?;
-        Ok(Mutex::lock(changing))
-    }
-
-    /// What a client hears of an error of the disk; one that does not pass ends the bucket.
-    pub(crate) fn refuse(&self, vb: VbId, error: &BucketError, what: &str) -> Status {
-        if error.is_passing() {
-            tracing::error!(bucket = self.name(), vbucket = %vb, %error, "{what}");
-        } else {
-            self.fail(&error.to_string());
-        }
-        Status::TemporaryFailure
-    }
-
-    /// Runs `work` once, as a task.
-    pub(crate) fn begin_change<T: Send + 'static>(
-        self: &Arc<Self>,
-        kind: &'static Kind,
-        work: impl FnOnce(&Self) -> Result<T, Status> + Send + 'static,
-        done: impl FnOnce(Result<T, Status>) + Send + 'static,
-    ) {
-        let bucket = Arc::clone(self);
-        let told = Told(Some(Box::new(done)));
-        let run = move || match catch_unwind(AssertUnwindSafe(|| work(&bucket))) {
-            Ok(result) => told.tell(result),
-            Err(panic) => {
-                bucket.fail(&format!("the task {} panicked", kind.name()));
-                resume_unwind(panic)
-            }
-        };
-        // One that is refused, as the bucket ends, is told so.
-        drop(self.setup.executor.submit_as(kind, self.owner, run));
     }
 }

@@ -1,12 +1,13 @@
 //! Writes that bring their metadata along, and writes that tell theirs.
 
-use crate::bucket::{Bucket, Ctx, Write};
-use crate::counters::Counter;
+use crate::bucket::{Bucket, Write};
 use crate::documents::{Storing, pending};
 use crate::fetch::Op;
 use crate::memory_queue::Admission;
-use crate::outcome::Outcome;
-use crate::settings::ConflictResolution;
+use kedge_bucket_core::ConflictResolution;
+use kedge_bucket_core::Counter;
+use kedge_bucket_core::Ctx;
+use kedge_bucket_core::Outcome;
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Status};
 use kedge_vbucket::{
     Ahead, ConflictRule, Deletion, Given, ItemMeta, MinRatio, Mutated, NewValue, Patches, VBucket,
@@ -65,7 +66,7 @@ impl Bucket {
         write: &Write<'_>,
         with: &WithMeta<'_>,
     ) -> Result<Outcome<Mutated>, Status> {
-        let rule = match self.setup.config.conflict_resolution {
+        let rule = match self.core.setup.config.conflict_resolution {
             ConflictResolution::Seqno => ConflictRule::MostChanges,
             ConflictResolution::Lww => ConflictRule::LastWrite,
         };
@@ -74,7 +75,7 @@ impl Bucket {
         }
         // What is to be written into is not kept compressed.
         let min_ratio = match with.patches.is_empty() {
-            true => self.dynamic.min_ratio(),
+            true => self.core.dynamic.min_ratio(),
             false => MinRatio::NEVER,
         };
         let value = match with.deleted {

@@ -119,6 +119,7 @@ impl Buckets for BucketRegistry {
     ) -> Result<CompactionTicket, BucketsError> {
         let bucket = Self::get(self, name).ok_or(BucketsError::NotFound)?;
         bucket
+            .persistence()
             .compact(request)
             .map_err(|status| refused(&bucket, status))
     }
@@ -126,6 +127,7 @@ impl Buckets for BucketRegistry {
     fn reset_vbucket(&self, name: &str, vb: VbId) -> Result<VbReset, BucketsError> {
         let bucket = Self::get(self, name).ok_or(BucketsError::NotFound)?;
         bucket
+            .persistence()
             .reset_vbucket(self.ctx(), vb)
             .map_err(|status| match status {
                 Status::Invalid => BucketsError::Refused(format!(
@@ -139,11 +141,11 @@ impl Buckets for BucketRegistry {
     fn cancel_compaction(&self, name: &str) -> Result<usize, BucketsError> {
         let bucket = Self::get(self, name).ok_or(BucketsError::NotFound)?;
         // All vBuckets are the bucket's own.
-        Ok(bucket.cancel_compaction(None).unwrap_or(0))
+        Ok(bucket.persistence().cancel_compaction(None).unwrap_or(0))
     }
 
     fn compactions(&self, name: &str) -> Vec<CompactionProgress> {
-        Self::get(self, name).map_or_else(Vec::new, |bucket| bucket.compactions())
+        Self::get(self, name).map_or_else(Vec::new, |bucket| bucket.persistence().compactions())
     }
 
     fn stats(&self, name: &str) -> Option<Vec<(String, String)>> {

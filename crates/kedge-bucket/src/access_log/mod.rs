@@ -9,9 +9,9 @@
 mod format;
 
 use crate::bucket::Bucket;
-use crate::error::BucketError;
-use crate::tasks::TaskBody;
 use format::{BLOCK_HEADER_BYTES, Block, BlockHeader, HEADER_BYTES, Unusable};
+use kedge_bucket_core::BucketError;
+use kedge_bucket_core::TaskBody;
 use kedge_disk::File;
 use kedge_executor::Next;
 use kedge_types::VbId;
@@ -45,9 +45,9 @@ pub(crate) struct AccessScanner {
     writing: Option<Writing>,
 }
 
-impl TaskBody for AccessScanner {
+impl TaskBody<Bucket> for AccessScanner {
     fn run(&mut self, bucket: &Bucket, now: Duration) -> Next {
-        let memory = bucket.config().memory.clone();
+        let memory = bucket.core.config().memory.clone();
         let interval = Duration::from_secs(memory.access_scanner_interval_secs);
         if self.writing.is_none() {
             let due = *self.last.get_or_insert(now) + interval;
@@ -101,7 +101,7 @@ struct Writing {
 impl Writing {
     /// Goes on for a while. True when it is whole.
     fn go_on(&mut self, bucket: &Bucket, time: Duration) -> Result<bool, BucketError> {
-        let now_ns = || bucket.setup.clock.now().mono_ns;
+        let now_ns = || bucket.core.setup.clock.now().mono_ns;
         let began_ns = now_ns();
         while self.band < BANDS {
             self.visit(bucket);
@@ -115,10 +115,10 @@ impl Writing {
         }
         format::write_end(self.keys, &mut self.buffer);
         self.flush()?;
-        let (disk, dir) = (&bucket.setup.disk, &bucket.setup.dir);
+        let (disk, dir) = (&bucket.core.setup.disk, &bucket.core.setup.dir);
         disk.rename(&dir.join(NAME_WHILE_WRITTEN), &dir.join(NAME))?;
         tracing::info!(
-            bucket = bucket.name(),
+            bucket = bucket.core.name(),
             keys = self.keys,
             bytes = self.written,
             "the access log is written"
@@ -131,7 +131,7 @@ impl Writing {
         let least = self.least[self.band];
         let below = self.band.checked_sub(1).map(|above| self.least[above]);
         let vb = VbId(self.vb);
-        let vbucket = bucket.vbuckets[vb.index()].lock();
+        let vbucket = bucket.core.vbuckets[vb.index()].lock();
         for item in vbucket.table().shard(self.shard) {
             let frequency = item.frequency();
             let in_band = frequency >= least && below.is_none_or(|below| frequency < below);
@@ -147,13 +147,13 @@ impl Writing {
 
     fn advance(&mut self, bucket: &Bucket) {
         self.shard += 1;
-        if self.shard < bucket.table_shards {
+        if self.shard < bucket.core.table_shards {
             return;
         }
         self.block.write(VbId(self.vb), &mut self.buffer);
         self.shard = 0;
         self.vb += 1;
-        if self.vb == bucket.vbuckets() {
+        if self.vb == bucket.core.vbucket_count() {
             self.vb = 0;
             self.band += 1;
         }
@@ -169,19 +169,19 @@ impl Writing {
 
 impl Bucket {
     fn access_log(&self) -> PathBuf {
-        self.setup.dir.join(NAME)
+        self.core.setup.dir.join(NAME)
     }
 
     /// `None` when so much is in memory that a log is of no use; an old one is removed then.
     fn begin_access_log(&self) -> Result<Option<Writing>, BucketError> {
         let (mut documents, mut not_resident) = (0, 0);
-        for vbucket in &self.vbuckets {
+        for vbucket in &self.core.vbuckets {
             let vbucket = vbucket.lock();
             let residency = vbucket.residency();
             documents += vbucket.documents() as u64;
             not_resident += (residency.on_disk_only + residency.without_value) as u64;
         }
-        let disk = &self.setup.disk;
+        let disk = &self.core.setup.disk;
         if not_resident * 100 <= documents * (100 - RESIDENT_PERCENT_MAX) {
             let old = self.access_log();
             if disk.exists(&old)? {
@@ -189,9 +189,9 @@ impl Bucket {
             }
             return Ok(None);
         }
-        let uuid = self.setup.config.uuid_bytes().unwrap_or_default();
+        let uuid = self.core.setup.config.uuid_bytes().unwrap_or_default();
         Ok(Some(Writing {
-            file: disk.create(&self.setup.dir.join(NAME_WHILE_WRITTEN))?,
+            file: disk.create(&self.core.setup.dir.join(NAME_WHILE_WRITTEN))?,
             written: 0,
             buffer: format::header(uuid).to_vec(),
             keys: 0,
@@ -206,8 +206,8 @@ impl Bucket {
     /// How often documents in memory are asked for. A part of each vBucket's is enough, if there are many.
     fn count_frequencies(&self) -> [u64; 256] {
         let mut counts = [0; 256];
-        for shard in 0..self.table_shards {
-            for vbucket in &self.vbuckets {
+        for shard in 0..self.core.table_shards {
+            for vbucket in &self.core.vbuckets {
                 for item in vbucket.lock().table().shard(shard) {
                     counts[usize::from(item.frequency())] += u64::from(item.is_resident());
                 }
@@ -220,19 +220,19 @@ impl Bucket {
     }
 
     fn on_access_log_failed(&self, error: &BucketError) {
-        tracing::warn!(bucket = self.name(), %error, "the access log cannot be written");
+        tracing::warn!(bucket = self.core.name(), %error, "the access log cannot be written");
     }
 
     /// The settings have changed: the scanner looks at them.
     pub(crate) fn on_scanner_config(&self) {
         if let Some(task) = self.access_scanner.task() {
-            self.setup.executor.wake(task);
+            self.core.setup.executor.wake(task);
         }
     }
 
     /// Writes the log at the end of the bucket, unless that takes too long: the last one stays then.
     pub(crate) fn write_access_log_at_end(&self) {
-        if !self.config().memory.access_scanner_enabled || self.is_warming() {
+        if !self.core.config().memory.access_scanner_enabled || self.is_warming() {
             return;
         }
         let written = self.begin_access_log().and_then(|writing| match writing {
@@ -242,7 +242,7 @@ impl Bucket {
         match written {
             Ok(true) => {}
             Ok(false) => tracing::info!(
-                bucket = self.name(),
+                bucket = self.core.name(),
                 "the access log would take too long now, and stays as it was"
             ),
             Err(error) => self.on_access_log_failed(&error),
@@ -259,7 +259,7 @@ impl Bucket {
             Err(error) => error.to_string(),
         };
         tracing::warn!(
-            bucket = self.name(),
+            bucket = self.core.name(),
             file = %path.display(),
             why,
             "the access log, or the rest of it, is ignored"
@@ -273,17 +273,17 @@ impl Bucket {
         blocks: &mut Vec<(VbId, Vec<Box<[u8]>>)>,
     ) -> Result<Result<(), Unusable>, BucketError> {
         let path = self.access_log();
-        if !self.setup.disk.exists(&path)? {
+        if !self.core.setup.disk.exists(&path)? {
             return Ok(Ok(()));
         }
-        let file = self.setup.disk.open(&path)?;
+        let file = self.core.setup.disk.open(&path)?;
         let len = file.len()?;
         if len < (HEADER_BYTES + BLOCK_HEADER_BYTES) as u64 {
             return Ok(Err(Unusable::Damaged));
         }
         let mut header = [0; HEADER_BYTES];
         file.read_at(&mut header, 0)?;
-        let uuid = self.setup.config.uuid_bytes().unwrap_or_default();
+        let uuid = self.core.setup.config.uuid_bytes().unwrap_or_default();
         if let Err(unusable) = format::check_header(&header, uuid) {
             return Ok(Err(unusable));
         }
@@ -310,7 +310,7 @@ impl Bucket {
             let Some(vb) = block.vb else {
                 break;
             };
-            if vb.get() >= self.vbuckets() {
+            if vb.get() >= self.core.vbucket_count() {
                 return Ok(Err(Unusable::Damaged));
             }
             keys += found.len() as u64;

@@ -18,9 +18,9 @@ use super::files::{Arrival, Arrived};
 use super::order::{by_key, items_of, pays_by_key};
 use super::stream::{Filled, Shared};
 use crate::bucket::Bucket;
-use crate::counters::Total;
-use crate::error::BucketError;
-use crate::tasks::TaskBody;
+use kedge_bucket_core::BucketError;
+use kedge_bucket_core::TaskBody;
+use kedge_bucket_core::Total;
 use kedge_executor::Next;
 use kedge_replication::{EndReason, Filter, StreamFlags, StreamItem, StreamRequest, Values};
 use kedge_storage::{FileView, Record, RecordKind, Scan};
@@ -139,8 +139,8 @@ impl Backfill {
         };
         turn.unwrap_or_else(|error| {
             let vb = self.stream.vb;
-            tracing::error!(bucket = bucket.name(), vbucket = %vb, %error, "a file cannot be read for a stream");
-            bucket.totals.add(Total::BackfillFailures, 1);
+            tracing::error!(bucket = bucket.core.name(), vbucket = %vb, %error, "a file cannot be read for a stream");
+            bucket.core.totals.add(Total::BackfillFailures, 1);
             self.stream.end(EndReason::BackfillFailed);
             self.give_up(bucket);
             Turn::Over
@@ -149,7 +149,7 @@ impl Backfill {
 
     fn begin(&mut self, bucket: &Bucket, queue: &Queue) -> Result<Turn, BucketError> {
         let vb = self.stream.vb;
-        let mut vbucket = bucket.vbuckets[vb.index()].lock();
+        let mut vbucket = bucket.core.vbuckets[vb.index()].lock();
         if vbucket.identity() != self.stream.identity() {
             // The stream hears of it.
             return Ok(Turn::Waits);
@@ -158,7 +158,9 @@ impl Backfill {
         let (cursor, behind) = if self.disk_only {
             (None, self.end)
         } else {
-            let (opened, _) = bucket.measure(&mut vbucket, |it| it.open_cursor(self.after));
+            let (opened, _) = bucket
+                .core
+                .measure(&mut vbucket, |it| it.open_cursor(self.after));
             match opened {
                 CursorOpening::InMemory(cursor) => {
                     drop(vbucket);
@@ -168,7 +170,7 @@ impl Backfill {
             }
         };
         drop(vbucket);
-        bucket.totals.add(Total::Backfills, 1);
+        bucket.core.totals.add(Total::Backfills, 1);
         if behind <= self.after {
             return Ok(self.hand_over(bucket, cursor, self.after));
         }
@@ -201,14 +203,14 @@ impl Backfill {
         let upto = view.high_seqno().min(self.end);
         let visible = state.visible.min(upto);
         let (after, values) = (self.after, self.stream.values);
-        let (storage, whole) = (bucket.storage()?, values == Values::Whole);
+        let (storage, whole) = (bucket.persistence.storage()?, values == Values::Whole);
         self.by_key.take_if(|collections| {
-            let vbucket = bucket.vbuckets[self.stream.vb.index()].lock();
+            let vbucket = bucket.core.vbuckets[self.stream.vb.index()].lock();
             let items = items_of(&vbucket, collections);
             !pays_by_key(items, vbucket.documents() as u64)
         });
         let (scan, begin) = if let Some(collections) = &self.by_key {
-            bucket.totals.add(Total::UnorderedBackfills, 1);
+            bucket.core.totals.add(Total::UnorderedBackfills, 1);
             let scan = storage.scan_collections(view, collections, whole)?;
             (scan, StreamItem::UnorderedBegin)
         } else {
@@ -242,7 +244,7 @@ impl Backfill {
 
     /// Whether nothing of the stream's collections has changed since, so that it misses no tombstone.
     fn is_unchanged(&self, bucket: &Bucket) -> bool {
-        let vbucket = bucket.vbuckets[self.stream.vb.index()].lock();
+        let vbucket = bucket.core.vbuckets[self.stream.vb.index()].lock();
         filtered_high(&vbucket, &self.filter).is_some_and(|high| high <= self.after)
     }
 
@@ -285,6 +287,7 @@ impl Backfill {
             }
         }
         bucket
+            .core
             .totals
             .add(Total::BackfilledItems, items.len() as u64);
         if is_end && self.by_key.is_some() {
@@ -383,11 +386,11 @@ impl Backfills {
     }
 }
 
-impl TaskBody for Backfills {
+impl TaskBody<Bucket> for Backfills {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
         let queue = Arc::clone(&self.queue);
         queue.parker.clear();
-        let began_ns = bucket.setup.clock.now().mono_ns;
+        let began_ns = bucket.core.setup.clock.now().mono_ns;
         let mut lies = false;
         loop {
             let went_on = self.fetch() | self.round(bucket);
@@ -400,7 +403,13 @@ impl TaskBody for Backfills {
                 queue.parker.park();
             }
             lies = !went_on;
-            let took_ns = bucket.setup.clock.now().mono_ns.saturating_sub(began_ns);
+            let took_ns = bucket
+                .core
+                .setup
+                .clock
+                .now()
+                .mono_ns
+                .saturating_sub(began_ns);
             if went_on && took_ns >= SLICE.as_nanos() as u64 {
                 return Next::Again;
             }
@@ -411,7 +420,7 @@ impl TaskBody for Backfills {
 impl Bucket {
     /// Bytes that one backfill may have in its buffer.
     pub(super) fn backfill_bytes_per_stream(&self) -> usize {
-        let all = self.config().memory.dcp_backfill_bytes_max;
+        let all = self.core.config().memory.dcp_backfill_bytes_max;
         usize::try_from(all / BEGUN_MAX as u64).unwrap_or(usize::MAX)
     }
 }

@@ -3,9 +3,12 @@
 use super::StreamNotify;
 use super::backfill::{Backfill, Backfills};
 use super::stream::VbStream;
-use crate::bucket::{Bucket, Phase};
-use crate::error::BucketError;
-use crate::tasks::{DCP_BACKFILL, Parker};
+use crate::bucket::Bucket;
+use crate::tasks::DCP_BACKFILL;
+use kedge_bucket_core::BucketError;
+use kedge_bucket_core::Parker;
+use kedge_bucket_core::Phase;
+use kedge_bucket_core::add_task;
 use kedge_replication::{Filter, StreamFlags, StreamRequest, Values, rollback_point};
 use kedge_types::{CollectionId, ScopeId, Seqno, Status};
 use kedge_vbucket::{FailoverTable, VBucket, VbState};
@@ -78,7 +81,7 @@ impl Connection {
 
     pub(super) fn wake_backfills(&self, bucket: &Bucket) {
         if let Some(task) = self.backfills.parker.unpark() {
-            bucket.setup.executor.wake(task);
+            bucket.core.setup.executor.wake(task);
         }
     }
 }
@@ -103,15 +106,15 @@ impl Bucket {
     ) -> Result<StreamConnection, BucketError> {
         let backfills = Arc::new(Queue::default());
         let does = "reads files for streams";
-        let task = self.add(&DCP_BACKFILL, does, Backfills::new(&backfills))?;
+        let task = add_task(self, &DCP_BACKFILL, does, Backfills::new(&backfills))?;
         backfills.parker.set_task(task);
-        self.setup.executor.wake(task);
+        self.core.setup.executor.wake(task);
         Ok(StreamConnection {
             bucket: Arc::clone(self),
             connection: Arc::new(Connection {
                 name: name.to_owned(),
                 notify,
-                executor: self.setup.executor.clone(),
+                executor: self.core.setup.executor.clone(),
                 backfills,
             }),
             values: Values::Whole,
@@ -137,10 +140,10 @@ impl StreamConnection {
     /// other; `TemporaryFailure` while the bucket or the vBucket is not ready.
     pub fn open_stream(&self, request: &StreamRequest) -> Result<OpenedStream, StreamRefused> {
         let bucket = &self.bucket;
-        if bucket.phase() != Phase::Open {
+        if bucket.core.phase() != Phase::Open {
             return Err(Status::TemporaryFailure.into());
         }
-        let vbucket = bucket.vbuckets.get(request.vb.index());
+        let vbucket = bucket.core.vbuckets.get(request.vb.index());
         let mut vbucket = vbucket.ok_or(Status::NotMyVbucket)?.lock();
         check_state(&vbucket, request.flags)?;
         if request.flags.contains(StreamFlags::TAKEOVER) {
@@ -148,7 +151,7 @@ impl StreamConnection {
         }
         let mut request = request.clone();
         // Who knows a newer manifest than the node would take what it does not have yet for dropped.
-        let known = vbucket.manifest_uid().max(bucket.manifest().uid);
+        let known = vbucket.manifest_uid().max(bucket.core.manifest().uid);
         if request.manifest_seen.is_some_and(|seen| seen > known) {
             return Err(Status::TemporaryFailure.into());
         }
@@ -170,7 +173,7 @@ impl StreamConnection {
             request.end = request.end.min(high);
         }
         let failover = vbucket.failover().clone();
-        let (mut stream, _) = bucket.measure(&mut vbucket, |vbucket| {
+        let (mut stream, _) = bucket.core.measure(&mut vbucket, |vbucket| {
             VbStream::new(bucket, &self.connection, request, self.values, vbucket)
         });
         drop(vbucket);

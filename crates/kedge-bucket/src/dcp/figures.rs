@@ -84,16 +84,16 @@ impl Bucket {
     /// Figures of the streams out of the bucket, in the order of vBuckets.
     #[must_use]
     pub fn stream_figures(&self) -> Vec<StreamFigures> {
-        let vbuckets = (0..self.vbuckets()).map(VbId);
+        let vbuckets = (0..self.core.vbucket_count()).map(VbId);
         vbuckets.flat_map(|vb| self.streams_of(vb)).collect()
     }
 
     fn streams_of(&self, vb: VbId) -> Vec<StreamFigures> {
-        let streams = self.open_streams(vb);
+        let streams = self.signals.dcp.open_streams(vb);
         if streams.is_empty() {
             return Vec::new();
         }
-        let high = self.vbuckets[vb.index()].lock().high_seqno();
+        let high = self.core.vbuckets[vb.index()].lock().high_seqno();
         let figures = |stream: &std::sync::Arc<Shared>| {
             let counts = &stream.counts;
             let last_sent = counts.last_sent.load(Ordering::Relaxed);

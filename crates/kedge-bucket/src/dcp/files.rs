@@ -9,9 +9,10 @@
 //!   stays where it is until it is applied; its seqnos may be high enough, but they are of another history.
 //! * A reader whose history has ended waits for nothing: it is told so.
 
+use super::Dcp;
 use crate::bucket::Bucket;
-use crate::error::BucketError;
-use crate::tasks::Parker;
+use kedge_bucket_core::BucketError;
+use kedge_bucket_core::Parker;
 use kedge_storage::FileView;
 use kedge_types::{Seqno, VbId};
 use parking_lot::Mutex;
@@ -89,17 +90,17 @@ impl Files {
     }
 }
 
+impl Dcp {
+    /// Returns whether a reader waits for the file of `vb`, or of any vBucket.
+    pub(crate) fn is_file_wanted(&self, vb: Option<VbId>) -> bool {
+        match vb {
+            Some(vb) => self.files.wanted[vb.index()].load(Ordering::SeqCst),
+            None => self.files.count.load(Ordering::SeqCst) > 0,
+        }
+    }
+}
+
 impl Bucket {
-    /// Whether someone waits for any file.
-    pub(crate) fn is_any_file_wanted(&self) -> bool {
-        self.dcp.files.count.load(Ordering::SeqCst) > 0
-    }
-
-    /// Whether someone waits for this vBucket's file.
-    pub(crate) fn is_file_wanted(&self, vb: VbId) -> bool {
-        self.dcp.files.wanted[vb.index()].load(Ordering::SeqCst)
-    }
-
     /// The vBucket's file at a consistent point of `history` that has everything up to `target`, if it has come so far.
     pub(crate) fn view_at(
         &self,
@@ -107,11 +108,11 @@ impl Bucket {
         history: u32,
         target: Seqno,
     ) -> Result<Option<Arc<FileView>>, BucketError> {
-        let is_of = || self.vbuckets[vb.index()].lock().file_history() == Some(history);
+        let is_of = || self.core.vbuckets[vb.index()].lock().file_history() == Some(history);
         if !is_of() {
             return Ok(None);
         }
-        let view = self.storage()?.view(vb)?;
+        let view = self.persistence.storage()?.view(vb)?;
         // A history that is the same before and after was the same all the time: none comes back.
         let fits = |view: &FileView| view.is_consistent() && view.high_seqno() >= target && is_of();
         Ok(view.filter(fits).map(Arc::new))
@@ -131,7 +132,7 @@ impl Bucket {
             arrival.set(Arrived::File(view));
             return Ok(arrival);
         }
-        let files = &self.dcp.files;
+        let files = &self.signals.dcp.files;
         let mut waiters = files.waiters.lock();
         waiters.push(Waiter {
             vb,
@@ -144,41 +145,27 @@ impl Bucket {
         drop(waiters);
         // It may have come so far between the look and now.
         self.offer_file(vb);
-        self.press_for_file(vb);
+        if self.signals.dcp.is_file_wanted(Some(vb)) {
+            self.persistence.press_for_file(vb);
+        }
         Ok(arrival)
-    }
-
-    /// The log, the applier or the flusher are not to wait for their time.
-    fn press_for_file(&self, vb: VbId) {
-        if !self.is_file_wanted(vb) {
-            return;
-        }
-        if self.is_direct() {
-            self.on_waiting(vb);
-            self.request_flushers(false);
-            return;
-        }
-        self.on_urgent(0);
-        if let Some(task) = self.applier_of(vb).parker.task() {
-            self.setup.executor.wake(task);
-        }
     }
 
     /// A batch is in the vBucket's file, or the vBucket has another history: hands the file out to readers that wait for
     /// it, and tells those of an earlier history.
     pub(crate) fn offer_file(&self, vb: VbId) {
-        if !self.is_file_wanted(vb) {
+        if !self.signals.dcp.is_file_wanted(Some(vb)) {
             return;
         }
-        let history = self.vbuckets[vb.index()].lock().history();
+        let history = self.core.vbuckets[vb.index()].lock().history();
         let view = match self.view_at(vb, history, Seqno(0)) {
             Ok(view) => view,
             Err(error) => {
-                tracing::error!(bucket = self.name(), vbucket = %vb, %error, "a file cannot be read for a stream");
+                tracing::error!(bucket = self.core.name(), vbucket = %vb, %error, "a file cannot be read for a stream");
                 None
             }
         };
-        let files = &self.dcp.files;
+        let files = &self.signals.dcp.files;
         let mut waiters = files.waiters.lock();
         let has = |waiter: &Waiter| {
             let is_there = |view: &Arc<FileView>| view.high_seqno() >= waiter.target;
@@ -187,7 +174,7 @@ impl Bucket {
         // One that came since may be of a later history than the one that was looked at.
         let is_of_past = |waiter: &Waiter| {
             waiter.history != history
-                && waiter.history != self.vbuckets[vb.index()].lock().history()
+                && waiter.history != self.core.vbuckets[vb.index()].lock().history()
         };
         let is_done = |waiter: &Waiter| {
             has(waiter) || is_of_past(waiter) || waiter.arrival.over.load(Ordering::Relaxed)
@@ -204,7 +191,7 @@ impl Bucket {
                 .arrival
                 .set(view.map_or(Arrived::HistoryEnded, Arrived::File));
             if let Some(task) = waiter.parker.unpark() {
-                self.setup.executor.wake(task);
+                self.core.setup.executor.wake(task);
             }
         }
     }

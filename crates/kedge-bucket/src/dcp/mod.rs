@@ -30,8 +30,8 @@ pub use streams::Streams;
 pub(crate) use files::{Arrival, Arrived};
 pub(crate) use memory::CursorMemory;
 
-use crate::tasks::Parker;
 use files::Files;
+use kedge_bucket_core::Parker;
 use kedge_types::VbId;
 use kedge_vbucket::News;
 use parking_lot::Mutex;

@@ -2,35 +2,37 @@
 //!
 //! What is new is noted under the vBucket's lock, where it happens, and told without it, by the same thread.
 
+use super::Dcp;
 use super::stream::Shared;
 use crate::bucket::Bucket;
+use kedge_bucket_core::BucketCore;
 use kedge_replication::EndReason;
 use kedge_types::VbId;
 use kedge_vbucket::{Identity, News};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl Bucket {
+impl Dcp {
     /// Notes the events of a step, whose caller has locked the vBucket, for its streams. Whoever runs steps calls
-    /// [`Bucket::tell_streams`] when it has let the lock go.
+    /// [`Dcp::tell_streams`] when it has let the lock go.
     pub(crate) fn note_news(&self, vb: VbId, news: News) {
         if news != News::default() {
-            self.dcp.news.lock().push((vb, news));
-            self.dcp.has_news.store(true, Ordering::Release);
+            self.news.lock().push((vb, news));
+            self.has_news.store(true, Ordering::Release);
         }
     }
 
     /// Tells streams what was noted. Cheap when nothing was.
-    pub(crate) fn tell_streams(&self) {
-        let has_news = &self.dcp.has_news;
+    pub(crate) fn tell_streams(&self, core: &BucketCore) {
+        let has_news = &self.has_news;
         if !has_news.load(Ordering::Relaxed) || !has_news.swap(false, Ordering::AcqRel) {
             return;
         }
-        let news = std::mem::take(&mut *self.dcp.news.lock());
+        let news = std::mem::take(&mut *self.news.lock());
         for (vb, news) in news {
             let streams = self.open_streams(vb);
             if news.state && !streams.is_empty() {
-                let identity = self.vbuckets[vb.index()].lock().identity();
+                let identity = core.vbuckets[vb.index()].lock().identity();
                 for stream in &streams {
                     stream.check_identity(identity);
                 }
@@ -43,13 +45,15 @@ impl Bucket {
 
     /// The streams of a vBucket.
     pub(super) fn open_streams(&self, vb: VbId) -> Vec<Arc<Shared>> {
-        self.dcp.open[vb.index()].lock().clone()
+        self.open[vb.index()].lock().clone()
     }
+}
 
+impl Bucket {
     /// All streams end, as the bucket does.
     pub(crate) fn end_streams(&self) {
-        for vb in (0..self.vbuckets()).map(VbId) {
-            for stream in self.open_streams(vb) {
+        for vb in (0..self.core.vbucket_count()).map(VbId) {
+            for stream in self.signals.dcp.open_streams(vb) {
                 stream.end(EndReason::Disconnected);
             }
         }

@@ -6,8 +6,11 @@
 //! Acknowledgements move on in two places: when changes come, of which the caller hears at once, and when the disk has
 //! them, of which whoever brought them there tells the [`ReplicaSink`].
 
-use crate::bucket::{Bucket, Phase};
-use crate::counters::Total;
+use crate::bucket::Bucket;
+use crate::wiring::Signals;
+use kedge_bucket_core::BucketCore;
+use kedge_bucket_core::Phase;
+use kedge_bucket_core::Total;
 use kedge_types::{DurabilityLevel, Seqno, Status, VbId};
 use kedge_vbucket::{FailoverTable, NodeName, ReceiveError, Received, Resume, Snapshot, VBucket};
 use parking_lot::RwLock;
@@ -84,11 +87,11 @@ impl std::fmt::Debug for Receiving {
 impl Bucket {
     /// Who hears of acknowledgements, and of room.
     pub fn set_replica_sink(&self, sink: Arc<dyn ReplicaSink>) {
-        *self.dcp.receiving.sink.write() = Some(sink);
+        *self.signals.dcp.receiving.sink.write() = Some(sink);
     }
 
     pub(super) fn replica_sink(&self) -> Option<Arc<dyn ReplicaSink>> {
-        self.dcp.receiving.sink.read().clone()
+        self.signals.dcp.receiving.sink.read().clone()
     }
 
     /// Where a stream into a vBucket has to begin.
@@ -147,12 +150,12 @@ impl Bucket {
     /// # Errors
     /// [`ApplyError`]: of the first that is left in `changes`; those before it were taken.
     pub fn receive(&self, vb: VbId, changes: &mut Vec<Received>) -> Result<Taken, ApplyError> {
-        let now = self.setup.clock.now();
+        let now = self.core.setup.clock.now();
         let (mut taken, mut later, mut waits_for_disk) = (0, false, false);
         let result: Result<_, ApplyError> = self.following(vb, |vbucket| {
             for change in changes.iter() {
                 let bytes = bytes_of(change);
-                if self.quota.admit(bytes) == Err(Status::TemporaryFailure) {
+                if self.core.quota.admit(bytes) == Err(Status::TemporaryFailure) {
                     later = true;
                     break;
                 }
@@ -164,20 +167,20 @@ impl Bucket {
         });
         let wants_disk = waits_for_disk || changes[..taken].iter().any(needs_disk);
         changes.drain(..taken);
-        self.totals.add(Total::ReceivedItems, taken as u64);
-        let receiving = &self.dcp.receiving;
+        self.core.totals.add(Total::ReceivedItems, taken as u64);
+        let receiving = &self.signals.dcp.receiving;
         if wants_disk {
-            if self.is_direct() {
-                self.on_waiting(vb);
+            if self.core.is_direct() {
+                self.signals.queues.on_waiting(vb);
             }
             receiving.wants_disk.store(true, Ordering::SeqCst);
         }
         if later {
-            self.totals.add(Total::ReceivedLater, 1);
+            self.core.totals.add(Total::ReceivedLater, 1);
             receiving.wants_room.store(true, Ordering::SeqCst);
             self.make_room();
             // There may be some by now.
-            self.look_for_receivers();
+            self.signals.look_for_receivers(&self.core);
         }
         Ok(Taken {
             later,
@@ -189,37 +192,37 @@ impl Bucket {
     /// idle; it does so when it has nothing else to do. Acknowledgements come through the sink, before this returns when
     /// it led.
     pub fn flush_received(&self, lead: bool) {
-        let receiving = &self.dcp.receiving;
+        let receiving = &self.signals.dcp.receiving;
         let wants_disk = &receiving.wants_disk;
         if wants_disk.load(Ordering::Relaxed) && wants_disk.swap(false, Ordering::SeqCst) {
-            self.write_now(lead);
+            self.persistence.write_now(lead);
         }
     }
 
     /// Nodes have prepared everything up to these seqnos of these vBuckets. Those that are not active here, or never gave
     /// that out, are left out.
     pub fn acknowledge(&self, node: &NodeName, acks: &[(VbId, Seqno)]) {
-        let now = self.setup.clock.now();
+        let now = self.core.setup.clock.now();
         let mut done = Vec::new();
         for (vb, seqno) in acks {
-            let Some(vbucket) = self.vbuckets.get(vb.index()) else {
+            let Some(vbucket) = self.core.vbuckets.get(vb.index()) else {
                 continue;
             };
             let mut vbucket = vbucket.lock();
             let step = |vbucket: &mut VBucket| vbucket.acknowledge(node, *seqno);
-            let (_, mut ended) = self.account(now, &mut vbucket, step);
+            let (_, mut ended) = self.core.account(now, &mut vbucket, step);
             drop(vbucket);
             done.append(&mut ended);
         }
-        self.tell_streams();
+        self.core.after_step();
         if !done.is_empty() {
-            self.deliver(now, &mut done);
+            self.core.deliver(now, &mut done);
         }
     }
 
     /// A node begins a stream of a vBucket, or its stream ended: it says again what it has prepared.
     pub fn forget_acks(&self, vb: VbId, node: &NodeName) {
-        if let Some(vbucket) = self.vbuckets.get(vb.index()) {
+        if let Some(vbucket) = self.core.vbuckets.get(vb.index()) {
             vbucket.lock().forget_acks(node);
         }
     }
@@ -230,25 +233,15 @@ impl Bucket {
         vb: VbId,
         step: impl FnOnce(&mut VBucket) -> Result<R, ApplyError>,
     ) -> Result<R, ApplyError> {
-        self.change_vbucket(vb, |vbucket| Ok(step(vbucket)))?
-    }
-
-    /// Memory was given back. Cheap unless something that came was not taken. May be called under any lock.
-    pub(crate) fn look_for_receivers(&self) {
-        if self.dcp.receiving.wants_room.load(Ordering::Relaxed)
-            && self.quota.admit(0).is_ok()
-            && let Some(task) = self.dcp.cursors.unpark()
-        {
-            self.setup.executor.wake(task);
-        }
+        self.core.change_vbucket(vb, |vbucket| Ok(step(vbucket)))?
     }
 
     /// Says that there is room, if someone waits for that.
     pub(super) fn tell_receivers(&self) {
-        let wants_room = &self.dcp.receiving.wants_room;
+        let wants_room = &self.signals.dcp.receiving.wants_room;
         if wants_room.load(Ordering::SeqCst)
-            && self.phase() == Phase::Open
-            && self.quota.admit(0).is_ok()
+            && self.core.phase() == Phase::Open
+            && self.core.quota.admit(0).is_ok()
             && wants_room.swap(false, Ordering::SeqCst)
             && let Some(sink) = self.replica_sink()
         {
@@ -264,6 +257,15 @@ impl Bucket {
         match self.replica_sink() {
             Some(sink) => sink.acknowledge(acks),
             None => acks.clear(),
+        }
+    }
+}
+
+impl Signals {
+    /// Reports that memory was given back. Cheap unless something that came was not taken. May be called under any lock.
+    pub(crate) fn look_for_receivers(&self, core: &BucketCore) {
+        if self.dcp.receiving.wants_room.load(Ordering::Relaxed) && core.quota.admit(0).is_ok() {
+            core.wake_parked(&self.dcp.cursors);
         }
     }
 }

@@ -8,11 +8,12 @@ use ahead::copied_ahead;
 pub(crate) use writing::{Told, pending};
 
 use crate::Arithmetic;
-use crate::bucket::{Bucket, Ctx, Write};
-use crate::counters::Counter;
+use crate::bucket::{Bucket, Write};
 use crate::fetch::Op;
 use crate::memory_queue::Admission;
-use crate::outcome::Outcome;
+use kedge_bucket_core::Counter;
+use kedge_bucket_core::Ctx;
+use kedge_bucket_core::Outcome;
 use kedge_types::{Datatype, DocKey, Status, VbId};
 use kedge_vbucket::{
     Ahead, Concat, ConcatMode, Cookie, Document, MinRatio, Mutated, StoreMode, VBucket,
@@ -93,7 +94,7 @@ impl Bucket {
             flags,
             expiry,
         } = *storing;
-        let value = self.check_value(ctx, value, datatype, self.dynamic.min_ratio())?;
+        let value = self.check_value(ctx, value, datatype, self.core.dynamic.min_ratio())?;
         let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         let expiry = self.expiry(ctx.now, write.key, expiry);
         self.count(ctx, Counter::CmdSet);

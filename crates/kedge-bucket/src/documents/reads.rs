@@ -2,10 +2,11 @@
 
 use super::Read;
 use super::ahead::copied_ahead;
-use crate::bucket::{Bucket, Ctx, Role};
-use crate::counters::Counter;
+use crate::bucket::Bucket;
 use crate::fetch::Op;
-use crate::outcome::Outcome;
+use kedge_bucket_core::Counter;
+use kedge_bucket_core::Outcome;
+use kedge_bucket_core::{Ctx, Role};
 use kedge_types::{Cas, Status};
 use kedge_vbucket::{Document, Meta, Outcome as StepOutcome};
 
@@ -21,7 +22,7 @@ impl Bucket {
         wanted: &Read<'_>,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
-        let result = self.step(ctx.now, wanted.vb, |vbucket| {
+        let result = self.core.step(ctx.now, wanted.vb, |vbucket| {
             vbucket.get(ctx.now, wanted.key, read)
         });
         let result = match result {
@@ -47,9 +48,11 @@ impl Bucket {
         wanted: &Read<'_>,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
-        let outcome = self.step_as(ctx.now, wanted.vb, Role::Replica, |vbucket| {
-            vbucket.get_replica(ctx.now, wanted.key, read)
-        })??;
+        let outcome = self
+            .core
+            .step_as(ctx.now, wanted.vb, Role::Replica, |vbucket| {
+                vbucket.get_replica(ctx.now, wanted.key, read)
+            })??;
         self.or_fetch(ctx, wanted, Op::GetReplica, outcome)
     }
 
@@ -73,7 +76,7 @@ impl Bucket {
     /// # Errors
     /// As [`Bucket::get`].
     pub fn get_meta(&self, ctx: Ctx, wanted: &Read<'_>) -> Result<Outcome<Meta>, Status> {
-        let outcome = self.step(ctx.now, wanted.vb, |vbucket| {
+        let outcome = self.core.step(ctx.now, wanted.vb, |vbucket| {
             vbucket.get_meta(ctx.now, wanted.key)
         });
         match outcome {
@@ -96,7 +99,7 @@ impl Bucket {
         self.count(ctx, Counter::CmdLock);
         let there = self.peek_long(wanted.vb, wanted.key);
         let ahead = copied_ahead(there.as_ref());
-        let result = self.step(ctx.now, wanted.vb, |vbucket| {
+        let result = self.core.step(ctx.now, wanted.vb, |vbucket| {
             vbucket.get_and_lock_with(ctx.now, wanted.key, secs, ahead.as_ref(), read)
         });
         let op = Op::GetAndLock { secs };
@@ -114,7 +117,7 @@ impl Bucket {
     /// # Errors
     /// `KeyNotFound`, `NotLocked`, `Locked` with another CAS, `SyncWriteInProgress`.
     pub fn unlock(&self, ctx: Ctx, wanted: &Read<'_>, cas: Cas) -> Result<Outcome<()>, Status> {
-        let result = self.step(ctx.now, wanted.vb, |vbucket| {
+        let result = self.core.step(ctx.now, wanted.vb, |vbucket| {
             vbucket.unlock(ctx.now, wanted.key, cas)
         });
         let result = match result {

@@ -1,10 +1,11 @@
 //! What all writes do, whatever they write.
 
-use crate::bucket::{Bucket, Ctx, Write, sync_write_timing};
-use crate::counters::Counter;
+use crate::bucket::{Bucket, Write};
 use crate::fetch::{Op, PendingOp};
 use crate::memory_queue::Admission;
-use crate::outcome::Outcome;
+use kedge_bucket_core::Counter;
+use kedge_bucket_core::Outcome;
+use kedge_bucket_core::{Ctx, sync_write_timing};
 use kedge_types::{Durability, Status};
 use kedge_vbucket::{
     ITEM_OVERHEAD_BYTES, ItemMeta, Mutated, Outcome as StepOutcome, SLOT_BYTES, VBucket,
@@ -43,24 +44,24 @@ impl Bucket {
         let Ok(Outcome::Done(done)) = &result else {
             return result;
         };
-        if !self.quota.is_behind() {
+        if !self.core.quota.is_behind() {
             return result;
         }
         let mutated = done.mutated();
-        self.parked.fetch_add(1, Ordering::SeqCst);
-        let outcome = self.step(ctx.now, write.vb, |vbucket| {
+        self.core.parked.fetch_add(1, Ordering::SeqCst);
+        let outcome = self.core.step(ctx.now, write.vb, |vbucket| {
             vbucket.hold_back(ctx.now, write.key, mutated, write.cookie)
         });
         match outcome {
             Ok(StepOutcome::Parked) => {
                 self.count(ctx, Counter::Backpressured);
-                self.on_waiting(write.vb);
-                self.on_parked();
+                self.signals.queues.on_waiting(write.vb);
+                self.core.on_parked();
                 Ok(Outcome::Parked)
             }
             // It is on disk already, or the bucket ends: the write was done in any case.
             _ => {
-                self.parked.fetch_sub(1, Ordering::Relaxed);
+                self.core.parked.fetch_sub(1, Ordering::Relaxed);
                 result
             }
         }
@@ -75,7 +76,7 @@ impl Bucket {
         op: impl FnOnce() -> Op,
         step: impl FnOnce(&mut VBucket, &kedge_vbucket::Write<'_>) -> Result<StepOutcome<R>, Status>,
     ) -> Result<Outcome<R>, Status> {
-        let durability = self.dynamic.durability(write.durability);
+        let durability = self.core.dynamic.durability(write.durability);
         self.write_at(ctx, write, durability, hits, op, step)
     }
 
@@ -100,14 +101,16 @@ impl Bucket {
         };
         if durability.is_some() {
             // Counted before the step: the completion may come before this thread goes on.
-            self.parked.fetch_add(1, Ordering::SeqCst);
+            self.core.parked.fetch_add(1, Ordering::SeqCst);
         }
         let not_now = || {
             if durability.is_some() {
-                self.parked.fetch_sub(1, Ordering::Relaxed);
+                self.core.parked.fetch_sub(1, Ordering::Relaxed);
             }
         };
-        let result = self.step(ctx.now, write.vb, |vbucket| step(vbucket, &inner));
+        let result = self
+            .core
+            .step(ctx.now, write.vb, |vbucket| step(vbucket, &inner));
         let result = match result {
             Ok(Ok(StepOutcome::Done(done))) => Ok(Outcome::Done(done)),
             Ok(Ok(StepOutcome::Parked)) => Ok(Outcome::Parked),
@@ -125,17 +128,18 @@ impl Bucket {
             match &result {
                 Ok(Outcome::Parked) => {
                     if durability.level.needs_persistence() {
-                        self.on_waiting(write.vb);
+                        self.signals.queues.on_waiting(write.vb);
                     }
-                    self.on_parked();
+                    self.core.on_parked();
                 }
                 Ok(Outcome::Done(_)) => {
-                    self.parked.fetch_sub(1, Ordering::Relaxed);
-                    self.timings
+                    self.core.parked.fetch_sub(1, Ordering::Relaxed);
+                    self.core
+                        .timings
                         .record_us(ctx.thread, sync_write_timing(durability.level), 0);
                 }
                 Err(_) => {
-                    self.parked.fetch_sub(1, Ordering::Relaxed);
+                    self.core.parked.fetch_sub(1, Ordering::Relaxed);
                 }
             }
             if result.is_ok() {
@@ -174,7 +178,7 @@ impl Bucket {
         bytes: usize,
         op: Op,
     ) -> Result<Outcome<R>, Status> {
-        let durability = self.dynamic.durability(write.durability);
+        let durability = self.core.dynamic.durability(write.durability);
         self.hold(ctx, write.vb, bytes, pending(ctx, write, durability, op))
     }
 
@@ -187,7 +191,7 @@ impl Bucket {
     }
 
     pub(crate) fn refuse_on_full_disk(&self) -> Result<(), Status> {
-        if self.quota.withholds_writes() {
+        if self.core.quota.withholds_writes() {
             Err(Status::TemporaryFailure)
         } else {
             Ok(())
@@ -195,7 +199,7 @@ impl Bucket {
     }
 
     pub(crate) fn count(&self, ctx: Ctx, counter: Counter) {
-        self.counters.add(ctx.thread, counter, 1);
+        self.core.counters.add(ctx.thread, counter, 1);
     }
 
     fn count_hit<T>(&self, ctx: Ctx, result: &Result<T, Status>, hits: Option<Hits>) {

@@ -1,7 +1,8 @@
 //! Questions that a vBucket's file has to be asked for its keys: which follow one, or any, or what it has of one.
 
 use super::{Op, PendingOp};
-use crate::bucket::{Bucket, Phase};
+use crate::bucket::Bucket;
+use kedge_bucket_core::Phase;
 use kedge_types::{CollectionId, DocKey, Now, Status, VbId};
 use kedge_vbucket::{KeyFigures, Stored, VBucket, VbState};
 
@@ -41,9 +42,10 @@ impl Bucket {
     /// Stored keys of documents that live in the file, from `from` on; none if the file is of another history than the
     /// vBucket. Memory may know that some were deleted.
     fn keys_on_disk(&self, vb: VbId, from: &[u8], max: usize) -> Result<Vec<Vec<u8>>, Status> {
-        let history = || self.vbuckets[vb.index()].lock().file_history();
+        let history = || self.core.vbuckets[vb.index()].lock().file_history();
         let before = history();
         let keys = self
+            .persistence
             .storage()
             .and_then(|storage| Ok(storage.keys(vb, from, max)?));
         let keys = keys.map_err(|error| {
@@ -81,7 +83,7 @@ impl Bucket {
         let mut keys: Vec<Box<[u8]>> = Vec::new();
         loop {
             let page = self.keys_on_disk(vb, &from, KEYS_AT_ONCE)?;
-            let vbucket = self.vbuckets[vb.index()].lock();
+            let vbucket = self.core.vbuckets[vb.index()].lock();
             self.check_open(&vbucket)?;
             let ends = page.len() < KEYS_AT_ONCE
                 || page.last().is_none_or(|last| !is_in(last, collection));
@@ -116,7 +118,7 @@ impl Bucket {
 
     /// Compares what the file has of a key to what memory has.
     fn validate(&self, vb: VbId, now: Now, pending: &PendingOp) -> Result<KeyFigures, Status> {
-        let vbucket = self.vbuckets[vb.index()].lock();
+        let vbucket = self.core.vbuckets[vb.index()].lock();
         // Not while the file is another than memory says.
         self.may_go_on(&vbucket, &pending.op)?;
         let (history, applied) = (vbucket.history(), vbucket.applied_seqno());
@@ -125,7 +127,7 @@ impl Bucket {
         let found = self.read_keys(vb, &[pending.key.as_bytes()]).pop();
         // What a flush has made void is not there.
         let item = found.ok_or(Status::Internal)??.filter(|_| !is_void);
-        let vbucket = self.vbuckets[vb.index()].lock();
+        let vbucket = self.core.vbuckets[vb.index()].lock();
         self.may_go_on(&vbucket, &pending.op)?;
         let stored = Stored {
             history,
@@ -136,7 +138,7 @@ impl Bucket {
     }
 
     fn check_open(&self, vbucket: &VBucket) -> Result<(), Status> {
-        if self.phase() != Phase::Open {
+        if self.core.phase() != Phase::Open {
             return Err(Status::TemporaryFailure);
         }
         match vbucket.state() {

@@ -7,8 +7,8 @@
 use super::read::Resumed;
 use super::{Op, PendingOp};
 use crate::bucket::Bucket;
-use crate::counters::Total;
-use crate::instrumented::StartedRead;
+use kedge_bucket_core::StartedRead;
+use kedge_bucket_core::Total;
 use kedge_disk::RingFile;
 use kedge_storage::Located;
 use kedge_types::limits::FRONT_END_READ_BYTES_MAX;
@@ -45,13 +45,13 @@ impl Bucket {
     /// before they read. Gives it back otherwise.
     pub(super) fn locate(&self, thread: u16, vb: VbId, pending: PendingOp) -> Option<PendingOp> {
         let is_its_own = pending.op.only_reads()
-            && self.setup.completions.reads_for_itself(thread)
-            && self.quota.used() <= self.quota.limit();
+            && self.core.setup.completions.reads_for_itself(thread)
+            && self.core.quota.used() <= self.core.quota.limit();
         if !is_its_own {
             return Some(pending);
         }
-        let ticket = self.vbuckets[vb.index()].lock().fetch_ticket();
-        let storage = self.storage().ok();
+        let ticket = self.core.vbuckets[vb.index()].lock().fetch_ticket();
+        let storage = self.persistence.storage().ok();
         let located = storage.and_then(|storage| storage.locate(vb, pending.key.as_bytes()));
         let is_small = |located: &Located| {
             let place = located.place();
@@ -60,21 +60,21 @@ impl Bucket {
         let Some(located) = located.filter(is_small) else {
             return Some(pending);
         };
-        let of_thread = &self.fetches.located[usize::from(thread)];
+        let of_thread = &self.signals.fetches.located[usize::from(thread)];
         of_thread.lock().push(Fetch {
             vb,
             ticket,
             pending,
             located,
-            before: self.setup.clock.now(),
-            begun: self.io_stats.begin_read(),
+            before: self.core.setup.clock.now(),
+            begun: self.core.io_stats.begin_read(),
         });
         None
     }
 
     /// What a thread is to read for commands of its own.
     pub fn take_fetches(&self, thread: u16, into: &mut Vec<Fetch>) {
-        into.append(&mut self.fetches.located[usize::from(thread)].lock());
+        into.append(&mut self.signals.fetches.located[usize::from(thread)].lock());
     }
 
     /// Hands a fetch to the tasks that read: its thread cannot do it now.
@@ -86,7 +86,10 @@ impl Bucket {
     fn read_by_task(&self, vb: VbId, pending: PendingOp) {
         let (cookie, failed) = (pending.cookie, pending.op.failed(Status::TemporaryFailure));
         if self.queue_for_fetch::<()>(vb, pending).is_err() {
-            self.setup.completions.complete(&mut vec![(cookie, failed)]);
+            self.core
+                .setup
+                .completions
+                .complete(&mut vec![(cookie, failed)]);
         }
     }
 
@@ -105,11 +108,11 @@ impl Bucket {
             self.on_fetch_failed(vb, &error.to_string());
             Status::Internal
         });
-        let now = self.setup.clock.now();
+        let now = self.core.setup.clock.now();
         let groups = [vec![pending]];
         self.note_waits(&groups[0], before);
         self.note_read(&groups, before, now);
-        self.totals.add(Total::FetchedByFrontEnds, 1);
+        self.core.totals.add(Total::FetchedByFrontEnds, 1);
         let all = groups.into_iter().zip([found]);
         for again in self.go_on(vb, now, ticket, all, Resumed::default()) {
             self.read_by_task(vb, again);

@@ -23,10 +23,11 @@ pub use located::Fetch;
 pub(crate) use op::{Op, PendingOp, ResumeResult};
 pub(crate) use read::Fetcher;
 
-use crate::bucket::{Bucket, Ctx};
+use crate::bucket::Bucket;
 use crate::documents::Read;
-use crate::outcome::Outcome;
-use crate::tasks::Parker;
+use kedge_bucket_core::Ctx;
+use kedge_bucket_core::Outcome;
+use kedge_bucket_core::Parker;
 use kedge_types::{Status, VbId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -148,7 +149,10 @@ impl Bucket {
         op: Op,
     ) -> Result<Outcome<R>, Status> {
         let pending = PendingOp::read(ctx, wanted, op);
-        self.fetches.limiter.admit(&pending, self.quota.limit())?;
+        self.signals
+            .fetches
+            .limiter
+            .admit(&pending, self.core.quota.limit())?;
         match self.locate(ctx.thread, wanted.vb, pending) {
             None => Ok(Outcome::Parked),
             Some(pending) => self.queue_for_fetch(wanted.vb, pending),
@@ -160,13 +164,16 @@ impl Bucket {
         vb: VbId,
         pending: PendingOp,
     ) -> Result<Outcome<R>, Status> {
-        self.fetches.limiter.admit(&pending, self.quota.limit())?;
+        self.signals
+            .fetches
+            .limiter
+            .admit(&pending, self.core.quota.limit())?;
         self.queue_for_fetch(vb, pending)
     }
 
     /// A command that was admitted.
     fn queue_for_fetch<R>(&self, vb: VbId, pending: PendingOp) -> Result<Outcome<R>, Status> {
-        let fetches = &self.fetches;
+        let fetches = &self.signals.fetches;
         let lane = fetches.lane_of(vb);
         let mut queue = lane.queue.lock();
         if queue.closed {
@@ -182,19 +189,19 @@ impl Bucket {
 
     fn unpark_fetcher(&self, lane: &Lane) {
         if let Some(task) = lane.parker.unpark() {
-            self.setup.executor.wake(task);
+            self.core.setup.executor.wake(task);
         }
     }
 
     /// The bucket ends, and its tasks have: who still waits is told.
     pub(crate) fn end_fetches(&self) {
-        let ended = self.fetches.close();
+        let ended = self.signals.fetches.close();
         let mut completions: Vec<_> = ended
             .iter()
             .map(|pending| (pending.cookie, pending.op.failed(Status::TemporaryFailure)))
             .collect();
         if !completions.is_empty() {
-            self.setup.completions.complete(&mut completions);
+            self.core.setup.completions.complete(&mut completions);
         }
     }
 }

@@ -1,9 +1,10 @@
 //! The commands that wait for the disk, and how they go on.
 
-use crate::bucket::{Bucket, Ctx, Role};
-use crate::counters::Counter;
+use crate::bucket::Bucket;
 use crate::documents::Read;
 use crate::with_meta::given_counters;
+use kedge_bucket_core::Counter;
+use kedge_bucket_core::{Ctx, Role};
 use kedge_types::{Cas, Datatype, DocKey, Durability, Expiry, Now, Status};
 use kedge_vbucket::{
     Arithmetic, Completion, ConcatMode, Cookie, Given, KeyFigures, Modify, Mutated, NewValue,
@@ -397,26 +398,26 @@ impl Bucket {
         };
         if let Some((hit, miss)) = pending.op.counters() {
             match status {
-                None => self.counters.add_shared(hit, 1),
-                Some(Status::KeyNotFound) => self.counters.add_shared(miss, 1),
+                None => self.core.counters.add_shared(hit, 1),
+                Some(Status::KeyNotFound) => self.core.counters.add_shared(miss, 1),
                 Some(_) => {}
             }
         }
         if let Op::WithMeta { given, .. } = &pending.op
             && status == Some(&Status::KeyExists)
         {
-            self.counters.add_shared(given_counters(given).1, 1);
+            self.core.counters.add_shared(given_counters(given).1, 1);
         }
         if !pending.cas.is_none() {
             match status {
-                None => self.counters.add_shared(Counter::CasHits, 1),
-                Some(Status::KeyNotFound) => self.counters.add_shared(Counter::CasMisses, 1),
-                Some(Status::KeyExists) => self.counters.add_shared(Counter::CasBadval, 1),
+                None => self.core.counters.add_shared(Counter::CasHits, 1),
+                Some(Status::KeyNotFound) => self.core.counters.add_shared(Counter::CasMisses, 1),
+                Some(Status::KeyExists) => self.core.counters.add_shared(Counter::CasBadval, 1),
                 Some(_) => {}
             }
         }
         if status == Some(&Status::Locked) {
-            self.counters.add_shared(Counter::LockErrors, 1);
+            self.core.counters.add_shared(Counter::LockErrors, 1);
         }
     }
 }

@@ -2,12 +2,13 @@
 
 use super::keys::Listed;
 use super::{Lane, Op, PendingOp};
-use crate::bucket::{Bucket, Phase, sync_write_timing};
-use crate::counters::{Counter, Total};
-use crate::error::BucketError;
+use crate::bucket::Bucket;
 use crate::fetch::op::ResumeResult;
-use crate::tasks::TaskBody;
-use crate::timings::Timing;
+use kedge_bucket_core::BucketError;
+use kedge_bucket_core::TaskBody;
+use kedge_bucket_core::Timing;
+use kedge_bucket_core::{Counter, Total};
+use kedge_bucket_core::{Phase, sync_write_timing};
 use kedge_executor::Next;
 use kedge_types::{Now, Status, VbId};
 use kedge_vbucket::{Completion, Cookie, FetchTicket, Fetched, Item, VBucket};
@@ -51,11 +52,11 @@ impl Fetcher {
     }
 }
 
-impl TaskBody for Fetcher {
+impl TaskBody<Bucket> for Fetcher {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        let lane = &bucket.fetches.lanes()[self.lane];
+        let lane = &bucket.signals.fetches.lanes()[self.lane];
         lane.parker.clear();
-        let now_ns = || bucket.setup.clock.now().mono_ns;
+        let now_ns = || bucket.core.setup.clock.now().mono_ns;
         let began_ns = now_ns();
         loop {
             let taken = lane.queue.lock().take();
@@ -86,15 +87,15 @@ fn put_back(lane: &Lane, vb: VbId, again: Vec<PendingOp>) {
 impl Bucket {
     /// Reads for commands of one vBucket and lets them go on. Returns those that have to be read for again.
     fn fetch_batch(&self, vb: VbId, waiting: Vec<PendingOp>) -> Vec<PendingOp> {
-        let ticket = self.vbuckets[vb.index()].lock().fetch_ticket();
-        let before = self.setup.clock.now();
+        let ticket = self.core.vbuckets[vb.index()].lock().fetch_ticket();
+        let before = self.core.setup.clock.now();
         self.note_waits(&waiting, before);
         let mut resumed = Resumed::default();
         let waiting = self.list(vb, before, waiting, &mut resumed);
         let groups = by_key(waiting);
         let keys: Vec<&[u8]> = groups.iter().map(|group| group[0].key.as_bytes()).collect();
         let found = self.read_keys(vb, &keys);
-        let now = self.setup.clock.now();
+        let now = self.core.setup.clock.now();
         self.note_read(&groups, before, now);
         self.go_on(vb, now, ticket, groups.into_iter().zip(found), resumed)
     }
@@ -109,26 +110,29 @@ impl Bucket {
         groups: impl Iterator<Item = (Group, Found)>,
         mut resumed: Resumed,
     ) -> Vec<PendingOp> {
-        let mut vbucket = self.vbuckets[vb.index()].lock();
-        let ((), mut done) = self.account(now, &mut vbucket, |vbucket| {
+        let mut vbucket = self.core.vbuckets[vb.index()].lock();
+        let ((), mut done) = self.core.account(now, &mut vbucket, |vbucket| {
             for (group, found) in groups {
                 self.resume(vbucket, now, ticket, group, found, &mut resumed);
             }
         });
         drop(vbucket);
-        self.tell_streams();
+        self.core.after_step();
         if resumed.parked {
             if resumed.needs_disk {
-                self.on_waiting(vb);
+                self.signals.queues.on_waiting(vb);
             }
-            self.on_parked();
-            self.request_flush(false);
+            self.core.on_parked();
+            self.persistence.request_flush(false);
         }
         if !done.is_empty() {
-            self.deliver(now, &mut done);
+            self.core.deliver(now, &mut done);
         }
         if !resumed.completions.is_empty() {
-            self.setup.completions.complete(&mut resumed.completions);
+            self.core
+                .setup
+                .completions
+                .complete(&mut resumed.completions);
         }
         resumed.again
     }
@@ -184,17 +188,20 @@ impl Bucket {
     }
 
     fn get_many(&self, vb: VbId, keys: &[&[u8]]) -> Result<Vec<Option<Item>>, BucketError> {
-        Ok(self.storage()?.get_many(vb, keys)?)
+        Ok(self.persistence.storage()?.get_many(vb, keys)?)
     }
 
     pub(crate) fn on_fetch_failed(&self, vb: VbId, error: &str) {
-        self.totals.add(Total::FetchFailures, 1);
-        let now_ns = self.setup.clock.now().mono_ns;
-        let last = self.fetches.said_ns.load(Ordering::Relaxed);
+        self.core.totals.add(Total::FetchFailures, 1);
+        let now_ns = self.core.setup.clock.now().mono_ns;
+        let last = self.signals.fetches.said_ns.load(Ordering::Relaxed);
         if last == 0 || now_ns.saturating_sub(last) >= SAY_AGAIN_NS {
-            self.fetches.said_ns.store(now_ns, Ordering::Relaxed);
+            self.signals
+                .fetches
+                .said_ns
+                .store(now_ns, Ordering::Relaxed);
             tracing::error!(
-                bucket = self.name(),
+                bucket = self.core.name(),
                 vbucket = %vb,
                 error,
                 "a document cannot be read from the vBucket's file"
@@ -239,7 +246,7 @@ impl Bucket {
             match self.run_again(vbucket, now, &pending) {
                 ResumeResult::Ended(completion) => self.end(&pending, completion, resumed),
                 ResumeResult::Parked => {
-                    self.fetches.limiter.end(&pending);
+                    self.signals.fetches.limiter.end(&pending);
                     resumed.parked = true;
                     resumed.needs_disk |= pending.needs_disk();
                 }
@@ -261,7 +268,7 @@ impl Bucket {
 
     /// Whether a command that waited goes on in a vBucket.
     pub(crate) fn may_go_on(&self, vbucket: &VBucket, op: &Op) -> Result<(), Status> {
-        if self.phase() != Phase::Open || vbucket.is_rewinding() {
+        if self.core.phase() != Phase::Open || vbucket.is_rewinding() {
             return Err(Status::TemporaryFailure);
         }
         if !op.role().is_of(vbucket) {
@@ -281,10 +288,10 @@ impl Bucket {
             return pending.run(vbucket, now);
         };
         // Counted before the step, as for any SyncWrite.
-        self.parked.fetch_add(1, Ordering::SeqCst);
+        self.core.parked.fetch_add(1, Ordering::SeqCst);
         let ran = pending.run(vbucket, now);
         if !matches!(ran, ResumeResult::Parked) {
-            self.parked.fetch_sub(1, Ordering::Relaxed);
+            self.core.parked.fetch_sub(1, Ordering::Relaxed);
         }
         let accepted = match &ran {
             ResumeResult::Parked => true,
@@ -293,17 +300,17 @@ impl Bucket {
             _ => false,
         };
         if accepted {
-            self.counters.add_shared(Counter::SyncWriteAccepted, 1);
+            self.core.counters.add_shared(Counter::SyncWriteAccepted, 1);
             if matches!(ran, ResumeResult::Ended(_)) {
                 let timing = sync_write_timing(durability.level);
-                self.timings.record_us(u16::MAX, timing, 0);
+                self.core.timings.record_us(u16::MAX, timing, 0);
             }
         }
         ran
     }
 
     fn end(&self, pending: &PendingOp, completion: Completion, resumed: &mut Resumed) {
-        self.fetches.limiter.end(pending);
+        self.signals.fetches.limiter.end(pending);
         self.count_fetched(pending, &completion);
         resumed.completions.push((pending.cookie, completion));
     }
@@ -311,10 +318,14 @@ impl Bucket {
     pub(super) fn note_waits(&self, waiting: &[PendingOp], now: Now) {
         for pending in waiting {
             let wait_us = now.mono_ns.saturating_sub(pending.since_ns) / 1_000;
-            self.timings.record_us(u16::MAX, Timing::BgWait, wait_us);
-            self.totals.add(Total::FetchWaitUs, wait_us);
+            self.core
+                .timings
+                .record_us(u16::MAX, Timing::BgWait, wait_us);
+            self.core.totals.add(Total::FetchWaitUs, wait_us);
         }
-        self.totals.add(Total::FetchSamples, waiting.len() as u64);
+        self.core
+            .totals
+            .add(Total::FetchSamples, waiting.len() as u64);
     }
 
     pub(super) fn note_read(&self, groups: &[Group], before: Now, now: Now) {
@@ -322,7 +333,7 @@ impl Bucket {
             return;
         }
         let load_us = now.mono_ns.saturating_sub(before.mono_ns) / 1_000;
-        let timings = &self.timings;
+        let timings = &self.core.timings;
         timings.record_us(u16::MAX, Timing::BgBatchSize, groups.len() as u64);
         let mut of_metadata = 0;
         for group in groups {
@@ -330,9 +341,9 @@ impl Bucket {
             of_metadata += u64::from(group.iter().all(|pending| pending.op.is_of_metadata()));
         }
         let keys = groups.len() as u64;
-        self.totals.add(Total::FetchLoadUs, load_us);
-        self.totals.add(Total::MetaFetched, of_metadata);
-        self.totals.add(Total::Fetched, keys - of_metadata);
+        self.core.totals.add(Total::FetchLoadUs, load_us);
+        self.core.totals.add(Total::MetaFetched, of_metadata);
+        self.core.totals.add(Total::Fetched, keys - of_metadata);
     }
 }
 

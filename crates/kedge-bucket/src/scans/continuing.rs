@@ -3,7 +3,7 @@
 use super::job::{Failed, PART_BYTES, PART_RECORDS, Turn};
 use super::{OpenScan, ScanLimits};
 use crate::bucket::Bucket;
-use crate::counters::Total;
+use kedge_bucket_core::Total;
 use kedge_types::Status;
 use kedge_types::limits::RANGE_SCAN_CONTINUE_BYTES_MAX;
 use kedge_vbucket::{Completion, Cookie, Item, ScanEnd, ScanFound, ScanPart};
@@ -60,7 +60,7 @@ impl Continuing {
         let (items_before, bytes_before) = (self.items, self.bytes);
         let mut looked_at = 0;
         let end = loop {
-            let now = bucket.setup.clock.now();
+            let now = bucket.core.setup.clock.now();
             let part_bytes = (self.bytes - bytes_before) as usize;
             let is_known = place.advance(now.unix_secs())?.is_none();
             if is_known && place.next.is_none() {
@@ -91,8 +91,8 @@ impl Continuing {
         let bytes = self.bytes - bytes_before;
         scan.items.fetch_add(items, Ordering::Relaxed);
         scan.bytes.fetch_add(bytes, Ordering::Relaxed);
-        bucket.totals.add(Total::RangeScanItems, items);
-        bucket.totals.add(Total::RangeScanBytes, bytes);
+        bucket.core.totals.add(Total::RangeScanItems, items);
+        bucket.core.totals.add(Total::RangeScanBytes, bytes);
         if end.is_none() && items == 0 {
             return Ok(Turn::Worked(None));
         }
@@ -120,7 +120,7 @@ impl Continuing {
         match end {
             ScanEnd::Complete => drop(bucket.scans.remove(&self.scan.id)),
             ScanEnd::More => {
-                let now_ns = bucket.setup.clock.now().mono_ns;
+                let now_ns = bucket.core.setup.clock.now().mono_ns;
                 self.scan.used_ns.store(now_ns, Ordering::Relaxed);
                 self.scan.is_busy.store(false, Ordering::SeqCst);
             }

@@ -5,8 +5,8 @@ use super::place::{Place, is_live};
 use super::sample::Sample;
 use super::{OpenScan, ScanId, ScanLane, ScanOf, ScanWanted};
 use crate::bucket::Bucket;
-use crate::counters::Total;
 use crate::dcp::{Arrival, Arrived};
+use kedge_bucket_core::Total;
 use kedge_storage::{FileView, KeyScan};
 use kedge_types::limits::RANGE_SCANS_MAX;
 use kedge_types::{CollectionId, Seqno, Status, VbId, VbUuid};
@@ -74,7 +74,7 @@ impl Creating {
         match &mut self.stage {
             Stage::New => {
                 let arrival = bucket.want_file(self.vb, self.history, self.target, &lane.parker)?;
-                self.look_ns = bucket.setup.clock.now().mono_ns + LOOK_NS;
+                self.look_ns = bucket.core.setup.clock.now().mono_ns + LOOK_NS;
                 self.stage = Stage::Waits(arrival);
                 Ok(Turn::Worked(None))
             }
@@ -84,7 +84,7 @@ impl Creating {
                     Some(Arrived::HistoryEnded) => return Err(Status::NotMyVbucket.into()),
                     None => {}
                 }
-                let now_ns = bucket.setup.clock.now().mono_ns;
+                let now_ns = bucket.core.setup.clock.now().mono_ns;
                 if now_ns >= self.deadline_ns {
                     return Err(Status::TemporaryFailure.into());
                 }
@@ -93,7 +93,7 @@ impl Creating {
                 }
                 self.look_ns = now_ns + LOOK_NS;
                 // A seqno that no change has is in no file: then it counts what was brought there.
-                let vbucket = bucket.vbuckets[self.vb.index()].lock();
+                let vbucket = bucket.core.vbuckets[self.vb.index()].lock();
                 let (history, applied) = (vbucket.history(), vbucket.applied_seqno());
                 drop(vbucket);
                 if history != self.history {
@@ -110,7 +110,7 @@ impl Creating {
                 self.open(bucket, view)
             }
             Stage::Counts { scan, count, .. } => {
-                let secs = bucket.setup.clock.now().unix_secs();
+                let secs = bucket.core.setup.clock.now().unix_secs();
                 for _ in 0..PART_RECORDS {
                     let Some(record) = scan.next() else {
                         return self.make(bucket);
@@ -125,9 +125,11 @@ impl Creating {
     /// The file has what is needed.
     fn open(&mut self, bucket: &Bucket, view: Arc<FileView>) -> Result<Turn, Failed> {
         if let Some(needs) = self.wanted.needs.filter(|needs| needs.seqno_exists) {
-            let mut found = bucket
-                .storage()?
-                .scan_view(&view, needs.seqno..=needs.seqno, false)?;
+            let mut found =
+                bucket
+                    .persistence
+                    .storage()?
+                    .scan_view(&view, needs.seqno..=needs.seqno, false)?;
             found.next().ok_or(Status::NotStored)??;
         }
         let scan = Box::new(self.scan(bucket, &view)?);
@@ -144,7 +146,10 @@ impl Creating {
 
     fn scan(&self, bucket: &Bucket, view: &FileView) -> Result<KeyScan, Failed> {
         let range = Range::of(&self.wanted);
-        Ok(bucket.storage()?.scan_keys(view, range.bounds())?)
+        Ok(bucket
+            .persistence
+            .storage()?
+            .scan_keys(view, range.bounds())?)
     }
 
     /// It is known what there is to give.
@@ -152,7 +157,7 @@ impl Creating {
         let Stage::Counts { view, count, .. } = &self.stage else {
             return Ok(Turn::Worked(None));
         };
-        let now = bucket.setup.clock.now();
+        let now = bucket.core.setup.clock.now();
         let sample = match self.wanted.of {
             ScanOf::Range { .. } => None,
             ScanOf::Sample {
@@ -191,7 +196,7 @@ impl Creating {
         }
         open.insert(id, Arc::new(scan));
         drop(open);
-        bucket.totals.add(Total::RangeScans, 1);
+        bucket.core.totals.add(Total::RangeScans, 1);
         Ok(Turn::Over((
             self.cookie,
             Completion::ScanMade { result: Ok(id) },

@@ -4,7 +4,7 @@ use super::ScanLane;
 use super::continuing::Continuing;
 use super::creating::Creating;
 use crate::bucket::Bucket;
-use crate::error::BucketError;
+use kedge_bucket_core::BucketError;
 use kedge_types::{Status, VbId};
 use kedge_vbucket::{Completion, Cookie};
 

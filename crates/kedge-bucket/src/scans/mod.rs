@@ -20,13 +20,14 @@ mod task;
 
 pub(crate) use task::RangeScans;
 
-use crate::bucket::{Bucket, Ctx};
-use crate::counters::Total;
-use crate::outcome::Outcome;
-use crate::tasks::Parker;
+use crate::bucket::Bucket;
 use continuing::Continuing;
 use creating::Creating;
 use job::Job;
+use kedge_bucket_core::Ctx;
+use kedge_bucket_core::Outcome;
+use kedge_bucket_core::Parker;
+use kedge_bucket_core::Total;
 use kedge_types::limits::{RANGE_SCAN_IDLE_SECS, RANGE_SCAN_WAIT_MS_MAX, RANGE_SCANS_MAX};
 use kedge_types::{CollectionId, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::Cookie;
@@ -226,7 +227,7 @@ impl Bucket {
         cookie: Cookie,
     ) -> Result<Outcome<ScanId>, Status> {
         self.check_scanned(wanted.collection)?;
-        let (branch, high, persisted) = self.step(ctx.now, vb, |vbucket| {
+        let (branch, high, persisted) = self.core.step(ctx.now, vb, |vbucket| {
             let branch = (vbucket.failover().uuid(), vbucket.history());
             (branch, vbucket.high_seqno(), vbucket.persisted_seqno())
         })?;
@@ -292,14 +293,14 @@ impl Bucket {
         let scan = self.scans.find(vb, id)?;
         scan.is_cancelled.store(true, Ordering::SeqCst);
         self.scans.remove(id);
-        self.totals.add(Total::RangeScansCancelled, 1);
+        self.core.totals.add(Total::RangeScansCancelled, 1);
         Ok(())
     }
 
     /// The scans that are open, in the order of their vBuckets.
     #[must_use]
     pub fn scan_figures(&self) -> Vec<ScanFigures> {
-        let now_ns = self.setup.clock.now().mono_ns;
+        let now_ns = self.core.setup.clock.now().mono_ns;
         let open = self.scans.open.lock();
         let figures = open.values().map(|scan| ScanFigures {
             id: scan.id,
@@ -316,15 +317,17 @@ impl Bucket {
     }
 
     fn check_scanned(&self, collection: CollectionId) -> Result<(), Status> {
-        let found = self.manifest().collection(collection).map(|_| ());
+        let found = self.core.manifest().collection(collection).map(|_| ());
         found.ok_or(Status::UnknownCollection)
     }
 
     /// Whether a scan may go on: its vBucket is the same, and active, and its collection is there.
     fn check_scan(&self, scan: &OpenScan) -> Result<(), Status> {
         self.check_scanned(scan.wanted.collection)?;
-        let now = self.setup.clock.now();
-        let uuid = self.step(now, scan.vb, |vbucket| vbucket.failover().uuid())?;
+        let now = self.core.setup.clock.now();
+        let uuid = self
+            .core
+            .step(now, scan.vb, |vbucket| vbucket.failover().uuid())?;
         if uuid == scan.uuid {
             Ok(())
         } else {
@@ -341,7 +344,7 @@ impl Bucket {
         queue.jobs.push_back(job);
         drop(queue);
         if let Some(task) = lane.parker.unpark() {
-            self.setup.executor.wake(task);
+            self.core.setup.executor.wake(task);
         }
         Ok(())
     }
@@ -357,7 +360,7 @@ impl Bucket {
         }
         self.scans.open.lock().clear();
         if !completions.is_empty() {
-            self.setup.completions.complete(&mut completions);
+            self.core.setup.completions.complete(&mut completions);
         }
     }
 }

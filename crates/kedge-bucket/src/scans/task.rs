@@ -3,8 +3,8 @@
 use super::ScanLane;
 use super::job::{Job, Turn};
 use crate::bucket::Bucket;
-use crate::counters::Total;
-use crate::tasks::TaskBody;
+use kedge_bucket_core::TaskBody;
+use kedge_bucket_core::Total;
 use kedge_executor::Next;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl RangeScans {
                 lane.queue.lock().jobs.push_back(job);
             }
             if let Turn::Worked(Some(part)) | Turn::Over(part) = turn {
-                bucket.setup.completions.complete(&mut vec![part]);
+                bucket.core.setup.completions.complete(&mut vec![part]);
             }
         }
         worked
@@ -45,7 +45,7 @@ impl RangeScans {
 
     /// Ends the lane's scans that were idle for too long. When the next thing is to be looked at.
     fn end_idle(&self, bucket: &Bucket, lane: &ScanLane) -> Option<u64> {
-        let now_ns = bucket.setup.clock.now().mono_ns;
+        let now_ns = bucket.core.setup.clock.now().mono_ns;
         let lanes = bucket.scans.lanes().len();
         let mut next = None;
         let mut open = bucket.scans.open.lock();
@@ -57,7 +57,7 @@ impl RangeScans {
                 return true;
             };
             if at <= now_ns {
-                bucket.totals.add(Total::RangeScansIdle, 1);
+                bucket.core.totals.add(Total::RangeScansIdle, 1);
                 return false;
             }
             next = Some(next.map_or(at, |next: u64| next.min(at)));
@@ -70,11 +70,11 @@ impl RangeScans {
     }
 }
 
-impl TaskBody for RangeScans {
+impl TaskBody<Bucket> for RangeScans {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
         let lane = &bucket.scans.lanes()[self.lane];
         lane.parker.clear();
-        let now_ns = || bucket.setup.clock.now().mono_ns;
+        let now_ns = || bucket.core.setup.clock.now().mono_ns;
         let began_ns = now_ns();
         let mut lies = false;
         loop {

@@ -1,8 +1,8 @@
 //! The parts of warmup: a file is read to its end, or documents are looked up.
 
 use crate::bucket::Bucket;
-use crate::error::BucketError;
-use crate::settings::EvictionPolicy;
+use kedge_bucket_core::BucketError;
+use kedge_bucket_core::EvictionPolicy;
 use kedge_storage::{Record, RecordKind, Scan};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{FetchTicket, Fetched, Item, VBucket};
@@ -82,14 +82,14 @@ impl Bucket {
     pub(super) fn begin_job(&self, job: Job) -> Result<Option<Running>, BucketError> {
         match job {
             Job::Places(vb) => {
-                self.storage()?.remember_keys(vb)?;
+                self.persistence.storage()?.remember_keys(vb)?;
                 Ok(None)
             }
             Job::Keys(vb) => self.scan_file(vb, false),
             Job::Documents(vb) => self.scan_file(vb, true),
             Job::Values(vb) => {
-                let ticket = self.vbuckets[vb.index()].lock().fetch_ticket();
-                let scan = self.storage()?.scan(vb, .., true)?;
+                let ticket = self.core.vbuckets[vb.index()].lock().fetch_ticket();
+                let scan = self.persistence.storage()?.scan(vb, .., true)?;
                 Ok(scan.map(|scan| Running::Values { vb, ticket, scan }))
             }
             Job::Hot(vb, keys) => Ok(Some(Running::Hot { vb, keys })),
@@ -98,15 +98,15 @@ impl Bucket {
 
     fn scan_file(&self, vb: VbId, values: bool) -> Result<Option<Running>, BucketError> {
         let (history, applied) = {
-            let vbucket = self.vbuckets[vb.index()].lock();
+            let vbucket = self.core.vbuckets[vb.index()].lock();
             if vbucket.is_warm() {
                 // It has no file, or another history than the one that was found.
                 return Ok(None);
             }
             (vbucket.history(), vbucket.applied_seqno())
         };
-        let Some(scan) = self.storage()?.scan(vb, ..=applied, values)? else {
-            self.vbuckets[vb.index()].lock().warmed(history, true);
+        let Some(scan) = self.persistence.storage()?.scan(vb, ..=applied, values)? else {
+            self.core.vbuckets[vb.index()].lock().warmed(history, true);
             return Ok(None);
         };
         Ok(Some(Running::File(FileScan {
@@ -121,7 +121,7 @@ impl Bucket {
     }
 
     fn has_room(&self) -> bool {
-        self.quota.below_low() > 0
+        self.core.quota.below_low() > 0
     }
 
     /// Bytes that are kept for keys that come later: values are not to take their place.
@@ -196,9 +196,9 @@ impl Running {
                     return Ok(false);
                 }
                 let rest = keys.split_off(keys.len().min(HOT_ITEMS));
-                let ticket = bucket.vbuckets[vb.index()].lock().fetch_ticket();
+                let ticket = bucket.core.vbuckets[vb.index()].lock().fetch_ticket();
                 let wanted: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
-                let found = bucket.storage()?.get_many(*vb, &wanted)?;
+                let found = bucket.persistence.storage()?.get_many(*vb, &wanted)?;
                 bucket.warmup.note_read(wanted.len());
                 let found: Vec<_> = found.into_iter().flatten().collect();
                 let count = found.len() as u64;
@@ -215,12 +215,12 @@ impl Bucket {
     /// when there is no room for them.
     fn put_fetched(&self, vb: VbId, ticket: FetchTicket, found: Vec<Item>) -> bool {
         let bytes: usize = found.iter().map(Item::heap_bytes).sum();
-        let Some(_room) = self.reserve(bytes as u64, self.quota.below_low()) else {
+        let Some(_room) = self.reserve(bytes as u64, self.core.quota.below_low()) else {
             return false;
         };
         let (mut keys, mut values) = (0, 0);
-        let mut vbucket = self.vbuckets[vb.index()].lock();
-        self.measure(&mut vbucket, |vbucket| {
+        let mut vbucket = self.core.vbuckets[vb.index()].lock();
+        self.core.measure(&mut vbucket, |vbucket| {
             for item in found {
                 let key: Box<[u8]> = item.key().into();
                 // Whether the key is in memory, and with its value.
@@ -247,11 +247,11 @@ impl Bucket {
 
 impl FileScan {
     fn step(&mut self, bucket: &Bucket) -> Result<bool, BucketError> {
-        let keeps_keys = bucket.config().eviction_policy == EvictionPolicy::ValueOnly;
-        if self.values && bucket.quota.below_low() <= bucket.kept_for_keys(keeps_keys) {
+        let keeps_keys = bucket.core.config().eviction_policy == EvictionPolicy::ValueOnly;
+        if self.values && bucket.core.quota.below_low() <= bucket.kept_for_keys(keeps_keys) {
             // Bodies are of no use any more.
             let range = Seqno(self.last.get() + 1)..=self.applied;
-            let Some(scan) = bucket.storage()?.scan(self.vb, range, false)? else {
+            let Some(scan) = bucket.persistence.storage()?.scan(self.vb, range, false)? else {
                 return Ok(false);
             };
             (self.scan, self.values) = (scan, false);
@@ -265,7 +265,7 @@ impl FileScan {
             };
             records.iter().map(|record| of(record) as u64).sum()
         };
-        let quota = &bucket.quota;
+        let quota = &bucket.core.quota;
         let for_values = quota
             .below_low()
             .saturating_sub(bucket.kept_for_keys(keeps_keys));
@@ -277,11 +277,11 @@ impl FileScan {
         // Values may leave memory to make room for keys.
         let keys = || bucket.reserve(bytes_of(false), quota.room_for_keys());
         let room = whole.or_else(|| keeps_keys.then(keys).flatten());
-        let mut vbucket = bucket.vbuckets[self.vb.index()].lock();
+        let mut vbucket = bucket.core.vbuckets[self.vb.index()].lock();
         if vbucket.history() != self.history || vbucket.is_warm() {
             return Ok(false);
         }
-        bucket.measure(&mut vbucket, |vbucket| {
+        bucket.core.measure(&mut vbucket, |vbucket| {
             if room.is_some() && !self.left_out {
                 self.put(bucket, vbucket, &records, with_values);
             } else {

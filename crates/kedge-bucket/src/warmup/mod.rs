@@ -15,11 +15,13 @@ mod job;
 mod progress;
 
 use crate::bucket::Bucket;
-use crate::error::BucketError;
-use crate::settings::EvictionPolicy;
-use crate::settings::WarmupBehavior;
-use crate::tasks::{TaskBody, WARMUP_DOCUMENTS};
+use crate::tasks::WARMUP_DOCUMENTS;
 use job::{Job, Running};
+use kedge_bucket_core::BucketError;
+use kedge_bucket_core::EvictionPolicy;
+use kedge_bucket_core::TaskBody;
+use kedge_bucket_core::WarmupBehavior;
+use kedge_bucket_core::{add_task, share_out};
 use kedge_executor::Next;
 use kedge_types::VbId;
 use kedge_vbucket::{ITEM_OVERHEAD_BYTES, VBucket};
@@ -188,7 +190,7 @@ pub(crate) struct LoadDocuments {
     running: Option<Running>,
 }
 
-impl TaskBody for LoadDocuments {
+impl TaskBody<Bucket> for LoadDocuments {
     fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
         let warmup = &bucket.warmup;
         if let Some(mut jobs) = warmup.jobs.try_lock() {
@@ -198,7 +200,7 @@ impl TaskBody for LoadDocuments {
         } else {
             return Next::Snooze(WAITING);
         }
-        let now_ns = || bucket.setup.clock.now().mono_ns;
+        let now_ns = || bucket.core.setup.clock.now().mono_ns;
         let began_ns = now_ns();
         loop {
             match bucket.warm_step(&mut self.running) {
@@ -220,16 +222,16 @@ impl TaskBody for LoadDocuments {
 impl Bucket {
     /// Reads documents into memory before the bucket opens, if it is to wait for that.
     pub(crate) fn load_documents(self: &Arc<Self>) -> Result<(), BucketError> {
-        let now_ns = self.setup.clock.now().mono_ns;
+        let now_ns = self.core.setup.clock.now().mono_ns;
         self.warmup.began_ns.store(now_ns, Ordering::Relaxed);
-        if self.config().memory.warmup_behavior != WarmupBehavior::Blocking {
+        if self.core.config().memory.warmup_behavior != WarmupBehavior::Blocking {
             return Ok(());
         }
         let jobs = self.plan_warmup();
         let rounds: Vec<usize> = jobs.rounds.iter().map(VecDeque::len).collect();
         *self.warmup.jobs.lock() = Some(jobs);
         for jobs in rounds {
-            self.share_out(jobs, |bucket, _| bucket.do_a_job())?;
+            share_out(self, jobs, |bucket, _| bucket.do_a_job())?;
         }
         self.end_warmup();
         Ok(())
@@ -245,7 +247,7 @@ impl Bucket {
             if running.is_none() {
                 return Ok(());
             }
-            self.check_loading()?;
+            self.core.check_loading()?;
         }
     }
 
@@ -254,17 +256,17 @@ impl Bucket {
         if self.warmup.is_done() {
             return;
         }
-        let workers = WORKERS.min(self.vbuckets.len());
+        let workers = WORKERS.min(self.core.vbuckets.len());
         self.warmup.workers.store(workers, Ordering::SeqCst);
         for _ in 0..workers {
             let does = "reads documents from the vBuckets' files into memory";
-            match self.add(&WARMUP_DOCUMENTS, does, LoadDocuments::default()) {
+            match add_task(self, &WARMUP_DOCUMENTS, does, LoadDocuments::default()) {
                 Ok(task) => {
-                    self.setup.executor.wake(task);
+                    self.core.setup.executor.wake(task);
                 }
                 // It ends just now, or has too many tasks: the others do the work.
                 Err(error) => {
-                    tracing::warn!(bucket = self.name(), %error, "a task of the warmup was refused");
+                    tracing::warn!(bucket = self.core.name(), %error, "a task of the warmup was refused");
                     self.end_worker();
                 }
             }
@@ -315,20 +317,21 @@ impl Bucket {
 
     /// Finds out what there is to do.
     fn plan_warmup(&self) -> Jobs {
-        let readable = |vb: &VbId| !self.is_quarantined(*vb);
-        let vbuckets = || (0..self.vbuckets()).map(VbId).filter(readable);
+        let readable = |vb: &VbId| !self.persistence.is_quarantined(*vb);
+        let vbuckets = || (0..self.core.vbucket_count()).map(VbId).filter(readable);
         let each = |job: fn(VbId) -> Job| vbuckets().map(job).collect();
         let (documents, bytes) = self.estimate();
         self.warmup.estimated.store(documents, Ordering::Relaxed);
         // What the log has brought is in memory already.
-        let from_log = vbuckets().map(|vb| self.vbuckets[vb.index()].lock().table().documents());
+        let from_log =
+            vbuckets().map(|vb| self.core.vbuckets[vb.index()].lock().table().documents());
         let from_log = from_log.sum::<usize>() as u64;
         self.warmup.keys.store(from_log, Ordering::Relaxed);
         self.warmup.values.store(from_log, Ordering::Relaxed);
-        let fits = self.quota.below_low() / (bytes / documents.max(1)).max(1);
+        let fits = self.core.quota.below_low() / (bytes / documents.max(1)).max(1);
         // There is a log if not all was in memory the last time.
         let hot = self.read_access_log(fits);
-        if hot.is_empty() && bytes <= self.quota.below_low() {
+        if hot.is_empty() && bytes <= self.core.quota.below_low() {
             return Jobs::new([each(Job::Documents)]);
         }
         let hot: Vec<_> = hot.into_iter().filter(|(vb, _)| readable(vb)).collect();
@@ -337,7 +340,7 @@ impl Bucket {
             .hot_planned
             .store(keys_of_log, Ordering::Relaxed);
         let hot = hot_rounds(hot.into_iter());
-        let (keys, rest) = match self.config().eviction_policy {
+        let (keys, rest) = match self.core.config().eviction_policy {
             EvictionPolicy::ValueOnly => (each(Job::Keys), each(Job::Values)),
             EvictionPolicy::FullEviction => (VecDeque::new(), each(Job::Documents)),
         };
@@ -348,9 +351,9 @@ impl Bucket {
     /// Documents of the files, and bytes that they are likely to take in memory.
     fn estimate(&self) -> (u64, u64) {
         let (mut documents, mut bytes) = (0, 0);
-        for vb in (0..self.vbuckets()).map(VbId) {
-            documents += self.vbuckets[vb.index()].lock().documents() as u64;
-            let figures = self.file_figures(vb).ok().flatten();
+        for vb in (0..self.core.vbucket_count()).map(VbId) {
+            documents += self.core.vbuckets[vb.index()].lock().documents() as u64;
+            let figures = self.persistence.file_figures(vb).ok().flatten();
             bytes += figures.map_or(0, |figures| figures.data_bytes);
         }
         let overhead = ITEM_OVERHEAD_BYTES as u64 + SLOT_BYTES_LIKELY;
@@ -375,7 +378,7 @@ impl Bucket {
         }
         self.begin_stage(stage);
         tracing::info!(
-            bucket = self.name(),
+            bucket = self.core.name(),
             stage = stage.name(),
             documents = warmup.estimated.load(Ordering::Relaxed),
             "documents are being read into memory"
@@ -388,12 +391,12 @@ impl Bucket {
             let vbucket = vbucket.lock();
             !vbucket.is_warm() && !vbucket.is_quarantined()
         };
-        self.vbuckets.iter().filter(is_cold).count()
+        self.core.vbuckets.iter().filter(is_cold).count()
     }
 
     /// "running" or "complete", as operators of this kind of server know it.
     pub(crate) fn warmup_thread(&self) -> &'static str {
-        if self.is_loading() || self.is_warming() {
+        if self.core.is_loading() || self.is_warming() {
             "running"
         } else {
             "complete"
@@ -402,14 +405,14 @@ impl Bucket {
 
     fn warming_us(&self) -> u64 {
         let began_ns = self.warmup.began_ns.load(Ordering::Relaxed);
-        let now_ns = self.setup.clock.now().mono_ns;
+        let now_ns = self.core.setup.clock.now().mono_ns;
         now_ns.saturating_sub(began_ns) / 1_000
     }
 
     fn on_warmup_failed(&self, vb: VbId, error: &BucketError) {
         self.warmup.failures.fetch_add(1, Ordering::Relaxed);
         tracing::error!(
-            bucket = self.name(),
+            bucket = self.core.name(),
             vbucket = %vb,
             %error,
             "documents of the vBucket are not read into memory; those that are asked for will be fetched"
@@ -428,7 +431,7 @@ impl Bucket {
         warmup.took_us.store(took_us, Ordering::Relaxed);
         warmup.stage.store(Stage::Done as u8, Ordering::Relaxed);
         tracing::info!(
-            bucket = self.name(),
+            bucket = self.core.name(),
             keys = warmup.keys.load(Ordering::Relaxed),
             values = warmup.values.load(Ordering::Relaxed),
             failures = warmup.failures.load(Ordering::Relaxed),
@@ -444,7 +447,7 @@ impl Bucket {
         each("ep_warmup", "enabled");
         each("ep_warmup_state", stage.name());
         each("ep_warmup_thread", self.warmup_thread());
-        let behavior = self.config().memory.warmup_behavior.name();
+        let behavior = self.core.config().memory.warmup_behavior.name();
         each("ep_warmup_behavior", behavior);
         let of = |number: &AtomicU64| number.load(Ordering::Relaxed).to_string();
         for (name, count) in warmup.figures() {

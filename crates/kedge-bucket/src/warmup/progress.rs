@@ -46,14 +46,14 @@ impl Bucket {
         let expected = expected.load(Ordering::Relaxed);
         progress.expected.store(expected, Ordering::Relaxed);
         progress.read.store(0, Ordering::Relaxed);
-        let now_ns = self.setup.clock.now().mono_ns;
+        let now_ns = self.core.setup.clock.now().mono_ns;
         progress.said_ns.store(now_ns, Ordering::Relaxed);
     }
 
     /// Says in the log how far the stage is, if that was not said for a while.
     pub(super) fn say_progress(&self) {
         let progress = &self.warmup.progress;
-        let now_ns = self.setup.clock.now().mono_ns;
+        let now_ns = self.core.setup.clock.now().mono_ns;
         let said_ns = progress.said_ns.load(Ordering::Relaxed);
         let relaxed = Ordering::Relaxed;
         if now_ns.saturating_sub(said_ns) < SAY_EVERY.as_nanos() as u64
@@ -65,7 +65,7 @@ impl Bucket {
         let read = progress.read.load(Ordering::Relaxed);
         let expected = progress.expected.load(Ordering::Relaxed);
         tracing::info!(
-            bucket = self.name(),
+            bucket = self.core.name(),
             stage = self.warmup.stage().name(),
             read,
             of = expected,

@@ -31,13 +31,13 @@ fn what_is_applied_comes_from_the_files_and_the_log_is_given_back() {
     let value = vec![b'v'; 100_000];
     for n in 0..100 {
         open.set(&format!("key-{}", n % 70), &value).unwrap();
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
     }
     let k = key("key-3");
     open.bucket.delete(open.ctx(), &write(&k)).unwrap();
     let before = open.figure("ep_log_bytes");
     assert!(before > 10_000_000, "{before}");
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     assert_eq!(open.figure("ep_unapplied_items"), 0);
     assert_eq!(open.figure("ep_log_needed_bytes"), 0);
     assert!(open.figure("ep_log_bytes") < before / 2);
@@ -191,7 +191,7 @@ fn what_only_applying_gives_back_is_applied_early_when_it_is_a_tenth_of_the_quot
         // The prepare stays when its commit is there.
         open.persist(&format!("key-{n}"), &[b'v'; 8_000], n)
             .unwrap();
-        open.bucket.request_flush(false);
+        open.bucket.persistence().request_flush(false);
         steps.run();
         let pinned = open.figure("ep_pinned_bytes");
         assert!(pinned <= tenth, "{pinned}");
@@ -215,7 +215,7 @@ fn a_log_that_grows_long_is_applied_early_and_stays_bounded() {
     for n in 0..3_000 {
         open.set(&format!("key-{}", n % 50), &value).unwrap();
         if n % 10 == 0 {
-            open.bucket.sync().unwrap();
+            open.bucket.persistence().sync().unwrap();
             until("the log is given back", || {
                 open.figure("ep_log_needed_bytes") <= 8 << 20
             });
@@ -250,7 +250,7 @@ fn a_applier_rests_longer_than_it_worked_until_the_log_is_nearly_full() {
         for n in 0..mib * 16 {
             open.set(&format!("key-{n}"), &[b'v'; 64 << 10]).unwrap();
         }
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
     };
     let commits = || open.figure("ep_apply_commits");
     write(3);
@@ -284,7 +284,7 @@ fn older_versions_do_not_fill_memory_while_they_wait() {
     let value = vec![b'v'; 100_000];
     for _ in 0..200 {
         open.set("hot", &value).unwrap();
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
         let pinned = open.figure("ep_pinned_bytes");
         assert!(pinned < 200_000, "{pinned}");
     }
@@ -315,7 +315,7 @@ fn what_cannot_be_written_stays_in_the_log_and_is_tried_again() {
     assert!(open.sink.fatal().is_empty());
     disk.fail_next(Operation::Sync, Fault::Io);
     open.set("a", b"3").unwrap();
-    open.bucket.sync().unwrap_err();
+    open.bucket.persistence().sync().unwrap_err();
     assert_eq!(open.sink.fatal().len(), 1, "a failed sync ends the process");
     open.bucket.shutdown();
     disk.crash(1);
@@ -348,10 +348,10 @@ fn a_flush_replaces_the_files() {
     for n in 0..100 {
         open.set(&format!("key-{n}"), &[b'v'; 1_000]).unwrap();
     }
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     open.bucket.flush_all(open.ctx()).unwrap();
     open.set("after", b"1").unwrap();
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     let names = files(&place);
     assert_eq!(names.len(), 4);
     for name in &names {
@@ -417,7 +417,7 @@ fn a_vbucket_that_is_deleted_is_gone_until_it_is_made_anew_and_the_others_are_no
         for n in 0..100 {
             open.set(&format!("key-{n}"), &[b'v'; 1_000]).unwrap();
         }
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         let vb = key("key-5").vbucket(4);
         let before = open.bucket.failover_log(open.ctx(), vb).unwrap();
         open.bucket.delete_vbucket(vb).unwrap();
@@ -452,7 +452,7 @@ fn a_vbucket_that_is_deleted_is_gone_until_it_is_made_anew_and_the_others_are_no
             Err(Status::NotMyVbucket)
         );
         again.set("key-5", b"new").unwrap();
-        again.bucket.apply().unwrap();
+        again.bucket.persistence().apply().unwrap();
         let names = files(&place);
         let new = |name: &&PathBuf| name.to_str().unwrap().ends_with(".couch.2");
         assert_eq!((names.len(), names.iter().filter(new).count()), (4, 1));

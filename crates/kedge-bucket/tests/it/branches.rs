@@ -43,7 +43,7 @@ fn a_vbucket_of_a_new_cluster_has_one_branch() {
         // That which it was made with is the same on all nodes.
         assert!(made.iter().zip(&first).all(|(made, now)| made != now));
         open.set("key", b"1").unwrap();
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
         disk.kill_process();
         open.bucket.shutdown();
         // From now on somebody may have written on it, and others hear where it ended.
@@ -83,7 +83,7 @@ fn cas_values_grow_after_a_clock_from_the_far_future_and_a_restart() {
                 assert!(cas > last, "{commit_log} {killed}: {cas:?} after {last:?}");
                 last = cas;
             }
-            open.bucket.sync().unwrap();
+            open.bucket.persistence().sync().unwrap();
             if killed {
                 disk.kill_process();
             }

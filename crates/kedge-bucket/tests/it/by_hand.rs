@@ -32,7 +32,7 @@ fn a_batch_that_is_full_is_followed_by_the_next_at_once() {
     let (bucket, ctx) = (&open.bucket, open.ctx());
     let waits = bucket.seqno_persistence(ctx, vb, Seqno(1), Cookie(1));
     assert_eq!(waits, Ok(Outcome::Parked));
-    open.bucket.request_flush(false);
+    open.bucket.persistence().request_flush(false);
     steps.run();
     assert_eq!(logged(&open), (4, 35));
     open.bucket.shutdown();
@@ -115,7 +115,7 @@ fn a_write_that_cannot_reach_the_disk_in_time_is_ambiguous() {
         open.store(&write, &vec![b'x'; 5 << 20]),
         Ok(Outcome::Parked)
     );
-    open.bucket.request_flush(false);
+    open.bucket.persistence().request_flush(false);
     steps.pass(MS * 49);
     assert!(open.sink.get(77).is_none());
     steps.pass(MS * 20);
@@ -165,7 +165,7 @@ fn who_is_answered_at_once_is_looked_at_once_at_most() {
     let runs = open.runs("durability_timeout").unwrap();
     for n in 1..=100 {
         open.persist("key", b"1", n).unwrap();
-        open.bucket.request_flush(true);
+        open.bucket.persistence().request_flush(true);
         assert!(open.sink.wait(n).is_ok());
     }
     steps.pass(SEC);
@@ -256,7 +256,7 @@ fn a_segment_that_cannot_be_made_is_tried_again() {
     let (open, steps) = place.open_by_hand();
     steps.pass(SEC * 5);
     open.set("a", &vec![b'x'; 400_000]).unwrap();
-    open.bucket.sync().unwrap();
+    open.bucket.persistence().sync().unwrap();
     disk.fail_next(Operation::Write, Fault::NoSpace);
     steps.run();
     steps.pass(MS * 900);
@@ -335,7 +335,7 @@ fn a_task_that_panics_ends_the_bucket() {
     let open = place.opened(Bucket::open(setup).unwrap(), Arc::clone(&sink));
     steps.run();
     open.persist("key", b"1", 1).unwrap();
-    open.bucket.request_flush(false);
+    open.bucket.persistence().request_flush(false);
     steps.run();
     assert_eq!(sink.fatal(), ["the task log_commit panicked"]);
     assert_eq!(open.set("key", b"2"), Err(Status::TemporaryFailure));
@@ -390,7 +390,7 @@ fn each_kind_of_work_has_its_pool() {
     let (told, hears) = mpsc::channel();
     let tell = told.clone();
     open.bucket.set_vbucket(vb, VbState::Replica).unwrap();
-    open.bucket.begin_rollback(
+    open.bucket.persistence().begin_rollback(
         vb,
         Seqno(0),
         || true,
@@ -401,7 +401,10 @@ fn each_kind_of_work_has_its_pool() {
         .begin_delete_vbucket(other, move |done| told.send(done.is_ok()).unwrap())
         .unwrap();
     assert_eq!(open.pools("vbucket_deletion"), [Pool::AuxIo]);
-    open.bucket.compact(&CompactionRequest::default()).unwrap();
+    open.bucket
+        .persistence()
+        .compact(&CompactionRequest::default())
+        .unwrap();
     assert_eq!(open.pools("compaction"), [Pool::AuxIo]);
     steps.run();
     assert_eq!(hears.iter().collect::<Vec<_>>(), [true; 2]);

@@ -77,7 +77,7 @@ pub(crate) fn items(bucket: &Bucket) -> Vec<(u32, u64)> {
 }
 
 pub(crate) fn live_in_files(open: &Open) -> u64 {
-    let figures = |vb| open.bucket.file_figures(vb).unwrap();
+    let figures = |vb| open.bucket.persistence().file_figures(vb).unwrap();
     all_vbuckets().filter_map(figures).map(|it| it.live).sum()
 }
 
@@ -112,12 +112,12 @@ fn collections_come_back_from_log_and_file_and_what_was_dropped_does_not() {
                 set(&up.0, id, &format!("k{n}"), format!("{id}-{n}").as_bytes()).unwrap();
             }
         }
-        up.0.bucket.sync().unwrap();
+        up.0.bucket.persistence().sync().unwrap();
         // From the log alone, or from the files without one.
         up = crash(&mut place, &disk, up);
         assert_eq!(items(&up.0.bucket), [(0, 20), (8, 20), (10, 20)]);
         assert_eq!(get(&up.0, 8, "k7").unwrap(), b"8-7");
-        up.0.bucket.apply().unwrap();
+        up.0.bucket.persistence().apply().unwrap();
         // From the files.
         up = crash(&mut place, &disk, up);
         assert_eq!(items(&up.0.bucket), [(0, 20), (8, 20), (10, 20)]);
@@ -129,7 +129,7 @@ fn collections_come_back_from_log_and_file_and_what_was_dropped_does_not() {
         assert_eq!(items(&up.0.bucket), [(0, 20), (10, 20)]);
         up.1.run();
         assert_eq!(documents(&up.0), 40, "they left memory");
-        up.0.bucket.sync().unwrap();
+        up.0.bucket.persistence().sync().unwrap();
         // The files have the collection, and the log that it was dropped.
         up = crash(&mut place, &disk, up);
         assert_eq!(get(&up.0, 8, "k7"), Err(Status::UnknownCollection));
@@ -137,9 +137,13 @@ fn collections_come_back_from_log_and_file_and_what_was_dropped_does_not() {
         up.1.run();
         assert_eq!(documents(&up.0), 40);
 
-        up.0.bucket.apply().unwrap();
+        up.0.bucket.persistence().apply().unwrap();
         let before = live_in_files(&up.0);
-        let ticket = up.0.bucket.compact(&CompactionRequest::default()).unwrap();
+        let ticket =
+            up.0.bucket
+                .persistence()
+                .compact(&CompactionRequest::default())
+                .unwrap();
         up.1.run();
         assert!(ticket.report().is_some());
         assert_eq!(live_in_files(&up.0), before - 20, "they left the files");
@@ -196,7 +200,7 @@ fn a_sync_write_in_a_dropped_collection_ends_and_those_behind_it_go_on() {
     }
     follow(&open, 2, &[]);
     assert_eq!(open.sink.wait(1), Err(Status::UnknownCollection));
-    open.bucket.request_flush(false);
+    open.bucket.persistence().request_flush(false);
     steps.run();
     assert!(open.sink.wait(2).is_ok());
     assert_eq!(open.get("k").unwrap(), b"v");
@@ -369,7 +373,9 @@ fn run(seed: u64) {
                     Err(other) => panic!("{other:?}, seed {seed}"),
                 }
             }
-            open.bucket.request_flush(random.below(2) == 0);
+            open.bucket
+                .persistence()
+                .request_flush(random.below(2) == 0);
             for (cookie, key, version) in waiting {
                 until("a completion or the end", || {
                     open.sink.get(cookie).is_some() || has_ended()

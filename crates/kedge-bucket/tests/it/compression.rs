@@ -67,7 +67,7 @@ fn an_active_bucket_compresses_what_the_files_have() {
         if commit_log {
             assert_eq!(open.compressor(), [0; 3], "the files have nothing yet");
         }
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         let before = open.figure("mem_used");
         steps.pass(SEC * 5);
         let [visited, compressed, saved] = open.compressor();
@@ -95,7 +95,7 @@ fn a_value_that_leaves_memory_and_comes_back_is_compressed_again() {
     place.config.compression = CompressionMode::Active;
     let (open, steps) = place.open_by_hand();
     open.set("key", &text(1)).unwrap();
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     steps.pass(SEC * 2);
     assert!(open.is_compressed("key"));
     let quota = |quota_bytes| BucketChange {
@@ -137,7 +137,7 @@ fn the_mode_can_be_another_while_the_bucket_runs() {
     let (open, steps) = sim(&SimDisk::new(3)).open_by_hand();
     let applied = |name: &str| {
         open.set(name, &text(1)).unwrap();
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         steps.pass(SEC * 5);
     };
     applied("a");
@@ -178,7 +178,7 @@ fn the_ratio_says_what_is_worth_it() {
         open.bucket.update(&ratio(min)).unwrap();
         assert_eq!(sent("sent"), worth_it, "{min}");
         open.set("plain", &value).unwrap();
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         steps.pass(SEC * 2);
         assert_eq!(open.is_compressed("plain"), worth_it, "{min}");
     }

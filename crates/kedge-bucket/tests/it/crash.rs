@@ -117,7 +117,7 @@ fn run(seed: u64, compacting: bool) -> u64 {
                     Err(other) => panic!("{other:?}"),
                 }
             }
-            open.bucket.request_flush(next(2) == 0);
+            open.bucket.persistence().request_flush(next(2) == 0);
             for (cookie, name, version) in waiting {
                 until("a completion or the end", || {
                     open.sink.get(cookie).is_some() || has_ended()
@@ -161,8 +161,11 @@ fn go_on_compacting(
         }
     }
     // Both are refused once the power is off.
-    let _ = open.bucket.apply();
-    open.bucket.compact(&CompactionRequest::default()).ok()
+    let _ = open.bucket.persistence().apply();
+    open.bucket
+        .persistence()
+        .compact(&CompactionRequest::default())
+        .ok()
 }
 
 fn check(open: &Open, expected: &mut BTreeMap<String, Expected>, seed: u64, round: u64) {

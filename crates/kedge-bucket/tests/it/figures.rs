@@ -70,12 +70,12 @@ fn counts_say_what_happened() {
 #[test]
 fn memory_returns_to_where_it_was() {
     let open = sim(&SimDisk::new(2)).open();
-    open.bucket.sync().unwrap();
+    open.bucket.persistence().sync().unwrap();
     let empty = open.figure("mem_used");
     for n in 0..20_000 {
         open.set(&format!("key-{n:05}"), &[b'x'; 100]).unwrap();
     }
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     let full = open.figure("mem_used");
     let per_item = (full - empty) as f64 / 20_000.0 - 100.0 - 10.0;
     assert!(
@@ -136,7 +136,7 @@ fn questions_about_keys_and_vbuckets() {
         })
         .unwrap();
     assert_eq!(keys, [b"a"]);
-    bucket.sync().unwrap();
+    bucket.persistence().sync().unwrap();
     assert_eq!(
         done(bucket.observe_key(open.ctx(), &read(&key("a"))))
             .unwrap()

@@ -34,7 +34,7 @@ fn a_flush_is_the_work_of_auxio_and_on_disk_when_it_is_told() {
         for n in 0..50 {
             open.set(&format!("key-{n}"), b"1").unwrap();
         }
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         steps.run();
         let before = disk.operations();
         let (begun, told) = begin(&open);
@@ -98,21 +98,26 @@ fn a_compaction_after_a_flush_says_nothing_of_tombstones_of_before() {
         let key = key(name);
         done(open.bucket.delete(open.ctx(), &write(&key))).unwrap();
     }
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     open.bucket.flush_all(open.ctx()).unwrap();
     let request = CompactionRequest {
         vbuckets: Some(vec![VbId(0)]),
         drop_deletes: true,
         ..CompactionRequest::default()
     };
-    let ticket = open.bucket.compact(&request).unwrap();
+    let ticket = open.bucket.persistence().compact(&request).unwrap();
     open.set(&names[0], b"2").unwrap();
     steps.pass(SEC * 60);
     assert!(ticket.wait().is_complete());
     let figures = open.bucket.vbucket_figures(VbId(0)).unwrap();
     let seqnos = (figures.purge_seqno, figures.applied_seqno);
     assert_eq!(seqnos, (Seqno(0), Seqno(1)));
-    let file = open.bucket.file_figures(VbId(0)).unwrap().unwrap();
+    let file = open
+        .bucket
+        .persistence()
+        .file_figures(VbId(0))
+        .unwrap()
+        .unwrap();
     assert_eq!(
         (file.purge_seqno, file.live, file.deleted),
         (Seqno(0), 1, 0)
@@ -176,7 +181,7 @@ fn scans_beside_flushes_show_documents_of_their_branch_alone() {
                         open.set(name, round.to_string().as_bytes()).unwrap();
                     }
                     if round % 3 == 0 {
-                        open.bucket.apply().unwrap();
+                        open.bucket.persistence().apply().unwrap();
                     }
                 }
                 is_over.store(true, Ordering::SeqCst);

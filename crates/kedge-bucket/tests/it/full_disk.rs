@@ -30,7 +30,7 @@ fn over_the_quota_writes_have_to_wait_and_deletes_make_room() {
     let value = vec![b'x'; 10_000];
     let mut stored = 0;
     let waits = loop {
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
         match put(&format!("key-{stored}"), &value) {
             Ok(None) => stored += 1,
             Ok(Some(cookie)) => break cookie,
@@ -48,7 +48,7 @@ fn over_the_quota_writes_have_to_wait_and_deletes_make_room() {
         open.bucket.delete(open.ctx(), &write(&k)).unwrap();
     }
     // Until then the old versions are kept for the files.
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     assert!(open.sink.get(waits).is_none());
     steps.run_one(Pool::NonIo);
     open.sink.wait(waits).unwrap();
@@ -59,7 +59,7 @@ fn over_the_quota_writes_have_to_wait_and_deletes_make_room() {
             ..BucketChange::default()
         })
         .unwrap();
-    open.bucket.sync().unwrap();
+    open.bucket.persistence().sync().unwrap();
     assert_eq!(put("fits too", &vec![b'x'; 1_200_000]), Ok(None));
     open.bucket.shutdown();
 }
@@ -106,7 +106,7 @@ fn writers_go_no_faster_than_the_disk_and_lose_nothing() {
         assert_eq!(held_back, [10, 11, 12, 13, 14], "returning: {returning}");
         assert_eq!(open.bucket.counter(Counter::Backpressured), 5);
         assert!(held_back.iter().all(|n| open.sink.get(*n).is_none()));
-        open.bucket.request_flush(false);
+        open.bucket.persistence().request_flush(false);
         for n in held_back {
             match open.sink.wait_any(n) {
                 Completion::SyncWrite {
@@ -128,7 +128,7 @@ fn a_full_disk_gives_temporary_failures_and_recovers_by_itself() {
     let place = sim(&disk);
     let open = place.open();
     open.persist("before", b"1", 1).unwrap();
-    open.bucket.request_flush(false);
+    open.bucket.persistence().request_flush(false);
     open.sink.wait(1).unwrap();
     disk.set_capacity(Some(disk.used_bytes()));
     let value = vec![b'x'; 1 << 20];
@@ -138,7 +138,7 @@ fn a_full_disk_gives_temporary_failures_and_recovers_by_itself() {
         cookie += 1;
         match open.persist(&format!("key-{cookie}"), &value, cookie) {
             Ok(()) => {
-                open.bucket.request_flush(false);
+                open.bucket.persistence().request_flush(false);
                 acknowledged.push(cookie);
                 open.figure("ep_disk_full") == 1
             }
@@ -155,7 +155,7 @@ fn a_full_disk_gives_temporary_failures_and_recovers_by_itself() {
         open.sink.wait(*cookie).unwrap();
     }
     until("writes are taken again", || open.set("after", b"1").is_ok());
-    open.bucket.sync().unwrap();
+    open.bucket.persistence().sync().unwrap();
     disk.crash(3);
     open.bucket.shutdown();
     let again = place.open();
@@ -172,12 +172,12 @@ fn a_failed_sync_is_fatal_and_acknowledges_nothing() {
     let place = sim(&disk);
     let open = place.open();
     open.persist("before", b"1", 1).unwrap();
-    open.bucket.request_flush(true);
+    open.bucket.persistence().request_flush(true);
     open.sink.wait(1).unwrap();
-    open.bucket.sync().unwrap();
+    open.bucket.persistence().sync().unwrap();
     disk.fail_next(Operation::Sync, Fault::Io);
     open.persist("lost", b"1", 2).unwrap();
-    open.bucket.request_flush(false);
+    open.bucket.persistence().request_flush(false);
     until("the failure is told", || !open.sink.fatal().is_empty());
     assert!(
         open.sink.fatal()[0].contains("sync"),
@@ -202,7 +202,7 @@ fn writes_go_on_when_nothing_is_left_of_what_could_not_be_written() {
     place.config.commit_log = false;
     let open = place.open();
     open.set("before", b"1").unwrap();
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     let left = disk.fork();
     open.bucket.shutdown();
     left.kill_process();

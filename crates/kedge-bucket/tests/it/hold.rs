@@ -28,15 +28,15 @@ fn killed_in_a_commit(place: &mut Place, disk: &SimDisk, nth: u64) -> bool {
     let (open, _steps) = place.open_by_hand();
     let names = names(FIRST);
     open.set(&names[0], b"old").unwrap();
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     for name in &names {
         open.set(name, &[b'v'; 2_000]).unwrap();
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
     }
     assert!(open.figure("ep_log_segments") > 3);
     let at = disk.operations() + nth;
     disk.fail_operation(at, Fault::PowerLoss);
-    drop(open.bucket.apply());
+    drop(open.bucket.persistence().apply());
     let was_killed = disk.operations() >= at;
     disk.kill_process();
     open.bucket.shutdown_within(std::time::Duration::ZERO);
@@ -60,7 +60,7 @@ fn load(place: &mut Place) -> (Open, Steps) {
 fn use_another(open: &Open) {
     for name in names(OTHER) {
         open.set(&name, &[b'w'; 2_000]).unwrap();
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
     }
     open.bucket.delete_vbucket(OTHER).unwrap();
 }
@@ -96,7 +96,7 @@ fn a_loss_of_power_after_a_kill_takes_nothing_from_files_that_are_not_durable_ye
         }
         // Now they are made durable.
         steps.run();
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         assert_eq!(open.figure("ep_log_segments"), 1);
         disk.crash(nth);
         open.bucket.shutdown();

@@ -87,7 +87,10 @@ fn one(op: Operation, fault: Fault, has_log: bool) {
         steps.pass(MS * 20);
     }
     // A file that nobody has open, and one that is to be replaced.
-    let _ = open.bucket.compact(&CompactionRequest::default());
+    let _ = open
+        .bucket
+        .persistence()
+        .compact(&CompactionRequest::default());
     steps.pass(SEC * 30);
     let fatal = open.sink.fatal();
     assert_eq!(

@@ -59,7 +59,7 @@ impl Cycles {
         for name in &self.names[vb.index()][..count] {
             self.open.set(name, &[self.number as u8; 100]).unwrap();
         }
-        self.open.bucket.apply().unwrap();
+        self.open.bucket.persistence().apply().unwrap();
     }
 
     /// The life of a vBucket, which begins with the end of the one before.
@@ -75,17 +75,20 @@ impl Cycles {
         self.write(vb, DOCUMENTS);
         open.persist(&self.names[vb.index()][0], b"durable", number)
             .unwrap();
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
         open.sink.forget();
         if number.is_multiple_of(5) {
             open.bucket.flush_all(open.ctx()).unwrap();
             self.write(vb, DOCUMENTS);
         }
         if number.is_multiple_of(2) {
-            open.bucket.compact(&CompactionRequest::default()).unwrap();
+            open.bucket
+                .persistence()
+                .compact(&CompactionRequest::default())
+                .unwrap();
             self.steps.run();
         }
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         let to = open.bucket.vbucket_figures(vb).unwrap().high_seqno;
         self.write(vb, 3);
         open.bucket.set_vbucket(vb, VbState::Replica).unwrap();
@@ -94,7 +97,7 @@ impl Cycles {
         } else {
             to
         };
-        let done = open.bucket.rollback(vb, to).unwrap();
+        let done = open.bucket.persistence().rollback(vb, to).unwrap();
         self.rolled_back += u64::from(!done.is_reset);
         self.reset += u64::from(done.is_reset);
         open.bucket.set_vbucket(vb, VbState::Active).unwrap();
@@ -111,7 +114,7 @@ impl Cycles {
     fn left(&self, place: &Place) -> Left {
         let open = &self.open;
         open.bucket.flush_all(open.ctx()).unwrap();
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         self.steps.pass(SEC * 5);
         let names = place.disk.list(&place.dir).unwrap().into_iter();
         // The revisions differ.

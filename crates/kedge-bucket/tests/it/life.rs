@@ -52,7 +52,7 @@ fn a_flush_stays_a_flush_after_a_crash_and_gives_the_log_back() {
     let value = vec![b'v'; 100_000];
     for n in 0..60 {
         open.set(&format!("key-{n}"), &value).unwrap();
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
     }
     let before = open.figure("ep_log_bytes");
     assert!(before > 6_000_000, "{before}");
@@ -64,7 +64,7 @@ fn a_flush_stays_a_flush_after_a_crash_and_gives_the_log_back() {
     );
     assert!(open.figure("mem_used") < 100_000);
     open.set("after", b"1").unwrap();
-    open.bucket.sync().unwrap();
+    open.bucket.persistence().sync().unwrap();
     disk.crash(9);
     let again = place.open();
     assert_eq!(again.bucket.wait_loaded().unwrap().documents, 1);
@@ -195,7 +195,7 @@ fn waiting_for_a_seqno_ends_when_it_is_on_disk() {
         .seqno_persistence(open.ctx(), vb, Seqno(1), Cookie(3))
         .unwrap();
     if outcome == Outcome::Parked {
-        open.bucket.request_flush(false);
+        open.bucket.persistence().request_flush(false);
         assert!(matches!(
             open.sink.wait_any(3),
             Completion::Persisted(Ok(()))
@@ -250,7 +250,7 @@ fn works_on_the_real_disk_with_documents_of_every_size() {
         open.set("too-large", &vec![b'x'; (20 << 20) + 1]),
         Err(Status::TooBig)
     );
-    open.bucket.sync().unwrap();
+    open.bucket.persistence().sync().unwrap();
     open.bucket.shutdown();
     let again = place.open();
     for size in sizes {
@@ -301,9 +301,9 @@ fn damage_is_refused_with_its_place_and_salvaged_when_told_to() {
     let open = place.open();
     for n in 1..=20 {
         open.persist(&format!("key-{n}"), &[b'v'; 600], n).unwrap();
-        open.bucket.request_flush(true);
+        open.bucket.persistence().request_flush(true);
         open.sink.wait(n).unwrap();
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
     }
     // What is in the files need not be salvaged.
     open.bucket.shutdown_within(Duration::ZERO);
@@ -366,7 +366,9 @@ fn a_bucket_that_is_dropped_under_load_leaves_no_task_behind() {
                         if open.persist(&format!("{cookie}"), b"1", cookie).is_err() {
                             break;
                         }
-                        open.bucket.request_flush(cookie.is_multiple_of(3));
+                        open.bucket
+                            .persistence()
+                            .request_flush(cookie.is_multiple_of(3));
                     }
                     refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
                 });
@@ -428,7 +430,10 @@ fn a_bucket_that_is_destroyed_in_the_middle_of_its_work_answers_all_and_leaves_n
     while open.figure("ep_warmup_value_count") == 0 {
         assert!(steps.run_one(Pool::AuxIo));
     }
-    let ticket = bucket.compact(&CompactionRequest::default()).unwrap();
+    let ticket = bucket
+        .persistence()
+        .compact(&CompactionRequest::default())
+        .unwrap();
     let change = BucketChange {
         quota_bytes: Some(1 << 17),
         ..BucketChange::default()
@@ -481,7 +486,7 @@ fn a_stop_leaves_a_short_log_of_many_vbuckets_as_it_is() {
             };
             assert!(open.store(&write, b"value").is_ok());
         }
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
         let before = disk.operations();
         open.bucket.shutdown();
         assert_eq!(open.bucket.unclean(), None);

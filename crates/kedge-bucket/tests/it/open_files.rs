@@ -35,7 +35,7 @@ fn no_more_stay_open_than_bucket_and_node_let() {
             for n in 0..40 {
                 open.set(&format!("key-{n}"), value).unwrap();
             }
-            open.bucket.apply().unwrap();
+            open.bucket.persistence().apply().unwrap();
         }
         assert_eq!(open.figure("ep_apply_commits"), 8);
         let figures = ["ep_storage_open_files", "ep_storage_handles"];

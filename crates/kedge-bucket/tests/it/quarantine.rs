@@ -21,11 +21,11 @@ fn with_files_and_log(place: &Place, disk: &SimDisk) -> PathBuf {
     for vb in all_vbuckets() {
         open.set(&name(vb, "applied"), b"1").unwrap();
     }
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     for vb in all_vbuckets() {
         open.set(&name(vb, "logged"), b"2").unwrap();
     }
-    open.bucket.sync().unwrap();
+    open.bucket.persistence().sync().unwrap();
     open.bucket.shutdown_within(Duration::ZERO);
     let first = place.dir.join("0.couch.1");
     assert!(disk.exists(&first).unwrap());
@@ -66,7 +66,7 @@ fn a_vbucket_whose_file_cannot_be_read_is_quarantined_and_nothing_of_it_is_lost(
                 }
                 open.set(&name(vb, "new"), b"3").unwrap();
             }
-            open.bucket.apply().unwrap();
+            open.bucket.persistence().apply().unwrap();
             open.bucket.shutdown();
         }
         // The file is brought back.
@@ -148,7 +148,7 @@ fn a_vbucket_without_its_file_is_served_with_what_the_log_has_in_a_history_of_it
         let disk = SimDisk::new(15);
         let (place, first) = with_damage(&disk, commit_log);
         let open = place.open();
-        let reset = |vb| open.bucket.reset_vbucket(open.ctx(), vb);
+        let reset = |vb| open.bucket.persistence().reset_vbucket(open.ctx(), vb);
         assert_eq!(reset(VbId(1)), Err(Status::Invalid), "it is well");
         assert_eq!(reset(VbId(4)), Err(Status::NotMyVbucket));
         let done = reset(FIRST).unwrap();
@@ -160,7 +160,7 @@ fn a_vbucket_without_its_file_is_served_with_what_the_log_has_in_a_history_of_it
         assert_eq!(open.figure("ep_vb_resets"), 1);
         assert_eq!(reset(FIRST), Err(Status::Invalid), "it is served");
         open.set(&name(FIRST, "new"), b"3").unwrap();
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         assert_eq!(open.figure("ep_log_needed_bytes"), 0, "the log is let go");
         let before = branches(&open);
         open.bucket.shutdown();
@@ -188,7 +188,7 @@ fn a_reset_is_whole_or_did_not_happen_whenever_the_power_fails() {
             let open = place.open();
             let at = disk.operations() + nth;
             disk.fail_operation(at, Fault::PowerLoss);
-            let reset = open.bucket.reset_vbucket(open.ctx(), FIRST);
+            let reset = open.bucket.persistence().reset_vbucket(open.ctx(), FIRST);
             let failed = disk.operations() >= at;
             disk.crash(nth);
             open.bucket.shutdown();
@@ -233,11 +233,15 @@ fn a_file_that_cannot_be_put_away_stays_and_the_reset_may_be_tried_again() {
     let (place, first) = with_damage(&disk, true);
     let open = place.open();
     disk.fail_next(Operation::Rename, Fault::Io);
-    let refused = open.bucket.reset_vbucket(open.ctx(), FIRST);
+    let refused = open.bucket.persistence().reset_vbucket(open.ctx(), FIRST);
     assert_eq!(refused, Err(Status::TemporaryFailure));
     assert!(disk.exists(&first).unwrap());
     assert_eq!(open.figure("ep_vb_quarantined"), 1);
-    let done = open.bucket.reset_vbucket(open.ctx(), FIRST).unwrap();
+    let done = open
+        .bucket
+        .persistence()
+        .reset_vbucket(open.ctx(), FIRST)
+        .unwrap();
     check_reset(&open, done.uuid, true);
     open.bucket.shutdown();
 }
@@ -252,7 +256,10 @@ fn what_was_given_up_can_be_deleted_and_made_anew() {
         let refused = Err(Status::TemporaryFailure);
         assert_eq!(open.bucket.delete_vbucket(vb), refused);
         assert_eq!(open.bucket.set_vbucket(vb, VbState::Replica), refused);
-        open.bucket.reset_vbucket(open.ctx(), vb).unwrap();
+        open.bucket
+            .persistence()
+            .reset_vbucket(open.ctx(), vb)
+            .unwrap();
         open.bucket.delete_vbucket(vb).unwrap();
         disk.crash(1);
         open.bucket.shutdown();
@@ -265,7 +272,7 @@ fn what_was_given_up_can_be_deleted_and_made_anew() {
         let figures = last.bucket.vbucket_figures(vb).unwrap();
         assert_eq!((figures.state, figures.documents), (VbState::Active, 0));
         last.set(&name(vb, "new"), b"1").unwrap();
-        last.bucket.apply().unwrap();
+        last.bucket.persistence().apply().unwrap();
         last.bucket.shutdown();
         let after = place.open();
         assert_eq!(after.get(&name(vb, "new")).unwrap(), b"1");
@@ -288,9 +295,13 @@ fn what_was_deleted_stays_so_when_its_file_cannot_be_read_any_more() {
     disk.make_unreadable(&first, 4_100);
     let again = place.open();
     assert_eq!(again.figure("ep_vb_quarantined"), 1);
-    again.bucket.reset_vbucket(again.ctx(), vb).unwrap();
+    again
+        .bucket
+        .persistence()
+        .reset_vbucket(again.ctx(), vb)
+        .unwrap();
     assert_eq!(again.bucket.vbucket_state(vb), Err(Status::NotMyVbucket));
-    again.bucket.apply().unwrap();
+    again.bucket.persistence().apply().unwrap();
     again.bucket.shutdown();
     Log::remove(&*place.disk, &place.dir.join("log")).unwrap();
     let last = place.open();
@@ -319,8 +330,8 @@ fn a_missing_or_cut_file_sets_its_vbucket_aside_with_and_without_a_log() {
         place.config.commit_log = commit_log;
         let open = place.open();
         open.set(&name(FIRST, "more"), b"3").unwrap();
-        open.bucket.apply().unwrap();
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().apply().unwrap();
+        open.bucket.persistence().sync().unwrap();
         // As after kill -9, half of the time.
         if is_cut {
             open.bucket.shutdown_within(Duration::ZERO);
@@ -344,7 +355,11 @@ fn a_missing_or_cut_file_sets_its_vbucket_aside_with_and_without_a_log() {
             open.bucket.shutdown();
         }
         let open = place.open();
-        let done = open.bucket.reset_vbucket(open.ctx(), FIRST).unwrap();
+        let done = open
+            .bucket
+            .persistence()
+            .reset_vbucket(open.ctx(), FIRST)
+            .unwrap();
         assert_eq!(done.file.is_some(), is_cut);
         assert_eq!(open.figure("ep_vb_quarantined"), 0);
         open.set(&name(FIRST, "new"), b"4").unwrap();

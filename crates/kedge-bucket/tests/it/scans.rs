@@ -236,7 +236,7 @@ impl Run {
     }
 
     fn evict(&self) {
-        self.open.bucket.apply().unwrap();
+        self.open.bucket.persistence().apply().unwrap();
         let quota_bytes = self.open.bucket.config().quota_bytes;
         let quota = |quota_bytes| BucketChange {
             quota_bytes: Some(quota_bytes),
@@ -244,7 +244,7 @@ impl Run {
         };
         self.open.bucket.update(&quota(1)).unwrap();
         until("all values have left", || {
-            self.open.bucket.apply().unwrap();
+            self.open.bucket.persistence().apply().unwrap();
             self.open.figure("ep_num_non_resident") == self.open.figure("curr_items")
         });
         self.open.bucket.update(&quota(quota_bytes)).unwrap();
@@ -272,7 +272,7 @@ fn a_scan_gives_what_there_was_when_it_was_made() {
         for _ in 0..400 {
             match run.random.below(40) {
                 0 => run.evict(),
-                1 => run.open.bucket.apply().unwrap(),
+                1 => run.open.bucket.persistence().apply().unwrap(),
                 2..8 => run.begin(),
                 8..20 => run.go_on(),
                 _ => run.change(),
@@ -320,7 +320,7 @@ fn a_scan_after_a_flush_shows_what_was_stored_since() {
         for name in &names[..count] {
             open.set(name, round.to_string().as_bytes()).unwrap();
         }
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         open.bucket.flush_all(open.ctx()).unwrap();
         for name in &names[..count - 50] {
             open.set(name, b"new").unwrap();
@@ -332,7 +332,7 @@ fn a_scan_after_a_flush_shows_what_was_stored_since() {
     for name in &names[..10] {
         open.set(name, b"last").unwrap();
     }
-    open.bucket.sync().unwrap();
+    open.bucket.persistence().sync().unwrap();
     open.bucket.shutdown_within(std::time::Duration::ZERO);
     let open = place.open();
     assert_eq!(seen(&open), (10, "last".to_owned()), "a clean start");
@@ -340,7 +340,7 @@ fn a_scan_after_a_flush_shows_what_was_stored_since() {
     for name in &names[..7] {
         open.set(name, b"end").unwrap();
     }
-    open.bucket.sync().unwrap();
+    open.bucket.persistence().sync().unwrap();
     disk.kill_process();
     open.bucket.shutdown();
     let open = place.open();

@@ -432,9 +432,11 @@ impl Streams {
         };
         let (link, inbox) = (self.link, self.inbox.clone());
         let still = stream.still();
-        bucket.begin_rollback(vb, to, still, move |result| {
-            inbox.send([LinkMessage::RolledBack { link, vb, result }]);
-        });
+        bucket
+            .persistence()
+            .begin_rollback(vb, to, still, move |result| {
+                inbox.send([LinkMessage::RolledBack { link, vb, result }]);
+            });
     }
 
     /// A rollback ended: the vBucket is asked for again.

@@ -18,7 +18,7 @@ pub(super) fn compact(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure
         purge_before_seqno: (seqno.get() > 0).then_some(seqno),
         drop_deletes: wire.drop_deletes,
     };
-    let ticket = bucket.compact(&request)?;
+    let ticket = bucket.persistence().compact(&request)?;
     let done = command.tells_end();
     ticket.when_done(move |report| done(status_of(&report)));
     Ok(command.park_as(ReplyKind::StatusOnly))

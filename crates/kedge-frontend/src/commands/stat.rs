@@ -172,7 +172,7 @@ fn known_group(session: &Session, shared: &Shared, asked: Asked<'_>, each: Each<
         "prev-vbucket" => {
             let look = |bucket: &Bucket, vb| {
                 let since = || bucket.vbucket_state(vb).ok().map(|_| VbState::Dead);
-                bucket.vbucket_state_before(vb).or_else(since)
+                bucket.persistence().state_before(vb).or_else(since)
             };
             return of_vbuckets(bucket()?, argument, each, look, |vb, state, each| {
                 each(&format!("vb_{vb}"), state_name_of(state));

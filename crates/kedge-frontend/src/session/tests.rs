@@ -189,7 +189,7 @@ impl Rig {
 
     /// Lets the log be synced, hands completions to the session, and lets it go on. Returns how many there were.
     fn sync(&mut self) -> usize {
-        self.bucket.sync().unwrap();
+        self.bucket.persistence().sync().unwrap();
         let mut messages = Vec::new();
         self.front_ends.inbox(0).take(&mut messages);
         let mut count = 0;

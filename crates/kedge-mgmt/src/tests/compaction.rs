@@ -40,8 +40,8 @@ fn fill(server: &Server, rounds: u16) {
                 )
                 .unwrap();
         }
-        bucket.sync().unwrap();
-        bucket.apply().unwrap();
+        bucket.persistence().sync().unwrap();
+        bucket.persistence().apply().unwrap();
     }
 }
 

@@ -50,7 +50,7 @@ fn threads_are_shown_and_changed() {
                 .iter()
                 .all(|pool| threads(&server, *pool) == count)
         );
-        bucket.sync().unwrap();
+        bucket.persistence().sync().unwrap();
         let ran = server.pools.executor().submit(Pool::AuxIo, || 7);
         assert_eq!(ran.wait(), Ok(7));
     }

@@ -57,7 +57,7 @@ fn histograms_are_lines() {
         client.set(&format!("k{n}"), b"value").ok();
     }
     client.get("k0").ok();
-    bucket.apply().unwrap();
+    bucket.persistence().apply().unwrap();
     let of = |client: &mut Client, group: &str| histograms(&stat(client, group).unwrap());
     let total = |ranges: &[(u64, u64, u64)]| ranges.iter().map(|range| range.2).sum::<u64>();
     let timings = of(&mut client, "timings");

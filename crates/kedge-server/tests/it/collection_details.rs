@@ -23,7 +23,7 @@ fn statistics_of_each_vbucket() {
     frame.key[0] = 9;
     client.call(&frame).ok();
     let vb = frame.vb;
-    bucket(&kedge).apply().unwrap();
+    bucket(&kedge).persistence().apply().unwrap();
     // Events of the scope and both collections come first.
     let of_vbucket = |seqno: &str, items: &str| {
         [

@@ -502,7 +502,7 @@ fn others_are_served_while_a_flush_waits_for_the_disk() {
     let (mut binary, mut other) = (kedge.client(), kedge.client());
     let mut text = kedge.text();
     other.set("k", b"v").ok();
-    bucket(&kedge).sync().unwrap();
+    bucket(&kedge).persistence().sync().unwrap();
     gate.set(true);
     let flush = binary.request(Opcode::Flush);
     let get = binary.request(Opcode::Get).key("k");

@@ -39,8 +39,8 @@ fn it_is_answered_when_the_file_is_compacted() {
     let bucket = kedge.server().registry().get("default").unwrap();
     for _ in 0..3 {
         client.set("k", &[7; 1_000]).ok();
-        bucket.sync().unwrap();
-        bucket.apply().unwrap();
+        bucket.persistence().sync().unwrap();
+        bucket.persistence().apply().unwrap();
     }
     let vb = VbId::of_key(b"k", 16);
     let mut manager = manager(&kedge);

@@ -65,12 +65,12 @@ fn what_the_disk_keeps_waiting_is_seen() {
     });
     let mut client = kedge.client();
     let bucket = bucket(&kedge);
-    bucket.apply().unwrap();
+    bucket.persistence().apply().unwrap();
     until("nothing is pending", || slowness(&mut client, 0) == [0; 4]);
     gate.set(true);
     client.set("k", b"v").ok();
     std::thread::scope(|scope| {
-        let syncing = scope.spawn(|| bucket.sync());
+        let syncing = scope.spawn(|| bucket.persistence().sync());
         // Others may sync, too.
         until("a sync is pending", || {
             let [_, _, writes, slow] = slowness(&mut client, 0);
@@ -118,9 +118,9 @@ fn what_cannot_be_read_or_written_is_counted() {
     assert_eq!(failures(&mut client), ["1", "0"]);
     client.set("k", b"more").ok();
     disk.fail_next(Operation::Write, Fault::NoSpace);
-    bucket.sync().unwrap_err();
+    bucket.persistence().sync().unwrap_err();
     assert_eq!(failures(&mut client), ["1", "1"]);
-    until("there is room", || bucket.sync().is_ok());
+    until("there is room", || bucket.persistence().sync().is_ok());
 }
 
 #[test]

@@ -58,7 +58,7 @@ pub(crate) fn evict_all(bucket: &Bucket) {
     let before = bucket.config().quota_bytes;
     bucket.update(&quota(1)).unwrap();
     until("all values leave", || {
-        bucket.apply().unwrap();
+        bucket.persistence().apply().unwrap();
         figure(bucket, "ep_num_non_resident") == figure(bucket, "curr_items")
     });
     bucket.update(&quota(before)).unwrap();

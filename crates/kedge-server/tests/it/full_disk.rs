@@ -89,6 +89,7 @@ fn left(has_log: bool, clean: bool) -> SimDisk {
         .registry()
         .get("default")
         .unwrap()
+        .persistence()
         .sync()
         .unwrap();
     if clean {
@@ -134,6 +135,7 @@ fn a_server_starts_on_a_disk_that_fills_at_any_operation() {
                     std::thread::yield_now();
                 }
                 bucket
+                    .persistence()
                     .sync()
                     .unwrap_or_else(|error| panic!("{what}: {error}"));
                 drop(kedge);

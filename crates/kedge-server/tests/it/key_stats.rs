@@ -56,7 +56,10 @@ fn what_is_known_of_a_key_on_its_way_to_the_file() {
         ("key_is_resident", "true"),
     ];
     let bucket = bucket(&kedge);
-    let (sync, apply) = (|| bucket.sync().unwrap(), || bucket.apply().unwrap());
+    let (sync, apply) = (
+        || bucket.persistence().sync().unwrap(),
+        || bucket.persistence().apply().unwrap(),
+    );
     for (step, is_dirty, validity) in [
         (&(|| ()) as &dyn Fn(), "true", "dirty"),
         (&sync, "false", "dirty"),

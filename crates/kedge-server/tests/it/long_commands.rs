@@ -75,7 +75,7 @@ fn documents_from_the_disk_are_looked_into_by_tasks() {
     let value = array(1 << 20);
     client.set("long", &value).ok();
     let bucket = crate::replication::bucket(&kedge);
-    bucket.apply().unwrap();
+    bucket.persistence().apply().unwrap();
     crate::evicted::evict_all(&bucket);
     let before = runs(&kedge);
     let (status, _) = lookup(&mut client, "long", &["[0]", "[-1]"]);

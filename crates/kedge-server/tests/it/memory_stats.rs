@@ -42,7 +42,7 @@ fn checkpoints_hold_what_the_disk_and_streams_have_not() {
     let kedge = in_memory_only();
     let mut client = kedge.client();
     let (vb, other) = (VbId(3), VbId(4));
-    bucket(&kedge).sync().unwrap();
+    bucket(&kedge).persistence().sync().unwrap();
     let mut of = |vb: VbId, names: &[&str]| {
         let one = stat(&mut client, &format!("checkpoint {vb}")).unwrap();
         assert_eq!(one[&format!("vb_{vb}:state")], "active");
@@ -61,7 +61,7 @@ fn checkpoints_hold_what_the_disk_and_streams_have_not() {
     assert!(memory > 7 * 2, "{memory}");
     let ids = ["open_checkpoint_id", "last_closed_checkpoint_id"];
     assert_eq!(of(vb, &ids), [1, 0]);
-    bucket(&kedge).sync().unwrap();
+    bucket(&kedge).persistence().sync().unwrap();
     assert_eq!(of(vb, &NAMES), [0, 0, 0, 0, 7, 1, 1]);
     assert_eq!(of(vb, &["mem_usage"]), [0]);
     // A stream keeps what it has not sent.
@@ -70,7 +70,7 @@ fn checkpoints_hold_what_the_disk_and_streams_have_not() {
     for key in &keys[7..] {
         writer.set(key, b"v").ok();
     }
-    bucket(&kedge).sync().unwrap();
+    bucket(&kedge).persistence().sync().unwrap();
     assert_eq!(of(vb, &NAMES)[5], 2);
     let sent = of(vb, &["f:cursor_seqno", "f:num_items_for_cursor"]);
     assert_eq!(sent.iter().sum::<u64>(), 10, "{sent:?}");
@@ -141,7 +141,7 @@ fn how_often_documents_are_asked_for_and_what_leaves_memory() {
         client.set(&format!("k{n}"), b"value").ok();
     }
     // Only what is in its file may leave.
-    bucket.apply().unwrap();
+    bucket.persistence().apply().unwrap();
     client.get("k0").ok();
     let counters = stat(&mut client, "frequency-counters").unwrap();
     assert_eq!(counters.len(), 1, "{counters:?}");

@@ -335,7 +335,7 @@ fn a_scan_shows_one_moment() {
     delete.vb = 0;
     client.call(&delete).ok();
     let bucket = kedge.server().registry().get("default").unwrap();
-    bucket.apply().unwrap();
+    bucket.persistence().apply().unwrap();
     let rest = go_on(&mut client, id, Limits::default());
     assert_eq!(keys_of(&rest), ["b", "c", "d"]);
     let after = scan(&mut client, &range("a", "z"), Limits::default());

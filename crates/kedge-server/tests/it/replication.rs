@@ -228,7 +228,7 @@ fn a_replica_that_was_away_gets_what_it_missed() {
     for number in 0..100 {
         client.set(&format!("k{number}"), b"2").ok();
     }
-    bucket(&pair.active).apply().unwrap();
+    bucket(&pair.active).persistence().apply().unwrap();
     follow(&pair.replica, "n_1", peer("n_0", &pair.active));
     pair.apply_down();
     let mut reader = pair.replica.client();

@@ -163,8 +163,8 @@ fn files_and_what_was_done_to_them() {
     let bucket = kedge.server().registry().get("default").unwrap();
     for _ in 0..2 {
         client.set("k", &[7; 10_000]).ok();
-        bucket.sync().unwrap();
-        bucket.apply().unwrap();
+        bucket.persistence().sync().unwrap();
+        bucket.persistence().apply().unwrap();
     }
     let disk = stat(&mut client, "diskinfo detail").unwrap();
     let data = number(&disk, &format!("vb_{vb}:data_size"));
@@ -179,7 +179,9 @@ fn files_and_what_was_done_to_them() {
     assert_eq!(store["rw_0:backend_type"], "couchstore");
     assert_eq!(number(&store, "rw_0:numLoadedVb"), 1);
     assert_eq!(number(&store, "rw_0:commits"), 2);
-    let ticket = bucket.compact(&kedge_bucket::CompactionRequest::default());
+    let ticket = bucket
+        .persistence()
+        .compact(&kedge_bucket::CompactionRequest::default());
     assert_eq!(ticket.unwrap().wait().compacted, 1);
     let compaction = stat(&mut client, "compaction").unwrap();
     assert_eq!(number(&compaction, "ep_compactions"), 1);
@@ -202,10 +204,11 @@ fn how_far_compactions_are() {
         client.set(&format!("key-{n}"), &[7; 1_000]).ok();
     }
     let bucket = kedge.server().registry().get("default").unwrap();
-    bucket.apply().unwrap();
+    bucket.persistence().apply().unwrap();
     let idle = stat(&mut client, "compaction").unwrap();
     assert!(!idle.keys().any(|name| name.starts_with("vb_")), "{idle:?}");
     let ticket = bucket
+        .persistence()
         .compact(&kedge_bucket::CompactionRequest::default())
         .unwrap();
     let started = Instant::now();
@@ -239,7 +242,10 @@ fn how_far_compactions_are() {
     assert_eq!(of_bucket("ep_compactions_running"), "1");
     assert_eq!(of_bucket("ep_compactions_queued"), "15");
     assert_eq!(of_bucket("ep_compaction_bytes_per_sec"), "1");
-    assert_eq!(bucket.cancel_compaction(None), Ok(usize::from(vbuckets)));
+    assert_eq!(
+        bucket.persistence().cancel_compaction(None),
+        Ok(usize::from(vbuckets))
+    );
     assert_eq!(ticket.wait().cancelled, u32::from(vbuckets));
     let ended = stat(&mut client, "compaction").unwrap();
     assert!(

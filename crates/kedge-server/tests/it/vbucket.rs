@@ -71,14 +71,18 @@ fn a_deleted_vbucket_is_gone_until_it_is_made_anew() {
     let bucket = kedge.server().registry().get("default").unwrap();
     for value in [b"".as_slice(), b"async=0"] {
         client.set("k", b"1").ok();
-        bucket.apply().unwrap();
+        bucket.persistence().apply().unwrap();
         assert_eq!(delete(&mut client, vb, value), Status::AccessDenied);
         assert_eq!(delete(&mut manager, vb, value), Status::Success);
         assert_eq!(client.get("k").status, Status::NotMyVbucket);
         assert_eq!(state(&mut manager, vb), Err(Status::NotMyVbucket));
         assert_eq!(delete(&mut manager, vb, value), Status::NotMyVbucket);
         if !value.is_empty() {
-            assert_eq!(bucket.file_figures(vb).unwrap(), None, "its file is gone");
+            assert_eq!(
+                bucket.persistence().file_figures(vb).unwrap(),
+                None,
+                "its file is gone"
+            );
         }
         assert_eq!(set(&mut manager, vb, 1), Status::Success);
         assert_eq!(client.get("k").status, Status::KeyNotFound);

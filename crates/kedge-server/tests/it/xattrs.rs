@@ -178,7 +178,7 @@ fn a_copy_brings_attributes_that_are_read_by_path_and_followed() {
         assert_eq!(looked(&reply), expected, "{policy:?}");
         for applied in [false, true] {
             if applied {
-                bucket.apply().unwrap();
+                bucket.persistence().apply().unwrap();
             }
             let document = |key: &str| Sent {
                 key: key.to_owned(),

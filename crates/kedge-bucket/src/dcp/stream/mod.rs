@@ -111,7 +111,7 @@ impl VbStream {
             }
             None => From::File,
         };
-        bucket.dcp.open[request.vb.index()]
+        bucket.signals.dcp.open[request.vb.index()]
             .lock()
             .push(Arc::clone(&shared));
         // It has nothing of a snapshot that starts where it is.
@@ -206,7 +206,7 @@ impl VbStream {
         if self.from == From::File {
             self.connection.wake_backfills(&self.bucket);
         }
-        self.bucket.dcp.open[self.shared.vb.index()]
+        self.bucket.signals.dcp.open[self.shared.vb.index()]
             .lock()
             .retain(|stream| !Arc::ptr_eq(stream, &self.shared));
     }
@@ -222,8 +222,10 @@ impl Drop for VbStream {
 
 impl Bucket {
     pub(in crate::dcp) fn close_cursor(&self, vb: VbId, cursor: StreamCursor) {
-        let mut vbucket = self.vbuckets[vb.index()].lock();
-        let (forgotten, _) = self.measure(&mut vbucket, |vbucket| vbucket.close_cursor(cursor));
+        let mut vbucket = self.core.vbuckets[vb.index()].lock();
+        let (forgotten, _) = self
+            .core
+            .measure(&mut vbucket, |vbucket| vbucket.close_cursor(cursor));
         drop(vbucket);
         // Many changes may go with these: not under the lock.
         drop(forgotten);

@@ -5,8 +5,8 @@
 //! change of a counter, and those that have to reach a certain end before the receiver is at a consistent point.
 
 use super::VbStream;
-use crate::bucket::Phase;
-use crate::counters::Total;
+use kedge_bucket_core::Phase;
+use kedge_bucket_core::Total;
 use kedge_replication::{EndReason, SourceState, StreamItem};
 use kedge_types::Seqno;
 use kedge_vbucket::{
@@ -27,25 +27,25 @@ impl VbStream {
         if self.last >= self.request.end {
             return self.end(EndReason::Ok);
         }
-        if self.bucket.phase() != Phase::Open {
+        if self.bucket.core.phase() != Phase::Open {
             return self.end(EndReason::Disconnected);
         }
         let bucket = Arc::clone(&self.bucket);
         let mut changes = std::mem::take(&mut self.changes);
-        let mut vbucket = bucket.vbuckets[self.shared.vb.index()].lock();
+        let mut vbucket = bucket.core.vbuckets[self.shared.vb.index()].lock();
         self.shared.check_identity(vbucket.identity());
         let ended = self.shared.state.lock().ended;
         if let Some(reason) = ended {
             drop(vbucket);
             return self.end(reason);
         }
-        let (read, _) = bucket.measure(&mut vbucket, |vbucket| {
+        let (read, _) = bucket.core.measure(&mut vbucket, |vbucket| {
             vbucket.read_cursor(cursor, max_items, max_bytes, &mut changes)
         });
         let state = match read {
             Err(CursorGone) => {
                 drop(vbucket);
-                bucket.totals.add(Total::StreamsBackToFile, 1);
+                bucket.core.totals.add(Total::StreamsBackToFile, 1);
                 let drops = &self.shared.counts.cursor_drops;
                 drops.fetch_add(1, Ordering::Relaxed);
                 self.begin_backfill();

@@ -4,6 +4,7 @@ use super::VbStream;
 use crate::bucket::Bucket;
 use crate::dcp::StreamState;
 use crate::tasks::VBUCKET_STATE;
+use kedge_bucket_core::submit_change;
 use kedge_replication::{EndReason, SourceState, StreamItem};
 use kedge_types::Status;
 use kedge_vbucket::{NodeName, Topology, VBucket, VbState};
@@ -36,7 +37,7 @@ impl Bucket {
         vbucket: &VBucket,
         consumer: Option<&NodeName>,
     ) -> Result<(), Status> {
-        let in_cluster = self.setup.topology.is_none();
+        let in_cluster = self.core.setup.topology.is_none();
         let next = vbucket.topology().and_then(Topology::next_active);
         if in_cluster && vbucket.state() == VbState::Active && (next.is_none() || next != consumer)
         {
@@ -71,7 +72,7 @@ impl VbStream {
                     }
                     Err(_) => shared.end(EndReason::StateChanged),
                 };
-                self.bucket.begin_change(&VBUCKET_STATE, die, done);
+                submit_change(&self.bucket, &VBUCKET_STATE, die, done);
             }
             Takeover::Active => {
                 self.shared.end(EndReason::Ok);

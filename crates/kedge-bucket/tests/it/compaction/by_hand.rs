@@ -58,7 +58,11 @@ fn garbage_that_outgrew_compactions_lets_them_go_faster() {
     let usual = lowest(&open);
     assert!(usual > 0);
     // Who asks for a compaction may have many reasons to.
-    let ticket = open.bucket.compact(&CompactionRequest::default()).unwrap();
+    let ticket = open
+        .bucket
+        .persistence()
+        .compact(&CompactionRequest::default())
+        .unwrap();
     steps.run();
     assert_eq!(ticket.wait().compacted, 4);
     assert_eq!(lowest(&open), usual);
@@ -128,7 +132,7 @@ fn without_a_log_files_are_compacted_as_well() {
             open.set(&format!("key-{n}"), &noise(round * KEYS + n, 4_096))
                 .unwrap();
         }
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
     }
     steps.pass(SEC * 11);
     assert_eq!(names(&place), revision(2));
@@ -140,10 +144,10 @@ fn without_a_log_files_are_compacted_as_well() {
 fn who_asks_hears_of_the_end_and_requests_are_merged() {
     let mut place = sim(&SimDisk::new(5));
     let (open, steps) = churned(&mut place, 3);
-    let first = open.bucket.compact(&all()).unwrap();
-    let second = open.bucket.compact(&only(VbId(3))).unwrap();
+    let first = open.bucket.persistence().compact(&all()).unwrap();
+    let second = open.bucket.persistence().compact(&only(VbId(3))).unwrap();
     assert_eq!((first.report(), second.report()), (None, None));
-    let progress = open.bucket.compactions();
+    let progress = open.bucket.persistence().compactions();
     assert_eq!(progress.iter().filter(|it| it.is_running).count(), 1);
     assert_eq!(progress.len(), 4);
     assert_eq!(open.figure("ep_compactions_queued"), 3);
@@ -153,14 +157,17 @@ fn who_asks_hears_of_the_end_and_requests_are_merged() {
     assert!(report.bytes_after < report.bytes_before / 2);
     assert_eq!(second.wait().compacted, 1);
     assert_eq!(open.figure("ep_compactions"), 4);
-    assert_eq!(open.bucket.compactions(), []);
+    assert_eq!(open.bucket.persistence().compactions(), []);
     assert_eq!(
-        open.bucket.compact(&only(VbId(4))).unwrap_err(),
+        open.bucket
+            .persistence()
+            .compact(&only(VbId(4)))
+            .unwrap_err(),
         Status::NotMyVbucket
     );
     check(&open, 3);
     open.bucket.shutdown();
-    let after = open.bucket.compact(&all()).unwrap_err();
+    let after = open.bucket.persistence().compact(&all()).unwrap_err();
     assert_eq!(after, Status::TemporaryFailure);
 }
 
@@ -170,12 +177,12 @@ fn a_vbucket_without_a_file_needs_no_compaction() {
     let steps = place.by_hand();
     let bucket = Bucket::open(place.setup(&Arc::new(Sink::default()))).unwrap();
     assert_eq!(
-        bucket.compact(&all()).unwrap_err(),
+        bucket.persistence().compact(&all()).unwrap_err(),
         Status::TemporaryFailure,
         "it is loading"
     );
     steps.run();
-    let ticket = bucket.compact(&all()).unwrap();
+    let ticket = bucket.persistence().compact(&all()).unwrap();
     steps.run();
     assert_eq!(ticket.wait().without_file, 4);
     bucket.shutdown();
@@ -185,12 +192,24 @@ fn a_vbucket_without_a_file_needs_no_compaction() {
 fn what_was_cancelled_does_not_happen() {
     let mut place = sim(&SimDisk::new(7));
     let (open, steps) = churned(&mut place, 3);
-    let ticket = open.bucket.compact(&all()).unwrap();
-    assert_eq!(open.bucket.cancel_compaction(Some(&[VbId(2)])), Ok(1));
-    assert_eq!(open.bucket.cancel_compaction(Some(&[VbId(2)])), Ok(0));
-    assert_eq!(open.bucket.cancel_compaction(None), Ok(3));
+    let ticket = open.bucket.persistence().compact(&all()).unwrap();
     assert_eq!(
-        open.bucket.cancel_compaction(Some(&[VbId(9)])),
+        open.bucket
+            .persistence()
+            .cancel_compaction(Some(&[VbId(2)])),
+        Ok(1)
+    );
+    assert_eq!(
+        open.bucket
+            .persistence()
+            .cancel_compaction(Some(&[VbId(2)])),
+        Ok(0)
+    );
+    assert_eq!(open.bucket.persistence().cancel_compaction(None), Ok(3));
+    assert_eq!(
+        open.bucket
+            .persistence()
+            .cancel_compaction(Some(&[VbId(9)])),
         Err(Status::NotMyVbucket)
     );
     steps.run();
@@ -206,7 +225,7 @@ fn what_was_cancelled_does_not_happen() {
 fn who_waits_at_the_end_of_the_bucket_hears_of_it() {
     let mut place = sim(&SimDisk::new(8));
     let (open, _steps) = churned(&mut place, 3);
-    let ticket = open.bucket.compact(&all()).unwrap();
+    let ticket = open.bucket.persistence().compact(&all()).unwrap();
     open.bucket.shutdown();
     assert_eq!(ticket.wait().cancelled, 4);
     assert_eq!(open.executor.tasks(), []);
@@ -226,7 +245,7 @@ fn where_and_how_many_at_once_the_settings_say_and_may_change() {
     place.config.compaction.pool = CompactionPool::Writer;
     place.config.compaction.max_concurrent = 2;
     let (open, steps) = churned(&mut place, 3);
-    let ticket = open.bucket.compact(&all()).unwrap();
+    let ticket = open.bucket.persistence().compact(&all()).unwrap();
     assert_eq!(due(&open), [("compaction_on_writer", Pool::Writer); 2]);
     let other = CompactionChange {
         pool: Some(CompactionPool::Auxio),
@@ -266,14 +285,14 @@ fn tombstones_of_age_are_left_out_and_the_purge_seqno_moves() {
     let old_seqno = delete(&open, "old");
     steps.jump(SEC * 2 * 24 * 3_600);
     let young_seqno = delete(&open, &young);
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     let purged = || compact(&open, &steps, &only(vb)).tombstones;
     assert_eq!(purged(), 0);
     steps.jump(SEC * 25 * 3_600);
     // The last entry of a file is kept, whatever it is.
     open.set(&young, b"2").unwrap();
     let last_seqno = delete(&open, &young);
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     assert_eq!(purged(), 1);
     assert_eq!(purge_seqno(&open, vb), old_seqno);
     assert!(young_seqno > old_seqno && last_seqno > young_seqno);
@@ -302,7 +321,7 @@ fn tombstones_go_when_someone_wants_that() {
         }
     }
     assert!(tombstones.len() > 3, "{tombstones:?}");
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     let purged = |request| compact(&open, &steps, &request).tombstones;
     let of_now = CompactionRequest {
         purge_before_secs: Some(open.ctx().now.unix_secs() as u32 + 1),
@@ -338,7 +357,7 @@ fn documents_that_have_expired_are_deleted() {
             open.bucket.touch(open.ctx(), &write(&key), 100).unwrap();
         }
     }
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     // One of them lives longer than the file says.
     let kept = key("key-0");
     open.bucket.touch(open.ctx(), &write(&kept), 1_000).unwrap();
@@ -350,7 +369,7 @@ fn documents_that_have_expired_are_deleted() {
     assert_eq!(open.figure("curr_items"), 51);
     assert_eq!(open.figure("vb_active_tombstones"), 149);
     assert_eq!(compact(&open, &steps, &all()).expired, 0);
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     open.bucket.shutdown();
     let (again, _steps) = place.open_by_hand();
     assert_eq!(again.figure("curr_items"), 51);

@@ -17,7 +17,7 @@ fn a_full_disk_fails_one_file_which_is_tried_again() {
     assert_eq!((old.count(), names_now.len()), (1, 4), "{names_now:?}");
     // That a file changes meanwhile puts nothing off.
     open.set("key-1", &noise(3 * KEYS + 1, 4_096)).unwrap();
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     steps.pass(MS * 900);
     assert_eq!(open.figure("ep_compactions"), 3);
     steps.pass(MS * 200);
@@ -47,7 +47,7 @@ fn room_is_kept_for_compactions_on_a_full_disk() {
         disk.set_capacity(None);
         let change = || {
             open.set("key-1", &noise(3 * KEYS + 1, 4_096)).unwrap();
-            open.bucket.apply().unwrap();
+            open.bucket.persistence().apply().unwrap();
             steps.pass(SEC * 10);
         };
         change();
@@ -94,7 +94,7 @@ fn a_full_disk_leaves_nothing_behind_wherever_it_is_met() {
         let report = compact(&open, &steps, &only(VbId(1)));
         disk.set_capacity(None);
         // What would be tried again is not wanted here.
-        open.bucket.cancel_compaction(None).unwrap();
+        open.bucket.persistence().cancel_compaction(None).unwrap();
         if report.failed == 0 {
             break;
         }

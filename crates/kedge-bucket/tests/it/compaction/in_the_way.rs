@@ -53,9 +53,9 @@ fn run(commit_log: bool) {
     let open = place.open();
     churn(&open, 3);
     let vb = VbId(1);
-    let ticket = open.bucket.compact(&only(vb)).unwrap();
+    let ticket = open.bucket.persistence().compact(&only(vb)).unwrap();
     until("the compaction has the file", || {
-        let figures = open.bucket.compactions();
+        let figures = open.bucket.persistence().compactions();
         let phase = figures
             .iter()
             .find_map(|one| one.figures)
@@ -70,14 +70,14 @@ fn run(commit_log: bool) {
         open.set(&format!("key-{n}"), b"new").unwrap();
     }
     if commit_log {
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
     }
     // Someone waits, too.
     for (cookie, vb) in all_vbuckets().enumerate() {
         let mut names = (0..).map(|n| format!("waits-{n}"));
         let name = names.find(|name| key(name).vbucket(4) == vb).unwrap();
         open.persist(&name, b"1", cookie as u64 + 1).unwrap();
-        open.bucket.request_flush(false);
+        open.bucket.persistence().request_flush(false);
     }
     until("the others are applied", || {
         all_vbuckets().filter(|other| *other != vb).all(applied)

@@ -64,7 +64,7 @@ fn churn(open: &Open, times: u64) {
             open.set(&format!("key-{n}"), &noise(round * KEYS + n, 4_096))
                 .unwrap();
         }
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
     }
 }
 
@@ -104,7 +104,7 @@ fn check_reopened(place: &mut Place, open: &Open, times: u64) {
 
 /// Compacts at once.
 fn compact(open: &Open, steps: &Steps, request: &CompactionRequest) -> CompactionReport {
-    let ticket = open.bucket.compact(request).unwrap();
+    let ticket = open.bucket.persistence().compact(request).unwrap();
     steps.run();
     ticket.report().expect("it has ended")
 }

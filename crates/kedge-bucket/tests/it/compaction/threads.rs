@@ -23,7 +23,7 @@ fn resting(disk: &SimDisk) -> Place {
 /// Waits until so many compactions have begun and rest.
 fn until_resting(open: &Open, compactions: usize) {
     until("compactions rest", || {
-        let all = open.bucket.compactions();
+        let all = open.bucket.persistence().compactions();
         let has_begun = |it: &&_| matches!(it, kedge_bucket::CompactionProgress { figures: Some(figures), .. } if figures.file_bytes > 0);
         all.iter().filter(has_begun).count() == compactions
             && open.figure("ep_compaction_paused_ms") > 0
@@ -34,7 +34,7 @@ fn until_resting(open: &Open, compactions: usize) {
 fn begun(place: &Place, request: &CompactionRequest) -> (Open, CompactionTicket) {
     let open = place.open();
     churn(&open, 3);
-    let ticket = open.bucket.compact(request).unwrap();
+    let ticket = open.bucket.persistence().compact(request).unwrap();
     until_resting(&open, 1);
     (open, ticket)
 }
@@ -66,7 +66,7 @@ fn a_compaction_that_is_cancelled_ends_at_once_and_leaves_nothing() {
     let place = resting(&SimDisk::new(1));
     let (open, ticket) = begun(&place, &only(VbId(1)));
     assert!(names(&place).iter().any(|name| name.ends_with(".compact")));
-    assert_eq!(open.bucket.cancel_compaction(None), Ok(1));
+    assert_eq!(open.bucket.persistence().cancel_compaction(None), Ok(1));
     assert_eq!(wait(&ticket).cancelled, 1);
     assert_eq!(names(&place), revision(1));
     assert_eq!(open.figure("ep_compaction_aborted"), 1);
@@ -104,7 +104,7 @@ fn a_bucket_that_cannot_go_on_ends_compactions() {
     let (open, ticket) = begun(&place, &only(VbId(1)));
     disk.fail_next(Operation::Sync, Fault::Io);
     open.persist("key", b"1", 1).unwrap();
-    open.bucket.request_flush(false);
+    open.bucket.persistence().request_flush(false);
     assert_eq!(wait(&ticket).cancelled, 1);
     until("the failure is told", || open.sink.fatal().len() == 1);
     assert_eq!(names(&place), revision(1));
@@ -115,9 +115,9 @@ fn a_bucket_that_cannot_go_on_ends_compactions() {
 fn whoever_asks_during_a_compaction_gets_another_one() {
     let place = resting(&SimDisk::new(3));
     let (open, first) = begun(&place, &only(VbId(1)));
-    let second = open.bucket.compact(&only(VbId(1))).unwrap();
-    let third = open.bucket.compact(&only(VbId(1))).unwrap();
-    assert_eq!(open.bucket.compactions().len(), 1);
+    let second = open.bucket.persistence().compact(&only(VbId(1))).unwrap();
+    let third = open.bucket.persistence().compact(&only(VbId(1))).unwrap();
+    assert_eq!(open.bucket.persistence().compactions().len(), 1);
     hurry(&open);
     for ticket in [first, second, third] {
         assert_eq!(wait(&ticket).compacted, 1);
@@ -133,7 +133,7 @@ fn a_flush_stops_compactions_and_the_new_files_are_compacted_later() {
     let (open, ticket) = begun(&place, &all());
     open.bucket.flush_all(open.ctx()).unwrap();
     open.set("after", b"1").unwrap();
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     hurry(&open);
     assert_eq!(wait(&ticket).compacted, 4);
     // The flush made the second revision. A file of before that was compacted, too, would make it four.
@@ -196,7 +196,7 @@ impl Load {
                     cookie += 1;
                     let value = noise(n, 700);
                     self.open.persist(&name, &value, cookie).unwrap();
-                    self.open.bucket.request_flush(false);
+                    self.open.bucket.persistence().request_flush(false);
                     self.open.sink.wait(cookie).unwrap();
                     documents.insert(name, value);
                 }
@@ -219,7 +219,7 @@ impl Load {
                 drop_deletes: compactions.is_multiple_of(3),
                 ..all()
             };
-            let ticket = self.open.bucket.compact(&request).unwrap();
+            let ticket = self.open.bucket.persistence().compact(&request).unwrap();
             assert!(wait(&ticket).is_complete());
             if compactions > 60 && self.writes.load(Ordering::Relaxed) > 5_000 {
                 self.stop.store(true, Ordering::Relaxed);
@@ -275,7 +275,7 @@ fn under_load(seed: u64, commit_log: bool, pool: CompactionPool) {
     let open = load.open;
     assert!(open.sink.fatal().is_empty(), "{:?}", open.sink.fatal());
     holds(&open, &expected);
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     open.bucket.shutdown();
     let left = names(&place);
     assert_eq!(left.len(), 4, "{left:?}");

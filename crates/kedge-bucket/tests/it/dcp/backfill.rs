@@ -36,7 +36,7 @@ fn values_that_nobody_wants_are_not_read() {
         let names = names_in(VB, 20);
         let value = "x".repeat(50_000);
         write_all(&open, &names, &value);
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         let line = Line::new(&open);
         let mut bytes = Vec::new();
         for values in [Values::None, Values::Xattrs, Values::Whole] {
@@ -104,10 +104,10 @@ fn a_snapshot_of_a_file_says_what_is_in_it() {
         let names = names_in(VB, 4);
         write_all(&open, &names[..3], "1");
         open.persist(&names[3], b"durable", 1).unwrap();
-        open.bucket.request_flush(false);
+        open.bucket.persistence().request_flush(false);
         steps.run();
         open.sink.wait(1).unwrap();
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
         write_all(&open, &names[..1], "2");
         let mut client = Line::new(&open).open(&open, VB, 2);
         steps.run();
@@ -156,7 +156,7 @@ fn prepares_that_have_not_ended_come_with_the_file_and_end_in_memory() {
         };
         prepare(&names[0], 1, 60_000);
         prepare(&names[2], 2, 60_000);
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
         let line = Line::new(&open);
         let mut client = line.open(&open, VB, 0);
         steps.run();
@@ -174,7 +174,7 @@ fn prepares_that_have_not_ended_come_with_the_file_and_end_in_memory() {
         client.drain();
         assert_eq!((client.copy.prepares.len(), client.copy.last), (0, 6));
         // The abort takes the place of the prepare.
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
         let mut late = line.open(&open, VB, 1);
         steps.run();
         late.drain();
@@ -271,8 +271,12 @@ fn a_compaction_takes_no_file_from_a_stream() {
     for (mut place, _) in places(6) {
         let (open, steps, _line, mut client, names) = in_the_middle(&mut place);
         write_all(&open, &names, "2");
-        open.bucket.apply().unwrap();
-        let ticket = open.bucket.compact(&CompactionRequest::default()).unwrap();
+        open.bucket.persistence().apply().unwrap();
+        let ticket = open
+            .bucket
+            .persistence()
+            .compact(&CompactionRequest::default())
+            .unwrap();
         steps.run();
         assert!(ticket.report().is_some());
         for _ in 0..100 {
@@ -339,7 +343,7 @@ fn purge(open: &Open, steps: &Steps) {
         drop_deletes: true,
         ..CompactionRequest::default()
     };
-    let ticket = open.bucket.compact(&all).unwrap();
+    let ticket = open.bucket.persistence().compact(&all).unwrap();
     steps.run();
     assert!(ticket.report().is_some());
 }
@@ -357,7 +361,7 @@ fn a_stream_whose_tombstones_were_purged_meanwhile_has_to_begin_anew() {
         let doomed = key(&names[0]);
         done(open.bucket.delete(open.ctx(), &write(&doomed))).unwrap();
         write_all(&open, &names[1..], "2");
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         purge(&open, &steps);
         assert_eq!(open.figure("ep_cursors_dropped"), 1);
         client.drain();
@@ -390,7 +394,7 @@ fn tombstones_of_other_collections_are_no_reason_to_begin_anew() {
         let doomed = key(&names[0]);
         done(open.bucket.delete(open.ctx(), &write(&doomed))).unwrap();
         write_all(&open, &names[1..], "2");
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         purge(&open, &steps);
         let line = Line::new(&open);
         let from = |id, seqno| StreamRequest {
@@ -412,7 +416,7 @@ fn tombstones_of_other_collections_are_no_reason_to_begin_anew() {
         // One that changes before its file is read begins anew.
         let mut late = line.try_open(&from(8, high)).unwrap();
         set(&open, 8, &names[0], b"2").unwrap();
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
         steps.run();
         late.drain();
         assert_eq!(late.ended, Some(EndReason::Rollback));
@@ -426,7 +430,7 @@ fn a_file_that_cannot_be_read_ends_the_stream() {
         place.config.keep_files_open = false;
         let (open, steps) = place.open_by_hand();
         write_all(&open, &names_in(VB, 5), "1");
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         let dir = place.dir.clone();
         let names = place.disk.list(&dir).unwrap();
         let file = names.iter().find(|name| name.starts_with("1.couch."));
@@ -449,9 +453,9 @@ fn who_was_in_the_middle_of_a_snapshot_goes_on_to_its_end() {
         let names = names_in(VB, 6);
         write_all(&open, &names[..4], "1");
         open.persist(&names[4], b"durable", 1).unwrap();
-        open.bucket.request_flush(false);
+        open.bucket.persistence().request_flush(false);
         steps.run();
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
         write_all(&open, &names[..2], "2");
         let line = Line::new(&open);
         for from_memory in [false, true] {
@@ -487,9 +491,9 @@ fn who_was_in_the_middle_of_a_snapshot_goes_on_to_its_end() {
                 open.bucket.flush_all(open.ctx()).unwrap();
                 write_all(&open, &names[..4], "1");
                 open.persist(&names[4], b"durable", 2).unwrap();
-                open.bucket.request_flush(false);
+                open.bucket.persistence().request_flush(false);
                 steps.run();
-                open.bucket.sync().unwrap();
+                open.bucket.persistence().sync().unwrap();
                 write_all(&open, &names[..2], "2");
             }
         }

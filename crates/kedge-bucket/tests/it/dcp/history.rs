@@ -163,7 +163,12 @@ impl History {
             50..53 => self.write(Some(PersistToMajority), true),
             53..57 => {
                 let lead = self.random.below(2) == 0;
-                self.pair.active().open().bucket.request_flush(lead);
+                self.pair
+                    .active()
+                    .open()
+                    .bucket
+                    .persistence()
+                    .request_flush(lead);
             }
             57..75 => {
                 let vb = VbId(self.random.below(4) as u16);
@@ -183,12 +188,16 @@ impl History {
             88..90 => {
                 if let Some((open, _)) = &self.pair.nodes[which].up {
                     // Refused when the power fails.
-                    let _ = open.bucket.apply();
+                    let _ = open.bucket.persistence().apply();
                 }
             }
             90..92 => {
                 if let Some((open, steps)) = &self.pair.nodes[which].up
-                    && open.bucket.compact(&CompactionRequest::default()).is_ok()
+                    && open
+                        .bucket
+                        .persistence()
+                        .compact(&CompactionRequest::default())
+                        .is_ok()
                 {
                     steps.run();
                 }
@@ -368,7 +377,13 @@ fn short(which: usize, commit_log: bool, fail_at: u64) -> bool {
                 history.pair.pump(vb);
             }
         }
-        history.pair.active().open().bucket.request_flush(true);
+        history
+            .pair
+            .active()
+            .open()
+            .bucket
+            .persistence()
+            .request_flush(true);
         history.pair.pass(MS * 30);
         history.hear();
     }

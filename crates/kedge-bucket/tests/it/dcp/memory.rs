@@ -30,7 +30,7 @@ fn the_slowest_cursors_are_dropped_and_their_streams_lose_nothing() {
                 open.set(name, value.as_bytes()).unwrap();
             }
             fast.drain();
-            open.bucket.sync().unwrap();
+            open.bucket.persistence().sync().unwrap();
             assert_eq!(open.figure("ep_checkpoint_memory"), 0);
             steps.run();
             let kept = open.figure("ep_cursor_memory");
@@ -113,13 +113,13 @@ fn streams_that_keep_up_keep_nothing() {
     for name in names_in(VB, 50) {
         open.set(&name, b"1").unwrap();
         client.drain();
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
         steps.run();
     }
     let documents = open.figure("mem_used") - before;
     assert_eq!(open.figure("ep_cursor_memory"), 0);
     assert_eq!(open.figure("ep_cursors_dropped"), 0);
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     drop(client);
     assert!(open.figure("mem_used") - before <= documents);
     open.bucket.shutdown();

@@ -253,7 +253,7 @@ fn write_all(open: &Open, names: &[String], value: &str) {
     for name in names {
         open.set(name, value.as_bytes()).unwrap();
     }
-    open.bucket.sync().unwrap();
+    open.bucket.persistence().sync().unwrap();
 }
 
 /// A connection to a bucket that a test drives by hand.

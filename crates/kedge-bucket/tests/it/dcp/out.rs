@@ -52,7 +52,7 @@ fn prepares_and_their_ends_are_given_in_order() {
     client.drain();
     assert_eq!(client.copy.prepares.len(), 1);
     assert_eq!(client.copy.snapshot.unwrap().max_visible, Some(Seqno(2)));
-    open.bucket.request_flush(false);
+    open.bucket.persistence().request_flush(false);
     steps.run();
     assert_eq!(line.ear.take(), [VB], "it was committed");
     client.drain();
@@ -195,13 +195,13 @@ fn a_rollback_ends_the_streams_of_a_replica() {
     for name in &names[..5] {
         open.set(name, b"1").unwrap();
     }
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     open.set(&names[5], b"2").unwrap();
     open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
     let line = Line::new(&open);
     let mut client = line.open(&open, VB, 0);
     client.drain();
-    open.bucket.rollback(VB, Seqno(5)).unwrap();
+    open.bucket.persistence().rollback(VB, Seqno(5)).unwrap();
     client.drain();
     assert_eq!(client.ended, Some(EndReason::Rollback));
     let mut again = line.open(&open, VB, 0);
@@ -360,7 +360,7 @@ fn figures_tell_what_a_stream_does() {
     for name in &names[..5] {
         open.set(name, b"1").unwrap();
     }
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     let line = Line::new(&open);
     let mut client = line.open(&open, VB, 0);
     let figures = || open.bucket.stream_figures();

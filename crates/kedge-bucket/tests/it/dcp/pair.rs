@@ -212,7 +212,7 @@ impl Pair {
                 }
             }
             Err(StreamRefused::Rollback(to)) => {
-                if bucket.rollback(vb, to).is_err() {
+                if bucket.persistence().rollback(vb, to).is_err() {
                     assert!(!replica.is_well());
                     return;
                 }
@@ -465,7 +465,7 @@ fn a_replica_follows() {
         for name in &names[10..] {
             open.set(name, b"2").unwrap();
         }
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         pair.disconnect();
         pair.check_equal();
         assert_eq!(pair.rollbacks, 0);
@@ -518,7 +518,11 @@ fn a_sync_write_ends_when_its_level_is_reached() {
                 level == Majority,
                 "the active has it in memory only"
             );
-            pair.active().open().bucket.request_flush(true);
+            pair.active()
+                .open()
+                .bucket
+                .persistence()
+                .request_flush(true);
             pair.active().steps().run();
             assert!(is_done(&pair));
             assert!(pair.active().open().sink.wait(cookie).is_ok());
@@ -541,8 +545,16 @@ fn a_write_that_asks_for_memory_alone_leaves_the_log_its_interval() {
             figures.persisted_seqno >= figures.high_seqno
         };
         let request_flush = |pair: &Pair| {
-            pair.active().open().bucket.request_flush(true);
-            pair.active().open().bucket.request_flush(false);
+            pair.active()
+                .open()
+                .bucket
+                .persistence()
+                .request_flush(true);
+            pair.active()
+                .open()
+                .bucket
+                .persistence()
+                .request_flush(false);
             pair.active().steps().run();
         };
         pair.prepare(&names[0], b"in memory", Majority, 1).unwrap();
@@ -572,7 +584,11 @@ fn whoever_receives_may_write_the_log() {
     let name = &names_in(VB, 1)[0];
     pair.pump(VB);
     pair.prepare(name, b"durable", level, 1).unwrap();
-    pair.active().open().bucket.request_flush(true);
+    pair.active()
+        .open()
+        .bucket
+        .persistence()
+        .request_flush(true);
     while pair.pump(VB) {}
     assert!(
         pair.active().open().sink.wait(1).is_ok(),

@@ -82,7 +82,7 @@ fn collections_come_by_key_from_the_file_and_then_as_they_change() {
         };
         (0..200).for_each(|_| writer.step(&open));
         // Memory forgets the changes.
-        open.bucket.sync().unwrap();
+        open.bucket.persistence().sync().unwrap();
         let line = Line::new(&open);
         let ids = [8, 300];
         let mut client = line.try_open(&of_collections(&open, &ids)).unwrap();
@@ -138,7 +138,7 @@ fn who_wants_all_or_sync_writes_or_goes_on_gets_the_order_of_seqnos() {
         (client.copy.unordered_ends, client.copy.markers > 0)
     };
     assert_eq!(see(&asked), (0, true), "memory has it");
-    open.bucket.sync().unwrap();
+    open.bucket.persistence().sync().unwrap();
     let on = |seqno| StreamRequest {
         start: Seqno(seqno),
         snap_start: Seqno(seqno),
@@ -178,7 +178,7 @@ fn in_the_middle(place: &mut Place, count: usize, bytes: usize) -> (Open, Steps,
         let value: Vec<u8> = (0..bytes).map(|_| random.below(256) as u8).collect();
         set(&open, 8, &name, &value).unwrap();
     }
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     let line = Line::new(&open);
     let mut client = line.try_open(&of_collections(&open, &[8])).unwrap();
     steps.run();
@@ -246,7 +246,7 @@ fn what_was_written_behind_the_end_of_a_stream_is_not_in_it() {
         set(&open, 8, name, b"1").unwrap();
     }
     let end = high(&open);
-    open.bucket.sync().unwrap();
+    open.bucket.persistence().sync().unwrap();
     let line = Line::new(&open);
     let to_latest = StreamRequest {
         flags: StreamFlags::TO_LATEST,
@@ -255,7 +255,7 @@ fn what_was_written_behind_the_end_of_a_stream_is_not_in_it() {
     let mut client = line.try_open(&to_latest).unwrap();
     set(&open, 8, &names[1], b"2").unwrap();
     set(&open, 8, &names[2], b"2").unwrap();
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     steps.run();
     client.drain();
     assert_eq!((client.copy.last, client.ended), (end, Some(EndReason::Ok)));
@@ -272,11 +272,11 @@ fn of_a_collection_that_was_dropped_meanwhile_the_event_is_left() {
     for name in names_in(VB, 5) {
         set(&open, 8, &name, b"1").unwrap();
     }
-    open.bucket.sync().unwrap();
+    open.bucket.persistence().sync().unwrap();
     let line = Line::new(&open);
     let mut client = line.try_open(&of_collections(&open, &[8])).unwrap();
     follow(&open, 2, &[]);
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     steps.run();
     client.drain();
     let event = (b"\x01\x00\x08_collection".to_vec(), high(&open));
@@ -296,7 +296,7 @@ fn a_collection_that_is_most_of_a_vbucket_comes_by_seqno() {
     for name in &names {
         set(&open, 8, name, b"1").unwrap();
     }
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     let line = Line::new(&open);
     let see = || {
         let mut client = line.try_open(&of_collections(&open, &[8])).unwrap();
@@ -315,7 +315,7 @@ fn a_collection_that_is_most_of_a_vbucket_comes_by_seqno() {
     for name in &names {
         set(&open, 0, name, b"1").unwrap();
     }
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     assert_eq!((see(), open.figure("ep_dcp_oso_backfills")), (1, 1));
     open.bucket.shutdown();
 }

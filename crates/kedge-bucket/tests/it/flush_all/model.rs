@@ -88,7 +88,7 @@ impl Session {
             if let Some(completion) = self.open.sink.get(cookie) {
                 return completion;
             }
-            self.open.bucket.request_flush(false);
+            self.open.bucket.persistence().request_flush(false);
             if self.steps.run() == 0 {
                 self.steps.pass(MS * 100);
             }
@@ -509,7 +509,7 @@ impl Model {
                 self.what("figures")
             );
         }
-        bucket.apply().unwrap();
+        bucket.persistence().apply().unwrap();
         let now = session.now();
         let live = all_vbuckets().map(|vb| self.live(now, vb, None).len() as u64);
         let range = live.sum::<u64>()..=self.map.len() as u64;
@@ -635,7 +635,7 @@ impl Model {
         let followers = session.followers.iter_mut();
         followers.for_each(|follower| follower.is_void = true);
         for vb in all_vbuckets() {
-            let file = session.open.bucket.file_figures(vb).unwrap();
+            let file = session.open.bucket.persistence().file_figures(vb).unwrap();
             let live = file.map_or(0, |file| file.live);
             assert!(live <= COLLECTIONS.len() as u64, "{}", self.what("a flush"));
         }
@@ -644,7 +644,7 @@ impl Model {
     /// Only what memory may forget leaves it.
     fn evict(&self, session: &Session) {
         let bucket = &session.open.bucket;
-        bucket.apply().unwrap();
+        bucket.persistence().apply().unwrap();
         let quota_bytes = bucket.config().quota_bytes;
         let quota = |quota_bytes| BucketChange {
             quota_bytes: Some(quota_bytes),
@@ -677,15 +677,15 @@ impl Model {
             175..180 => {
                 session.steps.run_one(Pool::AuxIo);
             }
-            180..183 => session.open.bucket.sync().unwrap(),
-            183..186 => session.open.bucket.apply().unwrap(),
+            180..183 => session.open.bucket.persistence().sync().unwrap(),
+            183..186 => session.open.bucket.persistence().apply().unwrap(),
             186..188 => self.evict(session),
             188..191 => {
                 let request = CompactionRequest {
                     drop_deletes: true,
                     ..CompactionRequest::default()
                 };
-                drop(session.open.bucket.compact(&request));
+                drop(session.open.bucket.persistence().compact(&request));
                 if self.random.below(2) == 0 {
                     session.steps.run();
                 }
@@ -702,7 +702,7 @@ impl Model {
     fn end(&mut self, session: Session) {
         let bucket = &session.open.bucket;
         self.elapsed = Duration::from_nanos(session.open.ctx().now.mono_ns - 1_000_000_000);
-        bucket.sync().unwrap();
+        bucket.persistence().sync().unwrap();
         match self.random.below(5) {
             0 => bucket.shutdown(),
             // The log keeps what it has.
@@ -715,7 +715,7 @@ impl Model {
                 self.disk
                     .fail_after(self.random.below(60), Fault::PowerLoss);
                 // Applies, or tries to.
-                drop(bucket.apply());
+                drop(bucket.persistence().apply());
                 bucket.shutdown();
                 self.disk.crash(self.random.below(1 << 40));
             }
@@ -755,7 +755,7 @@ impl Model {
         }
         let mut session = session;
         self.check_all(&mut session);
-        session.open.bucket.sync().unwrap();
+        session.open.bucket.persistence().sync().unwrap();
         session.open.bucket.shutdown();
         self.elapsed = Duration::from_nanos(session.open.ctx().now.mono_ns - 1_000_000_000);
         drop(session);

@@ -118,7 +118,9 @@ impl Scripted {
             history.set(open, next());
             history.delete(open, next());
             history.persist(open, next());
-            open.bucket.request_flush(history.version.is_multiple_of(2));
+            open.bucket
+                .persistence()
+                .request_flush(history.version.is_multiple_of(2));
             steps.run();
             history.hear(open);
             history.waiting.is_empty().then_some(())
@@ -138,7 +140,7 @@ impl Scripted {
                 drop_deletes,
                 ..CompactionRequest::default()
             };
-            let ticket = open.bucket.compact(&request).ok()?;
+            let ticket = open.bucket.persistence().compact(&request).ok()?;
             steps.run();
             let report = ticket.report()?;
             (report.is_complete() && report.compacted > 0).then_some(())
@@ -191,7 +193,7 @@ impl Scripted {
         self.delete_or_make(open, Part::Making, VbId(2))?;
         self.part(open, Part::Commit, |history| {
             names_of(VbId(2)).for_each(|name| history.persist(open, name));
-            open.bucket.request_flush(true);
+            open.bucket.persistence().request_flush(true);
             steps.run();
             Some(())
         })?;

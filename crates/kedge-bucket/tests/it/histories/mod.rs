@@ -221,13 +221,13 @@ impl History {
     }
 
     fn sync(&mut self, open: &Open) {
-        if open.bucket.sync().is_ok() {
+        if open.bucket.persistence().sync().is_ok() {
             self.all_durable();
         }
     }
 
     fn apply(&mut self, open: &Open) {
-        if open.bucket.apply().is_ok() {
+        if open.bucket.persistence().apply().is_ok() {
             self.all_durable();
         }
     }
@@ -259,13 +259,13 @@ impl History {
     /// vBucket.
     fn roll_back(&mut self, open: &Open, vb: VbId, by: u64) -> Option<RolledBack> {
         // So that it is known where everything stands.
-        open.bucket.sync().ok()?;
+        open.bucket.persistence().sync().ok()?;
         self.all_durable();
         self.hear(open);
         let high = open.bucket.vbucket_figures(vb)?.high_seqno;
         open.bucket.set_vbucket(vb, VbState::Replica).ok()?;
         let to = Seqno(high.get().saturating_sub(by));
-        let Ok(back) = open.bucket.rollback(vb, to) else {
+        let Ok(back) = open.bucket.persistence().rollback(vb, to) else {
             self.push(vb, Op::BeginRollback(to));
             return None;
         };
@@ -293,7 +293,9 @@ impl History {
             25..45 => self.persist(open, name),
             45..55 => self.delete(open, name),
             55..70 => {
-                open.bucket.request_flush(self.random.below(2) == 0);
+                open.bucket
+                    .persistence()
+                    .request_flush(self.random.below(2) == 0);
                 steps.run();
             }
             70..88 => {
@@ -308,7 +310,7 @@ impl History {
                     drop_deletes: self.random.below(2) == 0,
                     ..CompactionRequest::default()
                 };
-                if open.bucket.compact(&request).is_ok() {
+                if open.bucket.persistence().compact(&request).is_ok() {
                     steps.run();
                 }
             }

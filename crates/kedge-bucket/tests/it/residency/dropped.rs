@@ -29,9 +29,13 @@ fn what_is_on_disk_only_goes_with_its_collection() {
         until("they are not counted any more", || {
             open.figure("curr_items") == 80
         });
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         let before = live_in_files(&open);
-        let ticket = open.bucket.compact(&CompactionRequest::default()).unwrap();
+        let ticket = open
+            .bucket
+            .persistence()
+            .compact(&CompactionRequest::default())
+            .unwrap();
         assert!(ticket.wait().is_complete());
         assert_eq!(live_in_files(&open), before - 40, "they left the files");
         let check = |open: &Open| {
@@ -62,7 +66,7 @@ fn a_read_that_waits_for_its_document_hears_that_the_collection_is_gone() {
         for n in 0..40 {
             set(&open, 8, &format!("k{n}"), &value(n)).unwrap();
         }
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         let none = BucketChange {
             quota_bytes: Some(1 << 20),
             memory: MemoryChange {

@@ -27,7 +27,7 @@ fn patient(seed: u64, policy: EvictionPolicy) -> (Open, Steps) {
 impl Open {
     /// Stores, when nothing waits for the log; says whether it has to wait for memory, and for which cookie.
     fn put(&self, name: &str, value: &[u8]) -> Result<Option<u64>, Status> {
-        self.bucket.sync().unwrap();
+        self.bucket.persistence().sync().unwrap();
         let cookie = self.next_cookie();
         let k = key(name);
         let write = Write {
@@ -213,7 +213,7 @@ fn every_kind_of_write_waits_and_goes_on_from_where_it_was() {
         let (open, steps) = patient(7, policy);
         open.put("counter", b"10").unwrap();
         open.put("text", b"b").unwrap();
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         let (_, first) = open.fill();
         let ctx = open.ctx();
         let with = |name: &'static str, cookie| (key(name), Cookie(cookie));

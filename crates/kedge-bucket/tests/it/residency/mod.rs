@@ -55,10 +55,10 @@ impl Open {
 
     /// Lets all values leave memory, or all documents.
     fn evict_all(&self) {
-        self.bucket.apply().unwrap();
+        self.bucket.persistence().apply().unwrap();
         self.without_memory(|| {
             until("all values have left", || {
-                self.bucket.apply().unwrap();
+                self.bucket.persistence().apply().unwrap();
                 self.figure("ep_num_non_resident") == self.figure("curr_items")
             });
         });
@@ -345,7 +345,7 @@ fn unlocking_asks_the_disk(open: &Open, next: &mut impl FnMut() -> u64) {
         .bucket
         .get_and_lock(open.ctx(), &read(&k), 0, |document| document.cas);
     let cas = done(lock).unwrap();
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     assert_eq!(done(open.bucket.unlock(open.ctx(), &read(&k), cas)), Ok(()));
 }
 
@@ -452,7 +452,7 @@ fn who_waits_hears_of_a_reset_and_of_the_end() {
     for name in ["a", "b", "c"] {
         open.set(name, b"1").unwrap();
     }
-    bucket.apply().unwrap();
+    bucket.persistence().apply().unwrap();
     let change = |quota_bytes| BucketChange {
         quota_bytes: Some(quota_bytes),
         ..BucketChange::default()
@@ -480,7 +480,7 @@ fn who_waits_hears_of_a_reset_and_of_the_end() {
     assert_eq!(status(1), Err(Status::KeyNotFound));
     assert_eq!(status(2), Err(Status::KeyNotFound));
     open.set("b", b"1").unwrap();
-    bucket.apply().unwrap();
+    bucket.persistence().apply().unwrap();
     bucket.update(&change(1)).unwrap();
     steps.pass(SEC * 5);
     ask("b", 3);
@@ -499,7 +499,7 @@ fn those_who_wait_for_the_same_document_share_the_look_at_the_file() {
     let mut place = small(&SimDisk::new(6), EvictionPolicy::ValueOnly, 1 << 30);
     let (open, steps) = place.open_by_hand();
     open.set("a", b"1").unwrap();
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     let change = |quota_bytes| BucketChange {
         quota_bytes: Some(quota_bytes),
         ..BucketChange::default()

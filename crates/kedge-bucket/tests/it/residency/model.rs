@@ -49,7 +49,9 @@ fn wait<T>(
         let result: Result<(), Status> = match run(open, &write) {
             Ok(Outcome::Done(_)) => Ok(()),
             Ok(Outcome::Parked) => {
-                open.bucket.request_flush(random.below(2) == 0);
+                open.bucket
+                    .persistence()
+                    .request_flush(random.below(2) == 0);
                 match open.sink.wait_any(cookie) {
                     Completion::SyncWrite { result, .. } => result.map(|_: Mutated| ()),
                     Completion::Counter { result } => result.map(drop),
@@ -71,7 +73,7 @@ fn compact(open: &Open, random: &mut Random) {
         drop_deletes: random.below(2) == 0,
         ..CompactionRequest::default()
     };
-    let ticket = open.bucket.compact(&request).unwrap();
+    let ticket = open.bucket.persistence().compact(&request).unwrap();
     if random.below(2) == 0 {
         assert!(ticket.wait().is_complete());
     }
@@ -156,7 +158,7 @@ fn step(open: &Open, random: &mut Random, map: &mut Map) {
 
 /// Ends a bucket in one of several ways, after all that was written is durable.
 fn end(open: &Open, disk: &SimDisk, random: &mut Random) {
-    open.bucket.sync().unwrap();
+    open.bucket.persistence().sync().unwrap();
     match random.below(3) {
         0 => open.bucket.shutdown(),
         1 => {
@@ -166,7 +168,7 @@ fn end(open: &Open, disk: &SimDisk, random: &mut Random) {
         _ => {
             disk.fail_after(random.below(30), Fault::PowerLoss);
             // Applies, or tries to.
-            drop(open.bucket.apply());
+            drop(open.bucket.persistence().apply());
             open.bucket.shutdown();
             disk.crash(random.below(1 << 40));
         }
@@ -209,7 +211,7 @@ fn run(seed: u64) -> [u64; WANTED.len()] {
         for (name, value) in &map {
             assert_eq!(open.get(name).as_ref(), Ok(value), "{name}, seed {seed}");
         }
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         let documents = open.figure("curr_items");
         assert_eq!(documents, map.len() as u64, "seed {seed}");
         assert_eq!(open.sink.fatal(), [""; 0]);

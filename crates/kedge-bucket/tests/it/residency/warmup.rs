@@ -31,7 +31,7 @@ fn filled(disk: &SimDisk, policy: EvictionPolicy, documents: u32) -> Place {
         open.set(&format!("key-{n}"), &value(n)).unwrap();
     }
     open.set("gone", b"1").unwrap();
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     let k = key("gone");
     done(open.bucket.delete(open.ctx(), &write(&k))).unwrap();
     open.bucket.shutdown();
@@ -255,7 +255,7 @@ fn a_file_with_an_unreadable_place_is_fetched_from_as_far_as_it_can_be_read() {
             // They can be written, and then be read.
             open.set(broken[0], b"new").unwrap();
             assert_eq!(open.get(broken[0]).unwrap(), b"new");
-            open.bucket.apply().unwrap();
+            open.bucket.persistence().apply().unwrap();
             assert_eq!(open.figure("curr_items"), 400);
             open.bucket.shutdown();
             // Elsewhere nothing was touched, and what was written since is in a sound place.
@@ -333,7 +333,7 @@ fn above_the_high_watermark_documents_leave_memory_down_to_the_low_one() {
         let mut fill = |upto| {
             while open.figure("mem_used") <= upto {
                 open.set(&names.next().unwrap(), &[b'v'; 500]).unwrap();
-                open.bucket.apply().unwrap();
+                open.bucket.persistence().apply().unwrap();
             }
         };
         let high = open.figure("ep_mem_high_wat");

@@ -50,7 +50,7 @@ fn fill(open: &Open, ids: &[u32], names: &[String]) -> Seqno {
             set(open, *id, name, &value(*id, name)).unwrap();
         }
     }
-    open.bucket.apply().unwrap();
+    open.bucket.persistence().apply().unwrap();
     open.bucket.vbucket_figures(VB).unwrap().high_seqno
 }
 
@@ -66,7 +66,7 @@ fn a_collection_whose_drop_is_undone_has_its_documents_again() {
             let reached = fill(&open, &[0, 8, 10], &names);
             follow(&open, 2, &[10]);
             set(&open, 10, &names[0], b"after the drop").unwrap();
-            open.bucket.apply().unwrap();
+            open.bucket.persistence().apply().unwrap();
             let documents = || open.bucket.vbucket_figures(VB).unwrap().documents;
             until("they have left memory", || documents() == 20);
             assert_eq!(streamed(&open, 8), Err(Status::UnknownCollection));

@@ -64,7 +64,7 @@ fn a_rollback_is_done_or_not_done() {
     for commit_log in [true, false] {
         at_each_operation(
             commit_log,
-            |open, history| open.bucket.rollback(VB, history[1].0).is_ok(),
+            |open, history| open.bucket.persistence().rollback(VB, history[1].0).is_ok(),
             |open, history, names, done| {
                 assert_eq!(open.bucket.vbucket_state(VB), Ok(VbState::Replica));
                 let found = look(open, names);
@@ -80,7 +80,7 @@ fn a_rollback_is_done_or_not_done() {
                 assert!(!again.is_reset);
                 assert_eq!(look(open, names), history[1].1);
                 open.set(&names[9], b"new").unwrap();
-                open.bucket.apply().unwrap();
+                open.bucket.persistence().apply().unwrap();
                 assert_eq!(open.get(&names[9]).unwrap(), b"new");
             },
         );
@@ -92,7 +92,12 @@ fn a_rollback_that_resets_is_done_or_not_done() {
     for commit_log in [true, false] {
         at_each_operation(
             commit_log,
-            |open, _| open.bucket.rollback(VB, kedge_types::Seqno(1)).is_ok(),
+            |open, _| {
+                open.bucket
+                    .persistence()
+                    .rollback(VB, kedge_types::Seqno(1))
+                    .is_ok()
+            },
             |open, history, names, done| {
                 assert_eq!(open.bucket.vbucket_state(VB), Ok(VbState::Replica));
                 let found = look(open, names);
@@ -119,7 +124,7 @@ fn a_deletion_is_done_or_not_done_and_so_is_the_vbucket_that_follows() {
                 open.bucket.set_vbucket(VB, VbState::Active).unwrap();
                 assert_eq!(documents(open, names), Documents::new());
                 open.set(&names[0], b"new").unwrap();
-                open.bucket.apply().unwrap();
+                open.bucket.persistence().apply().unwrap();
                 assert_eq!(documents(open, names).len(), 1);
             },
         );
@@ -128,8 +133,13 @@ fn a_deletion_is_done_or_not_done_and_so_is_the_vbucket_that_follows() {
             |open, _| {
                 let deleted = open.bucket.delete_vbucket(VB);
                 let made = deleted.and_then(|()| open.bucket.set_vbucket(VB, VbState::Pending));
-                made.and_then(|()| open.bucket.apply().map_err(|_| Status::Internal))
-                    .is_ok()
+                made.and_then(|()| {
+                    open.bucket
+                        .persistence()
+                        .apply()
+                        .map_err(|_| Status::Internal)
+                })
+                .is_ok()
             },
             |open, history, names, done| {
                 let state = open.bucket.vbucket_state(VB);

@@ -41,7 +41,7 @@ pub(crate) fn look(open: &Open, names: &[String]) -> Documents {
 /// Rolls the vBucket back, as a replica.
 pub(crate) fn roll_back(open: &Open, to: Seqno) -> Result<RolledBack, Status> {
     open.bucket.set_vbucket(VB, VbState::Replica)?;
-    open.bucket.rollback(VB, to)
+    open.bucket.persistence().rollback(VB, to)
 }
 
 pub(crate) fn failover(open: &Open) -> Vec<(VbUuid, Seqno)> {
@@ -59,7 +59,7 @@ fn back_to(seqno: Seqno) -> Result<RolledBack, Status> {
 fn history(open: &Open, names: &[String]) -> Vec<(Seqno, Documents)> {
     let mut history = Vec::new();
     let mut applied = || {
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         let seqno = open.bucket.vbucket_figures(VB).unwrap().high_seqno;
         history.push((seqno, documents(open, names)));
     };
@@ -106,7 +106,7 @@ fn it_goes_back_to_the_newest_commit_that_is_not_above() {
             );
             assert_eq!((figures.applied_seqno, figures.unapplied), (*reached, 0));
             assert_eq!(figures.documents, expected.len(), "as soon as it is done");
-            let file = open.bucket.file_figures(VB).unwrap().unwrap();
+            let file = open.bucket.persistence().file_figures(VB).unwrap().unwrap();
             assert_eq!(file.high_seqno, *reached);
             let rollbacks = u64::from(back > 0);
             assert_eq!(open.figure("ep_rollback_count"), rollbacks);
@@ -117,7 +117,7 @@ fn it_goes_back_to_the_newest_commit_that_is_not_above() {
             assert_eq!(look(&open, &names), *expected);
             let mutated = open.set(&names[9], b"goes on").unwrap();
             assert_eq!(mutated.seqno, Seqno(reached.get() + 1));
-            open.bucket.sync().unwrap();
+            open.bucket.persistence().sync().unwrap();
             let mut expected = expected.clone();
             expected.insert(names[9].clone(), b"goes on".to_vec());
             let branches = failover(&open);
@@ -142,7 +142,11 @@ fn where_there_is_nothing_to_go_back_to_it_begins_anew() {
             let before = failover(&open);
             let to = if compacted {
                 // Compaction leaves no older commits.
-                let ticket = open.bucket.compact(&CompactionRequest::default()).unwrap();
+                let ticket = open
+                    .bucket
+                    .persistence()
+                    .compact(&CompactionRequest::default())
+                    .unwrap();
                 assert!(ticket.wait().is_complete());
                 history[1].0
             } else {
@@ -174,12 +178,15 @@ fn an_active_vbucket_is_not_rolled_back_nor_one_that_is_not_there() {
     let (_, place) = place(3, true);
     let open = place.open();
     let refused = Err(Status::NotMyVbucket);
-    assert_eq!(open.bucket.rollback(VB, Seqno(0)), refused);
-    assert_eq!(open.bucket.rollback(VbId(4), Seqno(0)), refused);
+    assert_eq!(open.bucket.persistence().rollback(VB, Seqno(0)), refused);
+    assert_eq!(
+        open.bucket.persistence().rollback(VbId(4), Seqno(0)),
+        refused
+    );
     open.bucket.delete_vbucket(VB).unwrap();
-    assert_eq!(open.bucket.rollback(VB, Seqno(0)), refused);
+    assert_eq!(open.bucket.persistence().rollback(VB, Seqno(0)), refused);
     open.bucket.shutdown();
-    let ended = open.bucket.rollback(VB, Seqno(0));
+    let ended = open.bucket.persistence().rollback(VB, Seqno(0));
     assert_eq!(ended, Err(Status::TemporaryFailure));
 }
 
@@ -192,7 +199,7 @@ fn a_task_does_it_and_says_so_also_when_the_bucket_ends() {
     open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
     let (told, hears) = std::sync::mpsc::channel();
     let tell = told.clone();
-    open.bucket.begin_rollback(
+    open.bucket.persistence().begin_rollback(
         VB,
         history[1].0,
         || true,
@@ -203,7 +210,7 @@ fn a_task_does_it_and_says_so_also_when_the_bucket_ends() {
     assert_eq!(hears.try_recv().unwrap(), back_to(history[1].0));
     assert_eq!(look(&open, &names), history[1].1);
     open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
-    open.bucket.begin_rollback(
+    open.bucket.persistence().begin_rollback(
         VB,
         history[0].0,
         || true,
@@ -227,6 +234,7 @@ fn a_rollback_that_nobody_waits_for_changes_nothing_and_no_stream_goes_on_from_b
         let (told, hears) = std::sync::mpsc::channel();
         let done = move |done| told.send(done).unwrap();
         open.bucket
+            .persistence()
             .begin_rollback(VB, history[1].0, move || wanted, done);
         steps.run();
         hears.try_recv().unwrap()
@@ -345,10 +353,10 @@ fn a_full_disk_leaves_it_as_it_was_or_makes_it_begin_anew() {
             let (open, steps) = place.open_by_hand();
             let history = history(&open, &names);
             open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
-            open.bucket.apply().unwrap();
+            open.bucket.persistence().apply().unwrap();
             let before = disk.operations();
             disk.fail_operation(before + number, Fault::NoSpace);
-            let done = open.bucket.rollback(VB, history[1].0);
+            let done = open.bucket.persistence().rollback(VB, history[1].0);
             if disk.operations() < before + number {
                 assert!(done.is_ok() && number > 4, "it took {number} operations");
                 break;
@@ -397,7 +405,7 @@ fn a_failed_sync_of_the_file_ends_the_process() {
     let history = history(&open, &names);
     open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
     disk.fail_next(Operation::Sync, Fault::Io);
-    let done = open.bucket.rollback(VB, history[1].0);
+    let done = open.bucket.persistence().rollback(VB, history[1].0);
     assert_eq!(done, Err(Status::TemporaryFailure));
     assert_eq!(open.sink.fatal().len(), 1);
     open.bucket.shutdown();

@@ -92,7 +92,7 @@ fn run(seed: u64) -> (u64, u64) {
             11..13 => {
                 cookie += 1;
                 open.persist(name, &value, cookie).unwrap();
-                open.bucket.sync().unwrap();
+                open.bucket.persistence().sync().unwrap();
                 let mutated = open.sink.wait(cookie).unwrap();
                 let prepared = Seqno(mutated.seqno.get() - 1);
                 model.push(name, Some(value), mutated.seqno, prepared);
@@ -100,7 +100,7 @@ fn run(seed: u64) -> (u64, u64) {
             13..16 => {
                 steps.pass(MS * next(200) as u32);
             }
-            16..18 => open.bucket.apply().unwrap(),
+            16..18 => open.bucket.persistence().apply().unwrap(),
             18..21 => {
                 let high = open.bucket.vbucket_figures(VB).unwrap().high_seqno;
                 let to = Seqno(high.get().saturating_sub(next(12)));
@@ -124,7 +124,10 @@ fn run(seed: u64) -> (u64, u64) {
                 );
             }
             21 => {
-                open.bucket.compact(&CompactionRequest::default()).unwrap();
+                open.bucket
+                    .persistence()
+                    .compact(&CompactionRequest::default())
+                    .unwrap();
                 steps.run();
             }
             22 if next(4) == 0 => {
@@ -138,7 +141,7 @@ fn run(seed: u64) -> (u64, u64) {
             22 => {}
             _ => {
                 // What was written so far survives, whether the stop is clean or not.
-                open.bucket.sync().unwrap();
+                open.bucket.persistence().sync().unwrap();
                 if next(2) == 0 {
                     disk.crash(seed + step);
                 }

@@ -47,7 +47,11 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
                     .as_ref()
                     .is_none_or(|ticket: &kedge_bucket::CompactionTicket| ticket.report().is_some())
                 {
-                    ticket = open.bucket.compact(&CompactionRequest::default()).ok();
+                    ticket = open
+                        .bucket
+                        .persistence()
+                        .compact(&CompactionRequest::default())
+                        .ok();
                 }
                 std::thread::yield_now();
             }
@@ -85,8 +89,8 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
                 let value = vec![round as u8; VALUE];
                 written.push((set(&open, name, &value), name, value));
             }
-            open.bucket.sync().unwrap();
-            open.bucket.apply().unwrap();
+            open.bucket.persistence().sync().unwrap();
+            open.bucket.persistence().apply().unwrap();
             let Some(figures) = open.bucket.vbucket_figures(VB) else {
                 panic!("it is there");
             };
@@ -95,7 +99,7 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
                 set(&open, name, &[255; VALUE]);
             }
             open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
-            let reached = match open.bucket.rollback(VB, wanted) {
+            let reached = match open.bucket.persistence().rollback(VB, wanted) {
                 Ok(done) if done.is_reset => {
                     reset += 1;
                     Seqno(0)
@@ -168,14 +172,14 @@ fn beside_a_shutdown() {
         for name in &names {
             open.set(name, b"stays").unwrap();
         }
-        open.bucket.apply().unwrap();
+        open.bucket.persistence().apply().unwrap();
         let kept = open.bucket.vbucket_figures(VB).unwrap().high_seqno;
         for name in &names[..5] {
             open.set(name, b"goes").unwrap();
         }
         open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
         let (told, hears) = std::sync::mpsc::channel();
-        open.bucket.begin_rollback(
+        open.bucket.persistence().begin_rollback(
             VB,
             kept,
             || true,
@@ -221,15 +225,15 @@ fn a_deletion_or_a_flush_meanwhile_counts() {
             for name in &names {
                 open.set(name, b"1").unwrap();
             }
-            open.bucket.apply().unwrap();
+            open.bucket.persistence().apply().unwrap();
             let kept = open.bucket.vbucket_figures(VB).unwrap().high_seqno;
             for name in &names[..5] {
                 open.set(name, b"2").unwrap();
             }
-            open.bucket.apply().unwrap();
+            open.bucket.persistence().apply().unwrap();
             open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
             let rolled_back = std::thread::scope(|scope| {
-                let rolling = scope.spawn(|| open.bucket.rollback(VB, kept));
+                let rolling = scope.spawn(|| open.bucket.persistence().rollback(VB, kept));
                 if round % 2 == 0 {
                     open.bucket.delete_vbucket(VB).unwrap();
                 } else {

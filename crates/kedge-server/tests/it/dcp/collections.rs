@@ -59,7 +59,7 @@ fn a_stream_has_the_collections_that_it_asks_for_and_their_events() {
             assert_eq!(set_in(&mut writer, id, key), Status::Success);
         }
         if applied {
-            bucket(&kedge).apply().unwrap();
+            bucket(&kedge).persistence().apply().unwrap();
         }
         let ask = |name: &str, filter: &'static [u8]| {
             let mut follower = Follower::open(&kedge, name, &[]);
@@ -138,7 +138,7 @@ fn a_collection_on_disk() -> (Kedge, Client, Vec<String>) {
         assert_eq!(set_in(&mut writer, 8, key), Status::Success);
     }
     assert_eq!(set_in(&mut writer, 10, &keys[0]), Status::Success);
-    bucket(&kedge).apply().unwrap();
+    bucket(&kedge).persistence().apply().unwrap();
     (kedge, writer, keys)
 }
 
@@ -268,7 +268,7 @@ fn settings_that_change_are_told_as_flatbuffers() {
         changed.scopes[1].collections[0].max_ttl = Some(60);
         bucket.set_manifest(Arc::new(changed));
         if applied {
-            bucket.apply().unwrap();
+            bucket.persistence().apply().unwrap();
         }
         let told = |name: &str, settings: &[(&str, &str)], count| {
             let mut follower = Follower::open(&kedge, name, settings);

@@ -297,7 +297,7 @@ fn a_stream_gives_what_is_there_and_what_comes() {
             writer.set(key, b"1").ok();
         }
         if applied {
-            bucket(&kedge).apply().unwrap();
+            bucket(&kedge).persistence().apply().unwrap();
         }
         let mut follower = Follower::open(&kedge, "s", &[]);
         follower.stream(vb, 0, 0);

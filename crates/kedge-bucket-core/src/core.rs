@@ -1,0 +1,436 @@
+//! The vBuckets of a bucket, and the single entry point for a step of one of them.
+
+use crate::counters::{Counters, Totals};
+use crate::dynamic::DynamicSettings;
+use crate::error::BucketError;
+use crate::instrumented::IoStatistics;
+use crate::parker::Parker;
+use crate::phase::{Phase, Role};
+use crate::quota::Quota;
+use crate::random::{first_uuid, random_u64};
+use crate::settings::BucketConfig;
+use crate::setup::BucketSetup;
+use crate::timings::{Timing, Timings};
+use kedge_executor::OwnerId;
+use kedge_types::{DurabilityLevel, Manifest, Now, Status, VbId};
+use kedge_vbucket::{Done, Persistence, RandomState, StepEffects, VBucket, VbSetup, VbState};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::sync::atomic::{AtomicI64, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Parts of all hash tables together: with few vBuckets each has many, so that no rehash takes long.
+const TABLE_SHARDS: usize = 1_024;
+
+/// The receivers of what steps of vBuckets change. They are called for every step, so they keep no component alive and
+/// hold none: an event reaches a queue, or wakes a task.
+pub trait CoreEvents: Send + Sync {
+    /// A step changed a vBucket, whose lock is held. The account of memory has the step already.
+    fn on_step(&self, core: &BucketCore, vb: VbId, effects: &StepEffects);
+
+    /// A vBucket has changes that are not durable yet. Its lock is held.
+    fn on_dirty(&self, core: &BucketCore, vb: VbId, since_ns: u64);
+
+    /// A step has ended; its vBucket's lock is not held any more.
+    fn after_step(&self, core: &BucketCore);
+
+    /// A vBucket may have another state, or another history. Its lock is not held.
+    fn on_change(&self, core: &BucketCore, vb: VbId);
+
+    /// The bucket has failed.
+    fn on_failed(&self, core: &BucketCore);
+}
+
+/// The parts of a bucket that all its components share.
+pub struct BucketCore {
+    /// The environment.
+    pub setup: BucketSetup,
+    /// The owner of the bucket's tasks.
+    pub owner: OwnerId,
+    /// The vBuckets.
+    pub vbuckets: Box<[Mutex<VBucket>]>,
+    /// Parts of each vBucket's hash table.
+    pub table_shards: usize,
+    /// Settings that every write looks at.
+    pub dynamic: DynamicSettings,
+    /// The account of memory.
+    pub quota: Quota,
+    /// Counts of commands.
+    pub counters: Counters,
+    /// Counts of the bucket's own work.
+    pub totals: Totals,
+    /// Histograms.
+    pub timings: Arc<Timings>,
+    /// Figures of the bucket's disk.
+    pub io_stats: Arc<IoStatistics>,
+    /// Parked commands that were not completed yet.
+    pub parked: AtomicI64,
+    /// The task that ends parked commands whose time is up.
+    pub timeouts: Parker,
+    changing: Box<[Mutex<()>]>,
+    manifest: RwLock<Arc<Manifest>>,
+    config: RwLock<Arc<BucketConfig>>,
+    commit_log: bool,
+    phase: AtomicU8,
+    random: AtomicU64,
+    events: OnceLock<Box<dyn CoreEvents>>,
+}
+
+impl std::fmt::Debug for BucketCore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("BucketCore")
+            .field("name", &self.name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl BucketCore {
+    /// Returns the core of a bucket that has not been loaded. `commit_log`: whether the bucket has a log, which one that is
+    /// to have none may have to keep for now.
+    #[must_use]
+    pub fn new(setup: BucketSetup, owner: OwnerId, uuid: [u8; 16], commit_log: bool) -> Self {
+        let vbuckets = setup.config.vbuckets;
+        let shards = (TABLE_SHARDS / usize::from(vbuckets).max(1)).max(1);
+        let shards = shards.next_power_of_two();
+        let hasher = RandomState::default();
+        let topology = setup.topology.clone();
+        let vbucket = |id| {
+            let id = VbId(id);
+            VBucket::new(VbSetup {
+                id,
+                uuid: first_uuid(uuid, id),
+                shards,
+                hasher: hasher.clone(),
+                persistence: if commit_log {
+                    Persistence::LogThenFile
+                } else {
+                    Persistence::Direct
+                },
+                topology: topology.clone(),
+            })
+        };
+        let timings = Arc::new(Timings::new(setup.threads));
+        Self {
+            vbuckets: (0..vbuckets).map(|id| Mutex::new(vbucket(id))).collect(),
+            table_shards: shards,
+            dynamic: DynamicSettings::new(&setup.config),
+            quota: Quota::new(setup.config.quota_bytes, &setup.config.memory),
+            counters: Counters::new(setup.threads),
+            totals: Totals::default(),
+            io_stats: Arc::new(IoStatistics::new(Arc::clone(&timings))),
+            timings,
+            parked: AtomicI64::new(0),
+            timeouts: Parker::default(),
+            changing: (0..vbuckets).map(|_| Mutex::default()).collect(),
+            manifest: RwLock::default(),
+            config: RwLock::new(Arc::new(setup.config.clone())),
+            commit_log,
+            phase: AtomicU8::new(Phase::Loading as u8),
+            random: AtomicU64::new(random_u64()),
+            events: OnceLock::new(),
+            owner,
+            setup,
+        }
+    }
+
+    /// Sets the receiver of events, once, before any step.
+    pub fn set_events(&self, events: Box<dyn CoreEvents>) {
+        // Components are wired once.
+        let _ = self.events.set(events);
+    }
+
+    /// Returns the bucket's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.setup.config.name
+    }
+
+    /// Returns the settings as they are now.
+    #[must_use]
+    pub fn config(&self) -> Arc<BucketConfig> {
+        self.config.read().clone()
+    }
+
+    /// Changes the settings; `change` makes the new ones of those that hold.
+    ///
+    /// # Errors
+    /// Those of `change`; nothing was changed then.
+    pub fn update_config<E>(
+        &self,
+        change: impl FnOnce(&BucketConfig) -> Result<BucketConfig, E>,
+    ) -> Result<Arc<BucketConfig>, E> {
+        let mut config = self.config.write();
+        let changed = Arc::new(change(&config)?);
+        self.quota.set_limit(changed.quota_bytes, &changed.memory);
+        self.dynamic.set(&changed);
+        *config = Arc::clone(&changed);
+        Ok(changed)
+    }
+
+    /// Returns the number of vBuckets.
+    #[must_use]
+    pub fn vbucket_count(&self) -> u16 {
+        self.setup.config.vbuckets
+    }
+
+    /// Returns whether the bucket has no log: changes go into the files of vBuckets at once.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        !self.commit_log
+    }
+
+    /// Returns the phase.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        Phase::from_number(self.phase.load(Ordering::Acquire))
+    }
+
+    /// Ends loading. Returns false when the bucket was shut down meanwhile: it stays so.
+    pub fn leave_loading(&self, to: Phase) -> bool {
+        let (loading, to) = (Phase::Loading as u8, to as u8);
+        self.phase
+            .compare_exchange(loading, to, Ordering::AcqRel, Ordering::Acquire)
+            .is_ok()
+    }
+
+    /// Shuts the bucket down. Returns the phase that it was in.
+    pub fn close(&self) -> Phase {
+        let before = self.phase.swap(Phase::Closed as u8, Ordering::AcqRel);
+        Phase::from_number(before)
+    }
+
+    /// Ends the bucket, as it cannot go on without risking what it acknowledged.
+    pub fn fail(&self, why: &str) {
+        let before = self.phase.swap(Phase::Failed as u8, Ordering::AcqRel);
+        if before != Phase::Failed as u8 {
+            tracing::error!(bucket = self.name(), why, "the bucket cannot go on");
+            if let Some(events) = self.events.get() {
+                events.on_failed(self);
+            }
+            (self.setup.on_fatal)(why);
+        }
+    }
+
+    /// Returns whether the bucket was shut down, or cannot go on.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        matches!(self.phase(), Phase::Closed | Phase::Failed)
+    }
+
+    /// Returns whether documents are still being read from the log; commands get a temporary failure until that is done.
+    #[must_use]
+    pub fn is_loading(&self) -> bool {
+        self.phase() == Phase::Loading
+    }
+
+    /// Checks that the bucket is loading still.
+    ///
+    /// # Errors
+    /// [`BucketError::NotLoaded`]: it is being shut down, and nobody waits for the rest.
+    pub fn check_loading(&self) -> Result<(), BucketError> {
+        if self.is_loading() {
+            Ok(())
+        } else {
+            Err(BucketError::NotLoaded(self.name().to_owned()))
+        }
+    }
+
+    /// Runs one step of an active vBucket and accounts for it.
+    ///
+    /// # Errors
+    /// As [`BucketCore::step_as`].
+    pub fn step<R>(
+        &self,
+        now: Now,
+        vb: VbId,
+        step: impl FnOnce(&mut VBucket) -> R,
+    ) -> Result<R, Status> {
+        self.step_as(now, vb, Role::Active, step)
+    }
+
+    /// Runs one step of a vBucket that plays this role, and accounts for it.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`; `TemporaryFailure` unless the bucket is open, when the vBucket is quarantined, or goes back.
+    pub fn step_as<R>(
+        &self,
+        now: Now,
+        vb: VbId,
+        role: Role,
+        step: impl FnOnce(&mut VBucket) -> R,
+    ) -> Result<R, Status> {
+        if self.phase() != Phase::Open {
+            return Err(Status::TemporaryFailure);
+        }
+        let vbucket = self.vbuckets.get(vb.index()).ok_or(Status::NotMyVbucket)?;
+        let mut guard = vbucket.lock();
+        if !role.is_of(&guard) {
+            // It has not moved: a client that asks elsewhere would ask for ever.
+            return Err(if guard.is_quarantined() {
+                Status::TemporaryFailure
+            } else {
+                Status::NotMyVbucket
+            });
+        }
+        if guard.is_rewinding() {
+            return Err(Status::TemporaryFailure);
+        }
+        let (result, mut done) = self.account(now, &mut guard, step);
+        drop(guard);
+        self.after_step();
+        if !done.is_empty() {
+            self.deliver(now, &mut done);
+        }
+        Ok(result)
+    }
+
+    /// Reports the end of steps: to be called when no vBucket is locked.
+    pub fn after_step(&self) {
+        if let Some(events) = self.events.get() {
+            events.after_step(self);
+        }
+    }
+
+    /// Runs a step under the lock that the caller holds, and passes its effects on. Completions are handed back, to be
+    /// delivered without the lock.
+    pub fn account<R>(
+        &self,
+        now: Now,
+        vbucket: &mut VBucket,
+        step: impl FnOnce(&mut VBucket) -> R,
+    ) -> (R, Vec<Done>) {
+        let result = step(vbucket);
+        let done = self.pass_on(vbucket.id(), vbucket.take_effects(), || now);
+        (result, done)
+    }
+
+    /// [`BucketCore::account`] for a step that queues no changes, and so needs no time.
+    pub fn measure<R>(
+        &self,
+        vbucket: &mut VBucket,
+        step: impl FnOnce(&mut VBucket) -> R,
+    ) -> (R, Vec<Done>) {
+        let result = step(vbucket);
+        let now = || self.setup.clock.now();
+        let done = self.pass_on(vbucket.id(), vbucket.take_effects(), now);
+        (result, done)
+    }
+
+    /// Passes the effects of a step on to the components, but for its completions.
+    fn pass_on(&self, vb: VbId, effects: StepEffects, now: impl FnOnce() -> Now) -> Vec<Done> {
+        self.quota.add(&effects.memory);
+        if let Some(events) = self.events.get() {
+            events.on_step(self, vb, &effects);
+            if effects.newly_dirty {
+                events.on_dirty(self, vb, now().mono_ns);
+            }
+        }
+        effects.completions
+    }
+
+    /// Runs a step of a vBucket in whatever state it is.
+    ///
+    /// # Errors
+    /// Those of the step; `NotMyVbucket`; `TemporaryFailure` unless the bucket is open, and when the vBucket is quarantined.
+    pub fn change_vbucket<R>(
+        &self,
+        vb: VbId,
+        step: impl FnOnce(&mut VBucket) -> Result<R, Status>,
+    ) -> Result<R, Status> {
+        let vbucket = self.vbuckets.get(vb.index()).ok_or(Status::NotMyVbucket)?;
+        if self.phase() != Phase::Open {
+            return Err(Status::TemporaryFailure);
+        }
+        let now = self.setup.clock.now();
+        let mut vbucket = vbucket.lock();
+        if vbucket.is_quarantined() {
+            return Err(Status::TemporaryFailure);
+        }
+        let (result, mut done) = self.account(now, &mut vbucket, |vbucket| {
+            let result = step(vbucket);
+            // A vBucket that has become active may be behind.
+            if vbucket.state() == VbState::Active {
+                vbucket.follow_manifest(now, &self.manifest());
+            }
+            result
+        });
+        drop(vbucket);
+        self.after_step();
+        if !done.is_empty() {
+            self.deliver(now, &mut done);
+        }
+        if let Some(events) = self.events.get() {
+            events.on_change(self, vb);
+        }
+        result
+    }
+
+    /// Takes the right to give a vBucket a state, or to roll it back.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`.
+    pub fn hold_vbucket(&self, vb: VbId) -> Result<MutexGuard<'_, ()>, Status> {
+        let changing = self.changing.get(vb.index()).ok_or(Status::NotMyVbucket)?;
+        Ok(Mutex::lock(changing))
+    }
+
+    /// Returns the manifest that the active vBuckets follow.
+    #[must_use]
+    pub fn manifest(&self) -> Arc<Manifest> {
+        self.manifest.read().clone()
+    }
+
+    /// Sets the manifest. The caller has the active vBuckets follow it.
+    pub fn set_manifest(&self, manifest: Arc<Manifest>) {
+        *self.manifest.write() = manifest;
+    }
+
+    /// Hands completions to the commands that wait for them.
+    pub fn deliver(&self, now: Now, done: &mut Vec<Done>) {
+        let mut completions = Vec::with_capacity(done.len());
+        for Done {
+            cookie,
+            completion,
+            committed,
+            began_ns,
+        } in done.drain(..)
+        {
+            if let Some(level) = committed {
+                let us = now.mono_ns.saturating_sub(began_ns) / 1_000;
+                self.timings
+                    .record_us(u16::MAX, sync_write_timing(level), us);
+            }
+            completions.push((cookie, completion));
+        }
+        self.parked
+            .fetch_sub(completions.len() as i64, Ordering::Relaxed);
+        self.setup.completions.complete(&mut completions);
+    }
+
+    /// Makes the task of `parker` run, if it is parked. Cheap if it is not.
+    pub fn wake_parked(&self, parker: &Parker) {
+        if let Some(task) = parker.unpark() {
+            self.setup.executor.wake(task);
+        }
+    }
+
+    /// Returns a random number, good enough to pick documents.
+    pub fn next_random(&self) -> u64 {
+        // SplitMix64 (Steele, Lea, Flood 2014).
+        let mut z = self
+            .random
+            .fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+/// Returns the histogram of SyncWrites of a level.
+#[must_use]
+pub fn sync_write_timing(level: DurabilityLevel) -> Timing {
+    match level {
+        DurabilityLevel::Majority => Timing::SyncWriteMajority,
+        DurabilityLevel::MajorityAndPersistOnActive => Timing::SyncWriteMajorityAndPersistToActive,
+        DurabilityLevel::PersistToMajority => Timing::SyncWritePersistToMajority,
+    }
+}

@@ -1,0 +1,294 @@
+//! Counts of what a bucket did, striped by thread so that counting costs no shared cache line.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// What is counted. The names are those of the general statistics.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Counter {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Counter {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name in the statistics.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Reads.
+    CmdGet = "cmd_get",
+    /// Reads that found a document.
+    GetHits = "get_hits",
+    /// Reads that found none.
+    GetMisses = "get_misses",
+    /// Stores and concats.
+    CmdSet = "cmd_set",
+    /// Deletes that found a document.
+    DeleteHits = "delete_hits",
+    /// Deletes that found none.
+    DeleteMisses = "delete_misses",
+    /// Increments that found or made a counter.
+    IncrHits = "incr_hits",
+    /// Increments that did not.
+    IncrMisses = "incr_misses",
+    /// Decrements that found or made a counter.
+    DecrHits = "decr_hits",
+    /// Decrements that did not.
+    DecrMisses = "decr_misses",
+    /// Touches.
+    CmdTouch = "cmd_touch",
+    /// Touches that found a document.
+    TouchHits = "touch_hits",
+    /// Touches that found none.
+    TouchMisses = "touch_misses",
+    /// Writes whose CAS was that of the document.
+    CasHits = "cas_hits",
+    /// Writes with a CAS that found no document.
+    CasMisses = "cas_misses",
+    /// Writes whose CAS was another.
+    CasBadval = "cas_badval",
+    /// Reads that locked.
+    CmdLock = "cmd_lock",
+    /// Commands that met the lock of another.
+    LockErrors = "lock_errors",
+    /// Sub-document lookups, of one path or several.
+    SubdocLookups = "cmd_subdoc_lookup",
+    /// Sub-document mutations, of one path or several.
+    SubdocMutations = "cmd_subdoc_mutation",
+    /// Stores with metadata.
+    SetWithMeta = "ep_num_ops_set_meta",
+    /// Those that lost against the document that was there.
+    SetWithMetaLost = "ep_num_ops_set_meta_res_fail",
+    /// Deletes with metadata.
+    DeleteWithMeta = "ep_num_ops_del_meta",
+    /// Those that lost against the document that was there.
+    DeleteWithMetaLost = "ep_num_ops_del_meta_res_fail",
+    /// Times that the bucket was emptied.
+    CmdFlush = "cmd_flush",
+    /// Writes refused for want of memory.
+    TmpOomErrors = "ep_tmp_oom_errors",
+    /// Writes whose answer was held back because the disk was behind.
+    Backpressured = "ep_backpressured_writes",
+    /// Writes that waited for memory before they were done.
+    MemoryAdmissionWaits = "ep_memory_admission_waits",
+    /// SyncWrites that began.
+    SyncWriteAccepted = "vb_active_sync_write_accepted_count",
+    /// SyncWrites that were committed.
+    SyncWriteCommitted = "vb_active_sync_write_committed_count",
+    /// SyncWrites that were aborted.
+    SyncWriteAborted = "vb_active_sync_write_aborted_count",
+}
+
+/// One thread's counts. Only that thread adds to them.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Stripe([AtomicU64; Counter::ALL.len()]);
+
+/// All counts of a bucket: a stripe for each front-end thread, and one for all others.
+#[derive(Debug)]
+pub struct Counters {
+    stripes: Box<[Stripe]>,
+}
+
+impl Counters {
+    /// Returns counters that are 0, with a stripe for each front-end thread.
+    pub fn new(threads: u16) -> Self {
+        let stripe = || Stripe(std::array::from_fn(|_| AtomicU64::new(0)));
+        Self {
+            stripes: (0..=threads).map(|_| stripe()).collect(),
+        }
+    }
+
+    /// Adds on behalf of everyone who is no front-end thread.
+    pub fn add_shared(&self, counter: Counter, by: u64) {
+        if let Some(stripe) = self.stripes.last() {
+            stripe.0[counter as usize].fetch_add(by, Ordering::Relaxed);
+        }
+    }
+
+    /// Adds on behalf of `thread`, the only one that writes to its stripe; so no atomic addition is needed.
+    pub fn add(&self, thread: u16, counter: Counter, by: u64) {
+        let Some(stripe) = self.stripes.get(usize::from(thread)) else {
+            return;
+        };
+        let cell = &stripe.0[counter as usize];
+        cell.store(cell.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+    }
+
+    /// Returns a count over all threads.
+    pub fn sum(&self, counter: Counter) -> u64 {
+        self.stripes
+            .iter()
+            .map(|stripe| stripe.0[counter as usize].load(Ordering::Relaxed))
+            .sum()
+    }
+
+    /// Sets all counts to 0.
+    pub fn reset(&self) {
+        for cell in self.stripes.iter().flat_map(|stripe| &stripe.0) {
+            cell.store(0, Ordering::Relaxed);
+        }
+    }
+}
+
+macro_rules! totals {
+    ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
+        /// What is counted of the work that the bucket does by itself.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Total {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Total {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name in the statistics.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+        }
+    };
+}
+
+totals! {
+    /// Commits of vBuckets' files that applied what the log has.
+    ApplyCommits = "ep_apply_commits",
+    /// Documents, tombstones, prepares and aborts in them.
+    AppliedItems = "ep_applied_items",
+    /// Bytes of these, keys and overhead included.
+    AppliedBytes = "ep_applied_bytes",
+    /// Attempts to apply that failed.
+    ApplyFailures = "ep_apply_failures",
+    /// Attempts to apply or flush that were put off, as a compaction had the file just then.
+    ApplyDeferrals = "ep_apply_deferrals",
+    /// Rests of appliers within a commit.
+    ApplyThrottles = "ep_apply_throttles",
+    /// Rollbacks of vBuckets, those that had to begin anew included.
+    Rollbacks = "ep_rollback_count",
+    /// Rollbacks for which the vBucket began anew, empty.
+    RollbackResets = "ep_rollback_resets",
+    /// vBuckets that were deleted.
+    DeletedVbuckets = "ep_deleted_vbuckets",
+    /// Commits of vBuckets' files without a log.
+    FlushCommits = "ep_flush_commits",
+    /// Attempts at them that failed.
+    FlushFailures = "ep_flush_failures",
+    /// Compactions of vBuckets' files that put a new file in the old one's place.
+    Compactions = "ep_compactions",
+    /// Compactions that failed.
+    CompactionFailures = "ep_compaction_failed",
+    /// Compactions that were cancelled, or ended as something else needed the file.
+    CompactionsCancelled = "ep_compaction_aborted",
+    /// Bytes that compactions read and wrote.
+    CompactionBytes = "ep_compaction_bytes",
+    /// Bytes by which files became smaller.
+    CompactionFreedBytes = "ep_compaction_freed_bytes",
+    /// Tombstones that compactions left out.
+    PurgedTombstones = "ep_compaction_purged_tombstones",
+    /// Documents that compactions found expired, and that were deleted then.
+    ExpiredByCompaction = "ep_expired_compactor",
+    /// Documents that were read as commands needed them.
+    Fetched = "ep_bg_fetched",
+    /// Those of which metadata alone were needed.
+    MetaFetched = "ep_bg_meta_fetched",
+    /// Documents that front-end threads read themselves.
+    FetchedByFrontEnds = "ep_bg_fetched_by_front_ends",
+    /// Commands that waited for a document to be read.
+    FetchSamples = "ep_bg_num_samples",
+    /// How long they waited until it was their turn, in microseconds.
+    FetchWaitUs = "ep_bg_wait",
+    /// How long the looks at files took, in microseconds.
+    FetchLoadUs = "ep_bg_load",
+    /// Documents that could not be read.
+    FetchFailures = "ep_bg_fetch_failures",
+    /// vBuckets whose files could not be read, and that were reset.
+    VbResets = "ep_vb_resets",
+    /// Passes of the item pager.
+    PagerRuns = "ep_num_pager_runs",
+    /// Values that left memory.
+    ValueEjects = "ep_num_value_ejects",
+    /// Values that the bucket tried to compress.
+    CompressorVisited = "ep_item_compressor_num_visited",
+    /// Those that it keeps compressed.
+    Compressed = "ep_item_compressor_num_compressed",
+    /// Bytes by which they became smaller.
+    CompressorSavedBytes = "ep_item_compressor_saved_bytes",
+    /// Times that streams began to read a file.
+    Backfills = "ep_dcp_backfills",
+    /// Those that read collections by key.
+    UnorderedBackfills = "ep_dcp_oso_backfills",
+    /// Changes that streams read from files.
+    BackfilledItems = "ep_dcp_backfilled_items",
+    /// Files that streams could not read.
+    BackfillFailures = "ep_dcp_backfill_failures",
+    /// Times that the slowest cursors of a vBucket were dropped, as streams kept too much in memory.
+    CursorsDropped = "ep_cursors_dropped",
+    /// Streams that went back to their file for that.
+    StreamsBackToFile = "ep_dcp_streams_back_to_file",
+    /// Changes that vBuckets received from those that they follow.
+    ReceivedItems = "ep_dcp_received_items",
+    /// Times that such changes were not taken yet, as memory was short.
+    ReceivedLater = "ep_dcp_backpressured_items",
+    /// Range scans that were made.
+    RangeScans = "ep_range_scans",
+    /// Those that their clients cancelled.
+    RangeScansCancelled = "ep_range_scans_cancelled",
+    /// Those that were given up as nobody continued them.
+    RangeScansIdle = "ep_range_scans_idle",
+    /// Keys and documents that they gave.
+    RangeScanItems = "ep_range_scan_items",
+    /// Bytes of these, keys and values.
+    RangeScanBytes = "ep_range_scan_bytes",
+    /// Rounds over a vBucket's memory for documents of dropped collections.
+    DroppedSweeps = "ep_dropped_collection_sweeps",
+    /// Documents and tombstones of dropped collections that left memory so.
+    DroppedSwept = "ep_dropped_collection_items_swept",
+    /// Documents that left memory with their keys.
+    ItemEjects = "ep_num_item_ejects",
+}
+
+/// Counts of what happens seldom enough for one counter each.
+#[derive(Debug)]
+pub struct Totals([AtomicU64; Total::ALL.len()]);
+
+impl Default for Totals {
+    fn default() -> Self {
+        Self(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+}
+
+impl Totals {
+    /// Adds to a count.
+    pub fn add(&self, total: Total, by: u64) {
+        self.0[total as usize].fetch_add(by, Ordering::Relaxed);
+    }
+
+    /// Returns a count.
+    pub fn get(&self, total: Total) -> u64 {
+        self.0[total as usize].load(Ordering::Relaxed)
+    }
+
+    /// Sets all counts to 0.
+    pub fn reset(&self) {
+        for cell in &self.0 {
+            cell.store(0, Ordering::Relaxed);
+        }
+    }
+}

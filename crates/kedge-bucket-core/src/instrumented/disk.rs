@@ -1,0 +1,39 @@
+//! A disk whose operations are counted and timed.
+
+use super::{Io, IoStatistics};
+use kedge_disk::{Asked, Disk, DiskError, Observed, Observer, Operation};
+use std::sync::Arc;
+
+/// Counts and times the operations of a disk.
+#[derive(Debug)]
+pub struct InstrumentedDisk {
+    io_stats: Arc<IoStatistics>,
+    timed: bool,
+}
+
+impl InstrumentedDisk {
+    /// `timed`: how long operations take is counted.
+    pub fn over(disk: &Arc<dyn Disk>, io_stats: &Arc<IoStatistics>, timed: bool) -> Arc<dyn Disk> {
+        let io_stats = Arc::clone(io_stats);
+        let observer = Arc::new(Self { io_stats, timed });
+        Arc::new(Observed::new(Arc::clone(disk), observer))
+    }
+}
+
+impl Observer for InstrumentedDisk {
+    fn around<R>(
+        &self,
+        asked: &Asked<'_>,
+        run: impl FnOnce() -> Result<R, DiskError>,
+    ) -> Result<R, DiskError> {
+        let (io, timed) = match asked.operation {
+            Operation::Read => (Io::Read(asked.bytes), self.timed),
+            Operation::Write => (Io::Write(asked.bytes), self.timed),
+            Operation::Sync | Operation::SyncDir => (Io::Sync, self.timed),
+            // It writes nothing, but a full disk is found out here.
+            Operation::Allocate => (Io::Write(0), false),
+            _ => return run(),
+        };
+        self.io_stats.observe(io, timed, run)
+    }
+}

@@ -1,0 +1,44 @@
+//! The parts of a bucket that its components share.
+//!
+//! [`BucketCore`] owns the vBuckets, each behind its own lock, and everything that persistence, residency, streams and
+//! commands have in common: settings, the account of memory, statistics, the executor and the receiver of completions.
+//! [`BucketCore::step`] is the single entry point for a step of a vBucket. It knows none of the components: they learn of
+//! steps through [`CoreEvents`].
+
+mod core;
+mod counters;
+mod dynamic;
+mod error;
+mod instrumented;
+mod outcome;
+mod parallel;
+mod parker;
+mod phase;
+mod quota;
+mod random;
+mod settings;
+mod setup;
+mod task;
+mod timeouts;
+mod timings;
+
+pub use core::{BucketCore, CoreEvents, sync_write_timing};
+pub use counters::{Counter, Counters, Total, Totals};
+pub use dynamic::DynamicSettings;
+pub use error::BucketError;
+pub use instrumented::{InstrumentedDisk, IoStatistics, PendingIo, StartedRead};
+pub use outcome::Outcome;
+pub use parallel::{ParallelForEach, share_out};
+pub use parker::Parker;
+pub use phase::{Phase, Role};
+pub use quota::Quota;
+pub use random::{first_uuid, new_uuid, random_u64};
+pub use settings::{
+    BucketChange, BucketConfig, BucketSetting, CompactionChange, CompactionConfig, CompactionHours,
+    CompactionPool, CompactionRate, CompressionMode, ConflictResolution, DURABILITY_LEVELS,
+    DurabilityFallback, EvictionPolicy, FieldKind, FixedSetting, FormField, MemoryChange,
+    MemoryConfig, WarmupBehavior, markdown as settings_markdown,
+};
+pub use setup::{BucketSetup, Completions, Ctx, Recovery};
+pub use task::{Component, TaskBody, add_task, submit_change};
+pub use timings::{Timing, TimingSnapshot, TimingUnit, Timings};

@@ -1,0 +1,72 @@
+//! The environment that a bucket is opened with.
+
+use crate::settings::BucketConfig;
+use kedge_disk::Disk;
+use kedge_executor::Executor;
+use kedge_types::{Clock, Now};
+use kedge_vbucket::{Completion, Cookie, Topology};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The receiver of the completions of parked commands. Called by the bucket's tasks, or by a front-end thread that commits.
+pub trait Completions: Send + Sync {
+    /// Takes the completions in `done`.
+    fn complete(&self, done: &mut Vec<(Cookie, Completion)>);
+
+    /// Returns whether a front-end thread reads the documents of its commands itself.
+    fn reads_for_itself(&self, thread: u16) -> bool {
+        let _ = thread;
+        false
+    }
+}
+
+/// The thread and the time of a command.
+#[derive(Clone, Copy, Debug)]
+pub struct Ctx {
+    /// The time.
+    pub now: Now,
+    /// Index of the front-end thread, whose stripe of the counters is used.
+    pub thread: u16,
+}
+
+/// The treatment of damage in the middle of the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recovery {
+    /// The bucket does not open.
+    #[default]
+    Strict,
+    /// Damaged parts are skipped, and counted.
+    Salvage,
+}
+
+/// The environment that a bucket is opened with.
+#[derive(Clone)]
+pub struct BucketSetup {
+    /// The file system.
+    pub disk: Arc<dyn Disk>,
+    /// The bucket's own directory.
+    pub dir: PathBuf,
+    /// Its settings.
+    pub config: BucketConfig,
+    /// The source of time.
+    pub clock: Arc<dyn Clock>,
+    /// The executor of the bucket's tasks, which belong to an owner `bucket:NAME`.
+    pub executor: Executor,
+    /// The receiver of completions.
+    pub completions: Arc<dyn Completions>,
+    /// Number of front-end threads, whose [`Ctx::thread`] is below it.
+    pub threads: u16,
+    /// The treatment of damage in the log.
+    pub recovery: Recovery,
+    /// The nodes that have to acknowledge the SyncWrites of a vBucket until it is given a topology: [`Topology::alone`]
+    /// for a bucket that is on this node only. `None` in a cluster: an active commits nothing before it has a topology, and
+    /// a vBucket that was active before a start is pending until it is made active again.
+    pub topology: Option<Topology>,
+    /// Most files of vBuckets that the process can afford to keep open, whatever the settings say.
+    pub open_files_max: u32,
+    /// Bytes of the disk that are reserved for compactions on a full disk; 0 for none.
+    pub compaction_reserve_bytes: u64,
+    /// Called once when the bucket cannot go on without risking what it acknowledged (a sync failed, say). The
+    /// process should end.
+    pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,
+}

@@ -1,0 +1,238 @@
+//! How long things took.
+
+use histogram::AtomicHistogram;
+
+/// 32 steps for every power of two: a value is known to about 3 %.
+const GROUPING_POWER: u8 = 5;
+/// Values up to 2^36 us, about 19 hours.
+const MAX_VALUE_POWER: u8 = 36;
+
+/// The unit of the values in a histogram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimingUnit {
+    /// A time.
+    Microseconds,
+    /// A size.
+    Bytes,
+    /// A number of things.
+    Count,
+}
+
+macro_rules! timings {
+    (@unit) => { TimingUnit::Microseconds };
+    (@unit $unit:ident) => { TimingUnit::$unit };
+    ($($(#[$doc:meta])* $name:ident = $text:literal $(in $unit:ident)?,)*) => {
+        /// Histograms of a bucket, in microseconds unless they name another unit.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(usize)]
+        pub enum Timing {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Timing {
+            /// All of them.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// Its name, as `kedge timings` takes it.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => $text,)*
+                }
+            }
+
+            /// Its unit.
+            #[must_use]
+            pub const fn unit(self) -> TimingUnit {
+                match self {
+                    $(Self::$name => timings!(@unit $($unit)?),)*
+                }
+            }
+        }
+    };
+}
+
+timings! {
+    /// GET and its relatives.
+    Get = "get",
+    /// SET, ADD, REPLACE, APPEND, PREPEND.
+    Set = "set",
+    /// DELETE.
+    Delete = "delete",
+    /// INCREMENT, DECREMENT.
+    Arithmetic = "arithmetic",
+    /// TOUCH, GAT.
+    Touch = "touch",
+    /// GET_LOCKED, UNLOCK.
+    Lock = "lock",
+    /// GET_META.
+    GetMeta = "get_meta",
+    /// SET_WITH_META, ADD_WITH_META.
+    SetWithMeta = "set_with_meta",
+    /// DEL_WITH_META.
+    DeleteWithMeta = "del_with_meta",
+    /// SUBDOC_GET, SUBDOC_EXISTS, SUBDOC_GET_COUNT, SUBDOC_MULTI_LOOKUP.
+    SubdocLookup = "subdoc_lookup",
+    /// All other sub-document commands.
+    SubdocMutation = "subdoc_mutation",
+    /// Reading or changing paths of a document that was in memory.
+    SubdocExecute = "subdoc_execute",
+    /// Finding out whether a value of 4 KiB or more that a client sent is JSON.
+    JsonValidate = "json_validate",
+    /// Inflating such a value, of which 4 KiB or more were sent.
+    SnappyDecompress = "snappy_decompress",
+    /// RANGE_SCAN_CREATE.
+    RangeScanCreate = "range_scan_create",
+    /// RANGE_SCAN_CONTINUE, all parts of its answer.
+    RangeScanContinue = "range_scan_continue",
+    /// STAT.
+    Stat = "stat",
+    /// From the prepare to the commit of a SyncWrite.
+    SyncWriteMajority = "sync_write_commit_majority",
+    /// From the prepare to the commit of a SyncWrite.
+    SyncWriteMajorityAndPersistToActive = "sync_write_commit_majority_and_persist_to_active",
+    /// From the prepare to the commit of a SyncWrite.
+    SyncWritePersistToMajority = "sync_write_commit_persist_to_majority",
+    /// Write and sync of one batch of the log.
+    LogSync = "log_sync",
+    /// Changes in one batch of the log.
+    LogBatchItems = "log_batch_items" in Count,
+    /// Commits of a vBucket's file that share their two syncs, one or more, with these and the rests within them.
+    ApplyCommit = "apply_commit",
+    /// Documents in one commit of a vBucket's file.
+    ApplyBatchItems = "apply_batch_items" in Count,
+    /// One compaction of a vBucket's file, from its beginning to its end.
+    Compaction = "compaction",
+    /// For how long commits of that file had to wait for it.
+    CompactionLock = "compaction_lock",
+    /// How long a command waited until the document that it needs was read.
+    BgWait = "bg_wait",
+    /// How long the look at the file took that read it.
+    BgLoad = "bg_load",
+    /// Documents of one look.
+    BgBatchSize = "bg_batch_size" in Count,
+    /// One read of a vBucket's file.
+    FsRead = "fs_read_time",
+    /// Bytes of it.
+    FsReadSize = "fs_read_size" in Bytes,
+    /// One write to a vBucket's file.
+    FsWrite = "fs_write_time",
+    /// Bytes of it.
+    FsWriteSize = "fs_write_size" in Bytes,
+    /// One sync of a vBucket's file, or of their directory.
+    FsSync = "fs_sync_time",
+    /// How long a write waited for memory.
+    MemoryWait = "memory_wait",
+    /// A slice of the item pager's work.
+    ItemPager = "item_pager",
+    /// A chunk of the item compressor's work.
+    ItemCompressor = "item_compressor",
+    /// From the first change that a vBucket queued to its being on disk.
+    StorageAge = "storage_age",
+}
+
+/// Counts by value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TimingSnapshot {
+    /// How many values there are.
+    pub count: u64,
+    /// Lowest value, highest value, and how many lie between them, both included; empty ones are left out.
+    pub buckets: Vec<(u64, u64, u64)>,
+}
+
+/// The histograms of a bucket, striped by thread. Stripe `threads` is for everyone who is no front-end thread.
+#[derive(Debug)]
+pub struct Timings {
+    stripes: Box<[Box<[AtomicHistogram]>]>,
+}
+
+impl Timings {
+    /// Returns empty histograms, with a stripe for each front-end thread.
+    pub fn new(threads: u16) -> Self {
+        let histogram = || {
+            AtomicHistogram::new(GROUPING_POWER, MAX_VALUE_POWER)
+                .expect("the constants fit each other")
+        };
+        let stripe = || Timing::ALL.iter().map(|_| histogram()).collect();
+        Self {
+            stripes: (0..=threads).map(|_| stripe()).collect(),
+        }
+    }
+
+    /// Counts one value on behalf of front-end thread `thread`.
+    pub fn record_us(&self, thread: u16, timing: Timing, us: u64) {
+        let stripe = self
+            .stripes
+            .get(usize::from(thread))
+            .unwrap_or(&self.stripes[self.stripes.len() - 1]);
+        let us = us.min((1 << MAX_VALUE_POWER) - 1);
+        // The value fits, so the histogram takes it.
+        let _ = stripe[timing as usize].increment(us);
+    }
+
+    /// The histogram of that name, summed over the threads.
+    #[must_use]
+    pub fn snapshot(&self, name: &str) -> Option<TimingSnapshot> {
+        let timing = *Timing::ALL.iter().find(|timing| timing.name() == name)?;
+        let mut sum: Vec<(u64, u64, u64)> = Vec::new();
+        for stripe in &self.stripes {
+            let loaded = stripe[timing as usize].load();
+            for (index, bucket) in loaded.iter().enumerate() {
+                if sum.len() <= index {
+                    sum.push((bucket.start(), bucket.end(), 0));
+                }
+                sum[index].2 += bucket.count();
+            }
+        }
+        sum.retain(|(_, _, count)| *count > 0);
+        Some(TimingSnapshot {
+            count: sum.iter().map(|(_, _, count)| count).sum(),
+            buckets: sum,
+        })
+    }
+
+    /// Forgets everything.
+    pub fn reset(&self) {
+        for histogram in self.stripes.iter().flat_map(|stripe| stripe.iter()) {
+            histogram.drain();
+        }
+    }
+}
+
+impl TimingSnapshot {
+    /// The value below or at which `percentile` (0 to 100) percent of all lie; 0 when there are none.
+    #[must_use]
+    pub fn percentile(&self, percentile: f64) -> u64 {
+        let rank = (self.count as f64 * percentile / 100.0).ceil() as u64;
+        let mut seen = 0;
+        for (_, high, count) in &self.buckets {
+            seen += count;
+            if seen >= rank.max(1) {
+                return *high;
+            }
+        }
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stripes_add_up() {
+        let timings = Timings::new(2);
+        for (thread, us) in [(0, 10), (1, 10), (2, 1_000), (9, u64::MAX)] {
+            timings.record_us(thread, Timing::Get, us);
+        }
+        let snapshot = timings.snapshot("get").unwrap();
+        assert_eq!(snapshot.count, 4);
+        assert_eq!(snapshot.buckets[0], (10, 10, 2));
+        assert_eq!(snapshot.percentile(50.0), 10);
+        let high = snapshot.percentile(75.0);
+        assert!((1_000..1_040).contains(&high), "{high}");
+        assert_eq!(timings.snapshot("no such"), None);
+        timings.reset();
+        assert_eq!(timings.snapshot("get").unwrap().count, 0);
+    }
+}

@@ -1,0 +1,148 @@
+//! Compaction of a bucket whose documents are on disk only.
+
+use crate::bucket::{Bucket, Write};
+use kedge_bucket_core::{BucketConfig, BucketSetup, CompactionRate, Completions, Ctx, Recovery};
+use kedge_disk::{Disk, SimDisk};
+use kedge_executor::Manual;
+use kedge_persistence::{CompactionReport, CompactionRequest};
+use kedge_types::{Cas, Clock, Datatype, DocKey, ManualClock, Now, VbId};
+use kedge_vbucket::{Completion, Cookie, Eviction, PageOut, StoreMode};
+use std::sync::Arc;
+
+struct Nobody;
+
+impl Completions for Nobody {
+    fn complete(&self, done: &mut Vec<(Cookie, Completion)>) {
+        done.clear();
+    }
+}
+
+struct Driven {
+    bucket: Arc<Bucket>,
+    manual: Manual,
+    clock: Arc<ManualClock>,
+}
+
+fn open() -> Driven {
+    let disk = SimDisk::new(1);
+    disk.create_dir_all("/bucket".as_ref()).unwrap();
+    let clock = Arc::new(ManualClock::new(Now {
+        unix_ns: 1_700_000_000_000_000_000,
+        mono_ns: 1_000_000_000,
+    }));
+    let (executor, manual) = Manual::new();
+    let mut config = BucketConfig::new("test", 1, 1 << 30);
+    config.compaction.throttle = CompactionRate::Off;
+    let bucket = Bucket::open(BucketSetup {
+        disk: Arc::new(disk),
+        dir: "/bucket".into(),
+        config,
+        clock: clock.clone(),
+        executor,
+        completions: Arc::new(Nobody),
+        threads: 1,
+        recovery: Recovery::Strict,
+        topology: Some(kedge_vbucket::Topology::alone()),
+        open_files_max: u32::MAX,
+        compaction_reserve_bytes: 0,
+        on_fatal: Arc::new(|why| panic!("{why}")),
+    })
+    .unwrap();
+    manual.run_ready();
+    bucket.wait_loaded().unwrap();
+    Driven {
+        bucket,
+        manual,
+        clock,
+    }
+}
+
+impl Driven {
+    fn set(&self, key: &DocKey, expiry: u32) {
+        let ctx = Ctx {
+            now: self.clock.now(),
+            thread: 0,
+        };
+        let write = Write {
+            vb: VbId(0),
+            key,
+            cas: Cas(0),
+            durability: None,
+            new_cas: Cas(0),
+            preserve_ttl: false,
+            cookie: Cookie(1),
+        };
+        let bucket = &self.bucket;
+        bucket
+            .store(
+                ctx,
+                &write,
+                StoreMode::Set,
+                b"value",
+                Datatype::RAW,
+                0,
+                expiry,
+            )
+            .unwrap();
+    }
+
+    /// All that can leave memory does.
+    fn evict(&self, eviction: Eviction) {
+        let now = self.clock.now();
+        let everything = PageOut {
+            eviction,
+            frequency_max: u8::MAX,
+            bytes: usize::MAX,
+            decay: false,
+        };
+        let mut vbucket = self.bucket.core.vbuckets[0].lock();
+        self.bucket.core.measure(&mut vbucket, |vbucket| {
+            for shard in 0..vbucket.table().shard_count() {
+                vbucket.page_out(now, shard, &everything);
+            }
+        });
+    }
+
+    fn compact(&self) -> CompactionReport {
+        let ticket = self
+            .bucket
+            .persistence
+            .compact(&CompactionRequest::default())
+            .unwrap();
+        self.manual.run_ready();
+        ticket.wait()
+    }
+}
+
+fn expired_on_disk(eviction: Eviction) {
+    let driven = open();
+    let key = |n: u32| DocKey::from_prefixed(format!("\0key-{n}").as_bytes()).unwrap();
+    for n in 0..200 {
+        driven.set(&key(n), if n < 150 { 100 } else { 0 });
+    }
+    driven.bucket.persistence.apply().unwrap();
+    driven.evict(eviction);
+    driven.clock.advance(101_000_000_000);
+    // One is in memory again, and does not expire.
+    driven.set(&key(0), 0);
+    let report = driven.compact();
+    assert_eq!((report.compacted, report.expired), (1, 149));
+    let figures = driven.bucket.vbucket_figures(VbId(0)).unwrap();
+    assert_eq!(figures.tombstones, 149);
+    driven.bucket.persistence.apply().unwrap();
+    let storage = driven.bucket.persistence.storage().unwrap();
+    let file = storage.file_figures(VbId(0)).unwrap().unwrap();
+    assert_eq!((file.live, file.deleted), (51, 149));
+    assert_eq!(driven.compact().expired, 0);
+    driven.bucket.shutdown();
+}
+
+#[test]
+fn documents_whose_value_is_on_disk_only_expire() {
+    expired_on_disk(Eviction::ValueOnly);
+}
+
+#[test]
+fn documents_that_are_on_disk_only_expire() {
+    expired_on_disk(Eviction::Full);
+}

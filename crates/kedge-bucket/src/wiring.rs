@@ -1,0 +1,130 @@
+//! The wiring of a bucket's components: who hears of what.
+//!
+//! Steps of vBuckets report to [`Signals`], which keep no component alive: an event reaches a queue, or wakes a task.
+//! Persistence reports to the bucket, once for each commit.
+
+use crate::bucket::Bucket;
+use crate::dcp::Dcp;
+use crate::fetch::Fetches;
+use crate::memory_queue::MemoryAdmissionQueue;
+use crate::pager::Pager;
+use crate::pending_state::PendingStateQueue;
+use kedge_bucket_core::{BucketCore, CoreEvents, Parker};
+use kedge_persistence::{PersistenceEvents, WriteQueues};
+use kedge_types::{Seqno, VbId};
+use kedge_vbucket::StepEffects;
+use std::sync::{Arc, OnceLock, Weak};
+
+/// The queues and parked tasks that steps of vBuckets reach.
+#[derive(Debug)]
+pub(crate) struct Signals {
+    pub(crate) queues: Arc<WriteQueues>,
+    pub(crate) dcp: Dcp,
+    pub(crate) fetches: Fetches,
+    pub(crate) memory_queue: MemoryAdmissionQueue,
+    pub(crate) pending_state: PendingStateQueue,
+    pub(crate) pager: Pager,
+    /// The tasks that sleep while there is nothing for them to do.
+    pub(crate) sweeper: Parker,
+    pub(crate) dropped: Parker,
+    pub(crate) compressor: Parker,
+    bucket: OnceLock<Weak<Bucket>>,
+}
+
+impl Signals {
+    pub(crate) fn new(queues: Arc<WriteQueues>, vbuckets: u16, threads: u16) -> Self {
+        Self {
+            queues,
+            dcp: Dcp::new(vbuckets),
+            fetches: Fetches::new(vbuckets, threads),
+            memory_queue: MemoryAdmissionQueue::default(),
+            pending_state: PendingStateQueue::default(),
+            pager: Pager::default(),
+            sweeper: Parker::default(),
+            dropped: Parker::default(),
+            compressor: Parker::default(),
+            bucket: OnceLock::new(),
+        }
+    }
+
+    /// Sets the bucket, for events that are rare.
+    pub(crate) fn set_bucket(&self, bucket: &Arc<Bucket>) {
+        // Components are wired once.
+        let _ = self.bucket.set(Arc::downgrade(bucket));
+    }
+
+    fn bucket(&self) -> Option<Arc<Bucket>> {
+        self.bucket.get().and_then(Weak::upgrade)
+    }
+}
+
+/// The receiver of a core's events.
+pub(crate) struct StepEvents(pub(crate) Arc<Signals>);
+
+impl CoreEvents for StepEvents {
+    fn on_step(&self, core: &BucketCore, vb: VbId, effects: &StepEffects) {
+        let signals = &self.0;
+        if effects.memory.cursors != 0 {
+            signals.on_cursor_memory(core);
+        }
+        signals.dcp.note_news(vb, effects.news);
+        if effects.wants_sweep {
+            core.wake_parked(&signals.sweeper);
+        }
+        if effects.has_dropped_documents {
+            core.wake_parked(&signals.dropped);
+        }
+        if effects.has_values_to_compress {
+            signals.on_values_to_compress(core);
+        }
+        signals.on_memory(core);
+    }
+
+    fn on_dirty(&self, core: &BucketCore, vb: VbId, since_ns: u64) {
+        self.0.queues.on_dirty(core, vb, since_ns);
+    }
+
+    fn after_step(&self, core: &BucketCore) {
+        self.0.dcp.tell_streams(core);
+    }
+
+    fn on_change(&self, _: &BucketCore, vb: VbId) {
+        if let Some(bucket) = self.0.bucket() {
+            bucket.on_vbucket_state(vb);
+            // Readers of an earlier history wait in vain.
+            bucket.offer_file(vb);
+        }
+    }
+
+    fn on_failed(&self, _: &BucketCore) {
+        if let Some(bucket) = self.0.bucket() {
+            bucket.persistence.wake_compactions();
+        }
+    }
+}
+
+impl PersistenceEvents for Bucket {
+    fn persisted(&self, acks: &mut Vec<(VbId, Seqno)>) {
+        self.hand_over_acks(acks);
+    }
+
+    fn file_advanced(&self, vb: VbId) {
+        self.offer_file(vb);
+    }
+
+    fn memory_freed(&self) {
+        self.signals.on_applied(&self.core);
+    }
+
+    fn writes_refused(&self) {
+        self.signals.note_first_queued_write(&self.core);
+    }
+
+    fn is_file_wanted(&self, vb: Option<VbId>) -> bool {
+        self.signals.dcp.is_file_wanted(vb)
+    }
+
+    fn read_failed(&self, vb: VbId, error: &str) {
+        self.on_fetch_failed(vb, error);
+    }
+}

@@ -1,0 +1,120 @@
+//! Applying what someone waits for: a vBucket, or all of them.
+
+use super::{Applier, Due, Turn};
+use crate::persistence::Persistence;
+use crate::tasks::MAKE_DURABLE;
+use crate::truncation::has_work;
+use kedge_bucket_core::BucketError;
+use kedge_bucket_core::Phase;
+use kedge_bucket_core::Total;
+use kedge_types::VbId;
+use parking_lot::MutexGuard;
+use std::sync::Arc;
+
+impl Persistence {
+    /// Makes durable what the files were found with, so that the log need not be kept for it.
+    pub(crate) fn make_durable_behind(self: &Arc<Self>) {
+        if !self.truncation.is_held() {
+            return;
+        }
+        let persistence = Arc::clone(self);
+        let work = move || {
+            let storage = persistence.storage()?;
+            for index in 0..persistence.core.vbucket_count() {
+                if persistence.core.phase() == Phase::Closed {
+                    return Ok(());
+                }
+                if !persistence.is_quarantined(VbId(index)) {
+                    storage.make_durable(VbId(index))?;
+                }
+            }
+            persistence.truncation.release_hold();
+            persistence.release_log();
+            Ok::<(), BucketError>(())
+        };
+        let persistence = Arc::clone(self);
+        let noting = move || match work() {
+            Ok(()) => {}
+            Err(error) if error.is_passing() => {
+                tracing::error!(bucket = persistence.core.name(), %error, "the log is kept, as a file cannot be made durable");
+            }
+            Err(error) => persistence.core.fail(&error.to_string()),
+        };
+        // Refused when the bucket ends; the next start does it.
+        drop(
+            self.core
+                .setup
+                .executor
+                .submit_as(&MAKE_DURABLE, self.core.owner, noting),
+        );
+    }
+
+    /// Applies a vBucket now, unless that is under way; then it will come to its end.
+    pub fn apply_vbucket(&self, vb: VbId) {
+        if self.core.is_direct() {
+            return;
+        }
+        // What could not be applied is said, and tried again.
+        let _ = self.apply_to_end(&mut self.hold_applier(vb), vb);
+    }
+
+    /// Applies all that the log has of a vBucket.
+    ///
+    /// # Errors
+    /// [`BucketError::NotApplied`] when it cannot be written, or the log does not have all of it.
+    pub(crate) fn apply_to_end(&self, applier: &mut Applier, vb: VbId) -> Result<(), BucketError> {
+        loop {
+            let is_begun = |due: &Due| due.vb == vb && due.begun.is_some();
+            let begun = applier.queue.iter().position(is_begun);
+            if begun.is_none() && !has_work(&self.core.vbuckets[vb.index()].lock()) {
+                return Ok(());
+            }
+            // What else is in the queue of it finds nothing to do.
+            let new = || Due {
+                vb,
+                since_ns: self.core.setup.clock.now().mono_ns,
+                begun: None,
+            };
+            let due = begun.and_then(|at| applier.queue.remove(at));
+            match self.apply_due(applier, due.unwrap_or_else(new), true) {
+                Turn::Applied => {}
+                _ => return Err(BucketError::NotApplied(self.core.name().to_owned())),
+            }
+        }
+    }
+
+    /// The applier of a vBucket: while it is held, nothing of its part of the vBuckets is applied.
+    pub(crate) fn hold_applier(&self, vb: VbId) -> MutexGuard<'_, Applier> {
+        self.applier_of(vb).hold()
+    }
+
+    /// Applies everything, or as much as `enough` lets it. Whoever writes meanwhile makes it take longer.
+    ///
+    /// # Errors
+    /// The first that comes; the other vBuckets are applied all the same.
+    pub(crate) fn apply_all(&self, mut enough: impl FnMut() -> bool) -> Result<(), BucketError> {
+        let failures = self.core.totals.get(Total::ApplyFailures);
+        for shard in &self.appliers {
+            let mut applier = shard.hold();
+            let mut in_vain = 0;
+            loop {
+                if enough() {
+                    return Ok(());
+                }
+                match self.apply_next(shard, &mut applier, true) {
+                    // A vBucket waits for what was begun of it, too, as long as that takes.
+                    Turn::Applied => in_vain = 0,
+                    Turn::Nothing(_) => break,
+                    Turn::Waits | Turn::InTheWay | Turn::Failed => in_vain += 1,
+                }
+                if in_vain > applier.queue.len() + shard.new.lock().len() {
+                    break;
+                }
+            }
+        }
+        if self.core.totals.get(Total::ApplyFailures) > failures {
+            return Err(BucketError::NotApplied(self.core.name().to_owned()));
+        }
+        Ok(())
+    }
+}

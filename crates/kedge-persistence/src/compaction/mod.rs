@@ -1,0 +1,409 @@
+//! Compaction of the vBuckets' files, beside everything else.
+//!
+//! Who asks, be it the look at files that changed or a client, puts a vBucket into a queue; a task compacts one file and
+//! makes room for the next. The tasks run where the settings say when they begin: on `auxio`, at the throttle that commits
+//! do not feel, or on `writer` unhindered, which is there to be compared with.
+//!
+//! Invariants:
+//! * At most as many files are compacted at once as the settings say, one task each.
+//! * A compaction that failed, or gave way to something that needed the file, is repeated after a pause; one that was
+//!   cancelled is not. Whoever waits hears of a failure at once.
+//! * When [`Persistence::shutdown`] returns, nothing is queued, nothing runs, and everyone who waited has heard.
+
+mod look;
+mod queue;
+mod run;
+mod throttle;
+mod ticket;
+mod when;
+
+pub(crate) use look::CompactionLook;
+pub use ticket::{CompactionReport, CompactionTicket};
+
+use crate::persistence::Persistence;
+use crate::tasks::{COMPACTION, COMPACTION_ON_WRITER};
+use kedge_bucket_core::Parker;
+use kedge_bucket_core::Phase;
+use kedge_bucket_core::Total;
+use kedge_bucket_core::{BucketConfig, CompactionConfig, CompactionPool};
+use kedge_executor::{Context, Executor, Kind, Next, Pool, Task, TaskSpec};
+use kedge_storage::{CompactionFigures, StorageError};
+use kedge_types::{Seqno, Status, VbId};
+use look::Changed;
+use parking_lot::Mutex;
+use queue::{CompactionWish, Job, Queue, QueuedRequest};
+use run::Ended;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock, Weak};
+use throttle::CompactionThrottle;
+use ticket::TicketEvent;
+
+/// What someone wants to be compacted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CompactionRequest {
+    /// These vBuckets; `None`: all.
+    pub vbuckets: Option<Vec<VbId>>,
+    /// Tombstones of deletes before this Unix second go, in addition to those that are older than the purge age.
+    pub purge_before_secs: Option<u32>,
+    /// Only tombstones up to this seqno go.
+    pub purge_before_seqno: Option<Seqno>,
+    /// All tombstones go.
+    pub drop_deletes: bool,
+}
+
+/// Where the compaction of a vBucket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompactionProgress {
+    /// The vBucket.
+    pub vb: VbId,
+    /// It has a task; otherwise it is queued.
+    pub is_running: bool,
+    /// What it has done so far, once it has begun to.
+    pub figures: Option<CompactionFigures>,
+}
+
+/// All that a bucket has of compactions.
+#[derive(Debug)]
+pub(crate) struct Compactions {
+    /// Tasks keep their bucket, and commits begin no tasks: so this is how the latter reach it.
+    persistence: OnceLock<Weak<Persistence>>,
+    queue: Mutex<Queue>,
+    throttle: CompactionThrottle,
+    changed: Changed,
+    pub(crate) parker: Parker,
+}
+
+impl Compactions {
+    pub(crate) fn new(config: &BucketConfig) -> Self {
+        Self {
+            persistence: OnceLock::new(),
+            queue: Mutex::default(),
+            throttle: CompactionThrottle::new(config.compaction.throttle),
+            changed: Changed::new(config.vbuckets),
+            parker: Parker::default(),
+        }
+    }
+
+    /// To be told before anything is asked for.
+    pub(crate) fn set_persistence(&self, persistence: &Arc<Persistence>) {
+        // Tasks begin once.
+        let _ = self.persistence.set(Arc::downgrade(persistence));
+    }
+
+    /// A commit that clients wait for took so long.
+    pub(crate) fn on_commit(&self, latency_us: u64) {
+        self.throttle.on_commit(latency_us);
+    }
+}
+
+/// The task: one file.
+struct Compaction {
+    persistence: Arc<Persistence>,
+    /// Taken when it ends.
+    job: Option<Job>,
+    is_throttled: bool,
+    began: bool,
+}
+
+impl Task for Compaction {
+    fn run(&mut self, _: &Context<'_>) -> Next {
+        self.began = true;
+        if let Some(job) = &self.job {
+            let (vb, wish) = (job.vb, &job.asked.wish);
+            if job.asked.by_itself {
+                self.persistence.note_backlog(vb);
+            }
+            let ended = self
+                .persistence
+                .compact_file(vb, wish, &job.cancel, self.is_throttled);
+            if let Some(job) = self.job.take() {
+                self.persistence.end_compaction(job, &ended);
+            }
+            self.persistence.begin_compactions();
+        }
+        Next::Done
+    }
+}
+
+impl Drop for Compaction {
+    fn drop(&mut self) {
+        // It panicked, or the bucket ends before it has begun: nobody may wait for ever.
+        let Some(job) = self.job.take() else {
+            return;
+        };
+        if self.began {
+            self.persistence
+                .core
+                .totals
+                .add(Total::CompactionFailures, 1);
+        }
+        self.persistence.end_compaction(job, &Ended::Cancelled);
+    }
+}
+
+impl Persistence {
+    /// Asks for a compaction. It is under way when this returns, or will be as soon as others have ended.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when a vBucket is none of the bucket's, `TemporaryFailure` while loading and after the end.
+    pub fn compact(&self, request: &CompactionRequest) -> Result<CompactionTicket, Status> {
+        let vbuckets = self.wanted(request.vbuckets.as_deref())?;
+        if self.core.phase() != Phase::Open {
+            return Err(Status::TemporaryFailure);
+        }
+        let ticket = CompactionTicket::new(vbuckets.len());
+        let wish = CompactionWish {
+            purge_before_secs: request.purge_before_secs,
+            purge_before_seqno: request.purge_before_seqno,
+            drop_deletes: request.drop_deletes,
+        };
+        let mut queue = self.compactions.queue.lock();
+        for vb in vbuckets {
+            let asked = QueuedRequest {
+                wish,
+                tickets: vec![ticket.clone()],
+                by_itself: false,
+            };
+            queue.ask(vb, asked);
+        }
+        drop(queue);
+        self.begin_compactions();
+        Ok(ticket)
+    }
+
+    /// Takes vBuckets (all when `None`) out of the queue, and ends their compactions. Says how many there were of both.
+    /// What was under way may have its end a little later, which tickets tell.
+    ///
+    /// # Errors
+    /// `NotMyVbucket` when a vBucket is none of the bucket's.
+    pub fn cancel_compaction(&self, vbuckets: Option<&[VbId]>) -> Result<usize, Status> {
+        let vbuckets = self.wanted(vbuckets)?;
+        let mut cancelled = 0;
+        let mut tickets = Vec::new();
+        let mut queue = self.compactions.queue.lock();
+        for vb in vbuckets {
+            let (mut queued, any) = queue.cancel(vb);
+            tickets.append(&mut queued);
+            cancelled += usize::from(any);
+        }
+        drop(queue);
+        self.wake_compactions();
+        for ticket in tickets {
+            ticket.tell(TicketEvent::Cancelled);
+        }
+        Ok(cancelled)
+    }
+
+    /// The vBuckets that are being compacted or wait for it.
+    #[must_use]
+    pub fn compactions(&self) -> Vec<CompactionProgress> {
+        let vbuckets = self.compactions.queue.lock().vbuckets();
+        let storage = self.storage.get();
+        let figures = |vb| storage.and_then(|storage| storage.compaction(vb));
+        vbuckets
+            .into_iter()
+            .map(|(vb, is_running)| CompactionProgress {
+                vb,
+                is_running,
+                figures: figures(vb).filter(|_| is_running),
+            })
+            .collect()
+    }
+
+    fn wanted(&self, vbuckets: Option<&[VbId]>) -> Result<BTreeSet<VbId>, Status> {
+        let all = self.core.vbucket_count();
+        let Some(vbuckets) = vbuckets else {
+            return Ok((0..all).map(VbId).collect());
+        };
+        let are_known = vbuckets.iter().all(|vb| vb.get() < all);
+        let wanted = are_known.then(|| vbuckets.iter().copied().collect());
+        wanted.ok_or(Status::NotMyVbucket)
+    }
+
+    /// The settings have changed.
+    pub fn on_compaction_config(&self, config: &CompactionConfig) {
+        if self.compactions.throttle.set(config.throttle) {
+            self.wake_compactions();
+        }
+        // Files that were well enough may be so no longer, and the limit may be higher.
+        (0..self.core.vbucket_count()).for_each(|vb| self.on_file_changed(VbId(vb)));
+        self.begin_compactions();
+    }
+
+    /// Begins as many compactions as may be.
+    pub(crate) fn begin_compactions(&self) {
+        let compactions = &self.compactions;
+        let Some(persistence) = compactions.persistence.get().and_then(Weak::upgrade) else {
+            return;
+        };
+        loop {
+            if !matches!(self.core.phase(), Phase::Loading | Phase::Open) {
+                return self.end_compactions();
+            }
+            let config = self.core.config().compaction;
+            let limit = self.compactions_at_once(&config);
+            let now_ns = self.core.setup.clock.now().mono_ns;
+            let Some(job) = compactions.queue.lock().next(now_ns, limit) else {
+                return;
+            };
+            let kind: &'static Kind = match config.pool {
+                CompactionPool::Auxio => &COMPACTION,
+                CompactionPool::Writer => &COMPACTION_ON_WRITER,
+            };
+            let spec = TaskSpec {
+                description: format!("compacts the file of vBucket {}", job.vb).into(),
+                ..TaskSpec::new(kind, self.core.owner)
+            };
+            let task = Compaction {
+                persistence: Arc::clone(&persistence),
+                job: Some(job),
+                is_throttled: config.pool == CompactionPool::Auxio,
+                began: false,
+            };
+            // One that is refused is dropped, and says that it has ended.
+            if self.core.setup.executor.schedule(spec, task).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn compactions_at_once(&self, config: &CompactionConfig) -> usize {
+        match config.max_concurrent {
+            0 => automatic_limit(&self.core.setup.executor, self.appliers.len()),
+            wanted => usize::from(wanted),
+        }
+    }
+
+    /// A compaction is over: who waits hears of it, and it is repeated if that may help.
+    fn end_compaction(&self, job: Job, ended: &Ended) {
+        let Job { vb, asked, cancel } = job;
+        let now_ns = self.core.setup.clock.now().mono_ns;
+        let compactions = &self.compactions;
+        let QueuedRequest {
+            wish,
+            tickets,
+            by_itself,
+        } = asked;
+        let told = match ended {
+            Ended::Compacted { done, expired } => TicketEvent::Compacted {
+                done,
+                expired: *expired,
+            },
+            Ended::NoFile => TicketEvent::NoFile,
+            Ended::Cancelled => {
+                self.core.totals.add(Total::CompactionsCancelled, 1);
+                TicketEvent::Cancelled
+            }
+            Ended::GaveWay => {
+                self.core.totals.add(Total::CompactionsCancelled, 1);
+                let asked = QueuedRequest {
+                    wish,
+                    tickets,
+                    by_itself,
+                };
+                compactions.queue.lock().retry(vb, asked, now_ns, false);
+                return self.wake_look();
+            }
+            Ended::Failed(error) => {
+                let is_wanted = !cancel.load(Ordering::Relaxed);
+                let again = QueuedRequest {
+                    wish,
+                    tickets: Vec::new(),
+                    by_itself,
+                };
+                self.on_compaction_failed(vb, again, is_wanted, now_ns, error);
+                TicketEvent::Failed(error)
+            }
+        };
+        if !matches!(ended, Ended::Failed(_)) {
+            compactions.queue.lock().end(vb);
+        }
+        for ticket in tickets {
+            ticket.tell(told);
+        }
+    }
+
+    fn on_compaction_failed(
+        &self,
+        vb: VbId,
+        asked: QueuedRequest,
+        is_wanted: bool,
+        now_ns: u64,
+        error: &StorageError,
+    ) {
+        self.core.totals.add(Total::CompactionFailures, 1);
+        if error.is_fatal() {
+            self.compactions.queue.lock().end(vb);
+            return self.core.fail(&error.to_string());
+        }
+        if !is_wanted {
+            return self.compactions.queue.lock().end(vb);
+        }
+        let mut queue = self.compactions.queue.lock();
+        let pause_ns = queue.retry(vb, asked, now_ns, true);
+        drop(queue);
+        tracing::error!(
+            bucket = self.core.name(),
+            vbucket = %vb,
+            %error,
+            retry_secs = pause_ns / 1_000_000_000,
+            "a file cannot be compacted, and stays as it is"
+        );
+        self.wake_look();
+    }
+
+    /// The look begins what waits for a pause to end.
+    fn wake_look(&self) {
+        if let Some(task) = self.compactions.parker.task() {
+            self.core.setup.executor.wake(task);
+        }
+    }
+
+    /// Nothing that is queued will begin any more.
+    pub fn end_compactions(&self) {
+        // All vBuckets of a bucket that is there are known.
+        let _ = self.cancel_compaction(None);
+    }
+
+    pub(crate) fn compaction_figures(&self) -> [(&'static str, u64); 8] {
+        let queue = self.compactions.queue.lock();
+        let (queued, running) = (queue.queued() as u64, queue.running() as u64);
+        drop(queue);
+        let throttle = self.compactions.throttle.figures();
+        [
+            ("ep_compactions_queued", queued),
+            ("ep_compactions_running", running),
+            ("ep_compaction_bytes_per_sec", throttle.bytes_per_sec),
+            (
+                "ep_compaction_bytes_per_sec_min",
+                throttle.bytes_per_sec_min,
+            ),
+            (
+                "ep_compaction_undisturbed_us",
+                throttle.undisturbed_us.unwrap_or(0),
+            ),
+            ("ep_compaction_slowed_down", throttle.slowed_down),
+            ("ep_compaction_paused_ms", throttle.paused_ns / 1_000_000),
+            ("ep_compaction_reserve_bytes", self.reserve.bytes()),
+        ]
+    }
+}
+
+/// How many files are compacted at once if nobody says so. Source: couchstore file format, section 11.
+fn automatic_limit(executor: &Executor, shards: usize) -> usize {
+    let pools = executor.pools();
+    let threads = |pool| {
+        let info = pools.iter().find(|info| info.pool == pool);
+        info.map_or(0, |info| info.threads)
+    };
+    limit_of(threads(Pool::Writer), threads(Pool::AuxIo), shards)
+}
+
+fn limit_of(writers: usize, auxio: usize, shards: usize) -> usize {
+    let half = writers.min(shards).min(auxio) / 2;
+    half.min(auxio.saturating_sub(1)).max(1)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,286 @@
+//! One compaction of one file: what it calls while it runs, and what becomes of its result.
+//!
+//! Invariants:
+//! * A vBucket's lock is never held over I/O, nor while a compaction rests.
+//! * A rest ends at once when its reason is gone or somebody waits for the end of the compaction: who brings that about
+//!   calls [`Persistence::wake_compactions`] after it.
+
+use super::queue::{Cancel, CompactionWish};
+use crate::persistence::Persistence;
+use kedge_bucket_core::Phase;
+use kedge_bucket_core::Timing;
+use kedge_bucket_core::Total;
+use kedge_storage::{CompactHooks, CompactRequest, Compacted, Expired, Storage, StorageError};
+use kedge_types::{DocKey, VbId};
+use kedge_vbucket::VbState;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Expired documents that are deleted at once, under the vBucket's lock.
+const EXPIRE_AT_ONCE: usize = 64;
+
+/// A compaction that is not to disturb commits syncs its file each time that so many bytes were written.
+const SYNC_EACH_BYTES: u64 = 128 << 10;
+
+/// How a compaction ended.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Compacted {
+        done: Compacted,
+        /// Documents that had expired, and were deleted.
+        expired: u64,
+    },
+    NoFile,
+    /// It was cancelled, or the bucket ends.
+    Cancelled,
+    /// Something else needs the file, or needed it.
+    GaveWay,
+    Failed(StorageError),
+}
+
+/// What a compaction is told while it runs, and asked.
+struct Hooks<'a> {
+    persistence: &'a Persistence,
+    storage: &'a Storage,
+    vb: VbId,
+    cancel: &'a Cancel,
+    is_throttled: bool,
+    /// That of the vBucket when it began.
+    history: u32,
+    /// Stored keys of documents that have expired.
+    due: Vec<Box<[u8]>>,
+    expired: u64,
+    bytes: u64,
+}
+
+impl Hooks<'_> {
+    fn is_cancelled(&self) -> bool {
+        self.cancel.load(Ordering::Relaxed) || self.persistence.core.phase() != Phase::Open
+    }
+
+    /// Whether the vBucket was reset or rolled back since: the file is void, or is going to be another.
+    fn is_void(&self) -> bool {
+        let vbucket = self.persistence.core.vbuckets[self.vb.index()].lock();
+        vbucket.file_history() != Some(self.history)
+    }
+
+    /// As long as the throttle wants it before so many bytes.
+    fn pause(&self, bytes: u64) {
+        let throttle = &self.persistence.compactions.throttle;
+        let now_ns = || self.persistence.core.setup.clock.now().mono_ns;
+        let changes = throttle.changes();
+        let until_ns = now_ns().saturating_add(throttle.on_bytes(bytes, now_ns()));
+        let left = || Duration::from_nanos(until_ns.saturating_sub(now_ns()));
+        let may_pause = || throttle.changes() == changes && !self.is_cancelled() && !self.is_void();
+        while self.storage.pause(self.vb, left(), may_pause) {}
+    }
+
+    fn expire_due(&mut self) {
+        let due = std::mem::take(&mut self.due);
+        for keys in due.chunks(EXPIRE_AT_ONCE) {
+            if self.is_cancelled() {
+                return;
+            }
+            self.expired += self
+                .persistence
+                .expire(self.storage, self.vb, self.history, keys);
+        }
+    }
+}
+
+impl CompactHooks for Hooks<'_> {
+    fn expired(&mut self, document: &Expired<'_>) {
+        self.due.push(document.key.into());
+    }
+
+    fn bytes(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        self.persistence
+            .core
+            .totals
+            .add(Total::CompactionBytes, bytes);
+        if !self.due.is_empty() {
+            self.expire_due();
+        }
+        if self.is_throttled {
+            self.pause(bytes);
+        }
+    }
+
+    fn stop(&mut self) -> bool {
+        self.is_cancelled() || self.is_void()
+    }
+
+    fn now_ns(&mut self) -> u64 {
+        self.persistence.core.setup.clock.now().mono_ns
+    }
+}
+
+impl Persistence {
+    /// Ends the rests of compactions: each looks at whether it is to go on.
+    pub fn wake_compactions(&self) {
+        if let Some(storage) = self.storage.get() {
+            storage.wake_paused();
+        }
+    }
+
+    /// Compacts the file of a vBucket on this thread.
+    pub(super) fn compact_file(
+        &self,
+        vb: VbId,
+        wish: &CompactionWish,
+        cancel: &Cancel,
+        is_throttled: bool,
+    ) -> Ended {
+        if cancel.load(Ordering::Relaxed) || self.core.phase() != Phase::Open {
+            return Ended::Cancelled;
+        }
+        let Ok(storage) = self.storage() else {
+            return Ended::Cancelled;
+        };
+        let _unpaced = (!is_throttled).then(|| self.compactions.throttle.begin_unthrottled());
+        let before = self.core.setup.clock.now();
+        let now_secs = u32::try_from(before.unix_secs()).unwrap_or(u32::MAX);
+        let of_age = now_secs.saturating_sub(self.core.config().compaction.purge_age_secs);
+        let request = CompactRequest {
+            purge_before_unix_secs: of_age.max(wish.purge_before_secs.unwrap_or(0)),
+            purge_before_seqno: wish.purge_before_seqno,
+            drop_deletes: wish.drop_deletes,
+            now_unix_secs: now_secs,
+            sync_each_bytes: (is_throttled && self.compactions.throttle.is_on())
+                .then_some(SYNC_EACH_BYTES),
+        };
+        // The file of an earlier history is about to go, and what it says, its purge seqno too, counts for nothing.
+        let Some(history) = self.file_history_applied(vb) else {
+            return Ended::GaveWay;
+        };
+        let mut hooks = Hooks {
+            persistence: self,
+            storage,
+            vb,
+            cancel,
+            is_throttled,
+            history,
+            due: Vec::new(),
+            expired: 0,
+            bytes: 0,
+        };
+        let mut result = storage.compact(vb, &request, &mut hooks);
+        if result.as_ref().is_err_and(StorageError::is_no_space) && self.make_disk_room() > 0 {
+            result = storage.compact(vb, &request, &mut hooks);
+        }
+        // They are due whether there is a new file or not.
+        hooks.expire_due();
+        let (is_cancelled, expired) = (hooks.is_cancelled(), hooks.expired);
+        self.core.totals.add(Total::ExpiredByCompaction, expired);
+        match result {
+            Ok(Some(done)) => {
+                self.on_compacted(vb, history, &done, before.mono_ns);
+                Ended::Compacted { done, expired }
+            }
+            Ok(None) => Ended::NoFile,
+            Err(error) if error.is_stopped() && is_cancelled => Ended::Cancelled,
+            Err(error) if error.is_stopped() => Ended::GaveWay,
+            Err(StorageError::Busy { .. }) => Ended::GaveWay,
+            Err(error) => Ended::Failed(error),
+        }
+    }
+
+    /// The history of the vBucket's file; one that a flush has made void is replaced first, if that can be.
+    fn file_history_applied(&self, vb: VbId) -> Option<u32> {
+        let is_void = self.core.vbuckets[vb.index()].lock().is_file_void();
+        if is_void {
+            self.apply_vbucket(vb);
+        }
+        self.core.vbuckets[vb.index()].lock().file_history()
+    }
+
+    /// A compaction found no room on the disk. It makes some, and what the log keeps ready for later does not; what is kept for
+    /// compactions goes last.
+    fn make_disk_room(&self) -> u64 {
+        let freed = match self.give_up_log_space() {
+            0 => self.give_up_reserve(),
+            bytes => bytes,
+        };
+        if !self.core.quota.disk_full() {
+            // Only a full disk is looked after until there is room.
+            self.on_disk_room();
+        }
+        freed
+    }
+
+    fn on_compacted(&self, vb: VbId, history: u32, done: &Compacted, began_ns: u64) {
+        let mut vbucket = self.core.vbuckets[vb.index()].lock();
+        self.core.measure(&mut vbucket, |vbucket| {
+            vbucket.on_purged(history, done.purge_seqno);
+        });
+        drop(vbucket);
+        self.note_not_stuck(vb);
+        let took_ns = self.core.setup.clock.now().mono_ns.saturating_sub(began_ns);
+        let timings = &self.core.timings;
+        timings.record_us(u16::MAX, Timing::Compaction, took_ns / 1_000);
+        timings.record_us(u16::MAX, Timing::CompactionLock, done.locked_ns / 1_000);
+        self.core.totals.add(Total::Compactions, 1);
+        self.core
+            .totals
+            .add(Total::PurgedTombstones, done.tombstones);
+        let freed = done.bytes_before.saturating_sub(done.bytes_after);
+        self.core.totals.add(Total::CompactionFreedBytes, freed);
+        tracing::debug!(
+            bucket = self.core.name(),
+            vbucket = %vb,
+            before = done.bytes_before,
+            after = done.bytes_after,
+            tombstones = done.tombstones,
+            ms = took_ns / 1_000_000,
+            "a file is compacted"
+        );
+    }
+
+    /// Deletes those documents that have expired still. Says how many these were.
+    fn expire(&self, storage: &Storage, vb: VbId, history: u32, keys: &[Box<[u8]>]) -> u64 {
+        let mut keys: Vec<DocKey> = keys
+            .iter()
+            .filter_map(|key| DocKey::from_prefixed(key).ok())
+            .collect();
+        let now = self.core.setup.clock.now();
+        let mut vbucket = self.core.vbuckets[vb.index()].lock();
+        if vbucket.state() != VbState::Active || vbucket.history() != history {
+            return 0;
+        }
+        let before = vbucket.expired();
+        // Looking at a document that has expired lets go of it. What is left is on disk only.
+        self.core.account(now, &mut vbucket, |vbucket| {
+            keys.retain(|key| vbucket.get_meta(now, key) == Ok(kedge_vbucket::Outcome::Fetch));
+        });
+        let mut expired = vbucket.expired() - before;
+        let ticket = vbucket.fetch_ticket();
+        drop(vbucket);
+        self.core.after_step();
+        if keys.is_empty() {
+            return expired;
+        }
+        let stored: Vec<&[u8]> = keys.iter().map(DocKey::as_bytes).collect();
+        let found = match storage.get_many(vb, &stored) {
+            Ok(found) => found,
+            // The next compaction finds them again.
+            Err(error) => {
+                tracing::warn!(bucket = self.core.name(), vbucket = %vb, %error, "expired documents stay for now");
+                return expired;
+            }
+        };
+        let mut vbucket = self.core.vbuckets[vb.index()].lock();
+        let before = vbucket.expired();
+        self.core.account(now, &mut vbucket, |vbucket| {
+            for (key, item) in keys.iter().zip(found) {
+                let _ = vbucket.fetched(ticket, key.as_bytes(), item);
+                let _ = vbucket.get_meta(now, key);
+            }
+        });
+        // A reset sets it back.
+        expired += vbucket.expired().saturating_sub(before);
+        drop(vbucket);
+        self.core.after_step();
+        expired
+    }
+}

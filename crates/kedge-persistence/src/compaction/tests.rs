@@ -1,0 +1,16 @@
+//! The number of compactions at a time.
+
+use super::*;
+
+#[test]
+fn half_of_the_threads_compact_at_once() {
+    for (writers, auxio, shards, expected) in [
+        (4, 4, 2, 1),
+        (4, 8, 8, 2),
+        (16, 2, 16, 1),
+        (128, 128, 128, 64),
+        (0, 0, 1, 1),
+    ] {
+        assert_eq!(limit_of(writers, auxio, shards), expected);
+    }
+}

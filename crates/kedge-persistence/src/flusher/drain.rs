@@ -1,0 +1,99 @@
+//! Flushing what someone waits for: a vBucket, or all of them.
+
+use super::Flushers;
+use super::lists::{Flusher, Shard};
+use crate::persistence::Persistence;
+use kedge_bucket_core::BucketError;
+use kedge_types::VbId;
+use std::sync::atomic::Ordering;
+
+impl Persistence {
+    /// Without a log: flushes what waits by now, together with the tasks.
+    pub(crate) fn flush_most(&self) {
+        let Some(flushers) = &self.queues.flushers else {
+            return;
+        };
+        flushers.hurry.store(true, Ordering::SeqCst);
+        for lane in 0..flushers.shards.len() {
+            self.queues.on_urgent(&self.core, lane);
+        }
+        for (lane, shard) in flushers.shards.iter().enumerate() {
+            let waiting = {
+                let mut flusher = shard.flusher.lock();
+                flushers.fetch(shard, &mut flusher);
+                flusher.waited.len() + flusher.plain.len() + flusher.later.len()
+            };
+            // What comes meanwhile is not waited for, nor what fails.
+            for _ in 0..waiting {
+                if !self.flush_next(lane).is_ok_and(|wrote| wrote.more) {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Flushes all that a vBucket has, and runs `then` before its flusher goes on.
+    pub(crate) fn with_flushed<T, E: From<BucketError>>(
+        &self,
+        vb: VbId,
+        then: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let Some(flushers) = &self.queues.flushers else {
+            return then();
+        };
+        let mut flusher = flushers.shards[flushers.shard_of(vb)].flusher.lock();
+        flusher.waits = true;
+        let flushed = loop {
+            if self.core.vbuckets[vb.index()].lock().queued() == 0 {
+                break Ok(0);
+            }
+            let result = self.flush_vbucket(flushers, &mut flusher, vb);
+            if result.is_err() {
+                break result;
+            }
+        };
+        flusher.waits = false;
+        flushed?;
+        then()
+    }
+
+    /// Flushes until nothing is left.
+    pub(crate) fn flush_everything(&self) -> Result<(), BucketError> {
+        let Some(flushers) = &self.queues.flushers else {
+            return Ok(());
+        };
+        for shard in &flushers.shards {
+            let mut flusher = shard.flusher.lock();
+            flusher.waits = true;
+            let flushed = self.flush_shard(flushers, shard, &mut flusher);
+            flusher.waits = false;
+            flushed?;
+        }
+        Ok(())
+    }
+
+    fn flush_shard(
+        &self,
+        flushers: &Flushers,
+        shard: &Shard,
+        flusher: &mut Flusher,
+    ) -> Result<(), BucketError> {
+        loop {
+            flushers.fetch(shard, flusher);
+            for (due_ns, ..) in &mut flusher.later {
+                *due_ns = 0;
+            }
+            self.begin_round(flushers, flusher);
+            flusher.round = flusher.plain.len();
+            let result = if flusher.waited.is_empty() && flusher.round == 0 {
+                return Ok(());
+            } else if flusher.round > 0 {
+                self.flush_plain(flushers, flusher)
+            } else {
+                self.flush_waited(flushers, flusher)
+            };
+            self.on_commit_result(&result);
+            result?;
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! vBuckets whose files cannot be read at the start, and how they are served again without them.
+//!
+//! Such a vBucket is quarantined: it answers nothing, its file stays as it is, and the log is kept from its first record on.
+//! What the log has of it is replayed beside it, for when someone gives the file up.
+//!
+//! Invariants:
+//! * Nothing of a vBucket that is quarantined is written, and nothing of its part of the log is given back.
+//! * A file is put away before its vBucket is served without it. The name that it has then says at the next start that
+//!   what is found of the vBucket is a new history; until there is a file of that, the log is.
+
+use crate::commit::InLog;
+use crate::persistence::Persistence;
+use crate::record;
+use kedge_bucket_core::BucketError;
+use kedge_bucket_core::Ctx;
+use kedge_bucket_core::Phase;
+use kedge_bucket_core::Total;
+use kedge_bucket_core::new_uuid;
+use kedge_log::Record;
+use kedge_storage::{Storage, StorageError};
+use kedge_types::{Status, VbId, VbUuid};
+use kedge_vbucket::{Persistence as PersistenceMode, RandomState, VBucket, VbSetup};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// What is known of vBuckets without their files.
+#[derive(Debug, Default)]
+pub(crate) struct Quarantine {
+    /// Of those that are quarantined: what the log had.
+    logged: Mutex<BTreeMap<VbId, VBucket>>,
+    /// Those whose files were given up before the start, and that have no others yet.
+    given_up: OnceLock<BTreeSet<VbId>>,
+}
+
+impl Quarantine {
+    pub(crate) fn find_given_up(&self, storage: &Storage) -> Result<(), BucketError> {
+        // Loading happens once.
+        let _ = self.given_up.set(storage.given_up()?);
+        Ok(())
+    }
+
+    /// Whether the vBucket's file was given up before the start, and there is no other yet.
+    pub(crate) fn is_given_up(&self, vb: VbId) -> bool {
+        self.given_up.get().is_some_and(|all| all.contains(&vb))
+    }
+}
+
+/// What became of a vBucket that was reset.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VbReset {
+    /// The name that the file has now; `None` if it was not there any more.
+    pub file: Option<PathBuf>,
+    /// Documents that the log had, and that are served again.
+    pub documents: u64,
+    /// The history that begins.
+    pub uuid: VbUuid,
+}
+
+impl Persistence {
+    pub(crate) fn quarantine(&self, vb: VbId, error: &StorageError) {
+        tracing::error!(
+            bucket = self.core.name(),
+            vbucket = %vb,
+            %error,
+            "the vBucket is quarantined: its commands get a temporary failure, the others are served"
+        );
+        let logged = VBucket::new(VbSetup {
+            id: vb,
+            uuid: new_uuid(),
+            shards: self.core.table_shards,
+            hasher: RandomState::default(),
+            persistence: if self.core.is_direct() {
+                PersistenceMode::Direct
+            } else {
+                PersistenceMode::LogThenFile
+            },
+            topology: self.core.setup.topology.clone(),
+        });
+        self.quarantine.logged.lock().insert(vb, logged);
+        self.core.vbuckets[vb.index()].lock().quarantine();
+    }
+
+    /// Whether the vBucket's file could not be read at the start.
+    pub fn is_quarantined(&self, vb: VbId) -> bool {
+        self.core.vbuckets[vb.index()].lock().is_quarantined()
+    }
+
+    /// How many vBuckets were quarantined.
+    pub fn count_quarantined(&self) -> u64 {
+        let is_in_quarantine = |vbucket: &&Mutex<VBucket>| vbucket.lock().is_quarantined();
+        self.core.vbuckets.iter().filter(is_in_quarantine).count() as u64
+    }
+
+    /// The log has a record of a vBucket that is quarantined.
+    pub(crate) fn replay_quarantined(&self, vb: VbId, record: &Record<'_>) {
+        self.truncation.need(vb).note(InLog {
+            lsn: record.lsn,
+            reset: false,
+        });
+        let mut logged = self.quarantine.logged.lock();
+        // What cannot be understood stays in the log.
+        if let Some(logged) = logged.get_mut(&vb)
+            && let Ok(Some(change)) = record::parse(record.kind, vb, record.payload)
+        {
+            logged.replay_without_file(change);
+            self.core.quota.add(&logged.take_effects().memory);
+        }
+    }
+
+    /// Gives up the file of a vBucket that was quarantined: it is put away under another name, and the vBucket is served
+    /// again with what the log has of it. That is a new history. It is on disk when this returns.
+    ///
+    /// # Errors
+    /// `NotMyVbucket`; `Invalid` if the vBucket is not quarantined; `TemporaryFailure` while loading, when the disk
+    /// refuses, or while someone else does the same.
+    pub fn reset_vbucket(&self, ctx: Ctx, vb: VbId) -> Result<VbReset, Status> {
+        if self.core.phase() != Phase::Open {
+            return Err(Status::TemporaryFailure);
+        }
+        let vbucket = self
+            .core
+            .vbuckets
+            .get(vb.index())
+            .ok_or(Status::NotMyVbucket)?;
+        if !vbucket.lock().is_quarantined() {
+            return Err(Status::Invalid);
+        }
+        let logged = self.quarantine.logged.lock().remove(&vb);
+        let logged = logged.ok_or(Status::TemporaryFailure)?;
+        let put_away = self.storage().and_then(|files| Ok(files.put_away(vb)?));
+        let mut guard = vbucket.lock();
+        let file = match put_away {
+            Ok(file) if self.core.phase() == Phase::Open => file,
+            other => {
+                drop(guard);
+                self.quarantine.logged.lock().insert(vb, logged);
+                return Err(self.refuse_reset(vb, other.err()));
+            }
+        };
+        let uuid = new_uuid();
+        // Nobody waits for a vBucket that answers nothing.
+        self.core.account(ctx.now, &mut guard, |vbucket| {
+            vbucket.replace_with(logged);
+            vbucket.give_up_file(uuid);
+        });
+        if !self.core.is_direct() {
+            self.queue_replayed(&guard, ctx.now.mono_ns);
+        }
+        let documents = guard.documents() as u64;
+        drop(guard);
+        self.core.totals.add(Total::VbResets, 1);
+        tracing::warn!(
+            bucket = self.core.name(),
+            vbucket = %vb,
+            documents,
+            ?file,
+            "the vBucket's file was given up: it has what the log had, and all else is missing"
+        );
+        self.sync().map_err(|error| {
+            tracing::error!(bucket = self.core.name(), vbucket = %vb, %error, "the reset is not on disk yet");
+            Status::TemporaryFailure
+        })?;
+        Ok(VbReset {
+            file,
+            documents,
+            uuid,
+        })
+    }
+
+    fn refuse_reset(&self, vb: VbId, error: Option<BucketError>) -> Status {
+        if let Some(error) = error {
+            tracing::error!(bucket = self.core.name(), vbucket = %vb, %error, "the vBucket's file cannot be put away");
+            if !error.is_passing() {
+                self.core.fail(&error.to_string());
+            }
+        }
+        Status::TemporaryFailure
+    }
+}

@@ -1,0 +1,76 @@
+//! The vBuckets whose changes wait for the disk, and the way to the writers that make them durable.
+//!
+//! Steps of vBuckets and parked commands reach the writers through these queues alone, so they need no
+//! [`crate::Persistence`].
+
+use crate::commit::{Dirty, DirtyList};
+use crate::flusher::Flushers;
+use crate::writer::Writer;
+use kedge_bucket_core::{BucketConfig, BucketCore};
+use kedge_types::VbId;
+
+/// The queues of a bucket's writers.
+#[derive(Debug)]
+pub struct WriteQueues {
+    /// One for the log; without a log one for each part of the vBuckets.
+    pub(crate) writers: Box<[Writer]>,
+    pub(crate) dirty: DirtyList,
+    /// Without a log.
+    pub(crate) flushers: Option<Flushers>,
+}
+
+impl WriteQueues {
+    /// Returns the queues of a bucket with these settings.
+    #[must_use]
+    pub fn new(config: &BucketConfig, commit_log: bool) -> Self {
+        let parts = config.shards();
+        let writers = if commit_log { 1 } else { parts };
+        Self {
+            writers: (0..writers).map(|_| Writer::default()).collect(),
+            dirty: DirtyList::default(),
+            flushers: (!commit_log).then(|| Flushers::new(parts, config.vbuckets)),
+        }
+    }
+
+    /// Queues a vBucket that has changes since `since_ns`, and wakes its writer when the interval is over.
+    pub fn on_dirty(&self, core: &BucketCore, vb: VbId, since_ns: u64) {
+        let lane = if let Some(flushers) = &self.flushers {
+            flushers.push(vb, since_ns)
+        } else {
+            self.dirty.push(Dirty { vb, since_ns });
+            0
+        };
+        self.begin_interval(core, lane);
+    }
+
+    /// Reports that a command that waits for the disk was parked in this vBucket. The next request for a flush sees to it.
+    pub fn on_waiting(&self, vb: VbId) {
+        match &self.flushers {
+            Some(flushers) => flushers.wait_for(vb),
+            None => self.writers[0].note_awaited(),
+        }
+    }
+
+    /// Wakes the writers that parked commands wait for, if any do.
+    pub fn request_flush(&self, core: &BucketCore) {
+        match &self.flushers {
+            Some(flushers) => {
+                for lane in flushers.take_waited() {
+                    self.on_urgent(core, lane);
+                }
+            }
+            None => {
+                if self.writers[0].take_awaited() {
+                    self.on_urgent(core, 0);
+                }
+            }
+        }
+    }
+
+    /// Wakes all writers.
+    pub fn write_all_soon(&self, core: &BucketCore) {
+        for lane in 0..self.writers.len() {
+            self.on_urgent(core, lane);
+        }
+    }
+}

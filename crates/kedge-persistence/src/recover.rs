@@ -1,0 +1,472 @@
+//! How a bucket comes back: from its vBuckets' files, then from the log, then the documents.
+//!
+//! Each vBucket begins with what its file says of it; the log's records that the file does not have follow. What a reset
+//! or rollback left undone in a file is finished. Reading the documents from the files is left to `warmup`.
+//!
+//! Invariants:
+//! * Nothing is removed before what replaces it is durable; running this again after a crash in the middle finds the
+//!   same.
+//! * A vBucket whose file cannot be read is quarantined, see `aside`. The others go on.
+//! * What a file says may be in the kernel's memory only, if the process before was killed. Until all files are durable
+//!   the log is kept as it is; without a log, the bucket does not open.
+
+use crate::commit::{Committer, InLog};
+use crate::load_report::LoadReport;
+use crate::persistence::Persistence;
+use crate::record;
+use crate::shutdown_marker::ShutdownMarker;
+use crate::truncation::has_work;
+use kedge_bucket_core::BucketError;
+use kedge_bucket_core::InstrumentedDisk;
+use kedge_bucket_core::Recovery;
+use kedge_bucket_core::new_uuid;
+use kedge_bucket_core::random_u64;
+use kedge_bucket_core::share_out;
+use kedge_bucket_core::{BucketSetup, Phase};
+use kedge_log::{Log, LogConfig, Record, RecoveryMode};
+use kedge_storage::{RollbackOutcome, Storage, StorageConfig};
+use kedge_types::VbId;
+use kedge_vbucket::{FileState, PersistedState, ReplayError, Rewind, VBucket, VbState};
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The folder of the log in a bucket's directory.
+pub const LOG_DIR: &str = "log";
+
+/// A log that is as long as it may be has so many segments.
+const SEGMENTS: u64 = 4;
+/// Nodes of open files take up to this part of the quota, beside it.
+const NODES_PER_QUOTA: u64 = 8;
+/// Memory for the nodes of each file, if the quota is small.
+const FILE_CACHE_BYTES_MIN: u64 = 16 << 10;
+/// What an open file takes beside its nodes, at most.
+const OPEN_FILE_BYTES: u64 = 1 << 10;
+/// However short the log is to be.
+const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+
+/// What was read of the log.
+struct Replay {
+    log: Log,
+    report: LoadReport,
+}
+
+impl Persistence {
+    /// Brings vBuckets back from files and log. Documents that are in files only are left there.
+    ///
+    /// # Errors
+    /// Those of the files and the log; [`BucketError::NotLoaded`] when the bucket is shut down meanwhile.
+    pub fn recover(self: &Arc<Self>, uuid: [u8; 16]) -> Result<LoadReport, BucketError> {
+        let storage = Storage::open_with_catalog_on(
+            &*self.core.setup.disk,
+            InstrumentedDisk::over(&self.core.setup.disk, &self.core.io_stats, true),
+            &self.core.setup.dir,
+            &self.storage_config(),
+        )?;
+        if storage.was_catalog_damaged() {
+            tracing::warn!(
+                bucket = self.core.name(),
+                "the catalog of the vBuckets' files was damaged and is made anew: files that are missing are not noticed"
+            );
+        }
+        // Loading happens once.
+        let _ = self.storage.set(storage);
+        let files = self.load_files()?;
+        let mark = ShutdownMarker::read(&*self.core.setup.disk, &self.core.setup.dir)?;
+        if self.core.is_direct() {
+            return self.recover_direct(uuid, mark, files);
+        }
+        let (report, committer) = self.recover_logged(uuid, mark, files)?;
+        self.on_log_grown(&committer);
+        // Loading happens once.
+        let _ = self.preallocator.set(committer.log.preallocator());
+        let _ = self.committer.set(Mutex::new(committer));
+        Ok(report)
+    }
+
+    fn storage_config(&self) -> StorageConfig {
+        let config = &self.core.setup.config;
+        let defaults = StorageConfig::new(config.vbuckets);
+        // Nodes in memory save reads, but are not to take what documents could have.
+        let vbuckets = u64::from(config.vbuckets.max(1));
+        let nodes_bytes = (config.quota_bytes / NODES_PER_QUOTA)
+            .max(vbuckets * FILE_CACHE_BYTES_MIN)
+            .min(defaults.open_files_bytes_max);
+        // So that all files may be open with all their nodes.
+        let file_bytes = (nodes_bytes / vbuckets - OPEN_FILE_BYTES) as usize;
+        StorageConfig {
+            open_files_bytes_max: nodes_bytes,
+            file_cache_bytes_max: file_bytes.min(defaults.file_cache_bytes_max),
+            keep_files_open: config.keep_files_open,
+            max_open_files: config.max_open_files.min(self.core.setup.open_files_max) as usize,
+            ..defaults
+        }
+    }
+
+    /// Lets each vBucket begin with what its file says. Returns how many have a file.
+    fn load_files(self: &Arc<Self>) -> Result<usize, BucketError> {
+        self.quarantine.find_given_up(self.storage()?)?;
+        let found = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&found);
+        self.for_each_vbucket(move |persistence, vb| {
+            let loaded = match persistence.storage()?.load(vb) {
+                Ok(Some(loaded)) => loaded,
+                Ok(None) => {
+                    if persistence.storage()?.is_deleted(vb) {
+                        persistence.core.vbuckets[vb.index()].lock().begin_deleted();
+                    }
+                    return Ok(());
+                }
+                Err(error) if error.is_unreadable() => {
+                    count.fetch_add(1, Ordering::Relaxed);
+                    persistence.quarantine(vb, &error);
+                    return Ok(());
+                }
+                Err(error) => return Err(error.into()),
+            };
+            count.fetch_add(1, Ordering::Relaxed);
+            let mut vbucket = persistence.core.vbuckets[vb.index()].lock();
+            vbucket
+                .begin_from(loaded.into_file_state())
+                .map_err(|source| BucketError::Replay { vb, source })
+        })?;
+        Ok(found.load(Ordering::Relaxed))
+    }
+
+    /// Runs `work` for all vBuckets, on several threads. The first error ends it.
+    fn for_each_vbucket(
+        self: &Arc<Self>,
+        work: impl Fn(&Self, VbId) -> Result<(), BucketError> + Send + Sync + 'static,
+    ) -> Result<(), BucketError> {
+        let count = self.core.vbuckets.len();
+        share_out(self, count, move |persistence, index| {
+            work(persistence, VbId(index as u16))
+        })
+    }
+
+    /// There is to be no log. What one has, if there is one, goes into the files first.
+    fn recover_direct(
+        self: &Arc<Self>,
+        uuid: [u8; 16],
+        mark: Option<ShutdownMarker>,
+        files: usize,
+    ) -> Result<LoadReport, BucketError> {
+        let (disk, dir) = (&*self.core.setup.disk, &self.core.setup.dir);
+        let mut report = LoadReport {
+            clean: mark == Some(ShutdownMarker::Clean) || (mark.is_none() && files == 0),
+            is_new: mark.is_none() && files == 0,
+            ..LoadReport::default()
+        };
+        if mark.is_some() || !Log::is_there(disk, &self.log_dir())? {
+            // Nobody hears of the old branches if what comes may be lost without a trace.
+            report.clean &= self.begin_direct()?;
+            self.finish_replay(&report)?;
+            self.make_durable_or_later()?;
+        } else {
+            let replay = self.replay(uuid, report.clean)?;
+            report = replay.report;
+            self.finish_replay(&report)?;
+            self.apply_all(|| self.core.phase() != Phase::Loading)?;
+            self.core.check_loading()?;
+            // Before the log goes, nothing may be left that only it has.
+            let is_left = |vbucket: &Mutex<VBucket>| {
+                let vbucket = vbucket.lock();
+                has_work(&vbucket) || vbucket.is_quarantined()
+            };
+            if self.core.vbuckets.iter().any(is_left) {
+                return Err(BucketError::NotApplied(self.core.name().to_owned()));
+            }
+            self.make_durable()?;
+            // From now on the files are the truth, and the log is void.
+            ShutdownMarker::Open.write(disk, dir)?;
+        }
+        self.remove_log()?;
+        Ok(report)
+    }
+
+    /// Notes on disk that changes may be lost from now on. False when that has to wait, as the disk is full, say.
+    fn begin_direct(&self) -> Result<bool, BucketError> {
+        self.marker_is_due.store(true, Ordering::Release);
+        match self.write_due_marker() {
+            Err(error) if error.is_passing() => {
+                tracing::warn!(
+                    bucket = self.core.name(),
+                    %error,
+                    "the start cannot be noted on the disk: writes wait until it can"
+                );
+                Ok(false)
+            }
+            written => written.map(|()| true),
+        }
+    }
+
+    /// Makes durable what the files have. On a full disk that is left to the first commit, like the mark of the start.
+    fn make_durable_or_later(self: &Arc<Self>) -> Result<(), BucketError> {
+        match self.make_durable() {
+            Err(error) if error.is_no_space() => {
+                tracing::warn!(
+                    bucket = self.core.name(),
+                    %error,
+                    "files that the last process left cannot be synced yet: writes wait until they can"
+                );
+                self.marker_is_due.store(true, Ordering::Release);
+                Ok(())
+            }
+            done => done,
+        }
+    }
+
+    /// Does what the start could not: syncs the files, and writes the mark.
+    pub(crate) fn write_due_marker(&self) -> Result<(), BucketError> {
+        if self.marker_is_due.load(Ordering::Acquire) {
+            if self.core.phase() != Phase::Loading {
+                for vb in (0..self.core.vbucket_count()).map(VbId) {
+                    if !self.is_quarantined(vb) {
+                        self.storage()?.make_durable(vb)?;
+                    }
+                }
+            }
+            ShutdownMarker::Open.write(&*self.core.setup.disk, &self.core.setup.dir)?;
+            self.marker_is_due.store(false, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn recover_logged(
+        self: &Arc<Self>,
+        uuid: [u8; 16],
+        mark: Option<ShutdownMarker>,
+        files: usize,
+    ) -> Result<(LoadReport, Committer), BucketError> {
+        if mark.is_some() {
+            // The last start had no log; one from before it is void.
+            self.make_durable()?;
+            self.remove_log()?;
+            ShutdownMarker::remove(&*self.core.setup.disk, &self.core.setup.dir)?;
+        }
+        let clean = mark == Some(ShutdownMarker::Clean) || (mark.is_none() && files == 0);
+        let Replay { log, mut report } = self.replay(uuid, clean)?;
+        let ends_clean = report.clean && !report.is_new;
+        report.is_new &= mark.is_none() && files == 0;
+        if !report.clean && files > 0 {
+            self.truncation.hold(log.first_lsn());
+        }
+        let mut committer = Committer::new(log);
+        if ends_clean {
+            match committer.reopen() {
+                // Nobody hears of the old branches then.
+                Err(error) if error.is_passing() => report.clean = false,
+                reopened => reopened?,
+            }
+        }
+        self.finish_replay(&report)?;
+        Ok((report, committer))
+    }
+
+    /// Makes durable what the files have.
+    pub(crate) fn make_durable(self: &Arc<Self>) -> Result<(), BucketError> {
+        self.for_each_vbucket(|persistence, vb| {
+            if !persistence.is_quarantined(vb) {
+                persistence.storage()?.make_durable(vb)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn remove_log(&self) -> Result<(), BucketError> {
+        Ok(Log::remove(&*self.core.setup.disk, &self.log_dir())?)
+    }
+
+    /// Reads the log. `clean`: whether the last shutdown was, if there is no log.
+    fn replay(&self, uuid: [u8; 16], clean: bool) -> Result<Replay, BucketError> {
+        let mode = match self.core.setup.recovery {
+            Recovery::Strict => RecoveryMode::Strict,
+            Recovery::Salvage => RecoveryMode::Salvage,
+        };
+        let config = LogConfig {
+            salt: random_u64(),
+            // The log is given back a segment at a time.
+            segment_bytes: (self.core.setup.config.log_bytes_max / SEGMENTS)
+                .clamp(SEGMENT_BYTES_MIN, LogConfig::default().segment_bytes),
+            ..LogConfig::default()
+        };
+        let mut is_last_clean = false;
+        let (log, report) = Log::open(
+            InstrumentedDisk::over(&self.core.setup.disk, &self.core.io_stats, false),
+            &self.log_dir(),
+            uuid,
+            config,
+            mode,
+            &mut |record: Record<'_>| {
+                is_last_clean = record.kind == record::KIND_CLEAN;
+                self.replay_record(&record)
+            },
+        )?;
+        if report.is_catalog_damaged {
+            tracing::warn!(
+                bucket = self.core.name(),
+                "the catalog of the log was damaged and is made anew: segments that are missing are not noticed"
+            );
+        }
+        let report = LoadReport {
+            records: report.records,
+            bytes: report.bytes,
+            documents: 0,
+            is_new: report.is_new,
+            clean: is_last_clean || (report.is_new && clean),
+            skipped: report.skipped_places,
+            took_us: 0,
+        };
+        Ok(Replay { log, report })
+    }
+
+    fn replay_record(&self, record: &Record<'_>) -> Result<(), BucketError> {
+        self.core.check_loading()?;
+        let vb = record.vb;
+        let why = "it names a vBucket that the bucket does not have";
+        let vbucket = self
+            .core
+            .vbuckets
+            .get(vb.index())
+            .ok_or(BucketError::Record { vb, why })?;
+        let mut vbucket = vbucket.lock();
+        if vbucket.is_quarantined() {
+            drop(vbucket);
+            self.replay_quarantined(vb, record);
+            return Ok(());
+        }
+        // Most of what is in the file need not be understood.
+        let in_file = |seqno| seqno <= vbucket.applied_seqno();
+        if record::seqno(record.kind, record.payload).is_some_and(in_file) {
+            return Ok(());
+        }
+        let Some(change) = record::parse(record.kind, vb, record.payload)? else {
+            return Ok(());
+        };
+        let replay_error = |source| BucketError::Replay { vb, source };
+        let reset = change.begins_history();
+        if self.quarantine.is_given_up(vb) {
+            vbucket.replay_without_file(change);
+        } else {
+            vbucket.replay(change).map_err(replay_error)?;
+        }
+        let in_log = InLog {
+            lsn: record.lsn,
+            reset,
+        };
+        self.truncation.need(vb).note_replayed(&vbucket, in_log);
+        Ok(())
+    }
+
+    fn finish_replay(&self, report: &LoadReport) -> Result<(), BucketError> {
+        let now = self.core.setup.clock.now();
+        // Damage that was accepted, now or by an earlier salvage, may have taken prepares and left their commits.
+        let salvaged = report.skipped > 0;
+        let mut states_before = vec![None; self.core.vbuckets.len()];
+        for (index, vbucket) in self.core.vbuckets.iter().enumerate() {
+            let vb = VbId(index as u16);
+            if self.is_quarantined(vb) {
+                continue;
+            }
+            let (rewind, state) = {
+                let vbucket = vbucket.lock();
+                (vbucket.needs_rewind().cloned(), vbucket.state())
+            };
+            states_before[index] = was_there(&vbucket.lock(), report).then_some(state);
+            let rewound = rewind.map(|rewind| self.rewind_file(vb, &rewind, state));
+            let rewound = rewound.transpose()?;
+            let mut vbucket = vbucket.lock();
+            if let Some(base) = rewound {
+                let begun = vbucket.begin_from(base);
+                begun.map_err(|source| BucketError::Replay { vb, source })?;
+            }
+            if salvaged {
+                vbucket.forgive_orphan();
+            }
+            // In a cluster a branch begins when the map makes the vBucket active, after it got what its replicas have more.
+            let branch = (!report.clean && self.core.setup.topology.is_some()).then(new_uuid);
+            let given_up = self.quarantine.is_given_up(vb);
+            let (result, _) = self.core.account(now, &mut vbucket, |vbucket| {
+                if given_up {
+                    vbucket.give_up_file(new_uuid());
+                    return Ok(());
+                }
+                vbucket.finish_replay(branch)?;
+                if self.core.setup.topology.is_none() {
+                    vbucket.wait_for_role();
+                    if report.is_new {
+                        vbucket.note_unwritten();
+                    }
+                }
+                Ok(())
+            });
+            result.map_err(|source| BucketError::Replay { vb, source })?;
+            self.queue_replayed(&vbucket, now.mono_ns);
+        }
+        // Loading happens once.
+        let _ = self.states_before.set(states_before.into());
+        Ok(())
+    }
+
+    /// A crash came between a rollback's record and its file: takes the file back, too.
+    fn rewind_file(
+        &self,
+        vb: VbId,
+        rewind: &Rewind,
+        state: VbState,
+    ) -> Result<FileState, BucketError> {
+        let storage = self.storage()?;
+        let now_ns = self.core.setup.clock.now().unix_ns;
+        let outcome = storage.rollback(vb, rewind.to, now_ns, |then, _| PersistedState {
+            state,
+            failover: rewind.failover.clone(),
+            ..then.clone()
+        })?;
+        let loaded = match outcome {
+            RollbackOutcome::RolledBack(to) if to.seqno == rewind.to => storage.load(vb)?,
+            _ => None,
+        };
+        // The record names a seqno that the file can go back to, or there would be none.
+        let source = ReplayError::NotRewound { to: rewind.to };
+        let base = loaded.map(kedge_storage::Loaded::into_file_state);
+        base.ok_or(BucketError::Replay { vb, source })
+    }
+
+    fn log_dir(&self) -> PathBuf {
+        self.core.setup.dir.join(LOG_DIR)
+    }
+}
+
+/// Whether the bucket had it before this start.
+fn was_there(vbucket: &VBucket, report: &LoadReport) -> bool {
+    !report.is_new && !vbucket.is_deleted()
+}
+
+/// Returns whether a bucket that is to have no log has to keep the one it has: all that is in there goes into the files first, and
+/// the disk may have no room for that.
+///
+/// # Errors
+/// Those of the disk.
+pub fn keeps_log(setup: &BucketSetup) -> Result<bool, BucketError> {
+    let (disk, log_dir) = (&*setup.disk, setup.dir.join(LOG_DIR));
+    if ShutdownMarker::read(disk, &setup.dir)?.is_some() || !disk.exists(&log_dir)? {
+        return Ok(false);
+    }
+    let mut log_bytes = 0;
+    for name in disk.list(&log_dir)? {
+        log_bytes += disk.len(&log_dir.join(name))?;
+    }
+    let free_bytes = disk.free_bytes(&setup.dir)?;
+    let keeps = free_bytes < log_bytes;
+    if keeps {
+        tracing::warn!(
+            bucket = setup.config.name,
+            free_bytes,
+            log_bytes,
+            "commit_log stays on: the disk has no room to bring the log into the files; it is switched off by the first \
+             start that has"
+        );
+    }
+    Ok(keeps)
+}

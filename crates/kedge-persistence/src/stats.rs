@@ -1,0 +1,62 @@
+//! The figures of persistence.
+
+use crate::persistence::Persistence;
+use kedge_types::VbId;
+
+impl Persistence {
+    /// Returns the statistics that are numbers and no counters.
+    #[must_use]
+    pub fn figures(&self) -> Vec<(&'static str, u64)> {
+        let log = *self.log_stats.lock();
+        let log = [
+            ("ep_vb_quarantined", self.count_quarantined()),
+            ("ep_vb_damaged", self.stuck.count() as u64),
+            ("ep_log_bytes", log.data_bytes),
+            ("ep_log_file_bytes", log.size_bytes + log.spare_bytes),
+            ("ep_log_segments", log.segments),
+            ("ep_log_syncs", log.syncs),
+            ("ep_log_batches", log.appended_batches),
+            ("ep_log_records", log.appended_records),
+            ("ep_log_appended_bytes", log.appended_bytes),
+            ("ep_log_needed_bytes", self.truncation.needed_bytes(0)),
+        ];
+        log.into_iter()
+            .chain(self.storage_figures())
+            .chain(self.file_sizes())
+            .chain(self.compaction_figures())
+            .collect()
+    }
+
+    /// What of the files counts, and their lengths, in bytes. A file that cannot be read is left out.
+    fn file_sizes(&self) -> [(&'static str, u64); 2] {
+        let (mut data, mut file) = (0, 0);
+        for vb in (0..self.core.vbucket_count()).map(VbId) {
+            if let Ok(Some(figures)) = self.file_figures(vb) {
+                data += figures.data_bytes;
+                file += figures.file_bytes;
+            }
+        }
+        [("ep_db_data_size", data), ("ep_db_file_size", file)]
+    }
+
+    fn storage_figures(&self) -> [(&'static str, u64); 14] {
+        let storage = self.storage.get().map(kedge_storage::Storage::stats);
+        let storage = storage.unwrap_or_default();
+        [
+            ("ep_storage_commits", storage.commits),
+            ("ep_storage_committed_items", storage.committed_items),
+            ("ep_storage_failed_commits", storage.failed_commits),
+            ("ep_storage_open_files", storage.kept_files),
+            ("ep_storage_open_files_bytes", storage.kept_bytes),
+            ("ep_storage_handles", storage.handles),
+            ("ep_storage_opened", storage.opened),
+            ("ep_storage_hits", storage.hits),
+            ("ep_storage_misses", storage.misses),
+            ("ep_storage_evictions", storage.evictions),
+            ("ep_storage_read_bytes", storage.read_bytes),
+            ("ep_storage_written_bytes", storage.written_bytes),
+            ("ep_storage_syncs", storage.syncs + storage.directory_syncs),
+            ("ep_storage_scans", storage.scans),
+        ]
+    }
+}

@@ -1,0 +1,89 @@
+//! vBuckets whose files take no changes, because what is to be changed in them is damaged.
+//!
+//! Such a vBucket is served: its documents are in memory, or in parts of the file that can be read. Its changes are
+//! durable in the log, or with `commit_log = false` in memory only, until the file is written anew. The log cannot give
+//! back what these need.
+
+use crate::persistence::Persistence;
+use kedge_bucket_core::BucketError;
+use kedge_types::VbId;
+use parking_lot::Mutex;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The vBuckets whose files took no changes when that was tried last.
+#[derive(Debug, Default)]
+pub(crate) struct Stuck {
+    vbuckets: Mutex<BTreeSet<VbId>>,
+    /// How many there are, so that who writes into a sound file need not look.
+    count: AtomicUsize,
+}
+
+impl Stuck {
+    /// Returns whether it was not known.
+    fn add(&self, vb: VbId) -> bool {
+        let mut vbuckets = self.vbuckets.lock();
+        let is_new = vbuckets.insert(vb);
+        self.count.store(vbuckets.len(), Ordering::Relaxed);
+        is_new
+    }
+
+    /// Returns whether it was one.
+    fn remove(&self, vb: VbId) -> bool {
+        if self.count() == 0 {
+            return false;
+        }
+        let mut vbuckets = self.vbuckets.lock();
+        let was_there = vbuckets.remove(&vb);
+        self.count.store(vbuckets.len(), Ordering::Relaxed);
+        was_there
+    }
+
+    /// How many vBuckets there are.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+}
+
+impl Persistence {
+    /// Changes of a vBucket could not be written into its file. False if that is not because of damage, and was not said.
+    pub(crate) fn note_stuck(&self, vb: VbId, error: &BucketError) -> bool {
+        let BucketError::Storage(storage) = error else {
+            return false;
+        };
+        if !storage.is_unreadable() {
+            return false;
+        }
+        if self.stuck.add(vb) {
+            let (name, kept) = (self.core.name(), self.kept_in());
+            tracing::error!(
+                bucket = name,
+                vbucket = %vb,
+                %error,
+                "the vBucket's file is damaged and takes no changes: they stay {kept}; \
+                 rebuild the file with: kedge compact {name} --vb {vb} --wait"
+            );
+        }
+        true
+    }
+
+    /// Where changes are that no file has.
+    fn kept_in(&self) -> &'static str {
+        if self.core.is_direct() {
+            "in memory, and are lost if the server stops"
+        } else {
+            "in the log, which grows"
+        }
+    }
+
+    /// Changes of a vBucket were written into its file.
+    pub(crate) fn note_not_stuck(&self, vb: VbId) {
+        if self.stuck.remove(vb) {
+            tracing::info!(
+                bucket = self.core.name(),
+                vbucket = %vb,
+                "the vBucket's file takes changes again"
+            );
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Which part of the log the vBuckets still need.
+//!
+//! A vBucket retained the log from its oldest record on that its file does not have. Two positions say where that is: of
+//! what is waiting to be applied, and of what is being written just now.
+//!
+//! Invariants:
+//! * Positions are written under the lock of their vBucket, and read without.
+//! * While a vBucket retained a record, one of its two positions is at or below it at every moment: a position moves from
+//!   `waiting` to `writing` by being written there first, and readers look at `waiting` first.
+//! * The log is released only under the committer's lock, so that no record is appended between looking at the positions
+//!   and releasing what is before them.
+
+use crate::commit::{Committer, InLog};
+use crate::persistence::Persistence;
+use kedge_log::Lsn;
+use kedge_vbucket::VBucket;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// No position: nothing is needed.
+const NONE: u64 = u64::MAX;
+
+/// What one vBucket retained of the log.
+#[derive(Debug)]
+pub(crate) struct RetentionLsn {
+    waiting: AtomicU64,
+    writing: AtomicU64,
+    /// It is in the queue of its applier.
+    pub(crate) queued: AtomicBool,
+}
+
+impl Default for RetentionLsn {
+    fn default() -> Self {
+        Self {
+            waiting: AtomicU64::new(NONE),
+            writing: AtomicU64::new(NONE),
+            queued: AtomicBool::new(false),
+        }
+    }
+}
+
+impl RetentionLsn {
+    /// A record stands at `lsn`. With a reset, those before it are not needed any more.
+    pub(crate) fn note(&self, in_log: InLog) {
+        if in_log.reset || self.waiting.load(Ordering::Relaxed) == NONE {
+            self.waiting.store(in_log.lsn.0, Ordering::SeqCst);
+        }
+    }
+
+    /// Nothing of the vBucket waits: what was noted does not count.
+    pub(crate) fn forget_waiting(&self) {
+        self.waiting.store(NONE, Ordering::SeqCst);
+    }
+
+    /// A record was read back from the log.
+    pub(crate) fn note_replayed(&self, vbucket: &VBucket, in_log: InLog) {
+        if has_work(vbucket) {
+            self.note(in_log);
+        } else {
+            self.forget_waiting();
+        }
+    }
+
+    /// All that waits is being written from now on.
+    pub(crate) fn begin(&self) {
+        let oldest = self.oldest();
+        self.writing.store(oldest, Ordering::SeqCst);
+        self.waiting.store(NONE, Ordering::SeqCst);
+    }
+
+    /// It was written.
+    pub(crate) fn end(&self) {
+        self.writing.store(NONE, Ordering::SeqCst);
+    }
+
+    /// It was not: it waits again. `writing` stays where it is, as a reader may have looked at `waiting` already.
+    pub(crate) fn fail(&self) {
+        self.waiting.store(self.oldest(), Ordering::SeqCst);
+    }
+
+    fn oldest(&self) -> u64 {
+        let waiting = self.waiting.load(Ordering::SeqCst);
+        waiting.min(self.writing.load(Ordering::SeqCst))
+    }
+}
+
+/// What all vBuckets need, and what of it is known without looking at each.
+#[derive(Debug)]
+pub(crate) struct TruncationPoint {
+    retained: Box<[RetentionLsn]>,
+    /// Needed as long as files are not known to be durable.
+    held: AtomicU64,
+    /// At or below what is needed.
+    known: AtomicU64,
+    /// Where the log goes on.
+    next: AtomicU64,
+    /// Where the oldest segment ends that could be released; `NONE` when there is none.
+    oldest_end: AtomicU64,
+}
+
+impl TruncationPoint {
+    pub(crate) fn new(vbuckets: u16) -> Self {
+        Self {
+            retained: (0..vbuckets).map(|_| RetentionLsn::default()).collect(),
+            held: AtomicU64::new(NONE),
+            known: AtomicU64::new(0),
+            next: AtomicU64::new(0),
+            oldest_end: AtomicU64::new(NONE),
+        }
+    }
+
+    pub(crate) fn need(&self, vb: kedge_types::VbId) -> &RetentionLsn {
+        &self.retained[vb.index()]
+    }
+
+    /// The oldest position that is needed; `NONE` when none is.
+    fn look(&self) -> u64 {
+        let held = self.held.load(Ordering::SeqCst);
+        let retained = self.retained.iter().map(RetentionLsn::oldest);
+        let truncation = retained.fold(held, u64::min);
+        let next = self.next.load(Ordering::SeqCst);
+        self.known.store(truncation.min(next), Ordering::Relaxed);
+        truncation
+    }
+
+    /// The log from `lsn` on is kept until [`TruncationPoint::release_hold`].
+    pub(crate) fn hold(&self, lsn: Lsn) {
+        self.held.store(lsn.0, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::SeqCst) != NONE
+    }
+
+    pub(crate) fn release_hold(&self) {
+        self.held.store(NONE, Ordering::SeqCst);
+    }
+
+    /// Bytes of the log from the oldest record on that is needed. Looks at all vBuckets only if that matters for whether
+    /// it is above `limit`.
+    pub(crate) fn needed_bytes(&self, limit: u64) -> u64 {
+        let next = self.next.load(Ordering::SeqCst);
+        let known = next.saturating_sub(self.known.load(Ordering::Relaxed));
+        if known <= limit {
+            return known;
+        }
+        next.saturating_sub(self.look().min(next))
+    }
+
+    /// The log was appended to, or released.
+    fn on_log(&self, committer: &Committer) {
+        let log = &committer.log;
+        self.next.store(log.next_lsn().0, Ordering::SeqCst);
+        let oldest_end = log.oldest_end().map_or(NONE, |lsn| lsn.0);
+        self.oldest_end.store(oldest_end, Ordering::SeqCst);
+    }
+}
+
+impl Persistence {
+    /// Changes of a vBucket, which the caller has locked, stand in the log; whether some wait to be applied it knows.
+    pub(crate) fn note_unapplied(&self, vbucket: &VBucket, in_log: InLog, now_ns: u64) {
+        if !has_work(vbucket) {
+            return;
+        }
+        let need = self.truncation.need(vbucket.id());
+        need.note(in_log);
+        if !need.queued.swap(true, Ordering::Relaxed) {
+            self.queue_apply(vbucket.id(), now_ns);
+        }
+    }
+
+    /// The log was replayed for a vBucket, which the caller has locked.
+    pub(crate) fn queue_replayed(&self, vbucket: &VBucket, now_ns: u64) {
+        let need = self.truncation.need(vbucket.id());
+        if has_work(vbucket) && !need.queued.swap(true, Ordering::Relaxed) {
+            self.queue_apply(vbucket.id(), now_ns);
+        }
+    }
+
+    /// The log has a new batch.
+    pub(crate) fn on_log_grown(&self, committer: &Committer) {
+        self.truncation.on_log(committer);
+        *self.log_stats.lock() = committer.log.stats();
+        self.on_log_moved();
+        self.look_at_pressure();
+    }
+
+    /// Whether there is a record that some vBucket retained.
+    pub(crate) fn is_log_needed(&self) -> bool {
+        self.truncation.look() != NONE
+    }
+
+    /// Gives the part of the log back that no vBucket retained, if that is worth it.
+    pub(crate) fn release_log(&self) {
+        let oldest_end = self.truncation.oldest_end.load(Ordering::SeqCst);
+        if oldest_end == NONE || self.truncation.look() < oldest_end {
+            return;
+        }
+        if let Some(committer) = self.committer.get() {
+            self.release_log_with(&mut committer.lock());
+        }
+    }
+
+    /// As [`Persistence::release_log`], for who has the log.
+    pub(crate) fn release_log_with(&self, committer: &mut Committer) {
+        let truncation = Lsn(self.truncation.look()).min(committer.log.next_lsn());
+        if committer.log.release_before(truncation) > 0 {
+            self.truncation.on_log(committer);
+            *self.log_stats.lock() = committer.log.stats();
+            self.on_log_moved();
+        }
+    }
+}
+
+/// Whether a vBucket has something to apply, now or when the log has it, or its file has to go back.
+pub(crate) fn has_work(vbucket: &VBucket) -> bool {
+    let figures = vbucket.unapplied();
+    figures.items > 0
+        || figures.state_changed
+        || figures.replaces_file
+        || figures.removes_file
+        || vbucket.is_rewinding()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kedge_types::VbId;
+
+    fn at(lsn: u64) -> InLog {
+        InLog {
+            lsn: Lsn(lsn),
+            reset: false,
+        }
+    }
+
+    #[test]
+    fn the_oldest_record_that_is_needed_holds_the_log() {
+        let truncation = TruncationPoint::new(2);
+        let (a, b) = (truncation.need(VbId(0)), truncation.need(VbId(1)));
+        assert_eq!(truncation.look(), NONE);
+        a.note(at(100));
+        a.note(at(200));
+        b.note(at(150));
+        assert_eq!(truncation.look(), 100);
+        a.begin();
+        a.note(at(300));
+        assert_eq!(truncation.look(), 100, "it is not written yet");
+        a.fail();
+        assert_eq!(truncation.look(), 100);
+        a.begin();
+        a.note(at(400));
+        a.end();
+        assert_eq!(truncation.look(), 150);
+        b.note(InLog {
+            lsn: Lsn(500),
+            reset: true,
+        });
+        assert_eq!(truncation.look(), 400, "what was before a reset is void");
+        truncation.next.store(1_000, Ordering::SeqCst);
+        assert_eq!(truncation.needed_bytes(10), 600);
+        a.begin();
+        a.end();
+        b.begin();
+        b.end();
+        assert_eq!((truncation.look(), truncation.needed_bytes(10)), (NONE, 0));
+    }
+}
