@@ -10,7 +10,7 @@ use kedge_types::limits::BUCKETS_MAX;
 use kedge_types::{Manifest, ManifestUid, Status, VbId};
 use std::sync::Arc;
 
-use super::{BucketFacts, Buckets, BucketsError};
+use super::backend::{BucketFacts, Buckets, BucketsError};
 
 impl From<RegistryError> for BucketsError {
     fn from(error: RegistryError) -> Self {

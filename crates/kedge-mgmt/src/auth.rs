@@ -15,10 +15,10 @@ use kedge_node::audit::{Event, EventKind};
 use kedge_node::password_checks::CheckTurn;
 use tokio::sync::oneshot;
 
-use super::HttpState;
 use super::call::Arrival;
 use super::places::Standing;
 use super::reply::Reply;
+use super::state::HttpState;
 
 /// A user whose password was right.
 #[derive(Clone, Debug)]

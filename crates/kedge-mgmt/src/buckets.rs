@@ -10,12 +10,14 @@ use kedge_node::coordination::{AppliedChange, ChangeError};
 use kedge_types::VbId;
 use serde_json::{Map, Value, json};
 
+use super::backend::{BucketFacts, BucketsError};
 use super::bucket_form::{self, Errors};
 use super::call::Call;
 use super::documents::Composer;
 use super::form::Form;
 use super::reply::{Handled, Reply, done, ok, ok_bytes};
-use super::{BucketFacts, BucketsError, HttpState, cluster, collections, stream};
+use super::state::HttpState;
+use super::{cluster, collections, stream};
 
 impl Call {
     /// The bucket, if the caller may do that with it and the query names no other of that name.

@@ -9,10 +9,11 @@ use axum::http::request::Parts;
 use kedge_cluster::CLUSTER_USER;
 
 use super::auth::Caller;
+use super::backend::Buckets;
 use super::form::{self, Form};
 use super::places::Place;
 use super::reply::Reply;
-use super::{Buckets, HttpState};
+use super::state::HttpState;
 
 /// What is known of a connection.
 #[derive(Clone, Debug)]

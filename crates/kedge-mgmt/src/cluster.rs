@@ -15,11 +15,11 @@ use kedge_cluster::{CLUSTER_USER, ClusterError, ClusterMap};
 use kedge_node::coordination::{AppliedChange, ChangeError, ClusterControl};
 use serde_json::{Value, json};
 
-use super::HttpState;
 use super::auth::Caller;
 use super::call::Call;
 use super::form::{self, Form};
 use super::reply::{Handled, Reply, done, ok, ok_bytes};
+use super::state::HttpState;
 
 /// Largest map, in bytes: many buckets with many vBuckets each.
 const MAP_BYTES_MAX: usize = 64 << 20;

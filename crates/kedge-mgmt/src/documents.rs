@@ -12,8 +12,9 @@ use kedge_node::machine;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
+use super::backend::BucketFacts;
 use super::bucket_form::{NEVER, purge_days};
-use super::{BucketFacts, HttpState};
+use super::state::HttpState;
 
 /// What documents are made of: the state, the cluster at one revision, and the host that the caller reached.
 pub(crate) struct Composer<'a> {

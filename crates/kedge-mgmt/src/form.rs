@@ -5,7 +5,7 @@ use axum::http::StatusCode;
 use http_body::Body as _;
 
 use super::reply::Reply;
-use super::{BODY_BYTES_MAX, BODY_TIMEOUT};
+use super::state::{BODY_BYTES_MAX, BODY_TIMEOUT};
 
 /// The fields of a form. Where one is given twice, the last counts.
 #[derive(Debug, Default)]

@@ -13,8 +13,8 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-use super::HttpState;
 use super::reply::Reply;
+use super::state::HttpState;
 
 /// The names that the server may be called by, beside addresses and `localhost`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -14,9 +14,10 @@ use tower::ServiceExt as _;
 
 use super::call::{Arrival, Call};
 use super::reply::{Handled, Reply};
+use super::state::HttpState;
 use super::{
-    HttpState, auth, buckets, cluster, collections, compaction, groups, hosts, kedge, metrics,
-    nodes, permissions, pools, threads, users,
+    auth, buckets, cluster, collections, compaction, groups, hosts, kedge, metrics, nodes,
+    permissions, pools, threads, users,
 };
 
 /// Answers requests. A clone is cheap.

@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use super::call::Arrival;
 use super::places::Place;
 use super::router::App;
-use super::{
+use super::state::{
     HEADER_BYTES_MAX, HEADER_TIMEOUT, HttpState, PEOPLE_MAX, STOP_TIMEOUT, UNAUTHENTICATED_TIMEOUT,
 };
 

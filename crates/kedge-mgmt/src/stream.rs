@@ -8,8 +8,8 @@ use axum::body::{Body, Bytes};
 use http_body::Frame;
 use tokio::sync::mpsc;
 
-use super::HttpState;
 use super::reply::{Handled, Reply, ok_stream};
+use super::state::HttpState;
 
 /// What stands between two documents, and after each.
 const SEPARATOR: &[u8] = b"\n\n\n\n";

@@ -4,7 +4,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::HttpState;
+use crate::state::HttpState;
 
 /// Metric, what to say of it, value.
 type Revision = (&'static str, &'static str, i64);

@@ -5,7 +5,7 @@ use kedge_types::Manifest;
 use prometheus_client::encoding::DescriptorEncoder;
 
 use super::{encode_value, metric_type};
-use crate::HttpState;
+use crate::state::HttpState;
 
 /// A collection at the time of the scrape.
 #[derive(Debug)]

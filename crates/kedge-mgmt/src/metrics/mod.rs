@@ -34,9 +34,9 @@ pub(super) use server_rows::SERVER;
 use tasks::TaskSample;
 use text::Format;
 
-use super::HttpState;
 use super::call::Call;
 use super::reply::{Handled, Reply, ok_typed};
+use super::state::HttpState;
 
 /// A statistic, the metric it becomes, whether it only grows, and what to say of it. The encoder ends the name of
 /// what only grows with `_total`.

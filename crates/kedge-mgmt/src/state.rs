@@ -1,0 +1,121 @@
+//! The state that all requests share, and the limits of connections.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use kedge_cluster::{ClusterView, Revision};
+use kedge_node::coordination::ClusterControl;
+use kedge_node::password_checks::PasswordChecks;
+use kedge_node::pools::TaskPools;
+use kedge_node::users::Users;
+use kedge_types::limits::MGMT_UNAUTHENTICATED_MS_MAX;
+use tokio::sync::{Semaphore, watch};
+
+use crate::backend::Buckets;
+use crate::hosts::AllowedHosts;
+use crate::places::Places;
+
+/// Largest body of a request, in bytes.
+pub const BODY_BYTES_MAX: usize = 1 << 20;
+/// Largest header of a request, in bytes.
+pub const HEADER_BYTES_MAX: usize = 32 << 10;
+/// How long the next request's header may take to arrive, which also ends idle connections.
+pub const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a request's body may take to arrive.
+pub const BODY_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long requests under way may take when the server stops.
+pub const STOP_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a connection may take to have a right password.
+pub const UNAUTHENTICATED_TIMEOUT: Duration = Duration::from_millis(MGMT_UNAUTHENTICATED_MS_MAX);
+/// Requests of people that may block at a time; those of other nodes have threads left.
+pub(crate) const PEOPLE_MAX: usize = 12;
+
+/// Calls its argument with the name and value of each statistic of the server as a whole.
+pub type ServerStats = Box<dyn Fn(&mut dyn FnMut(&str, &str)) + Send + Sync>;
+
+/// The parts of the node that management shows and changes.
+pub struct HttpParts {
+    /// The buckets.
+    pub buckets: Arc<dyn Buckets>,
+    /// The cluster map.
+    pub cluster: Arc<ClusterView>,
+    /// This node as one of a cluster, if it is.
+    pub node: Option<Arc<dyn ClusterControl>>,
+    /// Who may log in.
+    pub users: Arc<Users>,
+    /// Statistics of the server as a whole.
+    pub stats: ServerStats,
+    /// The task pools, to tell of them and to change them.
+    pub pools: Arc<TaskPools>,
+    /// The data directory, to tell how much room there is.
+    pub data_dir: PathBuf,
+    /// The names that management may be called by.
+    pub hosts: AllowedHosts,
+    /// vBuckets of a bucket that is created without `numVBuckets`.
+    pub vbuckets_default: u16,
+}
+
+/// [`HttpParts`], and what goes with them while they are served.
+pub struct HttpState {
+    pub(crate) parts: HttpParts,
+    pub(crate) started: Instant,
+    /// The newest revision; streams send a document whenever it changes.
+    pub(crate) revisions: watch::Sender<Revision>,
+    /// Becomes true when the server stops; streams end.
+    pub(crate) stopping: watch::Sender<bool>,
+    /// Verifies passwords.
+    pub(crate) checks: Arc<PasswordChecks>,
+    /// Held while a request of people blocks.
+    pub(crate) people: Arc<Semaphore>,
+    /// Who has which connection.
+    pub(crate) places: Arc<Places>,
+}
+
+impl std::fmt::Debug for HttpState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("HttpState").finish_non_exhaustive()
+    }
+}
+
+impl HttpState {
+    /// State for one server. It subscribes to the changes of the cluster.
+    #[must_use]
+    pub fn new(parts: HttpParts, checks: Arc<PasswordChecks>) -> Self {
+        let (revisions, _) = watch::channel(parts.cluster.revision());
+        let newest = revisions.clone();
+        parts.cluster.subscribe(move |change| {
+            // Changes may be heard of out of order.
+            newest.send_if_modified(|known| {
+                let newer = change.revision > *known;
+                *known = change.revision.max(*known);
+                newer
+            });
+        });
+        Self {
+            parts,
+            started: Instant::now(),
+            revisions,
+            stopping: watch::Sender::new(false),
+            checks,
+            people: Arc::new(Semaphore::new(PEOPLE_MAX)),
+            places: Arc::default(),
+        }
+    }
+
+    /// Calls `each` with the name and value of each statistic of the server as a whole.
+    pub(crate) fn server_stats(&self, each: &mut dyn FnMut(&str, &str)) {
+        (self.parts.stats)(each);
+        self.places.stats(each);
+    }
+
+    /// Ends when the server stops.
+    pub(crate) fn stopped(&self) -> impl Future<Output = ()> + Send + use<> {
+        let mut stopping = self.stopping.subscribe();
+        async move {
+            // The other end is dropped with the server: that is a stop too.
+            let _ = stopping.wait_for(|stopping| *stopping).await;
+        }
+    }
+}
