@@ -129,6 +129,26 @@ fn slug(title: &str) -> String {
     characters.flat_map(char::to_lowercase).collect()
 }
 
+/// Reports source paths in backquotes that do not exist: `crates/...`, and `kedge-.../...` below `crates`.
+pub(super) fn check_paths(root: &Path, path: &Path, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (line, text) in prose(text) {
+        for named in text.split('`').skip(1).step_by(2) {
+            let below = match named.strip_prefix("crates/") {
+                Some(rest) => rest,
+                None if named.starts_with("kedge-") => named,
+                None => continue,
+            };
+            let is_path = below.contains('/') && !below.contains([' ', '*', '<', '{']);
+            if is_path && !root.join("crates").join(below).exists() {
+                let message = format!("names {named}, which is not there");
+                findings.push(Finding::new(path, line, message));
+            }
+        }
+    }
+    findings
+}
+
 /// Reports pages of the site that its table of contents does not list, and those that it lists twice.
 pub(super) fn check_summary(pages: &[PathBuf], summary: &str) -> Vec<Finding> {
     let mut listed = BTreeMap::<PathBuf, usize>::new();

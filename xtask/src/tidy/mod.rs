@@ -76,6 +76,9 @@ const SKIPPED: [&str; 8] = [
     "results",
 ];
 
+/// The document about the past, which may name paths that existed once.
+const CHANGES: &str = "CHANGELOG.md";
+
 /// Checks the tree below `root`.
 ///
 /// # Errors
@@ -106,9 +109,13 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<Report> {
             sources.insert(path.clone(), text);
         } else if name.ends_with(".md") {
             report.files += 1;
-            report
-                .findings
-                .extend(links::check(root, path, &read(root, path)?));
+            let text = read(root, path)?;
+            report.findings.extend(links::check(root, path, &text));
+            if path != Path::new(CHANGES) {
+                report
+                    .findings
+                    .extend(links::check_paths(root, path, &text));
+            }
             pages.push(path.clone());
         }
     }

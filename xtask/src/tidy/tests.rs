@@ -296,6 +296,22 @@ fn links_of_the_site_stay_in_it() {
 }
 
 #[test]
+fn documents_name_paths_that_exist() {
+    let root = crate::repository_root().expect("the package lies in the repository");
+    let text = "`kedge-types/src/lib.rs` `crates/kedge-types/src/` `kedge-types` `src/x.rs`\n\
+        `kedge-types/src/gone.rs` and `crates/kedge-gone/`\n```\n`kedge-x/y`\n```\n";
+    let findings = links::check_paths(&root, Path::new("docs/doc.md"), text);
+    let messages: Vec<String> = findings.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        messages,
+        [
+            "docs/doc.md:2: names kedge-types/src/gone.rs, which is not there",
+            "docs/doc.md:2: names crates/kedge-gone/, which is not there"
+        ]
+    );
+}
+
+#[test]
 fn the_summary_lists_every_page_once() {
     let summary = "# Summary\n\n- [A](a.md)\n- [B](b/c.md)\n- [A](a.md)\n";
     let pages = [
