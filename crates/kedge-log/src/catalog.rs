@@ -8,9 +8,9 @@
 //!   loss of power those of the last seconds. So it is a lower bound, and what is lost of it makes no sound log wrong.
 //! * `first` is above a segment, durably, before that segment leaves the sequence.
 
+use kedge_sync::{RankedMutex, RankedMutexGuard, ranks::LogCatalog};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
 
 use kedge_disk::{Disk, DiskError, File, read_file, replace_file};
 
@@ -42,7 +42,7 @@ pub(crate) enum Found {
 #[derive(Debug)]
 pub(crate) struct Catalog {
     path: PathBuf,
-    state: Mutex<State>,
+    state: RankedMutex<LogCatalog, State>,
 }
 
 #[derive(Debug, Default)]
@@ -76,7 +76,7 @@ impl Catalog {
         }
         let catalog = Self {
             path,
-            state: Mutex::new(state),
+            state: RankedMutex::new(state),
         };
         Ok((catalog, found))
     }
@@ -129,10 +129,8 @@ impl Catalog {
         Ok(())
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state
-            .lock()
-            .expect("nothing panics with the catalog's lock held")
+    fn state(&self) -> RankedMutexGuard<'_, LogCatalog, State> {
+        self.state.lock()
     }
 }
 

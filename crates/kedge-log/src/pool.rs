@@ -9,10 +9,14 @@
 
 mod preallocator;
 
+use kedge_sync::{
+    RankedMutex, RankedMutexGuard,
+    ranks::{SegmentPool, SegmentPreallocation},
+};
 use std::collections::VecDeque;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
 
 use kedge_disk::Disk;
 
@@ -38,9 +42,9 @@ pub(crate) struct Shared {
     pub(crate) dir: PathBuf,
     pub(crate) config: LogConfig,
     pub(crate) catalog: Catalog,
-    pool: Mutex<Pool>,
+    pool: RankedMutex<SegmentPool, Pool>,
     /// Held for a whole step of background work, so that two preallocators do not do it twice.
-    work: Mutex<BackgroundWork>,
+    work: RankedMutex<SegmentPreallocation, BackgroundWork>,
     /// Bytes of the current segment that are in use, and its length.
     used: AtomicU64,
     current_bytes: AtomicU64,
@@ -85,8 +89,8 @@ impl Shared {
             dir,
             config,
             catalog,
-            pool: Mutex::new(pool),
-            work: Mutex::default(),
+            pool: RankedMutex::new(pool),
+            work: RankedMutex::default(),
             used: AtomicU64::new(0),
             current_bytes: AtomicU64::new(0),
             prepared: AtomicU64::new(0),
@@ -170,10 +174,8 @@ impl Shared {
         is_busy && !pool.spares.iter().any(|spare| spare.bytes >= wanted)
     }
 
-    fn pool(&self) -> MutexGuard<'_, Pool> {
-        self.pool
-            .lock()
-            .expect("nothing panics with the pool's lock held")
+    fn pool(&self) -> RankedMutexGuard<'_, SegmentPool, Pool> {
+        self.pool.lock()
     }
 }
 

@@ -5,18 +5,18 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use kedge_sync::{RankedMutex, RankedMutexGuard, ranks::SlotMaintenance};
 
 use crate::compact::CompactionProgress;
 use crate::throttle_pause::ThrottlePause;
 
 /// The right to do one of them.
-pub(crate) type Alone<'a> = MutexGuard<'a, ()>;
+pub(crate) type Alone<'a> = RankedMutexGuard<'a, SlotMaintenance, ()>;
 
 /// Operations that exclude each other, one of which can be asked to end.
 #[derive(Debug, Default)]
 pub(crate) struct Maintenance {
-    lock: Mutex<()>,
+    lock: RankedMutex<SlotMaintenance, ()>,
     waiting: AtomicU32,
     progress: CompactionProgress,
 }

@@ -5,8 +5,8 @@
 //!   current file; so it enters and leaves the list only under that lock.
 //! * The list says who has to go. Closing is the slot's.
 
+use kedge_sync::{RankedMutex, ranks::OpenFileList};
 use kedge_types::VbId;
-use parking_lot::Mutex;
 
 /// No place.
 const NONE: u32 = u32::MAX;
@@ -22,7 +22,7 @@ pub(crate) struct Limits {
 /// The list, from the file that was used last to the one that was not for the longest time.
 #[derive(Debug)]
 pub(crate) struct OpenFiles {
-    list: Mutex<List>,
+    list: RankedMutex<OpenFileList, List>,
 }
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl OpenFiles {
             listed: false,
         };
         OpenFiles {
-            list: Mutex::new(List {
+            list: RankedMutex::new(List {
                 places: vec![place; usize::from(vbuckets)],
                 newest: NONE,
                 oldest: NONE,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use kedge_sync::{RankedCondvar, RankedMutex, ranks::ThrottlePauses};
 
 /// See the head of this file.
 #[derive(Debug, Default)]
 pub(crate) struct ThrottlePause {
-    wakes: Mutex<u64>,
-    woken: Condvar,
+    wakes: RankedMutex<ThrottlePauses, u64>,
+    woken: RankedCondvar,
 }
 
 impl ThrottlePause {

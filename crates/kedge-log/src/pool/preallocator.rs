@@ -1,9 +1,10 @@
 //! The log's slow work, done in the background step by step.
 
+use kedge_sync::{RankedMutexGuard, ranks::SegmentPreallocation};
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
 
 use kedge_disk::{DiskError, File};
 
@@ -155,8 +156,8 @@ impl SegmentPreallocator {
         step
     }
 
-    fn work(&self) -> MutexGuard<'_, BackgroundWork> {
-        self.shared.work.lock().expect("no preallocator panics")
+    fn work(&self) -> RankedMutexGuard<'_, SegmentPreallocation, BackgroundWork> {
+        self.shared.work.lock()
     }
 
     fn retire_all(&self) -> Result<bool, LogError> {

@@ -30,8 +30,11 @@ use std::marker::PhantomData;
 use std::ops::Deref;
 
 use kedge_couchstore::{Header, Snapshot, Writer};
+use kedge_sync::{
+    RankedMutex, RankedMutexGuard,
+    ranks::{SlotCurrent, SlotWritten},
+};
 use kedge_types::VbId;
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::catalog::{Entry, Judged};
 use crate::maintenance::Maintenance;
@@ -47,8 +50,8 @@ pub(crate) use write::Installed;
 pub(crate) struct Slot {
     vb: VbId,
     maintenance: Maintenance,
-    written: Mutex<Written>,
-    current: Mutex<Current>,
+    written: RankedMutex<SlotWritten, Written>,
+    current: RankedMutex<SlotCurrent, Current>,
 }
 
 /// What only those need who write.
@@ -110,11 +113,11 @@ impl Slot {
         Slot {
             vb,
             maintenance: Maintenance::default(),
-            written: Mutex::new(Written {
+            written: RankedMutex::new(Written {
                 deleted: is_deleted.then_some(revision),
                 ..Written::default()
             }),
-            current: Mutex::new(Current {
+            current: RankedMutex::new(Current {
                 // The name of a file that was put away explains nothing about a later one.
                 revision: if found.has_file() {
                     revision
@@ -190,7 +193,7 @@ impl Deref for Reader<'_> {
 pub struct WriteGuard<'a> {
     storage: &'a Storage,
     slot: &'a Slot,
-    written: MutexGuard<'a, Written>,
+    written: RankedMutexGuard<'a, SlotWritten, Written>,
 }
 
 /// The handle for writing to a vBucket's file, or to the one that is to take its place. The guard lends it, and can do
