@@ -4,6 +4,20 @@
 //! commands have in common: settings, the account of memory, statistics, the executor and the receiver of completions.
 //! [`BucketCore::step`] is the single entry point for a step of a vBucket. It knows none of the components: they learn of
 //! steps through [`CoreEvents`].
+//!
+//! # Example
+//!
+//! The settings of a bucket are one table:
+//!
+//! ```
+//! use kedge_bucket_core::BucketConfig;
+//!
+//! let config = BucketConfig::new("default", 1024, 256 << 20);
+//! assert_eq!(config.check(), Ok(()));
+//!
+//! let row = BucketConfig::table().find(|row| row.name == "eviction_policy").expect("it is a row");
+//! assert_eq!((row.show)(&config), "value_only");
+//! ```
 
 mod core;
 mod counters;

@@ -4,6 +4,65 @@
 //! the files), appliers bring the log into the files, compactions rewrite files, recovery reads everything at a start, and a
 //! rollback takes a vBucket back. It learns of changes and of waiting commands through [`WriteQueues`], and reports upwards
 //! through [`PersistenceEvents`] alone: it knows nothing of commands, connections or streams.
+//!
+//! # Example
+//!
+//! A bucket's directory is filled from the files of another one, here one that was written a moment before:
+//!
+//! ```
+//! use std::path::Path;
+//! use std::sync::Arc;
+//!
+//! use kedge_disk::{Disk, SimDisk};
+//! use kedge_persistence::import_files;
+//! use kedge_storage::{Storage, StorageConfig};
+//! use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, RevSeqno, Seqno, VbUuid};
+//! use kedge_vbucket::{
+//!     FailoverTable, FileChange, Item, ItemMeta, PersistedState, SnapshotKind, VbState,
+//! };
+//!
+//! # let meta = ItemMeta {
+//! #     cas: Cas(1),
+//! #     seqno: Seqno(1),
+//! #     rev: RevSeqno(1),
+//! #     flags: 0,
+//! #     expiry: Expiry(0),
+//! #     datatype: Datatype::RAW,
+//! #     deleted: None,
+//! #     level: None,
+//! # };
+//! # let state = PersistedState {
+//! #     state: VbState::Active,
+//! #     failover: FailoverTable::new(VbUuid(1)),
+//! #     max_cas: Cas(1),
+//! #     snap_start: Seqno(1),
+//! #     snap_end: Seqno(1),
+//! #     snap_kind: SnapshotKind::Memory,
+//! #     visible: Seqno(1),
+//! #     prepared: Seqno(0),
+//! #     completed: Seqno(0),
+//! #     max_deleted_rev: RevSeqno(0),
+//! #     purge: Seqno(0),
+//! #     may_have_xattrs: false,
+//! # };
+//! let disk: Arc<dyn Disk> = Arc::new(SimDisk::new(1));
+//! let (source, target) = (Path::new("/backup/travel"), Path::new("/data/buckets/travel"));
+//! let key = DocKey::new(CollectionId::DEFAULT, b"order-17")?;
+//! let files = Storage::open(disk.clone(), source, &StorageConfig::new(64))?;
+//! let change = FileChange::Document(Item::new(&meta, key.as_bytes(), &[b"tea"]));
+//! files.commit(key.vbucket(64), &[change], &state, 0)?;
+//! drop(files);
+//!
+//! let import = import_files(&disk, target, 64, source)?;
+//! assert_eq!(import.files.len(), 1);
+//! assert_eq!(import.files[0].vb, key.vbucket(64));
+//! assert_eq!(import.files[0].documents, 1);
+//!
+//! // A file with keys of another number of vBuckets is rejected.
+//! let other = Path::new("/data/buckets/other");
+//! assert!(import_files(&disk, other, 17, source).is_err());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod applier;
 mod close;
