@@ -2,10 +2,24 @@
 //!
 //! Paths, forms and documents are those of Couchbase Server's REST interface as far as SDKs touch them, so that they
 //! connect unchanged; what is Kedge's own is under `/kedge/` and `/metrics`. A handler parses, asks [`Buckets`], the
-//! [`ClusterView`] or the [`Users`], and composes a document; it holds no state of its own.
+//! [`kedge_cluster::ClusterView`] or the [`kedge_node::users::Users`], and composes a document; it holds no state of its own.
 //!
 //! Everything runs on one thread, "kedge-http"; what may wait for a disk or costs a password hash goes to a blocking
 //! thread that ends when it is idle.
+//!
+//! # Example
+//!
+//! Every statistic of the node that is a metric, for a test that each of them exists:
+//!
+//! ```
+//! use std::collections::BTreeSet;
+//!
+//! let names: BTreeSet<&str> = kedge_mgmt::server_statistics().collect();
+//! assert!(names.contains("curr_connections"));
+//! assert_eq!(names.len(), kedge_mgmt::server_statistics().count(), "no statistic is two metrics");
+//! ```
+//!
+//! `kedge-server` has an example of a whole server.
 
 mod adapter;
 mod auth;

@@ -71,17 +71,10 @@ fn numbers(column: &str) -> Vec<u8> {
 }
 
 /// Crates whose README is still to be written.
-pub(super) const WITHOUT_README: [&str; 11] = [
-    "kedge",
+pub(super) const WITHOUT_README: [&str; 4] = [
     "kedge-bucket",
-    "kedge-bucket-core",
-    "kedge-coordinator",
-    "kedge-frontend",
-    "kedge-mgmt",
-    "kedge-persistence",
     "kedge-residency",
-    "kedge-server",
-    "kedge-storage",
+    "kedge-streams",
     "kedge-vbucket",
 ];
 
