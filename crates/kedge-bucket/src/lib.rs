@@ -4,6 +4,78 @@
 //! they go into later; without a log, the files alone. A command
 //! runs to its end on the thread that brings it; one that has to wait for the disk is parked under a [`Cookie`] and
 //! completed later through [`Completions`]. What the bucket does by itself are tasks of an executor.
+//!
+//! # Example
+//!
+//! A durable write on a simulated disk. It is parked, and completed when the log was synced:
+//!
+//! ```
+//! use std::sync::{Arc, mpsc};
+//!
+//! use kedge_bucket::{
+//!     Bucket, BucketConfig, BucketSetup, Completion, Completions, Cookie, Ctx, Outcome, Read, Recovery, StoreMode,
+//!     Topology, Write,
+//! };
+//! use kedge_disk::SimDisk;
+//! use kedge_executor::{Config, Executor};
+//! use kedge_types::{
+//!     Cas, Clock, CollectionId, Datatype, DocKey, Durability, DurabilityLevel, SystemClock,
+//! };
+//!
+//! struct Channel(mpsc::Sender<Cookie>);
+//!
+//! impl Completions for Channel {
+//!     fn complete(&self, done: &mut Vec<(Cookie, Completion)>) {
+//!         for (cookie, _) in done.drain(..) {
+//!             self.0.send(cookie).expect("the example waits");
+//!         }
+//!     }
+//! }
+//!
+//! let (sender, completed) = mpsc::channel();
+//! let (clock, executor) = (Arc::new(SystemClock::new()), Executor::new(Config::default())?);
+//! let bucket = Bucket::open(BucketSetup {
+//!     disk: Arc::new(SimDisk::new(1)),
+//!     dir: "/data/buckets/default".into(),
+//!     config: BucketConfig::new("default", 16, 64 << 20),
+//!     clock: clock.clone(),
+//!     executor: executor.clone(),
+//!     completions: Arc::new(Channel(sender)),
+//!     threads: 1,
+//!     recovery: Recovery::Strict,
+//!     topology: Some(Topology::alone()),
+//!     open_files_max: 64,
+//!     compaction_reserve_bytes: 0,
+//!     on_fatal: Arc::new(|reason| panic!("{reason}")),
+//! })?;
+//! bucket.wait_loaded()?;
+//!
+//! let ctx = Ctx { now: clock.now(), thread: 0 };
+//! let key = DocKey::new(CollectionId::DEFAULT, b"order-17")?;
+//! let vb = key.vbucket(16);
+//! let durability = Durability { level: DurabilityLevel::PersistToMajority, timeout_ms: None };
+//! let write = Write {
+//!     vb,
+//!     key: &key,
+//!     cas: Cas(0),
+//!     new_cas: Cas(0),
+//!     durability: Some(durability),
+//!     preserve_ttl: false,
+//!     cookie: Cookie(1),
+//! };
+//! let outcome = bucket.store(ctx, &write, StoreMode::Set, b"tea", Datatype::RAW, 0, 0);
+//! assert_eq!(outcome, Ok(Outcome::Parked));
+//! bucket.persistence().request_flush(false);
+//! assert_eq!(completed.recv()?, Cookie(1));
+//!
+//! let read = Read { vb, key: &key, cookie: Cookie(2) };
+//! let value = bucket.get(ctx, &read, |document| document.item.value().to_vec());
+//! assert_eq!(value, Ok(Outcome::Done(b"tea".to_vec())));
+//!
+//! bucket.shutdown();
+//! executor.shutdown();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod access_log;
 mod assign;

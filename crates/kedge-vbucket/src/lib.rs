@@ -4,6 +4,46 @@
 //! client wants, and returns what to answer. It starts no thread, opens no file and looks at no clock, so the same
 //! code runs under a lock in the server and under a seed in a test. Changes are queued in its checkpoints, for the log, the
 //! file and streams. The effects of steps on everything around it are handed out by [`VBucket::take_effects`].
+//!
+//! # Example
+//!
+//! ```
+//! use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, Now, Status, VbId, VbUuid};
+//! use kedge_vbucket::{
+//!     Cookie, MinRatio, NewValue, Outcome, Persistence, RandomState, StoreMode, Topology, VBucket, VbSetup, Write,
+//! };
+//!
+//! let mut vbucket = VBucket::new(VbSetup {
+//!     id: VbId(7),
+//!     uuid: VbUuid(1),
+//!     shards: 4,
+//!     hasher: RandomState::default(),
+//!     persistence: Persistence::LogThenFile,
+//!     topology: Some(Topology::alone()),
+//! });
+//!
+//! // The time is an argument of every step.
+//! let now = Now { unix_ns: 1_700_000_000_000_000_000, mono_ns: 1 };
+//! let key = DocKey::new(CollectionId::DEFAULT, b"order-17").expect("it is short");
+//! assert_eq!(vbucket.get(now, &key, |_| ()), Err(Status::KeyNotFound));
+//!
+//! let write = Write {
+//!     key: &key,
+//!     cas: Cas(0),
+//!     new_cas: Cas(0),
+//!     durability: None,
+//!     preserve_ttl: false,
+//!     cookie: Cookie(0),
+//!     ahead: None,
+//! };
+//! let value = NewValue::check(b"{}", Datatype::RAW, MinRatio::NEVER)?;
+//! let stored = vbucket.store(now, &write, StoreMode::Set, &value, 0, Expiry::NEVER)?;
+//! let Outcome::Done(mutated) = stored else { panic!("the write waits for nothing") };
+//!
+//! let shown = vbucket.get(now, &key, |document| (document.cas, document.item.value().to_vec()))?;
+//! assert_eq!(shown, Outcome::Done((mutated.cas, b"{}".to_vec())));
+//! # Ok::<(), Status>(())
+//! ```
 
 mod ahead;
 mod apply;

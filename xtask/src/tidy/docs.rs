@@ -71,12 +71,7 @@ fn numbers(column: &str) -> Vec<u8> {
 }
 
 /// Crates whose README is still to be written.
-pub(super) const WITHOUT_README: [&str; 4] = [
-    "kedge-bucket",
-    "kedge-residency",
-    "kedge-streams",
-    "kedge-vbucket",
-];
+pub(super) const WITHOUT_README: [&str; 2] = ["kedge-residency", "kedge-streams"];
 
 /// Sections that the README of a crate has, in this order.
 const README_SECTIONS: [&str; 5] = [
