@@ -184,7 +184,7 @@ impl Rig {
         let now = self.now();
         let stored = self
             .vbucket
-            .store(now, &write, StoreMode::Set, &value, 0, Expiry::NEVER);
+            .at(now).store(&write, StoreMode::Set, &value, 0, Expiry::NEVER);
         stored.expect("nothing is in the way of a store");
     }
 
@@ -193,7 +193,7 @@ impl Rig {
         let (items, bytes) = LOG_BATCH;
         let mut changes = Vec::new();
         loop {
-            let to = self.vbucket.changes_for_log(items, bytes, &mut changes);
+            let to = self.vbucket.changes().for_log(items, bytes, &mut changes);
             if changes.is_empty() {
                 return;
             }
@@ -223,7 +223,7 @@ impl Rig {
         } = self.limit;
         loop {
             let now_ns = self.now().unix_ns;
-            let (Some(mut batch), mut to) = self.vbucket.direct_batch(items, bytes) else {
+            let (Some(mut batch), mut to) = self.vbucket.store().direct_batch(items, bytes) else {
                 return Ok(());
             };
             if batch.replaces_file() {
@@ -237,7 +237,7 @@ impl Rig {
                     if commits.written_bytes() >= synced_bytes {
                         return Ok(());
                     }
-                    match self.vbucket.direct_batch_behind(&batch, to, items, bytes) {
+                    match self.vbucket.store().direct_batch_behind(&batch, to, items, bytes) {
                         Some(next) => (batch, to) = next,
                         None => return Ok(()),
                     }
@@ -249,7 +249,7 @@ impl Rig {
 
     /// As an applier does: everything is taken at once, and written in parts, each a commit, which share their syncs.
     fn apply(&mut self) -> Result<(), StorageError> {
-        let Some(mut batch) = self.vbucket.begin_apply() else {
+        let Some(mut batch) = self.vbucket.store_mut().begin_apply() else {
             return Ok(());
         };
         let now_ns = self.now().unix_ns;
@@ -269,10 +269,10 @@ impl Rig {
                 }
                 Ok(upto)
             })?;
-            self.vbucket.applied(history, upto);
+            self.vbucket.store_mut().on_applied(history, upto);
         }
         drop(parts);
-        drop(self.vbucket.end_apply(batch));
+        drop(self.vbucket.store_mut().end_apply(batch));
         Ok(())
     }
 

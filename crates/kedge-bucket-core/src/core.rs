@@ -271,7 +271,7 @@ impl BucketCore {
                 Status::NotMyVbucket
             });
         }
-        if guard.is_rewinding() {
+        if guard.store().is_rewinding() {
             return Err(Status::TemporaryFailure);
         }
         let (result, mut done) = self.account(now, &mut guard, step);

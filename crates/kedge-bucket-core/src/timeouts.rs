@@ -74,7 +74,7 @@ impl BucketCore {
         let mut done = Vec::new();
         for vbucket in &self.vbuckets {
             let mut vbucket = vbucket.lock();
-            if vbucket.has_waiters() {
+            if vbucket.durability().has_waiters() {
                 let (_, mut ended) =
                     self.account(now, &mut vbucket, |vbucket| vbucket.on_time(now));
                 done.append(&mut ended);

@@ -119,7 +119,7 @@ impl Bucket {
             }
             let now = self.core.setup.clock.now();
             let mut vbucket = vbucket.lock();
-            if vbucket.state() != VbState::Active || vbucket.is_rewinding() {
+            if vbucket.state() != VbState::Active || vbucket.store().is_rewinding() {
                 continue;
             }
             let ((), mut done) = self.core.account(now, &mut vbucket, |vbucket| {
@@ -164,10 +164,15 @@ impl Bucket {
         if vbucket.is_deleted() {
             return None;
         }
-        let mut scopes: Vec<ScopeId> = vbucket.scopes().iter().map(|open| open.id).collect();
+        let mut scopes: Vec<ScopeId> = vbucket
+            .collections()
+            .scopes()
+            .iter()
+            .map(|open| open.id)
+            .collect();
         scopes.sort_unstable();
         Some(VbCollections {
-            uid: vbucket.manifest_uid(),
+            uid: vbucket.collections().uid(),
             persisted_seqno: vbucket.persisted_seqno(),
             scopes,
             collections: self.figures_of(&vbucket),
@@ -175,7 +180,7 @@ impl Bucket {
     }
 
     fn figures_of(&self, vbucket: &VBucket) -> Vec<CollectionFigures> {
-        let on_disk = match vbucket.is_file_void() {
+        let on_disk = match vbucket.store().is_file_void() {
             true => BTreeMap::new(),
             false => self.disk_bytes(vbucket.id()),
         };
@@ -183,7 +188,7 @@ impl Bucket {
             disk_bytes: on_disk.get(&open.id).copied().unwrap_or(0),
             ..CollectionFigures::of(open)
         };
-        vbucket.collections().iter().map(figures).collect()
+        vbucket.collections().open().iter().map(figures).collect()
     }
 
     /// What a vBucket's file says of the sizes of its collections, as far as that is known without reading it.

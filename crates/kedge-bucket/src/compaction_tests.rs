@@ -98,7 +98,7 @@ impl Driven {
         let mut vbucket = self.bucket.core.vbuckets[0].lock();
         self.bucket.core.measure(&mut vbucket, |vbucket| {
             for shard in 0..vbucket.table().shard_count() {
-                vbucket.page_out(now, shard, &everything);
+                vbucket.at(now).page_out(shard, &everything);
             }
         });
     }

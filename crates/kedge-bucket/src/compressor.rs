@@ -81,7 +81,7 @@ impl ItemCompressor {
     /// Compresses values of one part of a hash table. Whether nothing is left to do there now.
     fn compress_part(&mut self, bucket: &Bucket, is_over: impl Fn() -> bool) -> bool {
         let (vb, shard) = bucket.place(self.part);
-        bucket.core.vbuckets[vb.index()].lock().to_compress(
+        bucket.core.vbuckets[vb.index()].lock().store().to_compress(
             shard,
             TAKEN_BYTES_MAX,
             &mut self.items,
@@ -118,9 +118,9 @@ impl Signals {
 impl Bucket {
     fn put_compressed(&self, vb: VbId, item: &Item, packed: Option<&[u8]>) {
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
-        let (saved, _) = self
-            .core
-            .measure(&mut vbucket, |vbucket| vbucket.compressed(item, packed));
+        let (saved, _) = self.core.measure(&mut vbucket, |vbucket| {
+            vbucket.store_mut().compressed(item, packed)
+        });
         drop(vbucket);
         self.core.totals.add(Total::CompressorVisited, 1);
         if saved > 0 {

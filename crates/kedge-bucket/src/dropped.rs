@@ -26,12 +26,12 @@ impl TaskBody<Bucket> for DroppedSweep {
         for _ in 0..=bucket.core.vbuckets.len() {
             while shards < SHARDS_PER_RUN {
                 let mut vbucket = bucket.core.vbuckets[self.vbucket].lock();
-                if !vbucket.has_dropped_documents() {
+                if !vbucket.documents().has_dropped() {
                     break;
                 }
                 let (swept, _) = bucket.core.measure(&mut vbucket, VBucket::sweep_dropped);
                 bucket.core.totals.add(Total::DroppedSwept, swept);
-                let ended = u64::from(!vbucket.has_dropped_documents());
+                let ended = u64::from(!vbucket.documents().has_dropped());
                 bucket.core.totals.add(Total::DroppedSweeps, ended);
                 shards += 1;
             }

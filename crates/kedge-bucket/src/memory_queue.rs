@@ -214,7 +214,7 @@ impl Bucket {
     fn has_something_to_write(&self) -> bool {
         self.core.vbuckets.iter().any(|vbucket| {
             let vbucket = vbucket.lock();
-            vbucket.queued() > 0 || vbucket.unapplied().items > 0
+            vbucket.changes().queued() > 0 || vbucket.unapplied().items > 0
         })
     }
 

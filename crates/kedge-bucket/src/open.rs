@@ -128,7 +128,7 @@ impl Bucket {
     }
 
     fn count_documents(&self) -> u64 {
-        let documents = |vbucket: &Mutex<VBucket>| vbucket.lock().documents() as u64;
+        let documents = |vbucket: &Mutex<VBucket>| vbucket.lock().documents().count() as u64;
         self.core.vbuckets.iter().map(documents).sum()
     }
 }

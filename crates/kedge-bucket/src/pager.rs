@@ -249,7 +249,7 @@ impl Bucket {
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         let (out, _) = self
             .core
-            .measure(&mut vbucket, |vbucket| vbucket.page_out(now, shard, how));
+            .measure(&mut vbucket, |vbucket| vbucket.at(now).page_out(shard, how));
         let state = vbucket.state();
         drop(vbucket);
         if out.values + out.items > 0 {
@@ -280,11 +280,13 @@ impl Bucket {
         for look in 0..parts {
             let (place, round) = (look * SPREAD % places, look / places);
             let (vb, shard) = self.place((from + place * (parts / places) + round) % parts);
-            let vbucket = self.core.vbuckets[vb.index()].lock();
+            let mut vbucket = self.core.vbuckets[vb.index()].lock();
             if !wanted(vbucket.state()) {
                 continue;
             }
-            vbucket.count_frequencies(now, shard, eviction, &mut counts);
+            vbucket
+                .at(now)
+                .count_frequencies(shard, eviction, &mut counts);
             seen += vbucket.table().shard(shard).len();
             let enough = counts.iter().sum::<u64>() >= SAMPLE_MIN || seen >= SAMPLE_MAX;
             if enough && look >= SAMPLE_PLACES_MIN {

@@ -84,10 +84,10 @@ impl Bucket {
             // Others have the vBucket between two shards of it.
             let mut shard = random as usize;
             for visited in 0.. {
-                let vbucket = self.core.vbuckets[index].lock();
+                let mut vbucket = self.core.vbuckets[index].lock();
                 let shards = vbucket.table().shard_count();
-                let answers = vbucket.state() == VbState::Active && !vbucket.is_rewinding();
-                if !answers || vbucket.documents() == 0 {
+                let answers = vbucket.state() == VbState::Active && !vbucket.store().is_rewinding();
+                if !answers || vbucket.documents().count() == 0 {
                     break;
                 }
                 if visited == shards {
@@ -98,7 +98,10 @@ impl Bucket {
                 }
                 shard = (shard + 1) % shards;
                 let show = |document: Document<'_>| read.take().map(|read| read(document));
-                match vbucket.random_document(ctx.now, collection, shard, random, show) {
+                match vbucket
+                    .at(ctx.now)
+                    .random_document(collection, shard, random, show)
+                {
                     Some(Picked::Shown(Some(result))) => return Ok(Outcome::Done(result)),
                     Some(Picked::OnDisk(key)) => {
                         let key = DocKey::from_prefixed(&key).map_err(|_| Status::Internal)?;
@@ -160,10 +163,10 @@ impl Bucket {
         let mut shards = 0..1;
         while let Some(shard) = shards.next() {
             let found = self.core.step(now, vb, |vbucket| {
-                vbucket.check_collection(start)?;
+                vbucket.collections().check(start)?;
                 shards.end = vbucket.table().shard_count();
                 let is_all = beside_the_disk || !Self::has_keys_on_disk(vbucket);
-                Ok(is_all.then(|| vbucket.keys_from(now, shard, start, count)))
+                Ok(is_all.then(|| vbucket.at(now).keys_from(shard, start, count)))
             })??;
             let Some(found) = found else {
                 return Ok(None);
@@ -187,7 +190,7 @@ impl Bucket {
         let outcome = self
             .core
             .step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
-                vbucket.observe_key(ctx.now, wanted.key)
+                vbucket.at(ctx.now).observe_key(wanted.key)
             })??;
         self.or_fetch(ctx, wanted, Op::Observe, outcome)
     }
@@ -206,7 +209,7 @@ impl Bucket {
         let outcome = self
             .core
             .step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
-                vbucket.key_figures(ctx.now, wanted.key)
+                vbucket.at(ctx.now).key_figures(wanted.key)
             })?;
         let op = Op::Key { validate };
         match outcome {
@@ -222,7 +225,7 @@ impl Bucket {
     pub fn observe_seqno(&self, ctx: Ctx, vb: VbId, uuid: VbUuid) -> Result<ObserveSeqno, Status> {
         self.core
             .step_as(ctx.now, vb, Role::Any, |vbucket| {
-                vbucket.observe_seqno(uuid)
+                vbucket.history().observe_seqno(uuid)
             })
             .flatten()
     }
@@ -259,7 +262,7 @@ impl Bucket {
     ) -> Result<Outcome<()>, Status> {
         self.core.parked.fetch_add(1, Ordering::SeqCst);
         let outcome = self.core.step_as(ctx.now, vb, Role::Any, |vbucket| {
-            vbucket.seqno_persistence(ctx.now, seqno, cookie)
+            vbucket.at(ctx.now).seqno_persistence(seqno, cookie)
         });
         if outcome == Ok(kedge_vbucket::Outcome::Parked) {
             self.signals.queues.on_waiting(vb);
@@ -288,12 +291,12 @@ impl Bucket {
             });
             if wanted && !vbucket.is_deleted() {
                 let seqno = if visible_only {
-                    vbucket.visible_seqno()
+                    vbucket.history().visible_seqno()
                 } else {
                     vbucket.high_seqno()
                 };
                 let of_collection = |id: CollectionId| {
-                    let mut all = vbucket.collections().iter();
+                    let mut all = vbucket.collections().open().iter();
                     all.find(|open| open.id == id).map(|open| open.high_seqno)
                 };
                 match collection {
@@ -335,20 +338,20 @@ impl Bucket {
         Some(VbFigures {
             vb,
             state: vbucket.state(),
-            documents: vbucket.documents(),
-            tombstones: vbucket.tombstones(),
+            documents: vbucket.documents().count(),
+            tombstones: vbucket.table().tombstones(),
             bytes: vbucket.bytes(),
-            queued: vbucket.queued(),
+            queued: vbucket.changes().queued(),
             high_seqno: vbucket.high_seqno(),
-            visible_seqno: vbucket.visible_seqno(),
+            visible_seqno: vbucket.history().visible_seqno(),
             persisted_seqno: vbucket.persisted_seqno(),
             applied_seqno: vbucket.applied_seqno(),
             unapplied: vbucket.unapplied().items,
-            purge_seqno: vbucket.purge_seqno(),
-            checkpoint: vbucket.checkpoint_id(),
-            max_cas: vbucket.last_cas(),
-            drift: vbucket.drift(),
-            expired: vbucket.expired(),
+            purge_seqno: vbucket.history().purge_seqno(),
+            checkpoint: vbucket.changes().checkpoint_id(),
+            max_cas: vbucket.history().last_cas(),
+            drift: vbucket.history().drift(),
+            expired: vbucket.documents().expired(),
             failover: vbucket.failover().entries().to_vec(),
             durability: vbucket.durability_figures(),
         })
@@ -357,7 +360,9 @@ impl Bucket {
     /// The checkpoints of a vBucket, `None` when there is none of this number.
     #[must_use]
     pub fn checkpoint_figures(&self, vb: VbId) -> Option<CheckpointFigures> {
-        self.look(vb, VBucket::checkpoint_figures)
+        self.look(vb, |vbucket| {
+            vbucket.changes().figures(vbucket.high_seqno())
+        })
     }
 
     /// The hash table of a vBucket, `None` when there is none of this number. With `counted` each of its documents is
@@ -370,7 +375,7 @@ impl Bucket {
     /// The document or tombstone of a key, if memory has its value. Nothing is checked, and nothing counted.
     #[must_use]
     pub fn peek(&self, vb: VbId, key: &DocKey) -> Option<kedge_vbucket::Item> {
-        self.look(vb, |vbucket| vbucket.peek(key)).flatten()
+        self.look(vb, |vbucket| vbucket.store().peek(key)).flatten()
     }
 
     fn look<R>(&self, vb: VbId, look: impl FnOnce(&VBucket) -> R) -> Option<R> {

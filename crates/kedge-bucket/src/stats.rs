@@ -60,13 +60,13 @@ impl Bucket {
         let mut drift = [Drift::default(); 2];
         for vbucket in &self.core.vbuckets {
             let vbucket = vbucket.lock();
-            documents += vbucket.documents() as u64;
-            tombstones += vbucket.tombstones() as u64;
-            queued += vbucket.queued() as u64;
-            expired += vbucket.expired();
-            drift[usize::from(vbucket.state() != VbState::Active)] += vbucket.drift();
+            documents += vbucket.documents().count() as u64;
+            tombstones += vbucket.table().tombstones() as u64;
+            queued += vbucket.changes().queued() as u64;
+            expired += vbucket.documents().expired();
+            drift[usize::from(vbucket.state() != VbState::Active)] += vbucket.history().drift();
             unapplied += vbucket.unapplied().items as u64;
-            let residency = vbucket.residency();
+            let residency = vbucket.documents().residency();
             not_resident += (residency.on_disk_only + residency.without_value) as u64;
         }
         let resident = documents.saturating_sub(not_resident);

@@ -48,10 +48,10 @@ impl Bucket {
             let read =
                 |document: kedge_vbucket::Document<'_>| (document.item.clone(), document.cas);
             match which {
-                LookIn::Documents => vbucket.get(now, key, read),
-                LookIn::Tombstones => vbucket.get_with_tombstones(now, key, read),
-                LookIn::Replica => vbucket.get_replica(now, key, read),
-                LookIn::ReplicaTombstones => vbucket.get_replica_with_tombstones(now, key, read),
+                LookIn::Documents => vbucket.at(now).get(key, read),
+                LookIn::Tombstones => vbucket.at(now).get_with_tombstones(key, read),
+                LookIn::Replica => vbucket.at(now).get_replica(key, read),
+                LookIn::ReplicaTombstones => vbucket.at(now).get_replica_with_tombstones(key, read),
             }
         });
         match result {
@@ -86,7 +86,7 @@ impl Bucket {
         self.prepare(write, &**change);
         let result = self.write(ctx, write, None, op, |vbucket, inner| {
             let timed = TimedChange::new(&**change);
-            let outcome = vbucket.modify(ctx.now, inner, expiry, &timed);
+            let outcome = vbucket.at(ctx.now).modify(inner, expiry, &timed);
             self.record_change(ctx, &timed);
             outcome
         });

@@ -50,7 +50,7 @@ impl TaskBody<Bucket> for ExpirySweep {
             let shard = self.shard;
             bucket
                 .core
-                .account(now, &mut vbucket, |vbucket| vbucket.sweep(now, shard));
+                .account(now, &mut vbucket, |vbucket| vbucket.at(now).sweep(shard));
             drop(vbucket);
             bucket.core.after_step();
             self.shard += 1;
@@ -76,8 +76,8 @@ impl ExpirySweep {
         };
         bucket.signals.sweeper.park();
         let was_sweeping = self.sweeping;
-        self.sweeping =
-            any(VBucket::wants_sweep) || (!was_sweeping && any(|vbucket| vbucket.tombstones() > 0));
+        self.sweeping = any(|vbucket| vbucket.documents().wants_sweep())
+            || (!was_sweeping && any(|vbucket| vbucket.table().tombstones() > 0));
         if !self.sweeping {
             return Next::Snooze(TOMBSTONES);
         }

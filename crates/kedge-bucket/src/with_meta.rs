@@ -120,7 +120,9 @@ impl Bucket {
         let ahead = Ahead::of(write.key, &value.bytes);
         let result = self.write_at(ctx, write, None, None, op, |vbucket, inner| {
             let inner = inner.with_ahead(ahead.as_ref());
-            vbucket.write_with_meta(ctx.now, &inner, &given, &value, with.patches)
+            vbucket
+                .at(ctx.now)
+                .write_with_meta(&inner, &given, &value, with.patches)
         });
         if result == Err(Status::KeyExists) {
             self.count(ctx, given_counters(&given).1);
@@ -144,7 +146,7 @@ impl Bucket {
                 self.refuse_on_full_disk()?;
                 let op = || Op::Delete;
                 self.write(ctx, write, None, op, |vbucket, inner| {
-                    let outcome = vbucket.delete(ctx.now, inner)?;
+                    let outcome = vbucket.at(ctx.now).delete(inner)?;
                     Ok(outcome.map(|mutated| tell(vbucket, mutated)))
                 })
             }

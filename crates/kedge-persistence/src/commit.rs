@@ -217,6 +217,7 @@ impl Persistence {
         for dirty in committer.lazy.drain(..) {
             if self.core.vbuckets[dirty.vb.index()]
                 .lock()
+                .changes_mut()
                 .take_newly_queued()
             {
                 committer.queue.push_back(dirty);
@@ -248,8 +249,8 @@ impl Persistence {
             let max_bytes = config.flush_batch_max_bytes - batch.len_bytes() as usize;
             let to = {
                 let vbucket = self.core.vbuckets[dirty.vb.index()].lock();
-                let to = vbucket.changes_for_log(max, max_bytes, changes);
-                left |= vbucket.queued() > changes.len();
+                let to = vbucket.changes().for_log(max, max_bytes, changes);
+                left |= vbucket.changes().queued() > changes.len();
                 to
             };
             let mut reset = false;

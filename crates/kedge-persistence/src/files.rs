@@ -14,7 +14,7 @@ impl Persistence {
     pub fn file_figures(&self, vb: VbId) -> Result<Option<FileFigures>, BucketError> {
         let figures = self.storage()?.file_figures(vb)?;
         let vbucket = self.core.vbuckets.get(vb.index());
-        let is_void = vbucket.is_some_and(|vbucket| vbucket.lock().is_file_void());
+        let is_void = vbucket.is_some_and(|vbucket| vbucket.lock().store().is_file_void());
         Ok(figures.map(|figures| match is_void {
             true => figures.without_content(),
             false => figures,

@@ -104,7 +104,7 @@ impl Persistence {
         if let Some(logged) = logged.get_mut(&vb)
             && let Ok(Some(change)) = record::parse(record.kind, vb, record.payload)
         {
-            logged.replay_without_file(change);
+            logged.recovery().replay_without_file(change);
             self.core.quota.add(&logged.take_effects().memory);
         }
     }
@@ -143,12 +143,12 @@ impl Persistence {
         // Nobody waits for a vBucket that answers nothing.
         self.core.account(ctx.now, &mut guard, |vbucket| {
             vbucket.replace_with(logged);
-            vbucket.give_up_file(uuid);
+            vbucket.recovery().give_up_file(uuid);
         });
         if !self.core.is_direct() {
             self.queue_replayed(&guard, ctx.now.mono_ns);
         }
-        let documents = guard.documents() as u64;
+        let documents = guard.documents().count() as u64;
         drop(guard);
         self.core.totals.add(Total::VbResets, 1);
         tracing::warn!(

@@ -114,7 +114,10 @@ impl Persistence {
                 Ok(Some(loaded)) => loaded,
                 Ok(None) => {
                     if persistence.storage()?.is_deleted(vb) {
-                        persistence.core.vbuckets[vb.index()].lock().begin_deleted();
+                        persistence.core.vbuckets[vb.index()]
+                            .lock()
+                            .recovery()
+                            .begin_deleted();
                     }
                     return Ok(());
                 }
@@ -128,6 +131,7 @@ impl Persistence {
             count.fetch_add(1, Ordering::Relaxed);
             let mut vbucket = persistence.core.vbuckets[vb.index()].lock();
             vbucket
+                .recovery()
                 .begin_from(loaded.into_file_state())
                 .map_err(|source| BucketError::Replay { vb, source })
         })?;
@@ -347,9 +351,9 @@ impl Persistence {
         let replay_error = |source| BucketError::Replay { vb, source };
         let reset = change.begins_history();
         if self.quarantine.is_given_up(vb) {
-            vbucket.replay_without_file(change);
+            vbucket.recovery().replay_without_file(change);
         } else {
-            vbucket.replay(change).map_err(replay_error)?;
+            vbucket.recovery().replay(change).map_err(replay_error)?;
         }
         let in_log = InLog {
             lsn: record.lsn,
@@ -378,21 +382,21 @@ impl Persistence {
             let rewound = rewound.transpose()?;
             let mut vbucket = vbucket.lock();
             if let Some(base) = rewound {
-                let begun = vbucket.begin_from(base);
+                let begun = vbucket.recovery().begin_from(base);
                 begun.map_err(|source| BucketError::Replay { vb, source })?;
             }
             if salvaged {
-                vbucket.forgive_orphan();
+                vbucket.recovery().forgive_orphan();
             }
             // In a cluster a branch begins when the map makes the vBucket active, after it got what its replicas have more.
             let branch = (!report.clean && self.core.setup.topology.is_some()).then(new_uuid);
             let given_up = self.quarantine.is_given_up(vb);
             let (result, _) = self.core.account(now, &mut vbucket, |vbucket| {
                 if given_up {
-                    vbucket.give_up_file(new_uuid());
+                    vbucket.recovery().give_up_file(new_uuid());
                     return Ok(());
                 }
-                vbucket.finish_replay(branch)?;
+                vbucket.recovery().finish(branch)?;
                 if self.core.setup.topology.is_none() {
                     vbucket.wait_for_role();
                     if report.is_new {

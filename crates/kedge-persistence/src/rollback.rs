@@ -207,14 +207,14 @@ impl Persistence {
         let mut begun = Err(Failure::Again);
         self.core.change_vbucket(vb, |vbucket| {
             may_roll_back(vbucket, still)?;
-            if vbucket.queued() > 0 || has_work(vbucket) {
+            if vbucket.changes().queued() > 0 || has_work(vbucket) {
                 return Ok(());
             }
             if vbucket.high_seqno() <= to {
                 begun = Ok(Begun::Needless(vbucket.high_seqno()));
                 return Ok(());
             }
-            let was_warm = vbucket.is_warm();
+            let was_warm = vbucket.documents().is_warm();
             begun = Ok(match rollback {
                 None => {
                     vbucket.reset(new_uuid());
@@ -225,7 +225,7 @@ impl Persistence {
                     Begun::File(Box::new(Cut {
                         rollback,
                         changed,
-                        history: vbucket.history(),
+                        history: vbucket.history_id(),
                         was_warm,
                     }))
                 }
@@ -243,7 +243,7 @@ impl Persistence {
         let state = {
             let vbucket = self.core.vbuckets[vb.index()].lock();
             check_history(&vbucket, cut.history)?;
-            vbucket.persisted_state()
+            vbucket.store().persisted_state()
         };
         let now_ns = self.core.setup.clock.now().unix_ns;
         cut.rollback.finish(now_ns, |then, _| PersistedState {
@@ -259,9 +259,9 @@ impl Persistence {
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         check_history(&vbucket, cut.history)?;
         let now = self.core.setup.clock.now();
-        let (rewound, _) = self
-            .core
-            .account(now, &mut vbucket, |vbucket| vbucket.rewound(&base));
+        let (rewound, _) = self.core.account(now, &mut vbucket, |vbucket| {
+            vbucket.recovery().rewound(&base)
+        });
         rewound.map_err(|source| BucketError::Replay { vb, source })?;
         if !has_work(&vbucket) {
             self.truncation.need(vb).forget_waiting();
@@ -276,9 +276,9 @@ impl Persistence {
         let complete = self.warm_again(vb, cut.history, &cut.changed) && cut.was_warm;
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         self.core.measure(&mut vbucket, |vbucket| {
-            vbucket.warmed(cut.history, complete);
+            vbucket.store_mut().warmed(cut.history, complete);
         });
-        let is_partial = vbucket.residency().on_disk_only > 0;
+        let is_partial = vbucket.documents().residency().on_disk_only > 0;
         drop(vbucket);
         if is_partial && self.core.config().eviction_policy == EvictionPolicy::FullEviction {
             self.filter_again(vb, cut.history);
@@ -292,7 +292,7 @@ impl Persistence {
         let scan = self.storage().and_then(|storage| {
             let mut vbucket = self.core.vbuckets[vb.index()].lock();
             self.core.measure(&mut vbucket, |vbucket| {
-                vbucket.begin_filter(vbucket.documents());
+                vbucket.documents_mut().begin_filter();
             });
             drop(vbucket);
             Ok(storage.scan(vb, .., false)?)
@@ -306,14 +306,16 @@ impl Persistence {
                 return;
             };
             let mut vbucket = self.core.vbuckets[vb.index()].lock();
-            if vbucket.history() != history || self.core.phase() != Phase::Open {
+            if vbucket.history_id() != history || self.core.phase() != Phase::Open {
                 return;
             }
             self.core.measure(&mut vbucket, |vbucket| {
                 if records.is_empty() {
-                    vbucket.finish_filter();
+                    vbucket.documents_mut().finish_filter();
                 } else {
-                    vbucket.add_to_filter(records.iter().map(Record::key));
+                    vbucket
+                        .documents_mut()
+                        .add_to_filter(records.iter().map(Record::key));
                 }
             });
             if records.is_empty() {
@@ -346,9 +348,11 @@ impl Persistence {
             self.core.measure(&mut vbucket, |vbucket| {
                 for item in found {
                     if whole {
-                        vbucket.warm(history, item);
+                        vbucket.store_mut().warm(history, item);
                     } else if keeps_keys && self.core.quota.room_for_keys() > 0 {
-                        vbucket.warm_without_value(history, &item.meta(), item.key());
+                        vbucket
+                            .store_mut()
+                            .warm_without_value(history, &item.meta(), item.key());
                     } else {
                         complete = false;
                     }
@@ -361,7 +365,7 @@ impl Persistence {
     /// The vBucket gave up one history, and its file does not follow.
     fn reset_instead(&self, vb: VbId, history: u32) -> Result<(), Status> {
         self.core.change_vbucket(vb, |vbucket| {
-            if vbucket.history() != history {
+            if vbucket.history_id() != history {
                 return Err(Status::TemporaryFailure);
             }
             vbucket.reset(new_uuid());
@@ -374,14 +378,14 @@ fn may_roll_back(vbucket: &mut VBucket, still: Still<'_>) -> Result<(), Status> 
     if vbucket.is_deleted() || vbucket.state() == VbState::Active {
         return Err(Status::NotMyVbucket);
     }
-    if vbucket.is_rewinding() || !still() {
+    if vbucket.store().is_rewinding() || !still() {
         return Err(Status::TemporaryFailure);
     }
     Ok(())
 }
 
 fn check_history(vbucket: &VBucket, history: u32) -> Result<(), Status> {
-    if vbucket.history() == history {
+    if vbucket.history_id() == history {
         Ok(())
     } else {
         Err(Status::TemporaryFailure)

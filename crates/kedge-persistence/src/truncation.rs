@@ -218,7 +218,7 @@ pub(crate) fn has_work(vbucket: &VBucket) -> bool {
         || figures.state_changed
         || figures.replaces_file
         || figures.removes_file
-        || vbucket.is_rewinding()
+        || vbucket.store().is_rewinding()
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use crate::checkpoint::Change;
 use crate::failover::FailoverTable;
 use crate::item::Item;
 use crate::snapshot::SnapshotKind;
-use crate::vbucket::VbState;
+use crate::state::VbState;
 use kedge_types::{Cas, RevSeqno, Seqno};
 
 /// A change on its way to the vBucket's file.

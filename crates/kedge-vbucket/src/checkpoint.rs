@@ -17,7 +17,7 @@ use crate::cursors::Readers;
 use crate::failover::FailoverTable;
 use crate::item::Item;
 use crate::snapshot::Snapshot;
-use crate::vbucket::VbState;
+use crate::state::VbState;
 use kedge_types::Seqno;
 use std::collections::VecDeque;
 

@@ -8,11 +8,9 @@
 //! * `items` follows the hash table as [`crate::HashTable::documents`] and what is on disk only do together; it may be too
 //!   high in the same moments.
 
-use crate::checkpoint::Change;
 use crate::system_event::{SystemEvent, SystemEventKind};
-use crate::vbucket::{VBucket, VbState, sync_write_failed};
 use kedge_types::{
-    CollectionId, DocKey, Manifest, ManifestUid, Now, ScopeId, Seqno, Status, decode_leb128,
+    CollectionId, DocKey, Manifest, ManifestUid, ScopeId, Seqno, Status, decode_leb128,
 };
 
 /// What a vBucket has of a collection that is open in it.
@@ -94,10 +92,10 @@ impl OpenCollection {
     }
 }
 
-/// What is open in a vBucket.
+/// The collections and scopes that are open in a vBucket.
 #[derive(Clone, Debug)]
-pub(crate) struct Collections {
-    uid: ManifestUid,
+pub struct Collections {
+    pub(crate) uid: ManifestUid,
     open: Vec<OpenCollection>,
     /// The scopes, in no order.
     scopes: Vec<OpenScope>,
@@ -117,12 +115,22 @@ impl Collections {
         }
     }
 
-    pub(crate) fn uid(&self) -> ManifestUid {
+    /// The manifest that was followed last.
+    #[must_use]
+    pub fn uid(&self) -> ManifestUid {
         self.uid
     }
 
-    pub(crate) fn open(&self) -> &[OpenCollection] {
+    /// The collections that are open, in the order of ids.
+    #[must_use]
+    pub fn open(&self) -> &[OpenCollection] {
         &self.open
+    }
+
+    /// The scopes that are open, in no order.
+    #[must_use]
+    pub fn scopes(&self) -> &[OpenScope] {
+        &self.scopes
     }
 
     fn at(&self, id: CollectionId) -> Result<usize, usize> {
@@ -170,8 +178,11 @@ impl Collections {
         }
     }
 
-    /// Whether the collection of a key is open.
-    pub(crate) fn check(&self, key: &DocKey) -> Result<(), Status> {
+    /// Checks that the collection of a key is open.
+    ///
+    /// # Errors
+    /// `UnknownCollection`.
+    pub fn check(&self, key: &DocKey) -> Result<(), Status> {
         match self.at(key.collection()) {
             Ok(_) => Ok(()),
             Err(_) => Err(Status::UnknownCollection),
@@ -189,7 +200,7 @@ impl Collections {
         }
     }
 
-    fn items_of(&self, id: CollectionId) -> u64 {
+    pub(crate) fn items_of(&self, id: CollectionId) -> u64 {
         self.at(id).map_or(0, |at| self.open[at].items)
     }
 
@@ -197,8 +208,13 @@ impl Collections {
         self.at(id).is_ok()
     }
 
+    /// Whether the collection of a stored key is not open, so that what becomes of it does not matter.
+    pub(crate) fn is_of_dropped(&self, key: &[u8]) -> bool {
+        !self.is_open(collection_of(key))
+    }
+
     /// What has to happen for `manifest` to be followed, in order: what goes, then what comes.
-    fn differences(&self, manifest: &Manifest) -> Vec<SystemEvent> {
+    pub(crate) fn differences(&self, manifest: &Manifest) -> Vec<SystemEvent> {
         let event = |kind, scope| SystemEvent {
             kind,
             uid: manifest.uid,
@@ -310,85 +326,5 @@ pub(crate) fn collection_of(key: &[u8]) -> CollectionId {
     match key.first() {
         Some(0) | None => CollectionId::DEFAULT,
         _ => CollectionId(decode_leb128(key).map_or(0, |(id, _)| id)),
-    }
-}
-
-impl VBucket {
-    /// What is open in it, in the order of ids.
-    #[must_use]
-    pub fn collections(&self) -> &[OpenCollection] {
-        self.collections.open()
-    }
-
-    /// Whether the collection of a key is open.
-    ///
-    /// # Errors
-    /// `UnknownCollection`.
-    pub fn check_collection(&self, key: &DocKey) -> Result<(), Status> {
-        self.collections.check(key)
-    }
-
-    /// The scopes that are open in it, in no order.
-    #[must_use]
-    pub fn scopes(&self) -> &[OpenScope] {
-        &self.collections.scopes
-    }
-
-    /// The manifest that it has followed last.
-    #[must_use]
-    pub fn manifest_uid(&self) -> ManifestUid {
-        self.collections.uid()
-    }
-
-    /// Follows `manifest`, unless it knows a newer one: events say what comes and what goes. Only an active vBucket decides
-    /// about that. Clients of SyncWrites in what goes hear that their collection is not there; these are aborted in their
-    /// order.
-    pub fn follow_manifest(&mut self, now: Now, manifest: &Manifest) {
-        if self.state != VbState::Active || manifest.uid < self.collections.uid() {
-            return;
-        }
-        for event in self.collections.differences(manifest) {
-            let cas = self.clock.next(now.unix_ns);
-            let item = event.item(cas, self.next_seqno());
-            self.visible_seqno = self.high_seqno;
-            let replaced = self.follow_event(&event, item.seqno());
-            self.checkpoints.push_over(Change::System(item), replaced);
-        }
-        self.collections.uid = manifest.uid;
-        self.commit_ready();
-    }
-
-    /// Takes an event in. Gives the seqno of the event that it replaces.
-    pub(crate) fn follow_event(&mut self, event: &SystemEvent, seqno: Seqno) -> Seqno {
-        let is_drop = event.kind == SystemEventKind::CollectionDropped;
-        let items = self.collections.items_of(event.collection);
-        let replaced = self.collections.apply(event, seqno);
-        if is_drop {
-            self.dropped_purge.add(items, self.table.shard_count());
-        }
-        if is_drop && self.state == VbState::Active {
-            let unix_secs = self.clock.last().get() / 1_000_000_000;
-            let waiters = self
-                .prepares
-                .give_up(unix_secs, |key| collection_of(key) == event.collection);
-            let unknown = |waiter| sync_write_failed(waiter, Status::UnknownCollection);
-            self.done.extend(waiters.into_iter().map(unknown));
-        }
-        replaced
-    }
-
-    /// An event came from elsewhere: from the log, or from another node.
-    pub(crate) fn receive_event(&mut self, event: &SystemEvent, seqno: Seqno) -> Seqno {
-        if self.is_in_disk_snapshot() {
-            self.following.saw_visible(seqno);
-        } else {
-            self.visible_seqno = seqno;
-        }
-        self.follow_event(event, seqno)
-    }
-
-    /// Whether the collection of a stored key is not open, so that what becomes of it does not matter.
-    pub(crate) fn is_of_dropped(&self, key: &[u8]) -> bool {
-        !self.collections.is_open(collection_of(key))
     }
 }

@@ -9,7 +9,7 @@
 //! * A vBucket without cursors pays for them with a comparison for each step.
 
 use crate::checkpoint::{Change, Checkpoints, Entry};
-use crate::vbucket::{VBucket, VbState};
+use crate::state::VbState;
 use kedge_types::{Seqno, VbUuid};
 
 /// Nobody waits.
@@ -169,7 +169,7 @@ impl Readers {
 
 impl Checkpoints {
     /// Opens a cursor for what lies behind `after`; `high` is the vBucket's last seqno.
-    fn open_reader(&mut self, after: Seqno, high: Seqno) -> CursorOpening {
+    pub(crate) fn open_reader(&mut self, after: Seqno, high: Seqno) -> CursorOpening {
         // What lies before a reset or rollback is of another history.
         let first = self.reset_at.max(self.first) - self.first;
         let first = first as usize;
@@ -203,39 +203,19 @@ impl Checkpoints {
     }
 }
 
-impl VBucket {
-    /// What it is now, for streams.
-    #[must_use]
-    pub fn identity(&self) -> Identity {
-        Identity {
-            state: self.state(),
-            uuid: self.failover().uuid(),
-            history: self.history(),
-        }
-    }
-
-    /// Opens a cursor for the changes behind `after`.
-    pub fn open_cursor(&mut self, after: Seqno) -> CursorOpening {
-        self.checkpoints.open_reader(after, self.high_seqno)
-    }
-
-    /// Copies the next changes to `out`, and moves the cursor behind them: at most `max`, and no more than `max_bytes`
-    /// unless the first alone is larger. What the log has not read yet stays for the log. Says how many bytes came.
-    ///
-    /// # Errors
-    /// [`CursorGone`] when it was dropped.
-    pub fn read_cursor(
+impl Checkpoints {
+    /// See [`crate::Changes::read_cursor`].
+    pub(crate) fn read(
         &mut self,
         cursor: StreamCursor,
         max: usize,
         max_bytes: usize,
         out: &mut Vec<Change>,
     ) -> Result<usize, CursorGone> {
-        let queue = &mut self.checkpoints;
-        let first = queue.first;
-        let at = queue.readers.find(cursor).ok_or(CursorGone)?;
+        let first = self.first;
+        let at = self.readers.find(cursor).ok_or(CursorGone)?;
         let mut bytes = 0;
-        for entry in queue.entries.range((*at - first) as usize..).take(max) {
+        for entry in self.entries.range((*at - first) as usize..).take(max) {
             let entry_bytes = entry.bytes();
             if bytes > 0 && bytes + entry_bytes > max_bytes {
                 break;
@@ -245,63 +225,47 @@ impl VBucket {
             *at += 1;
         }
         if bytes > 0 {
-            queue.forget();
+            self.forget();
         }
         Ok(bytes)
     }
 
-    /// Changes that the cursor has not read; 0 when it was dropped.
-    #[must_use]
-    pub fn cursor_remaining(&self, cursor: StreamCursor) -> usize {
-        let queue = &self.checkpoints;
-        let slot = queue.readers.slots.get(cursor.slot as usize);
+    pub(crate) fn remaining(&self, cursor: StreamCursor) -> usize {
+        let slot = self.readers.slots.get(cursor.slot as usize);
         let slot = slot.filter(|slot| slot.generation == cursor.generation);
         let at = slot.and_then(|slot| slot.at);
-        at.map_or(0, |at| (queue.end() - at) as usize)
+        at.map_or(0, |at| (self.end() - at) as usize)
     }
 
-    /// The stream needs no cursor any more. Nothing happens when it was dropped already.
-    pub fn close_cursor(&mut self, cursor: StreamCursor) -> Forgotten {
-        if self.checkpoints.readers.close(cursor) {
+    pub(crate) fn close_reader(&mut self, cursor: StreamCursor) -> Forgotten {
+        if self.readers.close(cursor) {
             self.forget_later()
         } else {
             Forgotten::default()
         }
     }
 
-    /// Bytes of what only cursors of streams keep in memory.
-    #[must_use]
-    pub fn cursor_bytes(&self) -> usize {
-        self.checkpoints.bytes_for_streams()
-    }
-
-    /// Drops the cursors that are behind all others, if they are what keeps changes in memory.
-    pub fn drop_slowest_cursors(&mut self) -> Forgotten {
-        if self.cursor_bytes() == 0 {
-            return Forgotten::default();
-        }
-        let slowest = self.checkpoints.readers.slowest();
-        self.checkpoints.readers.drop_if(|at| at == slowest);
+    pub(crate) fn drop_slowest_readers(&mut self) -> Forgotten {
+        let slowest = self.readers.slowest();
+        self.readers.drop_if(|at| at == slowest);
         self.forget_later()
     }
 
     fn forget_later(&mut self) -> Forgotten {
         let mut forgotten = Vec::new();
-        self.checkpoints.forget_with(|entry| forgotten.push(entry));
+        self.forget_with(|entry| forgotten.push(entry));
         Forgotten(forgotten)
     }
 
-    /// A stream has read all there is: its [`crate::StepEffects`] are to say when more comes.
-    pub fn wait_for_changes(&mut self) {
-        let end = self.checkpoints.end();
-        let wanted_at = &mut self.checkpoints.readers.wanted_at;
+    pub(crate) fn await_more(&mut self) {
+        let end = self.end();
+        let wanted_at = &mut self.readers.wanted_at;
         *wanted_at = end.min(*wanted_at);
     }
 
-    /// The events for streams since the last call.
     pub(crate) fn take_news(&mut self) -> News {
-        let end = self.checkpoints.end();
-        let readers = &mut self.checkpoints.readers;
+        let end = self.end();
+        let readers = &mut self.readers;
         let changes = end > readers.wanted_at;
         if changes {
             readers.wanted_at = NOBODY;

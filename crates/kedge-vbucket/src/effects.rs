@@ -6,9 +6,8 @@
 //! * [`MemoryUse`] is a difference to what was handed out last. The sum over all steps is the memory of the vBucket, also
 //!   where a step went wrong or changed nothing.
 
+use crate::completion::Done;
 use crate::cursors::News;
-use crate::durability::Done;
-use crate::vbucket::VBucket;
 
 /// Bytes that a vBucket takes, or by how many more of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,52 +33,16 @@ pub struct StepEffects {
     pub news: News,
     /// Parked commands that ended.
     pub completions: Vec<Done>,
-    /// Documents may expire or unlock by themselves: [`VBucket::sweep`] is wanted soon.
+    /// Documents may expire or unlock by themselves: [`crate::VBucket::sweep`] is wanted soon.
     pub wants_sweep: bool,
-    /// Documents of dropped collections are in memory: [`VBucket::sweep_dropped`] has work.
+    /// Documents of dropped collections are in memory: [`crate::VBucket::sweep_dropped`] has work.
     pub has_dropped_documents: bool,
     /// Values are in memory that nobody has tried to compress.
     pub has_values_to_compress: bool,
 }
 
-impl VBucket {
-    /// Hands out the effects of the steps since the last call.
-    pub fn take_effects(&mut self) -> StepEffects {
-        let used = self.memory_use();
-        let before = std::mem::replace(&mut self.handed_out, used);
-        StepEffects {
-            memory: used.since(&before),
-            newly_dirty: self.take_newly_dirty(),
-            news: self.take_news(),
-            completions: std::mem::take(&mut self.done),
-            wants_sweep: self.wants_sweep(),
-            has_dropped_documents: self.has_dropped_documents(),
-            has_values_to_compress: self.table.compressible() > 0,
-        }
-    }
-
-    /// Puts another vBucket in its place. The memory of both counts as handed out.
-    pub fn replace_with(&mut self, other: Self) {
-        let before = self.handed_out;
-        *self = other;
-        self.handed_out = self.handed_out.plus(&before);
-    }
-
-    fn memory_use(&self) -> MemoryUse {
-        let (checkpoints, cursors) = (self.checkpoints.bytes(), self.cursor_bytes());
-        let pinned = self.unapplied.pinned_bytes();
-        let total = self.table.bytes() + checkpoints + pinned + self.residency.bytes();
-        MemoryUse {
-            total: total as i64,
-            checkpoints: (checkpoints - cursors) as i64,
-            pinned: pinned as i64,
-            cursors: cursors as i64,
-        }
-    }
-}
-
 impl MemoryUse {
-    fn since(&self, before: &Self) -> Self {
+    pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             total: self.total - before.total,
             checkpoints: self.checkpoints - before.checkpoints,
@@ -88,7 +51,7 @@ impl MemoryUse {
         }
     }
 
-    fn plus(&self, other: &Self) -> Self {
+    pub(crate) fn plus(&self, other: &Self) -> Self {
         Self {
             total: self.total + other.total,
             checkpoints: self.checkpoints + other.checkpoints,

@@ -2,13 +2,12 @@
 //!
 //! A step that needs more than memory has returns [`crate::Outcome::Fetch`] and has changed nothing. Its caller takes a
 //! [`FetchTicket`], reads the key from the file without the vBucket's lock, hands over what it found with
-//! [`VBucket::fetched`], and runs the step again, best without letting go of the lock in between. Whatever happened
+//! [`Store::fetched`], and runs the step again, best without letting go of the lock in between. Whatever happened
 //! meanwhile, what was read never takes the place of something newer: the step finds that out when it runs again.
 
 use crate::hash_table::KeyHash;
-use crate::item::Item;
-use crate::residency::ResidencyFigures;
-use crate::vbucket::VBucket;
+use crate::item::{Item, ItemMeta};
+use crate::store::Store;
 use kedge_types::Seqno;
 
 /// What the file is known to have at least when it is read. Taken before that.
@@ -31,43 +30,33 @@ pub enum Fetched {
     Lost,
 }
 
-impl VBucket {
-    /// Whether a key that is not in memory may be on disk.
-    #[must_use]
-    pub fn may_be_on_disk(&self, key: &[u8]) -> bool {
-        self.may_have(self.table.hash(key), key)
-    }
-
-    pub(crate) fn may_have(&self, hash: KeyHash, key: &[u8]) -> bool {
-        self.residency.may_have(hash, key) && self.table.find(hash, key).is_none()
-    }
-
+impl Store {
     /// To be taken before the file is read.
     #[must_use]
     pub fn fetch_ticket(&self) -> FetchTicket {
         FetchTicket {
             history: self.file_history(),
-            applied: self.applied_seqno(),
+            applied: self.unapplied.applied(),
         }
     }
 
     /// The file was read for `key`: its document or tombstone with the value, or nothing.
     pub fn fetched(&mut self, ticket: FetchTicket, key: &[u8], found: Option<Item>) -> Fetched {
-        if ticket.history != Some(self.history()) || self.is_rewinding() {
+        if ticket.history != Some(self.unapplied.history()) || self.unapplied.rewinding {
             return Fetched::Stale;
         }
-        if self.is_of_dropped(key) {
+        if self.collections.is_of_dropped(key) {
             return Fetched::Known;
         }
-        let hash = self.table.hash(key);
-        match self.table.find(hash, key) {
+        let hash = self.documents.hash(key);
+        match self.documents.find(hash, key) {
             Some(there) if there.is_resident() => Fetched::Known,
             Some(there) => {
                 let stored = found.filter(|found| found.seqno() == there.seqno());
                 match stored {
                     Some(stored) => {
                         let whole = there.with_value(&stored);
-                        self.table.put(hash, whole);
+                        self.documents.table.put(hash, whole);
                         Fetched::Known
                     }
                     None if there.seqno() <= ticket.applied => Fetched::Lost,
@@ -75,91 +64,69 @@ impl VBucket {
                 }
             }
             // Memory has everything: what was read is of a file that is void.
-            None if !self.residency.may_have(hash, key) => Fetched::Known,
+            None if !self.documents.residency.may_have(hash, key) => Fetched::Known,
             // What has left memory since may be newer than what was read.
-            None if ticket.applied < self.residency.left_seqno() => Fetched::Stale,
+            None if ticket.applied < self.documents.residency.left_seqno() => Fetched::Stale,
             None => {
                 match found {
-                    Some(item) => self.put_known(hash, item),
-                    None => self.residency.on_missing(key),
+                    Some(item) => self.documents.put_known(hash, item),
+                    None => self.documents.residency.on_missing(key),
                 }
                 Fetched::Known
             }
         }
     }
 
-    /// Puts in an item that is in the file, and not in memory.
-    pub(crate) fn put_known(&mut self, hash: KeyHash, item: Item) {
-        if !item.is_deleted() {
-            self.residency.on_known();
-        }
-        self.table.put(hash, item);
-    }
-
     /// `item` of a batch of `history` is blind ([`Item::is_blind`]) and was written to the file, which had a live
-    /// document of its key before, or not. To be told together with [`VBucket::applied`], before the lock is let go of:
-    /// [`VBucket::documents`] is too high until then.
+    /// document of its key before, or not. To be told together with [`Store::on_applied`], before the lock is let go of:
+    /// The count of documents is too high until then.
     pub fn applied_over(&mut self, history: u32, item: &Item, had_document: bool) {
-        if history == self.history() {
-            self.find_out(self.table.hash(item.key()), item.key(), had_document);
+        if history == self.unapplied.history() {
+            self.find_out(self.documents.hash(item.key()), item.key(), had_document);
         }
     }
 
     /// What the file has of a key is known, beside what stands in the hash table.
     pub(crate) fn find_out(&mut self, hash: KeyHash, key: &[u8], has_document: bool) {
-        let there = self.table.find(hash, key);
+        let there = self.documents.find(hash, key);
         if let Some(blind) = there.filter(|item| item.is_blind()) {
             blind.unmark_blind();
             if has_document {
-                self.residency.on_known();
+                self.documents.residency.on_known();
                 self.collections.on_known(key);
             }
         }
     }
 
-    /// Whether all was read from the file that is to be in memory. Until then any miss may be on disk, and nothing
-    /// leaves memory with its key.
-    #[must_use]
-    pub fn is_warm(&self) -> bool {
-        self.residency.is_warm()
-    }
-
-    /// Reading the file with [`VBucket::warm`], begun when [`VBucket::history`] was `history`, has ended. `complete`: no
+    /// Reading the file with [`Store::warm`], begun when [`crate::VBucket::history_id`] was `history`, has ended. `complete`: no
     /// live document was left out.
     pub fn warmed(&mut self, history: u32, complete: bool) {
-        if history == self.history() {
-            self.residency.end_warming(complete);
+        if history == self.unapplied.history() {
+            self.documents.residency.end_warming(complete);
         }
     }
 
-    /// Begins a filter of the keys that the file has, for about `keys` of them. From now on it gets what leaves memory;
-    /// the keys of the file follow.
-    pub fn begin_filter(&mut self, keys: usize) {
-        self.residency.begin_filter(keys);
+    /// As [`Store::warm`], of a document whose value stays on disk.
+    pub fn warm_without_value(&mut self, history: u32, meta: &ItemMeta, key: &[u8]) -> bool {
+        self.warm(history, Item::on_disk(meta, key))
     }
 
-    /// Keys that the file had, in any moment since [`VBucket::begin_filter`].
-    pub fn add_to_filter<'a>(&mut self, keys: impl IntoIterator<Item = &'a [u8]>) {
-        for key in keys {
-            let hash = self.table.hash(key);
-            self.residency.add_to_filter(hash);
+    /// A document or tombstone was read from the file while [`crate::VBucket::history_id`] was `history`: it goes into the hash
+    /// table unless its key is there. Says whether it did.
+    pub fn warm(&mut self, history: u32, item: Item) -> bool {
+        let is_late = self.documents.is_warm() || item.seqno() > self.unapplied.applied();
+        if history != self.unapplied.history()
+            || is_late
+            || self.collections.is_of_dropped(item.key())
+        {
+            return false;
         }
-    }
-
-    /// The new filter has all keys of the file and is used from now on, if nothing has made it void meanwhile.
-    pub fn finish_filter(&mut self) {
-        self.residency.finish_filter();
-    }
-
-    /// What of it is in memory.
-    #[must_use]
-    pub fn residency(&self) -> ResidencyFigures {
-        let (filter_keys, filter_keys_max) = self.residency.filter_keys();
-        ResidencyFigures {
-            on_disk_only: self.residency.on_disk_only(),
-            without_value: self.table.without_value(),
-            filter_keys,
-            filter_keys_max,
+        let hash = self.documents.hash(item.key());
+        if self.documents.find(hash, item.key()).is_some() {
+            self.find_out(hash, item.key(), !item.is_deleted());
+            return false;
         }
+        self.documents.put_known(hash, item);
+        true
     }
 }

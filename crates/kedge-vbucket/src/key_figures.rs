@@ -1,83 +1,32 @@
 //! What statistics tell of one key, and whether memory and the file agree on it.
 
+use crate::answer::{KeyFigures, KeyValidity, Meta, Outcome};
 use crate::item::Item;
-use crate::read::Meta;
+use crate::step::Step;
 use crate::value::inflated;
-use crate::vbucket::{VBucket, VbState};
-use crate::write::Outcome;
 use kedge_types::{DocKey, Now, Seqno, Status};
-
-/// How what memory has of a key compares to what the file has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum KeyValidity {
-    /// They are the same, or only the file has the document.
-    Valid,
-    /// The file cannot have it yet.
-    Dirty,
-    /// The file should have it, and has not.
-    RamButNotDisk,
-    /// The flags are others.
-    FlagsMismatch,
-    /// The values are not of the same length.
-    LengthMismatch,
-    /// The values or their versions are others.
-    DataMismatch,
-    /// It was deleted.
-    ItemDeleted,
-}
-
-impl KeyValidity {
-    /// Its name in the statistics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Valid => "valid",
-            Self::Dirty => "dirty",
-            Self::RamButNotDisk => "ram_but_not_disk",
-            Self::FlagsMismatch => "flags_mismatch",
-            Self::LengthMismatch => "length_mismatch",
-            Self::DataMismatch => "data_mismatch",
-            Self::ItemDeleted => "item_deleted",
-        }
-    }
-}
-
-/// What is known of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct KeyFigures {
-    /// What GET_META tells of it; the CAS is that of the document while it is locked, too.
-    pub meta: Meta,
-    /// What its vBucket is.
-    pub state: VbState,
-    /// Whether its last change is in memory only.
-    pub is_dirty: bool,
-    /// Whether its value is in memory.
-    pub is_resident: bool,
-    /// How it compares to the file, if that was asked for.
-    pub validity: Option<KeyValidity>,
-}
 
 /// What a file had of a key, and how far it was then.
 #[derive(Clone, Copy, Debug)]
 pub struct Stored<'i> {
-    /// [`VBucket::history`] before the look at the file.
+    /// [`crate::VBucket::history_id`] before the look at the file.
     pub history: u32,
-    /// [`VBucket::applied_seqno`] before it.
+    /// [`crate::VBucket::applied_seqno`] before it.
     pub applied: Seqno,
     /// The document or tombstone.
     pub item: Option<&'i Item>,
 }
 
-impl VBucket {
+impl Step<'_> {
     /// What memory knows of a live document. Nothing becomes of one that has expired, and no access is counted.
     ///
     /// # Errors
     /// `KeyNotFound`, `UnknownCollection`.
-    pub fn key_figures(&self, now: Now, key: &DocKey) -> Result<Outcome<KeyFigures>, Status> {
-        self.collections.check(key)?;
-        let hash = self.table.hash(key.as_bytes());
-        match self.table.find(hash, key.as_bytes()) {
-            Some(item) if is_live(now, item) => Ok(Outcome::Done(self.figures_of(item))),
+    pub fn key_figures(&self, key: &DocKey) -> Result<Outcome<KeyFigures>, Status> {
+        self.store.collections.check(key)?;
+        let hash = self.store.documents.hash(key.as_bytes());
+        match self.store.documents.find(hash, key.as_bytes()) {
+            Some(item) if is_live(self.now, item) => Ok(Outcome::Done(self.figures_of(item))),
             Some(_) => Err(Status::KeyNotFound),
             None => self.absent(hash, key.as_bytes()),
         }
@@ -88,26 +37,21 @@ impl VBucket {
     /// # Errors
     /// `KeyNotFound`, `UnknownCollection`; `TemporaryFailure` when the file was that of another history, `Internal` when
     /// a compressed value is none.
-    pub fn validate_key(
-        &self,
-        now: Now,
-        key: &DocKey,
-        stored: Stored<'_>,
-    ) -> Result<KeyFigures, Status> {
-        self.collections.check(key)?;
-        if stored.history != self.history() {
+    pub fn validate_key(&self, key: &DocKey, stored: Stored<'_>) -> Result<KeyFigures, Status> {
+        self.store.collections.check(key)?;
+        if stored.history != self.store.unapplied.history() {
             return Err(Status::TemporaryFailure);
         }
-        let hash = self.table.hash(key.as_bytes());
-        let Some(item) = self.table.find(hash, key.as_bytes()) else {
-            let item = stored.item.filter(|item| is_live(now, item));
+        let hash = self.store.documents.hash(key.as_bytes());
+        let Some(item) = self.store.documents.find(hash, key.as_bytes()) else {
+            let item = stored.item.filter(|item| is_live(self.now, item));
             return Ok(KeyFigures {
                 is_resident: false,
                 validity: Some(KeyValidity::Valid),
                 ..self.figures_of(item.ok_or(Status::KeyNotFound)?)
             });
         };
-        let validity = if !is_live(now, item) {
+        let validity = if !is_live(self.now, item) {
             KeyValidity::ItemDeleted
         } else if item.seqno() > stored.applied {
             KeyValidity::Dirty
@@ -123,8 +67,8 @@ impl VBucket {
     fn figures_of(&self, item: &Item) -> KeyFigures {
         KeyFigures {
             meta: Meta::of(item, item.cas()),
-            state: self.state,
-            is_dirty: item.seqno() > self.persisted_seqno,
+            state: self.store.state,
+            is_dirty: item.seqno() > self.store.history.persisted_seqno,
             is_resident: item.is_resident(),
             validity: None,
         }

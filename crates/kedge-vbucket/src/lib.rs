@@ -46,14 +46,19 @@
 //! ```
 
 mod ahead;
+mod answer;
 mod apply;
 mod behind;
+mod changes;
 mod checkpoint;
 mod collections;
+mod completion;
 mod compress;
 mod concat;
 mod cursors;
+mod documents;
 mod dropped_purge;
+mod dropped_sweep;
 mod durability;
 mod effects;
 mod failover;
@@ -61,22 +66,29 @@ mod fetch;
 mod file_state;
 mod frequency;
 mod hash_table;
+mod history;
 mod hlc;
 mod item;
 mod key_figures;
 mod lock;
+mod locking;
+mod manifest;
 mod modify;
 mod observe;
 mod page_out;
 mod patch;
 mod read;
 mod receive;
+mod recovery;
 mod replay;
 mod residency;
 mod rollback;
 mod scanned;
 mod snapshot;
+mod state;
 mod states;
+mod step;
+mod store;
 mod system_event;
 mod topology;
 mod value;
@@ -85,40 +97,48 @@ mod with_meta;
 mod write;
 
 pub use ahead::{Ahead, MadeAhead};
+pub use answer::{
+    Document, KeyFigures, KeyValidity, Meta, Mutated, ObserveSeqno, ObserveState, Outcome, Picked,
+    Resume, Standing,
+};
 pub use apply::{
     Aborted, ApplyBatch, FileChange, Part, PersistedState, Persistence, UnappliedFigures,
 };
 pub use behind::StoreBehind;
+pub use changes::{AfterLog, Changes};
 pub use checkpoint::{Change, CheckpointFigures, Checkpoints, CursorFigures, CursorId, Position};
-pub use collections::{CollectionOps, FileCollections, OpenCollection, OpenScope};
+pub use collections::{CollectionOps, Collections, FileCollections, OpenCollection, OpenScope};
+pub use completion::{Completion, Cookie, Done};
 pub use concat::Concat;
 pub use cursors::{CursorGone, CursorOpening, Forgotten, Identity, News, StreamCursor};
-pub use durability::{
-    Completion, Cookie, Done, DurabilityFigures, DurabilityRules, LevelCounts, Standing,
-};
+pub use documents::Documents;
+pub use durability::{DurabilityFigures, DurabilityMonitor, DurabilityRules, LevelCounts};
 pub use effects::{MemoryUse, StepEffects};
 pub use failover::FailoverTable;
 pub use fetch::{FetchTicket, Fetched};
 pub use file_state::FileState;
 pub use foldhash::fast::RandomState;
 pub use hash_table::{HashFigures, HashTable, KeyHash, SLOT_BYTES};
+pub use history::History;
 pub use hlc::{Drift, HybridClock};
 pub use item::{Deletion, Draft, ITEM_OVERHEAD_BYTES, Item, ItemMeta, any_long_value};
-pub use key_figures::{KeyFigures, KeyValidity, Stored};
+pub use key_figures::Stored;
 pub use modify::{Modified, Modify, NextVersion};
-pub use observe::{ObserveSeqno, ObserveState};
 pub use page_out::{Eviction, FrequencyCounts, PageOut, PagedOut};
 pub use patch::Patches;
-pub use read::{Document, Meta, Picked};
-pub use receive::{ReceiveError, Received, Resume};
+pub use receive::{ReceiveError, Received};
+pub use recovery::Recovery;
 pub use replay::{ReplayError, Rewind};
 pub use residency::ResidencyFigures;
 pub use scanned::{ScanEnd, ScanFound, ScanPart};
 pub use snapshot::{Snapshot, SnapshotKind};
+pub use state::VbState;
 pub use states::StateChange;
+pub use step::Step;
+pub use store::Store;
 pub use system_event::{SystemEvent, SystemEventKind, is_system_key};
 pub use topology::{NodeName, Topology};
 pub use value::{MinRatio, NewValue, Packer, Parts};
-pub use vbucket::{AfterLog, VBucket, VbSetup, VbState};
+pub use vbucket::{VBucket, VbSetup};
 pub use with_meta::{ConflictRule, Given};
-pub use write::{Arithmetic, ConcatMode, Mutated, Outcome, StoreMode, Write};
+pub use write::{Arithmetic, ConcatMode, StoreMode, Write};

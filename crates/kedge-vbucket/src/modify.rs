@@ -1,10 +1,10 @@
 //! Changes that are made of what is there, under the vBucket's lock.
 
+use crate::answer::{Document, Mutated, Outcome};
 use crate::item::{Deletion, Draft, Item, ItemMeta};
-use crate::read::Document;
-use crate::vbucket::VBucket;
-use crate::write::{Found, Mutated, Needs, Outcome, Write};
-use kedge_types::{Cas, Datatype, DocKey, Expiry, Now, RevSeqno, Seqno, Status, VbUuid};
+use crate::step::Step;
+use crate::write::{Found, Needs, Write};
+use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Seqno, Status, VbUuid};
 use std::fmt::Debug;
 
 /// Makes a new version of a document.
@@ -77,25 +77,24 @@ impl Modified {
     }
 }
 
-impl VBucket {
+impl Step<'_> {
     /// Makes a new version of a document. `expiry` is that of a live one, unless `write` preserves what is there.
     ///
     /// # Errors
     /// Those of `change`; `KeyNotFound`, `KeyExists`, `Locked`, `SyncWriteInProgress`.
     pub fn modify(
         &mut self,
-        now: Now,
         write: &Write<'_>,
         expiry: Expiry,
         change: &dyn Modify,
     ) -> Result<Outcome<Mutated>, Status> {
-        let Some(Found { hash, old }) = self.find_for_write(now, write, Needs::Value)? else {
+        let Some(Found { hash, old }) = self.find_for_write(write, Needs::Value)? else {
             return Ok(Outcome::Fetch);
         };
         let live_expiry = old.as_ref().map(Item::expiry);
         let old = match old {
             None if change.wants_tombstones() => {
-                let there = self.table.find(hash, write.key.as_bytes());
+                let there = self.store.documents.find(hash, write.key.as_bytes());
                 if there.is_some_and(|there| !there.is_resident()) {
                     return Ok(Outcome::Fetch);
                 }
@@ -104,25 +103,27 @@ impl VBucket {
             }
             old => old,
         };
-        self.check_version(now, write, old.as_ref())?;
+        self.check_version(write, old.as_ref())?;
         let next = NextVersion {
-            cas: self.next_cas(now, write),
-            seqno: self.high_seqno.next(),
-            uuid: self.failover.uuid(),
-            unix_secs: now.unix_secs(),
+            cas: self.next_cas(write),
+            seqno: self.store.history.high_seqno.next(),
+            uuid: self.store.history.failover.uuid(),
+            unix_secs: self.now.unix_secs(),
         };
         let modified = change.modify(old.as_ref(), &next)?;
         let rev = match &old {
             Some(old) => old.rev_seqno(),
-            None => self.rev_before(hash, write.key.as_bytes()),
+            None => self.store.rev_before(hash, write.key.as_bytes()),
         };
         let meta = ItemMeta {
             cas: next.cas,
-            seqno: self.next_seqno(),
+            seqno: self.store.history.next_seqno(),
             rev: RevSeqno(rev.get() + 1),
             flags: modified.flags,
             expiry: match live_expiry {
-                _ if modified.deleted => Expiry(u32::try_from(now.unix_secs()).unwrap_or(u32::MAX)),
+                _ if modified.deleted => {
+                    Expiry(u32::try_from(self.now.unix_secs()).unwrap_or(u32::MAX))
+                }
                 Some(there) if write.preserve_ttl => there,
                 _ => expiry,
             },
@@ -132,32 +133,31 @@ impl VBucket {
         };
         let found = Found { hash, old };
         let Modified { value, draft, .. } = modified;
-        Ok(self.put_new(now, write, &found, &meta, &value, draft))
+        Ok(self.put_new(write, &found, &meta, &value, draft))
     }
 
     /// Shows a document or tombstone to `read`.
     ///
     /// # Errors
-    /// As [`VBucket::get`].
+    /// As [`Step::get`].
     pub fn get_with_tombstones<R>(
         &mut self,
-        now: Now,
         key: &DocKey,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
-        self.collections.check(key)?;
+        self.store.collections.check(key)?;
         let bytes = key.as_bytes();
-        let hash = self.table.hash(bytes);
+        let hash = self.store.documents.hash(bytes);
         self.check_not_pending(hash, bytes)?;
-        self.live(now, hash, bytes);
-        let Some(item) = self.table.find(hash, bytes) else {
+        self.live(hash, bytes);
+        let Some(item) = self.store.documents.find(hash, bytes) else {
             return self.absent(hash, bytes);
         };
         if !item.is_resident() {
             return Ok(Outcome::Fetch);
         }
         if !item.is_deleted() {
-            return self.get(now, key, read);
+            return self.get(key, read);
         }
         Ok(Outcome::Done(read(Document {
             item,

@@ -4,7 +4,7 @@ use crate::durability::PrepareQueue;
 use crate::hash_table::{KeyHash, Verdict};
 use crate::item::Item;
 use crate::lock::Locks;
-use crate::vbucket::VBucket;
+use crate::step::Step;
 use foldhash::fast::RandomState;
 use kedge_types::{Now, Seqno};
 
@@ -98,22 +98,22 @@ impl PageOut {
     }
 }
 
-impl VBucket {
+impl Step<'_> {
     /// Visits one shard of the hash table and lets go of what `how` says. What the file does not have yet stays, and
     /// what is locked or has a prepare. The CAS that a lock gave is on no disk: its document keeps its metadata.
-    pub fn page_out(&mut self, now: Now, shard: usize, how: &PageOut) -> PagedOut {
+    pub fn page_out(&mut self, shard: usize, how: &PageOut) -> PagedOut {
         let mut out = PagedOut::default();
-        if self.is_rewinding() {
+        if self.store.unapplied.rewinding {
             return out;
         }
-        let full = how.eviction == Eviction::Full && self.is_warm();
-        let keys = self.table.documents() + self.table.tombstones();
+        let full = how.eviction == Eviction::Full && self.store.documents.is_warm();
+        let keys = self.store.documents.table.documents() + self.store.documents.table.tombstones();
         let guard = Guard {
-            applied: self.unapplied.applied(),
-            now,
-            locks: &self.locks,
-            prepares: &self.prepares,
-            hasher: self.table.hasher().clone(),
+            applied: self.store.unapplied.applied(),
+            now: self.now,
+            locks: &self.store.documents.locks,
+            prepares: &self.durability.prepares,
+            hasher: self.store.documents.table.hasher().clone(),
         };
         let judge = |item: &Item| {
             let verdict = how.verdict(&guard, item, full, out.bytes);
@@ -136,31 +136,26 @@ impl VBucket {
         };
         let goes = |hash, item: &Item| {
             if item.is_deleted() {
-                self.purged_rev = self.purged_rev.max(item.rev_seqno());
+                self.store.documents.purged_rev =
+                    self.store.documents.purged_rev.max(item.rev_seqno());
             }
-            self.residency.on_left(hash, item, keys);
+            self.store.documents.residency.on_left(hash, item, keys);
         };
-        self.table.judge(shard, judge, goes);
+        self.store.documents.table.judge(shard, judge, goes);
         out
     }
 
     /// Counts what could leave memory of one shard by how often it is asked for, so that a limit can be chosen.
-    pub fn count_frequencies(
-        &self,
-        now: Now,
-        shard: usize,
-        eviction: Eviction,
-        counts: &mut [u64; 256],
-    ) {
-        let full = eviction == Eviction::Full && self.is_warm();
+    pub fn count_frequencies(&self, shard: usize, eviction: Eviction, counts: &mut [u64; 256]) {
+        let full = eviction == Eviction::Full && self.store.documents.is_warm();
         let guard = Guard {
-            applied: self.applied_seqno(),
-            now,
-            locks: &self.locks,
-            prepares: &self.prepares,
-            hasher: self.table.hasher().clone(),
+            applied: self.store.unapplied.applied(),
+            now: self.now,
+            locks: &self.store.documents.locks,
+            prepares: &self.durability.prepares,
+            hasher: self.store.documents.table.hasher().clone(),
         };
-        for item in self.table.shard(shard) {
+        for item in self.store.documents.table.shard(shard) {
             let has_something = full || !item.value().is_empty();
             if has_something && guard.lets_go(item) {
                 counts[usize::from(item.frequency())] += 1;

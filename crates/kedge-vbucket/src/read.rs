@@ -1,64 +1,13 @@
 //! Reading documents, and letting go of what expired.
 
+use crate::answer::{Document, Meta, Outcome, Picked};
 use crate::checkpoint::Change;
 use crate::hash_table::KeyHash;
 use crate::item::{Deletion, Item, ItemMeta};
+use crate::step::Step;
 use crate::value::kept_by_tombstone;
-use crate::vbucket::{VBucket, VbState};
-use crate::write::Outcome;
 use kedge_types::limits::TOMBSTONE_PURGE_AGE_SECS;
-use kedge_types::{Cas, CollectionId, Datatype, DocKey, Expiry, Now, RevSeqno, Seqno, Status};
-
-/// A document as a reader sees it.
-#[derive(Clone, Copy, Debug)]
-pub struct Document<'a> {
-    /// Key, value and metadata.
-    pub item: &'a Item,
-    /// Its version; [`Cas::LOCKED`] while another holds its lock.
-    pub cas: Cas,
-}
-
-/// A document that was picked at random.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Picked<R> {
-    /// It was shown.
-    Shown(R),
-    /// Its value is on disk only. This is its key.
-    OnDisk(Box<[u8]>),
-}
-
-/// What GET_META tells of a document or tombstone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Meta {
-    /// Its version; [`Cas::LOCKED`] while it is locked.
-    pub cas: Cas,
-    /// The client's own 32 bits.
-    pub flags: u32,
-    /// When it expires, or was deleted.
-    pub expiry: Expiry,
-    /// Count of changes.
-    pub rev_seqno: RevSeqno,
-    /// Place in the vBucket's order.
-    pub seqno: Seqno,
-    /// What the value is made of.
-    pub datatype: Datatype,
-    /// Whether it is a tombstone.
-    pub deleted: bool,
-}
-
-impl Meta {
-    pub(crate) fn of(item: &Item, cas: Cas) -> Self {
-        Self {
-            cas,
-            flags: item.flags(),
-            expiry: item.expiry(),
-            rev_seqno: item.rev_seqno(),
-            seqno: item.seqno(),
-            datatype: item.datatype(),
-            deleted: item.is_deleted(),
-        }
-    }
-}
+use kedge_types::{Cas, CollectionId, DocKey, Expiry, RevSeqno, Status};
 
 /// Shows a document to `read` if its value is in memory. `random` decides whether the access counts, after that.
 fn show<R>(item: &Item, cas: Cas, random: u64, read: impl FnOnce(Document<'_>) -> R) -> Outcome<R> {
@@ -71,15 +20,7 @@ fn show<R>(item: &Item, cas: Cas, random: u64, read: impl FnOnce(Document<'_>) -
     Outcome::Done(shown)
 }
 
-impl VBucket {
-    /// The document or tombstone of a key, if memory has its value. Nothing is checked, and nothing counted.
-    #[must_use]
-    pub fn peek(&self, key: &DocKey) -> Option<Item> {
-        let bytes = key.as_bytes();
-        let found = self.table.find(self.table.hash(bytes), bytes);
-        found.filter(|item| item.is_resident()).cloned()
-    }
-
+impl Step<'_> {
     /// Shows the document to `read`.
     ///
     /// # Errors
@@ -87,27 +28,26 @@ impl VBucket {
     /// committed: with another active, or before a restart.
     pub fn get<R>(
         &mut self,
-        now: Now,
         key: &DocKey,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
-        self.collections.check(key)?;
+        self.store.collections.check(key)?;
         let bytes = key.as_bytes();
-        let hash = self.table.hash(bytes);
+        let hash = self.store.documents.hash(bytes);
         self.check_not_pending(hash, bytes)?;
-        let random = self.next_random();
-        let locked = self.locks.holds(bytes, now);
-        match self.table.find(hash, bytes) {
-            Some(item) if !item.is_deleted() && !item.expiry().has_passed(now.unix_secs()) => {
+        let random = self.store.documents.next_random();
+        let locked = self.store.documents.locks.holds(bytes, self.now);
+        match self.store.documents.find(hash, bytes) {
+            Some(item) if !item.is_deleted() && !item.expiry().has_passed(self.now.unix_secs()) => {
                 let cas = if locked { Cas::LOCKED } else { item.cas() };
                 if item.is_resident() {
-                    self.collections.count(bytes, |ops| &mut ops.reads);
+                    self.store.collections.count(bytes, |ops| &mut ops.reads);
                 }
                 Ok(show(item, cas, random, read))
             }
             Some(_) => {
                 // Lets go of it if it just expired.
-                self.live(now, hash, bytes);
+                self.live(hash, bytes);
                 Err(Status::KeyNotFound)
             }
             None => self.absent(hash, bytes),
@@ -120,11 +60,10 @@ impl VBucket {
     /// `KeyNotFound`.
     pub fn get_replica<R>(
         &mut self,
-        now: Now,
         key: &DocKey,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
-        self.get_copy(now, key, false, read)
+        self.get_copy(key, false, read)
     }
 
     /// [`Self::get_replica`], and its tombstones too.
@@ -133,29 +72,27 @@ impl VBucket {
     /// `KeyNotFound`.
     pub fn get_replica_with_tombstones<R>(
         &mut self,
-        now: Now,
         key: &DocKey,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
-        self.get_copy(now, key, true, read)
+        self.get_copy(key, true, read)
     }
 
     fn get_copy<R>(
         &mut self,
-        now: Now,
         key: &DocKey,
         tombstones: bool,
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
-        self.collections.check(key)?;
+        self.store.collections.check(key)?;
         let bytes = key.as_bytes();
-        let hash = self.table.hash(bytes);
-        let random = self.next_random();
+        let hash = self.store.documents.hash(bytes);
+        let random = self.store.documents.next_random();
         let is_shown = |item: &Item| match item.is_deleted() {
             true => tombstones,
-            false => !item.expiry().has_passed(now.unix_secs()),
+            false => !item.expiry().has_passed(self.now.unix_secs()),
         };
-        match self.table.find(hash, bytes) {
+        match self.store.documents.find(hash, bytes) {
             Some(item) if is_shown(item) => Ok(show(item, item.cas(), random, read)),
             Some(_) => Err(Status::KeyNotFound),
             None => self.absent(hash, bytes),
@@ -164,7 +101,7 @@ impl VBucket {
 
     /// Whether what is visible of a key is all that anyone has seen of it.
     pub(crate) fn check_not_pending(&self, hash: KeyHash, key: &[u8]) -> Result<(), Status> {
-        if self.prepares.may_be_visible(hash, key) {
+        if self.durability.prepares.may_be_visible(hash, key) {
             Err(Status::SyncWriteReCommitInProgress)
         } else {
             Ok(())
@@ -173,7 +110,7 @@ impl VBucket {
 
     /// What there is to say of a key without a live document in memory.
     pub(crate) fn absent<R>(&self, hash: KeyHash, key: &[u8]) -> Result<Outcome<R>, Status> {
-        if self.may_have(hash, key) {
+        if self.store.documents.may_have(hash, key) {
             Ok(Outcome::Fetch)
         } else {
             Err(Status::KeyNotFound)
@@ -183,18 +120,18 @@ impl VBucket {
     /// The metadata of a document or tombstone.
     ///
     /// # Errors
-    /// As [`VBucket::get`].
-    pub fn get_meta(&mut self, now: Now, key: &DocKey) -> Result<Outcome<Meta>, Status> {
-        self.collections.check(key)?;
+    /// As [`Step::get`].
+    pub fn get_meta(&mut self, key: &DocKey) -> Result<Outcome<Meta>, Status> {
+        self.store.collections.check(key)?;
         let bytes = key.as_bytes();
-        let hash = self.table.hash(bytes);
+        let hash = self.store.documents.hash(bytes);
         self.check_not_pending(hash, bytes)?;
-        self.live(now, hash, bytes);
-        let locked = self.locks.holds(bytes, now);
-        let Some(item) = self.table.find(hash, bytes) else {
+        self.live(hash, bytes);
+        let locked = self.store.documents.locks.holds(bytes, self.now);
+        let Some(item) = self.store.documents.find(hash, bytes) else {
             return self.absent(hash, bytes);
         };
-        if self.expires_with_value(now, item) {
+        if self.expires_with_value(item) {
             return Ok(Outcome::Fetch);
         }
         let cas = if locked { Cas::LOCKED } else { item.cas() };
@@ -202,54 +139,52 @@ impl VBucket {
     }
 
     /// Whether a document has expired and stays until its value was read, as its tombstone keeps some of that.
-    pub(crate) fn expires_with_value(&self, now: Now, item: &Item) -> bool {
-        self.state == VbState::Active
+    pub(crate) fn expires_with_value(&self, item: &Item) -> bool {
+        self.store.is_active()
             && !item.is_deleted()
             && item.has_xattrs()
             && !item.is_resident()
-            && item.expiry().has_passed(now.unix_secs())
+            && item.expiry().has_passed(self.now.unix_secs())
     }
 
     /// The live document with this key. One that has expired becomes a tombstone here, unless a SyncWrite on it is in
     /// flight, which will replace it, or its value is needed for that and on disk only.
-    pub(crate) fn live(&mut self, now: Now, hash: KeyHash, key: &[u8]) -> Option<Item> {
-        let item = self.table.find(hash, key)?;
+    pub(crate) fn live(&mut self, hash: KeyHash, key: &[u8]) -> Option<Item> {
+        let item = self.store.documents.find(hash, key)?;
         if item.is_deleted() {
             return None;
         }
-        if !item.expiry().has_passed(now.unix_secs()) {
+        if !item.expiry().has_passed(self.now.unix_secs()) {
             return Some(item.clone());
         }
         // Of others the active one says what has expired.
-        if self.state == VbState::Active
-            && !self.prepares.holds(hash, key)
-            && !self.expires_with_value(now, item)
+        if self.store.is_active()
+            && !self.durability.prepares.holds(hash, key)
+            && !self.expires_with_value(item)
         {
             let item = item.clone();
-            self.expire(now, hash, &item);
+            self.expire(hash, &item);
         }
         None
     }
 
-    fn expire(&mut self, now: Now, hash: KeyHash, item: &Item) {
-        let tombstone = self.tombstone(now, item);
-        self.locks.remove(item.key());
-        self.expired += 1;
-        self.visible_seqno = self.high_seqno;
-        let replaced = self.put(hash, tombstone.clone());
-        self.checkpoints
-            .push_over(Change::Document(tombstone), replaced);
+    fn expire(&mut self, hash: KeyHash, item: &Item) {
+        let tombstone = self.tombstone(item);
+        self.store.documents.locks.remove(item.key());
+        self.store.documents.expired += 1;
+        let change = Change::Document(tombstone.clone());
+        self.store.put_and_push(hash, tombstone, change);
     }
 
     /// The tombstone of a document that has expired.
-    fn tombstone(&mut self, now: Now, expired: &Item) -> Item {
+    fn tombstone(&mut self, expired: &Item) -> Item {
         // Nothing is kept of attributes that are none.
         let (datatype, kept) = kept_by_tombstone(expired).unwrap_or_default();
         let meta = ItemMeta {
-            cas: self.clock.next(now.unix_ns),
-            seqno: self.next_seqno(),
+            cas: self.store.history.clock.next(self.now.unix_ns),
+            seqno: self.store.history.next_seqno(),
             rev: RevSeqno(expired.rev_seqno().get() + 1),
-            expiry: Expiry(u32::try_from(now.unix_secs()).unwrap_or(u32::MAX)),
+            expiry: Expiry(u32::try_from(self.now.unix_secs()).unwrap_or(u32::MAX)),
             datatype,
             deleted: Some(Deletion::Expired),
             ..ItemMeta::default()
@@ -259,48 +194,51 @@ impl VBucket {
 
     /// Visits one shard of the hash table: lets expired documents go, forgets tombstones that are old enough and in the
     /// file, and forgets locks whose time is up.
-    pub fn sweep(&mut self, now: Now, shard: usize) {
-        self.locks.forget_late(now);
-        if self.is_rewinding() {
+    pub fn sweep(&mut self, shard: usize) {
+        self.store.documents.locks.forget_late(self.now);
+        if self.store.unapplied.rewinding {
             return;
         }
         // Of others the active one says what has expired.
-        let expires = self.state == VbState::Active;
-        let secs = now.unix_secs();
-        let applied = self.applied_seqno();
+        let expires = self.store.is_active();
+        let secs = self.now.unix_secs();
+        let applied = self.store.unapplied.applied();
         let mut expired = Vec::new();
         let mut old = Vec::new();
-        for item in self.table.shard(shard) {
+        for item in self.store.documents.table.shard(shard) {
             if item.is_deleted() {
                 let age = secs.saturating_sub(u64::from(item.expiry().0));
-                let known = self.is_warm() && !item.is_blind();
+                let known = self.store.documents.is_warm() && !item.is_blind();
                 if age > TOMBSTONE_PURGE_AGE_SECS && item.seqno() <= applied && known {
                     old.push(item.clone());
                 }
             } else if expires
                 && item.expiry().has_passed(secs)
-                && !self.expires_with_value(now, item)
-                && !self.prepares.holds(self.table.hash(item.key()), item.key())
+                && !self.expires_with_value(item)
+                && !self
+                    .durability
+                    .prepares
+                    .holds(self.store.documents.hash(item.key()), item.key())
             {
                 expired.push(item.clone());
             }
         }
         for item in expired {
-            let hash = self.table.hash(item.key());
-            self.expire(now, hash, &item);
+            let hash = self.store.documents.hash(item.key());
+            self.expire(hash, &item);
         }
         for item in old {
-            let hash = self.table.hash(item.key());
-            self.purged_rev = self.purged_rev.max(item.rev_seqno());
-            self.residency.on_forgotten(&item);
-            self.table.remove(hash, item.key());
+            let hash = self.store.documents.hash(item.key());
+            let documents = &mut self.store.documents;
+            documents.purged_rev = documents.purged_rev.max(item.rev_seqno());
+            documents.residency.on_forgotten(&item);
+            documents.table.remove(hash, item.key());
         }
     }
 
     /// A live document of `collection` in a shard of the hash table, chosen by `random`, if there is one.
     pub fn random_document<R>(
         &self,
-        now: Now,
         collection: CollectionId,
         shard: usize,
         random: u64,
@@ -308,14 +246,14 @@ impl VBucket {
     ) -> Option<Picked<R>> {
         let wanted = |item: &&Item| {
             !item.is_deleted()
-                && !item.expiry().has_passed(now.unix_secs())
+                && !item.expiry().has_passed(self.now.unix_secs())
                 && in_collection(item.key(), collection)
-                && (self.prepares.is_empty()
+                && (self.durability.prepares.is_empty()
                     || self
-                        .check_not_pending(self.table.hash(item.key()), item.key())
+                        .check_not_pending(self.store.documents.hash(item.key()), item.key())
                         .is_ok())
         };
-        let items = || self.table.shard(shard);
+        let items = || self.store.documents.table.shard(shard);
         let skip = (random >> 16) as usize % items().len().max(1);
         let after = items().skip(skip).find(wanted);
         let item = after.or_else(|| items().take(skip).find(wanted))?;
@@ -329,19 +267,15 @@ impl VBucket {
     /// The live keys of a shard of the hash table from `start` on in order of their bytes, at most `count`, without
     /// collection prefix.
     #[must_use]
-    pub fn keys_from(
-        &self,
-        now: Now,
-        shard: usize,
-        start: &DocKey,
-        count: usize,
-    ) -> Vec<Box<[u8]>> {
+    pub fn keys_from(&self, shard: usize, start: &DocKey, count: usize) -> Vec<Box<[u8]>> {
         let collection = start.collection();
         let prefix = start.as_bytes().len() - start.logical().len();
         let mut keys: Vec<&[u8]> = self
+            .store
+            .documents
             .table
             .shard(shard)
-            .filter(|item| !item.is_deleted() && !item.expiry().has_passed(now.unix_secs()))
+            .filter(|item| !item.is_deleted() && !item.expiry().has_passed(self.now.unix_secs()))
             .filter(|item| in_collection(item.key(), collection) && item.key() >= start.as_bytes())
             .map(|item| &item.key()[prefix..])
             .collect();

@@ -11,10 +11,11 @@ use crate::checkpoint::Change;
 use crate::durability::Prepare;
 use crate::failover::FailoverTable;
 use crate::item::{Deletion, Item, ItemMeta};
-use crate::snapshot::Snapshot;
+use crate::manifest::receive_event;
+use crate::snapshot::{Snapshot, Stream};
 use crate::system_event::SystemEvent;
-use crate::vbucket::{VBucket, VbState};
-use kedge_types::{Cas, Expiry, Now, Seqno, Status, VbUuid};
+use crate::vbucket::VBucket;
+use kedge_types::{Cas, Expiry, Now, Seqno, Status};
 use std::fmt;
 
 /// One change that came.
@@ -125,50 +126,27 @@ impl fmt::Display for ReceiveError {
 
 impl std::error::Error for ReceiveError {}
 
-/// Where a stream goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Resume {
-    /// The last seqno there is.
-    pub start: Seqno,
-    /// The last consistent point; `start`, if that is one.
-    pub snap_start: Seqno,
-    /// The next consistent point; `start`, if that is one.
-    pub snap_end: Seqno,
-    /// A branch that `start` lies on. A branch that began at `start` has nothing yet, and may be known here only.
-    pub uuid: VbUuid,
-}
-
-/// The stream that a vBucket follows.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Stream {
-    is_open: bool,
-    /// The snapshot that was announced last.
-    first: Seqno,
-    last: Seqno,
-}
-
 impl VBucket {
     /// A stream of another node's changes was accepted, whose history is `failover`; it is this vBucket's from now on.
     ///
     /// # Errors
     /// [`ReceiveError::NotReceiving`] unless it is a replica or pending.
     pub fn begin_stream(&mut self, failover: FailoverTable) -> Result<(), ReceiveError> {
-        let follows = matches!(self.state, VbState::Replica | VbState::Pending);
-        if !follows || self.is_deleted || self.rewinding {
+        let follows = self.store.state.is_follower();
+        if !follows || self.is_deleted || self.store.unapplied.rewinding {
             return Err(ReceiveError::NotReceiving);
         }
-        self.is_unwritten = false;
-        if self.failover != failover {
-            self.failover = failover;
-            let failover = Box::new(self.failover.clone());
-            self.checkpoints.push(Change::State(failover, self.state));
+        self.store.history.is_unwritten = false;
+        if self.store.history.failover != failover {
+            self.store.history.failover = failover;
+            self.store.push_state();
         }
         self.stream = Stream {
             is_open: true,
-            first: self.high_seqno,
-            last: self.high_seqno,
+            first: self.store.history.high_seqno,
+            last: self.store.history.high_seqno,
         };
-        self.following.acknowledge_again();
+        self.durability.passive.acknowledge_again();
         Ok(())
     }
 
@@ -177,29 +155,25 @@ impl VBucket {
         self.stream = Stream::default();
     }
 
-    /// Whether it follows a stream.
+    /// Returns whether it follows a stream.
     #[must_use]
     pub fn is_streaming(&self) -> bool {
         self.stream.is_open
     }
 
-    /// Where a stream goes on.
-    #[must_use]
-    pub fn resume_point(&self) -> Resume {
-        let start = self.high_seqno;
-        let (snap_start, snap_end) = match &self.open {
-            Some(open) => (open.start, open.end),
-            None => (start, start),
-        };
-        let entries = self.failover.entries();
-        let has_begun = |(_, began): &&(VbUuid, Seqno)| *began < start;
-        let branch = entries.iter().find(has_begun).or(entries.last());
-        Resume {
-            start,
-            snap_start,
-            snap_end,
-            uuid: branch.map_or(VbUuid(0), |(uuid, _)| *uuid),
+    /// What is to be acknowledged to the active that is followed, if that has moved.
+    pub fn take_ack(&mut self) -> Option<Seqno> {
+        if self.stream.is_open {
+            self.durability.passive.take_ack()
+        } else {
+            None
         }
+    }
+
+    /// Returns whether what it acknowledges next waits for the disk.
+    #[must_use]
+    pub fn waits_for_disk(&self) -> bool {
+        self.stream.is_open && self.durability.passive.waits_for_disk()
     }
 
     /// A snapshot begins.
@@ -211,22 +185,29 @@ impl VBucket {
             return Err(ReceiveError::NotReceiving);
         }
         let Snapshot { start, end, .. } = snapshot;
-        if start > end || end < self.high_seqno || self.high_seqno < self.stream.last {
+        if start > end
+            || end < self.store.history.high_seqno
+            || self.store.history.high_seqno < self.stream.last
+        {
             return Err(ReceiveError::BadSnapshot { start, end });
         }
         (self.stream.first, self.stream.last) = (start, end);
-        if end == self.high_seqno {
+        if end == self.store.history.high_seqno {
             return Ok(());
         }
         let behind = Snapshot {
-            start: self.high_seqno,
+            start: self.store.history.high_seqno,
             ..snapshot
         };
         // Of a snapshot that broke off before its first change nothing is missing, and its end may never come.
-        let torn = self.open.filter(|torn| torn.start < self.high_seqno);
+        let torn = self
+            .store
+            .history
+            .open
+            .filter(|torn| torn.start < self.store.history.high_seqno);
         let open = behind.after(torn);
-        self.follow_snapshot(open);
-        self.checkpoints.push(Change::Snapshot(Box::new(open)));
+        self.store.history.begin_snapshot(open);
+        self.store.changes.push(Change::Snapshot(Box::new(open)));
         Ok(())
     }
 
@@ -239,137 +220,124 @@ impl VBucket {
             return Err(ReceiveError::NotReceiving);
         }
         let seqno = received.seqno();
-        let high = self.high_seqno;
+        let high = self.store.history.high_seqno;
         if seqno <= high || !(self.stream.first..=self.stream.last).contains(&seqno) {
             return Err(ReceiveError::Order { high, seqno });
         }
         match received {
             Received::Document(item) => {
-                self.clock.learn(item.cas(), now.unix_ns);
-                self.high_seqno = seqno;
-                let replaced = self.follow_document(item.clone());
-                self.checkpoints.push_over(Change::Document(item), replaced);
+                self.store.history.clock.learn(item.cas(), now.unix_ns);
+                self.store.history.high_seqno = seqno;
+                let replaced = follow_document(self, item.clone());
+                self.store
+                    .changes
+                    .push_over(Change::Document(item), replaced);
             }
             Received::Prepare(item) => {
-                self.follow_prepare(item.clone())
+                follow_prepare(self, item.clone())
                     .ok_or(ReceiveError::BadPrepare { prepared: seqno })?;
-                self.clock.learn(item.cas(), now.unix_ns);
-                self.high_seqno = seqno;
-                self.checkpoints.push(Change::Prepare(item));
+                self.store.history.clock.learn(item.cas(), now.unix_ns);
+                self.store.history.high_seqno = seqno;
+                self.store.changes.push(Change::Prepare(item));
             }
             Received::Commit { key, prepared, .. } => {
-                let prepare = self
-                    .follow_commit(&key, prepared)
+                let prepare = follow_commit(self, &key, prepared)
                     .ok_or(ReceiveError::NoPrepare { prepared })?;
-                self.high_seqno = seqno;
+                self.store.history.high_seqno = seqno;
                 let item = prepare.item.with_seqno(seqno);
-                let replaced = self.follow_document(item.clone());
+                let replaced = follow_document(self, item.clone());
                 let change = Change::Commit { item, prepared };
-                self.checkpoints.push_over(change, replaced);
+                self.store.changes.push_over(change, replaced);
             }
             Received::Abort { key, prepared, .. } => {
-                let prepare = self
-                    .follow_abort(&key, prepared)
+                let prepare = follow_abort(self, &key, prepared)
                     .ok_or(ReceiveError::NoPrepare { prepared })?;
-                self.high_seqno = seqno;
+                self.store.history.high_seqno = seqno;
                 let item = aborted(now, &key, seqno, prepare.as_ref());
-                self.checkpoints.push(Change::Abort { item, prepared });
+                self.store.changes.push(Change::Abort { item, prepared });
             }
             Received::System { event, .. } => {
-                self.high_seqno = seqno;
+                self.store.history.high_seqno = seqno;
                 // Nobody is told its CAS.
-                let item = event.item(self.clock.last(), seqno);
-                let replaced = self.receive_event(&event, seqno);
-                self.checkpoints.push_over(Change::System(item), replaced);
+                let item = event.item(self.store.history.clock.last(), seqno);
+                let replaced = receive_event(self, &event, seqno);
+                self.store.changes.push_over(Change::System(item), replaced);
             }
             Received::Advance(_) => {
-                self.high_seqno = seqno;
-                self.checkpoints.push(Change::Advance(seqno));
+                self.store.history.high_seqno = seqno;
+                self.store.changes.push(Change::Advance(seqno));
             }
         }
-        self.reach(seqno);
+        reach(self, seqno);
         Ok(())
     }
+}
 
-    pub(crate) fn is_in_disk_snapshot(&self) -> bool {
-        self.open.is_some_and(|open| open.is_disk())
-    }
+/// Whether prepares may have ended without a word, or end without having been here.
+fn may_lack_ends(vb: &VBucket) -> bool {
+    let history = &vb.store.history;
+    history.is_in_disk_snapshot() || vb.replay.is_behind_torn_file(history.high_seqno)
+}
 
-    /// Whether prepares may have ended without a word, or end without having been here.
-    fn may_lack_ends(&self) -> bool {
-        self.is_in_disk_snapshot() || self.replay.is_behind_torn_file(self.high_seqno)
-    }
+/// Puts a document in, and ends the prepare of its key. Returns the seqno of what it replaced.
+pub(crate) fn follow_document(vb: &mut VBucket, item: Item) -> Seqno {
+    let hash = vb.store.documents.hash(item.key());
+    vb.durability.prepares.take_of(hash, item.key());
+    vb.store.history.see(item.seqno());
+    vb.store.put(hash, item)
+}
 
-    pub(crate) fn follow_snapshot(&mut self, snapshot: Snapshot) {
-        self.purge_seqno = self.purge_seqno.max(snapshot.purge.unwrap_or_default());
-        self.open = Some(snapshot);
-    }
-
-    /// Puts a document in, and ends the prepare of its key. Gives the seqno of what it replaced.
-    pub(crate) fn follow_document(&mut self, item: Item) -> Seqno {
-        let hash = self.table.hash(item.key());
-        self.prepares.take_of(hash, item.key());
-        if self.is_in_disk_snapshot() {
-            self.following.saw_visible(item.seqno());
-        } else {
-            self.visible_seqno = item.seqno();
-        }
-        self.put(hash, item)
-    }
-
-    /// `None`: it has no level, or its key has a prepare already that cannot have ended.
-    pub(crate) fn follow_prepare(&mut self, item: Item) -> Option<()> {
-        let level = item.level()?;
-        let hash = self.table.hash(item.key());
-        if self.prepares.holds(hash, item.key()) {
-            if !self.may_lack_ends() {
-                return None;
-            }
-            self.prepares.take_of(hash, item.key());
-        }
-        self.collections.on_seqno(item.key(), item.seqno());
-        self.prepares.add(Prepare::found(hash, item, level));
-        Some(())
-    }
-
-    /// Takes the prepare that was committed.
-    pub(crate) fn follow_commit(&mut self, key: &[u8], prepared: Seqno) -> Option<Prepare> {
-        let hash = self.table.hash(key);
-        let prepare = self.prepares.take(hash, key, prepared)?;
-        if !self.is_in_disk_snapshot() {
-            self.prepares.note_completed(prepared);
-        }
-        Some(prepare)
-    }
-
-    /// Takes the prepare that was given up: `Some(None)` when there is none, as a disk has forgotten it.
-    pub(crate) fn follow_abort(&mut self, key: &[u8], prepared: Seqno) -> Option<Option<Prepare>> {
-        let hash = self.table.hash(key);
-        let found = self.prepares.take(hash, key, prepared);
-        // A disk may have forgotten one together with its collection.
-        if found.is_none() && !self.may_lack_ends() && !self.is_of_dropped(key) {
+/// `None`: it has no level, or its key has a prepare already that cannot have ended.
+pub(crate) fn follow_prepare(vb: &mut VBucket, item: Item) -> Option<()> {
+    let level = item.level()?;
+    let hash = vb.store.documents.hash(item.key());
+    if vb.durability.prepares.holds(hash, item.key()) {
+        if !may_lack_ends(vb) {
             return None;
         }
-        if !self.is_in_disk_snapshot() {
-            self.prepares.note_completed(prepared);
-        }
-        // If it is another, it was an older one.
-        Some(found.or_else(|| self.prepares.take_of(hash, key)))
+        vb.durability.prepares.take_of(hash, item.key());
     }
+    vb.store.collections.on_seqno(item.key(), item.seqno());
+    let prepare = Prepare::found(hash, item, level);
+    vb.durability.prepares.add(prepare);
+    Some(())
+}
 
-    /// The last seqno is `seqno` now: if a snapshot ends there, this is a consistent point.
-    pub(crate) fn reach(&mut self, seqno: Seqno) {
-        if let Some(open) = self.open.take_if(|open| open.end <= seqno) {
-            if open.is_disk() {
-                let seen = self.following.take_visible();
-                let told = open.max_visible.unwrap_or_default().min(seqno);
-                self.visible_seqno = self.visible_seqno.max(seen).max(told);
-                let completed = open.high_completed.unwrap_or_default().min(seqno);
-                self.prepares.end_upto(completed);
-            }
-            self.following.complete(&open, seqno, &self.prepares);
-            self.following.update(self.persisted_seqno, &self.prepares);
-        }
+/// Takes the prepare that was committed.
+pub(crate) fn follow_commit(vb: &mut VBucket, key: &[u8], prepared: Seqno) -> Option<Prepare> {
+    let hash = vb.store.documents.hash(key);
+    let prepare = vb.durability.prepares.take(hash, key, prepared)?;
+    if !vb.store.history.is_in_disk_snapshot() {
+        vb.durability.prepares.note_completed(prepared);
+    }
+    Some(prepare)
+}
+
+/// Takes the prepare that was given up: `Some(None)` when there is none, as a disk has forgotten it.
+pub(crate) fn follow_abort(
+    vb: &mut VBucket,
+    key: &[u8],
+    prepared: Seqno,
+) -> Option<Option<Prepare>> {
+    let hash = vb.store.documents.hash(key);
+    let found = vb.durability.prepares.take(hash, key, prepared);
+    // A disk may have forgotten one together with its collection.
+    if found.is_none() && !may_lack_ends(vb) && !vb.store.collections.is_of_dropped(key) {
+        return None;
+    }
+    if !vb.store.history.is_in_disk_snapshot() {
+        vb.durability.prepares.note_completed(prepared);
+    }
+    // If it is another, it was an older one.
+    Some(found.or_else(|| vb.durability.prepares.take_of(hash, key)))
+}
+
+/// The last seqno is `seqno` now: if a snapshot ends there, this is a consistent point.
+pub(crate) fn reach(vb: &mut VBucket, seqno: Seqno) {
+    let history = &mut vb.store.history;
+    if let Some(ended) = history.reach(seqno) {
+        vb.durability
+            .complete_snapshot(&ended, seqno, history.persisted_seqno);
     }
 }
 

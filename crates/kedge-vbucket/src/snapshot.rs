@@ -81,3 +81,12 @@ impl Snapshot {
         self.kind == SnapshotKind::Disk
     }
 }
+
+/// The stream that a vBucket follows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stream {
+    pub(crate) is_open: bool,
+    /// The snapshot that was announced last.
+    pub(crate) first: Seqno,
+    pub(crate) last: Seqno,
+}

@@ -2,11 +2,12 @@
 //!
 //! Sources: Couchbase documentation of SET_WITH_META, ADD_WITH_META and DEL_WITH_META, and "XDCR Conflict Resolution".
 
+use crate::answer::{Mutated, Outcome};
 use crate::item::{Deletion, Item, ItemMeta};
 use crate::patch::Patches;
+use crate::step::Step;
 use crate::value::NewValue;
-use crate::vbucket::VBucket;
-use crate::write::{Mutated, Needs, Outcome, Write};
+use crate::write::{Needs, Write};
 use kedge_types::limits::{TOMBSTONE_PURGE_AGE_SECS, WITH_META_REV_MAX};
 use kedge_types::{Cas, Datatype, Expiry, Now, RevSeqno, Status};
 use std::borrow::Cow;
@@ -74,7 +75,7 @@ impl Given {
     }
 }
 
-impl VBucket {
+impl Step<'_> {
     /// Stores or deletes a document with the metadata given. It is never a SyncWrite. `value` of a deletion has
     /// extended attributes, or nothing. `patches` were checked with it.
     ///
@@ -84,7 +85,6 @@ impl VBucket {
     /// when its revision is too high; `KeyNotFound`, `Locked`, `SyncWriteInProgress`.
     pub fn write_with_meta(
         &mut self,
-        now: Now,
         write: &Write<'_>,
         given: &Given,
         value: &NewValue<'_>,
@@ -93,23 +93,29 @@ impl VBucket {
         if given.rev.get() > WITH_META_REV_MAX {
             return Err(Status::Invalid);
         }
-        if !given.new_cas && !self.clock.accepts(given.cas, now.unix_ns) {
+        if !given.new_cas
+            && !self
+                .store
+                .history
+                .clock
+                .accepts(given.cas, self.now.unix_ns)
+        {
             return Err(Status::CasValueInvalid);
         }
-        let Some(found) = self.find_for_write(now, write, Needs::Metadata)? else {
+        let Some(found) = self.find_for_write(write, Needs::Metadata)? else {
             return Ok(Outcome::Fetch);
         };
         if given.only_new && found.old.is_some() {
             return Err(Status::KeyExists);
         }
-        self.check_version(now, write, found.old.as_ref())?;
+        self.check_version(write, found.old.as_ref())?;
         let there = found
             .old
             .as_ref()
-            .or_else(|| self.table.find(found.hash, write.key.as_bytes()));
+            .or_else(|| self.store.documents.find(found.hash, write.key.as_bytes()));
         let there = there.map(Item::meta);
         let cas = if given.new_cas {
-            self.clock.next(now.unix_ns)
+            self.store.history.clock.next(self.now.unix_ns)
         } else {
             given.cas
         };
@@ -120,9 +126,9 @@ impl VBucket {
             return Err(Status::KeyExists);
         }
         if !given.new_cas {
-            self.clock.learn(cas, now.unix_ns);
+            self.store.history.clock.learn(cas, self.now.unix_ns);
         }
-        let seqno = self.next_seqno();
+        let seqno = self.store.history.next_seqno();
         let mut bytes = Cow::Borrowed(&*value.bytes);
         if !patches.is_empty() {
             patches.apply(bytes.to_mut(), cas, seqno);
@@ -134,14 +140,14 @@ impl VBucket {
             flags: given.flags,
             expiry: match given.deleted {
                 None => given.expiry,
-                Some(_) => given.deleted_at(now),
+                Some(_) => given.deleted_at(self.now),
             },
             datatype: value.datatype,
             deleted: given.deleted,
             level: None,
         };
         let draft = write.draft_of(&bytes);
-        Ok(self.put_new(now, write, &found, &meta, &bytes, draft))
+        Ok(self.put_new(write, &found, &meta, &bytes, draft))
     }
 }
 

@@ -5,16 +5,15 @@
 //! the durability monitor, to become visible when it is committed.
 
 use crate::ahead::Ahead;
+use crate::answer::{Document, Mutated, Outcome};
 use crate::checkpoint::Change;
+use crate::completion::Cookie;
 use crate::concat::Concat;
-use crate::durability::{Completion, Cookie, Fate, Prepare, Waiter};
 use crate::hash_table::KeyHash;
 use crate::item::{Deletion, Draft, Item, ItemMeta};
-use crate::read::Document;
+use crate::step::Step;
 use crate::value::{NewValue, Parts, kept_by_tombstone};
-use crate::vbucket::VBucket;
-use kedge_types::limits::DURABILITY_TIMEOUT_MS_DEFAULT;
-use kedge_types::{Cas, DocKey, Durability, Expiry, Now, RevSeqno, Seqno, Status, VbUuid};
+use kedge_types::{Cas, DocKey, Durability, Expiry, RevSeqno, Status};
 use std::borrow::Cow;
 
 /// What all writes share.
@@ -47,28 +46,6 @@ impl Write<'_> {
     pub(crate) fn draft_of(&self, value: &[u8]) -> Option<Draft> {
         self.ahead.and_then(|ahead| ahead.take(value))
     }
-}
-
-/// A command that was done, is to be completed later under its cookie, or needs what is on disk only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome<T> {
-    /// Done.
-    Done(T),
-    /// To be completed later.
-    Parked,
-    /// Nothing was done: the document has to be read from the disk first, see [`VBucket::fetched`].
-    Fetch,
-}
-
-/// What a client is told of its write: the new version, and the parts of a mutation token.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mutated {
-    /// The new version.
-    pub cas: Cas,
-    /// The branch of the vBucket.
-    pub uuid: VbUuid,
-    /// The seqno of the change; of the commit, for a SyncWrite.
-    pub seqno: Seqno,
 }
 
 /// When a store succeeds.
@@ -104,17 +81,6 @@ pub struct Arithmetic {
     pub expiry: Expiry,
 }
 
-impl<T> Outcome<T> {
-    /// The same outcome with what was done changed by `with`.
-    pub fn map<U>(self, with: impl FnOnce(T) -> U) -> Outcome<U> {
-        match self {
-            Self::Done(done) => Outcome::Done(with(done)),
-            Self::Parked => Outcome::Parked,
-            Self::Fetch => Outcome::Fetch,
-        }
-    }
-}
-
 /// How much of the document that is there a write needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Needs {
@@ -130,14 +96,13 @@ pub(crate) struct Found {
     pub(crate) old: Option<Item>,
 }
 
-impl VBucket {
+impl Step<'_> {
     /// Stores a value. Extended attributes of the document that is there stay; a tombstone's go.
     ///
     /// # Errors
     /// `KeyExists`, `KeyNotFound`, `Locked`, `SyncWriteInProgress`; `TooBig` together with the attributes.
     pub fn store(
         &mut self,
-        now: Now,
         write: &Write<'_>,
         mode: StoreMode,
         value: &NewValue<'_>,
@@ -148,13 +113,13 @@ impl VBucket {
         let blind = mode == StoreMode::Set
             && write.cas.is_none()
             && !write.preserve_ttl
-            && !self.may_have_xattrs;
+            && !self.store.documents.may_have_xattrs;
         let needs = if blind {
             Needs::Nothing
         } else {
             Needs::Metadata
         };
-        let Some(found) = self.find_for_write(now, write, needs)? else {
+        let Some(found) = self.find_for_write(write, needs)? else {
             return Ok(Outcome::Fetch);
         };
         match (mode, &found.old) {
@@ -162,7 +127,7 @@ impl VBucket {
             (StoreMode::Replace, None) => return Err(Status::KeyNotFound),
             _ => {}
         }
-        self.check_version(now, write, found.old.as_ref())?;
+        self.check_version(write, found.old.as_ref())?;
         let expiry = match &found.old {
             Some(old) if write.preserve_ttl => old.expiry(),
             _ => expiry,
@@ -182,7 +147,7 @@ impl VBucket {
             datatype: value.datatype,
             ..ItemMeta::default()
         };
-        Ok(self.apply(now, write, &found, meta, &value.bytes))
+        Ok(self.apply(write, &found, meta, &value.bytes))
     }
 
     /// Puts bytes in front of or behind a value. Flags, expiry and extended attributes stay.
@@ -191,21 +156,19 @@ impl VBucket {
     /// `NotStored` when it is not there; `TooBig`; `KeyExists`, `Locked`, `SyncWriteInProgress`.
     pub fn concat(
         &mut self,
-        now: Now,
         write: &Write<'_>,
         mode: ConcatMode,
         bytes: &[u8],
     ) -> Result<Outcome<Mutated>, Status> {
-        self.concat_with(now, write, &Concat::new(mode, bytes))
+        self.concat_with(write, &Concat::new(mode, bytes))
     }
 
-    /// [`VBucket::concat`] whose outcome may have been worked out ahead.
+    /// [`Step::concat`] whose outcome may have been worked out ahead.
     ///
     /// # Errors
-    /// As [`VBucket::concat`].
+    /// As [`Step::concat`].
     pub fn concat_with(
         &mut self,
-        now: Now,
         write: &Write<'_>,
         concat: &Concat<'_>,
     ) -> Result<Outcome<Mutated>, Status> {
@@ -213,32 +176,32 @@ impl VBucket {
             preserve_ttl: true,
             ..*write
         };
-        self.modify(now, &keeping, Expiry::NEVER, concat)
+        self.modify(&keeping, Expiry::NEVER, concat)
     }
 
     /// Deletes a document; a tombstone stays, with the system's extended attributes.
     ///
     /// # Errors
     /// `KeyNotFound`, `KeyExists`, `Locked`, `SyncWriteInProgress`.
-    pub fn delete(&mut self, now: Now, write: &Write<'_>) -> Result<Outcome<Mutated>, Status> {
-        let Some(found) = self.find_for_write(now, write, Needs::Metadata)? else {
+    pub fn delete(&mut self, write: &Write<'_>) -> Result<Outcome<Mutated>, Status> {
+        let Some(found) = self.find_for_write(write, Needs::Metadata)? else {
             return Ok(Outcome::Fetch);
         };
         let Some(old) = found.old.clone() else {
             return Err(Status::KeyNotFound);
         };
-        self.check_version(now, write, Some(&old))?;
+        self.check_version(write, Some(&old))?;
         if old.has_xattrs() && !old.is_resident() {
             return Ok(Outcome::Fetch);
         }
         let (datatype, kept) = kept_by_tombstone(&old)?;
         let meta = ItemMeta {
             deleted: Some(Deletion::Explicit),
-            expiry: Expiry(u32::try_from(now.unix_secs()).unwrap_or(u32::MAX)),
+            expiry: Expiry(u32::try_from(self.now.unix_secs()).unwrap_or(u32::MAX)),
             datatype,
             ..ItemMeta::default()
         };
-        Ok(self.apply(now, write, &found, meta, &kept))
+        Ok(self.apply(write, &found, meta, &kept))
     }
 
     /// Adds to or subtracts from a counter, kept as decimal text. Adding wraps at 2^64, subtracting stops at 0.
@@ -248,17 +211,16 @@ impl VBucket {
     /// `Locked`, `SyncWriteInProgress`.
     pub fn arithmetic(
         &mut self,
-        now: Now,
         write: &Write<'_>,
         op: &Arithmetic,
     ) -> Result<Outcome<(Mutated, u64)>, Status> {
-        let Some(found) = self.find_for_write(now, write, Needs::Value)? else {
+        let Some(found) = self.find_for_write(write, Needs::Value)? else {
             return Ok(Outcome::Fetch);
         };
         let (number, meta) = match &found.old {
             None => {
                 let initial = op.initial.ok_or(Status::KeyNotFound)?;
-                self.check_version(now, write, None)?;
+                self.check_version(write, None)?;
                 (
                     initial,
                     ItemMeta {
@@ -268,7 +230,7 @@ impl VBucket {
                 )
             }
             Some(old) => {
-                self.check_version(now, write, Some(old))?;
+                self.check_version(write, Some(old))?;
                 // Not inflated to find that out.
                 if old.is_long() && !old.has_xattrs() {
                     return Err(Status::DeltaBadValue);
@@ -295,7 +257,7 @@ impl VBucket {
             ..meta
         };
         Ok(self
-            .apply(now, write, &found, meta, &value.bytes)
+            .apply(write, &found, meta, &value.bytes)
             .map(|mutated| (mutated, number)))
     }
 
@@ -303,31 +265,25 @@ impl VBucket {
     ///
     /// # Errors
     /// `KeyNotFound`, `KeyExists`, `Locked`, `SyncWriteInProgress`.
-    pub fn touch(
-        &mut self,
-        now: Now,
-        write: &Write<'_>,
-        expiry: Expiry,
-    ) -> Result<Outcome<Mutated>, Status> {
-        self.touch_with(now, write, expiry, Needs::Metadata)
+    pub fn touch(&mut self, write: &Write<'_>, expiry: Expiry) -> Result<Outcome<Mutated>, Status> {
+        self.touch_with(write, expiry, Needs::Metadata)
     }
 
     fn touch_with(
         &mut self,
-        now: Now,
         write: &Write<'_>,
         expiry: Expiry,
         needs: Needs,
     ) -> Result<Outcome<Mutated>, Status> {
-        let Some(found) = self.find_for_write(now, write, needs)? else {
+        let Some(found) = self.find_for_write(write, needs)? else {
             return Ok(Outcome::Fetch);
         };
         let Some(old) = found.old.clone() else {
             return Err(Status::KeyNotFound);
         };
-        self.check_version(now, write, Some(&old))?;
+        self.check_version(write, Some(&old))?;
         if old.expiry() == expiry && write.durability.is_none() {
-            return Ok(Outcome::Done(self.mutated(&old)));
+            return Ok(Outcome::Done(self.store.history.mutated(&old)));
         }
         if !old.is_resident() {
             return Ok(Outcome::Fetch);
@@ -338,26 +294,25 @@ impl VBucket {
             level: None,
             ..old.meta()
         };
-        Ok(self.apply(now, write, &found, meta, old.value()))
+        Ok(self.apply(write, &found, meta, old.value()))
     }
 
-    /// [`VBucket::touch`], then shows the document to `read`. A SyncWrite is read from its completion instead.
+    /// [`Step::touch`], then shows the document to `read`. A SyncWrite is read from its completion instead.
     ///
     /// # Errors
-    /// As [`VBucket::touch`].
+    /// As [`Step::touch`].
     pub fn get_and_touch<R>(
         &mut self,
-        now: Now,
         write: &Write<'_>,
         expiry: Expiry,
         read: impl FnOnce(Document<'_>, Mutated) -> R,
     ) -> Result<Outcome<R>, Status> {
-        let outcome = self.touch_with(now, write, expiry, Needs::Value)?;
+        let outcome = self.touch_with(write, expiry, Needs::Value)?;
         Ok(outcome.map(|mutated| {
             let key = write.key.as_bytes();
-            let item = self
-                .table
-                .find(self.table.hash(key), key)
+            let documents = &self.store.documents;
+            let item = documents
+                .find(documents.hash(key), key)
                 .expect("it was touched just now");
             read(
                 Document {
@@ -372,23 +327,22 @@ impl VBucket {
     /// `None`: the disk has to be asked first.
     pub(crate) fn find_for_write(
         &mut self,
-        now: Now,
         write: &Write<'_>,
         needs: Needs,
     ) -> Result<Option<Found>, Status> {
         if write.durability.is_some() {
-            self.acks.check_possible()?;
+            self.durability.acks.check_possible()?;
         }
-        self.collections.check(write.key)?;
+        self.store.collections.check(write.key)?;
         let key = write.key.as_bytes();
-        let hash = self.table.hash(key);
-        if self.prepares.holds(hash, key) {
+        let hash = self.store.documents.hash(key);
+        if self.durability.prepares.holds(hash, key) {
             return Err(Status::SyncWriteInProgress);
         }
-        let old = self.live(now, hash, key);
+        let old = self.live(hash, key);
         let fetch = match &old {
             Some(old) => needs == Needs::Value && !old.is_resident(),
-            None => needs != Needs::Nothing && self.may_have(hash, key),
+            None => needs != Needs::Nothing && self.store.documents.may_have(hash, key),
         };
         Ok((!fetch).then_some(Found { hash, old }))
     }
@@ -396,11 +350,16 @@ impl VBucket {
     /// The document is not locked by another and has the version asked for.
     pub(crate) fn check_version(
         &mut self,
-        now: Now,
         write: &Write<'_>,
         old: Option<&Item>,
     ) -> Result<(), Status> {
-        if !write.new_cas.is_none() && !self.clock.accepts(write.new_cas, now.unix_ns) {
+        if !write.new_cas.is_none()
+            && !self
+                .store
+                .history
+                .clock
+                .accepts(write.new_cas, self.now.unix_ns)
+        {
             return Err(Status::CasValueInvalid);
         }
         let Some(old) = old else {
@@ -411,7 +370,13 @@ impl VBucket {
             };
         };
         let same = write.cas == old.cas();
-        if self.locks.holds(write.key.as_bytes(), now) && !same {
+        if self
+            .store
+            .documents
+            .locks
+            .holds(write.key.as_bytes(), self.now)
+            && !same
+        {
             return Err(Status::Locked);
         }
         if !write.cas.is_none() && !same {
@@ -424,7 +389,6 @@ impl VBucket {
     /// revision are added here.
     fn apply(
         &mut self,
-        now: Now,
         write: &Write<'_>,
         found: &Found,
         meta: ItemMeta,
@@ -433,25 +397,25 @@ impl VBucket {
         let key = write.key.as_bytes();
         let rev = match &found.old {
             Some(old) => old.rev_seqno(),
-            None => self.rev_before(found.hash, key),
+            None => self.store.rev_before(found.hash, key),
         };
         let meta = ItemMeta {
-            cas: self.next_cas(now, write),
-            seqno: self.next_seqno(),
+            cas: self.next_cas(write),
+            seqno: self.store.history.next_seqno(),
             rev: RevSeqno(rev.get() + 1),
             level: write.durability.map(|durability| durability.level),
             ..meta
         };
         let draft = write.draft_of(value);
-        self.put_new(now, write, found, &meta, value, draft)
+        self.put_new(write, found, &meta, value, draft)
     }
 
     /// The CAS of a new version.
-    pub(crate) fn next_cas(&mut self, now: Now, write: &Write<'_>) -> Cas {
+    pub(crate) fn next_cas(&mut self, write: &Write<'_>) -> Cas {
         if write.new_cas.is_none() {
-            return self.clock.next(now.unix_ns);
+            return self.store.history.clock.next(self.now.unix_ns);
         }
-        self.clock.raise_to(write.new_cas);
+        self.store.history.clock.raise_to(write.new_cas);
         write.new_cas
     }
 
@@ -459,7 +423,6 @@ impl VBucket {
     /// `value`.
     pub(crate) fn put_new(
         &mut self,
-        now: Now,
         write: &Write<'_>,
         found: &Found,
         meta: &ItemMeta,
@@ -467,75 +430,33 @@ impl VBucket {
         draft: Option<Draft>,
     ) -> Outcome<Mutated> {
         let key = write.key.as_bytes();
-        self.locks.remove(key);
+        self.store.documents.locks.remove(key);
         let item = match draft {
             Some(draft) => draft.finish(meta),
             None => Item::new(meta, key, &[value]),
         };
-        self.collections.count(key, |ops| match meta.deleted {
+        self.store.collections.count(key, |ops| match meta.deleted {
             None => &mut ops.writes,
             Some(_) => &mut ops.deletes,
         });
         if let Some(old) = &found.old {
             item.inherit_frequency(old);
-            item.count_access(self.next_random());
+            item.count_access(self.store.documents.next_random());
         }
         match write.durability {
             None => {
-                let mutated = self.mutated(&item);
-                self.visible_seqno = self.high_seqno;
-                let replaced = self.put(found.hash, item.clone());
-                self.checkpoints.push_over(Change::Document(item), replaced);
+                let mutated = self.store.history.mutated(&item);
+                let change = Change::Document(item.clone());
+                self.store.put_and_push(found.hash, item, change);
                 Outcome::Done(mutated)
             }
-            Some(durability) => self.prepare(now, durability, write.cookie, found.hash, item),
-        }
-    }
-
-    /// The revision that a document made anew goes on from.
-    pub(crate) fn rev_before(&self, hash: KeyHash, key: &[u8]) -> RevSeqno {
-        match self.table.find(hash, key) {
-            Some(tombstone) => tombstone.rev_seqno(),
-            None if self.residency.may_have(hash, key) => {
-                let floor = self.residency.rev_floor(self.high_seqno);
-                floor.max(self.purged_rev)
-            }
-            None => self.purged_rev,
-        }
-    }
-
-    fn prepare(
-        &mut self,
-        now: Now,
-        durability: Durability,
-        cookie: Cookie,
-        hash: KeyHash,
-        item: Item,
-    ) -> Outcome<Mutated> {
-        let timeout_ms = durability
-            .timeout_ms
-            .map_or(DURABILITY_TIMEOUT_MS_DEFAULT, u32::from);
-        let deadline_ns = now.mono_ns + u64::from(timeout_ms) * 1_000_000;
-        self.collections.on_seqno(item.key(), item.seqno());
-        self.checkpoints.push(Change::Prepare(item.clone()));
-        self.sync_writes.accepted.add(durability.level);
-        self.prepares.add(Prepare {
-            hash,
-            item,
-            level: durability.level,
-            fate: Fate::Client(Waiter {
-                cookie,
-                began_ns: now.mono_ns,
-                deadline_ns,
-            }),
-        });
-        self.commit_ready();
-        match self.take_done_of(cookie) {
-            Some(Completion::SyncWrite {
-                result: Ok(mutated),
-                ..
-            }) => Outcome::Done(mutated),
-            _ => Outcome::Parked,
+            Some(durability) => self.durability.prepare(
+                self.now,
+                durability,
+                write.cookie,
+                (found.hash, item),
+                self.store,
+            ),
         }
     }
 }

@@ -177,8 +177,8 @@ impl Bucket {
         let (mut documents, mut not_resident) = (0, 0);
         for vbucket in &self.core.vbuckets {
             let vbucket = vbucket.lock();
-            let residency = vbucket.residency();
-            documents += vbucket.documents() as u64;
+            let residency = vbucket.documents().residency();
+            documents += vbucket.documents().count() as u64;
             not_resident += (residency.on_disk_only + residency.without_value) as u64;
         }
         let disk = &self.core.setup.disk;

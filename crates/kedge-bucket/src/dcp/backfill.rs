@@ -154,7 +154,7 @@ impl Backfill {
             // The stream hears of it.
             return Ok(Turn::Waits);
         }
-        let history = vbucket.history();
+        let history = vbucket.history_id();
         let (cursor, behind) = if self.disk_only {
             (None, self.end)
         } else {
@@ -207,7 +207,7 @@ impl Backfill {
         self.by_key.take_if(|collections| {
             let vbucket = bucket.core.vbuckets[self.stream.vb.index()].lock();
             let items = items_of(&vbucket, collections);
-            !pays_by_key(items, vbucket.documents() as u64)
+            !pays_by_key(items, vbucket.documents().count() as u64)
         });
         let (scan, begin) = if let Some(collections) = &self.by_key {
             bucket.core.totals.add(Total::UnorderedBackfills, 1);

@@ -151,19 +151,24 @@ impl StreamConnection {
         }
         let mut request = request.clone();
         // Who knows a newer manifest than the node would take what it does not have yet for dropped.
-        let known = vbucket.manifest_uid().max(bucket.core.manifest().uid);
+        let known = vbucket.collections().uid().max(bucket.core.manifest().uid);
         if request.manifest_seen.is_some_and(|seen| seen > known) {
             return Err(Status::TemporaryFailure.into());
         }
-        let scopes: Vec<ScopeId> = vbucket.scopes().iter().map(|scope| scope.id).collect();
-        (request.filter).resolve(vbucket.collections(), &scopes)?;
+        let scopes: Vec<ScopeId> = vbucket
+            .collections()
+            .scopes()
+            .iter()
+            .map(|scope| scope.id)
+            .collect();
+        (request.filter).resolve(vbucket.collections().open(), &scopes)?;
         let filter = request.filter.clone();
         let high = vbucket.high_seqno();
         if request.flags.contains(StreamFlags::FROM_LATEST) {
             (request.start, request.snap_start, request.snap_end) = (high, high, high);
         }
         check_seqnos(&request)?;
-        let (table, purge) = (vbucket.failover(), vbucket.purge_seqno());
+        let (table, purge) = (vbucket.failover(), vbucket.history().purge_seqno());
         let filtered = filtered_high(&vbucket, &request.filter);
         rollback_point(table, high, purge, filtered, &request).map_err(StreamRefused::Rollback)?;
         if request.flags.contains(StreamFlags::DISK_ONLY) {
@@ -187,7 +192,7 @@ impl StreamConnection {
 }
 
 fn check_state(vbucket: &VBucket, flags: StreamFlags) -> Result<(), Status> {
-    if vbucket.is_quarantined() || vbucket.is_rewinding() {
+    if vbucket.is_quarantined() || vbucket.store().is_rewinding() {
         return Err(Status::TemporaryFailure);
     }
     let takes_over = flags.contains(StreamFlags::TAKEOVER);
@@ -207,7 +212,11 @@ pub(super) fn filtered_high(vbucket: &VBucket, filter: &Filter) -> Option<Seqno>
         return None;
     };
     let high_of = |id: &CollectionId| {
-        let open = vbucket.collections().iter().find(|open| open.id == *id);
+        let open = vbucket
+            .collections()
+            .open()
+            .iter()
+            .find(|open| open.id == *id);
         open.map(|open| open.high_seqno)
     };
     ids.iter()

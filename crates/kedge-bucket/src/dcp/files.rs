@@ -108,7 +108,8 @@ impl Bucket {
         history: u32,
         target: Seqno,
     ) -> Result<Option<Arc<FileView>>, BucketError> {
-        let is_of = || self.core.vbuckets[vb.index()].lock().file_history() == Some(history);
+        let is_of =
+            || self.core.vbuckets[vb.index()].lock().store().file_history() == Some(history);
         if !is_of() {
             return Ok(None);
         }
@@ -157,7 +158,7 @@ impl Bucket {
         if !self.signals.dcp.is_file_wanted(Some(vb)) {
             return;
         }
-        let history = self.core.vbuckets[vb.index()].lock().history();
+        let history = self.core.vbuckets[vb.index()].lock().history_id();
         let view = match self.view_at(vb, history, Seqno(0)) {
             Ok(view) => view,
             Err(error) => {
@@ -174,7 +175,7 @@ impl Bucket {
         // One that came since may be of a later history than the one that was looked at.
         let is_of_past = |waiter: &Waiter| {
             waiter.history != history
-                && waiter.history != self.core.vbuckets[vb.index()].lock().history()
+                && waiter.history != self.core.vbuckets[vb.index()].lock().history_id()
         };
         let is_done = |waiter: &Waiter| {
             has(waiter) || is_of_past(waiter) || waiter.arrival.over.load(Ordering::Relaxed)

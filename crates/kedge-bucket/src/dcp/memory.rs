@@ -61,7 +61,12 @@ impl Bucket {
     /// Drops the slowest cursors of the vBucket that keeps most for streams. False when that gave no memory back.
     fn drop_slowest_cursors(&self) -> bool {
         let with_streams = |vb: &VbId| !self.signals.dcp.open[vb.index()].lock().is_empty();
-        let kept = |vb: &VbId| self.core.vbuckets[vb.index()].lock().cursor_bytes();
+        let kept = |vb: &VbId| {
+            self.core.vbuckets[vb.index()]
+                .lock()
+                .changes()
+                .cursor_bytes()
+        };
         let all = || (0..self.core.vbucket_count()).map(VbId);
         let keeps = |vb: &VbId| kept(vb) > 0;
         let most = all().filter(with_streams).max_by_key(kept).filter(keeps);
@@ -70,9 +75,9 @@ impl Bucket {
             return false;
         };
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
-        let (forgotten, _) = self
-            .core
-            .measure(&mut vbucket, |vbucket| vbucket.drop_slowest_cursors());
+        let (forgotten, _) = self.core.measure(&mut vbucket, |vbucket| {
+            vbucket.changes_mut().drop_slowest_cursors()
+        });
         drop(vbucket);
         if forgotten.is_empty() {
             return false;

@@ -24,7 +24,7 @@ pub(super) fn by_key(request: &StreamRequest, after: Seqno) -> Option<Vec<Collec
 
 /// Documents of these collections.
 pub(super) fn items_of(vbucket: &VBucket, collections: &[CollectionId]) -> u64 {
-    let open = vbucket.collections().iter();
+    let open = vbucket.collections().open().iter();
     let of = open.filter(|open| collections.contains(&open.id));
     of.map(|open| open.items).sum()
 }

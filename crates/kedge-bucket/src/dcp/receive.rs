@@ -99,7 +99,7 @@ impl Bucket {
     /// # Errors
     /// `NotMyVbucket` when there is none of this number; `TemporaryFailure` while it is not ready.
     pub fn resume_point(&self, vb: VbId) -> Result<Resume, Status> {
-        let resume = self.following(vb, |vbucket| Ok(vbucket.resume_point()));
+        let resume = self.following(vb, |vbucket| Ok(vbucket.history().resume_point()));
         resume.map_err(ApplyError::status)
     }
 
@@ -116,7 +116,7 @@ impl Bucket {
         failover: FailoverTable,
     ) -> Result<(), ApplyError> {
         let ack = self.following(vb, |vbucket| {
-            if vbucket.resume_point() != *from {
+            if vbucket.history().resume_point() != *from {
                 return Err(Status::TemporaryFailure.into());
             }
             vbucket.begin_stream(failover)?;
@@ -223,7 +223,7 @@ impl Bucket {
     /// A node begins a stream of a vBucket, or its stream ended: it says again what it has prepared.
     pub fn forget_acks(&self, vb: VbId, node: &NodeName) {
         if let Some(vbucket) = self.core.vbuckets.get(vb.index()) {
-            vbucket.lock().forget_acks(node);
+            vbucket.lock().durability_mut().forget_acks(node);
         }
     }
 

@@ -115,10 +115,12 @@ impl Bucket {
         };
         let result = self.write(ctx, write, None, op, |vbucket, inner| {
             let outcome = match &behind {
-                Some(change) => vbucket.modify(ctx.now, inner, expiry, change)?,
+                Some(change) => vbucket.at(ctx.now).modify(inner, expiry, change)?,
                 None => {
                     let inner = inner.with_ahead(ahead.as_ref());
-                    vbucket.store(ctx.now, &inner, mode, &value, flags, expiry)?
+                    vbucket
+                        .at(ctx.now)
+                        .store(&inner, mode, &value, flags, expiry)?
                 }
             };
             Ok(outcome.map(|mutated| tell(vbucket, mutated)))
@@ -151,7 +153,7 @@ impl Bucket {
         let concat = Concat::new(mode, &value.bytes);
         self.prepare(write, &concat);
         let result = self.write(ctx, write, None, op, |vbucket, inner| {
-            vbucket.concat_with(ctx.now, inner, &concat)
+            vbucket.at(ctx.now).concat_with(inner, &concat)
         });
         self.hold_back_if_behind(ctx, write, result)
     }
@@ -165,7 +167,7 @@ impl Bucket {
         let hits = (Counter::DeleteHits, Counter::DeleteMisses);
         let op = || Op::Delete;
         self.write(ctx, write, Some(hits), op, |vbucket, inner| {
-            vbucket.delete(ctx.now, inner)
+            vbucket.at(ctx.now).delete(inner)
         })
     }
 
@@ -202,7 +204,7 @@ impl Bucket {
         };
         let waiting = || Op::Arithmetic(op);
         self.write(ctx, write, Some(hits), waiting, |vbucket, inner| {
-            vbucket.arithmetic(ctx.now, inner, &op)
+            vbucket.at(ctx.now).arithmetic(inner, &op)
         })
     }
 
@@ -224,7 +226,9 @@ impl Bucket {
         let there = self.peek_long(write.vb, write.key);
         let ahead = copied_ahead(there.as_ref());
         self.write(ctx, write, Some(hits), op, |vbucket, inner| {
-            vbucket.touch(ctx.now, &inner.with_ahead(ahead.as_ref()), expiry)
+            vbucket
+                .at(ctx.now)
+                .touch(&inner.with_ahead(ahead.as_ref()), expiry)
         })
     }
 
@@ -247,7 +251,9 @@ impl Bucket {
         let there = self.peek_long(write.vb, write.key);
         let ahead = copied_ahead(there.as_ref());
         self.write(ctx, write, Some(hits), op, |vbucket, inner| {
-            vbucket.get_and_touch(ctx.now, &inner.with_ahead(ahead.as_ref()), expiry, read)
+            vbucket
+                .at(ctx.now)
+                .get_and_touch(&inner.with_ahead(ahead.as_ref()), expiry, read)
         })
     }
 }

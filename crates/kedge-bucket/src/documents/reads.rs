@@ -23,7 +23,7 @@ impl Bucket {
         read: impl FnOnce(Document<'_>) -> R,
     ) -> Result<Outcome<R>, Status> {
         let result = self.core.step(ctx.now, wanted.vb, |vbucket| {
-            vbucket.get(ctx.now, wanted.key, read)
+            vbucket.at(ctx.now).get(wanted.key, read)
         });
         let result = match result {
             Ok(result) => result,
@@ -51,7 +51,7 @@ impl Bucket {
         let outcome = self
             .core
             .step_as(ctx.now, wanted.vb, Role::Replica, |vbucket| {
-                vbucket.get_replica(ctx.now, wanted.key, read)
+                vbucket.at(ctx.now).get_replica(wanted.key, read)
             })??;
         self.or_fetch(ctx, wanted, Op::GetReplica, outcome)
     }
@@ -77,7 +77,7 @@ impl Bucket {
     /// As [`Bucket::get`].
     pub fn get_meta(&self, ctx: Ctx, wanted: &Read<'_>) -> Result<Outcome<Meta>, Status> {
         let outcome = self.core.step(ctx.now, wanted.vb, |vbucket| {
-            vbucket.get_meta(ctx.now, wanted.key)
+            vbucket.at(ctx.now).get_meta(wanted.key)
         });
         match outcome {
             Ok(outcome) => self.or_fetch(ctx, wanted, Op::GetMeta, outcome?),
@@ -100,7 +100,9 @@ impl Bucket {
         let there = self.peek_long(wanted.vb, wanted.key);
         let ahead = copied_ahead(there.as_ref());
         let result = self.core.step(ctx.now, wanted.vb, |vbucket| {
-            vbucket.get_and_lock_with(ctx.now, wanted.key, secs, ahead.as_ref(), read)
+            vbucket
+                .at(ctx.now)
+                .get_and_lock(wanted.key, secs, ahead.as_ref(), read)
         });
         let op = Op::GetAndLock { secs };
         let result = match result {
@@ -118,7 +120,7 @@ impl Bucket {
     /// `KeyNotFound`, `NotLocked`, `Locked` with another CAS, `SyncWriteInProgress`.
     pub fn unlock(&self, ctx: Ctx, wanted: &Read<'_>, cas: Cas) -> Result<Outcome<()>, Status> {
         let result = self.core.step(ctx.now, wanted.vb, |vbucket| {
-            vbucket.unlock(ctx.now, wanted.key, cas)
+            vbucket.at(ctx.now).unlock(wanted.key, cas)
         });
         let result = match result {
             Ok(result) => result,

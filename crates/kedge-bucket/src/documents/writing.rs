@@ -50,7 +50,9 @@ impl Bucket {
         let mutated = done.mutated();
         self.core.parked.fetch_add(1, Ordering::SeqCst);
         let outcome = self.core.step(ctx.now, write.vb, |vbucket| {
-            vbucket.hold_back(ctx.now, write.key, mutated, write.cookie)
+            vbucket
+                .at(ctx.now)
+                .hold_back(write.key, mutated, write.cookie)
         });
         match outcome {
             Ok(StepOutcome::Parked) => {

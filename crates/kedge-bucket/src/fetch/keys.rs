@@ -20,7 +20,7 @@ pub(super) enum Listed {
 impl Bucket {
     /// Whether a vBucket has keys that are on disk only.
     pub(crate) fn has_keys_on_disk(vbucket: &VBucket) -> bool {
-        !vbucket.is_warm() || vbucket.residency().on_disk_only > 0
+        !vbucket.documents().is_warm() || vbucket.documents().residency().on_disk_only > 0
     }
 
     pub(super) fn ask_the_file(
@@ -42,7 +42,7 @@ impl Bucket {
     /// Stored keys of documents that live in the file, from `from` on; none if the file is of another history than the
     /// vBucket. Memory may know that some were deleted.
     fn keys_on_disk(&self, vb: VbId, from: &[u8], max: usize) -> Result<Vec<Vec<u8>>, Status> {
-        let history = || self.core.vbuckets[vb.index()].lock().file_history();
+        let history = || self.core.vbuckets[vb.index()].lock().store().file_history();
         let before = history();
         let keys = self
             .persistence
@@ -121,20 +121,20 @@ impl Bucket {
         let vbucket = self.core.vbuckets[vb.index()].lock();
         // Not while the file is another than memory says.
         self.may_go_on(&vbucket, &pending.op)?;
-        let (history, applied) = (vbucket.history(), vbucket.applied_seqno());
-        let is_void = vbucket.is_file_void();
+        let (history, applied) = (vbucket.history_id(), vbucket.applied_seqno());
+        let is_void = vbucket.store().is_file_void();
         drop(vbucket);
         let found = self.read_keys(vb, &[pending.key.as_bytes()]).pop();
         // What a flush has made void is not there.
         let item = found.ok_or(Status::Internal)??.filter(|_| !is_void);
-        let vbucket = self.core.vbuckets[vb.index()].lock();
+        let mut vbucket = self.core.vbuckets[vb.index()].lock();
         self.may_go_on(&vbucket, &pending.op)?;
         let stored = Stored {
             history,
             applied,
             item: item.as_ref(),
         };
-        vbucket.validate_key(now, &pending.key, stored)
+        vbucket.at(now).validate_key(&pending.key, stored)
     }
 
     fn check_open(&self, vbucket: &VBucket) -> Result<(), Status> {

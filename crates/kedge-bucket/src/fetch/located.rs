@@ -50,7 +50,7 @@ impl Bucket {
         if !is_its_own {
             return Some(pending);
         }
-        let ticket = self.core.vbuckets[vb.index()].lock().fetch_ticket();
+        let ticket = self.core.vbuckets[vb.index()].lock().store().fetch_ticket();
         let storage = self.persistence.storage().ok();
         let located = storage.and_then(|storage| storage.locate(vb, pending.key.as_bytes()));
         let is_small = |located: &Located| {

@@ -238,53 +238,59 @@ impl PendingOp {
         let (key, write) = (&self.key, self.write());
         match &self.op {
             Op::Get => self.ended(
-                vbucket.get(now, key, |document| (document.item.clone(), document.cas)),
+                vbucket
+                    .at(now)
+                    .get(key, |document| (document.item.clone(), document.cas)),
                 |document| Completion::Read {
                     result: Ok(document),
                 },
             ),
             Op::GetWithTombstones => self.ended(
-                vbucket.get_with_tombstones(now, key, |document| {
-                    (document.item.clone(), document.cas)
-                }),
+                vbucket
+                    .at(now)
+                    .get_with_tombstones(key, |document| (document.item.clone(), document.cas)),
                 |document| Completion::Read {
                     result: Ok(document),
                 },
             ),
             Op::GetReplica => self.ended(
-                vbucket.get_replica(now, key, |document| (document.item.clone(), document.cas)),
+                vbucket
+                    .at(now)
+                    .get_replica(key, |document| (document.item.clone(), document.cas)),
                 |document| Completion::Read {
                     result: Ok(document),
                 },
             ),
             Op::GetReplicaWithTombstones => self.ended(
-                vbucket.get_replica_with_tombstones(now, key, |document| {
-                    (document.item.clone(), document.cas)
-                }),
+                vbucket
+                    .at(now)
+                    .get_replica_with_tombstones(key, |document| {
+                        (document.item.clone(), document.cas)
+                    }),
                 |document| Completion::Read {
                     result: Ok(document),
                 },
             ),
             Op::GetAndLock { secs } => self.ended(
-                vbucket.get_and_lock(now, key, *secs, |document| {
+                vbucket.at(now).get_and_lock(key, *secs, None, |document| {
                     (document.item.clone(), document.cas)
                 }),
                 |document| Completion::Read {
                     result: Ok(document),
                 },
             ),
-            Op::Unlock(cas) => self.ended(vbucket.unlock(now, key, *cas), |()| {
+            Op::Unlock(cas) => self.ended(vbucket.at(now).unlock(key, *cas), |()| {
                 Completion::Persisted(Ok(()))
             }),
-            Op::GetMeta => self.ended(vbucket.get_meta(now, key), |meta| Completion::Meta {
+            Op::GetMeta => self.ended(vbucket.at(now).get_meta(key), |meta| Completion::Meta {
                 result: Ok(meta),
             }),
-            Op::Observe => self.ended(vbucket.observe_key(now, key), |observed| {
+            Op::Observe => self.ended(vbucket.at(now).observe_key(key), |observed| {
                 Completion::Observed {
                     result: Ok(observed),
                 }
             }),
-            Op::Key { .. } => self.ended(vbucket.key_figures(now, key), |figures| {
+            Op::Key { .. } => self.ended(vbucket.at(now).key_figures(key), |figures| {
                 // It was read for this.
                 let figures = KeyFigures {
                     is_resident: false,
@@ -294,15 +300,17 @@ impl PendingOp {
                     result: Ok(figures),
                 }
             }),
-            Op::Arithmetic(op) => self.ended(vbucket.arithmetic(now, &write, op), |changed| {
+            Op::Arithmetic(op) => self.ended(vbucket.at(now).arithmetic(&write, op), |changed| {
                 Completion::Counter {
                     result: Ok(changed),
                 }
             }),
             Op::GetAndTouch { expiry } => self.ended(
-                vbucket.get_and_touch(now, &write, *expiry, |document, mutated| {
-                    (mutated, document.item.clone())
-                }),
+                vbucket
+                    .at(now)
+                    .get_and_touch(&write, *expiry, |document, mutated| {
+                        (mutated, document.item.clone())
+                    }),
                 |(mutated, item)| Completion::SyncWrite {
                     result: Ok(mutated),
                     item: Some(item),
@@ -339,10 +347,12 @@ impl PendingOp {
                     bytes: Cow::Borrowed(bytes),
                     datatype: *datatype,
                 };
-                vbucket.store(now, &write, *mode, &value, *flags, *expiry)
+                vbucket
+                    .at(now)
+                    .store(&write, *mode, &value, *flags, *expiry)
             }
-            Op::Concat { mode, bytes } => vbucket.concat(now, &write, *mode, bytes),
-            Op::Touch { expiry } => vbucket.touch(now, &write, *expiry),
+            Op::Concat { mode, bytes } => vbucket.at(now).concat(&write, *mode, bytes),
+            Op::Touch { expiry } => vbucket.at(now).touch(&write, *expiry),
             Op::WithMeta {
                 given,
                 bytes,
@@ -353,10 +363,12 @@ impl PendingOp {
                     bytes: Cow::Borrowed(bytes),
                     datatype: *datatype,
                 };
-                vbucket.write_with_meta(now, &write, given, &value, patches)
+                vbucket
+                    .at(now)
+                    .write_with_meta(&write, given, &value, patches)
             }
-            Op::Modify { change, expiry } => vbucket.modify(now, &write, *expiry, &**change),
-            _ => vbucket.delete(now, &write),
+            Op::Modify { change, expiry } => vbucket.at(now).modify(&write, *expiry, &**change),
+            _ => vbucket.at(now).delete(&write),
         }
     }
 

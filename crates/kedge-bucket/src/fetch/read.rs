@@ -87,7 +87,7 @@ fn put_back(lane: &Lane, vb: VbId, again: Vec<PendingOp>) {
 impl Bucket {
     /// Reads for commands of one vBucket and lets them go on. Returns those that have to be read for again.
     fn fetch_batch(&self, vb: VbId, waiting: Vec<PendingOp>) -> Vec<PendingOp> {
-        let ticket = self.core.vbuckets[vb.index()].lock().fetch_ticket();
+        let ticket = self.core.vbuckets[vb.index()].lock().store().fetch_ticket();
         let before = self.core.setup.clock.now();
         self.note_waits(&waiting, before);
         let mut resumed = Resumed::default();
@@ -233,7 +233,7 @@ impl Bucket {
         }
         let failed = match found {
             Err(status) => Some(status),
-            Ok(item) => match vbucket.fetched(ticket, key.as_bytes(), item) {
+            Ok(item) => match vbucket.store_mut().fetched(ticket, key.as_bytes(), item) {
                 Fetched::Known | Fetched::Stale => None,
                 Fetched::Lost => {
                     let error = format!("it does not have {key:?}, which was written to it");
@@ -268,7 +268,7 @@ impl Bucket {
 
     /// Whether a command that waited goes on in a vBucket.
     pub(crate) fn may_go_on(&self, vbucket: &VBucket, op: &Op) -> Result<(), Status> {
-        if self.core.phase() != Phase::Open || vbucket.is_rewinding() {
+        if self.core.phase() != Phase::Open || vbucket.store().is_rewinding() {
             return Err(Status::TemporaryFailure);
         }
         if !op.role().is_of(vbucket) {

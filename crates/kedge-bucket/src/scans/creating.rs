@@ -94,7 +94,7 @@ impl Creating {
                 self.look_ns = now_ns + LOOK_NS;
                 // A seqno that no change has is in no file: then it counts what was brought there.
                 let vbucket = bucket.core.vbuckets[self.vb.index()].lock();
-                let (history, applied) = (vbucket.history(), vbucket.applied_seqno());
+                let (history, applied) = (vbucket.history_id(), vbucket.applied_seqno());
                 drop(vbucket);
                 if history != self.history {
                     return Err(Status::NotMyVbucket.into());

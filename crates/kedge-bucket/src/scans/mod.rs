@@ -228,7 +228,7 @@ impl Bucket {
     ) -> Result<Outcome<ScanId>, Status> {
         self.check_scanned(wanted.collection)?;
         let (branch, high, persisted) = self.core.step(ctx.now, vb, |vbucket| {
-            let branch = (vbucket.failover().uuid(), vbucket.history());
+            let branch = (vbucket.failover().uuid(), vbucket.history_id());
             (branch, vbucket.high_seqno(), vbucket.persisted_seqno())
         })?;
         let mut target = high;

@@ -88,7 +88,7 @@ impl Bucket {
             Job::Keys(vb) => self.scan_file(vb, false),
             Job::Documents(vb) => self.scan_file(vb, true),
             Job::Values(vb) => {
-                let ticket = self.core.vbuckets[vb.index()].lock().fetch_ticket();
+                let ticket = self.core.vbuckets[vb.index()].lock().store().fetch_ticket();
                 let scan = self.persistence.storage()?.scan(vb, .., true)?;
                 Ok(scan.map(|scan| Running::Values { vb, ticket, scan }))
             }
@@ -99,14 +99,17 @@ impl Bucket {
     fn scan_file(&self, vb: VbId, values: bool) -> Result<Option<Running>, BucketError> {
         let (history, applied) = {
             let vbucket = self.core.vbuckets[vb.index()].lock();
-            if vbucket.is_warm() {
+            if vbucket.documents().is_warm() {
                 // It has no file, or another history than the one that was found.
                 return Ok(None);
             }
-            (vbucket.history(), vbucket.applied_seqno())
+            (vbucket.history_id(), vbucket.applied_seqno())
         };
         let Some(scan) = self.persistence.storage()?.scan(vb, ..=applied, values)? else {
-            self.core.vbuckets[vb.index()].lock().warmed(history, true);
+            self.core.vbuckets[vb.index()]
+                .lock()
+                .store_mut()
+                .warmed(history, true);
             return Ok(None);
         };
         Ok(Some(Running::File(FileScan {
@@ -196,7 +199,10 @@ impl Running {
                     return Ok(false);
                 }
                 let rest = keys.split_off(keys.len().min(HOT_ITEMS));
-                let ticket = bucket.core.vbuckets[vb.index()].lock().fetch_ticket();
+                let ticket = bucket.core.vbuckets[vb.index()]
+                    .lock()
+                    .store()
+                    .fetch_ticket();
                 let wanted: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
                 let found = bucket.persistence.storage()?.get_many(*vb, &wanted)?;
                 bucket.warmup.note_read(wanted.len());
@@ -231,7 +237,9 @@ impl Bucket {
                 };
                 let is_live = !item.is_deleted();
                 let before = is_there(vbucket);
-                if vbucket.fetched(ticket, &key, Some(item)) == Fetched::Known && is_live {
+                if vbucket.store_mut().fetched(ticket, &key, Some(item)) == Fetched::Known
+                    && is_live
+                {
                     let after = is_there(vbucket);
                     keys += u64::from(after.0 && !before.0);
                     values += u64::from(after.1 && !before.1);
@@ -278,7 +286,7 @@ impl FileScan {
         let keys = || bucket.reserve(bytes_of(false), quota.room_for_keys());
         let room = whole.or_else(|| keeps_keys.then(keys).flatten());
         let mut vbucket = bucket.core.vbuckets[self.vb.index()].lock();
-        if vbucket.history() != self.history || vbucket.is_warm() {
+        if vbucket.history_id() != self.history || vbucket.documents().is_warm() {
             return Ok(false);
         }
         bucket.core.measure(&mut vbucket, |vbucket| {
@@ -289,9 +297,9 @@ impl FileScan {
             }
             if ended {
                 if self.left_out {
-                    vbucket.finish_filter();
+                    vbucket.documents_mut().finish_filter();
                 }
-                vbucket.warmed(self.history, !self.left_out);
+                vbucket.store_mut().warmed(self.history, !self.left_out);
             }
         });
         Ok(!ended)
@@ -319,10 +327,14 @@ impl FileScan {
         for record in records {
             let is_live = record.meta().deleted.is_none();
             match record.item().filter(|_| with_values) {
-                Some(item) => values += u64::from(vbucket.warm(self.history, item) && is_live),
+                Some(item) => {
+                    values += u64::from(vbucket.store_mut().warm(self.history, item) && is_live);
+                }
                 None => {
                     let (meta, key) = (record.meta(), record.key());
-                    let is_new = vbucket.warm_without_value(self.history, meta, key);
+                    let is_new = vbucket
+                        .store_mut()
+                        .warm_without_value(self.history, meta, key);
                     keys += u64::from(is_new && is_live);
                 }
             }
@@ -340,8 +352,10 @@ impl FileScan {
         }
         if !self.left_out {
             self.left_out = true;
-            vbucket.begin_filter(vbucket.documents());
+            vbucket.documents_mut().begin_filter();
         }
-        vbucket.add_to_filter(records.iter().map(Record::key));
+        vbucket
+            .documents_mut()
+            .add_to_filter(records.iter().map(Record::key));
     }
 }

@@ -352,7 +352,7 @@ impl Bucket {
     fn estimate(&self) -> (u64, u64) {
         let (mut documents, mut bytes) = (0, 0);
         for vb in (0..self.core.vbucket_count()).map(VbId) {
-            documents += self.core.vbuckets[vb.index()].lock().documents() as u64;
+            documents += self.core.vbuckets[vb.index()].lock().documents().count() as u64;
             let figures = self.persistence.file_figures(vb).ok().flatten();
             bytes += figures.map_or(0, |figures| figures.data_bytes);
         }
@@ -389,7 +389,7 @@ impl Bucket {
     fn count_cold(&self) -> usize {
         let is_cold = |vbucket: &&Mutex<VBucket>| {
             let vbucket = vbucket.lock();
-            !vbucket.is_warm() && !vbucket.is_quarantined()
+            !vbucket.documents().is_warm() && !vbucket.is_quarantined()
         };
         self.core.vbuckets.iter().filter(is_cold).count()
     }

@@ -62,7 +62,7 @@ impl Persistence {
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         let (batch, _) = self
             .core
-            .measure(&mut vbucket, kedge_vbucket::VBucket::begin_apply);
+            .measure(&mut vbucket, |vbucket| vbucket.store_mut().begin_apply());
         need.queued.store(false, Ordering::Relaxed);
         let Some(batch) = batch else {
             if !has_work(&vbucket) {
@@ -132,8 +132,9 @@ impl Persistence {
         }
         let history = begun.batch.history();
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
-        self.core
-            .measure(&mut vbucket, |vbucket| vbucket.applied(history, upto));
+        self.core.measure(&mut vbucket, |vbucket| {
+            vbucket.store_mut().on_applied(history, upto);
+        });
         drop(vbucket);
         self.report_memory_freed();
         Ok(())
@@ -190,7 +191,9 @@ impl Persistence {
         }
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         for (index, apply) in blind {
-            vbucket.applied_over(history, apply.item(), committed.was_live(index));
+            vbucket
+                .store_mut()
+                .applied_over(history, apply.item(), committed.was_live(index));
         }
     }
 
@@ -199,9 +202,9 @@ impl Persistence {
         let need = self.truncation.need(vb);
         let is_written = begun.parts.is_empty();
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
-        let (dropped, _) = self
-            .core
-            .measure(&mut vbucket, |vbucket| vbucket.end_apply(begun.batch));
+        let (dropped, _) = self.core.measure(&mut vbucket, |vbucket| {
+            vbucket.store_mut().end_apply(begun.batch)
+        });
         if is_written {
             need.end();
         } else {

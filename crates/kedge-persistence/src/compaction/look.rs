@@ -164,7 +164,7 @@ impl Persistence {
         };
         let config = self.core.config().compaction;
         for vb in changed {
-            if self.core.vbuckets[vb.index()].lock().is_file_void() {
+            if self.core.vbuckets[vb.index()].lock().store().is_file_void() {
                 // It goes as it is. What takes its place comes here again.
                 continue;
             }

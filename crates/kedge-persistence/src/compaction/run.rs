@@ -61,7 +61,7 @@ impl Hooks<'_> {
     /// Whether the vBucket was reset or rolled back since: the file is void, or is going to be another.
     fn is_void(&self) -> bool {
         let vbucket = self.persistence.core.vbuckets[self.vb.index()].lock();
-        vbucket.file_history() != Some(self.history)
+        vbucket.store().file_history() != Some(self.history)
     }
 
     /// As long as the throttle wants it before so many bytes.
@@ -188,11 +188,11 @@ impl Persistence {
 
     /// The history of the vBucket's file; one that a flush has made void is replaced first, if that can be.
     fn file_history_applied(&self, vb: VbId) -> Option<u32> {
-        let is_void = self.core.vbuckets[vb.index()].lock().is_file_void();
+        let is_void = self.core.vbuckets[vb.index()].lock().store().is_file_void();
         if is_void {
             self.apply_vbucket(vb);
         }
-        self.core.vbuckets[vb.index()].lock().file_history()
+        self.core.vbuckets[vb.index()].lock().store().file_history()
     }
 
     /// A compaction found no room on the disk. It makes some, and what the log keeps ready for later does not; what is kept for
@@ -212,7 +212,7 @@ impl Persistence {
     fn on_compacted(&self, vb: VbId, history: u32, done: &Compacted, began_ns: u64) {
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         self.core.measure(&mut vbucket, |vbucket| {
-            vbucket.on_purged(history, done.purge_seqno);
+            vbucket.store_mut().on_purged(history, done.purge_seqno);
         });
         drop(vbucket);
         self.note_not_stuck(vb);
@@ -245,16 +245,16 @@ impl Persistence {
             .collect();
         let now = self.core.setup.clock.now();
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
-        if vbucket.state() != VbState::Active || vbucket.history() != history {
+        if vbucket.state() != VbState::Active || vbucket.history_id() != history {
             return 0;
         }
-        let before = vbucket.expired();
+        let before = vbucket.documents().expired();
         // Looking at a document that has expired lets go of it. What is left is on disk only.
         self.core.account(now, &mut vbucket, |vbucket| {
-            keys.retain(|key| vbucket.get_meta(now, key) == Ok(kedge_vbucket::Outcome::Fetch));
+            keys.retain(|key| vbucket.at(now).get_meta(key) == Ok(kedge_vbucket::Outcome::Fetch));
         });
-        let mut expired = vbucket.expired() - before;
-        let ticket = vbucket.fetch_ticket();
+        let mut expired = vbucket.documents().expired() - before;
+        let ticket = vbucket.store().fetch_ticket();
         drop(vbucket);
         self.core.after_step();
         if keys.is_empty() {
@@ -270,15 +270,15 @@ impl Persistence {
             }
         };
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
-        let before = vbucket.expired();
+        let before = vbucket.documents().expired();
         self.core.account(now, &mut vbucket, |vbucket| {
             for (key, item) in keys.iter().zip(found) {
-                let _ = vbucket.fetched(ticket, key.as_bytes(), item);
-                let _ = vbucket.get_meta(now, key);
+                let _ = vbucket.store_mut().fetched(ticket, key.as_bytes(), item);
+                let _ = vbucket.at(now).get_meta(key);
             }
         });
         // A reset sets it back.
-        expired += vbucket.expired().saturating_sub(before);
+        expired += vbucket.documents().expired().saturating_sub(before);
         drop(vbucket);
         self.core.after_step();
         expired

@@ -44,7 +44,7 @@ impl Persistence {
         let mut flusher = flushers.shards[flushers.shard_of(vb)].flusher.lock();
         flusher.waits = true;
         let flushed = loop {
-            if self.core.vbuckets[vb.index()].lock().queued() == 0 {
+            if self.core.vbuckets[vb.index()].lock().changes().queued() == 0 {
                 break Ok(0);
             }
             let result = self.flush_vbucket(flushers, &mut flusher, vb);

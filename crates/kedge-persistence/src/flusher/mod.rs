@@ -126,7 +126,12 @@ impl Persistence {
             let mark = &flushers.states[vb.index()];
             mark.later.store(false, Ordering::SeqCst);
             // Unless it has been queued since.
-            if tried || self.core.vbuckets[vb.index()].lock().take_newly_queued() {
+            if tried
+                || self.core.vbuckets[vb.index()]
+                    .lock()
+                    .changes_mut()
+                    .take_newly_queued()
+            {
                 if !tried {
                     mark.since_ns.store(0, Ordering::Relaxed);
                 }
@@ -237,6 +242,7 @@ impl Persistence {
         mark.dirty.store(false, Ordering::SeqCst);
         let (batch, to) = self.core.vbuckets[vb.index()]
             .lock()
+            .store()
             .direct_batch(limit.items, limit.bytes);
         let before = self.core.setup.clock.now();
         let Some(batch) = batch else {
@@ -343,7 +349,10 @@ impl Persistence {
                     return Ok(());
                 }
                 let vbucket = self.core.vbuckets[vb.index()].lock();
-                let next = vbucket.direct_batch_behind(&batch, to, limit.items, limit.bytes);
+                let next =
+                    vbucket
+                        .store()
+                        .direct_batch_behind(&batch, to, limit.items, limit.bytes);
                 drop(vbucket);
                 match next {
                     Some(next) => (batch, to) = next,
@@ -369,7 +378,11 @@ impl Persistence {
             AfterLog::More => {
                 mark.since_ns.store(now.mono_ns, Ordering::Relaxed);
                 mark.dirty.store(true, Ordering::SeqCst);
-                if self.core.vbuckets[vb.index()].lock().has_waiters() {
+                if self.core.vbuckets[vb.index()]
+                    .lock()
+                    .durability()
+                    .has_waiters()
+                {
                     if !mark.waited.swap(true, Ordering::SeqCst) {
                         flusher.waited.push_back(vb);
                     }

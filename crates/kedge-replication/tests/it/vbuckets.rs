@@ -54,9 +54,10 @@ impl Source for Queue<'_> {
         out: &mut Vec<StreamItem>,
     ) -> SourceState {
         let mut changes = Vec::new();
-        let read = self
-            .active
-            .read_cursor(self.cursor, max_items, max_bytes, &mut changes);
+        let read =
+            self.active
+                .changes_mut()
+                .read_cursor(self.cursor, max_items, max_bytes, &mut changes);
         read.expect("nobody drops the cursor");
         changes.retain(|change| change.seqno().is_some());
         let (Some(first), Some(last)) = (changes.first(), changes.last()) else {
@@ -112,7 +113,7 @@ impl Nodes {
             ..consumer_config()
         };
         let mut consumer = Consumer::open(&config, 0, &mut to_producer);
-        let from = replica.resume_point();
+        let from = replica.history().resume_point();
         consumer.add_stream(VB, &from, StreamFlags::ACTIVE_ONLY, &mut to_producer);
         let ParsePeer::Frame {
             frame: PeerFrame::Request(request),
@@ -194,18 +195,19 @@ impl Nodes {
             _ => Expiry::NEVER,
         };
         let result = if what == What::Delete {
-            self.active.delete(now, &write)
+            self.active.at(now).delete(&write)
         } else {
             let flags = 0x0200_0006;
             self.active
-                .store(now, &write, StoreMode::Set, &value, flags, expiry)
+                .at(now)
+                .store(&write, StoreMode::Set, &value, flags, expiry)
         };
         match result {
             Ok(kedge_vbucket::Outcome::Parked) => self.parked += 1,
             Ok(_) | Err(Status::KeyNotFound | Status::SyncWriteInProgress) => {}
             Err(other) => panic!("{other:?}"),
         }
-        (0..4).for_each(|shard| self.active.sweep(now, shard));
+        (0..4).for_each(|shard| self.active.at(now).sweep(shard));
     }
 
     fn count_done(&mut self) {
@@ -319,7 +321,7 @@ impl Nodes {
 }
 
 fn log(vb: &mut VBucket, max: usize) {
-    let to = vb.changes_for_log(max, usize::MAX, &mut Vec::new());
+    let to = vb.changes().for_log(max, usize::MAX, &mut Vec::new());
     vb.on_logged(to);
 }
 
@@ -387,8 +389,8 @@ proptest! {
         nodes.settle();
         prop_assert_eq!(documents(&nodes.active), documents(&nodes.replica));
         let standing = |vb: &VBucket| {
-            let seqnos = [vb.high_seqno(), vb.visible_seqno(), vb.persisted_seqno()];
-            (seqnos, vb.high_completed_seqno(), vb.failover().clone(), vb.last_cas())
+            let seqnos = [vb.high_seqno(), vb.history().visible_seqno(), vb.persisted_seqno()];
+            (seqnos, vb.durability().high_completed_seqno(), vb.failover().clone(), vb.history().last_cas())
         };
         prop_assert_eq!(standing(&nodes.active), standing(&nodes.replica));
         prop_assert_eq!(nodes.committed, nodes.parked, "each SyncWrite was committed");

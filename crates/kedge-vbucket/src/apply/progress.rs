@@ -3,7 +3,7 @@
 use super::FileChange;
 use crate::checkpoint::Change;
 use crate::snapshot::Snapshot;
-use crate::vbucket::VbState;
+use crate::state::VbState;
 use kedge_types::Seqno;
 
 /// How far the versions that a file has, or the log, have come.

@@ -1,10 +1,10 @@
-//! A vBucket's part in applying.
+//! Batches of changes for a vBucket's file.
 
 use super::batch::{ApplyBatch, End};
-use super::{ApplyProgress, FileChange, PersistedState, Persistence, UnappliedFigures};
+use super::{ApplyProgress, FileChange, PersistedState, Persistence};
 use crate::checkpoint::{Change, Position};
 use crate::snapshot::SnapshotKind;
-use crate::vbucket::VBucket;
+use crate::store::Store;
 use kedge_types::{RevSeqno, Seqno};
 
 /// Where a batch begins.
@@ -20,40 +20,15 @@ struct Begin {
     deleted_rev: RevSeqno,
 }
 
-impl VBucket {
-    /// What the log has and the file has not.
-    #[must_use]
-    pub fn unapplied(&self) -> UnappliedFigures {
-        self.unapplied.figures()
-    }
-
-    /// Everything up to this seqno is in the vBucket's file.
-    #[must_use]
-    pub fn applied_seqno(&self) -> Seqno {
-        self.unapplied.applied()
-    }
-
-    /// Changes with every reset and rollback. What was read from the file while it was another is of no use any more.
-    #[must_use]
-    pub fn history(&self) -> u32 {
-        self.unapplied.history()
-    }
-
+impl Store {
     /// The history that the vBucket's file is of, if that is the vBucket's own: `None` from a reset, deletion or rollback
     /// on until the file has followed. Until then nothing that is read from the file says anything of the vBucket.
-    #[must_use]
     pub fn file_history(&self) -> Option<u32> {
-        (!self.is_file_void() && !self.is_rewinding()).then_some(self.history())
-    }
-
-    /// Returns whether nothing of the vBucket's file counts any more: a reset or deletion is applied next.
-    #[must_use]
-    pub fn is_file_void(&self) -> bool {
-        self.unapplied.replaces_file || self.unapplied.removes_file
+        (!self.unapplied.is_file_void() && !self.unapplied.rewinding)
+            .then_some(self.unapplied.history())
     }
 
     /// What a file says that has everything that the log has.
-    #[must_use]
     pub fn persisted_state(&self) -> PersistedState {
         let logged = self.unapplied.progress();
         self.state_at(&logged, &self.unapplied.applied_progress())
@@ -69,17 +44,17 @@ impl VBucket {
         };
         PersistedState {
             state: self.state,
-            failover: self.failover.clone(),
-            max_cas: self.clock.last(),
+            failover: self.history.failover.clone(),
+            max_cas: self.history.clock.last(),
             snap_start: from.consistent(),
             snap_end: progress.next_consistent(),
             snap_kind: progress.open.map_or(SnapshotKind::Memory, |open| open.kind),
             visible: progress.visible,
             prepared: progress.prepared.max(progress.completed),
             completed: progress.completed,
-            max_deleted_rev: self.unapplied.deleted_rev().max(self.purged_rev),
-            purge: self.purge_seqno,
-            may_have_xattrs: self.may_have_xattrs,
+            max_deleted_rev: self.unapplied.deleted_rev().max(self.documents.purged_rev),
+            purge: self.history.purge_seqno,
+            may_have_xattrs: self.documents.may_have_xattrs,
         }
     }
 
@@ -88,52 +63,38 @@ impl VBucket {
     /// the file may follow only then.
     pub fn begin_apply(&mut self) -> Option<ApplyBatch> {
         let may = !self.unapplied.is_frozen()
-            && !self.rewinding
-            && self.checkpoints.is_in_last_history(self.log_cursor);
+            && !self.unapplied.rewinding
+            && self.changes.is_in_last_history();
         if !may || !self.unapplied.has_work() {
             return None;
         }
         let state = self.persisted_state();
-        Some(self.unapplied.freeze(state, self.persisted_seqno))
+        Some(self.unapplied.freeze(state, self.history.persisted_seqno))
     }
 
-    /// A part of a batch of `history` is in the file, synced, and with it everything up to `upto`.
-    pub fn applied(&mut self, history: u32, upto: Seqno) {
-        self.unapplied.on_applied(history, upto);
-    }
-
-    /// A batch is not being written any more: it is in the file, or failed. What [`VBucket::applied`] was not told of
-    /// is to be applied again. What comes back is of no use to anyone; dropping it takes a while, so not under a lock.
-    #[must_use = "it is to be dropped without the vBucket's lock"]
-    pub fn end_apply(&mut self, batch: ApplyBatch) -> Vec<FileChange> {
-        self.unapplied.thaw(batch)
-    }
-
-    /// A compaction of the file, begun when [`VBucket::history`] was `history`, has left tombstones out, none of them above
+    /// A compaction of the file, begun when [`crate::VBucket::history`] was `history`, has left tombstones out, none of them above
     /// `upto`.
     pub fn on_purged(&mut self, history: u32, upto: Seqno) {
-        if history == self.history() {
-            self.purge_seqno = self.purge_seqno.max(upto);
+        if history == self.unapplied.history() {
+            self.history.purge_seqno = self.history.purge_seqno.max(upto);
         }
     }
 
     /// With [`Persistence::Direct`]: what the file lacks, bounded as in [`crate::Checkpoints::peek`], and where that
-    /// ends, which [`VBucket::on_logged`] is told once it is written. No batch: there is nothing to write up to there.
-    #[must_use]
+    /// ends, which [`crate::VBucket::on_logged`] is told once it is written. No batch: there is nothing to write up to there.
     pub fn direct_batch(&self, max: usize, max_bytes: usize) -> (Option<ApplyBatch>, Position) {
         let begin = Begin {
-            at: self.checkpoints.position(self.log_cursor),
+            at: self.changes.checkpoints.position(self.changes.log_cursor()),
             progress: self.unapplied.progress(),
-            applied: self.applied_seqno(),
-            upto: self.persisted_seqno,
+            applied: self.unapplied.applied(),
+            upto: self.history.persisted_seqno,
             deleted_rev: RevSeqno(0),
         };
         self.direct_batch_from(&begin, max, max_bytes)
     }
 
-    /// As [`VBucket::direct_batch`], for what comes behind `batch`, which ended at `to` and is not published yet. `None`
+    /// As [`crate::VBucket::direct_batch`], for what comes behind `batch`, which ended at `to` and is not published yet. `None`
     /// if there is nothing to write, or nothing that may follow it in the same file.
-    #[must_use]
     pub fn direct_batch_behind(
         &self,
         batch: &ApplyBatch,
@@ -143,7 +104,8 @@ impl VBucket {
     ) -> Option<(ApplyBatch, Position)> {
         // With a file of its own it is published first.
         let is_first = batch.replaces_file || batch.removes_file;
-        let is_same = batch.history == self.history() && self.checkpoints.is_behind_last_reset(to);
+        let is_same = batch.history == self.unapplied.history()
+            && self.changes.checkpoints.is_behind_last_reset(to);
         if is_first || !is_same {
             return None;
         }
@@ -164,14 +126,17 @@ impl VBucket {
         max: usize,
         max_bytes: usize,
     ) -> (Option<ApplyBatch>, Position) {
-        let to = self.checkpoints.until_from(begin.at, max, max_bytes);
+        let to = self
+            .changes
+            .checkpoints
+            .until_from(begin.at, max, max_bytes);
         let before = begin.progress;
         let mut after = before;
         let mut deleted_rev = begin.deleted_rev;
         let mut disk_end = Seqno(0);
         let (mut items, mut ends) = (Vec::new(), Vec::new());
         let mut state_changed = false;
-        for (change, _) in self.checkpoints.between(begin.at, to) {
+        for (change, _) in self.changes.checkpoints.between(begin.at, to) {
             let disk = after.disk_end();
             let in_disk = disk.is_some();
             disk_end = disk.unwrap_or(disk_end);
@@ -186,8 +151,9 @@ impl VBucket {
             items.extend(FileChange::of(change));
         }
         let replaces_file =
-            self.unapplied.replaces_file && self.checkpoints.is_behind_last_reset(to);
-        let removes_file = self.unapplied.removes_file && self.checkpoints.is_behind_last_reset(to);
+            self.unapplied.replaces_file && self.changes.checkpoints.is_behind_last_reset(to);
+        let removes_file =
+            self.unapplied.removes_file && self.changes.checkpoints.is_behind_last_reset(to);
         if items.is_empty() && !state_changed && !replaces_file && !removes_file {
             return (None, to);
         }
@@ -202,7 +168,7 @@ impl VBucket {
             before,
             after,
             state,
-            history: self.history(),
+            history: self.unapplied.history(),
             replaces_file,
             removes_file,
             from: begin.applied,
@@ -212,19 +178,22 @@ impl VBucket {
         (Some(batch), to)
     }
 
-    /// The log cursor moves to `to`.
-    pub(crate) fn pass_on(&mut self, to: Position) {
-        for (change, replaced) in self.checkpoints.passing(self.log_cursor, to) {
+    /// The log, or the file where there is none, has everything up to `to`.
+    pub(crate) fn on_logged(&mut self, to: Position) {
+        let cursor = self.changes.log_cursor();
+        let checkpoints = &self.changes.checkpoints;
+        if let Some(seqno) = checkpoints.seqno_before(cursor, to) {
+            self.history.persisted_seqno = self.history.persisted_seqno.max(seqno);
+        }
+        for (change, replaced) in checkpoints.passing(cursor, to) {
             match self.unapplied.persistence {
                 Persistence::LogThenFile => self.unapplied.on_logged(change, replaced),
                 Persistence::Direct => self.unapplied.on_written(change),
             }
         }
-        self.checkpoints.advance(self.log_cursor, to);
-        if self.unapplied.persistence == Persistence::Direct
-            && self.checkpoints.is_in_last_history(self.log_cursor)
-        {
-            self.unapplied.apply_now(self.persisted_seqno);
+        self.changes.checkpoints.advance(cursor, to);
+        if self.unapplied.persistence == Persistence::Direct && self.changes.is_in_last_history() {
+            self.unapplied.apply_now(self.history.persisted_seqno);
         }
     }
 }

@@ -46,16 +46,18 @@ fn store(vb: &mut VBucket, now: Now, key: u8, len: usize, durable: bool) {
     };
     let bytes = vec![b'x'; len];
     let value = NewValue::check(&bytes, Datatype::RAW, MinRatio::NEVER).unwrap();
-    let _ = vb.store(now, &write, StoreMode::Set, &value, 0, Expiry::NEVER);
+    let _ = vb
+        .at(now)
+        .store(&write, StoreMode::Set, &value, 0, Expiry::NEVER);
 }
 
 fn lock(vb: &mut VBucket, now: Now, key: u8) {
     let key = DocKey::new(CollectionId::DEFAULT, &[b'a' + key]).unwrap();
-    let _ = vb.get_and_lock(now, &key, 1, |_| ());
+    let _ = vb.at(now).get_and_lock(&key, 1, None, |_| ());
 }
 
 fn log(vb: &mut VBucket, max: usize) {
-    let to = vb.changes_for_log(max, usize::MAX, &mut Vec::new());
+    let to = vb.changes().for_log(max, usize::MAX, &mut Vec::new());
     vb.on_logged(to);
 }
 
@@ -63,7 +65,7 @@ fn log(vb: &mut VBucket, max: usize) {
 fn pinned<'a>(vb: &VBucket, items: impl Iterator<Item = &'a Item>) -> usize {
     items
         .filter(|item| {
-            let there = vb.table.find(vb.table.hash(item.key()), item.key());
+            let there = vb.table().find(vb.table().hash(item.key()), item.key());
             there.is_none_or(|there| !there.is_same(item))
         })
         .map(Item::heap_bytes)
@@ -120,7 +122,7 @@ proptest! {
                 }
                 Step::Log(max) => log(&mut vb, max),
                 Step::Begin => {
-                    if let Some(new) = vb.begin_apply() {
+                    if let Some(new) = vb.store_mut().begin_apply() {
                         held = new.items().iter().map(FileChange::item).cloned().collect();
                         batch = Some(new);
                     }
@@ -129,21 +131,21 @@ proptest! {
                     if let Some(batch) = &mut batch {
                         let history = batch.history();
                         for part in batch.parts(2, usize::MAX).take(parts) {
-                            vb.applied(history, part.upto);
+                            vb.store_mut().on_applied(history, part.upto);
                         }
                     }
                 }
                 Step::End => {
                     if let Some(batch) = batch.take() {
-                        drop(vb.end_apply(batch));
+                        drop(vb.store_mut().end_apply(batch));
                         held.clear();
                     }
                 }
                 Step::Reset => vb.reset(VbUuid(2)),
             }
-            let waiting = vb.unapplied.items().map(FileChange::item);
+            let waiting = vb.store.unapplied.items().map(FileChange::item);
             let expected = pinned(&vb, waiting.chain(&held));
-            prop_assert_eq!(vb.unapplied.pinned_items_bytes(), expected);
+            prop_assert_eq!(vb.store.unapplied.pinned_items_bytes(), expected);
         }
     }
 }

@@ -57,6 +57,8 @@ pub(crate) struct Unapplied {
     pub(crate) state_changed: bool,
     pub(crate) replaces_file: bool,
     pub(crate) removes_file: bool,
+    /// The vBucket was rolled back, and its file has not followed yet.
+    pub(crate) rewinding: bool,
     frozen: Option<FrozenBatch>,
 }
 
@@ -90,6 +92,7 @@ impl Unapplied {
             state_changed: false,
             replaces_file: false,
             removes_file: false,
+            rewinding: false,
             frozen: None,
         }
     }
@@ -117,6 +120,11 @@ impl Unapplied {
 
     pub(crate) fn is_frozen(&self) -> bool {
         self.frozen.is_some()
+    }
+
+    /// Returns whether nothing of the vBucket's file counts any more: a reset or deletion is applied next.
+    pub(crate) fn is_file_void(&self) -> bool {
+        self.replaces_file || self.removes_file
     }
 
     pub(crate) fn has_work(&self) -> bool {

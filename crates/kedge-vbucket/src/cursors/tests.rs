@@ -2,7 +2,8 @@ use super::*;
 use crate::apply::Persistence;
 use crate::checkpoint::CursorId;
 use crate::item::{Item, ItemMeta};
-use crate::vbucket::VbSetup;
+use crate::topology::Topology;
+use crate::vbucket::{VBucket, VbSetup};
 use foldhash::fast::RandomState;
 use kedge_types::VbId;
 use proptest::prelude::*;
@@ -14,30 +15,32 @@ fn vbucket() -> VBucket {
         shards: 1,
         hasher: RandomState::default(),
         persistence: Persistence::LogThenFile,
-        topology: Some(crate::Topology::alone()),
+        topology: Some(Topology::alone()),
     })
 }
 
 fn push(vbucket: &mut VBucket) {
-    let seqno = vbucket.next_seqno();
+    let seqno = vbucket.store.history.next_seqno();
     let meta = ItemMeta {
         seqno,
         ..ItemMeta::default()
     };
     let value = vec![b'v'; seqno.get() as usize % 50];
     let item = Item::new(&meta, b"key", &[&value]);
-    vbucket.checkpoints.push(Change::Document(item));
+    vbucket.store.changes.push(Change::Document(item));
 }
 
 fn log(vbucket: &mut VBucket, max: usize) {
-    let queue = &mut vbucket.checkpoints;
+    let queue = &mut vbucket.store.changes.checkpoints;
     let to = queue.until(CursorId::LOG, max, usize::MAX);
     queue.advance(CursorId::LOG, to);
 }
 
 fn read(vbucket: &mut VBucket, cursor: StreamCursor, max: usize) -> Result<Vec<u64>, CursorGone> {
     let mut out = Vec::new();
-    vbucket.read_cursor(cursor, max, usize::MAX, &mut out)?;
+    vbucket
+        .changes_mut()
+        .read_cursor(cursor, max, usize::MAX, &mut out)?;
     let items = out.iter().filter_map(Change::item);
     Ok(items.map(|item| item.seqno().get()).collect())
 }
@@ -61,10 +64,10 @@ fn a_stream_begins_in_memory_only_if_all_behind_its_start_is_there() {
             panic!("{opened:?}");
         };
         assert_eq!(read(&mut vb, cursor, 10), Ok(expected));
-        vb.close_cursor(cursor);
+        vb.changes_mut().close_cursor(cursor);
     }
     log(&mut vb, 9);
-    assert!(vb.checkpoints.is_empty());
+    assert!(vb.store.changes.checkpoints.is_empty());
     let opened = vb.open_cursor(Seqno(5));
     assert!(matches!(
         opened,
@@ -95,18 +98,27 @@ fn a_dropped_cursor_says_so_for_ever() {
         panic!("nothing was written");
     };
     push(&mut vb);
-    assert_eq!(vb.cursor_bytes(), 0, "the log needs it, too");
-    assert!(vb.drop_slowest_cursors().is_empty());
+    assert_eq!(vb.changes().cursor_bytes(), 0, "the log needs it, too");
+    assert!(vb.changes_mut().drop_slowest_cursors().is_empty());
     log(&mut vb, 1);
-    assert!(vb.cursor_bytes() > 0 && vb.checkpoints.bytes() == vb.cursor_bytes());
-    assert_eq!(vb.drop_slowest_cursors().len(), 1);
-    assert_eq!((vb.cursor_bytes(), vb.checkpoints.bytes()), (0, 0));
+    assert!(
+        vb.changes().cursor_bytes() > 0
+            && vb.store.changes.checkpoints.bytes() == vb.changes().cursor_bytes()
+    );
+    assert_eq!(vb.changes_mut().drop_slowest_cursors().len(), 1);
+    assert_eq!(
+        (
+            vb.changes().cursor_bytes(),
+            vb.store.changes.checkpoints.bytes()
+        ),
+        (0, 0)
+    );
     let CursorOpening::InMemory(other) = vb.open_cursor(Seqno(1)) else {
         panic!("there is nothing behind it");
     };
     assert_eq!(other.slot, slow.slot);
     assert_eq!(read(&mut vb, slow, 1), Err(CursorGone));
-    assert!(vb.close_cursor(slow).is_empty());
+    assert!(vb.changes_mut().close_cursor(slow).is_empty());
     assert_eq!(read(&mut vb, other, 1), Ok(vec![]));
 }
 
@@ -114,22 +126,22 @@ fn a_dropped_cursor_says_so_for_ever() {
 fn news_are_told_once_and_only_to_who_waits() {
     let mut vb = vbucket();
     push(&mut vb);
-    assert_eq!(vb.take_news(), News::default());
-    vb.wait_for_changes();
-    assert_eq!(vb.take_news(), News::default());
+    assert_eq!(vb.take_effects().news, News::default());
+    vb.changes_mut().wait_for_changes();
+    assert_eq!(vb.take_effects().news, News::default());
     push(&mut vb);
-    vb.wait_for_changes();
+    vb.changes_mut().wait_for_changes();
     let changes = News {
         changes: true,
         state: false,
     };
-    assert_eq!(vb.take_news(), changes, "one waited before that");
-    assert_eq!(vb.take_news(), News::default());
+    assert_eq!(vb.take_effects().news, changes, "one waited before that");
+    assert_eq!(vb.take_effects().news, News::default());
     push(&mut vb);
-    assert_eq!(vb.take_news(), News::default());
+    assert_eq!(vb.take_effects().news, News::default());
     vb.reset(VbUuid(9));
-    assert!(vb.take_news().state);
-    assert!(!vb.take_news().state);
+    assert!(vb.take_effects().news.state);
+    assert!(!vb.take_effects().news.state);
 }
 
 /// A stream as the model knows it.
@@ -185,12 +197,12 @@ proptest! {
                 }
                 4 if !readers.is_empty() => {
                     let reader = readers.swap_remove(n % readers.len());
-                    vb.close_cursor(reader.cursor);
+                    vb.changes_mut().close_cursor(reader.cursor);
                 }
                 5 => {
                     let live = readers.iter().filter(|it| !it.dropped).map(|it| it.next);
                     let slowest = live.fold(u64::MAX, u64::min);
-                    vb.drop_slowest_cursors();
+                    vb.changes_mut().drop_slowest_cursors();
                     for reader in &mut readers {
                         reader.dropped |= reader.next == slowest && slowest <= logged;
                     }
@@ -199,12 +211,12 @@ proptest! {
             }
             let live = readers.iter().filter(|it| !it.dropped);
             let oldest = live.map(|it| it.next - 1).fold(logged, u64::min);
-            let queue = &vb.checkpoints;
+            let queue = &vb.store.changes.checkpoints;
             prop_assert_eq!(queue.len() as u64, vb.high_seqno().get() - oldest);
             let all: usize = queue.entries.iter().map(Entry::bytes).sum();
             let kept: usize = queue.entries.iter().take((logged - oldest) as usize).map(Entry::bytes).sum();
             prop_assert_eq!((queue.bytes(), queue.bytes_for_streams()), (all, kept));
-            prop_assert_eq!(vb.queued() as u64, vb.high_seqno().get() - logged);
+            prop_assert_eq!(vb.changes().queued() as u64, vb.high_seqno().get() - logged);
         }
     }
 }

@@ -1,8 +1,8 @@
 //! What is told of a vBucket's SyncWrites.
 
+use crate::state::VbState;
 use crate::topology::{NodeName, Topology};
-use crate::vbucket::{VBucket, VbState};
-use kedge_types::{DurabilityLevel, Seqno, VbUuid};
+use kedge_types::{DurabilityLevel, Seqno};
 
 /// What an active asks of its chains beside their majority.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,94 +71,4 @@ pub struct DurabilityFigures {
     pub aborted: LevelCounts,
     /// Those that it committed alone, as a chain had too few nodes.
     pub committed_not_durable: u64,
-}
-
-/// How far a vBucket is, to find out which of several nodes has the most.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
-    /// What it is to its node.
-    pub state: VbState,
-    /// The branch that it is on.
-    pub uuid: VbUuid,
-    /// Its last seqno.
-    pub high_seqno: Seqno,
-    /// Everything up to here is on its disk.
-    pub persisted_seqno: Seqno,
-    /// PrepareQueue up to here count as acknowledged by it.
-    pub high_prepared: Seqno,
-    /// The highest prepare that it knows to have ended.
-    pub high_completed: Seqno,
-    /// Its last consistent point: its last seqno, unless it is in the middle of a snapshot.
-    pub consistent: Seqno,
-}
-
-impl VBucket {
-    /// PrepareQueue up to here have reached on this node what their level asks of it.
-    #[must_use]
-    pub fn high_prepared_seqno(&self) -> Seqno {
-        if self.state != VbState::Active {
-            return self.following.high_prepared();
-        }
-        let satisfied = self.prepares.iter();
-        let satisfied = satisfied.take_while(|prepare| prepare.is_satisfied(self.persisted_seqno));
-        let last = satisfied.last().map(|prepare| prepare.item.seqno());
-        last.unwrap_or_default().max(self.prepares.completed())
-    }
-
-    /// The highest prepare that was committed or aborted.
-    #[must_use]
-    pub fn high_completed_seqno(&self) -> Seqno {
-        self.prepares.completed()
-    }
-
-    /// Who has to acknowledge its SyncWrites.
-    #[must_use]
-    pub fn topology(&self) -> Option<&Topology> {
-        self.acks.topology()
-    }
-
-    /// The last consistent point.
-    #[must_use]
-    pub fn consistent_seqno(&self) -> Seqno {
-        self.open.map_or(self.high_seqno, |open| open.start)
-    }
-
-    /// How far it is.
-    #[must_use]
-    pub fn standing(&self) -> Standing {
-        Standing {
-            state: self.state,
-            uuid: self.failover.uuid(),
-            high_seqno: self.high_seqno,
-            persisted_seqno: self.persisted_seqno,
-            high_prepared: self.high_prepared_seqno(),
-            high_completed: self.high_completed_seqno(),
-            consistent: self.consistent_seqno(),
-        }
-    }
-
-    /// Figures of its SyncWrites.
-    #[must_use]
-    pub fn durability_figures(&self) -> DurabilityFigures {
-        let seqno = |prepare: &crate::durability::Prepare| prepare.item.seqno();
-        let (mut tracked, mut last) = (self.prepares.iter().map(seqno), None);
-        let first = tracked.next();
-        if first.is_some() {
-            last = tracked.next_back().or(first);
-        }
-        let counts = &self.sync_writes;
-        DurabilityFigures {
-            state: self.state,
-            topology: self.acks.topology().cloned(),
-            acknowledged: self.acks.all().to_vec(),
-            high_prepared: self.high_prepared_seqno(),
-            high_completed: self.high_completed_seqno(),
-            tracked: self.prepares.len(),
-            tracked_range: first.zip(last),
-            accepted: counts.accepted,
-            committed: counts.committed,
-            aborted: counts.aborted,
-            committed_not_durable: counts.not_durable,
-        }
-    }
 }

@@ -33,8 +33,6 @@ pub(crate) struct PassiveDurabilityMonitor {
     completed: Seqno,
     high_prepared: Seqno,
     acknowledged: Seqno,
-    /// The last document of the disk snapshot that is being received.
-    visible: Seqno,
 }
 
 impl PassiveDurabilityMonitor {
@@ -49,7 +47,6 @@ impl PassiveDurabilityMonitor {
             complete,
             completed: prepares.completed(),
             high_prepared,
-            visible: self.visible,
             ..Self::default()
         };
         if prepares.last_upto(complete) > Some(high_prepared) {
@@ -68,14 +65,6 @@ impl PassiveDurabilityMonitor {
     /// Whether a snapshot that was received has to be on disk first.
     pub(crate) fn waits_for_disk(&self) -> bool {
         !self.unpersisted.is_empty()
-    }
-
-    pub(crate) fn saw_visible(&mut self, seqno: Seqno) {
-        self.visible = seqno;
-    }
-
-    pub(crate) fn take_visible(&mut self) -> Seqno {
-        std::mem::take(&mut self.visible)
     }
 
     /// The sender has forgotten what was acknowledged.

@@ -1,6 +1,7 @@
 //! SyncWrites that have not ended.
 
-use super::{Fate, Prepare, Waiter};
+use super::{Fate, Prepare};
+use crate::completion::Waiter;
 use crate::hash_table::KeyHash;
 use crate::item::Item;
 use hashbrown::HashTable;

@@ -15,7 +15,7 @@ fn long(fill: u8) -> Vec<u8> {
 }
 
 fn item(vb: &VBucket, key: &DocKey) -> Item {
-    vb.peek(key).unwrap()
+    vb.store().peek(key).unwrap()
 }
 
 /// Asserts that the stored item is the one that was made ahead.
@@ -40,7 +40,8 @@ fn a_value_is_stored_as_it_was_put_together() {
     let store = |vb: &mut VBucket, ahead, new: &NewValue<'_>, flags| {
         let with = w.with_ahead(Some(ahead));
         done(
-            vb.store(at(0), &with, StoreMode::Set, new, flags, expiry)
+            vb.at(at(0))
+                .store(&with, StoreMode::Set, new, flags, expiry)
                 .unwrap(),
         )
     };
@@ -79,17 +80,20 @@ fn the_document_of_another_version_is_made_again() {
         let expiry = Expiry(u32::try_from(at(AT).unix_secs()).unwrap());
         let w = write(&k);
         done(
-            vb.touch(at(1), &w.with_ahead(Some(&touch)), expiry)
+            vb.at(at(1))
+                .touch(&w.with_ahead(Some(&touch)), expiry)
                 .unwrap(),
         );
         assert_eq!(touch.is_used(), !changed);
         assert!(item(vb, &k).value() == before);
         assert_eq!(item(vb, &k).expiry(), expiry);
-        let locked = vb.get_and_lock_with(at(1), &k, 9, Some(&lock), |document| document.cas);
+        let locked = vb
+            .at(at(1))
+            .get_and_lock(&k, 9, Some(&lock), |document| document.cas);
         let locked = Cas(done(locked.unwrap()).get());
         assert!(item(vb, &k).value() == before);
         let with_cas = kedge_vbucket::Write { cas: locked, ..w };
-        done(vb.concat_with(at(1), &with_cas, &append).unwrap());
+        done(vb.at(at(1)).concat_with(&with_cas, &append).unwrap());
         assert!(item(vb, &k).value() == [&before[..], b"!"].concat());
         assert_eq!(item(vb, &k).expiry(), expiry);
     }
@@ -110,7 +114,9 @@ fn with_attribute(vb: &mut VBucket, key: &DocKey, body: &[u8]) {
         new_cas: true,
         rule: None,
     };
-    let written = vb.write_with_meta(at(0), &write(key), &given, &value, &Patches::default());
+    let written = vb
+        .at(at(0))
+        .write_with_meta(&write(key), &given, &value, &Patches::default());
     done(written.unwrap());
 }
 
@@ -139,13 +145,13 @@ fn a_value_is_stored_behind_the_attributes_that_are_there() {
         match there {
             "other body" => set(vb, at(0), "k", b"other").seqno,
             "same" => vb.high_seqno(),
-            _ => done(vb.delete(at(0), &write(&k)).unwrap()).seqno,
+            _ => done(vb.at(at(0)).delete(&write(&k)).unwrap()).seqno,
         };
         if there == "no attributes" {
             set(vb, at(0), "k", b"other");
         }
         let expiry = Expiry(u32::try_from(at(AT).unix_secs()).unwrap());
-        let stored = vb.modify(at(0), &write(&k), expiry, &change);
+        let stored = vb.at(at(0)).modify(&write(&k), expiry, &change);
         assert_eq!(
             stored.map(|_| ()),
             expected.as_ref().map(|_| ()).map_err(|error| *error)
@@ -165,14 +171,14 @@ fn nothing_is_appended_to_a_document_that_is_gone() {
     set(vb, at(0), "k", &long(b'1'));
     let append = Concat::new(ConcatMode::Append, b"!");
     append.prepare(&k, Some(&item(vb, &k)));
-    done(vb.delete(at(0), &write(&k)).unwrap());
-    let result = vb.concat_with(at(0), &write(&k), &append);
+    done(vb.at(at(0)).delete(&write(&k)).unwrap());
+    let result = vb.at(at(0)).concat_with(&write(&k), &append);
     assert_eq!(result, Err(Status::NotStored));
     // Nor is one that came since taken for none.
     let append = Concat::new(ConcatMode::Append, b"!");
     append.prepare(&k, None);
     set(vb, at(0), "k", b"new");
-    done(vb.concat_with(at(0), &write(&k), &append).unwrap());
+    done(vb.at(at(0)).concat_with(&write(&k), &append).unwrap());
     assert_eq!(get(vb, at(0), "k").unwrap(), b"new!");
 }
 
@@ -196,7 +202,9 @@ fn a_copy_from_elsewhere_has_its_own_metadata() {
     };
     let w = write(&k);
     let with = w.with_ahead(Some(&ahead));
-    let written = vb.write_with_meta(at(0), &with, &given, &new, &Patches::default());
+    let written = vb
+        .at(at(0))
+        .write_with_meta(&with, &given, &new, &Patches::default());
     done(written.unwrap());
     assert_used(vb, &k, &ahead, &bytes);
     let there = item(vb, &k);

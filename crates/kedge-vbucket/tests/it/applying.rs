@@ -26,21 +26,24 @@ fn prepare(vb: &mut VBucket, name: &str, bytes: &[u8]) {
 #[test]
 fn only_what_the_log_has_is_applied_and_one_batch_at_a_time() {
     let vb = &mut vbucket();
-    assert!(vb.begin_apply().is_none());
+    assert!(vb.store_mut().begin_apply().is_none());
     set(vb, at(0), "a", b"1");
-    assert!(vb.begin_apply().is_none(), "not logged");
+    assert!(vb.store_mut().begin_apply().is_none(), "not logged");
     log_all(vb);
     set(vb, at(0), "b", b"1");
-    let mut batch = vb.begin_apply().unwrap();
+    let mut batch = vb.store_mut().begin_apply().unwrap();
     assert_eq!(parts(&mut batch, 10, 1_000), [(vec![1], 1)]);
     log_all(vb);
-    assert!(vb.begin_apply().is_none(), "one is being written");
+    assert!(
+        vb.store_mut().begin_apply().is_none(),
+        "one is being written"
+    );
     assert_eq!(vb.unapplied().items, 2);
-    vb.applied(batch.history(), batch.upto());
+    vb.store_mut().on_applied(batch.history(), batch.upto());
     assert_eq!(vb.applied_seqno(), Seqno(1));
-    drop(vb.end_apply(batch));
+    drop(vb.store_mut().end_apply(batch));
     assert_eq!(vb.unapplied().items, 1);
-    let mut batch = vb.begin_apply().unwrap();
+    let mut batch = vb.store_mut().begin_apply().unwrap();
     assert_eq!(parts(&mut batch, 10, 1_000), [(vec![2], 2)]);
     assert_eq!(
         (batch.state().snap_start, batch.state().snap_end),
@@ -56,7 +59,7 @@ fn a_key_is_written_once_and_parts_keep_to_their_limits() {
     }
     log_all(vb);
     set(vb, at(0), "d", b"not logged: the old one is to be written");
-    let mut batch = vb.begin_apply().unwrap();
+    let mut batch = vb.store_mut().begin_apply().unwrap();
     assert_eq!(
         parts(&mut batch, 2, usize::MAX),
         [(vec![2, 4], 4), (vec![5, 6], 6)]
@@ -76,7 +79,7 @@ fn a_prepare_is_in_the_file_as_long_as_its_end_is_not() {
     log_all(vb);
     log_all(vb);
     // 1 prepare, 2 other, 3 commit of 1, 4 prepare, 5 commit of 4.
-    let mut batch = vb.begin_apply().unwrap();
+    let mut batch = vb.store_mut().begin_apply().unwrap();
     let completed: Vec<_> = batch
         .parts(2, usize::MAX)
         .map(|part| {
@@ -101,8 +104,8 @@ fn a_prepare_is_in_the_file_as_long_as_its_end_is_not() {
     let file = disk.file().unwrap();
     assert_eq!(file.base().prepares[0].value(), b"first");
     assert!(!file.is_consistent());
-    drop(vb.end_apply(batch));
-    let mut batch = vb.begin_apply().unwrap();
+    drop(vb.store_mut().end_apply(batch));
+    let mut batch = vb.store_mut().begin_apply().unwrap();
     assert_eq!(parts(&mut batch, 10, usize::MAX), [(vec![4, 5], 5)]);
 }
 
@@ -113,16 +116,16 @@ fn what_was_not_written_comes_again_and_nothing_else() {
         set(vb, at(0), &format!("k{n}"), b"1");
     }
     log_all(vb);
-    let mut batch = vb.begin_apply().unwrap();
+    let mut batch = vb.store_mut().begin_apply().unwrap();
     let history = batch.history();
     let first = batch.parts(2, usize::MAX).next().unwrap().upto;
-    vb.applied(history, first);
+    vb.store_mut().on_applied(history, first);
     set(vb, at(0), "k4", b"22");
     set(vb, at(0), "k7", b"1");
     log_all(vb);
-    drop(vb.end_apply(batch));
+    drop(vb.store_mut().end_apply(batch));
     assert_eq!((vb.applied_seqno(), vb.unapplied().items), (Seqno(2), 6));
-    let mut batch = vb.begin_apply().unwrap();
+    let mut batch = vb.store_mut().begin_apply().unwrap();
     assert_eq!(
         parts(&mut batch, 10, usize::MAX),
         [(vec![3, 5, 6, 7, 8], 8)]
@@ -143,9 +146,9 @@ fn a_prepare_that_one_cut_did_not_need_is_there_for_the_next() {
     vb.on_time(at(3));
     disk.log(vb, usize::MAX);
     // 1 prepare, 2 other, 3 commit of 1, 4 prepare, 5 abort of 4.
-    let mut batch = vb.begin_apply().unwrap();
+    let mut batch = vb.store_mut().begin_apply().unwrap();
     assert_eq!(parts(&mut batch, 10, usize::MAX), [(vec![2, 3, 5], 5)]);
-    drop(vb.end_apply(batch));
+    drop(vb.store_mut().end_apply(batch));
     let half = Applying {
         max_items: 1,
         parts: 1,
@@ -173,7 +176,7 @@ fn documents_that_change_often_wait_once() {
     let waiting = vb.unapplied();
     assert!(waiting.items < 10 + 64 * 3, "{waiting:?}");
     assert!(waiting.pinned_bytes < 200_000, "{waiting:?}");
-    let batch = &mut vb.begin_apply().unwrap();
+    let batch = &mut vb.store_mut().begin_apply().unwrap();
     let documents = batch.parts(usize::MAX, usize::MAX).next().unwrap();
     let committed = |apply: &&FileChange| apply.is_committed_namespace();
     assert_eq!(documents.items.iter().filter(committed).count(), 10);
@@ -225,33 +228,33 @@ fn a_reset_voids_what_waits_and_what_is_being_written() {
     let vb = &mut vbucket();
     set(vb, at(0), "a", b"1");
     log_all(vb);
-    let mut batch = vb.begin_apply().unwrap();
+    let mut batch = vb.store_mut().begin_apply().unwrap();
     set(vb, at(0), "b", b"1");
     log_all(vb);
     set(vb, at(0), "c", b"1");
     vb.reset(VbUuid(9));
     let upto = batch.parts(1, 1).last().unwrap().upto;
-    vb.applied(batch.history(), upto);
+    vb.store_mut().on_applied(batch.history(), upto);
     assert_eq!(vb.applied_seqno(), Seqno(0), "of a history that is gone");
     assert!(vb.unapplied().pinned_bytes > 0, "the batch is still held");
-    drop(vb.end_apply(batch));
+    drop(vb.store_mut().end_apply(batch));
     assert_eq!((vb.unapplied().pinned_bytes, vb.unapplied().items), (0, 0));
     assert!(
-        vb.begin_apply().is_none(),
+        vb.store_mut().begin_apply().is_none(),
         "the log does not have the reset"
     );
     set(vb, at(1), "d", b"1");
     let logged = log_all(vb);
     assert!(matches!(logged[1], Change::Reset(..)));
-    let batch = vb.begin_apply().unwrap();
+    let batch = vb.store_mut().begin_apply().unwrap();
     assert!(batch.replaces_file());
     assert_eq!(batch.items().len(), 1);
-    drop(vb.end_apply(batch));
-    let batch = vb.begin_apply().unwrap();
+    drop(vb.store_mut().end_apply(batch));
+    let batch = vb.store_mut().begin_apply().unwrap();
     assert!(batch.replaces_file(), "still, as it was not written");
-    vb.applied(batch.history(), batch.upto());
-    drop(vb.end_apply(batch));
-    assert!(!vb.unapplied().replaces_file && vb.begin_apply().is_none());
+    vb.store_mut().on_applied(batch.history(), batch.upto());
+    drop(vb.store_mut().end_apply(batch));
+    assert!(!vb.unapplied().replaces_file && vb.store_mut().begin_apply().is_none());
 }
 
 #[test]
@@ -262,13 +265,16 @@ fn a_state_that_changed_is_applied_without_items() {
     disk.log(&mut vb, usize::MAX);
     disk.apply(&mut vb, WHOLE);
     let mut vb = disk.recover(vbucket(), Some(VbUuid(5)));
-    assert!(vb.begin_apply().is_none(), "the branch is not logged");
+    assert!(
+        vb.store_mut().begin_apply().is_none(),
+        "the branch is not logged"
+    );
     disk.log(&mut vb, usize::MAX);
     assert!(vb.unapplied().state_changed);
-    let mut batch = vb.begin_apply().unwrap();
+    let mut batch = vb.store_mut().begin_apply().unwrap();
     assert_eq!(parts(&mut batch, 10, 10), [(vec![], 1)]);
     assert_eq!(batch.state().failover.uuid(), VbUuid(5));
-    drop(vb.end_apply(batch));
+    drop(vb.store_mut().end_apply(batch));
     assert!(vb.unapplied().state_changed, "it was not written");
 }
 
@@ -278,17 +284,17 @@ fn a_tombstone_leaves_memory_only_when_it_is_in_the_file() {
     let mut vb = vbucket();
     let mut disk = Disk::default();
     set(&mut vb, at(0), "a", b"1");
-    vb.delete(at(0), &write(&key("a"))).unwrap();
+    vb.at(at(0)).delete(&write(&key("a"))).unwrap();
     disk.log(&mut vb, usize::MAX);
     let sweep = |vb: &mut VBucket| {
-        (0..vb.table().shard_count()).for_each(|shard| vb.sweep(at(old), shard));
+        (0..vb.table().shard_count()).for_each(|shard| vb.at(at(old)).sweep(shard));
     };
     sweep(&mut vb);
-    assert_eq!(vb.tombstones(), 1);
+    assert_eq!(vb.table().tombstones(), 1);
     disk.apply(&mut vb, WHOLE);
     sweep(&mut vb);
     assert_eq!(
-        (vb.tombstones(), vb.purge_seqno()),
+        (vb.table().tombstones(), vb.history().purge_seqno()),
         (0, Seqno(0)),
         "the file has it"
     );

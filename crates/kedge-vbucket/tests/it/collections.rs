@@ -37,7 +37,9 @@ fn set(vb: &mut VBucket, collection: u32) -> Result<(), Status> {
 }
 
 fn get(vb: &mut VBucket, collection: u32) -> Result<Vec<u8>, Status> {
-    let found = vb.get(at(1), &key(collection), |it| it.item.value().to_vec());
+    let found = vb
+        .at(at(1))
+        .get(&key(collection), |it| it.item.value().to_vec());
     found.map(done)
 }
 
@@ -50,7 +52,7 @@ fn a_key_is_known_while_its_collection_is_open() {
     assert_eq!(get(&mut vb, 8).unwrap(), b"v");
     assert_eq!(set(&mut vb, 0), Ok(()));
     let items = |vb: &VBucket| -> Vec<(u32, u64)> {
-        let all = vb.collections().iter();
+        let all = vb.collections().open().iter();
         all.map(|open| (open.id.get(), open.items)).collect()
     };
     assert_eq!(items(&vb), [(0, 1), (8, 1)]);
@@ -62,7 +64,7 @@ fn a_key_is_known_while_its_collection_is_open() {
     // An older manifest than the one that it knows changes nothing.
     vb.follow_manifest(at(1), &manifest(1, &[8]));
     assert_eq!(set(&mut vb, 8), Err(Status::UnknownCollection));
-    assert_eq!(vb.manifest_uid(), ManifestUid(2));
+    assert_eq!(vb.collections().uid(), ManifestUid(2));
 }
 
 fn kinds(changes: &[Change]) -> Vec<(SystemEventKind, u32)> {
@@ -77,7 +79,7 @@ fn kinds(changes: &[Change]) -> Vec<(SystemEventKind, u32)> {
 
 /// What is open, and how many documents it has.
 fn items(vb: &VBucket) -> Vec<(u32, u64)> {
-    let all = vb.collections().iter();
+    let all = vb.collections().open().iter();
     all.map(|open| (open.id.get(), open.items)).collect()
 }
 
@@ -103,12 +105,12 @@ fn a_manifest_becomes_events_once_and_they_bring_it_back_and_to_others() {
 
     let mut again = vbucket();
     for change in &changes {
-        again.replay(change.clone()).unwrap();
+        again.recovery().replay(change.clone()).unwrap();
     }
-    again.finish_replay(None).unwrap();
+    again.recovery().finish(None).unwrap();
     assert_eq!(items(&again), [(0, 1), (9, 1)]);
     assert_eq!(get(&mut again, 8), Err(Status::UnknownCollection));
-    assert_eq!(again.manifest_uid(), ManifestUid(2));
+    assert_eq!(again.collections().uid(), ManifestUid(2));
     again.follow_manifest(at(2), &manifest(5, &[9]));
     assert_eq!(again.high_seqno(), vb.high_seqno(), "it has all of it");
 
@@ -136,24 +138,24 @@ fn what_was_dropped_leaves_memory_shard_by_shard_and_is_counted_once() {
     }
     log_all(&mut vb);
     let empty = vb.bytes();
-    assert!(!vb.has_dropped_documents());
+    assert!(!vb.documents().has_dropped());
     vb.follow_manifest(at(1), &manifest(2, &[]));
-    assert_eq!(vb.documents(), 2);
+    assert_eq!(vb.documents().count(), 2);
     let (mut visits, mut swept) = (0, 0);
-    while vb.has_dropped_documents() {
+    while vb.documents().has_dropped() {
         swept += vb.sweep_dropped();
         visits += 1;
     }
     assert_eq!(swept, 1);
     assert_eq!(visits, vb.table().shard_count());
-    assert_eq!(vb.documents(), 1);
+    assert_eq!(vb.documents().count(), 1);
     assert_eq!(get(&mut vb, 0).unwrap(), b"v");
     assert!(vb.bytes() < empty + 1_000);
     // What the file does not have yet goes there all the same, and nothing is counted twice.
-    let batch = vb.begin_apply().unwrap();
+    let batch = vb.store_mut().begin_apply().unwrap();
     let (history, upto) = (batch.history(), batch.upto());
-    vb.applied(history, upto);
-    drop(vb.end_apply(batch));
+    vb.store_mut().on_applied(history, upto);
+    drop(vb.store_mut().end_apply(batch));
     log_all(&mut vb);
     assert_eq!(vb.unapplied().items, 1, "the drop");
 }
@@ -180,8 +182,8 @@ fn a_sync_write_of_a_dropped_collection_is_aborted_in_its_order() {
     assert_eq!(get(&mut vb, 0).unwrap(), b"v");
     let mut again = vbucket();
     for change in changes.into_iter().chain(ends) {
-        again.replay(change).unwrap();
+        again.recovery().replay(change).unwrap();
     }
-    again.finish_replay(None).unwrap();
+    again.recovery().finish(None).unwrap();
     assert_eq!(items(&again), [(0, 1)]);
 }

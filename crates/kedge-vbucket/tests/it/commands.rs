@@ -47,7 +47,7 @@ fn store_modes_and_versions() {
         store(vb, at(1), &missing, StoreMode::Set, b"6"),
         Err(Status::KeyNotFound)
     );
-    assert_eq!(vb.documents(), 1);
+    assert_eq!(vb.documents().count(), 1);
 }
 
 #[test]
@@ -55,8 +55,8 @@ fn a_tombstone_keeps_the_revision_going() {
     let vb = &mut vbucket();
     set(vb, at(0), "k", b"1");
     let k = key("k");
-    let deleted = done(vb.delete(at(5), &write(&k)).unwrap());
-    assert_eq!(vb.delete(at(5), &write(&k)), Err(Status::KeyNotFound));
+    let deleted = done(vb.at(at(5)).delete(&write(&k)).unwrap());
+    assert_eq!(vb.at(at(5)).delete(&write(&k)), Err(Status::KeyNotFound));
     assert_eq!(get(vb, at(5), "k"), Err(Status::KeyNotFound));
     let found = meta(vb, at(5), &k);
     let expected = Meta {
@@ -75,7 +75,7 @@ fn a_tombstone_keeps_the_revision_going() {
         (found.rev_seqno.get(), found.deleted, found.datatype),
         (3, false, Datatype::JSON)
     );
-    assert_eq!((vb.documents(), vb.tombstones()), (1, 0));
+    assert_eq!((vb.documents().count(), vb.table().tombstones()), (1, 0));
 }
 
 #[test]
@@ -84,17 +84,18 @@ fn concat_keeps_flags_and_expiry_and_sees_json_again() {
     let k = key("k");
     let w = write(&k);
     assert_eq!(
-        vb.concat(at(0), &w, ConcatMode::Append, b"x"),
+        vb.at(at(0)).concat(&w, ConcatMode::Append, b"x"),
         Err(Status::NotStored)
     );
     let expiry = Expiry(at(100).unix_secs() as u32);
     done(
-        vb.store(at(0), &w, StoreMode::Set, &value(b"{\"a\":"), 77, expiry)
+        vb.at(at(0))
+            .store(&w, StoreMode::Set, &value(b"{\"a\":"), 77, expiry)
             .unwrap(),
     );
     assert_eq!(meta(vb, at(0), &k).datatype, Datatype::RAW);
-    done(vb.concat(at(0), &w, ConcatMode::Append, b"1}").unwrap());
-    done(vb.concat(at(0), &w, ConcatMode::Prepend, b"  ").unwrap());
+    done(vb.at(at(0)).concat(&w, ConcatMode::Append, b"1}").unwrap());
+    done(vb.at(at(0)).concat(&w, ConcatMode::Prepend, b"  ").unwrap());
     assert_eq!(get(vb, at(0), "k").unwrap(), b"  {\"a\":1}");
     let found = meta(vb, at(0), &k);
     assert_eq!(
@@ -111,19 +112,14 @@ fn concat_and_counters_inflate_what_is_compressed() {
     let packed = snap::raw::Encoder::new().compress_vec(&text).unwrap();
     let compressed = NewValue::check(&packed, Datatype::SNAPPY, MinRatio::DEFAULT).unwrap();
     done(
-        vb.store(
-            at(0),
-            &write(&k),
-            StoreMode::Set,
-            &compressed,
-            0,
-            Expiry::NEVER,
-        )
-        .unwrap(),
+        vb.at(at(0))
+            .store(&write(&k), StoreMode::Set, &compressed, 0, Expiry::NEVER)
+            .unwrap(),
     );
     assert!(meta(vb, at(0), &k).datatype.contains(Datatype::SNAPPY));
     done(
-        vb.concat(at(0), &write(&k), ConcatMode::Append, b"!")
+        vb.at(at(0))
+            .concat(&write(&k), ConcatMode::Append, b"!")
             .unwrap(),
     );
     assert_eq!(get(vb, at(0), "k").unwrap(), [&text[..], b"!"].concat());
@@ -140,10 +136,10 @@ fn counters() {
         initial: None,
         expiry: Expiry::NEVER,
     };
-    assert_eq!(vb.arithmetic(at(0), &w, &up), Err(Status::KeyNotFound));
+    assert_eq!(vb.at(at(0)).arithmetic(&w, &up), Err(Status::KeyNotFound));
     let made = vb
+        .at(at(0))
         .arithmetic(
-            at(0),
             &w,
             &Arithmetic {
                 initial: Some(10),
@@ -152,19 +148,23 @@ fn counters() {
         )
         .unwrap();
     assert_eq!(done(made).1, 10, "the initial value, not yet counted up");
-    assert_eq!(done(vb.arithmetic(at(0), &w, &up).unwrap()).1, 15);
+    assert_eq!(done(vb.at(at(0)).arithmetic(&w, &up).unwrap()).1, 15);
     let down = Arithmetic {
         negative: true,
         delta: 100,
         ..up
     };
     assert_eq!(
-        done(vb.arithmetic(at(0), &w, &down).unwrap()).1,
+        done(vb.at(at(0)).arithmetic(&w, &down).unwrap()).1,
         0,
         "stops at 0"
     );
     set(vb, at(0), "n", b"18446744073709551615");
-    assert_eq!(done(vb.arithmetic(at(0), &w, &up).unwrap()).1, 4, "wraps");
+    assert_eq!(
+        done(vb.at(at(0)).arithmetic(&w, &up).unwrap()).1,
+        4,
+        "wraps"
+    );
     assert_eq!(get(vb, at(0), "n").unwrap(), b"4");
     for bad in [
         &b"abc"[..],
@@ -177,14 +177,14 @@ fn counters() {
     ] {
         set(vb, at(0), "n", bad);
         assert_eq!(
-            vb.arithmetic(at(0), &w, &up),
+            vb.at(at(0)).arithmetic(&w, &up),
             Err(Status::DeltaBadValue),
             "{bad:?}"
         );
         assert_eq!(get(vb, at(0), "n").unwrap(), bad, "nothing was changed");
     }
     set(vb, at(0), "n", b"9  ");
-    assert_eq!(done(vb.arithmetic(at(0), &w, &up).unwrap()).1, 14);
+    assert_eq!(done(vb.at(at(0)).arithmetic(&w, &up).unwrap()).1, 14);
 }
 
 #[test]
@@ -196,11 +196,12 @@ fn a_write_may_bring_its_version() {
         ..write(&k)
     };
     let store = |vb: &mut VBucket, write: &Write<'_>| {
-        vb.store(at(0), write, StoreMode::Set, &value(b"1"), 0, Expiry::NEVER)
+        vb.at(at(0))
+            .store(write, StoreMode::Set, &value(b"1"), 0, Expiry::NEVER)
     };
     let first = done(store(vb, &with(Cas(7))).unwrap());
     assert_eq!(first.cas, Cas(7));
-    let appended = vb.concat(at(0), &with(Cas(8)), ConcatMode::Append, b"2");
+    let appended = vb.at(at(0)).concat(&with(Cas(8)), ConcatMode::Append, b"2");
     assert_eq!(done(appended.unwrap()).cas, Cas(8));
     // From the far future it would stop the clock.
     assert_eq!(
@@ -228,16 +229,19 @@ fn preserve_ttl_keeps_what_is_there() {
         ..write(&k)
     };
     done(
-        vb.store(at(0), &keep, StoreMode::Set, &value(b"1"), 0, first)
+        vb.at(at(0))
+            .store(&keep, StoreMode::Set, &value(b"1"), 0, first)
             .unwrap(),
     );
     done(
-        vb.store(at(0), &keep, StoreMode::Set, &value(b"2"), 0, second)
+        vb.at(at(0))
+            .store(&keep, StoreMode::Set, &value(b"2"), 0, second)
             .unwrap(),
     );
     assert_eq!(meta(vb, at(0), &k).expiry, first);
     done(
-        vb.store(at(0), &write(&k), StoreMode::Set, &value(b"3"), 0, second)
+        vb.at(at(0))
+            .store(&write(&k), StoreMode::Set, &value(b"3"), 0, second)
             .unwrap(),
     );
     assert_eq!(meta(vb, at(0), &k).expiry, second);
@@ -248,35 +252,38 @@ fn observing() {
     let vb = &mut vbucket();
     let k = key("k");
     assert_eq!(
-        done(vb.observe_key(at(0), &k).unwrap()).0,
+        done(vb.at(at(0)).observe_key(&k).unwrap()).0,
         ObserveState::NotFound
     );
     let wrote = set(vb, at(0), "k", b"1");
     assert_eq!(
-        done(vb.observe_key(at(0), &k).unwrap()),
+        done(vb.at(at(0)).observe_key(&k).unwrap()),
         (ObserveState::NotPersisted, wrote.cas)
     );
     log_all(vb);
     assert_eq!(
-        done(vb.observe_key(at(0), &k).unwrap()),
+        done(vb.at(at(0)).observe_key(&k).unwrap()),
         (ObserveState::Persisted, wrote.cas)
     );
-    done(vb.delete(at(0), &write(&k)).unwrap());
+    done(vb.at(at(0)).delete(&write(&k)).unwrap());
     assert_eq!(
-        done(vb.observe_key(at(0), &k).unwrap()).0,
+        done(vb.at(at(0)).observe_key(&k).unwrap()).0,
         ObserveState::DeletedNotPersisted
     );
     log_all(vb);
     assert_eq!(
-        done(vb.observe_key(at(0), &k).unwrap()).0,
+        done(vb.at(at(0)).observe_key(&k).unwrap()).0,
         ObserveState::NotFound
     );
-    let seen = vb.observe_seqno(VbUuid(0xabc)).unwrap();
+    let seen = vb.history().observe_seqno(VbUuid(0xabc)).unwrap();
     assert_eq!(
         (seen.persisted, seen.current, seen.failover),
         (Seqno(2), Seqno(2), None)
     );
-    assert_eq!(vb.observe_seqno(VbUuid(1)), Err(Status::KeyNotFound));
+    assert_eq!(
+        vb.history().observe_seqno(VbUuid(1)),
+        Err(Status::KeyNotFound)
+    );
 }
 
 #[test]
@@ -285,11 +292,12 @@ fn waiting_for_the_disk_ends_or_times_out() {
     set(vb, at(0), "k", b"1");
     let cookie = kedge_vbucket::Cookie(5);
     assert_eq!(
-        vb.seqno_persistence(at(0), Seqno(1), cookie),
+        vb.at(at(0)).seqno_persistence(Seqno(1), cookie),
         Outcome::Parked
     );
     assert_eq!(
-        vb.seqno_persistence(at(0), Seqno(2), kedge_vbucket::Cookie(6)),
+        vb.at(at(0))
+            .seqno_persistence(Seqno(2), kedge_vbucket::Cookie(6)),
         Outcome::Parked
     );
     log_all(vb);
@@ -300,7 +308,7 @@ fn waiting_for_the_disk_ends_or_times_out() {
         [5]
     );
     assert_eq!(
-        vb.seqno_persistence(at(0), Seqno(1), cookie),
+        vb.at(at(0)).seqno_persistence(Seqno(1), cookie),
         Outcome::Done(())
     );
     vb.on_time(at(31));
@@ -309,7 +317,7 @@ fn waiting_for_the_disk_ends_or_times_out() {
         format!("{:?}", ended[1].completion).contains("TemporaryFailure"),
         "{ended:?}"
     );
-    assert!(!vb.has_waiters());
+    assert!(!vb.durability().has_waiters());
 }
 
 #[test]
@@ -325,7 +333,7 @@ fn an_answer_that_is_held_back_is_a_success_however_the_wait_ends() {
     for end in ends {
         let wrote = set(vb, at(0), "k", b"1");
         let cookie = kedge_vbucket::Cookie(8);
-        assert_eq!(vb.hold_back(at(0), &k, wrote, cookie), Outcome::Parked);
+        assert_eq!(vb.at(at(0)).hold_back(&k, wrote, cookie), Outcome::Parked);
         assert!(results(vb).is_empty());
         end(vb);
         assert_eq!(results(vb), [(8, Ok(wrote))]);
@@ -333,7 +341,7 @@ fn an_answer_that_is_held_back_is_a_success_however_the_wait_ends() {
     let wrote = set(vb, at(0), "k", b"1");
     log_all(vb);
     assert_eq!(
-        vb.hold_back(at(0), &k, wrote, kedge_vbucket::Cookie(9)),
+        vb.at(at(0)).hold_back(&k, wrote, kedge_vbucket::Cookie(9)),
         Outcome::Done(wrote)
     );
 }
@@ -348,11 +356,11 @@ fn keys_and_random_documents_stay_in_their_collection() {
     let other = DocKey::new(CollectionId(8), b"z").unwrap();
     done(store(vb, at(0), &write(&other), StoreMode::Set, b"other").unwrap());
     let k = key("c");
-    done(vb.delete(at(0), &write(&k)).unwrap());
+    done(vb.at(at(0)).delete(&write(&k)).unwrap());
     let names = |keys: Vec<Box<[u8]>>| keys.iter().map(|key| key[0] as char).collect::<String>();
     let shards = vb.table().shard_count();
-    let keys_from = |vb: &VBucket, start: &DocKey, count| {
-        let of_shard = |shard| vb.keys_from(at(0), shard, start, count);
+    let keys_from = |vb: &mut VBucket, start: &DocKey, count| {
+        let of_shard = |shard| vb.at(at(0)).keys_from(shard, start, count);
         let mut keys: Vec<_> = (0..shards).flat_map(of_shard).collect();
         keys.sort_unstable();
         names(keys)
@@ -362,8 +370,8 @@ fn keys_and_random_documents_stay_in_their_collection() {
     let in_other = DocKey::new(CollectionId(8), b"a").unwrap();
     assert_eq!(keys_from(vb, &in_other, 10), "z");
     for shard in 0..shards {
-        let all = vb.keys_from(at(0), shard, &key("a"), 10);
-        let first = vb.keys_from(at(0), shard, &key("a"), 1);
+        let all = vb.at(at(0)).keys_from(shard, &key("a"), 10);
+        let first = vb.at(at(0)).keys_from(shard, &key("a"), 1);
         assert_eq!(first[..], all[..all.len().min(1)]);
     }
     let mut seen = std::collections::BTreeSet::new();
@@ -371,7 +379,10 @@ fn keys_and_random_documents_stay_in_their_collection() {
         let random = random.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let shard = random as usize % shards;
         let show = |document: kedge_vbucket::Document<'_>| document.item.key()[1];
-        match vb.random_document(at(0), CollectionId::DEFAULT, shard, random, show) {
+        match vb
+            .at(at(0))
+            .random_document(CollectionId::DEFAULT, shard, random, show)
+        {
             Some(Picked::Shown(byte)) => drop(seen.insert(byte)),
             Some(Picked::OnDisk(key)) => panic!("{key:?}"),
             None => {}
@@ -383,7 +394,8 @@ fn keys_and_random_documents_stay_in_their_collection() {
         "all live ones, no others"
     );
     let nothing = |shard| {
-        vb.random_document(at(0), CollectionId(9), shard, 1, |_| ())
+        vb.at(at(0))
+            .random_document(CollectionId(9), shard, 1, |_| ())
             .is_none()
     };
     assert!((0..shards).all(nothing));

@@ -57,7 +57,7 @@ proptest! {
                     let key = key(&id.to_string());
                     let _ = store(&mut vb, at(secs), &write(&key), StoreMode::Set, value.as_bytes());
                 }
-                Step::Delete(id) => drop(vb.delete(at(secs), &write(&key(&id.to_string())))),
+                Step::Delete(id) => drop(vb.at(at(secs)).delete(&write(&key(&id.to_string())))),
                 Step::Durable(id, persist) => {
                     let key = key(&id.to_string());
                     let write = durable(&key, level(*persist), 1);
@@ -83,10 +83,10 @@ proptest! {
             drop(vb.take_effects());
             let mut changes = disk.logged.clone();
             let mut queued: Vec<Change> = Vec::new();
-            vb.changes_for_log(usize::MAX, usize::MAX, &mut queued);
+            vb.changes().for_log(usize::MAX, usize::MAX, &mut queued);
             queued.into_iter().for_each(|change| apply(&mut changes, change));
             let expected = documents(&changes, at(secs));
-            prop_assert_eq!(vb.documents(), expected.len());
+            prop_assert_eq!(vb.documents().count(), expected.len());
             for (key, bytes) in expected {
                 let found = vb.table().find(vb.table().hash(&key), &key);
                 prop_assert_eq!(found.map(|item| item.value().to_vec()), Some(bytes));
@@ -105,19 +105,34 @@ fn a_batch_follows_another_in_the_same_file_only() {
     for key in ["a", "b", "c"] {
         set(&mut vb, at(0), key, b"1");
     }
-    let (first, to) = vb.direct_batch(1, usize::MAX);
+    let (first, to) = vb.store().direct_batch(1, usize::MAX);
     let first = first.unwrap();
     assert!(first.replaces_file(), "it is the first of a history");
-    assert!(vb.direct_batch_behind(&first, to, 1, usize::MAX).is_none());
+    assert!(
+        vb.store()
+            .direct_batch_behind(&first, to, 1, usize::MAX)
+            .is_none()
+    );
     flush(&mut vb, &mut disk, 1);
-    let (second, to) = vb.direct_batch(1, usize::MAX);
+    let (second, to) = vb.store().direct_batch(1, usize::MAX);
     let second = second.unwrap();
-    let (third, end) = vb.direct_batch_behind(&second, to, 9, usize::MAX).unwrap();
+    let (third, end) = vb
+        .store()
+        .direct_batch_behind(&second, to, 9, usize::MAX)
+        .unwrap();
     assert_eq!((second.upto(), third.upto()), (Seqno(1), Seqno(3)));
-    assert!(vb.direct_batch_behind(&third, end, 9, usize::MAX).is_none());
+    assert!(
+        vb.store()
+            .direct_batch_behind(&third, end, 9, usize::MAX)
+            .is_none()
+    );
     vb.reset(VbUuid(9));
     set(&mut vb, at(0), "d", b"1");
-    assert!(vb.direct_batch_behind(&second, to, 9, usize::MAX).is_none());
+    assert!(
+        vb.store()
+            .direct_batch_behind(&second, to, 9, usize::MAX)
+            .is_none()
+    );
 }
 
 #[test]
@@ -136,12 +151,12 @@ fn a_batch_has_the_newest_of_each_key_and_persisted_levels_wait_for_it() {
     );
     assert_eq!(results(&mut vb)[0].0, 7);
     assert_eq!(
-        vb.direct_batch(1, 1).0.map(|batch| batch.upto()),
+        vb.store().direct_batch(1, 1).0.map(|batch| batch.upto()),
         Some(Seqno(4))
     );
     flush(&mut vb, &mut disk, usize::MAX);
     assert_eq!(disk.file().unwrap().state.completed, Seqno(3));
-    assert!(vb.direct_batch(usize::MAX, usize::MAX).0.is_none());
+    assert!(vb.store().direct_batch(usize::MAX, usize::MAX).0.is_none());
 }
 
 #[test]

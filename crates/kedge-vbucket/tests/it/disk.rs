@@ -123,7 +123,7 @@ impl Disk {
     /// Writes up to `max` changes to the log. The vBucket is told later.
     pub(crate) fn append(&mut self, vb: &VBucket, max: usize) -> Position {
         let mut changes = Vec::new();
-        let to = vb.changes_for_log(max, usize::MAX, &mut changes);
+        let to = vb.changes().for_log(max, usize::MAX, &mut changes);
         for change in changes {
             self.log.push(as_logged(&change));
             apply(&mut self.logged, change);
@@ -148,7 +148,7 @@ impl Disk {
         max: usize,
         commits: usize,
     ) -> Position {
-        let (batch, mut to) = vb.direct_batch(max, usize::MAX);
+        let (batch, mut to) = vb.store().direct_batch(max, usize::MAX);
         let replaces = batch.as_ref().is_some_and(ApplyBatch::replaces_file);
         // What stands before a reset is of no use to the file.
         let is_void = vb.unapplied().replaces_file && !replaces;
@@ -156,7 +156,7 @@ impl Disk {
         if let Some(mut batch) = batch {
             self.write(vb, &mut batch, WHOLE);
             while written < commits
-                && let Some(next) = vb.direct_batch_behind(&batch, to, max, usize::MAX)
+                && let Some(next) = vb.store().direct_batch_behind(&batch, to, max, usize::MAX)
             {
                 (batch, to) = next;
                 self.write(vb, &mut batch, WHOLE);
@@ -164,7 +164,9 @@ impl Disk {
             }
         }
         let mut changes = Vec::new();
-        let end = vb.changes_for_log(written * max, usize::MAX, &mut changes);
+        let end = vb
+            .changes()
+            .for_log(written * max, usize::MAX, &mut changes);
         assert_eq!(to, end);
         for change in changes.into_iter().filter(|_| !is_void) {
             apply(&mut self.logged, change);
@@ -173,12 +175,12 @@ impl Disk {
     }
 
     pub(crate) fn apply(&mut self, vb: &mut VBucket, how: Applying) {
-        let Some(mut batch) = vb.begin_apply() else {
+        let Some(mut batch) = vb.store_mut().begin_apply() else {
             return;
         };
         self.write(vb, &mut batch, how);
         if how.ends {
-            drop(vb.end_apply(batch));
+            drop(vb.store_mut().end_apply(batch));
         }
     }
 
@@ -187,7 +189,7 @@ impl Disk {
         if batch.removes_file() {
             (self.headers, self.is_deleted) = (Vec::new(), true);
             if how.parts > 0 {
-                vb.applied(history, batch.upto());
+                vb.store_mut().on_applied(history, batch.upto());
             }
             return;
         }
@@ -215,9 +217,9 @@ impl Disk {
                 .collect();
             next.commit(&part);
             self.headers.push(next);
-            vb.applied(history, part.upto);
+            vb.store_mut().on_applied(history, part.upto);
             for (item, had_document) in blind {
-                vb.applied_over(history, item, had_document);
+                vb.store_mut().applied_over(history, item, had_document);
             }
         }
     }
@@ -270,44 +272,46 @@ impl Disk {
     /// The file was taken back, and these documents are read again.
     pub(crate) fn rewound(&self, vb: &mut VBucket, keys: &[Box<[u8]>]) {
         let file = self.file().expect("it was taken back");
-        vb.rewound(&file.base()).unwrap();
-        let history = vb.history();
+        vb.recovery().rewound(&file.base()).unwrap();
+        let history = vb.history_id();
         for key in keys {
             if let Some(item) = file.documents.get(&key[..]) {
-                vb.warm(history, item.clone());
+                vb.store_mut().warm(history, item.clone());
             }
         }
-        vb.warmed(history, true);
+        vb.store_mut().warmed(history, true);
     }
 
     /// A new process finds this, and reads all of it.
     pub(crate) fn recover(&mut self, vb: VBucket, branch: Option<VbUuid>) -> VBucket {
         let mut vb = self.recover_cold(vb, branch);
-        let history = vb.history();
+        let history = vb.history_id();
         if let Some(file) = self.file() {
             for item in file.documents.values() {
-                vb.warm(history, item.clone());
+                vb.store_mut().warm(history, item.clone());
             }
         }
-        vb.warmed(history, true);
+        vb.store_mut().warmed(history, true);
         vb
     }
 
     /// A new process finds this.
     pub(crate) fn recover_cold(&mut self, mut vb: VBucket, branch: Option<VbUuid>) -> VBucket {
         if let Some(file) = self.file() {
-            vb.begin_from(file.base()).unwrap();
+            vb.recovery().begin_from(file.base()).unwrap();
         } else if self.is_deleted {
-            vb.begin_deleted();
+            vb.recovery().begin_deleted();
         }
         for change in self.log.clone() {
-            vb.replay(change).unwrap();
+            vb.recovery().replay(change).unwrap();
         }
         if let Some(Rewind { to, failover }) = vb.needs_rewind().cloned() {
             self.rewind_as(to, vb.state(), failover);
-            vb.begin_from(self.file().unwrap().base()).unwrap();
+            vb.recovery()
+                .begin_from(self.file().unwrap().base())
+                .unwrap();
         }
-        vb.finish_replay(branch).unwrap();
+        vb.recovery().finish(branch).unwrap();
         vb
     }
 

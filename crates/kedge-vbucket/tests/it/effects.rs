@@ -6,7 +6,9 @@ use kedge_types::Seqno;
 use kedge_vbucket::{AfterLog, Cookie, MemoryUse, Outcome, StoreMode};
 
 fn log_one(vb: &mut kedge_vbucket::VBucket) -> AfterLog {
-    let to = vb.changes_for_log(usize::MAX, usize::MAX, &mut Vec::new());
+    let to = vb
+        .changes()
+        .for_log(usize::MAX, usize::MAX, &mut Vec::new());
     vb.on_logged(to)
 }
 
@@ -57,7 +59,7 @@ fn commits_that_nobody_waits_for_are_lazy_until_something_else_is_queued() {
     commit(vb, 2);
     let upto = Seqno(vb.high_seqno().get());
     assert_eq!(
-        vb.seqno_persistence(at(0), upto, Cookie(3)),
+        vb.at(at(0)).seqno_persistence(upto, Cookie(3)),
         Outcome::Parked
     );
     assert!(
@@ -67,7 +69,7 @@ fn commits_that_nobody_waits_for_are_lazy_until_something_else_is_queued() {
     log_all(vb);
     commit(vb, 4);
     assert!(
-        vb.take_newly_queued(),
+        vb.changes_mut().take_newly_queued(),
         "after a while they go by themselves"
     );
 }

@@ -9,7 +9,8 @@ fn set_expiring(vb: &mut VBucket, name: &str, secs: u64) {
     let k = key(name);
     let expiry = Expiry(at(secs).unix_secs() as u32);
     done(
-        vb.store(at(0), &write(&k), StoreMode::Set, &value(b"1"), 0, expiry)
+        vb.at(at(0))
+            .store(&write(&k), StoreMode::Set, &value(b"1"), 0, expiry)
             .unwrap(),
     );
 }
@@ -27,9 +28,9 @@ fn a_read_lets_go_of_what_expired_and_the_log_hears_of_it() {
     };
     assert!(tombstone.is_deleted() && tombstone.seqno().get() == 2);
     assert!(meta(vb, at(10), &key("k")).deleted);
-    assert_eq!(vb.expired(), 1);
+    assert_eq!(vb.documents().expired(), 1);
     assert_eq!(get(vb, at(11), "k"), Err(Status::KeyNotFound));
-    assert_eq!(vb.expired(), 1, "once");
+    assert_eq!(vb.documents().expired(), 1, "once");
 }
 
 #[test]
@@ -41,10 +42,10 @@ fn an_expired_document_is_none_to_every_command() {
         let now = at(20);
         let refused = match turn {
             0 => store(vb, now, &write(&k), StoreMode::Replace, b"2").err(),
-            1 => vb.delete(now, &write(&k)).err(),
-            2 => vb.touch(now, &write(&k), Expiry::NEVER).err(),
-            3 => vb.get_and_lock(now, &k, 5, |_| ()).err(),
-            _ => vb.unlock(now, &k, 1.into()).err(),
+            1 => vb.at(now).delete(&write(&k)).err(),
+            2 => vb.at(now).touch(&write(&k), Expiry::NEVER).err(),
+            3 => vb.at(now).get_and_lock(&k, 5, None, |_| ()).err(),
+            _ => vb.at(now).unlock(&k, 1.into()).err(),
         };
         assert_eq!(refused, Some(Status::KeyNotFound), "{turn}");
     }
@@ -58,14 +59,15 @@ fn touching_moves_the_expiry_and_the_same_expiry_changes_nothing() {
     set_expiring(vb, "k", 10);
     let k = key("k");
     let later = Expiry(at(50).unix_secs() as u32);
-    let touched = done(vb.touch(at(5), &write(&k), later).unwrap());
-    let again = done(vb.touch(at(6), &write(&k), later).unwrap());
+    let touched = done(vb.at(at(5)).touch(&write(&k), later).unwrap());
+    let again = done(vb.at(at(6)).touch(&write(&k), later).unwrap());
     assert_eq!(touched, again);
     let (bytes, mutated) = done(
-        vb.get_and_touch(at(20), &write(&k), Expiry::NEVER, |document, mutated| {
-            (document.item.value().to_vec(), mutated)
-        })
-        .unwrap(),
+        vb.at(at(20))
+            .get_and_touch(&write(&k), Expiry::NEVER, |document, mutated| {
+                (document.item.value().to_vec(), mutated)
+            })
+            .unwrap(),
     );
     assert_eq!(bytes, b"1");
     assert!(mutated.cas > touched.cas && mutated.seqno > touched.seqno);
@@ -77,18 +79,21 @@ fn a_sweep_is_wanted_while_something_may_run_out() {
     let vb = &mut vbucket();
     let k = key("k");
     set(vb, at(0), "k", b"1");
-    assert!(!vb.wants_sweep());
-    vb.get_and_lock(at(0), &k, 5, |_| ()).unwrap();
-    assert!(vb.wants_sweep(), "a lock");
-    (0..vb.table().shard_count()).for_each(|shard| vb.sweep(at(6), shard));
-    assert!(!vb.wants_sweep());
+    assert!(!vb.documents().wants_sweep());
+    vb.at(at(0)).get_and_lock(&k, 5, None, |_| ()).unwrap();
+    assert!(vb.documents().wants_sweep(), "a lock");
+    (0..vb.table().shard_count()).for_each(|shard| vb.at(at(6)).sweep(shard));
+    assert!(!vb.documents().wants_sweep());
     set_expiring(vb, "k", 10);
-    assert!(vb.wants_sweep(), "an expiry");
-    done(vb.touch(at(6), &write(&k), Expiry::NEVER).unwrap());
-    assert!(!vb.wants_sweep());
+    assert!(vb.documents().wants_sweep(), "an expiry");
+    done(vb.at(at(6)).touch(&write(&k), Expiry::NEVER).unwrap());
+    assert!(!vb.documents().wants_sweep());
     set_expiring(vb, "k", 10);
-    (0..vb.table().shard_count()).for_each(|shard| vb.sweep(at(10), shard));
-    assert_eq!((vb.tombstones(), vb.wants_sweep()), (1, false));
+    (0..vb.table().shard_count()).for_each(|shard| vb.at(at(10)).sweep(shard));
+    assert_eq!(
+        (vb.table().tombstones(), vb.documents().wants_sweep()),
+        (1, false)
+    );
 }
 
 #[test]
@@ -99,31 +104,36 @@ fn a_sweep_finds_what_nobody_reads() {
     }
     set(vb, at(0), "stays", b"1");
     let sweep = |vb: &mut VBucket, secs| {
-        (0..vb.table().shard_count()).for_each(|shard| vb.sweep(at(secs), shard));
+        (0..vb.table().shard_count()).for_each(|shard| vb.at(at(secs)).sweep(shard));
     };
     sweep(vb, 9);
-    assert_eq!((vb.documents(), vb.tombstones()), (101, 0));
+    assert_eq!((vb.documents().count(), vb.table().tombstones()), (101, 0));
     sweep(vb, 10);
     assert_eq!(
-        (vb.documents(), vb.tombstones(), vb.expired()),
+        (
+            vb.documents().count(),
+            vb.table().tombstones(),
+            vb.documents().expired()
+        ),
         (1, 100, 100)
     );
     sweep(vb, 20 + TOMBSTONE_PURGE_AGE_SECS);
-    assert_eq!(vb.tombstones(), 100, "not on disk yet");
+    assert_eq!(vb.table().tombstones(), 100, "not on disk yet");
     log_all(vb);
     sweep(vb, 20 + TOMBSTONE_PURGE_AGE_SECS);
-    assert_eq!(vb.tombstones(), 100, "in the log only");
-    let batch = vb.begin_apply().unwrap();
-    vb.applied(batch.history(), batch.upto());
-    drop(vb.end_apply(batch));
+    assert_eq!(vb.table().tombstones(), 100, "in the log only");
+    let batch = vb.store_mut().begin_apply().unwrap();
+    vb.store_mut().on_applied(batch.history(), batch.upto());
+    drop(vb.store_mut().end_apply(batch));
     sweep(vb, 10 + TOMBSTONE_PURGE_AGE_SECS);
-    assert_eq!(vb.tombstones(), 100, "not old enough");
+    assert_eq!(vb.table().tombstones(), 100, "not old enough");
     sweep(vb, 11 + TOMBSTONE_PURGE_AGE_SECS);
-    assert_eq!((vb.documents(), vb.tombstones()), (1, 0));
-    assert_eq!(vb.purge_seqno().get(), 0, "the file has them");
-    vb.on_purged(vb.history(), Seqno(150));
-    vb.on_purged(vb.history() + 1, Seqno(160));
-    assert_eq!(vb.purge_seqno().get(), 150);
+    assert_eq!((vb.documents().count(), vb.table().tombstones()), (1, 0));
+    assert_eq!(vb.history().purge_seqno().get(), 0, "the file has them");
+    let history = vb.history_id();
+    vb.store_mut().on_purged(history, Seqno(150));
+    vb.store_mut().on_purged(history + 1, Seqno(160));
+    assert_eq!(vb.history().purge_seqno().get(), 150);
     set(vb, at(20 + TOMBSTONE_PURGE_AGE_SECS), "k1", b"1");
     assert_eq!(
         meta(vb, at(0), &key("k1")).rev_seqno.get(),

@@ -42,7 +42,7 @@ fn a_promotion_begins_a_branch_at_the_last_complete_snapshot() {
     promote(vb, 4, &["a"]);
     assert_eq!(branches(vb), [(4, 3), (2, 2), (1, 0)]);
     assert_eq!(
-        vb.consistent_seqno(),
+        vb.history().consistent_seqno(),
         Seqno(5),
         "what came is part of the branch"
     );
@@ -160,14 +160,14 @@ fn inherited_prepares_never_expire() {
     disk_of.log(&mut from_disk, usize::MAX);
     let mut from_disk = disk_of.recover(active(&[]), Some(VbUuid(7)));
     assert_eq!(from_disk.state(), VbState::Active);
-    assert_eq!(from_disk.topology(), None);
+    assert_eq!(from_disk.durability().topology(), None);
     from_disk.acknowledge(&node("b"), Seqno(3)).unwrap();
     assert_eq!(
         from_disk.durability_figures().tracked,
         2,
         "nobody says who counts"
     );
-    from_disk.forget_acks(&node("b"));
+    from_disk.durability_mut().forget_acks(&node("b"));
     promote(&mut from_disk, 8, &["ab"]);
     assert_eq!(
         from_disk.failover().uuid(),
@@ -176,7 +176,7 @@ fn inherited_prepares_never_expire() {
     );
 
     for vb in [&mut promoted, &mut from_disk] {
-        assert!(!vb.has_waiters());
+        assert!(!vb.durability().has_waiters());
         vb.on_time(at(1_000_000));
         assert_eq!(vb.durability_figures().tracked, 2);
         let again = Status::SyncWriteReCommitInProgress;
@@ -186,10 +186,13 @@ fn inherited_prepares_never_expire() {
             Err(again),
             "though there is nothing to see"
         );
-        assert_eq!(vb.get_meta(at(0), &k), Err(again));
+        assert_eq!(vb.at(at(0)).get_meta(&k), Err(again));
         let default = kedge_types::CollectionId::DEFAULT;
         for shard in 0..vb.table().shard_count() {
-            assert_eq!(vb.random_document(at(0), default, shard, 3, |_| ()), None);
+            assert_eq!(
+                vb.at(at(0)).random_document(default, shard, 3, |_| ()),
+                None
+            );
         }
         let busy = store(vb, at(0), &write(&k), StoreMode::Set, b"x");
         assert_eq!(busy, Err(Status::SyncWriteInProgress));
@@ -201,7 +204,7 @@ fn inherited_prepares_never_expire() {
         vb.acknowledge(&node("b"), Seqno(2)).unwrap();
         assert_eq!(get(vb, at(0), "k").unwrap(), b"2");
         assert_eq!(get(vb, at(0), "l"), Err(again));
-        vb.acknowledge(&node("b"), vb.high_prepared_seqno())
+        vb.acknowledge(&node("b"), vb.standing().high_prepared)
             .unwrap();
         assert_eq!(get(vb, at(0), "l").unwrap(), b"3");
         assert_eq!(results(vb).len(), 1, "only one had a client");
@@ -230,10 +233,12 @@ fn leaving_active_answers_everyone_and_keeps_the_prepares() {
         vb.set_state(StateChange::to(state, VbUuid(9)));
         let ambiguous = Err(Status::SyncWriteAmbiguous);
         assert_eq!(results(vb), [(1, ambiguous), (2, ambiguous)]);
-        assert_eq!(vb.topology(), None);
+        assert_eq!(vb.durability().topology(), None);
         assert_eq!(vb.durability_figures().tracked, 2);
         if state == VbState::Replica {
-            let shown = vb.get_replica(at(0), &k, |document| document.item.value().to_vec());
+            let shown = vb
+                .at(at(0))
+                .get_replica(&k, |document| document.item.value().to_vec());
             assert_eq!(
                 done(shown.unwrap()),
                 b"old",
@@ -284,7 +289,9 @@ fn an_old_active_follows_the_new_one() {
     let changes = log_all(new);
     let all: Vec<Received> = changes.iter().filter_map(sent).collect();
     take(old, memory(2, 2), all);
-    let shown = old.get_replica(at(0), &k, |document| document.item.seqno());
+    let shown = old
+        .at(at(0))
+        .get_replica(&k, |document| document.item.seqno());
     assert_eq!(done(shown.unwrap()), Seqno(2));
     assert_eq!(old.durability_figures().tracked, 0);
     assert_eq!(old.failover(), new.failover());
@@ -294,11 +301,11 @@ fn an_old_active_follows_the_new_one() {
 #[test]
 fn a_node_that_is_alone_needs_no_topology() {
     let vb = &mut vbucket();
-    assert_eq!(vb.topology(), Some(&Topology::alone()));
+    assert_eq!(vb.durability().topology(), Some(&Topology::alone()));
     vb.set_state(StateChange::to(VbState::Dead, VbUuid(5)));
-    assert_eq!(vb.topology(), None);
+    assert_eq!(vb.durability().topology(), None);
     vb.set_state(StateChange::to(VbState::Active, VbUuid(6)));
-    assert_eq!(vb.topology(), Some(&Topology::alone()));
+    assert_eq!(vb.durability().topology(), Some(&Topology::alone()));
     drop(vb.delete_vbucket());
     vb.set_state(StateChange::to(VbState::Active, VbUuid(7)));
     let k = key("k");

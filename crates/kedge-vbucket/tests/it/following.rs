@@ -17,7 +17,9 @@ fn take(vb: &mut VBucket, snapshot: Snapshot, all: impl IntoIterator<Item = Rece
 }
 
 fn replica_get(vb: &mut VBucket, name: &str) -> Result<Vec<u8>, Status> {
-    let found = vb.get_replica(at(0), &key(name), |document| document.item.value().to_vec())?;
+    let found = vb
+        .at(at(0))
+        .get_replica(&key(name), |document| document.item.value().to_vec())?;
     Ok(done(found))
 }
 
@@ -42,9 +44,15 @@ fn takes_what_the_active_sends_with_its_numbers() {
     let found = vb.table().find(vb.table().hash(b.as_bytes()), b.as_bytes());
     let meta = found.unwrap().meta();
     assert_eq!((meta.seqno, meta.cas.get()), (Seqno(3), 2 << 16));
-    assert_eq!((vb.high_seqno(), vb.visible_seqno()), (Seqno(5), Seqno(3)));
-    assert_eq!(vb.high_completed_seqno(), Seqno(4));
-    assert!(vb.last_cas().get() >= 4 << 16, "no CAS is given out twice");
+    assert_eq!(
+        (vb.high_seqno(), vb.history().visible_seqno()),
+        (Seqno(5), Seqno(3))
+    );
+    assert_eq!(vb.durability().high_completed_seqno(), Seqno(4));
+    assert!(
+        vb.history().last_cas().get() >= 4 << 16,
+        "no CAS is given out twice"
+    );
     let changes = log_all(vb);
     assert!(matches!(&changes[0], Change::Snapshot(_)), "{changes:?}");
     assert_eq!((changes.len(), vb.persisted_seqno()), (6, Seqno(5)));
@@ -101,7 +109,7 @@ fn what_cannot_follow_is_refused_and_changes_nothing() {
     vb.receive(at(0), Received::Advance(Seqno(6))).unwrap();
     assert_eq!(vb.begin_snapshot(memory(3, 5)), bad(3, 5));
     vb.begin_snapshot(memory(6, 6)).unwrap();
-    assert_eq!(vb.consistent_seqno(), Seqno(6));
+    assert_eq!(vb.history().consistent_seqno(), Seqno(6));
 }
 
 #[test]
@@ -161,7 +169,7 @@ fn nothing_of_a_memory_snapshot_is_acknowledged_before_its_end() {
 fn a_persisted_level_is_a_fence_until_the_whole_snapshot_is_on_disk() {
     let vb = &mut replica();
     let log = |vb: &mut VBucket, max| {
-        let to = vb.changes_for_log(max, usize::MAX, &mut Vec::new());
+        let to = vb.changes().for_log(max, usize::MAX, &mut Vec::new());
         vb.on_logged(to);
     };
     log_all(vb);
@@ -199,7 +207,7 @@ fn a_disk_snapshot_is_acknowledged_when_it_is_on_disk() {
         take(vb, snapshot, [document("a", 2), document("b", 6)]);
         take(vb, memory(7, 7), [prepared("c", 7, Majority)]);
         assert_eq!(vb.take_ack(), None);
-        let to = vb.changes_for_log(4, usize::MAX, &mut Vec::new());
+        let to = vb.changes().for_log(4, usize::MAX, &mut Vec::new());
         vb.on_logged(to);
         assert_eq!(vb.persisted_seqno(), Seqno(6));
         assert_eq!(
@@ -246,8 +254,12 @@ fn a_disk_snapshot_ends_prepares_without_their_commits() {
         ..disk(5, 12)
     };
     take(vb, snapshot, [document("committed", 9)]);
-    assert_eq!(vb.high_completed_seqno(), Seqno(0), "it is not at its end");
-    assert_eq!(vb.visible_seqno(), Seqno(0));
+    assert_eq!(
+        vb.durability().high_completed_seqno(),
+        Seqno(0),
+        "it is not at its end"
+    );
+    assert_eq!(vb.history().visible_seqno(), Seqno(0));
     vb.receive(at(0), prepared("replaced", 10, Majority))
         .unwrap();
     // The end of a prepare that never came here.
@@ -257,10 +269,10 @@ fn a_disk_snapshot_ends_prepares_without_their_commits() {
     let figures = vb.durability_figures();
     assert_eq!(figures.tracked_range, Some((Seqno(10), Seqno(10))));
     assert_eq!(figures.high_completed, Seqno(4));
-    assert_eq!(vb.visible_seqno(), Seqno(9));
+    assert_eq!(vb.history().visible_seqno(), Seqno(9));
     take(vb, memory(13, 13), [commit("replaced", 10, 13)]);
     assert_eq!(replica_get(vb, "replaced").unwrap(), b"10");
-    assert_eq!(vb.high_completed_seqno(), Seqno(10));
+    assert_eq!(vb.durability().high_completed_seqno(), Seqno(10));
 }
 
 /// Rule: prepares, commits and plain writes never take each other's place: not in the queue, not in the file.
@@ -280,7 +292,7 @@ fn prepares_and_documents_do_not_take_each_others_place() {
             prepared("k", 5, Majority),
         ],
     );
-    assert_eq!(vb.queued(), 6);
+    assert_eq!(vb.changes().queued(), 6);
     log.log(vb, usize::MAX);
     log.apply(vb, WHOLE);
     let file = log.file().unwrap();
@@ -321,7 +333,7 @@ fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
             ..disk(3, 9)
         };
         take(vb, snapshot, [document("b", 5), document("p", 6)]);
-        assert_eq!(vb.resume_point(), resume(6, 2, 9, 0xabc));
+        assert_eq!(vb.history().resume_point(), resume(6, 2, 9, 0xabc));
         assert_eq!(vb.standing().consistent, Seqno(2));
         disk_of.log(vb, usize::MAX);
         if applies {
@@ -333,8 +345,12 @@ fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
             assert!(!disk_of.file().unwrap().is_consistent());
         }
         let mut again = disk_of.recover(active(&[]), Some(VbUuid(77)));
-        assert_eq!(again.resume_point(), resume(6, 2, 9, 0xabc), "{applies}");
-        assert_eq!(again.purge_seqno(), Seqno(1));
+        assert_eq!(
+            again.history().resume_point(),
+            resume(6, 2, 9, 0xabc),
+            "{applies}"
+        );
+        assert_eq!(again.history().purge_seqno(), Seqno(1));
         assert_eq!(again.durability_figures().tracked, 0, "a document ended it");
         // Who counts acknowledgements when the active is lost must not find less than was acknowledged.
         assert_eq!(again.standing().high_prepared, Seqno(2), "{applies}");
@@ -343,18 +359,22 @@ fn the_middle_of_a_snapshot_is_known_in_memory_in_the_log_and_in_the_file() {
             .unwrap();
         // The rest comes from memory; it may contain what a disk would have left out.
         take(&mut again, memory(7, 8), [document("a", 8)]);
-        assert_eq!(again.resume_point(), resume(8, 2, 9, 0xabc), "not yet");
+        assert_eq!(
+            again.history().resume_point(),
+            resume(8, 2, 9, 0xabc),
+            "not yet"
+        );
         take(&mut again, memory(9, 10), [document("c", 9)]);
-        assert_eq!(again.resume_point(), resume(9, 2, 10, 0xabc));
+        assert_eq!(again.history().resume_point(), resume(9, 2, 10, 0xabc));
         again.receive(at(0), Received::Advance(Seqno(10))).unwrap();
-        assert_eq!(again.resume_point(), resume(10, 10, 10, 0xabc));
+        assert_eq!(again.history().resume_point(), resume(10, 10, 10, 0xabc));
         disk_of.log(&mut again, usize::MAX);
         assert_eq!(again.take_ack(), Some(Seqno(10)));
         disk_of.apply(&mut again, WHOLE);
         assert!(disk_of.file().unwrap().is_consistent());
         let last = disk_of.recover(active(&[]), None);
         assert_eq!(last.state(), VbState::Replica);
-        assert_eq!(last.visible_seqno(), Seqno(9));
+        assert_eq!(last.history().visible_seqno(), Seqno(9));
     }
 }
 
@@ -365,11 +385,11 @@ fn a_snapshot_that_broke_off_before_its_first_change_is_forgotten() {
     let mut disk_of = Disk::default();
     take(vb, memory(1, 2), [document("a", 1), document("b", 2)]);
     take(vb, memory(3, 9), []);
-    assert_eq!(vb.resume_point(), resume(2, 2, 9, 0xabc));
+    assert_eq!(vb.history().resume_point(), resume(2, 2, 9, 0xabc));
     vb.end_stream();
     vb.begin_stream(FailoverTable::new(VbUuid(0xabc))).unwrap();
     take(vb, memory(3, 3), [document("c", 3)]);
-    assert_eq!(vb.resume_point(), resume(3, 3, 3, 0xabc));
+    assert_eq!(vb.history().resume_point(), resume(3, 3, 3, 0xabc));
     disk_of.log(vb, usize::MAX);
     disk_of.apply(vb, WHOLE);
     assert!(disk_of.file().unwrap().is_consistent());
@@ -394,11 +414,13 @@ fn a_stream_goes_on_on_a_branch_that_the_active_knows() {
         Err(ReceiveError::NotReceiving),
         "its file has not followed"
     );
-    vb.rewound(&disk_of.file().unwrap().base()).unwrap();
+    vb.recovery()
+        .rewound(&disk_of.file().unwrap().base())
+        .unwrap();
     let again = disk_of.clone().recover(active(&[]), None);
     for vb in [&*vb, &again] {
         assert_eq!(vb.failover().uuid(), VbUuid(0x999));
-        assert_eq!(vb.resume_point(), resume(2, 2, 2, 0xabc));
+        assert_eq!(vb.history().resume_point(), resume(2, 2, 2, 0xabc));
     }
     let mut table = FailoverTable::new(VbUuid(0xabc));
     table.begin(VbUuid(0xf00), Seqno(2));
@@ -411,7 +433,7 @@ fn a_stream_goes_on_on_a_branch_that_the_active_knows() {
         }
         let again = disk_of.clone().recover(active(&[]), None);
         assert_eq!(again.failover(), &table, "after a start, too");
-        assert_eq!(again.resume_point(), resume(3, 3, 3, 0xf00));
+        assert_eq!(again.history().resume_point(), resume(3, 3, 3, 0xf00));
     }
 }
 
@@ -554,7 +576,7 @@ proptest! {
                 }
                 Step::Log(max) => {
                     let mut changes = Vec::new();
-                    let to = vb.changes_for_log(*max, usize::MAX, &mut changes);
+                    let to = vb.changes().for_log(*max, usize::MAX, &mut changes);
                     vb.on_logged(to);
                     let last = changes.iter().filter_map(Change::seqno).next_back();
                     persisted = last.map_or(persisted, Seqno::get);

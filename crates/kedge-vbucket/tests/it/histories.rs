@@ -49,15 +49,15 @@ fn a_reset_is_finished_after_a_crash() {
         (Seqno(1), Seqno(0))
     );
     assert_eq!(void.failover().uuid(), VbUuid(9));
-    assert!(void.begin_apply().unwrap().replaces_file());
+    assert!(void.store_mut().begin_apply().unwrap().replaces_file());
 
     // The file was made anew, and nothing was written to it.
     let mut empty = disk.clone();
-    let state = vb.begin_apply().unwrap().empty_state();
+    let state = vb.store_mut().begin_apply().unwrap().empty_state();
     empty.headers = vec![File::new(state)];
     let mut empty = empty.recover(vbucket(), None);
     assert_eq!(names(&empty), "d");
-    assert!(!empty.begin_apply().unwrap().replaces_file());
+    assert!(!empty.store_mut().begin_apply().unwrap().replaces_file());
 
     // The file has followed, and more; the log still has everything.
     let mut vb = disk.recover(vbucket(), None);
@@ -87,7 +87,10 @@ fn of_two_resets_the_file_may_be_behind_either() {
         }
         let mut again = disk.recover(vbucket(), None);
         assert_eq!(names(&again), "e", "{followed}");
-        let replaces = again.begin_apply().map(|batch| batch.replaces_file());
+        let replaces = again
+            .store_mut()
+            .begin_apply()
+            .map(|batch| batch.replaces_file());
         assert_eq!(replaces, [Some(true), Some(true), None][followed]);
     }
 }
@@ -123,7 +126,7 @@ fn a_rollback_is_finished_after_a_crash() {
     set(&mut vb, at(1), "d", b"1");
     let keys = vb.rollback(Seqno(2), VbUuid(9));
     assert_eq!(keys.len(), 3);
-    assert!(vb.is_rewinding() && vb.begin_apply().is_none());
+    assert!(vb.store().is_rewinding() && vb.store_mut().begin_apply().is_none());
     assert_eq!((names(&vb), vb.high_seqno()), ("b".to_owned(), Seqno(2)));
     let not_logged = disk.clone().recover(vbucket(), None);
     assert_eq!(names(&not_logged), "a b c");
@@ -147,10 +150,10 @@ fn a_rollback_is_finished_after_a_crash() {
     );
 
     disk.rewind(Seqno(2), &vb);
-    vb.rewound(&disk.file().unwrap().base()).unwrap();
-    let history = vb.history();
+    vb.recovery().rewound(&disk.file().unwrap().base()).unwrap();
+    let history = vb.history_id();
     for item in disk.file().unwrap().documents.values() {
-        vb.warm(history, item.clone());
+        vb.store_mut().warm(history, item.clone());
     }
     assert_eq!(get(&mut vb, at(2), "a").unwrap(), b"1", "its older version");
     set(&mut vb, at(2), "e", b"1");
@@ -180,16 +183,16 @@ fn a_rollback_answers_who_waits_and_opens_what_was_open() {
     disk.rewind(Seqno(1), &vb);
     let wrong = file_base(Seqno(7), vb.failover());
     assert_eq!(
-        vb.rewound(&wrong),
+        vb.recovery().rewound(&wrong),
         Err(ReplayError::NotRewound { to: Seqno(1) })
     );
-    vb.rewound(&disk.file().unwrap().base()).unwrap();
+    vb.recovery().rewound(&disk.file().unwrap().base()).unwrap();
     assert_eq!((names(&vb), vb.high_seqno()), ("k".to_owned(), Seqno(2)));
     assert_eq!(vb.failover().uuid(), VbUuid(9));
 }
 
 fn file_base(high_seqno: Seqno, failover: &FailoverTable) -> kedge_vbucket::FileState {
-    let mut state = vbucket().persisted_state();
+    let mut state = vbucket().store().persisted_state();
     state.failover = failover.clone();
     kedge_vbucket::FileState {
         state,
@@ -213,19 +216,25 @@ fn replay_does_not_end_before_the_file_is_rewound() {
     vb.rollback(Seqno(2), VbUuid(9));
     disk.log(&mut vb, usize::MAX);
     let mut again = vbucket();
-    again.begin_from(disk.file().unwrap().base()).unwrap();
+    again
+        .recovery()
+        .begin_from(disk.file().unwrap().base())
+        .unwrap();
     for change in disk.log.iter().cloned() {
-        again.replay(change).unwrap();
+        again.recovery().replay(change).unwrap();
     }
     let rewind = again.needs_rewind().unwrap();
     assert_eq!((rewind.to, rewind.failover.uuid()), (Seqno(2), VbUuid(9)));
     let refused = ReplayError::NotRewound { to: Seqno(2) };
-    assert_eq!(again.finish_replay(None).unwrap_err(), refused);
+    assert_eq!(again.recovery().finish(None).unwrap_err(), refused);
     let mut alone = vbucket();
-    alone.replay(disk.log.last().unwrap().clone()).unwrap();
+    alone
+        .recovery()
+        .replay(disk.log.last().unwrap().clone())
+        .unwrap();
     let after = disk.log[0].clone();
     assert_eq!(
-        alone.replay(after).unwrap_err(),
+        alone.recovery().replay(after).unwrap_err(),
         refused,
         "there is no file at all"
     );
@@ -240,7 +249,7 @@ fn a_file_may_have_forgotten_the_branch_of_a_rollback() {
             vb.rollback(to, uuid);
             disk.log(vb, usize::MAX);
             disk.rewind(to, vb);
-            vb.rewound(&disk.file().unwrap().base()).unwrap();
+            vb.recovery().rewound(&disk.file().unwrap().base()).unwrap();
         };
         set(&mut vb, at(0), "d", b"1");
         disk.log(&mut vb, usize::MAX);
@@ -322,28 +331,30 @@ fn what_was_read_from_an_old_file_warms_nothing() {
         .next()
         .unwrap()
         .clone();
-    let history = vb.history();
-    assert!(!vb.warm(history, item.clone()), "it is there");
+    let history = vb.history_id();
+    assert!(!vb.store_mut().warm(history, item.clone()), "it is there");
     vb.reset(VbUuid(9));
-    assert!(!vb.warm(history, item.clone()));
+    assert!(!vb.store_mut().warm(history, item.clone()));
     for n in 0..4 {
         set(&mut vb, at(1), &format!("n{n}"), b"1");
     }
     log_and_apply(&mut vb, &mut disk);
-    assert!(!vb.warm(history, item), "of another history");
+    assert!(!vb.store_mut().warm(history, item), "of another history");
     assert_eq!(names(&vb), "n0 n1 n2 n3");
     let fresh = disk.recover(vbucket(), None);
     let mut cold = vbucket();
-    cold.begin_from(disk.file().unwrap().base()).unwrap();
-    cold.finish_replay(None).unwrap();
+    cold.recovery()
+        .begin_from(disk.file().unwrap().base())
+        .unwrap();
+    cold.recovery().finish(None).unwrap();
     assert_eq!(
         (cold.table().documents(), cold.high_seqno()),
         (0, fresh.high_seqno())
     );
-    let history = cold.history();
+    let history = cold.history_id();
     let newest = set(&mut cold, at(2), "n1", b"new");
     for item in disk.file().unwrap().documents.values() {
-        cold.warm(history, item.clone());
+        cold.store_mut().warm(history, item.clone());
     }
     assert_eq!(names(&cold), "n0 n1 n2 n3");
     assert_eq!(meta(&mut cold, at(2), &key("n1")).seqno, newest.seqno);
@@ -389,14 +400,15 @@ fn what_expired_stays_in_a_vbucket_that_is_not_active() {
     let mut vb = vbucket();
     let k = key("k");
     set(&mut vb, at(0), "k", b"x");
-    vb.touch(at(0), &write(&k), kedge_types::Expiry(10))
+    vb.at(at(0))
+        .touch(&write(&k), kedge_types::Expiry(10))
         .unwrap();
     vb.set_state(StateChange::to(VbState::Replica, VbUuid(9)));
     let shards = vb.table().shard_count();
-    (0..shards).for_each(|shard| vb.sweep(at(20), shard));
+    (0..shards).for_each(|shard| vb.at(at(20)).sweep(shard));
     assert_eq!((names(&vb).as_str(), vb.high_seqno()), ("k", Seqno(2)));
     vb.set_state(StateChange::to(VbState::Active, VbUuid(9)));
-    (0..shards).for_each(|shard| vb.sweep(at(20), shard));
+    (0..shards).for_each(|shard| vb.at(at(20)).sweep(shard));
     assert_eq!((names(&vb).as_str(), vb.high_seqno()), ("", Seqno(3)));
 }
 
@@ -406,7 +418,7 @@ fn a_rollback_that_stands_before_a_deletion_needs_no_file() {
     vb.rollback(Seqno(2), VbUuid(9));
     disk.log(&mut vb, usize::MAX);
     disk.rewind(Seqno(2), &vb);
-    vb.rewound(&disk.file().unwrap().base()).unwrap();
+    vb.recovery().rewound(&disk.file().unwrap().base()).unwrap();
     set(&mut vb, at(1), "d", b"1");
     disk.log(&mut vb, usize::MAX);
     drop(vb.delete_vbucket());

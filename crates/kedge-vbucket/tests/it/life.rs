@@ -113,7 +113,7 @@ impl Life {
             }
             Step::Delete(id) => {
                 let key = key(&name(*id));
-                let _ = self.vb.delete(now, &write(&key));
+                let _ = self.vb.at(now).delete(&write(&key));
             }
             Step::Durable(id, bytes, persist) => {
                 let key = key(&name(*id));
@@ -122,7 +122,10 @@ impl Life {
                 let _ = store(&mut self.vb, now, &write, StoreMode::Set, bytes);
             }
             Step::Lock(id) => {
-                let _ = self.vb.get_and_lock(now, &key(&name(*id)), 1, |_| ());
+                let _ = self
+                    .vb
+                    .at(now)
+                    .get_and_lock(&key(&name(*id)), 1, None, |_| ());
                 self.secs += 2;
             }
             Step::Late => {
@@ -204,12 +207,14 @@ impl Life {
         drop(self.vb.take_effects());
         let mut changes = self.disk.logged.clone();
         let mut queued = Vec::new();
-        self.vb.changes_for_log(usize::MAX, usize::MAX, &mut queued);
+        self.vb
+            .changes()
+            .for_log(usize::MAX, usize::MAX, &mut queued);
         for change in queued {
             apply(&mut changes, change);
         }
         assert_eq!(table(&self.vb), documents(&changes, at(self.secs)));
-        assert_eq!(self.vb.documents(), table(&self.vb).len());
+        assert_eq!(self.vb.documents().count(), table(&self.vb).len());
         assert!(self.vb.applied_seqno() <= self.vb.persisted_seqno());
         assert!(self.vb.persisted_seqno() <= self.vb.high_seqno());
         let last = changes
@@ -258,7 +263,7 @@ proptest! {
         if life.disk.file().is_some() {
             prop_assert_eq!(again.failover(), &failover);
             prop_assert_eq!(again.applied_seqno(), applied);
-            prop_assert!(again.last_cas() >= life.disk.file().unwrap().state.max_cas);
+            prop_assert!(again.history().last_cas() >= life.disk.file().unwrap().state.max_cas);
         }
     }
 }

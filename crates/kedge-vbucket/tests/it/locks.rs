@@ -11,13 +11,17 @@ fn only_the_holder_changes_a_locked_document() {
     let k = key("k");
     let w = write(&k);
     let lock = done(
-        vb.get_and_lock(at(0), &k, 10, |document| document.cas)
+        vb.at(at(0))
+            .get_and_lock(&k, 10, None, |document| document.cas)
             .unwrap(),
     );
     assert!(lock > before.cas);
-    assert_eq!(vb.get_and_lock(at(1), &k, 10, |_| ()), Err(Status::Locked));
     assert_eq!(
-        vb.get(at(1), &k, |document| document.cas),
+        vb.at(at(1)).get_and_lock(&k, 10, None, |_| ()),
+        Err(Status::Locked)
+    );
+    assert_eq!(
+        vb.at(at(1)).get(&k, |document| document.cas),
         Ok(Outcome::Done(Cas::LOCKED)),
         "reads go on"
     );
@@ -28,10 +32,10 @@ fn only_the_holder_changes_a_locked_document() {
             store(vb, at(1), &w, StoreMode::Set, b"2"),
             Err(Status::Locked)
         );
-        assert_eq!(vb.delete(at(1), &w), Err(Status::Locked));
-        assert_eq!(vb.touch(at(1), &w, Expiry::NEVER), Err(Status::Locked));
+        assert_eq!(vb.at(at(1)).delete(&w), Err(Status::Locked));
+        assert_eq!(vb.at(at(1)).touch(&w, Expiry::NEVER), Err(Status::Locked));
         assert_eq!(
-            vb.concat(at(1), &w, ConcatMode::Append, b"2"),
+            vb.at(at(1)).concat(&w, ConcatMode::Append, b"2"),
             Err(Status::Locked)
         );
         let op = Arithmetic {
@@ -40,8 +44,8 @@ fn only_the_holder_changes_a_locked_document() {
             initial: None,
             expiry: Expiry::NEVER,
         };
-        assert_eq!(vb.arithmetic(at(1), &w, &op), Err(Status::Locked));
-        assert_eq!(vb.unlock(at(1), &k, cas), Err(Status::Locked));
+        assert_eq!(vb.at(at(1)).arithmetic(&w, &op), Err(Status::Locked));
+        assert_eq!(vb.at(at(1)).unlock(&k, cas), Err(Status::Locked));
     }
     done(
         store(
@@ -54,7 +58,7 @@ fn only_the_holder_changes_a_locked_document() {
         .unwrap(),
     );
     assert_eq!(
-        vb.unlock(at(1), &k, lock),
+        vb.at(at(1)).unlock(&k, lock),
         Err(Status::NotLocked),
         "the write opened it"
     );
@@ -68,36 +72,41 @@ fn a_lock_ends_by_itself_or_by_unlock() {
     let k = key("k");
     for (secs, ends) in [(5, 5), (0, 15), (31, 15), (30, 30)] {
         let lock = done(
-            vb.get_and_lock(at(0), &k, secs, |document| document.cas)
+            vb.at(at(0))
+                .get_and_lock(&k, secs, None, |document| document.cas)
                 .unwrap(),
         );
         assert_eq!(
-            vb.get_and_lock(at(ends - 1), &k, 1, |_| ()),
+            vb.at(at(ends - 1)).get_and_lock(&k, 1, None, |_| ()),
             Err(Status::Locked),
             "{secs}"
         );
-        vb.unlock(at(ends), &k, lock).expect_err("its time is up");
+        vb.at(at(ends))
+            .unlock(&k, lock)
+            .expect_err("its time is up");
     }
     let lock = done(
-        vb.get_and_lock(at(100), &k, 30, |document| document.cas)
+        vb.at(at(100))
+            .get_and_lock(&k, 30, None, |document| document.cas)
             .unwrap(),
     );
-    vb.unlock(at(101), &k, lock).unwrap();
+    vb.at(at(101)).unlock(&k, lock).unwrap();
     assert_eq!(
-        vb.get(at(101), &k, |document| document.cas),
+        vb.at(at(101)).get(&k, |document| document.cas),
         Ok(Outcome::Done(lock))
     );
     assert_eq!(
-        vb.unlock(at(101), &key("missing"), lock),
+        vb.at(at(101)).unlock(&key("missing"), lock),
         Err(Status::KeyNotFound)
     );
     assert_eq!(
-        vb.get_and_lock(at(101), &key("missing"), 1, |_| ()),
+        vb.at(at(101))
+            .get_and_lock(&key("missing"), 1, None, |_| ()),
         Err(Status::KeyNotFound)
     );
     let deleted = Write {
         cas: lock,
         ..write(&k)
     };
-    done(vb.delete(at(102), &deleted).unwrap());
+    done(vb.at(at(102)).delete(&deleted).unwrap());
 }

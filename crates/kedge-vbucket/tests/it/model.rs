@@ -110,7 +110,7 @@ impl Model {
             }
             Step::Append(id, bytes) => {
                 let key = key(&name(*id));
-                let result = vb.concat(now, &write(&key), ConcatMode::Append, bytes);
+                let result = vb.at(now).concat(&write(&key), ConcatMode::Append, bytes);
                 match self.documents.get_mut(id) {
                     _ if self.prepared.iter().any(|(other, ..)| other == id) => {
                         assert_eq!(result, Err(Status::SyncWriteInProgress));
@@ -121,7 +121,7 @@ impl Model {
             }
             Step::Delete(id) => {
                 let key = key(&name(*id));
-                let result = vb.delete(now, &write(&key));
+                let result = vb.at(now).delete(&write(&key));
                 if self.is_prepared(*id) {
                     assert_eq!(result, Err(Status::SyncWriteInProgress));
                 } else {
@@ -136,7 +136,7 @@ impl Model {
                     initial: Some(1),
                     expiry: Expiry::NEVER,
                 };
-                let result = vb.arithmetic(now, &write(&key), &op);
+                let result = vb.at(now).arithmetic(&write(&key), &op);
                 if self.is_prepared(*id) {
                     assert_eq!(result, Err(Status::SyncWriteInProgress));
                     return;
@@ -156,7 +156,7 @@ impl Model {
                 }
             }
             Step::Log(max) => {
-                let to = vb.changes_for_log(*max, usize::MAX, &mut self.log);
+                let to = vb.changes().for_log(*max, usize::MAX, &mut self.log);
                 vb.on_logged(to);
                 self.resolve(vb.persisted_seqno());
             }
@@ -174,9 +174,9 @@ impl Model {
     fn crash(&mut self, vb: &mut VBucket) {
         let mut again = vbucket();
         for change in &self.log {
-            again.replay(change.clone()).unwrap();
+            again.recovery().replay(change.clone()).unwrap();
         }
-        again.finish_replay(Some(VbUuid(99))).unwrap();
+        again.recovery().finish(Some(VbUuid(99))).unwrap();
         self.documents.clear();
         for item in again.table().iter().filter(|item| !item.is_deleted()) {
             let id = item.key().last().unwrap() - b'0';
@@ -196,9 +196,12 @@ impl Model {
                 "key {id}"
             );
         }
-        assert_eq!(vb.documents(), self.documents.len());
+        assert_eq!(vb.documents().count(), self.documents.len());
         assert!(vb.high_seqno() >= self.last_seqno, "seqnos only grow");
-        assert!(vb.persisted_seqno() <= vb.high_seqno() && vb.visible_seqno() <= vb.high_seqno());
+        assert!(
+            vb.persisted_seqno() <= vb.high_seqno()
+                && vb.history().visible_seqno() <= vb.high_seqno()
+        );
         self.last_seqno = vb.high_seqno();
     }
 }

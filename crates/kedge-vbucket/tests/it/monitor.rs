@@ -93,7 +93,7 @@ fn commits_in_prepare_order() {
         ),
         "{logged:?}"
     );
-    assert_eq!(vb.high_completed_seqno(), Seqno(2));
+    assert_eq!(vb.durability().high_completed_seqno(), Seqno(2));
 }
 
 /// Rule: time out in prepare order. A client hears at its own deadline; the abort waits for those before it.
@@ -136,7 +136,7 @@ fn times_out_in_prepare_order() {
         ),
         "{logged:?}"
     );
-    assert!(!vb.has_waiters());
+    assert!(!vb.durability().has_waiters());
     assert_eq!(vb.durability_figures().aborted.majority, 1);
 }
 
@@ -182,7 +182,7 @@ fn what_a_node_acknowledged_is_forgotten_with_its_stream() {
     let vb = &mut active(&["ab", "ac"]);
     begin(vb, "k", Majority, 1);
     ack(vb, "b", 1);
-    vb.forget_acks(&node("b"));
+    vb.durability_mut().forget_acks(&node("b"));
     ack(vb, "c", 1);
     assert!(cookies(vb).is_empty());
     ack(vb, "b", 1);
@@ -354,7 +354,9 @@ fn all_changes_can_be_sync_writes() {
         run(vb, &|vb, write| parked(store(vb, at(0), write, mode, b"1")));
     }
     for mode in [ConcatMode::Append, ConcatMode::Prepend] {
-        run(vb, &|vb, write| parked(vb.concat(at(0), write, mode, b"1")));
+        run(vb, &|vb, write| {
+            parked(vb.at(at(0)).concat(write, mode, b"1"));
+        });
     }
     for negative in [false, true] {
         let op = Arithmetic {
@@ -364,18 +366,18 @@ fn all_changes_can_be_sync_writes() {
             expiry: Expiry::NEVER,
         };
         run(vb, &|vb, write| {
-            assert_eq!(vb.arithmetic(at(0), write, &op), Ok(Outcome::Parked));
+            assert_eq!(vb.at(at(0)).arithmetic(write, &op), Ok(Outcome::Parked));
         });
     }
     run(vb, &|vb, write| {
-        parked(vb.touch(at(0), write, Expiry::NEVER));
+        parked(vb.at(at(0)).touch(write, Expiry::NEVER));
     });
     run(vb, &|vb, write| {
-        let shown = vb.get_and_touch(at(0), write, Expiry::NEVER, |_, _| ());
+        let shown = vb.at(at(0)).get_and_touch(write, Expiry::NEVER, |_, _| ());
         assert_eq!(shown, Ok(Outcome::Parked));
     });
     assert_eq!(get(vb, at(0), "k").unwrap(), b"111");
-    run(vb, &|vb, write| parked(vb.delete(at(0), write)));
+    run(vb, &|vb, write| parked(vb.at(at(0)).delete(write)));
     assert_eq!(get(vb, at(0), "k"), Err(Status::KeyNotFound));
     let figures = vb.durability_figures();
     assert_eq!(
@@ -571,12 +573,12 @@ proptest! {
                 }
                 Step::Forget(index) => {
                     let name = ['b', 'c', 'd'][usize::from(*index)];
-                    vb.forget_acks(&node(&name.to_string()));
+                    vb.durability_mut().forget_acks(&node(&name.to_string()));
                     naive.acks.remove(&name);
                 }
                 Step::Log(max) => {
                     let mut changes = Vec::new();
-                    let to = vb.changes_for_log(*max, usize::MAX, &mut changes);
+                    let to = vb.changes().for_log(*max, usize::MAX, &mut changes);
                     vb.on_logged(to);
                     let last = changes.iter().filter_map(Change::seqno).next_back();
                     naive.persisted = last.map_or(naive.persisted, Seqno::get);
@@ -616,13 +618,13 @@ proptest! {
             naive.ended.clear();
             prop_assert_eq!(vb.high_seqno().get(), naive.high);
             let completed = naive.committed.iter().chain(&naive.aborted).max();
-            prop_assert_eq!(vb.high_completed_seqno().get(), completed.copied().unwrap_or(0));
+            prop_assert_eq!(vb.durability().high_completed_seqno().get(), completed.copied().unwrap_or(0));
             prop_assert_eq!(vb.durability_figures().tracked, naive.waiting.len());
             let waits = naive.waiting.iter().any(|prepare| !prepare.overdue);
-            prop_assert_eq!(vb.has_waiters(), waits);
+            prop_assert_eq!(vb.durability().has_waiters(), waits);
         }
         // Order of the queue = order of seqnos = order of the durability monitor.
-        vb.changes_for_log(usize::MAX, usize::MAX, &mut log);
+        vb.changes().for_log(usize::MAX, usize::MAX, &mut log);
         let seqnos: Vec<u64> = log.iter().filter_map(Change::seqno).map(Seqno::get).collect();
         prop_assert!(seqnos.iter().copied().eq(1..=naive.high));
         let ends = |wanted: fn(&Change) -> Option<Seqno>| -> Vec<u64> {

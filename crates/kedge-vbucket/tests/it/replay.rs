@@ -7,9 +7,9 @@ use kedge_vbucket::{Change, FailoverTable, ReplayError, VBucket, VbState};
 fn replayed(changes: &[Change], branch: Option<VbUuid>) -> Result<VBucket, ReplayError> {
     let mut vb = vbucket();
     for change in changes {
-        vb.replay(change.clone())?;
+        vb.recovery().replay(change.clone())?;
     }
-    vb.finish_replay(branch)?;
+    vb.recovery().finish(branch)?;
     Ok(vb)
 }
 
@@ -33,14 +33,14 @@ fn gives_back_what_was_logged() {
     persist(&mut vb, at(1), "durable", b"x", 1);
     let mut changes = log_all(&mut vb);
     let a = key("a");
-    vb.delete(at(2), &write(&a)).unwrap();
-    vb.touch(at(3), &write(&k), Expiry(u32::MAX)).unwrap();
+    vb.at(at(2)).delete(&write(&a)).unwrap();
+    vb.at(at(3)).touch(&write(&k), Expiry(u32::MAX)).unwrap();
     changes.extend(log_all(&mut vb));
     let again = replayed(&changes, None).unwrap();
     assert_eq!(visible(&again), visible(&vb));
     assert_eq!(again.high_seqno(), vb.high_seqno());
     assert_eq!(again.persisted_seqno(), vb.high_seqno());
-    assert!(again.last_cas() >= vb.last_cas());
+    assert!(again.history().last_cas() >= vb.history().last_cas());
     assert_eq!(again.failover(), vb.failover());
 }
 

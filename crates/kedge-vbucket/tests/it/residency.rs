@@ -1,5 +1,7 @@
 //! Documents that leave memory and come back, against a map. What was read from the file may come late: for a key that
 //! changed, was deleted, left memory again, or whose vBucket was reset.
+//!
+//! Long because one model is shared by all cases.
 
 use crate::disk::{Applying, Disk, WHOLE};
 use crate::tools::*;
@@ -145,16 +147,19 @@ impl World {
         mut step: impl FnMut(&mut VBucket) -> Result<Outcome<R>, Status>,
     ) -> Result<Outcome<R>, Status> {
         for _ in 0..3 {
-            let before = (self.vb.high_seqno(), self.vb.last_cas());
+            let before = (self.vb.high_seqno(), self.vb.history().last_cas());
             let result = step(&mut self.vb);
             if !matches!(result, Ok(Outcome::Fetch)) {
                 return result;
             }
-            let after = (self.vb.high_seqno(), self.vb.last_cas());
+            let after = (self.vb.high_seqno(), self.vb.history().last_cas());
             assert_eq!(before, after, "nothing was done");
-            let ticket = self.vb.fetch_ticket();
+            let ticket = self.vb.store().fetch_ticket();
             let found = self.read(id);
-            let fetched = self.vb.fetched(ticket, doc_key(id).as_bytes(), found);
+            let fetched = self
+                .vb
+                .store_mut()
+                .fetched(ticket, doc_key(id).as_bytes(), found);
             assert_eq!(fetched, Fetched::Known, "nothing happened meanwhile");
         }
         panic!("it asks for ever");
@@ -178,7 +183,7 @@ impl World {
         match command {
             Command::Get => {
                 let get = |vb: &mut VBucket| {
-                    vb.get(now, key, |document| Known {
+                    vb.at(now).get(key, |document| Known {
                         value: plain(document.item),
                         expiry: document.item.expiry(),
                     })
@@ -189,14 +194,18 @@ impl World {
             Command::Set(bytes) => {
                 let result =
                     self.vb
-                        .store(now, &w, StoreMode::Set, &value(bytes), 0, Expiry::NEVER);
+                        .at(now)
+                        .store(&w, StoreMode::Set, &value(bytes), 0, Expiry::NEVER);
                 assert!(!matches!(result, Ok(Outcome::Fetch)), "needs nothing");
                 self.wrote(id, result, bytes);
             }
             Command::SetLong(byte) => {
                 let long = [*byte; 100];
                 let value = value(&long);
-                let result = (self.vb).store(now, &w, StoreMode::Set, &value, 0, Expiry::NEVER);
+                let result = self
+                    .vb
+                    .at(now)
+                    .store(&w, StoreMode::Set, &value, 0, Expiry::NEVER);
                 self.wrote(id, result, &long);
             }
             Command::SetKeepingExpiry(bytes) => {
@@ -220,7 +229,7 @@ impl World {
                 self.wrote(id, result, bytes);
             }
             Command::Append(bytes) => {
-                let result = self.run(id, |vb| vb.concat(now, &w, ConcatMode::Append, bytes));
+                let result = self.run(id, |vb| vb.at(now).concat(&w, ConcatMode::Append, bytes));
                 assert_eq!(result.is_err(), there.is_none());
                 if let Some(known) = self.documents.get_mut(&id) {
                     known.value.extend(bytes);
@@ -233,7 +242,7 @@ impl World {
                     initial: Some(7),
                     expiry: Expiry::NEVER,
                 };
-                let result = self.run(id, |vb| vb.arithmetic(now, &w, &op));
+                let result = self.run(id, |vb| vb.at(now).arithmetic(&w, &op));
                 if let Ok(outcome) = result {
                     let number = done(outcome).1.to_string().into_bytes();
                     if there.is_none() {
@@ -250,7 +259,7 @@ impl World {
                 }
             }
             Command::Delete => {
-                let result = self.run(id, |vb| vb.delete(now, &w));
+                let result = self.run(id, |vb| vb.at(now).delete(&w));
                 assert_eq!(result.is_err(), there.is_none());
                 self.documents.remove(&id);
             }
@@ -258,11 +267,13 @@ impl World {
                 let expiry = Expiry(2_000_000_000 + u32::try_from(self.secs).unwrap());
                 let result = if *and_get {
                     self.run(id, |vb| {
-                        vb.get_and_touch(now, &w, expiry, |document, _| plain(document.item))
+                        vb.at(now)
+                            .get_and_touch(&w, expiry, |document, _| plain(document.item))
                     })
                     .map(|outcome| Some(done(outcome)))
                 } else {
-                    self.run(id, |vb| vb.touch(now, &w, expiry)).map(|_| None)
+                    self.run(id, |vb| vb.at(now).touch(&w, expiry))
+                        .map(|_| None)
                 };
                 assert_eq!(result.is_err(), there.is_none());
                 if let (Ok(Some(shown)), Some(there)) = (result, &there) {
@@ -274,13 +285,14 @@ impl World {
             }
             Command::Lock => {
                 let locked = self.run(id, |vb| {
-                    vb.get_and_lock(now, key, 1, |document| plain(document.item))
+                    vb.at(now)
+                        .get_and_lock(key, 1, None, |document| plain(document.item))
                 });
                 assert_eq!(locked.ok().map(done), there.map(|there| there.value));
                 self.secs += 2;
             }
             Command::Meta => {
-                let meta = self.run(id, |vb| vb.get_meta(now, key)).ok().map(done);
+                let meta = self.run(id, |vb| vb.at(now).get_meta(key)).ok().map(done);
                 let live = meta.filter(|meta| !meta.deleted);
                 assert_eq!(
                     live.map(|meta| meta.expiry),
@@ -310,13 +322,16 @@ impl World {
         match step {
             Step::Run(id, command) => self.command(*id, command),
             Step::Read(id) => {
-                let late = (self.vb.fetch_ticket(), *id, self.read(*id));
+                let late = (self.vb.store().fetch_ticket(), *id, self.read(*id));
                 self.late.push(late);
             }
             Step::Answer(index) => {
                 if *index < self.late.len() {
                     let (ticket, id, found) = self.late.remove(*index);
-                    let fetched = self.vb.fetched(ticket, doc_key(id).as_bytes(), found);
+                    let fetched =
+                        self.vb
+                            .store_mut()
+                            .fetched(ticket, doc_key(id).as_bytes(), found);
                     assert_ne!(fetched, Fetched::Lost);
                 }
             }
@@ -333,7 +348,7 @@ impl World {
                 };
                 for shard in 0..self.vb.table().shard_count() {
                     let before = self.vb.table().bytes();
-                    let out = self.vb.page_out(at(self.secs), shard, &how);
+                    let out = self.vb.at(at(self.secs)).page_out(shard, &how);
                     assert!(self.vb.table().bytes() + out.bytes <= before);
                 }
             }
@@ -355,7 +370,9 @@ impl World {
             Step::Warm(count) => self.warm(*count),
             Step::Warmed => {
                 if let Some((history, items, complete)) = self.scanned.take() {
-                    self.vb.warmed(history, complete && items.is_empty());
+                    self.vb
+                        .store_mut()
+                        .warmed(history, complete && items.is_empty());
                 }
             }
             Step::NewFilter => self.new_filter(),
@@ -372,6 +389,7 @@ impl World {
     fn begin_compressing(&mut self) {
         for shard in 0..self.vb.table().shard_count() {
             self.vb
+                .store()
                 .to_compress(shard, usize::MAX, &mut self.to_compress);
         }
     }
@@ -383,12 +401,12 @@ impl World {
             MinRatio::NEVER
         };
         for item in self.to_compress.drain(..) {
-            let (before, changes) = (self.vb.table().bytes(), self.vb.queued());
+            let (before, changes) = (self.vb.table().bytes(), self.vb.changes().queued());
             let packed = self.packer.pack(item.value(), min_ratio);
             assert_eq!(packed.is_some(), well);
-            let saved = self.vb.compressed(&item, packed);
+            let saved = self.vb.store_mut().compressed(&item, packed);
             assert_eq!(self.vb.table().bytes() + saved, before);
-            assert_eq!(self.vb.queued(), changes, "that is no change");
+            assert_eq!(self.vb.changes().queued(), changes, "that is no change");
         }
     }
 
@@ -397,13 +415,13 @@ impl World {
             .disk
             .file()
             .map(|file| file.documents.values().cloned().collect());
-        self.scanned = Some((self.vb.history(), items.unwrap_or_default(), complete));
+        self.scanned = Some((self.vb.history_id(), items.unwrap_or_default(), complete));
     }
 
     fn warm(&mut self, count: usize) {
         if let Some((history, items, _)) = &mut self.scanned {
             for item in items.split_off(items.len().saturating_sub(count)) {
-                self.vb.warm(*history, item);
+                self.vb.store_mut().warm(*history, item);
             }
         }
     }
@@ -416,9 +434,9 @@ impl World {
         if self.vb.unapplied().replaces_file {
             return;
         }
-        self.vb.begin_filter(file.documents.len());
+        self.vb.documents_mut().begin_filter();
         let keys = file.documents.keys().map(Vec::as_slice);
-        self.vb.add_to_filter(keys);
+        self.vb.documents_mut().add_to_filter(keys);
         let everything = PageOut {
             eviction: Eviction::Full,
             frequency_max: 255,
@@ -426,8 +444,8 @@ impl World {
             decay: false,
         };
         self.disk.apply(&mut self.vb, WHOLE);
-        self.vb.page_out(at(self.secs), 0, &everything);
-        self.vb.finish_filter();
+        self.vb.at(at(self.secs)).page_out(0, &everything);
+        self.vb.documents_mut().finish_filter();
     }
 
     /// What was not logged is lost.
@@ -452,14 +470,14 @@ impl World {
         self.disk.log(&mut self.vb, usize::MAX);
         self.disk.rewind(to, &self.vb);
         let file = self.disk.file().unwrap().clone();
-        self.vb.rewound(&file.base()).unwrap();
+        self.vb.recovery().rewound(&file.base()).unwrap();
         self.documents = expected(&self.disk);
         self.revs.clear();
         self.scan(true);
-        let history = self.vb.history();
+        let history = self.vb.history_id();
         for key in keys {
             if let Some(item) = file.documents.get(&key[..]) {
-                self.vb.warm(history, item.clone());
+                self.vb.store_mut().warm(history, item.clone());
             }
         }
     }
@@ -477,18 +495,24 @@ impl World {
                     assert!(!item.is_deleted());
                     assert!(!item.is_resident() || plain(item) == known.value);
                 }
-                None => assert!(self.vb.may_be_on_disk(key.as_bytes()), "key {id} is lost"),
+                None => assert!(
+                    self.vb.documents().may_be_on_disk(key.as_bytes()),
+                    "key {id} is lost"
+                ),
             }
         }
-        let figures = self.vb.residency();
+        let figures = self.vb.documents().residency();
         let table = self.vb.table();
         let without = table.iter().filter(|item| !item.is_resident()).count();
         assert_eq!(table.without_value(), without);
         assert_eq!(figures.without_value, without);
-        assert!(self.vb.documents() >= self.documents.len(), "never too low");
+        assert!(
+            self.vb.documents().count() >= self.documents.len(),
+            "never too low"
+        );
         if !table.iter().any(Item::is_blind) {
             assert_eq!(
-                self.vb.documents(),
+                self.vb.documents().count(),
                 self.documents.len(),
                 "exact when all is known"
             );
@@ -571,7 +595,7 @@ fn page_out(vb: &mut VBucket, eviction: Eviction) -> kedge_vbucket::PagedOut {
     };
     let mut all = kedge_vbucket::PagedOut::default();
     for shard in 0..vb.table().shard_count() {
-        let out = vb.page_out(at(0), shard, &how);
+        let out = vb.at(at(0)).page_out(shard, &how);
         all.values += out.values;
         all.items += out.items;
         all.bytes += out.bytes;
@@ -595,7 +619,9 @@ fn only_what_the_file_has_leaves_memory() {
     let (mut vb, mut disk) = applied(&["a", "b", "locked", "prepared"]);
     set(&mut vb, at(0), "a", b"newer");
     disk.log(&mut vb, usize::MAX);
-    vb.get_and_lock(at(0), &key("locked"), 10, |_| ()).unwrap();
+    vb.at(at(0))
+        .get_and_lock(&key("locked"), 10, None, |_| ())
+        .unwrap();
     persist(&mut vb, at(0), "prepared", b"x", 1);
     let bytes = vb.table().bytes();
     let out = page_out(&mut vb, Eviction::ValueOnly);
@@ -603,7 +629,7 @@ fn only_what_the_file_has_leaves_memory() {
     assert_eq!(vb.table().bytes(), bytes - 8);
     let out = page_out(&mut vb, Eviction::Full);
     assert_eq!((out.values, out.items), (0, 1));
-    assert_eq!((vb.table().documents(), vb.documents()), (3, 4));
+    assert_eq!((vb.table().documents(), vb.documents().count()), (3, 4));
 }
 
 #[test]
@@ -611,16 +637,20 @@ fn a_document_that_was_locked_keeps_the_cas_that_no_disk_has() {
     let (mut vb, disk) = applied(&["a"]);
     let k = key("a");
     let cas = done(
-        vb.get_and_lock(at(0), &k, 10, |document| document.cas)
+        vb.at(at(0))
+            .get_and_lock(&k, 10, None, |document| document.cas)
             .unwrap(),
     );
-    vb.unlock(at(0), &k, cas).unwrap();
+    vb.at(at(0)).unlock(&k, cas).unwrap();
     let out = page_out(&mut vb, Eviction::Full);
     assert_eq!((out.values, out.items), (1, 0));
     let stored = disk.file().unwrap().documents.values().next().cloned();
     assert_ne!(stored.as_ref().unwrap().cas(), cas);
-    let ticket = vb.fetch_ticket();
-    assert_eq!(vb.fetched(ticket, k.as_bytes(), stored), Fetched::Known);
+    let ticket = vb.store().fetch_ticket();
+    assert_eq!(
+        vb.store_mut().fetched(ticket, k.as_bytes(), stored),
+        Fetched::Known
+    );
     assert_eq!(get(&mut vb, at(0), "a").unwrap(), b"12345678");
     assert_eq!(meta(&mut vb, at(0), &k).cas, cas);
 }
@@ -631,15 +661,18 @@ fn a_document_that_was_locked_keeps_the_cas_that_no_disk_has() {
 fn what_was_read_from_a_void_file_is_of_no_use() {
     let (mut vb, mut disk) = applied(&["a"]);
     vb.reset(VbUuid(9));
-    let ticket = vb.fetch_ticket();
+    let ticket = vb.store().fetch_ticket();
     let old = disk.file().unwrap().documents.values().next().cloned();
     set(&mut vb, at(0), "a", b"new");
     disk.log(&mut vb, usize::MAX);
     disk.apply(&mut vb, WHOLE);
     page_out(&mut vb, Eviction::ValueOnly);
     let k = key("a");
-    assert_eq!(vb.fetched(ticket, k.as_bytes(), old), Fetched::Stale);
-    assert_eq!(vb.get(at(0), &k, |_| ()), Ok(Outcome::Fetch));
+    assert_eq!(
+        vb.store_mut().fetched(ticket, k.as_bytes(), old),
+        Fetched::Stale
+    );
+    assert_eq!(vb.at(at(0)).get(&k, |_| ()), Ok(Outcome::Fetch));
 }
 
 /// The file was read when memory had gone back already and the file had not followed.
@@ -652,14 +685,20 @@ fn what_was_read_from_a_file_before_it_went_back_is_of_no_use() {
     disk.apply(&mut vb, WHOLE);
     let old = disk.file().unwrap().documents.values().next().cloned();
     vb.rollback(kept, VbUuid(2));
-    let ticket = vb.fetch_ticket();
+    let ticket = vb.store().fetch_ticket();
     disk.rewind(kept, &vb);
     disk.rewound(&mut vb, &[]);
     let k = key("a");
-    assert_eq!(vb.fetched(ticket, k.as_bytes(), old), Fetched::Stale);
+    assert_eq!(
+        vb.store_mut().fetched(ticket, k.as_bytes(), old),
+        Fetched::Stale
+    );
     let now = disk.file().unwrap().documents.values().next().cloned();
-    let ticket = vb.fetch_ticket();
-    assert_eq!(vb.fetched(ticket, k.as_bytes(), now), Fetched::Known);
+    let ticket = vb.store().fetch_ticket();
+    assert_eq!(
+        vb.store_mut().fetched(ticket, k.as_bytes(), now),
+        Fetched::Known
+    );
 }
 
 #[test]
@@ -668,15 +707,15 @@ fn a_blind_document_stays_until_someone_found_out() {
     let mut vb = disk.recover_cold(vbucket(), None);
     set(&mut vb, at(0), "a", b"blind");
     disk.log(&mut vb, usize::MAX);
-    let batch = vb.begin_apply().unwrap();
+    let batch = vb.store_mut().begin_apply().unwrap();
     let item = batch.items()[0].item().clone();
     assert!(item.is_blind());
-    vb.applied(batch.history(), batch.upto());
+    vb.store_mut().on_applied(batch.history(), batch.upto());
     assert_eq!(page_out(&mut vb, Eviction::ValueOnly).values, 0);
-    vb.applied_over(batch.history(), &item, true);
-    vb.applied_over(batch.history(), &item, true);
-    drop(vb.end_apply(batch));
-    assert_eq!(vb.documents(), 1, "counted off once");
+    vb.store_mut().applied_over(batch.history(), &item, true);
+    vb.store_mut().applied_over(batch.history(), &item, true);
+    drop(vb.store_mut().end_apply(batch));
+    assert_eq!(vb.documents().count(), 1, "counted off once");
     assert_eq!(page_out(&mut vb, Eviction::ValueOnly).values, 1);
 }
 
@@ -685,9 +724,12 @@ fn a_file_that_has_lost_a_document_is_told_of() {
     let (mut vb, _) = applied(&["a"]);
     page_out(&mut vb, Eviction::ValueOnly);
     let k = key("a");
-    assert_eq!(vb.get(at(0), &k, |_| ()), Ok(Outcome::Fetch));
-    let ticket = vb.fetch_ticket();
-    assert_eq!(vb.fetched(ticket, k.as_bytes(), None), Fetched::Lost);
+    assert_eq!(vb.at(at(0)).get(&k, |_| ()), Ok(Outcome::Fetch));
+    let ticket = vb.store().fetch_ticket();
+    assert_eq!(
+        vb.store_mut().fetched(ticket, k.as_bytes(), None),
+        Fetched::Lost
+    );
 }
 
 #[test]
@@ -698,24 +740,26 @@ fn metadata_is_enough_for_what_needs_no_value() {
     let cas = meta(&mut vb, at(0), &a).cas;
     let w = Write { cas, ..write(&a) };
     done(store(&mut vb, at(0), &w, StoreMode::Replace, b"1").unwrap());
-    done(vb.delete(at(0), &write(&b)).unwrap());
+    done(vb.at(at(0)).delete(&write(&b)).unwrap());
     assert_eq!(
-        vb.touch(at(0), &write(&c), Expiry(u32::MAX)),
+        vb.at(at(0)).touch(&write(&c), Expiry(u32::MAX)),
         Ok(Outcome::Fetch)
     );
-    let same = vb.touch(at(0), &write(&c), Expiry::NEVER).unwrap();
+    let same = vb.at(at(0)).touch(&write(&c), Expiry::NEVER).unwrap();
     assert!(matches!(same, Outcome::Done(_)), "nothing changes");
     let busy = Write {
         cas: Cas(1),
         ..write(&c)
     };
-    assert_eq!(vb.delete(at(0), &busy), Err(Status::KeyExists));
+    assert_eq!(vb.at(at(0)).delete(&busy), Err(Status::KeyExists));
     let default = kedge_types::CollectionId::DEFAULT;
+    let shards = vb.table().shard_count();
     let picked = |shard| {
-        vb.random_document(at(0), default, shard, 0, |_| ())
+        vb.at(at(0))
+            .random_document(default, shard, 0, |_| ())
             .is_some()
     };
-    assert!((0..vb.table().shard_count()).any(picked));
+    assert!((0..shards).any(picked));
 }
 
 #[test]
@@ -725,20 +769,23 @@ fn a_miss_asks_the_disk_only_if_the_filter_does_not_know() {
     let (mut vb, _) = applied(&names);
     assert_eq!(get(&mut vb, at(0), "none"), Err(Status::KeyNotFound));
     assert_eq!(page_out(&mut vb, Eviction::Full).items, 200);
-    assert_eq!((vb.table().documents(), vb.documents()), (0, 200));
+    assert_eq!((vb.table().documents(), vb.documents().count()), (0, 200));
     assert!(
         names
             .iter()
-            .all(|name| vb.may_be_on_disk(key(name).as_bytes()))
+            .all(|name| vb.documents().may_be_on_disk(key(name).as_bytes()))
     );
-    let others = (0..1_000).filter(|n| vb.may_be_on_disk(key(&format!("x{n}")).as_bytes()));
+    let others = (0..1_000).filter(|n| {
+        vb.documents()
+            .may_be_on_disk(key(&format!("x{n}")).as_bytes())
+    });
     assert!(others.count() < 50);
-    assert_eq!(vb.residency().filter_keys, 200);
+    assert_eq!(vb.documents().residency().filter_keys, 200);
     vb.reset(VbUuid(9));
     assert!(
         names
             .iter()
-            .all(|name| !vb.may_be_on_disk(key(name).as_bytes()))
+            .all(|name| !vb.documents().may_be_on_disk(key(name).as_bytes()))
     );
 }
 
@@ -748,29 +795,33 @@ fn traffic_may_begin_before_anything_was_read() {
     let rev = vb.table().iter().next().unwrap().rev_seqno();
     drop(vb);
     let mut vb = disk.recover_cold(vbucket(), None);
-    assert!(!vb.is_warm());
-    assert_eq!((vb.documents(), vb.table().documents()), (2, 0));
+    assert!(!vb.documents().is_warm());
+    assert_eq!((vb.documents().count(), vb.table().documents()), (2, 0));
     let (a, new) = (key("a"), key("new"));
-    assert_eq!(vb.get(at(0), &a, |_| ()), Ok(Outcome::Fetch));
-    assert_eq!(vb.get_meta(at(0), &new), Ok(Outcome::Fetch));
-    assert_eq!(vb.observe_key(at(0), &a), Ok(Outcome::Fetch));
+    assert_eq!(vb.at(at(0)).get(&a, |_| ()), Ok(Outcome::Fetch));
+    assert_eq!(vb.at(at(0)).get_meta(&new), Ok(Outcome::Fetch));
+    assert_eq!(vb.at(at(0)).observe_key(&a), Ok(Outcome::Fetch));
     assert_eq!(
         store(&mut vb, at(0), &write(&a), StoreMode::Add, b"1"),
         Ok(Outcome::Fetch)
     );
     set(&mut vb, at(0), "a", b"written blindly");
     assert!(meta(&mut vb, at(0), &a).rev_seqno > rev);
-    assert_eq!(vb.documents(), 3, "counted twice until someone finds out");
+    assert_eq!(
+        vb.documents().count(),
+        3,
+        "counted twice until someone finds out"
+    );
     disk.log(&mut vb, usize::MAX);
     disk.apply(&mut vb, WHOLE);
-    assert_eq!(vb.documents(), 2);
-    let history = vb.history();
+    assert_eq!(vb.documents().count(), 2);
+    let history = vb.history_id();
     for item in disk.file().unwrap().documents.values() {
-        vb.warm(history, item.clone());
+        vb.store_mut().warm(history, item.clone());
     }
-    vb.warmed(history, true);
-    assert_eq!(vb.get(at(0), &new, |_| ()), Err(Status::KeyNotFound));
-    assert_eq!((vb.documents(), vb.table().documents()), (2, 2));
+    vb.store_mut().warmed(history, true);
+    assert_eq!(vb.at(at(0)).get(&new, |_| ()), Err(Status::KeyNotFound));
+    assert_eq!((vb.documents().count(), vb.table().documents()), (2, 2));
 }
 
 #[test]
@@ -782,7 +833,8 @@ fn what_is_asked_for_often_stays() {
     let mut counts = [0; 256];
     let shards = 0..vb.table().shard_count();
     for shard in shards.clone() {
-        vb.count_frequencies(at(0), shard, Eviction::ValueOnly, &mut counts);
+        vb.at(at(0))
+            .count_frequencies(shard, Eviction::ValueOnly, &mut counts);
     }
     assert_eq!(counts.iter().sum::<u64>(), 2);
     let lowest = counts.iter().position(|count| *count > 0).unwrap();
@@ -799,9 +851,9 @@ fn what_is_asked_for_often_stays() {
     };
     let before = frequency(&vb, "hot");
     for shard in shards {
-        vb.page_out(at(0), shard, &how);
+        vb.at(at(0)).page_out(shard, &how);
     }
-    assert_eq!(vb.get(at(0), &key("cold"), |_| ()), Ok(Outcome::Fetch));
+    assert_eq!(vb.at(at(0)).get(&key("cold"), |_| ()), Ok(Outcome::Fetch));
     assert!(get(&mut vb, at(0), "hot").is_ok());
     assert!(frequency(&vb, "hot") < before, "time goes by");
 }
@@ -816,7 +868,7 @@ fn a_value_is_compressed_while_its_document_stays_what_it_was() {
     let take = |vb: &VBucket| {
         let mut items = Vec::new();
         let shards = 0..vb.table().shard_count();
-        shards.for_each(|shard| vb.to_compress(shard, usize::MAX, &mut items));
+        shards.for_each(|shard| vb.store().to_compress(shard, usize::MAX, &mut items));
         items
     };
     assert_eq!(vb.table().compressible(), 1);
@@ -824,24 +876,31 @@ fn a_value_is_compressed_while_its_document_stays_what_it_was() {
     disk.log(&mut vb, usize::MAX);
     disk.apply(&mut vb, WHOLE);
     let k = key("a");
-    let lock = vb.get_and_lock(at(0), &k, 10, |document| document.cas);
+    let lock = vb
+        .at(at(0))
+        .get_and_lock(&k, 10, None, |document| document.cas);
     let lock = done(lock.unwrap());
     let (before, bytes) = (meta(&mut vb, at(0), &k), vb.bytes());
     let items = take(&vb);
     let mut packer = Packer::default();
     let packed = packer.pack(items[0].value(), MinRatio::DEFAULT);
-    let saved = vb.compressed(&items[0], packed);
+    let saved = vb.store_mut().compressed(&items[0], packed);
     assert!(saved > 900);
     assert_eq!(vb.bytes() + saved, bytes);
-    assert_eq!(vb.compressed(&items[0], packed), 0, "it is another by now");
+    assert_eq!(
+        vb.store_mut().compressed(&items[0], packed),
+        0,
+        "it is another by now"
+    );
     let after = meta(&mut vb, at(0), &k);
     assert_eq!(after.datatype, Datatype::SNAPPY);
     let datatype = before.datatype;
     assert_eq!(kedge_vbucket::Meta { datatype, ..after }, before);
-    vb.unlock(at(0), &k, lock).unwrap();
+    vb.at(at(0)).unlock(&k, lock).unwrap();
     // Who writes goes on from it.
     done(
-        vb.concat(at(0), &write(&k), ConcatMode::Append, b"y")
+        vb.at(at(0))
+            .concat(&write(&k), ConcatMode::Append, b"y")
             .unwrap(),
     );
     assert_eq!(

@@ -45,7 +45,7 @@ fn persist_levels_wait_for_the_log_and_show_nothing_before() {
             b"old",
             "a prepare is visible to no reader"
         );
-        assert_eq!(vb.visible_seqno(), Seqno(1));
+        assert_eq!(vb.history().visible_seqno(), Seqno(1));
         assert!(results(vb).is_empty());
         let logged = log_all(vb);
         assert!(matches!(&logged[..], [Change::Prepare(_)]));
@@ -54,7 +54,11 @@ fn persist_levels_wait_for_the_log_and_show_nothing_before() {
         assert_eq!(ended[0].1.unwrap().seqno, Seqno(3));
         assert_eq!(get(vb, at(0), "k").unwrap(), b"new");
         assert_eq!(
-            (vb.high_seqno(), vb.visible_seqno(), vb.persisted_seqno()),
+            (
+                vb.high_seqno(),
+                vb.history().visible_seqno(),
+                vb.persisted_seqno()
+            ),
             (Seqno(3), Seqno(3), Seqno(2))
         );
     }
@@ -73,16 +77,16 @@ fn a_key_with_a_prepare_takes_no_other_write() {
         store(vb, at(0), &durable(&k, Majority, 2), StoreMode::Set, b"3"),
         Err(busy)
     );
-    assert_eq!(vb.delete(at(0), &w), Err(busy));
-    assert_eq!(vb.touch(at(0), &w, Expiry::NEVER), Err(busy));
-    assert_eq!(vb.get_and_lock(at(0), &k, 1, |_| ()), Err(busy));
+    assert_eq!(vb.at(at(0)).delete(&w), Err(busy));
+    assert_eq!(vb.at(at(0)).touch(&w, Expiry::NEVER), Err(busy));
+    assert_eq!(vb.at(at(0)).get_and_lock(&k, 1, None, |_| ()), Err(busy));
     let op = Arithmetic {
         negative: false,
         delta: 1,
         initial: None,
         expiry: Expiry::NEVER,
     };
-    assert_eq!(vb.arithmetic(at(0), &w, &op), Err(busy));
+    assert_eq!(vb.at(at(0)).arithmetic(&w, &op), Err(busy));
     log_all(vb);
     done(store(vb, at(0), &w, StoreMode::Set, b"3").unwrap());
 }
@@ -97,7 +101,7 @@ fn they_end_in_the_order_in_which_they_were_prepared() {
     assert_eq!(second, Ok(Outcome::Parked));
     persist(vb, at(0), "c", b"3", 3);
     let mut changes = Vec::new();
-    let to = vb.changes_for_log(1, usize::MAX, &mut changes);
+    let to = vb.changes().for_log(1, usize::MAX, &mut changes);
     vb.on_logged(to);
     let order = |vb: &mut _| {
         results(vb)
@@ -153,17 +157,20 @@ fn deletes_counters_and_touches_can_be_durable() {
         expiry: Expiry::NEVER,
     };
     assert_eq!(
-        vb.arithmetic(at(0), &durable(&k, PersistToMajority, 1), &op),
+        vb.at(at(0))
+            .arithmetic(&durable(&k, PersistToMajority, 1), &op),
         Ok(Outcome::Parked)
     );
     log_all(vb);
     assert_eq!(get(vb, at(0), "k").unwrap(), b"6");
     let later = Expiry(at(50).unix_secs() as u32);
-    vb.touch(at(0), &durable(&k, PersistToMajority, 2), later)
+    vb.at(at(0))
+        .touch(&durable(&k, PersistToMajority, 2), later)
         .unwrap();
     log_all(vb);
     assert_eq!(meta(vb, at(0), &k).expiry, later);
-    vb.delete(at(0), &durable(&k, PersistToMajority, 3))
+    vb.at(at(0))
+        .delete(&durable(&k, PersistToMajority, 3))
         .unwrap();
     assert!(get(vb, at(0), "k").is_ok());
     log_all(vb);
@@ -192,11 +199,15 @@ fn a_reset_answers_everyone_and_begins_anew() {
     set(vb, at(0), "a", b"1");
     persist(vb, at(0), "k", b"1", 1);
     let mut changes = Vec::new();
-    let in_flight = vb.changes_for_log(usize::MAX, usize::MAX, &mut changes);
+    let in_flight = vb.changes().for_log(usize::MAX, usize::MAX, &mut changes);
     vb.reset(VbUuid(0xdef));
     assert_eq!(results(vb), [(1, Err(Status::SyncWriteAmbiguous))]);
     assert_eq!(
-        (vb.documents(), vb.high_seqno(), vb.failover().uuid()),
+        (
+            vb.documents().count(),
+            vb.high_seqno(),
+            vb.failover().uuid()
+        ),
         (0, Seqno(0), VbUuid(0xdef))
     );
     let after = set(vb, at(1), "a", b"2");

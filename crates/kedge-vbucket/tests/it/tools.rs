@@ -76,7 +76,8 @@ pub(crate) fn store(
     mode: StoreMode,
     bytes: &[u8],
 ) -> Result<Outcome<Mutated>, Status> {
-    vb.store(now, write, mode, &value(bytes), 0, Expiry::NEVER)
+    vb.at(now)
+        .store(write, mode, &value(bytes), 0, Expiry::NEVER)
 }
 
 pub(crate) fn set(vb: &mut VBucket, now: Now, name: &str, bytes: &[u8]) -> Mutated {
@@ -109,12 +110,14 @@ pub(crate) fn done<T>(outcome: Outcome<T>) -> T {
 }
 
 pub(crate) fn get(vb: &mut VBucket, now: Now, name: &str) -> Result<Vec<u8>, Status> {
-    let found = vb.get(now, &key(name), |document| document.item.value().to_vec())?;
+    let found = vb
+        .at(now)
+        .get(&key(name), |document| document.item.value().to_vec())?;
     Ok(done(found))
 }
 
 pub(crate) fn meta(vb: &mut VBucket, now: Now, key: &DocKey) -> Meta {
-    done(vb.get_meta(now, key).unwrap())
+    done(vb.at(now).get_meta(key).unwrap())
 }
 
 pub(crate) fn node(name: &str) -> NodeName {
@@ -229,7 +232,7 @@ pub(crate) fn sent(change: &Change) -> Option<Received> {
 /// All changes that wait for the log, which then has them.
 pub(crate) fn log_all(vb: &mut VBucket) -> Vec<Change> {
     let mut changes = Vec::new();
-    let to = vb.changes_for_log(usize::MAX, usize::MAX, &mut changes);
+    let to = vb.changes().for_log(usize::MAX, usize::MAX, &mut changes);
     vb.on_logged(to);
     changes
 }

@@ -39,7 +39,8 @@ fn put(
         None => value(b"{}"),
         Some(_) => NewValue::of_deletion(),
     };
-    vb.write_with_meta(now, write, given, &value, &Patches::default())
+    vb.at(now)
+        .write_with_meta(write, given, &value, &Patches::default())
 }
 
 #[test]
@@ -84,7 +85,7 @@ fn what_is_given_is_what_is_there() {
         ..expected
     };
     assert_eq!(meta(vb, at(7), &k), expected);
-    assert_eq!((vb.documents(), vb.tombstones()), (0, 1));
+    assert_eq!((vb.documents().count(), vb.table().tombstones()), (0, 1));
 }
 
 #[test]
@@ -205,7 +206,11 @@ fn locks_and_sync_writes_are_respected() {
     let vb = &mut vbucket();
     let k = key("k");
     set(vb, at(0), "k", b"1");
-    let lock = done(vb.get_and_lock(at(0), &k, 15, |it| it.cas).unwrap());
+    let lock = done(
+        vb.at(at(0))
+            .get_and_lock(&k, 15, None, |it| it.cas)
+            .unwrap(),
+    );
     for with in [given(9), deletion(9)] {
         assert_eq!(put(vb, at(1), &write(&k), &with), Err(Status::Locked));
     }
@@ -232,7 +237,10 @@ fn a_cas_is_taken_made_or_refused() {
         let refused = put(vb, at(0), &write(&k), &Given { cas, ..given(1) });
         assert_eq!(refused, Err(Status::CasValueInvalid), "{cas:?}");
     }
-    assert_eq!((vb.high_seqno(), vb.drift()), (Seqno(0), Drift::default()));
+    assert_eq!(
+        (vb.high_seqno(), vb.history().drift()),
+        (Seqno(0), Drift::default())
+    );
 
     let made = Given {
         cas: Cas(0),
@@ -242,7 +250,7 @@ fn a_cas_is_taken_made_or_refused() {
     };
     let mutated = done(put(vb, at(0), &write(&k), &made).unwrap());
     assert_eq!(mutated.cas.get(), at(0).unix_ns & !0xffff);
-    assert_eq!(vb.drift().samples, 0);
+    assert_eq!(vb.history().drift().samples, 0);
 
     let future = Given {
         cas: ahead(600),
@@ -256,7 +264,7 @@ fn a_cas_is_taken_made_or_refused() {
         ..given(6)
     };
     done(put(vb, at(60), &write(&k), &old).unwrap());
-    let drift = vb.drift();
+    let drift = vb.history().drift();
     let expected = Drift {
         total_us: 660_000_000,
         samples: 2,
@@ -290,7 +298,7 @@ fn what_has_expired_is_gone_at_once() {
     assert_eq!(get(vb, at(3), "k"), Err(Status::KeyNotFound));
     let found = meta(vb, at(3), &k);
     assert_eq!((found.deleted, found.rev_seqno), (true, RevSeqno(6)));
-    assert_eq!(vb.expired(), 1);
+    assert_eq!(vb.documents().expired(), 1);
 }
 
 #[test]

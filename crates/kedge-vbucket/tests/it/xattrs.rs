@@ -60,7 +60,7 @@ fn check(item: &Item, datatype: Datatype, pairs: &[(&str, &str)], body: &[u8]) {
 }
 
 fn delete(vb: &mut VBucket, now: Now, name: &str) {
-    done(vb.delete(now, &write(&key(name))).unwrap());
+    done(vb.at(now).delete(&write(&key(name))).unwrap());
 }
 
 #[test]
@@ -74,12 +74,14 @@ fn attributes_outlive_what_replaces_the_body() {
         check(&there(vb, "k"), both, &BOTH, &body);
     }
     done(
-        vb.concat(at(0), &write(&k), ConcatMode::Append, b"2")
+        vb.at(at(0))
+            .concat(&write(&k), ConcatMode::Append, b"2")
             .unwrap(),
     );
     check(&there(vb, "k"), both, &BOTH, b"12");
     done(
-        vb.concat(at(0), &write(&k), ConcatMode::Prepend, b"x")
+        vb.at(at(0))
+            .concat(&write(&k), ConcatMode::Prepend, b"x")
             .unwrap(),
     );
     check(&there(vb, "k"), Datatype::XATTR, &BOTH, b"x12");
@@ -90,11 +92,11 @@ fn attributes_outlive_what_replaces_the_body() {
         initial: None,
         expiry: Expiry::NEVER,
     };
-    let (_, number) = done(vb.arithmetic(at(0), &write(&k), &op).unwrap());
+    let (_, number) = done(vb.at(at(0)).arithmetic(&write(&k), &op).unwrap());
     assert_eq!(number, 10);
     check(&there(vb, "k"), both, &BOTH, b"10");
     let expiry = Expiry(at(500).unix_secs() as u32);
-    done(vb.touch(at(0), &write(&k), expiry).unwrap());
+    done(vb.at(at(0)).touch(&write(&k), expiry).unwrap());
     check(&there(vb, "k"), both, &BOTH, b"10");
 
     delete(vb, at(0), "k");
@@ -108,7 +110,7 @@ fn attributes_outlive_what_replaces_the_body() {
 fn the_tombstone_of_an_expiry_keeps_the_attributes_of_the_system() {
     let vb = &mut with_xattrs("k", b"5");
     assert_eq!(get(vb, at(100), "k"), Err(Status::KeyNotFound));
-    assert_eq!(vb.expired(), 1);
+    assert_eq!(vb.documents().expired(), 1);
     check(&there(vb, "k"), Datatype::XATTR, &SYSTEM, b"");
 }
 
@@ -117,7 +119,7 @@ fn a_sync_delete_keeps_them_too() {
     let vb = &mut with_xattrs("k", b"5");
     let k = key("k");
     let durable = durable(&k, kedge_types::DurabilityLevel::PersistToMajority, 1);
-    assert_eq!(vb.delete(at(0), &durable), Ok(Outcome::Parked));
+    assert_eq!(vb.at(at(0)).delete(&durable), Ok(Outcome::Parked));
     let changes = log_all(vb);
     let Some(Change::Prepare(prepare)) = changes.last() else {
         panic!("{changes:?}")
@@ -154,18 +156,19 @@ fn page_out(vb: &mut VBucket, eviction: Eviction) {
         decay: false,
     };
     for shard in 0..vb.table().shard_count() {
-        vb.page_out(at(0), shard, &how);
+        vb.at(at(0)).page_out(shard, &how);
     }
 }
 
 /// Hands over what the file has of a key.
 fn fetch(vb: &mut VBucket, disk: &Disk, name: &str) {
-    let ticket = vb.fetch_ticket();
+    let ticket = vb.store().fetch_ticket();
     let key = key(name);
     let documents = &disk.file().expect("there is a file").documents;
     let stored = documents.values().find(|item| item.key() == key.as_bytes());
     assert_eq!(
-        vb.fetched(ticket, key.as_bytes(), stored.cloned()),
+        vb.store_mut()
+            .fetched(ticket, key.as_bytes(), stored.cloned()),
         Fetched::Known
     );
 }
@@ -189,7 +192,9 @@ fn a_copy_brings_its_attributes_and_so_does_its_deletion() {
     let none = Patches::default();
     let value = [section(&brought), b"7".to_vec()].concat();
     let value = NewValue::check_whole(&value, Datatype::XATTR, never).unwrap();
-    let outcome = vb.write_with_meta(at(0), &write(&k), &given(9, None), &value, &none);
+    let outcome = vb
+        .at(at(0))
+        .write_with_meta(&write(&k), &given(9, None), &value, &none);
     done(outcome.unwrap());
     let both = Datatype::XATTR.union(Datatype::JSON);
     check(&there(vb, "k"), both, &brought, b"7");
@@ -199,7 +204,9 @@ fn a_copy_brings_its_attributes_and_so_does_its_deletion() {
     let left = section(&BOTH);
     let left = NewValue::check_deletion(&left, Datatype::XATTR).unwrap();
     let deleted = given(20, Some(Deletion::Explicit));
-    let outcome = vb.write_with_meta(at(0), &write(&k), &deleted, &left, &none);
+    let outcome = vb
+        .at(at(0))
+        .write_with_meta(&write(&k), &deleted, &left, &none);
     done(outcome.unwrap());
     check(&there(vb, "k"), Datatype::XATTR, &BOTH, b"");
     assert_eq!(get(vb, at(0), "k"), Err(Status::KeyNotFound));
@@ -239,7 +246,9 @@ fn a_document_gets_its_own_version_written_into_its_attributes() {
         new_cas: true,
         rule: Some(ConflictRule::LastWrite),
     };
-    let outcome = vb.write_with_meta(at(1), &write(&k), &given, &value, &patches);
+    let outcome = vb
+        .at(at(1))
+        .write_with_meta(&write(&k), &given, &value, &patches);
     let mutated = done(outcome.expect("its CAS is the later one"));
     let cas = format!("\"{:#018x}\"", mutated.cas.get().swap_bytes());
     let seqno = format!("\"{:#018x}\"", mutated.seqno.get());
@@ -259,13 +268,13 @@ fn a_write_that_keeps_attributes_waits_for_those_that_are_on_disk() {
             page_out(&mut vb, eviction);
             let (k, now) = (key("k"), at(if expired { 100 } else { 0 }));
             if expired {
-                assert_eq!(vb.get_meta(now, &k), Ok(Outcome::Fetch));
+                assert_eq!(vb.at(now).get_meta(&k), Ok(Outcome::Fetch));
                 fetch(&mut vb, &disk, "k");
                 assert!(meta(&mut vb, now, &k).deleted);
             } else {
                 let outcome = store(&mut vb, now, &write(&k), StoreMode::Set, b"new");
                 assert_eq!(outcome, Ok(Outcome::Fetch), "{eviction:?}");
-                assert_eq!(vb.delete(now, &write(&k)), Ok(Outcome::Fetch));
+                assert_eq!(vb.at(now).delete(&write(&k)), Ok(Outcome::Fetch));
                 fetch(&mut vb, &disk, "k");
                 set(&mut vb, now, "k", b"new");
                 check(&there(&vb, "k"), Datatype::XATTR, &BOTH, b"new");
@@ -284,12 +293,15 @@ fn a_sweep_leaves_an_expired_document_whose_attributes_are_on_disk() {
     disk.apply(&mut vb, WHOLE);
     page_out(&mut vb, Eviction::ValueOnly);
     for shard in 0..vb.table().shard_count() {
-        vb.sweep(at(100), shard);
+        vb.at(at(100)).sweep(shard);
     }
-    assert_eq!((vb.expired(), there(&vb, "k").is_deleted()), (0, false));
+    assert_eq!(
+        (vb.documents().expired(), there(&vb, "k").is_deleted()),
+        (0, false)
+    );
     assert_eq!(get(&mut vb, at(100), "k"), Err(Status::KeyNotFound));
     assert_eq!(
-        vb.delete(at(100), &write(&key("k"))),
+        vb.at(at(100)).delete(&write(&key("k"))),
         Err(Status::KeyNotFound)
     );
 }
@@ -323,13 +335,16 @@ fn a_tombstone_with_attributes_comes_back_from_log_and_file() {
         Ok(Outcome::Fetch),
         "it may have attributes"
     );
-    let history = cold.history();
-    assert!(cold.warm_without_value(history, &meta, &stored_key));
+    let history = cold.history_id();
+    assert!(
+        cold.store_mut()
+            .warm_without_value(history, &meta, &stored_key)
+    );
     assert!(!there(&cold, "k").is_resident());
     assert_eq!(cold.table().without_value(), 0, "of live documents");
     fetch(&mut cold, &disk, "k");
     check(&there(&cold, "k"), Datatype::XATTR, &SYSTEM, b"");
-    cold.warmed(history, true);
+    cold.store_mut().warmed(history, true);
     page_out(&mut cold, Eviction::ValueOnly);
     assert!(!there(&cold, "k").is_resident());
 }

@@ -106,7 +106,7 @@ impl VbStream {
             Some(CursorOpening::InMemory(cursor)) => From::Queue(cursor),
             // It is opened again when it is the backfill's turn, so that it keeps nothing until then.
             Some(CursorOpening::OnDisk { cursor, .. }) => {
-                drop(vbucket.close_cursor(cursor));
+                drop(vbucket.changes_mut().close_cursor(cursor));
                 From::File
             }
             None => From::File,
@@ -127,7 +127,7 @@ impl VbStream {
             from,
             last: request.start,
             announced: request.start,
-            visible: request.start.min(vbucket.visible_seqno()),
+            visible: request.start.min(vbucket.history().visible_seqno()),
             torn,
             first_start: Some(request.snap_start),
             request,
@@ -223,9 +223,9 @@ impl Drop for VbStream {
 impl Bucket {
     pub(in crate::dcp) fn close_cursor(&self, vb: VbId, cursor: StreamCursor) {
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
-        let (forgotten, _) = self
-            .core
-            .measure(&mut vbucket, |vbucket| vbucket.close_cursor(cursor));
+        let (forgotten, _) = self.core.measure(&mut vbucket, |vbucket| {
+            vbucket.changes_mut().close_cursor(cursor)
+        });
         drop(vbucket);
         // Many changes may go with these: not under the lock.
         drop(forgotten);

@@ -40,7 +40,9 @@ impl VbStream {
             return self.end(reason);
         }
         let (read, _) = bucket.core.measure(&mut vbucket, |vbucket| {
-            vbucket.read_cursor(cursor, max_items, max_bytes, &mut changes)
+            vbucket
+                .changes_mut()
+                .read_cursor(cursor, max_items, max_bytes, &mut changes)
         });
         let state = match read {
             Err(CursorGone) => {
@@ -54,7 +56,7 @@ impl VbStream {
             }
             Ok(_) if changes.is_empty() => {
                 self.shared.idle.store(true, Ordering::SeqCst);
-                vbucket.wait_for_changes();
+                vbucket.changes_mut().wait_for_changes();
                 drop(vbucket);
                 self.rest(out)
             }
@@ -224,11 +226,15 @@ impl Bounds {
     fn of(vbucket: &VBucket) -> Self {
         Self {
             is_disk: vbucket.state() != VbState::Active,
-            end: vbucket.resume_point().snap_end.max(vbucket.high_seqno()),
-            visible: vbucket.visible_seqno(),
-            completed: vbucket.high_completed_seqno(),
-            prepared: vbucket.high_prepared_seqno(),
-            purge: vbucket.purge_seqno(),
+            end: vbucket
+                .history()
+                .resume_point()
+                .snap_end
+                .max(vbucket.high_seqno()),
+            visible: vbucket.history().visible_seqno(),
+            completed: vbucket.durability().high_completed_seqno(),
+            prepared: vbucket.standing().high_prepared,
+            purge: vbucket.history().purge_seqno(),
         }
     }
 }

@@ -38,7 +38,10 @@ impl Bucket {
         consumer: Option<&NodeName>,
     ) -> Result<(), Status> {
         let in_cluster = self.core.setup.topology.is_none();
-        let next = vbucket.topology().and_then(Topology::next_active);
+        let next = vbucket
+            .durability()
+            .topology()
+            .and_then(Topology::next_active);
         if in_cluster && vbucket.state() == VbState::Active && (next.is_none() || next != consumer)
         {
             return Err(Status::NotMyVbucket);

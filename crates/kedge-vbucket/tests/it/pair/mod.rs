@@ -210,11 +210,11 @@ impl Pair {
         let highest = vb.table().iter().map(|item| item.cas().get()).max();
         let before = vb.high_seqno();
         let outcome = if deletes {
-            vb.delete(now, &write)
+            vb.at(now).delete(&write)
         } else {
             store(vb, now, &write, StoreMode::Set, &bytes)
         };
-        let (cas, after) = (vb.last_cas().get(), vb.high_seqno());
+        let (cas, after) = (vb.history().last_cas().get(), vb.high_seqno());
         if outcome.is_ok() {
             assert!(after > before);
             assert!(
@@ -262,7 +262,7 @@ impl Pair {
         for _ in 0..20 {
             let active = &self.nodes[self.active].vb;
             let (table, high) = (active.failover().clone(), active.high_seqno());
-            let resume = self.replica().vb.resume_point();
+            let resume = self.replica().vb.history().resume_point();
             if let Some(to) = rollback_point(&table, high, &resume) {
                 let uuid = self.next_uuid();
                 let before = self.replica().high();
@@ -275,7 +275,7 @@ impl Pair {
             } else {
                 node("a")
             };
-            self.active().vb.forget_acks(&name);
+            self.active().vb.durability_mut().forget_acks(&name);
             self.replica().vb.begin_stream(table).unwrap();
             return;
         }
@@ -296,7 +296,7 @@ impl Pair {
             disk_snapshot(&history, start, upto.max(whole_from))
         } else {
             // Of a disk snapshot that broke off, prepares may have been left out that had ended at its end.
-            let torn = self.replica().vb.resume_point().snap_start.get();
+            let torn = self.replica().vb.history().resume_point().snap_start.get();
             let may_lack = |prepared: Seqno| torn < prepared.get() && prepared.get() <= start;
             let all = history.iter().filter_map(|change| match change {
                 Change::Commit { item, prepared } if may_lack(*prepared) => {
@@ -329,7 +329,7 @@ impl Pair {
     fn caught_up(&mut self) {
         let (active, replica) = (&self.nodes[self.active].vb, &self.nodes[1 - self.active].vb);
         let is_same = active.high_seqno() == replica.high_seqno()
-            && replica.consistent_seqno() == replica.high_seqno();
+            && replica.history().consistent_seqno() == replica.high_seqno();
         if !is_same {
             return;
         }
@@ -340,7 +340,10 @@ impl Pair {
         };
         assert_eq!(figures(active), figures(replica));
         if !self.nodes.iter().any(|node| node.was_torn) {
-            assert_eq!(active.visible_seqno(), replica.visible_seqno());
+            assert_eq!(
+                active.history().visible_seqno(),
+                replica.history().visible_seqno()
+            );
         }
         let replica = self.replica();
         replica.has_crashed = false;
@@ -386,11 +389,13 @@ impl Pair {
         self.waiting.clear();
         self.active = 1 - self.active;
         self.together = together;
-        let consistent = self.active().vb.consistent_seqno();
+        let consistent = self.active().vb.history().consistent_seqno();
         self.set_chains();
         let entries = self.active().vb.failover().entries();
         assert_eq!(entries[0].1, consistent);
-        self.last_cas = self.last_cas.min(self.active().vb.last_cas().get());
+        self.last_cas = self
+            .last_cas
+            .min(self.active().vb.history().last_cas().get());
         self.last_seqno = self.active().high();
     }
 
@@ -453,7 +458,7 @@ impl Pair {
             );
             let vb = &node.vb;
             assert!(vb.persisted_seqno() <= vb.high_seqno());
-            assert!(vb.consistent_seqno() <= vb.high_seqno());
+            assert!(vb.history().consistent_seqno() <= vb.high_seqno());
             assert!(vb.applied_seqno() <= vb.persisted_seqno());
         }
         assert!(
@@ -528,7 +533,7 @@ fn run(persistences: [Persistence; 2], steps: &[Step]) {
         let again = node.found(None);
         let after = (whole(&again), again.state(), again.failover().clone());
         assert_eq!(before, after);
-        assert_eq!(again.resume_point().snap_end, again.high_seqno());
+        assert_eq!(again.history().resume_point().snap_end, again.high_seqno());
     }
 }
 

@@ -35,7 +35,9 @@ impl Node {
     pub(super) fn history(&self) -> Vec<Change> {
         let mut changes = self.disk.logged.clone();
         let mut queued = Vec::new();
-        self.vb.changes_for_log(usize::MAX, usize::MAX, &mut queued);
+        self.vb
+            .changes()
+            .for_log(usize::MAX, usize::MAX, &mut queued);
         for change in queued {
             apply(&mut changes, change);
         }
@@ -81,7 +83,11 @@ impl Node {
             .filter_map(Change::seqno)
             .next_back();
         self.vb = self.found(Some(uuid));
-        assert_eq!(self.vb.topology(), None, "nobody has said so yet");
+        assert_eq!(
+            self.vb.durability().topology(),
+            None,
+            "nobody has said so yet"
+        );
         assert!(
             self.vb.high_seqno() >= high.unwrap_or_default(),
             "what the log has"
@@ -99,7 +105,7 @@ impl Node {
         }
         assert_eq!(table(&self.vb), documents(&self.disk.logged, at(0)));
         let in_file = self.disk.file().is_none_or(File::is_consistent);
-        self.was_torn |= !in_file || self.vb.consistent_seqno() < self.vb.high_seqno();
+        self.was_torn |= !in_file || self.vb.history().consistent_seqno() < self.vb.high_seqno();
         self.has_crashed = true;
     }
 

@@ -1,0 +1,42 @@
+//! Sweeps of documents of dropped collections.
+
+use crate::hash_table::Verdict;
+use crate::item::Item;
+use crate::store::Store;
+
+impl Store {
+    /// See [`crate::VBucket::sweep_dropped`].
+    pub(crate) fn sweep_dropped(&mut self) -> u64 {
+        let Some(shard) = self.documents.dropped.left.checked_sub(1) else {
+            return 0;
+        };
+        let mut gone = Vec::new();
+        let collections = &self.collections;
+        let judge = |item: &Item| {
+            if collections.is_of_dropped(item.key()) {
+                Verdict::Goes
+            } else {
+                Verdict::Stays
+            }
+        };
+        let goes = |_, item: &Item| {
+            item.mark_replaced();
+            gone.push(item.clone());
+        };
+        self.documents.table.judge(shard, judge, goes);
+        let count = gone.len() as u64;
+        for item in gone {
+            self.on_replaced(&item);
+            self.documents.locks.remove(item.key());
+            let was_live = u64::from(!item.is_deleted());
+            let documents = &mut self.documents.dropped.documents;
+            *documents = documents.saturating_sub(was_live);
+        }
+        self.documents.dropped.left = shard;
+        if shard == 0 {
+            let documents = std::mem::take(&mut self.documents.dropped.documents);
+            self.documents.residency.on_gone(documents);
+        }
+        count
+    }
+}

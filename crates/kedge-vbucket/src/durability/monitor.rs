@@ -1,0 +1,353 @@
+//! The durability monitor of a vBucket: prepares of SyncWrites are committed, aborted and timed out here.
+//!
+//! An active ends its prepares by itself, as its chains acknowledge. One that follows another ends them as that one says,
+//! and acknowledges what it has: see [`PassiveDurabilityMonitor`].
+
+use super::{
+    Acks, DurabilityFigures, DurabilityRules, Fate, PassiveDurabilityMonitor, Prepare,
+    PrepareQueue, SyncWriteCounts,
+};
+use crate::answer::{Mutated, Outcome};
+use crate::checkpoint::Change;
+use crate::completion::{
+    Completion, Cookie, Done, PersistWaiter, Waiter, ambiguous, sync_write_failed,
+};
+use crate::hash_table::KeyHash;
+use crate::item::{Deletion, Item, ItemMeta};
+use crate::snapshot::Snapshot;
+use crate::store::Store;
+use crate::topology::{NodeName, Topology};
+use kedge_types::limits::{DURABILITY_TIMEOUT_MS_DEFAULT, SEQNO_PERSISTENCE_SECS};
+use kedge_types::{Durability, Expiry, Now, Seqno, Status};
+
+/// SyncWrites that have not ended, acknowledgements, and clients that wait.
+#[derive(Debug)]
+pub struct DurabilityMonitor {
+    pub(crate) prepares: PrepareQueue,
+    /// Acknowledgements of other nodes, while it is active.
+    pub(crate) acks: Acks,
+    /// Acknowledgements to another node, while it follows one.
+    pub(crate) passive: PassiveDurabilityMonitor,
+    counts: SyncWriteCounts,
+    /// The chains that it has as an active of which nothing else is said.
+    own_topology: Option<Topology>,
+    persist_waiters: Vec<PersistWaiter>,
+    /// Parked commands that ended.
+    pub(crate) done: Vec<Done>,
+}
+
+impl DurabilityMonitor {
+    pub(crate) fn new(topology: Option<Topology>) -> Self {
+        Self {
+            prepares: PrepareQueue::default(),
+            acks: Acks::new(topology.clone()),
+            passive: PassiveDurabilityMonitor::default(),
+            counts: SyncWriteCounts::default(),
+            own_topology: topology,
+            persist_waiters: Vec::new(),
+            done: Vec::new(),
+        }
+    }
+
+    /// Forgets all prepares and acknowledgements. Clients that wait were told before.
+    pub(crate) fn reset(&mut self) {
+        self.prepares.clear();
+        self.acks.forget_all();
+        self.passive = PassiveDurabilityMonitor::default();
+    }
+
+    /// Returns whether SyncWrites or waits for the disk are under way, so that time must be passed to
+    /// [`crate::VBucket::on_time`].
+    #[must_use]
+    pub fn has_waiters(&self) -> bool {
+        self.prepares.has_clients() || !self.persist_waiters.is_empty()
+    }
+
+    /// The highest prepare that was committed or aborted.
+    #[must_use]
+    pub fn high_completed_seqno(&self) -> Seqno {
+        self.prepares.completed()
+    }
+
+    /// The nodes that have to acknowledge its SyncWrites.
+    #[must_use]
+    pub fn topology(&self) -> Option<&Topology> {
+        self.acks.topology()
+    }
+
+    /// A node begins a stream, or its stream ended: what it has acknowledged it may have lost since, and says again.
+    pub fn forget_acks(&mut self, node: &NodeName) {
+        self.acks.forget(node);
+    }
+
+    /// Prepares up to here have reached on this node what their level asks of it.
+    pub(crate) fn high_prepared(&self, store: &Store) -> Seqno {
+        if !store.is_active() {
+            return self.passive.high_prepared();
+        }
+        let persisted = store.history.persisted_seqno;
+        let satisfied = self.prepares.iter();
+        let satisfied = satisfied.take_while(|prepare| prepare.is_satisfied(persisted));
+        let last = satisfied.last().map(|prepare| prepare.item.seqno());
+        last.unwrap_or_default().max(self.prepares.completed())
+    }
+
+    pub(crate) fn figures(&self, store: &Store) -> DurabilityFigures {
+        let seqno = |prepare: &Prepare| prepare.item.seqno();
+        let (mut tracked, mut last) = (self.prepares.iter().map(seqno), None);
+        let first = tracked.next();
+        if first.is_some() {
+            last = tracked.next_back().or(first);
+        }
+        DurabilityFigures {
+            state: store.state,
+            topology: self.acks.topology().cloned(),
+            acknowledged: self.acks.all().to_vec(),
+            high_prepared: self.high_prepared(store),
+            high_completed: self.high_completed_seqno(),
+            tracked: self.prepares.len(),
+            tracked_range: first.zip(last),
+            accepted: self.counts.accepted,
+            committed: self.counts.committed,
+            aborted: self.counts.aborted,
+            committed_not_durable: self.counts.not_durable,
+        }
+    }
+
+    /// Prepares `item`, which stands at the last seqno.
+    pub(crate) fn prepare(
+        &mut self,
+        now: Now,
+        durability: Durability,
+        cookie: Cookie,
+        (hash, item): (KeyHash, Item),
+        store: &mut Store,
+    ) -> Outcome<Mutated> {
+        let timeout_ms = durability
+            .timeout_ms
+            .map_or(DURABILITY_TIMEOUT_MS_DEFAULT, u32::from);
+        let deadline_ns = now.mono_ns + u64::from(timeout_ms) * 1_000_000;
+        store.collections.on_seqno(item.key(), item.seqno());
+        store.changes.push(Change::Prepare(item.clone()));
+        self.counts.accepted.add(durability.level);
+        self.prepares.add(Prepare {
+            hash,
+            item,
+            level: durability.level,
+            fate: Fate::Client(Waiter {
+                cookie,
+                began_ns: now.mono_ns,
+                deadline_ns,
+            }),
+        });
+        self.commit_ready(store);
+        // It need not be parked if its completion came at once.
+        match self.done.pop_if(|done| done.cookie == cookie) {
+            Some(Done {
+                completion:
+                    Completion::SyncWrite {
+                        result: Ok(mutated),
+                        ..
+                    },
+                ..
+            }) => Outcome::Done(mutated),
+            _ => Outcome::Parked,
+        }
+    }
+
+    /// Ends, in order, the prepares whose level is reached, or that were given up. Only an active vBucket decides about
+    /// them, and only as far as its chains have acknowledged.
+    pub(crate) fn commit_ready(&mut self, store: &mut Store) {
+        if !store.is_active() {
+            return;
+        }
+        while let Some(first) = self.prepares.first() {
+            let is_ready = first.item.seqno() <= self.acks.reached()
+                && first.is_satisfied(store.history.persisted_seqno);
+            let fate = first.fate;
+            // Nobody can read what would be committed.
+            let is_dropped = store.collections.is_of_dropped(first.item.key());
+            if !is_ready && !is_dropped && !matches!(fate, Fate::Overdue { .. }) {
+                return;
+            }
+            let Some(prepare) = self.prepares.take_first() else {
+                return;
+            };
+            match fate {
+                Fate::Overdue { unix_secs } if !is_ready => self.abort(&prepare, unix_secs, store),
+                _ if is_dropped => {
+                    let unix_secs = store.history.clock.last().get() / 1_000_000_000;
+                    self.abort(&prepare, unix_secs, store);
+                }
+                _ => self.commit(prepare, store),
+            }
+        }
+    }
+
+    fn commit(&mut self, prepare: Prepare, store: &mut Store) {
+        let prepared = prepare.item.seqno();
+        let item = prepare.item.with_seqno(store.history.next_seqno());
+        let change = Change::Commit {
+            item: item.clone(),
+            prepared,
+        };
+        store.put_and_push(prepare.hash, item.clone(), change);
+        self.counts.committed.add(prepare.level);
+        self.counts.not_durable += u64::from(self.acks.is_fallback());
+        if let Fate::Client(waiter) = prepare.fate {
+            self.done.push(Done {
+                cookie: waiter.cookie,
+                completion: Completion::SyncWrite {
+                    result: Ok(store.history.mutated(&item)),
+                    item: Some(item),
+                },
+                committed: Some(prepare.level),
+                began_ns: waiter.began_ns,
+            });
+        }
+    }
+
+    fn abort(&mut self, prepare: &Prepare, unix_secs: u64, store: &mut Store) {
+        let meta = ItemMeta {
+            seqno: store.history.next_seqno(),
+            expiry: Expiry(u32::try_from(unix_secs).unwrap_or(u32::MAX)),
+            deleted: Some(Deletion::Explicit),
+            ..prepare.item.meta()
+        };
+        let item = Item::new(&meta, prepare.item.key(), &[]);
+        self.counts.aborted.add(prepare.level);
+        store.collections.on_seqno(item.key(), item.seqno());
+        store.changes.push(Change::Abort {
+            item,
+            prepared: prepare.item.seqno(),
+        });
+    }
+
+    /// Tells clients whose SyncWrites take too long that the outcome is not known, aborts these in their order, and ends
+    /// waits for the disk that took too long.
+    pub(crate) fn on_time(&mut self, now: Now, store: &mut Store) {
+        if store.is_active() {
+            let late = self.prepares.take_late(now.mono_ns, now.unix_secs());
+            self.done.extend(late.into_iter().map(ambiguous));
+        }
+        self.commit_ready(store);
+        let is_late = |wait: &PersistWaiter| wait.waiter.deadline_ns <= now.mono_ns;
+        self.end_persist_waiters(is_late, Err(Status::TemporaryFailure));
+    }
+
+    /// The node stops, or is active no more: everyone who still waits hears that the outcome is not known. Prepares stay
+    /// prepared.
+    pub(crate) fn on_shutdown(&mut self) {
+        let waiters = self.prepares.inherit();
+        self.done.extend(waiters.into_iter().map(ambiguous));
+        self.end_persist_waiters(|_| true, Err(Status::TemporaryFailure));
+    }
+
+    /// More is persisted.
+    pub(crate) fn on_persisted(&mut self, store: &mut Store) {
+        let persisted = store.history.persisted_seqno;
+        if store.is_active() {
+            self.commit_ready(store);
+        } else {
+            self.passive.update(persisted, &self.prepares);
+        }
+        self.end_persist_waiters(|wait| wait.seqno <= persisted, Ok(()));
+    }
+
+    fn end_persist_waiters(
+        &mut self,
+        ends: impl Fn(&PersistWaiter) -> bool,
+        result: Result<(), Status>,
+    ) {
+        let ended = self.persist_waiters.extract_if(.., |wait| ends(wait));
+        self.done.extend(ended.map(|wait| wait.end(result)));
+    }
+
+    /// Parks a command until `seqno` is persisted. `write` is the write whose answer is held back, if one is.
+    pub(crate) fn wait_for(
+        &mut self,
+        now: Now,
+        seqno: Seqno,
+        cookie: Cookie,
+        write: Option<(Mutated, Item)>,
+    ) {
+        let deadline_ns = now.mono_ns + SEQNO_PERSISTENCE_SECS * 1_000_000_000;
+        self.persist_waiters.push(PersistWaiter {
+            seqno,
+            waiter: Waiter {
+                cookie,
+                began_ns: now.mono_ns,
+                deadline_ns,
+            },
+            write,
+        });
+    }
+
+    /// Sets the chains of an active; acknowledgements are of the time that it is one.
+    pub(crate) fn set_chains(&mut self, is_active: bool, topology: Option<Topology>) {
+        if is_active {
+            let topology = topology.or_else(|| self.own_topology.clone());
+            self.acks.set_topology(topology);
+        } else {
+            self.acks.set_topology(None);
+            self.acks.forget_all();
+        }
+    }
+
+    pub(crate) fn set_rules(&mut self, rules: DurabilityRules, store: &mut Store) {
+        self.acks.set_rules(rules);
+        self.commit_ready(store);
+    }
+
+    /// A node has prepared everything up to `prepared`.
+    pub(crate) fn acknowledge(
+        &mut self,
+        node: &NodeName,
+        prepared: Seqno,
+        store: &mut Store,
+    ) -> Result<(), Status> {
+        if self.acks.acknowledge(node, prepared)? {
+            self.commit_ready(store);
+        }
+        Ok(())
+    }
+
+    /// It is active no more.
+    pub(crate) fn leave_active(&mut self, store: &Store) {
+        let high_prepared = self.high_prepared(store);
+        self.on_shutdown();
+        self.passive
+            .begin_at(store.history.high_seqno, high_prepared, &self.prepares);
+    }
+
+    /// A collection is gone: clients of SyncWrites in it hear that, and these are aborted in their order.
+    pub(crate) fn give_up(&mut self, unix_secs: u64, which: impl Fn(&[u8]) -> bool) {
+        let waiters = self.prepares.give_up(unix_secs, which);
+        let unknown = |waiter| sync_write_failed(waiter, Status::UnknownCollection);
+        self.done.extend(waiters.into_iter().map(unknown));
+    }
+
+    /// All of `snapshot` was received; the last seqno is `seqno`.
+    pub(crate) fn complete_snapshot(
+        &mut self,
+        snapshot: &Snapshot,
+        seqno: Seqno,
+        persisted: Seqno,
+    ) {
+        if snapshot.is_disk() {
+            let completed = snapshot.high_completed.unwrap_or_default().min(seqno);
+            self.prepares.end_upto(completed);
+        }
+        self.passive.complete(snapshot, seqno, &self.prepares);
+        self.passive.update(persisted, &self.prepares);
+    }
+
+    /// Everything is on disk, as after a start, and up to `consistent` nothing is missing. Prepares that are there may have
+    /// been seen committed.
+    pub(crate) fn begin_persisted(&mut self, consistent: Seqno, store: &mut Store) {
+        let prepared = store.unapplied.progress().prepared_upto(consistent);
+        self.passive
+            .all_persisted(consistent, prepared, &self.prepares);
+        self.commit_ready(store);
+    }
+}

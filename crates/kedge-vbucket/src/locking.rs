@@ -1,0 +1,76 @@
+//! Commands that lock documents.
+
+use crate::ahead::Ahead;
+use crate::answer::{Document, Outcome};
+use crate::step::Step;
+use kedge_types::limits::{LOCK_SECS_DEFAULT, LOCK_SECS_MAX};
+use kedge_types::{Cas, DocKey, Status};
+
+impl Step<'_> {
+    /// Locks a document for `secs` seconds (0 or more than [`LOCK_SECS_MAX`]: [`LOCK_SECS_DEFAULT`]). Until then only
+    /// who has the CAS that `read` is shown may change it. A copy of the value may have been made ahead.
+    ///
+    /// # Errors
+    /// `KeyNotFound`, `Locked`, `SyncWriteInProgress`.
+    pub fn get_and_lock<R>(
+        &mut self,
+        key: &DocKey,
+        secs: u32,
+        ahead: Option<&Ahead<'_>>,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        self.store.collections.check(key)?;
+        let bytes = key.as_bytes();
+        let hash = self.store.documents.hash(bytes);
+        if self.durability.prepares.holds(hash, bytes) {
+            return Err(Status::SyncWriteInProgress);
+        }
+        let Some(item) = self.live(hash, bytes) else {
+            return self.absent(hash, bytes);
+        };
+        if self.store.documents.locks.holds(bytes, self.now) {
+            return Err(Status::Locked);
+        }
+        if !item.is_resident() {
+            return Ok(Outcome::Fetch);
+        }
+        item.count_access(self.store.documents.next_random());
+        let cas = self.store.history.clock.next(self.now.unix_ns);
+        let draft = ahead.and_then(|ahead| ahead.take(item.value()));
+        let locked = item.lock_copy(cas, draft);
+        let secs = if secs == 0 || secs > LOCK_SECS_MAX {
+            LOCK_SECS_DEFAULT
+        } else {
+            secs
+        };
+        let until = self.now.mono_ns + u64::from(secs) * 1_000_000_000;
+        self.store.documents.locks.add(bytes, until);
+        let result = read(Document { item: &locked, cas });
+        self.store.put(hash, locked);
+        Ok(Outcome::Done(result))
+    }
+
+    /// Opens a lock.
+    ///
+    /// # Errors
+    /// `KeyNotFound`; `NotLocked`; `Locked` when `cas` is not the lock's; `SyncWriteInProgress`.
+    pub fn unlock(&mut self, key: &DocKey, cas: Cas) -> Result<Outcome<()>, Status> {
+        self.store.collections.check(key)?;
+        let bytes = key.as_bytes();
+        let hash = self.store.documents.hash(bytes);
+        if self.durability.prepares.holds(hash, bytes) {
+            return Err(Status::SyncWriteInProgress);
+        }
+        let Some(item) = self.live(hash, bytes) else {
+            return self.absent(hash, bytes);
+        };
+        if !self.store.documents.locks.holds(bytes, self.now) {
+            return Err(Status::NotLocked);
+        }
+        if item.cas() != cas {
+            return Err(Status::Locked);
+        }
+        self.store.documents.locks.remove(bytes);
+        Ok(Outcome::Done(()))
+    }
+}

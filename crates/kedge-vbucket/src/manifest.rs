@@ -1,0 +1,52 @@
+//! Following the manifest of the bucket's collections.
+
+use crate::checkpoint::Change;
+use crate::collections::collection_of;
+use crate::system_event::{SystemEvent, SystemEventKind};
+use crate::vbucket::VBucket;
+use kedge_types::{Manifest, Now, Seqno};
+
+impl VBucket {
+    /// Follows `manifest`, unless it knows a newer one: events say what comes and what goes. Only an active vBucket decides
+    /// about that. Clients of SyncWrites in what goes hear that their collection is not there; these are aborted in their
+    /// order.
+    pub fn follow_manifest(&mut self, now: Now, manifest: &Manifest) {
+        if !self.store.is_active() || manifest.uid < self.store.collections.uid() {
+            return;
+        }
+        for event in self.store.collections.differences(manifest) {
+            let history = &mut self.store.history;
+            let cas = history.clock.next(now.unix_ns);
+            let item = event.item(cas, history.next_seqno());
+            history.show_all();
+            let replaced = apply_event(self, &event, item.seqno());
+            self.store.changes.push_over(Change::System(item), replaced);
+        }
+        self.store.collections.uid = manifest.uid;
+        self.durability.commit_ready(&mut self.store);
+    }
+}
+
+/// Takes an event in. Returns the seqno of the event that it replaces.
+fn apply_event(vb: &mut VBucket, event: &SystemEvent, seqno: Seqno) -> Seqno {
+    let store = &mut vb.store;
+    let is_drop = event.kind == SystemEventKind::CollectionDropped;
+    let items = store.collections.items_of(event.collection);
+    let replaced = store.collections.apply(event, seqno);
+    if is_drop {
+        let shards = store.documents.table.shard_count();
+        store.documents.dropped.add(items, shards);
+    }
+    if is_drop && store.is_active() {
+        let unix_secs = store.history.clock.last().get() / 1_000_000_000;
+        vb.durability
+            .give_up(unix_secs, |key| collection_of(key) == event.collection);
+    }
+    replaced
+}
+
+/// An event came from elsewhere: from the log, or from another node.
+pub(crate) fn receive_event(vb: &mut VBucket, event: &SystemEvent, seqno: Seqno) -> Seqno {
+    vb.store.history.see(seqno);
+    apply_event(vb, event, seqno)
+}

@@ -1,0 +1,157 @@
+//! The documents of a vBucket together with their order: what a change touches, whoever makes it.
+//!
+//! Invariants:
+//! * A change takes a seqno, goes into the hash table if it is visible, and is queued, in one step.
+//! * A version that leaves the hash table for a newer one is counted by [`Unapplied`] as long as only that keeps it alive.
+
+use crate::apply::{ApplyBatch, FileChange, Persistence, Unapplied};
+use crate::changes::Changes;
+use crate::checkpoint::Change;
+use crate::collections::{Collections, collection_of};
+use crate::documents::Documents;
+use crate::failover::FailoverTable;
+use crate::hash_table::KeyHash;
+use crate::history::History;
+use crate::item::Item;
+use crate::state::VbState;
+use foldhash::fast::RandomState;
+use kedge_types::{DocKey, RevSeqno, Seqno, VbId, VbUuid};
+
+/// Documents, collections, history and queues of a vBucket.
+#[derive(Debug)]
+pub struct Store {
+    pub(crate) state: VbState,
+    pub(crate) documents: Documents,
+    pub(crate) collections: Collections,
+    pub(crate) history: History,
+    pub(crate) changes: Changes,
+    pub(crate) unapplied: Unapplied,
+}
+
+impl Store {
+    pub(crate) fn new(
+        id: VbId,
+        uuid: VbUuid,
+        shards: usize,
+        hasher: RandomState,
+        persistence: Persistence,
+    ) -> Self {
+        Self {
+            state: VbState::Active,
+            documents: Documents::new(shards, hasher, u64::from(id.get()) + 1),
+            collections: Collections::new(),
+            history: History::new(uuid),
+            changes: Changes::new(),
+            unapplied: Unapplied::new(persistence),
+        }
+    }
+
+    /// Begins anew from nothing under `failover`. Queued changes stay queued, as positions were handed out.
+    pub(crate) fn reset(&mut self, failover: FailoverTable) {
+        self.documents.reset();
+        self.unapplied.begin_history();
+        self.unapplied.rewinding = false;
+        self.collections = Collections::new();
+        self.history.reset(failover);
+    }
+
+    /// Forgets all behind `to`, where the branch `uuid` begins. Returns the keys whose documents left memory.
+    pub(crate) fn rollback_to(&mut self, to: Seqno, uuid: VbUuid) -> Vec<Box<[u8]>> {
+        let keys = self.documents.rollback_to(to);
+        self.history.rollback_to(to, uuid);
+        self.unapplied.begin_history();
+        self.unapplied.rewinding = true;
+        self.changes.push(Change::Rollback {
+            to,
+            table: Box::new(self.history.failover.clone()),
+        });
+        keys
+    }
+
+    /// The document or tombstone of a key, if memory has its value. Nothing is checked, and nothing counted.
+    #[must_use]
+    pub fn peek(&self, key: &DocKey) -> Option<Item> {
+        let bytes = key.as_bytes();
+        let found = self.documents.find(self.documents.hash(bytes), bytes);
+        found.filter(|item| item.is_resident()).cloned()
+    }
+
+    /// Returns whether the vBucket was rolled back and its file has not followed: what is in memory is not all there is.
+    #[must_use]
+    pub fn is_rewinding(&self) -> bool {
+        self.unapplied.rewinding
+    }
+
+    /// Returns whether nothing of the vBucket's file counts any more: a reset or deletion is applied next.
+    #[must_use]
+    pub fn is_file_void(&self) -> bool {
+        self.unapplied.is_file_void()
+    }
+
+    /// A part of a batch of `history` is in the file, synced, and with it everything up to `upto`.
+    pub fn on_applied(&mut self, history: u32, upto: Seqno) {
+        self.unapplied.on_applied(history, upto);
+    }
+
+    /// A batch is not being written any more: it is in the file, or failed. What [`Store::on_applied`] was not told of is
+    /// to be applied again. What comes back is of no use to anyone; dropping it takes a while, so not under a lock.
+    #[must_use = "it is to be dropped without the vBucket's lock"]
+    pub fn end_apply(&mut self, batch: ApplyBatch) -> Vec<FileChange> {
+        self.unapplied.thaw(batch)
+    }
+
+    pub(crate) fn is_active(&self) -> bool {
+        self.state == VbState::Active
+    }
+
+    /// Queues that the state or the failover table is another.
+    pub(crate) fn push_state(&mut self) {
+        let failover = Box::new(self.history.failover.clone());
+        self.changes.push(Change::State(failover, self.state));
+    }
+
+    /// Makes a change that is visible to every client: puts `item` into the hash table and queues `change`, which it is of.
+    pub(crate) fn put_and_push(&mut self, hash: KeyHash, item: Item, change: Change) {
+        self.history.show_all();
+        let replaced = self.put(hash, item);
+        self.changes.push_over(change, replaced);
+    }
+
+    /// Puts a change into the hash table. The version that leaves it may stay alive for the file only. Returns its
+    /// seqno; 0 when there is none.
+    pub(crate) fn put(&mut self, hash: KeyHash, item: Item) -> Seqno {
+        let documents = &mut self.documents;
+        documents.may_have_xattrs |= item.has_xattrs();
+        if documents.may_have(hash, item.key()) {
+            item.mark_blind();
+        }
+        let collection = collection_of(item.key());
+        let (seqno, is_live) = (item.seqno(), !item.is_deleted());
+        let old = documents.table.put(hash, item);
+        let was_live = old.as_ref().is_some_and(|old| !old.is_deleted());
+        self.collections
+            .on_put(collection, seqno, is_live, was_live);
+        let Some(old) = old else {
+            return Seqno(0);
+        };
+        if old.is_blind()
+            && let Some(new) = documents.table.find(hash, old.key())
+        {
+            new.mark_blind();
+        }
+        self.on_replaced(&old);
+        old.seqno()
+    }
+
+    /// The revision that a document made anew goes on from.
+    pub(crate) fn rev_before(&self, hash: KeyHash, key: &[u8]) -> RevSeqno {
+        self.documents
+            .rev_before(hash, key, self.history.high_seqno)
+    }
+
+    /// `old` has left the hash table for a newer version.
+    pub(crate) fn on_replaced(&mut self, old: &Item) {
+        self.unapplied
+            .on_replaced(old, self.history.persisted_seqno);
+    }
+}
