@@ -25,7 +25,7 @@
 //! // The time is an argument of every step.
 //! let now = Now { unix_ns: 1_700_000_000_000_000_000, mono_ns: 1 };
 //! let key = DocKey::new(CollectionId::DEFAULT, b"order-17").expect("it is short");
-//! assert_eq!(vbucket.get(now, &key, |_| ()), Err(Status::KeyNotFound));
+//! assert_eq!(vbucket.at(now).get(&key, |_| ()), Err(Status::KeyNotFound));
 //!
 //! let write = Write {
 //!     key: &key,
@@ -37,10 +37,10 @@
 //!     ahead: None,
 //! };
 //! let value = NewValue::check(b"{}", Datatype::RAW, MinRatio::NEVER)?;
-//! let stored = vbucket.store(now, &write, StoreMode::Set, &value, 0, Expiry::NEVER)?;
+//! let stored = vbucket.at(now).store(&write, StoreMode::Set, &value, 0, Expiry::NEVER)?;
 //! let Outcome::Done(mutated) = stored else { panic!("the write waits for nothing") };
 //!
-//! let shown = vbucket.get(now, &key, |document| (document.cas, document.item.value().to_vec()))?;
+//! let shown = vbucket.at(now).get(&key, |document| (document.cas, document.item.value().to_vec()))?;
 //! assert_eq!(shown, Outcome::Done((mutated.cas, b"{}".to_vec())));
 //! # Ok::<(), Status>(())
 //! ```
