@@ -12,6 +12,7 @@ use crate::settings::BucketConfig;
 use crate::setup::BucketSetup;
 use crate::timings::{Timing, Timings};
 use kedge_executor::OwnerId;
+use kedge_storage::{FileFigures, Storage};
 use kedge_types::{DurabilityLevel, Manifest, Now, Status, VbId};
 use kedge_vbucket::{Done, Persistence, RandomState, StepEffects, VBucket, VbSetup, VbState};
 use parking_lot::{Mutex, MutexGuard, RwLock};
@@ -66,6 +67,8 @@ pub struct BucketCore {
     pub parked: AtomicI64,
     /// The task that ends parked commands whose time is up.
     pub timeouts: Parker,
+    /// The files of the vBuckets, from the beginning of loading on.
+    pub storage: OnceLock<Storage>,
     changing: Box<[Mutex<()>]>,
     manifest: RwLock<Arc<Manifest>>,
     config: RwLock<Arc<BucketConfig>>,
@@ -120,6 +123,7 @@ impl BucketCore {
             timings,
             parked: AtomicI64::new(0),
             timeouts: Parker::default(),
+            storage: OnceLock::new(),
             changing: (0..vbuckets).map(|_| Mutex::default()).collect(),
             manifest: RwLock::default(),
             config: RwLock::new(Arc::new(setup.config.clone())),
@@ -176,6 +180,31 @@ impl BucketCore {
     #[must_use]
     pub fn is_direct(&self) -> bool {
         !self.commit_log
+    }
+
+    /// Returns the bucket's files.
+    ///
+    /// # Errors
+    /// [`BucketError::NotLoaded`] before loading has begun.
+    pub fn storage(&self) -> Result<&Storage, BucketError> {
+        self.storage
+            .get()
+            .ok_or_else(|| BucketError::NotLoaded(self.name().to_owned()))
+    }
+
+    /// Returns the figures of a vBucket's file; `None` while it has none. A file that was not used since the start is
+    /// opened for it. Only the length counts of one that a flush has made void, until another takes its place.
+    ///
+    /// # Errors
+    /// `NotLoaded` at the beginning of loading; those of storage.
+    pub fn file_figures(&self, vb: VbId) -> Result<Option<FileFigures>, BucketError> {
+        let figures = self.storage()?.file_figures(vb)?;
+        let vbucket = self.vbuckets.get(vb.index());
+        let is_void = vbucket.is_some_and(|vbucket| vbucket.lock().store().is_file_void());
+        Ok(figures.map(|figures| match is_void {
+            true => figures.without_content(),
+            false => figures,
+        }))
     }
 
     /// Returns the phase.

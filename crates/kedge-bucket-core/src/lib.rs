@@ -21,6 +21,7 @@
 
 mod core;
 mod counters;
+mod disk_writers;
 mod dynamic;
 mod error;
 mod instrumented;
@@ -38,6 +39,7 @@ mod timings;
 
 pub use core::{BucketCore, CoreEvents, sync_write_timing};
 pub use counters::{Counter, Counters, Total, Totals};
+pub use disk_writers::DiskWriters;
 pub use dynamic::DynamicSettings;
 pub use error::BucketError;
 pub use instrumented::{InstrumentedDisk, IoStatistics, PendingIo, StartedRead};
@@ -53,6 +55,6 @@ pub use settings::{
     DurabilityFallback, EvictionPolicy, FieldKind, FixedSetting, FormField, MemoryChange,
     MemoryConfig, WarmupBehavior, markdown as settings_markdown,
 };
-pub use setup::{BucketSetup, Completions, Ctx, Recovery};
+pub use setup::{BucketSetup, Completions, Ctx, Read, Recovery};
 pub use task::{Component, TaskBody, add_task, submit_change};
 pub use timings::{Timing, TimingSnapshot, TimingUnit, Timings};

@@ -3,7 +3,7 @@
 use crate::settings::BucketConfig;
 use kedge_disk::Disk;
 use kedge_executor::Executor;
-use kedge_types::{Clock, Now};
+use kedge_types::{Clock, DocKey, Now, VbId};
 use kedge_vbucket::{Completion, Cookie, Topology};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -69,4 +69,15 @@ pub struct BucketSetup {
     /// Called once when the bucket cannot go on without risking what it acknowledged (a sync failed, say). The
     /// process should end.
     pub on_fatal: Arc<dyn Fn(&str) + Send + Sync>,
+}
+
+/// What all reads share.
+#[derive(Clone, Copy, Debug)]
+pub struct Read<'a> {
+    /// The vBucket.
+    pub vb: VbId,
+    /// The document.
+    pub key: &'a DocKey,
+    /// Who is told when the read was parked, as the document must come from the disk.
+    pub cookie: Cookie,
 }

@@ -2,13 +2,15 @@
 
 use crate::loaded::Loaded;
 use crate::scans::Scans;
-use crate::warmup::Warmup;
 use crate::wiring::{Signals, StepEvents};
 use kedge_bucket_core::{
-    BucketChange, BucketConfig, BucketCore, BucketSetup, Component, Counter, Parker, Timings,
+    BucketChange, BucketConfig, BucketCore, BucketError, BucketSetup, Component, Counter,
+    DiskWriters, Timings,
 };
 use kedge_executor::OwnerId;
 use kedge_persistence::{Persistence, PersistenceEvents, WriteQueues};
+use kedge_residency::{Residency, ResidencyEvents};
+use kedge_storage::FileFigures;
 use kedge_types::{Cas, DocKey, Durability, VbId};
 use kedge_vbucket::Cookie;
 use parking_lot::Mutex;
@@ -37,12 +39,11 @@ pub struct Write<'a> {
 pub struct Bucket {
     pub(crate) core: Arc<BucketCore>,
     pub(crate) persistence: Arc<Persistence>,
+    pub(crate) residency: Arc<Residency>,
     pub(crate) signals: Arc<Signals>,
     /// Held while the manifest is changed, until all vBuckets have heard of it.
     pub(crate) changing_manifest: Mutex<()>,
     pub(crate) scans: Scans,
-    pub(crate) warmup: Warmup,
-    pub(crate) access_scanner: Parker,
     pub(crate) loaded: Loaded,
     /// The reason for which the end was not clean.
     pub(crate) unclean: OnceLock<String>,
@@ -77,11 +78,14 @@ impl Bucket {
         let signals = Arc::new(Signals::new(Arc::clone(&queues), vbuckets, threads));
         core.set_events(Box::new(StepEvents(Arc::clone(&signals))));
         let bucket = Arc::new(Self {
+            residency: Arc::new(Residency::new(
+                Arc::clone(&core),
+                Arc::clone(&signals.memory),
+                Arc::clone(&queues) as Arc<dyn DiskWriters>,
+            )),
             persistence: Arc::new(Persistence::new(Arc::clone(&core), queues)),
             changing_manifest: Mutex::default(),
             scans: Scans::new(vbuckets),
-            warmup: Warmup::default(),
-            access_scanner: Parker::default(),
             loaded: Loaded::default(),
             unclean: OnceLock::new(),
             signals,
@@ -90,6 +94,8 @@ impl Bucket {
         bucket.signals.set_bucket(&bucket);
         let events: Weak<dyn PersistenceEvents> = Arc::downgrade(&bucket) as _;
         bucket.persistence.set_events(events);
+        let events: Weak<dyn ResidencyEvents> = Arc::downgrade(&bucket) as _;
+        bucket.residency.set_events(events);
         bucket
     }
 
@@ -97,6 +103,12 @@ impl Bucket {
     #[must_use]
     pub fn persistence(&self) -> &Arc<Persistence> {
         &self.persistence
+    }
+
+    /// Returns the memory of the bucket.
+    #[must_use]
+    pub fn residency(&self) -> &Arc<Residency> {
+        &self.residency
     }
 
     /// Its name.
@@ -126,10 +138,11 @@ impl Bucket {
             let changed = change.apply(config);
             changed.check().map(|()| changed)
         })?;
-        self.signals.on_memory(&self.core);
+        self.signals.memory.on_memory(&self.core);
+        self.signals.look_for_receivers(&self.core);
         self.persistence.on_compaction_config(&changed.compaction);
-        self.on_scanner_config();
-        self.on_compression_config();
+        self.residency.on_scanner_config();
+        self.residency.on_compression_config();
         self.on_durability_config();
         Ok(changed)
     }
@@ -138,6 +151,14 @@ impl Bucket {
     #[must_use]
     pub fn is_loading(&self) -> bool {
         self.core.is_loading()
+    }
+
+    /// Returns the figures of a vBucket's file; `None` while it has none.
+    ///
+    /// # Errors
+    /// `NotLoaded` at the beginning of loading; those of storage.
+    pub fn file_figures(&self, vb: VbId) -> Result<Option<FileFigures>, BucketError> {
+        self.core.file_figures(vb)
     }
 
     /// The histograms.
@@ -157,6 +178,6 @@ impl Bucket {
         self.core.counters.reset();
         self.core.totals.reset();
         self.core.timings.reset();
-        self.signals.pager.reset_evicted();
+        self.residency.reset_evicted();
     }
 }

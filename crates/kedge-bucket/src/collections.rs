@@ -193,7 +193,7 @@ impl Bucket {
 
     /// What a vBucket's file says of the sizes of its collections, as far as that is known without reading it.
     fn disk_bytes(&self, vb: VbId) -> BTreeMap<CollectionId, u64> {
-        let storage = self.persistence.storage().ok();
+        let storage = self.core.storage().ok();
         storage.map_or_else(BTreeMap::new, |storage| storage.collection_bytes(vb))
     }
 }

@@ -130,7 +130,7 @@ fn expired_on_disk(eviction: Eviction) {
     let figures = driven.bucket.vbucket_figures(VbId(0)).unwrap();
     assert_eq!(figures.tombstones, 149);
     driven.bucket.persistence.apply().unwrap();
-    let storage = driven.bucket.persistence.storage().unwrap();
+    let storage = driven.bucket.core.storage().unwrap();
     let file = storage.file_figures(VbId(0)).unwrap().unwrap();
     assert_eq!((file.live, file.deleted), (51, 149));
     assert_eq!(driven.compact().expired, 0);

@@ -77,34 +77,26 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod access_log;
 mod assign;
 mod bucket;
 mod checks;
 mod collections;
 #[cfg(test)]
 mod compaction_tests;
-mod compressor;
 mod dcp;
 mod documents;
-mod dropped;
 mod dropping;
 mod end;
-mod fetch;
 mod flush_all;
 mod loaded;
-mod memory_queue;
 mod open;
-mod pager;
 mod pending_state;
 mod queries;
 mod scans;
 mod stats;
 mod subdoc;
-mod sweep;
 mod tasks;
 mod vbuckets;
-mod warmup;
 mod wiring;
 mod with_meta;
 
@@ -115,15 +107,14 @@ pub use dcp::{
     ApplyError, OpenedStream, ReplicaSink, StreamConnection, StreamFigures, StreamNotify,
     StreamRefused, StreamState, Streams, Taken, VbStream,
 };
-pub use documents::{Read, Storing};
+pub use documents::Storing;
 pub use dropping::{DROPPING_FILE, finish_drop, remove_but_last};
-pub use fetch::Fetch;
 pub use kedge_bucket_core::{
     BucketChange, BucketConfig, BucketError, BucketSetting, BucketSetup, CompactionChange,
     CompactionConfig, CompactionHours, CompactionPool, CompactionRate, Completions,
     CompressionMode, ConflictResolution, Counter, Ctx, DURABILITY_LEVELS, DurabilityFallback,
     EvictionPolicy, FieldKind, FixedSetting, FormField, MemoryChange, MemoryConfig, Outcome,
-    PendingIo, Recovery, Timing, TimingSnapshot, TimingUnit, Timings, Total, WarmupBehavior,
+    PendingIo, Read, Recovery, Timing, TimingSnapshot, TimingUnit, Timings, Total, WarmupBehavior,
     settings_markdown,
 };
 pub use kedge_log::{ListedSegments, catalog_path as log_catalog};
@@ -132,6 +123,7 @@ pub use kedge_persistence::{
     LOG_DIR, LoadReport, Persistence, RolledBack, VbReset, import_files, vbuckets_of_files,
 };
 pub use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, StreamRequest};
+pub use kedge_residency::{Fetch, Residency};
 pub use kedge_storage::{
     CompactPhase, CompactionFigures, FileFigures, Import, Imported, ListedFiles,
 };

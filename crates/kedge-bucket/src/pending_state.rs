@@ -9,10 +9,10 @@
 //! * Each ends once, in the order in which they came. Once closed, nothing waits any more.
 
 use crate::bucket::Bucket;
-use crate::documents::Read;
-use crate::fetch::{AdmissionLimiter, Op, PendingOp};
 use kedge_bucket_core::Outcome;
+use kedge_bucket_core::Read;
 use kedge_bucket_core::{Ctx, Phase};
+use kedge_residency::{AdmissionLimiter, Op, PendingOp};
 use kedge_types::{Status, VbId};
 use kedge_vbucket::VbState;
 use parking_lot::Mutex;
@@ -40,7 +40,7 @@ impl Bucket {
 
     /// Commands that wait for a vBucket to become active.
     pub(crate) fn waiting_for_active(&self) -> usize {
-        self.signals.pending_state.limiter.len()
+        self.signals.pending_state.limiter.waiting()
     }
 
     /// A command that needs an active vBucket was refused with `status`: it waits if that is only for now.
@@ -81,7 +81,7 @@ impl Bucket {
 
     /// A vBucket may have another state: whoever waited for it goes on, or is told that it has moved.
     pub(crate) fn on_vbucket_state(&self, vb: VbId) {
-        if self.signals.pending_state.limiter.len() == 0 {
+        if self.signals.pending_state.limiter.waiting() == 0 {
             return;
         }
         let vbucket = self.core.vbuckets[vb.index()].lock();
@@ -101,7 +101,7 @@ impl Bucket {
             }
             let too_many = failed(Status::TemporaryFailure);
             // The step runs where it does for those that wait for the disk.
-            if self.park_for_fetch::<()>(vb, pending).is_err() {
+            if self.residency.park_for_fetch::<()>(vb, pending).is_err() {
                 refused.push(too_many);
             }
         }

@@ -1,11 +1,13 @@
 //! Questions about vBuckets, and waiting for the disk.
 
 use crate::bucket::Bucket;
-use crate::documents::Read;
-use crate::fetch::Op;
+use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Outcome;
+use kedge_bucket_core::Read;
 use kedge_bucket_core::{Ctx, Phase, Role};
-use kedge_types::{Cas, CollectionId, DocKey, Now, Seqno, Status, VbId, VbUuid};
+use kedge_residency::Op;
+use kedge_residency::Residency;
+use kedge_types::{Cas, CollectionId, DocKey, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{
     CheckpointFigures, Cookie, Document, Drift, DurabilityFigures, FailoverTable, HashFigures,
     KeyFigures, ObserveSeqno, ObserveState, Picked, VBucket, VbState,
@@ -91,7 +93,7 @@ impl Bucket {
                     break;
                 }
                 if visited == shards {
-                    if Self::has_keys_on_disk(&vbucket) {
+                    if Residency::has_keys_on_disk(&vbucket) {
                         on_disk = on_disk.or(Some(vbucket.id()));
                     }
                     break;
@@ -112,7 +114,7 @@ impl Bucket {
                             key: &key,
                             cookie,
                         };
-                        return self.fetch(ctx, &wanted, Op::Get);
+                        return self.residency.fetch(ctx, &wanted, Op::Get);
                     }
                     _ => {}
                 }
@@ -126,7 +128,7 @@ impl Bucket {
             key: &key,
             cookie,
         };
-        self.fetch(ctx, &wanted, Op::Random { random })
+        self.residency.fetch(ctx, &wanted, Op::Random { random })
     }
 
     /// Gives the keys of a vBucket from `start` on to `each`, in order, without collection prefix, at most `count`.
@@ -140,42 +142,16 @@ impl Bucket {
         count: u32,
         mut each: impl FnMut(&[u8]),
     ) -> Result<Outcome<()>, Status> {
-        match self.keys_in_memory(ctx.now, start.vb, start.key, count as usize, false)? {
+        match self
+            .residency
+            .keys_in_memory(ctx.now, start.vb, start.key, count as usize, false)?
+        {
             Some(keys) => {
                 keys.iter().for_each(|key| each(key));
                 Ok(Outcome::Done(()))
             }
-            None => self.fetch(ctx, start, Op::Keys { count }),
+            None => self.residency.fetch(ctx, start, Op::Keys { count }),
         }
-    }
-
-    /// The first `count` keys from `start` on that memory has, in order, without collection prefix. `None` if there are keys
-    /// on disk only, unless those do not matter. Others have the vBucket between two shards of its hash table.
-    pub(crate) fn keys_in_memory(
-        &self,
-        now: Now,
-        vb: VbId,
-        start: &DocKey,
-        count: usize,
-        beside_the_disk: bool,
-    ) -> Result<Option<Vec<Box<[u8]>>>, Status> {
-        let mut keys = Vec::new();
-        let mut shards = 0..1;
-        while let Some(shard) = shards.next() {
-            let found = self.core.step(now, vb, |vbucket| {
-                vbucket.collections().check(start)?;
-                shards.end = vbucket.table().shard_count();
-                let is_all = beside_the_disk || !Self::has_keys_on_disk(vbucket);
-                Ok(is_all.then(|| vbucket.at(now).keys_from(shard, start, count)))
-            })??;
-            let Some(found) = found else {
-                return Ok(None);
-            };
-            keys.extend(found);
-            keys.sort_unstable();
-            keys.truncate(count);
-        }
-        Ok(Some(keys))
     }
 
     /// Whether a key's last change is on disk, and its CAS.
@@ -213,7 +189,7 @@ impl Bucket {
             })?;
         let op = Op::Key { validate };
         match outcome {
-            Ok(_) | Err(Status::KeyNotFound) if validate => self.fetch(ctx, wanted, op),
+            Ok(_) | Err(Status::KeyNotFound) if validate => self.residency.fetch(ctx, wanted, op),
             outcome => self.or_fetch(ctx, wanted, op, outcome?),
         }
     }

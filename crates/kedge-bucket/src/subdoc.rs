@@ -2,12 +2,13 @@
 
 use crate::bucket::{Bucket, Write};
 use crate::checks::TimedChange;
-use crate::documents::{Read, pending};
-use crate::fetch::Op;
-use crate::memory_queue::Admission;
+use crate::documents::pending;
 use kedge_bucket_core::Counter;
 use kedge_bucket_core::Outcome;
+use kedge_bucket_core::Read;
 use kedge_bucket_core::{Ctx, Role};
+use kedge_residency::Admission;
+use kedge_residency::Op;
 use kedge_types::{Cas, Status};
 use kedge_vbucket::{Item, Modify, Mutated};
 use std::sync::Arc;
@@ -81,7 +82,12 @@ impl Bucket {
         };
         if let Admission::Later(bytes) = room {
             let durability = self.core.dynamic.durability(write.durability);
-            return self.hold(ctx, write.vb, bytes, pending(ctx, write, durability, op()));
+            return self.residency.hold(
+                ctx,
+                write.vb,
+                bytes,
+                pending(ctx, write, durability, op()),
+            );
         }
         self.prepare(write, &**change);
         let result = self.write(ctx, write, None, op, |vbucket, inner| {

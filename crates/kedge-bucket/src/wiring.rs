@@ -5,12 +5,10 @@
 
 use crate::bucket::Bucket;
 use crate::dcp::Dcp;
-use crate::fetch::Fetches;
-use crate::memory_queue::MemoryAdmissionQueue;
-use crate::pager::Pager;
 use crate::pending_state::PendingStateQueue;
-use kedge_bucket_core::{BucketCore, CoreEvents, Parker};
+use kedge_bucket_core::{BucketCore, CoreEvents};
 use kedge_persistence::{PersistenceEvents, WriteQueues};
+use kedge_residency::{MemorySignals, ResidencyEvents};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::StepEffects;
 use std::sync::{Arc, OnceLock, Weak};
@@ -20,14 +18,8 @@ use std::sync::{Arc, OnceLock, Weak};
 pub(crate) struct Signals {
     pub(crate) queues: Arc<WriteQueues>,
     pub(crate) dcp: Dcp,
-    pub(crate) fetches: Fetches,
-    pub(crate) memory_queue: MemoryAdmissionQueue,
+    pub(crate) memory: Arc<MemorySignals>,
     pub(crate) pending_state: PendingStateQueue,
-    pub(crate) pager: Pager,
-    /// The tasks that sleep while there is nothing for them to do.
-    pub(crate) sweeper: Parker,
-    pub(crate) dropped: Parker,
-    pub(crate) compressor: Parker,
     bucket: OnceLock<Weak<Bucket>>,
 }
 
@@ -36,13 +28,8 @@ impl Signals {
         Self {
             queues,
             dcp: Dcp::new(vbuckets),
-            fetches: Fetches::new(vbuckets, threads),
-            memory_queue: MemoryAdmissionQueue::default(),
+            memory: Arc::new(MemorySignals::new(vbuckets, threads)),
             pending_state: PendingStateQueue::default(),
-            pager: Pager::default(),
-            sweeper: Parker::default(),
-            dropped: Parker::default(),
-            compressor: Parker::default(),
             bucket: OnceLock::new(),
         }
     }
@@ -68,16 +55,8 @@ impl CoreEvents for StepEvents {
             signals.on_cursor_memory(core);
         }
         signals.dcp.note_news(vb, effects.news);
-        if effects.wants_sweep {
-            core.wake_parked(&signals.sweeper);
-        }
-        if effects.has_dropped_documents {
-            core.wake_parked(&signals.dropped);
-        }
-        if effects.has_values_to_compress {
-            signals.on_values_to_compress(core);
-        }
-        signals.on_memory(core);
+        signals.memory.on_step(core, effects);
+        signals.look_for_receivers(core);
     }
 
     fn on_dirty(&self, core: &BucketCore, vb: VbId, since_ns: u64) {
@@ -113,11 +92,11 @@ impl PersistenceEvents for Bucket {
     }
 
     fn memory_freed(&self) {
-        self.signals.on_applied(&self.core);
+        self.signals.memory.on_applied(&self.core);
     }
 
     fn writes_refused(&self) {
-        self.signals.note_first_queued_write(&self.core);
+        self.signals.memory.note_first_queued_write(&self.core);
     }
 
     fn is_file_wanted(&self, vb: Option<VbId>) -> bool {
@@ -125,6 +104,12 @@ impl PersistenceEvents for Bucket {
     }
 
     fn read_failed(&self, vb: VbId, error: &str) {
-        self.on_fetch_failed(vb, error);
+        self.residency.on_fetch_failed(vb, error);
+    }
+}
+
+impl ResidencyEvents for Bucket {
+    fn apply_wanted(&self) {
+        self.persistence.look_at_pressure();
     }
 }

@@ -2,12 +2,12 @@
 
 use crate::bucket::{Bucket, Write};
 use crate::documents::{Storing, pending};
-use crate::fetch::Op;
-use crate::memory_queue::Admission;
 use kedge_bucket_core::ConflictResolution;
-use kedge_bucket_core::Counter;
 use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Outcome;
+use kedge_residency::Admission;
+use kedge_residency::Op;
+use kedge_residency::given_counters;
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Status};
 use kedge_vbucket::{
     Ahead, ConflictRule, Deletion, Given, ItemMeta, MinRatio, Mutated, NewValue, Patches, VBucket,
@@ -114,7 +114,9 @@ impl Bucket {
         } else {
             let bytes = write.key.as_bytes().len() + value.bytes.len();
             if let Admission::Later(bytes) = self.admit(ctx, bytes)? {
-                return self.hold(ctx, write.vb, bytes, pending(ctx, write, None, op()));
+                return self
+                    .residency
+                    .hold(ctx, write.vb, bytes, pending(ctx, write, None, op()));
             }
         }
         let ahead = Ahead::of(write.key, &value.bytes);
@@ -152,14 +154,6 @@ impl Bucket {
             }
             Returning::Store(storing) => self.store_telling(ctx, write, storing, tell),
         }
-    }
-}
-
-/// What is counted of it, and what when it lost.
-pub(crate) fn given_counters(given: &Given) -> (Counter, Counter) {
-    match given.deleted {
-        None => (Counter::SetWithMeta, Counter::SetWithMetaLost),
-        Some(_) => (Counter::DeleteWithMeta, Counter::DeleteWithMetaLost),
     }
 }
 

@@ -26,7 +26,7 @@ impl Persistence {
         if let Some(preallocator) = self.preallocator.get() {
             preallocator.stop();
         }
-        if let Some(storage) = self.storage.get() {
+        if let Some(storage) = self.core.storage.get() {
             storage.stop();
         }
     }
@@ -39,7 +39,7 @@ impl Persistence {
     pub fn close(&self, apply: Duration) -> Result<(), BucketError> {
         if self.core.is_direct() {
             self.flush_everything()?;
-            self.storage()?.sync_catalog()?;
+            self.core.storage()?.sync_catalog()?;
             if self.count_quarantined() > 0 {
                 return Ok(());
             }
@@ -63,7 +63,7 @@ impl Persistence {
         } else {
             Ok(())
         };
-        self.storage()?.sync_catalog()?;
+        self.core.storage()?.sync_catalog()?;
         if self.count_quarantined() > 0 {
             return applied;
         }

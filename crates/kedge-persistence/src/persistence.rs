@@ -10,7 +10,6 @@ use crate::stuck::Stuck;
 use crate::truncation::TruncationPoint;
 use kedge_bucket_core::{BucketCore, Component, Parker};
 use kedge_log::{LogStats, SegmentPreallocator};
-use kedge_storage::Storage;
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::VbState;
 use parking_lot::Mutex;
@@ -44,7 +43,6 @@ pub struct Persistence {
     pub(crate) core: Arc<BucketCore>,
     pub(crate) queues: Arc<WriteQueues>,
     events: OnceLock<Weak<dyn PersistenceEvents>>,
-    pub(crate) storage: OnceLock<Storage>,
     pub(crate) committer: OnceLock<Mutex<Committer>>,
     pub(crate) preallocator: OnceLock<SegmentPreallocator>,
     /// The task that makes log segments ready.
@@ -84,7 +82,6 @@ impl Persistence {
         Self {
             queues,
             events: OnceLock::new(),
-            storage: OnceLock::new(),
             committer: OnceLock::new(),
             preallocator: OnceLock::new(),
             segments: Parker::default(),

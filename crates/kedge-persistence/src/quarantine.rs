@@ -129,7 +129,10 @@ impl Persistence {
         }
         let logged = self.quarantine.logged.lock().remove(&vb);
         let logged = logged.ok_or(Status::TemporaryFailure)?;
-        let put_away = self.storage().and_then(|files| Ok(files.put_away(vb)?));
+        let put_away = self
+            .core
+            .storage()
+            .and_then(|files| Ok(files.put_away(vb)?));
         let mut guard = vbucket.lock();
         let file = match put_away {
             Ok(file) if self.core.phase() == Phase::Open => file,

@@ -6,7 +6,7 @@
 use crate::commit::{Dirty, DirtyList};
 use crate::flusher::Flushers;
 use crate::writer::Writer;
-use kedge_bucket_core::{BucketConfig, BucketCore};
+use kedge_bucket_core::{BucketConfig, BucketCore, DiskWriters};
 use kedge_types::VbId;
 
 /// The queues of a bucket's writers.
@@ -42,17 +42,17 @@ impl WriteQueues {
         };
         self.begin_interval(core, lane);
     }
+}
 
-    /// Reports that a command that waits for the disk was parked in this vBucket. The next request for a flush sees to it.
-    pub fn on_waiting(&self, vb: VbId) {
+impl DiskWriters for WriteQueues {
+    fn on_waiting(&self, vb: VbId) {
         match &self.flushers {
             Some(flushers) => flushers.wait_for(vb),
             None => self.writers[0].note_awaited(),
         }
     }
 
-    /// Wakes the writers that parked commands wait for, if any do.
-    pub fn request_flush(&self, core: &BucketCore) {
+    fn request_flush(&self, core: &BucketCore) {
         match &self.flushers {
             Some(flushers) => {
                 for lane in flushers.take_waited() {
@@ -67,8 +67,7 @@ impl WriteQueues {
         }
     }
 
-    /// Wakes all writers.
-    pub fn write_all_soon(&self, core: &BucketCore) {
+    fn write_all_soon(&self, core: &BucketCore) {
         for lane in 0..self.writers.len() {
             self.on_urgent(core, lane);
         }

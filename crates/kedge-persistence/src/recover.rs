@@ -71,7 +71,7 @@ impl Persistence {
             );
         }
         // Loading happens once.
-        let _ = self.storage.set(storage);
+        let _ = self.core.storage.set(storage);
         let files = self.load_files()?;
         let mark = ShutdownMarker::read(&*self.core.setup.disk, &self.core.setup.dir)?;
         if self.core.is_direct() {
@@ -106,14 +106,14 @@ impl Persistence {
 
     /// Lets each vBucket begin with what its file says. Returns how many have a file.
     fn load_files(self: &Arc<Self>) -> Result<usize, BucketError> {
-        self.quarantine.find_given_up(self.storage()?)?;
+        self.quarantine.find_given_up(self.core.storage()?)?;
         let found = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&found);
         self.for_each_vbucket(move |persistence, vb| {
-            let loaded = match persistence.storage()?.load(vb) {
+            let loaded = match persistence.core.storage()?.load(vb) {
                 Ok(Some(loaded)) => loaded,
                 Ok(None) => {
-                    if persistence.storage()?.is_deleted(vb) {
+                    if persistence.core.storage()?.is_deleted(vb) {
                         persistence.core.vbuckets[vb.index()]
                             .lock()
                             .recovery()
@@ -227,7 +227,7 @@ impl Persistence {
             if self.core.phase() != Phase::Loading {
                 for vb in (0..self.core.vbucket_count()).map(VbId) {
                     if !self.is_quarantined(vb) {
-                        self.storage()?.make_durable(vb)?;
+                        self.core.storage()?.make_durable(vb)?;
                     }
                 }
             }
@@ -272,7 +272,7 @@ impl Persistence {
     pub(crate) fn make_durable(self: &Arc<Self>) -> Result<(), BucketError> {
         self.for_each_vbucket(|persistence, vb| {
             if !persistence.is_quarantined(vb) {
-                persistence.storage()?.make_durable(vb)?;
+                persistence.core.storage()?.make_durable(vb)?;
             }
             Ok(())
         })
@@ -420,7 +420,7 @@ impl Persistence {
         rewind: &Rewind,
         state: VbState,
     ) -> Result<FileState, BucketError> {
-        let storage = self.storage()?;
+        let storage = self.core.storage()?;
         let now_ns = self.core.setup.clock.now().unix_ns;
         let outcome = storage.rollback(vb, rewind.to, now_ns, |then, _| PersistedState {
             state,

@@ -199,7 +199,7 @@ impl Persistence {
     }
 
     fn cut(&self, vb: VbId, to: Seqno, still: Still<'_>) -> Result<Begun<'_>, Failure> {
-        let rollback = self.storage()?.begin_rollback(vb, to)?;
+        let rollback = self.core.storage()?.begin_rollback(vb, to)?;
         let changed = match &rollback {
             Some(rollback) => rollback.changed_keys()?,
             None => Vec::new(),
@@ -253,7 +253,7 @@ impl Persistence {
             max_cas: then.max_cas.max(state.max_cas),
             ..then.clone()
         })?;
-        let loaded = self.storage()?.load(vb)?;
+        let loaded = self.core.storage()?.load(vb)?;
         let base = loaded.map(kedge_storage::Loaded::into_file_state);
         let base = base.ok_or_else(|| BucketError::NotApplied(self.core.name().to_owned()))?;
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
@@ -289,7 +289,7 @@ impl Persistence {
     /// Makes a filter of the keys that the file has, as the one that there was is void. Without one, commands look into the
     /// file.
     fn filter_again(&self, vb: VbId, history: u32) {
-        let scan = self.storage().and_then(|storage| {
+        let scan = self.core.storage().and_then(|storage| {
             let mut vbucket = self.core.vbuckets[vb.index()].lock();
             self.core.measure(&mut vbucket, |vbucket| {
                 vbucket.documents_mut().begin_filter();
@@ -331,6 +331,7 @@ impl Persistence {
         for keys in changed.chunks(READ_AT_ONCE) {
             let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
             let found: Result<Vec<_>, BucketError> = self
+                .core
                 .storage()
                 .and_then(|storage| Ok(storage.get_many(vb, &keys)?));
             let found = match found {

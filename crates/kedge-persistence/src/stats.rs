@@ -31,7 +31,7 @@ impl Persistence {
     fn file_sizes(&self) -> [(&'static str, u64); 2] {
         let (mut data, mut file) = (0, 0);
         for vb in (0..self.core.vbucket_count()).map(VbId) {
-            if let Ok(Some(figures)) = self.file_figures(vb) {
+            if let Ok(Some(figures)) = self.core.file_figures(vb) {
                 data += figures.data_bytes;
                 file += figures.file_bytes;
             }
@@ -40,7 +40,7 @@ impl Persistence {
     }
 
     fn storage_figures(&self) -> [(&'static str, u64); 14] {
-        let storage = self.storage.get().map(kedge_storage::Storage::stats);
+        let storage = self.core.storage.get().map(kedge_storage::Storage::stats);
         let storage = storage.unwrap_or_default();
         [
             ("ep_storage_commits", storage.commits),

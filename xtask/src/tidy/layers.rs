@@ -9,10 +9,10 @@ use super::Finding;
 
 /// The layer of every crate. An edge may only go from a higher number to a lower one, so crates of one layer do not
 /// know each other, and those of the lowest stand alone. `docs/architecture.md` says what each owns.
-const LAYERS: [(&str, u8); 25] = [
+const LAYERS: [(&str, u8); 26] = [
+    ("kedge-sync", 0),
     ("kedge-types", 0),
     ("kedge-executor", 0),
-    ("kedge-sync", 0),
     ("kedge-protocol", 1),
     ("kedge-json", 1),
     ("kedge-auth", 1),
@@ -26,6 +26,7 @@ const LAYERS: [(&str, u8); 25] = [
     ("kedge-bucket-core", 4),
     ("kedge-cluster", 4),
     ("kedge-persistence", 5),
+    ("kedge-residency", 5),
     ("kedge-bucket", 6),
     ("kedge-node", 7),
     ("kedge-coordinator", 8),

@@ -203,7 +203,7 @@ impl Backfill {
         let upto = view.high_seqno().min(self.end);
         let visible = state.visible.min(upto);
         let (after, values) = (self.after, self.stream.values);
-        let (storage, whole) = (bucket.persistence.storage()?, values == Values::Whole);
+        let (storage, whole) = (bucket.core.storage()?, values == Values::Whole);
         self.by_key.take_if(|collections| {
             let vbucket = bucket.core.vbuckets[self.stream.vb.index()].lock();
             let items = items_of(&vbucket, collections);

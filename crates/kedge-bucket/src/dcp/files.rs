@@ -113,7 +113,7 @@ impl Bucket {
         if !is_of() {
             return Ok(None);
         }
-        let view = self.persistence.storage()?.view(vb)?;
+        let view = self.core.storage()?.view(vb)?;
         // A history that is the same before and after was the same all the time: none comes back.
         let fits = |view: &FileView| view.is_consistent() && view.high_seqno() >= target && is_of();
         Ok(view.filter(fits).map(Arc::new))

@@ -9,6 +9,7 @@
 use crate::bucket::Bucket;
 use crate::wiring::Signals;
 use kedge_bucket_core::BucketCore;
+use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Phase;
 use kedge_bucket_core::Total;
 use kedge_types::{DurabilityLevel, Seqno, Status, VbId};
@@ -178,7 +179,7 @@ impl Bucket {
         if later {
             self.core.totals.add(Total::ReceivedLater, 1);
             receiving.wants_room.store(true, Ordering::SeqCst);
-            self.make_room();
+            self.residency.make_room();
             // There may be some by now.
             self.signals.look_for_receivers(&self.core);
         }

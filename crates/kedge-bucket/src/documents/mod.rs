@@ -4,34 +4,23 @@ mod ahead;
 mod reads;
 mod writing;
 
+use kedge_bucket_core::Read;
+
 use ahead::copied_ahead;
 pub(crate) use writing::{Told, pending};
 
 use crate::Arithmetic;
 use crate::bucket::{Bucket, Write};
-use crate::fetch::Op;
-use crate::memory_queue::Admission;
 use kedge_bucket_core::Counter;
 use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Outcome;
-use kedge_types::{Datatype, DocKey, Status, VbId};
-use kedge_vbucket::{
-    Ahead, Concat, ConcatMode, Cookie, Document, MinRatio, Mutated, StoreMode, VBucket,
-};
+use kedge_residency::Admission;
+use kedge_residency::Op;
+use kedge_types::{Datatype, Status};
+use kedge_vbucket::{Ahead, Concat, ConcatMode, Document, MinRatio, Mutated, StoreMode, VBucket};
 
 /// Most digits of a counter.
 const COUNTER_BYTES: usize = 20;
-
-/// What all reads share.
-#[derive(Clone, Copy, Debug)]
-pub struct Read<'a> {
-    /// The vBucket.
-    pub vb: VbId,
-    /// The document.
-    pub key: &'a DocKey,
-    /// Who is told when the read was parked, as the document must come from the disk.
-    pub cookie: Cookie,
-}
 
 /// A value that is to be stored.
 #[derive(Clone, Copy, Debug)]

@@ -3,10 +3,10 @@
 use super::Read;
 use super::ahead::copied_ahead;
 use crate::bucket::Bucket;
-use crate::fetch::Op;
 use kedge_bucket_core::Counter;
 use kedge_bucket_core::Outcome;
 use kedge_bucket_core::{Ctx, Role};
+use kedge_residency::Op;
 use kedge_types::{Cas, Status};
 use kedge_vbucket::{Document, Meta, Outcome as StepOutcome};
 
@@ -31,7 +31,7 @@ impl Bucket {
         };
         self.count(ctx, Counter::CmdGet);
         match result {
-            Ok(StepOutcome::Fetch) => return self.fetch(ctx, wanted, Op::Get),
+            Ok(StepOutcome::Fetch) => return self.residency.fetch(ctx, wanted, Op::Get),
             Ok(_) => self.count(ctx, Counter::GetHits),
             Err(_) => self.count(ctx, Counter::GetMisses),
         }
@@ -67,7 +67,7 @@ impl Bucket {
         match outcome {
             StepOutcome::Done(done) => Ok(Outcome::Done(done)),
             StepOutcome::Parked => Ok(Outcome::Parked),
-            StepOutcome::Fetch => self.fetch(ctx, wanted, op),
+            StepOutcome::Fetch => self.residency.fetch(ctx, wanted, op),
         }
     }
 

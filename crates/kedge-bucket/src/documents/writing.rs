@@ -1,11 +1,12 @@
 //! What all writes do, whatever they write.
 
 use crate::bucket::{Bucket, Write};
-use crate::fetch::{Op, PendingOp};
-use crate::memory_queue::Admission;
 use kedge_bucket_core::Counter;
+use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Outcome;
 use kedge_bucket_core::{Ctx, sync_write_timing};
+use kedge_residency::Admission;
+use kedge_residency::{Op, PendingOp};
 use kedge_types::{Durability, Status};
 use kedge_vbucket::{
     ITEM_OVERHEAD_BYTES, ItemMeta, Mutated, Outcome as StepOutcome, SLOT_BYTES, VBucket,
@@ -169,7 +170,8 @@ impl Bucket {
         durability: Option<Durability>,
         op: Op,
     ) -> Result<Outcome<R>, Status> {
-        self.park_for_fetch(write.vb, pending(ctx, write, durability, op))
+        self.residency
+            .park_for_fetch(write.vb, pending(ctx, write, durability, op))
     }
 
     /// A write for which memory has no room: it is parked. What becomes of it is counted when it is done.
@@ -181,11 +183,14 @@ impl Bucket {
         op: Op,
     ) -> Result<Outcome<R>, Status> {
         let durability = self.core.dynamic.durability(write.durability);
-        self.hold(ctx, write.vb, bytes, pending(ctx, write, durability, op))
+        self.residency
+            .hold(ctx, write.vb, bytes, pending(ctx, write, durability, op))
     }
 
     pub(crate) fn admit(&self, ctx: Ctx, payload: usize) -> Result<Admission, Status> {
-        let room = self.room_for(payload + ITEM_OVERHEAD_BYTES + SLOT_BYTES);
+        let room = self
+            .residency
+            .room_for(payload + ITEM_OVERHEAD_BYTES + SLOT_BYTES);
         if room.is_err() {
             self.count(ctx, Counter::TmpOomErrors);
         }

@@ -127,7 +127,7 @@ impl Creating {
         if let Some(needs) = self.wanted.needs.filter(|needs| needs.seqno_exists) {
             let mut found =
                 bucket
-                    .persistence
+                    .core
                     .storage()?
                     .scan_view(&view, needs.seqno..=needs.seqno, false)?;
             found.next().ok_or(Status::NotStored)??;
@@ -146,10 +146,7 @@ impl Creating {
 
     fn scan(&self, bucket: &Bucket, view: &FileView) -> Result<KeyScan, Failed> {
         let range = Range::of(&self.wanted);
-        Ok(bucket
-            .persistence
-            .storage()?
-            .scan_keys(view, range.bounds())?)
+        Ok(bucket.core.storage()?.scan_keys(view, range.bounds())?)
     }
 
     /// It is known what there is to give.

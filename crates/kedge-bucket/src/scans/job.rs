@@ -97,7 +97,9 @@ impl Job {
             let status = match failed {
                 Failed::As(status) => status,
                 Failed::Disk(error) => {
-                    bucket.on_fetch_failed(self.vb(), &error.to_string());
+                    bucket
+                        .residency
+                        .on_fetch_failed(self.vb(), &error.to_string());
                     Status::Internal
                 }
             };

@@ -77,7 +77,7 @@ pub(crate) fn items(bucket: &Bucket) -> Vec<(u32, u64)> {
 }
 
 pub(crate) fn live_in_files(open: &Open) -> u64 {
-    let figures = |vb| open.bucket.persistence().file_figures(vb).unwrap();
+    let figures = |vb| open.bucket.file_figures(vb).unwrap();
     all_vbuckets().filter_map(figures).map(|it| it.live).sum()
 }
 

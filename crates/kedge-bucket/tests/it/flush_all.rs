@@ -112,12 +112,7 @@ fn a_compaction_after_a_flush_says_nothing_of_tombstones_of_before() {
     let figures = open.bucket.vbucket_figures(VbId(0)).unwrap();
     let seqnos = (figures.purge_seqno, figures.applied_seqno);
     assert_eq!(seqnos, (Seqno(0), Seqno(1)));
-    let file = open
-        .bucket
-        .persistence()
-        .file_figures(VbId(0))
-        .unwrap()
-        .unwrap();
+    let file = open.bucket.file_figures(VbId(0)).unwrap().unwrap();
     assert_eq!(
         (file.purge_seqno, file.live, file.deleted),
         (Seqno(0), 1, 0)

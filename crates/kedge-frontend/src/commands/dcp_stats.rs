@@ -290,7 +290,7 @@ pub(super) fn takeover(
         .into_iter()
         .find(|it| it.vb == vb && it.connection == name);
     let documents = figures.documents as u64;
-    let file = bucket.persistence().file_figures(vb).ok().flatten();
+    let file = bucket.file_figures(vb).ok().flatten();
     let deleted = file.map_or(0, |file| file.deleted);
     let is_open = || {
         shared

@@ -221,7 +221,7 @@ fn known_group(session: &Session, shared: &Shared, asked: Asked<'_>, each: Each<
         "config" => config(bucket()?, each),
         "memory" => memory(bucket()?, each),
         "uuid" => each("uuid", &bucket()?.config().uuid),
-        "warmup" => bucket()?.warmup_stats(each),
+        "warmup" => bucket()?.residency().warmup_stats(each),
         "connections" => node_stats::connections(shared, session, each)?,
         "responses" => node_stats::responses(shared, session, each)?,
         "settings" => node_stats::settings(shared, session, each)?,

@@ -16,7 +16,7 @@ use crate::session::Failure;
 
 /// Looks at a vBucket's file. One that cannot be read is left out: reading its documents tells why.
 fn file_of(bucket: &Bucket, vb: VbId) -> Option<FileFigures> {
-    bucket.persistence().file_figures(vb).ok().flatten()
+    bucket.file_figures(vb).ok().flatten()
 }
 
 /// The numbers of all vBuckets.
@@ -65,7 +65,7 @@ pub(super) fn disk_info(bucket: &Arc<Bucket>, argument: Option<&str>) -> StatSte
 
 /// What `vbucket-details` tells of a vBucket's file.
 pub(super) fn vbucket_file(bucket: &Bucket, vb: VbId, each: Each<'_>) {
-    let Ok(Some(file)) = bucket.persistence().file_figures(vb) else {
+    let Ok(Some(file)) = bucket.file_figures(vb) else {
         return;
     };
     for (name, value) in [

@@ -93,7 +93,7 @@ impl Persistence {
         if begun.parts.is_empty() {
             return Ok(());
         }
-        let storage = self.storage()?;
+        let storage = self.core.storage()?;
         let before = self.core.setup.clock.now();
         let replaced = begun.replace;
         if replaced {

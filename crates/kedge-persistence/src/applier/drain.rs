@@ -19,7 +19,7 @@ impl Persistence {
         }
         let persistence = Arc::clone(self);
         let work = move || {
-            let storage = persistence.storage()?;
+            let storage = persistence.core.storage()?;
             for index in 0..persistence.core.vbucket_count() {
                 if persistence.core.phase() == Phase::Closed {
                     return Ok(());

@@ -18,6 +18,7 @@ mod throttle;
 use crate::persistence::Persistence;
 use batch::Begun;
 use kedge_bucket_core::BucketError;
+use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Phase;
 use kedge_bucket_core::Total;
 use kedge_bucket_core::{Parker, TaskBody};

@@ -152,14 +152,14 @@ impl Persistence {
     /// A file is about to be compacted for its garbage: how much that is says whether compactions keep up.
     pub(super) fn note_backlog(&self, vb: VbId) {
         let config = self.core.config().compaction;
-        if let Ok(Some(file)) = self.file_figures(vb) {
+        if let Ok(Some(file)) = self.core.file_figures(vb) {
             let times = times_due(&config, self.core.vbucket_count(), &file);
             self.compactions.throttle.on_backlog(times);
         }
     }
 
     fn look_at(&self, changed: Vec<VbId>, is_time: bool) {
-        let Ok(storage) = self.storage() else {
+        let Ok(storage) = self.core.storage() else {
             return;
         };
         let config = self.core.config().compaction;

@@ -199,7 +199,7 @@ impl Persistence {
     #[must_use]
     pub fn compactions(&self) -> Vec<CompactionProgress> {
         let vbuckets = self.compactions.queue.lock().vbuckets();
-        let storage = self.storage.get();
+        let storage = self.core.storage.get();
         let figures = |vb| storage.and_then(|storage| storage.compaction(vb));
         vbuckets
             .into_iter()

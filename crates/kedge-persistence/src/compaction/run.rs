@@ -119,7 +119,7 @@ impl CompactHooks for Hooks<'_> {
 impl Persistence {
     /// Ends the rests of compactions: each looks at whether it is to go on.
     pub fn wake_compactions(&self) {
-        if let Some(storage) = self.storage.get() {
+        if let Some(storage) = self.core.storage.get() {
             storage.wake_paused();
         }
     }
@@ -135,7 +135,7 @@ impl Persistence {
         if cancel.load(Ordering::Relaxed) || self.core.phase() != Phase::Open {
             return Ended::Cancelled;
         }
-        let Ok(storage) = self.storage() else {
+        let Ok(storage) = self.core.storage() else {
             return Ended::Cancelled;
         };
         let _unpaced = (!is_throttled).then(|| self.compactions.throttle.begin_unthrottled());

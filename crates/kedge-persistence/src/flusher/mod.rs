@@ -226,7 +226,7 @@ impl Persistence {
         vb: VbId,
     ) -> Result<usize, BucketError> {
         let limit = self.flush_limit(flushers);
-        if !flusher.waits && self.storage()?.is_being_written(vb) {
+        if !flusher.waits && self.core.storage()?.is_being_written(vb) {
             self.core.totals.add(Total::ApplyDeferrals, 1);
             flushers.put_off(flusher, vb, self.core.setup.clock.now());
             return Ok(0);
@@ -313,7 +313,7 @@ impl Persistence {
         now_ns: u64,
         enough: &dyn Fn() -> bool,
     ) -> Result<Written, BucketError> {
-        let storage = self.storage()?;
+        let storage = self.core.storage()?;
         let mut written = Written {
             items: 0,
             commits: 1,

@@ -472,7 +472,7 @@ impl Model {
     /// What was read into memory at the start is what there is, wherever it came from.
     fn check_warmup(&self, session: &Session) {
         for _ in 0..PATIENCE {
-            if !session.open.bucket.is_warming() {
+            if !session.open.bucket.residency().is_warming() {
                 break;
             }
             session.steps.pass(MS * 10);
@@ -483,7 +483,9 @@ impl Model {
         let range = live.sum::<u64>()..=self.map.len() as u64;
         let mut all = Vec::new();
         let bucket = &session.open.bucket;
-        bucket.warmup_stats(&mut |name, value| all.push(format!("{name}={value}")));
+        bucket
+            .residency()
+            .warmup_stats(&mut |name, value| all.push(format!("{name}={value}")));
         assert!(
             keys == values && range.contains(&keys),
             "{}: {keys} and {values} of {range:?}, {}: {all:?}",
@@ -635,7 +637,7 @@ impl Model {
         let followers = session.followers.iter_mut();
         followers.for_each(|follower| follower.is_void = true);
         for vb in all_vbuckets() {
-            let file = session.open.bucket.persistence().file_figures(vb).unwrap();
+            let file = session.open.bucket.file_figures(vb).unwrap();
             let live = file.map_or(0, |file| file.live);
             assert!(live <= COLLECTIONS.len() as u64, "{}", self.what("a flush"));
         }

@@ -207,7 +207,9 @@ fn run(seed: u64) -> [u64; WANTED.len()] {
         for _ in 0..random.below(1_500) {
             step(&open, &mut random, &mut map);
         }
-        until("the bucket is warm", || !open.bucket.is_warming());
+        until("the bucket is warm", || {
+            !open.bucket.residency().is_warming()
+        });
         for (name, value) in &map {
             assert_eq!(open.get(name).as_ref(), Ok(value), "{name}, seed {seed}");
         }

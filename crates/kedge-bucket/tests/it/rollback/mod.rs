@@ -106,7 +106,7 @@ fn it_goes_back_to_the_newest_commit_that_is_not_above() {
             );
             assert_eq!((figures.applied_seqno, figures.unapplied), (*reached, 0));
             assert_eq!(figures.documents, expected.len(), "as soon as it is done");
-            let file = open.bucket.persistence().file_figures(VB).unwrap().unwrap();
+            let file = open.bucket.file_figures(VB).unwrap().unwrap();
             assert_eq!(file.high_seqno, *reached);
             let rollbacks = u64::from(back > 0);
             assert_eq!(open.figure("ep_rollback_count"), rollbacks);

@@ -1,6 +1,6 @@
 //! The parts of warmup: a file is read to its end, or documents are looked up.
 
-use crate::bucket::Bucket;
+use crate::residency::Residency;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::EvictionPolicy;
 use kedge_storage::{Record, RecordKind, Scan};
@@ -77,19 +77,19 @@ pub(super) struct FileScan {
     left_out: bool,
 }
 
-impl Bucket {
+impl Residency {
     /// `None` if there is nothing more to do.
     pub(super) fn begin_job(&self, job: Job) -> Result<Option<Running>, BucketError> {
         match job {
             Job::Places(vb) => {
-                self.persistence.storage()?.remember_keys(vb)?;
+                self.core.storage()?.remember_keys(vb)?;
                 Ok(None)
             }
             Job::Keys(vb) => self.scan_file(vb, false),
             Job::Documents(vb) => self.scan_file(vb, true),
             Job::Values(vb) => {
                 let ticket = self.core.vbuckets[vb.index()].lock().store().fetch_ticket();
-                let scan = self.persistence.storage()?.scan(vb, .., true)?;
+                let scan = self.core.storage()?.scan(vb, .., true)?;
                 Ok(scan.map(|scan| Running::Values { vb, ticket, scan }))
             }
             Job::Hot(vb, keys) => Ok(Some(Running::Hot { vb, keys })),
@@ -105,7 +105,7 @@ impl Bucket {
             }
             (vbucket.history_id(), vbucket.applied_seqno())
         };
-        let Some(scan) = self.persistence.storage()?.scan(vb, ..=applied, values)? else {
+        let Some(scan) = self.core.storage()?.scan(vb, ..=applied, values)? else {
             self.core.vbuckets[vb.index()]
                 .lock()
                 .store_mut()
@@ -141,7 +141,7 @@ impl Bucket {
     /// until it is in memory.
     fn reserve(&self, bytes: u64, room: u64) -> Option<Reserved<'_>> {
         let reserved = Reserved {
-            bucket: self,
+            residency: self,
             bytes,
         };
         let before = self.warmup.reserved.fetch_add(bytes, Ordering::SeqCst);
@@ -151,13 +151,13 @@ impl Bucket {
 
 /// Admission that is taken.
 struct Reserved<'a> {
-    bucket: &'a Bucket,
+    residency: &'a Residency,
     bytes: u64,
 }
 
 impl Drop for Reserved<'_> {
     fn drop(&mut self) {
-        let reserved = &self.bucket.warmup.reserved;
+        let reserved = &self.residency.warmup.reserved;
         reserved.fetch_sub(self.bytes, Ordering::SeqCst);
     }
 }
@@ -171,18 +171,18 @@ impl Running {
     }
 
     /// Goes on for a few documents. False at the end.
-    pub(super) fn step(&mut self, bucket: &Bucket) -> Result<bool, BucketError> {
+    pub(super) fn step(&mut self, residency: &Residency) -> Result<bool, BucketError> {
         match self {
-            Self::File(file) => file.step(bucket),
+            Self::File(file) => file.step(residency),
             Self::Values { vb, ticket, scan } => {
-                if !bucket.has_room() {
+                if !residency.has_room() {
                     return Ok(false);
                 }
                 let (mut found, mut bytes) = (Vec::with_capacity(STEP_ITEMS), 0);
                 while found.len() < STEP_ITEMS && bytes < STEP_BYTES {
                     let Some(record) = scan.next() else {
-                        bucket.warmup.note_read(found.len());
-                        bucket.put_fetched(*vb, *ticket, found);
+                        residency.warmup.note_read(found.len());
+                        residency.put_fetched(*vb, *ticket, found);
                         return Ok(false);
                     };
                     let record = record?;
@@ -191,32 +191,32 @@ impl Running {
                         found.extend(record.item());
                     }
                 }
-                bucket.warmup.note_read(found.len());
-                Ok(bucket.put_fetched(*vb, *ticket, found))
+                residency.warmup.note_read(found.len());
+                Ok(residency.put_fetched(*vb, *ticket, found))
             }
             Self::Hot { vb, keys } => {
-                if keys.is_empty() || !bucket.has_room() {
+                if keys.is_empty() || !residency.has_room() {
                     return Ok(false);
                 }
                 let rest = keys.split_off(keys.len().min(HOT_ITEMS));
-                let ticket = bucket.core.vbuckets[vb.index()]
+                let ticket = residency.core.vbuckets[vb.index()]
                     .lock()
                     .store()
                     .fetch_ticket();
                 let wanted: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
-                let found = bucket.persistence.storage()?.get_many(*vb, &wanted)?;
-                bucket.warmup.note_read(wanted.len());
+                let found = residency.core.storage()?.get_many(*vb, &wanted)?;
+                residency.warmup.note_read(wanted.len());
                 let found: Vec<_> = found.into_iter().flatten().collect();
                 let count = found.len() as u64;
-                bucket.warmup.hot.fetch_add(count, Ordering::Relaxed);
+                residency.warmup.hot.fetch_add(count, Ordering::Relaxed);
                 *keys = rest;
-                Ok(bucket.put_fetched(*vb, ticket, found))
+                Ok(residency.put_fetched(*vb, ticket, found))
             }
         }
     }
 }
 
-impl Bucket {
+impl Residency {
     /// Documents were read from the file: those go into memory whose place is free, or that lack their value. False
     /// when there is no room for them.
     fn put_fetched(&self, vb: VbId, ticket: FetchTicket, found: Vec<Item>) -> bool {
@@ -254,18 +254,18 @@ impl Bucket {
 }
 
 impl FileScan {
-    fn step(&mut self, bucket: &Bucket) -> Result<bool, BucketError> {
-        let keeps_keys = bucket.core.config().eviction_policy == EvictionPolicy::ValueOnly;
-        if self.values && bucket.core.quota.below_low() <= bucket.kept_for_keys(keeps_keys) {
+    fn step(&mut self, residency: &Residency) -> Result<bool, BucketError> {
+        let keeps_keys = residency.core.config().eviction_policy == EvictionPolicy::ValueOnly;
+        if self.values && residency.core.quota.below_low() <= residency.kept_for_keys(keeps_keys) {
             // Bodies are of no use any more.
             let range = Seqno(self.last.get() + 1)..=self.applied;
-            let Some(scan) = bucket.persistence.storage()?.scan(self.vb, range, false)? else {
+            let Some(scan) = residency.core.storage()?.scan(self.vb, range, false)? else {
                 return Ok(false);
             };
             (self.scan, self.values) = (scan, false);
         }
         let (records, ended) = self.read()?;
-        bucket.warmup.note_read(records.len());
+        residency.warmup.note_read(records.len());
         let bytes_of = |with_values: bool| -> u64 {
             let of = |record: &Record| {
                 let value = record.value().filter(|_| with_values);
@@ -273,25 +273,25 @@ impl FileScan {
             };
             records.iter().map(|record| of(record) as u64).sum()
         };
-        let quota = &bucket.core.quota;
+        let quota = &residency.core.quota;
         let for_values = quota
             .below_low()
-            .saturating_sub(bucket.kept_for_keys(keeps_keys));
+            .saturating_sub(residency.kept_for_keys(keeps_keys));
         let whole = self
             .values
-            .then(|| bucket.reserve(bytes_of(true), for_values))
+            .then(|| residency.reserve(bytes_of(true), for_values))
             .flatten();
         let with_values = whole.is_some();
         // Values may leave memory to make room for keys.
-        let keys = || bucket.reserve(bytes_of(false), quota.room_for_keys());
+        let keys = || residency.reserve(bytes_of(false), quota.room_for_keys());
         let room = whole.or_else(|| keeps_keys.then(keys).flatten());
-        let mut vbucket = bucket.core.vbuckets[self.vb.index()].lock();
+        let mut vbucket = residency.core.vbuckets[self.vb.index()].lock();
         if vbucket.history_id() != self.history || vbucket.documents().is_warm() {
             return Ok(false);
         }
-        bucket.core.measure(&mut vbucket, |vbucket| {
+        residency.core.measure(&mut vbucket, |vbucket| {
             if room.is_some() && !self.left_out {
-                self.put(bucket, vbucket, &records, with_values);
+                self.put(residency, vbucket, &records, with_values);
             } else {
                 self.leave_out(vbucket, &records);
             }
@@ -322,7 +322,13 @@ impl FileScan {
         Ok((records, false))
     }
 
-    fn put(&self, bucket: &Bucket, vbucket: &mut VBucket, records: &[Record], with_values: bool) {
+    fn put(
+        &self,
+        residency: &Residency,
+        vbucket: &mut VBucket,
+        records: &[Record],
+        with_values: bool,
+    ) {
         let (mut keys, mut values) = (0, 0);
         for record in records {
             let is_live = record.meta().deleted.is_none();
@@ -339,11 +345,11 @@ impl FileScan {
                 }
             }
         }
-        bucket
+        residency
             .warmup
             .keys
             .fetch_add(keys + values, Ordering::Relaxed);
-        bucket.warmup.values.fetch_add(values, Ordering::Relaxed);
+        residency.warmup.values.fetch_add(values, Ordering::Relaxed);
     }
 
     fn leave_out(&mut self, vbucket: &mut VBucket, records: &[Record]) {

@@ -1,7 +1,7 @@
 //! How far warmup is, for those who wait for it.
 
 use super::{Stage, Warmup};
-use crate::bucket::Bucket;
+use crate::residency::Residency;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl Warmup {
     }
 }
 
-impl Bucket {
+impl Residency {
     pub(super) fn begin_stage(&self, stage: Stage) {
         let (warmup, progress) = (&self.warmup, &self.warmup.progress);
         let expected = match stage {

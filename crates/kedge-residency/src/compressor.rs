@@ -6,8 +6,8 @@
 //! Invariant: while the bucket is to compress and has values that were not tried, the task is awake, about to be, or has
 //! its time.
 
-use crate::bucket::Bucket;
-use crate::wiring::Signals;
+use crate::residency::Residency;
+use crate::signals::MemorySignals;
 use kedge_bucket_core::BucketCore;
 use kedge_bucket_core::TaskBody;
 use kedge_bucket_core::Timing;
@@ -37,17 +37,17 @@ pub(crate) struct ItemCompressor {
     packer: Packer,
 }
 
-impl TaskBody<Bucket> for ItemCompressor {
-    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        bucket.signals.compressor.clear();
-        let began_ns = bucket.core.setup.clock.now().mono_ns;
+impl TaskBody<Residency> for ItemCompressor {
+    fn run(&mut self, residency: &Residency, _: Duration) -> Next {
+        residency.signals.compressor.clear();
+        let began_ns = residency.core.setup.clock.now().mono_ns;
         let took = || {
-            let now_ns = bucket.core.setup.clock.now().mono_ns;
+            let now_ns = residency.core.setup.clock.now().mono_ns;
             Duration::from_nanos(now_ns.saturating_sub(began_ns))
         };
-        let next = self.chunk(bucket, || took() >= CHUNK);
+        let next = self.chunk(residency, || took() >= CHUNK);
         let took_us = took().as_micros() as u64;
-        bucket
+        residency
             .core
             .timings
             .record_us(u16::MAX, Timing::ItemCompressor, took_us);
@@ -56,18 +56,18 @@ impl TaskBody<Bucket> for ItemCompressor {
 }
 
 impl ItemCompressor {
-    fn chunk(&mut self, bucket: &Bucket, is_over: impl Fn() -> bool) -> Next {
+    fn chunk(&mut self, residency: &Residency, is_over: impl Fn() -> bool) -> Next {
         if self.left == 0 {
-            bucket.signals.compressor.park();
-            if !bucket.has_values_to_compress() {
+            residency.signals.compressor.park();
+            if !residency.has_values_to_compress() {
                 return Next::Sleep;
             }
-            bucket.signals.compressor.clear();
-            (self.left, self.tried) = (bucket.parts(), 0);
+            residency.signals.compressor.clear();
+            (self.left, self.tried) = (residency.parts(), 0);
         }
-        while self.left > 0 && bucket.core.dynamic.compresses() {
-            if self.compress_part(bucket, &is_over) {
-                self.part = (self.part + 1) % bucket.parts();
+        while self.left > 0 && residency.core.dynamic.compresses() {
+            if self.compress_part(residency, &is_over) {
+                self.part = (self.part + 1) % residency.parts();
                 self.left -= 1;
             }
             if is_over() {
@@ -79,13 +79,12 @@ impl ItemCompressor {
     }
 
     /// Compresses values of one part of a hash table. Whether nothing is left to do there now.
-    fn compress_part(&mut self, bucket: &Bucket, is_over: impl Fn() -> bool) -> bool {
-        let (vb, shard) = bucket.place(self.part);
-        bucket.core.vbuckets[vb.index()].lock().store().to_compress(
-            shard,
-            TAKEN_BYTES_MAX,
-            &mut self.items,
-        );
+    fn compress_part(&mut self, residency: &Residency, is_over: impl Fn() -> bool) -> bool {
+        let (vb, shard) = residency.place(self.part);
+        residency.core.vbuckets[vb.index()]
+            .lock()
+            .store()
+            .to_compress(shard, TAKEN_BYTES_MAX, &mut self.items);
         let all = self.items.is_empty();
         for item in self.items.drain(..) {
             if is_over() {
@@ -93,15 +92,15 @@ impl ItemCompressor {
             }
             let packed = self
                 .packer
-                .pack(item.value(), bucket.core.dynamic.min_ratio());
-            bucket.put_compressed(vb, &item, packed);
+                .pack(item.value(), residency.core.dynamic.min_ratio());
+            residency.put_compressed(vb, &item, packed);
             self.tried += 1;
         }
         all
     }
 }
 
-impl Signals {
+impl MemorySignals {
     /// Reports values that nobody has tried to compress. Cheap unless the compressor is parked.
     pub(crate) fn on_values_to_compress(&self, core: &BucketCore) {
         // No thread is woken before a pause is over. A task that is still falling asleep looks at once.
@@ -115,7 +114,7 @@ impl Signals {
     }
 }
 
-impl Bucket {
+impl Residency {
     fn put_compressed(&self, vb: VbId, item: &Item, packed: Option<&[u8]>) {
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         let (saved, _) = self.core.measure(&mut vbucket, |vbucket| {
@@ -138,7 +137,7 @@ impl Bucket {
     }
 
     /// Whether the bucket compresses values may be another.
-    pub(crate) fn on_compression_config(&self) {
+    pub fn on_compression_config(&self) {
         if self.core.dynamic.compresses() {
             self.signals.on_values_to_compress(&self.core);
         }

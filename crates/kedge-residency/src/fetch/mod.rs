@@ -18,16 +18,16 @@ mod located;
 mod op;
 mod read;
 
-pub(crate) use limiter::AdmissionLimiter;
+pub use limiter::AdmissionLimiter;
 pub use located::Fetch;
-pub(crate) use op::{Op, PendingOp, ResumeResult};
+pub use op::{Op, PendingOp, ResumeResult, given_counters};
 pub(crate) use read::Fetcher;
 
-use crate::bucket::Bucket;
-use crate::documents::Read;
+use crate::residency::Residency;
 use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Outcome;
 use kedge_bucket_core::Parker;
+use kedge_bucket_core::Read;
 use kedge_types::{Status, VbId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
@@ -114,7 +114,7 @@ impl Fetches {
 
     /// Commands that wait.
     pub(crate) fn waiting(&self) -> usize {
-        self.limiter.len()
+        self.limiter.waiting()
     }
 
     fn lane_of(&self, vb: VbId) -> &Lane {
@@ -140,14 +140,9 @@ impl Fetches {
     }
 }
 
-impl Bucket {
+impl Residency {
     /// A read whose step says that the disk is needed: it is parked.
-    pub(crate) fn fetch<R>(
-        &self,
-        ctx: Ctx,
-        wanted: &Read<'_>,
-        op: Op,
-    ) -> Result<Outcome<R>, Status> {
+    pub fn fetch<R>(&self, ctx: Ctx, wanted: &Read<'_>, op: Op) -> Result<Outcome<R>, Status> {
         let pending = PendingOp::read(ctx, wanted, op);
         self.signals
             .fetches
@@ -159,11 +154,11 @@ impl Bucket {
         }
     }
 
-    pub(crate) fn park_for_fetch<R>(
-        &self,
-        vb: VbId,
-        pending: PendingOp,
-    ) -> Result<Outcome<R>, Status> {
+    /// Parks a command that needs the disk.
+    ///
+    /// # Errors
+    /// `TemporaryFailure` when too many wait, or the bucket ends.
+    pub fn park_for_fetch<R>(&self, vb: VbId, pending: PendingOp) -> Result<Outcome<R>, Status> {
         self.signals
             .fetches
             .limiter
@@ -194,7 +189,7 @@ impl Bucket {
     }
 
     /// The bucket ends, and its tasks have: who still waits is told.
-    pub(crate) fn end_fetches(&self) {
+    pub fn end_fetches(&self) {
         let ended = self.signals.fetches.close();
         let mut completions: Vec<_> = ended
             .iter()

@@ -3,7 +3,7 @@
 //! Invariant: while a vBucket wants a sweep ([`VBucket::wants_sweep`]), every shard of every hash table is visited once
 //! in [`ROUND_SECS`].
 
-use crate::bucket::Bucket;
+use crate::residency::Residency;
 use kedge_bucket_core::TaskBody;
 use kedge_executor::Next;
 use kedge_vbucket::VBucket;
@@ -30,14 +30,14 @@ pub(crate) struct ExpirySweep {
     owed: f64,
 }
 
-impl TaskBody<Bucket> for ExpirySweep {
-    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
+impl TaskBody<Residency> for ExpirySweep {
+    fn run(&mut self, residency: &Residency, _: Duration) -> Next {
         if !self.sweeping {
-            return self.begin_or_rest(bucket);
+            return self.begin_or_rest(residency);
         }
-        let now = bucket.core.setup.clock.now();
-        let shards = bucket.core.vbuckets[0].lock().table().shard_count();
-        let all = (shards * bucket.core.vbuckets.len()) as f64;
+        let now = residency.core.setup.clock.now();
+        let shards = residency.core.vbuckets[0].lock().table().shard_count();
+        let all = (shards * residency.core.vbuckets.len()) as f64;
         let elapsed_secs = now.mono_ns.saturating_sub(self.last_ns) as f64 / 1e9;
         self.last_ns = now.mono_ns;
         self.owed = (self.owed + all * elapsed_secs / ROUND_SECS as f64).min(all);
@@ -46,21 +46,21 @@ impl TaskBody<Bucket> for ExpirySweep {
                 return Next::Snooze(TICK);
             }
             self.owed -= 1.0;
-            let mut vbucket = bucket.core.vbuckets[self.vbucket].lock();
+            let mut vbucket = residency.core.vbuckets[self.vbucket].lock();
             let shard = self.shard;
-            bucket
+            residency
                 .core
                 .account(now, &mut vbucket, |vbucket| vbucket.at(now).sweep(shard));
             drop(vbucket);
-            bucket.core.after_step();
+            residency.core.after_step();
             self.shard += 1;
             if self.shard == shards {
                 self.shard = 0;
                 self.vbucket += 1;
             }
-            if self.vbucket == bucket.core.vbuckets.len() {
+            if self.vbucket == residency.core.vbuckets.len() {
                 self.vbucket = 0;
-                return self.begin_or_rest(bucket);
+                return self.begin_or_rest(residency);
             }
         }
         Next::Again
@@ -69,22 +69,22 @@ impl TaskBody<Bucket> for ExpirySweep {
 
 impl ExpirySweep {
     /// Between two rounds, or after a rest: begins a round if there is something to look for.
-    fn begin_or_rest(&mut self, bucket: &Bucket) -> Next {
+    fn begin_or_rest(&mut self, residency: &Residency) -> Next {
         let any = |wants: fn(&VBucket) -> bool| {
-            let mut vbuckets = bucket.core.vbuckets.iter();
+            let mut vbuckets = residency.core.vbuckets.iter();
             vbuckets.any(|vbucket| wants(&vbucket.lock()))
         };
-        bucket.signals.sweeper.park();
+        residency.signals.sweeper.park();
         let was_sweeping = self.sweeping;
         self.sweeping = any(|vbucket| vbucket.documents().wants_sweep())
             || (!was_sweeping && any(|vbucket| vbucket.table().tombstones() > 0));
         if !self.sweeping {
             return Next::Snooze(TOMBSTONES);
         }
-        bucket.signals.sweeper.clear();
+        residency.signals.sweeper.clear();
         if !was_sweeping {
             self.owed = 0.0;
-            self.last_ns = bucket.core.setup.clock.now().mono_ns;
+            self.last_ns = residency.core.setup.clock.now().mono_ns;
         }
         Next::Snooze(TICK)
     }

@@ -2,8 +2,8 @@
 
 use super::keys::Listed;
 use super::{Lane, Op, PendingOp};
-use crate::bucket::Bucket;
 use crate::fetch::op::ResumeResult;
+use crate::residency::Residency;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::TaskBody;
 use kedge_bucket_core::Timing;
@@ -52,11 +52,11 @@ impl Fetcher {
     }
 }
 
-impl TaskBody<Bucket> for Fetcher {
-    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        let lane = &bucket.signals.fetches.lanes()[self.lane];
+impl TaskBody<Residency> for Fetcher {
+    fn run(&mut self, residency: &Residency, _: Duration) -> Next {
+        let lane = &residency.signals.fetches.lanes()[self.lane];
         lane.parker.clear();
-        let now_ns = || bucket.core.setup.clock.now().mono_ns;
+        let now_ns = || residency.core.setup.clock.now().mono_ns;
         let began_ns = now_ns();
         loop {
             let taken = lane.queue.lock().take();
@@ -68,8 +68,8 @@ impl TaskBody<Bucket> for Fetcher {
                 lane.parker.clear();
                 continue;
             };
-            bucket.make_room_for_fetch();
-            let again = bucket.fetch_batch(vb, waiting);
+            residency.make_room_for_fetch();
+            let again = residency.fetch_batch(vb, waiting);
             put_back(lane, vb, again);
             if now_ns().saturating_sub(began_ns) >= TURN.as_nanos() as u64 {
                 return Next::Again;
@@ -84,7 +84,7 @@ fn put_back(lane: &Lane, vb: VbId, again: Vec<PendingOp>) {
     }
 }
 
-impl Bucket {
+impl Residency {
     /// Reads for commands of one vBucket and lets them go on. Returns those that have to be read for again.
     fn fetch_batch(&self, vb: VbId, waiting: Vec<PendingOp>) -> Vec<PendingOp> {
         let ticket = self.core.vbuckets[vb.index()].lock().store().fetch_ticket();
@@ -120,10 +120,10 @@ impl Bucket {
         self.core.after_step();
         if resumed.parked {
             if resumed.needs_disk {
-                self.signals.queues.on_waiting(vb);
+                self.writers.on_waiting(vb);
             }
             self.core.on_parked();
-            self.persistence.request_flush(false);
+            self.writers.request_flush(&self.core);
         }
         if !done.is_empty() {
             self.core.deliver(now, &mut done);
@@ -188,10 +188,11 @@ impl Bucket {
     }
 
     fn get_many(&self, vb: VbId, keys: &[&[u8]]) -> Result<Vec<Option<Item>>, BucketError> {
-        Ok(self.persistence.storage()?.get_many(vb, keys)?)
+        Ok(self.core.storage()?.get_many(vb, keys)?)
     }
 
-    pub(crate) fn on_fetch_failed(&self, vb: VbId, error: &str) {
+    /// Counts documents that could not be read, and logs that now and then.
+    pub fn on_fetch_failed(&self, vb: VbId, error: &str) {
         self.core.totals.add(Total::FetchFailures, 1);
         let now_ns = self.core.setup.clock.now().mono_ns;
         let last = self.signals.fetches.said_ns.load(Ordering::Relaxed);

@@ -1,7 +1,7 @@
 //! Questions that a vBucket's file has to be asked for its keys: which follow one, or any, or what it has of one.
 
 use super::{Op, PendingOp};
-use crate::bucket::Bucket;
+use crate::residency::Residency;
 use kedge_bucket_core::Phase;
 use kedge_types::{CollectionId, DocKey, Now, Status, VbId};
 use kedge_vbucket::{KeyFigures, Stored, VBucket, VbState};
@@ -17,9 +17,42 @@ pub(super) enum Listed {
     Figures(KeyFigures),
 }
 
-impl Bucket {
+impl Residency {
+    /// The first `count` keys from `start` on that memory has, in order, without collection prefix. `None` if there are keys
+    /// on disk only, unless those do not matter. Others have the vBucket between two shards of its hash table.
+    ///
+    /// # Errors
+    /// Those of a step, and `UnknownCollection`.
+    pub fn keys_in_memory(
+        &self,
+        now: Now,
+        vb: VbId,
+        start: &DocKey,
+        count: usize,
+        beside_the_disk: bool,
+    ) -> Result<Option<Vec<Box<[u8]>>>, Status> {
+        let mut keys = Vec::new();
+        let mut shards = 0..1;
+        while let Some(shard) = shards.next() {
+            let found = self.core.step(now, vb, |vbucket| {
+                vbucket.collections().check(start)?;
+                shards.end = vbucket.table().shard_count();
+                let is_all = beside_the_disk || !Self::has_keys_on_disk(vbucket);
+                Ok(is_all.then(|| vbucket.at(now).keys_from(shard, start, count)))
+            })??;
+            let Some(found) = found else {
+                return Ok(None);
+            };
+            keys.extend(found);
+            keys.sort_unstable();
+            keys.truncate(count);
+        }
+        Ok(Some(keys))
+    }
+
     /// Whether a vBucket has keys that are on disk only.
-    pub(crate) fn has_keys_on_disk(vbucket: &VBucket) -> bool {
+    #[must_use]
+    pub fn has_keys_on_disk(vbucket: &VBucket) -> bool {
         !vbucket.documents().is_warm() || vbucket.documents().residency().on_disk_only > 0
     }
 
@@ -45,7 +78,7 @@ impl Bucket {
         let history = || self.core.vbuckets[vb.index()].lock().store().file_history();
         let before = history();
         let keys = self
-            .persistence
+            .core
             .storage()
             .and_then(|storage| Ok(storage.keys(vb, from, max)?));
         let keys = keys.map_err(|error| {

@@ -14,7 +14,7 @@
 mod job;
 mod progress;
 
-use crate::bucket::Bucket;
+use crate::residency::Residency;
 use crate::tasks::WARMUP_DOCUMENTS;
 use job::{Job, Running};
 use kedge_bucket_core::BucketError;
@@ -190,27 +190,27 @@ pub(crate) struct LoadDocuments {
     running: Option<Running>,
 }
 
-impl TaskBody<Bucket> for LoadDocuments {
-    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        let warmup = &bucket.warmup;
+impl TaskBody<Residency> for LoadDocuments {
+    fn run(&mut self, residency: &Residency, _: Duration) -> Next {
+        let warmup = &residency.warmup;
         if let Some(mut jobs) = warmup.jobs.try_lock() {
             if jobs.is_none() {
-                *jobs = Some(bucket.plan_warmup());
+                *jobs = Some(residency.plan_warmup());
             }
         } else {
             return Next::Snooze(WAITING);
         }
-        let now_ns = || bucket.core.setup.clock.now().mono_ns;
+        let now_ns = || residency.core.setup.clock.now().mono_ns;
         let began_ns = now_ns();
         loop {
-            match bucket.warm_step(&mut self.running) {
+            match residency.warm_step(&mut self.running) {
                 Ok(Step::More) => {}
                 Ok(Step::Wait) => return Next::Snooze(WAITING),
                 Ok(Step::Nothing) => {
-                    bucket.end_worker();
+                    residency.end_worker();
                     return Next::Done;
                 }
-                Err((vb, error)) => bucket.on_warmup_failed(vb, &error),
+                Err((vb, error)) => residency.on_warmup_failed(vb, &error),
             }
             if now_ns().saturating_sub(began_ns) >= SLICE.as_nanos() as u64 {
                 return Next::Again;
@@ -219,9 +219,9 @@ impl TaskBody<Bucket> for LoadDocuments {
     }
 }
 
-impl Bucket {
+impl Residency {
     /// Reads documents into memory before the bucket opens, if it is to wait for that.
-    pub(crate) fn load_documents(self: &Arc<Self>) -> Result<(), BucketError> {
+    pub fn load_documents(self: &Arc<Self>) -> Result<(), BucketError> {
         let now_ns = self.core.setup.clock.now().mono_ns;
         self.warmup.began_ns.store(now_ns, Ordering::Relaxed);
         if self.core.config().memory.warmup_behavior != WarmupBehavior::Blocking {
@@ -231,7 +231,7 @@ impl Bucket {
         let rounds: Vec<usize> = jobs.rounds.iter().map(VecDeque::len).collect();
         *self.warmup.jobs.lock() = Some(jobs);
         for jobs in rounds {
-            share_out(self, jobs, |bucket, _| bucket.do_a_job())?;
+            share_out(self, jobs, |residency, _| residency.do_a_job())?;
         }
         self.end_warmup();
         Ok(())
@@ -252,7 +252,7 @@ impl Bucket {
     }
 
     /// Begins to read documents into memory beside the commands, unless that was done.
-    pub(crate) fn begin_warmup(self: &Arc<Self>) {
+    pub fn begin_warmup(self: &Arc<Self>) {
         if self.warmup.is_done() {
             return;
         }
@@ -317,7 +317,7 @@ impl Bucket {
 
     /// Finds out what there is to do.
     fn plan_warmup(&self) -> Jobs {
-        let readable = |vb: &VbId| !self.persistence.is_quarantined(*vb);
+        let readable = |vb: &VbId| !self.is_quarantined(*vb);
         let vbuckets = || (0..self.core.vbucket_count()).map(VbId).filter(readable);
         let each = |job: fn(VbId) -> Job| vbuckets().map(job).collect();
         let (documents, bytes) = self.estimate();
@@ -353,7 +353,7 @@ impl Bucket {
         let (mut documents, mut bytes) = (0, 0);
         for vb in (0..self.core.vbucket_count()).map(VbId) {
             documents += self.core.vbuckets[vb.index()].lock().documents().count() as u64;
-            let figures = self.persistence.file_figures(vb).ok().flatten();
+            let figures = self.core.file_figures(vb).ok().flatten();
             bytes += figures.map_or(0, |figures| figures.data_bytes);
         }
         let overhead = ITEM_OVERHEAD_BYTES as u64 + SLOT_BYTES_LIKELY;
@@ -395,7 +395,7 @@ impl Bucket {
     }
 
     /// "running" or "complete", as operators of this kind of server know it.
-    pub(crate) fn warmup_thread(&self) -> &'static str {
+    pub fn warmup_thread(&self) -> &'static str {
         if self.core.is_loading() || self.is_warming() {
             "running"
         } else {

@@ -10,19 +10,23 @@ const BYTES_RATIO: u64 = 10;
 
 /// Commands that wait for the same kind of thing.
 #[derive(Debug, Default)]
-pub(crate) struct AdmissionLimiter {
+pub struct AdmissionLimiter {
     commands: AtomicUsize,
     /// Of the values that they brought.
     bytes: AtomicUsize,
 }
 
 impl AdmissionLimiter {
-    pub(crate) fn len(&self) -> usize {
+    /// Returns the number of waiting commands.
+    pub fn waiting(&self) -> usize {
         self.commands.load(Ordering::SeqCst)
     }
 
-    /// Counts a command that is to wait, unless there are too many.
-    pub(crate) fn admit(&self, pending: &PendingOp, quota_bytes: u64) -> Result<(), Status> {
+    /// Counts a command that is to wait.
+    ///
+    /// # Errors
+    /// `TemporaryFailure` when there are too many.
+    pub fn admit(&self, pending: &PendingOp, quota_bytes: u64) -> Result<(), Status> {
         let bytes = pending.op.bytes();
         let before = self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let waiting = self.commands.fetch_add(1, Ordering::SeqCst);
@@ -35,7 +39,7 @@ impl AdmissionLimiter {
     }
 
     /// A command does not wait any more.
-    pub(crate) fn end(&self, pending: &PendingOp) {
+    pub fn end(&self, pending: &PendingOp) {
         self.commands.fetch_sub(1, Ordering::SeqCst);
         self.bytes.fetch_sub(pending.op.bytes(), Ordering::Relaxed);
     }
@@ -68,6 +72,6 @@ mod tests {
         assert_eq!(limiter.admit(&large(1), 1_000), refused);
         limiter.end(&large(500));
         assert_eq!(limiter.admit(&large(100), 1_000), Ok(()));
-        assert_eq!(limiter.len(), COMMANDS_WAITING_MAX - 1);
+        assert_eq!(limiter.waiting(), COMMANDS_WAITING_MAX - 1);
     }
 }

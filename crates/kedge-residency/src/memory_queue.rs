@@ -9,9 +9,9 @@
 //! * While one waits, the quota knows how much the first needs, and the task is awake, about to be, or has its time.
 //! * Each ends once: in the task, or when the bucket ends. Once closed, the queue takes no more.
 
-use crate::bucket::Bucket;
 use crate::fetch::{AdmissionLimiter, PendingOp, ResumeResult};
-use crate::wiring::Signals;
+use crate::residency::Residency;
+use crate::signals::MemorySignals;
 use kedge_bucket_core::BucketCore;
 use kedge_bucket_core::Counter;
 use kedge_bucket_core::Outcome;
@@ -61,9 +61,10 @@ impl QueuedWrite {
     }
 }
 
-/// Whether a write can be done.
+/// The admission of a write to memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Admission {
+pub enum Admission {
+    /// It goes on at once.
     Now,
     /// It has to wait until there are so many bytes.
     Later(usize),
@@ -81,72 +82,72 @@ enum Idle {
 #[derive(Debug)]
 pub(crate) struct AdmitWrites;
 
-impl TaskBody<Bucket> for AdmitWrites {
-    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        let parker = &bucket.signals.memory_queue.parker;
+impl TaskBody<Residency> for AdmitWrites {
+    fn run(&mut self, residency: &Residency, _: Duration) -> Next {
+        let parker = &residency.signals.memory_queue.parker;
         parker.clear();
-        let began_ns = bucket.core.setup.clock.now().mono_ns;
+        let began_ns = residency.core.setup.clock.now().mono_ns;
         let mut completions = Vec::new();
         let next = loop {
-            let now = bucket.core.setup.clock.now();
+            let now = residency.core.setup.clock.now();
             if now.mono_ns.saturating_sub(began_ns) >= TURN.as_nanos() as u64 {
                 break Next::Again;
             }
-            match bucket.next_admissible(now) {
-                Ok((held, room)) => bucket.end_admitted(now, held, room, &mut completions),
+            match residency.next_admissible(now) {
+                Ok((held, room)) => residency.end_admitted(now, held, room, &mut completions),
                 Err(Idle::Nothing) => {
                     parker.park();
-                    if bucket.signals.memory_queue.limiter.len() == 0 {
+                    if residency.signals.memory_queue.limiter.waiting() == 0 {
                         break Next::Sleep;
                     }
                     parker.clear();
                 }
                 Err(Idle::Waits(rest)) => {
-                    bucket.make_room();
+                    residency.make_room();
                     parker.park();
-                    if !bucket.signals.may_release(&bucket.core) {
+                    if !residency.signals.may_release(&residency.core) {
                         break Next::Snooze(rest);
                     }
                     parker.clear();
                 }
             }
         };
-        bucket.hand_over(&mut completions);
+        residency.hand_over(&mut completions);
         next
     }
 }
 
-impl Signals {
+impl MemorySignals {
     fn is_waiting_in_vain(&self, core: &BucketCore) -> bool {
         core.quota.withholds_writes() || self.memory_queue.hopeless.load(Ordering::Relaxed)
     }
 
     /// Memory was given back, or waiting has become vain. Cheap unless a write waits.
-    pub(crate) fn note_first_queued_write(&self, core: &BucketCore) {
+    pub fn note_first_queued_write(&self, core: &BucketCore) {
         if self.memory_queue.parker.is_asleep() && self.may_release(core) {
             core.wake_parked(&self.memory_queue.parker);
         }
     }
 
     fn may_release(&self, core: &BucketCore) -> bool {
-        self.memory_queue.limiter.len() > 0
+        self.memory_queue.limiter.waiting() > 0
             && (core.quota.has_what_is_wanted() || self.is_waiting_in_vain(core))
     }
 }
 
-impl Bucket {
+impl Residency {
     /// Writes that wait for memory.
-    pub(crate) fn waiting_for_memory(&self) -> usize {
-        self.signals.memory_queue.limiter.len()
+    pub fn waiting_for_memory(&self) -> usize {
+        self.signals.memory_queue.limiter.waiting()
     }
 
     /// Whether there is room for a write of `bytes`, and nobody waits for it.
     ///
     /// # Errors
     /// `NoMemory` when it could never fit, `TemporaryFailure` when waiting would not help.
-    pub(crate) fn room_for(&self, bytes: usize) -> Result<Admission, Status> {
+    pub fn room_for(&self, bytes: usize) -> Result<Admission, Status> {
         match self.core.quota.admit(bytes) {
-            Ok(()) if self.signals.memory_queue.limiter.len() == 0 => Ok(Admission::Now),
+            Ok(()) if self.signals.memory_queue.limiter.waiting() == 0 => Ok(Admission::Now),
             Err(Status::TemporaryFailure) if self.signals.is_waiting_in_vain(&self.core) => {
                 Err(Status::TemporaryFailure)
             }
@@ -159,7 +160,7 @@ impl Bucket {
     ///
     /// # Errors
     /// `NotMyVbucket`; `TemporaryFailure` when too many wait, or the bucket is not open.
-    pub(crate) fn hold<R>(
+    pub fn hold<R>(
         &self,
         ctx: Ctx,
         vb: VbId,
@@ -205,7 +206,8 @@ impl Bucket {
         let hopeless = &self.signals.memory_queue.hopeless;
         if something {
             hopeless.store(false, Ordering::Relaxed);
-        } else if self.signals.memory_queue.limiter.len() > 0 && !self.has_something_to_write() {
+        } else if self.signals.memory_queue.limiter.waiting() > 0 && !self.has_something_to_write()
+        {
             hopeless.store(true, Ordering::Relaxed);
             self.signals.note_first_queued_write(&self.core);
         }
@@ -270,10 +272,10 @@ impl Bucket {
             }
             ResumeResult::Parked => {
                 if pending.needs_disk() {
-                    self.signals.queues.on_waiting(vb);
+                    self.writers.on_waiting(vb);
                 }
                 self.core.on_parked();
-                self.signals.queues.request_flush(&self.core);
+                self.writers.request_flush(&self.core);
             }
             ResumeResult::Fetch => {
                 let refused = failed(Status::TemporaryFailure);
@@ -294,7 +296,7 @@ impl Bucket {
     }
 
     /// The bucket ends, and its tasks have: who still waits is told.
-    pub(crate) fn end_all_queued_writes(&self) {
+    pub fn end_all_queued_writes(&self) {
         let mut queue = self.signals.memory_queue.queue.lock();
         queue.closed = true;
         let writes = std::mem::take(&mut queue.writes);

@@ -9,8 +9,8 @@
 //! * A vBucket is locked for one part of its table at a time.
 //! * The task is awake, or about to be, while memory is above the high watermark.
 
-use crate::bucket::Bucket;
-use crate::wiring::Signals;
+use crate::residency::Residency;
+use crate::signals::MemorySignals;
 use kedge_bucket_core::BucketCore;
 use kedge_bucket_core::EvictionPolicy;
 use kedge_bucket_core::Timing;
@@ -90,30 +90,30 @@ impl Default for ItemPager {
     }
 }
 
-impl TaskBody<Bucket> for ItemPager {
-    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        let pager = &bucket.signals.pager;
+impl TaskBody<Residency> for ItemPager {
+    fn run(&mut self, residency: &Residency, _: Duration) -> Next {
+        let pager = &residency.signals.pager;
         pager.parker.clear();
-        match bucket.page_slice() {
+        match residency.page_slice() {
             Slice::More => {
                 self.rest = REST_MIN;
-                bucket.set_pageable(true);
+                residency.set_pageable(true);
                 Next::Again
             }
             Slice::Enough => {
-                bucket.set_pageable(true);
+                residency.set_pageable(true);
                 self.rest = REST_MIN;
-                bucket.core.quota.set_room_wanted(false);
+                residency.core.quota.set_room_wanted(false);
                 pager.parker.park();
-                if bucket.core.quota.is_high() {
+                if residency.core.quota.is_high() {
                     pager.parker.clear();
                     return Next::Again;
                 }
                 Next::Sleep
             }
             stuck @ (Slice::Stuck | Slice::Nothing) => {
-                bucket.ask_to_apply();
-                bucket.set_pageable(stuck == Slice::Stuck);
+                residency.ask_to_apply();
+                residency.set_pageable(stuck == Slice::Stuck);
                 let rest = self.rest;
                 self.rest = (rest * 2).min(REST_MAX);
                 Next::Snooze(rest)
@@ -122,18 +122,17 @@ impl TaskBody<Bucket> for ItemPager {
     }
 }
 
-impl Signals {
+impl MemorySignals {
     /// Reports that memory has changed. Cheap unless the pager sleeps and has to begin, or a write waits for memory.
-    pub(crate) fn on_memory(&self, core: &BucketCore) {
+    pub fn on_memory(&self, core: &BucketCore) {
         if self.pager.parker.is_asleep() && core.quota.is_high() {
             core.wake_parked(&self.pager.parker);
         }
         self.note_first_queued_write(core);
-        self.look_for_receivers(core);
     }
 
     /// Reports that changes are in the files: documents that had to wait for that may leave memory now.
-    pub(crate) fn on_applied(&self, core: &BucketCore) {
+    pub fn on_applied(&self, core: &BucketCore) {
         if core.quota.is_room_wanted()
             && let Some(task) = self.pager.parker.task()
         {
@@ -142,16 +141,10 @@ impl Signals {
     }
 }
 
-impl Pager {
-    pub(crate) fn reset_evicted(&self) {
-        *self.evicted.lock() = <[FrequencyCounts; 2]>::default();
-    }
-}
-
-impl Bucket {
+impl Residency {
     /// A write waits for memory, though that may be below the high watermark: all who give some back begin at once.
-    pub(crate) fn make_room(&self) {
-        self.signals.queues.write_all_soon(&self.core);
+    pub fn make_room(&self) {
+        self.writers.write_all_soon(&self.core);
         // It may rest until more is applied: by now there may be.
         if self.core.quota.above_low() > 0
             && let Some(task) = self.signals.pager.parker.task()
@@ -165,9 +158,9 @@ impl Bucket {
     fn ask_to_apply(&self) {
         self.core.quota.set_room_wanted(true);
         if self.core.is_direct() {
-            self.signals.queues.write_all_soon(&self.core);
+            self.writers.write_all_soon(&self.core);
         } else {
-            self.persistence.look_at_pressure();
+            self.report_apply_wanted();
         }
     }
 
@@ -307,6 +300,11 @@ impl Bucket {
     #[must_use]
     pub fn evicted(&self) -> [FrequencyCounts; 2] {
         *self.signals.pager.evicted.lock()
+    }
+
+    /// Forgets the counts of documents that left memory.
+    pub fn reset_evicted(&self) {
+        *self.signals.pager.evicted.lock() = <[FrequencyCounts; 2]>::default();
     }
 
     fn eviction(&self) -> Eviction {

@@ -2,11 +2,11 @@
 //! what else it does, and no other has to be woken for it.
 //!
 //! Invariant: such a command is in `located` of its thread, or in a [`Fetch`] that the thread has, or it was handed to a
-//! lane. Each ends once, whatever becomes of its vBucket or its bucket.
+//! lane. Each ends once, whatever becomes of its vBucket or its residency.
 
 use super::read::Resumed;
 use super::{Op, PendingOp};
-use crate::bucket::Bucket;
+use crate::residency::Residency;
 use kedge_bucket_core::StartedRead;
 use kedge_bucket_core::Total;
 use kedge_disk::RingFile;
@@ -17,7 +17,7 @@ use kedge_vbucket::FetchTicket;
 use std::io;
 use std::ops::Range;
 
-/// A document that a thread reads for a command that waits; it goes back with [`Bucket::end_fetch`].
+/// A document that a thread reads for a command that waits; it goes back with [`Residency::end_fetch`].
 #[derive(Debug)]
 #[must_use = "a command waits for it"]
 pub struct Fetch {
@@ -40,7 +40,7 @@ impl Op {
     }
 }
 
-impl Bucket {
+impl Residency {
     /// Leaves a command to its own thread, if that reads for itself, it is known where, and there is room: tasks make some
     /// before they read. Gives it back otherwise.
     pub(super) fn locate(&self, thread: u16, vb: VbId, pending: PendingOp) -> Option<PendingOp> {
@@ -51,7 +51,7 @@ impl Bucket {
             return Some(pending);
         }
         let ticket = self.core.vbuckets[vb.index()].lock().store().fetch_ticket();
-        let storage = self.persistence.storage().ok();
+        let storage = self.core.storage().ok();
         let located = storage.and_then(|storage| storage.locate(vb, pending.key.as_bytes()));
         let is_small = |located: &Located| {
             let place = located.place();

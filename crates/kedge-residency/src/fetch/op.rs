@@ -1,9 +1,8 @@
 //! The commands that wait for the disk, and how they go on.
 
-use crate::bucket::Bucket;
-use crate::documents::Read;
-use crate::with_meta::given_counters;
+use crate::residency::Residency;
 use kedge_bucket_core::Counter;
+use kedge_bucket_core::Read;
 use kedge_bucket_core::{Ctx, Role};
 use kedge_types::{Cas, Datatype, DocKey, Durability, Expiry, Now, Status};
 use kedge_vbucket::{
@@ -15,80 +14,121 @@ use std::sync::Arc;
 
 /// What a waiting command does, with its own copy of what the client sent.
 #[derive(Debug)]
-pub(crate) enum Op {
+pub enum Op {
+    /// Reads a document.
     Get,
+    /// Reads a document or tombstone.
     GetWithTombstones,
+    /// Reads a replica's document.
     GetReplica,
+    /// Reads a replica's document or tombstone.
     GetReplicaWithTombstones,
+    /// Reads metadata.
     GetMeta,
+    /// Locks a document and reads it.
     GetAndLock {
+        /// Duration of the lock, in seconds; 0 for the default.
         secs: u32,
     },
     /// With the CAS of the lock.
     Unlock(Cas),
+    /// Asks whether the last change is on disk.
     Observe,
     /// What statistics tell of the key, and how the file agrees if that is asked for.
     Key {
+        /// The file is read in any case, and compared to memory.
         validate: bool,
     },
+    /// Stores a value.
     Store {
+        /// Condition on the document, or the end that bytes are put to.
         mode: StoreMode,
+        /// The value.
         bytes: Box<[u8]>,
+        /// The datatype of the value.
         datatype: Datatype,
+        /// The client's own 32 bits.
         flags: u32,
+        /// The expiry.
         expiry: Expiry,
     },
+    /// Puts bytes in front of or behind a value.
     Concat {
+        /// Condition on the document, or the end that bytes are put to.
         mode: ConcatMode,
+        /// The value.
         bytes: Box<[u8]>,
     },
+    /// Deletes a document.
     Delete,
+    /// Writes with metadata of its own.
     WithMeta {
+        /// The metadata.
         given: Given,
+        /// The value.
         bytes: Box<[u8]>,
+        /// The datatype of the value.
         datatype: Datatype,
+        /// Changes of the value once its version is known.
         patches: Box<Patches>,
     },
+    /// Changes parts of a document.
     Modify {
+        /// The change.
         change: Arc<dyn Modify>,
+        /// The expiry.
         expiry: Expiry,
     },
+    /// Changes a counter.
     Arithmetic(Arithmetic),
+    /// Changes an expiry.
     Touch {
+        /// The expiry.
         expiry: Expiry,
     },
+    /// Changes an expiry, and reads the document.
     GetAndTouch {
+        /// The expiry.
         expiry: Expiry,
     },
     /// Keys from the command's own on, at most so many.
     Keys {
+        /// Largest number of keys.
         count: u32,
     },
     /// Any document of the collection of the command's key.
     Random {
+        /// A random number.
         random: u64,
     },
 }
 
 /// A command that waits.
 #[derive(Debug)]
-pub(crate) struct PendingOp {
-    pub(crate) key: DocKey,
-    pub(crate) cookie: Cookie,
-    pub(crate) cas: Cas,
-    pub(crate) durability: Option<Durability>,
-    pub(crate) new_cas: Cas,
-    pub(crate) preserve_ttl: bool,
-    pub(crate) op: Op,
+pub struct PendingOp {
+    /// The document.
+    pub key: DocKey,
+    /// The cookie of its completion.
+    pub cookie: Cookie,
+    /// The CAS that the document must have; 0 for any.
+    pub cas: Cas,
+    /// The level of a SyncWrite.
+    pub durability: Option<Durability>,
+    /// The CAS that the document gets; 0 for the next of the vBucket's clock.
+    pub new_cas: Cas,
+    /// Whether the expiry of the document stays.
+    pub preserve_ttl: bool,
+    /// The operation.
+    pub op: Op,
     /// When it was queued.
-    pub(crate) since_ns: u64,
+    pub since_ns: u64,
     /// How often it was read for, and something newer was there.
-    pub(crate) attempts: u32,
+    pub attempts: u32,
 }
 
 /// How far a command came that ran again.
 #[derive(Debug)]
-pub(crate) enum ResumeResult {
+pub enum ResumeResult {
     /// To its end.
     Ended(Completion),
     /// It waits for its SyncWrite.
@@ -99,7 +139,7 @@ pub(crate) enum ResumeResult {
 
 impl Op {
     /// Bytes of the value that it brought.
-    pub(crate) fn bytes(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         match self {
             Self::Store { bytes, .. }
             | Self::Concat { bytes, .. }
@@ -110,7 +150,7 @@ impl Op {
     }
 
     /// What it needs its vBucket to be.
-    pub(crate) fn role(&self) -> Role {
+    pub fn role(&self) -> Role {
         match self {
             Self::GetReplica | Self::GetReplicaWithTombstones => Role::Replica,
             Self::Observe | Self::Key { .. } => Role::Any,
@@ -119,7 +159,7 @@ impl Op {
     }
 
     /// Whether it asks the file itself, and not a document that is brought into memory for it.
-    pub(crate) fn asks_the_file(&self) -> bool {
+    pub fn asks_the_file(&self) -> bool {
         matches!(
             self,
             Self::Keys { .. } | Self::Random { .. } | Self::Key { validate: true }
@@ -127,7 +167,7 @@ impl Op {
     }
 
     /// Whether it asks for no value.
-    pub(crate) fn is_of_metadata(&self) -> bool {
+    pub fn is_of_metadata(&self) -> bool {
         !matches!(
             self,
             Self::Get
@@ -144,7 +184,7 @@ impl Op {
     }
 
     /// The end of a command that failed.
-    pub(crate) fn failed(&self, status: Status) -> Completion {
+    pub fn failed(&self, status: Status) -> Completion {
         let result = status;
         match self {
             Self::Get
@@ -201,13 +241,13 @@ impl Op {
 
 impl PendingOp {
     /// Whether it waits for the disk when it is parked as a SyncWrite.
-    pub(crate) fn needs_disk(&self) -> bool {
+    pub fn needs_disk(&self) -> bool {
         self.durability
             .is_some_and(|durability| durability.level.needs_persistence())
     }
 
     /// One that only reads.
-    pub(crate) fn read(ctx: Ctx, wanted: &Read<'_>, op: Op) -> Self {
+    pub fn read(ctx: Ctx, wanted: &Read<'_>, op: Op) -> Self {
         Self {
             key: *wanted.key,
             cookie: wanted.cookie,
@@ -234,7 +274,7 @@ impl PendingOp {
     }
 
     /// Runs the step again.
-    pub(crate) fn run(&self, vbucket: &mut VBucket, now: Now) -> ResumeResult {
+    pub fn run(&self, vbucket: &mut VBucket, now: Now) -> ResumeResult {
         let (key, write) = (&self.key, self.write());
         match &self.op {
             Op::Get => self.ended(
@@ -393,9 +433,9 @@ fn find(vbucket: &VBucket, key: &DocKey) -> Option<kedge_vbucket::Item> {
         .cloned()
 }
 
-impl Bucket {
+impl Residency {
     /// Counts what is known of a command only now.
-    pub(crate) fn count_fetched(&self, pending: &PendingOp, completion: &Completion) {
+    pub fn count_fetched(&self, pending: &PendingOp, completion: &Completion) {
         let status = match completion {
             Completion::SyncWrite { result, .. } => result.as_ref().err(),
             Completion::Counter { result } => result.as_ref().err(),
@@ -431,5 +471,14 @@ impl Bucket {
         if status == Some(&Status::Locked) {
             self.core.counters.add_shared(Counter::LockErrors, 1);
         }
+    }
+}
+
+/// Returns the counter of a write with metadata, and that of one which lost.
+#[must_use]
+pub fn given_counters(given: &Given) -> (Counter, Counter) {
+    match given.deleted {
+        None => (Counter::SetWithMeta, Counter::SetWithMetaLost),
+        Some(_) => (Counter::DeleteWithMeta, Counter::DeleteWithMetaLost),
     }
 }

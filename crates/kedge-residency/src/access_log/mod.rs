@@ -8,7 +8,7 @@
 
 mod format;
 
-use crate::bucket::Bucket;
+use crate::residency::Residency;
 use format::{BLOCK_HEADER_BYTES, Block, BlockHeader, HEADER_BYTES, Unusable};
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::TaskBody;
@@ -45,9 +45,9 @@ pub(crate) struct AccessScanner {
     writing: Option<Writing>,
 }
 
-impl TaskBody<Bucket> for AccessScanner {
-    fn run(&mut self, bucket: &Bucket, now: Duration) -> Next {
-        let memory = bucket.core.config().memory.clone();
+impl TaskBody<Residency> for AccessScanner {
+    fn run(&mut self, residency: &Residency, now: Duration) -> Next {
+        let memory = residency.core.config().memory.clone();
         let interval = Duration::from_secs(memory.access_scanner_interval_secs);
         if self.writing.is_none() {
             let due = *self.last.get_or_insert(now) + interval;
@@ -58,24 +58,24 @@ impl TaskBody<Bucket> for AccessScanner {
                 self.last = Some(now);
                 return Next::Snooze(interval);
             }
-            if bucket.is_warming() {
+            if residency.is_warming() {
                 return Next::Snooze(WARMING);
             }
             self.last = Some(now);
-            match bucket.begin_access_log() {
+            match residency.begin_access_log() {
                 Ok(Some(writing)) => self.writing = Some(writing),
                 Ok(None) => return Next::Snooze(interval),
                 Err(error) => {
-                    bucket.on_access_log_failed(&error);
+                    residency.on_access_log_failed(&error);
                     return Next::Snooze(interval);
                 }
             }
         }
         if let Some(writing) = &mut self.writing {
-            match writing.go_on(bucket, SLICE) {
+            match writing.go_on(residency, SLICE) {
                 Ok(false) => return Next::Again,
                 Ok(true) => {}
-                Err(error) => bucket.on_access_log_failed(&error),
+                Err(error) => residency.on_access_log_failed(&error),
             }
             self.writing = None;
         }
@@ -100,12 +100,12 @@ struct Writing {
 
 impl Writing {
     /// Goes on for a while. True when it is whole.
-    fn go_on(&mut self, bucket: &Bucket, time: Duration) -> Result<bool, BucketError> {
-        let now_ns = || bucket.core.setup.clock.now().mono_ns;
+    fn go_on(&mut self, residency: &Residency, time: Duration) -> Result<bool, BucketError> {
+        let now_ns = || residency.core.setup.clock.now().mono_ns;
         let began_ns = now_ns();
         while self.band < BANDS {
-            self.visit(bucket);
-            self.advance(bucket);
+            self.visit(residency);
+            self.advance(residency);
             if self.buffer.len() >= WRITE_BYTES {
                 self.flush()?;
             }
@@ -115,10 +115,10 @@ impl Writing {
         }
         format::write_end(self.keys, &mut self.buffer);
         self.flush()?;
-        let (disk, dir) = (&bucket.core.setup.disk, &bucket.core.setup.dir);
+        let (disk, dir) = (&residency.core.setup.disk, &residency.core.setup.dir);
         disk.rename(&dir.join(NAME_WHILE_WRITTEN), &dir.join(NAME))?;
         tracing::info!(
-            bucket = bucket.core.name(),
+            bucket = residency.core.name(),
             keys = self.keys,
             bytes = self.written,
             "the access log is written"
@@ -127,11 +127,11 @@ impl Writing {
     }
 
     /// Notes the keys of one part of a hash table that belong to the band.
-    fn visit(&mut self, bucket: &Bucket) {
+    fn visit(&mut self, residency: &Residency) {
         let least = self.least[self.band];
         let below = self.band.checked_sub(1).map(|above| self.least[above]);
         let vb = VbId(self.vb);
-        let vbucket = bucket.core.vbuckets[vb.index()].lock();
+        let vbucket = residency.core.vbuckets[vb.index()].lock();
         for item in vbucket.table().shard(self.shard) {
             let frequency = item.frequency();
             let in_band = frequency >= least && below.is_none_or(|below| frequency < below);
@@ -145,15 +145,15 @@ impl Writing {
         }
     }
 
-    fn advance(&mut self, bucket: &Bucket) {
+    fn advance(&mut self, residency: &Residency) {
         self.shard += 1;
-        if self.shard < bucket.core.table_shards {
+        if self.shard < residency.core.table_shards {
             return;
         }
         self.block.write(VbId(self.vb), &mut self.buffer);
         self.shard = 0;
         self.vb += 1;
-        if self.vb == bucket.core.vbucket_count() {
+        if self.vb == residency.core.vbucket_count() {
             self.vb = 0;
             self.band += 1;
         }
@@ -167,7 +167,7 @@ impl Writing {
     }
 }
 
-impl Bucket {
+impl Residency {
     fn access_log(&self) -> PathBuf {
         self.core.setup.dir.join(NAME)
     }
@@ -224,14 +224,14 @@ impl Bucket {
     }
 
     /// The settings have changed: the scanner looks at them.
-    pub(crate) fn on_scanner_config(&self) {
+    pub fn on_scanner_config(&self) {
         if let Some(task) = self.access_scanner.task() {
             self.core.setup.executor.wake(task);
         }
     }
 
     /// Writes the log at the end of the bucket, unless that takes too long: the last one stays then.
-    pub(crate) fn write_access_log_at_end(&self) {
+    pub fn write_access_log_at_end(&self) {
         if !self.core.config().memory.access_scanner_enabled || self.is_warming() {
             return;
         }

@@ -1,0 +1,24 @@
+//! The memory of a bucket: what is in it, what leaves it, and what waits for it.
+//!
+//! [`Residency`] has documents leave memory when it runs short (item pager, expiry sweep, purge of dropped collections,
+//! compressor), reads them back when commands need them (background fetch, warmup), and admits writes for which memory has
+//! no room yet. Commands wait in its queues as [`PendingOp`]s. Steps of vBuckets reach it through [`MemorySignals`]; it
+//! reports upwards through [`ResidencyEvents`] and knows nothing of connections or streams. The account of memory itself,
+//! [`kedge_bucket_core::Quota`], is in the core, as each step adds to it.
+
+mod access_log;
+mod compressor;
+mod dropped;
+mod fetch;
+mod memory_queue;
+mod pager;
+mod residency;
+mod signals;
+mod sweep;
+mod tasks;
+mod warmup;
+
+pub use fetch::{AdmissionLimiter, Fetch, Op, PendingOp, ResumeResult, given_counters};
+pub use memory_queue::Admission;
+pub use residency::{Residency, ResidencyEvents};
+pub use signals::MemorySignals;
