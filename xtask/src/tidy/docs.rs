@@ -1,6 +1,5 @@
 //! Rules about documents: a table that describes code names all of it.
 
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use super::Finding;
@@ -21,53 +20,6 @@ pub(super) fn check_table(source: &str, document: &str, text: &str) -> Vec<Findi
         .filter(|name| !text.contains(&format!("`{name}`")))
         .map(|name| Finding::new(document, 0, format!("does not say what `{name}` is")))
         .collect()
-}
-
-/// Where the numbers of commands are, the document with a row for each, and the rows' section there.
-pub(super) const OPCODES: (&str, &str) = (
-    "crates/kedge-protocol/src/binary/opcode.rs",
-    "docs/compat.md",
-);
-const OPCODES_SECTION: &str = "## Binary commands";
-
-/// Reports commands of `source` whose number no row of the section has in its second column: `a2 to a5 a8`.
-pub(super) fn check_opcodes(source: &str, document: &str, text: &str) -> Vec<Finding> {
-    let section = text.split("\n## ").find(|section| {
-        OPCODES_SECTION.ends_with(&format!(" {}", section.lines().next().unwrap_or_default()))
-    });
-    let rows = section
-        .unwrap_or_default()
-        .lines()
-        .filter_map(|line| line.strip_prefix('|')?.split('|').nth(1));
-    let there: BTreeSet<u8> = rows.flat_map(numbers).collect();
-    let commands = source.lines().filter_map(|line| {
-        let (_, rest) = line.trim_start().split_once(" = 0x")?;
-        let (number, rest) = rest.split_once(", \"")?;
-        Some((
-            u8::from_str_radix(number, 16).ok()?,
-            rest.split_once('"')?.0,
-        ))
-    });
-    commands
-        .filter(|(number, _)| !there.contains(number))
-        .map(|(number, name)| {
-            Finding::new(document, 0, format!("has no row for {name} ({number:02x})"))
-        })
-        .collect()
-}
-
-fn numbers(column: &str) -> Vec<u8> {
-    let words = column.split([' ', ',']).filter(|word| !word.is_empty());
-    let (mut found, mut is_range) = (Vec::new(), false);
-    for word in words {
-        match (u8::from_str_radix(word, 16), found.last().copied()) {
-            (Ok(end), Some(begin)) if is_range => found.extend(begin..=end),
-            (Ok(number), _) => found.push(number),
-            (Err(_), _) => {}
-        }
-        is_range = word == "to";
-    }
-    found
 }
 
 /// Crates whose README is still to be written.

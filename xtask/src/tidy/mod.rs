@@ -147,14 +147,6 @@ fn check_tables(root: &Path) -> anyhow::Result<Vec<Finding>> {
         let document_text = fs::read_to_string(root.join(document)).unwrap_or_default();
         findings.extend(docs::check_table(&source_text, document, &document_text));
     }
-    let (source, document) = docs::OPCODES;
-    if root.join(source).exists() {
-        let (commands, text) = (
-            read(root, Path::new(source))?,
-            read(root, Path::new(document))?,
-        );
-        findings.extend(docs::check_opcodes(&commands, document, &text));
-    }
     Ok(findings)
 }
 

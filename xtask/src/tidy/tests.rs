@@ -466,18 +466,3 @@ fn every_file_is_named_by_a_module() {
         ]
     );
 }
-
-#[test]
-fn each_command_has_its_row() {
-    let source = "    Get = 0x00, \"GET\", A\n Set = 0x01, \"SET\", B\n Add = 0xa3, \"ADD\", C\n Far = 0xa9, \"FAR\"";
-    let text = "# C\n\n## Binary commands\n\n| GET | 00 |\n| ADD | a2 to a4, b0 | is |\n\n## Else\n\n| SET | 01 |\n";
-    let findings = docs::check_opcodes(source, "docs/compat.md", text);
-    let messages: Vec<String> = findings
-        .into_iter()
-        .map(|finding| finding.message)
-        .collect();
-    assert_eq!(
-        messages,
-        ["has no row for SET (01)", "has no row for FAR (a9)"]
-    );
-}

@@ -4,10 +4,10 @@ use kedge_bucket::{Arithmetic, Outcome};
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::{self, encode_counter};
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Failure, Rights};
 
-pub(super) fn arithmetic(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn arithmetic(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = commands::Arithmetic::decode(command.request)?;
     let op = Arithmetic {
         negative: matches!(command.opcode, Opcode::Decrement | Opcode::Decrementq),

@@ -11,7 +11,7 @@ use kedge_protocol::binary::commands::{
 };
 use kedge_types::{Datatype, Manifest, Scope, Status};
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Failure, Rights, Session};
 
 /// The manifest of the selected bucket.
@@ -19,7 +19,7 @@ fn of_bucket(session: &Session) -> Result<Arc<Manifest>, Failure> {
     Ok(session.bucket(Rights::ACCESS)?.manifest())
 }
 
-pub(super) fn manifest(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn manifest(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     GetManifest::decode(command.request)?;
     let manifest = of_bucket(command.session)?;
     let json = manifest_json(&command.session.visible(&manifest));
@@ -29,7 +29,7 @@ pub(super) fn manifest(command: &mut Command<'_, '_, '_>) -> Result<Done, Failur
     Ok(Done::Replied)
 }
 
-fn extras(command: &mut Command<'_, '_, '_>, extras: &[u8]) -> Done {
+fn extras(command: &mut CommandContext<'_, '_, '_>, extras: &[u8]) -> Done {
     let response = command.composer.response(Status::Success);
     Response { extras, ..response }.write(command.out.buffer());
     Done::Replied
@@ -54,7 +54,7 @@ fn scope_of<'m>(
     }
 }
 
-pub(super) fn id(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn id(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let path = GetCollectionId::decode(command.request)?;
     let manifest = of_bucket(command.session)?;
     let scope = scope_of(command.session, &manifest, path.scope)?;
@@ -72,7 +72,7 @@ pub(super) fn id(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     Ok(extras(command, &reply.encode()))
 }
 
-pub(super) fn scope_id(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn scope_id(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let path = GetScopeId::decode(command.request)?;
     let manifest = of_bucket(command.session)?;
     let scope = scope_of(command.session, &manifest, path.scope)?;

@@ -4,10 +4,10 @@ use kedge_bucket::{CompactionReport, CompactionRequest};
 use kedge_protocol::binary::commands::CompactDb;
 use kedge_types::Status;
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Failure, ReplyKind, Rights};
 
-pub(super) fn compact(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn compact(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = CompactDb::decode(command.request)?;
     let bucket = command.session.bucket(Rights::MANAGE)?;
     let seqno = wire.purge_before_seqno;

@@ -11,35 +11,6 @@ use kedge_types::{Cas, Datatype, Status, decode_leb128};
 use super::{key_stats, lock, meta, range_scan, subdoc, with_meta};
 use crate::session::{Composer, Failure, ReplyKind, inflated};
 
-/// How the reply of a parked command is composed, as far as its opcode tells.
-pub(crate) const fn reply_kind(opcode: Opcode) -> ReplyKind {
-    match opcode {
-        Opcode::Get
-        | Opcode::Getq
-        | Opcode::GetReplica
-        | Opcode::Gat
-        | Opcode::Gatq
-        | Opcode::Getk
-        | Opcode::Getkq
-        | Opcode::Gatk
-        | Opcode::Gatkq
-        | Opcode::GetRandomKey => ReplyKind::Document,
-        Opcode::GetEx | Opcode::GetExReplica => ReplyKind::WholeDocument,
-        Opcode::GetLocked => ReplyKind::Locked,
-        Opcode::UnlockKey => ReplyKind::Unlocked,
-        Opcode::GetMeta | Opcode::GetqMeta => ReplyKind::Meta {
-            with_datatype: false,
-        },
-        Opcode::GetKeys => ReplyKind::Keys,
-        Opcode::Touch => ReplyKind::Touched,
-        Opcode::Increment | Opcode::Incrementq | Opcode::Decrement | Opcode::Decrementq => {
-            ReplyKind::Counter
-        }
-        Opcode::SeqnoPersistence => ReplyKind::StatusOnly,
-        _ => ReplyKind::Mutation,
-    }
-}
-
 /// Composes the reply of a parked command that a bucket ended.
 ///
 /// # Errors

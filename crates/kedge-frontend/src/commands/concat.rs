@@ -4,10 +4,10 @@ use kedge_bucket::ConcatMode;
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::Concat;
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Failure, Rights};
 
-pub(super) fn concat(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn concat(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let mode = match command.opcode {
         Opcode::Prepend | Opcode::Prependq => ConcatMode::Prepend,
         _ => ConcatMode::Append,

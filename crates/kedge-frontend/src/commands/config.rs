@@ -11,13 +11,13 @@ use kedge_protocol::binary::{
 use kedge_types::{Datatype, Status};
 use std::sync::Arc;
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Failure, Rights, Session};
 use crate::shared::Shared;
 
 /// A bucket that does not exist is answered like one that the user may not use: SDKs take any other status for "not
 /// there yet" and go on asking until they time out.
-pub(super) fn select_bucket(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn select_bucket(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     const REFUSED: Failure = Failure::new(
         Status::AccessDenied,
         "there is no such bucket, or the user may not use it",
@@ -46,7 +46,7 @@ pub(super) fn select_bucket(command: &mut Command<'_, '_, '_>) -> Result<Done, F
     Ok(command.success())
 }
 
-pub(super) fn list_buckets(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn list_buckets(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     HeaderOnly::decode(command.request)?;
     let shared = command.turn.shared;
     let users = shared.users.read();
@@ -66,7 +66,7 @@ pub(super) fn list_buckets(command: &mut Command<'_, '_, '_>) -> Result<Done, Fa
     Ok(Done::Replied)
 }
 
-pub(super) fn error_map(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn error_map(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = GetErrorMap::decode(command.request)?;
     let map = binary::error_map(wire.version).ok_or(Status::KeyNotFound)?;
     command
@@ -86,7 +86,7 @@ impl Session {
     }
 }
 
-pub(super) fn cluster_config(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn cluster_config(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = GetClusterConfig::decode(command.request)?;
     let session = &mut *command.session;
     let config = session

@@ -5,11 +5,11 @@ use kedge_protocol::binary::ConnectionKind;
 use kedge_protocol::binary::commands::dcp::Open;
 use kedge_types::Status;
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::dcp::DcpSession;
 use crate::session::{Failure, Rights};
 
-pub(super) fn open(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn open(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     if command.session.kind() != ConnectionKind::Couchbase {
         return Err(Status::NotSupported.into());
     }
@@ -30,4 +30,10 @@ pub(super) fn open(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     });
     command.session.follow(dcp);
     Ok(command.success())
+}
+
+/// Answers a DCP message on a connection that was not opened for DCP.
+pub(super) fn not_open(_: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+    let context = "DCP_OPEN comes first on a connection";
+    Err(Failure::new(Status::Invalid, context))
 }

@@ -4,12 +4,12 @@ use kedge_protocol::binary::ConnectionKind;
 use kedge_protocol::binary::commands::Flush;
 use kedge_types::{Expiry, Status};
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Failure, ReplyKind, Rights};
 
 /// Empties the bucket, where the bucket allows it; for plain memcached clients only where their port does, too, and then
 /// also later. Others are refused a delay: nothing empties a bucket behind them.
-pub(super) fn flush(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn flush(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     const NOT_ENABLED: &str = "flush is not enabled for the bucket";
     let wire = Flush::decode(command.request)?;
     let shared = command.turn.shared;

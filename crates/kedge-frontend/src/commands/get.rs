@@ -5,13 +5,13 @@ use kedge_protocol::binary::commands::Get;
 use kedge_protocol::binary::{Feature, Features, Opcode};
 use kedge_types::Status;
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Failure, Rights};
 
 /// With these a client takes every value as it is stored.
 const WHOLE: Features = Features::of(&[Feature::SnappyEverywhere, Feature::Xattr, Feature::Json]);
 
-pub(super) fn get(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn get(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let Get { key } = Get::decode(command.request)?;
     let echoed = match command.opcode {
         Opcode::Getk | Opcode::Getkq => key,
@@ -27,7 +27,7 @@ pub(super) fn get(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
 }
 
 /// From a vBucket that is a replica here.
-pub(super) fn replica(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn replica(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let Get { key } = Get::decode(command.request)?;
     let target = command.session.target(command.request, key, Rights::READ)?;
     let ctx = command.turn.ctx();
@@ -38,7 +38,7 @@ pub(super) fn replica(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure
     command.composed(outcome, &[])
 }
 
-impl Command<'_, '_, '_> {
+impl CommandContext<'_, '_, '_> {
     /// What it takes to read documents as they are stored, with their extended attributes.
     ///
     /// # Errors
@@ -53,7 +53,7 @@ impl Command<'_, '_, '_> {
 }
 
 /// With extended attributes, as it is stored, from an active vBucket or from one that is a replica here.
-pub(super) fn whole(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn whole(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let Get { key } = Get::decode(command.request)?;
     let needed = command.whole_documents()?;
     let target = command.session.target(command.request, key, needed)?;

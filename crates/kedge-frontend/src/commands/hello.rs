@@ -4,7 +4,7 @@ use kedge_protocol::binary::commands::Hello;
 use kedge_protocol::binary::{Feature, Features};
 use kedge_types::Datatype;
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::histogram::Style;
 use crate::session::Failure;
 
@@ -43,7 +43,7 @@ const GRANTED: Features = Features::of(&[
     Feature::DcpSkipDeletesInInitialBackfill,
 ]);
 
-pub(super) fn hello(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn hello(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let hello = Hello::decode(command.request)?;
     let granted = hello.features.intersection(GRANTED);
     if !hello.agent.is_empty() {

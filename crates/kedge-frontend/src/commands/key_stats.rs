@@ -9,8 +9,8 @@ use kedge_protocol::binary::commands::Stat;
 use kedge_types::{CollectionId, Datatype, DocKey, Status};
 
 use super::collection_stats::{collection_id_of, collection_path};
+use super::context::{CommandContext, Done};
 use super::stat::{state_name_of, vbucket_number};
-use super::{Command, Done};
 use crate::session::{Composer, Failure, ReplyKind, Rights, Session};
 
 /// What is asked of a key.
@@ -60,7 +60,7 @@ const USAGE: Failure = Failure::new(
 /// # Errors
 /// `Invalid` for arguments that make no sense, `UnknownScope`, `UnknownCollection`, `KeyNotFound`, `NotMyVbucket`, `AccessDenied`.
 pub(super) fn stat<'w>(
-    command: &mut Command<'_, '_, '_>,
+    command: &mut CommandContext<'_, '_, '_>,
     group: KeyGroup,
     mut words: impl Iterator<Item = &'w str>,
 ) -> Result<Done, Failure> {

@@ -5,13 +5,13 @@ use kedge_protocol::binary::commands::{GetKeys, GetRandomKey, push_key};
 use kedge_types::{CollectionId, Datatype};
 
 use super::complete::logical;
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Failure, ReplyKind, Rights};
 
 /// Most keys in one reply, which bounds how long a vBucket is held.
 const KEYS_MAX: u32 = 10_000;
 
-pub(super) fn random(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn random(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = GetRandomKey::decode(command.request)?;
     let collection = wire.collection.unwrap_or(CollectionId::DEFAULT);
     let needed = match wire.include_xattrs {
@@ -41,7 +41,7 @@ pub(super) fn random(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure>
     }
 }
 
-pub(super) fn list(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn list(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = GetKeys::decode(command.request)?;
     let target = command
         .session

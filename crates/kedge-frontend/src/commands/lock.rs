@@ -5,7 +5,7 @@ use kedge_protocol::binary::commands::{GetLocked, Unlock};
 use kedge_protocol::binary::{Feature, Features};
 use kedge_types::Status;
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Failure, Rights};
 
 /// A client that does not know the status for a lock is told to try again. For writes that would be wrong: they get
@@ -17,7 +17,7 @@ pub(super) fn soften(features: Features, status: Status) -> Failure {
     status.into()
 }
 
-pub(super) fn get_locked(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn get_locked(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let lock = GetLocked::decode(command.request)?;
     let needed = Rights::READ.and(Rights::WRITE);
     let target = command.session.target(command.request, lock.key, needed)?;
@@ -31,7 +31,7 @@ pub(super) fn get_locked(command: &mut Command<'_, '_, '_>) -> Result<Done, Fail
     command.composed(outcome, &[])
 }
 
-pub(super) fn unlock(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn unlock(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let unlock = Unlock::decode(command.request)?;
     let target = command
         .session

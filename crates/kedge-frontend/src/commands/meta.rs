@@ -6,10 +6,10 @@ use kedge_protocol::binary::Response;
 use kedge_protocol::binary::commands::{GetMeta, GetMetaReply, MetaVersion};
 use kedge_types::Status;
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Composer, Failure, ReplyKind, Rights};
 
-pub(super) fn get_meta(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn get_meta(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = GetMeta::decode(command.request)?;
     let target = command
         .session

@@ -1,11 +1,11 @@
 //! NOOP, VERSION, VERBOSITY, QUIT, QUITQ.
 
 use kedge_cluster::CLAIMED_VERSION;
-use kedge_protocol::binary::ConnectionKind;
 use kedge_protocol::binary::commands::{HeaderOnly, Verbosity};
+use kedge_protocol::binary::{ConnectionKind, Opcode};
 use kedge_types::Datatype;
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::Failure;
 
 /// The version as memcached clients read it, who expect three numbers: the claimed one up to the first dash.
@@ -13,12 +13,12 @@ pub(crate) fn plain_version() -> &'static str {
     CLAIMED_VERSION.split('-').next().unwrap_or(CLAIMED_VERSION)
 }
 
-pub(super) fn noop(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn noop(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     HeaderOnly::decode(command.request)?;
     Ok(command.success())
 }
 
-pub(super) fn version(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn version(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     HeaderOnly::decode(command.request)?;
     let version = match command.session.kind() {
         ConnectionKind::Couchbase => CLAIMED_VERSION,
@@ -32,12 +32,17 @@ pub(super) fn version(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure
 
 /// What is logged is the server's setting; a client does not change it. The command is answered since memcached
 /// clients expect it to work.
-pub(super) fn verbosity(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn verbosity(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     Verbosity::decode(command.request)?;
     Ok(command.success())
 }
 
-pub(super) fn quit(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+/// Answers a command that is known and not served.
+pub(super) fn unserved(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
+    Err(Opcode::unsupported_status(command.opcode.wire()).into())
+}
+
+pub(super) fn quit(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     HeaderOnly::decode(command.request)?;
     command.composer.success(command.out);
     Ok(Done::Close)

@@ -10,7 +10,7 @@ use kedge_protocol::binary::commands::{
 use kedge_types::{Cas, Datatype, VbId};
 
 use super::complete::unexpected;
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Ended, Failure, InFlightRequest, ReplyKind, Rights, Session, SessionTurn};
 
 /// An OBSERVE that waits for the disk.
@@ -62,7 +62,7 @@ fn look(
     Ok(bucket.observe_key(turn.ctx(), &read)?)
 }
 
-pub(super) fn keys(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn keys(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = Observe::decode(command.request)?;
     let mut value = Vec::new();
     let mut keys = wire.keys();
@@ -123,7 +123,7 @@ pub(crate) fn observed(
     Ok(Done::Replied)
 }
 
-pub(super) fn seqno(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn seqno(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = ObserveSeqno::decode(command.request)?;
     let bucket = command.session.bucket_somewhere(Rights::READ)?;
     let vb = command.request.vb;

@@ -13,10 +13,10 @@ use kedge_protocol::binary::{Feature, Response};
 use kedge_types::{Datatype, Status};
 
 use super::complete::{logical, unexpected};
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Composer, Failure, ReplyKind, Rights};
 
-pub(super) fn create(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn create(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = RangeScanCreate::decode(command.request)?;
     let mut needed = Rights::READ;
     if wire.include_xattrs {
@@ -59,7 +59,7 @@ fn bound(Bound { key, exclusive }: Bound) -> ScanBound {
     ScanBound { key, exclusive }
 }
 
-pub(super) fn go_on(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn go_on(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = RangeScanContinue::decode(command.request)?;
     let bucket = command.session.bucket(Rights::READ)?;
     let limits = ScanLimits {
@@ -73,7 +73,7 @@ pub(super) fn go_on(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> 
     Ok(command.park_as(ReplyKind::Scanned))
 }
 
-pub(super) fn cancel(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn cancel(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = RangeScanCancel::decode(command.request)?;
     let bucket = command.session.bucket(Rights::READ)?;
     bucket.cancel_scan(command.request.vb, &wire.id.0)?;

@@ -2,10 +2,10 @@
 
 use kedge_protocol::binary::commands::Remove;
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Failure, Rights};
 
-pub(super) fn remove(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn remove(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let remove = Remove::decode(command.request)?;
     let target = command
         .session

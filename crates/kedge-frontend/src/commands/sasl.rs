@@ -11,7 +11,7 @@ use kedge_protocol::binary::{ConnectionKind, Response};
 use kedge_types::{Datatype, Status};
 use zeroize::Zeroizing;
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::inbox::Login;
 use crate::login::LoginJob;
 use crate::metrics::Metrics;
@@ -19,7 +19,7 @@ use crate::session::{Composer, Failure, ReplyKind, Session, SessionTurn};
 use crate::shared::Shared;
 
 /// Refuses to talk of logins to memcached clients while there is nobody who could log in, as memcached without SASL does.
-fn check_users(command: &Command<'_, '_, '_>) -> Result<(), Failure> {
+fn check_users(command: &CommandContext<'_, '_, '_>) -> Result<(), Failure> {
     let shared = command.turn.shared;
     let nobody = shared.memcached_rules.auth_file.is_none() && shared.users.read().is_empty();
     if nobody && command.session.kind() == ConnectionKind::Memcached {
@@ -28,7 +28,7 @@ fn check_users(command: &Command<'_, '_, '_>) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(super) fn list(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn list(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     check_users(command)?;
     HeaderOnly::decode(command.request)?;
     command
@@ -37,7 +37,7 @@ pub(super) fn list(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     Ok(Done::Replied)
 }
 
-pub(super) fn auth(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn auth(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     check_users(command)?;
     let start = SaslStart::decode(command.request)?;
     let shared = command.turn.shared;
@@ -88,7 +88,7 @@ fn is_verified(users: &UserStore, message: &[u8]) -> bool {
     std::str::from_utf8(user).is_ok_and(|user| users.is_verified(user, password))
 }
 
-pub(super) fn step(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn step(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     check_users(command)?;
     let message = SaslStart::decode(command.request)?;
     let Some(mut session) = command.session.login.take() else {

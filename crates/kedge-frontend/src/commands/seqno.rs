@@ -8,10 +8,10 @@ use kedge_protocol::binary::commands::{
 };
 use kedge_types::{CollectionId, Datatype, Status};
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Failure, Rights};
 
-pub(super) fn persistence(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn persistence(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = SeqnoPersistence::decode(command.request)?;
     let bucket = command.session.bucket_somewhere(Rights::READ)?;
     let cookie = command.session.next_cookie();
@@ -22,7 +22,7 @@ pub(super) fn persistence(command: &mut Command<'_, '_, '_>) -> Result<Done, Fai
     }
 }
 
-pub(super) fn all_vbuckets(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn all_vbuckets(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = GetAllVbSeqnos::decode(command.request)?;
     let bucket = match wire.collection {
         Some(collection) => command.session.collection(collection, Rights::READ)?,
@@ -55,7 +55,7 @@ pub(super) fn all_vbuckets(command: &mut Command<'_, '_, '_>) -> Result<Done, Fa
     Ok(Done::Replied)
 }
 
-pub(super) fn failover_log(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn failover_log(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     HeaderOnly::decode(command.request)?;
     let bucket = command.session.bucket_somewhere(Rights::READ)?;
     let mut value = Vec::new();

@@ -8,14 +8,15 @@ use kedge_protocol::binary::ConnectionKind;
 use kedge_protocol::binary::commands::Stat;
 use kedge_types::{Status, VbId};
 
+use super::context::{CommandContext, Done};
 use super::dcp_stats::StreamFormat;
 use super::key_stats::{self, KeyGroup};
 use super::node_stats::{self, node};
 use super::stat_steps::{Form, StatStep, Walk, answer, of_vbuckets};
 use super::stat_timings::TimedGroup;
 use super::{
-    Command, Done, collection_details, collection_stats, dcp_stats, memcached_stats, memory_stats,
-    storage_stats, task_stats,
+    collection_details, collection_stats, dcp_stats, memcached_stats, memory_stats, storage_stats,
+    task_stats,
 };
 use crate::histogram::{self, Style};
 use crate::session::{Failure, Rights, Session};
@@ -98,7 +99,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) arguments: &'a [u8],
 }
 
-pub(super) fn stat(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn stat(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = Stat::decode(command.request)?;
     let group = std::str::from_utf8(wire.group).map_err(|_| Status::Invalid)?;
     let mut words = group.split_ascii_whitespace();

@@ -8,8 +8,8 @@
 
 use kedge_bucket::{Bucket, Timing};
 use kedge_node::output::Output;
+use kedge_protocol::binary::Response;
 use kedge_protocol::binary::commands::Stat;
-use kedge_protocol::binary::{Opcode, Response};
 use kedge_protocol::text::reply;
 use kedge_types::{Status, VbId};
 use std::sync::Arc;
@@ -251,9 +251,8 @@ impl Session {
         }
         metrics.command();
         let us = turn.last_ns.saturating_sub(answer.start_ns) / 1_000;
-        let timing = super::timing_of(Opcode::Stat).unwrap_or(Timing::Stat);
         if let Some(bucket) = &self.bucket {
-            bucket.timings().record_us(turn.thread, timing, us);
+            bucket.timings().record_us(turn.thread, Timing::Stat, us);
         }
     }
 

@@ -4,10 +4,10 @@ use kedge_bucket::StoreMode;
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::Store;
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Failure, Rights};
 
-pub(super) fn store(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn store(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let mode = match command.opcode {
         Opcode::Add | Opcode::Addq => StoreMode::Add,
         Opcode::Replace | Opcode::Replaceq => StoreMode::Replace,

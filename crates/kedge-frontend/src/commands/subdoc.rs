@@ -12,7 +12,8 @@ use kedge_protocol::binary::{Feature, Opcode, Request, Response};
 use kedge_subdoc::{Mutation, OwnedSpec, Surroundings, check, lookup};
 use kedge_types::{Cas, Status, is_system_xattr};
 
-use super::{Command, Done, complete};
+use super::complete;
+use super::context::{CommandContext, Done};
 use crate::session::{Composer, Failure, ReplyKind, Rights};
 
 /// A lookup that waits for its document.
@@ -70,7 +71,7 @@ impl<'r> Wire<'r> {
         })
     }
 
-    fn check(&self, command: &Command<'_, '_, '_>) -> Result<(), Failure> {
+    fn check(&self, command: &CommandContext<'_, '_, '_>) -> Result<(), Failure> {
         let has_xattrs = self.specs.iter().any(Spec::is_xattr);
         if has_xattrs && !command.session.features.contains(Feature::Xattr) {
             let context = "extended attributes were not negotiated";
@@ -107,7 +108,7 @@ impl<'r> Wire<'r> {
 /// The virtual attribute that has the names of all others.
 const NAMES: &[u8] = b"$XTOC";
 
-pub(super) fn look(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn look(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let value = command.inflated()?;
     let request = command.request.with_inflated(&value);
     let wire = Wire::decode(command.opcode, &request)?;
@@ -219,7 +220,7 @@ impl Looked {
     }
 }
 
-pub(super) fn change(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn change(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let value = command.inflated()?;
     let request = command.request.with_inflated(&value);
     let wire = Wire::decode(command.opcode, &request)?;

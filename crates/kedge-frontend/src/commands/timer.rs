@@ -4,7 +4,8 @@ use kedge_bucket::TimingSnapshot;
 use kedge_protocol::binary::Opcode;
 use kedge_types::{Datatype, Status};
 
-use super::{Command, Done, timing_of};
+use super::context::{CommandContext, Done};
+use super::table::row;
 use crate::histogram;
 use crate::session::{Failure, Rights};
 
@@ -12,7 +13,7 @@ use crate::session::{Failure, Rights};
 const ALL: &[u8] = b"/all/";
 
 /// Extras are the opcode; the key is the bucket, empty for the selected one. Opcodes of a family share a histogram.
-pub(super) fn get(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn get(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let request = command.request;
     let &[number] = request.extras else {
         return Err(Failure::new(Status::Invalid, "extras must be one opcode"));
@@ -22,7 +23,7 @@ pub(super) fn get(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
     }
     let shared = command.turn.shared;
     let opcode = Opcode::from_wire(number, command.session.kind()).ok_or(Status::KeyNotFound)?;
-    let name = timing_of(opcode).ok_or(Status::KeyNotFound)?.name();
+    let name = row(opcode).timing.ok_or(Status::KeyNotFound)?.name();
     let buckets = match request.key {
         b"" => vec![command.session.bucket(Rights::STATS)?.clone()],
         ALL => shared.registry.list(),

@@ -4,11 +4,11 @@ use kedge_bucket::Outcome;
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::binary::commands::Touch;
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Failure, Rights};
 
 /// Clients take any extras in the reply to TOUCH for an error, so it has none, not even a mutation token.
-pub(super) fn touch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn touch(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let touch = Touch::decode(command.request)?;
     let target = command
         .session
@@ -26,7 +26,7 @@ pub(super) fn touch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> 
     }
 }
 
-pub(super) fn get_and_touch(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn get_and_touch(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let touch = Touch::decode(command.request)?;
     let echoed = match command.opcode {
         Opcode::Gatk | Opcode::Gatkq => touch.key,

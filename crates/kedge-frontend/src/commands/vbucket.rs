@@ -5,10 +5,10 @@ use kedge_bucket::{VbRole, VbState};
 use kedge_protocol::binary::commands::{DelVbucket, HeaderOnly, SetVbucket};
 use kedge_types::{Datatype, Status};
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Failure, ReplyKind, Rights};
 
-pub(super) fn get(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn get(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     HeaderOnly::decode(command.request)?;
     let state = command
         .session
@@ -20,7 +20,7 @@ pub(super) fn get(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
 }
 
 /// It is answered when the state is durable.
-pub(super) fn set(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn set(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = SetVbucket::decode(command.request)?;
     let state = VbState::from_number(wire.state).ok_or(Status::Invalid)?;
     let bucket = command.session.bucket(Rights::MANAGE)?.clone();
@@ -63,7 +63,7 @@ fn topology(chains: Vec<Vec<Option<String>>>) -> Result<Topology, Failure> {
 }
 
 /// The vBucket answers nothing from then on. Whether the answer waits until it is gone from the disk, the client says.
-pub(super) fn delete(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn delete(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = DelVbucket::decode(command.request)?;
     let bucket = command.session.bucket(Rights::MANAGE)?.clone();
     let vb = command.request.vb;

@@ -9,10 +9,10 @@ use kedge_protocol::binary::commands::{
 use kedge_protocol::binary::{Opcode, Response};
 use kedge_types::{Cas, Datatype, RevSeqno, Status};
 
-use super::{Command, Done};
+use super::context::{CommandContext, Done};
 use crate::session::{Composer, Failure, ReplyKind, Rights};
 
-pub(super) fn write(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn write(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = WithMeta::decode(command.request)?;
     let kind = match command.opcode {
         Opcode::DelWithMeta | Opcode::DelqWithMeta => MutateKind::Delete,
@@ -33,7 +33,7 @@ pub(super) fn write(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> 
 }
 
 /// The same with the metadata behind the value.
-pub(super) fn mutate(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn mutate(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let value = command.inflated()?;
     let wire = MutateWithMeta::decode(&command.request.with_inflated(&value))?;
     let patches = Patches {
@@ -87,7 +87,7 @@ fn what<'p>(
 }
 
 fn execute(
-    command: &mut Command<'_, '_, '_>,
+    command: &mut CommandContext<'_, '_, '_>,
     key: &[u8],
     expected: Cas,
     with: &kedge_bucket::WithMeta<'_>,
@@ -101,7 +101,7 @@ fn execute(
     Ok(command.mutated(outcome))
 }
 
-pub(super) fn returning(command: &mut Command<'_, '_, '_>) -> Result<Done, Failure> {
+pub(super) fn returning(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = ReturnMeta::decode(command.request)?;
     let target = command
         .session

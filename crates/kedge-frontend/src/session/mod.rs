@@ -9,7 +9,6 @@ mod counting;
 mod dcp_state;
 mod failure;
 mod in_flight;
-mod needs;
 mod offload;
 mod parked;
 mod rights;

@@ -10,18 +10,19 @@ use std::sync::Arc;
 
 use kedge_bucket::{Bucket, Completion, Item, any_long_value};
 use kedge_node::output::Output;
-use kedge_protocol::binary::{Opcode, Request};
+use kedge_protocol::binary::{ConnectionKind, Opcode, Request};
 use kedge_protocol::text::TextCommand;
 use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{CollectionId, Datatype, DocKey, VbId};
 
 use super::compose::copies_long;
 use super::{Flow, Halt, ReplyKind, Session, SessionTurn};
+use crate::commands::{LongRun, row};
 use crate::cookie::ConnectionId;
 use crate::shared::Shared;
 
-/// Keys that OBSERVE may name before it is long, in bytes of its request.
-const OBSERVED_BYTES_MAX: usize = 32 << 10;
+/// Keys that a command may name before it is long, in bytes of its request.
+const MANY_KEYS_BYTES: usize = 32 << 10;
 
 /// What a task does with a session.
 pub(crate) enum OffloadedWork {
@@ -103,116 +104,43 @@ impl OffloadedSession {
     }
 }
 
-/// What a command does with the value of its document.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Use {
-    /// Sends its body.
-    Sends,
-    /// Looks into it, or copies it.
-    Reads,
-    /// Takes its place, or removes it. Extended attributes in front of it may stay.
-    Replaces,
-}
-
-const fn use_of(opcode: Opcode) -> Option<Use> {
-    Some(match opcode {
-        Opcode::Get | Opcode::Getq | Opcode::Getk | Opcode::Getkq | Opcode::GetReplica => {
-            Use::Sends
-        }
-        Opcode::Set
-        | Opcode::Setq
-        | Opcode::Add
-        | Opcode::Addq
-        | Opcode::Replace
-        | Opcode::Replaceq
-        | Opcode::ReturnMeta
-        | Opcode::Delete
-        | Opcode::Deleteq => Use::Replaces,
-        // Another expiry or a lock makes a copy of the document.
-        Opcode::Touch
-        | Opcode::Gat
-        | Opcode::Gatq
-        | Opcode::Gatk
-        | Opcode::Gatkq
-        | Opcode::GetLocked
-        | Opcode::UnlockKey
-        | Opcode::Append
-        | Opcode::Appendq
-        | Opcode::Prepend
-        | Opcode::Prependq
-        | Opcode::Increment
-        | Opcode::Incrementq
-        | Opcode::Decrement
-        | Opcode::Decrementq
-        | Opcode::SubdocGet
-        | Opcode::SubdocExists
-        | Opcode::SubdocGetCount
-        | Opcode::SubdocMultiLookup
-        | Opcode::SubdocDictAdd
-        | Opcode::SubdocDictUpsert
-        | Opcode::SubdocDelete
-        | Opcode::SubdocReplace
-        | Opcode::SubdocArrayPushLast
-        | Opcode::SubdocArrayPushFirst
-        | Opcode::SubdocArrayInsert
-        | Opcode::SubdocArrayAddUnique
-        | Opcode::SubdocCounter
-        | Opcode::SubdocMultiMutation => Use::Reads,
-        _ => return None,
-    })
-}
-
-/// Returns whether a command goes through all that a vBucket has, or frees it.
-const fn looks_at_all(opcode: Opcode) -> bool {
-    matches!(
-        opcode,
-        Opcode::GetKeys | Opcode::GetRandomKey | Opcode::SetVbucket | Opcode::DelVbucket
-    )
-}
-
 impl Session {
     /// Returns whether a request takes long: its value, or that of its document, is to be looked through or inflated and is
     /// large, or it names many documents.
     #[inline]
     pub(super) fn is_long(&self, request: &Request<'_>) -> bool {
         let opcode = Opcode::from_wire(request.opcode, self.kind());
-        if opcode.is_some_and(looks_at_all) {
+        let long = opcode.map_or(LongRun::Never, |opcode| row(opcode).long);
+        if long == LongRun::Always {
             return true;
         }
-        if request.value.len() > OBSERVED_BYTES_MAX && self.is_long_request(request) {
+        if request.value.len() > MANY_KEYS_BYTES && is_long_request(request, long) {
             return true;
         }
-        any_long_value() && self.is_about_long_value(request)
+        any_long_value() && self.is_about_long_value(request, long)
     }
 
-    fn is_long_request(&self, request: &Request<'_>) -> bool {
-        request.value.len() >= LONG_VALUE_BYTES
-            || Opcode::from_wire(request.opcode, self.kind()) == Some(Opcode::Observe)
-            || request.datatype & Datatype::SNAPPY.bits() != 0
-                && inflated_len(request.value) >= LONG_VALUE_BYTES
-    }
-
-    fn is_about_long_value(&self, request: &Request<'_>) -> bool {
-        let opcode = Opcode::from_wire(request.opcode, self.kind());
-        let uses = opcode.and_then(use_of);
-        let (Some(uses), Some(bucket)) = (uses, &self.bucket) else {
+    fn is_about_long_value(&self, request: &Request<'_>, long: LongRun) -> bool {
+        let is_about_value = matches!(long, LongRun::Sends | LongRun::Reads | LongRun::Replaces);
+        let Some(bucket) = self.bucket.as_ref().filter(|_| is_about_value) else {
             return false;
         };
         let Ok(key) = self.key(request.key) else {
             return false;
         };
         let vb = match self.kind() {
-            kedge_protocol::binary::ConnectionKind::Couchbase => request.vb,
-            _ => key.vbucket(bucket.vbuckets()),
+            ConnectionKind::Couchbase => request.vb,
+            ConnectionKind::Memcached => key.vbucket(bucket.vbuckets()),
         };
-        self.is_long_in(bucket, vb, &key, uses)
+        self.is_long_in(bucket, vb, &key, long)
     }
 
-    fn is_long_in(&self, bucket: &Bucket, vb: VbId, key: &DocKey, uses: Use) -> bool {
-        bucket.peek(vb, key).is_some_and(|item| match uses {
-            Use::Sends => self.sends_long(&item),
-            Use::Reads => item.is_long(),
-            Use::Replaces => item.has_xattrs() && item.is_long(),
+    fn is_long_in(&self, bucket: &Bucket, vb: VbId, key: &DocKey, long: LongRun) -> bool {
+        bucket.peek(vb, key).is_some_and(|item| match long {
+            LongRun::Sends => self.sends_long(&item),
+            LongRun::Reads => item.is_long(),
+            LongRun::Replaces => item.has_xattrs() && item.is_long(),
+            LongRun::Never | LongRun::Always | LongRun::ManyKeys => false,
         })
     }
 
@@ -237,19 +165,21 @@ impl Session {
             TextCommand::Retrieve(command) => {
                 let mut keys = command.keys;
                 let uses = match command.touch {
-                    Some(_) => Use::Reads,
-                    None => Use::Sends,
+                    Some(_) => LongRun::Reads,
+                    None => LongRun::Sends,
                 };
                 keys.any(|key| is_long(key, uses))
             }
-            TextCommand::MetaGet(command) => meta_is_long(&command.key, Use::Reads, is_long),
-            TextCommand::Store(command) => is_long(command.key, Use::Reads),
-            TextCommand::Delete(command) => is_long(command.key, Use::Replaces),
-            TextCommand::Touch(command) => is_long(command.key, Use::Reads),
-            TextCommand::MetaSet(command) => meta_is_long(&command.key, Use::Reads, is_long),
-            TextCommand::Arithmetic(command) => is_long(command.key, Use::Reads),
-            TextCommand::MetaDelete(command) => meta_is_long(&command.key, Use::Reads, is_long),
-            TextCommand::MetaArithmetic(command) => meta_is_long(&command.key, Use::Reads, is_long),
+            TextCommand::MetaGet(command) => meta_is_long(&command.key, LongRun::Reads, is_long),
+            TextCommand::Store(command) => is_long(command.key, LongRun::Reads),
+            TextCommand::Delete(command) => is_long(command.key, LongRun::Replaces),
+            TextCommand::Touch(command) => is_long(command.key, LongRun::Reads),
+            TextCommand::MetaSet(command) => meta_is_long(&command.key, LongRun::Reads, is_long),
+            TextCommand::Arithmetic(command) => is_long(command.key, LongRun::Reads),
+            TextCommand::MetaDelete(command) => meta_is_long(&command.key, LongRun::Reads, is_long),
+            TextCommand::MetaArithmetic(command) => {
+                meta_is_long(&command.key, LongRun::Reads, is_long)
+            }
             _ => false,
         }
     }
@@ -287,10 +217,17 @@ impl Session {
     }
 }
 
+fn is_long_request(request: &Request<'_>, long: LongRun) -> bool {
+    request.value.len() >= LONG_VALUE_BYTES
+        || long == LongRun::ManyKeys
+        || request.datatype & Datatype::SNAPPY.bits() != 0
+            && inflated_len(request.value) >= LONG_VALUE_BYTES
+}
+
 fn meta_is_long(
     key: &kedge_protocol::text::meta::MetaKey<'_>,
-    uses: Use,
-    is_long: impl Fn(&[u8], Use) -> bool,
+    uses: LongRun,
+    is_long: impl Fn(&[u8], LongRun) -> bool,
 ) -> bool {
     crate::text_exec::with_meta_key(key, |key| is_long(key, uses))
 }

@@ -54,6 +54,12 @@ impl Rights {
         Self(users.roles_of(user).privileges(bucket))
     }
 
+    /// The names of its privileges.
+    #[cfg(test)]
+    pub(crate) fn names(self) -> impl Iterator<Item = &'static str> {
+        self.0.iter().map(Privilege::name)
+    }
+
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0.and(other.0))
     }

@@ -5,7 +5,7 @@ use kedge_protocol::binary::{FrameInfos, Magic, Opcode, Request, ServerDuration}
 use kedge_types::Status;
 
 use super::{Composer, Failure, Flow, Session, SessionTurn};
-use crate::commands::{self, Command, Done};
+use crate::commands::{CommandContext, Done, row};
 
 /// Where the server duration stands in a reply that has one: behind the header and the head of its frame info.
 const DURATION_AT: usize = 25;
@@ -100,18 +100,20 @@ impl Session {
                 return Ok(RunOutcome::Wait);
             }
         }
-        let mut command = Command {
+        let row = row(opcode);
+        let mut command = CommandContext {
             session: self,
             turn,
             out,
             request,
             composer,
             opcode,
+            row,
             infos,
         };
         command.check_first()?;
         command.check_item_size()?;
-        commands::dispatch(&mut command).map(RunOutcome::Done)
+        (row.handler)(&mut command).map(RunOutcome::Done)
     }
 
     /// A command was answered: its time is told in the reply and counted in the histograms.
@@ -134,7 +136,9 @@ impl Session {
             reply[DURATION_AT..DURATION_AT + 2].copy_from_slice(&encoded);
         }
         turn.shared.metrics.thread(turn.thread).command();
-        if let (Some(bucket), Some(timing)) = (&self.bucket, opcode.and_then(commands::timing_of)) {
+        if let (Some(bucket), Some(timing)) =
+            (&self.bucket, opcode.and_then(|opcode| row(opcode).timing))
+        {
             bucket.timings().record_us(turn.thread, timing, us);
         }
     }

@@ -68,8 +68,9 @@ const fn attributes(letters: &str) -> u16 {
 macro_rules! opcodes {
     ($($name:ident = $code:literal, $text:literal, $rank:ident, $letters:literal, $doc:literal;)*) => {
         /// A command.
+        ///
+        /// Exhaustive, so that tables of other crates do not compile without a row for each.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[non_exhaustive]
         pub enum Opcode {
             $(#[doc = $doc] $name,)*
         }

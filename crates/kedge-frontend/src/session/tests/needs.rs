@@ -4,7 +4,8 @@ use kedge_auth::{Privilege, Privileges, UserChange};
 use kedge_protocol::binary::Rank;
 
 use super::*;
-use crate::session::needs::{Need, needs};
+use crate::commands::context::Access;
+use crate::commands::row;
 
 /// A request of each kind that is good, but for what it finds.
 fn sample(opcode: Opcode) -> Vec<u8> {
@@ -133,17 +134,16 @@ fn every_command_needs_what_the_table_says() {
         let is_memcacheds = !opcode.is_supported(ConnectionKind::Couchbase)
             && opcode.is_supported(ConnectionKind::Memcached);
         let session = &mut sessions[usize::from(is_memcacheds)];
-        let need = needs(opcode);
+        let access = row(opcode).access;
         let unsupported = Opcode::unsupported_status(opcode.wire());
         let everything = session.ask(Rights::ALL, opcode);
-        let needed = match need {
-            Need::Unlisted => panic!("say in needs.rs what {} needs", opcode.name()),
-            Need::Unserved => {
+        let needed = match access {
+            Access::Unserved => {
                 assert_eq!(everything, unsupported, "{}", opcode.name());
                 continue;
             }
-            Need::Nothing | Need::Argument => Rights::NONE,
-            Need::Document(needed) | Need::Somewhere(needed) | Need::Bucket(needed) => needed,
+            Access::Anyone | Access::User | Access::Argument => Rights::NONE,
+            Access::Document(needed) | Access::Somewhere(needed) | Access::Bucket(needed) => needed,
         };
         assert_ne!(opcode.rank(), Rank::Reserved);
         if everything == unsupported {
@@ -152,10 +152,10 @@ fn every_command_needs_what_the_table_says() {
         served += 1;
         assert_ne!(everything, Status::AccessDenied, "{}", opcode.name());
         let just = session.ask(needed, opcode);
-        if need != Need::Argument {
+        if access != Access::Argument {
             assert_ne!(just, Status::AccessDenied, "{}: {needed:?}", opcode.name());
         }
-        if let Need::Document(_) = need {
+        if let Access::Document(_) = access {
             let says = "needs a better sample in this test";
             assert_ne!(everything, Status::Invalid, "{} {says}", opcode.name());
         }

@@ -8,7 +8,7 @@ use kedge_types::{Cas, CollectionId, DocKey, Expiry, RevSeqno, Seqno, VbUuid};
 use kedge_vbucket::ItemMeta;
 
 use super::*;
-use crate::commands::reply_kind;
+use crate::commands::row;
 
 const CAS: Cas = Cas(0x1234);
 const MUTATED: Mutated = Mutated {
@@ -218,7 +218,7 @@ fn every_command_is_answered_when_it_ends_and_quiet_ones_keep_quiet() {
     for opcode in PARKABLE {
         for (end, status) in ENDS {
             let what = format!("{opcode:?} {end:?}");
-            let slot = rig.park(opcode, 77, reply_kind(opcode));
+            let slot = rig.park(opcode, 77, (row(opcode).reply)());
             assert_eq!(rig.session.in_flight(), 1);
             let ended = match opcode {
                 Opcode::SeqnoPersistence | Opcode::UnlockKey if end == End::Success => {
@@ -276,7 +276,7 @@ fn a_key_is_told_as_the_client_sent_it_and_a_random_one_without_its_collection()
     ] {
         let mut rig = Rig::new(Port::Kv, features);
         rig.fresh();
-        for kind in [reply_kind(opcode), ReplyKind::WholeDocument] {
+        for kind in [(row(opcode).reply)(), ReplyKind::WholeDocument] {
             let what = format!("{opcode:?} {collection:?} {kind:?}");
             let slot = rig.park(opcode, 1, kind);
             let result = Ok((item_of(collection, "k", b"v"), CAS));
@@ -337,7 +337,7 @@ fn a_completion_of_another_kind_is_a_failure() {
             (Err(Status::TemporaryFailure), Status::TemporaryFailure),
             (Ok(()), Status::Internal),
         ] {
-            let slot = rig.park(opcode, 1, reply_kind(opcode));
+            let slot = rig.park(opcode, 1, (row(opcode).reply)());
             rig.complete(slot, persisted(result));
             assert_eq!(rig.replies(), [(1, expected)], "{opcode:?} {result:?}");
         }
@@ -348,7 +348,7 @@ fn a_completion_of_another_kind_is_a_failure() {
 fn a_parked_read_keeps_the_order_of_its_connection() {
     let mut rig = Rig::new(Port::Kv, Features::of(&[Feature::Xerror]));
     rig.replies();
-    let slot = rig.park(Opcode::Getq, 1, reply_kind(Opcode::Getq));
+    let slot = rig.park(Opcode::Getq, 1, (row(Opcode::Getq).reply)());
     assert_eq!(rig.give(&[get(2), get(3)].concat()), Halt::Parked);
     assert_eq!(rig.replies(), []);
     rig.complete(slot, read("k", b"v"));
@@ -359,8 +359,8 @@ fn a_parked_read_keeps_the_order_of_its_connection() {
 #[test]
 fn unordered_reads_end_in_any_order_and_a_barrier_waits_for_all() {
     let mut rig = Rig::new(Port::Kv, UNORDERED);
-    let first = rig.park(Opcode::Get, 1, reply_kind(Opcode::Get));
-    let second = rig.park(Opcode::Get, 2, reply_kind(Opcode::Get));
+    let first = rig.park(Opcode::Get, 1, (row(Opcode::Get).reply)());
+    let second = rig.park(Opcode::Get, 2, (row(Opcode::Get).reply)());
     let barrier = FrameInfos {
         barrier: true,
         ..FrameInfos::default()
@@ -380,7 +380,7 @@ fn a_large_value_is_sent_from_where_it_lies() {
     let mut rig = Rig::new(Port::Kv, FEATURES);
     rig.fresh();
     let value = vec![7; 1 << 20];
-    let slot = rig.park(Opcode::Get, 1, reply_kind(Opcode::Get));
+    let slot = rig.park(Opcode::Get, 1, (row(Opcode::Get).reply)());
     rig.complete(slot, read("k", &value));
     assert!(rig.out.buffer().len() < 1 << 10, "no copy of the value");
     let bytes = rig.fresh();

@@ -1,0 +1,336 @@
+//! The context of a command, which its handler gets, and the row that describes the command.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use kedge_bucket::{Bucket, Completion, Item, Mutated, Outcome, Read, Timing, Write};
+use kedge_node::output::Output;
+use kedge_protocol::binary::{ConnectionKind, Feature, FrameInfos, Opcode, Request};
+use kedge_types::limits::INFLATED_BYTES_MAX;
+use kedge_types::{Cas, CollectionId, Datatype, DocKey, KeyError, Status, VbId};
+
+use crate::session::{Composer, Failure, InFlightRequest, ReplyKind, Rights, Session, SessionTurn};
+
+/// The function that executes a command.
+pub(crate) type Handler = fn(&mut CommandContext<'_, '_, '_>) -> Result<Done, Failure>;
+
+/// Everything that the front end knows of a command; see [`super::table`].
+#[derive(Debug)]
+pub(crate) struct CommandRow {
+    pub(crate) handler: Handler,
+    /// The privileges that its user needs.
+    pub(crate) access: Access,
+    /// True if it changes properties of the session that a DCP connection was opened with.
+    pub(crate) changes_session: bool,
+    /// The histogram of its execution time.
+    pub(crate) timing: Option<Timing>,
+    /// The kind of its reply when it was parked, unless its handler chooses another one.
+    pub(crate) reply: fn() -> ReplyKind,
+    /// The cases in which it would keep a front-end thread too long.
+    pub(crate) long: LongRun,
+}
+
+/// The privileges that a command needs of its user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// None, not even a login.
+    Anyone,
+    /// None but the login.
+    User,
+    /// These in the collection of each document that it is about.
+    Document(Rights),
+    /// These in the bucket as a whole, or in any part of it.
+    Somewhere(Rights),
+    /// These in the whole bucket.
+    Bucket(Rights),
+    /// They depend on its arguments: the handler checks them.
+    Argument,
+    /// None: it is known and not served, and answered so.
+    Unserved,
+}
+
+/// The cases in which a command would keep a front-end thread too long, so that a task executes it. Whatever the case, a
+/// long or compressed request is offloaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LongRun {
+    /// No other case.
+    Never,
+    /// Always: it goes through everything that a vBucket has, or frees it.
+    Always,
+    /// Many keys in one request.
+    ManyKeys,
+    /// It sends the body of its document, which needs a long copy.
+    Sends,
+    /// It looks into the value of its document, or copies it, and that is long.
+    Reads,
+    /// It replaces or removes a long value. Extended attributes in front of it may stay.
+    Replaces,
+}
+
+/// The context of a command that is executed: everything that a handler gets.
+pub(crate) struct CommandContext<'c, 't, 'r> {
+    pub(crate) session: &'c mut Session,
+    pub(crate) turn: &'c mut SessionTurn<'t>,
+    pub(crate) out: &'c mut Output,
+    pub(crate) request: &'c Request<'r>,
+    pub(crate) composer: Composer,
+    pub(crate) opcode: Opcode,
+    /// The row of the opcode in the table of commands.
+    pub(crate) row: &'static CommandRow,
+    pub(crate) infos: FrameInfos<'r>,
+}
+
+/// What became of a command that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Done {
+    /// The reply was composed, or left out by a quiet command.
+    Replied,
+    /// It is in flight.
+    Parked,
+    /// The connection ends when its replies are sent.
+    Close,
+}
+
+/// A document that a command is about.
+pub(crate) struct Target<'s> {
+    pub(crate) bucket: &'s Arc<Bucket>,
+    pub(crate) vb: VbId,
+    pub(crate) key: DocKey,
+}
+
+impl Session {
+    /// A key as this client sends it.
+    ///
+    /// # Errors
+    /// `Invalid` when it is none.
+    #[inline]
+    pub(crate) fn key(&self, wire: &[u8]) -> Result<DocKey, Failure> {
+        let invalid = |error| {
+            let context = match error {
+                KeyError::Empty => "the key is empty",
+                KeyError::TooLong => "the key is too long",
+                _ => "the collection id in front of the key is malformed",
+            };
+            Failure::new(Status::Invalid, context)
+        };
+        if !self.features.contains(Feature::Collections) {
+            return DocKey::new(CollectionId::DEFAULT, wire).map_err(invalid);
+        }
+        DocKey::from_prefixed(wire).map_err(invalid)
+    }
+
+    /// The document that a request is about.
+    ///
+    /// # Errors
+    /// As [`Self::collection`] and [`Self::key`].
+    #[inline]
+    pub(crate) fn target(
+        &self,
+        request: &Request<'_>,
+        key: &[u8],
+        needed: Rights,
+    ) -> Result<Target<'_>, Failure> {
+        self.selected()?;
+        let key = self.key(key)?;
+        let bucket = self.collection(key.collection(), needed)?;
+        // Plain memcached clients know of no vBuckets.
+        let vb = match self.kind() {
+            ConnectionKind::Couchbase => request.vb,
+            ConnectionKind::Memcached => key.vbucket(bucket.vbuckets()),
+        };
+        Ok(Target { bucket, vb, key })
+    }
+}
+
+impl Target<'_> {
+    /// What all reads share.
+    #[inline]
+    pub(crate) fn read(&self, session: &Session) -> Read<'_> {
+        Read {
+            vb: self.vb,
+            key: &self.key,
+            cookie: session.next_cookie(),
+        }
+    }
+
+    /// What all writes share.
+    #[inline]
+    pub(crate) fn write(&self, session: &Session, infos: &FrameInfos<'_>, cas: Cas) -> Write<'_> {
+        Write {
+            vb: self.vb,
+            key: &self.key,
+            cas,
+            durability: infos.durability,
+            new_cas: Cas(0),
+            preserve_ttl: infos.preserve_ttl,
+            cookie: session.next_cookie(),
+        }
+    }
+}
+
+/// See [`CommandContext::tells_end`].
+pub(crate) fn tells_end(
+    session: &Session,
+    turn: &SessionTurn<'_>,
+) -> impl FnOnce(Result<(), Status>) + Send + use<> {
+    let completions = turn.shared.registry.completions().clone();
+    let cookie = session.next_cookie();
+    move |result| completions.complete(&mut vec![(cookie, Completion::Persisted(result))])
+}
+
+impl<'r> CommandContext<'_, '_, 'r> {
+    /// What is checked of every command before it is decoded.
+    ///
+    /// # Errors
+    /// `AccessDenied` before the login, for what the user may not do, or for acting as another user; `Invalid` for a datatype that was not
+    /// negotiated.
+    #[inline]
+    pub(crate) fn check_first(&self) -> Result<(), Failure> {
+        if !self.session.is_authenticated() && self.row.access != Access::Anyone {
+            // memcached clients know but one status of logins.
+            let status = match self.session.kind() {
+                ConnectionKind::Couchbase => Status::AccessDenied,
+                ConnectionKind::Memcached => Status::AuthError,
+            };
+            return Err(Failure::new(status, "log in first"));
+        }
+        self.check_access()?;
+        if self.session.is_dcp() && self.row.changes_session {
+            return Err(Failure::new(
+                Status::Invalid,
+                "not on a connection that DCP_OPEN was sent on",
+            ));
+        }
+        if self.request.datatype != 0 {
+            let negotiated = self.session.features.datatypes();
+            self.request.datatype(negotiated).map_err(|status| {
+                Failure::new(status, "the datatype has bits that were not negotiated")
+            })?;
+        }
+        if self.infos.impersonate.is_some() || self.infos.token_id.is_some() {
+            return Err(Failure::new(
+                Status::AccessDenied,
+                "acting as another user is not allowed",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses a command whose user lacks a privilege, as far as that does not depend on its arguments. Without a bucket the
+    /// handler refuses it itself.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    #[inline]
+    fn check_access(&self) -> Result<(), Failure> {
+        let session = &*self.session;
+        let (needed, is_allowed) = match self.row.access {
+            Access::Bucket(needed) => (needed, session.rights.allow(needed)),
+            Access::Somewhere(needed) => (needed, session.may_somewhere(needed)),
+            Access::Anyone
+            | Access::User
+            | Access::Argument
+            | Access::Document(_)
+            | Access::Unserved => {
+                return Ok(());
+            }
+        };
+        if is_allowed || session.bucket.is_none() {
+            return Ok(());
+        }
+        Err(session.rights.denied(needed))
+    }
+
+    /// Refuses a value that is larger than what plain memcached clients may send. Documents have their own limit.
+    ///
+    /// # Errors
+    /// `TooBig`.
+    #[inline]
+    pub(crate) fn check_item_size(&self) -> Result<(), Failure> {
+        let max = self.turn.shared.memcached_rules.item_bytes_max;
+        let is_memcached = self.session.kind() == ConnectionKind::Memcached;
+        if is_memcached && self.request.value.len() > max {
+            return Err(Status::TooBig.into());
+        }
+        Ok(())
+    }
+
+    /// The request's value, for commands that look into it. It may be compressed.
+    ///
+    /// # Errors
+    /// `Invalid` when it is not what its datatype says, or too large.
+    pub(crate) fn inflated(&self) -> Result<Cow<'r, [u8]>, Failure> {
+        let Request {
+            datatype, value, ..
+        } = *self.request;
+        if datatype & Datatype::SNAPPY.bits() == 0 {
+            return Ok(Cow::Borrowed(value));
+        }
+        let invalid = Failure::new(Status::Invalid, "the value is not what its datatype says");
+        match snap::raw::decompress_len(value) {
+            Ok(len) if len <= INFLATED_BYTES_MAX => {}
+            _ => return Err(invalid),
+        }
+        let inflated = snap::raw::Decoder::new().decompress_vec(value);
+        inflated.map(Cow::Owned).map_err(|_| invalid)
+    }
+
+    /// The end of a mutation.
+    #[inline]
+    pub(crate) fn mutated(&mut self, outcome: Outcome<Mutated>) -> Done {
+        match outcome {
+            Outcome::Done(mutated) => {
+                self.composer.mutation(&mutated, &[], self.out);
+                Done::Replied
+            }
+            Outcome::Parked => self.park(),
+        }
+    }
+
+    /// The end of a command that composed its reply with [`Composer::shown`], unless it was parked.
+    #[inline]
+    pub(crate) fn composed(
+        &mut self,
+        outcome: Outcome<Result<Option<(Item, Cas)>, Status>>,
+        key: &[u8],
+    ) -> Result<Done, Failure> {
+        match outcome {
+            Outcome::Done(shown) => {
+                if let Some((item, cas)) = shown? {
+                    self.composer.document(&item, cas, key, self.out)?;
+                }
+                Ok(Done::Replied)
+            }
+            Outcome::Parked => Ok(self.park()),
+        }
+    }
+
+    /// The command was given away under the cookie of the next slot, and is answered as its opcode is.
+    pub(crate) fn park(&mut self) -> Done {
+        self.park_as((self.row.reply)())
+    }
+
+    /// What a task does at its end, when the command is parked next and waits for no more than how it went.
+    pub(crate) fn tells_end(&self) -> impl FnOnce(Result<(), Status>) + Send + use<> {
+        tells_end(self.session, self.turn)
+    }
+
+    /// [`Self::park`], to be answered in a way that the opcode does not tell alone.
+    pub(crate) fn park_as(&mut self, kind: ReplyKind) -> Done {
+        let alone = self.infos.barrier || !self.opcode.is_reorderable();
+        let flight = InFlightRequest {
+            opcode: self.opcode,
+            opaque: self.request.opaque,
+            kind,
+            start_ns: self.turn.last_ns,
+        };
+        self.session.park(self.turn, flight, alone);
+        Done::Parked
+    }
+
+    /// Success without anything.
+    pub(crate) fn success(&mut self) -> Done {
+        self.composer.success(self.out);
+        Done::Replied
+    }
+}
