@@ -12,13 +12,12 @@ use std::time::Duration;
 use kedge_node::output::Output;
 use mio::net::TcpStream;
 
+use crate::conversation::{OffloadOutcome, OffloadedSession, OffloadedWork, Returned};
 use crate::inbox::Message;
 use crate::limits::{Limits, RECEIVE_BUFFER_BYTES, SLOW_SENDER_PROGRESS_BYTES};
 use crate::metrics::ThreadMetrics;
 use crate::request_memory::{Asker, FREE_BYTES, Room};
-use crate::session::{
-    Flow, Halt, OffloadOutcome, OffloadedSession, OffloadedWork, Returned, Session, SessionTurn,
-};
+use crate::session::{Flow, Halt, Session, SessionTurn};
 use crate::shared::Shared;
 
 /// So much a connection sends in a turn.

@@ -21,8 +21,7 @@ use mio::{Poll, Waker};
 
 use crate::acceptor::{Acceptor, Listener, Opener};
 use crate::client_addresses::ClientAddresses;
-use crate::commands::StatTimings;
-use crate::dcp::DcpConnections;
+use crate::dcp::connections::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
 use crate::front_end::{FrontEnd, WAKER};
 use crate::inbox::{FrontEnds, Message, Port};
@@ -33,7 +32,8 @@ use crate::metrics::Metrics;
 use crate::newcomers::Newcomers;
 use crate::request_memory::RequestMemory;
 use crate::shared::Shared;
-use crate::text_exec::RecacheStates;
+use crate::stat_timings::StatTimings;
+use crate::text_exec::recache::RecacheStates;
 
 /// Longest wait for threads that were told to end at once.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(1);

@@ -10,7 +10,6 @@ use mio::net::TcpStream;
 
 use crate::cookie::ConnectionId;
 use crate::request_memory::Room;
-use crate::session::Returned;
 
 /// Which port a connection came in on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +44,8 @@ pub(crate) enum Message {
     Completed(Cookie, Completion),
     /// A login that was parked ended; `None`: it was not worked out, as too many wait.
     LoggedIn(Cookie, Option<Box<Login>>),
-    /// A task has done what a session was lent to it for.
-    Returned(Box<Returned>),
+    /// A task has given a session back, which it put into the queue of the thread.
+    SessionReturned,
     /// A connection that waited to receive a request has room for it.
     Room(ConnectionId, Room),
     /// Streams of this connection have something new.

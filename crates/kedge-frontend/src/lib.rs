@@ -22,6 +22,7 @@ mod acceptor;
 mod client_addresses;
 mod commands;
 mod connection;
+mod conversation;
 mod cookie;
 mod dcp;
 mod delayed_flush;
@@ -38,8 +39,11 @@ mod newcomers;
 mod request_memory;
 mod session;
 mod shared;
+mod stat_timings;
+mod stat_walk;
 mod tasks;
 mod text_exec;
+mod text_status;
 
 pub use acceptor::Opener;
 pub use frontend::{

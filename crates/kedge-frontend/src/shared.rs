@@ -11,8 +11,7 @@ use kedge_node::users::Users;
 use kedge_types::{Clock, Now, SystemClock};
 
 use crate::client_addresses::ClientAddresses;
-use crate::commands::StatTimings;
-use crate::dcp::DcpConnections;
+use crate::dcp::connections::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
 use crate::inbox::FrontEnds;
 use crate::limits::Limits;
@@ -21,7 +20,8 @@ use crate::memcached_rules::MemcachedRules;
 use crate::metrics::Metrics;
 use crate::newcomers::Newcomers;
 use crate::request_memory::RequestMemory;
-use crate::text_exec::RecacheStates;
+use crate::stat_timings::StatTimings;
+use crate::text_exec::recache::RecacheStates;
 
 /// What every front-end thread sees of the server.
 pub(crate) struct Shared {

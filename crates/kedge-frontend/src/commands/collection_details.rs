@@ -11,9 +11,9 @@ use std::sync::Arc;
 use kedge_bucket::{Bucket, CollectionFigures};
 use kedge_types::{CollectionId, Manifest, Scope, ScopeId, Seqno, Status, VbId};
 
-use super::stat::{Each, vbucket_number};
-use super::stat_steps::{StatStep, Walk};
+use super::stat_lines::{StatStep, vbucket_number};
 use crate::session::{Rights, Session};
+use crate::stat_walk::{Each, Walk};
 
 /// What the user may see: all that is open, or what the manifest has of it.
 enum Seen {

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use kedge_bucket::{Bucket, CollectionFigures, CollectionOps, VbState};
 use kedge_types::{Collection, CollectionId, Manifest, Scope, ScopeId, Seqno, Status, VbId};
 
-use super::stat::Each;
-use super::stat_steps::{StatStep, Walk, of_vbuckets};
+use super::stat_lines::{StatStep, of_vbuckets};
 use crate::session::{Failure, Rights, Session};
+use crate::stat_walk::{Each, Walk};
 
 /// What is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,11 +11,11 @@ use kedge_types::{Status, VbId};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::stat::{Each, vbucket_number};
-use super::stat_steps::Walk;
-use crate::dcp::DcpFigures;
+use super::stat_lines::vbucket_number;
+use crate::dcp::connections::DcpFigures;
 use crate::session::Failure;
 use crate::shared::Shared;
+use crate::stat_walk::{Each, Walk};
 
 /// What ends the part of a connection's name that `dcpagg` adds up, unless it is told.
 const SEPARATOR: &str = ":";
@@ -347,7 +347,7 @@ pub(super) fn monitor(figures: &VbFigures, each: Each<'_>) {
     let vb = figures.vb;
     let durability = &figures.durability;
     let mut show = |what: &str, value: &str| each(&format!("vb_{vb}:{what}"), value);
-    show("state", super::stat::state_name(figures));
+    show("state", super::stat_lines::state_name(figures));
     show("high_prepared_seqno", &durability.high_prepared.to_string());
     show(
         "high_completed_seqno",
@@ -397,7 +397,7 @@ fn counts(durability: &DurabilityFigures, show: &mut dyn FnMut(&str, &str)) {
 pub(super) fn state(figures: &VbFigures, each: Each<'_>) {
     let vb = figures.vb;
     let durability = &figures.durability;
-    each(&format!("vb_{vb}"), super::stat::state_name(figures));
+    each(&format!("vb_{vb}"), super::stat_lines::state_name(figures));
     let mut show = |what: &str, value: &str| each(&format!("vb_{vb}:{what}"), value);
     if let Some(topology) = &durability.topology {
         show("topology", &topology_text(topology));

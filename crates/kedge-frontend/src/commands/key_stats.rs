@@ -10,7 +10,7 @@ use kedge_types::{CollectionId, Datatype, DocKey, Status};
 
 use super::collection_stats::{collection_id_of, collection_path};
 use super::context::{CommandContext, Done};
-use super::stat::{state_name_of, vbucket_number};
+use super::stat_lines::{state_name_of, vbucket_number};
 use crate::session::{Composer, Failure, ReplyKind, Rights, Session};
 
 /// What is asked of a key.

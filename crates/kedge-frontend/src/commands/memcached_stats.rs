@@ -8,9 +8,9 @@ use kedge_bucket::Bucket;
 use kedge_node::machine::cpu_seconds;
 use kedge_types::limits::VALUE_BYTES_MAX;
 
-use super::stat::Each;
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::stat_walk::Each;
 
 /// The class of all documents.
 const CLASS: u32 = 1;

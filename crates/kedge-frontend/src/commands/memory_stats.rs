@@ -12,9 +12,9 @@ use kedge_bucket::{
 use kedge_types::VbId;
 use kedge_types::limits::STAT_COUNTED_ITEMS_MAX;
 
-use super::stat::{Each, state_name_of};
-use super::stat_steps::{StatStep, of_vbuckets};
+use super::stat_lines::{StatStep, of_vbuckets, state_name_of};
 use crate::histogram::{self, Style};
+use crate::stat_walk::Each;
 
 /// `checkpoint`: the changes that a vBucket keeps for the disk and for streams.
 ///

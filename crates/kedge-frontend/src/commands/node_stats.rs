@@ -9,10 +9,9 @@ use kedge_types::Status;
 use serde_json::json;
 
 use super::memcached_stats;
-use super::stat::Each;
-use super::stat_steps::Walk;
 use crate::session::{Failure, Rights, Session};
 use crate::shared::Shared;
+use crate::stat_walk::{Each, Walk};
 
 /// Calls of the clock that are timed together.
 const CLOCK_CALLS: u32 = 1_000;

@@ -1,34 +1,17 @@
 //! OBSERVE and OBSERVE_SEQNO.
 
-use std::collections::VecDeque;
-
 use kedge_bucket::{Completion, ObserveState, Outcome, Read};
 use kedge_node::output::Output;
 use kedge_protocol::binary::commands::{
     KeyState, Observe, ObserveReply, ObserveSeqno, ObserveSeqnoReply, ObservedKey,
 };
-use kedge_types::{Cas, Datatype, VbId};
+use kedge_types::{Cas, Datatype};
 
 use super::complete::unexpected;
 use super::context::{CommandContext, Done};
-use crate::session::{Ended, Failure, InFlightRequest, ReplyKind, Rights, Session, SessionTurn};
-
-/// An OBSERVE that waits for the disk.
-#[derive(Debug)]
-pub(crate) struct Observing {
-    /// What is answered of the keys before.
-    value: Vec<u8>,
-    /// The key that it waits for, and those behind it.
-    keys: VecDeque<(VbId, Box<[u8]>)>,
-}
-
-#[cfg(test)]
-impl Observing {
-    /// One that has answered `value` and waits for the first of `keys`.
-    pub(crate) fn new(value: Vec<u8>, keys: VecDeque<(VbId, Box<[u8]>)>) -> Self {
-        Self { value, keys }
-    }
-}
+use crate::session::{
+    Ended, Failure, InFlightRequest, Observing, ReplyKind, Rights, Session, SessionTurn,
+};
 
 type Seen = (ObserveState, Cas);
 

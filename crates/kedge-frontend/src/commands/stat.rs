@@ -12,15 +12,17 @@ use super::context::{CommandContext, Done};
 use super::dcp_stats::StreamFormat;
 use super::key_stats::{self, KeyGroup};
 use super::node_stats::{self, node};
-use super::stat_steps::{Form, StatStep, Walk, answer, of_vbuckets};
-use super::stat_timings::TimedGroup;
+use super::stat_lines::{StatStep, of_vbuckets, state_name, state_name_of};
+use super::stat_steps::answer;
 use super::{
     collection_details, collection_stats, dcp_stats, memcached_stats, memory_stats, storage_stats,
     task_stats,
 };
 use crate::histogram::{self, Style};
-use crate::session::{Failure, Rights, Session};
+use crate::session::{AnswerForm, Failure, Rights, Session};
 use crate::shared::Shared;
+use crate::stat_timings::TimedGroup;
+use crate::stat_walk::{Each, Walk};
 
 /// The groups that there are, beside those of [`KeyGroup`].
 const GROUPS: [&str; 61] = [
@@ -87,9 +89,6 @@ const GROUPS: [&str; 61] = [
     "conns",
 ];
 
-/// Where statistics go, a name and a value at a time.
-pub(crate) type Each<'e> = &'e mut dyn FnMut(&str, &str);
-
 /// The group, and the form, that a request asks for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Asked<'a> {
@@ -106,7 +105,7 @@ pub(super) fn stat(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fai
     if let Some(of_key) = words.next().and_then(KeyGroup::named) {
         return key_stats::stat(command, of_key, words);
     }
-    let form = Form::Binary {
+    let form = AnswerForm::Binary {
         number: command.request.opcode,
         opaque: command.request.opaque,
     };
@@ -361,17 +360,6 @@ const fn vendor_name(timing: Timing) -> &'static str {
     }
 }
 
-/// The vBucket that an argument names.
-pub(super) fn vbucket_number(argument: &str) -> Result<VbId, Failure> {
-    let number = argument.parse().map_err(|_| {
-        Failure::new(
-            Status::Invalid,
-            "the argument must be the number of a vBucket",
-        )
-    })?;
-    Ok(VbId(number))
-}
-
 /// All vBuckets, or the one that the argument names.
 fn vbuckets(
     bucket: &Arc<Bucket>,
@@ -383,20 +371,6 @@ fn vbuckets(
     of_vbuckets(bucket, argument, each, look, move |_, figures, each| {
         show(&figures, each);
     })
-}
-
-pub(super) fn state_name(figures: &VbFigures) -> &'static str {
-    state_name_of(figures.state)
-}
-
-pub(super) const fn state_name_of(state: VbState) -> &'static str {
-    use kedge_bucket::VbState::{Active, Dead, Pending, Replica};
-    match state {
-        Active => "active",
-        Replica => "replica",
-        Pending => "pending",
-        Dead => "dead",
-    }
 }
 
 fn rows(vb: VbId, rows: &[(&str, u64)], each: Each<'_>) {

@@ -6,118 +6,19 @@
 //!   have theirs, and the walk goes on when the client has read.
 //! * Until the answer ends, no other command of the connection is executed: answers do not add up in memory.
 
-use kedge_bucket::{Bucket, Timing};
+use kedge_bucket::Timing;
 use kedge_node::output::Output;
 use kedge_protocol::binary::Response;
 use kedge_protocol::binary::commands::Stat;
 use kedge_protocol::text::reply;
-use kedge_types::{Status, VbId};
-use std::sync::Arc;
+use kedge_types::Status;
 
-use super::stat::{Asked, Each, group_stats, vbucket_number};
-use super::stat_timings::TimedGroup;
-use crate::session::{Failure, Session, SessionTurn};
-use crate::text_exec::write_status;
+use super::stat::{Asked, group_stats};
+use crate::session::{Answer, AnswerForm, Failure, Session, SessionTurn};
+use crate::stat_walk::Walk;
+use crate::text_status::write_status;
 
-/// The rest of a group of statistics: each call makes some of its lines, and returns whether there are more.
-pub(crate) struct Walk(Box<dyn FnMut(Each<'_>) -> bool + Send>);
-
-impl Walk {
-    /// A walk made of a function that makes one step.
-    pub(super) fn new(step: impl FnMut(Each<'_>) -> bool + Send + 'static) -> Self {
-        Self(Box::new(step))
-    }
-
-    /// A walk over items, one in each step.
-    pub(super) fn over<I>(
-        items: I,
-        mut show: impl FnMut(I::Item, Each<'_>) + Send + 'static,
-    ) -> Self
-    where
-        I: IntoIterator<IntoIter: Send + 'static>,
-    {
-        let mut items = items.into_iter();
-        Self::new(move |each| {
-            let item = items.next();
-            let is_there = item.is_some();
-            if let Some(item) = item {
-                show(item, each);
-            }
-            is_there
-        })
-    }
-
-    /// This walk, then another one that begins when this one has ended.
-    pub(super) fn then(self, next: impl FnOnce() -> Self + Send + 'static) -> Self {
-        let Self(mut step) = self;
-        let mut next = Some(next);
-        Self::new(move |each| {
-            if step(each) {
-                return true;
-            }
-            match next.take() {
-                Some(next) => {
-                    let Self(begun) = next();
-                    step = begun;
-                    true
-                }
-                None => false,
-            }
-        })
-    }
-
-    /// Makes one step. False when there is nothing more.
-    pub(super) fn step(&mut self, each: Each<'_>) -> bool {
-        (self.0)(each)
-    }
-}
-
-/// What became of a group that was asked for: all was told, or there is more.
-pub(crate) type StatStep = Result<Option<Walk>, Failure>;
-
-/// The walk over all vBuckets of a bucket that shows what a look finds; of one that an argument names, that is shown at
-/// once.
-///
-/// # Errors
-/// `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
-pub(super) fn of_vbuckets<F>(
-    bucket: &Arc<Bucket>,
-    argument: Option<&str>,
-    each: Each<'_>,
-    look: impl Fn(&Bucket, VbId) -> Option<F> + Send + 'static,
-    mut show: impl FnMut(VbId, F, Each<'_>) + Send + 'static,
-) -> StatStep {
-    if let Some(argument) = argument {
-        let vb = vbucket_number(argument)?;
-        show(vb, look(bucket, vb).ok_or(Status::NotMyVbucket)?, each);
-        return Ok(None);
-    }
-    let bucket = bucket.clone();
-    let all = (0..bucket.vbuckets()).map(VbId);
-    Ok(Some(Walk::over(all, move |vb, each| {
-        if let Some(found) = look(&bucket, vb) {
-            show(vb, found, each);
-        }
-    })))
-}
-
-/// How lines and the end of an answer are written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// The binary protocol: number of the opcode, and opaque.
-    Binary {
-        /// The number of the request's opcode.
-        number: u8,
-        /// What the client knows the request by.
-        opaque: u32,
-    },
-    /// The text protocol.
-    Text,
-    /// The same, of the group that resets the others.
-    TextReset,
-}
-
-impl Form {
+impl AnswerForm {
     fn line(self, name: &str, value: &str, out: &mut Vec<u8>) {
         match self {
             // An empty name would end the list.
@@ -150,20 +51,6 @@ impl Form {
     }
 }
 
-/// An answer to STAT of which a part is still to be made.
-pub(crate) struct Answer {
-    form: Form,
-    walk: Walk,
-    /// The group, for the histograms.
-    group: TimedGroup,
-    /// When the command began, nanoseconds of the monotonic clock.
-    start_ns: u64,
-    /// What making the lines has taken so far, in nanoseconds.
-    worked_ns: u64,
-    /// Why the rest is not told.
-    failed: Option<Status>,
-}
-
 /// Begins the answer about one group. True when that is all of it; else the session goes on with
 /// [`Session::go_on_telling`].
 ///
@@ -173,7 +60,7 @@ pub(crate) fn answer(
     session: &mut Session,
     turn: &mut SessionTurn<'_>,
     asked: Asked<'_>,
-    form: Form,
+    form: AnswerForm,
     out: &mut Output,
 ) -> Result<bool, Failure> {
     let begin = out.position();
@@ -246,7 +133,7 @@ impl Session {
         let shared = turn.shared;
         turn.last_ns = shared.clock.mono_ns();
         let metrics = shared.metrics.thread(turn.thread);
-        if matches!(answer.form, Form::Binary { .. }) {
+        if matches!(answer.form, AnswerForm::Binary { .. }) {
             metrics.replied(answer.failed.unwrap_or(Status::Success));
         }
         metrics.command();

@@ -9,10 +9,10 @@ use std::time::Duration;
 use kedge_bucket::{Bucket, CompactPhase, FileFigures, Timing};
 use kedge_types::{Status, VbId};
 
-use super::stat::Each;
-use super::stat_steps::{StatStep, Walk};
+use super::stat_lines::StatStep;
 use crate::histogram::{self, Style};
 use crate::session::Failure;
+use crate::stat_walk::{Each, Walk};
 
 /// Looks at a vBucket's file. One that cannot be read is left out: reading its documents tells why.
 fn file_of(bucket: &Bucket, vb: VbId) -> Option<FileFigures> {

@@ -14,22 +14,7 @@ use kedge_types::{Cas, Status, is_system_xattr};
 
 use super::complete;
 use super::context::{CommandContext, Done};
-use crate::session::{Composer, Failure, ReplyKind, Rights};
-
-/// A lookup that waits for its document.
-#[derive(Debug)]
-pub(crate) struct Looking {
-    specs: Vec<OwnedSpec>,
-    around: Surroundings,
-    single: bool,
-}
-
-/// A mutation whose outcome is to come.
-#[derive(Debug)]
-pub(crate) struct Changing {
-    mutation: Arc<Mutation>,
-    single: bool,
-}
+use crate::session::{Changing, Composer, Failure, Looking, ReplyKind, Rights};
 
 /// A request of either form.
 struct Wire<'r> {

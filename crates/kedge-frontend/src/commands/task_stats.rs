@@ -7,11 +7,10 @@ use kedge_node::pools::{TaskPools, setting_name, snapshot, threads_text};
 use serde_json::json;
 
 use super::node_stats::{sees, whole_node};
-use super::stat::Each;
-use super::stat_steps::Walk;
 use crate::histogram::{self, Style};
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::stat_walk::{Each, Walk};
 
 /// Every pool and every task, each as a JSON object. Tasks of buckets that the user knows nothing of are left out. The
 /// same tasks as `cbstats` reads them, of the selected bucket or of `all`: an array for each, and the time to which

@@ -8,10 +8,8 @@
 //! * A stream is read by the thread of its connection only, and gives its cursor back when the connection goes.
 //! * Of two connections to a bucket with the same name, the first one ends.
 
-mod connections;
+pub(crate) mod connections;
 mod mailbox;
-
-pub(crate) use connections::{DcpConnections, DcpFigures};
 
 use std::sync::Arc;
 

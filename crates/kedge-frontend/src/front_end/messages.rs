@@ -7,9 +7,10 @@ use mio::{Interest, Token};
 
 use super::{ConnectionSlot, FrontEnd, Gone};
 use crate::connection::Connection;
+use crate::conversation::{OffloadedWork, Returned};
 use crate::cookie::ConnectionId;
 use crate::inbox::{Accepted, Login, Message, Port};
-use crate::session::{Flow, OffloadedWork, Returned, Session, SessionTurn};
+use crate::session::{Flow, Session, SessionTurn};
 use crate::tasks::LONG_COMMAND;
 
 impl FrontEnd {
@@ -24,7 +25,12 @@ impl FrontEnd {
                 Message::LoggedIn(cookie, login) => {
                     self.logged_in(cookie, login.map(|login| *login), turn);
                 }
-                Message::Returned(returned) => self.returned(*returned, turn),
+                Message::SessionReturned => {
+                    let returned = std::mem::take(&mut *self.returned.lock());
+                    for returned in returned {
+                        self.returned(returned, turn);
+                    }
+                }
                 Message::Room(id, room) => match self.find_connection(id) {
                     Some(slot) => {
                         self.connections[slot].connection.take_room(room);
@@ -210,12 +216,14 @@ impl FrontEnd {
         let mut loan = self.connections[slot].connection.loan.take();
         let pools = self.shared.pools.clone();
         let (thread, front_ends) = (self.thread, self.front_ends.clone());
+        let queue = self.returned.clone();
         let shared = self.shared.clone();
         let task = move |_: &Context<'_>| {
             abort_on_panic(|| {
                 if let Some(loan) = loan.take() {
-                    let returned = Box::new(loan.run(&shared));
-                    front_ends.send(thread, Message::Returned(returned));
+                    let returned = loan.run(&shared);
+                    queue.lock().push(returned);
+                    front_ends.send(thread, Message::SessionReturned);
                 }
             });
             Next::Done

@@ -20,9 +20,11 @@ use kedge_bucket::Bucket;
 use kedge_protocol::binary::ConnectionKind;
 use mio::event::Event;
 use mio::{Events, Poll, Token};
+use parking_lot::Mutex;
 use slab::Slab;
 
 use crate::connection::{Connection, OutputPool, ThreadBuffers, Verdict};
+use crate::conversation::Returned;
 use crate::inbox::{FrontEnds, Message};
 use crate::limits::RECEIVE_BUFFER_BYTES;
 use crate::metrics::Metrics;
@@ -67,6 +69,8 @@ pub(crate) struct FrontEnd {
     /// Slots of connections that were told something by a message and are to be served.
     told: Vec<usize>,
     messages: Vec<Message>,
+    /// Sessions that tasks have given back.
+    returned: Arc<Mutex<Vec<Returned>>>,
     flush_requests: Vec<Arc<Bucket>>,
     /// `None` where the system has no such reads.
     reads: Option<Reads>,
@@ -110,6 +114,7 @@ impl FrontEnd {
             again: Vec::new(),
             told: Vec::new(),
             messages: Vec::new(),
+            returned: Arc::default(),
             flush_requests: Vec::new(),
             receive: vec![0; RECEIVE_BUFFER_BYTES].into(),
             outputs: OutputPool::default(),

@@ -43,14 +43,14 @@ impl Session {
         self.dcp = DcpState::Dcp(Box::new(dcp));
     }
 
-    pub(super) fn stop_following(&mut self) {
+    pub(crate) fn stop_following(&mut self) {
         if self.is_dcp() {
             self.dcp = DcpState::Over;
         }
     }
 
     /// As [`Session::on_bytes`], on a DCP connection.
-    pub(super) fn on_dcp_bytes(
+    pub(crate) fn on_dcp_bytes(
         &mut self,
         turn: &mut SessionTurn<'_>,
         bytes: &[u8],

@@ -7,8 +7,7 @@
 //! * A retrieval of several keys in the text protocol has a slot for each document that it waits for; it is alone all
 //!   the same, as every one of its parts is.
 
-use crate::commands::{Changing, Looking, Observing};
-use crate::text_exec::Suspended;
+use super::parked_state::{Changing, Looking, Observing, Suspended};
 use kedge_protocol::binary::Opcode;
 use kedge_types::limits::UNORDERED_COMMANDS_MAX;
 

@@ -1,18 +1,17 @@
 //! One connection's conversation: what was negotiated, who logged in, which bucket, what is in flight.
 //!
-//! A [`Session`] knows no socket. It is given the bytes that came and composes the replies into an [`Output`]; so it is
-//! tested by value. Rules of order: see [`in_flight`].
+//! A [`Session`] knows no socket. `conversation` gives it the bytes that came and composes the replies; so it is tested by
+//! value. Rules of order: see [`in_flight`].
 
+mod answer;
 mod compose;
 #[cfg(test)]
 mod counting;
 mod dcp_state;
 mod failure;
 mod in_flight;
-mod offload;
-mod parked;
+mod parked_state;
 mod rights;
-mod run;
 #[cfg(test)]
 pub(crate) mod tests;
 mod turn;
@@ -24,19 +23,19 @@ use std::sync::Arc;
 use kedge_auth::{Part, ServerSession, UserStore};
 use kedge_bucket::{Bucket, Cookie};
 use kedge_cluster::{CLUSTER_USER, Config, Revision};
-use kedge_node::output::Output;
-use kedge_protocol::binary::{ConnectionKind, Feature, Features, Magic, Parse, parse_frame};
+use kedge_protocol::binary::{ConnectionKind, Feature, Features, Opcode};
 use kedge_types::Datatype;
 
-pub(crate) use compose::{Composer, inflated};
+pub(crate) use answer::{Answer, AnswerForm};
+pub(crate) use compose::{Composer, copies_long, inflated};
 pub(crate) use failure::Failure;
 pub(crate) use in_flight::{InFlightRequest, InFlightRequests, ReplyKind};
-pub(crate) use offload::{OffloadOutcome, OffloadedSession, OffloadedWork, Returned};
-pub(crate) use parked::Ended;
+pub(crate) use parked_state::{
+    Changing, Looking, Observing, Retrieval, RetrievalState, RetrievedDocument, Suspended, TextStep,
+};
 pub(crate) use rights::Rights;
 pub(crate) use turn::SessionTurn;
 
-use crate::commands::{self, Answer};
 use crate::cookie::ConnectionId;
 use crate::histogram::Style;
 use crate::inbox::Port;
@@ -44,12 +43,11 @@ use crate::memcached_connections::Listed;
 use crate::metrics::{ClientPlace, Metrics};
 use crate::newcomers::{Newcomer, Newcomers};
 use crate::shared::Shared;
-use crate::text_exec::{self, Retrieval};
 use dcp_state::DcpState;
 
 /// What a client speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Dialect {
+pub(crate) enum Dialect {
     /// Binary, with Couchbase's extensions, on the KV port.
     Couchbase,
     /// The memcached port, before its first byte.
@@ -90,10 +88,18 @@ pub(crate) enum Flow {
     Close,
 }
 
+/// A parked command that ended, without the kind of its reply.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ended {
+    pub(crate) opcode: Opcode,
+    pub(crate) opaque: u32,
+    pub(crate) start_ns: u64,
+}
+
 /// One connection's conversation.
 pub(crate) struct Session {
     id: ConnectionId,
-    dialect: Dialect,
+    pub(crate) dialect: Dialect,
     pub(crate) features: Features,
     /// How the client reads histograms, by the name that it gave itself.
     pub(crate) histograms: Style,
@@ -181,7 +187,7 @@ impl Session {
     }
 
     /// The port that it came in on.
-    fn port(&self) -> Port {
+    pub(crate) fn port(&self) -> Port {
         match self.dialect {
             Dialect::Couchbase => Port::Kv,
             _ => Port::Memcached,
@@ -249,7 +255,7 @@ impl Session {
         self.is_telling() || self.in_flight.hold_all(self.is_unordered())
     }
 
-    fn is_unordered(&self) -> bool {
+    pub(crate) fn is_unordered(&self) -> bool {
         self.features.contains(Feature::UnorderedExecution)
     }
 
@@ -318,71 +324,6 @@ impl Session {
         } else {
             (&config.json, datatype)
         }
-    }
-
-    /// Executes the commands that `bytes` begin with. Returns how many bytes they took, and why it stopped.
-    pub(crate) fn on_bytes(
-        &mut self,
-        turn: &mut SessionTurn<'_>,
-        bytes: &[u8],
-        out: &mut Output,
-    ) -> (usize, Halt) {
-        if self.dialect == Dialect::Undecided {
-            self.dialect = match bytes.first() {
-                None => return (0, Halt::NeedBytes(1)),
-                Some(&first) if first == Magic::ClientRequest.wire() => Dialect::MemcachedBinary,
-                Some(_) => Dialect::MemcachedText,
-            };
-        }
-        if self.dialect == Dialect::MemcachedText {
-            return text_exec::on_bytes(self, turn, bytes, out);
-        }
-        let mut at = 0;
-        loop {
-            if self.is_dcp() {
-                let (consumed, halt) = self.on_dcp_bytes(turn, &bytes[at..], out);
-                return (at + consumed, halt);
-            }
-            if self.is_held() {
-                return (at, Halt::Parked);
-            }
-            if out.queued() > turn.shared.limits.queued_bytes_max {
-                return (at, Halt::Full);
-            }
-            if turn.was_over() {
-                return (at, Halt::Slice);
-            }
-            match parse_frame(&bytes[at..], self.body_bytes_max(turn.shared)) {
-                Parse::Incomplete { need } => return (at, Halt::NeedBytes(need)),
-                Parse::Fatal(error) => {
-                    tracing::debug!(peer = %self.peer, %error, "closing a connection");
-                    return (at, Halt::Malformed);
-                }
-                // Nothing that the server asks needs an answer.
-                Parse::ServerResponse { consumed, .. } => at += consumed,
-                Parse::Frame { request, consumed } if turn.lends && self.is_long(&request) => {
-                    return (at, Halt::Long(consumed));
-                }
-                Parse::Frame { request, consumed } => match self.execute(turn, &request, out) {
-                    Flow::Next => at += consumed,
-                    Flow::Wait => return (at, Halt::Parked),
-                    Flow::Close => return (at + consumed, Halt::Close),
-                },
-            }
-        }
-    }
-
-    fn body_bytes_max(&self, shared: &Shared) -> usize {
-        if self.is_authenticated() {
-            shared.limits.body_bytes_max
-        } else {
-            shared.limits.unauthenticated_body_bytes_max
-        }
-    }
-
-    /// Tells the client of the current cluster map, if it asked for that and has an older one.
-    pub(crate) fn push_map(&mut self, shared: &Shared, out: &mut Output) {
-        commands::push_map(self, shared, out);
     }
 
     /// Counts a failed login.

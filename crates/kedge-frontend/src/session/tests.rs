@@ -12,6 +12,7 @@ use kedge_cluster::Ports;
 use kedge_disk::SimDisk;
 use kedge_node::coordination::{LinkStatus, ReplicationLinks};
 use kedge_node::inbox::Inbox;
+use kedge_node::output::Output;
 use kedge_node::password_checks::PasswordChecks;
 use kedge_node::pools::ONE_THREAD_EACH;
 use kedge_node::pools::TaskPools;
@@ -24,14 +25,14 @@ use mio::{Poll, Waker};
 
 use super::*;
 use crate::client_addresses::ClientAddresses;
-use crate::commands::StatTimings;
-use crate::dcp::DcpConnections;
+use crate::dcp::connections::DcpConnections;
 use crate::delayed_flush::DelayedFlush;
 use crate::inbox::{FrontEnds, Message};
 use crate::limits::Limits;
 use crate::memcached_rules::MemcachedRules;
 use crate::request_memory::RequestMemory;
-use crate::text_exec::RecacheStates;
+use crate::stat_timings::StatTimings;
+use crate::text_exec::recache::RecacheStates;
 
 pub(crate) use parked::{item, mutation, read};
 

@@ -1,5 +1,6 @@
 //! The classic commands.
 
+use crate::session::TextStep;
 use kedge_bucket::{Arithmetic as BucketArithmetic, ConcatMode, Mutated, Outcome as BucketOutcome};
 use kedge_bucket::{Document, Item, Meta, StoreMode as BucketMode};
 use kedge_node::output::Output;
@@ -11,10 +12,10 @@ use kedge_types::{Cas, Datatype, Status};
 use std::borrow::Cow;
 use std::io::Write as _;
 
-use super::suspend::Step;
 use super::{Exec, Outcome, Target, retrieval, target, write_status};
-use crate::commands::{Asked, Form, answer, memcached_stats, plain_version, tells_end};
+use crate::commands::{Asked, answer, memcached_stats, plain_version, tells_end};
 use crate::limits::COPY_VALUE_BYTES_MAX;
+use crate::session::AnswerForm;
 use crate::session::{Rights, inflated};
 
 /// Appends `VALUE ...` with the document.
@@ -107,12 +108,12 @@ pub(super) fn store(exec: &mut Exec<'_, '_>, command: &Store<'_>) -> Outcome {
     if command.cas == Some(0) {
         // No document has this CAS, so it is told whether there is one.
         let found = exec.look(command.key);
-        return exec.then(Step::Look, found, |exec, found| {
+        return exec.then(TextStep::Look, found, |exec, found| {
             looked(exec, command, found)
         });
     }
     let result = run_store(exec, command);
-    exec.then(Step::Main, result, |exec, result| {
+    exec.then(TextStep::Main, result, |exec, result| {
         stored(exec, command, result.map(drop))
     })
 }
@@ -213,7 +214,7 @@ pub(super) fn delete(exec: &mut Exec<'_, '_>, command: &Delete<'_>) -> Outcome {
     let result = exec
         .target(command.key)
         .and_then(|target| target.bucket.delete(ctx, &target.write(Cas(0))));
-    exec.then(Step::Main, result, |exec, result| {
+    exec.then(TextStep::Main, result, |exec, result| {
         deleted(exec, command, result.map(drop))
     })
 }
@@ -243,7 +244,7 @@ pub(super) fn touch(exec: &mut Exec<'_, '_>, command: &Touch<'_>) -> Outcome {
     let result = exec
         .target(command.key)
         .and_then(|target| target.bucket.touch(ctx, &target.write(Cas(0)), expiry));
-    exec.then(Step::Main, result, |exec, result| {
+    exec.then(TextStep::Main, result, |exec, result| {
         touched(exec, command, result.map(drop))
     })
 }
@@ -270,7 +271,7 @@ pub(super) fn arithmetic(exec: &mut Exec<'_, '_>, command: &Arithmetic<'_>) -> O
     let result = exec
         .target(command.key)
         .and_then(|target| target.bucket.arithmetic(ctx, &target.write(Cas(0)), op));
-    exec.then(Step::Main, result, |exec, result| {
+    exec.then(TextStep::Main, result, |exec, result| {
         counted(exec, command, result.map(|(_, number)| number))
     })
 }
@@ -310,7 +311,7 @@ pub(super) fn flush_all(exec: &mut Exec<'_, '_>, command: &FlushAll) -> Outcome 
     let done = tells_end(exec.session, exec.turn);
     let begun = bucket.begin_flush_all(exec.turn.ctx(), done);
     let parked = begun.map(|()| BucketOutcome::Parked);
-    exec.then(Step::Main, parked, |exec, result| {
+    exec.then(TextStep::Main, parked, |exec, result| {
         flushed(exec, command, result)
     })
 }
@@ -342,9 +343,9 @@ pub(super) fn stats(exec: &mut Exec<'_, '_>, command: &Stats<'_>) -> Outcome {
     let is_reset = command.args == b"reset";
     let result = group.and_then(|group| {
         let form = if is_reset {
-            Form::TextReset
+            AnswerForm::TextReset
         } else {
-            Form::Text
+            AnswerForm::Text
         };
         let asked = Asked {
             group,

@@ -7,12 +7,13 @@
 mod classic;
 mod login;
 mod meta;
-mod recache;
+pub(crate) mod recache;
 mod retrieval;
 mod suspend;
 #[cfg(test)]
 mod tests;
 
+use crate::session::TextStep;
 use kedge_bucket::{Bucket, Meta, Outcome as BucketOutcome, Read, Timing, Write};
 use kedge_node::output::Output;
 use kedge_protocol::binary::Opcode;
@@ -22,12 +23,11 @@ use std::sync::Arc;
 
 pub(crate) use login::logged_in;
 pub(crate) use meta::with_key as with_meta_key;
-pub(crate) use recache::RecacheStates;
-pub(crate) use retrieval::{Retrieval, on_part};
-use suspend::Step;
-pub(crate) use suspend::{Suspended, resume};
+pub(crate) use retrieval::on_part;
+pub(crate) use suspend::resume;
 
-use crate::session::{Halt, InFlightRequest, ReplyKind, Rights, Session, SessionTurn};
+use crate::session::{Halt, InFlightRequest, ReplyKind, Rights, Session, SessionTurn, Suspended};
+use crate::text_status::write_status;
 
 /// What became of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,7 +115,7 @@ impl Exec<'_, '_> {
     /// Goes on with the result of a step, now or when it ends.
     fn then<T>(
         &mut self,
-        step: Step,
+        step: TextStep,
         result: Result<BucketOutcome<T>, Status>,
         then: impl FnOnce(&mut Self, Result<T, Status>) -> Outcome,
     ) -> Outcome {
@@ -132,7 +132,7 @@ impl Exec<'_, '_> {
         Outcome::Answered
     }
 
-    fn park(&mut self, step: Step) -> Outcome {
+    fn park(&mut self, step: TextStep) -> Outcome {
         let flight = InFlightRequest {
             // No opcode of the binary protocol; a flight has one all the same.
             opcode: Opcode::Noop,
@@ -274,28 +274,4 @@ const fn timing_of(command: &TextCommand<'_>) -> Option<Timing> {
         TextCommand::Stats(_) => Timing::Stat,
         _ => return None,
     })
-}
-
-/// Appends what a client is told of a status that its command has no word for.
-pub(crate) fn write_status(out: &mut Output, status: Status) {
-    let out = out.buffer();
-    match status {
-        Status::TooBig => out.extend_from_slice(reply::TOO_LARGE),
-        Status::NoMemory => out.extend_from_slice(reply::OUT_OF_MEMORY),
-        Status::DeltaBadValue => out.extend_from_slice(reply::NON_NUMERIC),
-        Status::Invalid => out.extend_from_slice(reply::BAD_FORMAT),
-        Status::CasValueInvalid => {
-            reply::write_client_error(out, "the CAS is ahead of the server's clock");
-        }
-        Status::Locked => reply::write_server_error(out, "the document is locked"),
-        Status::NoBucket => reply::write_server_error(out, "there is no bucket"),
-        Status::TemporaryFailure => reply::write_server_error(out, "temporary failure"),
-        Status::SyncWriteInProgress => {
-            reply::write_server_error(out, "another durable write of the document is in progress");
-        }
-        Status::SyncWriteAmbiguous => {
-            reply::write_server_error(out, "the outcome of the durable write is not known");
-        }
-        other => reply::write_server_error(out, other.name()),
-    }
 }

@@ -9,7 +9,7 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use kedge_bucket::{Completion, Item, Outcome as BucketOutcome, Timing};
+use kedge_bucket::{Completion, Outcome as BucketOutcome, Timing};
 use kedge_node::output::Output;
 use kedge_protocol::binary::Opcode;
 use kedge_protocol::text::{Retrieve, reply};
@@ -19,37 +19,9 @@ use kedge_types::{Cas, Status};
 use super::classic::{is_durable, write_item};
 use super::{Exec, Outcome, ended, target, write_status};
 use crate::commands::document;
-use crate::session::{InFlightRequest, ReplyKind, Session, SessionTurn};
-
-/// A retrieval that waits for documents.
-#[derive(Debug)]
-pub(crate) struct Retrieval {
-    with_cas: bool,
-    /// The expiry that documents get, as on the wire.
-    touch: Option<u32>,
-    /// Documents that are asked for at a time.
-    window: usize,
-    start_ns: u64,
-    /// Documents that were asked for and not answered, in order.
-    parts: VecDeque<Part>,
-    /// Keys that were not asked for.
-    rest: VecDeque<Box<[u8]>>,
-    failed: Option<Status>,
-}
-
-#[derive(Debug)]
-struct Part {
-    key: Box<[u8]>,
-    found: Found,
-}
-
-#[derive(Debug)]
-enum Found {
-    /// Not yet: it is parked in this slot.
-    Waits(u8),
-    Document(Item, Cas),
-    Nothing,
-}
+use crate::session::{
+    InFlightRequest, ReplyKind, Retrieval, RetrievalState, RetrievedDocument, Session, SessionTurn,
+};
 
 /// The document of `key` was parked in `slot`, which [`next_slot`](crate::session::InFlightRequests::next_slot) gave; the
 /// retrieval goes on without it.
@@ -71,7 +43,7 @@ pub(super) fn begin<'k>(
             UNORDERED_COMMANDS_MAX
         },
         start_ns: exec.start_ns,
-        parts: VecDeque::from([Part {
+        parts: VecDeque::from([RetrievedDocument {
             key: key.into(),
             found: park(exec.session, exec.turn, exec.start_ns),
         }]),
@@ -81,7 +53,7 @@ pub(super) fn begin<'k>(
     go_on(exec.session, exec.turn, retrieval, exec.out, look)
 }
 
-fn park(session: &mut Session, turn: &mut SessionTurn<'_>, start_ns: u64) -> Found {
+fn park(session: &mut Session, turn: &mut SessionTurn<'_>, start_ns: u64) -> RetrievalState {
     let slot = session.in_flight.next_slot();
     let flight = InFlightRequest {
         // No opcode of the binary protocol; a flight has one all the same.
@@ -91,7 +63,7 @@ fn park(session: &mut Session, turn: &mut SessionTurn<'_>, start_ns: u64) -> Fou
         start_ns,
     };
     session.park(turn, flight, true);
-    Found::Waits(slot)
+    RetrievalState::Waits(slot)
 }
 
 /// A document came, or will not come.
@@ -114,7 +86,12 @@ fn go_on(
     turn: &mut SessionTurn<'_>,
     mut retrieval: Box<Retrieval>,
     out: &mut Output,
-    mut look: impl FnMut(&mut Session, &mut SessionTurn<'_>, &Retrieval, &[u8]) -> Result<Found, Status>,
+    mut look: impl FnMut(
+        &mut Session,
+        &mut SessionTurn<'_>,
+        &Retrieval,
+        &[u8],
+    ) -> Result<RetrievalState, Status>,
 ) -> Outcome {
     loop {
         retrieval.answer(out);
@@ -126,7 +103,7 @@ fn go_on(
             break;
         };
         match look(session, turn, &retrieval, &key) {
-            Ok(found) => retrieval.parts.push_back(Part { key, found }),
+            Ok(found) => retrieval.parts.push_back(RetrievedDocument { key, found }),
             Err(status) => retrieval.failed = Some(status),
         }
     }
@@ -151,43 +128,43 @@ fn look(
     turn: &mut SessionTurn<'_>,
     retrieval: &Retrieval,
     key: &[u8],
-) -> Result<Found, Status> {
+) -> Result<RetrievalState, Status> {
     let ctx = turn.ctx();
     let target = target(session, key)?;
     let result = match retrieval.touch {
         None => target.bucket.get(ctx, &target.read(), |document| {
-            Found::Document(document.item.clone(), document.cas)
+            RetrievalState::Document(document.item.clone(), document.cas)
         }),
         Some(expiry) => {
             let write = target.write(Cas(0));
             target
                 .bucket
                 .get_and_touch(ctx, &write, expiry, |document, _| {
-                    Found::Document(document.item.clone(), document.cas)
+                    RetrievalState::Document(document.item.clone(), document.cas)
                 })
         }
     };
     match result {
         Ok(BucketOutcome::Done(found)) => Ok(found),
         Ok(BucketOutcome::Parked) => Ok(park(session, turn, retrieval.start_ns)),
-        Err(Status::KeyNotFound) => Ok(Found::Nothing),
+        Err(Status::KeyNotFound) => Ok(RetrievalState::Nothing),
         Err(status) => Err(status),
     }
 }
 
 impl Retrieval {
     fn arrived(&mut self, slot: u8, completion: Completion) {
-        let waits = |part: &&mut Part| matches!(part.found, Found::Waits(known) if known == slot);
+        let waits = |part: &&mut RetrievedDocument| matches!(part.found, RetrievalState::Waits(known) if known == slot);
         let Some(part) = self.parts.iter_mut().find(waits) else {
             return;
         };
         part.found = match document(completion) {
-            Ok((item, cas)) => Found::Document(item, cas),
+            Ok((item, cas)) => RetrievalState::Document(item, cas),
             Err(status) => {
                 if status != Status::KeyNotFound {
                     self.failed = Some(status);
                 }
-                Found::Nothing
+                RetrievalState::Nothing
             }
         };
     }
@@ -196,15 +173,15 @@ impl Retrieval {
     /// for; what was asked for is waited for, as its slot is taken until then.
     fn answer(&mut self, out: &mut Output) {
         while self.failed.is_none()
-            && let Some(Part {
-                found: Found::Document(..) | Found::Nothing,
+            && let Some(RetrievedDocument {
+                found: RetrievalState::Document(..) | RetrievalState::Nothing,
                 ..
             }) = self.parts.front()
         {
-            let Some(Part { key, found }) = self.parts.pop_front() else {
+            let Some(RetrievedDocument { key, found }) = self.parts.pop_front() else {
                 break;
             };
-            if let Found::Document(item, cas) = found
+            if let RetrievalState::Document(item, cas) = found
                 && let Err(status) = write_item(out, &key, &item, cas, self.with_cas)
             {
                 self.failed = Some(status);
@@ -213,7 +190,7 @@ impl Retrieval {
         if self.failed.is_some() {
             self.rest.clear();
             self.parts
-                .retain(|part| matches!(part.found, Found::Waits(_)));
+                .retain(|part| matches!(part.found, RetrievalState::Waits(_)));
         }
     }
 }

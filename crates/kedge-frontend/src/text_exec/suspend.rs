@@ -5,41 +5,14 @@
 //! and the command goes on with the next step. No step runs twice. Retrievals, which may name many documents, are kept
 //! in `retrieval`.
 
-use kedge_bucket::{Completion, Mutated};
+use crate::session::TextStep;
+use kedge_bucket::Completion;
 use kedge_node::output::Output;
 use kedge_protocol::text::{Parsed, TextCommand, TextLimits, parse};
-use kedge_types::Cas;
 
 use super::{Exec, Outcome, classic, ended, meta, timing_of};
 use crate::commands::{counter, document, meta_of, mutation, status_of};
-use crate::session::{Session, SessionTurn};
-
-/// The step of a command that was parked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Step {
-    /// The one that the command is named for; the only one of most commands.
-    Main,
-    /// Looking at the document that will be written.
-    Look,
-    /// Making a document that was not there.
-    Vivify,
-    /// Storing a value that is stale already, over the document of this CAS.
-    Stale(Cas),
-    /// Looking up how long the document has become.
-    Measure(Mutated),
-    /// Giving the counter, which has this number now, another expiry.
-    Expire(Mutated, u64),
-    /// Looking up what is to be told of the counter.
-    Tell(Mutated, u64),
-}
-
-/// A command that waits.
-#[derive(Debug)]
-pub(crate) struct Suspended {
-    /// As it came.
-    pub(super) bytes: Box<[u8]>,
-    pub(super) step: Step,
-}
+use crate::session::{Session, SessionTurn, Suspended};
 
 /// The step that a command waited for has ended; the command goes on.
 pub(crate) fn resume(
@@ -70,13 +43,13 @@ pub(crate) fn resume(
 fn go_on(
     exec: &mut Exec<'_, '_>,
     command: &TextCommand<'_>,
-    step: Step,
+    step: TextStep,
     completion: Completion,
 ) -> Outcome {
     let mutated = |completion| mutation(completion).map(|(mutated, _)| mutated);
     match command {
         TextCommand::Store(command) => match step {
-            Step::Look => classic::looked(exec, command, meta_of(completion)),
+            TextStep::Look => classic::looked(exec, command, meta_of(completion)),
             _ => classic::stored(exec, command, mutated(completion).map(drop)),
         },
         TextCommand::Delete(command) => {
@@ -90,34 +63,34 @@ fn go_on(
             classic::counted(exec, command, number)
         }
         TextCommand::MetaGet(command) => match step {
-            Step::Vivify => meta::get::made(exec, command, mutated(completion)),
+            TextStep::Vivify => meta::get::made(exec, command, mutated(completion)),
             _ => meta::get::got(exec, command, document(completion).map(meta::Seen::from)),
         },
         TextCommand::MetaSet(command) => match step {
-            Step::Look => meta::set::looked(exec, command, meta_of(completion)),
-            Step::Main => meta::set::written(exec, command, mutated(completion)),
-            Step::Stale(before) => {
+            TextStep::Look => meta::set::looked(exec, command, meta_of(completion)),
+            TextStep::Main => meta::set::written(exec, command, mutated(completion)),
+            TextStep::Stale(before) => {
                 meta::set::stale_stored(exec, command, before, mutated(completion))
             }
-            Step::Measure(mutated) => {
+            TextStep::Measure(mutated) => {
                 let seen = document(completion).map(meta::Seen::from);
                 meta::set::measured(exec, command, mutated, seen)
             }
             _ => meta::set::is_set(exec, command, mutated(completion)),
         },
         TextCommand::MetaDelete(command) => match step {
-            Step::Look => {
+            TextStep::Look => {
                 let seen = document(completion).map(meta::Seen::from);
                 meta::delete::looked(exec, command, seen)
             }
             _ => meta::delete::deleted(exec, command, mutated(completion)),
         },
         TextCommand::MetaArithmetic(command) => match step {
-            Step::Expire(before, number) => {
+            TextStep::Expire(before, number) => {
                 let expired = mutated(completion);
                 meta::arithmetic::expired(exec, command, expired.unwrap_or(before), number)
             }
-            Step::Tell(mutated, number) => {
+            TextStep::Tell(mutated, number) => {
                 meta::arithmetic::told(exec, command, mutated, number, meta_of(completion))
             }
             _ => meta::arithmetic::changed(exec, command, counter(completion)),

@@ -1,11 +1,11 @@
 //! Commands of the text protocol that wait for a document from the disk. The test parks a step as the command does,
 //! and ends it with what a bucket would say.
 
+use crate::session::TextStep;
 use kedge_bucket::{Completion, Meta, Mutated};
 use kedge_protocol::binary::Features;
 use kedge_types::{Cas, Datatype, Expiry, RevSeqno, Seqno, Status, VbUuid};
 
-use super::suspend::Step;
 use super::{Exec, Outcome};
 use crate::inbox::Port;
 use crate::session::Halt;
@@ -56,7 +56,7 @@ fn meta(cas: u64, deleted: bool) -> Completion {
 }
 
 impl Rig {
-    fn park_text(&mut self, bytes: &[u8], step: Step) {
+    fn park_text(&mut self, bytes: &[u8], step: TextStep) {
         let mut turn = turn(&self.shared, &mut self.flush_requests);
         let start_ns = turn.now.mono_ns;
         let mut exec = Exec {
@@ -72,7 +72,7 @@ impl Rig {
 
 /// On a bucket with the documents `there` (5, "1") and `c` (0, "9"): what is answered when `step` of a command ends.
 #[track_caller]
-fn check(command: &str, step: Step, completion: Completion, expected: &str) {
+fn check(command: &str, step: TextStep, completion: Completion, expected: &str) {
     let mut rig = Rig::new(Port::Memcached, Features::NONE);
     rig.give(b"set there 5 0 1 noreply\r\n1\r\nset c 0 0 1 noreply\r\n9\r\n");
     rig.park_text(command.as_bytes(), step);
@@ -86,7 +86,7 @@ fn check(command: &str, step: Step, completion: Completion, expected: &str) {
 
 #[test]
 fn classic_commands() {
-    use Step::{Look, Main};
+    use TextStep::{Look, Main};
     let check = |command, step, completion, expected| check(command, step, completion, expected);
     check("append k 0 0 1\r\n.\r\n", Main, ok(), "STORED\r\n");
     check("prepend k 0 0 1 noreply\r\n.\r\n", Main, ok(), "");
@@ -121,7 +121,7 @@ fn classic_commands() {
 
 #[test]
 fn meta_commands() {
-    use Step::{Expire, Look, Main, Tell, Vivify};
+    use TextStep::{Expire, Look, Main, Tell, Vivify};
     let check = |command, step, completion, expected| check(command, step, completion, expected);
     check("mg k v f\r\n", Main, read("k", b"v"), "VA 1 f5\r\nv\r\n");
     check("mg k v q\r\n", Main, missed(), "");
@@ -168,7 +168,7 @@ fn meta_commands() {
 #[test]
 fn a_counter_that_was_a_sync_write_is_read_from_its_document() {
     let mut rig = Rig::new(Port::Memcached, Features::NONE);
-    rig.park_text(b"incr k 1\r\n", Step::Main);
+    rig.park_text(b"incr k 1\r\n", TextStep::Main);
     // A SyncWrite comes with its document.
     rig.complete(0, mutation(Ok(MUTATED), Some(item("k", b"18"))));
     assert_eq!(rig.fresh(), b"18\r\n");

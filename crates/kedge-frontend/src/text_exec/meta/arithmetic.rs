@@ -1,11 +1,11 @@
 //! `ma`.
 
+use crate::session::TextStep;
 use kedge_bucket::{Arithmetic, Meta, Mutated, Write};
 use kedge_protocol::text::meta::{MetaArithmetic, MetaItem, MetaStatus, write_meta_value};
 use kedge_protocol::text::{Direction, Exptime};
 use kedge_types::{Cas, Status};
 
-use super::super::suspend::Step;
 use super::super::{Exec, Outcome};
 use super::{answer, chosen, with_key};
 
@@ -28,7 +28,7 @@ pub(in super::super) fn arithmetic(
         };
         target.bucket.arithmetic(ctx, &write, op)
     });
-    exec.then(Step::Main, result, |exec, result| {
+    exec.then(TextStep::Main, result, |exec, result| {
         changed(exec, command, result)
     })
 }
@@ -56,9 +56,11 @@ pub(in super::super) fn changed(
         target.bucket.touch(ctx, &write, exptime.to_wire())
     });
     // Somebody may have changed it in between; then it is theirs to say when it expires.
-    exec.then(Step::Expire(mutated, number), touched, |exec, touched| {
-        expired(exec, command, touched.unwrap_or(mutated), number)
-    })
+    exec.then(
+        TextStep::Expire(mutated, number),
+        touched,
+        |exec, touched| expired(exec, command, touched.unwrap_or(mutated), number),
+    )
 }
 
 /// The counter is what it will be. Its time to live and flags are looked up only if they are wanted.
@@ -72,7 +74,7 @@ pub(in super::super) fn expired(
         return told(exec, command, mutated, number, Err(Status::KeyNotFound));
     }
     let found = with_key(&command.key, |key| exec.look(key));
-    exec.then(Step::Tell(mutated, number), found, |exec, found| {
+    exec.then(TextStep::Tell(mutated, number), found, |exec, found| {
         told(exec, command, mutated, number, found)
     })
 }

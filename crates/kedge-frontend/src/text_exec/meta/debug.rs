@@ -1,15 +1,17 @@
 //! `me`.
 
+use crate::session::TextStep;
 use kedge_protocol::text::meta::{MetaDebug, MetaDebugItem, write_meta_debug};
 use kedge_types::Status;
 
-use super::super::suspend::Step;
 use super::super::{Exec, Outcome};
 use super::Seen;
 
 pub(in super::super) fn debug(exec: &mut Exec<'_, '_>, command: &MetaDebug<'_>) -> Outcome {
     let found = exec.read_meta_key(&command.key);
-    exec.then(Step::Main, found, |exec, found| seen(exec, command, found))
+    exec.then(TextStep::Main, found, |exec, found| {
+        seen(exec, command, found)
+    })
 }
 
 pub(in super::super) fn seen(

@@ -1,12 +1,12 @@
 //! `md`.
 
+use crate::session::TextStep;
 use kedge_bucket::{Mutated, Write};
 use kedge_protocol::text::meta::{MetaDelete, MetaItem, MetaStatus};
 use kedge_protocol::text::{Exptime, StoreMode};
 use kedge_types::{Cas, Status};
 
 use super::super::classic::{Value, store_as};
-use super::super::suspend::Step;
 use super::super::{Exec, Outcome};
 use super::{Seen, answer, chosen, with_key};
 use crate::session::inflated;
@@ -15,7 +15,9 @@ pub(in super::super) fn delete(exec: &mut Exec<'_, '_>, command: &MetaDelete<'_>
     if command.invalidate || command.remove_value || command.compare_cas == Some(0) {
         // The document stays, changed: what it is has to be looked at.
         let seen = exec.read_meta_key(&command.key);
-        return exec.then(Step::Look, seen, |exec, seen| looked(exec, command, seen));
+        return exec.then(TextStep::Look, seen, |exec, seen| {
+            looked(exec, command, seen)
+        });
     }
     let ctx = exec.turn.ctx();
     let result = with_key(&command.key, |key| {
@@ -23,7 +25,7 @@ pub(in super::super) fn delete(exec: &mut Exec<'_, '_>, command: &MetaDelete<'_>
         let write = target.write(Cas(command.compare_cas.unwrap_or(0)));
         target.bucket.delete(ctx, &write)
     });
-    exec.then(Step::Main, result, |exec, result| {
+    exec.then(TextStep::Main, result, |exec, result| {
         deleted(exec, command, result)
     })
 }
@@ -61,7 +63,7 @@ pub(in super::super) fn looked(
         };
         store_as(&target, ctx, &write, StoreMode::Set, &value)
     });
-    exec.then(Step::Main, result, |exec, result| {
+    exec.then(TextStep::Main, result, |exec, result| {
         deleted(exec, command, result)
     })
 }

@@ -1,5 +1,6 @@
 //! `mg`.
 
+use crate::session::TextStep;
 use kedge_bucket::{Mutated, Outcome as BucketOutcome, Write};
 use kedge_protocol::text::StoreMode;
 use kedge_protocol::text::meta::{
@@ -9,7 +10,6 @@ use kedge_types::{Cas, Status};
 
 use super::super::classic::{Value, store_as};
 use super::super::recache::MetaFlags;
-use super::super::suspend::Step;
 use super::super::{Exec, Outcome};
 use super::{Seen, answer, chosen, with_key};
 use crate::session::inflated;
@@ -19,7 +19,7 @@ pub(in super::super) fn get(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> O
         None => exec.read_meta_key(&command.key),
         Some(exptime) => touch(exec, command, exptime.to_wire()),
     };
-    exec.then(Step::Main, result, |exec, result| {
+    exec.then(TextStep::Main, result, |exec, result| {
         got(exec, command, result)
     })
 }
@@ -113,7 +113,7 @@ fn vivify(exec: &mut Exec<'_, '_>, command: &MetaGet<'_>) -> Outcome {
         };
         store_as(&target, ctx, &write, StoreMode::Add, &value)
     });
-    exec.then(Step::Vivify, stored, |exec, result| {
+    exec.then(TextStep::Vivify, stored, |exec, result| {
         made(exec, command, result)
     })
 }

@@ -3,13 +3,13 @@
 //! Modes and CAS go together as in memcached: `C` makes a set or a replacement a compare-and-swap; an addition does not look at
 //! it; an append needs a document, and then that CAS, unless it is 0.
 
+use crate::session::TextStep;
 use kedge_bucket::{Meta, Mutated, Write};
 use kedge_protocol::text::StoreMode;
 use kedge_protocol::text::meta::{MetaItem, MetaSet, MetaStatus};
 use kedge_types::{Cas, Status};
 
 use super::super::classic::{Value, store_as};
-use super::super::suspend::Step;
 use super::super::{Exec, Outcome};
 use super::{Seen, answer, chosen, with_key};
 use crate::session::inflated;
@@ -19,7 +19,7 @@ pub(in super::super) fn set(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>) -> O
         // With I an older CAS is accepted, and no document has the CAS 0: what is there has to be looked at.
         Some(cas) if is_swap(command) && (command.invalidate || cas == 0) => {
             let found = with_key(&command.key, |key| exec.look(key));
-            exec.then(Step::Look, found, |exec, found| {
+            exec.then(TextStep::Look, found, |exec, found| {
                 looked(exec, command, found)
             })
         }
@@ -65,7 +65,7 @@ pub(in super::super) fn looked(
         };
         store_as(&target, ctx, &write, StoreMode::Set, &value_of(command))
     });
-    exec.then(Step::Stale(current), result, |exec, result| {
+    exec.then(TextStep::Stale(current), result, |exec, result| {
         stale_stored(exec, command, current, result)
     })
 }
@@ -108,7 +108,7 @@ fn write(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>, cas: Cas) -> Outcome {
         };
         store_as(&target, ctx, &write, command.mode, &value)
     });
-    exec.then(Step::Main, result, |exec, result| {
+    exec.then(TextStep::Main, result, |exec, result| {
         written(exec, command, result)
     })
 }
@@ -141,7 +141,7 @@ pub(in super::super) fn written(
         };
         store_as(&target, ctx, &write, StoreMode::Add, &value)
     });
-    exec.then(Step::Vivify, made, |exec, result| {
+    exec.then(TextStep::Vivify, made, |exec, result| {
         is_set(exec, command, result)
     })
 }
@@ -149,7 +149,7 @@ pub(in super::super) fn written(
 /// Looks up how long the document has become; another client may have changed it since.
 fn measure(exec: &mut Exec<'_, '_>, command: &MetaSet<'_>, mutated: Mutated) -> Outcome {
     let seen = exec.read_meta_key(&command.key);
-    exec.then(Step::Measure(mutated), seen, |exec, seen| {
+    exec.then(TextStep::Measure(mutated), seen, |exec, seen| {
         measured(exec, command, mutated, seen)
     })
 }

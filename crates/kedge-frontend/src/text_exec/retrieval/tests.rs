@@ -18,8 +18,8 @@ struct Source {
     most: usize,
 }
 
-fn document(key: &str) -> Found {
-    Found::Document(item(key, key.as_bytes()), Cas(1))
+fn document(key: &str) -> RetrievalState {
+    RetrievalState::Document(item(key, key.as_bytes()), Cas(1))
 }
 
 impl Source {
@@ -28,15 +28,15 @@ impl Source {
         session: &mut Session,
         turn: &mut SessionTurn<'_>,
         key: &[u8],
-    ) -> Result<Found, Status> {
+    ) -> Result<RetrievalState, Status> {
         let key = String::from_utf8(key.to_vec()).unwrap();
         match key.as_bytes()[0] {
             b'm' => Ok(document(&key)),
-            b'n' => Ok(Found::Nothing),
+            b'n' => Ok(RetrievalState::Nothing),
             b'f' => Err(Status::TemporaryFailure),
             _ => {
                 let found = park(session, turn, 0);
-                let Found::Waits(slot) = found else {
+                let RetrievalState::Waits(slot) = found else {
                     unreachable!("it was parked");
                 };
                 self.parked.push((slot, key));

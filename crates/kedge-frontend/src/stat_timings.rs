@@ -6,8 +6,8 @@ use std::fmt;
 use kedge_bucket::TimingSnapshot;
 use parking_lot::Mutex;
 
-use super::stat::Each;
 use crate::histogram::{self, Style};
+use crate::stat_walk::Each;
 
 /// Powers of two of microseconds that are told apart, up to 9 minutes.
 const BUCKETS: usize = 30;
@@ -35,19 +35,19 @@ impl fmt::Display for TimedGroup {
 pub(crate) struct StatTimings(Mutex<BTreeMap<TimedGroup, Counts>>);
 
 impl StatTimings {
-    pub(super) fn record_us(&self, group: TimedGroup, us: u64) {
+    pub(crate) fn record_us(&self, group: TimedGroup, us: u64) {
         let bucket = (u64::BITS - us.leading_zeros()) as usize;
         let mut groups = self.0.lock();
         let counts = groups.entry(group).or_insert([0; BUCKETS]);
         counts[bucket.min(BUCKETS - 1)] += 1;
     }
 
-    pub(super) fn reset(&self) {
+    pub(crate) fn reset(&self) {
         self.0.lock().clear();
     }
 
     /// `stat-timings`: a histogram for each group that was asked for.
-    pub(super) fn show(&self, style: Style, each: Each<'_>) {
+    pub(crate) fn show(&self, style: Style, each: Each<'_>) {
         let groups = self.0.lock().clone();
         for (group, counts) in groups {
             histogram::tell(style, &format!("stat:{group}"), &snapshot(&counts), each);

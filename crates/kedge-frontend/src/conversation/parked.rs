@@ -2,21 +2,14 @@
 
 use kedge_bucket::Completion;
 use kedge_node::output::Output;
-use kedge_protocol::binary::Opcode;
 use kedge_types::Status;
 
-use super::{Composer, Failure, Flow, InFlightRequest, ReplyKind, Session, SessionTurn};
 use crate::commands::{self, Done};
 use crate::inbox::Login;
+use crate::session::{
+    Composer, Ended, Failure, Flow, InFlightRequest, ReplyKind, Session, SessionTurn,
+};
 use crate::text_exec;
-
-/// What is known of a parked command that ended, beside how it is answered.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Ended {
-    pub(crate) opcode: Opcode,
-    pub(crate) opaque: u32,
-    pub(crate) start_ns: u64,
-}
 
 impl Session {
     /// Parks the command that a bucket, or the login thread, was given under the cookie of the next slot.

@@ -4,8 +4,8 @@ use kedge_node::output::Output;
 use kedge_protocol::binary::{FrameInfos, Magic, Opcode, Request, ServerDuration};
 use kedge_types::Status;
 
-use super::{Composer, Failure, Flow, Session, SessionTurn};
 use crate::commands::{CommandContext, Done, row};
+use crate::session::{Composer, Failure, Flow, Session, SessionTurn};
 
 /// Where the server duration stands in a reply that has one: behind the header and the head of its frame info.
 const DURATION_AT: usize = 25;
@@ -18,7 +18,7 @@ enum RunOutcome {
 }
 
 impl Session {
-    pub(super) fn execute(
+    pub(crate) fn execute(
         &mut self,
         turn: &mut SessionTurn<'_>,
         request: &Request<'_>,
@@ -57,7 +57,7 @@ impl Session {
     }
 
     /// Answers a command that is not executed.
-    pub(super) fn refuse(
+    pub(crate) fn refuse(
         &mut self,
         turn: &SessionTurn<'_>,
         request: &Request<'_>,
@@ -117,7 +117,7 @@ impl Session {
     }
 
     /// A command was answered: its time is told in the reply and counted in the histograms.
-    pub(super) fn took(
+    pub(crate) fn took(
         &self,
         turn: &SessionTurn<'_>,
         opcode: Option<Opcode>,

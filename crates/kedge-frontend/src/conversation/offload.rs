@@ -15,10 +15,9 @@ use kedge_protocol::text::TextCommand;
 use kedge_types::limits::LONG_VALUE_BYTES;
 use kedge_types::{CollectionId, Datatype, DocKey, VbId};
 
-use super::compose::copies_long;
-use super::{Flow, Halt, ReplyKind, Session, SessionTurn};
 use crate::commands::{LongRun, row};
 use crate::cookie::ConnectionId;
+use crate::session::{Flow, Halt, ReplyKind, Session, SessionTurn, copies_long};
 use crate::shared::Shared;
 
 /// Keys that a command may name before it is long, in bytes of its request.
@@ -108,7 +107,7 @@ impl Session {
     /// Returns whether a request takes long: its value, or that of its document, is to be looked through or inflated and is
     /// large, or it names many documents.
     #[inline]
-    pub(super) fn is_long(&self, request: &Request<'_>) -> bool {
+    pub(crate) fn is_long(&self, request: &Request<'_>) -> bool {
         let opcode = Opcode::from_wire(request.opcode, self.kind());
         let long = opcode.map_or(LongRun::Never, |opcode| row(opcode).long);
         if long == LongRun::Always {
@@ -213,7 +212,7 @@ impl Session {
 
     /// What stands in its place while it is on loan.
     pub(crate) fn stand_in(&self, shared: &Shared) -> Self {
-        Self::new(self.id, self.port(), self.local, self.peer, shared)
+        Self::new(self.id(), self.port(), self.local, self.peer, shared)
     }
 }
 

@@ -1,0 +1,63 @@
+//! Arguments and lines that several groups of statistics share.
+
+use std::sync::Arc;
+
+use kedge_bucket::{Bucket, VbFigures, VbState};
+use kedge_types::{Status, VbId};
+
+use crate::session::Failure;
+use crate::stat_walk::{Each, Walk};
+
+/// What became of a group that was asked for: all was told, or there is more.
+pub(crate) type StatStep = Result<Option<Walk>, Failure>;
+
+/// The walk over all vBuckets of a bucket that shows what a look finds; of one that an argument names, that is shown at
+/// once.
+///
+/// # Errors
+/// `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
+pub(super) fn of_vbuckets<F>(
+    bucket: &Arc<Bucket>,
+    argument: Option<&str>,
+    each: Each<'_>,
+    look: impl Fn(&Bucket, VbId) -> Option<F> + Send + 'static,
+    mut show: impl FnMut(VbId, F, Each<'_>) + Send + 'static,
+) -> StatStep {
+    if let Some(argument) = argument {
+        let vb = vbucket_number(argument)?;
+        show(vb, look(bucket, vb).ok_or(Status::NotMyVbucket)?, each);
+        return Ok(None);
+    }
+    let bucket = bucket.clone();
+    let all = (0..bucket.vbuckets()).map(VbId);
+    Ok(Some(Walk::over(all, move |vb, each| {
+        if let Some(found) = look(&bucket, vb) {
+            show(vb, found, each);
+        }
+    })))
+}
+
+/// The vBucket that an argument names.
+pub(super) fn vbucket_number(argument: &str) -> Result<VbId, Failure> {
+    let number = argument.parse().map_err(|_| {
+        Failure::new(
+            Status::Invalid,
+            "the argument must be the number of a vBucket",
+        )
+    })?;
+    Ok(VbId(number))
+}
+
+pub(super) fn state_name(figures: &VbFigures) -> &'static str {
+    state_name_of(figures.state)
+}
+
+pub(super) const fn state_name_of(state: VbState) -> &'static str {
+    use kedge_bucket::VbState::{Active, Dead, Pending, Replica};
+    match state {
+        Active => "active",
+        Replica => "replica",
+        Pending => "pending",
+        Dead => "dead",
+    }
+}

@@ -1,0 +1,84 @@
+//! The conversation of a session with its client: from bytes to commands, and from the ends of parked commands to replies.
+//!
+//! Everything that a session has is in [`crate::session`]; here are the functions that need the commands, too.
+
+mod offload;
+mod parked;
+mod run;
+
+use kedge_node::output::Output;
+use kedge_protocol::binary::{Magic, Parse, parse_frame};
+
+pub(crate) use offload::{OffloadOutcome, OffloadedSession, OffloadedWork, Returned};
+
+use crate::commands;
+use crate::session::{Dialect, Flow, Halt, Session, SessionTurn};
+use crate::shared::Shared;
+use crate::text_exec;
+
+impl Session {
+    /// Executes the commands that `bytes` begin with. Returns how many bytes they took, and why it stopped.
+    pub(crate) fn on_bytes(
+        &mut self,
+        turn: &mut SessionTurn<'_>,
+        bytes: &[u8],
+        out: &mut Output,
+    ) -> (usize, Halt) {
+        if self.dialect == Dialect::Undecided {
+            self.dialect = match bytes.first() {
+                None => return (0, Halt::NeedBytes(1)),
+                Some(&first) if first == Magic::ClientRequest.wire() => Dialect::MemcachedBinary,
+                Some(_) => Dialect::MemcachedText,
+            };
+        }
+        if self.dialect == Dialect::MemcachedText {
+            return text_exec::on_bytes(self, turn, bytes, out);
+        }
+        let mut at = 0;
+        loop {
+            if self.is_dcp() {
+                let (consumed, halt) = self.on_dcp_bytes(turn, &bytes[at..], out);
+                return (at + consumed, halt);
+            }
+            if self.is_held() {
+                return (at, Halt::Parked);
+            }
+            if out.queued() > turn.shared.limits.queued_bytes_max {
+                return (at, Halt::Full);
+            }
+            if turn.was_over() {
+                return (at, Halt::Slice);
+            }
+            match parse_frame(&bytes[at..], self.body_bytes_max(turn.shared)) {
+                Parse::Incomplete { need } => return (at, Halt::NeedBytes(need)),
+                Parse::Fatal(error) => {
+                    tracing::debug!(peer = %self.peer, %error, "closing a connection");
+                    return (at, Halt::Malformed);
+                }
+                // Nothing that the server asks needs an answer.
+                Parse::ServerResponse { consumed, .. } => at += consumed,
+                Parse::Frame { request, consumed } if turn.lends && self.is_long(&request) => {
+                    return (at, Halt::Long(consumed));
+                }
+                Parse::Frame { request, consumed } => match self.execute(turn, &request, out) {
+                    Flow::Next => at += consumed,
+                    Flow::Wait => return (at, Halt::Parked),
+                    Flow::Close => return (at + consumed, Halt::Close),
+                },
+            }
+        }
+    }
+
+    fn body_bytes_max(&self, shared: &Shared) -> usize {
+        if self.is_authenticated() {
+            shared.limits.body_bytes_max
+        } else {
+            shared.limits.unauthenticated_body_bytes_max
+        }
+    }
+
+    /// Tells the client of the current cluster map, if it asked for that and has an older one.
+    pub(crate) fn push_map(&mut self, shared: &Shared, out: &mut Output) {
+        commands::push_map(self, shared, out);
+    }
+}

@@ -1,0 +1,88 @@
+//! The state of commands that are parked: the part of each that its handler needs to go on.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use kedge_bucket::{Item, Mutated};
+use kedge_subdoc::{Mutation, OwnedSpec, Surroundings};
+use kedge_types::{Cas, Status, VbId};
+/// A lookup that waits for its document.
+#[derive(Debug)]
+pub(crate) struct Looking {
+    pub(crate) specs: Vec<OwnedSpec>,
+    pub(crate) around: Surroundings,
+    pub(crate) single: bool,
+}
+
+/// A mutation whose outcome is to come.
+#[derive(Debug)]
+pub(crate) struct Changing {
+    pub(crate) mutation: Arc<Mutation>,
+    pub(crate) single: bool,
+}
+
+/// An OBSERVE that waits for the disk.
+#[derive(Debug)]
+pub(crate) struct Observing {
+    /// What is answered of the keys before.
+    pub(crate) value: Vec<u8>,
+    /// The key that it waits for, and those behind it.
+    pub(crate) keys: VecDeque<(VbId, Box<[u8]>)>,
+}
+
+/// The step of a command that was parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TextStep {
+    /// The one that the command is named for; the only one of most commands.
+    Main,
+    /// Looking at the document that will be written.
+    Look,
+    /// Making a document that was not there.
+    Vivify,
+    /// Storing a value that is stale already, over the document of this CAS.
+    Stale(Cas),
+    /// Looking up how long the document has become.
+    Measure(Mutated),
+    /// Giving the counter, which has this number now, another expiry.
+    Expire(Mutated, u64),
+    /// Looking up what is to be told of the counter.
+    Tell(Mutated, u64),
+}
+
+/// A command that waits.
+#[derive(Debug)]
+pub(crate) struct Suspended {
+    /// As it came.
+    pub(crate) bytes: Box<[u8]>,
+    pub(crate) step: TextStep,
+}
+
+/// A retrieval that waits for documents.
+#[derive(Debug)]
+pub(crate) struct Retrieval {
+    pub(crate) with_cas: bool,
+    /// The expiry that documents get, as on the wire.
+    pub(crate) touch: Option<u32>,
+    /// Documents that are asked for at a time.
+    pub(crate) window: usize,
+    pub(crate) start_ns: u64,
+    /// Documents that were asked for and not answered, in order.
+    pub(crate) parts: VecDeque<RetrievedDocument>,
+    /// Keys that were not asked for.
+    pub(crate) rest: VecDeque<Box<[u8]>>,
+    pub(crate) failed: Option<Status>,
+}
+
+#[derive(Debug)]
+pub(crate) struct RetrievedDocument {
+    pub(crate) key: Box<[u8]>,
+    pub(crate) found: RetrievalState,
+}
+
+#[derive(Debug)]
+pub(crate) enum RetrievalState {
+    /// Not yet: it is parked in this slot.
+    Waits(u8),
+    Document(Item, Cas),
+    Nothing,
+}
