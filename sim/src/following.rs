@@ -113,7 +113,7 @@ impl Following {
 
     fn stop(&mut self, vb: VbId, out: &mut Vec<u8>) {
         self.consumer.close_stream(vb, out);
-        self.bucket.stream_ends(vb);
+        self.bucket.dcp().stream_ends(vb);
         self.asks.lock().remove(&vb);
         self.held.take_if(|(held, _, _)| *held == vb);
     }
@@ -165,7 +165,7 @@ impl Following {
                     node,
                     "vBucket {vb}: stream from {peer} begins, branch {branch:?}"
                 );
-                let begun = self.bucket.stream_begins(vb, &from, failover);
+                let begun = self.bucket.dcp().stream_begins(vb, &from, failover);
                 begun.map_err(|error| (vb, error))
             }
             Event::Rollback { vb, to } => {
@@ -192,7 +192,7 @@ impl Following {
                     self.node,
                     "vBucket {vb}: {kind:?} snapshot {start} to {end}"
                 );
-                let begun = self.bucket.receive_snapshot(vb, snapshot);
+                let begun = self.bucket.dcp().receive_snapshot(vb, snapshot);
                 begun.map_err(|error| (vb, error))
             }
             Event::Received { vb, received } => {
@@ -213,7 +213,7 @@ impl Following {
                     "vBucket {vb}: stream from {} ends: {reason:?}",
                     self.peer
                 );
-                self.bucket.stream_ends(vb);
+                self.bucket.dcp().stream_ends(vb);
                 let standing = self.vbuckets.get(&vb).map(|(standing, _)| *standing);
                 if standing != Some(Standing::TakenOver) {
                     self.try_again(now_ns, vb);
@@ -239,7 +239,7 @@ impl Following {
 
     fn take(&mut self, now_ns: u64, vb: VbId, received: Received, bytes: usize, out: &mut Vec<u8>) {
         let mut changes = vec![received];
-        match self.bucket.receive(vb, &mut changes) {
+        match self.bucket.dcp().receive(vb, &mut changes) {
             Ok(taken) => {
                 if let Some(ack) = taken.ack {
                     self.consumer.acknowledge(vb, ack, out);
@@ -286,7 +286,9 @@ impl Following {
         };
         let all = Arc::clone(&self.done);
         let done = move |result| all.lock().set.push((vb, asked, state, result));
-        self.bucket.begin_takeover_step(vb, self.still(vb), done);
+        self.bucket
+            .states()
+            .begin_takeover_step(vb, self.still(vb), done);
     }
 
     fn end_states(&mut self, out: &mut Vec<u8>) {
@@ -322,7 +324,7 @@ impl Following {
             self.take(now_ns, vb, received, bytes, out);
             self.read(now_ns, out)?;
         }
-        self.bucket.flush_received(false);
+        self.bucket.dcp().flush_received(false);
         self.end_states(out);
         for vb in std::mem::take(&mut self.done.lock().rolled) {
             if let Some((standing @ Standing::RollingBack, _)) = self.vbuckets.get_mut(&vb) {
@@ -336,7 +338,7 @@ impl Following {
             if at_ns > now_ns {
                 continue;
             }
-            match self.bucket.resume_point(*vb) {
+            match self.bucket.dcp().resume_point(*vb) {
                 Ok(from) => {
                     note!(
                         self.node,
@@ -368,7 +370,7 @@ impl Following {
         note!(self.node, "connection to {} ends", self.peer);
         self.asks.lock().clear();
         for vb in self.vbuckets.keys() {
-            self.bucket.stream_ends(*vb);
+            self.bucket.dcp().stream_ends(*vb);
         }
     }
 }

@@ -33,7 +33,7 @@ pub(crate) fn name(node: usize) -> NodeName {
 /// How far the vBuckets of a node are.
 pub(crate) fn positions(bucket: &Bucket) -> Option<NodePositions> {
     let mut positions = vec![None; usize::from(bucket.vbuckets())];
-    for position in bucket.positions().ok()? {
+    for position in bucket.states().positions().ok()? {
         let branches = position.failover.iter();
         positions[position.vb.index()] = Some(Position {
             high_seqno: position.high_seqno.get(),

@@ -141,7 +141,9 @@ impl Node {
             executor.shutdown();
             return Err(error.to_string());
         }
-        bucket.set_replica_sink(Arc::clone(&sink) as Arc<dyn ReplicaSink>);
+        bucket
+            .dcp()
+            .set_replica_sink(Arc::clone(&sink) as Arc<dyn ReplicaSink>);
         note!(name(self.number), "starts");
         self.process = Some(Process {
             node: self.number,
@@ -223,11 +225,11 @@ impl Node {
                 unless_dead: led && state == VbState::Active && map.moves_to(vb).is_some(),
             };
             // One that fails fails the node.
-            let _ = process.bucket.assign(&[(vb, role)]);
+            let _ = process.bucket.states().assign(&[(vb, role)]);
             let figures = process.bucket.vbucket_figures(vb);
             let has_some = figures.is_some_and(|it| it.high_seqno > Seqno(0));
             if state == VbState::Dead && has_some && !map.is_out(number) {
-                let _ = process.bucket.begin_delete_vbucket(vb, |_| ());
+                let _ = process.bucket.states().begin_delete_vbucket(vb, |_| ());
             }
         }
     }

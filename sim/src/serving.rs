@@ -126,7 +126,7 @@ impl Serving {
         let producer = Producer::open(open, &config, now_ns).map_err(|_| Closed)?;
         let name = String::from_utf8_lossy(open.name).into_owned();
         let ready = Arc::clone(&self.ready) as Arc<dyn StreamNotify>;
-        let connection = self.bucket.connect_streams(&name, ready);
+        let connection = self.bucket.dcp().connect_streams(&name, ready);
         self.opened = Some((producer, connection.map_err(|_| Closed)?));
         Response::new(request.opcode, request.opaque, Status::Success).write(out);
         Ok(())
@@ -144,7 +144,7 @@ impl Serving {
                             self.node,
                             "vBucket {vb}: serves a stream to {node} behind {from}"
                         );
-                        self.bucket.forget_acks(vb, node);
+                        self.bucket.dcp().forget_acks(vb, node);
                     }
                     if producer.stream_opened(now_ns, id, &opened.failover, out) {
                         self.streams.insert(id, opened.stream);
@@ -163,7 +163,7 @@ impl Serving {
             Todo::FailoverLog { .. } => return Err(Closed),
             Todo::Acknowledge { vb, prepared } => {
                 if let Some(node) = producer.consumer_name() {
-                    self.bucket.acknowledge(node, &[(vb, prepared)]);
+                    self.bucket.dcp().acknowledge(node, &[(vb, prepared)]);
                 }
             }
             Todo::TakeoverAnswered { stream, state } => {

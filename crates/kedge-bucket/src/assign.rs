@@ -1,7 +1,7 @@
 //! What the cluster makes of vBuckets: many get their states at once, and tell how far they are.
 
-use crate::bucket::Bucket;
 use crate::vbuckets::VbRole;
+use crate::vbuckets::VbStates;
 use kedge_bucket_core::{Phase, new_uuid};
 use kedge_types::{Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{StateChange, VBucket, VbState};
@@ -25,7 +25,7 @@ pub struct VbPosition {
     pub failover: Vec<(VbUuid, Seqno)>,
 }
 
-impl Bucket {
+impl VbStates {
     /// Gives vBuckets their states, one after the other, and makes that durable with one sync. A vBucket that is deleted
     /// begins anew, unless it is to be dead. Returns those that could not be changed, as their files cannot be read.
     ///

@@ -1,7 +1,10 @@
 //! The facade of a bucket: it wires the components, and passes commands on to them.
 
+use crate::dcp::Dcp;
+use crate::file_readers::FileReaders;
 use crate::loaded::Loaded;
-use crate::scans::Scans;
+use crate::scans::RangeScanner;
+use crate::vbuckets::VbStates;
 use crate::wiring::{Signals, StepEvents};
 use kedge_bucket_core::{
     BucketChange, BucketConfig, BucketCore, BucketError, BucketSetup, Component, Counter,
@@ -43,7 +46,10 @@ pub struct Bucket {
     pub(crate) signals: Arc<Signals>,
     /// Held while the manifest is changed, until all vBuckets have heard of it.
     pub(crate) changing_manifest: Mutex<()>,
-    pub(crate) scans: Scans,
+    pub(crate) states: Arc<VbStates>,
+    pub(crate) files: Arc<FileReaders>,
+    pub(crate) dcp: Arc<Dcp>,
+    pub(crate) scans: Arc<RangeScanner>,
     pub(crate) loaded: Loaded,
     /// The reason for which the end was not clean.
     pub(crate) unclean: OnceLock<String>,
@@ -77,18 +83,36 @@ impl Bucket {
         let core = Arc::new(BucketCore::new(setup, owner, uuid, commit_log));
         let signals = Arc::new(Signals::new(Arc::clone(&queues), vbuckets, threads));
         core.set_events(Box::new(StepEvents(Arc::clone(&signals))));
+        let residency = Arc::new(Residency::new(
+            Arc::clone(&core),
+            Arc::clone(&signals.memory),
+            Arc::clone(&queues) as Arc<dyn DiskWriters>,
+        ));
+        let persistence = Arc::new(Persistence::new(Arc::clone(&core), queues));
+        let states = Arc::new(VbStates {
+            core: Arc::clone(&core),
+            persistence: Arc::clone(&persistence),
+        });
+        let files = Arc::new(FileReaders::new(&core, &persistence));
+        let dcp = Arc::new(Dcp {
+            core: Arc::clone(&core),
+            persistence: Arc::clone(&persistence),
+            residency: Arc::clone(&residency),
+            states: Arc::clone(&states),
+            files: Arc::clone(&files),
+            signals: Arc::clone(&signals.streams),
+        });
         let bucket = Arc::new(Self {
-            residency: Arc::new(Residency::new(
-                Arc::clone(&core),
-                Arc::clone(&signals.memory),
-                Arc::clone(&queues) as Arc<dyn DiskWriters>,
-            )),
-            persistence: Arc::new(Persistence::new(Arc::clone(&core), queues)),
+            scans: Arc::new(RangeScanner::new(&core, &residency, &files)),
+            dcp,
+            files,
+            states,
+            persistence,
+            residency,
+            signals,
             changing_manifest: Mutex::default(),
-            scans: Scans::new(vbuckets),
             loaded: Loaded::default(),
             unclean: OnceLock::new(),
-            signals,
             core,
         });
         bucket.signals.set_bucket(&bucket);
@@ -109,6 +133,24 @@ impl Bucket {
     #[must_use]
     pub fn residency(&self) -> &Arc<Residency> {
         &self.residency
+    }
+
+    /// Returns the states of the bucket's vBuckets.
+    #[must_use]
+    pub fn states(&self) -> &Arc<VbStates> {
+        &self.states
+    }
+
+    /// Returns the bucket's DCP streams.
+    #[must_use]
+    pub fn dcp(&self) -> &Arc<Dcp> {
+        &self.dcp
+    }
+
+    /// Returns the bucket's range scans.
+    #[must_use]
+    pub fn scans(&self) -> &Arc<RangeScanner> {
+        &self.scans
     }
 
     /// Its name.
@@ -139,11 +181,11 @@ impl Bucket {
             changed.check().map(|()| changed)
         })?;
         self.signals.memory.on_memory(&self.core);
-        self.signals.look_for_receivers(&self.core);
+        self.signals.streams.look_for_receivers(&self.core);
         self.persistence.on_compaction_config(&changed.compaction);
         self.residency.on_scanner_config();
         self.residency.on_compression_config();
-        self.on_durability_config();
+        self.states.on_durability_config();
         Ok(changed)
     }
 

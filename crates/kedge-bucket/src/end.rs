@@ -41,7 +41,7 @@ impl Bucket {
             return;
         }
         self.persistence.stop();
-        self.end_streams();
+        self.dcp.end_streams();
         self.core.setup.executor.unregister(self.core.owner, true);
         self.persistence.end_compactions();
         if before == Phase::Open
@@ -58,7 +58,7 @@ impl Bucket {
         self.end_all_pending_state();
         self.residency.end_all_queued_writes();
         self.residency.end_fetches();
-        self.end_scans();
+        self.scans.end_scans();
         self.answer_all();
     }
 

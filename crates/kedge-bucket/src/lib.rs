@@ -87,6 +87,7 @@ mod dcp;
 mod documents;
 mod dropping;
 mod end;
+mod file_readers;
 mod flush_all;
 mod loaded;
 mod open;
@@ -104,7 +105,7 @@ pub use assign::VbPosition;
 pub use bucket::{Bucket, Write};
 pub use collections::{CollectionFigures, VbCollections};
 pub use dcp::{
-    ApplyError, OpenedStream, ReplicaSink, StreamConnection, StreamFigures, StreamNotify,
+    ApplyError, Dcp, OpenedStream, ReplicaSink, StreamConnection, StreamFigures, StreamNotify,
     StreamRefused, StreamState, Streams, Taken, VbStream,
 };
 pub use documents::Storing;
@@ -138,9 +139,11 @@ pub use kedge_vbucket::{
     ScanPart, StoreMode, VbState, any_long_value,
 };
 pub use queries::VbFigures;
-pub use scans::{ScanBound, ScanFigures, ScanId, ScanLimits, ScanNeeds, ScanOf, ScanWanted};
+pub use scans::{
+    RangeScanner, ScanBound, ScanFigures, ScanId, ScanLimits, ScanNeeds, ScanOf, ScanWanted,
+};
 pub use subdoc::LookIn;
-pub use vbuckets::VbRole;
+pub use vbuckets::{VbRole, VbStates};
 pub use with_meta::{Returning, WithMeta};
 
 /// An increment or decrement; `expiry` is the number of the wire.

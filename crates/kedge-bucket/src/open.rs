@@ -100,11 +100,11 @@ impl Bucket {
         match &result {
             Ok(report) => {
                 if self.core.setup.topology.is_none() {
-                    self.await_assignment();
+                    self.states.await_assignment();
                 }
                 self.core.leave_loading(Phase::Open);
                 self.tell_manifest();
-                self.on_durability_config();
+                self.states.on_durability_config();
                 self.residency.begin_warmup();
                 tracing::info!(
                     bucket = self.core.name(),

@@ -100,7 +100,7 @@ impl Bucket {
             ("vb_active_num_non_resident", not_resident),
             ("vb_active_perc_mem_resident", resident_percent),
             ("ep_waiting_for_active", self.waiting_for_active() as u64),
-            ("ep_range_scans_open", self.scans.count() as u64),
+            ("ep_range_scans_open", self.scans.scans.count() as u64),
             ("ep_pinned_bytes", self.core.quota.pinned_bytes()),
         ]
         .into_iter()

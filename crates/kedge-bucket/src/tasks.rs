@@ -1,9 +1,7 @@
 //! The kinds of tasks of a bucket, and their beginning.
 
 use crate::bucket::Bucket;
-use crate::dcp::CursorMemory;
-use crate::scans::RangeScans;
-use kedge_bucket_core::{BucketError, add_task};
+use kedge_bucket_core::BucketError;
 use kedge_executor::{Kind, Pool, Priority};
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,20 +37,11 @@ pub(crate) static DCP_CURSORS: Kind =
 impl Bucket {
     /// Begins the tasks that last as long as the bucket is open.
     pub(crate) fn begin_tasks(self: &Arc<Self>) -> Result<(), BucketError> {
-        let executor = &self.core.setup.executor;
         self.persistence.begin_writers()?;
         self.residency.begin_tasks()?;
         self.core.begin_timeouts()?;
-        for (number, lane) in self.scans.lanes().iter().enumerate() {
-            let does = "reads files for range scans";
-            let task = add_task(self, &RANGE_SCAN, does, RangeScans::new(number))?;
-            lane.parker.set_task(task);
-            executor.wake(task);
-        }
-        let does = "bounds what streams keep in memory";
-        let task = add_task(self, &DCP_CURSORS, does, CursorMemory)?;
-        self.signals.dcp.cursors.set_task(task);
-        executor.wake(task);
+        self.scans.begin_tasks()?;
+        self.dcp.begin_tasks()?;
         self.persistence.begin_maintenance()
     }
 }

@@ -6,11 +6,12 @@
 //! * One state is given, or one rollback made, at a time to a vBucket: who does so holds its lock of `changing`. A
 //!   deletion and a flush wait for nobody: what finds another history than the one it began with gives up.
 
-use crate::bucket::Bucket;
 use crate::tasks::{VBUCKET_DELETION, VBUCKET_STATE};
 use kedge_bucket_core::Total;
 use kedge_bucket_core::new_uuid;
 use kedge_bucket_core::submit_change;
+use kedge_bucket_core::{BucketCore, Component};
+use kedge_persistence::Persistence;
 use kedge_types::{Status, VbId};
 use kedge_vbucket::{HashTable, StateChange, Topology, VBucket, VbState};
 use std::sync::Arc;
@@ -39,7 +40,20 @@ impl From<VbState> for VbRole {
     }
 }
 
-impl Bucket {
+/// The states of a bucket's vBuckets.
+#[derive(Debug)]
+pub struct VbStates {
+    pub(crate) core: Arc<BucketCore>,
+    pub(crate) persistence: Arc<Persistence>,
+}
+
+impl Component for VbStates {
+    fn core(&self) -> &BucketCore {
+        &self.core
+    }
+}
+
+impl VbStates {
     /// Gives a vBucket a state; one that was deleted begins anew under a new uuid, empty. It is durable when this returns,
     /// which takes the time of a sync. Streams of it end when it is something else then.
     ///
@@ -50,7 +64,7 @@ impl Bucket {
         self.set_vbucket_if(vb, role, |_| true)
     }
 
-    /// As [`Bucket::set_vbucket`], if the vBucket is still as it has to be; else `NotMyVbucket`.
+    /// As [`VbStates::set_vbucket`], if the vBucket is still as it has to be; else `NotMyVbucket`.
     pub(crate) fn set_vbucket_if(
         &self,
         vb: VbId,
@@ -85,7 +99,7 @@ impl Bucket {
         })
     }
 
-    /// As [`Bucket::set_vbucket`], by a task; `done` hears of the end.
+    /// As [`VbStates::set_vbucket`], by a task; `done` hears of the end.
     pub fn begin_set_vbucket(
         self: &Arc<Self>,
         vb: VbId,
@@ -93,7 +107,7 @@ impl Bucket {
         done: impl FnOnce(Result<(), Status>) + Send + 'static,
     ) {
         let role = role.into();
-        let work = move |bucket: &Self| bucket.set_vbucket(vb, role);
+        let work = move |states: &Self| states.set_vbucket(vb, role);
         submit_change(self, &VBUCKET_STATE, work, done);
     }
 
@@ -108,7 +122,7 @@ impl Bucket {
     ) {
         let follows = |state| matches!(state, VbState::Replica | VbState::Pending);
         let may = move |vbucket: &VBucket| follows(vbucket.state()) && still();
-        let work = move |bucket: &Self| bucket.set_vbucket_if(vb, VbState::Pending, may);
+        let work = move |states: &Self| states.set_vbucket_if(vb, VbState::Pending, may);
         submit_change(self, &VBUCKET_STATE, work, done);
     }
 
@@ -126,30 +140,30 @@ impl Bucket {
     }
 
     /// Deletes a vBucket, with its file. Commands get `NotMyVbucket` from then on, also after a restart, until
-    /// [`Bucket::set_vbucket`] makes it anew. That is durable when this returns.
+    /// [`VbStates::set_vbucket`] makes it anew. That is durable when this returns.
     ///
     /// # Errors
-    /// `NotMyVbucket` when there is none of this number; `TemporaryFailure` as [`Bucket::set_vbucket`]. That the file is not
+    /// `NotMyVbucket` when there is none of this number; `TemporaryFailure` as [`VbStates::set_vbucket`]. That the file is not
     /// gone yet is no error.
     pub fn delete_vbucket(&self, vb: VbId) -> Result<(), Status> {
         drop(self.forget_vbucket(vb)?);
         self.finish_deletion(vb)
     }
 
-    /// As [`Bucket::delete_vbucket`]: commands get `NotMyVbucket` when this returns, a task does the rest, and `done` hears
+    /// As [`VbStates::delete_vbucket`]: commands get `NotMyVbucket` when this returns, a task does the rest, and `done` hears
     /// of its end.
     ///
     /// # Errors
-    /// As [`Bucket::delete_vbucket`], but for those of the disk, of which `done` hears. It hears of nothing else.
+    /// As [`VbStates::delete_vbucket`], but for those of the disk, of which `done` hears. It hears of nothing else.
     pub fn begin_delete_vbucket(
         self: &Arc<Self>,
         vb: VbId,
         done: impl FnOnce(Result<(), Status>) + Send + 'static,
     ) -> Result<(), Status> {
         let documents = self.forget_vbucket(vb)?;
-        let work = move |bucket: &Self| {
+        let work = move |states: &Self| {
             drop(documents);
-            bucket.finish_deletion(vb)
+            states.finish_deletion(vb)
         };
         submit_change(self, &VBUCKET_DELETION, work, done);
         Ok(())

@@ -4,7 +4,7 @@
 //! Persistence reports to the bucket, once for each commit.
 
 use crate::bucket::Bucket;
-use crate::dcp::Dcp;
+use crate::dcp::StreamSignals;
 use crate::pending_state::PendingStateQueue;
 use kedge_bucket_core::{BucketCore, CoreEvents};
 use kedge_persistence::{PersistenceEvents, WriteQueues};
@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock, Weak};
 #[derive(Debug)]
 pub(crate) struct Signals {
     pub(crate) queues: Arc<WriteQueues>,
-    pub(crate) dcp: Dcp,
+    pub(crate) streams: Arc<StreamSignals>,
     pub(crate) memory: Arc<MemorySignals>,
     pub(crate) pending_state: PendingStateQueue,
     bucket: OnceLock<Weak<Bucket>>,
@@ -27,7 +27,7 @@ impl Signals {
     pub(crate) fn new(queues: Arc<WriteQueues>, vbuckets: u16, threads: u16) -> Self {
         Self {
             queues,
-            dcp: Dcp::new(vbuckets),
+            streams: Arc::new(StreamSignals::new(vbuckets)),
             memory: Arc::new(MemorySignals::new(vbuckets, threads)),
             pending_state: PendingStateQueue::default(),
             bucket: OnceLock::new(),
@@ -52,11 +52,11 @@ impl CoreEvents for StepEvents {
     fn on_step(&self, core: &BucketCore, vb: VbId, effects: &StepEffects) {
         let signals = &self.0;
         if effects.memory.cursors != 0 {
-            signals.on_cursor_memory(core);
+            signals.streams.on_cursor_memory(core);
         }
-        signals.dcp.note_news(vb, effects.news);
+        signals.streams.note_news(vb, effects.news);
         signals.memory.on_step(core, effects);
-        signals.look_for_receivers(core);
+        signals.streams.look_for_receivers(core);
     }
 
     fn on_dirty(&self, core: &BucketCore, vb: VbId, since_ns: u64) {
@@ -64,14 +64,14 @@ impl CoreEvents for StepEvents {
     }
 
     fn after_step(&self, core: &BucketCore) {
-        self.0.dcp.tell_streams(core);
+        self.0.streams.tell_streams(core);
     }
 
     fn on_change(&self, _: &BucketCore, vb: VbId) {
         if let Some(bucket) = self.0.bucket() {
             bucket.on_vbucket_state(vb);
             // Readers of an earlier history wait in vain.
-            bucket.offer_file(vb);
+            bucket.files.offer_file(vb);
         }
     }
 
@@ -84,11 +84,11 @@ impl CoreEvents for StepEvents {
 
 impl PersistenceEvents for Bucket {
     fn persisted(&self, acks: &mut Vec<(VbId, Seqno)>) {
-        self.hand_over_acks(acks);
+        self.dcp.hand_over_acks(acks);
     }
 
     fn file_advanced(&self, vb: VbId) {
-        self.offer_file(vb);
+        self.files.offer_file(vb);
     }
 
     fn memory_freed(&self) {
@@ -100,7 +100,7 @@ impl PersistenceEvents for Bucket {
     }
 
     fn is_file_wanted(&self, vb: Option<VbId>) -> bool {
-        self.signals.dcp.is_file_wanted(vb)
+        self.files.is_file_wanted(vb)
     }
 
     fn read_failed(&self, vb: VbId, error: &str) {

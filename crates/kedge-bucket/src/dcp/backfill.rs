@@ -14,10 +14,10 @@
 //!   further when its part of `dcp_backfill_bytes_max` is full.
 
 use super::connection::{Queue, filtered_high};
-use super::files::{Arrival, Arrived};
 use super::order::{by_key, items_of, pays_by_key};
 use super::stream::{Filled, Shared};
-use crate::bucket::Bucket;
+use crate::dcp::component::Dcp;
+use crate::file_readers::{Arrival, Arrived};
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::TaskBody;
 use kedge_bucket_core::Total;
@@ -118,38 +118,38 @@ impl Backfill {
         }
     }
 
-    fn turn(&mut self, bucket: &Bucket, queue: &Queue) -> Turn {
+    fn turn(&mut self, dcp: &Dcp, queue: &Queue) -> Turn {
         if self.stream.is_over() {
-            self.give_up(bucket);
+            self.give_up(dcp);
             return Turn::Over;
         }
         let turn = match &mut self.place {
-            Place::New => self.begin(bucket, queue),
+            Place::New => self.begin(dcp, queue),
             Place::Waits { cursor, arrival } => {
                 let cursor = *cursor;
                 match arrival.take() {
-                    Some(Arrived::File(view)) => self.open(bucket, cursor, &view),
+                    Some(Arrived::File(view)) => self.open(dcp, cursor, &view),
                     // The stream hears of it.
                     Some(Arrived::HistoryEnded) | None => Ok(Turn::Waits),
                 }
             }
-            Place::Reads { .. } => self.read(bucket),
+            Place::Reads { .. } => self.read(dcp),
             Place::Read if self.stream.buffered_bytes() == 0 => Ok(Turn::Over),
             Place::Read => Ok(Turn::Waits),
         };
         turn.unwrap_or_else(|error| {
             let vb = self.stream.vb;
-            tracing::error!(bucket = bucket.core.name(), vbucket = %vb, %error, "a file cannot be read for a stream");
-            bucket.core.totals.add(Total::BackfillFailures, 1);
+            tracing::error!(bucket = dcp.core.name(), vbucket = %vb, %error, "a file cannot be read for a stream");
+            dcp.core.totals.add(Total::BackfillFailures, 1);
             self.stream.end(EndReason::BackfillFailed);
-            self.give_up(bucket);
+            self.give_up(dcp);
             Turn::Over
         })
     }
 
-    fn begin(&mut self, bucket: &Bucket, queue: &Queue) -> Result<Turn, BucketError> {
+    fn begin(&mut self, dcp: &Dcp, queue: &Queue) -> Result<Turn, BucketError> {
         let vb = self.stream.vb;
-        let mut vbucket = bucket.core.vbuckets[vb.index()].lock();
+        let mut vbucket = dcp.core.vbuckets[vb.index()].lock();
         if vbucket.identity() != self.stream.identity() {
             // The stream hears of it.
             return Ok(Turn::Waits);
@@ -158,26 +158,26 @@ impl Backfill {
         let (cursor, behind) = if self.disk_only {
             (None, self.end)
         } else {
-            let (opened, _) = bucket
+            let (opened, _) = dcp
                 .core
                 .measure(&mut vbucket, |it| it.open_cursor(self.after));
             match opened {
                 CursorOpening::InMemory(cursor) => {
                     drop(vbucket);
-                    return Ok(self.hand_over(bucket, Some(cursor), self.after));
+                    return Ok(self.hand_over(dcp, Some(cursor), self.after));
                 }
                 CursorOpening::OnDisk { cursor, behind } => (Some(cursor), behind),
             }
         };
         drop(vbucket);
-        bucket.core.totals.add(Total::Backfills, 1);
+        dcp.core.totals.add(Total::Backfills, 1);
         if behind <= self.after {
-            return Ok(self.hand_over(bucket, cursor, self.after));
+            return Ok(self.hand_over(dcp, cursor, self.after));
         }
         let target = behind.max(self.torn);
         let arrival = Arc::default();
         self.place = Place::Waits { cursor, arrival };
-        let arrival = bucket.want_file(vb, history, target, &queue.parker)?;
+        let arrival = dcp.files.want_file(vb, history, target, &queue.parker)?;
         self.place = Place::Waits { cursor, arrival };
         Ok(Turn::Worked)
     }
@@ -185,7 +185,7 @@ impl Backfill {
     /// The file has what is needed.
     fn open(
         &mut self,
-        bucket: &Bucket,
+        dcp: &Dcp,
         cursor: Option<StreamCursor>,
         view: &FileView,
     ) -> Result<Turn, BucketError> {
@@ -194,23 +194,23 @@ impl Backfill {
             && self.after < state.purge
             && self.purge_seen != Some(state.purge)
             && !self.ignore_purged
-            && !self.is_unchanged(bucket);
+            && !self.is_unchanged(dcp);
         if purged {
             self.stream.end(EndReason::Rollback);
-            self.give_up(bucket);
+            self.give_up(dcp);
             return Ok(Turn::Over);
         }
         let upto = view.high_seqno().min(self.end);
         let visible = state.visible.min(upto);
         let (after, values) = (self.after, self.stream.values);
-        let (storage, whole) = (bucket.core.storage()?, values == Values::Whole);
+        let (storage, whole) = (dcp.core.storage()?, values == Values::Whole);
         self.by_key.take_if(|collections| {
-            let vbucket = bucket.core.vbuckets[self.stream.vb.index()].lock();
+            let vbucket = dcp.core.vbuckets[self.stream.vb.index()].lock();
             let items = items_of(&vbucket, collections);
             !pays_by_key(items, vbucket.documents().count() as u64)
         });
         let (scan, begin) = if let Some(collections) = &self.by_key {
-            bucket.core.totals.add(Total::UnorderedBackfills, 1);
+            dcp.core.totals.add(Total::UnorderedBackfills, 1);
             let scan = storage.scan_collections(view, collections, whole)?;
             (scan, StreamItem::UnorderedBegin)
         } else {
@@ -243,13 +243,13 @@ impl Backfill {
     }
 
     /// Whether nothing of the stream's collections has changed since, so that it misses no tombstone.
-    fn is_unchanged(&self, bucket: &Bucket) -> bool {
-        let vbucket = bucket.core.vbuckets[self.stream.vb.index()].lock();
+    fn is_unchanged(&self, dcp: &Dcp) -> bool {
+        let vbucket = dcp.core.vbuckets[self.stream.vb.index()].lock();
         filtered_high(&vbucket, &self.filter).is_some_and(|high| high <= self.after)
     }
 
     /// Reads a piece.
-    fn read(&mut self, bucket: &Bucket) -> Result<Turn, BucketError> {
+    fn read(&mut self, dcp: &Dcp) -> Result<Turn, BucketError> {
         let Place::Reads {
             cursor,
             scan,
@@ -262,7 +262,7 @@ impl Backfill {
             return Ok(Turn::Waits);
         };
         let buffered = self.stream.buffered_bytes();
-        let room = bucket.backfill_bytes_per_stream().saturating_sub(buffered);
+        let room = dcp.backfill_bytes_per_stream().saturating_sub(buffered);
         if room == 0 {
             return Ok(Turn::Waits);
         }
@@ -286,8 +286,7 @@ impl Backfill {
                 items.push(StreamItem::Change(change));
             }
         }
-        bucket
-            .core
+        dcp.core
             .totals
             .add(Total::BackfilledItems, items.len() as u64);
         if is_end && self.by_key.is_some() {
@@ -298,22 +297,22 @@ impl Backfill {
         let (cursor, upto) = (*cursor, *upto);
         self.stream.push(items.into_iter());
         Ok(if is_end {
-            self.hand_over(bucket, cursor, upto)
+            self.hand_over(dcp, cursor, upto)
         } else {
             Turn::Worked
         })
     }
 
     /// The file has nothing more for the stream.
-    fn hand_over(&mut self, bucket: &Bucket, cursor: Option<StreamCursor>, upto: Seqno) -> Turn {
+    fn hand_over(&mut self, dcp: &Dcp, cursor: Option<StreamCursor>, upto: Seqno) -> Turn {
         self.place = Place::Read;
         if let Some(cursor) = self.stream.fill(Filled { cursor, upto }) {
-            bucket.close_cursor(self.stream.vb, cursor);
+            dcp.close_cursor(self.stream.vb, cursor);
         }
         Turn::Worked
     }
 
-    fn give_up(&mut self, bucket: &Bucket) {
+    fn give_up(&mut self, dcp: &Dcp) {
         let cursor = match std::mem::replace(&mut self.place, Place::Read) {
             Place::Waits { cursor, arrival } => {
                 arrival.give_up();
@@ -323,7 +322,7 @@ impl Backfill {
             Place::New | Place::Read => None,
         };
         if let Some(cursor) = cursor {
-            bucket.close_cursor(self.stream.vb, cursor);
+            dcp.close_cursor(self.stream.vb, cursor);
         }
     }
 }
@@ -367,11 +366,11 @@ impl Backfills {
     }
 
     /// Gives each its turn. Whether any went on.
-    fn round(&mut self, bucket: &Bucket) -> bool {
+    fn round(&mut self, dcp: &Dcp) -> bool {
         let queue = &self.queue;
         let mut worked = false;
         self.begun
-            .retain_mut(|backfill| match backfill.turn(bucket, queue) {
+            .retain_mut(|backfill| match backfill.turn(dcp, queue) {
                 Turn::Worked => {
                     worked = true;
                     true
@@ -386,14 +385,14 @@ impl Backfills {
     }
 }
 
-impl TaskBody<Bucket> for Backfills {
-    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
+impl TaskBody<Dcp> for Backfills {
+    fn run(&mut self, dcp: &Dcp, _: Duration) -> Next {
         let queue = Arc::clone(&self.queue);
         queue.parker.clear();
-        let began_ns = bucket.core.setup.clock.now().mono_ns;
+        let began_ns = dcp.core.setup.clock.now().mono_ns;
         let mut lies = false;
         loop {
-            let went_on = self.fetch() | self.round(bucket);
+            let went_on = self.fetch() | self.round(dcp);
             if !went_on && lies {
                 return Next::Sleep;
             }
@@ -403,13 +402,7 @@ impl TaskBody<Bucket> for Backfills {
                 queue.parker.park();
             }
             lies = !went_on;
-            let took_ns = bucket
-                .core
-                .setup
-                .clock
-                .now()
-                .mono_ns
-                .saturating_sub(began_ns);
+            let took_ns = dcp.core.setup.clock.now().mono_ns.saturating_sub(began_ns);
             if went_on && took_ns >= SLICE.as_nanos() as u64 {
                 return Next::Again;
             }
@@ -417,7 +410,7 @@ impl TaskBody<Bucket> for Backfills {
     }
 }
 
-impl Bucket {
+impl Dcp {
     /// Bytes that one backfill may have in its buffer.
     pub(super) fn backfill_bytes_per_stream(&self) -> usize {
         let all = self.core.config().memory.dcp_backfill_bytes_max;

@@ -3,7 +3,7 @@
 use super::StreamNotify;
 use super::backfill::{Backfill, Backfills};
 use super::stream::VbStream;
-use crate::bucket::Bucket;
+use crate::dcp::component::Dcp;
 use crate::tasks::DCP_BACKFILL;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::Parker;
@@ -46,7 +46,7 @@ impl From<Status> for StreamRefused {
 /// together for what was read and not given out. Streams may be read on after it was dropped.
 #[derive(Clone, Debug)]
 pub struct StreamConnection {
-    bucket: Arc<Bucket>,
+    dcp: Arc<Dcp>,
     connection: Arc<Connection>,
     values: Values,
 }
@@ -74,14 +74,14 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    pub(super) fn begin_backfill(&self, bucket: &Bucket, backfill: Backfill) {
+    pub(super) fn begin_backfill(&self, dcp: &Dcp, backfill: Backfill) {
         self.backfills.new.lock().push_back(backfill);
-        self.wake_backfills(bucket);
+        self.wake_backfills(dcp);
     }
 
-    pub(super) fn wake_backfills(&self, bucket: &Bucket) {
+    pub(super) fn wake_backfills(&self, dcp: &Dcp) {
         if let Some(task) = self.backfills.parker.unpark() {
-            bucket.core.setup.executor.wake(task);
+            dcp.core.setup.executor.wake(task);
         }
     }
 }
@@ -94,7 +94,7 @@ impl Drop for Connection {
     }
 }
 
-impl Bucket {
+impl Dcp {
     /// Begins a connection that streams are read for; `name` is for statistics.
     ///
     /// # Errors
@@ -110,7 +110,7 @@ impl Bucket {
         backfills.parker.set_task(task);
         self.core.setup.executor.wake(task);
         Ok(StreamConnection {
-            bucket: Arc::clone(self),
+            dcp: Arc::clone(self),
             connection: Arc::new(Connection {
                 name: name.to_owned(),
                 notify,
@@ -139,19 +139,19 @@ impl StreamConnection {
     /// over; `OutOfRange` when the seqnos do not fit each
     /// other; `TemporaryFailure` while the bucket or the vBucket is not ready.
     pub fn open_stream(&self, request: &StreamRequest) -> Result<OpenedStream, StreamRefused> {
-        let bucket = &self.bucket;
-        if bucket.core.phase() != Phase::Open {
+        let dcp = &self.dcp;
+        if dcp.core.phase() != Phase::Open {
             return Err(Status::TemporaryFailure.into());
         }
-        let vbucket = bucket.core.vbuckets.get(request.vb.index());
+        let vbucket = dcp.core.vbuckets.get(request.vb.index());
         let mut vbucket = vbucket.ok_or(Status::NotMyVbucket)?.lock();
         check_state(&vbucket, request.flags)?;
         if request.flags.contains(StreamFlags::TAKEOVER) {
-            bucket.may_take_over(&vbucket, request.consumer.as_ref())?;
+            dcp.may_take_over(&vbucket, request.consumer.as_ref())?;
         }
         let mut request = request.clone();
         // Who knows a newer manifest than the node would take what it does not have yet for dropped.
-        let known = vbucket.collections().uid().max(bucket.core.manifest().uid);
+        let known = vbucket.collections().uid().max(dcp.core.manifest().uid);
         if request.manifest_seen.is_some_and(|seen| seen > known) {
             return Err(Status::TemporaryFailure.into());
         }
@@ -178,8 +178,8 @@ impl StreamConnection {
             request.end = request.end.min(high);
         }
         let failover = vbucket.failover().clone();
-        let (mut stream, _) = bucket.core.measure(&mut vbucket, |vbucket| {
-            VbStream::new(bucket, &self.connection, request, self.values, vbucket)
+        let (mut stream, _) = dcp.core.measure(&mut vbucket, |vbucket| {
+            VbStream::new(dcp, &self.connection, request, self.values, vbucket)
         });
         drop(vbucket);
         stream.begin();

@@ -1,7 +1,7 @@
 //! What is known of a stream.
 
 use super::stream::Shared;
-use crate::bucket::Bucket;
+use crate::dcp::component::Dcp;
 use kedge_types::{Seqno, VbId};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
@@ -80,7 +80,7 @@ impl Counts {
     }
 }
 
-impl Bucket {
+impl Dcp {
     /// Figures of the streams out of the bucket, in the order of vBuckets.
     #[must_use]
     pub fn stream_figures(&self) -> Vec<StreamFigures> {
@@ -89,7 +89,7 @@ impl Bucket {
     }
 
     fn streams_of(&self, vb: VbId) -> Vec<StreamFigures> {
-        let streams = self.signals.dcp.open_streams(vb);
+        let streams = self.signals.open_streams(vb);
         if streams.is_empty() {
             return Vec::new();
         }

@@ -1,7 +1,7 @@
 //! Memory that only cursors of streams keep is bounded: the slowest are dropped, and their streams go back to the files.
 
-use crate::bucket::Bucket;
-use crate::wiring::Signals;
+use crate::dcp::StreamSignals;
+use crate::dcp::component::Dcp;
 use kedge_bucket_core::BucketCore;
 use kedge_bucket_core::TaskBody;
 use kedge_bucket_core::Total;
@@ -18,20 +18,20 @@ const REST: Duration = Duration::from_millis(10);
 #[derive(Debug)]
 pub(crate) struct CursorMemory;
 
-impl TaskBody<Bucket> for CursorMemory {
-    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        let parker = &bucket.signals.dcp.cursors;
+impl TaskBody<Dcp> for CursorMemory {
+    fn run(&mut self, dcp: &Dcp, _: Duration) -> Next {
+        let parker = &dcp.signals.cursors;
         parker.clear();
-        let bound = (cursor_bytes_max(&bucket.core) as f64 * DOWN_TO) as u64;
+        let bound = (cursor_bytes_max(&dcp.core) as f64 * DOWN_TO) as u64;
         let mut dropped = true;
-        while dropped && bucket.core.quota.cursor_bytes() > bound {
-            dropped = bucket.drop_slowest_cursors();
+        while dropped && dcp.core.quota.cursor_bytes() > bound {
+            dropped = dcp.drop_slowest_cursors();
         }
-        bucket.tell_receivers();
+        dcp.tell_receivers();
         parker.park();
         // What was given back since nobody was told of.
-        bucket.tell_receivers();
-        if bucket.core.quota.cursor_bytes() > cursor_bytes_max(&bucket.core) {
+        dcp.tell_receivers();
+        if dcp.core.quota.cursor_bytes() > cursor_bytes_max(&dcp.core) {
             parker.clear();
             return if dropped {
                 Next::Again
@@ -43,11 +43,11 @@ impl TaskBody<Bucket> for CursorMemory {
     }
 }
 
-impl Signals {
+impl StreamSignals {
     /// A vBucket keeps more for streams than before.
     pub(crate) fn on_cursor_memory(&self, core: &BucketCore) {
-        if self.dcp.cursors.is_asleep() && core.quota.cursor_bytes() > cursor_bytes_max(core) {
-            core.wake_parked(&self.dcp.cursors);
+        if self.cursors.is_asleep() && core.quota.cursor_bytes() > cursor_bytes_max(core) {
+            core.wake_parked(&self.cursors);
         }
     }
 }
@@ -57,10 +57,10 @@ fn cursor_bytes_max(core: &BucketCore) -> u64 {
     core.quota.limit() / 100 * u64::from(core.config().memory.dcp_cursor_percent)
 }
 
-impl Bucket {
+impl Dcp {
     /// Drops the slowest cursors of the vBucket that keeps most for streams. False when that gave no memory back.
     fn drop_slowest_cursors(&self) -> bool {
-        let with_streams = |vb: &VbId| !self.signals.dcp.open[vb.index()].lock().is_empty();
+        let with_streams = |vb: &VbId| !self.signals.open[vb.index()].lock().is_empty();
         let kept = |vb: &VbId| {
             self.core.vbuckets[vb.index()]
                 .lock()

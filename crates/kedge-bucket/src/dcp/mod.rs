@@ -11,9 +11,9 @@
 //! * Who reads a stream until it is idle is called once when there is more, without any lock.
 
 mod backfill;
+mod component;
 mod connection;
 mod figures;
-mod files;
 mod memory;
 mod news;
 mod order;
@@ -21,16 +21,13 @@ mod receive;
 mod stream;
 mod streams;
 
+pub use component::Dcp;
 pub use connection::{OpenedStream, StreamConnection, StreamRefused};
 pub use figures::{StreamFigures, StreamState};
 pub use receive::{ApplyError, ReplicaSink, Taken};
 pub use stream::VbStream;
 pub use streams::Streams;
 
-pub(crate) use files::{Arrival, Arrived};
-pub(crate) use memory::CursorMemory;
-
-use files::Files;
 use kedge_bucket_core::Parker;
 use kedge_types::VbId;
 use kedge_vbucket::News;
@@ -47,27 +44,25 @@ pub trait StreamNotify: Send + Sync {
     fn ready(&self, vb: VbId);
 }
 
-/// The streams of a bucket.
+/// The streams of a dcp.
 #[derive(Debug)]
-pub(crate) struct Dcp {
+pub(crate) struct StreamSignals {
     /// Those that are open, by vBucket.
     open: Box<[Mutex<Vec<Arc<Shared>>>]>,
     /// What they are to be told.
     news: Mutex<Vec<(VbId, News)>>,
     has_news: AtomicBool,
-    files: Files,
     receiving: Receiving,
     /// The task that bounds the memory of cursors, and says when there is room for what came.
     pub(crate) cursors: Parker,
 }
 
-impl Dcp {
+impl StreamSignals {
     pub(crate) fn new(vbuckets: u16) -> Self {
         Self {
             open: (0..vbuckets).map(|_| Mutex::default()).collect(),
             news: Mutex::default(),
             has_news: AtomicBool::new(false),
-            files: Files::new(vbuckets),
             receiving: Receiving::default(),
             cursors: Parker::default(),
         }

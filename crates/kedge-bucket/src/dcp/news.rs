@@ -2,9 +2,9 @@
 //!
 //! What is new is noted under the vBucket's lock, where it happens, and told without it, by the same thread.
 
-use super::Dcp;
+use super::StreamSignals;
 use super::stream::Shared;
-use crate::bucket::Bucket;
+use crate::dcp::component::Dcp;
 use kedge_bucket_core::BucketCore;
 use kedge_replication::EndReason;
 use kedge_types::VbId;
@@ -12,9 +12,9 @@ use kedge_vbucket::{Identity, News};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl Dcp {
+impl StreamSignals {
     /// Notes the events of a step, whose caller has locked the vBucket, for its streams. Whoever runs steps calls
-    /// [`Dcp::tell_streams`] when it has let the lock go.
+    /// [`StreamSignals::tell_streams`] when it has let the lock go.
     pub(crate) fn note_news(&self, vb: VbId, news: News) {
         if news != News::default() {
             self.news.lock().push((vb, news));
@@ -49,11 +49,11 @@ impl Dcp {
     }
 }
 
-impl Bucket {
+impl Dcp {
     /// All streams end, as the bucket does.
     pub(crate) fn end_streams(&self) {
         for vb in (0..self.core.vbucket_count()).map(VbId) {
-            for stream in self.signals.dcp.open_streams(vb) {
+            for stream in self.signals.open_streams(vb) {
                 stream.end(EndReason::Disconnected);
             }
         }

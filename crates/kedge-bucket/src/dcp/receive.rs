@@ -6,8 +6,8 @@
 //! Acknowledgements move on in two places: when changes come, of which the caller hears at once, and when the disk has
 //! them, of which whoever brought them there tells the [`ReplicaSink`].
 
-use crate::bucket::Bucket;
-use crate::wiring::Signals;
+use crate::dcp::StreamSignals;
+use crate::dcp::component::Dcp;
 use kedge_bucket_core::BucketCore;
 use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Phase;
@@ -85,14 +85,14 @@ impl std::fmt::Debug for Receiving {
     }
 }
 
-impl Bucket {
+impl Dcp {
     /// Who hears of acknowledgements, and of room.
     pub fn set_replica_sink(&self, sink: Arc<dyn ReplicaSink>) {
-        *self.signals.dcp.receiving.sink.write() = Some(sink);
+        *self.signals.receiving.sink.write() = Some(sink);
     }
 
     pub(super) fn replica_sink(&self) -> Option<Arc<dyn ReplicaSink>> {
-        self.signals.dcp.receiving.sink.read().clone()
+        self.signals.receiving.sink.read().clone()
     }
 
     /// Where a stream into a vBucket has to begin.
@@ -146,7 +146,7 @@ impl Bucket {
     }
 
     /// Changes came in the stream into a vBucket. Those that were taken leave `changes`. To be followed by
-    /// [`Bucket::flush_received`] at the end of the caller's turn.
+    /// [`Dcp::flush_received`] at the end of the caller's turn.
     ///
     /// # Errors
     /// [`ApplyError`]: of the first that is left in `changes`; those before it were taken.
@@ -169,10 +169,10 @@ impl Bucket {
         let wants_disk = waits_for_disk || changes[..taken].iter().any(needs_disk);
         changes.drain(..taken);
         self.core.totals.add(Total::ReceivedItems, taken as u64);
-        let receiving = &self.signals.dcp.receiving;
+        let receiving = &self.signals.receiving;
         if wants_disk {
             if self.core.is_direct() {
-                self.signals.queues.on_waiting(vb);
+                self.persistence.queues().on_waiting(vb);
             }
             receiving.wants_disk.store(true, Ordering::SeqCst);
         }
@@ -193,7 +193,7 @@ impl Bucket {
     /// idle; it does so when it has nothing else to do. Acknowledgements come through the sink, before this returns when
     /// it led.
     pub fn flush_received(&self, lead: bool) {
-        let receiving = &self.signals.dcp.receiving;
+        let receiving = &self.signals.receiving;
         let wants_disk = &receiving.wants_disk;
         if wants_disk.load(Ordering::Relaxed) && wants_disk.swap(false, Ordering::SeqCst) {
             self.persistence.write_now(lead);
@@ -239,7 +239,7 @@ impl Bucket {
 
     /// Says that there is room, if someone waits for that.
     pub(super) fn tell_receivers(&self) {
-        let wants_room = &self.signals.dcp.receiving.wants_room;
+        let wants_room = &self.signals.receiving.wants_room;
         if wants_room.load(Ordering::SeqCst)
             && self.core.phase() == Phase::Open
             && self.core.quota.admit(0).is_ok()
@@ -262,11 +262,11 @@ impl Bucket {
     }
 }
 
-impl Signals {
+impl StreamSignals {
     /// Reports that memory was given back. Cheap unless something that came was not taken. May be called under any lock.
     pub(crate) fn look_for_receivers(&self, core: &BucketCore) {
-        if self.dcp.receiving.wants_room.load(Ordering::Relaxed) && core.quota.admit(0).is_ok() {
-            core.wake_parked(&self.dcp.cursors);
+        if self.receiving.wants_room.load(Ordering::Relaxed) && core.quota.admit(0).is_ok() {
+            core.wake_parked(&self.cursors);
         }
     }
 }

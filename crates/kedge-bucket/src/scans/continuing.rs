@@ -2,7 +2,7 @@
 
 use super::job::{Failed, PART_BYTES, PART_RECORDS, Turn};
 use super::{OpenScan, ScanLimits};
-use crate::bucket::Bucket;
+use crate::scans::component::RangeScanner;
 use kedge_bucket_core::Total;
 use kedge_types::Status;
 use kedge_types::limits::RANGE_SCAN_CONTINUE_BYTES_MAX;
@@ -49,9 +49,9 @@ impl Continuing {
                 || self.bytes >= RANGE_SCAN_CONTINUE_BYTES_MAX)
     }
 
-    pub(super) fn turn(&mut self, bucket: &Bucket) -> Result<Turn, Failed> {
+    pub(super) fn turn(&mut self, scanner: &RangeScanner) -> Result<Turn, Failed> {
         let scan = Arc::clone(&self.scan);
-        bucket.check_scan(&scan)?;
+        scanner.check_scan(&scan)?;
         if scan.is_cancelled.load(Ordering::SeqCst) {
             return Err(Status::RangeScanCancelled.into());
         }
@@ -60,7 +60,7 @@ impl Continuing {
         let (items_before, bytes_before) = (self.items, self.bytes);
         let mut looked_at = 0;
         let end = loop {
-            let now = bucket.core.setup.clock.now();
+            let now = scanner.core.setup.clock.now();
             let part_bytes = (self.bytes - bytes_before) as usize;
             let is_known = place.advance(now.unix_secs())?.is_none();
             if is_known && place.next.is_none() {
@@ -91,8 +91,8 @@ impl Continuing {
         let bytes = self.bytes - bytes_before;
         scan.items.fetch_add(items, Ordering::Relaxed);
         scan.bytes.fetch_add(bytes, Ordering::Relaxed);
-        bucket.core.totals.add(Total::RangeScanItems, items);
-        bucket.core.totals.add(Total::RangeScanBytes, bytes);
+        scanner.core.totals.add(Total::RangeScanItems, items);
+        scanner.core.totals.add(Total::RangeScanBytes, bytes);
         if end.is_none() && items == 0 {
             return Ok(Turn::Worked(None));
         }
@@ -110,17 +110,17 @@ impl Continuing {
         Ok(match end {
             None => Turn::Worked(Some((self.cookie, part))),
             Some(end) => {
-                self.end(bucket, end);
+                self.end(scanner, end);
                 Turn::Over((self.cookie, part))
             }
         })
     }
 
-    fn end(&self, bucket: &Bucket, end: ScanEnd) {
+    fn end(&self, scanner: &RangeScanner, end: ScanEnd) {
         match end {
-            ScanEnd::Complete => drop(bucket.scans.remove(&self.scan.id)),
+            ScanEnd::Complete => drop(scanner.scans.remove(&self.scan.id)),
             ScanEnd::More => {
-                let now_ns = bucket.core.setup.clock.now().mono_ns;
+                let now_ns = scanner.core.setup.clock.now().mono_ns;
                 self.scan.used_ns.store(now_ns, Ordering::Relaxed);
                 self.scan.is_busy.store(false, Ordering::SeqCst);
             }

@@ -4,8 +4,8 @@ use super::job::{Failed, PART_RECORDS, Turn};
 use super::place::{Place, is_live};
 use super::sample::Sample;
 use super::{OpenScan, ScanId, ScanLane, ScanOf, ScanWanted};
-use crate::bucket::Bucket;
-use crate::dcp::{Arrival, Arrived};
+use crate::file_readers::{Arrival, Arrived};
+use crate::scans::component::RangeScanner;
 use kedge_bucket_core::Total;
 use kedge_storage::{FileView, KeyScan};
 use kedge_types::limits::RANGE_SCANS_MAX;
@@ -70,21 +70,24 @@ impl Creating {
         }
     }
 
-    pub(super) fn turn(&mut self, bucket: &Bucket, lane: &ScanLane) -> Result<Turn, Failed> {
+    pub(super) fn turn(&mut self, scanner: &RangeScanner, lane: &ScanLane) -> Result<Turn, Failed> {
         match &mut self.stage {
             Stage::New => {
-                let arrival = bucket.want_file(self.vb, self.history, self.target, &lane.parker)?;
-                self.look_ns = bucket.core.setup.clock.now().mono_ns + LOOK_NS;
+                let arrival =
+                    scanner
+                        .files
+                        .want_file(self.vb, self.history, self.target, &lane.parker)?;
+                self.look_ns = scanner.core.setup.clock.now().mono_ns + LOOK_NS;
                 self.stage = Stage::Waits(arrival);
                 Ok(Turn::Worked(None))
             }
             Stage::Waits(arrival) => {
                 match arrival.take() {
-                    Some(Arrived::File(view)) => return self.open(bucket, view),
+                    Some(Arrived::File(view)) => return self.open(scanner, view),
                     Some(Arrived::HistoryEnded) => return Err(Status::NotMyVbucket.into()),
                     None => {}
                 }
-                let now_ns = bucket.core.setup.clock.now().mono_ns;
+                let now_ns = scanner.core.setup.clock.now().mono_ns;
                 if now_ns >= self.deadline_ns {
                     return Err(Status::TemporaryFailure.into());
                 }
@@ -93,27 +96,27 @@ impl Creating {
                 }
                 self.look_ns = now_ns + LOOK_NS;
                 // A seqno that no change has is in no file: then it counts what was brought there.
-                let vbucket = bucket.core.vbuckets[self.vb.index()].lock();
+                let vbucket = scanner.core.vbuckets[self.vb.index()].lock();
                 let (history, applied) = (vbucket.history_id(), vbucket.applied_seqno());
                 drop(vbucket);
                 if history != self.history {
                     return Err(Status::NotMyVbucket.into());
                 }
                 let view = match applied >= self.target {
-                    true => bucket.view_at(self.vb, history, Seqno(0))?,
+                    true => scanner.files.view_at(self.vb, history, Seqno(0))?,
                     false => None,
                 };
                 let Some(view) = view else {
                     return Ok(Turn::Waits);
                 };
                 arrival.give_up();
-                self.open(bucket, view)
+                self.open(scanner, view)
             }
             Stage::Counts { scan, count, .. } => {
-                let secs = bucket.core.setup.clock.now().unix_secs();
+                let secs = scanner.core.setup.clock.now().unix_secs();
                 for _ in 0..PART_RECORDS {
                     let Some(record) = scan.next() else {
-                        return self.make(bucket);
+                        return self.make(scanner);
                     };
                     *count += u64::from(is_live(&record?, secs));
                 }
@@ -123,38 +126,38 @@ impl Creating {
     }
 
     /// The file has what is needed.
-    fn open(&mut self, bucket: &Bucket, view: Arc<FileView>) -> Result<Turn, Failed> {
+    fn open(&mut self, scanner: &RangeScanner, view: Arc<FileView>) -> Result<Turn, Failed> {
         if let Some(needs) = self.wanted.needs.filter(|needs| needs.seqno_exists) {
             let mut found =
-                bucket
+                scanner
                     .core
                     .storage()?
                     .scan_view(&view, needs.seqno..=needs.seqno, false)?;
             found.next().ok_or(Status::NotStored)??;
         }
-        let scan = Box::new(self.scan(bucket, &view)?);
+        let scan = Box::new(self.scan(scanner, &view)?);
         self.stage = Stage::Counts {
             view,
             scan,
             count: 0,
         };
         match self.wanted.of {
-            ScanOf::Range { .. } => self.make(bucket),
+            ScanOf::Range { .. } => self.make(scanner),
             ScanOf::Sample { .. } => Ok(Turn::Worked(None)),
         }
     }
 
-    fn scan(&self, bucket: &Bucket, view: &FileView) -> Result<KeyScan, Failed> {
+    fn scan(&self, scanner: &RangeScanner, view: &FileView) -> Result<KeyScan, Failed> {
         let range = Range::of(&self.wanted);
-        Ok(bucket.core.storage()?.scan_keys(view, range.bounds())?)
+        Ok(scanner.core.storage()?.scan_keys(view, range.bounds())?)
     }
 
     /// It is known what there is to give.
-    fn make(&mut self, bucket: &Bucket) -> Result<Turn, Failed> {
+    fn make(&mut self, scanner: &RangeScanner) -> Result<Turn, Failed> {
         let Stage::Counts { view, count, .. } = &self.stage else {
             return Ok(Turn::Worked(None));
         };
-        let now = bucket.core.setup.clock.now();
+        let now = scanner.core.setup.clock.now();
         let sample = match self.wanted.of {
             ScanOf::Range { .. } => None,
             ScanOf::Sample {
@@ -163,7 +166,7 @@ impl Creating {
             } => Some(Sample::new(seed, wanted, *count)),
         };
         let mut place = Place {
-            scan: self.scan(bucket, view)?,
+            scan: self.scan(scanner, view)?,
             sample,
             next: None,
         };
@@ -186,14 +189,14 @@ impl Creating {
             items: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         };
-        bucket.check_scan(&scan)?;
-        let mut open = bucket.scans.open.lock();
+        scanner.check_scan(&scan)?;
+        let mut open = scanner.scans.open.lock();
         if open.len() >= RANGE_SCANS_MAX {
             return Err(Status::Busy.into());
         }
         open.insert(id, Arc::new(scan));
         drop(open);
-        bucket.core.totals.add(Total::RangeScans, 1);
+        scanner.core.totals.add(Total::RangeScans, 1);
         Ok(Turn::Over((
             self.cookie,
             Completion::ScanMade { result: Ok(id) },

@@ -3,7 +3,7 @@
 use super::ScanLane;
 use super::continuing::Continuing;
 use super::creating::Creating;
-use crate::bucket::Bucket;
+use crate::scans::component::RangeScanner;
 use kedge_bucket_core::BucketError;
 use kedge_types::{Status, VbId};
 use kedge_vbucket::{Completion, Cookie};
@@ -88,16 +88,16 @@ impl Job {
         }
     }
 
-    pub(super) fn turn(&mut self, bucket: &Bucket, lane: &ScanLane) -> Turn {
+    pub(super) fn turn(&mut self, scanner: &RangeScanner, lane: &ScanLane) -> Turn {
         let turn = match self {
-            Self::Create(creating) => creating.turn(bucket, lane),
-            Self::Continue(continuing) => continuing.turn(bucket),
+            Self::Create(creating) => creating.turn(scanner, lane),
+            Self::Continue(continuing) => continuing.turn(scanner),
         };
         turn.unwrap_or_else(|failed| {
             let status = match failed {
                 Failed::As(status) => status,
                 Failed::Disk(error) => {
-                    bucket
+                    scanner
                         .residency
                         .on_fetch_failed(self.vb(), &error.to_string());
                     Status::Internal
@@ -105,7 +105,7 @@ impl Job {
             };
             match self {
                 Self::Create(creating) => creating.give_up(),
-                Self::Continue(continuing) => drop(bucket.scans.remove(&continuing.scan.id)),
+                Self::Continue(continuing) => drop(scanner.scans.remove(&continuing.scan.id)),
             }
             Turn::Over(self.failed(status))
         })

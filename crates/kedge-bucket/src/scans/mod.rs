@@ -11,6 +11,7 @@
 //! * One continue of a scan is under way at a time. What it needs stands in one queue, or in the hands of its task.
 //! * Each command ends once: in the task, or when the bucket ends. Once closed, a queue takes no more.
 
+mod component;
 mod continuing;
 mod creating;
 mod job;
@@ -18,9 +19,7 @@ mod place;
 mod sample;
 mod task;
 
-pub(crate) use task::RangeScans;
-
-use crate::bucket::Bucket;
+pub use component::RangeScanner;
 use continuing::Continuing;
 use creating::Creating;
 use job::Job;
@@ -161,7 +160,7 @@ struct Queue {
     closed: bool,
 }
 
-/// The scans of a bucket.
+/// The scans of a scanner.
 #[derive(Debug)]
 pub(crate) struct Scans {
     open: Mutex<HashMap<ScanId, Arc<OpenScan>>>,
@@ -211,7 +210,7 @@ impl OpenScan {
     }
 }
 
-impl Bucket {
+impl RangeScanner {
     /// Makes a range scan of an active vBucket; [`kedge_vbucket::Completion::ScanMade`] has its id, or `KeyNotFound` when
     /// it would give nothing, `TemporaryFailure` when its vBucket's file is not so far in time, `NotStored` when the change
     /// that is to be there is not.

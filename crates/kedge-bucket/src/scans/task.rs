@@ -2,7 +2,7 @@
 
 use super::ScanLane;
 use super::job::{Job, Turn};
-use crate::bucket::Bucket;
+use crate::scans::component::RangeScanner;
 use kedge_bucket_core::TaskBody;
 use kedge_bucket_core::Total;
 use kedge_executor::Next;
@@ -23,32 +23,32 @@ impl RangeScans {
     }
 
     /// Gives each command its turn. Whether any went on.
-    fn round(bucket: &Bucket, lane: &ScanLane) -> bool {
+    fn round(scanner: &RangeScanner, lane: &ScanLane) -> bool {
         let mut worked = false;
         let count = lane.queue.lock().jobs.len();
         for _ in 0..count {
             let Some(mut job) = lane.queue.lock().jobs.pop_front() else {
                 break;
             };
-            let turn = job.turn(bucket, lane);
+            let turn = job.turn(scanner, lane);
             let is_over = matches!(turn, Turn::Over(_));
             worked |= !matches!(turn, Turn::Waits);
             if !is_over {
                 lane.queue.lock().jobs.push_back(job);
             }
             if let Turn::Worked(Some(part)) | Turn::Over(part) = turn {
-                bucket.core.setup.completions.complete(&mut vec![part]);
+                scanner.core.setup.completions.complete(&mut vec![part]);
             }
         }
         worked
     }
 
     /// Ends the lane's scans that were idle for too long. When the next thing is to be looked at.
-    fn end_idle(&self, bucket: &Bucket, lane: &ScanLane) -> Option<u64> {
-        let now_ns = bucket.core.setup.clock.now().mono_ns;
-        let lanes = bucket.scans.lanes().len();
+    fn end_idle(&self, scanner: &RangeScanner, lane: &ScanLane) -> Option<u64> {
+        let now_ns = scanner.core.setup.clock.now().mono_ns;
+        let lanes = scanner.scans.lanes().len();
         let mut next = None;
-        let mut open = bucket.scans.open.lock();
+        let mut open = scanner.scans.open.lock();
         open.retain(|_, scan| {
             let Some(at) = scan
                 .idle_at_ns()
@@ -57,7 +57,7 @@ impl RangeScans {
                 return true;
             };
             if at <= now_ns {
-                bucket.core.totals.add(Total::RangeScansIdle, 1);
+                scanner.core.totals.add(Total::RangeScansIdle, 1);
                 return false;
             }
             next = Some(next.map_or(at, |next: u64| next.min(at)));
@@ -70,17 +70,17 @@ impl RangeScans {
     }
 }
 
-impl TaskBody<Bucket> for RangeScans {
-    fn run(&mut self, bucket: &Bucket, _: Duration) -> Next {
-        let lane = &bucket.scans.lanes()[self.lane];
+impl TaskBody<RangeScanner> for RangeScans {
+    fn run(&mut self, scanner: &RangeScanner, _: Duration) -> Next {
+        let lane = &scanner.scans.lanes()[self.lane];
         lane.parker.clear();
-        let now_ns = || bucket.core.setup.clock.now().mono_ns;
+        let now_ns = || scanner.core.setup.clock.now().mono_ns;
         let began_ns = now_ns();
         let mut lies = false;
         loop {
-            let went_on = Self::round(bucket, lane);
+            let went_on = Self::round(scanner, lane);
             if !went_on && lies {
-                let next = self.end_idle(bucket, lane);
+                let next = self.end_idle(scanner, lane);
                 return next.map_or(Next::Sleep, |at| {
                     Next::Snooze(Duration::from_nanos(at.saturating_sub(now_ns())))
                 });

@@ -420,9 +420,12 @@ fn a_vbucket_that_is_deleted_is_gone_until_it_is_made_anew_and_the_others_are_no
         open.bucket.persistence().apply().unwrap();
         let vb = key("key-5").vbucket(4);
         let before = open.bucket.failover_log(open.ctx(), vb).unwrap();
-        open.bucket.delete_vbucket(vb).unwrap();
+        open.bucket.states().delete_vbucket(vb).unwrap();
         assert_eq!(open.get("key-5"), Err(Status::NotMyVbucket));
-        assert_eq!(open.bucket.delete_vbucket(vb), Err(Status::NotMyVbucket));
+        assert_eq!(
+            open.bucket.states().delete_vbucket(vb),
+            Err(Status::NotMyVbucket)
+        );
         assert_eq!(open.bucket.vbucket_figures(vb), None);
         assert_eq!(files(&place).len(), 3);
         disk.crash(5);
@@ -442,13 +445,17 @@ fn a_vbucket_that_is_deleted_is_gone_until_it_is_made_anew_and_the_others_are_no
                 .vbucket_seqnos(Some(VbState::Dead), false, None),
             []
         );
-        again.bucket.set_vbucket(vb, VbState::Active).unwrap();
+        again
+            .bucket
+            .states()
+            .set_vbucket(vb, VbState::Active)
+            .unwrap();
         assert_eq!(again.get("key-5"), Err(Status::KeyNotFound));
         let after = again.bucket.failover_log(again.ctx(), vb).unwrap();
         assert_eq!(after.len(), 1, "a new history, in which nothing happened");
         assert_ne!(after, before);
         assert_eq!(
-            again.bucket.delete_vbucket(VbId(9)),
+            again.bucket.states().delete_vbucket(VbId(9)),
             Err(Status::NotMyVbucket)
         );
         again.set("key-5", b"new").unwrap();

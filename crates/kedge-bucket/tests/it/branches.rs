@@ -12,7 +12,7 @@ fn activate(open: &Open) {
             topology: Some(Topology::alone()),
             ..VbState::Active.into()
         };
-        open.bucket.set_vbucket(vb, role).unwrap();
+        open.bucket.states().set_vbucket(vb, role).unwrap();
     }
 }
 
@@ -34,7 +34,10 @@ fn a_vbucket_of_a_new_cluster_has_one_branch() {
         let made = branches(&open);
         if follows_first {
             for vb in all_vbuckets() {
-                open.bucket.set_vbucket(vb, VbState::Replica).unwrap();
+                open.bucket
+                    .states()
+                    .set_vbucket(vb, VbState::Replica)
+                    .unwrap();
             }
         }
         activate(&open);

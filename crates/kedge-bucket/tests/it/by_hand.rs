@@ -389,7 +389,10 @@ fn each_kind_of_work_has_its_pool() {
     let [vb, other] = [VbId(0), VbId(1)];
     let (told, hears) = mpsc::channel();
     let tell = told.clone();
-    open.bucket.set_vbucket(vb, VbState::Replica).unwrap();
+    open.bucket
+        .states()
+        .set_vbucket(vb, VbState::Replica)
+        .unwrap();
     open.bucket.persistence().begin_rollback(
         vb,
         Seqno(0),
@@ -398,6 +401,7 @@ fn each_kind_of_work_has_its_pool() {
     );
     assert_eq!(open.pools("rollback"), [Pool::AuxIo]);
     open.bucket
+        .states()
         .begin_delete_vbucket(other, move |done| told.send(done.is_ok()).unwrap())
         .unwrap();
     assert_eq!(open.pools("vbucket_deletion"), [Pool::AuxIo]);

@@ -245,6 +245,7 @@ fn a_stream_of_what_is_not_open_is_refused() {
     follow(&open, 4, &[8]);
     let streams = open
         .bucket
+        .dcp()
         .connect_streams("test", Arc::new(Nobody))
         .unwrap();
     let ask = |filter: Filter, seen: Option<u64>| {

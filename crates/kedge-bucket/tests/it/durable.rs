@@ -96,7 +96,7 @@ fn where_nodes_are_lacking_the_active_may_be_told_to_be_enough() {
     };
     let k = key("k");
     let vb = write(&k).vb;
-    open.bucket.set_vbucket(vb, role).unwrap();
+    open.bucket.states().set_vbucket(vb, role).unwrap();
     let majority = Some(Durability {
         level: DurabilityLevel::Majority,
         timeout_ms: None,

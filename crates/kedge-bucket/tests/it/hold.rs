@@ -62,7 +62,7 @@ fn use_another(open: &Open) {
         open.set(&name, &[b'w'; 2_000]).unwrap();
         open.bucket.persistence().sync().unwrap();
     }
-    open.bucket.delete_vbucket(OTHER).unwrap();
+    open.bucket.states().delete_vbucket(OTHER).unwrap();
 }
 
 #[test]

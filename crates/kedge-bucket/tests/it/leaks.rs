@@ -67,11 +67,14 @@ impl Cycles {
         self.number += 1;
         let (open, number) = (&self.open, self.number);
         let vb = VbId((number % 4) as u16);
-        open.bucket.delete_vbucket(vb).unwrap();
+        open.bucket.states().delete_vbucket(vb).unwrap();
         if number.is_multiple_of(3) {
             self.steps.pass(MS * 20);
         }
-        open.bucket.set_vbucket(vb, VbState::Active).unwrap();
+        open.bucket
+            .states()
+            .set_vbucket(vb, VbState::Active)
+            .unwrap();
         self.write(vb, DOCUMENTS);
         open.persist(&self.names[vb.index()][0], b"durable", number)
             .unwrap();
@@ -91,7 +94,10 @@ impl Cycles {
         open.bucket.persistence().apply().unwrap();
         let to = open.bucket.vbucket_figures(vb).unwrap().high_seqno;
         self.write(vb, 3);
-        open.bucket.set_vbucket(vb, VbState::Replica).unwrap();
+        open.bucket
+            .states()
+            .set_vbucket(vb, VbState::Replica)
+            .unwrap();
         let to = if number.is_multiple_of(7) {
             Seqno(1)
         } else {
@@ -100,7 +106,10 @@ impl Cycles {
         let done = open.bucket.persistence().rollback(vb, to).unwrap();
         self.rolled_back += u64::from(!done.is_reset);
         self.reset += u64::from(done.is_reset);
-        open.bucket.set_vbucket(vb, VbState::Active).unwrap();
+        open.bucket
+            .states()
+            .set_vbucket(vb, VbState::Active)
+            .unwrap();
         self.steps.pass(MS * 20);
     }
 

@@ -254,18 +254,25 @@ fn what_was_given_up_can_be_deleted_and_made_anew() {
         let open = place.open();
         let vb = VbId(0);
         let refused = Err(Status::TemporaryFailure);
-        assert_eq!(open.bucket.delete_vbucket(vb), refused);
-        assert_eq!(open.bucket.set_vbucket(vb, VbState::Replica), refused);
+        assert_eq!(open.bucket.states().delete_vbucket(vb), refused);
+        assert_eq!(
+            open.bucket.states().set_vbucket(vb, VbState::Replica),
+            refused
+        );
         open.bucket
             .persistence()
             .reset_vbucket(open.ctx(), vb)
             .unwrap();
-        open.bucket.delete_vbucket(vb).unwrap();
+        open.bucket.states().delete_vbucket(vb).unwrap();
         disk.crash(1);
         open.bucket.shutdown();
         let again = place.open();
         assert_eq!(again.bucket.vbucket_state(vb), Err(Status::NotMyVbucket));
-        again.bucket.set_vbucket(vb, VbState::Active).unwrap();
+        again
+            .bucket
+            .states()
+            .set_vbucket(vb, VbState::Active)
+            .unwrap();
         disk.crash(2);
         again.bucket.shutdown();
         let last = place.open();
@@ -289,7 +296,7 @@ fn what_was_deleted_stays_so_when_its_file_cannot_be_read_any_more() {
     let vb = VbId(0);
     // The log has it, and the file is in nobody's way.
     disk.fail_next(Operation::Create, Fault::NoSpace);
-    open.bucket.delete_vbucket(vb).unwrap();
+    open.bucket.states().delete_vbucket(vb).unwrap();
     open.bucket.shutdown_within(Duration::ZERO);
     assert!(disk.exists(&first).unwrap());
     disk.make_unreadable(&first, 4_100);

@@ -54,7 +54,9 @@ pub(crate) fn all() -> ScanWanted {
 pub(crate) fn create(open: &Open, vb: VbId, wanted: &ScanWanted) -> Result<ScanId, Status> {
     let cookie = open.next_cookie();
     let bucket = &open.bucket;
-    bucket.create_scan(open.ctx(), vb, wanted.clone(), Cookie(cookie))?;
+    bucket
+        .scans()
+        .create_scan(open.ctx(), vb, wanted.clone(), Cookie(cookie))?;
     made(open.sink.wait_any(cookie))
 }
 
@@ -81,7 +83,9 @@ pub(crate) fn go_on(
 ) -> Result<ScanPart, Status> {
     let cookie = open.next_cookie();
     let bucket = &open.bucket;
-    bucket.continue_scan(open.ctx(), vb, id, limits, Cookie(cookie))?;
+    bucket
+        .scans()
+        .continue_scan(open.ctx(), vb, id, limits, Cookie(cookie))?;
     scanned(open.sink.wait_any(cookie))
 }
 
@@ -417,7 +421,9 @@ fn scans_are_cancelled_given_up_and_ended_with_their_bucket() {
     open.set("k", b"1").unwrap();
     let make = || {
         let cookie = open.next_cookie();
-        let outcome = bucket.create_scan(open.ctx(), vb, all(), Cookie(cookie));
+        let outcome = bucket
+            .scans()
+            .create_scan(open.ctx(), vb, all(), Cookie(cookie));
         assert!(matches!(outcome, Ok(Outcome::Parked)));
         cookie
     };
@@ -428,7 +434,9 @@ fn scans_are_cancelled_given_up_and_ended_with_their_bucket() {
     let limits = ScanLimits::default();
     let go_on = |id: &ScanId| {
         let cookie = open.next_cookie();
-        let outcome = bucket.continue_scan(open.ctx(), vb, id, limits, Cookie(cookie));
+        let outcome = bucket
+            .scans()
+            .continue_scan(open.ctx(), vb, id, limits, Cookie(cookie));
         outcome.map(|_| cookie)
     };
 
@@ -436,12 +444,12 @@ fn scans_are_cancelled_given_up_and_ended_with_their_bucket() {
     let first = id_of(make());
     let under_way = go_on(&first).unwrap();
     assert_eq!(go_on(&first), Err(Status::Busy));
-    assert!(bucket.scan_figures()[0].is_busy);
+    assert!(bucket.scans().scan_figures()[0].is_busy);
     assert_eq!(
-        bucket.cancel_scan(VbId(3 - vb.get()), &first),
+        bucket.scans().cancel_scan(VbId(3 - vb.get()), &first),
         Err(Status::KeyNotFound)
     );
-    bucket.cancel_scan(vb, &first).unwrap();
+    bucket.scans().cancel_scan(vb, &first).unwrap();
     steps.run();
     let ended = scanned(open.sink.get(under_way).unwrap());
     assert_eq!(ended.unwrap_err(), Status::RangeScanCancelled);
@@ -467,6 +475,7 @@ fn scans_are_cancelled_given_up_and_ended_with_their_bucket() {
     });
     let cookie = open.next_cookie();
     bucket
+        .scans()
         .create_scan(open.ctx(), vb, late, Cookie(cookie))
         .unwrap();
     steps.pass(SEC * 4);

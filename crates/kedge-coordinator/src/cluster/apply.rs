@@ -234,7 +234,7 @@ fn assign(
                 (VbId(it.vb), role)
             })
             .collect();
-        match opened.assign(&roles) {
+        match opened.states().assign(&roles) {
             Ok(refused) if refused.is_empty() => {}
             Ok(refused) => tracing::error!(
                 bucket = bucket.name,
@@ -251,7 +251,7 @@ fn assign(
             }
         }
         for vb in gone {
-            let deleted = opened.begin_delete_vbucket(vb, |_| ());
+            let deleted = opened.states().begin_delete_vbucket(vb, |_| ());
             if let Err(status) = deleted {
                 let (bucket, status) = (&bucket.name, status.name());
                 tracing::error!(bucket, vbucket = %vb, status, "a copy that went stays");
@@ -265,7 +265,7 @@ fn assign(
 /// How far the vBuckets of a bucket are here, by number.
 pub(super) fn positions(bucket: &Bucket) -> Result<Vec<Option<Position>>, kedge_types::Status> {
     let mut positions = vec![None; usize::from(bucket.vbuckets())];
-    for position in bucket.positions()? {
+    for position in bucket.states().positions()? {
         positions[position.vb.index()] = Some(Position {
             high_seqno: position.high_seqno.get(),
             persisted_seqno: position.persisted_seqno.get(),

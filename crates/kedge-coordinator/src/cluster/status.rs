@@ -203,7 +203,7 @@ fn told_of<'a>(
 }
 
 fn bucket_figures(bucket: &Bucket) -> Value {
-    let Ok(positions) = bucket.positions() else {
+    let Ok(positions) = bucket.states().positions() else {
         return json!({ "loading": bucket.is_loading() });
     };
     let mut seqnos = vec![Value::Null; usize::from(bucket.vbuckets())];

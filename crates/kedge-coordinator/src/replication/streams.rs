@@ -188,7 +188,7 @@ impl Streams {
             consumer.close_stream(vb, out);
         }
         if let Some(bucket) = bucket {
-            bucket.stream_ends(vb);
+            bucket.dcp().stream_ends(vb);
         }
         self.board.lock().vbuckets.remove(&vb);
     }
@@ -206,7 +206,7 @@ impl Streams {
             let phase = self.streams[&vb].phase;
             if matches!(phase, Phase::Asked | Phase::Streaming) {
                 if let Some(bucket) = bucket {
-                    bucket.stream_ends(vb);
+                    bucket.dcp().stream_ends(vb);
                 }
                 if let Some(stream) = self.streams.get_mut(&vb) {
                     stream.attempt = Arc::default();
@@ -239,7 +239,7 @@ impl Streams {
             }
         }
         for vb in due {
-            match bucket.resume_point(vb) {
+            match bucket.dcp().resume_point(vb) {
                 Ok(from) => {
                     // A pending one gets what another copy has more, whatever that is to its node.
                     let flags = match bucket.vbucket_state(vb) {
@@ -337,17 +337,18 @@ impl Streams {
             Event::Nothing | Event::Received { .. } => {}
             Event::Snapshot { vb, snapshot } if phase == Phase::Streaming => {
                 let end = snapshot.end;
-                match bucket.receive_snapshot(vb, snapshot) {
+                match bucket.dcp().receive_snapshot(vb, snapshot) {
                     Ok(()) => self.show(vb, |status| status.announced = end),
                     Err(why) => self.give_up(bucket, now_ns, vb, why, back),
                 }
             }
             Event::Snapshot { .. } => {}
-            Event::Begins { vb, from, failover } => match bucket.stream_begins(vb, &from, failover)
-            {
-                Ok(()) => self.set(vb, Phase::Streaming),
-                Err(why) => self.give_up(bucket, now_ns, vb, why, back),
-            },
+            Event::Begins { vb, from, failover } => {
+                match bucket.dcp().stream_begins(vb, &from, failover) {
+                    Ok(()) => self.set(vb, Phase::Streaming),
+                    Err(why) => self.give_up(bucket, now_ns, vb, why, back),
+                }
+            }
             Event::Rollback { vb, to } => self.roll_back(bucket, vb, to),
             Event::Refused { vb, status } => {
                 let name = Status::from_wire(status).map(Status::name);
@@ -356,9 +357,9 @@ impl Streams {
                 self.try_later(vb, now_ns, &why);
             }
             Event::SetState { vb, state } => self.begin_state(bucket, vb, state),
-            Event::Ended { vb, .. } if phase == Phase::TakenOver => bucket.stream_ends(vb),
+            Event::Ended { vb, .. } if phase == Phase::TakenOver => bucket.dcp().stream_ends(vb),
             Event::Ended { vb, reason } => {
-                bucket.stream_ends(vb);
+                bucket.dcp().stream_ends(vb);
                 tracing::info!(
                     bucket = bucket.name(),
                     peer = %self.peer,
@@ -379,15 +380,17 @@ impl Streams {
         };
         let (asked, still) = (stream.asked, stream.still());
         let (link, inbox) = (self.link, self.inbox.clone());
-        bucket.begin_takeover_step(vb, still, move |result| {
-            inbox.send([LinkMessage::StateSet {
-                link,
-                vb,
-                asked,
-                state,
-                result,
-            }]);
-        });
+        bucket
+            .states()
+            .begin_takeover_step(vb, still, move |result| {
+                inbox.send([LinkMessage::StateSet {
+                    link,
+                    vb,
+                    asked,
+                    state,
+                    result,
+                }]);
+            });
     }
 
     /// What became of that. True when all of the vBucket was taken over.
@@ -488,7 +491,7 @@ impl Streams {
         );
         self.queue.retain(|item| item.vb() != vb);
         back.consumer.close_stream(vb, back.out);
-        bucket.stream_ends(vb);
+        bucket.dcp().stream_ends(vb);
         self.try_later(vb, now_ns, &format!("{why:?}"));
     }
 
@@ -503,7 +506,7 @@ impl Streams {
     ) -> Option<Vec<Received>> {
         let count = changes.len();
         let last = changes.last().map(Received::seqno);
-        match bucket.receive(vb, &mut changes) {
+        match bucket.dcp().receive(vb, &mut changes) {
             Ok(taken) => {
                 let left = changes
                     .first()

@@ -161,7 +161,7 @@ impl Work {
         let lead = busy == 1 && items <= LEAD_ITEMS_MAX && again.is_empty();
         if busy > 0 {
             for bucket in self.targets.values().filter_map(|t| t.bucket.as_ref()) {
-                bucket.flush_received(lead);
+                bucket.dcp().flush_received(lead);
             }
             self.read_inbox();
         }
@@ -492,7 +492,7 @@ impl Work {
 
     fn find(&self, name: &str, id: u64) -> Option<Arc<Bucket>> {
         let bucket = self.registry.get(name)?;
-        bucket.set_replica_sink(Arc::new(Sink {
+        bucket.dcp().set_replica_sink(Arc::new(Sink {
             bucket: id,
             inbox: self.inbox.clone(),
         }));

@@ -104,7 +104,7 @@ pub(super) fn connections(
     each("ep_dcp_consumer_count", &links.len().to_string());
     let streams = match format {
         StreamFormat::Skip => Vec::new(),
-        StreamFormat::Legacy | StreamFormat::Json => bucket.stream_figures(),
+        StreamFormat::Legacy | StreamFormat::Json => bucket.dcp().stream_figures(),
     };
     Walk::over(producers, |connection, each| producer(&connection, each))
         .then(move || {
@@ -242,7 +242,7 @@ pub(super) fn sums(shared: &Shared, bucket: &Bucket, separator: Option<&str>, ea
             ..Sum::default()
         });
     }
-    for stream in bucket.stream_figures() {
+    for stream in bucket.dcp().stream_figures() {
         sums.entry(prefix(&stream.connection))
             .or_default()
             .add(Sum {
@@ -285,7 +285,7 @@ pub(super) fn takeover(
     };
     let vb = vbucket_number(vb)?;
     let figures = bucket.vbucket_figures(vb).ok_or(Status::NotMyVbucket)?;
-    let streams = bucket.stream_figures();
+    let streams = bucket.dcp().stream_figures();
     let stream = streams
         .into_iter()
         .find(|it| it.vb == vb && it.connection == name);

@@ -21,7 +21,7 @@ use crate::stat_walk::Each;
 /// # Errors
 /// `Invalid` for an argument that is no number, `NotMyVbucket` for a vBucket that is not here.
 pub(super) fn checkpoint(bucket: &Arc<Bucket>, argument: Option<&str>, each: Each<'_>) -> StatStep {
-    let streams = bucket.stream_figures();
+    let streams = bucket.dcp().stream_figures();
     let look = |bucket: &Bucket, vb| Some((state(bucket, vb)?, bucket.checkpoint_figures(vb)?));
     of_vbuckets(bucket, argument, each, look, move |vb, found, each| {
         let (state, figures) = found;

@@ -51,7 +51,9 @@ pub(super) fn create(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, F
     };
     let cookie = command.session.next_cookie();
     let ctx = command.turn.ctx();
-    bucket.create_scan(ctx, command.request.vb, wanted, cookie)?;
+    bucket
+        .scans()
+        .create_scan(ctx, command.request.vb, wanted, cookie)?;
     Ok(command.park_as(ReplyKind::ScanMade))
 }
 
@@ -69,14 +71,16 @@ pub(super) fn go_on(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fa
     };
     let cookie = command.session.next_cookie();
     let ctx = command.turn.ctx();
-    bucket.continue_scan(ctx, command.request.vb, &wire.id.0, limits, cookie)?;
+    bucket
+        .scans()
+        .continue_scan(ctx, command.request.vb, &wire.id.0, limits, cookie)?;
     Ok(command.park_as(ReplyKind::Scanned))
 }
 
 pub(super) fn cancel(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Failure> {
     let wire = RangeScanCancel::decode(command.request)?;
     let bucket = command.session.bucket(Rights::READ)?;
-    bucket.cancel_scan(command.request.vb, &wire.id.0)?;
+    bucket.scans().cancel_scan(command.request.vb, &wire.id.0)?;
     Ok(command.success())
 }
 

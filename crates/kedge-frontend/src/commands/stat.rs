@@ -479,7 +479,7 @@ fn memory(bucket: &Bucket, each: Each<'_>) {
 
 /// The range scans that are open: a name of the vBucket and the scan for each of their figures.
 fn range_scans(bucket: &Bucket, each: Each<'_>) -> Walk {
-    let scans = bucket.scan_figures();
+    let scans = bucket.scans().scan_figures();
     each("num_open", &scans.len().to_string());
     Walk::over(scans, |scan, each| range_scan(&scan, each))
 }

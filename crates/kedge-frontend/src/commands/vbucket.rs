@@ -42,7 +42,9 @@ pub(super) fn set(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, Fail
         return Err(Status::NotMyVbucket.into());
     }
     let done = command.tells_end();
-    bucket.begin_set_vbucket(command.request.vb, role, done);
+    bucket
+        .states()
+        .begin_set_vbucket(command.request.vb, role, done);
     Ok(command.park_as(ReplyKind::StatusOnly))
 }
 
@@ -68,9 +70,11 @@ pub(super) fn delete(command: &mut CommandContext<'_, '_, '_>) -> Result<Done, F
     let bucket = command.session.bucket(Rights::MANAGE)?.clone();
     let vb = command.request.vb;
     if !wire.waits {
-        bucket.begin_delete_vbucket(vb, |_| ())?;
+        bucket.states().begin_delete_vbucket(vb, |_| ())?;
         return Ok(command.success());
     }
-    bucket.begin_delete_vbucket(vb, command.tells_end())?;
+    bucket
+        .states()
+        .begin_delete_vbucket(vb, command.tells_end())?;
     Ok(command.park_as(ReplyKind::StatusOnly))
 }

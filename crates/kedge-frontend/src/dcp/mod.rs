@@ -69,6 +69,7 @@ impl DcpSession {
         let name = String::from_utf8_lossy(open.name).into_owned();
         let mailbox = Arc::new(Mailbox::new(id, turn.shared.front_ends.clone()));
         let connection = bucket
+            .dcp()
             .connect_streams(&name, mailbox.clone())
             .map_err(|_| Status::TemporaryFailure)?;
         let connection = connection.with_values(producer.values());
@@ -228,7 +229,7 @@ impl DcpSession {
             return;
         }
         if let Some(node) = self.producer.consumer_name() {
-            self.bucket.acknowledge(node, &self.acks);
+            self.bucket.dcp().acknowledge(node, &self.acks);
         }
         self.acks.clear();
     }
@@ -237,7 +238,7 @@ impl DcpSession {
     fn forget_acks(&mut self, vb: VbId) {
         self.acks.retain(|(acked, _)| *acked != vb);
         if let Some(node) = self.producer.consumer_name() {
-            self.bucket.forget_acks(vb, node);
+            self.bucket.dcp().forget_acks(vb, node);
         }
     }
 

@@ -49,13 +49,16 @@ pub(crate) fn activate(kedge: &Kedge, chain: &[&str]) {
             topology: Some(topology.clone()),
             ..VbState::Active.into()
         };
-        bucket(kedge).set_vbucket(vb, role).unwrap();
+        bucket(kedge).states().set_vbucket(vb, role).unwrap();
     }
 }
 
 pub(crate) fn make_replica(kedge: &Kedge) {
     for vb in all() {
-        bucket(kedge).set_vbucket(vb, VbState::Replica).unwrap();
+        bucket(kedge)
+            .states()
+            .set_vbucket(vb, VbState::Replica)
+            .unwrap();
     }
 }
 

@@ -442,6 +442,6 @@ fn tombstones_of_replicas_are_read_by_who_asks_for_them() {
 /// Makes every vBucket this.
 fn make(bucket: &Bucket, state: VbState) {
     for vb in 0..bucket.vbuckets() {
-        bucket.set_vbucket(VbId(vb), state).unwrap();
+        bucket.states().set_vbucket(VbId(vb), state).unwrap();
     }
 }

@@ -63,9 +63,9 @@ impl VbStream {
         }
         drop(state);
         self.note_sent();
-        let enough = self.bucket.backfill_bytes_per_stream() / 2;
+        let enough = self.dcp.backfill_bytes_per_stream() / 2;
         if before >= enough && left < enough {
-            self.connection.wake_backfills(&self.bucket);
+            self.connection.wake_backfills(&self.dcp);
         }
         SourceState::More
     }
@@ -83,7 +83,7 @@ impl VbStream {
         self.first_start = None;
         self.note_sent();
         // The next backfill may begin.
-        self.connection.wake_backfills(&self.bucket);
+        self.connection.wake_backfills(&self.dcp);
         let Some(cursor) = filled.cursor else {
             return self.end(EndReason::Ok);
         };
@@ -102,6 +102,6 @@ impl VbStream {
             self.torn,
             self.first_start,
         );
-        self.connection.begin_backfill(&self.bucket, backfill);
+        self.connection.begin_backfill(&self.dcp, backfill);
     }
 }

@@ -18,7 +18,7 @@ pub(crate) use shared::Shared;
 
 use super::connection::Connection;
 use super::figures::{Counts, StreamState};
-use crate::bucket::Bucket;
+use crate::dcp::component::Dcp;
 use kedge_replication::{EndReason, SourceState, StreamFlags, StreamItem, StreamRequest, Values};
 use kedge_types::{Seqno, VbId};
 use kedge_vbucket::{Change, CursorOpening, StreamCursor, VBucket};
@@ -40,9 +40,9 @@ enum From {
     Nowhere(EndReason),
 }
 
-/// A stream out of the bucket. It ends when it is dropped.
+/// A stream out of the dcp. It ends when it is dropped.
 pub struct VbStream {
-    bucket: Arc<Bucket>,
+    dcp: Arc<Dcp>,
     connection: Arc<Connection>,
     shared: Arc<Shared>,
     request: StreamRequest,
@@ -76,7 +76,7 @@ impl VbStream {
     /// Opens a stream that was found to be possible, under the vBucket's lock. What has to come from the file is asked
     /// for with [`VbStream::begin`], without the lock.
     pub(in crate::dcp) fn new(
-        bucket: &Arc<Bucket>,
+        dcp: &Arc<Dcp>,
         connection: &Arc<Connection>,
         request: StreamRequest,
         values: Values,
@@ -111,7 +111,7 @@ impl VbStream {
             }
             None => From::File,
         };
-        bucket.signals.dcp.open[request.vb.index()]
+        dcp.signals.open[request.vb.index()]
             .lock()
             .push(Arc::clone(&shared));
         // It has nothing of a snapshot that starts where it is.
@@ -121,7 +121,7 @@ impl VbStream {
             request.snap_end
         };
         Self {
-            bucket: Arc::clone(bucket),
+            dcp: Arc::clone(dcp),
             connection: Arc::clone(connection),
             shared,
             from,
@@ -201,12 +201,12 @@ impl VbStream {
             _ => filled.and_then(|filled| filled.cursor),
         };
         if let Some(cursor) = cursor {
-            self.bucket.close_cursor(self.shared.vb, cursor);
+            self.dcp.close_cursor(self.shared.vb, cursor);
         }
         if self.from == From::File {
-            self.connection.wake_backfills(&self.bucket);
+            self.connection.wake_backfills(&self.dcp);
         }
-        self.bucket.signals.dcp.open[self.shared.vb.index()]
+        self.dcp.signals.open[self.shared.vb.index()]
             .lock()
             .retain(|stream| !Arc::ptr_eq(stream, &self.shared));
     }
@@ -220,7 +220,7 @@ impl Drop for VbStream {
     }
 }
 
-impl Bucket {
+impl Dcp {
     pub(in crate::dcp) fn close_cursor(&self, vb: VbId, cursor: StreamCursor) {
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         let (forgotten, _) = self.core.measure(&mut vbucket, |vbucket| {

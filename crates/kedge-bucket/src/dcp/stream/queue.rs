@@ -27,19 +27,19 @@ impl VbStream {
         if self.last >= self.request.end {
             return self.end(EndReason::Ok);
         }
-        if self.bucket.core.phase() != Phase::Open {
+        if self.dcp.core.phase() != Phase::Open {
             return self.end(EndReason::Disconnected);
         }
-        let bucket = Arc::clone(&self.bucket);
+        let dcp = Arc::clone(&self.dcp);
         let mut changes = std::mem::take(&mut self.changes);
-        let mut vbucket = bucket.core.vbuckets[self.shared.vb.index()].lock();
+        let mut vbucket = dcp.core.vbuckets[self.shared.vb.index()].lock();
         self.shared.check_identity(vbucket.identity());
         let ended = self.shared.state.lock().ended;
         if let Some(reason) = ended {
             drop(vbucket);
             return self.end(reason);
         }
-        let (read, _) = bucket.core.measure(&mut vbucket, |vbucket| {
+        let (read, _) = dcp.core.measure(&mut vbucket, |vbucket| {
             vbucket
                 .changes_mut()
                 .read_cursor(cursor, max_items, max_bytes, &mut changes)
@@ -47,7 +47,7 @@ impl VbStream {
         let state = match read {
             Err(CursorGone) => {
                 drop(vbucket);
-                bucket.core.totals.add(Total::StreamsBackToFile, 1);
+                dcp.core.totals.add(Total::StreamsBackToFile, 1);
                 let drops = &self.shared.counts.cursor_drops;
                 drops.fetch_add(1, Ordering::Relaxed);
                 self.begin_backfill();

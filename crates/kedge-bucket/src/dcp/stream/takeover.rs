@@ -1,8 +1,8 @@
 //! Takeovers: the receiver becomes what this vBucket is.
 
 use super::VbStream;
-use crate::bucket::Bucket;
 use crate::dcp::StreamState;
+use crate::dcp::component::Dcp;
 use crate::tasks::VBUCKET_STATE;
 use kedge_bucket_core::submit_change;
 use kedge_replication::{EndReason, SourceState, StreamItem};
@@ -25,7 +25,7 @@ pub(super) enum Takeover {
     Active,
 }
 
-impl Bucket {
+impl Dcp {
     /// In a cluster an active is taken over by the node that it moves to, as far as this node knows, and by no other: one
     /// that knows of another map would have it dead, and could not be active itself. A dead vBucket has nothing to lose, and
     /// outside of a cluster whoever may manage the bucket decides.
@@ -60,13 +60,13 @@ impl VbStream {
                 let asking = Arc::clone(&shared);
                 let consumer = self.request.consumer.clone();
                 let vb = shared.vb;
-                let die = move |bucket: &Bucket| {
+                let die = move |dcp: &Dcp| {
                     // The task may come late: when the stream is gone, the vBucket may be active by a later map.
                     let still = |vbucket: &VBucket| {
-                        let may = bucket.may_take_over(vbucket, consumer.as_ref());
+                        let may = dcp.may_take_over(vbucket, consumer.as_ref());
                         may.is_ok() && !asking.is_over() && vbucket.identity() == asking.identity()
                     };
-                    bucket.set_vbucket_if(vb, VbState::Dead, still)
+                    dcp.states.set_vbucket_if(vb, VbState::Dead, still)
                 };
                 let done = move |done: Result<(), Status>| match done {
                     Ok(()) => {
@@ -75,7 +75,7 @@ impl VbStream {
                     }
                     Err(_) => shared.end(EndReason::StateChanged),
                 };
-                submit_change(&self.bucket, &VBUCKET_STATE, die, done);
+                submit_change(&self.dcp, &VBUCKET_STATE, die, done);
             }
             Takeover::Active => {
                 self.shared.end(EndReason::Ok);

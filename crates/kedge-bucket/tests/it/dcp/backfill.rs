@@ -140,7 +140,7 @@ fn prepares_that_have_not_ended_come_with_the_file_and_end_in_memory() {
             topology: Some(kedge_bucket::Topology::new(vec![chain]).unwrap()),
             ..VbState::Active.into()
         };
-        open.bucket.set_vbucket(VB, role).unwrap();
+        open.bucket.states().set_vbucket(VB, role).unwrap();
         write_all(&open, &names[..2], "1");
         let prepare = |name: &str, cookie, timeout_ms| {
             let key = key(name);
@@ -164,7 +164,7 @@ fn prepares_that_have_not_ended_come_with_the_file_and_end_in_memory() {
         assert_eq!((client.copy.prepares.len(), client.copy.last), (2, 4));
         assert_eq!(client.copy.documents.len(), 2);
         let replica = node("b").unwrap();
-        open.bucket.acknowledge(&replica, &[(VB, Seqno(3))]);
+        open.bucket.dcp().acknowledge(&replica, &[(VB, Seqno(3))]);
         assert!(open.sink.wait(1).is_ok());
         assert!(open.sink.get(2).is_none());
         client.drain();
@@ -203,7 +203,7 @@ fn what_is_read_ahead_is_bounded() {
         let mut turns = 0;
         while clients.iter().any(|client| client.copy.last < 40) {
             steps.run();
-            let figures = open.bucket.stream_figures();
+            let figures = open.bucket.dcp().stream_figures();
             let buffered: u64 = figures.iter().map(|it| it.buffered_bytes).sum();
             // Each may have one document more than its part.
             assert!(buffered <= 4 * (10_000 + 3_200), "{buffered}");
@@ -293,11 +293,14 @@ fn a_compaction_takes_no_file_from_a_stream() {
 fn what_ends_the_vbucket_ends_its_stream_in_the_middle_of_a_file() {
     for (mut place, _) in places(7) {
         let (open, steps, line, mut client, names) = in_the_middle(&mut place);
-        open.bucket.delete_vbucket(VB).unwrap();
+        open.bucket.states().delete_vbucket(VB).unwrap();
         client.drain();
         assert_eq!(client.ended, Some(EndReason::StateChanged));
         steps.run();
-        open.bucket.set_vbucket(VB, VbState::Active).unwrap();
+        open.bucket
+            .states()
+            .set_vbucket(VB, VbState::Active)
+            .unwrap();
         write_all(&open, &names, "2");
         let mut client = line.open(&open, VB, 0);
         steps.run();
@@ -327,7 +330,7 @@ fn a_closed_stream_lets_go_of_its_file() {
         let waits = line.open(&open, VB, 0);
         drop(waits);
         steps.run();
-        assert_eq!(open.bucket.stream_figures(), []);
+        assert_eq!(open.bucket.dcp().stream_figures(), []);
         let tasks = |open: &Open| open.runs("dcp_backfill").is_some();
         assert!(tasks(&open));
         drop(line);

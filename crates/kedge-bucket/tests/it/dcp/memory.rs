@@ -48,7 +48,7 @@ fn the_slowest_cursors_are_dropped_and_their_streams_lose_nothing() {
         assert_eq!(slow.copy.values(), values(&open, names.into_iter()));
         assert_eq!(other.copy.values(), values(&open, others.into_iter()));
         assert_eq!(open.figure("ep_dcp_streams_back_to_file"), 1);
-        let drops = open.bucket.stream_figures();
+        let drops = open.bucket.dcp().stream_figures();
         let drops: u64 = drops.iter().map(|figures| figures.cursor_drops).sum();
         assert_eq!(drops, 1);
         assert_eq!(open.figure("ep_cursor_memory"), 0);

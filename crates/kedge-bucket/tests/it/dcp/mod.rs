@@ -267,6 +267,7 @@ impl Line {
         let ear = Arc::new(Ear::default());
         let connection = open
             .bucket
+            .dcp()
             .connect_streams("test", Arc::clone(&ear) as Arc<dyn StreamNotify>)
             .unwrap();
         Self { ear, connection }

@@ -143,13 +143,16 @@ fn who_cannot_be_served_is_refused() {
         ..asked(3)
     };
     assert_eq!(refused(stranger), Some(StreamRefused::Rollback(Seqno(0))));
-    open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+    open.bucket
+        .states()
+        .set_vbucket(VB, VbState::Replica)
+        .unwrap();
     let active_only = StreamRequest {
         flags: StreamFlags::ACTIVE_ONLY,
         ..asked(5)
     };
     assert_eq!(refused(active_only), elsewhere);
-    open.bucket.set_vbucket(VB, VbState::Dead).unwrap();
+    open.bucket.states().set_vbucket(VB, VbState::Dead).unwrap();
     assert_eq!(refused(asked(0)), elsewhere);
     open.bucket.shutdown();
     let closed = Some(StreamRefused::Status(Status::TemporaryFailure));
@@ -174,18 +177,18 @@ fn a_stream_ends_when_its_vbucket_is_another() {
         );
         client.ended
     };
-    let make = |state| move |open: &Open| open.bucket.set_vbucket(VB, state).unwrap();
+    let make = |state| move |open: &Open| open.bucket.states().set_vbucket(VB, state).unwrap();
     let changed = Some(EndReason::StateChanged);
     assert_eq!(ended(&|| make(VbState::Replica)(&open)), changed);
     assert_eq!(ended(&|| make(VbState::Active)(&open)), changed);
     let reset = || open.bucket.flush_all(open.ctx()).unwrap();
     assert_eq!(ended(&reset), Some(EndReason::Rollback));
-    let deleted = || open.bucket.delete_vbucket(VB).unwrap();
+    let deleted = || open.bucket.states().delete_vbucket(VB).unwrap();
     assert_eq!(ended(&deleted), changed);
     make(VbState::Active)(&open);
     let ends = || open.bucket.shutdown();
     assert_eq!(ended(&ends), Some(EndReason::Disconnected));
-    assert_eq!(open.bucket.stream_figures(), []);
+    assert_eq!(open.bucket.dcp().stream_figures(), []);
 }
 
 #[test]
@@ -197,7 +200,10 @@ fn a_rollback_ends_the_streams_of_a_replica() {
     }
     open.bucket.persistence().apply().unwrap();
     open.set(&names[5], b"2").unwrap();
-    open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+    open.bucket
+        .states()
+        .set_vbucket(VB, VbState::Replica)
+        .unwrap();
     let line = Line::new(&open);
     let mut client = line.open(&open, VB, 0);
     client.drain();
@@ -240,7 +246,7 @@ fn a_vbucket_is_taken_over() {
     client.drain();
     assert_eq!(client.copy.last, 3, "what was written last");
     assert_eq!(client.copy.states, [VbState::Pending, VbState::Active]);
-    let figures = open.bucket.stream_figures();
+    let figures = open.bucket.dcp().stream_figures();
     assert_eq!(figures[0].state, StreamState::TakingOver);
     client.stream.state_answered();
     client.drain();
@@ -261,7 +267,7 @@ fn in_a_cluster_an_active_is_taken_over_by_the_node_that_it_moves_to() {
             topology: Some(Topology::new(chains).unwrap()),
             ..VbState::Active.into()
         };
-        open.bucket.set_vbucket(VB, role).unwrap();
+        open.bucket.states().set_vbucket(VB, role).unwrap();
     };
     assign(&[["a", "b"]]);
     let line = Line::new(&open);
@@ -317,7 +323,7 @@ fn a_takeover_that_broke_off_goes_on_from_the_dead_vbucket() {
         unless_dead: true,
         ..VbState::Active.into()
     };
-    let refused = open.bucket.assign(&[(VB, role)]).unwrap();
+    let refused = open.bucket.states().assign(&[(VB, role)]).unwrap();
     assert_eq!(
         (refused.len(), open.bucket.vbucket_state(VB)),
         (0, Ok(VbState::Dead))
@@ -341,7 +347,7 @@ fn a_takeover_that_broke_off_goes_on_from_the_dead_vbucket() {
     // Other streams of a dead vBucket there are not, nor of one that was deleted.
     let other = line.try_open(&request(&open, VB, 0)).err();
     assert_eq!(other, Some(StreamRefused::Status(Status::NotMyVbucket)));
-    open.bucket.delete_vbucket(VB).unwrap();
+    open.bucket.states().delete_vbucket(VB).unwrap();
     let gone = line.try_open(&takeover(0)).err();
     assert_eq!(gone, Some(StreamRefused::Status(Status::NotMyVbucket)));
     open.bucket.shutdown();
@@ -363,7 +369,7 @@ fn figures_tell_what_a_stream_does() {
     open.bucket.persistence().apply().unwrap();
     let line = Line::new(&open);
     let mut client = line.open(&open, VB, 0);
-    let figures = || open.bucket.stream_figures();
+    let figures = || open.bucket.dcp().stream_figures();
     assert_eq!(figures()[0].state, StreamState::Backfilling);
     steps.run();
     assert!(figures()[0].buffered_bytes > 0);

@@ -68,7 +68,9 @@ impl Node {
         steps.run();
         bucket.wait_loaded()?;
         self.acks = Arc::default();
-        bucket.set_replica_sink(Arc::clone(&self.acks) as Arc<dyn ReplicaSink>);
+        bucket
+            .dcp()
+            .set_replica_sink(Arc::clone(&self.acks) as Arc<dyn ReplicaSink>);
         let open = self.place.opened(bucket, sink);
         self.line = Some(Line::new(&open));
         self.up = Some((open, steps));
@@ -167,7 +169,7 @@ impl Pair {
             ] {
                 if let Some((open, _)) = &node.up {
                     // Refused only when the power fails.
-                    let set = open.bucket.set_vbucket(vb, role);
+                    let set = open.bucket.states().set_vbucket(vb, role);
                     assert!(set.is_ok() || !node.is_well(), "{set:?}");
                 }
             }
@@ -179,10 +181,10 @@ impl Pair {
         self.links = [const { None }; 4];
         if let Some((open, _)) = &self.active().up {
             let replica = &self.replica().name;
-            all_vbuckets().for_each(|vb| open.bucket.forget_acks(vb, replica));
+            all_vbuckets().for_each(|vb| open.bucket.dcp().forget_acks(vb, replica));
         }
         if let Some((open, _)) = &self.replica().up {
-            all_vbuckets().for_each(|vb| open.bucket.stream_ends(vb));
+            all_vbuckets().for_each(|vb| open.bucket.dcp().stream_ends(vb));
         }
     }
 
@@ -191,8 +193,8 @@ impl Pair {
         let (active, replica) = (self.active(), self.replica());
         let bucket = &replica.open().bucket;
         let line = active.line.as_ref().expect("it is up");
-        bucket.stream_ends(vb);
-        let Ok(resume) = bucket.resume_point(vb) else {
+        bucket.dcp().stream_ends(vb);
+        let Ok(resume) = bucket.dcp().resume_point(vb) else {
             return;
         };
         let request = StreamRequest {
@@ -202,10 +204,14 @@ impl Pair {
             snap_end: resume.snap_end,
             ..request(active.open(), vb, 0)
         };
-        active.open().bucket.forget_acks(vb, &replica.name);
+        active.open().bucket.dcp().forget_acks(vb, &replica.name);
         match line.connection.open_stream(&request) {
             Ok(opened) => {
-                if bucket.stream_begins(vb, &resume, opened.failover).is_ok() {
+                if bucket
+                    .dcp()
+                    .stream_begins(vb, &resume, opened.failover)
+                    .is_ok()
+                {
                     let stream = opened.stream;
                     let left = Vec::new();
                     self.links[vb.index()] = Some(Link { stream, left });
@@ -269,27 +275,29 @@ impl Pair {
             }
             let mut changes: Vec<Received> = batch.iter().map(|(it, _)| it.clone()).collect();
             let before = changes.len();
-            let taken = bucket.receive(vb, &mut changes)?;
+            let taken = bucket.dcp().receive(vb, &mut changes)?;
             batch.drain(..before - changes.len());
             if let Some(ack) = taken.ack {
                 let active = &self.active().open().bucket;
-                active.acknowledge(&self.replica().name, &[(vb, ack)]);
+                active.dcp().acknowledge(&self.replica().name, &[(vb, ack)]);
             }
             if taken.later {
                 let left = batch.into_iter().map(|(_, it)| StreamItem::Change(it));
                 return Ok(left.chain(next).chain(items).collect());
             }
             match next {
-                Some(StreamItem::Marker(snapshot)) => bucket.receive_snapshot(vb, snapshot)?,
+                Some(StreamItem::Marker(snapshot)) => {
+                    bucket.dcp().receive_snapshot(vb, snapshot)?;
+                }
                 Some(StreamItem::SeqnoAdvanced(seqno)) => {
                     let mut advance = vec![Received::Advance(seqno)];
-                    bucket.receive(vb, &mut advance)?;
+                    bucket.dcp().receive(vb, &mut advance)?;
                 }
                 Some(other) => panic!("{other:?}"),
                 None => break,
             }
         }
-        bucket.flush_received(self.leads);
+        bucket.dcp().flush_received(self.leads);
         Ok(Vec::new())
     }
 
@@ -300,7 +308,7 @@ impl Pair {
         }
         let acks = std::mem::take(&mut *self.replica().acks.acks.lock().unwrap());
         let active = &self.active().open().bucket;
-        active.acknowledge(&self.replica().name, &acks);
+        active.dcp().acknowledge(&self.replica().name, &acks);
     }
 
     /// Whether anything moved between the nodes.
@@ -341,7 +349,7 @@ impl Pair {
         for vb in all_vbuckets() {
             let figures = |node: &Node| node.open().bucket.vbucket_figures(vb).unwrap();
             let (active, replica) = (figures(self.active()), figures(self.replica()));
-            let streams = self.active().open().bucket.stream_figures();
+            let streams = self.active().open().bucket.dcp().stream_figures();
             let high = (active.high_seqno, replica.high_seqno);
             assert_eq!(high.0, high.1, "{vb}: {streams:?}");
             assert_eq!(active.visible_seqno, replica.visible_seqno, "{vb}");

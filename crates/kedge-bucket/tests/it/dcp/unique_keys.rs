@@ -128,7 +128,10 @@ fn no_snapshot_has_a_key_twice_without_saying_so() {
             let repeating = finish(&open, &steps, &mut consumer);
             count(&consumer, repeating);
         }
-        open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+        open.bucket
+            .states()
+            .set_vbucket(VB, VbState::Replica)
+            .unwrap();
         for _ in 0..6 {
             let mut consumer = random.consumer(&open, true);
             let repeating = finish(&open, &steps, &mut consumer);

@@ -191,7 +191,7 @@ fn in_the_middle(place: &mut Place, count: usize, bytes: usize) -> (Open, Steps,
 #[test]
 fn who_goes_away_in_the_middle_begins_anew() {
     let (open, steps, line, client) = in_the_middle(&mut sim(&SimDisk::new(2)), 40, 200);
-    let figures = &open.bucket.stream_figures()[0];
+    let figures = &open.bucket.dcp().stream_figures()[0];
     assert_eq!((figures.last_sent, figures.cursor_drops), (Seqno(0), 0));
     assert_eq!(open.figure("ep_storage_scans"), 1);
     drop(client);
@@ -210,7 +210,7 @@ fn who_goes_away_in_the_middle_begins_anew() {
 #[test]
 fn what_ends_the_vbucket_or_its_file_ends_the_stream_in_the_middle() {
     let (open, steps, _line, mut client) = in_the_middle(&mut sim(&SimDisk::new(3)), 40, 200);
-    open.bucket.delete_vbucket(VB).unwrap();
+    open.bucket.states().delete_vbucket(VB).unwrap();
     client.drain();
     assert_eq!(client.ended, Some(EndReason::StateChanged));
     steps.run();

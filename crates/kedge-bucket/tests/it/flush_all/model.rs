@@ -175,7 +175,9 @@ impl Session {
         };
         let cookie = self.open.next_cookie();
         let bucket = &self.open.bucket;
-        bucket.create_scan(self.open.ctx(), vb, wanted, Cookie(cookie))?;
+        bucket
+            .scans()
+            .create_scan(self.open.ctx(), vb, wanted, Cookie(cookie))?;
         match self.wait(cookie, "a scan") {
             Completion::ScanMade { result } => result,
             other => panic!("{other:?}"),
@@ -190,7 +192,9 @@ impl Session {
             ..ScanLimits::default()
         };
         let bucket = &self.open.bucket;
-        bucket.continue_scan(self.open.ctx(), vb, id, limits, Cookie(cookie))?;
+        bucket
+            .scans()
+            .continue_scan(self.open.ctx(), vb, id, limits, Cookie(cookie))?;
         let part = match self.wait(cookie, "a scan that goes on") {
             Completion::Scanned { result } => result?,
             other => panic!("{other:?}"),

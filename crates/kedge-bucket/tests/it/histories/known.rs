@@ -88,7 +88,7 @@ impl Found {
         match open.bucket.vbucket_state(vb) {
             Ok(VbState::Active) => {}
             // Before or after a rollback.
-            Ok(VbState::Replica) => open.bucket.set_vbucket(vb, VbState::Active)?,
+            Ok(VbState::Replica) => open.bucket.states().set_vbucket(vb, VbState::Active)?,
             Err(Status::NotMyVbucket) => return Ok(None),
             other => panic!("{other:?}"),
         }

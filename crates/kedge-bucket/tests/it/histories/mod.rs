@@ -244,9 +244,9 @@ impl History {
 
     fn delete_or_make(&mut self, open: &Open, vb: VbId) {
         let (deleted, op) = if open.bucket.vbucket_state(vb).is_ok() {
-            (open.bucket.delete_vbucket(vb), Op::DeleteVbucket)
+            (open.bucket.states().delete_vbucket(vb), Op::DeleteVbucket)
         } else {
-            let made = open.bucket.set_vbucket(vb, VbState::Active);
+            let made = open.bucket.states().set_vbucket(vb, VbState::Active);
             (made, Op::MakeVbucket)
         };
         self.push(vb, op);
@@ -263,7 +263,10 @@ impl History {
         self.all_durable();
         self.hear(open);
         let high = open.bucket.vbucket_figures(vb)?.high_seqno;
-        open.bucket.set_vbucket(vb, VbState::Replica).ok()?;
+        open.bucket
+            .states()
+            .set_vbucket(vb, VbState::Replica)
+            .ok()?;
         let to = Seqno(high.get().saturating_sub(by));
         let Ok(back) = open.bucket.persistence().rollback(vb, to) else {
             self.push(vb, Op::BeginRollback(to));
@@ -276,7 +279,7 @@ impl History {
         };
         self.push(vb, op);
         self.all_durable();
-        open.bucket.set_vbucket(vb, VbState::Active).ok()?;
+        open.bucket.states().set_vbucket(vb, VbState::Active).ok()?;
         let found = Found::look(open, vb, key_names()).ok()??;
         let known = &mut self.vbuckets[vb.index()];
         known.place_anew(&found);

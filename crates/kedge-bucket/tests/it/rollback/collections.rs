@@ -85,7 +85,11 @@ fn a_collection_whose_drop_is_undone_has_its_documents_again() {
             let again = place.open();
             assert_eq!(streamed(&again, 8), Ok(of(8, &names)));
             follow(&again, 1, &[8, 10]);
-            again.bucket.set_vbucket(VB, VbState::Active).unwrap();
+            again
+                .bucket
+                .states()
+                .set_vbucket(VB, VbState::Active)
+                .unwrap();
             assert_eq!(items(&again.bucket), [(0, 10), (8, 10), (10, 10)]);
             for name in &names {
                 for id in [0, 8, 10] {
@@ -116,7 +120,10 @@ fn a_collection_whose_beginning_is_undone_begins_anew_and_empty() {
         assert_eq!(streamed(&open, 11), Err(Status::UnknownCollection));
         assert_eq!(streamed(&open, 8), Ok(of(8, &names)));
         // When it is active it catches up with the bucket's manifest.
-        open.bucket.set_vbucket(VB, VbState::Active).unwrap();
+        open.bucket
+            .states()
+            .set_vbucket(VB, VbState::Active)
+            .unwrap();
         assert_eq!(get(&open, 11, &names[0]), Err(Status::KeyNotFound));
         set(&open, 11, &names[1], &value(11, &names[1])).unwrap();
         assert_eq!(items(&open.bucket), [(0, 10), (8, 10), (11, 1)]);

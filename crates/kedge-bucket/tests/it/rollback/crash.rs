@@ -23,7 +23,10 @@ fn at_each_operation(
             place.config.keep_files_open = seed % 2 == 0;
             let (open, _steps) = place.open_by_hand();
             let history = history(&open, &names);
-            open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+            open.bucket
+                .states()
+                .set_vbucket(VB, VbState::Replica)
+                .unwrap();
             disk.fail_operation(disk.operations() + number, Fault::PowerLoss);
             let done = change(&open, &history);
             let has_power = place.disk.exists(&place.dir).is_ok();
@@ -113,15 +116,18 @@ fn a_deletion_is_done_or_not_done_and_so_is_the_vbucket_that_follows() {
     for commit_log in [true, false] {
         at_each_operation(
             commit_log,
-            |open, _| open.bucket.delete_vbucket(VB).is_ok(),
+            |open, _| open.bucket.states().delete_vbucket(VB).is_ok(),
             |open, history, names, done| {
                 let state = open.bucket.vbucket_state(VB);
                 if !done && state.is_ok() {
                     assert_eq!(look(open, names), history[2].1);
-                    open.bucket.delete_vbucket(VB).unwrap();
+                    open.bucket.states().delete_vbucket(VB).unwrap();
                 }
                 assert_eq!(open.get(&names[0]), Err(Status::NotMyVbucket));
-                open.bucket.set_vbucket(VB, VbState::Active).unwrap();
+                open.bucket
+                    .states()
+                    .set_vbucket(VB, VbState::Active)
+                    .unwrap();
                 assert_eq!(documents(open, names), Documents::new());
                 open.set(&names[0], b"new").unwrap();
                 open.bucket.persistence().apply().unwrap();
@@ -131,8 +137,9 @@ fn a_deletion_is_done_or_not_done_and_so_is_the_vbucket_that_follows() {
         at_each_operation(
             commit_log,
             |open, _| {
-                let deleted = open.bucket.delete_vbucket(VB);
-                let made = deleted.and_then(|()| open.bucket.set_vbucket(VB, VbState::Pending));
+                let deleted = open.bucket.states().delete_vbucket(VB);
+                let made =
+                    deleted.and_then(|()| open.bucket.states().set_vbucket(VB, VbState::Pending));
                 made.and_then(|()| {
                     open.bucket
                         .persistence()

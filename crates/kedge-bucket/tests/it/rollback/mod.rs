@@ -34,13 +34,16 @@ pub(crate) fn documents(open: &Open, names: &[String]) -> Documents {
 
 /// What a vBucket that is not active has: it becomes active to be looked at.
 pub(crate) fn look(open: &Open, names: &[String]) -> Documents {
-    open.bucket.set_vbucket(VB, VbState::Active).unwrap();
+    open.bucket
+        .states()
+        .set_vbucket(VB, VbState::Active)
+        .unwrap();
     documents(open, names)
 }
 
 /// Rolls the vBucket back, as a replica.
 pub(crate) fn roll_back(open: &Open, to: Seqno) -> Result<RolledBack, Status> {
-    open.bucket.set_vbucket(VB, VbState::Replica)?;
+    open.bucket.states().set_vbucket(VB, VbState::Replica)?;
     open.bucket.persistence().rollback(VB, to)
 }
 
@@ -183,7 +186,7 @@ fn an_active_vbucket_is_not_rolled_back_nor_one_that_is_not_there() {
         open.bucket.persistence().rollback(VbId(4), Seqno(0)),
         refused
     );
-    open.bucket.delete_vbucket(VB).unwrap();
+    open.bucket.states().delete_vbucket(VB).unwrap();
     assert_eq!(open.bucket.persistence().rollback(VB, Seqno(0)), refused);
     open.bucket.shutdown();
     let ended = open.bucket.persistence().rollback(VB, Seqno(0));
@@ -196,7 +199,10 @@ fn a_task_does_it_and_says_so_also_when_the_bucket_ends() {
     let (open, steps) = sim(&disk).open_by_hand();
     let names: Vec<String> = names().take(10).collect();
     let history = history(&open, &names);
-    open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+    open.bucket
+        .states()
+        .set_vbucket(VB, VbState::Replica)
+        .unwrap();
     let (told, hears) = std::sync::mpsc::channel();
     let tell = told.clone();
     open.bucket.persistence().begin_rollback(
@@ -209,7 +215,10 @@ fn a_task_does_it_and_says_so_also_when_the_bucket_ends() {
     steps.run();
     assert_eq!(hears.try_recv().unwrap(), back_to(history[1].0));
     assert_eq!(look(&open, &names), history[1].1);
-    open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+    open.bucket
+        .states()
+        .set_vbucket(VB, VbState::Replica)
+        .unwrap();
     open.bucket.persistence().begin_rollback(
         VB,
         history[0].0,
@@ -228,8 +237,11 @@ fn a_rollback_that_nobody_waits_for_changes_nothing_and_no_stream_goes_on_from_b
     let (open, steps) = sim(&disk).open_by_hand();
     let names: Vec<String> = names().take(10).collect();
     let history = history(&open, &names);
-    open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
-    let before = open.bucket.resume_point(VB).unwrap();
+    open.bucket
+        .states()
+        .set_vbucket(VB, VbState::Replica)
+        .unwrap();
+    let before = open.bucket.dcp().resume_point(VB).unwrap();
     let go_back = |wanted: bool| {
         let (told, hears) = std::sync::mpsc::channel();
         let done = move |done| told.send(done).unwrap();
@@ -240,13 +252,13 @@ fn a_rollback_that_nobody_waits_for_changes_nothing_and_no_stream_goes_on_from_b
         hears.try_recv().unwrap()
     };
     assert_eq!(go_back(false), Err(Status::TemporaryFailure));
-    assert_eq!(open.bucket.resume_point(VB), Ok(before));
+    assert_eq!(open.bucket.dcp().resume_point(VB), Ok(before));
     assert_eq!(go_back(true), back_to(history[1].0));
     let failover = kedge_bucket::FailoverTable::new(VbUuid(5));
-    let begin = |from| open.bucket.stream_begins(VB, &from, failover.clone());
+    let begin = |from| open.bucket.dcp().stream_begins(VB, &from, failover.clone());
     let refused = begin(before).map_err(kedge_bucket::ApplyError::status);
     assert_eq!(refused, Err(Status::TemporaryFailure));
-    assert_eq!(begin(open.bucket.resume_point(VB).unwrap()), Ok(()));
+    assert_eq!(begin(open.bucket.dcp().resume_point(VB).unwrap()), Ok(()));
     assert_eq!(look(&open, &names), history[1].1);
     open.bucket.shutdown();
 }
@@ -308,7 +320,10 @@ fn what_is_on_disk_only_is_again_what_it_was() {
             open.bucket.vbucket_figures(VB).unwrap().documents,
             expected.len()
         );
-        open.bucket.set_vbucket(VB, VbState::Active).unwrap();
+        open.bucket
+            .states()
+            .set_vbucket(VB, VbState::Active)
+            .unwrap();
         let looks = || open.figure("ep_bg_num_samples");
         let before = looks();
         let missing: Vec<String> = super::rollback::names().skip(10).take(100).collect();
@@ -338,7 +353,7 @@ fn memory_is_accounted_for() {
             .sum();
         assert_eq!(open.figure("mem_used"), vbuckets);
     }
-    open.bucket.delete_vbucket(VB).unwrap();
+    open.bucket.states().delete_vbucket(VB).unwrap();
     assert!(open.figure("mem_used") <= empty);
     open.bucket.shutdown();
 }
@@ -352,7 +367,10 @@ fn a_full_disk_leaves_it_as_it_was_or_makes_it_begin_anew() {
             let (disk, mut place) = place(7, commit_log);
             let (open, steps) = place.open_by_hand();
             let history = history(&open, &names);
-            open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+            open.bucket
+                .states()
+                .set_vbucket(VB, VbState::Replica)
+                .unwrap();
             open.bucket.persistence().apply().unwrap();
             let before = disk.operations();
             disk.fail_operation(before + number, Fault::NoSpace);
@@ -403,7 +421,10 @@ fn a_failed_sync_of_the_file_ends_the_process() {
     let (disk, place) = place(8, false);
     let open = place.open();
     let history = history(&open, &names);
-    open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+    open.bucket
+        .states()
+        .set_vbucket(VB, VbState::Replica)
+        .unwrap();
     disk.fail_next(Operation::Sync, Fault::Io);
     let done = open.bucket.persistence().rollback(VB, history[1].0);
     assert_eq!(done, Err(Status::TemporaryFailure));

@@ -131,12 +131,15 @@ fn run(seed: u64) -> (u64, u64) {
                 steps.run();
             }
             22 if next(4) == 0 => {
-                open.bucket.delete_vbucket(VB).unwrap();
+                open.bucket.states().delete_vbucket(VB).unwrap();
                 model.changes.clear();
                 if next(2) == 0 {
                     steps.pass(MS * 100);
                 }
-                open.bucket.set_vbucket(VB, VbState::Active).unwrap();
+                open.bucket
+                    .states()
+                    .set_vbucket(VB, VbState::Active)
+                    .unwrap();
             }
             22 => {}
             _ => {

@@ -98,7 +98,10 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
             for name in names.iter().take(3) {
                 set(&open, name, &[255; VALUE]);
             }
-            open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+            open.bucket
+                .states()
+                .set_vbucket(VB, VbState::Replica)
+                .unwrap();
             let reached = match open.bucket.persistence().rollback(VB, wanted) {
                 Ok(done) if done.is_reset => {
                     reset += 1;
@@ -117,7 +120,10 @@ fn over_and_over(seed: u64, commit_log: bool, policy: EvictionPolicy) {
             let model: Documents = (written.iter())
                 .map(|(_, name, value)| ((*name).clone(), value.clone()))
                 .collect();
-            open.bucket.set_vbucket(VB, VbState::Active).unwrap();
+            open.bucket
+                .states()
+                .set_vbucket(VB, VbState::Active)
+                .unwrap();
             let found = documents(&open, &names);
             let differs = |name: &&String| found.get(*name) != model.get(*name);
             let wrong: Vec<_> = names.iter().filter(differs).collect();
@@ -177,7 +183,10 @@ fn beside_a_shutdown() {
         for name in &names[..5] {
             open.set(name, b"goes").unwrap();
         }
-        open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+        open.bucket
+            .states()
+            .set_vbucket(VB, VbState::Replica)
+            .unwrap();
         let (told, hears) = std::sync::mpsc::channel();
         open.bucket.persistence().begin_rollback(
             VB,
@@ -221,7 +230,10 @@ fn a_deletion_or_a_flush_meanwhile_counts() {
         let names: Vec<String> = names().take(20).collect();
         let open = place.open();
         for round in 0..80 {
-            open.bucket.set_vbucket(VB, VbState::Active).unwrap();
+            open.bucket
+                .states()
+                .set_vbucket(VB, VbState::Active)
+                .unwrap();
             for name in &names {
                 open.set(name, b"1").unwrap();
             }
@@ -231,11 +243,14 @@ fn a_deletion_or_a_flush_meanwhile_counts() {
                 open.set(name, b"2").unwrap();
             }
             open.bucket.persistence().apply().unwrap();
-            open.bucket.set_vbucket(VB, VbState::Replica).unwrap();
+            open.bucket
+                .states()
+                .set_vbucket(VB, VbState::Replica)
+                .unwrap();
             let rolled_back = std::thread::scope(|scope| {
                 let rolling = scope.spawn(|| open.bucket.persistence().rollback(VB, kept));
                 if round % 2 == 0 {
-                    open.bucket.delete_vbucket(VB).unwrap();
+                    open.bucket.states().delete_vbucket(VB).unwrap();
                 } else {
                     open.bucket.flush_all(open.ctx()).unwrap();
                 }

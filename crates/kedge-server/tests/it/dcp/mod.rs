@@ -452,7 +452,7 @@ fn streams_end_with_what_they_are_of() {
     let mut follower = Follower::open(&kedge, "e", &[]);
     follower.stream(VbId(1), 0, 0);
     let state = kedge_bucket::VbState::Dead;
-    bucket(&kedge).set_vbucket(VbId(1), state).unwrap();
+    bucket(&kedge).states().set_vbucket(VbId(1), state).unwrap();
     assert_eq!(follower.next(), Got::End(EndReason::StateChanged));
     let refused = follower.ask(VbId(1), request(0, 0));
     assert!(matches!(refused, Got::Reply(_, Status::NotMyVbucket, map) if !map.is_empty()));

@@ -9,10 +9,10 @@
 //!   stays where it is until it is applied; its seqnos may be high enough, but they are of another history.
 //! * A reader whose history has ended waits for nothing: it is told so.
 
-use super::Dcp;
-use crate::bucket::Bucket;
+use kedge_bucket_core::BucketCore;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::Parker;
+use kedge_persistence::Persistence;
 use kedge_storage::FileView;
 use kedge_types::{Seqno, VbId};
 use parking_lot::Mutex;
@@ -64,7 +64,7 @@ struct Waiter {
 
 /// The files that are waited for.
 #[derive(Debug)]
-pub(super) struct Files {
+struct Files {
     wanted: Box<[AtomicBool]>,
     /// How many vBuckets' files.
     count: AtomicUsize,
@@ -72,7 +72,7 @@ pub(super) struct Files {
 }
 
 impl Files {
-    pub(super) fn new(vbuckets: u16) -> Self {
+    fn new(vbuckets: u16) -> Self {
         Self {
             wanted: (0..vbuckets).map(|_| AtomicBool::new(false)).collect(),
             count: AtomicUsize::new(0),
@@ -90,17 +90,40 @@ impl Files {
     }
 }
 
-impl Dcp {
+impl Files {
     /// Returns whether a reader waits for the file of `vb`, or of any vBucket.
     pub(crate) fn is_file_wanted(&self, vb: Option<VbId>) -> bool {
         match vb {
-            Some(vb) => self.files.wanted[vb.index()].load(Ordering::SeqCst),
-            None => self.files.count.load(Ordering::SeqCst) > 0,
+            Some(vb) => self.wanted[vb.index()].load(Ordering::SeqCst),
+            None => self.count.load(Ordering::SeqCst) > 0,
         }
     }
 }
 
-impl Bucket {
+/// Readers of vBuckets' files: backfills and range scans.
+#[derive(Debug)]
+pub(crate) struct FileReaders {
+    pub(crate) core: Arc<BucketCore>,
+    pub(crate) persistence: Arc<Persistence>,
+    files: Files,
+}
+
+impl FileReaders {
+    pub(crate) fn new(core: &Arc<BucketCore>, persistence: &Arc<Persistence>) -> Self {
+        Self {
+            files: Files::new(core.vbucket_count()),
+            core: Arc::clone(core),
+            persistence: Arc::clone(persistence),
+        }
+    }
+
+    /// Returns whether a reader waits for the file of `vb`, or of any vBucket.
+    pub(crate) fn is_file_wanted(&self, vb: Option<VbId>) -> bool {
+        self.files.is_file_wanted(vb)
+    }
+}
+
+impl FileReaders {
     /// The vBucket's file at a consistent point of `history` that has everything up to `target`, if it has come so far.
     pub(crate) fn view_at(
         &self,
@@ -133,7 +156,7 @@ impl Bucket {
             arrival.set(Arrived::File(view));
             return Ok(arrival);
         }
-        let files = &self.signals.dcp.files;
+        let files = &self.files;
         let mut waiters = files.waiters.lock();
         waiters.push(Waiter {
             vb,
@@ -146,7 +169,7 @@ impl Bucket {
         drop(waiters);
         // It may have come so far between the look and now.
         self.offer_file(vb);
-        if self.signals.dcp.is_file_wanted(Some(vb)) {
+        if self.files.is_file_wanted(Some(vb)) {
             self.persistence.press_for_file(vb);
         }
         Ok(arrival)
@@ -155,7 +178,7 @@ impl Bucket {
     /// A batch is in the vBucket's file, or the vBucket has another history: hands the file out to readers that wait for
     /// it, and tells those of an earlier history.
     pub(crate) fn offer_file(&self, vb: VbId) {
-        if !self.signals.dcp.is_file_wanted(Some(vb)) {
+        if !self.files.is_file_wanted(Some(vb)) {
             return;
         }
         let history = self.core.vbuckets[vb.index()].lock().history_id();
@@ -166,7 +189,7 @@ impl Bucket {
                 None
             }
         };
-        let files = &self.signals.dcp.files;
+        let files = &self.files;
         let mut waiters = files.waiters.lock();
         let has = |waiter: &Waiter| {
             let is_there = |view: &Arc<FileView>| view.high_seqno() >= waiter.target;

@@ -1,0 +1,46 @@
+//! The component of DCP streams.
+
+use super::StreamSignals;
+use super::memory::CursorMemory;
+use crate::file_readers::FileReaders;
+use crate::tasks::DCP_CURSORS;
+use crate::vbuckets::VbStates;
+use kedge_bucket_core::{BucketCore, BucketError, Component, add_task};
+use kedge_persistence::Persistence;
+use kedge_residency::Residency;
+use std::sync::Arc;
+
+/// The DCP streams of a bucket: out of it, and into it.
+pub struct Dcp {
+    pub(crate) core: Arc<BucketCore>,
+    pub(crate) persistence: Arc<Persistence>,
+    pub(crate) residency: Arc<Residency>,
+    pub(crate) states: Arc<VbStates>,
+    pub(crate) files: Arc<FileReaders>,
+    pub(crate) signals: Arc<StreamSignals>,
+}
+
+impl std::fmt::Debug for Dcp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Dcp")
+            .field("bucket", &self.core.name())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Component for Dcp {
+    fn core(&self) -> &BucketCore {
+        &self.core
+    }
+}
+
+impl Dcp {
+    /// Begins the task that bounds the memory of cursors.
+    pub(crate) fn begin_tasks(self: &Arc<Self>) -> Result<(), BucketError> {
+        let does = "bounds what streams keep in memory";
+        let task = add_task(self, &DCP_CURSORS, does, CursorMemory)?;
+        self.signals.cursors.set_task(task);
+        self.core.setup.executor.wake(task);
+        Ok(())
+    }
+}
