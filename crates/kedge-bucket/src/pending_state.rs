@@ -48,7 +48,7 @@ impl Bucket {
         &self,
         ctx: Ctx,
         wanted: &Read<'_>,
-        op: Op,
+        op: impl Into<Op>,
         status: Status,
     ) -> Result<Outcome<R>, Status> {
         if status != Status::NotMyVbucket || !self.is_pending(wanted.vb) {

@@ -9,8 +9,8 @@ use kedge_residency::Op;
 use kedge_residency::Residency;
 use kedge_types::{Cas, CollectionId, DocKey, Seqno, Status, VbId, VbUuid};
 use kedge_vbucket::{
-    CheckpointFigures, Cookie, Document, Drift, DurabilityFigures, FailoverTable, HashFigures,
-    KeyFigures, ObserveSeqno, ObserveState, Picked, VBucket, VbState,
+    CheckpointFigures, Cookie, DocOp, Document, Drift, DurabilityFigures, FailoverTable,
+    HashFigures, KeyFigures, ObserveSeqno, ObserveState, Picked, VBucket, VbState,
 };
 use std::sync::atomic::Ordering;
 
@@ -114,7 +114,7 @@ impl Bucket {
                             key: &key,
                             cookie,
                         };
-                        return self.residency.fetch(ctx, &wanted, Op::Get);
+                        return self.residency.fetch(ctx, &wanted, DocOp::Get);
                     }
                     _ => {}
                 }
@@ -168,7 +168,7 @@ impl Bucket {
             .step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
                 vbucket.at(ctx.now).observe_key(wanted.key)
             })??;
-        self.or_fetch(ctx, wanted, Op::Observe, outcome)
+        self.or_fetch(ctx, wanted, DocOp::Observe, outcome)
     }
 
     /// What statistics tell of a key: of a live document in memory or on disk. With `validate` the file is looked at in
@@ -187,10 +187,11 @@ impl Bucket {
             .step_as(ctx.now, wanted.vb, Role::Any, |vbucket| {
                 vbucket.at(ctx.now).key_figures(wanted.key)
             })?;
-        let op = Op::Key { validate };
         match outcome {
-            Ok(_) | Err(Status::KeyNotFound) if validate => self.residency.fetch(ctx, wanted, op),
-            outcome => self.or_fetch(ctx, wanted, op, outcome?),
+            Ok(_) | Err(Status::KeyNotFound) if validate => {
+                self.residency.fetch(ctx, wanted, Op::ValidateKey)
+            }
+            outcome => self.or_fetch(ctx, wanted, DocOp::KeyFigures, outcome?),
         }
     }
 

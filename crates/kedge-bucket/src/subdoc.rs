@@ -8,9 +8,8 @@ use kedge_bucket_core::Outcome;
 use kedge_bucket_core::Read;
 use kedge_bucket_core::{Ctx, Role};
 use kedge_residency::Admission;
-use kedge_residency::Op;
 use kedge_types::{Cas, Status};
-use kedge_vbucket::{Item, Modify, Mutated};
+use kedge_vbucket::{DocOp, Item, Modify, Mutated};
 use std::sync::Arc;
 
 /// What a sub-document lookup reads.
@@ -39,21 +38,16 @@ impl Bucket {
     ) -> Result<Outcome<(Item, Cas)>, Status> {
         self.count(ctx, Counter::SubdocLookups);
         let (op, role) = match which {
-            LookIn::Documents => (Op::Get, Role::Active),
-            LookIn::Tombstones => (Op::GetWithTombstones, Role::Active),
-            LookIn::Replica => (Op::GetReplica, Role::Replica),
-            LookIn::ReplicaTombstones => (Op::GetReplicaWithTombstones, Role::Replica),
+            LookIn::Documents => (DocOp::Get, Role::Active),
+            LookIn::Tombstones => (DocOp::GetWithTombstones, Role::Active),
+            LookIn::Replica => (DocOp::GetReplica, Role::Replica),
+            LookIn::ReplicaTombstones => (DocOp::GetReplicaWithTombstones, Role::Replica),
         };
         let (now, key) = (ctx.now, wanted.key);
         let result = self.core.step_as(now, wanted.vb, role, |vbucket| {
             let read =
                 |document: kedge_vbucket::Document<'_>| (document.item.clone(), document.cas);
-            match which {
-                LookIn::Documents => vbucket.at(now).get(key, read),
-                LookIn::Tombstones => vbucket.at(now).get_with_tombstones(key, read),
-                LookIn::Replica => vbucket.at(now).get_replica(key, read),
-                LookIn::ReplicaTombstones => vbucket.at(now).get_replica_with_tombstones(key, read),
-            }
+            vbucket.at(now).read(key, &op, read)
         });
         match result {
             Ok(outcome) => self.or_fetch(ctx, wanted, op, outcome?),
@@ -76,23 +70,20 @@ impl Bucket {
         let room = self.admit(ctx, write.key.as_bytes().len() + change.bytes())?;
         self.count(ctx, Counter::SubdocMutations);
         let expiry = self.expiry(ctx.now, write.key, expiry);
-        let op = || Op::Modify {
+        let op = DocOp::Modify {
             change: Arc::clone(change),
             expiry,
         };
         if let Admission::Later(bytes) = room {
             let durability = self.core.dynamic.durability(write.durability);
-            return self.residency.hold(
-                ctx,
-                write.vb,
-                bytes,
-                pending(ctx, write, durability, op()),
-            );
+            return self
+                .residency
+                .hold(ctx, write.vb, bytes, pending(ctx, write, durability, op));
         }
         self.prepare(write, &**change);
-        let result = self.write(ctx, write, None, op, |vbucket, inner| {
+        let result = self.write(ctx, write, &op, |vbucket, inner| {
             let timed = TimedChange::new(&**change);
-            let outcome = vbucket.at(ctx.now).modify(inner, expiry, &timed);
+            let outcome = vbucket.at(ctx.now).mutate(inner, &op, Some(&timed));
             self.record_change(ctx, &timed);
             outcome
         });

@@ -6,12 +6,13 @@ use kedge_bucket_core::ConflictResolution;
 use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Outcome;
 use kedge_residency::Admission;
-use kedge_residency::Op;
 use kedge_residency::given_counters;
 use kedge_types::{Cas, Datatype, DocKey, Expiry, RevSeqno, Status};
 use kedge_vbucket::{
-    Ahead, ConflictRule, Deletion, Given, ItemMeta, MinRatio, Mutated, NewValue, Patches, VBucket,
+    Ahead, ConflictRule, Deletion, DocOp, Given, ItemMeta, MinRatio, Mutated, NewValue, Patches,
+    VBucket,
 };
+use std::borrow::Cow;
 
 /// A document or deletion with the metadata that it has elsewhere.
 #[derive(Clone, Copy, Debug)]
@@ -103,11 +104,10 @@ impl Bucket {
             rule: (!with.skip_conflicts).then_some(rule),
         };
         self.count(ctx, given_counters(&given).0);
-        let op = || Op::WithMeta {
+        let op = DocOp::WithMeta {
             given,
-            bytes: value.bytes.as_ref().into(),
-            datatype: value.datatype,
-            patches: with.patches.clone().into(),
+            value: value.borrowed(),
+            patches: Cow::Borrowed(with.patches),
         };
         if given.deleted.is_some() && value.bytes.is_empty() {
             self.refuse_on_full_disk()?;
@@ -116,19 +116,14 @@ impl Bucket {
             if let Admission::Later(bytes) = self.admit(ctx, bytes)? {
                 return self
                     .residency
-                    .hold(ctx, write.vb, bytes, pending(ctx, write, None, op()));
+                    .hold(ctx, write.vb, bytes, pending(ctx, write, None, op));
             }
         }
         let ahead = Ahead::of(write.key, &value.bytes);
-        let result = self.write_at(ctx, write, None, None, op, |vbucket, inner| {
+        let result = self.write_at(ctx, write, None, &op, |vbucket, inner| {
             let inner = inner.with_ahead(ahead.as_ref());
-            vbucket
-                .at(ctx.now)
-                .write_with_meta(&inner, &given, &value, with.patches)
+            vbucket.at(ctx.now).mutate(&inner, &op, None)
         });
-        if result == Err(Status::KeyExists) {
-            self.count(ctx, given_counters(&given).1);
-        }
         self.hold_back_if_behind(ctx, write, result)
     }
 
@@ -146,8 +141,7 @@ impl Bucket {
         match what {
             Returning::Delete => {
                 self.refuse_on_full_disk()?;
-                let op = || Op::Delete;
-                self.write(ctx, write, None, op, |vbucket, inner| {
+                self.write(ctx, write, &DocOp::Delete, |vbucket, inner| {
                     let outcome = vbucket.at(ctx.now).delete(inner)?;
                     Ok(outcome.map(|mutated| tell(vbucket, mutated)))
                 })

@@ -35,7 +35,7 @@ mod sweep;
 mod tasks;
 mod warmup;
 
-pub use fetch::{AdmissionLimiter, Fetch, Op, PendingOp, ResumeResult, given_counters};
+pub use fetch::{AdmissionLimiter, Fetch, Op, PendingOp, given_counters, outcome_counters};
 pub use memory_queue::Admission;
 pub use residency::{Residency, ResidencyEvents};
 pub use signals::MemorySignals;

@@ -9,7 +9,7 @@
 //! * While one waits, the quota knows how much the first needs, and the task is awake, about to be, or has its time.
 //! * Each ends once: in the task, or when the bucket ends. Once closed, the queue takes no more.
 
-use crate::fetch::{AdmissionLimiter, PendingOp, ResumeResult};
+use crate::fetch::{AdmissionLimiter, PendingOp};
 use crate::residency::Residency;
 use crate::signals::MemorySignals;
 use kedge_bucket_core::BucketCore;
@@ -21,7 +21,7 @@ use kedge_bucket_core::{Parker, TaskBody};
 use kedge_executor::Next;
 use kedge_types::limits::MEMORY_WAIT_MS_MAX;
 use kedge_types::{Now, Status, VbId};
-use kedge_vbucket::{Completion, Cookie, VBucket};
+use kedge_vbucket::{Completion, Cookie, Outcome as StepOutcome, VBucket};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -260,24 +260,24 @@ impl Residency {
         let mut vbucket = self.core.vbuckets[vb.index()].lock();
         let step = |vbucket: &mut VBucket| match self.may_go_on(vbucket, &pending.op) {
             Ok(()) => self.run_again(vbucket, now, &pending),
-            Err(status) => ResumeResult::Ended(pending.op.failed(status)),
+            Err(status) => StepOutcome::Done(pending.op.failed(status)),
         };
         let (ran, mut done) = self.core.account(now, &mut vbucket, step);
         drop(vbucket);
         self.core.after_step();
         match ran {
-            ResumeResult::Ended(completion) => {
+            StepOutcome::Done(completion) => {
                 self.count_fetched(&pending, &completion);
                 completions.push((pending.cookie, completion));
             }
-            ResumeResult::Parked => {
+            StepOutcome::Parked => {
                 if pending.needs_disk() {
                     self.writers.on_waiting(vb);
                 }
                 self.core.on_parked();
                 self.writers.request_flush(&self.core);
             }
-            ResumeResult::Fetch => {
+            StepOutcome::Fetch => {
                 let refused = failed(Status::TemporaryFailure);
                 if self.park_for_fetch::<()>(vb, pending).is_err() {
                     completions.push(refused);

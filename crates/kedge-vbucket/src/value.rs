@@ -68,7 +68,7 @@ impl MinRatio {
 }
 
 /// A value that was looked at and may be stored.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct NewValue<'a> {
     /// The bytes to store.
     pub bytes: Cow<'a, [u8]>,
@@ -77,6 +77,24 @@ pub struct NewValue<'a> {
 }
 
 impl<'a> NewValue<'a> {
+    /// The same value in bytes of its own.
+    #[must_use]
+    pub fn into_owned(self) -> NewValue<'static> {
+        NewValue {
+            bytes: Cow::Owned(self.bytes.into_owned()),
+            datatype: self.datatype,
+        }
+    }
+
+    /// The same value, borrowed.
+    #[must_use]
+    pub fn borrowed(&self) -> NewValue<'_> {
+        NewValue {
+            bytes: Cow::Borrowed(&self.bytes),
+            datatype: self.datatype,
+        }
+    }
+
     /// Checks what a client sent. Whether it is JSON is found out here, once; the client's own JSON bit is ignored. A
     /// value that came compressed stays so if it is `min_ratio` smaller.
     ///

@@ -11,6 +11,7 @@ use crate::completion::Cookie;
 use crate::concat::Concat;
 use crate::hash_table::KeyHash;
 use crate::item::{Deletion, Draft, Item, ItemMeta};
+use crate::modify::Modify;
 use crate::step::Step;
 use crate::value::{NewValue, Parts, kept_by_tombstone};
 use kedge_types::{Cas, DocKey, Durability, Expiry, RevSeqno, Status};
@@ -163,14 +164,14 @@ impl Step<'_> {
         self.concat_with(write, &Concat::new(mode, bytes))
     }
 
-    /// [`Step::concat`] whose outcome may have been worked out ahead.
+    /// [`Step::concat`] with a [`Concat`] whose outcome may have been worked out ahead.
     ///
     /// # Errors
     /// As [`Step::concat`].
     pub fn concat_with(
         &mut self,
         write: &Write<'_>,
-        concat: &Concat<'_>,
+        concat: &dyn Modify,
     ) -> Result<Outcome<Mutated>, Status> {
         let keeping = Write {
             preserve_ttl: true,

@@ -15,9 +15,11 @@ use kedge_bucket_core::Counter;
 use kedge_bucket_core::Ctx;
 use kedge_bucket_core::Outcome;
 use kedge_residency::Admission;
-use kedge_residency::Op;
 use kedge_types::{Datatype, Status};
-use kedge_vbucket::{Ahead, Concat, ConcatMode, Document, MinRatio, Mutated, StoreMode, VBucket};
+use kedge_vbucket::{
+    Ahead, Concat, ConcatMode, DocOp, Document, MinRatio, Modify, Mutated, StoreMode, VBucket,
+};
+use std::borrow::Cow;
 
 /// Most digits of a counter.
 const COUNTER_BYTES: usize = 20;
@@ -87,31 +89,24 @@ impl Bucket {
         let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         let expiry = self.expiry(ctx.now, write.key, expiry);
         self.count(ctx, Counter::CmdSet);
-        let op = || Op::Store {
+        let op = DocOp::Store {
             mode,
-            bytes: value.bytes.as_ref().into(),
-            datatype: value.datatype,
+            value: value.borrowed(),
             flags,
             expiry,
         };
         if let Admission::Later(bytes) = room {
-            return self.hold_write(ctx, write, bytes, op());
+            return self.hold_write(ctx, write, bytes, op);
         }
         let behind = self.store_behind(write, mode, &value, flags);
         let ahead = match behind {
             None => Ahead::of(write.key, &value.bytes),
             Some(_) => None,
         };
-        let result = self.write(ctx, write, None, op, |vbucket, inner| {
-            let outcome = match &behind {
-                Some(change) => vbucket.at(ctx.now).modify(inner, expiry, change)?,
-                None => {
-                    let inner = inner.with_ahead(ahead.as_ref());
-                    vbucket
-                        .at(ctx.now)
-                        .store(&inner, mode, &value, flags, expiry)?
-                }
-            };
+        let behind = behind.as_ref().map(|change| change as &dyn Modify);
+        let result = self.write(ctx, write, &op, |vbucket, inner| {
+            let inner = inner.with_ahead(ahead.as_ref());
+            let outcome = vbucket.at(ctx.now).mutate(&inner, &op, behind)?;
             Ok(outcome.map(|mutated| tell(vbucket, mutated)))
         });
         self.hold_back_if_behind(ctx, write, result)
@@ -132,17 +127,17 @@ impl Bucket {
         let value = self.check_value(ctx, value, datatype, MinRatio::NEVER)?;
         let room = self.admit(ctx, write.key.as_bytes().len() + value.bytes.len())?;
         self.count(ctx, Counter::CmdSet);
-        let op = || Op::Concat {
+        let op = DocOp::Concat {
             mode,
-            bytes: value.bytes.as_ref().into(),
+            bytes: Cow::Borrowed(&*value.bytes),
         };
         if let Admission::Later(bytes) = room {
-            return self.hold_write(ctx, write, bytes, op());
+            return self.hold_write(ctx, write, bytes, op);
         }
         let concat = Concat::new(mode, &value.bytes);
         self.prepare(write, &concat);
-        let result = self.write(ctx, write, None, op, |vbucket, inner| {
-            vbucket.at(ctx.now).concat_with(inner, &concat)
+        let result = self.write(ctx, write, &op, |vbucket, inner| {
+            vbucket.at(ctx.now).mutate(inner, &op, Some(&concat))
         });
         self.hold_back_if_behind(ctx, write, result)
     }
@@ -153,9 +148,7 @@ impl Bucket {
     /// As [`Bucket::store`]. Memory is no reason: deleting makes room.
     pub fn delete(&self, ctx: Ctx, write: &Write<'_>) -> Result<Outcome<Mutated>, Status> {
         self.refuse_on_full_disk()?;
-        let hits = (Counter::DeleteHits, Counter::DeleteMisses);
-        let op = || Op::Delete;
-        self.write(ctx, write, Some(hits), op, |vbucket, inner| {
+        self.write(ctx, write, &DocOp::Delete, |vbucket, inner| {
             vbucket.at(ctx.now).delete(inner)
         })
     }
@@ -184,15 +177,9 @@ impl Bucket {
             expiry: self.expiry(ctx.now, write.key, expiry),
         };
         if let Admission::Later(bytes) = room {
-            return self.hold_write(ctx, write, bytes, Op::Arithmetic(op));
+            return self.hold_write(ctx, write, bytes, DocOp::Arithmetic(op));
         }
-        let hits = if negative {
-            (Counter::DecrHits, Counter::DecrMisses)
-        } else {
-            (Counter::IncrHits, Counter::IncrMisses)
-        };
-        let waiting = || Op::Arithmetic(op);
-        self.write(ctx, write, Some(hits), waiting, |vbucket, inner| {
+        self.write(ctx, write, &DocOp::Arithmetic(op), |vbucket, inner| {
             vbucket.at(ctx.now).arithmetic(inner, &op)
         })
     }
@@ -210,11 +197,10 @@ impl Bucket {
         self.refuse_on_full_disk()?;
         let expiry = self.expiry(ctx.now, write.key, expiry);
         self.count(ctx, Counter::CmdTouch);
-        let op = || Op::Touch { expiry };
-        let hits = (Counter::TouchHits, Counter::TouchMisses);
+        let op = DocOp::Touch { expiry };
         let there = self.peek_long(write.vb, write.key);
         let ahead = copied_ahead(there.as_ref());
-        self.write(ctx, write, Some(hits), op, |vbucket, inner| {
+        self.write(ctx, write, &op, |vbucket, inner| {
             vbucket
                 .at(ctx.now)
                 .touch(&inner.with_ahead(ahead.as_ref()), expiry)
@@ -235,11 +221,10 @@ impl Bucket {
         self.refuse_on_full_disk()?;
         let expiry = self.expiry(ctx.now, write.key, expiry);
         self.count(ctx, Counter::CmdTouch);
-        let op = || Op::GetAndTouch { expiry };
-        let hits = (Counter::TouchHits, Counter::TouchMisses);
+        let op = DocOp::GetAndTouch { expiry };
         let there = self.peek_long(write.vb, write.key);
         let ahead = copied_ahead(there.as_ref());
-        self.write(ctx, write, Some(hits), op, |vbucket, inner| {
+        self.write(ctx, write, &op, |vbucket, inner| {
             vbucket
                 .at(ctx.now)
                 .get_and_touch(&inner.with_ahead(ahead.as_ref()), expiry, read)

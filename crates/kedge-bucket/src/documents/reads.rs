@@ -8,7 +8,7 @@ use kedge_bucket_core::Outcome;
 use kedge_bucket_core::{Ctx, Role};
 use kedge_residency::Op;
 use kedge_types::{Cas, Status};
-use kedge_vbucket::{Document, Meta, Outcome as StepOutcome};
+use kedge_vbucket::{DocOp, Document, Meta, Outcome as StepOutcome};
 
 impl Bucket {
     /// Shows a document to `read`, which runs under the vBucket's lock: copy a small value there, clone the item of a
@@ -27,15 +27,15 @@ impl Bucket {
         });
         let result = match result {
             Ok(result) => result,
-            Err(status) => return self.or_await(ctx, wanted, Op::Get, status),
+            Err(status) => return self.or_await(ctx, wanted, DocOp::Get, status),
         };
         self.count(ctx, Counter::CmdGet);
         match result {
-            Ok(StepOutcome::Fetch) => return self.residency.fetch(ctx, wanted, Op::Get),
+            Ok(StepOutcome::Fetch) => return self.residency.fetch(ctx, wanted, DocOp::Get),
             Ok(_) => self.count(ctx, Counter::GetHits),
             Err(_) => self.count(ctx, Counter::GetMisses),
         }
-        self.or_fetch(ctx, wanted, Op::Get, result?)
+        self.or_fetch(ctx, wanted, DocOp::Get, result?)
     }
 
     /// Shows a replica's document to `read`, which may be behind that of the active; see [`Bucket::get`].
@@ -53,7 +53,7 @@ impl Bucket {
             .step_as(ctx.now, wanted.vb, Role::Replica, |vbucket| {
                 vbucket.at(ctx.now).get_replica(wanted.key, read)
             })??;
-        self.or_fetch(ctx, wanted, Op::GetReplica, outcome)
+        self.or_fetch(ctx, wanted, DocOp::GetReplica, outcome)
     }
 
     /// What a step came to that only reads; its command waits if it needs the disk.
@@ -61,7 +61,7 @@ impl Bucket {
         &self,
         ctx: Ctx,
         wanted: &Read<'_>,
-        op: Op,
+        op: impl Into<Op>,
         outcome: StepOutcome<R>,
     ) -> Result<Outcome<R>, Status> {
         match outcome {
@@ -80,8 +80,8 @@ impl Bucket {
             vbucket.at(ctx.now).get_meta(wanted.key)
         });
         match outcome {
-            Ok(outcome) => self.or_fetch(ctx, wanted, Op::GetMeta, outcome?),
-            Err(status) => self.or_await(ctx, wanted, Op::GetMeta, status),
+            Ok(outcome) => self.or_fetch(ctx, wanted, DocOp::GetMeta, outcome?),
+            Err(status) => self.or_await(ctx, wanted, DocOp::GetMeta, status),
         }
     }
 
@@ -104,12 +104,12 @@ impl Bucket {
                 .at(ctx.now)
                 .get_and_lock(wanted.key, secs, ahead.as_ref(), read)
         });
-        let op = Op::GetAndLock { secs };
+        let op = DocOp::GetAndLock { secs };
         let result = match result {
             Ok(result) => result,
             Err(status) => return self.or_await(ctx, wanted, op, status),
         };
-        self.count_error(ctx, result.as_ref().err());
+        self.count_outcome(ctx, &op, Cas(0), &result);
         self.or_fetch(ctx, wanted, op, result?)
     }
 
@@ -124,9 +124,9 @@ impl Bucket {
         });
         let result = match result {
             Ok(result) => result,
-            Err(status) => return self.or_await(ctx, wanted, Op::Unlock(cas), status),
+            Err(status) => return self.or_await(ctx, wanted, DocOp::Unlock(cas), status),
         };
-        self.count_error(ctx, result.as_ref().err());
-        self.or_fetch(ctx, wanted, Op::Unlock(cas), result?)
+        self.count_outcome(ctx, &DocOp::Unlock(cas), Cas(0), &result);
+        self.or_fetch(ctx, wanted, DocOp::Unlock(cas), result?)
     }
 }

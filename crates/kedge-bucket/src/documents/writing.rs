@@ -6,15 +6,12 @@ use kedge_bucket_core::DiskWriters as _;
 use kedge_bucket_core::Outcome;
 use kedge_bucket_core::{Ctx, sync_write_timing};
 use kedge_residency::Admission;
-use kedge_residency::{Op, PendingOp};
-use kedge_types::{Durability, Status};
+use kedge_residency::{PendingOp, outcome_counters};
+use kedge_types::{Cas, Durability, Status};
 use kedge_vbucket::{
-    ITEM_OVERHEAD_BYTES, ItemMeta, Mutated, Outcome as StepOutcome, SLOT_BYTES, VBucket,
+    DocOp, ITEM_OVERHEAD_BYTES, ItemMeta, Mutated, Outcome as StepOutcome, SLOT_BYTES, VBucket,
 };
 use std::sync::atomic::Ordering;
-
-/// What is counted when a write finds its document, and when it does not.
-pub(super) type Hits = (Counter, Counter);
 
 /// What is told of a write that was done.
 pub(crate) trait Told {
@@ -75,12 +72,11 @@ impl Bucket {
         &self,
         ctx: Ctx,
         write: &Write<'_>,
-        hits: Option<Hits>,
-        op: impl FnOnce() -> Op,
+        op: &DocOp<'_>,
         step: impl FnOnce(&mut VBucket, &kedge_vbucket::Write<'_>) -> Result<StepOutcome<R>, Status>,
     ) -> Result<Outcome<R>, Status> {
         let durability = self.core.dynamic.durability(write.durability);
-        self.write_at(ctx, write, durability, hits, op, step)
+        self.write_at(ctx, write, durability, op, step)
     }
 
     /// [`Self::write`] at the level given.
@@ -89,8 +85,7 @@ impl Bucket {
         ctx: Ctx,
         write: &Write<'_>,
         durability: Option<Durability>,
-        hits: Option<Hits>,
-        op: impl FnOnce() -> Op,
+        op: &DocOp<'_>,
         step: impl FnOnce(&mut VBucket, &kedge_vbucket::Write<'_>) -> Result<StepOutcome<R>, Status>,
     ) -> Result<Outcome<R>, Status> {
         let inner = kedge_vbucket::Write {
@@ -119,11 +114,13 @@ impl Bucket {
             Ok(Ok(StepOutcome::Parked)) => Ok(Outcome::Parked),
             Ok(Ok(StepOutcome::Fetch)) => {
                 not_now();
-                return self.fetch_for_write(ctx, write, durability, op());
+                return self
+                    .residency
+                    .park_for_fetch(write.vb, pending(ctx, write, durability, op.clone()));
             }
             Err(Status::NotMyVbucket) if self.is_pending(write.vb) => {
                 not_now();
-                return self.await_active(write.vb, pending(ctx, write, durability, op()));
+                return self.await_active(write.vb, pending(ctx, write, durability, op.clone()));
             }
             Ok(Err(status)) | Err(status) => Err(status),
         };
@@ -149,29 +146,8 @@ impl Bucket {
                 self.count(ctx, Counter::SyncWriteAccepted);
             }
         }
-        self.count_hit(ctx, &result, hits);
-        self.count_error(ctx, result.as_ref().err());
-        if !write.cas.is_none() {
-            match &result {
-                Ok(_) => self.count(ctx, Counter::CasHits),
-                Err(Status::KeyNotFound) => self.count(ctx, Counter::CasMisses),
-                Err(Status::KeyExists) => self.count(ctx, Counter::CasBadval),
-                Err(_) => {}
-            }
-        }
+        self.count_outcome(ctx, op, write.cas, &result);
         result
-    }
-
-    /// A write whose step says that the disk is needed: it is parked. What becomes of it is counted then.
-    fn fetch_for_write<R>(
-        &self,
-        ctx: Ctx,
-        write: &Write<'_>,
-        durability: Option<Durability>,
-        op: Op,
-    ) -> Result<Outcome<R>, Status> {
-        self.residency
-            .park_for_fetch(write.vb, pending(ctx, write, durability, op))
     }
 
     /// A write for which memory has no room: it is parked. What becomes of it is counted when it is done.
@@ -180,11 +156,24 @@ impl Bucket {
         ctx: Ctx,
         write: &Write<'_>,
         bytes: usize,
-        op: Op,
+        op: DocOp<'_>,
     ) -> Result<Outcome<R>, Status> {
         let durability = self.core.dynamic.durability(write.durability);
         self.residency
             .hold(ctx, write.vb, bytes, pending(ctx, write, durability, op))
+    }
+
+    /// Counts what came of the first run of a command.
+    pub(crate) fn count_outcome<T>(
+        &self,
+        ctx: Ctx,
+        op: &DocOp<'_>,
+        cas: Cas,
+        result: &Result<T, Status>,
+    ) {
+        for counter in outcome_counters(op, cas, result.as_ref().err().copied()) {
+            self.count(ctx, counter);
+        }
     }
 
     pub(crate) fn admit(&self, ctx: Ctx, payload: usize) -> Result<Admission, Status> {
@@ -208,30 +197,13 @@ impl Bucket {
     pub(crate) fn count(&self, ctx: Ctx, counter: Counter) {
         self.core.counters.add(ctx.thread, counter, 1);
     }
-
-    fn count_hit<T>(&self, ctx: Ctx, result: &Result<T, Status>, hits: Option<Hits>) {
-        let Some((hit, miss)) = hits else {
-            return;
-        };
-        match result {
-            Ok(_) => self.count(ctx, hit),
-            Err(Status::KeyNotFound) => self.count(ctx, miss),
-            Err(_) => {}
-        }
-    }
-
-    pub(super) fn count_error(&self, ctx: Ctx, error: Option<&Status>) {
-        if error == Some(&Status::Locked) {
-            self.count(ctx, Counter::LockErrors);
-        }
-    }
 }
 
 pub(crate) fn pending(
     ctx: Ctx,
     write: &Write<'_>,
     durability: Option<Durability>,
-    op: Op,
+    op: DocOp<'_>,
 ) -> PendingOp {
     PendingOp {
         key: *write.key,
@@ -240,7 +212,7 @@ pub(crate) fn pending(
         durability,
         new_cas: write.new_cas,
         preserve_ttl: write.preserve_ttl,
-        op,
+        op: op.into(),
         since_ns: ctx.now.mono_ns,
         attempts: 0,
     }

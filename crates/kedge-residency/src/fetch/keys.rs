@@ -67,7 +67,7 @@ impl Residency {
             Op::Keys { count } => self
                 .merged_keys(vb, now, &pending.key, count as usize)
                 .map(Listed::Keys),
-            Op::Key { .. } => self.validate(vb, now, pending).map(Listed::Figures),
+            Op::ValidateKey => self.validate(vb, now, pending).map(Listed::Figures),
             _ => Err(Status::Internal),
         }
     }

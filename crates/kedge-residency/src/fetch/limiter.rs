@@ -49,13 +49,12 @@ impl AdmissionLimiter {
 mod tests {
     use super::super::tests::pending;
     use super::*;
-    use crate::fetch::Op;
-    use kedge_vbucket::ConcatMode;
+    use kedge_vbucket::{ConcatMode, DocOp};
 
     #[test]
     fn what_waits_is_bounded_by_number_and_by_bytes() {
         let limiter = AdmissionLimiter::default();
-        let small = pending(1, Op::Get);
+        let small = pending(1, DocOp::Get);
         for _ in 0..COMMANDS_WAITING_MAX {
             limiter.admit(&small, 1_000).unwrap();
         }
@@ -65,7 +64,7 @@ mod tests {
         let large = |bytes: usize| {
             let mode = ConcatMode::Append;
             let bytes = vec![0; bytes].into();
-            pending(2, Op::Concat { mode, bytes })
+            pending(2, DocOp::Concat { mode, bytes })
         };
         assert_eq!(limiter.admit(&large(500), 1_000), Ok(()), "one in any case");
         limiter.end(&small);

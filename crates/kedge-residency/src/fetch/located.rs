@@ -13,7 +13,7 @@ use kedge_disk::RingFile;
 use kedge_storage::Located;
 use kedge_types::limits::FRONT_END_READ_BYTES_MAX;
 use kedge_types::{Now, Status, VbId};
-use kedge_vbucket::FetchTicket;
+use kedge_vbucket::{DocOp, FetchTicket};
 use std::io;
 use std::ops::Range;
 
@@ -35,7 +35,12 @@ impl Op {
     fn only_reads(&self) -> bool {
         matches!(
             self,
-            Self::Get | Self::GetWithTombstones | Self::GetReplica | Self::GetReplicaWithTombstones
+            Self::Document(
+                DocOp::Get
+                    | DocOp::GetWithTombstones
+                    | DocOp::GetReplica
+                    | DocOp::GetReplicaWithTombstones
+            )
         )
     }
 }

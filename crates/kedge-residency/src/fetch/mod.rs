@@ -12,15 +12,17 @@
 //!   closed, a queue takes no more.
 //! * No vBucket is locked while its file is read.
 
+mod counting;
 mod keys;
 mod limiter;
 mod located;
 mod op;
 mod read;
 
+pub use counting::{given_counters, outcome_counters};
 pub use limiter::AdmissionLimiter;
 pub use located::Fetch;
-pub use op::{Op, PendingOp, ResumeResult, given_counters};
+pub use op::{Op, PendingOp};
 pub(crate) use read::Fetcher;
 
 use crate::residency::Residency;
@@ -142,7 +144,12 @@ impl Fetches {
 
 impl Residency {
     /// A read whose step says that the disk is needed: it is parked.
-    pub fn fetch<R>(&self, ctx: Ctx, wanted: &Read<'_>, op: Op) -> Result<Outcome<R>, Status> {
+    pub fn fetch<R>(
+        &self,
+        ctx: Ctx,
+        wanted: &Read<'_>,
+        op: impl Into<Op>,
+    ) -> Result<Outcome<R>, Status> {
         let pending = PendingOp::read(ctx, wanted, op);
         self.signals
             .fetches
@@ -205,9 +212,9 @@ impl Residency {
 mod tests {
     use super::*;
     use kedge_types::{Cas, CollectionId, DocKey};
-    use kedge_vbucket::Cookie;
+    use kedge_vbucket::{Cookie, DocOp};
 
-    pub(super) fn pending(cookie: u64, op: Op) -> PendingOp {
+    pub(super) fn pending(cookie: u64, op: DocOp<'static>) -> PendingOp {
         PendingOp {
             key: DocKey::new(CollectionId::DEFAULT, b"key").unwrap(),
             cookie: Cookie(cookie),
@@ -215,7 +222,7 @@ mod tests {
             durability: None,
             new_cas: Cas(0),
             preserve_ttl: false,
-            op,
+            op: op.into(),
             since_ns: 0,
             attempts: 0,
         }
@@ -229,8 +236,8 @@ mod tests {
     fn vbuckets_take_turns_and_keep_their_order() {
         let mut queue = Queue::default();
         let more = BATCH_MAX as u64 + 2;
-        (0..more).for_each(|n| queue.put(VbId(1), pending(n, Op::Get)));
-        queue.put(VbId(2), pending(1_000, Op::Get));
+        (0..more).for_each(|n| queue.put(VbId(1), pending(n, DocOp::Get)));
+        queue.put(VbId(2), pending(1_000, DocOp::Get));
         let (vb, first) = queue.take().unwrap();
         assert_eq!((vb, first.len()), (VbId(1), BATCH_MAX));
         assert_eq!(queue.take().unwrap().0, VbId(2));

@@ -2,7 +2,6 @@
 
 use super::keys::Listed;
 use super::{Lane, Op, PendingOp};
-use crate::fetch::op::ResumeResult;
 use crate::residency::Residency;
 use kedge_bucket_core::BucketError;
 use kedge_bucket_core::TaskBody;
@@ -11,7 +10,9 @@ use kedge_bucket_core::{Counter, Total};
 use kedge_bucket_core::{Phase, sync_write_timing};
 use kedge_executor::Next;
 use kedge_types::{Now, Status, VbId};
-use kedge_vbucket::{Completion, Cookie, FetchTicket, Fetched, Item, VBucket};
+use kedge_vbucket::{
+    Completion, Cookie, DocOp, FetchTicket, Fetched, Item, Outcome as StepOutcome, VBucket,
+};
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -160,7 +161,7 @@ impl Residency {
                 }
                 Ok(Listed::Document(key)) => resumed.again.push(PendingOp {
                     key: *key,
-                    op: Op::Get,
+                    op: DocOp::Get.into(),
                     ..pending
                 }),
                 Err(status) => self.end(&pending, pending.op.failed(status), resumed),
@@ -245,13 +246,13 @@ impl Residency {
         };
         for mut pending in group {
             match self.run_again(vbucket, now, &pending) {
-                ResumeResult::Ended(completion) => self.end(&pending, completion, resumed),
-                ResumeResult::Parked => {
+                StepOutcome::Done(completion) => self.end(&pending, completion, resumed),
+                StepOutcome::Parked => {
                     self.signals.fetches.limiter.end(&pending);
                     resumed.parked = true;
                     resumed.needs_disk |= pending.needs_disk();
                 }
-                ResumeResult::Fetch => {
+                StepOutcome::Fetch => {
                     pending.attempts += 1;
                     let status = match failed {
                         None if pending.attempts < ATTEMPTS_MAX => {
@@ -284,25 +285,25 @@ impl Residency {
         vbucket: &mut VBucket,
         now: Now,
         pending: &PendingOp,
-    ) -> ResumeResult {
+    ) -> StepOutcome<Completion> {
         let Some(durability) = pending.durability else {
             return pending.run(vbucket, now);
         };
         // Counted before the step, as for any SyncWrite.
         self.core.parked.fetch_add(1, Ordering::SeqCst);
         let ran = pending.run(vbucket, now);
-        if !matches!(ran, ResumeResult::Parked) {
+        if !matches!(ran, StepOutcome::Parked) {
             self.core.parked.fetch_sub(1, Ordering::Relaxed);
         }
         let accepted = match &ran {
-            ResumeResult::Parked => true,
-            ResumeResult::Ended(Completion::SyncWrite { result, .. }) => result.is_ok(),
-            ResumeResult::Ended(Completion::Counter { result }) => result.is_ok(),
+            StepOutcome::Parked => true,
+            StepOutcome::Done(Completion::SyncWrite { result, .. }) => result.is_ok(),
+            StepOutcome::Done(Completion::Counter { result }) => result.is_ok(),
             _ => false,
         };
         if accepted {
             self.core.counters.add_shared(Counter::SyncWriteAccepted, 1);
-            if matches!(ran, ResumeResult::Ended(_)) {
+            if matches!(ran, StepOutcome::Done(_)) {
                 let timing = sync_write_timing(durability.level);
                 self.core.timings.record_us(u16::MAX, timing, 0);
             }

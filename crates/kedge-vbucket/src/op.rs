@@ -1,0 +1,378 @@
+//! A command on one document as a value.
+//!
+//! The same value is used for the first run of a command and for its resumption, when it had to wait: for a document from
+//! the disk, for memory, or for its vBucket to become active. A waiting command owns its arguments
+//! ([`DocOp::into_owned`]).
+
+use crate::answer::{Document, KeyFigures, Meta, Mutated, ObserveState, Outcome};
+use crate::completion::Completion;
+use crate::item::Item;
+use crate::modify::Modify;
+use crate::patch::Patches;
+use crate::step::Step;
+use crate::value::NewValue;
+use crate::with_meta::Given;
+use crate::write::{Arithmetic, ConcatMode, StoreMode, Write};
+use kedge_types::{Cas, DocKey, Expiry, Status};
+use std::borrow::Cow;
+use std::sync::Arc;
+
+/// A command with its arguments, but for those that all commands share ([`Write`]).
+#[derive(Clone, Debug)]
+pub enum DocOp<'a> {
+    /// Reads a document.
+    Get,
+    /// Reads a document or tombstone.
+    GetWithTombstones,
+    /// Reads a replica's document.
+    GetReplica,
+    /// Reads a replica's document or tombstone.
+    GetReplicaWithTombstones,
+    /// Reads metadata.
+    GetMeta,
+    /// Reads a document and locks it for so many seconds.
+    GetAndLock {
+        /// 0: the default.
+        secs: u32,
+    },
+    /// Opens the lock of this CAS.
+    Unlock(Cas),
+    /// Asks whether the last change is on disk.
+    Observe,
+    /// Reads statistics of the key.
+    KeyFigures,
+    /// Stores a value.
+    Store {
+        /// Whether the document may be there.
+        mode: StoreMode,
+        /// The value.
+        value: NewValue<'a>,
+        /// The client's own 32 bits.
+        flags: u32,
+        /// Its expiry.
+        expiry: Expiry,
+    },
+    /// Puts bytes to an end of a value.
+    Concat {
+        /// The end.
+        mode: ConcatMode,
+        /// The bytes.
+        bytes: Cow<'a, [u8]>,
+    },
+    /// Deletes a document.
+    Delete,
+    /// Stores or deletes a document with metadata from elsewhere.
+    WithMeta {
+        /// The metadata.
+        given: Given,
+        /// The value.
+        value: NewValue<'a>,
+        /// Places in it where the version is written.
+        patches: Cow<'a, Patches>,
+    },
+    /// Makes a new version of what is there.
+    Modify {
+        /// The change.
+        change: Arc<dyn Modify>,
+        /// The expiry of the new version.
+        expiry: Expiry,
+    },
+    /// Adds to or subtracts from a counter.
+    Arithmetic(Arithmetic),
+    /// Gives a document another expiry.
+    Touch {
+        /// The expiry.
+        expiry: Expiry,
+    },
+    /// Gives a document another expiry and reads it.
+    GetAndTouch {
+        /// The expiry.
+        expiry: Expiry,
+    },
+}
+
+/// The success of a command. `R` is what its visitor made of the document.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Executed<R> {
+    /// A document was shown.
+    Read(R),
+    /// The metadata.
+    Meta(Meta),
+    /// A document was changed.
+    Mutated(Mutated),
+    /// A document was changed and shown.
+    Touched(Mutated, R),
+    /// A counter was changed to this number.
+    Counter(Mutated, u64),
+    /// A lock was opened.
+    Unlocked,
+    /// The state of the key on disk, and its CAS.
+    Observed(ObserveState, Cas),
+    /// Statistics of the key.
+    Key(KeyFigures),
+}
+
+impl DocOp<'_> {
+    /// The command with its own copy of what the client sent.
+    #[must_use]
+    pub fn into_owned(self) -> DocOp<'static> {
+        match self {
+            Self::Get => DocOp::Get,
+            Self::GetWithTombstones => DocOp::GetWithTombstones,
+            Self::GetReplica => DocOp::GetReplica,
+            Self::GetReplicaWithTombstones => DocOp::GetReplicaWithTombstones,
+            Self::GetMeta => DocOp::GetMeta,
+            Self::GetAndLock { secs } => DocOp::GetAndLock { secs },
+            Self::Unlock(cas) => DocOp::Unlock(cas),
+            Self::Observe => DocOp::Observe,
+            Self::KeyFigures => DocOp::KeyFigures,
+            Self::Store {
+                mode,
+                value,
+                flags,
+                expiry,
+            } => DocOp::Store {
+                mode,
+                value: value.into_owned(),
+                flags,
+                expiry,
+            },
+            Self::Concat { mode, bytes } => DocOp::Concat {
+                mode,
+                bytes: Cow::Owned(bytes.into_owned()),
+            },
+            Self::Delete => DocOp::Delete,
+            Self::WithMeta {
+                given,
+                value,
+                patches,
+            } => DocOp::WithMeta {
+                given,
+                value: value.into_owned(),
+                patches: Cow::Owned(patches.into_owned()),
+            },
+            Self::Modify { change, expiry } => DocOp::Modify { change, expiry },
+            Self::Arithmetic(op) => DocOp::Arithmetic(op),
+            Self::Touch { expiry } => DocOp::Touch { expiry },
+            Self::GetAndTouch { expiry } => DocOp::GetAndTouch { expiry },
+        }
+    }
+
+    /// Bytes of the value that it brought.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Store { value, .. } | Self::WithMeta { value, .. } => value.bytes.len(),
+            Self::Concat { bytes, .. } => bytes.len(),
+            Self::Modify { change, .. } => change.bytes(),
+            _ => 0,
+        }
+    }
+
+    /// Returns whether it never needs the value of the document that is there, only its metadata.
+    #[must_use]
+    pub fn is_of_metadata(&self) -> bool {
+        match self {
+            Self::GetMeta
+            | Self::Unlock(_)
+            | Self::Observe
+            | Self::KeyFigures
+            | Self::Store { .. }
+            | Self::Delete
+            | Self::WithMeta { .. } => true,
+            Self::Get
+            | Self::GetWithTombstones
+            | Self::GetReplica
+            | Self::GetReplicaWithTombstones
+            | Self::GetAndLock { .. }
+            | Self::Concat { .. }
+            | Self::Modify { .. }
+            | Self::Arithmetic(_)
+            | Self::Touch { .. }
+            | Self::GetAndTouch { .. } => false,
+        }
+    }
+
+    /// The completion of a command that failed.
+    #[must_use]
+    pub fn failed(&self, status: Status) -> Completion {
+        let result = status;
+        match self {
+            Self::Get
+            | Self::GetWithTombstones
+            | Self::GetReplica
+            | Self::GetReplicaWithTombstones
+            | Self::GetAndLock { .. } => Completion::Read {
+                result: Err(result),
+            },
+            Self::GetMeta => Completion::Meta {
+                result: Err(result),
+            },
+            Self::Observe => Completion::Observed {
+                result: Err(result),
+            },
+            Self::KeyFigures => Completion::Key {
+                result: Err(result),
+            },
+            Self::Unlock(_) => Completion::Persisted(Err(result)),
+            Self::Arithmetic(_) => Completion::Counter {
+                result: Err(result),
+            },
+            Self::Store { .. }
+            | Self::Concat { .. }
+            | Self::Delete
+            | Self::WithMeta { .. }
+            | Self::Modify { .. }
+            | Self::Touch { .. }
+            | Self::GetAndTouch { .. } => Completion::SyncWrite {
+                result: Err(result),
+                item: None,
+            },
+        }
+    }
+}
+
+impl Step<'_> {
+    /// Runs a command. A document that it reads is shown to `read`.
+    ///
+    /// # Errors
+    /// The status that the client gets.
+    pub fn execute<R>(
+        &mut self,
+        write: &Write<'_>,
+        op: &DocOp<'_>,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Outcome<Executed<R>>, Status> {
+        let key = write.key;
+        Ok(match op {
+            DocOp::Get
+            | DocOp::GetWithTombstones
+            | DocOp::GetReplica
+            | DocOp::GetReplicaWithTombstones => self.read(key, op, read)?.map(Executed::Read),
+            DocOp::GetAndLock { secs } => self
+                .get_and_lock(key, *secs, write.ahead, read)?
+                .map(Executed::Read),
+            DocOp::GetMeta => self.get_meta(key)?.map(Executed::Meta),
+            DocOp::Unlock(cas) => self.unlock(key, *cas)?.map(|()| Executed::Unlocked),
+            DocOp::Observe => self
+                .observe_key(key)?
+                .map(|(state, cas)| Executed::Observed(state, cas)),
+            DocOp::KeyFigures => self.key_figures(key)?.map(Executed::Key),
+            DocOp::Arithmetic(op) => self
+                .arithmetic(write, op)?
+                .map(|(mutated, number)| Executed::Counter(mutated, number)),
+            DocOp::GetAndTouch { expiry } => {
+                let show = |document: Document<'_>, mutated| (mutated, read(document));
+                self.get_and_touch(write, *expiry, show)?
+                    .map(|(mutated, shown)| Executed::Touched(mutated, shown))
+            }
+            DocOp::Store { .. }
+            | DocOp::Concat { .. }
+            | DocOp::Delete
+            | DocOp::WithMeta { .. }
+            | DocOp::Modify { .. }
+            | DocOp::Touch { .. } => self.mutate(write, op, None)?.map(Executed::Mutated),
+        })
+    }
+
+    /// Runs a command that reads a document, and shows it to `read`.
+    ///
+    /// # Errors
+    /// The status that the client gets.
+    pub fn read<R>(
+        &mut self,
+        key: &DocKey,
+        op: &DocOp<'_>,
+        read: impl FnOnce(Document<'_>) -> R,
+    ) -> Result<Outcome<R>, Status> {
+        match op {
+            DocOp::GetWithTombstones => self.get_with_tombstones(key, read),
+            DocOp::GetReplica => self.get_replica(key, read),
+            DocOp::GetReplicaWithTombstones => self.get_replica_with_tombstones(key, read),
+            _ => self.get(key, read),
+        }
+    }
+
+    /// Runs a command that changes a document and shows nothing. `worked_out` is a change that comes to the same as a store,
+    /// a concat or a modification, of which a part was worked out before the vBucket was locked.
+    ///
+    /// # Errors
+    /// The status that the client gets.
+    pub fn mutate(
+        &mut self,
+        write: &Write<'_>,
+        op: &DocOp<'_>,
+        worked_out: Option<&dyn Modify>,
+    ) -> Result<Outcome<Mutated>, Status> {
+        match (op, worked_out) {
+            (DocOp::Store { expiry, .. } | DocOp::Modify { expiry, .. }, Some(change)) => {
+                self.modify(write, *expiry, change)
+            }
+            (DocOp::Concat { .. }, Some(change)) => self.concat_with(write, change),
+            (DocOp::Concat { mode, bytes }, None) => self.concat(write, *mode, bytes),
+            (DocOp::Modify { change, expiry }, None) => self.modify(write, *expiry, &**change),
+            (
+                DocOp::Store {
+                    mode,
+                    value,
+                    flags,
+                    expiry,
+                },
+                None,
+            ) => self.store(write, *mode, value, *flags, *expiry),
+            (
+                DocOp::WithMeta {
+                    given,
+                    value,
+                    patches,
+                },
+                _,
+            ) => self.write_with_meta(write, given, value, patches),
+            (DocOp::Touch { expiry }, _) => self.touch(write, *expiry),
+            _ => self.delete(write),
+        }
+    }
+
+    /// Runs a command that has waited. When it has ended, its completion comes back, whether it went well or not.
+    pub fn resume(&mut self, write: &Write<'_>, op: &DocOp<'_>) -> Outcome<Completion> {
+        let shown = |document: Document<'_>| (document.item.clone(), document.cas);
+        match self.execute(write, op, shown) {
+            Ok(outcome) => outcome.map(|done| self.completion(write, done)),
+            Err(status) => Outcome::Done(op.failed(status)),
+        }
+    }
+
+    fn completion(&self, write: &Write<'_>, done: Executed<(Item, Cas)>) -> Completion {
+        match done {
+            Executed::Read(document) => Completion::Read {
+                result: Ok(document),
+            },
+            Executed::Meta(meta) => Completion::Meta { result: Ok(meta) },
+            Executed::Mutated(mutated) => {
+                let (documents, key) = (&self.store.documents, write.key.as_bytes());
+                Completion::SyncWrite {
+                    result: Ok(mutated),
+                    item: documents.find(documents.hash(key), key).cloned(),
+                }
+            }
+            Executed::Touched(mutated, (item, _)) => Completion::SyncWrite {
+                result: Ok(mutated),
+                item: Some(item),
+            },
+            Executed::Counter(mutated, number) => Completion::Counter {
+                result: Ok((mutated, number)),
+            },
+            Executed::Unlocked => Completion::Persisted(Ok(())),
+            Executed::Observed(state, cas) => Completion::Observed {
+                result: Ok((state, cas)),
+            },
+            // Its value was read for this.
+            Executed::Key(figures) => Completion::Key {
+                result: Ok(KeyFigures {
+                    is_resident: false,
+                    ..figures
+                }),
+            },
+        }
+    }
+}
